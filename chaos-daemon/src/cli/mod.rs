@@ -1,0 +1,1 @@
+//! cli (empty for now).

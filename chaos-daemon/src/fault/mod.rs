@@ -1,0 +1,1 @@
+//! fault (empty for now).

@@ -1,0 +1,1 @@
+//! holder (empty for now).

@@ -1,0 +1,1 @@
+//! injector (empty for now).

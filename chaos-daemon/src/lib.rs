@@ -1,0 +1,34 @@
+//! chaos-daemon: real faults on one Linux node, each of which ends.
+//!
+//! The rooms, in reading order. An arrow between rooms only ever points up this list; `cargo xtask tidy`
+//! checks it. What the rooms promise each other is in `ARCHITECTURE.md`.
+
+pub mod spec;
+
+pub mod request;
+
+pub mod host;
+
+pub mod target;
+
+pub mod kernel;
+
+pub mod fault;
+
+pub mod journal;
+
+pub mod holder;
+
+pub mod policy;
+
+pub mod injector;
+
+pub mod probe;
+
+pub mod experiment;
+
+pub mod server;
+
+pub mod mcp;
+
+pub mod cli;

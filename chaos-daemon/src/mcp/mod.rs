@@ -1,0 +1,1 @@
+//! mcp (empty for now).

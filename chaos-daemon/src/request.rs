@@ -1,0 +1,271 @@
+//! The only door between the unprivileged server and the privileged injector: one [`Request`], one [`Reply`].
+//!
+//! Both sides speak length-prefixed JSON over a socketpair (see [`crate::injector::wire`]).
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::spec::{FaultName, FaultRequest, FaultType, SpecError};
+
+/// Who asked, as the kernel says it (`SO_PEERCRED`); never what the caller says of itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Caller {
+    /// A process on this host.
+    Unix {
+        /// User id.
+        uid: u32,
+        /// Group id.
+        gid: u32,
+        /// Process id when it connected; for the log only.
+        pid: i32,
+    },
+    /// The far side of a vsock, which carries no user.
+    Vsock {
+        /// Context id.
+        cid: u32,
+    },
+}
+
+/// What the server asks of the injector.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub enum Request {
+    /// Start a fault under a name that has none active.
+    Inject {
+        /// Name.
+        name: FaultName,
+        /// The fault as the caller wrote it: the injector parses it again, for it trusts nobody.
+        fault: Box<FaultRequest>,
+        /// Who asked.
+        caller: Caller,
+    },
+    /// What `Inject` would do, without doing it.
+    Plan {
+        /// Name.
+        name: FaultName,
+        /// The fault as the caller wrote it.
+        fault: Box<FaultRequest>,
+        /// Who asked.
+        caller: Caller,
+    },
+    /// End a fault. Succeeds when there is none.
+    Remove {
+        /// Name.
+        name: FaultName,
+    },
+    /// End every fault.
+    StopAll,
+    /// What is active.
+    Status,
+    /// What this kernel can do.
+    Doctor,
+}
+
+/// What the injector answers.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub enum Reply {
+    /// The fault is active, as read back from the kernel.
+    Injected(Box<FaultStatus>),
+    /// What would be done.
+    Planned(Box<PlanReport>),
+    /// Ended: everything that was removed, and whether residue was looked for and none found.
+    Removed(Vec<Removal>),
+    /// What is active, and what ended a short while ago.
+    Status(Vec<FaultStatus>),
+    /// What this kernel can do.
+    Doctor(Box<DoctorReport>),
+    /// Refused or failed. Nothing was changed, or all that was changed has been undone.
+    Error(ApiError),
+}
+
+/// What binds a fault to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LifetimeClass {
+    /// The kernel ends it when our process dies, or at the deadline.
+    Kernel,
+    /// A guard has to end it.
+    Supervised,
+    /// It cannot be taken back.
+    Irreversible,
+}
+
+/// Where a fault is in its life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FaultState {
+    /// Applied and read back, but nothing has met it yet.
+    NoTraffic,
+    /// Applied, and seen to act.
+    Effective,
+    /// Being undone.
+    Ending,
+    /// Undone; nothing was left.
+    Ended,
+    /// Undoing failed and is being retried.
+    Stuck,
+}
+
+/// Packets or work that a fault has met since it started.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Evidence {
+    /// Packets that matched the rule.
+    pub matched: u64,
+    /// Packets that the fault acted on (dropped, reset, delayed).
+    pub affected: u64,
+    /// Packets that matched but are protected.
+    pub protected: u64,
+    /// CPU time burned.
+    pub cpu_time: Duration,
+}
+
+/// One fault, as `status` shows it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct FaultStatus {
+    /// Name.
+    pub name: FaultName,
+    /// Type.
+    pub fault_type: FaultType,
+    /// Where it is in its life.
+    pub state: FaultState,
+    /// What binds it to its end.
+    pub lifetime: LifetimeClass,
+    /// One line for people: what it does to what.
+    pub description: String,
+    /// Time since it started.
+    pub age: Duration,
+    /// Time until it ends by itself.
+    pub remaining: Duration,
+    /// What it has met.
+    pub evidence: Evidence,
+    /// Why it ended or what is stuck.
+    pub note: Option<String>,
+}
+
+/// What removing a fault found.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Removal {
+    /// Name.
+    pub name: FaultName,
+    /// Type, when a fault of this name was active.
+    pub fault_type: FaultType,
+    /// What it had met.
+    pub evidence: Evidence,
+    /// What is left on the node; empty when residue was looked for and none found.
+    pub residue: Vec<String>,
+}
+
+/// What an injection would do.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct PlanReport {
+    /// One line for people.
+    pub description: String,
+    /// What binds the fault to its end.
+    pub lifetime: LifetimeClass,
+    /// How long it would last.
+    pub duration: Duration,
+    /// Kernel operations, in order, each with its undo.
+    pub steps: Vec<String>,
+}
+
+/// What this kernel can do.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct DoctorReport {
+    /// Kernel release, as `uname -r`.
+    pub kernel: String,
+    /// Version of the daemon.
+    pub version: String,
+    /// Per fault type, whether it is possible.
+    pub faults: Vec<Ability>,
+    /// Facts worth knowing, as `name: value`.
+    pub facts: Vec<(String, String)>,
+    /// Our own leftovers on this node: inert, removed by `chaos-daemon recover`.
+    pub residue: Vec<String>,
+}
+
+/// Whether one type of fault is possible here.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Ability {
+    /// Type.
+    pub fault_type: FaultType,
+    /// What is missing, by the name of module, option or capability; empty when possible.
+    pub missing: Vec<String>,
+    /// What would supply it.
+    pub remedy: Option<String>,
+}
+
+/// Why a request was refused or failed, by a stable name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum ErrorCode {
+    /// A required parameter is not there.
+    MissingParameter,
+    /// A parameter has a value it cannot have.
+    InvalidParameter,
+    /// A probability is not a number from 0 to 1.
+    InvalidProbability,
+    /// No fault is registered under this name.
+    FaultNotFound,
+    /// A fault of this name is already active.
+    FaultActive,
+    /// No experiment is registered under this name.
+    ExperimentNotFound,
+    /// The target does not exist.
+    TargetNotFound,
+    /// The target is protected.
+    TargetProtected,
+    /// The policy does not allow it.
+    PolicyDenied,
+    /// The kernel lacks something.
+    UnsupportedKernel,
+    /// A capability or root is missing.
+    MissingPrivilege,
+    /// Too many at once.
+    LimitReached,
+    /// A kernel operation failed; what had been done was undone.
+    InjectionFailed,
+    /// Undoing failed; it is being retried.
+    RevertFailed,
+    /// The request is not one of the protocol's.
+    MalformedRequest,
+    /// The daemon cannot be reached, or a part of it died.
+    Unavailable,
+}
+
+/// An error for callers: what was asked, why it cannot be, what to do.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("{message}")]
+pub struct ApiError {
+    /// Stable name.
+    pub code: ErrorCode,
+    /// Operation, subject and cause.
+    pub message: String,
+    /// What to do about it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
+}
+
+impl ApiError {
+    /// An error without advice.
+    pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
+        Self { code, message: message.into(), hint: None }
+    }
+
+    /// Adds what to do about it.
+    #[must_use]
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+}
+
+impl From<SpecError> for ApiError {
+    fn from(error: SpecError) -> Self {
+        let code = match error.field.as_str() {
+            "probability" | "params.packet_probability" => ErrorCode::InvalidProbability,
+            _ if error.problem.starts_with("missing") => ErrorCode::MissingParameter,
+            _ => ErrorCode::InvalidParameter,
+        };
+        Self::new(code, error.to_string())
+    }
+}

@@ -1,0 +1,1 @@
+//! server (empty for now).

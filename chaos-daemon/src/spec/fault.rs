@@ -1,0 +1,374 @@
+//! The list of faults: what a caller writes ([`FaultRequest`]) and what it means ([`Fault`]).
+
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::target::{Direction, TargetRequest, Traffic};
+use super::units::{
+    DEFAULT_FAULT, LONGEST_DELAY, LONGEST_FAULT, Probability, SHORTEST_FAULT, SpecError, millis, seconds,
+};
+
+/// The fault types of the tool specification. The one list: command line, JSON schema, README table and
+/// `doctor` derive from [`FAULT_TYPES`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FaultType {
+    /// Packets arrive late.
+    Latency,
+    /// Connections are answered with a reset.
+    Error,
+    /// Packets vanish, so that callers wait until their own time-out.
+    Timeout,
+    /// CPU time is burned.
+    ResourceExhaustion,
+    /// Peers are cut off, in both directions.
+    NetworkPartition,
+}
+
+/// Every fault type, in the order of the tool specification.
+pub const FAULT_TYPES: &[FaultType] = &[
+    FaultType::Latency,
+    FaultType::Error,
+    FaultType::Timeout,
+    FaultType::ResourceExhaustion,
+    FaultType::NetworkPartition,
+];
+
+impl FaultType {
+    /// The name on the wire.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Latency => "latency",
+            Self::Error => "error",
+            Self::Timeout => "timeout",
+            Self::ResourceExhaustion => "resource_exhaustion",
+            Self::NetworkPartition => "network_partition",
+        }
+    }
+
+    /// What it does to the node, in one sentence for a table.
+    pub fn summary(self) -> &'static str {
+        match self {
+            Self::Latency => "delays matching packets with netem on a device of ours",
+            Self::Error => {
+                "answers matching TCP segments with a reset, so that callers see a refused or reset connection"
+            }
+            Self::Timeout => "drops matching packets silently on their way out, so that callers wait",
+            Self::ResourceExhaustion => "burns CPU time, closed loop, at a percentage of some cores",
+            Self::NetworkPartition => "drops matching packets silently, both ways",
+        }
+    }
+
+    /// The parameters it takes, as `name (unit, default)`.
+    pub fn parameters(self) -> &'static str {
+        match self {
+            Self::Latency => {
+                "delay_ms (100), jitter_ms (0), packet_rate (per second, from the link's speed), packet_probability (1)"
+            }
+            Self::Error => "packet_probability (1)",
+            Self::Timeout | Self::NetworkPartition => "packet_probability (1)",
+            Self::ResourceExhaustion => "cpu_percent (80), cores (all)",
+        }
+    }
+
+    /// Parses a name on the wire.
+    ///
+    /// # Errors
+    /// Names the known types.
+    pub fn parse(name: &str) -> Result<Self, SpecError> {
+        FAULT_TYPES.iter().copied().find(|kind| kind.name() == name).ok_or_else(|| {
+            let known: Vec<_> = FAULT_TYPES.iter().map(|kind| kind.name()).collect();
+            SpecError::new("fault_type", format!("{name:?} is not known: give one of {}", known.join(", ")))
+        })
+    }
+}
+
+/// A fault as a caller registers it: the tool specification's fields, and the node's.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FaultRequest {
+    /// Kind of fault.
+    pub fault_type: FaultType,
+    /// Rolled once per `inject`.
+    pub probability: Probability,
+    /// How long each injection lasts, in seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub duration_seconds: Option<f64>,
+    /// Text reported when the fault is injected, for `error` and `timeout`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error_message: Option<String>,
+    /// Where it goes.
+    #[serde(default)]
+    pub target: TargetRequest,
+    /// How much, depending on the type.
+    #[serde(default)]
+    pub params: Map<String, Value>,
+}
+
+/// A fault, parsed: every value within its bounds.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Fault {
+    /// How long it lasts.
+    pub duration: Duration,
+    /// What it does, and where.
+    pub effect: Effect,
+}
+
+/// What a fault does.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum Effect {
+    /// See [`FaultType::Latency`].
+    Latency {
+        /// Which packets.
+        traffic: Traffic,
+        /// How late.
+        delay: Duration,
+        /// Uniform variation of the delay, either way.
+        jitter: Duration,
+        /// Packets per second to size the queue for; `None` derives it from the link's speed.
+        packet_rate: Option<u32>,
+        /// Share of the matching packets that is delayed.
+        packet_probability: Probability,
+    },
+    /// See [`FaultType::Error`].
+    Reset {
+        /// Which segments.
+        traffic: Traffic,
+        /// Share of the matching segments that is answered.
+        packet_probability: Probability,
+    },
+    /// See [`FaultType::Timeout`] and [`FaultType::NetworkPartition`].
+    Drop {
+        /// Which packets.
+        traffic: Traffic,
+        /// Share of the matching packets that is dropped.
+        packet_probability: Probability,
+        /// Which of the two types this is.
+        partition: bool,
+    },
+    /// See [`FaultType::ResourceExhaustion`].
+    Cpu {
+        /// Percentage of each core, 1 to 100.
+        percent: f64,
+        /// Number of cores; `None` is all that are online.
+        cores: Option<u32>,
+    },
+}
+
+impl Effect {
+    /// The traffic a network fault selects.
+    pub fn traffic(&self) -> Option<&Traffic> {
+        match self {
+            Self::Latency { traffic, .. } | Self::Reset { traffic, .. } | Self::Drop { traffic, .. } => {
+                Some(traffic)
+            }
+            Self::Cpu { .. } => None,
+        }
+    }
+
+    /// The type of fault this effect belongs to.
+    pub fn fault_type(&self) -> FaultType {
+        match self {
+            Self::Latency { .. } => FaultType::Latency,
+            Self::Reset { .. } => FaultType::Error,
+            Self::Drop { partition: true, .. } => FaultType::NetworkPartition,
+            Self::Drop { partition: false, .. } => FaultType::Timeout,
+            Self::Cpu { .. } => FaultType::ResourceExhaustion,
+        }
+    }
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct LatencyParams {
+    #[serde(default = "default_delay_ms")]
+    delay_ms: f64,
+    #[serde(default)]
+    jitter_ms: f64,
+    packet_rate: Option<u32>,
+    packet_probability: Option<f64>,
+}
+
+fn default_delay_ms() -> f64 {
+    100.0
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct DropParams {
+    packet_probability: Option<f64>,
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct CpuParams {
+    #[serde(default = "default_cpu_percent")]
+    cpu_percent: f64,
+    cores: Option<u32>,
+}
+
+fn default_cpu_percent() -> f64 {
+    80.0
+}
+
+impl FaultRequest {
+    /// Parses the request into a fault whose every value is within its bounds.
+    ///
+    /// # Errors
+    /// Names the first field that is missing or wrong.
+    pub fn parse(&self) -> Result<Fault, SpecError> {
+        let duration = match self.duration_seconds {
+            None => DEFAULT_FAULT,
+            Some(value) => seconds("duration_seconds", value, SHORTEST_FAULT, LONGEST_FAULT)?,
+        };
+        if self.error_message.as_ref().is_some_and(|text| text.len() > 512) {
+            return Err(SpecError::new("error_message", "longer than 512 bytes"));
+        }
+        let effect = match self.fault_type {
+            FaultType::Latency => self.latency()?,
+            FaultType::Error => {
+                let params: DropParams = self.params()?;
+                let traffic = Traffic::parse(&self.target, &[Direction::Egress])?;
+                Effect::Reset {
+                    traffic: tcp_only(traffic)?,
+                    packet_probability: share(params.packet_probability)?,
+                }
+            }
+            FaultType::Timeout | FaultType::NetworkPartition => {
+                let params: DropParams = self.params()?;
+                let partition = self.fault_type == FaultType::NetworkPartition;
+                let directions = if partition { Direction::BOTH } else { &[Direction::Egress] };
+                Effect::Drop {
+                    traffic: Traffic::parse(&self.target, directions)?,
+                    packet_probability: share(params.packet_probability)?,
+                    partition,
+                }
+            }
+            FaultType::ResourceExhaustion => self.cpu()?,
+        };
+        Ok(Fault { duration, effect })
+    }
+
+    fn latency(&self) -> Result<Effect, SpecError> {
+        let params: LatencyParams = self.params()?;
+        let delay = millis("params.delay_ms", params.delay_ms, Duration::from_micros(1), LONGEST_DELAY)?;
+        let jitter = millis("params.jitter_ms", params.jitter_ms, Duration::ZERO, delay)?;
+        if params.packet_rate == Some(0) {
+            return Err(SpecError::new("params.packet_rate", "0 packets per second leave nothing to delay"));
+        }
+        Ok(Effect::Latency {
+            traffic: Traffic::parse(&self.target, &[Direction::Egress])?,
+            delay,
+            jitter,
+            packet_rate: params.packet_rate,
+            packet_probability: share(params.packet_probability)?,
+        })
+    }
+
+    fn cpu(&self) -> Result<Effect, SpecError> {
+        let params: CpuParams = self.params()?;
+        if self.target != TargetRequest::default() {
+            return Err(SpecError::new(
+                "target",
+                "resource_exhaustion burns the host's CPU: leave the target out",
+            ));
+        }
+        if !(1.0..=100.0).contains(&params.cpu_percent) {
+            return Err(SpecError::new(
+                "params.cpu_percent",
+                format!("{} is out of bounds: give 1 to 100", params.cpu_percent),
+            ));
+        }
+        if params.cores.is_some_and(|cores| !(1..=4096).contains(&cores)) {
+            return Err(SpecError::new("params.cores", "give 1 to 4096 cores"));
+        }
+        Ok(Effect::Cpu { percent: params.cpu_percent, cores: params.cores })
+    }
+
+    fn params<T: DeserializeOwned>(&self) -> Result<T, SpecError> {
+        serde_json::from_value(Value::Object(self.params.clone())).map_err(|error| {
+            SpecError::new(
+                "params",
+                format!("{error}; {} takes {}", self.fault_type.name(), self.fault_type.parameters()),
+            )
+        })
+    }
+}
+
+fn share(value: Option<f64>) -> Result<Probability, SpecError> {
+    value.map_or(Ok(Probability::CERTAIN), |value| Probability::new("params.packet_probability", value))
+}
+
+fn tcp_only(mut traffic: Traffic) -> Result<Traffic, SpecError> {
+    use super::target::Protocol;
+    match traffic.protocol {
+        Protocol::Any | Protocol::Tcp => {
+            traffic.protocol = Protocol::Tcp;
+            Ok(traffic)
+        }
+        Protocol::Udp | Protocol::Icmp => Err(SpecError::new(
+            "target.protocol",
+            "only tcp can be reset: leave the protocol out, or use timeout",
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(fault_type: FaultType, target: &str, params: &str) -> Result<Fault, SpecError> {
+        FaultRequest {
+            fault_type,
+            probability: Probability::CERTAIN,
+            duration_seconds: None,
+            error_message: None,
+            target: serde_json::from_str(target).unwrap(),
+            params: serde_json::from_str(params).unwrap(),
+        }
+        .parse()
+    }
+
+    #[test]
+    fn every_type_is_found_by_its_wire_name() {
+        for kind in FAULT_TYPES {
+            assert_eq!(FaultType::parse(kind.name()).unwrap(), *kind);
+            assert_eq!(serde_json::to_value(kind).unwrap(), kind.name());
+        }
+        assert!(FaultType::parse("meteor").unwrap_err().problem.contains("network_partition"));
+    }
+
+    #[test]
+    fn a_partition_goes_both_ways_and_a_timeout_only_out() {
+        let partition = parse(FaultType::NetworkPartition, r#"{"interface":"e"}"#, "{}").unwrap();
+        assert_eq!(partition.effect.traffic().unwrap().directions, Direction::BOTH);
+        let timeout = parse(FaultType::Timeout, r#"{"interface":"e"}"#, "{}").unwrap();
+        assert_eq!(timeout.effect.traffic().unwrap().directions, [Direction::Egress]);
+        for kind in FAULT_TYPES {
+            let target = if *kind == FaultType::ResourceExhaustion { "{}" } else { r#"{"interface":"e"}"# };
+            assert_eq!(parse(*kind, target, "{}").unwrap().effect.fault_type(), *kind);
+        }
+    }
+
+    #[test]
+    fn unknown_and_absurd_parameters_are_named() {
+        let target = r#"{"interface":"e"}"#;
+        let unknown = parse(FaultType::Latency, target, r#"{"delay":5}"#).unwrap_err();
+        assert!(unknown.to_string().contains("unknown field `delay`"), "{unknown}");
+        for params in [r#"{"delay_ms":-1}"#, r#"{"delay_ms":1e18}"#, r#"{"jitter_ms":101}"#] {
+            assert!(parse(FaultType::Latency, target, params).is_err(), "{params} was accepted");
+        }
+        assert!(parse(FaultType::ResourceExhaustion, "{}", r#"{"cpu_percent":101}"#).is_err());
+        assert!(parse(FaultType::ResourceExhaustion, target, "{}").is_err());
+    }
+
+    #[test]
+    fn only_tcp_can_be_reset() {
+        let error = parse(FaultType::Error, r#"{"interface":"e","protocol":"udp"}"#, "{}").unwrap_err();
+        assert_eq!(error.field, "target.protocol");
+    }
+}

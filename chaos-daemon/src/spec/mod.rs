@@ -1,0 +1,10 @@
+//! The words of the project: faults, targets, units. Pure data, parsed and bounded at the edge, so that
+//! nothing further in has to check again.
+
+pub mod fault;
+pub mod target;
+pub mod units;
+
+pub use fault::{FAULT_TYPES, Fault, FaultRequest, FaultType};
+pub use target::{Direction, PortMatch, Protocol, TargetRequest, Traffic};
+pub use units::{FaultName, Probability, SpecError};

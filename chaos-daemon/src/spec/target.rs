@@ -1,0 +1,301 @@
+//! What a caller may say about where a fault goes, and the traffic that this selects.
+
+use std::str::FromStr;
+
+use ipnet::IpNet;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::units::{MOST_PREFIXES, SpecError};
+
+/// Where a fault goes, as a caller writes it. Every field narrows.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TargetRequest {
+    /// Network interface, by name, e.g. "eth0".
+    #[schemars(with = "String")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interface: Option<String>,
+    /// Network namespace: a name below /run/netns, or the path of a namespace file. Default: the host's.
+    #[schemars(with = "String")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub netns: Option<String>,
+    /// Peer addresses as one prefix, e.g. "10.1.0.0/16", "2001:db8::/32" or a single address.
+    #[schemars(with = "String")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cidr: Option<String>,
+    /// More peer prefixes; up to 200000.
+    #[schemars(with = "Vec<String>")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cidrs: Vec<String>,
+    /// Peer by host name; resolved when the fault starts.
+    #[schemars(with = "String")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
+    /// Port, on either end of the connection.
+    #[schemars(with = "u16")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub port: Option<u16>,
+    /// Port on this node's end only.
+    #[schemars(with = "u16")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub local_port: Option<u16>,
+    /// Port on the peer's end only.
+    #[schemars(with = "u16")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remote_port: Option<u16>,
+    /// "tcp", "udp" or "icmp" (both ICMP and ICMPv6). Default: any.
+    #[schemars(with = "String")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub protocol: Option<String>,
+    /// "egress", "ingress" or "both". Default: depends on the fault type.
+    #[schemars(with = "String")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub direction: Option<String>,
+    /// systemd unit, e.g. "payment.service".
+    #[schemars(with = "String")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unit: Option<String>,
+    /// cgroup v2 path.
+    #[schemars(with = "String")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cgroup: Option<String>,
+    /// Container name or id.
+    #[schemars(with = "String")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub container: Option<String>,
+    /// Process id.
+    #[schemars(with = "u32")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pid: Option<u32>,
+}
+
+/// Which way packets go, seen from this node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Direction {
+    /// Leaving through the interface.
+    Egress,
+    /// Arriving at the interface.
+    Ingress,
+}
+
+impl Direction {
+    /// Both ways, egress first.
+    pub const BOTH: &'static [Self] = &[Self::Egress, Self::Ingress];
+}
+
+/// Layer 4 protocol of the packets a fault selects.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Protocol {
+    /// Every IP packet.
+    #[default]
+    Any,
+    /// TCP.
+    Tcp,
+    /// UDP.
+    Udp,
+    /// ICMP for IPv4, ICMPv6 for IPv6.
+    Icmp,
+}
+
+/// The ports that a packet must have to be selected; `None` is any.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PortMatch {
+    /// On either end.
+    pub either: Option<u16>,
+    /// On this node's end.
+    pub local: Option<u16>,
+    /// On the peer's end.
+    pub remote: Option<u16>,
+}
+
+/// The traffic a network fault selects on its interface: parsed, bounded.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Traffic {
+    /// Interface name.
+    pub interface: String,
+    /// Network namespace, as the caller named it; `None` is the daemon's own.
+    pub netns: Option<String>,
+    /// Peer prefixes. Empty only when [`Traffic::every_peer`] holds.
+    pub peers: Vec<IpNet>,
+    /// Peer by name, to be resolved.
+    pub host: Option<String>,
+    /// Protocol.
+    pub protocol: Protocol,
+    /// Ports.
+    pub ports: PortMatch,
+    /// Directions, never empty.
+    pub directions: Vec<Direction>,
+}
+
+impl Traffic {
+    /// Parses the network part of a target. `default_directions` is what the fault type does when the caller
+    /// does not say.
+    ///
+    /// # Errors
+    /// Names the field that is missing or wrong.
+    pub fn parse(target: &TargetRequest, default_directions: &[Direction]) -> Result<Self, SpecError> {
+        for (field, present) in [
+            ("target.unit", target.unit.is_some()),
+            ("target.cgroup", target.cgroup.is_some()),
+            ("target.container", target.container.is_some()),
+            ("target.pid", target.pid.is_some()),
+        ] {
+            if present {
+                return Err(SpecError::new(
+                    field,
+                    "not available for network faults yet: name an interface, and narrow by cidr, port, protocol",
+                ));
+            }
+        }
+        let interface = target.interface.clone().ok_or_else(|| {
+            SpecError::new("target.interface", "missing: name the network interface, e.g. \"eth0\"")
+        })?;
+        if interface.is_empty() || interface.len() > 15 || interface.contains(['/', ' ', '\0']) {
+            return Err(SpecError::new(
+                "target.interface",
+                format!("{interface:?} is not an interface name"),
+            ));
+        }
+        let ports = PortMatch {
+            either: port("target.port", target.port)?,
+            local: port("target.local_port", target.local_port)?,
+            remote: port("target.remote_port", target.remote_port)?,
+        };
+        let protocol = parse_protocol(target.protocol.as_deref(), ports)?;
+        let mut peers = Vec::with_capacity(target.cidrs.len() + 1);
+        for (index, text) in target.cidrs.iter().enumerate() {
+            peers.push(prefix(&format!("target.cidrs[{index}]"), text)?);
+        }
+        if let Some(text) = &target.cidr {
+            peers.push(prefix("target.cidr", text)?);
+        }
+        if peers.len() > MOST_PREFIXES {
+            return Err(SpecError::new(
+                "target.cidrs",
+                format!("at most {MOST_PREFIXES} prefixes per fault"),
+            ));
+        }
+        peers.sort_unstable();
+        peers.dedup();
+        Ok(Self {
+            interface,
+            netns: target.netns.clone(),
+            peers,
+            host: target.host.clone(),
+            protocol,
+            ports,
+            directions: parse_direction(target.direction.as_deref(), default_directions)?,
+        })
+    }
+
+    /// Whether every peer is selected: no prefix and no host was named.
+    pub fn every_peer(&self) -> bool {
+        self.peers.is_empty() && self.host.is_none()
+    }
+}
+
+fn port(field: &str, port: Option<u16>) -> Result<Option<u16>, SpecError> {
+    match port {
+        Some(0) => Err(SpecError::new(field, "0 is not a port: give 1 to 65535")),
+        port => Ok(port),
+    }
+}
+
+fn parse_protocol(text: Option<&str>, ports: PortMatch) -> Result<Protocol, SpecError> {
+    let protocol = match text {
+        None => Protocol::Any,
+        Some("tcp") => Protocol::Tcp,
+        Some("udp") => Protocol::Udp,
+        Some("icmp") => Protocol::Icmp,
+        Some(other) => {
+            return Err(SpecError::new(
+                "target.protocol",
+                format!("{other:?} is not known: give \"tcp\", \"udp\" or \"icmp\", or leave it out for any"),
+            ));
+        }
+    };
+    if protocol == Protocol::Icmp && ports != PortMatch::default() {
+        return Err(SpecError::new("target.protocol", "icmp has no ports: leave the port out"));
+    }
+    Ok(protocol)
+}
+
+fn parse_direction(text: Option<&str>, default: &[Direction]) -> Result<Vec<Direction>, SpecError> {
+    Ok(match text {
+        None => default.to_vec(),
+        Some("both") => Direction::BOTH.to_vec(),
+        Some("egress") => vec![Direction::Egress],
+        Some("ingress") => vec![Direction::Ingress],
+        Some(other) => {
+            return Err(SpecError::new(
+                "target.direction",
+                format!("{other:?} is not known: give \"egress\", \"ingress\" or \"both\""),
+            ));
+        }
+    })
+}
+
+fn prefix(field: &str, text: &str) -> Result<IpNet, SpecError> {
+    let net = match text.contains('/') {
+        true => IpNet::from_str(text).ok(),
+        false => std::net::IpAddr::from_str(text).ok().map(IpNet::from),
+    };
+    net.map(|net| net.trunc()).ok_or_else(|| {
+        SpecError::new(
+            field,
+            format!("{text:?} is not an address prefix: give e.g. \"10.0.0.0/8\", \"2001:db8::/32\" or \"10.0.0.7\""),
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn target(json: &str) -> Result<Traffic, SpecError> {
+        Traffic::parse(&serde_json::from_str(json).unwrap(), Direction::BOTH)
+    }
+
+    #[test]
+    fn a_prefix_longer_than_the_address_is_named_with_its_field() {
+        let error = target(r#"{"interface":"eth0","cidr":"10.0.0.0/33"}"#).unwrap_err();
+        assert!(
+            error.to_string().starts_with("target.cidr: \"10.0.0.0/33\" is not an address prefix"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn a_bare_address_is_a_host_prefix_and_host_bits_are_cut() {
+        let traffic =
+            target(r#"{"interface":"eth0","cidr":"10.0.0.7","cidrs":["10.1.2.3/16","::1"]}"#).unwrap();
+        let texts: Vec<_> = traffic.peers.iter().map(ToString::to_string).collect();
+        assert_eq!(texts, ["10.0.0.7/32", "10.1.0.0/16", "::1/128"]);
+    }
+
+    #[test]
+    fn a_network_target_needs_an_interface() {
+        assert_eq!(target("{}").unwrap_err().field, "target.interface");
+        assert_eq!(
+            target(r#"{"interface":"an-interface-name-too-long"}"#).unwrap_err().field,
+            "target.interface"
+        );
+    }
+
+    #[test]
+    fn unknown_target_fields_are_refused() {
+        assert!(serde_json::from_str::<TargetRequest>(r#"{"iface":"eth0"}"#).is_err());
+    }
+
+    #[test]
+    fn ports_and_icmp_exclude_each_other() {
+        assert_eq!(
+            target(r#"{"interface":"e","protocol":"icmp","port":1}"#).unwrap_err().field,
+            "target.protocol"
+        );
+        assert_eq!(target(r#"{"interface":"e","port":0}"#).unwrap_err().field, "target.port");
+    }
+}

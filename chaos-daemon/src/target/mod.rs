@@ -1,0 +1,1 @@
+//! target (empty for now).
