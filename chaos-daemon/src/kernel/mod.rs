@@ -1,1 +1,4 @@
-//! kernel (empty for now).
+//! The only room whose code changes the node.
+
+pub mod netlink;
+pub mod netns;
