@@ -125,6 +125,11 @@ mod tests {
                 assert_eq!(side.link(&device.name).await.unwrap(), Some(device.clone()));
                 assert_eq!(device.speed_mbit, Some(10_000), "a veth says 10 Gbit/s");
             }
+            for (side, device) in [(&near_side, &pair.near), (&far_side, &pair.far)] {
+                let read = || std::fs::read_to_string("/proc/thread-self/net/if_inet6");
+                let addresses = side.netns().inside(read).unwrap();
+                assert!(!addresses.contains(&device.name), "it has an IPv6 address: {addresses}");
+            }
             let lo = near_side.link("lo").await.unwrap().unwrap();
             assert_eq!((lo.layer, lo.speed_mbit), (LinkLayer::Loopback, None));
         });
@@ -272,10 +277,10 @@ mod tests {
         let missing = probe().unwrap().missing_modules();
         assert!(missing.iter().all(|module| *module == "sch_netem"), "unexpectedly missing: {missing:?}");
         in_private_namespace(|_| async move {
-            let netlink = Netlink::open().unwrap();
-            let device = a_device(&netlink).await;
+            let (netlink, _far_side, pair) = pair_to_another().await;
+            let device = pair.near.ifindex;
             let netem = Netem::delay(Duration::from_nanos(100_000_001), MS(10), 5000);
-            let result = netlink.add_root_netem(device, NETEM_HANDLE, &netem).await;
+            let result = netlink.add_root_netem(&pair.near, NETEM_HANDLE, &netem).await;
             if missing == ["sch_netem"] {
                 let error = result.unwrap_err();
                 assert!(
@@ -291,7 +296,7 @@ mod tests {
             let state = netlink.read_netem(device).await.unwrap().unwrap();
             assert_eq!((state.netem, state.handle), (netem, NETEM_HANDLE));
             assert_eq!((state.backlog_packets, state.backlog_bytes, state.drops), (0, 0, 0));
-            let twice = netlink.add_root_netem(device, NETEM_HANDLE, &netem).await.unwrap_err();
+            let twice = netlink.add_root_netem(&pair.near, NETEM_HANDLE, &netem).await.unwrap_err();
             assert_eq!(twice.errno(), Some(Errno::EEXIST), "{twice}");
             assert!(!netlink.delete_root(device, 0x1_0000).await.unwrap(), "another's root was deleted");
             assert!(netlink.delete_root(device, NETEM_HANDLE).await.unwrap());
@@ -302,13 +307,18 @@ mod tests {
     }
 
     #[test]
-    fn a_netem_that_the_kernel_would_change_in_silence_is_not_sent() {
+    fn a_netem_on_a_foreign_device_or_one_that_the_kernel_would_change_in_silence_is_not_sent() {
         in_private_namespace(|_| async {
-            let netlink = Netlink::open().unwrap();
+            let (netlink, _far_side, pair) = pair_to_another().await;
             let netem = Netem::delay(MS(5000), MS(3000), 10);
-            let error = netlink.add_root_netem(1, NETEM_HANDLE, &netem).await.unwrap_err();
+            let error = netlink.add_root_netem(&pair.near, NETEM_HANDLE, &netem).await.unwrap_err();
             assert!(matches!(error, NetlinkError::OutOfRange { .. }), "{error:?}");
             assert!(error.to_string().contains("a jitter of 3s"), "{error}");
+            let lo = netlink.link("lo").await.unwrap().unwrap();
+            let netem = Netem::delay(MS(5), MS(0), 10);
+            let error = netlink.add_root_netem(&lo, NETEM_HANDLE, &netem).await.unwrap_err();
+            assert!(matches!(error, NetlinkError::NotOurs { .. }), "{error:?}");
+            assert_eq!(error.to_string(), "cannot put netem on lo: it is not a device of ours");
         });
     }
 
@@ -367,7 +377,7 @@ mod tests {
             println!("probed in {:?}, missing: {:?}", start.elapsed(), support.missing_modules());
             assert_eq!(before, (netlink.links().await.unwrap(), netlink.all_qdiscs().await.unwrap()));
             assert_eq!(NetNs::current().unwrap().identity().unwrap(), here.identity().unwrap());
-            for answer in [support.veth, support.clsact, support.cls_bpf] {
+            for answer in [support.veth, support.filters] {
                 answer.expect("every kernel these tests run on has it");
             }
         });

@@ -59,6 +59,12 @@ pub enum NetlinkError {
         /// Which value, and its bounds.
         problem: String,
     },
+    /// The device lacks our mark; nothing was sent.
+    #[error("cannot {operation}: it is not a device of ours")]
+    NotOurs {
+        /// What was tried.
+        operation: String,
+    },
     /// Whether it happened is unknown.
     #[error("cannot {operation}: no answer from the kernel (waited at most {ANSWER_LIMIT:?})")]
     NoAnswer {

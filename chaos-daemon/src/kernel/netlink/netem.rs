@@ -12,12 +12,14 @@ use nix::errno::Errno;
 
 use super::Netlink;
 use super::error::NetlinkError;
+use super::link::Device;
+use super::marks::recognise_device;
 use super::qdisc::{Entry, Qdisc, tc_message};
 use super::wire::Attributes;
 
 const KIND: &str = "netem";
 /// The kernel module that provides it.
-pub(super) const MODULE: &str = "sch_netem";
+const MODULE: &str = "sch_netem";
 
 const TCA_OPTIONS: u16 = 2;
 const TCA_STATS2: u16 = 7;
@@ -150,13 +152,33 @@ fn parse_state(entry: &Entry<'_>) -> Result<NetemState, DecodeError> {
 }
 
 impl Netlink {
-    /// Makes a netem the root of a device, which must be ours: the root that was there is gone.
+    /// Makes a netem the root of a device of ours, whose root so far is the kernel's default.
     ///
     /// # Errors
+    /// [`NetlinkError::NotOurs`] for a device without our mark: nobody else's root is ever replaced;
     /// [`NetlinkError::MissingModule`] on a kernel without netem; [`NetlinkError::OutOfRange`] for a value the
-    /// kernel would not honour; when the device has a root of somebody's.
-    pub async fn add_root_netem(&self, ifindex: u32, handle: u32, netem: &Netem) -> Result<(), NetlinkError> {
-        let operation = format!("put netem on interface {ifindex}");
+    /// kernel would not honour; when there is a netem already.
+    pub async fn add_root_netem(
+        &self,
+        device: &Device,
+        handle: u32,
+        netem: &Netem,
+    ) -> Result<(), NetlinkError> {
+        let operation = format!("put netem on {}", device.name);
+        if recognise_device(&device.name).is_none() {
+            return Err(NetlinkError::NotOurs { operation });
+        }
+        self.put_netem(operation, device.ifindex, handle, netem).await
+    }
+
+    /// As [`Netlink::add_root_netem`], on any device: only for the probe, in its private namespace.
+    pub(super) async fn put_netem(
+        &self,
+        operation: String,
+        ifindex: u32,
+        handle: u32,
+        netem: &Netem,
+    ) -> Result<(), NetlinkError> {
         let options = match netem.encode() {
             Ok(options) => options,
             Err(problem) => return Err(NetlinkError::OutOfRange { operation, problem }),

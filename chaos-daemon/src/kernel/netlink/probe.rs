@@ -19,10 +19,8 @@ use crate::spec::Direction;
 pub struct Support {
     /// Pairs of virtual Ethernet devices.
     pub veth: Result<(), NetlinkError>,
-    /// Filter hooks.
-    pub clsact: Result<(), NetlinkError>,
-    /// Programs as filters.
-    pub cls_bpf: Result<(), NetlinkError>,
+    /// Filter hooks with programs on them; needed only before Linux 6.6, which attaches programs without.
+    pub filters: Result<(), NetlinkError>,
     /// Delays.
     pub netem: Result<(), NetlinkError>,
 }
@@ -30,7 +28,7 @@ pub struct Support {
 impl Support {
     /// Names of the kernel modules that are missing.
     pub fn missing_modules(&self) -> Vec<&'static str> {
-        [&self.veth, &self.clsact, &self.cls_bpf, &self.netem]
+        [&self.veth, &self.filters, &self.netem]
             .into_iter()
             .filter_map(|answer| match answer {
                 Err(NetlinkError::MissingModule { module, .. }) => Some(*module),
@@ -73,14 +71,15 @@ async fn in_private_namespace() -> Result<Support, NetlinkError> {
     let netem = Netem::delay(Duration::from_millis(1), Duration::ZERO, 1);
     Ok(Support {
         veth,
-        clsact: netlink.add_clsact(device).await.map(drop),
-        cls_bpf: cls_bpf(&netlink, device).await,
-        netem: netlink.add_root_netem(device, NETEM_HANDLE, &netem).await,
+        filters: filters(&netlink, device).await,
+        netem: netlink.put_netem("try netem".to_owned(), device, NETEM_HANDLE, &netem).await,
     })
 }
 
 /// Offers a descriptor that is no program: a kernel with `cls_bpf` objects to the descriptor, not to the filter.
-async fn cls_bpf(netlink: &Netlink, device: u32) -> Result<(), NetlinkError> {
+async fn filters(netlink: &Netlink, device: u32) -> Result<(), NetlinkError> {
+    // Without the hook the kernel would object to that with the same number.
+    netlink.add_clsact(device).await?;
     let pref = filter_pref(1).unwrap_or_default();
     let no_program = netlink.netns().as_fd();
     match netlink.add_bpf_filter(device, Direction::Egress, pref, FILTER_HANDLE, no_program, "probe").await {
