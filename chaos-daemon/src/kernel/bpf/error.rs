@@ -8,17 +8,28 @@ use chaos_common::mark::MOST_LEVEL;
 /// An operation on programs, maps or links that failed.
 #[derive(Debug, thiserror::Error)]
 pub enum BpfError {
-    /// The kernel or the object refused to load.
-    #[error("loading the eBPF object (needs CAP_BPF and CAP_NET_ADMIN)")]
-    Load(#[source] aya::EbpfError),
-    /// The verifier refused a program.
-    #[error("loading the eBPF program {program}")]
+    /// The object cannot be understood.
+    #[error("reading the eBPF object")]
+    Object(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// The kernel refused a map.
+    #[error("creating the eBPF map {map} (needs CAP_BPF)")]
+    CreateMap {
+        /// Name of the map.
+        map: String,
+        /// The kernel's reason.
+        #[source]
+        source: Box<aya::maps::MapError>,
+    },
+    /// The kernel refused a program.
+    #[error("loading the eBPF program {program} (needs CAP_BPF and CAP_NET_ADMIN){log}")]
     Program {
         /// Name of the program.
         program: &'static str,
+        /// The last words of the verifier, each on a line of its own; empty if it was not asked.
+        log: String,
         /// The kernel's reason.
         #[source]
-        source: Box<aya::programs::ProgramError>,
+        source: io::Error,
     },
     /// The object lacks a map or program, or has it in another type: it was not built from this source.
     #[error("the eBPF object has no usable {name}: rebuild it with `cargo xtask ebpf build`")]
@@ -107,6 +118,15 @@ pub enum BpfError {
     /// The kernel did not say whether it has tcx.
     #[error("asking the kernel for tcx (needs CAP_NET_ADMIN)")]
     Probe(#[source] io::Error),
+    /// The stub could not be pointed at a program.
+    #[error("letting the stub jump to {program}")]
+    Jump {
+        /// Name of the program.
+        program: &'static str,
+        /// The kernel's reason.
+        #[source]
+        source: io::Error,
+    },
     /// Two programs want one slot of the stub.
     #[error("the stub for this direction already jumps to {occupant}")]
     StubTaken {
@@ -118,10 +138,6 @@ pub enum BpfError {
 impl BpfError {
     pub(super) fn map(map: &'static str, source: impl Into<aya::maps::MapError>) -> Self {
         Self::Map { map, source: Box::new(source.into()) }
-    }
-
-    pub(super) fn program(program: &'static str, source: impl Into<aya::programs::ProgramError>) -> Self {
-        Self::Program { program, source: Box::new(source.into()) }
     }
 
     pub(super) fn too_many(what: &'static str, wanted: usize, room: u32) -> Result<(), Self> {

@@ -4,14 +4,14 @@
 //! fault away. The programs need no BTF of the kernel, which saves a holder the 6 ms that parsing it takes.
 
 mod error;
+mod object;
 mod peers;
 mod rules;
 mod sys;
 
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
-use aya::programs::{ProgramFd, SchedClassifier};
-use aya::{Ebpf, EbpfLoader, VerifierLogLevel};
+use aya::maps::ProgramArray;
 use chaos_common::{Way, name};
 use nix::time::{ClockId, clock_gettime};
 
@@ -96,7 +96,7 @@ struct Link {
 pub struct Programs {
     // Dropped in this order: links before the programs they hold.
     links: Vec<Link>,
-    ebpf: Ebpf,
+    loaded: object::Loaded,
     contents: rules::Contents,
     stubs: [Option<&'static str>; 2],
 }
@@ -116,21 +116,16 @@ impl Programs {
     pub fn load(capacity: Capacity) -> Result<Self, BpfError> {
         // The kernel refuses maps for nothing.
         let (hosts, prefixes) = (capacity.hosts.max(1), capacity.prefixes.max(1));
-        let mut ebpf = EbpfLoader::new()
-            .btf(None)
-            .verifier_log_level(VerifierLogLevel::DISABLE)
-            .map_max_entries(name::HOSTS_V4, hosts)
-            .map_max_entries(name::HOSTS_V6, hosts)
-            .map_max_entries(name::NETS_V4, prefixes)
-            .map_max_entries(name::NETS_V6, prefixes)
-            .load(chaos_ebpf::OBJECT)
-            .map_err(BpfError::Load)?;
-        rules::check_contract(&ebpf)?;
-        for program in name::PROGRAMS {
-            classifier(&mut ebpf, program)?.load().map_err(|source| BpfError::program(program, source))?;
-        }
+        let sizes = [
+            (name::HOSTS_V4, hosts),
+            (name::HOSTS_V6, hosts),
+            (name::NETS_V4, prefixes),
+            (name::NETS_V6, prefixes),
+        ];
+        let loaded = object::Loaded::new(chaos_ebpf::OBJECT, &sizes)?;
+        rules::check_contract(&loaded)?;
         let contents = rules::Contents::new(capacity);
-        Ok(Self { links: Vec::new(), ebpf, contents, stubs: [None; 2] })
+        Ok(Self { links: Vec::new(), loaded, contents, stubs: [None; 2] })
     }
 
     /// Attaches a program to the target device through tcx, behind those that are there. The interface is looked
@@ -158,7 +153,7 @@ impl Programs {
     ) -> Result<(), BpfError> {
         let index = nix::net::if_::if_nametoindex(interface)
             .map_err(|error| BpfError::Interface { interface: interface.to_owned(), source: error.into() })?;
-        let fd = sys::tcx_attach(self.fd(program)?, index, attach_type(direction))
+        let fd = sys::tcx_attach(self.loaded.program(program)?, index, attach_type(direction))
             .map_err(|source| BpfError::Attach { program, interface: interface.to_owned(), source })?;
         self.links.push(Link { fd, program, interface: interface.to_owned(), index, direction });
         Ok(())
@@ -169,7 +164,7 @@ impl Programs {
     /// # Errors
     /// When the program is missing.
     pub fn program_fd(&self, end: LoopEnd) -> Result<BorrowedFd<'_>, BpfError> {
-        self.fd(end.program())
+        self.loaded.program(end.program())
     }
 
     /// Lets the stub of this direction jump to the program of a hook, and returns the stub, to be attached
@@ -186,11 +181,11 @@ impl Programs {
         if let Some(occupant) = self.stubs[way as usize].filter(|&occupant| occupant != program) {
             return Err(BpfError::StubTaken { occupant });
         }
-        let loaded = self.program(program)?.fd().and_then(|fd| Ok(fd.try_clone()?));
-        let target = loaded.map_err(|source| BpfError::program(program, source))?;
-        rules::fill_jump(&mut self.ebpf, way, &target)?;
+        let jump = self.loaded.data(name::JUMP)?.fd().as_fd();
+        sys::set_program(jump, way as u32, self.loaded.program(program)?)
+            .map_err(|source| BpfError::Jump { program, source })?;
         self.stubs[way as usize] = Some(program);
-        self.fd(stub)
+        self.loaded.program(stub)
     }
 
     /// What the kernel says about each attachment made here.
@@ -203,15 +198,16 @@ impl Programs {
 
     fn read_back_one(&self, link: &Link) -> Result<Attachment, BpfError> {
         let program = link.program;
-        let seen = sys::tcx_link(link.fd.as_fd()).map_err(|source| BpfError::ReadBack {
+        let failed = |source| BpfError::ReadBack { program, interface: link.interface.clone(), source };
+        let id = sys::program_id(self.loaded.program(program)?).map_err(failed)?;
+        let seen = sys::tcx_link(link.fd.as_fd()).map_err(failed)?;
+        let made = (id, link.index, attach_type(link.direction));
+        Ok(Attachment {
             program,
             interface: link.interface.clone(),
-            source,
-        })?;
-        let id = self.program(program)?.info().map_err(|source| BpfError::program(program, source))?.id();
-        let present =
-            (seen.program, seen.interface, seen.attach_type) == (id, link.index, attach_type(link.direction));
-        Ok(Attachment { program, interface: link.interface.clone(), direction: link.direction, present })
+            direction: link.direction,
+            present: (seen.program, seen.interface, seen.attach_type) == made,
+        })
     }
 
     /// Takes every link away. Programs and maps stay loaded; stubs jump nowhere any more.
@@ -222,28 +218,14 @@ impl Programs {
         self.links.clear();
         for way in [Way::Egress, Way::Ingress] {
             if self.stubs[way as usize].is_some() {
-                rules::empty_jump(&mut self.ebpf, way)?;
+                let jump = ProgramArray::try_from(self.loaded.map_mut(name::JUMP)?);
+                jump.and_then(|mut jump| jump.clear_index(&(way as u32)))
+                    .map_err(|source| BpfError::map(name::JUMP, source))?;
                 self.stubs[way as usize] = None;
             }
         }
         Ok(())
     }
-
-    fn program(&self, program: &'static str) -> Result<&SchedClassifier, BpfError> {
-        let found = self.ebpf.program(program).ok_or(BpfError::Missing { name: program })?;
-        found.try_into().map_err(|_| BpfError::Missing { name: program })
-    }
-
-    fn fd(&self, program: &'static str) -> Result<BorrowedFd<'_>, BpfError> {
-        let fd: &ProgramFd =
-            self.program(program)?.fd().map_err(|source| BpfError::program(program, source))?;
-        Ok(fd.as_fd())
-    }
-}
-
-fn classifier<'a>(ebpf: &'a mut Ebpf, program: &'static str) -> Result<&'a mut SchedClassifier, BpfError> {
-    let found = ebpf.program_mut(program).ok_or(BpfError::Missing { name: program })?;
-    found.try_into().map_err(|_| BpfError::Missing { name: program })
 }
 
 const fn attach_type(direction: Direction) -> u32 {

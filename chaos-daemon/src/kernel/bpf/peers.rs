@@ -2,12 +2,12 @@
 
 use std::os::fd::AsFd as _;
 
+use aya::Pod;
 use aya::maps::lpm_trie::Key;
-use aya::maps::{Map, MapData};
-use aya::{Ebpf, Pod};
 use chaos_common::name;
 use ipnet::IpNet;
 
+use super::object::Loaded;
 use super::{BpfError, sys};
 
 /// An address as it lies in a packet.
@@ -70,12 +70,12 @@ fn key_v6(net: ipnet::Ipv6Net) -> Key<V6> {
 /// Makes a map hold exactly `new`, given that it holds `held`. On an error it may hold any part of both, and `held`
 /// says so: nothing is forgotten that might be there.
 pub(super) fn replace<K: Pod>(
-    ebpf: &Ebpf,
+    loaded: &Loaded,
     map: &'static str,
     held: &mut Vec<K>,
     new: Vec<K>,
 ) -> Result<(), BpfError> {
-    let data = data(ebpf, map)?;
+    let data = loaded.data(map)?;
     let batch = |operation, count| move |source| BpfError::Batch { operation, count, map, source };
     let fd = data.fd().as_fd();
     sys::remove_all(fd, held).map_err(batch("removing", held.len()))?;
@@ -93,13 +93,6 @@ pub(super) fn replace<K: Pod>(
             }
             Err(batch("writing", count)(source))
         }
-    }
-}
-
-fn data<'a>(ebpf: &'a Ebpf, map: &'static str) -> Result<&'a MapData, BpfError> {
-    match ebpf.map(map) {
-        Some(Map::HashMap(data) | Map::LpmTrie(data)) => Ok(data),
-        _ => Err(BpfError::Missing { name: map }),
     }
 }
 

@@ -1,12 +1,12 @@
 //! What the maps hold: the rule, its peers, what is protected, the lease, the counters.
 
-use aya::Ebpf;
-use aya::maps::{Array, Map, MapData, PerCpuArray, ProgramArray};
+use aya::maps::{Array, MapData, MapInfo, PerCpuArray};
 use chaos_common::mark::MOST_LEVEL;
 use chaos_common::rule::{self, ENABLED, EVERY_PEER, LOADER_FLAGS};
-use chaos_common::{ABI_VERSION, Counters, MOST_PROTECTED, PacketRule, Way, name};
+use chaos_common::{ABI_VERSION, Counters, MOST_PROTECTED, PacketRule, name};
 use ipnet::IpNet;
 
+use super::object::Loaded;
 use super::peers::{KEYED, Sets, replace};
 use super::{BpfError, Capacity, Programs};
 
@@ -67,10 +67,10 @@ impl Programs {
         }
         self.disable()?;
         let held = &mut self.contents.peers;
-        replace(&self.ebpf, name::HOSTS_V4, &mut held.hosts_v4, sets.hosts_v4)?;
-        replace(&self.ebpf, name::HOSTS_V6, &mut held.hosts_v6, sets.hosts_v6)?;
-        replace(&self.ebpf, name::NETS_V4, &mut held.nets_v4, sets.nets_v4)?;
-        replace(&self.ebpf, name::NETS_V6, &mut held.nets_v6, sets.nets_v6)?;
+        replace(&self.loaded, name::HOSTS_V4, &mut held.hosts_v4, sets.hosts_v4)?;
+        replace(&self.loaded, name::HOSTS_V6, &mut held.hosts_v6, sets.hosts_v6)?;
+        replace(&self.loaded, name::NETS_V4, &mut held.nets_v4, sets.nets_v4)?;
+        replace(&self.loaded, name::NETS_V6, &mut held.nets_v6, sets.nets_v6)?;
         self.contents.rule = PacketRule { flags: rule.flags | self.contents.flags(), ..*rule };
         self.enable()
     }
@@ -96,9 +96,9 @@ impl Programs {
         let enabled = self.contents.rule.has(ENABLED);
         self.disable()?;
         let held = &mut self.contents;
-        replace(&self.ebpf, name::PROTECTED_V4, &mut held.protected.nets_v4, sets.nets_v4)?;
-        replace(&self.ebpf, name::PROTECTED_V6, &mut held.protected.nets_v6, sets.nets_v6)?;
-        replace(&self.ebpf, name::PROTECTED_PORTS, &mut held.protected_ports, keys)?;
+        replace(&self.loaded, name::PROTECTED_V4, &mut held.protected.nets_v4, sets.nets_v4)?;
+        replace(&self.loaded, name::PROTECTED_V6, &mut held.protected.nets_v6, sets.nets_v6)?;
+        replace(&self.loaded, name::PROTECTED_PORTS, &mut held.protected_ports, keys)?;
         held.rule.flags = held.rule.flags & !LOADER_FLAGS | held.flags();
         if enabled { self.enable() } else { self.write_rule() }
     }
@@ -108,7 +108,7 @@ impl Programs {
     /// # Errors
     /// When the kernel refuses.
     pub fn renew(&mut self, deadline_boot_ns: u64) -> Result<(), BpfError> {
-        let mut lease: Array<&mut MapData, u64> = Array::try_from(map_mut(&mut self.ebpf, name::LEASE)?)
+        let mut lease: Array<&mut MapData, u64> = Array::try_from(self.loaded.map_mut(name::LEASE)?)
             .map_err(|source| BpfError::map(name::LEASE, source))?;
         lease.set(0, deadline_boot_ns, 0).map_err(|source| BpfError::map(name::LEASE, source))
     }
@@ -126,7 +126,7 @@ impl Programs {
     /// # Errors
     /// When the kernel refuses.
     pub fn lease(&self) -> Result<u64, BpfError> {
-        let lease: Array<&MapData, u64> = Array::try_from(map(&self.ebpf, name::LEASE)?)
+        let lease: Array<&MapData, u64> = Array::try_from(self.loaded.map(name::LEASE)?)
             .map_err(|source| BpfError::map(name::LEASE, source))?;
         lease.get(&0, 0).map_err(|source| BpfError::map(name::LEASE, source))
     }
@@ -136,7 +136,7 @@ impl Programs {
     /// # Errors
     /// When the kernel refuses.
     pub fn rule(&self) -> Result<PacketRule, BpfError> {
-        let rule: Array<&MapData, PacketRule> = Array::try_from(map(&self.ebpf, name::RULE)?)
+        let rule: Array<&MapData, PacketRule> = Array::try_from(self.loaded.map(name::RULE)?)
             .map_err(|source| BpfError::map(name::RULE, source))?;
         rule.get(&0, 0).map_err(|source| BpfError::map(name::RULE, source))
     }
@@ -147,7 +147,7 @@ impl Programs {
     /// When the kernel refuses.
     pub fn counters(&self) -> Result<Counters, BpfError> {
         let counters: PerCpuArray<&MapData, Counters> =
-            PerCpuArray::try_from(map(&self.ebpf, name::COUNTERS)?)
+            PerCpuArray::try_from(self.loaded.map(name::COUNTERS)?)
                 .map_err(|source| BpfError::map(name::COUNTERS, source))?;
         let per_cpu = counters.get(&0, 0).map_err(|source| BpfError::map(name::COUNTERS, source))?;
         Ok(per_cpu.iter().copied().sum())
@@ -167,7 +167,7 @@ impl Programs {
     }
 
     fn write_rule(&mut self) -> Result<(), BpfError> {
-        let mut rule: Array<&mut MapData, PacketRule> = Array::try_from(map_mut(&mut self.ebpf, name::RULE)?)
+        let mut rule: Array<&mut MapData, PacketRule> = Array::try_from(self.loaded.map_mut(name::RULE)?)
             .map_err(|source| BpfError::map(name::RULE, source))?;
         rule.set(0, self.contents.rule, 0).map_err(|source| BpfError::map(name::RULE, source))
     }
@@ -187,13 +187,13 @@ fn check(rule: &PacketRule, peers: &[IpNet]) -> Result<(), BpfError> {
 }
 
 /// Checks that the object is of this contract, and its maps have the keys that are written here without a check.
-pub(super) fn check_contract(ebpf: &Ebpf) -> Result<(), BpfError> {
-    let found = info(ebpf, name::ABI)?.max_entries();
+pub(super) fn check_contract(loaded: &Loaded) -> Result<(), BpfError> {
+    let found = info(loaded, name::ABI)?.max_entries();
     if found != ABI_VERSION {
         return Err(BpfError::Abi { found });
     }
     for (name, size) in KEYED {
-        let info = info(ebpf, name)?;
+        let info = info(loaded, name)?;
         if (info.key_size(), info.value_size()) != (size, 1) {
             return Err(BpfError::Missing { name });
         }
@@ -201,33 +201,6 @@ pub(super) fn check_contract(ebpf: &Ebpf) -> Result<(), BpfError> {
     Ok(())
 }
 
-fn info(ebpf: &Ebpf, name: &'static str) -> Result<aya::maps::MapInfo, BpfError> {
-    let (Map::Array(data) | Map::HashMap(data) | Map::LpmTrie(data)) = map(ebpf, name)? else {
-        return Err(BpfError::Missing { name });
-    };
-    data.info().map_err(|source| BpfError::map(name, source))
-}
-
-pub(super) fn fill_jump(
-    ebpf: &mut Ebpf,
-    way: Way,
-    program: &aya::programs::ProgramFd,
-) -> Result<(), BpfError> {
-    let mut jump: ProgramArray<&mut MapData> = ProgramArray::try_from(map_mut(ebpf, name::JUMP)?)
-        .map_err(|source| BpfError::map(name::JUMP, source))?;
-    jump.set(way as u32, program, 0).map_err(|source| BpfError::map(name::JUMP, source))
-}
-
-pub(super) fn empty_jump(ebpf: &mut Ebpf, way: Way) -> Result<(), BpfError> {
-    let mut jump: ProgramArray<&mut MapData> = ProgramArray::try_from(map_mut(ebpf, name::JUMP)?)
-        .map_err(|source| BpfError::map(name::JUMP, source))?;
-    jump.clear_index(&(way as u32)).map_err(|source| BpfError::map(name::JUMP, source))
-}
-
-fn map<'a>(ebpf: &'a Ebpf, name: &'static str) -> Result<&'a Map, BpfError> {
-    ebpf.map(name).ok_or(BpfError::Missing { name })
-}
-
-fn map_mut<'a>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<&'a mut Map, BpfError> {
-    ebpf.map_mut(name).ok_or(BpfError::Missing { name })
+fn info(loaded: &Loaded, name: &'static str) -> Result<MapInfo, BpfError> {
+    loaded.data(name)?.info().map_err(|source| BpfError::map(name, source))
 }

@@ -3,13 +3,17 @@
 //! Layouts are those of `include/uapi/linux/bpf.h`; the kernel takes a shorter union bpf_attr as one filled up with
 //! zeros.
 
+use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 
 use aya::Pod;
+use aya_obj::generated::bpf_insn;
 use nix::libc;
 
 // enum bpf_cmd, include/uapi/linux/bpf.h.
+const BPF_MAP_UPDATE_ELEM: libc::c_int = 2;
+const BPF_PROG_LOAD: libc::c_int = 5;
 const BPF_OBJ_GET_INFO_BY_FD: libc::c_int = 15;
 const BPF_PROG_QUERY: libc::c_int = 16;
 const BPF_MAP_UPDATE_BATCH: libc::c_int = 26;
@@ -20,6 +24,41 @@ const BPF_LINK_CREATE: libc::c_int = 28;
 pub(super) const BPF_TCX_INGRESS: u32 = 46;
 /// enum bpf_attach_type.
 pub(super) const BPF_TCX_EGRESS: u32 = 47;
+
+/// The member of union bpf_attr for BPF_PROG_LOAD, up to `prog_name`.
+#[repr(C)]
+#[derive(Default)]
+struct LoadAttr {
+    kind: u32,
+    count: u32,
+    instructions: u64,
+    license: u64,
+    log_level: u32,
+    log_size: u32,
+    log: u64,
+    kernel_version: u32,
+    flags: u32,
+    name: [u8; 16],
+}
+
+/// The member of union bpf_attr for one element of a map.
+#[repr(C)]
+#[derive(Default)]
+struct ElementAttr {
+    map_fd: u32,
+    padding: u32,
+    key: u64,
+    value: u64,
+    flags: u64,
+}
+
+/// The start of struct bpf_prog_info.
+#[repr(C)]
+#[derive(Default)]
+struct ProgramInfo {
+    kind: u32,
+    id: u32,
+}
 
 /// The `batch` member of union bpf_attr.
 #[repr(C)]
@@ -125,6 +164,64 @@ pub(super) fn remove_all<K: Pod>(map: BorrowedFd<'_>, keys: &[K]) -> io::Result<
     unsafe { bpf(BPF_MAP_DELETE_BATCH, &mut attr).map(drop) }
 }
 
+/// Loads a tc classifier. Returns the reason and the verifier's last words if the kernel refuses.
+pub(super) fn load_classifier(
+    name: &str,
+    license: &CStr,
+    instructions: &[bpf_insn],
+) -> Result<OwnedFd, (io::Error, String)> {
+    const VERIFIER_LOG: usize = 1 << 20;
+    const BPF_PROG_TYPE_SCHED_CLS: u32 = 3;
+    let mut attr = LoadAttr {
+        kind: BPF_PROG_TYPE_SCHED_CLS,
+        count: u32::try_from(instructions.len()).unwrap_or(u32::MAX),
+        instructions: instructions.as_ptr() as u64,
+        license: license.as_ptr() as u64,
+        ..LoadAttr::default()
+    };
+    // The last byte stays zero.
+    let room = attr.name.len() - 1;
+    attr.name.iter_mut().zip(name.bytes().take(room)).for_each(|(to, from)| *to = from);
+    // SAFETY: the layout is that of a program to be loaded; the kernel reads `count` instructions and the licence up
+    // to its zero, both of which live through the call.
+    let reason = match unsafe { bpf(BPF_PROG_LOAD, &mut attr) } {
+        // SAFETY: the kernel has just made this descriptor, close-on-exec, for nobody else.
+        Ok(program) => return Ok(unsafe { OwnedFd::from_raw_fd(program) }),
+        Err(reason) => reason,
+    };
+    // Once more, for the reason. Verifying without a log is faster, and succeeds but for a broken build.
+    let mut log = vec![0u8; VERIFIER_LOG];
+    (attr.log_level, attr.log_size, attr.log) = (1, VERIFIER_LOG as u32, log.as_mut_ptr() as u64);
+    // SAFETY: as above; the kernel writes at most `log_size` bytes into the log.
+    if let Ok(program) = unsafe { bpf(BPF_PROG_LOAD, &mut attr) } {
+        // SAFETY: as above.
+        return Ok(unsafe { OwnedFd::from_raw_fd(program) });
+    }
+    let log = String::from_utf8_lossy(&log);
+    let lines: Vec<_> = log.trim_end_matches(['\0', '\n']).lines().rev().take(12).collect();
+    Err((reason, lines.iter().rev().map(|line| format!("\n{line}")).collect()))
+}
+
+/// Writes one entry of a program array. The kernel checks that the program may be there.
+pub(super) fn set_program(map: BorrowedFd<'_>, slot: u32, program: BorrowedFd<'_>) -> io::Result<()> {
+    let value = program.as_raw_fd();
+    let mut attr = ElementAttr {
+        map_fd: map.as_raw_fd().unsigned_abs(),
+        key: std::ptr::from_ref(&slot) as u64,
+        value: std::ptr::from_ref(&value) as u64,
+        ..ElementAttr::default()
+    };
+    // SAFETY: the layout is that of an element; key and value of a program array have four bytes, as these have.
+    unsafe { bpf(BPF_MAP_UPDATE_ELEM, &mut attr).map(drop) }
+}
+
+/// Id of a program.
+pub(super) fn program_id(program: BorrowedFd<'_>) -> io::Result<u32> {
+    let mut info = ProgramInfo::default();
+    get_info(program, &mut info)?;
+    Ok(info.id)
+}
+
 /// Whether the kernel runs tcx programs: asks what runs on the loopback of the calling thread's network namespace.
 pub(super) fn has_tcx() -> io::Result<bool> {
     const LOOPBACK: u32 = 1;
@@ -155,13 +252,18 @@ pub(super) fn tcx_attach(program: BorrowedFd<'_>, interface: u32, attach_type: u
 /// What a tcx link holds at the moment.
 pub(super) fn tcx_link(link: BorrowedFd<'_>) -> io::Result<TcxLink> {
     let mut info = TcxLink::default();
+    get_info(link, &mut info)?;
+    Ok(info)
+}
+
+/// `I` starts as struct bpf_link_info or bpf_prog_info does, and takes any value.
+fn get_info<I>(object: BorrowedFd<'_>, info: &mut I) -> io::Result<()> {
     let mut attr = InfoAttr {
-        fd: link.as_raw_fd().unsigned_abs(),
-        length: size_of::<TcxLink>() as u32,
-        info: std::ptr::from_mut(&mut info) as u64,
+        fd: object.as_raw_fd().unsigned_abs(),
+        length: size_of::<I>() as u32,
+        info: std::ptr::from_mut(info) as u64,
     };
     // SAFETY: the layout is that of an inquiry; the kernel writes at most `length` bytes into `info`, all of whose
-    // fields take any value.
-    unsafe { bpf(BPF_OBJ_GET_INFO_BY_FD, &mut attr)? };
-    Ok(info)
+    // fields are integers.
+    unsafe { bpf(BPF_OBJ_GET_INFO_BY_FD, &mut attr).map(drop) }
 }

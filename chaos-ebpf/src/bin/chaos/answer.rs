@@ -1,6 +1,7 @@
 //! Turns a TCP segment into the reset that refuses it, and sends it back where it came from.
 //!
-//! Slow path: the helpers that store bytes keep the kernel's own idea of the checksum right, whatever it is.
+//! Slow path: everything goes through helpers, which read what is not linear, and keep the kernel's own idea of the
+//! checksum right.
 
 use aya_ebpf::EbpfContext as _;
 use aya_ebpf::bindings::{BPF_F_INGRESS, BPF_F_RECOMPUTE_CSUM};
@@ -9,10 +10,9 @@ use aya_ebpf::programs::TcContext;
 use chaos_common::packet::V6_HEADER;
 use chaos_common::reset::{self, CHECKSUM_AT, HEADER, HOPS, Segment};
 use chaos_common::rule::TCP;
-use chaos_common::{Bytes as _, LINK_HEADER, Packet, PacketRule, Version, Way, checksum, mark};
+use chaos_common::{LINK_HEADER, Packet, PacketRule, Version, Way, checksum, mark};
 
-use crate::verdict::address_v6;
-use crate::view::{Skb as _, View};
+use crate::view::Skb as _;
 use crate::{drop_silently, redirect};
 
 /// The loopback device has this index in every network namespace (LOOPBACK_IFINDEX).
@@ -72,19 +72,17 @@ fn rewrite(ctx: &TcContext, packet: &Packet) -> Option<()> {
 #[inline(always)]
 fn read(ctx: &TcContext, packet: &Packet) -> Option<Old> {
     let at = packet.transport;
-    // The ports may be linear and the rest not, so this goes through the helper.
     let [ports, sequence, acknowledgement, rest] = ctx.load::<[u32; 4]>(at).ok()?.map(u32::from_be);
     let offset = ((rest >> 28) * 4) as usize;
     if offset < HEADER {
         return None;
     }
-    let bytes = View::of(ctx);
     let (length_at, base) = match packet.version {
         Version::V4 => (LINK_HEADER + 2, LINK_HEADER),
         Version::V6 => (LINK_HEADER + 4, LINK_HEADER + V6_HEADER),
     };
-    let length = bytes.raw16(length_at)?;
-    let hops = bytes.raw16(LINK_HEADER + 8)?;
+    let length: u16 = ctx.load(length_at).ok()?;
+    let hops: u16 = ctx.load(LINK_HEADER + 8).ok()?;
     // Jumbo segments say 0; then the buffer, which has no padding at that size, knows.
     let end = if length == 0 { ctx.len() as usize } else { base + u16::from_be(length) as usize };
     let segment = Segment {
@@ -133,12 +131,11 @@ fn rewrite_v4(ctx: &TcContext, old: &Old, transport: usize) -> Option<u64> {
 /// Returns the sum of the pseudo header.
 #[inline(always)]
 fn rewrite_v6(ctx: &TcContext, transport: usize) -> Option<u64> {
-    let bytes = View::of(ctx);
-    let source = address_v6(&bytes, LINK_HEADER + 8)?;
-    let destination = address_v6(&bytes, LINK_HEADER + 24)?;
+    let [source, destination]: [[u32; 4]; 2] = ctx.load(LINK_HEADER + 8).ok()?;
+    let next: u8 = ctx.load(LINK_HEADER + 6).ok()?;
     let length = ((transport - LINK_HEADER - V6_HEADER + HEADER) as u16).to_be();
     ctx.store(LINK_HEADER + 4, &length, RECOMPUTE).ok()?;
-    let hops = u16::from_ne_bytes([bytes.u8(LINK_HEADER + 6)?, HOPS]);
+    let hops = u16::from_ne_bytes([next, HOPS]);
     ctx.store(LINK_HEADER + 6, &hops, RECOMPUTE).ok()?;
     ctx.store(LINK_HEADER + 8, &[destination, source], 0).ok()?;
     let mut pseudo = reset::pseudo_header();

@@ -4,6 +4,7 @@
 //! to the next program (`TC_ACT_UNSPEC`), never past it (`TC_ACT_OK`).
 #![no_std]
 #![no_main]
+#![feature(asm_experimental_arch)]
 #![expect(
     missing_docs,
     unreachable_pub,

@@ -127,6 +127,6 @@ fn covers<K>(nets: &LpmTrie<K, u8>, address: K) -> bool {
 
 /// The IPv6 address at an offset.
 #[inline(always)]
-pub(crate) fn address_v6(bytes: &impl Bytes, at: usize) -> Option<[u32; 4]> {
+fn address_v6(bytes: &impl Bytes, at: usize) -> Option<[u32; 4]> {
     Some([bytes.raw32(at)?, bytes.raw32(at + 4)?, bytes.raw32(at + 8)?, bytes.raw32(at + 12)?])
 }
