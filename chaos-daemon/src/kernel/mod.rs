@@ -1,4 +1,5 @@
 //! The only room whose code changes the node.
 
+pub mod bpf;
 pub mod netlink;
 pub mod netns;
