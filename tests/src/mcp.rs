@@ -108,3 +108,62 @@ async fn bounded<T, E: std::fmt::Display>(
         Err(_elapsed) => Err(Error::Late { what: format!("answer to {what}"), after: LIMIT }),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rmcp::model::{CallToolResponse, CallToolResult, ServerCapabilities, ServerConfig};
+    use rmcp::service::RequestContext;
+    use rmcp::{ErrorData, RoleServer, ServerHandler};
+    use serde_json::json;
+    use tokio::net::UnixListener;
+
+    use super::*;
+
+    /// A server whose tools give their arguments back, as a success or as a failure.
+    struct Mirror;
+
+    impl ServerHandler for Mirror {
+        fn get_info(&self) -> ServerConfig {
+            ServerConfig::new(ServerCapabilities::builder().enable_tools().build())
+        }
+
+        async fn call_tool(
+            &self,
+            request: CallToolRequestParams,
+            _: RequestContext<RoleServer>,
+        ) -> std::result::Result<CallToolResponse, ErrorData> {
+            let arguments = Value::Object(request.arguments.unwrap_or_default());
+            let result = match request.name.as_ref() {
+                "good" => CallToolResult::structured(arguments),
+                _ => CallToolResult::structured_error(arguments),
+            };
+            Ok(result.into())
+        }
+    }
+
+    #[test]
+    fn a_tool_that_fails_is_an_answer_and_a_dropped_client_hangs_up() {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("mcp.sock");
+        let path = socket.clone();
+        let (ready, is_ready) = std::sync::mpsc::channel();
+        let server = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async {
+                let listener = UnixListener::bind(path).unwrap();
+                ready.send(()).unwrap();
+                let (stream, _) = listener.accept().await.unwrap();
+                Mirror.serve(stream).await.unwrap().waiting().await.unwrap();
+            });
+        });
+        is_ready.recv().unwrap();
+        let client = Mcp::connect(&socket).unwrap();
+        assert_eq!(client.call_tool("good", json!({"a": 1})).unwrap().ok().unwrap(), json!({"a": 1}));
+        let answer = client.call_tool("bad", json!({"b": 2})).unwrap();
+        assert!(answer.is_error);
+        assert_eq!(answer.json, json!({"b": 2}));
+        assert!(client.call_tool("good", json!(3)).is_err());
+        drop(client);
+        server.join().unwrap();
+    }
+}

@@ -189,7 +189,7 @@ fn judge(
     let fail = |why: String| (Verdict::Fail, format!("{why}\n{}", tail(text)));
     let Some(status) = status else { return fail(format!("not done after {limit:?}: killed")) };
     if !status.success() {
-        return fail(status.to_string());
+        return fail(format!("{status}: {}", message(text)));
     }
     if !leaks.is_empty() {
         return fail(leaks.join("; "));
@@ -207,6 +207,15 @@ fn judge(
         return fail("ended well without having run".into());
     }
     (Verdict::Pass, String::new())
+}
+
+/// What the test itself said, for summaries: the line below the panic's place, or below libtest-mimic's heading.
+fn message(text: &str) -> &str {
+    let below = |marker: &str| {
+        let mut lines = text.lines().skip_while(|line| !line.contains(marker)).skip(1);
+        lines.next().filter(|line| !line.is_empty())
+    };
+    below(" panicked at ").or_else(|| below("---- ")).unwrap_or("no message")
 }
 
 fn tail(text: &str) -> &str {
