@@ -1,1 +1,31 @@
-//! placeholder
+//! Tests of chaos-daemon against real kernels: guards that clean up, independent measurements, and the tests that
+//! run both on the host and in the VM.
+//!
+//! Two kinds of tests live here. Files in `tests/tests/` are plain `#[test]`s that need root. Modules of
+//! [`kernel`] are registered in one binary, `kernel-tests`. `test-runner` runs either, one process per test, and
+//! refuses a skip that its environment does not excuse.
+
+pub mod daemon;
+mod error;
+pub mod flow;
+pub mod kernel;
+pub mod mcp;
+pub mod measure;
+pub mod netns;
+pub mod pair;
+pub mod process;
+pub mod residue;
+pub mod runner;
+pub mod skip;
+
+pub use daemon::Daemon;
+pub use error::{Error, Result};
+pub use flow::UdpFlow;
+pub use mcp::Mcp;
+pub use netns::NetNs;
+pub use pair::Pair;
+pub use residue::Residue;
+pub use skip::{Reason, skip};
+
+#[cfg(test)]
+mod readme;

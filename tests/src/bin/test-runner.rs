@@ -1,0 +1,54 @@
+//! `test-runner [--results FILE] [--filter TEXT] [--limit SECONDS] EXECUTABLE...`: runs the tests of the executables
+//! and writes one JSON line per test, then the count.
+
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use chaos_tests::runner::{self, Plan, Verdict};
+
+fn main() -> ExitCode {
+    let mut plan = Plan { executables: Vec::new(), filter: None, limit: Duration::from_secs(60) };
+    let mut results = PathBuf::from("/dev/stdout");
+    for argument in std::env::args().skip(1) {
+        match argument.split_once('=') {
+            Some(("--results", path)) => results = path.into(),
+            Some(("--filter", text)) => plan.filter = Some(text.to_owned()),
+            Some(("--limit", text)) => match text.parse() {
+                Ok(seconds) => plan.limit = Duration::from_secs(seconds),
+                Err(error) => return usage(&format!("--limit {text}: {error}")),
+            },
+            _ if argument.starts_with('-') => return usage(&format!("unknown option {argument}")),
+            _ => plan.executables.push(argument.into()),
+        }
+    }
+    // Not truncated: it may be a terminal, or a file that somebody reads from already.
+    let mut sink = match OpenOptions::new().append(true).create(true).open(&results) {
+        Ok(sink) => sink,
+        Err(error) => return usage(&format!("open {}: {error}", results.display())),
+    };
+    let mut write = |value: serde_json::Value| {
+        if let Err(error) = writeln!(sink, "{value}") {
+            eprintln!("test-runner: write to {}: {error}", results.display());
+        }
+    };
+    let mut failed = false;
+    let count = runner::run(&plan, |line| {
+        failed |= line.outcome == Verdict::Fail;
+        write(serde_json::json!(line));
+    });
+    match count {
+        Ok(count) => {
+            write(serde_json::json!({ "done": true, "count": count }));
+            if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+        }
+        Err(error) => usage(&error.to_string()),
+    }
+}
+
+fn usage(problem: &str) -> ExitCode {
+    eprintln!("test-runner: {problem}");
+    ExitCode::from(2)
+}

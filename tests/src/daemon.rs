@@ -1,0 +1,208 @@
+//! A daemon of the test's own: its own socket, its own state, and no process of it left when the guard goes.
+
+use std::fs::{self, File};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use tempfile::TempDir;
+
+use crate::error::{Error, Result};
+use crate::mcp::Mcp;
+use crate::process::{self, Process, wait_until};
+
+const START: Duration = Duration::from_secs(20);
+const STOP: Duration = Duration::from_secs(10);
+
+/// A running `chaos-daemon`.
+#[derive(Debug)]
+pub struct Daemon {
+    injector: Child,
+    folder: TempDir,
+}
+
+impl Daemon {
+    /// Starts one and waits until it accepts connections.
+    ///
+    /// # Errors
+    /// When it ends or is not ready in time; with its log.
+    pub fn start() -> Result<Self> {
+        Self::start_with(|_| {})
+    }
+
+    /// As [`Daemon::start`], with more arguments or environment.
+    ///
+    /// # Errors
+    /// As [`Daemon::start`].
+    pub fn start_with(configure: impl FnOnce(&mut Command)) -> Result<Self> {
+        let folder = TempDir::with_prefix("chaos-test-").map_err(Error::io("create", "a folder"))?;
+        let log = folder.path().join("log");
+        // The server drops its privileges, and has to get to its socket still.
+        set_mode(folder.path(), 0o755)?;
+        let mut command = Command::new(binary("chaos-daemon")?);
+        command.arg("run");
+        for (flag, name) in [("--runtime-dir", "run"), ("--state-dir", "state")] {
+            let dir = folder.path().join(name);
+            fs::create_dir(&dir).map_err(Error::io("create", dir.display().to_string()))?;
+            command.arg(flag).arg(dir);
+        }
+        let log_file = File::create(&log).map_err(Error::io("create", log.display().to_string()))?;
+        let log_copy = log_file.try_clone().map_err(Error::io("share", log.display().to_string()))?;
+        command.stdin(Stdio::null()).stdout(log_file).stderr(log_copy);
+        configure(&mut command);
+        let injector = command.spawn().map_err(Error::io("start", format!("{command:?}")))?;
+        let mut daemon = Self { injector, folder };
+        daemon.wait_ready()?;
+        Ok(daemon)
+    }
+
+    fn wait_ready(&mut self) -> Result<()> {
+        let socket = self.socket();
+        let mut ended = None;
+        let ready = wait_until(START, || {
+            ended = self.injector.try_wait().ok().flatten();
+            ended.is_some() || UnixStream::connect(&socket).is_ok()
+        });
+        match ended {
+            Some(status) => Err(Error::Command {
+                command: "chaos-daemon run".into(),
+                output: format!("{status} before it was ready; its log:\n{}", self.log()),
+            }),
+            None if ready => Ok(()),
+            None => {
+                Err(Error::Late { what: format!("daemon with log\n{}\nready", self.log()), after: START })
+            }
+        }
+    }
+
+    /// The socket on which it speaks MCP.
+    pub fn socket(&self) -> PathBuf {
+        self.runtime_dir().join("mcp.sock")
+    }
+
+    /// Its `--runtime-dir`.
+    pub fn runtime_dir(&self) -> PathBuf {
+        self.folder.path().join("run")
+    }
+
+    /// Its `--state-dir`.
+    pub fn state_dir(&self) -> PathBuf {
+        self.folder.path().join("state")
+    }
+
+    /// What it wrote so far.
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
+    }
+
+    /// An MCP client connected to it.
+    ///
+    /// # Errors
+    /// When the handshake fails.
+    pub fn mcp(&self) -> Result<Mcp> {
+        Mcp::connect(&self.socket())
+    }
+
+    /// Process id of the injector, which is the parent of all others.
+    pub fn injector_pid(&self) -> i32 {
+        i32::try_from(self.injector.id()).unwrap_or(i32::MAX)
+    }
+
+    /// The injector.
+    pub fn injector(&self) -> Option<Process> {
+        Process::read(self.injector_pid())
+    }
+
+    /// The unprivileged server, by its first argument.
+    pub fn server(&self) -> Option<Process> {
+        self.children("server").into_iter().next()
+    }
+
+    /// The holders, one per active fault, by their first argument.
+    pub fn holders(&self) -> Vec<Process> {
+        self.children("holder")
+    }
+
+    fn children(&self, role: &str) -> Vec<Process> {
+        let mut found = process::descendants(self.injector_pid());
+        found.retain(|process| {
+            process.state != 'Z' && process.arguments.get(1).is_some_and(|word| word.contains(role))
+        });
+        found
+    }
+
+    /// The injector and everything below it.
+    pub fn processes(&self) -> Vec<Process> {
+        let mut all: Vec<_> = self.injector().into_iter().collect();
+        all.extend(process::descendants(self.injector_pid()));
+        all
+    }
+
+    /// Kills every process of it at once, as an out-of-memory killer on a bad day would.
+    pub fn kill_everything(&mut self) {
+        let all = self.processes();
+        all.iter().for_each(|process| process.signal(Signal::SIGKILL));
+        let _ = self.injector.wait();
+        wait_until(STOP, || !all.iter().any(Process::runs));
+    }
+
+    /// Ends it as systemd would, and waits for it to go.
+    ///
+    /// # Errors
+    /// When it does not go in time, or leaves a process behind.
+    pub fn stop(&mut self) -> Result<()> {
+        let all = self.processes();
+        if let Some(injector) = self.injector() {
+            injector.signal(Signal::SIGTERM);
+        }
+        let (reaped, gone) = (
+            wait_until(STOP, || matches!(self.injector.try_wait(), Ok(Some(_)) | Err(_))),
+            wait_until(Duration::from_secs(1), || !all.iter().any(Process::runs)),
+        );
+        let late =
+            |what: &str| Error::Late { what: format!("{what} gone; log:\n{}", self.log()), after: STOP };
+        match (reaped, gone) {
+            (true, true) => Ok(()),
+            (false, _) => Err(late("injector")),
+            (true, false) => Err(late("children of the injector")),
+        }
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let all = self.processes();
+        if std::thread::panicking() {
+            eprintln!("log of the daemon:\n{}", self.log());
+        }
+        if self.stop().is_err() {
+            all.iter().for_each(|process| process.signal(Signal::SIGKILL));
+            self.kill_everything();
+        }
+    }
+}
+
+/// One of the project's programs: in `CHAOS_BIN_DIR`, next to this executable, or one folder up (where cargo puts
+/// programs, seen from test executables).
+///
+/// # Errors
+/// When it is in none of them.
+pub fn binary(name: &str) -> Result<PathBuf> {
+    let executable = std::env::current_exe().map_err(Error::io("find", "this executable"))?;
+    let near = executable.parent().map(Path::to_path_buf).unwrap_or_default();
+    let above = near.parent().map(Path::to_path_buf).unwrap_or_default();
+    let named = std::env::var_os("CHAOS_BIN_DIR").map(PathBuf::from);
+    let folders: Vec<PathBuf> = named.map_or_else(|| vec![near, above], |dir| vec![dir]);
+    folders.iter().map(|dir| dir.join(name)).find(|path| path.is_file()).ok_or_else(|| Error::Command {
+        command: name.to_owned(),
+        output: format!("not in {folders:?}: build it, or set CHAOS_BIN_DIR"),
+    })
+}
+
+fn set_mode(path: &Path, mode: u32) -> Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    fs::set_permissions(path, fs::Permissions::from_mode(mode))
+        .map_err(Error::io("set the mode of", path.display().to_string()))
+}

@@ -1,0 +1,118 @@
+//! What the faults need of the kernel is there, and loads by itself as on a real host.
+
+use std::os::fd::AsRawFd;
+use std::time::Duration;
+
+use nix::sys::socket::{
+    AddressFamily, Backlog, SockFlag, SockType, VsockAddr, bind, connect, getsockname, listen, socket,
+};
+
+use super::{Context, Outcome, TestResult, tests};
+use crate::measure::{Echo, Tcp, icmp_rtt, tcp_rtt, udp_rtt_median};
+use crate::pair::INTERFACE;
+use crate::residue::tcx_programs;
+use crate::{Error, NetNs, Pair, Reason, Residue, UdpFlow};
+
+tests![
+    a_cable_carries_udp_tcp_and_icmp_on_both_families,
+    netem_in_a_private_namespace_delays_and_goes_without_trace,
+    filters_come_and_go_without_losing_a_packet,
+    tcx_answers_queries,
+    vsock_has_a_loopback,
+];
+
+const LIMIT: Duration = Duration::from_secs(2);
+
+fn a_cable_carries_udp_tcp_and_icmp_on_both_families(_: &Context) -> TestResult {
+    let pair = Pair::new()?;
+    for address in [Pair::FAR_V4, Pair::FAR_V6] {
+        let echo = Echo::start(&pair.far, address, 7)?;
+        udp_rtt_median(&pair.near, echo.address(), 3, LIMIT)?;
+        let tcp = tcp_rtt(&pair.near, echo.address(), LIMIT)?;
+        assert!(matches!(tcp, Tcp::Answered { .. }), "{tcp:?}");
+        drop(echo);
+        let refused = tcp_rtt(&pair.near, (address, 7).into(), LIMIT)?;
+        assert!(matches!(refused, Tcp::Reset(_)), "{refused:?}");
+        assert!(icmp_rtt(&pair.near, address, LIMIT)?.is_some(), "no answer to ping from {address}");
+    }
+    Ok(Outcome::Pass)
+}
+
+fn netem_in_a_private_namespace_delays_and_goes_without_trace(_: &Context) -> TestResult {
+    let pair = Pair::new()?;
+    let echo = Echo::start(&pair.far, Pair::FAR_V4, 7)?;
+    let before = udp_rtt_median(&pair.near, echo.address(), 5, LIMIT)?;
+    let picture = Residue::take(&[&pair.near])?;
+    match pair.near.tc(&["qdisc", "add", "dev", INTERFACE, "root", "netem", "delay", "50ms"]) {
+        Ok(_) => {}
+        Err(Error::Command { output, .. }) if output.contains("Specified qdisc kind is unknown") => {
+            return Ok(Outcome::Skip(Reason::NoNetem, output));
+        }
+        Err(error) => return Err(error.into()),
+    }
+    let during = udp_rtt_median(&pair.near, echo.address(), 5, LIMIT)?;
+    let added = during.saturating_sub(before);
+    assert!(added > Duration::from_millis(45), "50 ms of netem added {added:?} to {before:?}");
+    assert!(!picture.difference(&Residue::take(&[&pair.near])?).is_empty(), "netem does not show");
+    pair.near.tc(&["qdisc", "del", "dev", INTERFACE, "root"])?;
+    picture.assert_unchanged_within(&[&pair.near], LIMIT)?;
+    Ok(Outcome::Pass)
+}
+
+/// Filters, not the clsact qdisc under them: adding or deleting that one takes the device's queues down for a moment
+/// (`qdisc_graft` in `net/sched/sch_api.c`), which loses packets of bystanders on every kernel we know.
+fn filters_come_and_go_without_losing_a_packet(_: &Context) -> TestResult {
+    let pair = Pair::new()?;
+    pair.near.tc(&["qdisc", "add", "dev", INTERFACE, "clsact"])?;
+    let picture = Residue::take(&[&pair.near])?;
+    let flow = UdpFlow::start(&pair.near, &pair.far, (Pair::FAR_V4, 9).into(), 1000)?;
+    std::thread::sleep(Duration::from_millis(100));
+    let place = ["dev", INTERFACE, "egress", "pref", "1"];
+    for _ in 0..5 {
+        // A classic filter that matches nothing: one instruction, "return 0".
+        pair.near.tc(&[&["filter", "add"], &place[..], &["bpf", "bytecode", "1,6 0 0 0"]].concat())?;
+        pair.near.tc(&[&["filter", "del"], &place[..]].concat())?;
+    }
+    std::thread::sleep(Duration::from_millis(100));
+    let report = flow.finish()?;
+    assert!(report.sent > 100, "{report:?}");
+    assert_eq!(
+        (report.lost(), report.refused, report.duplicated, report.reordered),
+        (0, 0, 0, 0),
+        "{report:?}"
+    );
+    picture.assert_unchanged_within(&[&pair.near], LIMIT)?;
+    Ok(Outcome::Pass)
+}
+
+fn tcx_answers_queries(context: &Context) -> TestResult {
+    const INGRESS: u32 = 46;
+    let namespace = NetNs::new()?;
+    // The loopback device has index 1 in every namespace; a hook that does not exist gives an error.
+    let answer = namespace.run(|| tcx_programs(1, INGRESS));
+    match answer {
+        Ok(programs) => {
+            assert!(context.kernel >= (6, 6), "tcx on {:?}?", context.kernel);
+            assert!(programs.is_empty(), "a new namespace has tcx programs {programs:?}");
+            Ok(Outcome::Pass)
+        }
+        Err(error) => Ok(Outcome::Skip(Reason::NoTcx, error.to_string())),
+    }
+}
+
+fn vsock_has_a_loopback(_: &Context) -> TestResult {
+    match connect_to_self_over_vsock() {
+        Ok(()) => Ok(Outcome::Pass),
+        Err(errno) => Ok(Outcome::Skip(Reason::NoVsockLoopback, errno.to_string())),
+    }
+}
+
+fn connect_to_self_over_vsock() -> nix::Result<()> {
+    const ANY_PORT: u32 = u32::MAX;
+    const LOOPBACK: u32 = 1;
+    let open = || socket(AddressFamily::Vsock, SockType::Stream, SockFlag::SOCK_CLOEXEC, None);
+    let (server, client) = (open()?, open()?);
+    bind(server.as_raw_fd(), &VsockAddr::new(LOOPBACK, ANY_PORT))?;
+    listen(&server, Backlog::new(1)?)?;
+    connect(client.as_raw_fd(), &getsockname::<VsockAddr>(server.as_raw_fd())?)
+}

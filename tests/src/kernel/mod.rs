@@ -1,0 +1,71 @@
+//! Tests that run on the host and on both kernels of the VM. Each module has a list; [`all`] joins them.
+
+mod abilities;
+mod guards;
+
+use crate::skip::{Environment, Reason, kernel_version};
+
+/// What a test may ask about where it runs.
+#[derive(Debug, Clone, Copy)]
+pub struct Context {
+    /// Host or VM.
+    pub environment: Environment,
+    /// Major and minor number of the kernel.
+    pub kernel: (u32, u32),
+}
+
+impl Context {
+    /// Looks.
+    pub fn new() -> Self {
+        Self { environment: Environment::detect(), kernel: kernel_version() }
+    }
+}
+
+impl Default for Context {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// How a test ended, when it did not fail.
+#[derive(Debug)]
+pub enum Outcome {
+    /// What was claimed holds.
+    Pass,
+    /// It cannot be shown here. The runner decides whether that is excused.
+    Skip(Reason, String),
+}
+
+/// A failure is any error; a panic is one, too.
+pub type TestResult = std::result::Result<Outcome, Box<dyn std::error::Error>>;
+
+/// One test.
+#[derive(Debug, Clone, Copy)]
+pub struct KernelTest {
+    /// A sentence.
+    pub name: &'static str,
+    /// What to do.
+    pub run: fn(&Context) -> TestResult,
+}
+
+/// Makes the list of a module: names come from the functions.
+macro_rules! tests {
+    ($($name:ident),* $(,)?) => {
+        pub(super) const TESTS: &[$crate::kernel::KernelTest] = &[
+            $($crate::kernel::KernelTest {
+                name: concat!(module_path!(), "::", stringify!($name)),
+                run: $name,
+            }),*
+        ];
+    };
+}
+use tests;
+
+/// Every test.
+pub fn all() -> Vec<KernelTest> {
+    [abilities::TESTS, guards::TESTS].concat().into_iter().map(shorten).collect()
+}
+
+fn shorten(test: KernelTest) -> KernelTest {
+    KernelTest { name: test.name.trim_start_matches("chaos_tests::kernel::"), ..test }
+}

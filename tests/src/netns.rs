@@ -1,0 +1,161 @@
+//! A network namespace with a name below `/run/netns`, gone when the guard is.
+
+use std::fs::{self, File};
+use std::os::fd::AsRawFd;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::sched::{CloneFlags, setns, unshare};
+
+use crate::error::{Error, Result};
+
+const FOLDER: &str = "/run/netns";
+
+static COUNTER: AtomicU32 = AtomicU32::new(0);
+
+/// A private network namespace, with its loopback up.
+#[derive(Debug)]
+pub struct NetNs {
+    name: String,
+    file: File,
+}
+
+impl NetNs {
+    /// Makes one, under a name that no other test has.
+    ///
+    /// # Errors
+    /// When the kernel refuses, usually for want of root.
+    pub fn new() -> Result<Self> {
+        let name = format!("{}{}", prefix(std::process::id()), COUNTER.fetch_add(1, Ordering::Relaxed));
+        let path = Path::new(FOLDER).join(&name);
+        fs::create_dir_all(FOLDER).map_err(Error::io("create", FOLDER))?;
+        File::create_new(&path).map_err(Error::io("create", path.display().to_string()))?;
+        let file = match std::thread::scope(|scope| scope.spawn(|| unshare_into(&path)).join()) {
+            Ok(Ok(file)) => file,
+            Ok(Err(error)) => {
+                remove(&path)?;
+                return Err(error);
+            }
+            Err(panic) => std::panic::resume_unwind(panic),
+        };
+        let namespace = Self { name, file };
+        namespace.ip(&["link", "set", "lo", "up"])?;
+        Ok(namespace)
+    }
+
+    /// The name, as `ip netns` and `target.netns` take it.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The file that the namespace is mounted on.
+    pub fn path(&self) -> PathBuf {
+        Path::new(FOLDER).join(&self.name)
+    }
+
+    /// Runs a closure inside, on a thread of its own (a namespace belongs to a thread). Panics go through.
+    ///
+    /// # Panics
+    /// When the closure does, or when the namespace cannot be entered.
+    pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
+        let result = std::thread::scope(|scope| {
+            scope
+                .spawn(|| {
+                    let entered = setns(&self.file, CloneFlags::CLONE_NEWNET);
+                    assert!(entered.is_ok(), "enter namespace {}: {entered:?}", self.name);
+                    work()
+                })
+                .join()
+        });
+        result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+
+    /// A command that will run inside.
+    pub fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
+        let mut command = Command::new(program);
+        let fd = self.file.as_raw_fd();
+        // SAFETY: the closure makes one system call, which is safe between fork and exec; the descriptor stays
+        // open in the child because exec, which closes it, comes later. Commands do not outlive their guard.
+        unsafe {
+            command.pre_exec(move || {
+                let fd = std::os::fd::BorrowedFd::borrow_raw(fd);
+                setns(fd, CloneFlags::CLONE_NEWNET).map_err(Into::into)
+            });
+        }
+        command
+    }
+
+    /// Runs `ip` inside.
+    ///
+    /// # Errors
+    /// With what it wrote.
+    pub fn ip(&self, args: &[&str]) -> Result<String> {
+        output(self.command("ip").args(args))
+    }
+
+    /// Runs `tc` inside.
+    ///
+    /// # Errors
+    /// With what it wrote.
+    pub fn tc(&self, args: &[&str]) -> Result<String> {
+        output(self.command("tc").args(args))
+    }
+}
+
+impl Drop for NetNs {
+    fn drop(&mut self) {
+        if let Err(error) = remove(&self.path()) {
+            eprintln!("clean up: {error}");
+        }
+    }
+}
+
+/// What the names of a process's namespaces begin with.
+pub(crate) fn prefix(pid: u32) -> String {
+    format!("ct{pid}-")
+}
+
+/// Names of the namespaces that a process made and left behind.
+pub(crate) fn left_by(pid: u32) -> Vec<String> {
+    let Ok(entries) = fs::read_dir(FOLDER) else { return Vec::new() };
+    let mut names: Vec<_> =
+        entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    names.retain(|name| name.starts_with(&prefix(pid)));
+    names
+}
+
+/// Removes a namespace of ours by name.
+pub(crate) fn remove_by_name(name: &str) -> Result<()> {
+    remove(&Path::new(FOLDER).join(name))
+}
+
+fn unshare_into(path: &Path) -> Result<File> {
+    let subject = || path.display().to_string();
+    unshare(CloneFlags::CLONE_NEWNET).map_err(Error::sys("unshare for", subject()))?;
+    mount(Some("/proc/thread-self/ns/net"), path, None::<&str>, MsFlags::MS_BIND, None::<&str>)
+        .map_err(Error::sys("mount on", subject()))?;
+    File::open(path).map_err(Error::io("open", subject()))
+}
+
+fn remove(path: &Path) -> Result<()> {
+    // Nothing is mounted when making the namespace failed half way: EINVAL.
+    let _ = umount2(path, MntFlags::MNT_DETACH);
+    fs::remove_file(path).map_err(Error::io("remove", path.display().to_string()))
+}
+
+/// Runs a command to its end and returns what it wrote.
+///
+/// # Errors
+/// When it cannot be started or does not succeed.
+pub fn output(command: &mut Command) -> Result<String> {
+    let words = format!("{command:?}");
+    let output = command.output().map_err(Error::io("start", words.clone()))?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    let text = format!("{} {}", output.status, String::from_utf8_lossy(&output.stderr).trim());
+    Err(Error::Command { command: words, output: text })
+}

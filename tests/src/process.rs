@@ -1,0 +1,108 @@
+//! Looking at processes through `/proc`, and ending those that a test started.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+/// A process as `/proc` shows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Process {
+    /// Process id.
+    pub pid: i32,
+    /// Process id of its parent.
+    pub parent: i32,
+    /// When it started, in clock ticks since boot: with the pid an identity.
+    pub start_time: u64,
+    /// State letter; Z is a zombie.
+    pub state: char,
+    /// Command line; empty for a zombie.
+    pub arguments: Vec<String>,
+}
+
+impl Process {
+    /// Reads one process; `None` when it is gone.
+    pub fn read(pid: i32) -> Option<Self> {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        // The name, in parentheses, may itself contain parentheses and blanks.
+        let fields: Vec<&str> = stat[stat.rfind(')')? + 1..].split_whitespace().collect();
+        let command_line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let arguments = command_line
+            .split(|byte| *byte == 0)
+            .filter(|word| !word.is_empty())
+            .map(|word| String::from_utf8_lossy(word).into_owned())
+            .collect();
+        Some(Self {
+            pid,
+            state: fields.first()?.chars().next()?,
+            parent: fields.get(1)?.parse().ok()?,
+            start_time: fields.get(19)?.parse().ok()?,
+            arguments,
+        })
+    }
+
+    /// Whether this very process still runs (a zombie does not).
+    pub fn runs(&self) -> bool {
+        Self::read(self.pid).is_some_and(|now| now.start_time == self.start_time && now.state != 'Z')
+    }
+
+    /// Sends a signal, unless the process is gone or its id is another's by now.
+    pub fn signal(&self, signal: Signal) {
+        if self.runs() {
+            let _ = kill(Pid::from_raw(self.pid), signal);
+        }
+    }
+}
+
+/// Every process.
+pub fn all() -> Vec<Process> {
+    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+    entries.flatten().filter_map(|entry| Process::read(entry.file_name().to_str()?.parse().ok()?)).collect()
+}
+
+/// The children of a process, their children, and so on; parents first.
+pub fn descendants(pid: i32) -> Vec<Process> {
+    let all = all();
+    let mut found: Vec<Process> = Vec::new();
+    let mut parents = vec![pid];
+    while let Some(parent) = parents.pop() {
+        for process in all.iter().filter(|process| process.parent == parent) {
+            parents.push(process.pid);
+            found.push(process.clone());
+        }
+    }
+    found
+}
+
+/// Asks again and again, at most so long, whether something holds by now.
+pub fn wait_until(limit: Duration, mut holds: impl FnMut() -> bool) -> bool {
+    let until = Instant::now() + limit;
+    loop {
+        if holds() {
+            return true;
+        }
+        if Instant::now() >= until {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_child_is_a_descendant_until_it_is_killed() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let pid = i32::try_from(child.id()).unwrap();
+        let me = i32::try_from(std::process::id()).unwrap();
+        assert!(descendants(me).iter().any(|process| process.pid == pid));
+        let process = Process::read(pid).unwrap();
+        assert!(process.runs());
+        process.signal(Signal::SIGKILL);
+        child.wait().unwrap();
+        assert!(!process.runs());
+    }
+}

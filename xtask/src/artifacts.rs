@@ -1,0 +1,98 @@
+//! Builds the project's programs and test binaries statically, once for the host and the VM alike.
+
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use crate::error::Error;
+use crate::run;
+
+const TARGET: &str = "x86_64-unknown-linux-gnu";
+
+/// What was built.
+#[derive(Debug, Default)]
+pub(crate) struct Artifacts {
+    /// Programs: chaos-daemon, chaosctl, kernel-tests, test-runner, vm-init.
+    pub(crate) programs: Vec<PathBuf>,
+    /// One executable per file in `tests/tests/`.
+    pub(crate) tests: Vec<PathBuf>,
+}
+
+impl Artifacts {
+    /// The folder in which the programs lie.
+    pub(crate) fn bin_dir(&self) -> Result<&Path, Error> {
+        self.program("test-runner")?.parent().ok_or_else(|| Error::Lacking("no folder of programs".into()))
+    }
+
+    /// The program of this name.
+    pub(crate) fn program(&self, name: &str) -> Result<&Path, Error> {
+        self.programs
+            .iter()
+            .find(|path| path.file_name().is_some_and(|file| file == name))
+            .map(PathBuf::as_path)
+            .ok_or_else(|| Error::Lacking(format!("cargo built no program {name}")))
+    }
+}
+
+#[derive(Deserialize)]
+struct Message {
+    reason: String,
+    executable: Option<PathBuf>,
+    target: Option<Target>,
+}
+
+#[derive(Deserialize)]
+struct Target {
+    kind: Vec<String>,
+}
+
+/// Builds. Static, because the VM's image has no C library to offer; stripped of debug information, because
+/// the image is unpacked into the VM's memory.
+pub(crate) fn build() -> Result<Artifacts, Error> {
+    let mut command = run::cargo();
+    command
+        .args(["build", "--package=chaos-daemon", "--package=chaos-tests", "--bins", "--test=*"])
+        .args(["--message-format=json-render-diagnostics", "--target", TARGET, "--target-dir"])
+        .arg(run::vm_dir().join("build"))
+        .env("RUSTFLAGS", "-C target-feature=+crt-static")
+        .env("CARGO_PROFILE_DEV_STRIP", "debuginfo")
+        .stderr(std::process::Stdio::inherit());
+    let messages = run::text(&mut command)?;
+    let mut artifacts = Artifacts::default();
+    for line in messages.lines().filter(|line| line.starts_with('{')) {
+        let message: Message = serde_json::from_str(line)
+            .map_err(|source| Error::Json { what: "a message of cargo".into(), source })?;
+        let (Some(executable), Some(target)) = (message.executable, message.target) else { continue };
+        if message.reason != "compiler-artifact" {
+            continue;
+        }
+        if target.kind.iter().any(|kind| kind == "test") {
+            artifacts.tests.push(executable);
+        } else {
+            artifacts.programs.push(executable);
+        }
+    }
+    Ok(artifacts)
+}
+
+/// The name of a suite: the executable's, without the hash that cargo adds.
+pub(crate) fn suite(executable: &Path) -> String {
+    let name = executable.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    match name.rsplit_once('-') {
+        Some((stem, hash)) if hash.len() == 16 && hash.bytes().all(|b| b.is_ascii_hexdigit()) => {
+            stem.to_owned()
+        }
+        _ => name,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_suite_is_named_after_its_file() {
+        assert_eq!(suite(Path::new("/x/deps/bpf-0123456789abcdef")), "bpf");
+        assert_eq!(suite(Path::new("/x/kernel-tests")), "kernel-tests");
+    }
+}

@@ -1,0 +1,245 @@
+//! `cargo xtask test`: every test there is, step by step, and one line at the end that says how it went.
+
+use std::process::{Command, ExitCode, Stdio};
+use std::time::Instant;
+
+use clap::Args;
+
+use crate::artifacts::{self, Artifacts};
+use crate::error::Error;
+use crate::summary::Tally;
+use crate::verdict::Results;
+use crate::{run, tools, vm};
+
+/// Options of `cargo xtask test`.
+#[derive(Args)]
+pub(crate) struct Options {
+    /// Only this step; may be repeated
+    #[arg(long, value_parser = STEPS.iter().map(|step| step.name).collect::<Vec<_>>())]
+    only: Vec<String>,
+    /// Leave out what needs QEMU
+    #[arg(long)]
+    no_vm: bool,
+}
+
+struct Step {
+    name: &'static str,
+    run: fn() -> Result<Tally, Error>,
+}
+
+/// Every step, in order: cheap ones first. A test that is not reached from here is not run.
+const STEPS: &[Step] = &[
+    Step { name: "unit", run: unit },
+    Step { name: "host", run: host },
+    Step { name: VM, run: kernels },
+    Step { name: "mcp-client", run: || script("tests/mcp/run.py") },
+];
+
+const VM: &str = "vm";
+
+pub(crate) fn main(options: &Options) -> Result<ExitCode, Error> {
+    let mut total = Tally::default();
+    let mut lines = Vec::new();
+    for step in STEPS
+        .iter()
+        .filter(|step| options.only.is_empty() || options.only.iter().any(|name| name == step.name))
+    {
+        println!("== {}", step.name);
+        let started = Instant::now();
+        let tally = if step.name == VM && options.no_vm {
+            let mut tally = Tally::default();
+            tally.skip("vm: --no-vm");
+            tally
+        } else {
+            // A step that cannot be run is a failure of that step, not the end of the others.
+            (step.run)().unwrap_or_else(|error| {
+                crate::error::report(&error);
+                let mut tally = Tally::default();
+                tally.fail(format!("{}: {error}", step.name));
+                tally
+            })
+        };
+        lines.push(format!("{}: {} ({:.0} s)", step.name, tally.line(), started.elapsed().as_secs_f64()));
+        total.merge(tally);
+    }
+    println!("== summary");
+    total.print_exceptions();
+    lines.iter().for_each(|line| println!("{line}"));
+    println!("{}", total.line());
+    Ok(total.exit_code())
+}
+
+/// Unit tests and doc tests of every crate. What chaos-tests has in `tests/` needs root: that is the next step.
+fn unit() -> Result<Tally, Error> {
+    let mut tally = Tally::default();
+    cargo_test(&["test", "--no-fail-fast", "--workspace", "--exclude=chaos-tests"], &mut tally)?;
+    cargo_test(&["test", "--no-fail-fast", "--package=chaos-tests", "--lib", "--bins"], &mut tally)?;
+    Ok(tally)
+}
+
+fn cargo_test(args: &[&str], tally: &mut Tally) -> Result<(), Error> {
+    let mut command = run::cargo();
+    command.args(args).env("CARGO_TERM_COLOR", "never").stderr(Stdio::inherit());
+    let output = command.output().map_err(|source| run::start_error(&command, source))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let ran = read_libtest(&text, tally);
+    if !output.status.success() {
+        println!("{text}");
+    }
+    if ran.passed != ran.announced || output.status.success() == (ran.failed > 0) {
+        tally.fail(format!("cargo {}: {}, {ran:?}", args.join(" "), output.status));
+    }
+    Ok(())
+}
+
+/// What libtest's text said.
+#[derive(Debug, Default)]
+struct Ran {
+    passed: usize,
+    failed: usize,
+    /// Passed, by the line that ends each executable's run.
+    announced: usize,
+}
+
+/// Reads the lines `test NAME ... ok | FAILED | ignored[, reason]`.
+fn read_libtest(text: &str, tally: &mut Tally) -> Ran {
+    let mut ran = Ran::default();
+    for line in text.lines() {
+        if let Some(result) = line.strip_prefix("test result: ") {
+            let passed = result.split_once(". ").and_then(|(_, rest)| rest.split(' ').next()?.parse().ok());
+            ran.announced += passed.unwrap_or(0);
+            continue;
+        }
+        let Some((name, outcome)) = line.strip_prefix("test ").and_then(|rest| rest.rsplit_once(" ... "))
+        else {
+            continue;
+        };
+        match outcome {
+            "ok" => {
+                ran.passed += 1;
+                tally.pass(1);
+            }
+            "FAILED" => {
+                ran.failed += 1;
+                tally.fail(name);
+            }
+            _ if outcome.starts_with("ignored") => tally.skip(format!("{name}: {outcome}")),
+            _ => {}
+        }
+    }
+    ran
+}
+
+/// Everything in `tests/` on this machine's kernel, inside namespaces of its own.
+fn host() -> Result<Tally, Error> {
+    let mut tally = Tally::default();
+    if !tools::is_root() {
+        tally.skip("host: needs root to make network namespaces");
+        return Ok(tally);
+    }
+    tools::require(tools::OBSERVERS)?;
+    let built = artifacts::build()?;
+    let path = run::vm_dir().join("host-results.jsonl");
+    std::fs::write(&path, "").map_err(Error::file("write", &path))?;
+    let mut command = Command::new(built.program("test-runner")?);
+    command
+        .arg(format!("--results={}", path.display()))
+        .args(&built.tests)
+        .arg(built.program("kernel-tests")?);
+    command.env("CHAOS_BIN_DIR", built.bin_dir()?).env_remove("CHAOS_ENVIRONMENT");
+    command.status().map_err(|source| run::start_error(&command, source))?;
+    let mut results = Results::default();
+    let text = std::fs::read_to_string(&path).map_err(Error::file("read", &path))?;
+    text.lines().for_each(|line| results.read(line));
+    for verdict in &results.verdicts {
+        println!("{}", verdict.line());
+        tally.add(verdict);
+    }
+    if let Some(doubt) = results.doubt() {
+        tally.fail(format!("host: {doubt}"));
+    }
+    Ok(tally)
+}
+
+/// Everything in `tests/` on both kernels of the VM.
+fn kernels() -> Result<Tally, Error> {
+    tools::require(tools::OBSERVERS)?;
+    let mut tally = Tally::default();
+    vm::test_all(&artifacts::build()?)?.iter().for_each(|boot| tally.add_boot(boot));
+    Ok(tally)
+}
+
+/// A test program in another language. It gets `CHAOS_BIN_DIR`, and its last line is
+/// `N passed, N failed, N skipped`; lines that begin with `FAILED: ` or `skipped: ` say which.
+fn script(path: &str) -> Result<Tally, Error> {
+    let mut tally = Tally::default();
+    if !run::root().join(path).is_file() {
+        tally.skip(format!("{path}: not in this tree"));
+        return Ok(tally);
+    }
+    let built: Artifacts = artifacts::build()?;
+    let mut command = Command::new(run::root().join(path));
+    command.current_dir(run::root()).env("CHAOS_BIN_DIR", built.bin_dir()?).stderr(Stdio::inherit());
+    let output = command.output().map_err(|source| run::start_error(&command, source))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    println!("{text}");
+    read_script(path, &text, output.status.success(), &mut tally);
+    Ok(tally)
+}
+
+fn read_script(path: &str, text: &str, succeeded: bool, tally: &mut Tally) {
+    let named = |prefix| text.lines().filter_map(move |line| line.strip_prefix(prefix));
+    named("FAILED: ").for_each(|what| tally.fail(format!("{path} {what}")));
+    named("skipped: ").for_each(|what| tally.skip(format!("{path} {what}")));
+    let (failed, skipped) = (named("FAILED: ").count(), named("skipped: ").count());
+    match text.lines().last().and_then(counts) {
+        Some([passed, f, s]) if [f, s] == [failed, skipped] && succeeded == (failed == 0) => {
+            tally.pass(passed)
+        }
+        _ => tally.fail(format!("{path}: its last line does not agree with the rest")),
+    }
+}
+
+/// Reads `N passed, N failed, N skipped`.
+fn counts(line: &str) -> Option<[usize; 3]> {
+    let mut numbers = [0; 3];
+    let mut parts = line.split(", ");
+    for (number, word) in numbers.iter_mut().zip(["passed", "failed", "skipped"]) {
+        *number = parts.next()?.strip_suffix(word)?.trim_end().parse().ok()?;
+    }
+    parts.next().is_none().then_some(numbers)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn libtest_output_is_counted_by_name() {
+        let mut tally = Tally::default();
+        let text = "test a ... ok\ntest b ... ignored, no time\ntest c - should panic ... ok\ntest d ... FAILED\n\n\
+            test result: FAILED. 2 passed; 1 failed; 1 ignored; 0 measured\n";
+        let ran = read_libtest(text, &mut tally);
+        assert_eq!((ran.passed, ran.failed, ran.announced), (2, 1, 2));
+        assert_eq!(tally.line(), "2 passed, 1 failed, 1 skipped");
+    }
+
+    #[test]
+    fn a_script_is_only_believed_when_its_lines_agree() {
+        let line = |text: &str, succeeded| {
+            let mut tally = Tally::default();
+            read_script("x", text, succeeded, &mut tally);
+            tally.line()
+        };
+        assert_eq!(
+            line("skipped: b: why\n3 passed, 0 failed, 1 skipped\n", true),
+            "3 passed, 0 failed, 1 skipped"
+        );
+        assert_eq!(
+            line("FAILED: a\n3 passed, 1 failed, 0 skipped\n", false),
+            "3 passed, 1 failed, 0 skipped"
+        );
+        assert_eq!(line("3 passed, 0 failed, 0 skipped\n", false), "0 passed, 1 failed, 0 skipped");
+        assert_eq!(line("done\n", true), "0 passed, 1 failed, 0 skipped");
+    }
+}

@@ -1,0 +1,128 @@
+//! The lines that `test-runner` (package chaos-tests) writes, on the host and in the VM: one verdict per test,
+//! then the count.
+
+use serde::Deserialize;
+
+/// How a test ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Outcome {
+    Pass,
+    Fail,
+    Skip,
+}
+
+/// One test that ended.
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct Verdict {
+    /// Kernel release it ran on.
+    pub(crate) kernel: String,
+    /// Suite and name.
+    pub(crate) test: String,
+    pub(crate) outcome: Outcome,
+    /// Why it failed or was skipped; empty when it passed.
+    #[serde(default)]
+    pub(crate) reason: String,
+    /// How long it took, in milliseconds.
+    pub(crate) ms: u64,
+}
+
+impl Verdict {
+    /// One line for people.
+    pub(crate) fn line(&self) -> String {
+        let word = match self.outcome {
+            Outcome::Pass => "pass",
+            Outcome::Fail => "FAIL",
+            Outcome::Skip => "skip",
+        };
+        let head = format!("{word} {} {} ({} ms)", self.kernel, self.test, self.ms);
+        if self.reason.is_empty() {
+            head
+        } else {
+            format!("{head}\n     {}", self.reason.replace('\n', "\n     "))
+        }
+    }
+}
+
+/// Any line of the results.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+pub(crate) enum Line {
+    Verdict(Verdict),
+    /// The runner came to its end, having run so many tests.
+    Done {
+        #[serde(rename = "done")]
+        _done: bool,
+        count: usize,
+    },
+    /// PID 1 of the VM saw its child end with this status.
+    Exit {
+        exit: i32,
+    },
+}
+
+/// What a results file says so far.
+#[derive(Debug, Default)]
+pub(crate) struct Results {
+    pub(crate) verdicts: Vec<Verdict>,
+    pub(crate) done: Option<usize>,
+    pub(crate) exit: Option<i32>,
+    /// Lines that are none of ours.
+    pub(crate) garbled: Vec<String>,
+}
+
+impl Results {
+    /// Adds one line.
+    pub(crate) fn read(&mut self, line: &str) {
+        match serde_json::from_str(line.trim()) {
+            Ok(Line::Verdict(verdict)) => self.verdicts.push(verdict),
+            Ok(Line::Done { count, .. }) => self.done = Some(count),
+            Ok(Line::Exit { exit }) => self.exit = Some(exit),
+            Err(_) if line.trim().is_empty() => {}
+            Err(_) => self.garbled.push(line.trim().to_owned()),
+        }
+    }
+
+    /// Why these results cannot be believed, if so: a run that did not come to its end has failed.
+    pub(crate) fn doubt(&self) -> Option<String> {
+        if let Some(line) = self.garbled.first() {
+            return Some(format!("garbled result line {line:?}"));
+        }
+        match self.done {
+            None => Some(format!("the run ended after {} verdicts without saying so", self.verdicts.len())),
+            Some(0) => Some("no test was run".to_owned()),
+            Some(count) if count != self.verdicts.len() => {
+                Some(format!("{count} tests were announced, {} verdicts came", self.verdicts.len()))
+            }
+            Some(_) => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PASS: &str = r#"{"kernel":"6.1","test":"a","outcome":"pass","reason":"","ms":3}"#;
+
+    fn results(lines: &[&str]) -> Results {
+        let mut results = Results::default();
+        lines.iter().for_each(|line| results.read(line));
+        results
+    }
+
+    #[test]
+    fn a_run_with_all_its_verdicts_is_believed() {
+        let results = results(&[PASS, r#"{"done":true,"count":1}"#, r#"{"exit":0}"#]);
+        assert_eq!(results.doubt(), None);
+        assert_eq!(results.exit, Some(0));
+    }
+
+    #[test]
+    fn a_run_that_stops_early_or_loses_a_verdict_is_not_believed() {
+        assert!(results(&[PASS]).doubt().is_some());
+        assert!(results(&[PASS, r#"{"done":true,"count":2}"#]).doubt().is_some());
+        assert!(results(&[r#"{"done":true,"count":0}"#]).doubt().is_some());
+        assert!(results(&[PASS, "{\"kern", r#"{"done":true,"count":1}"#]).doubt().is_some());
+    }
+}

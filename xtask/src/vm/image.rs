@@ -1,0 +1,112 @@
+//! What goes into the initramfs: our static binaries, busybox, a few independent observers with their libraries,
+//! and the kernel's modules.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::cpio::Archive;
+use super::kernel::{self, Kernel};
+use crate::artifacts::{Artifacts, suite};
+use crate::error::Error;
+use crate::run;
+
+/// Where our programs are in the image. `vm-init` sets `CHAOS_BIN_DIR` to it.
+pub(super) const BIN_DIR: &str = "/chaos/bin";
+const TEST_DIR: &str = "/chaos/tests";
+
+/// Programs of other projects, copied with the libraries they need: the tests' second opinion.
+const OBSERVERS: &[&str] = &["ip", "tc", "ping", "bpftool"];
+
+/// Runs every test of the image.
+pub(super) fn test_command(built: &Artifacts, filter: Option<&str>) -> Vec<String> {
+    let mut argv = vec![format!("{BIN_DIR}/test-runner"), "--results=/dev/ttyS1".to_owned()];
+    argv.extend(filter.map(|filter| format!("--filter={filter}")));
+    argv.extend(built.tests.iter().map(|path| format!("{TEST_DIR}/{}", suite(path))));
+    argv.push(format!("{BIN_DIR}/kernel-tests"));
+    argv
+}
+
+/// The part of the image that every kernel shares. `argv` is what `vm-init` runs; `extra` a file to bring along.
+pub(super) fn base(built: &Artifacts, argv: &[String], extra: Option<&Path>) -> Result<Archive, Error> {
+    let mut archive = Archive::default();
+    for folder in ["dev", "proc", "sys", "run", "tmp", "root", "var", "etc", "mnt"] {
+        archive.folder(folder);
+    }
+    // PID 1's standard streams, before devtmpfs is mounted.
+    archive.device("dev/console", 5, 1);
+    archive.link("var/run", "/run");
+    archive.file("etc/passwd", b"root:x:0:0:root:/root:/bin/sh\nchaos:x:990:990::/run:/bin/false\nnobody:x:65534:65534::/:/bin/false\n");
+    archive.file("etc/group", b"root:x:0:\nchaos:x:990:\nnogroup:x:65534:\n");
+    archive.file("etc/hosts", b"127.0.0.1 localhost\n::1 localhost\n");
+    archive.file("etc/nsswitch.conf", b"passwd: files\ngroup: files\nhosts: files\n");
+    archive.file("chaos/argv", argv.join("\0").as_bytes());
+
+    archive.program("init", &read(built.program("vm-init")?)?);
+    for path in built.programs.iter().filter(|path| !path.ends_with("vm-init")) {
+        archive.program(&format!("{BIN_DIR}/{}", suite(path)), &read(path)?);
+    }
+    for path in &built.tests {
+        archive.program(&format!("{TEST_DIR}/{}", suite(path)), &read(path)?);
+    }
+    let mut libraries = BTreeSet::new();
+    if let Some(path) = extra {
+        let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        archive.program(&format!("{BIN_DIR}/{name}"), &read(path)?);
+        libraries.extend(libraries_of(path)?);
+    }
+    add_busybox(&mut archive, &mut libraries)?;
+    for name in OBSERVERS {
+        let path = run::find(name).ok_or_else(|| Error::Lacking(format!("{name} is not installed")))?;
+        archive.program(&format!("usr/bin/{name}"), &read(&path)?);
+        libraries.extend(libraries_of(&path)?);
+    }
+    for library in libraries {
+        archive.program(&library.to_string_lossy(), &read(&library)?);
+    }
+    Ok(archive)
+}
+
+/// Writes the image of one kernel: the shared part and its modules, which the kernel unpacks one after the other.
+pub(super) fn write(base: &Archive, kernel: &Kernel, to: &Path) -> Result<(), Error> {
+    let mut archive = base.clone();
+    let folder = format!("lib/modules/{}", kernel.release);
+    let from = kernel.modules.join(&folder);
+    for name in kernel::names(&from)? {
+        archive.file(&format!("{folder}/{name}"), &read(&from.join(&name))?);
+    }
+    fs::write(to, archive.finish()).map_err(Error::file("write", to))
+}
+
+fn add_busybox(archive: &mut Archive, libraries: &mut BTreeSet<PathBuf>) -> Result<(), Error> {
+    let path = run::find("busybox").ok_or_else(|| Error::Lacking("busybox is not installed".into()))?;
+    archive.program("bin/busybox", &read(&path)?);
+    libraries.extend(libraries_of(&path)?);
+    for applet in run::text(Command::new(&path).arg("--list"))?.lines().filter(|name| *name != "busybox") {
+        archive.link(&format!("bin/{applet}"), "/bin/busybox");
+    }
+    // Where the kernel looks when it wants a module (/proc/sys/kernel/modprobe).
+    archive.link("sbin/modprobe", "/bin/busybox");
+    Ok(())
+}
+
+/// The shared libraries and the loader of a program, at the paths where the loader looks for them.
+fn libraries_of(program: &Path) -> Result<Vec<PathBuf>, Error> {
+    // ldd fails on a static program, for which there is nothing to copy.
+    let Ok(listing) = run::text(Command::new("ldd").arg(program).env("LC_ALL", "C")) else {
+        return Ok(Vec::new());
+    };
+    if let Some(line) = listing.lines().find(|line| line.contains("not found")) {
+        return Err(Error::Lacking(format!("a library of {}: {}", program.display(), line.trim())));
+    }
+    Ok(listing
+        .lines()
+        .filter_map(|line| line.split_whitespace().find(|word| word.starts_with('/')))
+        .map(PathBuf::from)
+        .collect())
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, Error> {
+    fs::read(path).map_err(Error::file("read", path))
+}

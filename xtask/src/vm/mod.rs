@@ -1,0 +1,163 @@
+//! `cargo xtask vm`: boots the test image under QEMU, on each kernel asked for, and prints a verdict per test.
+//!
+//! The kernels are Debian's, downloaded and unpacked but not installed. The image is an initramfs: busybox, a few
+//! independent observers, our static binaries, and the modules that the faults need. PID 1 is `vm-init`.
+
+mod cpio;
+mod image;
+mod kernel;
+mod qemu;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+
+use crate::artifacts::{self, Artifacts};
+use crate::error::Error;
+use crate::summary::Tally;
+use crate::verdict::Results;
+use crate::{run, tools};
+
+/// Debian's stable kernel, without tcx, and its backported one, with tcx.
+pub(crate) const KERNELS: &[&str] = &["6.1", "6.12"];
+
+/// Options of `cargo xtask vm`.
+#[derive(Args)]
+pub(crate) struct Options {
+    /// Kernel series, e.g. 6.1; may be repeated. Default: every series we test on
+    #[arg(long)]
+    kernel: Vec<String>,
+    /// Only tests whose name contains this
+    #[arg(long)]
+    filter: Option<String>,
+    /// Wall-clock limit of one VM, in seconds
+    #[arg(long, env = "CHAOS_VM_TIMEOUT", default_value_t = 240)]
+    timeout: u64,
+    /// Memory of one VM, in MiB
+    #[arg(long, env = "CHAOS_VM_MEMORY", default_value_t = 1024)]
+    memory: u32,
+    /// Run the kernels one after the other instead of side by side
+    #[arg(long)]
+    sequential: bool,
+    /// Run this in the VM instead of the tests: a file of this machine, or a program of the image
+    #[arg(last = true)]
+    command: Vec<String>,
+}
+
+/// What one VM did.
+pub(crate) struct Boot {
+    /// Kernel release.
+    pub(crate) release: String,
+    pub(crate) results: Results,
+    /// Why the boot failed as a whole: time limit, panic, no verdict.
+    pub(crate) failure: Option<String>,
+    /// The last lines of the console.
+    pub(crate) console_tail: String,
+    /// From starting QEMU to its end.
+    pub(crate) took: Duration,
+}
+
+pub(crate) fn main(options: &Options) -> Result<ExitCode, Error> {
+    tools::require(tools::OBSERVERS)?;
+    tools::require(tools::VM)?;
+    let built = artifacts::build()?;
+    if !options.command.is_empty() {
+        return run_command(options, &built);
+    }
+    let boots = boot_all(options, &built)?;
+    let mut tally = Tally::default();
+    boots.iter().for_each(|boot| tally.add_boot(boot));
+    tally.print_exceptions();
+    println!("{}", tally.line());
+    Ok(tally.exit_code())
+}
+
+/// Boots every kernel with the options' defaults, for `cargo xtask test`.
+pub(crate) fn test_all(built: &Artifacts) -> Result<Vec<Boot>, Error> {
+    tools::require(tools::VM)?;
+    let defaults = Options {
+        kernel: vec![],
+        filter: None,
+        timeout: 240,
+        memory: 1024,
+        sequential: false,
+        command: vec![],
+    };
+    boot_all(&defaults, built)
+}
+
+fn boot_all(options: &Options, built: &Artifacts) -> Result<Vec<Boot>, Error> {
+    let machines = machines(options, built, &image::test_command(built, options.filter.as_deref()), None)?;
+    if options.sequential {
+        return machines.iter().map(|machine| qemu::boot(machine, qemu::Show::Verdicts)).collect();
+    }
+    std::thread::scope(|scope| {
+        let running: Vec<_> = machines
+            .iter()
+            .map(|machine| scope.spawn(move || qemu::boot(machine, qemu::Show::Verdicts)))
+            .collect();
+        running
+            .into_iter()
+            .map(|thread| {
+                thread.join().unwrap_or_else(|_| Err(Error::Lacking("the thread of a VM panicked".into())))
+            })
+            .collect()
+    })
+}
+
+fn run_command(options: &Options, built: &Artifacts) -> Result<ExitCode, Error> {
+    let (mut argv, extra) = (options.command.clone(), PathBuf::from(&options.command[0]));
+    let extra = extra.is_file().then_some(extra);
+    if let Some(name) = extra.as_ref().and_then(|path| path.file_name()) {
+        argv[0] = format!("{}/{}", image::BIN_DIR, name.to_string_lossy());
+    }
+    let mut code = ExitCode::SUCCESS;
+    for machine in machines(options, built, &argv, extra)? {
+        let boot = qemu::boot(&machine, qemu::Show::Console)?;
+        let verdict = match (&boot.failure, boot.results.exit) {
+            (None, Some(0)) => "exit 0".to_owned(),
+            (None, Some(status)) => format!("exit {status}"),
+            (failure, _) => failure.clone().unwrap_or_else(|| "no exit status".into()),
+        };
+        println!("{}: {verdict} ({:.1} s)", boot.release, boot.took.as_secs_f64());
+        if boot.results.exit != Some(0) {
+            code = ExitCode::FAILURE;
+        }
+    }
+    Ok(code)
+}
+
+/// Fetches the kernels and writes the image of each.
+fn machines(
+    options: &Options,
+    built: &Artifacts,
+    argv: &[String],
+    extra: Option<PathBuf>,
+) -> Result<Vec<qemu::Machine>, Error> {
+    let started = Instant::now();
+    let asked: Vec<&str> = if options.kernel.is_empty() {
+        KERNELS.to_vec()
+    } else {
+        options.kernel.iter().map(String::as_str).collect()
+    };
+    let base = image::base(built, argv, extra.as_deref())?;
+    let mut machines = Vec::new();
+    for series in asked {
+        let kernel = kernel::obtain(series)?;
+        let dir = run::vm_dir().join(&kernel.release);
+        std::fs::create_dir_all(&dir).map_err(Error::file("create", &dir))?;
+        let initramfs = dir.join("initramfs.cpio");
+        image::write(&base, &kernel, &initramfs)?;
+        machines.push(qemu::Machine {
+            kernel,
+            initramfs,
+            dir,
+            memory: options.memory,
+            limit: Duration::from_secs(options.timeout),
+        });
+    }
+    eprintln!("images ready after {:.1} s", started.elapsed().as_secs_f64());
+    Ok(machines)
+}

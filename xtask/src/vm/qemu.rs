@@ -1,0 +1,149 @@
+//! One boot: starts QEMU, keeps its console, follows the results, and ends it at its time limit.
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use super::Boot;
+use super::kernel::Kernel;
+use crate::error::Error;
+use crate::run;
+use crate::verdict::Results;
+
+/// A VM about to be booted.
+pub(super) struct Machine {
+    pub(super) kernel: Kernel,
+    pub(super) initramfs: PathBuf,
+    /// Where the console and the results are written.
+    pub(super) dir: PathBuf,
+    /// MiB.
+    pub(super) memory: u32,
+    /// Wall-clock limit.
+    pub(super) limit: Duration,
+}
+
+/// What to print while it runs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Show {
+    Verdicts,
+    Console,
+}
+
+const TAIL_LINES: usize = 40;
+
+/// Boots and waits for the end.
+pub(super) fn boot(machine: &Machine, show: Show) -> Result<Boot, Error> {
+    let results_path = machine.dir.join("results.jsonl");
+    let console_path = machine.dir.join("console.log");
+    fs::write(&results_path, "").map_err(Error::file("write", &results_path))?;
+    let started = Instant::now();
+    let mut command = command(machine, &results_path)?;
+    let mut qemu = command.spawn().map_err(|source| run::start_error(&command, source))?;
+    let console = qemu.stdout.take();
+    let (results, timed_out) = std::thread::scope(|scope| {
+        scope.spawn(|| console.map(|console| keep_console(console, &console_path, show)));
+        follow(&mut qemu, &results_path, started + machine.limit, show)
+    })?;
+    let console = fs::read_to_string(&console_path).unwrap_or_default();
+    let failure = failure(&results, &console, timed_out.then_some(machine.limit), show);
+    let lines: Vec<_> = console.lines().collect();
+    Ok(Boot {
+        release: machine.kernel.release.clone(),
+        results,
+        failure,
+        console_tail: lines[lines.len().saturating_sub(TAIL_LINES)..].join("\n"),
+        took: started.elapsed(),
+    })
+}
+
+fn command(machine: &Machine, results: &Path) -> Result<Command, Error> {
+    let mut command = Command::new("qemu-system-x86_64");
+    // The device node of KVM may exist and still hang every guest, so KVM is only ever asked for.
+    if std::env::var("CHAOS_VM_ACCEL").is_ok_and(|accel| accel == "kvm") {
+        command.args(["-accel", "kvm", "-cpu", "host"]);
+    } else {
+        command.args(["-accel", "tcg", "-cpu", if major_version()? >= 10 { "max" } else { "max,-cx16" }]);
+    }
+    command
+        .args(["-smp", "2", "-nodefaults", "-display", "none", "-no-reboot", "-monitor", "none"])
+        .args(["-m", &machine.memory.to_string()])
+        .args(["-serial", "stdio", "-serial"])
+        .arg(format!("file:{}", results.display()))
+        .arg("-kernel")
+        .arg(&machine.kernel.vmlinuz)
+        .arg("-initrd")
+        .arg(&machine.initramfs)
+        // An oops is a failure: panic, and without a reboot QEMU ends before the results are complete.
+        .args(["-append", "console=ttyS0 loglevel=6 panic=-1 oops=panic rdinit=/init"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped());
+    Ok(command)
+}
+
+/// Before 10, QEMU's emulation of `cmpxchg16b` corrupts the guest's allocator.
+fn major_version() -> Result<u32, Error> {
+    let text = run::text(Command::new("qemu-system-x86_64").arg("--version"))?;
+    text.split_whitespace()
+        .find(|word| word.starts_with(|c: char| c.is_ascii_digit()))
+        .and_then(|version| version.split('.').next()?.parse().ok())
+        .ok_or_else(|| Error::Lacking(format!("no version in {text:?}")))
+}
+
+fn keep_console(console: impl std::io::Read, path: &Path, show: Show) -> Result<(), Error> {
+    let mut file = File::create(path).map_err(Error::file("create", path))?;
+    let mut reader = BufReader::new(console);
+    let mut line = Vec::new();
+    while reader.read_until(b'\n', &mut line).map_err(Error::file("read", path))? > 0 {
+        file.write_all(&line).map_err(Error::file("write", path))?;
+        if show == Show::Console {
+            print!("{}", String::from_utf8_lossy(&line));
+        }
+        line.clear();
+    }
+    Ok(())
+}
+
+/// Reads the results as they come, until QEMU ends or the time is over.
+fn follow(qemu: &mut Child, path: &Path, until: Instant, show: Show) -> Result<(Results, bool), Error> {
+    let mut results = Results::default();
+    let mut seen = 0;
+    let mut timed_out = false;
+    loop {
+        let ended = qemu.try_wait().map_err(Error::file("wait for QEMU of", path))?.is_some();
+        let bytes = fs::read(path).map_err(Error::file("read", path))?;
+        let text = String::from_utf8_lossy(&bytes[seen..]).into_owned();
+        // A line still being written has no end yet; at the end of QEMU what is there is all there is.
+        let complete = if ended { text.len() } else { text.rfind('\n').map_or(0, |at| at + 1) };
+        for line in text[..complete].lines() {
+            let before = results.verdicts.len();
+            results.read(line);
+            if show == Show::Verdicts {
+                results.verdicts[before..].iter().for_each(|verdict| println!("{}", verdict.line()));
+            }
+        }
+        seen += complete;
+        if ended {
+            return Ok((results, timed_out));
+        }
+        if Instant::now() >= until {
+            timed_out = true;
+            let _ = qemu.kill();
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+fn failure(results: &Results, console: &str, limit: Option<Duration>, show: Show) -> Option<String> {
+    if let Some(limit) = limit {
+        return Some(format!("the VM was not done after {} s", limit.as_secs()));
+    }
+    if let Some(line) = console.lines().find(|line| line.contains("Kernel panic")) {
+        return Some(line.trim().to_owned());
+    }
+    if show == Show::Verdicts {
+        return results.doubt();
+    }
+    results.exit.is_none().then(|| "the VM ended without an exit status".to_owned())
+}
