@@ -2,6 +2,7 @@
 //!
 //! Both sides speak length-prefixed JSON over a socketpair (see [`wire`]).
 
+pub mod fields;
 pub mod wire;
 
 use std::time::Duration;
