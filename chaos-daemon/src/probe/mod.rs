@@ -1,1 +1,188 @@
-//! probe (empty for now).
+//! One sample of the outside world: does an HTTP address answer, does a TCP port accept.
+//!
+//! A probe runs with the rights of the unprivileged server, never of the injector.
+
+mod http;
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use crate::spec::SpecError;
+
+/// How long a probe waits when nobody says.
+pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(3);
+/// The longest a probe may wait.
+pub const LONGEST_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// What is asked of the world.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Check {
+    /// A GET of this address answers with one of these statuses; with any 2xx when none is named.
+    Http {
+        /// Address, `http://…`.
+        url: String,
+        /// Statuses that are right.
+        status: Vec<u16>,
+    },
+    /// This port accepts a connection.
+    Tcp {
+        /// Host name or address.
+        host: String,
+        /// Port.
+        port: u16,
+    },
+}
+
+/// A check with a time limit.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Probe {
+    /// What is asked.
+    pub check: Check,
+    /// How long the answer may take.
+    pub timeout: Duration,
+}
+
+/// What a probe saw.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sample {
+    /// Whether it is as it should be.
+    pub ok: bool,
+    /// What was seen, for people.
+    pub detail: String,
+    /// How long it took.
+    pub took: Duration,
+}
+
+impl Check {
+    /// An HTTP check of `url`, which stands at `field` of the request.
+    ///
+    /// # Errors
+    /// When `url` is not an address this build can fetch: it carries no TLS.
+    pub fn http(field: &str, url: &str, status: Vec<u16>) -> Result<Self, SpecError> {
+        if url.starts_with("https://") {
+            return Err(SpecError::new(field, "https is not available: probe http, or a tcp port"));
+        }
+        let host = url.strip_prefix("http://").unwrap_or_default();
+        if host.is_empty() || host.starts_with('/') || url.contains(char::is_whitespace) {
+            return Err(SpecError::new(
+                field,
+                format!("{url:?} is not an address: give e.g. \"http://127.0.0.1:8080/health\""),
+            ));
+        }
+        Ok(Self::Http { url: url.to_owned(), status })
+    }
+
+    /// A TCP check of `address`, as `HOST:PORT` or `[IPV6]:PORT`, which stands at `field` of the request.
+    ///
+    /// # Errors
+    /// When `address` is not of that form.
+    pub fn tcp(field: &str, address: &str) -> Result<Self, SpecError> {
+        let parts = address.rsplit_once(':').and_then(|(host, port)| {
+            let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+            let port = port.parse::<u16>().ok().filter(|port| *port != 0)?;
+            (!host.is_empty()).then(|| Self::Tcp { host: host.to_owned(), port })
+        });
+        parts.ok_or_else(|| {
+            SpecError::new(field, format!("{address:?} is not HOST:PORT: give e.g. \"127.0.0.1:5432\""))
+        })
+    }
+}
+
+impl fmt::Display for Check {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Http { url, .. } => write!(f, "GET {url}"),
+            Self::Tcp { host, port } => write!(f, "connect to {host} port {port}"),
+        }
+    }
+}
+
+impl Probe {
+    /// Takes one sample. Never waits much longer than the probe's time limit, and never fails: what goes wrong is
+    /// what was seen.
+    pub async fn sample(&self) -> Sample {
+        let start = Instant::now();
+        let seen = match &self.check {
+            Check::Http { url, status } => http::get(url, status, self.timeout).await,
+            Check::Tcp { host, port } => {
+                match timeout(self.timeout, TcpStream::connect((host.as_str(), *port))).await {
+                    Ok(Ok(_)) => Ok("connected".to_owned()),
+                    Ok(Err(error)) => Err(error.to_string()),
+                    Err(_) => Err(format!("no answer within {:?}", self.timeout)),
+                }
+            }
+        };
+        let ok = seen.is_ok();
+        let (Ok(seen) | Err(seen)) = seen;
+        Sample { ok, detail: format!("{}: {seen}", self.check), took: start.elapsed() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    fn probe(check: Check) -> Probe {
+        Probe { check, timeout: Duration::from_millis(300) }
+    }
+
+    /// Answers one request with `response`, or with nothing.
+    async fn http_server(response: &'static str) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut request = [0; 1024];
+            assert!(stream.read(&mut request).await.unwrap() > 0);
+            stream.write_all(response.as_bytes()).await.unwrap();
+            tokio::time::sleep(Duration::from_secs(if response.is_empty() { 2 } else { 0 })).await;
+        });
+        format!("http://{address}/health")
+    }
+
+    #[tokio::test]
+    async fn the_status_decides_about_an_http_probe() {
+        for (response, status, ok) in [
+            ("HTTP/1.1 204 No Content\r\n\r\n", vec![], true),
+            ("HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n", vec![], false),
+            ("HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n", vec![503], true),
+            ("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", vec![204], false),
+            ("", vec![], false),
+        ] {
+            let url = http_server(response).await;
+            let sample = probe(Check::http("url", &url, status).unwrap()).sample().await;
+            assert_eq!(sample.ok, ok, "{response:?}: {sample:?}");
+            assert!(sample.took < Duration::from_secs(1), "{sample:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_tcp_probe_tells_open_from_closed() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let tcp = probe(Check::tcp("address", &address).unwrap());
+        assert!(tcp.sample().await.ok);
+        drop(listener);
+        let closed = tcp.sample().await;
+        assert!(!closed.ok && closed.detail.contains("refused"), "{closed:?}");
+    }
+
+    #[test]
+    fn an_address_that_cannot_be_probed_is_named_before_anything_runs() {
+        assert!(Check::http("url", "https://example.org", vec![]).unwrap_err().problem.contains("https"));
+        for bad in ["", "http://", "ftp://x", "http:///x", "http://a b"] {
+            assert!(Check::http("url", bad, vec![]).is_err(), "{bad:?} was accepted");
+        }
+        for bad in ["", "host", ":80", "host:0", "host:65536", "host:http"] {
+            assert!(Check::tcp("tcp", bad).is_err(), "{bad:?} was accepted");
+        }
+        assert_eq!(Check::tcp("t", "[::1]:80").unwrap(), Check::Tcp { host: "::1".into(), port: 80 });
+    }
+}

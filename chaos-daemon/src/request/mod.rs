@@ -1,6 +1,9 @@
 //! The only door between the unprivileged server and the privileged injector: one [`Request`], one [`Reply`].
 //!
-//! Both sides speak length-prefixed JSON over a socketpair (see [`crate::injector::wire`]).
+//! Both sides speak length-prefixed JSON over a socketpair (see [`wire`]).
+
+pub mod fields;
+pub mod wire;
 
 use std::time::Duration;
 

@@ -1,0 +1,145 @@
+//! Carries out what the state machine of a run asks for: samples, asks the injector, waits.
+
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep};
+
+use super::document::{Condition, Experiment};
+use super::machine::{Effect, Event, Machine, Outcome};
+use crate::request::wire::Door;
+use crate::request::{ApiError, Caller, ErrorCode, Evidence, FaultState, Removal, Reply, Request};
+use crate::spec::FaultName;
+
+/// How often a held fault is looked at.
+const LOOK: Duration = Duration::from_secs(1);
+/// How often, and how patiently, a removal that did not work is repeated.
+const REMOVALS: u32 = 3;
+
+/// What can be told of a run while it goes on.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Whether the steady state was met before the fault.
+    pub steady_before: bool,
+    /// What the fault has met.
+    pub evidence: Option<Evidence>,
+}
+
+/// Samples every condition, all at once.
+///
+/// # Errors
+/// What is not met, for people.
+pub async fn sample(conditions: &[Condition]) -> Result<(), String> {
+    let samples = futures_util::future::join_all(conditions.iter().map(|condition| async move {
+        let sample = condition.probe.sample().await;
+        (sample.ok != condition.expected).then(|| format!("{}: {}", condition.name, sample.detail))
+    }));
+    let unmet: Vec<_> = samples.await.into_iter().flatten().collect();
+    if unmet.is_empty() { Ok(()) } else { Err(unmet.join(", ")) }
+}
+
+/// Runs an experiment to its end. The future must be driven to completion: whoever may go away spawns it.
+pub async fn drive(
+    experiment: &Experiment,
+    fault_name: &FaultName,
+    caller: Caller,
+    door: &Door,
+    mut stop: watch::Receiver<bool>,
+    progress: &watch::Sender<Progress>,
+) -> Outcome {
+    let (mut machine, mut effect) = Machine::start();
+    loop {
+        let event = match effect {
+            Effect::Sample => Event::Sampled(sample(&experiment.conditions).await),
+            Effect::Inject => Event::Injected(inject(experiment, fault_name, caller, door).await),
+            Effect::Hold => hold(experiment.hold, fault_name, door, &mut stop, progress).await,
+            Effect::Remove => Event::Removed(remove(fault_name, door, progress).await),
+            Effect::Finish(outcome) => return outcome,
+        };
+        tracing::info!(experiment = experiment.name, fault = %fault_name, ?event, "experiment goes on");
+        effect = machine.step(event);
+        progress.send_modify(|progress| progress.steady_before = machine.steady_before());
+    }
+}
+
+async fn inject(
+    experiment: &Experiment,
+    name: &FaultName,
+    caller: Caller,
+    door: &Door,
+) -> Result<(), ApiError> {
+    let fault = Box::new(experiment.fault.clone());
+    match door.call(Request::Inject { name: name.clone(), fault, caller }).await? {
+        Reply::Injected(_) => Ok(()),
+        other => Err(unexpected(&other)),
+    }
+}
+
+/// An answer that does not belong to the question: what was done is unknown.
+pub(crate) fn unexpected(reply: &Reply) -> ApiError {
+    ApiError::new(
+        ErrorCode::Unavailable,
+        format!("the injector's answer does not fit the question: {reply:?}"),
+    )
+}
+
+async fn hold(
+    time: Duration,
+    name: &FaultName,
+    door: &Door,
+    stop: &mut watch::Receiver<bool>,
+    progress: &watch::Sender<Progress>,
+) -> Event {
+    let end = Instant::now() + time;
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        tokio::select! {
+            stopped = stop.wait_for(|stop| *stop) => {
+                // An error means that nobody is left who could stop it; that is no reason to go on.
+                let _ = stopped;
+                return Event::Stopped;
+            }
+            () = sleep(left.min(LOOK)) => {}
+        }
+        if left <= LOOK {
+            return Event::Held;
+        }
+        // No answer is not "gone": what cannot be read is unknown, and the fault has its own deadline.
+        let Ok(Reply::Status(faults)) = door.call(Request::Status).await else { continue };
+        match faults.into_iter().find(|fault| fault.name == *name) {
+            Some(fault) if fault.state == FaultState::Ended => {
+                return Event::Gone(fault.note.unwrap_or_else(|| "nobody says why".to_owned()));
+            }
+            Some(fault) => progress.send_modify(|progress| progress.evidence = Some(fault.evidence)),
+            None => return Event::Gone("it is no longer active".to_owned()),
+        }
+    }
+}
+
+async fn remove(name: &FaultName, door: &Door, progress: &watch::Sender<Progress>) -> Result<(), String> {
+    let mut failure = String::new();
+    for attempt in 0..REMOVALS {
+        sleep(Duration::from_millis(500) * attempt).await;
+        match door.call(Request::Remove { name: name.clone() }).await {
+            Ok(Reply::Removed(removals)) => {
+                if let Some(removal) = removals.first() {
+                    progress.send_modify(|progress| progress.evidence = Some(removal.evidence));
+                }
+                match residue(&removals) {
+                    None => return Ok(()),
+                    Some(residue) => failure = format!("left behind: {residue}"),
+                }
+            }
+            Ok(other) => failure = unexpected(&other).to_string(),
+            Err(error) if error.code == ErrorCode::Unavailable => return Err(error.to_string()),
+            Err(error) => failure = error.to_string(),
+        }
+    }
+    Err(failure)
+}
+
+/// What removals left behind, for people.
+pub(crate) fn residue(removals: &[Removal]) -> Option<String> {
+    let residue: Vec<_> = removals.iter().flat_map(|removal| removal.residue.iter().cloned()).collect();
+    (!residue.is_empty()).then(|| residue.join(", "))
+}

@@ -1,0 +1,370 @@
+//! The frames on the door: a little-endian `u32` length, then that many bytes of JSON.
+//!
+//! [`Door`] is the server's end, [`Desk`] the injector's. Every request carries an id and is answered under it,
+//! so that a slow injection never keeps a `Status` waiting.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::sync::{mpsc, oneshot, watch};
+
+use super::{ApiError, ErrorCode, Reply, Request};
+
+/// The longest frame. A fault with the most prefixes takes a quarter of it.
+pub const MAX_FRAME: usize = 32 * 1024 * 1024;
+
+/// A buffer that grew beyond this is given back once it is empty.
+const KEPT_BUFFER: usize = 256 * 1024;
+
+#[derive(Serialize, Deserialize)]
+struct Call {
+    id: u64,
+    request: Request,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Answer {
+    id: u64,
+    reply: Reply,
+}
+
+/// What is left of a call whose request is not one of the protocol's.
+#[derive(Deserialize)]
+struct OnlyId {
+    id: u64,
+}
+
+/// Reads frames; cancelling [`FrameReader::next`] loses nothing.
+#[derive(Debug)]
+struct FrameReader {
+    stream: OwnedReadHalf,
+    buffer: Vec<u8>,
+}
+
+impl FrameReader {
+    fn new(stream: OwnedReadHalf) -> Self {
+        Self { stream, buffer: Vec::new() }
+    }
+
+    async fn next(&mut self) -> io::Result<Option<Vec<u8>>> {
+        loop {
+            if let Some(frame) = self.take()? {
+                return Ok(Some(frame));
+            }
+            self.buffer.reserve(16 * 1024);
+            if self.stream.read_buf(&mut self.buffer).await? == 0 {
+                return match self.buffer.is_empty() {
+                    true => Ok(None),
+                    false => {
+                        Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the door closed within a frame"))
+                    }
+                };
+            }
+        }
+    }
+
+    fn take(&mut self) -> io::Result<Option<Vec<u8>>> {
+        let Some((head, rest)) = self.buffer.split_first_chunk::<4>() else { return Ok(None) };
+        let length = u32::from_le_bytes(*head) as usize;
+        if length > MAX_FRAME {
+            let text = format!("a frame of {length} bytes, where at most {MAX_FRAME} are allowed");
+            return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+        }
+        let Some(frame) = rest.get(..length).map(<[u8]>::to_vec) else {
+            self.buffer.reserve(length);
+            return Ok(None);
+        };
+        self.buffer.drain(..4 + length);
+        if self.buffer.is_empty() && self.buffer.capacity() > KEPT_BUFFER {
+            self.buffer = Vec::new();
+        }
+        Ok(Some(frame))
+    }
+}
+
+fn frame(message: &impl Serialize) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; 4];
+    serde_json::to_writer(&mut bytes, message)?;
+    let length = bytes.len() - 4;
+    match u32::try_from(length) {
+        Ok(head) if length <= MAX_FRAME => bytes[..4].copy_from_slice(&head.to_le_bytes()),
+        _ => {
+            let text = format!("{length} bytes, where at most {MAX_FRAME} fit through the door");
+            return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+        }
+    }
+    Ok(bytes)
+}
+
+/// Writes whole frames in one task, so that a caller who gives up never leaves half a frame behind.
+async fn write_frames(mut stream: OwnedWriteHalf, mut frames: mpsc::UnboundedReceiver<Vec<u8>>) {
+    while let Some(frame) = frames.recv().await {
+        if let Err(error) = stream.write_all(&frame).await {
+            tracing::warn!(%error, "cannot write to the door");
+            return;
+        }
+    }
+}
+
+/// Callers that wait, by id; `None` once the stream has closed.
+type Waiting = Mutex<Option<HashMap<u64, oneshot::Sender<Reply>>>>;
+
+fn lock(waiting: &Waiting) -> MutexGuard<'_, Option<HashMap<u64, oneshot::Sender<Reply>>>> {
+    waiting.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The server's end: asks the injector. Clones share one stream.
+#[derive(Debug, Clone)]
+pub struct Door {
+    next: Arc<AtomicU64>,
+    waiting: Arc<Waiting>,
+    frames: mpsc::UnboundedSender<Vec<u8>>,
+    closed: watch::Receiver<bool>,
+}
+
+impl Door {
+    /// Takes over a connected stream. Must be called within a tokio runtime.
+    pub fn new(stream: UnixStream) -> Self {
+        let (reader, writer) = stream.into_split();
+        let (frames, queue) = mpsc::unbounded_channel();
+        let (closing, closed) = watch::channel(false);
+        let waiting = Arc::new(Mutex::new(Some(HashMap::new())));
+        tokio::spawn(write_frames(writer, queue));
+        tokio::spawn(read_answers(FrameReader::new(reader), Arc::clone(&waiting), closing));
+        Self { next: Arc::default(), waiting, frames, closed }
+    }
+
+    /// Asks the injector and waits for its answer. Cancelling the wait does not take the request back.
+    ///
+    /// # Errors
+    /// What the injector answers as [`Reply::Error`]; [`ErrorCode::Unavailable`] when the injector is gone.
+    pub async fn call(&self, request: Request) -> Result<Reply, ApiError> {
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        let bytes = frame(&Call { id, request }).map_err(|error| {
+            ApiError::new(ErrorCode::LimitReached, format!("asking the injector: {error}"))
+                .hint("ask for less in one request, e.g. fewer prefixes")
+        })?;
+        let (answer, answered) = oneshot::channel();
+        match lock(&self.waiting).as_mut() {
+            Some(waiting) => waiting.insert(id, answer),
+            None => return Err(gone()),
+        };
+        if self.frames.send(bytes).is_err() {
+            return Err(gone());
+        }
+        match answered.await {
+            Ok(Reply::Error(error)) => Err(error),
+            Ok(reply) => Ok(reply),
+            Err(_) => Err(gone()),
+        }
+    }
+
+    /// Returns once the injector is gone.
+    pub async fn closed(&self) {
+        let mut closed = self.closed.clone();
+        // An error means that the reader has ended, which is the same news.
+        let _ = closed.wait_for(|closed| *closed).await;
+    }
+}
+
+fn gone() -> ApiError {
+    ApiError::new(ErrorCode::Unavailable, "the injector is gone; what it had injected ends by itself")
+        .hint("look at the daemon's log, and restart it")
+}
+
+async fn read_answers(mut reader: FrameReader, waiting: Arc<Waiting>, closing: watch::Sender<bool>) {
+    loop {
+        let frame = match reader.next().await {
+            Ok(Some(frame)) => frame,
+            Ok(None) => break,
+            Err(error) => {
+                tracing::error!(%error, "cannot read from the door");
+                break;
+            }
+        };
+        let answer: Answer = match serde_json::from_slice(&frame) {
+            Ok(answer) => answer,
+            Err(error) => {
+                tracing::error!(%error, "the injector's answer is not one");
+                break;
+            }
+        };
+        let caller = lock(&waiting).as_mut().and_then(|waiting| waiting.remove(&answer.id));
+        if let Some(caller) = caller {
+            // A caller that has left does not want the answer.
+            let _ = caller.send(answer.reply);
+        }
+    }
+    lock(&waiting).take();
+    closing.send_replace(true);
+}
+
+/// The claim to one answer.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub struct Ticket(u64);
+
+/// The injector's end: takes requests in.
+#[derive(Debug)]
+pub struct Desk {
+    reader: FrameReader,
+    answers: Answers,
+}
+
+/// Answers requests, from any task or thread. Clones share one stream.
+#[derive(Debug, Clone)]
+pub struct Answers {
+    frames: mpsc::UnboundedSender<Vec<u8>>,
+}
+
+impl Answers {
+    /// Answers one request. An answer to a server that is gone is dropped.
+    pub fn answer(&self, ticket: Ticket, reply: Reply) {
+        let id = ticket.0;
+        let bytes = frame(&Answer { id, reply }).or_else(|error| {
+            let error = ApiError::new(ErrorCode::LimitReached, format!("the answer does not fit: {error}"));
+            frame(&Answer { id, reply: Reply::Error(error) })
+        });
+        match bytes {
+            // Fails only when the server is gone.
+            Ok(bytes) => drop(self.frames.send(bytes)),
+            Err(error) => tracing::error!(%error, "cannot encode an answer"),
+        }
+    }
+}
+
+impl Desk {
+    /// Takes over a connected stream. Must be called within a tokio runtime.
+    pub fn new(stream: UnixStream) -> Self {
+        let (reader, writer) = stream.into_split();
+        let (frames, queue) = mpsc::unbounded_channel();
+        tokio::spawn(write_frames(writer, queue));
+        Self { reader: FrameReader::new(reader), answers: Answers { frames } }
+    }
+
+    /// The handle that answers.
+    pub fn answers(&self) -> Answers {
+        self.answers.clone()
+    }
+
+    /// The next request; `None` when the server is gone. Cancelling it loses nothing. What is not a request
+    /// of the protocol is answered here, with [`ErrorCode::MalformedRequest`].
+    ///
+    /// # Errors
+    /// When the stream breaks, or carries something that has not even an id.
+    pub async fn next(&mut self) -> io::Result<Option<(Ticket, Request)>> {
+        while let Some(frame) = self.reader.next().await? {
+            match serde_json::from_slice::<Call>(&frame) {
+                Ok(call) => return Ok(Some((Ticket(call.id), call.request))),
+                Err(problem) => {
+                    let OnlyId { id } = serde_json::from_slice(&frame)?;
+                    let error = ApiError::new(ErrorCode::MalformedRequest, problem.to_string());
+                    self.answers.answer(Ticket(id), Reply::Error(error));
+                }
+            }
+        }
+        Ok(None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn pair() -> (Door, Desk) {
+        let (server, injector) = UnixStream::pair().unwrap();
+        (Door::new(server), Desk::new(injector))
+    }
+
+    #[tokio::test]
+    async fn a_slow_answer_does_not_keep_a_quick_one_waiting() {
+        let (door, mut desk) = pair();
+        let slow = tokio::spawn({
+            let door = door.clone();
+            async move { door.call(Request::StopAll).await }
+        });
+        let (slow_ticket, request) = desk.next().await.unwrap().unwrap();
+        assert!(matches!(request, Request::StopAll));
+        let quick = tokio::spawn({
+            let door = door.clone();
+            async move { door.call(Request::Status).await }
+        });
+        let (quick_ticket, _) = desk.next().await.unwrap().unwrap();
+        desk.answers().answer(quick_ticket, Reply::Status(Vec::new()));
+        assert!(matches!(quick.await.unwrap(), Ok(Reply::Status(_))));
+        assert!(!slow.is_finished());
+        desk.answers().answer(slow_ticket, Reply::Removed(Vec::new()));
+        assert!(matches!(slow.await.unwrap(), Ok(Reply::Removed(_))));
+    }
+
+    #[tokio::test]
+    async fn everyone_learns_that_the_injector_is_gone() {
+        let (door, mut desk) = pair();
+        let waiting = tokio::spawn({
+            let door = door.clone();
+            async move { door.call(Request::Status).await }
+        });
+        desk.next().await.unwrap().unwrap();
+        drop(desk);
+        assert_eq!(waiting.await.unwrap().unwrap_err().code, ErrorCode::Unavailable);
+        tokio::time::timeout(Duration::from_secs(5), door.closed()).await.unwrap();
+        assert_eq!(door.call(Request::Status).await.unwrap_err().code, ErrorCode::Unavailable);
+    }
+
+    #[tokio::test]
+    async fn the_desk_ends_when_the_server_is_gone() {
+        let (door, mut desk) = pair();
+        drop(door);
+        assert!(desk.next().await.unwrap().is_none());
+    }
+
+    #[tokio::test]
+    async fn a_request_that_is_none_is_answered_and_the_next_one_served() {
+        let (server, injector) = UnixStream::pair().unwrap();
+        let mut desk = Desk::new(injector);
+        let (reader, mut writer) = server.into_split();
+        let odd = br#"{"id":7,"request":{"Explode":{}}}"#;
+        writer.write_all(&u32::try_from(odd.len()).unwrap().to_le_bytes()).await.unwrap();
+        writer.write_all(odd).await.unwrap();
+        writer.write_all(&frame(&Call { id: 8, request: Request::Doctor }).unwrap()).await.unwrap();
+        let (ticket, request) = desk.next().await.unwrap().unwrap();
+        assert_eq!((ticket, matches!(request, Request::Doctor)), (Ticket(8), true));
+        let answer = FrameReader::new(reader).next().await.unwrap().unwrap();
+        let answer: Answer = serde_json::from_slice(&answer).unwrap();
+        assert_eq!(answer.id, 7);
+        let Reply::Error(error) = answer.reply else { panic!("not an error") };
+        assert_eq!(error.code, ErrorCode::MalformedRequest);
+    }
+
+    #[tokio::test]
+    async fn a_frame_beyond_the_limit_and_half_a_frame_are_errors() {
+        for (bytes, kind) in [
+            (u32::MAX.to_le_bytes().to_vec(), io::ErrorKind::InvalidData),
+            (vec![10, 0, 0, 0, b'{'], io::ErrorKind::UnexpectedEof),
+        ] {
+            let (mut server, injector) = UnixStream::pair().unwrap();
+            let mut desk = Desk::new(injector);
+            server.write_all(&bytes).await.unwrap();
+            drop(server);
+            assert_eq!(desk.next().await.unwrap_err().kind(), kind);
+        }
+    }
+
+    #[tokio::test]
+    async fn cancelling_next_in_the_middle_of_a_frame_loses_nothing() {
+        let (mut server, injector) = UnixStream::pair().unwrap();
+        let mut desk = Desk::new(injector);
+        let bytes = frame(&Call { id: 1, request: Request::Status }).unwrap();
+        server.write_all(&bytes[..6]).await.unwrap();
+        assert!(tokio::time::timeout(Duration::from_millis(20), desk.next()).await.is_err());
+        server.write_all(&bytes[6..]).await.unwrap();
+        assert_eq!(desk.next().await.unwrap().unwrap().0, Ticket(1));
+    }
+}

@@ -1,0 +1,174 @@
+//! Runs of experiments: each lives in a task of the daemon's own, so that no client that leaves can stop or leak it.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use tokio::sync::watch;
+
+use super::registry::{ExperimentResult, Store};
+use crate::experiment::{Experiment, Outcome, Progress, drive};
+use crate::request::wire::Door;
+use crate::request::{ApiError, Caller, ErrorCode};
+use crate::spec::FaultName;
+
+/// The most experiments that may run at once.
+pub const MOST_RUNS: usize = 4;
+
+/// A run that goes on.
+#[derive(Debug, Clone)]
+pub struct Run {
+    /// Handle.
+    pub run_id: String,
+    /// Experiment.
+    pub experiment: String,
+    /// Name of the fault it injects.
+    pub fault_name: FaultName,
+    /// When it began, ISO 8601 in UTC.
+    pub started_at: String,
+    started: Instant,
+    stop: watch::Sender<bool>,
+    progress: watch::Receiver<Progress>,
+    result: watch::Receiver<Option<ExperimentResult>>,
+}
+
+impl Run {
+    /// The result once there is one.
+    pub async fn finished(&self) -> Result<ExperimentResult, ApiError> {
+        let mut result = self.result.clone();
+        let ended = result.wait_for(Option::is_some).await.ok().and_then(|result| result.clone());
+        ended.ok_or_else(|| ApiError::new(ErrorCode::Unavailable, "the run broke off without a result"))
+    }
+
+    /// What can be said before it has finished.
+    pub fn so_far(&self, error: &str) -> ExperimentResult {
+        let progress = *self.progress.borrow();
+        let outcome = Outcome {
+            steady_before: progress.steady_before,
+            steady_after: false,
+            error: Some(error.to_owned()),
+        };
+        self.result_of(&outcome, progress)
+    }
+
+    fn result_of(&self, outcome: &Outcome, progress: Progress) -> ExperimentResult {
+        ExperimentResult {
+            experiment_name: self.experiment.clone(),
+            success: outcome.success(),
+            steady_state_before: outcome.steady_before,
+            steady_state_after: outcome.steady_after,
+            duration_seconds: self.started.elapsed().as_secs_f64(),
+            error: outcome.error.clone(),
+            started_at: self.started_at.clone(),
+            run_id: self.run_id.clone(),
+            packets_affected: progress.evidence.map_or(0, |evidence| evidence.affected),
+        }
+    }
+}
+
+/// The runs that go on. Clones share them.
+#[derive(Debug, Clone, Default)]
+pub struct Runs(Arc<Mutex<BTreeMap<String, Run>>>);
+
+impl Runs {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Run>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Every run that goes on.
+    pub fn list(&self) -> Vec<Run> {
+        self.lock().values().cloned().collect()
+    }
+
+    /// Asks runs to stop: the one whose fault is called `fault`, or all. They remove their faults themselves.
+    pub fn stop(&self, fault: Option<&FaultName>) {
+        for run in self.lock().values() {
+            if fault.is_none_or(|fault| run.fault_name == *fault) {
+                run.stop.send_replace(true);
+            }
+        }
+    }
+
+    /// Starts an experiment in a task of its own.
+    ///
+    /// # Errors
+    /// [`ErrorCode::LimitReached`] when it runs already, or too many others do.
+    pub fn start(
+        &self,
+        experiment: Experiment,
+        caller: Caller,
+        door: Door,
+        store: Store,
+    ) -> Result<Run, ApiError> {
+        let (stop, stopped) = watch::channel(false);
+        let (progressing, progress) = watch::channel(Progress::default());
+        let (finishing, result) = watch::channel(None);
+        let run_id = format!("{:016x}", rand::random::<u64>());
+        let fault_name = fault_name(&experiment, &run_id)?;
+        let run = Run {
+            run_id,
+            experiment: experiment.name.clone(),
+            fault_name: fault_name.clone(),
+            started_at: now(),
+            started: Instant::now(),
+            stop,
+            progress,
+            result,
+        };
+        self.admit(&run)?;
+        let (runs, started) = (self.clone(), run.clone());
+        tokio::spawn(async move {
+            let outcome = drive(&experiment, &fault_name, caller, &door, stopped, &progressing).await;
+            let result = started.result_of(&outcome, *progressing.borrow());
+            tracing::info!(
+                experiment = result.experiment_name,
+                run = result.run_id,
+                ?outcome,
+                "experiment finished"
+            );
+            let record = result.clone();
+            let recorded = store.change(move |registry| {
+                registry.record(record);
+                Ok(())
+            });
+            if let Err(error) = recorded.await {
+                tracing::error!(%error, "cannot record a result");
+            }
+            runs.lock().remove(&started.run_id);
+            finishing.send_replace(Some(result));
+        });
+        Ok(run)
+    }
+
+    fn admit(&self, run: &Run) -> Result<(), ApiError> {
+        let mut runs = self.lock();
+        if let Some(same) = runs.values().find(|other| other.experiment == run.experiment) {
+            let text = format!("{:?} is running already, as run {}", run.experiment, same.run_id);
+            return Err(ApiError::new(ErrorCode::LimitReached, text)
+                .hint("follow it with chaos_status, or end it with chaos_stop"));
+        }
+        if runs.len() >= MOST_RUNS {
+            let text = format!("{} experiments are running, which is the most at once", runs.len());
+            return Err(ApiError::new(ErrorCode::LimitReached, text).hint("wait for one to end"));
+        }
+        runs.insert(run.run_id.clone(), run.clone());
+        Ok(())
+    }
+}
+
+/// The name the document gives to its fault, or one of the experiment's name and the run's handle.
+fn fault_name(experiment: &Experiment, run_id: &str) -> Result<FaultName, ApiError> {
+    if let Some(name) = &experiment.fault_name {
+        return Ok(name.clone());
+    }
+    let plain = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
+    let slug: String = experiment.name.chars().map(plain).take(40).collect();
+    let slug = slug.trim_matches('-');
+    FaultName::new(format!("{}{slug}.{run_id}", if slug.is_empty() { "run" } else { "" }))
+        .map_err(ApiError::from)
+}
+
+/// The time, ISO 8601 in UTC, to the millisecond.
+pub fn now() -> String {
+    format!("{:.3}", jiff::Timestamp::now())
+}

@@ -1,0 +1,278 @@
+//! What the daemon does for a caller, whatever protocol the caller speaks.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+
+use super::registry::{ExperimentResult, Registry, Store};
+use super::runs::{Run, Runs, now};
+use crate::experiment::driver::{sample, unexpected};
+use crate::experiment::{Experiment, Grammar};
+use crate::request::wire::Door;
+use crate::request::{
+    ApiError, Caller, DoctorReport, ErrorCode, FaultState, FaultStatus, PlanReport, Removal, Reply, Request,
+};
+use crate::spec::{FaultName, FaultRequest};
+
+/// How long a call may wait for an experiment: below the limit of one minute that common clients have.
+pub const WAIT_FOR_RUN: Duration = Duration::from_secs(44);
+
+/// The daemon, as one caller's connection sees it. Clones share everything.
+#[derive(Debug, Clone)]
+pub struct Service {
+    door: Door,
+    store: Store,
+    runs: Runs,
+    grammar: Grammar,
+    wait_for_run: Duration,
+}
+
+/// What came of an injection.
+#[derive(Debug, Clone)]
+pub enum Injection {
+    /// The roll of the dice said no.
+    NotTriggered(Arc<FaultRequest>),
+    /// The fault is active.
+    Active(Arc<FaultRequest>, Box<FaultStatus>),
+}
+
+/// What came of registering.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Registered {
+    /// Something was registered under the name before.
+    pub replaced: bool,
+    /// A fault of this name is active, and goes on as it was.
+    pub active: bool,
+    /// What could not be saved.
+    pub problem: Option<String>,
+}
+
+/// Everything that `chaos_status` tells.
+#[derive(Debug)]
+pub struct Overview {
+    /// What is registered.
+    pub registry: Registry,
+    /// What is active or ended a short while ago, or why that is not known.
+    pub faults: Result<Vec<FaultStatus>, ApiError>,
+    /// Runs that go on.
+    pub runs: Vec<Run>,
+}
+
+impl Service {
+    /// A service behind `door`, with the registry of `state_dir`. `grammar` reads the command lines in experiments.
+    pub fn new(door: Door, state_dir: Option<&Path>, grammar: Grammar) -> Self {
+        let store = Store::open(state_dir);
+        Self { door, store, runs: Runs::default(), grammar, wait_for_run: WAIT_FOR_RUN }
+    }
+
+    /// The same, with another patience for experiments.
+    #[must_use]
+    pub fn waiting_for_runs(mut self, patience: Duration) -> Self {
+        self.wait_for_run = patience;
+        self
+    }
+
+    /// Registers a fault, in place of any of the same name. A fault that is active goes on as it was.
+    ///
+    /// # Errors
+    /// When the fault makes no sense, or the registry is full. Nothing has changed then.
+    pub async fn register(&self, name: FaultName, fault: FaultRequest) -> Result<Registered, ApiError> {
+        fault.parse()?;
+        let key = name.clone();
+        let change =
+            self.store.change(move |registry| Ok(registry.faults.insert(key, Arc::new(fault)).is_some()));
+        let (replaced, problem) = change.await?;
+        let active = self.active().await.is_ok_and(|faults| faults.iter().any(|fault| fault.name == name));
+        Ok(Registered { replaced, active, problem })
+    }
+
+    fn registered(&self, name: &FaultName) -> Result<Arc<FaultRequest>, ApiError> {
+        self.store.read(|registry| registry.faults.get(name).cloned()).ok_or_else(|| {
+            ApiError::new(
+                ErrorCode::FaultNotFound,
+                format!("no fault is registered as {name:?}", name = name.as_str()),
+            )
+            .hint("register it first: action \"register\" with a fault_type")
+        })
+    }
+
+    /// Rolls the dice once and, if they say so, injects a registered fault.
+    ///
+    /// # Errors
+    /// When no such fault is registered, and whatever the injector says. Nothing has changed then.
+    pub async fn inject(&self, name: FaultName, caller: Caller) -> Result<Injection, ApiError> {
+        let fault = self.registered(&name)?;
+        if !rand::random_bool(fault.probability.get()) {
+            tracing::info!(fault = %name, ?caller, "not triggered");
+            return Ok(Injection::NotTriggered(fault));
+        }
+        let request = Request::Inject { name, fault: Box::new(FaultRequest::clone(&fault)), caller };
+        match self.door.call(request).await? {
+            Reply::Injected(status) => Ok(Injection::Active(fault, status)),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// What injecting would do. `fault` is the registered one of this name when none is given.
+    ///
+    /// # Errors
+    /// As [`Service::inject`].
+    pub async fn plan(
+        &self,
+        name: FaultName,
+        fault: Option<FaultRequest>,
+        caller: Caller,
+    ) -> Result<PlanReport, ApiError> {
+        let fault = match fault {
+            Some(fault) => fault,
+            None => FaultRequest::clone(&*self.registered(&name)?),
+        };
+        fault.parse()?;
+        match self.door.call(Request::Plan { name, fault: Box::new(fault), caller }).await? {
+            Reply::Planned(plan) => Ok(*plan),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Ends a fault if it is active, and forgets it if it is registered. Succeeds when there is none.
+    ///
+    /// # Errors
+    /// Whatever the injector says; the registration then stays, so that the name can be found again.
+    pub async fn remove(&self, name: &FaultName) -> Result<(Vec<Removal>, bool), ApiError> {
+        self.runs.stop(Some(name));
+        let removals = self.end(Request::Remove { name: name.clone() }).await?;
+        if self.store.read(|registry| !registry.faults.contains_key(name)) {
+            return Ok((removals, false));
+        }
+        let key = name.clone();
+        self.store.change(move |registry| Ok(registry.faults.remove(&key))).await?;
+        Ok((removals, true))
+    }
+
+    /// Ends one active fault, or all of them and every run. Registrations stay.
+    ///
+    /// # Errors
+    /// Whatever the injector says.
+    pub async fn stop(&self, name: Option<FaultName>) -> Result<Vec<Removal>, ApiError> {
+        self.runs.stop(name.as_ref());
+        self.end(name.map_or(Request::StopAll, |name| Request::Remove { name })).await
+    }
+
+    async fn end(&self, request: Request) -> Result<Vec<Removal>, ApiError> {
+        match self.door.call(request).await? {
+            Reply::Removed(removals) => Ok(removals),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Faults that are active now.
+    async fn active(&self) -> Result<Vec<FaultStatus>, ApiError> {
+        let mut faults = self.faults().await?;
+        faults.retain(|fault| fault.state != FaultState::Ended);
+        Ok(faults)
+    }
+
+    async fn faults(&self) -> Result<Vec<FaultStatus>, ApiError> {
+        match self.door.call(Request::Status).await? {
+            Reply::Status(faults) => Ok(faults),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Everything there is to see.
+    pub async fn overview(&self) -> Overview {
+        let faults = self.faults().await;
+        Overview { registry: self.store.read(Clone::clone), faults, runs: self.runs.list() }
+    }
+
+    /// What this kernel can do.
+    ///
+    /// # Errors
+    /// Whatever the injector says.
+    pub async fn doctor(&self) -> Result<DoctorReport, ApiError> {
+        match self.door.call(Request::Doctor).await? {
+            Reply::Doctor(report) => Ok(*report),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Registers an experiment, in place of any of the same name.
+    ///
+    /// # Errors
+    /// Names what in the document is missing, wrong or not supported. Nothing has changed then.
+    pub async fn register_experiment(
+        &self,
+        document: Map<String, Value>,
+    ) -> Result<(Experiment, Option<String>), ApiError> {
+        let experiment = Experiment::parse(&document, self.grammar)?;
+        let name = experiment.name.clone();
+        let change = self.store.change(move |registry| Ok(registry.experiments.insert(name, document)));
+        Ok((experiment, change.await?.1))
+    }
+
+    fn experiment(&self, name: &str) -> Result<Experiment, ApiError> {
+        let document =
+            self.store.read(|registry| registry.experiments.get(name).cloned()).ok_or_else(|| {
+                ApiError::new(
+                    ErrorCode::ExperimentNotFound,
+                    format!("no experiment is registered as {name:?}"),
+                )
+                .hint(
+                    "register it first, with chaos_register_experiment or chaosctl experiment register FILE",
+                )
+            })?;
+        Ok(Experiment::parse(&document, self.grammar)?)
+    }
+
+    /// Runs an experiment and waits for its end, but no longer than a client waits; then says "still running".
+    ///
+    /// # Errors
+    /// When there is no such experiment, or it cannot start now.
+    pub async fn run(&self, name: &str, caller: Caller) -> Result<ExperimentResult, ApiError> {
+        let experiment = self.experiment(name)?;
+        let run = self.runs.start(experiment, caller, self.door.clone(), self.store.clone())?;
+        match tokio::time::timeout(self.wait_for_run, run.finished()).await {
+            Ok(result) => result,
+            Err(_) => Ok(run.so_far("still running; see chaos_status include_results")),
+        }
+    }
+
+    /// Checks an experiment without its action: the steady state, and what the injector would do.
+    ///
+    /// # Errors
+    /// When there is no such experiment.
+    pub async fn dry_run(
+        &self,
+        name: &str,
+        caller: Caller,
+    ) -> Result<(ExperimentResult, Option<PlanReport>), ApiError> {
+        let experiment = self.experiment(name)?;
+        let (started_at, started) = (now(), std::time::Instant::now());
+        let steady = sample(&experiment.conditions).await;
+        let fault_name = experiment.fault_name.unwrap_or(FaultName::new("dry-run")?);
+        let plan = self.plan(fault_name, Some(experiment.fault), caller).await;
+        let steady_now = steady.is_ok();
+        let mut problems: Vec<_> = steady.err().into_iter().collect();
+        let plan = plan.map_err(|error| problems.push(error.to_string())).ok();
+        let result = ExperimentResult {
+            experiment_name: experiment.name,
+            success: problems.is_empty(),
+            steady_state_before: steady_now,
+            // Nothing happened in between.
+            steady_state_after: steady_now,
+            duration_seconds: started.elapsed().as_secs_f64(),
+            error: (!problems.is_empty()).then(|| problems.join("; ")),
+            started_at,
+            run_id: String::new(),
+            packets_affected: 0,
+        };
+        Ok((result, plan))
+    }
+
+    /// Returns once the injector is gone.
+    pub async fn injector_gone(&self) {
+        self.door.closed().await;
+    }
+}
