@@ -1,4 +1,4 @@
-//! `kernel::netlink` and `kernel::netns` against the kernel the tests run on, each test in namespaces of its own
+//! `kernel::netlink` and `host::netns` against the kernel the tests run on, each test in namespaces of its own
 //! on a thread of its own: what a test leaves behind ends with its thread. Needs root.
 
 #[cfg(test)]
@@ -8,6 +8,7 @@ mod tests {
     use std::thread;
     use std::time::{Duration, Instant};
 
+    use chaos_daemon::host::netns::NetNs;
     use chaos_daemon::kernel::netlink::marks::{
         End, FILTER_HANDLE, FILTER_PREFIX, NETEM_HANDLE, far_name, filter_pref, near_name,
     };
@@ -15,7 +16,6 @@ mod tests {
     use chaos_daemon::kernel::netlink::{
         Clsact, LinkLayer, Netem, Netlink, NetlinkError, Qdisc, Residue, VethPair,
     };
-    use chaos_daemon::kernel::netns::NetNs;
     use chaos_daemon::spec::Direction;
     use nix::errno::Errno;
     use nix::libc;

@@ -1,1 +1,13 @@
-//! host (empty for now).
+//! Facts about this node and its kernel, read and never changed.
+
+pub mod boot;
+pub mod facts;
+pub mod interface;
+pub mod netns;
+pub mod privilege;
+
+pub use boot::{BootId, boot_time_ns};
+pub use facts::{Facts, Lack, Requirement};
+pub use interface::Interface;
+pub use netns::{NetNs, NetNsError, NetNsIdentity};
+pub use privilege::{MissingPrivilege, Privileges};

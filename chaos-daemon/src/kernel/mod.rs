@@ -1,5 +1,7 @@
-//! The only room whose code changes the node.
+//! The only room whose code changes the node: packet programs, devices and queues, processes.
 
 pub mod bpf;
 pub mod netlink;
-pub mod netns;
+pub mod probe;
+pub mod process;
+pub mod step;

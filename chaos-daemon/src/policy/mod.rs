@@ -1,1 +1,203 @@
-//! policy (empty for now).
+//! Who may do what: a pure function from (caller, fault) to a [`Permit`] or a reason.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::Duration;
+
+use ipnet::IpNet;
+use serde::Deserialize;
+
+use crate::request::{ApiError, Caller, ErrorCode};
+use crate::spec::units::{LONGEST_FAULT, SpecError};
+use crate::spec::{Fault, FaultType};
+
+/// What the operator allows, from a TOML file. Everything left out has the default shown by [`Policy::default`].
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Policy {
+    /// Fault types that may be injected. Default: all.
+    pub fault_types: Option<BTreeSet<FaultTypeName>>,
+    /// Interfaces that may be targets. Default: all.
+    pub interfaces: Option<BTreeSet<String>>,
+    /// User ids that may inject; root always may. Default: whoever may open the socket.
+    pub uids: Option<BTreeSet<u32>>,
+    /// Most faults active at once. Default: 8.
+    pub max_active: usize,
+    /// Longest fault, in seconds. Default and upper bound: 3600.
+    pub max_duration_seconds: u64,
+    /// Traffic that no fault touches, whatever its rule says.
+    pub protect: Protected,
+}
+
+/// A fault type by its wire name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(transparent)]
+pub struct FaultTypeName(FaultType);
+
+/// Traffic that no fault touches: checked by the packet programs themselves, after the rule has matched.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Protected {
+    /// Peers.
+    pub cidrs: Vec<IpNet>,
+    /// TCP ports of this node. Default: 22, so that operators keep their way in.
+    pub tcp_ports: Vec<u16>,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            fault_types: None,
+            interfaces: None,
+            uids: None,
+            max_active: 8,
+            max_duration_seconds: LONGEST_FAULT.as_secs(),
+            protect: Protected::default(),
+        }
+    }
+}
+
+impl Default for Protected {
+    fn default() -> Self {
+        Self { cidrs: Vec::new(), tcp_ports: vec![22] }
+    }
+}
+
+/// Leave to start one fault. Only [`Policy::permit`] makes one.
+#[derive(Debug)]
+pub struct Permit {
+    protected: Protected,
+}
+
+impl Permit {
+    /// Traffic that the fault must spare.
+    pub fn protected(&self) -> &Protected {
+        &self.protected
+    }
+}
+
+/// Why a policy file cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum PolicyError {
+    /// The file cannot be read.
+    #[error("read policy {path}")]
+    Read {
+        /// Its path.
+        path: String,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The file is not a policy.
+    #[error("parse policy {path}")]
+    Parse {
+        /// Its path.
+        path: String,
+        /// Line, column and problem.
+        #[source]
+        source: Box<toml::de::Error>,
+    },
+    /// A value is out of bounds.
+    #[error(transparent)]
+    Bounds(#[from] SpecError),
+}
+
+impl Policy {
+    /// Reads a policy file.
+    ///
+    /// # Errors
+    /// When it cannot be read, has unknown fields, or a value out of bounds.
+    pub fn load(path: &Path) -> Result<Self, PolicyError> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| PolicyError::Read { path: path.display().to_string(), source })?;
+        let policy: Self = toml::from_str(&text).map_err(|source| PolicyError::Parse {
+            path: path.display().to_string(),
+            source: Box::new(source),
+        })?;
+        if !(1..=LONGEST_FAULT.as_secs()).contains(&policy.max_duration_seconds) {
+            return Err(SpecError::new("max_duration_seconds", "give 1 to 3600").into());
+        }
+        if !(1..=64).contains(&policy.max_active) {
+            return Err(SpecError::new("max_active", "give 1 to 64").into());
+        }
+        Ok(policy)
+    }
+
+    /// Decides whether `caller` may start `fault` while `active` faults are active.
+    ///
+    /// # Errors
+    /// The rule that forbids it.
+    pub fn permit(&self, caller: Caller, fault: &Fault, active: usize) -> Result<Permit, ApiError> {
+        let fault_type = fault.effect.fault_type();
+        if let (Some(uids), Caller::Unix { uid, .. }) = (&self.uids, caller)
+            && uid != 0
+            && !uids.contains(&uid)
+        {
+            return Err(denied(format!("user id {uid} may not inject"), "uids"));
+        }
+        if self.fault_types.as_ref().is_some_and(|allowed| !allowed.contains(&FaultTypeName(fault_type))) {
+            return Err(denied(format!("{} is not allowed", fault_type.name()), "fault_types"));
+        }
+        if let (Some(allowed), Some(traffic)) = (&self.interfaces, fault.effect.traffic())
+            && !allowed.contains(&traffic.interface)
+        {
+            return Err(denied(format!("interface {:?} is not allowed", traffic.interface), "interfaces"));
+        }
+        let longest = Duration::from_secs(self.max_duration_seconds);
+        if fault.duration > longest {
+            let asked = fault.duration.as_secs_f64();
+            return Err(denied(
+                format!("{asked} s is longer than the {} s allowed", longest.as_secs()),
+                "max_duration_seconds",
+            ));
+        }
+        if active >= self.max_active {
+            return Err(ApiError::new(
+                ErrorCode::LimitReached,
+                format!("{active} faults are active, and the policy allows {}", self.max_active),
+            )
+            .hint("remove one first, or wait until one ends"));
+        }
+        Ok(Permit { protected: self.protect.clone() })
+    }
+}
+
+fn denied(message: String, rule: &str) -> ApiError {
+    ApiError::new(ErrorCode::PolicyDenied, message)
+        .hint(format!("rule `{rule}` of the daemon's policy file; only the operator changes it"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spec::fault::Effect;
+
+    const ROOT: Caller = Caller::Unix { uid: 0, gid: 0, pid: 1 };
+
+    fn fault(seconds: u64) -> Fault {
+        Fault { duration: Duration::from_secs(seconds), effect: Effect::Cpu { percent: 50.0, cores: None } }
+    }
+
+    #[test]
+    fn the_default_policy_spares_ssh_and_bounds_number_and_duration() {
+        let policy = Policy::default();
+        let permit = policy.permit(ROOT, &fault(60), 0).unwrap();
+        assert_eq!(permit.protected().tcp_ports, [22]);
+        assert_eq!(policy.permit(ROOT, &fault(60), 8).unwrap_err().code, ErrorCode::LimitReached);
+        assert_eq!(policy.permit(ROOT, &fault(3601), 0).unwrap_err().code, ErrorCode::PolicyDenied);
+    }
+
+    #[test]
+    fn each_rule_denies_by_its_name() {
+        let policy: Policy = toml::from_str("fault_types = [\"latency\"]\nuids = [1000]").unwrap();
+        let error = policy.permit(ROOT, &fault(1), 0).unwrap_err();
+        assert!(error.hint.unwrap().contains("`fault_types`"));
+        let stranger = Caller::Unix { uid: 1001, gid: 0, pid: 1 };
+        assert!(policy.permit(stranger, &fault(1), 0).unwrap_err().hint.unwrap().contains("`uids`"));
+    }
+
+    #[test]
+    fn a_policy_with_an_unknown_field_is_refused() {
+        assert!(toml::from_str::<Policy>("fault_type = []").is_err());
+    }
+}

@@ -9,7 +9,8 @@ use serde_json::{Map, Value};
 
 use super::target::{Direction, TargetRequest, Traffic};
 use super::units::{
-    DEFAULT_FAULT, LONGEST_DELAY, LONGEST_FAULT, Probability, SHORTEST_FAULT, SpecError, millis, seconds,
+    DEFAULT_FAULT, LONGEST_DELAY, LONGEST_FAULT, LONGEST_JITTER, Probability, SHORTEST_FAULT, SpecError,
+    millis, seconds,
 };
 
 /// The fault types of the tool specification. The one list: command line, JSON schema, README table and
@@ -67,7 +68,7 @@ impl FaultType {
     pub fn parameters(self) -> &'static str {
         match self {
             Self::Latency => {
-                "delay_ms (100), jitter_ms (0), packet_rate (per second, from the link's speed), packet_probability (1)"
+                "delay_ms (100), jitter_ms (0), packet_rate (per second, 200000), packet_probability (1)"
             }
             Self::Error => "packet_probability (1)",
             Self::Timeout | Self::NetworkPartition => "packet_probability (1)",
@@ -125,12 +126,8 @@ pub enum Effect {
     Latency {
         /// Which packets.
         traffic: Traffic,
-        /// How late.
-        delay: Duration,
-        /// Uniform variation of the delay, either way.
-        jitter: Duration,
-        /// Packets per second to size the queue for; `None` derives it from the link's speed.
-        packet_rate: Option<u32>,
+        /// How late, and how long the queue.
+        queue: Queue,
         /// Share of the matching packets that is delayed.
         packet_probability: Probability,
     },
@@ -157,6 +154,17 @@ pub enum Effect {
         /// Number of cores; `None` is all that are online.
         cores: Option<u32>,
     },
+}
+
+/// A queue that delays packets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Queue {
+    /// How late a packet leaves.
+    pub delay: Duration,
+    /// Uniform variation of the delay, either way.
+    pub jitter: Duration,
+    /// Packets per second to size the queue for; `None` is a generous default.
+    pub packet_rate: Option<u32>,
 }
 
 impl Effect {
@@ -256,15 +264,13 @@ impl FaultRequest {
     fn latency(&self) -> Result<Effect, SpecError> {
         let params: LatencyParams = self.params()?;
         let delay = millis("params.delay_ms", params.delay_ms, Duration::from_micros(1), LONGEST_DELAY)?;
-        let jitter = millis("params.jitter_ms", params.jitter_ms, Duration::ZERO, delay)?;
+        let jitter = millis("params.jitter_ms", params.jitter_ms, Duration::ZERO, delay.min(LONGEST_JITTER))?;
         if params.packet_rate == Some(0) {
             return Err(SpecError::new("params.packet_rate", "0 packets per second leave nothing to delay"));
         }
         Ok(Effect::Latency {
             traffic: Traffic::parse(&self.target, &[Direction::Egress])?,
-            delay,
-            jitter,
-            packet_rate: params.packet_rate,
+            queue: Queue { delay, jitter, packet_rate: params.packet_rate },
             packet_probability: share(params.packet_probability)?,
         })
     }

@@ -13,6 +13,8 @@ pub const DEFAULT_FAULT: Duration = Duration::from_secs(60);
 pub const SHORTEST_FAULT: Duration = Duration::from_millis(10);
 /// The largest delay a packet may be given.
 pub const LONGEST_DELAY: Duration = Duration::from_secs(60);
+/// The largest variation of a delay: netem computes with 31 bits of nanoseconds.
+pub const LONGEST_JITTER: Duration = Duration::from_millis(2147);
 /// The most prefixes one fault may name.
 pub const MOST_PREFIXES: usize = 200_000;
 

@@ -1,1 +1,85 @@
-//! target (empty for now).
+//! From what a caller names to what the kernel knows: resolved once, pinned, never resolved again.
+
+use std::net::{IpAddr, ToSocketAddrs};
+
+use ipnet::IpNet;
+
+use crate::host::Interface;
+use crate::host::netns::NetNs;
+use crate::request::{ApiError, ErrorCode};
+use crate::spec::Traffic;
+
+/// The interface a network fault goes to, pinned: the namespace by an open file, the device by its index.
+#[derive(Debug)]
+pub struct NetworkTarget {
+    /// The namespace; stays this one even when its name is given to another.
+    pub netns: NetNs,
+    /// The device.
+    pub interface: Interface,
+    /// Peer prefixes, a named host's addresses included.
+    pub peers: Vec<IpNet>,
+}
+
+/// Resolves the target of a network fault. `named` are the addresses of the host it names, if it names one: see
+/// [`addresses_of`].
+///
+/// # Errors
+/// [`ErrorCode::TargetNotFound`] names what does not exist.
+pub fn resolve(traffic: &Traffic, named: &[IpNet]) -> Result<NetworkTarget, ApiError> {
+    let netns = match &traffic.netns {
+        None => NetNs::current(),
+        Some(name) => NetNs::open(name),
+    }
+    .map_err(|error| {
+        let name = traffic.netns.as_deref().unwrap_or("the daemon's own");
+        not_found(format!("target.netns: open network namespace {name:?}: {error}"))
+            .hint("`ip netns list` shows the names; a path such as /proc/PID/ns/net works too")
+    })?;
+    let name = &traffic.interface;
+    let interface = Interface::find(&netns, name)
+        .map_err(|error| not_found(format!("target.interface: look up {name:?}: {error}")))?
+        .ok_or_else(|| {
+            not_found(format!("target.interface: no interface {name:?} in {}", namespace_words(traffic)))
+                .hint("`ip link` shows the interfaces")
+        })?;
+    if !interface.ethernet {
+        return Err(ApiError::new(
+            ErrorCode::InvalidParameter,
+            format!("target.interface: {name:?} carries no Ethernet frames, which network faults need"),
+        )
+        .hint("name the Ethernet device below it, or lo"));
+    }
+    let mut peers = traffic.peers.clone();
+    peers.extend_from_slice(named);
+    Ok(NetworkTarget { netns, interface, peers })
+}
+
+fn namespace_words(traffic: &Traffic) -> String {
+    traffic
+        .netns
+        .as_ref()
+        .map_or("this network namespace".to_owned(), |name| format!("network namespace {name:?}"))
+}
+
+/// The addresses of a host. Blocks for as long as the name servers take.
+///
+/// # Errors
+/// [`ErrorCode::TargetNotFound`] when the name has none.
+pub fn addresses_of(host: &str) -> Result<Vec<IpNet>, ApiError> {
+    if let Ok(address) = host.parse::<IpAddr>() {
+        return Ok(vec![address.into()]);
+    }
+    let found: Vec<IpNet> = (host, 0)
+        .to_socket_addrs()
+        .map_err(|error| not_found(format!("target.host: resolve {host:?}: {error}")))?
+        .map(|address| address.ip().into())
+        .collect();
+    if found.is_empty() {
+        return Err(not_found(format!("target.host: {host:?} has no address")));
+    }
+    Ok(found)
+}
+
+fn not_found(message: String) -> ApiError {
+    ApiError::new(ErrorCode::TargetNotFound, message)
+}

@@ -13,7 +13,6 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
 use aya::maps::ProgramArray;
 use chaos_common::{Way, name};
-use nix::time::{ClockId, clock_gettime};
 
 use crate::spec::Direction;
 pub use error::BpfError;
@@ -36,6 +35,13 @@ pub enum Hook {
     Reset,
     /// Sends packets on a detour.
     Divert,
+}
+
+impl Capacity {
+    /// Whether what needs `other` fits.
+    pub fn holds(self, other: Self) -> bool {
+        self.hosts >= other.hosts && self.prefixes >= other.prefixes
+    }
 }
 
 impl Hook {
@@ -233,15 +239,6 @@ const fn attach_type(direction: Direction) -> u32 {
         Direction::Egress => sys::BPF_TCX_EGRESS,
         Direction::Ingress => sys::BPF_TCX_INGRESS,
     }
-}
-
-/// Nanoseconds of CLOCK_BOOTTIME: the clock of every deadline. Suspend does not stop it.
-#[must_use]
-pub fn boot_time_ns() -> u64 {
-    // The clock exists since 2.6.39 and its time is never negative, so there is no error to report. Should a
-    // sandbox forbid the call, the far future makes every deadline look over, which is the safe side.
-    let Ok(now) = clock_gettime(ClockId::CLOCK_BOOTTIME) else { return u64::MAX };
-    now.tv_sec().unsigned_abs() * 1_000_000_000 + now.tv_nsec().unsigned_abs()
 }
 
 /// Whether the kernel attaches programs through tcx (6.6 and later). Asked, not derived from a version.

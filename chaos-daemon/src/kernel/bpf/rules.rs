@@ -103,7 +103,7 @@ impl Programs {
         if enabled { self.enable() } else { self.write_rule() }
     }
 
-    /// Lets the fault act until this time of [`super::boot_time_ns`]: one write of 8 bytes.
+    /// Lets the fault act until this time of [`crate::host::boot_time_ns`]: one write of 8 bytes.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -121,7 +121,7 @@ impl Programs {
         self.renew(0)
     }
 
-    /// The deadline as the kernel has it, in nanoseconds of [`super::boot_time_ns`]; 0 is disarmed.
+    /// The deadline as the kernel has it, in nanoseconds of [`crate::host::boot_time_ns`]; 0 is disarmed.
     ///
     /// # Errors
     /// When the kernel refuses.

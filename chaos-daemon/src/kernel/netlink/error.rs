@@ -7,7 +7,7 @@ use netlink_packet_core::{DecodeError, ErrorMessage, NLA_HEADER_SIZE};
 use nix::errno::Errno;
 
 use super::wire::Attributes;
-use crate::kernel::netns::NetNsError;
+use crate::host::netns::NetNsError;
 
 /// How long the kernel may take to answer. It answers at once, unless somebody holds the lock that all network
 /// configuration shares.

@@ -29,7 +29,7 @@ use tokio::time::timeout;
 
 use self::error::{ANSWER_LIMIT, Refusal};
 use self::wire::Wire;
-use super::netns::NetNs;
+use crate::host::netns::NetNs;
 
 pub use self::clsact::{Clsact, Filter};
 pub use self::error::NetlinkError;

@@ -10,7 +10,7 @@ use nix::errno::Errno;
 use super::marks::{FILTER_HANDLE, NETEM_HANDLE, far_name, filter_pref, near_name};
 use super::netem::Netem;
 use super::{Netlink, NetlinkError};
-use crate::kernel::netns::NetNs;
+use crate::host::netns::NetNs;
 use crate::spec::Direction;
 
 /// The answers, one for each thing the kernel may lack. An error of another kind than

@@ -12,6 +12,7 @@ use nix::libc;
 use nix::sched::{CloneFlags, setns, unshare};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 use nix::sys::stat::fstat;
+use serde::{Deserialize, Serialize};
 
 /// Where `ip netns` keeps the namespaces that have a name (ip-netns(8)).
 const NAMED: &str = "/run/netns";
@@ -58,7 +59,7 @@ pub enum NetNsError {
 }
 
 /// What tells one namespace from every other since boot.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct NetNsIdentity {
     /// Device of the nsfs file.
     pub dev: u64,

@@ -1,0 +1,97 @@
+//! What a holder is told to do: everything resolved, nothing left to look up.
+
+use std::time::Duration;
+
+use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
+
+use crate::spec::{Direction, PortMatch, Probability, Protocol};
+
+/// The work of one holder.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum Work {
+    /// Packets are dropped or answered on the device itself.
+    Packets(PacketWork),
+    /// Packets take a detour through a queue of ours.
+    Loop(LoopWork),
+    /// CPU time is burned.
+    Cpu(CpuWork),
+}
+
+/// How a packet program is attached to its device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Attach {
+    /// A tcx link (Linux 6.6 and later): the kernel detaches it when the holder dies.
+    Tcx,
+    /// A clsact filter that only jumps through a program array, which the kernel empties when the holder dies.
+    Stub,
+}
+
+/// The device and the packets on it that a network fault is about.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Match {
+    /// Device name when it was resolved.
+    pub interface: String,
+    /// Device index, its identity.
+    pub ifindex: u32,
+    /// Directions.
+    pub directions: Vec<Direction>,
+    /// Place among the faults on this device: a packet passes them in this order.
+    pub level: u8,
+    /// How to attach.
+    pub attach: Attach,
+    /// Protocol.
+    pub protocol: Protocol,
+    /// Ports.
+    pub ports: PortMatch,
+    /// Peers; empty means every peer.
+    pub peers: Vec<IpNet>,
+    /// Share of the matching packets that is acted on.
+    pub packet_probability: Probability,
+    /// Peers that are spared whatever the rule says.
+    pub protected_peers: Vec<IpNet>,
+    /// TCP ports of this node that are spared.
+    pub protected_tcp_ports: Vec<u16>,
+}
+
+/// What happens to a packet on the device itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum PacketAction {
+    /// It vanishes, unseen by its sender.
+    Drop,
+    /// It is answered with a TCP reset.
+    Reset,
+}
+
+/// See [`Work::Packets`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PacketWork {
+    /// Which packets.
+    pub packets: Match,
+    /// What happens to them.
+    pub action: PacketAction,
+}
+
+/// See [`Work::Loop`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LoopWork {
+    /// Which packets.
+    pub packets: Match,
+    /// Identity of the fault, from which its devices are named.
+    pub id: u32,
+    /// How late.
+    pub delay: Duration,
+    /// Uniform variation.
+    pub jitter: Duration,
+    /// Length of the queue, in packets.
+    pub limit: u32,
+}
+
+/// See [`Work::Cpu`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CpuWork {
+    /// Percentage of each core.
+    pub percent: f64,
+    /// Number of cores.
+    pub cores: u32,
+}

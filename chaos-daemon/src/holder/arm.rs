@@ -1,0 +1,366 @@
+//! Carrying out work: from inert plumbing to the one write that arms it, and back.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use chaos_common::PacketRule;
+use chaos_common::rule::{self, EVERY_PEER, RETURN_INGRESS};
+use ipnet::IpNet;
+
+use super::burner::Burner;
+use crate::fault::latency::loop_id;
+use crate::fault::{Attach, LoopWork, Match, PacketAction, PacketWork, Work};
+use crate::host::{NetNs, NetNsError};
+use crate::kernel::bpf::{BpfError, Capacity, Hook, LoopEnd, Programs};
+use crate::kernel::netlink::marks::{self, FILTER_HANDLE, FILTER_PREFIX, NETEM_HANDLE};
+use crate::kernel::netlink::{Clsact, Device, Netem, Netlink, NetlinkError};
+use crate::request::Evidence;
+use crate::spec::{Direction, Protocol};
+
+/// How long our own device may take to come up.
+const UP_LIMIT: Duration = Duration::from_secs(5);
+
+/// What a holder holds while its fault is active. Dropping it takes the fault away.
+pub enum Armed {
+    /// Programs on the target device.
+    Packets(Box<Programs>),
+    /// One loop per direction.
+    Loops(Vec<Loop>),
+    /// Burning threads.
+    Cpu(Burner),
+}
+
+/// A veth loop for one direction.
+pub struct Loop {
+    programs: Programs,
+    near_index: u32,
+    longest: Duration,
+    /// Keeps the private namespace, and with it both ends and the queue. Last, so that it goes last.
+    _private: NetNs,
+}
+
+/// Why work could not be carried out. Whatever had been done goes with the values that held it.
+#[derive(Debug, thiserror::Error)]
+pub enum ArmError {
+    /// The order came without a namespace.
+    #[error("the order names a device but brings no network namespace")]
+    NoNamespace,
+    /// The namespace cannot be entered or made.
+    #[error("enter a network namespace")]
+    Namespace(#[source] NetNsError),
+    /// A packet program.
+    #[error(transparent)]
+    Bpf(#[from] BpfError),
+    /// A device, queue or filter.
+    #[error(transparent)]
+    Netlink(#[from] NetlinkError),
+    /// What was read back is not what was asked for.
+    #[error("read back {subject}: asked for {asked}, found {found}")]
+    ReadBack {
+        /// What was read.
+        subject: String,
+        /// What it should be.
+        asked: String,
+        /// What it is.
+        found: String,
+    },
+    /// The device has an "ingress" qdisc of somebody else's, where clsact would be.
+    #[error("attach to the egress of {0}: an `ingress` qdisc is in the place of clsact; remove it first")]
+    IngressOnly(String),
+    /// No runtime to talk to the kernel in.
+    #[error("start a runtime for netlink")]
+    Runtime(#[source] io::Error),
+    /// A burning thread.
+    #[error("start burning")]
+    Burn(#[source] io::Error),
+}
+
+impl Armed {
+    /// Carries out `work` until `deadline_ns`, with `warm` programs when there are some.
+    ///
+    /// # Errors
+    /// Names the operation that failed; nothing of the work is left then.
+    pub fn new(
+        work: &Work,
+        warm: Option<Programs>,
+        netns: Option<NetNs>,
+        deadline_ns: u64,
+    ) -> Result<Self, ArmError> {
+        match work {
+            Work::Packets(work) => {
+                let netns = netns.ok_or(ArmError::NoNamespace)?;
+                Ok(Self::Packets(Box::new(arm_packets(work, warm, &netns, deadline_ns)?)))
+            }
+            Work::Loop(work) => {
+                let netns = netns.ok_or(ArmError::NoNamespace)?;
+                let mut warm = warm;
+                let mut loops = Vec::new();
+                for direction in &work.packets.directions {
+                    loops.push(arm_loop(work, *direction, warm.take(), &netns, deadline_ns)?);
+                }
+                Ok(Self::Loops(loops))
+            }
+            Work::Cpu(work) => Ok(Self::Cpu(Burner::start(work, deadline_ns).map_err(ArmError::Burn)?)),
+        }
+    }
+
+    /// Goes on until `deadline_ns`.
+    ///
+    /// # Errors
+    /// When the deadline cannot be written; the fault then ends at the old one.
+    pub fn renew(&mut self, deadline_ns: u64) -> Result<(), ArmError> {
+        match self {
+            Self::Packets(programs) => programs.renew(deadline_ns)?,
+            Self::Loops(loops) => {
+                for each in loops {
+                    each.programs.renew(deadline_ns)?;
+                }
+            }
+            Self::Cpu(burner) => burner.renew(deadline_ns),
+        }
+        Ok(())
+    }
+
+    /// What the fault has met so far.
+    ///
+    /// # Errors
+    /// When the counters cannot be read.
+    pub fn evidence(&self) -> Result<Evidence, ArmError> {
+        let mut sum = Evidence::default();
+        let mut add = |programs: &Programs| -> Result<(), BpfError> {
+            let counters = programs.counters()?;
+            sum.matched += counters.matched;
+            sum.affected += counters.affected;
+            sum.protected += counters.protected;
+            Ok(())
+        };
+        match self {
+            Self::Packets(programs) => add(programs)?,
+            Self::Loops(loops) => loops.iter().try_for_each(|each| add(&each.programs))?,
+            Self::Cpu(burner) => sum.cpu_time = burner.burned(),
+        }
+        Ok(sum)
+    }
+
+    /// Stops acting: from here on no new packet is affected.
+    ///
+    /// # Errors
+    /// When the deadline cannot be written; it then ends by itself.
+    pub fn disarm(&mut self) -> Result<(), ArmError> {
+        self.renew(0)
+    }
+
+    /// Lets packets that are still queued out, for at most the longest delay they can have.
+    ///
+    /// # Errors
+    /// When the queue cannot be read.
+    pub fn drain(&self) -> Result<(), ArmError> {
+        let Self::Loops(loops) = self else { return Ok(()) };
+        for each in loops {
+            let limit = Instant::now() + each.longest + Duration::from_millis(200);
+            while each.backlog()? > 0 && Instant::now() < limit {
+                thread::sleep(Duration::from_millis(5).min(each.longest));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Loop {
+    fn backlog(&self) -> Result<u32, ArmError> {
+        let near = self.near_index;
+        netlink(async |netlink| Ok(netlink.read_netem(near).await?.map_or(0, |state| state.backlog_packets)))
+    }
+}
+
+/// Room for as many peers as the fault names.
+pub fn capacity(peers: &[IpNet]) -> Capacity {
+    let single = |peer: &&IpNet| peer.prefix_len() == peer.max_prefix_len();
+    let hosts = peers.iter().filter(single).count();
+    let count = |number| u32::try_from(number).unwrap_or(u32::MAX);
+    Capacity { hosts: count(hosts), prefixes: count(peers.len() - hosts) }
+}
+
+/// Runs `act` with a connection into the namespace this thread is in.
+fn netlink<T>(act: impl AsyncFnOnce(&Netlink) -> Result<T, ArmError>) -> Result<T, ArmError> {
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(ArmError::Runtime)?;
+    runtime.block_on(async { act(&Netlink::open()?).await })
+}
+
+/// The rule as the programs read it, without a detour.
+fn rule(packets: &Match) -> PacketRule {
+    let protocol = match packets.protocol {
+        Protocol::Any => 0,
+        Protocol::Tcp => rule::TCP,
+        Protocol::Udp => rule::UDP,
+        Protocol::Icmp => rule::ICMP,
+    };
+    PacketRule {
+        protocol: protocol.into(),
+        port: packets.ports.either.unwrap_or(0),
+        local_port: packets.ports.local.unwrap_or(0),
+        remote_port: packets.ports.remote.unwrap_or(0),
+        probability: packets.packet_probability.threshold(),
+        flags: if packets.peers.is_empty() { EVERY_PEER } else { 0 },
+        level: packets.level.into(),
+        ..PacketRule::default()
+    }
+}
+
+/// Programs with enough room that spare what is protected.
+fn prepare(warm: Option<Programs>, packets: &Match) -> Result<Programs, ArmError> {
+    let mut programs = match warm {
+        Some(programs) => programs,
+        None => Programs::load(capacity(&packets.peers))?,
+    };
+    let ports: Vec<_> = packets.protected_tcp_ports.iter().map(|port| (rule::TCP, *port)).collect();
+    programs.protect(&packets.protected_peers, &ports)?;
+    Ok(programs)
+}
+
+fn arm_packets(
+    work: &PacketWork,
+    warm: Option<Programs>,
+    netns: &NetNs,
+    deadline_ns: u64,
+) -> Result<Programs, ArmError> {
+    let packets = &work.packets;
+    netns.enter().map_err(ArmError::Namespace)?;
+    let mut programs = prepare(warm, packets)?;
+    programs.set_rule(&rule(packets), &packets.peers)?;
+    let hook = match work.action {
+        PacketAction::Drop => Hook::Drop,
+        PacketAction::Reset => Hook::Reset,
+    };
+    // Nothing is attached yet, so that this arms nothing; the attachment that follows does.
+    programs.renew(deadline_ns)?;
+    for direction in &packets.directions {
+        attach(&mut programs, hook, *direction, packets)?;
+    }
+    check_attached(&programs)?;
+    Ok(programs)
+}
+
+fn arm_loop(
+    work: &LoopWork,
+    direction: Direction,
+    warm: Option<Programs>,
+    target: &NetNs,
+    deadline_ns: u64,
+) -> Result<Loop, ArmError> {
+    let packets = &work.packets;
+    let id = loop_id(work.id, direction);
+    let mut programs = prepare(warm, packets)?;
+    target.enter().map_err(ArmError::Namespace)?;
+    let beside = NetNs::current().map_err(ArmError::Namespace)?;
+    let private = NetNs::unshare().map_err(ArmError::Namespace)?;
+    let pair = netlink(async |here| {
+        let pair = here
+            .create_veth_pair(&marks::near_name(id), &Netlink::open_in(beside)?, &marks::far_name(id))
+            .await?;
+        here.set_up(pair.far.ifindex).await?;
+        Ok(pair)
+    })?;
+    attach_end(&mut programs, LoopEnd::Far, &pair.far.name, pair.far.ifindex, packets.attach)?;
+
+    target.enter().map_err(ArmError::Namespace)?;
+    let near = pair.near.ifindex;
+    queue(work, &pair.near)?;
+    attach_end(&mut programs, LoopEnd::Near, &pair.near.name, near, packets.attach)?;
+
+    let mut rule = rule(packets);
+    rule.divert_to = near;
+    rule.return_to = packets.ifindex;
+    if direction == Direction::Ingress {
+        rule.flags |= RETURN_INGRESS;
+    }
+    programs.set_rule(&rule, &packets.peers)?;
+    programs.renew(deadline_ns)?;
+    attach(&mut programs, Hook::Divert, direction, packets)?;
+    check_attached(&programs)?;
+    Ok(Loop { programs, near_index: near, longest: work.delay + work.jitter, _private: private })
+}
+
+/// Puts the queue on the near end, brings it up, and reads it back.
+fn queue(work: &LoopWork, device: &Device) -> Result<(), ArmError> {
+    let (near, name) = (device.ifindex, &device.name);
+    let asked = Netem::delay(work.delay, work.jitter, work.limit);
+    let found = netlink(async |here| {
+        here.add_root_netem(device, NETEM_HANDLE, &asked).await?;
+        here.set_up(near).await?;
+        if !here.wait_until_running(near, UP_LIMIT).await? {
+            return Err(ArmError::ReadBack {
+                subject: format!("device {name}"),
+                asked: "running".to_owned(),
+                found: "down".to_owned(),
+            });
+        }
+        Ok(here.read_netem(near).await?)
+    })?;
+    if found.is_some_and(|state| state.netem == asked) {
+        return Ok(());
+    }
+    let (asked, found) = (format!("{asked:?}"), format!("{found:?}"));
+    Err(ArmError::ReadBack { subject: format!("netem on {name}"), asked, found })
+}
+
+/// Attaches the fault's program to its device: the last step, after which packets meet it.
+fn attach(
+    programs: &mut Programs,
+    hook: Hook,
+    direction: Direction,
+    packets: &Match,
+) -> Result<(), ArmError> {
+    match packets.attach {
+        Attach::Tcx => Ok(programs.attach_tcx(hook, direction, &packets.interface)?),
+        Attach::Stub => {
+            let program = programs.stub_fd(hook, direction)?;
+            filter(packets.ifindex, &packets.interface, direction, packets.level, program)
+        }
+    }
+}
+
+/// Attaches the turning program to an end of our own pair: both die with the holder, however they are attached.
+fn attach_end(
+    programs: &mut Programs,
+    end: LoopEnd,
+    name: &str,
+    ifindex: u32,
+    how: Attach,
+) -> Result<(), ArmError> {
+    match how {
+        Attach::Tcx => Ok(programs.attach_loop_tcx(end, name)?),
+        Attach::Stub => filter(ifindex, name, Direction::Ingress, 1, programs.program_fd(end)?),
+    }
+}
+
+fn filter(
+    ifindex: u32,
+    name: &str,
+    direction: Direction,
+    level: u8,
+    program: BorrowedFd<'_>,
+) -> Result<(), ArmError> {
+    let pref = marks::filter_pref(level).unwrap_or(marks::PREF_BASE);
+    netlink(async |here| {
+        if here.add_clsact(ifindex).await? == Clsact::IngressOnly && direction == Direction::Egress {
+            return Err(ArmError::IngressOnly(name.to_owned()));
+        }
+        Ok(here.add_bpf_filter(ifindex, direction, pref, FILTER_HANDLE, program, FILTER_PREFIX).await?)
+    })
+}
+
+/// Reads every link back.
+fn check_attached(programs: &Programs) -> Result<(), ArmError> {
+    match programs.read_back()?.into_iter().find(|attachment| !attachment.present) {
+        None => Ok(()),
+        Some(missing) => Err(ArmError::ReadBack {
+            subject: format!("program {} on {}", missing.program, missing.interface),
+            asked: "attached".to_owned(),
+            found: "not attached".to_owned(),
+        }),
+    }
+}

@@ -1,0 +1,60 @@
+//! What the running kernel can do, as values. They are found out by `kernel::probe`, by trying.
+
+use serde::{Deserialize, Serialize};
+
+/// Something that a fault needs of the kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Requirement {
+    /// Loading and attaching packet programs.
+    PacketPrograms,
+    /// Virtual device pairs (`veth`).
+    Veth,
+    /// The delay queue (`sch_netem`).
+    Netem,
+}
+
+/// What the running kernel can do.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Facts {
+    /// Kernel release, as `uname -r`.
+    pub release: String,
+    /// Processors that this process may run on.
+    pub processors: u32,
+    /// tcx links (Linux 6.6).
+    pub tcx: bool,
+    /// Why packet programs cannot be loaded or attached; `None` when they can.
+    pub packet_programs: Option<String>,
+    /// Why no veth pair can be made; `None` when one can.
+    pub veth: Option<String>,
+    /// Why netem cannot be used; `None` when it can.
+    pub netem: Option<String>,
+}
+
+/// What is missing, and what would supply it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lack {
+    /// Module, option or capability, by name, and what the kernel said.
+    pub what: String,
+    /// What to do.
+    pub remedy: String,
+}
+
+impl Facts {
+    /// What is missing for `requirement`; `None` when it is there.
+    pub fn lack(&self, requirement: Requirement) -> Option<Lack> {
+        let (name, option, reason) = match requirement {
+            Requirement::PacketPrograms => {
+                ("cls_bpf", "CONFIG_NET_CLS_BPF and CONFIG_BPF_SYSCALL", &self.packet_programs)
+            }
+            Requirement::Veth => ("veth", "CONFIG_VETH", &self.veth),
+            Requirement::Netem => ("sch_netem", "CONFIG_NET_SCH_NETEM", &self.netem),
+        };
+        reason.as_ref().map(|reason| Lack {
+            what: format!("{name} ({reason})"),
+            remedy: format!(
+                "load the module `{name}` (modprobe {name}; on cloud kernels it is in the full kernel image or in \
+                 linux-modules-extra), or run a kernel with {option}"
+            ),
+        })
+    }
+}

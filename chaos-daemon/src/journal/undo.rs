@@ -1,0 +1,55 @@
+//! Undoing a fault: every step, last first, whatever becomes of the others; then looking whether anything is left.
+
+use crate::kernel::step::{Step, StepError, Undone};
+
+/// A step that may still be on the node.
+#[derive(Debug)]
+pub struct Stuck {
+    /// Which.
+    pub step: Step,
+    /// Why; `None` when its undo succeeded and yet it is there.
+    pub error: Option<StepError>,
+}
+
+/// What undoing found.
+#[derive(Debug, Default)]
+pub struct UndoReport {
+    /// Steps that were on the node and are gone.
+    pub removed: Vec<Step>,
+    /// Steps that may still be there.
+    pub stuck: Vec<Stuck>,
+}
+
+impl UndoReport {
+    /// What is left, for people.
+    pub fn residue(&self) -> Vec<String> {
+        self.stuck
+            .iter()
+            .map(|stuck| match &stuck.error {
+                Some(error) => format!("{}: {error}", stuck.step),
+                None => format!("{}: still there", stuck.step),
+            })
+            .collect()
+    }
+}
+
+/// Undoes `steps`, last first, and looks whether each is gone. Blocks.
+pub fn undo_all(steps: &[Step]) -> UndoReport {
+    let mut report = UndoReport::default();
+    for step in steps.iter().rev() {
+        match step.undo() {
+            Ok(Undone::Removed) => report.removed.push(step.clone()),
+            Ok(Undone::Absent | Undone::Kept) => {}
+            Err(error) => {
+                report.stuck.push(Stuck { step: step.clone(), error: Some(error) });
+                continue;
+            }
+        }
+        match step.present() {
+            Ok(false) => {}
+            Ok(true) => report.stuck.push(Stuck { step: step.clone(), error: None }),
+            Err(error) => report.stuck.push(Stuck { step: step.clone(), error: Some(error) }),
+        }
+    }
+    report
+}

@@ -1,0 +1,129 @@
+//! Processes by identity: a pidfd and a start time, never a bare number that the kernel may have given away.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::time::Duration;
+
+use nix::libc;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use serde::{Deserialize, Serialize};
+
+/// A process that cannot be mistaken for a later one of the same number: the pid and the time it started, in
+/// clock ticks since boot (`/proc/PID/stat`, field 22; proc(5)).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessId {
+    /// Number.
+    pub pid: i32,
+    /// Start time in clock ticks since boot.
+    pub start_time: u64,
+}
+
+/// A live process, held by a pidfd (pidfd_open(2)).
+#[derive(Debug)]
+pub struct Process {
+    pidfd: OwnedFd,
+    /// Whether it was stopped (state `T` or `t` of proc(5)) when it was opened.
+    pub stopped: bool,
+}
+
+impl ProcessId {
+    /// The identity of the process that has this number now.
+    ///
+    /// # Errors
+    /// When there is none, or procfs cannot be read.
+    pub fn of(pid: i32) -> Result<Self, procfs::ProcError> {
+        Ok(Self { pid, start_time: procfs::process::Process::new(pid)?.stat()?.starttime })
+    }
+
+    /// Opens the process, if it is still the same and has not ended.
+    ///
+    /// # Errors
+    /// When the kernel refuses for another reason than that there is no such process.
+    pub fn open(self) -> io::Result<Option<Process>> {
+        let pidfd = match pidfd_open(self.pid) {
+            Ok(pidfd) => pidfd,
+            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        // Read after the pidfd is open: if the start time matches now, the pidfd is of this very process.
+        let stat = match procfs::process::Process::new(self.pid).and_then(|process| process.stat()) {
+            Ok(stat) => stat,
+            Err(procfs::ProcError::NotFound(_)) => return Ok(None),
+            Err(error) => return Err(io::Error::other(error)),
+        };
+        if stat.starttime != self.start_time || matches!(stat.state, 'Z' | 'X') {
+            return Ok(None);
+        }
+        Ok(Some(Process { pidfd, stopped: matches!(stat.state, 'T' | 't') }))
+    }
+}
+
+impl Process {
+    /// Sends `signal` (pidfd_send_signal(2)); a process that has just ended is fine.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn signal(&self, signal: libc::c_int) -> io::Result<()> {
+        // SAFETY: plain system call on an fd we own; a null siginfo means the same as kill(2).
+        let result = unsafe {
+            libc::syscall(
+                libc::SYS_pidfd_send_signal,
+                self.pidfd.as_raw_fd(),
+                signal,
+                std::ptr::null::<libc::siginfo_t>(),
+                0,
+            )
+        };
+        match result {
+            0 => Ok(()),
+            _ => match io::Error::last_os_error() {
+                error if error.raw_os_error() == Some(libc::ESRCH) => Ok(()),
+                error => Err(error),
+            },
+        }
+    }
+
+    /// Waits until it has ended, at most `limit`. False when the time is over.
+    ///
+    /// # Errors
+    /// When poll(2) fails.
+    pub fn wait(&self, limit: Duration) -> io::Result<bool> {
+        let timeout = PollTimeout::try_from(limit).unwrap_or(PollTimeout::MAX);
+        let mut fds = [PollFd::new(self.pidfd.as_fd(), PollFlags::POLLIN)];
+        Ok(poll(&mut fds, timeout)? > 0)
+    }
+}
+
+fn pidfd_open(pid: i32) -> io::Result<OwnedFd> {
+    // SAFETY: plain system call without pointers; the result is a new fd or -1.
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
+    match i32::try_from(fd) {
+        // SAFETY: the kernel has just given us this fd, and nobody else knows it.
+        Ok(fd) if fd >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_of_the_same_number_but_another_start_is_a_stranger() {
+        let me = ProcessId::of(std::process::id().cast_signed()).unwrap();
+        assert!(me.open().unwrap().is_some());
+        assert!(ProcessId { start_time: me.start_time + 1, ..me }.open().unwrap().is_none());
+    }
+
+    #[test]
+    fn a_killed_child_is_seen_to_end_and_cannot_be_opened_again() {
+        let mut child = std::process::Command::new("sleep").arg("30").spawn().unwrap();
+        let id = ProcessId::of(child.id().cast_signed()).unwrap();
+        let process = id.open().unwrap().unwrap();
+        process.signal(libc::SIGKILL).unwrap();
+        assert!(process.wait(Duration::from_secs(5)).unwrap());
+        child.wait().unwrap();
+        assert!(id.open().unwrap().is_none());
+        process.signal(libc::SIGKILL).unwrap();
+    }
+}

@@ -1,0 +1,255 @@
+//! The kernel objects that can outlive a holder, each as a value that the journal keeps, and their undo.
+//!
+//! A step knows how to find its object, to say whether it is still there, and to remove it: compare-and-delete,
+//! so that only our own is ever removed, and "was never made" is a success.
+
+use std::fmt;
+use std::thread;
+use std::time::Duration;
+
+use nix::libc;
+use serde::{Deserialize, Serialize};
+
+use super::netlink::marks::{self, FILTER_HANDLE, FILTER_PREFIX};
+use super::netlink::{Filter, Netlink, NetlinkError, Qdisc};
+use super::process::ProcessId;
+use crate::host::netns::{NetNs, NetNsError, NetNsIdentity};
+use crate::spec::Direction;
+
+/// How long an ended process may take to go.
+const END_LIMIT: Duration = Duration::from_secs(5);
+
+/// A network namespace as the journal writes it: how to find it again, and how to know that it is the same.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NetNsRef {
+    /// Name or path, as the caller gave it; `None` is the daemon's own.
+    pub name: Option<String>,
+    /// Identity.
+    pub id: NetNsIdentity,
+}
+
+/// One kernel object of ours.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Step {
+    /// The holder itself. Undo: end it.
+    Holder(ProcessId),
+    /// The near end of a veth pair, which takes its queue and its far end along. Undo: delete it.
+    NearEnd {
+        /// Where it is.
+        netns: NetNsRef,
+        /// Identity of the loop, from which its name is made.
+        id: u32,
+    },
+    /// The clsact qdisc of a device, the hook for stubs. Undo: delete it once no filter is on it.
+    Clsact {
+        /// Where the device is.
+        netns: NetNsRef,
+        /// The device.
+        ifindex: u32,
+    },
+    /// A stub filter. Undo: delete it, if it is ours.
+    Stub {
+        /// Where the device is.
+        netns: NetNsRef,
+        /// The device.
+        ifindex: u32,
+        /// The hook.
+        direction: Direction,
+        /// The fault's level, from which the filter's preference is made.
+        level: u8,
+    },
+}
+
+/// What an undo found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Undone {
+    /// It was there, and is gone.
+    Removed,
+    /// It was not there.
+    Absent,
+    /// It was not there, or others still use it and it stays.
+    Kept,
+}
+
+/// Why a step could not be undone or looked at.
+#[derive(Debug, thiserror::Error)]
+pub enum StepError {
+    /// The namespace of that name is another one now. The one the fault was in may live on without a name.
+    #[error("network namespace {0} is no longer the one the fault was in")]
+    NamespaceReplaced(String),
+    /// The namespace cannot be found again.
+    #[error("find network namespace {name} again")]
+    Namespace {
+        /// Its name.
+        name: String,
+        /// Why.
+        #[source]
+        source: NetNsError,
+    },
+    /// No runtime to talk to the kernel in.
+    #[error("start a runtime for netlink")]
+    Runtime(#[source] std::io::Error),
+    /// The thread that talks to the kernel.
+    #[error("the thread that talks to the kernel panicked")]
+    Thread,
+    /// The kernel refused.
+    #[error(transparent)]
+    Netlink(#[from] NetlinkError),
+    /// The holder cannot be ended.
+    #[error("end holder {pid}")]
+    End {
+        /// Its number.
+        pid: i32,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+}
+
+impl NetNsRef {
+    /// The reference of an open namespace.
+    ///
+    /// # Errors
+    /// When its identity cannot be read.
+    pub fn new(name: Option<String>, netns: &NetNs) -> Result<Self, NetNsError> {
+        Ok(Self { name, id: netns.identity()? })
+    }
+
+    /// Opens the namespace again, if it is still the same.
+    fn open(&self) -> Result<NetNs, StepError> {
+        let words = || self.name.clone().unwrap_or_else(|| "of the daemon".to_owned());
+        let opened = match &self.name {
+            None => NetNs::current(),
+            Some(name) => NetNs::open(name),
+        };
+        let netns = opened.map_err(|source| StepError::Namespace { name: words(), source })?;
+        match netns.identity() {
+            Ok(id) if id == self.id => Ok(netns),
+            Ok(_) => Err(StepError::NamespaceReplaced(words())),
+            Err(source) => Err(StepError::Namespace { name: words(), source }),
+        }
+    }
+}
+
+impl Step {
+    /// Removes the object, if it is there and ours.
+    ///
+    /// # Errors
+    /// When it may still be there.
+    pub fn undo(&self) -> Result<Undone, StepError> {
+        match self {
+            Self::Holder(id) => end(*id),
+            Self::NearEnd { netns, id } => within(netns, async |netlink| {
+                let name = marks::near_name(*id);
+                match netlink.link(&name).await? {
+                    None => Ok(Undone::Absent),
+                    Some(device) => Ok(removed(netlink.delete_link(device.ifindex, &name).await?)),
+                }
+            }),
+            Self::Clsact { netns, ifindex } => within(netns, async |netlink| {
+                Ok(if netlink.delete_clsact(*ifindex).await? { Undone::Removed } else { Undone::Kept })
+            }),
+            Self::Stub { netns, ifindex, direction, level } => within(netns, async |netlink| {
+                let Some(pref) = marks::filter_pref(*level) else { return Ok(Undone::Absent) };
+                let deleted =
+                    netlink.delete_bpf_filter(*ifindex, *direction, pref, FILTER_HANDLE, FILTER_PREFIX);
+                Ok(removed(deleted.await?))
+            }),
+        }
+    }
+
+    /// Whether the object is on the node.
+    ///
+    /// # Errors
+    /// When that cannot be known; unknown is never absent.
+    pub fn present(&self) -> Result<bool, StepError> {
+        match self {
+            Self::Holder(id) => {
+                Ok(id.open().map_err(|source| StepError::End { pid: id.pid, source })?.is_some())
+            }
+            Self::NearEnd { netns, id } => {
+                within(netns, async |netlink| Ok(netlink.link(&marks::near_name(*id)).await?.is_some()))
+            }
+            // Shared: others may use it, and its presence alone is nobody's residue.
+            Self::Clsact { .. } => Ok(false),
+            Self::Stub { netns, ifindex, direction, level } => within(netns, async |netlink| {
+                let filters = netlink.list_filters(*ifindex, *direction).await?;
+                let ours = |filter: &Filter| {
+                    marks::filter_pref(*level) == Some(filter.pref)
+                        && marks::is_our_filter(&filter.kind, filter.bpf_name.as_deref(), filter.pref)
+                };
+                Ok(filters.iter().any(ours))
+            }),
+        }
+    }
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let words =
+            |netns: &NetNsRef| netns.name.as_ref().map_or(String::new(), |name| format!(" in {name}"));
+        match self {
+            Self::Holder(id) => write!(f, "holder process {}", id.pid),
+            Self::NearEnd { netns, id } => write!(f, "device {}{}", marks::near_name(*id), words(netns)),
+            Self::Clsact { netns, ifindex } => write!(f, "clsact qdisc on device {ifindex}{}", words(netns)),
+            Self::Stub { netns, ifindex, direction, level } => {
+                write!(
+                    f,
+                    "filter {FILTER_PREFIX} level {level} on device {ifindex}{}, {direction:?}",
+                    words(netns)
+                )
+            }
+        }
+    }
+}
+
+fn removed(deleted: bool) -> Undone {
+    if deleted { Undone::Removed } else { Undone::Absent }
+}
+
+fn end(id: ProcessId) -> Result<Undone, StepError> {
+    let failed = |source| StepError::End { pid: id.pid, source };
+    let Some(process) = id.open().map_err(failed)? else { return Ok(Undone::Absent) };
+    process.signal(libc::SIGKILL).map_err(failed)?;
+    if process.wait(END_LIMIT).map_err(failed)? {
+        Ok(Undone::Removed)
+    } else {
+        Err(failed(std::io::Error::new(
+            std::io::ErrorKind::TimedOut,
+            "killed, but still there: it hangs in the kernel; its fault has stopped by its deadline",
+        )))
+    }
+}
+
+/// Whether a device has the qdisc that stubs hang on.
+///
+/// # Errors
+/// When that cannot be known.
+pub fn has_clsact(netns: &NetNsRef, ifindex: u32) -> Result<bool, StepError> {
+    within(netns, async |netlink| {
+        let qdiscs = netlink.qdiscs(ifindex).await?;
+        Ok(qdiscs.iter().any(|qdisc| qdisc.parent == Qdisc::CLSACT))
+    })
+}
+
+/// Runs `act` with a connection into `netns`. Blocks.
+fn within<T: Send>(
+    netns: &NetNsRef,
+    act: impl AsyncFnOnce(&Netlink) -> Result<T, NetlinkError> + Send,
+) -> Result<T, StepError> {
+    let opened = netns.open()?;
+    // On a thread of its own: the caller may be inside a runtime already.
+    thread::scope(|scope| scope.spawn(|| connect_and(opened, act)).join().unwrap_or(Err(StepError::Thread)))
+}
+
+fn connect_and<T>(
+    netns: NetNs,
+    act: impl AsyncFnOnce(&Netlink) -> Result<T, NetlinkError>,
+) -> Result<T, StepError> {
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(StepError::Runtime)?;
+    runtime.block_on(async {
+        let netlink = Netlink::open_in(netns)?;
+        Ok(act(&netlink).await?)
+    })
+}
