@@ -1,1 +1,201 @@
-//! injector (empty for now).
+//! The privileged process: checks every request again, keeps one holder per fault, renews their leases, and
+//! undoes. The server, which speaks with callers, is its child and reaches it through one socketpair only.
+
+pub mod doctor;
+pub mod holders;
+pub mod inject;
+pub mod life;
+pub mod recover;
+pub mod runtime;
+pub mod server_process;
+pub mod state;
+
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::time::Duration;
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::task::LocalSet;
+
+use crate::host::privilege::{INJECTOR, limit_to};
+use crate::host::{MissingPrivilege, Privileges};
+use crate::journal::Journal;
+use crate::kernel::probe;
+use crate::policy::Policy;
+use crate::request::wire::{Answers, Desk};
+use crate::request::{Reply, Request};
+
+use runtime::{Runtime, RuntimeError};
+use server_process::{Recipe, ServerProcess};
+use state::Injector;
+
+/// How long to wait before a server that has died is started again.
+const SERVER_PAUSE: Duration = Duration::from_millis(300);
+
+/// How packet programs are attached to target devices.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum AttachChoice {
+    /// tcx where the kernel has it, clsact stubs elsewhere.
+    #[default]
+    Auto,
+    /// clsact stubs, also where the kernel has tcx.
+    Clsact,
+}
+
+/// How the daemon runs.
+#[derive(Debug)]
+pub struct Options {
+    /// Socket, lock and kernel journal; on tmpfs.
+    pub runtime_dir: PathBuf,
+    /// What outlives a boot.
+    pub state_dir: PathBuf,
+    /// What the operator allows.
+    pub policy: Policy,
+    /// Group that may use the socket, beside root.
+    pub socket_group: Option<String>,
+    /// vsock port to listen on, and the context ids that may connect.
+    pub vsock: Option<(u32, Vec<u32>)>,
+    /// How to attach.
+    pub attach: AttachChoice,
+}
+
+/// Why the daemon cannot run.
+#[derive(Debug, thiserror::Error)]
+pub enum InjectorError {
+    /// Not root, or root without what it needs.
+    #[error("chaos-daemon needs root: {0}")]
+    Privilege(#[from] MissingPrivilege),
+    /// The runtime directory.
+    #[error(transparent)]
+    Runtime(#[from] RuntimeError),
+    /// Capabilities could not be given up.
+    #[error(transparent)]
+    Limit(#[from] crate::host::privilege::LimitError),
+    /// The operating system refused something.
+    #[error("{operation}")]
+    Io {
+        /// What was tried.
+        operation: &'static str,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+}
+
+/// Runs the daemon until it is told to stop by SIGTERM or SIGINT; then ends every fault. SIGUSR1 ends every
+/// fault and goes on.
+///
+/// # Errors
+/// When it cannot start. Once started it goes on.
+pub fn run(options: &Options) -> Result<(), InjectorError> {
+    let io = |operation| move |source| InjectorError::Io { operation, source };
+    let privileges = Privileges::check()?;
+    let runtime = Runtime::claim(&options.runtime_dir)?;
+    let journal = Journal::open(runtime.journal_dir()).map_err(io("open the journal"))?;
+    recover::recover_journal(&journal).map_err(io("read the journal"))?.log();
+    let listener = runtime.listen(options.socket_group.as_deref())?;
+    let recipe = Recipe::new(options, listener).map_err(io("prepare the server's directory"))?;
+    limit_to(INJECTOR)?;
+    let facts = probe::facts();
+    tracing::info!(kernel = facts.release, tcx = facts.tcx, netem = facts.netem.is_none(), "ready");
+    let injector = Rc::new(Injector::new(options, privileges, facts, journal));
+    // One thread, the main one: it starts every child, and a child's parent-death signal is bound to the thread.
+    let tokio =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(io("start tokio"))?;
+    LocalSet::new().block_on(&tokio, serve(&injector, &recipe)).map_err(io("serve"))
+}
+
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    halt: Signal,
+}
+
+impl Signals {
+    fn new() -> std::io::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            halt: signal(SignalKind::user_defined1())?,
+        })
+    }
+}
+
+async fn serve(injector: &Rc<Injector>, recipe: &Recipe) -> std::io::Result<()> {
+    let mut signals = Signals::new()?;
+    injector.restock();
+    loop {
+        let (mut server, door) = recipe.start()?;
+        let stop = attend(injector, &mut server, Desk::new(door), &mut signals).await;
+        server.end().await;
+        injector.end_all("the server ended").await;
+        if stop {
+            injector.clear_stock();
+            return Ok(());
+        }
+        tokio::time::sleep(SERVER_PAUSE).await;
+    }
+}
+
+/// Serves one server's life. True when the daemon shall stop.
+async fn attend(
+    injector: &Rc<Injector>,
+    server: &mut ServerProcess,
+    mut desk: Desk,
+    signals: &mut Signals,
+) -> bool {
+    let answers = desk.answers();
+    loop {
+        tokio::select! {
+            request = desk.next() => match request {
+                Ok(Some((ticket, request))) => {
+                    let (injector, answers) = (Rc::clone(injector), answers.clone());
+                    tokio::task::spawn_local(async move {
+                        let reply = reply_to(&injector, request).await;
+                        Answers::answer(&answers, ticket, reply);
+                    });
+                }
+                Ok(None) => return false,
+                Err(error) => {
+                    tracing::error!(%error, "the server sent nonsense");
+                    return false;
+                }
+            },
+            how = server.ended() => {
+                tracing::error!(how, "the server ended; every fault is being ended");
+                return false;
+            }
+            _ = signals.terminate.recv() => return true,
+            _ = signals.interrupt.recv() => return true,
+            _ = signals.halt.recv() => {
+                tracing::warn!("SIGUSR1: ending every fault");
+                let injector = Rc::clone(injector);
+                tokio::task::spawn_local(async move { injector.end_all("SIGUSR1").await });
+            }
+        }
+    }
+}
+
+async fn reply_to(injector: &Rc<Injector>, request: Request) -> Reply {
+    match request {
+        Request::Inject { name, fault, caller } => {
+            match inject::inject(injector, &name, &fault, caller).await {
+                Ok(status) => Reply::Injected(Box::new(status)),
+                Err(error) => {
+                    tracing::warn!(%name, ?caller, code = ?error.code, %error, "injection refused");
+                    Reply::Error(error)
+                }
+            }
+        }
+        Request::Plan { name, fault, caller } => match inject::plan(injector, &name, &fault, caller).await {
+            Ok(report) => Reply::Planned(Box::new(report)),
+            Err(error) => Reply::Error(error),
+        },
+        Request::Remove { name } => {
+            Reply::Removed(injector.end(&name, "removed").await.into_iter().collect())
+        }
+        Request::StopAll => Reply::Removed(injector.end_all("stopped").await),
+        Request::Status => Reply::Status(injector.status()),
+        Request::Doctor => Reply::Doctor(Box::new(doctor::report(injector).await)),
+    }
+}

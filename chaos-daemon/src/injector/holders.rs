@@ -1,0 +1,221 @@
+//! Holders as the injector sees them: started, given work, kept alive by heartbeats, ended.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream as StdUnixStream;
+use std::process::Stdio;
+use std::time::Duration;
+
+use nix::libc;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
+use tokio::net::UnixStream;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::process::{Child, Command};
+use tokio::sync::mpsc;
+
+use crate::fault::Work;
+use crate::holder::protocol::{frame, send_with_fd};
+use crate::holder::{Lease, Order, Report};
+use crate::host::NetNs;
+use crate::kernel::bpf::Capacity;
+use crate::kernel::process::ProcessId;
+
+/// The descriptor under which a child finds its socket.
+pub const CHILD_FD: i32 = 3;
+/// No report is longer, in bytes; a verifier's log is what comes close.
+const LONGEST_REPORT: u32 = 16 << 20;
+/// How long a holder may take to load its programs, or to answer an order.
+const ANSWER_LIMIT: Duration = Duration::from_secs(20);
+
+/// A running holder. Dropping it kills the process, and with it the fault.
+#[derive(Debug)]
+pub struct Holder {
+    child: Child,
+    orders: OwnedWriteHalf,
+    reports: mpsc::UnboundedReceiver<io::Result<Report>>,
+    /// Its identity, for the journal.
+    pub id: ProcessId,
+}
+
+/// Why a holder cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum HolderFailure {
+    /// It could not be started.
+    #[error("start a holder")]
+    Start(#[source] io::Error),
+    /// It ended, or its socket failed.
+    #[error("talk to the holder")]
+    Socket(#[source] io::Error),
+    /// It did not answer in time.
+    #[error("the holder did not answer within {} s", ANSWER_LIMIT.as_secs())]
+    Silent,
+    /// It says why it could not do its work.
+    #[error("{0}")]
+    Refused(String),
+}
+
+impl Holder {
+    /// Starts a holder; with `preload`, one that loads its packet programs at once. Must be called on the main
+    /// thread: the parent-death signal is bound to the thread that starts the child (prctl(2)).
+    ///
+    /// # Errors
+    /// When the process cannot be started.
+    pub fn start(preload: Option<Capacity>) -> Result<Self, HolderFailure> {
+        let (ours, theirs) = StdUnixStream::pair().map_err(HolderFailure::Start)?;
+        ours.set_nonblocking(true).map_err(HolderFailure::Start)?;
+        let mut command = Command::new("/proc/self/exe");
+        command.arg("holder");
+        if let Some(capacity) = preload {
+            command.arg("--hosts").arg(capacity.hosts.to_string());
+            command.arg("--prefixes").arg(capacity.prefixes.to_string());
+        }
+        command.stdin(Stdio::null()).stdout(Stdio::null()).kill_on_drop(true);
+        die_with_parent(&mut command, vec![theirs.into()]);
+        let child = command.spawn().map_err(HolderFailure::Start)?;
+        let pid = child.id().unwrap_or_default().cast_signed();
+        let id = ProcessId::of(pid).map_err(|error| HolderFailure::Start(io::Error::other(error)))?;
+        let (reader, orders) = UnixStream::from_std(ours).map_err(HolderFailure::Start)?.into_split();
+        let (sender, reports) = mpsc::unbounded_channel();
+        tokio::task::spawn_local(read_reports(reader, sender));
+        Ok(Self { child, orders, reports, id })
+    }
+
+    /// Waits until it has loaded its programs.
+    ///
+    /// # Errors
+    /// When it ends instead.
+    pub async fn ready(&mut self) -> Result<(), HolderFailure> {
+        match self.answer().await? {
+            Report::Ready => Ok(()),
+            other => Err(HolderFailure::Refused(format!("expected ready, got {other:?}"))),
+        }
+    }
+
+    /// Gives it work, and waits until the work is applied and read back, or refused.
+    ///
+    /// # Errors
+    /// Says what failed. The holder must be dropped then.
+    pub async fn arm(
+        &mut self,
+        work: &Work,
+        lease: Lease,
+        netns: Option<&NetNs>,
+    ) -> Result<Report, HolderFailure> {
+        let order = Order::Arm { work: Box::new(work.clone()), lease };
+        let bytes = frame(&order).map_err(HolderFailure::Socket)?;
+        self.send_bytes(&bytes, netns.map(AsFd::as_fd)).await.map_err(HolderFailure::Socket)?;
+        self.answer().await
+    }
+
+    /// Sends an order without waiting for its report.
+    ///
+    /// # Errors
+    /// When the socket fails.
+    pub async fn order(&mut self, order: &Order) -> Result<(), HolderFailure> {
+        let bytes = frame(order).map_err(HolderFailure::Socket)?;
+        self.send_bytes(&bytes, None).await.map_err(HolderFailure::Socket)
+    }
+
+    /// The next report. Cancelling it loses nothing.
+    ///
+    /// # Errors
+    /// When the holder has ended.
+    pub async fn report(&mut self) -> Result<Report, HolderFailure> {
+        match self.reports.recv().await {
+            Some(report) => report.map_err(HolderFailure::Socket),
+            None => Err(HolderFailure::Socket(io::ErrorKind::UnexpectedEof.into())),
+        }
+    }
+
+    /// The next report, waited for no longer than an answer may take; a refusal is an error.
+    ///
+    /// # Errors
+    /// When the holder has ended, is silent, or refuses.
+    pub async fn answer(&mut self) -> Result<Report, HolderFailure> {
+        match tokio::time::timeout(ANSWER_LIMIT, self.report()).await {
+            Err(_) => Err(HolderFailure::Silent),
+            Ok(Ok(Report::Failed { message })) => Err(HolderFailure::Refused(message)),
+            Ok(other) => other,
+        }
+    }
+
+    /// Kills it and waits until it is gone.
+    pub async fn end(mut self) {
+        if let Err(error) = self.child.kill().await {
+            tracing::warn!(pid = self.id.pid, %error, "cannot kill a holder");
+        }
+    }
+
+    /// Waits until it has ended by itself, killing it after `limit`.
+    pub async fn finish(mut self, limit: Duration) {
+        if tokio::time::timeout(limit, self.child.wait()).await.is_err() {
+            self.end().await;
+        }
+    }
+
+    async fn send_bytes(&mut self, bytes: &[u8], fd: Option<BorrowedFd<'_>>) -> io::Result<()> {
+        let mut sent = 0;
+        while let (Some(fd), 0) = (fd, sent) {
+            let socket: &UnixStream = self.orders.as_ref();
+            socket.writable().await?;
+            match socket.try_io(Interest::WRITABLE, || send_with_fd(socket.as_fd(), bytes, fd)) {
+                Ok(count) => sent = count,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.orders.write_all(&bytes[sent..]).await
+    }
+}
+
+/// Reads reports until the holder's end of the socket closes.
+async fn read_reports(mut reader: OwnedReadHalf, reports: mpsc::UnboundedSender<io::Result<Report>>) {
+    loop {
+        let report = read_report(&mut reader).await;
+        let last = report.is_err();
+        if reports.send(report).is_err() || last {
+            return;
+        }
+    }
+}
+
+async fn read_report(reader: &mut OwnedReadHalf) -> io::Result<Report> {
+    let length = reader.read_u32_le().await?;
+    if length > LONGEST_REPORT {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            format!("a report of {length} bytes is too long"),
+        ));
+    }
+    let mut body = vec![0; length as usize];
+    reader.read_exact(&mut body).await?;
+    Ok(serde_json::from_slice(&body)?)
+}
+
+/// Has `command`'s process die with this thread, and find `fds` at [`CHILD_FD`] and above.
+pub fn die_with_parent(command: &mut Command, fds: Vec<OwnedFd>) {
+    let parent = nix::unistd::getpid();
+    let places: Vec<i32> = (CHILD_FD..).take(fds.len()).collect();
+    // SAFETY: between fork and exec only async-signal-safe calls are made: prctl, getppid, fcntl, dup2, close.
+    unsafe {
+        command.pre_exec(move || {
+            nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL)?;
+            if nix::unistd::getppid() != parent {
+                return Err(io::Error::from_raw_os_error(libc::ESRCH));
+            }
+            // First out of the way, so that none is overwritten before it is in its place.
+            let mut high = [-1; 8];
+            for (slot, fd) in high.iter_mut().zip(&fds) {
+                *slot = check(libc::fcntl(fd.as_raw_fd(), libc::F_DUPFD_CLOEXEC, 100))?;
+            }
+            for (from, place) in high.iter().zip(&places) {
+                check(libc::dup2(*from, *place))?;
+            }
+            Ok(())
+        });
+    }
+}
+
+fn check(result: i32) -> io::Result<i32> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}

@@ -1,0 +1,254 @@
+//! Starting a fault: parse, permit, resolve, plan, write down, apply, read back. In this order.
+
+use std::rc::Rc;
+use std::time::Instant;
+
+use ipnet::IpNet;
+use tokio::sync::mpsc;
+
+use super::holders::{Holder, HolderFailure};
+use super::life::Life;
+use super::state::{Active, EndOrder, Injector, LEASE_WINDOW};
+use crate::fault::{self, Attach, Place, Plan, Work};
+use crate::holder::arm::capacity;
+use crate::holder::{Lease, Report};
+use crate::host::boot_time_ns;
+use crate::journal::{Entry, Event, undo_all};
+use crate::kernel::bpf::Capacity;
+use crate::kernel::step::{NetNsRef, Step, has_clsact};
+use crate::policy::Permit;
+use crate::request::{ApiError, Caller, ErrorCode, Evidence, FaultState, FaultStatus, PlanReport};
+use crate::spec::{Fault, FaultName, FaultRequest};
+use crate::target::{self, NetworkTarget};
+
+/// Everything that is decided before anything is changed.
+struct Admitted {
+    fault: Fault,
+    plan: Plan,
+    target: Option<NetworkTarget>,
+    id: u32,
+    place: Option<(crate::host::NetNsIdentity, u32, u8)>,
+    _permit: Permit,
+}
+
+/// What an injection would do.
+pub(super) async fn plan(
+    injector: &Injector,
+    name: &FaultName,
+    request: &FaultRequest,
+    caller: Caller,
+) -> Result<PlanReport, ApiError> {
+    let named = named_peers(request).await?;
+    let admitted = admit(injector, name, request, &named, caller)?;
+    let holder = "start a holder process that owns every kernel object of the fault; undo: end it".to_owned();
+    let steps = admitted.plan.steps.iter().map(|step| format!("make {step}; undo: remove it, if it is ours"));
+    Ok(PlanReport {
+        description: admitted.plan.description.clone(),
+        lifetime: admitted.plan.lifetime,
+        duration: admitted.fault.duration,
+        steps: std::iter::once(holder).chain(steps).collect(),
+    })
+}
+
+/// Starts a fault. When this returns an error, nothing of it is on the node, or the error says what is.
+pub(super) async fn inject(
+    injector: &Rc<Injector>,
+    name: &FaultName,
+    request: &FaultRequest,
+    caller: Caller,
+) -> Result<FaultStatus, ApiError> {
+    let named = named_peers(request).await?;
+    // No await from here until the name is taken: of two injections under one name, one finds it taken.
+    let admitted = admit(injector, name, request, &named, caller)?;
+    let (end, orders) = mpsc::unbounded_channel();
+    injector.active.borrow_mut().insert(name.clone(), entry(&admitted, end));
+    let started = start(injector, name, &admitted).await;
+    injector.restock();
+    match started {
+        Ok((holder, journal, lease, evidence)) => {
+            injector.update(name, |active| active.met(evidence));
+            tracing::info!(%name, ?caller, fault = admitted.plan.description, "injected");
+            let status = injector.status_of(name);
+            let life = Life { injector: Rc::clone(injector), name: name.clone(), holder, journal, lease };
+            tokio::task::spawn_local(life.live(orders));
+            status.ok_or_else(|| {
+                ApiError::new(ErrorCode::Unavailable, format!("fault {name} has gone already"))
+            })
+        }
+        Err(error) => {
+            injector.active.borrow_mut().remove(name);
+            Err(error)
+        }
+    }
+}
+
+/// The addresses of the host that the target names. Asked for beside the event loop: name servers may take longer
+/// than a lease lasts.
+async fn named_peers(request: &FaultRequest) -> Result<Vec<IpNet>, ApiError> {
+    let Some(host) = request.target.host.clone() else { return Ok(Vec::new()) };
+    tokio::task::spawn_blocking(move || target::addresses_of(&host)).await.unwrap_or_else(|error| {
+        Err(ApiError::new(ErrorCode::TargetNotFound, format!("target.host: look-up failed: {error}")))
+    })
+}
+
+fn admit(
+    injector: &Injector,
+    name: &FaultName,
+    request: &FaultRequest,
+    named: &[IpNet],
+    caller: Caller,
+) -> Result<Admitted, ApiError> {
+    // The proof that this process may change the node at all.
+    let _: crate::host::Privileges = injector.privileges;
+    let fault = request.parse()?;
+    let permit = injector.policy.permit(caller, &fault, injector.active.borrow().len())?;
+    if let Some(status) = injector.status_of(name) {
+        return Err(ApiError::new(
+            ErrorCode::FaultActive,
+            format!("fault {name} is already active, for another {:.1} s", status.remaining.as_secs_f64()),
+        )
+        .hint("remove it first, or inject under another name"));
+    }
+    let id = rand::random::<u32>() & !1;
+    let target = fault.effect.traffic().map(|traffic| target::resolve(traffic, named)).transpose()?;
+    let place = match (&target, fault.effect.traffic()) {
+        (Some(target), Some(traffic)) => Some(place(injector, target, traffic.netns.clone(), id, &permit)?),
+        _ => None,
+    };
+    let plan = fault::plan(&fault.effect, place.as_ref(), &injector.facts)?;
+    let place = place.map(|place| (place.netns.id, place.target.interface.index, place.level));
+    Ok(Admitted { fault, plan, id, place, target, _permit: permit })
+}
+
+fn place<'a>(
+    injector: &Injector,
+    target: &'a NetworkTarget,
+    netns: Option<String>,
+    id: u32,
+    permit: &'a Permit,
+) -> Result<Place<'a>, ApiError> {
+    let netns = NetNsRef::new(netns, &target.netns).map_err(|error| {
+        ApiError::new(
+            ErrorCode::TargetNotFound,
+            format!("target.netns: identify the network namespace: {error}"),
+        )
+    })?;
+    let level = injector.next_level(netns.id, target.interface.index);
+    if level > crate::kernel::netlink::marks::HIGHEST_LEVEL {
+        return Err(ApiError::new(
+            ErrorCode::LimitReached,
+            format!("too many faults, one after the other, on {}", target.interface.name),
+        )
+        .hint("end every fault on this device once, then go on"));
+    }
+    let (device, attach) = (target.interface.index, injector.attach);
+    let owns_clsact = attach == Attach::Stub
+        && (injector.brought_clsact(netns.id, device)
+            || !has_clsact(&netns, device).map_err(|error| {
+                ApiError::new(
+                    ErrorCode::InjectionFailed,
+                    format!("look for a clsact qdisc on device {device}: {error}"),
+                )
+            })?);
+    Ok(Place {
+        owns_clsact,
+        target,
+        netns,
+        id,
+        level,
+        attach,
+        protected_peers: &permit.protected().cidrs,
+        protected_tcp_ports: &permit.protected().tcp_ports,
+    })
+}
+
+fn entry(admitted: &Admitted, end: mpsc::UnboundedSender<EndOrder>) -> Active {
+    Active {
+        fault_type: admitted.fault.effect.fault_type(),
+        lifetime: admitted.plan.lifetime,
+        description: admitted.plan.description.clone(),
+        state: FaultState::NoTraffic,
+        started: Instant::now(),
+        duration: admitted.fault.duration,
+        evidence: Evidence::default(),
+        note: None,
+        place: admitted.place,
+        owns_clsact: admitted.plan.steps.iter().any(|step| matches!(step, Step::Clsact { .. })),
+        id: admitted.id,
+        end,
+    }
+}
+
+async fn start(
+    injector: &Injector,
+    name: &FaultName,
+    admitted: &Admitted,
+) -> Result<(Holder, Entry, Lease, Evidence), ApiError> {
+    let failed = |what: &dyn std::fmt::Display| {
+        ApiError::new(ErrorCode::InjectionFailed, format!("inject {name}: {what}"))
+    };
+    let mut holder =
+        injector.holder(room(&admitted.plan.work)).await.map_err(|error| failed(&words(&error)))?;
+    let mut steps = admitted.plan.steps.clone();
+    steps.push(Step::Holder(holder.id));
+    let fault_type = admitted.fault.effect.fault_type();
+    // From here on a crash at any point is undone by recovery.
+    let mut journal = injector
+        .journal
+        .begin(admitted.id, name, fault_type, &steps)
+        .map_err(|error| failed(&format!("write the journal: {error}")))?;
+    let duration = u64::try_from(admitted.fault.duration.as_nanos()).unwrap_or(u64::MAX);
+    let lease = Lease { end_ns: boot_time_ns().saturating_add(duration), window: LEASE_WINDOW };
+    let netns = admitted.target.as_ref().map(|target| &target.netns);
+    let armed = match holder.arm(&admitted.plan.work, lease, netns).await {
+        Ok(Report::Armed(evidence)) => {
+            journal.note(Event::Applied).map(|()| evidence).map_err(HolderFailure::Socket)
+        }
+        Ok(other) => Err(HolderFailure::Refused(format!("expected armed, got {other:?}"))),
+        Err(error) => Err(error),
+    };
+    match armed {
+        Ok(evidence) => Ok((holder, journal, lease, evidence)),
+        Err(error) => {
+            holder.end().await;
+            let mut error = failed(&words(&error)).hint("nothing of it is left on this node");
+            let residue = undo(journal).await;
+            if !residue.is_empty() {
+                error.message.push_str(&format!("; {}", residue.join("; ")));
+                error.hint = Some("run `chaos-daemon recover` once the cause is gone".to_owned());
+            }
+            Err(error)
+        }
+    }
+}
+
+/// Undoes what an injection that failed may have left; returns what is left still.
+async fn undo(journal: Entry) -> Vec<String> {
+    let steps = journal.steps().to_vec();
+    match tokio::task::spawn_blocking(move || undo_all(&steps)).await {
+        Ok(report) if report.stuck.is_empty() => {
+            if let Err(error) = journal.close() {
+                tracing::warn!(%error, "cannot close a journal");
+            }
+            Vec::new()
+        }
+        Ok(report) => report.residue(),
+        Err(error) => vec![format!("undo: {error}")],
+    }
+}
+
+/// Room for the programs that `work` needs; `None` when it needs none.
+fn room(work: &Work) -> Option<Capacity> {
+    match work {
+        Work::Packets(work) => Some(capacity(&work.packets.peers)),
+        Work::Loop(work) => Some(capacity(&work.packets.peers)),
+        Work::Cpu(_) => None,
+    }
+}
+
+fn words(error: &HolderFailure) -> String {
+    match error {
+        HolderFailure::Start(source) | HolderFailure::Socket(source) => format!("{error}: {source}"),
+        HolderFailure::Silent | HolderFailure::Refused(_) => error.to_string(),
+    }
+}

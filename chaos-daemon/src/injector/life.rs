@@ -1,0 +1,161 @@
+//! One active fault from its first heartbeat to the last look for residue.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::sync::oneshot;
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
+
+use super::holders::Holder;
+use super::state::{EndOrder, Injector};
+use crate::holder::{Lease, Order, Report};
+use crate::host::boot_time_ns;
+use crate::journal::{Entry, Event, UndoReport, undo_all};
+use crate::request::{Evidence, FaultState, Removal};
+use crate::spec::FaultName;
+
+/// How often a lease is renewed.
+const HEARTBEAT: Duration = Duration::from_secs(1);
+/// How long a holder that was told to end may take to do so.
+const EXIT_LIMIT: Duration = Duration::from_secs(2);
+/// How long to wait before an undo that failed is tried again.
+const RETRY: Duration = Duration::from_secs(2);
+
+/// What one fault's task owns.
+pub(super) struct Life {
+    pub(super) injector: Rc<Injector>,
+    pub(super) name: FaultName,
+    pub(super) holder: Holder,
+    pub(super) journal: Entry,
+    pub(super) lease: Lease,
+}
+
+type Waiting = Vec<oneshot::Sender<Removal>>;
+
+impl Life {
+    /// Keeps the fault until it is due, told to end, or its holder dies; then undoes it, until nothing is left.
+    pub(super) async fn live(mut self, mut orders: UnboundedReceiver<EndOrder>) {
+        let mut waiting = Waiting::new();
+        let reason = self.hold(&mut orders, &mut waiting).await;
+        self.injector.update(&self.name, |active| {
+            active.state = FaultState::Ending;
+            active.note = Some(reason.clone());
+        });
+        if let Err(error) = self.journal.note(Event::Ending { reason: reason.clone() }) {
+            tracing::warn!(name = %self.name, %error, "cannot write the journal; undoing all the same");
+        }
+        let Self { injector, name, mut holder, journal, .. } = self;
+        if let Some(evidence) = disarm(&name, &mut holder).await {
+            injector.update(&name, |active| active.evidence = evidence);
+        }
+        holder.finish(EXIT_LIMIT).await;
+        undo(&injector, &name, &journal, &mut orders, waiting).await;
+        if let Err(error) = journal.close() {
+            tracing::warn!(%name, %error, "cannot close the journal");
+        }
+        tracing::info!(%name, reason, "ended");
+    }
+
+    /// Heartbeats until there is a reason to end; returns it.
+    async fn hold(&mut self, orders: &mut UnboundedReceiver<EndOrder>, waiting: &mut Waiting) -> String {
+        let rest = Duration::from_nanos(self.lease.end_ns.saturating_sub(boot_time_ns()));
+        let due = sleep_until(Instant::now() + rest);
+        tokio::pin!(due);
+        let mut heartbeat = interval(HEARTBEAT);
+        heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut heard = Instant::now();
+        loop {
+            tokio::select! {
+                biased;
+                Some(order) = orders.recv() => {
+                    waiting.push(order.done);
+                    return order.reason;
+                }
+                () = &mut due => return "its time was up".to_owned(),
+                report = self.holder.report() => match report {
+                    Ok(Report::Beat(evidence)) => {
+                        heard = Instant::now();
+                        self.injector.update(&self.name, |active| active.met(evidence));
+                    }
+                    Ok(Report::Failed { message }) => return format!("its lease could not be renewed: {message}"),
+                    Ok(other) => return format!("its holder said {other:?}"),
+                    Err(_) => return "its holder died".to_owned(),
+                },
+                _ = heartbeat.tick() => {
+                    if heard.elapsed() > 2 * self.lease.window {
+                        return "its holder was silent for two lease windows".to_owned();
+                    }
+                    if self.holder.order(&Order::Renew).await.is_err() {
+                        return "its holder died".to_owned();
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Tells the holder to undo, and waits for what it met. `None` when it is dead or silent: ending it undoes too.
+async fn disarm(name: &FaultName, holder: &mut Holder) -> Option<Evidence> {
+    holder.order(&Order::Disarm).await.ok()?;
+    loop {
+        match holder.answer().await {
+            Ok(Report::Disarmed(evidence)) => return Some(evidence),
+            // A heartbeat's answer that was still under way.
+            Ok(Report::Beat(_)) => {}
+            Ok(other) => {
+                tracing::warn!(%name, ?other, "unexpected report while ending");
+                return None;
+            }
+            Err(error) => {
+                tracing::warn!(%name, %error, "the holder could not undo by itself; ending it");
+                return None;
+            }
+        }
+    }
+}
+
+/// Undoes every step and looks for residue, again and again until nothing is left; answers who waits after the
+/// first attempt.
+async fn undo(
+    injector: &Injector,
+    name: &FaultName,
+    journal: &Entry,
+    orders: &mut UnboundedReceiver<EndOrder>,
+    mut waiting: Waiting,
+) {
+    loop {
+        let steps = journal.steps().to_vec();
+        let report = tokio::task::spawn_blocking(move || undo_all(&steps)).await.unwrap_or_else(|error| {
+            tracing::error!(%name, %error, "undoing panicked");
+            UndoReport::default()
+        });
+        while let Ok(order) = orders.try_recv() {
+            waiting.push(order.done);
+        }
+        let residue = report.residue();
+        let removal = injector.status_of(name).map(|status| Removal {
+            name: name.clone(),
+            fault_type: status.fault_type,
+            evidence: status.evidence,
+            residue: residue.clone(),
+        });
+        if residue.is_empty() {
+            // Before the answers: who reads "removed" finds the name free.
+            injector.retire(name);
+        }
+        for done in waiting.drain(..) {
+            // Nobody listening any more is fine.
+            drop(removal.clone().map(|removal| done.send(removal)));
+        }
+        if residue.is_empty() {
+            return;
+        }
+        tracing::error!(%name, ?residue, "undoing is stuck; trying again");
+        injector.update(name, |active| {
+            active.state = FaultState::Stuck;
+            active.note = Some(residue.join("; "));
+        });
+        tokio::time::sleep(RETRY).await;
+    }
+}

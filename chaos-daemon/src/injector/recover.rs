@@ -1,0 +1,112 @@
+//! Recovery: undo everything that a daemon which died may have left, from its journal and by our own marks.
+
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use nix::libc;
+
+use super::runtime::{Runtime, RuntimeError};
+use crate::journal::{Journal, undo_all};
+use crate::kernel::netlink::residue;
+use crate::kernel::process::ProcessId;
+
+/// How long a hung daemon may take to die.
+const END_LIMIT: Duration = Duration::from_secs(5);
+
+/// What recovery found.
+#[derive(Debug, Default, serde::Serialize)]
+pub struct Recovered {
+    /// What was on the node and is gone.
+    pub removed: Vec<String>,
+    /// What may still be there.
+    pub stuck: Vec<String>,
+    /// Journals of an earlier boot, whose kernel state died with it.
+    pub void: usize,
+}
+
+impl Recovered {
+    /// Writes it to the log.
+    pub fn log(&self) {
+        for each in &self.removed {
+            tracing::warn!(removed = each, "left behind by a daemon that died");
+        }
+        for each in &self.stuck {
+            tracing::error!(stuck = each, "left behind by a daemon that died, and cannot be removed");
+        }
+    }
+}
+
+/// Why recovery could not be done.
+#[derive(Debug, thiserror::Error)]
+pub enum RecoverError {
+    /// The runtime directory, or a daemon that runs in it.
+    #[error(transparent)]
+    Runtime(#[from] RuntimeError),
+    /// The journal.
+    #[error("read the journal")]
+    Journal(#[source] io::Error),
+    /// A hung daemon that cannot be ended.
+    #[error("end the hung daemon {pid}")]
+    End {
+        /// Its process.
+        pid: i32,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// Recovers after a daemon that ran in `runtime_dir`. One that still runs is refused; one that is stopped
+/// (SIGSTOP) is ended first, since it can neither renew nor undo.
+///
+/// # Errors
+/// When a daemon is running, or the journal cannot be read.
+pub fn recover(runtime_dir: &Path) -> Result<Recovered, RecoverError> {
+    if let Some(daemon) = Runtime::claimant(runtime_dir) {
+        end_if_stopped(daemon)?;
+    }
+    let runtime = Runtime::claim(runtime_dir)?;
+    let journal = Journal::open(runtime.journal_dir()).map_err(RecoverError::Journal)?;
+    let mut recovered = recover_journal(&journal).map_err(RecoverError::Journal)?;
+    let swept = residue::sweep();
+    recovered.removed.extend(swept.removed);
+    recovered.stuck.extend(swept.stuck);
+    Ok(recovered)
+}
+
+/// Undoes every journal that was left behind.
+///
+/// # Errors
+/// When the journals cannot be read.
+pub fn recover_journal(journal: &Journal) -> io::Result<Recovered> {
+    let mut recovered = Recovered::default();
+    for found in journal.left_behind()? {
+        if !found.of_this_boot {
+            recovered.void += 1;
+            found.forget()?;
+            continue;
+        }
+        let report = undo_all(&found.steps);
+        recovered.removed.extend(report.removed.iter().map(ToString::to_string));
+        recovered.stuck.extend(report.residue());
+        if report.stuck.is_empty() {
+            found.forget()?;
+        }
+    }
+    Ok(recovered)
+}
+
+fn end_if_stopped(daemon: ProcessId) -> Result<(), RecoverError> {
+    let failed = |source| RecoverError::End { pid: daemon.pid, source };
+    let Some(process) = daemon.open().map_err(failed)? else { return Ok(()) };
+    if !process.stopped {
+        return Ok(());
+    }
+    tracing::warn!(pid = daemon.pid, "the daemon is stopped; ending it");
+    process.signal(libc::SIGKILL).map_err(failed)?;
+    match process.wait(END_LIMIT).map_err(failed)? {
+        true => Ok(()),
+        false => Err(failed(io::Error::from(io::ErrorKind::TimedOut))),
+    }
+}

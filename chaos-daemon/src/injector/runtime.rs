@@ -1,0 +1,157 @@
+//! The runtime directory: one daemon at a time, its socket, its journal.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Seek, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, chown};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
+use nix::unistd::Group;
+
+use crate::kernel::process::ProcessId;
+
+/// A claimed runtime directory. While the value lives, no other daemon runs in it.
+#[derive(Debug)]
+pub struct Runtime {
+    directory: PathBuf,
+    _lock: Flock<File>,
+}
+
+/// Why a runtime directory cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum RuntimeError {
+    /// Another daemon runs in it.
+    #[error(
+        "a daemon (process {pid}) is running in {directory}: `chaosctl stop --all` ends its faults; stop it, or \
+         use another --runtime-dir"
+    )]
+    InUse {
+        /// Its process.
+        pid: i32,
+        /// The directory.
+        directory: String,
+    },
+    /// The group for the socket does not exist.
+    #[error("no group {0:?} for the socket: create it, or leave --socket-group out")]
+    NoGroup(String),
+    /// The operating system refused something.
+    #[error("{operation} {path}")]
+    Io {
+        /// What was tried.
+        operation: &'static str,
+        /// On what.
+        path: String,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl Runtime {
+    /// Claims `directory` for this process; it is made if it is not there.
+    ///
+    /// # Errors
+    /// [`RuntimeError::InUse`] when another daemon has it.
+    pub fn claim(directory: &Path) -> Result<Self, RuntimeError> {
+        let io = |operation, path: &Path| {
+            let path = path.display().to_string();
+            move |source| RuntimeError::Io { operation, path, source }
+        };
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o755)
+            .create(directory)
+            .map_err(io("create the runtime directory", directory))?;
+        let path = directory.join("lock");
+        let mut file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(&path)
+            .map_err(io("open", &path))?;
+        let holder = read_process(&mut file);
+        let mut lock =
+            Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, error)| match error {
+                Errno::EWOULDBLOCK => RuntimeError::InUse {
+                    pid: holder.map_or(0, |id| id.pid),
+                    directory: directory.display().to_string(),
+                },
+                error => io("lock", &path)(error.into()),
+            })?;
+        write_process(&mut lock).map_err(io("write", &path))?;
+        Ok(Self { directory: directory.to_owned(), _lock: lock })
+    }
+
+    /// The daemon that has claimed `directory`, if one has: to end it when it hangs.
+    pub fn claimant(directory: &Path) -> Option<ProcessId> {
+        let mut file = File::open(directory.join("lock")).ok()?;
+        let id = read_process(&mut file);
+        match Flock::lock(file, FlockArg::LockSharedNonblock) {
+            Ok(_) => None,
+            Err(_) => id,
+        }
+    }
+
+    /// Where the journal of kernel steps is.
+    pub fn journal_dir(&self) -> PathBuf {
+        self.directory.join("journal")
+    }
+
+    /// Opens the socket that callers connect to: for root, and for `group`.
+    ///
+    /// # Errors
+    /// When the group does not exist or the socket cannot be made.
+    pub fn listen(&self, group: Option<&str>) -> Result<UnixListener, RuntimeError> {
+        let path = self.directory.join("mcp.sock");
+        let io = |operation| {
+            let path = path.display().to_string();
+            move |source| RuntimeError::Io { operation, path, source }
+        };
+        let gid = match group {
+            None => None,
+            Some(name) => match Group::from_name(name) {
+                Ok(Some(group)) => Some(group.gid.as_raw()),
+                _ => return Err(RuntimeError::NoGroup(name.to_owned())),
+            },
+        };
+        // Ours alone by the lock: what is there was left by a daemon that died.
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(io("remove the old socket")(error));
+            }
+            _ => {}
+        }
+        // Made under another name and then moved, so that nobody meets it before its owner and mode are set.
+        let fresh = self.directory.join("mcp.sock.new");
+        drop(fs::remove_file(&fresh));
+        let listener = UnixListener::bind(&fresh).map_err(io("create the socket"))?;
+        fs::set_permissions(&fresh, fs::Permissions::from_mode(0o660)).map_err(io("set the mode of"))?;
+        chown(&fresh, Some(0), Some(gid.unwrap_or(0))).map_err(io("set the owner of"))?;
+        fs::rename(&fresh, &path).map_err(io("put in place"))?;
+        Ok(listener)
+    }
+}
+
+impl Drop for Runtime {
+    fn drop(&mut self) {
+        // The next start removes it as well; meanwhile a client reads "connection refused" instead of "no file".
+        drop(fs::remove_file(self.directory.join("mcp.sock")));
+    }
+}
+
+fn read_process(file: &mut File) -> Option<ProcessId> {
+    let mut text = String::new();
+    file.read_to_string(&mut text).ok()?;
+    serde_json::from_str(&text).ok()
+}
+
+fn write_process(file: &mut File) -> io::Result<()> {
+    let me = ProcessId::of(std::process::id().cast_signed()).map_err(io::Error::other)?;
+    file.set_len(0)?;
+    file.rewind()?;
+    file.write_all(serde_json::to_string(&me)?.as_bytes())
+}

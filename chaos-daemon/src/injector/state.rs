@@ -1,0 +1,228 @@
+//! What the injector keeps: the faults that are active, those that ended lately, and a warm holder.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::{mpsc, oneshot};
+
+use super::holders::{Holder, HolderFailure};
+use super::{AttachChoice, Options};
+use crate::fault::Attach;
+use crate::host::{Facts, NetNsIdentity, Privileges};
+use crate::journal::Journal;
+use crate::kernel::bpf::Capacity;
+use crate::policy::Policy;
+use crate::request::{Evidence, FaultState, FaultStatus, LifetimeClass, Removal};
+use crate::spec::{FaultName, FaultType};
+
+/// How long one heartbeat keeps a fault.
+pub const LEASE_WINDOW: Duration = Duration::from_secs(3);
+/// Room of the programs that are loaded before any work is known.
+const WARM: Capacity = Capacity { hosts: 1024, prefixes: 1024 };
+/// How many ended faults `status` still shows.
+const RECENT: usize = 20;
+
+/// The injector's state. One thread; borrowed only between awaits.
+pub struct Injector {
+    pub(super) policy: Policy,
+    pub(super) privileges: Privileges,
+    pub(super) facts: Facts,
+    pub(super) journal: Journal,
+    pub(super) attach: Attach,
+    pub(super) active: RefCell<BTreeMap<FaultName, Active>>,
+    recent: RefCell<VecDeque<FaultStatus>>,
+    warm: RefCell<Option<Holder>>,
+    restocking: Cell<bool>,
+}
+
+/// A fault that is active, or starting, or being undone.
+pub(super) struct Active {
+    pub(super) fault_type: FaultType,
+    pub(super) lifetime: LifetimeClass,
+    pub(super) description: String,
+    pub(super) state: FaultState,
+    pub(super) started: Instant,
+    pub(super) duration: Duration,
+    pub(super) evidence: Evidence,
+    pub(super) note: Option<String>,
+    /// The device and the level on it, of a network fault.
+    pub(super) place: Option<(NetNsIdentity, u32, u8)>,
+    /// Whether it undoes the device's clsact qdisc.
+    pub(super) owns_clsact: bool,
+    /// Identity of the fault, from which its devices are named.
+    pub(super) id: u32,
+    /// Orders its task to end it.
+    pub(super) end: mpsc::UnboundedSender<EndOrder>,
+}
+
+/// An order to end a fault, and where to say what was found.
+pub(super) struct EndOrder {
+    pub(super) reason: String,
+    pub(super) done: oneshot::Sender<Removal>,
+}
+
+impl Injector {
+    pub(super) fn new(options: &Options, privileges: Privileges, facts: Facts, journal: Journal) -> Self {
+        let attach = match options.attach {
+            AttachChoice::Auto if facts.tcx => Attach::Tcx,
+            AttachChoice::Auto | AttachChoice::Clsact => Attach::Stub,
+        };
+        Self {
+            policy: options.policy.clone(),
+            privileges,
+            facts,
+            journal,
+            attach,
+            active: RefCell::default(),
+            recent: RefCell::default(),
+            warm: RefCell::default(),
+            restocking: Cell::new(false),
+        }
+    }
+
+    /// What is active, and what ended lately.
+    pub(super) fn status(&self) -> Vec<FaultStatus> {
+        let active = self.active.borrow();
+        let running = active.iter().map(|(name, active)| active.status(name));
+        running.chain(self.recent.borrow().iter().cloned()).collect()
+    }
+
+    /// The status of one active fault.
+    pub(super) fn status_of(&self, name: &FaultName) -> Option<FaultStatus> {
+        self.active.borrow().get(name).map(|active| active.status(name))
+    }
+
+    /// Changes one active fault's entry.
+    pub(super) fn update(&self, name: &FaultName, change: impl FnOnce(&mut Active)) {
+        if let Some(active) = self.active.borrow_mut().get_mut(name) {
+            change(active);
+        }
+    }
+
+    /// Moves a fault from the active ones to those that ended lately.
+    pub(super) fn retire(&self, name: &FaultName) {
+        let Some(mut active) = self.active.borrow_mut().remove(name) else { return };
+        active.state = FaultState::Ended;
+        let mut status = active.status(name);
+        status.remaining = Duration::ZERO;
+        let mut recent = self.recent.borrow_mut();
+        recent.push_front(status);
+        recent.truncate(RECENT);
+    }
+
+    /// The level for a further fault on a device: behind every one that is there.
+    pub(super) fn next_level(&self, netns: NetNsIdentity, ifindex: u32) -> u8 {
+        let active = self.active.borrow();
+        let levels = active.values().filter_map(|active| active.place);
+        levels
+            .filter(|(ns, index, _)| (*ns, *index) == (netns, ifindex))
+            .map(|(.., level)| level)
+            .max()
+            .unwrap_or(0)
+            .saturating_add(1)
+    }
+
+    /// Whether the clsact qdisc of this device is one that our faults brought.
+    pub(super) fn brought_clsact(&self, netns: NetNsIdentity, ifindex: u32) -> bool {
+        let active = self.active.borrow();
+        let here = |place: (NetNsIdentity, u32, u8)| (place.0, place.1) == (netns, ifindex);
+        active.values().any(|active| active.owns_clsact && active.place.is_some_and(here))
+    }
+
+    /// Ends one fault and waits until it has been undone. `None` when there is none of this name.
+    pub(super) async fn end(&self, name: &FaultName, reason: &str) -> Option<Removal> {
+        let (done, removal) = oneshot::channel();
+        let order = EndOrder { reason: reason.to_owned(), done };
+        self.active.borrow().get(name)?.end.send(order).ok()?;
+        removal.await.ok()
+    }
+
+    /// Ends every fault, all at once, and waits until each has been undone.
+    pub(super) async fn end_all(&self, reason: &str) -> Vec<Removal> {
+        let waiting: Vec<_> = {
+            let active = self.active.borrow();
+            let order = |active: &Active| {
+                let (done, removal) = oneshot::channel();
+                active.end.send(EndOrder { reason: reason.to_owned(), done }).ok().map(|()| removal)
+            };
+            active.values().filter_map(order).collect()
+        };
+        let mut removals = Vec::new();
+        for each in waiting {
+            removals.extend(each.await.ok());
+        }
+        removals
+    }
+
+    /// A holder with room for `needed`, warm when there is one; `None` needs no programs.
+    pub(super) async fn holder(&self, needed: Option<Capacity>) -> Result<Holder, HolderFailure> {
+        let warm = match needed {
+            Some(needed) if WARM.holds(needed) => self.warm.borrow_mut().take(),
+            _ => None,
+        };
+        if let Some(holder) = warm {
+            return Ok(holder);
+        }
+        let mut holder = Holder::start(needed)?;
+        holder.ready().await?;
+        Ok(holder)
+    }
+
+    /// Gets the next warm holder ready, in the background.
+    pub(super) fn restock(self: &Rc<Self>) {
+        if self.facts.packet_programs.is_some()
+            || self.warm.borrow().is_some()
+            || self.restocking.replace(true)
+        {
+            return;
+        }
+        let injector = Rc::clone(self);
+        tokio::task::spawn_local(async move {
+            let started = async {
+                let mut holder = Holder::start(Some(WARM))?;
+                holder.ready().await?;
+                Ok::<_, HolderFailure>(holder)
+            };
+            match started.await {
+                Ok(holder) => *injector.warm.borrow_mut() = Some(holder),
+                Err(error) => {
+                    tracing::warn!(%error, "cannot keep a warm holder; injections will start slower")
+                }
+            }
+            injector.restocking.set(false);
+        });
+    }
+
+    /// Ends the warm holder.
+    pub(super) fn clear_stock(&self) {
+        self.restocking.set(true);
+        self.warm.borrow_mut().take();
+    }
+}
+
+impl Active {
+    fn status(&self, name: &FaultName) -> FaultStatus {
+        let age = self.started.elapsed();
+        FaultStatus {
+            name: name.clone(),
+            fault_type: self.fault_type,
+            state: self.state,
+            lifetime: self.lifetime,
+            description: self.description.clone(),
+            age,
+            remaining: self.duration.saturating_sub(age),
+            evidence: self.evidence,
+            note: self.note.clone(),
+        }
+    }
+
+    /// Takes in what the fault has met.
+    pub(super) fn met(&mut self, evidence: Evidence) {
+        self.evidence = evidence;
+        if evidence.affected > 0 || !evidence.cpu_time.is_zero() {
+            self.state = FaultState::Effective;
+        }
+    }
+}
