@@ -4,14 +4,16 @@
 use std::fs::File;
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::os::fd::AsRawFd as _;
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::process::Command;
-use std::sync::mpsc;
+use std::sync::{Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use nix::errno::Errno;
 use nix::libc;
 use nix::sched::{CloneFlags, setns, unshare};
+use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, recv, socket};
 
 /// The node's end of the pair, and its addresses.
 pub(crate) const DEVICE: &str = "node0";
@@ -23,6 +25,10 @@ pub(crate) const PEER_V6: &str = "fd09::2";
 pub(crate) const OTHER_V4: &str = "10.9.7.3";
 pub(crate) const OTHER_V6: &str = "fd09::7:3";
 
+/// Link-layer address of both ends of every detour. No frame with it may leave the node.
+pub(crate) const STRANGE: [u8; 6] = [2, 0xc4, 0xa0, 0x50, 0, 1];
+const STRANGE_TEXT: &str = "02:c4:a0:50:00:01";
+
 /// How long nothing must arrive until nothing more will. Packets between veths take microseconds.
 const QUIET: Duration = Duration::from_millis(60);
 
@@ -31,12 +37,17 @@ pub(crate) struct Net {
     far: File,
 }
 
+/// One test at a time: a child between its fork and its exec keeps the descriptors of every thread open, and a link
+/// whose descriptor is open is attached.
+static ALONE: Mutex<()> = Mutex::new(());
+
 /// Runs a test in a thread of its own, inside a namespace of its own.
 pub(crate) fn on_a_node(test: impl FnOnce(&Net) + Send) {
     assert!(
         nix::unistd::geteuid().is_root(),
         "these tests make network namespaces and load eBPF: run them as root"
     );
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let run = || {
         unshare(CloneFlags::CLONE_NEWNET).unwrap();
         test(&Net::new());
@@ -57,12 +68,14 @@ impl Net {
         net.on_peer(|| {
             ip("link set lo up");
             address("peer0", PEER_V4, PEER_V6);
+            // Never the source of what the peer sends of its own.
             ip(&format!("addr add {OTHER_V4}/16 dev peer0"));
-            ip(&format!("addr add {OTHER_V6}/64 dev peer0 nodad"));
+            ip(&format!("addr add {OTHER_V6}/64 dev peer0 nodad preferred_lft 0"));
         });
         // Neighbours, so that the first packet of a test does not wait for an answer.
         for peer in [PEER_V4, OTHER_V4, PEER_V6, OTHER_V6] {
-            assert!(ping(peer), "no way to {peer}");
+            // The kernel takes a moment to notice that the pair is up.
+            assert!((0..5).any(|_| ping(peer)), "no way to {peer}");
         }
         net
     }
@@ -91,8 +104,12 @@ impl Net {
             ip(&format!("link add {near} type veth peer name {far} netns {thread}"));
             end.send(()).unwrap();
         });
-        ip(&format!("link set {near} up"));
-        self.on_far_end(|| ip(&format!("link set {far} up")));
+        ip(&format!("link set {near} address {STRANGE_TEXT} up"));
+        self.on_far_end(|| ip(&format!("link set {far} address {STRANGE_TEXT} up")));
+        let start = Instant::now();
+        while !is_up(near) || !self.on_far_end(|| is_up(far)) {
+            assert!(start.elapsed() < Duration::from_secs(5), "{near} and {far} do not come up");
+        }
     }
 }
 
@@ -135,6 +152,12 @@ pub(crate) fn run(program: &str, arguments: &str) {
     assert!(done.status.success(), "{program} {arguments}: {complaint}");
 }
 
+/// Whether a device of the calling thread's namespace is up and has a carrier.
+fn is_up(device: &str) -> bool {
+    let shown = Command::new("ip").args(["-brief", "link", "show", "dev", device]).output().unwrap();
+    String::from_utf8_lossy(&shown.stdout).split_whitespace().nth(1) == Some("UP")
+}
+
 /// Whether one ping from the calling thread's namespace is answered within a second.
 pub(crate) fn ping(to: &str) -> bool {
     Command::new("ping").args(["-c1", "-W1", "-q", to]).output().unwrap().status.success()
@@ -159,7 +182,7 @@ pub(crate) fn arrivals(from: &UdpSocket, to: SocketAddr, receiver: &UdpSocket, c
         SocketAddr::V6(_) => to,
     };
     let mut arrived = 0;
-    let mut drain = |arrived: &mut usize| {
+    let drain = |arrived: &mut usize| {
         let mut packet = [0u8; 64];
         loop {
             match receiver.recv(&mut packet) {
@@ -247,5 +270,36 @@ pub(crate) fn offloads_off(device: &str) {
         // SAFETY: the layout is that of struct ifreq, and `value` that of struct ethtool_value; both live on.
         let done = unsafe { libc::ioctl(socket.as_raw_fd(), SIOCETHTOOL, &raw mut request) };
         assert_eq!(done, 0, "ethtool {command:#x} {device}: {}", std::io::Error::last_os_error());
+    }
+}
+
+/// Everything that a device of the calling thread's namespace sends and receives from now on.
+pub(crate) fn sniff(device: &str) -> OwnedFd {
+    let socket =
+        socket(AddressFamily::Packet, SockType::Raw, SockFlag::SOCK_NONBLOCK, SockProtocol::EthAll).unwrap();
+    let index = nix::net::if_::if_nametoindex(device).unwrap();
+    // SAFETY: all zeros is a value of this struct of integers.
+    let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+    address.sll_family = libc::AF_PACKET as u16;
+    address.sll_protocol = (libc::ETH_P_ALL as u16).to_be();
+    address.sll_ifindex = index as i32;
+    let length = size_of_val(&address) as u32;
+    // SAFETY: the address is one of this length.
+    let done = unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), length) };
+    assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
+    socket
+}
+
+/// How many of the sniffed frames have this source address.
+pub(crate) fn frames_from(sniffer: &OwnedFd, source: [u8; 6]) -> usize {
+    let mut ours = 0;
+    let mut frame = [0u8; 2048];
+    loop {
+        match recv(sniffer.as_raw_fd(), &mut frame, MsgFlags::empty()) {
+            Ok(length) => ours += usize::from(length >= 12 && frame[6..12] == source),
+            // The device went down and up, which the socket tells once.
+            Err(Errno::ENETDOWN) => {}
+            Err(_) => return ours,
+        }
     }
 }
