@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use chaos_common::PacketRule;
 use chaos_common::rule::{EVERY_PEER, ICMP, TCP, UDP, threshold};
-use chaos_daemon::kernel::bpf::{BpfError, Capacity, Hook, Programs, boot_time_ns, kernel_has_tcx};
+use chaos_daemon::host::boot_time_ns;
+use chaos_daemon::kernel::bpf::{BpfError, Capacity, Hook, Programs, kernel_has_tcx};
 use chaos_daemon::spec::Direction;
 
 use super::net::{

@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use chaos_common::PacketRule;
 use chaos_common::rule::{ALWAYS, EVERY_PEER};
-use chaos_daemon::kernel::bpf::{Capacity, Hook, Programs, boot_time_ns};
+use chaos_daemon::host::boot_time_ns;
+use chaos_daemon::kernel::bpf::{Capacity, Hook, Programs};
 use chaos_daemon::spec::Direction;
 use ipnet::IpNet;
 
