@@ -6,6 +6,7 @@
 //! refuses a skip that its environment does not excuse.
 
 pub mod daemon;
+pub mod demo;
 mod error;
 pub mod fault;
 pub mod flow;

@@ -1,6 +1,7 @@
 //! `cargo xtask`: the build vocabulary of chaos-daemon. One subcommand per line; each lives in its own module.
 
 mod artifacts;
+mod demo;
 mod error;
 mod run;
 mod summary;
@@ -17,6 +18,8 @@ use clap::Parser;
 #[derive(Parser)]
 #[command(about = "The build vocabulary of chaos-daemon")]
 enum Command {
+    /// Cut off a peer in a namespace of our own and watch it; with --vm, delay one in a VM too
+    Demo(demo::Options),
     /// Run every test: unit, host, both kernels under QEMU, scripts
     Test(test::Options),
     /// Check the rules of the tree that the compiler does not
@@ -27,6 +30,7 @@ enum Command {
 
 fn main() -> ExitCode {
     let result = match Command::parse() {
+        Command::Demo(options) => demo::main(&options),
         Command::Test(options) => test::main(&options),
         Command::Tidy(options) => tidy::main(&options),
         Command::Vm(options) => vm::main(&options),
