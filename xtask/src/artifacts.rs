@@ -58,6 +58,13 @@ pub(crate) fn build_programs(names: &[&str]) -> Result<Artifacts, Error> {
     build_dev(&flags.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
+/// Builds these programs optimised and dynamically linked, as an installed daemon is: for measurements.
+pub(crate) fn build_release(names: &[&str]) -> Result<Artifacts, Error> {
+    let mut command = cargo_build();
+    command.arg("--release").args(names.iter().map(|name| format!("--bin={name}")));
+    collect(&mut command)
+}
+
 fn build_dev(what: &[&str]) -> Result<Artifacts, Error> {
     let mut command = cargo_build();
     command

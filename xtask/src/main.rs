@@ -1,6 +1,7 @@
 //! `cargo xtask`: the build vocabulary of chaos-daemon. One subcommand per line; each lives in its own module.
 
 mod artifacts;
+mod bench;
 mod demo;
 mod error;
 mod run;
@@ -18,6 +19,8 @@ use clap::Parser;
 #[derive(Parser)]
 #[command(about = "The build vocabulary of chaos-daemon")]
 enum Command {
+    /// Measure against the goals, beside iptables and nft; writes target/bench.json
+    Bench(bench::Options),
     /// Cut off a peer in a namespace of our own and watch it; with --vm, delay one in a VM too
     Demo(demo::Options),
     /// Run every test: unit, host, both kernels under QEMU, scripts
@@ -30,6 +33,7 @@ enum Command {
 
 fn main() -> ExitCode {
     let result = match Command::parse() {
+        Command::Bench(options) => bench::main(&options),
         Command::Demo(options) => demo::main(&options),
         Command::Test(options) => test::main(&options),
         Command::Tidy(options) => tidy::main(&options),
