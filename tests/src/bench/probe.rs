@@ -5,11 +5,12 @@
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::processors::Processors;
+use crate::process::wait_until;
 use crate::{Error, NetNs, Pair, Result};
 
 /// Distance between packets: the resolution of what is measured.
@@ -28,10 +29,21 @@ pub(super) struct Shot {
     passed: bool,
 }
 
+/// How long so many packets may take, on a machine that has other things to do.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What the flow tells while it runs.
+#[derive(Debug, Default)]
+struct Shared {
+    stop: AtomicBool,
+    sent: AtomicUsize,
+    passed: AtomicUsize,
+}
+
 /// A flow that runs.
 #[derive(Debug)]
 pub(super) struct Probe {
-    stop: Arc<AtomicBool>,
+    shared: Arc<Shared>,
     thread: Option<JoinHandle<Result<Vec<Shot>>>>,
 }
 
@@ -49,18 +61,28 @@ impl Probe {
         let far = socket(&pair.far, to.port())?;
         // Not connected: a refusal that was noted for one packet must not be answered to the next.
         let near = socket(&pair.near, 0)?;
-        let stop = Arc::new(AtomicBool::new(false));
-        let stopped = Arc::clone(&stop);
+        let shared = Arc::new(Shared::default());
+        let told = Arc::clone(&shared);
         let thread = std::thread::spawn(move || {
             processors.keep_to_packets()?;
-            Ok(shoot(&near, &far, to, &stopped))
+            Ok(shoot(&near, &far, to, &told))
         });
-        Ok(Self { stop, thread: Some(thread) })
+        Ok(Self { shared, thread: Some(thread) })
+    }
+
+    /// Waits until so many more packets have been sent.
+    pub(super) fn await_sent(&self, count: usize) -> Result<()> {
+        await_more(&self.shared.sent, count, "packets sent")
+    }
+
+    /// Waits until so many more packets have got through.
+    pub(super) fn await_passed(&self, count: usize) -> Result<()> {
+        await_more(&self.shared.passed, count, "packets through")
     }
 
     /// Stops; every packet in the order of sending.
     pub(super) fn finish(mut self) -> Result<Vec<Shot>> {
-        self.stop.store(true, Ordering::Relaxed);
+        self.shared.stop.store(true, Ordering::Relaxed);
         match self.thread.take().map(JoinHandle::join) {
             Some(Ok(shots)) => shots,
             _ => Err(Error::Different("the thread of the probe panicked".into())),
@@ -70,20 +92,29 @@ impl Probe {
 
 impl Drop for Probe {
     fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
+        self.shared.stop.store(true, Ordering::Relaxed);
         self.thread.take().map(JoinHandle::join);
     }
 }
 
-fn shoot(near: &UdpSocket, far: &UdpSocket, to: SocketAddr, stop: &AtomicBool) -> Vec<Shot> {
+fn await_more(counter: &AtomicUsize, count: usize, what: &str) -> Result<()> {
+    let enough = counter.load(Ordering::Relaxed) + count;
+    if wait_until(PATIENCE, || counter.load(Ordering::Relaxed) >= enough) {
+        return Ok(());
+    }
+    Err(Error::Late { what: format!("{count} {what}"), after: PATIENCE })
+}
+
+fn shoot(near: &UdpSocket, far: &UdpSocket, to: SocketAddr, told: &Shared) -> Vec<Shot> {
     let mut shots: Vec<Shot> = Vec::with_capacity(8192);
-    while !stop.load(Ordering::Relaxed) && shots.len() < MOST_SHOTS {
+    while !told.stop.load(Ordering::Relaxed) && shots.len() < MOST_SHOTS {
         let at = Instant::now();
         let number = shots.len() as u64;
         shots.push(Shot { at, passed: false });
         // A packet that is refused is one that does not get through.
         let _refused = near.send_to(&number.to_be_bytes(), to);
-        collect(far, &mut shots);
+        told.passed.fetch_add(collect(far, &mut shots), Ordering::Relaxed);
+        told.sent.store(shots.len(), Ordering::Relaxed);
         while at.elapsed() < EVERY {
             std::hint::spin_loop();
         }
@@ -93,14 +124,18 @@ fn shoot(near: &UdpSocket, far: &UdpSocket, to: SocketAddr, stop: &AtomicBool) -
     shots
 }
 
-fn collect(far: &UdpSocket, shots: &mut [Shot]) {
+/// Notes what has arrived; returns how many.
+fn collect(far: &UdpSocket, shots: &mut [Shot]) -> usize {
     let mut packet = [0; 8];
+    let mut count = 0;
     while let Ok(8) = far.recv(&mut packet) {
         let number = usize::try_from(u64::from_be_bytes(packet)).unwrap_or(usize::MAX);
         if let Some(shot) = shots.get_mut(number) {
             shot.passed = true;
+            count += 1;
         }
     }
+    count
 }
 
 /// From `called` to the first packet of those that did not get through any more.

@@ -8,8 +8,8 @@ use super::probe::{Probe, first_lost, first_passed};
 use super::processors::Processors;
 use crate::{Error, Pair, Result};
 
-/// Packets before and after.
-const MARGIN: Duration = Duration::from_millis(15);
+/// Packets before and after, and at least while it is blocked.
+const PACKETS: usize = 200;
 /// Between blocking and unblocking: what blocking started in the background is done by then.
 const HOLD: Duration = Duration::from_millis(100);
 
@@ -42,17 +42,18 @@ pub(super) struct Times {
 pub(super) fn trial(way: &mut dyn Way, pair: &Pair, to: SocketAddr, processors: Processors) -> Result<Times> {
     way.prepare()?;
     let probe = Probe::start(pair, to, processors)?;
-    std::thread::sleep(MARGIN);
+    probe.await_passed(PACKETS)?;
     let called = Instant::now();
     let blocked = way.block();
     let returned = called.elapsed();
+    let fired = probe.await_sent(PACKETS);
     std::thread::sleep(HOLD);
     let removing = Instant::now();
     // Also when blocking failed half way: nothing of it may stay.
     let unblocked = way.unblock();
-    std::thread::sleep(MARGIN);
+    blocked.and(fired).and(unblocked)?;
+    probe.await_passed(PACKETS)?;
     let shots = probe.finish()?;
-    blocked.and(unblocked)?;
     let missing = |what| Error::Different(format!("{}: {what} after the call", way.name()));
     let active = first_lost(&shots, called).ok_or_else(|| missing("no packet was lost"))?;
     let removed = first_passed(&shots, removing).ok_or_else(|| missing("no packet got through"))?;
