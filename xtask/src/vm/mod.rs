@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use clap::Args;
+use clap::{Args, Parser};
 
 use crate::artifacts::{self, Artifacts};
 use crate::error::Error;
@@ -32,8 +32,8 @@ pub(crate) struct Options {
     /// Only tests whose name contains this
     #[arg(long)]
     filter: Option<String>,
-    /// Wall-clock limit of one VM, in seconds
-    #[arg(long, env = "CHAOS_VM_TIMEOUT", default_value_t = 240)]
+    /// Wall-clock limit of one VM, in seconds; a hang of one test ends much earlier
+    #[arg(long, env = "CHAOS_VM_TIMEOUT", default_value_t = 600)]
     timeout: u64,
     /// Memory of one VM, in MiB
     #[arg(long, env = "CHAOS_VM_MEMORY", default_value_t = 1024)]
@@ -74,18 +74,17 @@ pub(crate) fn main(options: &Options) -> Result<ExitCode, Error> {
     Ok(tally.exit_code())
 }
 
-/// Boots every kernel with the options' defaults, for `cargo xtask test`.
+/// Boots every kernel, with default options, for `cargo xtask test`.
 pub(crate) fn test_all(built: &Artifacts) -> Result<Vec<Boot>, Error> {
     tools::require(tools::VM)?;
-    let defaults = Options {
-        kernel: vec![],
-        filter: None,
-        timeout: 240,
-        memory: 1024,
-        sequential: false,
-        command: vec![],
-    };
-    boot_all(&defaults, built)
+    boot_all(&Defaults::parse_from(["vm"]).options, built)
+}
+
+/// The options without arguments: defaults and environment.
+#[derive(Parser)]
+struct Defaults {
+    #[command(flatten)]
+    options: Options,
 }
 
 fn boot_all(options: &Options, built: &Artifacts) -> Result<Vec<Boot>, Error> {
