@@ -1,0 +1,62 @@
+//! Names of programs and maps in the object. Programs and maps are Rust statics there, so the kernel side repeats
+//! them as identifiers; the loader fails with the name of whatever is missing.
+
+/// Drops what leaves through the device.
+pub const DROP_EGRESS: &str = "drop_egress";
+/// Drops what arrives at the device.
+pub const DROP_INGRESS: &str = "drop_ingress";
+/// Answers TCP segments that leave with a reset.
+pub const RESET_EGRESS: &str = "reset_egress";
+/// Answers TCP segments that arrive with a reset.
+pub const RESET_INGRESS: &str = "reset_ingress";
+/// Sends what leaves on a detour.
+pub const DIVERT_EGRESS: &str = "divert_egress";
+/// Sends what arrives on a detour.
+pub const DIVERT_INGRESS: &str = "divert_ingress";
+/// Turns the detour around, on ingress of its far end.
+pub const HAIRPIN: &str = "hairpin";
+/// Ends the detour, on ingress of its near end.
+pub const COMEBACK: &str = "comeback";
+/// Jumps to whatever egress program is installed, or does nothing.
+pub const STUB_EGRESS: &str = "stub_egress";
+/// Jumps to whatever ingress program is installed, or does nothing.
+pub const STUB_INGRESS: &str = "stub_ingress";
+
+/// Every program of the object.
+pub const PROGRAMS: [&str; 10] = [
+    DROP_EGRESS,
+    DROP_INGRESS,
+    RESET_EGRESS,
+    RESET_INGRESS,
+    DIVERT_EGRESS,
+    DIVERT_INGRESS,
+    HAIRPIN,
+    COMEBACK,
+    STUB_EGRESS,
+    STUB_INGRESS,
+];
+
+/// Never read: its size is [`crate::ABI_VERSION`].
+pub const ABI: &str = "ABI";
+/// Array of one [`crate::PacketRule`].
+pub const RULE: &str = "RULE";
+/// Array of one `u64`: the deadline, in nanoseconds of the boot-time clock; 0 is disarmed.
+pub const LEASE: &str = "LEASE";
+/// Per-CPU array of one [`crate::Counters`].
+pub const COUNTERS: &str = "COUNTERS";
+/// Hash of IPv4 peers (`[u8; 4]`, network order).
+pub const HOSTS_V4: &str = "HOSTS_V4";
+/// Hash of IPv6 peers (`[u8; 16]`, network order).
+pub const HOSTS_V6: &str = "HOSTS_V6";
+/// Trie of IPv4 peer prefixes.
+pub const NETS_V4: &str = "NETS_V4";
+/// Trie of IPv6 peer prefixes.
+pub const NETS_V6: &str = "NETS_V6";
+/// Trie of IPv4 peers that are never touched.
+pub const PROTECTED_V4: &str = "PROTECTED_V4";
+/// Trie of IPv6 peers that are never touched.
+pub const PROTECTED_V6: &str = "PROTECTED_V6";
+/// Hash of [`crate::rule::port_key`]s of this node that are never touched.
+pub const PROTECTED_PORTS: &str = "PROTECTED_PORTS";
+/// Program array through which the stubs jump. The kernel empties it when its last owner dies.
+pub const JUMP: &str = "JUMP";

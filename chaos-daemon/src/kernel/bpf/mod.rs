@@ -1,0 +1,253 @@
+//! Loads the eBPF programs, fills their maps, and attaches them.
+//!
+//! Everything here belongs to one [`Programs`]: dropping it, or the death of the process that holds it, takes the
+//! fault away. The programs need no BTF of the kernel, which saves a holder the 6 ms that parsing it takes.
+
+mod error;
+mod object;
+mod peers;
+mod rules;
+mod sys;
+
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+
+use aya::maps::ProgramArray;
+use chaos_common::{Way, name};
+use nix::time::{ClockId, clock_gettime};
+
+use crate::spec::Direction;
+pub use error::BpfError;
+
+/// How many peers the maps hold. Decided at load, since maps do not grow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Capacity {
+    /// Single addresses, of each IP version.
+    pub hosts: u32,
+    /// Shorter prefixes, of each IP version.
+    pub prefixes: u32,
+}
+
+/// What a fault does on its target device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Hook {
+    /// Drops packets.
+    Drop,
+    /// Answers TCP segments with a reset.
+    Reset,
+    /// Sends packets on a detour.
+    Divert,
+}
+
+impl Hook {
+    /// The program that does it.
+    const fn program(self, direction: Direction) -> &'static str {
+        match (self, direction) {
+            (Self::Drop, Direction::Egress) => name::DROP_EGRESS,
+            (Self::Drop, Direction::Ingress) => name::DROP_INGRESS,
+            (Self::Reset, Direction::Egress) => name::RESET_EGRESS,
+            (Self::Reset, Direction::Ingress) => name::RESET_INGRESS,
+            (Self::Divert, Direction::Egress) => name::DIVERT_EGRESS,
+            (Self::Divert, Direction::Ingress) => name::DIVERT_INGRESS,
+        }
+    }
+}
+
+/// The two ends of a detour. Both programs sit on ingress.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LoopEnd {
+    /// The end beside the target device, where packets come back.
+    Near,
+    /// The end in the private network namespace, where packets turn around.
+    Far,
+}
+
+impl LoopEnd {
+    const fn program(self) -> &'static str {
+        match self {
+            Self::Near => name::COMEBACK,
+            Self::Far => name::HAIRPIN,
+        }
+    }
+}
+
+/// One attachment, as the kernel describes it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Attachment {
+    /// Name of the program.
+    pub program: &'static str,
+    /// Name that the interface had when the program was attached.
+    pub interface: String,
+    /// Which side of the interface.
+    pub direction: Direction,
+    /// Whether our program still is on that interface. It is not once the interface is gone.
+    pub present: bool,
+}
+
+/// A tcx link and what it was made for.
+struct Link {
+    fd: OwnedFd,
+    program: &'static str,
+    interface: String,
+    index: u32,
+    direction: Direction,
+}
+
+/// The loaded programs, their maps and their links.
+pub struct Programs {
+    // Dropped in this order: links before the programs they hold.
+    links: Vec<Link>,
+    loaded: object::Loaded,
+    contents: rules::Contents,
+    stubs: [Option<&'static str>; 2],
+}
+
+impl std::fmt::Debug for Programs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let programs: Vec<_> = self.links.iter().map(|link| (link.program, &link.interface)).collect();
+        f.debug_struct("Programs").field("links", &programs).finish_non_exhaustive()
+    }
+}
+
+impl Programs {
+    /// Loads every program and has it verified. Nothing is attached, the rule selects nothing, and the lease is over.
+    ///
+    /// # Errors
+    /// When the kernel refuses the object, or the object is not the one that belongs to this program.
+    pub fn load(capacity: Capacity) -> Result<Self, BpfError> {
+        // The kernel refuses maps for nothing.
+        let (hosts, prefixes) = (capacity.hosts.max(1), capacity.prefixes.max(1));
+        let sizes = [
+            (name::HOSTS_V4, hosts),
+            (name::HOSTS_V6, hosts),
+            (name::NETS_V4, prefixes),
+            (name::NETS_V6, prefixes),
+        ];
+        let loaded = object::Loaded::new(chaos_ebpf::OBJECT, &sizes)?;
+        rules::check_contract(&loaded)?;
+        let contents = rules::Contents::new(capacity);
+        Ok(Self { links: Vec::new(), loaded, contents, stubs: [None; 2] })
+    }
+
+    /// Attaches a program to the target device through tcx, behind those that are there. The interface is looked
+    /// up in the network namespace of the calling thread.
+    ///
+    /// # Errors
+    /// When there is no such interface, or the kernel has no tcx (see [`kernel_has_tcx`]).
+    pub fn attach_tcx(&mut self, hook: Hook, direction: Direction, interface: &str) -> Result<(), BpfError> {
+        self.attach(hook.program(direction), direction, interface)
+    }
+
+    /// Attaches the program for one end of the detour through tcx, in the network namespace of the calling thread.
+    ///
+    /// # Errors
+    /// As [`Programs::attach_tcx`].
+    pub fn attach_loop_tcx(&mut self, end: LoopEnd, interface: &str) -> Result<(), BpfError> {
+        self.attach(end.program(), Direction::Ingress, interface)
+    }
+
+    fn attach(
+        &mut self,
+        program: &'static str,
+        direction: Direction,
+        interface: &str,
+    ) -> Result<(), BpfError> {
+        let index = nix::net::if_::if_nametoindex(interface)
+            .map_err(|error| BpfError::Interface { interface: interface.to_owned(), source: error.into() })?;
+        let fd = sys::tcx_attach(self.loaded.program(program)?, index, attach_type(direction))
+            .map_err(|source| BpfError::Attach { program, interface: interface.to_owned(), source })?;
+        self.links.push(Link { fd, program, interface: interface.to_owned(), index, direction });
+        Ok(())
+    }
+
+    /// The program for one end of the detour, for whoever attaches it otherwise than through tcx.
+    ///
+    /// # Errors
+    /// When the program is missing.
+    pub fn program_fd(&self, end: LoopEnd) -> Result<BorrowedFd<'_>, BpfError> {
+        self.loaded.program(end.program())
+    }
+
+    /// Lets the stub of this direction jump to the program of a hook, and returns the stub, to be attached
+    /// otherwise than through tcx. It does nothing any more once this `Programs` is gone.
+    ///
+    /// # Errors
+    /// When the stub of this direction already jumps to another program.
+    pub fn stub_fd(&mut self, hook: Hook, direction: Direction) -> Result<BorrowedFd<'_>, BpfError> {
+        let (way, stub) = match direction {
+            Direction::Egress => (Way::Egress, name::STUB_EGRESS),
+            Direction::Ingress => (Way::Ingress, name::STUB_INGRESS),
+        };
+        let program = hook.program(direction);
+        if let Some(occupant) = self.stubs[way as usize].filter(|&occupant| occupant != program) {
+            return Err(BpfError::StubTaken { occupant });
+        }
+        let jump = self.loaded.data(name::JUMP)?.fd().as_fd();
+        sys::set_program(jump, way as u32, self.loaded.program(program)?)
+            .map_err(|source| BpfError::Jump { program, source })?;
+        self.stubs[way as usize] = Some(program);
+        self.loaded.program(stub)
+    }
+
+    /// What the kernel says about each attachment made here.
+    ///
+    /// # Errors
+    /// When the kernel does not say.
+    pub fn read_back(&self) -> Result<Vec<Attachment>, BpfError> {
+        self.links.iter().map(|link| self.read_back_one(link)).collect()
+    }
+
+    fn read_back_one(&self, link: &Link) -> Result<Attachment, BpfError> {
+        let program = link.program;
+        let failed = |source| BpfError::ReadBack { program, interface: link.interface.clone(), source };
+        let id = sys::program_id(self.loaded.program(program)?).map_err(failed)?;
+        let seen = sys::tcx_link(link.fd.as_fd()).map_err(failed)?;
+        let made = (id, link.index, attach_type(link.direction));
+        Ok(Attachment {
+            program,
+            interface: link.interface.clone(),
+            direction: link.direction,
+            present: (seen.program, seen.interface, seen.attach_type) == made,
+        })
+    }
+
+    /// Takes every link away. Programs and maps stay loaded; stubs jump nowhere any more.
+    ///
+    /// # Errors
+    /// When a stub cannot be emptied. The links are gone all the same.
+    pub fn detach(&mut self) -> Result<(), BpfError> {
+        self.links.clear();
+        for way in [Way::Egress, Way::Ingress] {
+            if self.stubs[way as usize].is_some() {
+                let jump = ProgramArray::try_from(self.loaded.map_mut(name::JUMP)?);
+                jump.and_then(|mut jump| jump.clear_index(&(way as u32)))
+                    .map_err(|source| BpfError::map(name::JUMP, source))?;
+                self.stubs[way as usize] = None;
+            }
+        }
+        Ok(())
+    }
+}
+
+const fn attach_type(direction: Direction) -> u32 {
+    match direction {
+        Direction::Egress => sys::BPF_TCX_EGRESS,
+        Direction::Ingress => sys::BPF_TCX_INGRESS,
+    }
+}
+
+/// Nanoseconds of CLOCK_BOOTTIME: the clock of every deadline. Suspend does not stop it.
+#[must_use]
+pub fn boot_time_ns() -> u64 {
+    // The clock exists since 2.6.39 and its time is never negative, so there is no error to report. Should a
+    // sandbox forbid the call, the far future makes every deadline look over, which is the safe side.
+    let Ok(now) = clock_gettime(ClockId::CLOCK_BOOTTIME) else { return u64::MAX };
+    now.tv_sec().unsigned_abs() * 1_000_000_000 + now.tv_nsec().unsigned_abs()
+}
+
+/// Whether the kernel attaches programs through tcx (6.6 and later). Asked, not derived from a version.
+///
+/// # Errors
+/// When the kernel says neither yes nor no, for want of CAP_NET_ADMIN.
+pub fn kernel_has_tcx() -> Result<bool, BpfError> {
+    sys::has_tcx().map_err(BpfError::Probe)
+}

@@ -1,0 +1,269 @@
+//! The bpf(2) commands that aya lacks, or does not let one look behind: batches of map entries, tcx links.
+//!
+//! Layouts are those of `include/uapi/linux/bpf.h`; the kernel takes a shorter union bpf_attr as one filled up with
+//! zeros.
+
+use std::ffi::CStr;
+use std::io;
+use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
+
+use aya::Pod;
+use aya_obj::generated::bpf_insn;
+use nix::libc;
+
+// enum bpf_cmd, include/uapi/linux/bpf.h.
+const BPF_MAP_UPDATE_ELEM: libc::c_int = 2;
+const BPF_PROG_LOAD: libc::c_int = 5;
+const BPF_OBJ_GET_INFO_BY_FD: libc::c_int = 15;
+const BPF_PROG_QUERY: libc::c_int = 16;
+const BPF_MAP_UPDATE_BATCH: libc::c_int = 26;
+const BPF_MAP_DELETE_BATCH: libc::c_int = 27;
+const BPF_LINK_CREATE: libc::c_int = 28;
+
+/// enum bpf_attach_type.
+pub(super) const BPF_TCX_INGRESS: u32 = 46;
+/// enum bpf_attach_type.
+pub(super) const BPF_TCX_EGRESS: u32 = 47;
+
+/// The member of union bpf_attr for BPF_PROG_LOAD, up to `prog_name`.
+#[repr(C)]
+#[derive(Default)]
+struct LoadAttr {
+    kind: u32,
+    count: u32,
+    instructions: u64,
+    license: u64,
+    log_level: u32,
+    log_size: u32,
+    log: u64,
+    kernel_version: u32,
+    flags: u32,
+    name: [u8; 16],
+}
+
+/// The member of union bpf_attr for one element of a map.
+#[repr(C)]
+#[derive(Default)]
+struct ElementAttr {
+    map_fd: u32,
+    padding: u32,
+    key: u64,
+    value: u64,
+    flags: u64,
+}
+
+/// The start of struct bpf_prog_info.
+#[repr(C)]
+#[derive(Default)]
+struct ProgramInfo {
+    kind: u32,
+    id: u32,
+}
+
+/// The `batch` member of union bpf_attr.
+#[repr(C)]
+#[derive(Default)]
+struct BatchAttr {
+    in_batch: u64,
+    out_batch: u64,
+    keys: u64,
+    values: u64,
+    count: u32,
+    map_fd: u32,
+    elem_flags: u64,
+    flags: u64,
+}
+
+/// The `query` member of union bpf_attr, up to `prog_cnt`.
+#[repr(C)]
+#[derive(Default)]
+struct QueryAttr {
+    target_ifindex: u32,
+    attach_type: u32,
+    query_flags: u32,
+    attach_flags: u32,
+    prog_ids: u64,
+    prog_cnt: u32,
+    padding: u32,
+}
+
+/// The `link_create` member of union bpf_attr, with the `tcx` member in it.
+#[repr(C)]
+#[derive(Default)]
+struct LinkAttr {
+    program: u32,
+    interface: u32,
+    attach_type: u32,
+    flags: u32,
+    relative: u32,
+    padding: u32,
+    expected_revision: u64,
+}
+
+/// The `info` member of union bpf_attr.
+#[repr(C)]
+struct InfoAttr {
+    fd: u32,
+    length: u32,
+    info: u64,
+}
+
+/// The start of struct bpf_link_info, for a tcx link.
+#[repr(C)]
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct TcxLink {
+    kind: u32,
+    id: u32,
+    /// Id of the program.
+    pub(super) program: u32,
+    padding: u32,
+    /// Index of the interface; 0 once that is gone.
+    pub(super) interface: u32,
+    /// [`BPF_TCX_INGRESS`] or [`BPF_TCX_EGRESS`].
+    pub(super) attach_type: u32,
+}
+
+/// # Safety
+/// `A` is the layout of the member of union bpf_attr that `command` takes, and the addresses in it are valid for
+/// as much as the kernel reads and writes there.
+unsafe fn bpf<A>(command: libc::c_int, attr: &mut A) -> io::Result<libc::c_int> {
+    // SAFETY: `attr` is valid for its size, by the type; what it points to is the caller's promise.
+    let done = unsafe { libc::syscall(libc::SYS_bpf, command, std::ptr::from_mut(attr), size_of::<A>()) };
+    // A descriptor or 0, so the cast loses nothing.
+    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(done as libc::c_int) }
+}
+
+fn batch_attr<K: Pod>(map: BorrowedFd<'_>, keys: &[K]) -> BatchAttr {
+    BatchAttr {
+        keys: keys.as_ptr() as u64,
+        count: u32::try_from(keys.len()).unwrap_or(u32::MAX),
+        map_fd: map.as_raw_fd().unsigned_abs(),
+        ..BatchAttr::default()
+    }
+}
+
+/// Puts all keys into a map with one-byte values, in one system call. The map's keys must be `K`.
+pub(super) fn insert_all<K: Pod>(map: BorrowedFd<'_>, keys: &[K]) -> io::Result<()> {
+    if keys.is_empty() {
+        return Ok(());
+    }
+    let values = vec![1u8; keys.len()];
+    let mut attr = BatchAttr { values: values.as_ptr() as u64, ..batch_attr(map, keys) };
+    // SAFETY: the layout is that of a batch; the kernel reads `count` keys and values, and both slices have that
+    // many and live through the call.
+    unsafe { bpf(BPF_MAP_UPDATE_BATCH, &mut attr).map(drop) }
+}
+
+/// Removes all keys from a map. One that is not there ends the batch, so they must be.
+pub(super) fn remove_all<K: Pod>(map: BorrowedFd<'_>, keys: &[K]) -> io::Result<()> {
+    if keys.is_empty() {
+        return Ok(());
+    }
+    let mut attr = batch_attr(map, keys);
+    // SAFETY: the layout is that of a batch; the kernel reads `count` keys, and the slice has that many.
+    unsafe { bpf(BPF_MAP_DELETE_BATCH, &mut attr).map(drop) }
+}
+
+/// Loads a tc classifier. Returns the reason and the verifier's last words if the kernel refuses.
+pub(super) fn load_classifier(
+    name: &str,
+    license: &CStr,
+    instructions: &[bpf_insn],
+) -> Result<OwnedFd, (io::Error, String)> {
+    const VERIFIER_LOG: usize = 1 << 20;
+    const BPF_PROG_TYPE_SCHED_CLS: u32 = 3;
+    let mut attr = LoadAttr {
+        kind: BPF_PROG_TYPE_SCHED_CLS,
+        count: u32::try_from(instructions.len()).unwrap_or(u32::MAX),
+        instructions: instructions.as_ptr() as u64,
+        license: license.as_ptr() as u64,
+        ..LoadAttr::default()
+    };
+    // The last byte stays zero.
+    let room = attr.name.len() - 1;
+    attr.name.iter_mut().zip(name.bytes().take(room)).for_each(|(to, from)| *to = from);
+    // SAFETY: the layout is that of a program to be loaded; the kernel reads `count` instructions and the licence up
+    // to its zero, both of which live through the call.
+    let reason = match unsafe { bpf(BPF_PROG_LOAD, &mut attr) } {
+        // SAFETY: the kernel has just made this descriptor, close-on-exec, for nobody else.
+        Ok(program) => return Ok(unsafe { OwnedFd::from_raw_fd(program) }),
+        Err(reason) => reason,
+    };
+    // Once more, for the reason. Verifying without a log is faster, and succeeds but for a broken build.
+    let mut log = vec![0u8; VERIFIER_LOG];
+    (attr.log_level, attr.log_size, attr.log) = (1, VERIFIER_LOG as u32, log.as_mut_ptr() as u64);
+    // SAFETY: as above; the kernel writes at most `log_size` bytes into the log.
+    if let Ok(program) = unsafe { bpf(BPF_PROG_LOAD, &mut attr) } {
+        // SAFETY: as above.
+        return Ok(unsafe { OwnedFd::from_raw_fd(program) });
+    }
+    let log = String::from_utf8_lossy(&log);
+    let lines: Vec<_> = log.trim_end_matches(['\0', '\n']).lines().rev().take(12).collect();
+    Err((reason, lines.iter().rev().map(|line| format!("\n{line}")).collect()))
+}
+
+/// Writes one entry of a program array. The kernel checks that the program may be there.
+pub(super) fn set_program(map: BorrowedFd<'_>, slot: u32, program: BorrowedFd<'_>) -> io::Result<()> {
+    let value = program.as_raw_fd();
+    let mut attr = ElementAttr {
+        map_fd: map.as_raw_fd().unsigned_abs(),
+        key: std::ptr::from_ref(&slot) as u64,
+        value: std::ptr::from_ref(&value) as u64,
+        ..ElementAttr::default()
+    };
+    // SAFETY: the layout is that of an element; key and value of a program array have four bytes, as these have.
+    unsafe { bpf(BPF_MAP_UPDATE_ELEM, &mut attr).map(drop) }
+}
+
+/// Id of a program.
+pub(super) fn program_id(program: BorrowedFd<'_>) -> io::Result<u32> {
+    let mut info = ProgramInfo::default();
+    get_info(program, &mut info)?;
+    Ok(info.id)
+}
+
+/// Whether the kernel runs tcx programs: asks what runs on the loopback of the calling thread's network namespace.
+pub(super) fn has_tcx() -> io::Result<bool> {
+    const LOOPBACK: u32 = 1;
+    let mut attr =
+        QueryAttr { target_ifindex: LOOPBACK, attach_type: BPF_TCX_INGRESS, ..QueryAttr::default() };
+    // SAFETY: the layout is that of a query; with room for no ids the kernel only counts them.
+    match unsafe { bpf(BPF_PROG_QUERY, &mut attr) } {
+        Ok(_) => Ok(true),
+        // Before 6.6 the attach type is unknown.
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(false),
+        // Programs are there, and more than the room for none.
+        Err(error) if error.raw_os_error() == Some(libc::ENOSPC) => Ok(true),
+        Err(error) => Err(error),
+    }
+}
+
+/// Attaches a program after those that are there, on an interface of the calling thread's network namespace. It
+/// stays while the link, or a copy of it, is open.
+pub(super) fn tcx_attach(program: BorrowedFd<'_>, interface: u32, attach_type: u32) -> io::Result<OwnedFd> {
+    let program = program.as_raw_fd().unsigned_abs();
+    let mut attr = LinkAttr { program, interface, attach_type, ..LinkAttr::default() };
+    // SAFETY: the layout is that of a link to be made, without addresses.
+    let link = unsafe { bpf(BPF_LINK_CREATE, &mut attr)? };
+    // SAFETY: the kernel has just made this descriptor, close-on-exec, for nobody else.
+    Ok(unsafe { OwnedFd::from_raw_fd(link) })
+}
+
+/// What a tcx link holds at the moment.
+pub(super) fn tcx_link(link: BorrowedFd<'_>) -> io::Result<TcxLink> {
+    let mut info = TcxLink::default();
+    get_info(link, &mut info)?;
+    Ok(info)
+}
+
+/// `I` starts as struct bpf_link_info or bpf_prog_info does, and takes any value.
+fn get_info<I>(object: BorrowedFd<'_>, info: &mut I) -> io::Result<()> {
+    let mut attr = InfoAttr {
+        fd: object.as_raw_fd().unsigned_abs(),
+        length: size_of::<I>() as u32,
+        info: std::ptr::from_mut(info) as u64,
+    };
+    // SAFETY: the layout is that of an inquiry; the kernel writes at most `length` bytes into `info`, all of whose
+    // fields are integers.
+    unsafe { bpf(BPF_OBJ_GET_INFO_BY_FD, &mut attr).map(drop) }
+}

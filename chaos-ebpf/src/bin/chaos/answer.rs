@@ -1,0 +1,146 @@
+//! Turns a TCP segment into the reset that refuses it, and sends it back where it came from.
+//!
+//! Slow path: everything goes through helpers, which read what is not linear, and keep the kernel's own idea of the
+//! checksum right.
+
+use aya_ebpf::EbpfContext as _;
+use aya_ebpf::bindings::{BPF_F_INGRESS, BPF_F_RECOMPUTE_CSUM};
+use aya_ebpf::helpers::generated::bpf_skb_change_tail;
+use aya_ebpf::programs::TcContext;
+use chaos_common::packet::V6_HEADER;
+use chaos_common::reset::{self, CHECKSUM_AT, HEADER, HOPS, Segment};
+use chaos_common::rule::TCP;
+use chaos_common::{LINK_HEADER, Packet, PacketRule, Version, Way, checksum, mark};
+
+use crate::view::Skb as _;
+use crate::{drop_silently, redirect};
+
+/// The loopback device has this index in every network namespace (LOOPBACK_IFINDEX).
+const LOOPBACK: u32 = 1;
+const RECOMPUTE: u64 = BPF_F_RECOMPUTE_CSUM as u64;
+
+/// What a packet's TCP header says, and its IP header about its length.
+struct Old {
+    segment: Segment,
+    /// IPv4 total length or IPv6 payload length, raw.
+    length: u16,
+    /// TTL and protocol (IPv4), raw.
+    hops: u16,
+}
+
+/// Answers the segment, or drops it silently if nothing can answer it: a reset, a fragment, a broken header.
+#[inline(always)]
+pub(crate) fn refuse(ctx: &TcContext, rule: &PacketRule, packet: &Packet, way: Way) -> i32 {
+    if packet.fragment || rewrite(ctx, packet).is_none() {
+        return drop_silently();
+    }
+    // A packet that turns around here is a new one: it carries nothing but the level, by which this fault's own
+    // program for the other direction lets it pass.
+    ctx.set_mark(mark::stamp(0, rule.level));
+    let here = ctx.interface();
+    // Packets on the loopback keep the route they left with, and arriving without one they would be refused as
+    // martians. So there the answer leaves once more, which on the loopback is the way to arrive.
+    let flags = match way {
+        Way::Egress if here != LOOPBACK => u64::from(BPF_F_INGRESS),
+        _ => 0,
+    };
+    redirect(here, flags)
+}
+
+#[inline(always)]
+fn rewrite(ctx: &TcContext, packet: &Packet) -> Option<()> {
+    let at = packet.transport;
+    let old = read(ctx, packet)?;
+    let header = old.segment.refusal()?;
+    // Unshares, linearises and trims the buffer and takes segmentation offload off it.
+    // SAFETY: the helper checks the context and the length; no pointer into the packet outlives it.
+    let trimmed = unsafe { bpf_skb_change_tail(ctx.as_ptr().cast(), (at + HEADER) as u32, 0) };
+    if trimmed != 0 {
+        return None;
+    }
+    let partial = is_partial(ctx, at + CHECKSUM_AT)?;
+    swap_link_addresses(ctx)?;
+    let pseudo = match packet.version {
+        Version::V4 => rewrite_v4(ctx, &old, at)?,
+        Version::V6 => rewrite_v6(ctx, at)?,
+    };
+    let sum = reset::checksum(pseudo, &header, partial);
+    ctx.store(at, &header, RECOMPUTE).ok()?;
+    ctx.store(at + CHECKSUM_AT, &sum, RECOMPUTE).ok()
+}
+
+#[inline(always)]
+fn read(ctx: &TcContext, packet: &Packet) -> Option<Old> {
+    let at = packet.transport;
+    let [ports, sequence, acknowledgement, rest] = ctx.load::<[u32; 4]>(at).ok()?.map(u32::from_be);
+    let offset = ((rest >> 28) * 4) as usize;
+    if offset < HEADER {
+        return None;
+    }
+    let (length_at, base) = match packet.version {
+        Version::V4 => (LINK_HEADER + 2, LINK_HEADER),
+        Version::V6 => (LINK_HEADER + 4, LINK_HEADER + V6_HEADER),
+    };
+    let length: u16 = ctx.load(length_at).ok()?;
+    let hops: u16 = ctx.load(LINK_HEADER + 8).ok()?;
+    // Jumbo segments say 0; then the buffer, which has no padding at that size, knows.
+    let end = if length == 0 { ctx.len() as usize } else { base + u16::from_be(length) as usize };
+    let segment = Segment {
+        source: (ports >> 16) as u16,
+        destination: ports as u16,
+        sequence,
+        acknowledgement,
+        flags: (rest >> 16) as u8,
+        data: end.saturating_sub(at + offset) as u32,
+    };
+    Some(Old { segment, length, hops })
+}
+
+/// Whether the device is to complete this packet's TCP checksum. The buffer does not show that to programs, but a
+/// change of payload, which the helper is told of here, changes the field only if the device is not to.
+#[inline(always)]
+fn is_partial(ctx: &TcContext, field: usize) -> Option<bool> {
+    let before: u16 = ctx.load(field).ok()?;
+    ctx.l4_csum_replace(field, 0, 1, 2).ok()?;
+    let after: u16 = ctx.load(field).ok()?;
+    ctx.store(field, &before, 0).ok()?;
+    Some(before == after)
+}
+
+#[inline(always)]
+fn swap_link_addresses(ctx: &TcContext) -> Option<()> {
+    let [destination, source]: [[u16; 3]; 2] = ctx.load(0).ok()?;
+    ctx.store(0, &[source, destination], 0).ok()
+}
+
+/// Returns the sum of the pseudo header. Sums over the IPv4 header stay what they were, so the kernel's sum over
+/// the packet needs no update here; nor does it for addresses that change places.
+#[inline(always)]
+fn rewrite_v4(ctx: &TcContext, old: &Old, transport: usize) -> Option<u64> {
+    let [source, destination]: [u32; 2] = ctx.load(LINK_HEADER + 12).ok()?;
+    let length = ((transport - LINK_HEADER + HEADER) as u16).to_be();
+    let hops = u16::from_ne_bytes([HOPS, TCP]);
+    for (field, from, to) in [(2, old.length, length), (8, old.hops, hops)] {
+        ctx.l3_csum_replace(LINK_HEADER + 10, u64::from(from), u64::from(to), 2).ok()?;
+        ctx.store(LINK_HEADER + field, &to, 0).ok()?;
+    }
+    ctx.store(LINK_HEADER + 12, &[destination, source], 0).ok()?;
+    Some(checksum::add(checksum::add(reset::pseudo_header(), source), destination))
+}
+
+/// Returns the sum of the pseudo header.
+#[inline(always)]
+fn rewrite_v6(ctx: &TcContext, transport: usize) -> Option<u64> {
+    let [source, destination]: [[u32; 4]; 2] = ctx.load(LINK_HEADER + 8).ok()?;
+    let next: u8 = ctx.load(LINK_HEADER + 6).ok()?;
+    let length = ((transport - LINK_HEADER - V6_HEADER + HEADER) as u16).to_be();
+    ctx.store(LINK_HEADER + 4, &length, RECOMPUTE).ok()?;
+    let hops = u16::from_ne_bytes([next, HOPS]);
+    ctx.store(LINK_HEADER + 6, &hops, RECOMPUTE).ok()?;
+    ctx.store(LINK_HEADER + 8, &[destination, source], 0).ok()?;
+    let mut pseudo = reset::pseudo_header();
+    for index in 0..4 {
+        pseudo = checksum::add(checksum::add(pseudo, source[index]), destination[index]);
+    }
+    Some(pseudo)
+}

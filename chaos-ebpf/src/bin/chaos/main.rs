@@ -1,0 +1,151 @@
+//! The eBPF programs of chaos-daemon: tc classifiers that drop, refuse or divert what their rule selects.
+//!
+//! Plumbing only: they read the context, ask `chaos-common`, and act. A packet that is left alone always goes on
+//! to the next program (`TC_ACT_UNSPEC`), never past it (`TC_ACT_OK`).
+#![no_std]
+#![no_main]
+#![feature(asm_experimental_arch)]
+#![expect(
+    missing_docs,
+    unreachable_pub,
+    reason = "the macro exports the programs, and copies neither docs nor scope"
+)]
+
+mod answer;
+mod maps;
+mod verdict;
+mod view;
+
+use aya_ebpf::bindings::{BPF_F_INGRESS, TC_ACT_UNSPEC};
+use aya_ebpf::helpers::generated::bpf_redirect;
+use aya_ebpf::macros::classifier;
+use aya_ebpf::programs::TcContext;
+use chaos_common::rule::{RETURN_INGRESS, TCP};
+use chaos_common::{NOWHERE, Way, mark};
+
+use view::Skb as _;
+
+/// Goes on to the next program.
+const NEXT: i32 = TC_ACT_UNSPEC;
+
+/// Sends the packet to an interface that does not exist.
+#[inline(always)]
+fn drop_silently() -> i32 {
+    redirect(NOWHERE, 0)
+}
+
+#[inline(always)]
+fn redirect(interface: u32, flags: u64) -> i32 {
+    // SAFETY: the helper takes two numbers; the kernel checks the interface when it acts.
+    unsafe { bpf_redirect(interface, flags) as i32 }
+}
+
+#[inline(always)]
+fn dropped(ctx: &TcContext, way: Way) -> i32 {
+    match verdict::hit(ctx, way, |_| true) {
+        Some(_) => drop_silently(),
+        None => NEXT,
+    }
+}
+
+/// Drops what leaves.
+#[classifier]
+pub fn drop_egress(ctx: TcContext) -> i32 {
+    dropped(&ctx, Way::Egress)
+}
+
+/// Drops what arrives.
+#[classifier]
+pub fn drop_ingress(ctx: TcContext) -> i32 {
+    dropped(&ctx, Way::Ingress)
+}
+
+#[inline(always)]
+fn refused(ctx: &TcContext, way: Way) -> i32 {
+    match verdict::hit(ctx, way, |packet| packet.protocol == TCP) {
+        Some((rule, packet)) => answer::refuse(ctx, &rule, &packet, way),
+        None => NEXT,
+    }
+}
+
+/// Answers TCP segments that leave with a reset to their local sender.
+#[classifier]
+pub fn reset_egress(ctx: TcContext) -> i32 {
+    refused(&ctx, Way::Egress)
+}
+
+/// Answers TCP segments that arrive with a reset to the peer.
+#[classifier]
+pub fn reset_ingress(ctx: TcContext) -> i32 {
+    refused(&ctx, Way::Ingress)
+}
+
+#[inline(always)]
+fn diverted(ctx: &TcContext, way: Way) -> i32 {
+    match verdict::hit(ctx, way, |_| true) {
+        Some((rule, _)) => redirect(rule.divert_to, 0),
+        None => NEXT,
+    }
+}
+
+/// Sends what leaves on the detour.
+#[classifier]
+pub fn divert_egress(ctx: TcContext) -> i32 {
+    diverted(&ctx, Way::Egress)
+}
+
+/// Sends what arrives on the detour.
+#[classifier]
+pub fn divert_ingress(ctx: TcContext) -> i32 {
+    diverted(&ctx, Way::Ingress)
+}
+
+/// Turns packets around at the far end of the detour.
+#[classifier]
+pub fn hairpin(ctx: TcContext) -> i32 {
+    if verdict::is_foreign(&ctx) { drop_silently() } else { redirect(ctx.interface(), 0) }
+}
+
+/// Sends packets that come back from the detour to their device, marked so that this fault lets them pass. There
+/// is no deadline here: what is still under way when the fault ends must arrive.
+#[classifier]
+pub fn comeback(ctx: TcContext) -> i32 {
+    let Some(rule) = maps::RULE.get(0) else { return drop_silently() };
+    if verdict::is_foreign(&ctx) {
+        return drop_silently();
+    }
+    ctx.set_mark(mark::stamp(ctx.mark(), rule.level));
+    let flags = if rule.has(RETURN_INGRESS) { u64::from(BPF_F_INGRESS) } else { 0 };
+    redirect(rule.return_to, flags)
+}
+
+#[inline(always)]
+fn jump(ctx: &TcContext, slot: u32) -> i32 {
+    // SAFETY: the map holds classifiers only; nothing of this program is left to drop when the jump succeeds.
+    unsafe { maps::JUMP.tail_call(ctx, slot) };
+    // The owner of the program array is dead: this fault is over.
+    NEXT
+}
+
+/// Jumps to the egress program, for kernels without tcx links.
+#[classifier]
+pub fn stub_egress(ctx: TcContext) -> i32 {
+    jump(&ctx, Way::Egress as u32)
+}
+
+/// Jumps to the ingress program, for kernels without tcx links.
+#[classifier]
+pub fn stub_ingress(ctx: TcContext) -> i32 {
+    jump(&ctx, Way::Ingress as u32)
+}
+
+// The kernel reads the licence from this section; helpers reserved for the GPL need it.
+#[unsafe(link_section = "license")]
+#[unsafe(no_mangle)]
+static LICENSE: [u8; 13] = *b"Dual MIT/GPL\0";
+
+#[panic_handler]
+fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
+    // The verifier admits no program from which this could be reached.
+    loop {}
+}

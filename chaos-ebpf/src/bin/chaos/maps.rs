@@ -1,0 +1,46 @@
+//! The maps. Sizes given as 1 are set by the loader; names are those of `chaos_common::name`.
+
+use aya_ebpf::bindings::BPF_F_NO_PREALLOC;
+use aya_ebpf::macros::map;
+use aya_ebpf::maps::{Array, HashMap, LpmTrie, PerCpuArray, ProgramArray};
+use chaos_common::{ABI_VERSION, Counters, JUMP_SLOTS, MOST_PROTECTED, PacketRule};
+
+#[map]
+pub(crate) static ABI: Array<u32> = Array::with_max_entries(ABI_VERSION, 0);
+
+#[map]
+pub(crate) static RULE: Array<PacketRule> = Array::with_max_entries(1, 0);
+
+#[map]
+pub(crate) static LEASE: Array<u64> = Array::with_max_entries(1, 0);
+
+#[map]
+pub(crate) static COUNTERS: PerCpuArray<Counters> = PerCpuArray::with_max_entries(1, 0);
+
+// Addresses are kept as they lie in the packet.
+#[map]
+pub(crate) static HOSTS_V4: HashMap<u32, u8> = HashMap::with_max_entries(1, BPF_F_NO_PREALLOC);
+
+#[map]
+pub(crate) static HOSTS_V6: HashMap<[u32; 4], u8> = HashMap::with_max_entries(1, BPF_F_NO_PREALLOC);
+
+#[map]
+pub(crate) static NETS_V4: LpmTrie<u32, u8> = LpmTrie::with_max_entries(1, BPF_F_NO_PREALLOC);
+
+#[map]
+pub(crate) static NETS_V6: LpmTrie<[u32; 4], u8> = LpmTrie::with_max_entries(1, BPF_F_NO_PREALLOC);
+
+#[map]
+pub(crate) static PROTECTED_V4: LpmTrie<u32, u8> =
+    LpmTrie::with_max_entries(MOST_PROTECTED, BPF_F_NO_PREALLOC);
+
+#[map]
+pub(crate) static PROTECTED_V6: LpmTrie<[u32; 4], u8> =
+    LpmTrie::with_max_entries(MOST_PROTECTED, BPF_F_NO_PREALLOC);
+
+#[map]
+pub(crate) static PROTECTED_PORTS: HashMap<u32, u8> =
+    HashMap::with_max_entries(MOST_PROTECTED, BPF_F_NO_PREALLOC);
+
+#[map]
+pub(crate) static JUMP: ProgramArray = ProgramArray::with_max_entries(JUMP_SLOTS, 0);

@@ -1,0 +1,132 @@
+//! Whether a packet is hit: cheapest question first, the clock last.
+
+use aya_ebpf::helpers::generated::{bpf_get_prandom_u32, bpf_ktime_get_boot_ns};
+use aya_ebpf::maps::LpmTrie;
+use aya_ebpf::maps::lpm_trie::Key;
+use aya_ebpf::programs::TcContext;
+use chaos_common::packet::peer_at;
+use chaos_common::rule::{
+    ALWAYS, ENABLED, EVERY_PEER, HOSTS_V4, HOSTS_V6, NETS_V4, NETS_V6, PROTECTED_PORTS, PROTECTED_V4,
+    PROTECTED_V6, hits, port_key,
+};
+use chaos_common::{Bytes, Packet, PacketRule, Version, Way, lease, mark};
+
+use crate::maps;
+use crate::view::{self, Skb as _, View};
+
+/// The rule and the packet, if the fault acts on this packet. Counts either way.
+#[inline(always)]
+pub(crate) fn hit(
+    ctx: &TcContext,
+    way: Way,
+    wanted: impl Fn(&Packet) -> bool,
+) -> Option<(&'static PacketRule, Packet)> {
+    let version = ctx.version()?;
+    let rule = maps::RULE.get(0)?;
+    let mark = ctx.mark();
+    if mark::skips(mark, rule.level) {
+        let onward = mark::clear_if_own(mark, rule.level);
+        if onward != mark {
+            ctx.set_mark(onward);
+        }
+        return None;
+    }
+    if !rule.has(ENABLED) {
+        return None;
+    }
+    let packet = view::read(ctx, version)?;
+    if !wanted(&packet) || !rule.selects(&packet, way) {
+        return None;
+    }
+    let bytes = View::of(ctx);
+    if !selects_peer(rule, &bytes, packet.version, way)? {
+        return None;
+    }
+    // SAFETY: a slot of a per-CPU array, which only this program on this CPU changes now.
+    let counters = unsafe { &mut *maps::COUNTERS.get_ptr_mut(0)? };
+    counters.matched += 1;
+    if packet.is_link_life() || is_protected(rule, &bytes, &packet, way)? {
+        counters.protected += 1;
+        return None;
+    }
+    // SAFETY: the helper takes nothing and returns a number.
+    let now = unsafe { bpf_ktime_get_boot_ns() };
+    if !lease::live(*maps::LEASE.get(0)?, now) {
+        counters.expired += 1;
+        return None;
+    }
+    // SAFETY: the helper takes nothing and returns a number.
+    let random = if rule.probability == ALWAYS { 0 } else { unsafe { bpf_get_prandom_u32() as u32 } };
+    if !hits(rule.probability, random) {
+        return None;
+    }
+    counters.affected += 1;
+    Some((rule, packet))
+}
+
+/// Whether a packet in the detour cannot be one that was diverted: the stack of either end speaks there too
+/// (ARP, neighbour discovery), and its words must not get out through the target's device.
+#[inline(always)]
+pub(crate) fn is_foreign(ctx: &TcContext) -> bool {
+    match ctx.version().and_then(|version| view::read(ctx, version)) {
+        Some(packet) => packet.is_link_life(),
+        None => true,
+    }
+}
+
+/// `None`: the address cannot be read.
+#[inline(always)]
+fn selects_peer(rule: &PacketRule, bytes: &View, version: Version, way: Way) -> Option<bool> {
+    if rule.has(EVERY_PEER) {
+        return Some(true);
+    }
+    let at = peer_at(version, way);
+    Some(match version {
+        Version::V4 => {
+            if !rule.has(HOSTS_V4 | NETS_V4) {
+                return Some(false);
+            }
+            let peer = bytes.raw32(at)?;
+            // SAFETY: presence is all that is asked; the value is not read.
+            (rule.has(HOSTS_V4) && unsafe { maps::HOSTS_V4.get(peer) }.is_some())
+                || (rule.has(NETS_V4) && covers(&maps::NETS_V4, peer))
+        }
+        Version::V6 => {
+            if !rule.has(HOSTS_V6 | NETS_V6) {
+                return Some(false);
+            }
+            let peer = address_v6(bytes, at)?;
+            // SAFETY: as above.
+            (rule.has(HOSTS_V6) && unsafe { maps::HOSTS_V6.get(peer) }.is_some())
+                || (rule.has(NETS_V6) && covers(&maps::NETS_V6, peer))
+        }
+    })
+}
+
+/// `None`: the address cannot be read.
+#[inline(always)]
+fn is_protected(rule: &PacketRule, bytes: &View, packet: &Packet, way: Way) -> Option<bool> {
+    if rule.has(PROTECTED_PORTS) && packet.has_ports {
+        let key = port_key(packet.protocol, packet.ports(way).0);
+        // SAFETY: presence is all that is asked; the value is not read.
+        if unsafe { maps::PROTECTED_PORTS.get(key) }.is_some() {
+            return Some(true);
+        }
+    }
+    let at = peer_at(packet.version, way);
+    Some(match packet.version {
+        Version::V4 => rule.has(PROTECTED_V4) && covers(&maps::PROTECTED_V4, bytes.raw32(at)?),
+        Version::V6 => rule.has(PROTECTED_V6) && covers(&maps::PROTECTED_V6, address_v6(bytes, at)?),
+    })
+}
+
+#[inline(always)]
+fn covers<K>(nets: &LpmTrie<K, u8>, address: K) -> bool {
+    nets.get(Key::new(size_of::<K>() as u32 * 8, address)).is_some()
+}
+
+/// The IPv6 address at an offset.
+#[inline(always)]
+fn address_v6(bytes: &impl Bytes, at: usize) -> Option<[u32; 4]> {
+    Some([bytes.raw32(at)?, bytes.raw32(at + 4)?, bytes.raw32(at + 8)?, bytes.raw32(at + 12)?])
+}
