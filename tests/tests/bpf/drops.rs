@@ -7,11 +7,11 @@ use chaos_common::rule::{EVERY_PEER, ICMP, TCP, UDP, threshold};
 use chaos_daemon::kernel::bpf::{BpfError, Capacity, Hook, Programs, boot_time_ns, kernel_has_tcx};
 use chaos_daemon::spec::Direction;
 
+use super::arm::{armed, everything, load, renew, set_rule};
 use super::net::{
     DEVICE, NODE_V4, NODE_V6, OTHER_V4, OTHER_V6, PEER_V4, PEER_V6, arrivals, arrives, at, connect, echo,
     on_a_node, ping, round_trip, udp,
 };
-use super::{armed, everything, load, renew, set_rule};
 
 const PORT: u16 = 7000;
 const OTHER_PORT: u16 = 7001;
