@@ -136,7 +136,9 @@ fn neighbours_are_found_while_everything_is_dropped() {
 fn protected_peers_and_ports_are_not_touched() {
     on_a_node(|net| {
         let receivers = net.on_peer(|| [udp(PORT), udp(OTHER_PORT)]);
-        let mut programs = armed(Hook::Drop, &[Direction::Egress], &everything(), &[]);
+        // Not the node's own neighbour discovery, which counts as protected too.
+        let rule = PacketRule { protocol: u16::from(UDP), ..everything() };
+        let mut programs = armed(Hook::Drop, &[Direction::Egress], &rule, &[]);
         let free = udp(0);
         let guarded = udp(22);
         let reaches = |from, address| arrives(from, at(address, PORT), &receivers[0]);
@@ -156,7 +158,7 @@ fn protected_peers_and_ports_are_not_touched() {
         }
         assert_eq!(programs.counters().unwrap().protected, 4);
         // A new rule keeps the protection; taking the protection back keeps the rule.
-        set_rule(&mut programs, &everything(), &["0.0.0.0/0"]);
+        set_rule(&mut programs, &rule, &["0.0.0.0/0"]);
         assert!(reaches(&guarded, PEER_V4) && !reaches(&free, PEER_V4));
         programs.protect(&[], &[(TCP, 22)]).unwrap();
         assert!(!reaches(&guarded, PEER_V4) && !reaches(&free, OTHER_V4));
