@@ -1,6 +1,7 @@
 //! `cargo xtask`: the build vocabulary of chaos-daemon. One subcommand per line; each lives in its own module.
 
 mod artifacts;
+mod ebpf;
 mod error;
 mod run;
 mod summary;
@@ -15,8 +16,11 @@ use std::process::ExitCode;
 use clap::Parser;
 
 #[derive(Parser)]
-#[command(about = "The build vocabulary of chaos-daemon")]
+#[command(bin_name = "cargo xtask", about = "The build vocabulary of chaos-daemon")]
 enum Command {
+    /// Build the eBPF object that is committed, or check that it is fresh
+    #[command(subcommand)]
+    Ebpf(ebpf::Task),
     /// Run every test: unit, host, both kernels under QEMU, scripts
     Test(test::Options),
     /// Check the rules of the tree that the compiler does not
@@ -27,6 +31,7 @@ enum Command {
 
 fn main() -> ExitCode {
     let result = match Command::parse() {
+        Command::Ebpf(task) => ebpf::main(&task),
         Command::Test(options) => test::main(&options),
         Command::Tidy(options) => tidy::main(&options),
         Command::Vm(options) => vm::main(&options),

@@ -8,11 +8,11 @@ use chaos_daemon::host::boot_time_ns;
 use chaos_daemon::kernel::bpf::{BpfError, Capacity, Hook, Programs, kernel_has_tcx};
 use chaos_daemon::spec::Direction;
 
+use super::arm::{armed, everything, load, renew, set_rule};
 use super::net::{
     DEVICE, NODE_V4, NODE_V6, OTHER_V4, OTHER_V6, PEER_V4, PEER_V6, arrivals, arrives, at, connect, echo,
     on_a_node, ping, round_trip, udp,
 };
-use super::{armed, everything, load, renew, set_rule};
 
 const PORT: u16 = 7000;
 const OTHER_PORT: u16 = 7001;
@@ -137,7 +137,9 @@ fn neighbours_are_found_while_everything_is_dropped() {
 fn protected_peers_and_ports_are_not_touched() {
     on_a_node(|net| {
         let receivers = net.on_peer(|| [udp(PORT), udp(OTHER_PORT)]);
-        let mut programs = armed(Hook::Drop, &[Direction::Egress], &everything(), &[]);
+        // Not the node's own neighbour discovery, which counts as protected too.
+        let rule = PacketRule { protocol: u16::from(UDP), ..everything() };
+        let mut programs = armed(Hook::Drop, &[Direction::Egress], &rule, &[]);
         let free = udp(0);
         let guarded = udp(22);
         let reaches = |from, address| arrives(from, at(address, PORT), &receivers[0]);
@@ -157,7 +159,7 @@ fn protected_peers_and_ports_are_not_touched() {
         }
         assert_eq!(programs.counters().unwrap().protected, 4);
         // A new rule keeps the protection; taking the protection back keeps the rule.
-        set_rule(&mut programs, &everything(), &["0.0.0.0/0"]);
+        set_rule(&mut programs, &rule, &["0.0.0.0/0"]);
         assert!(reaches(&guarded, PEER_V4) && !reaches(&free, PEER_V4));
         programs.protect(&[], &[(TCP, 22)]).unwrap();
         assert!(!reaches(&guarded, PEER_V4) && !reaches(&free, OTHER_V4));

@@ -8,11 +8,11 @@ use chaos_daemon::kernel::bpf::{Hook, LoopEnd, Programs};
 use chaos_daemon::spec::Direction;
 use nix::net::if_::if_nametoindex;
 
+use super::arm::{everything, load, renew, set_rule};
 use super::net::{
     DEVICE, NODE_V4, NODE_V6, Net, PEER_V4, PEER_V6, STRANGE, arrivals, arrives, at, connect, echo,
     frames_from, ip, on_a_node, ping, round_trip, sniff, udp,
 };
-use super::{everything, load, renew, set_rule};
 
 const PORT: u16 = 7000;
 

@@ -9,11 +9,11 @@ use chaos_common::rule::TCP;
 use chaos_daemon::kernel::bpf::{Hook, Programs};
 use chaos_daemon::spec::Direction;
 
+use super::arm::{armed, everything, load, renew, set_rule};
 use super::net::{
     DEVICE, NODE_V4, NODE_V6, OTHER_V4, PEER_V4, PEER_V6, at, connect, echo, offloads_off, on_a_node,
     round_trip,
 };
-use super::{armed, everything, load, renew, set_rule};
 
 const PORT: u16 = 7000;
 

@@ -13,8 +13,8 @@ use nix::sys::socket::{
 use nix::sys::wait::waitpid;
 use nix::unistd::{ForkResult, Pid, fork, pipe};
 
+use super::arm::{armed, everything, load, renew, set_rule};
 use super::net::{DEVICE, PEER_V4, arrives, at, on_a_node, run, udp};
-use super::{everything, load, renew, set_rule};
 
 const PORT: u16 = 7000;
 
@@ -78,7 +78,7 @@ fn a_tcx_fault_ends_when_its_owner_is_killed() {
         let (sender, receiver) = (udp(0), net.on_peer(|| udp(PORT)));
         let flows = || arrives(&sender, at(PEER_V4, PORT), &receiver);
         let mut owner =
-            Owner::start(|| Box::new(super::armed(Hook::Drop, &[Direction::Egress], &everything(), &[])));
+            Owner::start(|| Box::new(armed(Hook::Drop, &[Direction::Egress], &everything(), &[])));
         assert!(!flows());
         owner.kill();
         println!("tcx: flows {:?} after the kill", until("flows", flows));
