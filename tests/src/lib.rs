@@ -7,6 +7,7 @@
 
 pub mod daemon;
 mod error;
+pub mod fault;
 pub mod flow;
 pub mod kernel;
 pub mod mcp;

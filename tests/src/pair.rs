@@ -38,15 +38,19 @@ impl Pair {
     /// When the kernel refuses.
     pub fn new() -> Result<Self> {
         let (near, far) = (NetNs::new()?, NetNs::new()?);
-        near.ip(&["link", "add", INTERFACE, "type", "veth", "peer", "name", INTERFACE, "netns", far.name()])?;
-        for (namespace, v4, v6) in
-            [(&near, "10.77.0.1/24", "fd77::1/64"), (&far, "10.77.0.2/24", "fd77::2/64")]
-        {
-            namespace.ip(&["address", "add", v4, "dev", INTERFACE])?;
-            // Without duplicate address detection, which would keep the address unusable for a second.
-            namespace.ip(&["address", "add", v6, "dev", INTERFACE, "nodad"])?;
-            namespace.ip(&["link", "set", INTERFACE, "up"])?;
-        }
+        // Without duplicate address detection, which would keep the addresses unusable for a second.
+        near.ip_batch(&format!(
+            "link add {INTERFACE} type veth peer name {INTERFACE} netns {}\n\
+             address add 10.77.0.1/24 dev {INTERFACE}\n\
+             address add fd77::1/64 dev {INTERFACE} nodad\n\
+             link set {INTERFACE} up\n",
+            far.name()
+        ))?;
+        far.ip_batch(&format!(
+            "address add 10.77.0.2/24 dev {INTERFACE}\n\
+             address add fd77::2/64 dev {INTERFACE} nodad\n\
+             link set {INTERFACE} up\n"
+        ))?;
         for namespace in [&near, &far] {
             wait_carrier(namespace)?;
         }

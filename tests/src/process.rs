@@ -47,6 +47,15 @@ impl Process {
         Self::read(self.pid).is_some_and(|now| now.start_time == self.start_time && now.state != 'Z')
     }
 
+    /// CPU time it has used, in user mode and in the kernel; zero when it is gone.
+    pub fn cpu_time(&self) -> Duration {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid)).unwrap_or_default();
+        let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
+        // utime and stime, in hundredths of a second (proc(5); USER_HZ is 100 everywhere we run).
+        let ticks: u64 = fields.skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum();
+        Duration::from_millis(ticks * 10)
+    }
+
     /// Sends a signal, unless the process is gone or its id is another's by now.
     pub fn signal(&self, signal: Signal) {
         if self.runs() {

@@ -74,26 +74,36 @@ impl Residue {
 fn picture(namespace: &NetNs, lines: &mut BTreeMap<String, String>) -> Result<()> {
     let name = namespace.name();
     let links = json(&namespace.ip(&["-d", "-j", "link"])?)?;
-    for link in links.as_array().into_iter().flatten() {
-        let device = link["ifname"].as_str().unwrap_or_default();
-        let index = link["ifindex"].as_u64().and_then(|index| u32::try_from(index).ok()).unwrap_or(0);
-        lines.insert(format!("{name} link {device}"), link.to_string());
-        for direction in ["ingress", "egress"] {
-            // Fails when the device has no clsact, which is as good as no filter.
-            let filters =
-                namespace.tc(&["-j", "filter", "show", "dev", device, direction]).unwrap_or_default();
-            lines.insert(format!("{name} filters {device} {direction}"), filters.trim().to_owned());
-        }
-        for (direction, attach_type) in BPF_TCX {
-            // An error on kernels without tcx, before and after alike.
-            let programs = namespace.run(|| tcx_programs(index, attach_type).ok());
-            lines.insert(format!("{name} tcx {device} {direction}"), format!("{programs:?}"));
-        }
-    }
+    let links = links.as_array().map(Vec::as_slice).unwrap_or_default();
     let qdiscs = json(&namespace.tc(&["-j", "qdisc"])?)?;
-    for (position, qdisc) in qdiscs.as_array().into_iter().flatten().enumerate() {
+    let qdiscs = qdiscs.as_array().map(Vec::as_slice).unwrap_or_default();
+    for (position, qdisc) in qdiscs.iter().enumerate() {
         let device = qdisc["dev"].as_str().unwrap_or_default();
         lines.insert(format!("{name} qdisc {device} #{position}"), qdisc.to_string());
+    }
+    for link in links {
+        let device = link["ifname"].as_str().unwrap_or_default();
+        lines.insert(format!("{name} link {device}"), link.to_string());
+        // Without one of these qdiscs there is nowhere for a filter to be.
+        let has_hooks = |qdisc: &Value| {
+            qdisc["dev"] == link["ifname"] && (qdisc["kind"] == "clsact" || qdisc["kind"] == "ingress")
+        };
+        if qdiscs.iter().any(has_hooks) {
+            for direction in ["ingress", "egress"] {
+                let filters = namespace.tc(&["-j", "filter", "show", "dev", device, direction])?;
+                lines.insert(format!("{name} filters {device} {direction}"), filters.trim().to_owned());
+            }
+        }
+    }
+    let indices: Vec<u32> =
+        links.iter().filter_map(|link| u32::try_from(link["ifindex"].as_u64()?).ok()).collect();
+    // An error on kernels without tcx, before and after alike.
+    let query = |index: &u32| BPF_TCX.map(|(_, attach_type)| tcx_programs(*index, attach_type).ok());
+    let answers: Vec<_> = namespace.run(|| indices.iter().map(query).collect());
+    for (index, programs) in indices.iter().zip(answers) {
+        for ((direction, _), programs) in BPF_TCX.iter().zip(programs) {
+            lines.insert(format!("{name} tcx #{index} {direction}"), format!("{programs:?}"));
+        }
     }
     Ok(())
 }

@@ -1,1 +1,26 @@
-//! cli (empty for now).
+//! The command lines: `chaos-daemon`; `chaosctl`, a client of its MCP socket; the grammar that experiments share with it.
+
+mod bridge;
+mod client;
+mod ctl;
+mod daemon;
+mod duration;
+mod fault_args;
+mod probe_args;
+mod show;
+mod watch;
+
+use crate::mcp;
+use crate::server::{ServerError, ServerOptions};
+
+pub use ctl::main as chaosctl;
+pub use ctl::native;
+pub use daemon::main as daemon;
+
+/// Runs the unprivileged server, with `chaosctl`'s own grammar for the command lines in experiments.
+///
+/// # Errors
+/// As [`mcp::serve`].
+pub async fn serve(options: ServerOptions) -> Result<(), ServerError> {
+    mcp::serve(options, native).await
+}

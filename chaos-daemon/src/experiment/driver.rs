@@ -13,8 +13,6 @@ use crate::spec::FaultName;
 
 /// How often a held fault is looked at.
 const LOOK: Duration = Duration::from_secs(1);
-/// How often, and how patiently, a removal that did not work is repeated.
-const REMOVALS: u32 = 3;
 
 /// What can be told of a run while it goes on.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -116,26 +114,17 @@ async fn hold(
     }
 }
 
+/// Removes once: what does not go at the first try, the injector keeps trying by itself.
 async fn remove(name: &FaultName, door: &Door, progress: &watch::Sender<Progress>) -> Result<(), String> {
-    let mut failure = String::new();
-    for attempt in 0..REMOVALS {
-        sleep(Duration::from_millis(500) * attempt).await;
-        match door.call(Request::Remove { name: name.clone() }).await {
-            Ok(Reply::Removed(removals)) => {
-                if let Some(removal) = removals.first() {
-                    progress.send_modify(|progress| progress.evidence = Some(removal.evidence));
-                }
-                match residue(&removals) {
-                    None => return Ok(()),
-                    Some(residue) => failure = format!("left behind: {residue}"),
-                }
-            }
-            Ok(other) => failure = unexpected(&other).to_string(),
-            Err(error) if error.code == ErrorCode::Unavailable => return Err(error.to_string()),
-            Err(error) => failure = error.to_string(),
-        }
+    let answer = door.call(Request::Remove { name: name.clone() }).await;
+    let removals = match answer.map_err(|error| error.to_string())? {
+        Reply::Removed(removals) => removals,
+        other => return Err(unexpected(&other).to_string()),
+    };
+    if let Some(removal) = removals.first() {
+        progress.send_modify(|progress| progress.evidence = Some(removal.evidence));
     }
-    Err(failure)
+    residue(&removals).map_or(Ok(()), |residue| Err(format!("left behind: {residue}")))
 }
 
 /// What removals left behind, for people.

@@ -1,1 +1,186 @@
-//! mcp (empty for now).
+//! The Model Context Protocol on a connection: which tools there are, and how a call becomes a result.
+
+mod control;
+mod experiment;
+mod inject;
+mod results;
+mod schema;
+mod status;
+mod tools;
+mod transport;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rmcp::model::{
+    CallToolRequestParams, CallToolResponse, CallToolResult, CompleteRequestMethod, CompleteRequestParams,
+    CompleteResult, Implementation, ListPromptsRequestMethod, ListPromptsResult,
+    ListResourceTemplatesRequestMethod, ListResourceTemplatesResult, ListResourcesRequestMethod,
+    ListResourcesResult, ListToolsResult, PaginatedRequestParams, ServerCapabilities, ServerConfig, Tool,
+};
+use rmcp::service::{RequestContext, RoleServer};
+use rmcp::{ErrorData, ServerHandler, ServiceExt};
+use serde_json::{Map, Value};
+use tokio::sync::Semaphore;
+
+use crate::experiment::Grammar;
+use crate::request::{ApiError, Caller, ErrorCode};
+use crate::server::service::Service;
+use crate::server::{self, ServerError, ServerOptions, Session};
+use tools::Call;
+use transport::LineTransport;
+
+/// The most calls of one connection at once.
+pub const MOST_CALLS: usize = 8;
+/// How long one call may take; common clients give up after a minute.
+pub const CALL_LIMIT: Duration = Duration::from_secs(50);
+/// How long a connection may say nothing that opens a session.
+pub const OPENING_LIMIT: Duration = Duration::from_secs(30);
+
+const INSTRUCTIONS: &str = "chaos-daemon injects real faults (latency, dropped or reset packets, network partitions, \
+CPU load) into the Linux host it runs on. Every fault ends by itself at its duration, and at once with chaos_stop.\n\
+Use: chaos_doctor says what this host can do; chaos_plan shows what a fault would do without doing it; \
+chaos_inject_fault registers, injects and removes a fault by name; chaos_status shows what is active and what it has \
+met; chaos_register_experiment and chaos_run_experiment wrap one fault into steady-state checks.\n\
+Safety: name the narrowest target that serves (interface, cidr, port), keep durations short, and never inject into a \
+host whose users have not agreed. The probability of a registered fault is rolled once per inject (default 0.1): \
+was_triggered=false means that nothing was done.";
+
+/// Serves MCP until the injector is gone. `grammar` reads the `chaosctl` command lines in experiments.
+///
+/// # Errors
+/// As [`server::run`].
+pub async fn serve(options: ServerOptions, grammar: Grammar) -> Result<(), ServerError> {
+    let tools = Arc::new(tools::list());
+    server::run(options, grammar, move |session| speak(session, Arc::clone(&tools))).await
+}
+
+async fn speak(session: Session, tools: Arc<Vec<Tool>>) {
+    let Session { service, caller, reader, writer } = session;
+    let handler = Handler { service, caller, tools, calls: Arc::new(Semaphore::new(MOST_CALLS)) };
+    let opened = tokio::time::timeout(OPENING_LIMIT, handler.serve(LineTransport::new(reader, writer))).await;
+    match opened {
+        Ok(Ok(running)) => {
+            if let Err(error) = running.waiting().await {
+                tracing::error!(?caller, %error, "a connection broke");
+            }
+        }
+        Ok(Err(error)) => tracing::debug!(?caller, %error, "no session was opened"),
+        Err(_) => tracing::info!(?caller, "closed: no session within {OPENING_LIMIT:?}"),
+    }
+}
+
+/// One connection's side of the protocol.
+struct Handler {
+    service: Service,
+    caller: Caller,
+    tools: Arc<Vec<Tool>>,
+    calls: Arc<Semaphore>,
+}
+
+impl Handler {
+    async fn answer(&self, call: Call, arguments: Map<String, Value>) -> CallToolResult {
+        let Ok(place) = Arc::clone(&self.calls).try_acquire_owned() else {
+            let text =
+                format!("{MOST_CALLS} calls of this connection are under way, which is the most at once");
+            return call.failed(
+                &arguments,
+                &ApiError::new(ErrorCode::LimitReached, text).hint("wait for one to end"),
+            );
+        };
+        let (service, caller, given) = (self.service.clone(), self.caller, arguments.clone());
+        // In a task of its own, so that a client that leaves does not cut a change in half.
+        let work = tokio::spawn(async move {
+            let result = call.carry_out(&service, caller, given).await;
+            drop(place);
+            result
+        });
+        match tokio::time::timeout(CALL_LIMIT, work).await {
+            Ok(Ok(result)) => result,
+            Ok(Err(error)) => {
+                tracing::error!(%error, ?call, "a call broke");
+                call.failed(
+                    &arguments,
+                    &ApiError::new(ErrorCode::Unavailable, "the call broke within the daemon"),
+                )
+            }
+            Err(_) => {
+                let text = format!(
+                    "no answer from the injector within {CALL_LIMIT:?}; what was asked may still happen"
+                );
+                call.failed(
+                    &arguments,
+                    &ApiError::new(ErrorCode::Unavailable, text).hint("look at chaos_status"),
+                )
+            }
+        }
+    }
+}
+
+impl ServerHandler for Handler {
+    fn get_info(&self) -> ServerConfig {
+        ServerConfig::new(ServerCapabilities::builder().enable_tools().build())
+            .with_server_info(Implementation::new("chaos-daemon", env!("CARGO_PKG_VERSION")))
+            .with_instructions(INSTRUCTIONS)
+    }
+
+    async fn list_tools(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListToolsResult, ErrorData> {
+        // The same list for everyone: what a caller may do is decided when it does it.
+        Ok(ListToolsResult::with_all_items(Vec::clone(&self.tools)))
+    }
+
+    fn get_tool(&self, name: &str) -> Option<Tool> {
+        self.tools.iter().find(|tool| tool.name == name).cloned()
+    }
+
+    async fn call_tool(
+        &self,
+        request: CallToolRequestParams,
+        _: RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        let Some(call) = Call::named(&request.name) else {
+            let known: Vec<_> = self.tools.iter().map(|tool| tool.name.as_ref()).collect();
+            let text = format!("no tool {:?}: there are {}", request.name, known.join(", "));
+            return Err(ErrorData::invalid_params(text, None));
+        };
+        Ok(self.answer(call, request.arguments.unwrap_or_default()).await.into())
+    }
+
+    // What is not offered is not there, rather than empty.
+
+    async fn complete(
+        &self,
+        _: CompleteRequestParams,
+        _: RequestContext<RoleServer>,
+    ) -> Result<CompleteResult, ErrorData> {
+        Err(ErrorData::method_not_found::<CompleteRequestMethod>())
+    }
+
+    async fn list_prompts(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListPromptsResult, ErrorData> {
+        Err(ErrorData::method_not_found::<ListPromptsRequestMethod>())
+    }
+
+    async fn list_resources(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListResourcesResult, ErrorData> {
+        Err(ErrorData::method_not_found::<ListResourcesRequestMethod>())
+    }
+
+    async fn list_resource_templates(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListResourceTemplatesResult, ErrorData> {
+        Err(ErrorData::method_not_found::<ListResourceTemplatesRequestMethod>())
+    }
+}

@@ -14,7 +14,7 @@ use crate::request::wire::Door;
 use crate::request::{
     ApiError, Caller, DoctorReport, ErrorCode, FaultState, FaultStatus, PlanReport, Removal, Reply, Request,
 };
-use crate::spec::{FaultName, FaultRequest};
+use crate::spec::{FaultName, FaultRequest, SpecError, TargetRequest};
 
 /// How long a call may wait for an experiment: below the limit of one minute that common clients have.
 pub const WAIT_FOR_RUN: Duration = Duration::from_secs(44);
@@ -45,8 +45,25 @@ pub struct Registered {
     pub replaced: bool,
     /// A fault of this name is active, and goes on as it was.
     pub active: bool,
+    /// It names no target yet, so that it cannot be injected.
+    pub needs_target: bool,
     /// What could not be saved.
     pub problem: Option<String>,
+}
+
+/// Checks a fault for registration; returns whether it lacks a target. The tool specification registers faults without
+/// any, so that is allowed; a target that is given has to be right.
+///
+/// # Errors
+/// Names the first field that is wrong.
+pub fn check(fault: &FaultRequest) -> Result<bool, SpecError> {
+    match fault.parse() {
+        Err(error) if error.field == "target.interface" && fault.target == TargetRequest::default() => {
+            let target = TargetRequest { interface: Some("any".to_owned()), ..TargetRequest::default() };
+            FaultRequest { target, ..fault.clone() }.parse().map(|_| true)
+        }
+        checked => checked.map(|_| false),
+    }
 }
 
 /// Everything that `chaos_status` tells.
@@ -79,13 +96,13 @@ impl Service {
     /// # Errors
     /// When the fault makes no sense, or the registry is full. Nothing has changed then.
     pub async fn register(&self, name: FaultName, fault: FaultRequest) -> Result<Registered, ApiError> {
-        fault.parse()?;
+        let needs_target = check(&fault)?;
         let key = name.clone();
         let change =
             self.store.change(move |registry| Ok(registry.faults.insert(key, Arc::new(fault)).is_some()));
         let (replaced, problem) = change.await?;
         let active = self.active().await.is_ok_and(|faults| faults.iter().any(|fault| fault.name == name));
-        Ok(Registered { replaced, active, problem })
+        Ok(Registered { replaced, active, needs_target, problem })
     }
 
     fn registered(&self, name: &FaultName) -> Result<Arc<FaultRequest>, ApiError> {
@@ -104,6 +121,10 @@ impl Service {
     /// When no such fault is registered, and whatever the injector says. Nothing has changed then.
     pub async fn inject(&self, name: FaultName, caller: Caller) -> Result<Injection, ApiError> {
         let fault = self.registered(&name)?;
+        fault.parse().map_err(|error| {
+            ApiError::from(error)
+                .hint("register the fault again, with a target: nothing is injected anywhere by default")
+        })?;
         if !rand::random_bool(fault.probability.get()) {
             tracing::info!(fault = %name, ?caller, "not triggered");
             return Ok(Injection::NotTriggered(fault));
@@ -140,15 +161,18 @@ impl Service {
     ///
     /// # Errors
     /// Whatever the injector says; the registration then stays, so that the name can be found again.
-    pub async fn remove(&self, name: &FaultName) -> Result<(Vec<Removal>, bool), ApiError> {
+    pub async fn remove(
+        &self,
+        name: &FaultName,
+    ) -> Result<(Vec<Removal>, Option<Arc<FaultRequest>>), ApiError> {
         self.runs.stop(Some(name));
         let removals = self.end(Request::Remove { name: name.clone() }).await?;
         if self.store.read(|registry| !registry.faults.contains_key(name)) {
-            return Ok((removals, false));
+            return Ok((removals, None));
         }
         let key = name.clone();
-        self.store.change(move |registry| Ok(registry.faults.remove(&key))).await?;
-        Ok((removals, true))
+        let (forgotten, _) = self.store.change(move |registry| Ok(registry.faults.remove(&key))).await?;
+        Ok((removals, forgotten))
     }
 
     /// Ends one active fault, or all of them and every run. Registrations stay.

@@ -1,7 +1,9 @@
 //! Tests that run on the host and on both kernels of the VM. Each module has a list; [`all`] joins them.
 
 mod abilities;
+mod effects;
 mod guards;
+mod lifetime;
 
 use crate::skip::{Environment, Reason, kernel_version};
 
@@ -48,6 +50,38 @@ pub struct KernelTest {
     pub run: fn(&Context) -> TestResult,
 }
 
+/// How the daemon is told to attach its programs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Attach {
+    /// As it finds best: tcx where the kernel has it.
+    Auto,
+    /// As on kernels without tcx.
+    Clsact,
+}
+
+impl Attach {
+    fn configure(self, command: &mut std::process::Command) {
+        if self == Self::Clsact {
+            command.args(["--attach", "clsact"]);
+        }
+    }
+}
+
+/// Runs a test once for every way to attach that the kernel has.
+fn on_every_attachment(
+    context: &Context,
+    mut test: impl FnMut(Attach) -> Result<(), Box<dyn std::error::Error>>,
+) -> TestResult {
+    let ways: &[Attach] = match context.kernel >= (6, 6) {
+        true => &[Attach::Auto, Attach::Clsact],
+        false => &[Attach::Auto],
+    };
+    for way in ways {
+        test(*way).map_err(|error| format!("attached by {way:?}: {error}"))?;
+    }
+    Ok(Outcome::Pass)
+}
+
 /// Makes the list of a module: names come from the functions.
 macro_rules! tests {
     ($($name:ident),* $(,)?) => {
@@ -63,7 +97,11 @@ use tests;
 
 /// Every test.
 pub fn all() -> Vec<KernelTest> {
-    [abilities::TESTS, guards::TESTS].concat().into_iter().map(shorten).collect()
+    [abilities::TESTS, guards::TESTS, effects::TESTS, lifetime::TESTS]
+        .concat()
+        .into_iter()
+        .map(shorten)
+        .collect()
 }
 
 fn shorten(test: KernelTest) -> KernelTest {

@@ -21,7 +21,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("experiment", &["spec", "request", "host", "probe", "policy"]),
     ("server", &["spec", "request", "host", "policy", "probe", "experiment", "mcp", "injector"]),
     ("mcp", &["spec", "request", "probe", "experiment", "server"]),
-    ("cli", &["spec", "request", "host", "server", "mcp", "injector", "holder", "journal"]),
+    ("cli", &["spec", "request", "probe", "experiment", "server", "mcp"]),
 ];
 
 /// A crate, and the paths below `chaos-daemon/src` that may name it.
@@ -49,24 +49,38 @@ pub(super) fn check(sources: &[Source]) -> Vec<String> {
                 source.path
             ));
         }
-        for (index, line) in source.text.lines().enumerate() {
-            let code = line.split("//").next().unwrap_or_default();
-            let mut add =
-                |problem: String| problems.push(format!("{}:{}: {problem}", source.path, index + 1));
-            for used in allowed.map(|_| rooms_named(code)).into_iter().flatten() {
+        for (line, code) in statements(&source.text) {
+            let mut add = |problem: String| problems.push(format!("{}:{line}: {problem}", source.path));
+            for used in allowed.map(|_| rooms_named(&code)).into_iter().flatten() {
                 let known = ROOMS.iter().any(|(name, _)| *name == used);
                 if known && used != room && !allowed.is_some_and(|uses| uses.contains(&used)) {
                     add(format!("{room} may not use {used}"));
                 }
             }
             for (name, places) in CRATES {
-                if names_crate(code, name) && !places.iter().any(|place| path.starts_with(place)) {
+                if names_crate(&code, name) && !places.iter().any(|place| path.starts_with(place)) {
                     add(format!("{name} may only be used in {}", places.join(" and ")));
                 }
             }
         }
     }
     problems
+}
+
+/// The lines of a file with their numbers, without comments; a `use` over several lines is one.
+fn statements(text: &str) -> Vec<(usize, String)> {
+    let mut found: Vec<(usize, String)> = Vec::new();
+    let mut open = false;
+    for (index, line) in text.lines().enumerate() {
+        let code = line.split("//").next().unwrap_or_default();
+        match found.last_mut() {
+            Some((_, statement)) if open => statement.push_str(code.trim_start()),
+            _ => found.push((index + 1, code.to_owned())),
+        }
+        let opens = code.split(' ').any(|word| word == "use");
+        open = (open || opens) && !code.contains(';');
+    }
+    found
 }
 
 /// The words after each `crate::`, also within braces: `use crate::{host, spec::Fault}`.
@@ -116,6 +130,7 @@ mod tests {
         assert_eq!(problems("fault/mod.rs", "use crate::kernel::tc;\nuse crate::spec::Fault;"), 0);
         assert_eq!(problems("kernel/mod.rs", "use crate::fault::plan;"), 1);
         assert_eq!(problems("spec/mod.rs", "use crate::{spec::a, host::{b, kernel}, fault};"), 2);
+        assert_eq!(problems("spec/mod.rs", "use crate::{\n    spec::a,\n    fault, // why\n};"), 1);
         assert_eq!(problems("mcp/tools.rs", "fn f() { crate::kernel::reset() }"), 1);
         assert_eq!(problems("novel/mod.rs", ""), 1);
     }

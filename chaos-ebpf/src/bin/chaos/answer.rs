@@ -13,7 +13,7 @@ use chaos_common::rule::TCP;
 use chaos_common::{LINK_HEADER, Packet, PacketRule, Version, Way, checksum, mark};
 
 use crate::view::Skb as _;
-use crate::{drop_silently, redirect};
+use crate::{NEXT, drop_silently, redirect};
 
 /// The loopback device has this index in every network namespace (LOOPBACK_IFINDEX).
 const LOOPBACK: u32 = 1;
@@ -31,13 +31,19 @@ struct Old {
 /// Answers the segment, or drops it silently if nothing can answer it: a reset, a fragment, a broken header.
 #[inline(always)]
 pub(crate) fn refuse(ctx: &TcContext, rule: &PacketRule, packet: &Packet, way: Way) -> i32 {
-    if packet.fragment || rewrite(ctx, packet).is_none() {
+    let here = ctx.interface();
+    let Some(old) = read(ctx, packet) else { return drop_silently() };
+    let Some(header) = old.segment.refusal() else {
+        // On the loopback what left arrives at once, so this may be our own answer, on its way from one program of
+        // this fault to the other. A reset that passes does no less harm than one that is lost.
+        return if here == LOOPBACK { NEXT } else { drop_silently() };
+    };
+    if packet.fragment || rewrite(ctx, packet, &old, &header).is_none() {
         return drop_silently();
     }
     // A packet that turns around here is a new one: it carries nothing but the level, by which this fault's own
     // program for the other direction lets it pass.
     ctx.set_mark(mark::stamp(0, rule.level));
-    let here = ctx.interface();
     // Packets on the loopback keep the route they left with, and arriving without one they would be refused as
     // martians. So there the answer leaves once more, which on the loopback is the way to arrive.
     let flags = match way {
@@ -48,10 +54,8 @@ pub(crate) fn refuse(ctx: &TcContext, rule: &PacketRule, packet: &Packet, way: W
 }
 
 #[inline(always)]
-fn rewrite(ctx: &TcContext, packet: &Packet) -> Option<()> {
+fn rewrite(ctx: &TcContext, packet: &Packet, old: &Old, header: &[u32; 5]) -> Option<()> {
     let at = packet.transport;
-    let old = read(ctx, packet)?;
-    let header = old.segment.refusal()?;
     // Unshares, linearises and trims the buffer and takes segmentation offload off it.
     // SAFETY: the helper checks the context and the length; no pointer into the packet outlives it.
     let trimmed = unsafe { bpf_skb_change_tail(ctx.as_ptr().cast(), (at + HEADER) as u32, 0) };
@@ -61,11 +65,11 @@ fn rewrite(ctx: &TcContext, packet: &Packet) -> Option<()> {
     let partial = is_partial(ctx, at + CHECKSUM_AT)?;
     swap_link_addresses(ctx)?;
     let pseudo = match packet.version {
-        Version::V4 => rewrite_v4(ctx, &old, at)?,
+        Version::V4 => rewrite_v4(ctx, old, at)?,
         Version::V6 => rewrite_v6(ctx, at)?,
     };
-    let sum = reset::checksum(pseudo, &header, partial);
-    ctx.store(at, &header, RECOMPUTE).ok()?;
+    let sum = reset::checksum(pseudo, header, partial);
+    ctx.store(at, header, RECOMPUTE).ok()?;
     ctx.store(at + CHECKSUM_AT, &sum, RECOMPUTE).ok()
 }
 

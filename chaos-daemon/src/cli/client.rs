@@ -1,0 +1,125 @@
+//! `chaosctl` as a client of the daemon: MCP over its unix socket, the same as any agent.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rmcp::model::{CallToolRequestParams, ClientCapabilities, ClientConfig, Implementation};
+use rmcp::service::{RoleClient, RunningService};
+use rmcp::{ServiceError, ServiceExt};
+use serde_json::{Map, Value};
+use tokio::net::UnixStream;
+
+/// How long the daemon may take to answer at all.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Why the daemon cannot be asked, or did not answer.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ClientError {
+    /// Nothing listens there.
+    #[error("connecting to the daemon at {}: {}", path.display(), advice(source))]
+    Connect {
+        /// Socket.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// Something listens, but does not speak the protocol.
+    #[error("opening a session with the daemon: {0}")]
+    Session(String),
+    /// The session broke.
+    #[error("asking the daemon: {0}")]
+    Call(String),
+    /// The daemon refused or failed.
+    #[error("{message}")]
+    Refused {
+        /// Stable name.
+        code: String,
+        /// What and why.
+        message: String,
+        /// What to do.
+        hint: Option<String>,
+        /// The whole answer.
+        answer: Value,
+    },
+}
+
+/// What a failure to connect means, and what to do about it.
+pub(super) fn advice(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::NotFound => {
+            "there is no such socket: start the daemon (systemctl start chaos-daemon, or chaos-daemon run), or name \
+             its socket with --socket or CHAOS_SOCKET"
+                .to_owned()
+        }
+        io::ErrorKind::PermissionDenied => {
+            "permission denied: join the group that owns the socket (usermod -aG chaos USER, then log in again), or \
+             use sudo"
+                .to_owned()
+        }
+        io::ErrorKind::ConnectionRefused => {
+            "the socket is there, but no daemon listens: start it again".to_owned()
+        }
+        _ => error.to_string(),
+    }
+}
+
+/// A session with the daemon.
+pub(super) struct Client {
+    session: RunningService<RoleClient, ClientConfig>,
+}
+
+impl Client {
+    /// Opens a session.
+    pub(super) async fn connect(path: &Path) -> Result<Self, ClientError> {
+        let stream = UnixStream::connect(path)
+            .await
+            .map_err(|source| ClientError::Connect { path: path.to_owned(), source })?;
+        let me = Implementation::new("chaosctl", env!("CARGO_PKG_VERSION"));
+        let config = ClientConfig::new(ClientCapabilities::default(), me);
+        match tokio::time::timeout(PATIENCE, config.serve(stream)).await {
+            Ok(Ok(session)) => Ok(Self { session }),
+            Ok(Err(error)) => Err(ClientError::Session(error.to_string())),
+            Err(_) => Err(ClientError::Session(format!("no answer within {PATIENCE:?}"))),
+        }
+    }
+
+    /// Calls a tool; its structured result.
+    pub(super) async fn call(
+        &self,
+        tool: &'static str,
+        arguments: Map<String, Value>,
+    ) -> Result<Value, ClientError> {
+        let request = CallToolRequestParams::new(tool).with_arguments(arguments);
+        let result = match tokio::time::timeout(PATIENCE, self.session.call_tool(request)).await {
+            Ok(Ok(result)) => result,
+            Ok(Err(ServiceError::McpError(error))) => {
+                return Err(ClientError::Call(error.message.into_owned()));
+            }
+            Ok(Err(error)) => return Err(ClientError::Call(error.to_string())),
+            Err(_) => return Err(ClientError::Call(format!("no answer within {PATIENCE:?}"))),
+        };
+        let answer = result.structured_content.unwrap_or_default();
+        if result.is_error != Some(true) {
+            return Ok(answer);
+        }
+        let text = |place: &Value, field: &str| place[field].as_str().map(str::to_owned);
+        // An experiment's error is text, with its code beside it.
+        let (code, message, hint) = match &answer["error"] {
+            Value::Object(_) => {
+                let error = &answer["error"];
+                (text(error, "code"), text(error, "message"), text(error, "hint"))
+            }
+            _ => (text(&answer, "error_code"), text(&answer, "error"), text(&answer, "hint")),
+        };
+        let message = message.unwrap_or_else(|| format!("{tool} failed without saying why"));
+        Err(ClientError::Refused { code: code.unwrap_or_default(), message, hint, answer })
+    }
+
+    /// Says good-bye, so that what was asked last is surely sent.
+    pub(super) async fn close(mut self) {
+        // It ends in any case.
+        let _ = self.session.close_with_timeout(Duration::from_secs(2)).await;
+    }
+}

@@ -1,0 +1,395 @@
+//! `chaosctl`: its commands, and its exit codes.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Args, CommandFactory, Parser, Subcommand};
+use serde_json::{Map, Value, json};
+
+use super::client::{Client, ClientError};
+use super::fault_args::FaultArgs;
+use super::probe_args::ProbeArgs;
+use super::{bridge, show, watch};
+use crate::experiment::Native;
+use crate::spec::{FaultName, Probability, SpecError};
+
+/// Refused, or failed, by the daemon; or a probe that was not met.
+const FAILED: u8 = 1;
+/// The command line makes no sense; as clap has it.
+const USAGE: u8 = 2;
+/// The daemon cannot be reached, or went away.
+const UNREACHABLE: u8 = 3;
+/// Not permitted, by the socket's permissions or the policy.
+const NOT_PERMITTED: u8 = 4;
+
+const EXIT_CODES: &str = "Exit codes:
+  0  done (also when an injection's probability said no)
+  1  refused or failed by the daemon; a probe or an experiment that was not met
+  2  the command line makes no sense
+  3  the daemon cannot be reached, or went away
+  4  not permitted";
+
+/// Injects real faults into this node, each of which ends.
+#[derive(Debug, Parser)]
+#[command(name = "chaosctl", version, after_help = EXIT_CODES)]
+struct Cli {
+    /// The daemon's socket
+    #[arg(
+        long,
+        global = true,
+        env = "CHAOS_SOCKET",
+        value_name = "PATH",
+        default_value = "/run/chaos-daemon/mcp.sock"
+    )]
+    socket: PathBuf,
+    /// Print the daemon's answer as JSON
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Inject a fault, which ends by itself
+    Inject(Box<InjectArgs>),
+    /// End a fault and forget it
+    Remove {
+        /// Name
+        #[arg(value_parser = |text: &str| FaultName::new(text))]
+        name: FaultName,
+    },
+    /// End one active fault, or all
+    Stop {
+        /// Name; without it, every fault and experiment ends
+        #[arg(value_parser = |text: &str| FaultName::new(text))]
+        name: Option<FaultName>,
+        /// Every fault and experiment
+        #[arg(long, conflicts_with = "name")]
+        all: bool,
+    },
+    /// Show what is registered and active
+    Status {
+        /// Go on showing, until Ctrl-C
+        #[arg(long)]
+        watch: bool,
+        /// Results of experiments as well
+        #[arg(long)]
+        results: bool,
+    },
+    /// Register or run an experiment
+    #[command(subcommand)]
+    Experiment(ExperimentCommand),
+    /// Take one sample: does it answer
+    Probe(ProbeArgs),
+    /// List the types of fault
+    Faults {
+        /// As a Markdown table
+        #[arg(long)]
+        markdown: bool,
+    },
+    /// Show what this host can do, and what is missing
+    Doctor,
+    /// Connect stdio with the daemon, for MCP clients that start a command
+    Mcp,
+    /// Print a completion script
+    Completions {
+        /// Shell
+        shell: clap_complete::Shell,
+    },
+}
+
+#[derive(Debug, Args)]
+struct InjectArgs {
+    #[command(flatten)]
+    fault: FaultArgs,
+    /// Probability of this injection, 0 to 1
+    #[arg(long, value_name = "FRACTION", default_value_t = 1.0)]
+    probability: f64,
+    /// Only show what would be done
+    #[arg(long)]
+    dry_run: bool,
+    /// Stay until the fault has ended; Ctrl-C ends it at once
+    #[arg(long, conflicts_with = "dry_run")]
+    wait: bool,
+}
+
+#[derive(Debug, Subcommand)]
+enum ExperimentCommand {
+    /// Register an experiment from a Chaos Toolkit document
+    Register {
+        /// JSON file, or - for stdin
+        file: PathBuf,
+    },
+    /// Run a registered experiment
+    Run {
+        /// Name
+        name: String,
+        /// Check without the action
+        #[arg(long)]
+        dry_run: bool,
+    },
+}
+
+/// Why the command failed.
+enum Failure {
+    Usage(SpecError),
+    Client(ClientError),
+    Other(String),
+}
+
+impl From<SpecError> for Failure {
+    fn from(error: SpecError) -> Self {
+        Self::Usage(error)
+    }
+}
+
+impl From<ClientError> for Failure {
+    fn from(error: ClientError) -> Self {
+        Self::Client(error)
+    }
+}
+
+/// What was done: text for people, the answer for programs, and how it went.
+struct Done {
+    text: String,
+    answer: Value,
+    code: u8,
+}
+
+impl Done {
+    fn well(text: String, answer: Value) -> Self {
+        Self { text, answer, code: 0 }
+    }
+}
+
+/// Reads a `chaosctl` command line of an experiment with the grammar of the real one.
+///
+/// # Errors
+/// The command line's own message.
+pub fn native(arguments: &[String]) -> Result<Native, String> {
+    let words = std::iter::once("chaosctl".to_owned()).chain(arguments.iter().cloned());
+    let cli = Cli::try_parse_from(words).map_err(|error| {
+        let text = error.render().to_string();
+        text.trim().trim_start_matches("error: ").lines().next().unwrap_or_default().to_owned()
+    })?;
+    match cli.command {
+        Command::Inject(inject) => {
+            if inject.dry_run || inject.wait || (inject.probability - 1.0).abs() > f64::EPSILON {
+                return Err("--dry-run, --wait and --probability have no place in an experiment".to_owned());
+            }
+            let fault = inject.fault.request(Probability::CERTAIN).map_err(|error| error.to_string())?;
+            Ok(Native::Inject { name: inject.fault.name, fault: Box::new(fault) })
+        }
+        Command::Probe(probe) => probe.probe().map(Native::Probe).map_err(|error| error.to_string()),
+        Command::Remove { name } => Ok(Native::Remove(name)),
+        _ => Err("only chaosctl inject, probe and remove have a place in an experiment".to_owned()),
+    }
+}
+
+/// Runs `chaosctl` with the arguments of this process.
+pub fn main() -> ExitCode {
+    let cli = Cli::parse();
+    if let Command::Mcp = cli.command {
+        return bridge_until_end(&cli);
+    }
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return report(&cli, Err(Failure::Other(format!("starting: {error}")))),
+    };
+    let done = runtime.block_on(carry_out(&cli));
+    // A name lookup that hangs must not keep the command from ending.
+    runtime.shutdown_timeout(Duration::from_millis(100));
+    report(&cli, done)
+}
+
+fn bridge_until_end(cli: &Cli) -> ExitCode {
+    match bridge::run(&cli.socket) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => {
+            eprintln!("chaosctl mcp: the daemon closed the connection: see its log, and start it again");
+            ExitCode::from(UNREACHABLE)
+        }
+        Err(error) => report(cli, Err(Failure::Client(error))),
+    }
+}
+
+fn report(cli: &Cli, done: Result<Done, Failure>) -> ExitCode {
+    let (code, text, answer) = match done {
+        Ok(done) => {
+            say(&if cli.json { format!("{}\n", done.answer) } else { done.text });
+            return ExitCode::from(done.code);
+        }
+        Err(Failure::Usage(error)) => (USAGE, error.to_string(), None),
+        Err(Failure::Other(error)) => (FAILED, error, None),
+        Err(Failure::Client(error)) => client_failure(error),
+    };
+    match answer {
+        Some(answer) if cli.json => say(&format!("{answer}\n")),
+        _ if cli.json => say(&format!("{}\n", json!({"error": {"message": text}}))),
+        _ => {}
+    }
+    eprintln!("chaosctl: {text}");
+    ExitCode::from(code)
+}
+
+/// Prints; a reader that has gone, such as `head`, is no reason to complain.
+fn say(text: &str) {
+    let _ = std::io::stdout().write_all(text.as_bytes());
+}
+
+fn client_failure(error: ClientError) -> (u8, String, Option<Value>) {
+    let text = error.to_string();
+    match error {
+        ClientError::Connect { source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied => {
+            (NOT_PERMITTED, text, None)
+        }
+        ClientError::Connect { .. } | ClientError::Session(_) | ClientError::Call(_) => {
+            (UNREACHABLE, text, None)
+        }
+        ClientError::Refused { code, hint, answer, .. } => {
+            let mut text = format!("{text} ({code})");
+            if let Some(hint) = hint {
+                let _ = write!(text, "\n  {hint}");
+            }
+            let exit = match code.as_str() {
+                "POLICY_DENIED" | "MISSING_PRIVILEGE" => NOT_PERMITTED,
+                "UNAVAILABLE" => UNREACHABLE,
+                _ => FAILED,
+            };
+            (exit, text, Some(answer))
+        }
+    }
+}
+
+async fn carry_out(cli: &Cli) -> Result<Done, Failure> {
+    match &cli.command {
+        Command::Faults { markdown } => Ok(Done::well(show::faults(*markdown), show::faults_json())),
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(*shell, &mut Cli::command(), "chaosctl", &mut script);
+            let script = String::from_utf8_lossy(&script).into_owned();
+            Ok(Done::well(script.clone(), Value::String(script)))
+        }
+        Command::Probe(probe) => {
+            let sample = probe.clone().probe()?.sample().await;
+            let answer =
+                json!({"ok": sample.ok, "detail": sample.detail, "seconds": sample.took.as_secs_f64()});
+            let text = format!(
+                "{}: {} ({:.1} ms)\n",
+                if sample.ok { "ok" } else { "failed" },
+                sample.detail,
+                sample.took.as_secs_f64() * 1e3
+            );
+            Ok(Done { text, answer, code: if sample.ok { 0 } else { FAILED } })
+        }
+        Command::Inject(args) => {
+            // Understood before anyone is asked, so that a mistake is told as one even without a daemon.
+            let request = args.fault.request(Probability::new("--probability", args.probability)?)?;
+            let client = Client::connect(&cli.socket).await?;
+            let done = inject(&client, args, object(json!(request)), cli.json).await;
+            client.close().await;
+            done
+        }
+        command => {
+            let client = Client::connect(&cli.socket).await?;
+            let done = ask(&client, command, cli.json).await;
+            client.close().await;
+            done
+        }
+    }
+}
+
+async fn ask(client: &Client, command: &Command, json: bool) -> Result<Done, Failure> {
+    let (tool, arguments) = match command {
+        Command::Remove { name } => ("chaos_inject_fault", json!({"fault_name": name, "action": "remove"})),
+        Command::Stop { name: Some(name), .. } => ("chaos_stop", json!({"fault_name": name})),
+        Command::Stop { name: None, .. } => ("chaos_stop", json!({})),
+        Command::Status { watch: true, .. } => {
+            watch::status(client, json).await?;
+            return Ok(Done::well(String::new(), Value::Null));
+        }
+        Command::Status { results, .. } => ("chaos_status", json!({"include_results": results})),
+        Command::Doctor => ("chaos_doctor", json!({})),
+        Command::Experiment(ExperimentCommand::Run { name, dry_run }) => {
+            ("chaos_run_experiment", json!({"experiment_name": name, "dry_run": dry_run}))
+        }
+        Command::Experiment(ExperimentCommand::Register { file }) => {
+            ("chaos_register_experiment", read_document(file)?)
+        }
+        other => return Err(Failure::Other(format!("{other:?} does not ask the daemon"))),
+    };
+    let answer = client.call(tool, object(arguments)).await?;
+    let text = match command {
+        Command::Status { .. } => show::status(&answer),
+        Command::Doctor => show::doctor(&answer),
+        Command::Experiment(ExperimentCommand::Run { .. }) => show::run(&answer),
+        Command::Experiment(ExperimentCommand::Register { .. }) => show::registered(&answer),
+        _ => format!("{}\n", answer["message"].as_str().unwrap_or("done")),
+    };
+    let failed = answer["success"] == json!(false);
+    Ok(Done { text, answer, code: if failed { FAILED } else { 0 } })
+}
+
+fn object(value: Value) -> Map<String, Value> {
+    match value {
+        Value::Object(object) => object,
+        _ => Map::new(),
+    }
+}
+
+fn read_document(file: &std::path::Path) -> Result<Value, Failure> {
+    let text = match file.to_str() {
+        Some("-") => std::io::read_to_string(std::io::stdin()),
+        _ => std::fs::read_to_string(file),
+    };
+    let text = text.map_err(|error| Failure::Other(format!("reading {}: {error}", file.display())))?;
+    let document: Value = serde_json::from_str(&text).map_err(|error| {
+        Failure::Usage(SpecError::new(file.display().to_string(), format!("not JSON: {error}")))
+    })?;
+    match document.is_object() {
+        true => Ok(document),
+        false => {
+            Err(Failure::Usage(SpecError::new(file.display().to_string(), "an experiment is a JSON object")))
+        }
+    }
+}
+
+async fn inject(
+    client: &Client,
+    args: &InjectArgs,
+    mut fields: Map<String, Value>,
+    json: bool,
+) -> Result<Done, Failure> {
+    let name = args.fault.name()?;
+    fields.insert("fault_name".to_owned(), json!(name));
+    if args.dry_run {
+        let answer = client.call("chaos_plan", fields).await?;
+        return Ok(Done::well(show::plan(&answer), answer));
+    }
+    fields.insert("action".to_owned(), json!("register"));
+    client.call("chaos_inject_fault", fields).await?;
+    let order = |action: &str| object(json!({"fault_name": name, "action": action}));
+    let answer = match client.call("chaos_inject_fault", order("inject")).await {
+        Ok(answer) => answer,
+        Err(error) => {
+            if args.fault.name.is_none() {
+                // A name that nobody knows shall not stay; the first error is the one to tell.
+                let _ = client.call("chaos_inject_fault", order("remove")).await;
+            }
+            return Err(error.into());
+        }
+    };
+    if !args.wait || answer["was_triggered"] == json!(false) {
+        return Ok(Done::well(show::injected(&answer), answer));
+    }
+    if !json {
+        say(&show::injected(&answer));
+    }
+    let ended = watch::until_end(client, &name).await?;
+    let answer = client.call("chaos_inject_fault", order("remove")).await?;
+    Ok(Done::well(format!("{ended}\n"), answer))
+}

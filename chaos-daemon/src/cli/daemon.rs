@@ -1,0 +1,236 @@
+//! The `chaos-daemon` command: run, recover, and the two roles that it starts itself.
+
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand, ValueEnum};
+
+use crate::holder;
+use crate::injector::holders::CHILD_FD;
+use crate::injector::recover::{RecoverError, recover};
+use crate::injector::runtime::RuntimeError;
+use crate::injector::{self, AttachChoice, InjectorError, Options};
+use crate::kernel::bpf::Capacity;
+use crate::policy::{Policy, PolicyError};
+use crate::server::{ServerError, ServerOptions, VsockOptions};
+
+/// Where an installed daemon keeps its socket and its kernel journal.
+const RUNTIME_DIR: &str = "/run/chaos-daemon";
+/// Where an installed daemon keeps what outlives a boot.
+const STATE_DIR: &str = "/var/lib/chaos-daemon";
+
+/// Injects real faults into this node, each of which ends. Callers use `chaosctl` or MCP.
+#[derive(Parser)]
+#[command(name = "chaos-daemon", version, after_help = EXIT_CODES)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXIT_CODES: &str = "Exit codes: 0 done; 1 failed; 2 wrong usage; 4 not permitted (root is needed); \
+5 something of ours is left on the node; 6 a daemon is running";
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run in the foreground until SIGTERM or SIGINT, which end every fault. SIGUSR1 ends every fault and goes on.
+    Run(Run),
+    /// Undo whatever a daemon that died has left; a daemon that is stopped is ended first.
+    Recover {
+        /// Runtime directory of the daemon that died.
+        #[arg(long, default_value = RUNTIME_DIR)]
+        runtime_dir: PathBuf,
+        /// State directory of the daemon that died.
+        #[arg(long, default_value = STATE_DIR)]
+        state_dir: PathBuf,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// The unprivileged server; started by `run`.
+    #[command(hide = true)]
+    Server {
+        #[arg(long)]
+        listener_fd: i32,
+        #[arg(long)]
+        door_fd: i32,
+        #[arg(long)]
+        state_dir: PathBuf,
+        #[arg(long)]
+        vsock_port: Option<u32>,
+        #[arg(long)]
+        vsock_cid: Vec<u32>,
+    },
+    /// The holder of one fault; started by `run`.
+    #[command(hide = true)]
+    Holder {
+        #[arg(long, requires = "prefixes")]
+        hosts: Option<u32>,
+        #[arg(long)]
+        prefixes: Option<u32>,
+    },
+}
+
+#[derive(clap::Args)]
+struct Run {
+    /// Directory for the socket (`mcp.sock`), the lock and the kernel journal; on tmpfs.
+    #[arg(long, default_value = RUNTIME_DIR)]
+    runtime_dir: PathBuf,
+    /// Directory for what outlives a boot.
+    #[arg(long, default_value = STATE_DIR)]
+    state_dir: PathBuf,
+    /// Policy file (TOML): what may be injected, by whom, for how long. Default: everything, bounded.
+    #[arg(long)]
+    policy: Option<PathBuf>,
+    /// Group whose members may use the socket, beside root.
+    #[arg(long)]
+    socket_group: Option<String>,
+    /// Also listen on this vsock port, for the context ids given by --vsock-cid.
+    #[arg(long, requires = "vsock_cid")]
+    vsock_port: Option<u32>,
+    /// A vsock context id that may connect.
+    #[arg(long, requires = "vsock_port")]
+    vsock_cid: Vec<u32>,
+    /// How to attach packet programs.
+    #[arg(long, value_enum, default_value = "auto")]
+    attach: Attach,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Attach {
+    /// tcx links where the kernel has them, clsact stubs elsewhere.
+    Auto,
+    /// clsact stubs everywhere.
+    Clsact,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
+    #[error(transparent)]
+    Injector(#[from] InjectorError),
+    #[error(transparent)]
+    Recover(#[from] RecoverError),
+    #[error("run the server")]
+    Server(#[from] ServerError),
+    #[error("start tokio")]
+    Tokio(#[source] std::io::Error),
+    #[error(transparent)]
+    Holder(#[from] holder::life::HolderError),
+}
+
+/// Runs the command line of this process.
+pub fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    log_to_stderr();
+    let outcome = match arguments.command {
+        Command::Run(run) => run.run(),
+        Command::Recover { runtime_dir, state_dir: _, json } => return report_recovery(&runtime_dir, json),
+        Command::Server { listener_fd, door_fd, state_dir, vsock_port, vsock_cid } => {
+            call_this_process(c"chaos-server");
+            let vsock = vsock_port.map(|port| VsockOptions { port, allowed_cids: vsock_cid });
+            // SAFETY: these two descriptors were opened for this process by the injector, for nobody else in it.
+            let (listener, door) = unsafe { (inherited(listener_fd), inherited(door_fd)) };
+            let state_dir = Some(state_dir);
+            serve(ServerOptions { listener: listener.into(), door: door.into(), state_dir, vsock })
+        }
+        Command::Holder { hosts, prefixes } => {
+            call_this_process(c"chaos-holder");
+            let preload = hosts.zip(prefixes).map(|(hosts, prefixes)| Capacity { hosts, prefixes });
+            // SAFETY: this descriptor was opened for this process by the injector, for nobody else in it.
+            holder::run(unsafe { inherited(CHILD_FD) }, preload).map_err(Failure::from)
+        }
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => fail(&failure),
+    }
+}
+
+impl Run {
+    fn run(self) -> Result<(), Failure> {
+        let policy = self.policy.as_deref().map_or_else(|| Ok(Policy::default()), Policy::load)?;
+        let attach = match self.attach {
+            Attach::Auto => AttachChoice::Auto,
+            Attach::Clsact => AttachChoice::Clsact,
+        };
+        let options = Options {
+            runtime_dir: self.runtime_dir,
+            state_dir: self.state_dir,
+            policy,
+            socket_group: self.socket_group,
+            vsock: self.vsock_port.map(|port| (port, self.vsock_cid)),
+            attach,
+        };
+        Ok(injector::run(&options)?)
+    }
+}
+
+/// # Safety
+/// `fd` must be an open descriptor that nothing else in this process uses.
+unsafe fn inherited(fd: i32) -> OwnedFd {
+    // SAFETY: the caller's promise.
+    unsafe { OwnedFd::from_raw_fd(fd) }
+}
+
+/// Names this process in `ps`: it was started through `/proc/self/exe`, which would call it "exe".
+fn call_this_process(name: &std::ffi::CStr) {
+    // The name is for people only.
+    let _ = nix::sys::prctl::set_name(name);
+}
+
+fn serve(options: ServerOptions) -> Result<(), Failure> {
+    // One thread answers sooner than two on a node that has better things to do.
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Failure::Tokio)?;
+    Ok(runtime.block_on(super::serve(options))?)
+}
+
+fn report_recovery(runtime_dir: &std::path::Path, json: bool) -> ExitCode {
+    match recover(runtime_dir) {
+        Err(error) => fail(&error.into()),
+        Ok(recovered) => {
+            if json {
+                print(&serde_json::json!(recovered).to_string());
+            } else {
+                recovered.removed.iter().for_each(|each| print(&format!("removed {each}")));
+                recovered.stuck.iter().for_each(|each| print(&format!("STUCK {each}")));
+                if recovered.removed.is_empty() && recovered.stuck.is_empty() {
+                    print("nothing was left behind");
+                }
+            }
+            if recovered.stuck.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(5) }
+        }
+    }
+}
+
+fn print(line: &str) {
+    use std::io::Write;
+    // A reader that has gone away does not change what was done.
+    drop(writeln!(std::io::stdout(), "{line}"));
+}
+
+fn fail(failure: &Failure) -> ExitCode {
+    use std::io::Write;
+    let mut text = failure.to_string();
+    let mut source = std::error::Error::source(failure);
+    while let Some(cause) = source {
+        text.push_str(&format!(": {cause}"));
+        source = cause.source();
+    }
+    drop(writeln!(std::io::stderr(), "chaos-daemon: {text}"));
+    ExitCode::from(match failure {
+        Failure::Injector(InjectorError::Privilege(_)) => 4,
+        Failure::Injector(InjectorError::Runtime(RuntimeError::InUse { .. }))
+        | Failure::Recover(RecoverError::Runtime(RuntimeError::InUse { .. })) => 6,
+        _ => 1,
+    })
+}
+
+fn log_to_stderr() {
+    use tracing_subscriber::EnvFilter;
+    // rmcp logs whole requests at debug: only on demand.
+    let filter = EnvFilter::try_from_env("CHAOS_LOG").unwrap_or_else(|_| EnvFilter::new("info,rmcp=warn"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false).init();
+}

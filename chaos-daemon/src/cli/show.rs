@@ -1,0 +1,235 @@
+//! The daemon's answers as text for people.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::duration;
+use crate::spec::FAULT_TYPES;
+
+fn text<'a>(value: &'a Value, field: &str) -> &'a str {
+    value[field].as_str().unwrap_or_default()
+}
+
+fn list<'a>(value: &'a Value, field: &str) -> &'a [Value] {
+    value[field].as_array().map(Vec::as_slice).unwrap_or_default()
+}
+
+fn seconds(value: &Value, field: &str) -> String {
+    let seconds = value[field].as_f64().unwrap_or_default();
+    duration::show(Duration::try_from_secs_f64(seconds).unwrap_or_default())
+}
+
+/// One line at the end of `out`; writing to a string cannot fail.
+macro_rules! line {
+    ($out:expr, $($format:tt)*) => {{
+        let _ = writeln!($out, $($format)*);
+    }};
+}
+
+/// What an injection did: what is broken, until when, and how to stop it.
+pub(super) fn injected(answer: &Value) -> String {
+    let mut out = String::new();
+    let name = text(answer, "fault_name");
+    if answer["was_triggered"] != json!(true) {
+        line!(out, "{name}: {}", text(answer, "message"));
+        return out;
+    }
+    line!(out, "{name}: {}", text(answer, "description"));
+    line!(
+        out,
+        "  ends by itself in {}; stop it now with: chaosctl stop {name}",
+        seconds(answer, "ends_in_seconds")
+    );
+    if text(answer, "state") == "no_traffic" {
+        line!(out, "  active, but nothing has met it yet; see: chaosctl status");
+    }
+    if let Some(message) = answer["error_message"].as_str() {
+        line!(out, "  {message}");
+    }
+    out
+}
+
+/// What an injection would do.
+pub(super) fn plan(answer: &Value) -> String {
+    let mut out = String::new();
+    line!(out, "would do: {}", text(answer, "description"));
+    line!(out, "  for {}; lifetime class {}", seconds(answer, "duration_seconds"), text(answer, "lifetime"));
+    for step in list(answer, "steps") {
+        line!(out, "  - {}", step.as_str().unwrap_or_default());
+    }
+    out
+}
+
+/// What is registered and active.
+pub(super) fn status(answer: &Value) -> String {
+    let mut out = String::new();
+    let faults = list(answer, "active_faults");
+    let is_active = |fault: &&Value| fault["active"] == json!(true);
+    let active = faults.iter().filter(is_active).count();
+    line!(
+        out,
+        "{active} active, {} registered",
+        faults.iter().filter(|fault| fault["registered"] == json!(true)).count()
+    );
+    for fault in faults.iter().filter(is_active) {
+        let evidence = &fault["evidence"];
+        line!(
+            out,
+            "  {}  {}  ends in {}",
+            text(fault, "name"),
+            text(fault, "state"),
+            seconds(fault, "remaining_seconds")
+        );
+        line!(out, "      {}", text(fault, "description"));
+        if evidence["cpu_seconds"].as_f64().unwrap_or_default() > 0.0 {
+            line!(out, "      CPU time burned: {}", seconds(evidence, "cpu_seconds"));
+        } else {
+            line!(
+                out,
+                "      packets: {} matched, {} affected, {} protected",
+                evidence["packets_matched"],
+                evidence["packets_affected"],
+                evidence["packets_protected"]
+            );
+        }
+        if let Some(note) = fault["note"].as_str() {
+            line!(out, "      {note}");
+        }
+    }
+    for fault in faults.iter().filter(|fault| !is_active(fault)) {
+        let note = fault["note"].as_str().map(|note| format!("  ({note})")).unwrap_or_default();
+        line!(
+            out,
+            "  {}  registered  {}, probability {}{note}",
+            text(fault, "name"),
+            text(fault, "fault_type"),
+            fault["probability"]
+        );
+    }
+    for run in list(answer, "running") {
+        line!(
+            out,
+            "  running: {} (run {}, fault {})",
+            text(run, "experiment_name"),
+            text(run, "run_id"),
+            text(run, "fault_name")
+        );
+    }
+    let rate = answer["success_rate"].as_f64().unwrap_or_default();
+    line!(
+        out,
+        "{} experiments registered, {} runs{}",
+        answer["registered_experiments"],
+        answer["total_runs"],
+        if answer["total_runs"] == json!(0) {
+            String::new()
+        } else {
+            format!(", {:.0} % successful", rate * 100.0)
+        }
+    );
+    for result in list(answer, "results") {
+        let verdict = if result["success"] == json!(true) { "ok" } else { "failed" };
+        let error = result["error"].as_str().unwrap_or_default();
+        line!(
+            out,
+            "  {}  {verdict}  {}  {}  {error}",
+            text(result, "started_at"),
+            text(result, "experiment_name"),
+            seconds(result, "duration_seconds")
+        );
+    }
+    out
+}
+
+/// How a run went.
+pub(super) fn run(answer: &Value) -> String {
+    let mut out = String::new();
+    let met = |field: &str| if answer[field] == json!(true) { "met" } else { "not met" };
+    let verdict = if answer["success"] == json!(true) { "success" } else { "no success" };
+    line!(
+        out,
+        "{}: {verdict} after {}",
+        text(answer, "experiment_name"),
+        seconds(answer, "duration_seconds")
+    );
+    line!(out, "  steady state before: {}, after: {}", met("steady_state_before"), met("steady_state_after"));
+    for step in list(answer, "plan") {
+        line!(out, "  would do: {}", step.as_str().unwrap_or_default());
+    }
+    if let Some(error) = answer["error"].as_str() {
+        line!(out, "  {error}");
+    }
+    out
+}
+
+/// What was registered.
+pub(super) fn registered(answer: &Value) -> String {
+    let mut out = String::new();
+    let name = text(answer, "experiment_name");
+    line!(out, "registered {name:?}: {} for {}", text(answer, "fault_type"), seconds(answer, "hold_seconds"));
+    for condition in list(answer, "steady_state") {
+        line!(out, "  {}", condition.as_str().unwrap_or_default());
+    }
+    if let Some(message) = answer["message"].as_str() {
+        line!(out, "  {message}");
+    }
+    line!(out, "  run it with: chaosctl experiment run {name:?}");
+    out
+}
+
+/// What this host can do.
+pub(super) fn doctor(answer: &Value) -> String {
+    let mut out = String::new();
+    line!(out, "kernel {}, chaos-daemon {}", text(answer, "kernel"), text(answer, "version"));
+    for fault in list(answer, "faults") {
+        let kind = text(fault, "fault_type");
+        if fault["possible"] == json!(true) {
+            line!(out, "  {kind:<20} possible");
+            continue;
+        }
+        let missing: Vec<_> = list(fault, "missing").iter().filter_map(Value::as_str).collect();
+        line!(out, "  {kind:<20} missing: {}", missing.join(", "));
+        if let Some(remedy) = fault["remedy"].as_str() {
+            line!(out, "  {:<20} {remedy}", "");
+        }
+    }
+    for fact in list(answer, "facts") {
+        line!(out, "  {}: {}", text(fact, "name"), text(fact, "value"));
+    }
+    match list(answer, "residue") {
+        [] => line!(out, "no leftovers of ours"),
+        residue => {
+            for left in residue {
+                line!(out, "  left over: {}", left.as_str().unwrap_or_default());
+            }
+            line!(out, "  leftovers are inert; remove them with: chaos-daemon recover");
+        }
+    }
+    out
+}
+
+/// The types of fault; as a Markdown table for the README.
+pub(super) fn faults(markdown: bool) -> String {
+    let mut out = String::new();
+    if markdown {
+        line!(out, "| fault | what it does | `params` |");
+        line!(out, "|---|---|---|");
+    }
+    for kind in FAULT_TYPES {
+        if markdown {
+            line!(out, "| `{}` | {} | {} |", kind.name(), kind.summary(), kind.parameters());
+        } else {
+            line!(out, "{:<20} {}", kind.name(), kind.summary());
+            line!(out, "{:<20} params: {}", "", kind.parameters());
+        }
+    }
+    out
+}
+
+/// The same for programs.
+pub(super) fn faults_json() -> Value {
+    let faults = FAULT_TYPES.iter();
+    faults.map(|kind| json!({"fault_type": kind.name(), "summary": kind.summary(), "parameters": kind.parameters()})).collect()
+}

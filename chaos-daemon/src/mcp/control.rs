@@ -1,0 +1,164 @@
+//! `chaos_stop` and `chaos_doctor`.
+
+use rmcp::model::CallToolResult;
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use super::results::{Evidence, Failure, Output};
+use crate::experiment::driver::residue;
+use crate::request::fields::Fields;
+use crate::request::{ApiError, DoctorReport, ErrorCode};
+use crate::server::service::Service;
+use crate::spec::FaultName;
+
+/// One fault that was ended.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+struct StoppedView {
+    /// Name.
+    name: String,
+    /// Type.
+    fault_type: String,
+    /// What it had met.
+    evidence: Evidence,
+    /// What is left on the host; empty when residue was looked for and none found.
+    residue: Vec<String>,
+}
+
+/// Result of `chaos_stop`.
+#[derive(Debug, Clone, Default, Serialize, JsonSchema)]
+pub(super) struct StopOutput {
+    /// Faults that were active and are ended.
+    stopped: Vec<StoppedView>,
+    /// What happened, in a sentence.
+    message: String,
+    /// Why the call failed.
+    #[schemars(with = "Failure")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<Failure>,
+}
+
+impl Output for StopOutput {
+    fn failed(&self) -> bool {
+        self.error.is_some()
+    }
+}
+
+pub(super) async fn stop(service: &Service, arguments: Map<String, Value>) -> Result<StopOutput, ApiError> {
+    let mut fields = Fields::new("", arguments);
+    let name = fields.string("fault_name")?.map(FaultName::new).transpose()?;
+    fields.finish()?;
+    let removals = service.stop(name).await?;
+    let error = residue(&removals).map(|residue| {
+        ApiError::new(ErrorCode::RevertFailed, format!("stopping: left behind: {residue}"))
+            .hint("it is being retried: look at chaos_status")
+    });
+    let stopped: Vec<_> = removals
+        .into_iter()
+        .map(|removal| StoppedView {
+            name: removal.name.to_string(),
+            fault_type: removal.fault_type.name().to_owned(),
+            evidence: removal.evidence.into(),
+            residue: removal.residue,
+        })
+        .collect();
+    let message = match stopped.as_slice() {
+        [] => "nothing was active".to_owned(),
+        faults => {
+            let names: Vec<_> = faults.iter().map(|fault| fault.name.as_str()).collect();
+            format!("ended: {}; registrations stay", names.join(", "))
+        }
+    };
+    Ok(StopOutput { stopped, message, error: error.as_ref().map(Failure::from) })
+}
+
+pub(super) fn stop_failed(error: &ApiError) -> CallToolResult {
+    let message = error.message.clone();
+    StopOutput { message, error: Some(Failure::from(error)), ..StopOutput::default() }.result()
+}
+
+/// Whether one type of fault is possible here.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+struct AbilityView {
+    /// Type.
+    fault_type: String,
+    /// What it does.
+    summary: String,
+    /// The `params` it takes.
+    parameters: String,
+    /// Whether this host can do it.
+    possible: bool,
+    /// What is missing, by the name of module, option or capability.
+    missing: Vec<String>,
+    /// What would supply it.
+    #[schemars(with = "String")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    remedy: Option<String>,
+}
+
+/// Something worth knowing about the host.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+struct FactView {
+    /// What it is about.
+    name: String,
+    /// What it is.
+    value: String,
+}
+
+/// Result of `chaos_doctor`.
+#[derive(Debug, Clone, Default, Serialize, JsonSchema)]
+pub(super) struct DoctorOutput {
+    /// Kernel release.
+    kernel: String,
+    /// Version of the daemon.
+    version: String,
+    /// Per fault type, whether it is possible.
+    faults: Vec<AbilityView>,
+    /// Facts worth knowing.
+    facts: Vec<FactView>,
+    /// Our own leftovers on this host: inert, removed by `chaos-daemon recover`.
+    residue: Vec<String>,
+    /// Why the call failed.
+    #[schemars(with = "Failure")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<Failure>,
+}
+
+impl Output for DoctorOutput {
+    fn failed(&self) -> bool {
+        self.error.is_some()
+    }
+}
+
+impl From<DoctorReport> for DoctorOutput {
+    fn from(report: DoctorReport) -> Self {
+        let ability = |ability: crate::request::Ability| AbilityView {
+            fault_type: ability.fault_type.name().to_owned(),
+            summary: ability.fault_type.summary().to_owned(),
+            parameters: ability.fault_type.parameters().to_owned(),
+            possible: ability.missing.is_empty(),
+            missing: ability.missing,
+            remedy: ability.remedy,
+        };
+        Self {
+            kernel: report.kernel,
+            version: report.version,
+            faults: report.faults.into_iter().map(ability).collect(),
+            facts: report.facts.into_iter().map(|(name, value)| FactView { name, value }).collect(),
+            residue: report.residue,
+            error: None,
+        }
+    }
+}
+
+pub(super) async fn doctor(
+    service: &Service,
+    arguments: Map<String, Value>,
+) -> Result<DoctorOutput, ApiError> {
+    Fields::new("", arguments).finish()?;
+    Ok(service.doctor().await?.into())
+}
+
+pub(super) fn doctor_failed(error: &ApiError) -> CallToolResult {
+    DoctorOutput { error: Some(Failure::from(error)), ..DoctorOutput::default() }.result()
+}

@@ -1,0 +1,113 @@
+//! `chaos_register_experiment` and `chaos_run_experiment`.
+
+use rmcp::model::CallToolResult;
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use super::results::{Failure, Output, RunOutput, word};
+use crate::request::fields::Fields;
+use crate::request::{ApiError, Caller};
+use crate::server::runs::now;
+use crate::server::service::Service;
+
+pub(super) async fn run(
+    service: &Service,
+    caller: Caller,
+    arguments: Map<String, Value>,
+) -> Result<RunOutput, ApiError> {
+    let mut fields = Fields::new("", arguments);
+    let name = fields.string("experiment_name")?;
+    let name = fields.need("experiment_name", name, "name a registered experiment")?;
+    let dry_run = fields.boolean("dry_run")?.unwrap_or(false);
+    fields.finish()?;
+    if !dry_run {
+        return service.run(&name, caller).await.map(RunOutput::from);
+    }
+    let (result, plan) = service.dry_run(&name, caller).await?;
+    let mut output = RunOutput::from(result);
+    output.dry_run = Some(true);
+    output.packets_affected = None;
+    output.plan = plan.map(|plan| plan.steps);
+    Ok(output)
+}
+
+pub(super) fn run_failed(arguments: &Map<String, Value>, error: &ApiError) -> CallToolResult {
+    RunOutput {
+        experiment_name: arguments
+            .get("experiment_name")
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .to_owned(),
+        error: Some(error.message.clone()),
+        error_code: Some(word(error.code)),
+        hint: error.hint.clone(),
+        started_at: now(),
+        ..RunOutput::default()
+    }
+    .result()
+}
+
+/// Result of `chaos_register_experiment`.
+#[derive(Debug, Clone, Default, Serialize, JsonSchema)]
+pub(super) struct RegisterOutput {
+    /// "registered" or "error".
+    #[schemars(extend("enum" = ["registered", "error"]))]
+    status: String,
+    /// Name under which it runs.
+    experiment_name: String,
+    /// The steady state, a line per probe.
+    steady_state: Vec<String>,
+    /// Type of the fault.
+    fault_type: String,
+    /// How long the fault is kept.
+    hold_seconds: f64,
+    /// What could not be saved.
+    #[schemars(with = "String")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    message: Option<String>,
+    /// Why the call failed.
+    #[schemars(with = "Failure")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<Failure>,
+}
+
+impl Output for RegisterOutput {
+    fn failed(&self) -> bool {
+        self.error.is_some()
+    }
+}
+
+pub(super) async fn register(
+    service: &Service,
+    arguments: Map<String, Value>,
+) -> Result<RegisterOutput, ApiError> {
+    let (experiment, message) = service.register_experiment(arguments).await?;
+    let expected = |expected| if expected { "" } else { " must fail" };
+    Ok(RegisterOutput {
+        status: "registered".to_owned(),
+        experiment_name: experiment.name,
+        steady_state: experiment
+            .conditions
+            .iter()
+            .map(|condition| {
+                format!("{}: {}{}", condition.name, condition.probe.check, expected(condition.expected))
+            })
+            .collect(),
+        fault_type: experiment.fault.fault_type.name().to_owned(),
+        hold_seconds: experiment.hold.as_secs_f64(),
+        message,
+        error: None,
+    })
+}
+
+pub(super) fn register_failed(arguments: &Map<String, Value>, error: &ApiError) -> CallToolResult {
+    let name = arguments.get("name").or_else(|| arguments.get("title"));
+    RegisterOutput {
+        status: "error".to_owned(),
+        experiment_name: name.and_then(Value::as_str).unwrap_or_default().to_owned(),
+        error: Some(Failure::from(error)),
+        ..RegisterOutput::default()
+    }
+    .result()
+}

@@ -1,0 +1,247 @@
+//! `chaos_inject_fault`: registers, injects and removes faults by name; and `chaos_plan`, which only looks.
+
+use rmcp::model::CallToolResult;
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use super::results::{Failure, InjectOutput, Output, lifetime, word};
+use crate::request::fields::Fields;
+use crate::request::{ApiError, Caller, ErrorCode, FaultStatus};
+use crate::server::service::{Injection, Service, check};
+use crate::spec::{FaultName, FaultRequest, FaultType, Probability, SpecError};
+
+/// The fields that describe a fault, so that they mean nothing but for `register`.
+const OF_A_FAULT: [&str; 6] =
+    ["fault_type", "probability", "duration_seconds", "error_message", "target", "params"];
+
+enum Action {
+    Register(Box<FaultRequest>),
+    Inject,
+    Remove,
+}
+
+pub(super) async fn carry_out(
+    service: &Service,
+    caller: Caller,
+    arguments: Map<String, Value>,
+) -> Result<InjectOutput, ApiError> {
+    let (name, action) = parse(arguments)?;
+    match action {
+        Action::Register(fault) => register(service, name, *fault).await,
+        Action::Inject => inject(service, name, caller).await,
+        Action::Remove => remove(service, name).await,
+    }
+}
+
+fn parse(arguments: Map<String, Value>) -> Result<(FaultName, Action), SpecError> {
+    let mut fields = Fields::new("", arguments);
+    let name = fault_name(&mut fields)?;
+    let action = fields.string("action")?;
+    let action = fields.need("action", action, "give \"register\", \"inject\" or \"remove\"")?;
+    let action = match action.as_str() {
+        "register" => Action::Register(Box::new(fault(&mut fields)?)),
+        "inject" | "remove" => {
+            for field in OF_A_FAULT {
+                if fields.take(field).is_some() {
+                    let problem =
+                        format!("belongs to action \"register\": {action} takes the fault as registered");
+                    return Err(SpecError::new(field, problem));
+                }
+            }
+            if action == "inject" { Action::Inject } else { Action::Remove }
+        }
+        other => {
+            let problem = format!("{other:?} is not known: give \"register\", \"inject\" or \"remove\"");
+            return Err(SpecError::new("action", problem));
+        }
+    };
+    fields.finish()?;
+    Ok((name, action))
+}
+
+fn fault_name(fields: &mut Fields) -> Result<FaultName, SpecError> {
+    let name = fields.string("fault_name")?;
+    FaultName::new(fields.need("fault_name", name, "name the fault, e.g. \"slow-database\"")?)
+}
+
+/// The fault that the fields describe, every value within its bounds.
+fn fault(fields: &mut Fields) -> Result<FaultRequest, SpecError> {
+    let fault_type = fields.string("fault_type")?;
+    let fault_type = fields.need("fault_type", fault_type, "register needs one, e.g. \"latency\"")?;
+    let fault_type = FaultType::parse(&fault_type)?;
+    let probability = match fields.number("probability")? {
+        Some(value) => Probability::new("probability", value)?,
+        None => Probability::DEFAULT,
+    };
+    let target = Value::Object(fields.object("target")?.unwrap_or_default());
+    let fault = FaultRequest {
+        fault_type,
+        probability,
+        duration_seconds: fields.number("duration_seconds")?,
+        error_message: fields.string("error_message")?,
+        target: serde_json::from_value(target)
+            .map_err(|error| SpecError::new("target", error.to_string()))?,
+        params: fields.object("params")?.unwrap_or_default(),
+    };
+    check(&fault)?;
+    Ok(fault)
+}
+
+async fn register(service: &Service, name: FaultName, fault: FaultRequest) -> Result<InjectOutput, ApiError> {
+    let fault_type = fault.fault_type;
+    let probability = fault.probability.get();
+    let registered = service.register(name.clone(), fault).await?;
+    let mut message = format!(
+        "{} {name}: each inject triggers with probability {probability}",
+        if registered.replaced { "replaced" } else { "registered" }
+    );
+    if registered.needs_target {
+        message.push_str(
+            "; it names no target.interface yet, so inject will refuse it: register it again with one",
+        );
+    }
+    if registered.active {
+        message.push_str("; the fault of this name that is active goes on as it was injected");
+    }
+    if let Some(problem) = registered.problem {
+        message.push_str("; ");
+        message.push_str(&problem);
+    }
+    Ok(InjectOutput {
+        status: "registered".to_owned(),
+        fault_name: name.to_string(),
+        fault_type: fault_type.name().to_owned(),
+        message: Some(message),
+        ..InjectOutput::default()
+    })
+}
+
+async fn inject(service: &Service, name: FaultName, caller: Caller) -> Result<InjectOutput, ApiError> {
+    let mut output = InjectOutput {
+        status: "injected".to_owned(),
+        fault_name: name.to_string(),
+        ..InjectOutput::default()
+    };
+    match service.inject(name.clone(), caller).await? {
+        Injection::NotTriggered(fault) => {
+            output.fault_type = fault.fault_type.name().to_owned();
+            let probability = fault.probability.get();
+            output.message = Some(format!(
+                "not triggered: the roll at probability {probability} said no; nothing was done"
+            ));
+        }
+        Injection::Active(fault, status) => {
+            output.was_triggered = true;
+            output.error_message.clone_from(&fault.error_message);
+            describe(&mut output, &status);
+        }
+    }
+    Ok(output)
+}
+
+fn describe(output: &mut InjectOutput, status: &FaultStatus) {
+    let seconds = status.remaining.as_secs_f64();
+    output.fault_type = status.fault_type.name().to_owned();
+    output.message = Some(format!("{}; ends by itself in {seconds:.1} s", status.description));
+    output.description = Some(status.description.clone());
+    output.state = Some(word(status.state));
+    output.lifetime = Some(lifetime(status.lifetime));
+    output.ends_in_seconds = Some(seconds);
+    output.evidence = Some(status.evidence.into());
+}
+
+async fn remove(service: &Service, name: FaultName) -> Result<InjectOutput, ApiError> {
+    let (removals, forgotten) = service.remove(&name).await?;
+    let mut output = InjectOutput {
+        status: "removed".to_owned(),
+        fault_name: name.to_string(),
+        fault_type: forgotten.map(|fault| fault.fault_type.name().to_owned()).unwrap_or_default(),
+        ..InjectOutput::default()
+    };
+    let Some(removal) = removals.iter().find(|removal| removal.name == name) else {
+        let known = if output.fault_type.is_empty() { "no such fault was registered" } else { "forgotten" };
+        output.message = Some(format!("{known}; none was active"));
+        return Ok(output);
+    };
+    output.fault_type = removal.fault_type.name().to_owned();
+    output.evidence = Some(removal.evidence.into());
+    output.residue = Some(removal.residue.clone());
+    if removal.residue.is_empty() {
+        output.message = Some("ended and forgotten; residue was looked for and none found".to_owned());
+    } else {
+        let text = format!("removing {name}: left behind: {}", removal.residue.join(", "));
+        output.error = Some(Failure::from(
+            &ApiError::new(ErrorCode::RevertFailed, text).hint("it is being retried: look at chaos_status"),
+        ));
+        output.status = "error".to_owned();
+    }
+    Ok(output)
+}
+
+pub(super) fn failed(arguments: &Map<String, Value>, error: &ApiError) -> CallToolResult {
+    let text = |field| arguments.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
+    InjectOutput {
+        status: "error".to_owned(),
+        fault_name: text("fault_name"),
+        fault_type: FaultType::parse(&text("fault_type")).map_or("", FaultType::name).to_owned(),
+        error: Some(Failure::from(error)),
+        ..InjectOutput::default()
+    }
+    .result()
+}
+
+/// Result of `chaos_plan`.
+#[derive(Debug, Clone, Default, Serialize, JsonSchema)]
+pub(super) struct PlanOutput {
+    /// Fault identifier.
+    fault_name: String,
+    /// What the fault would do to what.
+    description: String,
+    /// What would bind it to its end: "kernel", "supervised" or "irreversible".
+    lifetime: String,
+    /// How long it would last.
+    duration_seconds: f64,
+    /// Kernel operations in order, each with its undo.
+    steps: Vec<String>,
+    /// Why it cannot be.
+    #[schemars(with = "Failure")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<Failure>,
+}
+
+impl Output for PlanOutput {
+    fn failed(&self) -> bool {
+        self.error.is_some()
+    }
+}
+
+pub(super) async fn plan(
+    service: &Service,
+    caller: Caller,
+    arguments: Map<String, Value>,
+) -> Result<PlanOutput, ApiError> {
+    let registered = !OF_A_FAULT.iter().any(|field| arguments.contains_key(*field));
+    let mut fields = Fields::new("", arguments);
+    let name = fault_name(&mut fields)?;
+    let fault = if registered { None } else { Some(fault(&mut fields)?) };
+    fields.finish()?;
+    let plan = service.plan(name.clone(), fault, caller).await?;
+    Ok(PlanOutput {
+        fault_name: name.to_string(),
+        description: plan.description,
+        lifetime: lifetime(plan.lifetime),
+        duration_seconds: plan.duration.as_secs_f64(),
+        steps: plan.steps,
+        error: None,
+    })
+}
+
+pub(super) fn plan_failed(arguments: &Map<String, Value>, error: &ApiError) -> CallToolResult {
+    PlanOutput {
+        fault_name: arguments.get("fault_name").and_then(Value::as_str).unwrap_or_default().to_owned(),
+        error: Some(Failure::from(error)),
+        ..PlanOutput::default()
+    }
+    .result()
+}

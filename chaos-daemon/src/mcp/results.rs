@@ -1,0 +1,304 @@
+//! What the tools return. Every result, also that of a failed call, satisfies its tool's output schema: several
+//! clients check that, and would hide the error from the model otherwise.
+
+use rmcp::model::CallToolResult;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::request::{self, ApiError, FaultStatus, LifetimeClass};
+use crate::server::registry::ExperimentResult;
+
+/// Why a call failed.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub(super) struct Failure {
+    /// Stable name of the error, e.g. FAULT_NOT_FOUND.
+    pub(super) code: String,
+    /// What was asked and why it cannot be.
+    pub(super) message: String,
+    /// What to do about it.
+    #[schemars(with = "String")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) hint: Option<String>,
+}
+
+/// A word of the protocol, as text.
+pub(super) fn word(value: impl Serialize) -> String {
+    match serde_json::to_value(value) {
+        Ok(serde_json::Value::String(word)) => word,
+        other => format!("{other:?}"),
+    }
+}
+
+impl From<&ApiError> for Failure {
+    fn from(error: &ApiError) -> Self {
+        Self { code: word(error.code), message: error.message.clone(), hint: error.hint.clone() }
+    }
+}
+
+/// A result that can say why there is none.
+pub(super) trait Output: Serialize + JsonSchema {
+    /// Whether the call failed.
+    fn failed(&self) -> bool;
+
+    /// The result on the wire: structured, and as text for older clients.
+    fn result(&self) -> CallToolResult {
+        match serde_json::to_value(self) {
+            Ok(value) if self.failed() => CallToolResult::structured_error(value),
+            Ok(value) => CallToolResult::structured(value),
+            Err(error) => CallToolResult::structured_error(serde_json::Value::String(error.to_string())),
+        }
+    }
+}
+
+/// What a fault has met since it started.
+#[derive(Debug, Clone, Copy, Serialize, JsonSchema)]
+pub(super) struct Evidence {
+    /// Packets that matched the target.
+    pub(super) packets_matched: u64,
+    /// Packets the fault acted on.
+    pub(super) packets_affected: u64,
+    /// Packets that matched but are protected, such as the daemon's own.
+    pub(super) packets_protected: u64,
+    /// CPU time burned.
+    pub(super) cpu_seconds: f64,
+}
+
+impl From<request::Evidence> for Evidence {
+    fn from(evidence: request::Evidence) -> Self {
+        Self {
+            packets_matched: evidence.matched,
+            packets_affected: evidence.affected,
+            packets_protected: evidence.protected,
+            cpu_seconds: evidence.cpu_time.as_secs_f64(),
+        }
+    }
+}
+
+/// Result of `chaos_inject_fault`.
+#[derive(Debug, Clone, Default, Serialize, JsonSchema)]
+pub(super) struct InjectOutput {
+    /// "registered", "injected", "removed" or "error".
+    #[schemars(extend("enum" = ["registered", "injected", "removed", "error"]))]
+    pub(super) status: String,
+    /// Fault identifier.
+    pub(super) fault_name: String,
+    /// Type of the fault; empty when unknown.
+    pub(super) fault_type: String,
+    /// Whether the fault was actually triggered (for inject).
+    pub(super) was_triggered: bool,
+    /// What happened, in a sentence.
+    #[schemars(with = "String")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) message: Option<String>,
+    /// The registered error message of a fault that was triggered.
+    #[schemars(with = "String")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) error_message: Option<String>,
+    /// What the fault does to what.
+    #[schemars(with = "String")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) description: Option<String>,
+    /// "no_traffic" (active, nothing has met it yet) or "effective".
+    #[schemars(with = "String")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) state: Option<String>,
+    /// What binds it to its end: "kernel", "supervised" or "irreversible".
+    #[schemars(with = "String")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) lifetime: Option<String>,
+    /// Seconds until it ends by itself.
+    #[schemars(with = "f64")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) ends_in_seconds: Option<f64>,
+    /// What it has met.
+    #[schemars(with = "Evidence")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) evidence: Option<Evidence>,
+    /// What is left on the host after removal; empty when residue was looked for and none found.
+    #[schemars(with = "Vec<String>")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) residue: Option<Vec<String>>,
+    /// Why the call failed.
+    #[schemars(with = "Failure")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) error: Option<Failure>,
+}
+
+impl Output for InjectOutput {
+    fn failed(&self) -> bool {
+        self.error.is_some()
+    }
+}
+
+/// One registered or active fault.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub(super) struct FaultView {
+    /// Fault name.
+    pub(super) name: String,
+    /// Fault type.
+    pub(super) fault_type: String,
+    /// Injection probability, rolled once per inject.
+    pub(super) probability: f64,
+    /// Whether it is registered, so that inject finds it.
+    pub(super) registered: bool,
+    /// Whether it acts on the host now; absent when that is not known.
+    #[schemars(with = "bool")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) active: Option<bool>,
+    /// Where it is in its life: "no_traffic", "effective", "ending", "ended" or "stuck".
+    #[schemars(with = "String")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) state: Option<String>,
+    /// What it does to what.
+    #[schemars(with = "String")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) description: Option<String>,
+    /// What binds it to its end.
+    #[schemars(with = "String")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) lifetime: Option<String>,
+    /// Seconds since it started.
+    #[schemars(with = "f64")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) age_seconds: Option<f64>,
+    /// Seconds until it ends by itself.
+    #[schemars(with = "f64")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) remaining_seconds: Option<f64>,
+    /// What it has met.
+    #[schemars(with = "Evidence")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) evidence: Option<Evidence>,
+    /// Why it ended, or what is stuck.
+    #[schemars(with = "String")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) note: Option<String>,
+}
+
+impl FaultView {
+    /// Fills in what is known of a fault that was injected.
+    pub(super) fn set_status(&mut self, status: &FaultStatus) {
+        let ended = status.state == request::FaultState::Ended;
+        self.active = Some(!ended);
+        self.state = Some(word(status.state));
+        self.description = Some(status.description.clone());
+        self.lifetime = Some(lifetime(status.lifetime));
+        self.age_seconds = Some(status.age.as_secs_f64());
+        self.remaining_seconds = Some(if ended { 0.0 } else { status.remaining.as_secs_f64() });
+        self.evidence = Some(status.evidence.into());
+        self.note.clone_from(&status.note);
+    }
+}
+
+pub(super) fn lifetime(class: LifetimeClass) -> String {
+    word(class)
+}
+
+/// One result of an experiment, and the result of `chaos_run_experiment`.
+#[derive(Debug, Clone, Default, Serialize, JsonSchema)]
+pub(super) struct RunOutput {
+    /// Experiment that ran.
+    pub(super) experiment_name: String,
+    /// Whether the system kept its steady state.
+    pub(super) success: bool,
+    /// Steady state verified before the action.
+    pub(super) steady_state_before: bool,
+    /// Steady state verified after the action.
+    pub(super) steady_state_after: bool,
+    /// How long the run took.
+    pub(super) duration_seconds: f64,
+    /// What went wrong, if anything; a failed rollback comes last, after a semicolon.
+    #[schemars(schema_with = "super::schema::text_or_null")]
+    pub(super) error: Option<String>,
+    /// When it began, ISO 8601 in UTC.
+    pub(super) started_at: String,
+    /// Handle of the run, found again in chaos_status.
+    #[schemars(with = "String")]
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(super) run_id: String,
+    /// Packets the fault acted on.
+    #[schemars(with = "u64")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) packets_affected: Option<u64>,
+    /// Whether the action was left out.
+    #[schemars(with = "bool")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) dry_run: Option<bool>,
+    /// What the action would do, for a dry run.
+    #[schemars(with = "Vec<String>")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) plan: Option<Vec<String>>,
+    /// Stable name of the error, when the call itself failed.
+    #[schemars(with = "String")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) error_code: Option<String>,
+    /// What to do about it.
+    #[schemars(with = "String")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) hint: Option<String>,
+}
+
+impl From<ExperimentResult> for RunOutput {
+    fn from(result: ExperimentResult) -> Self {
+        Self {
+            experiment_name: result.experiment_name,
+            success: result.success,
+            steady_state_before: result.steady_state_before,
+            steady_state_after: result.steady_state_after,
+            duration_seconds: result.duration_seconds,
+            error: result.error,
+            started_at: result.started_at,
+            run_id: result.run_id,
+            packets_affected: Some(result.packets_affected),
+            ..Self::default()
+        }
+    }
+}
+
+impl Output for RunOutput {
+    fn failed(&self) -> bool {
+        self.error_code.is_some()
+    }
+}
+
+/// A run that goes on.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub(super) struct RunningView {
+    /// Handle.
+    pub(super) run_id: String,
+    /// Experiment.
+    pub(super) experiment_name: String,
+    /// Name of its fault.
+    pub(super) fault_name: String,
+    /// When it began, ISO 8601 in UTC.
+    pub(super) started_at: String,
+}
+
+/// Result of `chaos_status`.
+#[derive(Debug, Clone, Default, Serialize, JsonSchema)]
+pub(super) struct StatusOutput {
+    /// Registered faults, and active ones whether registered or not.
+    pub(super) active_faults: Vec<FaultView>,
+    /// Number of registered experiments.
+    pub(super) registered_experiments: u64,
+    /// Historical results, oldest first, if requested.
+    pub(super) results: Vec<RunOutput>,
+    /// Experiments executed, of the kind asked for.
+    pub(super) total_runs: u64,
+    /// Successful runs, as a fraction from 0 to 1.
+    pub(super) success_rate: f64,
+    /// Names of the registered experiments.
+    pub(super) experiments: Vec<String>,
+    /// Runs that go on.
+    pub(super) running: Vec<RunningView>,
+    /// Why the status is incomplete.
+    #[schemars(with = "Failure")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) error: Option<Failure>,
+}
+
+impl Output for StatusOutput {
+    fn failed(&self) -> bool {
+        self.error.is_some()
+    }
+}

@@ -1,0 +1,99 @@
+//! `chaos_status`: what is registered, what is active, what experiments have shown.
+
+use std::collections::BTreeMap;
+
+use rmcp::model::CallToolResult;
+use serde_json::{Map, Value};
+
+use super::results::{Failure, FaultView, Output, RunOutput, RunningView, StatusOutput};
+use crate::request::fields::Fields;
+use crate::request::{ApiError, FaultStatus};
+use crate::server::registry::{Registry, Total};
+use crate::server::service::Service;
+
+pub(super) async fn carry_out(
+    service: &Service,
+    arguments: Map<String, Value>,
+) -> Result<StatusOutput, ApiError> {
+    let mut fields = Fields::new("", arguments);
+    let include_results = fields.boolean("include_results")?.unwrap_or(false);
+    let only = fields.string("experiment_name")?;
+    fields.finish()?;
+    let overview = service.overview().await;
+    let wanted = |name: &str| only.as_deref().is_none_or(|only| only == name);
+    let registry = &overview.registry;
+    let totals = registry.totals.iter().filter(|(name, _)| wanted(name));
+    let total = totals.fold(Total::default(), |sum, (_, total)| Total {
+        runs: sum.runs + total.runs,
+        successes: sum.successes + total.successes,
+    });
+    let results = registry.results.iter().filter(|result| include_results && wanted(&result.experiment_name));
+    let running = overview.runs.iter().filter(|run| wanted(&run.experiment));
+    Ok(StatusOutput {
+        active_faults: faults(registry, overview.faults.as_deref().ok()),
+        registered_experiments: registry.experiments.len() as u64,
+        results: results.cloned().map(RunOutput::from).collect(),
+        total_runs: total.runs,
+        success_rate: rate(total),
+        experiments: registry.experiments.keys().filter(|name| wanted(name)).cloned().collect(),
+        running: running
+            .map(|run| RunningView {
+                run_id: run.run_id.clone(),
+                experiment_name: run.experiment.clone(),
+                fault_name: run.fault_name.to_string(),
+                started_at: run.started_at.clone(),
+            })
+            .collect(),
+        error: overview.faults.as_ref().err().map(Failure::from),
+    })
+}
+
+#[expect(clippy::cast_precision_loss, reason = "2^52 runs take longer than this host will last")]
+fn rate(total: Total) -> f64 {
+    if total.runs == 0 { 0.0 } else { total.successes as f64 / total.runs as f64 }
+}
+
+/// Registered faults with what is known of their activity, and active ones that nobody registered, by name. `status`
+/// is `None` when it could not be read: then nothing is claimed about activity.
+fn faults(registry: &Registry, status: Option<&[FaultStatus]>) -> Vec<FaultView> {
+    let mut views: BTreeMap<&str, FaultView> = BTreeMap::new();
+    for (name, fault) in &registry.faults {
+        let view = FaultView {
+            name: name.to_string(),
+            fault_type: fault.fault_type.name().to_owned(),
+            probability: fault.probability.get(),
+            registered: true,
+            active: status.map(|_| false),
+            state: None,
+            description: None,
+            lifetime: None,
+            age_seconds: None,
+            remaining_seconds: None,
+            evidence: None,
+            note: None,
+        };
+        views.insert(name.as_str(), view);
+    }
+    for fault in status.unwrap_or_default() {
+        let view = views.entry(fault.name.as_str()).or_insert_with(|| FaultView {
+            name: fault.name.to_string(),
+            fault_type: fault.fault_type.name().to_owned(),
+            probability: 1.0,
+            registered: false,
+            active: None,
+            state: None,
+            description: None,
+            lifetime: None,
+            age_seconds: None,
+            remaining_seconds: None,
+            evidence: None,
+            note: None,
+        });
+        view.set_status(fault);
+    }
+    views.into_values().filter(|view| view.registered || view.active != Some(false)).collect()
+}
+
+pub(super) fn failed(error: &ApiError) -> CallToolResult {
+    StatusOutput { error: Some(Failure::from(error)), ..StatusOutput::default() }.result()
+}

@@ -1,0 +1,328 @@
+//! The tools: names, descriptions, schemas, and which code carries each out.
+
+use rmcp::model::{CallToolResult, JsonObject, Tool, ToolAnnotations};
+use serde_json::{Map, Value, json};
+
+use super::results::{InjectOutput, Output, RunOutput, StatusOutput};
+use super::{control, experiment, inject, schema, status};
+use crate::request::{ApiError, Caller};
+use crate::server::service::Service;
+use crate::spec::units::{DEFAULT_FAULT, LONGEST_FAULT, SHORTEST_FAULT};
+use crate::spec::{FAULT_TYPES, Probability, TargetRequest};
+
+/// A tool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Call {
+    InjectFault,
+    RunExperiment,
+    Status,
+    RegisterExperiment,
+    Plan,
+    Stop,
+    Doctor,
+}
+
+const CALLS: [Call; 7] = [
+    Call::Doctor,
+    Call::InjectFault,
+    Call::Plan,
+    Call::RegisterExperiment,
+    Call::RunExperiment,
+    Call::Status,
+    Call::Stop,
+];
+
+impl Call {
+    pub(super) fn named(name: &str) -> Option<Self> {
+        CALLS.into_iter().find(|call| call.name() == name)
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::InjectFault => "chaos_inject_fault",
+            Self::RunExperiment => "chaos_run_experiment",
+            Self::Status => "chaos_status",
+            Self::RegisterExperiment => "chaos_register_experiment",
+            Self::Plan => "chaos_plan",
+            Self::Stop => "chaos_stop",
+            Self::Doctor => "chaos_doctor",
+        }
+    }
+
+    /// Does what is asked.
+    pub(super) async fn carry_out(
+        self,
+        service: &Service,
+        caller: Caller,
+        given: Map<String, Value>,
+    ) -> CallToolResult {
+        let arguments = given.clone();
+        let result = match self {
+            Self::InjectFault => {
+                inject::carry_out(service, caller, given).await.map(|output| output.result())
+            }
+            Self::RunExperiment => {
+                experiment::run(service, caller, given).await.map(|output| output.result())
+            }
+            Self::Status => status::carry_out(service, given).await.map(|output| output.result()),
+            Self::RegisterExperiment => {
+                experiment::register(service, given).await.map(|output| output.result())
+            }
+            Self::Plan => inject::plan(service, caller, given).await.map(|output| output.result()),
+            Self::Stop => control::stop(service, given).await.map(|output| output.result()),
+            Self::Doctor => control::doctor(service, given).await.map(|output| output.result()),
+        };
+        result.unwrap_or_else(|error| self.failed(&arguments, &error))
+    }
+
+    /// The result of a call that failed: an error that the model can read, in the tool's own shape.
+    pub(super) fn failed(self, arguments: &Map<String, Value>, error: &ApiError) -> CallToolResult {
+        tracing::info!(tool = self.name(), code = ?error.code, %error, "refused or failed");
+        match self {
+            Self::InjectFault => inject::failed(arguments, error),
+            Self::RunExperiment => experiment::run_failed(arguments, error),
+            Self::Status => status::failed(error),
+            Self::RegisterExperiment => experiment::register_failed(arguments, error),
+            Self::Plan => inject::plan_failed(arguments, error),
+            Self::Stop => control::stop_failed(error),
+            Self::Doctor => control::doctor_failed(error),
+        }
+    }
+
+    fn tool(self) -> Tool {
+        let (title, description, input) = match self {
+            Self::InjectFault => (
+                "Inject a fault",
+                "Registers, injects or removes a real fault on this Linux host, by name. register stores what the \
+                 fault is (fault_type is required; a network fault needs target.interface), in place of any of the \
+                 same name; inject rolls the registered probability (default 0.1) once and, if it says so, injects \
+                 until duration_seconds are over; remove ends the fault and forgets it, and succeeds for an unknown \
+                 name. The fault is real: name the narrowest target that serves.",
+                inject_input(),
+            ),
+            Self::RunExperiment => (
+                "Run an experiment",
+                "Runs a registered experiment: verifies the steady state, injects the fault, keeps it for its time, \
+                 always removes it, and verifies the steady state again. Waits up to 44 seconds; a longer run goes \
+                 on by itself under its run_id and is reported by chaos_status with include_results.",
+                object(
+                    json!({
+                        "experiment_name": text("Name of the experiment to run, e.g. \"kill-cache\"."),
+                        "dry_run": {"type": "boolean", "default": false, "description": "Validate without executing the action."},
+                    }),
+                    &["experiment_name"],
+                ),
+            ),
+            Self::Status => (
+                "Status",
+                "Current state: registered and active faults with what they have met, registered experiments, and \
+                 historical results if asked for.",
+                object(
+                    json!({
+                        "include_results": {"type": "boolean", "default": false, "description": "Include historical experiment results."},
+                        "experiment_name": text("Filter results and statistics to one experiment."),
+                    }),
+                    &[],
+                ),
+            ),
+            Self::RegisterExperiment => (
+                "Register an experiment",
+                "Registers an experiment for chaos_run_experiment, in place of any of the same name. Takes a Chaos \
+                 Toolkit document: steady-state probes (provider http, or process \"chaosctl\" with arguments \
+                 [\"probe\", \"tcp\", \"HOST:PORT\"]), and a method of one action (provider process \"chaosctl\" with \
+                 arguments such as {\"inject\": \"latency\", \"--interface\": \"eth0\", \"--delay\": \"300ms\", \
+                 \"--for\": \"30s\"}), which is not executed but understood. Anything unsupported is refused by name.",
+                register_input(),
+            ),
+            Self::Plan => (
+                "Plan a fault",
+                "What injecting would do, without doing it: kernel operations in order, each with its undo. Takes \
+                 the name of a registered fault, or the same fields as chaos_inject_fault's register.",
+                object(fault_properties(), &["fault_name"]),
+            ),
+            Self::Stop => (
+                "Stop faults",
+                "Ends one active fault, or all of them and every running experiment. Registrations stay. Succeeds \
+                 when nothing is active.",
+                object(
+                    json!({
+                        "fault_name": text("The fault to end. Without it, everything ends."),
+                    }),
+                    &[],
+                ),
+            ),
+            Self::Doctor => (
+                "Doctor",
+                "Which faults this host's kernel can do, what is missing for the others, and leftovers if any.",
+                object(json!({}), &[]),
+            ),
+        };
+        Tool::new(self.name(), description, input)
+            .with_title(title)
+            .with_raw_output_schema(match self {
+                Self::InjectFault => schema::of_output::<InjectOutput>(),
+                Self::RunExperiment => schema::of_output::<RunOutput>(),
+                Self::Status => schema::of_output::<StatusOutput>(),
+                Self::RegisterExperiment => schema::of_output::<experiment::RegisterOutput>(),
+                Self::Plan => schema::of_output::<inject::PlanOutput>(),
+                Self::Stop => schema::of_output::<control::StopOutput>(),
+                Self::Doctor => schema::of_output::<control::DoctorOutput>(),
+            })
+            .with_annotations(self.annotations(title))
+    }
+
+    /// Hints for clients that ask their user before a call: true to what the tool does.
+    fn annotations(self, title: &str) -> ToolAnnotations {
+        let (read_only, destructive, idempotent) = match self {
+            Self::InjectFault | Self::RunExperiment => (false, true, false),
+            Self::Status | Self::Plan | Self::Doctor => (true, false, true),
+            Self::RegisterExperiment | Self::Stop => (false, false, true),
+        };
+        // A run and its probes reach out to addresses that the experiment names.
+        let open_world = matches!(self, Self::InjectFault | Self::RunExperiment);
+        ToolAnnotations::with_title(title)
+            .read_only(read_only)
+            .destructive(destructive)
+            .idempotent(idempotent)
+            .open_world(open_world)
+    }
+}
+
+/// Every tool, by name.
+pub(super) fn list() -> Vec<Tool> {
+    CALLS.into_iter().map(Call::tool).collect()
+}
+
+fn text(description: &str) -> Value {
+    json!({"type": "string", "description": description})
+}
+
+fn object(properties: Value, required: &[&str]) -> JsonObject {
+    let mut schema = JsonObject::new();
+    schema.insert("type".to_owned(), json!("object"));
+    schema.insert("properties".to_owned(), properties);
+    schema.insert("required".to_owned(), json!(required));
+    schema.insert("additionalProperties".to_owned(), json!(false));
+    schema
+}
+
+fn fault_properties() -> Value {
+    let types: Vec<_> = FAULT_TYPES.iter().map(|kind| kind.name()).collect();
+    let summary = |kind: &crate::spec::FaultType| format!("{}: {}", kind.name(), kind.summary());
+    let summaries: Vec<_> = FAULT_TYPES.iter().map(summary).collect();
+    let takes = |kind: &crate::spec::FaultType| format!("{}: {}", kind.name(), kind.parameters());
+    let parameters: Vec<_> = FAULT_TYPES.iter().map(takes).collect();
+    json!({
+        "fault_name": {
+            "type": "string", "minLength": 1, "maxLength": 64, "pattern": "^[A-Za-z0-9_][A-Za-z0-9._-]*$",
+            "description": "Unique fault identifier, e.g. \"slow-database\".",
+        },
+        "fault_type": {
+            "type": "string", "enum": types,
+            "description": format!("Required for register. {}.", summaries.join("; ")),
+        },
+        "probability": {
+            "type": "number", "minimum": 0, "maximum": 1, "default": Probability::DEFAULT.get(),
+            "description": "Injection probability, rolled once per inject.",
+        },
+        "duration_seconds": {
+            "type": "number", "minimum": SHORTEST_FAULT.as_secs_f64(), "maximum": LONGEST_FAULT.as_secs_f64(),
+            "default": DEFAULT_FAULT.as_secs_f64(),
+            "description": "How long each injection lasts before it ends by itself.",
+        },
+        "error_message": {
+            "type": "string", "maxLength": 512,
+            "description": "Error message for error and timeout faults, reported when triggered.",
+        },
+        "target": target(),
+        "params": {
+            "type": "object",
+            "description": format!("How much, per fault type: {}.", parameters.join("; ")),
+            "properties": {
+                "delay_ms": {"type": "number", "description": "latency: delay of each packet."},
+                "jitter_ms": {"type": "number", "description": "latency: variation of the delay, either way."},
+                "packet_rate": {"type": "integer", "description": "latency: packets per second to make room for."},
+                "packet_probability": {"type": "number", "minimum": 0, "maximum": 1, "description": "Share of the matching packets that is affected."},
+                "cpu_percent": {"type": "number", "minimum": 1, "maximum": 100, "description": "resource_exhaustion: share of each core."},
+                "cores": {"type": "integer", "minimum": 1, "description": "resource_exhaustion: how many cores."},
+            },
+            "additionalProperties": false,
+        },
+    })
+}
+
+fn target() -> Value {
+    let mut target = schema::of_input::<TargetRequest>();
+    target.insert(
+        "description".to_owned(),
+        json!("Where the fault goes. Every field narrows. A network fault needs interface."),
+    );
+    if let Some(Value::Object(properties)) = target.get_mut("properties") {
+        for (field, values) in
+            [("protocol", json!(["tcp", "udp", "icmp"])), ("direction", json!(["egress", "ingress", "both"]))]
+        {
+            if let Some(Value::Object(property)) = properties.get_mut(field) {
+                property.insert("enum".to_owned(), values);
+            }
+        }
+    }
+    Value::Object(target)
+}
+
+fn inject_input() -> JsonObject {
+    let mut properties = fault_properties();
+    properties["action"] = json!({
+        "type": "string", "enum": ["register", "inject", "remove"],
+        "description": "register stores the fault, inject triggers a registered one, remove ends and forgets it.",
+    });
+    object(properties, &["fault_name", "action"])
+}
+
+fn register_input() -> JsonObject {
+    let provider = json!({
+        "type": "object",
+        "description": "{type: \"http\", url, timeout} or {type: \"process\", path: \"chaosctl\", arguments}",
+    });
+    let activity = |kind: &str| {
+        json!({
+            "type": "object",
+            "properties": {
+                "type": {"type": "string", "enum": [kind]},
+                "name": {"type": "string"},
+                "provider": provider,
+            },
+            "required": ["type", "provider"],
+        })
+    };
+    let mut probe = activity("probe");
+    probe["properties"]["tolerance"] =
+        json!({"description": "http: the status that is right, or true for any 2xx; process: 0 or true."});
+    let mut action = activity("action");
+    action["properties"]["pauses"] = json!({
+        "type": "object", "description": "{after: seconds} keeps the fault shorter than its --for.",
+    });
+    object(
+        json!({
+            "title": text("What the experiment is about; its name, unless name is given."),
+            "name": text("Name under which it runs."),
+            "description": text("What is expected to hold."),
+            "version": text("Version of the format; without effect."),
+            "tags": {"type": "array", "items": {"type": "string"}, "description": "Without effect."},
+            "contributions": {"type": "object", "description": "Without effect."},
+            "configuration": {"type": "object", "description": "Not supported yet: leave it out or empty."},
+            "secrets": {"type": "object", "description": "Not supported yet: leave it out or empty."},
+            "controls": {"type": "array", "items": {"type": "object"}, "description": "Not supported yet: leave it out or empty."},
+            "runtime": {"type": "object", "description": "Not supported yet: leave it out or empty."},
+            "extensions": {"type": "array", "items": {"type": "object"}, "description": "Not supported yet: leave it out or empty."},
+            "steady-state-hypothesis": {
+                "type": "object",
+                "properties": {"title": {"type": "string"}, "probes": {"type": "array", "items": probe, "minItems": 1}},
+                "required": ["probes"],
+                "additionalProperties": false,
+            },
+            "method": {"type": "array", "items": action, "minItems": 1, "maxItems": 1},
+            "rollbacks": {"type": "array", "items": {"type": "object"}, "description": "May stay empty: the fault is always removed."},
+        }),
+        &["title", "steady-state-hypothesis", "method"],
+    )
+}

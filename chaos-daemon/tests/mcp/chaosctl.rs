@@ -1,0 +1,214 @@
+//! The real `chaosctl` against the server: output, exit codes, and the bridge.
+
+use std::process::Stdio;
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::process::Command;
+
+use crate::client::PATIENCE;
+use crate::double::Server;
+
+struct Output {
+    code: i32,
+    stdout: String,
+    stderr: String,
+}
+
+async fn chaosctl(socket: &std::path::Path, arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_chaosctl"));
+    command.arg("--socket").arg(socket).args(arguments).stdin(Stdio::null()).kill_on_drop(true);
+    let output =
+        tokio::time::timeout(PATIENCE, command.output()).await.expect("chaosctl does not end").unwrap();
+    Output {
+        code: output.status.code().unwrap(),
+        stdout: String::from_utf8(output.stdout).unwrap(),
+        stderr: String::from_utf8(output.stderr).unwrap(),
+    }
+}
+
+#[tokio::test]
+async fn an_operator_injects_looks_and_stops() {
+    let server = Server::start().await;
+    let socket = &server.socket;
+    let injected = chaosctl(
+        socket,
+        &[
+            "inject",
+            "latency",
+            "--name",
+            "slow",
+            "--interface",
+            "eth0",
+            "--cidr",
+            "10.0.0.0/8",
+            "--cidr",
+            "fd00::/8",
+            "--delay",
+            "300ms",
+            "--for",
+            "3m",
+        ],
+    )
+    .await;
+    assert_eq!(injected.code, 0, "{}", injected.stderr);
+    assert!(injected.stdout.contains("ends by itself in 3m"), "{}", injected.stdout);
+    assert!(injected.stdout.contains("chaosctl stop slow"), "{}", injected.stdout);
+    {
+        let active = server.active.lock().unwrap();
+        let fault = &active.values().next().unwrap().0;
+        assert_eq!(fault.params["delay_ms"], json!(300.0));
+        assert_eq!(fault.target.cidrs, ["10.0.0.0/8", "fd00::/8"]);
+    }
+    let status = chaosctl(socket, &["status"]).await;
+    assert!(
+        status.stdout.starts_with("1 active, 1 registered\n  slow  no_traffic  ends in 3m"),
+        "{}",
+        status.stdout
+    );
+    let status = chaosctl(socket, &["--json", "status"]).await;
+    let status: Value = serde_json::from_str(&status.stdout).unwrap();
+    assert_eq!(status["active_faults"][0]["active"], true);
+    assert_eq!(chaosctl(socket, &["stop", "slow"]).await.stdout, "ended: slow; registrations stay\n");
+    assert_eq!(chaosctl(socket, &["stop", "--all"]).await.stdout, "nothing was active\n");
+    assert_eq!(chaosctl(socket, &["remove", "slow"]).await.code, 0);
+    assert!(chaosctl(socket, &["status"]).await.stdout.starts_with("0 active, 0 registered\n"));
+}
+
+#[tokio::test]
+async fn exit_codes_tell_refusal_usage_and_absence_apart() {
+    let server = Server::start().await;
+    let socket = &server.socket;
+    let refused = chaosctl(socket, &["inject", "latency", "--interface", "nonetem0"]).await;
+    assert_eq!(refused.code, 1);
+    assert_eq!(
+        refused.stderr,
+        "chaosctl: latency needs sch_netem (UNSUPPORTED_KERNEL)\n  modprobe sch_netem\n"
+    );
+    let status: Value = serde_json::from_str(&chaosctl(socket, &["status", "--json"]).await.stdout).unwrap();
+    assert_eq!(status["active_faults"], json!([]), "a made-up name stays registered");
+    for (arguments, text) in [
+        (&["inject", "latency"][..], "--interface: missing"),
+        (&["inject", "latency", "--interface", "eth0", "--cidr", "10.0.0.0/33"], "--cidr: \"10.0.0.0/33\""),
+        (&["inject", "latency", "--interface", "eth0", "--for", "-3s"], "--for"),
+        (&["inject", "latency", "--interface", "eth0", "--for", "2h"], "--for: 7200 s is out of bounds"),
+        (&["inject", "latency", "--interface", "eth0", "--probability", "1.5"], "--probability: 1.5"),
+        (&["inject", "latency", "--interface", "eth0", "--cpu-percent", "5"], "unknown field `cpu_percent`"),
+        (&["inject", "meteor"], "network_partition"),
+        (&["explode"], "unrecognized subcommand"),
+    ] {
+        let usage = chaosctl(socket, arguments).await;
+        assert_eq!(usage.code, 2, "{arguments:?}: {}", usage.stderr);
+        assert!(usage.stderr.contains(text), "{arguments:?}: {}", usage.stderr);
+    }
+    assert_eq!(server.take_asked().iter().filter(|asked| asked.starts_with("inject")).count(), 1);
+    for arguments in [&["status"][..], &["mcp"]] {
+        let absent = chaosctl(&server.state().join("no.sock"), arguments).await;
+        assert_eq!(absent.code, 3);
+        assert!(absent.stderr.contains("start the daemon"), "{}", absent.stderr);
+    }
+}
+
+#[tokio::test]
+async fn what_needs_no_daemon_works_without() {
+    let nowhere = std::path::Path::new("/nonexistent/socket");
+    let table = chaosctl(nowhere, &["faults", "--markdown"]).await;
+    assert_eq!(table.stdout.lines().count(), 7);
+    let faults: Value = serde_json::from_str(&chaosctl(nowhere, &["faults", "--json"]).await.stdout).unwrap();
+    assert_eq!(faults[0]["fault_type"], "latency");
+    assert!(chaosctl(nowhere, &["completions", "bash"]).await.stdout.contains("_chaosctl"));
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    assert_eq!(chaosctl(nowhere, &["probe", "tcp", &address]).await.code, 0);
+    drop(listener);
+    assert_eq!(chaosctl(nowhere, &["probe", "tcp", &address]).await.code, 1);
+    assert!(chaosctl(nowhere, &["--help"]).await.stdout.contains("Exit codes"));
+}
+
+#[tokio::test]
+async fn a_dry_run_and_a_doctor_only_look() {
+    let server = Server::start().await;
+    let plan = chaosctl(&server.socket, &["inject", "timeout", "--interface", "eth0", "--dry-run"]).await;
+    assert!(plan.stdout.starts_with("would do: "), "{}{}", plan.stdout, plan.stderr);
+    let doctor = chaosctl(&server.socket, &["doctor"]).await;
+    assert!(doctor.stdout.contains("missing: sch_netem"), "{}", doctor.stdout);
+    assert!(server.active.lock().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn to_wait_is_to_stay_until_the_fault_has_ended() {
+    let server = Server::start().await;
+    let start = std::time::Instant::now();
+    let waited =
+        chaosctl(&server.socket, &["inject", "timeout", "--interface", "eth0", "--for", "600ms", "--wait"])
+            .await;
+    assert_eq!(waited.code, 0, "{}", waited.stderr);
+    assert!(
+        start.elapsed().as_millis() >= 500 && waited.stdout.trim_end().ends_with("ended"),
+        "{}",
+        waited.stdout
+    );
+}
+
+#[tokio::test]
+async fn an_experiment_is_registered_from_a_file_and_run() {
+    let server = Server::start().await;
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let file = server.state().join("experiment.json");
+    let document = json!({
+        "title": "port survives",
+        "steady-state-hypothesis": {"title": "up", "probes": [{"type": "probe", "name": "port", "tolerance": true,
+            "provider": {"type": "process", "path": "chaosctl",
+                "arguments": ["probe", "tcp", listener.local_addr().unwrap().to_string()]}}]},
+        "method": [{"type": "action", "name": "cut", "provider": {"type": "process", "path": "chaosctl",
+            "arguments": {"inject": "timeout", "--interface": "eth0", "--for": "200ms"}}}],
+    });
+    std::fs::write(&file, document.to_string()).unwrap();
+    let registered = chaosctl(&server.socket, &["experiment", "register", file.to_str().unwrap()]).await;
+    assert_eq!(registered.code, 0, "{}", registered.stderr);
+    let run = chaosctl(&server.socket, &["experiment", "run", "port survives"]).await;
+    assert!(
+        run.code == 0 && run.stdout.starts_with("port survives: success"),
+        "{}{}",
+        run.stdout,
+        run.stderr
+    );
+    drop(listener);
+    assert_eq!(chaosctl(&server.socket, &["experiment", "run", "port survives"]).await.code, 1);
+    let unknown = chaosctl(&server.socket, &["experiment", "run", "ghost"]).await;
+    assert!(unknown.code == 1 && unknown.stderr.contains("EXPERIMENT_NOT_FOUND"), "{}", unknown.stderr);
+}
+
+#[tokio::test]
+async fn the_bridge_carries_a_session_ends_with_the_client_and_says_when_the_daemon_goes() {
+    let mut server = Server::start().await;
+    for daemon_goes in [false, true] {
+        let mut bridge = Command::new(env!("CARGO_BIN_EXE_chaosctl"))
+            .arg("mcp")
+            .env("CHAOS_SOCKET", &server.socket)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        let mut stdin = bridge.stdin.take().unwrap();
+        let request = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
+            "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}});
+        stdin.write_all(format!("{request}\n").as_bytes()).await.unwrap();
+        let mut lines = BufReader::new(bridge.stdout.take().unwrap()).lines();
+        let answer: Value = serde_json::from_str(&lines.next_line().await.unwrap().unwrap()).unwrap();
+        assert_eq!(answer["result"]["serverInfo"]["name"], "chaos-daemon");
+        if daemon_goes {
+            // In the test's runtime connections outlive the server; an over-long line ends this one.
+            server.end_injector().await;
+            stdin.write_all(&vec![b'x'; 5 << 20]).await.unwrap();
+        } else {
+            drop(stdin);
+        }
+        let output =
+            tokio::time::timeout(PATIENCE, bridge.wait_with_output()).await.expect("no end").unwrap();
+        assert_eq!(output.status.code(), Some(if daemon_goes { 3 } else { 0 }));
+        assert_eq!(String::from_utf8_lossy(&output.stderr).contains("daemon closed"), daemon_goes);
+    }
+}

@@ -1,0 +1,209 @@
+//! A server under test: the real one, on a socket of its own, with a double of the injector behind the real door.
+
+use std::collections::BTreeMap;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use chaos_daemon::cli;
+use chaos_daemon::request::wire::Desk;
+use chaos_daemon::request::{
+    Ability, ApiError, DoctorReport, ErrorCode, Evidence, FaultState, FaultStatus, LifetimeClass, PlanReport,
+    Removal, Reply, Request,
+};
+use chaos_daemon::server::ServerOptions;
+use chaos_daemon::spec::{FAULT_TYPES, FaultName, FaultRequest};
+
+/// A server under test; it ends when dropped.
+pub(crate) struct Server {
+    pub(crate) socket: PathBuf,
+    /// What the injector was asked, in order, without the looking.
+    pub(crate) asked: Arc<Mutex<Vec<String>>>,
+    /// What is injected.
+    pub(crate) active: Arc<Mutex<BTreeMap<FaultName, (FaultRequest, Instant)>>>,
+    /// Residue that removals report.
+    pub(crate) residue: Arc<Mutex<Vec<String>>>,
+    desk: Option<tokio::task::JoinHandle<()>>,
+    directory: tempfile::TempDir,
+}
+
+impl Server {
+    /// Starts a server with a registry in its own directory.
+    pub(crate) async fn start() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        Self::start_in(directory).await
+    }
+
+    /// Ends the server and starts another one with the same directory.
+    pub(crate) async fn restart(mut self) -> Self {
+        self.end_injector().await;
+        let directory = std::mem::replace(&mut self.directory, tempfile::tempdir().unwrap());
+        std::fs::remove_file(directory.path().join("mcp.sock")).unwrap();
+        Self::start_in(directory).await
+    }
+
+    async fn start_in(directory: tempfile::TempDir) -> Self {
+        let socket = directory.path().join("mcp.sock");
+        let listener = UnixListener::bind(&socket).unwrap();
+        let (door, desk) = UnixStream::pair().unwrap();
+        let state_dir = Some(directory.path().to_owned());
+        let options = ServerOptions { listener, door, state_dir, vsock: None };
+        tokio::spawn(async move { cli::serve(options).await.unwrap() });
+        desk.set_nonblocking(true).unwrap();
+        let (asked, active, residue) = (Arc::default(), Arc::default(), Arc::default());
+        let double =
+            Double { asked: Arc::clone(&asked), active: Arc::clone(&active), residue: Arc::clone(&residue) };
+        let desk = Desk::new(tokio::net::UnixStream::from_std(desk).unwrap());
+        let desk = Some(tokio::spawn(double.serve(desk)));
+        Self { socket, asked, active, residue, desk, directory }
+    }
+
+    /// What the injector was asked since the last time.
+    pub(crate) fn take_asked(&self) -> Vec<String> {
+        std::mem::take(&mut *self.asked.lock().unwrap())
+    }
+
+    /// Where the registry is.
+    pub(crate) fn state(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// Lets the injector die.
+    pub(crate) async fn end_injector(&mut self) {
+        if let Some(desk) = self.desk.take() {
+            desk.abort();
+            // Cancelled, as asked.
+            let _ = desk.await;
+        }
+    }
+}
+
+#[derive(Clone)]
+struct Double {
+    asked: Arc<Mutex<Vec<String>>>,
+    active: Arc<Mutex<BTreeMap<FaultName, (FaultRequest, Instant)>>>,
+    residue: Arc<Mutex<Vec<String>>>,
+}
+
+impl Double {
+    async fn serve(self, mut desk: Desk) {
+        let answers = desk.answers();
+        while let Ok(Some((ticket, request))) = desk.next().await {
+            let (double, answers) = (self.clone(), answers.clone());
+            tokio::spawn(async move {
+                if let Request::Inject { fault, .. } = &request
+                    && fault.target.interface.as_deref() == Some("slow0")
+                {
+                    tokio::time::sleep(Duration::from_secs(1)).await;
+                }
+                answers.answer(ticket, double.reply(request));
+            });
+        }
+    }
+
+    fn reply(&self, request: Request) -> Reply {
+        self.expire();
+        match request {
+            Request::Inject { name, fault, .. } => match self.inject(&name, &fault) {
+                Ok(status) => Reply::Injected(Box::new(status)),
+                Err(error) => Reply::Error(error),
+            },
+            Request::Plan { name, fault, .. } => {
+                self.note(format!("plan {name}"));
+                let fault = fault.parse().unwrap();
+                Reply::Planned(Box::new(PlanReport {
+                    description: "would drop packets".into(),
+                    lifetime: LifetimeClass::Kernel,
+                    duration: fault.duration,
+                    steps: vec!["attach a program; undo: detach it".into()],
+                }))
+            }
+            Request::Remove { name } => {
+                self.note(format!("remove {name}"));
+                Reply::Removed(self.remove(|active| *active == name))
+            }
+            Request::StopAll => {
+                self.note("stop all".into());
+                Reply::Removed(self.remove(|_| true))
+            }
+            Request::Status => {
+                let active = self.active.lock().unwrap();
+                Reply::Status(
+                    active.iter().map(|(name, (fault, since))| status(name, fault, *since)).collect(),
+                )
+            }
+            Request::Doctor => Reply::Doctor(Box::new(DoctorReport {
+                kernel: "6.12.0".into(),
+                version: "0.1.0".into(),
+                faults: FAULT_TYPES
+                    .iter()
+                    .map(|kind| Ability {
+                        fault_type: *kind,
+                        missing: vec!["sch_netem".into()],
+                        remedy: None,
+                    })
+                    .collect(),
+                facts: vec![("tcx".into(), "yes".into())],
+                residue: Vec::new(),
+            })),
+        }
+    }
+
+    fn note(&self, what: String) {
+        self.asked.lock().unwrap().push(what);
+    }
+
+    fn expire(&self) {
+        self.active
+            .lock()
+            .unwrap()
+            .retain(|_, (fault, since)| since.elapsed() < fault.parse().unwrap().duration);
+    }
+
+    fn inject(&self, name: &FaultName, fault: &FaultRequest) -> Result<FaultStatus, ApiError> {
+        self.note(format!("inject {name}"));
+        match fault.target.interface.as_deref() {
+            Some("nosuch0") => return Err(ApiError::new(ErrorCode::TargetNotFound, "no interface nosuch0")),
+            Some("nonetem0") => {
+                return Err(ApiError::new(ErrorCode::UnsupportedKernel, "latency needs sch_netem")
+                    .hint("modprobe sch_netem"));
+            }
+            _ => {}
+        }
+        let mut active = self.active.lock().unwrap();
+        if active.contains_key(name) {
+            return Err(ApiError::new(ErrorCode::FaultActive, format!("{name} is active")));
+        }
+        let since = Instant::now();
+        active.insert(name.clone(), (fault.clone(), since));
+        Ok(status(name, fault, since))
+    }
+
+    fn remove(&self, which: impl Fn(&FaultName) -> bool) -> Vec<Removal> {
+        let residue = self.residue.lock().unwrap().clone();
+        let removed = self.active.lock().unwrap().extract_if(.., |name, _| which(name)).collect::<Vec<_>>();
+        let removal = |(name, (fault, _)): (FaultName, (FaultRequest, Instant))| Removal {
+            name,
+            fault_type: fault.fault_type,
+            evidence: Evidence { affected: 7, ..Evidence::default() },
+            residue: residue.clone(),
+        };
+        removed.into_iter().map(removal).collect()
+    }
+}
+
+fn status(name: &FaultName, fault: &FaultRequest, since: Instant) -> FaultStatus {
+    let duration = fault.parse().unwrap().duration;
+    FaultStatus {
+        name: name.clone(),
+        fault_type: fault.fault_type,
+        state: FaultState::NoTraffic,
+        lifetime: LifetimeClass::Kernel,
+        description: format!("{} on {:?}", fault.fault_type.name(), fault.target.interface),
+        age: since.elapsed(),
+        remaining: duration.saturating_sub(since.elapsed()),
+        evidence: Evidence { matched: 9, affected: 7, ..Evidence::default() },
+        note: None,
+    }
+}

@@ -1,0 +1,211 @@
+//! Experiments through the tools: before, fault, after; and runs that outlive their caller.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+
+use crate::client::Client;
+use crate::double::Server;
+
+fn document(name: &str, address: &str, lasts: &str) -> Value {
+    json!({
+        "title": name,
+        "steady-state-hypothesis": {"title": "up", "probes": [{"type": "probe", "name": "port", "tolerance": 0,
+            "provider": {"type": "process", "path": "chaosctl", "arguments": ["probe", "tcp", address]}}]},
+        "method": [{"type": "action", "name": "cut", "provider": {"type": "process", "path": "chaosctl",
+            "arguments": {"inject": "network-partition", "--interface": "eth0", "--for": lasts}}}],
+        "rollbacks": [],
+    })
+}
+
+/// A port that accepts connections for as long as the listener is kept.
+async fn port() -> (TcpListener, String) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    (listener, address)
+}
+
+async fn register(client: &mut Client, document: Value) {
+    let (result, failed) = client.call("chaos_register_experiment", document).await;
+    assert!(!failed, "{result}");
+}
+
+#[tokio::test]
+async fn a_run_verifies_injects_holds_removes_and_verifies() {
+    let server = Server::start().await;
+    let (_listener, address) = port().await;
+    let mut client = Client::open(&server.socket).await;
+    register(&mut client, document("kill-cache", &address, "300ms")).await;
+    let (result, failed) =
+        client.call("chaos_run_experiment", json!({"experiment_name": "kill-cache"})).await;
+    assert!(!failed);
+    assert_eq!(result["experiment_name"], "kill-cache");
+    for field in ["success", "steady_state_before", "steady_state_after"] {
+        assert_eq!(result[field], true, "{result}");
+    }
+    assert_eq!(result["error"], Value::Null);
+    assert!((0.3..5.0).contains(&result["duration_seconds"].as_f64().unwrap()), "{result}");
+    let started: jiff::Timestamp = result["started_at"].as_str().unwrap().parse().unwrap();
+    assert!(jiff::Timestamp::now().duration_since(started).as_secs() < 10);
+    let asked = server.take_asked();
+    assert!(
+        asked[0].starts_with("inject kill-cache.") && asked[1].starts_with("remove kill-cache."),
+        "{asked:?}"
+    );
+    let (status, _) = client.call("chaos_status", json!({"include_results": true})).await;
+    assert_eq!((&status["registered_experiments"], &status["total_runs"]), (&json!(1), &json!(1)));
+    assert_eq!(status["success_rate"], 1.0);
+    assert_eq!(status["results"][0]["run_id"], result["run_id"]);
+    let (status, _) = client.call("chaos_status", json!({})).await;
+    assert_eq!(status["results"], json!([]), "results only if asked for");
+}
+
+#[tokio::test]
+async fn nothing_is_injected_when_the_steady_state_is_not_met_before() {
+    let server = Server::start().await;
+    let (listener, address) = port().await;
+    drop(listener);
+    let mut client = Client::open(&server.socket).await;
+    register(&mut client, document("down", &address, "300ms")).await;
+    let (result, failed) = client.call("chaos_run_experiment", json!({"experiment_name": "down"})).await;
+    assert!(!failed, "a system that is down is a result, not an error");
+    assert_eq!((&result["success"], &result["steady_state_before"]), (&json!(false), &json!(false)));
+    assert!(result["error"].as_str().unwrap().contains("refused"), "{result}");
+    assert!(server.take_asked().is_empty());
+    let (status, _) = client.call("chaos_status", json!({"experiment_name": "down"})).await;
+    assert_eq!((&status["total_runs"], &status["success_rate"]), (&json!(1), &json!(0.0)));
+    let (status, _) = client.call("chaos_status", json!({"experiment_name": "another"})).await;
+    assert_eq!(status["total_runs"], 0);
+}
+
+#[tokio::test]
+async fn a_failed_rollback_comes_after_a_semicolon() {
+    let server = Server::start().await;
+    server.residue.lock().unwrap().push("veth left".into());
+    let (_listener, address) = port().await;
+    let mut client = Client::open(&server.socket).await;
+    let mut document = document("stuck", &address, "30s");
+    document["method"][0]["pauses"] = json!({"after": 0.1});
+    register(&mut client, document).await;
+    let (result, failed) = client.call("chaos_run_experiment", json!({"experiment_name": "stuck"})).await;
+    assert!(!failed);
+    assert_eq!(result["success"], false);
+    assert!(
+        result["error"].as_str().unwrap().contains("; rollback failed: left behind: veth left"),
+        "{result}"
+    );
+}
+
+#[tokio::test]
+async fn an_unknown_experiment_is_an_error_with_every_field() {
+    let server = Server::start().await;
+    let mut client = Client::open(&server.socket).await;
+    let (result, failed) = client.call("chaos_run_experiment", json!({"experiment_name": "ghost"})).await;
+    assert!(failed);
+    assert_eq!(
+        (&result["error_code"], &result["experiment_name"]),
+        (&json!("EXPERIMENT_NOT_FOUND"), &json!("ghost"))
+    );
+    assert_eq!((&result["success"], &result["duration_seconds"]), (&json!(false), &json!(0.0)));
+    assert!(result["error"].as_str().unwrap().contains("ghost"));
+}
+
+#[tokio::test]
+async fn a_dry_run_validates_without_the_action_and_is_not_counted() {
+    let server = Server::start().await;
+    let (_listener, address) = port().await;
+    let mut client = Client::open(&server.socket).await;
+    register(&mut client, document("dry", &address, "30s")).await;
+    let (result, failed) =
+        client.call("chaos_run_experiment", json!({"experiment_name": "dry", "dry_run": true})).await;
+    assert!(!failed);
+    assert_eq!((&result["success"], &result["dry_run"]), (&json!(true), &json!(true)));
+    assert_eq!(result["plan"].as_array().unwrap().len(), 1);
+    assert_eq!(server.take_asked(), ["plan dry-run"]);
+    assert_eq!(client.call("chaos_status", json!({})).await.0["total_runs"], 0);
+}
+
+async fn until_finished(client: &mut Client) -> Value {
+    for _ in 0..100 {
+        let (status, _) = client.call("chaos_status", json!({"include_results": true})).await;
+        if status["running"] == json!([]) {
+            return status;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    panic!("the run does not end");
+}
+
+#[tokio::test]
+async fn a_caller_that_leaves_does_not_stop_or_leak_a_run() {
+    let server = Server::start().await;
+    let (_listener, address) = port().await;
+    let mut client = Client::open(&server.socket).await;
+    register(&mut client, document("orphan", &address, "700ms")).await;
+    let params = json!({"name": "chaos_run_experiment", "arguments": {"experiment_name": "orphan"}});
+    client.send("tools/call", params).await;
+    let mut other = Client::open(&server.socket).await;
+    while server.active.lock().unwrap().is_empty() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    drop(client);
+    let (status, _) = other.call("chaos_status", json!({})).await;
+    assert_eq!(status["running"][0]["experiment_name"], "orphan");
+    let status = until_finished(&mut other).await;
+    assert_eq!(status["results"][0]["success"], true, "{status}");
+    assert!(server.active.lock().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn stop_ends_a_run_which_removes_its_fault_and_says_so() {
+    let server = Server::start().await;
+    let (_listener, address) = port().await;
+    let mut client = Client::open(&server.socket).await;
+    register(&mut client, document("long", &address, "10m")).await;
+    let params = json!({"name": "chaos_run_experiment", "arguments": {"experiment_name": "long"}});
+    client.send("tools/call", params).await;
+    while server.active.lock().unwrap().is_empty() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let mut other = Client::open(&server.socket).await;
+    let (again, failed) = other.call("chaos_run_experiment", json!({"experiment_name": "long"})).await;
+    assert!(failed);
+    assert_eq!(again["error_code"], "LIMIT_REACHED");
+    assert!(!other.call("chaos_stop", json!({})).await.1);
+    let result = client.answer().await.unwrap()["result"]["structuredContent"].clone();
+    assert_eq!((&result["success"], &result["error"]), (&json!(false), &json!("stopped before its time")));
+    assert_eq!(result["steady_state_before"], true);
+    until_finished(&mut other).await;
+    assert!(server.active.lock().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn a_fault_that_ends_before_its_time_is_told() {
+    let server = Server::start().await;
+    let (_listener, address) = port().await;
+    let mut client = Client::open(&server.socket).await;
+    register(&mut client, document("early", &address, "8s")).await;
+    let params = json!({"name": "chaos_run_experiment", "arguments": {"experiment_name": "early"}});
+    client.send("tools/call", params).await;
+    while server.active.lock().unwrap().is_empty() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    server.active.lock().unwrap().clear();
+    let result = client.answer().await.unwrap()["result"]["structuredContent"].clone();
+    assert_eq!(result["success"], false);
+    assert!(result["error"].as_str().unwrap().contains("ended before its time"), "{result}");
+}
+
+#[tokio::test]
+async fn what_is_not_supported_in_a_document_is_refused_and_nothing_is_registered() {
+    let server = Server::start().await;
+    let mut client = Client::open(&server.socket).await;
+    let mut bad = document("x", "127.0.0.1:1", "1s");
+    bad["method"][0]["provider"] = json!({"type": "process", "path": "/bin/rm", "arguments": ["-rf", "/"]});
+    let (result, failed) = client.call("chaos_register_experiment", bad).await;
+    assert!(failed);
+    assert_eq!((&result["status"], &result["error"]["code"]), (&json!("error"), &json!("INVALID_PARAMETER")));
+    assert!(result["error"]["message"].as_str().unwrap().starts_with("method[0].provider.path"));
+    assert_eq!(client.call("chaos_status", json!({})).await.0["registered_experiments"], 0);
+}

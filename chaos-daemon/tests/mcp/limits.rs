@@ -1,0 +1,106 @@
+//! What a client cannot do to the server.
+
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use crate::client::Client;
+use crate::double::Server;
+
+#[tokio::test]
+async fn a_line_of_ten_megabytes_is_answered_with_the_limit_and_ends_the_connection() {
+    let server = Server::start().await;
+    let mut client = Client::open(&server.socket).await;
+    let mut other = Client::open(&server.socket).await;
+    let line = vec![b'x'; 10 * 1024 * 1024];
+    client.bytes(&line).await.unwrap();
+    let answer = client.answer().await.unwrap();
+    assert_eq!((&answer["id"], &answer["error"]["code"]), (&json!(null), &json!(-32600)));
+    assert!(answer["error"]["message"].as_str().unwrap().contains("4194304"), "{answer}");
+    assert!(client.answer().await.is_none());
+    assert!(!other.call("chaos_status", json!({})).await.1);
+}
+
+#[tokio::test]
+async fn a_long_line_below_the_limit_is_served() {
+    let server = Server::start().await;
+    let mut client = Client::open(&server.socket).await;
+    let cidrs: Vec<_> =
+        (0..100_000u32).map(|n| std::net::Ipv4Addr::from(0x0a00_0000 + n).to_string()).collect();
+    let fault = json!({"fault_type": "network_partition", "probability": 1,
+        "target": {"interface": "eth0", "cidrs": cidrs}});
+    client.fault("many", "register", fault).await;
+    assert_eq!(client.fault("many", "inject", json!({})).await["was_triggered"], true);
+    assert_eq!(server.active.lock().unwrap().values().next().unwrap().0.target.cidrs.len(), 100_000);
+}
+
+#[tokio::test]
+async fn half_a_request_and_then_nothing_changes_nothing() {
+    let server = Server::start().await;
+    let mut client = Client::open(&server.socket).await;
+    client.fault("f", "register", json!({"fault_type": "resource_exhaustion", "probability": 1})).await;
+    let whole = json!({"jsonrpc": "2.0", "id": 7, "method": "tools/call",
+        "params": {"name": "chaos_inject_fault", "arguments": {"fault_name": "f", "action": "inject"}}});
+    client.bytes(whole.to_string().as_bytes()).await.unwrap();
+    client.end();
+    let start = Instant::now();
+    assert!(client.answer().await.is_none());
+    assert!(start.elapsed() < Duration::from_secs(1), "the end took {:?}", start.elapsed());
+    assert!(server.take_asked().is_empty());
+}
+
+#[tokio::test]
+async fn the_seventeenth_connection_is_told_why_it_is_refused() {
+    let server = Server::start().await;
+    let mut clients = Vec::new();
+    for _ in 0..16 {
+        clients.push(Client::open(&server.socket).await);
+    }
+    let mut refused = Client::raw(&server.socket).await;
+    let answer = refused.answer().await.unwrap();
+    assert_eq!((&answer["id"], &answer["error"]["code"]), (&json!(null), &json!(-32600)));
+    assert!(answer["error"]["message"].as_str().unwrap().contains("16 connections"));
+    assert!(refused.answer().await.is_none());
+    let mut leaving = clients.pop().unwrap();
+    leaving.end();
+    assert!(leaving.answer().await.is_none());
+    assert!(!Client::open(&server.socket).await.call("chaos_status", json!({})).await.1);
+}
+
+#[tokio::test]
+async fn the_ninth_call_at_once_is_refused_and_a_slow_one_keeps_nobody_waiting() {
+    let server = Server::start().await;
+    let mut client = Client::open(&server.socket).await;
+    let slow = json!({"fault_type": "timeout", "probability": 1, "target": {"interface": "slow0"}});
+    for index in 0..9 {
+        client.fault(&format!("s{index}"), "register", slow.clone()).await;
+    }
+    let start = Instant::now();
+    for index in 0..9 {
+        let arguments = json!({"fault_name": format!("s{index}"), "action": "inject"});
+        client.send("tools/call", json!({"name": "chaos_inject_fault", "arguments": arguments})).await;
+    }
+    let first = client.answer().await.unwrap();
+    assert!(start.elapsed() < Duration::from_millis(800), "the refusal had to wait");
+    assert_eq!(first["result"]["structuredContent"]["error"]["code"], "LIMIT_REACHED");
+    for _ in 0..8 {
+        let answer = client.answer().await.unwrap();
+        assert_eq!(answer["result"]["structuredContent"]["was_triggered"], true, "{answer}");
+    }
+    assert!(start.elapsed() < Duration::from_secs(5), "the calls waited for each other");
+}
+
+#[tokio::test]
+async fn a_client_that_does_not_read_is_not_read_from_and_harms_nobody() {
+    let server = Server::start().await;
+    let mut deaf = Client::open(&server.socket).await;
+    let request = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/list"}).to_string() + "\n";
+    let flood = request.repeat(200);
+    let mut sent = 0;
+    // Some 8 KiB go out for every request: the answers fill the socket, then the requests do.
+    while tokio::time::timeout(Duration::from_millis(500), deaf.bytes(flood.as_bytes())).await.is_ok() {
+        sent += flood.len();
+        assert!(sent < 64 * 1024 * 1024, "the server reads without end");
+    }
+    assert!(!Client::open(&server.socket).await.call("chaos_status", json!({})).await.1);
+}

@@ -1,0 +1,18 @@
+//! The MCP server over a real unix socket, and `chaosctl` before it; behind it, a double of the injector.
+
+#[cfg(test)]
+mod bad_input;
+#[cfg(test)]
+mod chaosctl;
+#[cfg(test)]
+mod client;
+#[cfg(test)]
+mod double;
+#[cfg(test)]
+mod experiments;
+#[cfg(test)]
+mod limits;
+#[cfg(test)]
+mod protocol;
+#[cfg(test)]
+mod specification;

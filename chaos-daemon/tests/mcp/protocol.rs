@@ -1,0 +1,178 @@
+//! The protocol in every revision, and what clients need to find in it.
+
+use serde_json::{Value, json};
+
+use crate::client::Client;
+use crate::double::Server;
+
+const LEGACY: [&str; 4] = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"];
+
+async fn lists_and_calls(mut client: Client) {
+    let list = client.request("tools/list", json!({})).await;
+    let names: Vec<_> =
+        list["result"]["tools"].as_array().unwrap().iter().map(|tool| tool["name"].clone()).collect();
+    for name in ["chaos_inject_fault", "chaos_run_experiment", "chaos_status"] {
+        assert!(names.contains(&json!(name)), "{names:?}");
+    }
+    client.fault("f", "register", json!({"fault_type": "resource_exhaustion", "probability": 1})).await;
+    assert_eq!(client.fault("f", "inject", json!({})).await["was_triggered"], true);
+    assert_eq!(client.fault("f", "remove", json!({})).await["status"], "removed");
+}
+
+#[tokio::test]
+async fn tools_are_listed_and_called_in_every_revision() {
+    let server = Server::start().await;
+    for revision in LEGACY {
+        lists_and_calls(Client::legacy(&server.socket, revision).await).await;
+    }
+    lists_and_calls(Client::modern(&server.socket).await).await;
+}
+
+#[tokio::test]
+async fn the_server_says_who_it_is_in_both_eras() {
+    let server = Server::start().await;
+    let mut modern = Client::modern(&server.socket).await;
+    let discovered = modern.request("server/discover", json!({})).await["result"].clone();
+    let mut legacy = Client::raw(&server.socket).await;
+    let params = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}});
+    let initialized = legacy.request("initialize", params).await["result"].clone();
+    assert_eq!(
+        initialized["serverInfo"],
+        json!({"name": "chaos-daemon", "version": env!("CARGO_PKG_VERSION")})
+    );
+    assert!(discovered.to_string().contains("\"chaos-daemon\""), "{discovered}");
+    for info in [&initialized, &discovered] {
+        assert!(info["instructions"].as_str().unwrap().contains("chaos_stop"));
+        assert!(info["capabilities"]["tools"].is_object());
+        assert!(info["capabilities"].get("prompts").is_none());
+    }
+    assert!(
+        discovered["supportedVersions"].as_array().unwrap().contains(&json!("2026-07-28")),
+        "{discovered}"
+    );
+}
+
+#[tokio::test]
+async fn what_is_not_declared_is_not_there() {
+    let server = Server::start().await;
+    for mut client in [Client::open(&server.socket).await, Client::modern(&server.socket).await] {
+        for method in ["prompts/list", "resources/list", "resources/templates/list"] {
+            assert_eq!(client.request(method, json!({})).await["error"]["code"], -32601, "{method}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn annotations_are_true() {
+    let server = Server::start().await;
+    let mut client = Client::open(&server.socket).await;
+    let tools = client.request("tools/list", json!({})).await["result"]["tools"].clone();
+    for tool in tools.as_array().unwrap() {
+        let name = tool["name"].as_str().unwrap();
+        let hints = &tool["annotations"];
+        let looks = ["chaos_status", "chaos_plan", "chaos_doctor"].contains(&name);
+        let breaks = ["chaos_inject_fault", "chaos_run_experiment"].contains(&name);
+        assert_eq!(hints["readOnlyHint"], looks, "{name}");
+        assert_eq!(hints["destructiveHint"], breaks, "{name}");
+        assert_eq!(hints["idempotentHint"], !breaks, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn the_schemas_have_the_specifications_fields_types_and_defaults() {
+    let server = Server::start().await;
+    let mut client = Client::open(&server.socket).await;
+    let tools = client.request("tools/list", json!({})).await["result"]["tools"].clone();
+    let tool =
+        |name: &str| tools.as_array().unwrap().iter().find(|tool| tool["name"] == name).unwrap().clone();
+    let types = |schema: &Value, fields: &[(&str, &str)]| {
+        for (field, kind) in fields {
+            assert_eq!(schema["properties"][field]["type"], *kind, "{field} in {schema}");
+        }
+    };
+    let inject = tool("chaos_inject_fault");
+    types(
+        &inject["inputSchema"],
+        &[
+            ("fault_name", "string"),
+            ("action", "string"),
+            ("fault_type", "string"),
+            ("probability", "number"),
+            ("duration_seconds", "number"),
+            ("error_message", "string"),
+        ],
+    );
+    assert_eq!(inject["inputSchema"]["required"], json!(["fault_name", "action"]));
+    assert_eq!(inject["inputSchema"]["properties"]["probability"]["default"], 0.1);
+    assert_eq!(
+        inject["inputSchema"]["properties"]["action"]["enum"],
+        json!(["register", "inject", "remove"])
+    );
+    assert_eq!(
+        inject["inputSchema"]["properties"]["fault_type"]["enum"],
+        json!(["latency", "error", "timeout", "resource_exhaustion", "network_partition"])
+    );
+    types(
+        &inject["outputSchema"],
+        &[
+            ("status", "string"),
+            ("fault_name", "string"),
+            ("fault_type", "string"),
+            ("was_triggered", "boolean"),
+        ],
+    );
+    let run = tool("chaos_run_experiment");
+    types(&run["inputSchema"], &[("experiment_name", "string"), ("dry_run", "boolean")]);
+    types(
+        &run["outputSchema"],
+        &[
+            ("experiment_name", "string"),
+            ("success", "boolean"),
+            ("steady_state_before", "boolean"),
+            ("steady_state_after", "boolean"),
+            ("duration_seconds", "number"),
+            ("started_at", "string"),
+        ],
+    );
+    assert!(run["outputSchema"]["required"].as_array().unwrap().contains(&json!("error")));
+    let status = tool("chaos_status");
+    types(&status["inputSchema"], &[("include_results", "boolean"), ("experiment_name", "string")]);
+    types(
+        &status["outputSchema"],
+        &[
+            ("active_faults", "array"),
+            ("registered_experiments", "integer"),
+            ("results", "array"),
+            ("total_runs", "integer"),
+            ("success_rate", "number"),
+        ],
+    );
+}
+
+#[tokio::test]
+async fn the_schemas_are_such_that_every_client_takes_them() {
+    fn check(path: &str, schema: &Value) {
+        match schema {
+            Value::Object(object) => {
+                assert!(!object.get("type").is_some_and(Value::is_array), "{path}: a list of types");
+                for word in ["$ref", "format"] {
+                    assert!(!object.get(word).is_some_and(Value::is_string), "{path}: {word}");
+                }
+                object.iter().for_each(|(key, value)| check(&format!("{path}.{key}"), value));
+            }
+            Value::Array(items) => items.iter().for_each(|item| check(path, item)),
+            _ => {}
+        }
+    }
+    let server = Server::start().await;
+    let mut client = Client::open(&server.socket).await;
+    let tools = client.request("tools/list", json!({})).await["result"]["tools"].clone();
+    for tool in tools.as_array().unwrap() {
+        check(tool["name"].as_str().unwrap(), tool);
+        assert_eq!(tool["inputSchema"]["additionalProperties"], false);
+        assert_eq!(
+            (&tool["inputSchema"]["type"], &tool["outputSchema"]["type"]),
+            (&json!("object"), &json!("object"))
+        );
+    }
+}

@@ -1,0 +1,117 @@
+//! Faults through the daemon's MCP tools, as a client sees them.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::pair::INTERFACE;
+use crate::{Error, Mcp, NetNs, Result};
+
+/// A fault to inject, on `eth0` of a namespace or on the host.
+#[derive(Debug, Clone)]
+pub struct Fault {
+    name: String,
+    kind: &'static str,
+    target: Value,
+    params: Value,
+    duration: Duration,
+}
+
+impl Fault {
+    /// A fault of a type, named after it, for 30 seconds.
+    pub fn new(kind: &'static str) -> Self {
+        Self {
+            name: kind.to_owned(),
+            kind,
+            target: json!({}),
+            params: json!({}),
+            duration: Duration::from_secs(30),
+        }
+    }
+
+    /// On `eth0` of a namespace, for what `narrow` says (an object of target fields).
+    #[must_use]
+    pub fn on(mut self, namespace: &NetNs, narrow: Value) -> Self {
+        self.target = json!({"netns": namespace.name(), "interface": INTERFACE});
+        if let (Value::Object(target), Value::Object(narrow)) = (&mut self.target, narrow) {
+            target.extend(narrow);
+        }
+        self
+    }
+
+    /// With parameters.
+    #[must_use]
+    pub fn with(mut self, params: Value) -> Self {
+        self.params = params;
+        self
+    }
+
+    /// Under another name.
+    #[must_use]
+    pub fn named(mut self, name: &str) -> Self {
+        self.name = name.to_owned();
+        self
+    }
+
+    /// For so long.
+    #[must_use]
+    pub fn lasting(mut self, duration: Duration) -> Self {
+        self.duration = duration;
+        self
+    }
+
+    /// Registers it.
+    ///
+    /// # Errors
+    /// When the daemon refuses.
+    pub fn register(&self, mcp: &Mcp) -> Result<Value> {
+        mcp.call_tool(
+            "chaos_inject_fault",
+            json!({
+                "fault_name": self.name, "action": "register", "fault_type": self.kind, "probability": 1.0,
+                "duration_seconds": self.duration.as_secs_f64(), "target": self.target, "params": self.params,
+            }),
+        )?
+        .ok()
+    }
+
+    /// Registers and injects it; the daemon must say that it was triggered.
+    ///
+    /// # Errors
+    /// When the daemon refuses.
+    pub fn inject(&self, mcp: &Mcp) -> Result<Value> {
+        self.register(mcp)?;
+        let answer = mcp
+            .call_tool("chaos_inject_fault", json!({"fault_name": self.name, "action": "inject"}))?
+            .ok()?;
+        match &answer["was_triggered"] {
+            Value::Bool(true) => Ok(answer),
+            _ => Err(Error::Different(format!("not triggered: {answer}"))),
+        }
+    }
+
+    /// Removes it; the daemon must say that nothing was left.
+    ///
+    /// # Errors
+    /// When the daemon fails, or something is left.
+    pub fn remove(&self, mcp: &Mcp) -> Result<Value> {
+        let answer = mcp
+            .call_tool("chaos_inject_fault", json!({"fault_name": self.name, "action": "remove"}))?
+            .ok()?;
+        match answer["residue"].as_array() {
+            Some(residue) if !residue.is_empty() => Err(Error::Different(format!("residue: {answer}"))),
+            _ => Ok(answer),
+        }
+    }
+
+    /// Its entry in the daemon's status.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn status(&self, mcp: &Mcp) -> Result<Value> {
+        let status = mcp.call_tool("chaos_status", json!({}))?.ok()?;
+        let faults = status["active_faults"].as_array().cloned().unwrap_or_default();
+        let mine = faults.into_iter().find(|fault| fault["name"] == self.name.as_str());
+        mine.ok_or_else(|| Error::Different(format!("no {} in {status}", self.name)))
+    }
+}

@@ -1,0 +1,241 @@
+//! What a fault does to packets, measured from outside the daemon: before, during, after; and to nobody else.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::{Attach, Context, Outcome, TestResult, on_every_attachment, tests};
+use crate::fault::Fault;
+use crate::measure::{Echo, Tcp, icmp_rtt, tcp_rtt, udp_rtt, udp_rtt_median};
+use crate::pair::INTERFACE;
+use crate::{Daemon, Error, Pair, Reason, Residue, UdpFlow};
+
+tests![
+    a_partition_cuts_the_named_peer_off_both_ways_and_no_other,
+    a_partition_is_silent_so_that_tcp_keeps_trying,
+    a_timeout_makes_callers_of_one_port_wait_and_no_others,
+    an_error_refuses_connections_at_once_on_both_families,
+    a_delay_of_100_ms_is_100_ms_on_the_way_out_and_the_root_qdisc_stays,
+    a_delay_of_100_ms_is_100_ms_on_the_way_in,
+    a_delay_both_ways_counts_twice,
+    two_delays_add_up_and_ending_one_leaves_the_other,
+    half_of_the_packets_means_half_also_behind_a_delay,
+    burning_cpu_takes_the_share_asked_for,
+];
+
+const LIMIT: Duration = Duration::from_secs(2);
+/// Long enough to tell silence from slowness.
+const PATIENCE: Duration = Duration::from_millis(400);
+
+fn a_partition_cuts_the_named_peer_off_both_ways_and_no_other(context: &Context) -> TestResult {
+    on_every_attachment(context, |attach| {
+        let pair = Pair::new()?;
+        let echo = Echo::start(&pair.far, Pair::FAR_V4, 7)?;
+        let other = Echo::start(&pair.far, Pair::FAR_V6, 7)?;
+        let daemon = Daemon::start_with(|command| attach.configure(command))?;
+        let mcp = daemon.mcp()?;
+        let before = Residue::take(&[&pair.near, &pair.far])?;
+        let bystander = UdpFlow::start(&pair.near, &pair.far, (Pair::FAR_V6, 9).into(), 500)?;
+
+        let fault = Fault::new("network_partition").on(&pair.near, json!({"cidr": "10.77.0.2"}));
+        fault.inject(&mcp)?;
+        assert_eq!(udp_rtt(&pair.near, echo.address(), PATIENCE)?, None, "the peer still answers");
+        assert!(icmp_rtt(&pair.far, Pair::NEAR_V4, PATIENCE)?.is_none(), "the peer still gets in");
+        udp_rtt_median(&pair.near, other.address(), 5, LIMIT)?;
+
+        fault.remove(&mcp)?;
+        udp_rtt_median(&pair.near, echo.address(), 5, LIMIT)?;
+        let report = bystander.finish()?;
+        // Adding clsact, which tcx does without, makes the kernel restart the device's queue.
+        if attach == Attach::Auto && context.kernel >= (6, 6) {
+            assert_eq!((report.lost(), report.refused), (0, 0), "a bystander lost packets: {report:?}");
+        }
+        before.assert_unchanged_within(&[&pair.near, &pair.far], LIMIT)?;
+        Ok(())
+    })
+}
+
+fn a_partition_is_silent_so_that_tcp_keeps_trying(context: &Context) -> TestResult {
+    on_every_attachment(context, |attach| {
+        let pair = Pair::new()?;
+        let echo = Echo::start(&pair.far, Pair::FAR_V4, 7)?;
+        let daemon = Daemon::start_with(|command| attach.configure(command))?;
+        let mcp = daemon.mcp()?;
+        let fault = Fault::new("network_partition").on(&pair.near, json!({"cidr": "10.77.0.0/24"}));
+        fault.inject(&mcp)?;
+        // A sender that is told of the loss would fail here instead of waiting.
+        let during = tcp_rtt(&pair.near, echo.address(), PATIENCE)?;
+        assert!(matches!(during, Tcp::Silent), "{during:?}");
+        fault.remove(&mcp)?;
+        let after = tcp_rtt(&pair.near, echo.address(), LIMIT)?;
+        assert!(matches!(after, Tcp::Answered { .. }), "{after:?}");
+        Ok(())
+    })
+}
+
+fn a_timeout_makes_callers_of_one_port_wait_and_no_others(_: &Context) -> TestResult {
+    let pair = Pair::new()?;
+    let (slow, fine) =
+        (Echo::start(&pair.far, Pair::FAR_V4, 5432)?, Echo::start(&pair.far, Pair::FAR_V4, 80)?);
+    let daemon = Daemon::start()?;
+    let mcp = daemon.mcp()?;
+    let fault = Fault::new("timeout").on(&pair.near, json!({"remote_port": 5432, "protocol": "tcp"}));
+    fault.inject(&mcp)?;
+    let silent = tcp_rtt(&pair.near, slow.address(), PATIENCE)?;
+    assert!(matches!(silent, Tcp::Silent), "{silent:?}");
+    udp_rtt_median(&pair.near, slow.address(), 3, LIMIT)?;
+    let answered = tcp_rtt(&pair.near, fine.address(), LIMIT)?;
+    assert!(matches!(answered, Tcp::Answered { .. }), "{answered:?}");
+    assert_eq!(fault.status(&mcp)?["state"], "effective");
+    Ok(Outcome::Pass)
+}
+
+fn an_error_refuses_connections_at_once_on_both_families(context: &Context) -> TestResult {
+    on_every_attachment(context, |attach| {
+        let pair = Pair::new()?;
+        let daemon = Daemon::start_with(|command| attach.configure(command))?;
+        let mcp = daemon.mcp()?;
+        for address in [Pair::FAR_V4, Pair::FAR_V6] {
+            let echo = Echo::start(&pair.far, address, 5432)?;
+            let other = Echo::start(&pair.far, address, 80)?;
+            let fault = Fault::new("error").on(&pair.near, json!({"port": 5432}));
+            fault.inject(&mcp)?;
+            let refused = tcp_rtt(&pair.near, echo.address(), LIMIT)?;
+            assert!(matches!(refused, Tcp::Reset(after) if after < PATIENCE), "{refused:?}");
+            let fine = tcp_rtt(&pair.near, other.address(), LIMIT)?;
+            assert!(matches!(fine, Tcp::Answered { .. }), "{fine:?}");
+            fault.remove(&mcp)?;
+            let after = tcp_rtt(&pair.near, echo.address(), LIMIT)?;
+            assert!(matches!(after, Tcp::Answered { .. }), "{after:?}");
+        }
+        Ok(())
+    })
+}
+
+/// Injects a delay, or says that this kernel cannot: by name, and with nothing changed.
+pub(super) fn inject_delay(fault: &Fault, mcp: &crate::Mcp) -> Result<Option<Outcome>, Error> {
+    match fault.inject(mcp) {
+        Ok(_) => Ok(None),
+        Err(Error::Mcp { problem, .. }) if problem.contains("UNSUPPORTED_KERNEL") => {
+            assert!(problem.contains("sch_netem"), "the missing module is not named: {problem}");
+            Ok(Some(Outcome::Skip(Reason::NoNetem, "the daemon says so".into())))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn delayed(direction: &str, times: u32) -> TestResult {
+    let pair = Pair::new()?;
+    let echo = Echo::start(&pair.far, Pair::FAR_V4, 7)?;
+    let daemon = Daemon::start()?;
+    let mcp = daemon.mcp()?;
+    let before = Residue::take(&[&pair.near, &pair.far])?;
+    let root = || pair.near.tc(&["-j", "qdisc", "show", "dev", INTERFACE, "root"]);
+    let root_before = root()?;
+    let baseline = udp_rtt_median(&pair.near, echo.address(), 9, LIMIT)?;
+
+    let narrow = json!({"cidr": "10.77.0.0/24", "direction": direction});
+    let fault = Fault::new("latency").on(&pair.near, narrow).with(json!({"delay_ms": 100}));
+    if let Some(skip) = inject_delay(&fault, &mcp)? {
+        before.assert_unchanged_within(&[&pair.near, &pair.far], LIMIT)?;
+        return Ok(skip);
+    }
+    let during = udp_rtt_median(&pair.near, echo.address(), 9, LIMIT)?;
+    let added = during.saturating_sub(baseline).as_secs_f64() * 1e3;
+    let asked = 100.0 * f64::from(times);
+    assert!((added - asked).abs() < 5.0 * f64::from(times), "asked for {asked} ms, measured {added:.2} ms");
+    assert_eq!(root()?, root_before, "the device's own qdisc was touched");
+    let tcp = tcp_rtt(&pair.near, echo.address(), LIMIT)?;
+    assert!(matches!(tcp, Tcp::Answered { connect, .. } if connect.as_millis() >= 95), "{tcp:?}");
+
+    fault.remove(&mcp)?;
+    assert_eq!(root()?, root_before);
+    let after = udp_rtt_median(&pair.near, echo.address(), 9, LIMIT)?;
+    assert!(after < baseline + Duration::from_millis(20), "before {baseline:?}, after {after:?}");
+    before.assert_unchanged_within(&[&pair.near, &pair.far], LIMIT)?;
+    Ok(Outcome::Pass)
+}
+
+fn a_delay_of_100_ms_is_100_ms_on_the_way_out_and_the_root_qdisc_stays(_: &Context) -> TestResult {
+    delayed("egress", 1)
+}
+
+fn a_delay_of_100_ms_is_100_ms_on_the_way_in(_: &Context) -> TestResult {
+    delayed("ingress", 1)
+}
+
+fn a_delay_both_ways_counts_twice(_: &Context) -> TestResult {
+    delayed("both", 2)
+}
+
+fn two_delays_add_up_and_ending_one_leaves_the_other(_: &Context) -> TestResult {
+    let pair = Pair::new()?;
+    let echo = Echo::start(&pair.far, Pair::FAR_V4, 7)?;
+    let daemon = Daemon::start()?;
+    let mcp = daemon.mcp()?;
+    let baseline = udp_rtt_median(&pair.near, echo.address(), 9, LIMIT)?;
+    let delay = |name, millis| {
+        let params = json!({"delay_ms": millis});
+        Fault::new("latency").named(name).on(&pair.near, json!({})).with(params)
+    };
+    let (first, second) = (delay("first", 50), delay("second", 100));
+    if let Some(skip) = inject_delay(&first, &mcp)? {
+        return Ok(skip);
+    }
+    second.inject(&mcp)?;
+    let added = || -> Result<f64, Error> {
+        Ok((udp_rtt_median(&pair.near, echo.address(), 9, LIMIT)?.as_secs_f64() - baseline.as_secs_f64())
+            * 1e3)
+    };
+    let both = added()?;
+    assert!((both - 150.0).abs() < 10.0, "50 ms and 100 ms gave {both:.1} ms");
+    first.remove(&mcp)?;
+    let one = added()?;
+    assert!((one - 100.0).abs() < 5.0, "100 ms alone gave {one:.1} ms");
+    second.remove(&mcp)?;
+    let none = added()?;
+    assert!(none < 20.0, "{none:.1} ms are left");
+    Ok(Outcome::Pass)
+}
+
+/// A packet comes by twice when a delay sends it on a detour; the other fault must not roll its dice twice.
+fn half_of_the_packets_means_half_also_behind_a_delay(_: &Context) -> TestResult {
+    const PACKETS: u32 = 600;
+    let pair = Pair::new()?;
+    let daemon = Daemon::start()?;
+    let mcp = daemon.mcp()?;
+    let loss = Fault::new("timeout")
+        .on(&pair.near, json!({"protocol": "udp"}))
+        .with(json!({"packet_probability": 0.5}));
+    loss.inject(&mcp)?;
+    let delay = Fault::new("latency").on(&pair.near, json!({})).with(json!({"delay_ms": 10}));
+    let skip = inject_delay(&delay, &mcp)?;
+    let flow = UdpFlow::start(&pair.near, &pair.far, (Pair::FAR_V4, 9).into(), 300)?;
+    std::thread::sleep(Duration::from_secs(1) * PACKETS / 300);
+    let report = flow.finish()?;
+    let share = report.received as f64 / report.sent as f64;
+    // Four standard errors of a fair coin.
+    let tolerance = 4.0 * (0.25 / report.sent as f64).sqrt();
+    assert!((share - 0.5).abs() < tolerance, "{share:.3} of {report:?} arrived");
+    Ok(skip.unwrap_or(Outcome::Pass))
+}
+
+fn burning_cpu_takes_the_share_asked_for(_: &Context) -> TestResult {
+    let daemon = Daemon::start()?;
+    let mcp = daemon.mcp()?;
+    let idle: Vec<i32> = daemon.holders().iter().map(|holder| holder.pid).collect();
+    let fault = Fault::new("resource_exhaustion").with(json!({"cpu_percent": 30, "cores": 1}));
+    fault.inject(&mcp)?;
+    let burner = daemon
+        .holders()
+        .into_iter()
+        .find(|holder| !idle.contains(&holder.pid) && holder.arguments.len() == 2);
+    let burner = burner.ok_or("no burning process")?;
+    let (start, used) = (std::time::Instant::now(), burner.cpu_time());
+    std::thread::sleep(Duration::from_secs(2));
+    let share = (burner.cpu_time() - used).as_secs_f64() / start.elapsed().as_secs_f64();
+    assert!((share - 0.3).abs() < 0.08, "asked for 0.3 of a processor, measured {share:.3}");
+    fault.remove(&mcp)?;
+    assert!(!burner.runs(), "it still burns");
+    Ok(Outcome::Pass)
+}

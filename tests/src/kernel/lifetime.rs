@@ -1,0 +1,235 @@
+//! Every fault ends: by its time, by removal, and by the death of whichever process dies.
+
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+use serde_json::json;
+
+use super::effects::inject_delay;
+use super::{Context, Outcome, TestResult, on_every_attachment, tests};
+use crate::daemon::binary;
+use crate::fault::Fault;
+use crate::measure::{Echo, udp_rtt, udp_rtt_median};
+use crate::netns::output;
+use crate::process::wait_until;
+use crate::{Daemon, Error, Pair, Residue};
+
+tests![
+    a_fault_ends_at_its_time_without_anybody_asking,
+    killing_every_process_at_once_ends_a_partition_within_a_second_and_recover_leaves_nothing,
+    killing_every_process_at_once_ends_a_delay_within_a_second_and_recover_leaves_nothing,
+    stopping_every_process_ends_a_partition_within_the_lease_and_recover_leaves_nothing,
+    stopping_every_process_ends_a_delay_within_the_lease_and_recover_leaves_nothing,
+    a_holder_that_dies_takes_its_own_fault_with_it_and_no_other,
+    a_server_that_dies_ends_every_fault_and_is_started_again,
+    a_signal_ends_every_fault_without_any_client,
+    recover_refuses_while_a_daemon_runs,
+];
+
+const LIMIT: Duration = Duration::from_secs(2);
+const PATIENCE: Duration = Duration::from_millis(300);
+/// How long one heartbeat keeps a fault.
+const LEASE: Duration = Duration::from_secs(3);
+
+fn partition(pair: &Pair) -> Fault {
+    Fault::new("network_partition").on(&pair.near, json!({"cidr": "10.77.0.2"}))
+}
+
+fn delay(pair: &Pair) -> Fault {
+    Fault::new("latency").on(&pair.near, json!({"cidr": "10.77.0.2"})).with(json!({"delay_ms": 300}))
+}
+
+/// Whether a round trip is as it is without a fault.
+fn normal(pair: &Pair, echo: &Echo) -> Result<bool, Error> {
+    Ok(udp_rtt(&pair.near, echo.address(), Duration::from_millis(100))?.is_some())
+}
+
+/// How long it takes from now until traffic is normal; the time at which the first packet that came through left.
+fn time_to_normal(pair: &Pair, echo: &Echo, limit: Duration) -> Result<Duration, Error> {
+    let start = Instant::now();
+    while start.elapsed() < limit {
+        let sent = start.elapsed();
+        if normal(pair, echo)? {
+            return Ok(sent);
+        }
+    }
+    Err(Error::Late { what: "traffic normal".into(), after: limit })
+}
+
+fn a_fault_ends_at_its_time_without_anybody_asking(context: &Context) -> TestResult {
+    on_every_attachment(context, |attach| {
+        let pair = Pair::new()?;
+        let echo = Echo::start(&pair.far, Pair::FAR_V4, 7)?;
+        let daemon = Daemon::start_with(|command| attach.configure(command))?;
+        let mcp = daemon.mcp()?;
+        let before = Residue::take(&[&pair.near])?;
+        let fault = partition(&pair).lasting(Duration::from_secs(1));
+        fault.inject(&mcp)?;
+        assert!(!normal(&pair, &echo)?);
+        let after = time_to_normal(&pair, &echo, Duration::from_secs(3))?;
+        assert!(after < Duration::from_millis(1500), "it lasted {after:?}");
+        before.assert_unchanged_within(&[&pair.near], LIMIT)?;
+        Ok(())
+    })
+}
+
+/// What is done to every process at once, and how long a fault may go on after it.
+#[derive(Clone, Copy)]
+enum Blow {
+    Kill,
+    Stop,
+}
+
+fn survives(context: &Context, blow: Blow, fault: fn(&Pair) -> Fault) -> TestResult {
+    let mut skipped = None;
+    let passed = on_every_attachment(context, |attach| {
+        let pair = Pair::new()?;
+        let echo = Echo::start(&pair.far, Pair::FAR_V4, 7)?;
+        let mut daemon = Daemon::start_with(|command| attach.configure(command))?;
+        let before = Residue::take(&[&pair.near])?;
+        skipped = inject_delay(&fault(&pair), &daemon.mcp()?)?;
+        if skipped.is_some() {
+            return Ok(());
+        }
+        assert!(!normal(&pair, &echo)?, "the fault has no effect");
+        let limit = match blow {
+            Blow::Kill => Duration::from_secs(1),
+            Blow::Stop => LEASE + Duration::from_millis(500),
+        };
+        let processes = daemon.processes();
+        let signal = match blow {
+            Blow::Kill => Signal::SIGKILL,
+            Blow::Stop => Signal::SIGSTOP,
+        };
+        processes.iter().for_each(|process| process.signal(signal));
+        let after = time_to_normal(&pair, &echo, Duration::from_secs(10))?;
+        assert!(after < limit, "traffic was normal only {after:?} after the blow");
+        if let Blow::Kill = blow {
+            assert!(wait_until(LIMIT, || !processes.iter().any(|process| process.runs())));
+        }
+        let said = recover(&daemon)?;
+        assert!(!said.contains("STUCK"), "{said}");
+        assert!(wait_until(LIMIT, || !processes.iter().any(|process| process.runs())), "somebody still runs");
+        before.assert_unchanged_within(&[&pair.near], LIMIT)?;
+        assert!(normal(&pair, &echo)?);
+        daemon.kill_everything();
+        Ok(())
+    })?;
+    Ok(skipped.unwrap_or(passed))
+}
+
+fn recover(daemon: &Daemon) -> Result<String, Error> {
+    let mut command = std::process::Command::new(binary("chaos-daemon")?);
+    output(
+        command
+            .arg("recover")
+            .arg("--runtime-dir")
+            .arg(daemon.runtime_dir())
+            .arg("--state-dir")
+            .arg(daemon.state_dir()),
+    )
+}
+
+fn killing_every_process_at_once_ends_a_partition_within_a_second_and_recover_leaves_nothing(
+    context: &Context,
+) -> TestResult {
+    survives(context, Blow::Kill, partition)
+}
+
+fn killing_every_process_at_once_ends_a_delay_within_a_second_and_recover_leaves_nothing(
+    context: &Context,
+) -> TestResult {
+    survives(context, Blow::Kill, delay)
+}
+
+fn stopping_every_process_ends_a_partition_within_the_lease_and_recover_leaves_nothing(
+    context: &Context,
+) -> TestResult {
+    survives(context, Blow::Stop, partition)
+}
+
+fn stopping_every_process_ends_a_delay_within_the_lease_and_recover_leaves_nothing(
+    context: &Context,
+) -> TestResult {
+    survives(context, Blow::Stop, delay)
+}
+
+fn a_holder_that_dies_takes_its_own_fault_with_it_and_no_other(context: &Context) -> TestResult {
+    on_every_attachment(context, |attach| {
+        let pair = Pair::new()?;
+        let (v4, v6) = (Echo::start(&pair.far, Pair::FAR_V4, 7)?, Echo::start(&pair.far, Pair::FAR_V6, 7)?);
+        let daemon = Daemon::start_with(|command| attach.configure(command))?;
+        let mcp = daemon.mcp()?;
+        let before = Residue::take(&[&pair.near])?;
+        let first = partition(&pair).named("first");
+        first.inject(&mcp)?;
+        let second =
+            Fault::new("network_partition").named("second").on(&pair.near, json!({"cidr": "fd77::2"}));
+        second.inject(&mcp)?;
+        assert!(!normal(&pair, &v4)? && !normal(&pair, &v6)?);
+        // One of them may be the warm holder, whose death ends no fault.
+        let mut freed = Vec::new();
+        for holder in daemon.holders() {
+            holder.signal(Signal::SIGKILL);
+            std::thread::sleep(Duration::from_millis(100));
+            freed = vec![normal(&pair, &v4)?, normal(&pair, &v6)?];
+            if freed.contains(&true) {
+                break;
+            }
+        }
+        assert_eq!(freed.iter().filter(|free| **free).count(), 1, "v4 and v6 are free: {freed:?}");
+        let (dead, alive) = if freed[0] { (&first, &second) } else { (&second, &first) };
+        assert!(wait_until(LIMIT, || dead.status(&mcp).is_ok_and(|status| status["active"] == false)));
+        alive.remove(&mcp)?;
+        before.assert_unchanged_within(&[&pair.near], LIMIT)?;
+        Ok(())
+    })
+}
+
+fn a_server_that_dies_ends_every_fault_and_is_started_again(_: &Context) -> TestResult {
+    let pair = Pair::new()?;
+    let echo = Echo::start(&pair.far, Pair::FAR_V4, 7)?;
+    let daemon = Daemon::start()?;
+    let before = Residue::take(&[&pair.near])?;
+    let fault = partition(&pair);
+    fault.inject(&daemon.mcp()?)?;
+    let server = daemon.server().ok_or("no server")?;
+    server.signal(Signal::SIGKILL);
+    assert!(time_to_normal(&pair, &echo, LIMIT)? < Duration::from_secs(1));
+    before.assert_unchanged_within(&[&pair.near], LIMIT)?;
+    assert!(wait_until(LIMIT, || daemon.server().is_some_and(|now| now.pid != server.pid)), "no new server");
+    // What was registered is still known.
+    let mcp = daemon.mcp()?;
+    assert_eq!(fault.status(&mcp)?["active"], false);
+    Ok(Outcome::Pass)
+}
+
+fn a_signal_ends_every_fault_without_any_client(_: &Context) -> TestResult {
+    let pair = Pair::new()?;
+    let echo = Echo::start(&pair.far, Pair::FAR_V4, 7)?;
+    let daemon = Daemon::start()?;
+    partition(&pair).inject(&daemon.mcp()?)?;
+    assert!(udp_rtt(&pair.near, echo.address(), PATIENCE)?.is_none());
+    daemon.injector().ok_or("no injector")?.signal(Signal::SIGUSR1);
+    assert!(time_to_normal(&pair, &echo, LIMIT)? < Duration::from_secs(1));
+    assert!(daemon.injector().is_some_and(|injector| injector.runs()), "the daemon went too");
+    Ok(Outcome::Pass)
+}
+
+fn recover_refuses_while_a_daemon_runs(_: &Context) -> TestResult {
+    let pair = Pair::new()?;
+    let echo = Echo::start(&pair.far, Pair::FAR_V4, 7)?;
+    let daemon = Daemon::start()?;
+    let mcp = daemon.mcp()?;
+    let fault = partition(&pair);
+    fault.inject(&mcp)?;
+    let refusal = recover(&daemon);
+    assert!(
+        matches!(&refusal, Err(Error::Command { output, .. }) if output.contains("is running")),
+        "{refusal:?}"
+    );
+    assert!(!normal(&pair, &echo)?, "the refused recovery changed something");
+    fault.remove(&mcp)?;
+    udp_rtt_median(&pair.near, echo.address(), 3, LIMIT)?;
+    Ok(Outcome::Pass)
+}
