@@ -19,6 +19,8 @@ use crate::kernel::netlink::{Clsact, Device, Netem, Netlink, NetlinkError};
 use crate::request::Evidence;
 use crate::spec::{Direction, Protocol};
 
+/// A few periods of a burning thread.
+const FIRST_BURN: Duration = Duration::from_millis(40);
 /// How long our own device may take to come up.
 const UP_LIMIT: Duration = Duration::from_secs(5);
 
@@ -102,7 +104,12 @@ impl Armed {
                 }
                 Ok(Self::Loops(loops))
             }
-            Work::Cpu(work) => Ok(Self::Cpu(Burner::start(work, deadline_ns).map_err(ArmError::Burn)?)),
+            Work::Cpu(work) => {
+                let burner = Burner::start(work, deadline_ns).map_err(ArmError::Burn)?;
+                // Long enough for every thread to have burned: what is reported next is an effect, not a hope.
+                thread::sleep(FIRST_BURN);
+                Ok(Self::Cpu(burner))
+            }
         }
     }
 

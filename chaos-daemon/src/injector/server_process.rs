@@ -91,7 +91,14 @@ impl ServerProcess {
     }
 }
 
+/// The directories above stay open to passers-by: the server has to get through.
 fn own_directory(directory: &Path, (uid, gid): (u32, u32)) -> io::Result<()> {
-    fs::DirBuilder::new().recursive(true).mode(0o750).create(directory)?;
+    if let Some(parent) = directory.parent() {
+        fs::DirBuilder::new().recursive(true).mode(0o755).create(parent)?;
+    }
+    match fs::DirBuilder::new().mode(0o750).create(directory) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
     chown(directory, Some(uid), Some(gid))
 }
