@@ -88,7 +88,7 @@ struct Defaults {
 }
 
 fn boot_all(options: &Options, built: &Artifacts) -> Result<Vec<Boot>, Error> {
-    let machines = machines(options, built, &image::test_command(built, options.filter.as_deref()), None)?;
+    let machines = machines(options, built, &image::test_command(options.filter.as_deref()), None)?;
     if options.sequential {
         return machines.iter().map(|machine| qemu::boot(machine, qemu::Show::Verdicts)).collect();
     }
