@@ -14,6 +14,8 @@ use crate::mcp::Mcp;
 use crate::process::{self, Process, wait_until};
 
 const START: Duration = Duration::from_secs(20);
+/// Where hosts of today have one.
+const TMPFS: &str = "/dev/shm";
 const STOP: Duration = Duration::from_secs(10);
 
 /// A running `chaos-daemon`.
@@ -21,6 +23,8 @@ const STOP: Duration = Duration::from_secs(10);
 pub struct Daemon {
     injector: Child,
     folder: TempDir,
+    /// On tmpfs, as on an installed host: the journal is synced to it on the way of every fault.
+    runtime: TempDir,
 }
 
 impl Daemon {
@@ -39,12 +43,17 @@ impl Daemon {
     pub fn start_with(configure: impl FnOnce(&mut Command)) -> Result<Self> {
         let folder = TempDir::with_prefix("chaos-test-").map_err(Error::io("create", "a folder"))?;
         let log = folder.path().join("log");
+        let tmpfs = Path::new(TMPFS);
+        let tmpfs = if tmpfs.is_dir() { tmpfs.to_path_buf() } else { std::env::temp_dir() };
+        let runtime = TempDir::with_prefix_in("chaos-test-", &tmpfs).map_err(Error::io("create", TMPFS))?;
         // The server drops its privileges, and has to get to its socket still.
         set_mode(folder.path(), 0o755)?;
+        set_mode(runtime.path(), 0o755)?;
         let mut command = Command::new(binary("chaos-daemon")?);
         command.arg("run");
-        for (flag, name) in [("--runtime-dir", "run"), ("--state-dir", "state")] {
-            let dir = folder.path().join(name);
+        for (flag, dir) in
+            [("--runtime-dir", runtime.path().join("run")), ("--state-dir", folder.path().join("state"))]
+        {
             fs::create_dir(&dir).map_err(Error::io("create", dir.display().to_string()))?;
             command.arg(flag).arg(dir);
         }
@@ -53,7 +62,7 @@ impl Daemon {
         command.stdin(Stdio::null()).stdout(log_file).stderr(log_copy);
         configure(&mut command);
         let injector = command.spawn().map_err(Error::io("start", format!("{command:?}")))?;
-        let mut daemon = Self { injector, folder };
+        let mut daemon = Self { injector, folder, runtime };
         daemon.wait_ready()?;
         Ok(daemon)
     }
@@ -84,7 +93,7 @@ impl Daemon {
 
     /// Its `--runtime-dir`.
     pub fn runtime_dir(&self) -> PathBuf {
-        self.folder.path().join("run")
+        self.runtime.path().join("run")
     }
 
     /// Its `--state-dir`.

@@ -5,7 +5,9 @@
 //! [`kernel`] are registered in one binary, `kernel-tests`. `test-runner` runs either, one process per test, and
 //! refuses a skip that its environment does not excuse. Which of them a VM runs, `xtask/src/vm/image.rs` lists.
 
+pub mod bench;
 pub mod daemon;
+pub mod demo;
 mod error;
 pub mod fault;
 pub mod flow;

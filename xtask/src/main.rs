@@ -1,6 +1,8 @@
 //! `cargo xtask`: the build vocabulary of chaos-daemon. One subcommand per line; each lives in its own module.
 
 mod artifacts;
+mod bench;
+mod demo;
 mod ebpf;
 mod error;
 mod run;
@@ -18,6 +20,10 @@ use clap::Parser;
 #[derive(Parser)]
 #[command(bin_name = "cargo xtask", about = "The build vocabulary of chaos-daemon")]
 enum Command {
+    /// Measure against the goals, beside iptables and nft; writes target/bench.json
+    Bench(bench::Options),
+    /// Cut off a peer in a namespace of our own and watch it; with --vm, delay one in a VM too
+    Demo(demo::Options),
     /// Build the eBPF object that is committed, or check that it is fresh
     #[command(subcommand)]
     Ebpf(ebpf::Task),
@@ -31,6 +37,8 @@ enum Command {
 
 fn main() -> ExitCode {
     let result = match Command::parse() {
+        Command::Bench(options) => bench::main(&options),
+        Command::Demo(options) => demo::main(&options),
         Command::Ebpf(task) => ebpf::main(&task),
         Command::Test(options) => test::main(&options),
         Command::Tidy(options) => tidy::main(&options),

@@ -20,6 +20,13 @@ pub(crate) const OBSERVERS: &[Tool] = &[
     Tool { program: "bpftool", package: "bpftool", why: "observes eBPF links" },
 ];
 
+/// What the measurements compare us with.
+pub(crate) const PEERS: &[Tool] = &[
+    Tool { program: "bash", package: "bash", why: "runs the scripts we are compared with" },
+    Tool { program: "iptables", package: "iptables", why: "blocks by rules, to compare with" },
+    Tool { program: "nft", package: "nftables", why: "blocks by sets, to compare with" },
+];
+
 /// What boots the VM.
 pub(crate) const VM: &[Tool] = &[
     Tool { program: "qemu-system-x86_64", package: "qemu-system-x86", why: "runs the test kernels" },

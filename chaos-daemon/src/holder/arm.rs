@@ -356,7 +356,18 @@ fn filter(
         if here.add_clsact(ifindex).await? == Clsact::IngressOnly && direction == Direction::Egress {
             return Err(ArmError::IngressOnly(name.to_owned()));
         }
-        Ok(here.add_bpf_filter(ifindex, direction, pref, FILTER_HANDLE, program, FILTER_PREFIX).await?)
+        here.add_bpf_filter(ifindex, direction, pref, FILTER_HANDLE, program, FILTER_PREFIX).await?;
+        let there = here.list_filters(ifindex, direction).await?;
+        if there.iter().any(|filter| {
+            marks::is_our_filter(&filter.kind, filter.bpf_name.as_deref(), filter.pref) && filter.pref == pref
+        }) {
+            return Ok(());
+        }
+        Err(ArmError::ReadBack {
+            subject: format!("filter {FILTER_PREFIX} pref {pref} on {name}"),
+            asked: "attached".to_owned(),
+            found: format!("{there:?}"),
+        })
     })
 }
 

@@ -1,5 +1,5 @@
-//! What goes into the initramfs: our static binaries, busybox, a few independent observers with their libraries,
-//! and the kernel's modules.
+//! What goes into the initramfs: our programs, busybox, a few independent observers, the libraries of all, and the
+//! kernel's modules.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -45,6 +45,7 @@ pub(super) fn base(built: &Artifacts, argv: &[String], extra: Option<&Path>) -> 
     archive.file("etc/nsswitch.conf", b"passwd: files\ngroup: files\nhosts: files\n");
     archive.file("chaos/argv", argv.join("\0").as_bytes());
 
+    let mut libraries = BTreeSet::new();
     archive.program("init", &read(built.program("vm-init")?)?);
     let mut programs: BTreeSet<&Path> = built.programs.iter().map(PathBuf::as_path).collect();
     programs.retain(|path| !path.ends_with("vm-init"));
@@ -53,8 +54,8 @@ pub(super) fn base(built: &Artifacts, argv: &[String], extra: Option<&Path>) -> 
     }
     for path in programs {
         archive.program(&format!("{BIN_DIR}/{}", suite(path)), &read(path)?);
+        libraries.extend(libraries_of(path)?);
     }
-    let mut libraries = BTreeSet::new();
     if let Some(path) = extra {
         let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         archive.program(&format!("{BIN_DIR}/{name}"), &read(path)?);

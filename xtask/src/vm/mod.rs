@@ -1,7 +1,7 @@
 //! `cargo xtask vm`: boots the test image under QEMU, on each kernel asked for, and prints a verdict per test.
 //!
 //! The kernels are Debian's, downloaded and unpacked but not installed. The image is an initramfs: busybox, a few
-//! independent observers, our static binaries, and the modules that the faults need. PID 1 is `vm-init`.
+//! independent observers, our programs, and the modules that the faults need. PID 1 is `vm-init`.
 
 mod cpio;
 mod image;
@@ -46,6 +46,19 @@ pub(crate) struct Options {
     command: Vec<String>,
 }
 
+impl Options {
+    fn defaults() -> Self {
+        Defaults::parse_from(["vm"]).options
+    }
+}
+
+/// The options without arguments: defaults and environment.
+#[derive(Parser)]
+struct Defaults {
+    #[command(flatten)]
+    options: Options,
+}
+
 /// What one VM did.
 pub(crate) struct Boot {
     /// Kernel release.
@@ -77,14 +90,28 @@ pub(crate) fn main(options: &Options) -> Result<ExitCode, Error> {
 /// Boots every kernel, with default options, for `cargo xtask test`.
 pub(crate) fn test_all(built: &Artifacts) -> Result<Vec<Boot>, Error> {
     tools::require(tools::VM)?;
-    boot_all(&Defaults::parse_from(["vm"]).options, built)
+    boot_all(&Options::defaults(), built)
 }
 
-/// The options without arguments: defaults and environment.
-#[derive(Parser)]
-struct Defaults {
-    #[command(flatten)]
-    options: Options,
+/// Where a program of ours is in the image.
+pub(crate) fn program(name: &str) -> String {
+    format!("{}/{name}", image::BIN_DIR)
+}
+
+/// Runs a program of the image in one VM and shows what it writes as it writes it. True when it succeeded.
+pub(crate) fn show(built: &Artifacts, kernel: &str, argv: &[String]) -> Result<bool, Error> {
+    tools::require(tools::OBSERVERS)?;
+    tools::require(tools::VM)?;
+    let options = Options { kernel: vec![kernel.to_owned()], ..Options::defaults() };
+    let mut succeeded = true;
+    for machine in machines(&options, built, argv, None)? {
+        let boot = qemu::boot(&machine, qemu::Show::Program)?;
+        if let Some(failure) = &boot.failure {
+            eprintln!("the VM failed: {failure}\n{}", boot.console_tail);
+        }
+        succeeded &= boot.failure.is_none() && boot.results.exit == Some(0);
+    }
+    Ok(succeeded)
 }
 
 fn boot_all(options: &Options, built: &Artifacts) -> Result<Vec<Boot>, Error> {

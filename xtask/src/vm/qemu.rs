@@ -29,6 +29,34 @@ pub(super) struct Machine {
 pub(super) enum Show {
     Verdicts,
     Console,
+    /// What the program writes, each line with a mark before it; not what the kernel says of its start.
+    Program,
+}
+
+impl Show {
+    /// The least important messages that the kernel still prints on the console.
+    fn kernel_log_level(self) -> u8 {
+        if self == Self::Program { 4 } else { 6 }
+    }
+
+    fn line(self, line: &[u8]) {
+        let text = String::from_utf8_lossy(line);
+        match self {
+            Self::Verdicts => {}
+            Self::Console => print!("{text}"),
+            Self::Program if is_kernel_noise(&text) => {}
+            Self::Program => println!("vm | {}", text.trim_end()),
+        }
+    }
+}
+
+/// A line of the kernel's log, `[    0.123456] ...`, that is no cry for help.
+fn is_kernel_noise(line: &str) -> bool {
+    let stamped = line
+        .trim_start()
+        .strip_prefix('[')
+        .is_some_and(|rest| rest.split_once(']').is_some_and(|(time, _)| time.trim().parse::<f64>().is_ok()));
+    stamped && !["panic", "Oops", "BUG"].iter().any(|word| line.contains(word))
 }
 
 const TAIL_LINES: usize = 40;
@@ -39,7 +67,7 @@ pub(super) fn boot(machine: &Machine, show: Show) -> Result<Boot, Error> {
     let console_path = machine.dir.join("console.log");
     fs::write(&results_path, "").map_err(Error::file("write", &results_path))?;
     let started = Instant::now();
-    let mut command = command(machine, &results_path)?;
+    let mut command = command(machine, &results_path, show)?;
     let mut qemu = command.spawn().map_err(|source| run::start_error(&command, source))?;
     let console = qemu.stdout.take();
     let (results, timed_out) = std::thread::scope(|scope| {
@@ -58,7 +86,7 @@ pub(super) fn boot(machine: &Machine, show: Show) -> Result<Boot, Error> {
     })
 }
 
-fn command(machine: &Machine, results: &Path) -> Result<Command, Error> {
+fn command(machine: &Machine, results: &Path, show: Show) -> Result<Command, Error> {
     let mut command = Command::new("qemu-system-x86_64");
     // The device node of KVM may exist and still hang every guest, so KVM is only ever asked for.
     if std::env::var("CHAOS_VM_ACCEL").is_ok_and(|accel| accel == "kvm") {
@@ -76,7 +104,8 @@ fn command(machine: &Machine, results: &Path) -> Result<Command, Error> {
         .arg("-initrd")
         .arg(&machine.initramfs)
         // An oops is a failure: panic, and without a reboot QEMU ends before the results are complete.
-        .args(["-append", "console=ttyS0 loglevel=6 panic=-1 oops=panic rdinit=/init"])
+        .arg("-append")
+        .arg(format!("console=ttyS0 loglevel={} panic=-1 oops=panic rdinit=/init", show.kernel_log_level()))
         .stdin(Stdio::null())
         .stdout(Stdio::piped());
     Ok(command)
@@ -97,9 +126,7 @@ fn keep_console(console: impl std::io::Read, path: &Path, show: Show) -> Result<
     let mut line = Vec::new();
     while reader.read_until(b'\n', &mut line).map_err(Error::file("read", path))? > 0 {
         file.write_all(&line).map_err(Error::file("write", path))?;
-        if show == Show::Console {
-            print!("{}", String::from_utf8_lossy(&line));
-        }
+        show.line(&line);
         line.clear();
     }
     Ok(())
@@ -146,4 +173,17 @@ fn failure(results: &Results, console: &str, limit: Option<Duration>, show: Show
         return results.doubt();
     }
     results.exit.is_none().then(|| "the VM ended without an exit status".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernels_chatter_is_noise_but_its_panic_is_not() {
+        assert!(is_kernel_noise("[    1.234567] virtio_blk virtio0: 1/0/0 queues\r\n"));
+        assert!(!is_kernel_noise("[    1.234567] Kernel panic - not syncing: Oops\r\n"));
+        assert!(!is_kernel_noise("   3.2s  0.05 ms\r\n"));
+        assert!(!is_kernel_noise("[x] done\r\n"));
+    }
 }

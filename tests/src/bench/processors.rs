@@ -1,0 +1,42 @@
+//! Which processor does what: actions on one, the measured packets on another, so that neither waits for the other.
+
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::unistd::Pid;
+
+use crate::{Error, Result};
+
+/// Two processors.
+#[derive(Debug, Clone, Copy)]
+pub struct Processors {
+    actions: usize,
+    packets: usize,
+}
+
+impl Processors {
+    /// The first two that we may use.
+    pub(super) fn choose() -> Result<Self> {
+        let allowed = sched_getaffinity(Pid::from_raw(0)).map_err(Error::sys("read", "the affinity"))?;
+        let mut free = (0..CpuSet::count()).filter(|cpu| allowed.is_set(*cpu).unwrap_or(false));
+        match (free.next(), free.next()) {
+            (Some(actions), Some(packets)) => Ok(Self { actions, packets }),
+            _ => Err(Error::Different("the measurements need two processors".into())),
+        }
+    }
+
+    /// Keeps this thread, and what it starts from now on, to the processor for actions.
+    pub(super) fn keep_to_actions(self) -> Result<()> {
+        pin(self.actions)
+    }
+
+    /// Keeps this thread to the processor for packets.
+    pub(super) fn keep_to_packets(self) -> Result<()> {
+        pin(self.packets)
+    }
+}
+
+fn pin(cpu: usize) -> Result<()> {
+    let mut set = CpuSet::new();
+    set.set(cpu)
+        .and_then(|()| sched_setaffinity(Pid::from_raw(0), &set))
+        .map_err(Error::sys("keep to", format!("processor {cpu}")))
+}

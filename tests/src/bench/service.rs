@@ -1,0 +1,177 @@
+//! Part C: many targets in one request, the price of a call, of an idle daemon, and of a start.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use super::Options;
+use super::bystander::write;
+use super::figures::{Report, median, micros, percentile, row};
+use super::processors::Processors;
+use super::targets::{self, BLOCKED, Kind};
+use super::trial::{Way, trial};
+use crate::fault::Fault;
+use crate::process::{Process, wait_until};
+use crate::{Daemon, Error, Mcp, NetNs, Pair, Result};
+
+const PORT: u16 = 4997;
+
+pub(super) fn measure(options: &Options, processors: Processors, report: &mut Report) -> Result<()> {
+    starts(options, report)?;
+    let daemon = Daemon::start()?;
+    let mcp = daemon.mcp()?;
+    memory(&daemon, report)?;
+    calls(options, &mcp, report)?;
+    println!("== many targets in one request: until the first packet to one of them is dropped (ms)");
+    row("median of rounds", &["active", "ratio", "returned", "removed"].map(str::to_owned));
+    let pair = targets::pair()?;
+    for (count, rounds) in [(1_000, options.pick(7, 3)), (100_000, options.pick(5, 1))] {
+        many(count, rounds, &mcp, &pair, processors, report)?;
+    }
+    Ok(())
+}
+
+/// From starting the process to the first answer of `chaos_status`.
+fn starts(options: &Options, report: &mut Report) -> Result<()> {
+    let mut times = Vec::new();
+    for _ in 0..options.pick(7, 3) {
+        let started = Instant::now();
+        let daemon = Daemon::start()?;
+        daemon.mcp()?.call_tool("chaos_status", json!({}))?.ok()?;
+        times.push(micros(started.elapsed()) / 1e3);
+    }
+    println!("== start of the daemon to its first answer: {:.1} ms (looked every 5 ms)", median(&times));
+    report.keep("service", "start_to_answer_ms", json!(median(&times)));
+    Ok(())
+}
+
+/// Resident memory of the idle processes.
+fn memory(daemon: &Daemon, report: &mut Report) -> Result<()> {
+    const LIMIT: Duration = Duration::from_secs(5);
+    if !wait_until(LIMIT, || daemon.holders().len() == 1) {
+        return Err(Error::Late { what: "the warm holder".into(), after: LIMIT });
+    }
+    std::thread::sleep(Duration::from_millis(300));
+    let processes = [
+        ("injector", daemon.injector()),
+        ("server", daemon.server()),
+        ("warm holder", daemon.holders().into_iter().next()),
+    ];
+    let mut words = Vec::new();
+    let mut sum = 0.0;
+    for (name, process) in processes {
+        let resident = process.as_ref().and_then(resident_mib).unwrap_or(f64::NAN);
+        report.keep("service", &format!("resident_mib {name}"), json!(resident));
+        words.push(format!("{name} {resident:.1}"));
+        sum += resident;
+    }
+    println!("== idle, resident MiB: {}; together {sum:.1}", words.join(", "));
+    Ok(())
+}
+
+fn resident_mib(process: &Process) -> Option<f64> {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", process.pid)).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    Some(line.split_whitespace().next()?.parse::<f64>().ok()? / 1024.0)
+}
+
+/// Round trips of the cheapest tool that reaches the injector.
+fn calls(options: &Options, mcp: &Mcp, report: &mut Report) -> Result<()> {
+    let mut times = Vec::new();
+    for _ in 0..options.pick(3_000, 500) {
+        let started = Instant::now();
+        mcp.call_tool("chaos_status", json!({}))?.ok()?;
+        times.push(micros(started.elapsed()));
+    }
+    let (p50, p99) = (percentile(&times, 0.5), percentile(&times, 0.99));
+    println!("== chaos_status over MCP: p50 {p50:.0} us, p99 {p99:.0} us");
+    report.keep("service", "chaos_status_us", json!({"p50": p50, "p99": p99, "calls": times.len()}));
+    Ok(())
+}
+
+fn many(
+    count: u32,
+    rounds: usize,
+    mcp: &Mcp,
+    pair: &Pair,
+    processors: Processors,
+    report: &mut Report,
+) -> Result<()> {
+    let list = targets::list(Kind::Hosts, count);
+    let file = write(&targets::nft(Kind::Hosts, &list))?;
+    let fault = Fault::new("network_partition").on(&pair.near, json!({"cidrs": list})).named("many");
+    let mut ways: [Box<dyn Way + '_>; 2] = [
+        Box::new(Ours { mcp, fault }),
+        Box::new(Nft { namespace: &pair.near, file: file.path().to_path_buf() }),
+    ];
+    let mut times = [Vec::new(), Vec::new()];
+    for _ in 0..rounds {
+        for (way, times) in ways.iter_mut().zip(&mut times) {
+            // The far side's buffers, and our next holder, settle.
+            std::thread::sleep(Duration::from_millis(100));
+            times.push(trial(way.as_mut(), pair, SocketAddr::from((BLOCKED, PORT)), processors)?);
+        }
+    }
+    let column = |turn: usize, of: fn(&super::trial::Times) -> Duration| {
+        median(&times[turn].iter().map(|times| micros(of(times)) / 1e3).collect::<Vec<_>>())
+    };
+    for (turn, way) in ways.iter().enumerate() {
+        let active = column(turn, |times| times.active);
+        let ratio = active / column(1, |times| times.active);
+        let (returned, removed) = (column(turn, |times| times.returned), column(turn, |times| times.removed));
+        let name = format!("{}, {count} targets", way.name());
+        row(&name, &[active, ratio, returned, removed].map(|value| format!("{value:.2}")));
+        let figure = json!({
+            "active_ms": active, "ratio_to_nft": ratio, "returned_ms": returned, "removed_ms": removed,
+            "rounds": rounds,
+        });
+        report.keep("many targets", &name, figure);
+    }
+    Ok(())
+}
+
+/// Registered and injected in two calls, both timed.
+struct Ours<'a> {
+    mcp: &'a Mcp,
+    fault: Fault,
+}
+
+impl Way for Ours<'_> {
+    fn name(&self) -> &'static str {
+        "chaos-daemon, over MCP"
+    }
+
+    fn block(&mut self) -> Result<()> {
+        self.fault.inject(self.mcp).map(drop)
+    }
+
+    fn unblock(&mut self) -> Result<()> {
+        self.fault.remove(self.mcp).map(drop)
+    }
+}
+
+struct Nft<'a> {
+    namespace: &'a NetNs,
+    file: PathBuf,
+}
+
+impl Way for Nft<'_> {
+    fn name(&self) -> &'static str {
+        "nft -f, a set"
+    }
+
+    fn block(&mut self) -> Result<()> {
+        targets::run(self.namespace, &["nft", "-f"], &self.file)
+    }
+
+    fn unblock(&mut self) -> Result<()> {
+        self.namespace
+            .command("nft")
+            .args(["delete", "table", "inet", "bench"])
+            .status()
+            .map(drop)
+            .map_err(Error::io("run", "nft"))
+    }
+}
