@@ -49,8 +49,11 @@ pub(super) fn base(built: &Artifacts, argv: &[String], extra: Option<&Path>) -> 
     archive.program("init", &read(built.program("vm-init")?)?);
     let mut programs: BTreeSet<&Path> = built.programs.iter().map(PathBuf::as_path).collect();
     programs.retain(|path| !path.ends_with("vm-init"));
-    for name in KERNEL_SUITES {
-        programs.insert(built.program(name)?);
+    // A demonstration builds programs only.
+    if !built.tests.is_empty() {
+        for name in KERNEL_SUITES {
+            programs.insert(built.program(name)?);
+        }
     }
     for path in programs {
         archive.program(&format!("{BIN_DIR}/{}", suite(path)), &read(path)?);
