@@ -34,14 +34,16 @@ pub trait Bytes {
 }
 
 /// What the rules need to know of a packet.
+#[repr(C)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Packet {
     /// IP version.
     pub version: Version,
     /// The transport's protocol number, behind all extension headers that were read.
     pub protocol: u8,
-    /// One piece of a datagram, first or later.
-    pub fragment: bool,
+    /// Not 0 in every piece of a datagram, first or later. A number, since the verifier would follow a `bool`
+    /// both ways through all that comes after.
+    pub fragment: u16,
     /// The ports below are the packet's.
     pub has_ports: bool,
     /// Source port, host order.
@@ -97,7 +99,7 @@ impl Packet {
             version: Version::V4,
             protocol,
             // More-fragments flag, or an offset.
-            fragment: fragment & 0x3fff != 0,
+            fragment: fragment & 0x3fff,
             transport: LINK_HEADER + length,
             ..Self::default()
         };
@@ -108,8 +110,7 @@ impl Packet {
     fn read_v6(bytes: &impl Bytes) -> Result<Self, Unread> {
         let mut protocol = bytes.u8(LINK_HEADER + 6).ok_or(Unread::Short)?;
         let mut at = LINK_HEADER + V6_HEADER;
-        let mut fragment = false;
-        let mut later = false;
+        let mut fragment = 0;
         for _ in 0..MOST_EXTENSIONS {
             match protocol {
                 HOP_BY_HOP | ROUTING | DESTINATION => {
@@ -121,19 +122,19 @@ impl Packet {
                     protocol = bytes.u8(at).ok_or(Unread::Short)?;
                     let offset = u16::from_be(bytes.raw16(at + 2).ok_or(Unread::Short)?);
                     // An "atomic" fragment (no offset, no more) is a whole packet.
-                    fragment |= offset & 0xfff9 != 0;
-                    later |= offset & 0xfff8 != 0;
+                    fragment |= offset & 0xfff9;
                     at += 8;
+                    if offset & 0xfff8 != 0 {
+                        // What follows in a later piece is data, not headers.
+                        let version = Version::V6;
+                        return Ok(Self { version, protocol, fragment, transport: at, ..Self::default() });
+                    }
                 }
                 _ => break,
             }
-            if later {
-                // What follows in a later piece is data, not headers.
-                break;
-            }
         }
         let packet = Self { version: Version::V6, protocol, fragment, transport: at, ..Self::default() };
-        packet.read_transport(bytes, later)
+        packet.read_transport(bytes, false)
     }
 
     #[inline(always)]

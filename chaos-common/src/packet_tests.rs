@@ -67,18 +67,18 @@ fn ports_are_found_behind_ipv4_options() {
         let packet = read(&v4(TCP, options, 0, &PORTS), Version::V4).unwrap();
         assert_eq!((packet.source, packet.destination), (0x1234, 80));
         assert_eq!(packet.transport, LINK_HEADER + 20 + options);
-        assert!(packet.has_ports && !packet.fragment);
+        assert!(packet.has_ports && packet.fragment == 0);
     }
 }
 
 #[test]
 fn a_first_fragment_has_ports_and_a_later_one_has_none() {
     let first = read(&v4(UDP, 0, 0x2000, &PORTS), Version::V4).unwrap();
-    assert!(first.has_ports && first.fragment);
+    assert!(first.has_ports && first.fragment != 0);
     let later = read(&v4(UDP, 0, 0x2003, &PORTS), Version::V4).unwrap();
-    assert!(!later.has_ports && later.fragment);
+    assert!(!later.has_ports && later.fragment != 0);
     let whole = read(&v4(UDP, 0, 0x4000, &PORTS), Version::V4).unwrap();
-    assert!(whole.has_ports && !whole.fragment, "don't-fragment is no fragment");
+    assert!(whole.has_ports && whole.fragment == 0, "don't-fragment is no fragment");
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn ports_are_found_behind_up_to_four_ipv6_extensions() {
     for count in 0..=extensions.len() {
         let packet = read(&v6(UDP, &extensions[..count], &PORTS), Version::V6).unwrap();
         assert_eq!((packet.protocol, packet.source, packet.destination), (UDP, 0x1234, 80), "{count}");
-        assert!(packet.has_ports && !packet.fragment);
+        assert!(packet.has_ports && packet.fragment == 0);
     }
 }
 
@@ -102,9 +102,9 @@ fn behind_a_fifth_extension_there_are_no_ports() {
 #[test]
 fn ipv6_fragments_are_told_apart() {
     let first = read(&v6(TCP, &[fragment(0, true)], &PORTS), Version::V6).unwrap();
-    assert!(first.fragment && first.has_ports);
+    assert!(first.fragment != 0 && first.has_ports);
     let later = read(&v6(TCP, &[fragment(9, false)], &PORTS), Version::V6).unwrap();
-    assert!(later.fragment && !later.has_ports && later.protocol == TCP);
+    assert!(later.fragment != 0 && !later.has_ports && later.protocol == TCP);
 }
 
 #[test]

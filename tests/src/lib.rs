@@ -3,7 +3,7 @@
 //!
 //! Two kinds of tests live here. Files in `tests/tests/` are plain `#[test]`s that need root. Modules of
 //! [`kernel`] are registered in one binary, `kernel-tests`. `test-runner` runs either, one process per test, and
-//! refuses a skip that its environment does not excuse.
+//! refuses a skip that its environment does not excuse. Which of them a VM runs, `xtask/src/vm/image.rs` lists.
 
 pub mod bench;
 pub mod daemon;

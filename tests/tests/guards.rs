@@ -1,4 +1,4 @@
-//! The smallest plain test: shows that files of this folder run on the host and in the VM.
+//! The smallest plain test: shows that files of this folder are run.
 
 #![cfg(test)]
 

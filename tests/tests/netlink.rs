@@ -27,8 +27,10 @@ mod tests {
     fn in_private_namespace<F: Future<Output = ()>>(test: impl FnOnce(NetNs) -> F + Send) {
         thread::scope(|scope| {
             let body = || {
+                // Before entering: see `NetNs::unshare` for what the first runtime would do to the namespace.
+                let runtime = runtime();
                 let netns = NetNs::unshare().expect("these tests need root");
-                runtime().block_on(test(netns));
+                runtime.block_on(test(netns));
             };
             if let Err(panic) = scope.spawn(body).join() {
                 std::panic::resume_unwind(panic);

@@ -24,11 +24,12 @@ impl Artifacts {
         self.program("chaos-daemon")?.parent().ok_or_else(|| Error::Lacking("no folder of programs".into()))
     }
 
-    /// The program of this name.
+    /// The program, or the executable of the suite, of this name.
     pub(crate) fn program(&self, name: &str) -> Result<&Path, Error> {
         self.programs
             .iter()
-            .find(|path| path.file_name().is_some_and(|file| file == name))
+            .chain(&self.tests)
+            .find(|path| suite(path) == name)
             .map(PathBuf::as_path)
             .ok_or_else(|| Error::Lacking(format!("cargo built no program {name}")))
     }

@@ -31,6 +31,8 @@ pub(crate) enum Error {
     },
     #[error("{0}")]
     Lacking(String),
+    #[error(transparent)]
+    Ebpf(#[from] crate::ebpf::EbpfError),
 }
 
 impl Error {

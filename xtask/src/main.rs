@@ -3,6 +3,7 @@
 mod artifacts;
 mod bench;
 mod demo;
+mod ebpf;
 mod error;
 mod run;
 mod summary;
@@ -17,12 +18,15 @@ use std::process::ExitCode;
 use clap::Parser;
 
 #[derive(Parser)]
-#[command(about = "The build vocabulary of chaos-daemon")]
+#[command(bin_name = "cargo xtask", about = "The build vocabulary of chaos-daemon")]
 enum Command {
     /// Measure against the goals, beside iptables and nft; writes target/bench.json
     Bench(bench::Options),
     /// Cut off a peer in a namespace of our own and watch it; with --vm, delay one in a VM too
     Demo(demo::Options),
+    /// Build the eBPF object that is committed, or check that it is fresh
+    #[command(subcommand)]
+    Ebpf(ebpf::Task),
     /// Run every test: unit, host, both kernels under QEMU, scripts
     Test(test::Options),
     /// Check the rules of the tree that the compiler does not
@@ -35,6 +39,7 @@ fn main() -> ExitCode {
     let result = match Command::parse() {
         Command::Bench(options) => bench::main(&options),
         Command::Demo(options) => demo::main(&options),
+        Command::Ebpf(task) => ebpf::main(&task),
         Command::Test(options) => test::main(&options),
         Command::Tidy(options) => tidy::main(&options),
         Command::Vm(options) => vm::main(&options),

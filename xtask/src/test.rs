@@ -161,7 +161,7 @@ fn host() -> Result<Tally, Error> {
     Ok(tally)
 }
 
-/// Everything in `tests/` on both kernels of the VM.
+/// What in `tests/` depends on the kernel, on both kernels of the VM.
 fn kernels() -> Result<Tally, Error> {
     tools::require(tools::OBSERVERS)?;
     let mut tally = Tally::default();

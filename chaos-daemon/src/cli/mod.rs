@@ -1,9 +1,8 @@
-//! The command lines: `chaos-daemon`; `chaosctl`, a client of its MCP socket; the grammar that experiments share with it.
+//! `chaosctl`, a client of the daemon's MCP socket, and the grammar that experiments share with it.
 
 mod bridge;
 mod client;
 mod ctl;
-mod daemon;
 mod duration;
 mod fault_args;
 mod probe_args;
@@ -15,7 +14,6 @@ use crate::server::{ServerError, ServerOptions};
 
 pub use ctl::main as chaosctl;
 pub use ctl::native;
-pub use daemon::main as daemon;
 
 /// Runs the unprivileged server, with `chaosctl`'s own grammar for the command lines in experiments.
 ///

@@ -108,6 +108,11 @@ pub(super) fn status(answer: &Value) -> String {
             fault["probability"]
         );
     }
+    runs(&mut out, answer);
+    out
+}
+
+fn runs(out: &mut String, answer: &Value) {
     for run in list(answer, "running") {
         line!(
             out,
@@ -140,7 +145,6 @@ pub(super) fn status(answer: &Value) -> String {
             seconds(result, "duration_seconds")
         );
     }
-    out
 }
 
 /// How a run went.

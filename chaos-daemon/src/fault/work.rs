@@ -95,3 +95,56 @@ pub struct CpuWork {
     /// Number of cores.
     pub cores: u32,
 }
+
+impl Work {
+    /// How long a packet may stay with the fault: so long its end may take to let packets out.
+    pub fn longest_stay(&self) -> Duration {
+        match self {
+            Self::Loop(work) => work.delay + work.jitter,
+            Self::Packets(_) | Self::Cpu(_) => Duration::ZERO,
+        }
+    }
+
+    /// What the holder does, in order, for people.
+    pub fn words(&self) -> Vec<String> {
+        match self {
+            Self::Packets(work) => {
+                let verb = match work.action {
+                    PacketAction::Drop => "drop",
+                    PacketAction::Reset => "reset",
+                };
+                work.packets.attachments(verb)
+            }
+            Self::Loop(work) => {
+                let pair = format!(
+                    "make a veth pair per direction, its far end in a private network namespace, netem delay {:?} \
+                     limit {} on its near end",
+                    work.delay, work.limit
+                );
+                std::iter::once(pair).chain(work.packets.attachments("divert")).collect()
+            }
+            Self::Cpu(work) => vec![format!("burn {} % on each of {} processors", work.percent, work.cores)],
+        }
+    }
+}
+
+impl Match {
+    fn attachments(&self, verb: &str) -> Vec<String> {
+        let (interface, level) = (&self.interface, self.level);
+        let how = match self.attach {
+            Attach::Tcx => "a tcx link",
+            Attach::Stub => "the stub",
+        };
+        let each = |direction: &Direction| {
+            let side = match direction {
+                Direction::Egress => "egress",
+                Direction::Ingress => "ingress",
+            };
+            format!(
+                "attach program {verb}_{side} to {interface} (device {}), level {level}, by {how}",
+                self.ifindex
+            )
+        };
+        self.directions.iter().map(each).collect()
+    }
+}

@@ -19,6 +19,8 @@ use crate::kernel::netlink::{Clsact, Device, Netem, Netlink, NetlinkError};
 use crate::request::Evidence;
 use crate::spec::{Direction, Protocol};
 
+/// A few periods of a burning thread.
+const FIRST_BURN: Duration = Duration::from_millis(40);
 /// How long our own device may take to come up.
 const UP_LIMIT: Duration = Duration::from_secs(5);
 
@@ -102,7 +104,12 @@ impl Armed {
                 }
                 Ok(Self::Loops(loops))
             }
-            Work::Cpu(work) => Ok(Self::Cpu(Burner::start(work, deadline_ns).map_err(ArmError::Burn)?)),
+            Work::Cpu(work) => {
+                let burner = Burner::start(work, deadline_ns).map_err(ArmError::Burn)?;
+                // Long enough for every thread to have burned: what is reported next is an effect, not a hope.
+                thread::sleep(FIRST_BURN);
+                Ok(Self::Cpu(burner))
+            }
         }
     }
 
@@ -349,7 +356,18 @@ fn filter(
         if here.add_clsact(ifindex).await? == Clsact::IngressOnly && direction == Direction::Egress {
             return Err(ArmError::IngressOnly(name.to_owned()));
         }
-        Ok(here.add_bpf_filter(ifindex, direction, pref, FILTER_HANDLE, program, FILTER_PREFIX).await?)
+        here.add_bpf_filter(ifindex, direction, pref, FILTER_HANDLE, program, FILTER_PREFIX).await?;
+        let there = here.list_filters(ifindex, direction).await?;
+        if there.iter().any(|filter| {
+            marks::is_our_filter(&filter.kind, filter.bpf_name.as_deref(), filter.pref) && filter.pref == pref
+        }) {
+            return Ok(());
+        }
+        Err(ArmError::ReadBack {
+            subject: format!("filter {FILTER_PREFIX} pref {pref} on {name}"),
+            asked: "attached".to_owned(),
+            found: format!("{there:?}"),
+        })
     })
 }
 

@@ -60,7 +60,7 @@ fn hold(
     netns: Option<NetNs>,
 ) -> Result<(), HolderError> {
     // Before the fault is armed: whatever happens from here on, the kernel ends this process.
-    let _timer = deadline::arm(lease.end_ns).map_err(io::Error::from)?;
+    let _timer = deadline::arm(lease.end_ns, work.longest_stay()).map_err(io::Error::from)?;
     let armed = Armed::new(work, warm, netns, lease.renewed_at(boot_time_ns()))
         .and_then(|armed| armed.evidence().map(|evidence| (armed, evidence)));
     let mut armed = match armed {

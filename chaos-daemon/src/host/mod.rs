@@ -1,5 +1,6 @@
 //! Facts about this node and its kernel, read and never changed.
 
+pub mod accounts;
 pub mod boot;
 pub mod facts;
 pub mod interface;

@@ -129,6 +129,9 @@ impl NetNs {
     /// Creates an empty namespace and moves the calling thread into it. It ends with its last process,
     /// socket and descriptor, and takes its virtual devices and their peers with it.
     ///
+    /// A process that outlives the namespace must build its first tokio runtime before: with signals enabled
+    /// that opens a socket pair which stays open for the life of the process, and so would the namespace.
+    ///
     /// # Errors
     /// Without CAP_SYS_ADMIN, or when the limit of namespaces is reached.
     pub fn unshare() -> Result<Self, NetNsError> {

@@ -25,7 +25,7 @@ pub const CHILD_FD: i32 = 3;
 /// No report is longer, in bytes; a verifier's log is what comes close.
 const LONGEST_REPORT: u32 = 16 << 20;
 /// How long a holder may take to load its programs, or to answer an order.
-const ANSWER_LIMIT: Duration = Duration::from_secs(20);
+pub(super) const ANSWER_LIMIT: Duration = Duration::from_secs(20);
 
 /// A running holder. Dropping it kills the process, and with it the fault.
 #[derive(Debug)]
@@ -47,7 +47,7 @@ pub enum HolderFailure {
     #[error("talk to the holder")]
     Socket(#[source] io::Error),
     /// It did not answer in time.
-    #[error("the holder did not answer within {} s", ANSWER_LIMIT.as_secs())]
+    #[error("the holder did not answer in time")]
     Silent,
     /// It says why it could not do its work.
     #[error("{0}")]
@@ -132,7 +132,15 @@ impl Holder {
     /// # Errors
     /// When the holder has ended, is silent, or refuses.
     pub async fn answer(&mut self) -> Result<Report, HolderFailure> {
-        match tokio::time::timeout(ANSWER_LIMIT, self.report()).await {
+        self.answer_within(ANSWER_LIMIT).await
+    }
+
+    /// As [`Holder::answer`], with a limit of one's own.
+    ///
+    /// # Errors
+    /// As [`Holder::answer`].
+    pub async fn answer_within(&mut self, limit: Duration) -> Result<Report, HolderFailure> {
+        match tokio::time::timeout(limit, self.report()).await {
             Err(_) => Err(HolderFailure::Silent),
             Ok(Ok(Report::Failed { message })) => Err(HolderFailure::Refused(message)),
             Ok(other) => other,

@@ -8,7 +8,7 @@ use tokio::sync::mpsc;
 
 use super::holders::{Holder, HolderFailure};
 use super::life::Life;
-use super::state::{Active, EndOrder, Injector, LEASE_WINDOW};
+use super::state::{Active, Injector, LEASE_WINDOW, LifeOrder};
 use crate::fault::{self, Attach, Place, Plan, Work};
 use crate::holder::arm::capacity;
 use crate::holder::{Lease, Report};
@@ -40,13 +40,15 @@ pub(super) async fn plan(
 ) -> Result<PlanReport, ApiError> {
     let named = named_peers(request).await?;
     let admitted = admit(injector, name, request, &named, caller)?;
-    let holder = "start a holder process that owns every kernel object of the fault; undo: end it".to_owned();
+    let holder = "start a holder process, which owns the fault; undo: end it".to_owned();
     let steps = admitted.plan.steps.iter().map(|step| format!("make {step}; undo: remove it, if it is ours"));
+    let work =
+        admitted.plan.work.words().into_iter().map(|words| format!("{words}; undo: goes with the holder"));
     Ok(PlanReport {
         description: admitted.plan.description.clone(),
         lifetime: admitted.plan.lifetime,
         duration: admitted.fault.duration,
-        steps: std::iter::once(holder).chain(steps).collect(),
+        steps: std::iter::once(holder).chain(steps).chain(work).collect(),
     })
 }
 
@@ -60,8 +62,8 @@ pub(super) async fn inject(
     let named = named_peers(request).await?;
     // No await from here until the name is taken: of two injections under one name, one finds it taken.
     let admitted = admit(injector, name, request, &named, caller)?;
-    let (end, orders) = mpsc::unbounded_channel();
-    injector.active.borrow_mut().insert(name.clone(), entry(&admitted, end));
+    let (sender, orders) = mpsc::unbounded_channel();
+    injector.active.borrow_mut().insert(name.clone(), entry(&admitted, sender));
     let started = start(injector, name, &admitted).await;
     injector.restock();
     match started {
@@ -69,7 +71,9 @@ pub(super) async fn inject(
             injector.update(name, |active| active.met(evidence));
             tracing::info!(%name, ?caller, fault = admitted.plan.description, "injected");
             let status = injector.status_of(name);
-            let life = Life { injector: Rc::clone(injector), name: name.clone(), holder, journal, lease };
+            let drain = admitted.plan.work.longest_stay();
+            let life =
+                Life { injector: Rc::clone(injector), name: name.clone(), holder, journal, lease, drain };
             tokio::task::spawn_local(life.live(orders));
             status.ok_or_else(|| {
                 ApiError::new(ErrorCode::Unavailable, format!("fault {name} has gone already"))
@@ -162,7 +166,7 @@ fn place<'a>(
     })
 }
 
-fn entry(admitted: &Admitted, end: mpsc::UnboundedSender<EndOrder>) -> Active {
+fn entry(admitted: &Admitted, orders: mpsc::UnboundedSender<LifeOrder>) -> Active {
     Active {
         fault_type: admitted.fault.effect.fault_type(),
         lifetime: admitted.plan.lifetime,
@@ -175,7 +179,7 @@ fn entry(admitted: &Admitted, end: mpsc::UnboundedSender<EndOrder>) -> Active {
         place: admitted.place,
         owns_clsact: admitted.plan.steps.iter().any(|step| matches!(step, Step::Clsact { .. })),
         id: admitted.id,
-        end,
+        orders,
     }
 }
 

@@ -7,8 +7,8 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
-use super::holders::Holder;
-use super::state::{EndOrder, Injector};
+use super::holders::{ANSWER_LIMIT, Holder};
+use super::state::{Injector, LifeOrder};
 use crate::holder::{Lease, Order, Report};
 use crate::host::boot_time_ns;
 use crate::journal::{Entry, Event, UndoReport, undo_all};
@@ -29,13 +29,15 @@ pub(super) struct Life {
     pub(super) holder: Holder,
     pub(super) journal: Entry,
     pub(super) lease: Lease,
+    /// How long packets may take to get out when the fault ends.
+    pub(super) drain: Duration,
 }
 
 type Waiting = Vec<oneshot::Sender<Removal>>;
 
 impl Life {
     /// Keeps the fault until it is due, told to end, or its holder dies; then undoes it, until nothing is left.
-    pub(super) async fn live(mut self, mut orders: UnboundedReceiver<EndOrder>) {
+    pub(super) async fn live(mut self, mut orders: UnboundedReceiver<LifeOrder>) {
         let mut waiting = Waiting::new();
         let reason = self.hold(&mut orders, &mut waiting).await;
         self.injector.update(&self.name, |active| {
@@ -45,8 +47,8 @@ impl Life {
         if let Err(error) = self.journal.note(Event::Ending { reason: reason.clone() }) {
             tracing::warn!(name = %self.name, %error, "cannot write the journal; undoing all the same");
         }
-        let Self { injector, name, mut holder, journal, .. } = self;
-        if let Some(evidence) = disarm(&name, &mut holder).await {
+        let Self { injector, name, mut holder, journal, drain, .. } = self;
+        if let Some(evidence) = disarm(&name, &mut holder, drain).await {
             injector.update(&name, |active| active.evidence = evidence);
         }
         holder.finish(EXIT_LIMIT).await;
@@ -58,25 +60,38 @@ impl Life {
     }
 
     /// Heartbeats until there is a reason to end; returns it.
-    async fn hold(&mut self, orders: &mut UnboundedReceiver<EndOrder>, waiting: &mut Waiting) -> String {
+    async fn hold(&mut self, orders: &mut UnboundedReceiver<LifeOrder>, waiting: &mut Waiting) -> String {
         let rest = Duration::from_nanos(self.lease.end_ns.saturating_sub(boot_time_ns()));
         let due = sleep_until(Instant::now() + rest);
         tokio::pin!(due);
         let mut heartbeat = interval(HEARTBEAT);
         heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut heard = Instant::now();
+        let mut curious: Vec<oneshot::Sender<()>> = Vec::new();
         loop {
             tokio::select! {
                 biased;
-                Some(order) = orders.recv() => {
-                    waiting.push(order.done);
-                    return order.reason;
-                }
+                Some(order) = orders.recv() => match order {
+                    LifeOrder::End { reason, done } => {
+                        waiting.push(done);
+                        return reason;
+                    }
+                    LifeOrder::Refresh { done } => {
+                        curious.push(done);
+                        if self.holder.order(&Order::Renew).await.is_err() {
+                            return "its holder died".to_owned();
+                        }
+                    }
+                },
                 () = &mut due => return "its time was up".to_owned(),
                 report = self.holder.report() => match report {
                     Ok(Report::Beat(evidence)) => {
                         heard = Instant::now();
                         self.injector.update(&self.name, |active| active.met(evidence));
+                        for done in curious.drain(..) {
+                            // Who has left meanwhile does not want to know.
+                            let _ = done.send(());
+                        }
                     }
                     Ok(Report::Failed { message }) => return format!("its lease could not be renewed: {message}"),
                     Ok(other) => return format!("its holder said {other:?}"),
@@ -96,10 +111,10 @@ impl Life {
 }
 
 /// Tells the holder to undo, and waits for what it met. `None` when it is dead or silent: ending it undoes too.
-async fn disarm(name: &FaultName, holder: &mut Holder) -> Option<Evidence> {
+async fn disarm(name: &FaultName, holder: &mut Holder, drain: Duration) -> Option<Evidence> {
     holder.order(&Order::Disarm).await.ok()?;
     loop {
-        match holder.answer().await {
+        match holder.answer_within(ANSWER_LIMIT + drain).await {
             Ok(Report::Disarmed(evidence)) => return Some(evidence),
             // A heartbeat's answer that was still under way.
             Ok(Report::Beat(_)) => {}
@@ -121,7 +136,7 @@ async fn undo(
     injector: &Injector,
     name: &FaultName,
     journal: &Entry,
-    orders: &mut UnboundedReceiver<EndOrder>,
+    orders: &mut UnboundedReceiver<LifeOrder>,
     mut waiting: Waiting,
 ) {
     loop {
@@ -131,7 +146,9 @@ async fn undo(
             UndoReport::default()
         });
         while let Ok(order) = orders.try_recv() {
-            waiting.push(order.done);
+            if let LifeOrder::End { done, .. } = order {
+                waiting.push(done);
+            }
         }
         let residue = report.residue();
         let removal = injector.status_of(name).map(|status| Removal {

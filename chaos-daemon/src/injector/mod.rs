@@ -63,7 +63,7 @@ pub struct Options {
 #[derive(Debug, thiserror::Error)]
 pub enum InjectorError {
     /// Not root, or root without what it needs.
-    #[error("chaos-daemon needs root: {0}")]
+    #[error("injecting faults needs root")]
     Privilege(#[from] MissingPrivilege),
     /// The runtime directory.
     #[error(transparent)]
@@ -128,7 +128,7 @@ async fn serve(injector: &Rc<Injector>, recipe: &Recipe) -> std::io::Result<()> 
         let (mut server, door) = recipe.start()?;
         let stop = attend(injector, &mut server, Desk::new(door), &mut signals).await;
         server.end().await;
-        injector.end_all("the server ended").await;
+        injector.end_all(if stop { "the daemon is stopping" } else { "the server ended" }).await;
         if stop {
             injector.clear_stock();
             return Ok(());
@@ -195,7 +195,10 @@ async fn reply_to(injector: &Rc<Injector>, request: Request) -> Reply {
             Reply::Removed(injector.end(&name, "removed").await.into_iter().collect())
         }
         Request::StopAll => Reply::Removed(injector.end_all("stopped").await),
-        Request::Status => Reply::Status(injector.status()),
+        Request::Status => {
+            injector.refresh().await;
+            Reply::Status(injector.status())
+        }
         Request::Doctor => Reply::Doctor(Box::new(doctor::report(injector).await)),
     }
 }

@@ -58,20 +58,23 @@ pub enum RecoverError {
 }
 
 /// Recovers after a daemon that ran in `runtime_dir`. One that still runs is refused; one that is stopped
-/// (SIGSTOP) is ended first, since it can neither renew nor undo.
+/// (SIGSTOP) is ended first, since it can neither renew nor undo. With `sweep`, also removes everything that carries
+/// our marks in this network namespace, whoever made it.
 ///
 /// # Errors
 /// When a daemon is running, or the journal cannot be read.
-pub fn recover(runtime_dir: &Path) -> Result<Recovered, RecoverError> {
+pub fn recover(runtime_dir: &Path, sweep: bool) -> Result<Recovered, RecoverError> {
     if let Some(daemon) = Runtime::claimant(runtime_dir) {
         end_if_stopped(daemon)?;
     }
     let runtime = Runtime::claim(runtime_dir)?;
     let journal = Journal::open(runtime.journal_dir()).map_err(RecoverError::Journal)?;
     let mut recovered = recover_journal(&journal).map_err(RecoverError::Journal)?;
-    let swept = residue::sweep();
-    recovered.removed.extend(swept.removed);
-    recovered.stuck.extend(swept.stuck);
+    if sweep {
+        let swept = residue::sweep();
+        recovered.removed.extend(swept.removed);
+        recovered.stuck.extend(swept.stuck);
+    }
     Ok(recovered)
 }
 

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
-use nix::unistd::Group;
 
+use crate::host::accounts;
 use crate::kernel::process::ProcessId;
 
 /// A claimed runtime directory. While the value lives, no other daemon runs in it.
@@ -113,10 +113,10 @@ impl Runtime {
         };
         let gid = match group {
             None => None,
-            Some(name) => match Group::from_name(name) {
-                Ok(Some(group)) => Some(group.gid.as_raw()),
-                _ => return Err(RuntimeError::NoGroup(name.to_owned())),
-            },
+            Some(name) => {
+                let found = accounts::group(name).map_err(io("look up the group for"))?;
+                Some(found.ok_or_else(|| RuntimeError::NoGroup(name.to_owned()))?)
+            }
         };
         // Ours alone by the lock: what is there was left by a daemon that died.
         match fs::remove_file(&path) {

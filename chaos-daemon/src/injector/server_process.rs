@@ -7,12 +7,12 @@ use std::os::unix::net::{UnixListener, UnixStream as StdUnixStream};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use nix::unistd::User;
 use tokio::net::UnixStream;
 use tokio::process::{Child, Command};
 
 use super::Options;
 use super::holders::{CHILD_FD, die_with_parent};
+use crate::host::accounts;
 
 /// The user that an installed daemon has for its server.
 const USER: &str = "chaos";
@@ -40,10 +40,7 @@ impl Recipe {
     /// # Errors
     /// When it cannot be made or given to the server's user.
     pub fn new(options: &Options, listener: UnixListener) -> io::Result<Self> {
-        let user = match User::from_name(USER)? {
-            Some(user) => (user.uid.as_raw(), user.gid.as_raw()),
-            None => NOBODY,
-        };
+        let user = accounts::user(USER)?.unwrap_or(NOBODY);
         let directory = options.state_dir.join("server");
         own_directory(&directory, user)?;
         Ok(Self { listener, directory, user, vsock: options.vsock.clone() })
@@ -91,7 +88,14 @@ impl ServerProcess {
     }
 }
 
+/// The directories above stay open to passers-by: the server has to get through.
 fn own_directory(directory: &Path, (uid, gid): (u32, u32)) -> io::Result<()> {
-    fs::DirBuilder::new().recursive(true).mode(0o750).create(directory)?;
+    if let Some(parent) = directory.parent() {
+        fs::DirBuilder::new().recursive(true).mode(0o755).create(parent)?;
+    }
+    match fs::DirBuilder::new().mode(0o750).create(directory) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
     chown(directory, Some(uid), Some(gid))
 }

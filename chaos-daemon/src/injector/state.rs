@@ -19,6 +19,8 @@ use crate::spec::{FaultName, FaultType};
 
 /// How long one heartbeat keeps a fault.
 pub const LEASE_WINDOW: Duration = Duration::from_secs(3);
+/// How long `status` waits for the holders.
+const REFRESH_LIMIT: Duration = Duration::from_millis(250);
 /// Room of the programs that are loaded before any work is known.
 const WARM: Capacity = Capacity { hosts: 1024, prefixes: 1024 };
 /// How many ended faults `status` still shows.
@@ -53,14 +55,16 @@ pub(super) struct Active {
     pub(super) owns_clsact: bool,
     /// Identity of the fault, from which its devices are named.
     pub(super) id: u32,
-    /// Orders its task to end it.
-    pub(super) end: mpsc::UnboundedSender<EndOrder>,
+    /// To the task that keeps it.
+    pub(super) orders: mpsc::UnboundedSender<LifeOrder>,
 }
 
-/// An order to end a fault, and where to say what was found.
-pub(super) struct EndOrder {
-    pub(super) reason: String,
-    pub(super) done: oneshot::Sender<Removal>,
+/// What the task of a fault can be told.
+pub(super) enum LifeOrder {
+    /// End the fault, and say what was found.
+    End { reason: String, done: oneshot::Sender<Removal> },
+    /// Ask the holder what the fault has met, and say when it is known.
+    Refresh { done: oneshot::Sender<()> },
 }
 
 impl Injector {
@@ -108,6 +112,7 @@ impl Injector {
         let mut status = active.status(name);
         status.remaining = Duration::ZERO;
         let mut recent = self.recent.borrow_mut();
+        recent.retain(|earlier| earlier.name != status.name);
         recent.push_front(status);
         recent.truncate(RECENT);
     }
@@ -134,8 +139,8 @@ impl Injector {
     /// Ends one fault and waits until it has been undone. `None` when there is none of this name.
     pub(super) async fn end(&self, name: &FaultName, reason: &str) -> Option<Removal> {
         let (done, removal) = oneshot::channel();
-        let order = EndOrder { reason: reason.to_owned(), done };
-        self.active.borrow().get(name)?.end.send(order).ok()?;
+        let order = LifeOrder::End { reason: reason.to_owned(), done };
+        self.active.borrow().get(name)?.orders.send(order).ok()?;
         removal.await.ok()
     }
 
@@ -145,7 +150,8 @@ impl Injector {
             let active = self.active.borrow();
             let order = |active: &Active| {
                 let (done, removal) = oneshot::channel();
-                active.end.send(EndOrder { reason: reason.to_owned(), done }).ok().map(|()| removal)
+                let order = LifeOrder::End { reason: reason.to_owned(), done };
+                active.orders.send(order).ok().map(|()| removal)
             };
             active.values().filter_map(order).collect()
         };
@@ -154,6 +160,26 @@ impl Injector {
             removals.extend(each.await.ok());
         }
         removals
+    }
+
+    /// Asks every holder what its fault has met. One that does not answer in time keeps its last word.
+    pub(super) async fn refresh(&self) {
+        let waiting: Vec<_> = {
+            let active = self.active.borrow();
+            let order = |active: &Active| {
+                let (done, refreshed) = oneshot::channel();
+                active.orders.send(LifeOrder::Refresh { done }).ok().map(|()| refreshed)
+            };
+            active.values().filter_map(order).collect()
+        };
+        let all = async {
+            for each in waiting {
+                // A fault that has ended meanwhile has nothing new to say.
+                let _ = each.await;
+            }
+        };
+        // Late answers reach the entries all the same.
+        let _ = tokio::time::timeout(REFRESH_LIMIT, all).await;
     }
 
     /// A holder with room for `needed`, warm when there is one; `None` needs no programs.

@@ -41,7 +41,12 @@ fn load() -> Result<(), String> {
 }
 
 fn reason(answer: Result<(), NetlinkError>) -> Option<String> {
-    answer.err().map(|error| words(&error))
+    answer.err().map(|error| match error {
+        NetlinkError::MissingModule { .. } => {
+            "not built in, and no module of that name is installed".to_owned()
+        }
+        error => words(&error),
+    })
 }
 
 /// An error and its causes, without the verifier's log.

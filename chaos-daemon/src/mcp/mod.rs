@@ -33,7 +33,7 @@ use transport::LineTransport;
 /// The most calls of one connection at once.
 pub const MOST_CALLS: usize = 8;
 /// How long one call may take; common clients give up after a minute.
-pub const CALL_LIMIT: Duration = Duration::from_secs(50);
+pub const CALL_LIMIT: Duration = Duration::from_secs(45);
 /// How long a connection may say nothing that opens a session.
 pub const OPENING_LIMIT: Duration = Duration::from_secs(30);
 

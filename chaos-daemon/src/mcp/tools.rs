@@ -1,5 +1,7 @@
 //! The tools: names, descriptions, schemas, and which code carries each out.
 
+use std::sync::Arc;
+
 use rmcp::model::{CallToolResult, JsonObject, Tool, ToolAnnotations};
 use serde_json::{Map, Value, json};
 
@@ -159,16 +161,20 @@ impl Call {
         };
         Tool::new(self.name(), description, input)
             .with_title(title)
-            .with_raw_output_schema(match self {
-                Self::InjectFault => schema::of_output::<InjectOutput>(),
-                Self::RunExperiment => schema::of_output::<RunOutput>(),
-                Self::Status => schema::of_output::<StatusOutput>(),
-                Self::RegisterExperiment => schema::of_output::<experiment::RegisterOutput>(),
-                Self::Plan => schema::of_output::<inject::PlanOutput>(),
-                Self::Stop => schema::of_output::<control::StopOutput>(),
-                Self::Doctor => schema::of_output::<control::DoctorOutput>(),
-            })
+            .with_raw_output_schema(self.output())
             .with_annotations(self.annotations(title))
+    }
+
+    fn output(self) -> Arc<JsonObject> {
+        match self {
+            Self::InjectFault => schema::of_output::<InjectOutput>(),
+            Self::RunExperiment => schema::of_output::<RunOutput>(),
+            Self::Status => schema::of_output::<StatusOutput>(),
+            Self::RegisterExperiment => schema::of_output::<experiment::RegisterOutput>(),
+            Self::Plan => schema::of_output::<inject::PlanOutput>(),
+            Self::Stop => schema::of_output::<control::StopOutput>(),
+            Self::Doctor => schema::of_output::<control::DoctorOutput>(),
+        }
     }
 
     /// Hints for clients that ask their user before a call: true to what the tool does.
@@ -295,8 +301,10 @@ fn register_input() -> JsonObject {
         })
     };
     let mut probe = activity("probe");
-    probe["properties"]["tolerance"] =
-        json!({"description": "http: the status that is right, or true for any 2xx; process: 0 or true."});
+    probe["properties"]["tolerance"] = json!({
+        "anyOf": [{"type": "integer"}, {"type": "boolean"}, {"type": "array", "items": {"type": "integer"}}],
+        "description": "http: the status that is right, or true for any 2xx; process: 0 or true.",
+    });
     let mut action = activity("action");
     action["properties"]["pauses"] = json!({
         "type": "object", "description": "{after: seconds} keeps the fault shorter than its --for.",

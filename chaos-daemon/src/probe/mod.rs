@@ -108,17 +108,24 @@ impl Probe {
         let start = Instant::now();
         let seen = match &self.check {
             Check::Http { url, status } => http::get(url, status, self.timeout).await,
-            Check::Tcp { host, port } => {
-                match timeout(self.timeout, TcpStream::connect((host.as_str(), *port))).await {
-                    Ok(Ok(_)) => Ok("connected".to_owned()),
-                    Ok(Err(error)) => Err(error.to_string()),
-                    Err(_) => Err(format!("no answer within {:?}", self.timeout)),
-                }
-            }
+            Check::Tcp { host, port } => match timeout(self.timeout, connect(host, *port)).await {
+                Ok(seen) => seen,
+                Err(_) => Err(format!("no answer within {:?}", self.timeout)),
+            },
         };
         let ok = seen.is_ok();
         let (Ok(seen) | Err(seen)) = seen;
         Sample { ok, detail: format!("{}: {seen}", self.check), took: start.elapsed() }
+    }
+}
+
+async fn connect(host: &str, port: u16) -> Result<String, String> {
+    let stream = TcpStream::connect((host, port)).await.map_err(|error| error.to_string())?;
+    // A closed local port may be picked as our own end, and then TCP connects to itself.
+    match (stream.local_addr(), stream.peer_addr()) {
+        (Ok(local), Ok(peer)) if local == peer => Err("nobody but ourselves listens there".to_owned()),
+        (_, Err(error)) => Err(error.to_string()),
+        _ => Ok("connected".to_owned()),
     }
 }
 
@@ -167,10 +174,12 @@ mod tests {
     async fn a_tcp_probe_tells_open_from_closed() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
-        let tcp = probe(Check::tcp("address", &address).unwrap());
-        assert!(tcp.sample().await.ok);
-        drop(listener);
-        let closed = tcp.sample().await;
+        assert!(probe(Check::tcp("address", &address).unwrap()).sample().await.ok);
+        // Bound and not listening: refuses, and nobody else gets the port meanwhile.
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let address = socket.local_addr().unwrap().to_string();
+        let closed = probe(Check::tcp("address", &address).unwrap()).sample().await;
         assert!(!closed.ok && closed.detail.contains("refused"), "{closed:?}");
     }
 

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::Command;
 
-use crate::client::PATIENCE;
+use crate::client::{PATIENCE, closed_port};
 use crate::double::Server;
 
 struct Output {
@@ -120,8 +120,8 @@ async fn what_needs_no_daemon_works_without() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
     assert_eq!(chaosctl(nowhere, &["probe", "tcp", &address]).await.code, 0);
-    drop(listener);
-    assert_eq!(chaosctl(nowhere, &["probe", "tcp", &address]).await.code, 1);
+    let (_socket, closed) = closed_port();
+    assert_eq!(chaosctl(nowhere, &["probe", "tcp", &closed]).await.code, 1);
     assert!(chaosctl(nowhere, &["--help"]).await.stdout.contains("Exit codes"));
 }
 
@@ -155,7 +155,8 @@ async fn an_experiment_is_registered_from_a_file_and_run() {
     let server = Server::start().await;
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let file = server.state().join("experiment.json");
-    let document = json!({
+    let (_socket, closed) = closed_port();
+    let mut document = json!({
         "title": "port survives",
         "steady-state-hypothesis": {"title": "up", "probes": [{"type": "probe", "name": "port", "tolerance": true,
             "provider": {"type": "process", "path": "chaosctl",
@@ -173,7 +174,9 @@ async fn an_experiment_is_registered_from_a_file_and_run() {
         run.stdout,
         run.stderr
     );
-    drop(listener);
+    document["steady-state-hypothesis"]["probes"][0]["provider"]["arguments"][2] = json!(closed);
+    std::fs::write(&file, document.to_string()).unwrap();
+    assert_eq!(chaosctl(&server.socket, &["experiment", "register", file.to_str().unwrap()]).await.code, 0);
     assert_eq!(chaosctl(&server.socket, &["experiment", "run", "port survives"]).await.code, 1);
     let unknown = chaosctl(&server.socket, &["experiment", "run", "ghost"]).await;
     assert!(unknown.code == 1 && unknown.stderr.contains("EXPERIMENT_NOT_FOUND"), "{}", unknown.stderr);

@@ -18,13 +18,21 @@ pub(crate) struct Client {
     next: u64,
     /// Whether requests carry their metadata, as revision 2026-07-28 wants it.
     modern: bool,
+    /// How long an answer may take.
+    pub(crate) patience: Duration,
 }
 
 impl Client {
     /// A connection on which nothing was said.
     pub(crate) async fn raw(socket: &Path) -> Self {
         let (reader, writer) = UnixStream::connect(socket).await.unwrap().into_split();
-        Self { reader: BufReader::new(reader), writer: Some(writer), next: 0, modern: false }
+        Self {
+            reader: BufReader::new(reader),
+            writer: Some(writer),
+            next: 0,
+            modern: false,
+            patience: PATIENCE,
+        }
     }
 
     /// A session in a revision that has `initialize`.
@@ -67,7 +75,7 @@ impl Client {
     /// The next line; `None` at the end.
     pub(crate) async fn answer(&mut self) -> Option<Value> {
         let mut line = String::new();
-        let read = timeout(PATIENCE, self.reader.read_line(&mut line)).await.expect("no answer");
+        let read = timeout(self.patience, self.reader.read_line(&mut line)).await.expect("no answer");
         if read.unwrap_or(0) == 0 { None } else { Some(serde_json::from_str(&line).unwrap()) }
     }
 
@@ -113,4 +121,12 @@ impl Client {
         assert!(!failed, "{result}");
         result
     }
+}
+
+/// An address that refuses connections, and that nobody else gets while the socket is kept: bound, not listening.
+pub(crate) fn closed_port() -> (tokio::net::TcpSocket, String) {
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let address = socket.local_addr().unwrap().to_string();
+    (socket, address)
 }

@@ -92,10 +92,12 @@ impl Double {
         while let Ok(Some((ticket, request))) = desk.next().await {
             let (double, answers) = (self.clone(), answers.clone());
             tokio::spawn(async move {
-                if let Request::Inject { fault, .. } = &request
-                    && fault.target.interface.as_deref() == Some("slow0")
-                {
-                    tokio::time::sleep(Duration::from_secs(1)).await;
+                if let Request::Inject { fault, .. } = &request {
+                    match fault.target.interface.as_deref() {
+                        Some("slow0") => tokio::time::sleep(Duration::from_secs(1)).await,
+                        Some("hung0") => std::future::pending().await,
+                        _ => {}
+                    }
                 }
                 answers.answer(ticket, double.reply(request));
             });

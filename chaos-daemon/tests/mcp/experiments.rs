@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
-use crate::client::Client;
+use crate::client::{Client, closed_port};
 use crate::double::Server;
 
 fn document(name: &str, address: &str, lasts: &str) -> Value {
@@ -64,8 +64,7 @@ async fn a_run_verifies_injects_holds_removes_and_verifies() {
 #[tokio::test]
 async fn nothing_is_injected_when_the_steady_state_is_not_met_before() {
     let server = Server::start().await;
-    let (listener, address) = port().await;
-    drop(listener);
+    let (_socket, address) = closed_port();
     let mut client = Client::open(&server.socket).await;
     register(&mut client, document("down", &address, "300ms")).await;
     let (result, failed) = client.call("chaos_run_experiment", json!({"experiment_name": "down"})).await;
@@ -208,4 +207,31 @@ async fn what_is_not_supported_in_a_document_is_refused_and_nothing_is_registere
     assert_eq!((&result["status"], &result["error"]["code"]), (&json!("error"), &json!("INVALID_PARAMETER")));
     assert!(result["error"]["message"].as_str().unwrap().starts_with("method[0].provider.path"));
     assert_eq!(client.call("chaos_status", json!({})).await.0["registered_experiments"], 0);
+}
+
+#[tokio::test]
+async fn a_run_longer_than_any_call_goes_on_and_is_reported_later() {
+    let server = Server::start().await;
+    let (_listener, address) = port().await;
+    let mut client = Client::open(&server.socket).await;
+    register(&mut client, document("long", &address, "10m")).await;
+    client.patience = Duration::from_secs(3600);
+    // From here on the clock runs ahead whenever nothing happens.
+    tokio::time::pause();
+    let start = tokio::time::Instant::now();
+    let (result, failed) = client.call("chaos_run_experiment", json!({"experiment_name": "long"})).await;
+    assert!(!failed);
+    assert_eq!(start.elapsed().as_secs(), 44);
+    assert_eq!(result["error"], "still running; see chaos_status include_results");
+    assert_eq!((&result["success"], &result["steady_state_before"]), (&json!(false), &json!(true)));
+    let (status, _) = client.call("chaos_status", json!({})).await;
+    assert_eq!(status["running"][0]["run_id"], result["run_id"]);
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    let (status, _) = client.call("chaos_status", json!({"include_results": true})).await;
+    assert_eq!(status["running"], json!([]));
+    assert_eq!(
+        (&status["results"][0]["run_id"], &status["results"][0]["success"]),
+        (&result["run_id"], &json!(true))
+    );
+    assert!(server.active.lock().unwrap().is_empty());
 }

@@ -104,3 +104,34 @@ async fn a_client_that_does_not_read_is_not_read_from_and_harms_nobody() {
     }
     assert!(!Client::open(&server.socket).await.call("chaos_status", json!({})).await.1);
 }
+
+/// Lets the runtime's clock run ahead whenever nothing happens, and waits for as long as it takes.
+async fn patient(mut client: Client) -> Client {
+    client.patience = Duration::from_secs(3600);
+    tokio::time::pause();
+    client
+}
+
+#[tokio::test]
+async fn a_connection_that_says_nothing_is_closed_after_half_a_minute() {
+    let server = Server::start().await;
+    let mut silent = patient(Client::raw(&server.socket).await).await;
+    let start = tokio::time::Instant::now();
+    assert!(silent.answer().await.is_none());
+    assert_eq!(start.elapsed().as_secs(), 30);
+}
+
+#[tokio::test]
+async fn a_call_that_hangs_is_answered_before_the_client_gives_up() {
+    let server = Server::start().await;
+    let mut client = Client::open(&server.socket).await;
+    let hung = json!({"fault_type": "timeout", "probability": 1, "target": {"interface": "hung0"}});
+    client.fault("f", "register", hung).await;
+    let mut client = patient(client).await;
+    let start = tokio::time::Instant::now();
+    let (result, failed) =
+        client.call("chaos_inject_fault", json!({"fault_name": "f", "action": "inject"})).await;
+    assert!(failed);
+    assert_eq!((&result["error"]["code"], &result["fault_name"]), (&json!("UNAVAILABLE"), &json!("f")));
+    assert_eq!(start.elapsed().as_secs(), 45);
+}

@@ -51,8 +51,11 @@ fn netem_in_a_private_namespace_delays_and_goes_without_trace(_: &Context) -> Te
         Err(error) => return Err(error.into()),
     }
     let during = udp_rtt_median(&pair.near, echo.address(), 5, LIMIT)?;
-    let added = during.saturating_sub(before);
-    assert!(added > Duration::from_millis(45), "50 ms of netem added {added:?} to {before:?}");
+    // netem may be late but never early; how late depends on what else the machine does.
+    assert!(
+        during >= Duration::from_millis(50) && before < during,
+        "50 ms of netem: {before:?}, then {during:?}"
+    );
     assert!(!picture.difference(&Residue::take(&[&pair.near])?).is_empty(), "netem does not show");
     pair.near.tc(&["qdisc", "del", "dev", INTERFACE, "root"])?;
     picture.assert_unchanged_within(&[&pair.near], LIMIT)?;

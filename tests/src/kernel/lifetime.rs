@@ -120,14 +120,7 @@ fn survives(context: &Context, blow: Blow, fault: fn(&Pair) -> Fault) -> TestRes
 
 fn recover(daemon: &Daemon) -> Result<String, Error> {
     let mut command = std::process::Command::new(binary("chaos-daemon")?);
-    output(
-        command
-            .arg("recover")
-            .arg("--runtime-dir")
-            .arg(daemon.runtime_dir())
-            .arg("--state-dir")
-            .arg(daemon.state_dir()),
-    )
+    output(command.arg("recover").arg("--runtime-dir").arg(daemon.runtime_dir()))
 }
 
 fn killing_every_process_at_once_ends_a_partition_within_a_second_and_recover_leaves_nothing(

@@ -4,23 +4,23 @@ use std::time::Duration;
 
 use chaos_common::PacketRule;
 use chaos_common::rule::{RETURN_INGRESS, UDP, threshold};
-use chaos_daemon::kernel::bpf::{Hook, LoopEnd, Programs};
+use chaos_daemon::kernel::bpf::{Hook, LoopEnd};
 use chaos_daemon::spec::Direction;
 use nix::net::if_::if_nametoindex;
 
+use super::arm::{Fault, everything, load, renew, set_rule};
 use super::net::{
     DEVICE, NODE_V4, NODE_V6, Net, PEER_V4, PEER_V6, STRANGE, arrivals, arrives, at, connect, echo,
-    frames_from, ip, on_a_node, ping, round_trip, sniff, udp,
+    frames_from, ip, on_a_node_each_way, ping, round_trip, sniff, udp,
 };
-use super::{everything, load, renew, set_rule};
 
 const PORT: u16 = 7000;
 
 /// A detour of its own pair for this level, in one direction.
-fn detour(net: &Net, level: u32, direction: Direction, rule: PacketRule) -> Programs {
+fn detour(net: &Net, level: u32, direction: Direction, rule: PacketRule) -> Fault {
     let (near, far) = (format!("near{level}"), format!("far{level}"));
     net.detour(&near, &far);
-    let mut programs = load();
+    let mut programs = load(net);
     let back = if direction == Direction::Ingress { RETURN_INGRESS } else { 0 };
     let rule = PacketRule {
         level,
@@ -30,16 +30,16 @@ fn detour(net: &Net, level: u32, direction: Direction, rule: PacketRule) -> Prog
         ..rule
     };
     set_rule(&mut programs, &rule, &[]);
-    net.on_far_end(|| programs.attach_loop_tcx(LoopEnd::Far, &far).unwrap());
-    programs.attach_loop_tcx(LoopEnd::Near, &near).unwrap();
-    programs.attach_tcx(Hook::Divert, direction, DEVICE).unwrap();
+    net.on_far_end(|| programs.attach_end(LoopEnd::Far, &far));
+    programs.attach_end(LoopEnd::Near, &near);
+    programs.attach(Hook::Divert, direction, DEVICE);
     renew(&mut programs, Duration::from_secs(60));
     programs
 }
 
 #[test]
 fn diverted_packets_arrive_in_both_directions_and_both_versions() {
-    on_a_node(|net| {
+    on_a_node_each_way(|net| {
         net.on_peer(|| echo(PORT));
         for (level, direction) in [(1, Direction::Egress), (2, Direction::Ingress)] {
             let programs = detour(net, level, direction, everything());
@@ -56,18 +56,18 @@ fn diverted_packets_arrive_in_both_directions_and_both_versions() {
 
 #[test]
 fn two_detours_and_a_loss_on_one_device_each_see_a_packet_once() {
-    on_a_node(|net| {
+    on_a_node_each_way(|net| {
         let (sender, receiver) = (udp(0), net.on_peer(|| udp(PORT)));
         let rule = PacketRule { protocol: u16::from(UDP), port: PORT, ..everything() };
         let first = detour(net, 1, Direction::Egress, rule);
-        let mut loss = load();
+        let mut loss = load(net);
         set_rule(&mut loss, &PacketRule { level: 2, probability: threshold(0.5), ..rule }, &[]);
-        loss.attach_tcx(Hook::Drop, Direction::Egress, DEVICE).unwrap();
+        loss.attach(Hook::Drop, Direction::Egress, DEVICE);
         renew(&mut loss, Duration::from_secs(60));
         let last = detour(net, 3, Direction::Egress, rule);
 
         let arrived = arrivals(&sender, at(PEER_V4, PORT), &receiver, 400);
-        let affected = |programs: &Programs| programs.counters().unwrap().affected as usize;
+        let affected = |fault: &Fault| fault.counters().unwrap().affected as usize;
         assert_eq!(affected(&first), 400);
         assert_eq!(loss.counters().unwrap().matched, 400, "a packet was rolled for more than once");
         assert_eq!(affected(&loss), 400 - arrived);
@@ -86,7 +86,7 @@ fn two_detours_and_a_loss_on_one_device_each_see_a_packet_once() {
 
 #[test]
 fn two_detours_compose_for_arriving_packets() {
-    on_a_node(|net| {
+    on_a_node_each_way(|net| {
         let receiver = udp(PORT);
         let rule = PacketRule { protocol: u16::from(UDP), port: PORT, ..everything() };
         let faults = [1, 2].map(|level| detour(net, level, Direction::Ingress, rule));
@@ -101,7 +101,7 @@ fn two_detours_compose_for_arriving_packets() {
 
 #[test]
 fn an_expired_detour_diverts_nothing_and_lets_nothing_strange_out() {
-    on_a_node(|net| {
+    on_a_node_each_way(|net| {
         let (sender, receiver) = (udp(0), net.on_peer(|| udp(PORT)));
         let mut programs = detour(net, 1, Direction::Egress, everything());
         programs.disarm().unwrap();

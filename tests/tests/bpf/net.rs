@@ -10,10 +10,13 @@ use std::sync::{Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use chaos_daemon::fault::Attach;
 use nix::errno::Errno;
 use nix::libc;
 use nix::sched::{CloneFlags, setns, unshare};
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, recv, socket};
+
+use super::arm::{runtime, ways};
 
 /// The node's end of the pair, and its addresses.
 pub(crate) const DEVICE: &str = "node0";
@@ -33,6 +36,8 @@ const STRANGE_TEXT: &str = "02:c4:a0:50:00:01";
 const QUIET: Duration = Duration::from_millis(60);
 
 pub(crate) struct Net {
+    /// How faults of this test are attached.
+    pub(crate) attach: Attach,
     peer: File,
     far: File,
 }
@@ -41,16 +46,31 @@ pub(crate) struct Net {
 /// whose descriptor is open is attached.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// Runs a test in a thread of its own, inside a namespace of its own.
+/// Runs a test in a thread of its own, inside a namespace of its own, with faults attached as the daemon would.
 pub(crate) fn on_a_node(test: impl FnOnce(&Net) + Send) {
+    on_a_node_by(ways()[0], test);
+}
+
+/// Runs a test as [`on_a_node`] does, once for each way in which faults can be attached here.
+pub(crate) fn on_a_node_each_way(test: impl Fn(&Net) + Send + Sync) {
+    for attach in ways() {
+        on_a_node_by(*attach, &test);
+    }
+}
+
+/// Runs a test as [`on_a_node`] does, with faults attached in this way.
+pub(crate) fn on_a_node_by(attach: Attach, test: impl FnOnce(&Net) + Send) {
+    println!("attached by {attach:?}");
     assert!(
         nix::unistd::geteuid().is_root(),
         "these tests make network namespaces and load eBPF: run them as root"
     );
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let run = || {
+        // The first runtime makes sockets that stay: not in the test's namespace.
+        drop(runtime());
         unshare(CloneFlags::CLONE_NEWNET).unwrap();
-        test(&Net::new());
+        test(&Net::new(attach));
     };
     if let Err(panic) = thread::scope(|scope| scope.spawn(run).join()) {
         std::panic::resume_unwind(panic);
@@ -58,12 +78,12 @@ pub(crate) fn on_a_node(test: impl FnOnce(&Net) + Send) {
 }
 
 impl Net {
-    fn new() -> Self {
+    fn new(attach: Attach) -> Self {
         ip("link set lo up");
         let (peer, peer_thread) = namespace();
         let (far, _) = namespace();
         ip(&format!("link add {DEVICE} type veth peer name peer0 netns {peer_thread}"));
-        let net = Self { peer, far };
+        let net = Self { attach, peer, far };
         address(DEVICE, NODE_V4, NODE_V6);
         net.on_peer(|| {
             ip("link set lo up");

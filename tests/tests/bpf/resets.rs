@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 
 use chaos_common::PacketRule;
 use chaos_common::rule::TCP;
-use chaos_daemon::kernel::bpf::{Hook, Programs};
+use chaos_daemon::kernel::bpf::Hook;
 use chaos_daemon::spec::Direction;
 
+use super::arm::{armed, everything, load, renew, set_rule};
 use super::net::{
     DEVICE, NODE_V4, NODE_V6, OTHER_V4, PEER_V4, PEER_V6, at, connect, echo, offloads_off, on_a_node,
-    round_trip,
+    on_a_node_each_way, round_trip,
 };
-use super::{armed, everything, load, renew, set_rule};
 
 const PORT: u16 = 7000;
 
@@ -42,7 +42,8 @@ fn assert_reset(stream: &mut TcpStream, length: usize) {
 fn a_local_caller_is_refused_at_once() {
     on_a_node(|net| {
         net.on_peer(|| echo(PORT));
-        let programs = armed(Hook::Reset, &[Direction::Egress], &rule(), &["10.9.0.2/32", "fd09::2/128"]);
+        let programs =
+            armed(net, Hook::Reset, &[Direction::Egress], &rule(), &["10.9.0.2/32", "fd09::2/128"]);
         assert_refused(at(PEER_V4, PORT));
         assert_refused(at(PEER_V6, PORT));
         connect(at(OTHER_V4, PORT)).expect("a bystander was refused");
@@ -56,7 +57,7 @@ fn a_local_caller_is_refused_at_once() {
 fn a_remote_caller_is_refused_at_once() {
     on_a_node(|net| {
         echo(PORT);
-        let programs = armed(Hook::Reset, &[Direction::Ingress], &rule(), &[]);
+        let programs = armed(net, Hook::Reset, &[Direction::Ingress], &rule(), &[]);
         net.on_peer(|| {
             assert_refused(at(NODE_V4, PORT));
             assert_refused(at(NODE_V6, PORT));
@@ -68,13 +69,13 @@ fn a_remote_caller_is_refused_at_once() {
 
 #[test]
 fn established_connections_of_local_callers_are_reset() {
-    on_a_node(|net| {
+    on_a_node_each_way(|net| {
         net.on_peer(|| echo(PORT));
         for length in [1, 500_000] {
             for address in [PEER_V4, PEER_V6] {
                 let mut stream = connect(at(address, PORT)).unwrap();
                 round_trip(&mut stream, 1000).unwrap();
-                let _programs = armed(Hook::Reset, &[Direction::Egress], &rule(), &[]);
+                let _programs = armed(net, Hook::Reset, &[Direction::Egress], &rule(), &[]);
                 assert_reset(&mut stream, length);
             }
         }
@@ -83,13 +84,13 @@ fn established_connections_of_local_callers_are_reset() {
 
 #[test]
 fn established_connections_of_remote_callers_are_reset() {
-    on_a_node(|net| {
+    on_a_node_each_way(|net| {
         echo(PORT);
         for length in [1, 500_000] {
             for address in [NODE_V4, NODE_V6] {
                 let mut stream = net.on_peer(|| connect(at(address, PORT)).unwrap());
                 round_trip(&mut stream, 1000).unwrap();
-                let _programs = armed(Hook::Reset, &[Direction::Ingress], &rule(), &[]);
+                let _programs = armed(net, Hook::Reset, &[Direction::Ingress], &rule(), &[]);
                 assert_reset(&mut stream, length);
             }
         }
@@ -98,10 +99,10 @@ fn established_connections_of_remote_callers_are_reset() {
 
 #[test]
 fn a_fault_in_both_directions_does_not_swallow_its_own_answers() {
-    on_a_node(|net| {
+    on_a_node_each_way(|net| {
         net.on_peer(|| echo(PORT));
         echo(PORT);
-        let _programs = armed(Hook::Reset, Direction::BOTH, &rule(), &[]);
+        let _programs = armed(net, Hook::Reset, Direction::BOTH, &rule(), &[]);
         for address in [PEER_V4, PEER_V6] {
             assert_refused(at(address, PORT));
         }
@@ -129,7 +130,7 @@ fn checksummed(on_the_node: bool) {
         for stream in &mut streams {
             round_trip(stream, 100_000).unwrap();
         }
-        let _programs = armed(Hook::Reset, Direction::BOTH, &rule(), &[]);
+        let _programs = armed(net, Hook::Reset, Direction::BOTH, &rule(), &[]);
         for stream in &mut streams {
             assert_reset(stream, 3000);
         }
@@ -156,16 +157,16 @@ fn answers_that_the_device_is_to_checksum_come_out_right() {
 
 #[test]
 fn callers_over_the_loopback_are_refused_and_reset() {
-    on_a_node(|_| {
+    on_a_node_each_way(|net| {
         echo(PORT);
         for directions in [&[Direction::Egress][..], &[Direction::Ingress], Direction::BOTH] {
             for address in ["127.0.0.1", "::1", NODE_V4] {
                 let mut stream = connect(at(address, PORT)).unwrap();
                 round_trip(&mut stream, 10).unwrap();
-                let mut programs: Programs = load();
+                let mut programs = load(net);
                 set_rule(&mut programs, &rule(), &[]);
                 for direction in directions {
-                    programs.attach_tcx(Hook::Reset, *direction, "lo").unwrap();
+                    programs.attach(Hook::Reset, *direction, "lo");
                 }
                 renew(&mut programs, Duration::from_secs(9));
                 assert_refused(at(address, PORT));

@@ -1,20 +1,19 @@
 //! Faults end with their owner: tcx links, and the stub that jumps through a program array.
 
 use std::io::{Read as _, Write as _};
-use std::os::fd::{AsRawFd as _, BorrowedFd};
 use std::time::{Duration, Instant};
 
-use chaos_daemon::kernel::bpf::Hook;
+use chaos_common::PacketRule;
+use chaos_daemon::fault::Attach;
+use chaos_daemon::kernel::bpf::{Hook, kernel_has_tcx};
 use chaos_daemon::spec::Direction;
+use chaos_tests::skip::{Reason, skip};
 use nix::sys::signal::{Signal, kill};
-use nix::sys::socket::{
-    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recv, sendto, socket,
-};
 use nix::sys::wait::waitpid;
 use nix::unistd::{ForkResult, Pid, fork, pipe};
 
-use super::net::{DEVICE, PEER_V4, arrives, at, on_a_node, run, udp};
-use super::{everything, load, renew, set_rule};
+use super::arm::{armed, everything};
+use super::net::{PEER_V4, arrives, at, on_a_node, on_a_node_by, udp};
 
 const PORT: u16 = 7000;
 
@@ -74,11 +73,14 @@ fn until(what: &str, mut holds: impl FnMut() -> bool) -> Duration {
 
 #[test]
 fn a_tcx_fault_ends_when_its_owner_is_killed() {
+    if !kernel_has_tcx().unwrap() {
+        return skip(Reason::NoTcx, "the stub's end has a test of its own");
+    }
     on_a_node(|net| {
         let (sender, receiver) = (udp(0), net.on_peer(|| udp(PORT)));
         let flows = || arrives(&sender, at(PEER_V4, PORT), &receiver);
         let mut owner =
-            Owner::start(|| Box::new(super::armed(Hook::Drop, &[Direction::Egress], &everything(), &[])));
+            Owner::start(|| Box::new(armed(net, Hook::Drop, &[Direction::Egress], &everything(), &[])));
         assert!(!flows());
         owner.kill();
         println!("tcx: flows {:?} after the kill", until("flows", flows));
@@ -87,20 +89,15 @@ fn a_tcx_fault_ends_when_its_owner_is_killed() {
 
 #[test]
 fn a_stub_is_inert_without_its_owner_and_works_with_the_next() {
-    on_a_node(|net| {
+    on_a_node_by(Attach::Stub, |net| {
         let (sender, receiver) = (udp(0), net.on_peer(|| udp(PORT)));
         let flows = || arrives(&sender, at(PEER_V4, PORT), &receiver);
-        run("tc", &format!("qdisc add dev {DEVICE} clsact"));
-        for round in 1..=3u16 {
-            let mut owner = Owner::start(|| {
-                let mut programs = load();
-                set_rule(&mut programs, &everything(), &[]);
-                let stub = programs.stub_fd(Hook::Drop, Direction::Egress).unwrap();
-                add_egress_filter(stub, round);
-                renew(&mut programs, Duration::from_secs(60));
-                Box::new(programs)
-            });
-            assert!(!flows(), "round {round}");
+        // Each at a level of its own: the inert stubs stay before the next.
+        for level in 1..=3 {
+            let rule = PacketRule { level, ..everything() };
+            let mut owner =
+                Owner::start(|| Box::new(armed(net, Hook::Drop, &[Direction::Egress], &rule, &[])));
+            assert!(!flows(), "level {level}");
             owner.kill();
             println!("stub: flows {:?} after the kill", until("flows", flows));
         }
@@ -109,63 +106,13 @@ fn a_stub_is_inert_without_its_owner_and_works_with_the_next() {
 
 #[test]
 fn a_stub_serves_one_program_and_detaching_empties_it() {
-    on_a_node(|net| {
+    on_a_node_by(Attach::Stub, |net| {
         let (sender, receiver) = (udp(0), net.on_peer(|| udp(PORT)));
         let flows = || arrives(&sender, at(PEER_V4, PORT), &receiver);
-        run("tc", &format!("qdisc add dev {DEVICE} clsact"));
-        let mut programs = load();
-        set_rule(&mut programs, &everything(), &[]);
-        renew(&mut programs, Duration::from_secs(60));
-        add_egress_filter(programs.stub_fd(Hook::Drop, Direction::Egress).unwrap(), 1);
+        let mut programs = armed(net, Hook::Drop, &[Direction::Egress], &everything(), &[]);
         programs.stub_fd(Hook::Divert, Direction::Egress).unwrap_err();
         assert!(!flows());
         programs.detach().unwrap();
         assert!(flows());
     });
-}
-
-/// What the daemon's netlink code does on kernels without tcx: a direct-action cls_bpf filter (linux/pkt_cls.h).
-fn add_egress_filter(program: BorrowedFd<'_>, priority: u16) {
-    const RTM_NEWTFILTER: u16 = 44;
-    // REQUEST | ACK | EXCL | CREATE
-    const FLAGS: u16 = 0x1 | 0x4 | 0x200 | 0x400;
-    const CLSACT_EGRESS: u32 = 0xffff_fff3;
-    const ETH_P_ALL: u16 = 3;
-    let attribute = |kind: u16, value: &[u8]| {
-        let mut bytes = (4 + value.len() as u16).to_ne_bytes().to_vec();
-        bytes.extend(kind.to_ne_bytes());
-        bytes.extend(value);
-        bytes.resize(bytes.len().next_multiple_of(4), 0);
-        bytes
-    };
-    // TCA_BPF_FD, TCA_BPF_NAME, TCA_BPF_FLAGS (TCA_BPF_FLAG_ACT_DIRECT)
-    let options = [
-        attribute(6, &program.as_raw_fd().to_ne_bytes()),
-        attribute(7, b"chaos-test\0"),
-        attribute(8, &1u32.to_ne_bytes()),
-    ]
-    .concat();
-    let index = nix::net::if_::if_nametoindex(DEVICE).unwrap();
-    let information = u32::from(priority) << 16 | u32::from(ETH_P_ALL.to_be());
-    let mut body = vec![0u8; 4];
-    for word in [index, 0, CLSACT_EGRESS, information] {
-        body.extend(word.to_ne_bytes());
-    }
-    body.extend(attribute(1, b"bpf\0"));
-    body.extend(attribute(2, &options));
-    let mut message = (16 + body.len() as u32).to_ne_bytes().to_vec();
-    message.extend(RTM_NEWTFILTER.to_ne_bytes());
-    message.extend(FLAGS.to_ne_bytes());
-    message.extend([0; 8]);
-    message.extend(body);
-
-    let route =
-        socket(AddressFamily::Netlink, SockType::Raw, SockFlag::SOCK_CLOEXEC, SockProtocol::NetlinkRoute)
-            .unwrap();
-    bind(route.as_raw_fd(), &NetlinkAddr::new(0, 0)).unwrap();
-    sendto(route.as_raw_fd(), &message, &NetlinkAddr::new(0, 0), MsgFlags::empty()).unwrap();
-    let mut answer = [0u8; 4096];
-    recv(route.as_raw_fd(), &mut answer, MsgFlags::empty()).unwrap();
-    let error = i32::from_ne_bytes(answer[16..20].try_into().unwrap());
-    assert_eq!(error, 0, "adding the filter: {}", std::io::Error::from_raw_os_error(-error));
 }

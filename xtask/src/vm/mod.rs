@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use clap::Args;
+use clap::{Args, Parser};
 
 use crate::artifacts::{self, Artifacts};
 use crate::error::Error;
@@ -32,8 +32,8 @@ pub(crate) struct Options {
     /// Only tests whose name contains this
     #[arg(long)]
     filter: Option<String>,
-    /// Wall-clock limit of one VM, in seconds
-    #[arg(long, env = "CHAOS_VM_TIMEOUT", default_value_t = 240)]
+    /// Wall-clock limit of one VM, in seconds; a hang of one test ends much earlier
+    #[arg(long, env = "CHAOS_VM_TIMEOUT", default_value_t = 600)]
     timeout: u64,
     /// Memory of one VM, in MiB
     #[arg(long, env = "CHAOS_VM_MEMORY", default_value_t = 1024)]
@@ -48,8 +48,15 @@ pub(crate) struct Options {
 
 impl Options {
     fn defaults() -> Self {
-        Self { kernel: vec![], filter: None, timeout: 240, memory: 1024, sequential: false, command: vec![] }
+        Defaults::parse_from(["vm"]).options
     }
+}
+
+/// The options without arguments: defaults and environment.
+#[derive(Parser)]
+struct Defaults {
+    #[command(flatten)]
+    options: Options,
 }
 
 /// What one VM did.
@@ -80,7 +87,7 @@ pub(crate) fn main(options: &Options) -> Result<ExitCode, Error> {
     Ok(tally.exit_code())
 }
 
-/// Boots every kernel with the options' defaults, for `cargo xtask test`.
+/// Boots every kernel, with default options, for `cargo xtask test`.
 pub(crate) fn test_all(built: &Artifacts) -> Result<Vec<Boot>, Error> {
     tools::require(tools::VM)?;
     boot_all(&Options::defaults(), built)
@@ -108,7 +115,7 @@ pub(crate) fn show(built: &Artifacts, kernel: &str, argv: &[String]) -> Result<b
 }
 
 fn boot_all(options: &Options, built: &Artifacts) -> Result<Vec<Boot>, Error> {
-    let machines = machines(options, built, &image::test_command(built, options.filter.as_deref()), None)?;
+    let machines = machines(options, built, &image::test_command(options.filter.as_deref()), None)?;
     if options.sequential {
         return machines.iter().map(|machine| qemu::boot(machine, qemu::Show::Verdicts)).collect();
     }

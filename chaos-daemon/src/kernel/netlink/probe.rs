@@ -48,6 +48,7 @@ pub fn probe() -> Result<Support, NetlinkError> {
         let thread = thread::Builder::new()
             .name("probe".to_owned())
             .spawn_scoped(scope, || {
+                // Built before the namespace is left: see `NetNs::unshare`.
                 let runtime = tokio::runtime::Builder::new_current_thread()
                     .enable_all()
                     .build()

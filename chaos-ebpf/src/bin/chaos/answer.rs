@@ -38,7 +38,7 @@ pub(crate) fn refuse(ctx: &TcContext, rule: &PacketRule, packet: &Packet, way: W
         // this fault to the other. A reset that passes does no less harm than one that is lost.
         return if here == LOOPBACK { NEXT } else { drop_silently() };
     };
-    if packet.fragment || rewrite(ctx, packet, &old, &header).is_none() {
+    if packet.fragment != 0 || rewrite(ctx, packet, &old, &header).is_none() {
         return drop_silently();
     }
     // A packet that turns around here is a new one: it carries nothing but the level, by which this fault's own

@@ -6,14 +6,15 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand, ValueEnum};
 
-use crate::holder;
-use crate::injector::holders::CHILD_FD;
-use crate::injector::recover::{RecoverError, recover};
-use crate::injector::runtime::RuntimeError;
-use crate::injector::{self, AttachChoice, InjectorError, Options};
-use crate::kernel::bpf::Capacity;
-use crate::policy::{Policy, PolicyError};
-use crate::server::{ServerError, ServerOptions, VsockOptions};
+use chaos_daemon::cli;
+use chaos_daemon::holder;
+use chaos_daemon::injector::holders::CHILD_FD;
+use chaos_daemon::injector::recover::{RecoverError, recover};
+use chaos_daemon::injector::runtime::RuntimeError;
+use chaos_daemon::injector::{self, AttachChoice, InjectorError, Options};
+use chaos_daemon::kernel::bpf::Capacity;
+use chaos_daemon::policy::{Policy, PolicyError};
+use chaos_daemon::server::{ServerError, ServerOptions, VsockOptions};
 
 /// Where an installed daemon keeps its socket and its kernel journal.
 const RUNTIME_DIR: &str = "/run/chaos-daemon";
@@ -28,8 +29,13 @@ struct Arguments {
     command: Command,
 }
 
-const EXIT_CODES: &str = "Exit codes: 0 done; 1 failed; 2 wrong usage; 4 not permitted (root is needed); \
-5 something of ours is left on the node; 6 a daemon is running";
+const EXIT_CODES: &str = "Exit codes:
+  0  done
+  1  failed
+  2  wrong usage
+  4  not permitted: root is needed
+  5  something of ours is left on the node
+  6  a daemon is running";
 
 #[derive(Subcommand)]
 enum Command {
@@ -40,9 +46,10 @@ enum Command {
         /// Runtime directory of the daemon that died.
         #[arg(long, default_value = RUNTIME_DIR)]
         runtime_dir: PathBuf,
-        /// State directory of the daemon that died.
-        #[arg(long, default_value = STATE_DIR)]
-        state_dir: PathBuf,
+        /// Also remove whatever carries our marks in this network namespace, journal or not. Only when no other
+        /// daemon runs here: its faults carry them too.
+        #[arg(long)]
+        sweep: bool,
         /// Print JSON.
         #[arg(long)]
         json: bool,
@@ -121,12 +128,12 @@ enum Failure {
 }
 
 /// Runs the command line of this process.
-pub fn main() -> ExitCode {
+pub(crate) fn main() -> ExitCode {
     let arguments = Arguments::parse();
     log_to_stderr();
     let outcome = match arguments.command {
         Command::Run(run) => run.run(),
-        Command::Recover { runtime_dir, state_dir: _, json } => return report_recovery(&runtime_dir, json),
+        Command::Recover { runtime_dir, sweep, json } => return report_recovery(&runtime_dir, sweep, json),
         Command::Server { listener_fd, door_fd, state_dir, vsock_port, vsock_cid } => {
             call_this_process(c"chaos-server");
             let vsock = vsock_port.map(|port| VsockOptions { port, allowed_cids: vsock_cid });
@@ -184,11 +191,11 @@ fn serve(options: ServerOptions) -> Result<(), Failure> {
     // One thread answers sooner than two on a node that has better things to do.
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Failure::Tokio)?;
-    Ok(runtime.block_on(super::serve(options))?)
+    Ok(runtime.block_on(cli::serve(options))?)
 }
 
-fn report_recovery(runtime_dir: &std::path::Path, json: bool) -> ExitCode {
-    match recover(runtime_dir) {
+fn report_recovery(runtime_dir: &std::path::Path, sweep: bool, json: bool) -> ExitCode {
+    match recover(runtime_dir, sweep) {
         Err(error) => fail(&error.into()),
         Ok(recovered) => {
             if json {
@@ -232,5 +239,7 @@ fn log_to_stderr() {
     use tracing_subscriber::EnvFilter;
     // rmcp logs whole requests at debug: only on demand.
     let filter = EnvFilter::try_from_env("CHAOS_LOG").unwrap_or_else(|_| EnvFilter::new("info,rmcp=warn"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false).init();
+    let colours = std::io::IsTerminal::is_terminal(&std::io::stderr());
+    let to_stderr = tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(colours);
+    to_stderr.with_env_filter(filter).with_target(false).init();
 }
