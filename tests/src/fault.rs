@@ -32,7 +32,15 @@ impl Fault {
     /// On `eth0` of a namespace, for what `narrow` says (an object of target fields).
     #[must_use]
     pub fn on(mut self, namespace: &NetNs, narrow: Value) -> Self {
-        self.target = json!({"netns": namespace.name(), "interface": INTERFACE});
+        self = self.here(narrow);
+        self.target["netns"] = json!(namespace.name());
+        self
+    }
+
+    /// On `eth0` of the namespace that the daemon is in, for what `narrow` says.
+    #[must_use]
+    pub fn here(mut self, narrow: Value) -> Self {
+        self.target = json!({"interface": INTERFACE});
         if let (Value::Object(target), Value::Object(narrow)) = (&mut self.target, narrow) {
             target.extend(narrow);
         }

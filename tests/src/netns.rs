@@ -78,6 +78,12 @@ impl NetNs {
     /// A command that will run inside.
     pub fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = Command::new(program);
+        self.place(&mut command);
+        command
+    }
+
+    /// Has a command run inside.
+    pub fn place(&self, command: &mut Command) {
         let fd = self.file.as_raw_fd();
         // SAFETY: the closure makes one system call, which is safe between fork and exec; the descriptor stays
         // open in the child because exec, which closes it, comes later. Commands do not outlive their guard.
@@ -87,7 +93,6 @@ impl NetNs {
                 setns(fd, CloneFlags::CLONE_NEWNET).map_err(Into::into)
             });
         }
-        command
     }
 
     /// Runs `ip` inside.

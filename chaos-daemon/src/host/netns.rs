@@ -149,12 +149,16 @@ impl NetNs {
         Ok(NetNsIdentity { dev: stat.st_dev, inode: stat.st_ino, cookie })
     }
 
-    /// Does `work` inside this namespace, on a thread of its own: the calling thread never leaves its
-    /// namespace, so it cannot get stuck in the wrong one. A socket opened by `work` stays inside.
+    /// Does `work` inside this namespace: on a thread of its own, unless the calling thread is in it already. The
+    /// calling thread never leaves its namespace, so it cannot get stuck in the wrong one. A socket opened by `work`
+    /// stays inside.
     ///
     /// # Errors
     /// When no thread can be started, the namespace cannot be entered, or `work` fails.
     pub fn inside<T: Send>(&self, work: impl FnOnce() -> io::Result<T> + Send) -> Result<T, NetNsError> {
+        if self.is_current() {
+            return work().map_err(NetNsError::Work);
+        }
         thread::scope(|scope| {
             let thread = thread::Builder::new()
                 .name("netns".to_owned())
@@ -165,6 +169,14 @@ impl NetNs {
                 .map_err(NetNsError::Work)?;
             thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         })
+    }
+}
+
+impl NetNs {
+    /// Whether the calling thread is in this namespace. While a namespace is pinned, its inode is its own.
+    fn is_current(&self) -> bool {
+        let here = nix::sys::stat::stat("/proc/thread-self/ns/net");
+        matches!((here, fstat(&self.fd)), (Ok(a), Ok(b)) if (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino))
     }
 }
 

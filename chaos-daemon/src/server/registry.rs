@@ -1,8 +1,8 @@
 //! What is registered, and what experiments have shown: in memory, and in one file that is replaced as a whole.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::io::{self, Write};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -172,12 +172,11 @@ fn load(path: &Path) -> Registry {
     Registry::default()
 }
 
-/// Replaces the file as a whole: a reader, or a crash, sees the old content or the new.
+/// Replaces the file as a whole: a reader, or a crash of ours, sees the old content or the new. Not synced: a host that
+/// loses power may lose the latest registrations, which is cheaper than a disk's delay in each call.
 fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let new = path.with_extension("new");
-    let mut file = File::create(&new)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
+    fs::write(&new, bytes)?;
     fs::rename(&new, path)
 }
 

@@ -31,11 +31,12 @@ const SCRIPT: &str = "script: bash + iptables REJECT";
 pub(super) fn measure(options: &Options, processors: Processors, report: &mut Report) -> Result<()> {
     println!("== activation: from the call to the first packet dropped, and back (us)");
     let pair = Pair::new()?;
-    let daemon = Daemon::start()?;
+    // As on a host: the daemon is in the namespace of its target, and so is the script.
+    let daemon = Daemon::start_with(|command| pair.near.place(command))?;
     let mcp = daemon.mcp()?;
     let to = SocketAddr::from((far_v4(), PORT));
     let mut ways: Vec<Box<dyn Way + '_>> = vec![
-        Box::new(Ours::new(&daemon, &mcp, &pair)),
+        Box::new(Ours::new(&daemon, &mcp)),
         Box::new(Rules { name: SCRIPT, shell: true, namespace: &pair.near }),
         Box::new(Rules { name: "iptables alone", shell: false, namespace: &pair.near }),
     ];
@@ -110,9 +111,9 @@ struct Ours<'a> {
 }
 
 impl<'a> Ours<'a> {
-    fn new(daemon: &'a Daemon, mcp: &'a Mcp, pair: &Pair) -> Self {
+    fn new(daemon: &'a Daemon, mcp: &'a Mcp) -> Self {
         let narrow = json!({"protocol": "udp", "remote_port": PORT});
-        Self { daemon, mcp, fault: Fault::new("network_partition").on(&pair.near, narrow) }
+        Self { daemon, mcp, fault: Fault::new("network_partition").here(narrow) }
     }
 }
 
