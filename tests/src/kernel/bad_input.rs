@@ -1,5 +1,6 @@
 //! Bad input, a kernel that lacks something, a caller without rights: each gets an error by name and changes nothing.
 
+use std::process::{Command, Output};
 use std::time::Duration;
 
 use chaos_daemon::host::privilege::INJECTOR;
@@ -7,9 +8,9 @@ use serde_json::{Value, json};
 
 use super::scene::Scene;
 use super::{Context, Outcome, TestResult, tests};
-use crate::daemon::run_as_nobody;
+use crate::daemon::{binary, run_as_nobody};
 use crate::measure::{Echo, udp_rtt_median};
-use crate::{Pair, Wire};
+use crate::{Error, Pair, Wire};
 
 tests![
     a_wrong_registration_is_refused_by_the_field_that_is_wrong,
@@ -20,6 +21,7 @@ tests![
     a_delay_is_possible_or_the_missing_module_is_named,
     without_root_the_daemon_names_every_capability_it_lacks,
     a_stranger_may_not_connect_and_is_told_what_to_do,
+    a_refused_command_line_leaves_what_is_registered_as_it_was,
 ];
 
 const LIMIT: Duration = Duration::from_secs(2);
@@ -196,5 +198,29 @@ fn a_stranger_may_not_connect_and_is_told_what_to_do(_: &Context) -> TestResult 
     })?;
     let output = run_as_nobody("chaosctl", &[&socket(&open), "status"])?;
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Ok(Outcome::Pass)
+}
+
+fn a_refused_command_line_leaves_what_is_registered_as_it_was(_: &Context) -> TestResult {
+    let scene = Scene::new()?;
+    let inject = || {
+        let mut command = Command::new(binary("chaosctl")?);
+        command.arg("--socket").arg(scene.daemon.socket());
+        command.args(["inject", "timeout", "--name=f", "--interface=nowhere0", "--for=5s"]);
+        command.output().map_err(Error::io("start", "chaosctl"))
+    };
+    let refused = |output: &Output| {
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(1) && text.contains("TARGET_NOT_FOUND"), "{text}");
+    };
+    refused(&inject()?);
+    scene.assert_untouched()?;
+
+    scene.mcp.call_tool("chaos_inject_fault", scene.registration(json!({})))?.ok()?;
+    refused(&inject()?);
+    let status = scene.mcp.call_tool("chaos_status", json!({}))?.ok()?;
+    assert_eq!(status["active_faults"][0]["fault_type"], "network_partition", "{status}");
+    scene.mcp.call_tool("chaos_inject_fault", json!({"fault_name": "f", "action": "remove"}))?.ok()?;
+    scene.assert_untouched()?;
     Ok(Outcome::Pass)
 }
