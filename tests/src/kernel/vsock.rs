@@ -1,23 +1,20 @@
 //! MCP over vsock: for the contexts that are listed, and for nobody else.
 
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::time::Duration;
 
-use nix::errno::Errno;
-use nix::sys::socket::{AddressFamily, SockFlag, SockType, VsockAddr, connect, socket};
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, VsockAddr, bind, connect, socket};
 use serde_json::json;
 
 use super::abilities::connect_to_self_over_vsock;
 use super::{Context, Outcome, TestResult, tests};
-use crate::process::wait_until;
 use crate::{Daemon, Error, Reason, Result, Wire};
 
 tests![
     a_listed_context_lists_and_calls_tools_over_vsock,
     a_context_that_is_not_listed_is_told_so_and_cut_off,
+    a_vsock_port_that_is_taken_is_refused_at_the_start,
 ];
 
-const LIMIT: Duration = Duration::from_secs(5);
 /// This machine, to itself (vsock(7)).
 const LOCAL: u32 = 1;
 
@@ -38,14 +35,8 @@ fn daemon(cid: u32) -> Result<std::result::Result<Daemon, Outcome>> {
     .map(Ok)
 }
 
-/// The server opens the vsock a moment after the unix socket.
 fn connected() -> Result<Wire> {
-    let mut last: nix::Result<OwnedFd> = Err(Errno::EAGAIN);
-    wait_until(LIMIT, || {
-        last = dial();
-        last.is_ok()
-    });
-    Wire::over(last.map_err(Error::sys("connect to", format!("vsock port {}", port())))?)
+    Wire::over(dial().map_err(Error::sys("connect to", format!("vsock port {}", port())))?)
 }
 
 fn dial() -> nix::Result<OwnedFd> {
@@ -94,5 +85,24 @@ fn a_context_that_is_not_listed_is_told_so_and_cut_off(_: &Context) -> TestResul
     assert!(daemon.log().contains("not on the list"), "{}", daemon.log());
     // The others are served as before.
     assert!(daemon.mcp()?.tools()?.contains(&"chaos_status".to_owned()));
+    Ok(Outcome::Pass)
+}
+
+fn a_vsock_port_that_is_taken_is_refused_at_the_start(_: &Context) -> TestResult {
+    let taken = socket(AddressFamily::Vsock, SockType::Stream, SockFlag::SOCK_CLOEXEC, None);
+    let taken = match taken {
+        Ok(taken) => taken,
+        Err(errno) => return Ok(Outcome::Skip(Reason::NoVsockLoopback, errno.to_string())),
+    };
+    // At any context, for which no transport is needed.
+    bind(taken.as_raw_fd(), &VsockAddr::new(u32::MAX, port()))?;
+    let options = [format!("--vsock-port={}", port()), "--vsock-cid=1".to_owned()];
+    let started = Daemon::start_with(|command| {
+        command.args(options);
+    });
+    let Err(error) = started else { return Err("started without its vsock".into()) };
+    let text = error.to_string();
+    assert!(text.contains("exit status: 1"), "{text}");
+    assert!(text.contains(&format!("listen on vsock port {}: Address already in use", port())), "{text}");
     Ok(Outcome::Pass)
 }
