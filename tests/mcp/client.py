@@ -1,88 +1,178 @@
 #!/usr/bin/env python3
-"""The official Python client (PyPI `mcp`) against chaos-daemon, through `chaosctl mcp`.
+"""The official Python client (PyPI `mcp`) against a real chaos-daemon, through `chaosctl mcp`.
 
-Lists the tools and calls them, in a session of the older revisions and in revision 2026-07-28. The client checks every
-structured result against the tool's output schema. Prints one line per check; exits with 0 if all held.
-No fault is injected: the fault it registers has the probability 0.
+In a session of the older revisions, in revision 2026-07-28, and in one that finds out by itself: lists the tools, calls
+them, and cuts 127.0.0.2 off on the loopback of a network namespace that `run.py` made. The client checks every
+structured result against the tool's output schema.
 """
 
 import argparse
 import asyncio
+import json
+import signal
 import sys
+from pathlib import Path
 
 from mcp.client import Client
 from mcp.client.stdio import StdioServerParameters
 
+import node
+
 FAULT = "python-client-check"
-# A call that takes longer than this has failed.
-PATIENCE = 30
-TOOLS = {"chaos_inject_fault", "chaos_run_experiment", "chaos_status"}
+PEER, BYSTANDER = "127.0.0.2", "127.0.0.3"
+PARTITION = {"fault_type": "network_partition", "probability": 1.0, "duration_seconds": 30,
+             "target": {"interface": "lo", "cidr": PEER}}
+TOOLS = {"chaos_inject_fault", "chaos_run_experiment", "chaos_status", "chaos_stop", "chaos_doctor", "chaos_plan",
+         "chaos_register_experiment"}
+# One session, and everything together, in seconds.
+SESSION, ALL = 60, 240
+
+# A registration that is right but for this is refused: what is changed, the error's name, what its message starts with.
+BAD = [
+    ("an unknown fault type", {"fault_type": "meteor"}, "INVALID_PARAMETER", "fault_type:"),
+    ("no fault type", {"fault_type": None}, "MISSING_PARAMETER", "fault_type:"),
+    ("a probability of 1.5", {"probability": 1.5}, "INVALID_PROBABILITY", "probability:"),
+    ("a probability in words", {"probability": "often"}, "INVALID_PROBABILITY", "probability:"),
+    ("a prefix of 33 bits", {"target": {"interface": "lo", "cidr": "10.0.0.0/33"}}, "INVALID_PARAMETER",
+     "target.cidr:"),
+    ("a negative duration", {"duration_seconds": -1}, "INVALID_PARAMETER", "duration_seconds:"),
+    ("an unknown field", {"blast": True}, "INVALID_PARAMETER", "blast:"),
+    ("an unknown field of the target", {"target": {"interface": "lo", "iface": "lo"}}, "INVALID_PARAMETER", "target:"),
+]
 
 
 class Checks:
     """Counts what held and what did not, a line each."""
 
     def __init__(self):
-        self.failed = 0
+        self.passed = self.failed = 0
+        self.era = ""
 
     def __call__(self, name, held, seen=""):
+        self.passed += bool(held)
         self.failed += not held
-        print(f"{'ok' if held else 'FAILED'}  {name}" + ("" if held else f": {seen}"), flush=True)
+        label = f"{self.era}: {name}"
+        print(f"ok: {label}" if held else f"FAILED: {label}: {json.dumps(seen, default=repr)}", flush=True)
 
 
-async def session(check, era, mode, parameters):
+class Tools:
+    """The tools of one session: each call gives the structured result, and whether it is an error."""
+
+    def __init__(self, client):
+        self.client = client
+
+    async def call(self, tool, **arguments):
+        result = await self.client.call_tool(tool, arguments)
+        return result.structured_content or {}, bool(result.is_error)
+
+    async def fault(self, action, **more):
+        return await self.call("chaos_inject_fault", fault_name=FAULT, action=action, **more)
+
+    async def status(self):
+        """Our fault as `chaos_status` shows it; None when it does not."""
+        answer, _ = await self.call("chaos_status")
+        return next((fault for fault in answer.get("active_faults", []) if fault["name"] == FAULT), None)
+
+
+async def listing(check, tools):
+    offered = (await tools.client.list_tools()).tools
+    check("tools are listed", TOOLS <= {tool.name for tool in offered}, [tool.name for tool in offered])
+    check("every tool has an output schema", all(tool.output_schema for tool in offered))
+    answer, error = await tools.call("chaos_doctor")
+    check("doctor names the kernel", not error and answer.get("kernel"), answer)
+
+
+async def partition(check, tools, echo):
+    # Off the event loop, which has the session to keep.
+    answers = lambda address: asyncio.to_thread(echo.answers, address)
+    check("before, the peer answers", await answers(PEER))
+    answer, error = await tools.fault("register", **PARTITION)
+    check("register", not error and answer.get("status") == "registered", answer)
+    check("registering alone does nothing", await answers(PEER))
+    answer, error = await tools.fault("inject")
+    check("inject", not error and answer.get("status") == "injected" and answer.get("was_triggered") is True, answer)
+    check("during, the peer does not answer", not await answers(PEER))
+    check("during, a bystander answers", await answers(BYSTANDER))
+    seen = await tools.status()
+    met = seen and seen["active"] and seen["state"] == "effective" and seen["evidence"]["packets_affected"] > 0
+    check("status shows what it has met", met, seen)
+    answer, error = await tools.fault("inject")
+    check("a second inject is an error", error and answer["error"]["code"] == "FAULT_ACTIVE", answer)
+    for time in ("", " again"):
+        answer, error = await tools.fault("remove")
+        clean = answer.get("status") == "removed" and not answer.get("residue")
+        check(f"remove{time}", not error and clean, answer)
+    check("after, the peer answers", await answers(PEER))
+
+
+async def dice(check, tools):
+    answer, error = await tools.fault("register", **{**PARTITION, "probability": 0.0})
+    check("register with probability 0", not error, answer)
+    answer, error = await tools.fault("inject")
+    untriggered = answer.get("status") == "injected" and answer.get("was_triggered") is False
+    check("inject rolls the probability", not error and untriggered, answer)
+    await tools.fault("remove")
+
+
+async def errors(check, tools):
+    for name, change, code, start in BAD:
+        arguments = {key: value for key, value in {**PARTITION, **change}.items() if value is not None}
+        answer, error = await tools.fault("register", **arguments)
+        failure = answer.get("error", {})
+        named = failure.get("code") == code and failure.get("message", "").startswith(start)
+        check(f"{name} is refused by name", error and named, answer)
+    check("nothing of that is registered", await tools.status() is None, await tools.status())
+    answer, error = await tools.fault("inject")
+    check("inject of an unknown fault is an error", error and answer["error"]["code"] == "FAULT_NOT_FOUND", answer)
+    answer, error = await tools.call("chaos_run_experiment", experiment_name=FAULT)
+    check("an unknown experiment is an error", error and answer.get("error_code") == "EXPERIMENT_NOT_FOUND", answer)
+
+
+async def session(check, mode, parameters, echo):
+    before = node.queues()
     async with Client(parameters, mode=mode) as client:
-        tools = {tool.name: tool for tool in (await client.list_tools()).tools}
-        check(f"{era}: tools are listed", TOOLS <= tools.keys(), sorted(tools))
-        check(f"{era}: every tool has an output schema", all(tool.output_schema for tool in tools.values()))
-
-        async def call(tool, **arguments):
-            result = await client.call_tool(tool, arguments)
-            return result.structured_content or {}, bool(result.is_error)
-
-        async def fault(action, **more):
-            return await call("chaos_inject_fault", fault_name=FAULT, action=action, **more)
-
-        # resource_exhaustion needs no target, and with probability 0 it never starts.
-        answer, error = await fault("register", fault_type="resource_exhaustion", probability=0.0)
-        check(f"{era}: register", not error and answer.get("status") == "registered", answer)
-        answer, error = await call("chaos_status", include_results=True)
-        names = [entry["name"] for entry in answer.get("active_faults", [])]
-        check(f"{era}: status shows it", not error and FAULT in names, answer)
-        answer, error = await fault("inject")
-        untriggered = answer.get("status") == "injected" and answer.get("was_triggered") is False
-        check(f"{era}: inject rolls the probability", not error and untriggered, answer)
-        for time in ("", " again"):
-            answer, error = await fault("remove")
-            check(f"{era}: remove{time}", not error and answer.get("status") == "removed", answer)
-        answer, error = await fault("inject")
-        check(f"{era}: inject of an unknown fault is an error",
-              error and answer.get("error", {}).get("code") == "FAULT_NOT_FOUND", answer)
-        answer, error = await fault("register", fault_type="latency", probability=1.5)
-        check(f"{era}: a probability of 1.5 is an error",
-              error and answer.get("error", {}).get("code") == "INVALID_PROBABILITY", answer)
-        answer, error = await call("chaos_run_experiment", experiment_name=FAULT)
-        check(f"{era}: an unknown experiment is an error",
-              error and answer.get("error_code") == "EXPERIMENT_NOT_FOUND", answer)
-        answer, error = await call("chaos_doctor")
-        check(f"{era}: doctor", not error and answer.get("kernel"), answer)
+        tools = Tools(client)
+        await listing(check, tools)
+        await partition(check, tools, echo)
+        await dice(check, tools)
+        await errors(check, tools)
+        answer, error = await tools.call("chaos_doctor")
+        check("doctor finds nothing left behind", not error and answer.get("residue") == [], answer)
+    check("the queues of lo are as they were", node.queues() == before, node.queues())
 
 
-async def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--chaosctl", required=True, metavar="PATH")
-    parser.add_argument("--socket", required=True, metavar="PATH")
-    options = parser.parse_args()
-    parameters = StdioServerParameters(command=options.chaosctl, args=["--socket", options.socket, "mcp"])
-    check = Checks()
-    for era, mode in (("legacy", "legacy"), ("2026-07-28", "2026-07-28"), ("auto", "auto")):
+async def every_session(check, parameters, echo):
+    for check.era in ("legacy", "2026-07-28", "auto"):
         try:
-            await asyncio.wait_for(session(check, era, mode, parameters), PATIENCE)
-        except Exception as error:  # whatever it is, the other eras are still worth a look
-            check(f"{era}: the session", False, repr(error))
-    print(f"{check.failed} failed")
-    return 1 if check.failed else 0
+            await asyncio.wait_for(session(check, check.era, parameters, echo), SESSION)
+        except Exception as error:  # whatever it is, the other revisions are still worth a look
+            check("the session", False, repr(error))
+
+
+def give_up(number, _):
+    """Ends the checks with what was started, whoever asks."""
+    raise SystemExit(f"ended by {signal.Signals(number).name}; there are {ALL} s for everything")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("programs", type=Path, help="directory of chaos-daemon and chaosctl")
+    parser.add_argument("outside", help="the host's network namespace, as /proc/self/ns/net says")
+    options = parser.parse_args()
+    node.enter(options.outside)
+    for number in (signal.SIGALRM, signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, give_up)
+    signal.alarm(ALL)
+    check = Checks()
+    with node.Daemon(options.programs) as daemon, node.Echo() as echo:
+        arguments = ["--socket", str(daemon.socket), "mcp"]
+        parameters = StdioServerParameters(command=str(options.programs / "chaosctl"), args=arguments)
+        asyncio.run(every_session(check, parameters, echo))
+        if check.failed:
+            print(f"log of the daemon:\n{daemon.log.read_text()}")
+    print(f"{check.passed} passed, {check.failed} failed, 0 skipped", flush=True)
+    return int(check.failed > 0)
 
 
 if __name__ == "__main__":
-    sys.exit(asyncio.run(main()))
+    sys.exit(main())

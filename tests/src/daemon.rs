@@ -1,9 +1,11 @@
 //! A daemon of the test's own: its own socket, its own state, and no process of it left when the guard goes.
 
 use std::fs::{self, File};
+use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
@@ -208,6 +210,22 @@ pub fn binary(name: &str) -> Result<PathBuf> {
         command: name.to_owned(),
         output: format!("not in {folders:?}: build it, or set CHAOS_BIN_DIR"),
     })
+}
+
+/// The user and group without rights, 65534, which every system has.
+pub const NOBODY: u32 = 65_534;
+
+/// Runs one of the project's programs to its end as user and group [`NOBODY`].
+///
+/// # Errors
+/// When it cannot be started.
+pub fn run_as_nobody(name: &str, args: &[&str]) -> Result<Output> {
+    let path = binary(name)?;
+    let file = File::open(&path).map_err(Error::io("open", path.display().to_string()))?;
+    // By descriptor: that user need not be able to get to where the programs were built.
+    let mut command = Command::new(format!("/proc/self/fd/{}", file.as_raw_fd()));
+    command.arg0(name).args(args).stdin(Stdio::null()).current_dir("/").uid(NOBODY).gid(NOBODY);
+    command.output().map_err(Error::io("start", format!("{name} as user {NOBODY}")))
 }
 
 fn set_mode(path: &Path, mode: u32) -> Result<()> {

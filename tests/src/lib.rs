@@ -20,6 +20,7 @@ pub mod process;
 pub mod residue;
 pub mod runner;
 pub mod skip;
+pub mod wire;
 
 pub use daemon::Daemon;
 pub use error::{Error, Result};
@@ -29,6 +30,7 @@ pub use netns::NetNs;
 pub use pair::Pair;
 pub use residue::Residue;
 pub use skip::{Reason, skip};
+pub use wire::Wire;
 
 #[cfg(test)]
 mod readme;

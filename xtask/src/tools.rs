@@ -8,37 +8,58 @@ use crate::run;
 /// A program we run, or copy into the VM.
 pub(crate) struct Tool {
     program: &'static str,
+    /// Arguments with which the program succeeds only when all of the package is there; empty: it need not be run.
+    probe: &'static [&'static str],
     package: &'static str,
     why: &'static str,
 }
 
+impl Tool {
+    const fn new(program: &'static str, package: &'static str, why: &'static str) -> Self {
+        Self { program, probe: &[], package, why }
+    }
+
+    fn is_there(&self) -> bool {
+        let Some(path) = run::find(self.program) else { return false };
+        self.probe.is_empty() || run::output(Command::new(path).args(self.probe)).is_ok()
+    }
+}
+
 /// What host tests use to look at the kernel independently of the daemon.
 pub(crate) const OBSERVERS: &[Tool] = &[
-    Tool { program: "ip", package: "iproute2", why: "makes test links, observes links" },
-    Tool { program: "tc", package: "iproute2", why: "observes qdiscs and filters" },
-    Tool { program: "ping", package: "iputils-ping", why: "measures round trips independently" },
-    Tool { program: "bpftool", package: "bpftool", why: "observes eBPF links" },
+    Tool::new("ip", "iproute2", "makes test links, observes links"),
+    Tool::new("tc", "iproute2", "observes qdiscs and filters"),
+    Tool::new("ping", "iputils-ping", "measures round trips independently"),
+    Tool::new("bpftool", "bpftool", "observes eBPF links"),
 ];
 
 /// What the measurements compare us with.
 pub(crate) const PEERS: &[Tool] = &[
-    Tool { program: "bash", package: "bash", why: "runs the scripts we are compared with" },
-    Tool { program: "iptables", package: "iptables", why: "blocks by rules, to compare with" },
-    Tool { program: "nft", package: "nftables", why: "blocks by sets, to compare with" },
+    Tool::new("bash", "bash", "runs the scripts we are compared with"),
+    Tool::new("iptables", "iptables", "blocks by rules, to compare with"),
+    Tool::new("nft", "nftables", "blocks by sets, to compare with"),
 ];
+
+/// What runs the official Python client. Debian's python3 alone cannot make the folder for other people's packages.
+pub(crate) const PYTHON: &[Tool] = &[Tool {
+    program: "python3",
+    probe: &["-c", "import ensurepip, venv"],
+    package: "python3-venv",
+    why: "runs the official MCP client",
+}];
 
 /// What boots the VM.
 pub(crate) const VM: &[Tool] = &[
-    Tool { program: "qemu-system-x86_64", package: "qemu-system-x86", why: "runs the test kernels" },
-    Tool { program: "depmod", package: "kmod", why: "indexes the modules of the test kernels" },
-    Tool { program: "xz", package: "xz-utils", why: "decompresses the modules of the test kernels" },
-    Tool { program: "busybox", package: "busybox-static", why: "is the VM's shell and modprobe" },
-    Tool { program: "dpkg-deb", package: "dpkg", why: "unpacks the kernel packages" },
+    Tool::new("qemu-system-x86_64", "qemu-system-x86", "runs the test kernels"),
+    Tool::new("depmod", "kmod", "indexes the modules of the test kernels"),
+    Tool::new("xz", "xz-utils", "decompresses the modules of the test kernels"),
+    Tool::new("busybox", "busybox-static", "is the VM's shell and modprobe"),
+    Tool::new("dpkg-deb", "dpkg", "unpacks the kernel packages"),
 ];
 
 /// Makes sure that every tool is there: installs with apt-get when we are root, else names what is missing.
 pub(crate) fn require(tools: &[Tool]) -> Result<(), Error> {
-    let missing: Vec<&Tool> = tools.iter().filter(|tool| run::find(tool.program).is_none()).collect();
+    let missing: Vec<&Tool> = tools.iter().filter(|tool| !tool.is_there()).collect();
     if missing.is_empty() {
         return Ok(());
     }
@@ -64,7 +85,7 @@ pub(crate) fn require(tools: &[Tool]) -> Result<(), Error> {
         update()?;
         install()?;
     }
-    match missing.iter().find(|tool| run::find(tool.program).is_none()) {
+    match missing.iter().find(|tool| !tool.is_there()) {
         None => Ok(()),
         Some(tool) => Err(Error::Lacking(format!("package {} did not bring {}", tool.package, tool.program))),
     }

@@ -366,9 +366,10 @@ async fn inject(
 ) -> Result<Done, Failure> {
     let name = args.fault.name()?;
     fields.insert("fault_name".to_owned(), json!(name));
+    // First without doing it: what will be refused shall not take the place of what is registered under the name.
+    let plan = client.call("chaos_plan", fields.clone()).await?;
     if args.dry_run {
-        let answer = client.call("chaos_plan", fields).await?;
-        return Ok(Done::well(show::plan(&answer), answer));
+        return Ok(Done::well(show::plan(&plan), plan));
     }
     fields.insert("action".to_owned(), json!("register"));
     client.call("chaos_inject_fault", fields).await?;

@@ -25,7 +25,7 @@ use crate::policy::Policy;
 use crate::request::wire::{Answers, Desk};
 use crate::request::{Reply, Request};
 
-use runtime::{Runtime, RuntimeError};
+use runtime::{Runtime, RuntimeError, listen_vsock};
 use server_process::{Recipe, ServerProcess};
 use state::Injector;
 
@@ -93,8 +93,13 @@ pub fn run(options: &Options) -> Result<(), InjectorError> {
     let runtime = Runtime::claim(&options.runtime_dir)?;
     let journal = Journal::open(runtime.journal_dir()).map_err(io("open the journal"))?;
     recover::recover_journal(&journal).map_err(io("read the journal"))?.log();
+    let vsock = match &options.vsock {
+        Some((port, cids)) => Some((listen_vsock(*port)?, cids.clone())),
+        None => None,
+    };
+    // Last: once this socket is there, all the others are.
     let listener = runtime.listen(options.socket_group.as_deref())?;
-    let recipe = Recipe::new(options, listener).map_err(io("prepare the server's directory"))?;
+    let recipe = Recipe::new(options, listener, vsock).map_err(io("prepare the server's directory"))?;
     limit_to(INJECTOR)?;
     let facts = probe::facts();
     tracing::info!(kernel = facts.release, tcx = facts.tcx, netem = facts.netem.is_none(), "ready");

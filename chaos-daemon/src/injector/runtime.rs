@@ -2,15 +2,21 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, chown};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
+use nix::libc;
+use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, VsockAddr, bind, listen, socket};
 
 use crate::host::accounts;
 use crate::kernel::process::ProcessId;
+
+/// How many callers may wait to be let in.
+const VSOCK_BACKLOG: i32 = 128;
 
 /// A claimed runtime directory. While the value lives, no other daemon runs in it.
 #[derive(Debug)]
@@ -134,6 +140,25 @@ impl Runtime {
         fs::rename(&fresh, &path).map_err(io("put in place"))?;
         Ok(listener)
     }
+}
+
+/// Opens the vsock that callers in other contexts connect to, here rather than in the server: what is wrong with it
+/// ends the daemon before it has begun.
+///
+/// # Errors
+/// When this kernel has no vsock, or the port is taken.
+pub fn listen_vsock(port: u32) -> Result<OwnedFd, RuntimeError> {
+    let open = || {
+        let listener = socket(AddressFamily::Vsock, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
+        bind(listener.as_raw_fd(), &VsockAddr::new(libc::VMADDR_CID_ANY, port))?;
+        listen(&listener, Backlog::new(VSOCK_BACKLOG)?)?;
+        Ok(listener)
+    };
+    open().map_err(|errno: Errno| RuntimeError::Io {
+        operation: "listen on vsock port",
+        path: port.to_string(),
+        source: errno.into(),
+    })
 }
 
 impl Drop for Runtime {

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, chown};
 use std::os::unix::net::{UnixListener, UnixStream as StdUnixStream};
 use std::path::{Path, PathBuf};
@@ -31,7 +32,7 @@ pub struct Recipe {
     listener: UnixListener,
     directory: PathBuf,
     user: (u32, u32),
-    vsock: Option<(u32, Vec<u32>)>,
+    vsock: Option<(OwnedFd, Vec<u32>)>,
 }
 
 impl Recipe {
@@ -39,11 +40,15 @@ impl Recipe {
     ///
     /// # Errors
     /// When it cannot be made or given to the server's user.
-    pub fn new(options: &Options, listener: UnixListener) -> io::Result<Self> {
+    pub fn new(
+        options: &Options,
+        listener: UnixListener,
+        vsock: Option<(OwnedFd, Vec<u32>)>,
+    ) -> io::Result<Self> {
         let user = accounts::user(USER)?.unwrap_or(NOBODY);
         let directory = options.state_dir.join("server");
         own_directory(&directory, user)?;
-        Ok(Self { listener, directory, user, vsock: options.vsock.clone() })
+        Ok(Self { listener, directory, user, vsock })
     }
 
     /// Starts the server; returns it and the injector's end of the only door between the two.
@@ -57,15 +62,17 @@ impl Recipe {
         command.arg("server").arg("--state-dir").arg(&self.directory);
         command.arg("--listener-fd").arg(CHILD_FD.to_string());
         command.arg("--door-fd").arg((CHILD_FD + 1).to_string());
-        if let Some((port, cids)) = &self.vsock {
-            command.arg("--vsock-port").arg(port.to_string());
+        let mut fds = vec![self.listener.try_clone()?.into(), theirs.into()];
+        if let Some((vsock, cids)) = &self.vsock {
+            fds.push(vsock.try_clone()?);
+            command.arg("--vsock-fd").arg((CHILD_FD + 2).to_string());
             for cid in cids {
                 command.arg("--vsock-cid").arg(cid.to_string());
             }
         }
         command.stdin(Stdio::null()).stdout(Stdio::null()).kill_on_drop(true);
         command.uid(self.user.0).gid(self.user.1);
-        die_with_parent(&mut command, vec![self.listener.try_clone()?.into(), theirs.into()]);
+        die_with_parent(&mut command, fds);
         let child = command.spawn()?;
         Ok((ServerProcess { child }, UnixStream::from_std(ours)?))
     }

@@ -86,11 +86,11 @@ impl Injector {
         }
     }
 
-    /// What is active, and what ended lately.
+    /// What is active, and what ended lately: one entry a name, since what ended says nothing of what is active again.
     pub(super) fn status(&self) -> Vec<FaultStatus> {
-        let active = self.active.borrow();
+        let (active, recent) = (self.active.borrow(), self.recent.borrow());
         let running = active.iter().map(|(name, active)| active.status(name));
-        running.chain(self.recent.borrow().iter().cloned()).collect()
+        running.chain(recent.iter().filter(|ended| !active.contains_key(&ended.name)).cloned()).collect()
     }
 
     /// The status of one active fault.

@@ -98,8 +98,14 @@ pub enum PolicyError {
         source: Box<toml::de::Error>,
     },
     /// A value is out of bounds.
-    #[error(transparent)]
-    Bounds(#[from] SpecError),
+    #[error("check policy {path}")]
+    Bounds {
+        /// Its path.
+        path: String,
+        /// Field and bounds.
+        #[source]
+        source: SpecError,
+    },
 }
 
 impl Policy {
@@ -114,13 +120,18 @@ impl Policy {
             path: path.display().to_string(),
             source: Box::new(source),
         })?;
-        if !(1..=LONGEST_FAULT.as_secs()).contains(&policy.max_duration_seconds) {
-            return Err(SpecError::new("max_duration_seconds", "give 1 to 3600").into());
-        }
-        if !(1..=64).contains(&policy.max_active) {
-            return Err(SpecError::new("max_active", "give 1 to 64").into());
-        }
+        policy.check().map_err(|source| PolicyError::Bounds { path: path.display().to_string(), source })?;
         Ok(policy)
+    }
+
+    fn check(&self) -> Result<(), SpecError> {
+        if !(1..=LONGEST_FAULT.as_secs()).contains(&self.max_duration_seconds) {
+            return Err(SpecError::new("max_duration_seconds", "give 1 to 3600"));
+        }
+        if !(1..=64).contains(&self.max_active) {
+            return Err(SpecError::new("max_active", "give 1 to 64"));
+        }
+        Ok(())
     }
 
     /// Decides whether `caller` may start `fault` while `active` faults are active.

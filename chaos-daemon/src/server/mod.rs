@@ -8,6 +8,7 @@ pub mod service;
 
 use std::future::Future;
 use std::io;
+use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
 use std::os::unix::net::{UnixListener as StdListener, UnixStream as StdStream};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
-use tokio_vsock::{VMADDR_CID_ANY, VsockAddr, VsockListener};
+use tokio_vsock::VsockListener;
 
 use crate::experiment::Grammar;
 use crate::request::Caller;
@@ -40,10 +41,10 @@ pub struct ServerOptions {
 }
 
 /// A vsock to listen on.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct VsockOptions {
-    /// Port.
-    pub port: u32,
+    /// The listening socket.
+    pub listener: OwnedFd,
     /// Context ids that may connect; nobody else may.
     pub allowed_cids: Vec<u32>,
 }
@@ -56,15 +57,6 @@ pub enum ServerError {
     Inherited {
         /// Which of them.
         which: &'static str,
-        /// Why.
-        #[source]
-        source: io::Error,
-    },
-    /// The vsock could not be opened.
-    #[error("listening on vsock port {port}")]
-    Vsock {
-        /// Port.
-        port: u32,
         /// Why.
         #[source]
         source: io::Error,
@@ -100,6 +92,7 @@ where
 {
     let ServerOptions { listener, door, state_dir, vsock } = options;
     let inherited = |which| move |source| ServerError::Inherited { which, source };
+    let vsock = vsock.map(take_vsock);
     listener.set_nonblocking(true).map_err(inherited("listening socket"))?;
     door.set_nonblocking(true).map_err(inherited("door to the injector"))?;
     let listener = UnixListener::from_std(listener).map_err(inherited("listening socket"))?;
@@ -193,17 +186,20 @@ where
     }
 }
 
+/// The listening vsock as tokio knows it, which makes it nonblocking, and who may connect to it.
+fn take_vsock(options: VsockOptions) -> (VsockListener, Vec<u32>) {
+    let VsockOptions { listener, allowed_cids } = options;
+    // SAFETY: an open descriptor, and its ownership goes along.
+    (unsafe { VsockListener::from_raw_fd(listener.into_raw_fd()) }, allowed_cids)
+}
+
 /// Without a vsock to listen on, this waits for ever.
-async fn accept_vsock<S, F>(options: Option<VsockOptions>, entrance: Entrance<S>) -> ServerError
+async fn accept_vsock<S, F>(vsock: Option<(VsockListener, Vec<u32>)>, entrance: Entrance<S>) -> ServerError
 where
     S: Fn(Session) -> F + Send + Sync + 'static,
     F: Future<Output = ()> + Send + 'static,
 {
-    let Some(VsockOptions { port, allowed_cids }) = options else { return std::future::pending().await };
-    let listener = match VsockListener::bind(VsockAddr::new(VMADDR_CID_ANY, port)) {
-        Ok(listener) => listener,
-        Err(source) => return ServerError::Vsock { port, source },
-    };
+    let Some((listener, allowed_cids)) = vsock else { return std::future::pending().await };
     loop {
         let (stream, address) = match listener.accept().await {
             Ok(connection) => connection,

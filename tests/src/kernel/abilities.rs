@@ -110,7 +110,8 @@ fn vsock_has_a_loopback(_: &Context) -> TestResult {
     }
 }
 
-fn connect_to_self_over_vsock() -> nix::Result<()> {
+/// Whether a vsock of this kernel reaches another of it; the error is the kernel's.
+pub(super) fn connect_to_self_over_vsock() -> nix::Result<()> {
     const ANY_PORT: u32 = u32::MAX;
     const LOOPBACK: u32 = 1;
     let open = || socket(AddressFamily::Vsock, SockType::Stream, SockFlag::SOCK_CLOEXEC, None);

@@ -23,6 +23,7 @@ tests![
     a_holder_that_dies_takes_its_own_fault_with_it_and_no_other,
     a_server_that_dies_ends_every_fault_and_is_started_again,
     a_signal_ends_every_fault_without_any_client,
+    a_fault_injected_again_under_its_name_shows_as_active,
     recover_refuses_while_a_daemon_runs,
 ];
 
@@ -206,6 +207,20 @@ fn a_signal_ends_every_fault_without_any_client(_: &Context) -> TestResult {
     daemon.injector().ok_or("no injector")?.signal(Signal::SIGUSR1);
     assert!(time_to_normal(&pair, &echo, LIMIT)? < Duration::from_secs(1));
     assert!(daemon.injector().is_some_and(|injector| injector.runs()), "the daemon went too");
+    Ok(Outcome::Pass)
+}
+
+fn a_fault_injected_again_under_its_name_shows_as_active(_: &Context) -> TestResult {
+    let pair = Pair::new()?;
+    let daemon = Daemon::start()?;
+    let mcp = daemon.mcp()?;
+    let fault = partition(&pair);
+    fault.inject(&mcp)?;
+    fault.remove(&mcp)?;
+    fault.inject(&mcp)?;
+    let status = fault.status(&mcp)?;
+    assert_eq!(status["active"], true, "the life that has ended hides the one that goes on: {status}");
+    assert_eq!(status["note"], json!(null), "{status}");
     Ok(Outcome::Pass)
 }
 

@@ -1,9 +1,13 @@
 //! Tests that run on the host and on both kernels of the VM. Each module has a list; [`all`] joins them.
 
 mod abilities;
+mod bad_input;
 mod effects;
 mod guards;
 mod lifetime;
+mod policy;
+mod scene;
+mod vsock;
 
 use crate::skip::{Environment, Reason, kernel_version};
 
@@ -97,11 +101,16 @@ use tests;
 
 /// Every test.
 pub fn all() -> Vec<KernelTest> {
-    [abilities::TESTS, guards::TESTS, effects::TESTS, lifetime::TESTS]
-        .concat()
-        .into_iter()
-        .map(shorten)
-        .collect()
+    let lists = [
+        abilities::TESTS,
+        guards::TESTS,
+        bad_input::TESTS,
+        policy::TESTS,
+        vsock::TESTS,
+        effects::TESTS,
+        lifetime::TESTS,
+    ];
+    lists.concat().into_iter().map(shorten).collect()
 }
 
 fn shorten(test: KernelTest) -> KernelTest {

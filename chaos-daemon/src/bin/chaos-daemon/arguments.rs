@@ -64,7 +64,7 @@ enum Command {
         #[arg(long)]
         state_dir: PathBuf,
         #[arg(long)]
-        vsock_port: Option<u32>,
+        vsock_fd: Option<i32>,
         #[arg(long)]
         vsock_cid: Vec<u32>,
     },
@@ -134,9 +134,11 @@ pub(crate) fn main() -> ExitCode {
     let outcome = match arguments.command {
         Command::Run(run) => run.run(),
         Command::Recover { runtime_dir, sweep, json } => return report_recovery(&runtime_dir, sweep, json),
-        Command::Server { listener_fd, door_fd, state_dir, vsock_port, vsock_cid } => {
+        Command::Server { listener_fd, door_fd, state_dir, vsock_fd, vsock_cid } => {
             call_this_process(c"chaos-server");
-            let vsock = vsock_port.map(|port| VsockOptions { port, allowed_cids: vsock_cid });
+            // SAFETY: this descriptor was opened for this process by the injector, for nobody else in it.
+            let vsock = vsock_fd.map(|fd| unsafe { inherited(fd) });
+            let vsock = vsock.map(|listener| VsockOptions { listener, allowed_cids: vsock_cid });
             // SAFETY: these two descriptors were opened for this process by the injector, for nobody else in it.
             let (listener, door) = unsafe { (inherited(listener_fd), inherited(door_fd)) };
             let state_dir = Some(state_dir);

@@ -1,0 +1,159 @@
+//! What the operator's policy file forbids is not done, and what it protects is not hit.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde_json::json;
+use tempfile::TempDir;
+
+use super::scene::Scene;
+use super::{Context, Outcome, TestResult, on_every_attachment, tests};
+use crate::daemon::run_as_nobody;
+use crate::fault::Fault;
+use crate::measure::{Echo, Tcp, tcp_rtt, udp_rtt, udp_rtt_median};
+use crate::pair::INTERFACE;
+use crate::{Daemon, Error, Pair, Result};
+
+tests![
+    a_policy_refuses_by_the_name_of_its_rule_and_allows_the_rest,
+    a_user_that_the_policy_does_not_list_may_look_but_not_inject,
+    a_protected_port_is_spared_by_a_partition_of_everything_else,
+    a_protected_peer_is_spared_by_a_partition_of_everyone_else,
+    a_policy_that_cannot_be_used_is_refused_at_the_start_with_its_path,
+];
+
+const LIMIT: Duration = Duration::from_secs(2);
+const PATIENCE: Duration = Duration::from_millis(400);
+
+/// A policy file; it goes with the folder.
+fn policy(text: &str) -> Result<(TempDir, PathBuf)> {
+    let folder = tempfile::tempdir().map_err(Error::io("create", "a folder"))?;
+    let path = folder.path().join("policy.toml");
+    std::fs::write(&path, text).map_err(Error::io("write", path.display().to_string()))?;
+    Ok((folder, path))
+}
+
+fn a_policy_refuses_by_the_name_of_its_rule_and_allows_the_rest(_: &Context) -> TestResult {
+    let rules = format!(
+        "fault_types = [\"network_partition\", \"timeout\"]\ninterfaces = [\"{INTERFACE}\"]\n\
+         max_duration_seconds = 20\n"
+    );
+    let (_folder, path) = policy(&rules)?;
+    let scene = Scene::with(|command| {
+        command.arg("--policy").arg(&path);
+    })?;
+    let right = json!({"duration_seconds": 20});
+    for (change, rule) in [
+        (json!({"duration_seconds": 20, "fault_type": "error"}), "fault_types"),
+        (json!({"duration_seconds": 20, "target": {"interface": "lo"}}), "interfaces"),
+        (json!({"duration_seconds": 20.5}), "max_duration_seconds"),
+    ] {
+        let [code, message, hint] = scene.inject_refused(change)?;
+        assert!(code == "POLICY_DENIED" && hint.contains(&format!("`{rule}`")), "{code}: {message}: {hint}");
+    }
+    scene.assert_untouched()?;
+    scene.mcp.call_tool("chaos_inject_fault", scene.registration(right))?.ok()?;
+    for action in ["inject", "remove"] {
+        scene.mcp.call_tool("chaos_inject_fault", json!({"fault_name": "f", "action": action}))?.ok()?;
+    }
+    scene.assert_untouched()?;
+    Ok(Outcome::Pass)
+}
+
+fn a_user_that_the_policy_does_not_list_may_look_but_not_inject(_: &Context) -> TestResult {
+    let inject = |scene: &Scene| {
+        let socket = format!("--socket={}", scene.daemon.socket().display());
+        let netns = format!("--netns={}", scene.pair.near.name());
+        let fault = ["network_partition", "--interface", INTERFACE, "--cidr=10.77.0.2", "--for=10s"];
+        run_as_nobody("chaosctl", &[&[&*socket, "inject", &*netns], &fault[..]].concat())
+    };
+    for (uids, allowed) in [("[1]", false), ("[65534]", true)] {
+        let (_folder, path) = policy(&format!("uids = {uids}\n"))?;
+        let scene = Scene::with(|command| {
+            command.args(["--socket-group", "nogroup", "--policy"]).arg(&path);
+        })?;
+        let output = inject(&scene)?;
+        let text = String::from_utf8_lossy(&output.stderr);
+        if allowed {
+            assert!(output.status.success(), "{text}");
+            continue;
+        }
+        assert_eq!(output.status.code(), Some(4), "{text}");
+        assert!(text.contains("POLICY_DENIED") && text.contains("`uids`"), "{text}");
+        let socket = format!("--socket={}", scene.daemon.socket().display());
+        assert!(run_as_nobody("chaosctl", &[&socket, "status"])?.status.success());
+        scene.assert_untouched()?;
+    }
+    Ok(Outcome::Pass)
+}
+
+fn a_protected_port_is_spared_by_a_partition_of_everything_else(context: &Context) -> TestResult {
+    let (_folder, path) = policy("[protect]\ntcp_ports = [5432]\n")?;
+    on_every_attachment(context, |attach| {
+        let scene = Scene::with(|command| {
+            command.arg("--policy").arg(&path);
+            attach.configure(command);
+        })?;
+        let (near, far) = (&scene.pair.near, &scene.pair.far);
+        let spared = Echo::start(near, Pair::NEAR_V4, 5432)?;
+        let cut = Echo::start(near, Pair::NEAR_V4, 80)?;
+        let fault = Fault::new("network_partition").on(near, json!({"cidr": "10.77.0.0/24"}));
+        fault.inject(&scene.mcp)?;
+        let silent = tcp_rtt(far, cut.address(), PATIENCE)?;
+        assert!(matches!(silent, Tcp::Silent), "port 80 still answers: {silent:?}");
+        let answered = tcp_rtt(far, spared.address(), LIMIT)?;
+        assert!(matches!(answered, Tcp::Answered { .. }), "the protected port: {answered:?}");
+        // The same port of another protocol is nobody's way in.
+        assert_eq!(udp_rtt(far, spared.address(), PATIENCE)?, None, "UDP port 5432 still answers");
+        let status = fault.status(&scene.mcp)?;
+        let protected = status["evidence"]["packets_protected"].as_u64();
+        assert!(protected.is_some_and(|packets| packets > 0), "{status}");
+        fault.remove(&scene.mcp)?;
+        Ok(scene.assert_untouched()?)
+    })
+}
+
+fn a_protected_peer_is_spared_by_a_partition_of_everyone_else(_: &Context) -> TestResult {
+    let (_folder, path) = policy("[protect]\ncidrs = [\"10.77.0.2/32\"]\n")?;
+    let scene = Scene::with(|command| {
+        command.arg("--policy").arg(&path);
+    })?;
+    let near = &scene.pair.near;
+    let spared = Echo::start(&scene.pair.far, Pair::FAR_V4, 7)?;
+    let cut = Echo::start(&scene.pair.far, Pair::FAR_V6, 7)?;
+    let everyone = json!({"cidrs": ["0.0.0.0/0", "fd77::2"]});
+    let fault = Fault::new("network_partition").on(near, everyone);
+    fault.inject(&scene.mcp)?;
+    assert_eq!(udp_rtt(near, cut.address(), PATIENCE)?, None, "the other peer still answers");
+    udp_rtt_median(near, spared.address(), 5, LIMIT)?;
+    fault.remove(&scene.mcp)?;
+    scene.assert_untouched()?;
+    Ok(Outcome::Pass)
+}
+
+fn a_policy_that_cannot_be_used_is_refused_at_the_start_with_its_path(_: &Context) -> TestResult {
+    for (text, problem) in [
+        ("fault_type = [\"latency\"]\n", "unknown field `fault_type`"),
+        ("[protect]\nports = [22]\n", "unknown field `ports`"),
+        ("fault_types = [\"meteor\"]\n", "meteor"),
+        ("max_duration_seconds = 3601\n", "max_duration_seconds: give 1 to 3600"),
+        ("max_active = 0\n", "max_active: give 1 to 64"),
+    ] {
+        let (_folder, path) = policy(text)?;
+        let started = Daemon::start_with(|command| {
+            command.arg("--policy").arg(&path);
+        });
+        let Err(error) = started else { return Err(format!("started with {text:?}").into()) };
+        let log = error.to_string();
+        assert!(log.contains("exit status: 1"), "{text:?}: {log}");
+        assert!(log.contains(&*path.to_string_lossy()) && log.contains(problem), "{text:?}: {log}");
+    }
+    // The one that is not there.
+    let missing = std::env::temp_dir().join(format!("chaos-no-policy-{}", std::process::id()));
+    let started = Daemon::start_with(|command| {
+        command.arg("--policy").arg(&missing);
+    });
+    let Err(error) = started else { return Err("started without its policy".into()) };
+    assert!(error.to_string().contains(&*missing.to_string_lossy()), "{error}");
+    Ok(Outcome::Pass)
+}
