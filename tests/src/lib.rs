@@ -5,6 +5,7 @@
 //! [`kernel`] are registered in one binary, `kernel-tests`. `test-runner` runs either, one process per test, and
 //! refuses a skip that its environment does not excuse.
 
+pub mod bystander;
 pub mod daemon;
 mod error;
 pub mod fault;
