@@ -6,11 +6,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use nix::sys::socket::setsockopt;
+use nix::sys::socket::sockopt::RcvBufForce;
+
 use crate::error::{Error, Result};
 use crate::netns::NetNs;
 
 /// How long the receiver goes on listening after the last packet was sent.
 const LINGER: Duration = Duration::from_millis(300);
+
+/// In bytes as the kernel counts them, some 800 for a packet of ours.
+const RECEIVE_BUFFER: usize = 32 << 20;
 
 /// What became of the packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,6 +60,8 @@ impl UdpFlow {
             namespace.run(|| UdpSocket::bind(address)).map_err(Error::io("bind", format!("{address}")))
         };
         let far = bind(to, address)?;
+        // Room for seconds of it: what a busy machine reads late is not lost.
+        setsockopt(&far, RcvBufForce, &RECEIVE_BUFFER).map_err(Error::sys("set up", "receiver"))?;
         far.set_read_timeout(Some(Duration::from_millis(20))).map_err(Error::io("set up", "receiver"))?;
         let unspecified: SocketAddr =
             if address.is_ipv4() { ([0; 4], 0).into() } else { ([0; 16], 0).into() };

@@ -6,6 +6,7 @@
 //! refuses a skip that its environment does not excuse. Which of them a VM runs, `xtask/src/vm/image.rs` lists.
 
 pub mod bench;
+pub mod bystander;
 pub mod daemon;
 pub mod demo;
 mod error;
@@ -20,6 +21,7 @@ pub mod process;
 pub mod residue;
 pub mod runner;
 pub mod skip;
+pub mod sweep;
 pub mod wire;
 
 pub use daemon::Daemon;

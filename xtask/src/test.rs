@@ -31,6 +31,7 @@ struct Step {
 const STEPS: &[Step] = &[
     Step { name: "unit", run: unit },
     Step { name: "host", run: host },
+    Step { name: "sweep", run: || program("sweep", &["--stride=4"]) },
     Step { name: VM, run: kernels },
     Step { name: "mcp-client", run: mcp_client },
 ];
@@ -189,11 +190,31 @@ fn script(path: &str) -> Result<Tally, Error> {
     let built: Artifacts = artifacts::build()?;
     let mut command = Command::new(run::root().join(path));
     command.current_dir(run::root()).env("CHAOS_BIN_DIR", built.bin_dir()?).stderr(Stdio::inherit());
-    let output = command.output().map_err(|source| run::start_error(&command, source))?;
+    believe(path, &mut command, &mut tally)?;
+    Ok(tally)
+}
+
+/// A test program of ours that needs root, and that reports as a script does.
+fn program(name: &str, args: &[&str]) -> Result<Tally, Error> {
+    let mut tally = Tally::default();
+    if !tools::is_root() {
+        tally.skip(format!("{name}: needs root to make network namespaces"));
+        return Ok(tally);
+    }
+    tools::require(tools::OBSERVERS)?;
+    let built = artifacts::build()?;
+    let mut command = Command::new(built.program(name)?);
+    command.args(args).env("CHAOS_BIN_DIR", built.bin_dir()?).stderr(Stdio::inherit());
+    believe(name, &mut command, &mut tally)?;
+    Ok(tally)
+}
+
+fn believe(name: &str, command: &mut Command, tally: &mut Tally) -> Result<(), Error> {
+    let output = command.output().map_err(|source| run::start_error(command, source))?;
     let text = String::from_utf8_lossy(&output.stdout);
     println!("{text}");
-    read_script(path, &text, output.status.success(), &mut tally);
-    Ok(tally)
+    read_script(name, &text, output.status.success(), tally);
+    Ok(())
 }
 
 fn read_script(path: &str, text: &str, succeeded: bool, tally: &mut Tally) {

@@ -48,10 +48,14 @@ impl Life {
             tracing::warn!(name = %self.name, %error, "cannot write the journal; undoing all the same");
         }
         let Self { injector, name, mut holder, journal, drain, .. } = self;
-        if let Some(evidence) = disarm(&name, &mut holder, drain).await {
-            injector.update(&name, |active| active.evidence = evidence);
+        match disarm(&name, &mut holder, drain).await {
+            Some(evidence) => {
+                injector.update(&name, |active| active.evidence = evidence);
+                holder.finish(EXIT_LIMIT).await;
+            }
+            // It may not even have heard of its end: waiting for it would be waiting with the fault on.
+            None => holder.end().await,
         }
-        holder.finish(EXIT_LIMIT).await;
         undo(&injector, &name, &journal, &mut orders, waiting).await;
         if let Err(error) = journal.close() {
             tracing::warn!(%name, %error, "cannot close the journal");

@@ -9,6 +9,7 @@ mod policy;
 mod scene;
 mod vsock;
 
+use crate::NetNs;
 use crate::skip::{Environment, Reason, kernel_version};
 
 /// What a test may ask about where it runs.
@@ -24,6 +25,12 @@ impl Context {
     /// Looks.
     pub fn new() -> Self {
         Self { environment: Environment::detect(), kernel: kernel_version() }
+    }
+
+    /// Whether packets can be delayed: netem is a part of every kernel of the VM, and of few containers' hosts.
+    pub fn has_netem(&self) -> bool {
+        let tried = NetNs::new().and_then(|netns| netns.tc(&["qdisc", "add", "dev", "lo", "root", "netem"]));
+        tried.is_ok()
     }
 }
 
@@ -64,7 +71,8 @@ pub enum Attach {
 }
 
 impl Attach {
-    fn configure(self, command: &mut std::process::Command) {
+    /// Tells a daemon.
+    pub(crate) fn configure(self, command: &mut std::process::Command) {
         if self == Self::Clsact {
             command.args(["--attach", "clsact"]);
         }

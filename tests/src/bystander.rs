@@ -1,0 +1,89 @@
+//! A bystander's flow beside a fault that comes and goes: how many of its packets are lost.
+
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use crate::fault::Fault;
+use crate::flow::FlowReport;
+use crate::{Daemon, Error, Pair, Result, UdpFlow};
+
+/// From the rate we want to the lowest that says anything.
+const RATES: [u32; 5] = [10_000, 5_000, 2_000, 1_000, 500];
+/// How long a rate is tried without any fault.
+const TRIAL: Duration = Duration::from_secs(1);
+
+/// What became of the bystander.
+#[derive(Debug, Clone, Copy)]
+pub struct Bystander {
+    /// Packets per second: the highest of a few that the machine sustains without loss when nothing is injected.
+    pub rate: u32,
+    /// Times that the fault was injected and removed.
+    pub cycles: u32,
+    /// All cycles together.
+    pub took: Duration,
+    /// What became of the packets.
+    pub flow: FlowReport,
+}
+
+/// Partitions another peer on the same device, so many times, beside a steady flow.
+///
+/// # Errors
+/// When the machine sustains no rate, or a fault fails.
+pub fn beside(cycles: u32) -> Result<Bystander> {
+    let pair = Pair::new()?;
+    let daemon = Daemon::start()?;
+    let mcp = daemon.mcp()?;
+    let fault = Fault::new("network_partition").on(&pair.near, json!({"cidr": "10.77.0.3"}));
+    fault.inject(&mcp)?;
+    fault.remove(&mcp)?;
+    let rate = sustained(&pair)?;
+    let flow = flow(&pair, rate)?;
+    let started = Instant::now();
+    for _ in 0..cycles {
+        fault.inject(&mcp)?;
+        fault.remove(&mcp)?;
+    }
+    let took = started.elapsed();
+    Ok(Bystander { rate, cycles, took, flow: flow.finish()? })
+}
+
+impl Bystander {
+    /// Packets that were lost, refused, or came twice.
+    pub fn harmed(&self) -> u64 {
+        self.flow.lost() + self.flow.refused + self.flow.duplicated
+    }
+}
+
+impl std::fmt::Display for Bystander {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { rate, cycles, took, flow } = self;
+        write!(
+            f,
+            "{cycles} cycles in {:.1} s beside {rate} packets/s: {} sent, {} lost, {} refused, {} twice, slowest {:?}",
+            took.as_secs_f64(),
+            flow.sent,
+            flow.lost(),
+            flow.refused,
+            flow.duplicated,
+            flow.slowest,
+        )
+    }
+}
+
+fn flow(pair: &Pair, rate: u32) -> Result<UdpFlow> {
+    UdpFlow::start(&pair.near, &pair.far, (Pair::FAR_V4, 9).into(), rate)
+}
+
+fn sustained(pair: &Pair) -> Result<u32> {
+    for rate in RATES {
+        let trial = flow(pair, rate)?;
+        std::thread::sleep(TRIAL);
+        let report = trial.finish()?;
+        let kept_up = report.sent * 10 >= u64::from(rate) * 9;
+        if kept_up && report.lost() + report.refused == 0 {
+            return Ok(rate);
+        }
+    }
+    Err(Error::Different(format!("no rate of {RATES:?} arrives whole even without a fault")))
+}

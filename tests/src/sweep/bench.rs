@@ -1,0 +1,187 @@
+//! Where a sweep takes place: two namespaces, a daemon between points, and the oracle that judges each point.
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use nix::sys::prctl;
+use nix::sys::wait::{WaitPidFlag, waitpid};
+use nix::unistd::Pid;
+use serde_json::json;
+
+use crate::daemon::binary;
+use crate::fault::Fault;
+use crate::kernel::Attach;
+use crate::measure::{Echo, Tcp, tcp_rtt, udp_rtt};
+use crate::netns::output;
+use crate::process::{self, Process, wait_until};
+use crate::{Daemon, Error, Mcp, Pair, Residue, Result};
+
+/// A single answer may take so long; a machine under load is not a fault.
+const PATIENCE: Duration = Duration::from_millis(100);
+/// Traffic is normal this soon after a strike.
+const NORMAL: Duration = Duration::from_secs(1);
+/// Objects are gone this soon after their fault.
+const SETTLE: Duration = Duration::from_secs(3);
+const START: Duration = Duration::from_secs(20);
+
+/// Namespaces, echo and daemon.
+pub(super) struct Bench {
+    attach: Attach,
+    pair: Pair,
+    echo: Echo,
+    running: Option<Running>,
+    before: Residue,
+}
+
+struct Running {
+    // Before the daemon, so that it hangs up first.
+    mcp: Mcp,
+    daemon: Daemon,
+}
+
+impl Bench {
+    /// Makes the namespaces; the daemon comes with the first point.
+    pub(super) fn new(attach: Attach) -> Result<Self> {
+        // What the injector leaves when it dies becomes a child of ours, so that we can tell.
+        prctl::set_child_subreaper(true).map_err(Error::sys("become", "subreaper"))?;
+        let pair = Pair::new()?;
+        let echo = Echo::start(&pair.far, Pair::FAR_V4, 7)?;
+        let before = Residue::take(&[&pair.near, &pair.far])?;
+        Ok(Self { attach, pair, echo, running: None, before })
+    }
+
+    /// A fault of a type that the probe notices, unless it burns CPU time.
+    pub(super) fn fault(&self, kind: &'static str) -> Fault {
+        match kind {
+            "resource_exhaustion" => Fault::new(kind).with(json!({"cpu_percent": 5, "cores": 1})),
+            "latency" => Fault::new(kind)
+                .on(&self.pair.near, json!({"cidr": "10.77.0.2"}))
+                .with(json!({"delay_ms": 300})),
+            _ => Fault::new(kind).on(&self.pair.near, json!({"cidr": "10.77.0.2"})),
+        }
+    }
+
+    /// A daemon that has its warm holder waiting.
+    pub(super) fn ready(&mut self) -> Result<(&Daemon, &Mcp)> {
+        if self.running.is_none() {
+            let daemon = Daemon::start_with(|command| self.attach.configure(command))?;
+            self.running = Some(Running { mcp: daemon.mcp()?, daemon });
+        }
+        let Some(running) = &self.running else { return Err(Error::Different("no daemon".into())) };
+        let warm = || running.daemon.holders().iter().any(|holder| waits_for_orders(holder.pid));
+        if !wait_until(START, warm) {
+            let what = format!("warm holder; log:\n{}", running.daemon.log());
+            return Err(Error::Late { what, after: START });
+        }
+        Ok((&running.daemon, &running.mcp))
+    }
+
+    /// After the injector or everything was killed: all is gone at once, and recovery leaves nothing. Returns the
+    /// time from the strike to the first packet that came through.
+    pub(super) fn judge_death(&mut self, struck: Instant) -> Result<Duration> {
+        let normal = self.time_to_normal(struck)?;
+        let Some(mut running) = self.running.take() else { return Ok(normal) };
+        running.daemon.kill_everything();
+        if !wait_until(SETTLE, || orphans().is_empty()) {
+            return Err(Error::Different(format!("still running: {:?}", orphans())));
+        }
+        let mut command = Command::new(binary("chaos-daemon")?);
+        let said = output(command.arg("recover").arg("--runtime-dir").arg(running.daemon.runtime_dir()))?;
+        if said.contains("STUCK") {
+            return Err(Error::Different(said));
+        }
+        self.before.assert_unchanged_within(&[&self.pair.near, &self.pair.far], SETTLE)?;
+        journal_is_empty(&running.daemon)?;
+        Ok(normal)
+    }
+
+    /// After a holder was killed or a call failed: the daemon itself has undone everything and goes on.
+    pub(super) fn judge_survival(&mut self, fault: &Fault, struck: Instant) -> Result<Duration> {
+        let normal = self.time_to_normal(struck)?;
+        let Some(running) = &self.running else { return Ok(normal) };
+        if running.daemon.injector().is_none_or(|injector| !injector.runs()) {
+            return Err(Error::Different(format!("the injector died; log:\n{}", running.daemon.log())));
+        }
+        if fault.remove(&running.mcp).is_err() {
+            // The server may have been started again, and with it every connection has ended.
+            fault.remove(&running.daemon.mcp()?)?;
+        }
+        self.before.assert_unchanged_within(&[&self.pair.near, &self.pair.far], SETTLE)?;
+        // A holder that was started for a fault has no room to load programs for one not known yet.
+        let idle = || running.daemon.holders().iter().all(|holder| holder.arguments.len() > 2);
+        if !wait_until(SETTLE, idle) {
+            return Err(Error::Different(format!("holders left: {:?}", running.daemon.holders())));
+        }
+        Ok(normal)
+    }
+
+    /// Whether no journal is left; recovery removes what the daemon could not.
+    pub(super) fn journal_is_empty(&self) -> Result<()> {
+        self.running.as_ref().map_or(Ok(()), |running| journal_is_empty(&running.daemon))
+    }
+
+    /// Ends the daemon as an operator would, and recovers.
+    pub(super) fn restart(&mut self) -> Result<()> {
+        match self.running.take() {
+            Some(mut running) => {
+                running.daemon.stop()?;
+                let mut command = Command::new(binary("chaos-daemon")?);
+                output(command.arg("recover").arg("--runtime-dir").arg(running.daemon.runtime_dir()))?;
+                journal_is_empty(&running.daemon)
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// What the daemon wrote lately.
+    pub(super) fn log(&self) -> String {
+        let log = self.running.as_ref().map(|running| running.daemon.log()).unwrap_or_default();
+        let lines: Vec<_> = log.lines().rev().take(6).collect();
+        lines.iter().rev().map(|line| format!("\n    {line}")).collect()
+    }
+
+    fn normal(&self) -> Result<bool> {
+        let (from, to) = (&self.pair.near, self.echo.address());
+        Ok(udp_rtt(from, to, PATIENCE)?.is_some()
+            && matches!(tcp_rtt(from, to, PATIENCE)?, Tcp::Answered { .. }))
+    }
+
+    fn time_to_normal(&self, since: Instant) -> Result<Duration> {
+        while since.elapsed() < NORMAL {
+            let sent = since.elapsed();
+            if self.normal()? {
+                return Ok(sent);
+            }
+        }
+        Err(Error::Late { what: "traffic normal".into(), after: NORMAL })
+    }
+}
+
+/// Processes below this one that still run; those that have ended are collected.
+fn orphans() -> Vec<Process> {
+    let mut found = process::descendants(std::process::id().cast_signed());
+    found.retain(|process| match process.state {
+        'Z' => waitpid(Pid::from_raw(process.pid), Some(WaitPidFlag::WNOHANG)).is_err(),
+        _ => true,
+    });
+    found
+}
+
+fn journal_is_empty(daemon: &Daemon) -> Result<()> {
+    let folder = daemon.runtime_dir().join("journal");
+    let left = || match std::fs::read_dir(&folder) {
+        Ok(entries) => entries.flatten().map(|entry| entry.file_name()).collect(),
+        // The daemon died before it was made.
+        Err(_) => Vec::new(),
+    };
+    match wait_until(SETTLE, || left().is_empty()) {
+        true => Ok(()),
+        false => Err(Error::Different(format!("journals left: {:?}", left()))),
+    }
+}
+
+/// Whether a process sits in recvmsg(2), as a holder does that has loaded its programs.
+fn waits_for_orders(pid: i32) -> bool {
+    let call = std::fs::read_to_string(format!("/proc/{pid}/syscall")).unwrap_or_default();
+    call.split(' ').next().is_some_and(|number| number.parse() == Ok(nix::libc::SYS_recvmsg))
+}

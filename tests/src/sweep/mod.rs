@@ -1,0 +1,187 @@
+//! The sweep: at every state-changing system call of injector and holder in turn, for every fault type, the process
+//! dies, or everything dies, or the call fails; and each time nothing is left, and traffic is normal at once.
+
+mod bench;
+mod calls;
+mod tracer;
+
+use std::time::{Duration, Instant};
+
+use nix::libc;
+
+use crate::kernel::Attach;
+use crate::{Error, Result};
+use bench::Bench;
+use tracer::{Aim, Seen, Trace};
+
+pub use calls::Strike;
+
+/// No fault makes so many calls.
+const MOST: usize = 1000;
+
+/// Whose calls are struck.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Whose {
+    /// The privileged daemon's.
+    Injector,
+    /// The fault's own process.
+    Holder,
+}
+
+/// One pass over all calls that one process makes for one fault.
+#[derive(Debug, Clone, Copy)]
+pub struct Sweep {
+    /// Fault type.
+    pub kind: &'static str,
+    /// How programs are attached.
+    pub attach: Attach,
+    /// Whose calls.
+    pub whose: Whose,
+    /// What happens to them.
+    pub strike: Strike,
+    /// Every how many calls; 1 is every one.
+    pub stride: usize,
+    /// The first of them, from 1.
+    pub first: usize,
+}
+
+/// What a sweep found.
+#[derive(Debug, Default)]
+pub struct Found {
+    /// Points that were struck.
+    pub points: usize,
+    /// From the strike to the first packet that came through, of each.
+    pub normal: Vec<Duration>,
+    /// What was wrong, and where.
+    pub failures: Vec<String>,
+}
+
+impl Sweep {
+    /// Carries it out, until `deadline` at most: being late is a failure.
+    ///
+    /// # Errors
+    /// When it cannot be carried out at all.
+    pub fn run(&self, deadline: Instant) -> Result<Found> {
+        let mut bench = Bench::new(self.attach)?;
+        let mut found = Found::default();
+        for at in (self.first..MOST).step_by(self.stride) {
+            if Instant::now() > deadline {
+                found.failures.push(format!("{self}: not done in time, at call {at}"));
+                return Ok(found);
+            }
+            match self.point(&mut bench, at) {
+                Ok((seen, None)) if seen.calls == 0 => {
+                    found.failures.push(format!("{self}: made no call that counts"));
+                    return Ok(found);
+                }
+                Ok((_, None)) => return Ok(found),
+                Ok((_, Some(normal))) => {
+                    found.points += 1;
+                    found.normal.push(normal);
+                }
+                Err(error) => {
+                    found.points += 1;
+                    found.failures.push(format!("{self}, call {at}: {error}{}", bench.log()));
+                    drop(bench);
+                    bench = Bench::new(self.attach)?;
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// Injects and removes, with a strike at a call. No time when it was not reached.
+    fn point(&self, bench: &mut Bench, at: usize) -> Result<(Seen, Option<Duration>)> {
+        let fault = bench.fault(self.kind);
+        let (daemon, mcp) = bench.ready()?;
+        let everybody = daemon.processes().iter().map(|process| process.pid).collect();
+        let server = daemon.server();
+        let injector = daemon.injector_pid();
+        let (pid, children) = match self.whose {
+            Whose::Injector => (injector, false),
+            // A burner has no programs to load, and so is started for its work.
+            Whose::Holder if self.kind == "resource_exhaustion" => (injector, true),
+            Whose::Holder => (daemon.holders().first().map_or(injector, |holder| holder.pid), false),
+        };
+        let trace = Trace::start(Aim { pid, children, at, strike: self.strike, everybody })?;
+        let injected = fault.inject(mcp);
+        let removed = injected.is_ok().then(|| fault.remove(mcp));
+        let seen = trace.finish()?;
+        let Some((call, struck)) = seen.struck else {
+            injected?;
+            removed.transpose()?;
+            return Ok((seen, None));
+        };
+        // The answer itself could not be sent: the server has gone for it, and with it the connection.
+        let hung_up = server.is_some_and(|server| !server.runs());
+        let answers: Vec<_> =
+            [Some(injected), removed].into_iter().flatten().filter_map(Result::err).collect();
+        let nameless = answers.iter().find(|error| !hung_up && !has_name(error)).map(ToString::to_string);
+        let normal = self.judge(bench, &fault, nameless, struck);
+        normal
+            .map(|normal| (seen, Some(normal)))
+            .map_err(|error| Error::Different(format!("{call}: {error}")))
+    }
+
+    fn judge(
+        &self,
+        bench: &mut Bench,
+        fault: &crate::fault::Fault,
+        nameless: Option<String>,
+        struck: Instant,
+    ) -> Result<Duration> {
+        if self.strike == Strike::KillEverything
+            || (self.strike, self.whose) == (Strike::Kill, Whose::Injector)
+        {
+            return bench.judge_death(struck);
+        }
+        if let Some(answer) = nameless {
+            return Err(Error::Different(format!("an error without a name: {answer}")));
+        }
+        let normal = bench.judge_survival(fault, struck)?;
+        match self.strike {
+            // The call that failed may have been the removal of the journal, which is recovery's then; or the start
+            // of the next warm holder, which only the next injection tries again.
+            Strike::Fail(_) if self.whose == Whose::Injector => bench.restart()?,
+            _ => bench.journal_is_empty()?,
+        }
+        Ok(normal)
+    }
+}
+
+/// Whether an answer that is no success says why, by a name of the interface.
+fn has_name(error: &Error) -> bool {
+    const NAMES: [&str; 4] = ["INJECTION_FAILED", "TARGET_NOT_FOUND", "REVERT_FAILED", "UNAVAILABLE"];
+    matches!(error, Error::Mcp { problem, .. } if NAMES.iter().any(|name| problem.contains(name)))
+}
+
+impl std::fmt::Display for Sweep {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { kind, attach, whose, strike, .. } = self;
+        let strike = match strike {
+            Strike::Kill => "dies".to_owned(),
+            Strike::KillEverything => "dies with everything".to_owned(),
+            Strike::Fail(errno) => format!("gets {:?}", nix::errno::Errno::from_raw(*errno)),
+        };
+        write!(f, "{kind} by {attach:?}, {whose:?} {strike}")
+    }
+}
+
+/// Every sweep of a fault type. Fault types make much the same calls: with another `first` for each, a stride leaves
+/// out little.
+pub fn sweeps(kind: &'static str, attach: Attach, stride: usize, first: usize) -> Vec<Sweep> {
+    use Strike::{Fail, Kill, KillEverything};
+    use Whose::{Holder, Injector};
+    [
+        (Holder, Kill),
+        (Holder, KillEverything),
+        (Injector, Kill),
+        (Holder, Fail(libc::ENOMEM)),
+        (Holder, Fail(libc::EPERM)),
+        (Injector, Fail(libc::ENOMEM)),
+        (Injector, Fail(libc::EIO)),
+    ]
+    .into_iter()
+    .map(|(whose, strike)| Sweep { kind, attach, whose, strike, stride, first })
+    .collect()
+}

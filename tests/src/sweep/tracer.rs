@@ -1,0 +1,253 @@
+//! Striking a process at its n-th state-changing system call, by ptrace(2): what `strace --inject` does, but counted
+//! over all threads of the process, and in the VM as well.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use nix::errno::Errno;
+use nix::libc;
+use nix::sys::ptrace::{self, Options};
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+
+use super::calls::{Strike, selected};
+use crate::error::{Error, Result};
+
+/// What to trace, and where to strike.
+#[derive(Debug, Clone)]
+pub(super) struct Aim {
+    /// The process.
+    pub(super) pid: i32,
+    /// Strike the children it starts, instead of itself.
+    pub(super) children: bool,
+    /// At which call, counted from 1.
+    pub(super) at: usize,
+    /// How.
+    pub(super) strike: Strike,
+    /// Who dies by [`Strike::KillEverything`].
+    pub(super) everybody: Vec<i32>,
+}
+
+/// What a trace saw.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Seen {
+    /// Calls that count.
+    pub(super) calls: usize,
+    /// The one that was struck, and when.
+    pub(super) struck: Option<(&'static str, Instant)>,
+}
+
+/// A running trace.
+#[derive(Debug)]
+pub(super) struct Trace {
+    pid: i32,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<nix::Result<Seen>>>,
+}
+
+impl Trace {
+    /// Starts tracing; when this returns, every call counts.
+    ///
+    /// # Errors
+    /// When the process cannot be traced.
+    pub(super) fn start(aim: Aim) -> Result<Self> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (ready, is_ready) = mpsc::channel();
+        let (pid, stopped) = (aim.pid, Arc::clone(&stop));
+        let thread = std::thread::spawn(move || {
+            let mut tracer = Tracer { aim, stop: stopped, threads: HashMap::new(), seen: Seen::default() };
+            let attached = tracer.attach();
+            let _ = ready.send(attached);
+            attached?;
+            tracer.run()?;
+            Ok(tracer.seen)
+        });
+        match is_ready.recv() {
+            Ok(Ok(())) => Ok(Self { pid, stop, thread: Some(thread) }),
+            Ok(Err(errno)) => Err(Error::sys("trace", format!("process {pid}"))(errno)),
+            Err(_) => Err(Error::Different("the tracing thread panicked".into())),
+        }
+    }
+
+    /// Lets go of the process, if it still runs.
+    ///
+    /// # Errors
+    /// When tracing failed.
+    pub(super) fn finish(mut self) -> Result<Seen> {
+        let pid = self.pid;
+        match self.end() {
+            Some(Ok(Ok(seen))) => Ok(seen),
+            Some(Ok(Err(errno))) => Err(Error::sys("trace", format!("process {pid}"))(errno)),
+            _ => Err(Error::Different("the tracing thread panicked".into())),
+        }
+    }
+
+    fn end(&mut self) -> Option<std::thread::Result<nix::Result<Seen>>> {
+        let thread = self.thread.take()?;
+        self.stop.store(true, Ordering::Relaxed);
+        while !thread.is_finished() {
+            // Ignored by whom it reaches, but the tracer is told of it first, and so wakes up.
+            let _ = kill(Pid::from_raw(self.pid), Signal::SIGURG);
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        Some(thread.join())
+    }
+}
+
+impl Drop for Trace {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// What the tracer knows of one thread.
+#[derive(Debug, Default)]
+struct Tracee {
+    /// The process it belongs to.
+    process: i32,
+    /// Its current call is to fail with this errno.
+    failing: Option<i32>,
+}
+
+struct Tracer {
+    aim: Aim,
+    stop: Arc<AtomicBool>,
+    threads: HashMap<i32, Tracee>,
+    seen: Seen,
+}
+
+impl Tracer {
+    fn attach(&mut self) -> nix::Result<()> {
+        let pid = self.aim.pid;
+        let mut options = Options::PTRACE_O_TRACESYSGOOD | Options::PTRACE_O_TRACECLONE;
+        if self.aim.children {
+            options |= Options::PTRACE_O_TRACEFORK | Options::PTRACE_O_TRACEVFORK;
+        }
+        for tid in threads_of(pid) {
+            ptrace::seize(Pid::from_raw(tid), options)?;
+            ptrace::interrupt(Pid::from_raw(tid))?;
+            self.threads.insert(tid, Tracee { process: pid, failing: None });
+        }
+        // Stopped once, each: from here on their calls are seen.
+        let mut waiting = self.threads.len();
+        while waiting > 0 {
+            let status = waitpid(None, Some(WaitPidFlag::__WALL | WaitPidFlag::__WNOTHREAD))?;
+            if matches!(status, WaitStatus::PtraceEvent(_, _, libc::PTRACE_EVENT_STOP)) {
+                waiting -= 1;
+            }
+            self.handle(status);
+        }
+        Ok(())
+    }
+
+    /// Until everything traced has ended or the flag is up. The kernel lets go of all when the thread ends.
+    fn run(&mut self) -> nix::Result<()> {
+        while !self.threads.is_empty() && !self.stop.load(Ordering::Relaxed) {
+            match waitpid(None, Some(WaitPidFlag::__WALL | WaitPidFlag::__WNOTHREAD)) {
+                Ok(status) => self.handle(status),
+                Err(Errno::ECHILD) => break,
+                Err(Errno::EINTR) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+        Ok(())
+    }
+
+    fn handle(&mut self, status: WaitStatus) {
+        let (tid, signal) = match status {
+            WaitStatus::Exited(tid, _) | WaitStatus::Signaled(tid, ..) => {
+                self.threads.remove(&tid.as_raw());
+                return;
+            }
+            WaitStatus::PtraceSyscall(tid) => {
+                self.at_call(tid);
+                (tid, None)
+            }
+            WaitStatus::PtraceEvent(tid, ..) => (tid, None),
+            WaitStatus::Stopped(tid, signal) => (tid, Some(signal)),
+            _ => return,
+        };
+        self.know(tid.as_raw());
+        // A thread that has been killed meanwhile is none to go on: ESRCH.
+        let _ = ptrace::syscall(tid, signal);
+    }
+
+    fn know(&mut self, tid: i32) -> &mut Tracee {
+        self.threads
+            .entry(tid)
+            .or_insert_with(|| Tracee { process: process_of(tid).unwrap_or(tid), failing: None })
+    }
+
+    fn at_call(&mut self, tid: Pid) {
+        let Ok(info) = ptrace::syscall_info(tid) else { return };
+        let tracee = self.know(tid.as_raw());
+        let process = tracee.process;
+        match info.op {
+            libc::PTRACE_SYSCALL_INFO_EXIT => {
+                if let Some(errno) = tracee.failing.take() {
+                    fail(tid, errno);
+                }
+            }
+            libc::PTRACE_SYSCALL_INFO_ENTRY if (process == self.aim.pid) != self.aim.children => {
+                // SAFETY: the kernel has filled in this member, for the operation is `entry`.
+                let (number, arguments) = unsafe { (info.u.entry.nr, info.u.entry.args) };
+                let number = i64::try_from(number).unwrap_or(-1);
+                if let Some(name) = selected(process, number, &arguments, self.aim.strike) {
+                    self.count(tid, process, name);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn count(&mut self, tid: Pid, process: i32, name: &'static str) {
+        self.seen.calls += 1;
+        if self.seen.calls != self.aim.at {
+            return;
+        }
+        self.seen.struck = Some((name, Instant::now()));
+        match self.aim.strike {
+            Strike::Kill => drop(kill(Pid::from_raw(process), Signal::SIGKILL)),
+            Strike::KillEverything => {
+                for pid in self.aim.everybody.iter().chain([&process]) {
+                    let _ = kill(Pid::from_raw(*pid), Signal::SIGKILL);
+                }
+            }
+            Strike::Fail(errno) => {
+                if skip(tid).is_ok() {
+                    self.know(tid.as_raw()).failing = Some(errno);
+                }
+            }
+        }
+    }
+}
+
+/// Has the kernel make no call at all instead of the one that the thread is about to make.
+fn skip(tid: Pid) -> nix::Result<()> {
+    let mut registers = ptrace::getregs(tid)?;
+    registers.orig_rax = u64::MAX;
+    ptrace::setregs(tid, registers)
+}
+
+/// Has the call that was skipped return an error.
+fn fail(tid: Pid, errno: i32) {
+    if let Ok(mut registers) = ptrace::getregs(tid) {
+        registers.rax = i64::from(-errno).cast_unsigned();
+        let _ = ptrace::setregs(tid, registers);
+    }
+}
+
+fn threads_of(pid: i32) -> Vec<i32> {
+    let Ok(entries) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
+    entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
+fn process_of(tid: i32) -> Option<i32> {
+    let status = std::fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
+    status.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()
+}
