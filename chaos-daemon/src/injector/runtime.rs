@@ -16,6 +16,8 @@ use crate::kernel::process::ProcessId;
 #[derive(Debug)]
 pub struct Runtime {
     directory: PathBuf,
+    /// Whether the socket in it is ours.
+    bound: bool,
     _lock: Flock<File>,
 }
 
@@ -83,7 +85,7 @@ impl Runtime {
                 error => io("lock", &path)(error.into()),
             })?;
         write_process(&mut lock).map_err(io("write", &path))?;
-        Ok(Self { directory: directory.to_owned(), _lock: lock })
+        Ok(Self { directory: directory.to_owned(), bound: false, _lock: lock })
     }
 
     /// The daemon that has claimed `directory`, if one has: to end it when it hangs.
@@ -105,7 +107,7 @@ impl Runtime {
     ///
     /// # Errors
     /// When the group does not exist or the socket cannot be made.
-    pub fn listen(&self, group: Option<&str>) -> Result<UnixListener, RuntimeError> {
+    pub fn listen(&mut self, group: Option<&str>) -> Result<UnixListener, RuntimeError> {
         let path = self.directory.join("mcp.sock");
         let io = |operation| {
             let path = path.display().to_string();
@@ -132,14 +134,18 @@ impl Runtime {
         fs::set_permissions(&fresh, fs::Permissions::from_mode(0o660)).map_err(io("set the mode of"))?;
         chown(&fresh, Some(0), Some(gid.unwrap_or(0))).map_err(io("set the owner of"))?;
         fs::rename(&fresh, &path).map_err(io("put in place"))?;
+        self.bound = true;
         Ok(listener)
     }
 }
 
 impl Drop for Runtime {
     fn drop(&mut self) {
-        // The next start removes it as well; meanwhile a client reads "connection refused" instead of "no file".
-        drop(fs::remove_file(self.directory.join("mcp.sock")));
+        // One that a service manager has opened stays, and so does one that a daemon which died has left: the next
+        // start replaces it.
+        if self.bound {
+            drop(fs::remove_file(self.directory.join("mcp.sock")));
+        }
     }
 }
 

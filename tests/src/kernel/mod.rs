@@ -4,6 +4,7 @@ mod abilities;
 mod effects;
 mod guards;
 mod lifetime;
+mod manager;
 
 use crate::skip::{Environment, Reason, kernel_version};
 
@@ -97,7 +98,7 @@ use tests;
 
 /// Every test.
 pub fn all() -> Vec<KernelTest> {
-    [abilities::TESTS, guards::TESTS, effects::TESTS, lifetime::TESTS]
+    [abilities::TESTS, guards::TESTS, effects::TESTS, lifetime::TESTS, manager::TESTS]
         .concat()
         .into_iter()
         .map(shorten)

@@ -9,6 +9,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 use chaos_daemon::cli;
 use chaos_daemon::holder;
 use chaos_daemon::injector::holders::CHILD_FD;
+use chaos_daemon::injector::manager::ServiceManager;
 use chaos_daemon::injector::recover::{RecoverError, recover};
 use chaos_daemon::injector::runtime::RuntimeError;
 use chaos_daemon::injector::{self, AttachChoice, InjectorError, Options};
@@ -89,7 +90,8 @@ struct Run {
     /// Policy file (TOML): what may be injected, by whom, for how long. Default: everything, bounded.
     #[arg(long)]
     policy: Option<PathBuf>,
-    /// Group whose members may use the socket, beside root.
+    /// Group whose members may use the socket, beside root. A socket that systemd passes has the owner that its unit
+    /// says.
     #[arg(long)]
     socket_group: Option<String>,
     /// Also listen on this vsock port, for the context ids given by --vsock-cid.
@@ -157,6 +159,8 @@ pub(crate) fn main() -> ExitCode {
 
 impl Run {
     fn run(self) -> Result<(), Failure> {
+        // SAFETY: this is the only call, and nothing has taken a descriptor yet.
+        let manager = unsafe { ServiceManager::from_environment() }.map_err(InjectorError::from)?;
         let policy = self.policy.as_deref().map_or_else(|| Ok(Policy::default()), Policy::load)?;
         let attach = match self.attach {
             Attach::Auto => AttachChoice::Auto,
@@ -170,7 +174,7 @@ impl Run {
             vsock: self.vsock_port.map(|port| (port, self.vsock_cid)),
             attach,
         };
-        Ok(injector::run(&options)?)
+        Ok(injector::run(&options, manager)?)
     }
 }
 
