@@ -1,6 +1,7 @@
 //! `cargo xtask`: the build vocabulary of chaos-daemon. One subcommand per line; each lives in its own module.
 
 mod artifacts;
+mod dist;
 mod ebpf;
 mod error;
 mod run;
@@ -21,6 +22,8 @@ enum Command {
     /// Build the eBPF object that is committed, or check that it is fresh
     #[command(subcommand)]
     Ebpf(ebpf::Task),
+    /// Build the release programs and a Debian package of them, in target/dist
+    Dist,
     /// Run every test: unit, host, both kernels under QEMU, scripts
     Test(test::Options),
     /// Check the rules of the tree that the compiler does not
@@ -32,6 +35,7 @@ enum Command {
 fn main() -> ExitCode {
     let result = match Command::parse() {
         Command::Ebpf(task) => ebpf::main(&task),
+        Command::Dist => dist::main(),
         Command::Test(options) => test::main(&options),
         Command::Tidy(options) => tidy::main(&options),
         Command::Vm(options) => vm::main(&options),

@@ -20,6 +20,13 @@ pub(crate) const OBSERVERS: &[Tool] = &[
     Tool { program: "bpftool", package: "bpftool", why: "observes eBPF links" },
 ];
 
+/// What packs the Debian package.
+pub(crate) const DIST: &[Tool] = &[
+    Tool { program: "dpkg-deb", package: "dpkg", why: "packs the package" },
+    Tool { program: "strip", package: "binutils", why: "leaves debug information out of the package" },
+    Tool { program: "gzip", package: "gzip", why: "compresses the manual pages" },
+];
+
 /// What boots the VM.
 pub(crate) const VM: &[Tool] = &[
     Tool { program: "qemu-system-x86_64", package: "qemu-system-x86", why: "runs the test kernels" },

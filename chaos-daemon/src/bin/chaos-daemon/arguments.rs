@@ -4,7 +4,7 @@ use std::os::fd::{FromRawFd, OwnedFd};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 
 use chaos_daemon::cli;
 use chaos_daemon::holder;
@@ -55,6 +55,9 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Write the manual pages.
+    #[command(hide = true)]
+    Manual { folder: PathBuf },
     /// The unprivileged server; started by `run`.
     #[command(hide = true)]
     Server {
@@ -125,6 +128,8 @@ enum Failure {
     Server(#[from] ServerError),
     #[error("start tokio")]
     Tokio(#[source] std::io::Error),
+    #[error("write the manual pages")]
+    Manual(#[source] std::io::Error),
     #[error(transparent)]
     Holder(#[from] holder::life::HolderError),
 }
@@ -136,6 +141,9 @@ pub(crate) fn main() -> ExitCode {
     let outcome = match arguments.command {
         Command::Run(run) => run.run(),
         Command::Recover { runtime_dir, sweep, json } => return report_recovery(&runtime_dir, sweep, json),
+        Command::Manual { folder } => {
+            clap_mangen::generate_to(Arguments::command(), folder).map_err(Failure::Manual)
+        }
         Command::Server { listener_fd, door_fd, state_dir, vsock_port, vsock_cid } => {
             call_this_process(c"chaos-server");
             let vsock = vsock_port.map(|port| VsockOptions { port, allowed_cids: vsock_cid });
