@@ -3,6 +3,7 @@
 mod artifacts;
 mod bench;
 mod demo;
+mod dist;
 mod ebpf;
 mod error;
 mod run;
@@ -27,6 +28,8 @@ enum Command {
     /// Build the eBPF object that is committed, or check that it is fresh
     #[command(subcommand)]
     Ebpf(ebpf::Task),
+    /// Build the release programs and a Debian package of them, in target/dist
+    Dist,
     /// Run every test: unit, host, both kernels under QEMU, scripts
     Test(test::Options),
     /// Check the rules of the tree that the compiler does not
@@ -40,6 +43,7 @@ fn main() -> ExitCode {
         Command::Bench(options) => bench::main(&options),
         Command::Demo(options) => demo::main(&options),
         Command::Ebpf(task) => ebpf::main(&task),
+        Command::Dist => dist::main(),
         Command::Test(options) => test::main(&options),
         Command::Tidy(options) => tidy::main(&options),
         Command::Vm(options) => vm::main(&options),

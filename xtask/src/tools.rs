@@ -48,6 +48,13 @@ pub(crate) const PYTHON: &[Tool] = &[Tool {
     why: "runs the official MCP client",
 }];
 
+/// What packs the Debian package.
+pub(crate) const DIST: &[Tool] = &[
+    Tool::new("dpkg-deb", "dpkg", "packs the package"),
+    Tool::new("strip", "binutils", "leaves debug information out of the package"),
+    Tool::new("gzip", "gzip", "compresses the manual pages"),
+];
+
 /// What boots the VM.
 pub(crate) const VM: &[Tool] = &[
     Tool::new("qemu-system-x86_64", "qemu-system-x86", "runs the test kernels"),

@@ -100,6 +100,12 @@ enum Command {
         /// Shell
         shell: clap_complete::Shell,
     },
+    /// Write the manual pages
+    #[command(hide = true)]
+    Manual {
+        /// Folder
+        folder: PathBuf,
+    },
 }
 
 #[derive(Debug, Args)]
@@ -273,6 +279,11 @@ async fn carry_out(cli: &Cli) -> Result<Done, Failure> {
             clap_complete::generate(*shell, &mut Cli::command(), "chaosctl", &mut script);
             let script = String::from_utf8_lossy(&script).into_owned();
             Ok(Done::well(script.clone(), Value::String(script)))
+        }
+        Command::Manual { folder } => {
+            clap_mangen::generate_to(Cli::command(), folder)
+                .map_err(|error| Failure::Other(format!("writing to {}: {error}", folder.display())))?;
+            Ok(Done::well(String::new(), Value::Null))
         }
         Command::Probe(probe) => {
             let sample = probe.clone().probe()?.sample().await;

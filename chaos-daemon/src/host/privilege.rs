@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use caps::{CapSet, Capability};
 
-/// Every capability the injector keeps; all others are dropped from its bounding set.
+/// Every capability the injector keeps; all others are dropped from its bounding set. CAP_CHOWN is used before that,
+/// and only where the socket or the server's directory do not have their owners yet.
 pub const INJECTOR: &[Capability] = &[
     Capability::CAP_NET_ADMIN,  // attach programs, create devices
     Capability::CAP_BPF,        // load programs and maps
@@ -14,7 +15,6 @@ pub const INJECTOR: &[Capability] = &[
     Capability::CAP_KILL,       // end the server, which runs as another user
     Capability::CAP_SETUID,     // become the server's user in the server's process
     Capability::CAP_SETGID,     // likewise its group
-    Capability::CAP_CHOWN,      // give the socket to its group, the state directory to the server
     Capability::CAP_SETPCAP,    // drop capabilities from the bounding set
 ];
 

@@ -13,6 +13,7 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::process::{Child, Command};
 use tokio::sync::mpsc;
 
+use super::manager;
 use crate::fault::Work;
 use crate::holder::protocol::{frame, send_with_fd};
 use crate::holder::{Lease, Order, Report};
@@ -200,8 +201,12 @@ async fn read_report(reader: &mut OwnedReadHalf) -> io::Result<Report> {
     Ok(serde_json::from_slice(&body)?)
 }
 
-/// Has `command`'s process die with this thread, and find `fds` at [`CHILD_FD`] and above.
+/// Has `command`'s process die with this thread, find `fds` at [`CHILD_FD`] and above, and know nothing of the service
+/// manager.
 pub fn die_with_parent(command: &mut Command, fds: Vec<OwnedFd>) {
+    for name in manager::VARIABLES {
+        command.env_remove(name);
+    }
     let parent = nix::unistd::getpid();
     let places: Vec<i32> = (CHILD_FD..).take(fds.len()).collect();
     // SAFETY: between fork and exec only async-signal-safe calls are made: prctl, getppid, fcntl, dup2, close.

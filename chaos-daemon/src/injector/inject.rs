@@ -69,6 +69,7 @@ pub(super) async fn inject(
     match started {
         Ok((holder, journal, lease, evidence)) => {
             injector.update(name, |active| active.met(evidence));
+            injector.changed.notify_one();
             tracing::info!(%name, ?caller, fault = admitted.plan.description, "injected");
             let status = injector.status_of(name);
             let drain = admitted.plan.work.longest_stay();
@@ -81,6 +82,7 @@ pub(super) async fn inject(
         }
         Err(error) => {
             injector.active.borrow_mut().remove(name);
+            injector.changed.notify_one();
             Err(error)
         }
     }

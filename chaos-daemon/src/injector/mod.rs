@@ -5,6 +5,7 @@ pub mod doctor;
 pub mod holders;
 pub mod inject;
 pub mod life;
+pub mod manager;
 pub mod recover;
 pub mod runtime;
 pub mod server_process;
@@ -25,6 +26,7 @@ use crate::policy::Policy;
 use crate::request::wire::{Answers, Desk};
 use crate::request::{Reply, Request};
 
+use manager::{ManagerError, ServiceManager, keep_informed};
 use runtime::{Runtime, RuntimeError, listen_vsock};
 use server_process::{Recipe, ServerProcess};
 use state::Injector;
@@ -51,7 +53,7 @@ pub struct Options {
     pub state_dir: PathBuf,
     /// What the operator allows.
     pub policy: Policy,
-    /// Group that may use the socket, beside root.
+    /// Group that may use the socket, beside root; of no effect on a socket that the service manager opened.
     pub socket_group: Option<String>,
     /// vsock port to listen on, and the context ids that may connect.
     pub vsock: Option<(u32, Vec<u32>)>,
@@ -68,6 +70,9 @@ pub enum InjectorError {
     /// The runtime directory.
     #[error(transparent)]
     Runtime(#[from] RuntimeError),
+    /// What the service manager left in the environment.
+    #[error("understand the service manager")]
+    Manager(#[from] ManagerError),
     /// Capabilities could not be given up.
     #[error(transparent)]
     Limit(#[from] crate::host::privilege::LimitError),
@@ -83,14 +88,15 @@ pub enum InjectorError {
 }
 
 /// Runs the daemon until it is told to stop by SIGTERM or SIGINT; then ends every fault. SIGUSR1 ends every
-/// fault and goes on.
+/// fault and goes on. `manager` is told when callers can connect, that the daemon lives, and when it stops; a socket
+/// that it opened is used instead of one of our own.
 ///
 /// # Errors
 /// When it cannot start. Once started it goes on.
-pub fn run(options: &Options) -> Result<(), InjectorError> {
+pub fn run(options: &Options, mut manager: ServiceManager) -> Result<(), InjectorError> {
     let io = |operation| move |source| InjectorError::Io { operation, source };
     let privileges = Privileges::check()?;
-    let runtime = Runtime::claim(&options.runtime_dir)?;
+    let mut runtime = Runtime::claim(&options.runtime_dir)?;
     let journal = Journal::open(runtime.journal_dir()).map_err(io("open the journal"))?;
     recover::recover_journal(&journal).map_err(io("read the journal"))?.log();
     let vsock = match &options.vsock {
@@ -98,7 +104,10 @@ pub fn run(options: &Options) -> Result<(), InjectorError> {
         None => None,
     };
     // Last: once this socket is there, all the others are.
-    let listener = runtime.listen(options.socket_group.as_deref())?;
+    let listener = match manager.take_listener() {
+        Some(listener) => listener,
+        None => runtime.listen(options.socket_group.as_deref())?,
+    };
     let recipe = Recipe::new(options, listener, vsock).map_err(io("prepare the server's directory"))?;
     limit_to(INJECTOR)?;
     let facts = probe::facts();
@@ -107,7 +116,7 @@ pub fn run(options: &Options) -> Result<(), InjectorError> {
     // One thread, the main one: it starts every child, and a child's parent-death signal is bound to the thread.
     let tokio =
         tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(io("start tokio"))?;
-    LocalSet::new().block_on(&tokio, serve(&injector, &recipe)).map_err(io("serve"))
+    LocalSet::new().block_on(&tokio, serve(&injector, &recipe, &Rc::new(manager))).map_err(io("serve"))
 }
 
 struct Signals {
@@ -126,12 +135,22 @@ impl Signals {
     }
 }
 
-async fn serve(injector: &Rc<Injector>, recipe: &Recipe) -> std::io::Result<()> {
+async fn serve(
+    injector: &Rc<Injector>,
+    recipe: &Recipe,
+    manager: &Rc<ServiceManager>,
+) -> std::io::Result<()> {
     let mut signals = Signals::new()?;
     injector.restock();
+    tokio::task::spawn_local(keep_informed(Rc::clone(manager), Rc::clone(injector)));
     loop {
         let (mut server, door) = recipe.start()?;
+        // Said again of a server that was started again, which changes nothing.
+        manager.tell("READY=1");
         let stop = attend(injector, &mut server, Desk::new(door), &mut signals).await;
+        if stop {
+            manager.tell("STOPPING=1");
+        }
         server.end().await;
         injector.end_all(if stop { "the daemon is stopping" } else { "the server ended" }).await;
         if stop {

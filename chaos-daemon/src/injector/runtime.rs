@@ -22,6 +22,8 @@ const VSOCK_BACKLOG: i32 = 128;
 #[derive(Debug)]
 pub struct Runtime {
     directory: PathBuf,
+    /// Whether the socket in it is ours.
+    bound: bool,
     _lock: Flock<File>,
 }
 
@@ -89,7 +91,7 @@ impl Runtime {
                 error => io("lock", &path)(error.into()),
             })?;
         write_process(&mut lock).map_err(io("write", &path))?;
-        Ok(Self { directory: directory.to_owned(), _lock: lock })
+        Ok(Self { directory: directory.to_owned(), bound: false, _lock: lock })
     }
 
     /// The daemon that has claimed `directory`, if one has: to end it when it hangs.
@@ -111,7 +113,7 @@ impl Runtime {
     ///
     /// # Errors
     /// When the group does not exist or the socket cannot be made.
-    pub fn listen(&self, group: Option<&str>) -> Result<UnixListener, RuntimeError> {
+    pub fn listen(&mut self, group: Option<&str>) -> Result<UnixListener, RuntimeError> {
         let path = self.directory.join("mcp.sock");
         let io = |operation| {
             let path = path.display().to_string();
@@ -138,6 +140,7 @@ impl Runtime {
         fs::set_permissions(&fresh, fs::Permissions::from_mode(0o660)).map_err(io("set the mode of"))?;
         chown(&fresh, Some(0), Some(gid.unwrap_or(0))).map_err(io("set the owner of"))?;
         fs::rename(&fresh, &path).map_err(io("put in place"))?;
+        self.bound = true;
         Ok(listener)
     }
 }
@@ -163,8 +166,11 @@ pub fn listen_vsock(port: u32) -> Result<OwnedFd, RuntimeError> {
 
 impl Drop for Runtime {
     fn drop(&mut self) {
-        // The next start removes it as well; meanwhile a client reads "connection refused" instead of "no file".
-        drop(fs::remove_file(self.directory.join("mcp.sock")));
+        // One that a service manager has opened stays, and so does one that a daemon which died has left: the next
+        // start replaces it.
+        if self.bound {
+            drop(fs::remove_file(self.directory.join("mcp.sock")));
+        }
     }
 }
 

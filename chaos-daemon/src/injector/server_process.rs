@@ -3,7 +3,7 @@
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{DirBuilderExt, chown};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, chown};
 use std::os::unix::net::{UnixListener, UnixStream as StdUnixStream};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -95,7 +95,8 @@ impl ServerProcess {
     }
 }
 
-/// The directories above stay open to passers-by: the server has to get through.
+/// The directories above stay open to passers-by: the server has to get through. One that has its owner already is left
+/// alone, for which no capability is needed.
 fn own_directory(directory: &Path, (uid, gid): (u32, u32)) -> io::Result<()> {
     if let Some(parent) = directory.parent() {
         fs::DirBuilder::new().recursive(true).mode(0o755).create(parent)?;
@@ -103,6 +104,10 @@ fn own_directory(directory: &Path, (uid, gid): (u32, u32)) -> io::Result<()> {
     match fs::DirBuilder::new().mode(0o750).create(directory) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
         _ => {}
+    }
+    let now = fs::metadata(directory)?;
+    if (now.uid(), now.gid()) == (uid, gid) {
+        return Ok(());
     }
     chown(directory, Some(uid), Some(gid))
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot};
 
 use super::holders::{Holder, HolderFailure};
 use super::{AttachChoice, Options};
@@ -34,6 +34,8 @@ pub struct Injector {
     pub(super) journal: Journal,
     pub(super) attach: Attach,
     pub(super) active: RefCell<BTreeMap<FaultName, Active>>,
+    /// Rings when a fault has become active or has gone.
+    pub(super) changed: Notify,
     recent: RefCell<VecDeque<FaultStatus>>,
     warm: RefCell<Option<Holder>>,
     restocking: Cell<bool>,
@@ -80,6 +82,7 @@ impl Injector {
             journal,
             attach,
             active: RefCell::default(),
+            changed: Notify::new(),
             recent: RefCell::default(),
             warm: RefCell::default(),
             restocking: Cell::new(false),
@@ -108,6 +111,7 @@ impl Injector {
     /// Moves a fault from the active ones to those that ended lately.
     pub(super) fn retire(&self, name: &FaultName) {
         let Some(mut active) = self.active.borrow_mut().remove(name) else { return };
+        self.changed.notify_one();
         active.state = FaultState::Ended;
         let mut status = active.status(name);
         status.remaining = Duration::ZERO;

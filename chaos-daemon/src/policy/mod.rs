@@ -208,6 +208,29 @@ mod tests {
     }
 
     #[test]
+    fn the_policy_that_is_installed_is_the_default_and_names_every_field() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../systemd/policy.toml");
+        assert_eq!(Policy::load(Path::new(path)).unwrap(), Policy::default());
+        // With each `#field = value` and `#[table]` taken in, nothing is at its "not given".
+        let fields: String = std::fs::read_to_string(path)
+            .unwrap()
+            .lines()
+            .filter_map(|line| line.strip_prefix('#').filter(|rest| !rest.starts_with(' ')))
+            .map(|line| format!("{line}\n"))
+            .collect();
+        let Policy { fault_types, interfaces, uids, max_active, max_duration_seconds, protect } =
+            toml::from_str(&fields).unwrap();
+        assert_eq!(fault_types.unwrap().len(), crate::spec::FAULT_TYPES.len());
+        assert!(interfaces.is_some() && uids.is_some());
+        let default = Policy::default();
+        assert_eq!((max_active, max_duration_seconds), (default.max_active, default.max_duration_seconds));
+        assert_eq!((protect.tcp_ports, protect.cidrs.len()), (default.protect.tcp_ports, 1));
+        for field in ["max_active", "max_duration_seconds", "tcp_ports"] {
+            assert!(fields.contains(field), "{field} is not there");
+        }
+    }
+
+    #[test]
     fn a_policy_with_an_unknown_field_is_refused() {
         assert!(toml::from_str::<Policy>("fault_type = []").is_err());
     }

@@ -5,6 +5,7 @@ mod bad_input;
 mod effects;
 mod guards;
 mod lifetime;
+mod manager;
 mod policy;
 mod scene;
 mod vsock;
@@ -117,6 +118,7 @@ pub fn all() -> Vec<KernelTest> {
         vsock::TESTS,
         effects::TESTS,
         lifetime::TESTS,
+        manager::TESTS,
     ];
     lists.concat().into_iter().map(shorten).collect()
 }

@@ -33,6 +33,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("rmcp", &["mcp/", "cli/"]),
     ("clap", &["cli/", "bin/"]),
     ("clap_complete", &["cli/", "bin/"]),
+    ("clap_mangen", &["cli/", "bin/"]),
 ];
 
 /// Every call in a forbidden direction, as `path:line: problem`.

@@ -4,11 +4,12 @@ use std::os::fd::{FromRawFd, OwnedFd};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 
 use chaos_daemon::cli;
 use chaos_daemon::holder;
 use chaos_daemon::injector::holders::CHILD_FD;
+use chaos_daemon::injector::manager::ServiceManager;
 use chaos_daemon::injector::recover::{RecoverError, recover};
 use chaos_daemon::injector::runtime::RuntimeError;
 use chaos_daemon::injector::{self, AttachChoice, InjectorError, Options};
@@ -54,6 +55,9 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Write the manual pages.
+    #[command(hide = true)]
+    Manual { folder: PathBuf },
     /// The unprivileged server; started by `run`.
     #[command(hide = true)]
     Server {
@@ -89,7 +93,8 @@ struct Run {
     /// Policy file (TOML): what may be injected, by whom, for how long. Default: everything, bounded.
     #[arg(long)]
     policy: Option<PathBuf>,
-    /// Group whose members may use the socket, beside root.
+    /// Group whose members may use the socket, beside root. A socket that systemd passes has the owner that its unit
+    /// says.
     #[arg(long)]
     socket_group: Option<String>,
     /// Also listen on this vsock port, for the context ids given by --vsock-cid.
@@ -123,6 +128,8 @@ enum Failure {
     Server(#[from] ServerError),
     #[error("start tokio")]
     Tokio(#[source] std::io::Error),
+    #[error("write the manual pages")]
+    Manual(#[source] std::io::Error),
     #[error(transparent)]
     Holder(#[from] holder::life::HolderError),
 }
@@ -134,6 +141,9 @@ pub(crate) fn main() -> ExitCode {
     let outcome = match arguments.command {
         Command::Run(run) => run.run(),
         Command::Recover { runtime_dir, sweep, json } => return report_recovery(&runtime_dir, sweep, json),
+        Command::Manual { folder } => {
+            clap_mangen::generate_to(Arguments::command(), folder).map_err(Failure::Manual)
+        }
         Command::Server { listener_fd, door_fd, state_dir, vsock_fd, vsock_cid } => {
             call_this_process(c"chaos-server");
             // SAFETY: this descriptor was opened for this process by the injector, for nobody else in it.
@@ -159,6 +169,8 @@ pub(crate) fn main() -> ExitCode {
 
 impl Run {
     fn run(self) -> Result<(), Failure> {
+        // SAFETY: this is the only call, and nothing has taken a descriptor yet.
+        let manager = unsafe { ServiceManager::from_environment() }.map_err(InjectorError::from)?;
         let policy = self.policy.as_deref().map_or_else(|| Ok(Policy::default()), Policy::load)?;
         let attach = match self.attach {
             Attach::Auto => AttachChoice::Auto,
@@ -172,7 +184,7 @@ impl Run {
             vsock: self.vsock_port.map(|port| (port, self.vsock_cid)),
             attach,
         };
-        Ok(injector::run(&options)?)
+        Ok(injector::run(&options, manager)?)
     }
 }
 

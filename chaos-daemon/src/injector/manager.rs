@@ -1,0 +1,252 @@
+//! The service manager, when there is one: what it is told (sd_notify(3)) and the socket that it may have opened for
+//! us (sd_listen_fds(3)). Without one, nothing here does anything.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::{AsFd, FromRawFd, OwnedFd};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram, UnixListener};
+use std::rc::Rc;
+use std::time::Duration;
+
+use nix::libc;
+use nix::sys::socket::{SockType, UnixAddr, getsockname, getsockopt, sockopt};
+use tokio::time::{MissedTickBehavior, interval};
+
+use super::state::Injector;
+
+/// Everything by which a service manager speaks to the process that it starts. None of it is for that process's own
+/// children: a child that wrote to the manager's socket, or counted descriptors, would speak for the daemon.
+pub(super) const VARIABLES: [&str; 6] =
+    ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES"];
+
+/// The first descriptor that is passed (`SD_LISTEN_FDS_START`).
+const FIRST_FD: i32 = 3;
+/// How often the manager hears of us when it has no watchdog.
+const UNWATCHED: Duration = Duration::from_secs(60);
+
+/// The manager, as the environment describes it.
+#[derive(Debug, Default)]
+pub struct ServiceManager {
+    /// Our socket, and the manager's address. Not connected, so that a manager that starts anew still hears us.
+    notify: Option<(UnixDatagram, SocketAddr)>,
+    /// The manager ends us when it has not heard of us for so long.
+    watchdog: Option<Duration>,
+    listener: Option<UnixListener>,
+}
+
+/// What the environment says of a service manager cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ManagerError {
+    /// A variable has no meaning that we know.
+    #[error("{name}={value:?} makes no sense")]
+    Variable {
+        /// Its name.
+        name: &'static str,
+        /// Its value.
+        value: OsString,
+    },
+    /// More sockets than one.
+    #[error("{0} sockets were passed: one is expected, a listening unix stream socket")]
+    Sockets(u32),
+    /// The passed descriptor is not a listening unix stream socket.
+    #[error("the passed socket is not a listening unix stream socket")]
+    NotListening,
+    /// The operating system refused something.
+    #[error("{operation}")]
+    Io {
+        /// What was tried.
+        operation: &'static str,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl ServiceManager {
+    /// Reads this process's environment, and takes over the socket that was passed, if one was.
+    ///
+    /// # Safety
+    /// To be called once, and before anything else in this process takes a descriptor that it did not open.
+    ///
+    /// # Errors
+    /// When the environment makes no sense; without any of the variables there is no error.
+    pub unsafe fn from_environment() -> Result<Self, ManagerError> {
+        let mut manager = Self::told_by(|name| std::env::var_os(name))?;
+        if passed_sockets(|name| std::env::var_os(name))? == 1 {
+            // SAFETY: the caller's promise; and the variables are meant for this process.
+            manager.listener = Some(unsafe { take_listener() }?);
+        }
+        Ok(manager)
+    }
+
+    fn told_by(variable: impl Fn(&str) -> Option<OsString>) -> Result<Self, ManagerError> {
+        let notify = match variable("NOTIFY_SOCKET") {
+            None => None,
+            Some(value) => Some(notify_socket(&value)?),
+        };
+        let meant = number::<u32>(&variable, "WATCHDOG_PID")?.is_none_or(|pid| pid == std::process::id());
+        let watchdog = number::<u64>(&variable, "WATCHDOG_USEC")?.filter(|usec| meant && *usec > 0);
+        Ok(Self { notify, watchdog: watchdog.map(Duration::from_micros), listener: None })
+    }
+
+    /// The socket that the manager opened for us, once.
+    pub(super) fn take_listener(&mut self) -> Option<UnixListener> {
+        self.listener.take()
+    }
+
+    /// Tells the manager something, if there is one. Never waits: what it cannot take now is lost.
+    pub(super) fn tell(&self, what: &str) {
+        let Some((socket, address)) = &self.notify else { return };
+        if let Err(error) = socket.send_to_addr(what.as_bytes(), address) {
+            tracing::warn!(%error, what, "cannot tell the service manager");
+        }
+    }
+}
+
+/// Tells the manager how many faults are active, whenever that changes, and at least twice in every span of its
+/// watchdog: this task runs on the loop that ends faults, so that one that hangs is noticed.
+pub(super) async fn keep_informed(manager: Rc<ServiceManager>, injector: Rc<Injector>) {
+    if manager.notify.is_none() {
+        return;
+    }
+    let mut due = interval(manager.watchdog.map_or(UNWATCHED, |span| span / 2));
+    due.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            _ = due.tick() => {}
+            () = injector.changed.notified() => {}
+        }
+        let count = injector.active.borrow().len();
+        manager.tell(&format!("WATCHDOG=1\nSTATUS={count} faults are active\n"));
+    }
+}
+
+fn notify_socket(value: &OsString) -> Result<(UnixDatagram, SocketAddr), ManagerError> {
+    let io = |source| ManagerError::Io { operation: "open a socket to the service manager", source };
+    let address = match value.as_bytes() {
+        [b'/', ..] => SocketAddr::from_pathname(value),
+        [b'@', name @ ..] => SocketAddr::from_abstract_name(name),
+        _ => return Err(ManagerError::Variable { name: "NOTIFY_SOCKET", value: value.clone() }),
+    };
+    let socket = UnixDatagram::unbound().map_err(io)?;
+    socket.set_nonblocking(true).map_err(io)?;
+    Ok((socket, address.map_err(io)?))
+}
+
+/// How many sockets were passed to this very process.
+fn passed_sockets(variable: impl Fn(&str) -> Option<OsString>) -> Result<u32, ManagerError> {
+    // Without the process id, or with another's, the variables were inherited from somebody they were meant for.
+    if number::<u32>(&variable, "LISTEN_PID")? != Some(std::process::id()) {
+        return Ok(0);
+    }
+    match number(&variable, "LISTEN_FDS")?.unwrap_or(0) {
+        count @ 0..=1 => Ok(count),
+        count => Err(ManagerError::Sockets(count)),
+    }
+}
+
+fn number<T: std::str::FromStr>(
+    variable: &impl Fn(&str) -> Option<OsString>,
+    name: &'static str,
+) -> Result<Option<T>, ManagerError> {
+    let Some(value) = variable(name) else { return Ok(None) };
+    match value.to_str().and_then(|text| text.parse().ok()) {
+        Some(number) => Ok(Some(number)),
+        None => Err(ManagerError::Variable { name, value }),
+    }
+}
+
+/// # Safety
+/// Nothing else in this process may use [`FIRST_FD`].
+unsafe fn take_listener() -> Result<UnixListener, ManagerError> {
+    // Closed at exec, as everything that the daemon opens itself; and known to be open before it is owned.
+    // SAFETY: fcntl takes any number.
+    if unsafe { libc::fcntl(FIRST_FD, libc::F_SETFD, libc::FD_CLOEXEC) } < 0 {
+        let source = io::Error::last_os_error();
+        return Err(ManagerError::Io { operation: "take over the passed socket", source });
+    }
+    // SAFETY: it is open, and the caller's promise.
+    let socket = unsafe { OwnedFd::from_raw_fd(FIRST_FD) };
+    listening(socket)
+}
+
+fn listening(socket: OwnedFd) -> Result<UnixListener, ManagerError> {
+    use std::os::fd::AsRawFd;
+    let stream = getsockopt(&socket.as_fd(), sockopt::SockType) == Ok(SockType::Stream);
+    let accepts = getsockopt(&socket.as_fd(), sockopt::AcceptConn) == Ok(true);
+    // Fails for the address of another family.
+    let unix = getsockname::<UnixAddr>(socket.as_raw_fd()).is_ok();
+    if stream && accepts && unix { Ok(socket.into()) } else { Err(ManagerError::NotListening) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn environment(pairs: &[(&'static str, String)]) -> impl Fn(&str) -> Option<OsString> {
+        move |name| pairs.iter().find(|(known, _)| *known == name).map(|(_, value)| value.into())
+    }
+
+    #[test]
+    fn without_variables_there_is_no_manager_and_telling_it_does_nothing() {
+        let manager = ServiceManager::told_by(environment(&[])).unwrap();
+        assert!(manager.notify.is_none() && manager.watchdog.is_none());
+        manager.tell("READY=1");
+        assert_eq!(passed_sockets(environment(&[])).unwrap(), 0);
+    }
+
+    #[test]
+    fn the_manager_is_told_by_path_and_by_abstract_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("notify");
+        let name = format!("chaos-test-{}", std::process::id());
+        let address = SocketAddr::from_abstract_name(&name).unwrap();
+        let ears = [UnixDatagram::bind(&path).unwrap(), UnixDatagram::bind_addr(&address).unwrap()];
+        for (ear, value) in ears.iter().zip([path.display().to_string(), format!("@{name}")]) {
+            let manager = ServiceManager::told_by(environment(&[("NOTIFY_SOCKET", value)])).unwrap();
+            manager.tell("READY=1");
+            let mut heard = [0; 64];
+            let length = ear.recv(&mut heard).unwrap();
+            assert_eq!(&heard[..length], b"READY=1");
+        }
+    }
+
+    #[test]
+    fn what_was_meant_for_another_process_is_not_taken() {
+        let me = std::process::id();
+        let watchdog = |pid: u32| {
+            let pairs = [("WATCHDOG_USEC", "3000000".to_owned()), ("WATCHDOG_PID", pid.to_string())];
+            ServiceManager::told_by(environment(&pairs)).unwrap().watchdog
+        };
+        assert_eq!(watchdog(me), Some(Duration::from_secs(3)));
+        assert_eq!(watchdog(me + 1), None);
+        let sockets = |pid: u32, count: &str| {
+            passed_sockets(environment(&[("LISTEN_PID", pid.to_string()), ("LISTEN_FDS", count.into())]))
+        };
+        assert_eq!(sockets(me, "1").unwrap(), 1);
+        assert_eq!(sockets(me + 1, "1").unwrap(), 0);
+        assert!(matches!(sockets(me, "2"), Err(ManagerError::Sockets(2))));
+        assert!(matches!(sockets(me, "-1"), Err(ManagerError::Variable { name: "LISTEN_FDS", .. })));
+    }
+
+    #[test]
+    fn an_address_of_an_unknown_kind_is_refused_by_name() {
+        let refused = ServiceManager::told_by(environment(&[("NOTIFY_SOCKET", "vsock:2:1".into())]));
+        assert!(matches!(refused, Err(ManagerError::Variable { name: "NOTIFY_SOCKET", .. })));
+    }
+
+    #[test]
+    fn only_a_listening_unix_stream_socket_is_taken_over() {
+        let folder = tempfile::tempdir().unwrap();
+        let listener = UnixListener::bind(folder.path().join("a")).unwrap();
+        assert!(listening(listener.into()).is_ok());
+        let (connected, _other) = std::os::unix::net::UnixStream::pair().unwrap();
+        assert!(matches!(listening(connected.into()), Err(ManagerError::NotListening)));
+        let inet = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        assert!(matches!(listening(inet.into()), Err(ManagerError::NotListening)));
+        let file = std::fs::File::open("/dev/null").unwrap();
+        assert!(matches!(listening(file.into()), Err(ManagerError::NotListening)));
+    }
+}
