@@ -18,6 +18,7 @@ pub mod process;
 pub mod residue;
 pub mod runner;
 pub mod skip;
+pub mod systemd;
 
 pub use daemon::Daemon;
 pub use error::{Error, Result};

@@ -27,6 +27,12 @@ pub(crate) const DIST: &[Tool] = &[
     Tool { program: "gzip", package: "gzip", why: "compresses the manual pages" },
 ];
 
+/// What makes the root file system of the VM with systemd.
+pub(crate) const DEBIAN: &[Tool] = &[
+    Tool { program: "mmdebstrap", package: "mmdebstrap", why: "makes the root of the VM with systemd" },
+    Tool { program: "mke2fs", package: "e2fsprogs", why: "puts that root on a disk" },
+];
+
 /// What boots the VM.
 pub(crate) const VM: &[Tool] = &[
     Tool { program: "qemu-system-x86_64", package: "qemu-system-x86", why: "runs the test kernels" },
