@@ -22,6 +22,7 @@ pub mod residue;
 pub mod runner;
 pub mod skip;
 pub mod sweep;
+pub mod systemd;
 pub mod wire;
 
 pub use daemon::Daemon;

@@ -33,10 +33,12 @@ const STEPS: &[Step] = &[
     Step { name: "host", run: host },
     Step { name: "sweep", run: || program("sweep", &["--stride=4"]) },
     Step { name: VM, run: kernels },
+    Step { name: SYSTEMD, run: systemd },
     Step { name: "mcp-client", run: mcp_client },
 ];
 
 const VM: &str = "vm";
+const SYSTEMD: &str = "systemd";
 
 pub(crate) fn main(options: &Options) -> Result<ExitCode, Error> {
     let mut total = Tally::default();
@@ -47,9 +49,9 @@ pub(crate) fn main(options: &Options) -> Result<ExitCode, Error> {
     {
         println!("== {}", step.name);
         let started = Instant::now();
-        let tally = if step.name == VM && options.no_vm {
+        let tally = if [VM, SYSTEMD].contains(&step.name) && options.no_vm {
             let mut tally = Tally::default();
-            tally.skip("vm: --no-vm");
+            tally.skip(format!("{}: --no-vm", step.name));
             tally
         } else {
             // A step that cannot be run is a failure of that step, not the end of the others.
@@ -181,6 +183,14 @@ fn mcp_client() -> Result<Tally, Error> {
         Err(error) => Err(error),
         Ok(()) => script("tests/mcp/run.py"),
     }
+}
+
+/// The package on a real systemd, on the newest kernel. `cargo xtask vm --systemd` does it on every one, with the release
+/// programs.
+fn systemd() -> Result<Tally, Error> {
+    let mut tally = Tally::default();
+    tally.add_boot(&vm::test_systemd(&artifacts::build()?)?);
+    Ok(tally)
 }
 
 /// A test program in another language. It gets `CHAOS_BIN_DIR`, and its last line is

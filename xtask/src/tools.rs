@@ -55,6 +55,12 @@ pub(crate) const DIST: &[Tool] = &[
     Tool::new("gzip", "gzip", "compresses the manual pages"),
 ];
 
+/// What makes the root file system of the VM with systemd.
+pub(crate) const DEBIAN: &[Tool] = &[
+    Tool::new("mmdebstrap", "mmdebstrap", "makes the root of the VM with systemd"),
+    Tool::new("mke2fs", "e2fsprogs", "puts that root on a disk"),
+];
+
 /// What boots the VM.
 pub(crate) const VM: &[Tool] = &[
     Tool::new("qemu-system-x86_64", "qemu-system-x86", "runs the test kernels"),

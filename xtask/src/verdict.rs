@@ -76,7 +76,8 @@ impl Results {
     pub(crate) fn read(&mut self, line: &str) {
         match serde_json::from_str(line.trim()) {
             Ok(Line::Verdict(verdict)) => self.verdicts.push(verdict),
-            Ok(Line::Done { count, .. }) => self.done = Some(count),
+            // One line for each boot in which tests ran.
+            Ok(Line::Done { count, .. }) => self.done = Some(self.done.unwrap_or(0) + count),
             Ok(Line::Exit { exit }) => self.exit = Some(exit),
             Err(_) if line.trim().is_empty() => {}
             Err(_) => self.garbled.push(line.trim().to_owned()),

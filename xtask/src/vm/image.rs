@@ -70,10 +70,22 @@ pub(super) fn base(built: &Artifacts, argv: &[String], extra: Option<&Path>) -> 
         archive.program(&format!("usr/bin/{name}"), &read(&path)?);
         libraries.extend(libraries_of(&path)?);
     }
+    add_libraries(&mut archive, libraries)?;
+    Ok(archive)
+}
+
+/// busybox, with nothing else: for an initramfs that only mounts the root.
+pub(super) fn add_busybox_alone(archive: &mut Archive) -> Result<(), Error> {
+    let mut libraries = BTreeSet::new();
+    add_busybox(archive, &mut libraries)?;
+    add_libraries(archive, libraries)
+}
+
+fn add_libraries(archive: &mut Archive, libraries: BTreeSet<PathBuf>) -> Result<(), Error> {
     for library in libraries {
         archive.program(&library.to_string_lossy(), &read(&library)?);
     }
-    Ok(archive)
+    Ok(())
 }
 
 /// Writes the image of one kernel: the shared part and its modules, which the kernel unpacks one after the other.
@@ -115,6 +127,6 @@ fn libraries_of(program: &Path) -> Result<Vec<PathBuf>, Error> {
         .collect())
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, Error> {
+pub(super) fn read(path: &Path) -> Result<Vec<u8>, Error> {
     fs::read(path).map_err(Error::file("read", path))
 }

@@ -15,7 +15,9 @@ const MODULES: &[&str] = &[
     "act_bpf",
     "act_mirred",
     "cls_bpf",
+    "crc32c_generic",
     "dummy",
+    "ext4",
     "ifb",
     "sch_fq",
     "sch_htb",
@@ -23,6 +25,8 @@ const MODULES: &[&str] = &[
     "sch_netem",
     "sch_tbf",
     "veth",
+    "virtio_blk",
+    "virtio_pci",
     "vsock",
     "vsock_loopback",
 ];

@@ -4,11 +4,12 @@
 //! independent observers, our programs, and the modules that the faults need. PID 1 is `vm-init`.
 
 mod cpio;
+mod debian;
 mod image;
 mod kernel;
 mod qemu;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -18,7 +19,8 @@ use crate::artifacts::{self, Artifacts};
 use crate::error::Error;
 use crate::summary::Tally;
 use crate::verdict::Results;
-use crate::{run, tools};
+use crate::{dist, run, tools};
+use cpio::Archive;
 
 /// Debian's stable kernel, without tcx, and its backported one, with tcx.
 pub(crate) const KERNELS: &[&str] = &["6.1", "6.12"];
@@ -41,6 +43,9 @@ pub(crate) struct Options {
     /// Run the kernels one after the other instead of side by side
     #[arg(long)]
     sequential: bool,
+    /// Boot Debian with systemd instead, install the package, and test it as a service
+    #[arg(long, conflicts_with = "command")]
+    systemd: bool,
     /// Run this in the VM instead of the tests: a file of this machine, or a program of the image
     #[arg(last = true)]
     command: Vec<String>,
@@ -79,7 +84,11 @@ pub(crate) fn main(options: &Options) -> Result<ExitCode, Error> {
     if !options.command.is_empty() {
         return run_command(options, &built);
     }
-    let boots = boot_all(options, &built)?;
+    let boots = if options.systemd {
+        boot_systemd(options, &built, &dist::build()?)?
+    } else {
+        boot_all(options, &built)?
+    };
     let mut tally = Tally::default();
     boots.iter().for_each(|boot| tally.add_boot(boot));
     tally.print_exceptions();
@@ -93,6 +102,25 @@ pub(crate) fn test_all(built: &Artifacts) -> Result<Vec<Boot>, Error> {
     boot_all(&Options::defaults(), built)
 }
 
+/// Boots Debian with the package of the programs that the other tests use, on the newest kernel.
+pub(crate) fn test_systemd(built: &Artifacts) -> Result<Boot, Error> {
+    tools::require(tools::VM)?;
+    let options = Options {
+        kernel: KERNELS.last().map(ToString::to_string).into_iter().collect(),
+        ..Options::defaults()
+    };
+    let boot = boot_systemd(&options, built, built.bin_dir()?)?.pop();
+    boot.ok_or_else(|| Error::Lacking("no kernel to boot".into()))
+}
+
+/// Boots Debian on one kernel after the other, with a package of the programs in a folder.
+fn boot_systemd(options: &Options, built: &Artifacts, programs: &Path) -> Result<Vec<Boot>, Error> {
+    let disk = debian::disk()?;
+    let base = debian::base(built, programs, options.filter.as_deref())?;
+    let machines = machines(options, &base, Some(&disk))?;
+    machines.iter().map(|machine| qemu::boot(machine, qemu::Show::Verdicts)).collect()
+}
+
 /// Where a program of ours is in the image.
 pub(crate) fn program(name: &str) -> String {
     format!("{}/{name}", image::BIN_DIR)
@@ -104,7 +132,8 @@ pub(crate) fn show(built: &Artifacts, kernel: &str, argv: &[String]) -> Result<b
     tools::require(tools::VM)?;
     let options = Options { kernel: vec![kernel.to_owned()], ..Options::defaults() };
     let mut succeeded = true;
-    for machine in machines(&options, built, argv, None)? {
+    let base = image::base(built, argv, None)?;
+    for machine in machines(&options, &base, None)? {
         let boot = qemu::boot(&machine, qemu::Show::Program)?;
         if let Some(failure) = &boot.failure {
             eprintln!("the VM failed: {failure}\n{}", boot.console_tail);
@@ -115,7 +144,8 @@ pub(crate) fn show(built: &Artifacts, kernel: &str, argv: &[String]) -> Result<b
 }
 
 fn boot_all(options: &Options, built: &Artifacts) -> Result<Vec<Boot>, Error> {
-    let machines = machines(options, built, &image::test_command(options.filter.as_deref()), None)?;
+    let base = image::base(built, &image::test_command(options.filter.as_deref()), None)?;
+    let machines = machines(options, &base, None)?;
     if options.sequential {
         return machines.iter().map(|machine| qemu::boot(machine, qemu::Show::Verdicts)).collect();
     }
@@ -140,7 +170,8 @@ fn run_command(options: &Options, built: &Artifacts) -> Result<ExitCode, Error> 
         argv[0] = format!("{}/{}", image::BIN_DIR, name.to_string_lossy());
     }
     let mut code = ExitCode::SUCCESS;
-    for machine in machines(options, built, &argv, extra)? {
+    let base = image::base(built, &argv, extra.as_deref())?;
+    for machine in machines(options, &base, None)? {
         let boot = qemu::boot(&machine, qemu::Show::Console)?;
         let verdict = match (&boot.failure, boot.results.exit) {
             (None, Some(0)) => "exit 0".to_owned(),
@@ -156,29 +187,24 @@ fn run_command(options: &Options, built: &Artifacts) -> Result<ExitCode, Error> 
 }
 
 /// Fetches the kernels and writes the image of each.
-fn machines(
-    options: &Options,
-    built: &Artifacts,
-    argv: &[String],
-    extra: Option<PathBuf>,
-) -> Result<Vec<qemu::Machine>, Error> {
+fn machines(options: &Options, base: &Archive, disk: Option<&Path>) -> Result<Vec<qemu::Machine>, Error> {
     let started = Instant::now();
     let asked: Vec<&str> = if options.kernel.is_empty() {
         KERNELS.to_vec()
     } else {
         options.kernel.iter().map(String::as_str).collect()
     };
-    let base = image::base(built, argv, extra.as_deref())?;
     let mut machines = Vec::new();
     for series in asked {
         let kernel = kernel::obtain(series)?;
         let dir = run::vm_dir().join(&kernel.release);
         std::fs::create_dir_all(&dir).map_err(Error::file("create", &dir))?;
-        let initramfs = dir.join("initramfs.cpio");
-        image::write(&base, &kernel, &initramfs)?;
+        let initramfs = dir.join(if disk.is_some() { "systemd.cpio" } else { "initramfs.cpio" });
+        image::write(base, &kernel, &initramfs)?;
         machines.push(qemu::Machine {
             kernel,
             initramfs,
+            disk: disk.map(Path::to_path_buf),
             dir,
             memory: options.memory,
             limit: Duration::from_secs(options.timeout),

@@ -16,6 +16,8 @@ use crate::verdict::Results;
 pub(super) struct Machine {
     pub(super) kernel: Kernel,
     pub(super) initramfs: PathBuf,
+    /// The root file system, never written to. A machine that has one may reboot; the others end instead.
+    pub(super) disk: Option<PathBuf>,
     /// Where the console and the results are written.
     pub(super) dir: PathBuf,
     /// MiB.
@@ -95,7 +97,7 @@ fn command(machine: &Machine, results: &Path, show: Show) -> Result<Command, Err
         command.args(["-accel", "tcg", "-cpu", if major_version()? >= 10 { "max" } else { "max,-cx16" }]);
     }
     command
-        .args(["-smp", "2", "-nodefaults", "-display", "none", "-no-reboot", "-monitor", "none"])
+        .args(["-smp", "2", "-nodefaults", "-display", "none", "-monitor", "none"])
         .args(["-m", &machine.memory.to_string()])
         .args(["-serial", "stdio", "-serial"])
         .arg(format!("file:{}", results.display()))
@@ -103,11 +105,17 @@ fn command(machine: &Machine, results: &Path, show: Show) -> Result<Command, Err
         .arg(&machine.kernel.vmlinuz)
         .arg("-initrd")
         .arg(&machine.initramfs)
-        // An oops is a failure: panic, and without a reboot QEMU ends before the results are complete.
-        .arg("-append")
-        .arg(format!("console=ttyS0 loglevel={} panic=-1 oops=panic rdinit=/init", show.kernel_log_level()))
         .stdin(Stdio::null())
         .stdout(Stdio::piped());
+    // An oops is a failure: panic, and then end before the results are complete, or stand still until the time limit.
+    let append = format!("console=ttyS0 loglevel={} oops=panic rdinit=/init", show.kernel_log_level());
+    match &machine.disk {
+        None => command.args(["-no-reboot", "-append", &format!("{append} panic=-1")]),
+        Some(disk) => command
+            .args(["-append", &format!("{append} panic=0 systemd.show_status=no")])
+            .arg("-drive")
+            .arg(format!("file={},if=virtio,format=raw,snapshot=on", disk.display())),
+    };
     Ok(command)
 }
 
@@ -169,10 +177,8 @@ fn failure(results: &Results, console: &str, limit: Option<Duration>, show: Show
     if let Some(line) = console.lines().find(|line| line.contains("Kernel panic")) {
         return Some(line.trim().to_owned());
     }
-    if show == Show::Verdicts {
-        return results.doubt();
-    }
-    results.exit.is_none().then(|| "the VM ended without an exit status".to_owned())
+    let doubt = if show == Show::Verdicts { results.doubt() } else { None };
+    doubt.or_else(|| results.exit.is_none().then(|| "the VM ended without an exit status".to_owned()))
 }
 
 #[cfg(test)]

@@ -1,0 +1,168 @@
+//! From the installation to a reboot, each with faults active.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+
+use super::lab::Lab;
+use super::unit::{
+    MEMBER, NEXT_PACKAGE, PACKAGE, PATIENCE, SERVICE, SOCKET, STRANGER, chaosctl, installed, is_active, log,
+    main_pid, processes, property, run, systemctl, wait_restarted,
+};
+use super::{TestResult, tests};
+use crate::process::{Process, wait_until};
+
+tests![
+    installing_starts_the_daemon_and_opens_it_to_the_group_only,
+    the_unit_is_exposed_no_more_than_it_says,
+    a_member_of_the_group_injects_and_removes,
+    stopping_the_service_ends_every_fault_and_nobody_starts_it_again_by_connecting,
+    killing_the_whole_control_group_ends_every_fault_and_the_daemon_comes_back,
+    a_daemon_that_hangs_is_killed_by_the_watchdog_and_comes_back,
+    upgrading_ends_every_fault_and_runs_the_new_daemon,
+    an_upgrade_keeps_the_policy_and_a_stopped_daemon_stopped,
+    a_reboot_begins_while_a_fault_is_active,
+];
+
+/// Injector, server, and a warm holder.
+const IDLE: usize = 3;
+const SOCKET_PATH: &str = "/run/chaos-daemon/mcp.sock";
+const POLICY: &str = "/etc/chaos-daemon/policy.toml";
+
+fn installing_starts_the_daemon_and_opens_it_to_the_group_only() -> TestResult {
+    run("dpkg", &["--install", PACKAGE])?;
+    // "Started" was told by the daemon itself: no waiting here.
+    assert!(is_active(SERVICE) && is_active(SOCKET), "{}", log());
+    for unit in [SERVICE, SOCKET] {
+        assert_eq!(systemctl(&["is-enabled", unit])?.trim(), "enabled");
+    }
+    installed()?;
+    let socket = fs::metadata(SOCKET_PATH)?;
+    let group = run("getent", &["group", "chaos"])?;
+    let gid: u32 = group.split(':').nth(2).unwrap_or_default().parse()?;
+    assert_eq!((socket.uid(), socket.gid(), socket.permissions().mode() & 0o7777), (0, gid, 0o660));
+    chaosctl(MEMBER, &["doctor"])?;
+    let refused = Command::new("runuser").args(["-u", STRANGER, "--", "chaosctl", "status"]).output()?;
+    assert_eq!(refused.status.code(), Some(4), "{refused:?}");
+    assert!(property(SERVICE, "StatusText")?.contains("0 faults"), "{}", property(SERVICE, "StatusText")?);
+    Ok(())
+}
+
+fn the_unit_is_exposed_no_more_than_it_says() -> TestResult {
+    installed()?;
+    // Fails above the threshold, which is in tenths.
+    let said = run("systemd-analyze", &["security", "--no-pager", "--threshold=30", SERVICE])?;
+    println!("{}", said.lines().last().unwrap_or_default());
+    Ok(())
+}
+
+fn a_member_of_the_group_injects_and_removes() -> TestResult {
+    installed()?;
+    let lab = Lab::with_active_faults()?;
+    let told = || property(SERVICE, "StatusText").is_ok_and(|text| text.starts_with("2 faults"));
+    assert!(wait_until(Duration::from_secs(5), told), "{}", property(SERVICE, "StatusText")?);
+    chaosctl(MEMBER, &["stop", "slow"])?;
+    chaosctl(MEMBER, &["remove", "cut"])?;
+    lab.time_to_normal(Duration::from_secs(2))?;
+    lab.assert_clean(IDLE)?;
+    Ok(())
+}
+
+fn stopping_the_service_ends_every_fault_and_nobody_starts_it_again_by_connecting() -> TestResult {
+    installed()?;
+    let lab = Lab::with_active_faults()?;
+    systemctl(&["stop", SERVICE])?;
+    let after = lab.time_to_normal(Duration::from_secs(2))?;
+    println!("normal {after:?} after systemctl stop had returned");
+    lab.assert_clean(0)?;
+    assert!(chaosctl(MEMBER, &["status"]).is_err(), "somebody answered");
+    assert!(!is_active(SERVICE) && !is_active(SOCKET) && !Path::new(SOCKET_PATH).exists());
+    systemctl(&["start", SERVICE])?;
+    // Faults stay registered, and do not come back by themselves.
+    chaosctl(MEMBER, &["status"])?;
+    lab.assert_clean(IDLE)?;
+    Ok(())
+}
+
+fn killing_the_whole_control_group_ends_every_fault_and_the_daemon_comes_back() -> TestResult {
+    installed()?;
+    let lab = Lab::with_active_faults()?;
+    let (before, all) = (main_pid()?, processes());
+    systemctl(&["kill", "--kill-whom=all", "--signal=KILL", SERVICE])?;
+    let after = lab.time_to_normal(Duration::from_secs(5))?;
+    println!("normal {after:?} after the kill of {} processes", all.len());
+    wait_restarted(before)?;
+    assert!(!all.iter().any(Process::runs));
+    lab.assert_clean(IDLE)?;
+    chaosctl(MEMBER, &["doctor"])?;
+    Ok(())
+}
+
+fn a_daemon_that_hangs_is_killed_by_the_watchdog_and_comes_back() -> TestResult {
+    installed()?;
+    let lab = Lab::with_active_faults()?;
+    let before = main_pid()?;
+    let injector = Process::read(before).ok_or("no injector")?;
+    injector.signal(Signal::SIGSTOP);
+    // Faults do not wait for the watchdog: the lease is 3 s.
+    let after = lab.time_to_normal(Duration::from_secs(8))?;
+    println!("normal {after:?} after the injector was stopped");
+    wait_restarted(before)?;
+    assert!(!injector.runs());
+    assert!(log().contains("atchdog"), "systemd did not say that it was the watchdog: {}", log());
+    lab.assert_clean(IDLE)?;
+    Ok(())
+}
+
+fn upgrading_ends_every_fault_and_runs_the_new_daemon() -> TestResult {
+    installed()?;
+    let lab = Lab::with_active_faults()?;
+    let before = main_pid()?;
+    fs::write(POLICY, "max_active = 7\n")?;
+    run("dpkg", &["--install", "--force-confold", NEXT_PACKAGE])?;
+    assert!(run("dpkg-query", &["--show", "chaos-daemon"])?.contains("next"));
+    lab.time_to_normal(Duration::from_secs(2))?;
+    assert!(is_active(SERVICE) && main_pid()? != before, "{}", log());
+    // A replaced file is called "(deleted)".
+    let executable = fs::read_link(format!("/proc/{}/exe", main_pid()?))?;
+    assert_eq!(executable, Path::new("/usr/bin/chaos-daemon"));
+    lab.assert_clean(IDLE)?;
+    Ok(())
+}
+
+fn an_upgrade_keeps_the_policy_and_a_stopped_daemon_stopped() -> TestResult {
+    installed()?;
+    fs::write(POLICY, "max_active = 7\n")?;
+    systemctl(&["stop", SERVICE])?;
+    run("dpkg", &["--install", "--force-confold", NEXT_PACKAGE])?;
+    assert_eq!(fs::read_to_string(POLICY)?, "max_active = 7\n");
+    assert!(!is_active(SERVICE), "an upgrade started what the operator had stopped");
+    assert!(processes().is_empty());
+    systemctl(&["start", SERVICE])?;
+    chaosctl(MEMBER, &["doctor"])?;
+    Ok(())
+}
+
+/// The second boot says how it went.
+fn a_reboot_begins_while_a_fault_is_active() -> TestResult {
+    installed()?;
+    assert!(wait_until(PATIENCE, || chaosctl(MEMBER, &["status"]).is_ok()));
+    let ping = ["-n", "-q", "-c", "1", "-W", "1", "127.0.0.2"];
+    run("ping", &ping)?;
+    // On the host's own loopback: what a reboot might bring back has to be of the host, not of a test's namespace.
+    for (name, address, fault) in
+        [("slow", "127.0.0.3", "latency"), ("cut", "127.0.0.2", "network_partition")]
+    {
+        chaosctl(
+            MEMBER,
+            &["inject", fault, "--name", name, "--interface", "lo", "--cidr", address, "--for", "10m"],
+        )?;
+    }
+    assert!(run("ping", &ping).is_err(), "the partition has no effect");
+    assert!(run("ip", &["link"])?.contains("chaos"), "no device of the delay");
+    Ok(())
+}

@@ -1,0 +1,93 @@
+//! The service as systemd and dpkg see it.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use crate::error::{Error, Result};
+use crate::netns::output;
+use crate::process::{self, Process, wait_until};
+
+pub(super) const SERVICE: &str = "chaos-daemon.service";
+pub(super) const SOCKET: &str = "chaos-daemon.socket";
+/// The package, and the same with a higher version.
+pub(super) const PACKAGE: &str = "/chaos/this.deb";
+pub(super) const NEXT_PACKAGE: &str = "/chaos/next.deb";
+/// A user of the machine who may use the socket.
+pub(super) const MEMBER: &str = "alice";
+/// A user who may not.
+pub(super) const STRANGER: &str = "mallory";
+
+/// How long anything of systemd may take under emulation.
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
+
+pub(super) fn run(program: &str, args: &[&str]) -> Result<String> {
+    output(Command::new(program).args(args))
+}
+
+pub(super) fn systemctl(args: &[&str]) -> Result<String> {
+    run("systemctl", args)
+}
+
+/// A property of the service.
+pub(super) fn property(unit: &str, name: &str) -> Result<String> {
+    systemctl(&["show", "--value", "--property", name, unit]).map(|text| text.trim().to_owned())
+}
+
+/// Process id of the injector; 0 when there is none.
+pub(super) fn main_pid() -> Result<i32> {
+    let text = property(SERVICE, "MainPID")?;
+    text.parse().map_err(|error| Error::Different(format!("MainPID is {text:?}: {error}")))
+}
+
+pub(super) fn is_active(unit: &str) -> bool {
+    property(unit, "ActiveState").is_ok_and(|state| state == "active")
+}
+
+/// Waits until the service is active with another main process than `before`.
+pub(super) fn wait_restarted(before: i32) -> Result<()> {
+    let restarted = || is_active(SERVICE) && main_pid().is_ok_and(|now| now != 0 && now != before);
+    match wait_until(PATIENCE, restarted) {
+        true => Ok(()),
+        false => Err(Error::Late { what: format!("{SERVICE} active again; {}", log()), after: PATIENCE }),
+    }
+}
+
+/// Has the package, and the two users, if they are not there yet.
+pub(super) fn installed() -> Result<()> {
+    if !Path::new("/usr/bin/chaos-daemon").exists() {
+        run("dpkg", &["--install", PACKAGE])?;
+    }
+    for user in [MEMBER, STRANGER] {
+        if run("id", &[user]).is_err() {
+            run("useradd", &[user])?;
+        }
+    }
+    run("usermod", &["--append", "--groups", "chaos", MEMBER])?;
+    match wait_until(PATIENCE, || is_active(SERVICE)) {
+        true => Ok(()),
+        false => Err(Error::Late { what: format!("{SERVICE} active; {}", log()), after: PATIENCE }),
+    }
+}
+
+/// Runs `chaosctl` as a user.
+pub(super) fn chaosctl(user: &str, args: &[&str]) -> Result<String> {
+    output(Command::new("runuser").args(["-u", user, "--", "chaosctl"]).args(args))
+}
+
+/// Every process of the daemon, whoever started it: by its executable, also if that was replaced since.
+pub(super) fn processes() -> Vec<Process> {
+    let mut all = process::all();
+    all.retain(|process| {
+        let executable = fs::read_link(format!("/proc/{}/exe", process.pid)).unwrap_or_default();
+        executable.to_string_lossy().starts_with("/usr/bin/chaos-daemon") && process.state != 'Z'
+    });
+    all
+}
+
+/// The last lines of the service's log.
+pub(super) fn log() -> String {
+    run("journalctl", &["--no-pager", "--lines=30", "--unit=chaos-daemon.service", "--output=cat"])
+        .unwrap_or_else(|error| error.to_string())
+}

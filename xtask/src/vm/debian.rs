@@ -1,0 +1,71 @@
+//! A VM with a real systemd: a Debian root file system on a disk, on which the package is installed and tested.
+//!
+//! The file system is made once, by mmdebstrap, and never written to: QEMU keeps what the guest writes for itself. What
+//! changes from run to run (package, tests, modules) comes in the initramfs, which puts it into the root before it
+//! hands over.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::cpio::Archive;
+use super::image::{self, BIN_DIR};
+use crate::artifacts::Artifacts;
+use crate::error::Error;
+use crate::{dist, run, tools};
+
+/// What the root has beyond a minimal Debian: systemd, and the observers of the tests.
+const PACKAGES: &str = "systemd,systemd-sysv,dbus,iproute2,iputils-ping,bpftool,kmod,procps";
+const RELEASE: &str = "bookworm";
+/// Enough for the packages and for what the tests install; the file is sparse.
+const SIZE: &str = "1G";
+
+/// The disk. Delete `target/vm/debian` to make a newer one.
+pub(super) fn disk() -> Result<PathBuf, Error> {
+    let dir = run::vm_dir().join("debian");
+    let disk = dir.join("root.ext4");
+    if disk.is_file() {
+        return Ok(disk);
+    }
+    tools::require(tools::DEBIAN)?;
+    eprintln!("making a Debian root file system (once)");
+    let (tree, partial) = (dir.join("tree"), dir.join("partial.ext4"));
+    let _ = fs::remove_dir_all(&dir);
+    fs::create_dir_all(&dir).map_err(Error::file("create", &dir))?;
+    run::output(
+        Command::new("mmdebstrap")
+            .args(["--variant=minbase", &format!("--include={PACKAGES}"), RELEASE])
+            .arg(&tree),
+    )?;
+    run::output(Command::new("mke2fs").args(["-q", "-t", "ext4", "-d"]).arg(&tree).arg(&partial).arg(SIZE))?;
+    fs::remove_dir_all(&tree).map_err(Error::file("remove", &tree))?;
+    fs::rename(&partial, &disk).map_err(Error::file("rename", &partial))?;
+    Ok(disk)
+}
+
+/// The initramfs, without the kernel's modules: what mounts the disk, and what it puts there.
+/// `programs` is the folder of the programs to be packed.
+pub(super) fn base(built: &Artifacts, programs: &Path, filter: Option<&str>) -> Result<Archive, Error> {
+    let mut archive = Archive::default();
+    for folder in ["dev", "proc", "sys", "root", "etc"] {
+        archive.folder(folder);
+    }
+    archive.device("dev/console", 5, 1);
+    image::add_busybox_alone(&mut archive)?;
+    let tree = run::root().join("tests/systemd");
+    archive.program("init", &image::read(&tree.join("init.sh"))?);
+    archive.program("chaos/boot.sh", &image::read(&tree.join("boot.sh"))?);
+    archive.file("chaos/chaos-test.service", &image::read(&tree.join("chaos-test.service"))?);
+    archive.file("chaos/filter", filter.unwrap_or_default().as_bytes());
+    for name in ["test-runner", "systemd-tests"] {
+        archive.program(&format!("{BIN_DIR}/{name}"), &image::read(built.program(name)?)?);
+    }
+    let folder = run::vm_dir().join("deb");
+    let version = env!("CARGO_PKG_VERSION");
+    // Two versions of one build: what an upgrade is to dpkg and systemd.
+    for (name, version) in [("this.deb", version.to_owned()), ("next.deb", format!("{version}+next"))] {
+        let package = dist::package(programs, &version, &folder)?;
+        archive.file(&format!("chaos/{name}"), &image::read(&package)?);
+    }
+    Ok(archive)
+}
