@@ -19,6 +19,7 @@ pub mod process;
 pub mod residue;
 pub mod runner;
 pub mod skip;
+pub mod soak;
 pub mod sweep;
 
 pub use daemon::Daemon;

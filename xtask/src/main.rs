@@ -4,6 +4,7 @@ mod artifacts;
 mod ebpf;
 mod error;
 mod run;
+mod soak;
 mod summary;
 mod test;
 mod tidy;
@@ -21,6 +22,8 @@ enum Command {
     /// Build the eBPF object that is committed, or check that it is fresh
     #[command(subcommand)]
     Ebpf(ebpf::Task),
+    /// Inject and kill at random on real namespaces, for minutes or hours
+    Soak(soak::Options),
     /// Run every test: unit, host, both kernels under QEMU, scripts
     Test(test::Options),
     /// Check the rules of the tree that the compiler does not
@@ -32,6 +35,7 @@ enum Command {
 fn main() -> ExitCode {
     let result = match Command::parse() {
         Command::Ebpf(task) => ebpf::main(&task),
+        Command::Soak(options) => soak::main(&options),
         Command::Test(options) => test::main(&options),
         Command::Tidy(options) => tidy::main(&options),
         Command::Vm(options) => vm::main(&options),

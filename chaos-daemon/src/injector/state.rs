@@ -90,7 +90,10 @@ impl Injector {
     pub(super) fn status(&self) -> Vec<FaultStatus> {
         let active = self.active.borrow();
         let running = active.iter().map(|(name, active)| active.status(name));
-        running.chain(self.recent.borrow().iter().cloned()).collect()
+        // A name that is active again is not one that ended.
+        let recent = self.recent.borrow();
+        let ended = recent.iter().filter(|ended| !active.contains_key(&ended.name));
+        running.chain(ended.cloned()).collect()
     }
 
     /// The status of one active fault.
@@ -188,7 +191,10 @@ impl Injector {
             Some(needed) if WARM.holds(needed) => self.warm.borrow_mut().take(),
             _ => None,
         };
-        if let Some(holder) = warm {
+        // It may have been killed while it waited.
+        if let Some(mut holder) = warm
+            && holder.runs()
+        {
             return Ok(holder);
         }
         let mut holder = Holder::start(needed)?;
