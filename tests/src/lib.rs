@@ -21,6 +21,7 @@ pub mod process;
 pub mod residue;
 pub mod runner;
 pub mod skip;
+pub mod soak;
 pub mod sweep;
 pub mod systemd;
 pub mod wire;

@@ -117,18 +117,30 @@ pub fn udp_rtt(from: &NetNs, to: SocketAddr, limit: Duration) -> Result<Option<D
     .map_err(Error::io("measure UDP to", to.to_string()))
 }
 
+/// The quickest of `count` datagrams' round trips: what the path itself takes, whatever else the machine is doing.
+///
+/// # Errors
+/// As [`udp_rtt_median`].
+pub fn udp_rtt_least(from: &NetNs, to: SocketAddr, count: usize, limit: Duration) -> Result<Duration> {
+    udp_rtts(from, to, count, limit).map(|times| times[0])
+}
+
 /// The median of `count` datagrams' round trips.
 ///
 /// # Errors
 /// When one of them gets no answer within the limit.
 pub fn udp_rtt_median(from: &NetNs, to: SocketAddr, count: usize, limit: Duration) -> Result<Duration> {
+    udp_rtts(from, to, count, limit).map(|times| times[times.len() / 2])
+}
+
+fn udp_rtts(from: &NetNs, to: SocketAddr, count: usize, limit: Duration) -> Result<Vec<Duration>> {
     let mut times = Vec::with_capacity(count);
     for _ in 0..count {
         let late = || Error::Late { what: format!("echo from {to}"), after: limit };
         times.push(udp_rtt(from, to, limit)?.ok_or_else(late)?);
     }
     times.sort();
-    Ok(times[times.len() / 2])
+    Ok(times)
 }
 
 /// What became of a TCP connection to an [`Echo`].

@@ -58,6 +58,15 @@ impl NetNs {
         Path::new(FOLDER).join(&self.name)
     }
 
+    /// Takes its name away, as `ip netns delete` does. The namespace itself stays while something is in it or, as
+    /// this guard, refers to it.
+    ///
+    /// # Errors
+    /// When it has none.
+    pub fn lose_name(&self) -> Result<()> {
+        remove(&self.path())
+    }
+
     /// Runs a closure inside, on a thread of its own (a namespace belongs to a thread). Panics go through.
     ///
     /// # Panics
@@ -128,7 +137,8 @@ impl NetNs {
 
 impl Drop for NetNs {
     fn drop(&mut self) {
-        if let Err(error) = remove(&self.path()) {
+        let path = self.path();
+        if let (true, Err(error)) = (path.exists(), remove(&path)) {
             eprintln!("clean up: {error}");
         }
     }

@@ -51,10 +51,17 @@ impl Pair {
              address add fd77::2/64 dev {INTERFACE} nodad\n\
              link set {INTERFACE} up\n"
         ))?;
-        for namespace in [&near, &far] {
-            wait_carrier(namespace)?;
-        }
-        Ok(Self { near, far })
+        let pair = Self { near, far };
+        pair.wait_up()?;
+        Ok(pair)
+    }
+
+    /// Waits until packets get through.
+    ///
+    /// # Errors
+    /// When they do not.
+    pub fn wait_up(&self) -> Result<()> {
+        [&self.near, &self.far].into_iter().try_for_each(wait_carrier)
     }
 }
 

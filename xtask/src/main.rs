@@ -7,6 +7,7 @@ mod dist;
 mod ebpf;
 mod error;
 mod run;
+mod soak;
 mod summary;
 mod test;
 mod tidy;
@@ -30,6 +31,8 @@ enum Command {
     Ebpf(ebpf::Task),
     /// Build the release programs and a Debian package of them, in target/dist
     Dist,
+    /// Inject and kill at random on real namespaces, for minutes or hours
+    Soak(soak::Options),
     /// Run every test: unit, host, both kernels under QEMU, scripts
     Test(test::Options),
     /// Check the rules of the tree that the compiler does not
@@ -44,6 +47,7 @@ fn main() -> ExitCode {
         Command::Demo(options) => demo::main(&options),
         Command::Ebpf(task) => ebpf::main(&task),
         Command::Dist => dist::main(),
+        Command::Soak(options) => soak::main(&options),
         Command::Test(options) => test::main(&options),
         Command::Tidy(options) => tidy::main(&options),
         Command::Vm(options) => vm::main(&options),

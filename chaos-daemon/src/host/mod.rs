@@ -4,6 +4,7 @@ pub mod accounts;
 pub mod boot;
 pub mod facts;
 pub mod interface;
+pub mod nameless;
 pub mod netns;
 pub mod privilege;
 

@@ -92,6 +92,11 @@ impl Holder {
         }
     }
 
+    /// Whether it has not ended.
+    pub fn runs(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
+    }
+
     /// Gives it work, and waits until the work is applied and read back, or refused.
     ///
     /// # Errors

@@ -11,7 +11,7 @@ use super::holders::{ANSWER_LIMIT, Holder};
 use super::state::{Injector, LifeOrder};
 use crate::holder::{Lease, Order, Report};
 use crate::host::boot_time_ns;
-use crate::journal::{Entry, Event, UndoReport, undo_all};
+use crate::journal::{Entry, Event, undo_all};
 use crate::request::{Evidence, FaultState, Removal};
 use crate::spec::FaultName;
 
@@ -145,16 +145,16 @@ async fn undo(
 ) {
     loop {
         let steps = journal.steps().to_vec();
-        let report = tokio::task::spawn_blocking(move || undo_all(&steps)).await.unwrap_or_else(|error| {
-            tracing::error!(%name, %error, "undoing panicked");
-            UndoReport::default()
-        });
+        let residue = match tokio::task::spawn_blocking(move || undo_all(&steps)).await {
+            Ok(report) => report.residue(),
+            // What has not been undone to its end may be there still.
+            Err(error) => vec![format!("undoing: {error}")],
+        };
         while let Ok(order) = orders.try_recv() {
             if let LifeOrder::End { done, .. } = order {
                 waiting.push(done);
             }
         }
-        let residue = report.residue();
         let removal = injector.status_of(name).map(|status| Removal {
             name: name.clone(),
             fault_type: status.fault_type,

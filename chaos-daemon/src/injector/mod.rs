@@ -34,6 +34,9 @@ use state::Injector;
 /// How long to wait before a server that has died is started again.
 const SERVER_PAUSE: Duration = Duration::from_millis(300);
 
+/// How long threads that block are kept: for good, since undoing must not depend on whether a thread can be made.
+const KEEP_THREADS: Duration = Duration::from_secs(u32::MAX as u64);
+
 /// How packet programs are attached to target devices.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum AttachChoice {
@@ -114,8 +117,11 @@ pub fn run(options: &Options, mut manager: ServiceManager) -> Result<(), Injecto
     tracing::info!(kernel = facts.release, tcx = facts.tcx, netem = facts.netem.is_none(), "ready");
     let injector = Rc::new(Injector::new(options, privileges, facts, journal));
     // One thread, the main one: it starts every child, and a child's parent-death signal is bound to the thread.
-    let tokio =
-        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(io("start tokio"))?;
+    let tokio = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .thread_keep_alive(KEEP_THREADS)
+        .build()
+        .map_err(io("start tokio"))?;
     LocalSet::new().block_on(&tokio, serve(&injector, &recipe, &Rc::new(manager))).map_err(io("serve"))
 }
 
@@ -141,6 +147,8 @@ async fn serve(
     manager: &Rc<ServiceManager>,
 ) -> std::io::Result<()> {
     let mut signals = Signals::new()?;
+    // The first thread that undoes, while threads can still be had; it stays.
+    tokio::task::spawn_blocking(|| ()).await?;
     injector.restock();
     tokio::task::spawn_local(keep_informed(Rc::clone(manager), Rc::clone(injector)));
     loop {

@@ -192,7 +192,10 @@ impl Injector {
             Some(needed) if WARM.holds(needed) => self.warm.borrow_mut().take(),
             _ => None,
         };
-        if let Some(holder) = warm {
+        // It may have been killed while it waited.
+        if let Some(mut holder) = warm
+            && holder.runs()
+        {
             return Ok(holder);
         }
         let mut holder = Holder::start(needed)?;

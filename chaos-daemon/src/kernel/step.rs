@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::netlink::marks::{self, FILTER_HANDLE, FILTER_PREFIX};
 use super::netlink::{Filter, Netlink, NetlinkError, Qdisc};
 use super::process::ProcessId;
+use crate::host::nameless;
 use crate::host::netns::{NetNs, NetNsError, NetNsIdentity};
 use crate::spec::Direction;
 
@@ -74,9 +75,15 @@ pub enum Undone {
 /// Why a step could not be undone or looked at.
 #[derive(Debug, thiserror::Error)]
 pub enum StepError {
-    /// The namespace of that name is another one now. The one the fault was in may live on without a name.
-    #[error("network namespace {0} is no longer the one the fault was in")]
-    NamespaceReplaced(String),
+    /// The namespace has lost its name, and where it is cannot be told.
+    #[error("look for network namespace {name}, which has lost its name")]
+    Search {
+        /// The name it had.
+        name: String,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
     /// The namespace cannot be found again.
     #[error("find network namespace {name} again")]
     Namespace {
@@ -89,6 +96,9 @@ pub enum StepError {
     /// No runtime to talk to the kernel in.
     #[error("start a runtime for netlink")]
     Runtime(#[source] std::io::Error),
+    /// No thread to talk to the kernel on.
+    #[error("start a thread for netlink")]
+    Spawn(#[source] std::io::Error),
     /// The thread that talks to the kernel.
     #[error("the thread that talks to the kernel panicked")]
     Thread,
@@ -115,19 +125,31 @@ impl NetNsRef {
         Ok(Self { name, id: netns.identity()? })
     }
 
-    /// Opens the namespace again, if it is still the same.
-    fn open(&self) -> Result<NetNs, StepError> {
-        let words = || self.name.clone().unwrap_or_else(|| "of the daemon".to_owned());
+    /// Opens the namespace again, by its name or wherever else it is. `None` when it has gone, and with it everything
+    /// that was in it.
+    fn open(&self) -> Result<Option<NetNs>, StepError> {
         let opened = match &self.name {
             None => NetNs::current(),
             Some(name) => NetNs::open(name),
         };
-        let netns = opened.map_err(|source| StepError::Namespace { name: words(), source })?;
-        match netns.identity() {
-            Ok(id) if id == self.id => Ok(netns),
-            Ok(_) => Err(StepError::NamespaceReplaced(words())),
-            Err(source) => Err(StepError::Namespace { name: words(), source }),
+        match opened.and_then(|netns| Ok((netns.identity()? == self.id).then_some(netns))) {
+            Ok(Some(netns)) => Ok(Some(netns)),
+            // Another one has the name now, or none.
+            Ok(None) => self.find(),
+            Err(NetNsError::Open { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
+                self.find()
+            }
+            Err(NetNsError::NotOne { .. }) => self.find(),
+            Err(source) => Err(StepError::Namespace { name: self.words(), source }),
         }
+    }
+
+    fn find(&self) -> Result<Option<NetNs>, StepError> {
+        nameless::find(self.id).map_err(|source| StepError::Search { name: self.words(), source })
+    }
+
+    fn words(&self) -> String {
+        self.name.clone().unwrap_or_else(|| "of the daemon".to_owned())
     }
 }
 
@@ -139,22 +161,24 @@ impl Step {
     pub fn undo(&self) -> Result<Undone, StepError> {
         match self {
             Self::Holder(id) => end(*id),
-            Self::NearEnd { netns, id } => within(netns, async |netlink| {
+            Self::NearEnd { netns, id } => within(netns, Undone::Absent, async |netlink| {
                 let name = marks::near_name(*id);
                 match netlink.link(&name).await? {
                     None => Ok(Undone::Absent),
                     Some(device) => Ok(removed(netlink.delete_link(device.ifindex, &name).await?)),
                 }
             }),
-            Self::Clsact { netns, ifindex } => within(netns, async |netlink| {
+            Self::Clsact { netns, ifindex } => within(netns, Undone::Absent, async |netlink| {
                 Ok(if netlink.delete_clsact(*ifindex).await? { Undone::Removed } else { Undone::Kept })
             }),
-            Self::Stub { netns, ifindex, direction, level } => within(netns, async |netlink| {
-                let Some(pref) = marks::filter_pref(*level) else { return Ok(Undone::Absent) };
-                let deleted =
-                    netlink.delete_bpf_filter(*ifindex, *direction, pref, FILTER_HANDLE, FILTER_PREFIX);
-                Ok(removed(deleted.await?))
-            }),
+            Self::Stub { netns, ifindex, direction, level } => {
+                within(netns, Undone::Absent, async |netlink| {
+                    let Some(pref) = marks::filter_pref(*level) else { return Ok(Undone::Absent) };
+                    let deleted =
+                        netlink.delete_bpf_filter(*ifindex, *direction, pref, FILTER_HANDLE, FILTER_PREFIX);
+                    Ok(removed(deleted.await?))
+                })
+            }
         }
     }
 
@@ -167,12 +191,12 @@ impl Step {
             Self::Holder(id) => {
                 Ok(id.open().map_err(|source| StepError::End { pid: id.pid, source })?.is_some())
             }
-            Self::NearEnd { netns, id } => {
-                within(netns, async |netlink| Ok(netlink.link(&marks::near_name(*id)).await?.is_some()))
-            }
+            Self::NearEnd { netns, id } => within(netns, false, async |netlink| {
+                Ok(netlink.link(&marks::near_name(*id)).await?.is_some())
+            }),
             // Shared: others may use it, and its presence alone is nobody's residue.
             Self::Clsact { .. } => Ok(false),
-            Self::Stub { netns, ifindex, direction, level } => within(netns, async |netlink| {
+            Self::Stub { netns, ifindex, direction, level } => within(netns, false, async |netlink| {
                 let filters = netlink.list_filters(*ifindex, *direction).await?;
                 let ours = |filter: &Filter| {
                     marks::filter_pref(*level) == Some(filter.pref)
@@ -226,20 +250,26 @@ fn end(id: ProcessId) -> Result<Undone, StepError> {
 /// # Errors
 /// When that cannot be known.
 pub fn has_clsact(netns: &NetNsRef, ifindex: u32) -> Result<bool, StepError> {
-    within(netns, async |netlink| {
+    within(netns, false, async |netlink| {
         let qdiscs = netlink.qdiscs(ifindex).await?;
         Ok(qdiscs.iter().any(|qdisc| qdisc.parent == Qdisc::CLSACT))
     })
 }
 
-/// Runs `act` with a connection into `netns`. Blocks.
+/// Runs `act` with a connection into `netns`; `gone` is the answer when the namespace is gone. Blocks.
 fn within<T: Send>(
     netns: &NetNsRef,
+    gone: T,
     act: impl AsyncFnOnce(&Netlink) -> Result<T, NetlinkError> + Send,
 ) -> Result<T, StepError> {
-    let opened = netns.open()?;
+    let Some(opened) = netns.open()? else { return Ok(gone) };
     // On a thread of its own: the caller may be inside a runtime already.
-    thread::scope(|scope| scope.spawn(|| connect_and(opened, act)).join().unwrap_or(Err(StepError::Thread)))
+    thread::scope(|scope| {
+        let thread = thread::Builder::new()
+            .spawn_scoped(scope, || connect_and(opened, act))
+            .map_err(StepError::Spawn)?;
+        thread.join().unwrap_or(Err(StepError::Thread))
+    })
 }
 
 fn connect_and<T>(

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::{Attach, Context, Outcome, TestResult, on_every_attachment, tests};
 use crate::fault::Fault;
-use crate::measure::{Echo, Tcp, icmp_rtt, tcp_rtt, udp_rtt, udp_rtt_median};
+use crate::measure::{Echo, Tcp, icmp_rtt, tcp_rtt, udp_rtt, udp_rtt_least, udp_rtt_median};
 use crate::pair::INTERFACE;
 use crate::skip::Environment;
 use crate::{Daemon, Error, Pair, Reason, Residue, UdpFlow, bystander};
@@ -134,7 +134,7 @@ fn delayed(direction: &str, times: u32) -> TestResult {
     let before = Residue::take(&[&pair.near, &pair.far])?;
     let root = || pair.near.tc(&["-j", "qdisc", "show", "dev", INTERFACE, "root"]);
     let root_before = root()?;
-    let baseline = udp_rtt_median(&pair.near, echo.address(), 9, LIMIT)?;
+    let baseline = udp_rtt_least(&pair.near, echo.address(), 15, LIMIT)?;
 
     let narrow = json!({"cidr": "10.77.0.0/24", "direction": direction});
     let fault = Fault::new("latency").on(&pair.near, narrow).with(json!({"delay_ms": 100}));
@@ -142,7 +142,7 @@ fn delayed(direction: &str, times: u32) -> TestResult {
         before.assert_unchanged_within(&[&pair.near, &pair.far], LIMIT)?;
         return Ok(skip);
     }
-    let during = udp_rtt_median(&pair.near, echo.address(), 9, LIMIT)?;
+    let during = udp_rtt_least(&pair.near, echo.address(), 15, LIMIT)?;
     let added = during.saturating_sub(baseline).as_secs_f64() * 1e3;
     let asked = 100.0 * f64::from(times);
     assert!((added - asked).abs() < 5.0 * f64::from(times), "asked for {asked} ms, measured {added:.2} ms");
@@ -152,7 +152,7 @@ fn delayed(direction: &str, times: u32) -> TestResult {
 
     fault.remove(&mcp)?;
     assert_eq!(root()?, root_before);
-    let after = udp_rtt_median(&pair.near, echo.address(), 9, LIMIT)?;
+    let after = udp_rtt_least(&pair.near, echo.address(), 15, LIMIT)?;
     assert!(after < baseline + Duration::from_millis(20), "before {baseline:?}, after {after:?}");
     before.assert_unchanged_within(&[&pair.near, &pair.far], LIMIT)?;
     Ok(Outcome::Pass)
@@ -175,7 +175,7 @@ fn two_delays_add_up_and_ending_one_leaves_the_other(_: &Context) -> TestResult 
     let echo = Echo::start(&pair.far, Pair::FAR_V4, 7)?;
     let daemon = Daemon::start()?;
     let mcp = daemon.mcp()?;
-    let baseline = udp_rtt_median(&pair.near, echo.address(), 9, LIMIT)?;
+    let baseline = udp_rtt_least(&pair.near, echo.address(), 15, LIMIT)?;
     let delay = |name, millis| {
         let params = json!({"delay_ms": millis});
         Fault::new("latency").named(name).on(&pair.near, json!({})).with(params)
@@ -186,7 +186,7 @@ fn two_delays_add_up_and_ending_one_leaves_the_other(_: &Context) -> TestResult 
     }
     second.inject(&mcp)?;
     let added = || -> Result<f64, Error> {
-        Ok((udp_rtt_median(&pair.near, echo.address(), 9, LIMIT)?.as_secs_f64() - baseline.as_secs_f64())
+        Ok((udp_rtt_least(&pair.near, echo.address(), 15, LIMIT)?.as_secs_f64() - baseline.as_secs_f64())
             * 1e3)
     };
     let both = added()?;
