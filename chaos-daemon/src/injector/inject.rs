@@ -7,7 +7,7 @@ use ipnet::IpNet;
 use tokio::sync::mpsc;
 
 use super::holders::{Holder, HolderFailure};
-use super::life::Life;
+use super::life::{Life, RETRY};
 use super::state::{Active, Injector, LEASE_WINDOW, LifeOrder};
 use crate::fault::{self, Attach, Place, Plan, Work};
 use crate::holder::arm::capacity;
@@ -218,28 +218,49 @@ async fn start(
         Err(error) => {
             holder.end().await;
             let mut error = failed(&words(&error)).hint("nothing of it is left on this node");
-            let residue = undo(journal).await;
+            let residue = undo(name, journal).await;
             if !residue.is_empty() {
                 error.message.push_str(&format!("; {}", residue.join("; ")));
-                error.hint = Some("run `chaos-daemon recover` once the cause is gone".to_owned());
+                error.hint = Some("it is being undone again and again, until nothing is left".to_owned());
             }
             Err(error)
         }
     }
 }
 
-/// Undoes what an injection that failed may have left; returns what is left still.
-async fn undo(journal: Entry) -> Vec<String> {
+/// Undoes what an injection that failed may have left; returns what is left still, and goes on trying to undo that.
+async fn undo(name: &FaultName, journal: Entry) -> Vec<String> {
+    let residue = attempt(&journal).await;
+    if residue.is_empty() {
+        close(journal);
+        return residue;
+    }
+    let name = name.clone();
+    tokio::task::spawn_local(async move {
+        loop {
+            tokio::time::sleep(RETRY).await;
+            let residue = attempt(&journal).await;
+            if residue.is_empty() {
+                tracing::info!(%name, "undone what a failed injection had left");
+                return close(journal);
+            }
+            tracing::error!(%name, ?residue, "undoing a failed injection is stuck; trying again");
+        }
+    });
+    residue
+}
+
+async fn attempt(journal: &Entry) -> Vec<String> {
     let steps = journal.steps().to_vec();
     match tokio::task::spawn_blocking(move || undo_all(&steps)).await {
-        Ok(report) if report.stuck.is_empty() => {
-            if let Err(error) = journal.close() {
-                tracing::warn!(%error, "cannot close a journal");
-            }
-            Vec::new()
-        }
         Ok(report) => report.residue(),
         Err(error) => vec![format!("undo: {error}")],
+    }
+}
+
+fn close(journal: Entry) {
+    if let Err(error) = journal.close() {
+        tracing::warn!(%error, "cannot close a journal");
     }
 }
 

@@ -20,7 +20,7 @@ const HEARTBEAT: Duration = Duration::from_secs(1);
 /// How long a holder that was told to end may take to do so.
 const EXIT_LIMIT: Duration = Duration::from_secs(2);
 /// How long to wait before an undo that failed is tried again.
-const RETRY: Duration = Duration::from_secs(2);
+pub(super) const RETRY: Duration = Duration::from_secs(2);
 
 /// What one fault's task owns.
 pub(super) struct Life {

@@ -97,8 +97,11 @@ impl Journal {
         let mut entry = Entry { file, path, steps: Vec::new() };
         let first = Event::Fault { boot: self.boot.clone(), name: name.clone(), fault_type };
         let intents = steps.iter().cloned().map(Event::Intent);
-        entry.write(std::iter::once(first).chain(intents)).inspect_err(|_| entry.forget())?;
-        File::open(&self.directory)?.sync_all()?;
+        entry
+            .write(std::iter::once(first).chain(intents))
+            .and_then(|()| File::open(&self.directory)?.sync_all())
+            // Nothing is applied, so nothing may be left to undo.
+            .inspect_err(|_| entry.forget())?;
         entry.steps = steps.to_vec();
         Ok(entry)
     }

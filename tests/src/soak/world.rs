@@ -19,6 +19,8 @@ use crate::{Daemon, Error, Mcp, Pair, Residue, Result, UdpFlow};
 const PATIENCE: Duration = Duration::from_millis(250);
 /// Everything is as it was this soon after everything ended.
 const SETTLE: Duration = Duration::from_secs(3);
+/// What could not be undone at once is tried again every two seconds.
+const UNDONE: Duration = Duration::from_secs(8);
 /// Packets per second of the bystander.
 const RATE: u32 = 500;
 
@@ -149,8 +151,8 @@ impl World {
     pub(super) fn assert_calm(&mut self) -> Result<()> {
         self.model.faults.clear();
         self.check()?;
-        self.site.before.assert_unchanged_within(&[&self.site.pair.near, &self.site.pair.far], SETTLE)?;
         self.assert_no_journal()?;
+        self.site.before.assert_unchanged_within(&[&self.site.pair.near, &self.site.pair.far], SETTLE)?;
         let idle = || self.daemon.holders().iter().all(|holder| holder.arguments.len() > 2);
         match wait_until(SETTLE, idle) {
             true => Ok(()),
@@ -159,7 +161,7 @@ impl World {
     }
 
     fn assert_no_journal(&self) -> Result<()> {
-        match wait_until(SETTLE, || self.journals().is_empty()) {
+        match wait_until(UNDONE, || self.journals().is_empty()) {
             true => Ok(()),
             false => Err(Error::Different(format!("journals left: {:?}", self.journals()))),
         }

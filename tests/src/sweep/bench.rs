@@ -102,10 +102,7 @@ impl Bench {
         if running.daemon.injector().is_none_or(|injector| !injector.runs()) {
             return Err(Error::Different(format!("the injector died; log:\n{}", running.daemon.log())));
         }
-        if fault.remove(&running.mcp).is_err() {
-            // The server may have been started again, and with it every connection has ended.
-            fault.remove(&running.daemon.mcp()?)?;
-        }
+        self.remove(fault)?;
         self.before.assert_unchanged_within(&[&self.pair.near, &self.pair.far], SETTLE)?;
         // A holder that was started for a fault has no room to load programs for one not known yet.
         let idle = || running.daemon.holders().iter().all(|holder| holder.arguments.len() > 2);
@@ -113,6 +110,17 @@ impl Bench {
             return Err(Error::Different(format!("holders left: {:?}", running.daemon.holders())));
         }
         Ok(normal)
+    }
+
+    /// Removes the fault; returns since when it is.
+    pub(super) fn remove(&self, fault: &Fault) -> Result<Instant> {
+        if let Some(running) = &self.running
+            && fault.remove(&running.mcp).is_err()
+        {
+            // The server may have been started again, and with it every connection has ended.
+            fault.remove(&running.daemon.mcp()?)?;
+        }
+        Ok(Instant::now())
     }
 
     /// Whether no journal is left; recovery removes what the daemon could not.

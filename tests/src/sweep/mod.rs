@@ -138,7 +138,9 @@ impl Sweep {
         if let Some(answer) = nameless {
             return Err(Error::Different(format!("an error without a name: {answer}")));
         }
-        let normal = bench.judge_survival(fault, struck)?;
+        // A call that failed may have kept the fault from being removed. It has been by now, or is once more.
+        let since = if self.strike == Strike::Kill { struck } else { bench.remove(fault)? };
+        let normal = bench.judge_survival(fault, since)?;
         match self.strike {
             // The call that failed may have been the removal of the journal, which is recovery's then; or the start
             // of the next warm holder, which only the next injection tries again.
