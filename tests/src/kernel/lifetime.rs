@@ -6,13 +6,14 @@ use nix::sys::signal::Signal;
 use serde_json::json;
 
 use super::effects::inject_delay;
-use super::{Context, Outcome, TestResult, on_every_attachment, tests};
+use super::{Attach, Context, Outcome, TestResult, on_every_attachment, tests};
 use crate::daemon::binary;
 use crate::fault::Fault;
 use crate::measure::{Echo, udp_rtt, udp_rtt_median};
 use crate::netns::output;
 use crate::process::wait_until;
-use crate::{Daemon, Error, Pair, Residue};
+use crate::sweep::{Strike, Sweep, Whose};
+use crate::{Daemon, Error, Pair, Reason, Residue};
 
 tests![
     a_fault_ends_at_its_time_without_anybody_asking,
@@ -27,6 +28,7 @@ tests![
     recover_refuses_while_a_daemon_runs,
     a_fault_in_a_namespace_that_lost_its_name_is_undone_there,
     a_fault_in_a_namespace_that_is_gone_can_be_removed,
+    a_delay_ends_at_whichever_system_call_of_its_holder_everything_dies,
     a_fault_that_is_injected_once_more_is_active_once_more,
     an_injection_succeeds_after_the_waiting_holder_was_killed,
 ];
@@ -299,4 +301,20 @@ fn a_fault_in_a_namespace_that_is_gone_can_be_removed(context: &Context) -> Test
         fault.remove(&mcp)?;
         Ok(())
     })
+}
+
+/// A few points of the sweep, where there is netem; on the host the sweep has a step of its own.
+fn a_delay_ends_at_whichever_system_call_of_its_holder_everything_dies(context: &Context) -> TestResult {
+    const STRIDE: usize = 45;
+    if !context.has_netem() {
+        return Ok(Outcome::Skip(Reason::NoNetem, "a delay needs it".into()));
+    }
+    let deadline = Instant::now() + Duration::from_secs(50);
+    for strike in [Strike::Kill, Strike::KillEverything] {
+        let (attach, whose) = (Attach::Auto, Whose::Holder);
+        let found =
+            Sweep { kind: "latency", attach, whose, strike, stride: STRIDE, first: 20 }.run(deadline)?;
+        assert!(found.failures.is_empty() && found.points > 1, "{found:?}");
+    }
+    Ok(Outcome::Pass)
 }
