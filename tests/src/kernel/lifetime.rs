@@ -29,7 +29,6 @@ tests![
     a_fault_in_a_namespace_that_lost_its_name_is_undone_there,
     a_fault_in_a_namespace_that_is_gone_can_be_removed,
     a_delay_ends_at_whichever_system_call_of_its_holder_everything_dies,
-    a_fault_that_is_injected_once_more_is_active_once_more,
     an_injection_succeeds_after_the_waiting_holder_was_killed,
 ];
 
@@ -247,18 +246,6 @@ fn recover_refuses_while_a_daemon_runs(_: &Context) -> TestResult {
     assert!(!normal(&pair, &echo)?, "the refused recovery changed something");
     fault.remove(&mcp)?;
     udp_rtt_median(&pair.near, echo.address(), 3, LIMIT)?;
-    Ok(Outcome::Pass)
-}
-
-fn a_fault_that_is_injected_once_more_is_active_once_more(_: &Context) -> TestResult {
-    let pair = Pair::new()?;
-    let daemon = Daemon::start()?;
-    let mcp = daemon.mcp()?;
-    let fault = partition(&pair);
-    fault.inject(&mcp)?;
-    fault.remove(&mcp)?;
-    fault.inject(&mcp)?;
-    assert_eq!(fault.status(&mcp)?["active"], true);
     Ok(Outcome::Pass)
 }
 
