@@ -97,8 +97,8 @@ fn command(machine: &Machine, results: &Path, show: Show) -> Result<Command, Err
         command.args(["-accel", "tcg", "-cpu", if major_version()? >= 10 { "max" } else { "max,-cx16" }]);
     }
     command
-        // One processor: emulated side by side, one may run into the breakpoint with which another is just patching
-        // the kernel's code (static keys of the packet path, text_poke_bp) after its handler is gone, and panics.
+        // One processor. With two, 6.12 once panicked within a jump of the packet path that the kernel patches while it
+        // runs (text_poke_bp); that the emulation of two is the cause is inferred from the registers, not proved.
         .args(["-smp", "1", "-nodefaults", "-display", "none", "-monitor", "none"])
         .args(["-m", &machine.memory.to_string()])
         .args(["-serial", "stdio", "-serial"])
