@@ -35,5 +35,9 @@ pub(crate) fn main(options: &Options) -> Result<ExitCode, Error> {
     command.args(options.only.iter().map(|part| format!("--only={part}")));
     command.env("CHAOS_BIN_DIR", built.bin_dir()?).env_remove("CHAOS_ENVIRONMENT");
     let status = command.status().map_err(|source| run::start_error(&command, source))?;
+    // A goal that is missed has been said; what says nothing by itself is said here.
+    if status.code().is_none() {
+        println!("bench was cut short: {status}");
+    }
     Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

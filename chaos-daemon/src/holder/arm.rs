@@ -223,9 +223,14 @@ fn prepare(warm: Option<Programs>, packets: &Match) -> Result<Programs, ArmError
         Some(programs) => programs,
         None => Programs::load(capacity(&packets.peers))?,
     };
-    let ports: Vec<_> = packets.protected_tcp_ports.iter().map(|port| (rule::TCP, *port)).collect();
-    programs.protect(&packets.protected_peers, &ports)?;
+    spare(&mut programs, &packets.protected_peers, &packets.protected_tcp_ports)?;
     Ok(programs)
+}
+
+/// Has the programs spare these peers, and these TCP ports of this node.
+pub(super) fn spare(programs: &mut Programs, peers: &[IpNet], tcp_ports: &[u16]) -> Result<(), BpfError> {
+    let ports: Vec<_> = tcp_ports.iter().map(|port| (rule::TCP, *port)).collect();
+    programs.protect(peers, &ports)
 }
 
 fn arm_packets(
@@ -322,7 +327,7 @@ fn attach(
     packets: &Match,
 ) -> Result<(), ArmError> {
     match packets.attach {
-        Attach::Tcx => Ok(programs.attach_tcx(hook, direction, &packets.interface)?),
+        Attach::Tcx => Ok(programs.attach_tcx(hook, direction, packets.ifindex, &packets.interface)?),
         Attach::Stub => {
             let program = programs.stub_fd(hook, direction)?;
             filter(packets.ifindex, &packets.interface, direction, packets.level, program)
@@ -339,7 +344,7 @@ fn attach_end(
     how: Attach,
 ) -> Result<(), ArmError> {
     match how {
-        Attach::Tcx => Ok(programs.attach_loop_tcx(end, name)?),
+        Attach::Tcx => Ok(programs.attach_loop_tcx(end, ifindex, name)?),
         Attach::Stub => filter(ifindex, name, Direction::Ingress, 1, programs.program_fd(end)?),
     }
 }

@@ -4,13 +4,13 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 
-use super::arm::Armed;
-use super::deadline;
-use super::protocol::{Lease, Order, Report, receive, send};
+use super::arm::{Armed, spare};
+use super::protocol::{Lease, Order, Preload, Report, receive, send};
+use super::{deadline, memory};
 use crate::fault::Work;
 use crate::host::privilege::{LimitError, NETWORK_HOLDER, limit_to};
 use crate::host::{NetNs, NetNsError, boot_time_ns};
-use crate::kernel::bpf::{BpfError, Capacity, Programs};
+use crate::kernel::bpf::{BpfError, Programs};
 
 /// Why a holder ended other than by its orders.
 #[derive(Debug, thiserror::Error)]
@@ -32,15 +32,22 @@ pub enum HolderError {
     Unexpected(&'static str),
 }
 
-/// Lives one holder's life on `socket`. With `preload`, the packet programs are loaded before any work is known,
+/// Lives one holder's life on `socket`. One for `packets` is told to load its programs before any work is known,
 /// so that the work, when it comes, takes effect within a fraction of a millisecond.
 ///
 /// # Errors
 /// When the injector's socket fails or programs cannot be loaded. The fault is gone either way.
-pub fn run(socket: OwnedFd, preload: Option<Capacity>) -> Result<(), HolderError> {
-    limit_to(if preload.is_some() { NETWORK_HOLDER } else { &[] })?;
+pub fn run(socket: OwnedFd, packets: bool) -> Result<(), HolderError> {
+    limit_to(if packets { NETWORK_HOLDER } else { &[] })?;
     let mut socket = UnixStream::from(socket);
-    let warm = preload.map(Programs::load).transpose()?;
+    let mut warm = None;
+    if packets {
+        match receive(&mut socket)? {
+            Some((Order::Load(preload), _)) => warm = Some(load(&preload)?),
+            Some(_) => return Err(HolderError::Unexpected("work before load")),
+            None => return Ok(()),
+        }
+    }
     send(&mut socket, &Report::Ready)?;
     let Some((order, netns)) = receive(&mut socket)? else { return Ok(()) };
     match order {
@@ -49,7 +56,16 @@ pub fn run(socket: OwnedFd, preload: Option<Capacity>) -> Result<(), HolderError
         }
         Order::Disarm => Ok(()),
         Order::Renew => Err(HolderError::Unexpected("renew before arm")),
+        Order::Load(_) => Err(HolderError::Unexpected("load twice")),
     }
+}
+
+/// Everything that work would otherwise have to wait for.
+fn load(preload: &Preload) -> Result<Programs, BpfError> {
+    let mut programs = Programs::load(preload.capacity)?;
+    spare(&mut programs, &preload.protected_peers, &preload.protected_tcp_ports)?;
+    memory::populate_code();
+    Ok(programs)
 }
 
 fn hold(
@@ -81,7 +97,7 @@ fn hold(
                 }
             }
             Order::Disarm => return disarm(socket, armed),
-            Order::Arm { .. } => return Err(HolderError::Unexpected("arm twice")),
+            Order::Arm { .. } | Order::Load(_) => return Err(HolderError::Unexpected("arm or load twice")),
         }
     }
     Ok(())

@@ -3,7 +3,7 @@
 //! ```text
 //!            Ready            Armed            Beat …             Disarmed
 //!  started ────────> waiting ────────> armed ────────> renewed ──────────> gone
-//!               Arm ↑           Renew ↑ (every second)   Disarm ↑
+//!    Load ↑     Arm ↑           Renew ↑ (every second)   Disarm ↑
 //! ```
 //!
 //! It is single-threaded (a CPU burner excepted), does no disk I/O, has no child, and every descriptor is
@@ -14,7 +14,8 @@ pub mod arm;
 pub mod burner;
 pub mod deadline;
 pub mod life;
+mod memory;
 pub mod protocol;
 
 pub use life::run;
-pub use protocol::{Lease, Order, Report};
+pub use protocol::{Lease, Order, Preload, Report};

@@ -6,12 +6,14 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
+use ipnet::IpNet;
 use nix::cmsg_space;
 use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, recvmsg, sendmsg};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::fault::Work;
+use crate::kernel::bpf::Capacity;
 use crate::request::Evidence;
 
 /// No frame is longer: 200,000 prefixes take about 8 MiB.
@@ -34,9 +36,22 @@ impl Lease {
     }
 }
 
+/// What can be got ready before any work is known.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Preload {
+    /// Room in the maps of the packet programs.
+    pub capacity: Capacity,
+    /// Peers that are spared whatever the work says.
+    pub protected_peers: Vec<IpNet>,
+    /// TCP ports of this node that are spared.
+    pub protected_tcp_ports: Vec<u16>,
+}
+
 /// What the injector orders.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Order {
+    /// Load the packet programs. The first order of a holder that is started for packets, and only then.
+    Load(Preload),
     /// Carry out the work. Comes with the descriptor of the target's namespace when the work has one.
     Arm {
         /// What to do.
@@ -53,7 +68,7 @@ pub enum Order {
 /// What the holder reports.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Report {
-    /// Programs are loaded; waiting for work.
+    /// Waiting for work, with the programs loaded.
     Ready,
     /// Applied, and read back from the kernel.
     Armed(Evidence),

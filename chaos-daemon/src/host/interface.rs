@@ -1,16 +1,21 @@
 //! A network interface as the kernel knows it: by index, within one network namespace.
 
 use std::io;
+use std::os::fd::AsRawFd;
 
-use nix::net::if_::if_nametoindex;
+use nix::errno::Errno;
+use nix::libc::ifreq;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 
 use super::netns::{NetNs, NetNsError};
 
 nix::ioctl_readwrite_bad!(
+    /// Reads the index of an interface (netdevice(7)).
+    get_index, nix::libc::SIOCGIFINDEX, ifreq
+);
+nix::ioctl_readwrite_bad!(
     /// Reads the type of hardware behind an interface (netdevice(7)).
-    get_hardware_address, nix::libc::SIOCGIFHWADDR,
-    nix::libc::ifreq
+    get_hardware_address, nix::libc::SIOCGIFHWADDR, ifreq
 );
 
 /// An interface of one namespace, at one moment.
@@ -32,29 +37,46 @@ impl Interface {
     pub fn find(netns: &NetNs, name: &str) -> Result<Option<Self>, NetNsError> {
         netns.inside(|| find_here(name))
     }
+
+    /// As [`Interface::find`], in the namespace that the calling thread is in.
+    ///
+    /// # Errors
+    /// When the kernel refuses the question.
+    pub fn find_here(name: &str) -> Result<Option<Self>, NetNsError> {
+        find_here(name).map_err(NetNsError::Work)
+    }
 }
 
 fn find_here(name: &str) -> io::Result<Option<Interface>> {
-    let index = match if_nametoindex(name) {
-        Ok(index) => index,
-        Err(nix::Error::ENODEV) => return Ok(None),
-        Err(error) => return Err(error.into()),
-    };
     let socket = socket(AddressFamily::Inet, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None)?;
-    let hardware = hardware_type(&socket, name)?;
+    let Some(mut request) = request(name) else { return Ok(None) };
+    // SAFETY: SIOCGIFINDEX reads ifr_name and writes ifr_ifindex of the ifreq it is given.
+    match unsafe { get_index(socket.as_raw_fd(), &raw mut request) } {
+        Ok(_) => {}
+        Err(Errno::ENODEV) => return Ok(None),
+        Err(error) => return Err(error.into()),
+    }
+    // SAFETY: the call above has filled this member of the union.
+    let index = unsafe { request.ifr_ifru.ifru_ifindex }.cast_unsigned();
+    // SAFETY: SIOCGIFHWADDR reads ifr_name and writes ifr_hwaddr of the ifreq it is given.
+    unsafe { get_hardware_address(socket.as_raw_fd(), &raw mut request) }?;
+    // SAFETY: the call above has filled this member of the union. An `ARPHRD_*` type, says netdevice(7).
+    let hardware = unsafe { request.ifr_ifru.ifru_hwaddr.sa_family };
     let ethernet = matches!(hardware, nix::libc::ARPHRD_ETHER | nix::libc::ARPHRD_LOOPBACK);
     Ok(Some(Interface { name: name.to_owned(), index, ethernet }))
 }
 
-/// The `ARPHRD_*` type of an interface (netdevice(7)).
-fn hardware_type(socket: &impl std::os::fd::AsRawFd, name: &str) -> io::Result<u16> {
+/// A question about the interface of this name; `None` when no interface can have it.
+fn request(name: &str) -> Option<ifreq> {
     // SAFETY: ifreq is plain old data; all zeroes is a valid value.
-    let mut request: nix::libc::ifreq = unsafe { std::mem::zeroed() };
-    for (slot, byte) in request.ifr_name.iter_mut().zip(name.bytes().take(15)) {
+    let mut request: ifreq = unsafe { std::mem::zeroed() };
+    // The last byte stays zero: it ends the name.
+    let room = request.ifr_name.len() - 1;
+    if name.is_empty() || name.len() > room || name.contains('\0') {
+        return None;
+    }
+    for (slot, byte) in request.ifr_name.iter_mut().zip(name.bytes()) {
         *slot = byte.cast_signed();
     }
-    // SAFETY: SIOCGIFHWADDR reads ifr_name and writes ifr_hwaddr of the ifreq it is given.
-    unsafe { get_hardware_address(socket.as_raw_fd(), &raw mut request) }?;
-    // SAFETY: the call above has filled this member of the union.
-    Ok(unsafe { request.ifr_ifru.ifru_hwaddr.sa_family })
+    Some(request)
 }

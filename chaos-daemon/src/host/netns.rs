@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::thread;
 
 use nix::errno::Errno;
@@ -44,6 +45,9 @@ pub enum NetNsError {
         /// The file.
         subject: String,
     },
+    /// No descriptor for another pin.
+    #[error("cannot pin a network namespace once more")]
+    Clone(#[source] io::Error),
     /// `setns` failed.
     #[error("cannot enter a network namespace (CAP_SYS_ADMIN is needed)")]
     Enter(#[source] Errno),
@@ -73,6 +77,8 @@ pub struct NetNsIdentity {
 #[derive(Debug)]
 pub struct NetNs {
     fd: OwnedFd,
+    /// Once it was asked for. It never changes.
+    identity: OnceLock<NetNsIdentity>,
 }
 
 impl NetNs {
@@ -115,7 +121,11 @@ impl NetNs {
     fn checked(fd: OwnedFd, subject: String) -> Result<Self, NetNsError> {
         // SAFETY: this request takes no argument and only reads; on a file of another kind it fails.
         let kind = unsafe { libc::ioctl(fd.as_raw_fd(), NS_GET_NSTYPE) };
-        if kind == libc::CLONE_NEWNET { Ok(Self { fd }) } else { Err(NetNsError::NotOne { subject }) }
+        if kind == libc::CLONE_NEWNET {
+            Ok(Self { fd, identity: OnceLock::new() })
+        } else {
+            Err(NetNsError::NotOne { subject })
+        }
     }
 
     /// Moves the calling thread into this namespace.
@@ -144,9 +154,21 @@ impl NetNs {
     /// # Errors
     /// Without CAP_SYS_ADMIN, or before Linux 5.14.
     pub fn identity(&self) -> Result<NetNsIdentity, NetNsError> {
+        if let Some(known) = self.identity.get() {
+            return Ok(*known);
+        }
         let stat = fstat(&self.fd).map_err(NetNsError::Identify)?;
         let cookie = self.inside(|| Ok(own_cookie()?))?;
-        Ok(NetNsIdentity { dev: stat.st_dev, inode: stat.st_ino, cookie })
+        Ok(*self.identity.get_or_init(|| NetNsIdentity { dev: stat.st_dev, inode: stat.st_ino, cookie }))
+    }
+
+    /// Another pin on the same namespace.
+    ///
+    /// # Errors
+    /// When the process has no descriptor left.
+    pub fn try_clone(&self) -> Result<Self, NetNsError> {
+        let fd = self.fd.try_clone().map_err(NetNsError::Clone)?;
+        Ok(Self { fd, identity: self.identity.clone() })
     }
 
     /// Does `work` inside this namespace: on a thread of its own, unless the calling thread is in it already. The

@@ -16,9 +16,8 @@ use tokio::sync::mpsc;
 use super::manager;
 use crate::fault::Work;
 use crate::holder::protocol::{frame, send_with_fd};
-use crate::holder::{Lease, Order, Report};
+use crate::holder::{Lease, Order, Preload, Report};
 use crate::host::NetNs;
-use crate::kernel::bpf::Capacity;
 use crate::kernel::process::ProcessId;
 
 /// The descriptor under which a child finds its socket.
@@ -56,19 +55,30 @@ pub enum HolderFailure {
 }
 
 impl Holder {
-    /// Starts a holder; with `preload`, one that loads its packet programs at once. Must be called on the main
-    /// thread: the parent-death signal is bound to the thread that starts the child (prctl(2)).
+    /// Starts a holder, and waits until it can be given work; with `preload`, until it has loaded its packet programs.
+    /// Must be called on the main thread: the parent-death signal is bound to the thread that starts the child
+    /// (prctl(2)).
     ///
     /// # Errors
-    /// When the process cannot be started.
-    pub fn start(preload: Option<Capacity>) -> Result<Self, HolderFailure> {
+    /// When the process cannot be started, or ends instead.
+    pub async fn start(preload: Option<Preload>) -> Result<Self, HolderFailure> {
+        let mut holder = Self::spawn(preload.is_some())?;
+        if let Some(preload) = preload {
+            holder.order(&Order::Load(preload)).await?;
+        }
+        match holder.answer().await? {
+            Report::Ready => Ok(holder),
+            other => Err(HolderFailure::Refused(format!("expected ready, got {other:?}"))),
+        }
+    }
+
+    fn spawn(packets: bool) -> Result<Self, HolderFailure> {
         let (ours, theirs) = StdUnixStream::pair().map_err(HolderFailure::Start)?;
         ours.set_nonblocking(true).map_err(HolderFailure::Start)?;
         let mut command = Command::new("/proc/self/exe");
         command.arg("holder");
-        if let Some(capacity) = preload {
-            command.arg("--hosts").arg(capacity.hosts.to_string());
-            command.arg("--prefixes").arg(capacity.prefixes.to_string());
+        if packets {
+            command.arg("--packets");
         }
         command.stdin(Stdio::null()).stdout(Stdio::null()).kill_on_drop(true);
         die_with_parent(&mut command, vec![theirs.into()]);
@@ -79,17 +89,6 @@ impl Holder {
         let (sender, reports) = mpsc::unbounded_channel();
         tokio::task::spawn_local(read_reports(reader, sender));
         Ok(Self { child, orders, reports, id })
-    }
-
-    /// Waits until it has loaded its programs.
-    ///
-    /// # Errors
-    /// When it ends instead.
-    pub async fn ready(&mut self) -> Result<(), HolderFailure> {
-        match self.answer().await? {
-            Report::Ready => Ok(()),
-            other => Err(HolderFailure::Refused(format!("expected ready, got {other:?}"))),
-        }
     }
 
     /// Whether it has not ended.

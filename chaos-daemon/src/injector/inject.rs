@@ -116,7 +116,8 @@ fn admit(
         .hint("remove it first, or inject under another name"));
     }
     let id = rand::random::<u32>() & !1;
-    let target = fault.effect.traffic().map(|traffic| target::resolve(traffic, named)).transpose()?;
+    let target =
+        fault.effect.traffic().map(|traffic| target::resolve(traffic, named, &injector.home)).transpose()?;
     let place = match (&target, fault.effect.traffic()) {
         (Some(target), Some(traffic)) => Some(place(injector, target, traffic.netns.clone(), id, &permit)?),
         _ => None,

@@ -19,7 +19,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::LocalSet;
 
 use crate::host::privilege::{INJECTOR, limit_to};
-use crate::host::{MissingPrivilege, Privileges};
+use crate::host::{MissingPrivilege, NetNs, NetNsError, Privileges};
 use crate::journal::Journal;
 use crate::kernel::probe;
 use crate::policy::Policy;
@@ -76,6 +76,9 @@ pub enum InjectorError {
     /// What the service manager left in the environment.
     #[error("understand the service manager")]
     Manager(#[from] ManagerError),
+    /// The network namespace the daemon runs in.
+    #[error("pin the daemon's own network namespace")]
+    Home(#[source] NetNsError),
     /// Capabilities could not be given up.
     #[error(transparent)]
     Limit(#[from] crate::host::privilege::LimitError),
@@ -114,8 +117,10 @@ pub fn run(options: &Options, mut manager: ServiceManager) -> Result<(), Injecto
     let recipe = Recipe::new(options, listener, vsock).map_err(io("prepare the server's directory"))?;
     limit_to(INJECTOR)?;
     let facts = probe::facts();
+    let home =
+        NetNs::current().and_then(|home| home.identity().map(|_| home)).map_err(InjectorError::Home)?;
     tracing::info!(kernel = facts.release, tcx = facts.tcx, netem = facts.netem.is_none(), "ready");
-    let injector = Rc::new(Injector::new(options, privileges, facts, journal));
+    let injector = Rc::new(Injector::new(options, privileges, facts, journal, home));
     // One thread, the main one: it starts every child, and a child's parent-death signal is bound to the thread.
     let tokio = tokio::runtime::Builder::new_current_thread()
         .enable_all()

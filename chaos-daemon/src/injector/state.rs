@@ -10,7 +10,8 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use super::holders::{Holder, HolderFailure};
 use super::{AttachChoice, Options};
 use crate::fault::Attach;
-use crate::host::{Facts, NetNsIdentity, Privileges};
+use crate::holder::Preload;
+use crate::host::{Facts, NetNs, NetNsIdentity, Privileges};
 use crate::journal::Journal;
 use crate::kernel::bpf::Capacity;
 use crate::policy::Policy;
@@ -33,6 +34,8 @@ pub struct Injector {
     pub(super) facts: Facts,
     pub(super) journal: Journal,
     pub(super) attach: Attach,
+    /// The network namespace of the daemon: that of every target that names none.
+    pub(super) home: NetNs,
     pub(super) active: RefCell<BTreeMap<FaultName, Active>>,
     /// Rings when a fault has become active or has gone.
     pub(super) changed: Notify,
@@ -70,7 +73,13 @@ pub(super) enum LifeOrder {
 }
 
 impl Injector {
-    pub(super) fn new(options: &Options, privileges: Privileges, facts: Facts, journal: Journal) -> Self {
+    pub(super) fn new(
+        options: &Options,
+        privileges: Privileges,
+        facts: Facts,
+        journal: Journal,
+        home: NetNs,
+    ) -> Self {
         let attach = match options.attach {
             AttachChoice::Auto if facts.tcx => Attach::Tcx,
             AttachChoice::Auto | AttachChoice::Clsact => Attach::Stub,
@@ -81,6 +90,7 @@ impl Injector {
             facts,
             journal,
             attach,
+            home,
             active: RefCell::default(),
             changed: Notify::new(),
             recent: RefCell::default(),
@@ -198,9 +208,17 @@ impl Injector {
         {
             return Ok(holder);
         }
-        let mut holder = Holder::start(needed)?;
-        holder.ready().await?;
-        Ok(holder)
+        Holder::start(needed.map(|capacity| self.preload(capacity))).await
+    }
+
+    /// What a holder of packet programs gets ready before it has work.
+    fn preload(&self, capacity: Capacity) -> Preload {
+        let protected = &self.policy.protect;
+        Preload {
+            capacity,
+            protected_peers: protected.cidrs.clone(),
+            protected_tcp_ports: protected.tcp_ports.clone(),
+        }
     }
 
     /// Gets the next warm holder ready, in the background.
@@ -213,12 +231,7 @@ impl Injector {
         }
         let injector = Rc::clone(self);
         tokio::task::spawn_local(async move {
-            let started = async {
-                let mut holder = Holder::start(Some(WARM))?;
-                holder.ready().await?;
-                Ok::<_, HolderFailure>(holder)
-            };
-            match started.await {
+            match Holder::start(Some(injector.preload(WARM))).await {
                 Ok(holder) => *injector.warm.borrow_mut() = Some(holder),
                 Err(error) => {
                     tracing::warn!(%error, "cannot keep a warm holder; injections will start slower")

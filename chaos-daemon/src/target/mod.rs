@@ -21,13 +21,13 @@ pub struct NetworkTarget {
 }
 
 /// Resolves the target of a network fault. `named` are the addresses of the host it names, if it names one: see
-/// [`addresses_of`].
+/// [`addresses_of`]. `home` is the namespace of a target that names none: that of the calling thread.
 ///
 /// # Errors
 /// [`ErrorCode::TargetNotFound`] names what does not exist.
-pub fn resolve(traffic: &Traffic, named: &[IpNet]) -> Result<NetworkTarget, ApiError> {
+pub fn resolve(traffic: &Traffic, named: &[IpNet], home: &NetNs) -> Result<NetworkTarget, ApiError> {
     let netns = match &traffic.netns {
-        None => NetNs::current(),
+        None => home.try_clone(),
         Some(name) => NetNs::open(name),
     }
     .map_err(|error| {
@@ -36,7 +36,11 @@ pub fn resolve(traffic: &Traffic, named: &[IpNet]) -> Result<NetworkTarget, ApiE
             .hint("`ip netns list` shows the names; a path such as /proc/PID/ns/net works too")
     })?;
     let name = &traffic.interface;
-    let interface = Interface::find(&netns, name)
+    let found = match &traffic.netns {
+        None => Interface::find_here(name),
+        Some(_) => Interface::find(&netns, name),
+    };
+    let interface = found
         .map_err(|error| not_found(format!("target.interface: look up {name:?}: {error}")))?
         .ok_or_else(|| {
             not_found(format!("target.interface: no interface {name:?} in {}", namespace_words(traffic)))

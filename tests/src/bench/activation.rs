@@ -218,7 +218,10 @@ impl<'a> Floor<'a> {
     fn attach(&mut self) -> Result<()> {
         let programs = &mut self.programs;
         self.namespace
-            .run(|| programs.attach_tcx(Hook::Drop, Direction::Egress, INTERFACE))
+            .run(|| {
+                let index = nix::net::if_::if_nametoindex(INTERFACE).unwrap_or_default();
+                programs.attach_tcx(Hook::Drop, Direction::Egress, index, INTERFACE)
+            })
             .map_err(different)
     }
 }

@@ -37,7 +37,7 @@ impl Fault {
     /// Attaches to a device of the calling thread's namespace; a stub goes to the place of the rule's level.
     pub(crate) fn attach(&mut self, hook: Hook, direction: Direction, device: &str) {
         match self.attach {
-            Attach::Tcx => self.programs.attach_tcx(hook, direction, device).unwrap(),
+            Attach::Tcx => self.programs.attach_tcx(hook, direction, index(device), device).unwrap(),
             Attach::Stub => {
                 let level = self.programs.rule().unwrap().level;
                 filter(device, direction, level, self.programs.stub_fd(hook, direction).unwrap());
@@ -48,7 +48,7 @@ impl Fault {
     /// Attaches to one end of a detour, in the calling thread's namespace.
     pub(crate) fn attach_end(&mut self, end: LoopEnd, device: &str) {
         match self.attach {
-            Attach::Tcx => self.programs.attach_loop_tcx(end, device).unwrap(),
+            Attach::Tcx => self.programs.attach_loop_tcx(end, index(device), device).unwrap(),
             Attach::Stub => filter(device, Direction::Ingress, 1, self.programs.program_fd(end).unwrap()),
         }
     }
@@ -79,8 +79,13 @@ impl Drop for Fault {
 }
 
 /// Puts a program onto a hook, in place of what an earlier fault of this test left there.
+/// The index of a device of the calling thread's namespace.
+pub(crate) fn index(device: &str) -> u32 {
+    if_nametoindex(device).unwrap()
+}
+
 fn filter(device: &str, direction: Direction, level: u32, program: BorrowedFd<'_>) {
-    let device = if_nametoindex(device).unwrap();
+    let device = index(device);
     let pref = marks::filter_pref(level.try_into().unwrap()).unwrap();
     let add = async |netlink: &Netlink| -> Result<(), NetlinkError> {
         assert_ne!(netlink.add_clsact(device).await?, Clsact::IngressOnly);

@@ -9,7 +9,7 @@ use chaos_daemon::kernel::bpf::{BpfError, Capacity, Hook, Programs, kernel_has_t
 use chaos_daemon::spec::Direction;
 use chaos_tests::skip::{Reason, kernel_version, skip};
 
-use super::arm::{Fault, armed, everything, load, renew, set_rule};
+use super::arm::{Fault, armed, everything, index, load, renew, set_rule};
 use super::net::{
     DEVICE, NODE_V4, NODE_V6, OTHER_V4, OTHER_V6, PEER_V4, PEER_V6, arrivals, arrives, at, connect, echo,
     on_a_node, on_a_node_each_way, ping, round_trip, udp,
@@ -262,8 +262,8 @@ fn a_rule_that_makes_no_sense_is_refused_and_changes_nothing() {
         assert!(matches!(programs.set_rule(&rule, &[]), Err(BpfError::Flags(1))));
         assert_eq!(programs.rule().unwrap(), before);
         assert!(matches!(
-            programs.attach_tcx(Hook::Drop, Direction::Egress, "nowhere0"),
-            Err(BpfError::Interface { .. })
+            programs.attach_tcx(Hook::Drop, Direction::Egress, 4_000_000, "nowhere0"),
+            Err(BpfError::Attach { .. })
         ));
     });
 }
@@ -273,7 +273,7 @@ fn the_answer_whether_the_kernel_has_tcx_is_true() {
     on_a_node(|_| {
         let answer = kernel_has_tcx().unwrap();
         let mut programs = Programs::load(Capacity { hosts: 1, prefixes: 1 }).unwrap();
-        let attached = programs.attach_tcx(Hook::Drop, Direction::Egress, DEVICE);
+        let attached = programs.attach_tcx(Hook::Drop, Direction::Egress, index(DEVICE), DEVICE);
         assert_eq!(answer, attached.is_ok(), "{attached:?}");
         // It came with 6.6; a distribution may have brought it to an older kernel.
         assert!(answer || kernel_version() < (6, 6));

@@ -13,7 +13,6 @@ use chaos_daemon::injector::manager::ServiceManager;
 use chaos_daemon::injector::recover::{RecoverError, recover};
 use chaos_daemon::injector::runtime::RuntimeError;
 use chaos_daemon::injector::{self, AttachChoice, InjectorError, Options};
-use chaos_daemon::kernel::bpf::Capacity;
 use chaos_daemon::policy::{Policy, PolicyError};
 use chaos_daemon::server::{ServerError, ServerOptions, VsockOptions};
 
@@ -75,10 +74,8 @@ enum Command {
     /// The holder of one fault; started by `run`.
     #[command(hide = true)]
     Holder {
-        #[arg(long, requires = "prefixes")]
-        hosts: Option<u32>,
         #[arg(long)]
-        prefixes: Option<u32>,
+        packets: bool,
     },
 }
 
@@ -154,11 +151,10 @@ pub(crate) fn main() -> ExitCode {
             let state_dir = Some(state_dir);
             serve(ServerOptions { listener: listener.into(), door: door.into(), state_dir, vsock })
         }
-        Command::Holder { hosts, prefixes } => {
+        Command::Holder { packets } => {
             call_this_process(c"chaos-holder");
-            let preload = hosts.zip(prefixes).map(|(hosts, prefixes)| Capacity { hosts, prefixes });
             // SAFETY: this descriptor was opened for this process by the injector, for nobody else in it.
-            holder::run(unsafe { inherited(CHILD_FD) }, preload).map_err(Failure::from)
+            holder::run(unsafe { inherited(CHILD_FD) }, packets).map_err(Failure::from)
         }
     };
     match outcome {

@@ -84,15 +84,6 @@ pub enum BpfError {
     /// A flag that only the loader may set.
     #[error("flags {0:#x} of a packet rule are set by the loader only")]
     Flags(u32),
-    /// The interface is not there.
-    #[error("looking up interface {interface}")]
-    Interface {
-        /// Its name.
-        interface: String,
-        /// The kernel's reason.
-        #[source]
-        source: io::Error,
-    },
     /// A program could not be attached.
     #[error("attaching {program} to {interface}")]
     Attach {

@@ -13,12 +13,13 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
 use aya::maps::ProgramArray;
 use chaos_common::{Way, name};
+use serde::{Deserialize, Serialize};
 
 use crate::spec::Direction;
 pub use error::BpfError;
 
 /// How many peers the maps hold. Decided at load, since maps do not grow.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Capacity {
     /// Single addresses, of each IP version.
     pub hosts: u32,
@@ -134,31 +135,36 @@ impl Programs {
         Ok(Self { links: Vec::new(), loaded, contents, stubs: [None; 2] })
     }
 
-    /// Attaches a program to the target device through tcx, behind those that are there. The interface is looked
-    /// up in the network namespace of the calling thread.
+    /// Attaches a program to the target device through tcx, behind those that are there. `index` is the device's in
+    /// the network namespace of the calling thread; `interface` is what messages call it.
     ///
     /// # Errors
     /// When there is no such interface, or the kernel has no tcx (see [`kernel_has_tcx`]).
-    pub fn attach_tcx(&mut self, hook: Hook, direction: Direction, interface: &str) -> Result<(), BpfError> {
-        self.attach(hook.program(direction), direction, interface)
+    pub fn attach_tcx(
+        &mut self,
+        hook: Hook,
+        direction: Direction,
+        index: u32,
+        interface: &str,
+    ) -> Result<(), BpfError> {
+        self.attach(hook.program(direction), direction, index, interface)
     }
 
     /// Attaches the program for one end of the detour through tcx, in the network namespace of the calling thread.
     ///
     /// # Errors
     /// As [`Programs::attach_tcx`].
-    pub fn attach_loop_tcx(&mut self, end: LoopEnd, interface: &str) -> Result<(), BpfError> {
-        self.attach(end.program(), Direction::Ingress, interface)
+    pub fn attach_loop_tcx(&mut self, end: LoopEnd, index: u32, interface: &str) -> Result<(), BpfError> {
+        self.attach(end.program(), Direction::Ingress, index, interface)
     }
 
     fn attach(
         &mut self,
         program: &'static str,
         direction: Direction,
+        index: u32,
         interface: &str,
     ) -> Result<(), BpfError> {
-        let index = nix::net::if_::if_nametoindex(interface)
-            .map_err(|error| BpfError::Interface { interface: interface.to_owned(), source: error.into() })?;
         let fd = sys::tcx_attach(self.loaded.program(program)?, index, attach_type(direction))
             .map_err(|source| BpfError::Attach { program, interface: interface.to_owned(), source })?;
         self.links.push(Link { fd, program, interface: interface.to_owned(), index, direction });

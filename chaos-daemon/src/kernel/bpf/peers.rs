@@ -14,7 +14,7 @@ use super::{BpfError, sys};
 type V4 = [u8; 4];
 type V6 = [u8; 16];
 
-/// Keys for the four peer maps, without duplicates.
+/// Keys for the four peer maps, in order and without duplicates.
 #[derive(Default)]
 pub(super) struct Sets {
     pub(super) hosts_v4: Vec<V4>,
@@ -24,6 +24,17 @@ pub(super) struct Sets {
 }
 
 impl Sets {
+    /// Whether both hold the same keys.
+    pub(super) fn same(&self, other: &Self) -> bool {
+        fn keys<K: Pod>(nets: &[Key<K>]) -> impl Iterator<Item = (u32, K)> {
+            nets.iter().map(|key| (key.prefix_len(), key.data()))
+        }
+        self.hosts_v4 == other.hosts_v4
+            && self.hosts_v6 == other.hosts_v6
+            && keys(&self.nets_v4).eq(keys(&other.nets_v4))
+            && keys(&self.nets_v6).eq(keys(&other.nets_v6))
+    }
+
     /// Sorts peers into hosts and prefixes.
     pub(super) fn new(peers: &[IpNet]) -> Self {
         let mut sets = Self::default();

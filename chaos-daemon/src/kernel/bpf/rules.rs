@@ -76,7 +76,7 @@ impl Programs {
     }
 
     /// Sets which peers, and which of this node's ports (IP protocol number, port), no fault touches. Replaces what
-    /// was protected before.
+    /// was protected before; writes nothing when that was the same.
     ///
     /// # Errors
     /// When there are more than [`MOST_PROTECTED`] of a kind, or the kernel refuses.
@@ -93,7 +93,11 @@ impl Programs {
         ] {
             BpfError::too_many(what, wanted, MOST_PROTECTED)?;
         }
-        let enabled = self.contents.rule.has(ENABLED);
+        let held = &self.contents;
+        if held.protected.same(&sets) && held.protected_ports == keys {
+            return Ok(());
+        }
+        let enabled = held.rule.has(ENABLED);
         self.disable()?;
         let held = &mut self.contents;
         replace(&self.loaded, name::PROTECTED_V4, &mut held.protected.nets_v4, sets.nets_v4)?;

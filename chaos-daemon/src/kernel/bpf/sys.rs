@@ -74,7 +74,8 @@ struct BatchAttr {
     flags: u64,
 }
 
-/// The `query` member of union bpf_attr, up to `prog_cnt`.
+/// The `query` member of union bpf_attr, whole: the kernel writes `revision` back, however short it is told that this
+/// is (`bpf_mprog_query` in kernel/bpf/mprog.c).
 #[repr(C)]
 #[derive(Default)]
 struct QueryAttr {
@@ -85,6 +86,10 @@ struct QueryAttr {
     prog_ids: u64,
     prog_cnt: u32,
     padding: u32,
+    prog_attach_flags: u64,
+    link_ids: u64,
+    link_attach_flags: u64,
+    revision: u64,
 }
 
 /// The `link_create` member of union bpf_attr, with the `tcx` member in it.
@@ -229,7 +234,7 @@ pub(super) fn has_tcx() -> io::Result<bool> {
         QueryAttr { target_ifindex: LOOPBACK, attach_type: BPF_TCX_INGRESS, ..QueryAttr::default() };
     // SAFETY: the layout is that of a query; with room for no ids the kernel only counts them.
     match unsafe { bpf(BPF_PROG_QUERY, &mut attr) } {
-        Ok(_) => Ok(true),
+        Ok(_) => Ok(attr.revision > 0),
         // Before 6.6 the attach type is unknown.
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(false),
         // Programs are there, and more than the room for none.
