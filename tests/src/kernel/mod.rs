@@ -7,6 +7,7 @@ mod guards;
 mod lifetime;
 mod manager;
 mod policy;
+mod sandbox;
 mod scene;
 mod vsock;
 
@@ -115,6 +116,7 @@ pub fn all() -> Vec<KernelTest> {
         guards::TESTS,
         bad_input::TESTS,
         policy::TESTS,
+        sandbox::TESTS,
         vsock::TESTS,
         effects::TESTS,
         lifetime::TESTS,
