@@ -98,7 +98,6 @@ pub(super) const BOTH: &[Attempt] = &[
     refused("RestrictAddressFamilies", "Bluetooth", libc::SYS_socket, &[family(libc::AF_BLUETOOTH), RAW]),
     refused("IPAddressDeny", "name a socket", libc::SYS_bind, &[ZERO, Memory, Number(16)]),
     refused("IPAddressDeny", "listen", libc::SYS_listen, &[ZERO, ONE]),
-    refused("SystemCallArchitectures", "getpid of x32", libc::SYS_getpid | 0x4000_0000, &[]),
     refused("SystemCallFilter", "bpf", libc::SYS_bpf, &[ZERO, Memory, Number(64)]),
     refused("SystemCallFilter", "trace a process", libc::SYS_ptrace, &[Number(16), ONE]),
     refused("SystemCallFilter", "read another's memory", libc::SYS_process_vm_readv, &[ONE]),
@@ -214,6 +213,10 @@ pub(super) const SERVER: &[Attempt] = &[
     hidden("ProtectSystem", "read the host's programs", &[HERE, Path("/lib"), FOLDER]),
     hidden("ProtectSystem", "look around", &[HERE, Path("/"), FOLDER]),
 ];
+
+/// As programs for x32 call. A unit's SystemCallArchitectures= ends the process for it, so that it is tried without one.
+pub(super) const X32: Attempt =
+    refused("SystemCallArchitectures", "getpid of x32", libc::SYS_getpid | 0x4000_0000, &[]);
 
 /// Allowed to the prober: what it is for, and what its answers are read with. Returns a descriptor.
 pub(super) const PROBER_MAY: &[Attempt] = &[

@@ -11,7 +11,7 @@ use nix::sys::signal::Signal;
 
 use crate::error::{Error, Result};
 use crate::process::Process;
-use attempts::{Attempt, BOTH, PROBER_MAY, SERVER};
+use attempts::{Attempt, BOTH, PROBER_MAY, SERVER, X32};
 use puppet::{Argument, Puppet};
 
 /// Which of the two.
@@ -61,12 +61,17 @@ pub fn prove(process: &Process, role: Role) -> Result<usize> {
     }
 }
 
-/// A call of another architecture ends the process. Returns the signal.
+/// Calls of other architectures: one of x32 is refused, one of i386 ends the process. Returns the signal. For a daemon that
+/// no service manager has started.
 ///
 /// # Errors
-/// When it lives on.
+/// When either is answered.
 pub fn prove_architecture(process: &Process) -> Result<Signal> {
-    Puppet::take(process.pid)?.call_as_i386()
+    let puppet = Puppet::take(process.pid)?;
+    match puppet.call(X32.call, X32.arguments)? {
+        refused if refused == -i64::from(X32.errno) => puppet.call_as_i386(),
+        other => Err(Error::Different(format!("{}: {other}", X32.words))),
+    }
 }
 
 /// What `/proc` says of it; returns what differs.
