@@ -3,6 +3,7 @@
 mod abilities;
 mod bad_input;
 mod effects;
+mod guardian;
 mod guards;
 mod lifetime;
 mod manager;
@@ -116,6 +117,7 @@ pub fn all() -> Vec<KernelTest> {
         guards::TESTS,
         bad_input::TESTS,
         policy::TESTS,
+        guardian::TESTS,
         sandbox::TESTS,
         vsock::TESTS,
         effects::TESTS,
