@@ -1,32 +1,23 @@
-#!/usr/bin/env bash
-# Installs what building needs, then runs the tests that need no QEMU: unit tests, and everything in tests/ on this box's own
-# kernel. Runs as root. Can be run again: it installs only what is missing.
-set -euo pipefail
-tree=${1:-$(cd "$(dirname "$0")/.." && pwd)}
-cd "$tree"
+#!/bin/sh
+# provision.sh PACKAGE PROGRAMS [RESULTS [FILTER]]: installs the package, and runs the kernel tests with what it has installed,
+# on this machine's kernel. PROGRAMS is the folder of test-runner and kernel-tests. Runs as root, on a Debian that nobody
+# needs: the Vagrant box, and the VM of `cargo xtask vm --systemd`, which has no network and runs this file as it is.
+set -eu
+package=$1
+programs=$2
+results=${3:-/dev/stdout}
+filter=${4:-}
+export DEBIAN_FRONTEND=noninteractive
 
-export HOME=/root DEBIAN_FRONTEND=noninteractive
-export PATH="$HOME/.cargo/bin:$PATH"
-
-# The test runner installs the observers it needs by itself, and says which.
-packages=(build-essential ca-certificates curl git)
-if ! dpkg-query --show "${packages[@]}" >/dev/null 2>&1; then
+# With these, the tests look at the kernel independently of the daemon.
+observers="iproute2 iputils-ping bpftool"
+if ! dpkg-query --show $observers >/dev/null 2>&1; then
     apt-get update -q
-    apt-get install -y -q --no-install-recommends "${packages[@]}"
+    apt-get install -y -q --no-install-recommends $observers
 fi
+dpkg --install "$package"
+systemctl is-active --quiet chaos-daemon.service
 
-# Debian's cargo is too old: the version that the workspace names, through rustup.
-version=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
-if ! cargo "+$version" --version >/dev/null 2>&1; then
-    if ! command -v rustup >/dev/null; then
-        curl --proto '=https' --tlsv1.2 -fsS https://sh.rustup.rs |
-            sh -s -- -y -q --no-modify-path --profile minimal --default-toolchain none
-    fi
-    rustup toolchain install "$version" --profile minimal
-fi
-rustup default "$version"
-
-# The tree belongs to another user than root, which git asks to be told about.
-git config --global --replace-all safe.directory "$tree"
-
-exec cargo xtask test --only unit --only host
+# A kernel of our own, on which nothing may be skipped; and the programs that the package brought.
+export CHAOS_ENVIRONMENT=vm CHAOS_BIN_DIR=/usr/bin
+exec "$programs/test-runner" --results="$results" --limit=120 --filter="$filter" "$programs/kernel-tests"

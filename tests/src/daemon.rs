@@ -131,6 +131,11 @@ impl Daemon {
         self.children("server").into_iter().next()
     }
 
+    /// The process that takes samples for the server, by its first argument.
+    pub fn prober(&self) -> Option<Process> {
+        self.children("prober").into_iter().next()
+    }
+
     /// The holders, one per active fault, by their first argument.
     pub fn holders(&self) -> Vec<Process> {
         self.children("holder")

@@ -21,6 +21,8 @@ use crate::{Error, Result, netns};
 
 /// A verdict keeps this much of what a failed test wrote.
 const KEPT_OUTPUT: usize = 4000;
+/// What a test puts before a figure that belongs into the summary of a run.
+pub const FIGURE: &str = "figure: ";
 /// Processes of a test may take this long to go after it.
 const SETTLE: Duration = Duration::from_secs(2);
 
@@ -45,7 +47,7 @@ pub struct Line {
     pub test: String,
     /// How it ended.
     pub outcome: Verdict,
-    /// Why it failed or was skipped.
+    /// Why it failed or was skipped; the figures of one that passed, if it says any.
     pub reason: String,
     /// How long it took, in milliseconds.
     pub ms: u64,
@@ -206,7 +208,8 @@ fn judge(
     if !text.contains("test result: ok. 1 passed") {
         return fail("ended well without having run".into());
     }
-    (Verdict::Pass, String::new())
+    let figures: Vec<_> = text.lines().filter_map(|line| line.split(FIGURE).nth(1)).collect();
+    (Verdict::Pass, figures.join("\n"))
 }
 
 /// What the test itself said, for summaries: the line below the panic's place, or below libtest-mimic's heading.
@@ -248,6 +251,15 @@ mod tests {
         assert_eq!(verdict(Some(101), &[], OK, host), Verdict::Fail);
         assert_eq!(verdict(None, &[], OK, host), Verdict::Fail);
         assert_eq!(verdict(Some(0), &["left process 1".into()], OK, host), Verdict::Fail);
+    }
+
+    #[test]
+    fn the_figures_of_a_test_that_passed_are_kept() {
+        let text = format!("noise\n{FIGURE}3.0 for the unit\n{OK}");
+        let status = Some(ExitStatus::from_raw(0));
+        let limit = Duration::from_secs(1);
+        let (verdict, figures) = judge(status, limit, &[], &text, Environment::Vm, (6, 12));
+        assert_eq!((verdict, figures.as_str()), (Verdict::Pass, "3.0 for the unit"));
     }
 
     #[test]

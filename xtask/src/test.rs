@@ -36,6 +36,7 @@ const STEPS: &[Step] = &[
     Step { name: VM, run: kernels },
     Step { name: SYSTEMD, run: systemd },
     Step { name: "mcp-client", run: mcp_client },
+    Step { name: "vagrant", run: vagrant },
 ];
 
 const VM: &str = "vm";
@@ -175,14 +176,49 @@ fn kernels() -> Result<Tally, Error> {
 
 /// The official Python client against a real daemon.
 fn mcp_client() -> Result<Tally, Error> {
-    match tools::require(tools::PYTHON).and_then(|()| tools::require(tools::OBSERVERS)) {
+    let tools = tools::require(tools::PYTHON).and_then(|()| tools::require(tools::OBSERVERS));
+    unless_lacking("mcp-client", tools, || script("tests/mcp/run.py"))
+}
+
+/// The Vagrantfile, with the settings of the libvirt provider. Those of VirtualBox cannot be checked without VirtualBox.
+fn vagrant() -> Result<Tally, Error> {
+    unless_lacking("vagrant", tools::require(tools::VAGRANT), || {
+        let mut tally = Tally::default();
+        // Its state is ours to delete, and nobody is asked for a newer version.
+        let state = run::vm_dir().join("vagrant");
+        let mut command = Command::new("vagrant");
+        command
+            .arg("validate")
+            .current_dir(run::root().join("vagrant"))
+            .env("VAGRANT_HOME", state.join("home"))
+            .env("VAGRANT_DOTFILE_PATH", state.join("dot"))
+            .env("VAGRANT_DEFAULT_PROVIDER", "libvirt")
+            .env("VAGRANT_CHECKPOINT_DISABLE", "1");
+        match run::text(&mut command) {
+            Ok(said) => {
+                println!("{}", said.trim());
+                tally.pass(1);
+            }
+            Err(error) => tally.fail(format!("vagrant validate: {error}")),
+        }
+        Ok(tally)
+    })
+}
+
+/// Runs a step whose tools are there. Where they cannot be had, it is left out by name, but never in CI.
+fn unless_lacking(
+    name: &str,
+    tools: Result<(), Error>,
+    step: impl FnOnce() -> Result<Tally, Error>,
+) -> Result<Tally, Error> {
+    match tools {
         Err(Error::Lacking(what)) if std::env::var_os("CI").is_none() => {
             let mut tally = Tally::default();
-            tally.skip(format!("mcp-client: {what}"));
+            tally.skip(format!("{name}: {what}"));
             Ok(tally)
         }
         Err(error) => Err(error),
-        Ok(()) => script("tests/mcp/run.py"),
+        Ok(()) => step(),
     }
 }
 

@@ -20,7 +20,7 @@ pub(crate) struct Verdict {
     /// Suite and name.
     pub(crate) test: String,
     pub(crate) outcome: Outcome,
-    /// Why it failed or was skipped; empty when it passed.
+    /// Why it failed or was skipped; the figures of one that passed, if it says any.
     #[serde(default)]
     pub(crate) reason: String,
     /// How long it took, in milliseconds.

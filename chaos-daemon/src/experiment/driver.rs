@@ -7,6 +7,7 @@ use tokio::time::{Instant, sleep};
 
 use super::document::{Condition, Experiment};
 use super::machine::{Effect, Event, Machine, Outcome};
+use crate::probe::prober::Prober;
 use crate::request::wire::Door;
 use crate::request::{ApiError, Caller, ErrorCode, Evidence, FaultState, Removal, Reply, Request};
 use crate::spec::FaultName;
@@ -27,9 +28,9 @@ pub struct Progress {
 ///
 /// # Errors
 /// What is not met, for people.
-pub async fn sample(conditions: &[Condition]) -> Result<(), String> {
+pub async fn sample(conditions: &[Condition], prober: &Prober) -> Result<(), String> {
     let samples = futures_util::future::join_all(conditions.iter().map(|condition| async move {
-        let sample = condition.probe.sample().await;
+        let sample = prober.sample(&condition.probe).await;
         (sample.ok != condition.expected).then(|| format!("{}: {}", condition.name, sample.detail))
     }));
     let unmet: Vec<_> = samples.await.into_iter().flatten().collect();
@@ -42,13 +43,14 @@ pub async fn drive(
     fault_name: &FaultName,
     caller: Caller,
     door: &Door,
+    prober: &Prober,
     mut stop: watch::Receiver<bool>,
     progress: &watch::Sender<Progress>,
 ) -> Outcome {
     let (mut machine, mut effect) = Machine::start();
     loop {
         let event = match effect {
-            Effect::Sample => Event::Sampled(sample(&experiment.conditions).await),
+            Effect::Sample => Event::Sampled(sample(&experiment.conditions, prober).await),
             Effect::Inject => Event::Injected(inject(experiment, fault_name, caller, door).await),
             Effect::Hold => hold(experiment.hold, fault_name, door, &mut stop, progress).await,
             Effect::Remove => Event::Removed(remove(fault_name, door, progress).await),

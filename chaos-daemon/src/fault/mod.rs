@@ -10,6 +10,7 @@ pub mod work;
 use ipnet::IpNet;
 
 use crate::host::{Facts, Lack, Requirement};
+use crate::kernel::netlink::marks::recognise_device;
 use crate::kernel::step::{NetNsRef, Step};
 use crate::request::{ApiError, ErrorCode, LifetimeClass};
 use crate::spec::fault::Effect;
@@ -59,6 +60,11 @@ pub struct Place<'a> {
 /// [`ErrorCode::UnsupportedKernel`] names what the kernel lacks.
 pub fn plan(effect: &Effect, place: Option<&Place<'_>>, facts: &Facts) -> Result<Plan, ApiError> {
     require(effect.fault_type(), facts)?;
+    if let Some(name) = place.map(|place| &place.target.interface.name).filter(|name| is_ours(name)) {
+        let text = format!("target.interface: {name} is a device that a fault of chaos-daemon has made");
+        return Err(ApiError::new(ErrorCode::InvalidParameter, text)
+            .hint("name the device that the fault is on: faults on one device add up"));
+    }
     let needs_interface = || {
         let name = effect.fault_type().name();
         ApiError::new(ErrorCode::MissingParameter, format!("target.interface: {name} needs an interface"))
@@ -75,6 +81,11 @@ pub fn plan(effect: &Effect, place: Option<&Place<'_>>, facts: &Facts) -> Result
             packet_drop::plan(traffic, *packet_probability, *partition, place.ok_or_else(needs_interface)?)
         }
     })
+}
+
+/// A fault there would cut what a delay promises to bring back.
+fn is_ours(device: &str) -> bool {
+    recognise_device(device).is_some()
 }
 
 /// What a fault type needs of the kernel.

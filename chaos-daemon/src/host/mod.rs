@@ -1,4 +1,4 @@
-//! Facts about this node and its kernel, read and never changed.
+//! Facts about this node and its kernel, read and never changed; and what a process of ours gives up.
 
 pub mod accounts;
 pub mod boot;
@@ -7,6 +7,8 @@ pub mod interface;
 pub mod nameless;
 pub mod netns;
 pub mod privilege;
+pub mod sandbox;
+mod syscalls;
 
 pub use boot::{BootId, boot_time_ns};
 pub use facts::{Facts, Lack, Requirement};

@@ -1,4 +1,6 @@
-//! The unprivileged server as a child of the injector: another user, no capability, two sockets.
+//! The two processes without rights, as children of the injector: the server and the prober. Another user, no
+//! capability, the sockets that they need; the server also without any network. The rest they give up themselves
+//! (`host/sandbox.rs`).
 
 use std::fs;
 use std::io;
@@ -8,6 +10,9 @@ use std::os::unix::net::{UnixListener, UnixStream as StdUnixStream};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
+use nix::libc;
+use nix::sched::{CloneFlags, unshare};
+use nix::unistd::{Gid, Uid, setgid, setgroups, setuid};
 use tokio::net::UnixStream;
 use tokio::process::{Child, Command};
 
@@ -20,10 +25,11 @@ const USER: &str = "chaos";
 /// The user without rights that every system has.
 const NOBODY: (u32, u32) = (65_534, 65_534);
 
-/// A running server. Dropping it kills the process.
+/// A running server with its prober. Dropping it kills both processes.
 #[derive(Debug)]
 pub struct ServerProcess {
-    child: Child,
+    server: Child,
+    prober: Child,
 }
 
 /// Everything that is needed to start the server, and to start it again.
@@ -51,46 +57,100 @@ impl Recipe {
         Ok(Self { listener, directory, user, vsock })
     }
 
-    /// Starts the server; returns it and the injector's end of the only door between the two.
+    /// Starts the server and its prober; returns them and the injector's end of the only door to the server.
     ///
     /// # Errors
-    /// When the process cannot be started.
+    /// When a process cannot be started.
     pub fn start(&self) -> io::Result<(ServerProcess, UnixStream)> {
         let (ours, theirs) = StdUnixStream::pair()?;
         ours.set_nonblocking(true)?;
-        let mut command = Command::new("/proc/self/exe");
-        command.arg("server").arg("--state-dir").arg(&self.directory);
-        command.arg("--listener-fd").arg(CHILD_FD.to_string());
-        command.arg("--door-fd").arg((CHILD_FD + 1).to_string());
-        let mut fds = vec![self.listener.try_clone()?.into(), theirs.into()];
-        if let Some((vsock, cids)) = &self.vsock {
+        let (asks, answers) = StdUnixStream::pair()?;
+        let prober = self.spawn(Network::Shared, vec![answers.into()], |command| {
+            command.arg("prober");
+        })?;
+        let mut fds = vec![self.listener.try_clone()?.into(), theirs.into(), asks.into()];
+        if let Some((vsock, _)) = &self.vsock {
             fds.push(vsock.try_clone()?);
-            command.arg("--vsock-fd").arg((CHILD_FD + 2).to_string());
-            for cid in cids {
+        }
+        let server = self.spawn(Network::None, fds, |command| {
+            command.arg("server").arg("--state-dir").arg(&self.directory);
+            let names = ["--listener-fd", "--door-fd", "--prober-fd"].into_iter();
+            for (name, fd) in names.chain(self.vsock.is_some().then_some("--vsock-fd")).zip(CHILD_FD..) {
+                command.arg(name).arg(fd.to_string());
+            }
+            for cid in self.vsock.iter().flat_map(|(_, cids)| cids) {
                 command.arg("--vsock-cid").arg(cid.to_string());
             }
-        }
+        })?;
+        Ok((ServerProcess { server, prober }, UnixStream::from_std(ours)?))
+    }
+
+    fn spawn(
+        &self,
+        network: Network,
+        fds: Vec<OwnedFd>,
+        arguments: impl FnOnce(&mut Command),
+    ) -> io::Result<Child> {
+        let mut command = Command::new("/proc/self/exe");
+        arguments(&mut command);
         command.stdin(Stdio::null()).stdout(Stdio::null()).kill_on_drop(true);
-        command.uid(self.user.0).gid(self.user.1);
+        // First: a change of the user would take the parent-death signal back (prctl(2)).
+        drop_rights(&mut command, self.user, network);
         die_with_parent(&mut command, fds);
-        let child = command.spawn()?;
-        Ok((ServerProcess { child }, UnixStream::from_std(ours)?))
+        command.spawn()
+    }
+}
+
+/// What a child sees of the network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Network {
+    /// All that the injector does.
+    Shared,
+    /// A namespace of its own, in which there is nothing.
+    None,
+}
+
+/// Has `command`'s process be another user, in no other group, who can never get a capability again.
+fn drop_rights(command: &mut Command, (uid, gid): (u32, u32), network: Network) {
+    // SAFETY: between fork and exec only async-signal-safe calls are made: unshare, prctl, setgroups, setgid, setuid.
+    unsafe {
+        command.pre_exec(move || {
+            if network == Network::None {
+                unshare(CloneFlags::CLONE_NEWNET)?;
+            }
+            // Up to the first number that this kernel does not know.
+            for capability in 0..64 {
+                if libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) != 0 {
+                    break;
+                }
+            }
+            setgroups(&[])?;
+            setgid(Gid::from_raw(gid))?;
+            setuid(Uid::from_raw(uid))?;
+            Ok(())
+        });
     }
 }
 
 impl ServerProcess {
-    /// Waits until it has ended, and says how.
+    /// Waits until one of the two has ended, and says which and how.
     pub async fn ended(&mut self) -> String {
-        match self.child.wait().await {
-            Ok(status) => status.to_string(),
-            Err(error) => error.to_string(),
+        let (which, status) = tokio::select! {
+            status = self.server.wait() => ("server", status),
+            status = self.prober.wait() => ("prober", status),
+        };
+        match status {
+            Ok(status) => format!("{which}: {status}"),
+            Err(error) => format!("{which}: {error}"),
         }
     }
 
-    /// Kills it and waits until it is gone.
+    /// Kills both and waits until they are gone.
     pub async fn end(&mut self) {
-        if let Err(error) = self.child.kill().await {
-            tracing::warn!(%error, "cannot kill the server");
+        for (which, child) in [("server", &mut self.server), ("prober", &mut self.prober)] {
+            if let Err(error) = child.kill().await {
+                tracing::warn!(%error, "cannot kill the {which}");
+            }
         }
     }
 }

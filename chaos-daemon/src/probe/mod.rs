@@ -1,8 +1,9 @@
 //! One sample of the outside world: does an HTTP address answer, does a TCP port accept.
 //!
-//! A probe runs with the rights of the unprivileged server, never of the injector.
+//! The daemon's probes run in a process of their own, the only one of its processes that may open connections.
 
 mod http;
+pub mod prober;
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -47,7 +48,7 @@ pub struct Probe {
 }
 
 /// What a probe saw.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sample {
     /// Whether it is as it should be.
     pub ok: bool,

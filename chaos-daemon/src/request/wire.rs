@@ -42,17 +42,18 @@ struct OnlyId {
 
 /// Reads frames; cancelling [`FrameReader::next`] loses nothing.
 #[derive(Debug)]
-struct FrameReader {
+pub(crate) struct FrameReader {
     stream: OwnedReadHalf,
     buffer: Vec<u8>,
 }
 
 impl FrameReader {
-    fn new(stream: OwnedReadHalf) -> Self {
+    pub(crate) fn new(stream: OwnedReadHalf) -> Self {
         Self { stream, buffer: Vec::new() }
     }
 
-    async fn next(&mut self) -> io::Result<Option<Vec<u8>>> {
+    /// The next frame; `None` once the other end has closed.
+    pub(crate) async fn next(&mut self) -> io::Result<Option<Vec<u8>>> {
         loop {
             if let Some(frame) = self.take()? {
                 return Ok(Some(frame));
@@ -88,7 +89,8 @@ impl FrameReader {
     }
 }
 
-fn frame(message: &impl Serialize) -> io::Result<Vec<u8>> {
+/// A message with its length in front.
+pub(crate) fn frame(message: &impl Serialize) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; 4];
     serde_json::to_writer(&mut bytes, message)?;
     let length = bytes.len() - 4;
@@ -103,7 +105,7 @@ fn frame(message: &impl Serialize) -> io::Result<Vec<u8>> {
 }
 
 /// Writes whole frames in one task, so that a caller who gives up never leaves half a frame behind.
-async fn write_frames(mut stream: OwnedWriteHalf, mut frames: mpsc::UnboundedReceiver<Vec<u8>>) {
+pub(crate) async fn write_frames(mut stream: OwnedWriteHalf, mut frames: mpsc::UnboundedReceiver<Vec<u8>>) {
     while let Some(frame) = frames.recv().await {
         if let Err(error) = stream.write_all(&frame).await {
             tracing::warn!(%error, "cannot write to the door");

@@ -20,6 +20,7 @@ use tokio::sync::Semaphore;
 use tokio_vsock::VsockListener;
 
 use crate::experiment::Grammar;
+use crate::probe::prober::Prober;
 use crate::request::Caller;
 use crate::request::wire::Door;
 use service::Service;
@@ -34,6 +35,8 @@ pub struct ServerOptions {
     pub listener: StdListener,
     /// Our end of the socketpair to the injector.
     pub door: StdStream,
+    /// Our end of the socketpair to the prober.
+    pub prober: StdStream,
     /// Directory for the registry, writable by our user; without one, everything is forgotten at the end.
     pub state_dir: Option<PathBuf>,
     /// A vsock to listen on as well.
@@ -90,14 +93,16 @@ pub async fn run<F>(
 where
     F: Future<Output = ()> + Send + 'static,
 {
-    let ServerOptions { listener, door, state_dir, vsock } = options;
+    let ServerOptions { listener, door, prober, state_dir, vsock } = options;
     let inherited = |which| move |source| ServerError::Inherited { which, source };
     let vsock = vsock.map(take_vsock);
     listener.set_nonblocking(true).map_err(inherited("listening socket"))?;
     door.set_nonblocking(true).map_err(inherited("door to the injector"))?;
+    prober.set_nonblocking(true).map_err(inherited("socket to the prober"))?;
+    let prober = Prober::new(UnixStream::from_std(prober).map_err(inherited("socket to the prober"))?);
     let listener = UnixListener::from_std(listener).map_err(inherited("listening socket"))?;
     let door = Door::new(UnixStream::from_std(door).map_err(inherited("door to the injector"))?);
-    let service = Service::new(door, state_dir.as_deref(), grammar);
+    let service = Service::new(door, prober, state_dir.as_deref(), grammar);
     let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
     let entrance = Entrance { service: service.clone(), places, speak };
     tokio::select! {

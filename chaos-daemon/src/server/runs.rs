@@ -8,6 +8,7 @@ use tokio::sync::watch;
 
 use super::registry::{ExperimentResult, Store};
 use crate::experiment::{Experiment, Outcome, Progress, drive};
+use crate::probe::prober::Prober;
 use crate::request::wire::Door;
 use crate::request::{ApiError, Caller, ErrorCode};
 use crate::spec::FaultName;
@@ -98,6 +99,7 @@ impl Runs {
         experiment: Experiment,
         caller: Caller,
         door: Door,
+        prober: Prober,
         store: Store,
     ) -> Result<Run, ApiError> {
         let (stop, stopped) = watch::channel(false);
@@ -118,7 +120,8 @@ impl Runs {
         self.admit(&run)?;
         let (runs, started) = (self.clone(), run.clone());
         tokio::spawn(async move {
-            let outcome = drive(&experiment, &fault_name, caller, &door, stopped, &progressing).await;
+            let outcome =
+                drive(&experiment, &fault_name, caller, &door, &prober, stopped, &progressing).await;
             let result = started.result_of(&outcome, *progressing.borrow());
             tracing::info!(
                 experiment = result.experiment_name,

@@ -10,6 +10,7 @@ use super::registry::{ExperimentResult, Registry, Store};
 use super::runs::{Run, Runs, now};
 use crate::experiment::driver::{sample, unexpected};
 use crate::experiment::{Experiment, Grammar};
+use crate::probe::prober::Prober;
 use crate::request::wire::Door;
 use crate::request::{
     ApiError, Caller, DoctorReport, ErrorCode, FaultState, FaultStatus, PlanReport, Removal, Reply, Request,
@@ -23,6 +24,7 @@ pub const WAIT_FOR_RUN: Duration = Duration::from_secs(44);
 #[derive(Debug, Clone)]
 pub struct Service {
     door: Door,
+    prober: Prober,
     store: Store,
     runs: Runs,
     grammar: Grammar,
@@ -77,10 +79,11 @@ pub struct Overview {
 }
 
 impl Service {
-    /// A service behind `door`, with the registry of `state_dir`. `grammar` reads the command lines in experiments.
-    pub fn new(door: Door, state_dir: Option<&Path>, grammar: Grammar) -> Self {
+    /// A service behind `door`, with the registry of `state_dir`. `prober` takes the samples of experiments, whose command
+    /// lines `grammar` reads.
+    pub fn new(door: Door, prober: Prober, state_dir: Option<&Path>, grammar: Grammar) -> Self {
         let store = Store::open(state_dir);
-        Self { door, store, runs: Runs::default(), grammar }
+        Self { door, prober, store, runs: Runs::default(), grammar }
     }
 
     /// Registers a fault, in place of any of the same name. A fault that is active goes on as it was.
@@ -248,7 +251,13 @@ impl Service {
     /// When there is no such experiment, or it cannot start now.
     pub async fn run(&self, name: &str, caller: Caller) -> Result<ExperimentResult, ApiError> {
         let experiment = self.experiment(name)?;
-        let run = self.runs.start(experiment, caller, self.door.clone(), self.store.clone())?;
+        let run = self.runs.start(
+            experiment,
+            caller,
+            self.door.clone(),
+            self.prober.clone(),
+            self.store.clone(),
+        )?;
         match tokio::time::timeout(WAIT_FOR_RUN, run.finished()).await {
             Ok(result) => result,
             Err(_) => Ok(run.so_far("still running; see chaos_status include_results")),
@@ -266,7 +275,7 @@ impl Service {
     ) -> Result<(ExperimentResult, Option<PlanReport>), ApiError> {
         let experiment = self.experiment(name)?;
         let (started_at, started) = (now(), std::time::Instant::now());
-        let steady = sample(&experiment.conditions).await;
+        let steady = sample(&experiment.conditions, &self.prober).await;
         let fault_name = experiment.fault_name.unwrap_or(FaultName::new("dry-run")?);
         let plan = self.plan(fault_name, Some(experiment.fault), caller).await;
         let steady_now = steady.is_ok();

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use chaos_daemon::cli;
+use chaos_daemon::probe::prober;
 use chaos_daemon::request::wire::Desk;
 use chaos_daemon::request::{
     Ability, ApiError, DoctorReport, ErrorCode, Evidence, FaultState, FaultStatus, LifetimeClass, PlanReport,
@@ -47,8 +48,11 @@ impl Server {
         let socket = directory.path().join("mcp.sock");
         let listener = UnixListener::bind(&socket).unwrap();
         let (door, desk) = UnixStream::pair().unwrap();
+        let (prober, samples) = UnixStream::pair().unwrap();
+        samples.set_nonblocking(true).unwrap();
+        tokio::spawn(prober::serve(tokio::net::UnixStream::from_std(samples).unwrap()));
         let state_dir = Some(directory.path().to_owned());
-        let options = ServerOptions { listener, door, state_dir, vsock: None };
+        let options = ServerOptions { listener, door, prober, state_dir, vsock: None };
         tokio::spawn(async move { cli::serve(options).await.unwrap() });
         desk.set_nonblocking(true).unwrap();
         let (asked, active, residue) = (Arc::default(), Arc::default(), Arc::default());

@@ -3,10 +3,12 @@
 mod abilities;
 mod bad_input;
 mod effects;
+mod guardian;
 mod guards;
 mod lifetime;
 mod manager;
 mod policy;
+mod sandbox;
 mod scene;
 mod vsock;
 
@@ -115,6 +117,8 @@ pub fn all() -> Vec<KernelTest> {
         guards::TESTS,
         bad_input::TESTS,
         policy::TESTS,
+        guardian::TESTS,
+        sandbox::TESTS,
         vsock::TESTS,
         effects::TESTS,
         lifetime::TESTS,

@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use super::unit::{MEMBER, chaosctl, log, processes};
+use super::unit::{
+    MEMBER, PATIENCE as PATIENCE_OF_SYSTEMD, SERVICE, SOCKET, chaosctl, is_active, log, processes, run,
+};
 use crate::error::{Error, Result};
 use crate::measure::{Echo, udp_rtt};
 use crate::process::wait_until;
@@ -17,6 +19,13 @@ const PATIENCE: Duration = Duration::from_millis(1000);
 const SETTLE: Duration = Duration::from_secs(20);
 /// The daemon's journal of steps to undo.
 const JOURNAL: &str = "/run/chaos-daemon/journal";
+/// Processes of a daemon without a fault: injector, server, prober, and a warm holder.
+pub(super) const IDLE: usize = 4;
+/// The faults of a reboot, on the host's own loopback: what might come back has to be of the host, not of a test's
+/// namespace. Name, peer, type.
+const ON_THE_HOST: [(&str, &str, &str); 2] =
+    [("slow", "127.0.0.3", "latency"), ("cut", "127.0.0.2", "network_partition")];
+const PING_CUT: &[&str] = &["-n", "-q", "-c", "1", "-W", "1", "127.0.0.2"];
 
 /// A delay towards the IPv4 address of the far side, and a partition from its IPv6 address.
 pub(super) struct Lab {
@@ -79,6 +88,17 @@ impl Lab {
         Err(Error::Late { what: format!("traffic normal; {}", log()), after: limit })
     }
 
+    /// What a daemon that died has left of the faults, which has to be something, and nothing that acts.
+    pub(super) fn inert_leftovers(&self) -> Result<String> {
+        let now = Residue::take(&[&self.pair.near])?;
+        let left = self.before.difference(&now);
+        match (left.is_empty(), self.normal()?) {
+            (false, true) => Ok(left),
+            (true, _) => Err(Error::Different("nothing was left behind".into())),
+            (_, false) => Err(Error::Different(format!("what is left still acts:\n{left}"))),
+        }
+    }
+
     /// Links, qdiscs, filters, tcx programs and eBPF links are as before, no undo is pending, and so many processes of
     /// the daemon are left (idle: injector, server, one warm holder).
     pub(super) fn assert_clean(&self, expected: usize) -> Result<()> {
@@ -87,6 +107,46 @@ impl Lab {
             return Err(Error::Different("traffic is not normal".into()));
         }
         assert_idle(expected)
+    }
+}
+
+/// Injects on the host's own loopback, and sees that it acts.
+pub(super) fn inject_on_the_host() -> Result<()> {
+    let answers = || chaosctl(MEMBER, &["status"]).is_ok();
+    if !wait_until(PATIENCE_OF_SYSTEMD, answers) {
+        return Err(Error::Late { what: format!("an answer; {}", log()), after: PATIENCE_OF_SYSTEMD });
+    }
+    run("ping", PING_CUT)?;
+    for (name, address, fault) in ON_THE_HOST {
+        let target = ["--name", name, "--interface", "lo", "--cidr", address, "--for", "10m"];
+        chaosctl(MEMBER, &[&["inject", fault], &target[..]].concat())?;
+    }
+    if run("ping", PING_CUT).is_ok() {
+        return Err(Error::Different("the partition has no effect".into()));
+    }
+    match run("ip", &["link"])? {
+        links if links.contains("chaos") => Ok(()),
+        links => Err(Error::Different(format!("no device of the delay: {links}"))),
+    }
+}
+
+/// After a boot: nothing of [`inject_on_the_host`] is there, or acts, and the daemon runs.
+pub(super) fn assert_fresh_boot() -> Result<()> {
+    let different = |what: &str, seen: String| Err(Error::Different(format!("{what}: {seen}")));
+    if !wait_until(PATIENCE_OF_SYSTEMD, || is_active(SERVICE) && is_active(SOCKET)) {
+        return Err(Error::Late { what: format!("{SERVICE} active; {}", log()), after: PATIENCE_OF_SYSTEMD });
+    }
+    run("ping", PING_CUT)?;
+    let (links, qdiscs) = (run("ip", &["link"])?, run("tc", &["qdisc"])?);
+    if links.contains("chaos") {
+        return different("a device is left", links);
+    }
+    if qdiscs.contains("clsact") || qdiscs.contains("netem") {
+        return different("a queue is left", qdiscs);
+    }
+    match run("bpftool", &["link"])? {
+        links if links.contains("tcx") => different("a link is left", links),
+        _ => assert_idle(IDLE),
     }
 }
 

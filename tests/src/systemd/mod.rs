@@ -1,9 +1,10 @@
-//! The daemon as an installed service on a real systemd: install, stop, kill, hang, upgrade, reboot, remove, each while
-//! faults are active. Changes the machine it runs on: only for the VM (`tests/systemd/boot.sh` runs it there).
+//! The daemon as an installed service on a real systemd: install, stop, kill, hang, upgrade, reboot, lose power,
+//! remove, each while faults are active. Changes the machine it runs on: only for the VM (`tests/systemd/boot.sh` runs it there).
 
 mod first_boot;
 mod lab;
 mod second_boot;
+mod third_boot;
 mod unit;
 
 /// What a test returns.
@@ -27,6 +28,10 @@ use tests;
 
 /// Every test, in the order in which they build on each other.
 pub fn all() -> Vec<Test> {
-    let tests = [first_boot::TESTS, second_boot::TESTS].concat();
-    tests.into_iter().map(|(name, run)| (name.trim_start_matches("chaos_tests::systemd::"), run)).collect()
+    let later = [second_boot::TESTS, third_boot::TESTS].concat();
+    first_boot::all()
+        .into_iter()
+        .chain(later)
+        .map(|(name, run)| (name.trim_start_matches("chaos_tests::systemd::"), run))
+        .collect()
 }

@@ -30,6 +30,8 @@ const CRATES: &[(&str, &[&str])] = &[
     ("rtnetlink", &["kernel/"]),
     ("netlink_packet_core", &["kernel/"]),
     ("netlink_packet_route", &["kernel/"]),
+    ("landlock", &["host/"]),
+    ("seccompiler", &["host/"]),
     ("rmcp", &["mcp/", "cli/"]),
     ("clap", &["cli/", "bin/"]),
     ("clap_complete", &["cli/", "bin/"]),

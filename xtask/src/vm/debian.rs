@@ -55,9 +55,13 @@ pub(super) fn base(built: &Artifacts, programs: &Path, filter: Option<&str>) -> 
     let tree = run::root().join("tests/systemd");
     archive.program("init", &image::read(&tree.join("init.sh"))?);
     archive.program("chaos/boot.sh", &image::read(&tree.join("boot.sh"))?);
+    archive.program("chaos/provision.sh", &image::read(&run::root().join("vagrant/provision.sh"))?);
     archive.file("chaos/chaos-test.service", &image::read(&tree.join("chaos-test.service"))?);
+    for unit in ["server-reference.service", "prober-reference.service"] {
+        archive.file(&format!("chaos/{unit}"), &image::read(&tree.join(unit))?);
+    }
     archive.file("chaos/filter", filter.unwrap_or_default().as_bytes());
-    for name in ["test-runner", "systemd-tests"] {
+    for name in ["test-runner", "systemd-tests", "kernel-tests"] {
         archive.program(&format!("{BIN_DIR}/{name}"), &image::read(built.program(name)?)?);
     }
     let folder = run::vm_dir().join("deb");

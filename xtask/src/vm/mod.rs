@@ -25,8 +25,11 @@ use cpio::Archive;
 /// Debian's stable kernel, without tcx, and its backported one, with tcx.
 pub(crate) const KERNELS: &[&str] = &["6.1", "6.12"];
 
+/// Wall-clock limit of the VM with systemd, in seconds, unless a longer one was given.
+const LEAST_SYSTEMD_LIMIT: u64 = 1800;
+
 /// Options of `cargo xtask vm`.
-#[derive(Args)]
+#[derive(Args, Clone)]
 pub(crate) struct Options {
     /// Kernel series, e.g. 6.1; may be repeated. Default: every series we test on
     #[arg(long)]
@@ -105,16 +108,16 @@ pub(crate) fn test_all(built: &Artifacts) -> Result<Vec<Boot>, Error> {
 /// Boots Debian with the package of the programs that the other tests use, on the newest kernel.
 pub(crate) fn test_systemd(built: &Artifacts) -> Result<Boot, Error> {
     tools::require(tools::VM)?;
-    let options = Options {
-        kernel: KERNELS.last().map(ToString::to_string).into_iter().collect(),
-        ..Options::defaults()
-    };
+    let mut options = Options::defaults();
+    options.kernel = KERNELS.last().map(ToString::to_string).into_iter().collect();
     let boot = boot_systemd(&options, built, built.bin_dir()?)?.pop();
     boot.ok_or_else(|| Error::Lacking("no kernel to boot".into()))
 }
 
 /// Boots Debian on one kernel after the other, with a package of the programs in a folder.
 fn boot_systemd(options: &Options, built: &Artifacts, programs: &Path) -> Result<Vec<Boot>, Error> {
+    // Three boots and five runs of dpkg.
+    let options = &Options { timeout: options.timeout.max(LEAST_SYSTEMD_LIMIT), ..options.clone() };
     let disk = debian::disk()?;
     let base = debian::base(built, programs, options.filter.as_deref())?;
     let machines = machines(options, &base, Some(&disk))?;

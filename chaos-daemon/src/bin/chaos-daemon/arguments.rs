@@ -8,12 +8,14 @@ use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 
 use chaos_daemon::cli;
 use chaos_daemon::holder;
+use chaos_daemon::host::sandbox::{Sandbox, SandboxError};
 use chaos_daemon::injector::holders::CHILD_FD;
 use chaos_daemon::injector::manager::ServiceManager;
 use chaos_daemon::injector::recover::{RecoverError, recover};
 use chaos_daemon::injector::runtime::RuntimeError;
 use chaos_daemon::injector::{self, AttachChoice, InjectorError, Options};
 use chaos_daemon::policy::{Policy, PolicyError};
+use chaos_daemon::probe::prober;
 use chaos_daemon::server::{ServerError, ServerOptions, VsockOptions};
 
 /// Where an installed daemon keeps its socket and its kernel journal.
@@ -65,12 +67,17 @@ enum Command {
         #[arg(long)]
         door_fd: i32,
         #[arg(long)]
+        prober_fd: i32,
+        #[arg(long)]
         state_dir: PathBuf,
         #[arg(long)]
         vsock_fd: Option<i32>,
         #[arg(long)]
         vsock_cid: Vec<u32>,
     },
+    /// Takes samples for the server; started by `run`.
+    #[command(hide = true)]
+    Prober,
     /// The holder of one fault; started by `run`.
     #[command(hide = true)]
     Holder {
@@ -123,6 +130,8 @@ enum Failure {
     Recover(#[from] RecoverError),
     #[error("run the server")]
     Server(#[from] ServerError),
+    #[error(transparent)]
+    Sandbox(#[from] SandboxError),
     #[error("start tokio")]
     Tokio(#[source] std::io::Error),
     #[error("write the manual pages")]
@@ -141,15 +150,24 @@ pub(crate) fn main() -> ExitCode {
         Command::Manual { folder } => {
             clap_mangen::generate_to(Arguments::command(), folder).map_err(Failure::Manual)
         }
-        Command::Server { listener_fd, door_fd, state_dir, vsock_fd, vsock_cid } => {
+        Command::Server { listener_fd, door_fd, prober_fd, state_dir, vsock_fd, vsock_cid } => {
             call_this_process(c"chaos-server");
             // SAFETY: this descriptor was opened for this process by the injector, for nobody else in it.
             let vsock = vsock_fd.map(|fd| unsafe { inherited(fd) });
             let vsock = vsock.map(|listener| VsockOptions { listener, allowed_cids: vsock_cid });
-            // SAFETY: these two descriptors were opened for this process by the injector, for nobody else in it.
-            let (listener, door) = unsafe { (inherited(listener_fd), inherited(door_fd)) };
-            let state_dir = Some(state_dir);
-            serve(ServerOptions { listener: listener.into(), door: door.into(), state_dir, vsock })
+            // SAFETY: these descriptors were opened for this process by the injector, for nobody else in it.
+            let [listener, door, prober] =
+                [listener_fd, door_fd, prober_fd].map(|fd| unsafe { inherited(fd) });
+            shut_in(Sandbox::Server { state_dir: Some(&state_dir) }).and_then(|()| {
+                let (listener, door, prober) = (listener.into(), door.into(), prober.into());
+                serve(ServerOptions { listener, door, prober, state_dir: Some(state_dir), vsock })
+            })
+        }
+        Command::Prober => {
+            call_this_process(c"chaos-prober");
+            // SAFETY: this descriptor was opened for this process by the injector, for nobody else in it.
+            let socket = unsafe { inherited(CHILD_FD) };
+            shut_in(Sandbox::Prober).and_then(|()| probe(socket.into()))
         }
         Command::Holder { packets } => {
             call_this_process(c"chaos-holder");
@@ -197,11 +215,29 @@ fn call_this_process(name: &std::ffi::CStr) {
     let _ = nix::sys::prctl::set_name(name);
 }
 
+/// Gives up all that this process does not need, while it has one thread and nobody has said anything to it.
+fn shut_in(sandbox: Sandbox<'_>) -> Result<(), Failure> {
+    if !sandbox.enter()? {
+        tracing::warn!(?sandbox, "this kernel has no Landlock: files are guarded by their modes only");
+    }
+    Ok(())
+}
+
 fn serve(options: ServerOptions) -> Result<(), Failure> {
-    // One thread answers sooner than two on a node that has better things to do.
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Failure::Tokio)?;
-    Ok(runtime.block_on(cli::serve(options))?)
+    Ok(one_thread()?.block_on(cli::serve(options))?)
+}
+
+fn probe(server: std::os::unix::net::UnixStream) -> Result<(), Failure> {
+    server.set_nonblocking(true).map_err(Failure::Tokio)?;
+    one_thread()?.block_on(async {
+        prober::serve(tokio::net::UnixStream::from_std(server).map_err(Failure::Tokio)?).await;
+        Ok(())
+    })
+}
+
+/// One thread answers sooner than two on a node that has better things to do.
+fn one_thread() -> Result<tokio::runtime::Runtime, Failure> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Failure::Tokio)
 }
 
 fn report_recovery(runtime_dir: &std::path::Path, sweep: bool, json: bool) -> ExitCode {

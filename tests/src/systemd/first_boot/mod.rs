@@ -1,5 +1,9 @@
 //! From the installation to a reboot, each with faults active.
 
+mod exposure;
+mod reboot;
+mod stop_post;
+
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
@@ -8,28 +12,29 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
-use super::lab::Lab;
+use super::lab::{IDLE, Lab};
 use super::unit::{
-    MEMBER, NEXT_PACKAGE, PACKAGE, PATIENCE, SERVICE, SOCKET, STRANGER, chaosctl, installed, is_active, log,
-    main_pid, processes, property, run, systemctl, wait_restarted,
+    MEMBER, NEXT_PACKAGE, PACKAGE, SERVICE, SOCKET, STRANGER, chaosctl, installed, is_active, log, main_pid,
+    processes, property, run, systemctl, wait_restarted,
 };
-use super::{TestResult, tests};
+use super::{Test, TestResult, tests};
 use crate::process::{Process, wait_until};
 
 tests![
     installing_starts_the_daemon_and_opens_it_to_the_group_only,
-    the_unit_is_exposed_no_more_than_it_says,
     a_member_of_the_group_injects_and_removes,
     stopping_the_service_ends_every_fault_and_nobody_starts_it_again_by_connecting,
     killing_the_whole_control_group_ends_every_fault_and_the_daemon_comes_back,
     a_daemon_that_hangs_is_killed_by_the_watchdog_and_comes_back,
     upgrading_ends_every_fault_and_runs_the_new_daemon,
     an_upgrade_keeps_the_policy_and_a_stopped_daemon_stopped,
-    a_reboot_begins_while_a_fault_is_active,
 ];
 
-/// Injector, server, and a warm holder.
-const IDLE: usize = 3;
+/// Every test of the first boot; the last one is what the reboot interrupts.
+pub(super) fn all() -> Vec<Test> {
+    [TESTS, exposure::TESTS, stop_post::TESTS, reboot::TESTS].concat()
+}
+
 const SOCKET_PATH: &str = "/run/chaos-daemon/mcp.sock";
 const POLICY: &str = "/etc/chaos-daemon/policy.toml";
 
@@ -49,14 +54,6 @@ fn installing_starts_the_daemon_and_opens_it_to_the_group_only() -> TestResult {
     let refused = Command::new("runuser").args(["-u", STRANGER, "--", "chaosctl", "status"]).output()?;
     assert_eq!(refused.status.code(), Some(4), "{refused:?}");
     assert!(property(SERVICE, "StatusText")?.contains("0 faults"), "{}", property(SERVICE, "StatusText")?);
-    Ok(())
-}
-
-fn the_unit_is_exposed_no_more_than_it_says() -> TestResult {
-    installed()?;
-    // Fails above the threshold, which is in tenths.
-    let said = run("systemd-analyze", &["security", "--no-pager", "--threshold=30", SERVICE])?;
-    println!("{}", said.lines().last().unwrap_or_default());
     Ok(())
 }
 
@@ -144,25 +141,5 @@ fn an_upgrade_keeps_the_policy_and_a_stopped_daemon_stopped() -> TestResult {
     assert!(processes().is_empty());
     systemctl(&["start", SERVICE])?;
     chaosctl(MEMBER, &["doctor"])?;
-    Ok(())
-}
-
-/// The second boot says how it went.
-fn a_reboot_begins_while_a_fault_is_active() -> TestResult {
-    installed()?;
-    assert!(wait_until(PATIENCE, || chaosctl(MEMBER, &["status"]).is_ok()));
-    let ping = ["-n", "-q", "-c", "1", "-W", "1", "127.0.0.2"];
-    run("ping", &ping)?;
-    // On the host's own loopback: what a reboot might bring back has to be of the host, not of a test's namespace.
-    for (name, address, fault) in
-        [("slow", "127.0.0.3", "latency"), ("cut", "127.0.0.2", "network_partition")]
-    {
-        chaosctl(
-            MEMBER,
-            &["inject", fault, "--name", name, "--interface", "lo", "--cidr", address, "--for", "10m"],
-        )?;
-    }
-    assert!(run("ping", &ping).is_err(), "the partition has no effect");
-    assert!(run("ip", &["link"])?.contains("chaos"), "no device of the delay");
     Ok(())
 }

@@ -1,0 +1,102 @@
+//! What the processes without rights give up before they listen to anybody: files, system calls, ways to more rights.
+//!
+//! Their user, capabilities and network namespace they have from the injector, which starts them
+//! (`injector/server_process.rs`). The rest is done here by the process itself, before it reads the first byte that is
+//! not ours: no new privileges, no core, not traceable by its own user, files by Landlock (landlock(7)), system calls by
+//! a list of those that it may make (seccomp(2)). None of it needs a service manager, a right, or a file.
+
+use std::io;
+use std::path::Path;
+
+use landlock::{
+    ABI, Access, AccessFs, AccessNet, LandlockStatus, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetError,
+    Scope, path_beneath_rules,
+};
+use nix::sys::prctl;
+use nix::sys::resource::{Resource, setrlimit};
+use nix::sys::stat::{Mode, umask};
+
+use super::syscalls;
+
+/// What host names are looked up with: the configuration, and the C library's plug-ins.
+const NAME_SERVICE: &[&str] =
+    &["/etc", "/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/share/zoneinfo", "/run/systemd/resolve"];
+
+/// Which process it is for.
+#[derive(Debug, Clone, Copy)]
+pub enum Sandbox<'a> {
+    /// The server: it reads and writes below one directory, talks on the sockets that it has, and opens none.
+    Server {
+        /// The directory, if it has one.
+        state_dir: Option<&'a Path>,
+    },
+    /// The prober: it looks names up and opens connections over IP.
+    Prober,
+}
+
+/// Why a process could not be shut in. It must not go on then.
+#[derive(Debug, thiserror::Error)]
+pub enum SandboxError {
+    /// A setting of the process.
+    #[error("{operation}")]
+    Process {
+        /// Which.
+        operation: &'static str,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// Landlock refused the rules; a kernel without it does not.
+    #[error("restrict the files that can be opened")]
+    Files(#[from] RulesetError),
+    /// The list of system calls.
+    #[error("restrict the system calls")]
+    Calls(#[from] seccompiler::Error),
+}
+
+impl Sandbox<'_> {
+    /// Shuts the calling thread in, and every thread that it starts later: call it while there is no other. False when
+    /// this kernel has no Landlock, so that files are guarded by their modes only.
+    ///
+    /// # Errors
+    /// Says what could not be given up.
+    pub fn enter(self) -> Result<bool, SandboxError> {
+        let process = |operation| {
+            move |errno: nix::errno::Errno| SandboxError::Process { operation, source: errno.into() }
+        };
+        prctl::set_no_new_privs().map_err(process("give up new privileges"))?;
+        // Other processes of the same user, which may be nobody's, can neither trace it nor read its memory.
+        prctl::set_dumpable(false).map_err(process("give up being traced"))?;
+        setrlimit(Resource::RLIMIT_CORE, 0, 0).map_err(process("give up core dumps"))?;
+        umask(Mode::from_bits_truncate(0o077));
+        let landlocked = self.restrict_files()?;
+        syscalls::restrict(matches!(self, Self::Prober))?;
+        Ok(landlocked)
+    }
+
+    /// As far as the kernel can: what it does not know yet is left to the list of system calls.
+    fn restrict_files(self) -> Result<bool, RulesetError> {
+        let abi = ABI::V6;
+        let ruleset =
+            Ruleset::default().handle_access(AccessFs::from_all(abi))?.scope(Scope::from_all(abi))?;
+        let status = match self {
+            Self::Server { state_dir } => ruleset
+                .handle_access(AccessNet::from_all(abi))?
+                .create()?
+                .add_rules(path_beneath_rules(
+                    state_dir,
+                    AccessFs::ReadFile
+                        | AccessFs::WriteFile
+                        | AccessFs::Truncate
+                        | AccessFs::MakeReg
+                        | AccessFs::RemoveFile,
+                ))?
+                .restrict_self()?,
+            Self::Prober => ruleset
+                .create()?
+                .add_rules(path_beneath_rules(NAME_SERVICE, AccessFs::ReadFile | AccessFs::ReadDir))?
+                .restrict_self()?,
+        };
+        Ok(matches!(status.landlock, LandlockStatus::Available { .. }))
+    }
+}

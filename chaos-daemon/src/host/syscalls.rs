@@ -1,0 +1,176 @@
+//! The system calls that a process without rights may make (seccomp(2)). All others fail with EPERM; one of another
+//! architecture than the program's ends the process.
+
+use std::collections::BTreeMap;
+
+use nix::libc;
+use seccompiler::{
+    Error, SeccompAction, SeccompCmpArgLen as Width, SeccompCmpOp as Is, SeccompCondition, SeccompFilter,
+    SeccompRule, TargetArch, apply_filter,
+};
+
+/// Memory, threads, waiting, time, and the sockets and files that are open already.
+const COMMON: &[i64] = &[
+    libc::SYS_accept4,
+    libc::SYS_brk,
+    libc::SYS_clock_gettime,
+    libc::SYS_clock_nanosleep,
+    libc::SYS_close,
+    libc::SYS_epoll_create1,
+    libc::SYS_epoll_ctl,
+    libc::SYS_epoll_pwait,
+    libc::SYS_eventfd2,
+    libc::SYS_exit,
+    libc::SYS_exit_group,
+    libc::SYS_fcntl,
+    libc::SYS_fstat,
+    libc::SYS_futex,
+    libc::SYS_getpid,
+    libc::SYS_getpeername,
+    libc::SYS_getrandom,
+    libc::SYS_getsockname,
+    libc::SYS_getsockopt,
+    libc::SYS_gettid,
+    libc::SYS_lseek,
+    libc::SYS_madvise,
+    libc::SYS_membarrier,
+    libc::SYS_mremap,
+    libc::SYS_munmap,
+    libc::SYS_nanosleep,
+    libc::SYS_newfstatat,
+    libc::SYS_ppoll,
+    libc::SYS_read,
+    libc::SYS_readv,
+    libc::SYS_recvfrom,
+    libc::SYS_restart_syscall,
+    libc::SYS_rseq,
+    libc::SYS_rt_sigaction,
+    libc::SYS_rt_sigprocmask,
+    libc::SYS_rt_sigreturn,
+    libc::SYS_sched_getaffinity,
+    libc::SYS_sched_yield,
+    libc::SYS_sendto,
+    libc::SYS_set_robust_list,
+    libc::SYS_shutdown,
+    libc::SYS_sigaltstack,
+    libc::SYS_statx,
+    libc::SYS_write,
+    libc::SYS_writev,
+];
+
+/// To keep the registry.
+const SERVER: &[i64] = &[libc::SYS_ftruncate, libc::SYS_renameat, libc::SYS_renameat2];
+
+/// To look names up, and to connect.
+const PROBER: &[i64] = &[
+    libc::SYS_connect,
+    libc::SYS_getegid,
+    libc::SYS_geteuid,
+    libc::SYS_getgid,
+    libc::SYS_getuid,
+    libc::SYS_pread64,
+    libc::SYS_readlinkat,
+    libc::SYS_recvmsg,
+    libc::SYS_sendmmsg,
+    libc::SYS_sendmsg,
+    libc::SYS_setsockopt,
+    libc::SYS_uname,
+];
+
+/// Older names of calls above, which the C library still uses where they exist.
+#[cfg(target_arch = "x86_64")]
+const LEGACY: &[i64] =
+    &[libc::SYS_epoll_wait, libc::SYS_poll, libc::SYS_readlink, libc::SYS_rename, libc::SYS_stat];
+#[cfg(not(target_arch = "x86_64"))]
+const LEGACY: &[i64] = &[];
+
+/// A thread, and no namespace.
+const CLONE_FLAGS: i32 = libc::CLONE_THREAD
+    | libc::CLONE_NEWCGROUP
+    | libc::CLONE_NEWIPC
+    | libc::CLONE_NEWNET
+    | libc::CLONE_NEWNS
+    | libc::CLONE_NEWPID
+    | libc::CLONE_NEWUSER
+    | libc::CLONE_NEWUTS;
+
+/// Restricts the calling thread and those that it starts later; `network` for the prober.
+pub(super) fn restrict(network: bool) -> Result<(), Error> {
+    let arch = TargetArch::try_from(std::env::consts::ARCH)?;
+    // Its flags are behind a pointer, where no filter can look. The C library falls back to clone(2) on ENOSYS.
+    let clone3 = BTreeMap::from([(libc::SYS_clone3, Vec::new())]);
+    let absent = SeccompAction::Errno(libc::ENOSYS.unsigned_abs());
+    let clone3 = SeccompFilter::new(clone3, SeccompAction::Allow, absent, arch)?;
+    let denied = SeccompAction::Errno(libc::EPERM.unsigned_abs());
+    let listed = SeccompFilter::new(rules(network)?, denied, SeccompAction::Allow, arch)?;
+    // The strictest filter wins, and of two that name an errno the newest: so `listed` has to let clone3 pass.
+    for filter in [clone3, listed] {
+        let program: seccompiler::BpfProgram = filter.try_into()?;
+        apply_filter(&program)?;
+    }
+    Ok(())
+}
+
+fn rules(network: bool) -> Result<BTreeMap<i64, Vec<SeccompRule>>, Error> {
+    let own = if network { PROBER } else { SERVER };
+    let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
+        COMMON.iter().chain(own).chain(LEGACY).map(|call| (*call, Vec::new())).collect();
+    rules.insert(libc::SYS_clone3, Vec::new());
+    let write_and_execute = (libc::PROT_WRITE | libc::PROT_EXEC).unsigned_abs();
+    let execute = libc::PROT_EXEC.unsigned_abs();
+    let mut only = |call, alternatives: &[(u8, Is, u32)]| -> Result<(), Error> {
+        let alternatives = alternatives.iter().map(|(argument, is, value)| {
+            let condition = SeccompCondition::new(*argument, Width::Dword, is.clone(), u64::from(*value))?;
+            SeccompRule::new(vec![condition])
+        });
+        rules.insert(call, alternatives.collect::<Result<_, _>>()?);
+        Ok(())
+    };
+    only(libc::SYS_clone, &[masked(0, CLONE_FLAGS.unsigned_abs(), libc::CLONE_THREAD.unsigned_abs())])?;
+    // Nothing is executed that could be written. The server executes nothing that was not there at its start; the prober
+    // loads the plug-ins of the name service.
+    match network {
+        false => only(libc::SYS_mmap, &[masked(2, execute, 0)])?,
+        true => only(libc::SYS_mmap, &[masked(2, execute, 0), masked(2, write_and_execute, execute)])?,
+    }
+    only(libc::SYS_mprotect, &[masked(2, execute, 0)])?;
+    // No set-user-id, no set-group-id file.
+    only(libc::SYS_openat, &[masked(3, libc::S_ISUID | libc::S_ISGID, 0)])?;
+    only(libc::SYS_ioctl, &[equal(1, libc::FIONBIO), equal(1, libc::FIONREAD)])?;
+    only(libc::SYS_prctl, &[(0, Is::Eq, libc::PR_SET_NAME.unsigned_abs())])?;
+    only(libc::SYS_socketpair, &[(0, Is::Eq, libc::AF_UNIX.unsigned_abs())])?;
+    // To abort itself; nobody else can be signalled.
+    only(libc::SYS_tgkill, &[(0, Is::Eq, std::process::id())])?;
+    if network {
+        let families = [libc::AF_INET, libc::AF_INET6].map(|family| (0, Is::Eq, family.unsigned_abs()));
+        only(libc::SYS_socket, &families)?;
+    }
+    Ok(rules)
+}
+
+fn masked(argument: u8, mask: u32, value: u32) -> (u8, Is, u32) {
+    (argument, Is::MaskedEq(u64::from(mask)), value)
+}
+
+/// ioctl(2) requests fit into 32 bits.
+fn equal(argument: u8, request: libc::Ioctl) -> (u8, Is, u32) {
+    (argument, Is::Eq, request as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_lists_compile_and_only_the_probers_has_sockets() {
+        for network in [false, true] {
+            let rules = rules(network).unwrap();
+            assert_eq!(rules.contains_key(&libc::SYS_socket), network);
+            assert_eq!(rules.contains_key(&libc::SYS_connect), network);
+            for never in [libc::SYS_execve, libc::SYS_ptrace, libc::SYS_bpf, libc::SYS_setuid, libc::SYS_kill]
+            {
+                assert!(!rules.contains_key(&never), "{never}");
+            }
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! The prober: a process that takes samples for the server, which itself may open no connection.
+//!
+//! What the world answers is read here, where there is neither a caller nor the door to the injector; what callers say
+//! is read in the server, where there is no network. Frames are those of `request/wire.rs`.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tokio::net::UnixStream;
+use tokio::sync::{mpsc, oneshot};
+
+use super::{Probe, Sample};
+use crate::request::wire::{FrameReader, frame, write_frames};
+
+#[derive(Serialize, Deserialize)]
+struct Question {
+    id: u64,
+    probe: Probe,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Answer {
+    id: u64,
+    sample: Sample,
+}
+
+/// Samples that are waited for; `None` once the prober is gone.
+type Waiting = Mutex<Option<HashMap<u64, oneshot::Sender<Sample>>>>;
+
+/// The server's end. Clones share one stream.
+#[derive(Debug, Clone)]
+pub struct Prober {
+    next: Arc<AtomicU64>,
+    waiting: Arc<Waiting>,
+    frames: mpsc::UnboundedSender<Vec<u8>>,
+}
+
+impl Prober {
+    /// Takes over a connected stream. Must be called within a tokio runtime.
+    pub fn new(stream: UnixStream) -> Self {
+        let (reader, writer) = stream.into_split();
+        let (frames, queue) = mpsc::unbounded_channel();
+        let waiting = Arc::new(Mutex::new(Some(HashMap::new())));
+        tokio::spawn(write_frames(writer, queue));
+        tokio::spawn(read_answers(FrameReader::new(reader), Arc::clone(&waiting)));
+        Self { next: Arc::default(), waiting, frames }
+    }
+
+    /// Has one sample taken. As [`Probe::sample`], it never fails: a prober that is gone is what was seen.
+    pub async fn sample(&self, probe: &Probe) -> Sample {
+        let gone = || Sample {
+            ok: false,
+            detail: format!("{}: the process that probes is gone; the daemon starts another", probe.check),
+            took: Duration::ZERO,
+        };
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        let (answer, answered) = oneshot::channel();
+        match lock(&self.waiting).as_mut() {
+            Some(waiting) => waiting.insert(id, answer),
+            None => return gone(),
+        };
+        let asked =
+            frame(&Question { id, probe: probe.clone() }).ok().and_then(|bytes| self.frames.send(bytes).ok());
+        match asked {
+            Some(()) => answered.await.unwrap_or_else(|_| gone()),
+            None => gone(),
+        }
+    }
+}
+
+fn lock(waiting: &Waiting) -> MutexGuard<'_, Option<HashMap<u64, oneshot::Sender<Sample>>>> {
+    waiting.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+async fn read_answers(mut reader: FrameReader, waiting: Arc<Waiting>) {
+    while let Ok(Some(frame)) = reader.next().await {
+        let Ok(answer) = serde_json::from_slice::<Answer>(&frame) else {
+            tracing::error!("the prober's answer is not one");
+            break;
+        };
+        let asker = lock(&waiting).as_mut().and_then(|waiting| waiting.remove(&answer.id));
+        if let Some(asker) = asker {
+            // One that has left does not want the sample.
+            let _ = asker.send(answer.sample);
+        }
+    }
+    lock(&waiting).take();
+}
+
+/// The prober's end: takes samples, all at once, until the server is gone or says something that is not a question.
+pub async fn serve(stream: UnixStream) {
+    let (reader, writer) = stream.into_split();
+    let (frames, queue) = mpsc::unbounded_channel();
+    tokio::spawn(write_frames(writer, queue));
+    let mut reader = FrameReader::new(reader);
+    while let Ok(Some(bytes)) = reader.next().await {
+        let Ok(Question { id, probe }) = serde_json::from_slice(&bytes) else {
+            tracing::error!("the server's question is not one");
+            return;
+        };
+        let frames = frames.clone();
+        tokio::spawn(async move {
+            match frame(&Answer { id, sample: probe.sample().await }) {
+                // Fails only when the server is gone.
+                Ok(bytes) => drop(frames.send(bytes)),
+                Err(error) => tracing::error!(%error, "cannot encode a sample"),
+            }
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::probe::Check;
+
+    fn probe(address: &str) -> Probe {
+        Probe { check: Check::tcp("tcp", address).unwrap(), timeout: Duration::from_millis(500) }
+    }
+
+    #[tokio::test]
+    async fn samples_are_taken_by_the_other_end_each_for_its_own_question() {
+        let (server, other) = UnixStream::pair().unwrap();
+        tokio::spawn(serve(other));
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let prober = Prober::new(server);
+        // Bound, never listening: refused.
+        let closed = tokio::net::TcpSocket::new_v4().unwrap();
+        closed.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let refused = closed.local_addr().unwrap().to_string();
+        let (open, refused) = (probe(&address), probe(&refused));
+        let (yes, no) = tokio::join!(prober.sample(&open), prober.sample(&refused));
+        assert!(yes.ok, "{yes:?}");
+        assert!(!no.ok && no.detail.contains("refused"), "{no:?}");
+    }
+
+    #[tokio::test]
+    async fn a_prober_that_is_gone_is_a_sample_that_says_so() {
+        let (server, other) = UnixStream::pair().unwrap();
+        let prober = Prober::new(server);
+        let before = prober.clone();
+        let waiting = tokio::spawn(async move { before.sample(&probe("127.0.0.1:9")).await });
+        tokio::task::yield_now().await;
+        drop(other);
+        for sample in [waiting.await.unwrap(), prober.sample(&probe("127.0.0.1:9")).await] {
+            assert!(!sample.ok && sample.detail.contains("gone"), "{sample:?}");
+        }
+    }
+}

@@ -1,0 +1,289 @@
+//! The host's own life: what no fault may cut, whatever it was told to match.
+
+use std::io::{Read, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, TcpStream, UdpSocket};
+use std::time::{Duration, Instant};
+
+use nix::net::if_::if_nametoindex;
+use nix::sys::socket::{setsockopt, sockopt};
+use serde_json::{Value, json};
+
+use super::scene::Scene;
+use super::{Context, Outcome, TestResult, tests};
+use crate::fault::Fault;
+use crate::measure::{Echo, Tcp, icmp_rtt, tcp_rtt, udp_rtt};
+use crate::pair::INTERFACE;
+use crate::process::wait_until;
+use crate::{Daemon, Error, NetNs, Pair, Result};
+
+tests![
+    the_daemon_answers_and_stops_while_everything_on_every_device_is_cut,
+    loopback_is_left_alone_unless_it_is_named,
+    ssh_sessions_go_on_and_begin_under_every_fault_on_everything,
+    arp_and_neighbour_discovery_pass_a_partition_of_everything,
+    dhcp_passes_a_partition_of_everything,
+    pid_1_services_and_the_daemon_itself_are_refused_as_targets,
+    a_device_of_a_fault_is_refused_as_a_target,
+];
+
+const LIMIT: Duration = Duration::from_secs(3);
+const PATIENCE: Duration = Duration::from_millis(400);
+const V4_LO: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+const V6_LO: IpAddr = IpAddr::V6(Ipv6Addr::LOCALHOST);
+
+/// All of both versions, by prefix: what a caller writes who means everything.
+fn everything() -> Value {
+    json!({"cidrs": ["0.0.0.0/0", "::/0"], "direction": "both"})
+}
+
+fn the_daemon_answers_and_stops_while_everything_on_every_device_is_cut(_: &Context) -> TestResult {
+    let pair = Pair::new()?;
+    // The daemon's own network is the one that is cut.
+    let daemon = Daemon::start_with(|command| pair.near.place(command))?;
+    let far = Echo::start(&pair.far, Pair::FAR_V4, 7)?;
+    let own = Echo::start(&pair.near, V4_LO, 7)?;
+    let mcp = daemon.mcp()?;
+    for device in [INTERFACE, "lo"] {
+        let target = json!({"interface": device, "direction": "both"});
+        Fault::new("network_partition").named(device).here(target).inject(&mcp)?;
+    }
+    for echo in [&far, &own] {
+        assert_eq!(udp_rtt(&pair.near, echo.address(), PATIENCE)?, None, "{} answers", echo.address());
+    }
+    // A caller that is there already, and a new one.
+    let started = Instant::now();
+    let status = mcp.call_tool("chaos_status", json!({}))?.ok()?;
+    assert_eq!(status["active_faults"].as_array().map(Vec::len), Some(2), "{status}");
+    daemon.mcp()?.call_tool("chaos_stop", json!({}))?.ok()?;
+    println!("status and stop took {:?}", started.elapsed());
+    for echo in [&far, &own] {
+        assert!(udp_rtt(&pair.near, echo.address(), LIMIT)?.is_some(), "{} is silent", echo.address());
+    }
+    Ok(Outcome::Pass)
+}
+
+fn loopback_is_left_alone_unless_it_is_named(_: &Context) -> TestResult {
+    let scene = Scene::new()?;
+    let near = &scene.pair.near;
+    let far = Echo::start(&scene.pair.far, Pair::FAR_V4, 7)?;
+    let fault = Fault::new("network_partition").on(near, everything());
+    fault.inject(&scene.mcp)?;
+    assert_eq!(udp_rtt(near, far.address(), PATIENCE)?, None, "the partition has no effect");
+    // Packets to an address of one's own go through lo, too.
+    for address in [V4_LO, V6_LO, Pair::NEAR_V4, Pair::NEAR_V6] {
+        let own = Echo::start(near, address, 7)?;
+        assert!(udp_rtt(near, own.address(), LIMIT)?.is_some(), "{address} is cut");
+    }
+    fault.remove(&scene.mcp)?;
+    // There is no way to mean every device.
+    for interface in [json!(null), json!(""), json!("*"), json!("any")] {
+        let arguments = scene.registration(json!({"target": {"interface": interface}}));
+        let answer = scene.mcp.call_tool("chaos_inject_fault", arguments)?;
+        if !answer.is_error {
+            let [code, message, _] = scene.refused(json!({"fault_name": "f", "action": "inject"}))?;
+            assert!(message.contains("target.interface"), "{interface}: {code}: {message}");
+            scene
+                .mcp
+                .call_tool("chaos_inject_fault", json!({"fault_name": "f", "action": "remove"}))?
+                .ok()?;
+        }
+    }
+    scene.assert_untouched()?;
+    Ok(Outcome::Pass)
+}
+
+/// A session as ssh has one: established before the fault, a few bytes to and fro.
+struct Session(TcpStream);
+
+impl Session {
+    fn open(from: &NetNs, to: SocketAddr) -> Result<Self> {
+        let open = || {
+            let stream = TcpStream::connect_timeout(&to, LIMIT)?;
+            stream.set_nodelay(true)?;
+            stream.set_read_timeout(Some(LIMIT))?;
+            Ok(Self(stream))
+        };
+        from.run(open).map_err(Error::io("connect to", to.to_string()))
+    }
+
+    /// The longest of ten exchanges.
+    fn exchange(&mut self) -> Result<Duration> {
+        let mut longest = Duration::ZERO;
+        for _ in 0..10 {
+            let started = Instant::now();
+            let said = self.0.write_all(b"x").and_then(|()| self.0.read_exact(&mut [0]));
+            said.map_err(Error::io("exchange a byte on", "port 22"))?;
+            longest = longest.max(started.elapsed());
+        }
+        Ok(longest)
+    }
+}
+
+fn ssh_sessions_go_on_and_begin_under_every_fault_on_everything(context: &Context) -> TestResult {
+    let scene = Scene::new()?;
+    let (near, far) = (&scene.pair.near, &scene.pair.far);
+    let mut doors = Vec::new();
+    for address in [Pair::NEAR_V4, Pair::NEAR_V6] {
+        let (ssh, web) = (Echo::start(near, address, 22)?, Echo::start(near, address, 80)?);
+        let session = Session::open(far, ssh.address())?;
+        doors.push((ssh, web, session));
+    }
+    let mut faults = vec![
+        Fault::new("network_partition").on(near, everything()),
+        Fault::new("timeout").on(near, everything()),
+        Fault::new("error").on(near, everything()),
+    ];
+    if context.has_netem() {
+        let slow = Fault::new("latency").on(near, everything());
+        faults.push(slow.with(json!({"delay_ms": 2000})));
+    }
+    for fault in faults {
+        fault.inject(&scene.mcp)?;
+        for (ssh, web, session) in &mut doors {
+            let longest = session.exchange()?;
+            assert!(longest < Duration::from_secs(1), "{fault:?}: a byte took {longest:?}");
+            let new = tcp_rtt(far, ssh.address(), LIMIT)?;
+            assert!(matches!(new, Tcp::Answered { .. }), "{fault:?}: a new session: {new:?}");
+            let cut = tcp_rtt(far, web.address(), PATIENCE)?;
+            assert!(!matches!(cut, Tcp::Answered { .. }), "{fault:?} does nothing: {cut:?}");
+        }
+        fault.remove(&scene.mcp)?;
+    }
+    scene.assert_untouched()?;
+    Ok(Outcome::Pass)
+}
+
+fn arp_and_neighbour_discovery_pass_a_partition_of_everything(_: &Context) -> TestResult {
+    let scene = Scene::new()?;
+    let (near, far) = (&scene.pair.near, &scene.pair.far);
+    let fault = Fault::new("network_partition").on(near, everything());
+    fault.inject(&scene.mcp)?;
+    for (from, to) in [(near, [Pair::FAR_V4, Pair::FAR_V6]), (far, [Pair::NEAR_V4, Pair::NEAR_V6])] {
+        for address in to {
+            near.ip(&["neigh", "flush", "dev", INTERFACE])?;
+            far.ip(&["neigh", "flush", "dev", INTERFACE])?;
+            // Not answered, but asked for the neighbour first.
+            assert_eq!(icmp_rtt(from, address, PATIENCE)?, None, "{address} is not cut");
+            let known = || {
+                let shown = from.ip(&["neigh", "show", "to", &address.to_string(), "dev", INTERFACE]);
+                shown.is_ok_and(|text| text.contains("lladdr"))
+            };
+            assert!(wait_until(LIMIT, known), "{address} was not resolved: {}", from.ip(&["neigh"])?);
+        }
+    }
+    let status = fault.status(&scene.mcp)?;
+    // Neighbour discovery is IP, and so is matched, and spared.
+    let protected = status["evidence"]["packets_protected"].as_u64();
+    assert!(protected.is_some_and(|packets| packets > 0), "{status}");
+    fault.remove(&scene.mcp)?;
+    scene.assert_untouched()?;
+    Ok(Outcome::Pass)
+}
+
+/// A socket on this port of every address, in a namespace, for its `eth0` only; and the number of that device.
+fn dhcp_socket(namespace: &NetNs, address: IpAddr, port: u16) -> Result<(UdpSocket, u32)> {
+    let open = || -> std::io::Result<_> {
+        let socket = UdpSocket::bind((address, port))?;
+        setsockopt(&socket, sockopt::BindToDevice, &INTERFACE.into())?;
+        socket.set_read_timeout(Some(PATIENCE))?;
+        match address {
+            IpAddr::V4(_) => socket.set_broadcast(true)?,
+            IpAddr::V6(_) => {}
+        }
+        Ok((socket, if_nametoindex(INTERFACE)?))
+    };
+    namespace.run(open).map_err(Error::io("bind", format!("port {port}")))
+}
+
+/// All DHCP relay agents and servers (RFC 8415, 7.1).
+const DHCP_SERVERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 1, 2);
+
+/// One question of a client without an address, and the answer; tried again as clients do.
+fn ask(client: &UdpSocket, to: SocketAddr, server: &UdpSocket, back: Option<SocketAddr>) -> Result<()> {
+    let mut buffer = [0; 64];
+    let mut asked = || -> std::io::Result<bool> {
+        client.send_to(b"discover", to)?;
+        let Ok((_, from)) = server.recv_from(&mut buffer) else { return Ok(false) };
+        server.send_to(b"offer", back.unwrap_or(from))?;
+        Ok(client.recv_from(&mut buffer).is_ok_and(|(length, _)| &buffer[..length] == b"offer"))
+    };
+    for _ in 0..5 {
+        if asked().map_err(Error::io("ask", to.to_string()))? {
+            return Ok(());
+        }
+    }
+    Err(Error::Different(format!("no answer from {to}")))
+}
+
+fn dhcp_passes_a_partition_of_everything(_: &Context) -> TestResult {
+    let scene = Scene::new()?;
+    let (near, far) = (&scene.pair.near, &scene.pair.far);
+    let echo = Echo::start(far, Pair::FAR_V6, 7)?;
+    let fault = Fault::new("network_partition").on(near, everything());
+    fault.inject(&scene.mcp)?;
+    assert_eq!(udp_rtt(near, echo.address(), PATIENCE)?, None, "the partition has no effect");
+
+    let any = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+    let ((client, _), (server, _)) = (dhcp_socket(near, any, 68)?, dhcp_socket(far, any, 67)?);
+    let everybody = |port| SocketAddr::from((Ipv4Addr::BROADCAST, port));
+    ask(&client, everybody(67), &server, Some(everybody(68)))?;
+
+    let any = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
+    let ((client, device), (server, far_device)) =
+        (dhcp_socket(near, any, 546)?, dhcp_socket(far, any, 547)?);
+    server.join_multicast_v6(&DHCP_SERVERS, far_device).map_err(Error::io("join", "ff02::1:2"))?;
+    ask(&client, SocketAddrV6::new(DHCP_SERVERS, 547, 0, device).into(), &server, None)?;
+
+    fault.remove(&scene.mcp)?;
+    scene.assert_untouched()?;
+    Ok(Outcome::Pass)
+}
+
+fn pid_1_services_and_the_daemon_itself_are_refused_as_targets(_: &Context) -> TestResult {
+    let scene = Scene::new()?;
+    let injector = scene.daemon.injector_pid();
+    let server = scene.daemon.server().ok_or("no server")?.pid;
+    for target in [
+        json!({"pid": 1}),
+        json!({"pid": injector}),
+        json!({"pid": server}),
+        json!({"unit": "init.scope"}),
+        json!({"unit": "systemd-journald.service"}),
+        json!({"unit": "ssh.service"}),
+        json!({"unit": "chaos-daemon.service"}),
+        json!({"cgroup": "/"}),
+        json!({"cgroup": "/init.scope"}),
+        json!({"cgroup": "/system.slice/systemd-journald.service"}),
+        json!({"cgroup": "/system.slice/ssh.service"}),
+        json!({"cgroup": "/system.slice/chaos-daemon.service"}),
+    ] {
+        for kind in ["network_partition", "resource_exhaustion"] {
+            let mut target = target.clone();
+            if kind == "resource_exhaustion" {
+                for field in ["interface", "netns", "cidr"] {
+                    target[field] = Value::Null;
+                }
+            }
+            let [code, message, _] =
+                scene.refused(scene.registration(json!({"fault_type": kind, "target": target})))?;
+            assert_eq!(code, "INVALID_PARAMETER", "{kind} {target}: {message}");
+        }
+    }
+    scene.assert_untouched()?;
+    Ok(Outcome::Pass)
+}
+
+fn a_device_of_a_fault_is_refused_as_a_target(_: &Context) -> TestResult {
+    let pair = Pair::new()?;
+    let daemon = Daemon::start()?;
+    // As the near end of a delay is called, which stands beside the target's device.
+    let name = "chaos00000002n";
+    pair.near.ip(&["link", "add", name, "type", "veth", "peer", "name", "other0"])?;
+    let fault = Fault::new("network_partition").on(&pair.near, json!({"interface": name}));
+    let refusal = match fault.inject(&daemon.mcp()?) {
+        Ok(status) => return Err(format!("it was accepted: {status}").into()),
+        Err(error) => error.to_string(),
+    };
+    assert!(refusal.contains("target.interface") && refusal.contains(name), "{refusal}");
+    Ok(Outcome::Pass)
+}

@@ -1,0 +1,104 @@
+//! What callers talk to, and what talks to the world, can do nothing else: neither as it is nor if its code were taken over.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::{Context, Outcome, TestResult, tests};
+use crate::Daemon;
+use crate::process::{Process, wait_until};
+use crate::sandbox::{Role, prove, prove_architecture};
+
+tests![
+    the_server_is_refused_all_that_its_reference_unit_forbids,
+    the_prober_is_refused_all_but_connections_and_names,
+    the_server_has_a_network_namespace_in_which_there_is_nothing,
+    a_probe_by_name_works_from_within_the_sandbox,
+    a_prober_that_dies_is_replaced_together_with_the_server,
+];
+
+fn children(daemon: &Daemon) -> Result<(Process, Process), Box<dyn std::error::Error>> {
+    // Answered: both have entered their sandboxes before the server says its first word.
+    daemon.mcp()?.call_tool("chaos_status", json!({}))?.ok()?;
+    Ok((daemon.server().ok_or("no server")?, daemon.prober().ok_or("no prober")?))
+}
+
+fn the_server_is_refused_all_that_its_reference_unit_forbids(_: &Context) -> TestResult {
+    let daemon = Daemon::start()?;
+    let (server, _) = children(&daemon)?;
+    let refused = prove(&server, Role::Server)?;
+    println!("{refused} tries refused");
+    // It was not harmed, and goes on, until it makes a call that no program of this architecture makes.
+    assert!(server.runs());
+    daemon.mcp()?.call_tool("chaos_status", json!({}))?.ok()?;
+    println!("a call of i386 ends it: {}", prove_architecture(&server)?);
+    assert!(
+        wait_until(Duration::from_secs(10), || daemon.mcp().is_ok() && !server.runs()),
+        "{}",
+        daemon.log()
+    );
+    Ok(Outcome::Pass)
+}
+
+fn the_prober_is_refused_all_but_connections_and_names(_: &Context) -> TestResult {
+    let daemon = Daemon::start()?;
+    let (_, prober) = children(&daemon)?;
+    println!("{} tries refused", prove(&prober, Role::Prober)?);
+    assert!(prober.runs());
+    Ok(Outcome::Pass)
+}
+
+fn the_server_has_a_network_namespace_in_which_there_is_nothing(_: &Context) -> TestResult {
+    let daemon = Daemon::start()?;
+    let (server, prober) = children(&daemon)?;
+    let namespace = |pid: i32| fs::read_link(format!("/proc/{pid}/ns/net"));
+    assert_ne!(namespace(server.pid)?, namespace(daemon.injector_pid())?);
+    assert_eq!(namespace(prober.pid)?, namespace(daemon.injector_pid())?);
+    // Seen from within: the file shows the reader's own namespace, and the server may not read it.
+    let devices = fs::read_to_string(format!("/proc/{}/net/dev", server.pid))?;
+    let names: Vec<_> =
+        devices.lines().filter_map(|line| line.split_once(':')).map(|(name, _)| name.trim()).collect();
+    assert!(names.iter().all(|name| *name == "lo" || name.ends_with("0")), "{names:?}");
+    let routes = fs::read_to_string(format!("/proc/{}/net/route", server.pid))?;
+    // The heading, at most.
+    assert!(routes.lines().count() <= 1, "{routes}");
+    Ok(Outcome::Pass)
+}
+
+fn a_probe_by_name_works_from_within_the_sandbox(_: &Context) -> TestResult {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let port = listener.local_addr()?.port();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().take(2).flatten() {
+            let mut stream = stream;
+            let _ = stream.read(&mut [0; 1024]);
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+        }
+    });
+    let daemon = Daemon::start()?;
+    let mcp = daemon.mcp()?;
+    let probe = json!({"type": "probe", "name": "answers", "tolerance": 200,
+        "provider": {"type": "http", "url": format!("http://localhost:{port}/"), "timeout": 3}});
+    let action = json!({"type": "action", "name": "burn", "provider": {"type": "process", "path": "chaosctl",
+        "arguments": {"inject": "resource_exhaustion", "--cpu-percent": 5, "--for": "300ms"}}});
+    let document = json!({"title": "named", "description": "a probe by name", "method": [action], "rollbacks": [],
+        "steady-state-hypothesis": {"title": "up", "probes": [probe]}});
+    mcp.call_tool("chaos_register_experiment", document)?.ok()?;
+    let result = mcp.call_tool("chaos_run_experiment", json!({"experiment_name": "named"}))?.ok()?;
+    assert_eq!(result["success"], json!(true), "{result}");
+    Ok(Outcome::Pass)
+}
+
+fn a_prober_that_dies_is_replaced_together_with_the_server(_: &Context) -> TestResult {
+    let daemon = Daemon::start()?;
+    let (server, prober) = children(&daemon)?;
+    prober.signal(nix::sys::signal::Signal::SIGKILL);
+    let replaced =
+        || !server.runs() && daemon.server().is_some_and(|now| now != server) && daemon.prober().is_some();
+    assert!(wait_until(Duration::from_secs(10), replaced), "{}", daemon.log());
+    daemon.mcp()?.call_tool("chaos_status", json!({}))?.ok()?;
+    Ok(Outcome::Pass)
+}
