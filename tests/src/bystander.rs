@@ -6,6 +6,8 @@ use serde_json::json;
 
 use crate::fault::Fault;
 use crate::flow::FlowReport;
+use crate::kernel::Attach;
+use crate::pair::INTERFACE;
 use crate::{Daemon, Error, Pair, Result, UdpFlow};
 
 /// From the rate we want to the lowest that says anything.
@@ -26,26 +28,49 @@ pub struct Bystander {
     pub flow: FlowReport,
 }
 
-/// Partitions another peer on the same device, so many times, beside a steady flow.
-///
-/// # Errors
-/// When the machine sustains no rate, or a fault fails.
-pub fn beside(cycles: u32) -> Result<Bystander> {
-    let pair = Pair::new()?;
-    let daemon = Daemon::start()?;
-    let mcp = daemon.mcp()?;
-    let fault = Fault::new("network_partition").on(&pair.near, json!({"cidr": "10.77.0.3"}));
-    fault.inject(&mcp)?;
-    fault.remove(&mcp)?;
-    let rate = sustained(&pair)?;
-    let flow = flow(&pair, rate)?;
-    let started = Instant::now();
-    for _ in 0..cycles {
+/// Beside what it is measured.
+#[derive(Debug, Clone, Copy)]
+pub struct Beside {
+    /// Times that the fault is injected and removed.
+    pub cycles: u32,
+    /// How programs are attached.
+    pub attach: Attach,
+    /// The device's root qdisc; `None`: what a veth has by itself, none (`noqueue`).
+    pub queue: Option<&'static str>,
+    /// Whether a clsact qdisc is on the device before the first fault, so that none comes and goes with them.
+    pub clsact: bool,
+}
+
+impl Beside {
+    /// A device as it comes, and programs attached as the daemon finds best.
+    pub fn cycles(cycles: u32) -> Self {
+        Self { cycles, attach: Attach::Auto, queue: None, clsact: false }
+    }
+
+    /// Partitions another peer on the same device, so many times, beside a steady flow.
+    ///
+    /// # Errors
+    /// When the machine sustains no rate, or a fault fails.
+    pub fn measure(self) -> Result<Bystander> {
+        let pair = Pair::new()?;
+        let add = |words: &[&str]| pair.near.tc(&[&["qdisc", "add", "dev", INTERFACE], words].concat());
+        self.queue.map(|queue| add(&["root", queue])).transpose()?;
+        self.clsact.then(|| add(&["clsact"])).transpose()?;
+        let daemon = Daemon::start_with(|command| self.attach.configure(command))?;
+        let mcp = daemon.mcp()?;
+        let fault = Fault::new("network_partition").on(&pair.near, json!({"cidr": "10.77.0.3"}));
         fault.inject(&mcp)?;
         fault.remove(&mcp)?;
+        let rate = sustained(&pair)?;
+        let flow = flow(&pair, rate)?;
+        let started = Instant::now();
+        for _ in 0..self.cycles {
+            fault.inject(&mcp)?;
+            fault.remove(&mcp)?;
+        }
+        let took = started.elapsed();
+        Ok(Bystander { rate, cycles: self.cycles, took, flow: flow.finish()? })
     }
-    let took = started.elapsed();
-    Ok(Bystander { rate, cycles, took, flow: flow.finish()? })
 }
 
 impl Bystander {

@@ -15,6 +15,7 @@ pub mod flow;
 pub mod kernel;
 pub mod mcp;
 pub mod measure;
+pub mod mounts;
 pub mod netns;
 pub mod pair;
 pub mod process;

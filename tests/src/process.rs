@@ -3,8 +3,11 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
+use nix::libc;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+
+use crate::error::{Error, Result};
 
 /// A process as `/proc` shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -95,6 +98,24 @@ pub fn wait_until(limit: Duration, mut holds: impl FnMut() -> bool) -> bool {
             return false;
         }
         std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Sets how many descriptors a process may have, and returns how many it might have before.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn limit_descriptors(pid: i32, count: u64) -> Result<u64> {
+    // SAFETY: all zeros is a valid value of this plain struct.
+    let mut old: libc::rlimit = unsafe { std::mem::zeroed() };
+    // SAFETY: the kernel writes one rlimit, which lives until the call is over; the null is "no new limit".
+    let read = unsafe { libc::prlimit(pid, libc::RLIMIT_NOFILE, std::ptr::null(), &raw mut old) };
+    let new = libc::rlimit { rlim_cur: count, ..old };
+    // SAFETY: the kernel reads one rlimit, which lives until the call is over.
+    let written = unsafe { libc::prlimit(pid, libc::RLIMIT_NOFILE, &raw const new, std::ptr::null_mut()) };
+    match (read, written) {
+        (0, 0) => Ok(old.rlim_cur),
+        _ => Err(Error::io("limit", format!("process {pid}"))(std::io::Error::last_os_error())),
     }
 }
 

@@ -5,7 +5,7 @@
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use chaos_tests::bystander;
+use chaos_tests::bystander::Beside;
 use chaos_tests::kernel::{Attach, Context};
 use chaos_tests::soak::{Plan, run};
 
@@ -46,7 +46,7 @@ fn main() -> ExitCode {
         }
     }
     if options.cycles > 0 {
-        match bystander::beside(options.cycles) {
+        match Beside::cycles(options.cycles).measure() {
             Ok(bystander) if bystander.harmed() == 0 => {
                 passed += 1;
                 println!("{bystander}");

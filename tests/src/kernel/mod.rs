@@ -2,12 +2,14 @@
 
 mod abilities;
 mod bad_input;
+mod bystanders;
 mod effects;
 mod guards;
 mod lifetime;
 mod manager;
 mod policy;
 mod scene;
+mod trouble;
 mod vsock;
 
 use crate::NetNs;
@@ -117,7 +119,9 @@ pub fn all() -> Vec<KernelTest> {
         policy::TESTS,
         vsock::TESTS,
         effects::TESTS,
+        bystanders::TESTS,
         lifetime::TESTS,
+        trouble::TESTS,
         manager::TESTS,
     ];
     lists.concat().into_iter().map(shorten).collect()

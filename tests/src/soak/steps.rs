@@ -2,14 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use nix::libc;
 use nix::sys::signal::Signal;
 use serde_json::json;
 
 use super::Soak;
 use super::model::{Kind, Known};
 use crate::pair::INTERFACE;
-use crate::process::wait_until;
+use crate::process::{limit_descriptors, wait_until};
 use crate::{Error, Result};
 
 const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
@@ -259,20 +258,5 @@ impl Soak {
             return Err(Error::Different(format!("stuck; log:\n{}", self.world.daemon.log())));
         }
         self.world.assert_calm()
-    }
-}
-
-/// Sets how many descriptors a process may have, and returns how many it might have before.
-fn limit_descriptors(pid: i32, count: u64) -> Result<u64> {
-    // SAFETY: all zeros is a valid value of this plain struct.
-    let mut old: libc::rlimit = unsafe { std::mem::zeroed() };
-    // SAFETY: the kernel writes one rlimit, which lives until the call is over; the null is "no new limit".
-    let read = unsafe { libc::prlimit(pid, libc::RLIMIT_NOFILE, std::ptr::null(), &raw mut old) };
-    let new = libc::rlimit { rlim_cur: count, ..old };
-    // SAFETY: the kernel reads one rlimit, which lives until the call is over.
-    let written = unsafe { libc::prlimit(pid, libc::RLIMIT_NOFILE, &raw const new, std::ptr::null_mut()) };
-    match (read, written) {
-        (0, 0) => Ok(old.rlim_cur),
-        _ => Err(Error::io("limit", format!("process {pid}"))(std::io::Error::last_os_error())),
     }
 }
