@@ -7,6 +7,7 @@
 
 pub mod bench;
 pub mod bystander;
+pub mod cgroup;
 pub mod daemon;
 pub mod demo;
 mod error;

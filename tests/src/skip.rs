@@ -16,10 +16,21 @@ pub enum Reason {
     NoVsockLoopback,
     /// Loading BPF LSM programs is refused (lockdown).
     NoBpfLsm,
+    /// It would change what belongs to everybody on the machine: its clock, its memory, its power.
+    NotOurMachine,
+    /// The machine cannot be suspended, or not be woken.
+    NoSuspend,
 }
 
 /// Every reason.
-pub const REASONS: &[Reason] = &[Reason::NoNetem, Reason::NoTcx, Reason::NoVsockLoopback, Reason::NoBpfLsm];
+pub const REASONS: &[Reason] = &[
+    Reason::NoNetem,
+    Reason::NoTcx,
+    Reason::NoVsockLoopback,
+    Reason::NoBpfLsm,
+    Reason::NotOurMachine,
+    Reason::NoSuspend,
+];
 
 impl Reason {
     /// Its name in summaries.
@@ -29,6 +40,8 @@ impl Reason {
             Self::NoTcx => "kernel-without-tcx",
             Self::NoVsockLoopback => "kernel-without-vsock_loopback",
             Self::NoBpfLsm => "kernel-without-bpf-lsm",
+            Self::NotOurMachine => "needs-a-machine-of-its-own",
+            Self::NoSuspend => "machine-that-cannot-suspend",
         }
     }
 

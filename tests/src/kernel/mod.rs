@@ -5,6 +5,7 @@ mod bad_input;
 mod bystanders;
 mod effects;
 mod guards;
+mod leases;
 mod lifetime;
 mod manager;
 mod policy;
@@ -122,6 +123,7 @@ pub fn all() -> Vec<KernelTest> {
         bystanders::TESTS,
         lifetime::TESTS,
         trouble::TESTS,
+        leases::TESTS,
         manager::TESTS,
     ];
     lists.concat().into_iter().map(shorten).collect()
