@@ -18,19 +18,11 @@ pub enum Reason {
     NoBpfLsm,
     /// It would change what belongs to everybody on the machine: its clock, its memory, its power.
     NotOurMachine,
-    /// The machine cannot be suspended, or not be woken.
-    NoSuspend,
 }
 
 /// Every reason.
-pub const REASONS: &[Reason] = &[
-    Reason::NoNetem,
-    Reason::NoTcx,
-    Reason::NoVsockLoopback,
-    Reason::NoBpfLsm,
-    Reason::NotOurMachine,
-    Reason::NoSuspend,
-];
+pub const REASONS: &[Reason] =
+    &[Reason::NoNetem, Reason::NoTcx, Reason::NoVsockLoopback, Reason::NoBpfLsm, Reason::NotOurMachine];
 
 impl Reason {
     /// Its name in summaries.
@@ -41,7 +33,6 @@ impl Reason {
             Self::NoVsockLoopback => "kernel-without-vsock_loopback",
             Self::NoBpfLsm => "kernel-without-bpf-lsm",
             Self::NotOurMachine => "needs-a-machine-of-its-own",
-            Self::NoSuspend => "machine-that-cannot-suspend",
         }
     }
 

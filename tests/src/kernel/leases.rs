@@ -29,7 +29,8 @@ const LEASE: Duration = Duration::from_secs(3);
 const FAR: Duration = Duration::from_secs(60);
 /// How much later than promised may be seen from outside, by a process that has to wait for its turn itself.
 const SEEN: Duration = Duration::from_millis(700);
-const LIMIT: Duration = Duration::from_secs(10);
+/// By then something is wrong that is not a matter of time.
+const LIMIT: Duration = Duration::from_secs(30);
 const PATIENCE: Duration = Duration::from_millis(100);
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -196,7 +197,7 @@ fn a_clock_that_is_set_neither_ends_a_fault_early_nor_keeps_it(context: &Context
     Ok(Outcome::Pass)
 }
 
-/// Suspended to idle, woken by the clock. Boot time goes on meanwhile; the monotonic clock does not.
+/// Suspended to memory, woken by the clock. Boot time goes on meanwhile; the monotonic clock does not.
 fn a_fault_whose_time_is_up_while_the_machine_is_suspended_is_over_when_it_wakes(
     context: &Context,
 ) -> TestResult {
@@ -206,9 +207,7 @@ fn a_fault_whose_time_is_up_while_the_machine_is_suspended_is_over_when_it_wakes
     let lasting = Duration::from_secs(4);
     let scene = Scene::new(lasting, |_| ())?;
     let (before, awake) = (clock(ClockId::CLOCK_BOOTTIME)?, clock(ClockId::CLOCK_MONOTONIC)?);
-    if let Err(error) = suspend(Duration::from_secs(6)) {
-        return Ok(Outcome::Skip(Reason::NoSuspend, error.to_string()));
-    }
+    suspend(Duration::from_secs(6))?;
     let (slept, ran) = (clock(ClockId::CLOCK_BOOTTIME)? - before, clock(ClockId::CLOCK_MONOTONIC)? - awake);
     println!("suspended: boot time went on by {slept:?}, the monotonic clock by {ran:?}");
     assert!(slept > ran + Duration::from_secs(1), "it was not suspended");
@@ -234,5 +233,6 @@ fn suspend(span: Duration) -> Result<()> {
     let write = |path: &str, text: &str| std::fs::write(path, text).map_err(Error::io("write", path));
     write(ALARM, "0")?;
     write(ALARM, &format!("+{}", span.as_secs()))?;
-    write("/sys/power/state", "freeze")
+    // Not "freeze": the clock's alarm, which comes by way of the HPET in QEMU, does not end that.
+    write("/sys/power/state", "mem")
 }

@@ -122,12 +122,13 @@ impl Soak {
                 let all = world.daemon.processes();
                 let normal = std::thread::scope(|scope| {
                     let frozen = image.freeze()?;
-                    let since = Instant::now();
                     scope.spawn(move || second.inject(&client));
                     let hangs = || Process::read(injector.pid).is_some_and(|now| now.state == 'D');
                     if !wait_until(SETTLE, hangs) {
                         return Err(Error::Different("the injector does not hang".into()));
                     }
+                    // Until now it renewed.
+                    let since = Instant::now();
                     if dies {
                         injector.signal(Signal::SIGKILL);
                     }

@@ -15,7 +15,7 @@ use super::script::Kind;
 use crate::cgroup::Cgroup;
 use crate::daemon::binary;
 use crate::fault::Fault;
-use crate::measure::{Echo, Tcp, tcp_rtt};
+use crate::measure::{Echo, Tcp, tcp_rtt, udp_rtt};
 use crate::netns::output;
 use crate::pair::INTERFACE;
 use crate::process::{Process, wait_until};
@@ -66,6 +66,17 @@ impl Site {
             pair.near.tc(&["qdisc", "add", "dev", INTERFACE, "clsact"])?;
         }
         let echo = Echo::start(&pair.far, Pair::FAR_V4, 7)?;
+        // Neighbours know each other before anything counts: until then packets wait, and are lost with the device.
+        for address in [Pair::FAR_V4, Pair::FAR_V6] {
+            let greeted = Echo::start(&pair.far, address, 6)?;
+            let answers = || matches!(udp_rtt(&pair.near, greeted.address(), SILENCE), Ok(Some(_)));
+            if !wait_until(SETTLE, answers) {
+                return Err(Error::Late {
+                    what: format!("{address} reached before any fault"),
+                    after: SETTLE,
+                });
+            }
+        }
         let before = Residue::take(&[&pair.near, &pair.far])?;
         let interval = Duration::from_millis(match Environment::detect() {
             Environment::Host => 2,
