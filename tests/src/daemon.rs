@@ -17,7 +17,7 @@ use crate::process::{self, Process, wait_until};
 
 const START: Duration = Duration::from_secs(20);
 /// Where hosts of today have one.
-const TMPFS: &str = "/dev/shm";
+pub(crate) const TMPFS: &str = "/dev/shm";
 const STOP: Duration = Duration::from_secs(10);
 
 /// A running `chaos-daemon`.

@@ -7,6 +7,7 @@
 
 pub mod bench;
 pub mod bystander;
+pub mod cgroup;
 pub mod daemon;
 pub mod demo;
 mod error;
@@ -15,6 +16,7 @@ pub mod flow;
 pub mod kernel;
 pub mod mcp;
 pub mod measure;
+pub mod mounts;
 pub mod netns;
 pub mod pair;
 pub mod process;

@@ -3,8 +3,11 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
+use nix::libc;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+
+use crate::error::{Error, Result};
 
 /// A process as `/proc` shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -72,13 +75,29 @@ pub fn all() -> Vec<Process> {
 
 /// The children of a process, their children, and so on; parents first.
 pub fn descendants(pid: i32) -> Vec<Process> {
-    let all = all();
-    let mut found: Vec<Process> = Vec::new();
+    let mut ids = family(pid);
+    // The kernel may leave one out while another ends (proc(5)): what was seen twice is right.
+    loop {
+        let again = family(pid);
+        if again == ids {
+            return ids.into_iter().filter_map(Process::read).collect();
+        }
+        ids = again;
+    }
+}
+
+/// Not by looking at every process there is: on a busy machine most are nobody's concern here.
+fn family(pid: i32) -> Vec<i32> {
+    let mut found = Vec::new();
     let mut parents = vec![pid];
     while let Some(parent) = parents.pop() {
-        for process in all.iter().filter(|process| process.parent == parent) {
-            parents.push(process.pid);
-            found.push(process.clone());
+        let threads = fs::read_dir(format!("/proc/{parent}/task")).into_iter().flatten().flatten();
+        for thread in threads {
+            let children = fs::read_to_string(thread.path().join("children")).unwrap_or_default();
+            let children: Vec<i32> =
+                children.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+            parents.extend(&children);
+            found.extend(children);
         }
     }
     found
@@ -95,6 +114,24 @@ pub fn wait_until(limit: Duration, mut holds: impl FnMut() -> bool) -> bool {
             return false;
         }
         std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Sets how many descriptors a process may have, and returns how many it might have before.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn limit_descriptors(pid: i32, count: u64) -> Result<u64> {
+    // SAFETY: all zeros is a valid value of this plain struct.
+    let mut old: libc::rlimit = unsafe { std::mem::zeroed() };
+    // SAFETY: the kernel writes one rlimit, which lives until the call is over; the null is "no new limit".
+    let read = unsafe { libc::prlimit(pid, libc::RLIMIT_NOFILE, std::ptr::null(), &raw mut old) };
+    let new = libc::rlimit { rlim_cur: count, ..old };
+    // SAFETY: the kernel reads one rlimit, which lives until the call is over.
+    let written = unsafe { libc::prlimit(pid, libc::RLIMIT_NOFILE, &raw const new, std::ptr::null_mut()) };
+    match (read, written) {
+        (0, 0) => Ok(old.rlim_cur),
+        _ => Err(Error::io("limit", format!("process {pid}"))(std::io::Error::last_os_error())),
     }
 }
 

@@ -16,10 +16,13 @@ pub enum Reason {
     NoVsockLoopback,
     /// Loading BPF LSM programs is refused (lockdown).
     NoBpfLsm,
+    /// It would change what belongs to everybody on the machine: its clock, its memory, its power.
+    NotOurMachine,
 }
 
 /// Every reason.
-pub const REASONS: &[Reason] = &[Reason::NoNetem, Reason::NoTcx, Reason::NoVsockLoopback, Reason::NoBpfLsm];
+pub const REASONS: &[Reason] =
+    &[Reason::NoNetem, Reason::NoTcx, Reason::NoVsockLoopback, Reason::NoBpfLsm, Reason::NotOurMachine];
 
 impl Reason {
     /// Its name in summaries.
@@ -29,6 +32,7 @@ impl Reason {
             Self::NoTcx => "kernel-without-tcx",
             Self::NoVsockLoopback => "kernel-without-vsock_loopback",
             Self::NoBpfLsm => "kernel-without-bpf-lsm",
+            Self::NotOurMachine => "needs-a-machine-of-its-own",
         }
     }
 

@@ -19,6 +19,9 @@ pub(crate) struct Options {
     /// No more steps than this
     #[arg(long)]
     steps: Option<u64>,
+    /// Only this lane of those that go side by side
+    #[arg(long)]
+    lane: Option<u64>,
     /// Injections beside the bystander
     #[arg(long, default_value_t = 1000)]
     cycles: u32,
@@ -34,6 +37,7 @@ pub(crate) fn main(options: &Options) -> Result<ExitCode, Error> {
     command.arg(format!("--minutes={}", options.minutes)).arg(format!("--cycles={}", options.cycles));
     command.args(options.seed.map(|seed| format!("--seed={seed}")));
     command.args(options.steps.map(|steps| format!("--steps={steps}")));
+    command.args(options.lane.map(|lane| format!("--lane={lane}")));
     command.env("CHAOS_BIN_DIR", built.bin_dir()?);
     let status = command.status().map_err(|source| run::start_error(&command, source))?;
     Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })

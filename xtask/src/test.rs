@@ -32,14 +32,16 @@ const STEPS: &[Step] = &[
     Step { name: "unit", run: unit },
     Step { name: "host", run: host },
     Step { name: "sweep", run: || program("sweep", &["--stride=8"]) },
-    Step { name: "soak", run: || program("soak", &["--steps=300", "--minutes=4"]) },
+    Step { name: "soak", run: || program("soak", &["--steps=2000", "--minutes=12", "--cycles=1000"]) },
     Step { name: VM, run: kernels },
+    Step { name: VM_SOAK, run: vm_soak },
     Step { name: SYSTEMD, run: systemd },
     Step { name: "mcp-client", run: mcp_client },
     Step { name: "vagrant", run: vagrant },
 ];
 
 const VM: &str = "vm";
+const VM_SOAK: &str = "vm-soak";
 const SYSTEMD: &str = "systemd";
 
 pub(crate) fn main(options: &Options) -> Result<ExitCode, Error> {
@@ -51,7 +53,7 @@ pub(crate) fn main(options: &Options) -> Result<ExitCode, Error> {
     {
         println!("== {}", step.name);
         let started = Instant::now();
-        let tally = if [VM, SYSTEMD].contains(&step.name) && options.no_vm {
+        let tally = if [VM, VM_SOAK, SYSTEMD].contains(&step.name) && options.no_vm {
             let mut tally = Tally::default();
             tally.skip(format!("{}: --no-vm", step.name));
             tally
@@ -172,6 +174,27 @@ fn kernels() -> Result<Tally, Error> {
     let mut tally = Tally::default();
     vm::test_all(&artifacts::build()?)?.iter().for_each(|boot| tally.add_boot(boot));
     Ok(tally)
+}
+
+/// The soak on both kernels of the VM, where packets can be delayed, and where memory, files and clock are ours.
+fn vm_soak() -> Result<Tally, Error> {
+    tools::require(tools::OBSERVERS)?;
+    let mut tally = Tally::default();
+    let argv = [vm::program("soak"), "--steps=100".to_owned(), "--minutes=8".to_owned()];
+    for (release, text, failure) in vm::program_on_all(&artifacts::build()?, &argv)? {
+        read_console(&format!("soak on {release}"), &text, failure, &mut tally);
+    }
+    Ok(tally)
+}
+
+/// A program's report between whatever else the console says.
+fn read_console(name: &str, text: &str, failure: Option<String>, tally: &mut Tally) {
+    let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
+    let end = lines.iter().rposition(|line| counts(line).is_some()).map_or(0, |at| at + 1);
+    read_script(name, &lines[..end].join("\n"), failure.is_none(), tally);
+    if let Some(failure) = failure {
+        tally.fail(format!("{name}: {failure}"));
+    }
 }
 
 /// The official Python client against a real daemon.
@@ -318,5 +341,19 @@ mod tests {
         );
         assert_eq!(line("3 passed, 0 failed, 0 skipped\n", false), "0 passed, 1 failed, 0 skipped");
         assert_eq!(line("done\n", true), "0 passed, 1 failed, 0 skipped");
+    }
+
+    #[test]
+    fn a_programs_report_is_found_on_a_console_and_a_failed_boot_is_a_failure() {
+        let line = |text: &str, failure: Option<&str>| {
+            let mut tally = Tally::default();
+            read_console("x", text, failure.map(str::to_owned), &mut tally);
+            tally.line()
+        };
+        let text =
+            "[    1.5] noise\nseed 1\r\n3 passed, 0 failed, 0 skipped\r\n[   9.1] reboot: Power down\n";
+        assert_eq!(line(text, None), "3 passed, 0 failed, 0 skipped");
+        assert_eq!(line(text, Some("time limit")), "0 passed, 2 failed, 0 skipped");
+        assert_eq!(line("[    1.5] noise\n", None), "0 passed, 1 failed, 0 skipped");
     }
 }

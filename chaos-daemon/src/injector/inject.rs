@@ -7,13 +7,13 @@ use ipnet::IpNet;
 use tokio::sync::mpsc;
 
 use super::holders::{Holder, HolderFailure};
-use super::life::{Life, RETRY};
+use super::life::{self, Life};
 use super::state::{Active, Injector, LEASE_WINDOW, LifeOrder};
 use crate::fault::{self, Attach, Place, Plan, Work};
 use crate::holder::arm::capacity;
 use crate::holder::{Lease, Report};
 use crate::host::boot_time_ns;
-use crate::journal::{Entry, Event, undo_all};
+use crate::journal::{Entry, Event};
 use crate::kernel::bpf::Capacity;
 use crate::kernel::step::{NetNsRef, Step, has_clsact};
 use crate::policy::Permit;
@@ -29,6 +29,19 @@ struct Admitted {
     id: u32,
     place: Option<(crate::host::NetNsIdentity, u32, u8)>,
     _permit: Permit,
+}
+
+/// Why a fault was not started.
+struct Failed {
+    error: ApiError,
+    /// What is left of it on this node, and the journal to go on undoing it by.
+    left: Option<(Entry, Vec<String>)>,
+}
+
+impl From<ApiError> for Failed {
+    fn from(error: ApiError) -> Self {
+        Self { error, left: None }
+    }
 }
 
 /// What an injection would do.
@@ -80,9 +93,14 @@ pub(super) async fn inject(
                 ApiError::new(ErrorCode::Unavailable, format!("fault {name} has gone already"))
             })
         }
-        Err(error) => {
+        Err(Failed { error, left: None }) => {
             injector.active.borrow_mut().remove(name);
             injector.changed.notify_one();
+            Err(error)
+        }
+        Err(Failed { error, left: Some((journal, residue)) }) => {
+            let injector = Rc::clone(injector);
+            tokio::task::spawn_local(life::retry(injector, name.clone(), journal, orders, residue));
             Err(error)
         }
     }
@@ -190,7 +208,7 @@ async fn start(
     injector: &Injector,
     name: &FaultName,
     admitted: &Admitted,
-) -> Result<(Holder, Entry, Lease, Evidence), ApiError> {
+) -> Result<(Holder, Entry, Lease, Evidence), Failed> {
     let failed = |what: &dyn std::fmt::Display| {
         ApiError::new(ErrorCode::InjectionFailed, format!("inject {name}: {what}"))
     };
@@ -219,49 +237,15 @@ async fn start(
         Err(error) => {
             holder.end().await;
             let mut error = failed(&words(&error)).hint("nothing of it is left on this node");
-            let residue = undo(name, journal).await;
-            if !residue.is_empty() {
-                error.message.push_str(&format!("; {}", residue.join("; ")));
-                error.hint = Some("it is being undone again and again, until nothing is left".to_owned());
-            }
-            Err(error)
-        }
-    }
-}
-
-/// Undoes what an injection that failed may have left; returns what is left still, and goes on trying to undo that.
-async fn undo(name: &FaultName, journal: Entry) -> Vec<String> {
-    let residue = attempt(&journal).await;
-    if residue.is_empty() {
-        close(journal);
-        return residue;
-    }
-    let name = name.clone();
-    tokio::task::spawn_local(async move {
-        loop {
-            tokio::time::sleep(RETRY).await;
-            let residue = attempt(&journal).await;
+            let residue = life::attempt(&journal).await;
             if residue.is_empty() {
-                tracing::info!(%name, "undone what a failed injection had left");
-                return close(journal);
+                life::close(journal);
+                return Err(error.into());
             }
-            tracing::error!(%name, ?residue, "undoing a failed injection is stuck; trying again");
+            error.message.push_str(&format!("; {}", residue.join("; ")));
+            error.hint = Some("it is being undone again and again, until nothing is left".to_owned());
+            Err(Failed { error, left: Some((journal, residue)) })
         }
-    });
-    residue
-}
-
-async fn attempt(journal: &Entry) -> Vec<String> {
-    let steps = journal.steps().to_vec();
-    match tokio::task::spawn_blocking(move || undo_all(&steps)).await {
-        Ok(report) => report.residue(),
-        Err(error) => vec![format!("undo: {error}")],
-    }
-}
-
-fn close(journal: Entry) {
-    if let Err(error) = journal.close() {
-        tracing::warn!(%error, "cannot close a journal");
     }
 }
 

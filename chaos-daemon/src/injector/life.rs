@@ -7,7 +7,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
-use super::holders::{ANSWER_LIMIT, Holder};
+use super::holders::Holder;
 use super::state::{Injector, LifeOrder};
 use crate::holder::{Lease, Order, Report};
 use crate::host::boot_time_ns;
@@ -17,10 +17,13 @@ use crate::spec::FaultName;
 
 /// How often a lease is renewed.
 const HEARTBEAT: Duration = Duration::from_secs(1);
+/// How long a holder may take to answer that it has undone, once its packets are out. One that stands still acts as long
+/// as its lease; killing it ends that sooner.
+const DISARM_LIMIT: Duration = Duration::from_millis(1500);
 /// How long a holder that was told to end may take to do so.
 const EXIT_LIMIT: Duration = Duration::from_secs(2);
 /// How long to wait before an undo that failed is tried again.
-pub(super) const RETRY: Duration = Duration::from_secs(2);
+const RETRY: Duration = Duration::from_secs(2);
 
 /// What one fault's task owns.
 pub(super) struct Life {
@@ -57,9 +60,7 @@ impl Life {
             None => holder.end().await,
         }
         undo(&injector, &name, &journal, &mut orders, waiting).await;
-        if let Err(error) = journal.close() {
-            tracing::warn!(%name, %error, "cannot close the journal");
-        }
+        close(journal);
         tracing::info!(%name, reason, "ended");
     }
 
@@ -118,7 +119,7 @@ impl Life {
 async fn disarm(name: &FaultName, holder: &mut Holder, drain: Duration) -> Option<Evidence> {
     holder.order(&Order::Disarm).await.ok()?;
     loop {
-        match holder.answer_within(ANSWER_LIMIT + drain).await {
+        match holder.answer_within(DISARM_LIMIT + drain).await {
             Ok(Report::Disarmed(evidence)) => return Some(evidence),
             // A heartbeat's answer that was still under way.
             Ok(Report::Beat(_)) => {}
@@ -134,6 +135,46 @@ async fn disarm(name: &FaultName, holder: &mut Holder, drain: Duration) -> Optio
     }
 }
 
+/// Goes on with a failed injection of which something is left: shows it, and undoes until nothing is left.
+pub(super) async fn retry(
+    injector: Rc<Injector>,
+    name: FaultName,
+    journal: Entry,
+    mut orders: UnboundedReceiver<LifeOrder>,
+    residue: Vec<String>,
+) {
+    stuck(&injector, &name, &residue).await;
+    undo(&injector, &name, &journal, &mut orders, Waiting::new()).await;
+    close(journal);
+    tracing::info!(%name, "undone what a failed injection had left");
+}
+
+pub(super) fn close(journal: Entry) {
+    if let Err(error) = journal.close() {
+        tracing::warn!(%error, "cannot close a journal");
+    }
+}
+
+/// Undoes every step once, and returns what may be left.
+pub(super) async fn attempt(journal: &Entry) -> Vec<String> {
+    let steps = journal.steps().to_vec();
+    match tokio::task::spawn_blocking(move || undo_all(&steps)).await {
+        Ok(report) => report.residue(),
+        // What has not been undone to its end may be there still.
+        Err(error) => vec![format!("undoing: {error}")],
+    }
+}
+
+/// Says of what is left, and waits until it is time to try again.
+async fn stuck(injector: &Injector, name: &FaultName, residue: &[String]) {
+    tracing::error!(%name, ?residue, "undoing is stuck; trying again");
+    injector.update(name, |active| {
+        active.state = FaultState::Stuck;
+        active.note = Some(residue.join("; "));
+    });
+    tokio::time::sleep(RETRY).await;
+}
+
 /// Undoes every step and looks for residue, again and again until nothing is left; answers who waits after the
 /// first attempt.
 async fn undo(
@@ -144,12 +185,7 @@ async fn undo(
     mut waiting: Waiting,
 ) {
     loop {
-        let steps = journal.steps().to_vec();
-        let residue = match tokio::task::spawn_blocking(move || undo_all(&steps)).await {
-            Ok(report) => report.residue(),
-            // What has not been undone to its end may be there still.
-            Err(error) => vec![format!("undoing: {error}")],
-        };
+        let residue = attempt(journal).await;
         while let Ok(order) = orders.try_recv() {
             if let LifeOrder::End { done, .. } = order {
                 waiting.push(done);
@@ -172,11 +208,6 @@ async fn undo(
         if residue.is_empty() {
             return;
         }
-        tracing::error!(%name, ?residue, "undoing is stuck; trying again");
-        injector.update(name, |active| {
-            active.state = FaultState::Stuck;
-            active.note = Some(residue.join("; "));
-        });
-        tokio::time::sleep(RETRY).await;
+        stuck(injector, name, &residue).await;
     }
 }

@@ -1,24 +1,24 @@
-//! `soak [--minutes=M] [--seed=S] [--steps=N] [--cycles=N]`: random steps and deaths, for every way to attach; then
-//! so many injections beside a bystander. Prints the seed first, and again when something is wrong. The last line is
-//! `N passed, N failed, N skipped`, in steps.
+//! `soak [--minutes=M] [--seed=S] [--steps=N] [--lane=L] [--cycles=N]`: random steps and deaths, in several lanes side by
+//! side; then so many injections beside a bystander. Prints the seed first, and again when something is wrong. With
+//! `--steps`, fewer are a failure. The last line is `N passed, N failed, N skipped`, in steps.
 
 use std::process::ExitCode;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use chaos_tests::bystander;
-use chaos_tests::kernel::{Attach, Context};
-use chaos_tests::soak::{Plan, run};
+use chaos_tests::bystander::Beside;
+use chaos_tests::soak::{Figures, Plan, run};
 
 struct Options {
     minutes: u64,
     seed: u64,
-    steps: usize,
+    steps: Option<usize>,
+    lane: Option<usize>,
     cycles: u32,
 }
 
 fn main() -> ExitCode {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |age| age.as_secs());
-    let mut options = Options { minutes: 60, seed: now, steps: usize::MAX, cycles: 0 };
+    let mut options = Options { minutes: 60, seed: now, steps: None, lane: None, cycles: 0 };
     for argument in std::env::args().skip(1) {
         if read(&argument, &mut options).is_none() {
             eprintln!("soak: what is {argument}?");
@@ -26,39 +26,39 @@ fn main() -> ExitCode {
         }
     }
     println!("seed {}", options.seed);
-    let ways: &[Attach] =
-        if Context::new().kernel >= (6, 6) { &[Attach::Auto, Attach::Clsact] } else { &[Attach::Auto] };
-    let share = u32::try_from(ways.len()).unwrap_or(1);
-    let (mut passed, mut failed) = (0, 0);
-    for attach in ways {
-        let plan = Plan {
-            seed: options.seed,
-            steps: options.steps / share as usize,
-            limit: Duration::from_secs(options.minutes * 60) / share,
-            attach: *attach,
-        };
-        let (steps, failure) = soak(plan);
-        passed += steps;
-        if let Some(failure) = failure {
-            failed += 1;
-            passed -= 1;
-            println!("FAILED: {attach:?}, --seed={}: {failure}", options.seed);
-        }
+    let started = Instant::now();
+    let figures = run(Plan {
+        seed: options.seed,
+        steps: options.steps.unwrap_or(usize::MAX),
+        limit: Duration::from_secs(options.minutes * 60),
+        lane: options.lane,
+    });
+    let mut figures =
+        figures.unwrap_or_else(|error| Figures { failures: vec![error.to_string()], ..Figures::default() });
+    let mut passed: usize = figures.steps.values().sum();
+    println!("{passed} steps in {:.0} s", started.elapsed().as_secs_f64());
+    print(&mut figures);
+    if options.lane.is_none()
+        && figures.failures.is_empty()
+        && options.steps.is_some_and(|asked| passed < asked)
+    {
+        figures.failures.push(format!("only {passed} steps within {} minutes", options.minutes));
     }
     if options.cycles > 0 {
-        match bystander::beside(options.cycles) {
+        match Beside::cycles(options.cycles).measure() {
             Ok(bystander) if bystander.harmed() == 0 => {
                 passed += 1;
                 println!("{bystander}");
             }
-            other => {
-                failed += 1;
-                let text = other.map_or_else(|error| error.to_string(), |bystander| bystander.to_string());
-                println!("FAILED: bystander: {text}");
-            }
+            Ok(bystander) => figures.failures.push(bystander.to_string()),
+            Err(error) => figures.failures.push(format!("bystander: {error}")),
         }
     }
-    println!("{passed} passed, {failed} failed, 0 skipped");
+    let failed = figures.failures.len();
+    for failure in &figures.failures {
+        println!("FAILED: --seed={}: {failure}", options.seed);
+    }
+    println!("{} passed, {failed} failed, 0 skipped", passed.saturating_sub(failed));
     if failed == 0 && passed > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
@@ -67,32 +67,29 @@ fn read(argument: &str, options: &mut Options) -> Option<()> {
     match name {
         "--minutes" => options.minutes = text.parse().ok()?,
         "--seed" => options.seed = text.parse().ok()?,
-        "--steps" => options.steps = text.parse().ok()?,
+        "--steps" => options.steps = Some(text.parse().ok()?),
+        "--lane" => options.lane = Some(text.parse().ok()?),
         "--cycles" => options.cycles = text.parse().ok()?,
         _ => return None,
     }
     Some(())
 }
 
-/// Steps taken, and what went wrong.
-fn soak(plan: Plan) -> (usize, Option<String>) {
-    let mut figures = match run(plan) {
-        Ok(figures) => figures,
-        Err(error) => return (1, Some(error.to_string())),
-    };
-    figures.normal.sort();
-    let quantile = |share: f64| {
-        let last = figures.normal.len().saturating_sub(1);
-        figures.normal.get((last as f64 * share).round() as usize).copied().unwrap_or_default()
-    };
-    let steps: usize = figures.steps.values().sum();
-    println!("{:?}: {steps} steps {:?}; bystander {} packets", plan.attach, figures.steps, figures.packets);
-    println!(
-        "{} deaths of the daemon under a fault, kill to normal: p50 {:?}, p99 {:?}, max {:?}",
-        figures.normal.len(),
-        quantile(0.5),
-        quantile(0.99),
-        quantile(1.0)
-    );
-    (steps, figures.failure)
+fn print(figures: &mut Figures) {
+    for (name, count) in &figures.steps {
+        println!("  {name}: {count}{}", times(figures.normal.get_mut(name), "to normal"));
+    }
+    let mut all: Vec<_> = figures.normal.iter().filter(|(name, _)| name.starts_with("Kill")).collect();
+    let mut kills: Vec<_> = all.drain(..).flat_map(|(_, times)| times.clone()).collect();
+    println!("SIGKILL, under a fault{}", times(Some(&mut kills), "to normal"));
+    println!("faults that ended by themselves{}", times(Some(&mut figures.late), "late"));
+    let [target, bystander] = figures.packets;
+    println!("packets: {target} of targets, {bystander} of bystanders; unexplained: {}", figures.unexplained);
+}
+
+fn times(times: Option<&mut Vec<Duration>>, what: &str) -> String {
+    let Some(times) = times.filter(|times| !times.is_empty()) else { return String::new() };
+    times.sort();
+    let at = |share: f64| times[((times.len() - 1) as f64 * share).round() as usize];
+    format!("; {what}: p50 {:.1?}, p99 {:.1?}, max {:.1?} of {}", at(0.5), at(0.99), at(1.0), times.len())
 }

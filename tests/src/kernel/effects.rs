@@ -8,8 +8,7 @@ use super::{Attach, Context, Outcome, TestResult, on_every_attachment, tests};
 use crate::fault::Fault;
 use crate::measure::{Echo, Tcp, icmp_rtt, tcp_rtt, udp_rtt, udp_rtt_least, udp_rtt_median};
 use crate::pair::INTERFACE;
-use crate::skip::Environment;
-use crate::{Daemon, Error, Pair, Reason, Residue, UdpFlow, bystander};
+use crate::{Daemon, Error, Pair, Reason, Residue, UdpFlow};
 
 tests![
     a_partition_cuts_the_named_peer_off_both_ways_and_no_other,
@@ -22,7 +21,6 @@ tests![
     two_delays_add_up_and_ending_one_leaves_the_other,
     half_of_the_packets_means_half_also_behind_a_delay,
     burning_cpu_takes_the_share_asked_for,
-    a_bystander_loses_no_packet_while_a_partition_comes_and_goes,
 ];
 
 const LIMIT: Duration = Duration::from_secs(2);
@@ -240,19 +238,5 @@ fn burning_cpu_takes_the_share_asked_for(_: &Context) -> TestResult {
     assert!((0.1..0.36).contains(&share), "asked for 0.3 of a processor, measured {share:.3}");
     fault.remove(&mcp)?;
     assert!(!burner.runs(), "it still burns");
-    Ok(Outcome::Pass)
-}
-
-/// With clsact, the kernel restarts the device's queue when the first fault comes and the last one goes.
-fn a_bystander_loses_no_packet_while_a_partition_comes_and_goes(context: &Context) -> TestResult {
-    if context.kernel < (6, 6) {
-        return Ok(Outcome::Skip(Reason::NoTcx, "clsact itself costs a bystander packets".into()));
-    }
-    let cycles = match context.environment {
-        Environment::Host => 100,
-        Environment::Vm => 20,
-    };
-    let bystander = bystander::beside(cycles)?;
-    assert_eq!(bystander.harmed(), 0, "{bystander}");
     Ok(Outcome::Pass)
 }

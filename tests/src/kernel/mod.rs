@@ -2,14 +2,17 @@
 
 mod abilities;
 mod bad_input;
+mod bystanders;
 mod effects;
 mod guardian;
 mod guards;
+mod leases;
 mod lifetime;
 mod manager;
 mod policy;
 mod sandbox;
 mod scene;
+mod trouble;
 mod vsock;
 
 use crate::NetNs;
@@ -121,7 +124,10 @@ pub fn all() -> Vec<KernelTest> {
         sandbox::TESTS,
         vsock::TESTS,
         effects::TESTS,
+        bystanders::TESTS,
         lifetime::TESTS,
+        trouble::TESTS,
+        leases::TESTS,
         manager::TESTS,
     ];
     lists.concat().into_iter().map(shorten).collect()

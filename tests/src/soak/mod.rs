@@ -1,6 +1,12 @@
-//! The soak: random steps and deaths from a seed, on real namespaces with traffic, each compared with a model.
+//! The soak: random steps and deaths from a seed, on real namespaces with traffic, each compared with what should be.
+//!
+//! Several lanes go side by side, each with namespaces, traffic and a daemon of its own, since most of a step is
+//! waiting; in the VM one after the other. What happens in a lane is a function of the seed and the lane's number (`script.rs`).
 
-mod model;
+mod blows;
+mod ledger;
+mod machine;
+mod script;
 mod steps;
 mod world;
 
@@ -10,22 +16,44 @@ use std::time::{Duration, Instant};
 use nix::sys::prctl;
 
 use crate::kernel::{Attach, Context};
+use crate::mounts::with_tiny_tmpfs;
+use crate::skip::Environment;
 use crate::{Error, Result};
-use model::{Kind, Random};
-use steps::{STEPS, Step};
+use script::{Abilities, Action, Script};
 use world::World;
+
+/// Room for a daemon's runtime directory, in KiB.
+const ROOM: u32 = 256;
 
 /// How long, and which.
 #[derive(Debug, Clone, Copy)]
 pub struct Plan {
-    /// Replays the same steps, as far as timing lets it.
+    /// Replays the same steps.
     pub seed: u64,
-    /// No more steps than this.
+    /// No more steps than this, over all lanes.
     pub steps: usize,
     /// No longer than this.
     pub limit: Duration,
+    /// Only this lane.
+    pub lane: Option<usize>,
+}
+
+/// One of the worlds that go side by side.
+#[derive(Debug, Clone, Copy)]
+struct Lane {
+    number: u64,
     /// How programs are attached.
-    pub attach: Attach,
+    attach: Attach,
+    /// Whether there is a clsact qdisc on the device beforehand.
+    clsact: bool,
+    kernel: (u32, u32),
+}
+
+impl Lane {
+    /// Whether faults bring and take a clsact qdisc, which costs packets of whoever uses the device.
+    fn restarts_queue(self) -> bool {
+        !self.clsact && (self.attach == Attach::Clsact || self.kernel < (6, 6))
+    }
 }
 
 /// What a soak did.
@@ -33,22 +61,55 @@ pub struct Plan {
 pub struct Figures {
     /// Steps taken, by name.
     pub steps: BTreeMap<String, usize>,
-    /// From the death of everything to the first packet that came through, when a fault had blocked it.
-    pub normal: Vec<Duration>,
-    /// Packets of the bystander.
-    pub packets: u64,
-    /// What ended the soak, when it was not its time: step, number and what was wrong.
-    pub failure: Option<String>,
+    /// From a blow to the first packet that came through, when a fault had blocked it; by the blow's name.
+    pub normal: BTreeMap<String, Vec<Duration>>,
+    /// From the end of a fault's time to the first packet that came through.
+    pub late: Vec<Duration>,
+    /// Packets of targets and of bystanders.
+    pub packets: [u64; 2],
+    /// Of these, lost without a fault that explains it, come through one, or arrived twice.
+    pub unexplained: u64,
+    /// What was wrong: lane, number of the step, step.
+    pub failures: Vec<String>,
 }
 
-/// A running soak.
+impl Figures {
+    fn merge(&mut self, other: Self) {
+        for (name, count) in other.steps {
+            *self.steps.entry(name).or_default() += count;
+        }
+        for (name, times) in other.normal {
+            self.normal.entry(name).or_default().extend(times);
+        }
+        self.late.extend(other.late);
+        self.packets = [self.packets[0] + other.packets[0], self.packets[1] + other.packets[1]];
+        self.unexplained += other.unexplained;
+        self.failures.extend(other.failures);
+    }
+}
+
+/// A lane that is under way.
 struct Soak {
-    random: Random,
-    kinds: Vec<Kind>,
     world: World,
     figures: Figures,
-    /// Nothing but faults has happened to the bystander's device.
-    spared: bool,
+}
+
+/// Every way to attach, with and without a clsact qdisc that is there already.
+fn lanes(context: &Context) -> Vec<Lane> {
+    let ways: &[(Attach, bool)] = match (context.environment, context.kernel >= (6, 6)) {
+        (Environment::Host, true) => {
+            &[(Attach::Auto, false), (Attach::Clsact, false), (Attach::Auto, false), (Attach::Clsact, true)]
+        }
+        (Environment::Vm, true) => &[(Attach::Auto, false), (Attach::Clsact, true)],
+        (_, false) => &[(Attach::Auto, false), (Attach::Auto, true)],
+    };
+    let lane = |(number, (attach, clsact)): (usize, &(Attach, bool))| Lane {
+        number: number as u64,
+        attach: *attach,
+        clsact: *clsact,
+        kernel: context.kernel,
+    };
+    ways.iter().enumerate().map(lane).collect()
 }
 
 /// Runs it.
@@ -58,56 +119,86 @@ struct Soak {
 pub fn run(plan: Plan) -> Result<Figures> {
     // What the injector leaves when it dies becomes a child of ours, and can be waited for.
     prctl::set_child_subreaper(true).map_err(Error::sys("become", "subreaper"))?;
-    let mut kinds = vec![Kind::Partition, Kind::Timeout, Kind::Error, Kind::Cpu];
-    if Context::new().has_netem() {
-        kinds.push(Kind::Latency);
+    let context = Context::new();
+    let abilities = Abilities { vm: context.environment == Environment::Vm, netem: context.has_netem() };
+    if abilities.vm {
+        crate::cgroup::enable("memory")?;
     }
-    let mut soak = Soak {
-        random: Random(plan.seed),
-        kinds,
-        world: World::new(plan.attach)?,
-        figures: Figures::default(),
-        spared: true,
-    };
-    let deadline = Instant::now() + plan.limit;
-    for number in 1..=plan.steps {
+    let lanes = lanes(&context);
+    let chosen: Vec<_> =
+        lanes.iter().filter(|lane| plan.lane.is_none_or(|only| only as u64 == lane.number)).collect();
+    // In the VM a picture shows what the whole kernel has; so there is one lane at a time.
+    let abreast = if abilities.vm { 1 } else { chosen.len().max(1) };
+    let turns = chosen.chunks(abreast);
+    let (share, limit) =
+        (plan.steps.div_ceil(lanes.len()), plan.limit / u32::try_from(turns.len()).unwrap_or(1));
+    let mut total = Figures::default();
+    for turn in turns {
+        let deadline = Instant::now() + limit;
+        std::thread::scope(|scope| {
+            let start = |lane: &Lane| {
+                let (lane, script) = (*lane, Script::new(plan.seed, lane.number, abilities));
+                scope.spawn(move || with_tiny_tmpfs(ROOM, || live(lane, script, share, deadline)))
+            };
+            let running: Vec<_> = turn.iter().map(|lane| start(lane)).collect();
+            for thread in running {
+                match thread.join() {
+                    Ok(Ok(figures)) => total.merge(figures),
+                    Ok(Err(error)) => total.failures.push(error.to_string()),
+                    Err(_) => total.failures.push("a lane panicked".into()),
+                }
+            }
+        });
+    }
+    Ok(total)
+}
+
+fn live(lane: Lane, mut script: Script, steps: usize, deadline: Instant) -> Result<Figures> {
+    let mut soak = Soak { world: World::new(lane)?, figures: Figures::default() };
+    for number in 1..=steps {
         if Instant::now() > deadline {
             break;
         }
-        let step = soak.next();
-        *soak.figures.steps.entry(format!("{step:?}")).or_default() += 1;
-        if let Err(error) = soak.take(step) {
-            soak.figures.failure = Some(format!("step {number}, {step:?}: {error}"));
-            return Ok(soak.figures);
+        let action = script.next();
+        *soak.figures.steps.entry(format!("{:?}", action.step)).or_default() += 1;
+        if let Err(error) = soak.take(action) {
+            return Ok(soak.failed(&format!("step {number}, {action:?}"), &error));
         }
     }
-    if let Err(error) = soak.finish() {
-        soak.figures.failure = Some(format!("at the end: {error}"));
+    match soak.finish() {
+        Ok(()) => Ok(soak.figures),
+        Err(error) => Ok(soak.failed("at the end", &error)),
     }
-    Ok(soak.figures)
 }
 
 impl Soak {
-    fn next(&mut self) -> Step {
-        let total = STEPS.iter().map(|(_, weight)| weight).sum();
-        let mut at = self.random.below(total);
-        for (step, weight) in STEPS {
-            if at < *weight {
-                return *step;
-            }
-            at -= weight;
-        }
-        Step::Wait
+    fn failed(mut self, at: &str, error: &Error) -> Figures {
+        self.figures.failures.push(format!("{:?}, {at}: {error}", self.world.lane));
+        self.figures
     }
 
     fn renew_site(&mut self) -> Result<()> {
-        self.figures.packets += self.world.renew_site(self.spared)?;
-        self.spared = true;
-        Ok(())
+        let accounts = self.world.renew_site()?;
+        for (total, account) in self.figures.packets.iter_mut().zip(accounts) {
+            *total += account.sent;
+        }
+        let unexplained: u64 =
+            accounts.iter().map(|account| account.lost + account.leaked + account.twice).sum();
+        self.figures.unexplained += unexplained;
+        match unexplained {
+            0 => Ok(()),
+            _ => Err(Error::Different(format!("target and bystander: {accounts:?}"))),
+        }
     }
 
     fn finish(&mut self) -> Result<()> {
-        self.take(Step::StopAll)?;
+        self.stop_everything()?;
+        self.world.assert_calm()?;
         self.renew_site()
+    }
+
+    /// Notes how long after a blow traffic was normal.
+    fn note_normal(&mut self, action: Action, normal: Duration) {
+        self.figures.normal.entry(format!("{:?}", action.step)).or_default().push(normal);
     }
 }

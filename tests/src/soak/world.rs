@@ -1,158 +1,223 @@
-//! The soak's namespaces, traffic and daemon, and the looks that compare them with the model.
+//! One lane's namespaces, traffic and daemon, and the looks that compare them with what should be.
 
+use std::collections::BTreeMap;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
+use nix::sys::wait::{WaitPidFlag, waitpid};
+use nix::unistd::Pid;
 use serde_json::{Value, json};
 
-use super::model::{Entry, Kind, Known, Model};
+use super::Lane;
+use super::ledger::{Account, Expected, Ledger};
+use super::script::Kind;
+use crate::cgroup::Cgroup;
 use crate::daemon::binary;
 use crate::fault::Fault;
-use crate::kernel::Attach;
 use crate::measure::{Echo, Tcp, tcp_rtt, udp_rtt};
 use crate::netns::output;
+use crate::pair::INTERFACE;
 use crate::process::{Process, wait_until};
-use crate::{Daemon, Error, Mcp, Pair, Residue, Result, UdpFlow};
+use crate::skip::Environment;
+use crate::{Daemon, Error, Mcp, Pair, Residue, Result};
 
-/// An answer later than this did not come. Beyond the delays of all latency faults at once.
-const PATIENCE: Duration = Duration::from_millis(250);
 /// Everything is as it was this soon after everything ended.
-const SETTLE: Duration = Duration::from_secs(3);
+pub(super) const SETTLE: Duration = Duration::from_secs(5);
 /// What could not be undone at once is tried again every two seconds.
 const UNDONE: Duration = Duration::from_secs(8);
-/// Packets per second of the bystander.
-const RATE: u32 = 500;
+/// What a latency fault of the soak adds.
+const DELAY: Duration = Duration::from_millis(20);
+/// A busy machine delays, too.
+const SLACK: Duration = Duration::from_millis(100);
+/// An answer to TCP within this, beyond all delays, has not been cut off.
+const SILENCE: Duration = Duration::from_millis(60);
+/// Longer than a lane goes without a blow that ends everything.
+pub(super) const LASTING: Duration = Duration::from_secs(3000);
 
-/// Everything the soak touches. Fields go in this order.
+/// Everything a lane touches. Fields go in this order.
 pub(super) struct World {
-    attach: Attach,
+    pub(super) lane: Lane,
     pub(super) mcp: Mcp,
     pub(super) daemon: Daemon,
+    pub(super) cgroup: Cgroup,
     pub(super) site: Site,
-    pub(super) model: Model,
+    /// What should be active.
+    pub(super) active: BTreeMap<&'static str, Kind>,
 }
 
 /// Namespaces with traffic between them.
 pub(super) struct Site {
-    flow: UdpFlow,
+    /// What faults are aimed at: UDP port 8 on IPv4.
+    pub(super) target: Ledger,
+    /// What no fault is aimed at: IPv6, on the same device.
+    pub(super) bystander: Ledger,
     echo: Echo,
     pub(super) pair: Pair,
     before: Residue,
+    /// Something else than faults has happened to its device.
+    hurt: bool,
 }
 
 impl Site {
-    fn new() -> Result<Self> {
+    fn new(lane: Lane) -> Result<Self> {
         let pair = Pair::new()?;
+        if lane.clsact {
+            pair.near.tc(&["qdisc", "add", "dev", INTERFACE, "clsact"])?;
+        }
         let echo = Echo::start(&pair.far, Pair::FAR_V4, 7)?;
+        // Neighbours know each other before anything counts: until then packets wait, and are lost with the device.
+        for address in [Pair::FAR_V4, Pair::FAR_V6] {
+            let greeted = Echo::start(&pair.far, address, 6)?;
+            let answers = || matches!(udp_rtt(&pair.near, greeted.address(), SILENCE), Ok(Some(_)));
+            if !wait_until(SETTLE, answers) {
+                return Err(Error::Late {
+                    what: format!("{address} reached before any fault"),
+                    after: SETTLE,
+                });
+            }
+        }
         let before = Residue::take(&[&pair.near, &pair.far])?;
-        let flow = UdpFlow::start(&pair.near, &pair.far, (Pair::FAR_V6, 9).into(), RATE)?;
-        Ok(Self { flow, echo, pair, before })
+        let interval = Duration::from_millis(match Environment::detect() {
+            Environment::Host => 2,
+            Environment::Vm => 10,
+        });
+        let flow = |address| Ledger::start(&pair.near, &pair.far, address, interval);
+        let (target, bystander) = (flow((Pair::FAR_V4, 8).into())?, flow((Pair::FAR_V6, 9).into())?);
+        Ok(Self { target, bystander, echo, pair, before, hurt: false })
+    }
+
+    fn close(self) -> [Account; 2] {
+        [self.target.close(), self.bystander.close()]
     }
 }
 
 impl World {
-    pub(super) fn new(attach: Attach) -> Result<Self> {
-        let site = Site::new()?;
-        let daemon = start(attach)?;
-        Ok(Self { attach, mcp: daemon.mcp()?, daemon, site, model: Model::default() })
+    pub(super) fn new(lane: Lane) -> Result<Self> {
+        let (site, cgroup) = (Site::new(lane)?, Cgroup::new()?);
+        let daemon = start(lane, &cgroup)?;
+        Ok(Self { lane, mcp: daemon.mcp()?, daemon, cgroup, site, active: BTreeMap::new() })
     }
 
     /// A fault of this kind under this name.
     pub(super) fn fault(&self, name: &str, kind: Kind, duration: Duration) -> Fault {
+        let delay_ms = u64::try_from(DELAY.as_millis()).unwrap_or_default();
         let (kind, narrow, params) = match kind {
             Kind::Partition => ("network_partition", json!({"cidr": "10.77.0.2"}), json!({})),
-            Kind::Timeout => ("timeout", json!({"port": 7, "protocol": "udp"}), json!({})),
+            Kind::Timeout => ("timeout", json!({"port": 8, "protocol": "udp"}), json!({})),
             Kind::Error => ("error", json!({"port": 7}), json!({})),
-            Kind::Latency => ("latency", json!({"cidr": "10.77.0.0/24"}), json!({"delay_ms": 20})),
-            Kind::Cpu => ("resource_exhaustion", Value::Null, json!({"cpu_percent": 5, "cores": 1})),
+            Kind::Latency => ("latency", json!({"cidr": "10.77.0.0/24"}), json!({"delay_ms": delay_ms})),
+            Kind::Cpu => ("resource_exhaustion", Value::Null, json!({"cpu_percent": 3, "cores": 1})),
         };
         let fault = Fault::new(kind).with(params).named(name).lasting(duration);
         if narrow.is_null() { fault } else { fault.on(&self.site.pair.near, narrow) }
     }
 
-    /// Injects it, and notes it.
-    pub(super) fn inject(&mut self, name: &str, kind: Kind, duration: Duration) -> Result<()> {
-        self.fault(name, kind, duration).inject(&self.mcp)?;
-        self.model.faults.insert(name.to_owned(), Entry { kind, end: Instant::now() + duration });
-        Ok(())
+    /// What should become of the target's packets.
+    pub(super) fn expected(&self) -> Expected {
+        match self.active.values().any(|kind| matches!(kind, Kind::Partition | Kind::Timeout)) {
+            true => Expected::Cut,
+            false => Expected::Through,
+        }
     }
 
-    /// Compares the daemon's status and the packets with the model.
-    pub(super) fn check(&mut self) -> Result<()> {
-        self.model.tidy();
+    /// Changes which faults are active, with `work` between the last packet of which the old and the first of which
+    /// the new can be said for certain.
+    pub(super) fn change<T>(
+        &mut self,
+        to: impl FnOnce(&mut BTreeMap<&'static str, Kind>),
+        work: impl FnOnce(&mut Self) -> Result<T>,
+    ) -> Result<T> {
+        let before = self.active.clone();
+        let mut after = before.clone();
+        to(&mut after);
+        self.doubt(&before, &after);
+        let result = work(self)?;
+        self.active = after;
+        self.settle();
+        Ok(result)
+    }
+
+    fn doubt(&self, before: &BTreeMap<&str, Kind>, after: &BTreeMap<&str, Kind>) {
+        let cut = |faults: &BTreeMap<&str, Kind>| {
+            faults.values().any(|kind| matches!(kind, Kind::Partition | Kind::Timeout))
+        };
+        let delays = before.values().chain(after.values()).filter(|kind| **kind == Kind::Latency).count();
+        // A packet that is under way in a delay when something else changes meets the change on its way back.
+        let slack = if delays > 0 { DELAY * delays as u32 + SLACK } else { Duration::ZERO };
+        if cut(before) != cut(after) || delays > 0 || self.lane.restarts_queue() {
+            self.site.target.doubt(slack);
+        }
+        if self.lane.restarts_queue() {
+            self.site.bystander.doubt(Duration::ZERO);
+        }
+    }
+
+    /// Something else than a fault is about to happen to the device: from now on nothing can be said of its packets.
+    pub(super) fn hurt(&mut self) {
+        self.doubt(&self.active, &BTreeMap::new());
+        self.site.target.doubt(Duration::ZERO);
+        self.site.bystander.doubt(Duration::ZERO);
+        self.site.hurt = true;
+    }
+
+    pub(super) fn settle(&self) {
+        if self.site.hurt {
+            return;
+        }
+        self.site.target.settle(self.expected());
+        self.site.bystander.settle(Expected::Through);
+    }
+
+    /// Compares the daemon's status, and what TCP meets, with what should be. UDP is in the books.
+    pub(super) fn check(&self) -> Result<()> {
         self.check_status()?;
+        let delays = self.active.values().filter(|kind| **kind == Kind::Latency).count() as u32;
+        let cut = self.active.values().any(|kind| matches!(kind, Kind::Partition | Kind::Error));
         let (from, to) = (&self.site.pair.near, self.site.echo.address());
-        let (blocked, cut) = (
-            self.model.any(&[Kind::Partition, Kind::Timeout]),
-            self.model.any(&[Kind::Partition, Kind::Error]),
-        );
-        match blocked {
-            Known::Yes if udp_rtt(from, to, PATIENCE)?.is_some() => self.wrong("UDP gets through"),
-            Known::No if !wait_until(SETTLE, || matches!(udp_rtt(from, to, PATIENCE), Ok(Some(_)))) => {
-                self.wrong("UDP does not get through")
-            }
-            _ => Ok(()),
-        }?;
-        let answered = || matches!(tcp_rtt(from, to, PATIENCE), Ok(Tcp::Answered { .. }));
+        let answered = |patience| matches!(tcp_rtt(from, to, patience), Ok(Tcp::Answered { .. }));
         match cut {
-            Known::Yes if answered() => self.wrong("TCP gets through"),
-            Known::No if !wait_until(SETTLE, answered) => self.wrong("TCP does not get through"),
+            true if answered(SILENCE + DELAY * 4 * delays) => self.wrong("TCP gets through"),
+            false if !wait_until(SETTLE, || answered(Duration::from_secs(1))) => {
+                self.wrong("TCP does not get through")
+            }
             _ => Ok(()),
         }
     }
 
     fn wrong(&self, what: &str) -> Result<()> {
-        let (faults, log) = (&self.model.faults, self.daemon.log());
-        // A fault may have ended while it was looked at.
-        let sure = faults.keys().all(|name| self.model.active(name) == Known::Yes);
-        match sure {
-            true => Err(Error::Different(format!("{what}, with {faults:?} active; log:\n{log}"))),
-            false => Ok(()),
-        }
+        let (faults, log) = (&self.active, self.daemon.log());
+        Err(Error::Different(format!("{what}, with {faults:?} active; log:\n{log}")))
     }
 
-    fn check_status(&mut self) -> Result<()> {
+    fn check_status(&self) -> Result<()> {
         let mut last = String::new();
-        let agrees = wait_until(SETTLE, || match self.mcp.call_tool("chaos_status", json!({})) {
-            Ok(answer) => {
-                last = self.disagreement(&answer.json);
-                last.is_empty()
-            }
-            Err(error) => {
-                last = error.to_string();
-                false
-            }
+        let agrees = wait_until(SETTLE, || {
+            last = match self.active_names() {
+                Ok(names) if names.iter().eq(self.active.keys()) => return true,
+                Ok(names) => format!("{names:?}, not {:?}", self.active),
+                Err(error) => error.to_string(),
+            };
+            false
         });
-        match agrees {
-            true => Ok(()),
-            false => Err(Error::Different(format!("status: {last}; log:\n{}", self.daemon.log()))),
-        }
+        if agrees { Ok(()) } else { self.wrong(&format!("status: {last}")) }
     }
 
-    fn disagreement(&self, status: &Value) -> String {
+    /// Names of faults that are active, as the daemon says; sorted.
+    pub(super) fn active_names(&self) -> Result<Vec<String>> {
+        let status = self.mcp.call_tool("chaos_status", json!({}))?.ok()?;
         let listed = status["active_faults"].as_array().cloned().unwrap_or_default();
-        let active: Vec<_> = listed
-            .iter()
-            .filter(|fault| fault["active"] == true)
-            .filter_map(|f| f["name"].as_str())
-            .collect();
-        let extra = active.iter().filter(|name| self.model.active(name) == Known::No);
-        let mut text: String = extra.map(|name| format!("{name} is active; ")).collect();
-        for name in self.model.faults.keys() {
-            if self.model.active(name) == Known::Yes && !active.contains(&name.as_str()) {
-                text.push_str(&format!("{name} is not active; "));
-            }
-        }
-        text
+        let active = listed.iter().filter(|fault| fault["active"] == true);
+        let mut names: Vec<_> =
+            active.filter_map(|fault| fault["name"].as_str().map(str::to_owned)).collect();
+        names.sort();
+        Ok(names)
     }
 
     /// Every fault has ended: nothing is left, nothing runs, and traffic is as ever.
-    pub(super) fn assert_calm(&mut self) -> Result<()> {
-        self.model.faults.clear();
+    pub(super) fn assert_calm(&self) -> Result<()> {
         self.check()?;
-        self.assert_no_journal()?;
-        self.site.before.assert_unchanged_within(&[&self.site.pair.near, &self.site.pair.far], SETTLE)?;
+        self.assert_no_residue()?;
         let idle = || self.daemon.holders().iter().all(|holder| holder.arguments.len() > 2);
         match wait_until(SETTLE, idle) {
             true => Ok(()),
@@ -160,11 +225,11 @@ impl World {
         }
     }
 
-    fn assert_no_journal(&self) -> Result<()> {
-        match wait_until(UNDONE, || self.journals().is_empty()) {
-            true => Ok(()),
-            false => Err(Error::Different(format!("journals left: {:?}", self.journals()))),
+    fn assert_no_residue(&self) -> Result<()> {
+        if !wait_until(UNDONE, || self.journals().is_empty()) {
+            return Err(Error::Different(format!("journals left: {:?}", self.journals())));
         }
+        self.site.before.assert_unchanged_within(&[&self.site.pair.near, &self.site.pair.far], SETTLE)
     }
 
     /// Texts of the journals, one per fault.
@@ -174,28 +239,32 @@ impl World {
         entries.filter_map(|entry| std::fs::read_to_string(entry.path()).ok()).collect()
     }
 
-    /// The fault that a holder holds, by the journal.
-    pub(super) fn held_by(&self, holder: &Process) -> Option<String> {
-        let journals = self.journals();
-        let text = journals.iter().find(|text| text.contains(&format!("\"pid\":{},", holder.pid)))?;
-        let first: Value = serde_json::from_str(text.lines().next()?).ok()?;
-        first["fault"]["name"].as_str().map(str::to_owned)
+    /// The holder of a fault, by the journal.
+    pub(super) fn holder_of(&self, name: &str) -> Result<Process> {
+        let (journals, holders) = (self.journals(), self.daemon.holders());
+        let text = journals.iter().find(|text| {
+            let first: Value =
+                text.lines().next().and_then(|line| serde_json::from_str(line).ok()).unwrap_or_default();
+            first["fault"]["name"] == name
+        });
+        let holds =
+            |holder: &&Process| text.is_some_and(|text| text.contains(&format!("\"pid\":{},", holder.pid)));
+        let found = holders.iter().find(holds).cloned();
+        found.ok_or_else(|| Error::Different(format!("no holder of {name} in {journals:?}, {holders:?}")))
     }
 
-    /// From `since` until a packet comes through; the time at which that one left.
+    /// From `since` until the first packet of the target that comes through left.
     pub(super) fn time_to_normal(&self, since: Instant, limit: Duration) -> Result<Duration> {
-        let (from, to) = (&self.site.pair.near, self.site.echo.address());
-        while since.elapsed() < limit {
-            let sent = since.elapsed();
-            if udp_rtt(from, to, Duration::from_millis(5))?.is_some() {
-                return Ok(sent);
-            }
-        }
-        Err(Error::Late { what: "traffic normal".into(), after: limit })
+        let normal = self.site.target.first_after(since, limit);
+        let late = || {
+            let (faults, log) = (&self.active, self.daemon.log());
+            Error::Late { what: format!("normal traffic after {faults:?}; log:\n{log}"), after: limit }
+        };
+        normal.filter(|normal| *normal < limit).ok_or_else(late)
     }
 
-    /// Recovers after a death of the daemon, and starts another.
-    pub(super) fn revive(&mut self, dead: &[Process]) -> Result<()> {
+    /// Recovers after a death of the daemon, whose processes are gone or stand still.
+    pub(super) fn recover(&mut self, dead: &[Process]) -> Result<()> {
         let mut command = Command::new(binary("chaos-daemon")?);
         let said = output(command.arg("recover").arg("--runtime-dir").arg(self.daemon.runtime_dir()))?;
         if said.contains("STUCK") {
@@ -205,13 +274,19 @@ impl World {
             return Err(Error::Different(format!("still running: {dead:?}")));
         }
         self.daemon.kill_everything();
-        self.model.faults.clear();
-        self.assert_no_journal()?;
-        self.site.before.assert_unchanged_within(&[&self.site.pair.near, &self.site.pair.far], SETTLE)?;
-        let fresh = start(self.attach)?;
+        // What the injector leaves becomes a child of ours.
+        for process in dead {
+            let _ = waitpid(Pid::from_raw(process.pid), Some(WaitPidFlag::WNOHANG));
+        }
+        self.assert_no_residue()
+    }
+
+    /// Starts another daemon, when the one that was is no more.
+    pub(super) fn start(&mut self) -> Result<()> {
+        let fresh = start(self.lane, &self.cgroup)?;
         self.mcp = fresh.mcp()?;
         self.daemon = fresh;
-        self.assert_calm()
+        Ok(())
     }
 
     /// Waits until the server is another one, and connects to it.
@@ -229,19 +304,16 @@ impl World {
         all
     }
 
-    /// What became of the bystander; with a site of its own for what comes next. `spared` when nothing but faults
-    /// happened to its device.
-    pub(super) fn renew_site(&mut self, spared: bool) -> Result<u64> {
-        let old = std::mem::replace(&mut self.site, Site::new()?);
-        let report = old.flow.finish()?;
-        // A fault's first clsact, and its last, restart the queue of the device.
-        if spared && self.attach == Attach::Auto && report.lost() + report.refused > 0 {
-            return Err(Error::Different(format!("the bystander lost packets: {report:?}")));
-        }
-        Ok(report.sent)
+    /// Accounts for the packets of target and bystander, and makes a site for what comes next.
+    pub(super) fn renew_site(&mut self) -> Result<[Account; 2]> {
+        let old = std::mem::replace(&mut self.site, Site::new(self.lane)?);
+        Ok(old.close())
     }
 }
 
-fn start(attach: Attach) -> Result<Daemon> {
-    Daemon::start_with(|command| attach.configure(command))
+fn start(lane: Lane, cgroup: &Cgroup) -> Result<Daemon> {
+    Daemon::start_with(|command| {
+        lane.attach.configure(command);
+        cgroup.place(command);
+    })
 }

@@ -19,6 +19,7 @@ const MODULES: &[&str] = &[
     "dummy",
     "ext4",
     "ifb",
+    "loop",
     "sch_fq",
     "sch_htb",
     "sch_ingress",

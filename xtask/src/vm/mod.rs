@@ -146,6 +146,33 @@ pub(crate) fn show(built: &Artifacts, kernel: &str, argv: &[String]) -> Result<b
     Ok(succeeded)
 }
 
+/// Runs a program of the image, side by side on each kernel: its name for people, what the console said last, and
+/// why it did not end well.
+pub(crate) fn program_on_all(
+    built: &Artifacts,
+    argv: &[String],
+) -> Result<Vec<(String, String, Option<String>)>, Error> {
+    tools::require(tools::VM)?;
+    let options = Options::defaults();
+    let base = image::base(built, argv, None)?;
+    let outcome = |machine: &qemu::Machine| {
+        let boot = qemu::boot(machine, qemu::Show::Program)?;
+        let failure = match boot.results.exit {
+            Some(0) => boot.failure,
+            exit => Some(boot.failure.unwrap_or_else(|| format!("exit {exit:?}"))),
+        };
+        Ok((boot.release, boot.console_tail, failure))
+    };
+    let machines = machines(&options, &base, None)?;
+    std::thread::scope(|scope| {
+        let running: Vec<_> = machines.iter().map(|machine| scope.spawn(move || outcome(machine))).collect();
+        let join = |thread: std::thread::ScopedJoinHandle<'_, _>| {
+            thread.join().unwrap_or_else(|_| Err(Error::Lacking("the thread of a VM panicked".into())))
+        };
+        running.into_iter().map(join).collect()
+    })
+}
+
 fn boot_all(options: &Options, built: &Artifacts) -> Result<Vec<Boot>, Error> {
     let base = image::base(built, &image::test_command(options.filter.as_deref()), None)?;
     let machines = machines(options, &base, None)?;

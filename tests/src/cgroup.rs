@@ -1,0 +1,114 @@
+//! A control group (v2) of the test's own, gone when the guard is.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use nix::libc;
+
+use crate::error::{Error, Result};
+use crate::process::wait_until;
+
+static COUNTER: AtomicU32 = AtomicU32::new(0);
+const GONE: Duration = Duration::from_secs(5);
+
+/// A control group for processes that a test starts.
+#[derive(Debug)]
+pub struct Cgroup {
+    path: PathBuf,
+    processes: Arc<OwnedFd>,
+}
+
+impl Cgroup {
+    /// Makes one below the root of the cgroup2 mount.
+    ///
+    /// # Errors
+    /// When there is no such mount, or the kernel refuses.
+    pub fn new() -> Result<Self> {
+        let number = COUNTER.fetch_add(1, Ordering::Relaxed);
+        let path = root()?.join(format!("chaos-test-{}-{number}", std::process::id()));
+        let subject = path.display().to_string();
+        fs::create_dir(&path).map_err(Error::io("create", subject.clone()))?;
+        let processes = File::options().write(true).open(path.join("cgroup.procs"));
+        let processes = processes.map_err(Error::io("open cgroup.procs of", subject))?;
+        Ok(Self { path, processes: Arc::new(processes.into()) })
+    }
+
+    /// Has a command run in it.
+    pub fn place(&self, command: &mut Command) {
+        let processes = Arc::clone(&self.processes);
+        // SAFETY: the closure makes one system call, which is safe between fork and exec; "0" means whoever writes.
+        unsafe {
+            command.pre_exec(move || match libc::write(processes.as_raw_fd(), c"0".as_ptr().cast(), 1) {
+                1 => Ok(()),
+                _ => Err(io::Error::last_os_error()),
+            });
+        }
+    }
+
+    /// Writes one of its files.
+    ///
+    /// # Errors
+    /// As the kernel says.
+    pub fn set(&self, file: &str, value: &str) -> Result<()> {
+        let path = self.path.join(file);
+        fs::write(&path, value).map_err(Error::io("write", path.display().to_string()))
+    }
+
+    /// Reads one of its files.
+    ///
+    /// # Errors
+    /// As the kernel says.
+    pub fn get(&self, file: &str) -> Result<String> {
+        let path = self.path.join(file);
+        fs::read_to_string(&path).map_err(Error::io("read", path.display().to_string()))
+    }
+
+    /// Kills everything in it at once (SIGKILL by the kernel; from 5.14 on).
+    ///
+    /// # Errors
+    /// As the kernel says.
+    pub fn kill(&self) -> Result<()> {
+        self.set("cgroup.kill", "1")
+    }
+}
+
+impl Drop for Cgroup {
+    fn drop(&mut self) {
+        let _ = self.kill();
+        let mut last = Ok(());
+        wait_until(GONE, || {
+            last = fs::remove_dir(&self.path);
+            last.is_ok()
+        });
+        if let Err(error) = last {
+            eprintln!("clean up: remove {}: {error}", self.path.display());
+        }
+    }
+}
+
+/// Gives the groups below the root a controller's files. For a VM only: the root is everybody's.
+///
+/// # Errors
+/// When the kernel has no such controller.
+pub fn enable(controller: &str) -> Result<()> {
+    let path = root()?.join("cgroup.subtree_control");
+    fs::write(&path, format!("+{controller}")).map_err(Error::io("write", path.display().to_string()))
+}
+
+/// Where cgroup2 is mounted.
+fn root() -> Result<PathBuf> {
+    let text = fs::read_to_string("/proc/self/mounts").map_err(Error::io("read", "/proc/self/mounts"))?;
+    let mount = text
+        .lines()
+        .map(|line| line.split(' ').collect::<Vec<_>>())
+        .find(|words| words.get(2) == Some(&"cgroup2"));
+    let path = mount.and_then(|words| words.get(1).map(Path::new).map(Path::to_path_buf));
+    path.ok_or_else(|| Error::Different("cgroup2 is not mounted".into()))
+}

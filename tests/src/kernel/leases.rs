@@ -1,0 +1,238 @@
+//! Leases under stress: a fault ends on time though nobody who could end it runs.
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+use nix::time::{ClockId, clock_gettime, clock_settime};
+use serde_json::json;
+
+use super::{Attach, Context, Outcome, TestResult, on_every_attachment, tests};
+use crate::cgroup::{self, Cgroup};
+use crate::fault::Fault;
+use crate::measure::{Echo, udp_rtt};
+use crate::process::{Process, wait_until};
+use crate::skip::Environment;
+use crate::{Daemon, Error, Pair, Reason, Result};
+
+tests![
+    with_a_stopped_injector_and_every_processor_busy_the_lease_ends_a_fault,
+    with_a_stopped_injector_and_every_processor_busy_its_time_ends_a_fault,
+    with_a_stopped_injector_and_no_memory_to_spare_the_lease_ends_a_fault,
+    a_clock_that_is_set_neither_ends_a_fault_early_nor_keeps_it,
+    a_fault_whose_time_is_up_while_the_machine_is_suspended_is_over_when_it_wakes,
+];
+
+/// One heartbeat keeps a fault for so long.
+const LEASE: Duration = Duration::from_secs(3);
+/// Faults that end by lease have a time that is far off.
+const FAR: Duration = Duration::from_secs(60);
+/// How much later than promised may be seen from outside, by a process that has to wait for its turn itself.
+const SEEN: Duration = Duration::from_millis(700);
+/// By then something is wrong that is not a matter of time.
+const LIMIT: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_millis(100);
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// Namespaces, a daemon, and a partition that acts.
+struct Scene {
+    pair: Pair,
+    echo: Echo,
+    daemon: Daemon,
+}
+
+impl Scene {
+    fn new(lasting: Duration, configure: impl FnOnce(&mut Command)) -> Result<Self> {
+        let pair = Pair::new()?;
+        let echo = Echo::start(&pair.far, Pair::FAR_V4, 7)?;
+        let daemon = Daemon::start_with(configure)?;
+        let fault = Fault::new("network_partition").on(&pair.near, json!({"cidr": "10.77.0.2"}));
+        fault.lasting(lasting).inject(&daemon.mcp()?)?;
+        let scene = Self { pair, echo, daemon };
+        assert!(!scene.normal()?, "the fault has no effect");
+        Ok(scene)
+    }
+
+    fn normal(&self) -> Result<bool> {
+        Ok(udp_rtt(&self.pair.near, self.echo.address(), PATIENCE)?.is_some())
+    }
+
+    /// How long it takes from `since` until traffic is normal: when the first packet that came through left.
+    fn time_to_normal(&self, since: Instant) -> Result<Duration> {
+        while since.elapsed() < LIMIT {
+            let sent = since.elapsed();
+            if self.normal()? {
+                return Ok(sent);
+            }
+        }
+        Err(Error::Late { what: "traffic normal".into(), after: LIMIT })
+    }
+
+    fn injector(&self) -> Result<Process> {
+        self.daemon.injector().ok_or_else(|| Error::Different("no injector".into()))
+    }
+}
+
+/// Processes of the test's own that do nothing but run, four for each processor; they end by themselves, too.
+struct Burners(Vec<std::process::Child>);
+
+impl Burners {
+    fn start() -> Result<Self> {
+        let count = 4 * std::thread::available_parallelism().map_or(1, usize::from);
+        let burner = |_| {
+            let mut command = Command::new("timeout");
+            command.args(["6", "sh", "-c", "while :; do :; done"]);
+            command.spawn().map_err(Error::io("start", "a burner"))
+        };
+        (0..count).map(burner).collect::<Result<_>>().map(Self)
+    }
+}
+
+impl Drop for Burners {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            // Not SIGKILL: `timeout` passes this one on.
+            let pid = nix::unistd::Pid::from_raw(child.id().cast_signed());
+            let _ = nix::sys::signal::kill(pid, Signal::SIGTERM);
+            let _ = child.wait();
+        }
+    }
+}
+
+/// After the injector has stopped and `stress` has begun, the fault ends within its lease.
+fn ends_by_lease<T>(scene: &Scene, stress: impl FnOnce() -> Result<T>) -> Result<()> {
+    let injector = scene.injector()?;
+    injector.signal(Signal::SIGSTOP);
+    let since = Instant::now();
+    let ended = stress().and_then(|_stress| scene.time_to_normal(since));
+    injector.signal(Signal::SIGCONT);
+    let after = ended?;
+    assert!(after < LEASE + SEEN, "it ended {after:?} after the injector had stopped");
+    Ok(())
+}
+
+fn with_a_stopped_injector_and_every_processor_busy_the_lease_ends_a_fault(context: &Context) -> TestResult {
+    on_every_attachment(context, |attach: Attach| {
+        let scene = Scene::new(FAR, |command| attach.configure(command))?;
+        Ok(ends_by_lease(&scene, Burners::start)?)
+    })
+}
+
+fn with_a_stopped_injector_and_every_processor_busy_its_time_ends_a_fault(context: &Context) -> TestResult {
+    on_every_attachment(context, |attach: Attach| {
+        let lasting = Duration::from_millis(2500);
+        let asked = Instant::now();
+        let scene = Scene::new(lasting, |command| attach.configure(command))?;
+        let (latest, injector) = (Instant::now() + lasting, scene.injector()?);
+        injector.signal(Signal::SIGSTOP);
+        let burners = Burners::start()?;
+        let ended = scene.time_to_normal(asked);
+        drop(burners);
+        injector.signal(Signal::SIGCONT);
+        let ended = asked + ended?;
+        assert!(ended >= asked + lasting, "it ended {:?} early", asked + lasting - ended);
+        assert!(ended < latest + SEEN, "it ended {:?} late", ended - latest);
+        Ok(())
+    })
+}
+
+/// The daemon's control group has no byte to spare, and whatever of it is not in use has to be read again.
+fn with_a_stopped_injector_and_no_memory_to_spare_the_lease_ends_a_fault(context: &Context) -> TestResult {
+    if context.environment == Environment::Host {
+        return Ok(Outcome::Skip(Reason::NotOurMachine, "a memory limit by cgroup v2".into()));
+    }
+    cgroup::enable("memory")?;
+    let cgroup = Cgroup::new()?;
+    let scene = Scene::new(FAR, |command| cgroup.place(command))?;
+    ends_by_lease(&scene, || {
+        let used: u64 = cgroup.get("memory.current")?.trim().parse().unwrap_or(u64::MAX);
+        // Not below: the kernel would kill, which ends a fault, too.
+        cgroup.set("memory.high", &(used / 2).to_string())
+    })?;
+    cgroup.set("memory.high", "max")?;
+    Ok(Outcome::Pass)
+}
+
+/// An hour there and back.
+struct Stepped(bool);
+
+impl Stepped {
+    fn step(forward: bool) -> Result<()> {
+        let clock = ClockId::CLOCK_REALTIME;
+        let now = Duration::from(clock_gettime(clock).map_err(Error::sys("read", "the clock"))?);
+        let then = if forward { now + HOUR } else { now.saturating_sub(HOUR) };
+        clock_settime(clock, then.into()).map_err(Error::sys("set", "the clock"))
+    }
+
+    fn new(forward: bool) -> Result<Self> {
+        Self::step(forward).map(|()| Self(forward))
+    }
+}
+
+impl Drop for Stepped {
+    fn drop(&mut self) {
+        if let Err(error) = Self::step(!self.0) {
+            eprintln!("clean up: {error}");
+        }
+    }
+}
+
+fn a_clock_that_is_set_neither_ends_a_fault_early_nor_keeps_it(context: &Context) -> TestResult {
+    if context.environment == Environment::Host {
+        return Ok(Outcome::Skip(Reason::NotOurMachine, "the clock is everybody's".into()));
+    }
+    let lasting = Duration::from_secs(5);
+    for forward in [true, false] {
+        let asked = Instant::now();
+        let scene = Scene::new(lasting, |_| ())?;
+        let latest = Instant::now() + lasting;
+        let _stepped = Stepped::new(forward)?;
+        let ended = asked + scene.time_to_normal(asked)?;
+        assert!(ended >= asked + lasting, "forward {forward}: it ended {:?} early", asked + lasting - ended);
+        assert!(ended < latest + SEEN, "forward {forward}: it ended {:?} late", ended - latest);
+        // And a lease, while the injector stands still.
+        let scene = Scene::new(FAR, |_| ())?;
+        ends_by_lease(&scene, || Stepped::new(!forward))?;
+    }
+    Ok(Outcome::Pass)
+}
+
+/// Suspended to memory, woken by the clock. Boot time goes on meanwhile; the monotonic clock does not.
+fn a_fault_whose_time_is_up_while_the_machine_is_suspended_is_over_when_it_wakes(
+    context: &Context,
+) -> TestResult {
+    if context.environment == Environment::Host {
+        return Ok(Outcome::Skip(Reason::NotOurMachine, "it would suspend everybody".into()));
+    }
+    let lasting = Duration::from_secs(4);
+    let scene = Scene::new(lasting, |_| ())?;
+    let (before, awake) = (clock(ClockId::CLOCK_BOOTTIME)?, clock(ClockId::CLOCK_MONOTONIC)?);
+    suspend(Duration::from_secs(6))?;
+    let (slept, ran) = (clock(ClockId::CLOCK_BOOTTIME)? - before, clock(ClockId::CLOCK_MONOTONIC)? - awake);
+    println!("suspended: boot time went on by {slept:?}, the monotonic clock by {ran:?}");
+    assert!(slept > ran + Duration::from_secs(1), "it was not suspended");
+    let after = scene.time_to_normal(Instant::now())?;
+    assert!(after < SEEN, "it ended {after:?} after the machine had woken");
+    let mcp = scene.daemon.mcp()?;
+    let none = || {
+        let status = mcp.call_tool("chaos_status", json!({})).map(|answer| answer.json).unwrap_or_default();
+        let faults = status["active_faults"].as_array().cloned().unwrap_or_default();
+        faults.iter().all(|fault| fault["active"] == false)
+    };
+    assert!(wait_until(LIMIT, none), "it is still shown as active");
+    Ok(Outcome::Pass)
+}
+
+fn clock(id: ClockId) -> Result<Duration> {
+    clock_gettime(id).map(Duration::from).map_err(Error::sys("read", "a clock"))
+}
+
+/// Has the clock of the machine wake it after so long, and suspends it. In a VM, which is ours.
+fn suspend(span: Duration) -> Result<()> {
+    const ALARM: &str = "/sys/class/rtc/rtc0/wakealarm";
+    let write = |path: &str, text: &str| std::fs::write(path, text).map_err(Error::io("write", path));
+    write(ALARM, "0")?;
+    write(ALARM, &format!("+{}", span.as_secs()))?;
+    // Not "freeze": the clock's alarm, which comes by way of the HPET in QEMU, does not end that.
+    write("/sys/power/state", "mem")
+}

@@ -1,0 +1,72 @@
+//! Mounts that only a test sees: in a mount namespace of the test's own, which goes with its thread and children.
+
+use std::fs::File;
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
+
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, unshare};
+
+use crate::daemon::TMPFS;
+use crate::error::{Error, Result};
+
+/// Runs a closure on a thread with mounts of its own, where the folder of the daemons' runtime directories is a tmpfs
+/// of so many KiB. Whatever processes it starts see the same.
+///
+/// # Errors
+/// When the kernel refuses the mounts, or the closure fails.
+///
+/// # Panics
+/// When the closure does.
+pub fn with_tiny_tmpfs<T: Send>(kibibytes: u32, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+    let result = std::thread::scope(|scope| {
+        scope
+            .spawn(|| {
+                cover_tmpfs(kibibytes)?;
+                work()
+            })
+            .join()
+    });
+    result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+fn cover_tmpfs(kibibytes: u32) -> Result<()> {
+    unshare(CloneFlags::CLONE_NEWNS).map_err(Error::sys("unshare", "the mounts"))?;
+    let none = None::<&str>;
+    mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)
+        .map_err(Error::sys("make private", "the mounts"))?;
+    let options = format!("size={kibibytes}k,mode=1777");
+    mount(Some("tmpfs"), TMPFS, Some("tmpfs"), MsFlags::empty(), Some(options.as_str()))
+        .map_err(Error::sys("mount a tmpfs on", TMPFS))
+}
+
+/// A file that takes all the room that is left, until the guard goes.
+#[derive(Debug)]
+pub struct Ballast(PathBuf);
+
+impl Ballast {
+    /// Fills the file system that `folder` is on: only for one of the test's own, see [`with_tiny_tmpfs`].
+    ///
+    /// # Errors
+    /// When writing fails for another reason than want of room.
+    pub fn fill(folder: &Path) -> Result<Self> {
+        let path = folder.join("ballast");
+        let mut file = File::create_new(&path).map_err(Error::io("create", path.display().to_string()))?;
+        let ballast = Self(path);
+        loop {
+            match file.write(&[0; 4096]) {
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::StorageFull => return Ok(ballast),
+                Err(error) => return Err(Error::io("fill", ballast.0.display().to_string())(error)),
+            }
+        }
+    }
+}
+
+impl Drop for Ballast {
+    fn drop(&mut self) {
+        if let Err(error) = std::fs::remove_file(&self.0) {
+            eprintln!("clean up: remove {}: {error}", self.0.display());
+        }
+    }
+}

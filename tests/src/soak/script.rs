@@ -1,0 +1,261 @@
+//! What happens, in which order: a function of the seed alone, so that a seed replays exactly.
+
+use std::collections::BTreeMap;
+
+/// Names of faults.
+const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
+
+/// A kind of fault of the soak, by what it does to the target's traffic.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Neither UDP nor TCP gets through.
+    Partition,
+    /// UDP does not get through.
+    Timeout,
+    /// TCP is answered with a reset.
+    Error,
+    /// Packets are late.
+    Latency,
+    /// Nothing happens to packets.
+    Cpu,
+}
+
+/// What can happen. Those from `KillHolder` on are deaths and other blows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Step {
+    /// A fault that lasts until something ends it.
+    Inject,
+    /// The same once more, which is refused.
+    InjectAgain,
+    /// A fault becomes another under its name.
+    Change,
+    /// A fault of a second, beside those that last.
+    Expire,
+    Remove,
+    StopAll,
+    Wait,
+    KillHolder,
+    PauseHolder,
+    StopHolder,
+    KillServer,
+    PauseServer,
+    StopServer,
+    KillInjector,
+    PauseInjector,
+    HangInjector,
+    KillAll,
+    KillCgroup,
+    StopAndRecover,
+    Terminate,
+    Halt,
+    RenameDevice,
+    DeleteDevice,
+    MoveDevice,
+    DeleteNamespace,
+    ExhaustDescriptors,
+    FillJournal,
+    OutOfMemory,
+    FreezeFiles,
+    SetClock,
+}
+
+/// What a step needs of the machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Needs {
+    Nothing,
+    /// One that nobody else uses.
+    Vm,
+}
+
+/// Each with its weight.
+const STEPS: &[(Step, usize, Needs)] = &[
+    (Step::Inject, 90, Needs::Nothing),
+    (Step::InjectAgain, 6, Needs::Nothing),
+    (Step::Change, 16, Needs::Nothing),
+    (Step::Expire, 10, Needs::Nothing),
+    (Step::Remove, 20, Needs::Nothing),
+    (Step::StopAll, 3, Needs::Nothing),
+    (Step::Wait, 8, Needs::Nothing),
+    (Step::KillHolder, 14, Needs::Nothing),
+    (Step::PauseHolder, 5, Needs::Nothing),
+    (Step::StopHolder, 4, Needs::Nothing),
+    (Step::KillServer, 3, Needs::Nothing),
+    (Step::PauseServer, 3, Needs::Nothing),
+    (Step::StopServer, 2, Needs::Nothing),
+    (Step::KillInjector, 4, Needs::Nothing),
+    (Step::PauseInjector, 4, Needs::Nothing),
+    (Step::HangInjector, 2, Needs::Nothing),
+    (Step::KillAll, 5, Needs::Nothing),
+    (Step::KillCgroup, 4, Needs::Nothing),
+    (Step::StopAndRecover, 2, Needs::Nothing),
+    (Step::Terminate, 2, Needs::Nothing),
+    (Step::Halt, 2, Needs::Nothing),
+    (Step::RenameDevice, 3, Needs::Nothing),
+    (Step::DeleteDevice, 2, Needs::Nothing),
+    (Step::MoveDevice, 2, Needs::Nothing),
+    (Step::DeleteNamespace, 2, Needs::Nothing),
+    (Step::ExhaustDescriptors, 2, Needs::Nothing),
+    (Step::FillJournal, 5, Needs::Nothing),
+    (Step::OutOfMemory, 4, Needs::Vm),
+    (Step::FreezeFiles, 3, Needs::Vm),
+    (Step::SetClock, 6, Needs::Vm),
+];
+
+/// What a machine can do.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Abilities {
+    /// It is a VM.
+    pub(super) vm: bool,
+    /// Packets can be delayed.
+    pub(super) netem: bool,
+}
+
+/// One thing that happens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Action {
+    /// What.
+    pub(super) step: Step,
+    /// To the fault of this name, if to one.
+    pub(super) name: &'static str,
+    /// Of this kind, if it is about to be.
+    pub(super) kind: Kind,
+    /// Whatever else is left to chance, below 1,000.
+    pub(super) number: u64,
+}
+
+/// Everything that happens, one after the other, without an end.
+#[derive(Debug)]
+pub(super) struct Script {
+    random: Random,
+    steps: Vec<(Step, usize)>,
+    kinds: Vec<Kind>,
+    active: BTreeMap<&'static str, Kind>,
+}
+
+impl Script {
+    pub(super) fn new(seed: u64, lane: u64, abilities: Abilities) -> Self {
+        let mut kinds = vec![Kind::Partition, Kind::Timeout, Kind::Error, Kind::Cpu];
+        if abilities.netem {
+            kinds.push(Kind::Latency);
+        }
+        let possible = |needs| needs == Needs::Nothing || abilities.vm;
+        let steps = STEPS.iter().filter(|(.., needs)| possible(*needs));
+        Self {
+            // Lanes apart by more than any soak draws.
+            random: Random(seed ^ lane.wrapping_mul(0xd134_2543_de82_ef95)),
+            steps: steps.map(|(step, weight, _)| (*step, *weight)).collect(),
+            kinds,
+            active: BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn next(&mut self) -> Action {
+        loop {
+            let step = self.weigh();
+            let names = self.names(step);
+            if names.is_empty() {
+                continue;
+            }
+            let action = Action {
+                step,
+                name: self.random.pick(&names),
+                kind: self.random.pick(&self.kinds),
+                number: self.random.below(1000) as u64,
+            };
+            self.follow(action);
+            return action;
+        }
+    }
+
+    /// Names that a step makes sense with.
+    fn names(&self, step: Step) -> Vec<&'static str> {
+        let active = |name: &&'static str| self.active.contains_key(name);
+        match step {
+            Step::Inject | Step::Expire => NAMES.into_iter().filter(|name| !active(name)).collect(),
+            Step::InjectAgain | Step::Change | Step::Remove => NAMES.into_iter().filter(active).collect(),
+            Step::KillHolder | Step::PauseHolder | Step::StopHolder => {
+                NAMES.into_iter().filter(active).collect()
+            }
+            _ => NAMES.to_vec(),
+        }
+    }
+
+    fn weigh(&mut self) -> Step {
+        let total = self.steps.iter().map(|(_, weight)| weight).sum();
+        let mut at = self.random.below(total);
+        for (step, weight) in &self.steps {
+            if at < *weight {
+                return *step;
+            }
+            at -= weight;
+        }
+        Step::Wait
+    }
+
+    /// What is active after it.
+    fn follow(&mut self, action: Action) {
+        match action.step {
+            Step::Inject | Step::Change => {
+                self.active.insert(action.name, action.kind);
+            }
+            Step::Remove | Step::KillHolder | Step::StopHolder | Step::FillJournal => {
+                self.active.remove(action.name);
+            }
+            Step::InjectAgain | Step::Expire | Step::Wait | Step::SetClock => {}
+            Step::PauseHolder | Step::PauseServer | Step::PauseInjector => {}
+            _ => self.active.clear(),
+        }
+    }
+}
+
+/// SplitMix64: the same numbers for the same seed, everywhere.
+#[derive(Debug, Clone)]
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// A number below `limit`, which is at least 1.
+    fn below(&mut self, limit: usize) -> usize {
+        (self.next() % limit.max(1) as u64) as usize
+    }
+
+    /// One of these, of which there is at least one.
+    fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+        from[self.below(from.len())]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn actions(seed: u64, lane: u64, vm: bool) -> Vec<Action> {
+        let mut script = Script::new(seed, lane, Abilities { vm, netem: vm });
+        (0..2000).map(|_| script.next()).collect()
+    }
+
+    #[test]
+    fn a_seed_gives_the_same_script_again_and_lanes_and_seeds_differ() {
+        assert_eq!(actions(7, 1, false), actions(7, 1, false));
+        assert_ne!(actions(7, 1, false), actions(7, 2, false));
+        assert_ne!(actions(7, 1, false), actions(8, 1, false));
+    }
+
+    #[test]
+    fn a_script_of_two_thousand_has_every_step_that_the_machine_can_do() {
+        for vm in [false, true] {
+            let script = actions(7, 0, vm);
+            for (step, _, needs) in STEPS {
+                let found = script.iter().any(|action| action.step == *step);
+                assert_eq!(found, vm || *needs == Needs::Nothing, "{step:?}");
+            }
+        }
+    }
+}
