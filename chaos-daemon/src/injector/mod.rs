@@ -25,6 +25,7 @@ use crate::kernel::probe;
 use crate::policy::Policy;
 use crate::request::wire::{Answers, Desk};
 use crate::request::{Reply, Request};
+use crate::residue::Scope;
 
 use manager::{ManagerError, ServiceManager, keep_informed};
 use runtime::{Runtime, RuntimeError, listen_vsock};
@@ -232,5 +233,6 @@ async fn reply_to(injector: &Rc<Injector>, request: Request) -> Reply {
             Reply::Status(injector.status())
         }
         Request::Doctor => Reply::Doctor(Box::new(doctor::report(injector).await)),
+        Request::Residue => Reply::Residue(Box::new(doctor::residue(injector, Scope::Everywhere).await)),
     }
 }

@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -32,6 +33,7 @@ pub struct Injector {
     pub(super) privileges: Privileges,
     pub(super) facts: Facts,
     pub(super) journal: Journal,
+    pub(super) runtime_dir: PathBuf,
     pub(super) attach: Attach,
     pub(super) active: RefCell<BTreeMap<FaultName, Active>>,
     /// Rings when a fault has become active or has gone.
@@ -55,8 +57,6 @@ pub(super) struct Active {
     pub(super) place: Option<(NetNsIdentity, u32, u8)>,
     /// Whether it undoes the device's clsact qdisc.
     pub(super) owns_clsact: bool,
-    /// Identity of the fault, from which its devices are named.
-    pub(super) id: u32,
     /// To the task that keeps it.
     pub(super) orders: mpsc::UnboundedSender<LifeOrder>,
 }
@@ -80,6 +80,7 @@ impl Injector {
             privileges,
             facts,
             journal,
+            runtime_dir: options.runtime_dir.clone(),
             attach,
             active: RefCell::default(),
             changed: Notify::new(),

@@ -13,6 +13,7 @@ use crate::experiment::{Experiment, Grammar};
 use crate::request::wire::Door;
 use crate::request::{
     ApiError, Caller, DoctorReport, ErrorCode, FaultState, FaultStatus, PlanReport, Removal, Reply, Request,
+    ResidueReport,
 };
 use crate::spec::{FaultName, FaultRequest, SpecError, TargetRequest};
 
@@ -210,6 +211,17 @@ impl Service {
     pub async fn doctor(&self) -> Result<DoctorReport, ApiError> {
         match self.door.call(Request::Doctor).await? {
             Reply::Doctor(report) => Ok(*report),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// What of ours is left anywhere on the node.
+    ///
+    /// # Errors
+    /// Whatever the injector says.
+    pub async fn residue(&self) -> Result<ResidueReport, ApiError> {
+        match self.door.call(Request::Residue).await? {
+            Reply::Residue(report) => Ok(*report),
             other => Err(unexpected(&other)),
         }
     }
