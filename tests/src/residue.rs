@@ -1,20 +1,18 @@
 //! What is on the links of some namespaces, as independent tools see it; compared exactly before and after.
 
 use std::collections::BTreeMap;
-use std::mem::{size_of, zeroed};
 use std::process::Command;
 use std::time::Duration;
 
-use nix::libc;
 use serde_json::Value;
 
+use crate::bpf::{TCX_EGRESS, TCX_INGRESS, tcx_programs};
 use crate::error::{Error, Result};
 use crate::netns::{NetNs, output};
 use crate::process::wait_until;
 use crate::skip::Environment;
 
-const BPF_PROG_QUERY: libc::c_long = 16;
-const BPF_TCX: [(&str, u32); 2] = [("ingress", 46), ("egress", 47)];
+const BPF_TCX: [(&str, u32); 2] = [("ingress", TCX_INGRESS), ("egress", TCX_EGRESS)];
 
 /// A picture of links, qdiscs, filters and eBPF programs: one line each, by what it describes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -112,42 +110,4 @@ fn json(text: &str) -> Result<Value> {
     // An empty list is printed as nothing at all by some versions.
     let text = if text.trim().is_empty() { "[]" } else { text };
     serde_json::from_str(text).map_err(|error| Error::Different(format!("not JSON: {error}: {text}")))
-}
-
-/// `union bpf_attr`, its part for `BPF_PROG_QUERY` (`include/uapi/linux/bpf.h`).
-#[repr(C)]
-struct ProgramQuery {
-    target_ifindex: u32,
-    attach_type: u32,
-    query_flags: u32,
-    attach_flags: u32,
-    program_ids: u64,
-    count: u32,
-    padding: u32,
-    program_attach_flags: u64,
-    link_ids: u64,
-    link_attach_flags: u64,
-    revision: u64,
-}
-
-/// Ids of the programs on a tcx hook of the current namespace, in their order.
-///
-/// # Errors
-/// As the kernel says; on one without tcx, always.
-pub fn tcx_programs(ifindex: u32, attach_type: u32) -> std::io::Result<Vec<u32>> {
-    let mut ids = [0_u32; 64];
-    // SAFETY: all zeros is a valid value of this plain struct.
-    let mut query: ProgramQuery = unsafe { zeroed() };
-    query.target_ifindex = ifindex;
-    query.attach_type = attach_type;
-    query.program_ids = ids.as_mut_ptr() as u64;
-    query.count = 64;
-    // SAFETY: the kernel writes at most `count` ids to the array and the struct's own size to the struct; both
-    // live until the call is over.
-    let result =
-        unsafe { libc::syscall(libc::SYS_bpf, BPF_PROG_QUERY, &raw mut query, size_of::<ProgramQuery>()) };
-    if result < 0 {
-        return Err(std::io::Error::last_os_error());
-    }
-    Ok(ids[..query.count.min(64) as usize].to_vec())
 }

@@ -43,7 +43,7 @@ pub(super) struct Process {
     pub(super) state: char,
     /// Ids of the programs, maps and links that it has open.
     pub(super) bpf: BpfIds,
-    /// Files it has open that have no name any more.
+    /// Files of ours it has open that have no name any more.
     pub(super) nameless: Vec<String>,
     /// An injector's `--runtime-dir`, as this process can reach it.
     pub(super) runtime_dir: Option<PathBuf>,
@@ -65,10 +65,10 @@ pub(super) struct Namespace {
     pub(super) label: String,
 }
 
-/// A mount namespace, by a process that is in it.
+/// A mount namespace, by a thread that is in it.
 #[derive(Debug, Clone)]
 pub(super) struct MountNamespace {
-    /// The process.
+    /// The thread.
     pub(super) pid: i32,
     /// Its `mountinfo` (proc(5)).
     pub(super) mounts: String,
@@ -102,16 +102,11 @@ pub(super) fn take() -> io::Result<Census> {
         let folder = entry.path();
         for thread in entries(&folder.join("task")) {
             note_network(&mut networks, thread.join("ns/net"), pid);
+            note_mounts(&mut mounts, &thread);
         }
         let open = open_files(&folder);
         for path in &open.networks {
             note_network(&mut networks, path.clone(), pid);
-        }
-        if let Ok(link) = fs::read_link(folder.join("ns/mnt"))
-            && !mounts.contains_key(&link)
-            && let Ok(text) = fs::read_to_string(folder.join("mountinfo"))
-        {
-            mounts.insert(link, MountNamespace { pid, mounts: text });
         }
         census.processes.extend(process(pid, &folder, open));
     }
@@ -172,6 +167,17 @@ fn note_network(networks: &mut BTreeMap<String, (PathBuf, String)>, path: PathBu
     }
 }
 
+/// A thread may have left its process's mount namespace. `/proc/TID/root` leads there, though `/proc` does not list it.
+fn note_mounts(mounts: &mut BTreeMap<PathBuf, MountNamespace>, thread: &Path) {
+    let id = thread.file_name().and_then(|name| name.to_str()?.parse().ok());
+    if let (Some(pid), Ok(link)) = (id, fs::read_link(thread.join("ns/mnt")))
+        && !mounts.contains_key(&link)
+        && let Ok(text) = fs::read_to_string(thread.join("mountinfo"))
+    {
+        mounts.insert(link, MountNamespace { pid, mounts: text });
+    }
+}
+
 /// Where network namespaces are mounted: fields 4 and 5 of mountinfo (proc(5)).
 fn network_mounts(mountinfo: &str) -> Vec<(String, PathBuf)> {
     let place = |line: &str| {
@@ -210,8 +216,11 @@ fn open_files(folder: &Path) -> Open {
             let fd = path.file_name().unwrap_or_default();
             let info = fs::read_to_string(folder.join("fdinfo").join(fd)).unwrap_or_default();
             open.bpf.note(&info);
-        } else if target.ends_with(" (deleted)") {
-            open.nameless.push(target.trim_end_matches(" (deleted)").to_owned());
+        } else if let Some(file) = target.strip_suffix(" (deleted)")
+            && super::places::is_our_file(file)
+            && !open.nameless.iter().any(|other| other == file)
+        {
+            open.nameless.push(file.to_owned());
         }
     }
     open
@@ -241,10 +250,9 @@ impl BpfIds {
 fn process(pid: i32, folder: &Path, open: Open) -> Option<Process> {
     let stat = Stat::read(folder)?;
     let role = role(folder, &stat);
-    let ours_by_file = open.nameless.iter().any(|file| super::places::is_our_file(file));
     let role = match role {
         Some(role) => role,
-        None if open.bpf.is_empty() && !ours_by_file => return None,
+        None if open.bpf.is_empty() && open.nameless.is_empty() => return None,
         None => Role::Stranger,
     };
     let mut state = stat.state;
@@ -289,16 +297,22 @@ impl Stat {
 }
 
 /// Ours are known by the name they give themselves. Anybody can take one: holders and injectors are root's as well, and a
-/// server is the child of an injector.
+/// server runs the daemon's program, unless it has ended.
 fn role(folder: &Path, stat: &Stat) -> Option<Role> {
     let of_root = || fs::metadata(folder).is_ok_and(|folder| folder.uid() == 0);
     match stat.name.as_str() {
         "chaos-holder" if of_root() => Some(Role::Holder),
-        "chaos-server" => Some(Role::Server),
+        "chaos-server" if stat.state == 'Z' || runs_our_program(folder) => Some(Role::Server),
         // What is left of one that has ended says no more than its name; `chaos-daemon recover` has that, too.
         "chaos-daemon" if of_root() && argument(folder, 1).as_deref() == Some("run") => Some(Role::Injector),
         _ => None,
     }
+}
+
+/// Also when an upgrade has replaced the file, which then shows as deleted.
+fn runs_our_program(folder: &Path) -> bool {
+    let program = fs::read_link(folder.join("exe")).unwrap_or_default();
+    program.file_name().is_some_and(|name| name.to_string_lossy().starts_with("chaos-daemon"))
 }
 
 fn arguments(folder: &Path) -> Vec<String> {

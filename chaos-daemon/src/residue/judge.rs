@@ -19,6 +19,8 @@ const SWEEP_HERE: &str = "`chaos-daemon recover --sweep` removes it";
 const SWEEP: &str = "`chaos-daemon recover --sweep --everywhere` removes it";
 const START: &str = "removed at the next start of the daemon, or by `chaos-daemon recover`";
 
+const COLLECTED: &str = "it goes when its parent collects it";
+
 /// How a thing is removed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Mark {
@@ -166,7 +168,11 @@ impl<'a> Judge<'a> {
                 Role::Server if parent_runs && process.runs() => {}
                 Role::Server => {
                     let what = format!("process {id} is {}", condition(process));
-                    self.note(Level::Inert, "server", what, "", "it ends with its daemon, or by SIGKILL");
+                    let goes = match process.state {
+                        'Z' => COLLECTED,
+                        _ => "it ends with its daemon, or by SIGKILL",
+                    };
+                    self.note(Level::Inert, "server", what, "", goes);
                 }
                 Role::Holder if self.is_kept(process) => {}
                 Role::Holder | Role::Stranger => self.keeper(process),
@@ -196,7 +202,10 @@ impl<'a> Judge<'a> {
             what.push_str(&format!("; it holds {links} links, {programs} programs and {maps} maps of ours"));
         }
         let places = self.hooked(&process.bpf.programs);
-        if let (Some(left), false) = (self.lease(&process.bpf.maps), places.is_empty()) {
+        // A map need not be open: its program keeps it.
+        let used = inventory.programs.iter().filter(|program| process.bpf.programs.contains(&program.id));
+        let maps_used = used.flat_map(|program| &program.maps).chain(&process.bpf.maps).copied().collect();
+        if let (Some(left), false) = (self.lease(&maps_used), places.is_empty()) {
             level = Level::Effect;
             what.push_str(&format!("; its fault acts on {} for {left:.1} s more", places.join(", ")));
         }
@@ -209,7 +218,7 @@ impl<'a> Judge<'a> {
             what.push_str("; it burns CPU time");
         }
         let (kind, goes) = match is_holder {
-            true if process.state == 'Z' => ("holder", "it goes when its parent collects it"),
+            true if process.state == 'Z' => ("holder", COLLECTED),
             true => (
                 "holder",
                 "its own timer kills it 8 s after the end of its fault; `chaos-daemon recover` at once",

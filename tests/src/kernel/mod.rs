@@ -6,6 +6,7 @@ mod effects;
 mod guards;
 mod lifetime;
 mod manager;
+mod oracle;
 mod policy;
 mod scene;
 mod vsock;
@@ -120,7 +121,8 @@ pub fn all() -> Vec<KernelTest> {
         lifetime::TESTS,
         manager::TESTS,
     ];
-    lists.concat().into_iter().map(shorten).collect()
+    let tests = lists.concat().into_iter().chain(oracle::all());
+    tests.map(shorten).collect()
 }
 
 fn shorten(test: KernelTest) -> KernelTest {
