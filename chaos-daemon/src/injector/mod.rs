@@ -151,6 +151,7 @@ async fn serve(
     // The first thread that undoes, while threads can still be had; it stays.
     tokio::task::spawn_blocking(|| ()).await?;
     injector.restock();
+    tokio::task::spawn_local(Rc::clone(injector).watch_stock());
     tokio::task::spawn_local(keep_informed(Rc::clone(manager), Rc::clone(injector)));
     loop {
         let (mut server, door) = recipe.start()?;

@@ -24,6 +24,8 @@ pub const LEASE_WINDOW: Duration = Duration::from_secs(3);
 const REFRESH_LIMIT: Duration = Duration::from_millis(250);
 /// Room of the programs that are loaded before any work is known.
 const WARM: Capacity = Capacity { hosts: 1024, prefixes: 1024 };
+/// How often it is looked whether the warm holder still waits.
+const STOCK_WATCH: Duration = Duration::from_secs(1);
 /// How many ended faults `status` still shows.
 const RECENT: usize = 20;
 
@@ -227,6 +229,18 @@ impl Injector {
             }
             injector.restocking.set(false);
         });
+    }
+
+    /// Collects a warm holder that was killed while it waited, and gets another: for as long as the daemon runs.
+    pub(super) async fn watch_stock(self: Rc<Self>) {
+        loop {
+            tokio::time::sleep(STOCK_WATCH).await;
+            let ended = self.warm.borrow_mut().as_mut().is_some_and(|holder| !holder.runs());
+            if ended {
+                self.warm.borrow_mut().take();
+                self.restock();
+            }
+        }
     }
 
     /// Ends the warm holder.

@@ -127,19 +127,19 @@ fn a_journal_that_cannot_be_read_is_unknown_and_never_nothing(_: &Context) -> Te
 }
 
 /// A control group of the unified hierarchy, gone when this is.
-pub(super) struct Cgroup {
+pub(in crate::kernel) struct Cgroup {
     path: PathBuf,
 }
 
 impl Cgroup {
-    pub(super) fn new(name: &str) -> Result<Self> {
+    pub(in crate::kernel) fn new(name: &str) -> Result<Self> {
         let root = hierarchy()?;
         let path = root.join(name);
         fs::create_dir(&path).map_err(Error::io("create", path.display().to_string()))?;
         Ok(Self { path })
     }
 
-    pub(super) fn path(&self) -> &Path {
+    pub(in crate::kernel) fn path(&self) -> &Path {
         &self.path
     }
 

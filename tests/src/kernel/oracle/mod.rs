@@ -22,6 +22,10 @@ use super::KernelTest;
 use crate::daemon::binary;
 use crate::{Error, Result};
 
+pub(super) use files::Cgroup;
+pub(super) use packets::leased;
+pub(super) use processes::Fake;
+
 /// Every test of the oracle.
 pub(super) fn all() -> Vec<KernelTest> {
     [packets::TESTS, processes::TESTS, files::TESTS].concat()

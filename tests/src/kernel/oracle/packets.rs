@@ -223,7 +223,7 @@ fn attached(lease: Duration) -> Result<OwnedFd> {
 }
 
 /// As [`attached`], in a namespace.
-fn leased(namespace: &NetNs, lease: Duration) -> Result<OwnedFd> {
+pub(in crate::kernel) fn leased(namespace: &NetNs, lease: Duration) -> Result<OwnedFd> {
     namespace.run(|| attached(lease))
 }
 

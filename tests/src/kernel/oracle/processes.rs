@@ -2,9 +2,9 @@
 
 use std::fs;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::libc;
 use nix::sys::signal::{Signal, kill};
@@ -41,8 +41,7 @@ fn a_stopped_daemon_and_its_holder_act_until_the_lease_is_over_and_recover_ends_
         let fault = Fault::new("network_partition").on(&pair.near, json!({"cidr": "10.77.0.2"}));
         fault.inject(&daemon.mcp()?)?;
         let processes = daemon.processes();
-        processes.iter().for_each(|process| process.signal(Signal::SIGSTOP));
-        let verdict = Verdict::ask(&daemon.runtime_dir())?;
+        let verdict = ask_in_time(&daemon.runtime_dir(), &processes)?;
         verdict.names("inert", "daemon", &format!("process {} is stopped", daemon.injector_pid()))?;
         let acts = format!("eth0 egress in network namespace {}", pair.near.name());
         let holder = verdict.names("effect", "holder", &acts)?;
@@ -75,9 +74,8 @@ fn a_stopped_holder_of_a_daemon_that_runs_is_named(_: &Context) -> TestResult {
     let daemon = Daemon::start()?;
     let fault = Fault::new("network_partition").on(&pair.near, json!({"cidr": "10.77.0.2"}));
     fault.inject(&daemon.mcp()?)?;
-    daemon.holders().iter().for_each(|holder| holder.signal(Signal::SIGSTOP));
     let acts = format!("eth0 egress in network namespace {}", pair.near.name());
-    let verdict = Verdict::of_node()?;
+    let verdict = ask_in_time(&daemon.runtime_dir(), &daemon.holders())?;
     daemon.holders().iter().for_each(|holder| holder.signal(Signal::SIGCONT));
     verdict.names("effect", "holder", &acts)?;
     Ok(Outcome::Pass)
@@ -125,14 +123,29 @@ fn a_holder_that_hangs_in_the_kernel_is_named(_: &Context) -> TestResult {
     Ok(Outcome::Pass)
 }
 
+/// Stops these processes and asks, while the lease still runs: on a machine so busy that the answer comes later, again.
+fn ask_in_time(runtime_dir: &Path, processes: &[Process]) -> Result<Verdict> {
+    for _ in 0..8 {
+        let start = Instant::now();
+        processes.iter().for_each(|process| process.signal(Signal::SIGSTOP));
+        let verdict = Verdict::ask(runtime_dir)?;
+        if start.elapsed() < LEASE / 2 {
+            return Ok(verdict);
+        }
+        processes.iter().for_each(|process| process.signal(Signal::SIGCONT));
+        std::thread::sleep(LEASE / 2);
+    }
+    Err(Error::Late { what: "an answer of the oracle".into(), after: LEASE / 2 })
+}
+
 /// Another program under the name of a holder.
-struct Fake {
+pub(in crate::kernel) struct Fake {
     child: Child,
     _folder: TempDir,
 }
 
 impl Fake {
-    fn start(program: &str, arguments: &[&str]) -> Result<Self> {
+    pub(in crate::kernel) fn start(program: &str, arguments: &[&str]) -> Result<Self> {
         let folder = TempDir::new().map_err(Error::io("create", "a folder"))?;
         let path = folder.path().join("chaos-holder");
         let original = [PathBuf::from("/bin").join(program), PathBuf::from("/usr/bin").join(program)];
@@ -143,6 +156,13 @@ impl Fake {
         command.arg0(program).args(arguments).stdin(Stdio::null());
         let child = command.spawn().map_err(Error::io("start", path.display().to_string()))?;
         Ok(Self { child, _folder: folder })
+    }
+}
+
+impl Fake {
+    /// Its number.
+    pub(in crate::kernel) fn pid(&self) -> i32 {
+        self.child.id().cast_signed()
     }
 }
 
