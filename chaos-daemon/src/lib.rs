@@ -17,6 +17,8 @@ pub mod fault;
 
 pub mod journal;
 
+pub mod residue;
+
 pub mod holder;
 
 pub mod policy;

@@ -6,6 +6,7 @@
 //! refuses a skip that its environment does not excuse. Which of them a VM runs, `xtask/src/vm/image.rs` lists.
 
 pub mod bench;
+pub mod bpf;
 pub mod bystander;
 pub mod cgroup;
 pub mod daemon;

@@ -14,6 +14,7 @@ use super::fault_args::FaultArgs;
 use super::probe_args::ProbeArgs;
 use super::{bridge, show, watch};
 use crate::experiment::Native;
+use crate::request::ResidueReport;
 use crate::spec::{FaultName, Probability, SpecError};
 
 /// Refused, or failed, by the daemon; or a probe that was not met.
@@ -30,7 +31,11 @@ const EXIT_CODES: &str = "Exit codes:
   1  refused or failed by the daemon; a probe or an experiment that was not met
   2  the command line makes no sense
   3  the daemon cannot be reached, or went away
-  4  not permitted";
+  4  not permitted
+  5  doctor --residue: something of ours is left, and does nothing
+  7  doctor --residue: a fault that nobody keeps still acts
+
+Where no daemon answers, `chaos-daemon recover --dry-run` looks for leftovers without one.";
 
 /// Injects real faults into this node, each of which ends.
 #[derive(Debug, Parser)]
@@ -92,7 +97,11 @@ enum Command {
         markdown: bool,
     },
     /// Show what this host can do, and what is missing
-    Doctor,
+    Doctor {
+        /// Instead look everywhere on the host for what faults have left; exit code 0, 5 or 7
+        #[arg(long)]
+        residue: bool,
+    },
     /// Connect stdio with the daemon, for MCP clients that start a command
     Mcp,
     /// Print a completion script
@@ -324,7 +333,7 @@ async fn ask(client: &Client, command: &Command, json: bool) -> Result<Done, Fai
             return Ok(Done::well(String::new(), Value::Null));
         }
         Command::Status { results, .. } => ("chaos_status", json!({"include_results": results})),
-        Command::Doctor => ("chaos_doctor", json!({})),
+        Command::Doctor { residue } => ("chaos_doctor", json!({"residue": residue})),
         Command::Experiment(ExperimentCommand::Run { name, dry_run }) => {
             ("chaos_run_experiment", json!({"experiment_name": name, "dry_run": dry_run}))
         }
@@ -333,16 +342,26 @@ async fn ask(client: &Client, command: &Command, json: bool) -> Result<Done, Fai
         }
         other => return Err(Failure::Other(format!("{other:?} does not ask the daemon"))),
     };
-    let answer = client.call(tool, object(arguments)).await?;
+    let mut answer = client.call(tool, object(arguments)).await?;
+    if let Command::Doctor { residue: true } = command {
+        return left_over(answer["everywhere"].take());
+    }
     let text = match command {
         Command::Status { .. } => show::status(&answer),
-        Command::Doctor => show::doctor(&answer),
+        Command::Doctor { .. } => show::doctor(&answer),
         Command::Experiment(ExperimentCommand::Run { .. }) => show::run(&answer),
         Command::Experiment(ExperimentCommand::Register { .. }) => show::registered(&answer),
         _ => format!("{}\n", answer["message"].as_str().unwrap_or("done")),
     };
     let failed = answer["success"] == json!(false);
     Ok(Done { text, answer, code: if failed { FAILED } else { 0 } })
+}
+
+/// What is left on the host: the worst of it is the exit code.
+fn left_over(answer: Value) -> Result<Done, Failure> {
+    let report: ResidueReport = serde_json::from_value(answer.clone())
+        .map_err(|error| Failure::Other(format!("the daemon's answer on leftovers: {error}")))?;
+    Ok(Done { text: report.to_string(), answer, code: report.level.exit_code() })
 }
 
 fn object(value: Value) -> Map<String, Value> {

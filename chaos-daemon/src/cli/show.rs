@@ -203,12 +203,15 @@ pub(super) fn doctor(answer: &Value) -> String {
         line!(out, "  {}: {}", text(fact, "name"), text(fact, "value"));
     }
     match list(answer, "residue") {
-        [] => line!(out, "no leftovers of ours"),
+        [] => line!(
+            out,
+            "no leftovers of ours in the daemon's network namespace; everywhere: chaosctl doctor --residue"
+        ),
         residue => {
             for left in residue {
                 line!(out, "  left over: {}", left.as_str().unwrap_or_default());
             }
-            line!(out, "  leftovers are inert; remove them with: chaos-daemon recover");
+            line!(out, "  look everywhere, and at how they go away, with: chaosctl doctor --residue");
         }
     }
     out

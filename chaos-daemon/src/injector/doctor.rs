@@ -2,21 +2,14 @@
 
 use super::state::Injector;
 use crate::fault::{Attach, lacks};
-use crate::kernel::netlink::residue;
-use crate::request::{Ability, DoctorReport};
+use crate::request::{Ability, DoctorReport, Leftover, Level, ResidueReport};
+use crate::residue::{self, Scope};
 use crate::spec::FAULT_TYPES;
 
 /// The report.
 pub(super) async fn report(injector: &Injector) -> DoctorReport {
-    let (ids, filters): (Vec<_>, Vec<_>) = {
-        let active = injector.active.borrow();
-        active
-            .values()
-            .map(|active| (active.id, active.place.map_or((0, 0), |(_, device, level)| (device, level))))
-            .unzip()
-    };
-    let residue =
-        tokio::task::spawn_blocking(move || residue::idle(&ids, &filters)).await.unwrap_or_default();
+    let left = residue(injector, Scope::Here).await.leftovers;
+    let residue = left.iter().map(ToString::to_string).collect();
     let facts = &injector.facts;
     let ability = |fault_type| {
         let lacks = lacks(fault_type, facts);
@@ -41,4 +34,20 @@ pub(super) async fn report(injector: &Injector) -> DoctorReport {
         ],
         residue,
     }
+}
+
+/// What is left there that no running daemon uses.
+pub(super) async fn residue(injector: &Injector, scope: Scope) -> ResidueReport {
+    let runtime_dir = injector.runtime_dir.clone();
+    let look = tokio::task::spawn_blocking(move || residue::look(Some(&runtime_dir), scope));
+    look.await.unwrap_or_else(|error| {
+        let left = Leftover {
+            level: Level::Unknown,
+            kind: "look".to_owned(),
+            what: format!("for leftovers: {error}"),
+            place: String::new(),
+            goes: "look again".to_owned(),
+        };
+        ResidueReport { level: Level::Unknown, leftovers: vec![left], ..ResidueReport::default() }
+    })
 }

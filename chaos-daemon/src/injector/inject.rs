@@ -199,7 +199,6 @@ fn entry(admitted: &Admitted, orders: mpsc::UnboundedSender<LifeOrder>) -> Activ
         note: None,
         place: admitted.place,
         owns_clsact: admitted.plan.steps.iter().any(|step| matches!(step, Step::Clsact { .. })),
-        id: admitted.id,
         orders,
     }
 }

@@ -25,6 +25,7 @@ use crate::kernel::probe;
 use crate::policy::Policy;
 use crate::request::wire::{Answers, Desk};
 use crate::request::{Reply, Request};
+use crate::residue::Scope;
 
 use manager::{ManagerError, ServiceManager, keep_informed};
 use runtime::{Runtime, RuntimeError, listen_vsock};
@@ -155,6 +156,7 @@ async fn serve(
     // The first thread that undoes, while threads can still be had; it stays.
     tokio::task::spawn_blocking(|| ()).await?;
     injector.restock();
+    tokio::task::spawn_local(Rc::clone(injector).watch_stock());
     tokio::task::spawn_local(keep_informed(Rc::clone(manager), Rc::clone(injector)));
     loop {
         let (mut server, door) = recipe.start()?;
@@ -237,5 +239,6 @@ async fn reply_to(injector: &Rc<Injector>, request: Request) -> Reply {
             Reply::Status(injector.status())
         }
         Request::Doctor => Reply::Doctor(Box::new(doctor::report(injector).await)),
+        Request::Residue => Reply::Residue(Box::new(doctor::residue(injector, Scope::Everywhere).await)),
     }
 }

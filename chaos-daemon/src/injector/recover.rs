@@ -8,8 +8,8 @@ use nix::libc;
 
 use super::runtime::{Runtime, RuntimeError};
 use crate::journal::{Journal, undo_all};
-use crate::kernel::netlink::residue;
 use crate::kernel::process::ProcessId;
+use crate::residue::{self, Scope};
 
 /// How long a hung daemon may take to die.
 const END_LIMIT: Duration = Duration::from_secs(5);
@@ -58,20 +58,20 @@ pub enum RecoverError {
 }
 
 /// Recovers after a daemon that ran in `runtime_dir`. One that still runs is refused; one that is stopped
-/// (SIGSTOP) is ended first, since it can neither renew nor undo. With `sweep`, also removes everything that carries
-/// our marks in this network namespace, whoever made it.
+/// (SIGSTOP) is ended first, since it can neither renew nor undo. With `sweep`, also removes what carries our marks and
+/// no running daemon uses, whoever made it, there.
 ///
 /// # Errors
 /// When a daemon is running, or the journal cannot be read.
-pub fn recover(runtime_dir: &Path, sweep: bool) -> Result<Recovered, RecoverError> {
+pub fn recover(runtime_dir: &Path, sweep: Option<Scope>) -> Result<Recovered, RecoverError> {
     if let Some(daemon) = Runtime::claimant(runtime_dir) {
         end_if_stopped(daemon)?;
     }
     let runtime = Runtime::claim(runtime_dir)?;
     let journal = Journal::open(runtime.journal_dir()).map_err(RecoverError::Journal)?;
     let mut recovered = recover_journal(&journal).map_err(RecoverError::Journal)?;
-    if sweep {
-        let swept = residue::sweep();
+    if let Some(scope) = sweep {
+        let swept = residue::sweep(Some(runtime_dir), scope);
         recovered.removed.extend(swept.removed);
         recovered.stuck.extend(swept.stuck);
     }

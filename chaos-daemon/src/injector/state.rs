@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -24,6 +25,8 @@ pub const LEASE_WINDOW: Duration = Duration::from_secs(3);
 const REFRESH_LIMIT: Duration = Duration::from_millis(250);
 /// Room of the programs that are loaded before any work is known.
 const WARM: Capacity = Capacity { hosts: 1024, prefixes: 1024 };
+/// How often it is looked whether the warm holder still waits.
+const STOCK_WATCH: Duration = Duration::from_secs(1);
 /// How many ended faults `status` still shows.
 const RECENT: usize = 20;
 
@@ -33,6 +36,7 @@ pub struct Injector {
     pub(super) privileges: Privileges,
     pub(super) facts: Facts,
     pub(super) journal: Journal,
+    pub(super) runtime_dir: PathBuf,
     pub(super) attach: Attach,
     /// The network namespace of the daemon: that of every target that names none.
     pub(super) home: NetNs,
@@ -58,8 +62,6 @@ pub(super) struct Active {
     pub(super) place: Option<(NetNsIdentity, u32, u8)>,
     /// Whether it undoes the device's clsact qdisc.
     pub(super) owns_clsact: bool,
-    /// Identity of the fault, from which its devices are named.
-    pub(super) id: u32,
     /// To the task that keeps it.
     pub(super) orders: mpsc::UnboundedSender<LifeOrder>,
 }
@@ -89,6 +91,7 @@ impl Injector {
             privileges,
             facts,
             journal,
+            runtime_dir: options.runtime_dir.clone(),
             attach,
             home,
             active: RefCell::default(),
@@ -239,6 +242,18 @@ impl Injector {
             }
             injector.restocking.set(false);
         });
+    }
+
+    /// Collects a warm holder that was killed while it waited, and gets another: for as long as the daemon runs.
+    pub(super) async fn watch_stock(self: Rc<Self>) {
+        loop {
+            tokio::time::sleep(STOCK_WATCH).await;
+            let ended = self.warm.borrow_mut().as_mut().is_some_and(|holder| !holder.runs());
+            if ended {
+                self.warm.borrow_mut().take();
+                self.restock();
+            }
+        }
     }
 
     /// Ends the warm holder.

@@ -69,6 +69,24 @@ pub struct Found {
     pub of_this_boot: bool,
     /// Everything that reached intent, in order.
     pub steps: Vec<Step>,
+    /// Whether undoing has begun.
+    pub ending: bool,
+}
+
+/// The journals in a directory, which need not exist, as they are now: to look, not to recover. One that goes meanwhile is
+/// left out.
+///
+/// # Errors
+/// When one cannot be read.
+pub fn look_into(directory: &Path) -> io::Result<Vec<Found>> {
+    let journal = Journal { directory: directory.to_owned(), boot: BootId::current()? };
+    match journal.left_behind() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => match directory.exists() {
+            true => journal.left_behind(),
+            false => Ok(Vec::new()),
+        },
+        found => found,
+    }
 }
 
 impl Journal {
@@ -123,7 +141,7 @@ impl Journal {
     }
 
     fn read(&self, path: PathBuf) -> io::Result<Found> {
-        let mut found = Found { path, fault: None, of_this_boot: true, steps: Vec::new() };
+        let mut found = Found { path, fault: None, of_this_boot: true, steps: Vec::new(), ending: false };
         for line in BufReader::new(File::open(&found.path)?).lines() {
             // A line that is not whole was never acted on: acting waits for the sync.
             match serde_json::from_str(&line?) {
@@ -132,7 +150,8 @@ impl Journal {
                     found.fault = Some((name, fault_type));
                 }
                 Ok(Event::Intent(step)) => found.steps.push(step),
-                Ok(Event::Applied | Event::Ending { .. }) | Err(_) => {}
+                Ok(Event::Ending { .. }) => found.ending = true,
+                Ok(Event::Applied) | Err(_) => {}
             }
         }
         Ok(found)
@@ -140,6 +159,11 @@ impl Journal {
 }
 
 impl Found {
+    /// The number of the fault, from the name of the file.
+    pub fn id(&self) -> Option<u32> {
+        u32::from_str_radix(self.path.file_stem()?.to_str()?, 16).ok()
+    }
+
     /// Forgets this journal: everything in it is undone or void.
     ///
     /// # Errors

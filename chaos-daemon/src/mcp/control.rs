@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use super::results::{Evidence, Failure, Output};
 use crate::experiment::driver::residue;
 use crate::request::fields::Fields;
-use crate::request::{ApiError, DoctorReport, ErrorCode};
+use crate::request::{ApiError, DoctorReport, ErrorCode, ResidueReport};
 use crate::server::service::Service;
 use crate::spec::FaultName;
 
@@ -116,8 +116,12 @@ pub(super) struct DoctorOutput {
     faults: Vec<AbilityView>,
     /// Facts worth knowing.
     facts: Vec<FactView>,
-    /// Our own leftovers on this host: inert, removed by `chaos-daemon recover`.
+    /// Our own leftovers in the daemon's network namespace: inert, removed by `chaos-daemon recover --sweep`.
     residue: Vec<String>,
+    /// What of ours is left anywhere on the host, if it was asked for.
+    #[schemars(with = "ResidueReport")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    everywhere: Option<ResidueReport>,
     /// Why the call failed.
     #[schemars(with = "Failure")]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -146,6 +150,7 @@ impl From<DoctorReport> for DoctorOutput {
             faults: report.faults.into_iter().map(ability).collect(),
             facts: report.facts.into_iter().map(|(name, value)| FactView { name, value }).collect(),
             residue: report.residue,
+            everywhere: None,
             error: None,
         }
     }
@@ -155,8 +160,14 @@ pub(super) async fn doctor(
     service: &Service,
     arguments: Map<String, Value>,
 ) -> Result<DoctorOutput, ApiError> {
-    Fields::new("", arguments).finish()?;
-    Ok(service.doctor().await?.into())
+    let mut fields = Fields::new("", arguments);
+    let residue = fields.boolean("residue")?.unwrap_or(false);
+    fields.finish()?;
+    let mut output = DoctorOutput::from(service.doctor().await?);
+    if residue {
+        output.everywhere = Some(service.residue().await?);
+    }
+    Ok(output)
 }
 
 pub(super) fn doctor_failed(error: &ApiError) -> CallToolResult {

@@ -156,7 +156,13 @@ impl Call {
             Self::Doctor => (
                 "Doctor",
                 "Which faults this host's kernel can do, what is missing for the others, and leftovers if any.",
-                object(json!({}), &[]),
+                object(
+                    json!({
+                        "residue": {"type": "boolean", "default": false,
+                            "description": "Also look everywhere on the host for what faults have left."},
+                    }),
+                    &[],
+                ),
             ),
         };
         Tool::new(self.name(), description, input)

@@ -3,6 +3,7 @@
 //! Both sides speak length-prefixed JSON over a socketpair (see [`wire`]).
 
 pub mod fields;
+pub mod residue;
 pub mod wire;
 
 use std::time::Duration;
@@ -10,6 +11,10 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::spec::{FaultName, FaultRequest, FaultType, SpecError};
+pub use residue::{Leftover, Level, ResidueReport};
+
+/// Where an installed daemon keeps its socket and its kernel journal.
+pub const RUNTIME_DIR: &str = "/run/chaos-daemon";
 
 /// Who asked, as the kernel says it (`SO_PEERCRED`); never what the caller says of itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -62,6 +67,8 @@ pub enum Request {
     Status,
     /// What this kernel can do.
     Doctor,
+    /// What of ours is left anywhere on the node.
+    Residue,
 }
 
 /// What the injector answers.
@@ -77,6 +84,8 @@ pub enum Reply {
     Status(Vec<FaultStatus>),
     /// What this kernel can do.
     Doctor(Box<DoctorReport>),
+    /// What of ours is left anywhere on the node.
+    Residue(Box<ResidueReport>),
     /// Refused or failed. Nothing was changed, or all that was changed has been undone.
     Error(ApiError),
 }
@@ -182,7 +191,7 @@ pub struct DoctorReport {
     pub faults: Vec<Ability>,
     /// Facts worth knowing, as `name: value`.
     pub facts: Vec<(String, String)>,
-    /// Our own leftovers on this node: inert, removed by `chaos-daemon recover`.
+    /// Our own leftovers in the daemon's network namespace; [`Request::Residue`] looks everywhere.
     pub residue: Vec<String>,
 }
 

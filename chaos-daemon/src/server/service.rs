@@ -14,6 +14,7 @@ use crate::probe::prober::Prober;
 use crate::request::wire::Door;
 use crate::request::{
     ApiError, Caller, DoctorReport, ErrorCode, FaultState, FaultStatus, PlanReport, Removal, Reply, Request,
+    ResidueReport,
 };
 use crate::spec::{FaultName, FaultRequest, SpecError, TargetRequest};
 
@@ -213,6 +214,17 @@ impl Service {
     pub async fn doctor(&self) -> Result<DoctorReport, ApiError> {
         match self.door.call(Request::Doctor).await? {
             Reply::Doctor(report) => Ok(*report),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// What of ours is left anywhere on the node.
+    ///
+    /// # Errors
+    /// Whatever the injector says.
+    pub async fn residue(&self) -> Result<ResidueReport, ApiError> {
+        match self.door.call(Request::Residue).await? {
+            Reply::Residue(report) => Ok(*report),
             other => Err(unexpected(&other)),
         }
     }

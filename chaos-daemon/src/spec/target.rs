@@ -81,6 +81,14 @@ pub enum Direction {
 }
 
 impl Direction {
+    /// As it is written.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Egress => "egress",
+            Self::Ingress => "ingress",
+        }
+    }
+
     /// Both ways, egress first.
     pub const BOTH: &'static [Self] = &[Self::Egress, Self::Ingress];
 }

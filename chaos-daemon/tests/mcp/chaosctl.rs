@@ -136,6 +136,17 @@ async fn a_dry_run_and_a_doctor_only_look() {
 }
 
 #[tokio::test]
+async fn an_effect_that_is_left_has_an_exit_code_of_its_own() {
+    let server = Server::start().await;
+    let text = chaosctl(&server.socket, &["doctor", "--residue"]).await;
+    assert_eq!(text.code, 7, "{}", text.stderr);
+    assert!(text.stdout.starts_with("EFFECT  holder process 7 is stopped\n"), "{}", text.stdout);
+    let json = chaosctl(&server.socket, &["doctor", "--residue", "--json"]).await;
+    let answer: Value = serde_json::from_str(&json.stdout).unwrap();
+    assert_eq!((json.code, &answer["level"]), (7, &json!("effect")));
+}
+
+#[tokio::test]
 async fn to_wait_is_to_stay_until_the_fault_has_ended() {
     let server = Server::start().await;
     let start = std::time::Instant::now();

@@ -10,8 +10,8 @@ use chaos_daemon::cli;
 use chaos_daemon::probe::prober;
 use chaos_daemon::request::wire::Desk;
 use chaos_daemon::request::{
-    Ability, ApiError, DoctorReport, ErrorCode, Evidence, FaultState, FaultStatus, LifetimeClass, PlanReport,
-    Removal, Reply, Request,
+    Ability, ApiError, DoctorReport, ErrorCode, Evidence, FaultState, FaultStatus, Leftover, Level,
+    LifetimeClass, PlanReport, Removal, Reply, Request, ResidueReport,
 };
 use chaos_daemon::server::ServerOptions;
 use chaos_daemon::spec::{FAULT_TYPES, FaultName, FaultRequest};
@@ -138,6 +138,18 @@ impl Double {
                 Reply::Status(
                     active.iter().map(|(name, (fault, since))| status(name, fault, *since)).collect(),
                 )
+            }
+            Request::Residue => {
+                let left = Leftover {
+                    level: Level::Effect,
+                    kind: "holder".into(),
+                    what: "process 7 is stopped".into(),
+                    place: String::new(),
+                    goes: "`chaos-daemon recover` at once".into(),
+                };
+                let leftovers = vec![left];
+                let report = ResidueReport { level: Level::Effect, leftovers, ..ResidueReport::default() };
+                Reply::Residue(Box::new(report))
             }
             Request::Doctor => Reply::Doctor(Box::new(DoctorReport {
                 kernel: "6.12.0".into(),

@@ -219,6 +219,17 @@ async fn the_doctor_names_what_is_missing() {
     assert!(!failed);
     assert_eq!(report["faults"][0]["missing"], json!(["sch_netem"]));
     assert_eq!(report["faults"].as_array().unwrap().len(), 5);
+    assert_eq!(report.get("everywhere"), None, "looking everywhere takes time, and is done when asked for");
+}
+
+#[tokio::test]
+async fn the_doctor_looks_everywhere_when_asked() {
+    let server = Server::start().await;
+    let mut client = Client::open(&server.socket).await;
+    let (report, failed) = client.call("chaos_doctor", json!({"residue": true})).await;
+    assert!(!failed);
+    assert_eq!(report["everywhere"]["level"], "effect");
+    assert_eq!(report["everywhere"]["leftovers"][0]["what"], "process 7 is stopped");
 }
 
 #[tokio::test]

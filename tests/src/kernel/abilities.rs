@@ -8,9 +8,9 @@ use nix::sys::socket::{
 };
 
 use super::{Context, Outcome, TestResult, tests};
+use crate::bpf::tcx_programs;
 use crate::measure::{Echo, Tcp, icmp_rtt, tcp_rtt, udp_rtt_median};
 use crate::pair::INTERFACE;
-use crate::residue::tcx_programs;
 use crate::{Error, NetNs, Pair, Reason, Residue, UdpFlow};
 
 tests![

@@ -1,15 +1,34 @@
 //! The guards themselves: what a test makes is gone afterwards, also when the test panics.
 
+use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::Command;
+use std::time::Duration;
 
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::signal::{Signal, kill};
+use nix::sys::time::TimeValLike;
+use nix::unistd::Pid;
+
+use super::oracle::{Cgroup, Fake, leased};
 use super::{Context, Outcome, TestResult, tests};
-use crate::{NetNs, Pair, Residue, UdpFlow, netns};
+use crate::bpf::{self, CLASSIFIER, TCX_EGRESS};
+use crate::measure::Echo;
+use crate::process::{Process, wait_until};
+use crate::residue::{Behaviour, Level};
+use crate::skip::Environment;
+use crate::{Error, NetNs, Pair, Residue, UdpFlow, netns};
 
 tests![
     a_namespace_is_gone_after_a_panic_inside_it,
     a_pair_is_gone_after_its_test_panicked,
     a_command_runs_inside_its_namespace,
     a_change_of_a_link_shows_as_residue,
+    every_other_change_in_a_namespace_shows_until_it_is_taken_back,
+    what_is_left_on_the_node_shows_until_it_is_taken_back,
+    a_picture_of_a_pair_takes_less_than_the_sweep_can_spare,
+    what_is_left_is_told_from_what_still_acts,
     a_bystander_counts_what_an_unplugged_cable_loses,
 ];
 
@@ -51,6 +70,151 @@ fn a_change_of_a_link_shows_as_residue(_: &Context) -> TestResult {
     pair.near.ip(&["link", "set", "eth0", "mtu", "1400"])?;
     let difference = before.difference(&Residue::take(&[&pair.near, &pair.far])?);
     assert!(difference.contains("1400"), "{difference}");
+    Ok(Outcome::Pass)
+}
+
+fn every_other_change_in_a_namespace_shows_until_it_is_taken_back(context: &Context) -> TestResult {
+    let pair = Pair::new()?;
+    let near = &pair.near;
+    let before = Residue::take(&[near])?;
+    for (shows, program, change, back) in [
+        ("address eth0", "ip", "address add 10.9.9.9/32 dev eth0", "address delete 10.9.9.9/32 dev eth0"),
+        ("route", "ip", "route add 10.99.0.0/16 dev eth0", "route delete 10.99.0.0/16 dev eth0"),
+        ("route", "ip", "-6 route add fd99::/64 dev eth0", "-6 route delete fd99::/64 dev eth0"),
+        ("rule", "ip", "rule add pref 99 lookup 99", "rule delete pref 99"),
+        ("qdisc eth0", "tc", "qdisc add dev eth0 root pfifo limit 7", "qdisc delete dev eth0 root"),
+        ("qdisc eth0", "tc", "qdisc add dev eth0 clsact", "qdisc delete dev eth0 clsact"),
+        ("link other", "ip", "link add other type veth peer name another", "link delete other"),
+    ] {
+        let run = |words: &str| netns::output(near.command(program).args(words.split(' ')));
+        run(change)?;
+        let difference = before.difference(&before.again(&[near])?);
+        assert!(difference.contains(&format!("+ {} {shows}", near.name())), "{change}: {difference}");
+        run(back)?;
+        before.assert_unchanged_within(&[near], Duration::from_secs(1))?;
+    }
+    near.run(|| fs::write("/proc/sys/net/ipv4/ip_default_ttl", "63"))?;
+    let difference = before.difference(&before.again(&[near])?);
+    assert!(difference.contains("sysctl /proc/sys/net/ipv4/ip_default_ttl: 63"), "{difference}");
+    near.run(|| fs::write("/proc/sys/net/ipv4/ip_default_ttl", "64"))?;
+    if context.kernel >= (6, 6) {
+        let index = near.run(|| nix::net::if_::if_nametoindex("eth0"))?;
+        let program = bpf::load("somebodys", CLASSIFIER, None)?;
+        let link = near.run(|| bpf::attach(std::os::fd::AsFd::as_fd(&program), index, TCX_EGRESS))?;
+        let difference = before.difference(&before.again(&[near])?);
+        assert!(difference.contains(&format!("tcx #{index} egress")), "{difference}");
+        drop(link);
+    }
+    before.assert_unchanged_within(&[near], Duration::from_secs(1))?;
+    Ok(Outcome::Pass)
+}
+
+fn what_is_left_on_the_node_shows_until_it_is_taken_back(context: &Context) -> TestResult {
+    let cgroup = Cgroup::new(&format!("ct{}-guard", std::process::id()))?;
+    let before = Residue::take_with(&[], &[cgroup.path()])?;
+    let shows = |what: &str| -> Result<(), Error> {
+        let difference = before.difference(&before.again(&[])?);
+        assert!(difference.contains(what), "{what}: {difference:?}");
+        Ok(())
+    };
+    let is_gone = || before.assert_unchanged_within(&[], Duration::from_secs(1));
+    fs::write(cgroup.path().join("cgroup.freeze"), "1")?;
+    shows("cgroup.freeze=1")?;
+    fs::write(cgroup.path().join("cgroup.freeze"), "0")?;
+    is_gone()?;
+
+    let mark = format!("chaos{:08x}", std::process::id());
+    let folder = tempfile::tempdir()?;
+    let point = folder.path().join(&mark);
+    fs::create_dir(&point)?;
+    mount(None::<&str>, &point, Some("bpf"), MsFlags::empty(), None::<&str>)?;
+    let pinned = bpf::array("chaos_RULE", 1)
+        .and_then(|map| bpf::pin(std::os::fd::AsFd::as_fd(&map), &point.join("map")));
+    let seen = pinned.and_then(|()| {
+        shows(&format!("mount {}", point.display()))?;
+        shows(&format!("pin {}", point.join("map").display()))?;
+        if context.environment == Environment::Vm {
+            shows("chaos_RULE: that nobody holds")?;
+        }
+        Ok(())
+    });
+    umount2(&point, MntFlags::MNT_DETACH)?;
+    seen?;
+    is_gone()?;
+
+    let fake = Fake::start("sleep", &["30"])?;
+    let pid = fake.pid();
+    shows(&format!("process chaos-holder {pid}"))?;
+    kill(Pid::from_raw(pid), Signal::SIGSTOP)?;
+    assert!(
+        wait_until(Duration::from_secs(2), || Process::read(pid).is_some_and(|process| process.state == 'T'))
+    );
+    shows(&format!("process chaos-holder {pid}: state T"))?;
+    drop(fake);
+    is_gone()?;
+
+    let path = folder.path().join(format!("{mark}-fill"));
+    let file = fs::File::create(&path)?;
+    fs::remove_file(&path)?;
+    let mut keeper = Command::new("sleep").arg("30").stdin(file).spawn()?;
+    let seen = shows(&path.display().to_string());
+    keeper.kill()?;
+    keeper.wait()?;
+    seen?;
+    is_gone()?;
+    Ok(Outcome::Pass)
+}
+
+fn a_picture_of_a_pair_takes_less_than_the_sweep_can_spare(context: &Context) -> TestResult {
+    let pair = Pair::new()?;
+    // Of processors, not by the clock: others may use this machine.
+    let used = || -> Result<Duration, Error> {
+        let mut total = Duration::ZERO;
+        for who in [UsageWho::RUSAGE_SELF, UsageWho::RUSAGE_CHILDREN] {
+            let usage = getrusage(who).map_err(Error::sys("read", "CPU time"))?;
+            for time in [usage.user_time(), usage.system_time()] {
+                total += Duration::from_micros(time.num_microseconds().unsigned_abs());
+            }
+        }
+        Ok(total)
+    };
+    let mut times = Vec::new();
+    for _ in 0..9 {
+        let before = used()?;
+        Residue::take(&[&pair.near, &pair.far])?;
+        times.push(used()? - before);
+    }
+    times.sort();
+    println!("a picture takes {:?} at least, {:?} in the median", times[0], times[4]);
+    // Programs start slowly in an emulated machine.
+    let limit = if context.environment == Environment::Vm { 1500 } else { 30 };
+    assert!(times[0] < Duration::from_millis(limit), "{times:?}");
+    Ok(Outcome::Pass)
+}
+
+fn what_is_left_is_told_from_what_still_acts(context: &Context) -> TestResult {
+    let pair = Pair::new()?;
+    let echo = Echo::start(&pair.far, Pair::FAR_V4, 7)?;
+    let both = [&pair.near, &pair.far];
+    let (before, behaved) = (Residue::take(&both)?, Behaviour::measure(&pair, &echo)?);
+    assert_eq!((behaved.lost, behaved.connect.as_str(), behaved.open.as_str()), (0, "answered", "opened"));
+    let settle = Duration::from_millis(200);
+    let level =
+        || before.level_within(&both, settle, || Behaviour::measure(&pair, &echo)?.assert_like(&behaved));
+    assert_eq!(level()?, Level::Identical);
+    pair.near.ip(&["address", "add", "10.9.9.9/32", "dev", "eth0"])?;
+    assert!(matches!(level()?, Level::Inert(text) if text.contains("10.9.9.9")));
+    pair.far.ip(&["address", "delete", "10.77.0.2/24", "dev", "eth0"])?;
+    assert!(matches!(level()?, Level::Effect(text) if text.contains("lost: 8")));
+    pair.far.ip(&["address", "add", "10.77.0.2/24", "dev", "eth0"])?;
+    if context.kernel >= (6, 6) {
+        // Nobody notices it yet, and the daemon's oracle knows that it acts.
+        let link = leased(&pair.near, Duration::from_secs(20))?;
+        assert!(matches!(level()?, Level::Effect(text) if text.contains("acts on eth0 egress")));
+        drop(link);
+    }
+    pair.near.ip(&["address", "delete", "10.9.9.9/32", "dev", "eth0"])?;
+    assert_eq!(level()?, Level::Identical);
     Ok(Outcome::Pass)
 }
 

@@ -9,6 +9,7 @@ mod guards;
 mod leases;
 mod lifetime;
 mod manager;
+mod oracle;
 mod policy;
 mod sandbox;
 mod scene;
@@ -130,7 +131,8 @@ pub fn all() -> Vec<KernelTest> {
         leases::TESTS,
         manager::TESTS,
     ];
-    lists.concat().into_iter().map(shorten).collect()
+    let tests = lists.concat().into_iter().chain(oracle::all());
+    tests.map(shorten).collect()
 }
 
 fn shorten(test: KernelTest) -> KernelTest {

@@ -9,8 +9,8 @@ use super::Soak;
 use super::ledger::Expected;
 use super::script::{Action, Kind, Step};
 use super::world::{LASTING, SETTLE};
+use crate::bpf::tcx_programs;
 use crate::pair::INTERFACE;
-use crate::residue::tcx_programs;
 use crate::{Error, NetNs, Result};
 
 /// How long a fault lasts that ends by itself.

@@ -8,6 +8,7 @@ use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 
 use chaos_daemon::cli;
 use chaos_daemon::holder;
+use chaos_daemon::host::Privileges;
 use chaos_daemon::host::sandbox::{Sandbox, SandboxError};
 use chaos_daemon::injector::holders::CHILD_FD;
 use chaos_daemon::injector::manager::ServiceManager;
@@ -16,10 +17,10 @@ use chaos_daemon::injector::runtime::RuntimeError;
 use chaos_daemon::injector::{self, AttachChoice, InjectorError, Options};
 use chaos_daemon::policy::{Policy, PolicyError};
 use chaos_daemon::probe::prober;
+use chaos_daemon::request::RUNTIME_DIR;
+use chaos_daemon::residue::{self, Scope};
 use chaos_daemon::server::{ServerError, ServerOptions, VsockOptions};
 
-/// Where an installed daemon keeps its socket and its kernel journal.
-const RUNTIME_DIR: &str = "/run/chaos-daemon";
 /// Where an installed daemon keeps what outlives a boot.
 const STATE_DIR: &str = "/var/lib/chaos-daemon";
 
@@ -36,8 +37,9 @@ const EXIT_CODES: &str = "Exit codes:
   1  failed
   2  wrong usage
   4  not permitted: root is needed
-  5  something of ours is left on the node
-  6  a daemon is running";
+  5  something of ours is left on the node; with --dry-run: and does nothing
+  6  a daemon is running
+  7  recover --dry-run: a fault that nobody keeps still acts";
 
 #[derive(Subcommand)]
 enum Command {
@@ -48,10 +50,15 @@ enum Command {
         /// Runtime directory of the daemon that died.
         #[arg(long, default_value = RUNTIME_DIR)]
         runtime_dir: PathBuf,
-        /// Also remove whatever carries our marks in this network namespace, journal or not. Only when no other
-        /// daemon runs here: its faults carry them too.
+        /// Also remove what carries our marks in this network namespace and no running daemon uses, journal or not.
         #[arg(long)]
         sweep: bool,
+        /// With --sweep: in every network namespace that can be found, and stray holders and pins.
+        #[arg(long, requires = "sweep")]
+        everywhere: bool,
+        /// Remove nothing: only show what is left, everywhere on the node. Works while a daemon runs.
+        #[arg(long, conflicts_with_all = ["sweep", "everywhere"])]
+        dry_run: bool,
         /// Print JSON.
         #[arg(long)]
         json: bool,
@@ -146,7 +153,13 @@ pub(crate) fn main() -> ExitCode {
     log_to_stderr();
     let outcome = match arguments.command {
         Command::Run(run) => run.run(),
-        Command::Recover { runtime_dir, sweep, json } => return report_recovery(&runtime_dir, sweep, json),
+        Command::Recover { runtime_dir, dry_run: true, json, .. } => {
+            return report_residue(&runtime_dir, json);
+        }
+        Command::Recover { runtime_dir, sweep, everywhere, json, .. } => {
+            let scope = if everywhere { Scope::Everywhere } else { Scope::Here };
+            return report_recovery(&runtime_dir, sweep.then_some(scope), json);
+        }
         Command::Manual { folder } => {
             clap_mangen::generate_to(Arguments::command(), folder).map_err(Failure::Manual)
         }
@@ -240,7 +253,21 @@ fn one_thread() -> Result<tokio::runtime::Runtime, Failure> {
     tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Failure::Tokio)
 }
 
-fn report_recovery(runtime_dir: &std::path::Path, sweep: bool, json: bool) -> ExitCode {
+/// What is left, without a daemon being asked.
+fn report_residue(runtime_dir: &std::path::Path, json: bool) -> ExitCode {
+    if let Err(missing) = Privileges::check() {
+        return fail(&InjectorError::Privilege(missing).into());
+    }
+    let report = residue::look(Some(runtime_dir), Scope::Everywhere);
+    if json {
+        print(&serde_json::json!(report).to_string());
+    } else {
+        print(report.to_string().trim_end());
+    }
+    ExitCode::from(report.level.exit_code())
+}
+
+fn report_recovery(runtime_dir: &std::path::Path, sweep: Option<Scope>, json: bool) -> ExitCode {
     match recover(runtime_dir, sweep) {
         Err(error) => fail(&error.into()),
         Ok(recovered) => {

@@ -4,6 +4,7 @@
 //! fault away. The programs need no BTF of the kernel, which saves a holder the 6 ms that parsing it takes.
 
 mod error;
+pub mod inventory;
 mod object;
 mod peers;
 mod rules;

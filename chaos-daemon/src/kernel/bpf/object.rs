@@ -11,6 +11,7 @@ use aya_obj::Object;
 use chaos_common::name;
 
 use super::{BpfError, sys};
+use crate::kernel::netlink::marks::BPF_PREFIX;
 
 /// The maps and programs of one object in the kernel. Closed with this.
 pub(super) struct Loaded {
@@ -27,7 +28,8 @@ impl Loaded {
             if let Some((_, size)) = sizes.iter().find(|(sized, _)| *sized == name) {
                 definition.set_max_entries(*size);
             }
-            let data = MapData::create(definition.clone(), &name, None)
+            // In the kernel they are told from those of others by their name.
+            let data = MapData::create(definition.clone(), &format!("{BPF_PREFIX}{name}"), None)
                 .map_err(|source| BpfError::CreateMap { map: name.clone(), source: Box::new(source) })?;
             made.push((name, definition, data));
         }
@@ -79,6 +81,6 @@ impl Loaded {
 fn load(object: &Object, name: &'static str) -> Result<OwnedFd, BpfError> {
     let program = object.programs.get(name).ok_or(BpfError::Missing { name })?;
     let function = object.functions.get(&program.function_key()).ok_or(BpfError::Missing { name })?;
-    sys::load_classifier(name, &program.license, &function.instructions)
+    sys::load_classifier(&format!("{BPF_PREFIX}{name}"), &program.license, &function.instructions)
         .map_err(|(source, log)| BpfError::Program { program: name, log, source })
 }

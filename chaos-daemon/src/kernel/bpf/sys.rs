@@ -117,8 +117,10 @@ struct InfoAttr {
 #[repr(C)]
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct TcxLink {
-    kind: u32,
-    id: u32,
+    /// `enum bpf_link_type`.
+    pub(super) kind: u32,
+    /// Id of the link.
+    pub(super) id: u32,
     /// Id of the program.
     pub(super) program: u32,
     padding: u32,
@@ -131,7 +133,7 @@ pub(super) struct TcxLink {
 /// # Safety
 /// `A` is the layout of the member of union bpf_attr that `command` takes, and the addresses in it are valid for
 /// as much as the kernel reads and writes there.
-unsafe fn bpf<A>(command: libc::c_int, attr: &mut A) -> io::Result<libc::c_int> {
+pub(super) unsafe fn bpf<A>(command: libc::c_int, attr: &mut A) -> io::Result<libc::c_int> {
     // SAFETY: `attr` is valid for its size, by the type; what it points to is the caller's promise.
     let done = unsafe { libc::syscall(libc::SYS_bpf, command, std::ptr::from_mut(attr), size_of::<A>()) };
     // A descriptor or 0, so the cast loses nothing.
@@ -262,7 +264,7 @@ pub(super) fn tcx_link(link: BorrowedFd<'_>) -> io::Result<TcxLink> {
 }
 
 /// `I` starts as struct bpf_link_info or bpf_prog_info does, and takes any value.
-fn get_info<I>(object: BorrowedFd<'_>, info: &mut I) -> io::Result<()> {
+pub(super) fn get_info<I>(object: BorrowedFd<'_>, info: &mut I) -> io::Result<()> {
     let mut attr = InfoAttr {
         fd: object.as_raw_fd().unsigned_abs(),
         length: size_of::<I>() as u32,

@@ -59,15 +59,7 @@ fn hook(direction: Direction) -> u32 {
 }
 
 fn on(ifindex: u32, direction: Direction) -> String {
-    let direction = direction_name(direction);
-    format!("on interface {ifindex} {direction}")
-}
-
-pub(super) fn direction_name(direction: Direction) -> &'static str {
-    match direction {
-        Direction::Egress => "egress",
-        Direction::Ingress => "ingress",
-    }
+    format!("on interface {ifindex} {}", direction.name())
 }
 
 /// A message about one filter that sees packets of every protocol.

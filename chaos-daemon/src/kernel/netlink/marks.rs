@@ -7,6 +7,9 @@ pub const DEVICE_PREFIX: &str = "chaos";
 /// Every classifier of ours has a bpf name that starts so.
 pub const FILTER_PREFIX: &str = "chaos_stub";
 
+/// Every program and map of ours has a name in the kernel that starts so. The kernel keeps 15 bytes of a name.
+pub const BPF_PREFIX: &str = "chaos_";
+
 /// Preference of the filter at level 0, which does not exist; see [`filter_pref`].
 pub const PREF_BASE: u16 = 30_000;
 
@@ -48,6 +51,15 @@ pub fn recognise_device(name: &str) -> Option<(u32, End)> {
         "f" if name == far_name(id) => Some((id, End::Far)),
         _ => None,
     }
+}
+
+/// The fault that a folder or a nameless file belongs to (a control group, a mount point, a memfd): named as a device,
+/// `chaos` and eight digits, and then nothing, or a dash or a dot and more. `None` for a name that is not ours.
+pub fn recognise_folder(name: &str) -> Option<u32> {
+    let (id, rest) = name.strip_prefix(DEVICE_PREFIX)?.split_at_checked(8)?;
+    let ours = id.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+        && (rest.is_empty() || rest.starts_with(['-', '.']));
+    ours.then(|| u32::from_str_radix(id, 16).ok()).flatten()
 }
 
 /// Preference of a fault's filter: filters on a hook run in the order of their preference, and a fault's place
@@ -93,6 +105,15 @@ mod tests {
             "chaos-000001n",
         ] {
             assert_eq!(recognise_device(name), None, "{name:?}");
+        }
+    }
+
+    #[test]
+    fn a_folder_is_ours_by_its_whole_name_and_the_services_own_group_is_not() {
+        assert_eq!(recognise_folder("chaos0000beef"), Some(0xbeef));
+        assert_eq!(recognise_folder("chaos0000beef-limit"), Some(0xbeef));
+        for name in ["chaos-daemon.service", "chaos0000beefs", "chaos0000BEEF", "chaos0000bee", "0000beef"] {
+            assert_eq!(recognise_folder(name), None, "{name:?}");
         }
     }
 

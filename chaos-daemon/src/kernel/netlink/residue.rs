@@ -4,7 +4,7 @@
 use std::fmt;
 
 use super::Netlink;
-use super::clsact::{Filter, direction_name};
+use super::clsact::Filter;
 use super::error::NetlinkError;
 use super::marks::{self, End};
 use super::qdisc::Qdisc;
@@ -38,6 +38,8 @@ pub enum Residue {
         handle: u32,
         /// Its name.
         name: String,
+        /// The program it runs.
+        program: Option<u32>,
     },
 }
 
@@ -46,7 +48,7 @@ impl fmt::Display for Residue {
         match self {
             Self::Device { name, fault, .. } => write!(f, "device {name} of fault {fault:08x}"),
             Self::Filter { device, direction, pref, name, .. } => {
-                write!(f, "filter {name} pref {pref} on {device} {}", direction_name(*direction))
+                write!(f, "filter {name} pref {pref} on {device} {}", direction.name())
             }
         }
     }
@@ -100,56 +102,6 @@ impl Netlink {
     }
 }
 
-/// What a sweep found.
-#[derive(Debug, Default)]
-pub struct Swept {
-    /// What was there and is gone.
-    pub removed: Vec<String>,
-    /// What is still there, and why.
-    pub stuck: Vec<String>,
-}
-
-/// Removes everything with a mark of ours from the namespace the calling thread is in. Only for when no daemon
-/// runs: a fault that is alive has these marks too. Blocks.
-pub fn sweep() -> Swept {
-    let mut swept = Swept::default();
-    let swept_all: Result<(), NetlinkError> = here(async |netlink| {
-        for item in netlink.residue().await? {
-            match netlink.remove(&item).await {
-                Ok(true) => swept.removed.push(item.to_string()),
-                Ok(false) => {}
-                Err(error) => swept.stuck.push(format!("{item}: {error}")),
-            }
-        }
-        Ok(())
-    });
-    if let Err(error) = swept_all {
-        swept.stuck.push(format!("look for residue: {error}"));
-    }
-    swept
-}
-
-/// What has a mark of ours in the namespace the calling thread is in, and belongs to none of the `alive` faults
-/// (their identities, and the devices and levels of their filters). Blocks.
-pub fn idle(alive: &[u32], filters: &[(u32, u8)]) -> Vec<String> {
-    let is_alive = |item: &Residue| match item {
-        Residue::Device { fault, .. } => alive.contains(&(fault & !1)),
-        Residue::Filter { ifindex, pref, .. } => {
-            filters.iter().any(|(index, level)| index == ifindex && marks::filter_pref(*level) == Some(*pref))
-        }
-    };
-    match here(async |netlink| netlink.residue().await) {
-        Ok(found) => found.iter().filter(|item| !is_alive(item)).map(ToString::to_string).collect(),
-        Err(error) => vec![format!("unknown: look for residue: {error}")],
-    }
-}
-
-fn here<T>(act: impl AsyncFnOnce(&Netlink) -> Result<T, NetlinkError>) -> Result<T, NetlinkError> {
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(NetlinkError::Open)?;
-    runtime.block_on(async { act(&Netlink::open()?).await })
-}
-
 fn our_filter(ifindex: u32, device: &str, direction: Direction, filter: Filter) -> Option<Residue> {
     if !marks::is_our_filter(&filter.kind, filter.bpf_name.as_deref(), filter.pref) {
         return None;
@@ -160,6 +112,7 @@ fn our_filter(ifindex: u32, device: &str, direction: Direction, filter: Filter) 
         direction,
         pref: filter.pref,
         handle: filter.handle,
+        program: filter.prog_id,
         name: filter.bpf_name?,
     })
 }

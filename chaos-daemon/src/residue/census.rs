@@ -1,0 +1,388 @@
+//! One pass over `/proc`: our own processes, who holds our packet programs, and every namespace that somebody is in or
+//! holds open.
+//!
+//! What ends or changes while it is looked at is left out: it is not left behind.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::host::{NetNs, NetNsError};
+
+/// A process that is hung in the kernel stays in state D for longer than this; others are there for moments.
+const HUNG: Duration = Duration::from_millis(50);
+
+/// How long CPU time is watched.
+const BURN_SPAN: Duration = Duration::from_millis(100);
+
+/// What a process of ours is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Role {
+    /// The daemon itself.
+    Injector,
+    /// Its unprivileged part.
+    Server,
+    /// A fault.
+    Holder,
+    /// Somebody else, who holds packet programs of ours.
+    Stranger,
+}
+
+/// A process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Process {
+    pub(super) pid: i32,
+    pub(super) parent: i32,
+    pub(super) start_time: u64,
+    pub(super) name: String,
+    pub(super) role: Role,
+    /// State of proc(5): R, S, D, T, t, Z, X, I. D only if it is hung.
+    pub(super) state: char,
+    /// Ids of the programs, maps and links that it has open.
+    pub(super) bpf: BpfIds,
+    /// Files of ours it has open that have no name any more.
+    pub(super) nameless: Vec<String>,
+    /// An injector's `--runtime-dir`, as this process can reach it.
+    pub(super) runtime_dir: Option<PathBuf>,
+}
+
+/// Ids of eBPF objects; of ours and of others.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct BpfIds {
+    pub(super) programs: BTreeSet<u32>,
+    pub(super) maps: BTreeSet<u32>,
+    pub(super) links: BTreeSet<u32>,
+}
+
+/// A network namespace that can be reached.
+#[derive(Debug)]
+pub(super) struct Namespace {
+    pub(super) netns: NetNs,
+    /// For people: its name, or the process that has it.
+    pub(super) label: String,
+}
+
+/// A mount namespace, by a thread that is in it.
+#[derive(Debug, Clone)]
+pub(super) struct MountNamespace {
+    /// The thread.
+    pub(super) pid: i32,
+    /// Its `mountinfo` (proc(5)).
+    pub(super) mounts: String,
+}
+
+/// What the pass found.
+#[derive(Debug, Default)]
+pub(super) struct Census {
+    pub(super) processes: Vec<Process>,
+    pub(super) namespaces: Vec<Namespace>,
+    pub(super) mounts: Vec<MountNamespace>,
+    pub(super) looked_at: u32,
+    /// What could not be looked at.
+    pub(super) unknown: Vec<String>,
+}
+
+/// Looks at everything that procfs shows.
+///
+/// # Errors
+/// When procfs cannot be read at all.
+pub(super) fn take() -> io::Result<Census> {
+    let mut census = Census::default();
+    // By the text of the link, `net:[inode]`: where it can be opened, and what to call it.
+    let mut networks: BTreeMap<String, (PathBuf, String)> = BTreeMap::new();
+    let mut mounts: BTreeMap<PathBuf, MountNamespace> = BTreeMap::new();
+    for entry in fs::read_dir("/proc")?.flatten() {
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else {
+            continue;
+        };
+        census.looked_at += 1;
+        let folder = entry.path();
+        for thread in entries(&folder.join("task")) {
+            note_network(&mut networks, thread.join("ns/net"), pid);
+            note_mounts(&mut mounts, &thread);
+        }
+        let open = open_files(&folder);
+        for path in &open.networks {
+            note_network(&mut networks, path.clone(), pid);
+        }
+        census.processes.extend(process(pid, &folder, open));
+    }
+    for mount in mounts.values() {
+        for (link, point) in network_mounts(&mount.mounts) {
+            let path = reach(mount.pid, &point);
+            let label = format!("network namespace {}", name_of(&point));
+            // A name is what people know; it goes before a process.
+            networks.insert(link, (path, label));
+        }
+    }
+    let here = fs::read_link("/proc/thread-self/ns/net").map(|link| link.display().to_string());
+    for (link, (path, label)) in networks {
+        let label = if here.as_ref().is_ok_and(|here| *here == link) { String::new() } else { label };
+        match open(&path) {
+            Ok(Some(netns)) => census.namespaces.push(Namespace { netns, label }),
+            Ok(None) => {}
+            Err(error) => census.unknown.push(format!("{label} ({}): {error}", path.display())),
+        }
+    }
+    census.mounts = mounts.into_values().collect();
+    Ok(census)
+}
+
+/// Opens a namespace; `None` when it has gone meanwhile.
+fn open(path: &Path) -> Result<Option<NetNs>, NetNsError> {
+    let Some(text) = path.to_str() else { return Ok(None) };
+    match NetNs::open(text) {
+        Ok(netns) => Ok(Some(netns)),
+        Err(NetNsError::Open { source, .. })
+            if matches!(source.raw_os_error(), Some(nix::libc::ENOENT | nix::libc::ESRCH)) =>
+        {
+            Ok(None)
+        }
+        // Another file has the place by now.
+        Err(NetNsError::NotOne { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// A path of another process's mount namespace, as this one reaches it (proc(5), `/proc/PID/root`).
+pub(super) fn reach(pid: i32, path: &Path) -> PathBuf {
+    let inside = path.strip_prefix("/").unwrap_or(path);
+    Path::new("/proc").join(pid.to_string()).join("root").join(inside)
+}
+
+fn name_of(point: &Path) -> String {
+    let name = point.strip_prefix("/run/netns").or_else(|_| point.strip_prefix("/var/run/netns"));
+    name.unwrap_or(point).display().to_string()
+}
+
+fn note_network(networks: &mut BTreeMap<String, (PathBuf, String)>, path: PathBuf, pid: i32) {
+    let Ok(link) = fs::read_link(&path) else { return };
+    let link = link.to_string_lossy().into_owned();
+    if link.starts_with("net:[") {
+        let label = format!("{link} (of process {pid})");
+        networks.entry(link).or_insert((path, label));
+    }
+}
+
+/// A thread may have left its process's mount namespace. `/proc/TID/root` leads there, though `/proc` does not list it.
+fn note_mounts(mounts: &mut BTreeMap<PathBuf, MountNamespace>, thread: &Path) {
+    let id = thread.file_name().and_then(|name| name.to_str()?.parse().ok());
+    if let (Some(pid), Ok(link)) = (id, fs::read_link(thread.join("ns/mnt")))
+        && !mounts.contains_key(&link)
+        && let Ok(text) = fs::read_to_string(thread.join("mountinfo"))
+    {
+        mounts.insert(link, MountNamespace { pid, mounts: text });
+    }
+}
+
+/// Where network namespaces are mounted: fields 4 and 5 of mountinfo (proc(5)).
+fn network_mounts(mountinfo: &str) -> Vec<(String, PathBuf)> {
+    let place = |line: &str| {
+        let mut fields = line.split(' ').skip(3);
+        let link = fields.next().filter(|root| root.starts_with("net:["))?;
+        Some((link.to_owned(), PathBuf::from(unescape(fields.next()?))))
+    };
+    mountinfo.lines().filter_map(place).collect()
+}
+
+/// mountinfo writes blanks and the like as three octal digits.
+pub(super) fn unescape(text: &str) -> String {
+    let mut out = text.to_owned();
+    for (code, plain) in [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")] {
+        out = out.replace(code, plain);
+    }
+    out
+}
+
+#[derive(Debug, Default)]
+struct Open {
+    networks: Vec<PathBuf>,
+    bpf: BpfIds,
+    nameless: Vec<String>,
+}
+
+/// What the descriptors of a process say without being opened: a file may be on a file system that does not answer.
+fn open_files(folder: &Path) -> Open {
+    let mut open = Open::default();
+    for path in entries(&folder.join("fd")) {
+        let Ok(target) = fs::read_link(&path) else { continue };
+        let target = target.to_string_lossy();
+        if target.starts_with("net:[") {
+            open.networks.push(path);
+        } else if target.starts_with("anon_inode:") && target.contains("bpf") {
+            let fd = path.file_name().unwrap_or_default();
+            let info = fs::read_to_string(folder.join("fdinfo").join(fd)).unwrap_or_default();
+            open.bpf.note(&info);
+        } else if let Some(file) = target.strip_suffix(" (deleted)")
+            && super::places::is_our_file(file)
+            && !open.nameless.iter().any(|other| other == file)
+        {
+            open.nameless.push(file.to_owned());
+        }
+    }
+    open
+}
+
+impl BpfIds {
+    /// Takes in the ids of one descriptor's fdinfo. That of a link names its program as well, which it keeps.
+    fn note(&mut self, info: &str) {
+        for line in info.lines() {
+            let Some((key, value)) = line.split_once(':') else { continue };
+            let ids = match key {
+                "prog_id" => &mut self.programs,
+                "map_id" => &mut self.maps,
+                "link_id" => &mut self.links,
+                _ => continue,
+            };
+            ids.extend(value.trim().parse::<u32>());
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.programs.is_empty() && self.maps.is_empty() && self.links.is_empty()
+    }
+}
+
+/// The process, if it is one of ours or has to do with packet programs.
+fn process(pid: i32, folder: &Path, open: Open) -> Option<Process> {
+    let stat = Stat::read(folder)?;
+    let role = role(folder, &stat);
+    let role = match role {
+        Some(role) => role,
+        None if open.bpf.is_empty() && open.nameless.is_empty() => return None,
+        None => Role::Stranger,
+    };
+    let mut state = stat.state;
+    if state == 'D' && role == Role::Holder {
+        std::thread::sleep(HUNG);
+        state = Stat::read(folder).filter(|again| again.start_time == stat.start_time)?.state;
+    }
+    let runtime_dir = (role == Role::Injector).then(|| runtime_dir(pid, folder));
+    Some(Process {
+        pid,
+        parent: stat.parent,
+        start_time: stat.start_time,
+        name: stat.name,
+        role,
+        state,
+        bpf: open.bpf,
+        nameless: open.nameless,
+        runtime_dir,
+    })
+}
+
+struct Stat {
+    name: String,
+    state: char,
+    parent: i32,
+    start_time: u64,
+}
+
+impl Stat {
+    fn read(folder: &Path) -> Option<Self> {
+        let text = fs::read_to_string(folder.join("stat")).ok()?;
+        // The name may itself contain parentheses and blanks.
+        let (start, end) = (text.find('(')?, text.rfind(')')?);
+        let fields: Vec<&str> = text[end + 1..].split_whitespace().collect();
+        Some(Self {
+            name: text[start + 1..end].to_owned(),
+            state: fields.first()?.chars().next()?,
+            parent: fields.get(1)?.parse().ok()?,
+            start_time: fields.get(19)?.parse().ok()?,
+        })
+    }
+}
+
+/// Ours are known by the name they give themselves. Anybody can take one: holders and injectors are root's as well, and a
+/// server runs the daemon's program, unless it has ended.
+fn role(folder: &Path, stat: &Stat) -> Option<Role> {
+    let of_root = || fs::metadata(folder).is_ok_and(|folder| folder.uid() == 0);
+    match stat.name.as_str() {
+        "chaos-holder" if of_root() => Some(Role::Holder),
+        "chaos-server" if stat.state == 'Z' || runs_our_program(folder) => Some(Role::Server),
+        // What is left of one that has ended says no more than its name; `chaos-daemon recover` has that, too.
+        "chaos-daemon" if of_root() && argument(folder, 1).as_deref() == Some("run") => Some(Role::Injector),
+        _ => None,
+    }
+}
+
+/// Also when an upgrade has replaced the file, which then shows as deleted.
+fn runs_our_program(folder: &Path) -> bool {
+    let program = fs::read_link(folder.join("exe")).unwrap_or_default();
+    program.file_name().is_some_and(|name| name.to_string_lossy().starts_with("chaos-daemon"))
+}
+
+fn arguments(folder: &Path) -> Vec<String> {
+    let bytes = fs::read(folder.join("cmdline")).unwrap_or_default();
+    bytes.split(|byte| *byte == 0).map(|word| String::from_utf8_lossy(word).into_owned()).collect()
+}
+
+fn argument(folder: &Path, index: usize) -> Option<String> {
+    arguments(folder).into_iter().nth(index)
+}
+
+fn runtime_dir(pid: i32, folder: &Path) -> PathBuf {
+    let arguments = arguments(folder);
+    let given =
+        arguments.iter().enumerate().find_map(|(index, word)| match word.strip_prefix("--runtime-dir") {
+            Some("") => arguments.get(index + 1).cloned(),
+            Some(rest) => rest.strip_prefix('=').map(str::to_owned),
+            None => None,
+        });
+    let given = PathBuf::from(given.unwrap_or_else(|| crate::request::RUNTIME_DIR.to_owned()));
+    if given.is_absolute() { reach(pid, &given) } else { folder.join("cwd").join(given) }
+}
+
+/// Whether a process uses more CPU time than waking up now and then takes: the smallest burn is of one percent.
+pub(super) fn burns(pid: i32) -> bool {
+    // Nanoseconds on a processor, of each thread (Documentation/scheduler/sched-stats.rst).
+    let used = || -> u64 {
+        let threads = entries(&Path::new("/proc").join(pid.to_string()).join("task"));
+        let time = |thread: PathBuf| {
+            let text = fs::read_to_string(thread.join("schedstat")).ok()?;
+            text.split(' ').next()?.parse::<u64>().ok()
+        };
+        threads.filter_map(time).sum()
+    };
+    let before = used();
+    std::thread::sleep(BURN_SPAN);
+    used().saturating_sub(before) > BURN_SPAN.as_nanos() as u64 / 200
+}
+
+/// What is in a directory; nothing when the process has ended meanwhile or is not ours to see.
+fn entries(directory: &Path) -> impl Iterator<Item = PathBuf> + use<> {
+    fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_named_namespace_is_found_in_mountinfo_and_told_by_its_name() {
+        let line = "412 30 0:4 net:[4026532345] /run/netns/blue\\040one rw shared:200 - nsfs nsfs rw\n";
+        let found = network_mounts(&format!("31 23 0:27 / /sys/fs/bpf rw - bpf bpf rw\n{line}"));
+        assert_eq!(found, [("net:[4026532345]".to_owned(), PathBuf::from("/run/netns/blue one"))]);
+        assert_eq!(name_of(&found[0].1), "blue one");
+        assert_eq!(name_of(Path::new("/run/docker/netns/1")), "/run/docker/netns/1");
+    }
+
+    #[test]
+    fn a_descriptor_says_which_object_it_is_of() {
+        let mut ids = BpfIds::default();
+        ids.note("pos:\t0\nflags:\t02000002\nlink_type:\ttcx\nlink_id:\t3\nprog_tag:\t0\nprog_id:\t12\nifindex:\t2\n");
+        ids.note("map_type:\t2\nmap_id:\t7\nfrozen:\t0\n");
+        assert_eq!((ids.links, ids.programs, ids.maps), ([3].into(), [12].into(), [7].into()));
+    }
+
+    #[test]
+    fn this_process_is_counted_and_its_namespaces_are_found() {
+        let census = take().unwrap();
+        assert!(census.looked_at > 0);
+        assert!(census.namespaces.iter().any(|namespace| namespace.label.is_empty()), "{census:?}");
+        assert!(!census.mounts.is_empty());
+    }
+}

@@ -1,0 +1,214 @@
+//! Our processes in every state in which they can be left.
+
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::libc;
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::waitpid;
+use nix::unistd::Pid;
+use serde_json::json;
+use tempfile::TempDir;
+
+use super::super::{Context, Outcome, TestResult, on_every_attachment, tests};
+use super::Verdict;
+use crate::fault::Fault;
+use crate::process::{Process, wait_until};
+use crate::{Daemon, Error, Pair, Result};
+
+tests![
+    a_stopped_daemon_and_its_holder_act_until_the_lease_is_over_and_recover_ends_them,
+    a_stopped_holder_of_a_daemon_that_runs_is_named,
+    a_stopped_server_is_named,
+    a_holder_without_a_daemon_is_named_and_one_that_burns_is_an_effect,
+    a_zombie_of_a_holder_is_named,
+    a_holder_that_hangs_in_the_kernel_is_named,
+];
+
+const LIMIT: Duration = Duration::from_secs(5);
+/// How long one heartbeat keeps a fault.
+const LEASE: Duration = Duration::from_secs(3);
+
+fn a_stopped_daemon_and_its_holder_act_until_the_lease_is_over_and_recover_ends_them(
+    context: &Context,
+) -> TestResult {
+    on_every_attachment(context, |attach| {
+        let pair = Pair::new()?;
+        let mut daemon = Daemon::start_with(|command| attach.configure(command))?;
+        let fault = Fault::new("network_partition").on(&pair.near, json!({"cidr": "10.77.0.2"}));
+        fault.inject(&daemon.mcp()?)?;
+        let processes = daemon.processes();
+        let verdict = ask_in_time(&daemon.runtime_dir(), &processes)?;
+        verdict.names("inert", "daemon", &format!("process {} is stopped", daemon.injector_pid()))?;
+        let acts = format!("eth0 egress in network namespace {}", pair.near.name());
+        let holder = verdict.names("effect", "holder", &acts)?;
+        assert!(holder["what"].as_str().is_some_and(|what| what.contains("is stopped")), "{holder}");
+        std::thread::sleep(LEASE);
+        let verdict = Verdict::ask(&daemon.runtime_dir())?;
+        let pid = processes.iter().find(|process| {
+            holder["what"].as_str().is_some_and(|what| what.contains(&format!("process {} ", process.pid)))
+        });
+        let pid = pid.ok_or("the holder named is none of this daemon's")?.pid;
+        verdict.names("inert", "holder", &format!("process {pid} "))?;
+        verdict.names("inert", "journal", &daemon.runtime_dir().display().to_string())?;
+        let mut recover = Command::new(crate::daemon::binary("chaos-daemon")?);
+        crate::netns::output(recover.arg("recover").arg("--runtime-dir").arg(daemon.runtime_dir()))?;
+        assert!(wait_until(LIMIT, || !processes.iter().any(Process::runs)), "somebody still runs");
+        daemon.kill_everything();
+        let verdict = Verdict::ask(&daemon.runtime_dir())?;
+        verdict.is_silent_on(pair.near.name())?;
+        verdict.is_silent_on(&daemon.runtime_dir().display().to_string())?;
+        // Those that have ended may still be waiting to be collected, by whoever inherited them.
+        for process in &processes {
+            verdict.is_silent_on(&format!("process {} is stopped", process.pid))?;
+        }
+        Ok(())
+    })
+}
+
+fn a_stopped_holder_of_a_daemon_that_runs_is_named(_: &Context) -> TestResult {
+    let pair = Pair::new()?;
+    let daemon = Daemon::start()?;
+    let fault = Fault::new("network_partition").on(&pair.near, json!({"cidr": "10.77.0.2"}));
+    fault.inject(&daemon.mcp()?)?;
+    let acts = format!("eth0 egress in network namespace {}", pair.near.name());
+    let verdict = ask_in_time(&daemon.runtime_dir(), &daemon.holders())?;
+    daemon.holders().iter().for_each(|holder| holder.signal(Signal::SIGCONT));
+    verdict.names("effect", "holder", &acts)?;
+    Ok(Outcome::Pass)
+}
+
+fn a_stopped_server_is_named(_: &Context) -> TestResult {
+    let daemon = Daemon::start()?;
+    // Callers can connect before it has its name.
+    let named = |process: &Process| {
+        fs::read_to_string(format!("/proc/{}/comm", process.pid)).is_ok_and(|name| name == "chaos-server\n")
+    };
+    assert!(wait_until(LIMIT, || daemon.server().as_ref().is_some_and(named)));
+    let server = daemon.server().ok_or("no server")?;
+    server.signal(Signal::SIGSTOP);
+    Verdict::of_node()?.names("inert", "server", &format!("process {} is stopped", server.pid))?;
+    server.signal(Signal::SIGCONT);
+    Ok(Outcome::Pass)
+}
+
+fn a_holder_without_a_daemon_is_named_and_one_that_burns_is_an_effect(_: &Context) -> TestResult {
+    let stray = Fake::start("sleep", &["30"])?;
+    let burner = Fake::start("sh", &["-c", "while :; do :; done"])?;
+    let named = |fake: &Fake| format!("process {} is a fault without a daemon", fake.child.id());
+    let verdict = Verdict::of_node()?;
+    verdict.names("inert", "holder", &named(&stray))?;
+    let left = verdict.names("effect", "holder", &named(&burner))?;
+    assert!(left["what"].as_str().is_some_and(|what| what.contains("burns CPU time")), "{left}");
+    Ok(Outcome::Pass)
+}
+
+fn a_zombie_of_a_holder_is_named(_: &Context) -> TestResult {
+    let fake = Fake::start("sleep", &["0"])?;
+    let pid = fake.child.id();
+    let is_zombie = || Process::read(pid.cast_signed()).is_some_and(|process| process.state == 'Z');
+    assert!(wait_until(LIMIT, is_zombie));
+    Verdict::of_node()?.names("inert", "holder", &format!("process {pid} is a zombie"))?;
+    Ok(Outcome::Pass)
+}
+
+fn a_holder_that_hangs_in_the_kernel_is_named(_: &Context) -> TestResult {
+    let hung = Hung::start()?;
+    let hangs = || Process::read(hung.0.as_raw()).is_some_and(|process| process.state == 'D');
+    assert!(wait_until(LIMIT, hangs), "{:?}", Process::read(hung.0.as_raw()));
+    Verdict::of_node()?.names("inert", "holder", &format!("process {} is hung in the kernel", hung.0))?;
+    Ok(Outcome::Pass)
+}
+
+/// Stops these processes and asks, while the lease still runs: on a machine so busy that the answer comes later, again.
+fn ask_in_time(runtime_dir: &Path, processes: &[Process]) -> Result<Verdict> {
+    for _ in 0..8 {
+        let start = Instant::now();
+        processes.iter().for_each(|process| process.signal(Signal::SIGSTOP));
+        let verdict = Verdict::ask(runtime_dir)?;
+        if start.elapsed() < LEASE / 2 {
+            return Ok(verdict);
+        }
+        processes.iter().for_each(|process| process.signal(Signal::SIGCONT));
+        std::thread::sleep(LEASE / 2);
+    }
+    Err(Error::Late { what: "an answer of the oracle".into(), after: LEASE / 2 })
+}
+
+/// Another program under the name of a holder.
+pub(in crate::kernel) struct Fake {
+    child: Child,
+    _folder: TempDir,
+}
+
+impl Fake {
+    pub(in crate::kernel) fn start(program: &str, arguments: &[&str]) -> Result<Self> {
+        let folder = TempDir::new().map_err(Error::io("create", "a folder"))?;
+        let path = folder.path().join("chaos-holder");
+        let original = [PathBuf::from("/bin").join(program), PathBuf::from("/usr/bin").join(program)];
+        let original = original.into_iter().find(|path| path.exists()).unwrap_or_default();
+        fs::copy(&original, &path).map_err(Error::io("copy", original.display().to_string()))?;
+        // By its own name, which one of many in one program knows itself by.
+        let mut command = Command::new(&path);
+        command.arg0(program).args(arguments).stdin(Stdio::null());
+        let child = command.spawn().map_err(Error::io("start", path.display().to_string()))?;
+        Ok(Self { child, _folder: folder })
+    }
+}
+
+impl Fake {
+    /// Its number.
+    pub(in crate::kernel) fn pid(&self) -> i32 {
+        self.child.id().cast_signed()
+    }
+}
+
+impl Drop for Fake {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A process that waits in the kernel, where only SIGKILL reaches it: for a child that vfork(2) has made.
+struct Hung(Pid);
+
+impl Hung {
+    #[expect(deprecated, reason = "what it does is exactly what is wanted here")]
+    fn start() -> Result<Self> {
+        // SAFETY: the children make async-signal-safe system calls only, and never return.
+        let pid = unsafe {
+            let pid = libc::fork();
+            if pid == 0 {
+                libc::prctl(libc::PR_SET_NAME, c"chaos-holder".as_ptr());
+                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                if libc::vfork() == 0 {
+                    libc::prctl(libc::PR_SET_NAME, c"vforked".as_ptr());
+                    libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                    libc::alarm(30);
+                    loop {
+                        libc::pause();
+                    }
+                }
+                libc::_exit(0);
+            }
+            pid
+        };
+        if pid < 0 {
+            return Err(Error::io("fork", "a process")(std::io::Error::last_os_error()));
+        }
+        Ok(Self(Pid::from_raw(pid)))
+    }
+}
+
+impl Drop for Hung {
+    fn drop(&mut self) {
+        // It is our child, and not collected before.
+        let _ = kill(self.0, Signal::SIGKILL);
+        let _ = waitpid(self.0, None);
+    }
+}

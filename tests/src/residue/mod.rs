@@ -1,0 +1,165 @@
+//! What a fault may touch, as independent tools see it; compared exactly before and after.
+//!
+//! Of each namespace: links, addresses, routes, rules, qdiscs, filters, tcx programs, nft tables, sysctls below `net`. Of
+//! the node: our processes that are stopped or that nobody keeps, our mounts, pins and files without a name, control groups
+//! and their limits, eBPF objects of ours that no process holds, and the clock. On a host others test beside, so that of the
+//! node only what is below this process, or named, is looked at; in the VM it is everything.
+//!
+//! What is left is at one of three levels ([`Level`]). Nothing here uses the daemon's code but the last question, whether
+//! a difference still acts, which [`Behaviour`] answers by itself and the daemon's oracle is asked as well.
+
+mod behaviour;
+mod network;
+mod node;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::error::{Error, Result};
+use crate::netns::NetNs;
+use crate::process::wait_until;
+
+pub use behaviour::Behaviour;
+
+/// The clock may be slewed by so much between two pictures (500 ppm over some minutes), and is read by two calls.
+const CLOCK_TOLERANCE: Duration = Duration::from_millis(100);
+
+/// How it is, compared with how it was.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Level {
+    /// Nothing differs.
+    Identical,
+    /// Something is left, by name, and does nothing that was measured.
+    Inert(String),
+    /// Something still acts.
+    Effect(String),
+}
+
+/// A picture: one line each, by what it describes.
+#[derive(Debug, Clone)]
+pub struct Residue {
+    lines: BTreeMap<String, String>,
+    /// Wall clock less boot time, in nanoseconds.
+    clock_offset: i128,
+    cgroups: Vec<PathBuf>,
+}
+
+impl Residue {
+    /// Takes the picture.
+    ///
+    /// # Errors
+    /// When a tool cannot be run.
+    pub fn take(namespaces: &[&NetNs]) -> Result<Self> {
+        Self::take_with(namespaces, &[])
+    }
+
+    /// As [`Residue::take`], with these control groups and all below them, and their limits.
+    ///
+    /// # Errors
+    /// As [`Residue::take`].
+    pub fn take_with(namespaces: &[&NetNs], cgroups: &[&Path]) -> Result<Self> {
+        let mut lines = BTreeMap::new();
+        for namespace in namespaces {
+            network::picture(namespace, &mut lines)?;
+        }
+        let cgroups: Vec<PathBuf> = cgroups.iter().map(|path| (*path).to_owned()).collect();
+        node::picture(&cgroups, &mut lines)?;
+        Ok(Self { lines, clock_offset: node::clock_offset()?, cgroups })
+    }
+
+    /// Takes the same picture again.
+    ///
+    /// # Errors
+    /// As [`Residue::take`].
+    pub fn again(&self, namespaces: &[&NetNs]) -> Result<Self> {
+        let cgroups: Vec<&Path> = self.cgroups.iter().map(PathBuf::as_path).collect();
+        Self::take_with(namespaces, &cgroups)
+    }
+
+    /// Waits, at most so long, until everything looks as it did when this was taken.
+    ///
+    /// # Errors
+    /// With all that differs.
+    pub fn assert_unchanged_within(&self, namespaces: &[&NetNs], settle: Duration) -> Result<()> {
+        match self.difference_after(namespaces, settle)? {
+            difference if difference.is_empty() => Ok(()),
+            difference => Err(Error::Different(format!("residue after {settle:?}:\n{difference}"))),
+        }
+    }
+
+    /// What is left after, at most, so long: nothing, something inert, or something that acts, which is what `behaves` says of
+    /// it by an error, or the daemon's own oracle of one of these namespaces.
+    ///
+    /// # Errors
+    /// When a tool cannot be run.
+    pub fn level_within(
+        &self,
+        namespaces: &[&NetNs],
+        settle: Duration,
+        behaves: impl FnOnce() -> Result<()>,
+    ) -> Result<Level> {
+        let difference = self.difference_after(namespaces, settle)?;
+        if let Err(error) = behaves() {
+            return Ok(Level::Effect(format!("{error}\n{difference}")));
+        }
+        if difference.is_empty() {
+            return Ok(Level::Identical);
+        }
+        let report = chaos_daemon::residue::look(None, chaos_daemon::residue::Scope::Everywhere);
+        let ours = |text: &str| namespaces.iter().any(|namespace| text.contains(namespace.name()));
+        let acts = report.leftovers.iter().find(|left| {
+            left.level == chaos_daemon::request::Level::Effect && (ours(&left.what) || ours(&left.place))
+        });
+        Ok(match acts {
+            Some(left) => Level::Effect(format!("{left}\n{difference}")),
+            None => Level::Inert(difference),
+        })
+    }
+
+    fn difference_after(&self, namespaces: &[&NetNs], settle: Duration) -> Result<String> {
+        let mut last = Ok(String::new());
+        wait_until(settle, || {
+            // Listing tools race with objects that vanish under them: only the last answer counts.
+            last = self.again(namespaces).map(|now| self.difference(&now));
+            matches!(&last, Ok(text) if text.is_empty())
+        });
+        last
+    }
+
+    /// What another picture has and this has not (+), and the other way round (-).
+    pub fn difference(&self, other: &Self) -> String {
+        let mut text = String::new();
+        for (sign, ours, theirs) in [('-', self, other), ('+', other, self)] {
+            for (key, value) in &ours.lines {
+                if theirs.lines.get(key) != Some(value) {
+                    text.push_str(&format!("{sign} {key}: {value}\n"));
+                }
+            }
+        }
+        let step = (self.clock_offset - other.clock_offset).unsigned_abs();
+        if step > CLOCK_TOLERANCE.as_nanos() {
+            text.push_str(&format!("+ clock: stepped by {step} ns\n"));
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_of_the_clock_shows_and_the_time_that_has_passed_does_not() {
+        let before = Residue {
+            lines: BTreeMap::new(),
+            clock_offset: node::clock_offset().unwrap(),
+            cgroups: Vec::new(),
+        };
+        std::thread::sleep(2 * CLOCK_TOLERANCE);
+        let mut now = Residue { clock_offset: node::clock_offset().unwrap(), ..before.clone() };
+        assert_eq!(before.difference(&now), "");
+        now.clock_offset += 1_000_000_000;
+        assert!(before.difference(&now).starts_with("+ clock: stepped by "));
+    }
+}
