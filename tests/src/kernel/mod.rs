@@ -6,6 +6,7 @@ mod effects;
 mod guards;
 mod lifetime;
 mod manager;
+mod matrix;
 mod policy;
 mod scene;
 mod vsock;
@@ -119,6 +120,7 @@ pub fn all() -> Vec<KernelTest> {
         effects::TESTS,
         lifetime::TESTS,
         manager::TESTS,
+        matrix::TESTS,
     ];
     lists.concat().into_iter().map(shorten).collect()
 }
