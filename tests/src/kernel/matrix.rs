@@ -11,13 +11,16 @@ use super::{Attach, Context, Outcome, TestResult, tests};
 use crate::daemon::binary;
 use crate::fault::Fault;
 use crate::matrix::trap::TrapFile;
-use crate::matrix::{EVENTS, Found, Matrix, PROGRAM};
+use crate::matrix::{EVENTS, Event, Found, Matrix, PROGRAM};
 use crate::process::wait_until;
 use crate::{Error, Mcp};
 
 tests![
     a_normal_build_has_no_fail_points,
-    a_fault_ends_at_whichever_event_of_its_life_a_process_dies_or_an_operation_fails,
+    a_fault_ends_at_whichever_event_of_its_life_the_injector_dies,
+    a_fault_ends_at_whichever_event_of_its_holders_life_the_injector_dies,
+    a_fault_ends_at_whichever_event_of_its_life_its_holder_dies,
+    a_fault_ends_at_whichever_event_of_its_life_an_operation_fails,
     recovery_that_dies_at_each_of_its_events_in_turn_is_finished_by_the_next,
     an_undo_that_fails_once_is_stuck_in_sight_and_then_done,
     an_undo_that_fails_twice_is_stuck_in_sight_and_then_done,
@@ -34,7 +37,7 @@ const HALFWAY: u32 = 2;
 fn a_normal_build_has_no_fail_points(_: &Context) -> TestResult {
     let has_any = |program: &str| -> Result<bool, Box<dyn std::error::Error>> {
         let bytes = fs::read(binary(program)?)?;
-        Ok(bytes.windows(VARIABLE.len()).any(|window| window == VARIABLE.as_bytes()))
+        Ok(String::from_utf8_lossy(&bytes).contains(VARIABLE))
     };
     assert!(has_any(PROGRAM)?, "the search finds nothing where there is something");
     for program in ["chaos-daemon", "chaosctl"] {
@@ -43,43 +46,50 @@ fn a_normal_build_has_no_fail_points(_: &Context) -> TestResult {
     Ok(Outcome::Pass)
 }
 
-/// Fault types that take turns with each other on the same events: what a kernel can do is done in full by all of them
-/// together.
-fn some(context: &Context) -> Vec<Matrix> {
-    let attach = if context.kernel >= (6, 6) { Attach::Clsact } else { Attach::Auto };
-    let matrix = |kind, attach, stride, first| Matrix { kind, attach, stride, first };
-    let mut some = vec![matrix("network_partition", attach, 20, 5)];
-    if context.has_netem() {
-        some.push(matrix("latency", Attach::Auto, 40, 10));
-    } else {
-        some.push(matrix("error", Attach::Auto, 10, 3));
-    }
-    some
+/// How a partition outlives its holder: by its stubs.
+fn by_stubs(context: &Context) -> Attach {
+    if context.kernel >= (6, 6) { Attach::Clsact } else { Attach::Auto }
 }
 
-fn judge(found: &Found, least: usize) {
+/// The fault with the longest life that this kernel can do. Of requests to the kernel, each event takes other ones.
+fn longest(context: &Context, first: u32) -> Matrix {
+    let (kind, stride) = if context.has_netem() { ("latency", 60) } else { ("error", 10) };
+    Matrix { kind, attach: Attach::Auto, stride, first }
+}
+
+fn judge(found: &Found, least: usize) -> TestResult {
     println!("{} cells", found.cells);
     assert!(found.failures.is_empty(), "{}", found.failures.join("\n"));
     assert!(found.cells >= least, "{} cells only", found.cells);
+    Ok(Outcome::Pass)
 }
 
-fn a_fault_ends_at_whichever_event_of_its_life_a_process_dies_or_an_operation_fails(
-    context: &Context,
-) -> TestResult {
-    let deadline = Instant::now() + Duration::from_secs(110);
-    // Every second event on each: neighbours are the same point with another action.
-    for (odd, matrix) in some(context).iter().enumerate() {
-        let events: Vec<_> = EVENTS.iter().skip(odd % 2).step_by(2).copied().collect();
-        judge(&matrix.run(&events, deadline)?, events.len() - 4);
-    }
-    Ok(Outcome::Pass)
+fn strike(matrix: Matrix, wanted: impl Fn(&Event) -> bool, least: usize) -> TestResult {
+    let events: Vec<_> = EVENTS.iter().copied().filter(wanted).collect();
+    judge(&matrix.run(&events, Instant::now() + Duration::from_secs(55))?, least)
+}
+
+fn a_fault_ends_at_whichever_event_of_its_life_the_injector_dies(context: &Context) -> TestResult {
+    strike(longest(context, 7), |event| event.kills_injector() && event.role == Role::Injector, 10)
+}
+
+fn a_fault_ends_at_whichever_event_of_its_holders_life_the_injector_dies(context: &Context) -> TestResult {
+    strike(longest(context, 3), |event| event.kills_injector() && event.role == Role::Holder, 7)
+}
+
+fn a_fault_ends_at_whichever_event_of_its_life_its_holder_dies(context: &Context) -> TestResult {
+    strike(longest(context, 5), |event| !event.kills_injector() && event.action == Action::Kill, 7)
+}
+
+fn a_fault_ends_at_whichever_event_of_its_life_an_operation_fails(context: &Context) -> TestResult {
+    let kind = "network_partition";
+    let matrix = Matrix { kind, attach: by_stubs(context), stride: 20, first: 4 };
+    strike(matrix, |event| event.action == Action::Fail, 16)
 }
 
 fn recovery_that_dies_at_each_of_its_events_in_turn_is_finished_by_the_next(context: &Context) -> TestResult {
-    for matrix in some(context) {
-        judge(&matrix.recoveries()?, 4);
-    }
-    Ok(Outcome::Pass)
+    let matrix = Matrix { kind: "network_partition", attach: by_stubs(context), stride: 1, first: 1 };
+    judge(&matrix.recoveries()?, 8)
 }
 
 fn status(mcp: &Mcp, fault: &Fault) -> Result<(String, String), Error> {
@@ -89,9 +99,8 @@ fn status(mcp: &Mcp, fault: &Fault) -> Result<(String, String), Error> {
 
 /// Removes a partition of which one step cannot be undone, from that of the first stub on, at so many passes.
 fn stuck_for(context: &Context, times: Option<u32>) -> TestResult {
-    let attach = if context.kernel >= (6, 6) { Attach::Clsact } else { Attach::Auto };
     let file = TrapFile::new()?;
-    let mut bench = file.bench(attach)?;
+    let mut bench = file.bench(by_stubs(context))?;
     let fault = bench.fault("network_partition");
     let (daemon, mcp) = bench.ready()?;
     fault.inject(mcp)?;
@@ -141,9 +150,8 @@ fn an_undo_that_fails_for_ever_is_stuck_in_sight_until_it_can_be_done(context: &
 }
 
 fn a_recovery_that_cannot_undo_says_so_and_the_next_one_can(context: &Context) -> TestResult {
-    let attach = if context.kernel >= (6, 6) { Attach::Clsact } else { Attach::Auto };
     let file = TrapFile::new()?;
-    let mut bench = file.bench(attach)?;
+    let mut bench = file.bench(by_stubs(context))?;
     let fault = bench.fault("network_partition");
     fault.inject(bench.ready()?.1)?;
     bench.kill_everything()?;

@@ -78,18 +78,33 @@ const fn event(role: Role, point: Point, action: Action) -> Event {
     Event { role, point, action }
 }
 
+/// How often a fault comes to an event, as far as it makes a difference.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Repeats {
+    /// At each request to the kernel.
+    PerCall,
+    /// At each step that is undone.
+    PerStep,
+    /// Once, or always in the same place.
+    Not,
+}
+
 impl Event {
     /// Whether a fault comes to it more than once, each time in another place.
-    pub(super) fn repeats(self) -> bool {
-        use Point::{AfterCall, AfterUndo, BeforeCall, BeforeUndo};
-        matches!(self.point, BeforeCall | AfterCall | BeforeUndo | AfterUndo)
+    pub(super) fn repeats(self) -> Repeats {
+        match self.point {
+            Point::BeforeCall | Point::AfterCall => Repeats::PerCall,
+            Point::BeforeUndo | Point::AfterUndo => Repeats::PerStep,
+            _ => Repeats::Not,
+        }
     }
 
     pub(super) fn is_renewal(self) -> bool {
         matches!(self.point, Point::BeforeRenewal | Point::AfterRenewal)
     }
 
-    pub(super) fn kills_injector(self) -> bool {
+    /// Whether the injector dies of it.
+    pub(crate) fn kills_injector(self) -> bool {
         match self.action {
             Action::Kill => self.role == Role::Injector,
             Action::KillInjector => true,
@@ -100,12 +115,12 @@ impl Event {
     /// Whether every fault that can come to it must: the injector makes no request to the kernel for what dies with its
     /// holder.
     pub(super) fn must_be(self) -> bool {
-        self.role == Role::Holder || !matches!(self.point, Point::BeforeCall | Point::AfterCall)
+        self.role == Role::Holder || self.repeats() != Repeats::PerCall
     }
 
     /// Whether a fault of this type comes to it.
     pub(super) fn happens_to(self, kind: &str) -> bool {
-        let calls = matches!(self.point, Point::BeforeCall | Point::AfterCall);
+        let calls = self.repeats() == Repeats::PerCall;
         // Burning needs no request to the kernel.
         !(calls && kind == "resource_exhaustion")
     }

@@ -17,6 +17,7 @@ use crate::kernel::{Attach, Context};
 use crate::sweep::bench::Bench;
 use crate::sweep::has_name;
 use crate::{Error, Result};
+use cells::Repeats;
 use trap::TrapFile;
 
 pub use cells::{EVENTS, Event};
@@ -35,9 +36,9 @@ pub struct Matrix {
     pub kind: &'static str,
     /// How programs are attached.
     pub attach: Attach,
-    /// Of events that repeat, every how many passes; 1 is every one.
+    /// Of requests to the kernel, every how many; 1 is every one.
     pub stride: u32,
-    /// The first of those passes, from 1.
+    /// The first of them, from 1.
     pub first: u32,
 }
 
@@ -92,7 +93,12 @@ impl Matrix {
         let mut bench = trap.bench(self.attach)?;
         let mut found = Found::default();
         for event in events.iter().filter(|event| event.happens_to(self.kind)) {
-            let (first, stride) = if event.repeats() { (self.first, self.stride) } else { (1, MOST) };
+            let (first, stride) = match event.repeats() {
+                Repeats::PerCall => (self.first, self.stride),
+                // There are few of them.
+                Repeats::PerStep => (1, self.stride.min(2)),
+                Repeats::Not => (1, MOST),
+            };
             for at in (first..MOST).step_by(stride as usize) {
                 if Instant::now() > deadline {
                     found.failures.push(format!("{self}: not done in time, at {event} {at}"));
