@@ -43,6 +43,14 @@ impl Daemon {
     /// # Errors
     /// As [`Daemon::start`].
     pub fn start_with(configure: impl FnOnce(&mut Command)) -> Result<Self> {
+        Self::start_program("chaos-daemon", configure)
+    }
+
+    /// As [`Daemon::start_with`], by another name: a build of the daemon for tests.
+    ///
+    /// # Errors
+    /// As [`Daemon::start`].
+    pub fn start_program(program: &str, configure: impl FnOnce(&mut Command)) -> Result<Self> {
         let folder = TempDir::with_prefix("chaos-test-").map_err(Error::io("create", "a folder"))?;
         let log = folder.path().join("log");
         let tmpfs = Path::new(TMPFS);
@@ -51,7 +59,7 @@ impl Daemon {
         // The server drops its privileges, and has to get to its socket still.
         set_mode(folder.path(), 0o755)?;
         set_mode(runtime.path(), 0o755)?;
-        let mut command = Command::new(binary("chaos-daemon")?);
+        let mut command = Command::new(binary(program)?);
         command.arg("run");
         for (flag, dir) in
             [("--runtime-dir", runtime.path().join("run")), ("--state-dir", folder.path().join("state"))]

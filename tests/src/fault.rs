@@ -61,6 +61,11 @@ impl Fault {
         self
     }
 
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// For so long.
     #[must_use]
     pub fn lasting(mut self, duration: Duration) -> Self {

@@ -15,6 +15,7 @@ mod error;
 pub mod fault;
 pub mod flow;
 pub mod kernel;
+pub mod matrix;
 pub mod mcp;
 pub mod measure;
 pub mod mounts;

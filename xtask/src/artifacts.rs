@@ -12,7 +12,7 @@ const TARGET: &str = "x86_64-unknown-linux-gnu";
 /// What was built.
 #[derive(Debug, Default)]
 pub(crate) struct Artifacts {
-    /// Programs: chaos-daemon, chaosctl, kernel-tests, test-runner, vm-init.
+    /// Programs: chaos-daemon, chaos-daemon-failing, chaosctl, kernel-tests, test-runner, vm-init.
     pub(crate) programs: Vec<PathBuf>,
     /// One executable per file in `tests/tests/`.
     pub(crate) tests: Vec<PathBuf>,
@@ -50,7 +50,12 @@ struct Target {
 /// Builds. Stripped of debug information, because the image is unpacked into the VM's memory; linked dynamically,
 /// because looking up users and hosts in a static program loads the host's name service modules, which crash it.
 pub(crate) fn build() -> Result<Artifacts, Error> {
-    build_dev(&["--bins", "--test=*"])
+    let mut built = build_dev(&["--bins", "--test=*"])?;
+    // The daemon with fail points, under a name of its own. Apart from the others, which must not get the feature; for
+    // the same packages, so that what they depend on is not built again.
+    let failing = build_dev(&["--bin=chaos-daemon-failing", "--features=chaos-daemon/fail-points"])?;
+    built.programs.extend(failing.programs);
+    Ok(built)
 }
 
 /// As [`build`], but only these programs: quicker, and the VM's image smaller.

@@ -32,6 +32,7 @@ const STEPS: &[Step] = &[
     Step { name: "unit", run: unit },
     Step { name: "host", run: host },
     Step { name: "sweep", run: || program("sweep", &["--stride=8"]) },
+    Step { name: "matrix", run: || program("matrix", &["--stride=4"]) },
     Step { name: "soak", run: || program("soak", &["--steps=2000", "--minutes=12", "--cycles=1000"]) },
     Step { name: VM, run: kernels },
     Step { name: VM_SOAK, run: vm_soak },

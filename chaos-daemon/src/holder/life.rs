@@ -7,6 +7,7 @@ use std::os::unix::net::UnixStream;
 use super::arm::{Armed, spare};
 use super::protocol::{Lease, Order, Preload, Report, receive, send};
 use super::{deadline, memory};
+use crate::fail_point::{self, Point, Role};
 use crate::fault::Work;
 use crate::host::privilege::{LimitError, NETWORK_HOLDER, limit_to};
 use crate::host::{NetNs, NetNsError, boot_time_ns};
@@ -75,12 +76,15 @@ fn hold(
     warm: Option<Programs>,
     netns: Option<NetNs>,
 ) -> Result<(), HolderError> {
+    fail_point::enter(Role::Holder);
+    fail_point::pass(Point::BeforeArming)?;
     // Before the fault is armed: whatever happens from here on, the kernel ends this process.
     let _timer = deadline::arm(lease.end_ns, work.longest_stay()).map_err(io::Error::from)?;
     let armed = Armed::new(work, warm, netns, lease.renewed_at(boot_time_ns()))
         .and_then(|armed| armed.evidence().map(|evidence| (armed, evidence)));
     let mut armed = match armed {
         Ok((armed, evidence)) => {
+            fail_point::pass(Point::AfterArming)?;
             send(socket, &Report::Armed(evidence))?;
             armed
         }
@@ -89,7 +93,9 @@ fn hold(
     while let Some((order, _)) = receive(socket)? {
         match order {
             Order::Renew => {
+                fail_point::pass(Point::BeforeRenewal)?;
                 let renewed = armed.renew(lease.renewed_at(boot_time_ns())).and_then(|()| armed.evidence());
+                fail_point::pass(Point::AfterRenewal)?;
                 match renewed {
                     Ok(evidence) => send(socket, &Report::Beat(evidence))?,
                     // Not renewed: the fault ends at its deadline; the injector hears why and ends the holder.
@@ -105,8 +111,10 @@ fn hold(
 
 /// Disarm, drain, remove; each is tried whatever became of the one before.
 fn disarm(socket: &mut UnixStream, mut armed: Armed) -> Result<(), HolderError> {
+    fail_point::pass(Point::BeforeDisarm)?;
     let disarmed = armed.disarm();
     let drained = armed.drain();
+    fail_point::pass(Point::AfterDisarm)?;
     let evidence = armed.evidence().unwrap_or_default();
     drop(armed);
     match disarmed.and(drained) {

@@ -18,6 +18,7 @@ use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::LocalSet;
 
+use crate::fail_point::{self, Role};
 use crate::host::privilege::{INJECTOR, limit_to};
 use crate::host::{MissingPrivilege, NetNs, NetNsError, Privileges};
 use crate::journal::Journal;
@@ -103,6 +104,7 @@ pub enum InjectorError {
 pub fn run(options: &Options, mut manager: ServiceManager) -> Result<(), InjectorError> {
     let io = |operation| move |source| InjectorError::Io { operation, source };
     let privileges = Privileges::check()?;
+    fail_point::enter(Role::Injector);
     let mut runtime = Runtime::claim(&options.runtime_dir)?;
     let journal = Journal::open(runtime.journal_dir()).map_err(io("open the journal"))?;
     recover::recover_journal(&journal).map_err(io("read the journal"))?.log();
@@ -242,3 +244,6 @@ async fn reply_to(injector: &Rc<Injector>, request: Request) -> Reply {
         Request::Residue => Reply::Residue(Box::new(doctor::residue(injector, Scope::Everywhere).await)),
     }
 }
+
+#[cfg(test)]
+mod crash_tests;

@@ -7,8 +7,10 @@ use std::time::Duration;
 use nix::libc;
 
 use super::runtime::{Runtime, RuntimeError};
-use crate::journal::{Journal, undo_all};
+use crate::fail_point::{self, Role};
+use crate::journal::{Journal, undo_on};
 use crate::kernel::process::ProcessId;
+use crate::kernel::step::{Kernel, Node};
 use crate::residue::{self, Scope};
 
 /// How long a hung daemon may take to die.
@@ -64,6 +66,7 @@ pub enum RecoverError {
 /// # Errors
 /// When a daemon is running, or the journal cannot be read.
 pub fn recover(runtime_dir: &Path, sweep: Option<Scope>) -> Result<Recovered, RecoverError> {
+    fail_point::enter(Role::Recovery);
     if let Some(daemon) = Runtime::claimant(runtime_dir) {
         end_if_stopped(daemon)?;
     }
@@ -83,6 +86,14 @@ pub fn recover(runtime_dir: &Path, sweep: Option<Scope>) -> Result<Recovered, Re
 /// # Errors
 /// When the journals cannot be read.
 pub fn recover_journal(journal: &Journal) -> io::Result<Recovered> {
+    recover_on(&Kernel, journal)
+}
+
+/// As [`recover_journal`], on any node.
+///
+/// # Errors
+/// As [`recover_journal`].
+pub fn recover_on(node: &impl Node, journal: &Journal) -> io::Result<Recovered> {
     let mut recovered = Recovered::default();
     for found in journal.left_behind()? {
         if !found.of_this_boot {
@@ -90,7 +101,7 @@ pub fn recover_journal(journal: &Journal) -> io::Result<Recovered> {
             found.forget()?;
             continue;
         }
-        let report = undo_all(&found.steps);
+        let report = undo_on(node, &found.steps);
         recovered.removed.extend(report.removed.iter().map(ToString::to_string));
         recovered.stuck.extend(report.residue());
         if report.stuck.is_empty() {

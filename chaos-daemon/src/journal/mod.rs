@@ -7,17 +7,18 @@
 pub mod undo;
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::fail_point::{self, Point};
 use crate::host::BootId;
 use crate::kernel::step::Step;
 use crate::spec::{FaultName, FaultType};
 
-pub use undo::{Stuck, UndoReport, undo_all};
+pub use undo::{Stuck, UndoReport, undo_all, undo_on};
 
 /// One line of a fault's journal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -110,6 +111,7 @@ impl Journal {
         fault_type: FaultType,
         steps: &[Step],
     ) -> io::Result<Entry> {
+        fail_point::pass(Point::BeforeIntent)?;
         let path = self.directory.join(format!("{id:08x}.jsonl"));
         let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
         let mut entry = Entry { file, path, steps: Vec::new() };
@@ -118,6 +120,7 @@ impl Journal {
         entry
             .write(std::iter::once(first).chain(intents))
             .and_then(|()| File::open(&self.directory)?.sync_all())
+            .and_then(|()| fail_point::pass(Point::AfterIntent))
             // Nothing is applied, so nothing may be left to undo.
             .inspect_err(|_| entry.forget())?;
         entry.steps = steps.to_vec();
@@ -142,9 +145,10 @@ impl Journal {
 
     fn read(&self, path: PathBuf) -> io::Result<Found> {
         let mut found = Found { path, fault: None, of_this_boot: true, steps: Vec::new(), ending: false };
-        for line in BufReader::new(File::open(&found.path)?).lines() {
+        // As bytes: what is cut off within a character is no text, and must not hide the lines before it.
+        for line in fs::read(&found.path)?.split(|byte| *byte == b'\n') {
             // A line that is not whole was never acted on: acting waits for the sync.
-            match serde_json::from_str(&line?) {
+            match serde_json::from_slice(line) {
                 Ok(Event::Fault { boot, name, fault_type }) => {
                     found.of_this_boot = boot == self.boot;
                     found.fault = Some((name, fault_type));
@@ -189,7 +193,14 @@ impl Entry {
     /// # Errors
     /// When it cannot be written.
     pub fn note(&mut self, event: Event) -> io::Result<()> {
-        self.write(std::iter::once(event))
+        let (before, after) = match &event {
+            Event::Ending { .. } => (Point::BeforeEnding, Point::AfterEnding),
+            Event::Fault { .. } | Event::Intent(_) => (Point::BeforeIntent, Point::AfterIntent),
+            Event::Applied => (Point::BeforeApplied, Point::AfterApplied),
+        };
+        fail_point::pass(before)?;
+        self.write(std::iter::once(event))?;
+        fail_point::pass(after)
     }
 
     /// Every step that reached intent, in order.
@@ -223,9 +234,10 @@ impl Entry {
 }
 
 fn forget(path: &Path) -> io::Result<()> {
+    fail_point::pass(Point::BeforeForget)?;
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
+        _ => fail_point::pass(Point::AfterForget),
     }
 }
 
@@ -266,6 +278,16 @@ mod tests {
         let entry = journal.begin(1, &name, FaultType::Latency, &[holder(1)]).unwrap();
         let mut file = OpenOptions::new().append(true).open(&entry.path).unwrap();
         file.write_all(b"{\"intent\":{\"holder\":{\"pi").unwrap();
+        assert_eq!(journal.left_behind().unwrap()[0].steps, [holder(1)]);
+    }
+
+    #[test]
+    fn a_line_cut_within_a_character_costs_only_itself() {
+        let (_directory, journal) = journal();
+        let name = FaultName::new("a").unwrap();
+        let entry = journal.begin(1, &name, FaultType::Latency, &[holder(1)]).unwrap();
+        let mut file = OpenOptions::new().append(true).open(&entry.path).unwrap();
+        file.write_all(b"{\"intent\":{\"clsact\":{\"netns\":{\"name\":\"caf\xc3").unwrap();
         assert_eq!(journal.left_behind().unwrap()[0].steps, [holder(1)]);
     }
 

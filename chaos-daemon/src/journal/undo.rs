@@ -1,6 +1,7 @@
 //! Undoing a fault: every step, last first, whatever becomes of the others; then looking whether anything is left.
 
-use crate::kernel::step::{Step, StepError, Undone};
+use crate::fail_point::{self, Point};
+use crate::kernel::step::{Kernel, Node, Step, StepError, Undone};
 
 /// A step that may still be on the node.
 #[derive(Debug)]
@@ -35,9 +36,14 @@ impl UndoReport {
 
 /// Undoes `steps`, last first, and looks whether each is gone. Blocks.
 pub fn undo_all(steps: &[Step]) -> UndoReport {
+    undo_on(&Kernel, steps)
+}
+
+/// As [`undo_all`], on any node.
+pub fn undo_on(node: &impl Node, steps: &[Step]) -> UndoReport {
     let mut report = UndoReport::default();
     for step in steps.iter().rev() {
-        match step.undo() {
+        match undo(node, step) {
             Ok(Undone::Removed) => report.removed.push(step.clone()),
             Ok(Undone::Absent | Undone::Kept) => {}
             Err(error) => {
@@ -45,11 +51,18 @@ pub fn undo_all(steps: &[Step]) -> UndoReport {
                 continue;
             }
         }
-        match step.present() {
+        match step.present(node) {
             Ok(false) => {}
             Ok(true) => report.stuck.push(Stuck { step: step.clone(), error: None }),
             Err(error) => report.stuck.push(Stuck { step: step.clone(), error: Some(error) }),
         }
     }
     report
+}
+
+fn undo(node: &impl Node, step: &Step) -> Result<Undone, StepError> {
+    fail_point::pass(Point::BeforeUndo).map_err(StepError::Runtime)?;
+    let undone = step.undo(node)?;
+    fail_point::pass(Point::AfterUndo).map_err(StepError::Runtime)?;
+    Ok(undone)
 }

@@ -72,6 +72,45 @@ pub enum Undone {
     Kept,
 }
 
+/// The node as a step finds it: the [`Kernel`], or in tests a fake, each of whose operations can be made to fail.
+pub trait Node: Sync {
+    /// A connection into a network namespace.
+    ///
+    /// # Errors
+    /// As [`Netlink::open_in`].
+    fn connect(&self, netns: NetNs) -> Result<Netlink, NetlinkError>;
+
+    /// Ends a process, if it is still the same.
+    ///
+    /// # Errors
+    /// When it may still be there.
+    fn end(&self, id: ProcessId) -> Result<Undone, StepError>;
+
+    /// Whether a process is there, the same still.
+    ///
+    /// # Errors
+    /// When that cannot be known.
+    fn runs(&self, id: ProcessId) -> Result<bool, StepError>;
+}
+
+/// The kernel that this process runs on.
+#[derive(Debug, Clone, Copy)]
+pub struct Kernel;
+
+impl Node for Kernel {
+    fn connect(&self, netns: NetNs) -> Result<Netlink, NetlinkError> {
+        Netlink::open_in(netns)
+    }
+
+    fn end(&self, id: ProcessId) -> Result<Undone, StepError> {
+        end(id)
+    }
+
+    fn runs(&self, id: ProcessId) -> Result<bool, StepError> {
+        Ok(id.open().map_err(|source| StepError::End { pid: id.pid, source })?.is_some())
+    }
+}
+
 /// Why a step could not be undone or looked at.
 #[derive(Debug, thiserror::Error)]
 pub enum StepError {
@@ -158,21 +197,21 @@ impl Step {
     ///
     /// # Errors
     /// When it may still be there.
-    pub fn undo(&self) -> Result<Undone, StepError> {
+    pub fn undo(&self, node: &impl Node) -> Result<Undone, StepError> {
         match self {
-            Self::Holder(id) => end(*id),
-            Self::NearEnd { netns, id } => within(netns, Undone::Absent, async |netlink| {
+            Self::Holder(id) => node.end(*id),
+            Self::NearEnd { netns, id } => within(node, netns, Undone::Absent, async |netlink| {
                 let name = marks::near_name(*id);
                 match netlink.link(&name).await? {
                     None => Ok(Undone::Absent),
                     Some(device) => Ok(removed(netlink.delete_link(device.ifindex, &name).await?)),
                 }
             }),
-            Self::Clsact { netns, ifindex } => within(netns, Undone::Absent, async |netlink| {
+            Self::Clsact { netns, ifindex } => within(node, netns, Undone::Absent, async |netlink| {
                 Ok(if netlink.delete_clsact(*ifindex).await? { Undone::Removed } else { Undone::Kept })
             }),
             Self::Stub { netns, ifindex, direction, level } => {
-                within(netns, Undone::Absent, async |netlink| {
+                within(node, netns, Undone::Absent, async |netlink| {
                     let Some(pref) = marks::filter_pref(*level) else { return Ok(Undone::Absent) };
                     let deleted =
                         netlink.delete_bpf_filter(*ifindex, *direction, pref, FILTER_HANDLE, FILTER_PREFIX);
@@ -186,17 +225,15 @@ impl Step {
     ///
     /// # Errors
     /// When that cannot be known; unknown is never absent.
-    pub fn present(&self) -> Result<bool, StepError> {
+    pub fn present(&self, node: &impl Node) -> Result<bool, StepError> {
         match self {
-            Self::Holder(id) => {
-                Ok(id.open().map_err(|source| StepError::End { pid: id.pid, source })?.is_some())
-            }
-            Self::NearEnd { netns, id } => within(netns, false, async |netlink| {
+            Self::Holder(id) => node.runs(*id),
+            Self::NearEnd { netns, id } => within(node, netns, false, async |netlink| {
                 Ok(netlink.link(&marks::near_name(*id)).await?.is_some())
             }),
             // Shared: others may use it, and its presence alone is nobody's residue.
             Self::Clsact { .. } => Ok(false),
-            Self::Stub { netns, ifindex, direction, level } => within(netns, false, async |netlink| {
+            Self::Stub { netns, ifindex, direction, level } => within(node, netns, false, async |netlink| {
                 let filters = netlink.list_filters(*ifindex, *direction).await?;
                 let ours = |filter: &Filter| {
                     marks::filter_pref(*level) == Some(filter.pref)
@@ -250,7 +287,7 @@ fn end(id: ProcessId) -> Result<Undone, StepError> {
 /// # Errors
 /// When that cannot be known.
 pub fn has_clsact(netns: &NetNsRef, ifindex: u32) -> Result<bool, StepError> {
-    within(netns, false, async |netlink| {
+    within(&Kernel, netns, false, async |netlink| {
         let qdiscs = netlink.qdiscs(ifindex).await?;
         Ok(qdiscs.iter().any(|qdisc| qdisc.parent == Qdisc::CLSACT))
     })
@@ -258,6 +295,7 @@ pub fn has_clsact(netns: &NetNsRef, ifindex: u32) -> Result<bool, StepError> {
 
 /// Runs `act` with a connection into `netns`; `gone` is the answer when the namespace is gone. Blocks.
 fn within<T: Send>(
+    node: &impl Node,
     netns: &NetNsRef,
     gone: T,
     act: impl AsyncFnOnce(&Netlink) -> Result<T, NetlinkError> + Send,
@@ -266,20 +304,21 @@ fn within<T: Send>(
     // On a thread of its own: the caller may be inside a runtime already.
     thread::scope(|scope| {
         let thread = thread::Builder::new()
-            .spawn_scoped(scope, || connect_and(opened, act))
+            .spawn_scoped(scope, || connect_and(node, opened, act))
             .map_err(StepError::Spawn)?;
         thread.join().unwrap_or(Err(StepError::Thread))
     })
 }
 
 fn connect_and<T>(
+    node: &impl Node,
     netns: NetNs,
     act: impl AsyncFnOnce(&Netlink) -> Result<T, NetlinkError>,
 ) -> Result<T, StepError> {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(StepError::Runtime)?;
     runtime.block_on(async {
-        let netlink = Netlink::open_in(netns)?;
+        let netlink = node.connect(netns)?;
         Ok(act(&netlink).await?)
     })
 }

@@ -9,6 +9,7 @@ mod guards;
 mod leases;
 mod lifetime;
 mod manager;
+mod matrix;
 mod oracle;
 mod policy;
 mod sandbox;
@@ -130,6 +131,7 @@ pub fn all() -> Vec<KernelTest> {
         trouble::TESTS,
         leases::TESTS,
         manager::TESTS,
+        matrix::TESTS,
     ];
     let tests = lists.concat().into_iter().chain(oracle::all());
     tests.map(shorten).collect()

@@ -1,6 +1,7 @@
 //! Where a sweep takes place: two namespaces, a daemon between points, and the oracle that judges each point.
 
-use std::process::Command;
+use std::path::PathBuf;
+use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 use nix::sys::prctl;
@@ -25,9 +26,12 @@ const SETTLE: Duration = Duration::from_secs(3);
 const START: Duration = Duration::from_secs(20);
 
 /// Namespaces, echo and daemon.
-pub(super) struct Bench {
+pub(crate) struct Bench {
     attach: Attach,
-    pair: Pair,
+    /// Which build of the daemon, and what its environment has.
+    program: &'static str,
+    environment: Vec<(&'static str, PathBuf)>,
+    pub(crate) pair: Pair,
     echo: Echo,
     running: Option<Running>,
     before: Residue,
@@ -41,17 +45,26 @@ struct Running {
 
 impl Bench {
     /// Makes the namespaces; the daemon comes with the first point.
-    pub(super) fn new(attach: Attach) -> Result<Self> {
+    pub(crate) fn new(attach: Attach) -> Result<Self> {
+        Self::of("chaos-daemon", Vec::new(), attach)
+    }
+
+    /// As [`Bench::new`], with another build of the daemon, and variables for it.
+    pub(crate) fn of(
+        program: &'static str,
+        environment: Vec<(&'static str, PathBuf)>,
+        attach: Attach,
+    ) -> Result<Self> {
         // What the injector leaves when it dies becomes a child of ours, so that we can tell.
         prctl::set_child_subreaper(true).map_err(Error::sys("become", "subreaper"))?;
         let pair = Pair::new()?;
         let echo = Echo::start(&pair.far, Pair::FAR_V4, 7)?;
         let before = Residue::take(&[&pair.near, &pair.far])?;
-        Ok(Self { attach, pair, echo, running: None, before })
+        Ok(Self { attach, program, environment, pair, echo, running: None, before })
     }
 
     /// A fault of a type that the probe notices, unless it burns CPU time.
-    pub(super) fn fault(&self, kind: &'static str) -> Fault {
+    pub(crate) fn fault(&self, kind: &'static str) -> Fault {
         match kind {
             "resource_exhaustion" => Fault::new(kind).with(json!({"cpu_percent": 5, "cores": 1})),
             "latency" => Fault::new(kind)
@@ -62,9 +75,12 @@ impl Bench {
     }
 
     /// A daemon that has its warm holder waiting.
-    pub(super) fn ready(&mut self) -> Result<(&Daemon, &Mcp)> {
+    pub(crate) fn ready(&mut self) -> Result<(&Daemon, &Mcp)> {
         if self.running.is_none() {
-            let daemon = Daemon::start_with(|command| self.attach.configure(command))?;
+            let daemon = Daemon::start_program(self.program, |command| {
+                self.attach.configure(command);
+                command.envs(self.environment.iter().map(|(name, value)| (name, value)));
+            })?;
             self.running = Some(Running { mcp: daemon.mcp()?, daemon });
         }
         let Some(running) = &self.running else { return Err(Error::Different("no daemon".into())) };
@@ -78,7 +94,7 @@ impl Bench {
 
     /// After the injector or everything was killed: all is gone at once, and recovery leaves nothing. Returns the
     /// time from the strike to the first packet that came through.
-    pub(super) fn judge_death(&mut self, struck: Instant) -> Result<Duration> {
+    pub(crate) fn judge_death(&mut self, struck: Instant) -> Result<Duration> {
         let normal = self.time_to_normal(struck)?;
         let Some(mut running) = self.running.take() else { return Ok(normal) };
         running.daemon.kill_everything();
@@ -95,8 +111,28 @@ impl Bench {
         Ok(normal)
     }
 
+    /// Kills every process of the daemon.
+    pub(crate) fn kill_everything(&mut self) -> Result<()> {
+        if let Some(running) = &mut self.running {
+            running.daemon.kill_everything();
+        }
+        match wait_until(SETTLE, || orphans().is_empty()) {
+            true => Ok(()),
+            false => Err(Error::Different(format!("still running: {:?}", orphans()))),
+        }
+    }
+
+    /// Recovers with the build and the environment of this place.
+    pub(crate) fn recover(&self) -> Result<Output> {
+        let Some(running) = &self.running else { return Err(Error::Different("no daemon".into())) };
+        let mut command = Command::new(binary(self.program)?);
+        command.arg("recover").arg("--runtime-dir").arg(running.daemon.runtime_dir());
+        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
+        command.output().map_err(Error::io("start", self.program))
+    }
+
     /// After a holder was killed or a call failed: the daemon itself has undone everything and goes on.
-    pub(super) fn judge_survival(&mut self, fault: &Fault, struck: Instant) -> Result<Duration> {
+    pub(crate) fn judge_survival(&mut self, fault: &Fault, struck: Instant) -> Result<Duration> {
         let normal = self.time_to_normal(struck)?;
         let Some(running) = &self.running else { return Ok(normal) };
         if running.daemon.injector().is_none_or(|injector| !injector.runs()) {
@@ -113,7 +149,7 @@ impl Bench {
     }
 
     /// Removes the fault; returns since when it is.
-    pub(super) fn remove(&self, fault: &Fault) -> Result<Instant> {
+    pub(crate) fn remove(&self, fault: &Fault) -> Result<Instant> {
         if let Some(running) = &self.running
             && fault.remove(&running.mcp).is_err()
         {
@@ -124,12 +160,12 @@ impl Bench {
     }
 
     /// Whether no journal is left; recovery removes what the daemon could not.
-    pub(super) fn journal_is_empty(&self) -> Result<()> {
+    pub(crate) fn journal_is_empty(&self) -> Result<()> {
         self.running.as_ref().map_or(Ok(()), |running| journal_is_empty(&running.daemon))
     }
 
     /// Ends the daemon as an operator would, and recovers.
-    pub(super) fn restart(&mut self) -> Result<()> {
+    pub(crate) fn restart(&mut self) -> Result<()> {
         match self.running.take() {
             Some(mut running) => {
                 running.daemon.stop()?;
@@ -142,7 +178,7 @@ impl Bench {
     }
 
     /// What the daemon wrote lately.
-    pub(super) fn log(&self) -> String {
+    pub(crate) fn log(&self) -> String {
         let log = self.running.as_ref().map(|running| running.daemon.log()).unwrap_or_default();
         let lines: Vec<_> = log.lines().rev().take(6).collect();
         lines.iter().rev().map(|line| format!("\n    {line}")).collect()

@@ -1,7 +1,7 @@
 //! The sweep: at every state-changing system call of injector and holder in turn, for every fault type, the process
 //! dies, or everything dies, or the call fails; and each time nothing is left, and traffic is normal at once.
 
-mod bench;
+pub(crate) mod bench;
 mod calls;
 mod tracer;
 
@@ -152,7 +152,7 @@ impl Sweep {
 }
 
 /// Whether an answer that is no success says why, by a name of the interface.
-fn has_name(error: &Error) -> bool {
+pub(crate) fn has_name(error: &Error) -> bool {
     const NAMES: [&str; 4] = ["INJECTION_FAILED", "TARGET_NOT_FOUND", "REVERT_FAILED", "UNAVAILABLE"];
     matches!(error, Error::Mcp { problem, .. } if NAMES.iter().any(|name| problem.contains(name)))
 }

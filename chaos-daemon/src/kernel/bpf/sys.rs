@@ -11,6 +11,8 @@ use aya::Pod;
 use aya_obj::generated::bpf_insn;
 use nix::libc;
 
+use crate::fail_point::{self, Point};
+
 // enum bpf_cmd, include/uapi/linux/bpf.h.
 const BPF_MAP_UPDATE_ELEM: libc::c_int = 2;
 const BPF_PROG_LOAD: libc::c_int = 5;
@@ -134,10 +136,15 @@ pub(super) struct TcxLink {
 /// `A` is the layout of the member of union bpf_attr that `command` takes, and the addresses in it are valid for
 /// as much as the kernel reads and writes there.
 pub(super) unsafe fn bpf<A>(command: libc::c_int, attr: &mut A) -> io::Result<libc::c_int> {
+    fail_point::pass(Point::BeforeCall)?;
     // SAFETY: `attr` is valid for its size, by the type; what it points to is the caller's promise.
     let done = unsafe { libc::syscall(libc::SYS_bpf, command, std::ptr::from_mut(attr), size_of::<A>()) };
+    if done < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    fail_point::pass(Point::AfterCall)?;
     // A descriptor or 0, so the cast loses nothing.
-    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(done as libc::c_int) }
+    Ok(done as libc::c_int)
 }
 
 fn batch_attr<K: Pod>(map: BorrowedFd<'_>, keys: &[K]) -> BatchAttr {

@@ -6,6 +6,8 @@
 
 pub mod clsact;
 pub mod error;
+#[cfg(test)]
+pub(crate) mod fake;
 pub mod link;
 pub mod marks;
 pub mod netem;
@@ -29,6 +31,7 @@ use tokio::time::timeout;
 
 use self::error::{ANSWER_LIMIT, Refusal};
 use self::wire::Wire;
+use crate::fail_point::{self, Point};
 use crate::host::netns::NetNs;
 
 pub use self::clsact::{Clsact, Filter};
@@ -44,10 +47,18 @@ const DUMP_ATTEMPTS: u32 = 8;
 /// A connection into one network namespace. The connection ends when this is dropped.
 #[derive(Debug)]
 pub struct Netlink {
-    handle: ConnectionHandle<Wire>,
+    line: Line,
     /// The same socket again, for what only an ioctl tells.
     socket: OwnedFd,
     netns: NetNs,
+}
+
+/// Who answers.
+#[derive(Debug)]
+enum Line {
+    Kernel(ConnectionHandle<Wire>),
+    #[cfg(test)]
+    Fake(std::sync::Arc<fake::FakeKernel>),
 }
 
 impl Netlink {
@@ -82,7 +93,7 @@ impl Netlink {
         connection.set_forward_ack(true);
         connection.set_forward_done(true);
         runtime.spawn(connection);
-        Ok(Self { handle, socket: spare, netns })
+        Ok(Self { line: Line::Kernel(handle), socket: spare, netns })
     }
 
     /// The namespace this is connected into.
@@ -125,11 +136,33 @@ impl Netlink {
         message: RouteNetlinkMessage,
         flags: u16,
     ) -> Result<(Vec<Vec<u8>>, bool), NetlinkError> {
+        let unknown = |_| NetlinkError::NoAnswer { operation: operation.to_owned() };
+        fail_point::pass(Point::BeforeCall).map_err(unknown)?;
+        let answers = self.send(operation, message, flags).await?;
+        fail_point::pass(Point::AfterCall).map_err(unknown)?;
+        Ok(answers)
+    }
+
+    async fn send(
+        &self,
+        operation: &str,
+        message: RouteNetlinkMessage,
+        flags: u16,
+    ) -> Result<(Vec<Vec<u8>>, bool), NetlinkError> {
         let no_answer = || NetlinkError::NoAnswer { operation: operation.to_owned() };
         let refused = |refusal| Err(NetlinkError::refused(operation.to_owned(), refusal));
+        #[cfg_attr(
+            not(test),
+            expect(clippy::infallible_destructuring_match, reason = "tests have a second kind of line")
+        )]
+        let handle = match &self.line {
+            Line::Kernel(handle) => handle,
+            #[cfg(test)]
+            Line::Fake(kernel) => return kernel.answer(operation, &message),
+        };
         let mut message = NetlinkMessage::from(Wire::Request(message));
         message.header.flags = NLM_F_REQUEST | flags;
-        let Ok(mut stream) = self.handle.request(message, SocketAddr::new(0, 0)) else {
+        let Ok(mut stream) = handle.request(message, SocketAddr::new(0, 0)) else {
             return Err(no_answer());
         };
         let (mut answers, mut interrupted) = (Vec::new(), false);

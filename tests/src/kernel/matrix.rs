@@ -1,0 +1,168 @@
+//! A part of the crash matrix, on every kernel; all of it is `cargo xtask test --only matrix`. And what an undo that does
+//! not succeed looks like.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use chaos_daemon::fail_point::{Action, Point, Role, Trap, VARIABLE};
+use serde_json::json;
+
+use super::{Attach, Context, Outcome, TestResult, tests};
+use crate::daemon::binary;
+use crate::fault::Fault;
+use crate::matrix::trap::TrapFile;
+use crate::matrix::{EVENTS, Event, Found, Matrix, PROGRAM};
+use crate::process::wait_until;
+use crate::{Error, Mcp};
+
+tests![
+    a_normal_build_has_no_fail_points,
+    a_fault_ends_at_whichever_event_of_its_life_the_injector_dies,
+    a_fault_ends_at_whichever_event_of_its_holders_life_the_injector_dies,
+    a_fault_ends_at_whichever_event_of_its_life_its_holder_dies,
+    a_fault_ends_at_whichever_event_of_its_life_an_operation_fails,
+    recovery_that_dies_at_each_of_its_events_in_turn_is_finished_by_the_next,
+    an_undo_that_fails_once_is_stuck_in_sight_and_then_done,
+    an_undo_that_fails_twice_is_stuck_in_sight_and_then_done,
+    an_undo_that_fails_for_ever_is_stuck_in_sight_until_it_can_be_done,
+    a_recovery_that_cannot_undo_says_so_and_the_next_one_can,
+];
+
+/// How long the injector waits before it undoes again.
+const RETRY: Duration = Duration::from_secs(2);
+const LIMIT: Duration = Duration::from_secs(4);
+/// The first of a fault's stubs: its undo comes after the holder's, and before that of the other stub.
+const HALFWAY: u32 = 2;
+
+fn a_normal_build_has_no_fail_points(_: &Context) -> TestResult {
+    let has_any = |program: &str| -> Result<bool, Box<dyn std::error::Error>> {
+        let bytes = fs::read(binary(program)?)?;
+        Ok(String::from_utf8_lossy(&bytes).contains(VARIABLE))
+    };
+    assert!(has_any(PROGRAM)?, "the search finds nothing where there is something");
+    for program in ["chaos-daemon", "chaosctl"] {
+        assert!(!has_any(program)?, "{program} has fail points");
+    }
+    Ok(Outcome::Pass)
+}
+
+/// How a partition outlives its holder: by its stubs.
+fn by_stubs(context: &Context) -> Attach {
+    if context.kernel >= (6, 6) { Attach::Clsact } else { Attach::Auto }
+}
+
+/// The fault with the longest life that this kernel can do. Of requests to the kernel, each event takes other ones.
+fn longest(context: &Context, first: u32) -> Matrix {
+    let (kind, stride) = if context.has_netem() { ("latency", 60) } else { ("error", 10) };
+    Matrix { kind, attach: Attach::Auto, stride, first }
+}
+
+fn judge(found: &Found, least: usize) -> TestResult {
+    println!("{} cells", found.cells);
+    assert!(found.failures.is_empty(), "{}", found.failures.join("\n"));
+    assert!(found.cells >= least, "{} cells only", found.cells);
+    Ok(Outcome::Pass)
+}
+
+fn strike(matrix: Matrix, wanted: impl Fn(&Event) -> bool, least: usize) -> TestResult {
+    let events: Vec<_> = EVENTS.iter().copied().filter(wanted).collect();
+    judge(&matrix.run(&events, Instant::now() + Duration::from_secs(55))?, least)
+}
+
+fn a_fault_ends_at_whichever_event_of_its_life_the_injector_dies(context: &Context) -> TestResult {
+    strike(longest(context, 7), |event| event.kills_injector() && event.role == Role::Injector, 10)
+}
+
+fn a_fault_ends_at_whichever_event_of_its_holders_life_the_injector_dies(context: &Context) -> TestResult {
+    strike(longest(context, 3), |event| event.kills_injector() && event.role == Role::Holder, 7)
+}
+
+fn a_fault_ends_at_whichever_event_of_its_life_its_holder_dies(context: &Context) -> TestResult {
+    strike(longest(context, 5), |event| !event.kills_injector() && event.action == Action::Kill, 7)
+}
+
+fn a_fault_ends_at_whichever_event_of_its_life_an_operation_fails(context: &Context) -> TestResult {
+    let kind = "network_partition";
+    let matrix = Matrix { kind, attach: by_stubs(context), stride: 20, first: 4 };
+    strike(matrix, |event| event.action == Action::Fail, 16)
+}
+
+fn recovery_that_dies_at_each_of_its_events_in_turn_is_finished_by_the_next(context: &Context) -> TestResult {
+    let matrix = Matrix { kind: "network_partition", attach: by_stubs(context), stride: 1, first: 1 };
+    judge(&matrix.recoveries()?, 8)
+}
+
+fn status(mcp: &Mcp, fault: &Fault) -> Result<(String, String), Error> {
+    let status = fault.status(mcp)?;
+    Ok(["state", "note"].map(|field| status[field].as_str().unwrap_or_default().to_owned()).into())
+}
+
+/// Removes a partition of which one step cannot be undone, from that of the first stub on, at so many passes.
+fn stuck_for(context: &Context, times: Option<u32>) -> TestResult {
+    let file = TrapFile::new()?;
+    let mut bench = file.bench(by_stubs(context))?;
+    let fault = bench.fault("network_partition");
+    let (daemon, mcp) = bench.ready()?;
+    fault.inject(mcp)?;
+    let (point, role, action) = (Point::BeforeUndo, Role::Injector, Action::Fail);
+    file.set(&Trap { point, role, first: HALFWAY, times, action })?;
+    let started = Instant::now();
+    let answer =
+        mcp.call_tool("chaos_inject_fault", json!({"fault_name": fault.name(), "action": "remove"}))?;
+    let residue = answer.json["residue"].as_array().cloned().unwrap_or_default();
+    assert!(answer.is_error && answer.json["error"]["code"] == "REVERT_FAILED", "{}", answer.json);
+    assert!(!residue.is_empty() && residue[0].to_string().contains("chaos_stub"), "{residue:?}");
+    let (state, note) = status(mcp, &fault)?;
+    assert_eq!(state, "stuck", "{note}");
+    assert!(note.contains("chaos_stub"), "what is stuck is not named: {note}");
+    if times.is_none() {
+        std::thread::sleep(2 * RETRY + RETRY / 2);
+        assert_eq!(status(mcp, &fault)?.0, "stuck");
+        assert!(fs::read_dir(daemon.runtime_dir().join("journal"))?.next().is_some(), "the journal has gone");
+        file.clear()?;
+    }
+    let attempts = if times == Some(1) { 1 } else { 2 };
+    // Registered or not, it is active no more.
+    let gone = || fault.status(mcp).map_or(true, |status| status["active"] == false);
+    assert!(wait_until(attempts * RETRY + LIMIT, gone), "{:?}", fault.status(mcp));
+    let least = if times == Some(1) { RETRY } else { 2 * RETRY };
+    assert!(started.elapsed() >= least.mul_f64(0.9), "done after {:?}", started.elapsed());
+    file.clear()?;
+    // Traffic is as before, nothing is left, and the name is free.
+    bench.judge_survival(&fault, Instant::now())?;
+    bench.journal_is_empty()?;
+    fault.inject(bench.ready()?.1)?;
+    bench.judge_survival(&fault, bench.remove(&fault)?)?;
+    Ok(Outcome::Pass)
+}
+
+fn an_undo_that_fails_once_is_stuck_in_sight_and_then_done(context: &Context) -> TestResult {
+    stuck_for(context, Some(1))
+}
+
+fn an_undo_that_fails_twice_is_stuck_in_sight_and_then_done(context: &Context) -> TestResult {
+    // The rest of the first attempt, and the beginning of the second.
+    stuck_for(context, Some(4))
+}
+
+fn an_undo_that_fails_for_ever_is_stuck_in_sight_until_it_can_be_done(context: &Context) -> TestResult {
+    stuck_for(context, None)
+}
+
+fn a_recovery_that_cannot_undo_says_so_and_the_next_one_can(context: &Context) -> TestResult {
+    let file = TrapFile::new()?;
+    let mut bench = file.bench(by_stubs(context))?;
+    let fault = bench.fault("network_partition");
+    fault.inject(bench.ready()?.1)?;
+    bench.kill_everything()?;
+    let (point, role, action) = (Point::BeforeUndo, Role::Recovery, Action::Fail);
+    file.set(&Trap { point, role, first: HALFWAY, times: None, action })?;
+    for _ in 0..2 {
+        let refused = bench.recover();
+        let said = format!("{refused:?}");
+        assert!(refused?.status.code() == Some(5) && said.contains("STUCK filter chaos_stub"), "{said}");
+    }
+    file.clear()?;
+    bench.judge_death(Instant::now())?;
+    Ok(Outcome::Pass)
+}

@@ -1,0 +1,221 @@
+//! The crash matrix on a real kernel: for every fault type, at every event of its life, the injector dies, its holder
+//! dies, or the operation fails; and each time nothing is left after recovery, and traffic is normal at once. The events
+//! are fail points, which only the build `chaos-daemon-failing` has.
+
+mod cells;
+pub(crate) mod trap;
+
+use std::os::unix::process::ExitStatusExt;
+use std::time::{Duration, Instant};
+
+use chaos_daemon::fail_point::{Action, Point, Role, Trap};
+use nix::libc::SIGKILL;
+use serde_json::json;
+
+use crate::fault::Fault;
+use crate::kernel::{Attach, Context};
+use crate::sweep::bench::Bench;
+use crate::sweep::has_name;
+use crate::{Error, Result};
+use cells::Repeats;
+use trap::TrapFile;
+
+pub use cells::{EVENTS, Event};
+
+/// No fault makes so many calls.
+const MOST: u32 = 1000;
+/// A heartbeat comes every second.
+const HEARTBEAT: Duration = Duration::from_secs(4);
+/// The build with fail points.
+pub(crate) const PROGRAM: &str = "chaos-daemon-failing";
+
+/// The events of one fault's life.
+#[derive(Debug, Clone, Copy)]
+pub struct Matrix {
+    /// Fault type.
+    pub kind: &'static str,
+    /// How programs are attached.
+    pub attach: Attach,
+    /// Of requests to the kernel, every how many; 1 is every one.
+    pub stride: u32,
+    /// The first of them, from 1.
+    pub first: u32,
+}
+
+/// What was found.
+#[derive(Debug, Default)]
+pub struct Found {
+    /// Cells that were reached: a fault type, an attachment, an event, and what happens there.
+    pub cells: usize,
+    /// From the strike to the first packet that came through, of each.
+    pub normal: Vec<Duration>,
+    /// What was wrong, and where.
+    pub failures: Vec<String>,
+}
+
+/// What became of a cell.
+enum Cell {
+    /// The event has not so many passes.
+    NotThere,
+    /// All as it should be; after so long traffic was normal.
+    Passed(Duration),
+}
+
+/// Every fault type that this kernel can do, on every attachment that it has.
+pub fn all(context: &Context, stride: u32) -> Vec<Matrix> {
+    let mut kinds = vec!["network_partition", "timeout", "error"];
+    if context.has_netem() {
+        kinds.push("latency");
+    }
+    let ways: &[Attach] =
+        if context.kernel >= (6, 6) { &[Attach::Auto, Attach::Clsact] } else { &[Attach::Auto] };
+    let mut all = vec![Matrix { kind: "resource_exhaustion", attach: Attach::Auto, stride, first: 1 }];
+    for attach in ways {
+        // Fault types make much the same calls: with another first for each, a stride leaves out little.
+        let each = (0..).zip(&kinds);
+        all.extend(each.map(|(position, kind)| Matrix {
+            kind,
+            attach: *attach,
+            stride,
+            first: 1 + position % stride,
+        }));
+    }
+    all
+}
+
+impl Matrix {
+    /// Carries out the cells of `events`, until `deadline` at most: being late is a failure.
+    ///
+    /// # Errors
+    /// When it cannot be carried out at all.
+    pub fn run(&self, events: &[Event], deadline: Instant) -> Result<Found> {
+        let trap = TrapFile::new()?;
+        let mut bench = trap.bench(self.attach)?;
+        let mut found = Found::default();
+        for event in events.iter().filter(|event| event.happens_to(self.kind)) {
+            let (first, stride) = match event.repeats() {
+                Repeats::PerCall => (self.first, self.stride),
+                // There are few of them.
+                Repeats::PerStep => (1, self.stride.min(2)),
+                Repeats::Not => (1, MOST),
+            };
+            for at in (first..MOST).step_by(stride as usize) {
+                if Instant::now() > deadline {
+                    found.failures.push(format!("{self}: not done in time, at {event} {at}"));
+                    return Ok(found);
+                }
+                match self.cell(&trap, &mut bench, event, at) {
+                    Ok(Cell::NotThere) if at == 1 && event.must_be() => {
+                        found.failures.push(format!("{self}: never came to {event}"));
+                    }
+                    Ok(Cell::NotThere) => break,
+                    Ok(Cell::Passed(normal)) => {
+                        found.cells += 1;
+                        found.normal.push(normal);
+                    }
+                    Err(error) => {
+                        found.cells += 1;
+                        found.failures.push(format!("{self}, {event} {at}: {error}{}", bench.log()));
+                        trap.clear()?;
+                        drop(bench);
+                        bench = trap.bench(self.attach)?;
+                    }
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// Injects and removes, with a trap on the way.
+    fn cell(&self, file: &TrapFile, bench: &mut Bench, event: &Event, at: u32) -> Result<Cell> {
+        let fault = self.fault(bench);
+        let (daemon, mcp) = bench.ready()?;
+        let server = daemon.server();
+        let trap =
+            Trap { point: event.point, role: event.role, first: at, times: Some(1), action: event.action };
+        file.set(&trap)?;
+        let injected = fault.inject(mcp);
+        if injected.is_ok() && event.is_renewal() {
+            file.wait_sprung(HEARTBEAT);
+        }
+        let removed = injected.is_ok().then(|| fault.remove(mcp));
+        let Some(struck) = file.clear()? else {
+            injected?;
+            removed.transpose()?;
+            return Ok(Cell::NotThere);
+        };
+        if event.kills_injector() {
+            return bench.judge_death(struck).map(Cell::Passed);
+        }
+        let hung_up = server.is_some_and(|server| !server.runs());
+        let answers: Vec<_> =
+            [Some(injected), removed].into_iter().flatten().filter_map(Result::err).collect();
+        if let Some(answer) = answers.iter().find(|error| !hung_up && !has_name(error)) {
+            return Err(Error::Different(format!("an error without a name: {answer}")));
+        }
+        // What failed may have kept the fault from being removed. It has been by now, or is once more.
+        let since = if event.action == Action::Kill { Instant::now() } else { bench.remove(&fault)? };
+        let normal = bench.judge_survival(&fault, since)?;
+        match event.role {
+            // What failed may have been the removal of the journal, which is recovery's then.
+            Role::Injector => bench.restart()?,
+            _ => bench.journal_is_empty()?,
+        }
+        Ok(Cell::Passed(normal))
+    }
+
+    /// Everything dies with the fault active; then recovery itself dies, again and again, at each of its events in
+    /// turn; and the one that is left to finish leaves nothing.
+    ///
+    /// # Errors
+    /// When it cannot be carried out at all.
+    pub fn recoveries(&self) -> Result<Found> {
+        let file = TrapFile::new()?;
+        let mut found = Found::default();
+        for point in
+            [Point::BeforeUndo, Point::AfterUndo, Point::AfterCall, Point::BeforeForget, Point::AfterForget]
+        {
+            let mut bench = file.bench(self.attach)?;
+            let fault = self.fault(&bench);
+            fault.inject(bench.ready()?.1)?;
+            bench.kill_everything()?;
+            for at in 1..MOST {
+                let role = Role::Recovery;
+                file.set(&Trap { point, role, first: at, times: Some(1), action: Action::Kill })?;
+                let recovery = bench.recover()?;
+                let died = recovery.status.signal() == Some(SIGKILL);
+                if !died && !recovery.status.success() {
+                    found.failures.push(format!("{self}: recovery at {point:?} {at}: {recovery:?}"));
+                }
+                if file.clear()?.is_some() != died {
+                    found.failures.push(format!("{self}: recovery at {point:?} {at}: died: {died}"));
+                }
+                if !died {
+                    break;
+                }
+                found.cells += 1;
+            }
+            match bench.judge_death(Instant::now()) {
+                Ok(normal) => found.normal.push(normal),
+                Err(error) => found.failures.push(format!("{self}: recovery at {point:?}: {error}")),
+            }
+        }
+        Ok(found)
+    }
+
+    /// The fault: of a type that the probe notices, unless it burns CPU time; a delay both ways.
+    fn fault(&self, bench: &Bench) -> Fault {
+        match self.kind {
+            "latency" => Fault::new(self.kind)
+                .on(&bench.pair.near, json!({"cidr": "10.77.0.2", "direction": "both"}))
+                .with(json!({"delay_ms": 200})),
+            _ => bench.fault(self.kind),
+        }
+    }
+}
+
+impl std::fmt::Display for Matrix {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} by {:?}", self.kind, self.attach)
+    }
+}

@@ -1,0 +1,76 @@
+//! The file that tells a daemon with fail points where to stumble.
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use chaos_daemon::fail_point::{SPRUNG, Trap, VARIABLE};
+use tempfile::TempDir;
+
+use super::PROGRAM;
+use crate::kernel::Attach;
+use crate::process::wait_until;
+use crate::sweep::bench::Bench;
+use crate::{Error, Result};
+
+/// A trap, to be set and cleared while the daemon runs.
+pub(crate) struct TrapFile {
+    folder: TempDir,
+}
+
+impl TrapFile {
+    pub(crate) fn new() -> Result<Self> {
+        let folder = TempDir::with_prefix("chaos-trap-").map_err(Error::io("create", "a folder"))?;
+        Ok(Self { folder })
+    }
+
+    fn path(&self) -> PathBuf {
+        self.folder.path().join("trap")
+    }
+
+    /// What a daemon's environment needs.
+    pub(crate) fn environment(&self) -> Vec<(&'static str, PathBuf)> {
+        vec![(VARIABLE, self.path())]
+    }
+
+    /// A place for a daemon that minds this file.
+    pub(crate) fn bench(&self, attach: Attach) -> Result<Bench> {
+        Bench::of(PROGRAM, self.environment(), attach)
+    }
+
+    pub(crate) fn set(&self, trap: &Trap) -> Result<()> {
+        let path = self.path();
+        let new = path.with_extension("new");
+        let failed = || Error::io("write", path.display().to_string());
+        // At once: nobody reads half of it.
+        fs::write(&new, serde_json::json!(trap).to_string()).map_err(failed())?;
+        fs::rename(&new, &path).map_err(failed())
+    }
+
+    /// Takes the trap away; returns when somebody ran into it last, if anybody did.
+    pub(crate) fn clear(&self) -> Result<Option<Instant>> {
+        let path = self.path();
+        let failed = || Error::io("remove", path.display().to_string());
+        fs::remove_file(&path).or_else(ignore_missing).map_err(failed())?;
+        let age = |metadata: fs::Metadata| metadata.modified().ok()?.elapsed().ok();
+        let sprung = fs::metadata(self.sprung_path()).ok().and_then(age);
+        let sprung = sprung.and_then(|age| Instant::now().checked_sub(age));
+        fs::remove_file(self.sprung_path()).or_else(ignore_missing).map_err(failed())?;
+        Ok(sprung)
+    }
+
+    /// Waits until somebody has run into it, at most so long.
+    pub(crate) fn wait_sprung(&self, limit: Duration) -> bool {
+        wait_until(limit, || self.sprung_path().exists())
+    }
+
+    fn sprung_path(&self) -> PathBuf {
+        let mut path = self.path().into_os_string();
+        path.push(SPRUNG);
+        path.into()
+    }
+}
+
+fn ignore_missing(error: std::io::Error) -> std::io::Result<()> {
+    if error.kind() == std::io::ErrorKind::NotFound { Ok(()) } else { Err(error) }
+}
