@@ -3,6 +3,8 @@
 //! The rooms, in reading order. An arrow between rooms only ever points up this list; `cargo xtask tidy`
 //! checks it. What the rooms promise each other is in `ARCHITECTURE.md`.
 
+pub mod sabotage;
+
 pub mod spec;
 
 pub mod request;

@@ -20,6 +20,7 @@ pub mod pair;
 pub mod process;
 pub mod residue;
 pub mod runner;
+pub mod sabotage;
 pub mod skip;
 pub mod soak;
 pub mod sweep;

@@ -33,13 +33,16 @@ const STEPS: &[Step] = &[
     Step { name: "host", run: host },
     Step { name: "sweep", run: || program("sweep", &["--stride=8"]) },
     Step { name: "soak", run: || program("soak", &["--steps=300", "--minutes=4"]) },
+    Step { name: "sabotage", run: sabotage },
     Step { name: VM, run: kernels },
+    Step { name: SABOTAGE_VM, run: sabotage_in_vm },
     Step { name: SYSTEMD, run: systemd },
     Step { name: "mcp-client", run: mcp_client },
 ];
 
 const VM: &str = "vm";
 const SYSTEMD: &str = "systemd";
+const SABOTAGE_VM: &str = "sabotage-vm";
 
 pub(crate) fn main(options: &Options) -> Result<ExitCode, Error> {
     let mut total = Tally::default();
@@ -50,7 +53,7 @@ pub(crate) fn main(options: &Options) -> Result<ExitCode, Error> {
     {
         println!("== {}", step.name);
         let started = Instant::now();
-        let tally = if [VM, SYSTEMD].contains(&step.name) && options.no_vm {
+        let tally = if [VM, SYSTEMD, SABOTAGE_VM].contains(&step.name) && options.no_vm {
             let mut tally = Tally::default();
             tally.skip(format!("{}: --no-vm", step.name));
             tally
@@ -143,15 +146,41 @@ fn host() -> Result<Tally, Error> {
     }
     tools::require(tools::OBSERVERS)?;
     let built = artifacts::build()?;
-    let path = run::vm_dir().join("host-results.jsonl");
-    std::fs::write(&path, "").map_err(Error::file("write", &path))?;
     let mut command = Command::new(built.program("test-runner")?);
-    command
-        .arg(format!("--results={}", path.display()))
-        .args(&built.tests)
-        .arg(built.program("kernel-tests")?);
+    command.args(&built.tests).arg(built.program("kernel-tests")?);
+    verdicts("host", &mut command, &built, &mut tally)?;
+    Ok(tally)
+}
+
+/// Whether a test notices each guard that is taken out of the daemon.
+fn sabotage() -> Result<Tally, Error> {
+    let mut tally = Tally::default();
+    if !tools::is_root() {
+        tally.skip("sabotage: needs root to make network namespaces");
+        return Ok(tally);
+    }
+    tools::require(tools::OBSERVERS)?;
+    let built = artifacts::build_sabotaged()?;
+    let mut command = Command::new(built.program("sabotage")?);
+    verdicts("sabotage", &mut command, &built, &mut tally)?;
+    Ok(tally)
+}
+
+/// The guards whose absence shows with a delay only, on the kernel where filters are filters.
+fn sabotage_in_vm() -> Result<Tally, Error> {
+    tools::require(tools::OBSERVERS)?;
+    let mut tally = Tally::default();
+    tally.add_boot(&vm::test_sabotage(&artifacts::build_sabotaged()?)?);
+    Ok(tally)
+}
+
+/// Runs a program that writes a verdict a line to the file that it is told.
+fn verdicts(name: &str, command: &mut Command, built: &Artifacts, tally: &mut Tally) -> Result<(), Error> {
+    let path = run::vm_dir().join(format!("{name}-results.jsonl"));
+    std::fs::write(&path, "").map_err(Error::file("write", &path))?;
+    command.arg(format!("--results={}", path.display()));
     command.env("CHAOS_BIN_DIR", built.bin_dir()?).env_remove("CHAOS_ENVIRONMENT");
-    command.status().map_err(|source| run::start_error(&command, source))?;
+    command.status().map_err(|source| run::start_error(command, source))?;
     let mut results = Results::default();
     let text = std::fs::read_to_string(&path).map_err(Error::file("read", &path))?;
     text.lines().for_each(|line| results.read(line));
@@ -160,9 +189,9 @@ fn host() -> Result<Tally, Error> {
         tally.add(verdict);
     }
     if let Some(doubt) = results.doubt() {
-        tally.fail(format!("host: {doubt}"));
+        tally.fail(format!("{name}: {doubt}"));
     }
-    Ok(tally)
+    Ok(())
 }
 
 /// What in `tests/` depends on the kernel, on both kernels of the VM.

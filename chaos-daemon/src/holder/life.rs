@@ -11,6 +11,7 @@ use crate::fault::Work;
 use crate::host::privilege::{LimitError, NETWORK_HOLDER, limit_to};
 use crate::host::{NetNs, NetNsError, boot_time_ns};
 use crate::kernel::bpf::{BpfError, Capacity, Programs};
+use crate::sabotage;
 
 /// Why a holder ended other than by its orders.
 #[derive(Debug, thiserror::Error)]
@@ -65,6 +66,7 @@ fn hold(
         .and_then(|armed| armed.evidence().map(|evidence| (armed, evidence)));
     let mut armed = match armed {
         Ok((armed, evidence)) => {
+            sabotage::fork();
             send(socket, &Report::Armed(evidence))?;
             armed
         }

@@ -7,16 +7,20 @@ const ROOT: &str = "chaos-daemon/src/";
 
 /// Each room, and those it may use. A room sees itself and what is listed, nothing else.
 const ROOMS: &[(&str, &[&str])] = &[
+    ("sabotage", &[]),
     ("spec", &[]),
     ("request", &["spec"]),
     ("host", &["spec", "request"]),
     ("target", &["spec", "request", "host"]),
-    ("kernel", &["spec", "request", "host", "target"]),
+    ("kernel", &["sabotage", "spec", "request", "host", "target"]),
     ("fault", &["spec", "request", "host", "target", "kernel"]),
     ("journal", &["spec", "request", "host", "target", "kernel", "fault"]),
-    ("holder", &["spec", "request", "host", "target", "kernel", "fault", "journal"]),
+    ("holder", &["sabotage", "spec", "request", "host", "target", "kernel", "fault", "journal"]),
     ("policy", &["spec", "request", "host", "target"]),
-    ("injector", &["spec", "request", "host", "target", "kernel", "fault", "journal", "holder", "policy"]),
+    (
+        "injector",
+        &["sabotage", "spec", "request", "host", "target", "kernel", "fault", "journal", "holder", "policy"],
+    ),
     ("probe", &["spec", "request", "host"]),
     ("experiment", &["spec", "request", "host", "probe", "policy"]),
     ("server", &["spec", "request", "host", "policy", "probe", "experiment", "mcp", "injector"]),

@@ -102,6 +102,20 @@ pub(crate) fn test_all(built: &Artifacts) -> Result<Vec<Boot>, Error> {
     boot_all(&Options::defaults(), built)
 }
 
+/// Takes guards out of the daemon, on the oldest kernel.
+pub(crate) fn test_sabotage(built: &Artifacts) -> Result<Boot, Error> {
+    tools::require(tools::VM)?;
+    let options = Options {
+        kernel: KERNELS.first().map(ToString::to_string).into_iter().collect(),
+        ..Options::defaults()
+    };
+    let argv = [program("sabotage"), "--results=/dev/ttyS1".to_owned(), "--netem".to_owned()];
+    let base = image::base(built, &argv, None)?;
+    let machines = machines(&options, &base, None)?;
+    let machine = machines.first().ok_or_else(|| Error::Lacking("no kernel to boot".into()))?;
+    qemu::boot(machine, qemu::Show::Verdicts)
+}
+
 /// Boots Debian with the package of the programs that the other tests use, on the newest kernel.
 pub(crate) fn test_systemd(built: &Artifacts) -> Result<Boot, Error> {
     tools::require(tools::VM)?;

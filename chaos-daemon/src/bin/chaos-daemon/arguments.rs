@@ -15,6 +15,7 @@ use chaos_daemon::injector::runtime::RuntimeError;
 use chaos_daemon::injector::{self, AttachChoice, InjectorError, Options};
 use chaos_daemon::kernel::bpf::Capacity;
 use chaos_daemon::policy::{Policy, PolicyError};
+use chaos_daemon::sabotage::{self, UnknownSabotage};
 use chaos_daemon::server::{ServerError, ServerOptions, VsockOptions};
 
 /// Where an installed daemon keeps its socket and its kernel journal.
@@ -119,6 +120,8 @@ enum Attach {
 #[derive(Debug, thiserror::Error)]
 enum Failure {
     #[error(transparent)]
+    Sabotage(#[from] UnknownSabotage),
+    #[error(transparent)]
     Policy(#[from] PolicyError),
     #[error(transparent)]
     Injector(#[from] InjectorError),
@@ -138,6 +141,9 @@ enum Failure {
 pub(crate) fn main() -> ExitCode {
     let arguments = Arguments::parse();
     log_to_stderr();
+    if let Err(unknown) = sabotage::check() {
+        return fail(&unknown.into());
+    }
     let outcome = match arguments.command {
         Command::Run(run) => run.run(),
         Command::Recover { runtime_dir, sweep, json } => return report_recovery(&runtime_dir, sweep, json),

@@ -14,6 +14,7 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use aya::maps::ProgramArray;
 use chaos_common::{Way, name};
 
+use crate::sabotage::{self, Guard};
 use crate::spec::Direction;
 pub use error::BpfError;
 
@@ -161,6 +162,7 @@ impl Programs {
             .map_err(|error| BpfError::Interface { interface: interface.to_owned(), source: error.into() })?;
         let fd = sys::tcx_attach(self.loaded.program(program)?, index, attach_type(direction))
             .map_err(|source| BpfError::Attach { program, interface: interface.to_owned(), source })?;
+        sabotage::pin(fd.as_fd());
         self.links.push(Link { fd, program, interface: interface.to_owned(), index, direction });
         Ok(())
     }
@@ -191,7 +193,7 @@ impl Programs {
         sys::set_program(jump, way as u32, self.loaded.program(program)?)
             .map_err(|source| BpfError::Jump { program, source })?;
         self.stubs[way as usize] = Some(program);
-        self.loaded.program(stub)
+        self.loaded.program(if sabotage::without(Guard::Stub) { program } else { stub })
     }
 
     /// What the kernel says about each attachment made here.
