@@ -13,6 +13,7 @@ mod error;
 pub mod fault;
 pub mod flow;
 pub mod kernel;
+pub mod kills;
 pub mod mcp;
 pub mod measure;
 pub mod netns;

@@ -57,6 +57,11 @@ fn watch(guard: Guard) -> Watch {
             "traffic normal not within",
             false,
         ),
+        Guard::Timer => (
+            "lifetime::a_stopped_holder_is_killed_some_time_after_the_end_of_its_fault",
+            "a stopped holder outlived its fault",
+            false,
+        ),
         Guard::DeathSignal => (
             "lifetime::a_stopped_holder_dies_with_its_injector",
             "a stopped holder outlived its injector",

@@ -45,6 +45,8 @@ guards! {
     NoFork = "holder-forks",
     /// Programs and burners stop by themselves when the lease is over.
     Deadline = "no-deadline",
+    /// The kernel kills a holder some time after its fault's end, also when it is stopped.
+    Timer = "no-timer",
     /// A filter, which nothing removes by itself, only jumps through a program array of its holder.
     Stub = "stub-left-out",
     /// Packets stop being sent to a device before the device goes.

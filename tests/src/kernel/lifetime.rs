@@ -22,6 +22,7 @@ tests![
     stopping_every_process_ends_a_partition_within_the_lease_and_recover_leaves_nothing,
     stopping_every_process_ends_a_delay_within_the_lease_and_recover_leaves_nothing,
     a_stopped_holder_dies_with_its_injector,
+    a_stopped_holder_is_killed_some_time_after_the_end_of_its_fault,
     a_holder_that_dies_takes_its_own_fault_with_it_and_no_other,
     a_server_that_dies_ends_every_fault_and_is_started_again,
     a_signal_ends_every_fault_without_any_client,
@@ -178,6 +179,21 @@ fn a_stopped_holder_dies_with_its_injector(context: &Context) -> TestResult {
         assert!(time_to_normal(&pair, &echo, LIMIT)? < Duration::from_secs(1));
         Ok(())
     })
+}
+
+/// With nobody left who could end it: by its own timer, which the kernel keeps.
+fn a_stopped_holder_is_killed_some_time_after_the_end_of_its_fault(_: &Context) -> TestResult {
+    const LASTING: Duration = Duration::from_secs(1);
+    const GRACE: Duration = Duration::from_secs(8);
+    let pair = Pair::new()?;
+    let daemon = Daemon::start()?;
+    partition(&pair).lasting(LASTING).inject(&daemon.mcp()?)?;
+    let (processes, holders) = (daemon.processes(), daemon.holders());
+    processes.iter().for_each(|process| process.signal(Signal::SIGSTOP));
+    let died = wait_until(LASTING + GRACE + LIMIT, || !holders.iter().all(Process::runs));
+    kill_all(&processes);
+    assert!(died, "a stopped holder outlived its fault");
+    Ok(Outcome::Pass)
 }
 
 fn a_holder_that_dies_takes_its_own_fault_with_it_and_no_other(context: &Context) -> TestResult {
