@@ -15,9 +15,9 @@ pub(super) fn measure_all(options: &Options, processors: Processors, report: &mu
     processors.keep_to_both()?;
     for kind in kinds() {
         for end in kind.ends() {
-            for (position, (what, figures)) in
-                measure(kind, *end, options.pick(100, 20))?.into_iter().enumerate()
-            {
+            let measured = measure(kind, *end, options.pick(100, 20))?;
+            measured.failure.map_or(Ok(()), Err)?;
+            for (position, (what, figures)) in measured.figures.into_iter().enumerate() {
                 println!("  {what:<56}{figures}");
                 report.keep("kills", &what, figures.json());
                 if *end == End::Kill && position == 0 {

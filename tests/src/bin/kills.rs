@@ -6,7 +6,7 @@ use std::io::Write;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use chaos_tests::kills::{End, Kind, kinds, measure};
+use chaos_tests::kills::{End, Kind, Measured, kinds, measure};
 use chaos_tests::skip::kernel_release;
 use serde_json::{Value, json};
 
@@ -64,24 +64,21 @@ fn read(argument: &str, options: &mut Options) -> Option<()> {
 /// One verdict for each figure, or one for the failure.
 fn lines_of(kind: Kind, end: End, count: usize) -> Vec<Value> {
     let started = Instant::now();
-    let measured = measure(kind, end, count);
+    let measured = measure(kind, end, count)
+        .unwrap_or_else(|error| Measured { figures: Vec::new(), failure: Some(error) });
     let ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
     let line = |test: String, outcome: &str| json!({"kernel": kernel_release(), "test": test, "outcome": outcome, "ms": ms});
-    match measured {
-        Ok(figures) => {
-            let lines = figures.into_iter().map(|(what, figures)| {
-                let mut line = line(format!("{what} ... {figures}"), "pass");
-                line["figures"] = json!({what: figures.json()});
-                line
-            });
-            lines.collect()
-        }
-        Err(error) => {
-            let mut line = line(format!("{}: {end:?}", kind.name), "fail");
-            line["reason"] = json!(error.to_string());
-            vec![line]
-        }
-    }
+    let figures = measured.figures.into_iter().map(|(what, figures)| {
+        let mut line = line(format!("{what} ... {figures}"), "pass");
+        line["figures"] = json!({what: figures.json()});
+        line
+    });
+    let failure = measured.failure.map(|error| {
+        let mut line = line(format!("{}: {end:?}", kind.name), "fail");
+        line["reason"] = json!(error.to_string());
+        line
+    });
+    figures.chain(failure).collect()
 }
 
 fn refuse(problem: &str) -> ExitCode {

@@ -16,6 +16,11 @@ impl Figures {
         Self(durations)
     }
 
+    /// Whether there was nothing to measure.
+    pub(super) fn is_zero(&self) -> bool {
+        self.0.last().is_none_or(Duration::is_zero)
+    }
+
     /// How many.
     pub fn count(&self) -> usize {
         self.0.len()

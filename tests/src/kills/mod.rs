@@ -105,31 +105,37 @@ impl Kind {
     }
 }
 
-/// Ends a fault of this kind so many times; the figures, by what was measured.
+/// What was measured.
+#[derive(Debug)]
+pub struct Measured {
+    /// Figures, by what they are of.
+    pub figures: Vec<(String, Figures)>,
+    /// What was not normal within its limit, or could not be measured. The rounds before it are in the figures.
+    pub failure: Option<Error>,
+}
+
+/// Ends a fault of this kind so many times.
 ///
 /// # Errors
-/// When something was not normal within a second, or could not be measured.
-pub fn measure(kind: Kind, end: End, count: usize) -> Result<Vec<(String, Figures)>> {
+/// When it cannot even begin.
+pub fn measure(kind: Kind, end: End, count: usize) -> Result<Measured> {
     let place = Place::new(kind)?;
-    let rounds = match end {
-        End::Kill => place.kills(count)?,
-        End::Time => place.expiries(count)?,
-        End::Removal => place.removals(count)?,
+    let mut rounds = Vec::new();
+    let ended = match end {
+        End::Kill => place.kills(count, &mut rounds),
+        End::Time => place.expiries(count, &mut rounds),
+        End::Removal => place.removals(count, &mut rounds),
     };
-    place.before.assert_unchanged_within(&[&place.pair.near, &place.pair.far], SETTLE)?;
+    let ends = [&place.pair.near, &place.pair.far];
+    let failure = ended.and_then(|()| place.before.assert_unchanged_within(&ends, SETTLE)).err();
     let column = |at: usize| Figures::new(rounds.iter().map(|round| round[at]).collect());
-    let name = kind.name;
-    Ok(match end {
-        End::Kill => vec![
-            (format!("{name}: SIGKILL of everything to normal"), column(0)),
-            (format!("{name}: recover after it"), column(1)),
-        ],
-        End::Time => vec![(format!("{name}: end to normal, everybody stopped"), column(0))],
-        End::Removal => vec![
-            (format!("{name}: remove to normal"), column(0)),
-            (format!("{name}: remove to answer"), column(1)),
-        ],
-    })
+    let what: &[_] = match end {
+        End::Kill => &["SIGKILL of everything to normal", "distance of packets then", "recover after it"],
+        End::Time => &["end to normal, everybody stopped", "distance of packets then"],
+        End::Removal => &["remove to normal", "distance of packets then", "remove to answer"],
+    };
+    let figures = what.iter().enumerate().map(|(at, what)| (format!("{}: {what}", kind.name), column(at)));
+    Ok(Measured { figures: figures.filter(|(_, figures)| !figures.is_zero()).collect(), failure })
 }
 
 /// Where a kind is measured.
@@ -139,8 +145,9 @@ struct Place {
     before: Residue,
 }
 
-/// What is measured of one round.
-type Round = [Duration; 2];
+/// What is measured of one round: until all was normal; how far the packets that tell it were from each other; and what
+/// only some ways to end have.
+type Round = [Duration; 3];
 
 /// What tells whether a fault is still there.
 enum Observer {
@@ -163,11 +170,11 @@ impl Observer {
     }
 
     /// From `since` until everything is normal and stays so. Before, nothing may have been.
-    fn time_to_normal(self, since: Instant, limit: Duration) -> Result<Duration> {
+    fn time_to_normal(self, since: Instant, limit: Duration) -> Result<(Duration, Duration)> {
         let late = || Error::Late { what: "everything normal".into(), after: limit };
         match self {
             Self::Process(process) => match process.wait(limit) {
-                Ok(true) => Ok(since.elapsed()),
+                Ok(true) => Ok((since.elapsed(), Duration::ZERO)),
                 _ => Err(late()),
             },
             Self::Flow(watch) => {
@@ -178,7 +185,8 @@ impl Observer {
                 if early > 0 {
                     return Err(Error::Different(format!("{early} packets were normal under the fault")));
                 }
-                normal_from(&shots, since).filter(|time| *time < limit).ok_or_else(late)
+                let normal = normal_from(&shots, since).filter(|time| *time < limit).ok_or_else(late)?;
+                Ok((normal, watch::distance(&shots)))
             }
         }
     }
@@ -197,8 +205,8 @@ impl Place {
         Ok((daemon, mcp))
     }
 
-    fn kills(&self, count: usize) -> Result<Vec<Round>> {
-        (0..count).map(|_| self.kill()).collect()
+    fn kills(&self, count: usize, rounds: &mut Vec<Round>) -> Result<()> {
+        (0..count).try_for_each(|_| self.kill().map(|round| rounds.push(round)))
     }
 
     fn kill(&self) -> Result<Round> {
@@ -213,7 +221,7 @@ impl Place {
         }
         let normal = observer.time_to_normal(killed, LIMIT);
         daemon.kill_everything();
-        let normal = normal?;
+        let (normal, distance) = normal?;
         let mut command = Command::new(binary("chaos-daemon")?);
         let started = Instant::now();
         let said = output(command.arg("recover").arg("--runtime-dir").arg(daemon.runtime_dir()))?;
@@ -221,10 +229,10 @@ impl Place {
         if said.contains("STUCK") {
             return Err(Error::Different(said));
         }
-        Ok([normal, recovered])
+        Ok([normal, distance, recovered])
     }
 
-    fn removals(&self, count: usize) -> Result<Vec<Round>> {
+    fn removals(&self, count: usize, rounds: &mut Vec<Round>) -> Result<()> {
         let (daemon, mcp) = self.daemon()?;
         let fault = self.kind.fault(&self.pair);
         let remove = |_| {
@@ -233,12 +241,14 @@ impl Place {
             let called = Instant::now();
             fault.remove(&mcp)?;
             let answered = called.elapsed();
-            Ok([observer.time_to_normal(called, CALL_LIMIT)?, answered])
+            let (normal, distance) = observer.time_to_normal(called, CALL_LIMIT)?;
+            rounds.push([normal, distance, answered]);
+            Ok(())
         };
-        (0..count).map(remove).collect()
+        (0..count).try_for_each(remove)
     }
 
-    fn expiries(&self, count: usize) -> Result<Vec<Round>> {
+    fn expiries(&self, count: usize, rounds: &mut Vec<Round>) -> Result<()> {
         let (daemon, mcp) = self.daemon()?;
         let fault = self.kind.fault(&self.pair).lasting(short());
         let expire = |_| {
@@ -251,13 +261,14 @@ impl Place {
             std::thread::sleep(end.saturating_duration_since(Instant::now()));
             let late = observer.time_to_normal(end, LIMIT);
             processes.iter().for_each(|process| process.signal(Signal::SIGCONT));
-            let late = late?;
+            let (late, distance) = late?;
             if !in_time {
                 return Err(Error::Different("the processes could not be stopped before the end".into()));
             }
             fault.remove(&mcp)?;
-            Ok([late, late])
+            rounds.push([late, distance, Duration::ZERO]);
+            Ok(())
         };
-        (0..count).map(expire).collect()
+        (0..count).try_for_each(expire)
     }
 }

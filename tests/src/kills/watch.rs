@@ -124,6 +124,13 @@ pub(super) fn normal_from(shots: &[Shot], since: Instant) -> Option<Duration> {
     later.get(first).map(|shot| shot.at - since)
 }
 
+/// How far packets were from each other in the middle of cases.
+pub(super) fn distance(shots: &[Shot]) -> Duration {
+    let mut gaps: Vec<_> = shots.windows(2).map(|pair| pair[1].at - pair[0].at).collect();
+    gaps.sort();
+    gaps.get(gaps.len() / 2).copied().unwrap_or_default()
+}
+
 fn await_more(counter: &AtomicUsize, count: usize, what: &str) -> Result<()> {
     let enough = counter.load(Ordering::Relaxed) + count;
     if wait_until(PATIENCE, || counter.load(Ordering::Relaxed) >= enough) {
