@@ -4,6 +4,7 @@
 //! checks it. What the rooms promise each other is in `ARCHITECTURE.md`.
 
 pub mod fail_point;
+pub mod sabotage;
 
 pub mod spec;
 

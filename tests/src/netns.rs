@@ -84,6 +84,14 @@ impl NetNs {
         result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 
+    /// A way in for a thread that will outlive this borrow.
+    ///
+    /// # Errors
+    /// When there is no descriptor left.
+    pub fn entrance(&self) -> Result<Entrance> {
+        self.file.try_clone().map(Entrance).map_err(Error::io("share", self.path().display().to_string()))
+    }
+
     /// A command that will run inside.
     pub fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = Command::new(program);
@@ -132,6 +140,20 @@ impl NetNs {
     /// With what it wrote.
     pub fn tc(&self, args: &[&str]) -> Result<String> {
         output(self.command("tc").args(args))
+    }
+}
+
+/// A way into a namespace.
+#[derive(Debug)]
+pub struct Entrance(File);
+
+impl Entrance {
+    /// Moves the calling thread inside, for good.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn enter(&self) -> std::io::Result<()> {
+        Ok(setns(&self.0, CloneFlags::CLONE_NEWNET)?)
     }
 }
 

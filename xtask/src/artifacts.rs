@@ -64,6 +64,14 @@ pub(crate) fn build_programs(names: &[&str]) -> Result<Artifacts, Error> {
     build_dev(&flags.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
+/// As [`build`], and in addition the daemon that can do without a guard: the same build but for one crate.
+pub(crate) fn build_sabotaged() -> Result<Artifacts, Error> {
+    let mut built = build()?;
+    let sabotaged = build_dev(&["--features=chaos-daemon/sabotage", "--bin=chaos-daemon-sabotaged"])?;
+    built.programs.extend(sabotaged.programs);
+    Ok(built)
+}
+
 /// Builds these programs optimised and dynamically linked, as an installed daemon is: for measurements.
 pub(crate) fn build_release(names: &[&str]) -> Result<Artifacts, Error> {
     let mut command = cargo_build();

@@ -14,7 +14,7 @@ pub(crate) struct Options {
     #[arg(long)]
     quick: bool,
     /// Only this part; may be repeated
-    #[arg(long, value_parser = ["activation", "bystander", "service"])]
+    #[arg(long, value_parser = ["activation", "bystander", "service", "kills"])]
     only: Vec<String>,
 }
 

@@ -6,6 +6,7 @@ mod demo;
 mod dist;
 mod ebpf;
 mod error;
+mod kills;
 mod run;
 mod soak;
 mod summary;

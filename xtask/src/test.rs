@@ -8,8 +8,8 @@ use clap::Args;
 use crate::artifacts::{self, Artifacts};
 use crate::error::Error;
 use crate::summary::Tally;
-use crate::verdict::Results;
-use crate::{run, tools, vm};
+use crate::verdict::{Results, Verdict};
+use crate::{kills, run, tools, vm};
 
 /// Options of `cargo xtask test`.
 #[derive(Args)]
@@ -34,8 +34,12 @@ const STEPS: &[Step] = &[
     Step { name: "sweep", run: || program("sweep", &["--stride=8"]) },
     Step { name: "matrix", run: || program("matrix", &["--stride=4"]) },
     Step { name: "soak", run: || program("soak", &["--steps=2000", "--minutes=12", "--cycles=1000"]) },
+    Step { name: "sabotage", run: sabotage },
+    Step { name: "kills", run: kill },
     Step { name: VM, run: kernels },
     Step { name: VM_SOAK, run: vm_soak },
+    Step { name: KILLS_VM, run: kill_in_vm },
+    Step { name: SABOTAGE_VM, run: sabotage_in_vm },
     Step { name: SYSTEMD, run: systemd },
     Step { name: "mcp-client", run: mcp_client },
     Step { name: "vagrant", run: vagrant },
@@ -44,6 +48,12 @@ const STEPS: &[Step] = &[
 const VM: &str = "vm";
 const VM_SOAK: &str = "vm-soak";
 const SYSTEMD: &str = "systemd";
+const KILLS_VM: &str = "kills-vm";
+const SABOTAGE_VM: &str = "sabotage-vm";
+
+/// Rounds of each kind and end. `cargo xtask vm --kills 100` and `cargo xtask bench --only kills` do more.
+const KILLS: u32 = 20;
+const KILLS_IN_VM: u32 = 20;
 
 pub(crate) fn main(options: &Options) -> Result<ExitCode, Error> {
     let mut total = Tally::default();
@@ -54,7 +64,7 @@ pub(crate) fn main(options: &Options) -> Result<ExitCode, Error> {
     {
         println!("== {}", step.name);
         let started = Instant::now();
-        let tally = if [VM, VM_SOAK, SYSTEMD].contains(&step.name) && options.no_vm {
+        let tally = if [VM, VM_SOAK, KILLS_VM, SYSTEMD, SABOTAGE_VM].contains(&step.name) && options.no_vm {
             let mut tally = Tally::default();
             tally.skip(format!("{}: --no-vm", step.name));
             tally
@@ -147,15 +157,68 @@ fn host() -> Result<Tally, Error> {
     }
     tools::require(tools::OBSERVERS)?;
     let built = artifacts::build()?;
-    let path = run::vm_dir().join("host-results.jsonl");
-    std::fs::write(&path, "").map_err(Error::file("write", &path))?;
     let mut command = Command::new(built.program("test-runner")?);
-    command
-        .arg(format!("--results={}", path.display()))
-        .args(&built.tests)
-        .arg(built.program("kernel-tests")?);
+    command.args(&built.tests).arg(built.program("kernel-tests")?);
+    verdicts("host", &mut command, &built, &mut tally)?;
+    Ok(tally)
+}
+
+/// Whether a test notices each guard that is taken out of the daemon.
+fn sabotage() -> Result<Tally, Error> {
+    let mut tally = Tally::default();
+    if !tools::is_root() {
+        tally.skip("sabotage: needs root to make network namespaces");
+        return Ok(tally);
+    }
+    tools::require(tools::OBSERVERS)?;
+    let built = artifacts::build_sabotaged()?;
+    let mut command = Command::new(built.program("sabotage")?);
+    verdicts("sabotage", &mut command, &built, &mut tally)?;
+    Ok(tally)
+}
+
+/// How soon everything is normal after every kind of end. What is asserted is generous, what is printed is not.
+fn kill() -> Result<Tally, Error> {
+    let mut tally = Tally::default();
+    if !tools::is_root() {
+        tally.skip("kills: needs root to make network namespaces");
+        return Ok(tally);
+    }
+    tools::require(tools::OBSERVERS)?;
+    let built = artifacts::build()?;
+    let mut command = Command::new(built.program("kills")?);
+    command.arg(format!("--count={KILLS}"));
+    kills::keep(&verdicts("kills", &mut command, &built, &mut tally)?)?;
+    Ok(tally)
+}
+
+fn kill_in_vm() -> Result<Tally, Error> {
+    tools::require(tools::OBSERVERS)?;
+    let mut tally = Tally::default();
+    vm::test_kills(&artifacts::build()?, KILLS_IN_VM)?.iter().for_each(|boot| tally.add_boot(boot));
+    Ok(tally)
+}
+
+/// The guards whose absence shows with a delay only, on the kernel where filters are filters.
+fn sabotage_in_vm() -> Result<Tally, Error> {
+    tools::require(tools::OBSERVERS)?;
+    let mut tally = Tally::default();
+    tally.add_boot(&vm::test_sabotage(&artifacts::build_sabotaged()?)?);
+    Ok(tally)
+}
+
+/// Runs a program that writes a verdict a line to the file that it is told.
+fn verdicts(
+    name: &str,
+    command: &mut Command,
+    built: &Artifacts,
+    tally: &mut Tally,
+) -> Result<Vec<Verdict>, Error> {
+    let path = run::vm_dir().join(format!("{name}-results.jsonl"));
+    std::fs::write(&path, "").map_err(Error::file("write", &path))?;
+    command.arg(format!("--results={}", path.display()));
     command.env("CHAOS_BIN_DIR", built.bin_dir()?).env_remove("CHAOS_ENVIRONMENT");
-    command.status().map_err(|source| run::start_error(&command, source))?;
+    command.status().map_err(|source| run::start_error(command, source))?;
     let mut results = Results::default();
     let text = std::fs::read_to_string(&path).map_err(Error::file("read", &path))?;
     text.lines().for_each(|line| results.read(line));
@@ -164,9 +227,9 @@ fn host() -> Result<Tally, Error> {
         tally.add(verdict);
     }
     if let Some(doubt) = results.doubt() {
-        tally.fail(format!("host: {doubt}"));
+        tally.fail(format!("{name}: {doubt}"));
     }
-    Ok(tally)
+    Ok(results.verdicts)
 }
 
 /// What in `tests/` depends on the kernel, on both kernels of the VM.

@@ -25,6 +25,9 @@ pub(crate) struct Verdict {
     pub(crate) reason: String,
     /// How long it took, in milliseconds.
     pub(crate) ms: u64,
+    /// What it measured, by name.
+    #[serde(default)]
+    pub(crate) figures: serde_json::Map<String, serde_json::Value>,
 }
 
 impl Verdict {

@@ -17,6 +17,7 @@ use crate::kernel::bpf::{BpfError, Capacity, Hook, LoopEnd, Programs};
 use crate::kernel::netlink::marks::{self, FILTER_HANDLE, FILTER_PREFIX, NETEM_HANDLE};
 use crate::kernel::netlink::{Clsact, Device, Netem, Netlink, NetlinkError};
 use crate::request::Evidence;
+use crate::sabotage::{self, Guard};
 use crate::spec::{Direction, Protocol};
 
 /// A few periods of a burning thread.
@@ -37,7 +38,7 @@ pub enum Armed {
 /// A veth loop for one direction.
 pub struct Loop {
     programs: Programs,
-    near_index: u32,
+    near: Device,
     longest: Duration,
     /// Keeps the private namespace, and with it both ends and the queue. Last, so that it goes last.
     _private: NetNs,
@@ -156,7 +157,20 @@ impl Armed {
     /// # Errors
     /// When the deadline cannot be written; it then ends by itself.
     pub fn disarm(&mut self) -> Result<(), ArmError> {
+        if sabotage::without(Guard::DisarmFirst) {
+            return self.remove_devices();
+        }
         self.renew(0)
+    }
+
+    /// Takes the devices away from under the programs. Sabotage: disarming comes first.
+    fn remove_devices(&self) -> Result<(), ArmError> {
+        let Self::Loops(loops) = self else { return Ok(()) };
+        loops.iter().try_for_each(|each| {
+            netlink(async |netlink| {
+                Ok(netlink.delete_link(each.near.ifindex, &each.near.name).await.map(drop)?)
+            })
+        })
     }
 
     /// Lets packets that are still queued out, for at most the longest delay they can have.
@@ -177,7 +191,7 @@ impl Armed {
 
 impl Loop {
     fn backlog(&self) -> Result<u32, ArmError> {
-        let near = self.near_index;
+        let near = self.near.ifindex;
         netlink(async |netlink| Ok(netlink.read_netem(near).await?.map_or(0, |state| state.backlog_packets)))
     }
 }
@@ -280,8 +294,14 @@ fn arm_loop(
 
     target.enter().map_err(ArmError::Namespace)?;
     let near = pair.near.ifindex;
-    queue(work, &pair.near)?;
-    attach_end(&mut programs, LoopEnd::Near, &pair.near.name, near, packets.attach)?;
+    let plumb = |programs: &mut Programs| {
+        queue(work, &pair.near)?;
+        attach_end(programs, LoopEnd::Near, &pair.near.name, near, packets.attach)
+    };
+    let late = sabotage::without(Guard::ArmLast);
+    if !late {
+        plumb(&mut programs)?;
+    }
 
     let mut rule = rule(packets);
     rule.divert_to = near;
@@ -292,8 +312,11 @@ fn arm_loop(
     programs.set_rule(&rule, &packets.peers)?;
     programs.renew(deadline_ns)?;
     attach(&mut programs, Hook::Divert, direction, packets)?;
+    if late {
+        plumb(&mut programs)?;
+    }
     check_attached(&programs)?;
-    Ok(Loop { programs, near_index: near, longest: work.delay + work.jitter, _private: private })
+    Ok(Loop { programs, near: pair.near, longest: work.delay + work.jitter, _private: private })
 }
 
 /// Puts the queue on the near end, brings it up, and reads it back.

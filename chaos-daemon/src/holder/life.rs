@@ -12,6 +12,7 @@ use crate::fault::Work;
 use crate::host::privilege::{LimitError, NETWORK_HOLDER, limit_to};
 use crate::host::{NetNs, NetNsError, boot_time_ns};
 use crate::kernel::bpf::{BpfError, Programs};
+use crate::sabotage;
 
 /// Why a holder ended other than by its orders.
 #[derive(Debug, thiserror::Error)]
@@ -85,6 +86,7 @@ fn hold(
     let mut armed = match armed {
         Ok((armed, evidence)) => {
             fail_point::pass(Point::AfterArming)?;
+            sabotage::fork();
             send(socket, &Report::Armed(evidence))?;
             armed
         }

@@ -19,6 +19,7 @@ use crate::holder::protocol::{frame, send_with_fd};
 use crate::holder::{Lease, Order, Preload, Report};
 use crate::host::NetNs;
 use crate::kernel::process::ProcessId;
+use crate::sabotage::{self, Guard};
 
 /// The descriptor under which a child finds its socket.
 pub const CHILD_FD: i32 = 3;
@@ -212,11 +213,14 @@ pub fn die_with_parent(command: &mut Command, fds: Vec<OwnedFd>) {
         command.env_remove(name);
     }
     let parent = nix::unistd::getpid();
+    let orphans = sabotage::without(Guard::DeathSignal);
     let places: Vec<i32> = (CHILD_FD..).take(fds.len()).collect();
     // SAFETY: between fork and exec only async-signal-safe calls are made: prctl, getppid, fcntl, dup2, close.
     unsafe {
         command.pre_exec(move || {
-            nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL)?;
+            if !orphans {
+                nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL)?;
+            }
             if nix::unistd::getppid() != parent {
                 return Err(io::Error::from_raw_os_error(libc::ESRCH));
             }

@@ -5,6 +5,7 @@ mod activation;
 mod bystander;
 mod cost;
 mod figures;
+mod kills;
 mod probe;
 mod processors;
 mod service;
@@ -43,8 +44,12 @@ impl Options {
 type Part = fn(&Options, Processors, &mut Report) -> Result<()>;
 
 /// The parts, in their order.
-pub const PARTS: &[(&str, Part)] =
-    &[("activation", activation::measure), ("bystander", bystander::measure), ("service", service::measure)];
+pub const PARTS: &[(&str, Part)] = &[
+    ("activation", activation::measure),
+    ("bystander", bystander::measure),
+    ("service", service::measure),
+    ("kills", kills::measure_all),
+];
 
 /// Measures, prints, writes. True when every goal is met.
 ///

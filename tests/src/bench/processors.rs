@@ -28,6 +28,11 @@ impl Processors {
         pin(self.actions)
     }
 
+    /// Lets this thread, and what it starts from now on, use either.
+    pub(super) fn keep_to_both(self) -> Result<()> {
+        keep_to(&[self.actions, self.packets])
+    }
+
     /// Keeps this thread to the processor for packets.
     pub(super) fn keep_to_packets(self) -> Result<()> {
         pin(self.packets)
@@ -35,8 +40,13 @@ impl Processors {
 }
 
 fn pin(cpu: usize) -> Result<()> {
+    keep_to(&[cpu])
+}
+
+fn keep_to(cpus: &[usize]) -> Result<()> {
     let mut set = CpuSet::new();
-    set.set(cpu)
+    cpus.iter()
+        .try_for_each(|cpu| set.set(*cpu))
         .and_then(|()| sched_setaffinity(Pid::from_raw(0), &set))
-        .map_err(Error::sys("keep to", format!("processor {cpu}")))
+        .map_err(Error::sys("keep to", format!("processors {cpus:?}")))
 }

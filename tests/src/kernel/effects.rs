@@ -19,6 +19,8 @@ tests![
     a_delay_of_100_ms_is_100_ms_on_the_way_in,
     a_delay_both_ways_counts_twice,
     two_delays_add_up_and_ending_one_leaves_the_other,
+    a_delay_loses_no_packet_while_it_comes,
+    a_delay_loses_no_packet_while_it_goes,
     half_of_the_packets_means_half_also_behind_a_delay,
     burning_cpu_takes_the_share_asked_for,
 ];
@@ -196,6 +198,50 @@ fn two_delays_add_up_and_ending_one_leaves_the_other(_: &Context) -> TestResult 
     let none = added()?;
     assert!(none < 20.0, "{none:.1} ms are left");
     Ok(Outcome::Pass)
+}
+
+/// Injects or removes a delay on a flow that it meets: late is all that its packets may be.
+fn delaying(change: fn(&Fault, &crate::Mcp, &Pair) -> Result<UdpFlow, Error>) -> TestResult {
+    let pair = Pair::new()?;
+    let daemon = Daemon::start()?;
+    let mcp = daemon.mcp()?;
+    let fault = Fault::new("latency").on(&pair.near, json!({})).with(json!({"delay_ms": 100}));
+    // Once before, so that nothing that comes with a first time is counted: modules, a clsact qdisc that stays.
+    if let Some(skip) = inject_delay(&fault, &mcp)? {
+        return Ok(skip);
+    }
+    let keeps_clsact = Fault::new("timeout").named("other").on(&pair.near, json!({"remote_port": 1}));
+    keeps_clsact.inject(&mcp)?;
+    fault.remove(&mcp)?;
+    let flow = change(&fault, &mcp, &pair)?;
+    std::thread::sleep(Duration::from_millis(200));
+    let report = flow.finish()?;
+    assert!(report.sent > 50, "{report:?}");
+    assert_eq!((report.lost(), report.refused), (0, 0), "packets were lost: {report:?}");
+    Ok(Outcome::Pass)
+}
+
+fn flow(pair: &Pair) -> Result<UdpFlow, Error> {
+    let flow = UdpFlow::start(&pair.near, &pair.far, (Pair::FAR_V4, 9).into(), 500)?;
+    std::thread::sleep(Duration::from_millis(200));
+    Ok(flow)
+}
+
+fn a_delay_loses_no_packet_while_it_comes(_: &Context) -> TestResult {
+    delaying(|fault, mcp, pair| {
+        let flow = flow(pair)?;
+        fault.inject(mcp)?;
+        Ok(flow)
+    })
+}
+
+fn a_delay_loses_no_packet_while_it_goes(_: &Context) -> TestResult {
+    delaying(|fault, mcp, pair| {
+        fault.inject(mcp)?;
+        let flow = flow(pair)?;
+        fault.remove(mcp)?;
+        Ok(flow)
+    })
 }
 
 /// A packet comes by twice when a delay sends it on a detour; the other fault must not roll its dice twice.

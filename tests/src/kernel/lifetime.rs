@@ -11,7 +11,7 @@ use crate::daemon::binary;
 use crate::fault::Fault;
 use crate::measure::{Echo, udp_rtt, udp_rtt_median};
 use crate::netns::output;
-use crate::process::wait_until;
+use crate::process::{Process, wait_until};
 use crate::sweep::{Strike, Sweep, Whose};
 use crate::{Daemon, Error, Pair, Reason, Residue};
 
@@ -21,6 +21,8 @@ tests![
     killing_every_process_at_once_ends_a_delay_within_a_second_and_recover_leaves_nothing,
     stopping_every_process_ends_a_partition_within_the_lease_and_recover_leaves_nothing,
     stopping_every_process_ends_a_delay_within_the_lease_and_recover_leaves_nothing,
+    a_stopped_holder_dies_with_its_injector,
+    a_stopped_holder_is_killed_some_time_after_the_end_of_its_fault,
     a_holder_that_dies_takes_its_own_fault_with_it_and_no_other,
     a_server_that_dies_ends_every_fault_and_is_started_again,
     a_signal_ends_every_fault_without_any_client,
@@ -110,7 +112,7 @@ fn survives(context: &Context, blow: Blow, fault: fn(&Pair) -> Fault) -> TestRes
             Blow::Stop => Signal::SIGSTOP,
         };
         processes.iter().for_each(|process| process.signal(signal));
-        let after = time_to_normal(&pair, &echo, Duration::from_secs(10))?;
+        let after = time_to_normal(&pair, &echo, 2 * limit).inspect_err(|_| kill_all(&processes))?;
         assert!(after < limit, "traffic was normal only {after:?} after the blow");
         if let Blow::Kill = blow {
             assert!(wait_until(LIMIT, || !processes.iter().any(|process| process.runs())));
@@ -124,6 +126,11 @@ fn survives(context: &Context, blow: Blow, fault: fn(&Pair) -> Fault) -> TestRes
         Ok(())
     })?;
     Ok(skipped.unwrap_or(passed))
+}
+
+/// Of processes that are stopped, and so do not end when they are told to.
+fn kill_all(processes: &[Process]) {
+    processes.iter().for_each(|process| process.signal(Signal::SIGKILL));
 }
 
 fn recover(daemon: &Daemon) -> Result<String, Error> {
@@ -153,6 +160,40 @@ fn stopping_every_process_ends_a_delay_within_the_lease_and_recover_leaves_nothi
     context: &Context,
 ) -> TestResult {
     survives(context, Blow::Stop, delay)
+}
+
+/// It cannot see that its socket has closed: the kernel has to end it.
+fn a_stopped_holder_dies_with_its_injector(context: &Context) -> TestResult {
+    on_every_attachment(context, |attach| {
+        let pair = Pair::new()?;
+        let echo = Echo::start(&pair.far, Pair::FAR_V4, 7)?;
+        let daemon = Daemon::start_with(|command| attach.configure(command))?;
+        partition(&pair).inject(&daemon.mcp()?)?;
+        assert!(!normal(&pair, &echo)?, "the fault has no effect");
+        let (injector, holders) = (daemon.injector().ok_or("no injector")?, daemon.holders());
+        holders.iter().for_each(|holder| holder.signal(Signal::SIGSTOP));
+        injector.signal(Signal::SIGKILL);
+        let dead = wait_until(Duration::from_secs(1), || !holders.iter().any(Process::runs));
+        kill_all(&holders);
+        assert!(dead, "a stopped holder outlived its injector");
+        assert!(time_to_normal(&pair, &echo, LIMIT)? < Duration::from_secs(1));
+        Ok(())
+    })
+}
+
+/// With nobody left who could end it: by its own timer, which the kernel keeps.
+fn a_stopped_holder_is_killed_some_time_after_the_end_of_its_fault(_: &Context) -> TestResult {
+    const LASTING: Duration = Duration::from_secs(1);
+    const GRACE: Duration = Duration::from_secs(8);
+    let pair = Pair::new()?;
+    let daemon = Daemon::start()?;
+    partition(&pair).lasting(LASTING).inject(&daemon.mcp()?)?;
+    let (processes, holders) = (daemon.processes(), daemon.holders());
+    processes.iter().for_each(|process| process.signal(Signal::SIGSTOP));
+    let died = wait_until(LASTING + GRACE + LIMIT, || !holders.iter().all(Process::runs));
+    kill_all(&processes);
+    assert!(died, "a stopped holder outlived its fault");
+    Ok(Outcome::Pass)
 }
 
 fn a_holder_that_dies_takes_its_own_fault_with_it_and_no_other(context: &Context) -> TestResult {

@@ -8,20 +8,25 @@ const ROOT: &str = "chaos-daemon/src/";
 /// Each room, and those it may use. A room sees itself and what is listed, nothing else.
 const ROOMS: &[(&str, &[&str])] = &[
     ("fail_point", &[]),
+    ("sabotage", &[]),
     ("spec", &[]),
     ("request", &["spec"]),
     ("host", &["spec", "request"]),
     ("target", &["spec", "request", "host"]),
-    ("kernel", &["fail_point", "spec", "request", "host", "target"]),
+    ("kernel", &["fail_point", "sabotage", "spec", "request", "host", "target"]),
     ("fault", &["spec", "request", "host", "target", "kernel"]),
     ("journal", &["fail_point", "spec", "request", "host", "target", "kernel", "fault"]),
     ("residue", &["spec", "request", "host", "kernel", "journal"]),
-    ("holder", &["fail_point", "spec", "request", "host", "target", "kernel", "fault", "journal"]),
+    (
+        "holder",
+        &["fail_point", "sabotage", "spec", "request", "host", "target", "kernel", "fault", "journal"],
+    ),
     ("policy", &["spec", "request", "host", "target"]),
     (
         "injector",
         &[
             "fail_point",
+            "sabotage",
             "spec",
             "request",
             "host",

@@ -19,7 +19,7 @@ use crate::artifacts::{self, Artifacts};
 use crate::error::Error;
 use crate::summary::Tally;
 use crate::verdict::Results;
-use crate::{dist, run, tools};
+use crate::{dist, kills, run, tools};
 use cpio::Archive;
 
 /// Debian's stable kernel, without tcx, and its backported one, with tcx.
@@ -49,6 +49,10 @@ pub(crate) struct Options {
     /// Boot Debian with systemd instead, install the package, and test it as a service
     #[arg(long, conflicts_with = "command")]
     systemd: bool,
+    /// End faults of every kind so many times, and say how soon everything was normal; figures go to
+    /// target/kills.json
+    #[arg(long, conflicts_with_all = ["command", "systemd"])]
+    kills: Option<u32>,
     /// Run this in the VM instead of the tests: a file of this machine, or a program of the image
     #[arg(last = true)]
     command: Vec<String>,
@@ -89,8 +93,10 @@ pub(crate) fn main(options: &Options) -> Result<ExitCode, Error> {
     }
     let boots = if options.systemd {
         boot_systemd(options, &built, &dist::build()?)?
+    } else if let Some(count) = options.kills {
+        boot_kills(options, &built, count)?
     } else {
-        boot_all(options, &built)?
+        boot_tests(options, &built)?
     };
     let mut tally = Tally::default();
     boots.iter().for_each(|boot| tally.add_boot(boot));
@@ -102,7 +108,34 @@ pub(crate) fn main(options: &Options) -> Result<ExitCode, Error> {
 /// Boots every kernel, with default options, for `cargo xtask test`.
 pub(crate) fn test_all(built: &Artifacts) -> Result<Vec<Boot>, Error> {
     tools::require(tools::VM)?;
-    boot_all(&Options::defaults(), built)
+    boot_tests(&Options::defaults(), built)
+}
+
+/// Kills everything under faults of every kind so many times, on every kernel.
+pub(crate) fn test_kills(built: &Artifacts, count: u32) -> Result<Vec<Boot>, Error> {
+    tools::require(tools::VM)?;
+    let options = Options { filter: Some("Kill".to_owned()), ..Options::defaults() };
+    boot_kills(&options, built, count)
+}
+
+fn boot_kills(options: &Options, built: &Artifacts, count: u32) -> Result<Vec<Boot>, Error> {
+    let mut argv = vec![program("kills"), "--results=/dev/ttyS1".to_owned(), format!("--count={count}")];
+    argv.extend(options.filter.as_deref().map(|filter| format!("--only={filter}")));
+    let boots = boot_all(options, &image::base(built, &argv, None)?)?;
+    boots.iter().try_for_each(|boot| kills::keep(&boot.results.verdicts))?;
+    Ok(boots)
+}
+
+/// Takes guards out of the daemon, on the oldest kernel.
+pub(crate) fn test_sabotage(built: &Artifacts) -> Result<Boot, Error> {
+    tools::require(tools::VM)?;
+    let options = Options {
+        kernel: KERNELS.first().map(ToString::to_string).into_iter().collect(),
+        ..Options::defaults()
+    };
+    let argv = [program("sabotage"), "--results=/dev/ttyS1".to_owned(), "--netem".to_owned()];
+    let boot = boot_all(&options, &image::base(built, &argv, None)?)?.pop();
+    boot.ok_or_else(|| Error::Lacking("no kernel to boot".into()))
 }
 
 /// Boots Debian with the package of the programs that the other tests use, on the newest kernel.
@@ -173,9 +206,12 @@ pub(crate) fn program_on_all(
     })
 }
 
-fn boot_all(options: &Options, built: &Artifacts) -> Result<Vec<Boot>, Error> {
-    let base = image::base(built, &image::test_command(options.filter.as_deref()), None)?;
-    let machines = machines(options, &base, None)?;
+fn boot_tests(options: &Options, built: &Artifacts) -> Result<Vec<Boot>, Error> {
+    boot_all(options, &image::base(built, &image::test_command(options.filter.as_deref()), None)?)
+}
+
+fn boot_all(options: &Options, base: &Archive) -> Result<Vec<Boot>, Error> {
+    let machines = machines(options, base, None)?;
     if options.sequential {
         return machines.iter().map(|machine| qemu::boot(machine, qemu::Show::Verdicts)).collect();
     }

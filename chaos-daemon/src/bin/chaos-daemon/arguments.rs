@@ -19,6 +19,7 @@ use chaos_daemon::policy::{Policy, PolicyError};
 use chaos_daemon::probe::prober;
 use chaos_daemon::request::RUNTIME_DIR;
 use chaos_daemon::residue::{self, Scope};
+use chaos_daemon::sabotage::{self, UnknownSabotage};
 use chaos_daemon::server::{ServerError, ServerOptions, VsockOptions};
 
 /// Where an installed daemon keeps what outlives a boot.
@@ -130,6 +131,8 @@ enum Attach {
 #[derive(Debug, thiserror::Error)]
 enum Failure {
     #[error(transparent)]
+    Sabotage(#[from] UnknownSabotage),
+    #[error(transparent)]
     Policy(#[from] PolicyError),
     #[error(transparent)]
     Injector(#[from] InjectorError),
@@ -151,6 +154,9 @@ enum Failure {
 pub(crate) fn main() -> ExitCode {
     let arguments = Arguments::parse();
     log_to_stderr();
+    if let Err(unknown) = sabotage::check() {
+        return fail(&unknown.into());
+    }
     let outcome = match arguments.command {
         Command::Run(run) => run.run(),
         Command::Recover { runtime_dir, dry_run: true, json, .. } => {

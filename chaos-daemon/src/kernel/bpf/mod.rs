@@ -16,6 +16,7 @@ use aya::maps::ProgramArray;
 use chaos_common::{Way, name};
 use serde::{Deserialize, Serialize};
 
+use crate::sabotage::{self, Guard};
 use crate::spec::Direction;
 pub use error::BpfError;
 
@@ -168,6 +169,7 @@ impl Programs {
     ) -> Result<(), BpfError> {
         let fd = sys::tcx_attach(self.loaded.program(program)?, index, attach_type(direction))
             .map_err(|source| BpfError::Attach { program, interface: interface.to_owned(), source })?;
+        sabotage::pin(fd.as_fd());
         self.links.push(Link { fd, program, interface: interface.to_owned(), index, direction });
         Ok(())
     }
@@ -198,7 +200,7 @@ impl Programs {
         sys::set_program(jump, way as u32, self.loaded.program(program)?)
             .map_err(|source| BpfError::Jump { program, source })?;
         self.stubs[way as usize] = Some(program);
-        self.loaded.program(stub)
+        self.loaded.program(if sabotage::without(Guard::Stub) { program } else { stub })
     }
 
     /// What the kernel says about each attachment made here.

@@ -1,0 +1,11 @@
+//! The daemon with one guard taken out (`chaos_daemon::sabotage`): the same command line. Built by
+//! `cargo xtask test --only sabotage` alone.
+
+#[path = "chaos-daemon/arguments.rs"]
+mod arguments;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    arguments::main()
+}

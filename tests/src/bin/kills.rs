@@ -1,0 +1,87 @@
+//! `kills --results=FILE [--count=N] [--only=TEXT]`: ends faults of every kind in every way so many times, and says how
+//! soon everything was normal. One JSON line per figure, as `test-runner` writes, with the figure in it.
+
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use chaos_tests::kills::{End, Kind, Measured, kinds, measure};
+use chaos_tests::skip::kernel_release;
+use serde_json::{Value, json};
+
+struct Options {
+    results: String,
+    count: usize,
+    only: String,
+}
+
+fn main() -> ExitCode {
+    let mut options = Options { results: "/dev/stdout".into(), count: 100, only: String::new() };
+    for argument in std::env::args().skip(1) {
+        if read(&argument, &mut options).is_none() {
+            return refuse(&format!("what is {argument}?"));
+        }
+    }
+    let results = &options.results;
+    let mut sink = match OpenOptions::new().append(true).create(true).open(results) {
+        Ok(sink) => sink,
+        Err(error) => return refuse(&format!("open {results}: {error}")),
+    };
+    let mut write = |value: Value| {
+        if let Err(error) = writeln!(sink, "{value}") {
+            eprintln!("kills: write to {results}: {error}");
+        }
+    };
+    let (mut lines, mut failed) = (0, false);
+    for kind in kinds() {
+        for end in kind.ends() {
+            if !format!("{} {end:?}", kind.name).contains(&options.only) {
+                continue;
+            }
+            for line in lines_of(kind, *end, options.count) {
+                lines += 1;
+                failed |= line["outcome"] == "fail";
+                write(line);
+            }
+        }
+    }
+    write(json!({"done": true, "count": lines}));
+    if failed || lines == 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+fn read(argument: &str, options: &mut Options) -> Option<()> {
+    let (name, text) = argument.split_once('=')?;
+    match name {
+        "--results" => text.clone_into(&mut options.results),
+        "--only" => text.clone_into(&mut options.only),
+        "--count" => options.count = text.parse().ok().filter(|count| *count > 0)?,
+        _ => return None,
+    }
+    Some(())
+}
+
+/// One verdict for each figure, or one for the failure.
+fn lines_of(kind: Kind, end: End, count: usize) -> Vec<Value> {
+    let started = Instant::now();
+    let measured = measure(kind, end, count)
+        .unwrap_or_else(|error| Measured { figures: Vec::new(), failure: Some(error) });
+    let ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+    let line = |test: String, outcome: &str| json!({"kernel": kernel_release(), "test": test, "outcome": outcome, "ms": ms});
+    let figures = measured.figures.into_iter().map(|(what, figures)| {
+        let mut line = line(format!("{what} ... {figures}"), "pass");
+        line["figures"] = json!({what: figures.json()});
+        line
+    });
+    let failure = measured.failure.map(|error| {
+        let mut line = line(format!("{}: {end:?}", kind.name), "fail");
+        line["reason"] = json!(error.to_string());
+        line
+    });
+    figures.chain(failure).collect()
+}
+
+fn refuse(problem: &str) -> ExitCode {
+    eprintln!("kills: {problem}");
+    ExitCode::from(2)
+}

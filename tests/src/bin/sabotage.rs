@@ -1,0 +1,48 @@
+//! `sabotage --results=FILE [--netem]`: takes each guard out of the daemon in turn and sees whether a test notices;
+//! with `--netem` those that need netem, without it all others. One JSON line per verdict, as `test-runner` writes.
+
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::process::ExitCode;
+
+use chaos_tests::runner::Verdict;
+use chaos_tests::sabotage::Stage;
+
+fn main() -> ExitCode {
+    let mut netem = false;
+    let mut results = "/dev/stdout".to_owned();
+    for argument in std::env::args().skip(1) {
+        match argument.split_once('=') {
+            Some(("--results", path)) => path.clone_into(&mut results),
+            None if argument == "--netem" => netem = true,
+            _ => return refuse(&format!("what is {argument}?")),
+        }
+    }
+    let mut sink = match OpenOptions::new().append(true).create(true).open(&results) {
+        Ok(sink) => sink,
+        Err(error) => return refuse(&format!("open {results}: {error}")),
+    };
+    let mut write = |value: serde_json::Value| {
+        if let Err(error) = writeln!(sink, "{value}") {
+            eprintln!("sabotage: write to {results}: {error}");
+        }
+    };
+    let stage = match Stage::new() {
+        Ok(stage) => stage,
+        Err(error) => return refuse(&error.to_string()),
+    };
+    // SAFETY: this process has one thread still.
+    unsafe { std::env::set_var("CHAOS_BIN_DIR", stage.folder()) };
+    let mut failed = false;
+    let count = stage.run(netem, |line| {
+        failed |= line.outcome == Verdict::Fail;
+        write(serde_json::json!(line));
+    });
+    write(serde_json::json!({"done": true, "count": count}));
+    if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+fn refuse(problem: &str) -> ExitCode {
+    eprintln!("sabotage: {problem}");
+    ExitCode::from(2)
+}

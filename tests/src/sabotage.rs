@@ -1,0 +1,246 @@
+//! Tests of the tests: with each guard taken out of the daemon in turn, the test that ought to notice has to fail, and
+//! for that reason. The sabotaged daemon has to start and to inject first, and with every guard in place each of these
+//! tests has to pass with the same build.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use chaos_daemon::sabotage::Guard;
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::daemon::binary;
+use crate::fault::Fault;
+use crate::measure::{Echo, udp_rtt};
+use crate::process::wait_until;
+use crate::runner::{Line, Verdict};
+use crate::skip::kernel_release;
+use crate::{Daemon, Error, Pair, Result};
+
+/// What a normal build does not contain, and every sabotaged one does.
+const VARIABLE: &str = "CHAOS_SABOTAGE";
+const PINS: &str = "CHAOS_SABOTAGE_PINS";
+/// What a sabotaged process says when it starts.
+const CONFESSION: &str = "this process is sabotaged";
+
+/// What notices that a guard is missing.
+#[derive(Debug, Clone, Copy)]
+struct Watch {
+    /// A kernel test.
+    test: &'static str,
+    /// What it says when this guard is missing, in the first line.
+    says: &'static str,
+    /// Whether it needs netem, which few hosts' kernels have.
+    needs_netem: bool,
+}
+
+/// Exhaustive on purpose: a guard that nothing watches does not compile.
+fn watch(guard: Guard) -> Watch {
+    let (test, says, needs_netem) = match guard {
+        Guard::NoPins | Guard::Stub => (
+            "lifetime::killing_every_process_at_once_ends_a_partition_within_a_second_and_recover_leaves_nothing",
+            "traffic",
+            false,
+        ),
+        Guard::ArmLast => ("effects::a_delay_loses_no_packet_while_it_comes", "packets were lost", true),
+        Guard::DisarmFirst => ("effects::a_delay_loses_no_packet_while_it_goes", "packets were lost", true),
+        Guard::NoFork => {
+            ("lifetime::a_fault_ends_at_its_time_without_anybody_asking", "residue after", false)
+        }
+        Guard::Deadline => (
+            "lifetime::stopping_every_process_ends_a_partition_within_the_lease_and_recover_leaves_nothing",
+            "traffic normal not within",
+            false,
+        ),
+        Guard::Timer => (
+            "lifetime::a_stopped_holder_is_killed_some_time_after_the_end_of_its_fault",
+            "a stopped holder outlived its fault",
+            false,
+        ),
+        Guard::DeathSignal => (
+            "lifetime::a_stopped_holder_dies_with_its_injector",
+            "a stopped holder outlived its injector",
+            false,
+        ),
+        Guard::Exclusions => (
+            "policy::a_protected_port_is_spared_by_a_partition_of_everything_else",
+            "the protected port",
+            false,
+        ),
+    };
+    Watch { test, says, needs_netem }
+}
+
+/// A folder in which `chaos-daemon` is the sabotaged build, beside a bpf file system for pins. Both go with it.
+#[derive(Debug)]
+pub struct Stage {
+    folder: TempDir,
+    programs: PathBuf,
+}
+
+impl Stage {
+    /// Makes it from the folder of programs.
+    ///
+    /// # Errors
+    /// When a program is missing, or the kernel refuses to mount.
+    pub fn new() -> Result<Self> {
+        let sabotaged = binary("chaos-daemon-sabotaged")?;
+        let programs = sabotaged.parent().map(Path::to_path_buf).unwrap_or_default();
+        let folder = TempDir::with_prefix("chaos-sabotage-").map_err(Error::io("create", "a folder"))?;
+        // Tests run some programs as another user.
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755))
+            .map_err(Error::io("set the mode of", folder.path().display().to_string()))?;
+        for (name, target) in [("chaos-daemon", &sabotaged), ("chaosctl", &binary("chaosctl")?)] {
+            symlink(target, folder.path().join(name)).map_err(Error::io("link", name))?;
+        }
+        let stage = Self { folder, programs };
+        fs::create_dir(stage.pins()).map_err(Error::io("create", "a folder for pins"))?;
+        mount(Some("bpf"), &stage.pins(), Some("bpf"), MsFlags::empty(), None::<&str>)
+            .map_err(Error::sys("mount", "a bpf file system"))?;
+        Ok(stage)
+    }
+
+    /// The folder for `CHAOS_BIN_DIR`.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    fn pins(&self) -> PathBuf {
+        self.folder.path().join("pins")
+    }
+
+    fn sabotage(&self, command: &mut Command, guard: Option<Guard>) {
+        command.env("CHAOS_BIN_DIR", self.folder()).env(PINS, self.pins());
+        if let Some(guard) = guard {
+            command.env(VARIABLE, guard.absence());
+        }
+    }
+
+    /// A verdict per guard that this kernel can show, and before them those on which they rest. `netem`: only what
+    /// needs netem, otherwise only what does not.
+    pub fn run(&self, netem: bool, mut report: impl FnMut(&Line)) -> usize {
+        let guards: Vec<_> =
+            Guard::ALL.iter().copied().filter(|guard| watch(*guard).needs_netem == netem).collect();
+        let mut count = 0;
+        let mut judge = |name: String, work: &dyn Fn() -> Result<String>| {
+            let started = Instant::now();
+            let (outcome, test, reason) = match work() {
+                Ok(what) => (Verdict::Pass, format!("{name} ... {what}"), String::new()),
+                Err(error) => (Verdict::Fail, name, error.to_string()),
+            };
+            count += 1;
+            let ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+            report(&Line { kernel: kernel_release(), test, outcome, reason, ms });
+        };
+        judge("sabotage".into(), &|| self.normal_builds_have_none_of_it());
+        judge("sabotage".into(), &|| self.an_unknown_name_is_refused());
+        let tests: BTreeSet<_> = guards.iter().map(|guard| watch(*guard).test).collect();
+        for test in tests {
+            judge("sabotage of nothing".into(), &|| self.passes(test));
+        }
+        for guard in guards {
+            judge(format!("sabotage {}", guard.absence()), &|| self.is_caught(guard));
+        }
+        count
+    }
+
+    fn normal_builds_have_none_of_it(&self) -> Result<String> {
+        let has = |name: &str| {
+            let path = self.programs.join(name);
+            let bytes = fs::read(&path).map_err(Error::io("read", path.display().to_string()))?;
+            Ok::<_, Error>(bytes.windows(VARIABLE.len()).any(|window| window == VARIABLE.as_bytes()))
+        };
+        match (has("chaos-daemon-sabotaged")?, has("chaos-daemon")?) {
+            (true, false) => Ok("none of it is in a normal build".to_owned()),
+            (sabotaged, normal) => Err(Error::Different(format!(
+                "{VARIABLE} is in the sabotaged build: {sabotaged}, and in the normal one: {normal}"
+            ))),
+        }
+    }
+
+    fn an_unknown_name_is_refused(&self) -> Result<String> {
+        let mut command = Command::new(self.folder().join("chaos-daemon"));
+        let output = command.arg("recover").env(VARIABLE, "nonsense").output();
+        let output = output.map_err(Error::io("start", "the sabotaged daemon"))?;
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        match (output.status.code(), text.contains("no sabotage called \"nonsense\"")) {
+            (Some(1), true) => Ok("an unknown name is refused".to_owned()),
+            (code, _) => Err(Error::Different(format!("an unknown name gave {code:?}: {text}"))),
+        }
+    }
+
+    fn passes(&self, test: &'static str) -> Result<String> {
+        let verdict = self.verdict(test, None)?;
+        match verdict["outcome"].as_str() {
+            Some("pass") => Ok(format!("lets pass {test}")),
+            _ => Err(Error::Different(format!("{test}: {verdict}"))),
+        }
+    }
+
+    fn is_caught(&self, guard: Guard) -> Result<String> {
+        self.injects(guard)?;
+        let Watch { test, says, .. } = watch(guard);
+        let verdict = self.verdict(test, Some(guard))?;
+        let reason = verdict["reason"].as_str().unwrap_or_default();
+        match verdict["outcome"].as_str() {
+            Some("fail") if reason.lines().next().is_some_and(|line| line.contains(says)) => {
+                Ok(format!("caught by {test}"))
+            }
+            Some("fail") => Err(Error::Different(format!("{test} failed, not with {says:?}: {reason}"))),
+            outcome => Err(Error::Different(format!("NOT CAUGHT by {test}: {outcome:?} {reason}"))),
+        }
+    }
+
+    /// The sabotage reaches every process, and yet the daemon does its work.
+    fn injects(&self, guard: Guard) -> Result<()> {
+        const LIMIT: Duration = Duration::from_secs(5);
+        const ROLES: usize = 3;
+        let pair = Pair::new()?;
+        let echo = Echo::start(&pair.far, Pair::FAR_V4, 7)?;
+        let daemon = Daemon::start_with(|command| self.sabotage(command, Some(guard)))?;
+        Fault::new("network_partition")
+            .on(&pair.near, json!({"cidr": "10.77.0.2"}))
+            .inject(&daemon.mcp()?)?;
+        if udp_rtt(&pair.near, echo.address(), Duration::from_millis(100))?.is_some() {
+            return Err(Error::Different(format!("without {guard:?}, a fault has no effect")));
+        }
+        let confessions = || daemon.log().matches(CONFESSION).count();
+        if !wait_until(LIMIT, || confessions() >= ROLES) {
+            let what =
+                format!("word of injector, server and holder, but {}:\n{}", confessions(), daemon.log());
+            return Err(Error::Late { what, after: LIMIT });
+        }
+        Ok(())
+    }
+
+    /// One test, by the runner that runs it on every other day.
+    fn verdict(&self, test: &str, guard: Option<Guard>) -> Result<Value> {
+        let results = self.folder().join("results.jsonl");
+        let _ = fs::remove_file(&results);
+        let mut command = Command::new(self.programs.join("test-runner"));
+        command.arg(format!("--results={}", results.display())).arg(format!("--filter={test}"));
+        command.arg(self.programs.join("kernel-tests"));
+        self.sabotage(&mut command, guard);
+        command.status().map_err(Error::io("start", "test-runner"))?;
+        let text = fs::read_to_string(&results).map_err(Error::io("read", "the runner's results"))?;
+        let lines: Vec<Value> = text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+        match lines.as_slice() {
+            [verdict, done] if done["count"] == 1 => Ok(verdict.clone()),
+            _ => Err(Error::Different(format!("{test} gave not one verdict: {text}"))),
+        }
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        // Pins go with their file system.
+        if let Err(error) = umount2(&self.pins(), MntFlags::MNT_DETACH) {
+            eprintln!("clean up: unmount {}: {error}", self.pins().display());
+        }
+    }
+}
