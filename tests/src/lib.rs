@@ -7,11 +7,13 @@
 
 pub mod bench;
 pub mod bystander;
+pub mod cgroup;
 pub mod daemon;
 pub mod demo;
 mod error;
 pub mod fault;
 pub mod flow;
+pub mod guard;
 pub mod kernel;
 pub mod mcp;
 pub mod measure;

@@ -16,10 +16,21 @@ pub enum Reason {
     NoVsockLoopback,
     /// Loading BPF LSM programs is refused (lockdown).
     NoBpfLsm,
+    /// The controllers of cgroup v2 are not there, because version 1 has them.
+    NoCgroupControllers,
+    /// The clock is somebody's: only a machine of our own may be told a wrong time.
+    NotOurClock,
 }
 
 /// Every reason.
-pub const REASONS: &[Reason] = &[Reason::NoNetem, Reason::NoTcx, Reason::NoVsockLoopback, Reason::NoBpfLsm];
+pub const REASONS: &[Reason] = &[
+    Reason::NoNetem,
+    Reason::NoTcx,
+    Reason::NoVsockLoopback,
+    Reason::NoBpfLsm,
+    Reason::NoCgroupControllers,
+    Reason::NotOurClock,
+];
 
 impl Reason {
     /// Its name in summaries.
@@ -29,6 +40,8 @@ impl Reason {
             Self::NoTcx => "kernel-without-tcx",
             Self::NoVsockLoopback => "kernel-without-vsock_loopback",
             Self::NoBpfLsm => "kernel-without-bpf-lsm",
+            Self::NoCgroupControllers => "no-cgroup-v2-controllers",
+            Self::NotOurClock => "not-our-clock",
         }
     }
 

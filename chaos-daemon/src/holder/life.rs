@@ -4,13 +4,16 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 
+use caps::Capability;
+
 use super::arm::Armed;
 use super::deadline;
 use super::protocol::{Lease, Order, Report, receive, send};
 use crate::fault::Work;
-use crate::host::privilege::{LimitError, NETWORK_HOLDER, limit_to};
+use crate::host::privilege::{CLOCK, LimitError, NETWORK_HOLDER, OTHER_HOLDER, limit_to};
 use crate::host::{NetNs, NetNsError, boot_time_ns};
 use crate::kernel::bpf::{BpfError, Capacity, Programs};
+use crate::kernel::setting::Setting;
 
 /// Why a holder ended other than by its orders.
 #[derive(Debug, thiserror::Error)]
@@ -38,17 +41,32 @@ pub enum HolderError {
 /// # Errors
 /// When the injector's socket fails or programs cannot be loaded. The fault is gone either way.
 pub fn run(socket: OwnedFd, preload: Option<Capacity>) -> Result<(), HolderError> {
-    limit_to(if preload.is_some() { NETWORK_HOLDER } else { &[] })?;
+    limit_to(if preload.is_some() { NETWORK_HOLDER } else { OTHER_HOLDER })?;
     let mut socket = UnixStream::from(socket);
     let warm = preload.map(Programs::load).transpose()?;
     send(&mut socket, &Report::Ready)?;
     let Some((order, netns)) = receive(&mut socket)? else { return Ok(()) };
     match order {
         Order::Arm { work, lease } => {
+            limit_to(needed(&work))?;
             hold(&mut socket, &work, lease, warm, netns.map(NetNs::of_fd).transpose()?)
         }
         Order::Disarm => Ok(()),
         Order::Renew => Err(HolderError::Unexpected("renew before arm")),
+    }
+}
+
+/// The capabilities that this work needs, and no other fault's.
+fn needed(work: &Work) -> &'static [Capability] {
+    match work {
+        Work::Packets(_) | Work::Loop(_) => NETWORK_HOLDER,
+        Work::Cpu(_) => &[],
+        Work::Settings(settings) => match settings.first() {
+            // Root owns these files.
+            Some(Setting::Cgroup(_)) | None => &[],
+            Some(Setting::Link(_)) => &[Capability::CAP_NET_ADMIN, Capability::CAP_SYS_ADMIN],
+            Some(Setting::Clock(_)) => &[CLOCK],
+        },
     }
 }
 

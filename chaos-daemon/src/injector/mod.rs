@@ -2,6 +2,7 @@
 //! undoes. The server, which speaks with callers, is its child and reaches it through one socketpair only.
 
 pub mod doctor;
+mod ground;
 pub mod holders;
 pub mod inject;
 pub mod life;
@@ -10,6 +11,7 @@ pub mod recover;
 pub mod runtime;
 pub mod server_process;
 pub mod state;
+pub mod watch;
 
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -18,7 +20,7 @@ use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::LocalSet;
 
-use crate::host::privilege::{INJECTOR, limit_to};
+use crate::host::privilege::{CLOCK, INJECTOR, limit_to};
 use crate::host::{MissingPrivilege, Privileges};
 use crate::journal::Journal;
 use crate::kernel::probe;
@@ -30,6 +32,7 @@ use manager::{ManagerError, ServiceManager, keep_informed};
 use runtime::{Runtime, RuntimeError, listen_vsock};
 use server_process::{Recipe, ServerProcess};
 use state::Injector;
+use watch::{Heartbeat, keep_watch};
 
 /// How long to wait before a server that has died is started again.
 const SERVER_PAUSE: Duration = Duration::from_millis(300);
@@ -112,7 +115,8 @@ pub fn run(options: &Options, mut manager: ServiceManager) -> Result<(), Injecto
         None => runtime.listen(options.socket_group.as_deref())?,
     };
     let recipe = Recipe::new(options, listener, vsock).map_err(io("prepare the server's directory"))?;
-    limit_to(INJECTOR)?;
+    let clock = options.policy.clock_skew.then_some(CLOCK);
+    limit_to(&INJECTOR.iter().copied().chain(clock).collect::<Vec<_>>())?;
     let facts = probe::facts();
     tracing::info!(kernel = facts.release, tcx = facts.tcx, netem = facts.netem.is_none(), "ready");
     let injector = Rc::new(Injector::new(options, privileges, facts, journal));
@@ -122,7 +126,10 @@ pub fn run(options: &Options, mut manager: ServiceManager) -> Result<(), Injecto
         .thread_keep_alive(KEEP_THREADS)
         .build()
         .map_err(io("start tokio"))?;
-    LocalSet::new().block_on(&tokio, serve(&injector, &recipe, &Rc::new(manager))).map_err(io("serve"))
+    let heartbeat = runtime.serve()?;
+    LocalSet::new()
+        .block_on(&tokio, serve(&injector, &recipe, &Rc::new(manager), heartbeat))
+        .map_err(io("serve"))
 }
 
 struct Signals {
@@ -145,11 +152,13 @@ async fn serve(
     injector: &Rc<Injector>,
     recipe: &Recipe,
     manager: &Rc<ServiceManager>,
+    heartbeat: Heartbeat,
 ) -> std::io::Result<()> {
     let mut signals = Signals::new()?;
     // The first thread that undoes, while threads can still be had; it stays.
     tokio::task::spawn_blocking(|| ()).await?;
     injector.restock();
+    tokio::task::spawn_local(keep_watch(Rc::clone(injector), heartbeat));
     tokio::task::spawn_local(keep_informed(Rc::clone(manager), Rc::clone(injector)));
     loop {
         let (mut server, door) = recipe.start()?;

@@ -140,6 +140,11 @@ impl Journal {
 }
 
 impl Found {
+    /// Whether it may have left something on this node that nobody's death ends.
+    pub fn is_supervised(&self) -> bool {
+        self.of_this_boot && self.steps.iter().any(Step::is_supervised)
+    }
+
     /// Forgets this journal: everything in it is undone or void.
     ///
     /// # Errors

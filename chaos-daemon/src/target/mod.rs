@@ -1,5 +1,7 @@
 //! From what a caller names to what the kernel knows: resolved once, pinned, never resolved again.
 
+pub mod cgroup;
+
 use std::net::{IpAddr, ToSocketAddrs};
 
 use ipnet::IpNet;
@@ -26,22 +28,8 @@ pub struct NetworkTarget {
 /// # Errors
 /// [`ErrorCode::TargetNotFound`] names what does not exist.
 pub fn resolve(traffic: &Traffic, named: &[IpNet]) -> Result<NetworkTarget, ApiError> {
-    let netns = match &traffic.netns {
-        None => NetNs::current(),
-        Some(name) => NetNs::open(name),
-    }
-    .map_err(|error| {
-        let name = traffic.netns.as_deref().unwrap_or("the daemon's own");
-        not_found(format!("target.netns: open network namespace {name:?}: {error}"))
-            .hint("`ip netns list` shows the names; a path such as /proc/PID/ns/net works too")
-    })?;
     let name = &traffic.interface;
-    let interface = Interface::find(&netns, name)
-        .map_err(|error| not_found(format!("target.interface: look up {name:?}: {error}")))?
-        .ok_or_else(|| {
-            not_found(format!("target.interface: no interface {name:?} in {}", namespace_words(traffic)))
-                .hint("`ip link` shows the interfaces")
-        })?;
+    let (netns, interface) = resolve_interface(name, traffic.netns.as_deref())?;
     if !interface.ethernet {
         return Err(ApiError::new(
             ErrorCode::InvalidParameter,
@@ -54,11 +42,29 @@ pub fn resolve(traffic: &Traffic, named: &[IpNet]) -> Result<NetworkTarget, ApiE
     Ok(NetworkTarget { netns, interface, peers })
 }
 
-fn namespace_words(traffic: &Traffic) -> String {
-    traffic
-        .netns
-        .as_ref()
-        .map_or("this network namespace".to_owned(), |name| format!("network namespace {name:?}"))
+/// Resolves an interface of a namespace, or of the daemon's own.
+///
+/// # Errors
+/// [`ErrorCode::TargetNotFound`] names what does not exist.
+pub fn resolve_interface(name: &str, netns: Option<&str>) -> Result<(NetNs, Interface), ApiError> {
+    let opened = match netns {
+        None => NetNs::current(),
+        Some(name) => NetNs::open(name),
+    }
+    .map_err(|error| {
+        let name = netns.unwrap_or("the daemon's own");
+        not_found(format!("target.netns: open network namespace {name:?}: {error}"))
+            .hint("`ip netns list` shows the names; a path such as /proc/PID/ns/net works too")
+    })?;
+    let interface = Interface::find(&opened, name)
+        .map_err(|error| not_found(format!("target.interface: look up {name:?}: {error}")))?
+        .ok_or_else(|| {
+            let place = netns
+                .map_or("this network namespace".to_owned(), |name| format!("network namespace {name:?}"));
+            not_found(format!("target.interface: no interface {name:?} in {place}"))
+                .hint("`ip link` shows the interfaces")
+        })?;
+    Ok((opened, interface))
 }
 
 /// The addresses of a host. Blocks for as long as the name servers take.

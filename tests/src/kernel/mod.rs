@@ -8,6 +8,7 @@ mod lifetime;
 mod manager;
 mod policy;
 mod scene;
+mod supervised;
 mod vsock;
 
 use crate::NetNs;
@@ -120,7 +121,7 @@ pub fn all() -> Vec<KernelTest> {
         lifetime::TESTS,
         manager::TESTS,
     ];
-    lists.concat().into_iter().map(shorten).collect()
+    lists.concat().into_iter().chain(supervised::all()).map(shorten).collect()
 }
 
 fn shorten(test: KernelTest) -> KernelTest {

@@ -17,6 +17,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("holder", &["spec", "request", "host", "target", "kernel", "fault", "journal"]),
     ("policy", &["spec", "request", "host", "target"]),
     ("injector", &["spec", "request", "host", "target", "kernel", "fault", "journal", "holder", "policy"]),
+    ("guard", &["spec", "request", "host", "target", "kernel", "fault", "journal", "injector"]),
     ("probe", &["spec", "request", "host"]),
     ("experiment", &["spec", "request", "host", "probe", "policy"]),
     ("server", &["spec", "request", "host", "policy", "probe", "experiment", "mcp", "injector"]),

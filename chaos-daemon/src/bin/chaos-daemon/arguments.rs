@@ -1,4 +1,4 @@
-//! The `chaos-daemon` command: run, recover, and the two roles that it starts itself.
+//! The `chaos-daemon` command: run, recover, guard, and the two roles that it starts itself.
 
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::path::PathBuf;
@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 
 use chaos_daemon::cli;
+use chaos_daemon::guard::{self, GuardError};
 use chaos_daemon::holder;
 use chaos_daemon::injector::holders::CHILD_FD;
 use chaos_daemon::injector::manager::ServiceManager;
@@ -54,6 +55,12 @@ enum Command {
         /// Print JSON.
         #[arg(long)]
         json: bool,
+    },
+    /// Guard the faults that outlive a daemon's processes: undo them when the daemon dies or hangs. Runs until SIGTERM.
+    Guard {
+        /// Runtime directory of the daemon to guard.
+        #[arg(long, default_value = RUNTIME_DIR)]
+        runtime_dir: PathBuf,
     },
     /// Write the manual pages.
     #[command(hide = true)]
@@ -124,6 +131,8 @@ enum Failure {
     Injector(#[from] InjectorError),
     #[error(transparent)]
     Recover(#[from] RecoverError),
+    #[error(transparent)]
+    Guard(#[from] GuardError),
     #[error("run the server")]
     Server(#[from] ServerError),
     #[error("start tokio")]
@@ -141,6 +150,7 @@ pub(crate) fn main() -> ExitCode {
     let outcome = match arguments.command {
         Command::Run(run) => run.run(),
         Command::Recover { runtime_dir, sweep, json } => return report_recovery(&runtime_dir, sweep, json),
+        Command::Guard { runtime_dir } => watch_over(&runtime_dir),
         Command::Manual { folder } => {
             clap_mangen::generate_to(Arguments::command(), folder).map_err(Failure::Manual)
         }
@@ -188,6 +198,12 @@ impl Run {
     }
 }
 
+fn watch_over(runtime_dir: &std::path::Path) -> Result<(), Failure> {
+    // SAFETY: this is the only call, and nothing has taken a descriptor yet.
+    let manager = unsafe { ServiceManager::from_environment() }.map_err(InjectorError::from)?;
+    Ok(guard::run(runtime_dir, &manager)?)
+}
+
 /// # Safety
 /// `fd` must be an open descriptor that nothing else in this process uses.
 unsafe fn inherited(fd: i32) -> OwnedFd {
@@ -216,6 +232,7 @@ fn report_recovery(runtime_dir: &std::path::Path, sweep: bool, json: bool) -> Ex
                 print(&serde_json::json!(recovered).to_string());
             } else {
                 recovered.removed.iter().for_each(|each| print(&format!("removed {each}")));
+                recovered.kept.iter().for_each(|each| print(&format!("kept {each}")));
                 recovered.stuck.iter().for_each(|each| print(&format!("STUCK {each}")));
                 if recovered.removed.is_empty() && recovered.stuck.is_empty() {
                     print("nothing was left behind");
@@ -242,8 +259,9 @@ fn fail(failure: &Failure) -> ExitCode {
     }
     drop(writeln!(std::io::stderr(), "chaos-daemon: {text}"));
     ExitCode::from(match failure {
-        Failure::Injector(InjectorError::Privilege(_)) => 4,
-        Failure::Injector(InjectorError::Runtime(RuntimeError::InUse { .. }))
+        Failure::Injector(InjectorError::Privilege(_)) | Failure::Guard(GuardError::Privilege(_)) => 4,
+        Failure::Guard(GuardError::InUse(_))
+        | Failure::Injector(InjectorError::Runtime(RuntimeError::InUse { .. }))
         | Failure::Recover(RecoverError::Runtime(RuntimeError::InUse { .. })) => 6,
         _ => 1,
     })

@@ -4,6 +4,7 @@
 //! Mechanism: netlink(7), rtnetlink(7). Every change is acknowledged by the kernel before it returns. What is
 //! deleted is compared first, and a thing that is already gone is `Ok(false)`, so that every undo can be repeated.
 
+pub mod belongings;
 pub mod clsact;
 pub mod error;
 pub mod link;
@@ -31,6 +32,7 @@ use self::error::{ANSWER_LIMIT, Refusal};
 use self::wire::Wire;
 use crate::host::netns::NetNs;
 
+pub use self::belongings::Belongings;
 pub use self::clsact::{Clsact, Filter};
 pub use self::error::NetlinkError;
 pub use self::link::{Device, LinkLayer, VethPair};
@@ -101,7 +103,13 @@ impl Netlink {
         message: RouteNetlinkMessage,
         flags: u16,
     ) -> Result<Vec<Vec<u8>>, NetlinkError> {
-        self.exchange(operation, message, NLM_F_ACK | flags).await.map(|(answers, _)| answers)
+        self.exchange(operation, Wire::Request(message), NLM_F_ACK | flags).await.map(|(answers, _)| answers)
+    }
+
+    /// Sends again what a list has told, as a request of the type `kind`.
+    async fn replay(&self, operation: &str, kind: u16, bytes: &[u8], flags: u16) -> Result<(), NetlinkError> {
+        let message = Wire::Raw(kind, bytes.to_vec());
+        self.exchange(operation, message, NLM_F_ACK | flags).await.map(drop)
     }
 
     /// Reads a whole list, again if it changed meanwhile. `message` is made anew for each attempt.
@@ -109,6 +117,14 @@ impl Netlink {
         &self,
         operation: &str,
         message: impl Fn() -> RouteNetlinkMessage,
+    ) -> Result<Vec<Vec<u8>>, NetlinkError> {
+        self.dump_wire(operation, || Wire::Request(message())).await
+    }
+
+    async fn dump_wire(
+        &self,
+        operation: &str,
+        message: impl Fn() -> Wire,
     ) -> Result<Vec<Vec<u8>>, NetlinkError> {
         for _ in 0..DUMP_ATTEMPTS {
             let (answers, interrupted) = self.exchange(operation, message(), NLM_F_DUMP).await?;
@@ -122,12 +138,12 @@ impl Netlink {
     async fn exchange(
         &self,
         operation: &str,
-        message: RouteNetlinkMessage,
+        message: Wire,
         flags: u16,
     ) -> Result<(Vec<Vec<u8>>, bool), NetlinkError> {
         let no_answer = || NetlinkError::NoAnswer { operation: operation.to_owned() };
         let refused = |refusal| Err(NetlinkError::refused(operation.to_owned(), refusal));
-        let mut message = NetlinkMessage::from(Wire::Request(message));
+        let mut message = NetlinkMessage::from(message);
         message.header.flags = NLM_F_REQUEST | flags;
         let Ok(mut stream) = self.handle.request(message, SocketAddr::new(0, 0)) else {
             return Err(no_answer());
