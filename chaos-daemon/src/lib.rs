@@ -28,6 +28,8 @@ pub mod policy;
 
 pub mod injector;
 
+pub mod guard;
+
 pub mod probe;
 
 pub mod experiment;

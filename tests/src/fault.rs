@@ -47,6 +47,18 @@ impl Fault {
         self
     }
 
+    /// At exactly this target.
+    #[must_use]
+    pub fn aimed(mut self, target: Value) -> Self {
+        self.target = target;
+        self
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// With parameters.
     #[must_use]
     pub fn with(mut self, params: Value) -> Self {
@@ -59,11 +71,6 @@ impl Fault {
     pub fn named(mut self, name: &str) -> Self {
         self.name = name.to_owned();
         self
-    }
-
-    /// Its name.
-    pub fn name(&self) -> &str {
-        &self.name
     }
 
     /// For so long.

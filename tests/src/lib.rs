@@ -14,6 +14,7 @@ pub mod demo;
 mod error;
 pub mod fault;
 pub mod flow;
+pub mod guard;
 pub mod kernel;
 pub mod kills;
 pub mod matrix;
@@ -31,6 +32,7 @@ pub mod skip;
 pub mod soak;
 pub mod sweep;
 pub mod systemd;
+pub mod victim;
 pub mod wire;
 
 pub use daemon::Daemon;

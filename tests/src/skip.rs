@@ -16,13 +16,21 @@ pub enum Reason {
     NoVsockLoopback,
     /// Loading BPF LSM programs is refused (lockdown).
     NoBpfLsm,
+    /// The controllers of cgroup v2 are not there, because version 1 has them.
+    NoCgroupControllers,
     /// It would change what belongs to everybody on the machine: its clock, its memory, its power.
     NotOurMachine,
 }
 
 /// Every reason.
-pub const REASONS: &[Reason] =
-    &[Reason::NoNetem, Reason::NoTcx, Reason::NoVsockLoopback, Reason::NoBpfLsm, Reason::NotOurMachine];
+pub const REASONS: &[Reason] = &[
+    Reason::NoNetem,
+    Reason::NoTcx,
+    Reason::NoVsockLoopback,
+    Reason::NoBpfLsm,
+    Reason::NoCgroupControllers,
+    Reason::NotOurMachine,
+];
 
 impl Reason {
     /// Its name in summaries.
@@ -32,6 +40,7 @@ impl Reason {
             Self::NoTcx => "kernel-without-tcx",
             Self::NoVsockLoopback => "kernel-without-vsock_loopback",
             Self::NoBpfLsm => "kernel-without-bpf-lsm",
+            Self::NoCgroupControllers => "no-cgroup-v2-controllers",
             Self::NotOurMachine => "needs-a-machine-of-its-own",
         }
     }

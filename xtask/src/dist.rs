@@ -14,6 +14,7 @@ const PROGRAMS: [&str; 2] = ["chaos-daemon", "chaosctl"];
 /// From the tree into the package, as they are.
 const FILES: &[(&str, &str)] = &[
     ("systemd/chaos-daemon.service", "usr/lib/systemd/system/chaos-daemon.service"),
+    ("systemd/chaos-daemon-guard.service", "usr/lib/systemd/system/chaos-daemon-guard.service"),
     ("systemd/chaos-daemon.socket", "usr/lib/systemd/system/chaos-daemon.socket"),
     ("systemd/sysusers.d/chaos-daemon.conf", "usr/lib/sysusers.d/chaos-daemon.conf"),
     ("systemd/tmpfiles.d/chaos-daemon.conf", "usr/lib/tmpfiles.d/chaos-daemon.conf"),

@@ -18,9 +18,15 @@ pub(super) struct FaultArgs {
     /// Name for the fault [default: its type and four random digits]
     #[arg(long, value_parser = |text: &str| FaultName::new(text))]
     pub(super) name: Option<FaultName>,
-    /// Network interface, e.g. eth0; every network fault needs one
+    /// Network interface, e.g. eth0; every network fault needs one, and so does link_down
     #[arg(long, value_name = "IFACE", help_heading = "Target")]
     interface: Option<String>,
+    /// systemd unit, e.g. payment.service: for pause and limits
+    #[arg(long, value_name = "UNIT", help_heading = "Target")]
+    unit: Option<String>,
+    /// cgroup v2, by its path below /sys/fs/cgroup: for pause and limits
+    #[arg(long, value_name = "PATH", help_heading = "Target")]
+    cgroup: Option<String>,
     /// Network namespace: a name below /run/netns, or the path of a namespace file
     #[arg(long, value_name = "NAME|PATH", help_heading = "Target")]
     netns: Option<String>,
@@ -57,12 +63,30 @@ pub(super) struct FaultArgs {
     /// Share of the matching packets that is affected, 0 to 1
     #[arg(long, value_name = "FRACTION", help_heading = "Effect")]
     packet_probability: Option<f64>,
-    /// resource_exhaustion: share of each core, 1 to 100
+    /// resource_exhaustion: cpu (burned), or cpu_limit, memory_limit, pids_limit, io_limit of a cgroup [default: cpu]
+    #[arg(long, value_name = "RESOURCE", help_heading = "Effect")]
+    resource: Option<String>,
+    /// cpu: share of each core, 1 to 100; cpu_limit: of one processor
     #[arg(long, value_name = "PERCENT", help_heading = "Effect")]
     cpu_percent: Option<f64>,
-    /// resource_exhaustion: how many cores
+    /// cpu: how many cores
     #[arg(long, help_heading = "Effect")]
     cores: Option<u32>,
+    /// memory_limit: MiB beyond which the cgroup is throttled
+    #[arg(long, value_name = "MIB", help_heading = "Effect")]
+    memory_mb: Option<f64>,
+    /// pids_limit: most processes and threads
+    #[arg(long, value_name = "COUNT", help_heading = "Effect")]
+    pids: Option<u32>,
+    /// io_limit: block device, e.g. sda or 8:0
+    #[arg(long, help_heading = "Effect")]
+    device: Option<String>,
+    /// io_limit: bytes per second, each way
+    #[arg(long, value_name = "BYTES", help_heading = "Effect")]
+    bytes_per_second: Option<u64>,
+    /// clock_skew: by how many seconds the clock is wrong, forwards or back
+    #[arg(long, value_name = "SECONDS", allow_hyphen_values = true, help_heading = "Effect")]
+    offset_seconds: Option<f64>,
     /// How long the fault lasts before it ends by itself, e.g. 3m [default: 1m]
     #[arg(long = "for", value_name = "DURATION", value_parser = duration::parse, allow_hyphen_values = true)]
     lasts: Option<Duration>,
@@ -94,6 +118,12 @@ impl FaultArgs {
         set("packet_probability", self.packet_probability.map(Value::from));
         set("cpu_percent", self.cpu_percent.map(Value::from));
         set("cores", self.cores.map(Value::from));
+        set("resource", self.resource.clone().map(Value::from));
+        set("memory_mb", self.memory_mb.map(Value::from));
+        set("pids", self.pids.map(Value::from));
+        set("device", self.device.clone().map(Value::from));
+        set("bytes_per_second", self.bytes_per_second.map(Value::from));
+        set("offset_seconds", self.offset_seconds.map(Value::from));
         let request = FaultRequest {
             fault_type: self.fault_type,
             probability,
@@ -101,6 +131,8 @@ impl FaultArgs {
             error_message: self.message.clone(),
             target: TargetRequest {
                 interface: self.interface.clone(),
+                unit: self.unit.clone(),
+                cgroup: self.cgroup.clone(),
                 netns: self.netns.clone(),
                 cidrs: self.cidrs.clone(),
                 host: self.host.clone(),

@@ -56,6 +56,7 @@ pub(super) fn plan(answer: &Value) -> String {
     let mut out = String::new();
     line!(out, "would do: {}", text(answer, "description"));
     line!(out, "  for {}; lifetime class {}", seconds(answer, "duration_seconds"), text(answer, "lifetime"));
+    line!(out, "  guard: {}", text(answer, "guard"));
     for step in list(answer, "steps") {
         line!(out, "  - {}", step.as_str().unwrap_or_default());
     }
@@ -83,7 +84,10 @@ pub(super) fn status(answer: &Value) -> String {
             seconds(fault, "remaining_seconds")
         );
         line!(out, "      {}", text(fault, "description"));
-        if evidence["cpu_seconds"].as_f64().unwrap_or_default() > 0.0 {
+        line!(out, "      {}; guard: {}", text(fault, "lifetime"), text(fault, "guard"));
+        if text(fault, "lifetime") == "supervised" {
+            line!(out, "      settings as the fault has set them: {}", evidence["settings_held"]);
+        } else if evidence["cpu_seconds"].as_f64().unwrap_or_default() > 0.0 {
             line!(out, "      CPU time burned: {}", seconds(evidence, "cpu_seconds"));
         } else {
             line!(

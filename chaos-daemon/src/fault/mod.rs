@@ -1,16 +1,21 @@
 //! From a fault and its target to a plan: what a holder does, which steps the journal must know, and what a
 //! person reads. Pure: nothing here asks or changes the node. One file per kind of fault.
 
+pub mod clock_skew;
 pub mod cpu;
 pub mod latency;
+pub mod limit;
+pub mod link_down;
 pub mod packet_drop;
+pub mod pause;
 pub mod reset;
 pub mod work;
 
 use ipnet::IpNet;
 
-use crate::host::{Facts, Lack, Requirement};
+use crate::host::{CgroupRef, Facts, Lack, Requirement};
 use crate::kernel::netlink::marks::recognise_device;
+use crate::kernel::setting::{Knob, LinkSetting, Setting};
 use crate::kernel::step::{NetNsRef, Step};
 use crate::request::{ApiError, ErrorCode, LifetimeClass};
 use crate::spec::fault::Effect;
@@ -54,11 +59,45 @@ pub struct Place<'a> {
     pub protected_tcp_ports: &'a [u16],
 }
 
-/// Plans a fault on this node. `place` must be there for an effect that has traffic.
+/// What a supervised fault finds on the node, and will restore.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ground {
+    /// A value of a control group.
+    Cgroup {
+        /// Whose.
+        cgroup: CgroupRef,
+        /// Which.
+        knob: Knob,
+        /// As the kernel prints it.
+        old: String,
+    },
+    /// A device that is up, and what it has.
+    Link(LinkSetting),
+    /// Wall clock minus boot clock, in nanoseconds.
+    Clock(i64),
+}
+
+/// The plan of a fault that changes one setting of the node.
+fn settings(description: String, setting: Setting) -> Plan {
+    Plan {
+        work: Work::Settings(vec![setting.clone()]),
+        steps: vec![Step::Setting(setting)],
+        lifetime: LifetimeClass::Supervised,
+        description,
+    }
+}
+
+/// Plans a fault on this node. `place` must be there for an effect that has traffic, `ground` for one that changes a
+/// setting.
 ///
 /// # Errors
 /// [`ErrorCode::UnsupportedKernel`] names what the kernel lacks.
-pub fn plan(effect: &Effect, place: Option<&Place<'_>>, facts: &Facts) -> Result<Plan, ApiError> {
+pub fn plan(
+    effect: &Effect,
+    place: Option<&Place<'_>>,
+    ground: Option<&Ground>,
+    facts: &Facts,
+) -> Result<Plan, ApiError> {
     require(effect.fault_type(), facts)?;
     if let Some(name) = place.map(|place| &place.target.interface.name).filter(|name| is_ours(name)) {
         let text = format!("target.interface: {name} is a device that a fault of chaos-daemon has made");
@@ -80,12 +119,35 @@ pub fn plan(effect: &Effect, place: Option<&Place<'_>>, facts: &Facts) -> Result
         Effect::Drop { traffic, packet_probability, partition } => {
             packet_drop::plan(traffic, *packet_probability, *partition, place.ok_or_else(needs_interface)?)
         }
+        Effect::Limit { .. } | Effect::Pause { .. } | Effect::LinkDown { .. } | Effect::ClockSkew { .. } => {
+            return on_ground(effect, ground);
+        }
     })
 }
 
 /// A fault there would cut what a delay promises to bring back.
 fn is_ours(device: &str) -> bool {
     recognise_device(device).is_some()
+}
+
+fn on_ground(effect: &Effect, ground: Option<&Ground>) -> Result<Plan, ApiError> {
+    match (effect, ground) {
+        (Effect::Limit { limit, .. }, Some(Ground::Cgroup { cgroup, knob, old })) => {
+            Ok(limit::plan(limit, cgroup, knob, old))
+        }
+        (Effect::Pause { .. }, Some(Ground::Cgroup { cgroup, old, .. })) => Ok(pause::plan(cgroup, old)),
+        (Effect::LinkDown { .. }, Some(Ground::Link(setting))) => Ok(link_down::plan(setting)),
+        (Effect::ClockSkew { offset_ns }, Some(Ground::Clock(base_ns))) => {
+            Ok(clock_skew::plan(*offset_ns, *base_ns))
+        }
+        _ => {
+            let name = effect.fault_type().name();
+            Err(ApiError::new(
+                ErrorCode::TargetNotFound,
+                format!("what {name} would change was not looked at"),
+            ))
+        }
+    }
 }
 
 /// What a fault type needs of the kernel.
@@ -95,6 +157,8 @@ pub fn requirements(fault_type: FaultType) -> &'static [Requirement] {
         FaultType::Error => reset::REQUIREMENTS,
         FaultType::Timeout | FaultType::NetworkPartition => packet_drop::REQUIREMENTS,
         FaultType::ResourceExhaustion => cpu::REQUIREMENTS,
+        FaultType::Pause => pause::REQUIREMENTS,
+        FaultType::LinkDown | FaultType::ClockSkew => &[],
     }
 }
 

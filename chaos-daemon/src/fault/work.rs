@@ -5,6 +5,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
+use crate::kernel::setting::Setting;
 use crate::spec::{Direction, PortMatch, Probability, Protocol};
 
 /// The work of one holder.
@@ -16,6 +17,8 @@ pub enum Work {
     Loop(LoopWork),
     /// CPU time is burned.
     Cpu(CpuWork),
+    /// Settings of the node are changed, each of which is a step of the journal.
+    Settings(Vec<Setting>),
 }
 
 /// How a packet program is attached to its device.
@@ -101,7 +104,7 @@ impl Work {
     pub fn longest_stay(&self) -> Duration {
         match self {
             Self::Loop(work) => work.delay + work.jitter,
-            Self::Packets(_) | Self::Cpu(_) => Duration::ZERO,
+            Self::Packets(_) | Self::Cpu(_) | Self::Settings(_) => Duration::ZERO,
         }
     }
 
@@ -124,6 +127,8 @@ impl Work {
                 std::iter::once(pair).chain(work.packets.attachments("divert")).collect()
             }
             Self::Cpu(work) => vec![format!("burn {} % on each of {} processors", work.percent, work.cores)],
+            // The steps say it all.
+            Self::Settings(_) => Vec::new(),
         }
     }
 }

@@ -16,6 +16,8 @@ use crate::host::{NetNs, NetNsError};
 use crate::kernel::bpf::{BpfError, Capacity, Hook, LoopEnd, Programs};
 use crate::kernel::netlink::marks::{self, FILTER_HANDLE, FILTER_PREFIX, NETEM_HANDLE};
 use crate::kernel::netlink::{Clsact, Device, Netem, Netlink, NetlinkError};
+use crate::kernel::setting::Setting;
+use crate::kernel::step::{Kernel, StepError};
 use crate::request::Evidence;
 use crate::sabotage::{self, Guard};
 use crate::spec::{Direction, Protocol};
@@ -33,6 +35,8 @@ pub enum Armed {
     Loops(Vec<Loop>),
     /// Burning threads.
     Cpu(Burner),
+    /// Settings of the node. Dropping them does nothing: who reads the journal undoes them.
+    Settings(Vec<Setting>),
 }
 
 /// A veth loop for one direction.
@@ -75,6 +79,9 @@ pub enum ArmError {
     /// No runtime to talk to the kernel in.
     #[error("start a runtime for netlink")]
     Runtime(#[source] io::Error),
+    /// A setting of the node.
+    #[error(transparent)]
+    Setting(#[from] StepError),
     /// A burning thread.
     #[error("start burning")]
     Burn(#[source] io::Error),
@@ -111,6 +118,10 @@ impl Armed {
                 thread::sleep(FIRST_BURN);
                 Ok(Self::Cpu(burner))
             }
+            Work::Settings(settings) => {
+                settings.iter().try_for_each(Setting::apply)?;
+                Ok(Self::Settings(settings.clone()))
+            }
         }
     }
 
@@ -127,6 +138,8 @@ impl Armed {
                 }
             }
             Self::Cpu(burner) => burner.renew(deadline_ns),
+            // These know no deadline: the guard sees to it.
+            Self::Settings(_) => {}
         }
         Ok(())
     }
@@ -148,6 +161,11 @@ impl Armed {
             Self::Packets(programs) => add(programs)?,
             Self::Loops(loops) => loops.iter().try_for_each(|each| add(&each.programs))?,
             Self::Cpu(burner) => sum.cpu_time = burner.burned(),
+            Self::Settings(settings) => {
+                for each in settings {
+                    sum.settings += u64::from(each.present(&Kernel)?);
+                }
+            }
         }
         Ok(sum)
     }

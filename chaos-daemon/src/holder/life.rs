@@ -4,14 +4,17 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 
+use caps::Capability;
+
 use super::arm::{Armed, spare};
 use super::protocol::{Lease, Order, Preload, Report, receive, send};
 use super::{deadline, memory};
 use crate::fail_point::{self, Point, Role};
 use crate::fault::Work;
-use crate::host::privilege::{LimitError, NETWORK_HOLDER, limit_to};
+use crate::host::privilege::{CLOCK, LimitError, NETWORK_HOLDER, OTHER_HOLDER, limit_to};
 use crate::host::{NetNs, NetNsError, boot_time_ns};
 use crate::kernel::bpf::{BpfError, Programs};
+use crate::kernel::setting::Setting;
 use crate::sabotage;
 
 /// Why a holder ended other than by its orders.
@@ -40,7 +43,7 @@ pub enum HolderError {
 /// # Errors
 /// When the injector's socket fails or programs cannot be loaded. The fault is gone either way.
 pub fn run(socket: OwnedFd, packets: bool) -> Result<(), HolderError> {
-    limit_to(if packets { NETWORK_HOLDER } else { &[] })?;
+    limit_to(if packets { NETWORK_HOLDER } else { OTHER_HOLDER })?;
     let mut socket = UnixStream::from(socket);
     let mut warm = None;
     if packets {
@@ -54,6 +57,7 @@ pub fn run(socket: OwnedFd, packets: bool) -> Result<(), HolderError> {
     let Some((order, netns)) = receive(&mut socket)? else { return Ok(()) };
     match order {
         Order::Arm { work, lease } => {
+            limit_to(needed(&work))?;
             hold(&mut socket, &work, lease, warm, netns.map(NetNs::of_fd).transpose()?)
         }
         Order::Disarm => Ok(()),
@@ -68,6 +72,20 @@ fn load(preload: &Preload) -> Result<Programs, BpfError> {
     spare(&mut programs, &preload.protected_peers, &preload.protected_tcp_ports)?;
     memory::populate_code();
     Ok(programs)
+}
+
+/// The capabilities that this work needs, and no other fault's.
+fn needed(work: &Work) -> &'static [Capability] {
+    match work {
+        Work::Packets(_) | Work::Loop(_) => NETWORK_HOLDER,
+        Work::Cpu(_) => &[],
+        Work::Settings(settings) => match settings.first() {
+            // Root owns these files.
+            Some(Setting::Cgroup(_)) | None => &[],
+            Some(Setting::Link(_)) => &[Capability::CAP_NET_ADMIN, Capability::CAP_SYS_ADMIN],
+            Some(Setting::Clock(_)) => &[CLOCK],
+        },
+    }
 }
 
 fn hold(

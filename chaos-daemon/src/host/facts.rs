@@ -11,6 +11,8 @@ pub enum Requirement {
     Veth,
     /// The delay queue (`sch_netem`).
     Netem,
+    /// Control groups, version 2.
+    CgroupV2,
 }
 
 /// What the running kernel can do.
@@ -28,6 +30,8 @@ pub struct Facts {
     pub veth: Option<String>,
     /// Why netem cannot be used; `None` when it can.
     pub netem: Option<String>,
+    /// Why control groups of version 2 cannot be used; `None` when they can.
+    pub cgroup_v2: Option<String>,
 }
 
 /// What is missing, and what would supply it.
@@ -42,12 +46,19 @@ pub struct Lack {
 impl Facts {
     /// What is missing for `requirement`; `None` when it is there.
     pub fn lack(&self, requirement: Requirement) -> Option<Lack> {
+        if requirement == Requirement::CgroupV2 {
+            return self.cgroup_v2.as_ref().map(|reason| Lack {
+                what: format!("cgroup2 ({reason})"),
+                remedy: "mount it: `mount -t cgroup2 none /sys/fs/cgroup`; systemd does so by default"
+                    .to_owned(),
+            });
+        }
         let (name, option, reason) = match requirement {
             Requirement::PacketPrograms => {
                 ("cls_bpf", "CONFIG_NET_CLS_BPF and CONFIG_BPF_SYSCALL", &self.packet_programs)
             }
             Requirement::Veth => ("veth", "CONFIG_VETH", &self.veth),
-            Requirement::Netem => ("sch_netem", "CONFIG_NET_SCH_NETEM", &self.netem),
+            Requirement::Netem | Requirement::CgroupV2 => ("sch_netem", "CONFIG_NET_SCH_NETEM", &self.netem),
         };
         reason.as_ref().map(|reason| Lack {
             what: format!("{name} ({reason})"),

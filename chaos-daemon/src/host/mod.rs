@@ -2,6 +2,8 @@
 
 pub mod accounts;
 pub mod boot;
+pub mod cgroup;
+pub mod connections;
 pub mod facts;
 pub mod interface;
 pub mod nameless;
@@ -11,6 +13,7 @@ pub mod sandbox;
 mod syscalls;
 
 pub use boot::{BootId, boot_time_ns};
+pub use cgroup::{Cgroup, CgroupRef};
 pub use facts::{Facts, Lack, Requirement};
 pub use interface::Interface;
 pub use netns::{NetNs, NetNsError, NetNsIdentity};

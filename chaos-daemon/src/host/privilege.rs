@@ -22,6 +22,27 @@ pub const INJECTOR: &[Capability] = &[
 pub const NETWORK_HOLDER: &[Capability] =
     &[Capability::CAP_NET_ADMIN, Capability::CAP_BPF, Capability::CAP_PERFMON, Capability::CAP_SYS_ADMIN];
 
+/// What the injector and the guard keep in addition where the policy allows the clock to be set wrong.
+pub const CLOCK: Capability = Capability::CAP_SYS_TIME;
+
+/// What a holder without packet programs keeps until it knows its work; see [`limit_to`] there.
+pub const OTHER_HOLDER: &[Capability] = &[Capability::CAP_NET_ADMIN, Capability::CAP_SYS_ADMIN, CLOCK];
+
+/// What the guard keeps: it undoes what any fault may have left, and ends an injector that hangs.
+pub const GUARD: &[Capability] = &[
+    Capability::CAP_NET_ADMIN,  // devices, queues, filters, routes
+    Capability::CAP_SYS_ADMIN,  // setns(2) into the network namespaces they are in
+    Capability::CAP_SYS_PTRACE, // find one that has lost its name
+    Capability::CAP_KILL,       // end an injector that hangs, and the holder of a fault
+    Capability::CAP_SETPCAP,    // drop capabilities from the bounding set
+    CLOCK,                      // set the clock right; only if the unit allows it
+];
+
+/// Whether the calling thread may set the clock.
+pub fn may_set_clock() -> bool {
+    caps::has_cap(None, CapSet::Effective, CLOCK).unwrap_or(false)
+}
+
 /// Proof that this process has every capability in [`INJECTOR`]. Nothing that changes the node starts without.
 #[derive(Debug, Clone, Copy)]
 pub struct Privileges(());
@@ -40,15 +61,26 @@ impl Privileges {
     /// # Errors
     /// Names every capability that is missing.
     pub fn check() -> Result<Self, MissingPrivilege> {
-        let held: BTreeSet<_> = caps::read(None, CapSet::Effective)
-            .unwrap_or_default()
-            .into_iter()
-            .map(|cap| cap.to_string())
-            .collect();
-        let missing: Vec<_> =
-            INJECTOR.iter().map(ToString::to_string).filter(|cap| !held.contains(cap)).collect();
-        if missing.is_empty() { Ok(Self(())) } else { Err(MissingPrivilege { missing }) }
+        has(INJECTOR.iter()).map(|()| Self(()))
     }
+}
+
+/// Checks the effective capabilities of the calling thread for what the guard cannot do without.
+///
+/// # Errors
+/// Names every capability that is missing.
+pub fn check_guard() -> Result<(), MissingPrivilege> {
+    has(GUARD.iter().filter(|cap| **cap != CLOCK))
+}
+
+fn has<'a>(wanted: impl Iterator<Item = &'a Capability>) -> Result<(), MissingPrivilege> {
+    let held: BTreeSet<_> = caps::read(None, CapSet::Effective)
+        .unwrap_or_default()
+        .into_iter()
+        .map(|cap| cap.to_string())
+        .collect();
+    let missing: Vec<_> = wanted.map(ToString::to_string).filter(|cap| !held.contains(cap)).collect();
+    if missing.is_empty() { Ok(()) } else { Err(MissingPrivilege { missing }) }
 }
 
 /// Why capabilities could not be given up.

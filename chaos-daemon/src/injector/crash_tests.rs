@@ -85,11 +85,12 @@ fn case(kind: &str, way: Option<&str>, attach: Attach, hooks_are_ours: bool) -> 
         packet_programs: None,
         veth: None,
         netem: None,
+        cgroup_v2: None,
     };
     Case {
         what: format!("{kind} {way:?} {attach:?}, hooks are ours: {hooks_are_ours}"),
         fault_type: request.fault_type,
-        plan: fault::plan(&effect, Some(&place), &facts).unwrap(),
+        plan: fault::plan(&effect, Some(&place), None, &facts).unwrap(),
         before: strangers(hooks_are_ours),
     }
 }
@@ -236,7 +237,8 @@ async fn make_one(step: &Step, netlink: &Netlink) -> Result<(), NetlinkError> {
             let (program, pref) = (std::os::fd::AsFd::as_fd(&program), marks::filter_pref(*level).unwrap());
             netlink.add_bpf_filter(*ifindex, *direction, pref, FILTER_HANDLE, program, FILTER_PREFIX).await
         }
-        Step::Holder(_) => Ok(()),
+        // A setting is not an object that netlink makes.
+        Step::Holder(_) | Step::Setting(_) => Ok(()),
     }
 }
 
@@ -400,7 +402,7 @@ fn a_stranger_in_the_very_place_of_ours_is_left_alone() {
                 }
                 // The older qdisc, which has one hook only.
                 Step::Clsact { .. } => drop(before.qdiscs.insert((ETH0, Qdisc::CLSACT), "ingress".into())),
-                Step::NearEnd { .. } | Step::Holder(_) => continue,
+                Step::NearEnd { .. } | Step::Holder(_) | Step::Setting(_) => continue,
             }
             before.processes.insert(HOLDER.pid, HOLDER.start_time + 1);
             bench.node.0.change(|objects| *objects = before.clone());

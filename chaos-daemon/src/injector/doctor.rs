@@ -30,6 +30,13 @@ pub(super) async fn report(injector: &Injector) -> DoctorReport {
         facts: vec![
             ("attachment".to_owned(), attach.to_owned()),
             ("processors".to_owned(), facts.processors.to_string()),
+            (
+                "guard".to_owned(),
+                match injector.guard.watchful() {
+                    Ok(pid) => format!("process {pid}"),
+                    Err(problem) => format!("{problem}: supervised faults are refused"),
+                },
+            ),
             ("lease window".to_owned(), format!("{:?}", super::state::LEASE_WINDOW)),
         ],
         residue,

@@ -6,6 +6,7 @@ use std::time::Instant;
 use ipnet::IpNet;
 use tokio::sync::mpsc;
 
+use super::ground;
 use super::holders::{Holder, HolderFailure};
 use super::life::{self, Life};
 use super::state::{Active, Injector, LEASE_WINDOW, LifeOrder};
@@ -17,7 +18,9 @@ use crate::journal::{Entry, Event};
 use crate::kernel::bpf::Capacity;
 use crate::kernel::step::{NetNsRef, Step, has_clsact};
 use crate::policy::Permit;
-use crate::request::{ApiError, Caller, ErrorCode, Evidence, FaultState, FaultStatus, PlanReport};
+use crate::request::{
+    ApiError, Caller, ErrorCode, Evidence, FaultState, FaultStatus, LifetimeClass, PlanReport,
+};
 use crate::spec::{Fault, FaultName, FaultRequest};
 use crate::target::{self, NetworkTarget};
 
@@ -54,12 +57,13 @@ pub(super) async fn plan(
     let named = named_peers(request).await?;
     let admitted = admit(injector, name, request, &named, caller)?;
     let holder = "start a holder process, which owns the fault; undo: end it".to_owned();
-    let steps = admitted.plan.steps.iter().map(|step| format!("make {step}; undo: remove it, if it is ours"));
+    let steps = admitted.plan.steps.iter().map(Step::words);
     let work =
         admitted.plan.work.words().into_iter().map(|words| format!("{words}; undo: goes with the holder"));
     Ok(PlanReport {
         description: admitted.plan.description.clone(),
         lifetime: admitted.plan.lifetime,
+        guard: injector.guard.words(admitted.plan.lifetime),
         duration: admitted.fault.duration,
         steps: std::iter::once(holder).chain(steps).chain(work).collect(),
     })
@@ -75,6 +79,9 @@ pub(super) async fn inject(
     let named = named_peers(request).await?;
     // No await from here until the name is taken: of two injections under one name, one finds it taken.
     let admitted = admit(injector, name, request, &named, caller)?;
+    if admitted.plan.lifetime == LifetimeClass::Supervised {
+        injector.guard.require()?;
+    }
     let (sender, orders) = mpsc::unbounded_channel();
     injector.active.borrow_mut().insert(name.clone(), entry(&admitted, sender));
     let started = start(injector, name, &admitted).await;
@@ -140,9 +147,34 @@ fn admit(
         (Some(target), Some(traffic)) => Some(place(injector, target, traffic.netns.clone(), id, &permit)?),
         _ => None,
     };
-    let plan = fault::plan(&fault.effect, place.as_ref(), &injector.facts)?;
+    let ground = ground::look(&fault.effect, &permit, &injector.home)?;
+    let plan = fault::plan(&fault.effect, place.as_ref(), ground.as_ref(), &injector.facts)?;
+    refuse_overlap(injector, &plan)?;
     let place = place.map(|place| (place.netns.id, place.target.interface.index, place.level));
     Ok(Admitted { fault, plan, id, place, target, _permit: permit })
+}
+
+/// Of two faults that change one setting, the second would take the first's value for the node's own.
+fn refuse_overlap(injector: &Injector, plan: &Plan) -> Result<(), ApiError> {
+    for place in settings(plan) {
+        if let Some(other) = injector.changer_of(&place) {
+            return Err(ApiError::new(
+                ErrorCode::LimitReached,
+                format!("fault {other} has changed {place} already, and one at a time can"),
+            )
+            .hint("remove it first, or wait until it ends"));
+        }
+    }
+    Ok(())
+}
+
+/// The places of the settings that a plan changes.
+fn settings(plan: &Plan) -> Vec<String> {
+    let place = |step: &Step| match step {
+        Step::Setting(setting) => Some(setting.place()),
+        _ => None,
+    };
+    plan.steps.iter().filter_map(place).collect()
 }
 
 fn place<'a>(
@@ -198,6 +230,7 @@ fn entry(admitted: &Admitted, orders: mpsc::UnboundedSender<LifeOrder>) -> Activ
         evidence: Evidence::default(),
         note: None,
         place: admitted.place,
+        settings: settings(&admitted.plan),
         owns_clsact: admitted.plan.steps.iter().any(|step| matches!(step, Step::Clsact { .. })),
         orders,
     }
@@ -236,7 +269,8 @@ async fn start(
         Err(error) => {
             holder.end().await;
             let mut error = failed(&words(&error)).hint("nothing of it is left on this node");
-            let residue = life::attempt(&journal).await;
+            // What somebody else has changed meanwhile is not ours, and the error is told all the same.
+            let (residue, _kept) = life::attempt(&journal).await;
             if residue.is_empty() {
                 life::close(journal);
                 return Err(error.into());
@@ -253,7 +287,7 @@ fn room(work: &Work) -> Option<Capacity> {
     match work {
         Work::Packets(work) => Some(capacity(&work.packets.peers)),
         Work::Loop(work) => Some(capacity(&work.packets.peers)),
-        Work::Cpu(_) => None,
+        Work::Cpu(_) | Work::Settings(_) => None,
     }
 }
 

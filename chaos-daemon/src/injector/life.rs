@@ -155,13 +155,13 @@ pub(super) fn close(journal: Entry) {
     }
 }
 
-/// Undoes every step once, and returns what may be left.
-pub(super) async fn attempt(journal: &Entry) -> Vec<String> {
+/// Undoes every step once, and returns what may be left, and what was left alone because somebody else has changed it.
+pub(super) async fn attempt(journal: &Entry) -> (Vec<String>, Vec<String>) {
     let steps = journal.steps().to_vec();
     match tokio::task::spawn_blocking(move || undo_all(&steps)).await {
-        Ok(report) => report.residue(),
+        Ok(report) => (report.residue(), report.kept),
         // What has not been undone to its end may be there still.
-        Err(error) => vec![format!("undoing: {error}")],
+        Err(error) => (vec![format!("undoing: {error}")], Vec::new()),
     }
 }
 
@@ -185,7 +185,13 @@ async fn undo(
     mut waiting: Waiting,
 ) {
     loop {
-        let residue = attempt(journal).await;
+        let (residue, kept) = attempt(journal).await;
+        for each in &kept {
+            tracing::warn!(%name, kept = each, "ended, but somebody else has changed what the fault had set");
+            injector.update(name, |active| {
+                active.note = Some(format!("{}; {each}", active.note.take().unwrap_or_default()));
+            });
+        }
         while let Ok(order) = orders.try_recv() {
             if let LifeOrder::End { done, .. } = order {
                 waiting.push(done);
@@ -196,6 +202,7 @@ async fn undo(
             fault_type: status.fault_type,
             evidence: status.evidence,
             residue: residue.clone(),
+            kept: kept.clone(),
         });
         if residue.is_empty() {
             // Before the answers: who reads "removed" finds the name free.
@@ -203,7 +210,9 @@ async fn undo(
         }
         for done in waiting.drain(..) {
             // Nobody listening any more is fine.
-            drop(removal.clone().map(|removal| done.send(removal)));
+            if let Some(removal) = removal.clone() {
+                drop(done.send(removal));
+            }
         }
         if residue.is_empty() {
             return;

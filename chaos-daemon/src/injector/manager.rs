@@ -97,7 +97,7 @@ impl ServiceManager {
     }
 
     /// Tells the manager something, if there is one. Never waits: what it cannot take now is lost.
-    pub(super) fn tell(&self, what: &str) {
+    pub fn tell(&self, what: &str) {
         let Some((socket, address)) = &self.notify else { return };
         if let Err(error) = socket.send_to_addr(what.as_bytes(), address) {
             tracing::warn!(%error, what, "cannot tell the service manager");

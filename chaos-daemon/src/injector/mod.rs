@@ -2,6 +2,7 @@
 //! undoes. The server, which speaks with callers, is its child and reaches it through one socketpair only.
 
 pub mod doctor;
+mod ground;
 pub mod holders;
 pub mod inject;
 pub mod life;
@@ -10,6 +11,7 @@ pub mod recover;
 pub mod runtime;
 pub mod server_process;
 pub mod state;
+pub mod watch;
 
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -19,7 +21,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::LocalSet;
 
 use crate::fail_point::{self, Role};
-use crate::host::privilege::{INJECTOR, limit_to};
+use crate::host::privilege::{CLOCK, INJECTOR, limit_to};
 use crate::host::{MissingPrivilege, NetNs, NetNsError, Privileges};
 use crate::journal::Journal;
 use crate::kernel::probe;
@@ -32,6 +34,7 @@ use manager::{ManagerError, ServiceManager, keep_informed};
 use runtime::{Runtime, RuntimeError, listen_vsock};
 use server_process::{Recipe, ServerProcess};
 use state::Injector;
+use watch::{Heartbeat, keep_watch};
 
 /// How long to wait before a server that has died is started again.
 const SERVER_PAUSE: Duration = Duration::from_millis(300);
@@ -118,7 +121,8 @@ pub fn run(options: &Options, mut manager: ServiceManager) -> Result<(), Injecto
         None => runtime.listen(options.socket_group.as_deref())?,
     };
     let recipe = Recipe::new(options, listener, vsock).map_err(io("prepare the server's directory"))?;
-    limit_to(INJECTOR)?;
+    let clock = options.policy.clock_skew.then_some(CLOCK);
+    limit_to(&INJECTOR.iter().copied().chain(clock).collect::<Vec<_>>())?;
     let facts = probe::facts();
     let home =
         NetNs::current().and_then(|home| home.identity().map(|_| home)).map_err(InjectorError::Home)?;
@@ -130,7 +134,10 @@ pub fn run(options: &Options, mut manager: ServiceManager) -> Result<(), Injecto
         .thread_keep_alive(KEEP_THREADS)
         .build()
         .map_err(io("start tokio"))?;
-    LocalSet::new().block_on(&tokio, serve(&injector, &recipe, &Rc::new(manager))).map_err(io("serve"))
+    let heartbeat = runtime.serve()?;
+    LocalSet::new()
+        .block_on(&tokio, serve(&injector, &recipe, &Rc::new(manager), heartbeat))
+        .map_err(io("serve"))
 }
 
 struct Signals {
@@ -153,12 +160,14 @@ async fn serve(
     injector: &Rc<Injector>,
     recipe: &Recipe,
     manager: &Rc<ServiceManager>,
+    heartbeat: Heartbeat,
 ) -> std::io::Result<()> {
     let mut signals = Signals::new()?;
     // The first thread that undoes, while threads can still be had; it stays.
     tokio::task::spawn_blocking(|| ()).await?;
     injector.restock();
     tokio::task::spawn_local(Rc::clone(injector).watch_stock());
+    tokio::task::spawn_local(keep_watch(Rc::clone(injector), heartbeat));
     tokio::task::spawn_local(keep_informed(Rc::clone(manager), Rc::clone(injector)));
     loop {
         let (mut server, door) = recipe.start()?;

@@ -23,6 +23,8 @@ pub struct Recovered {
     pub removed: Vec<String>,
     /// What may still be there.
     pub stuck: Vec<String>,
+    /// What somebody else has changed since, and was left so.
+    pub kept: Vec<String>,
     /// Journals of an earlier boot, whose kernel state died with it.
     pub void: usize,
 }
@@ -32,6 +34,9 @@ impl Recovered {
     pub fn log(&self) {
         for each in &self.removed {
             tracing::warn!(removed = each, "left behind by a daemon that died");
+        }
+        for each in &self.kept {
+            tracing::warn!(kept = each, "left behind by a daemon that died, and somebody else's since");
         }
         for each in &self.stuck {
             tracing::error!(stuck = each, "left behind by a daemon that died, and cannot be removed");
@@ -95,7 +100,10 @@ pub fn recover_journal(journal: &Journal) -> io::Result<Recovered> {
 /// As [`recover_journal`].
 pub fn recover_on(node: &impl Node, journal: &Journal) -> io::Result<Recovered> {
     let mut recovered = Recovered::default();
-    for found in journal.left_behind()? {
+    let mut all = journal.left_behind()?;
+    // First what does not end by itself.
+    all.sort_by_key(|found| !found.is_supervised());
+    for found in all {
         if !found.of_this_boot {
             recovered.void += 1;
             found.forget()?;
@@ -104,6 +112,7 @@ pub fn recover_on(node: &impl Node, journal: &Journal) -> io::Result<Recovered> 
         let report = undo_on(node, &found.steps);
         recovered.removed.extend(report.removed.iter().map(ToString::to_string));
         recovered.stuck.extend(report.residue());
+        recovered.kept.extend(report.kept);
         if report.stuck.is_empty() {
             found.forget()?;
         }

@@ -6,17 +6,39 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, chown};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use nix::libc;
 use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, VsockAddr, bind, listen, socket};
 
+use serde::{Deserialize, Serialize};
+
+use super::watch::Heartbeat;
 use crate::host::accounts;
 use crate::kernel::process::ProcessId;
 
 /// How many callers may wait to be let in.
 const VSOCK_BACKLOG: i32 = 128;
+
+/// How long one that recovers (the guard, `recover`, a daemon that starts) is waited for by the next.
+const HANDOVER: Duration = Duration::from_secs(10);
+/// Bytes of the locked file; more than any claimant takes.
+const CLAIM_LENGTH: usize = 96;
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
+
+/// Who has claimed a runtime directory, as it says in the locked file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Claimant {
+    /// Its process.
+    #[serde(flatten)]
+    pub process: ProcessId,
+    /// Whether it undoes what another has left, which comes to an end by itself, rather than serving.
+    #[serde(default)]
+    pub recovers: bool,
+}
 
 /// A claimed runtime directory. While the value lives, no other daemon runs in it.
 #[derive(Debug)]
@@ -24,7 +46,7 @@ pub struct Runtime {
     directory: PathBuf,
     /// Whether the socket in it is ours.
     bound: bool,
-    _lock: Flock<File>,
+    lock: Flock<File>,
 }
 
 /// Why a runtime directory cannot be used.
@@ -58,11 +80,30 @@ pub enum RuntimeError {
 }
 
 impl Runtime {
-    /// Claims `directory` for this process; it is made if it is not there.
+    /// Claims `directory` for this process, to recover in it and perhaps to serve in it afterwards; it is made if it is
+    /// not there. Waits for somebody else who recovers.
     ///
     /// # Errors
     /// [`RuntimeError::InUse`] when another daemon has it.
     pub fn claim(directory: &Path) -> Result<Self, RuntimeError> {
+        let patience = Instant::now() + HANDOVER;
+        loop {
+            match Self::try_claim(directory) {
+                Err(RuntimeError::InUse { .. }) if Instant::now() < patience && !Self::serves(directory) => {
+                    thread::sleep(LOOK_AGAIN);
+                }
+                claimed => return claimed,
+            }
+        }
+    }
+
+    /// Whether whoever is named in the lock serves. One that has ended does not: somebody else is about to take its place.
+    fn serves(directory: &Path) -> bool {
+        let claimant = Self::named(directory);
+        claimant.is_some_and(|claimant| !claimant.recovers && !matches!(claimant.process.open(), Ok(None)))
+    }
+
+    fn try_claim(directory: &Path) -> Result<Self, RuntimeError> {
         let io = |operation, path: &Path| {
             let path = path.display().to_string();
             move |source| RuntimeError::Io { operation, path, source }
@@ -81,23 +122,47 @@ impl Runtime {
             .mode(0o600)
             .open(&path)
             .map_err(io("open", &path))?;
-        let holder = read_process(&mut file);
+        let holder = read_claimant(&mut file);
         let mut lock =
             Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, error)| match error {
                 Errno::EWOULDBLOCK => RuntimeError::InUse {
-                    pid: holder.map_or(0, |id| id.pid),
+                    pid: holder.map_or(0, |claimant| claimant.process.pid),
                     directory: directory.display().to_string(),
                 },
                 error => io("lock", &path)(error.into()),
             })?;
-        write_process(&mut lock).map_err(io("write", &path))?;
-        Ok(Self { directory: directory.to_owned(), bound: false, _lock: lock })
+        // Before the name: the guard takes whoever is named, and does not beat, for one that hangs.
+        Heartbeat::of_injector(directory).map_err(io("open the heartbeat in", directory))?.beat();
+        write_claimant(&mut lock, true).map_err(io("write", &path))?;
+        Ok(Self { directory: directory.to_owned(), bound: false, lock })
+    }
+
+    /// Says that recovery is over and serving begins; returns the heartbeat to keep.
+    ///
+    /// # Errors
+    /// When the runtime directory cannot be written.
+    pub fn serve(&mut self) -> Result<Heartbeat, RuntimeError> {
+        let path = self.directory.display().to_string();
+        let io = |source| RuntimeError::Io { operation: "say who serves in", path, source };
+        let mut begin = || {
+            let heartbeat = Heartbeat::of_injector(&self.directory)?;
+            heartbeat.beat();
+            write_claimant(&mut self.lock, false)?;
+            Ok(heartbeat)
+        };
+        begin().map_err(io)
+    }
+
+    /// Who is named as claimant of `directory`, alive or not.
+    pub fn named(directory: &Path) -> Option<Claimant> {
+        let mut file = File::open(directory.join("lock")).ok()?;
+        read_claimant(&mut file)
     }
 
     /// The daemon that has claimed `directory`, if one has: to end it when it hangs.
     pub fn claimant(directory: &Path) -> Option<ProcessId> {
         let mut file = File::open(directory.join("lock")).ok()?;
-        let id = read_process(&mut file);
+        let id = read_claimant(&mut file).map(|claimant| claimant.process);
         match Flock::lock(file, FlockArg::LockSharedNonblock) {
             Ok(_) => None,
             Err(_) => id,
@@ -174,15 +239,16 @@ impl Drop for Runtime {
     }
 }
 
-fn read_process(file: &mut File) -> Option<ProcessId> {
+fn read_claimant(file: &mut File) -> Option<Claimant> {
     let mut text = String::new();
     file.read_to_string(&mut text).ok()?;
     serde_json::from_str(&text).ok()
 }
 
-fn write_process(file: &mut File) -> io::Result<()> {
-    let me = ProcessId::of(std::process::id().cast_signed()).map_err(io::Error::other)?;
-    file.set_len(0)?;
+fn write_claimant(file: &mut File, recovers: bool) -> io::Result<()> {
+    let process = ProcessId::of(std::process::id().cast_signed()).map_err(io::Error::other)?;
+    let text = serde_json::to_string(&Claimant { process, recovers })?;
     file.rewind()?;
-    file.write_all(serde_json::to_string(&me)?.as_bytes())
+    // One write of always the same length: who reads it meanwhile reads a claimant, the last one or this one.
+    file.write_all(format!("{text:<CLAIM_LENGTH$}").as_bytes())
 }

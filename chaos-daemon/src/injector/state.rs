@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Notify, mpsc, oneshot};
 
 use super::holders::{Holder, HolderFailure};
+use super::watch::GuardPost;
 use super::{AttachChoice, Options};
 use crate::fault::Attach;
 use crate::holder::Preload;
@@ -40,6 +41,7 @@ pub struct Injector {
     pub(super) attach: Attach,
     /// The network namespace of the daemon: that of every target that names none.
     pub(super) home: NetNs,
+    pub(super) guard: GuardPost,
     pub(super) active: RefCell<BTreeMap<FaultName, Active>>,
     /// Rings when a fault has become active or has gone.
     pub(super) changed: Notify,
@@ -60,6 +62,8 @@ pub(super) struct Active {
     pub(super) note: Option<String>,
     /// The device and the level on it, of a network fault.
     pub(super) place: Option<(NetNsIdentity, u32, u8)>,
+    /// The settings of the node that it changes, by their places.
+    pub(super) settings: Vec<String>,
     /// Whether it undoes the device's clsact qdisc.
     pub(super) owns_clsact: bool,
     /// To the task that keeps it.
@@ -94,6 +98,7 @@ impl Injector {
             runtime_dir: options.runtime_dir.clone(),
             attach,
             home,
+            guard: GuardPost::new(&options.runtime_dir),
             active: RefCell::default(),
             changed: Notify::new(),
             recent: RefCell::default(),
@@ -105,13 +110,13 @@ impl Injector {
     /// What is active, and what ended lately: one entry a name, since what ended says nothing of what is active again.
     pub(super) fn status(&self) -> Vec<FaultStatus> {
         let (active, recent) = (self.active.borrow(), self.recent.borrow());
-        let running = active.iter().map(|(name, active)| active.status(name));
+        let running = active.iter().map(|(name, active)| active.status(name, &self.guard));
         running.chain(recent.iter().filter(|ended| !active.contains_key(&ended.name)).cloned()).collect()
     }
 
     /// The status of one active fault.
     pub(super) fn status_of(&self, name: &FaultName) -> Option<FaultStatus> {
-        self.active.borrow().get(name).map(|active| active.status(name))
+        self.active.borrow().get(name).map(|active| active.status(name, &self.guard))
     }
 
     /// Changes one active fault's entry.
@@ -126,7 +131,7 @@ impl Injector {
         let Some(mut active) = self.active.borrow_mut().remove(name) else { return };
         self.changed.notify_one();
         active.state = FaultState::Ended;
-        let mut status = active.status(name);
+        let mut status = active.status(name, &self.guard);
         status.remaining = Duration::ZERO;
         let mut recent = self.recent.borrow_mut();
         recent.retain(|earlier| earlier.name != status.name);
@@ -151,6 +156,23 @@ impl Injector {
         let active = self.active.borrow();
         let here = |place: (NetNsIdentity, u32, u8)| (place.0, place.1) == (netns, ifindex);
         active.values().any(|active| active.owns_clsact && active.place.is_some_and(here))
+    }
+
+    /// The active fault that has changed the setting at this place.
+    pub(super) fn changer_of(&self, place: &str) -> Option<FaultName> {
+        let active = self.active.borrow();
+        let changes = |active: &Active| active.settings.iter().any(|each| each == place);
+        active.iter().find(|(_, active)| changes(active)).map(|(name, _)| name.clone())
+    }
+
+    /// The faults that need a guard, but for those that are ending already.
+    pub(super) fn supervised(&self) -> Vec<FaultName> {
+        let active = self.active.borrow();
+        let lasting = |active: &Active| {
+            active.lifetime == LifetimeClass::Supervised
+                && matches!(active.state, FaultState::NoTraffic | FaultState::Effective)
+        };
+        active.iter().filter(|(_, active)| lasting(active)).map(|(name, _)| name.clone()).collect()
     }
 
     /// Ends one fault and waits until it has been undone. `None` when there is none of this name.
@@ -264,13 +286,14 @@ impl Injector {
 }
 
 impl Active {
-    fn status(&self, name: &FaultName) -> FaultStatus {
+    fn status(&self, name: &FaultName, guard: &GuardPost) -> FaultStatus {
         let age = self.started.elapsed();
         FaultStatus {
             name: name.clone(),
             fault_type: self.fault_type,
             state: self.state,
             lifetime: self.lifetime,
+            guard: guard.words(self.lifetime),
             description: self.description.clone(),
             age,
             remaining: self.duration.saturating_sub(age),
@@ -282,7 +305,7 @@ impl Active {
     /// Takes in what the fault has met.
     pub(super) fn met(&mut self, evidence: Evidence) {
         self.evidence = evidence;
-        if evidence.affected > 0 || !evidence.cpu_time.is_zero() {
+        if evidence.affected > 0 || evidence.settings > 0 || !evidence.cpu_time.is_zero() {
             self.state = FaultState::Effective;
         }
     }

@@ -168,6 +168,11 @@ impl Found {
         u32::from_str_radix(self.path.file_stem()?.to_str()?, 16).ok()
     }
 
+    /// Whether it may have left something on this node that nobody's death ends.
+    pub fn is_supervised(&self) -> bool {
+        self.of_this_boot && self.steps.iter().any(Step::is_supervised)
+    }
+
     /// Forgets this journal: everything in it is undone or void.
     ///
     /// # Errors

@@ -19,6 +19,8 @@ pub struct UndoReport {
     pub removed: Vec<Step>,
     /// Steps that may still be there.
     pub stuck: Vec<Stuck>,
+    /// What somebody else has changed since, so that it was left alone; for people.
+    pub kept: Vec<String>,
 }
 
 impl UndoReport {
@@ -46,6 +48,10 @@ pub fn undo_on(node: &impl Node, steps: &[Step]) -> UndoReport {
         match undo(node, step) {
             Ok(Undone::Removed) => report.removed.push(step.clone()),
             Ok(Undone::Absent | Undone::Kept) => {}
+            Ok(Undone::Changed { now }) => {
+                report.kept.push(format!("{step}: changed by somebody else to {now:?}, and left so"));
+                continue;
+            }
             Err(error) => {
                 report.stuck.push(Stuck { step: step.clone(), error: Some(error) });
                 continue;

@@ -4,4 +4,5 @@ pub mod bpf;
 pub mod netlink;
 pub mod probe;
 pub mod process;
+pub mod setting;
 pub mod step;

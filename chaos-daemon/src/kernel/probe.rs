@@ -8,7 +8,7 @@ use nix::unistd::Pid;
 use super::bpf::{Capacity, Programs, kernel_has_tcx};
 use super::netlink::NetlinkError;
 use super::netlink::probe::probe;
-use crate::host::Facts;
+use crate::host::{Facts, cgroup};
 
 /// Tries everything. Takes some tens of milliseconds, and longer when modules have to be loaded.
 pub fn facts() -> Facts {
@@ -27,7 +27,12 @@ pub fn facts() -> Facts {
     // With tcx links no filter is needed.
     let packet_programs = load().err().or(if tcx { None } else { filters });
     let processors = u32::try_from(processors).unwrap_or(u32::MAX).max(1);
-    Facts { release, processors, tcx, packet_programs, veth, netem }
+    let cgroup_v2 = match cgroup::mount() {
+        Ok(Some(_)) => None,
+        Ok(None) => Some("not mounted as a whole".to_owned()),
+        Err(error) => Some(words(&error)),
+    };
+    Facts { release, processors, tcx, packet_programs, veth, netem, cgroup_v2 }
 }
 
 /// Loads the programs once, on a thread of its own, whose memory goes with it.

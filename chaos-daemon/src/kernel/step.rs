@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::netlink::marks::{self, FILTER_HANDLE, FILTER_PREFIX};
 use super::netlink::{Filter, Netlink, NetlinkError, Qdisc};
 use super::process::ProcessId;
+use super::setting::Setting;
 use crate::host::nameless;
 use crate::host::netns::{NetNs, NetNsError, NetNsIdentity};
 use crate::spec::Direction;
@@ -59,10 +60,12 @@ pub enum Step {
         /// The fault's level, from which the filter's preference is made.
         level: u8,
     },
+    /// A setting of the node that a supervised fault changes. Undo: set it back, if it is still as we set it.
+    Setting(Setting),
 }
 
 /// What an undo found.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Undone {
     /// It was there, and is gone.
     Removed,
@@ -70,6 +73,11 @@ pub enum Undone {
     Absent,
     /// It was not there, or others still use it and it stays.
     Kept,
+    /// Somebody else has changed it since: it is theirs, and stays.
+    Changed {
+        /// As it is now.
+        now: String,
+    },
 }
 
 /// The node as a step finds it: the [`Kernel`], or in tests a fake, each of whose operations can be made to fail.
@@ -153,6 +161,27 @@ pub enum StepError {
         #[source]
         source: std::io::Error,
     },
+    /// The kernel refused to show or change a setting.
+    #[error("{operation} {what}")]
+    Setting {
+        /// What was tried.
+        operation: &'static str,
+        /// On what.
+        what: String,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// A setting is not what it has to be.
+    #[error("{what}: expected {expected}, found {found}")]
+    Changed {
+        /// Which.
+        what: String,
+        /// What it should be.
+        expected: String,
+        /// What it is.
+        found: String,
+    },
 }
 
 impl NetNsRef {
@@ -218,6 +247,7 @@ impl Step {
                     Ok(removed(deleted.await?))
                 })
             }
+            Self::Setting(setting) => setting.undo(node),
         }
     }
 
@@ -241,7 +271,23 @@ impl Step {
                 };
                 Ok(filters.iter().any(ours))
             }),
+            Self::Setting(setting) => setting.present(node),
         }
+    }
+
+    /// What is done and how it is undone, for a plan.
+    pub fn words(&self) -> String {
+        match self {
+            Self::Setting(setting) => {
+                format!("set {setting}; undo: set back, if nobody else has changed it since")
+            }
+            step => format!("make {step}; undo: remove it, if it is ours"),
+        }
+    }
+
+    /// Whether this outlives every process of ours, so that a guard has to undo it.
+    pub fn is_supervised(&self) -> bool {
+        matches!(self, Self::Setting(_))
     }
 }
 
@@ -260,6 +306,7 @@ impl fmt::Display for Step {
                     words(netns)
                 )
             }
+            Self::Setting(setting) => setting.fmt(f),
         }
     }
 }
@@ -294,7 +341,7 @@ pub fn has_clsact(netns: &NetNsRef, ifindex: u32) -> Result<bool, StepError> {
 }
 
 /// Runs `act` with a connection into `netns`; `gone` is the answer when the namespace is gone. Blocks.
-fn within<T: Send>(
+pub(super) fn within<T: Send>(
     node: &impl Node,
     netns: &NetNsRef,
     gone: T,

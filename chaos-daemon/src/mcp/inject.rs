@@ -97,9 +97,7 @@ async fn register(service: &Service, name: FaultName, fault: FaultRequest) -> Re
         if registered.replaced { "replaced" } else { "registered" }
     );
     if registered.needs_target {
-        message.push_str(
-            "; it names no target.interface yet, so inject will refuse it: register it again with one",
-        );
+        message.push_str("; it names no target yet, so inject will refuse it: register it again with one");
     }
     if registered.active {
         message.push_str("; the fault of this name that is active goes on as it was injected");
@@ -147,6 +145,7 @@ fn describe(output: &mut InjectOutput, status: &FaultStatus) {
     output.description = Some(status.description.clone());
     output.state = Some(word(status.state));
     output.lifetime = Some(lifetime(status.lifetime));
+    output.guard = Some(status.guard.clone());
     output.ends_in_seconds = Some(seconds);
     output.evidence = Some(status.evidence.into());
 }
@@ -168,7 +167,9 @@ async fn remove(service: &Service, name: FaultName) -> Result<InjectOutput, ApiE
     output.evidence = Some(removal.evidence.into());
     output.residue = Some(removal.residue.clone());
     if removal.residue.is_empty() {
-        output.message = Some("ended and forgotten; residue was looked for and none found".to_owned());
+        let kept = removal.kept.iter().map(|kept| format!("; {kept}"));
+        let found = "ended and forgotten; residue was looked for and none found".to_owned();
+        output.message = Some(std::iter::once(found).chain(kept).collect());
     } else {
         let text = format!("removing {name}: left behind: {}", removal.residue.join(", "));
         output.error = Some(Failure::from(
@@ -200,6 +201,8 @@ pub(super) struct PlanOutput {
     description: String,
     /// What would bind it to its end: "kernel", "supervised" or "irreversible".
     lifetime: String,
+    /// Who would see to its end when the daemon cannot.
+    guard: String,
     /// How long it would last.
     duration_seconds: f64,
     /// Kernel operations in order, each with its undo.
@@ -231,6 +234,7 @@ pub(super) async fn plan(
         fault_name: name.to_string(),
         description: plan.description,
         lifetime: lifetime(plan.lifetime),
+        guard: plan.guard,
         duration_seconds: plan.duration.as_secs_f64(),
         steps: plan.steps,
         error: None,

@@ -61,6 +61,8 @@ pub(super) struct Evidence {
     pub(super) packets_protected: u64,
     /// CPU time burned.
     pub(super) cpu_seconds: f64,
+    /// Settings of the host that are as the fault has set them, for a supervised fault.
+    pub(super) settings_held: u64,
 }
 
 impl From<request::Evidence> for Evidence {
@@ -70,6 +72,7 @@ impl From<request::Evidence> for Evidence {
             packets_affected: evidence.affected,
             packets_protected: evidence.protected,
             cpu_seconds: evidence.cpu_time.as_secs_f64(),
+            settings_held: evidence.settings,
         }
     }
 }
@@ -106,6 +109,10 @@ pub(super) struct InjectOutput {
     #[schemars(with = "String")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) lifetime: Option<String>,
+    /// Who sees to its end when the daemon cannot.
+    #[schemars(with = "String")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) guard: Option<String>,
     /// Seconds until it ends by itself.
     #[schemars(with = "f64")]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -157,6 +164,10 @@ pub(super) struct FaultView {
     #[schemars(with = "String")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) lifetime: Option<String>,
+    /// Who sees to its end when the daemon cannot.
+    #[schemars(with = "String")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) guard: Option<String>,
     /// Seconds since it started.
     #[schemars(with = "f64")]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -183,6 +194,7 @@ impl FaultView {
         self.state = Some(word(status.state));
         self.description = Some(status.description.clone());
         self.lifetime = Some(lifetime(status.lifetime));
+        self.guard = Some(status.guard.clone()).filter(|_| !ended);
         self.age_seconds = Some(status.age.as_secs_f64());
         self.remaining_seconds = Some(if ended { 0.0 } else { status.remaining.as_secs_f64() });
         self.evidence = Some(status.evidence.into());

@@ -9,6 +9,7 @@ use super::results::{InjectOutput, Output, RunOutput, StatusOutput};
 use super::{control, experiment, inject, schema, status};
 use crate::request::{ApiError, Caller};
 use crate::server::service::Service;
+use crate::spec::settings::RESOURCES;
 use crate::spec::units::{DEFAULT_FAULT, LONGEST_FAULT, SHORTEST_FAULT};
 use crate::spec::{FAULT_TYPES, Probability, TargetRequest};
 
@@ -255,8 +256,14 @@ fn fault_properties() -> Value {
                 "jitter_ms": {"type": "number", "description": "latency: variation of the delay, either way."},
                 "packet_rate": {"type": "integer", "description": "latency: packets per second to make room for."},
                 "packet_probability": {"type": "number", "minimum": 0, "maximum": 1, "description": "Share of the matching packets that is affected."},
-                "cpu_percent": {"type": "number", "minimum": 1, "maximum": 100, "description": "resource_exhaustion: share of each core."},
-                "cores": {"type": "integer", "minimum": 1, "description": "resource_exhaustion: how many cores."},
+                "resource": {"type": "string", "enum": RESOURCES, "default": "cpu", "description": "resource_exhaustion: cpu burns the host's; the others limit a cgroup or unit."},
+                "cpu_percent": {"type": "number", "minimum": 1, "description": "cpu: share of each core, at most 100; cpu_limit: of one processor."},
+                "cores": {"type": "integer", "minimum": 1, "description": "cpu: how many cores."},
+                "memory_mb": {"type": "number", "minimum": 1, "description": "memory_limit: MiB beyond which the cgroup is throttled."},
+                "pids": {"type": "integer", "minimum": 1, "description": "pids_limit: most processes and threads."},
+                "device": {"type": "string", "description": "io_limit: block device, e.g. \"sda\" or \"8:0\"."},
+                "bytes_per_second": {"type": "integer", "minimum": 1024, "description": "io_limit: each way."},
+                "offset_seconds": {"type": "number", "description": "clock_skew: by how much the clock is wrong, forwards or back."},
             },
             "additionalProperties": false,
         },
@@ -267,7 +274,8 @@ fn target() -> Value {
     let mut target = schema::of_input::<TargetRequest>();
     target.insert(
         "description".to_owned(),
-        json!("Where the fault goes. Every field narrows. A network fault needs interface."),
+        json!("Where the fault goes. Every field narrows. A network fault and link_down need interface; pause and limits need \
+               unit or cgroup."),
     );
     if let Some(Value::Object(properties)) = target.get_mut("properties") {
         for (field, values) in

@@ -25,6 +25,11 @@ pub struct Policy {
     pub max_active: usize,
     /// Longest fault, in seconds. Default and upper bound: 3600.
     pub max_duration_seconds: u64,
+    /// Whether the wall clock may be set wrong. Default: no.
+    pub clock_skew: bool,
+    /// Interfaces that may be set down although the host's default route or a protected connection goes through them.
+    /// Default: none.
+    pub critical_interfaces: BTreeSet<String>,
     /// Traffic that no fault touches, whatever its rule says.
     pub protect: Protected,
 }
@@ -52,6 +57,8 @@ impl Default for Policy {
             uids: None,
             max_active: 8,
             max_duration_seconds: LONGEST_FAULT.as_secs(),
+            clock_skew: false,
+            critical_interfaces: BTreeSet::new(),
             protect: Protected::default(),
         }
     }
@@ -67,12 +74,18 @@ impl Default for Protected {
 #[derive(Debug)]
 pub struct Permit {
     protected: Protected,
+    critical_interfaces: BTreeSet<String>,
 }
 
 impl Permit {
     /// Traffic that the fault must spare.
     pub fn protected(&self) -> &Protected {
         &self.protected
+    }
+
+    /// Whether this interface may be set down even if the host is reached through it.
+    pub fn spares_not(&self, interface: &str) -> bool {
+        self.critical_interfaces.contains(interface)
     }
 }
 
@@ -149,10 +162,13 @@ impl Policy {
         if self.fault_types.as_ref().is_some_and(|allowed| !allowed.contains(&FaultTypeName(fault_type))) {
             return Err(denied(format!("{} is not allowed", fault_type.name()), "fault_types"));
         }
-        if let (Some(allowed), Some(traffic)) = (&self.interfaces, fault.effect.traffic())
-            && !allowed.contains(&traffic.interface)
+        if let (Some(allowed), Some(interface)) = (&self.interfaces, fault.effect.interface())
+            && !allowed.contains(interface)
         {
-            return Err(denied(format!("interface {:?} is not allowed", traffic.interface), "interfaces"));
+            return Err(denied(format!("interface {interface:?} is not allowed"), "interfaces"));
+        }
+        if fault_type == FaultType::ClockSkew && !self.clock_skew {
+            return Err(denied("clock_skew is off unless it is allowed".to_owned(), "clock_skew"));
         }
         let longest = Duration::from_secs(self.max_duration_seconds);
         if fault.duration > longest {
@@ -169,7 +185,7 @@ impl Policy {
             )
             .hint("remove one first, or wait until one ends"));
         }
-        Ok(Permit { protected: self.protect.clone() })
+        Ok(Permit { protected: self.protect.clone(), critical_interfaces: self.critical_interfaces.clone() })
     }
 }
 
@@ -208,6 +224,16 @@ mod tests {
     }
 
     #[test]
+    fn the_clock_is_left_alone_unless_the_policy_says_otherwise() {
+        let effect = Effect::ClockSkew { offset_ns: 1 };
+        let fault = Fault { duration: Duration::from_secs(1), effect };
+        let error = Policy::default().permit(ROOT, &fault, 0).unwrap_err();
+        assert!(error.code == ErrorCode::PolicyDenied && error.hint.unwrap().contains("`clock_skew`"));
+        let allowing: Policy = toml::from_str("clock_skew = true").unwrap();
+        assert!(allowing.permit(ROOT, &fault, 0).is_ok());
+    }
+
+    #[test]
     fn the_policy_that_is_installed_is_the_default_and_names_every_field() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../systemd/policy.toml");
         assert_eq!(Policy::load(Path::new(path)).unwrap(), Policy::default());
@@ -218,14 +244,24 @@ mod tests {
             .filter_map(|line| line.strip_prefix('#').filter(|rest| !rest.starts_with(' ')))
             .map(|line| format!("{line}\n"))
             .collect();
-        let Policy { fault_types, interfaces, uids, max_active, max_duration_seconds, protect } =
-            toml::from_str(&fields).unwrap();
+        let Policy {
+            fault_types,
+            interfaces,
+            uids,
+            max_active,
+            max_duration_seconds,
+            clock_skew,
+            critical_interfaces,
+            protect,
+        } = toml::from_str(&fields).unwrap();
         assert_eq!(fault_types.unwrap().len(), crate::spec::FAULT_TYPES.len());
         assert!(interfaces.is_some() && uids.is_some());
         let default = Policy::default();
         assert_eq!((max_active, max_duration_seconds), (default.max_active, default.max_duration_seconds));
+        assert!(!clock_skew && critical_interfaces.len() == 1);
         assert_eq!((protect.tcp_ports, protect.cidrs.len()), (default.protect.tcp_ports, 1));
-        for field in ["max_active", "max_duration_seconds", "tcp_ports"] {
+        for field in ["max_active", "max_duration_seconds", "clock_skew", "critical_interfaces", "tcp_ports"]
+        {
             assert!(fields.contains(field), "{field} is not there");
         }
     }

@@ -129,6 +129,9 @@ pub struct Evidence {
     pub protected: u64,
     /// CPU time burned.
     pub cpu_time: Duration,
+    /// Settings of the node that are as the fault has set them.
+    #[serde(default)]
+    pub settings: u64,
 }
 
 /// One fault, as `status` shows it.
@@ -142,6 +145,9 @@ pub struct FaultStatus {
     pub state: FaultState,
     /// What binds it to its end.
     pub lifetime: LifetimeClass,
+    /// Who sees to its end when the daemon cannot, for people.
+    #[serde(default)]
+    pub guard: String,
     /// One line for people: what it does to what.
     pub description: String,
     /// Time since it started.
@@ -165,6 +171,9 @@ pub struct Removal {
     pub evidence: Evidence,
     /// What is left on the node; empty when residue was looked for and none found.
     pub residue: Vec<String>,
+    /// What somebody else has changed since, so that it was left as it is.
+    #[serde(default)]
+    pub kept: Vec<String>,
 }
 
 /// What an injection would do.
@@ -174,6 +183,9 @@ pub struct PlanReport {
     pub description: String,
     /// What binds the fault to its end.
     pub lifetime: LifetimeClass,
+    /// Who would see to its end when the daemon cannot, for people.
+    #[serde(default)]
+    pub guard: String,
     /// How long it would last.
     pub duration: Duration,
     /// Kernel operations, in order, each with its undo.

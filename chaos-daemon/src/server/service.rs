@@ -60,8 +60,13 @@ pub struct Registered {
 /// Names the first field that is wrong.
 pub fn check(fault: &FaultRequest) -> Result<bool, SpecError> {
     match fault.parse() {
-        Err(error) if error.field == "target.interface" && fault.target == TargetRequest::default() => {
-            let target = TargetRequest { interface: Some("any".to_owned()), ..TargetRequest::default() };
+        Err(error) if fault.target == TargetRequest::default() => {
+            let any = Some("any".to_owned());
+            let target = match error.field.as_str() {
+                "target.interface" => TargetRequest { interface: any, ..TargetRequest::default() },
+                "target.cgroup" => TargetRequest { cgroup: any, ..TargetRequest::default() },
+                _ => return Err(error),
+            };
             FaultRequest { target, ..fault.clone() }.parse().map(|_| true)
         }
         checked => checked.map(|_| false),

@@ -7,13 +7,14 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use super::settings::{self, CgroupSelector, ClockParams, ExhaustionParams, Limit, NoParams};
 use super::target::{Direction, TargetRequest, Traffic};
 use super::units::{
     DEFAULT_FAULT, LONGEST_DELAY, LONGEST_FAULT, LONGEST_JITTER, Probability, SHORTEST_FAULT, SpecError,
     millis, seconds,
 };
 
-/// The fault types of the tool specification. The one list: command line, JSON schema, README table and
+/// The fault types: first those of the tool specification, then the daemon's own. The one list: command line, JSON schema, README table and
 /// `doctor` derive from [`FAULT_TYPES`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -24,19 +25,28 @@ pub enum FaultType {
     Error,
     /// Packets vanish, so that callers wait until their own time-out.
     Timeout,
-    /// CPU time is burned.
+    /// CPU time is burned, or a cgroup gets less of something.
     ResourceExhaustion,
     /// Peers are cut off, in both directions.
     NetworkPartition,
+    /// The processes of a cgroup stand still.
+    Pause,
+    /// An interface is administratively down.
+    LinkDown,
+    /// The wall clock is wrong.
+    ClockSkew,
 }
 
-/// Every fault type, in the order of the tool specification.
+/// Every fault type; those of the tool specification first, in its order.
 pub const FAULT_TYPES: &[FaultType] = &[
     FaultType::Latency,
     FaultType::Error,
     FaultType::Timeout,
     FaultType::ResourceExhaustion,
     FaultType::NetworkPartition,
+    FaultType::Pause,
+    FaultType::LinkDown,
+    FaultType::ClockSkew,
 ];
 
 impl FaultType {
@@ -48,6 +58,9 @@ impl FaultType {
             Self::Timeout => "timeout",
             Self::ResourceExhaustion => "resource_exhaustion",
             Self::NetworkPartition => "network_partition",
+            Self::Pause => "pause",
+            Self::LinkDown => "link_down",
+            Self::ClockSkew => "clock_skew",
         }
     }
 
@@ -59,8 +72,16 @@ impl FaultType {
                 "answers matching TCP segments with a reset, so that callers see a refused or reset connection"
             }
             Self::Timeout => "drops matching packets silently on their way out, so that callers wait",
-            Self::ResourceExhaustion => "burns CPU time, closed loop, at a percentage of some cores",
+            Self::ResourceExhaustion => {
+                "burns CPU time, closed loop, at a percentage of some cores; or limits the CPU time, memory, processes or \
+                 disk bandwidth of a cgroup or unit (supervised)"
+            }
             Self::NetworkPartition => "drops matching packets silently, both ways",
+            Self::Pause => "freezes every process of a cgroup or unit (supervised)",
+            Self::LinkDown => {
+                "sets a network interface down, and restores what going down has cost it (supervised)"
+            }
+            Self::ClockSkew => "sets the wall clock wrong by an offset, if the policy allows it (supervised)",
         }
     }
 
@@ -72,7 +93,12 @@ impl FaultType {
             }
             Self::Error => "packet_probability (1)",
             Self::Timeout | Self::NetworkPartition => "packet_probability (1)",
-            Self::ResourceExhaustion => "cpu_percent (80), cores (all)",
+            Self::ResourceExhaustion => {
+                "resource (cpu); cpu: cpu_percent (80), cores (all); cpu_limit: cpu_percent (of one processor); \
+                 memory_limit: memory_mb; pids_limit: pids; io_limit: device, bytes_per_second"
+            }
+            Self::Pause | Self::LinkDown => "none",
+            Self::ClockSkew => "offset_seconds (forwards or back)",
         }
     }
 
@@ -154,6 +180,30 @@ pub enum Effect {
         /// Number of cores; `None` is all that are online.
         cores: Option<u32>,
     },
+    /// See [`FaultType::ResourceExhaustion`].
+    Limit {
+        /// Whom it limits.
+        cgroup: CgroupSelector,
+        /// To what.
+        limit: Limit,
+    },
+    /// See [`FaultType::Pause`].
+    Pause {
+        /// Who stands still.
+        cgroup: CgroupSelector,
+    },
+    /// See [`FaultType::LinkDown`].
+    LinkDown {
+        /// Interface name.
+        interface: String,
+        /// Network namespace, as the caller named it; `None` is the daemon's own.
+        netns: Option<String>,
+    },
+    /// See [`FaultType::ClockSkew`].
+    ClockSkew {
+        /// By how many nanoseconds, forwards or back.
+        offset_ns: i64,
+    },
 }
 
 /// A queue that delays packets.
@@ -174,7 +224,19 @@ impl Effect {
             Self::Latency { traffic, .. } | Self::Reset { traffic, .. } | Self::Drop { traffic, .. } => {
                 Some(traffic)
             }
-            Self::Cpu { .. } => None,
+            Self::Cpu { .. }
+            | Self::Limit { .. }
+            | Self::Pause { .. }
+            | Self::LinkDown { .. }
+            | Self::ClockSkew { .. } => None,
+        }
+    }
+
+    /// The interface it goes to, if it goes to one.
+    pub fn interface(&self) -> Option<&str> {
+        match self {
+            Self::LinkDown { interface, .. } => Some(interface),
+            _ => self.traffic().map(|traffic| traffic.interface.as_str()),
         }
     }
 
@@ -185,7 +247,10 @@ impl Effect {
             Self::Reset { .. } => FaultType::Error,
             Self::Drop { partition: true, .. } => FaultType::NetworkPartition,
             Self::Drop { partition: false, .. } => FaultType::Timeout,
-            Self::Cpu { .. } => FaultType::ResourceExhaustion,
+            Self::Cpu { .. } | Self::Limit { .. } => FaultType::ResourceExhaustion,
+            Self::Pause { .. } => FaultType::Pause,
+            Self::LinkDown { .. } => FaultType::LinkDown,
+            Self::ClockSkew { .. } => FaultType::ClockSkew,
         }
     }
 }
@@ -211,17 +276,8 @@ struct DropParams {
     packet_probability: Option<f64>,
 }
 
-#[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-struct CpuParams {
-    #[serde(default = "default_cpu_percent")]
-    cpu_percent: f64,
-    cores: Option<u32>,
-}
-
-fn default_cpu_percent() -> f64 {
-    80.0
-}
+/// How much of each core is burned when nobody says.
+const DEFAULT_CPU_PERCENT: f64 = 80.0;
 
 impl FaultRequest {
     /// Parses the request into a fault whose every value is within its bounds.
@@ -256,7 +312,20 @@ impl FaultRequest {
                     partition,
                 }
             }
-            FaultType::ResourceExhaustion => self.cpu()?,
+            FaultType::ResourceExhaustion => self.exhaustion()?,
+            FaultType::Pause => {
+                let NoParams {} = self.params()?;
+                Effect::Pause { cgroup: settings::cgroup(&self.target)? }
+            }
+            FaultType::LinkDown => {
+                let NoParams {} = self.params()?;
+                let (interface, netns) = settings::link(&self.target)?;
+                Effect::LinkDown { interface, netns }
+            }
+            FaultType::ClockSkew => {
+                settings::nowhere(&self.target, "the clock is the whole host's")?;
+                Effect::ClockSkew { offset_ns: self.params::<ClockParams>()?.offset_ns()? }
+            }
         };
         Ok(Fault { duration, effect })
     }
@@ -275,24 +344,23 @@ impl FaultRequest {
         })
     }
 
-    fn cpu(&self) -> Result<Effect, SpecError> {
-        let params: CpuParams = self.params()?;
-        if self.target != TargetRequest::default() {
-            return Err(SpecError::new(
-                "target",
-                "resource_exhaustion burns the host's CPU: leave the target out",
-            ));
+    fn exhaustion(&self) -> Result<Effect, SpecError> {
+        let params: ExhaustionParams = self.params()?;
+        if let Some(limit) = params.limit()? {
+            return Ok(Effect::Limit { cgroup: settings::cgroup(&self.target)?, limit });
         }
-        if !(1.0..=100.0).contains(&params.cpu_percent) {
+        settings::nowhere(&self.target, "resource_exhaustion of resource \"cpu\" burns the host's CPU")?;
+        let percent = params.cpu_percent.unwrap_or(DEFAULT_CPU_PERCENT);
+        if !(1.0..=100.0).contains(&percent) {
             return Err(SpecError::new(
                 "params.cpu_percent",
-                format!("{} is out of bounds: give 1 to 100", params.cpu_percent),
+                format!("{percent} is out of bounds: give 1 to 100"),
             ));
         }
         if params.cores.is_some_and(|cores| !(1..=4096).contains(&cores)) {
             return Err(SpecError::new("params.cores", "give 1 to 4096 cores"));
         }
-        Ok(Effect::Cpu { percent: params.cpu_percent, cores: params.cores })
+        Ok(Effect::Cpu { percent, cores: params.cores })
     }
 
     fn params<T: DeserializeOwned>(&self) -> Result<T, SpecError> {
@@ -355,8 +423,13 @@ mod tests {
         let timeout = parse(FaultType::Timeout, r#"{"interface":"e"}"#, "{}").unwrap();
         assert_eq!(timeout.effect.traffic().unwrap().directions, [Direction::Egress]);
         for kind in FAULT_TYPES {
-            let target = if *kind == FaultType::ResourceExhaustion { "{}" } else { r#"{"interface":"e"}"# };
-            assert_eq!(parse(*kind, target, "{}").unwrap().effect.fault_type(), *kind);
+            let (target, params) = match kind {
+                FaultType::ResourceExhaustion => ("{}", "{}"),
+                FaultType::Pause => (r#"{"unit":"a.service"}"#, "{}"),
+                FaultType::ClockSkew => ("{}", r#"{"offset_seconds":-60}"#),
+                _ => (r#"{"interface":"e"}"#, "{}"),
+            };
+            assert_eq!(parse(*kind, target, params).unwrap().effect.fault_type(), *kind);
         }
     }
 

@@ -2,9 +2,11 @@
 //! nothing further in has to check again.
 
 pub mod fault;
+pub mod settings;
 pub mod target;
 pub mod units;
 
 pub use fault::{FAULT_TYPES, Fault, FaultRequest, FaultType};
+pub use settings::{CgroupSelector, Limit};
 pub use target::{Direction, PortMatch, Protocol, TargetRequest, Traffic};
 pub use units::{FaultName, Probability, SpecError};

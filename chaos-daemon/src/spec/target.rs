@@ -52,11 +52,11 @@ pub struct TargetRequest {
     #[schemars(with = "String")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub direction: Option<String>,
-    /// systemd unit, e.g. "payment.service".
+    /// systemd unit, e.g. "payment.service", for pause and limits.
     #[schemars(with = "String")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unit: Option<String>,
-    /// cgroup v2 path.
+    /// cgroup v2, by its path below /sys/fs/cgroup, for pause and limits.
     #[schemars(with = "String")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cgroup: Option<String>,
@@ -158,15 +158,7 @@ impl Traffic {
                 ));
             }
         }
-        let interface = target.interface.clone().ok_or_else(|| {
-            SpecError::new("target.interface", "missing: name the network interface, e.g. \"eth0\"")
-        })?;
-        if interface.is_empty() || interface.len() > 15 || interface.contains(['/', ' ', '\0']) {
-            return Err(SpecError::new(
-                "target.interface",
-                format!("{interface:?} is not an interface name"),
-            ));
-        }
+        let interface = interface_name(target)?;
         let ports = PortMatch {
             either: port("target.port", target.port)?,
             local: port("target.local_port", target.local_port)?,
@@ -203,6 +195,17 @@ impl Traffic {
     pub fn every_peer(&self) -> bool {
         self.peers.is_empty() && self.host.is_none()
     }
+}
+
+/// The interface that a target names.
+pub(super) fn interface_name(target: &TargetRequest) -> Result<String, SpecError> {
+    let interface = target.interface.clone().ok_or_else(|| {
+        SpecError::new("target.interface", "missing: name the network interface, e.g. \"eth0\"")
+    })?;
+    if interface.is_empty() || interface.len() > 15 || interface.contains(['/', ' ', '\0']) {
+        return Err(SpecError::new("target.interface", format!("{interface:?} is not an interface name")));
+    }
+    Ok(interface)
 }
 
 fn port(field: &str, port: Option<u16>) -> Result<Option<u16>, SpecError> {

@@ -1,5 +1,7 @@
 //! From what a caller names to what the kernel knows: resolved once, pinned, never resolved again.
 
+pub mod cgroup;
+
 use std::net::{IpAddr, ToSocketAddrs};
 
 use ipnet::IpNet;
@@ -26,26 +28,8 @@ pub struct NetworkTarget {
 /// # Errors
 /// [`ErrorCode::TargetNotFound`] names what does not exist.
 pub fn resolve(traffic: &Traffic, named: &[IpNet], home: &NetNs) -> Result<NetworkTarget, ApiError> {
-    let netns = match &traffic.netns {
-        None => home.try_clone(),
-        Some(name) => NetNs::open(name),
-    }
-    .map_err(|error| {
-        let name = traffic.netns.as_deref().unwrap_or("the daemon's own");
-        not_found(format!("target.netns: open network namespace {name:?}: {error}"))
-            .hint("`ip netns list` shows the names; a path such as /proc/PID/ns/net works too")
-    })?;
     let name = &traffic.interface;
-    let found = match &traffic.netns {
-        None => Interface::find_here(name),
-        Some(_) => Interface::find(&netns, name),
-    };
-    let interface = found
-        .map_err(|error| not_found(format!("target.interface: look up {name:?}: {error}")))?
-        .ok_or_else(|| {
-            not_found(format!("target.interface: no interface {name:?} in {}", namespace_words(traffic)))
-                .hint("`ip link` shows the interfaces")
-        })?;
+    let (netns, interface) = resolve_interface(name, traffic.netns.as_deref(), home)?;
     if !interface.ethernet {
         return Err(ApiError::new(
             ErrorCode::InvalidParameter,
@@ -58,11 +42,37 @@ pub fn resolve(traffic: &Traffic, named: &[IpNet], home: &NetNs) -> Result<Netwo
     Ok(NetworkTarget { netns, interface, peers })
 }
 
-fn namespace_words(traffic: &Traffic) -> String {
-    traffic
-        .netns
-        .as_ref()
-        .map_or("this network namespace".to_owned(), |name| format!("network namespace {name:?}"))
+/// Resolves an interface of a namespace, or of `home`, that of the calling thread.
+///
+/// # Errors
+/// [`ErrorCode::TargetNotFound`] names what does not exist.
+pub fn resolve_interface(
+    name: &str,
+    netns: Option<&str>,
+    home: &NetNs,
+) -> Result<(NetNs, Interface), ApiError> {
+    let opened = match netns {
+        None => home.try_clone(),
+        Some(name) => NetNs::open(name),
+    }
+    .map_err(|error| {
+        let name = netns.unwrap_or("the daemon's own");
+        not_found(format!("target.netns: open network namespace {name:?}: {error}"))
+            .hint("`ip netns list` shows the names; a path such as /proc/PID/ns/net works too")
+    })?;
+    let found = match netns {
+        None => Interface::find_here(name),
+        Some(_) => Interface::find(&opened, name),
+    };
+    let interface = found
+        .map_err(|error| not_found(format!("target.interface: look up {name:?}: {error}")))?
+        .ok_or_else(|| {
+            let place = netns
+                .map_or("this network namespace".to_owned(), |name| format!("network namespace {name:?}"));
+            not_found(format!("target.interface: no interface {name:?} in {place}"))
+                .hint("`ip link` shows the interfaces")
+        })?;
+    Ok((opened, interface))
 }
 
 /// The addresses of a host. Blocks for as long as the name servers take.

@@ -121,6 +121,7 @@ impl Double {
                 Reply::Planned(Box::new(PlanReport {
                     description: "would drop packets".into(),
                     lifetime: LifetimeClass::Kernel,
+                    guard: "the kernel".into(),
                     duration: fault.duration,
                     steps: vec!["attach a program; undo: detach it".into()],
                 }))
@@ -206,6 +207,7 @@ impl Double {
             fault_type: fault.fault_type,
             evidence: Evidence { affected: 7, ..Evidence::default() },
             residue: residue.clone(),
+            kept: Vec::new(),
         };
         removed.into_iter().map(removal).collect()
     }
@@ -218,6 +220,7 @@ fn status(name: &FaultName, fault: &FaultRequest, since: Instant) -> FaultStatus
         fault_type: fault.fault_type,
         state: FaultState::NoTraffic,
         lifetime: LifetimeClass::Kernel,
+        guard: "the kernel".into(),
         description: format!("{} on {:?}", fault.fault_type.name(), fault.target.interface),
         age: since.elapsed(),
         remaining: duration.saturating_sub(since.elapsed()),

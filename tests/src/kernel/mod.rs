@@ -14,6 +14,7 @@ mod oracle;
 mod policy;
 mod sandbox;
 mod scene;
+mod supervised;
 mod trouble;
 mod vsock;
 
@@ -133,7 +134,7 @@ pub fn all() -> Vec<KernelTest> {
         manager::TESTS,
         matrix::TESTS,
     ];
-    let tests = lists.concat().into_iter().chain(oracle::all());
+    let tests = lists.concat().into_iter().chain(oracle::all()).chain(supervised::all());
     tests.map(shorten).collect()
 }
 

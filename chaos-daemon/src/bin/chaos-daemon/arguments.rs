@@ -1,4 +1,4 @@
-//! The `chaos-daemon` command: run, recover, and the two roles that it starts itself.
+//! The `chaos-daemon` command: run, recover, guard, and the two roles that it starts itself.
 
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::path::PathBuf;
@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 
 use chaos_daemon::cli;
+use chaos_daemon::guard::{self, GuardError};
 use chaos_daemon::holder;
 use chaos_daemon::host::Privileges;
 use chaos_daemon::host::sandbox::{Sandbox, SandboxError};
@@ -63,6 +64,12 @@ enum Command {
         /// Print JSON.
         #[arg(long)]
         json: bool,
+    },
+    /// Guard the faults that outlive a daemon's processes: undo them when the daemon dies or hangs. Runs until SIGTERM.
+    Guard {
+        /// Runtime directory of the daemon to guard.
+        #[arg(long, default_value = RUNTIME_DIR)]
+        runtime_dir: PathBuf,
     },
     /// Write the manual pages.
     #[command(hide = true)]
@@ -138,6 +145,8 @@ enum Failure {
     Injector(#[from] InjectorError),
     #[error(transparent)]
     Recover(#[from] RecoverError),
+    #[error(transparent)]
+    Guard(#[from] GuardError),
     #[error("run the server")]
     Server(#[from] ServerError),
     #[error(transparent)]
@@ -166,6 +175,7 @@ pub(crate) fn main() -> ExitCode {
             let scope = if everywhere { Scope::Everywhere } else { Scope::Here };
             return report_recovery(&runtime_dir, sweep.then_some(scope), json);
         }
+        Command::Guard { runtime_dir } => watch_over(&runtime_dir),
         Command::Manual { folder } => {
             clap_mangen::generate_to(Arguments::command(), folder).map_err(Failure::Manual)
         }
@@ -219,6 +229,12 @@ impl Run {
         };
         Ok(injector::run(&options, manager)?)
     }
+}
+
+fn watch_over(runtime_dir: &std::path::Path) -> Result<(), Failure> {
+    // SAFETY: this is the only call, and nothing has taken a descriptor yet.
+    let manager = unsafe { ServiceManager::from_environment() }.map_err(InjectorError::from)?;
+    Ok(guard::run(runtime_dir, &manager)?)
 }
 
 /// # Safety
@@ -281,6 +297,7 @@ fn report_recovery(runtime_dir: &std::path::Path, sweep: Option<Scope>, json: bo
                 print(&serde_json::json!(recovered).to_string());
             } else {
                 recovered.removed.iter().for_each(|each| print(&format!("removed {each}")));
+                recovered.kept.iter().for_each(|each| print(&format!("kept {each}")));
                 recovered.stuck.iter().for_each(|each| print(&format!("STUCK {each}")));
                 if recovered.removed.is_empty() && recovered.stuck.is_empty() {
                     print("nothing was left behind");
@@ -307,8 +324,9 @@ fn fail(failure: &Failure) -> ExitCode {
     }
     drop(writeln!(std::io::stderr(), "chaos-daemon: {text}"));
     ExitCode::from(match failure {
-        Failure::Injector(InjectorError::Privilege(_)) => 4,
-        Failure::Injector(InjectorError::Runtime(RuntimeError::InUse { .. }))
+        Failure::Injector(InjectorError::Privilege(_)) | Failure::Guard(GuardError::Privilege(_)) => 4,
+        Failure::Guard(GuardError::InUse(_))
+        | Failure::Injector(InjectorError::Runtime(RuntimeError::InUse { .. }))
         | Failure::Recover(RecoverError::Runtime(RuntimeError::InUse { .. })) => 6,
         _ => 1,
     })

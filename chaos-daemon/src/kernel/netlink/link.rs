@@ -194,6 +194,16 @@ impl Netlink {
         self.request(&format!("set interface {ifindex} up"), Message::SetLink(message), 0).await.map(drop)
     }
 
+    /// Sets a device down. What that costs it, see [`super::Belongings`].
+    ///
+    /// # Errors
+    /// When the device is gone, or CAP_NET_ADMIN is missing.
+    pub async fn set_down(&self, ifindex: u32) -> Result<(), NetlinkError> {
+        let mut message = with_index(ifindex);
+        message.header.change_mask = LinkFlags::Up;
+        self.request(&format!("set interface {ifindex} down"), Message::SetLink(message), 0).await.map(drop)
+    }
+
     /// Waits until a device sends packets: the kernel puts its queue in place some time after it came up, and
     /// drops packets until then. `false` when that has not happened within `limit`, or the device is gone.
     ///

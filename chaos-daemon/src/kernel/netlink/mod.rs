@@ -4,6 +4,7 @@
 //! Mechanism: netlink(7), rtnetlink(7). Every change is acknowledged by the kernel before it returns. What is
 //! deleted is compared first, and a thing that is already gone is `Ok(false)`, so that every undo can be repeated.
 
+pub mod belongings;
 pub mod clsact;
 pub mod error;
 #[cfg(test)]
@@ -34,6 +35,7 @@ use self::wire::Wire;
 use crate::fail_point::{self, Point};
 use crate::host::netns::NetNs;
 
+pub use self::belongings::Belongings;
 pub use self::clsact::{Clsact, Filter};
 pub use self::error::NetlinkError;
 pub use self::link::{Device, LinkLayer, VethPair};
@@ -112,7 +114,13 @@ impl Netlink {
         message: RouteNetlinkMessage,
         flags: u16,
     ) -> Result<Vec<Vec<u8>>, NetlinkError> {
-        self.exchange(operation, message, NLM_F_ACK | flags).await.map(|(answers, _)| answers)
+        self.exchange(operation, Wire::Request(message), NLM_F_ACK | flags).await.map(|(answers, _)| answers)
+    }
+
+    /// Sends again what a list has told, as a request of the type `kind`.
+    async fn replay(&self, operation: &str, kind: u16, bytes: &[u8], flags: u16) -> Result<(), NetlinkError> {
+        let message = Wire::Raw(kind, bytes.to_vec());
+        self.exchange(operation, message, NLM_F_ACK | flags).await.map(drop)
     }
 
     /// Reads a whole list, again if it changed meanwhile. `message` is made anew for each attempt.
@@ -120,6 +128,14 @@ impl Netlink {
         &self,
         operation: &str,
         message: impl Fn() -> RouteNetlinkMessage,
+    ) -> Result<Vec<Vec<u8>>, NetlinkError> {
+        self.dump_wire(operation, || Wire::Request(message())).await
+    }
+
+    async fn dump_wire(
+        &self,
+        operation: &str,
+        message: impl Fn() -> Wire,
     ) -> Result<Vec<Vec<u8>>, NetlinkError> {
         for _ in 0..DUMP_ATTEMPTS {
             let (answers, interrupted) = self.exchange(operation, message(), NLM_F_DUMP).await?;
@@ -133,7 +149,7 @@ impl Netlink {
     async fn exchange(
         &self,
         operation: &str,
-        message: RouteNetlinkMessage,
+        message: Wire,
         flags: u16,
     ) -> Result<(Vec<Vec<u8>>, bool), NetlinkError> {
         let unknown = |_| NetlinkError::NoAnswer { operation: operation.to_owned() };
@@ -146,7 +162,7 @@ impl Netlink {
     async fn send(
         &self,
         operation: &str,
-        message: RouteNetlinkMessage,
+        message: Wire,
         flags: u16,
     ) -> Result<(Vec<Vec<u8>>, bool), NetlinkError> {
         let no_answer = || NetlinkError::NoAnswer { operation: operation.to_owned() };
@@ -158,9 +174,15 @@ impl Netlink {
         let handle = match &self.line {
             Line::Kernel(handle) => handle,
             #[cfg(test)]
-            Line::Fake(kernel) => return kernel.answer(operation, &message),
+            Line::Fake(kernel) => {
+                return match &message {
+                    Wire::Request(message) => kernel.answer(operation, message),
+                    // Giving a link back what it had is not among what the fake knows.
+                    Wire::Raw(..) | Wire::Answer(_) => Err(no_answer()),
+                };
+            }
         };
-        let mut message = NetlinkMessage::from(Wire::Request(message));
+        let mut message = NetlinkMessage::from(message);
         message.header.flags = NLM_F_REQUEST | flags;
         let Ok(mut stream) = handle.request(message, SocketAddr::new(0, 0)) else {
             return Err(no_answer());

@@ -13,6 +13,8 @@ use netlink_packet_route::RouteNetlinkMessage;
 pub(super) enum Wire {
     /// What we send.
     Request(RouteNetlinkMessage),
+    /// What we send as it came from the kernel: the type, and the payload behind the netlink header.
+    Raw(u16, Vec<u8>),
     /// What the kernel sends: the payload behind the netlink header.
     Answer(Vec<u8>),
 }
@@ -21,6 +23,7 @@ impl NetlinkSerializable for Wire {
     fn message_type(&self) -> u16 {
         match self {
             Self::Request(message) => message.message_type(),
+            Self::Raw(kind, _) => *kind,
             Self::Answer(_) => 0,
         }
     }
@@ -28,14 +31,14 @@ impl NetlinkSerializable for Wire {
     fn buffer_len(&self) -> usize {
         match self {
             Self::Request(message) => message.buffer_len(),
-            Self::Answer(bytes) => bytes.len(),
+            Self::Raw(_, bytes) | Self::Answer(bytes) => bytes.len(),
         }
     }
 
     fn serialize(&self, buffer: &mut [u8]) {
         match self {
             Self::Request(message) => message.serialize(buffer),
-            Self::Answer(bytes) => buffer.copy_from_slice(bytes),
+            Self::Raw(_, bytes) | Self::Answer(bytes) => buffer.copy_from_slice(bytes),
         }
     }
 }

@@ -1,0 +1,21 @@
+//! Clock skew: the wall clock of the host is wrong.
+//!
+//! - **Mechanism**: `clock_adjtime(CLOCK_REALTIME, ADJ_SETOFFSET)`: a step, in one call, by an offset.
+//! - **Kernel requirement**: `CAP_SYS_TIME`.
+//! - **Lifetime class**: supervised. The clock stays wrong when everybody of ours is dead. A reboot reads the time from the
+//!   hardware clock, which this never writes; what somebody else has copied there meanwhile (`hwclock --systohc`) stays, and
+//!   the journal, which is of one boot, cannot help: a time service has to.
+//! - **Undo**: the same offset the other way, so that time that has passed and slewing stay. A clock that is nearer to where
+//!   it was than to where the step has put it has been corrected by somebody, and is left alone.
+//! - **Blast radius**: the whole host: timers on the wall clock, certificates, logs, everybody who asks what time it is. Our
+//!   own deadlines are on the boot clock. Off unless the policy allows it.
+//! - **Reference**: clock_adjtime(2), Linux `kernel/time/timekeeping.c`.
+
+use super::{Plan, settings};
+use crate::kernel::setting::{ClockSetting, Setting};
+
+/// Plans it, where the clocks are `base_ns` apart.
+pub fn plan(offset_ns: i64, base_ns: i64) -> Plan {
+    let setting = ClockSetting { base_ns, offset_ns };
+    settings(format!("clock_skew: {setting}"), Setting::Clock(setting))
+}

@@ -1,0 +1,28 @@
+//! Pause: every process of a cgroup stands still, and knows nothing of it.
+//!
+//! - **Mechanism**: `cgroup.freeze`. Applied means that the kernel says `frozen 1`: none of them runs any more.
+//! - **Kernel requirement**: cgroup v2.
+//! - **Lifetime class**: supervised. A frozen cgroup stays frozen when everybody of ours is dead; a reboot ends it.
+//! - **Undo**: thawed, if it is still frozen.
+//! - **Blast radius**: the processes of the cgroup and of those below it; whoever waits for them; locks that they hold. Their
+//!   timers and time-outs go on: what is due is due when they go on.
+//! - **Reference**: Linux `Documentation/admin-guide/cgroup-v2.rst`, `cgroup.freeze`.
+
+use super::{Plan, settings};
+use crate::host::{CgroupRef, Requirement};
+use crate::kernel::setting::{CgroupSetting, Knob, Setting};
+
+/// What it needs of the kernel.
+pub const REQUIREMENTS: &[Requirement] = &[Requirement::CgroupV2];
+
+/// Plans it, where the switch is at `old`.
+pub fn plan(cgroup: &CgroupRef, old: &str) -> Plan {
+    let description = format!("pause: freezes every process of cgroup {}", cgroup.path.display());
+    let setting = CgroupSetting {
+        cgroup: cgroup.clone(),
+        knob: Knob::Freeze,
+        old: old.to_owned(),
+        new: "1".to_owned(),
+    };
+    settings(description, Setting::Cgroup(setting))
+}

@@ -1,0 +1,232 @@
+//! The guard: a process of its own that ends supervised faults when the daemon cannot. It watches the injector's process and
+//! its heartbeats; when there is none of either, it ends what is left of the injector and recovers from the journal, by the
+//! very code that `recover` is.
+//!
+//! It holds no fault, serves nobody and reads nothing but the runtime directory.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
+use nix::libc;
+
+use crate::host::MissingPrivilege;
+use crate::host::privilege::{GUARD, LimitError, check_guard, limit_to};
+use crate::injector::manager::ServiceManager;
+use crate::injector::recover::{RecoverError, Recovered, recover, recover_journal};
+use crate::injector::runtime::Runtime;
+use crate::injector::watch::{BEAT, Heartbeat, SILENCE};
+use crate::journal::Journal;
+use crate::kernel::process::{Process, ProcessId};
+
+/// How long one look lasts at most. The end of the injector's process cuts it short.
+const LOOK: Duration = Duration::from_millis(50);
+/// How long a process that recovers may take: longer than the steps of all faults that it may find.
+const RECOVERY_LIMIT: Duration = Duration::from_secs(60);
+/// How long a killed injector may take to go, before its journal is undone all the same: a process that was killed does
+/// nothing more in user space, and what it holds in the kernel is no concern of ours.
+const END_LIMIT: Duration = Duration::from_millis(200);
+/// How long to wait before an undo that failed is tried again.
+const RETRY: Duration = Duration::from_secs(2);
+/// How often the service manager hears of us.
+const TELL: Duration = Duration::from_secs(2);
+
+/// Why the guard cannot run.
+#[derive(Debug, thiserror::Error)]
+pub enum GuardError {
+    /// Not root, or root without what it needs.
+    #[error("guarding needs root")]
+    Privilege(#[from] MissingPrivilege),
+    /// Capabilities could not be given up.
+    #[error(transparent)]
+    Limit(#[from] LimitError),
+    /// There is one already.
+    #[error("another guard is running in {0}")]
+    InUse(PathBuf),
+    /// The operating system refused something.
+    #[error("{operation} {path}")]
+    Io {
+        /// What was tried.
+        operation: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// Guards the daemon of `runtime_dir` until it is killed: SIGTERM does, and a daemon with supervised faults then ends them.
+///
+/// # Errors
+/// When it cannot start.
+pub fn run(runtime_dir: &Path, manager: &ServiceManager) -> Result<(), GuardError> {
+    check_guard()?;
+    limit_to(GUARD)?;
+    let mut guard = Guard::claim(runtime_dir)?;
+    manager.tell("READY=1");
+    tracing::info!(runtime_dir = %runtime_dir.display(), "guarding");
+    let mut told: Option<Instant> = None;
+    loop {
+        guard.heartbeat.beat();
+        if told.is_none_or(|told| told.elapsed() > TELL) {
+            manager.tell("WATCHDOG=1");
+            told = Some(Instant::now());
+        }
+        guard.look();
+    }
+}
+
+struct Guard {
+    runtime_dir: PathBuf,
+    journal: Journal,
+    heartbeat: Heartbeat,
+    /// The injector's beat that was seen last, and when it was seen first. On the monotonic clock, which stands still while
+    /// the host is suspended: what could not beat then is not dead.
+    seen: (u64, Instant),
+    /// When an undo that failed may be tried again.
+    retry: Instant,
+    /// While it lives, no other guard is here.
+    _lock: Flock<File>,
+}
+
+impl Guard {
+    fn claim(runtime_dir: &Path) -> Result<Self, GuardError> {
+        let io = |operation, path: &Path| {
+            let path = path.to_owned();
+            move |source| GuardError::Io { operation, path, source }
+        };
+        std::fs::create_dir_all(runtime_dir).map_err(io("create the runtime directory", runtime_dir))?;
+        let path = runtime_dir.join("guard");
+        let mut options = OpenOptions::new();
+        let file = options.read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
+        let file = file.map_err(io("open", &path))?;
+        let mut lock =
+            Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| match errno {
+                Errno::EWOULDBLOCK => GuardError::InUse(runtime_dir.to_owned()),
+                errno => io("lock", &path)(errno.into()),
+            })?;
+        let heartbeat = Heartbeat::of_guard(runtime_dir).map_err(io("open the heartbeat in", runtime_dir))?;
+        // Before the name: who is named is expected to beat.
+        heartbeat.beat();
+        let me = ProcessId::of(std::process::id().cast_signed()).map_err(io::Error::other);
+        let text = me.and_then(|me| Ok(serde_json::to_string(&me)?)).map_err(io("identify", &path))?;
+        let write = lock.set_len(0).and_then(|()| lock.write_all(text.as_bytes()));
+        write.map_err(io("write", &path))?;
+        let journal =
+            Journal::open(runtime_dir.join("journal")).map_err(io("open the journal in", runtime_dir))?;
+        let now = Instant::now();
+        let runtime_dir = runtime_dir.to_owned();
+        Ok(Self { runtime_dir, journal, heartbeat, seen: (0, now), retry: now, _lock: lock })
+    }
+
+    /// One look: nothing to do while the injector lives and beats, or has left nothing that outlives it.
+    fn look(&mut self) {
+        let claimant = Runtime::named(&self.runtime_dir);
+        let alive = claimant.map(|claimant| (claimant, claimant.process.open()));
+        match alive {
+            Some((claimant, Ok(Some(process)))) => {
+                let patience = if claimant.recovers { RECOVERY_LIMIT } else { SILENCE };
+                if self.silent_for() <= patience || !self.pending() {
+                    // Wakes at once when it ends.
+                    drop(process.wait(LOOK));
+                } else {
+                    tracing::error!(pid = claimant.process.pid, "the injector is silent; ending it");
+                    self.end_and_recover(&process);
+                }
+            }
+            Some((_, Err(error))) => {
+                tracing::error!(%error, "cannot look at the injector");
+                thread::sleep(LOOK);
+            }
+            Some((_, Ok(None))) | None if self.pending() && Instant::now() >= self.retry => {
+                tracing::error!("the injector has ended and left supervised faults; undoing them");
+                let recovered = recover(&self.runtime_dir, None);
+                self.report(recovered);
+            }
+            Some((_, Ok(None))) | None => thread::sleep(LOOK),
+        }
+    }
+
+    /// How long the injector has not beaten, as far as we have been looking.
+    fn silent_for(&mut self) -> Duration {
+        let Ok(heartbeat) = Heartbeat::of_injector(&self.runtime_dir) else { return Duration::ZERO };
+        let last = heartbeat.last();
+        if last != self.seen.0 {
+            self.seen = (last, Instant::now());
+        }
+        // Looked at for long enough to have seen a beat: after a suspension, or when we have just come, nobody has beaten.
+        if self.seen.1.elapsed() < 4 * BEAT { Duration::ZERO } else { heartbeat.age() }
+    }
+
+    /// Whether there may be something on the node that does not end by itself. What cannot be read counts.
+    fn pending(&self) -> bool {
+        self.journal
+            .left_behind()
+            .map_or(true, |found| found.iter().any(crate::journal::Found::is_supervised))
+    }
+
+    fn end_and_recover(&mut self, process: &Process) {
+        if Instant::now() < self.retry {
+            return thread::sleep(LOOK);
+        }
+        if let Err(error) = process.signal(libc::SIGKILL) {
+            tracing::error!(%error, "cannot end the injector");
+        }
+        let recovered = match process.wait(END_LIMIT) {
+            Ok(true) => recover(&self.runtime_dir, None),
+            _ => recover_journal(&self.journal).map_err(RecoverError::Journal),
+        };
+        self.report(recovered);
+    }
+
+    fn report(&mut self, recovered: Result<Recovered, RecoverError>) {
+        match recovered {
+            Ok(recovered) => {
+                recovered.log();
+                if !recovered.stuck.is_empty() {
+                    self.retry = Instant::now() + RETRY;
+                }
+            }
+            // Somebody else was quicker, and recovers as well: the next look says whether anything is left.
+            Err(RecoverError::Runtime(error)) => {
+                tracing::info!(%error, "somebody else has taken over");
+                thread::sleep(LOOK);
+            }
+            Err(error) => {
+                tracing::error!(%error, "cannot recover");
+                self.retry = Instant::now() + RETRY;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_guard_per_runtime_directory() {
+        let folder = tempfile::tempdir().unwrap();
+        let first = Guard::claim(folder.path()).unwrap();
+        assert!(matches!(Guard::claim(folder.path()), Err(GuardError::InUse(_))));
+        drop(first);
+        assert!(Guard::claim(folder.path()).is_ok());
+    }
+
+    #[test]
+    fn an_injector_is_silent_only_after_it_has_been_looked_at_for_a_while() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut guard = Guard::claim(folder.path()).unwrap();
+        assert_eq!(guard.silent_for(), Duration::ZERO);
+        thread::sleep(4 * BEAT);
+        assert!(guard.silent_for() > SILENCE, "one that has never beaten is silent");
+        Heartbeat::of_injector(folder.path()).unwrap().beat();
+        assert_eq!(guard.silent_for(), Duration::ZERO);
+    }
+}

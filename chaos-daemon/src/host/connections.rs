@@ -1,0 +1,39 @@
+//! TCP connections by which somebody reaches this host.
+
+use std::net::IpAddr;
+
+use procfs::net::{TcpNetEntry, TcpState, tcp, tcp6};
+
+/// Addresses of this host to which somebody is connected at one of `ports`, in the network namespace of this process.
+///
+/// # Errors
+/// When procfs cannot be read. A kernel without IPv6 has no connections over it.
+pub fn reached_at(ports: &[u16]) -> Result<Vec<IpAddr>, procfs::ProcError> {
+    let six = match tcp6() {
+        Err(procfs::ProcError::NotFound(_)) => Vec::new(),
+        listed => listed?,
+    };
+    let here = |entry: &TcpNetEntry| {
+        entry.state == TcpState::Established && ports.contains(&entry.local_address.port())
+    };
+    let all = tcp()?.into_iter().chain(six);
+    Ok(all.filter(here).map(|entry| entry.local_address.ip().to_canonical()).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, TcpListener, TcpStream};
+
+    use super::*;
+
+    #[test]
+    fn somebody_who_is_connected_is_seen_at_that_port_only() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        assert_eq!(reached_at(&[port]).unwrap(), Vec::<IpAddr>::new());
+        let _near = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        let _far = listener.accept().unwrap();
+        assert_eq!(reached_at(&[port]).unwrap(), [IpAddr::from(Ipv4Addr::LOCALHOST)]);
+        assert_eq!(reached_at(&[]).unwrap(), Vec::<IpAddr>::new());
+    }
+}

@@ -1,0 +1,152 @@
+//! What a supervised fault finds before it changes a setting of the node: the target pinned, the old value read, and
+//! everything refused by name that must not be changed or could not be restored.
+
+use std::net::IpAddr;
+
+use crate::fault::{Ground, limit};
+use crate::host::connections::reached_at;
+use crate::host::privilege::may_set_clock;
+use crate::host::{Cgroup, CgroupRef, Interface, NetNs};
+use crate::kernel::netlink::belongings::Inventory;
+use crate::kernel::setting::{Knob, LinkSetting, clock, link};
+use crate::kernel::step::NetNsRef;
+use crate::policy::Permit;
+use crate::request::{ApiError, ErrorCode};
+use crate::spec::Limit;
+use crate::spec::fault::Effect;
+use crate::target;
+
+/// Looks. `None` for a fault that changes no setting.
+///
+/// # Errors
+/// Names what cannot be a target, and why.
+pub(super) fn look(effect: &Effect, permit: &Permit, home: &NetNs) -> Result<Option<Ground>, ApiError> {
+    match effect {
+        Effect::Limit { cgroup, limit } => {
+            let (found, open) = target::cgroup::resolve(cgroup)?;
+            let device = match limit {
+                Limit::Io { device, .. } => block_device(device)?,
+                _ => String::new(),
+            };
+            value(found, &open, limit::knob(limit, &device)).map(Some)
+        }
+        Effect::Pause { cgroup } => {
+            let (found, open) = target::cgroup::resolve(cgroup)?;
+            let ground = value(found, &open, Knob::Freeze)?;
+            if let Ground::Cgroup { cgroup, old, .. } = &ground
+                && old != "0"
+            {
+                return Err(invalid(format!("cgroup {} is frozen already", cgroup.path.display())));
+            }
+            Ok(Some(ground))
+        }
+        Effect::LinkDown { interface, netns } => {
+            interface_up(interface, netns.as_ref(), permit, home).map(Some)
+        }
+        Effect::ClockSkew { .. } => match may_set_clock() {
+            true => Ok(Some(Ground::Clock(clock::distance_ns()))),
+            false => Err(ApiError::new(ErrorCode::MissingPrivilege, "clock_skew needs CAP_SYS_TIME").hint(
+                "the unit of an installed daemon withholds it: the README says which drop-in gives it",
+            )),
+        },
+        Effect::Latency { .. } | Effect::Reset { .. } | Effect::Drop { .. } | Effect::Cpu { .. } => Ok(None),
+    }
+}
+
+fn invalid(message: String) -> ApiError {
+    ApiError::new(ErrorCode::InvalidParameter, message)
+}
+
+fn value(cgroup: CgroupRef, open: &Cgroup, knob: Knob) -> Result<Ground, ApiError> {
+    match knob.read(open) {
+        Ok(old) => Ok(Ground::Cgroup { cgroup, knob, old }),
+        Err(error) => {
+            let (file, path) = (knob.file(), cgroup.path.display());
+            let controller = file.split('.').next().unwrap_or_default();
+            let error =
+                ApiError::new(ErrorCode::UnsupportedKernel, format!("cgroup {path} has no {file}: {error}"));
+            Err(error.hint(format!(
+                "enable the controller: `echo +{controller} > {}/cgroup.subtree_control`, or give the unit any limit of \
+                 that kind",
+                cgroup.path.parent().unwrap_or(&cgroup.path).display()
+            )))
+        }
+    }
+}
+
+/// The number of a block device, given as such, as a name, or as a path below `/dev`.
+fn block_device(text: &str) -> Result<String, ApiError> {
+    let is_number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+    if text.split_once(':').is_some_and(|(major, minor)| is_number(major) && is_number(minor)) {
+        return Ok(text.to_owned());
+    }
+    let name = text.strip_prefix("/dev/").unwrap_or(text);
+    let found = match name.contains('/') || name.starts_with('.') {
+        true => None,
+        false => std::fs::read_to_string(format!("/sys/class/block/{name}/dev")).ok(),
+    };
+    found.map(|number| number.trim().to_owned()).ok_or_else(|| {
+        ApiError::new(ErrorCode::TargetNotFound, format!("params.device: no block device {text:?}"))
+            .hint("`lsblk` shows them; a number such as 8:0 works too")
+    })
+}
+
+fn interface_up(
+    name: &str,
+    netns: Option<&String>,
+    permit: &Permit,
+    home: &NetNs,
+) -> Result<Ground, ApiError> {
+    let (open, interface) = target::resolve_interface(name, netns.map(String::as_str), home)?;
+    let failed = |error: &dyn std::error::Error| {
+        ApiError::new(ErrorCode::InjectionFailed, format!("look at what interface {name:?} has: {error}"))
+    };
+    let netns = NetNsRef::new(netns.cloned(), &open).map_err(|error| failed(&error))?;
+    let (up, inventory) = link::inventory(&netns, interface.index)
+        .map_err(|error| failed(&error))?
+        .ok_or_else(|| ApiError::new(ErrorCode::TargetNotFound, format!("interface {name:?} has gone")))?;
+    if !up {
+        return Err(invalid(format!("target.interface: {name:?} is down already")));
+    }
+    if !inventory.unrestorable.is_empty() {
+        let what = inventory.unrestorable.join(", ");
+        return Err(invalid(format!("target.interface: going down would cost {name:?} for good: {what}")));
+    }
+    refuse_lifeline(&interface, &open, &inventory, permit)?;
+    let Interface { name, index, .. } = interface;
+    Ok(Ground::Link(LinkSetting { netns, ifindex: index, name, had: inventory.belongings }))
+}
+
+/// Refuses loopback, and in the daemon's own namespace the interface through which the host reaches others, or is reached.
+fn refuse_lifeline(
+    interface: &Interface,
+    netns: &NetNs,
+    inventory: &Inventory,
+    permit: &Permit,
+) -> Result<(), ApiError> {
+    let name = &interface.name;
+    let protected = |why: &str| {
+        Err(ApiError::new(ErrorCode::TargetProtected, format!("interface {name:?} is protected: {why}")))
+    };
+    if name == "lo" {
+        return protected("the host's programs speak with each other through it");
+    }
+    let here = NetNs::current().and_then(|here| Ok(here.identity()? == netns.identity()?));
+    let elsewhere = here.is_ok_and(|here| !here);
+    if elsewhere || permit.spares_not(name) {
+        return Ok(());
+    }
+    let hint = |refusal: Result<(), ApiError>| {
+        refusal.map_err(|error| error.hint("`critical_interfaces` of the daemon's policy file can allow it"))
+    };
+    if inventory.default_route {
+        return hint(protected("the host's default route leaves through it"));
+    }
+    // What cannot be read might be the operator's own session.
+    let reached = reached_at(&permit.protected().tcp_ports).unwrap_or_else(|_| inventory.addresses.clone());
+    let session = |address: &IpAddr| inventory.addresses.contains(address);
+    if reached.iter().any(session) {
+        return hint(protected("somebody is connected to a protected port of this host through it"));
+    }
+    Ok(())
+}

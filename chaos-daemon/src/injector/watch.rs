@@ -1,0 +1,196 @@
+//! Injector and guard watch each other: each writes the boot time into a file of the runtime directory, again and again, and
+//! reads the other's. A process that is dead, stopped or hung writes nothing.
+//!
+//! ```text
+//! RUNTIME_DIR/lock         who serves or recovers; locked by it       injector, recover, guard while it recovers
+//! RUNTIME_DIR/beat         the injector's last beat
+//! RUNTIME_DIR/guard        who guards; locked by it                   guard
+//! RUNTIME_DIR/guard.beat   the guard's last beat
+//! ```
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::time::Duration;
+
+use tokio::time::{MissedTickBehavior, interval};
+
+use super::state::Injector;
+use crate::host::boot_time_ns;
+use crate::kernel::process::ProcessId;
+use crate::request::{ApiError, ErrorCode, LifetimeClass};
+
+/// How often each beats.
+pub const BEAT: Duration = Duration::from_millis(250);
+/// After so long without a beat the other is taken for dead. Shorter than a lease, so that what the guard has to undo is
+/// undone when the lease is over.
+pub const SILENCE: Duration = Duration::from_millis(2500);
+
+/// How many looks in a row have to miss the guard: after a suspension of the host nobody has beaten for a while.
+const MISSES: u32 = 2;
+
+/// A file with the time of the last beat.
+#[derive(Debug)]
+pub struct Heartbeat {
+    file: File,
+}
+
+impl Heartbeat {
+    /// Of the process that serves in `runtime_dir`.
+    ///
+    /// # Errors
+    /// When the file cannot be made.
+    pub fn of_injector(runtime_dir: &Path) -> io::Result<Self> {
+        Self::open(&runtime_dir.join("beat"))
+    }
+
+    /// Of the process that guards in `runtime_dir`.
+    ///
+    /// # Errors
+    /// When the file cannot be made.
+    pub fn of_guard(runtime_dir: &Path) -> io::Result<Self> {
+        Self::open(&runtime_dir.join("guard.beat"))
+    }
+
+    fn open(path: &Path) -> io::Result<Self> {
+        let file =
+            OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
+        Ok(Self { file })
+    }
+
+    /// Beats. Eight bytes of a file that is there already: no memory and no space is asked for.
+    pub fn beat(&self) {
+        if let Err(error) = self.file.write_all_at(&boot_time_ns().to_le_bytes(), 0) {
+            tracing::warn!(%error, "cannot write a heartbeat");
+        }
+    }
+
+    /// The boot time of the last beat, in nanoseconds; 0 when there was none.
+    pub fn last(&self) -> u64 {
+        let mut bytes = [0; 8];
+        self.file.read_exact_at(&mut bytes, 0).map_or(0, |()| u64::from_le_bytes(bytes))
+    }
+
+    /// How long ago it beat last; very long when it never did.
+    pub fn age(&self) -> Duration {
+        Duration::from_nanos(boot_time_ns().saturating_sub(self.last()))
+    }
+}
+
+/// The guard, as the injector sees it.
+#[derive(Debug)]
+pub struct GuardPost {
+    runtime_dir: PathBuf,
+}
+
+impl GuardPost {
+    /// The guard of `runtime_dir`, whether there is one or not.
+    pub fn new(runtime_dir: &Path) -> Self {
+        Self { runtime_dir: runtime_dir.to_owned() }
+    }
+
+    /// The guard's process, if it lives and beats; otherwise what is wrong.
+    ///
+    /// # Errors
+    /// In words.
+    pub fn watchful(&self) -> Result<i32, String> {
+        let said = fs::read_to_string(self.runtime_dir.join("guard")).ok();
+        let id: Option<ProcessId> = said.and_then(|text| serde_json::from_str(&text).ok());
+        let id = id.ok_or("no guard is running")?;
+        match id.open() {
+            Ok(Some(_)) => {}
+            Ok(None) => return Err(format!("the guard (process {}) has ended", id.pid)),
+            Err(error) => return Err(format!("the guard (process {}) cannot be looked at: {error}", id.pid)),
+        }
+        let age = Heartbeat::of_guard(&self.runtime_dir).map_or(Duration::MAX, |beat| beat.age());
+        match age > SILENCE {
+            true => Err(format!("the guard (process {}) is silent", id.pid)),
+            false => Ok(id.pid),
+        }
+    }
+
+    /// Refuses a fault that needs a guard when there is none.
+    ///
+    /// # Errors
+    /// Says how to start one.
+    pub fn require(&self) -> Result<(), ApiError> {
+        self.watchful().map(drop).map_err(|problem| {
+            let message =
+                format!("this fault outlives the daemon's processes and needs a guard, but {problem}");
+            ApiError::new(ErrorCode::Unavailable, message).hint(format!(
+                "start one: `systemctl start chaos-daemon-guard`, or `chaos-daemon guard --runtime-dir {}`",
+                self.runtime_dir.display()
+            ))
+        })
+    }
+
+    /// Who sees to the end of a fault of this class when the daemon cannot, for people.
+    pub fn words(&self, class: LifetimeClass) -> String {
+        match class {
+            LifetimeClass::Kernel => "the kernel: it goes with the process that holds it".to_owned(),
+            LifetimeClass::Supervised => match self.watchful() {
+                Ok(pid) => format!("chaos-daemon guard (process {pid}), then recovery at the next start"),
+                Err(problem) => format!("none: {problem}"),
+            },
+            LifetimeClass::Irreversible => "nobody: it cannot be taken back".to_owned(),
+        }
+    }
+}
+
+/// Beats, and ends every supervised fault when its guard has gone: it would have nobody to end it.
+pub(super) async fn keep_watch(injector: Rc<Injector>, heartbeat: Heartbeat) {
+    let mut due = interval(BEAT);
+    due.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut missed = 0;
+    loop {
+        due.tick().await;
+        heartbeat.beat();
+        let unguarded = injector.supervised();
+        if unguarded.is_empty() {
+            continue;
+        }
+        let Err(problem) = injector.guard.watchful() else {
+            missed = 0;
+            continue;
+        };
+        missed += 1;
+        if missed < MISSES {
+            continue;
+        }
+        for name in unguarded {
+            tracing::error!(%name, problem, "a supervised fault has lost its guard; ending it");
+            let (injector, reason) = (Rc::clone(&injector), format!("its guard was lost: {problem}"));
+            tokio::task::spawn_local(async move { injector.end(&name, &reason).await });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_heartbeat_is_young_after_a_beat_and_old_without_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let heartbeat = Heartbeat::of_injector(folder.path()).unwrap();
+        assert!(heartbeat.age() > SILENCE);
+        heartbeat.beat();
+        assert!(Heartbeat::of_injector(folder.path()).unwrap().age() < SILENCE);
+    }
+
+    #[test]
+    fn without_a_guard_a_fault_that_needs_one_is_refused_with_what_to_do() {
+        let folder = tempfile::tempdir().unwrap();
+        let post = GuardPost::new(folder.path());
+        let refusal = post.require().unwrap_err();
+        assert!(refusal.message.contains("no guard is running"), "{refusal}");
+        assert!(refusal.hint.unwrap().contains("systemctl start chaos-daemon-guard"));
+        let me = ProcessId::of(std::process::id().cast_signed()).unwrap();
+        fs::write(folder.path().join("guard"), serde_json::to_string(&me).unwrap()).unwrap();
+        assert!(post.watchful().unwrap_err().contains("silent"));
+        Heartbeat::of_guard(folder.path()).unwrap().beat();
+        assert_eq!(post.watchful(), Ok(me.pid));
+    }
+}

@@ -1,0 +1,235 @@
+//! A value of a control group: a limit, or whether it is frozen.
+//!
+//! Reference: Linux `Documentation/admin-guide/cgroup-v2.rst`.
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Write};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::libc;
+use serde::{Deserialize, Serialize};
+
+use crate::host::{Cgroup, CgroupRef};
+use crate::kernel::step::{StepError, Undone};
+
+/// How long the processes of a group may take to stand still: one that is in the kernel stops on its way out.
+const FREEZE_LIMIT: Duration = Duration::from_secs(2);
+const LOOK_AGAIN: Duration = Duration::from_millis(2);
+
+/// Which value of a control group.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Knob {
+    /// `cpu.max`: microseconds per period, and the period.
+    CpuMax,
+    /// `memory.high`: bytes.
+    MemoryHigh,
+    /// `pids.max`: a number.
+    PidsMax,
+    /// The line of one device in `io.max`.
+    IoMax {
+        /// Device number as `MAJOR:MINOR`.
+        device: String,
+    },
+    /// `cgroup.freeze`: 0 or 1.
+    Freeze,
+}
+
+/// One value of one control group, before and after.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CgroupSetting {
+    /// Whose.
+    pub cgroup: CgroupRef,
+    /// Which.
+    pub knob: Knob,
+    /// As the kernel printed it before.
+    pub old: String,
+    /// As the kernel prints what we write.
+    pub new: String,
+}
+
+impl Knob {
+    /// The file of a control group that has it.
+    pub fn file(&self) -> &'static str {
+        match self {
+            Self::CpuMax => "cpu.max",
+            Self::MemoryHigh => "memory.high",
+            Self::PidsMax => "pids.max",
+            Self::IoMax { .. } => "io.max",
+            Self::Freeze => "cgroup.freeze",
+        }
+    }
+
+    /// Reads it.
+    ///
+    /// # Errors
+    /// `NotFound` when the group has no such file.
+    pub fn read(&self, cgroup: &Cgroup) -> io::Result<String> {
+        let text = cgroup.read(self.file())?;
+        Ok(match self {
+            Self::IoMax { device } => io_line(&text, device),
+            _ => text,
+        })
+    }
+
+    fn write(&self, cgroup: &Cgroup, value: &str) -> io::Result<()> {
+        let text = match self {
+            Self::IoMax { device } => format!("{device} {value}"),
+            _ => value.to_owned(),
+        };
+        // One write: a kernel file takes a value whole or not at all.
+        File::from(cgroup.file(self.file(), libc::O_WRONLY)?).write_all(text.as_bytes())
+    }
+}
+
+/// What `io.max` says of a device; one that is not limited has no line.
+fn io_line(text: &str, device: &str) -> String {
+    let prefix = format!("{device} ");
+    let line = text.lines().find_map(|line| line.strip_prefix(&prefix));
+    line.unwrap_or("rbps=max wbps=max riops=max wiops=max").to_owned()
+}
+
+impl fmt::Display for Knob {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::IoMax { device } => write!(f, "io.max of device {device}"),
+            _ => f.write_str(self.file()),
+        }
+    }
+}
+
+impl CgroupSetting {
+    /// See [`super::Setting::apply`].
+    pub(super) fn apply(&self) -> Result<(), StepError> {
+        let gone = || self.failed("find", io::ErrorKind::NotFound.into());
+        let cgroup = self.open()?.ok_or_else(gone)?;
+        let now = self.knob.read(&cgroup).map_err(|error| self.failed("read", error))?;
+        if now != self.old {
+            return Err(StepError::Changed { what: self.subject(), expected: self.old.clone(), found: now });
+        }
+        self.knob.write(&cgroup, &self.new).map_err(|error| self.failed("write", error))?;
+        let now = self.knob.read(&cgroup).map_err(|error| self.failed("read back", error))?;
+        if now != self.new {
+            return Err(StepError::Changed { what: self.subject(), expected: self.new.clone(), found: now });
+        }
+        if self.knob == Knob::Freeze { self.wait_frozen(&cgroup, true) } else { Ok(()) }
+    }
+
+    /// See [`super::Setting::undo`].
+    pub(super) fn undo(&self) -> Result<Undone, StepError> {
+        let Some((cgroup, now)) = self.look()? else { return Ok(Undone::Absent) };
+        if now == self.old {
+            return Ok(Undone::Absent);
+        }
+        if now != self.new {
+            return Ok(Undone::Changed { now });
+        }
+        match self.knob.write(&cgroup, &self.old) {
+            // It was removed just now.
+            Err(error) if matches!(error.raw_os_error(), Some(libc::ENODEV | libc::ENOENT)) => {
+                return Ok(Undone::Absent);
+            }
+            written => written.map_err(|error| self.failed("restore", error))?,
+        }
+        if self.knob == Knob::Freeze {
+            self.wait_frozen(&cgroup, false)?;
+        }
+        Ok(Undone::Removed)
+    }
+
+    /// See [`super::Setting::present`].
+    pub(super) fn present(&self) -> Result<bool, StepError> {
+        Ok(self.look()?.is_some_and(|(_, now)| now == self.new))
+    }
+
+    /// The group and the value it has; `None` when the group has gone, or its controller has been taken from it, and the
+    /// value with either.
+    fn look(&self) -> Result<Option<(Cgroup, String)>, StepError> {
+        let Some(cgroup) = self.open()? else { return Ok(None) };
+        match self.knob.read(&cgroup) {
+            Ok(now) => Ok(Some((cgroup, now))),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(self.failed("read", error)),
+        }
+    }
+
+    fn open(&self) -> Result<Option<Cgroup>, StepError> {
+        self.cgroup.open().map_err(|error| self.failed("find", error))
+    }
+
+    /// Waits for what `cgroup.events` says: the switch is thrown at once, the processes follow. One above that is frozen
+    /// keeps this one frozen, which is not ours to end.
+    fn wait_frozen(&self, cgroup: &Cgroup, wanted: bool) -> Result<(), StepError> {
+        let line = if wanted { "frozen 1" } else { "frozen 0" };
+        let end = Instant::now() + FREEZE_LIMIT;
+        loop {
+            let events =
+                cgroup.read("cgroup.events").map_err(|error| self.failed("read the state of", error))?;
+            if events.lines().any(|each| each == line) || !wanted {
+                return Ok(());
+            }
+            if Instant::now() >= end {
+                return Err(self.failed("wait for", io::ErrorKind::TimedOut.into()));
+            }
+            thread::sleep(LOOK_AGAIN);
+        }
+    }
+
+    fn subject(&self) -> String {
+        format!("{} of cgroup {}", self.knob, self.cgroup.path.display())
+    }
+
+    fn failed(&self, operation: &'static str, source: io::Error) -> StepError {
+        StepError::Setting { operation, what: self.subject(), source }
+    }
+}
+
+impl fmt::Display for CgroupSetting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} = {} (was {})", self.subject(), self.new, self.old)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_without_a_line_is_not_limited() {
+        let text = "8:0 rbps=1024 wbps=max riops=max wiops=max\n8:16 rbps=max wbps=7 riops=max wiops=max";
+        assert_eq!(io_line(text, "8:16"), "rbps=max wbps=7 riops=max wiops=max");
+        assert_eq!(io_line(text, "8:1"), "rbps=max wbps=max riops=max wiops=max");
+        assert_eq!(io_line("", "8:0"), "rbps=max wbps=max riops=max wiops=max");
+    }
+
+    /// A directory that behaves like a control group as far as values go.
+    fn setting(folder: &std::path::Path) -> CgroupSetting {
+        std::fs::write(folder.join("pids.max"), "max\n").unwrap();
+        let cgroup = CgroupRef::find(folder).unwrap().unwrap();
+        CgroupSetting { cgroup, knob: Knob::PidsMax, old: "max".into(), new: "5\n".trim().into() }
+    }
+
+    #[test]
+    fn what_somebody_else_has_set_since_is_kept_and_reported() {
+        let folder = tempfile::tempdir().unwrap();
+        let setting = setting(folder.path());
+        assert_eq!(setting.undo().unwrap(), Undone::Absent);
+        std::fs::write(folder.path().join("pids.max"), "7\n").unwrap();
+        assert_eq!(setting.undo().unwrap(), Undone::Changed { now: "7".into() });
+        assert_eq!(std::fs::read_to_string(folder.path().join("pids.max")).unwrap(), "7\n");
+        assert!(matches!(setting.apply(), Err(StepError::Changed { .. })));
+    }
+
+    #[test]
+    fn a_group_that_is_gone_took_its_values_along() {
+        let folder = tempfile::tempdir().unwrap();
+        let setting = setting(folder.path());
+        std::fs::remove_file(folder.path().join("pids.max")).unwrap();
+        assert_eq!(setting.undo().unwrap(), Undone::Absent);
+        assert!(!setting.present().unwrap());
+        folder.close().unwrap();
+        assert_eq!(setting.undo().unwrap(), Undone::Absent);
+        assert!(matches!(setting.apply(), Err(StepError::Setting { operation: "find", .. })));
+    }
+}

@@ -1,0 +1,152 @@
+//! The wall clock, set wrong by an offset.
+//!
+//! The undo is relative: the same offset the other way, so that the time that has passed, and what a time service has
+//! slewed meanwhile, stays. Whether the offset is still there is told by the distance between the wall clock and the boot
+//! clock, which changes by steps only: both run at the same rate, slewed or not (`kernel/time/timekeeping.c`).
+
+use std::fmt;
+
+use nix::libc;
+use nix::time::{ClockId, clock_gettime};
+use serde::{Deserialize, Serialize};
+
+use crate::kernel::step::{StepError, Undone};
+
+/// A step of the wall clock, and where it was before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClockSetting {
+    /// Wall clock minus boot clock before, in nanoseconds.
+    pub base_ns: i64,
+    /// The step, in nanoseconds.
+    pub offset_ns: i64,
+}
+
+/// What has become of the step.
+#[derive(Debug, PartialEq, Eq)]
+enum State {
+    /// The clock is nearer to where it was: the step was never made, or somebody has set the clock since.
+    Right,
+    /// The clock is nearer to where the step has put it.
+    Wrong,
+}
+
+/// How far apart the two looks at the boot clock may be, between which the wall clock is read.
+const QUICK_NS: i64 = 1_000_000;
+
+/// Wall clock minus boot clock, in nanoseconds.
+pub fn distance_ns() -> i64 {
+    let read = |clock| {
+        // Both clocks exist since Linux 2.6.39.
+        let now = clock_gettime(clock).unwrap_or_else(|_| nix::sys::time::TimeSpec::new(0, 0));
+        now.tv_sec() * 1_000_000_000 + now.tv_nsec()
+    };
+    let look = || {
+        let before = read(ClockId::CLOCK_BOOTTIME);
+        let wall = read(ClockId::CLOCK_REALTIME);
+        let after = read(ClockId::CLOCK_BOOTTIME);
+        (after - before, wall - before)
+    };
+    // Somebody else may have had the processor in between: then again, and the quickest counts.
+    let mut best = look();
+    for _ in 0..16 {
+        if best.0 < QUICK_NS {
+            break;
+        }
+        best = best.min(look());
+    }
+    best.1
+}
+
+impl ClockSetting {
+    /// See [`super::Setting::apply`].
+    pub(super) fn apply(&self) -> Result<(), StepError> {
+        step(self.offset_ns)?;
+        match self.state(distance_ns()) {
+            State::Wrong => Ok(()),
+            State::Right => Err(StepError::Changed {
+                what: "the clock".to_owned(),
+                expected: format!("an offset of {:?} s", seconds(self.offset_ns)),
+                found: format!("one of {:?} s", seconds(distance_ns() - self.base_ns)),
+            }),
+        }
+    }
+
+    /// See [`super::Setting::undo`].
+    pub(super) fn undo(&self) -> Result<Undone, StepError> {
+        match self.state(distance_ns()) {
+            // Never made, or corrected by a time service: setting it back once more would make it wrong.
+            State::Right => Ok(Undone::Absent),
+            State::Wrong => step(-self.offset_ns).map(|()| Undone::Removed),
+        }
+    }
+
+    /// See [`super::Setting::present`].
+    pub(super) fn present(&self) -> bool {
+        self.state(distance_ns()) == State::Wrong
+    }
+
+    fn state(&self, distance_ns: i64) -> State {
+        let moved = i128::from(distance_ns) - i128::from(self.base_ns);
+        let from_step = (moved - i128::from(self.offset_ns)).abs();
+        if from_step < moved.abs() { State::Wrong } else { State::Right }
+    }
+}
+
+impl fmt::Display for ClockSetting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the wall clock stepped by {:+} s", seconds(self.offset_ns))
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "for people; at most a day and a fraction")]
+fn seconds(nanoseconds: i64) -> f64 {
+    nanoseconds as f64 / 1e9
+}
+
+/// Steps the wall clock by so much (clock_adjtime(2), `ADJ_SETOFFSET`).
+fn step(offset_ns: i64) -> Result<(), StepError> {
+    // SAFETY: timex is plain old data; all zeroes is a valid value.
+    let mut request: libc::timex = unsafe { std::mem::zeroed() };
+    request.modes = libc::ADJ_SETOFFSET | libc::ADJ_NANO;
+    request.time.tv_sec = offset_ns.div_euclid(1_000_000_000);
+    // With ADJ_NANO this field counts nanoseconds, and is never negative.
+    request.time.tv_usec = offset_ns.rem_euclid(1_000_000_000);
+    // SAFETY: the kernel reads and writes the timex it is given, which outlives the call.
+    let result = unsafe { libc::clock_adjtime(libc::CLOCK_REALTIME, &raw mut request) };
+    match result {
+        // Otherwise a state of the clock, such as "not synchronised".
+        0.. => Ok(()),
+        _ => Err(StepError::Setting {
+            operation: "step",
+            what: "the wall clock".to_owned(),
+            source: std::io::Error::last_os_error(),
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_that_was_never_made_or_was_corrected_is_not_undone() {
+        let base_ns = distance_ns();
+        for offset_ns in [3_600_000_000_000, -3_600_000_000_000] {
+            // This never touches the clock of the machine.
+            let setting = ClockSetting { base_ns, offset_ns };
+            assert!(!setting.present());
+            assert_eq!(setting.undo().unwrap(), Undone::Absent);
+            assert_eq!(setting.state(base_ns + offset_ns), State::Wrong);
+            // Others have stepped it by a little, before or after.
+            assert_eq!(setting.state(base_ns + offset_ns + 400_000_000), State::Wrong);
+            assert_eq!(setting.state(base_ns + 400_000_000), State::Right);
+        }
+    }
+
+    #[test]
+    fn the_distance_of_the_clocks_stays_while_time_passes() {
+        let before = distance_ns();
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        assert!((distance_ns() - before).abs() < 5_000_000);
+    }
+}

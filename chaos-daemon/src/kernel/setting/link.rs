@@ -1,0 +1,90 @@
+//! A network device that is set down, and what that costs it.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::kernel::netlink::belongings::{Belongings, Inventory};
+use crate::kernel::netlink::{Netlink, NetlinkError};
+use crate::kernel::step::{Kernel, NetNsRef, Node, StepError, Undone, within};
+
+/// A device that is set down, with what it had.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LinkSetting {
+    /// Where it is.
+    pub netns: NetNsRef,
+    /// Its number there.
+    pub ifindex: u32,
+    /// Its name at that moment, for people.
+    pub name: String,
+    /// What it loses by going down.
+    pub had: Belongings,
+}
+
+/// Whether a device is up, and what it has; `None` when there is none.
+///
+/// # Errors
+/// When that cannot be known.
+pub fn inventory(netns: &NetNsRef, ifindex: u32) -> Result<Option<(bool, Inventory)>, StepError> {
+    within(&Kernel, netns, None, async |netlink| {
+        let Some(device) = netlink.link_by_index(ifindex).await? else { return Ok(None) };
+        Ok(Some((device.up, netlink.inventory(ifindex).await?)))
+    })
+}
+
+impl LinkSetting {
+    /// See [`super::Setting::apply`].
+    pub(super) fn apply(&self) -> Result<(), StepError> {
+        let down = within(&Kernel, &self.netns, None, async |netlink| {
+            netlink.set_down(self.ifindex).await?;
+            Ok(netlink.link_by_index(self.ifindex).await?.map(|device| !device.up))
+        })?;
+        match down {
+            Some(true) => Ok(()),
+            found => Err(StepError::Changed {
+                what: self.to_string(),
+                expected: "down".to_owned(),
+                found: found.map_or("gone", |_| "up").to_owned(),
+            }),
+        }
+    }
+
+    /// See [`super::Setting::undo`]. Also when the device is up already: an undo that was cut short has done that, and not
+    /// the rest.
+    pub(super) fn undo(&self, node: &impl Node) -> Result<Undone, StepError> {
+        within(node, &self.netns, Undone::Absent, async |netlink| self.bring_back(netlink).await)
+    }
+
+    async fn bring_back(&self, netlink: &Netlink) -> Result<Undone, NetlinkError> {
+        let Some(device) = netlink.link_by_index(self.ifindex).await? else { return Ok(Undone::Absent) };
+        if !device.up {
+            netlink.set_up(self.ifindex).await?;
+        }
+        let lacked = netlink.restore(self.ifindex, &self.had).await?;
+        Ok(if lacked || !device.up { Undone::Removed } else { Undone::Absent })
+    }
+
+    /// See [`super::Setting::present`].
+    pub(super) fn present(&self, node: &impl Node) -> Result<bool, StepError> {
+        within(node, &self.netns, false, async |netlink| {
+            Ok(netlink.link_by_index(self.ifindex).await?.is_some_and(|device| !device.up))
+        })
+    }
+}
+
+impl fmt::Display for LinkSetting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "device {} ({}) down", self.name, self.ifindex)?;
+        if let Some(name) = &self.netns.name {
+            write!(f, " in {name}")?;
+        }
+        let Belongings { addresses, routes, neighbours } = &self.had;
+        write!(
+            f,
+            ", with {} addresses, {} routes, {} neighbours",
+            addresses.len(),
+            routes.len(),
+            neighbours.len()
+        )
+    }
+}

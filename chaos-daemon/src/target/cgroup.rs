@@ -1,0 +1,63 @@
+//! From a path or a unit to a control group that may be a target.
+
+use std::io;
+use std::path::Path;
+
+use super::not_found;
+use crate::host::cgroup::{below, mount, of_unit, vital_process};
+use crate::host::{Cgroup, CgroupRef};
+use crate::request::{ApiError, ErrorCode};
+use crate::spec::CgroupSelector;
+
+/// Finds the group that is named, opens it, and refuses one in which, or below which, anything lives that this host or its
+/// operator cannot do without: PID 1, systemd and its services, the message bus, sshd and its sessions, this daemon.
+///
+/// # Errors
+/// [`ErrorCode::TargetNotFound`], or [`ErrorCode::TargetProtected`] with the process that protects it.
+pub fn resolve(selector: &CgroupSelector) -> Result<(CgroupRef, Cgroup), ApiError> {
+    let failed = |error: io::Error| not_found(format!("target.cgroup: look for it: {error}"));
+    let mount = mount().map_err(failed)?.ok_or_else(|| {
+        ApiError::new(ErrorCode::UnsupportedKernel, "target.cgroup: no cgroup v2 is mounted")
+            .hint("systemd mounts it at /sys/fs/cgroup by default")
+    })?;
+    let (path, name) = match selector {
+        CgroupSelector::Path(text) => {
+            let path = below(&mount, text).ok_or_else(|| {
+                ApiError::new(
+                    ErrorCode::InvalidParameter,
+                    format!("target.cgroup: {text:?} is not the path of a cgroup below {}", mount.display()),
+                )
+            })?;
+            (Some(path), format!("target.cgroup: no cgroup {text:?} below {}", mount.display()))
+        }
+        CgroupSelector::Unit(unit) => (
+            of_unit(&mount, unit).map_err(failed)?,
+            format!("target.unit: no unit {unit:?} has processes here"),
+        ),
+    };
+    let found = path.as_deref().map(CgroupRef::find).transpose().map_err(failed)?.flatten();
+    let found = found.ok_or_else(|| {
+        not_found(name.clone()).hint("`systemd-cgls` shows the cgroups; a unit has one while it is active")
+    })?;
+    let open = found.open().map_err(failed)?.ok_or_else(|| not_found(name))?;
+    refuse_vital(&mount, &found)?;
+    Ok((found, open))
+}
+
+fn refuse_vital(mount: &Path, group: &CgroupRef) -> Result<(), ApiError> {
+    let vital = vital_process(mount, &group.path)
+        .map_err(|error| not_found(format!("target.cgroup: look at its processes: {error}")))?;
+    match vital {
+        None => Ok(()),
+        Some(vital) => Err(ApiError::new(
+            ErrorCode::TargetProtected,
+            format!(
+                "cgroup {} is protected: process {} ({}), which this host or its operator needs, is in it or below it",
+                group.path.display(),
+                vital.pid,
+                vital.name
+            ),
+        )
+        .hint("name the cgroup of one service")),
+    }
+}

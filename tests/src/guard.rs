@@ -1,0 +1,71 @@
+//! A `chaos-daemon guard` of the test's own.
+
+use std::fs::{self, File};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+
+use crate::Daemon;
+use crate::daemon::binary;
+use crate::error::{Error, Result};
+use crate::process::{Process, wait_until};
+
+const START: Duration = Duration::from_secs(10);
+
+/// A running guard.
+#[derive(Debug)]
+pub struct Guard {
+    child: Child,
+    log: PathBuf,
+}
+
+impl Guard {
+    /// Starts one for a daemon, and waits until it guards.
+    ///
+    /// # Errors
+    /// When it does not.
+    pub fn start(daemon: &Daemon) -> Result<Self> {
+        let log = daemon.state_dir().join("guard.log");
+        let file = File::create(&log).map_err(Error::io("create", log.display().to_string()))?;
+        let mut command = Command::new(binary("chaos-daemon")?);
+        command.arg("guard").arg("--runtime-dir").arg(daemon.runtime_dir());
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(file);
+        let child = command.spawn().map_err(Error::io("start", format!("{command:?}")))?;
+        let guard = Self { child, log };
+        match wait_until(START, || guard.log().contains("guarding")) {
+            true => Ok(guard),
+            false => {
+                Err(Error::Late { what: format!("guard ready; its log:\n{}", guard.log()), after: START })
+            }
+        }
+    }
+
+    /// What it wrote.
+    pub fn log(&self) -> String {
+        fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// Sends it a signal.
+    pub fn signal(&self, signal: Signal) {
+        if let Some(process) = Process::read(i32::try_from(self.child.id()).unwrap_or(i32::MAX)) {
+            process.signal(signal);
+        }
+    }
+
+    /// Kills it, and waits until it is gone.
+    pub fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("log of the guard:\n{}", self.log());
+        }
+        self.kill();
+    }
+}

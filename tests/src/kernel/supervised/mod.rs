@@ -1,0 +1,295 @@
+//! Supervised faults outlive every process of the daemon; their guard ends them, and recovery when there is none.
+
+mod refusals;
+mod stage;
+
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+use serde_json::json;
+
+use self::stage::{CLOCK, LIMITS, Make, PAUSE_AND_LINK, Stage, Stages};
+use super::{Context, KernelTest, Outcome, TestResult};
+use crate::daemon::binary;
+use crate::guard::Guard;
+use crate::netns::output;
+use crate::process::{Process, wait_until};
+use crate::skip::Environment;
+use crate::victim::has_controllers;
+use crate::{Daemon, Error, Mcp, Reason, Result};
+
+/// After the last heartbeat of the injector; what is promised.
+const PROMISE: Duration = Duration::from_secs(3);
+/// After the end, for the picture to be as it was: a second address check of IPv6 takes a second.
+const SETTLE: Duration = Duration::from_secs(5);
+
+/// Everything of one trial. Dropped in this order.
+struct Trial {
+    stage: Box<dyn Stage>,
+    guard: Guard,
+    daemon: Daemon,
+    mcp: Mcp,
+    before: String,
+    _policy: tempfile::NamedTempFile,
+}
+
+impl Trial {
+    /// A daemon with a guard, and the fault active.
+    fn with_active_fault(stage: Make, lasting: Duration) -> Result<Self> {
+        let policy = tempfile::NamedTempFile::new().map_err(Error::io("create", "a policy"))?;
+        std::fs::write(policy.path(), "clock_skew = true\n").map_err(Error::io("write", "a policy"))?;
+        let mut stage = stage()?;
+        let daemon = Daemon::start_with(|command| {
+            command.arg("--policy").arg(policy.path());
+        })?;
+        let guard = Guard::start(&daemon)?;
+        let mcp = daemon.mcp()?;
+        let before = settled(stage.as_ref())?;
+        if stage.acts()? {
+            return Err(Error::Different("it acts before it is injected".into()));
+        }
+        let answer = stage.fault().lasting(lasting).inject(&mcp)?;
+        if answer["lifetime"] != "supervised" || answer["evidence"]["settings_held"] != 1 {
+            return Err(Error::Different(format!("{answer}")));
+        }
+        let mut trial = Self { stage, guard, daemon, mcp, before, _policy: policy };
+        match trial.stage.acts()? {
+            true => Ok(trial),
+            false => Err(Error::Different(format!("injected, and does not act; {}", trial.daemon.log()))),
+        }
+    }
+
+    /// How long from now until the kernel shows what it showed before. Then it does not act, and nothing is journalled.
+    fn time_to_normal(&mut self, promise: Duration) -> Result<Duration> {
+        let start = Instant::now();
+        let changed = self.before.lines().next().unwrap_or_default().to_owned();
+        let normal = || self.stage.picture().is_ok_and(|now| now.lines().next() == Some(&changed));
+        if !wait_until(promise, normal) {
+            return Err(Error::Late {
+                what: format!("normal; now {:?}; guard:\n{}", self.stage.picture(), self.guard.log()),
+                after: promise,
+            });
+        }
+        let after = start.elapsed();
+        self.assert_normal()?;
+        Ok(after)
+    }
+
+    fn assert_normal(&mut self) -> Result<()> {
+        let mut now = String::new();
+        wait_until(SETTLE, || {
+            now = self.stage.picture().unwrap_or_default();
+            now == self.before
+        });
+        if now != self.before {
+            return Err(Error::Different(format!("before:\n{}\nafter:\n{now}", self.before)));
+        }
+        if self.stage.acts()? {
+            return Err(Error::Different("it still acts".into()));
+        }
+        let journal = self.daemon.runtime_dir().join("journal");
+        let entries = || std::fs::read_dir(&journal).map_or(0, Iterator::count);
+        match wait_until(SETTLE, || entries() == 0) {
+            true => Ok(()),
+            false => Err(Error::Different(format!("{} journals are left; {}", entries(), self.daemon.log()))),
+        }
+    }
+
+    fn recover(&self) -> Result<String> {
+        let mut command = std::process::Command::new(binary("chaos-daemon")?);
+        output(command.arg("recover").arg("--runtime-dir").arg(self.daemon.runtime_dir()))
+    }
+}
+
+/// A picture that does not change any more: fresh IPv6 addresses are checked for duplicates first.
+fn settled(stage: &dyn Stage) -> Result<String> {
+    let mut last = stage.picture()?;
+    let end = Instant::now() + SETTLE;
+    while last.contains("tentative") && Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(20));
+        last = stage.picture()?;
+    }
+    Ok(last)
+}
+
+/// Plays a scenario on each stage that there is here.
+fn play(context: &Context, stages: Stages, scenario: fn(Make) -> Result<String>) -> TestResult {
+    if !has_controllers(stages.controllers) {
+        return Ok(Outcome::Skip(
+            Reason::NoCgroupControllers,
+            format!("{:?} are not all there", stages.controllers),
+        ));
+    }
+    if stages.own_clock && context.environment == Environment::Host {
+        return Ok(Outcome::Skip(
+            Reason::NotOurMachine,
+            "the clock of a host is not a test's to change".into(),
+        ));
+    }
+    for stage in stages.make {
+        let name = stage()?.fault().name().to_owned();
+        let said = scenario(*stage).map_err(|error| format!("{name}: {error}"))?;
+        eprintln!("{name}: {said}");
+    }
+    Ok(Outcome::Pass)
+}
+
+const LONG: Duration = Duration::from_secs(60);
+
+fn removal(stage: Make) -> Result<String> {
+    let mut trial = Trial::with_active_fault(stage, LONG)?;
+    let fault = trial.stage.fault();
+    let status = fault.status(&trial.mcp)?;
+    if status["lifetime"] != "supervised"
+        || !status["guard"].as_str().unwrap_or_default().contains("guard (process")
+    {
+        return Err(Error::Different(format!("the status does not tell class and guard: {status}")));
+    }
+    fault.remove(&trial.mcp)?;
+    trial.assert_normal().map(|()| "removed".into())
+}
+
+fn time(stage: Make) -> Result<String> {
+    let mut trial = Trial::with_active_fault(stage, Duration::from_secs(4))?;
+    let after = trial.time_to_normal(Duration::from_secs(5))?;
+    Ok(format!("ended by itself {after:?} after it was seen to act"))
+}
+
+/// Strikes every process of the daemon, but not the guard, and measures.
+fn blow(stage: Make, signal: Signal, whom: fn(&Daemon) -> Vec<Process>) -> Result<String> {
+    let mut trial = Trial::with_active_fault(stage, LONG)?;
+    let processes = trial.daemon.processes();
+    whom(&trial.daemon).iter().for_each(|process| process.signal(signal));
+    let after = trial.time_to_normal(PROMISE)?;
+    if !wait_until(SETTLE, || !processes.iter().any(Process::runs)) {
+        return Err(Error::Different("somebody of the daemon still runs".into()));
+    }
+    trial.daemon.kill_everything();
+    Ok(format!("normal {after:?} after {signal}"))
+}
+
+fn kill(stage: Make) -> Result<String> {
+    blow(stage, Signal::SIGKILL, Daemon::processes)
+}
+
+fn stop(stage: Make) -> Result<String> {
+    blow(stage, Signal::SIGSTOP, Daemon::processes)
+}
+
+fn hang(stage: Make) -> Result<String> {
+    blow(stage, Signal::SIGSTOP, |daemon| daemon.injector().into_iter().collect())
+}
+
+fn kill_with_guard(stage: Make) -> Result<String> {
+    let mut trial = Trial::with_active_fault(stage, LONG)?;
+    trial.guard.signal(Signal::SIGKILL);
+    trial.daemon.kill_everything();
+    trial.guard.kill();
+    std::thread::sleep(Duration::from_millis(300));
+    if !trial.stage.acts()? {
+        return Err(Error::Different("it ended without anybody: it is not of the supervised class".into()));
+    }
+    let start = Instant::now();
+    let said = trial.recover()?;
+    let after = start.elapsed();
+    if said.contains("STUCK") {
+        return Err(Error::Different(said));
+    }
+    trial.assert_normal()?;
+    Ok(format!("recovered in {after:?}"))
+}
+
+fn second_writer(stage: Make) -> Result<String> {
+    let trial = Trial::with_active_fault(stage, LONG)?;
+    let expected = trial.stage.disturb()?;
+    let answer = trial.stage.fault().remove(&trial.mcp)?;
+    let now = trial.stage.picture()?;
+    match now.contains(&expected) {
+        true => Ok(answer["message"].as_str().unwrap_or_default().to_owned()),
+        false => Err(Error::Different(format!("{expected:?} was overwritten: {now}; {answer}"))),
+    }
+}
+
+fn guard_dies(stage: Make) -> Result<String> {
+    let mut said = Vec::new();
+    for signal in [Signal::SIGKILL, Signal::SIGSTOP] {
+        let mut trial = Trial::with_active_fault(stage, LONG)?;
+        trial.guard.signal(signal);
+        let after = trial.time_to_normal(PROMISE + Duration::from_secs(1))?;
+        let status = trial.stage.fault().status(&trial.mcp)?;
+        if !status["note"].as_str().unwrap_or_default().contains("its guard was lost") {
+            return Err(Error::Different(format!("the status does not say why: {status}")));
+        }
+        said.push(format!("ended {after:?} after {signal} of the guard"));
+    }
+    Ok(said.join(", "))
+}
+
+fn restart(stage: Make) -> Result<String> {
+    let mut trial = Trial::with_active_fault(stage, LONG)?;
+    let (runtime, state) = (trial.daemon.runtime_dir(), trial.daemon.state_dir());
+    let injector = trial.daemon.injector();
+    trial.daemon.processes().iter().for_each(|process| process.signal(Signal::SIGKILL));
+    // As a service manager does, which waits for no more than the process.
+    wait_until(SETTLE, || !injector.as_ref().is_some_and(Process::runs));
+    // At once, in competition with the guard: neither is refused, and both leave nothing.
+    let mut next = std::process::Command::new(binary("chaos-daemon")?);
+    next.arg("run").arg("--runtime-dir").arg(&runtime).arg("--state-dir").arg(&state);
+    next.stdin(std::process::Stdio::null()).stderr(std::process::Stdio::null());
+    let mut next = next.spawn().map_err(Error::io("start", "a daemon"))?;
+    let serves = wait_until(Duration::from_secs(15), || {
+        Mcp::connect(&runtime.join("mcp.sock"))
+            .is_ok_and(|mcp| mcp.call_tool("chaos_status", json!({})).is_ok())
+    });
+    let ended = next.try_wait().ok().flatten();
+    let normal = trial.assert_normal();
+    let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(next.id().cast_signed()), Signal::SIGTERM);
+    let _ = next.wait();
+    trial.daemon.kill_everything();
+    normal?;
+    match (serves, ended) {
+        (true, None) => Ok("a daemon started at once serves".into()),
+        other => Err(Error::Different(format!("a daemon started at once: {other:?}"))),
+    }
+}
+
+/// A test for each scenario on each list of stages.
+macro_rules! scenarios {
+    ($($name:ident: $scenario:ident on $stages:ident;)*) => {
+        $(fn $name(context: &Context) -> TestResult {
+            play(context, $stages, $scenario)
+        })*
+        const PLAYED: &[KernelTest] = &[
+            $(KernelTest { name: concat!(module_path!(), "::", stringify!($name)), run: $name }),*
+        ];
+    };
+}
+
+scenarios! {
+    removing_ends_a_pause_and_brings_a_link_back_with_all_it_had: removal on PAUSE_AND_LINK;
+    removing_lifts_a_limit: removal on LIMITS;
+    removing_sets_the_clock_right: removal on CLOCK;
+    a_pause_and_a_link_down_end_at_their_time: time on PAUSE_AND_LINK;
+    a_limit_ends_at_its_time: time on LIMITS;
+    a_clock_skew_ends_at_its_time: time on CLOCK;
+    killing_the_daemon_ends_a_pause_and_a_link_down_within_three_seconds: kill on PAUSE_AND_LINK;
+    killing_the_daemon_lifts_a_limit_within_three_seconds: kill on LIMITS;
+    killing_the_daemon_sets_the_clock_right_within_three_seconds: kill on CLOCK;
+    stopping_the_daemon_ends_a_pause_and_a_link_down_within_three_seconds: stop on PAUSE_AND_LINK;
+    stopping_the_daemon_lifts_a_limit_within_three_seconds: stop on LIMITS;
+    stopping_the_daemon_sets_the_clock_right_within_three_seconds: stop on CLOCK;
+    an_injector_that_hangs_ends_a_pause_and_a_link_down_within_three_seconds: hang on PAUSE_AND_LINK;
+    killing_everything_and_the_guard_leaves_a_pause_and_a_link_down_to_recover: kill_with_guard on PAUSE_AND_LINK;
+    killing_everything_and_the_guard_leaves_a_limit_to_recover: kill_with_guard on LIMITS;
+    killing_everything_and_the_guard_leaves_a_clock_to_recover: kill_with_guard on CLOCK;
+    what_somebody_else_did_to_a_paused_group_or_a_link_stays: second_writer on PAUSE_AND_LINK;
+    what_somebody_else_has_limited_since_stays: second_writer on LIMITS;
+    a_clock_that_somebody_has_corrected_is_left_alone: second_writer on CLOCK;
+    a_guard_that_dies_or_hangs_ends_a_pause_and_a_link_down: guard_dies on PAUSE_AND_LINK;
+    a_daemon_that_starts_while_the_guard_recovers_waits_for_it: restart on PAUSE_AND_LINK;
+}
+
+/// Every test of this module.
+pub(super) fn all() -> Vec<KernelTest> {
+    [PLAYED, refusals::TESTS].concat()
+}

@@ -1,0 +1,135 @@
+//! What supervised faults are refused, by name, before anything is changed.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::super::{Context, Outcome, TestResult, tests};
+use crate::guard::Guard;
+use crate::pair::INTERFACE;
+use crate::victim::Victim;
+use crate::{Daemon, Error, Mcp, Pair, Result};
+
+tests![
+    without_a_guard_a_supervised_fault_is_refused_with_what_to_do,
+    the_group_of_the_daemon_and_every_group_above_one_are_refused,
+    loopback_the_default_route_and_a_protected_connection_are_not_taken_down,
+    a_link_that_could_not_be_restored_is_refused_by_what_would_be_lost,
+    two_faults_do_not_change_the_same_setting,
+    the_clock_is_refused_unless_the_policy_allows_it,
+];
+
+/// Registers a fault that has to be refused at its injection; code and message of the refusal.
+fn refused(mcp: &Mcp, kind: &str, target: Value, params: Value) -> Result<(String, String)> {
+    let tool = "chaos_inject_fault";
+    let register = json!({"fault_name": "r", "action": "register", "fault_type": kind, "probability": 1.0,
+        "target": target, "params": params});
+    mcp.call_tool(tool, register)?.ok()?;
+    let answer = mcp.call_tool(tool, json!({"fault_name": "r", "action": "inject"}))?;
+    let error = &answer.json["error"];
+    let text = |field: &str| error[field].as_str().unwrap_or_default().to_owned();
+    match answer.is_error {
+        true => Ok((text("code"), format!("{} {}", text("message"), text("hint")))),
+        false => Err(Error::Different(format!("{kind} was injected: {}", answer.json))),
+    }
+}
+
+fn without_a_guard_a_supervised_fault_is_refused_with_what_to_do(_: &Context) -> TestResult {
+    let mut cgroup = Victim::new(&[])?;
+    let daemon = Daemon::start()?;
+    let (code, words) = refused(&daemon.mcp()?, "pause", json!({"cgroup": cgroup.name()}), json!({}))?;
+    assert_eq!(code, "UNAVAILABLE", "{words}");
+    assert!(
+        words.contains("no guard is running") && words.contains("systemctl start chaos-daemon-guard"),
+        "{words}"
+    );
+    assert_eq!(cgroup.read("cgroup.freeze")?, "0");
+    assert!(cgroup.ask("true", Duration::from_secs(5))?.is_some());
+    Ok(Outcome::Pass)
+}
+
+fn the_group_of_the_daemon_and_every_group_above_one_are_refused(_: &Context) -> TestResult {
+    let cgroup = Victim::new(&[])?;
+    let daemon = Daemon::start()?;
+    let _guard = Guard::start(&daemon)?;
+    let mcp = daemon.mcp()?;
+    cgroup.write("cgroup.procs", &daemon.injector_pid().to_string())?;
+    let (code, words) = refused(&mcp, "pause", json!({"cgroup": cgroup.name()}), json!({}))?;
+    assert_eq!(code, "TARGET_PROTECTED", "{words}");
+    assert!(words.contains(&daemon.injector_pid().to_string()), "{words}");
+    for (target, expected) in [
+        (json!({"cgroup": "/"}), "INVALID_PARAMETER"),
+        (json!({"cgroup": "../.."}), "INVALID_PARAMETER"),
+        (json!({"cgroup": "no/such"}), "TARGET_NOT_FOUND"),
+        (json!({"unit": "no-such.service"}), "TARGET_NOT_FOUND"),
+    ] {
+        let (code, words) = refused(&mcp, "pause", target, json!({}))?;
+        assert_eq!(code, expected, "{words}");
+    }
+    Ok(Outcome::Pass)
+}
+
+fn loopback_the_default_route_and_a_protected_connection_are_not_taken_down(_: &Context) -> TestResult {
+    let pair = Pair::new()?;
+    let daemon = Daemon::start_with(|command| pair.near.place(command))?;
+    let _guard = Guard::start(&daemon)?;
+    let mcp = daemon.mcp()?;
+    let down = |interface: &str| refused(&mcp, "link_down", json!({"interface": interface}), json!({}));
+    let (code, words) = down("lo")?;
+    assert_eq!(code, "TARGET_PROTECTED", "{words}");
+    // Somebody of the far side works on this host.
+    let listener = pair.near.run(|| std::net::TcpListener::bind((Pair::NEAR_V4, 22)))?;
+    let session = pair.far.run(|| std::net::TcpStream::connect((Pair::NEAR_V4, 22)))?;
+    let accepted = listener.accept()?;
+    let (code, words) = down(INTERFACE)?;
+    assert!(code == "TARGET_PROTECTED" && words.contains("connected"), "{code} {words}");
+    drop((session, accepted, listener));
+    pair.near.ip(&["route", "add", "default", "via", "10.77.0.2"])?;
+    let (code, words) = down(INTERFACE)?;
+    assert!(code == "TARGET_PROTECTED" && words.contains("default route"), "{code} {words}");
+    assert!(pair.near.ip(&["link", "show", "dev", INTERFACE])?.contains(",UP"));
+    Ok(Outcome::Pass)
+}
+
+fn a_link_that_could_not_be_restored_is_refused_by_what_would_be_lost(_: &Context) -> TestResult {
+    let pair = Pair::new()?;
+    let daemon = Daemon::start()?;
+    let _guard = Guard::start(&daemon)?;
+    let mcp = daemon.mcp()?;
+    let target = json!({"interface": INTERFACE, "netns": pair.near.name()});
+    let words = "route add 198.51.100.0/24 nexthop via 10.77.0.2 dev eth0 nexthop via 10.77.0.3 dev eth0";
+    pair.near.ip(&words.split(' ').collect::<Vec<_>>())?;
+    let (code, words) = refused(&mcp, "link_down", target.clone(), json!({}))?;
+    assert!(code == "INVALID_PARAMETER" && words.contains("several nexthops"), "{code} {words}");
+    pair.near.ip(&["route", "del", "198.51.100.0/24"])?;
+    pair.near.ip(&["link", "set", "dev", INTERFACE, "down"])?;
+    let (code, words) = refused(&mcp, "link_down", target, json!({}))?;
+    assert!(code == "INVALID_PARAMETER" && words.contains("down already"), "{code} {words}");
+    Ok(Outcome::Pass)
+}
+
+fn two_faults_do_not_change_the_same_setting(_: &Context) -> TestResult {
+    let cgroup = Victim::new(&[])?;
+    let daemon = Daemon::start()?;
+    let _guard = Guard::start(&daemon)?;
+    let mcp = daemon.mcp()?;
+    let target = json!({"cgroup": cgroup.name()});
+    let first = crate::fault::Fault::new("pause").named("first").aimed(target.clone());
+    first.inject(&mcp)?;
+    // Somebody thaws it, so that only the fault that is active stands in the way.
+    cgroup.write("cgroup.freeze", "0")?;
+    let (code, words) = refused(&mcp, "pause", target, json!({}))?;
+    assert!(code == "LIMIT_REACHED" && words.contains("first"), "{code} {words}");
+    first.remove(&mcp)?;
+    Ok(Outcome::Pass)
+}
+
+fn the_clock_is_refused_unless_the_policy_allows_it(_: &Context) -> TestResult {
+    let daemon = Daemon::start()?;
+    let _guard = Guard::start(&daemon)?;
+    let before = std::time::SystemTime::now();
+    let (code, words) = refused(&daemon.mcp()?, "clock_skew", json!({}), json!({"offset_seconds": 3600}))?;
+    assert!(code == "POLICY_DENIED" && words.contains("`clock_skew`"), "{code} {words}");
+    assert!(before.elapsed()? < Duration::from_secs(600), "the clock went on");
+    Ok(Outcome::Pass)
+}

@@ -1,0 +1,271 @@
+//! What supervised faults are tried on: each stage has a fault, an independent look whether it acts, and a picture of all
+//! that has to be as before when it has ended.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::fault::Fault;
+use crate::measure::{Echo, udp_rtt};
+use crate::pair::INTERFACE;
+use crate::victim::Victim;
+use crate::{Error, Pair, Result};
+
+/// How long an answer is waited for when there may be none.
+const PATIENCE: Duration = Duration::from_millis(250);
+/// By how much the clock is set wrong.
+const OFFSET: f64 = -5400.0;
+
+/// A place for a fault.
+pub(super) trait Stage {
+    /// The fault.
+    fn fault(&self) -> Fault;
+    /// Whether it acts.
+    fn acts(&mut self) -> Result<bool>;
+    /// What the fault changes, as the kernel shows it.
+    fn picture(&self) -> Result<String>;
+    /// Does what somebody else might do while the fault is active; returns what the picture contains from then on.
+    fn disturb(&self) -> Result<String>;
+}
+
+/// Makes a stage.
+pub(super) type Make = fn() -> Result<Box<dyn Stage>>;
+
+/// Stages, made one after the other, and what they need.
+#[derive(Clone, Copy)]
+pub(super) struct Stages {
+    pub(super) make: &'static [Make],
+    pub(super) controllers: &'static [&'static str],
+    pub(super) own_clock: bool,
+}
+
+pub(super) const PAUSE_AND_LINK: Stages = Stages { make: &[pause, link], controllers: &[], own_clock: false };
+pub(super) const LIMITS: Stages =
+    Stages { make: &[cpu, pids, memory], controllers: CONTROLLERS, own_clock: false };
+pub(super) const CLOCK: Stages = Stages { make: &[clock], controllers: &[], own_clock: true };
+const CONTROLLERS: &[&str] = &["cpu", "pids", "memory"];
+
+fn pause() -> Result<Box<dyn Stage>> {
+    Ok(Box::new(Paused(Victim::new(&[])?)))
+}
+
+fn link() -> Result<Box<dyn Stage>> {
+    let pair = Pair::new()?;
+    let near = &pair.near;
+    // Something of each kind that going down takes away.
+    for words in [
+        "-4 route add 198.51.100.0/24 via 10.77.0.2 dev eth0 metric 7",
+        "-4 route add 203.0.113.0/24 dev eth0 table 100",
+        "-6 address add 2001:db8:1::1/64 dev eth0 nodad",
+        "-6 route add 2001:db8:2::/64 via fd77::2 dev eth0",
+        "-6 route add default via 2001:db8:1::2 dev eth0 metric 2048",
+        "neigh add 10.77.0.9 lladdr 02:00:00:00:00:09 dev eth0 nud permanent",
+    ] {
+        near.ip(&words.split(' ').collect::<Vec<_>>())?;
+    }
+    let echo = Echo::start(&pair.far, Pair::FAR_V6, 7)?;
+    Ok(Box::new(Down { pair, echo }))
+}
+
+fn cpu() -> Result<Box<dyn Stage>> {
+    let (params, file) = (json!({"resource": "cpu_limit", "cpu_percent": 5}), "cpu.max");
+    Ok(Box::new(Limited {
+        cgroup: Victim::new(CONTROLLERS)?,
+        params,
+        file,
+        other: "50000 100000",
+        probe: throttled,
+    }))
+}
+
+fn pids() -> Result<Box<dyn Stage>> {
+    let (params, file) = (json!({"resource": "pids_limit", "pids": 1}), "pids.max");
+    Ok(Box::new(Limited { cgroup: Victim::new(CONTROLLERS)?, params, file, other: "77", probe: cannot_fork }))
+}
+
+fn memory() -> Result<Box<dyn Stage>> {
+    let (params, file) = (json!({"resource": "memory_limit", "memory_mb": 2}), "memory.high");
+    Ok(Box::new(Limited {
+        cgroup: Victim::new(CONTROLLERS)?,
+        params,
+        file,
+        other: "33554432",
+        probe: reclaimed,
+    }))
+}
+
+fn clock() -> Result<Box<dyn Stage>> {
+    Ok(Box::new(Clock { before: clock_distance() }))
+}
+
+struct Paused(Victim);
+
+impl Stage for Paused {
+    fn fault(&self) -> Fault {
+        Fault::new("pause").aimed(json!({"cgroup": self.0.name()}))
+    }
+
+    fn acts(&mut self) -> Result<bool> {
+        Ok(self.0.ask("true", PATIENCE)?.is_none())
+    }
+
+    fn picture(&self) -> Result<String> {
+        Ok(format!("{}\n{}", self.0.read("cgroup.freeze")?, self.0.read("cgroup.events")?))
+    }
+
+    fn disturb(&self) -> Result<String> {
+        self.0.write("cgroup.freeze", "0")?;
+        Ok("frozen 0".into())
+    }
+}
+
+struct Limited {
+    cgroup: Victim,
+    params: serde_json::Value,
+    file: &'static str,
+    /// What somebody else might set.
+    other: &'static str,
+    probe: fn(&mut Victim) -> Result<bool>,
+}
+
+impl Stage for Limited {
+    fn fault(&self) -> Fault {
+        let fault = Fault::new("resource_exhaustion").named(self.file);
+        fault.aimed(json!({"cgroup": self.cgroup.name()})).with(self.params.clone())
+    }
+
+    fn acts(&mut self) -> Result<bool> {
+        (self.probe)(&mut self.cgroup)
+    }
+
+    fn picture(&self) -> Result<String> {
+        self.cgroup.read(self.file)
+    }
+
+    fn disturb(&self) -> Result<String> {
+        self.cgroup.write(self.file, self.other)?;
+        Ok(self.other.to_owned())
+    }
+}
+
+/// A counter of one of the group's files.
+fn counter(cgroup: &Victim, file: &str, name: &str) -> Result<u64> {
+    let text = cgroup.read(file)?;
+    let found = text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
+    found.ok_or_else(|| Error::Different(format!("no {name} in {file}: {text}")))
+}
+
+fn throttled(cgroup: &mut Victim) -> Result<bool> {
+    let before = counter(cgroup, "cpu.stat", "nr_throttled")?;
+    // Some 20 ms of work without a limit, even under emulation.
+    cgroup.ask("i=0; while [ $i -lt 4000 ]; do i=$((i+1)); done", Duration::from_secs(20))?;
+    Ok(counter(cgroup, "cpu.stat", "nr_throttled")? > before)
+}
+
+fn cannot_fork(cgroup: &mut Victim) -> Result<bool> {
+    // In a subshell, which ends instead of the shell when it cannot fork; it is itself the one that is too many.
+    match cgroup.ask("(exit 0)", Duration::from_secs(20)) {
+        Ok(status) => Ok(status != Some(0)),
+        Err(error) => Err(error),
+    }
+}
+
+fn reclaimed(cgroup: &mut Victim) -> Result<bool> {
+    let before = counter(cgroup, "memory.events", "high")?;
+    cgroup.ask("dd if=/dev/zero of=/dev/null bs=8M count=1", Duration::from_secs(20))?;
+    Ok(counter(cgroup, "memory.events", "high")? > before)
+}
+
+struct Down {
+    pair: Pair,
+    echo: Echo,
+}
+
+impl Stage for Down {
+    fn fault(&self) -> Fault {
+        Fault::new("link_down").on(&self.pair.near, json!({}))
+    }
+
+    fn acts(&mut self) -> Result<bool> {
+        let flags = self.pair.near.ip(&["-o", "link", "show", "dev", INTERFACE])?;
+        // "No route" is how it shows to whoever sends.
+        let trip = udp_rtt(&self.pair.near, self.echo.address(), PATIENCE);
+        let passes = trip.is_ok_and(|trip| trip.is_some());
+        Ok(!passes || !flags.contains(",UP"))
+    }
+
+    fn picture(&self) -> Result<String> {
+        let near = &self.pair.near;
+        let mut text = String::new();
+        for words in [
+            "-o link show dev eth0",
+            "-o -4 address show dev eth0",
+            "-o -6 address show dev eth0",
+            "-4 route show table all",
+            "-6 route show table all",
+            "neigh show dev eth0 nud permanent",
+        ] {
+            let mut lines: Vec<_> =
+                near.ip(&words.split(' ').collect::<Vec<_>>())?.lines().map(str::to_owned).collect();
+            // Alternatives with the same metric have no order.
+            lines.sort();
+            text.push_str(&lines.join("\n"));
+            text.push('\n');
+        }
+        Ok(text)
+    }
+
+    fn disturb(&self) -> Result<String> {
+        self.pair.near.ip(&["link", "set", "dev", INTERFACE, "up", "txqueuelen", "777"])?;
+        Ok("qlen 777".into())
+    }
+}
+
+struct Clock {
+    before: f64,
+}
+
+/// Wall clock minus boot clock, in seconds.
+fn clock_distance() -> f64 {
+    let read = |clock| nix::time::clock_gettime(clock).map_or(Duration::ZERO, Duration::from).as_secs_f64();
+    read(nix::time::ClockId::CLOCK_REALTIME) - read(nix::time::ClockId::CLOCK_BOOTTIME)
+}
+
+impl Stage for Clock {
+    fn fault(&self) -> Fault {
+        Fault::new("clock_skew").aimed(json!({})).with(json!({"offset_seconds": OFFSET}))
+    }
+
+    fn acts(&mut self) -> Result<bool> {
+        Ok((clock_distance() - self.before - OFFSET).abs() < 1.0)
+    }
+
+    fn picture(&self) -> Result<String> {
+        // Nobody slews or steps the clock of the VM: what is left is what it took to read two clocks.
+        let moved = clock_distance() - self.before;
+        Ok(if moved.abs() < 0.05 { "right".into() } else { format!("wrong by {moved:.1} s") })
+    }
+
+    fn disturb(&self) -> Result<String> {
+        let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_BOOTTIME)
+            .map_err(Error::sys("read", "a clock"))?;
+        let right = Duration::from(now).as_secs_f64() + self.before + 0.2;
+        let right = Duration::from_secs_f64(right);
+        nix::time::clock_settime(nix::time::ClockId::CLOCK_REALTIME, right.into())
+            .map_err(Error::sys("set", "the clock"))?;
+        Ok("wrong by 0.2 s".into())
+    }
+}
+
+impl Drop for Clock {
+    fn drop(&mut self) {
+        let off = clock_distance() - self.before;
+        let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_REALTIME);
+        if off.abs() > 0.05
+            && let Ok(now) = now
+        {
+            let right = Duration::from_secs_f64(Duration::from(now).as_secs_f64() - off);
+            let _ = nix::time::clock_settime(nix::time::ClockId::CLOCK_REALTIME, right.into());
+        }
+    }
+}
