@@ -10,7 +10,6 @@ use chaos_daemon::host::boot_time_ns;
 use nix::libc;
 
 use crate::process::Process;
-use crate::{Error, Result};
 
 const BPF_MAP_LOOKUP_ELEM: libc::c_long = 1;
 const BPF_MAP_GET_FD_BY_ID: libc::c_long = 14;
@@ -35,26 +34,18 @@ struct Element {
     flags: u64,
 }
 
-/// The end of the one fault that these holders have; the lease of one that only waits is 0. Good for faults that are
-/// shorter than one lease.
-///
-/// # Errors
-/// When no holder has a fault, or what it has cannot be read.
-pub(super) fn end(holders: &[Process]) -> Result<Instant> {
+/// The end of the one fault that these holders have; the lease of one that only waits is 0, as that of one that has ended
+/// is: `None`. Good for faults that are shorter than one lease.
+pub(super) fn end(holders: &[Process]) -> Option<Instant> {
     let mut latest = 0;
     for holder in holders {
         for id in lease_maps(holder.pid) {
-            latest = read(id).map_err(Error::io("read", format!("the lease of {}", holder.pid)))?.max(latest);
+            // One that has just ended took its map along.
+            latest = latest.max(read(id).unwrap_or(0));
         }
     }
     let (now, boot) = (Instant::now(), boot_time_ns());
-    if latest == 0 {
-        return Err(Error::Different("no holder has a lease".into()));
-    }
-    match latest.checked_sub(boot) {
-        Some(rest) => Ok(now + Duration::from_nanos(rest)),
-        None => Ok(now - Duration::from_nanos(boot - latest)),
-    }
+    latest.checked_sub(boot).map(|rest| now + Duration::from_nanos(rest))
 }
 
 fn lease_maps(pid: i32) -> Vec<u32> {
