@@ -398,7 +398,16 @@ impl<'a> Judge<'a> {
                     format!("the daemon (process {pid}) tries until all of it is gone"),
                 ),
                 None if !found.of_this_boot => (format!("of {fault} in an earlier boot"), START.to_owned()),
-                None => (format!("of {fault} with {steps} steps to undo"), START.to_owned()),
+                None if journal.present.is_empty() => {
+                    (format!("of {fault} with {steps} steps to undo, all of them gone"), START.to_owned())
+                }
+                None => {
+                    let present = journal.present.join(", ");
+                    (
+                        format!("of {fault} with {steps} steps to undo, still there: {present}"),
+                        START.to_owned(),
+                    )
+                }
             };
             self.note(Level::Inert, "journal", what, &found.path.display().to_string(), &goes);
         }

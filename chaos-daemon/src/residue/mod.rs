@@ -7,6 +7,8 @@
 
 mod census;
 mod judge;
+#[cfg(test)]
+mod judge_tests;
 mod network;
 mod places;
 
@@ -71,6 +73,8 @@ struct JournalSeen {
     found: journal::Found,
     /// The daemon that keeps it, if one runs.
     keeper: Option<i32>,
+    /// The steps of it that nobody keeps and that are still there.
+    present: Vec<String>,
 }
 
 /// Looks for what is left. `runtime_dir` is that of a daemon that need not run; those of running daemons are found. Blocks,
@@ -201,11 +205,27 @@ fn read_journals(seen: &mut Seen, runtime_dir: Option<&Path>) {
         done.push(identity);
         match journal::look_into(&folder) {
             Ok(journals) => {
-                seen.journals.extend(journals.into_iter().map(|found| JournalSeen { found, keeper }))
+                for found in journals {
+                    let present = still_there(&found, keeper, &mut seen.unknown);
+                    seen.journals.push(JournalSeen { found, keeper, present });
+                }
             }
             Err(error) => seen.unknown.push(format!("journal {}: {error}", folder.display())),
         }
     }
+}
+
+/// What is there of the steps of a journal that nobody keeps. What a journal of another boot says is void.
+fn still_there(found: &journal::Found, keeper: Option<i32>, unknown: &mut Vec<String>) -> Vec<String> {
+    let mut present = Vec::new();
+    for step in found.steps.iter().filter(|_| keeper.is_none() && found.of_this_boot) {
+        match step.present() {
+            Ok(true) => present.push(step.to_string()),
+            Ok(false) => {}
+            Err(error) => unknown.push(format!("{step}, in the journal {}: {error}", found.path.display())),
+        }
+    }
+    present
 }
 
 impl Process {

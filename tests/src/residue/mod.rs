@@ -20,6 +20,7 @@ use crate::error::{Error, Result};
 use crate::netns::NetNs;
 use crate::process::wait_until;
 
+pub use crate::bpf::tcx_programs;
 pub use behaviour::Behaviour;
 
 /// The clock may be slewed by so much between two pictures (500 ppm over some minutes), and is read by two calls.

@@ -22,8 +22,9 @@ use crate::netns::NetNs;
 
 const BPF_TCX: [(&str, u32); 2] = [("ingress", TCX_INGRESS), ("egress", TCX_EGRESS)];
 
-/// Sysctls that count rather than set.
-const COUNTS: [&str; 2] = ["nf_conntrack_count", "stable_secret"];
+/// Sysctls that count rather than set, and folders of those that no fault could have a use for: timers of neighbours, and
+/// what devices to come will have.
+const LEFT_OUT: [&str; 4] = ["nf_conntrack_count", "neigh", "conf/default", "stable_secret"];
 
 /// Takes it.
 pub(super) fn picture(namespace: &NetNs, lines: &mut BTreeMap<String, String>) -> Result<()> {
@@ -121,23 +122,24 @@ fn filters(namespace: &NetNs, qdiscs: &[Value], lines: &mut BTreeMap<String, Str
     Ok(())
 }
 
-/// Every setting below `/proc/sys/net` of the calling thread's namespace. One that cannot be read is left out, before and
+/// The settings below `/proc/sys/net` of the calling thread's namespace. One that cannot be read is left out, before and
 /// after alike.
 fn sysctls() -> Vec<(String, String)> {
     let mut found = Vec::new();
     let mut folders = vec![Path::new("/proc/sys/net").to_owned()];
-    let mut text = String::new();
+    // The kernel gives a setting in one read; no more calls than that, as there are some thousand.
+    let mut buffer = [0; 4096];
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
             let path = entry.path();
-            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-                folders.push(path);
+            if LEFT_OUT.iter().any(|name| path.ends_with(name)) {
                 continue;
             }
-            text.clear();
-            let counts = COUNTS.iter().any(|name| path.ends_with(name));
-            if !counts && fs::File::open(&path).and_then(|mut file| file.read_to_string(&mut text)).is_ok() {
-                found.push((path.display().to_string(), text.trim().to_owned()));
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                folders.push(path);
+            } else if let Ok(length) = fs::File::open(&path).and_then(|mut file| file.read(&mut buffer)) {
+                let text = String::from_utf8_lossy(&buffer[..length]).trim().to_owned();
+                found.push((path.display().to_string(), text));
             }
         }
     }

@@ -93,7 +93,8 @@ fn a_journal_is_named_and_what_it_lists_goes_at_the_next_start(_: &Context) -> T
     let intent = serde_json::json!({"intent": step}).to_string();
     let runtime = runtime_with(fault, &[first_line(boot.trim()), intent])?;
     let verdict = Verdict::ask(runtime.path())?;
-    let journal = verdict.names("inert", "journal", "fault slow (latency) with 1 steps to undo")?;
+    let text = format!("fault slow (latency) with 1 steps to undo, still there: device {near}");
+    let journal = verdict.names("inert", "journal", &text)?;
     assert!(
         journal["place"]
             .as_str()
