@@ -10,7 +10,7 @@ use serde_json::json;
 use super::{Context, Outcome, TestResult, tests};
 use crate::Daemon;
 use crate::process::{Process, wait_until};
-use crate::sandbox::{Role, prove, prove_architecture};
+use crate::sandbox::{Around, Role, prove, prove_architecture};
 
 tests![
     the_server_is_refused_all_that_its_reference_unit_forbids,
@@ -29,7 +29,7 @@ fn children(daemon: &Daemon) -> Result<(Process, Process), Box<dyn std::error::E
 fn the_server_is_refused_all_that_its_reference_unit_forbids(_: &Context) -> TestResult {
     let daemon = Daemon::start()?;
     let (server, _) = children(&daemon)?;
-    let refused = prove(&server, Role::Server)?;
+    let refused = prove(&server, Role::Server, Around::Nothing)?;
     println!("{refused} tries refused");
     // It was not harmed, and goes on, until it makes a call that no program of this architecture makes.
     assert!(server.runs());
@@ -46,7 +46,7 @@ fn the_server_is_refused_all_that_its_reference_unit_forbids(_: &Context) -> Tes
 fn the_prober_is_refused_all_but_connections_and_names(_: &Context) -> TestResult {
     let daemon = Daemon::start()?;
     let (_, prober) = children(&daemon)?;
-    println!("{} tries refused", prove(&prober, Role::Prober)?);
+    println!("{} tries refused", prove(&prober, Role::Prober, Around::Nothing)?);
     assert!(prober.runs());
     Ok(Outcome::Pass)
 }

@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 use crate::process::Process;
 use crate::runner::FIGURE;
-use crate::sandbox::{Role, prove};
+use crate::sandbox::{Around, Role, prove};
 use crate::systemd::unit::{MEMBER, SERVICE, chaosctl, installed, main_pid, processes, run};
 use crate::systemd::{TestResult, tests};
 
@@ -41,7 +41,7 @@ fn the_installed_server_and_prober_are_refused_what_their_reference_units_forbid
     // Once it has answered, it is ready.
     chaosctl(MEMBER, &["doctor"])?;
     for (role, word) in [(Role::Server, "server"), (Role::Prober, "prober")] {
-        println!("{FIGURE}{word}: {} tries refused", prove(&child(word)?, role)?);
+        println!("{FIGURE}{word}: {} tries refused", prove(&child(word)?, role, Around::Unit)?);
     }
     Ok(())
 }
