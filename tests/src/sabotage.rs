@@ -67,6 +67,11 @@ fn watch(guard: Guard) -> Watch {
             "a stopped holder outlived its injector",
             false,
         ),
+        Guard::GuardUnit => (
+            "supervised::killing_the_daemon_ends_a_pause_and_a_link_down_within_three_seconds",
+            "normal; now",
+            false,
+        ),
         Guard::Exclusions => (
             "policy::a_protected_port_is_spared_by_a_partition_of_everything_else",
             "the protected port",

@@ -409,7 +409,10 @@ impl<'a> Judge<'a> {
                     )
                 }
             };
-            self.note(Level::Inert, "journal", what, &found.path.display().to_string(), &goes);
+            // What nobody's death ends is no mere leftover.
+            let acts = journal.keeper.is_none() && found.is_supervised() && !journal.present.is_empty();
+            let level = if acts { Level::Effect } else { Level::Inert };
+            self.note(level, "journal", what, &found.path.display().to_string(), &goes);
         }
     }
 

@@ -25,6 +25,7 @@ use crate::host::boot_time_ns;
 use crate::journal;
 use crate::kernel::bpf::inventory::{Inventory, inventory};
 use crate::kernel::process::ProcessId;
+use crate::kernel::step::Kernel;
 use crate::request::{Leftover, Level, RUNTIME_DIR, ResidueReport};
 use census::{Census, Process, Role};
 use judge::{Found, Mark, judge};
@@ -219,7 +220,7 @@ fn read_journals(seen: &mut Seen, runtime_dir: Option<&Path>) {
 fn still_there(found: &journal::Found, keeper: Option<i32>, unknown: &mut Vec<String>) -> Vec<String> {
     let mut present = Vec::new();
     for step in found.steps.iter().filter(|_| keeper.is_none() && found.of_this_boot) {
-        match step.present() {
+        match step.present(&Kernel) {
             Ok(true) => present.push(step.to_string()),
             Ok(false) => {}
             Err(error) => unknown.push(format!("{step}, in the journal {}: {error}", found.path.display())),

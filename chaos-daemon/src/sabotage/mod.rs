@@ -55,6 +55,8 @@ guards! {
     DeathSignal = "no-parent-death-signal",
     /// Protected traffic is spared.
     Exclusions = "exclusion-map-empty",
+    /// Somebody beside the daemon ends what outlives it.
+    GuardUnit = "no-guard-unit",
 }
 
 /// The environment names no guard.

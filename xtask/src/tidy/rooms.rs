@@ -39,7 +39,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "policy",
         ],
     ),
-    ("guard", &["spec", "request", "host", "target", "kernel", "fault", "journal", "injector"]),
+    ("guard", &["sabotage", "spec", "request", "host", "target", "kernel", "fault", "journal", "injector"]),
     ("probe", &["spec", "request", "host"]),
     ("experiment", &["spec", "request", "host", "probe", "policy"]),
     ("server", &["spec", "request", "host", "policy", "probe", "experiment", "mcp", "injector"]),
