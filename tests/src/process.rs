@@ -20,6 +20,8 @@ pub struct Process {
     pub start_time: u64,
     /// State letter; Z is a zombie.
     pub state: char,
+    /// How many threads it has; a zombie with more than one has not let go of its files yet.
+    pub threads: u32,
     /// Command line; empty for a zombie.
     pub arguments: Vec<String>,
 }
@@ -41,13 +43,15 @@ impl Process {
             state: fields.first()?.chars().next()?,
             parent: fields.get(1)?.parse().ok()?,
             start_time: fields.get(19)?.parse().ok()?,
+            threads: fields.get(17)?.parse().ok()?,
             arguments,
         })
     }
 
     /// Whether this very process still runs (a zombie does not).
     pub fn runs(&self) -> bool {
-        Self::read(self.pid).is_some_and(|now| now.start_time == self.start_time && now.state != 'Z')
+        let alive = |now: Self| now.start_time == self.start_time && (now.state != 'Z' || now.threads > 1);
+        Self::read(self.pid).is_some_and(alive)
     }
 
     /// CPU time it has used, in user mode and in the kernel; zero when it is gone.

@@ -158,6 +158,9 @@ impl Soak {
         let (cut, since) = (self.is_cut(), Instant::now());
         let end = |world: &mut World| {
             let all = world.signal_all(Signal::SIGSTOP);
+            let stands =
+                |process: &Process| Process::read(process.pid).is_none_or(|now| "TZ".contains(now.state));
+            wait_until(SETTLE, || all.iter().all(stands));
             let normal = match action.number % 2 {
                 0 => Some(world.time_to_normal(since, LEASE)?),
                 _ => None,
