@@ -1,9 +1,11 @@
-//! The smallest plain test: shows that files of this folder are run.
+//! The smallest plain tests: they show that files of this folder are run, and what the programs under test are.
 
 #![cfg(test)]
 
 use std::time::Duration;
 
+use chaos_daemon::fail_point::VARIABLE;
+use chaos_tests::daemon::binary;
 use chaos_tests::netns::output;
 use chaos_tests::{NetNs, Pair, Residue};
 use nix::sys::resource::{UsageWho, getrusage};
@@ -57,4 +59,16 @@ fn a_picture_of_a_pair_takes_less_than_the_sweep_can_spare() {
     let quickest = (0..9).map(one).min().unwrap();
     println!("a picture takes {quickest:?}");
     assert!(quickest < Duration::from_millis(30), "{quickest:?}");
+}
+
+#[test]
+fn a_normal_build_has_no_fail_points() {
+    let has_any = |program: &str| {
+        let bytes = std::fs::read(binary(program).unwrap()).unwrap();
+        String::from_utf8_lossy(&bytes).contains(VARIABLE)
+    };
+    assert!(has_any("chaos-daemon-failing"), "the search finds nothing where there is something");
+    for program in ["chaos-daemon", "chaosctl"] {
+        assert!(!has_any(program), "{program} has fail points");
+    }
 }

@@ -156,9 +156,9 @@ impl Matrix {
         // What failed may have kept the fault from being removed. It has been by now, or is once more.
         let since = if event.action == Action::Kill { Instant::now() } else { bench.remove(&fault)? };
         let normal = bench.judge_survival(&fault, since)?;
-        match event.role {
+        match event.point {
             // What failed may have been the removal of the journal, which is recovery's then.
-            Role::Injector => bench.restart()?,
+            Point::BeforeForget | Point::AfterForget => bench.restart()?,
             _ => bench.journal_is_empty()?,
         }
         Ok(Cell::Passed(normal))

@@ -167,7 +167,10 @@ pub(crate) fn main() -> ExitCode {
         return fail(&unknown.into());
     }
     let outcome = match arguments.command {
-        Command::Run(run) => run.run(),
+        Command::Run(run) => {
+            call_this_process(c"chaos-daemon");
+            run.run()
+        }
         Command::Recover { runtime_dir, dry_run: true, json, .. } => {
             return report_residue(&runtime_dir, json);
         }
@@ -175,7 +178,10 @@ pub(crate) fn main() -> ExitCode {
             let scope = if everywhere { Scope::Everywhere } else { Scope::Here };
             return report_recovery(&runtime_dir, sweep.then_some(scope), json);
         }
-        Command::Guard { runtime_dir } => watch_over(&runtime_dir),
+        Command::Guard { runtime_dir } => {
+            call_this_process(c"chaos-guard");
+            watch_over(&runtime_dir)
+        }
         Command::Manual { folder } => {
             clap_mangen::generate_to(Arguments::command(), folder).map_err(Failure::Manual)
         }
@@ -244,7 +250,7 @@ unsafe fn inherited(fd: i32) -> OwnedFd {
     unsafe { OwnedFd::from_raw_fd(fd) }
 }
 
-/// Names this process in `ps`: it was started through `/proc/self/exe`, which would call it "exe".
+/// Names this process in `ps`, however its program is called: what was started through `/proc/self/exe` would be "exe".
 fn call_this_process(name: &std::ffi::CStr) {
     // The name is for people only.
     let _ = nix::sys::prctl::set_name(name);
