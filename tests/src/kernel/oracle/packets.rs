@@ -217,10 +217,25 @@ fn index() -> Result<u32> {
 
 /// A link of ours on egress of the calling thread's `eth0`, with a lease.
 fn attached(lease: Duration) -> Result<OwnedFd> {
+    bpf::attach(program(lease)?.as_fd(), index()?, TCX_EGRESS)
+}
+
+/// What keeps a program of ours that acts on egress of a namespace's `eth0`: its link, or where there are none, the program,
+/// with a filter.
+pub(super) fn acting(namespace: &NetNs, lease: Duration, tcx: bool) -> Result<OwnedFd> {
+    if tcx {
+        return leased(namespace, lease);
+    }
+    let program = program(lease)?;
+    filter(namespace, program.as_fd(), FILTER_PREFIX, 7)?;
+    Ok(program)
+}
+
+/// A program of ours with a lease.
+fn program(lease: Duration) -> Result<OwnedFd> {
     let deadline = boot_time_ns() + u64::try_from(lease.as_nanos()).unwrap_or(u64::MAX);
     let map = bpf::array("chaos_LEASE", deadline)?;
-    let program = bpf::load("chaos_drop_egre", CLASSIFIER, Some(map.as_fd()))?;
-    bpf::attach(program.as_fd(), index()?, TCX_EGRESS)
+    bpf::load("chaos_drop_egre", CLASSIFIER, Some(map.as_fd()))
 }
 
 /// As [`attached`], in a namespace.
