@@ -4,6 +4,7 @@
 mod first_boot;
 mod lab;
 mod second_boot;
+mod second_boot_guard;
 mod unit;
 
 /// What a test returns.
@@ -27,6 +28,8 @@ use tests;
 
 /// Every test, in the order in which they build on each other.
 pub fn all() -> Vec<Test> {
-    let tests = [first_boot::TESTS, second_boot::TESTS].concat();
+    // The removal of the package comes last.
+    let (before, removal) = second_boot::TESTS.split_at(second_boot::TESTS.len() - 1);
+    let tests = [first_boot::TESTS, before, second_boot_guard::TESTS, removal].concat();
     tests.into_iter().map(|(name, run)| (name.trim_start_matches("chaos_tests::systemd::"), run)).collect()
 }
