@@ -20,13 +20,15 @@ use crate::host::privilege::{GUARD, LimitError, check_guard, limit_to};
 use crate::injector::manager::ServiceManager;
 use crate::injector::recover::{RecoverError, Recovered, recover, recover_journal};
 use crate::injector::runtime::Runtime;
-use crate::injector::watch::{BEAT, Heartbeat, SILENCE};
+use crate::injector::watch::{Heartbeat, SILENCE};
 use crate::journal::Journal;
 use crate::kernel::process::{Process, ProcessId};
 use crate::sabotage;
 
 /// How long one look lasts at most. The end of the injector's process cuts it short.
 const LOOK: Duration = Duration::from_millis(50);
+/// So many looks at a beat that does not change are long enough to have seen the next: four beats' time.
+const ENOUGH_LOOKS: u32 = 20;
 /// How long a process that recovers may take: longer than the steps of all faults that it may find.
 const RECOVERY_LIMIT: Duration = Duration::from_secs(60);
 /// How long a killed injector may take to go, before its journal is undone all the same: a process that was killed does
@@ -87,9 +89,9 @@ struct Guard {
     runtime_dir: PathBuf,
     journal: Journal,
     heartbeat: Heartbeat,
-    /// The injector's beat that was seen last, and when it was seen first. On the monotonic clock, which stands still while
-    /// the host is suspended: what could not beat then is not dead.
-    seen: (u64, Instant),
+    /// The injector's beat that was seen last, and in how many looks in a row. While the host is suspended or has no time for
+    /// anybody, we do not look either: what could not beat then is not dead.
+    seen: (u64, u32),
     /// When an undo that failed may be tried again.
     retry: Instant,
     /// While it lives, no other guard is here.
@@ -123,7 +125,7 @@ impl Guard {
             Journal::open(runtime_dir.join("journal")).map_err(io("open the journal in", runtime_dir))?;
         let now = Instant::now();
         let runtime_dir = runtime_dir.to_owned();
-        Ok(Self { runtime_dir, journal, heartbeat, seen: (0, now), retry: now, _lock: lock })
+        Ok(Self { runtime_dir, journal, heartbeat, seen: (0, 0), retry: now, _lock: lock })
     }
 
     /// One look: nothing to do while the injector lives and beats, or has left nothing that outlives it.
@@ -162,10 +164,10 @@ impl Guard {
         let Ok(heartbeat) = Heartbeat::of_injector(&self.runtime_dir) else { return Duration::ZERO };
         let last = heartbeat.last();
         if last != self.seen.0 {
-            self.seen = (last, Instant::now());
+            self.seen = (last, 0);
         }
-        // Looked at for long enough to have seen a beat: after a suspension, or when we have just come, nobody has beaten.
-        if self.seen.1.elapsed() < 4 * BEAT { Duration::ZERO } else { heartbeat.age() }
+        self.seen.1 = self.seen.1.saturating_add(1);
+        if self.seen.1 < ENOUGH_LOOKS { Duration::ZERO } else { heartbeat.age() }
     }
 
     /// Whether there may be something on the node that does not end by itself. What cannot be read counts.
@@ -228,8 +230,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mut guard = Guard::claim(folder.path()).unwrap();
         assert_eq!(guard.silent_for(), Duration::ZERO);
-        thread::sleep(4 * BEAT);
-        assert!(guard.silent_for() > SILENCE, "one that has never beaten is silent");
+        let silent = (0..ENOUGH_LOOKS).map(|_| guard.silent_for()).max();
+        assert!(silent > Some(SILENCE), "one that has never beaten is silent");
         Heartbeat::of_injector(folder.path()).unwrap().beat();
         assert_eq!(guard.silent_for(), Duration::ZERO);
     }

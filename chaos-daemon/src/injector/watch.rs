@@ -24,9 +24,9 @@ use crate::request::{ApiError, ErrorCode, LifetimeClass};
 
 /// How often each beats.
 pub const BEAT: Duration = Duration::from_millis(250);
-/// After so long without a beat the other is taken for dead. Shorter than a lease, so that what the guard has to undo is
-/// undone when the lease is over.
-pub const SILENCE: Duration = Duration::from_millis(2500);
+/// After so long without a beat the other is taken for dead. A second shorter than a lease, so that what the guard has to
+/// undo is undone when the lease is over, also on a node that has little time for the guard.
+pub const SILENCE: Duration = Duration::from_secs(2);
 
 /// How many looks in a row have to miss the guard: after a suspension of the host nobody has beaten for a while.
 const MISSES: u32 = 2;

@@ -4,6 +4,7 @@
 mod first_boot;
 mod lab;
 mod second_boot;
+mod second_boot_guard;
 mod third_boot;
 mod unit;
 
@@ -28,7 +29,9 @@ use tests;
 
 /// Every test, in the order in which they build on each other.
 pub fn all() -> Vec<Test> {
-    let later = [second_boot::TESTS, third_boot::TESTS].concat();
+    // Last in the second boot: from then on a fault is active.
+    let (back, power_cut) = second_boot::TESTS.split_at(1);
+    let later = [back, second_boot_guard::TESTS, power_cut, third_boot::TESTS].concat();
     first_boot::all()
         .into_iter()
         .chain(later)

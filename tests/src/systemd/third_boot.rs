@@ -30,6 +30,8 @@ fn removing_the_package_during_faults_ends_them_and_purging_leaves_no_file() -> 
         "/usr/bin/chaosctl",
         "/usr/lib/systemd/system/chaos-daemon.service",
         "/etc/systemd/system/multi-user.target.wants/chaos-daemon.service",
+        "/etc/systemd/system/multi-user.target.wants/chaos-daemon-guard.service",
+        "/usr/lib/systemd/system/chaos-daemon-guard.service",
         "/etc/systemd/system/sockets.target.wants/chaos-daemon.socket",
         "/etc/systemd/system/chaos-daemon.service",
         "/etc/chaos-daemon",

@@ -10,6 +10,7 @@ use crate::netns::output;
 use crate::process::{self, Process, wait_until};
 
 pub(super) const SERVICE: &str = "chaos-daemon.service";
+pub(super) const GUARD: &str = "chaos-daemon-guard.service";
 pub(super) const SOCKET: &str = "chaos-daemon.socket";
 /// The package, and the same with a higher version.
 pub(super) const PACKAGE: &str = "/chaos/this.deb";
@@ -76,18 +77,19 @@ pub(super) fn chaosctl(user: &str, args: &[&str]) -> Result<String> {
     output(Command::new("runuser").args(["-u", user, "--", "chaosctl"]).args(args))
 }
 
-/// Every process of the daemon, whoever started it: by its executable, also if that was replaced since.
+/// Every process of the daemon but its guard, whoever started it: by its executable, also if that was replaced since.
 pub(super) fn processes() -> Vec<Process> {
     let mut all = process::all();
     all.retain(|process| {
         let executable = fs::read_link(format!("/proc/{}/exe", process.pid)).unwrap_or_default();
-        executable.to_string_lossy().starts_with("/usr/bin/chaos-daemon") && process.state != 'Z'
+        let guard = process.arguments.get(1).is_some_and(|word| word == "guard");
+        executable.to_string_lossy().starts_with("/usr/bin/chaos-daemon") && process.state != 'Z' && !guard
     });
     all
 }
 
 /// The last lines of the service's log.
 pub(super) fn log() -> String {
-    run("journalctl", &["--no-pager", "--lines=30", "--unit=chaos-daemon.service", "--output=cat"])
+    run("journalctl", &["--no-pager", "--lines=30", "--unit=chaos-daemon*", "--output=cat"])
         .unwrap_or_else(|error| error.to_string())
 }

@@ -1,6 +1,7 @@
 //! What supervised faults are tried on: each stage has a fault, an independent look whether it acts, and a picture of all
 //! that has to be as before when it has ended.
 
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use serde_json::json;
@@ -163,16 +164,23 @@ fn throttled(cgroup: &mut Victim) -> Result<bool> {
 }
 
 fn cannot_fork(cgroup: &mut Victim) -> Result<bool> {
-    // In a subshell, which ends instead of the shell when it cannot fork; it is itself the one that is too many.
-    match cgroup.ask("(exit 0)", Duration::from_secs(20)) {
-        Ok(status) => Ok(status != Some(0)),
-        Err(error) => Err(error),
-    }
+    // One that goes into the group, which is no fork, and then wants a child. A shell that gets none ends.
+    let mut command = Command::new("sh");
+    command
+        .args(["-c", "read -r line; (exit 0) || exit 1; exit 0"])
+        .stdin(Stdio::piped())
+        .stderr(Stdio::null());
+    let mut shell = command.spawn().map_err(Error::io("start", "a shell"))?;
+    let moved = cgroup.write("cgroup.procs", &shell.id().to_string());
+    drop(shell.stdin.take());
+    let status = shell.wait().map_err(Error::io("wait for", "a shell"))?;
+    moved.map(|()| !status.success())
 }
 
 fn reclaimed(cgroup: &mut Victim) -> Result<bool> {
     let before = counter(cgroup, "memory.events", "high")?;
-    cgroup.ask("dd if=/dev/zero of=/dev/null bs=8M count=1", Duration::from_secs(20))?;
+    // A little more than the limit, with the shell itself: what goes far beyond is slowed down for minutes.
+    cgroup.ask("dd if=/dev/zero of=/dev/null bs=2M count=1", Duration::from_secs(5))?;
     Ok(counter(cgroup, "memory.events", "high")? > before)
 }
 
