@@ -303,6 +303,12 @@ fn role(folder: &Path, stat: &Stat) -> Option<Role> {
     match stat.name.as_str() {
         "chaos-holder" if of_root() => Some(Role::Holder),
         "chaos-server" if stat.state == 'Z' || runs_our_program(folder) => Some(Role::Server),
+        // Not yet come to giving itself a name: started as /proc/self/exe.
+        "exe" if of_root() && runs_our_program(folder) => match argument(folder, 1).as_deref() {
+            Some("holder") => Some(Role::Holder),
+            Some("server") => Some(Role::Server),
+            _ => None,
+        },
         // What is left of one that has ended says no more than its name; `chaos-daemon recover` has that, too.
         "chaos-daemon" if of_root() && argument(folder, 1).as_deref() == Some("run") => Some(Role::Injector),
         _ => None,
