@@ -96,7 +96,7 @@ impl Matrix {
             let (first, stride) = match event.repeats() {
                 Repeats::PerCall => (self.first, self.stride),
                 // There are few of them.
-                Repeats::PerStep => (1, self.stride.min(2)),
+                Repeats::PerStep => (1, (self.stride / 15).clamp(1, 4)),
                 Repeats::Not => (1, MOST),
             };
             for at in (first..MOST).step_by(stride as usize) {
