@@ -31,12 +31,6 @@ fn main() -> ExitCode {
         report(&mut total, matrix, "every event", || matrix.run(EVENTS, deadline));
         report(&mut total, matrix, "recovery", || matrix.recoveries());
     }
-    total.normal.sort();
-    let quantile = |share: f64| {
-        let last = total.normal.len().saturating_sub(1);
-        total.normal.get((last as f64 * share).round() as usize).copied().unwrap_or_default()
-    };
-    println!("strike to normal: p50 {:?}, p99 {:?}, max {:?}", quantile(0.5), quantile(0.99), quantile(1.0));
     println!("{} passed, {} failed, 0 skipped", total.cells - total.failures.len(), total.failures.len());
     if total.failures.is_empty() && total.cells > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
@@ -51,6 +45,5 @@ fn report(total: &mut Found, matrix: &Matrix, what: &str, run: impl FnOnce() -> 
     found.failures.iter().for_each(|failure| println!("FAILED: {failure}"));
     // What could not be carried out at all is a cell that failed.
     total.cells += found.cells.max(found.failures.len());
-    total.normal.extend(found.normal);
     total.failures.extend(found.failures);
 }
