@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 
 use super::unit::{
-    GUARD, MEMBER, SERVICE, chaosctl, installed, is_active, log, main_pid, property, run, systemctl,
+    GUARD, MEMBER, SERVICE, chaosctl, installed, is_active, log, main_pid, property, run, say, systemctl,
     wait_restarted,
 };
 use super::{TestResult, tests};
@@ -129,7 +129,7 @@ fn the_guard_runs_beside_the_daemon_and_is_exposed_no_more_than_it() -> TestResu
     installed()?;
     assert!(is_active(GUARD), "{}", log());
     let said = run("systemd-analyze", &["security", "--no-pager", "--threshold=30", GUARD])?;
-    println!("{}", said.lines().last().unwrap_or_default());
+    say(said.lines().last().unwrap_or_default());
     assert!(chaosctl(MEMBER, &["doctor"])?.contains("guard: process"), "the doctor does not see it");
     Ok(())
 }
@@ -145,7 +145,7 @@ fn killed(kind: &str) -> TestResult {
         let start = Instant::now();
         wait_until(2 * PROMISE, || lab.ended(kind));
         let took = start.elapsed();
-        println!("{kind} {count}: normal {took:?} after every process of the service was killed");
+        say(&format!("{kind} {count}: normal {took:?} after every process of the service was killed"));
         assert!(took < PROMISE, "{took:?}");
         assert!(lab.normal(), "{}", lab.picture());
         again(before)?;
@@ -172,7 +172,7 @@ fn a_service_that_hangs_has_its_faults_undone_within_three_seconds() -> TestResu
     let before = main_pid()?;
     Process::read(before).ok_or("no injector")?.signal(Signal::SIGSTOP);
     let took = lab.time_to_normal()?;
-    println!("normal {took:?} after the injector was stopped");
+    say(&format!("normal {took:?} after the injector was stopped"));
     assert!(took < PROMISE, "{took:?}");
     again(before)?;
     Ok(())
