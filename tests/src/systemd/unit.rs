@@ -88,6 +88,12 @@ pub(super) fn processes() -> Vec<Process> {
     all
 }
 
+/// Says a figure that was measured, also on the console of the machine: what a test that passes prints is not kept.
+pub(super) fn say(text: &str) {
+    println!("{text}");
+    drop(fs::write("/dev/console", format!("{text}\n")));
+}
+
 /// The last lines of the service's log.
 pub(super) fn log() -> String {
     run("journalctl", &["--no-pager", "--lines=30", "--unit=chaos-daemon*", "--output=cat"])

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 use serde_json::json;
 
-use self::stage::{CLOCK, LIMITS, Make, PAUSE_AND_LINK, Stage, Stages};
+use self::stage::{CLOCK, LIMITS, MEMORY, Make, PAUSE_AND_LINK, Stage, Stages};
 use super::{Context, KernelTest, Outcome, TestResult};
 use crate::daemon::binary;
 use crate::guard::Guard;
@@ -268,12 +268,14 @@ macro_rules! scenarios {
 scenarios! {
     removing_ends_a_pause_and_brings_a_link_back_with_all_it_had: removal on PAUSE_AND_LINK;
     removing_lifts_a_limit: removal on LIMITS;
+    removing_lifts_a_limit_of_memory: removal on MEMORY;
     removing_sets_the_clock_right: removal on CLOCK;
     a_pause_and_a_link_down_end_at_their_time: time on PAUSE_AND_LINK;
     a_limit_ends_at_its_time: time on LIMITS;
     a_clock_skew_ends_at_its_time: time on CLOCK;
     killing_the_daemon_ends_a_pause_and_a_link_down_within_three_seconds: kill on PAUSE_AND_LINK;
     killing_the_daemon_lifts_a_limit_within_three_seconds: kill on LIMITS;
+    killing_the_daemon_lifts_a_limit_of_memory_within_three_seconds: kill on MEMORY;
     killing_the_daemon_sets_the_clock_right_within_three_seconds: kill on CLOCK;
     stopping_the_daemon_ends_a_pause_and_a_link_down_within_three_seconds: stop on PAUSE_AND_LINK;
     stopping_the_daemon_lifts_a_limit_within_three_seconds: stop on LIMITS;

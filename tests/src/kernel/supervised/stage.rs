@@ -41,8 +41,9 @@ pub(super) struct Stages {
 }
 
 pub(super) const PAUSE_AND_LINK: Stages = Stages { make: &[pause, link], controllers: &[], own_clock: false };
-pub(super) const LIMITS: Stages =
-    Stages { make: &[cpu, pids, memory], controllers: CONTROLLERS, own_clock: false };
+pub(super) const LIMITS: Stages = Stages { make: &[cpu, pids], controllers: CONTROLLERS, own_clock: false };
+/// By itself: who is short of memory is slow.
+pub(super) const MEMORY: Stages = Stages { make: &[memory], controllers: CONTROLLERS, own_clock: false };
 pub(super) const CLOCK: Stages = Stages { make: &[clock], controllers: &[], own_clock: true };
 const CONTROLLERS: &[&str] = &["cpu", "pids", "memory"];
 
