@@ -40,7 +40,7 @@ fn by_stubs(context: &Context) -> Attach {
 
 /// The fault with the longest life that this kernel can do. Of requests to the kernel, each event takes other ones.
 fn longest(context: &Context, first: u32) -> Matrix {
-    let (kind, stride) = if context.has_netem() { ("latency", 60) } else { ("error", 10) };
+    let (kind, stride) = if context.has_netem() { ("latency", 60) } else { ("error", 5) };
     Matrix { kind, attach: Attach::Auto, stride, first }
 }
 
