@@ -110,8 +110,14 @@ fn what_is_left_on_the_node_shows_until_it_is_taken_back(context: &Context) -> T
     let cgroup = Cgroup::new(&format!("ct{}-guard", std::process::id()))?;
     let before = Residue::take_with(&[], &[cgroup.path()])?;
     let shows = |what: &str| -> Result<(), Error> {
-        let difference = before.difference(&before.again(&[])?);
-        assert!(difference.contains(what), "{what}: {difference:?}");
+        let mut difference = String::new();
+        // A process takes its name, and its place in /proc, when it is given a processor.
+        let seen = wait_until(Duration::from_secs(2), || {
+            difference =
+                before.again(&[]).map_or_else(|error| error.to_string(), |now| before.difference(&now));
+            difference.contains(what)
+        });
+        assert!(seen, "{what}: {difference:?}");
         Ok(())
     };
     let is_gone = || before.assert_unchanged_within(&[], Duration::from_secs(1));

@@ -80,6 +80,8 @@ fn a_failed_injection_that_cannot_be_undone_shows_as_stuck_until_it_is(_: &Conte
     let failed = std::thread::scope(|scope| -> Result<_> {
         let injecting = scope.spawn(|| fault.inject(&client));
         wait_until(LIMIT, || std::fs::read_dir(&journals).is_ok_and(|entries| entries.count() > 0));
+        // The journal is there, and its folder is synced next: from then on the injector waits for the holder.
+        std::thread::sleep(Duration::from_millis(500));
         // Standard streams only: every further one is refused.
         let free = limit_descriptors(daemon.injector_pid(), 3)?;
         holder.signal(Signal::SIGKILL);
