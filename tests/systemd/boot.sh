@@ -15,6 +15,8 @@ finish() {
     exec systemctl --no-block poweroff
 }
 
+# A machine that was installed has names; one that was bootstrapped has none.
+[ -e /etc/hosts ] || printf '127.0.0.1 localhost\n::1 localhost\n' >/etc/hosts
 stty -F $results raw 2>/dev/null || true
 filter=$(cat /chaos/filter)
 if [ -n "$filter" ]; then

@@ -36,7 +36,10 @@ pub(super) fn picture(cgroups: &[PathBuf], lines: &mut BTreeMap<String, String>)
         tree(cgroup, true, lines);
     }
     if in_vm {
-        tree(Path::new("/sys/fs/cgroup"), true, lines);
+        // A service manager makes and removes groups all the time, also for the daemon.
+        if !Path::new("/run/systemd/system").exists() {
+            tree(Path::new("/sys/fs/cgroup"), true, lines);
+        }
         objects(lines)?;
     }
     Ok(())
