@@ -44,6 +44,8 @@ pub struct Residue {
     /// Wall clock less boot time, in nanoseconds.
     clock_offset: i128,
     cgroups: Vec<PathBuf>,
+    /// Whether the node beside the networks is in the picture.
+    node: bool,
 }
 
 impl Residue {
@@ -60,13 +62,28 @@ impl Residue {
     /// # Errors
     /// As [`Residue::take`].
     pub fn take_with(namespaces: &[&NetNs], cgroups: &[&Path]) -> Result<Self> {
+        Self::look(namespaces, cgroups, true)
+    }
+
+    /// As [`Residue::take`], without the processes, mounts and groups of this node: for one of several tests side by side,
+    /// whose processes come and go.
+    ///
+    /// # Errors
+    /// As [`Residue::take`].
+    pub fn of_networks(namespaces: &[&NetNs]) -> Result<Self> {
+        Self::look(namespaces, &[], false)
+    }
+
+    fn look(namespaces: &[&NetNs], cgroups: &[&Path], node: bool) -> Result<Self> {
         let mut lines = BTreeMap::new();
         for namespace in namespaces {
             network::picture(namespace, &mut lines)?;
         }
         let cgroups: Vec<PathBuf> = cgroups.iter().map(|path| (*path).to_owned()).collect();
-        node::picture(&cgroups, &mut lines)?;
-        Ok(Self { lines, clock_offset: node::clock_offset()?, cgroups })
+        if node {
+            node::picture(&cgroups, &mut lines)?;
+        }
+        Ok(Self { lines, clock_offset: node::clock_offset()?, cgroups, node })
     }
 
     /// Takes the same picture again.
@@ -75,7 +92,7 @@ impl Residue {
     /// As [`Residue::take`].
     pub fn again(&self, namespaces: &[&NetNs]) -> Result<Self> {
         let cgroups: Vec<&Path> = self.cgroups.iter().map(PathBuf::as_path).collect();
-        Self::take_with(namespaces, &cgroups)
+        Self::look(namespaces, &cgroups, self.node)
     }
 
     /// Waits, at most so long, until everything looks as it did when this was taken.

@@ -77,7 +77,7 @@ impl Site {
                 });
             }
         }
-        let before = Residue::take(&[&pair.near, &pair.far])?;
+        let before = Residue::of_networks(&[&pair.near, &pair.far])?;
         let interval = Duration::from_millis(match Environment::detect() {
             Environment::Host => 2,
             Environment::Vm => 10,
