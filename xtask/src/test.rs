@@ -53,7 +53,7 @@ const SABOTAGE_VM: &str = "sabotage-vm";
 
 /// Rounds of each kind and end. `cargo xtask vm --kills 100` and `cargo xtask bench --only kills` do more.
 const KILLS: u32 = 20;
-const KILLS_IN_VM: u32 = 20;
+const KILLS_IN_VM: u32 = 10;
 
 pub(crate) fn main(options: &Options) -> Result<ExitCode, Error> {
     let mut total = Tally::default();
@@ -244,7 +244,7 @@ fn kernels() -> Result<Tally, Error> {
 fn vm_soak() -> Result<Tally, Error> {
     tools::require(tools::OBSERVERS)?;
     let mut tally = Tally::default();
-    let argv = [vm::program("soak"), "--steps=100".to_owned(), "--minutes=8".to_owned()];
+    let argv = [vm::program("soak"), "--steps=50".to_owned(), "--minutes=8".to_owned()];
     for (release, text, failure) in vm::program_on_all(&artifacts::build()?, &argv)? {
         read_console(&format!("soak on {release}"), &text, failure, &mut tally);
     }
