@@ -173,6 +173,7 @@ mod tests {
             lines: BTreeMap::new(),
             clock_offset: node::clock_offset().unwrap(),
             cgroups: Vec::new(),
+            node: false,
         };
         std::thread::sleep(2 * CLOCK_TOLERANCE);
         let mut now = Residue { clock_offset: node::clock_offset().unwrap(), ..before.clone() };
