@@ -139,6 +139,7 @@ mod tests {
             .iter()
             .chain(SERVER)
             .map(|attempt| attempt.directive)
+            .chain([X32.directive])
             .chain(OTHERWISE.iter().copied())
             .collect();
         assert_eq!(tried, directives);
