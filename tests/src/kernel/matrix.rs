@@ -74,7 +74,7 @@ fn a_fault_ends_at_whichever_event_of_its_holders_life_the_injector_dies(context
 }
 
 fn a_fault_ends_at_whichever_event_of_its_life_its_holder_dies(context: &Context) -> TestResult {
-    strike(context, longest(context, 5), |event| !event.kills_injector() && event.action == Action::Kill, 7)
+    strike(context, longest(context, 2), |event| !event.kills_injector() && event.action == Action::Kill, 7)
 }
 
 fn a_fault_ends_at_whichever_event_of_its_life_an_operation_fails(context: &Context) -> TestResult {
