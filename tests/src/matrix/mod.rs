@@ -15,7 +15,7 @@ use serde_json::json;
 use crate::fault::Fault;
 use crate::kernel::{Attach, Context};
 use crate::sweep::bench::Bench;
-use crate::sweep::has_name;
+use crate::sweep::nameless;
 use crate::{Error, Result};
 use cells::Repeats;
 use trap::TrapFile;
@@ -142,10 +142,7 @@ impl Matrix {
         if event.kills_injector() {
             return bench.judge_death(struck).map(|_| Cell::Passed);
         }
-        let hung_up = server.is_some_and(|server| !server.runs());
-        let answers: Vec<_> =
-            [Some(injected), removed].into_iter().flatten().filter_map(Result::err).collect();
-        if let Some(answer) = answers.iter().find(|error| !hung_up && !has_name(error)) {
+        if let Some(answer) = nameless(server, [Some(injected), removed]) {
             return Err(Error::Different(format!("an error without a name: {answer}")));
         }
         // What failed may have kept the fault from being removed. It has been by now, or is once more.

@@ -8,8 +8,10 @@ mod tracer;
 use std::time::{Duration, Instant};
 
 use nix::libc;
+use serde_json::Value;
 
 use crate::kernel::Attach;
+use crate::process::{Process, wait_until};
 use crate::{Error, Result};
 use bench::Bench;
 use tracer::{Aim, Seen, Trace};
@@ -18,6 +20,9 @@ pub use calls::Strike;
 
 /// No fault makes so many calls.
 const MOST: usize = 1000;
+
+/// How soon a server has ended that cannot reach the injector, or was told to.
+const SERVER_ENDS: Duration = Duration::from_secs(5);
 
 /// Whose calls are struck.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -112,11 +117,7 @@ impl Sweep {
             removed.transpose()?;
             return Ok((seen, None));
         };
-        // The answer itself could not be sent: the server has gone for it, and with it the connection.
-        let hung_up = server.is_some_and(|server| !server.runs());
-        let answers: Vec<_> =
-            [Some(injected), removed].into_iter().flatten().filter_map(Result::err).collect();
-        let nameless = answers.iter().find(|error| !hung_up && !has_name(error)).map(ToString::to_string);
+        let nameless = nameless(server, [Some(injected), removed]);
         let normal = self.judge(bench, &fault, nameless, struck);
         normal
             .map(|normal| (seen, Some(normal)))
@@ -151,8 +152,17 @@ impl Sweep {
     }
 }
 
+/// The first of these answers that is no success and does not say why. One that could not be sent at all is none: the
+/// server ends for it, and so does the connection, at once or a little earlier than the process.
+pub(crate) fn nameless(server: Option<Process>, answers: [Option<Result<Value>>; 2]) -> Option<String> {
+    let mut failures = answers.into_iter().flatten().filter_map(Result::err);
+    let nameless = failures.find(|error| !has_name(error))?;
+    let ends = |server: Process| wait_until(SERVER_ENDS, || !server.runs());
+    (!server.is_some_and(ends)).then(|| nameless.to_string())
+}
+
 /// Whether an answer that is no success says why, by a name of the interface.
-pub(crate) fn has_name(error: &Error) -> bool {
+fn has_name(error: &Error) -> bool {
     const NAMES: [&str; 4] = ["INJECTION_FAILED", "TARGET_NOT_FOUND", "REVERT_FAILED", "UNAVAILABLE"];
     matches!(error, Error::Mcp { problem, .. } if NAMES.iter().any(|name| problem.contains(name)))
 }
