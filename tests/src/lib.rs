@@ -11,6 +11,7 @@ pub mod bystander;
 pub mod cgroup;
 pub mod daemon;
 pub mod demo;
+pub mod disk;
 mod error;
 pub mod fault;
 pub mod flow;

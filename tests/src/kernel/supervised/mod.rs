@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 use serde_json::json;
 
-use self::stage::{CLOCK, LIMITS, MEMORY, Make, PAUSE_AND_LINK, Stage, Stages};
+use self::stage::{CLOCK, DISK, LIMITS, MEMORY, Make, PAUSE_AND_LINK, Stage, Stages};
 use super::{Context, KernelTest, Outcome, TestResult};
 use crate::daemon::binary;
 use crate::guard::Guard;
@@ -269,6 +269,7 @@ scenarios! {
     removing_ends_a_pause_and_brings_a_link_back_with_all_it_had: removal on PAUSE_AND_LINK;
     removing_lifts_a_limit: removal on LIMITS;
     removing_lifts_a_limit_of_memory: removal on MEMORY;
+    removing_lifts_a_limit_of_a_disk: removal on DISK;
     removing_sets_the_clock_right: removal on CLOCK;
     a_pause_and_a_link_down_end_at_their_time: time on PAUSE_AND_LINK;
     a_limit_ends_at_its_time: time on LIMITS;
@@ -276,6 +277,7 @@ scenarios! {
     killing_the_daemon_ends_a_pause_and_a_link_down_within_three_seconds: kill on PAUSE_AND_LINK;
     killing_the_daemon_lifts_a_limit_within_three_seconds: kill on LIMITS;
     killing_the_daemon_lifts_a_limit_of_memory_within_three_seconds: kill on MEMORY;
+    killing_the_daemon_lifts_a_limit_of_a_disk_within_three_seconds: kill on DISK;
     killing_the_daemon_sets_the_clock_right_within_three_seconds: kill on CLOCK;
     stopping_the_daemon_ends_a_pause_and_a_link_down_within_three_seconds: stop on PAUSE_AND_LINK;
     stopping_the_daemon_lifts_a_limit_within_three_seconds: stop on LIMITS;
@@ -286,6 +288,7 @@ scenarios! {
     killing_everything_and_the_guard_leaves_a_clock_to_recover: kill_with_guard on CLOCK;
     what_somebody_else_did_to_a_paused_group_or_a_link_stays: second_writer on PAUSE_AND_LINK;
     what_somebody_else_has_limited_since_stays: second_writer on LIMITS;
+    what_somebody_else_has_limited_a_disk_to_since_stays: second_writer on DISK;
     a_clock_that_somebody_has_corrected_is_left_alone: second_writer on CLOCK;
     a_guard_that_dies_or_hangs_ends_a_pause_and_a_link_down: guard_dies on PAUSE_AND_LINK;
     a_daemon_that_starts_while_the_guard_recovers_waits_for_it: restart on PAUSE_AND_LINK;

@@ -2,10 +2,11 @@
 //! that has to be as before when it has ended.
 
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 
+use crate::disk::Disk;
 use crate::fault::Fault;
 use crate::measure::{Echo, udp_rtt};
 use crate::pair::INTERFACE;
@@ -44,6 +45,7 @@ pub(super) const PAUSE_AND_LINK: Stages = Stages { make: &[pause, link], control
 pub(super) const LIMITS: Stages = Stages { make: &[cpu, pids], controllers: CONTROLLERS, own_clock: false };
 /// By itself: who is short of memory is slow.
 pub(super) const MEMORY: Stages = Stages { make: &[memory], controllers: CONTROLLERS, own_clock: false };
+pub(super) const DISK: Stages = Stages { make: &[disk], controllers: &["io"], own_clock: false };
 pub(super) const CLOCK: Stages = Stages { make: &[clock], controllers: &[], own_clock: true };
 const CONTROLLERS: &[&str] = &["cpu", "pids", "memory"];
 
@@ -94,6 +96,10 @@ fn memory() -> Result<Box<dyn Stage>> {
         other: "33554432",
         probe: reclaimed,
     }))
+}
+
+fn disk() -> Result<Box<dyn Stage>> {
+    Ok(Box::new(Reading { cgroup: Victim::new(&["io"])?, disk: Disk::new(1 << 20)? }))
 }
 
 fn clock() -> Result<Box<dyn Stage>> {
@@ -183,6 +189,43 @@ fn reclaimed(cgroup: &mut Victim) -> Result<bool> {
     // A little more than the limit, with the shell itself: what goes far beyond is slowed down for minutes.
     cgroup.ask("dd if=/dev/zero of=/dev/null bs=2M count=1", Duration::from_secs(5))?;
     Ok(counter(cgroup, "memory.events", "high")? > before)
+}
+
+/// A process that reads from a disk.
+struct Reading {
+    cgroup: Victim,
+    disk: Disk,
+}
+
+/// Bytes per second that the disk is limited to.
+const DISK_RATE: u32 = 128 << 10;
+
+impl Stage for Reading {
+    fn fault(&self) -> Fault {
+        let params =
+            json!({"resource": "io_limit", "device": self.disk.number(), "bytes_per_second": DISK_RATE});
+        Fault::new("resource_exhaustion").aimed(json!({"cgroup": self.cgroup.name()})).with(params)
+    }
+
+    fn acts(&mut self) -> Result<bool> {
+        let start = Instant::now();
+        // Half a second's worth, past the cache.
+        let read = format!("dd if={} of=/dev/null bs=32k count=2 iflag=direct", self.disk.path());
+        match self.cgroup.ask(&read, Duration::from_secs(20))? {
+            Some(0) => Ok(start.elapsed() > Duration::from_millis(250)),
+            other => Err(Error::Different(format!("cannot read the disk: {other:?}"))),
+        }
+    }
+
+    fn picture(&self) -> Result<String> {
+        Ok(format!("limits: {}", self.cgroup.read("io.max")?))
+    }
+
+    fn disturb(&self) -> Result<String> {
+        let other = format!("{} rbps=max wbps=4194304 riops=max wiops=max", self.disk.number());
+        self.cgroup.write("io.max", &other)?;
+        Ok(other)
+    }
 }
 
 struct Down {
