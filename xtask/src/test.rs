@@ -1,5 +1,7 @@
 //! `cargo xtask test`: every test there is, step by step, and one line at the end that says how it went.
 
+use std::io::{BufRead, BufReader};
+use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Instant;
 
@@ -8,7 +10,7 @@ use clap::Args;
 use crate::artifacts::{self, Artifacts};
 use crate::error::Error;
 use crate::summary::Tally;
-use crate::verdict::{Results, Verdict};
+use crate::verdict::{self, Verdict};
 use crate::{kills, run, tools, vm};
 
 /// Options of `cargo xtask test`.
@@ -218,14 +220,11 @@ fn verdicts(
     std::fs::write(&path, "").map_err(Error::file("write", &path))?;
     command.arg(format!("--results={}", path.display()));
     command.env("CHAOS_BIN_DIR", built.bin_dir()?).env_remove("CHAOS_ENVIRONMENT");
-    command.status().map_err(|source| run::start_error(command, source))?;
-    let mut results = Results::default();
-    let text = std::fs::read_to_string(&path).map_err(Error::file("read", &path))?;
-    text.lines().for_each(|line| results.read(line));
-    for verdict in &results.verdicts {
+    let mut process = command.spawn().map_err(|source| run::start_error(command, source))?;
+    let (results, _) = verdict::follow(&mut process, &path, None, |verdict| {
         println!("{}", verdict.line());
         tally.add(verdict);
-    }
+    })?;
     if let Some(doubt) = results.doubt() {
         tally.fail(format!("{name}: {doubt}"));
     }
@@ -344,10 +343,17 @@ fn program(name: &str, args: &[&str]) -> Result<Tally, Error> {
 }
 
 fn believe(name: &str, command: &mut Command, tally: &mut Tally) -> Result<(), Error> {
-    let output = command.output().map_err(|source| run::start_error(command, source))?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    println!("{text}");
-    read_script(name, &text, output.status.success(), tally);
+    let mut process =
+        command.stdout(Stdio::piped()).spawn().map_err(|source| run::start_error(command, source))?;
+    let mut text = String::new();
+    for line in process.stdout.take().into_iter().flat_map(|stdout| BufReader::new(stdout).lines()) {
+        let line = line.map_err(Error::file("read what is said by", Path::new(name)))?;
+        println!("{line}");
+        text.push_str(&line);
+        text.push('\n');
+    }
+    let status = process.wait().map_err(Error::file("wait for", Path::new(name)))?;
+    read_script(name, &text, status.success(), tally);
     Ok(())
 }
 

@@ -1,7 +1,16 @@
 //! The lines that `test-runner` (package chaos-tests) writes, on the host and in the VM: one verdict per test,
 //! then the count.
 
+use std::fs;
+use std::path::Path;
+use std::process::Child;
+use std::time::{Duration, Instant};
+
 use serde::Deserialize;
+
+use crate::error::Error;
+
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 /// How a test ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -100,6 +109,40 @@ impl Results {
             }
             Some(_) => None,
         }
+    }
+}
+
+/// Reads the results that a process writes into a file, until it ends; at `until` it is killed. Each verdict is handed
+/// over as it comes. Says whether it was killed.
+pub(crate) fn follow(
+    process: &mut Child,
+    path: &Path,
+    until: Option<Instant>,
+    mut each: impl FnMut(&Verdict),
+) -> Result<(Results, bool), Error> {
+    let mut results = Results::default();
+    let mut seen = 0;
+    let mut killed = false;
+    loop {
+        let ended = process.try_wait().map_err(Error::file("wait for who writes", path))?.is_some();
+        let bytes = fs::read(path).map_err(Error::file("read", path))?;
+        let text = String::from_utf8_lossy(&bytes[seen..]).into_owned();
+        // A line still being written has no end yet; at the end of the process what is there is all there is.
+        let complete = if ended { text.len() } else { text.rfind('\n').map_or(0, |at| at + 1) };
+        for line in text[..complete].lines() {
+            let before = results.verdicts.len();
+            results.read(line);
+            results.verdicts[before..].iter().for_each(&mut each);
+        }
+        seen += complete;
+        if ended {
+            return Ok((results, killed));
+        }
+        if until.is_some_and(|until| Instant::now() >= until) {
+            killed = true;
+            let _ = process.kill();
+        }
+        std::thread::sleep(LOOK_AGAIN);
     }
 }
 

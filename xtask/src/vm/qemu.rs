@@ -3,14 +3,14 @@
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::Boot;
 use super::kernel::Kernel;
 use crate::error::Error;
 use crate::run;
-use crate::verdict::Results;
+use crate::verdict::{self, Results};
 
 /// A VM about to be booted.
 pub(super) struct Machine {
@@ -74,7 +74,11 @@ pub(super) fn boot(machine: &Machine, show: Show) -> Result<Boot, Error> {
     let console = qemu.stdout.take();
     let (results, timed_out) = std::thread::scope(|scope| {
         scope.spawn(|| console.map(|console| keep_console(console, &console_path, show)));
-        follow(&mut qemu, &results_path, started + machine.limit, show)
+        verdict::follow(&mut qemu, &results_path, Some(started + machine.limit), |verdict| {
+            if show == Show::Verdicts {
+                println!("{}", verdict.line());
+            }
+        })
     })?;
     let console = fs::read_to_string(&console_path).unwrap_or_default();
     let failure = failure(&results, &console, timed_out.then_some(machine.limit), show);
@@ -140,36 +144,6 @@ fn keep_console(console: impl std::io::Read, path: &Path, show: Show) -> Result<
         line.clear();
     }
     Ok(())
-}
-
-/// Reads the results as they come, until QEMU ends or the time is over.
-fn follow(qemu: &mut Child, path: &Path, until: Instant, show: Show) -> Result<(Results, bool), Error> {
-    let mut results = Results::default();
-    let mut seen = 0;
-    let mut timed_out = false;
-    loop {
-        let ended = qemu.try_wait().map_err(Error::file("wait for QEMU of", path))?.is_some();
-        let bytes = fs::read(path).map_err(Error::file("read", path))?;
-        let text = String::from_utf8_lossy(&bytes[seen..]).into_owned();
-        // A line still being written has no end yet; at the end of QEMU what is there is all there is.
-        let complete = if ended { text.len() } else { text.rfind('\n').map_or(0, |at| at + 1) };
-        for line in text[..complete].lines() {
-            let before = results.verdicts.len();
-            results.read(line);
-            if show == Show::Verdicts {
-                results.verdicts[before..].iter().for_each(|verdict| println!("{}", verdict.line()));
-            }
-        }
-        seen += complete;
-        if ended {
-            return Ok((results, timed_out));
-        }
-        if Instant::now() >= until {
-            timed_out = true;
-            let _ = qemu.kill();
-        }
-        std::thread::sleep(Duration::from_millis(50));
-    }
 }
 
 fn failure(results: &Results, console: &str, limit: Option<Duration>, show: Show) -> Option<String> {
