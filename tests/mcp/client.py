@@ -11,8 +11,10 @@ import asyncio
 import json
 import signal
 import sys
+import time
 from pathlib import Path
 
+from mcp import MCPError
 from mcp.client import Client
 from mcp.client.stdio import StdioServerParameters
 
@@ -141,10 +143,30 @@ async def session(check, mode, parameters, echo):
     check("the queues of lo are as they were", node.queues() == before, node.queues())
 
 
+async def behind_proxy(check, mode, parameters):
+    """The same server behind `chaosctl mcp-proxy`: calls fail or come late, and the session goes on."""
+    def proxied(*options):
+        arguments = ["mcp-proxy", *options, "--", parameters.command, *parameters.args]
+        return StdioServerParameters(command=parameters.command, args=arguments)
+
+    async with Client(proxied("--fail", "1"), mode=mode) as client:
+        try:
+            answer = await client.call_tool("chaos_status", {})
+        except MCPError as error:
+            answer = error.error
+        check("behind the proxy, a call fails", getattr(answer, "code", None) == -32603, answer)
+        check("behind the proxy, listing goes on", (await client.list_tools()).tools)
+    async with Client(proxied("--delay", "300ms"), mode=mode) as client:
+        start = time.monotonic()
+        _, error = await Tools(client).call("chaos_status")
+        check("behind the proxy, a call is late", not error and time.monotonic() - start >= 0.3)
+
+
 async def every_session(check, parameters, echo):
     for check.era in ("legacy", "2026-07-28", "auto"):
         try:
             await asyncio.wait_for(session(check, check.era, parameters, echo), SESSION)
+            await asyncio.wait_for(behind_proxy(check, check.era, parameters), SESSION)
         except Exception as error:  # whatever it is, the other revisions are still worth a look
             check("the session", False, repr(error))
 

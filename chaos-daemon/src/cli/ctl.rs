@@ -11,6 +11,7 @@ use serde_json::{Map, Value, json};
 
 use super::client::{Client, ClientError};
 use super::fault_args::FaultArgs;
+use super::mcp_proxy::{self, ProxyArgs, ProxyError};
 use super::probe_args::ProbeArgs;
 use super::{bridge, show, watch};
 use crate::experiment::Native;
@@ -36,6 +37,12 @@ const EXIT_CODES: &str = "Exit codes:
   7  doctor --residue: a fault that nobody keeps still acts
 
 Where no daemon answers, `chaos-daemon recover --dry-run` looks for leftovers without one.";
+
+const PROXY_HELP: &str = "It needs no daemon and no privilege: put it before the server's command in the client's configuration, as in
+  chaosctl mcp-proxy --delay 2s --delay-share 0.5 --fail 0.1 -- my-server --its-option
+
+A call meets at most one of --fail, --drop, --truncate and --corrupt, and a delay beside it. Batches of messages pass
+untouched. The exit code is the server's.";
 
 /// Injects real faults into this node, each of which ends.
 #[derive(Debug, Parser)]
@@ -104,6 +111,9 @@ enum Command {
     },
     /// Connect stdio with the daemon, for MCP clients that start a command
     Mcp,
+    /// Run an MCP server that speaks over stdio, and delay, fail or spoil a share of the calls to it
+    #[command(after_help = PROXY_HELP)]
+    McpProxy(Box<ProxyArgs>),
     /// Print a completion script
     Completions {
         /// Shell
@@ -208,8 +218,10 @@ pub fn native(arguments: &[String]) -> Result<Native, String> {
 /// Runs `chaosctl` with the arguments of this process.
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
-    if let Command::Mcp = cli.command {
-        return bridge_until_end(&cli);
+    match &cli.command {
+        Command::Mcp => return bridge_until_end(&cli),
+        Command::McpProxy(args) => return proxy_until_end(args, cli.json),
+        _ => {}
     }
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
@@ -219,6 +231,33 @@ pub fn main() -> ExitCode {
     // A name lookup that hangs must not keep the command from ending.
     runtime.shutdown_timeout(Duration::from_millis(100));
     report(&cli, done)
+}
+
+/// What it did goes to stderr: stdout is the client's.
+fn proxy_until_end(args: &ProxyArgs, json: bool) -> ExitCode {
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return complain(&format!("starting: {error}"), FAILED),
+    };
+    let ended = runtime.block_on(mcp_proxy::run(args));
+    // A thread of it may still be waiting for stdin.
+    runtime.shutdown_background();
+    match ended {
+        Ok(ended) => {
+            match json {
+                true => eprintln!("{}", json!(ended)),
+                false => eprintln!("chaosctl mcp-proxy: {ended}"),
+            }
+            ExitCode::from(ended.code)
+        }
+        Err(error @ ProxyError::Usage(_)) => complain(&error.to_string(), USAGE),
+        Err(error @ ProxyError::Server { .. }) => complain(&error.to_string(), FAILED),
+    }
+}
+
+fn complain(problem: &str, code: u8) -> ExitCode {
+    eprintln!("chaosctl mcp-proxy: {problem}");
+    ExitCode::from(code)
 }
 
 fn bridge_until_end(cli: &Cli) -> ExitCode {

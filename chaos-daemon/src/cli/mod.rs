@@ -5,6 +5,7 @@ mod client;
 mod ctl;
 mod duration;
 mod fault_args;
+mod mcp_proxy;
 mod probe_args;
 mod show;
 mod watch;

@@ -15,4 +15,6 @@ mod limits;
 #[cfg(test)]
 mod protocol;
 #[cfg(test)]
+mod proxy;
+#[cfg(test)]
 mod specification;
