@@ -183,16 +183,6 @@ impl Found {
 }
 
 impl Entry {
-    /// Adds a step; it is on file when this returns.
-    ///
-    /// # Errors
-    /// When it cannot be written; the step must not be applied then.
-    pub fn intend(&mut self, step: Step) -> io::Result<()> {
-        self.note(Event::Intent(step.clone()))?;
-        self.steps.push(step);
-        Ok(())
-    }
-
     /// Adds an event.
     ///
     /// # Errors
@@ -228,7 +218,8 @@ impl Entry {
     }
 
     fn write(&mut self, events: impl Iterator<Item = Event>) -> io::Result<()> {
-        let mut lines = Vec::new();
+        // The line before may have been cut short, for want of room, and must not swallow this one.
+        let mut lines = vec![b'\n'];
         for event in events {
             serde_json::to_writer(&mut lines, &event)?;
             lines.push(b'\n');
@@ -265,12 +256,12 @@ mod tests {
     fn what_reached_intent_is_found_again_and_a_closed_journal_is_not() {
         let (_directory, journal) = journal();
         let name = FaultName::new("a").unwrap();
-        let mut entry = journal.begin(1, &name, FaultType::Latency, &[holder(1)]).unwrap();
-        entry.intend(holder(2)).unwrap();
+        let steps = [holder(1), holder(2)];
+        let mut entry = journal.begin(1, &name, FaultType::Latency, &steps).unwrap();
         entry.note(Event::Applied).unwrap();
         let found = journal.left_behind().unwrap();
         assert_eq!(found.len(), 1);
-        assert_eq!(found[0].steps, [holder(1), holder(2)]);
+        assert_eq!(found[0].steps, steps);
         assert!(found[0].of_this_boot);
         entry.close().unwrap();
         assert!(journal.left_behind().unwrap().is_empty());
@@ -284,6 +275,17 @@ mod tests {
         let mut file = OpenOptions::new().append(true).open(&entry.path).unwrap();
         file.write_all(b"{\"intent\":{\"holder\":{\"pi").unwrap();
         assert_eq!(journal.left_behind().unwrap()[0].steps, [holder(1)]);
+    }
+
+    #[test]
+    fn what_is_noted_after_a_line_cut_short_is_found() {
+        let (_directory, journal) = journal();
+        let name = FaultName::new("a").unwrap();
+        let mut entry = journal.begin(1, &name, FaultType::Latency, &[holder(1)]).unwrap();
+        // As a write leaves it that found no room.
+        entry.file.write_all(b"\"appl").unwrap();
+        entry.note(Event::Ending { reason: "its time".into() }).unwrap();
+        assert!(journal.left_behind().unwrap()[0].ending);
     }
 
     #[test]
