@@ -10,20 +10,17 @@ use chaos_daemon::kernel::bpf::{BpfError, Capacity, Hook, Programs, kernel_has_t
 use chaos_daemon::spec::Direction;
 use serde_json::json;
 
-use super::Options;
 use super::figures::{Report, median, micros, percentile, row};
 use super::processors::Processors;
 use super::trial::{Times, Way, trial};
+use super::{Options, await_stock};
 use crate::fault::Fault;
 use crate::netns::output;
 use crate::pair::INTERFACE;
-use crate::process::wait_until;
 use crate::{Daemon, Error, Mcp, NetNs, Pair, Result};
 
 const PORT: u16 = 4999;
 const GOAL_RATIO: f64 = 0.25;
-/// How long the daemon may take to have its next holder ready.
-const STOCK: Duration = Duration::from_secs(5);
 
 const MCP: &str = "chaos-daemon, over MCP";
 const SCRIPT: &str = "script: bash + iptables REJECT";
@@ -124,12 +121,7 @@ impl Way for Ours<'_> {
 
     fn prepare(&mut self) -> Result<()> {
         self.fault.register(self.mcp)?;
-        // The next holder is loaded in the background; a client is not usually that quick.
-        if !wait_until(STOCK, || self.daemon.holders().len() == 1) {
-            return Err(Error::Late { what: "the next holder".into(), after: STOCK });
-        }
-        std::thread::sleep(Duration::from_millis(150));
-        Ok(())
+        await_stock(self.daemon)
     }
 
     fn block(&mut self) -> Result<()> {

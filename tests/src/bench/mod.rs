@@ -13,12 +13,13 @@ mod targets;
 mod trial;
 
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 
+use crate::process::wait_until;
 use crate::skip::kernel_release;
-use crate::{Error, Result};
+use crate::{Daemon, Error, Result};
 
 pub use figures::Report;
 use processors::Processors;
@@ -50,6 +51,16 @@ pub const PARTS: &[(&str, Part)] = &[
     ("service", service::measure),
     ("kills", kills::measure_all),
 ];
+
+/// Waits until the daemon's next holder is loaded, which happens in the background; a client is not usually that quick.
+fn await_stock(daemon: &Daemon) -> Result<()> {
+    const STOCK: Duration = Duration::from_secs(5);
+    if !wait_until(STOCK, || daemon.holders().len() == 1) {
+        return Err(Error::Late { what: "the next holder".into(), after: STOCK });
+    }
+    std::thread::sleep(Duration::from_millis(150));
+    Ok(())
+}
 
 /// Measures, prints, writes. True when every goal is met.
 ///

@@ -50,6 +50,11 @@ pub(super) fn iptables(targets: &[String]) -> String {
     format!("*filter\n{rules}COMMIT\n")
 }
 
+/// A shell script that runs `iptables` for each target.
+pub(super) fn script(targets: &[String]) -> String {
+    targets.iter().map(|target| format!("iptables -A OUTPUT -d {target} -j DROP\n")).collect()
+}
+
 /// Input for `nft -f`: a set and one rule.
 pub(super) fn nft(kind: Kind, targets: &[String]) -> String {
     let flags = if kind == Kind::Mixed { "flags interval; " } else { "" };
