@@ -144,6 +144,11 @@ impl Daemon {
         self.children("prober").into_iter().next()
     }
 
+    /// The process that keeps the packet hooks switched on, by its first argument.
+    pub fn keeper(&self) -> Option<Process> {
+        self.children("keeper").into_iter().next()
+    }
+
     /// The holders, one per active fault, by their first argument.
     pub fn holders(&self) -> Vec<Process> {
         self.children("holder")

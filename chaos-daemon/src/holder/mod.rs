@@ -13,6 +13,7 @@
 pub mod arm;
 pub mod burner;
 pub mod deadline;
+pub mod keeper;
 pub mod life;
 mod memory;
 pub mod protocol;

@@ -63,24 +63,34 @@ impl Holder {
     /// # Errors
     /// When the process cannot be started, or ends instead.
     pub async fn start(preload: Option<Preload>) -> Result<Self, HolderFailure> {
-        let mut holder = Self::spawn(preload.is_some())?;
+        let arguments: &[_] = if preload.is_some() { &["holder", "--packets"] } else { &["holder"] };
+        let mut holder = Self::spawn(arguments)?;
         if let Some(preload) = preload {
             holder.order(&Order::Load(preload)).await?;
         }
-        match holder.answer().await? {
-            Report::Ready => Ok(holder),
+        holder.ready().await
+    }
+
+    /// Starts the keeper of the packet hooks, see [`crate::holder::keeper`].
+    ///
+    /// # Errors
+    /// As [`Holder::start`].
+    pub async fn start_keeper() -> Result<Self, HolderFailure> {
+        Self::spawn(&["keeper"])?.ready().await
+    }
+
+    async fn ready(mut self) -> Result<Self, HolderFailure> {
+        match self.answer().await? {
+            Report::Ready => Ok(self),
             other => Err(HolderFailure::Refused(format!("expected ready, got {other:?}"))),
         }
     }
 
-    fn spawn(packets: bool) -> Result<Self, HolderFailure> {
+    fn spawn(arguments: &[&str]) -> Result<Self, HolderFailure> {
         let (ours, theirs) = StdUnixStream::pair().map_err(HolderFailure::Start)?;
         ours.set_nonblocking(true).map_err(HolderFailure::Start)?;
         let mut command = Command::new("/proc/self/exe");
-        command.arg("holder");
-        if packets {
-            command.arg("--packets");
-        }
+        command.args(arguments);
         command.stdin(Stdio::null()).stdout(Stdio::null()).kill_on_drop(true);
         die_with_parent(&mut command, vec![theirs.into()]);
         let child = command.spawn().map_err(HolderFailure::Start)?;

@@ -48,6 +48,8 @@ pub struct Injector {
     recent: RefCell<VecDeque<FaultStatus>>,
     warm: RefCell<Option<Holder>>,
     restocking: Cell<bool>,
+    /// Not with stubs: they are no tcx.
+    keeper: RefCell<Option<Holder>>,
 }
 
 /// A fault that is active, or starting, or being undone.
@@ -104,6 +106,7 @@ impl Injector {
             recent: RefCell::default(),
             warm: RefCell::default(),
             restocking: Cell::new(false),
+            keeper: RefCell::default(),
         }
     }
 
@@ -266,9 +269,28 @@ impl Injector {
         });
     }
 
-    /// Collects a warm holder that was killed while it waited, and gets another: for as long as the daemon runs.
+    /// Has the packet hooks kept switched on. False when that cannot be done, nor tried again.
+    async fn keep_hooks(&self) -> bool {
+        if self.keeper.borrow_mut().as_mut().is_some_and(Holder::runs) {
+            return true;
+        }
+        match Holder::start_keeper().await {
+            Ok(keeper) => {
+                *self.keeper.borrow_mut() = Some(keeper);
+                true
+            }
+            Err(error) => {
+                tracing::warn!(%error, "cannot keep the packet hooks on; the first fault will take effect a little later");
+                false
+            }
+        }
+    }
+
+    /// Replaces what was killed while it waited, the warm holder or the keeper: for as long as the daemon runs.
     pub(super) async fn watch_stock(self: Rc<Self>) {
+        let mut hooks = self.attach == Attach::Tcx && self.facts.packet_programs.is_none();
         loop {
+            hooks = hooks && self.keep_hooks().await;
             tokio::time::sleep(STOCK_WATCH).await;
             let ended = self.warm.borrow_mut().as_mut().is_some_and(|holder| !holder.runs());
             if ended {
@@ -278,10 +300,11 @@ impl Injector {
         }
     }
 
-    /// Ends the warm holder.
+    /// Ends the warm holder and the keeper.
     pub(super) fn clear_stock(&self) {
         self.restocking.set(true);
         self.warm.borrow_mut().take();
+        self.keeper.borrow_mut().take();
     }
 }
 

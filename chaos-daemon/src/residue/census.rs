@@ -305,7 +305,7 @@ fn role(folder: &Path, stat: &Stat) -> Option<Role> {
         "chaos-server" if stat.state == 'Z' || runs_our_program(folder) => Some(Role::Server),
         // Not yet come to giving itself a name: started as /proc/self/exe.
         "exe" if of_root() && runs_our_program(folder) => match argument(folder, 1).as_deref() {
-            Some("holder") => Some(Role::Holder),
+            Some("holder" | "keeper") => Some(Role::Holder),
             Some("server") => Some(Role::Server),
             _ => None,
         },

@@ -17,6 +17,7 @@ use crate::{Daemon, Error, Mcp, Pair, Result};
 /// Longer than all measurements.
 const FAULT: Duration = Duration::from_secs(900);
 const MOST_ADDED_NS: f64 = 150.0;
+const MOST_ADDED_AT_REST_NS: f64 = 20.0;
 const FLAT: (f64, f64) = (0.9, 1.1);
 const NOTHING: &str = "nothing";
 
@@ -54,7 +55,36 @@ fn plan(options: &Options) -> Vec<(Who, Kind, u32)> {
     plan
 }
 
+/// A daemon at rest has the kernel's packet hooks switched on: what a packet pays for that, beside no daemon at all.
+fn at_rest(options: &Options, processors: Processors, report: &mut Report) -> Result<()> {
+    let pair = targets::pair()?;
+    let bystander = Bystander::new(&pair)?;
+    let (rounds, length) = options.pick((11, Duration::from_millis(60)), (5, Duration::from_millis(30)));
+    let added = std::thread::scope(|scope| {
+        let visits = || {
+            processors.keep_to_packets()?;
+            let mut added = Vec::new();
+            for _ in 0..rounds {
+                let before = bystander.visit(length)?;
+                let mut daemon = Daemon::start()?;
+                super::await_stock(&daemon)?;
+                let during = bystander.visit(length)?;
+                daemon.stop()?;
+                added.push(during.cpu_ns - before.cpu_ns);
+            }
+            Ok(median(&added))
+        };
+        let visits = scope.spawn(visits).join();
+        visits.unwrap_or_else(|_| Err(Error::Different("the thread of the bystander panicked".into())))
+    })?;
+    println!("== a daemon at rest adds {added:.0} ns to a packet");
+    report.keep("bystander", "daemon at rest", json!({"added_ns": added, "rounds": rounds}));
+    report.at_most("a daemon at rest: added per packet", added, MOST_ADDED_AT_REST_NS, " ns");
+    Ok(())
+}
+
 pub(super) fn measure(options: &Options, processors: Processors, report: &mut Report) -> Result<()> {
+    at_rest(options, processors, report)?;
     println!("== bystander: a flow that is not blocked, while others are (UDP, 18 bytes, one processor)");
     let daemon = Daemon::start()?;
     let mcp = daemon.mcp()?;

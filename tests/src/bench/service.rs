@@ -60,6 +60,8 @@ fn memory(daemon: &Daemon, report: &mut Report) -> Result<()> {
         ("injector", daemon.injector()),
         ("server", daemon.server()),
         ("warm holder", daemon.holders().into_iter().next()),
+        ("keeper", daemon.keeper()),
+        ("prober", daemon.prober()),
     ];
     let mut words = Vec::new();
     let mut sum = 0.0;

@@ -32,7 +32,7 @@ pub(super) fn list(kind: Kind, count: u32) -> Vec<String> {
         (Kind::Mixed, 5..9) => wide(number, 48, 24),
         (Kind::Mixed, _) => wide(number / 10, 64, 20),
     };
-    std::iter::once(BLOCKED.to_string()).chain((1..count).map(one)).collect()
+    (1..count).map(one).chain(std::iter::once(BLOCKED.to_string())).collect()
 }
 
 /// A cable whose far end also has [`BLOCKED`].

@@ -99,6 +99,9 @@ enum Command {
         #[arg(long)]
         packets: bool,
     },
+    /// Keeps the kernel's packet hooks switched on; started by `run`.
+    #[command(hide = true)]
+    Keeper,
 }
 
 #[derive(clap::Args)]
@@ -208,6 +211,11 @@ pub(crate) fn main() -> ExitCode {
             call_this_process(c"chaos-holder");
             // SAFETY: this descriptor was opened for this process by the injector, for nobody else in it.
             holder::run(unsafe { inherited(CHILD_FD) }, packets).map_err(Failure::from)
+        }
+        Command::Keeper => {
+            call_this_process(c"chaos-holder");
+            // SAFETY: this descriptor was opened for this process by the injector, for nobody else in it.
+            holder::keeper::keep(unsafe { inherited(CHILD_FD) }).map_err(Failure::from)
         }
     };
     match outcome {
