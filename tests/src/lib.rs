@@ -33,6 +33,7 @@ pub mod skip;
 pub mod soak;
 pub mod sweep;
 pub mod systemd;
+pub mod trace;
 pub mod victim;
 pub mod wire;
 

@@ -14,9 +14,9 @@ mod tests {
     };
     use chaos_daemon::kernel::netlink::probe::probe;
     use chaos_daemon::kernel::netlink::{
-        Clsact, LinkLayer, Netem, Netlink, NetlinkError, Qdisc, Residue, VethPair,
+        Chance, Clsact, LinkLayer, Loss, Netem, Netlink, NetlinkError, Qdisc, Residue, VethPair,
     };
-    use chaos_daemon::spec::Direction;
+    use chaos_daemon::spec::{Direction, Distribution};
     use nix::errno::Errno;
     use nix::libc;
 
@@ -305,7 +305,26 @@ mod tests {
             assert!(!netlink.delete_root(device, NETEM_HANDLE).await.unwrap());
             assert_eq!(netlink.read_netem(device).await.unwrap(), None);
             println!("netem read back: {state:?}");
+            for netem in every_option() {
+                netlink.add_root_netem(&pair.near, NETEM_HANDLE, &netem).await.unwrap();
+                let state = netlink.read_netem(device).await.unwrap().unwrap();
+                assert_eq!(state.netem, netem.as_read_back());
+                assert!(netlink.delete_root(device, NETEM_HANDLE).await.unwrap());
+            }
         });
+    }
+
+    fn every_option() -> [Netem; 6] {
+        let chance = Chance { share: 1 << 30, correlation: 1 << 29 };
+        let delay = Netem::delay(MS(100), MS(10), 5000);
+        [
+            Netem { delay_correlation: 1 << 30, distribution: Distribution::ParetoNormal, ..delay },
+            Netem { loss: Loss::Random(chance), duplicate: chance, corrupt: chance, ..delay },
+            Netem { loss: Loss::GilbertElliott { p: 1, r: 2, h: 3, k1: 4 }, ..delay },
+            Netem { loss: Loss::FourState { p13: 1, p31: 2, p32: 3, p14: 4, p23: 5 }, ..delay },
+            Netem { reorder: chance, gap: 5, rate: 125_000, ..delay },
+            Netem { rate: 5_000_000_000, ..delay },
+        ]
     }
 
     #[test]

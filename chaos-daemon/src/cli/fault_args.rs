@@ -51,13 +51,43 @@ pub(super) struct FaultArgs {
     /// egress, ingress or both [default: by type]
     #[arg(long, help_heading = "Target")]
     direction: Option<String>,
-    /// latency: delay of each packet, e.g. 300ms
+    /// latency, packet_reorder: delay of each packet, e.g. 300ms
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, allow_hyphen_values = true, help_heading = "Effect")]
     delay: Option<Duration>,
-    /// latency: variation of the delay, either way
+    /// latency: variation of the delay, either way; with a distribution, its standard deviation
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, allow_hyphen_values = true, help_heading = "Effect")]
     jitter: Option<Duration>,
-    /// latency: packets per second to make room for
+    /// latency: uniform, normal, pareto or paretonormal [default: uniform]
+    #[arg(long, help_heading = "Effect")]
+    distribution: Option<String>,
+    /// How much each roll depends on the one before, 0 to 99: for what is rolled packet by packet
+    #[arg(long, value_name = "PERCENT", help_heading = "Effect")]
+    correlation_percent: Option<f64>,
+    /// packet_loss: share of the packets that is lost
+    #[arg(long, value_name = "PERCENT", help_heading = "Effect")]
+    loss_percent: Option<f64>,
+    /// packet_loss: bad and good times: P,R[,1-H[,1-K]], in percent, as `loss gemodel` of tc-netem(8)
+    #[arg(long, value_name = "PERCENTS", value_delimiter = ',', help_heading = "Effect")]
+    gilbert_elliott: Vec<f64>,
+    /// packet_loss: bursts: P13,P31[,P32[,P23[,P14]]], in percent, as `loss state` of tc-netem(8)
+    #[arg(long, value_name = "PERCENTS", value_delimiter = ',', help_heading = "Effect")]
+    four_state: Vec<f64>,
+    /// packet_duplicate: share of the packets that is sent twice
+    #[arg(long, value_name = "PERCENT", help_heading = "Effect")]
+    duplicate_percent: Option<f64>,
+    /// packet_corrupt: share of the packets of which a bit is turned over
+    #[arg(long, value_name = "PERCENT", help_heading = "Effect")]
+    corrupt_percent: Option<f64>,
+    /// packet_reorder: share of the packets that overtakes, while the others are late by --delay
+    #[arg(long, value_name = "PERCENT", help_heading = "Effect")]
+    reorder_percent: Option<f64>,
+    /// packet_reorder: every how many packets one may overtake [default: 1]
+    #[arg(long, value_name = "PACKETS", help_heading = "Effect")]
+    gap: Option<u32>,
+    /// bandwidth: thousands of bits per second
+    #[arg(long, value_name = "KBIT", help_heading = "Effect")]
+    rate_kbit: Option<u64>,
+    /// latency, packet_reorder: packets per second to make room for
     #[arg(long, value_name = "PER_SECOND", help_heading = "Effect")]
     packet_rate: Option<u32>,
     /// Share of the matching packets that is affected, 0 to 1
@@ -95,6 +125,22 @@ pub(super) struct FaultArgs {
     message: Option<String>,
 }
 
+/// What the numbers of `--gilbert-elliott` are, in the order in which tc takes them.
+const GILBERT_ELLIOTT: &[&str] = &["p", "r", "one_minus_h", "one_minus_k"];
+/// Likewise of `--four-state`.
+const FOUR_STATE: &[&str] = &["p13", "p31", "p32", "p23", "p14"];
+
+/// A model of loss from its numbers; none without numbers.
+fn model(option: &str, names: &[&str], values: &[f64]) -> Result<Option<Value>, SpecError> {
+    if values.len() > names.len() {
+        let problem = format!("{} numbers: give {} at most ({})", values.len(), names.len(), names.join(","));
+        return Err(SpecError::new(option, problem));
+    }
+    let fields: Map<_, _> =
+        names.iter().zip(values).map(|(name, value)| ((*name).to_owned(), Value::from(*value))).collect();
+    Ok(Some(fields).filter(|fields| !fields.is_empty()).map(Value::Object))
+}
+
 fn fault_type(text: &str) -> Result<FaultType, String> {
     FaultType::parse(&text.replace('-', "_")).map_err(|error| error.problem)
 }
@@ -114,6 +160,16 @@ impl FaultArgs {
         let millis = |duration: Duration| Value::from(duration.as_secs_f64() * 1e3);
         set("delay_ms", self.delay.map(millis));
         set("jitter_ms", self.jitter.map(millis));
+        set("distribution", self.distribution.clone().map(Value::from));
+        set("correlation_percent", self.correlation_percent.map(Value::from));
+        set("loss_percent", self.loss_percent.map(Value::from));
+        set("gilbert_elliott", model("--gilbert-elliott", GILBERT_ELLIOTT, &self.gilbert_elliott)?);
+        set("four_state", model("--four-state", FOUR_STATE, &self.four_state)?);
+        set("duplicate_percent", self.duplicate_percent.map(Value::from));
+        set("corrupt_percent", self.corrupt_percent.map(Value::from));
+        set("reorder_percent", self.reorder_percent.map(Value::from));
+        set("gap", self.gap.map(Value::from));
+        set("rate_kbit", self.rate_kbit.map(Value::from));
         set("packet_rate", self.packet_rate.map(Value::from));
         set("packet_probability", self.packet_probability.map(Value::from));
         set("cpu_percent", self.cpu_percent.map(Value::from));
@@ -164,7 +220,13 @@ impl FaultArgs {
 /// The field of a request as the option that sets it.
 fn as_option(mut error: SpecError) -> SpecError {
     let field = error.field.split('[').next().unwrap_or_default();
-    let option = match field.rsplit('.').next().unwrap_or_default() {
+    let mut parts = field.split('.');
+    let (first, second) = (parts.next().unwrap_or_default(), parts.next());
+    // Of a model, the option is the whole.
+    if let Some(number) = parts.next() {
+        error.problem = format!("{number}: {}", error.problem);
+    }
+    let option = match second.unwrap_or(first) {
         "cidrs" | "cidr" => "cidr",
         "duration_seconds" => "for",
         "delay_ms" => "delay",

@@ -1,12 +1,18 @@
 //! From a fault and its target to a plan: what a holder does, which steps the journal must know, and what a
 //! person reads. Pure: nothing here asks or changes the node. One file per kind of fault.
 
+mod bandwidth;
 pub mod clock_skew;
 pub mod cpu;
-pub mod latency;
+pub mod detour;
+mod latency;
 pub mod limit;
 pub mod link_down;
+mod packet_corrupt;
 pub mod packet_drop;
+mod packet_duplicate;
+mod packet_loss;
+mod packet_reorder;
 pub mod pause;
 pub mod reset;
 pub mod work;
@@ -110,8 +116,8 @@ pub fn plan(
     };
     Ok(match effect {
         Effect::Cpu { percent, cores } => cpu::plan(*percent, *cores, facts),
-        Effect::Latency { traffic, queue, packet_probability } => {
-            latency::plan(traffic, queue, *packet_probability, place.ok_or_else(needs_interface)?)
+        Effect::Impair { traffic, impairment, packet_probability } => {
+            detour::plan(traffic, impairment, *packet_probability, place.ok_or_else(needs_interface)?)
         }
         Effect::Reset { traffic, packet_probability } => {
             reset::plan(traffic, *packet_probability, place.ok_or_else(needs_interface)?)
@@ -153,7 +159,12 @@ fn on_ground(effect: &Effect, ground: Option<&Ground>) -> Result<Plan, ApiError>
 /// What a fault type needs of the kernel.
 pub fn requirements(fault_type: FaultType) -> &'static [Requirement] {
     match fault_type {
-        FaultType::Latency => latency::REQUIREMENTS,
+        FaultType::Latency
+        | FaultType::PacketLoss
+        | FaultType::PacketDuplicate
+        | FaultType::PacketCorrupt
+        | FaultType::PacketReorder
+        | FaultType::Bandwidth => detour::REQUIREMENTS,
         FaultType::Error => reset::REQUIREMENTS,
         FaultType::Timeout | FaultType::NetworkPartition => packet_drop::REQUIREMENTS,
         FaultType::ResourceExhaustion => cpu::REQUIREMENTS,

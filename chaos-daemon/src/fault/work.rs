@@ -5,6 +5,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
+use crate::kernel::netlink::Netem;
 use crate::kernel::setting::Setting;
 use crate::spec::{Direction, PortMatch, Probability, Protocol};
 
@@ -82,12 +83,10 @@ pub struct LoopWork {
     pub packets: Match,
     /// Identity of the fault, from which its devices are named.
     pub id: u32,
-    /// How late.
-    pub delay: Duration,
-    /// Uniform variation.
-    pub jitter: Duration,
-    /// Length of the queue, in packets.
-    pub limit: u32,
+    /// What the queue does to them.
+    pub netem: Netem,
+    /// How long it may hold one.
+    pub longest: Duration,
 }
 
 /// See [`Work::Cpu`].
@@ -103,7 +102,7 @@ impl Work {
     /// How long a packet may stay with the fault: so long its end may take to let packets out.
     pub fn longest_stay(&self) -> Duration {
         match self {
-            Self::Loop(work) => work.delay + work.jitter,
+            Self::Loop(work) => work.longest,
             Self::Packets(_) | Self::Cpu(_) | Self::Settings(_) => Duration::ZERO,
         }
     }
@@ -120,9 +119,8 @@ impl Work {
             }
             Self::Loop(work) => {
                 let pair = format!(
-                    "make a veth pair per direction, its far end in a private network namespace, netem delay {:?} \
-                     limit {} on its near end",
-                    work.delay, work.limit
+                    "make a veth pair per direction, its far end in a private network namespace, netem {} on its near end",
+                    work.netem
                 );
                 std::iter::once(pair).chain(work.packets.attachments("divert")).collect()
             }

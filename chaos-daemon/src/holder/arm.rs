@@ -10,12 +10,12 @@ use chaos_common::rule::{self, EVERY_PEER, RETURN_INGRESS};
 use ipnet::IpNet;
 
 use super::burner::Burner;
-use crate::fault::latency::loop_id;
+use crate::fault::detour::loop_id;
 use crate::fault::{Attach, LoopWork, Match, PacketAction, PacketWork, Work};
 use crate::host::{NetNs, NetNsError};
 use crate::kernel::bpf::{BpfError, Capacity, Hook, LoopEnd, Programs};
 use crate::kernel::netlink::marks::{self, FILTER_HANDLE, FILTER_PREFIX, NETEM_HANDLE};
-use crate::kernel::netlink::{Clsact, Device, Netem, Netlink, NetlinkError};
+use crate::kernel::netlink::{Clsact, Device, Netlink, NetlinkError};
 use crate::kernel::setting::Setting;
 use crate::kernel::step::{Kernel, StepError};
 use crate::request::Evidence;
@@ -200,7 +200,7 @@ impl Armed {
         for each in loops {
             let limit = Instant::now() + each.longest + Duration::from_millis(200);
             while each.backlog()? > 0 && Instant::now() < limit {
-                thread::sleep(Duration::from_millis(5).min(each.longest));
+                thread::sleep(Duration::from_millis(5).min(each.longest.max(Duration::from_millis(1))));
             }
         }
         Ok(())
@@ -334,13 +334,13 @@ fn arm_loop(
         plumb(&mut programs)?;
     }
     check_attached(&programs)?;
-    Ok(Loop { programs, near: pair.near, longest: work.delay + work.jitter, _private: private })
+    Ok(Loop { programs, near: pair.near, longest: work.longest, _private: private })
 }
 
 /// Puts the queue on the near end, brings it up, and reads it back.
 fn queue(work: &LoopWork, device: &Device) -> Result<(), ArmError> {
     let (near, name) = (device.ifindex, &device.name);
-    let asked = Netem::delay(work.delay, work.jitter, work.limit);
+    let asked = work.netem;
     let found = netlink(async |here| {
         here.add_root_netem(device, NETEM_HANDLE, &asked).await?;
         here.set_up(near).await?;
@@ -353,7 +353,7 @@ fn queue(work: &LoopWork, device: &Device) -> Result<(), ArmError> {
         }
         Ok(here.read_netem(near).await?)
     })?;
-    if found.is_some_and(|state| state.netem == asked) {
+    if found.is_some_and(|state| state.netem == asked.as_read_back()) {
         return Ok(());
     }
     let (asked, found) = (format!("{asked:?}"), format!("{found:?}"));

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::LazyLock;
 
 use proptest::prelude::*;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::recover::{Recovered, recover_on};
 use crate::fault::{self, Attach, Place, Plan};
@@ -46,23 +46,35 @@ static CASES: LazyLock<Vec<Case>> = LazyLock::new(cases);
 
 /// Every fault kind, way and attachment, on a device with and without filter hooks of somebody else's.
 fn cases() -> Vec<Case> {
-    let mut cases = vec![case("resource_exhaustion", None, Attach::Tcx, true)];
+    let mut cases = vec![case("resource_exhaustion", None, json!({}), Attach::Tcx, true)];
+    // These differ from a delay in nothing but what their queue is told.
+    for (kind, params) in [
+        ("packet_loss", json!({"loss_percent": 10})),
+        ("packet_duplicate", json!({"duplicate_percent": 10})),
+        ("packet_corrupt", json!({"corrupt_percent": 10})),
+        ("packet_reorder", json!({"reorder_percent": 10})),
+        ("bandwidth", json!({"rate_kbit": 1000})),
+    ] {
+        cases.push(case(kind, Some("both"), params, Attach::Stub, true));
+    }
     for kind in ["network_partition", "timeout", "error", "latency"] {
         for way in ["egress", "ingress", "both"] {
             for (attach, hooks_are_ours) in [(Attach::Tcx, true), (Attach::Stub, true), (Attach::Stub, false)]
             {
-                cases.push(case(kind, Some(way), attach, hooks_are_ours));
+                cases.push(case(kind, Some(way), json!({}), attach, hooks_are_ours));
             }
         }
     }
     cases
 }
 
-fn case(kind: &str, way: Option<&str>, attach: Attach, hooks_are_ours: bool) -> Case {
+fn case(kind: &str, way: Option<&str>, params: Value, attach: Attach, hooks_are_ours: bool) -> Case {
     let target =
         way.map_or(json!({}), |way| json!({"interface": "eth0", "cidr": "10.77.0.2", "direction": way}));
-    let request: FaultRequest =
-        serde_json::from_value(json!({"fault_type": kind, "probability": 1.0, "target": target})).unwrap();
+    let request: FaultRequest = serde_json::from_value(
+        json!({"fault_type": kind, "probability": 1.0, "target": target, "params": params}),
+    )
+    .unwrap();
     let effect = request.parse().unwrap().effect;
     let netns = NetNs::current().unwrap();
     let reference = NetNsRef::new(None, &netns).unwrap();

@@ -49,7 +49,7 @@ pub(super) fn look(effect: &Effect, permit: &Permit, home: &NetNs) -> Result<Opt
                 "the unit of an installed daemon withholds it: the README says which drop-in gives it",
             )),
         },
-        Effect::Latency { .. } | Effect::Reset { .. } | Effect::Drop { .. } | Effect::Cpu { .. } => Ok(None),
+        Effect::Impair { .. } | Effect::Reset { .. } | Effect::Drop { .. } | Effect::Cpu { .. } => Ok(None),
     }
 }
 

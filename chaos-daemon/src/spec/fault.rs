@@ -7,12 +7,12 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use super::impairment::{
+    BandwidthParams, CorruptParams, DuplicateParams, Impairment, LatencyParams, LossParams, ReorderParams,
+};
 use super::settings::{self, CgroupSelector, ClockParams, ExhaustionParams, Limit, NoParams};
 use super::target::{Direction, TargetRequest, Traffic};
-use super::units::{
-    DEFAULT_FAULT, LONGEST_DELAY, LONGEST_FAULT, LONGEST_JITTER, Probability, SHORTEST_FAULT, SpecError,
-    millis, seconds,
-};
+use super::units::{DEFAULT_FAULT, LONGEST_FAULT, Probability, SHORTEST_FAULT, SpecError, seconds};
 
 /// The fault types: first those of the tool specification, then the daemon's own. The one list: command line, JSON schema, README table and
 /// `doctor` derive from [`FAULT_TYPES`].
@@ -29,6 +29,16 @@ pub enum FaultType {
     ResourceExhaustion,
     /// Peers are cut off, in both directions.
     NetworkPartition,
+    /// Packets are lost, by chance or in bursts.
+    PacketLoss,
+    /// Packets arrive twice.
+    PacketDuplicate,
+    /// Packets arrive with a wrong bit.
+    PacketCorrupt,
+    /// Packets overtake each other.
+    PacketReorder,
+    /// Only so much gets through.
+    Bandwidth,
     /// The processes of a cgroup stand still.
     Pause,
     /// An interface is administratively down.
@@ -44,6 +54,11 @@ pub const FAULT_TYPES: &[FaultType] = &[
     FaultType::Timeout,
     FaultType::ResourceExhaustion,
     FaultType::NetworkPartition,
+    FaultType::PacketLoss,
+    FaultType::PacketDuplicate,
+    FaultType::PacketCorrupt,
+    FaultType::PacketReorder,
+    FaultType::Bandwidth,
     FaultType::Pause,
     FaultType::LinkDown,
     FaultType::ClockSkew,
@@ -58,6 +73,11 @@ impl FaultType {
             Self::Timeout => "timeout",
             Self::ResourceExhaustion => "resource_exhaustion",
             Self::NetworkPartition => "network_partition",
+            Self::PacketLoss => "packet_loss",
+            Self::PacketDuplicate => "packet_duplicate",
+            Self::PacketCorrupt => "packet_corrupt",
+            Self::PacketReorder => "packet_reorder",
+            Self::Bandwidth => "bandwidth",
             Self::Pause => "pause",
             Self::LinkDown => "link_down",
             Self::ClockSkew => "clock_skew",
@@ -77,6 +97,13 @@ impl FaultType {
                  disk bandwidth of a cgroup or unit (supervised)"
             }
             Self::NetworkPartition => "drops matching packets silently, both ways",
+            Self::PacketLoss => {
+                "loses matching packets with netem, unseen by their sender: at random, or in bursts by a model with states"
+            }
+            Self::PacketDuplicate => "sends matching packets twice",
+            Self::PacketCorrupt => "turns over one bit of matching packets, anywhere in them",
+            Self::PacketReorder => "delays matching packets, but for some that overtake them",
+            Self::Bandwidth => "lets matching packets through at a rate, each direction for itself",
             Self::Pause => "freezes every process of a cgroup or unit (supervised)",
             Self::LinkDown => {
                 "sets a network interface down, and restores what going down has cost it (supervised)"
@@ -89,7 +116,8 @@ impl FaultType {
     pub fn parameters(self) -> &'static str {
         match self {
             Self::Latency => {
-                "delay_ms (100), jitter_ms (0), packet_rate (per second, 200000), packet_probability (1)"
+                "delay_ms (100), jitter_ms (0), distribution (uniform; normal, pareto, paretonormal: jitter_ms is its standard \
+                 deviation), correlation_percent (0; of uniform), packet_rate (per second, 200000), packet_probability (1)"
             }
             Self::Error => "packet_probability (1)",
             Self::Timeout | Self::NetworkPartition => "packet_probability (1)",
@@ -97,6 +125,17 @@ impl FaultType {
                 "resource (cpu); cpu: cpu_percent (80), cores (all); cpu_limit: cpu_percent (of one processor); \
                  memory_limit: memory_mb; pids_limit: pids; io_limit: device, bytes_per_second"
             }
+            Self::PacketLoss => {
+                "in percent: loss_percent, correlation_percent (0); or gilbert_elliott: p, r, one_minus_h (100), one_minus_k (0); \
+                 or four_state: p13, p31, p32 (0), p23 (100), p14 (0)"
+            }
+            Self::PacketDuplicate => "duplicate_percent, correlation_percent (0)",
+            Self::PacketCorrupt => "corrupt_percent, correlation_percent (0)",
+            Self::PacketReorder => {
+                "reorder_percent, correlation_percent (0), delay_ms (100), gap (1: any packet; 5: every fifth), \
+                 packet_rate (per second, 200000)"
+            }
+            Self::Bandwidth => "rate_kbit (1000 bits per second, with Ethernet headers)",
             Self::Pause | Self::LinkDown => "none",
             Self::ClockSkew => "offset_seconds (forwards or back)",
         }
@@ -148,13 +187,13 @@ pub struct Fault {
 /// What a fault does.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Effect {
-    /// See [`FaultType::Latency`].
-    Latency {
+    /// Packets take a queue of ours: see [`FaultType::Latency`], and the other types that [`Impairment`] knows.
+    Impair {
         /// Which packets.
         traffic: Traffic,
-        /// How late, and how long the queue.
-        queue: Queue,
-        /// Share of the matching packets that is delayed.
+        /// What the queue does to them.
+        impairment: Impairment,
+        /// Share of the matching packets that takes the queue.
         packet_probability: Probability,
     },
     /// See [`FaultType::Error`].
@@ -206,22 +245,11 @@ pub enum Effect {
     },
 }
 
-/// A queue that delays packets.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Queue {
-    /// How late a packet leaves.
-    pub delay: Duration,
-    /// Uniform variation of the delay, either way.
-    pub jitter: Duration,
-    /// Packets per second to size the queue for; `None` is a generous default.
-    pub packet_rate: Option<u32>,
-}
-
 impl Effect {
     /// The traffic a network fault selects.
     pub fn traffic(&self) -> Option<&Traffic> {
         match self {
-            Self::Latency { traffic, .. } | Self::Reset { traffic, .. } | Self::Drop { traffic, .. } => {
+            Self::Impair { traffic, .. } | Self::Reset { traffic, .. } | Self::Drop { traffic, .. } => {
                 Some(traffic)
             }
             Self::Cpu { .. }
@@ -243,7 +271,14 @@ impl Effect {
     /// The type of fault this effect belongs to.
     pub fn fault_type(&self) -> FaultType {
         match self {
-            Self::Latency { .. } => FaultType::Latency,
+            Self::Impair { impairment, .. } => match impairment {
+                Impairment::Delay(_) => FaultType::Latency,
+                Impairment::Loss(_) => FaultType::PacketLoss,
+                Impairment::Duplicate(_) => FaultType::PacketDuplicate,
+                Impairment::Corrupt(_) => FaultType::PacketCorrupt,
+                Impairment::Reorder(_) => FaultType::PacketReorder,
+                Impairment::Rate { .. } => FaultType::Bandwidth,
+            },
             Self::Reset { .. } => FaultType::Error,
             Self::Drop { partition: true, .. } => FaultType::NetworkPartition,
             Self::Drop { partition: false, .. } => FaultType::Timeout,
@@ -253,21 +288,6 @@ impl Effect {
             Self::ClockSkew { .. } => FaultType::ClockSkew,
         }
     }
-}
-
-#[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-struct LatencyParams {
-    #[serde(default = "default_delay_ms")]
-    delay_ms: f64,
-    #[serde(default)]
-    jitter_ms: f64,
-    packet_rate: Option<u32>,
-    packet_probability: Option<f64>,
-}
-
-fn default_delay_ms() -> f64 {
-    100.0
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -293,7 +313,15 @@ impl FaultRequest {
             return Err(SpecError::new("error_message", "longer than 512 bytes"));
         }
         let effect = match self.fault_type {
-            FaultType::Latency => self.latency()?,
+            FaultType::Latency => {
+                let params: LatencyParams = self.params()?;
+                self.impair(params.impairment()?, share(params.packet_probability)?)?
+            }
+            FaultType::PacketLoss => self.impair_all(self.params::<LossParams>()?.impairment()?)?,
+            FaultType::PacketDuplicate => self.impair_all(self.params::<DuplicateParams>()?.impairment()?)?,
+            FaultType::PacketCorrupt => self.impair_all(self.params::<CorruptParams>()?.impairment()?)?,
+            FaultType::PacketReorder => self.impair_all(self.params::<ReorderParams>()?.impairment()?)?,
+            FaultType::Bandwidth => self.impair_all(self.params::<BandwidthParams>()?.impairment()?)?,
             FaultType::Error => {
                 let params: DropParams = self.params()?;
                 let traffic = Traffic::parse(&self.target, &[Direction::Egress])?;
@@ -330,18 +358,14 @@ impl FaultRequest {
         Ok(Fault { duration, effect })
     }
 
-    fn latency(&self) -> Result<Effect, SpecError> {
-        let params: LatencyParams = self.params()?;
-        let delay = millis("params.delay_ms", params.delay_ms, Duration::from_micros(1), LONGEST_DELAY)?;
-        let jitter = millis("params.jitter_ms", params.jitter_ms, Duration::ZERO, delay.min(LONGEST_JITTER))?;
-        if params.packet_rate == Some(0) {
-            return Err(SpecError::new("params.packet_rate", "0 packets per second leave nothing to delay"));
-        }
-        Ok(Effect::Latency {
-            traffic: Traffic::parse(&self.target, &[Direction::Egress])?,
-            queue: Queue { delay, jitter, packet_rate: params.packet_rate },
-            packet_probability: share(params.packet_probability)?,
-        })
+    /// What says itself which share of the packets it is about.
+    fn impair_all(&self, impairment: Impairment) -> Result<Effect, SpecError> {
+        self.impair(impairment, Probability::CERTAIN)
+    }
+
+    fn impair(&self, impairment: Impairment, packet_probability: Probability) -> Result<Effect, SpecError> {
+        let traffic = Traffic::parse(&self.target, &[Direction::Egress])?;
+        Ok(Effect::Impair { traffic, impairment, packet_probability })
     }
 
     fn exhaustion(&self) -> Result<Effect, SpecError> {
@@ -427,6 +451,11 @@ mod tests {
                 FaultType::ResourceExhaustion => ("{}", "{}"),
                 FaultType::Pause => (r#"{"unit":"a.service"}"#, "{}"),
                 FaultType::ClockSkew => ("{}", r#"{"offset_seconds":-60}"#),
+                FaultType::PacketLoss => (r#"{"interface":"e"}"#, r#"{"loss_percent":10}"#),
+                FaultType::PacketDuplicate => (r#"{"interface":"e"}"#, r#"{"duplicate_percent":10}"#),
+                FaultType::PacketCorrupt => (r#"{"interface":"e"}"#, r#"{"corrupt_percent":10}"#),
+                FaultType::PacketReorder => (r#"{"interface":"e"}"#, r#"{"reorder_percent":10}"#),
+                FaultType::Bandwidth => (r#"{"interface":"e"}"#, r#"{"rate_kbit":1000}"#),
                 _ => (r#"{"interface":"e"}"#, "{}"),
             };
             assert_eq!(parse(*kind, target, params).unwrap().effect.fault_type(), *kind);
@@ -438,11 +467,54 @@ mod tests {
         let target = r#"{"interface":"e"}"#;
         let unknown = parse(FaultType::Latency, target, r#"{"delay":5}"#).unwrap_err();
         assert!(unknown.to_string().contains("unknown field `delay`"), "{unknown}");
-        for params in [r#"{"delay_ms":-1}"#, r#"{"delay_ms":1e18}"#, r#"{"jitter_ms":101}"#] {
+        for params in [
+            r#"{"delay_ms":-1}"#,
+            r#"{"delay_ms":1e18}"#,
+            r#"{"jitter_ms":101}"#,
+            r#"{"distribution":"normal"}"#,
+            r#"{"correlation_percent":10}"#,
+            r#"{"jitter_ms":1,"correlation_percent":100}"#,
+            r#"{"jitter_ms":1,"distribution":"gauss"}"#,
+            r#"{"jitter_ms":1,"distribution":"normal","correlation_percent":10}"#,
+        ] {
             assert!(parse(FaultType::Latency, target, params).is_err(), "{params} was accepted");
         }
         assert!(parse(FaultType::ResourceExhaustion, "{}", r#"{"cpu_percent":101}"#).is_err());
         assert!(parse(FaultType::ResourceExhaustion, target, "{}").is_err());
+    }
+
+    #[test]
+    fn an_impairment_that_would_do_nothing_or_cannot_be_is_refused_by_its_field() {
+        let target = r#"{"interface":"e"}"#;
+        for (kind, params, field) in [
+            (FaultType::PacketLoss, "{}", "params.loss_percent"),
+            (FaultType::PacketLoss, r#"{"loss_percent":0}"#, "params.loss_percent"),
+            (FaultType::PacketLoss, r#"{"loss_percent":101}"#, "params.loss_percent"),
+            (
+                FaultType::PacketLoss,
+                r#"{"loss_percent":1,"four_state":{"p13":1,"p31":1}}"#,
+                "params.loss_percent",
+            ),
+            (
+                FaultType::PacketLoss,
+                r#"{"correlation_percent":1,"four_state":{"p13":1,"p31":1}}"#,
+                "params.correlation_percent",
+            ),
+            (FaultType::PacketLoss, r#"{"gilbert_elliott":{"p":0,"r":1}}"#, "params.gilbert_elliott.p"),
+            (FaultType::PacketLoss, r#"{"gilbert_elliott":{"p":1,"r":-1}}"#, "params.gilbert_elliott.r"),
+            (FaultType::PacketLoss, r#"{"four_state":{"p13":60,"p31":1,"p14":60}}"#, "params.four_state.p13"),
+            (FaultType::PacketLoss, r#"{"four_state":{"p13":1,"p31":60,"p32":60}}"#, "params.four_state.p31"),
+            (FaultType::PacketLoss, r#"{"gilbert_elliott":{"p":1}}"#, "params"),
+            (FaultType::PacketDuplicate, "{}", "params"),
+            (FaultType::PacketDuplicate, r#"{"duplicate_percent":-1}"#, "params.duplicate_percent"),
+            (FaultType::PacketCorrupt, r#"{"corrupt_percent":1e9}"#, "params.corrupt_percent"),
+            (FaultType::PacketReorder, r#"{"reorder_percent":1,"gap":0}"#, "params.gap"),
+            (FaultType::PacketReorder, r#"{"reorder_percent":1,"delay_ms":0}"#, "params.delay_ms"),
+            (FaultType::Bandwidth, "{}", "params"),
+            (FaultType::Bandwidth, r#"{"rate_kbit":7}"#, "params.rate_kbit"),
+        ] {
+            assert_eq!(parse(kind, target, params).unwrap_err().field, field, "{params}");
+        }
     }
 
     #[test]

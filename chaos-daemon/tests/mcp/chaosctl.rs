@@ -94,6 +94,19 @@ async fn exit_codes_tell_refusal_usage_and_absence_apart() {
         (&["inject", "latency", "--interface", "eth0", "--for", "2h"], "--for: 7200 s is out of bounds"),
         (&["inject", "latency", "--interface", "eth0", "--probability", "1.5"], "--probability: 1.5"),
         (&["inject", "latency", "--interface", "eth0", "--cpu-percent", "5"], "unknown field `cpu_percent`"),
+        (
+            &["inject", "packet_loss", "--interface", "eth0", "--gilbert-elliott", "1,2,3,4,5"],
+            "--gilbert-elliott: 5 numbers: give 4 at most (p,r,one_minus_h,one_minus_k)",
+        ),
+        (
+            &["inject", "packet_loss", "--interface", "eth0", "--four-state", "60,1,0,100,60"],
+            "--four-state: p13: with p14 it is 120 %",
+        ),
+        (
+            &["inject", "packet-corrupt", "--interface", "eth0", "--corrupt-percent", "101"],
+            "--corrupt-percent: 101 % is out of bounds: give 0.0001 to 100 percent",
+        ),
+        (&["inject", "bandwidth", "--interface", "eth0", "--rate-kbit", "1"], "--rate-kbit: 1 kbit/s is out"),
         (&["inject", "meteor"], "network_partition"),
         (&["explode"], "unrecognized subcommand"),
     ] {

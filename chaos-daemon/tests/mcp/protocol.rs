@@ -114,7 +114,9 @@ async fn the_schemas_have_the_specifications_fields_types_and_defaults() {
         types_known[..5],
         ["latency", "error", "timeout", "resource_exhaustion", "network_partition"].map(|name| json!(name))
     );
-    assert_eq!(types_known[5..], ["pause", "link_down", "clock_skew"].map(|name| json!(name)));
+    let ours = ["packet_loss", "packet_duplicate", "packet_corrupt", "packet_reorder", "bandwidth"];
+    assert_eq!(types_known[5..10], ours.map(|name| json!(name)));
+    assert_eq!(types_known[10..], ["pause", "link_down", "clock_skew"].map(|name| json!(name)));
     types(
         &inject["outputSchema"],
         &[

@@ -53,7 +53,7 @@ fn list(stride: usize) -> Vec<Sweep> {
     let context = Context::new();
     let mut kinds = vec!["network_partition", "timeout", "error"];
     if context.has_netem() {
-        kinds.push("latency");
+        kinds.extend(["latency", "packet_loss"]);
     }
     let ways: &[Attach] =
         if context.kernel >= (6, 6) { &[Attach::Auto, Attach::Clsact] } else { &[Attach::Auto] };

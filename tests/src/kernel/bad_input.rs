@@ -50,6 +50,16 @@ fn wrong() -> Vec<(Value, &'static str, &'static str)> {
         (delay(json!({"delay_ms": -5})), "INVALID_PARAMETER", "params.delay_ms: "),
         (delay(json!({"delay_ms": 1e12})), "INVALID_PARAMETER", "params.delay_ms: "),
         (delay(json!({"delay_ms": 10, "jitter_ms": -1})), "INVALID_PARAMETER", "params.jitter_ms: "),
+        (
+            json!({"fault_type": "packet_loss", "params": {"four_state": {"p13": 60, "p31": 1, "p14": 60}}}),
+            "INVALID_PARAMETER",
+            "params.four_state.p13: with p14 it is 120 %",
+        ),
+        (
+            json!({"fault_type": "bandwidth", "params": {"rate_kbit": 0}}),
+            "INVALID_PARAMETER",
+            "params.rate_kbit: 0 kbit/s is out of bounds",
+        ),
         (json!({"blast": true}), "INVALID_PARAMETER", "blast: "),
         (json!({"target": {"iface": "eth0"}}), "INVALID_PARAMETER", "target: unknown field `iface`"),
         (json!({"params": {"delay_ms": 5}}), "INVALID_PARAMETER", "params: unknown field `delay_ms`"),

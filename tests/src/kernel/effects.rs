@@ -114,8 +114,8 @@ fn an_error_refuses_connections_at_once_on_both_families(context: &Context) -> T
     })
 }
 
-/// Injects a delay, or says that this kernel cannot: by name, and with nothing changed.
-pub(super) fn inject_delay(fault: &Fault, mcp: &crate::Mcp) -> Result<Option<Outcome>, Error> {
+/// Injects a fault that has a queue, or says that this kernel cannot: by name, and with nothing changed.
+pub(super) fn inject_netem(fault: &Fault, mcp: &crate::Mcp) -> Result<Option<Outcome>, Error> {
     match fault.inject(mcp) {
         Ok(_) => Ok(None),
         Err(Error::Mcp { problem, .. }) if problem.contains("UNSUPPORTED_KERNEL") => {
@@ -138,7 +138,7 @@ fn delayed(direction: &str, times: u32) -> TestResult {
 
     let narrow = json!({"cidr": "10.77.0.0/24", "direction": direction});
     let fault = Fault::new("latency").on(&pair.near, narrow).with(json!({"delay_ms": 100}));
-    if let Some(skip) = inject_delay(&fault, &mcp)? {
+    if let Some(skip) = inject_netem(&fault, &mcp)? {
         before.assert_unchanged_within(&[&pair.near, &pair.far], LIMIT)?;
         return Ok(skip);
     }
@@ -181,7 +181,7 @@ fn two_delays_add_up_and_ending_one_leaves_the_other(_: &Context) -> TestResult 
         Fault::new("latency").named(name).on(&pair.near, json!({})).with(params)
     };
     let (first, second) = (delay("first", 50), delay("second", 100));
-    if let Some(skip) = inject_delay(&first, &mcp)? {
+    if let Some(skip) = inject_netem(&first, &mcp)? {
         return Ok(skip);
     }
     second.inject(&mcp)?;
@@ -207,7 +207,7 @@ fn delaying(change: fn(&Fault, &crate::Mcp, &Pair) -> Result<UdpFlow, Error>) ->
     let mcp = daemon.mcp()?;
     let fault = Fault::new("latency").on(&pair.near, json!({})).with(json!({"delay_ms": 100}));
     // Once before, so that nothing that comes with a first time is counted: modules, a clsact qdisc that stays.
-    if let Some(skip) = inject_delay(&fault, &mcp)? {
+    if let Some(skip) = inject_netem(&fault, &mcp)? {
         return Ok(skip);
     }
     let keeps_clsact = Fault::new("timeout").named("other").on(&pair.near, json!({"remote_port": 1}));
@@ -255,7 +255,7 @@ fn half_of_the_packets_means_half_also_behind_a_delay(_: &Context) -> TestResult
         .with(json!({"packet_probability": 0.5}));
     loss.inject(&mcp)?;
     let delay = Fault::new("latency").on(&pair.near, json!({})).with(json!({"delay_ms": 10}));
-    let skip = inject_delay(&delay, &mcp)?;
+    let skip = inject_netem(&delay, &mcp)?;
     let flow = UdpFlow::start(&pair.near, &pair.far, (Pair::FAR_V4, 9).into(), 300)?;
     std::thread::sleep(Duration::from_secs(1) * PACKETS / 300);
     let report = flow.finish()?;

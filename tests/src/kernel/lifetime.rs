@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 use serde_json::json;
 
-use super::effects::inject_delay;
+use super::effects::inject_netem;
 use super::{Attach, Context, Outcome, TestResult, on_every_attachment, tests};
 use crate::daemon::binary;
 use crate::fault::Fault;
@@ -97,7 +97,7 @@ fn survives(context: &Context, blow: Blow, fault: fn(&Pair) -> Fault) -> TestRes
         let echo = Echo::start(&pair.far, Pair::FAR_V4, 7)?;
         let mut daemon = Daemon::start_with(|command| attach.configure(command))?;
         let before = Residue::take(&[&pair.near])?;
-        skipped = inject_delay(&fault(&pair), &daemon.mcp()?)?;
+        skipped = inject_netem(&fault(&pair), &daemon.mcp()?)?;
         if skipped.is_some() {
             return Ok(());
         }
@@ -133,7 +133,7 @@ fn kill_all(processes: &[Process]) {
     processes.iter().for_each(|process| process.signal(Signal::SIGKILL));
 }
 
-fn recover(daemon: &Daemon) -> Result<String, Error> {
+pub(super) fn recover(daemon: &Daemon) -> Result<String, Error> {
     let mut command = std::process::Command::new(binary("chaos-daemon")?);
     output(command.arg("recover").arg("--runtime-dir").arg(daemon.runtime_dir()))
 }

@@ -6,6 +6,7 @@ mod bystanders;
 mod effects;
 mod guardian;
 mod guards;
+mod impairments;
 mod leases;
 mod lifetime;
 mod manager;
@@ -127,6 +128,7 @@ pub fn all() -> Vec<KernelTest> {
         sandbox::TESTS,
         vsock::TESTS,
         effects::TESTS,
+        impairments::TESTS,
         bystanders::TESTS,
         lifetime::TESTS,
         trouble::TESTS,

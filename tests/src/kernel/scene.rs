@@ -65,6 +65,11 @@ impl Scene {
         assert_eq!(status["active_faults"], json!([]), "{status}");
         let doctor = self.mcp.call_tool("chaos_doctor", json!({}))?.ok()?;
         assert_eq!(doctor["residue"], json!([]), "{doctor}");
+        self.assert_links_unchanged()
+    }
+
+    /// The links, queues and filters of both namespaces are as they were.
+    pub(super) fn assert_links_unchanged(&self) -> Result<()> {
         self.before.assert_unchanged_within(&[&self.pair.near, &self.pair.far], SETTLE)
     }
 }

@@ -63,7 +63,7 @@ enum Cell {
 pub fn all(context: &Context, stride: u32) -> Vec<Matrix> {
     let mut kinds = vec!["network_partition", "timeout", "error"];
     if context.has_netem() {
-        kinds.push("latency");
+        kinds.extend(["latency", "packet_loss"]);
     }
     let ways: &[Attach] =
         if context.kernel >= (6, 6) { &[Attach::Auto, Attach::Clsact] } else { &[Attach::Auto] };

@@ -70,6 +70,9 @@ impl Bench {
             "latency" => Fault::new(kind)
                 .on(&self.pair.near, json!({"cidr": "10.77.0.2"}))
                 .with(json!({"delay_ms": 300})),
+            "packet_loss" => Fault::new(kind)
+                .on(&self.pair.near, json!({"cidr": "10.77.0.2"}))
+                .with(json!({"loss_percent": 100})),
             _ => Fault::new(kind).on(&self.pair.near, json!({"cidr": "10.77.0.2"})),
         }
     }

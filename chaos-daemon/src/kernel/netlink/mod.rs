@@ -39,7 +39,7 @@ pub use self::belongings::Belongings;
 pub use self::clsact::{Clsact, Filter};
 pub use self::error::NetlinkError;
 pub use self::link::{Device, LinkLayer, VethPair};
-pub use self::netem::{Netem, NetemState};
+pub use self::netem::{Chance, Loss, Netem, NetemState};
 pub use self::qdisc::Qdisc;
 pub use self::residue::Residue;
 

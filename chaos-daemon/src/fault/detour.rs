@@ -1,0 +1,134 @@
+//! The veth loop: how matching packets get into a queue of ours and back, for every kind of fault that needs one.
+//!
+//! - **Mechanism**: a packet program on the device diverts matching packets into a veth pair of ours whose near end
+//!   has netem as its root qdisc; the far end, in the holder's private network namespace, sends them back; on their
+//!   return they are marked and leave through the device and its own, untouched qdisc.
+//! - **Kernel requirement**: `sch_netem`, `veth`, and what a partition needs.
+//! - **Lifetime class**: kernel. The namespace dies with the holder, and the pair and its queue with it.
+//! - **Undo**: end the holder; with clsact, also delete the inert filter. What is in the queue when the holder is killed is
+//!   lost; a removal lets it out first.
+//! - **Blast radius**: the named device, prefixes, protocol and ports; bystanders pay one program that does not
+//!   match. The socket mark of packets that take the detour is lost, as in any crossing of namespaces. netem sees what
+//!   the stack hands over: segments that the device would have cut up (segmentation offload) count as one packet.
+//! - **Reference**: tc-netem(8), Linux `net/sched/sch_netem.c`, `drivers/net/veth.c`.
+
+use std::time::Duration;
+
+use super::{
+    LoopWork, Place, Plan, Work, attach_steps, bandwidth, latency, matching, packet_corrupt,
+    packet_duplicate, packet_loss, packet_reorder, traffic_words,
+};
+use crate::host::Requirement;
+use crate::kernel::netlink::{Chance, Netem};
+use crate::kernel::step::Step;
+use crate::request::LifetimeClass;
+use crate::spec::{Direction, Impairment, Probability, Traffic, impairment as spec};
+
+/// What it needs of the kernel.
+pub const REQUIREMENTS: &[Requirement] =
+    &[Requirement::PacketPrograms, Requirement::Veth, Requirement::Netem];
+
+/// Packets per second that a queue is sized for when nobody says.
+const DEFAULT_PACKET_RATE: u32 = 200_000;
+/// netem's own default: never less for a queue that is to lose nothing.
+const LEAST_LIMIT: u32 = 1_000;
+/// Bounds the memory that queued packets can take.
+const MOST_LIMIT: u32 = 1_000_000;
+
+/// The queue of one kind of fault.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Queue {
+    /// What it does.
+    pub(super) netem: Netem,
+    /// How long it may hold a packet.
+    pub(super) longest: Duration,
+    /// "latency: delays by 100ms", before the words for the traffic.
+    pub(super) verb: String,
+}
+
+/// Plans it.
+pub fn plan(
+    traffic: &Traffic,
+    impairment: &Impairment,
+    packet_probability: Probability,
+    place: &Place<'_>,
+) -> Plan {
+    let packets = matching(traffic, packet_probability, place);
+    let Queue { netem, longest, verb } = match impairment {
+        Impairment::Delay(delay) => latency::queue(delay),
+        Impairment::Loss(loss) => packet_loss::queue(loss),
+        Impairment::Duplicate(chance) => packet_duplicate::queue(*chance),
+        Impairment::Corrupt(chance) => packet_corrupt::queue(*chance),
+        Impairment::Reorder(reorder) => packet_reorder::queue(reorder),
+        Impairment::Rate { kbit } => bandwidth::queue(*kbit),
+    };
+    let words = traffic_words(traffic, &packets.peers, packet_probability);
+    let near_ends = packets
+        .directions
+        .iter()
+        .map(|direction| Step::NearEnd { netns: place.netns.clone(), id: loop_id(place.id, *direction) });
+    Plan {
+        steps: near_ends.chain(attach_steps(&packets, place)).collect(),
+        lifetime: LifetimeClass::Kernel,
+        description: format!("{verb} {words}"),
+        work: Work::Loop(LoopWork { packets, id: place.id, netem, longest }),
+    }
+}
+
+/// The identity of the loop for one direction, from which its devices are named.
+pub fn loop_id(id: u32, direction: Direction) -> u32 {
+    match direction {
+        Direction::Egress => id & !1,
+        Direction::Ingress => id | 1,
+    }
+}
+
+/// As netem wants it.
+pub(super) fn rolled(chance: spec::Chance) -> Chance {
+    Chance { share: chance.share.threshold(), correlation: chance.correlation.threshold() }
+}
+
+/// "10 %", or "10 % (correlation 25 %)".
+pub(super) fn words(chance: spec::Chance) -> String {
+    let percent = |value: Probability| (value.get() * 1e6).round() / 1e4;
+    match chance.correlation == Probability::NEVER {
+        true => format!("{} %", percent(chance.share)),
+        false => format!("{} % (correlation {} %)", percent(chance.share), percent(chance.correlation)),
+    }
+}
+
+/// A queue in which no packet waits.
+pub(super) fn passing() -> Netem {
+    Netem { limit: LEAST_LIMIT, ..Netem::default() }
+}
+
+/// Packets in a queue that holds one and a half times what arrives while it holds one: with netem's default of
+/// 1,000 packets, a delay at rate turns into loss.
+pub(super) fn limit(longest: Duration, packet_rate: Option<u32>) -> u32 {
+    let rate = f64::from(packet_rate.unwrap_or(DEFAULT_PACKET_RATE));
+    packets(1.5 * longest.as_secs_f64() * rate, LEAST_LIMIT)
+}
+
+/// A number of packets within bounds.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "clamped to u32's range just before"
+)]
+pub(super) fn packets(count: f64, least: u32) -> u32 {
+    count.round().clamp(f64::from(least), f64::from(MOST_LIMIT)) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_queue_is_sized_from_rate_and_delay_within_bounds() {
+        let ms = Duration::from_millis;
+        assert_eq!(limit(ms(100), Some(14_000)), 2_100);
+        assert_eq!(limit(ms(1), Some(10)), LEAST_LIMIT);
+        assert_eq!(limit(ms(60_000), Some(u32::MAX)), MOST_LIMIT);
+        assert_eq!(limit(ms(100), None), 30_000);
+    }
+}

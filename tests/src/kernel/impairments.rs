@@ -1,0 +1,335 @@
+//! What a queue of ours does to packets, counted and timed by a sender and a receiver of our own: before, during, after.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
+
+use super::effects::inject_netem;
+use super::lifetime::recover;
+use super::scene::Scene;
+use super::{Context, Outcome, TestResult, tests};
+use crate::fault::Fault;
+use crate::process::wait_until;
+use crate::trace::{Load, Trace, autocorrelation, mean, quantile, tolerance};
+use crate::{Error, NetNs, Pair, Result};
+
+tests![
+    a_delay_is_spread_as_its_distribution_says,
+    a_correlated_delay_resembles_the_one_before,
+    a_loss_of_10_percent_loses_10_percent_and_no_sender_is_told,
+    losses_by_a_model_with_states_come_in_bursts,
+    a_duplicate_arrives_once_more_and_no_more_both_ways,
+    a_corrupted_packet_fails_its_checksum_or_is_lost,
+    reordered_packets_overtake_and_none_is_lost,
+    a_bandwidth_is_what_gets_through_both_ways,
+    loss_and_delay_add_up_in_either_order_and_ending_one_leaves_the_other,
+    every_impairment_ends_at_its_time_and_with_the_daemon,
+];
+
+const LIMIT: Duration = Duration::from_secs(2);
+/// Everything that netem does beside delaying.
+const KINDS: [&str; 5] = ["packet_loss", "packet_duplicate", "packet_corrupt", "packet_reorder", "bandwidth"];
+
+type Outcomes = std::result::Result<(), Box<dyn std::error::Error>>;
+
+/// A little of a kind.
+fn params(kind: &str) -> Value {
+    match kind {
+        "packet_loss" => json!({"loss_percent": 30}),
+        "packet_duplicate" => json!({"duplicate_percent": 30}),
+        "packet_corrupt" => json!({"corrupt_percent": 30}),
+        "packet_reorder" => json!({"reorder_percent": 30, "delay_ms": 50}),
+        _ => json!({"rate_kbit": 2000}),
+    }
+}
+
+/// From the near namespace, where the faults are, to the far one.
+fn out(scene: &Scene, load: Load) -> Result<Trace> {
+    load.send(&scene.pair.near, &scene.pair.far, (Pair::FAR_V4, 9).into())
+}
+
+/// The other way.
+fn back(scene: &Scene, load: Load) -> Result<Trace> {
+    load.send(&scene.pair.far, &scene.pair.near, (Pair::NEAR_V4, 9).into())
+}
+
+fn fault(scene: &Scene, kind: &'static str, params: Value) -> Fault {
+    Fault::new(kind).on(&scene.pair.near, json!({"cidr": "10.77.0.2"})).with(params)
+}
+
+/// The path is as it should be: everything arrives, once, whole, in order, and soon.
+fn assert_clear(scene: &Scene) -> Result<()> {
+    let trace = out(scene, Load::of(100, 1000))?;
+    assert_eq!((trace.sent, trace.refused, trace.received()), (100, 0, 100), "{trace:?}");
+    assert_eq!((trace.copies(), trace.overtakers()), (0, 0), "{trace:?}");
+    assert!(trace.arrivals.iter().all(|arrival| arrival.whole), "{trace:?}");
+    let quick = quantile(&trace.times(), 0.25);
+    assert!(quick < 20.0, "{quick:.1} ms");
+    Ok(())
+}
+
+/// Looks at the path before the faults, has each `during` look at it meanwhile, and looks again when all are removed.
+fn impaired(faults: &[(&'static str, Value)], during: impl Fn(&Scene, usize) -> Outcomes) -> TestResult {
+    let scene = Scene::new()?;
+    assert_clear(&scene)?;
+    for (index, (kind, params)) in faults.iter().enumerate() {
+        let fault = fault(&scene, kind, params.clone());
+        if let Some(skip) = inject_netem(&fault, &scene.mcp)? {
+            return Ok(skip);
+        }
+        during(&scene, index)?;
+        assert_eq!(fault.status(&scene.mcp)?["state"], "effective", "{params}");
+        fault.remove(&scene.mcp)?;
+        assert_clear(&scene)?;
+    }
+    scene.assert_untouched()?;
+    Ok(Outcome::Pass)
+}
+
+/// By quantiles, which the few packets that a busy machine makes late do not move.
+fn a_delay_is_spread_as_its_distribution_says(_: &Context) -> TestResult {
+    const JITTER: f64 = 100.0;
+    const PACKETS: u64 = 800;
+    // The 16th, 50th and 84th percentile, in jitters from the delay: see the formulas in the daemon's `distribution.rs`.
+    let shapes =
+        [("uniform", [-0.68, 0.0, 0.68]), ("normal", [-0.99, 0.0, 0.99]), ("pareto", [-0.71, -0.36, 0.67])];
+    let params = |name| json!({"delay_ms": 300, "jitter_ms": JITTER, "distribution": name});
+    impaired(&shapes.map(|(name, _)| ("latency", params(name))), |scene, index| {
+        let (name, quantiles) = shapes[index];
+        let load = Load { linger: Duration::from_millis(700), ..Load::of(PACKETS, 1600) };
+        let times = out(scene, load)?.times();
+        assert_eq!(times.len() as u64, PACKETS, "{name}");
+        for (share, wanted) in [0.16, 0.5, 0.84].into_iter().zip(quantiles) {
+            let seen = (quantile(&times, share) - 300.0) / JITTER;
+            // Four standard errors of a quantile of so many, and some milliseconds.
+            assert!(
+                (seen - wanted).abs() < 0.26,
+                "{name}: {share} of it {seen:.2} jitters off, not {wanted}"
+            );
+        }
+        Ok(())
+    })
+}
+
+/// The kernel takes the roll modulo the width of the variation, so that it shows only where that is some seconds.
+fn a_correlated_delay_resembles_the_one_before(_: &Context) -> TestResult {
+    let params = json!({"delay_ms": 2100, "jitter_ms": 2100, "correlation_percent": 90});
+    impaired(&[("latency", params)], |scene, _| {
+        let load = Load { linger: Duration::from_millis(3000), ..Load::of(400, 800) };
+        let times = out(scene, load)?.times();
+        let seen = autocorrelation(&times);
+        assert!(times.len() == 400 && seen > 0.6, "{} arrived, autocorrelation {seen:.2}", times.len());
+        Ok(())
+    })
+}
+
+fn a_loss_of_10_percent_loses_10_percent_and_no_sender_is_told(_: &Context) -> TestResult {
+    const PACKETS: u64 = 2000;
+    impaired(&[("packet_loss", json!({"loss_percent": 10}))], |scene, _| {
+        // The sender asks to be told (IP_RECVERR): what its own device drops it would hear of.
+        let trace = out(scene, Load::of(PACKETS, 2000))?;
+        assert_eq!((trace.sent, trace.refused), (PACKETS, 0), "a sender was told");
+        let lost = trace.lost();
+        assert!((lost - 0.1).abs() < tolerance(0.1, PACKETS), "{lost:.3} were lost");
+        assert_eq!((trace.copies(), trace.overtakers()), (0, 0));
+        Ok(())
+    })
+}
+
+fn losses_by_a_model_with_states_come_in_bursts(_: &Context) -> TestResult {
+    const PACKETS: u64 = 3000;
+    // A burst begins at 5 % of the packets and ends at 25 %: a sixth is lost, four in a row.
+    let models =
+        [json!({"gilbert_elliott": {"p": 5, "r": 25}}), json!({"four_state": {"p13": 5, "p31": 25}})];
+    impaired(&models.map(|model| ("packet_loss", model)), |scene, index| {
+        let trace = out(scene, Load::of(PACKETS, 2000))?;
+        let (lost, length) = (trace.lost(), trace.burst());
+        assert_eq!(trace.refused, 0, "a sender was told");
+        // Losses that come in rows of four say less than as many on their own: 2.4 times the standard error.
+        assert!(
+            (lost - 1.0 / 6.0).abs() < 2.4 * tolerance(1.0 / 6.0, PACKETS),
+            "{index}: {lost:.3} were lost"
+        );
+        assert!((length - 4.0).abs() < 1.3, "{index}: {length:.2} in a row, where chance alone makes 1.2");
+        Ok(())
+    })
+}
+
+fn a_duplicate_arrives_once_more_and_no_more_both_ways(_: &Context) -> TestResult {
+    const PACKETS: u64 = 1000;
+    let scene = Scene::new()?;
+    let fault = Fault::new("packet_duplicate")
+        .on(&scene.pair.near, json!({"direction": "both"}))
+        .with(json!({"duplicate_percent": 20}));
+    if let Some(skip) = inject_netem(&fault, &scene.mcp)? {
+        return Ok(skip);
+    }
+    for (way, send) in [("out", out as fn(&Scene, Load) -> Result<Trace>), ("in", back)] {
+        let trace = send(&scene, Load::of(PACKETS, 1000))?;
+        let copies = trace.copies() as f64 / trace.sent as f64;
+        assert_eq!(trace.received(), PACKETS, "{way}: some were lost");
+        assert!((copies - 0.2).abs() < tolerance(0.2, PACKETS), "{way}: {copies:.3} arrived twice");
+        let mut times = HashMap::new();
+        trace.arrivals.iter().for_each(|arrival| *times.entry(arrival.number).or_insert(0) += 1);
+        assert!(times.values().all(|count| *count <= 2), "{way}: a copy was copied");
+    }
+    fault.remove(&scene.mcp)?;
+    assert_clear(&scene)?;
+    scene.assert_untouched()?;
+    Ok(Outcome::Pass)
+}
+
+/// UDP packets with a wrong checksum that a namespace has received.
+fn checksum_errors(namespace: &NetNs) -> Result<u64> {
+    // `/proc/net` is that of the first thread.
+    let text = namespace
+        .run(|| std::fs::read_to_string("/proc/thread-self/net/snmp"))
+        .map_err(Error::io("read", "/proc/thread-self/net/snmp"))?;
+    let mut lines = text.lines().filter_map(|line| line.strip_prefix("Udp: ")).map(str::split_whitespace);
+    let value = lines.next().zip(lines.next()).and_then(|(names, values)| {
+        names.zip(values).find(|(name, _)| *name == "InCsumErrors")?.1.parse().ok()
+    });
+    value.ok_or_else(|| Error::Different(format!("no InCsumErrors in {text}")))
+}
+
+fn a_corrupted_packet_fails_its_checksum_or_is_lost(_: &Context) -> TestResult {
+    const PACKETS: u64 = 1000;
+    const SHARE: f64 = 0.3;
+    // Bytes of the frame, and those that the checksum of UDP looks at, but for the addresses: a bit of the link's header
+    // or of IP's has other consequences.
+    const FRAME: f64 = 14.0 + 20.0 + 8.0 + 100.0;
+    const SUMMED: f64 = 8.0 + 100.0;
+    impaired(&[("packet_corrupt", json!({"corrupt_percent": 30}))], |scene, _| {
+        let before = checksum_errors(&scene.pair.far)?;
+        let trace = out(scene, Load::of(PACKETS, 1000))?;
+        let wrong = (checksum_errors(&scene.pair.far)? - before) as f64 / PACKETS as f64;
+        let expected = SHARE * SUMMED / FRAME;
+        assert!((wrong - expected).abs() < tolerance(expected, PACKETS), "{wrong:.3} had a wrong checksum");
+        assert!(
+            trace.lost() >= wrong && trace.lost() < SHARE + tolerance(SHARE, PACKETS),
+            "{}",
+            trace.lost()
+        );
+        assert!(trace.arrivals.iter().all(|arrival| arrival.whole), "a wrong bit got past the checksum");
+        assert_eq!((trace.refused, trace.copies()), (0, 0));
+        Ok(())
+    })
+}
+
+fn reordered_packets_overtake_and_none_is_lost(_: &Context) -> TestResult {
+    const PACKETS: u64 = 800;
+    let any = json!({"reorder_percent": 25, "delay_ms": 100});
+    let fifth = json!({"reorder_percent": 100, "delay_ms": 100, "gap": 5});
+    impaired(&[("packet_reorder", any), ("packet_reorder", fifth)], |scene, index| {
+        let trace = out(scene, Load::of(PACKETS, 800))?;
+        assert_eq!((trace.received(), trace.copies(), trace.refused), (PACKETS, 0, 0));
+        let overtook = trace.overtakers() as f64 / PACKETS as f64;
+        let (wanted, off) = [(0.25, tolerance(0.25, PACKETS)), (0.2, 0.01)][index];
+        assert!((overtook - wanted).abs() < off, "{overtook:.3} overtook, not {wanted}");
+        let times = trace.times();
+        assert!(quantile(&times, 0.1) < 50.0 && quantile(&times, 0.5) > 95.0, "{times:?}");
+        Ok(())
+    })
+}
+
+fn a_bandwidth_is_what_gets_through_both_ways(_: &Context) -> TestResult {
+    /// With the headers of UDP, IP and Ethernet.
+    const FRAME: usize = 1000 + 8 + 20 + 14;
+    const KBIT: f64 = 4000.0;
+    let scene = Scene::new()?;
+    assert_clear(&scene)?;
+    let fault = Fault::new("bandwidth")
+        .on(&scene.pair.near, json!({"direction": "both"}))
+        .with(json!({"rate_kbit": KBIT as u32}));
+    if let Some(skip) = inject_netem(&fault, &scene.mcp)? {
+        return Ok(skip);
+    }
+    for (way, send) in [("out", out as fn(&Scene, Load) -> Result<Trace>), ("in", back)] {
+        // Twice as much as gets through.
+        let load = Load { bytes: 1000, ..Load::of(1440, 960) };
+        let trace = send(&scene, load)?;
+        let (first, last) =
+            (trace.arrivals.first().ok_or("nothing arrived")?, trace.arrivals.last().ok_or("")?);
+        let seconds = (last.at - first.at).as_secs_f64();
+        let kbit = (trace.arrivals.len() - 1) as f64 * FRAME as f64 * 8.0 / 1000.0 / seconds;
+        assert!((kbit / KBIT - 1.0).abs() < 0.05, "{way}: {kbit:.0} kbit/s of {KBIT} got through");
+        assert!(trace.lost() > 0.3 && trace.refused == 0, "{way}: {} lost", trace.lost());
+    }
+    fault.remove(&scene.mcp)?;
+    assert_clear(&scene)?;
+    scene.assert_untouched()?;
+    Ok(Outcome::Pass)
+}
+
+fn loss_and_delay_add_up_in_either_order_and_ending_one_leaves_the_other(_: &Context) -> TestResult {
+    const PACKETS: u64 = 500;
+    let scene = Scene::new()?;
+    let loss = fault(&scene, "packet_loss", json!({"loss_percent": 30}));
+    let delay = fault(&scene, "latency", json!({"delay_ms": 100}));
+    let check = |lossy: bool, late: bool| -> Outcomes {
+        let trace = out(&scene, Load::of(PACKETS, 1000))?;
+        let (lost, took) = (trace.lost(), mean(&trace.times()));
+        let wanted = if lossy { 0.3 } else { 0.0 };
+        assert!((lost - wanted).abs() <= tolerance(wanted, PACKETS), "{lost:.3} lost, not {wanted}");
+        let least = quantile(&trace.times(), 0.05);
+        assert_eq!(least > 95.0, late, "{least:.1} ms, {took:.1} on average");
+        assert!(least < 150.0, "{least:.1} ms");
+        Ok(())
+    };
+    if let Some(skip) = inject_netem(&loss, &scene.mcp)? {
+        return Ok(skip);
+    }
+    delay.inject(&scene.mcp)?;
+    check(true, true)?;
+    loss.remove(&scene.mcp)?;
+    check(false, true)?;
+    loss.inject(&scene.mcp)?;
+    check(true, true)?;
+    delay.remove(&scene.mcp)?;
+    check(true, false)?;
+    loss.remove(&scene.mcp)?;
+    assert_clear(&scene)?;
+    scene.assert_untouched()?;
+    Ok(Outcome::Pass)
+}
+
+/// All at once, so that their loops are also in each other's way.
+fn every_impairment_ends_at_its_time_and_with_the_daemon(_: &Context) -> TestResult {
+    let mut scene = Scene::new()?;
+    let inject = |lasting| -> Result<Option<Outcome>> {
+        for kind in KINDS {
+            let fault = fault(&scene, kind, params(kind)).lasting(lasting);
+            if let Some(skip) = inject_netem(&fault, &scene.mcp)? {
+                return Ok(Some(skip));
+            }
+        }
+        Ok(None)
+    };
+    if let Some(skip) = inject(Duration::from_secs(1))? {
+        return Ok(skip);
+    }
+    for kind in KINDS {
+        let fault = fault(&scene, kind, params(kind));
+        let over = || fault.status(&scene.mcp).is_ok_and(|status| status["active"] == false);
+        assert!(wait_until(Duration::from_secs(10), over), "{kind} goes on after its time");
+        fault.remove(&scene.mcp)?;
+    }
+    assert_clear(&scene)?;
+    scene.assert_untouched()?;
+
+    inject(Duration::from_secs(60))?;
+    assert!(out(&scene, Load::of(200, 1000))?.lost() > 0.1, "no effect");
+    let processes = scene.daemon.processes();
+    processes.iter().for_each(|process| process.signal(Signal::SIGKILL));
+    assert!(wait_until(LIMIT, || !processes.iter().any(|process| process.runs())), "somebody still runs");
+    // The kernel takes a namespace apart some time after its last process.
+    std::thread::sleep(Duration::from_millis(500));
+    assert_clear(&scene)?;
+    let said = recover(&scene.daemon)?;
+    assert!(!said.contains("STUCK"), "{said}");
+    scene.assert_links_unchanged()?;
+    scene.daemon.kill_everything();
+    Ok(Outcome::Pass)
+}
