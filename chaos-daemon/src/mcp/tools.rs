@@ -256,13 +256,25 @@ fn fault_properties() -> Value {
                 "jitter_ms": {"type": "number", "description": "latency: variation of the delay, either way."},
                 "packet_rate": {"type": "integer", "description": "latency: packets per second to make room for."},
                 "packet_probability": {"type": "number", "minimum": 0, "maximum": 1, "description": "Share of the matching packets that is affected."},
-                "resource": {"type": "string", "enum": RESOURCES, "default": "cpu", "description": "resource_exhaustion: cpu burns the host's; the others limit a cgroup or unit."},
+                "resource": {"type": "string", "enum": RESOURCES, "default": "cpu", "description": "resource_exhaustion: cpu is burned; memory, disk_fill, file_descriptors, pids, inodes and ports are taken and held; disk_io is a load; the limits are of a cgroup or unit."},
                 "cpu_percent": {"type": "number", "minimum": 1, "description": "cpu: share of each core, at most 100; cpu_limit: of one processor."},
                 "cores": {"type": "integer", "minimum": 1, "description": "cpu: how many cores."},
-                "memory_mb": {"type": "number", "minimum": 1, "description": "memory_limit: MiB beyond which the cgroup is throttled."},
+                "memory_mb": {"type": "number", "minimum": 1, "description": "memory: MiB to hold; memory_limit: MiB beyond which the cgroup is throttled."},
+                "memory_percent": {"type": "number", "minimum": 1, "maximum": 100, "description": "memory: share of the host's memory, or of the limit of the unit or cgroup."},
+                "reserve_mb": {"type": "number", "minimum": 64, "description": "memory: MiB that stay available on the host; default the larger of 512 and 10 %."},
+                "ramp_seconds": {"type": "number", "minimum": 0, "maximum": 3600, "default": 0, "description": "memory and what else is held: how long it takes until all of it is."},
+                "path": {"type": "string", "description": "disk_fill, inodes, disk_io: a directory of the file system."},
+                "megabytes": {"type": "number", "minimum": 1, "description": "disk_fill: MiB to take."},
+                "percent": {"type": "number", "minimum": 1, "maximum": 100, "description": "disk_fill: how full the file system gets."},
+                "leave_free_mb": {"type": "number", "minimum": 0, "description": "disk_fill: MiB that stay free; default the less of 1024 and 5 %."},
+                "count": {"type": "integer", "minimum": 1, "description": "file_descriptors, pids, inodes, ports: how many to hold."},
+                "leave_free": {"type": "integer", "minimum": 256, "description": "file_descriptors: how many of the host's table stay free."},
+                "address": {"type": "string", "default": "0.0.0.0", "description": "ports: of which address of this host."},
+                "port_range": {"type": "string", "description": "ports: from 1024 on, e.g. \"20000-20999\"; default those for connections."},
+                "size_mb": {"type": "number", "minimum": 1, "default": 64, "description": "disk_io: MiB of the file that is read and written."},
                 "pids": {"type": "integer", "minimum": 1, "description": "pids_limit: most processes and threads."},
                 "device": {"type": "string", "description": "io_limit: block device, e.g. \"sda\" or \"8:0\"."},
-                "bytes_per_second": {"type": "integer", "minimum": 1024, "description": "io_limit: each way."},
+                "bytes_per_second": {"type": "integer", "minimum": 1024, "description": "io_limit: each way; disk_io: both ways together."},
                 "offset_seconds": {"type": "number", "description": "clock_skew: by how much the clock is wrong, forwards or back."},
             },
             "additionalProperties": false,
@@ -275,7 +287,7 @@ fn target() -> Value {
     target.insert(
         "description".to_owned(),
         json!("Where the fault goes. Every field narrows. A network fault and link_down need interface; pause and limits need \
-               unit or cgroup."),
+               unit or cgroup, and memory, pids and disk_io can be used up in one; ports take netns."),
     );
     if let Some(Value::Object(properties)) = target.get_mut("properties") {
         for (field, values) in

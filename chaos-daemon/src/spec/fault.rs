@@ -7,6 +7,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use super::hoard::Hoard;
 use super::settings::{self, CgroupSelector, ClockParams, ExhaustionParams, Limit, NoParams};
 use super::target::{Direction, TargetRequest, Traffic};
 use super::units::{
@@ -73,8 +74,9 @@ impl FaultType {
             }
             Self::Timeout => "drops matching packets silently on their way out, so that callers wait",
             Self::ResourceExhaustion => {
-                "burns CPU time, closed loop, at a percentage of some cores; or limits the CPU time, memory, processes or \
-                 disk bandwidth of a cgroup or unit (supervised)"
+                "burns CPU time, closed loop, at a percentage of some cores; or takes memory, room or inodes of \
+                 a file system, open files, processes, TCP ports or disk bandwidth and holds them; or limits the CPU \
+                 time, memory, processes or disk bandwidth of a cgroup or unit (supervised)"
             }
             Self::NetworkPartition => "drops matching packets silently, both ways",
             Self::Pause => "freezes every process of a cgroup or unit (supervised)",
@@ -94,7 +96,11 @@ impl FaultType {
             Self::Error => "packet_probability (1)",
             Self::Timeout | Self::NetworkPartition => "packet_probability (1)",
             Self::ResourceExhaustion => {
-                "resource (cpu); cpu: cpu_percent (80), cores (all); cpu_limit: cpu_percent (of one processor); \
+                "resource (cpu); cpu: cpu_percent (80), cores (all); memory: memory_mb or memory_percent, reserve_mb \
+                 (the larger of 512 and 10 %); disk_fill: path, megabytes or percent (how full), leave_free_mb (the less of 1024 and \
+                 5 %); file_descriptors: count or leave_free; pids: count; inodes: path, count; ports: count, address (all \
+                 of IPv4), port_range (that of connections); disk_io: path, bytes_per_second, size_mb (64); all of these \
+                 but disk_io: ramp_seconds (0); cpu_limit: cpu_percent (of one processor); \
                  memory_limit: memory_mb; pids_limit: pids; io_limit: device, bytes_per_second"
             }
             Self::Pause | Self::LinkDown => "none",
@@ -181,6 +187,17 @@ pub enum Effect {
         cores: Option<u32>,
     },
     /// See [`FaultType::ResourceExhaustion`].
+    Hoard {
+        /// What is taken and held.
+        what: Hoard,
+        /// How long it takes until all of it is taken.
+        ramp: Duration,
+        /// In which control group it is taken; `None` is the daemon's own.
+        cgroup: Option<CgroupSelector>,
+        /// Network namespace of ports, as the caller named it; `None` is the daemon's own.
+        netns: Option<String>,
+    },
+    /// See [`FaultType::ResourceExhaustion`].
     Limit {
         /// Whom it limits.
         cgroup: CgroupSelector,
@@ -225,6 +242,7 @@ impl Effect {
                 Some(traffic)
             }
             Self::Cpu { .. }
+            | Self::Hoard { .. }
             | Self::Limit { .. }
             | Self::Pause { .. }
             | Self::LinkDown { .. }
@@ -247,7 +265,7 @@ impl Effect {
             Self::Reset { .. } => FaultType::Error,
             Self::Drop { partition: true, .. } => FaultType::NetworkPartition,
             Self::Drop { partition: false, .. } => FaultType::Timeout,
-            Self::Cpu { .. } | Self::Limit { .. } => FaultType::ResourceExhaustion,
+            Self::Cpu { .. } | Self::Hoard { .. } | Self::Limit { .. } => FaultType::ResourceExhaustion,
             Self::Pause { .. } => FaultType::Pause,
             Self::LinkDown { .. } => FaultType::LinkDown,
             Self::ClockSkew { .. } => FaultType::ClockSkew,
@@ -348,6 +366,15 @@ impl FaultRequest {
         let params: ExhaustionParams = self.params()?;
         if let Some(limit) = params.limit()? {
             return Ok(Effect::Limit { cgroup: settings::cgroup(&self.target)?, limit });
+        }
+        if let Some(what) = params.hoard()? {
+            let (mut cgroup, mut netns) = (None, None);
+            match what {
+                _ if what.fits_cgroup() => cgroup = settings::cgroup_if_any(&self.target)?,
+                Hoard::Ports { .. } => netns = settings::netns_if_any(&self.target)?,
+                _ => settings::nowhere(&self.target, "this resource is the whole host's")?,
+            }
+            return Ok(Effect::Hoard { what, ramp: params.ramp()?, cgroup, netns });
         }
         settings::nowhere(&self.target, "resource_exhaustion of resource \"cpu\" burns the host's CPU")?;
         let percent = params.cpu_percent.unwrap_or(DEFAULT_CPU_PERCENT);
