@@ -21,10 +21,10 @@ pub(super) struct FaultArgs {
     /// Network interface, e.g. eth0; every network fault needs one, and so does link_down
     #[arg(long, value_name = "IFACE", help_heading = "Target")]
     interface: Option<String>,
-    /// systemd unit, e.g. payment.service: for pause and limits, and where memory, pids or disk_io are to be used up
+    /// systemd unit, e.g. payment.service: for pause and limits, and where cpu, memory, pids or disk_io are to be used up
     #[arg(long, value_name = "UNIT", help_heading = "Target")]
     unit: Option<String>,
-    /// cgroup v2, by its path below /sys/fs/cgroup: for pause and limits, and where memory, pids or disk_io are to be used up
+    /// cgroup v2, by its path below /sys/fs/cgroup: for pause and limits, and where cpu, memory, pids or disk_io are to be used up
     #[arg(long, value_name = "PATH", help_heading = "Target")]
     cgroup: Option<String>,
     /// Network namespace: a name below /run/netns, or the path of a namespace file
@@ -67,12 +67,15 @@ pub(super) struct FaultArgs {
     /// memory_limit, pids_limit, io_limit of a cgroup [default: cpu]
     #[arg(long, value_name = "RESOURCE", help_heading = "Effect")]
     resource: Option<String>,
-    /// cpu: share of each core, 1 to 100; cpu_limit: of one processor
+    /// cpu: share of each core, or of the quota of the unit or cgroup, 1 to 100; cpu_limit: of one processor
     #[arg(long, value_name = "PERCENT", help_heading = "Effect")]
     cpu_percent: Option<f64>,
     /// cpu: how many cores
     #[arg(long, help_heading = "Effect")]
     cores: Option<u32>,
+    /// cpu: which processors, e.g. 0-1,3, in place of how many cores
+    #[arg(long, value_name = "LIST", help_heading = "Effect")]
+    processors: Option<String>,
     /// memory: MiB to hold; memory_limit: MiB beyond which the cgroup is throttled
     #[arg(long, value_name = "MIB", help_heading = "Effect")]
     memory_mb: Option<f64>,
@@ -82,7 +85,7 @@ pub(super) struct FaultArgs {
     /// memory: MiB that stay available on the host [default: the larger of 512 and 10 %]
     #[arg(long, value_name = "MIB", help_heading = "Effect")]
     reserve_mb: Option<f64>,
-    /// memory and what else is held: how long it takes until all of it is, e.g. 20s [default: no time]
+    /// cpu, memory and what else is held: how long it takes until all of it is used, e.g. 20s [default: no time]
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, allow_hyphen_values = true, help_heading = "Effect")]
     ramp: Option<Duration>,
     /// disk_fill, inodes, disk_io: a directory of the file system
@@ -154,6 +157,7 @@ impl FaultArgs {
         set("packet_rate", self.packet_rate.map(Value::from));
         set("packet_probability", self.packet_probability.map(Value::from));
         set("cpu_percent", self.cpu_percent.map(Value::from));
+        set("processors", self.processors.clone().map(Value::from));
         set("cores", self.cores.map(Value::from));
         set("resource", self.resource.clone().map(Value::from));
         set("memory_mb", self.memory_mb.map(Value::from));

@@ -32,6 +32,7 @@ use crate::spec::fault::Effect;
 use crate::spec::{Direction, FaultType, Hoard, PortMatch, Probability, Protocol, Traffic};
 use crate::target::NetworkTarget;
 
+pub use cpu::ProcessorGround;
 pub use disk_fill::DirectoryGround;
 pub use memory::MemoryGround;
 pub use work::{Attach, CpuWork, Goal, HoardWork, LoopWork, Match, PacketAction, PacketWork, Work};
@@ -74,6 +75,8 @@ pub struct Place<'a> {
 /// What a fault finds on the node that it takes something from, or will restore.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ground {
+    /// Processors.
+    Processors(ProcessorGround),
     /// Memory.
     Memory(MemoryGround),
     /// A directory of a file system, the cgroup to join, and how many descriptors a process may have.
@@ -146,7 +149,10 @@ pub fn plan(
         ApiError::new(ErrorCode::MissingParameter, format!("target.interface: {name} needs an interface"))
     };
     Ok(match effect {
-        Effect::Cpu { percent, cores } => cpu::plan(*percent, *cores, facts),
+        Effect::Cpu(load) => match ground {
+            Some(Ground::Processors(ground)) => cpu::plan(load, ground)?,
+            _ => return Err(not_looked_at(effect.fault_type())),
+        },
         Effect::Latency { traffic, queue, packet_probability } => {
             latency::plan(traffic, queue, *packet_probability, place.ok_or_else(needs_interface)?)
         }

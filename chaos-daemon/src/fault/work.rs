@@ -102,6 +102,12 @@ pub struct CpuWork {
     pub percent: f64,
     /// Number of cores.
     pub cores: u32,
+    /// Which processors; empty is the first that the process may use.
+    pub processors: Vec<u32>,
+    /// How long it takes until all of it is burned.
+    pub ramp: Duration,
+    /// The control group that the holder joins first.
+    pub cgroup: Option<CgroupRef>,
 }
 
 /// See [`Work::Hoard`].
@@ -200,15 +206,21 @@ impl Work {
                 );
                 std::iter::once(pair).chain(work.packets.attachments("divert")).collect()
             }
-            Self::Cpu(work) => vec![format!("burn {} % on each of {} processors", work.percent, work.cores)],
+            Self::Cpu(work) => {
+                let burn = format!("burn {:.1} % on each of {} processors", work.percent, work.cores);
+                work.cgroup.iter().map(join).chain(std::iter::once(burn)).collect()
+            }
             Self::Hoard(work) => {
-                let join = |group: &CgroupRef| format!("join cgroup {}", group.path.display());
                 work.cgroup.iter().map(join).chain(std::iter::once(work.goal.words())).collect()
             }
             // The steps say it all.
             Self::Settings(_) => Vec::new(),
         }
     }
+}
+
+fn join(group: &CgroupRef) -> String {
+    format!("join cgroup {}", group.path.display())
 }
 
 impl Goal {

@@ -16,6 +16,7 @@ use crate::fault::{Attach, LoopWork, Match, PacketAction, PacketWork, Work};
 use crate::host::privilege::{LimitError, limit_to};
 use crate::host::{NetNs, NetNsError};
 use crate::kernel::bpf::{BpfError, Capacity, Hook, LoopEnd, Programs};
+use crate::kernel::membership;
 use crate::kernel::netlink::marks::{self, FILTER_HANDLE, FILTER_PREFIX, NETEM_HANDLE};
 use crate::kernel::netlink::{Clsact, Device, Netem, Netlink, NetlinkError};
 use crate::kernel::setting::Setting;
@@ -123,6 +124,9 @@ impl Armed {
                 Ok(Self::Loops(loops))
             }
             Work::Cpu(work) => {
+                if let Some(group) = &work.cgroup {
+                    membership::enter(group).map_err(ArmError::Burn)?;
+                }
                 let burner = Burner::start(work, deadline_ns).map_err(ArmError::Burn)?;
                 // Long enough for every thread to have burned: what is reported next is an effect, not a hope.
                 thread::sleep(FIRST_BURN);

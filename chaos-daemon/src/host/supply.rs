@@ -5,7 +5,9 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use nix::sched::{CpuSet, sched_getaffinity};
 use nix::sys::resource::{Resource, getrlimit};
+use nix::unistd::Pid;
 
 use super::cgroup;
 
@@ -127,6 +129,33 @@ pub fn memory_room(group: &Path) -> Option<u64> {
     group.ancestors().filter_map(room).min()
 }
 
+/// The processors that this process may use, ascending.
+///
+/// # Errors
+/// As the kernel says.
+pub fn usable_processors() -> io::Result<Vec<u32>> {
+    let set = sched_getaffinity(Pid::from_raw(0))?;
+    let usable = (0..CpuSet::count()).filter(|processor| set.is_set(*processor).unwrap_or(false));
+    Ok(usable.filter_map(|processor| u32::try_from(processor).ok()).collect())
+}
+
+/// The least quota of processor time of a control group and of those above it (`cpu.max`), as microseconds and the period in
+/// which they may be used. `None` when none has one.
+pub fn cpu_quota(group: &Path) -> Option<(u64, u64)> {
+    let quota = |group: &Path| {
+        let text = fs::read_to_string(group.join("cpu.max")).ok()?;
+        let (quota, period) = text.trim().split_once(' ')?;
+        Some((quota.parse::<u64>().ok()?, period.parse::<u64>().ok()?))
+    };
+    let quotas = group.ancestors().filter_map(quota);
+    // Fractions, compared without dividing.
+    quotas.reduce(
+        |least, each| {
+            if each.0.saturating_mul(least.1) < least.0.saturating_mul(each.1) { each } else { least }
+        },
+    )
+}
+
 /// A number in a file of the kernel; `None` when it says `max`, or there is no such file.
 fn number(path: &Path) -> Option<u64> {
     fs::read_to_string(path).ok()?.trim().parse().ok()
@@ -165,5 +194,11 @@ mod tests {
         write(&above, "memory.current", "560\n");
         assert_eq!(memory_room(&group), Some(10));
         assert_eq!(memory_room(root.path()), None);
+        write(&group, "cpu.max", "max 100000\n");
+        assert_eq!(cpu_quota(&group), None);
+        write(&above, "cpu.max", "150000 100000\n");
+        assert_eq!(cpu_quota(&group), Some((150_000, 100_000)));
+        write(&group, "cpu.max", "10000 20000\n");
+        assert_eq!(cpu_quota(&group), Some((10_000, 20_000)));
     }
 }

@@ -57,7 +57,8 @@ pub(super) fn look(
             )),
         },
         Effect::Hoard { what, cgroup, .. } => supply::look(what, cgroup.as_ref(), runtime_dir).map(Some),
-        Effect::Latency { .. } | Effect::Reset { .. } | Effect::Drop { .. } | Effect::Cpu { .. } => Ok(None),
+        Effect::Cpu(load) => supply::processors(load).map(Some),
+        Effect::Latency { .. } | Effect::Reset { .. } | Effect::Drop { .. } => Ok(None),
     }
 }
 

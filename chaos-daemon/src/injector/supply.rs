@@ -3,11 +3,11 @@
 use std::io;
 use std::path::Path;
 
-use crate::fault::{DirectoryGround, Ground, MemoryGround};
+use crate::fault::{DirectoryGround, Ground, MemoryGround, ProcessorGround};
 use crate::host::directory::{DirectoryRef, Space};
 use crate::host::supply::{self, Descriptors, Memory, Tasks};
 use crate::request::{ApiError, ErrorCode};
-use crate::spec::{CgroupSelector, DiskFill, Hoard};
+use crate::spec::{CgroupSelector, CpuLoad, DiskFill, Hoard};
 use crate::target;
 
 /// Looks. `runtime_dir` is the daemon's own.
@@ -37,6 +37,17 @@ pub(super) fn look(
             Ok(Ground::Tasks(tasks, cgroup))
         }
     }
+}
+
+/// Looks for what burns CPU time.
+///
+/// # Errors
+/// As [`look`].
+pub(super) fn processors(load: &CpuLoad) -> Result<Ground, ApiError> {
+    let cgroup = load.cgroup.as_ref().map(target::cgroup::resolve_to_join).transpose()?;
+    let usable = supply::usable_processors().map_err(|error| failed("the processors", &error))?;
+    let quota = cgroup.as_ref().and_then(|group| supply::cpu_quota(&group.path));
+    Ok(Ground::Processors(ProcessorGround { usable, cgroup, quota }))
 }
 
 fn memory() -> Result<Memory, ApiError> {

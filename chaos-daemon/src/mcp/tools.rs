@@ -257,12 +257,13 @@ fn fault_properties() -> Value {
                 "packet_rate": {"type": "integer", "description": "latency: packets per second to make room for."},
                 "packet_probability": {"type": "number", "minimum": 0, "maximum": 1, "description": "Share of the matching packets that is affected."},
                 "resource": {"type": "string", "enum": RESOURCES, "default": "cpu", "description": "resource_exhaustion: cpu is burned; memory, disk_fill, file_descriptors, pids, inodes and ports are taken and held; disk_io is a load; the limits are of a cgroup or unit."},
-                "cpu_percent": {"type": "number", "minimum": 1, "description": "cpu: share of each core, at most 100; cpu_limit: of one processor."},
+                "cpu_percent": {"type": "number", "minimum": 1, "description": "cpu: share of each core, or of the quota of the unit or cgroup, at most 100; cpu_limit: of one processor."},
                 "cores": {"type": "integer", "minimum": 1, "description": "cpu: how many cores."},
+                "processors": {"type": "string", "description": "cpu: which processors, e.g. \"0-1,3\", in place of cores."},
                 "memory_mb": {"type": "number", "minimum": 1, "description": "memory: MiB to hold; memory_limit: MiB beyond which the cgroup is throttled."},
                 "memory_percent": {"type": "number", "minimum": 1, "maximum": 100, "description": "memory: share of the host's memory, or of the limit of the unit or cgroup."},
                 "reserve_mb": {"type": "number", "minimum": 64, "description": "memory: MiB that stay available on the host; default the larger of 512 and 10 %."},
-                "ramp_seconds": {"type": "number", "minimum": 0, "maximum": 3600, "default": 0, "description": "memory and what else is held: how long it takes until all of it is."},
+                "ramp_seconds": {"type": "number", "minimum": 0, "maximum": 3600, "default": 0, "description": "cpu, memory and what else is held: how long it takes until all of it is used."},
                 "path": {"type": "string", "description": "disk_fill, inodes, disk_io: a directory of the file system."},
                 "megabytes": {"type": "number", "minimum": 1, "description": "disk_fill: MiB to take."},
                 "percent": {"type": "number", "minimum": 1, "maximum": 100, "description": "disk_fill: how full the file system gets."},
@@ -287,7 +288,7 @@ fn target() -> Value {
     target.insert(
         "description".to_owned(),
         json!("Where the fault goes. Every field narrows. A network fault and link_down need interface; pause and limits need \
-               unit or cgroup, and memory, pids and disk_io can be used up in one; ports take netns."),
+               unit or cgroup, and cpu, memory, pids and disk_io can be used up in one; ports take netns."),
     );
     if let Some(Value::Object(properties)) = target.get_mut("properties") {
         for (field, values) in

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::hoard::Hoard;
+use super::load::CpuLoad;
 use super::settings::{self, CgroupSelector, ClockParams, ExhaustionParams, Limit, NoParams};
 use super::target::{Direction, TargetRequest, Traffic};
 use super::units::{
@@ -74,7 +75,7 @@ impl FaultType {
             }
             Self::Timeout => "drops matching packets silently on their way out, so that callers wait",
             Self::ResourceExhaustion => {
-                "burns CPU time, closed loop, at a percentage of some cores; or takes memory, room or inodes of \
+                "burns CPU time, closed loop, at a percentage of some cores or of the quota of a cgroup or unit; or takes memory, room or inodes of \
                  a file system, open files, processes, TCP ports or disk bandwidth and holds them; or limits the CPU \
                  time, memory, processes or disk bandwidth of a cgroup or unit (supervised)"
             }
@@ -96,7 +97,7 @@ impl FaultType {
             Self::Error => "packet_probability (1)",
             Self::Timeout | Self::NetworkPartition => "packet_probability (1)",
             Self::ResourceExhaustion => {
-                "resource (cpu); cpu: cpu_percent (80), cores (all); memory: memory_mb or memory_percent, reserve_mb \
+                "resource (cpu); cpu: cpu_percent (80), cores (all) or processors (such as 0-1,3); memory: memory_mb or memory_percent, reserve_mb \
                  (the larger of 512 and 10 %); disk_fill: path, megabytes or percent (how full), leave_free_mb (the less of 1024 and \
                  5 %); file_descriptors: count or leave_free; pids: count; inodes: path, count; ports: count, address (all \
                  of IPv4), port_range (that of connections); disk_io: path, bytes_per_second, size_mb (64); all of these \
@@ -180,12 +181,7 @@ pub enum Effect {
         partition: bool,
     },
     /// See [`FaultType::ResourceExhaustion`].
-    Cpu {
-        /// Percentage of each core, 1 to 100.
-        percent: f64,
-        /// Number of cores; `None` is all that are online.
-        cores: Option<u32>,
-    },
+    Cpu(CpuLoad),
     /// See [`FaultType::ResourceExhaustion`].
     Hoard {
         /// What is taken and held.
@@ -241,7 +237,7 @@ impl Effect {
             Self::Latency { traffic, .. } | Self::Reset { traffic, .. } | Self::Drop { traffic, .. } => {
                 Some(traffic)
             }
-            Self::Cpu { .. }
+            Self::Cpu(_)
             | Self::Hoard { .. }
             | Self::Limit { .. }
             | Self::Pause { .. }
@@ -265,7 +261,7 @@ impl Effect {
             Self::Reset { .. } => FaultType::Error,
             Self::Drop { partition: true, .. } => FaultType::NetworkPartition,
             Self::Drop { partition: false, .. } => FaultType::Timeout,
-            Self::Cpu { .. } | Self::Hoard { .. } | Self::Limit { .. } => FaultType::ResourceExhaustion,
+            Self::Cpu(_) | Self::Hoard { .. } | Self::Limit { .. } => FaultType::ResourceExhaustion,
             Self::Pause { .. } => FaultType::Pause,
             Self::LinkDown { .. } => FaultType::LinkDown,
             Self::ClockSkew { .. } => FaultType::ClockSkew,
@@ -293,9 +289,6 @@ fn default_delay_ms() -> f64 {
 struct DropParams {
     packet_probability: Option<f64>,
 }
-
-/// How much of each core is burned when nobody says.
-const DEFAULT_CPU_PERCENT: f64 = 80.0;
 
 impl FaultRequest {
     /// Parses the request into a fault whose every value is within its bounds.
@@ -376,18 +369,7 @@ impl FaultRequest {
             }
             return Ok(Effect::Hoard { what, ramp: params.ramp()?, cgroup, netns });
         }
-        settings::nowhere(&self.target, "resource_exhaustion of resource \"cpu\" burns the host's CPU")?;
-        let percent = params.cpu_percent.unwrap_or(DEFAULT_CPU_PERCENT);
-        if !(1.0..=100.0).contains(&percent) {
-            return Err(SpecError::new(
-                "params.cpu_percent",
-                format!("{percent} is out of bounds: give 1 to 100"),
-            ));
-        }
-        if params.cores.is_some_and(|cores| !(1..=4096).contains(&cores)) {
-            return Err(SpecError::new("params.cores", "give 1 to 4096 cores"));
-        }
-        Ok(Effect::Cpu { percent, cores: params.cores })
+        Ok(Effect::Cpu(params.cpu(settings::cgroup_if_any(&self.target)?)?))
     }
 
     fn params<T: DeserializeOwned>(&self) -> Result<T, SpecError> {

@@ -3,12 +3,14 @@
 
 pub mod fault;
 pub mod hoard;
+pub mod load;
 pub mod settings;
 pub mod target;
 pub mod units;
 
 pub use fault::{FAULT_TYPES, Fault, FaultRequest, FaultType};
 pub use hoard::{DiskFill, Hoard, MemorySize};
+pub use load::CpuLoad;
 pub use settings::{CgroupSelector, Limit};
 pub use target::{Direction, PortMatch, Protocol, TargetRequest, Traffic};
 pub use units::{FaultName, Probability, SpecError};

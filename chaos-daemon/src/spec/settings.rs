@@ -69,6 +69,7 @@ pub(super) struct ExhaustionParams {
     pub(super) resource: Option<String>,
     pub(super) cpu_percent: Option<f64>,
     pub(super) cores: Option<u32>,
+    pub(super) processors: Option<String>,
     pub(super) memory_mb: Option<f64>,
     pub(super) memory_percent: Option<f64>,
     pub(super) reserve_mb: Option<f64>,
@@ -156,10 +157,11 @@ impl ExhaustionParams {
         for (name, given, resources) in [
             ("cpu_percent", self.cpu_percent.is_some(), &["cpu", "cpu_limit"][..]),
             ("cores", self.cores.is_some(), &["cpu"]),
+            ("processors", self.processors.is_some(), &["cpu"]),
             (
                 "ramp_seconds",
                 self.ramp_seconds.is_some(),
-                &["memory", "disk_fill", "file_descriptors", "pids", "inodes", "ports"],
+                &["cpu", "memory", "disk_fill", "file_descriptors", "pids", "inodes", "ports"],
             ),
             ("path", self.path.is_some(), &["disk_fill", "inodes", "disk_io"]),
             ("megabytes", self.megabytes.is_some(), &["disk_fill"]),
