@@ -19,10 +19,25 @@ use crate::error::{Error, Result};
 /// # Panics
 /// When the closure does.
 pub fn with_tiny_tmpfs<T: Send>(kibibytes: u32, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+    with_tmpfs(Path::new(TMPFS), &format!("size={kibibytes}k,mode=1777"), work)
+}
+
+/// As [`with_tiny_tmpfs`], with a tmpfs on another folder, with these options.
+///
+/// # Errors
+/// As [`with_tiny_tmpfs`].
+///
+/// # Panics
+/// When the closure does.
+pub fn with_tmpfs<T: Send>(
+    folder: &Path,
+    options: &str,
+    work: impl FnOnce() -> Result<T> + Send,
+) -> Result<T> {
     let result = std::thread::scope(|scope| {
         scope
             .spawn(|| {
-                cover_tmpfs(kibibytes)?;
+                cover(folder, options)?;
                 work()
             })
             .join()
@@ -30,14 +45,13 @@ pub fn with_tiny_tmpfs<T: Send>(kibibytes: u32, work: impl FnOnce() -> Result<T>
     result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-fn cover_tmpfs(kibibytes: u32) -> Result<()> {
+fn cover(folder: &Path, options: &str) -> Result<()> {
     unshare(CloneFlags::CLONE_NEWNS).map_err(Error::sys("unshare", "the mounts"))?;
     let none = None::<&str>;
     mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)
         .map_err(Error::sys("make private", "the mounts"))?;
-    let options = format!("size={kibibytes}k,mode=1777");
-    mount(Some("tmpfs"), TMPFS, Some("tmpfs"), MsFlags::empty(), Some(options.as_str()))
-        .map_err(Error::sys("mount a tmpfs on", TMPFS))
+    mount(Some("tmpfs"), folder, Some("tmpfs"), MsFlags::empty(), Some(options))
+        .map_err(Error::sys("mount a tmpfs on", folder.display().to_string()))
 }
 
 /// A file that takes all the room that is left, until the guard goes.

@@ -21,10 +21,10 @@ pub(super) struct FaultArgs {
     /// Network interface, e.g. eth0; every network fault needs one, and so does link_down
     #[arg(long, value_name = "IFACE", help_heading = "Target")]
     interface: Option<String>,
-    /// systemd unit, e.g. payment.service: for pause and limits
+    /// systemd unit, e.g. payment.service: for pause and limits, and where cpu, memory, pids or disk_io are to be used up
     #[arg(long, value_name = "UNIT", help_heading = "Target")]
     unit: Option<String>,
-    /// cgroup v2, by its path below /sys/fs/cgroup: for pause and limits
+    /// cgroup v2, by its path below /sys/fs/cgroup: for pause and limits, and where cpu, memory, pids or disk_io are to be used up
     #[arg(long, value_name = "PATH", help_heading = "Target")]
     cgroup: Option<String>,
     /// Network namespace: a name below /run/netns, or the path of a namespace file
@@ -93,25 +93,65 @@ pub(super) struct FaultArgs {
     /// Share of the matching packets that is affected, 0 to 1
     #[arg(long, value_name = "FRACTION", help_heading = "Effect")]
     packet_probability: Option<f64>,
-    /// resource_exhaustion: cpu (burned), or cpu_limit, memory_limit, pids_limit, io_limit of a cgroup [default: cpu]
+    /// resource_exhaustion: cpu, memory, disk_fill, file_descriptors, pids, inodes, ports, disk_io, or cpu_limit,
+    /// memory_limit, pids_limit, io_limit of a cgroup [default: cpu]
     #[arg(long, value_name = "RESOURCE", help_heading = "Effect")]
     resource: Option<String>,
-    /// cpu: share of each core, 1 to 100; cpu_limit: of one processor
+    /// cpu: share of each core, or of the quota of the unit or cgroup, 1 to 100; cpu_limit: of one processor
     #[arg(long, value_name = "PERCENT", help_heading = "Effect")]
     cpu_percent: Option<f64>,
     /// cpu: how many cores
     #[arg(long, help_heading = "Effect")]
     cores: Option<u32>,
-    /// memory_limit: MiB beyond which the cgroup is throttled
+    /// cpu: which processors, e.g. 0-1,3, in place of how many cores
+    #[arg(long, value_name = "LIST", help_heading = "Effect")]
+    processors: Option<String>,
+    /// memory: MiB to hold; memory_limit: MiB beyond which the cgroup is throttled
     #[arg(long, value_name = "MIB", help_heading = "Effect")]
     memory_mb: Option<f64>,
+    /// memory: share of the host's memory, or of the limit of the unit or cgroup
+    #[arg(long, value_name = "PERCENT", help_heading = "Effect")]
+    memory_percent: Option<f64>,
+    /// memory: MiB that stay available on the host [default: the larger of 512 and 10 %]
+    #[arg(long, value_name = "MIB", help_heading = "Effect")]
+    reserve_mb: Option<f64>,
+    /// cpu, memory and what else is held: how long it takes until all of it is used, e.g. 20s [default: no time]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, allow_hyphen_values = true, help_heading = "Effect")]
+    ramp: Option<Duration>,
+    /// disk_fill, inodes, disk_io: a directory of the file system
+    #[arg(long, help_heading = "Effect")]
+    path: Option<String>,
+    /// disk_fill: MiB to take
+    #[arg(long, value_name = "MIB", help_heading = "Effect")]
+    megabytes: Option<f64>,
+    /// disk_fill: how full the file system gets
+    #[arg(long, value_name = "PERCENT", help_heading = "Effect")]
+    percent: Option<f64>,
+    /// disk_fill: MiB that stay free [default: the less of 1024 and 5 %]
+    #[arg(long, value_name = "MIB", help_heading = "Effect")]
+    leave_free_mb: Option<f64>,
+    /// file_descriptors, pids, inodes, ports: how many to hold
+    #[arg(long, help_heading = "Effect")]
+    count: Option<u64>,
+    /// file_descriptors: how many of the host's table stay free [default: the larger of 1024 and 10 %]
+    #[arg(long, value_name = "COUNT", help_heading = "Effect")]
+    leave_free: Option<u64>,
+    /// ports: of which address of this host [default: 0.0.0.0]
+    #[arg(long, help_heading = "Effect")]
+    address: Option<String>,
+    /// ports: of which ports, from 1024 on [default: those for connections]
+    #[arg(long, value_name = "FIRST-LAST", help_heading = "Effect")]
+    port_range: Option<String>,
+    /// disk_io: MiB of the file that is read and written [default: 64]
+    #[arg(long, value_name = "MIB", help_heading = "Effect")]
+    size_mb: Option<f64>,
     /// pids_limit: most processes and threads
     #[arg(long, value_name = "COUNT", help_heading = "Effect")]
     pids: Option<u32>,
     /// io_limit: block device, e.g. sda or 8:0
     #[arg(long, help_heading = "Effect")]
     device: Option<String>,
-    /// io_limit: bytes per second, each way
+    /// io_limit: bytes per second, each way; disk_io: both ways together
     #[arg(long, value_name = "BYTES", help_heading = "Effect")]
     bytes_per_second: Option<u64>,
     /// clock_skew: by how many seconds the clock is wrong, forwards or back
@@ -173,10 +213,23 @@ impl FaultArgs {
         set("packet_rate", self.packet_rate.map(Value::from));
         set("packet_probability", self.packet_probability.map(Value::from));
         set("cpu_percent", self.cpu_percent.map(Value::from));
+        set("processors", self.processors.clone().map(Value::from));
         set("cores", self.cores.map(Value::from));
         set("resource", self.resource.clone().map(Value::from));
         set("memory_mb", self.memory_mb.map(Value::from));
+        set("memory_percent", self.memory_percent.map(Value::from));
+        set("reserve_mb", self.reserve_mb.map(Value::from));
+        set("ramp_seconds", self.ramp.map(|ramp| Value::from(ramp.as_secs_f64())));
         set("pids", self.pids.map(Value::from));
+        set("path", self.path.clone().map(Value::from));
+        set("megabytes", self.megabytes.map(Value::from));
+        set("percent", self.percent.map(Value::from));
+        set("leave_free_mb", self.leave_free_mb.map(Value::from));
+        set("count", self.count.map(Value::from));
+        set("leave_free", self.leave_free.map(Value::from));
+        set("address", self.address.clone().map(Value::from));
+        set("port_range", self.port_range.clone().map(Value::from));
+        set("size_mb", self.size_mb.map(Value::from));
         set("device", self.device.clone().map(Value::from));
         set("bytes_per_second", self.bytes_per_second.map(Value::from));
         set("offset_seconds", self.offset_seconds.map(Value::from));
@@ -231,6 +284,7 @@ fn as_option(mut error: SpecError) -> SpecError {
         "duration_seconds" => "for",
         "delay_ms" => "delay",
         "jitter_ms" => "jitter",
+        "ramp_seconds" => "ramp",
         "error_message" => "message",
         "params" | "target" => return error,
         other => other,

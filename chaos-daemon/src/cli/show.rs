@@ -89,6 +89,10 @@ pub(super) fn status(answer: &Value) -> String {
             line!(out, "      settings as the fault has set them: {}", evidence["settings_held"]);
         } else if evidence["cpu_seconds"].as_f64().unwrap_or_default() > 0.0 {
             line!(out, "      CPU time burned: {}", seconds(evidence, "cpu_seconds"));
+        } else if evidence["bytes_moved"].as_u64().unwrap_or_default() > 0 {
+            line!(out, "      bytes read and written: {}", evidence["bytes_moved"]);
+        } else if let Some(held) = held(evidence) {
+            line!(out, "      holds {held}");
         } else {
             line!(
                 out,
@@ -114,6 +118,29 @@ pub(super) fn status(answer: &Value) -> String {
     }
     runs(&mut out, answer);
     out
+}
+
+/// What a fault that takes something holds, and why it is not more.
+fn held(evidence: &Value) -> Option<String> {
+    let number = |field: &str| evidence[field].as_u64().unwrap_or_default();
+    let (bytes, huge, things) = (number("bytes_held"), number("bytes_on_huge_pages"), number("things_held"));
+    let mut words = match (bytes, things) {
+        (0, 0) if evidence["shortfall"].is_null() => return None,
+        (bytes, 0) => format!("{} MiB", bytes >> 20),
+        (0, things) => things.to_string(),
+        (bytes, things) => format!("{things}, {} MiB", bytes >> 20),
+    };
+    if huge > 0 {
+        words.push_str(&format!(", of which {} MiB on huge pages", huge >> 20));
+    }
+    words.push_str(match text(evidence, "shortfall") {
+        "growing" => "; still growing",
+        "reserve" => "; no more, because what is left is the reserve",
+        "exhausted" => "; no more, because there is no more",
+        "lapsed" => "; given back, because the daemon stood still",
+        _ => "",
+    });
+    Some(words)
 }
 
 fn runs(out: &mut String, answer: &Value) {

@@ -4,31 +4,44 @@
 mod bandwidth;
 pub mod clock_skew;
 pub mod cpu;
+pub mod descriptors;
 pub mod detour;
+pub mod disk_fill;
+pub mod disk_io;
+pub mod inodes;
 mod latency;
 pub mod limit;
 pub mod link_down;
+pub mod memory;
 mod packet_corrupt;
 pub mod packet_drop;
 mod packet_duplicate;
 mod packet_loss;
 mod packet_reorder;
 pub mod pause;
+pub mod pids;
+pub mod ports;
 pub mod reset;
 pub mod work;
 
+use std::time::Duration;
+
 use ipnet::IpNet;
 
+use crate::host::supply::{Descriptors, Tasks};
 use crate::host::{CgroupRef, Facts, Lack, Requirement};
 use crate::kernel::netlink::marks::recognise_device;
 use crate::kernel::setting::{Knob, LinkSetting, Setting};
 use crate::kernel::step::{NetNsRef, Step};
 use crate::request::{ApiError, ErrorCode, LifetimeClass};
 use crate::spec::fault::Effect;
-use crate::spec::{Direction, FaultType, PortMatch, Probability, Protocol, Traffic};
+use crate::spec::{Direction, FaultType, Hoard, PortMatch, Probability, Protocol, Traffic};
 use crate::target::NetworkTarget;
 
-pub use work::{Attach, CpuWork, LoopWork, Match, PacketAction, PacketWork, Work};
+pub use cpu::ProcessorGround;
+pub use disk_fill::DirectoryGround;
+pub use memory::MemoryGround;
+pub use work::{Attach, CpuWork, Goal, HoardWork, LoopWork, Match, PacketAction, PacketWork, Work};
 
 /// What is needed to carry out a fault, and to undo it.
 #[derive(Debug, Clone, PartialEq)]
@@ -65,9 +78,19 @@ pub struct Place<'a> {
     pub protected_tcp_ports: &'a [u16],
 }
 
-/// What a supervised fault finds on the node, and will restore.
+/// What a fault finds on the node that it takes something from, or will restore.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ground {
+    /// Processors.
+    Processors(ProcessorGround),
+    /// Memory.
+    Memory(MemoryGround),
+    /// A directory of a file system, the cgroup to join, and how many descriptors a process may have.
+    Directory(Box<DirectoryGround>, Option<CgroupRef>, u64),
+    /// Open files.
+    Descriptors(Descriptors),
+    /// Processes and threads, and the cgroup to join.
+    Tasks(Tasks, Option<CgroupRef>),
     /// A value of a control group.
     Cgroup {
         /// Whose.
@@ -81,6 +104,23 @@ pub enum Ground {
     Link(LinkSetting),
     /// Wall clock minus boot clock, in nanoseconds.
     Clock(i64),
+}
+
+/// The plan of a fault that takes something, in words, and holds it.
+fn hoard(what: &str, goal: Goal, ramp: Duration, cgroup: Option<CgroupRef>) -> Plan {
+    let mut description = format!("resource_exhaustion: holds {what}");
+    if let Some(cgroup) = &cgroup {
+        description.push_str(&format!(", in cgroup {}", cgroup.path.display()));
+    }
+    if !ramp.is_zero() {
+        description.push_str(&format!(", all of it after {ramp:?}"));
+    }
+    Plan {
+        work: Work::Hoard(HoardWork { goal, ramp, cgroup }),
+        steps: Vec::new(),
+        lifetime: LifetimeClass::Kernel,
+        description,
+    }
 }
 
 /// The plan of a fault that changes one setting of the node.
@@ -115,7 +155,10 @@ pub fn plan(
         ApiError::new(ErrorCode::MissingParameter, format!("target.interface: {name} needs an interface"))
     };
     Ok(match effect {
-        Effect::Cpu { percent, cores } => cpu::plan(*percent, *cores, facts),
+        Effect::Cpu(load) => match ground {
+            Some(Ground::Processors(ground)) => cpu::plan(load, ground)?,
+            _ => return Err(not_looked_at(effect.fault_type())),
+        },
         Effect::Impair { traffic, impairment, packet_probability } => {
             detour::plan(traffic, impairment, *packet_probability, place.ok_or_else(needs_interface)?)
         }
@@ -125,7 +168,11 @@ pub fn plan(
         Effect::Drop { traffic, packet_probability, partition } => {
             packet_drop::plan(traffic, *packet_probability, *partition, place.ok_or_else(needs_interface)?)
         }
-        Effect::Limit { .. } | Effect::Pause { .. } | Effect::LinkDown { .. } | Effect::ClockSkew { .. } => {
+        Effect::Hoard { .. }
+        | Effect::Limit { .. }
+        | Effect::Pause { .. }
+        | Effect::LinkDown { .. }
+        | Effect::ClockSkew { .. } => {
             return on_ground(effect, ground);
         }
     })
@@ -138,6 +185,7 @@ fn is_ours(device: &str) -> bool {
 
 fn on_ground(effect: &Effect, ground: Option<&Ground>) -> Result<Plan, ApiError> {
     match (effect, ground) {
+        (Effect::Hoard { what, ramp, .. }, Some(ground)) => on_supply(what, *ramp, ground),
         (Effect::Limit { limit, .. }, Some(Ground::Cgroup { cgroup, knob, old })) => {
             Ok(limit::plan(limit, cgroup, knob, old))
         }
@@ -146,14 +194,49 @@ fn on_ground(effect: &Effect, ground: Option<&Ground>) -> Result<Plan, ApiError>
         (Effect::ClockSkew { offset_ns }, Some(Ground::Clock(base_ns))) => {
             Ok(clock_skew::plan(*offset_ns, *base_ns))
         }
-        _ => {
-            let name = effect.fault_type().name();
-            Err(ApiError::new(
-                ErrorCode::TargetNotFound,
-                format!("what {name} would change was not looked at"),
-            ))
-        }
+        _ => Err(not_looked_at(effect.fault_type())),
     }
+}
+
+fn on_supply(what: &Hoard, ramp: Duration, ground: &Ground) -> Result<Plan, ApiError> {
+    match (what, ground) {
+        (Hoard::Memory { size, reserve }, Ground::Memory(ground)) => {
+            memory::plan(*size, *reserve, ramp, ground)
+        }
+        (Hoard::Disk(fill), Ground::Directory(ground, ..)) => disk_fill::plan(fill, ramp, ground),
+        (Hoard::Inodes { count, .. }, Ground::Directory(ground, _, most)) => {
+            inodes::plan(*count, ramp, ground, *most)
+        }
+        (Hoard::DiskIo { rate, bytes, .. }, Ground::Directory(ground, cgroup, _)) => {
+            disk_io::plan(*rate, *bytes, cgroup.clone(), ground)
+        }
+        (Hoard::Descriptors { count, leave }, Ground::Descriptors(found)) => {
+            descriptors::plan(*count, *leave, ramp, *found)
+        }
+        (Hoard::Tasks { count }, Ground::Tasks(found, cgroup)) => {
+            pids::plan(*count, ramp, cgroup.clone(), *found)
+        }
+        (Hoard::Ports { address, range, count }, Ground::Descriptors(found)) => {
+            ports::plan(*address, *range, *count, ramp, found.process)
+        }
+        _ => Err(not_looked_at(FaultType::ResourceExhaustion)),
+    }
+}
+
+/// So many percent of a number.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_precision_loss,
+    reason = "a share of a number of bytes is no exact number, and no larger than it"
+)]
+fn share(percent: f64, whole: u64) -> u64 {
+    (whole as f64 * percent / 100.0) as u64
+}
+
+fn not_looked_at(fault_type: FaultType) -> ApiError {
+    let name = fault_type.name();
+    ApiError::new(ErrorCode::TargetNotFound, format!("what {name} would change was not looked at"))
 }
 
 /// What a fault type needs of the kernel.

@@ -1,10 +1,13 @@
 //! What a holder is told to do: everything resolved, nothing left to look up.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
+use crate::host::CgroupRef;
+use crate::host::directory::DirectoryRef;
 use crate::kernel::netlink::Netem;
 use crate::kernel::setting::Setting;
 use crate::spec::{Direction, PortMatch, Probability, Protocol};
@@ -18,6 +21,8 @@ pub enum Work {
     Loop(LoopWork),
     /// CPU time is burned.
     Cpu(CpuWork),
+    /// Something is taken and held.
+    Hoard(HoardWork),
     /// Settings of the node are changed, each of which is a step of the journal.
     Settings(Vec<Setting>),
 }
@@ -96,6 +101,81 @@ pub struct CpuWork {
     pub percent: f64,
     /// Number of cores.
     pub cores: u32,
+    /// Which processors; empty is the first that the process may use.
+    pub processors: Vec<u32>,
+    /// How long it takes until all of it is burned.
+    pub ramp: Duration,
+    /// The control group that the holder joins first.
+    pub cgroup: Option<CgroupRef>,
+}
+
+/// See [`Work::Hoard`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct HoardWork {
+    /// What, and how much of it.
+    pub goal: Goal,
+    /// How long it takes until all of it is taken.
+    pub ramp: Duration,
+    /// The control group that the holder joins first.
+    pub cgroup: Option<CgroupRef>,
+}
+
+/// What a holder takes and holds.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum Goal {
+    /// Memory.
+    Memory {
+        /// How much, in bytes.
+        bytes: u64,
+        /// How much stays available on the host, in bytes.
+        reserve: u64,
+    },
+    /// Room of a file system.
+    Disk {
+        /// Where its file without a name is.
+        directory: DirectoryRef,
+        /// How much, in bytes.
+        bytes: u64,
+        /// How much stays free, in bytes.
+        leave: u64,
+    },
+    /// Open files.
+    Descriptors {
+        /// How many.
+        count: u64,
+    },
+    /// Processes and threads.
+    Tasks {
+        /// How many.
+        count: u64,
+    },
+    /// Files of a file system.
+    Inodes {
+        /// Where they are.
+        directory: DirectoryRef,
+        /// How many.
+        count: u64,
+        /// How many stay free.
+        leave: u64,
+    },
+    /// TCP ports.
+    Ports {
+        /// Of which address.
+        address: IpAddr,
+        /// First and last; `None` is the range for connections.
+        range: Option<(u16, u16)>,
+        /// How many.
+        count: u64,
+    },
+    /// Bandwidth of a file system.
+    DiskIo {
+        /// Where its file without a name is.
+        directory: DirectoryRef,
+        /// Size of the file, in bytes.
+        bytes: u64,
+        /// Bytes per second, read and written together.
+        rate: u64,
+    },
 }
 
 impl Work {
@@ -103,7 +183,7 @@ impl Work {
     pub fn longest_stay(&self) -> Duration {
         match self {
             Self::Loop(work) => work.longest,
-            Self::Packets(_) | Self::Cpu(_) | Self::Settings(_) => Duration::ZERO,
+            Self::Packets(_) | Self::Cpu(_) | Self::Hoard(_) | Self::Settings(_) => Duration::ZERO,
         }
     }
 
@@ -124,9 +204,43 @@ impl Work {
                 );
                 std::iter::once(pair).chain(work.packets.attachments("divert")).collect()
             }
-            Self::Cpu(work) => vec![format!("burn {} % on each of {} processors", work.percent, work.cores)],
+            Self::Cpu(work) => {
+                let burn = format!("burn {:.1} % on each of {} processors", work.percent, work.cores);
+                work.cgroup.iter().map(join).chain(std::iter::once(burn)).collect()
+            }
+            Self::Hoard(work) => {
+                work.cgroup.iter().map(join).chain(std::iter::once(work.goal.words())).collect()
+            }
             // The steps say it all.
             Self::Settings(_) => Vec::new(),
+        }
+    }
+}
+
+fn join(group: &CgroupRef) -> String {
+    format!("join cgroup {}", group.path.display())
+}
+
+impl Goal {
+    fn words(&self) -> String {
+        match self {
+            Self::Memory { bytes, .. } => {
+                format!("populate {} MiB of memory, on huge pages where there are some", bytes >> 20)
+            }
+            Self::Disk { directory, bytes, .. } => {
+                let path = directory.path.display();
+                format!("open a file without a name in {path} and allocate {} MiB for it", bytes >> 20)
+            }
+            Self::Descriptors { count } => format!("open the null device {count} times"),
+            Self::Tasks { count } => format!("start {count} threads that sleep"),
+            Self::Inodes { directory, count, .. } => {
+                format!("open {count} files without a name in {}", directory.path.display())
+            }
+            Self::Ports { address, count, .. } => format!("bind {count} TCP sockets to {address}"),
+            Self::DiskIo { directory, rate, .. } => {
+                let path = directory.path.display();
+                format!("write and read a file without a name in {path}, {rate} bytes per second")
+            }
         }
     }
 }

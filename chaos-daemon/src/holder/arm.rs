@@ -10,10 +10,13 @@ use chaos_common::rule::{self, EVERY_PEER, RETURN_INGRESS};
 use ipnet::IpNet;
 
 use super::burner::Burner;
+use super::hoard::Keeper;
 use crate::fault::detour::loop_id;
 use crate::fault::{Attach, LoopWork, Match, PacketAction, PacketWork, Work};
+use crate::host::privilege::{LimitError, limit_to};
 use crate::host::{NetNs, NetNsError};
 use crate::kernel::bpf::{BpfError, Capacity, Hook, LoopEnd, Programs};
+use crate::kernel::membership;
 use crate::kernel::netlink::marks::{self, FILTER_HANDLE, FILTER_PREFIX, NETEM_HANDLE};
 use crate::kernel::netlink::{Clsact, Device, Netlink, NetlinkError};
 use crate::kernel::setting::Setting;
@@ -35,6 +38,8 @@ pub enum Armed {
     Loops(Vec<Loop>),
     /// Burning threads.
     Cpu(Burner),
+    /// Something taken.
+    Hoard(Keeper),
     /// Settings of the node. Dropping them does nothing: who reads the journal undoes them.
     Settings(Vec<Setting>),
 }
@@ -85,6 +90,12 @@ pub enum ArmError {
     /// A burning thread.
     #[error("start burning")]
     Burn(#[source] io::Error),
+    /// Capabilities.
+    #[error(transparent)]
+    Limit(#[from] LimitError),
+    /// What was to be taken.
+    #[error("take and hold")]
+    Hoard(#[source] io::Error),
 }
 
 impl Armed {
@@ -113,10 +124,20 @@ impl Armed {
                 Ok(Self::Loops(loops))
             }
             Work::Cpu(work) => {
+                if let Some(group) = &work.cgroup {
+                    membership::enter(group).map_err(ArmError::Burn)?;
+                }
                 let burner = Burner::start(work, deadline_ns).map_err(ArmError::Burn)?;
                 // Long enough for every thread to have burned: what is reported next is an effect, not a hope.
                 thread::sleep(FIRST_BURN);
                 Ok(Self::Cpu(burner))
+            }
+            Work::Hoard(work) => {
+                if let Some(netns) = netns {
+                    netns.enter().map_err(ArmError::Namespace)?;
+                }
+                limit_to(&[])?;
+                Ok(Self::Hoard(Keeper::start(work, deadline_ns).map_err(ArmError::Hoard)?))
             }
             Work::Settings(settings) => {
                 settings.iter().try_for_each(Setting::apply)?;
@@ -138,6 +159,7 @@ impl Armed {
                 }
             }
             Self::Cpu(burner) => burner.renew(deadline_ns),
+            Self::Hoard(keeper) => keeper.renew(deadline_ns).map_err(ArmError::Hoard)?,
             // These know no deadline: the guard sees to it.
             Self::Settings(_) => {}
         }
@@ -161,6 +183,7 @@ impl Armed {
             Self::Packets(programs) => add(programs)?,
             Self::Loops(loops) => loops.iter().try_for_each(|each| add(&each.programs))?,
             Self::Cpu(burner) => sum.cpu_time = burner.burned(),
+            Self::Hoard(keeper) => sum = keeper.evidence(),
             Self::Settings(settings) => {
                 for each in settings {
                     sum.settings += u64::from(each.present(&Kernel)?);

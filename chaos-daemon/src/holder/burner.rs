@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::sched::{CpuSet, sched_setaffinity};
 use nix::time::{ClockId, clock_gettime};
 use nix::unistd::Pid;
 
 use crate::fault::CpuWork;
-use crate::host::boot_time_ns;
+use crate::host::{boot_time_ns, supply};
 
 /// A burn that was prevented (the processor was busy with others) is made up for, but no more than this much,
 /// so that the load never bursts.
@@ -32,25 +32,21 @@ struct Shared {
 }
 
 impl Burner {
-    /// Starts burning on the first `work.cores` processors that this process may use.
+    /// Starts burning on the processors that are named, or on the first `work.cores` that this process may use.
     ///
     /// # Errors
-    /// When the processors cannot be read or a thread cannot be made.
+    /// When the processors cannot be read, one of those named cannot be used, or a thread cannot be made.
     pub fn start(work: &CpuWork, deadline_ns: u64) -> io::Result<Self> {
-        let allowed = sched_getaffinity(Pid::from_raw(0))?;
-        let processors: Vec<usize> = (0..CpuSet::count())
-            .filter(|cpu| allowed.is_set(*cpu).unwrap_or(false))
-            .take(work.cores as usize)
-            .collect();
+        let processors = chosen(work, &supply::usable_processors()?)?;
         let shared = Arc::new(Shared { deadline: AtomicU64::new(deadline_ns), burned_ns: AtomicU64::new(0) });
         let mut burner = Self { shared: Arc::clone(&shared), threads: Vec::new() };
         for cpu in processors {
             let shared = Arc::clone(&shared);
-            let share = work.percent / 100.0;
+            let (share, ramp) = (work.percent / 100.0, work.ramp);
             burner.threads.push(
                 thread::Builder::new()
                     .name(format!("burn-{cpu}"))
-                    .spawn(move || burn(cpu, share, &shared))?,
+                    .spawn(move || burn(cpu as usize, share, ramp, &shared))?,
             );
         }
         Ok(burner)
@@ -77,13 +73,26 @@ impl Drop for Burner {
     }
 }
 
-fn burn(cpu: usize, share: f64, shared: &Shared) {
+/// Where to burn, of what can be used: a control group may have taken some away (cpuset).
+fn chosen(work: &CpuWork, usable: &[u32]) -> io::Result<Vec<u32>> {
+    if let Some(missing) = work.processors.iter().find(|processor| !usable.contains(processor)) {
+        let text = format!("processor {missing} cannot be used here, but {usable:?}");
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+    }
+    Ok(match work.processors.is_empty() {
+        true => usable.iter().copied().take(work.cores as usize).collect(),
+        false => work.processors.clone(),
+    })
+}
+
+fn burn(cpu: usize, share: f64, ramp: Duration, shared: &Shared) {
     let mut only = CpuSet::new();
     // Not pinned is still the right load in total: the scheduler then places the thread.
     let _ = only.set(cpu).and_then(|()| sched_setaffinity(Pid::from_raw(0), &only));
     let mut rng = rand::rng();
     let mut wanted = cpu_time();
     let mut reported = wanted;
+    let born = boot_time_ns();
     loop {
         let deadline = shared.deadline.load(Ordering::Relaxed);
         if deadline == 0 {
@@ -93,7 +102,8 @@ fn burn(cpu: usize, share: f64, shared: &Shared) {
         let start = boot_time_ns();
         if start < deadline {
             let used = cpu_time();
-            wanted = wanted.max(used.saturating_sub(MOST_DEBT)) + period.mul_f64(share);
+            wanted = wanted.max(used.saturating_sub(MOST_DEBT))
+                + period.mul_f64(share * climbed(start - born, ramp));
             while cpu_time() < wanted && boot_time_ns() - start < nanos(period) {
                 std::hint::spin_loop();
             }
@@ -108,6 +118,12 @@ fn burn(cpu: usize, share: f64, shared: &Shared) {
     }
 }
 
+/// How much of the ramp is behind at this age: 0 to 1.
+fn climbed(age_ns: u64, ramp: Duration) -> f64 {
+    let age = Duration::from_nanos(age_ns);
+    if age >= ramp { 1.0 } else { age.as_secs_f64() / ramp.as_secs_f64() }
+}
+
 fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
@@ -120,10 +136,23 @@ fn cpu_time() -> Duration {
 mod tests {
     use super::*;
 
+    fn half(processors: Vec<u32>) -> CpuWork {
+        CpuWork { percent: 50.0, cores: 1, processors, ramp: Duration::ZERO, cgroup: None }
+    }
+
+    #[test]
+    fn named_processors_are_taken_and_none_in_the_place_of_another() {
+        assert_eq!(chosen(&half(Vec::new()), &[2, 5]).unwrap(), [2]);
+        assert_eq!(chosen(&half(vec![5]), &[2, 5]).unwrap(), [5]);
+        assert!(chosen(&half(vec![3]), &[2, 5]).is_err());
+        assert!((climbed(500, Duration::from_nanos(2000)) - 0.25).abs() < 1e-9);
+        assert!((climbed(1, Duration::ZERO) - 1.0).abs() < 1e-9);
+    }
+
     #[test]
     fn no_more_than_half_a_processor_is_burned_until_the_deadline_and_nothing_after() {
         let start = boot_time_ns();
-        let burner = Burner::start(&CpuWork { percent: 50.0, cores: 1 }, start + 400_000_000).unwrap();
+        let burner = Burner::start(&half(Vec::new()), start + 400_000_000).unwrap();
         thread::sleep(Duration::from_millis(800));
         let burned = burner.burned().as_secs_f64();
         // How much less it is depends on who else wants the processor.

@@ -12,6 +12,36 @@ use crate::sabotage::{self, Guard};
 /// How long after its end, and after its last packets are out, a fault's holder may still take to tidy up.
 const GRACE: Duration = Duration::from_secs(8);
 
+/// How long after its lease what is held may still take to be given back.
+const LEASE_GRACE: Duration = Duration::from_secs(1);
+
+/// Has the kernel kill this process when its lease has run out and it has not given back what it holds: one that is stopped
+/// holds on. A fault that only acts while its process runs, or that asks for the time itself, needs none.
+#[derive(Debug)]
+pub struct LeaseTimer(Timer);
+
+impl LeaseTimer {
+    /// Arms it for a lease until `deadline_ns` (boot time).
+    ///
+    /// # Errors
+    /// When the kernel has no timer left for this user.
+    pub fn arm(deadline_ns: u64) -> nix::Result<Self> {
+        let event = SigEvent::new(SigevNotify::SigevSignal { signal: Signal::SIGKILL, si_value: 0 });
+        let mut timer = Self(Timer::new(ClockId::CLOCK_BOOTTIME, event)?);
+        timer.renew(deadline_ns)?;
+        Ok(timer)
+    }
+
+    /// Moves it on to a lease until `deadline_ns`.
+    ///
+    /// # Errors
+    /// As the kernel says; it stays where it was.
+    pub fn renew(&mut self, deadline_ns: u64) -> nix::Result<()> {
+        let at = TimeSpec::from(Duration::from_nanos(deadline_ns) + LEASE_GRACE);
+        self.0.set(Expiration::OneShot(at), TimerSetTimeFlags::TFD_TIMER_ABSTIME)
+    }
+}
+
 /// Has the kernel kill this process a little after `end_ns` (boot time) and `drain`, the time that queued packets
 /// need to get out: timer_create(2) with SIGKILL, which
 /// ends a stopped process too. The fault itself has stopped acting at `end_ns`, by its programs' deadline.

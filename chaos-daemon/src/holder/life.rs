@@ -10,7 +10,7 @@ use super::arm::{Armed, spare};
 use super::protocol::{Lease, Order, Preload, Report, receive, send};
 use super::{deadline, memory};
 use crate::fail_point::{self, Point, Role};
-use crate::fault::Work;
+use crate::fault::{Goal, HoardWork, Work};
 use crate::host::privilege::{CLOCK, LimitError, NETWORK_HOLDER, OTHER_HOLDER, limit_to};
 use crate::host::{NetNs, NetNsError, boot_time_ns};
 use crate::kernel::bpf::{BpfError, Programs};
@@ -79,6 +79,9 @@ fn needed(work: &Work) -> &'static [Capability] {
     match work {
         Work::Packets(_) | Work::Loop(_) => NETWORK_HOLDER,
         Work::Cpu(_) => &[],
+        // To enter a network namespace; given up before anything is taken.
+        Work::Hoard(HoardWork { goal: Goal::Ports { .. }, .. }) => &[Capability::CAP_SYS_ADMIN],
+        Work::Hoard(_) => &[],
         Work::Settings(settings) => match settings.first() {
             // Root owns these files.
             Some(Setting::Cgroup(_)) | None => &[],

@@ -6,13 +6,14 @@
 //!    Load ↑     Arm ↑           Renew ↑ (every second)   Disarm ↑
 //! ```
 //!
-//! It is single-threaded (a CPU burner excepted), does no disk I/O, has no child, and every descriptor is
+//! It is single-threaded (one that burns or hoards excepted), does no disk I/O but what is the fault, has no child, and every descriptor is
 //! close-on-exec. Its death is the end of the fault, and it dies by the parent-death signal, by its own kernel
 //! timer, and when the socket to the injector closes.
 
 pub mod arm;
 pub mod burner;
 pub mod deadline;
+pub mod hoard;
 pub mod keeper;
 pub mod life;
 mod memory;

@@ -145,24 +145,19 @@ pub struct Vital {
 
 /// Programs by which the host lives or its operator reaches it. Those of containers are not meant: they have pid namespaces
 /// of their own.
-const VITAL: &[&str] = &[
-    "systemd",
-    "init",
-    "sshd",
-    "dbus-daemon",
-    "dbus-broker",
-    "chaos-daemon",
-    "chaos-server",
-    "chaos-holder",
-];
+const VITAL: &[&str] =
+    &["systemd", "init", "sshd", "dbus-daemon", "dbus-broker", "chaos-daemon", "chaos-server", HOLDER];
 /// Whole families of them; the kernel cuts names to 15 bytes.
 const VITAL_FAMILIES: &[&str] = &["systemd-", "sshd-", "(sd-", "dbus-broker-"];
 
-/// The first vital process in the group at `path` or below it.
+/// What a process that holds a fault is called.
+const HOLDER: &str = "chaos-holder";
+
+/// The first vital process in the group at `path` or below it. `holders` says whether those of faults are vital.
 ///
 /// # Errors
 /// When procfs cannot be read.
-pub fn vital_process(mount: &Path, path: &Path) -> io::Result<Option<Vital>> {
+pub fn vital_process(mount: &Path, path: &Path, holders: bool) -> io::Result<Option<Vital>> {
     let Ok(group) = path.strip_prefix(mount) else { return Ok(None) };
     let ours = fs::read_link("/proc/self/ns/pid")?;
     for entry in fs::read_dir("/proc")?.flatten() {
@@ -177,7 +172,7 @@ pub fn vital_process(mount: &Path, path: &Path) -> io::Result<Option<Vital>> {
         let name = fs::read_to_string(entry.path().join("comm")).unwrap_or_default().trim_end().to_owned();
         let of_this_host = fs::read_link(entry.path().join("ns/pid")).is_ok_and(|theirs| theirs == ours);
         let ourselves = u32::try_from(pid) == Ok(std::process::id());
-        if ourselves || pid == 1 || of_this_host && is_vital(&name) {
+        if ourselves || pid == 1 || of_this_host && is_vital(&name) && (holders || name != HOLDER) {
             return Ok(Some(Vital { pid, name }));
         }
     }
@@ -250,7 +245,7 @@ mod tests {
     fn pid_1_and_ourselves_are_vital() {
         let mount = Path::new("/m");
         // Everybody is in the root or below it.
-        assert!(vital_process(mount, mount).unwrap().is_some());
+        assert!(vital_process(mount, mount, true).unwrap().is_some());
         assert!(is_vital("sshd") && is_vital("systemd-journal") && !is_vital("postgres"));
     }
 }

@@ -4,12 +4,14 @@ pub mod accounts;
 pub mod boot;
 pub mod cgroup;
 pub mod connections;
+pub mod directory;
 pub mod facts;
 pub mod interface;
 pub mod nameless;
 pub mod netns;
 pub mod privilege;
 pub mod sandbox;
+pub mod supply;
 mod syscalls;
 
 pub use boot::{BootId, boot_time_ns};

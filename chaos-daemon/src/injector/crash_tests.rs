@@ -99,10 +99,12 @@ fn case(kind: &str, way: Option<&str>, params: Value, attach: Attach, hooks_are_
         netem: None,
         cgroup_v2: None,
     };
+    let usable = vec![0, 1];
+    let ground = fault::Ground::Processors(fault::ProcessorGround { usable, cgroup: None, quota: None });
     Case {
         what: format!("{kind} {way:?} {attach:?}, hooks are ours: {hooks_are_ours}"),
         fault_type: request.fault_type,
-        plan: fault::plan(&effect, Some(&place), None, &facts).unwrap(),
+        plan: fault::plan(&effect, Some(&place), Some(&ground), &facts).unwrap(),
         before: strangers(hooks_are_ours),
     }
 }

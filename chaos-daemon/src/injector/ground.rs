@@ -2,7 +2,9 @@
 //! everything refused by name that must not be changed or could not be restored.
 
 use std::net::IpAddr;
+use std::path::Path;
 
+use super::supply;
 use crate::fault::{Ground, limit};
 use crate::host::connections::reached_at;
 use crate::host::privilege::may_set_clock;
@@ -20,7 +22,12 @@ use crate::target;
 ///
 /// # Errors
 /// Names what cannot be a target, and why.
-pub(super) fn look(effect: &Effect, permit: &Permit, home: &NetNs) -> Result<Option<Ground>, ApiError> {
+pub(super) fn look(
+    effect: &Effect,
+    permit: &Permit,
+    home: &NetNs,
+    runtime_dir: &Path,
+) -> Result<Option<Ground>, ApiError> {
     match effect {
         Effect::Limit { cgroup, limit } => {
             let (found, open) = target::cgroup::resolve(cgroup)?;
@@ -49,7 +56,9 @@ pub(super) fn look(effect: &Effect, permit: &Permit, home: &NetNs) -> Result<Opt
                 "the unit of an installed daemon withholds it: the README says which drop-in gives it",
             )),
         },
-        Effect::Impair { .. } | Effect::Reset { .. } | Effect::Drop { .. } | Effect::Cpu { .. } => Ok(None),
+        Effect::Hoard { what, cgroup, .. } => supply::look(what, cgroup.as_ref(), runtime_dir).map(Some),
+        Effect::Cpu(load) => supply::processors(load).map(Some),
+        Effect::Impair { .. } | Effect::Reset { .. } | Effect::Drop { .. } => Ok(None),
     }
 }
 

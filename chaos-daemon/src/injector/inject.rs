@@ -13,7 +13,7 @@ use super::state::{Active, Injector, LEASE_WINDOW, LifeOrder};
 use crate::fault::{self, Attach, Place, Plan, Work};
 use crate::holder::arm::capacity;
 use crate::holder::{Lease, Report};
-use crate::host::boot_time_ns;
+use crate::host::{NetNs, boot_time_ns};
 use crate::journal::{Entry, Event};
 use crate::kernel::bpf::Capacity;
 use crate::kernel::step::{NetNsRef, Step, has_clsact};
@@ -21,6 +21,7 @@ use crate::policy::Permit;
 use crate::request::{
     ApiError, Caller, ErrorCode, Evidence, FaultState, FaultStatus, LifetimeClass, PlanReport,
 };
+use crate::spec::fault::Effect;
 use crate::spec::{Fault, FaultName, FaultRequest};
 use crate::target::{self, NetworkTarget};
 
@@ -29,6 +30,8 @@ struct Admitted {
     fault: Fault,
     plan: Plan,
     target: Option<NetworkTarget>,
+    /// The network namespace that the holder enters, of a fault without an interface.
+    netns: Option<NetNs>,
     id: u32,
     place: Option<(crate::host::NetNsIdentity, u32, u8)>,
     _permit: Permit,
@@ -147,11 +150,15 @@ fn admit(
         (Some(target), Some(traffic)) => Some(place(injector, target, traffic.netns.clone(), id, &permit)?),
         _ => None,
     };
-    let ground = ground::look(&fault.effect, &permit, &injector.home)?;
+    let netns = match &fault.effect {
+        Effect::Hoard { netns: Some(name), .. } => Some(target::resolve_netns(name)?),
+        _ => None,
+    };
+    let ground = ground::look(&fault.effect, &permit, &injector.home, &injector.runtime_dir)?;
     let plan = fault::plan(&fault.effect, place.as_ref(), ground.as_ref(), &injector.facts)?;
     refuse_overlap(injector, &plan)?;
     let place = place.map(|place| (place.netns.id, place.target.interface.index, place.level));
-    Ok(Admitted { fault, plan, id, place, target, _permit: permit })
+    Ok(Admitted { fault, plan, id, place, target, netns, _permit: permit })
 }
 
 /// Of two faults that change one setting, the second would take the first's value for the node's own.
@@ -256,7 +263,7 @@ async fn start(
         .map_err(|error| failed(&format!("write the journal: {error}")))?;
     let duration = u64::try_from(admitted.fault.duration.as_nanos()).unwrap_or(u64::MAX);
     let lease = Lease { end_ns: boot_time_ns().saturating_add(duration), window: LEASE_WINDOW };
-    let netns = admitted.target.as_ref().map(|target| &target.netns);
+    let netns = admitted.target.as_ref().map(|target| &target.netns).or(admitted.netns.as_ref());
     let armed = match holder.arm(&admitted.plan.work, lease, netns).await {
         Ok(Report::Armed(evidence)) => {
             journal.note(Event::Applied).map(|()| evidence).map_err(HolderFailure::Socket)
@@ -287,7 +294,7 @@ fn room(work: &Work) -> Option<Capacity> {
     match work {
         Work::Packets(work) => Some(capacity(&work.packets.peers)),
         Work::Loop(work) => Some(capacity(&work.packets.peers)),
-        Work::Cpu(_) | Work::Settings(_) => None,
+        Work::Cpu(_) | Work::Hoard(_) | Work::Settings(_) => None,
     }
 }
 

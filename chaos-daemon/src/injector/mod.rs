@@ -11,6 +11,7 @@ pub mod recover;
 pub mod runtime;
 pub mod server_process;
 pub mod state;
+mod supply;
 pub mod watch;
 
 use std::path::PathBuf;

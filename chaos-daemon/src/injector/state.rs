@@ -328,7 +328,9 @@ impl Active {
     /// Takes in what the fault has met.
     pub(super) fn met(&mut self, evidence: Evidence) {
         self.evidence = evidence;
-        if evidence.affected > 0 || evidence.settings > 0 || !evidence.cpu_time.is_zero() {
+        let holds = evidence.settings > 0 || evidence.held_bytes > 0 || evidence.held_count > 0;
+        let acts = evidence.affected > 0 || evidence.moved_bytes > 0;
+        if acts || holds || !evidence.cpu_time.is_zero() {
             self.state = FaultState::Effective;
         }
     }

@@ -3,6 +3,7 @@
 mod control;
 mod experiment;
 mod inject;
+mod params;
 mod results;
 mod schema;
 mod status;

@@ -63,6 +63,19 @@ pub(super) struct Evidence {
     pub(super) cpu_seconds: f64,
     /// Settings of the host that are as the fault has set them, for a supervised fault.
     pub(super) settings_held: u64,
+    /// Bytes that the fault holds, of memory or of a file system.
+    pub(super) bytes_held: u64,
+    /// Of the bytes of memory, those on huge pages.
+    pub(super) bytes_on_huge_pages: u64,
+    /// Things that the fault holds and that are counted: descriptors, threads, inodes, ports.
+    pub(super) things_held: u64,
+    /// Bytes that the fault has read from and written to a file system.
+    pub(super) bytes_moved: u64,
+    /// Why it holds less than it was asked for, if it does: "growing", "reserve" (what is left is to stay), "exhausted" (the
+    /// kernel gives no more) or "lapsed" (given back, because the daemon stood still).
+    #[schemars(with = "String")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) shortfall: Option<request::Shortfall>,
 }
 
 impl From<request::Evidence> for Evidence {
@@ -73,6 +86,11 @@ impl From<request::Evidence> for Evidence {
             packets_protected: evidence.protected,
             cpu_seconds: evidence.cpu_time.as_secs_f64(),
             settings_held: evidence.settings,
+            bytes_held: evidence.held_bytes,
+            bytes_on_huge_pages: evidence.huge_bytes,
+            things_held: evidence.held_count,
+            bytes_moved: evidence.moved_bytes,
+            shortfall: evidence.shortfall,
         }
     }
 }

@@ -6,10 +6,9 @@ use rmcp::model::{CallToolResult, JsonObject, Tool, ToolAnnotations};
 use serde_json::{Map, Value, json};
 
 use super::results::{InjectOutput, Output, RunOutput, StatusOutput};
-use super::{control, experiment, inject, schema, status};
+use super::{control, experiment, inject, params, schema, status};
 use crate::request::{ApiError, Caller};
 use crate::server::service::Service;
-use crate::spec::settings::RESOURCES;
 use crate::spec::units::{DEFAULT_FAULT, LONGEST_FAULT, SHORTEST_FAULT};
 use crate::spec::{FAULT_TYPES, Probability, TargetRequest};
 
@@ -251,57 +250,10 @@ fn fault_properties() -> Value {
         "params": {
             "type": "object",
             "description": format!("How much, per fault type: {}.", parameters.join("; ")),
-            "properties": {
-                "delay_ms": {"type": "number", "description": "latency, packet_reorder: delay of each packet."},
-                "jitter_ms": {"type": "number", "description": "latency: variation of the delay, either way; with a distribution, its standard deviation."},
-                "distribution": {"type": "string", "enum": ["uniform", "normal", "pareto", "paretonormal"], "default": "uniform", "description": "latency: how the delay varies."},
-                "correlation_percent": {"type": "number", "minimum": 0, "maximum": 99, "description": "How much each roll depends on the one before."},
-                "loss_percent": {"type": "number", "minimum": 0, "maximum": 100, "description": "packet_loss: share of the packets that is lost."},
-                "gilbert_elliott": {
-                    "type": "object", "description": "packet_loss, instead of loss_percent: a good and a bad state, as `loss gemodel` of tc-netem(8).",
-                    "properties": {
-                        "p": state("From good to bad, percent at each packet."),
-                        "r": state("From bad to good."),
-                        "one_minus_h": state("Loss in the bad state; default 100."),
-                        "one_minus_k": state("Loss in the good state; default 0."),
-                    },
-                    "required": ["p", "r"], "additionalProperties": false,
-                },
-                "four_state": {
-                    "type": "object", "description": "packet_loss, instead of loss_percent: bursts, as `loss state` of tc-netem(8).",
-                    "properties": {
-                        "p13": state("A burst begins, percent at each packet."),
-                        "p31": state("A burst ends."),
-                        "p32": state("A packet gets through within a burst; default 0."),
-                        "p23": state("The burst goes on after such a packet; default 100."),
-                        "p14": state("A packet is lost alone; default 0."),
-                    },
-                    "required": ["p13", "p31"], "additionalProperties": false,
-                },
-                "duplicate_percent": {"type": "number", "minimum": 0, "maximum": 100, "description": "packet_duplicate: share of the packets that is sent twice."},
-                "corrupt_percent": {"type": "number", "minimum": 0, "maximum": 100, "description": "packet_corrupt: share of the packets of which a bit is turned over."},
-                "reorder_percent": {"type": "number", "minimum": 0, "maximum": 100, "description": "packet_reorder: share of the packets that overtakes the others, which are late by delay_ms."},
-                "gap": {"type": "integer", "minimum": 1, "default": 1, "description": "packet_reorder: every how many packets one may overtake."},
-                "rate_kbit": {"type": "integer", "minimum": 8, "description": "bandwidth: thousands of bits per second."},
-                "packet_rate": {"type": "integer", "description": "latency, packet_reorder: packets per second to make room for."},
-                "packet_probability": {"type": "number", "minimum": 0, "maximum": 1, "description": "Share of the matching packets that is affected."},
-                "resource": {"type": "string", "enum": RESOURCES, "default": "cpu", "description": "resource_exhaustion: cpu burns the host's; the others limit a cgroup or unit."},
-                "cpu_percent": {"type": "number", "minimum": 1, "description": "cpu: share of each core, at most 100; cpu_limit: of one processor."},
-                "cores": {"type": "integer", "minimum": 1, "description": "cpu: how many cores."},
-                "memory_mb": {"type": "number", "minimum": 1, "description": "memory_limit: MiB beyond which the cgroup is throttled."},
-                "pids": {"type": "integer", "minimum": 1, "description": "pids_limit: most processes and threads."},
-                "device": {"type": "string", "description": "io_limit: block device, e.g. \"sda\" or \"8:0\"."},
-                "bytes_per_second": {"type": "integer", "minimum": 1024, "description": "io_limit: each way."},
-                "offset_seconds": {"type": "number", "description": "clock_skew: by how much the clock is wrong, forwards or back."},
-            },
+            "properties": params::properties(),
             "additionalProperties": false,
         },
     })
-}
-
-/// A number of percent within a model of loss.
-fn state(description: &str) -> Value {
-    json!({"type": "number", "minimum": 0, "maximum": 100, "description": description})
 }
 
 fn target() -> Value {
@@ -309,7 +261,7 @@ fn target() -> Value {
     target.insert(
         "description".to_owned(),
         json!("Where the fault goes. Every field narrows. A network fault and link_down need interface; pause and limits need \
-               unit or cgroup."),
+               unit or cgroup, and cpu, memory, pids and disk_io can be used up in one; ports take netns."),
     );
     if let Some(Value::Object(properties)) = target.get_mut("properties") {
         for (field, values) in

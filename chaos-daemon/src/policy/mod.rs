@@ -197,12 +197,15 @@ fn denied(message: String, rule: &str) -> ApiError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::spec::CpuLoad;
     use crate::spec::fault::Effect;
 
     const ROOT: Caller = Caller::Unix { uid: 0, gid: 0, pid: 1 };
 
     fn fault(seconds: u64) -> Fault {
-        Fault { duration: Duration::from_secs(seconds), effect: Effect::Cpu { percent: 50.0, cores: None } }
+        let (ramp, processors) = (Duration::ZERO, Vec::new());
+        let load = CpuLoad { percent: 50.0, cores: None, processors, ramp, cgroup: None };
+        Fault { duration: Duration::from_secs(seconds), effect: Effect::Cpu(load) }
     }
 
     #[test]

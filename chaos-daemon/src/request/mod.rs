@@ -132,6 +132,35 @@ pub struct Evidence {
     /// Settings of the node that are as the fault has set them.
     #[serde(default)]
     pub settings: u64,
+    /// Bytes that the fault holds, of memory or of a file system.
+    #[serde(default)]
+    pub held_bytes: u64,
+    /// Of the bytes of memory, those on huge pages.
+    #[serde(default)]
+    pub huge_bytes: u64,
+    /// Things that the fault holds and that are counted, not measured.
+    #[serde(default)]
+    pub held_count: u64,
+    /// Bytes that the fault has read and written.
+    #[serde(default)]
+    pub moved_bytes: u64,
+    /// Why the fault holds less than it was asked for, if it does.
+    #[serde(default)]
+    pub shortfall: Option<Shortfall>,
+}
+
+/// Why a fault holds less than it was asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Shortfall {
+    /// It is still growing.
+    Growing,
+    /// What is left is the reserve.
+    Reserve,
+    /// The kernel gives no more.
+    Exhausted,
+    /// Its lease ran out, and it has given everything back.
+    Lapsed,
 }
 
 /// One fault, as `status` shows it.

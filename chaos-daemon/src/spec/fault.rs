@@ -7,9 +7,11 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use super::hoard::Hoard;
 use super::impairment::{
     BandwidthParams, CorruptParams, DuplicateParams, Impairment, LatencyParams, LossParams, ReorderParams,
 };
+use super::load::CpuLoad;
 use super::settings::{self, CgroupSelector, ClockParams, ExhaustionParams, Limit, NoParams};
 use super::target::{Direction, TargetRequest, Traffic};
 use super::units::{DEFAULT_FAULT, LONGEST_FAULT, Probability, SHORTEST_FAULT, SpecError, seconds};
@@ -93,8 +95,9 @@ impl FaultType {
             }
             Self::Timeout => "drops matching packets silently on their way out, so that callers wait",
             Self::ResourceExhaustion => {
-                "burns CPU time, closed loop, at a percentage of some cores; or limits the CPU time, memory, processes or \
-                 disk bandwidth of a cgroup or unit (supervised)"
+                "burns CPU time, closed loop, at a percentage of some cores or of the quota of a cgroup or unit; or takes memory, room or inodes of \
+                 a file system, open files, processes, TCP ports or disk bandwidth and holds them; or limits the CPU \
+                 time, memory, processes or disk bandwidth of a cgroup or unit (supervised)"
             }
             Self::NetworkPartition => "drops matching packets silently, both ways",
             Self::PacketLoss => {
@@ -122,7 +125,11 @@ impl FaultType {
             Self::Error => "packet_probability (1)",
             Self::Timeout | Self::NetworkPartition => "packet_probability (1)",
             Self::ResourceExhaustion => {
-                "resource (cpu); cpu: cpu_percent (80), cores (all); cpu_limit: cpu_percent (of one processor); \
+                "resource (cpu); cpu: cpu_percent (80), cores (all) or processors (such as 0-1,3); memory: memory_mb or memory_percent, reserve_mb \
+                 (the larger of 512 and 10 %); disk_fill: path, megabytes or percent (how full), leave_free_mb (the less of 1024 and \
+                 5 %); file_descriptors: count or leave_free; pids: count; inodes: path, count; ports: count, address (all \
+                 of IPv4), port_range (that of connections); disk_io: path, bytes_per_second, size_mb (64); all of these \
+                 but disk_io: ramp_seconds (0); cpu_limit: cpu_percent (of one processor); \
                  memory_limit: memory_mb; pids_limit: pids; io_limit: device, bytes_per_second"
             }
             Self::PacketLoss => {
@@ -213,11 +220,17 @@ pub enum Effect {
         partition: bool,
     },
     /// See [`FaultType::ResourceExhaustion`].
-    Cpu {
-        /// Percentage of each core, 1 to 100.
-        percent: f64,
-        /// Number of cores; `None` is all that are online.
-        cores: Option<u32>,
+    Cpu(CpuLoad),
+    /// See [`FaultType::ResourceExhaustion`].
+    Hoard {
+        /// What is taken and held.
+        what: Hoard,
+        /// How long it takes until all of it is taken.
+        ramp: Duration,
+        /// In which control group it is taken; `None` is the daemon's own.
+        cgroup: Option<CgroupSelector>,
+        /// Network namespace of ports, as the caller named it; `None` is the daemon's own.
+        netns: Option<String>,
     },
     /// See [`FaultType::ResourceExhaustion`].
     Limit {
@@ -252,7 +265,8 @@ impl Effect {
             Self::Impair { traffic, .. } | Self::Reset { traffic, .. } | Self::Drop { traffic, .. } => {
                 Some(traffic)
             }
-            Self::Cpu { .. }
+            Self::Cpu(_)
+            | Self::Hoard { .. }
             | Self::Limit { .. }
             | Self::Pause { .. }
             | Self::LinkDown { .. }
@@ -282,7 +296,7 @@ impl Effect {
             Self::Reset { .. } => FaultType::Error,
             Self::Drop { partition: true, .. } => FaultType::NetworkPartition,
             Self::Drop { partition: false, .. } => FaultType::Timeout,
-            Self::Cpu { .. } | Self::Limit { .. } => FaultType::ResourceExhaustion,
+            Self::Cpu(_) | Self::Hoard { .. } | Self::Limit { .. } => FaultType::ResourceExhaustion,
             Self::Pause { .. } => FaultType::Pause,
             Self::LinkDown { .. } => FaultType::LinkDown,
             Self::ClockSkew { .. } => FaultType::ClockSkew,
@@ -295,9 +309,6 @@ impl Effect {
 struct DropParams {
     packet_probability: Option<f64>,
 }
-
-/// How much of each core is burned when nobody says.
-const DEFAULT_CPU_PERCENT: f64 = 80.0;
 
 impl FaultRequest {
     /// Parses the request into a fault whose every value is within its bounds.
@@ -373,18 +384,16 @@ impl FaultRequest {
         if let Some(limit) = params.limit()? {
             return Ok(Effect::Limit { cgroup: settings::cgroup(&self.target)?, limit });
         }
-        settings::nowhere(&self.target, "resource_exhaustion of resource \"cpu\" burns the host's CPU")?;
-        let percent = params.cpu_percent.unwrap_or(DEFAULT_CPU_PERCENT);
-        if !(1.0..=100.0).contains(&percent) {
-            return Err(SpecError::new(
-                "params.cpu_percent",
-                format!("{percent} is out of bounds: give 1 to 100"),
-            ));
+        if let Some(what) = params.hoard()? {
+            let (mut cgroup, mut netns) = (None, None);
+            match what {
+                _ if what.fits_cgroup() => cgroup = settings::cgroup_if_any(&self.target)?,
+                Hoard::Ports { .. } => netns = settings::netns_if_any(&self.target)?,
+                _ => settings::nowhere(&self.target, "this resource is the whole host's")?,
+            }
+            return Ok(Effect::Hoard { what, ramp: params.ramp()?, cgroup, netns });
         }
-        if params.cores.is_some_and(|cores| !(1..=4096).contains(&cores)) {
-            return Err(SpecError::new("params.cores", "give 1 to 4096 cores"));
-        }
-        Ok(Effect::Cpu { percent, cores: params.cores })
+        Ok(Effect::Cpu(params.cpu(settings::cgroup_if_any(&self.target)?)?))
     }
 
     fn params<T: DeserializeOwned>(&self) -> Result<T, SpecError> {

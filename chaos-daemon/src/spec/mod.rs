@@ -2,13 +2,17 @@
 //! nothing further in has to check again.
 
 pub mod fault;
+pub mod hoard;
 pub mod impairment;
+pub mod load;
 pub mod settings;
 pub mod target;
 pub mod units;
 
 pub use fault::{FAULT_TYPES, Fault, FaultRequest, FaultType};
+pub use hoard::{DiskFill, Hoard, MemorySize};
 pub use impairment::{Delay, Distribution, Impairment, Loss};
+pub use load::CpuLoad;
 pub use settings::{CgroupSelector, Limit};
 pub use target::{Direction, PortMatch, Protocol, TargetRequest, Traffic};
 pub use units::{FaultName, Probability, SpecError};

@@ -7,7 +7,20 @@ use super::target::{TargetRequest, interface_name};
 use super::units::SpecError;
 
 /// The resources that `resource_exhaustion` knows, in the order in which they are named to callers.
-pub const RESOURCES: &[&str] = &["cpu", "cpu_limit", "memory_limit", "pids_limit", "io_limit"];
+pub const RESOURCES: &[&str] = &[
+    "cpu",
+    "memory",
+    "disk_fill",
+    "file_descriptors",
+    "pids",
+    "inodes",
+    "ports",
+    "disk_io",
+    "cpu_limit",
+    "memory_limit",
+    "pids_limit",
+    "io_limit",
+];
 
 /// The least and the largest step of the clock, in seconds: less than the least could be mistaken for the work of a time
 /// service, and more than a day shows nothing that a day does not.
@@ -56,10 +69,23 @@ pub(super) struct ExhaustionParams {
     pub(super) resource: Option<String>,
     pub(super) cpu_percent: Option<f64>,
     pub(super) cores: Option<u32>,
-    memory_mb: Option<f64>,
+    pub(super) processors: Option<String>,
+    pub(super) memory_mb: Option<f64>,
+    pub(super) memory_percent: Option<f64>,
+    pub(super) reserve_mb: Option<f64>,
+    pub(super) ramp_seconds: Option<f64>,
     pids: Option<u32>,
     device: Option<String>,
-    bytes_per_second: Option<u64>,
+    pub(super) bytes_per_second: Option<u64>,
+    pub(super) path: Option<String>,
+    pub(super) megabytes: Option<f64>,
+    pub(super) percent: Option<f64>,
+    pub(super) leave_free_mb: Option<f64>,
+    pub(super) count: Option<u64>,
+    pub(super) leave_free: Option<u64>,
+    pub(super) address: Option<String>,
+    pub(super) port_range: Option<String>,
+    pub(super) size_mb: Option<f64>,
 }
 
 /// What `clock_skew` takes in `params`.
@@ -75,12 +101,20 @@ pub(super) struct ClockParams {
 pub(super) struct NoParams {}
 
 impl ExhaustionParams {
-    /// The limit that is asked for; `None` when processor time is to be burned.
-    pub(super) fn limit(&self) -> Result<Option<Limit>, SpecError> {
+    /// The resource that is named, with no parameter of another.
+    pub(super) fn resource(&self) -> Result<&str, SpecError> {
         let resource = self.resource.as_deref().unwrap_or("cpu");
+        if !RESOURCES.contains(&resource) {
+            let problem = format!("{resource:?} is not known: give one of {}", RESOURCES.join(", "));
+            return Err(SpecError::new("params.resource", problem));
+        }
         self.only_fitting(resource)?;
-        Ok(Some(match resource {
-            "cpu" => return Ok(None),
+        Ok(resource)
+    }
+
+    /// The limit that is asked for; `None` when something is to be used up instead.
+    pub(super) fn limit(&self) -> Result<Option<Limit>, SpecError> {
+        Ok(Some(match self.resource()? {
             "cpu_limit" => {
                 let percent = need("params.cpu_percent", self.cpu_percent, "percent of one processor")?;
                 Limit::Cpu { percent: within("params.cpu_percent", percent, 1.0, 100_000.0)? }
@@ -114,13 +148,7 @@ impl ExhaustionParams {
                 }
                 Limit::Io { device, bytes_per_second: rate }
             }
-            other => {
-                let known = RESOURCES.join(", ");
-                return Err(SpecError::new(
-                    "params.resource",
-                    format!("{other:?} is not known: give one of {known}"),
-                ));
-            }
+            _ => return Ok(None),
         }))
     }
 
@@ -129,12 +157,29 @@ impl ExhaustionParams {
         for (name, given, resources) in [
             ("cpu_percent", self.cpu_percent.is_some(), &["cpu", "cpu_limit"][..]),
             ("cores", self.cores.is_some(), &["cpu"]),
-            ("memory_mb", self.memory_mb.is_some(), &["memory_limit"]),
+            ("processors", self.processors.is_some(), &["cpu"]),
+            (
+                "ramp_seconds",
+                self.ramp_seconds.is_some(),
+                &["cpu", "memory", "disk_fill", "file_descriptors", "pids", "inodes", "ports"],
+            ),
+            ("path", self.path.is_some(), &["disk_fill", "inodes", "disk_io"]),
+            ("megabytes", self.megabytes.is_some(), &["disk_fill"]),
+            ("percent", self.percent.is_some(), &["disk_fill"]),
+            ("leave_free_mb", self.leave_free_mb.is_some(), &["disk_fill"]),
+            ("count", self.count.is_some(), &["file_descriptors", "pids", "inodes", "ports"]),
+            ("leave_free", self.leave_free.is_some(), &["file_descriptors"]),
+            ("address", self.address.is_some(), &["ports"]),
+            ("port_range", self.port_range.is_some(), &["ports"]),
+            ("size_mb", self.size_mb.is_some(), &["disk_io"]),
+            ("memory_mb", self.memory_mb.is_some(), &["memory", "memory_limit"]),
+            ("memory_percent", self.memory_percent.is_some(), &["memory"]),
+            ("reserve_mb", self.reserve_mb.is_some(), &["memory"]),
             ("pids", self.pids.is_some(), &["pids_limit"]),
             ("device", self.device.is_some(), &["io_limit"]),
-            ("bytes_per_second", self.bytes_per_second.is_some(), &["io_limit"]),
+            ("bytes_per_second", self.bytes_per_second.is_some(), &["disk_io", "io_limit"]),
         ] {
-            if given && RESOURCES.contains(&resource) && !resources.contains(&resource) {
+            if given && !resources.contains(&resource) {
                 let problem = format!("belongs to resource {}, not to {resource:?}", resources.join(" and "));
                 return Err(SpecError::new(format!("params.{name}"), problem));
             }
@@ -194,6 +239,22 @@ pub(super) fn link(target: &TargetRequest) -> Result<(String, Option<String>), S
     Ok((interface_name(target)?, target.netns.clone()))
 }
 
+/// The control group that a target names, if it names anything.
+pub(super) fn cgroup_if_any(target: &TargetRequest) -> Result<Option<CgroupSelector>, SpecError> {
+    match *target == TargetRequest::default() {
+        true => Ok(None),
+        false => cgroup(target).map(Some),
+    }
+}
+
+/// The network namespace that a target names, if it names anything.
+pub(super) fn netns_if_any(target: &TargetRequest) -> Result<Option<String>, SpecError> {
+    match (TargetRequest { netns: None, ..target.clone() }) == TargetRequest::default() {
+        true => Ok(target.netns.clone()),
+        false => Err(SpecError::new("target", "ports belong to a network namespace: give netns, or nothing")),
+    }
+}
+
 /// No target at all.
 pub(super) fn nowhere(target: &TargetRequest, why: &str) -> Result<(), SpecError> {
     match *target == TargetRequest::default() {
@@ -202,11 +263,11 @@ pub(super) fn nowhere(target: &TargetRequest, why: &str) -> Result<(), SpecError
     }
 }
 
-fn need<T>(field: &str, value: Option<T>, what: &str) -> Result<T, SpecError> {
+pub(super) fn need<T>(field: &str, value: Option<T>, what: &str) -> Result<T, SpecError> {
     value.ok_or_else(|| SpecError::new(field, format!("missing: give {what}")))
 }
 
-fn within(field: &str, value: f64, least: f64, most: f64) -> Result<f64, SpecError> {
+pub(super) fn within(field: &str, value: f64, least: f64, most: f64) -> Result<f64, SpecError> {
     match (least..=most).contains(&value) {
         true => Ok(value),
         false => Err(SpecError::new(field, format!("{value} is out of bounds: give {least} to {most}"))),

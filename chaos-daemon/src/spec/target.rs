@@ -52,11 +52,11 @@ pub struct TargetRequest {
     #[schemars(with = "String")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub direction: Option<String>,
-    /// systemd unit, e.g. "payment.service", for pause and limits.
+    /// systemd unit, e.g. "payment.service", for pause and limits, or where cpu, memory, pids or disk_io are to be used up.
     #[schemars(with = "String")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unit: Option<String>,
-    /// cgroup v2, by its path below /sys/fs/cgroup, for pause and limits.
+    /// cgroup v2, by its path below /sys/fs/cgroup, for pause and limits, or where cpu, memory, pids or disk_io are to be used up.
     #[schemars(with = "String")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cgroup: Option<String>,

@@ -15,6 +15,26 @@ use crate::spec::CgroupSelector;
 /// # Errors
 /// [`ErrorCode::TargetNotFound`], or [`ErrorCode::TargetProtected`] with the process that protects it.
 pub fn resolve(selector: &CgroupSelector) -> Result<(CgroupRef, Cgroup), ApiError> {
+    resolve_with(selector, true)
+}
+
+/// As [`resolve`], for a holder that will join the group: others may be in it already, but it must not be frozen.
+///
+/// # Errors
+/// As [`resolve`].
+pub fn resolve_to_join(selector: &CgroupSelector) -> Result<CgroupRef, ApiError> {
+    let (found, open) = resolve_with(selector, false)?;
+    let frozen = open.read("cgroup.events").unwrap_or_default().lines().any(|line| line == "frozen 1");
+    match frozen {
+        false => Ok(found),
+        true => Err(ApiError::new(
+            ErrorCode::InvalidParameter,
+            format!("cgroup {} is frozen: whoever joins it stands still", found.path.display()),
+        )),
+    }
+}
+
+fn resolve_with(selector: &CgroupSelector, holders: bool) -> Result<(CgroupRef, Cgroup), ApiError> {
     let failed = |error: io::Error| not_found(format!("target.cgroup: look for it: {error}"));
     let mount = mount().map_err(failed)?.ok_or_else(|| {
         ApiError::new(ErrorCode::UnsupportedKernel, "target.cgroup: no cgroup v2 is mounted")
@@ -40,12 +60,12 @@ pub fn resolve(selector: &CgroupSelector) -> Result<(CgroupRef, Cgroup), ApiErro
         not_found(name.clone()).hint("`systemd-cgls` shows the cgroups; a unit has one while it is active")
     })?;
     let open = found.open().map_err(failed)?.ok_or_else(|| not_found(name))?;
-    refuse_vital(&mount, &found)?;
+    refuse_vital(&mount, &found, holders)?;
     Ok((found, open))
 }
 
-fn refuse_vital(mount: &Path, group: &CgroupRef) -> Result<(), ApiError> {
-    let vital = vital_process(mount, &group.path)
+fn refuse_vital(mount: &Path, group: &CgroupRef, holders: bool) -> Result<(), ApiError> {
+    let vital = vital_process(mount, &group.path, holders)
         .map_err(|error| not_found(format!("target.cgroup: look at its processes: {error}")))?;
     match vital {
         None => Ok(()),

@@ -52,14 +52,9 @@ pub fn resolve_interface(
     home: &NetNs,
 ) -> Result<(NetNs, Interface), ApiError> {
     let opened = match netns {
-        None => home.try_clone(),
-        Some(name) => NetNs::open(name),
-    }
-    .map_err(|error| {
-        let name = netns.unwrap_or("the daemon's own");
-        not_found(format!("target.netns: open network namespace {name:?}: {error}"))
-            .hint("`ip netns list` shows the names; a path such as /proc/PID/ns/net works too")
-    })?;
+        None => home.try_clone().map_err(|error| no_netns("the daemon's own", &error))?,
+        Some(name) => resolve_netns(name)?,
+    };
     let found = match netns {
         None => Interface::find_here(name),
         Some(_) => Interface::find(&opened, name),
@@ -73,6 +68,19 @@ pub fn resolve_interface(
                 .hint("`ip link` shows the interfaces")
         })?;
     Ok((opened, interface))
+}
+
+/// Opens a network namespace.
+///
+/// # Errors
+/// [`ErrorCode::TargetNotFound`] when there is none of this name.
+pub fn resolve_netns(name: &str) -> Result<NetNs, ApiError> {
+    NetNs::open(name).map_err(|error| no_netns(name, &error))
+}
+
+fn no_netns(name: &str, error: &dyn std::error::Error) -> ApiError {
+    not_found(format!("target.netns: open network namespace {name:?}: {error}"))
+        .hint("`ip netns list` shows the names; a path such as /proc/PID/ns/net works too")
 }
 
 /// The addresses of a host. Blocks for as long as the name servers take.

@@ -6,6 +6,7 @@ mod bystanders;
 mod effects;
 mod guardian;
 mod guards;
+mod hoards;
 mod impairments;
 mod leases;
 mod lifetime;
@@ -136,7 +137,7 @@ pub fn all() -> Vec<KernelTest> {
         manager::TESTS,
         matrix::TESTS,
     ];
-    let tests = lists.concat().into_iter().chain(oracle::all()).chain(supervised::all());
+    let tests = lists.concat().into_iter().chain(oracle::all()).chain(hoards::all()).chain(supervised::all());
     tests.map(shorten).collect()
 }
 

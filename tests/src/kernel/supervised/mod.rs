@@ -1,7 +1,7 @@
 //! Supervised faults outlive every process of the daemon; their guard ends them, and recovery when there is none.
 
 mod refusals;
-mod stage;
+pub(super) mod stage;
 
 use std::time::{Duration, Instant};
 

@@ -170,7 +170,8 @@ fn throttled(cgroup: &mut Victim) -> Result<bool> {
     Ok(counter(cgroup, "cpu.stat", "nr_throttled")? > before)
 }
 
-fn cannot_fork(cgroup: &mut Victim) -> Result<bool> {
+/// Whether nobody in the group can start another process.
+pub(in crate::kernel) fn cannot_fork(cgroup: &mut Victim) -> Result<bool> {
     // One that goes into the group, which is no fork, and then wants a child. A shell that gets none ends.
     let mut command = Command::new("sh");
     command

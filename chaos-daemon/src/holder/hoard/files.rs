@@ -1,0 +1,203 @@
+//! Files without a name (open(2), `O_TMPFILE`): room in one of them, or many of them, empty.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+
+use nix::fcntl::{FallocateFlags, fallocate};
+use nix::libc;
+
+use super::{Step, Store};
+use crate::fault::memory;
+use crate::host::directory::{DirectoryRef, Space};
+use crate::host::supply;
+use crate::request::{Evidence, Shortfall};
+
+/// No step is longer, in bytes: in a file system in memory it takes some 30 ms.
+const STEP: u64 = 64 << 20;
+/// Of files, which take some microseconds each.
+const FILES: u64 = 256;
+/// Steps are whole blocks, so that it is not asked for less than a file system can give.
+const BLOCK: u64 = 4096;
+
+/// A file without a name in `directory`, which cannot get one. What is wrong is said with what would be right.
+pub(super) fn nameless(directory: &DirectoryRef, flags: libc::c_int) -> io::Result<File> {
+    let path = directory.path.display();
+    let failed = |error: io::Error| {
+        let why = match error.raw_os_error() {
+            Some(libc::EOPNOTSUPP | libc::EISDIR | libc::EINVAL) => {
+                "its file system has no files without a name (O_TMPFILE)"
+            }
+            Some(libc::EACCES) => {
+                "it is not root's, and any directory of the same file system that is will do"
+            }
+            Some(libc::EROFS) => "it is read-only, for the daemon: its unit needs ReadWritePaths= for it",
+            _ => {
+                return io::Error::new(
+                    error.kind(),
+                    format!("open a file without a name in {path}: {error}"),
+                );
+            }
+        };
+        io::Error::new(error.kind(), format!("open a file without a name in {path}: {error}: {why}"))
+    };
+    // By the descriptor, so that it is the directory that was found.
+    let open = directory.open().map_err(failed)?;
+    let here = format!("/proc/self/fd/{}", open.as_raw_fd());
+    let flags = libc::O_TMPFILE | libc::O_EXCL | flags;
+    OpenOptions::new().read(true).write(true).mode(0o600).custom_flags(flags).open(here).map_err(failed)
+}
+
+/// Gives an open file so many bytes more, from `offset` on.
+pub(super) fn allocate(file: &File, offset: u64, bytes: u64) -> io::Result<()> {
+    let signed = |number: u64| i64::try_from(number).map_err(io::Error::other);
+    match fallocate(file, FallocateFlags::empty(), signed(offset)?, signed(bytes)?) {
+        Ok(()) => Ok(()),
+        Err(nix::errno::Errno::EOPNOTSUPP) => Err(io::Error::new(
+            io::ErrorKind::Unsupported,
+            "allocate room: the file system cannot give room without writing (fallocate)",
+        )),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Room of a file system.
+#[derive(Debug)]
+pub(super) struct Disk {
+    file: File,
+    bytes: u64,
+    leave: u64,
+    allocated: u64,
+}
+
+impl Disk {
+    /// Opens the file; takes no room.
+    pub(super) fn open(directory: &DirectoryRef, bytes: u64, leave: u64) -> io::Result<Self> {
+        Ok(Self { file: nameless(directory, 0)?, bytes, leave, allocated: 0 })
+    }
+
+    /// What can be taken without touching the reserve, of the file system and of the memory that it may be in.
+    fn room(&self) -> io::Result<u64> {
+        let space = Space::of(&self.file)?;
+        let room = space.available.saturating_sub(self.leave);
+        if !space.in_memory {
+            return Ok(room);
+        }
+        let host = supply::Memory::read()?;
+        Ok(room.min(host.available.saturating_sub(memory::reserve(host.total))))
+    }
+}
+
+impl Store for Disk {
+    fn goal(&self) -> u64 {
+        self.bytes
+    }
+
+    fn take(&mut self, wanted: u64) -> io::Result<Step> {
+        let missing = wanted.saturating_sub(self.allocated);
+        if missing == 0 {
+            return Ok(Step::Enough);
+        }
+        let room = self.room()? / BLOCK * BLOCK;
+        let step = missing.min(STEP).min(room);
+        if step == 0 {
+            return Ok(Step::Short(Shortfall::Reserve));
+        }
+        match allocate(&self.file, self.allocated, step) {
+            Ok(()) => self.allocated += step,
+            Err(error) if error.kind() == io::ErrorKind::StorageFull && self.allocated > 0 => {
+                return Ok(Step::Short(Shortfall::Exhausted));
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(if self.allocated < wanted { Step::More } else { Step::Enough })
+    }
+
+    fn give_back(&mut self) {
+        if let Err(error) = self.file.set_len(0) {
+            tracing::warn!(%error, "cannot give room back; it goes with the process");
+        }
+        self.allocated = 0;
+    }
+
+    fn held(&mut self) -> Evidence {
+        // Blocks are of 512 bytes here, whatever the file system's are (stat(2)).
+        let blocks = self.file.metadata().map_or(0, |found| found.blocks());
+        Evidence { held_bytes: blocks * 512, ..Evidence::default() }
+    }
+}
+
+/// Inodes of a file system.
+#[derive(Debug)]
+pub(super) struct Inodes {
+    directory: DirectoryRef,
+    open: File,
+    count: u64,
+    leave: u64,
+    files: Vec<File>,
+}
+
+impl Inodes {
+    /// Opens the directory; takes none.
+    pub(super) fn open(directory: &DirectoryRef, count: u64, leave: u64) -> io::Result<Self> {
+        // One to see whether there can be any.
+        drop(nameless(directory, 0)?);
+        let open = directory.open()?;
+        Ok(Self { directory: directory.clone(), open, count, leave, files: Vec::new() })
+    }
+}
+
+impl Store for Inodes {
+    fn goal(&self) -> u64 {
+        self.count
+    }
+
+    fn take(&mut self, wanted: u64) -> io::Result<Step> {
+        let missing = wanted.saturating_sub(self.files.len() as u64);
+        let room = Space::of(&self.open)?.available_inodes.saturating_sub(self.leave);
+        if missing > 0 && room == 0 {
+            return Ok(Step::Short(Shortfall::Reserve));
+        }
+        for _ in 0..missing.min(FILES).min(room) {
+            match nameless(&self.directory, 0) {
+                Ok(file) => self.files.push(file),
+                Err(_) if !self.files.is_empty() => return Ok(Step::Short(Shortfall::Exhausted)),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(if (self.files.len() as u64) < wanted { Step::More } else { Step::Enough })
+    }
+
+    fn give_back(&mut self) {
+        self.files.clear();
+    }
+
+    fn held(&mut self) -> Evidence {
+        Evidence { held_count: self.files.len() as u64, ..Evidence::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn room_is_held_by_a_file_that_nobody_finds() {
+        let folder = tempfile::tempdir().unwrap();
+        let directory = DirectoryRef::find(folder.path()).unwrap().unwrap();
+        let mut disk = Disk::open(&directory, 1 << 20, 0).unwrap();
+        assert!(matches!(disk.take(1 << 20).unwrap(), Step::Enough));
+        assert_eq!(disk.held().held_bytes, 1 << 20);
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+        disk.give_back();
+        assert_eq!(disk.held().held_bytes, 0);
+    }
+
+    #[test]
+    fn a_file_system_without_files_without_a_name_is_named() {
+        let directory = DirectoryRef::find("/proc".as_ref()).unwrap().unwrap();
+        let error = nameless(&directory, 0).unwrap_err().to_string();
+        assert!(error.starts_with("open a file without a name in /proc: "), "{error}");
+    }
+}

@@ -1,0 +1,253 @@
+//! What is counted: open files, threads, ports.
+
+use std::fs::{self, File};
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrStorage, bind, socket};
+
+use super::{Step, Store};
+use crate::request::{Evidence, Shortfall};
+
+/// No step takes more, so that an order to end is heard in between.
+const STEP: u64 = 256;
+/// Threads that do nothing but sleep need little.
+const STACK: usize = 16 << 10;
+/// How often ports that were in use are tried again.
+const AGAIN: Duration = Duration::from_secs(5);
+
+/// Takes one after the other, up to `wanted` and no more than a step: short of it when the kernel gives no more.
+fn take_some<T>(
+    things: &mut Vec<T>,
+    wanted: u64,
+    mut take: impl FnMut() -> io::Result<Option<T>>,
+) -> io::Result<Step> {
+    for _ in 0..wanted.saturating_sub(things.len() as u64).min(STEP) {
+        match take() {
+            Ok(Some(thing)) => things.push(thing),
+            Ok(None) => return Ok(Step::Short(Shortfall::Exhausted)),
+            Err(_) if !things.is_empty() => return Ok(Step::Short(Shortfall::Exhausted)),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(if (things.len() as u64) < wanted { Step::More } else { Step::Enough })
+}
+
+fn counted<T>(things: &[T]) -> Evidence {
+    Evidence { held_count: things.len() as u64, ..Evidence::default() }
+}
+
+/// Lets this process have as many descriptors as it may have: `select`(2), for which the soft limit is low, is not used here.
+pub(super) fn raise_descriptor_limit() -> io::Result<()> {
+    let (_, most) = getrlimit(Resource::RLIMIT_NOFILE)?;
+    Ok(setrlimit(Resource::RLIMIT_NOFILE, most, most)?)
+}
+
+/// Entries of the host's table of open files.
+#[derive(Debug)]
+pub(super) struct Descriptors {
+    count: u64,
+    files: Vec<File>,
+}
+
+impl Descriptors {
+    /// Takes none yet.
+    pub(super) fn open(count: u64) -> Self {
+        Self { count, files: Vec::new() }
+    }
+}
+
+impl Store for Descriptors {
+    fn goal(&self) -> u64 {
+        self.count
+    }
+
+    fn take(&mut self, wanted: u64) -> io::Result<Step> {
+        take_some(&mut self.files, wanted, || File::open("/dev/null").map(Some))
+    }
+
+    fn give_back(&mut self) {
+        self.files = Vec::new();
+    }
+
+    fn held(&mut self) -> Evidence {
+        counted(&self.files)
+    }
+}
+
+/// Places for processes and threads.
+#[derive(Debug)]
+pub(super) struct Tasks {
+    count: u64,
+    over: Arc<(Mutex<bool>, Condvar)>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Tasks {
+    /// Takes none yet.
+    pub(super) fn open(count: u64) -> Self {
+        Self { count, over: Arc::default(), threads: Vec::new() }
+    }
+
+    fn set_over(&self, over: bool) {
+        *self.over.0.lock().unwrap_or_else(PoisonError::into_inner) = over;
+        self.over.1.notify_all();
+    }
+}
+
+impl Store for Tasks {
+    fn goal(&self) -> u64 {
+        self.count
+    }
+
+    fn take(&mut self, wanted: u64) -> io::Result<Step> {
+        let over = &self.over;
+        take_some(&mut self.threads, wanted, || {
+            let over = Arc::clone(over);
+            let sleep = move || {
+                let sleeping = over.0.lock().unwrap_or_else(PoisonError::into_inner);
+                drop(over.1.wait_while(sleeping, |over| !*over));
+            };
+            thread::Builder::new().name("held".to_owned()).stack_size(STACK).spawn(sleep).map(Some)
+        })
+    }
+
+    fn give_back(&mut self) {
+        self.set_over(true);
+        for thread in self.threads.drain(..) {
+            // One that panicked is gone, too.
+            drop(thread.join());
+        }
+        self.set_over(false);
+    }
+
+    fn held(&mut self) -> Evidence {
+        counted(&self.threads)
+    }
+}
+
+impl Drop for Tasks {
+    fn drop(&mut self) {
+        self.give_back();
+    }
+}
+
+/// TCP ports of an address.
+#[derive(Debug)]
+pub(super) struct Ports {
+    address: IpAddr,
+    range: (u16, u16),
+    count: u64,
+    next: u32,
+    wait_until: Option<Instant>,
+    sockets: Vec<OwnedFd>,
+}
+
+impl Ports {
+    /// Finds out the range, in the network namespace that this thread is in; takes none yet.
+    pub(super) fn open(address: IpAddr, range: Option<(u16, u16)>, count: u64) -> io::Result<Self> {
+        let range = match range {
+            Some(range) => range,
+            None => connection_range()?,
+        };
+        Ok(Self { address, range, count, next: range.0.into(), wait_until: None, sockets: Vec::new() })
+    }
+}
+
+/// The ports from which the kernel chooses for connections (ip(7)).
+fn connection_range() -> io::Result<(u16, u16)> {
+    let text = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range")?;
+    let mut ports = text.split_whitespace().map(str::parse);
+    match (ports.next(), ports.next()) {
+        (Some(Ok(first)), Some(Ok(last))) => Ok((first, last)),
+        _ => Err(io::Error::new(io::ErrorKind::InvalidData, format!("ip_local_port_range: {text}"))),
+    }
+}
+
+/// A socket bound to this port; `None` when the port is in use.
+fn bound(address: IpAddr, port: u16) -> io::Result<Option<OwnedFd>> {
+    let family = if address.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
+    let socket = socket(family, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
+    match bind(socket.as_raw_fd(), &SockaddrStorage::from(SocketAddr::new(address, port))) {
+        Ok(()) => Ok(Some(socket)),
+        Err(Errno::EADDRINUSE) => Ok(None),
+        Err(error) => Err(io::Error::new(
+            io::Error::from(error).kind(),
+            format!("bind to {address} port {port}: {error}"),
+        )),
+    }
+}
+
+impl Store for Ports {
+    fn goal(&self) -> u64 {
+        self.count
+    }
+
+    fn take(&mut self, wanted: u64) -> io::Result<Step> {
+        if self.wait_until.is_some_and(|until| Instant::now() < until) {
+            return Ok(Step::Short(Shortfall::Exhausted));
+        }
+        let (address, last, next) = (self.address, u32::from(self.range.1), &mut self.next);
+        let step = take_some(&mut self.sockets, wanted, || {
+            while let Ok(port) = u16::try_from(*next)
+                && *next <= last
+            {
+                *next += 1;
+                if let Some(socket) = bound(address, port)? {
+                    return Ok(Some(socket));
+                }
+            }
+            Ok(None)
+        })?;
+        if let Step::Short(_) = step {
+            self.next = self.range.0.into();
+            self.wait_until = Some(Instant::now() + AGAIN);
+        }
+        Ok(step)
+    }
+
+    fn give_back(&mut self) {
+        self.sockets = Vec::new();
+        (self.next, self.wait_until) = (self.range.0.into(), None);
+    }
+
+    fn held(&mut self) -> Evidence {
+        counted(&self.sockets)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports_in_use_are_passed_over_and_the_range_is_all() {
+        let address = "127.0.0.9".parse().unwrap();
+        let others = std::net::TcpListener::bind((address, 0)).unwrap();
+        let port = others.local_addr().unwrap().port();
+        let mut ports = Ports::open(address, Some((port, port)), 1).unwrap();
+        assert!(matches!(ports.take(1).unwrap(), Step::Short(Shortfall::Exhausted)));
+        drop(others);
+        ports.give_back();
+        assert!(matches!(ports.take(1).unwrap(), Step::Enough));
+        assert_eq!(ports.held().held_count, 1);
+        assert!(std::net::TcpListener::bind((address, port)).is_err());
+    }
+
+    #[test]
+    fn threads_end_when_they_are_given_back_and_can_be_taken_again() {
+        let mut tasks = Tasks::open(3);
+        for _ in 0..2 {
+            assert!(matches!(tasks.take(3).unwrap(), Step::Enough));
+            assert_eq!(tasks.held().held_count, 3);
+            tasks.give_back();
+            assert_eq!(tasks.held().held_count, 0);
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! A directory that a fault takes something of: known by device and inode, with what is left in its file system.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use nix::libc;
+use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
+use nix::sys::statvfs::fstatvfs;
+use serde::{Deserialize, Serialize};
+
+/// A directory, pinned.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DirectoryRef {
+    /// As it was named.
+    pub path: PathBuf,
+    /// The number of its file system.
+    pub device: u64,
+    /// Its number there.
+    pub inode: u64,
+}
+
+/// What a file system has, and what of it is left for users without privileges (statvfs(3)).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Space {
+    /// Bytes in all.
+    pub bytes: u64,
+    /// Bytes that are used, by whomever.
+    pub used: u64,
+    /// Bytes left.
+    pub available: u64,
+    /// Inodes in all; 0 where their number is not fixed.
+    pub inodes: u64,
+    /// Inodes left.
+    pub available_inodes: u64,
+    /// Whether it is kept in memory.
+    pub in_memory: bool,
+}
+
+impl DirectoryRef {
+    /// The directory at this path; `None` when there is none.
+    ///
+    /// # Errors
+    /// When it cannot be looked at.
+    pub fn find(path: &Path) -> io::Result<Option<Self>> {
+        match fs::metadata(path) {
+            Ok(found) if found.is_dir() => {
+                Ok(Some(Self { path: path.to_owned(), device: found.dev(), inode: found.ino() }))
+            }
+            Ok(_) => Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Opens it, if it is still the same.
+    ///
+    /// # Errors
+    /// When it cannot be opened, or another is in its place.
+    pub fn open(&self) -> io::Result<File> {
+        let directory = OpenOptions::new().read(true).custom_flags(libc::O_DIRECTORY).open(&self.path)?;
+        let found = directory.metadata()?;
+        match (found.dev(), found.ino()) == (self.device, self.inode) {
+            true => Ok(directory),
+            false => Err(io::Error::new(io::ErrorKind::NotFound, "another directory is in its place")),
+        }
+    }
+}
+
+impl Space {
+    /// What the file system of an open file has left.
+    ///
+    /// # Errors
+    /// As the kernel says.
+    pub fn of(file: impl AsFd) -> io::Result<Self> {
+        let found = fstatvfs(&file)?;
+        let block = found.fragment_size();
+        let (all, free) = (found.blocks(), found.blocks_free());
+        Ok(Self {
+            bytes: all.saturating_mul(block),
+            used: all.saturating_sub(free).saturating_mul(block),
+            available: found.blocks_available().saturating_mul(block),
+            inodes: found.files(),
+            available_inodes: found.files_available(),
+            in_memory: fstatfs(&file)?.filesystem_type() == TMPFS_MAGIC,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_made_anew_under_the_same_path_is_another() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("a");
+        fs::create_dir(&path).unwrap();
+        let found = DirectoryRef::find(&path).unwrap().unwrap();
+        let space = Space::of(found.open().unwrap()).unwrap();
+        assert!(space.available <= space.bytes && space.bytes > 0, "{space:?}");
+        fs::create_dir(root.path().join("b")).unwrap();
+        fs::rename(root.path().join("b"), &path).unwrap();
+        assert!(found.open().is_err());
+        fs::write(root.path().join("file"), "").unwrap();
+        assert_eq!(DirectoryRef::find(&root.path().join("file")).unwrap(), None);
+        assert_eq!(DirectoryRef::find(&root.path().join("none")).unwrap(), None);
+    }
+}

@@ -1,0 +1,78 @@
+//! What a fault that takes something finds: the target pinned, and how much is there.
+
+use std::io;
+use std::path::Path;
+
+use crate::fault::{DirectoryGround, Ground, MemoryGround, ProcessorGround};
+use crate::host::directory::{DirectoryRef, Space};
+use crate::host::supply::{self, Descriptors, Memory, Tasks};
+use crate::request::{ApiError, ErrorCode};
+use crate::spec::{CgroupSelector, CpuLoad, DiskFill, Hoard};
+use crate::target;
+
+/// Looks. `runtime_dir` is the daemon's own.
+///
+/// # Errors
+/// Names what cannot be a target, and why.
+pub(super) fn look(
+    what: &Hoard,
+    cgroup: Option<&CgroupSelector>,
+    runtime_dir: &Path,
+) -> Result<Ground, ApiError> {
+    let cgroup = cgroup.map(target::cgroup::resolve_to_join).transpose()?;
+    let open = || Descriptors::read().map_err(|error| failed("the host's open files", &error));
+    match what {
+        Hoard::Memory { .. } => {
+            let own = supply::own_cgroup().map_err(|error| failed("the daemon's cgroup", &error))?;
+            let place = cgroup.as_ref().map(|group| group.path.clone()).or(own);
+            let limit = place.as_deref().and_then(supply::memory_limit);
+            Ok(Ground::Memory(MemoryGround { cgroup, memory: memory()?, limit }))
+        }
+        Hoard::Disk(DiskFill { path, .. }) | Hoard::Inodes { path, .. } | Hoard::DiskIo { path, .. } => {
+            Ok(Ground::Directory(Box::new(directory(path, runtime_dir)?), cgroup, open()?.process))
+        }
+        Hoard::Descriptors { .. } | Hoard::Ports { .. } => Ok(Ground::Descriptors(open()?)),
+        Hoard::Tasks { .. } => {
+            let tasks = Tasks::read().map_err(|error| failed("the host's processes", &error))?;
+            Ok(Ground::Tasks(tasks, cgroup))
+        }
+    }
+}
+
+/// Looks for what burns CPU time.
+///
+/// # Errors
+/// As [`look`].
+pub(super) fn processors(load: &CpuLoad) -> Result<Ground, ApiError> {
+    let cgroup = load.cgroup.as_ref().map(target::cgroup::resolve_to_join).transpose()?;
+    let usable = supply::usable_processors().map_err(|error| failed("the processors", &error))?;
+    let quota = cgroup.as_ref().and_then(|group| supply::cpu_quota(&group.path));
+    Ok(Ground::Processors(ProcessorGround { usable, cgroup, quota }))
+}
+
+fn memory() -> Result<Memory, ApiError> {
+    Memory::read().map_err(|error| failed("the host's memory", &error))
+}
+
+/// A directory, but not one of the file system that has the journal by which faults are undone.
+fn directory(path: &Path, runtime_dir: &Path) -> Result<DirectoryGround, ApiError> {
+    let look = |error: io::Error| failed(&path.display().to_string(), &error);
+    let directory = DirectoryRef::find(path).map_err(look)?.ok_or_else(|| {
+        ApiError::new(ErrorCode::TargetNotFound, format!("params.path: no directory {}", path.display()))
+    })?;
+    let ours = DirectoryRef::find(runtime_dir).map_err(look)?;
+    if ours.is_some_and(|ours| ours.device == directory.device) {
+        let path = path.display();
+        return Err(ApiError::new(
+            ErrorCode::TargetProtected,
+            format!("params.path: {path} is protected: the daemon's journal is in the same file system"),
+        )
+        .hint("name a directory of another file system, or run the daemon with another --runtime-dir"));
+    }
+    let space = directory.open().and_then(Space::of).map_err(look)?;
+    Ok(DirectoryGround { directory, space, memory: memory()? })
+}
+
+fn failed(what: &str, error: &io::Error) -> ApiError {
+    ApiError::new(ErrorCode::InjectionFailed, format!("look at {what}: {error}"))
+}

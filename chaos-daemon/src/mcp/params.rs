@@ -1,0 +1,87 @@
+//! The parameters of every fault type as JSON Schema, by what the types are about.
+
+use serde_json::{Map, Value, json};
+
+use crate::spec::settings::RESOURCES;
+
+/// Every parameter of every type. Which of them a type takes is checked when it is registered.
+pub(super) fn properties() -> Value {
+    let families = [packets(), resources()];
+    Value::Object(families.into_iter().filter_map(object).flatten().collect())
+}
+
+fn object(family: Value) -> Option<Map<String, Value>> {
+    match family {
+        Value::Object(properties) => Some(properties),
+        _ => None,
+    }
+}
+
+fn packets() -> Value {
+    json!({
+        "delay_ms": {"type": "number", "description": "latency, packet_reorder: delay of each packet."},
+        "jitter_ms": {"type": "number", "description": "latency: variation of the delay, either way; with a distribution, its standard deviation."},
+        "distribution": {"type": "string", "enum": ["uniform", "normal", "pareto", "paretonormal"], "default": "uniform", "description": "latency: how the delay varies."},
+        "correlation_percent": {"type": "number", "minimum": 0, "maximum": 99, "description": "How much each roll depends on the one before."},
+        "loss_percent": {"type": "number", "minimum": 0, "maximum": 100, "description": "packet_loss: share of the packets that is lost."},
+        "gilbert_elliott": {
+            "type": "object", "description": "packet_loss, instead of loss_percent: a good and a bad state, as `loss gemodel` of tc-netem(8).",
+            "properties": {
+                "p": state("From good to bad, percent at each packet."),
+                "r": state("From bad to good."),
+                "one_minus_h": state("Loss in the bad state; default 100."),
+                "one_minus_k": state("Loss in the good state; default 0."),
+            },
+            "required": ["p", "r"], "additionalProperties": false,
+        },
+        "four_state": {
+            "type": "object", "description": "packet_loss, instead of loss_percent: bursts, as `loss state` of tc-netem(8).",
+            "properties": {
+                "p13": state("A burst begins, percent at each packet."),
+                "p31": state("A burst ends."),
+                "p32": state("A packet gets through within a burst; default 0."),
+                "p23": state("The burst goes on after such a packet; default 100."),
+                "p14": state("A packet is lost alone; default 0."),
+            },
+            "required": ["p13", "p31"], "additionalProperties": false,
+        },
+        "duplicate_percent": {"type": "number", "minimum": 0, "maximum": 100, "description": "packet_duplicate: share of the packets that is sent twice."},
+        "corrupt_percent": {"type": "number", "minimum": 0, "maximum": 100, "description": "packet_corrupt: share of the packets of which a bit is turned over."},
+        "reorder_percent": {"type": "number", "minimum": 0, "maximum": 100, "description": "packet_reorder: share of the packets that overtakes the others, which are late by delay_ms."},
+        "gap": {"type": "integer", "minimum": 1, "default": 1, "description": "packet_reorder: every how many packets one may overtake."},
+        "rate_kbit": {"type": "integer", "minimum": 8, "description": "bandwidth: thousands of bits per second."},
+        "packet_rate": {"type": "integer", "description": "latency, packet_reorder: packets per second to make room for."},
+        "packet_probability": {"type": "number", "minimum": 0, "maximum": 1, "description": "Share of the matching packets that is affected."},
+    })
+}
+
+fn resources() -> Value {
+    json!({
+        "resource": {"type": "string", "enum": RESOURCES, "default": "cpu", "description": "resource_exhaustion: cpu is burned; memory, disk_fill, file_descriptors, pids, inodes and ports are taken and held; disk_io is a load; the limits are of a cgroup or unit."},
+        "cpu_percent": {"type": "number", "minimum": 1, "description": "cpu: share of each core, or of the quota of the unit or cgroup, at most 100; cpu_limit: of one processor."},
+        "cores": {"type": "integer", "minimum": 1, "description": "cpu: how many cores."},
+        "processors": {"type": "string", "description": "cpu: which processors, e.g. \"0-1,3\", in place of cores."},
+        "memory_mb": {"type": "number", "minimum": 1, "description": "memory: MiB to hold; memory_limit: MiB beyond which the cgroup is throttled."},
+        "memory_percent": {"type": "number", "minimum": 1, "maximum": 100, "description": "memory: share of the host's memory, or of the limit of the unit or cgroup."},
+        "reserve_mb": {"type": "number", "minimum": 64, "description": "memory: MiB that stay available on the host; default the larger of 512 and 10 %."},
+        "ramp_seconds": {"type": "number", "minimum": 0, "maximum": 3600, "default": 0, "description": "cpu, memory and what else is held: how long it takes until all of it is used."},
+        "path": {"type": "string", "description": "disk_fill, inodes, disk_io: a directory of the file system."},
+        "megabytes": {"type": "number", "minimum": 1, "description": "disk_fill: MiB to take."},
+        "percent": {"type": "number", "minimum": 1, "maximum": 100, "description": "disk_fill: how full the file system gets."},
+        "leave_free_mb": {"type": "number", "minimum": 0, "description": "disk_fill: MiB that stay free; default the less of 1024 and 5 %."},
+        "count": {"type": "integer", "minimum": 1, "description": "file_descriptors, pids, inodes, ports: how many to hold."},
+        "leave_free": {"type": "integer", "minimum": 256, "description": "file_descriptors: how many of the host's table stay free."},
+        "address": {"type": "string", "default": "0.0.0.0", "description": "ports: of which address of this host."},
+        "port_range": {"type": "string", "description": "ports: from 1024 on, e.g. \"20000-20999\"; default those for connections."},
+        "size_mb": {"type": "number", "minimum": 1, "default": 64, "description": "disk_io: MiB of the file that is read and written."},
+        "pids": {"type": "integer", "minimum": 1, "description": "pids_limit: most processes and threads."},
+        "device": {"type": "string", "description": "io_limit: block device, e.g. \"sda\" or \"8:0\"."},
+        "bytes_per_second": {"type": "integer", "minimum": 1024, "description": "io_limit: each way; disk_io: both ways together."},
+        "offset_seconds": {"type": "number", "description": "clock_skew: by how much the clock is wrong, forwards or back."},
+    })
+}
+
+/// A number of percent within a model of loss.
+fn state(description: &str) -> Value {
+    json!({"type": "number", "minimum": 0, "maximum": 100, "description": description})
+}

@@ -1,0 +1,144 @@
+//! CPU time: on named processors, along a ramp, within a cgroup and of its quota.
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use nix::sched::{CpuSet, sched_getaffinity};
+use nix::unistd::Pid;
+use serde_json::{Value, json};
+
+use super::{Context, Outcome, TestResult, holder, tests};
+use crate::fault::Fault;
+use crate::process::{Process, wait_until};
+use crate::victim::{Victim, has_controllers};
+use crate::{Daemon, Error, Reason, Result};
+
+tests![
+    cpu_time_is_burned_on_the_processor_that_is_named_and_more_and_more_of_it,
+    a_holder_joins_the_cgroup_that_is_named_and_leaves_it_with_the_fault,
+    cpu_time_of_a_cgroup_is_a_share_of_its_quota_and_counts_there,
+];
+
+fn fault(params: Value) -> Fault {
+    Fault::new("resource_exhaustion").with(params)
+}
+
+/// A processor that this process, and so its daemons, may use.
+fn last_processor() -> Result<usize> {
+    let usable = sched_getaffinity(Pid::from_raw(0)).map_err(Error::sys("read", "the affinity"))?;
+    let last = (0..CpuSet::count()).rev().find(|processor| usable.is_set(*processor).unwrap_or(false));
+    last.ok_or_else(|| Error::Different("no processor".into()))
+}
+
+/// The burning threads of a process, by their folders in procfs.
+fn burning(process: &Process) -> Vec<PathBuf> {
+    let threads = fs::read_dir(format!("/proc/{}/task", process.pid)).into_iter().flatten().flatten();
+    let burns =
+        |path: &PathBuf| fs::read_to_string(path.join("comm")).is_ok_and(|name| name.starts_with("burn-"));
+    threads.map(|thread| thread.path()).filter(burns).collect()
+}
+
+/// Where they may run, as the kernel says.
+fn places(process: &Process) -> Vec<String> {
+    let place = |path: &PathBuf| {
+        let status = fs::read_to_string(path.join("status")).ok()?;
+        let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
+        Some(list.trim().to_owned())
+    };
+    burning(process).iter().filter_map(place).collect()
+}
+
+/// CPU time that they have used, in seconds: what it takes to start a process is not theirs.
+fn burned(process: &Process) -> f64 {
+    let used = |path: &PathBuf| {
+        let stat = fs::read_to_string(path.join("schedstat")).ok()?;
+        stat.split(' ').next()?.parse::<f64>().ok()
+    };
+    burning(process).iter().filter_map(used).sum::<f64>() / 1e9
+}
+
+fn cpu_time_is_burned_on_the_processor_that_is_named_and_more_and_more_of_it(_: &Context) -> TestResult {
+    let daemon = Daemon::start()?;
+    let mcp = daemon.mcp()?;
+    let processor = last_processor()?.to_string();
+    let load =
+        |processors: &str| fault(json!({"cpu_percent": 40, "processors": processors, "ramp_seconds": 2}));
+    let refused = load("8000").inject(&mcp);
+    let named = matches!(&refused, Err(Error::Mcp { problem, .. }) if problem.contains("processor 8000 cannot be used"));
+    assert!(named, "{refused:?}");
+    let start = Instant::now();
+    load(&processor).inject(&mcp)?;
+    let burner = holder(&daemon)?;
+    assert_eq!(places(&burner), [processor]);
+    // Half-way up, half of what the height would be so far; on a busy machine less, and never more.
+    std::thread::sleep(Duration::from_secs(1).saturating_sub(start.elapsed()));
+    let (used, age) = (burned(&burner), start.elapsed().as_secs_f64());
+    let climbed = age.min(2.0);
+    let most = 0.4 * (climbed * climbed / 4.0 + (age - climbed)) + 0.06;
+    assert!(used < most, "{used:.3} s burned after {age:.2} s, and {most:.3} is the most");
+    std::thread::sleep(Duration::from_millis(1200));
+    let (start, before) = (Instant::now(), burned(&burner));
+    std::thread::sleep(Duration::from_secs(1));
+    let share = (burned(&burner) - before) / start.elapsed().as_secs_f64();
+    assert!((0.1..0.48).contains(&share), "asked for 0.4 of a processor, measured {share:.3}");
+    load("0").remove(&mcp)?;
+    assert!(!burner.runs(), "it still burns");
+    Ok(Outcome::Pass)
+}
+
+fn a_holder_joins_the_cgroup_that_is_named_and_leaves_it_with_the_fault(_: &Context) -> TestResult {
+    let victim = Victim::new(&[])?;
+    let daemon = Daemon::start()?;
+    let mcp = daemon.mcp()?;
+    let target = json!({"cgroup": victim.name()});
+    let members = || victim.read("cgroup.procs").map(|text| text.lines().count());
+    assert_eq!(members()?, 1);
+    let cpu = fault(json!({"cpu_percent": 5, "cores": 1})).aimed(target.clone());
+    cpu.inject(&mcp)?;
+    let procs = victim.read("cgroup.procs")?;
+    assert!(procs.lines().any(|pid| holder(&daemon).is_ok_and(|own| own.pid.to_string() == pid)), "{procs}");
+    // A second one may join, and what would stop the first one's heartbeat may not.
+    let memory = fault(json!({"resource": "memory", "memory_mb": 8, "reserve_mb": 64})).named("memory");
+    memory.clone().aimed(target.clone()).inject(&mcp)?;
+    assert_eq!(members()?, 3);
+    let pause = Fault::new("pause").aimed(target.clone()).inject(&mcp);
+    let protected = matches!(&pause, Err(Error::Mcp { problem, .. }) if problem.contains("TARGET_PROTECTED"));
+    assert!(protected, "{pause:?}");
+    cpu.remove(&mcp)?;
+    memory.remove(&mcp)?;
+    assert!(wait_until(Duration::from_secs(1), || members().is_ok_and(|count| count == 1)));
+    victim.write("cgroup.freeze", "1")?;
+    let frozen = || victim.read("cgroup.events").is_ok_and(|events| events.contains("frozen 1"));
+    assert!(wait_until(Duration::from_secs(1), frozen));
+    let refused = cpu.inject(&mcp);
+    assert!(matches!(&refused, Err(Error::Mcp { problem, .. }) if problem.contains("frozen")), "{refused:?}");
+    Ok(Outcome::Pass)
+}
+
+fn cpu_time_of_a_cgroup_is_a_share_of_its_quota_and_counts_there(_: &Context) -> TestResult {
+    if !has_controllers(&["cpu"]) {
+        return Ok(Outcome::Skip(Reason::NoCgroupControllers, "cpu is not there".into()));
+    }
+    let victim = Victim::new(&["cpu"])?;
+    victim.write("cpu.max", "40000 100000")?;
+    let daemon = Daemon::start()?;
+    let mcp = daemon.mcp()?;
+    let used = || -> Result<f64> {
+        let text = victim.read("cpu.stat")?;
+        let line = text.lines().find_map(|line| line.strip_prefix("usage_usec ")?.parse::<f64>().ok());
+        line.map(|used| used / 1e6).ok_or_else(|| Error::Different(format!("cpu.stat: {text}")))
+    };
+    let fault = fault(json!({"cpu_percent": 50})).aimed(json!({"cgroup": victim.name()}));
+    fault.inject(&mcp)?;
+    let (start, before) = (Instant::now(), used()?);
+    std::thread::sleep(Duration::from_secs(2));
+    let share = (used()? - before) / start.elapsed().as_secs_f64();
+    // Half of 0.4 processors, and what the holder's heartbeats take.
+    assert!((0.08..0.27).contains(&share), "asked for 0.2 of a processor, measured {share:.3}");
+    fault.remove(&mcp)?;
+    let after = used()?;
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(used()? - after < 0.01, "it still burns");
+    Ok(Outcome::Pass)
+}

@@ -1,0 +1,156 @@
+//! What a fault takes is missing while it lasts and there again after it, however it ends; measured by the kernel's own books.
+
+mod cpu;
+mod disk;
+mod memory;
+mod things;
+
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use serde_json::Value;
+
+use super::{Context, KernelTest, Outcome, TestResult, tests};
+use crate::fault::Fault;
+use crate::process::{Process, wait_until};
+use crate::{Daemon, Error, Residue, Result};
+
+/// How soon everything is there again once the fault has ended.
+const PROMPT: Duration = Duration::from_secs(1);
+/// How long one heartbeat keeps a fault.
+const LEASE: Duration = Duration::from_secs(3);
+/// A holder that stands still is killed so long after its lease.
+const GRACE: Duration = Duration::from_secs(1);
+/// How much later than promised may be seen from outside.
+const SEEN: Duration = Duration::from_millis(700);
+/// How long one lasts that ends by itself.
+const SHORT: Duration = Duration::from_secs(1);
+
+/// How a fault ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    Removal,
+    Time,
+    HolderKilled,
+    EverybodyKilled,
+    InjectorStopped,
+    EverybodyStopped,
+}
+
+/// The ends that every kind is tried with.
+const ENDS: &[End] = &[End::Removal, End::Time, End::HolderKilled, End::EverybodyKilled];
+/// Those that the lease brings about.
+const LEASE_ENDS: &[End] = &[End::InjectorStopped, End::EverybodyStopped];
+
+/// A fault that takes something, and how to see how much of it is in use.
+struct Taking<'a> {
+    fault: Fault,
+    /// By whatever counts it; of the holder, if it has to be asked of a process.
+    used: &'a dyn Fn(Option<&Process>) -> Result<u64>,
+    /// How much it has to be more while the fault lasts, and how much it may be beside that, for what others do.
+    asked: u64,
+    give: u64,
+}
+
+impl Taking<'_> {
+    /// Takes it, sees it missing, ends it in each of these ways, and sees it there again.
+    fn ends(&self, ends: &[End]) -> Result<Outcome> {
+        for end in ends {
+            self.end(*end).map_err(|error| Error::Different(format!("{end:?}: {error}")))?;
+        }
+        Ok(Outcome::Pass)
+    }
+
+    fn end(&self, end: End) -> Result<()> {
+        let mut daemon = Daemon::start()?;
+        let mcp = daemon.mcp()?;
+        let residue = Residue::take(&[])?;
+        let before = (self.used)(None)?;
+        let lasting = if end == End::Time { SHORT } else { Duration::from_secs(30) };
+        let fault = self.fault.clone().lasting(lasting);
+        let answer = fault.inject(&mcp)?;
+        assert_eq!(
+            (&answer["lifetime"], &answer["state"]),
+            (&"kernel".into(), &"effective".into()),
+            "{answer}"
+        );
+        let holder = holder(&daemon)?;
+        let taken = (self.used)(Some(&holder))?.saturating_sub(before);
+        let bounds = self.asked.saturating_sub(self.give)..=self.asked + self.give;
+        assert!(bounds.contains(&taken), "asked for {}, and {taken} are missing; {answer}", self.asked);
+        let limit = match end {
+            End::Removal => {
+                fault.remove(&mcp)?;
+                PROMPT
+            }
+            End::Time => SHORT + PROMPT,
+            End::HolderKilled => {
+                holder.signal(Signal::SIGKILL);
+                PROMPT
+            }
+            End::EverybodyKilled => {
+                daemon.kill_everything();
+                PROMPT
+            }
+            End::InjectorStopped => {
+                stop(daemon.injector());
+                LEASE + SEEN
+            }
+            End::EverybodyStopped => {
+                stop(daemon.processes());
+                LEASE + GRACE + SEEN
+            }
+        };
+        let mut left = 0;
+        let back = wait_until(limit, || {
+            left = (self.used)(Some(&holder)).unwrap_or(u64::MAX).saturating_sub(before);
+            left <= self.give
+        });
+        let processes = daemon.processes();
+        if LEASE_ENDS.contains(&end) {
+            // Who stands still cannot be ended in order.
+            processes.iter().for_each(|process| process.signal(Signal::SIGCONT));
+        }
+        assert!(back, "after {limit:?}, {left} are still missing");
+        if end == End::HolderKilled {
+            let gone =
+                wait_until(PROMPT, || fault.status(&mcp).is_ok_and(|status| status["active"] == false));
+            assert!(gone, "it still shows as active");
+        }
+        if end != End::EverybodyKilled && end != End::EverybodyStopped {
+            daemon.stop()?;
+        }
+        drop(daemon);
+        residue.assert_unchanged_within(&[], PROMPT)
+    }
+}
+
+fn stop(processes: impl IntoIterator<Item = Process>) {
+    processes.into_iter().for_each(|process| process.signal(Signal::SIGSTOP));
+}
+
+/// The process that holds the one fault which needs no packet program.
+fn holder(daemon: &Daemon) -> Result<Process> {
+    let mut holders = daemon.holders();
+    holders.retain(|holder| holder.arguments.len() == 2);
+    holders.pop().ok_or_else(|| Error::Different("no process holds the fault".into()))
+}
+
+/// A number in `/proc/PID/status`, in bytes where it is in kB; 0 when the process has gone.
+fn status_of(process: &Process, field: &str) -> u64 {
+    let text = std::fs::read_to_string(format!("/proc/{}/status", process.pid)).unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+    let mut words = line.unwrap_or_default().split_whitespace();
+    let number = words.next().and_then(|word| word.parse().ok()).unwrap_or(0);
+    if words.next() == Some("kB") { number << 10 } else { number }
+}
+
+/// The evidence in the status of a fault.
+fn evidence(fault: &Fault, mcp: &crate::Mcp) -> Result<Value> {
+    Ok(fault.status(mcp)?["evidence"].clone())
+}
+
+/// Every test of this folder.
+pub(super) fn all() -> Vec<KernelTest> {
+    [cpu::TESTS, memory::TESTS, disk::TESTS, things::TESTS].concat()
+}
