@@ -34,6 +34,7 @@ pub mod sweep;
 pub mod systemd;
 pub mod victim;
 pub mod wire;
+pub mod worker;
 
 pub use daemon::Daemon;
 pub use error::{Error, Result};

@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::duration;
+use crate::request::TargetsReport;
 use crate::spec::FAULT_TYPES;
 
 fn text<'a>(value: &'a Value, field: &str) -> &'a str {
@@ -60,6 +61,9 @@ pub(super) fn plan(answer: &Value) -> String {
     for step in list(answer, "steps") {
         line!(out, "  - {}", step.as_str().unwrap_or_default());
     }
+    if let Ok(targets) = serde_json::from_value::<TargetsReport>(answer["targets"].clone()) {
+        out.push_str(&targets.to_string());
+    }
     out
 }
 
@@ -89,6 +93,11 @@ pub(super) fn status(answer: &Value) -> String {
             line!(out, "      settings as the fault has set them: {}", evidence["settings_held"]);
         } else if evidence["cpu_seconds"].as_f64().unwrap_or_default() > 0.0 {
             line!(out, "      CPU time burned: {}", seconds(evidence, "cpu_seconds"));
+        } else if evidence["signals_sent"] != json!(0) {
+            line!(out, "      {}", signalled(evidence));
+        } else if evidence["pauses"] != json!(0) {
+            let (now, times) = (&evidence["processes_paused"], &evidence["pauses"]);
+            line!(out, "      processes standing still: {now}; made to {times} times");
         } else {
             line!(
                 out,
@@ -114,6 +123,20 @@ pub(super) fn status(answer: &Value) -> String {
     }
     runs(&mut out, answer);
     out
+}
+
+/// `signals: 2 sent, 2 processes ended, gone after 3ms, back after 120ms`.
+fn signalled(evidence: &Value) -> String {
+    let mut text = format!(
+        "signals: {} sent, {} processes ended",
+        evidence["signals_sent"], evidence["processes_ended"]
+    );
+    for (word, field) in [("gone", "gone_after_seconds"), ("back", "back_after_seconds")] {
+        if evidence[field].is_number() {
+            let _ = write!(text, ", {word} after {}", seconds(evidence, field));
+        }
+    }
+    text
 }
 
 fn runs(out: &mut String, answer: &Value) {

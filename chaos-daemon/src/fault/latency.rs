@@ -11,7 +11,7 @@
 //!   match. The socket mark of delayed packets is lost, as in any crossing of namespaces.
 //! - **Reference**: tc-netem(8), Linux `net/sched/sch_netem.c`, `drivers/net/veth.c`.
 
-use super::{LoopWork, Place, Plan, Work, attach_steps, matching, traffic_words};
+use super::{LoopWork, Place, Plan, Work, attach_steps, give_or_take, matching, traffic_words};
 use crate::host::Requirement;
 use crate::kernel::step::Step;
 use crate::request::LifetimeClass;
@@ -32,10 +32,7 @@ const MOST_LIMIT: u32 = 1_000_000;
 /// Plans it.
 pub fn plan(traffic: &Traffic, queue: &Queue, packet_probability: Probability, place: &Place<'_>) -> Plan {
     let packets = matching(traffic, packet_probability, place);
-    let jitter = match queue.jitter.is_zero() {
-        true => String::new(),
-        false => format!(" ± {:?}", queue.jitter),
-    };
+    let jitter = give_or_take(queue.jitter);
     let words = traffic_words(traffic, &packets.peers, packet_probability);
     let near_ends = packets
         .directions

@@ -8,12 +8,16 @@ pub mod limit;
 pub mod link_down;
 pub mod packet_drop;
 pub mod pause;
+pub mod process_kill;
+pub mod process_pause;
 pub mod reset;
 pub mod work;
 
+use std::time::Duration;
+
 use ipnet::IpNet;
 
-use crate::host::{CgroupRef, Facts, Lack, Requirement};
+use crate::host::{CgroupRef, Facts, Lack, Requirement, Spared};
 use crate::kernel::netlink::marks::recognise_device;
 use crate::kernel::setting::{Knob, LinkSetting, Setting};
 use crate::kernel::step::{NetNsRef, Step};
@@ -21,8 +25,9 @@ use crate::request::{ApiError, ErrorCode, LifetimeClass};
 use crate::spec::fault::Effect;
 use crate::spec::{Direction, FaultType, PortMatch, Probability, Protocol, Traffic};
 use crate::target::NetworkTarget;
+use crate::target::process::Selection;
 
-pub use work::{Attach, CpuWork, LoopWork, Match, PacketAction, PacketWork, Work};
+pub use work::{Attach, CpuWork, LoopWork, Match, PacketAction, PacketWork, PauseWork, SignalWork, Work};
 
 /// What is needed to carry out a fault, and to undo it.
 #[derive(Debug, Clone, PartialEq)]
@@ -59,7 +64,16 @@ pub struct Place<'a> {
     pub protected_tcp_ports: &'a [u16],
 }
 
-/// What a supervised fault finds on the node, and will restore.
+/// The processes that a fault goes to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Crowd {
+    /// Who matches now, and which of them are hit.
+    pub selection: Selection,
+    /// Who is never hit, also of those that match later.
+    pub spared: Spared,
+}
+
+/// What a fault finds on the node: what a supervised one will restore, or whom it goes to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ground {
     /// A value of a control group.
@@ -75,6 +89,8 @@ pub enum Ground {
     Link(LinkSetting),
     /// Wall clock minus boot clock, in nanoseconds.
     Clock(i64),
+    /// Processes.
+    Crowd(Box<Crowd>),
 }
 
 /// The plan of a fault that changes one setting of the node.
@@ -119,9 +135,12 @@ pub fn plan(
         Effect::Drop { traffic, packet_probability, partition } => {
             packet_drop::plan(traffic, *packet_probability, *partition, place.ok_or_else(needs_interface)?)
         }
-        Effect::Limit { .. } | Effect::Pause { .. } | Effect::LinkDown { .. } | Effect::ClockSkew { .. } => {
-            return on_ground(effect, ground);
-        }
+        Effect::Limit { .. }
+        | Effect::Pause { .. }
+        | Effect::LinkDown { .. }
+        | Effect::ClockSkew { .. }
+        | Effect::ProcessKill { .. }
+        | Effect::ProcessPause { .. } => return on_ground(effect, ground),
     })
 }
 
@@ -139,6 +158,12 @@ fn on_ground(effect: &Effect, ground: Option<&Ground>) -> Result<Plan, ApiError>
         (Effect::LinkDown { .. }, Some(Ground::Link(setting))) => Ok(link_down::plan(setting)),
         (Effect::ClockSkew { offset_ns }, Some(Ground::Clock(base_ns))) => {
             Ok(clock_skew::plan(*offset_ns, *base_ns))
+        }
+        (Effect::ProcessKill { processes, volleys }, Some(Ground::Crowd(crowd))) => {
+            Ok(process_kill::plan(processes, *volleys, crowd))
+        }
+        (Effect::ProcessPause { processes, rhythm }, Some(Ground::Crowd(crowd))) => {
+            Ok(process_pause::plan(processes, *rhythm, crowd))
         }
         _ => {
             let name = effect.fault_type().name();
@@ -158,7 +183,8 @@ pub fn requirements(fault_type: FaultType) -> &'static [Requirement] {
         FaultType::Timeout | FaultType::NetworkPartition => packet_drop::REQUIREMENTS,
         FaultType::ResourceExhaustion => cpu::REQUIREMENTS,
         FaultType::Pause => pause::REQUIREMENTS,
-        FaultType::LinkDown | FaultType::ClockSkew => &[],
+        FaultType::ProcessPause => process_pause::REQUIREMENTS,
+        FaultType::LinkDown | FaultType::ClockSkew | FaultType::ProcessKill => &[],
     }
 }
 
@@ -181,6 +207,11 @@ fn require(fault_type: FaultType, facts: &Facts) -> Result<(), ApiError> {
         ),
     )
     .hint(first.remedy.clone()))
+}
+
+/// A variation, for people: ` ± 50ms`, or nothing.
+fn give_or_take(jitter: Duration) -> String {
+    if jitter.is_zero() { String::new() } else { format!(" ± {jitter:?}") }
 }
 
 /// The match that a network fault's programs are given.

@@ -12,6 +12,55 @@ use crate::sabotage::{self, Guard};
 /// How long after its end, and after its last packets are out, a fault's holder may still take to tidy up.
 const GRACE: Duration = Duration::from_secs(8);
 
+/// How long after the end of its lease a holder that traces may take to let go.
+const SLACK: Duration = Duration::from_millis(500);
+
+/// A timer that kills this process a little after its lease. For what no program of the kernel ends: processes that stand still
+/// go on when their tracer dies, also one that was stopped and cannot let go of them.
+#[derive(Debug)]
+pub struct Leash {
+    timer: Timer,
+    /// What it is set to; 0 is nothing.
+    deadline_ns: u64,
+}
+
+impl Leash {
+    /// One that is not set.
+    ///
+    /// # Errors
+    /// When the kernel has no timer left for this user.
+    pub fn new() -> nix::Result<Self> {
+        let event = SigEvent::new(SigevNotify::SigevSignal { signal: Signal::SIGKILL, si_value: 0 });
+        Ok(Self { timer: Timer::new(ClockId::CLOCK_BOOTTIME, event)?, deadline_ns: 0 })
+    }
+
+    /// Kills this process a little after `deadline_ns` (boot time), and not before.
+    pub fn hold(&mut self, deadline_ns: u64) {
+        if deadline_ns == 0 || deadline_ns == self.deadline_ns || sabotage::without(Guard::Timer) {
+            return;
+        }
+        self.set(Duration::from_nanos(deadline_ns) + SLACK);
+        self.deadline_ns = deadline_ns;
+    }
+
+    /// Nothing is held any more: this process may live.
+    pub fn let_go(&mut self) {
+        if self.deadline_ns != 0 {
+            // All zeros: timer_settime(2) disarms it.
+            self.set(Duration::ZERO);
+            self.deadline_ns = 0;
+        }
+    }
+
+    fn set(&mut self, at: Duration) {
+        let at = Expiration::OneShot(TimeSpec::from(at));
+        if let Err(error) = self.timer.set(at, TimerSetTimeFlags::TFD_TIMER_ABSTIME) {
+            // The timer of the whole fault is behind it.
+            tracing::warn!(%error, "cannot set the timer of a lease");
+        }
+    }
+}
+
 /// Has the kernel kill this process a little after `end_ns` (boot time) and `drain`, the time that queued packets
 /// need to get out: timer_create(2) with SIGKILL, which
 /// ends a stopped process too. The fault itself has stopped acting at `end_ns`, by its programs' deadline.

@@ -11,7 +11,7 @@ use super::protocol::{Lease, Order, Preload, Report, receive, send};
 use super::{deadline, memory};
 use crate::fail_point::{self, Point, Role};
 use crate::fault::Work;
-use crate::host::privilege::{CLOCK, LimitError, NETWORK_HOLDER, OTHER_HOLDER, limit_to};
+use crate::host::privilege::{CLOCK, LimitError, NETWORK_HOLDER, OTHER_HOLDER, SIGNALLER, TRACER, limit_to};
 use crate::host::{NetNs, NetNsError, boot_time_ns};
 use crate::kernel::bpf::{BpfError, Programs};
 use crate::kernel::setting::Setting;
@@ -79,6 +79,8 @@ fn needed(work: &Work) -> &'static [Capability] {
     match work {
         Work::Packets(_) | Work::Loop(_) => NETWORK_HOLDER,
         Work::Cpu(_) => &[],
+        Work::Signals(_) => SIGNALLER,
+        Work::Pause(_) => TRACER,
         Work::Settings(settings) => match settings.first() {
             // Root owns these files.
             Some(Setting::Cgroup(_)) | None => &[],

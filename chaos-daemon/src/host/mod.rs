@@ -9,6 +9,7 @@ pub mod interface;
 pub mod nameless;
 pub mod netns;
 pub mod privilege;
+pub mod process;
 pub mod sandbox;
 mod syscalls;
 
@@ -18,3 +19,4 @@ pub use facts::{Facts, Lack, Requirement};
 pub use interface::Interface;
 pub use netns::{NetNs, NetNsError, NetNsIdentity};
 pub use privilege::{MissingPrivilege, Privileges};
+pub use process::{ProcessId, Running, Spared};

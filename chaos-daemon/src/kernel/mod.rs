@@ -6,3 +6,4 @@ pub mod probe;
 pub mod process;
 pub mod setting;
 pub mod step;
+pub mod trace;

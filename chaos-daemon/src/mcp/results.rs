@@ -63,16 +63,39 @@ pub(super) struct Evidence {
     pub(super) cpu_seconds: f64,
     /// Settings of the host that are as the fault has set them, for a supervised fault.
     pub(super) settings_held: u64,
+    /// process_kill: signals sent.
+    pub(super) signals_sent: u64,
+    /// process_kill: processes that were sent one and have ended.
+    pub(super) processes_ended: u64,
+    /// process_kill: seconds from the last volley until the last of its processes had ended.
+    #[schemars(with = "f64")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) gone_after_seconds: Option<f64>,
+    /// process_kill: seconds from the last volley until a new process ran that matches the target.
+    #[schemars(with = "f64")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) back_after_seconds: Option<f64>,
+    /// process_pause: processes that stand still now.
+    pub(super) processes_paused: u64,
+    /// process_pause: how often processes were made to stand still.
+    pub(super) pauses: u64,
 }
 
 impl From<request::Evidence> for Evidence {
     fn from(evidence: request::Evidence) -> Self {
+        let processes = evidence.processes;
         Self {
             packets_matched: evidence.matched,
             packets_affected: evidence.affected,
             packets_protected: evidence.protected,
             cpu_seconds: evidence.cpu_time.as_secs_f64(),
             settings_held: evidence.settings,
+            signals_sent: processes.signals,
+            processes_ended: processes.ended,
+            gone_after_seconds: processes.gone_after.map(|time| time.as_secs_f64()),
+            back_after_seconds: processes.back_after.map(|time| time.as_secs_f64()),
+            processes_paused: processes.paused,
+            pauses: processes.pauses,
         }
     }
 }

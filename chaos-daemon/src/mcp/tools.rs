@@ -140,7 +140,8 @@ impl Call {
             Self::Plan => (
                 "Plan a fault",
                 "What injecting would do, without doing it: kernel operations in order, each with its undo. Takes \
-                 the name of a registered fault, or the same fields as chaos_inject_fault's register.",
+                 the name of a registered fault, or the same fields as chaos_inject_fault's register. For a process \
+                 fault also which processes it would hit, what share of those that match that is, and who is left out.",
                 object(fault_properties(), &["fault_name"]),
             ),
             Self::Stop => (
@@ -253,7 +254,7 @@ fn fault_properties() -> Value {
             "description": format!("How much, per fault type: {}.", parameters.join("; ")),
             "properties": {
                 "delay_ms": {"type": "number", "description": "latency: delay of each packet."},
-                "jitter_ms": {"type": "number", "description": "latency: variation of the delay, either way."},
+                "jitter_ms": {"type": "number", "description": "Variation, either way, of the delay (latency), the interval (process_kill), or pause and run (process_pause)."},
                 "packet_rate": {"type": "integer", "description": "latency: packets per second to make room for."},
                 "packet_probability": {"type": "number", "minimum": 0, "maximum": 1, "description": "Share of the matching packets that is affected."},
                 "resource": {"type": "string", "enum": RESOURCES, "default": "cpu", "description": "resource_exhaustion: cpu burns the host's; the others limit a cgroup or unit."},
@@ -264,6 +265,11 @@ fn fault_properties() -> Value {
                 "device": {"type": "string", "description": "io_limit: block device, e.g. \"sda\" or \"8:0\"."},
                 "bytes_per_second": {"type": "integer", "minimum": 1024, "description": "io_limit: each way."},
                 "offset_seconds": {"type": "number", "description": "clock_skew: by how much the clock is wrong, forwards or back."},
+                "signal": {"type": "string", "default": "SIGKILL", "description": "process_kill: name of the signal, e.g. \"SIGTERM\"."},
+                "times": {"type": "integer", "minimum": 1, "default": 1, "description": "process_kill: how often, each time to those that match then."},
+                "interval_seconds": {"type": "number", "default": 5, "description": "process_kill: time between two volleys, if times is above 1."},
+                "pause_ms": {"type": "number", "minimum": 1, "description": "process_pause: how long they stand still, in a rhythm."},
+                "run_ms": {"type": "number", "minimum": 1, "description": "process_pause: how long they run in between."},
             },
             "additionalProperties": false,
         },
@@ -275,7 +281,7 @@ fn target() -> Value {
     target.insert(
         "description".to_owned(),
         json!("Where the fault goes. Every field narrows. A network fault and link_down need interface; pause and limits need \
-               unit or cgroup."),
+               unit or cgroup; process faults need unit, cgroup, exe, command, container or pid, and take share and seed."),
     );
     if let Some(Value::Object(properties)) = target.get_mut("properties") {
         for (field, values) in

@@ -2,11 +2,13 @@
 //! nothing further in has to check again.
 
 pub mod fault;
+pub mod process;
 pub mod settings;
 pub mod target;
 pub mod units;
 
 pub use fault::{FAULT_TYPES, Fault, FaultRequest, FaultType};
+pub use process::{ProcessSelector, Share};
 pub use settings::{CgroupSelector, Limit};
 pub use target::{Direction, PortMatch, Protocol, TargetRequest, Traffic};
 pub use units::{FaultName, Probability, SpecError};

@@ -114,7 +114,8 @@ async fn the_schemas_have_the_specifications_fields_types_and_defaults() {
         types_known[..5],
         ["latency", "error", "timeout", "resource_exhaustion", "network_partition"].map(|name| json!(name))
     );
-    assert_eq!(types_known[5..], ["pause", "link_down", "clock_skew"].map(|name| json!(name)));
+    let ours = ["pause", "link_down", "clock_skew", "process_kill", "process_pause"];
+    assert_eq!(types_known[5..], ours.map(|name| json!(name)));
     types(
         &inject["outputSchema"],
         &[

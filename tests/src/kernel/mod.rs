@@ -12,6 +12,7 @@ mod manager;
 mod matrix;
 mod oracle;
 mod policy;
+mod processes;
 mod sandbox;
 mod scene;
 mod supervised;
@@ -134,7 +135,8 @@ pub fn all() -> Vec<KernelTest> {
         manager::TESTS,
         matrix::TESTS,
     ];
-    let tests = lists.concat().into_iter().chain(oracle::all()).chain(supervised::all());
+    let tests =
+        lists.concat().into_iter().chain(oracle::all()).chain(supervised::all()).chain(processes::all());
     tests.map(shorten).collect()
 }
 
