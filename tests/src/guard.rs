@@ -47,6 +47,11 @@ impl Guard {
         fs::read_to_string(&self.log).unwrap_or_default()
     }
 
+    /// Its process id.
+    pub fn pid(&self) -> i32 {
+        self.child.id().cast_signed()
+    }
+
     /// Sends it a signal.
     pub fn signal(&self, signal: Signal) {
         if let Some(process) = Process::read(i32::try_from(self.child.id()).unwrap_or(i32::MAX)) {

@@ -36,6 +36,7 @@ pub mod systemd;
 pub mod trace;
 pub mod victim;
 pub mod wire;
+pub mod worker;
 
 pub use daemon::Daemon;
 pub use error::{Error, Result};

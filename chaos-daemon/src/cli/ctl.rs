@@ -15,7 +15,7 @@ use super::mcp_proxy::{self, ProxyArgs, ProxyError};
 use super::probe_args::ProbeArgs;
 use super::{bridge, show, watch};
 use crate::experiment::Native;
-use crate::request::ResidueReport;
+use crate::request::{ResidueReport, TargetsReport};
 use crate::spec::{FaultName, Probability, SpecError};
 
 /// Refused, or failed, by the daemon; or a probe that was not met.
@@ -83,6 +83,8 @@ enum Command {
         #[arg(long, conflicts_with = "name")]
         all: bool,
     },
+    /// Show which processes a process fault would hit, and who is left out; takes the options of inject
+    Targets(Box<FaultArgs>),
     /// Show what is registered and active
     Status {
         /// Go on showing, until Ctrl-C
@@ -353,6 +355,13 @@ async fn carry_out(cli: &Cli) -> Result<Done, Failure> {
             client.close().await;
             done
         }
+        Command::Targets(fault) => {
+            let request = fault.request(Probability::CERTAIN)?;
+            let client = Client::connect(&cli.socket).await?;
+            let done = targets(&client, fault, object(json!(request))).await;
+            client.close().await;
+            done
+        }
         command => {
             let client = Client::connect(&cli.socket).await?;
             let done = ask(&client, command, cli.json).await;
@@ -401,6 +410,23 @@ fn left_over(answer: Value) -> Result<Done, Failure> {
     let report: ResidueReport = serde_json::from_value(answer.clone())
         .map_err(|error| Failure::Other(format!("the daemon's answer on leftovers: {error}")))?;
     Ok(Done { text: report.to_string(), answer, code: report.level.exit_code() })
+}
+
+/// Which processes a fault would hit: a part of what would be done.
+async fn targets(
+    client: &Client,
+    fault: &FaultArgs,
+    mut fields: Map<String, Value>,
+) -> Result<Done, Failure> {
+    fields.insert("fault_name".to_owned(), json!(fault.name()?));
+    let answer = client.call("chaos_plan", fields).await?["targets"].take();
+    if answer.is_null() {
+        let problem = "this type of fault does not go to processes: give process_kill or process_pause";
+        return Err(Failure::Usage(SpecError::new("TYPE", problem)));
+    }
+    let report: TargetsReport = serde_json::from_value(answer.clone())
+        .map_err(|error| Failure::Other(format!("the daemon's answer on targets: {error}")))?;
+    Ok(Done::well(report.to_string(), answer))
 }
 
 fn object(value: Value) -> Map<String, Value> {

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::duration;
 use crate::spec::units::Probability;
-use crate::spec::{FaultName, FaultRequest, FaultType, SpecError, TargetRequest};
+use crate::spec::{FaultName, FaultRequest, FaultType, Share, SpecError, TargetRequest};
 
 /// A fault, where it goes and how long it lasts.
 #[derive(Debug, Clone, Args)]
@@ -21,12 +21,30 @@ pub(super) struct FaultArgs {
     /// Network interface, e.g. eth0; every network fault needs one, and so does link_down
     #[arg(long, value_name = "IFACE", help_heading = "Target")]
     interface: Option<String>,
-    /// systemd unit, e.g. payment.service: for pause and limits, and where cpu, memory, pids or disk_io are to be used up
+    /// systemd unit, e.g. payment.service: for pause, limits and process faults, and where cpu, memory, pids or disk_io are to be used up
     #[arg(long, value_name = "UNIT", help_heading = "Target")]
     unit: Option<String>,
-    /// cgroup v2, by its path below /sys/fs/cgroup: for pause and limits, and where cpu, memory, pids or disk_io are to be used up
+    /// cgroup v2, by its path below /sys/fs/cgroup: for pause, limits and process faults, and where cpu, memory, pids or disk_io are to be used up
     #[arg(long, value_name = "PATH", help_heading = "Target")]
     cgroup: Option<String>,
+    /// Process faults: this process
+    #[arg(long, help_heading = "Target")]
+    pid: Option<u32>,
+    /// Process faults: those that run this program, by its absolute path
+    #[arg(long, value_name = "PATH", help_heading = "Target")]
+    exe: Option<String>,
+    /// Process faults: those in whose command line this regular expression (or word) is found
+    #[arg(long, value_name = "REGEX", help_heading = "Target")]
+    command: Option<String>,
+    /// Process faults: those of the container of this id
+    #[arg(long, value_name = "ID", help_heading = "Target")]
+    container: Option<String>,
+    /// Process faults: what share of those that match, e.g. 25%; never fewer than one [default: all]
+    #[arg(long, value_name = "SHARE", value_parser = share, help_heading = "Target")]
+    share: Option<Share>,
+    /// Process faults: which of those that match make up the share [default: 0]
+    #[arg(long, value_name = "NUMBER", help_heading = "Target")]
+    seed: Option<u64>,
     /// Network namespace: a name below /run/netns, or the path of a namespace file
     #[arg(long, value_name = "NAME|PATH", help_heading = "Target")]
     netns: Option<String>,
@@ -54,7 +72,7 @@ pub(super) struct FaultArgs {
     /// latency, packet_reorder: delay of each packet, e.g. 300ms
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, allow_hyphen_values = true, help_heading = "Effect")]
     delay: Option<Duration>,
-    /// latency: variation of the delay, either way; with a distribution, its standard deviation
+    /// Variation, either way: of the delay (with a distribution, its standard deviation), of the interval, of pause and run
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, allow_hyphen_values = true, help_heading = "Effect")]
     jitter: Option<Duration>,
     /// latency: uniform, normal, pareto or paretonormal [default: uniform]
@@ -157,6 +175,21 @@ pub(super) struct FaultArgs {
     /// clock_skew: by how many seconds the clock is wrong, forwards or back
     #[arg(long, value_name = "SECONDS", allow_hyphen_values = true, help_heading = "Effect")]
     offset_seconds: Option<f64>,
+    /// process_kill: name of the signal, e.g. TERM [default: SIGKILL]
+    #[arg(long, value_name = "NAME", help_heading = "Effect")]
+    signal: Option<String>,
+    /// process_kill: how often, each time to those that match then [default: 1]
+    #[arg(long, value_name = "COUNT", help_heading = "Effect")]
+    times: Option<u32>,
+    /// process_kill: time between two volleys [default: 5s]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, allow_hyphen_values = true, help_heading = "Effect")]
+    interval: Option<Duration>,
+    /// process_pause: how long they stand still, in a rhythm with --run
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, allow_hyphen_values = true, help_heading = "Effect")]
+    pause: Option<Duration>,
+    /// process_pause: how long they run in between
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, allow_hyphen_values = true, help_heading = "Effect")]
+    run: Option<Duration>,
     /// How long the fault lasts before it ends by itself, e.g. 3m [default: 1m]
     #[arg(long = "for", value_name = "DURATION", value_parser = duration::parse, allow_hyphen_values = true)]
     lasts: Option<Duration>,
@@ -179,6 +212,10 @@ fn model(option: &str, names: &[&str], values: &[f64]) -> Result<Option<Value>, 
     let fields: Map<_, _> =
         names.iter().zip(values).map(|(name, value)| ((*name).to_owned(), Value::from(*value))).collect();
     Ok(Some(fields).filter(|fields| !fields.is_empty()).map(Value::Object))
+}
+
+fn share(text: &str) -> Result<Share, String> {
+    Share::parse(text).map_err(|error| error.problem)
 }
 
 fn fault_type(text: &str) -> Result<FaultType, String> {
@@ -233,6 +270,11 @@ impl FaultArgs {
         set("device", self.device.clone().map(Value::from));
         set("bytes_per_second", self.bytes_per_second.map(Value::from));
         set("offset_seconds", self.offset_seconds.map(Value::from));
+        set("signal", self.signal.clone().map(Value::from));
+        set("times", self.times.map(Value::from));
+        set("interval_seconds", self.interval.map(|interval| Value::from(interval.as_secs_f64())));
+        set("pause_ms", self.pause.map(millis));
+        set("run_ms", self.run.map(millis));
         let request = FaultRequest {
             fault_type: self.fault_type,
             probability,
@@ -242,6 +284,12 @@ impl FaultArgs {
                 interface: self.interface.clone(),
                 unit: self.unit.clone(),
                 cgroup: self.cgroup.clone(),
+                pid: self.pid,
+                exe: self.exe.clone(),
+                command: self.command.clone(),
+                container: self.container.clone(),
+                share: self.share,
+                seed: self.seed,
                 netns: self.netns.clone(),
                 cidrs: self.cidrs.clone(),
                 host: self.host.clone(),
@@ -285,6 +333,9 @@ fn as_option(mut error: SpecError) -> SpecError {
         "delay_ms" => "delay",
         "jitter_ms" => "jitter",
         "ramp_seconds" => "ramp",
+        "interval_seconds" => "interval",
+        "pause_ms" => "pause",
+        "run_ms" => "run",
         "error_message" => "message",
         "params" | "target" => return error,
         other => other,

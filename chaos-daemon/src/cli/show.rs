@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::duration;
+use crate::request::TargetsReport;
 use crate::spec::FAULT_TYPES;
 
 fn text<'a>(value: &'a Value, field: &str) -> &'a str {
@@ -60,6 +61,9 @@ pub(super) fn plan(answer: &Value) -> String {
     for step in list(answer, "steps") {
         line!(out, "  - {}", step.as_str().unwrap_or_default());
     }
+    if let Ok(targets) = serde_json::from_value::<TargetsReport>(answer["targets"].clone()) {
+        out.push_str(&targets.to_string());
+    }
     out
 }
 
@@ -93,6 +97,11 @@ pub(super) fn status(answer: &Value) -> String {
             line!(out, "      bytes read and written: {}", evidence["bytes_moved"]);
         } else if let Some(held) = held(evidence) {
             line!(out, "      holds {held}");
+        } else if evidence["signals_sent"] != json!(0) {
+            line!(out, "      {}", signalled(evidence));
+        } else if evidence["pauses"] != json!(0) {
+            let (now, times) = (&evidence["processes_paused"], &evidence["pauses"]);
+            line!(out, "      processes standing still: {now}; made to {times} times");
         } else {
             line!(
                 out,
@@ -141,6 +150,20 @@ fn held(evidence: &Value) -> Option<String> {
         _ => "",
     });
     Some(words)
+}
+
+/// `signals: 2 sent, 2 processes ended, gone after 3ms, back after 120ms`.
+fn signalled(evidence: &Value) -> String {
+    let mut text = format!(
+        "signals: {} sent, {} processes ended",
+        evidence["signals_sent"], evidence["processes_ended"]
+    );
+    for (word, field) in [("gone", "gone_after_seconds"), ("back", "back_after_seconds")] {
+        if evidence[field].is_number() {
+            let _ = write!(text, ", {word} after {}", seconds(evidence, field));
+        }
+    }
+    text
 }
 
 fn runs(out: &mut String, answer: &Value) {

@@ -21,6 +21,8 @@ mod packet_reorder;
 pub mod pause;
 pub mod pids;
 pub mod ports;
+pub mod process_kill;
+pub mod process_pause;
 pub mod reset;
 pub mod work;
 
@@ -29,7 +31,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 
 use crate::host::supply::{Descriptors, Tasks};
-use crate::host::{CgroupRef, Facts, Lack, Requirement};
+use crate::host::{CgroupRef, Facts, Lack, Requirement, Spared};
 use crate::kernel::netlink::marks::recognise_device;
 use crate::kernel::setting::{Knob, LinkSetting, Setting};
 use crate::kernel::step::{NetNsRef, Step};
@@ -37,11 +39,14 @@ use crate::request::{ApiError, ErrorCode, LifetimeClass};
 use crate::spec::fault::Effect;
 use crate::spec::{Direction, FaultType, Hoard, PortMatch, Probability, Protocol, Traffic};
 use crate::target::NetworkTarget;
+use crate::target::process::Selection;
 
 pub use cpu::ProcessorGround;
 pub use disk_fill::DirectoryGround;
 pub use memory::MemoryGround;
-pub use work::{Attach, CpuWork, Goal, HoardWork, LoopWork, Match, PacketAction, PacketWork, Work};
+pub use work::{
+    Attach, CpuWork, Goal, HoardWork, LoopWork, Match, PacketAction, PacketWork, PauseWork, SignalWork, Work,
+};
 
 /// What is needed to carry out a fault, and to undo it.
 #[derive(Debug, Clone, PartialEq)]
@@ -78,7 +83,16 @@ pub struct Place<'a> {
     pub protected_tcp_ports: &'a [u16],
 }
 
-/// What a fault finds on the node that it takes something from, or will restore.
+/// The processes that a fault goes to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Crowd {
+    /// Who matches now, and which of them are hit.
+    pub selection: Selection,
+    /// Who is never hit, also of those that match later.
+    pub spared: Spared,
+}
+
+/// What a fault finds on the node: what it takes something from, what a supervised one will restore, or whom it goes to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ground {
     /// Processors.
@@ -104,6 +118,8 @@ pub enum Ground {
     Link(LinkSetting),
     /// Wall clock minus boot clock, in nanoseconds.
     Clock(i64),
+    /// Processes.
+    Crowd(Box<Crowd>),
 }
 
 /// The plan of a fault that takes something, in words, and holds it.
@@ -172,9 +188,9 @@ pub fn plan(
         | Effect::Limit { .. }
         | Effect::Pause { .. }
         | Effect::LinkDown { .. }
-        | Effect::ClockSkew { .. } => {
-            return on_ground(effect, ground);
-        }
+        | Effect::ClockSkew { .. }
+        | Effect::ProcessKill { .. }
+        | Effect::ProcessPause { .. } => return on_ground(effect, ground),
     })
 }
 
@@ -193,6 +209,12 @@ fn on_ground(effect: &Effect, ground: Option<&Ground>) -> Result<Plan, ApiError>
         (Effect::LinkDown { .. }, Some(Ground::Link(setting))) => Ok(link_down::plan(setting)),
         (Effect::ClockSkew { offset_ns }, Some(Ground::Clock(base_ns))) => {
             Ok(clock_skew::plan(*offset_ns, *base_ns))
+        }
+        (Effect::ProcessKill { processes, volleys }, Some(Ground::Crowd(crowd))) => {
+            Ok(process_kill::plan(processes, *volleys, crowd))
+        }
+        (Effect::ProcessPause { processes, rhythm }, Some(Ground::Crowd(crowd))) => {
+            Ok(process_pause::plan(processes, *rhythm, crowd))
         }
         _ => Err(not_looked_at(effect.fault_type())),
     }
@@ -252,7 +274,8 @@ pub fn requirements(fault_type: FaultType) -> &'static [Requirement] {
         FaultType::Timeout | FaultType::NetworkPartition => packet_drop::REQUIREMENTS,
         FaultType::ResourceExhaustion => cpu::REQUIREMENTS,
         FaultType::Pause => pause::REQUIREMENTS,
-        FaultType::LinkDown | FaultType::ClockSkew => &[],
+        FaultType::ProcessPause => process_pause::REQUIREMENTS,
+        FaultType::LinkDown | FaultType::ClockSkew | FaultType::ProcessKill => &[],
     }
 }
 
@@ -275,6 +298,11 @@ fn require(fault_type: FaultType, facts: &Facts) -> Result<(), ApiError> {
         ),
     )
     .hint(first.remedy.clone()))
+}
+
+/// A variation, for people: ` ± 50ms`, or nothing.
+fn give_or_take(jitter: Duration) -> String {
+    if jitter.is_zero() { String::new() } else { format!(" ± {jitter:?}") }
 }
 
 /// The match that a network fault's programs are given.

@@ -8,9 +8,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::host::CgroupRef;
 use crate::host::directory::DirectoryRef;
+use crate::host::{ProcessId, Spared};
 use crate::kernel::netlink::Netem;
 use crate::kernel::setting::Setting;
-use crate::spec::{Direction, PortMatch, Probability, Protocol};
+use crate::spec::process::{Rhythm, Volleys};
+use crate::spec::{Direction, PortMatch, Probability, ProcessSelector, Protocol};
 
 /// The work of one holder.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -25,6 +27,10 @@ pub enum Work {
     Hoard(HoardWork),
     /// Settings of the node are changed, each of which is a step of the journal.
     Settings(Vec<Setting>),
+    /// Processes get signals.
+    Signals(SignalWork),
+    /// Processes stand still.
+    Pause(PauseWork),
 }
 
 /// How a packet program is attached to its device.
@@ -178,12 +184,39 @@ pub enum Goal {
     },
 }
 
+/// See [`Work::Signals`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SignalWork {
+    /// Who is meant, for repeats and for who comes in their place.
+    pub selector: ProcessSelector,
+    /// Those of the first volley.
+    pub targets: Vec<ProcessId>,
+    /// Who is never hit.
+    pub spared: Spared,
+    /// Which signal, and how often.
+    pub volleys: Volleys,
+}
+
+/// See [`Work::Pause`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PauseWork {
+    /// Who stands still.
+    pub targets: Vec<ProcessId>,
+    /// How it alternates; `None` is all the time.
+    pub rhythm: Option<Rhythm>,
+}
+
 impl Work {
     /// How long a packet may stay with the fault: so long its end may take to let packets out.
     pub fn longest_stay(&self) -> Duration {
         match self {
             Self::Loop(work) => work.longest,
-            Self::Packets(_) | Self::Cpu(_) | Self::Hoard(_) | Self::Settings(_) => Duration::ZERO,
+            Self::Packets(_)
+            | Self::Cpu(_)
+            | Self::Hoard(_)
+            | Self::Settings(_)
+            | Self::Signals(_)
+            | Self::Pause(_) => Duration::ZERO,
         }
     }
 
@@ -210,6 +243,15 @@ impl Work {
             }
             Self::Hoard(work) => {
                 work.cgroup.iter().map(join).chain(std::iter::once(work.goal.words())).collect()
+            }
+            Self::Signals(work) => {
+                let (signal, count) = (work.volleys.signal_name(), work.targets.len());
+                vec![format!(
+                    "send {signal} to {count} processes by their pidfds, which cannot be taken back"
+                )]
+            }
+            Self::Pause(work) => {
+                vec![format!("trace every thread of {} processes, and stop it there", work.targets.len())]
             }
             // The steps say it all.
             Self::Settings(_) => Vec::new(),

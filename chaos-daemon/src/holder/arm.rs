@@ -11,6 +11,8 @@ use ipnet::IpNet;
 
 use super::burner::Burner;
 use super::hoard::Keeper;
+use super::pauser::Pauser;
+use super::signaller::Signaller;
 use crate::fault::detour::loop_id;
 use crate::fault::{Attach, LoopWork, Match, PacketAction, PacketWork, Work};
 use crate::host::privilege::{LimitError, limit_to};
@@ -21,6 +23,7 @@ use crate::kernel::netlink::marks::{self, FILTER_HANDLE, FILTER_PREFIX, NETEM_HA
 use crate::kernel::netlink::{Clsact, Device, Netlink, NetlinkError};
 use crate::kernel::setting::Setting;
 use crate::kernel::step::{Kernel, StepError};
+use crate::kernel::trace::TraceError;
 use crate::request::Evidence;
 use crate::sabotage::{self, Guard};
 use crate::spec::{Direction, Protocol};
@@ -42,6 +45,10 @@ pub enum Armed {
     Hoard(Keeper),
     /// Settings of the node. Dropping them does nothing: who reads the journal undoes them.
     Settings(Vec<Setting>),
+    /// Signals, sent in volleys.
+    Signals(Signaller),
+    /// Processes that stand still.
+    Pause(Pauser),
 }
 
 /// A veth loop for one direction.
@@ -87,6 +94,15 @@ pub enum ArmError {
     /// A setting of the node.
     #[error(transparent)]
     Setting(#[from] StepError),
+    /// Signals.
+    #[error("send signals")]
+    Signals(#[source] io::Error),
+    /// Tracing processes.
+    #[error(transparent)]
+    Trace(#[from] TraceError),
+    /// Processes could not be stopped again.
+    #[error("{0}")]
+    Paused(String),
     /// A burning thread.
     #[error("start burning")]
     Burn(#[source] io::Error),
@@ -143,6 +159,10 @@ impl Armed {
                 settings.iter().try_for_each(Setting::apply)?;
                 Ok(Self::Settings(settings.clone()))
             }
+            Work::Signals(work) => {
+                Signaller::start(work, deadline_ns).map(Self::Signals).map_err(ArmError::Signals)
+            }
+            Work::Pause(work) => Ok(Self::Pause(Pauser::start(work, deadline_ns)?)),
         }
     }
 
@@ -159,7 +179,9 @@ impl Armed {
                 }
             }
             Self::Cpu(burner) => burner.renew(deadline_ns),
-            Self::Hoard(keeper) => keeper.renew(deadline_ns).map_err(ArmError::Hoard)?,
+            Self::Hoard(keeper) => keeper.renew(deadline_ns),
+            Self::Signals(signaller) => signaller.renew(deadline_ns),
+            Self::Pause(pauser) => pauser.renew(deadline_ns),
             // These know no deadline: the guard sees to it.
             Self::Settings(_) => {}
         }
@@ -184,6 +206,8 @@ impl Armed {
             Self::Loops(loops) => loops.iter().try_for_each(|each| add(&each.programs))?,
             Self::Cpu(burner) => sum.cpu_time = burner.burned(),
             Self::Hoard(keeper) => sum = keeper.evidence(),
+            Self::Signals(signaller) => sum.processes = signaller.evidence(),
+            Self::Pause(pauser) => sum.processes = pauser.evidence().map_err(ArmError::Paused)?,
             Self::Settings(settings) => {
                 for each in settings {
                     sum.settings += u64::from(each.present(&Kernel)?);

@@ -12,33 +12,52 @@ use crate::sabotage::{self, Guard};
 /// How long after its end, and after its last packets are out, a fault's holder may still take to tidy up.
 const GRACE: Duration = Duration::from_secs(8);
 
-/// How long after its lease what is held may still take to be given back.
-const LEASE_GRACE: Duration = Duration::from_secs(1);
+/// How long after the end of its lease a holder may take to let go of what it holds.
+const SLACK: Duration = Duration::from_millis(500);
 
-/// Has the kernel kill this process when its lease has run out and it has not given back what it holds: one that is stopped
-/// holds on. A fault that only acts while its process runs, or that asks for the time itself, needs none.
+/// A timer that kills this process a little after its lease. For what no program of the kernel ends: what is held is given back,
+/// and processes that stand still go on, when their holder dies, also one that was stopped and cannot let go.
 #[derive(Debug)]
-pub struct LeaseTimer(Timer);
+pub struct Leash {
+    timer: Timer,
+    /// What it is set to; 0 is nothing.
+    deadline_ns: u64,
+}
 
-impl LeaseTimer {
-    /// Arms it for a lease until `deadline_ns` (boot time).
+impl Leash {
+    /// One that is not set.
     ///
     /// # Errors
     /// When the kernel has no timer left for this user.
-    pub fn arm(deadline_ns: u64) -> nix::Result<Self> {
+    pub fn new() -> nix::Result<Self> {
         let event = SigEvent::new(SigevNotify::SigevSignal { signal: Signal::SIGKILL, si_value: 0 });
-        let mut timer = Self(Timer::new(ClockId::CLOCK_BOOTTIME, event)?);
-        timer.renew(deadline_ns)?;
-        Ok(timer)
+        Ok(Self { timer: Timer::new(ClockId::CLOCK_BOOTTIME, event)?, deadline_ns: 0 })
     }
 
-    /// Moves it on to a lease until `deadline_ns`.
-    ///
-    /// # Errors
-    /// As the kernel says; it stays where it was.
-    pub fn renew(&mut self, deadline_ns: u64) -> nix::Result<()> {
-        let at = TimeSpec::from(Duration::from_nanos(deadline_ns) + LEASE_GRACE);
-        self.0.set(Expiration::OneShot(at), TimerSetTimeFlags::TFD_TIMER_ABSTIME)
+    /// Kills this process a little after `deadline_ns` (boot time), and not before.
+    pub fn hold(&mut self, deadline_ns: u64) {
+        if deadline_ns == 0 || deadline_ns == self.deadline_ns || sabotage::without(Guard::Timer) {
+            return;
+        }
+        self.set(Duration::from_nanos(deadline_ns) + SLACK);
+        self.deadline_ns = deadline_ns;
+    }
+
+    /// Nothing is held any more: this process may live.
+    pub fn let_go(&mut self) {
+        if self.deadline_ns != 0 {
+            // All zeros: timer_settime(2) disarms it.
+            self.set(Duration::ZERO);
+            self.deadline_ns = 0;
+        }
+    }
+
+    fn set(&mut self, at: Duration) {
+        let at = Expiration::OneShot(TimeSpec::from(at));
+        if let Err(error) = self.timer.set(at, TimerSetTimeFlags::TFD_TIMER_ABSTIME) {
+            // The timer of the whole fault is behind it.
+            tracing::warn!(%error, "cannot set the timer of a lease");
+        }
     }
 }
 

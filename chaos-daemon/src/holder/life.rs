@@ -11,7 +11,7 @@ use super::protocol::{Lease, Order, Preload, Report, receive, send};
 use super::{deadline, memory};
 use crate::fail_point::{self, Point, Role};
 use crate::fault::{Goal, HoardWork, Work};
-use crate::host::privilege::{CLOCK, LimitError, NETWORK_HOLDER, OTHER_HOLDER, limit_to};
+use crate::host::privilege::{CLOCK, LimitError, NETWORK_HOLDER, OTHER_HOLDER, SIGNALLER, TRACER, limit_to};
 use crate::host::{NetNs, NetNsError, boot_time_ns};
 use crate::kernel::bpf::{BpfError, Programs};
 use crate::kernel::setting::Setting;
@@ -82,6 +82,8 @@ fn needed(work: &Work) -> &'static [Capability] {
         // To enter a network namespace; given up before anything is taken.
         Work::Hoard(HoardWork { goal: Goal::Ports { .. }, .. }) => &[Capability::CAP_SYS_ADMIN],
         Work::Hoard(_) => &[],
+        Work::Signals(_) => SIGNALLER,
+        Work::Pause(_) => TRACER,
         Work::Settings(settings) => match settings.first() {
             // Root owns these files.
             Some(Setting::Cgroup(_)) | None => &[],

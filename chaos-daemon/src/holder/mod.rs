@@ -6,7 +6,7 @@
 //!    Load ↑     Arm ↑           Renew ↑ (every second)   Disarm ↑
 //! ```
 //!
-//! It is single-threaded (one that burns or hoards excepted), does no disk I/O but what is the fault, has no child, and every descriptor is
+//! It is single-threaded (one that burns, hoards, sends signals or traces excepted), does no disk I/O but what is the fault, has no child, and every descriptor is
 //! close-on-exec. Its death is the end of the fault, and it dies by the parent-death signal, by its own kernel
 //! timer, and when the socket to the injector closes.
 
@@ -17,7 +17,9 @@ pub mod hoard;
 pub mod keeper;
 pub mod life;
 mod memory;
+pub mod pauser;
 pub mod protocol;
+pub mod signaller;
 
 pub use life::run;
 pub use protocol::{Lease, Order, Preload, Report};

@@ -145,8 +145,17 @@ pub struct Vital {
 
 /// Programs by which the host lives or its operator reaches it. Those of containers are not meant: they have pid namespaces
 /// of their own.
-const VITAL: &[&str] =
-    &["systemd", "init", "sshd", "dbus-daemon", "dbus-broker", "chaos-daemon", "chaos-server", HOLDER];
+const VITAL: &[&str] = &[
+    "systemd",
+    "init",
+    "sshd",
+    "dbus-daemon",
+    "dbus-broker",
+    "chaos-daemon",
+    "chaos-server",
+    "chaos-prober",
+    HOLDER,
+];
 /// Whole families of them; the kernel cuts names to 15 bytes.
 const VITAL_FAMILIES: &[&str] = &["systemd-", "sshd-", "(sd-", "dbus-broker-"];
 
@@ -179,7 +188,8 @@ pub fn vital_process(mount: &Path, path: &Path, holders: bool) -> io::Result<Opt
     Ok(None)
 }
 
-fn is_vital(name: &str) -> bool {
+/// Whether a process of this host that has this name is one by which the host lives or its operator reaches it.
+pub fn is_vital(name: &str) -> bool {
     VITAL.contains(&name) || VITAL_FAMILIES.iter().any(|family| name.starts_with(family))
 }
 

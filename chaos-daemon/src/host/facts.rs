@@ -13,6 +13,8 @@ pub enum Requirement {
     Netem,
     /// Control groups, version 2.
     CgroupV2,
+    /// Tracing processes of others.
+    Tracing,
 }
 
 /// What the running kernel can do.
@@ -32,6 +34,8 @@ pub struct Facts {
     pub netem: Option<String>,
     /// Why control groups of version 2 cannot be used; `None` when they can.
     pub cgroup_v2: Option<String>,
+    /// Why processes cannot be traced; `None` when they can.
+    pub tracing: Option<String>,
 }
 
 /// What is missing, and what would supply it.
@@ -53,12 +57,23 @@ impl Facts {
                     .to_owned(),
             });
         }
+        if requirement == Requirement::Tracing {
+            return self.tracing.as_ref().map(|reason| Lack {
+                what: format!("ptrace ({reason})"),
+                remedy:
+                    "allow it: `sysctl kernel.yama.ptrace_scope` of 3 holds until the next boot; in a unit, \
+                         `SystemCallFilter=ptrace`"
+                        .to_owned(),
+            });
+        }
         let (name, option, reason) = match requirement {
             Requirement::PacketPrograms => {
                 ("cls_bpf", "CONFIG_NET_CLS_BPF and CONFIG_BPF_SYSCALL", &self.packet_programs)
             }
             Requirement::Veth => ("veth", "CONFIG_VETH", &self.veth),
-            Requirement::Netem | Requirement::CgroupV2 => ("sch_netem", "CONFIG_NET_SCH_NETEM", &self.netem),
+            Requirement::Netem | Requirement::CgroupV2 | Requirement::Tracing => {
+                ("sch_netem", "CONFIG_NET_SCH_NETEM", &self.netem)
+            }
         };
         reason.as_ref().map(|reason| Lack {
             what: format!("{name} ({reason})"),

@@ -11,8 +11,8 @@ pub const INJECTOR: &[Capability] = &[
     Capability::CAP_BPF,        // load programs and maps
     Capability::CAP_PERFMON,    // programs that read kernel memory by BTF
     Capability::CAP_SYS_ADMIN,  // setns(2), unshare(2) of a network namespace
-    Capability::CAP_SYS_PTRACE, // open /proc/PID/ns/net of another user's process
-    Capability::CAP_KILL,       // end the server, which runs as another user
+    Capability::CAP_SYS_PTRACE, // open /proc/PID/ns/net of another user's process; see and trace targets
+    Capability::CAP_KILL,       // end the server, which runs as another user; signal targets
     Capability::CAP_SETUID,     // become the server's user in the server's process
     Capability::CAP_SETGID,     // likewise its group
     Capability::CAP_SETPCAP,    // drop capabilities from the bounding set
@@ -26,7 +26,20 @@ pub const NETWORK_HOLDER: &[Capability] =
 pub const CLOCK: Capability = Capability::CAP_SYS_TIME;
 
 /// What a holder without packet programs keeps until it knows its work; see [`limit_to`] there.
-pub const OTHER_HOLDER: &[Capability] = &[Capability::CAP_NET_ADMIN, Capability::CAP_SYS_ADMIN, CLOCK];
+pub const OTHER_HOLDER: &[Capability] = &[
+    Capability::CAP_NET_ADMIN,
+    Capability::CAP_SYS_ADMIN,
+    CLOCK,
+    Capability::CAP_KILL,
+    Capability::CAP_SYS_PTRACE,
+];
+
+/// What a holder that sends signals keeps: to send them, and to see which processes of other users its selector matches when
+/// it sends them again.
+pub const SIGNALLER: &[Capability] = &[Capability::CAP_KILL, Capability::CAP_SYS_PTRACE];
+
+/// What a holder that has processes stand still keeps: to trace those of other users.
+pub const TRACER: &[Capability] = &[Capability::CAP_SYS_PTRACE];
 
 /// What the guard keeps: it undoes what any fault may have left, and ends an injector that hangs.
 pub const GUARD: &[Capability] = &[

@@ -1,24 +1,24 @@
-//! What a supervised fault finds before it changes a setting of the node: the target pinned, the old value read, and
-//! everything refused by name that must not be changed or could not be restored.
+//! What a fault that is not of a network finds before it changes anything: the target pinned, the old value of a setting read,
+//! and everything refused by name that must not be changed or could not be restored.
 
 use std::net::IpAddr;
 use std::path::Path;
 
 use super::supply;
-use crate::fault::{Ground, limit};
+use crate::fault::{Crowd, Ground, limit};
 use crate::host::connections::reached_at;
 use crate::host::privilege::may_set_clock;
-use crate::host::{Cgroup, CgroupRef, Interface, NetNs};
+use crate::host::{Cgroup, CgroupRef, Interface, NetNs, Running, Spared};
 use crate::kernel::netlink::belongings::Inventory;
 use crate::kernel::setting::{Knob, LinkSetting, clock, link};
 use crate::kernel::step::NetNsRef;
 use crate::policy::Permit;
-use crate::request::{ApiError, ErrorCode};
-use crate::spec::Limit;
+use crate::request::{ApiError, Caller, ErrorCode};
 use crate::spec::fault::Effect;
+use crate::spec::{Limit, ProcessSelector};
 use crate::target;
 
-/// Looks. `None` for a fault that changes no setting.
+/// Looks. `None` for a fault that changes no setting and goes to no process.
 ///
 /// # Errors
 /// Names what cannot be a target, and why.
@@ -27,6 +27,7 @@ pub(super) fn look(
     permit: &Permit,
     home: &NetNs,
     runtime_dir: &Path,
+    caller: Caller,
 ) -> Result<Option<Ground>, ApiError> {
     match effect {
         Effect::Limit { cgroup, limit } => {
@@ -58,8 +59,44 @@ pub(super) fn look(
         },
         Effect::Hoard { what, cgroup, .. } => supply::look(what, cgroup.as_ref(), runtime_dir).map(Some),
         Effect::Cpu(load) => supply::processors(load).map(Some),
+        Effect::ProcessKill { processes, .. } => crowd(processes, caller).map(Some),
+        Effect::ProcessPause { processes, .. } => {
+            let ground = crowd(processes, caller)?;
+            refuse_traced(&ground)?;
+            Ok(Some(ground))
+        }
         Effect::Impair { .. } | Effect::Reset { .. } | Effect::Drop { .. } => Ok(None),
     }
+}
+
+/// The processes that match, but for those that this host or the caller cannot do without.
+fn crowd(selector: &ProcessSelector, caller: Caller) -> Result<Ground, ApiError> {
+    let all = Running::all().map_err(|error| {
+        ApiError::new(ErrorCode::InjectionFailed, format!("look at the processes of this host: {error}"))
+    })?;
+    let asking = match caller {
+        Caller::Unix { pid, .. } => pid,
+        Caller::Vsock { .. } => 0,
+    };
+    let spared = Spared::of(asking, &all);
+    let selection = target::process::resolve(selector, all, &spared)?;
+    Ok(Ground::Crowd(Box::new(Crowd { selection, spared })))
+}
+
+/// A process has one tracer at most: a debugger, or another fault.
+fn refuse_traced(ground: &Ground) -> Result<(), ApiError> {
+    let Ground::Crowd(crowd) = ground else { return Ok(()) };
+    let Some(traced) = crowd.selection.hit.iter().find(|process| process.tracer != 0) else { return Ok(()) };
+    let tracer =
+        Running::read(traced.tracer).map_or_else(String::new, |tracer| format!(" ({})", tracer.name));
+    let (pid, name, by) = (traced.id.pid, &traced.name, traced.tracer);
+    Err(ApiError::new(
+        ErrorCode::InvalidParameter,
+        format!(
+            "process {pid} ({name}) is traced already, by process {by}{tracer}, and can have one tracer only"
+        ),
+    )
+    .hint("end that debugger or fault first; `pause` freezes a cgroup without tracing"))
 }
 
 fn invalid(message: String) -> ApiError {

@@ -10,7 +10,7 @@ use super::ground;
 use super::holders::{Holder, HolderFailure};
 use super::life::{self, Life};
 use super::state::{Active, Injector, LEASE_WINDOW, LifeOrder};
-use crate::fault::{self, Attach, Place, Plan, Work};
+use crate::fault::{self, Attach, Ground, Place, Plan, Work};
 use crate::holder::arm::capacity;
 use crate::holder::{Lease, Report};
 use crate::host::{NetNs, boot_time_ns};
@@ -19,7 +19,7 @@ use crate::kernel::bpf::Capacity;
 use crate::kernel::step::{NetNsRef, Step, has_clsact};
 use crate::policy::Permit;
 use crate::request::{
-    ApiError, Caller, ErrorCode, Evidence, FaultState, FaultStatus, LifetimeClass, PlanReport,
+    ApiError, Caller, ErrorCode, Evidence, FaultState, FaultStatus, LifetimeClass, PlanReport, TargetsReport,
 };
 use crate::spec::fault::Effect;
 use crate::spec::{Fault, FaultName, FaultRequest};
@@ -34,6 +34,7 @@ struct Admitted {
     netns: Option<NetNs>,
     id: u32,
     place: Option<(crate::host::NetNsIdentity, u32, u8)>,
+    targets: Option<TargetsReport>,
     _permit: Permit,
 }
 
@@ -61,13 +62,17 @@ pub(super) async fn plan(
     let admitted = admit(injector, name, request, &named, caller)?;
     let holder = "start a holder process, which owns the fault; undo: end it".to_owned();
     let steps = admitted.plan.steps.iter().map(Step::words);
-    let work =
-        admitted.plan.work.words().into_iter().map(|words| format!("{words}; undo: goes with the holder"));
+    let lasting = admitted.plan.lifetime;
+    let work = admitted.plan.work.words().into_iter().map(|words| match lasting {
+        LifetimeClass::Irreversible => format!("{words}; undo: none"),
+        _ => format!("{words}; undo: goes with the holder"),
+    });
     Ok(PlanReport {
         description: admitted.plan.description.clone(),
         lifetime: admitted.plan.lifetime,
         guard: injector.guard.words(admitted.plan.lifetime),
         duration: admitted.fault.duration,
+        targets: admitted.targets.clone(),
         steps: std::iter::once(holder).chain(steps).chain(work).collect(),
     })
 }
@@ -154,11 +159,15 @@ fn admit(
         Effect::Hoard { netns: Some(name), .. } => Some(target::resolve_netns(name)?),
         _ => None,
     };
-    let ground = ground::look(&fault.effect, &permit, &injector.home, &injector.runtime_dir)?;
+    let ground = ground::look(&fault.effect, &permit, &injector.home, &injector.runtime_dir, caller)?;
+    let targets = match (&ground, fault.effect.processes()) {
+        (Some(Ground::Crowd(crowd)), Some(selector)) => Some(crowd.selection.report(selector)),
+        _ => None,
+    };
     let plan = fault::plan(&fault.effect, place.as_ref(), ground.as_ref(), &injector.facts)?;
     refuse_overlap(injector, &plan)?;
     let place = place.map(|place| (place.netns.id, place.target.interface.index, place.level));
-    Ok(Admitted { fault, plan, id, place, target, netns, _permit: permit })
+    Ok(Admitted { fault, plan, id, place, target, netns, targets, _permit: permit })
 }
 
 /// Of two faults that change one setting, the second would take the first's value for the node's own.
@@ -294,7 +303,7 @@ fn room(work: &Work) -> Option<Capacity> {
     match work {
         Work::Packets(work) => Some(capacity(&work.packets.peers)),
         Work::Loop(work) => Some(capacity(&work.packets.peers)),
-        Work::Cpu(_) | Work::Hoard(_) | Work::Settings(_) => None,
+        Work::Cpu(_) | Work::Hoard(_) | Work::Settings(_) | Work::Signals(_) | Work::Pause(_) => None,
     }
 }
 

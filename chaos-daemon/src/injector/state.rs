@@ -17,7 +17,7 @@ use crate::host::{Facts, NetNs, NetNsIdentity, Privileges};
 use crate::journal::Journal;
 use crate::kernel::bpf::Capacity;
 use crate::policy::Policy;
-use crate::request::{Evidence, FaultState, FaultStatus, LifetimeClass, Removal};
+use crate::request::{Evidence, FaultState, FaultStatus, LifetimeClass, ProcessEvidence, Removal};
 use crate::spec::{FaultName, FaultType};
 
 /// How long one heartbeat keeps a fault.
@@ -28,6 +28,8 @@ const REFRESH_LIMIT: Duration = Duration::from_millis(250);
 const WARM: Capacity = Capacity { hosts: 1024, prefixes: 1024 };
 /// How often it is looked whether the warm holder still waits.
 const STOCK_WATCH: Duration = Duration::from_secs(1);
+/// The warning about processes in whose place nobody comes.
+const ALONE: &str = "no new process seen: no supervisor?";
 /// How many ended faults `status` still shows.
 const RECENT: usize = 20;
 
@@ -321,7 +323,7 @@ impl Active {
             age,
             remaining: self.duration.saturating_sub(age),
             evidence: self.evidence,
-            note: self.note.clone(),
+            note: self.note.clone().or_else(|| self.evidence.processes.alone.then(|| ALONE.to_owned())),
         }
     }
 
@@ -329,8 +331,9 @@ impl Active {
     pub(super) fn met(&mut self, evidence: Evidence) {
         self.evidence = evidence;
         let holds = evidence.settings > 0 || evidence.held_bytes > 0 || evidence.held_count > 0;
-        let acts = evidence.affected > 0 || evidence.moved_bytes > 0;
-        if acts || holds || !evidence.cpu_time.is_zero() {
+        let ProcessEvidence { signals, pauses, .. } = evidence.processes;
+        let acted = evidence.affected + evidence.moved_bytes + signals + pauses;
+        if acted > 0 || holds || !evidence.cpu_time.is_zero() {
             self.state = FaultState::Effective;
         }
     }

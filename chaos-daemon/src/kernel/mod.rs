@@ -7,3 +7,4 @@ pub mod probe;
 pub mod process;
 pub mod setting;
 pub mod step;
+pub mod trace;

@@ -8,6 +8,7 @@ use nix::unistd::Pid;
 use super::bpf::{Capacity, Programs, kernel_has_tcx};
 use super::netlink::NetlinkError;
 use super::netlink::probe::probe;
+use super::trace;
 use crate::host::{Facts, cgroup};
 
 /// Tries everything. Takes some tens of milliseconds, and longer when modules have to be loaded.
@@ -32,7 +33,8 @@ pub fn facts() -> Facts {
         Ok(None) => Some("not mounted as a whole".to_owned()),
         Err(error) => Some(words(&error)),
     };
-    Facts { release, processors, tcx, packet_programs, veth, netem, cgroup_v2 }
+    let tracing = trace::forbidden();
+    Facts { release, processors, tcx, packet_programs, veth, netem, cgroup_v2, tracing }
 }
 
 /// Loads the programs once, on a thread of its own, whose memory goes with it.

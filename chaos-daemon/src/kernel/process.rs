@@ -6,17 +6,8 @@ use std::time::Duration;
 
 use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use serde::{Deserialize, Serialize};
 
-/// A process that cannot be mistaken for a later one of the same number: the pid and the time it started, in
-/// clock ticks since boot (`/proc/PID/stat`, field 22; proc(5)).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ProcessId {
-    /// Number.
-    pub pid: i32,
-    /// Start time in clock ticks since boot.
-    pub start_time: u64,
-}
+pub use crate::host::ProcessId;
 
 /// A live process, held by a pidfd (pidfd_open(2)).
 #[derive(Debug)]
@@ -27,14 +18,6 @@ pub struct Process {
 }
 
 impl ProcessId {
-    /// The identity of the process that has this number now.
-    ///
-    /// # Errors
-    /// When there is none, or procfs cannot be read.
-    pub fn of(pid: i32) -> Result<Self, procfs::ProcError> {
-        Ok(Self { pid, start_time: procfs::process::Process::new(pid)?.stat()?.starttime })
-    }
-
     /// Opens the process, if it is still the same and has not ended.
     ///
     /// # Errors

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::results::{Failure, InjectOutput, Output, lifetime, word};
 use crate::request::fields::Fields;
-use crate::request::{ApiError, Caller, ErrorCode, FaultStatus};
+use crate::request::{ApiError, Caller, ErrorCode, FaultStatus, TargetsReport};
 use crate::server::service::{Injection, Service, check};
 use crate::spec::{FaultName, FaultRequest, FaultType, Probability, SpecError};
 
@@ -207,6 +207,10 @@ pub(super) struct PlanOutput {
     duration_seconds: f64,
     /// Kernel operations in order, each with its undo.
     steps: Vec<String>,
+    /// The processes that would be hit, of a fault that goes to processes.
+    #[schemars(with = "TargetsReport")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    targets: Option<TargetsReport>,
     /// Why it cannot be.
     #[schemars(with = "Failure")]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -237,6 +241,7 @@ pub(super) async fn plan(
         guard: plan.guard,
         duration_seconds: plan.duration.as_secs_f64(),
         steps: plan.steps,
+        targets: plan.targets,
         error: None,
     })
 }

@@ -6,7 +6,7 @@ use crate::spec::settings::RESOURCES;
 
 /// Every parameter of every type. Which of them a type takes is checked when it is registered.
 pub(super) fn properties() -> Value {
-    let families = [packets(), resources()];
+    let families = [packets(), resources(), processes()];
     Value::Object(families.into_iter().filter_map(object).flatten().collect())
 }
 
@@ -20,7 +20,7 @@ fn object(family: Value) -> Option<Map<String, Value>> {
 fn packets() -> Value {
     json!({
         "delay_ms": {"type": "number", "description": "latency, packet_reorder: delay of each packet."},
-        "jitter_ms": {"type": "number", "description": "latency: variation of the delay, either way; with a distribution, its standard deviation."},
+        "jitter_ms": {"type": "number", "description": "Variation, either way: of the delay (latency; with a distribution, its standard deviation), of the interval (process_kill), of pause and run (process_pause)."},
         "distribution": {"type": "string", "enum": ["uniform", "normal", "pareto", "paretonormal"], "default": "uniform", "description": "latency: how the delay varies."},
         "correlation_percent": {"type": "number", "minimum": 0, "maximum": 99, "description": "How much each roll depends on the one before."},
         "loss_percent": {"type": "number", "minimum": 0, "maximum": 100, "description": "packet_loss: share of the packets that is lost."},
@@ -78,6 +78,16 @@ fn resources() -> Value {
         "device": {"type": "string", "description": "io_limit: block device, e.g. \"sda\" or \"8:0\"."},
         "bytes_per_second": {"type": "integer", "minimum": 1024, "description": "io_limit: each way; disk_io: both ways together."},
         "offset_seconds": {"type": "number", "description": "clock_skew: by how much the clock is wrong, forwards or back."},
+    })
+}
+
+fn processes() -> Value {
+    json!({
+        "signal": {"type": "string", "default": "SIGKILL", "description": "process_kill: name of the signal, e.g. \"SIGTERM\"."},
+        "times": {"type": "integer", "minimum": 1, "default": 1, "description": "process_kill: how often, each time to those that match then."},
+        "interval_seconds": {"type": "number", "default": 5, "description": "process_kill: time between two volleys, if times is above 1."},
+        "pause_ms": {"type": "number", "minimum": 1, "description": "process_pause: how long they stand still, in a rhythm."},
+        "run_ms": {"type": "number", "minimum": 1, "description": "process_pause: how long they run in between."},
     })
 }
 

@@ -76,10 +76,27 @@ pub(super) struct Evidence {
     #[schemars(with = "String")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) shortfall: Option<request::Shortfall>,
+    /// process_kill: signals sent.
+    pub(super) signals_sent: u64,
+    /// process_kill: processes that were sent one and have ended.
+    pub(super) processes_ended: u64,
+    /// process_kill: seconds from the last volley until the last of its processes had ended.
+    #[schemars(with = "f64")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) gone_after_seconds: Option<f64>,
+    /// process_kill: seconds from the last volley until a new process ran that matches the target.
+    #[schemars(with = "f64")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) back_after_seconds: Option<f64>,
+    /// process_pause: processes that stand still now.
+    pub(super) processes_paused: u64,
+    /// process_pause: how often processes were made to stand still.
+    pub(super) pauses: u64,
 }
 
 impl From<request::Evidence> for Evidence {
     fn from(evidence: request::Evidence) -> Self {
+        let processes = evidence.processes;
         Self {
             packets_matched: evidence.matched,
             packets_affected: evidence.affected,
@@ -91,6 +108,12 @@ impl From<request::Evidence> for Evidence {
             things_held: evidence.held_count,
             bytes_moved: evidence.moved_bytes,
             shortfall: evidence.shortfall,
+            signals_sent: processes.signals,
+            processes_ended: processes.ended,
+            gone_after_seconds: processes.gone_after.map(|time| time.as_secs_f64()),
+            back_after_seconds: processes.back_after.map(|time| time.as_secs_f64()),
+            processes_paused: processes.paused,
+            pauses: processes.pauses,
         }
     }
 }

@@ -139,7 +139,8 @@ impl Call {
             Self::Plan => (
                 "Plan a fault",
                 "What injecting would do, without doing it: kernel operations in order, each with its undo. Takes \
-                 the name of a registered fault, or the same fields as chaos_inject_fault's register.",
+                 the name of a registered fault, or the same fields as chaos_inject_fault's register. For a process \
+                 fault also which processes it would hit, what share of those that match that is, and who is left out.",
                 object(fault_properties(), &["fault_name"]),
             ),
             Self::Stop => (
@@ -261,7 +262,8 @@ fn target() -> Value {
     target.insert(
         "description".to_owned(),
         json!("Where the fault goes. Every field narrows. A network fault and link_down need interface; pause and limits need \
-               unit or cgroup, and cpu, memory, pids and disk_io can be used up in one; ports take netns."),
+               unit or cgroup, and cpu, memory, pids and disk_io can be used up in one; ports take netns; process faults \
+               need unit, cgroup, exe, command, container or pid, and take share and seed."),
     );
     if let Some(Value::Object(properties)) = target.get_mut("properties") {
         for (field, values) in

@@ -4,6 +4,7 @@
 
 pub mod fields;
 pub mod residue;
+pub mod targets;
 pub mod wire;
 
 use std::time::Duration;
@@ -12,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::spec::{FaultName, FaultRequest, FaultType, SpecError};
 pub use residue::{Leftover, Level, ResidueReport};
+pub use targets::TargetsReport;
 
 /// Where an installed daemon keeps its socket and its kernel journal.
 pub const RUNTIME_DIR: &str = "/run/chaos-daemon";
@@ -147,6 +149,9 @@ pub struct Evidence {
     /// Why the fault holds less than it was asked for, if it does.
     #[serde(default)]
     pub shortfall: Option<Shortfall>,
+    /// What it has done to processes.
+    #[serde(default)]
+    pub processes: ProcessEvidence,
 }
 
 /// Why a fault holds less than it was asked for.
@@ -161,6 +166,25 @@ pub enum Shortfall {
     Exhausted,
     /// Its lease ran out, and it has given everything back.
     Lapsed,
+}
+
+/// What a fault has done to processes since it started.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessEvidence {
+    /// Signals sent.
+    pub signals: u64,
+    /// Processes that were sent one and have ended.
+    pub ended: u64,
+    /// From the last volley of signals until the last of its processes had ended.
+    pub gone_after: Option<Duration>,
+    /// From the last volley of signals until a new process ran that the selector matches.
+    pub back_after: Option<Duration>,
+    /// Processes have ended, and for seconds no new one was seen.
+    pub alone: bool,
+    /// Processes that stand still now.
+    pub paused: u64,
+    /// How often processes were made to stand still.
+    pub pauses: u64,
 }
 
 /// One fault, as `status` shows it.
@@ -219,6 +243,9 @@ pub struct PlanReport {
     pub duration: Duration,
     /// Kernel operations, in order, each with its undo.
     pub steps: Vec<String>,
+    /// The processes that would be hit, of a fault that goes to processes.
+    #[serde(default)]
+    pub targets: Option<TargetsReport>,
 }
 
 /// What this kernel can do.

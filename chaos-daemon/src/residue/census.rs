@@ -45,6 +45,8 @@ pub(super) struct Process {
     pub(super) bpf: BpfIds,
     /// Files of ours it has open that have no name any more.
     pub(super) nameless: Vec<String>,
+    /// Processes that it traces.
+    pub(super) traces: Vec<i32>,
     /// An injector's `--runtime-dir`, as this process can reach it.
     pub(super) runtime_dir: Option<PathBuf>,
 }
@@ -94,6 +96,7 @@ pub(super) fn take() -> io::Result<Census> {
     // By the text of the link, `net:[inode]`: where it can be opened, and what to call it.
     let mut networks: BTreeMap<String, (PathBuf, String)> = BTreeMap::new();
     let mut mounts: BTreeMap<PathBuf, MountNamespace> = BTreeMap::new();
+    let mut traced: Vec<(i32, i32)> = Vec::new();
     for entry in fs::read_dir("/proc")?.flatten() {
         let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else {
             continue;
@@ -104,11 +107,17 @@ pub(super) fn take() -> io::Result<Census> {
             note_network(&mut networks, thread.join("ns/net"), pid);
             note_mounts(&mut mounts, &thread);
         }
+        traced.extend(tracer(&folder).map(|tracer| (tracer, pid)));
         let open = open_files(&folder);
         for path in &open.networks {
             note_network(&mut networks, path.clone(), pid);
         }
         census.processes.extend(process(pid, &folder, open));
+    }
+    for holder in census.processes.iter_mut().filter(|process| process.role == Role::Holder) {
+        let threads = Path::new("/proc").join(holder.pid.to_string()).join("task");
+        let by_it = |(tracer, _): &&(i32, i32)| threads.join(tracer.to_string()).exists();
+        holder.traces = traced.iter().filter(by_it).map(|(_, pid)| *pid).collect();
     }
     for mount in mounts.values() {
         for (link, point) in network_mounts(&mount.mounts) {
@@ -129,6 +138,13 @@ pub(super) fn take() -> io::Result<Census> {
     }
     census.mounts = mounts.into_values().collect();
     Ok(census)
+}
+
+/// The thread that traces a process.
+fn tracer(folder: &Path) -> Option<i32> {
+    let status = fs::read_to_string(folder.join("status")).ok()?;
+    let tracer = status.lines().find_map(|line| line.strip_prefix("TracerPid:"))?;
+    tracer.trim().parse().ok().filter(|tracer| *tracer != 0)
 }
 
 /// Opens a namespace; `None` when it has gone meanwhile.
@@ -270,6 +286,7 @@ fn process(pid: i32, folder: &Path, open: Open) -> Option<Process> {
         state,
         bpf: open.bpf,
         nameless: open.nameless,
+        traces: Vec::new(),
         runtime_dir,
     })
 }

@@ -213,6 +213,12 @@ impl<'a> Judge<'a> {
             level = Level::Effect;
             what.push_str(&format!("; it keeps {file}, which has no name any more and takes up room"));
         }
+        if let Some(first) = process.traces.first() {
+            level = Level::Effect;
+            let count = process.traces.len();
+            what.push_str(&format!("; it has {count} processes stand still (process {first}"));
+            what.push_str(if count > 1 { " and others)" } else { ")" });
+        }
         if is_holder && maps == 0 && process.runs() && super::census::burns(process.pid) {
             level = Level::Effect;
             what.push_str("; it burns CPU time");

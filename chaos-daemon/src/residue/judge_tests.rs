@@ -26,6 +26,7 @@ fn process(pid: i32, parent: i32, role: Role, state: char) -> Process {
         state,
         bpf: BpfIds::default(),
         nameless: Vec::new(),
+        traces: Vec::new(),
         runtime_dir: None,
     }
 }

@@ -64,6 +64,9 @@ pub fn check(fault: &FaultRequest) -> Result<bool, SpecError> {
             let any = Some("any".to_owned());
             let target = match error.field.as_str() {
                 "target.interface" => TargetRequest { interface: any, ..TargetRequest::default() },
+                "target.unit" => {
+                    TargetRequest { unit: Some("any.service".to_owned()), ..TargetRequest::default() }
+                }
                 "target.cgroup" => TargetRequest { cgroup: any, ..TargetRequest::default() },
                 _ => return Err(error),
             };

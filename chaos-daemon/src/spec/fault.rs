@@ -12,6 +12,7 @@ use super::impairment::{
     BandwidthParams, CorruptParams, DuplicateParams, Impairment, LatencyParams, LossParams, ReorderParams,
 };
 use super::load::CpuLoad;
+use super::process::{KillParams, PauseParams, ProcessSelector, Rhythm, Volleys};
 use super::settings::{self, CgroupSelector, ClockParams, ExhaustionParams, Limit, NoParams};
 use super::target::{Direction, TargetRequest, Traffic};
 use super::units::{DEFAULT_FAULT, LONGEST_FAULT, Probability, SHORTEST_FAULT, SpecError, seconds};
@@ -47,6 +48,10 @@ pub enum FaultType {
     LinkDown,
     /// The wall clock is wrong.
     ClockSkew,
+    /// Processes get a signal.
+    ProcessKill,
+    /// Processes stand still.
+    ProcessPause,
 }
 
 /// Every fault type; those of the tool specification first, in its order.
@@ -64,6 +69,8 @@ pub const FAULT_TYPES: &[FaultType] = &[
     FaultType::Pause,
     FaultType::LinkDown,
     FaultType::ClockSkew,
+    FaultType::ProcessKill,
+    FaultType::ProcessPause,
 ];
 
 impl FaultType {
@@ -83,6 +90,8 @@ impl FaultType {
             Self::Pause => "pause",
             Self::LinkDown => "link_down",
             Self::ClockSkew => "clock_skew",
+            Self::ProcessKill => "process_kill",
+            Self::ProcessPause => "process_pause",
         }
     }
 
@@ -112,6 +121,13 @@ impl FaultType {
                 "sets a network interface down, and restores what going down has cost it (supervised)"
             }
             Self::ClockSkew => "sets the wall clock wrong by an offset, if the policy allows it (supervised)",
+            Self::ProcessKill => {
+                "sends processes a signal, once or again and again, and watches whether somebody starts them anew \
+                 (irreversible)"
+            }
+            Self::ProcessPause => {
+                "has processes stand still, all the time or in a rhythm; they go on when the process that holds the fault ends"
+            }
         }
     }
 
@@ -145,6 +161,8 @@ impl FaultType {
             Self::Bandwidth => "rate_kbit (1000 bits per second, with Ethernet headers)",
             Self::Pause | Self::LinkDown => "none",
             Self::ClockSkew => "offset_seconds (forwards or back)",
+            Self::ProcessKill => "signal (SIGKILL), times (1), interval_seconds (5), jitter_ms (0)",
+            Self::ProcessPause => "pause_ms and run_ms (no rhythm: paused all the time), jitter_ms (0)",
         }
     }
 
@@ -256,6 +274,20 @@ pub enum Effect {
         /// By how many nanoseconds, forwards or back.
         offset_ns: i64,
     },
+    /// See [`FaultType::ProcessKill`].
+    ProcessKill {
+        /// Who gets the signal.
+        processes: ProcessSelector,
+        /// Which one, and how often.
+        volleys: Volleys,
+    },
+    /// See [`FaultType::ProcessPause`].
+    ProcessPause {
+        /// Who stands still.
+        processes: ProcessSelector,
+        /// How it alternates; `None` is all the time.
+        rhythm: Option<Rhythm>,
+    },
 }
 
 impl Effect {
@@ -270,7 +302,9 @@ impl Effect {
             | Self::Limit { .. }
             | Self::Pause { .. }
             | Self::LinkDown { .. }
-            | Self::ClockSkew { .. } => None,
+            | Self::ClockSkew { .. }
+            | Self::ProcessKill { .. }
+            | Self::ProcessPause { .. } => None,
         }
     }
 
@@ -279,6 +313,14 @@ impl Effect {
         match self {
             Self::LinkDown { interface, .. } => Some(interface),
             _ => self.traffic().map(|traffic| traffic.interface.as_str()),
+        }
+    }
+
+    /// The processes it goes to, if it goes to some.
+    pub fn processes(&self) -> Option<&ProcessSelector> {
+        match self {
+            Self::ProcessKill { processes, .. } | Self::ProcessPause { processes, .. } => Some(processes),
+            _ => None,
         }
     }
 
@@ -300,6 +342,8 @@ impl Effect {
             Self::Pause { .. } => FaultType::Pause,
             Self::LinkDown { .. } => FaultType::LinkDown,
             Self::ClockSkew { .. } => FaultType::ClockSkew,
+            Self::ProcessKill { .. } => FaultType::ProcessKill,
+            Self::ProcessPause { .. } => FaultType::ProcessPause,
         }
     }
 }
@@ -365,6 +409,14 @@ impl FaultRequest {
                 settings::nowhere(&self.target, "the clock is the whole host's")?;
                 Effect::ClockSkew { offset_ns: self.params::<ClockParams>()?.offset_ns()? }
             }
+            FaultType::ProcessKill => Effect::ProcessKill {
+                processes: ProcessSelector::parse(&self.target)?,
+                volleys: self.params::<KillParams>()?.volleys()?,
+            },
+            FaultType::ProcessPause => Effect::ProcessPause {
+                processes: ProcessSelector::parse(&self.target)?,
+                rhythm: self.params::<PauseParams>()?.rhythm()?,
+            },
         };
         Ok(Fault { duration, effect })
     }
@@ -465,6 +517,7 @@ mod tests {
                 FaultType::PacketCorrupt => (r#"{"interface":"e"}"#, r#"{"corrupt_percent":10}"#),
                 FaultType::PacketReorder => (r#"{"interface":"e"}"#, r#"{"reorder_percent":10}"#),
                 FaultType::Bandwidth => (r#"{"interface":"e"}"#, r#"{"rate_kbit":1000}"#),
+                FaultType::ProcessKill | FaultType::ProcessPause => (r#"{"exe":"/bin/x"}"#, "{}"),
                 _ => (r#"{"interface":"e"}"#, "{}"),
             };
             assert_eq!(parse(*kind, target, params).unwrap().effect.fault_type(), *kind);

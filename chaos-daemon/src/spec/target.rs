@@ -6,6 +6,7 @@ use ipnet::IpNet;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::process::Share;
 use super::units::{MOST_PREFIXES, SpecError};
 
 /// Where a fault goes, as a caller writes it. Every field narrows.
@@ -52,22 +53,39 @@ pub struct TargetRequest {
     #[schemars(with = "String")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub direction: Option<String>,
-    /// systemd unit, e.g. "payment.service", for pause and limits, or where cpu, memory, pids or disk_io are to be used up.
+    /// systemd unit, e.g. "payment.service", for pause, limits and faults of processes, or where cpu, memory, pids or disk_io are to be used up.
     #[schemars(with = "String")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unit: Option<String>,
-    /// cgroup v2, by its path below /sys/fs/cgroup, for pause and limits, or where cpu, memory, pids or disk_io are to be used up.
+    /// cgroup v2, by its path below /sys/fs/cgroup, for pause, limits and faults of processes, or where cpu, memory, pids or disk_io are to be used up.
     #[schemars(with = "String")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cgroup: Option<String>,
-    /// Container name or id.
+    /// Container, by its id or the first 12 digits of it or more, for faults of processes.
     #[schemars(with = "String")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub container: Option<String>,
-    /// Process id.
+    /// Process id, for faults of processes.
     #[schemars(with = "u32")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
+    /// Program, by its absolute path, e.g. "/usr/sbin/nginx", for faults of processes.
+    #[schemars(with = "String")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exe: Option<String>,
+    /// Regular expression (a plain word is one) to be found in the command line, for faults of processes.
+    #[schemars(with = "String")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command: Option<String>,
+    /// Share of the matching processes, as a fraction (0.25) or a percentage ("25%"); never fewer than one. Default: all.
+    #[schemars(with = "Share")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub share: Option<Share>,
+    /// Chooses which processes make up the share: the same seed, the same ones, and a larger share has those of a smaller
+    /// one among it. Default: 0.
+    #[schemars(with = "u64")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seed: Option<u64>,
 }
 
 /// Which way packets go, seen from this node.
@@ -150,6 +168,10 @@ impl Traffic {
             ("target.cgroup", target.cgroup.is_some()),
             ("target.container", target.container.is_some()),
             ("target.pid", target.pid.is_some()),
+            ("target.exe", target.exe.is_some()),
+            ("target.command", target.command.is_some()),
+            ("target.share", target.share.is_some()),
+            ("target.seed", target.seed.is_some()),
         ] {
             if present {
                 return Err(SpecError::new(

@@ -1,6 +1,7 @@
 //! From what a caller names to what the kernel knows: resolved once, pinned, never resolved again.
 
 pub mod cgroup;
+pub mod process;
 
 use std::net::{IpAddr, ToSocketAddrs};
 

@@ -124,6 +124,7 @@ impl Double {
                     guard: "the kernel".into(),
                     duration: fault.duration,
                     steps: vec!["attach a program; undo: detach it".into()],
+                    targets: None,
                 }))
             }
             Request::Remove { name } => {

@@ -14,6 +14,7 @@ mod manager;
 mod matrix;
 mod oracle;
 mod policy;
+mod processes;
 mod sandbox;
 mod scene;
 mod supervised;
@@ -137,7 +138,13 @@ pub fn all() -> Vec<KernelTest> {
         manager::TESTS,
         matrix::TESTS,
     ];
-    let tests = lists.concat().into_iter().chain(oracle::all()).chain(hoards::all()).chain(supervised::all());
+    let tests = lists
+        .concat()
+        .into_iter()
+        .chain(oracle::all())
+        .chain(hoards::all())
+        .chain(supervised::all())
+        .chain(processes::all());
     tests.map(shorten).collect()
 }
 

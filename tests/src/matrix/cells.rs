@@ -121,8 +121,8 @@ impl Event {
     /// Whether a fault of this type comes to it.
     pub(super) fn happens_to(self, kind: &str) -> bool {
         let calls = self.repeats() == Repeats::PerCall;
-        // Burning needs no request to the kernel.
-        !(calls && kind == "resource_exhaustion")
+        // Burning and tracing need no request to the kernel of those that count.
+        !(calls && ["resource_exhaustion", "process_pause"].contains(&kind))
     }
 }
 

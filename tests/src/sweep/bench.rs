@@ -15,6 +15,7 @@ use crate::kernel::Attach;
 use crate::measure::{Echo, Tcp, tcp_rtt, udp_rtt};
 use crate::netns::output;
 use crate::process::{self, Process, wait_until};
+use crate::worker::{self, Worker};
 use crate::{Daemon, Error, Mcp, Pair, Residue, Result};
 
 /// A single answer may take so long; a machine under load is not a fault.
@@ -33,6 +34,9 @@ pub(crate) struct Bench {
     environment: Vec<(&'static str, PathBuf)>,
     pub(crate) pair: Pair,
     echo: Echo,
+    /// Stands still under `process_pause` only.
+    worker: Worker,
+    program_of_worker: worker::Program,
     running: Option<Running>,
     before: Residue,
 }
@@ -59,14 +63,18 @@ impl Bench {
         prctl::set_child_subreaper(true).map_err(Error::sys("become", "subreaper"))?;
         let pair = Pair::new()?;
         let echo = Echo::start(&pair.far, Pair::FAR_V4, 7)?;
+        let program_of_worker = worker::Program::new()?;
+        let worker = program_of_worker.start(1, "bench")?;
         let before = Residue::take(&[&pair.near, &pair.far])?;
-        Ok(Self { attach, program, environment, pair, echo, running: None, before })
+        let running = None;
+        Ok(Self { attach, program, environment, pair, echo, worker, program_of_worker, running, before })
     }
 
     /// A fault of a type that the probe notices, unless it burns CPU time.
     pub(crate) fn fault(&self, kind: &'static str) -> Fault {
         match kind {
             "resource_exhaustion" => Fault::new(kind).with(json!({"cpu_percent": 5, "cores": 1})),
+            "process_pause" => Fault::new(kind).aimed(json!({"exe": self.program_of_worker.path()})),
             "latency" => Fault::new(kind)
                 .on(&self.pair.near, json!({"cidr": "10.77.0.2"}))
                 .with(json!({"delay_ms": 300})),
@@ -101,8 +109,8 @@ impl Bench {
         let normal = self.time_to_normal(struck)?;
         let Some(mut running) = self.running.take() else { return Ok(normal) };
         running.daemon.kill_everything();
-        if !wait_until(SETTLE, || orphans().is_empty()) {
-            return Err(Error::Different(format!("still running: {:?}", orphans())));
+        if !wait_until(SETTLE, || self.orphans().is_empty()) {
+            return Err(Error::Different(format!("still running: {:?}", self.orphans())));
         }
         let mut command = Command::new(binary("chaos-daemon")?);
         let said = output(command.arg("recover").arg("--runtime-dir").arg(running.daemon.runtime_dir()))?;
@@ -119,9 +127,9 @@ impl Bench {
         if let Some(running) = &mut self.running {
             running.daemon.kill_everything();
         }
-        match wait_until(SETTLE, || orphans().is_empty()) {
+        match wait_until(SETTLE, || self.orphans().is_empty()) {
             true => Ok(()),
-            false => Err(Error::Different(format!("still running: {:?}", orphans()))),
+            false => Err(Error::Different(format!("still running: {:?}", self.orphans()))),
         }
     }
 
@@ -187,8 +195,22 @@ impl Bench {
         lines.iter().rev().map(|line| format!("\n    {line}")).collect()
     }
 
+    /// Processes below this one that still run, but for the worker; those that have ended are collected.
+    fn orphans(&self) -> Vec<Process> {
+        let mut found = process::descendants(std::process::id().cast_signed());
+        found.retain(|process| match process.state {
+            _ if process.pid == self.worker.pid() => false,
+            'Z' => waitpid(Pid::from_raw(process.pid), Some(WaitPidFlag::WNOHANG)).is_err(),
+            _ => true,
+        });
+        found
+    }
+
     fn normal(&self) -> Result<bool> {
         let (from, to) = (&self.pair.near, self.echo.address());
+        if self.worker.state() == Some('t') {
+            return Ok(false);
+        }
         Ok(udp_rtt(from, to, PATIENCE)?.is_some()
             && matches!(tcp_rtt(from, to, PATIENCE)?, Tcp::Answered { .. }))
     }
@@ -202,16 +224,6 @@ impl Bench {
         }
         Err(Error::Late { what: "traffic normal".into(), after: NORMAL })
     }
-}
-
-/// Processes below this one that still run; those that have ended are collected.
-fn orphans() -> Vec<Process> {
-    let mut found = process::descendants(std::process::id().cast_signed());
-    found.retain(|process| match process.state {
-        'Z' => waitpid(Pid::from_raw(process.pid), Some(WaitPidFlag::WNOHANG)).is_err(),
-        _ => true,
-    });
-    found
 }
 
 fn journal_is_empty(daemon: &Daemon) -> Result<()> {

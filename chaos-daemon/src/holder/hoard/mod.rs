@@ -11,7 +11,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use super::deadline::LeaseTimer;
+use super::deadline::Leash;
 use crate::fault::{Goal, HoardWork};
 use crate::host::boot_time_ns;
 use crate::kernel::membership;
@@ -56,7 +56,7 @@ enum Step {
 pub struct Keeper {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
-    timer: LeaseTimer,
+    leash: Leash,
 }
 
 #[derive(Debug)]
@@ -89,14 +89,15 @@ impl Keeper {
             things::raise_descriptor_limit()?;
         }
         let store = open(&work.goal)?;
-        let timer = LeaseTimer::arm(deadline_ns).map_err(io::Error::from)?;
+        let mut leash = Leash::new().map_err(io::Error::from)?;
+        leash.hold(deadline_ns);
         let state =
             State { deadline: deadline_ns, evidence: Evidence::default(), settled: false, failure: None };
         let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() });
         let (theirs, ramp) = (Arc::clone(&shared), work.ramp);
         let thread =
             thread::Builder::new().name("hold".to_owned()).spawn(move || keep(store, ramp, &theirs))?;
-        let keeper = Self { shared, thread: Some(thread), timer };
+        let keeper = Self { shared, thread: Some(thread), leash };
         keeper.wait_settled()?;
         Ok(keeper)
     }
@@ -112,14 +113,11 @@ impl Keeper {
     }
 
     /// Goes on until `deadline_ns`; 0 is the order to end.
-    ///
-    /// # Errors
-    /// When the kernel timer cannot be moved on.
-    pub fn renew(&mut self, deadline_ns: u64) -> io::Result<()> {
+    pub fn renew(&mut self, deadline_ns: u64) {
         self.shared.lock().deadline = deadline_ns;
         self.shared.changed.notify_all();
         // Who ends is left the time that the lease still leaves.
-        if deadline_ns > 0 { Ok(self.timer.renew(deadline_ns)?) } else { Ok(()) }
+        self.leash.hold(deadline_ns);
     }
 
     /// What is held, as last read back; at the end, what was held.

@@ -17,11 +17,13 @@ use super::super::{Context, Outcome, TestResult, on_every_attachment, tests};
 use super::Verdict;
 use crate::fault::Fault;
 use crate::process::{Process, wait_until};
+use crate::worker::Program;
 use crate::{Daemon, Error, Pair, Result};
 
 tests![
     a_stopped_daemon_and_its_holder_act_until_the_lease_is_over_and_recover_ends_them,
     a_stopped_holder_whose_lease_runs_is_an_effect,
+    a_stopped_holder_that_has_a_process_stand_still_is_an_effect,
     a_stopped_server_is_named,
     a_holder_without_a_daemon_is_named_and_one_that_burns_is_an_effect,
     a_zombie_of_a_holder_is_named,
@@ -82,6 +84,20 @@ fn a_stopped_holder_whose_lease_runs_is_an_effect(context: &Context) -> TestResu
     let left = verdict.names("effect", "holder", &format!("process {} is stopped", holder.pid()))?;
     let acts = format!("its fault acts on eth0 egress in network namespace {}", pair.near.name());
     assert!(left["what"].as_str().is_some_and(|what| what.contains(&acts)), "{left}");
+    Ok(Outcome::Pass)
+}
+
+fn a_stopped_holder_that_has_a_process_stand_still_is_an_effect(_: &Context) -> TestResult {
+    let program = Program::new()?;
+    let worker = program.start(1, "traced")?;
+    let mut daemon = Daemon::start()?;
+    Fault::new("process_pause").aimed(json!({"exe": program.path()})).inject(&daemon.mcp()?)?;
+    daemon.processes().iter().for_each(|process| process.signal(Signal::SIGSTOP));
+    let verdict = Verdict::ask(&daemon.runtime_dir());
+    daemon.kill_everything();
+    let still = format!("it has 1 processes stand still (process {})", worker.pid());
+    verdict?.names("effect", "holder", &still)?;
+    assert!(worker.runs());
     Ok(Outcome::Pass)
 }
 

@@ -1,6 +1,7 @@
 //! From the installation to a reboot, each with faults active.
 
 mod exposure;
+mod processes;
 mod reboot;
 mod stop_post;
 
@@ -15,9 +16,9 @@ use nix::sys::signal::Signal;
 use super::lab::{IDLE, Lab};
 use super::unit::{
     MEMBER, NEXT_PACKAGE, PACKAGE, SERVICE, SOCKET, STRANGER, chaosctl, installed, is_active, log, main_pid,
-    processes, property, run, systemctl, wait_restarted,
+    property, run, systemctl, wait_restarted,
 };
-use super::{Test, TestResult, tests};
+use super::{Test, TestResult, tests, unit};
 use crate::process::{Process, wait_until};
 
 tests![
@@ -32,7 +33,7 @@ tests![
 
 /// Every test of the first boot; the last one is what the reboot interrupts.
 pub(super) fn all() -> Vec<Test> {
-    [TESTS, exposure::TESTS, stop_post::TESTS, reboot::TESTS].concat()
+    [TESTS, exposure::TESTS, processes::TESTS, stop_post::TESTS, reboot::TESTS].concat()
 }
 
 const SOCKET_PATH: &str = "/run/chaos-daemon/mcp.sock";
@@ -88,7 +89,7 @@ fn stopping_the_service_ends_every_fault_and_nobody_starts_it_again_by_connectin
 fn killing_the_whole_control_group_ends_every_fault_and_the_daemon_comes_back() -> TestResult {
     installed()?;
     let lab = Lab::with_active_faults()?;
-    let (before, all) = (main_pid()?, processes());
+    let (before, all) = (main_pid()?, unit::processes());
     systemctl(&["kill", "--kill-whom=all", "--signal=KILL", SERVICE])?;
     let after = lab.time_to_normal(Duration::from_secs(5))?;
     println!("normal {after:?} after the kill of {} processes", all.len());
@@ -138,7 +139,7 @@ fn an_upgrade_keeps_the_policy_and_a_stopped_daemon_stopped() -> TestResult {
     run("dpkg", &["--install", "--force-confold", NEXT_PACKAGE])?;
     assert_eq!(fs::read_to_string(POLICY)?, "max_active = 7\n");
     assert!(!is_active(SERVICE), "an upgrade started what the operator had stopped");
-    assert!(processes().is_empty());
+    assert!(unit::processes().is_empty());
     systemctl(&["start", SERVICE])?;
     chaosctl(MEMBER, &["doctor"])?;
     Ok(())

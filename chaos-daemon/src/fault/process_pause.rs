@@ -1,0 +1,39 @@
+//! Process pause: processes stand still, all the time or in a rhythm.
+//!
+//! - **Mechanism**: `PTRACE_SEIZE` and `PTRACE_INTERRUPT` of every thread, by one thread of the holder, which detaches when its
+//!   lease or its fault is over. New threads are traced from their start (`PTRACE_O_TRACECLONE`). In a rhythm processes are not
+//!   traced while they run.
+//! - **Kernel requirement**: `CAP_SYS_PTRACE` is enough, unless Yama forbids tracing altogether
+//!   (`kernel.yama.ptrace_scope` of 3).
+//! - **Lifetime class**: kernel: when the tracing thread ends, for whatever reason, the kernel lets the processes go on, within a
+//!   millisecond. A holder that is stopped is killed by its own timer half a second after its lease.
+//! - **Undo**: end the holder.
+//! - **Blast radius**: the selected processes, and who waits for them. Signals to them wait, except SIGKILL; time-outs of theirs
+//!   that are due are due when they go on. `epoll_wait` and a few more calls (signal(7)) may return EINTR, as after SIGCONT.
+//!   Nobody else can trace them meanwhile; one that is traced already is refused. A process that was stopped stays stopped.
+//! - **Reference**: ptrace(2), Linux `kernel/ptrace.c` (`exit_ptrace`).
+
+use super::{Crowd, Plan, Work, work::PauseWork};
+use crate::host::Requirement;
+use crate::request::LifetimeClass;
+use crate::spec::ProcessSelector;
+use crate::spec::process::Rhythm;
+
+/// What it needs of the kernel.
+pub const REQUIREMENTS: &[Requirement] = &[Requirement::Tracing];
+
+/// Plans it for those that are selected now, and stay the ones.
+pub fn plan(selector: &ProcessSelector, rhythm: Option<Rhythm>, crowd: &Crowd) -> Plan {
+    let how = match rhythm {
+        None => String::new(),
+        Some(Rhythm { pause, run, jitter }) => {
+            format!(" for {pause:?} every {:?}{}", pause + run, super::give_or_take(jitter))
+        }
+    };
+    Plan {
+        steps: Vec::new(),
+        lifetime: LifetimeClass::Kernel,
+        description: format!("process_pause: stops{how} {}", crowd.selection.words(selector)),
+        work: Work::Pause(PauseWork { targets: crowd.selection.ids(), rhythm }),
+    }
+}

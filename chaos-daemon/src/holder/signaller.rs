@@ -1,0 +1,220 @@
+//! Sending signals to processes, in volleys, and watching what comes of it: when they have ended, and when somebody has come in
+//! their place.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle, Thread};
+use std::time::{Duration, Instant};
+
+use super::pauser::vary;
+use crate::fault::SignalWork;
+use crate::host::process::numbers;
+use crate::host::{ProcessId, Running, boot_time_ns};
+use crate::kernel::process::Process;
+use crate::request::ProcessEvidence;
+use crate::target::process::Matcher;
+
+/// How often it is looked who has ended and who is new.
+const LOOK: Duration = Duration::from_millis(20);
+/// The same once nobody new has come for a while.
+const RARE_LOOK: Duration = Duration::from_millis(250);
+/// How long a supervisor may take before its absence is told: most wait 0.1 to 3 s.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How long the first look may take: most signals have done their work by then.
+const FIRST_LOOK: Duration = Duration::from_millis(100);
+
+/// Volleys of signals, until the last one, or until the value is dropped.
+#[derive(Debug)]
+pub struct Signaller {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    /// Boot-time nanoseconds after which no signal is sent; 0 is the order to end.
+    deadline: AtomicU64,
+    tally: Mutex<ProcessEvidence>,
+}
+
+impl Shared {
+    fn tally(&self) -> MutexGuard<'_, ProcessEvidence> {
+        self.tally.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn over(&self) -> bool {
+        self.deadline.load(Ordering::Acquire) == 0
+    }
+}
+
+impl Signaller {
+    /// Sends the first volley, and goes on by itself.
+    ///
+    /// # Errors
+    /// When none of the processes is there any more, or the kernel refuses them all.
+    pub fn start(work: &SignalWork, deadline_ns: u64) -> io::Result<Self> {
+        let deadline = AtomicU64::new(deadline_ns);
+        let shared = Arc::new(Shared { deadline, tally: Mutex::default() });
+        let volley = Volley::fire(work, &work.targets, &shared)?;
+        let (work, of_thread) = (work.clone(), Arc::clone(&shared));
+        let thread =
+            thread::Builder::new().name("signal".into()).spawn(move || go_on(&work, &of_thread, volley))?;
+        let signaller = Self { shared, thread: Some(thread) };
+        signaller.first_look();
+        Ok(signaller)
+    }
+
+    /// Waits for the first effect, so that what is reported next is one, if there is one soon.
+    fn first_look(&self) {
+        let until = Instant::now() + FIRST_LOOK;
+        while self.evidence().gone_after.is_none() && Instant::now() < until {
+            thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// Goes on until `deadline_ns`; 0 ends it.
+    pub fn renew(&self, deadline_ns: u64) {
+        self.shared.deadline.store(deadline_ns, Ordering::Release);
+        if deadline_ns == 0 {
+            self.thread.as_ref().map(JoinHandle::thread).map(Thread::unpark);
+        }
+    }
+
+    /// What has come of it so far.
+    pub fn evidence(&self) -> ProcessEvidence {
+        *self.shared.tally()
+    }
+}
+
+impl Drop for Signaller {
+    fn drop(&mut self) {
+        self.renew(0);
+        if let Some(thread) = self.thread.take() {
+            // One that has panicked sends nothing any more, which is all that is wanted here.
+            drop(thread.join());
+        }
+    }
+}
+
+/// Watches the first volley, fires the others, watches the last until the end.
+fn go_on(work: &SignalWork, shared: &Shared, mut volley: Volley) {
+    for _ in 1..work.volleys.times {
+        let due = Instant::now() + vary(work.volleys.interval, work.volleys.jitter);
+        if !volley.watch(work, shared, Some(due)) {
+            return;
+        }
+        // The selector means the service, not the processes that it had: those that match now. When nobody does, or nobody may
+        // be hit, this volley is spent.
+        let matching = Running::all().map(|all| {
+            let selected = Matcher::new(&work.selector).map(|matcher| matcher.select(all, &work.spared));
+            selected.map(|selection| selection.ids()).unwrap_or_default()
+        });
+        match Volley::fire(work, &matching.unwrap_or_default(), shared) {
+            Ok(next) => volley = next,
+            Err(error) => tracing::info!(%error, "nobody was hit this time"),
+        }
+    }
+    volley.watch(work, shared, None);
+}
+
+/// One volley: whom it has hit, and who was there before.
+#[derive(Debug)]
+struct Volley {
+    fired: Instant,
+    /// Those that were hit and have not ended.
+    hit: Vec<Process>,
+    /// Everybody who was there, by number; taken out when the number is free again.
+    before: BTreeSet<i32>,
+    /// When the next look for somebody new is due.
+    look: Instant,
+}
+
+impl Volley {
+    fn fire(work: &SignalWork, targets: &[ProcessId], shared: &Shared) -> io::Result<Self> {
+        let open: Vec<_> = targets.iter().filter_map(|id| id.open().ok().flatten()).collect();
+        let before = numbers()?.into_iter().collect();
+        let (mut hit, mut refused) = (Vec::new(), None);
+        let fired = Instant::now();
+        for process in open {
+            // Asked each time: whoever stood still between two signals may find the lease over.
+            if boot_time_ns() >= shared.deadline.load(Ordering::Acquire) {
+                break;
+            }
+            match process.signal(work.volleys.signal) {
+                Ok(()) => hit.push(process),
+                Err(error) => refused = Some(error),
+            }
+        }
+        if hit.is_empty() {
+            return Err(
+                refused.unwrap_or_else(|| io::Error::other("no process that is meant is there any more"))
+            );
+        }
+        let mut tally = shared.tally();
+        tally.signals += hit.len() as u64;
+        (tally.gone_after, tally.back_after, tally.alone) = (None, None, false);
+        Ok(Self { fired, hit, before, look: fired })
+    }
+
+    /// Watches until `due`; false when the fault is over.
+    fn watch(&mut self, work: &SignalWork, shared: &Shared, due: Option<Instant>) -> bool {
+        loop {
+            if shared.over() {
+                return false;
+            }
+            let leased = boot_time_ns() < shared.deadline.load(Ordering::Acquire);
+            if leased && due.is_some_and(|due| Instant::now() >= due) {
+                return true;
+            }
+            self.see_ends(shared);
+            self.see_new(work, shared);
+            let rest = due.and_then(|due| due.checked_duration_since(Instant::now()));
+            thread::park_timeout(rest.map_or(LOOK, |rest| rest.min(LOOK)));
+        }
+    }
+
+    fn see_ends(&mut self, shared: &Shared) {
+        let waiting = self.hit.len();
+        self.hit.retain(|process| !process.wait(Duration::ZERO).unwrap_or(false));
+        let ended = waiting - self.hit.len();
+        if ended > 0 {
+            let mut tally = shared.tally();
+            tally.ended += ended as u64;
+            tally.gone_after = self.hit.is_empty().then(|| self.fired.elapsed());
+        }
+    }
+
+    /// Looks for a process that matches and was not there before. A number selects nobody else ever.
+    fn see_new(&mut self, work: &SignalWork, shared: &Shared) {
+        let ProcessEvidence { ended, back_after, .. } = *shared.tally();
+        let now = Instant::now();
+        if work.selector.pid.is_some() || ended == 0 || back_after.is_some() || now < self.look {
+            return;
+        }
+        let late = self.fired.elapsed() > PATIENCE;
+        self.look = now + if late { RARE_LOOK } else { LOOK };
+        if self.finds_new(work) {
+            let mut tally = shared.tally();
+            tally.back_after = Some(self.fired.elapsed());
+            tally.alone = false;
+        } else if late && self.hit.is_empty() {
+            shared.tally().alone = true;
+        }
+    }
+
+    fn finds_new(&mut self, work: &SignalWork) -> bool {
+        let Ok(there) = numbers() else { return false };
+        let there: BTreeSet<i32> = there.into_iter().collect();
+        self.before.retain(|pid| there.contains(pid));
+        // One that does not match may do so when it has become another program.
+        let mut new = there.difference(&self.before).filter_map(|pid| Running::read(*pid)).peekable();
+        if new.peek().is_none() {
+            return false;
+        }
+        // While a service starts, its control group may not be there yet.
+        let Ok(matcher) = Matcher::new(&work.selector) else { return false };
+        new.any(|process| matcher.matches(&process) && process.vital(&work.spared).is_none())
+    }
+}

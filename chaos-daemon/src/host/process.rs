@@ -1,0 +1,212 @@
+//! The processes of this host as procfs shows them, and which of them are never a target.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use procfs::process::{Process, StatFlags};
+use serde::{Deserialize, Serialize};
+
+use super::cgroup::is_vital;
+
+/// A process that cannot be mistaken for a later one of the same number: the pid and the time it started, in
+/// clock ticks since boot (`/proc/PID/stat`, field 22; proc(5)).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct ProcessId {
+    /// Number.
+    pub pid: i32,
+    /// Start time in clock ticks since boot.
+    pub start_time: u64,
+}
+
+impl ProcessId {
+    /// The identity of the process that has this number now.
+    ///
+    /// # Errors
+    /// When there is none, or procfs cannot be read.
+    pub fn of(pid: i32) -> Result<Self, procfs::ProcError> {
+        Ok(Self { pid, start_time: Process::new(pid)?.stat()?.starttime })
+    }
+}
+
+/// A process that runs, as it is now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Running {
+    /// Identity.
+    pub id: ProcessId,
+    /// Number of its parent.
+    pub parent: i32,
+    /// Name, at most 15 bytes.
+    pub name: String,
+    /// Path of its program, without the mark of one that was replaced meanwhile; `None` when it has none or hides it.
+    pub exe: Option<String>,
+    /// The file that it runs, by device and inode.
+    pub program: Option<(u64, u64)>,
+    /// Words of its command line, joined by blanks.
+    pub command: String,
+    /// Path of its control group (version 2) below the mount.
+    pub cgroup: Option<PathBuf>,
+    /// Whether it is a thread of the kernel.
+    pub of_kernel: bool,
+    /// Whether it is in the pid namespace of this process: a container's `systemd` is not the host's.
+    pub of_this_host: bool,
+    /// Number of the process that traces its first thread; 0 when nobody does.
+    pub tracer: i32,
+}
+
+impl Running {
+    /// The process of this number; `None` when there is none that runs.
+    pub fn read(pid: i32) -> Option<Self> {
+        let folder = Path::new("/proc").join(pid.to_string());
+        let process = Process::new(pid).ok()?;
+        let stat = process.stat().ok()?;
+        if matches!(stat.state, 'Z' | 'X') {
+            return None;
+        }
+        let of_kernel = StatFlags::from_bits_truncate(stat.flags).contains(StatFlags::PF_KTHREAD);
+        let membership = fs::read_to_string(folder.join("cgroup")).unwrap_or_default();
+        let cgroup = membership.lines().find_map(|line| line.strip_prefix("0::/"));
+        let exe = process.exe().ok().and_then(|path| path.into_os_string().into_string().ok());
+        let ours = fs::read_link("/proc/self/ns/pid").ok();
+        Some(Self {
+            id: ProcessId { pid, start_time: stat.starttime },
+            parent: stat.ppid,
+            name: stat.comm,
+            exe: exe.map(|exe| exe.strip_suffix(" (deleted)").map_or(exe.clone(), str::to_owned)),
+            program: fs::metadata(folder.join("exe")).ok().map(|file| (file.dev(), file.ino())),
+            command: process.cmdline().unwrap_or_default().join(" "),
+            cgroup: cgroup.map(PathBuf::from),
+            of_kernel,
+            of_this_host: ours.is_some() && fs::read_link(folder.join("ns/pid")).ok() == ours,
+            tracer: process.status().map_or(0, |status| process_of(status.tracerpid)),
+        })
+    }
+
+    /// Every process that runs.
+    ///
+    /// # Errors
+    /// When procfs cannot be read.
+    pub fn all() -> io::Result<Vec<Self>> {
+        // Who has ended meanwhile is not there.
+        Ok(numbers()?.into_iter().filter_map(Self::read).collect())
+    }
+
+    /// The systemd unit whose control group it is in, the innermost one.
+    pub fn unit(&self) -> Option<&str> {
+        let components = self.cgroup.as_ref()?.iter().rev().filter_map(|part| part.to_str());
+        let is_unit = |name: &&str| name.ends_with(".service") || name.ends_with(".scope");
+        components.into_iter().find(is_unit)
+    }
+}
+
+/// The process that a thread belongs to; 0 is nobody's.
+fn process_of(thread: i32) -> i32 {
+    match thread {
+        0 => 0,
+        // One that has ended meanwhile traces nobody any more.
+        tid => Process::new(tid).and_then(|process| process.status()).map_or(0, |status| status.tgid),
+    }
+}
+
+/// The numbers of all processes.
+///
+/// # Errors
+/// When procfs cannot be read.
+pub fn numbers() -> io::Result<Vec<i32>> {
+    let number = |entry: fs::DirEntry| entry.file_name().to_str()?.parse().ok();
+    Ok(fs::read_dir("/proc")?.flatten().filter_map(number).collect())
+}
+
+/// Processes that are spared in this case, beside those that always are.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Spared {
+    /// Who asked, and everybody above: a shell, a session of sshd.
+    pub session: Vec<ProcessId>,
+    /// The program of the daemon, by device and inode: injector, server, prober, holders and guard run it.
+    pub program: Option<(u64, u64)>,
+}
+
+impl Spared {
+    /// Of a request by the process `caller` (0 is nobody on this host), among `all`.
+    pub fn of(caller: i32, all: &[Running]) -> Self {
+        let mut session = Vec::new();
+        let mut next = caller;
+        while let Some(process) = all.iter().find(|process| process.id.pid == next)
+            && !session.contains(&process.id)
+        {
+            session.push(process.id);
+            next = process.parent;
+        }
+        let program = fs::metadata("/proc/self/exe").ok().map(|file| (file.dev(), file.ino()));
+        Self { session, program }
+    }
+}
+
+impl Running {
+    /// Why it is never a target; `None` when it may be one.
+    pub fn vital(&self, spared: &Spared) -> Option<&'static str> {
+        if self.id.pid == 1 {
+            return Some("it is PID 1");
+        }
+        if self.of_kernel {
+            return Some("it is a thread of the kernel");
+        }
+        if spared.program.is_some() && self.program == spared.program {
+            return Some("it is a part of chaos-daemon");
+        }
+        if self.of_this_host && is_vital(&self.name) {
+            return Some("this host or its operator needs it");
+        }
+        spared.session.contains(&self.id).then_some("it is the caller, or an ancestor of it")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn me() -> Running {
+        Running::read(std::process::id().cast_signed()).unwrap()
+    }
+
+    #[test]
+    fn this_process_is_seen_with_its_program_and_its_command_line() {
+        let me = me();
+        assert_eq!(me.exe, std::env::current_exe().unwrap().to_str().map(str::to_owned));
+        assert!(me.command.starts_with(&std::env::args().next().unwrap()), "{me:?}");
+        assert!(me.of_this_host && !me.of_kernel && me.tracer == 0, "{me:?}");
+        assert!(Running::all().unwrap().iter().any(|process| process.id == me.id));
+    }
+
+    #[test]
+    fn pid_1_the_daemon_and_the_callers_session_are_vital_and_others_are_not() {
+        let all = Running::all().unwrap();
+        let stranger = Running { id: ProcessId { pid: i32::MAX, start_time: 1 }, program: None, ..me() };
+        let nobody = Spared::default();
+        assert_eq!(stranger.vital(&nobody), None);
+        assert!(
+            Running { id: ProcessId { pid: 1, start_time: 0 }, ..stranger.clone() }.vital(&nobody).is_some()
+        );
+        assert!(Running { of_kernel: true, ..stranger.clone() }.vital(&nobody).is_some());
+        for name in ["systemd-journal", "sshd", "dbus-daemon", "chaos-holder"] {
+            let process = Running { name: name.into(), ..stranger.clone() };
+            assert!(process.vital(&nobody).is_some(), "{name}");
+            // A container has an init system of its own.
+            assert!(Running { of_this_host: false, ..process }.vital(&nobody).is_none(), "{name}");
+        }
+        let session = Spared::of(me().id.pid, &all);
+        assert!(session.session.contains(&me().id) && session.session.len() > 1, "{session:?}");
+        assert_eq!(me().vital(&session), Some("it is a part of chaos-daemon"));
+        let parent = all.iter().find(|process| process.id.pid == me().parent).unwrap();
+        assert!(parent.vital(&session).is_some());
+    }
+
+    #[test]
+    fn the_unit_is_the_innermost_one() {
+        let within = |path: &str| Running { cgroup: Some(path.into()), ..me() };
+        assert_eq!(within("system.slice/a.service/worker").unit(), Some("a.service"));
+        assert_eq!(within("user.slice/user@1.service/app.slice/b.scope").unit(), Some("b.scope"));
+        assert_eq!(within("").unit(), None);
+    }
+}

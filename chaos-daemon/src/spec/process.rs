@@ -1,0 +1,491 @@
+//! Faults that aim at processes: which ones, what share of them, and what is done to them how often.
+
+use std::str::FromStr;
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use regex_lite::Regex;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Serialize};
+
+use super::settings::{self, CgroupSelector};
+use super::target::TargetRequest;
+use super::units::{LONGEST_FAULT, SpecError, millis, seconds};
+
+/// Parts of a [`Share`] that make up the whole.
+const WHOLE: u32 = 1_000_000;
+/// The longest pattern of a command line, in bytes.
+const LONGEST_PATTERN: usize = 512;
+/// The most volleys of one `process_kill`.
+const MOST_VOLLEYS: u32 = 10_000;
+/// How long after a volley the next one comes when nobody says.
+const DEFAULT_INTERVAL: Duration = Duration::from_secs(5);
+/// The shortest time between two volleys.
+const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
+/// The shortest and the longest part of a rhythm.
+const PHASE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_secs(60));
+
+/// Signals after which a process stands still until somebody continues it: nothing would end that.
+const STOPPING: &[Signal] = &[Signal::SIGSTOP, Signal::SIGTSTP, Signal::SIGTTIN, Signal::SIGTTOU];
+
+/// Which processes, as a caller selects them. Every field narrows.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessSelector {
+    /// This one.
+    pub pid: Option<i32>,
+    /// Those of a control group, and of those below it.
+    pub cgroup: Option<CgroupSelector>,
+    /// Those that run this program, by its absolute path.
+    pub exe: Option<String>,
+    /// Those whose command line matches.
+    pub command: Option<CommandPattern>,
+    /// Those of a container, by its id or the beginning of it.
+    pub container: Option<String>,
+    /// What share of them.
+    pub share: Share,
+    /// Which of them: the same seed chooses the same ones.
+    pub seed: u64,
+}
+
+/// A regular expression that is looked for in a command line, whose words are joined by blanks. A plain word is one as well.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct CommandPattern(String);
+
+impl CommandPattern {
+    /// Parses a pattern.
+    ///
+    /// # Errors
+    /// When it is empty, too long, or no regular expression.
+    pub fn new(text: impl Into<String>) -> Result<Self, SpecError> {
+        let text = text.into();
+        let wrong = |problem: String| SpecError::new("target.command", problem);
+        if text.is_empty() || text.len() > LONGEST_PATTERN {
+            return Err(wrong(format!("give a regular expression of 1 to {LONGEST_PATTERN} bytes")));
+        }
+        match Regex::new(&text) {
+            Ok(_) => Ok(Self(text)),
+            Err(error) => Err(wrong(format!("{text:?} is not a regular expression: {error}"))),
+        }
+    }
+
+    /// As it was written.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl TryFrom<String> for CommandPattern {
+    type Error = SpecError;
+
+    fn try_from(text: String) -> Result<Self, SpecError> {
+        Self::new(text)
+    }
+}
+
+impl From<CommandPattern> for String {
+    fn from(pattern: CommandPattern) -> Self {
+        pattern.0
+    }
+}
+
+/// A share of a set: above nothing, up to all of it. On the wire a fraction (0.25) or a percentage ("25%").
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "ShareText", into = "f64")]
+pub struct Share(u32);
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum ShareText {
+    Fraction(f64),
+    Text(String),
+}
+
+impl Share {
+    /// All of it.
+    pub const ALL: Self = Self(WHOLE);
+
+    /// A share from a fraction.
+    ///
+    /// # Errors
+    /// When it is not above 0, or above 1.
+    pub fn new(fraction: f64) -> Result<Self, SpecError> {
+        let parts = (fraction * f64::from(WHOLE)).round();
+        if !(1.0..=f64::from(WHOLE)).contains(&parts) {
+            return Err(wrong_share(&fraction.to_string()));
+        }
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bounded just before")]
+        Ok(Self(parts as u32))
+    }
+
+    /// A share from a text: `0.25` or `25%`.
+    ///
+    /// # Errors
+    /// When it is neither, or out of bounds.
+    pub fn parse(text: &str) -> Result<Self, SpecError> {
+        let (number, whole) = match text.trim().strip_suffix('%') {
+            Some(percent) => (percent.trim_end(), 100.0),
+            None => (text.trim(), 1.0),
+        };
+        match number.parse::<f64>() {
+            Ok(value) => Self::new(value / whole).map_err(|_in_other_words| wrong_share(text)),
+            Err(_) => Err(wrong_share(text)),
+        }
+    }
+
+    /// As a fraction.
+    pub fn fraction(self) -> f64 {
+        f64::from(self.0) / f64::from(WHOLE)
+    }
+
+    /// How many of `total` it is: the nearest number, but never none of some.
+    pub fn of(self, total: usize) -> usize {
+        let (total, whole) = (total as u128, u128::from(WHOLE));
+        let nearest = (total * u128::from(self.0) + whole / 2) / whole;
+        usize::try_from(nearest.max(1).min(total)).unwrap_or(usize::MAX)
+    }
+}
+
+fn wrong_share(text: &str) -> SpecError {
+    SpecError::new(
+        "target.share",
+        format!("{text} is not a share: give a fraction above 0 up to 1, or a percentage such as \"25%\""),
+    )
+}
+
+impl TryFrom<ShareText> for Share {
+    type Error = SpecError;
+
+    fn try_from(text: ShareText) -> Result<Self, SpecError> {
+        match text {
+            ShareText::Fraction(fraction) => Self::new(fraction),
+            ShareText::Text(text) => Self::parse(&text),
+        }
+    }
+}
+
+impl From<Share> for f64 {
+    fn from(share: Share) -> Self {
+        share.fraction()
+    }
+}
+
+impl JsonSchema for Share {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Share".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({"anyOf": [
+            {"type": "number", "exclusiveMinimum": 0, "maximum": 1},
+            {"type": "string", "pattern": "^[0-9.]+ ?%$"},
+        ]})
+    }
+}
+
+impl ProcessSelector {
+    /// The processes that a target names, and nothing beside them.
+    ///
+    /// # Errors
+    /// Names the field that is missing, wrong, or of other faults.
+    pub fn parse(target: &TargetRequest) -> Result<Self, SpecError> {
+        let alone = TargetRequest {
+            pid: None,
+            cgroup: None,
+            unit: None,
+            exe: None,
+            command: None,
+            container: None,
+            share: None,
+            seed: None,
+            ..target.clone()
+        };
+        if alone != TargetRequest::default() {
+            let problem =
+                "this fault goes to processes: give unit, cgroup, exe, command, container or pid, and share";
+            return Err(SpecError::new("target", problem));
+        }
+        let named = target.cgroup.is_some() || target.unit.is_some();
+        let selector = Self {
+            pid: target.pid.map(pid).transpose()?,
+            cgroup: named.then(|| settings::cgroup_of(target)).transpose()?,
+            exe: target.exe.clone().map(exe).transpose()?,
+            command: target.command.clone().map(CommandPattern::new).transpose()?,
+            container: target.container.clone().map(container).transpose()?,
+            share: target.share.unwrap_or(Share::ALL),
+            seed: target.seed.unwrap_or_default(),
+        };
+        let narrows = [
+            selector.pid.is_some(),
+            selector.cgroup.is_some(),
+            selector.exe.is_some(),
+            selector.command.is_some(),
+            selector.container.is_some(),
+        ];
+        match narrows.contains(&true) {
+            true => Ok(selector),
+            false => Err(SpecError::new(
+                "target.unit",
+                "missing: name processes by unit, cgroup, exe, command, container or pid",
+            )),
+        }
+    }
+}
+
+impl std::fmt::Display for ProcessSelector {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut words = Vec::new();
+        words.extend(self.pid.map(|pid| format!("pid {pid}")));
+        words.extend(self.cgroup.as_ref().map(|cgroup| match cgroup {
+            CgroupSelector::Path(path) => format!("cgroup {path}"),
+            CgroupSelector::Unit(unit) => format!("unit {unit}"),
+        }));
+        words.extend(self.exe.as_ref().map(|exe| format!("exe {exe}")));
+        words.extend(self.command.as_ref().map(|command| format!("command {:?}", command.as_str())));
+        words.extend(self.container.as_ref().map(|container| format!("container {container}")));
+        f.write_str(&words.join(", "))
+    }
+}
+
+fn pid(pid: u32) -> Result<i32, SpecError> {
+    match i32::try_from(pid) {
+        Ok(pid) if pid > 0 => Ok(pid),
+        _ => Err(SpecError::new("target.pid", format!("{pid} is not a process id"))),
+    }
+}
+
+fn exe(path: String) -> Result<String, SpecError> {
+    match path.starts_with('/') && path.len() < 4096 && !path.contains('\0') {
+        true => Ok(path),
+        false => {
+            let problem = format!("{path:?} is not an absolute path: give e.g. \"/usr/sbin/nginx\"");
+            Err(SpecError::new("target.exe", problem))
+        }
+    }
+}
+
+/// Container engines name control groups after the id, which has 64 hexadecimal digits, and show the first 12.
+fn container(id: String) -> Result<String, SpecError> {
+    let digits = id.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    match digits && (12..=64).contains(&id.len()) {
+        true => Ok(id),
+        false => {
+            let problem =
+                format!("{id:?} is not a container id: give its first 12 digits or more, not its name");
+            Err(SpecError::new("target.container", problem))
+        }
+    }
+}
+
+/// What `process_kill` does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Volleys {
+    /// Number of the signal (signal(7)).
+    pub signal: i32,
+    /// How often.
+    pub times: u32,
+    /// How long after one volley the next one comes.
+    pub interval: Duration,
+    /// Uniform variation of the interval, either way.
+    pub jitter: Duration,
+}
+
+impl Volleys {
+    /// The signal's name.
+    pub fn signal_name(&self) -> &'static str {
+        Signal::try_from(self.signal).map_or("a signal", Signal::as_str)
+    }
+}
+
+/// How `process_pause` alternates.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rhythm {
+    /// How long the processes stand still.
+    pub pause: Duration,
+    /// How long they run in between.
+    pub run: Duration,
+    /// Uniform variation of both, either way.
+    pub jitter: Duration,
+}
+
+/// What `process_kill` takes in `params`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct KillParams {
+    signal: Option<String>,
+    times: Option<u32>,
+    interval_seconds: Option<f64>,
+    jitter_ms: Option<f64>,
+}
+
+impl KillParams {
+    pub(super) fn volleys(&self) -> Result<Volleys, SpecError> {
+        let times = self.times.unwrap_or(1);
+        if !(1..=MOST_VOLLEYS).contains(&times) {
+            return Err(SpecError::new("params.times", format!("give 1 to {MOST_VOLLEYS}")));
+        }
+        if times == 1 {
+            for (field, given) in [
+                ("params.interval_seconds", self.interval_seconds.is_some()),
+                ("params.jitter_ms", self.jitter_ms.is_some()),
+            ] {
+                if given {
+                    return Err(SpecError::new(field, "belongs to repeats: give params.times above 1"));
+                }
+            }
+        }
+        let interval = match self.interval_seconds {
+            Some(value) => seconds("params.interval_seconds", value, SHORTEST_INTERVAL, LONGEST_FAULT)?,
+            None => DEFAULT_INTERVAL,
+        };
+        let jitter = jitter(self.jitter_ms, interval)?;
+        Ok(Volleys { signal: signal(self.signal.as_deref())?, times, interval, jitter })
+    }
+}
+
+fn signal(name: Option<&str>) -> Result<i32, SpecError> {
+    let Some(name) = name else { return Ok(Signal::SIGKILL as i32) };
+    let upper = name.to_ascii_uppercase();
+    let long = if upper.starts_with("SIG") { upper } else { format!("SIG{upper}") };
+    match Signal::from_str(&long) {
+        Ok(stopping) if STOPPING.contains(&stopping) => Err(SpecError::new(
+            "params.signal",
+            format!("{long} would leave processes standing still for ever: use process_pause, which ends"),
+        )),
+        Ok(signal) => Ok(signal as i32),
+        Err(_) => {
+            let problem =
+                format!("{name:?} is not a signal: give e.g. \"SIGKILL\", \"SIGTERM\" or \"SIGHUP\"");
+            Err(SpecError::new("params.signal", problem))
+        }
+    }
+}
+
+/// What `process_pause` takes in `params`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct PauseParams {
+    pause_ms: Option<f64>,
+    run_ms: Option<f64>,
+    jitter_ms: Option<f64>,
+}
+
+impl PauseParams {
+    /// `None` when the processes stand still all the time.
+    pub(super) fn rhythm(&self) -> Result<Option<Rhythm>, SpecError> {
+        let need = |field: &str| SpecError::new(field, "missing: pause_ms and run_ms belong together");
+        match (self.pause_ms, self.run_ms) {
+            (None, None) if self.jitter_ms.is_some() => {
+                Err(SpecError::new("params.jitter_ms", "belongs to pause_ms and run_ms: give those as well"))
+            }
+            (None, None) => Ok(None),
+            (Some(_), None) => Err(need("params.run_ms")),
+            (None, Some(_)) => Err(need("params.pause_ms")),
+            (Some(pause), Some(run)) => {
+                let pause = millis("params.pause_ms", pause, PHASE.0, PHASE.1)?;
+                let run = millis("params.run_ms", run, PHASE.0, PHASE.1)?;
+                Ok(Some(Rhythm { pause, run, jitter: jitter(self.jitter_ms, pause.min(run))? }))
+            }
+        }
+    }
+}
+
+fn jitter(value: Option<f64>, most: Duration) -> Result<Duration, SpecError> {
+    value.map_or(Ok(Duration::ZERO), |value| millis("params.jitter_ms", value, Duration::ZERO, most))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    fn selector(target: serde_json::Value) -> Result<ProcessSelector, SpecError> {
+        let target: TargetRequest =
+            serde_json::from_value(target).map_err(|error| SpecError::new("target", error.to_string()))?;
+        ProcessSelector::parse(&target)
+    }
+
+    #[test]
+    fn processes_are_named_by_something_and_by_nothing_of_a_network() {
+        let all =
+            selector(json!({"unit": "a.service", "command": "--shard=[0-9]+", "share": "25%", "seed": 7}));
+        let all = all.unwrap();
+        assert_eq!(all.to_string(), "unit a.service, command \"--shard=[0-9]+\"");
+        assert_eq!((all.share.fraction(), all.seed), (0.25, 7));
+        for (bad, field) in [
+            (json!({}), "target.unit"),
+            (json!({"share": 0.5}), "target.unit"),
+            (json!({"pid": 0}), "target.pid"),
+            (json!({"pid": 3_000_000_000_u32}), "target.pid"),
+            (json!({"exe": "nginx"}), "target.exe"),
+            (json!({"command": ""}), "target.command"),
+            (json!({"command": "("}), "target.command"),
+            (json!({"container": "web"}), "target.container"),
+            (json!({"unit": "a.service", "cgroup": "b"}), "target.cgroup"),
+            (json!({"pid": 5, "interface": "eth0"}), "target"),
+            (json!({"pid": 5, "share": 0}), "target"),
+            (json!({"pid": 5, "share": 25}), "target"),
+            (json!({"pid": 5, "share": "101%"}), "target"),
+        ] {
+            assert_eq!(selector(bad.clone()).unwrap_err().field, field, "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_signal_that_only_stops_is_refused_with_what_to_use() {
+        let parse = |params| serde_json::from_value::<KillParams>(params).unwrap().volleys();
+        assert_eq!(parse(json!({})).unwrap().signal_name(), "SIGKILL");
+        let repeated = parse(json!({"signal": "term", "times": 3, "interval_seconds": 2, "jitter_ms": 500}));
+        let repeated = repeated.unwrap();
+        assert_eq!((repeated.signal_name(), repeated.times), ("SIGTERM", 3));
+        assert!(parse(json!({"signal": "SIGSTOP"})).unwrap_err().problem.contains("process_pause"));
+        for (bad, field) in [
+            (json!({"signal": "SIGBANG"}), "params.signal"),
+            (json!({"times": 0}), "params.times"),
+            (json!({"interval_seconds": 1}), "params.interval_seconds"),
+            (json!({"times": 2, "interval_seconds": 0}), "params.interval_seconds"),
+            (json!({"times": 2, "interval_seconds": 1, "jitter_ms": 1001}), "params.jitter_ms"),
+        ] {
+            assert_eq!(parse(bad.clone()).unwrap_err().field, field, "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_rhythm_has_both_parts_or_none() {
+        let parse = |params| serde_json::from_value::<PauseParams>(params).unwrap().rhythm();
+        assert_eq!(parse(json!({})).unwrap(), None);
+        assert!(parse(json!({"pause_ms": 50, "run_ms": 100, "jitter_ms": 20})).unwrap().is_some());
+        for (bad, field) in [
+            (json!({"pause_ms": 50}), "params.run_ms"),
+            (json!({"run_ms": 50}), "params.pause_ms"),
+            (json!({"jitter_ms": 5}), "params.jitter_ms"),
+            (json!({"pause_ms": 50, "run_ms": 10, "jitter_ms": 11}), "params.jitter_ms"),
+        ] {
+            assert_eq!(parse(bad.clone()).unwrap_err().field, field, "{bad}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_share_is_never_none_of_some_never_more_than_all_and_grows(
+            total in 1usize..5000, small in 1u32..=WHOLE, large in 1u32..=WHOLE,
+        ) {
+            let (small, large) = (small.min(large), small.max(large));
+            let (few, many) = (Share(small).of(total), Share(large).of(total));
+            prop_assert!(1 <= few && few <= many && many <= total);
+            prop_assert_eq!(Share::ALL.of(total), total);
+        }
+
+        #[test]
+        fn a_share_survives_the_wire(parts in 1u32..=WHOLE) {
+            let text = serde_json::to_string(&Share(parts)).unwrap();
+            prop_assert_eq!(serde_json::from_str::<Share>(&text).unwrap(), Share(parts));
+        }
+    }
+}

@@ -1,0 +1,314 @@
+//! From a selector to processes, pinned by number and start time: who matches, who is left out and why, and which of the
+//! rest make up the share.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use regex_lite::Regex;
+
+use super::{cgroup, not_found};
+use crate::host::cgroup::mount;
+use crate::host::{ProcessId, Running, Spared};
+use crate::request::targets::{LeftOut, TargetProcess, TargetsReport};
+use crate::request::{ApiError, ErrorCode};
+use crate::spec::ProcessSelector;
+
+/// The most processes that one fault goes to: whoever matches more has hardly meant them all.
+const MOST_HIT: usize = 1000;
+
+/// What a selector comes to.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Selection {
+    /// The share that is hit, in an order that the seed makes.
+    pub hit: Vec<Running>,
+    /// Those that match, beyond the share.
+    pub spared: Vec<Running>,
+    /// Those that match and are never a target, with why.
+    pub left_out: Vec<(Running, &'static str)>,
+}
+
+/// A selector that can be asked of one process after the other: pattern compiled, paths looked up.
+pub struct Matcher {
+    selector: ProcessSelector,
+    /// The path of the control group below the mount.
+    group: Option<PathBuf>,
+    /// The program's path, and what it leads to if it is a link.
+    programs: Vec<String>,
+    command: Option<Regex>,
+}
+
+impl Matcher {
+    /// Looks up what the selector names.
+    ///
+    /// # Errors
+    /// [`ErrorCode::TargetNotFound`] when there is no such control group, [`ErrorCode::TargetProtected`] when a vital process
+    /// is in it.
+    pub fn new(selector: &ProcessSelector) -> Result<Self, ApiError> {
+        let group = match &selector.cgroup {
+            Some(named) => Some(below_mount(&cgroup::resolve(named)?.0.path)?),
+            None => None,
+        };
+        let mut programs: Vec<_> = selector.exe.iter().cloned().collect();
+        if let Some(path) = &selector.exe
+            // A path that this process cannot follow may be right all the same, in another mount namespace.
+            && let Ok(real) = fs::canonicalize(path)
+        {
+            programs.extend(real.into_os_string().into_string());
+        }
+        let pattern = selector.command.as_ref().map(|pattern| Regex::new(pattern.as_str())).transpose();
+        let command = pattern.map_err(|error| {
+            ApiError::new(ErrorCode::InvalidParameter, format!("target.command: {error}"))
+        })?;
+        Ok(Self { selector: selector.clone(), group, programs, command })
+    }
+
+    /// Whether the process matches; whether it may be a target is another question.
+    pub fn matches(&self, process: &Running) -> bool {
+        let in_container = |id: &str| {
+            let path = process.cgroup.iter().flat_map(|path| path.iter());
+            path.filter_map(|part| part.to_str()).any(|part| part.contains(id))
+        };
+        let of_program = |exe: &str| self.programs.iter().any(|program| program == exe);
+        self.selector.pid.is_none_or(|pid| process.id.pid == pid)
+            && self
+                .group
+                .as_ref()
+                .is_none_or(|group| process.cgroup.as_ref().is_some_and(|path| path.starts_with(group)))
+            && (self.programs.is_empty() || process.exe.as_deref().is_some_and(of_program))
+            && self.command.as_ref().is_none_or(|pattern| pattern.is_match(&process.command))
+            && self.selector.container.as_deref().is_none_or(in_container)
+    }
+
+    /// Sorts processes into those that are hit, those beyond the share, and those that are left out.
+    pub fn select(&self, all: Vec<Running>, spared: &Spared) -> Selection {
+        let mut selection = Selection::default();
+        for process in all.into_iter().filter(|process| self.matches(process)) {
+            match process.vital(spared) {
+                Some(why) => selection.left_out.push((process, why)),
+                None => selection.hit.push(process),
+            }
+        }
+        let Selection { hit, spared, .. } = &mut selection;
+        hit.sort_by_key(|process| rank(self.selector.seed, process.id));
+        *spared = hit.split_off(self.selector.share.of(hit.len()));
+        selection
+    }
+}
+
+/// Where a process stands among those that match: the share is the first so many, so that a larger share of the same seed has
+/// those of a smaller one among it. Mixed as by SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number
+/// generators", 2014).
+fn rank(seed: u64, id: ProcessId) -> (u64, ProcessId) {
+    let mix = |value: u64| {
+        let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        value ^ (value >> 31)
+    };
+    (mix(mix(mix(seed) ^ u64::from(id.pid.unsigned_abs())) ^ id.start_time), id)
+}
+
+fn below_mount(path: &Path) -> Result<PathBuf, ApiError> {
+    let failed = |error: io::Error| not_found(format!("target.cgroup: look for it: {error}"));
+    let mount = mount().map_err(failed)?.unwrap_or_default();
+    Ok(path.strip_prefix(&mount).unwrap_or(path).to_owned())
+}
+
+/// Finds the processes that are selected, each by its identity. At least one is hit.
+///
+/// # Errors
+/// [`ErrorCode::TargetNotFound`] when none matches, [`ErrorCode::TargetProtected`] when none of those that do may be a target,
+/// [`ErrorCode::LimitReached`] when they are too many.
+pub fn resolve(
+    selector: &ProcessSelector,
+    all: Vec<Running>,
+    spared: &Spared,
+) -> Result<Selection, ApiError> {
+    let selection = Matcher::new(selector)?.select(all, spared);
+    if selection.hit.is_empty() {
+        return Err(nobody(selector, &selection));
+    }
+    if selection.hit.len() > MOST_HIT {
+        let count = selection.hit.len();
+        return Err(ApiError::new(
+            ErrorCode::LimitReached,
+            format!("{selector} selects {count} processes, and a fault goes to {MOST_HIT} at most"),
+        )
+        .hint("narrow it, or give a share"));
+    }
+    Ok(selection)
+}
+
+fn nobody(selector: &ProcessSelector, selection: &Selection) -> ApiError {
+    let Some((first, why)) = selection.left_out.first() else {
+        return not_found(format!("target: no process matches {selector}"))
+            .hint("`chaosctl targets` with the same options shows what matches, once something does");
+    };
+    let more = match selection.left_out.len() - 1 {
+        0 => String::new(),
+        more => format!(", and {more} more"),
+    };
+    let id = first.id.pid;
+    ApiError::new(
+        ErrorCode::TargetProtected,
+        format!("who matches {selector} is protected: process {id} ({}), because {why}{more}", first.name),
+    )
+    .hint("name the processes of one service")
+}
+
+impl Selection {
+    /// The identities of those that are hit.
+    pub fn ids(&self) -> Vec<ProcessId> {
+        self.hit.iter().map(|process| process.id).collect()
+    }
+
+    /// `2 of 4 processes (unit a.service): 71 (nginx), 74 (nginx)`.
+    pub fn words(&self, selector: &ProcessSelector) -> String {
+        let few = self.hit.iter().take(3).map(|process| format!("{} ({})", process.id.pid, process.name));
+        let few: Vec<_> = few.collect();
+        let more = if self.hit.len() > few.len() { ", …" } else { "" };
+        let (hit, matching) = (self.hit.len(), self.hit.len() + self.spared.len());
+        let plural = if matching == 1 { "" } else { "es" };
+        format!("{hit} of {matching} process{plural} ({selector}): {}{more}", few.join(", "))
+    }
+
+    /// What callers are shown.
+    pub fn report(&self, selector: &ProcessSelector) -> TargetsReport {
+        let (hit, matching) = (self.hit.len(), self.hit.len() + self.spared.len());
+        let shown = |process: &Running, hit: bool| TargetProcess {
+            pid: process.id.pid,
+            start_time: process.id.start_time,
+            name: process.name.clone(),
+            exe: process.exe.clone().unwrap_or_default(),
+            cgroup: process.cgroup.as_ref().map_or(String::new(), |path| path.display().to_string()),
+            unit: process.unit().unwrap_or_default().to_owned(),
+            hit,
+        };
+        let listed = self.hit.iter().map(|process| shown(process, true));
+        let listed = listed.chain(self.spared.iter().map(|process| shown(process, false)));
+        let left_out = self.left_out.iter().map(|(process, why)| LeftOut {
+            pid: process.id.pid,
+            name: process.name.clone(),
+            why: (*why).to_owned(),
+        });
+        #[expect(clippy::cast_precision_loss, reason = "there are no 2^52 processes")]
+        let share = if matching == 0 { 0.0 } else { hit as f64 / matching as f64 };
+        TargetsReport {
+            matching,
+            hit,
+            share,
+            seed: selector.seed,
+            processes: listed.take(TargetsReport::MOST_LISTED).collect(),
+            protected: self.left_out.len(),
+            left_out: left_out.take(TargetsReport::MOST_LISTED).collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::spec::process::CommandPattern;
+    use crate::spec::{CgroupSelector, Share};
+
+    fn anybody() -> ProcessSelector {
+        ProcessSelector {
+            pid: None,
+            cgroup: None,
+            exe: None,
+            command: None,
+            container: None,
+            share: Share::ALL,
+            seed: 0,
+        }
+    }
+
+    fn running(pid: i32, exe: &str, command: &str, group: &str) -> Running {
+        Running {
+            id: ProcessId { pid, start_time: 1000 },
+            parent: 1,
+            name: exe.rsplit('/').next().unwrap_or_default().to_owned(),
+            exe: Some(exe.to_owned()),
+            program: None,
+            command: command.to_owned(),
+            cgroup: Some(group.into()),
+            of_kernel: false,
+            of_this_host: true,
+            tracer: 0,
+        }
+    }
+
+    fn node() -> Vec<Running> {
+        vec![
+            running(10, "/opt/a", "/opt/a --shard=1", "system.slice/a.service"),
+            running(11, "/opt/a", "/opt/a --shard=2", "system.slice/a.service/worker"),
+            running(12, "/opt/b", "/opt/b --shard=1", "system.slice/docker-0123456789abcdef.scope"),
+            running(13, "/usr/sbin/sshd", "sshd: x [priv] --shard=1", "system.slice/ssh.service"),
+        ]
+    }
+
+    fn pids(processes: &[Running]) -> BTreeSet<i32> {
+        processes.iter().map(|process| process.id.pid).collect()
+    }
+
+    #[test]
+    fn every_field_narrows_and_who_is_vital_is_left_out_with_why() {
+        let select =
+            |selector: &ProcessSelector| Matcher::new(selector).unwrap().select(node(), &Spared::default());
+        let program = ProcessSelector { exe: Some("/opt/a".into()), ..anybody() };
+        assert_eq!(pids(&select(&program).hit), [10, 11].into());
+        let shard = CommandPattern::new("--shard=1$").unwrap();
+        let command = ProcessSelector { command: Some(shard.clone()), ..anybody() };
+        let selection = select(&command);
+        assert_eq!(pids(&selection.hit), [10, 12].into());
+        assert_eq!(selection.left_out[0].0.id.pid, 13);
+        let both = ProcessSelector { command: Some(shard), ..program };
+        assert_eq!(pids(&select(&both).hit), [10].into());
+        let container = ProcessSelector { container: Some("0123456789ab".into()), ..anybody() };
+        assert_eq!(pids(&select(&container).hit), [12].into());
+        let group =
+            Matcher { group: Some("system.slice/a.service".into()), ..Matcher::new(&anybody()).unwrap() };
+        assert_eq!(pids(&group.select(node(), &Spared::default()).hit), [10, 11].into());
+    }
+
+    #[test]
+    fn nobody_and_only_vital_ones_are_told_apart() {
+        let refused = |selector| resolve(&selector, node(), &Spared::default()).unwrap_err();
+        let none = refused(ProcessSelector { pid: Some(99), ..anybody() });
+        assert_eq!(none.code, ErrorCode::TargetNotFound);
+        let sshd = refused(ProcessSelector { pid: Some(13), ..anybody() });
+        assert!(sshd.code == ErrorCode::TargetProtected && sshd.message.contains("13 (sshd)"), "{sshd}");
+        let path = ProcessSelector { cgroup: Some(CgroupSelector::Path("no/such".into())), ..anybody() };
+        assert!(Matcher::new(&path).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn of_one_seed_a_larger_share_has_a_smaller_one_among_it(
+            seed: u64, starts in prop::collection::vec(0u64..1_000_000, 1..200), small in 1u32..=100, large in 1u32..=100,
+        ) {
+            let (small, large) = (small.min(large), small.max(large));
+            let node: Vec<Running> = (100..).zip(&starts).map(|(pid, start)| Running {
+                id: ProcessId { pid, start_time: *start },
+                ..running(pid, "/opt/a", "a", "")
+            }).collect();
+            let select = |percent: u32, all: Vec<Running>| {
+                let share = Share::new(f64::from(percent) / 100.0).unwrap();
+                let selector = ProcessSelector { share, seed, ..anybody() };
+                Matcher::new(&selector).unwrap().select(all, &Spared::default())
+            };
+            let few = select(small, node.clone());
+            let mut backwards = node.clone();
+            backwards.reverse();
+            let many = select(large, backwards);
+            prop_assert!(!few.hit.is_empty());
+            prop_assert!(pids(&few.hit).is_subset(&pids(&many.hit)));
+            prop_assert_eq!(many.hit.len() + many.spared.len(), node.len());
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! Who is hit, who never is, and that both are known before.
+
+use std::collections::BTreeSet;
+use std::process::Command;
+
+use super::*;
+use crate::daemon::binary;
+use crate::guard::Guard;
+use crate::netns::output;
+use crate::process::{self, Process};
+use crate::victim::Victim;
+
+tests![
+    a_preview_names_who_would_be_hit_and_a_kill_of_the_same_seed_hits_exactly_those,
+    a_larger_share_has_a_smaller_one_of_the_same_seed_among_it,
+    processes_are_found_by_pid_cgroup_program_and_command_line,
+    whoever_the_host_or_the_caller_needs_is_refused_or_left_out_by_name,
+    nobody_and_nonsense_are_refused_by_the_field,
+];
+
+fn plan(mcp: &Mcp, target: &Value) -> Result<Value> {
+    let fault = json!({"fault_name": "p", "fault_type": "process_kill", "target": target});
+    let mut answer = mcp.call_tool("chaos_plan", fault)?.ok()?;
+    Ok(answer["targets"].take())
+}
+
+/// The processes of a preview, of those that would be hit or of all.
+fn pids(targets: &Value, only_hit: bool) -> BTreeSet<i64> {
+    let list = targets["processes"].as_array().cloned().unwrap_or_default();
+    let wanted = |process: &&Value| !only_hit || process["hit"] == true;
+    list.iter().filter(wanted).filter_map(|process| process["pid"].as_i64()).collect()
+}
+
+fn a_preview_names_who_would_be_hit_and_a_kill_of_the_same_seed_hits_exactly_those(
+    _: &Context,
+) -> TestResult {
+    let program = Program::new()?;
+    let words = ["one", "two", "three", "four"];
+    let mut workers = words.iter().map(|word| program.start(1, word)).collect::<Result<Vec<_>>>()?;
+    let daemon = Daemon::start()?;
+    let mcp = daemon.mcp()?;
+    let target = json!({"exe": program.path(), "share": "50%", "seed": 7});
+    let preview = plan(&mcp, &target)?;
+    assert_eq!(
+        (&preview["matching"], &preview["hit"], &preview["share"]),
+        (&json!(4), &json!(2), &json!(0.5))
+    );
+    let everybody: BTreeSet<_> = workers.iter().map(|worker| i64::from(worker.pid())).collect();
+    assert_eq!(pids(&preview, false), everybody, "{preview}");
+    for shown in preview["processes"].as_array().ok_or("no processes")? {
+        let pid = shown["pid"].as_i64().and_then(|pid| i32::try_from(pid).ok()).ok_or("no pid")?;
+        let seen = Process::read(pid).ok_or("gone")?;
+        assert_eq!(shown["start_time"], json!(seen.start_time), "{shown}");
+        assert_eq!(shown["exe"], json!(program.path()), "{shown}");
+    }
+    // The same by the command line, as JSON and as text.
+    let socket = format!("--socket={}", daemon.socket().display());
+    let exe = format!("--exe={}", program.path().display());
+    let chaosctl = |more: &[&str]| {
+        let mut command = Command::new(binary("chaosctl")?);
+        let words = [&socket, "targets", "process_kill", &exe, "--share=50%", "--seed=7"];
+        output(command.args(words).args(more))
+    };
+    let said: Value = serde_json::from_str(&chaosctl(&["--json"])?)?;
+    assert_eq!(pids(&said, true), pids(&preview, true));
+    assert!(chaosctl(&[])?.starts_with("2 of 4 matching processes (50 %, seed 7)"));
+    assert!(workers.iter().all(|worker| worker.runs()), "looking has changed something");
+
+    let fault = Fault::new("process_kill").aimed(target);
+    fault.inject(&mcp)?;
+    let hit = pids(&preview, true);
+    assert!(wait_until(LIMIT, || workers
+        .iter_mut()
+        .filter_map(|each| each.has_ended().then_some(()))
+        .count()
+        == 2));
+    for worker in &mut workers {
+        assert_eq!(worker.has_ended(), hit.contains(&i64::from(worker.pid())), "{} of {hit:?}", worker.pid());
+    }
+    assert!(workers.iter_mut().all(|worker| worker.has_ended() || worker.runs()));
+    fault.remove(&mcp)?;
+    Ok(Outcome::Pass)
+}
+
+fn a_larger_share_has_a_smaller_one_of_the_same_seed_among_it(_: &Context) -> TestResult {
+    let program = Program::new()?;
+    let start = |number: usize| program.start(0, &format!("n{number}"));
+    let _workers = (0..10).map(start).collect::<Result<Vec<_>>>()?;
+    let daemon = Daemon::start()?;
+    let mcp = daemon.mcp()?;
+    let hit = |share: Value, seed: u64| -> Result<BTreeSet<i64>> {
+        let target = json!({"exe": program.path(), "share": share, "seed": seed});
+        Ok(pids(&plan(&mcp, &target)?, true))
+    };
+    let mut smaller = BTreeSet::new();
+    for (share, count) in
+        [(json!("1%"), 1), (json!("10%"), 1), (json!(0.25), 3), (json!("50%"), 5), (json!(1), 10)]
+    {
+        let larger = hit(share.clone(), 3)?;
+        assert!(larger.len() == count && smaller.is_subset(&larger), "{share}: {smaller:?}, then {larger:?}");
+        smaller = larger;
+    }
+    let others = (0..20).map(|seed| hit(json!("10%"), seed)).collect::<Result<BTreeSet<_>>>()?;
+    assert!(others.len() > 1, "the seed makes no difference");
+    Ok(Outcome::Pass)
+}
+
+fn processes_are_found_by_pid_cgroup_program_and_command_line(_: &Context) -> TestResult {
+    let program = Program::new()?;
+    // Its group goes last, when nobody is in it any more.
+    let victim = Victim::new(&[])?;
+    let (red, blue) = (program.start(0, "red")?, program.start(0, "blue")?);
+    victim.write("cgroup.procs", &red.pid().to_string())?;
+    let daemon = Daemon::start()?;
+    let mcp = daemon.mcp()?;
+    let exe = program.path();
+    let of_red = BTreeSet::from([i64::from(red.pid())]);
+    let both = BTreeSet::from([i64::from(red.pid()), i64::from(blue.pid())]);
+    for (target, expected) in [
+        (json!({"pid": red.pid()}), &of_red),
+        (json!({"exe": exe}), &both),
+        (json!({"exe": exe, "command": "red$"}), &of_red),
+        (json!({"exe": exe, "command": "worker .* [01] (red|blue)"}), &both),
+        (json!({"exe": exe, "cgroup": victim.name()}), &of_red),
+        (json!({"cgroup": victim.name(), "command": "worker"}), &of_red),
+    ] {
+        assert_eq!(&pids(&plan(&mcp, &target)?, true), expected, "{target}");
+    }
+    // A link to a program is the program.
+    let link = exe.with_file_name("link");
+    std::os::unix::fs::symlink(&exe, &link)?;
+    assert_eq!(pids(&plan(&mcp, &json!({"exe": link}))?, true), both);
+    Ok(Outcome::Pass)
+}
+
+fn whoever_the_host_or_the_caller_needs_is_refused_or_left_out_by_name(_: &Context) -> TestResult {
+    let program = Program::new()?;
+    let worker = program.start(0, "plain")?;
+    let daemon = Daemon::start()?;
+    let guard = Guard::start(&daemon)?;
+    let mcp = daemon.mcp()?;
+    let me = std::process::id();
+    let kernel = process::all().into_iter().find(|process| process.parent == 2 || process.pid == 2);
+    let kernel = kernel.filter(|process| process.arguments.is_empty());
+    let mut vital = vec![1, daemon.injector_pid(), me.cast_signed(), guard.pid()];
+    vital.extend(daemon.processes().iter().map(|process| process.pid));
+    vital.extend(kernel.map(|process| process.pid));
+    for kind in ["process_kill", "process_pause"] {
+        for pid in &vital {
+            let (code, words) = refused(&mcp, kind, &json!({"pid": pid}), &json!({}))?;
+            assert!(
+                code == "TARGET_PROTECTED" && words.contains(&format!("process {pid} (")),
+                "{kind} {pid}: {words}"
+            );
+        }
+    }
+    // Everybody whose command line has anything at all in it, which would be too many, so one of them.
+    let everybody = plan(&mcp, &json!({"command": ".", "share": 0.000_001}))?;
+    let left_out = everybody["left_out"].as_array().cloned().unwrap_or_default();
+    let why =
+        |pid: i32| left_out.iter().find(|left| left["pid"] == json!(pid)).map(|left| left["why"].clone());
+    for pid in [1, daemon.injector_pid(), me.cast_signed(), guard.pid()] {
+        assert!(why(pid).is_some(), "{pid} is not left out: {everybody}");
+    }
+    assert!(why(worker.pid()).is_none() && everybody["hit"] == 1, "{everybody}");
+    // A group with somebody vital in it is refused as a whole, and nobody was harmed by all this.
+    let victim = Victim::new(&[])?;
+    victim.write("cgroup.procs", &daemon.injector_pid().to_string())?;
+    let (code, words) = refused(&mcp, "process_kill", &json!({"cgroup": victim.name()}), &json!({}))?;
+    assert_eq!(code, "TARGET_PROTECTED", "{words}");
+    assert!(worker.runs() && mcp.call_tool("chaos_status", json!({}))?.ok().is_ok());
+    drop(daemon);
+    Ok(Outcome::Pass)
+}
+
+fn nobody_and_nonsense_are_refused_by_the_field(_: &Context) -> TestResult {
+    let daemon = Daemon::start()?;
+    let mcp = daemon.mcp()?;
+    for (target, params, code, said) in [
+        (json!({}), json!({}), "MISSING_PARAMETER", "target.unit"),
+        (json!({"exe": "/no/such/program"}), json!({}), "TARGET_NOT_FOUND", "/no/such/program"),
+        (json!({"unit": "no-such.service"}), json!({}), "TARGET_NOT_FOUND", "no-such.service"),
+        (json!({"command": "("}), json!({}), "INVALID_PARAMETER", "target.command"),
+        (json!({"exe": "worker"}), json!({}), "INVALID_PARAMETER", "target.exe"),
+        (json!({"exe": "/x", "share": 2}), json!({}), "INVALID_PARAMETER", "share"),
+        (json!({"exe": "/x", "interface": "eth0"}), json!({}), "INVALID_PARAMETER", "target"),
+        (json!({"exe": "/x"}), json!({"signal": "SIGSTOP"}), "INVALID_PARAMETER", "process_pause"),
+    ] {
+        let (found, words) = refused(&mcp, "process_kill", &target, &params)?;
+        assert!(found == code && words.contains(said), "{target} {params}: {found} {words}");
+    }
+    let (code, words) = refused(&mcp, "timeout", &json!({"interface": "eth0", "exe": "/x"}), &json!({}))?;
+    assert!(code == "INVALID_PARAMETER" && words.contains("target.exe"), "{words}");
+    Ok(Outcome::Pass)
+}
