@@ -246,12 +246,13 @@ impl Work {
             }
             Self::Signals(work) => {
                 let (signal, count) = (work.volleys.signal_name(), work.targets.len());
-                vec![format!(
-                    "send {signal} to {count} processes by their pidfds, which cannot be taken back"
-                )]
+                vec![format!("send {signal} by pidfd to each of them ({count}), which cannot be taken back")]
             }
             Self::Pause(work) => {
-                vec![format!("trace every thread of {} processes, and stop it there", work.targets.len())]
+                vec![format!(
+                    "trace every thread of each of them ({}), and stop it there",
+                    work.targets.len()
+                )]
             }
             // The steps say it all.
             Self::Settings(_) => Vec::new(),

@@ -215,9 +215,10 @@ impl<'a> Judge<'a> {
         }
         if let Some(first) = process.traces.first() {
             level = Level::Effect;
-            let count = process.traces.len();
-            what.push_str(&format!("; it has {count} processes stand still (process {first}"));
-            what.push_str(if count > 1 { " and others)" } else { ")" });
+            what.push_str(&format!("; it has process {first} stand still"));
+            if let more @ 1.. = process.traces.len() - 1 {
+                what.push_str(&format!(", and {more} more"));
+            }
         }
         if is_holder && maps == 0 && process.runs() && super::census::burns(process.pid) {
             level = Level::Effect;

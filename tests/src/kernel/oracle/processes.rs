@@ -95,7 +95,7 @@ fn a_stopped_holder_that_has_a_process_stand_still_is_an_effect(_: &Context) -> 
     daemon.processes().iter().for_each(|process| process.signal(Signal::SIGSTOP));
     let verdict = Verdict::ask(&daemon.runtime_dir());
     daemon.kill_everything();
-    let still = format!("it has 1 processes stand still (process {})", worker.pid());
+    let still = format!("it has process {} stand still", worker.pid());
     verdict?.names("effect", "holder", &still)?;
     assert!(worker.runs());
     Ok(Outcome::Pass)

@@ -21,6 +21,7 @@ tests![
     the_death_of_the_holder_lets_everybody_go_on,
     the_death_of_everybody_lets_everybody_go_on,
     a_stopped_injector_ends_a_pause_with_the_lease,
+    a_stopped_holder_is_killed_soon_after_the_lease,
     when_everybody_is_stopped_the_holder_is_killed_soon_after_the_lease,
 ];
 
@@ -246,6 +247,17 @@ fn a_stopped_injector_ends_a_pause_with_the_lease(_: &Context) -> TestResult {
     scene.daemon.kill_everything();
     println!("it ran {:?} after the injector was stopped", after?);
     assert!(lives, "the holder had to be killed");
+    scene.before.assert_unchanged_within(&[], LIMIT)?;
+    Ok(Outcome::Pass)
+}
+
+fn a_stopped_holder_is_killed_soon_after_the_lease(_: &Context) -> TestResult {
+    let scene = Scene::paused(LONG)?;
+    scene.holder.signal(Signal::SIGSTOP);
+    let after = scene.time_to_normal(LEASE + Duration::from_secs(1))?;
+    println!("it ran {after:?} after the holder was stopped");
+    let status = met(&scene.fault, &scene.mcp, LIMIT, |status| status["active"] == false)?;
+    assert!(status["note"].as_str().is_some_and(|note| note.contains("holder died")), "{status}");
     scene.before.assert_unchanged_within(&[], LIMIT)?;
     Ok(Outcome::Pass)
 }

@@ -22,7 +22,8 @@ tests![
 const VICTIM: &str = "chaos-victim.service";
 const UNIT_FILE: &str = "/run/systemd/system/chaos-victim.service";
 /// Of another user, so that it takes capabilities to see, trace and signal it.
-const UNIT: &str = "[Service]\nUser=nobody\nExecStart=sleep infinity\nRestart=always\nRestartSec=200ms\n";
+const UNIT: &str =
+    "[Service]\nType=exec\nUser=nobody\nExecStart=sleep infinity\nRestart=always\nRestartSec=200ms\n";
 
 /// The service, gone when this is.
 struct Victim;
