@@ -40,6 +40,11 @@ impl Cgroup {
         Ok(Self { path, processes: Arc::new(processes.into()) })
     }
 
+    /// Its name, which is its path below the mount.
+    pub fn name(&self) -> String {
+        self.path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+    }
+
     /// Has a command run in it.
     pub fn place(&self, command: &mut Command) {
         let processes = Arc::clone(&self.processes);

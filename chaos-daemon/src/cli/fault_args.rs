@@ -21,10 +21,10 @@ pub(super) struct FaultArgs {
     /// Network interface, e.g. eth0; every network fault needs one, and so does link_down
     #[arg(long, value_name = "IFACE", help_heading = "Target")]
     interface: Option<String>,
-    /// systemd unit, e.g. payment.service: for pause and limits
+    /// systemd unit, e.g. payment.service: for pause, limits and connect_error
     #[arg(long, value_name = "UNIT", help_heading = "Target")]
     unit: Option<String>,
-    /// cgroup v2, by its path below /sys/fs/cgroup: for pause and limits
+    /// cgroup v2, by its path below /sys/fs/cgroup: for pause, limits and connect_error
     #[arg(long, value_name = "PATH", help_heading = "Target")]
     cgroup: Option<String>,
     /// Network namespace: a name below /run/netns, or the path of a namespace file
@@ -87,6 +87,15 @@ pub(super) struct FaultArgs {
     /// clock_skew: by how many seconds the clock is wrong, forwards or back
     #[arg(long, value_name = "SECONDS", allow_hyphen_values = true, help_heading = "Effect")]
     offset_seconds: Option<f64>,
+    /// connect_error: what a call fails with, e.g. host_unreachable [default: connection_refused]
+    #[arg(long, value_name = "NAME", help_heading = "Effect")]
+    errno: Option<String>,
+    /// connect_error: share of the matching calls that fails, 0 to 1
+    #[arg(long, value_name = "FRACTION", help_heading = "Effect")]
+    call_probability: Option<f64>,
+    /// connect_error: how many matching calls pass first
+    #[arg(long, value_name = "COUNT", help_heading = "Effect")]
+    after_calls: Option<u64>,
     /// How long the fault lasts before it ends by itself, e.g. 3m [default: 1m]
     #[arg(long = "for", value_name = "DURATION", value_parser = duration::parse, allow_hyphen_values = true)]
     lasts: Option<Duration>,
@@ -123,6 +132,9 @@ impl FaultArgs {
         set("pids", self.pids.map(Value::from));
         set("device", self.device.clone().map(Value::from));
         set("bytes_per_second", self.bytes_per_second.map(Value::from));
+        set("errno", self.errno.clone().map(Value::from));
+        set("call_probability", self.call_probability.map(Value::from));
+        set("after_calls", self.after_calls.map(Value::from));
         set("offset_seconds", self.offset_seconds.map(Value::from));
         let request = FaultRequest {
             fault_type: self.fault_type,

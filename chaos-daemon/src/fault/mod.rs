@@ -2,6 +2,7 @@
 //! person reads. Pure: nothing here asks or changes the node. One file per kind of fault.
 
 pub mod clock_skew;
+pub mod connect_error;
 pub mod cpu;
 pub mod latency;
 pub mod limit;
@@ -22,7 +23,7 @@ use crate::spec::fault::Effect;
 use crate::spec::{Direction, FaultType, PortMatch, Probability, Protocol, Traffic};
 use crate::target::NetworkTarget;
 
-pub use work::{Attach, CpuWork, LoopWork, Match, PacketAction, PacketWork, Work};
+pub use work::{Attach, CallWork, Callers, CpuWork, LoopWork, Match, PacketAction, PacketWork, Work};
 
 /// What is needed to carry out a fault, and to undo it.
 #[derive(Debug, Clone, PartialEq)]
@@ -59,7 +60,7 @@ pub struct Place<'a> {
     pub protected_tcp_ports: &'a [u16],
 }
 
-/// What a supervised fault finds on the node, and will restore.
+/// What a fault of a cgroup, a link or the clock finds on the node: the target pinned, and what a supervised one will restore.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ground {
     /// A value of a control group.
@@ -75,6 +76,8 @@ pub enum Ground {
     Link(LinkSetting),
     /// Wall clock minus boot clock, in nanoseconds.
     Clock(i64),
+    /// A control group whose calls fail.
+    Callers(Callers),
 }
 
 /// The plan of a fault that changes one setting of the node.
@@ -88,7 +91,7 @@ fn settings(description: String, setting: Setting) -> Plan {
 }
 
 /// Plans a fault on this node. `place` must be there for an effect that has traffic, `ground` for one that changes a
-/// setting.
+/// setting or goes to a cgroup.
 ///
 /// # Errors
 /// [`ErrorCode::UnsupportedKernel`] names what the kernel lacks.
@@ -119,9 +122,11 @@ pub fn plan(
         Effect::Drop { traffic, packet_probability, partition } => {
             packet_drop::plan(traffic, *packet_probability, *partition, place.ok_or_else(needs_interface)?)
         }
-        Effect::Limit { .. } | Effect::Pause { .. } | Effect::LinkDown { .. } | Effect::ClockSkew { .. } => {
-            return on_ground(effect, ground);
-        }
+        Effect::Limit { .. }
+        | Effect::Pause { .. }
+        | Effect::LinkDown { .. }
+        | Effect::ClockSkew { .. }
+        | Effect::Connect { .. } => return on_ground(effect, ground),
     })
 }
 
@@ -139,6 +144,9 @@ fn on_ground(effect: &Effect, ground: Option<&Ground>) -> Result<Plan, ApiError>
         (Effect::LinkDown { .. }, Some(Ground::Link(setting))) => Ok(link_down::plan(setting)),
         (Effect::ClockSkew { offset_ns }, Some(Ground::Clock(base_ns))) => {
             Ok(clock_skew::plan(*offset_ns, *base_ns))
+        }
+        (Effect::Connect { calls, failure }, Some(Ground::Callers(callers))) => {
+            Ok(connect_error::plan(calls, failure, callers))
         }
         _ => {
             let name = effect.fault_type().name();
@@ -159,6 +167,7 @@ pub fn requirements(fault_type: FaultType) -> &'static [Requirement] {
         FaultType::ResourceExhaustion => cpu::REQUIREMENTS,
         FaultType::Pause => pause::REQUIREMENTS,
         FaultType::LinkDown | FaultType::ClockSkew => &[],
+        FaultType::ConnectError => connect_error::REQUIREMENTS,
     }
 }
 

@@ -5,8 +5,9 @@ use std::time::Duration;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
+use crate::host::CgroupRef;
 use crate::kernel::setting::Setting;
-use crate::spec::{Direction, PortMatch, Probability, Protocol};
+use crate::spec::{Direction, Failure, PortMatch, Probability, Protocol};
 
 /// The work of one holder.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -17,6 +18,8 @@ pub enum Work {
     Loop(LoopWork),
     /// CPU time is burned.
     Cpu(CpuWork),
+    /// Calls of a control group's sockets fail.
+    Calls(CallWork),
     /// Settings of the node are changed, each of which is a step of the journal.
     Settings(Vec<Setting>),
 }
@@ -99,12 +102,38 @@ pub struct CpuWork {
     pub cores: u32,
 }
 
+/// Whose calls, and where to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Callers {
+    /// The control group, pinned.
+    pub cgroup: CgroupRef,
+    /// Destinations, a named host's addresses included; empty means every destination.
+    pub peers: Vec<IpNet>,
+    /// Destinations that are spared whatever the rule says.
+    pub protected_peers: Vec<IpNet>,
+    /// TCP ports of this node that are spared.
+    pub protected_tcp_ports: Vec<u16>,
+}
+
+/// See [`Work::Calls`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CallWork {
+    /// Whose calls, and where to.
+    pub callers: Callers,
+    /// Protocol.
+    pub protocol: Protocol,
+    /// Port of the destination.
+    pub port: Option<u16>,
+    /// How they fail.
+    pub failure: Failure,
+}
+
 impl Work {
     /// How long a packet may stay with the fault: so long its end may take to let packets out.
     pub fn longest_stay(&self) -> Duration {
         match self {
             Self::Loop(work) => work.delay + work.jitter,
-            Self::Packets(_) | Self::Cpu(_) | Self::Settings(_) => Duration::ZERO,
+            Self::Packets(_) | Self::Cpu(_) | Self::Calls(_) | Self::Settings(_) => Duration::ZERO,
         }
     }
 
@@ -127,6 +156,10 @@ impl Work {
                 std::iter::once(pair).chain(work.packets.attachments("divert")).collect()
             }
             Self::Cpu(work) => vec![format!("burn {} % on each of {} processors", work.percent, work.cores)],
+            Self::Calls(work) => vec![format!(
+                "attach programs connect4, connect6, sendmsg4 and sendmsg6 to cgroup {} by links",
+                work.callers.cgroup.path.display()
+            )],
             // The steps say it all.
             Self::Settings(_) => Vec::new(),
         }

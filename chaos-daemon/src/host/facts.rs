@@ -13,6 +13,8 @@ pub enum Requirement {
     Netem,
     /// Control groups, version 2.
     CgroupV2,
+    /// Loading programs that look at what the sockets of a control group ask for.
+    CallPrograms,
 }
 
 /// What the running kernel can do.
@@ -32,6 +34,8 @@ pub struct Facts {
     pub netem: Option<String>,
     /// Why control groups of version 2 cannot be used; `None` when they can.
     pub cgroup_v2: Option<String>,
+    /// Why programs for control groups cannot be loaded; `None` when they can.
+    pub call_programs: Option<String>,
 }
 
 /// What is missing, and what would supply it.
@@ -53,12 +57,20 @@ impl Facts {
                     .to_owned(),
             });
         }
+        if requirement == Requirement::CallPrograms {
+            return self.call_programs.as_ref().map(|reason| Lack {
+                what: format!("programs of control groups that set what a call returns ({reason})"),
+                remedy: "run a kernel of 5.18 or newer with CONFIG_CGROUP_BPF; no module has it".to_owned(),
+            });
+        }
         let (name, option, reason) = match requirement {
             Requirement::PacketPrograms => {
                 ("cls_bpf", "CONFIG_NET_CLS_BPF and CONFIG_BPF_SYSCALL", &self.packet_programs)
             }
             Requirement::Veth => ("veth", "CONFIG_VETH", &self.veth),
-            Requirement::Netem | Requirement::CgroupV2 => ("sch_netem", "CONFIG_NET_SCH_NETEM", &self.netem),
+            Requirement::Netem | Requirement::CgroupV2 | Requirement::CallPrograms => {
+                ("sch_netem", "CONFIG_NET_SCH_NETEM", &self.netem)
+            }
         };
         reason.as_ref().map(|reason| Lack {
             what: format!("{name} ({reason})"),

@@ -86,6 +86,7 @@ fn case(kind: &str, way: Option<&str>, attach: Attach, hooks_are_ours: bool) -> 
         veth: None,
         netem: None,
         cgroup_v2: None,
+        call_programs: None,
     };
     Case {
         what: format!("{kind} {way:?} {attach:?}, hooks are ours: {hooks_are_ours}"),

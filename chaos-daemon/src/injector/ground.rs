@@ -1,9 +1,11 @@
-//! What a supervised fault finds before it changes a setting of the node: the target pinned, the old value read, and
+//! What a fault of a cgroup, a link or the clock finds on the node: the target pinned, the old value of a setting read, and
 //! everything refused by name that must not be changed or could not be restored.
 
 use std::net::IpAddr;
 
-use crate::fault::{Ground, limit};
+use ipnet::IpNet;
+
+use crate::fault::{Callers, Ground, limit};
 use crate::host::connections::reached_at;
 use crate::host::privilege::may_set_clock;
 use crate::host::{Cgroup, CgroupRef, Interface, NetNs};
@@ -16,11 +18,16 @@ use crate::spec::Limit;
 use crate::spec::fault::Effect;
 use crate::target;
 
-/// Looks. `None` for a fault that changes no setting.
+/// Looks. `named` are the addresses of the host that the target names. `None` for a fault that has another target.
 ///
 /// # Errors
 /// Names what cannot be a target, and why.
-pub(super) fn look(effect: &Effect, permit: &Permit, home: &NetNs) -> Result<Option<Ground>, ApiError> {
+pub(super) fn look(
+    effect: &Effect,
+    named: &[IpNet],
+    permit: &Permit,
+    home: &NetNs,
+) -> Result<Option<Ground>, ApiError> {
     match effect {
         Effect::Limit { cgroup, limit } => {
             let (found, open) = target::cgroup::resolve(cgroup)?;
@@ -49,6 +56,18 @@ pub(super) fn look(effect: &Effect, permit: &Permit, home: &NetNs) -> Result<Opt
                 "the unit of an installed daemon withholds it: the README says which drop-in gives it",
             )),
         },
+        Effect::Connect { calls, .. } => {
+            let (cgroup, _) = target::cgroup::resolve(&calls.cgroup)?;
+            let mut peers = calls.peers.clone();
+            peers.extend_from_slice(named);
+            let protected = permit.protected();
+            Ok(Some(Ground::Callers(Callers {
+                cgroup,
+                peers,
+                protected_peers: protected.cidrs.clone(),
+                protected_tcp_ports: protected.tcp_ports.clone(),
+            })))
+        }
         Effect::Latency { .. } | Effect::Reset { .. } | Effect::Drop { .. } | Effect::Cpu { .. } => Ok(None),
     }
 }

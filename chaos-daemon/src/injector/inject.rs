@@ -15,7 +15,7 @@ use crate::holder::arm::capacity;
 use crate::holder::{Lease, Report};
 use crate::host::boot_time_ns;
 use crate::journal::{Entry, Event};
-use crate::kernel::bpf::Capacity;
+use crate::kernel::bpf::{Capacity, Family};
 use crate::kernel::step::{NetNsRef, Step, has_clsact};
 use crate::policy::Permit;
 use crate::request::{
@@ -147,7 +147,7 @@ fn admit(
         (Some(target), Some(traffic)) => Some(place(injector, target, traffic.netns.clone(), id, &permit)?),
         _ => None,
     };
-    let ground = ground::look(&fault.effect, &permit, &injector.home)?;
+    let ground = ground::look(&fault.effect, named, &permit, &injector.home)?;
     let plan = fault::plan(&fault.effect, place.as_ref(), ground.as_ref(), &injector.facts)?;
     refuse_overlap(injector, &plan)?;
     let place = place.map(|place| (place.netns.id, place.target.interface.index, place.level));
@@ -282,11 +282,12 @@ async fn start(
     }
 }
 
-/// Room for the programs that `work` needs; `None` when it needs none.
-fn room(work: &Work) -> Option<Capacity> {
+/// The programs that `work` needs, and room for its peers; `None` when it needs none.
+fn room(work: &Work) -> Option<(Family, Capacity)> {
     match work {
-        Work::Packets(work) => Some(capacity(&work.packets.peers)),
-        Work::Loop(work) => Some(capacity(&work.packets.peers)),
+        Work::Packets(work) => Some((Family::Packets, capacity(&work.packets.peers))),
+        Work::Loop(work) => Some((Family::Packets, capacity(&work.packets.peers))),
+        Work::Calls(work) => Some((Family::Calls, capacity(&work.callers.peers))),
         Work::Cpu(_) | Work::Settings(_) => None,
     }
 }

@@ -9,6 +9,7 @@ use super::results::{InjectOutput, Output, RunOutput, StatusOutput};
 use super::{control, experiment, inject, schema, status};
 use crate::request::{ApiError, Caller};
 use crate::server::service::Service;
+use crate::spec::calls::CONNECT_ERRORS;
 use crate::spec::settings::RESOURCES;
 use crate::spec::units::{DEFAULT_FAULT, LONGEST_FAULT, SHORTEST_FAULT};
 use crate::spec::{FAULT_TYPES, Probability, TargetRequest};
@@ -225,6 +226,7 @@ fn fault_properties() -> Value {
     let summaries: Vec<_> = FAULT_TYPES.iter().map(summary).collect();
     let takes = |kind: &crate::spec::FaultType| format!("{}: {}", kind.name(), kind.parameters());
     let parameters: Vec<_> = FAULT_TYPES.iter().map(takes).collect();
+    let connect_errors: Vec<_> = CONNECT_ERRORS.iter().map(|(word, ..)| *word).collect();
     json!({
         "fault_name": {
             "type": "string", "minLength": 1, "maxLength": 64, "pattern": "^[A-Za-z0-9_][A-Za-z0-9._-]*$",
@@ -264,6 +266,9 @@ fn fault_properties() -> Value {
                 "device": {"type": "string", "description": "io_limit: block device, e.g. \"sda\" or \"8:0\"."},
                 "bytes_per_second": {"type": "integer", "minimum": 1024, "description": "io_limit: each way."},
                 "offset_seconds": {"type": "number", "description": "clock_skew: by how much the clock is wrong, forwards or back."},
+                "errno": {"type": "string", "enum": connect_errors, "default": connect_errors[0], "description": "connect_error: what a call fails with."},
+                "call_probability": {"type": "number", "minimum": 0, "maximum": 1, "description": "connect_error: share of the matching calls that fails."},
+                "after_calls": {"type": "integer", "minimum": 0, "description": "connect_error: how many matching calls pass first."},
             },
             "additionalProperties": false,
         },
@@ -274,8 +279,8 @@ fn target() -> Value {
     let mut target = schema::of_input::<TargetRequest>();
     target.insert(
         "description".to_owned(),
-        json!("Where the fault goes. Every field narrows. A network fault and link_down need interface; pause and limits need \
-               unit or cgroup."),
+        json!("Where the fault goes. Every field narrows. A network fault and link_down need interface; pause, limits and \
+               connect_error need unit or cgroup."),
     );
     if let Some(Value::Object(properties)) = target.get_mut("properties") {
         for (field, values) in

@@ -7,6 +7,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use super::calls::{ConnectParams, Connections, Failure};
 use super::settings::{self, CgroupSelector, ClockParams, ExhaustionParams, Limit, NoParams};
 use super::target::{Direction, TargetRequest, Traffic};
 use super::units::{
@@ -35,6 +36,8 @@ pub enum FaultType {
     LinkDown,
     /// The wall clock is wrong.
     ClockSkew,
+    /// A service's calls to others fail with an error.
+    ConnectError,
 }
 
 /// Every fault type; those of the tool specification first, in its order.
@@ -47,6 +50,7 @@ pub const FAULT_TYPES: &[FaultType] = &[
     FaultType::Pause,
     FaultType::LinkDown,
     FaultType::ClockSkew,
+    FaultType::ConnectError,
 ];
 
 impl FaultType {
@@ -61,6 +65,7 @@ impl FaultType {
             Self::Pause => "pause",
             Self::LinkDown => "link_down",
             Self::ClockSkew => "clock_skew",
+            Self::ConnectError => "connect_error",
         }
     }
 
@@ -82,6 +87,9 @@ impl FaultType {
                 "sets a network interface down, and restores what going down has cost it (supervised)"
             }
             Self::ClockSkew => "sets the wall clock wrong by an offset, if the policy allows it (supervised)",
+            Self::ConnectError => {
+                "fails connections that a cgroup or unit opens, and UDP that it sends, with an error of choice"
+            }
         }
     }
 
@@ -99,6 +107,10 @@ impl FaultType {
             }
             Self::Pause | Self::LinkDown => "none",
             Self::ClockSkew => "offset_seconds (forwards or back)",
+            Self::ConnectError => {
+                "errno (connection_refused; or connection_reset, timed_out, host_unreachable, network_unreachable, \
+                 network_down, address_not_available, permission_denied), call_probability (1), after_calls (0)"
+            }
         }
     }
 
@@ -204,6 +216,13 @@ pub enum Effect {
         /// By how many nanoseconds, forwards or back.
         offset_ns: i64,
     },
+    /// See [`FaultType::ConnectError`].
+    Connect {
+        /// Which calls.
+        calls: Connections,
+        /// How they fail.
+        failure: Failure,
+    },
 }
 
 /// A queue that delays packets.
@@ -228,7 +247,8 @@ impl Effect {
             | Self::Limit { .. }
             | Self::Pause { .. }
             | Self::LinkDown { .. }
-            | Self::ClockSkew { .. } => None,
+            | Self::ClockSkew { .. }
+            | Self::Connect { .. } => None,
         }
     }
 
@@ -251,6 +271,7 @@ impl Effect {
             Self::Pause { .. } => FaultType::Pause,
             Self::LinkDown { .. } => FaultType::LinkDown,
             Self::ClockSkew { .. } => FaultType::ClockSkew,
+            Self::Connect { .. } => FaultType::ConnectError,
         }
     }
 }
@@ -325,6 +346,10 @@ impl FaultRequest {
             FaultType::ClockSkew => {
                 settings::nowhere(&self.target, "the clock is the whole host's")?;
                 Effect::ClockSkew { offset_ns: self.params::<ClockParams>()?.offset_ns()? }
+            }
+            FaultType::ConnectError => {
+                let failure = self.params::<ConnectParams>()?.failure()?;
+                Effect::Connect { calls: Connections::parse(&self.target)?, failure }
             }
         };
         Ok(Fault { duration, effect })
@@ -425,7 +450,7 @@ mod tests {
         for kind in FAULT_TYPES {
             let (target, params) = match kind {
                 FaultType::ResourceExhaustion => ("{}", "{}"),
-                FaultType::Pause => (r#"{"unit":"a.service"}"#, "{}"),
+                FaultType::Pause | FaultType::ConnectError => (r#"{"unit":"a.service"}"#, "{}"),
                 FaultType::ClockSkew => ("{}", r#"{"offset_seconds":-60}"#),
                 _ => (r#"{"interface":"e"}"#, "{}"),
             };

@@ -1,11 +1,13 @@
 //! The words of the project: faults, targets, units. Pure data, parsed and bounded at the edge, so that
 //! nothing further in has to check again.
 
+pub mod calls;
 pub mod fault;
 pub mod settings;
 pub mod target;
 pub mod units;
 
+pub use calls::{Connections, Errno, Failure};
 pub use fault::{FAULT_TYPES, Fault, FaultRequest, FaultType};
 pub use settings::{CgroupSelector, Limit};
 pub use target::{Direction, PortMatch, Protocol, TargetRequest, Traffic};

@@ -160,6 +160,11 @@ pub(super) fn cgroup(target: &TargetRequest) -> Result<CgroupSelector, SpecError
         let problem = "this fault goes to a cgroup: give target.cgroup or target.unit, and nothing else";
         return Err(SpecError::new("target", problem));
     }
+    cgroup_named(target)
+}
+
+/// The control group that a target names, whatever is beside it.
+pub(super) fn cgroup_named(target: &TargetRequest) -> Result<CgroupSelector, SpecError> {
     match (&target.cgroup, &target.unit) {
         (Some(path), None) => Ok(CgroupSelector::Path(path.clone())),
         (None, Some(unit)) => unit_name(unit),

@@ -52,11 +52,11 @@ pub struct TargetRequest {
     #[schemars(with = "String")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub direction: Option<String>,
-    /// systemd unit, e.g. "payment.service", for pause and limits.
+    /// systemd unit, e.g. "payment.service", for pause, limits and connect_error.
     #[schemars(with = "String")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unit: Option<String>,
-    /// cgroup v2, by its path below /sys/fs/cgroup, for pause and limits.
+    /// cgroup v2, by its path below /sys/fs/cgroup, for pause, limits and connect_error.
     #[schemars(with = "String")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cgroup: Option<String>,
@@ -164,26 +164,14 @@ impl Traffic {
             local: port("target.local_port", target.local_port)?,
             remote: port("target.remote_port", target.remote_port)?,
         };
-        let protocol = parse_protocol(target.protocol.as_deref(), ports)?;
-        let mut peers = Vec::with_capacity(target.cidrs.len() + 1);
-        for (index, text) in target.cidrs.iter().enumerate() {
-            peers.push(prefix(&format!("target.cidrs[{index}]"), text)?);
+        let protocol = protocol(target.protocol.as_deref())?;
+        if protocol == Protocol::Icmp && ports != PortMatch::default() {
+            return Err(SpecError::new("target.protocol", "icmp has no ports: leave the port out"));
         }
-        if let Some(text) = &target.cidr {
-            peers.push(prefix("target.cidr", text)?);
-        }
-        if peers.len() > MOST_PREFIXES {
-            return Err(SpecError::new(
-                "target.cidrs",
-                format!("at most {MOST_PREFIXES} prefixes per fault"),
-            ));
-        }
-        peers.sort_unstable();
-        peers.dedup();
         Ok(Self {
             interface,
             netns: target.netns.clone(),
-            peers,
+            peers: peers(target)?,
             host: target.host.clone(),
             protocol,
             ports,
@@ -208,30 +196,43 @@ pub(super) fn interface_name(target: &TargetRequest) -> Result<String, SpecError
     Ok(interface)
 }
 
-fn port(field: &str, port: Option<u16>) -> Result<Option<u16>, SpecError> {
+/// The peer prefixes that a target names: sorted, each once.
+pub(super) fn peers(target: &TargetRequest) -> Result<Vec<IpNet>, SpecError> {
+    let mut peers = Vec::with_capacity(target.cidrs.len() + 1);
+    for (index, text) in target.cidrs.iter().enumerate() {
+        peers.push(prefix(&format!("target.cidrs[{index}]"), text)?);
+    }
+    if let Some(text) = &target.cidr {
+        peers.push(prefix("target.cidr", text)?);
+    }
+    if peers.len() > MOST_PREFIXES {
+        return Err(SpecError::new("target.cidrs", format!("at most {MOST_PREFIXES} prefixes per fault")));
+    }
+    peers.sort_unstable();
+    peers.dedup();
+    Ok(peers)
+}
+
+/// A port that a target names.
+pub(super) fn port(field: &str, port: Option<u16>) -> Result<Option<u16>, SpecError> {
     match port {
         Some(0) => Err(SpecError::new(field, "0 is not a port: give 1 to 65535")),
         port => Ok(port),
     }
 }
 
-fn parse_protocol(text: Option<&str>, ports: PortMatch) -> Result<Protocol, SpecError> {
-    let protocol = match text {
-        None => Protocol::Any,
-        Some("tcp") => Protocol::Tcp,
-        Some("udp") => Protocol::Udp,
-        Some("icmp") => Protocol::Icmp,
-        Some(other) => {
-            return Err(SpecError::new(
-                "target.protocol",
-                format!("{other:?} is not known: give \"tcp\", \"udp\" or \"icmp\", or leave it out for any"),
-            ));
-        }
-    };
-    if protocol == Protocol::Icmp && ports != PortMatch::default() {
-        return Err(SpecError::new("target.protocol", "icmp has no ports: leave the port out"));
+/// The protocol that a target names.
+pub(super) fn protocol(text: Option<&str>) -> Result<Protocol, SpecError> {
+    match text {
+        None => Ok(Protocol::Any),
+        Some("tcp") => Ok(Protocol::Tcp),
+        Some("udp") => Ok(Protocol::Udp),
+        Some("icmp") => Ok(Protocol::Icmp),
+        Some(other) => Err(SpecError::new(
+            "target.protocol",
+            format!("{other:?} is not known: give \"tcp\", \"udp\" or \"icmp\", or leave it out for any"),
+        )),
     }
-    Ok(protocol)
 }
 
 fn parse_direction(text: Option<&str>, default: &[Direction]) -> Result<Vec<Direction>, SpecError> {

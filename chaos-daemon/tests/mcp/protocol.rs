@@ -114,7 +114,10 @@ async fn the_schemas_have_the_specifications_fields_types_and_defaults() {
         types_known[..5],
         ["latency", "error", "timeout", "resource_exhaustion", "network_partition"].map(|name| json!(name))
     );
-    assert_eq!(types_known[5..], ["pause", "link_down", "clock_skew"].map(|name| json!(name)));
+    assert_eq!(
+        types_known[5..],
+        ["pause", "link_down", "clock_skew", "connect_error"].map(|name| json!(name))
+    );
     types(
         &inject["outputSchema"],
         &[

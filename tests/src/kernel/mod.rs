@@ -3,6 +3,7 @@
 mod abilities;
 mod bad_input;
 mod bystanders;
+mod calls;
 mod effects;
 mod guardian;
 mod guards;
@@ -127,6 +128,7 @@ pub fn all() -> Vec<KernelTest> {
         sandbox::TESTS,
         vsock::TESTS,
         effects::TESTS,
+        calls::TESTS,
         bystanders::TESTS,
         lifetime::TESTS,
         trouble::TESTS,

@@ -82,25 +82,25 @@ fn selects_peer(rule: &PacketRule, bytes: &View, version: Version, way: Way) -> 
     }
     let at = peer_at(version, way);
     Some(match version {
-        Version::V4 => {
-            if !rule.has(HOSTS_V4 | NETS_V4) {
-                return Some(false);
-            }
-            let peer = bytes.raw32(at)?;
-            // SAFETY: presence is all that is asked; the value is not read.
-            (rule.has(HOSTS_V4) && unsafe { maps::HOSTS_V4.get(peer) }.is_some())
-                || (rule.has(NETS_V4) && covers(&maps::NETS_V4, peer))
-        }
-        Version::V6 => {
-            if !rule.has(HOSTS_V6 | NETS_V6) {
-                return Some(false);
-            }
-            let peer = address_v6(bytes, at)?;
-            // SAFETY: as above.
-            (rule.has(HOSTS_V6) && unsafe { maps::HOSTS_V6.get(peer) }.is_some())
-                || (rule.has(NETS_V6) && covers(&maps::NETS_V6, peer))
-        }
+        Version::V4 => rule.has(HOSTS_V4 | NETS_V4) && selects_v4(rule, bytes.raw32(at)?),
+        Version::V6 => rule.has(HOSTS_V6 | NETS_V6) && selects_v6(rule, address_v6(bytes, at)?),
     })
+}
+
+/// Whether this is one of the peers that the rule names.
+#[inline(always)]
+pub(crate) fn selects_v4(rule: &PacketRule, peer: u32) -> bool {
+    // SAFETY: presence is all that is asked; the value is not read.
+    (rule.has(HOSTS_V4) && unsafe { maps::HOSTS_V4.get(peer) }.is_some())
+        || (rule.has(NETS_V4) && covers(&maps::NETS_V4, peer))
+}
+
+/// Whether this is one of the peers that the rule names.
+#[inline(always)]
+pub(crate) fn selects_v6(rule: &PacketRule, peer: [u32; 4]) -> bool {
+    // SAFETY: as above.
+    (rule.has(HOSTS_V6) && unsafe { maps::HOSTS_V6.get(peer) }.is_some())
+        || (rule.has(NETS_V6) && covers(&maps::NETS_V6, peer))
 }
 
 /// `None`: the address cannot be read.
@@ -120,8 +120,9 @@ fn is_protected(rule: &PacketRule, bytes: &View, packet: &Packet, way: Way) -> O
     })
 }
 
+/// Whether one of the prefixes covers the address.
 #[inline(always)]
-fn covers<K>(nets: &LpmTrie<K, u8>, address: K) -> bool {
+pub(crate) fn covers<K>(nets: &LpmTrie<K, u8>, address: K) -> bool {
     nets.get(Key::new(size_of::<K>() as u32 * 8, address)).is_some()
 }
 
