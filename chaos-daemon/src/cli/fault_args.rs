@@ -21,10 +21,10 @@ pub(super) struct FaultArgs {
     /// Network interface, e.g. eth0; every network fault needs one, and so does link_down
     #[arg(long, value_name = "IFACE", help_heading = "Target")]
     interface: Option<String>,
-    /// systemd unit, e.g. payment.service: for pause, limits and connect_error
+    /// systemd unit, e.g. payment.service: whose packets or calls, who is paused or limited
     #[arg(long, value_name = "UNIT", help_heading = "Target")]
     unit: Option<String>,
-    /// cgroup v2, by its path below /sys/fs/cgroup: for pause, limits and connect_error
+    /// cgroup v2, by its path below /sys/fs/cgroup: instead of a unit
     #[arg(long, value_name = "PATH", help_heading = "Target")]
     cgroup: Option<String>,
     /// Network namespace: a name below /run/netns, or the path of a namespace file

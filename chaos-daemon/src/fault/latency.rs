@@ -36,7 +36,7 @@ pub fn plan(traffic: &Traffic, queue: &Queue, packet_probability: Probability, p
         true => String::new(),
         false => format!(" ± {:?}", queue.jitter),
     };
-    let words = traffic_words(traffic, &packets.peers, packet_probability);
+    let words = traffic_words(traffic, &packets);
     let near_ends = packets
         .directions
         .iter()

@@ -202,6 +202,7 @@ fn matching(traffic: &Traffic, packet_probability: Probability, place: &Place<'_
         attach: place.attach,
         protocol: traffic.protocol,
         ports: traffic.ports,
+        service: place.target.service.clone(),
         peers: place.target.peers.clone(),
         packet_probability,
         protected_peers: place.protected_peers.to_vec(),
@@ -227,7 +228,8 @@ fn attach_steps(packets: &Match, place: &Place<'_>) -> Vec<Step> {
 }
 
 /// The traffic in words: "tcp port 5432, peer 10.0.0.0/8 on eth0, egress".
-fn traffic_words(traffic: &Traffic, peers: &[IpNet], share: Probability) -> String {
+fn traffic_words(traffic: &Traffic, packets: &Match) -> String {
+    let Match { peers, service, packet_probability: share, .. } = packets;
     let mut words = match traffic.protocol {
         Protocol::Any => "all packets",
         Protocol::Tcp => "tcp",
@@ -235,7 +237,7 @@ fn traffic_words(traffic: &Traffic, peers: &[IpNet], share: Probability) -> Stri
         Protocol::Icmp => "icmp",
     }
     .to_owned();
-    if share != Probability::CERTAIN {
+    if *share != Probability::CERTAIN {
         words.insert_str(0, &format!("{} % of ", share.get() * 100.0));
     }
     let PortMatch { either, local, remote } = traffic.ports;
@@ -244,10 +246,13 @@ fn traffic_words(traffic: &Traffic, peers: &[IpNet], share: Probability) -> Stri
             words.push_str(&format!(" {label} {port}"));
         }
     }
-    match peers {
+    match peers.as_slice() {
         [] => {}
         [one] => words.push_str(&format!(", peer {one}")),
         [first, ..] => words.push_str(&format!(", {} peer prefixes ({first}, …)", peers.len())),
+    }
+    if let Some(service) = service {
+        words.push_str(&format!(" of cgroup {}", service.cgroup.path.display()));
     }
     words.push_str(&format!(" on {}", traffic.interface));
     if let Some(netns) = &traffic.netns {

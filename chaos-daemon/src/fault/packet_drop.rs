@@ -25,7 +25,7 @@ pub fn plan(traffic: &Traffic, packet_probability: Probability, partition: bool,
     Plan {
         steps: attach_steps(&packets, place),
         lifetime: LifetimeClass::Kernel,
-        description: format!("{verb} {}", traffic_words(traffic, &packets.peers, packet_probability)),
+        description: format!("{verb} {}", traffic_words(traffic, &packets)),
         work: Work::Packets(PacketWork { packets, action: PacketAction::Drop }),
     }
 }

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::host::CgroupRef;
 use crate::kernel::setting::Setting;
 use crate::spec::{Direction, Failure, PortMatch, Probability, Protocol};
+use crate::target::Service;
 
 /// The work of one holder.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -50,6 +51,8 @@ pub struct Match {
     pub protocol: Protocol,
     /// Ports.
     pub ports: PortMatch,
+    /// Whose packets; `None` is everybody's.
+    pub service: Option<Service>,
     /// Peers; empty means every peer.
     pub peers: Vec<IpNet>,
     /// Share of the matching packets that is acted on.

@@ -268,6 +268,8 @@ fn rule(packets: &Match) -> PacketRule {
         probability: packets.packet_probability.threshold(),
         flags: if packets.peers.is_empty() { EVERY_PEER } else { 0 },
         level: packets.level.into(),
+        cgroup: packets.service.as_ref().map_or(0, |service| service.cgroup.id),
+        cgroup_level: packets.service.as_ref().map_or(0, |service| service.level),
         ..PacketRule::default()
     }
 }

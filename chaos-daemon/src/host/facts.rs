@@ -64,9 +64,11 @@ impl Facts {
             });
         }
         let (name, option, reason) = match requirement {
-            Requirement::PacketPrograms => {
-                ("cls_bpf", "CONFIG_NET_CLS_BPF and CONFIG_BPF_SYSCALL", &self.packet_programs)
-            }
+            Requirement::PacketPrograms => (
+                "cls_bpf",
+                "CONFIG_NET_CLS_BPF, CONFIG_CGROUP_BPF and CONFIG_BPF_SYSCALL",
+                &self.packet_programs,
+            ),
             Requirement::Veth => ("veth", "CONFIG_VETH", &self.veth),
             Requirement::Netem | Requirement::CgroupV2 | Requirement::CallPrograms => {
                 ("sch_netem", "CONFIG_NET_SCH_NETEM", &self.netem)

@@ -67,7 +67,7 @@ fn case(kind: &str, way: Option<&str>, attach: Attach, hooks_are_ours: bool) -> 
     let netns = NetNs::current().unwrap();
     let reference = NetNsRef::new(None, &netns).unwrap();
     let interface = Interface { name: "eth0".into(), index: ETH0, ethernet: true };
-    let target = NetworkTarget { netns, interface, peers: Vec::new() };
+    let target = NetworkTarget { netns, interface, service: None, peers: Vec::new() };
     let place = Place {
         target: &target,
         netns: reference,

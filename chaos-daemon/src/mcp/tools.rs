@@ -280,7 +280,7 @@ fn target() -> Value {
     target.insert(
         "description".to_owned(),
         json!("Where the fault goes. Every field narrows. A network fault and link_down need interface; pause, limits and \
-               connect_error need unit or cgroup."),
+               connect_error need unit or cgroup, which narrow a network fault of direction egress."),
     );
     if let Some(Value::Object(properties)) = target.get_mut("properties") {
         for (field, values) in

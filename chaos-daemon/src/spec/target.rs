@@ -6,6 +6,7 @@ use ipnet::IpNet;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::settings::{CgroupSelector, cgroup_named};
 use super::units::{MOST_PREFIXES, SpecError};
 
 /// Where a fault goes, as a caller writes it. Every field narrows.
@@ -52,11 +53,11 @@ pub struct TargetRequest {
     #[schemars(with = "String")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub direction: Option<String>,
-    /// systemd unit, e.g. "payment.service", for pause, limits and connect_error.
+    /// systemd unit, e.g. "payment.service": whose packets or calls, who is paused or limited.
     #[schemars(with = "String")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unit: Option<String>,
-    /// cgroup v2, by its path below /sys/fs/cgroup, for pause, limits and connect_error.
+    /// cgroup v2, by its path below /sys/fs/cgroup: whose packets or calls, who is paused or limited.
     #[schemars(with = "String")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cgroup: Option<String>,
@@ -126,6 +127,8 @@ pub struct Traffic {
     pub interface: String,
     /// Network namespace, as the caller named it; `None` is the daemon's own.
     pub netns: Option<String>,
+    /// Whose sockets; `None` is everybody's, and packets without a socket. With it there is no [`Direction::Ingress`].
+    pub cgroup: Option<CgroupSelector>,
     /// Peer prefixes. Empty only when [`Traffic::every_peer`] holds.
     pub peers: Vec<IpNet>,
     /// Peer by name, to be resolved.
@@ -145,20 +148,29 @@ impl Traffic {
     /// # Errors
     /// Names the field that is missing or wrong.
     pub fn parse(target: &TargetRequest, default_directions: &[Direction]) -> Result<Self, SpecError> {
-        for (field, present) in [
-            ("target.unit", target.unit.is_some()),
-            ("target.cgroup", target.cgroup.is_some()),
-            ("target.container", target.container.is_some()),
-            ("target.pid", target.pid.is_some()),
-        ] {
+        for (field, present) in
+            [("target.container", target.container.is_some()), ("target.pid", target.pid.is_some())]
+        {
             if present {
                 return Err(SpecError::new(
                     field,
-                    "not available for network faults yet: name an interface, and narrow by cidr, port, protocol",
+                    "not available for network faults: name an interface, and narrow by unit, cidr, port, protocol",
                 ));
             }
         }
         let interface = interface_name(target)?;
+        let cgroup = match target.unit.is_some() || target.cgroup.is_some() {
+            true => Some(cgroup_named(target)?),
+            false => None,
+        };
+        let directions = parse_direction(target.direction.as_deref(), default_directions)?;
+        if cgroup.is_some() && directions.contains(&Direction::Ingress) {
+            return Err(SpecError::new(
+                "target.direction",
+                "a packet that arrives meets the interface before its service is known: with a unit or cgroup give \
+                 \"egress\"",
+            ));
+        }
         let ports = PortMatch {
             either: port("target.port", target.port)?,
             local: port("target.local_port", target.local_port)?,
@@ -171,11 +183,12 @@ impl Traffic {
         Ok(Self {
             interface,
             netns: target.netns.clone(),
+            cgroup,
             peers: peers(target)?,
             host: target.host.clone(),
             protocol,
             ports,
-            directions: parse_direction(target.direction.as_deref(), default_directions)?,
+            directions,
         })
     }
 
@@ -295,6 +308,22 @@ mod tests {
             target(r#"{"interface":"an-interface-name-too-long"}"#).unwrap_err().field,
             "target.interface"
         );
+    }
+
+    #[test]
+    fn a_service_is_known_on_the_way_out_only() {
+        let egress = target(r#"{"interface":"e","unit":"a.service","direction":"egress"}"#).unwrap();
+        assert_eq!(egress.cgroup, Some(CgroupSelector::Unit("a.service".into())));
+        for json in [
+            r#"{"interface":"e","unit":"a.service"}"#,
+            r#"{"interface":"e","cgroup":"a","direction":"ingress"}"#,
+            r#"{"interface":"e","cgroup":"a","direction":"both"}"#,
+        ] {
+            assert_eq!(target(json).unwrap_err().field, "target.direction", "{json}");
+        }
+        let both = r#"{"interface":"e","cgroup":"a","unit":"a.service","direction":"egress"}"#;
+        assert_eq!(target(both).unwrap_err().field, "target.cgroup");
+        assert_eq!(target(r#"{"interface":"e","pid":1}"#).unwrap_err().field, "target.pid");
     }
 
     #[test]

@@ -15,6 +15,7 @@ mod oracle;
 mod policy;
 mod sandbox;
 mod scene;
+mod services;
 mod supervised;
 mod trouble;
 mod vsock;
@@ -129,6 +130,7 @@ pub fn all() -> Vec<KernelTest> {
         vsock::TESTS,
         effects::TESTS,
         calls::TESTS,
+        services::TESTS,
         bystanders::TESTS,
         lifetime::TESTS,
         trouble::TESTS,

@@ -1,6 +1,6 @@
 //! Whether a packet is hit: cheapest question first, the clock last.
 
-use aya_ebpf::helpers::generated::{bpf_get_prandom_u32, bpf_ktime_get_boot_ns};
+use aya_ebpf::helpers::generated::{bpf_get_prandom_u32, bpf_ktime_get_boot_ns, bpf_skb_ancestor_cgroup_id};
 use aya_ebpf::maps::LpmTrie;
 use aya_ebpf::maps::lpm_trie::Key;
 use aya_ebpf::programs::TcContext;
@@ -35,7 +35,7 @@ pub(crate) fn hit(
         return None;
     }
     let packet = view::read(ctx, version)?;
-    if !wanted(&packet) || !rule.selects(&packet, way) {
+    if !wanted(&packet) || !rule.selects(&packet, way) || !selects_service(ctx, rule, way) {
         return None;
     }
     let bytes = View::of(ctx);
@@ -72,6 +72,20 @@ pub(crate) fn is_foreign(ctx: &TcContext) -> bool {
         Some(packet) => packet.is_link_life(),
         None => true,
     }
+}
+
+/// Whether the packet is of the service that the rule names, if it names one.
+#[inline(always)]
+fn selects_service(ctx: &TcContext, rule: &PacketRule, way: Way) -> bool {
+    if rule.cgroup == 0 {
+        return true;
+    }
+    // On its way in a packet meets the device before it finds its socket.
+    if matches!(way, Way::Ingress) {
+        return false;
+    }
+    // SAFETY: the kernel passes a valid context; the helper returns a number, 0 where there is no socket.
+    rule.cgroup == unsafe { bpf_skb_ancestor_cgroup_id(ctx.skb.skb, rule.cgroup_level as i32) }
 }
 
 /// `None`: the address cannot be read.
