@@ -67,6 +67,11 @@ impl Caller {
         }
     }
 
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
     /// What the kernel says: 0, or an errno.
     ///
     /// # Errors

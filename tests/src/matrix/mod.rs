@@ -67,7 +67,8 @@ pub fn all(context: &Context, stride: u32) -> Vec<Matrix> {
     }
     let ways: &[Attach] =
         if context.kernel >= (6, 6) { &[Attach::Auto, Attach::Clsact] } else { &[Attach::Auto] };
-    let mut all = vec![Matrix { kind: "resource_exhaustion", attach: Attach::Auto, stride, first: 1 }];
+    let unattached = ["resource_exhaustion", "connect_error"];
+    let mut all = unattached.map(|kind| Matrix { kind, attach: Attach::Auto, stride, first: 1 }).to_vec();
     for attach in ways {
         // Fault types make much the same calls: with another first for each, a stride leaves out little.
         let each = (0..).zip(&kinds);

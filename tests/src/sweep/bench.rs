@@ -1,5 +1,6 @@
 //! Where a sweep takes place: two namespaces, a daemon between points, and the oracle that judges each point.
 
+use std::cell::RefCell;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
@@ -9,6 +10,8 @@ use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::Pid;
 use serde_json::json;
 
+use crate::caller::{Ask, Caller};
+use crate::cgroup::Cgroup;
 use crate::daemon::binary;
 use crate::fault::Fault;
 use crate::kernel::Attach;
@@ -35,6 +38,9 @@ pub(crate) struct Bench {
     echo: Echo,
     running: Option<Running>,
     before: Residue,
+    /// For faults of calls: a process in a control group.
+    service: RefCell<Caller>,
+    cgroup: Cgroup,
 }
 
 struct Running {
@@ -59,13 +65,16 @@ impl Bench {
         prctl::set_child_subreaper(true).map_err(Error::sys("become", "subreaper"))?;
         let pair = Pair::new()?;
         let echo = Echo::start(&pair.far, Pair::FAR_V4, 7)?;
+        let cgroup = Cgroup::new()?;
+        let service = RefCell::new(Caller::start(&pair.near, Some(&cgroup))?);
         let before = Residue::take(&[&pair.near, &pair.far])?;
-        Ok(Self { attach, program, environment, pair, echo, running: None, before })
+        Ok(Self { attach, program, environment, pair, echo, running: None, before, service, cgroup })
     }
 
     /// A fault of a type that the probe notices, unless it burns CPU time.
     pub(crate) fn fault(&self, kind: &'static str) -> Fault {
         match kind {
+            "connect_error" => Fault::new(kind).aimed(json!({"cgroup": self.cgroup.name()})),
             "resource_exhaustion" => Fault::new(kind).with(json!({"cpu_percent": 5, "cores": 1})),
             "latency" => Fault::new(kind)
                 .on(&self.pair.near, json!({"cidr": "10.77.0.2"}))
@@ -98,8 +107,8 @@ impl Bench {
         let normal = self.time_to_normal(struck)?;
         let Some(mut running) = self.running.take() else { return Ok(normal) };
         running.daemon.kill_everything();
-        if !wait_until(SETTLE, || orphans().is_empty()) {
-            return Err(Error::Different(format!("still running: {:?}", orphans())));
+        if !wait_until(SETTLE, || self.orphans().is_empty()) {
+            return Err(Error::Different(format!("still running: {:?}", self.orphans())));
         }
         let mut command = Command::new(binary("chaos-daemon")?);
         let said = output(command.arg("recover").arg("--runtime-dir").arg(running.daemon.runtime_dir()))?;
@@ -116,9 +125,9 @@ impl Bench {
         if let Some(running) = &mut self.running {
             running.daemon.kill_everything();
         }
-        match wait_until(SETTLE, || orphans().is_empty()) {
+        match wait_until(SETTLE, || self.orphans().is_empty()) {
             true => Ok(()),
-            false => Err(Error::Different(format!("still running: {:?}", orphans()))),
+            false => Err(Error::Different(format!("still running: {:?}", self.orphans()))),
         }
     }
 
@@ -186,8 +195,20 @@ impl Bench {
 
     fn normal(&self) -> Result<bool> {
         let (from, to) = (&self.pair.near, self.echo.address());
-        Ok(udp_rtt(from, to, PATIENCE)?.is_some()
+        Ok(self.service.borrow_mut().ask(Ask::Associate(to))? == 0
+            && udp_rtt(from, to, PATIENCE)?.is_some()
             && matches!(tcp_rtt(from, to, PATIENCE)?, Tcp::Answered { .. }))
+    }
+
+    /// Processes below this one that still run, but for our own; those that have ended are collected.
+    fn orphans(&self) -> Vec<Process> {
+        let mut found = process::descendants(std::process::id().cast_signed());
+        let service = self.service.borrow().pid().cast_signed();
+        found.retain(|process| match process.state {
+            'Z' => waitpid(Pid::from_raw(process.pid), Some(WaitPidFlag::WNOHANG)).is_err(),
+            _ => process.pid != service,
+        });
+        found
     }
 
     fn time_to_normal(&self, since: Instant) -> Result<Duration> {
@@ -199,16 +220,6 @@ impl Bench {
         }
         Err(Error::Late { what: "traffic normal".into(), after: NORMAL })
     }
-}
-
-/// Processes below this one that still run; those that have ended are collected.
-fn orphans() -> Vec<Process> {
-    let mut found = process::descendants(std::process::id().cast_signed());
-    found.retain(|process| match process.state {
-        'Z' => waitpid(Pid::from_raw(process.pid), Some(WaitPidFlag::WNOHANG)).is_err(),
-        _ => true,
-    });
-    found
 }
 
 fn journal_is_empty(daemon: &Daemon) -> Result<()> {
