@@ -17,6 +17,7 @@ use crate::{Daemon, Error, Mcp, Pair, Residue, Result};
 
 tests![
     a_timeout_and_a_partition_of_one_service_meet_its_packets_and_nobody_elses,
+    a_fault_of_a_group_leaves_the_group_above_alone,
     an_error_of_one_service_resets_its_connections_and_nobody_elses,
     a_delay_of_one_service_is_its_own,
     killing_every_process_at_once_ends_a_timeout_of_one_service_within_a_second,
@@ -33,7 +34,7 @@ struct Scene {
     daemon: Daemon,
     mcp: Mcp,
     before: Residue,
-    _below: Cgroup,
+    below: Cgroup,
     cgroup: Cgroup,
     pair: Pair,
 }
@@ -48,7 +49,7 @@ impl Scene {
         let daemon = Daemon::start_with(|command| attach.configure(command))?;
         let mcp = daemon.mcp()?;
         let before = Residue::take(&[&pair.near])?;
-        Ok(Self { service, beside, echo, daemon, mcp, before, _below: below, cgroup, pair })
+        Ok(Self { service, beside, echo, daemon, mcp, before, below, cgroup, pair })
     }
 
     fn fault(&self, kind: &'static str) -> Fault {
@@ -90,6 +91,22 @@ fn a_timeout_and_a_partition_of_one_service_meet_its_packets_and_nobody_elses(
             fault.remove(&scene.mcp)?;
             scene.assert_over()?;
         }
+        Ok(())
+    })
+}
+
+fn a_fault_of_a_group_leaves_the_group_above_alone(context: &Context) -> TestResult {
+    on_every_attachment(context, |attach| {
+        let mut scene = Scene::new(attach)?;
+        let group = format!("{}/{}", scene.cgroup.name(), scene.below.name());
+        let fault =
+            Fault::new("timeout").on(&scene.pair.near, json!({"cgroup": group, "direction": "egress"}));
+        fault.inject(&scene.mcp)?;
+        let trip = scene.trip();
+        let [above, below] = &mut scene.service;
+        assert_eq!((above.ask(trip)?, below.ask(trip)?), (0, EAGAIN));
+        fault.remove(&scene.mcp)?;
+        scene.assert_over()?;
         Ok(())
     })
 }
