@@ -22,8 +22,17 @@ pub const STUB_EGRESS: &str = "stub_egress";
 /// Jumps to whatever ingress program is installed, or does nothing.
 pub const STUB_INGRESS: &str = "stub_ingress";
 
-/// Every program of the object.
-pub const PROGRAMS: [&str; 10] = [
+/// Fails connect(2) to an IPv4 address.
+pub const CONNECT_V4: &str = "connect4";
+/// Fails connect(2) to an IPv6 address.
+pub const CONNECT_V6: &str = "connect6";
+/// Fails sending to an IPv4 address without a connection (UDP).
+pub const SENDMSG_V4: &str = "sendmsg4";
+/// Fails sending to an IPv6 address without a connection (UDP).
+pub const SENDMSG_V6: &str = "sendmsg6";
+
+/// The programs that look at packets on a device.
+pub const PACKET_PROGRAMS: [&str; 10] = [
     DROP_EGRESS,
     DROP_INGRESS,
     RESET_EGRESS,
@@ -60,3 +69,7 @@ pub const PROTECTED_V6: &str = "PROTECTED_V6";
 pub const PROTECTED_PORTS: &str = "PROTECTED_PORTS";
 /// Program array through which the stubs jump. The kernel empties it when its last owner dies.
 pub const JUMP: &str = "JUMP";
+/// Array of one [`crate::CallRule`].
+pub const CALL: &str = "CALL";
+/// Array of one `u64`: calls so far that matched while the lease was live.
+pub const CALLS: &str = "CALLS";

@@ -32,12 +32,28 @@ impl Cgroup {
     /// When there is no such mount, or the kernel refuses.
     pub fn new() -> Result<Self> {
         let number = COUNTER.fetch_add(1, Ordering::Relaxed);
-        let path = root()?.join(format!("chaos-test-{}-{number}", std::process::id()));
+        Self::make(root()?.join(format!("chaos-test-{}-{number}", std::process::id())))
+    }
+
+    fn make(path: PathBuf) -> Result<Self> {
         let subject = path.display().to_string();
         fs::create_dir(&path).map_err(Error::io("create", subject.clone()))?;
         let processes = File::options().write(true).open(path.join("cgroup.procs"));
         let processes = processes.map_err(Error::io("open cgroup.procs of", subject))?;
         Ok(Self { path, processes: Arc::new(processes.into()) })
+    }
+
+    /// Makes one below this one, which has to live longer.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn below(&self) -> Result<Self> {
+        Self::make(self.path.join("below"))
+    }
+
+    /// Its name; for one directly below the mount, its path from there.
+    pub fn name(&self) -> String {
+        self.path.file_name().unwrap_or_default().to_string_lossy().into_owned()
     }
 
     /// Has a command run in it.

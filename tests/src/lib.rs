@@ -8,6 +8,7 @@
 pub mod bench;
 pub mod bpf;
 pub mod bystander;
+pub mod caller;
 pub mod cgroup;
 pub mod daemon;
 pub mod demo;

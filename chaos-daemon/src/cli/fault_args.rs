@@ -21,10 +21,10 @@ pub(super) struct FaultArgs {
     /// Network interface, e.g. eth0; every network fault needs one, and so does link_down
     #[arg(long, value_name = "IFACE", help_heading = "Target")]
     interface: Option<String>,
-    /// systemd unit, e.g. payment.service: for pause, limits and process faults, and where cpu, memory, pids or disk_io are to be used up
+    /// systemd unit, e.g. payment.service: whose packets, calls or processes, who is paused or limited, and where cpu, memory, pids or disk_io are to be used up
     #[arg(long, value_name = "UNIT", help_heading = "Target")]
     unit: Option<String>,
-    /// cgroup v2, by its path below /sys/fs/cgroup: for pause, limits and process faults, and where cpu, memory, pids or disk_io are to be used up
+    /// cgroup v2, by its path below /sys/fs/cgroup: instead of a unit
     #[arg(long, value_name = "PATH", help_heading = "Target")]
     cgroup: Option<String>,
     /// Process faults: this process
@@ -190,6 +190,15 @@ pub(super) struct FaultArgs {
     /// process_pause: how long they run in between
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, allow_hyphen_values = true, help_heading = "Effect")]
     run: Option<Duration>,
+    /// connect_error: what a call fails with, e.g. host_unreachable [default: connection_refused]
+    #[arg(long, value_name = "NAME", help_heading = "Effect")]
+    errno: Option<String>,
+    /// connect_error: share of the matching calls that fails, 0 to 1
+    #[arg(long, value_name = "FRACTION", help_heading = "Effect")]
+    call_probability: Option<f64>,
+    /// connect_error: how many matching calls pass first
+    #[arg(long, value_name = "COUNT", help_heading = "Effect")]
+    after_calls: Option<u64>,
     /// How long the fault lasts before it ends by itself, e.g. 3m [default: 1m]
     #[arg(long = "for", value_name = "DURATION", value_parser = duration::parse, allow_hyphen_values = true)]
     lasts: Option<Duration>,
@@ -228,6 +237,39 @@ impl FaultArgs {
     /// # Errors
     /// Names the option that is missing or wrong.
     pub(super) fn request(&self, probability: Probability) -> Result<FaultRequest, SpecError> {
+        let request = FaultRequest {
+            fault_type: self.fault_type,
+            probability,
+            duration_seconds: self.lasts.map(|lasts| lasts.as_secs_f64()),
+            error_message: self.message.clone(),
+            target: TargetRequest {
+                interface: self.interface.clone(),
+                unit: self.unit.clone(),
+                cgroup: self.cgroup.clone(),
+                pid: self.pid,
+                exe: self.exe.clone(),
+                command: self.command.clone(),
+                container: self.container.clone(),
+                share: self.share,
+                seed: self.seed,
+                netns: self.netns.clone(),
+                cidrs: self.cidrs.clone(),
+                host: self.host.clone(),
+                port: self.port,
+                local_port: self.local_port,
+                remote_port: self.remote_port,
+                protocol: self.protocol.clone(),
+                direction: self.direction.clone(),
+                ..TargetRequest::default()
+            },
+            params: self.params()?,
+        };
+        request.parse().map_err(as_option)?;
+        Ok(request)
+    }
+
+    /// What was given of the effect.
+    fn params(&self) -> Result<Map<String, Value>, SpecError> {
         let mut params = Map::new();
         let mut set = |name: &str, value: Option<Value>| {
             if let Some(value) = value {
@@ -269,41 +311,16 @@ impl FaultArgs {
         set("size_mb", self.size_mb.map(Value::from));
         set("device", self.device.clone().map(Value::from));
         set("bytes_per_second", self.bytes_per_second.map(Value::from));
+        set("errno", self.errno.clone().map(Value::from));
+        set("call_probability", self.call_probability.map(Value::from));
+        set("after_calls", self.after_calls.map(Value::from));
         set("offset_seconds", self.offset_seconds.map(Value::from));
         set("signal", self.signal.clone().map(Value::from));
         set("times", self.times.map(Value::from));
         set("interval_seconds", self.interval.map(|interval| Value::from(interval.as_secs_f64())));
         set("pause_ms", self.pause.map(millis));
         set("run_ms", self.run.map(millis));
-        let request = FaultRequest {
-            fault_type: self.fault_type,
-            probability,
-            duration_seconds: self.lasts.map(|lasts| lasts.as_secs_f64()),
-            error_message: self.message.clone(),
-            target: TargetRequest {
-                interface: self.interface.clone(),
-                unit: self.unit.clone(),
-                cgroup: self.cgroup.clone(),
-                pid: self.pid,
-                exe: self.exe.clone(),
-                command: self.command.clone(),
-                container: self.container.clone(),
-                share: self.share,
-                seed: self.seed,
-                netns: self.netns.clone(),
-                cidrs: self.cidrs.clone(),
-                host: self.host.clone(),
-                port: self.port,
-                local_port: self.local_port,
-                remote_port: self.remote_port,
-                protocol: self.protocol.clone(),
-                direction: self.direction.clone(),
-                ..TargetRequest::default()
-            },
-            params,
-        };
-        request.parse().map_err(as_option)?;
-        Ok(request)
+        Ok(params)
     }
 
     /// The name given, or one made up.

@@ -105,7 +105,8 @@ pub(super) fn status(answer: &Value) -> String {
         } else {
             line!(
                 out,
-                "      packets: {} matched, {} affected, {} protected",
+                "      {}: {} matched, {} affected, {} protected",
+                if text(fault, "fault_type") == "connect_error" { "calls" } else { "packets" },
                 evidence["packets_matched"],
                 evidence["packets_affected"],
                 evidence["packets_protected"]

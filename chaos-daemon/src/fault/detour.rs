@@ -62,7 +62,7 @@ pub fn plan(
         Impairment::Reorder(reorder) => packet_reorder::queue(reorder),
         Impairment::Rate { kbit } => bandwidth::queue(*kbit),
     };
-    let words = traffic_words(traffic, &packets.peers, packet_probability);
+    let words = traffic_words(traffic, &packets);
     let near_ends = packets
         .directions
         .iter()

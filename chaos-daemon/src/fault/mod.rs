@@ -3,6 +3,7 @@
 
 mod bandwidth;
 pub mod clock_skew;
+pub mod connect_error;
 pub mod cpu;
 pub mod descriptors;
 pub mod detour;
@@ -45,7 +46,8 @@ pub use cpu::ProcessorGround;
 pub use disk_fill::DirectoryGround;
 pub use memory::MemoryGround;
 pub use work::{
-    Attach, CpuWork, Goal, HoardWork, LoopWork, Match, PacketAction, PacketWork, PauseWork, SignalWork, Work,
+    Attach, CallWork, Callers, CpuWork, Goal, HoardWork, LoopWork, Match, PacketAction, PacketWork,
+    PauseWork, SignalWork, Work,
 };
 
 /// What is needed to carry out a fault, and to undo it.
@@ -120,6 +122,8 @@ pub enum Ground {
     Clock(i64),
     /// Processes.
     Crowd(Box<Crowd>),
+    /// A control group whose calls fail.
+    Callers(Callers),
 }
 
 /// The plan of a fault that takes something, in words, and holds it.
@@ -150,7 +154,7 @@ fn settings(description: String, setting: Setting) -> Plan {
 }
 
 /// Plans a fault on this node. `place` must be there for an effect that has traffic, `ground` for one that changes a
-/// setting.
+/// setting or goes to a cgroup.
 ///
 /// # Errors
 /// [`ErrorCode::UnsupportedKernel`] names what the kernel lacks.
@@ -190,7 +194,8 @@ pub fn plan(
         | Effect::LinkDown { .. }
         | Effect::ClockSkew { .. }
         | Effect::ProcessKill { .. }
-        | Effect::ProcessPause { .. } => return on_ground(effect, ground),
+        | Effect::ProcessPause { .. }
+        | Effect::Connect { .. } => return on_ground(effect, ground),
     })
 }
 
@@ -212,6 +217,9 @@ fn on_ground(effect: &Effect, ground: Option<&Ground>) -> Result<Plan, ApiError>
         }
         (Effect::ProcessKill { processes, volleys }, Some(Ground::Crowd(crowd))) => {
             Ok(process_kill::plan(processes, *volleys, crowd))
+        }
+        (Effect::Connect { calls, failure }, Some(Ground::Callers(callers))) => {
+            Ok(connect_error::plan(calls, failure, callers))
         }
         (Effect::ProcessPause { processes, rhythm }, Some(Ground::Crowd(crowd))) => {
             Ok(process_pause::plan(processes, *rhythm, crowd))
@@ -275,6 +283,7 @@ pub fn requirements(fault_type: FaultType) -> &'static [Requirement] {
         FaultType::ResourceExhaustion => cpu::REQUIREMENTS,
         FaultType::Pause => pause::REQUIREMENTS,
         FaultType::ProcessPause => process_pause::REQUIREMENTS,
+        FaultType::ConnectError => connect_error::REQUIREMENTS,
         FaultType::LinkDown | FaultType::ClockSkew | FaultType::ProcessKill => &[],
     }
 }
@@ -315,6 +324,7 @@ fn matching(traffic: &Traffic, packet_probability: Probability, place: &Place<'_
         attach: place.attach,
         protocol: traffic.protocol,
         ports: traffic.ports,
+        service: place.target.service.clone(),
         peers: place.target.peers.clone(),
         packet_probability,
         protected_peers: place.protected_peers.to_vec(),
@@ -340,7 +350,8 @@ fn attach_steps(packets: &Match, place: &Place<'_>) -> Vec<Step> {
 }
 
 /// The traffic in words: "tcp port 5432, peer 10.0.0.0/8 on eth0, egress".
-fn traffic_words(traffic: &Traffic, peers: &[IpNet], share: Probability) -> String {
+fn traffic_words(traffic: &Traffic, packets: &Match) -> String {
+    let Match { peers, service, packet_probability: share, .. } = packets;
     let mut words = match traffic.protocol {
         Protocol::Any => "all packets",
         Protocol::Tcp => "tcp",
@@ -348,7 +359,7 @@ fn traffic_words(traffic: &Traffic, peers: &[IpNet], share: Probability) -> Stri
         Protocol::Icmp => "icmp",
     }
     .to_owned();
-    if share != Probability::CERTAIN {
+    if *share != Probability::CERTAIN {
         words.insert_str(0, &format!("{} % of ", share.get() * 100.0));
     }
     let PortMatch { either, local, remote } = traffic.ports;
@@ -357,10 +368,13 @@ fn traffic_words(traffic: &Traffic, peers: &[IpNet], share: Probability) -> Stri
             words.push_str(&format!(" {label} {port}"));
         }
     }
-    match peers {
+    match peers.as_slice() {
         [] => {}
         [one] => words.push_str(&format!(", peer {one}")),
         [first, ..] => words.push_str(&format!(", {} peer prefixes ({first}, …)", peers.len())),
+    }
+    if let Some(service) = service {
+        words.push_str(&format!(" of cgroup {}", service.cgroup.path.display()));
     }
     words.push_str(&format!(" on {}", traffic.interface));
     if let Some(netns) = &traffic.netns {

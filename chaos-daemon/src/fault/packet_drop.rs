@@ -3,7 +3,8 @@
 //! - **Mechanism**: a packet program on the device (tcx, or clsact with a stub) redirects matching packets to an
 //!   interface that does not exist, which the kernel treats as a silent loss: the sender sees no error and TCP
 //!   retransmits. (`TC_ACT_SHOT` on egress would tell the sender by ENOBUFS.)
-//! - **Kernel requirement**: `BPF_PROG_TYPE_SCHED_CLS`; tcx from 6.6, otherwise `sch_ingress` and `cls_bpf`.
+//! - **Kernel requirement**: `BPF_PROG_TYPE_SCHED_CLS` and `CONFIG_CGROUP_BPF`, by which a packet is known for a service's; tcx
+//!   from 6.6, otherwise `sch_ingress` and `cls_bpf`.
 //! - **Lifetime class**: kernel.
 //! - **Undo**: end the holder; with clsact, also delete the inert filter.
 //! - **Blast radius**: the named device, prefixes, protocol and ports; neighbour discovery, DHCP and protected
@@ -25,7 +26,7 @@ pub fn plan(traffic: &Traffic, packet_probability: Probability, partition: bool,
     Plan {
         steps: attach_steps(&packets, place),
         lifetime: LifetimeClass::Kernel,
-        description: format!("{verb} {}", traffic_words(traffic, &packets.peers, packet_probability)),
+        description: format!("{verb} {}", traffic_words(traffic, &packets)),
         work: Work::Packets(PacketWork { packets, action: PacketAction::Drop }),
     }
 }

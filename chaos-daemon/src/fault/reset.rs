@@ -22,7 +22,7 @@ pub fn plan(traffic: &Traffic, packet_probability: Probability, place: &Place<'_
     Plan {
         steps: attach_steps(&packets, place),
         lifetime: LifetimeClass::Kernel,
-        description: format!("error: resets {}", traffic_words(traffic, &packets.peers, packet_probability)),
+        description: format!("error: resets {}", traffic_words(traffic, &packets)),
         work: Work::Packets(PacketWork { packets, action: PacketAction::Reset }),
     }
 }

@@ -12,7 +12,8 @@ use crate::host::{ProcessId, Spared};
 use crate::kernel::netlink::Netem;
 use crate::kernel::setting::Setting;
 use crate::spec::process::{Rhythm, Volleys};
-use crate::spec::{Direction, PortMatch, Probability, ProcessSelector, Protocol};
+use crate::spec::{Direction, Failure, PortMatch, Probability, ProcessSelector, Protocol};
+use crate::target::Service;
 
 /// The work of one holder.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -25,6 +26,8 @@ pub enum Work {
     Cpu(CpuWork),
     /// Something is taken and held.
     Hoard(HoardWork),
+    /// Calls of a control group's sockets fail.
+    Calls(CallWork),
     /// Settings of the node are changed, each of which is a step of the journal.
     Settings(Vec<Setting>),
     /// Processes get signals.
@@ -59,6 +62,8 @@ pub struct Match {
     pub protocol: Protocol,
     /// Ports.
     pub ports: PortMatch,
+    /// Whose packets; `None` is everybody's.
+    pub service: Option<Service>,
     /// Peers; empty means every peer.
     pub peers: Vec<IpNet>,
     /// Share of the matching packets that is acted on.
@@ -206,6 +211,32 @@ pub struct PauseWork {
     pub rhythm: Option<Rhythm>,
 }
 
+/// Whose calls, and where to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Callers {
+    /// The control group, pinned.
+    pub cgroup: CgroupRef,
+    /// Destinations, a named host's addresses included; empty means every destination.
+    pub peers: Vec<IpNet>,
+    /// Destinations that are spared whatever the rule says.
+    pub protected_peers: Vec<IpNet>,
+    /// TCP ports of this node that are spared.
+    pub protected_tcp_ports: Vec<u16>,
+}
+
+/// See [`Work::Calls`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CallWork {
+    /// Whose calls, and where to.
+    pub callers: Callers,
+    /// Protocol.
+    pub protocol: Protocol,
+    /// Port of the destination.
+    pub port: Option<u16>,
+    /// How they fail.
+    pub failure: Failure,
+}
+
 impl Work {
     /// How long a packet may stay with the fault: so long its end may take to let packets out.
     pub fn longest_stay(&self) -> Duration {
@@ -214,6 +245,7 @@ impl Work {
             Self::Packets(_)
             | Self::Cpu(_)
             | Self::Hoard(_)
+            | Self::Calls(_)
             | Self::Settings(_)
             | Self::Signals(_)
             | Self::Pause(_) => Duration::ZERO,
@@ -244,6 +276,10 @@ impl Work {
             Self::Hoard(work) => {
                 work.cgroup.iter().map(join).chain(std::iter::once(work.goal.words())).collect()
             }
+            Self::Calls(work) => vec![format!(
+                "attach programs connect4, connect6, sendmsg4 and sendmsg6 to cgroup {} by links",
+                work.callers.cgroup.path.display()
+            )],
             Self::Signals(work) => {
                 let (signal, count) = (work.volleys.signal_name(), work.targets.len());
                 vec![format!("send {signal} by pidfd to each of them ({count}), which cannot be taken back")]

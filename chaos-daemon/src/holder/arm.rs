@@ -1,12 +1,12 @@
 //! Carrying out work: from inert plumbing to the one write that arms it, and back.
 
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use chaos_common::PacketRule;
 use chaos_common::rule::{self, EVERY_PEER, RETURN_INGRESS};
+use chaos_common::{CallRule, Counters, PacketRule};
 use ipnet::IpNet;
 
 use super::burner::Burner;
@@ -14,10 +14,10 @@ use super::hoard::Keeper;
 use super::pauser::Pauser;
 use super::signaller::Signaller;
 use crate::fault::detour::loop_id;
-use crate::fault::{Attach, LoopWork, Match, PacketAction, PacketWork, Work};
+use crate::fault::{Attach, CallWork, LoopWork, Match, PacketAction, PacketWork, Work};
 use crate::host::privilege::{LimitError, limit_to};
 use crate::host::{NetNs, NetNsError};
-use crate::kernel::bpf::{BpfError, Capacity, Hook, LoopEnd, Programs};
+use crate::kernel::bpf::{BpfError, CallPrograms, Capacity, Family, Hook, LoopEnd, Programs};
 use crate::kernel::membership;
 use crate::kernel::netlink::marks::{self, FILTER_HANDLE, FILTER_PREFIX, NETEM_HANDLE};
 use crate::kernel::netlink::{Clsact, Device, Netlink, NetlinkError};
@@ -39,6 +39,8 @@ pub enum Armed {
     Packets(Box<Programs>),
     /// One loop per direction.
     Loops(Vec<Loop>),
+    /// Programs on a control group.
+    Calls(Box<CallPrograms>),
     /// Burning threads.
     Cpu(Burner),
     /// Something taken.
@@ -88,6 +90,18 @@ pub enum ArmError {
     /// The device has an "ingress" qdisc of somebody else's, where clsact would be.
     #[error("attach to the egress of {0}: an `ingress` qdisc is in the place of clsact; remove it first")]
     IngressOnly(String),
+    /// The control group has gone since it was resolved.
+    #[error("attach to cgroup {0}: it is gone")]
+    NoCgroup(String),
+    /// The control group cannot be opened.
+    #[error("open cgroup {path}")]
+    Cgroup {
+        /// Its path.
+        path: String,
+        /// The kernel's reason.
+        #[source]
+        source: io::Error,
+    },
     /// No runtime to talk to the kernel in.
     #[error("start a runtime for netlink")]
     Runtime(#[source] io::Error),
@@ -139,6 +153,7 @@ impl Armed {
                 }
                 Ok(Self::Loops(loops))
             }
+            Work::Calls(work) => Ok(Self::Calls(Box::new(arm_calls(work, warm, deadline_ns)?))),
             Work::Cpu(work) => {
                 if let Some(group) = &work.cgroup {
                     membership::enter(group).map_err(ArmError::Burn)?;
@@ -178,6 +193,7 @@ impl Armed {
                     each.programs.renew(deadline_ns)?;
                 }
             }
+            Self::Calls(programs) => programs.renew(deadline_ns)?,
             Self::Cpu(burner) => burner.renew(deadline_ns),
             Self::Hoard(keeper) => keeper.renew(deadline_ns),
             Self::Signals(signaller) => signaller.renew(deadline_ns),
@@ -194,16 +210,19 @@ impl Armed {
     /// When the counters cannot be read.
     pub fn evidence(&self) -> Result<Evidence, ArmError> {
         let mut sum = Evidence::default();
-        let mut add = |programs: &Programs| -> Result<(), BpfError> {
-            let counters = programs.counters()?;
+        let mut add = |counters: Counters| {
             sum.matched += counters.matched;
             sum.affected += counters.affected;
             sum.protected += counters.protected;
-            Ok(())
         };
         match self {
-            Self::Packets(programs) => add(programs)?,
-            Self::Loops(loops) => loops.iter().try_for_each(|each| add(&each.programs))?,
+            Self::Packets(programs) => add(programs.counters()?),
+            Self::Loops(loops) => {
+                for each in loops {
+                    add(each.programs.counters()?);
+                }
+            }
+            Self::Calls(programs) => add(programs.counters()?),
             Self::Cpu(burner) => sum.cpu_time = burner.burned(),
             Self::Hoard(keeper) => sum = keeper.evidence(),
             Self::Signals(signaller) => sum.processes = signaller.evidence(),
@@ -276,22 +295,28 @@ fn netlink<T>(act: impl AsyncFnOnce(&Netlink) -> Result<T, ArmError>) -> Result<
     runtime.block_on(async { act(&Netlink::open()?).await })
 }
 
+/// The number by which the programs know a protocol.
+fn number(protocol: Protocol) -> u16 {
+    match protocol {
+        Protocol::Any => 0,
+        Protocol::Tcp => rule::TCP.into(),
+        Protocol::Udp => rule::UDP.into(),
+        Protocol::Icmp => rule::ICMP.into(),
+    }
+}
+
 /// The rule as the programs read it, without a detour.
 fn rule(packets: &Match) -> PacketRule {
-    let protocol = match packets.protocol {
-        Protocol::Any => 0,
-        Protocol::Tcp => rule::TCP,
-        Protocol::Udp => rule::UDP,
-        Protocol::Icmp => rule::ICMP,
-    };
     PacketRule {
-        protocol: protocol.into(),
+        protocol: number(packets.protocol),
         port: packets.ports.either.unwrap_or(0),
         local_port: packets.ports.local.unwrap_or(0),
         remote_port: packets.ports.remote.unwrap_or(0),
         probability: packets.packet_probability.threshold(),
         flags: if packets.peers.is_empty() { EVERY_PEER } else { 0 },
         level: packets.level.into(),
+        cgroup: packets.service.as_ref().map_or(0, |service| service.cgroup.id),
+        cgroup_level: packets.service.as_ref().map_or(0, |service| service.level),
         ..PacketRule::default()
     }
 }
@@ -300,7 +325,7 @@ fn rule(packets: &Match) -> PacketRule {
 fn prepare(warm: Option<Programs>, packets: &Match) -> Result<Programs, ArmError> {
     let mut programs = match warm {
         Some(programs) => programs,
-        None => Programs::load(capacity(&packets.peers))?,
+        None => Programs::load(Family::Packets, capacity(&packets.peers))?,
     };
     spare(&mut programs, &packets.protected_peers, &packets.protected_tcp_ports)?;
     Ok(programs)
@@ -333,6 +358,38 @@ fn arm_packets(
     }
     check_attached(&programs)?;
     Ok(programs)
+}
+
+fn arm_calls(work: &CallWork, warm: Option<Programs>, deadline_ns: u64) -> Result<CallPrograms, ArmError> {
+    let callers = &work.callers;
+    let path = callers.cgroup.path.display().to_string();
+    let group = callers.cgroup.open().map_err(|source| ArmError::Cgroup { path: path.clone(), source })?;
+    let group = group.ok_or_else(|| ArmError::NoCgroup(path.clone()))?;
+    let mut programs = match warm {
+        Some(programs) => programs,
+        None => Programs::load(Family::Calls, capacity(&callers.peers))?,
+    };
+    spare(&mut programs, &callers.protected_peers, &callers.protected_tcp_ports)?;
+    let mut programs = CallPrograms::new(programs);
+    let (errno, after) = (work.failure.errno.number(), work.failure.after_calls);
+    let rule = PacketRule {
+        protocol: number(work.protocol),
+        remote_port: work.port.unwrap_or(0),
+        probability: work.failure.probability.threshold(),
+        ..PacketRule::default()
+    };
+    programs.set_rule(&rule, &callers.peers, CallRule { after, errno, ..CallRule::default() })?;
+    // Nothing is attached yet, so that this arms nothing; the attachment that follows does.
+    programs.renew(deadline_ns)?;
+    programs.attach(group.as_fd(), &path)?;
+    match programs.missing(callers.cgroup.id, &path)? {
+        None => Ok(programs),
+        Some(program) => Err(ArmError::ReadBack {
+            subject: format!("program {program} on cgroup {path}"),
+            asked: "attached".to_owned(),
+            found: "not attached".to_owned(),
+        }),
+    }
 }
 
 fn arm_loop(

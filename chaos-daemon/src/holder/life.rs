@@ -11,7 +11,9 @@ use super::protocol::{Lease, Order, Preload, Report, receive, send};
 use super::{deadline, memory};
 use crate::fail_point::{self, Point, Role};
 use crate::fault::{Goal, HoardWork, Work};
-use crate::host::privilege::{CLOCK, LimitError, NETWORK_HOLDER, OTHER_HOLDER, SIGNALLER, TRACER, limit_to};
+use crate::host::privilege::{
+    CALL_HOLDER, CLOCK, LimitError, NETWORK_HOLDER, OTHER_HOLDER, SIGNALLER, TRACER, limit_to,
+};
 use crate::host::{NetNs, NetNsError, boot_time_ns};
 use crate::kernel::bpf::{BpfError, Programs};
 use crate::kernel::setting::Setting;
@@ -68,7 +70,7 @@ pub fn run(socket: OwnedFd, packets: bool) -> Result<(), HolderError> {
 
 /// Everything that work would otherwise have to wait for.
 fn load(preload: &Preload) -> Result<Programs, BpfError> {
-    let mut programs = Programs::load(preload.capacity)?;
+    let mut programs = Programs::load(preload.family, preload.capacity)?;
     spare(&mut programs, &preload.protected_peers, &preload.protected_tcp_ports)?;
     memory::populate_code();
     Ok(programs)
@@ -78,6 +80,7 @@ fn load(preload: &Preload) -> Result<Programs, BpfError> {
 fn needed(work: &Work) -> &'static [Capability] {
     match work {
         Work::Packets(_) | Work::Loop(_) => NETWORK_HOLDER,
+        Work::Calls(_) => CALL_HOLDER,
         Work::Cpu(_) => &[],
         // To enter a network namespace; given up before anything is taken.
         Work::Hoard(HoardWork { goal: Goal::Ports { .. }, .. }) => &[Capability::CAP_SYS_ADMIN],

@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::fault::Work;
-use crate::kernel::bpf::Capacity;
+use crate::kernel::bpf::{Capacity, Family};
 use crate::request::Evidence;
 use crate::sabotage::{self, Guard};
 
@@ -43,7 +43,9 @@ impl Lease {
 /// What can be got ready before any work is known.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Preload {
-    /// Room in the maps of the packet programs.
+    /// Which programs.
+    pub family: Family,
+    /// Room in the maps of the programs.
     pub capacity: Capacity,
     /// Peers that are spared whatever the work says.
     pub protected_peers: Vec<IpNet>,
@@ -54,7 +56,7 @@ pub struct Preload {
 /// What the injector orders.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Order {
-    /// Load the packet programs. The first order of a holder that is started for packets, and only then.
+    /// Load programs. The first order of a holder that is started for them, and only then.
     Load(Preload),
     /// Carry out the work. Comes with the descriptor of the target's namespace when the work has one.
     Arm {

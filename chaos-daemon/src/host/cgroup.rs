@@ -3,7 +3,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Component, Path, PathBuf};
 
@@ -51,6 +51,12 @@ impl CgroupRef {
             opened => opened?,
         };
         Ok((directory.metadata()?.ino() == self.id).then_some(Cgroup { directory }))
+    }
+}
+
+impl AsFd for Cgroup {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.directory.as_fd()
     }
 }
 
@@ -110,6 +116,19 @@ pub fn below(mount: &Path, text: &str) -> Option<PathBuf> {
     let inside = text.strip_prefix(mount).unwrap_or_else(|_| text.strip_prefix("/").unwrap_or(text));
     let plain = inside.components().all(|part| matches!(part, Component::Normal(_)));
     (plain && inside.components().next().is_some()).then(|| mount.join(inside))
+}
+
+/// How many groups are above the one at `path`, which the kernel counts from the root of all. `None` when what is mounted is
+/// not that root: in a cgroup namespace (cgroup_namespaces(7)) it only looks like it.
+///
+/// # Errors
+/// When the mount cannot be looked at.
+pub fn level(mount: &Path, path: &Path) -> io::Result<Option<u32>> {
+    // The first node that the kernel makes in a hierarchy is its root (`kernfs_create_root`, fs/kernfs/dir.c).
+    const ROOT: u64 = 1;
+    let Ok(inside) = path.strip_prefix(mount) else { return Ok(None) };
+    let (level, root) = (u32::try_from(inside.components().count()).ok(), fs::metadata(mount)?.ino());
+    Ok(level.filter(|_| root == ROOT))
 }
 
 /// The group of a unit of the system's service manager, which keeps units in slices and nowhere else (systemd.slice(5)).

@@ -15,6 +15,8 @@ pub enum Requirement {
     CgroupV2,
     /// Tracing processes of others.
     Tracing,
+    /// Loading programs that look at what the sockets of a control group ask for.
+    CallPrograms,
 }
 
 /// What the running kernel can do.
@@ -36,6 +38,8 @@ pub struct Facts {
     pub cgroup_v2: Option<String>,
     /// Why processes cannot be traced; `None` when they can.
     pub tracing: Option<String>,
+    /// Why programs for control groups cannot be loaded; `None` when they can.
+    pub call_programs: Option<String>,
 }
 
 /// What is missing, and what would supply it.
@@ -66,12 +70,20 @@ impl Facts {
                         .to_owned(),
             });
         }
+        if requirement == Requirement::CallPrograms {
+            return self.call_programs.as_ref().map(|reason| Lack {
+                what: format!("programs of control groups that set what a call returns ({reason})"),
+                remedy: "run a kernel of 5.18 or newer with CONFIG_CGROUP_BPF; no module has it".to_owned(),
+            });
+        }
         let (name, option, reason) = match requirement {
-            Requirement::PacketPrograms => {
-                ("cls_bpf", "CONFIG_NET_CLS_BPF and CONFIG_BPF_SYSCALL", &self.packet_programs)
-            }
+            Requirement::PacketPrograms => (
+                "cls_bpf",
+                "CONFIG_NET_CLS_BPF, CONFIG_CGROUP_BPF and CONFIG_BPF_SYSCALL",
+                &self.packet_programs,
+            ),
             Requirement::Veth => ("veth", "CONFIG_VETH", &self.veth),
-            Requirement::Netem | Requirement::CgroupV2 | Requirement::Tracing => {
+            Requirement::Netem | Requirement::CgroupV2 | Requirement::Tracing | Requirement::CallPrograms => {
                 ("sch_netem", "CONFIG_NET_SCH_NETEM", &self.netem)
             }
         };

@@ -22,6 +22,9 @@ pub const INJECTOR: &[Capability] = &[
 pub const NETWORK_HOLDER: &[Capability] =
     &[Capability::CAP_NET_ADMIN, Capability::CAP_BPF, Capability::CAP_PERFMON, Capability::CAP_SYS_ADMIN];
 
+/// What a holder of faults of calls keeps once it knows its work.
+pub const CALL_HOLDER: &[Capability] = &[Capability::CAP_NET_ADMIN, Capability::CAP_BPF];
+
 /// What the injector and the guard keep in addition where the policy allows the clock to be set wrong.
 pub const CLOCK: Capability = Capability::CAP_SYS_TIME;
 

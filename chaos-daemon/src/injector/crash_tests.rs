@@ -79,7 +79,7 @@ fn case(kind: &str, way: Option<&str>, params: Value, attach: Attach, hooks_are_
     let netns = NetNs::current().unwrap();
     let reference = NetNsRef::new(None, &netns).unwrap();
     let interface = Interface { name: "eth0".into(), index: ETH0, ethernet: true };
-    let target = NetworkTarget { netns, interface, peers: Vec::new() };
+    let target = NetworkTarget { netns, interface, service: None, peers: Vec::new() };
     let place = Place {
         target: &target,
         netns: reference,
@@ -99,6 +99,7 @@ fn case(kind: &str, way: Option<&str>, params: Value, attach: Attach, hooks_are_
         netem: None,
         cgroup_v2: None,
         tracing: None,
+        call_programs: None,
     };
     let usable = vec![0, 1];
     let ground = fault::Ground::Processors(fault::ProcessorGround { usable, cgroup: None, quota: None });

@@ -4,8 +4,10 @@
 use std::net::IpAddr;
 use std::path::Path;
 
+use ipnet::IpNet;
+
 use super::supply;
-use crate::fault::{Crowd, Ground, limit};
+use crate::fault::{Callers, Crowd, Ground, limit};
 use crate::host::connections::reached_at;
 use crate::host::privilege::may_set_clock;
 use crate::host::{Cgroup, CgroupRef, Interface, NetNs, Running, Spared};
@@ -18,12 +20,13 @@ use crate::spec::fault::Effect;
 use crate::spec::{Limit, ProcessSelector};
 use crate::target;
 
-/// Looks. `None` for a fault that changes no setting and goes to no process.
+/// Looks. `named` are the addresses of the host that the target names. `None` for a fault that has another target.
 ///
 /// # Errors
 /// Names what cannot be a target, and why.
 pub(super) fn look(
     effect: &Effect,
+    named: &[IpNet],
     permit: &Permit,
     home: &NetNs,
     runtime_dir: &Path,
@@ -66,6 +69,18 @@ pub(super) fn look(
             Ok(Some(ground))
         }
         Effect::Impair { .. } | Effect::Reset { .. } | Effect::Drop { .. } => Ok(None),
+        Effect::Connect { calls, .. } => {
+            let (cgroup, _) = target::cgroup::resolve(&calls.cgroup)?;
+            let mut peers = calls.peers.clone();
+            peers.extend_from_slice(named);
+            let protected = permit.protected();
+            Ok(Some(Ground::Callers(Callers {
+                cgroup,
+                peers,
+                protected_peers: protected.cidrs.clone(),
+                protected_tcp_ports: protected.tcp_ports.clone(),
+            })))
+        }
     }
 }
 

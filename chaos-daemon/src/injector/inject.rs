@@ -15,7 +15,7 @@ use crate::holder::arm::capacity;
 use crate::holder::{Lease, Report};
 use crate::host::{NetNs, boot_time_ns};
 use crate::journal::{Entry, Event};
-use crate::kernel::bpf::Capacity;
+use crate::kernel::bpf::{Capacity, Family};
 use crate::kernel::step::{NetNsRef, Step, has_clsact};
 use crate::policy::Permit;
 use crate::request::{
@@ -159,7 +159,7 @@ fn admit(
         Effect::Hoard { netns: Some(name), .. } => Some(target::resolve_netns(name)?),
         _ => None,
     };
-    let ground = ground::look(&fault.effect, &permit, &injector.home, &injector.runtime_dir, caller)?;
+    let ground = ground::look(&fault.effect, named, &permit, &injector.home, &injector.runtime_dir, caller)?;
     let targets = match (&ground, fault.effect.processes()) {
         (Some(Ground::Crowd(crowd)), Some(selector)) => Some(crowd.selection.report(selector)),
         _ => None,
@@ -298,11 +298,12 @@ async fn start(
     }
 }
 
-/// Room for the programs that `work` needs; `None` when it needs none.
-fn room(work: &Work) -> Option<Capacity> {
+/// The programs that `work` needs, and room for its peers; `None` when it needs none.
+fn room(work: &Work) -> Option<(Family, Capacity)> {
     match work {
-        Work::Packets(work) => Some(capacity(&work.packets.peers)),
-        Work::Loop(work) => Some(capacity(&work.packets.peers)),
+        Work::Packets(work) => Some((Family::Packets, capacity(&work.packets.peers))),
+        Work::Loop(work) => Some((Family::Packets, capacity(&work.packets.peers))),
+        Work::Calls(work) => Some((Family::Calls, capacity(&work.callers.peers))),
         Work::Cpu(_) | Work::Hoard(_) | Work::Settings(_) | Work::Signals(_) | Work::Pause(_) => None,
     }
 }

@@ -15,7 +15,7 @@ use crate::fault::Attach;
 use crate::holder::Preload;
 use crate::host::{Facts, NetNs, NetNsIdentity, Privileges};
 use crate::journal::Journal;
-use crate::kernel::bpf::Capacity;
+use crate::kernel::bpf::{Capacity, Family};
 use crate::policy::Policy;
 use crate::request::{Evidence, FaultState, FaultStatus, LifetimeClass, ProcessEvidence, Removal};
 use crate::spec::{FaultName, FaultType};
@@ -226,10 +226,10 @@ impl Injector {
         let _ = tokio::time::timeout(REFRESH_LIMIT, all).await;
     }
 
-    /// A holder with room for `needed`, warm when there is one; `None` needs no programs.
-    pub(super) async fn holder(&self, needed: Option<Capacity>) -> Result<Holder, HolderFailure> {
+    /// A holder with these programs and so much room, warm when there is one; `None` needs no programs.
+    pub(super) async fn holder(&self, needed: Option<(Family, Capacity)>) -> Result<Holder, HolderFailure> {
         let warm = match needed {
-            Some(needed) if WARM.holds(needed) => self.warm.borrow_mut().take(),
+            Some((Family::Packets, needed)) if WARM.holds(needed) => self.warm.borrow_mut().take(),
             _ => None,
         };
         // It may have been killed while it waited.
@@ -238,13 +238,14 @@ impl Injector {
         {
             return Ok(holder);
         }
-        Holder::start(needed.map(|capacity| self.preload(capacity))).await
+        Holder::start(needed.map(|(family, capacity)| self.preload(family, capacity))).await
     }
 
-    /// What a holder of packet programs gets ready before it has work.
-    fn preload(&self, capacity: Capacity) -> Preload {
+    /// What a holder of programs gets ready before it has work.
+    fn preload(&self, family: Family, capacity: Capacity) -> Preload {
         let protected = &self.policy.protect;
         Preload {
+            family,
             capacity,
             protected_peers: protected.cidrs.clone(),
             protected_tcp_ports: protected.tcp_ports.clone(),
@@ -261,7 +262,7 @@ impl Injector {
         }
         let injector = Rc::clone(self);
         tokio::task::spawn_local(async move {
-            match Holder::start(Some(injector.preload(WARM))).await {
+            match Holder::start(Some(injector.preload(Family::Packets, WARM))).await {
                 Ok(holder) => *injector.warm.borrow_mut() = Some(holder),
                 Err(error) => {
                     tracing::warn!(%error, "cannot keep a warm holder; injections will start slower")

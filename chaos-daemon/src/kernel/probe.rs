@@ -5,7 +5,7 @@ use std::thread;
 use nix::sched::{CpuSet, sched_getaffinity};
 use nix::unistd::Pid;
 
-use super::bpf::{Capacity, Programs, kernel_has_tcx};
+use super::bpf::{Capacity, Family, Programs, kernel_has_tcx};
 use super::netlink::NetlinkError;
 use super::netlink::probe::probe;
 use super::trace;
@@ -26,7 +26,7 @@ pub fn facts() -> Facts {
         }
     };
     // With tcx links no filter is needed.
-    let packet_programs = load().err().or(if tcx { None } else { filters });
+    let packet_programs = load(Family::Packets).err().or(if tcx { None } else { filters });
     let processors = u32::try_from(processors).unwrap_or(u32::MAX).max(1);
     let cgroup_v2 = match cgroup::mount() {
         Ok(Some(_)) => None,
@@ -34,16 +34,18 @@ pub fn facts() -> Facts {
         Err(error) => Some(words(&error)),
     };
     let tracing = trace::forbidden();
-    Facts { release, processors, tcx, packet_programs, veth, netem, cgroup_v2, tracing }
+    let call_programs = load(Family::Calls).err();
+    Facts { release, processors, tcx, packet_programs, veth, netem, cgroup_v2, tracing, call_programs }
 }
 
-/// Loads the programs once, on a thread of its own, whose memory goes with it.
-fn load() -> Result<(), String> {
-    let loaded = thread::spawn(|| Programs::load(Capacity { hosts: 1, prefixes: 1 }).map(drop)).join();
+/// Loads the programs of a family once, on a thread of its own, whose memory goes with it.
+fn load(family: Family) -> Result<(), String> {
+    let loaded =
+        thread::spawn(move || Programs::load(family, Capacity { hosts: 1, prefixes: 1 }).map(drop)).join();
     match loaded {
         Ok(Ok(())) => Ok(()),
         Ok(Err(error)) => Err(words(&error)),
-        Err(_) => Err("loading the packet programs panicked".to_owned()),
+        Err(_) => Err("loading the programs panicked".to_owned()),
     }
 }
 

@@ -2,11 +2,12 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::spec::calls::CONNECT_ERRORS;
 use crate::spec::settings::RESOURCES;
 
 /// Every parameter of every type. Which of them a type takes is checked when it is registered.
 pub(super) fn properties() -> Value {
-    let families = [packets(), resources(), processes()];
+    let families = [packets(), resources(), processes(), calls()];
     Value::Object(families.into_iter().filter_map(object).flatten().collect())
 }
 
@@ -78,6 +79,15 @@ fn resources() -> Value {
         "device": {"type": "string", "description": "io_limit: block device, e.g. \"sda\" or \"8:0\"."},
         "bytes_per_second": {"type": "integer", "minimum": 1024, "description": "io_limit: each way; disk_io: both ways together."},
         "offset_seconds": {"type": "number", "description": "clock_skew: by how much the clock is wrong, forwards or back."},
+    })
+}
+
+fn calls() -> Value {
+    let errors: Vec<_> = CONNECT_ERRORS.iter().map(|(word, ..)| *word).collect();
+    json!({
+        "errno": {"type": "string", "enum": errors, "default": errors[0], "description": "connect_error: what a call fails with."},
+        "call_probability": {"type": "number", "minimum": 0, "maximum": 1, "description": "connect_error: share of the matching calls that fails."},
+        "after_calls": {"type": "integer", "minimum": 0, "description": "connect_error: how many matching calls pass first."},
     })
 }
 

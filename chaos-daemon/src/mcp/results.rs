@@ -53,11 +53,11 @@ pub(super) trait Output: Serialize + JsonSchema {
 /// What a fault has met since it started.
 #[derive(Debug, Clone, Copy, Serialize, JsonSchema)]
 pub(super) struct Evidence {
-    /// Packets that matched the target.
+    /// Packets that matched the target; for a fault of calls, calls.
     pub(super) packets_matched: u64,
-    /// Packets the fault acted on.
+    /// Packets, or calls, the fault acted on.
     pub(super) packets_affected: u64,
-    /// Packets that matched but are protected, such as the daemon's own.
+    /// Packets, or calls, that matched but are protected, such as the daemon's own.
     pub(super) packets_protected: u64,
     /// CPU time burned.
     pub(super) cpu_seconds: f64,

@@ -123,11 +123,11 @@ pub enum FaultState {
 /// Packets or work that a fault has met since it started.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Evidence {
-    /// Packets that matched the rule.
+    /// Packets, or calls, that matched the rule.
     pub matched: u64,
-    /// Packets that the fault acted on (dropped, reset, delayed).
+    /// Packets that the fault acted on (dropped, reset, delayed); calls that it failed.
     pub affected: u64,
-    /// Packets that matched but are protected.
+    /// Packets, or calls, that matched but are protected.
     pub protected: u64,
     /// CPU time burned.
     pub cpu_time: Duration,

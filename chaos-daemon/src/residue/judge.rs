@@ -145,6 +145,9 @@ impl<'a> Judge<'a> {
                 }
             }
         }
+        let links = self.seen.inventory.links.iter().filter(|link| programs.contains(&link.program));
+        let groups: BTreeSet<u64> = links.filter_map(|link| link.cgroup).collect();
+        places.extend(groups.iter().map(|id| format!("the calls of cgroup id {id}")));
         places
     }
 

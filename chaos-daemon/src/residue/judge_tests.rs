@@ -39,7 +39,7 @@ fn partition(daemon: char, holder: char, lease: u64) -> Seen {
     seen.census.processes = vec![process(DAEMON, 1, Role::Injector, daemon), process_of_fault];
     seen.inventory.programs = vec![Program { id: 1, name: "chaos_drop_egre".into(), maps: vec![2] }];
     seen.inventory.maps = vec![Map { id: 2, name: "chaos_LEASE".into(), deadline_ns: Some(NOW + lease) }];
-    seen.inventory.links = vec![Link { id: 3, kind: 11, program: 1 }];
+    seen.inventory.links = vec![Link { id: 3, kind: 11, program: 1, cgroup: None }];
     let attached = Attached { program: 1, link: 3, direction: Direction::Egress };
     let hooks = vec![Hook { device: "eth0".into(), attached }];
     seen.networks = vec![Some(Network { label: "blue".into(), marked: Vec::new(), hooks })];
@@ -66,6 +66,19 @@ fn a_stopped_holder_is_an_effect_for_as_long_as_its_lease_runs_and_is_killed_by_
     );
     assert!(matches!(&found[0].mark, Some(Mark::Process(id)) if id.pid == HOLDER));
     assert_eq!(levels(&partition('S', 'T', 0)), [("holder".to_owned(), Level::Inert)]);
+}
+
+#[test]
+fn a_stopped_holder_of_a_fault_of_calls_acts_on_a_control_group() {
+    let mut seen = partition('S', 'T', 2 * SECOND);
+    seen.networks.clear();
+    seen.inventory.links = vec![Link { id: 3, kind: 3, program: 1, cgroup: Some(77) }];
+    let (found, _) = judge(&seen);
+    assert_eq!(found[0].leftover.level, Level::Effect);
+    assert!(
+        found[0].leftover.what.ends_with("its fault acts on the calls of cgroup id 77 for 2.0 s more"),
+        "{found:?}"
+    );
 }
 
 #[test]

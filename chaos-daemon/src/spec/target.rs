@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::process::Share;
+use super::settings::{CgroupSelector, cgroup_of};
 use super::units::{MOST_PREFIXES, SpecError};
 
 /// Where a fault goes, as a caller writes it. Every field narrows.
@@ -144,6 +145,8 @@ pub struct Traffic {
     pub interface: String,
     /// Network namespace, as the caller named it; `None` is the daemon's own.
     pub netns: Option<String>,
+    /// Whose sockets; `None` is everybody's, and packets without a socket. With it there is no [`Direction::Ingress`].
+    pub cgroup: Option<CgroupSelector>,
     /// Peer prefixes. Empty only when [`Traffic::every_peer`] holds.
     pub peers: Vec<IpNet>,
     /// Peer by name, to be resolved.
@@ -164,8 +167,6 @@ impl Traffic {
     /// Names the field that is missing or wrong.
     pub fn parse(target: &TargetRequest, default_directions: &[Direction]) -> Result<Self, SpecError> {
         for (field, present) in [
-            ("target.unit", target.unit.is_some()),
-            ("target.cgroup", target.cgroup.is_some()),
             ("target.container", target.container.is_some()),
             ("target.pid", target.pid.is_some()),
             ("target.exe", target.exe.is_some()),
@@ -176,40 +177,41 @@ impl Traffic {
             if present {
                 return Err(SpecError::new(
                     field,
-                    "not available for network faults yet: name an interface, and narrow by cidr, port, protocol",
+                    "not available for network faults: name an interface, and narrow by unit, cidr, port, protocol",
                 ));
             }
         }
         let interface = interface_name(target)?;
+        let cgroup = match target.unit.is_some() || target.cgroup.is_some() {
+            true => Some(cgroup_of(target)?),
+            false => None,
+        };
+        let directions = parse_direction(target.direction.as_deref(), default_directions)?;
+        if cgroup.is_some() && directions.contains(&Direction::Ingress) {
+            return Err(SpecError::new(
+                "target.direction",
+                "a packet that arrives meets the interface before its service is known: with a unit or cgroup give \
+                 \"egress\"",
+            ));
+        }
         let ports = PortMatch {
             either: port("target.port", target.port)?,
             local: port("target.local_port", target.local_port)?,
             remote: port("target.remote_port", target.remote_port)?,
         };
-        let protocol = parse_protocol(target.protocol.as_deref(), ports)?;
-        let mut peers = Vec::with_capacity(target.cidrs.len() + 1);
-        for (index, text) in target.cidrs.iter().enumerate() {
-            peers.push(prefix(&format!("target.cidrs[{index}]"), text)?);
+        let protocol = protocol(target.protocol.as_deref())?;
+        if protocol == Protocol::Icmp && ports != PortMatch::default() {
+            return Err(SpecError::new("target.protocol", "icmp has no ports: leave the port out"));
         }
-        if let Some(text) = &target.cidr {
-            peers.push(prefix("target.cidr", text)?);
-        }
-        if peers.len() > MOST_PREFIXES {
-            return Err(SpecError::new(
-                "target.cidrs",
-                format!("at most {MOST_PREFIXES} prefixes per fault"),
-            ));
-        }
-        peers.sort_unstable();
-        peers.dedup();
         Ok(Self {
             interface,
             netns: target.netns.clone(),
-            peers,
+            cgroup,
+            peers: peers(target)?,
             host: target.host.clone(),
             protocol,
             ports,
-            directions: parse_direction(target.direction.as_deref(), default_directions)?,
+            directions,
         })
     }
 
@@ -230,30 +232,43 @@ pub(super) fn interface_name(target: &TargetRequest) -> Result<String, SpecError
     Ok(interface)
 }
 
-fn port(field: &str, port: Option<u16>) -> Result<Option<u16>, SpecError> {
+/// The peer prefixes that a target names: sorted, each once.
+pub(super) fn peers(target: &TargetRequest) -> Result<Vec<IpNet>, SpecError> {
+    let mut peers = Vec::with_capacity(target.cidrs.len() + 1);
+    for (index, text) in target.cidrs.iter().enumerate() {
+        peers.push(prefix(&format!("target.cidrs[{index}]"), text)?);
+    }
+    if let Some(text) = &target.cidr {
+        peers.push(prefix("target.cidr", text)?);
+    }
+    if peers.len() > MOST_PREFIXES {
+        return Err(SpecError::new("target.cidrs", format!("at most {MOST_PREFIXES} prefixes per fault")));
+    }
+    peers.sort_unstable();
+    peers.dedup();
+    Ok(peers)
+}
+
+/// A port that a target names.
+pub(super) fn port(field: &str, port: Option<u16>) -> Result<Option<u16>, SpecError> {
     match port {
         Some(0) => Err(SpecError::new(field, "0 is not a port: give 1 to 65535")),
         port => Ok(port),
     }
 }
 
-fn parse_protocol(text: Option<&str>, ports: PortMatch) -> Result<Protocol, SpecError> {
-    let protocol = match text {
-        None => Protocol::Any,
-        Some("tcp") => Protocol::Tcp,
-        Some("udp") => Protocol::Udp,
-        Some("icmp") => Protocol::Icmp,
-        Some(other) => {
-            return Err(SpecError::new(
-                "target.protocol",
-                format!("{other:?} is not known: give \"tcp\", \"udp\" or \"icmp\", or leave it out for any"),
-            ));
-        }
-    };
-    if protocol == Protocol::Icmp && ports != PortMatch::default() {
-        return Err(SpecError::new("target.protocol", "icmp has no ports: leave the port out"));
+/// The protocol that a target names.
+pub(super) fn protocol(text: Option<&str>) -> Result<Protocol, SpecError> {
+    match text {
+        None => Ok(Protocol::Any),
+        Some("tcp") => Ok(Protocol::Tcp),
+        Some("udp") => Ok(Protocol::Udp),
+        Some("icmp") => Ok(Protocol::Icmp),
+        Some(other) => Err(SpecError::new(
+            "target.protocol",
+            format!("{other:?} is not known: give \"tcp\", \"udp\" or \"icmp\", or leave it out for any"),
+        )),
     }
-    Ok(protocol)
 }
 
 fn parse_direction(text: Option<&str>, default: &[Direction]) -> Result<Vec<Direction>, SpecError> {
@@ -316,6 +331,22 @@ mod tests {
             target(r#"{"interface":"an-interface-name-too-long"}"#).unwrap_err().field,
             "target.interface"
         );
+    }
+
+    #[test]
+    fn a_service_is_known_on_the_way_out_only() {
+        let egress = target(r#"{"interface":"e","unit":"a.service","direction":"egress"}"#).unwrap();
+        assert_eq!(egress.cgroup, Some(CgroupSelector::Unit("a.service".into())));
+        for json in [
+            r#"{"interface":"e","unit":"a.service"}"#,
+            r#"{"interface":"e","cgroup":"a","direction":"ingress"}"#,
+            r#"{"interface":"e","cgroup":"a","direction":"both"}"#,
+        ] {
+            assert_eq!(target(json).unwrap_err().field, "target.direction", "{json}");
+        }
+        let both = r#"{"interface":"e","cgroup":"a","unit":"a.service","direction":"egress"}"#;
+        assert_eq!(target(both).unwrap_err().field, "target.cgroup");
+        assert_eq!(target(r#"{"interface":"e","pid":1}"#).unwrap_err().field, "target.pid");
     }
 
     #[test]

@@ -3,8 +3,10 @@
 use std::io;
 use std::path::Path;
 
+use serde::{Deserialize, Serialize};
+
 use super::not_found;
-use crate::host::cgroup::{below, mount, of_unit, vital_process};
+use crate::host::cgroup::{below, level, mount, of_unit, vital_process};
 use crate::host::{Cgroup, CgroupRef};
 use crate::request::{ApiError, ErrorCode};
 use crate::spec::CgroupSelector;
@@ -62,6 +64,33 @@ fn resolve_with(selector: &CgroupSelector, holders: bool) -> Result<(CgroupRef, 
     let open = found.open().map_err(failed)?.ok_or_else(|| not_found(name))?;
     refuse_vital(&mount, &found, holders)?;
     Ok((found, open))
+}
+
+/// A control group whose packets are told from others': the group, pinned, and how the programs find it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Service {
+    /// The group.
+    pub cgroup: CgroupRef,
+    /// How many groups are above it.
+    pub level: u32,
+}
+
+/// As [`resolve`], for a fault of packets.
+///
+/// # Errors
+/// As [`resolve`], and [`ErrorCode::UnsupportedKernel`] where the daemon does not see the whole hierarchy.
+pub fn resolve_service(selector: &CgroupSelector) -> Result<Service, ApiError> {
+    let (cgroup, _) = resolve(selector)?;
+    let failed = |error: io::Error| not_found(format!("target.cgroup: look for its place: {error}"));
+    let mount = mount().map_err(failed)?.unwrap_or_default();
+    let level = level(&mount, &cgroup.path).map_err(failed)?.ok_or_else(|| {
+        ApiError::new(
+            ErrorCode::UnsupportedKernel,
+            "target.cgroup: the daemon runs in a cgroup namespace, in which it cannot tell whose packets are whose",
+        )
+        .hint("run it outside of the container, or leave unit and cgroup out")
+    })?;
+    Ok(Service { cgroup, level })
 }
 
 fn refuse_vital(mount: &Path, group: &CgroupRef, holders: bool) -> Result<(), ApiError> {

@@ -7,6 +7,8 @@ use std::net::{IpAddr, ToSocketAddrs};
 
 use ipnet::IpNet;
 
+pub use cgroup::Service;
+
 use crate::host::Interface;
 use crate::host::netns::NetNs;
 use crate::request::{ApiError, ErrorCode};
@@ -19,6 +21,8 @@ pub struct NetworkTarget {
     pub netns: NetNs,
     /// The device.
     pub interface: Interface,
+    /// Whose packets; `None` is everybody's.
+    pub service: Option<Service>,
     /// Peer prefixes, a named host's addresses included.
     pub peers: Vec<IpNet>,
 }
@@ -38,9 +42,10 @@ pub fn resolve(traffic: &Traffic, named: &[IpNet], home: &NetNs) -> Result<Netwo
         )
         .hint("name the Ethernet device below it, or lo"));
     }
+    let service = traffic.cgroup.as_ref().map(cgroup::resolve_service).transpose()?;
     let mut peers = traffic.peers.clone();
     peers.extend_from_slice(named);
-    Ok(NetworkTarget { netns, interface, peers })
+    Ok(NetworkTarget { netns, interface, service, peers })
 }
 
 /// Resolves an interface of a namespace, or of `home`, that of the calling thread.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use chaos_common::PacketRule;
 use chaos_common::rule::{self, EVERY_PEER};
-use chaos_daemon::kernel::bpf::{BpfError, Capacity, Hook, Programs, kernel_has_tcx};
+use chaos_daemon::kernel::bpf::{BpfError, Capacity, Family, Hook, Programs, kernel_has_tcx};
 use chaos_daemon::spec::Direction;
 use serde_json::json;
 
@@ -183,7 +183,7 @@ struct Floor<'a> {
 impl<'a> Floor<'a> {
     fn attaching(namespace: &'a NetNs) -> Result<Self> {
         let load = || {
-            let mut programs = Programs::load(Capacity { hosts: 16, prefixes: 16 })?;
+            let mut programs = Programs::load(Family::Packets, Capacity { hosts: 16, prefixes: 16 })?;
             let rule = PacketRule {
                 protocol: rule::UDP.into(),
                 remote_port: PORT,

@@ -7,6 +7,9 @@ use chaos_tests::kernel::{self, Context, Outcome};
 use libtest_mimic::{Arguments, Completion, Trial};
 
 fn main() -> ExitCode {
+    if let Some(code) = chaos_tests::caller::serve_if_asked() {
+        return code;
+    }
     let trials = kernel::all()
         .into_iter()
         .map(|test| {

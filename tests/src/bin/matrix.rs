@@ -8,6 +8,9 @@ use chaos_tests::kernel::Context;
 use chaos_tests::matrix::{EVENTS, Found, Matrix, all};
 
 fn main() -> ExitCode {
+    if let Some(code) = chaos_tests::caller::serve_if_asked() {
+        return code;
+    }
     let (mut stride, mut limit, mut only) = (1, 1800, String::new());
     for argument in std::env::args().skip(1) {
         let number = |text: &str| text.parse::<u32>().ok().filter(|number| *number > 0);

@@ -8,6 +8,9 @@ use chaos_tests::kernel::{Attach, Context};
 use chaos_tests::sweep::{Found, Sweep, sweeps};
 
 fn main() -> ExitCode {
+    if let Some(code) = chaos_tests::caller::serve_if_asked() {
+        return code;
+    }
     let (mut stride, mut limit, mut only) = (1, 900, String::new());
     for argument in std::env::args().skip(1) {
         let number = |text: &str| text.parse::<usize>().ok().filter(|number| *number > 0);

@@ -3,6 +3,7 @@
 mod abilities;
 mod bad_input;
 mod bystanders;
+mod calls;
 mod effects;
 mod guardian;
 mod guards;
@@ -17,6 +18,7 @@ mod policy;
 mod processes;
 mod sandbox;
 mod scene;
+mod services;
 mod supervised;
 mod trouble;
 mod vsock;
@@ -131,6 +133,8 @@ pub fn all() -> Vec<KernelTest> {
         vsock::TESTS,
         effects::TESTS,
         impairments::TESTS,
+        calls::TESTS,
+        services::TESTS,
         bystanders::TESTS,
         lifetime::TESTS,
         trouble::TESTS,

@@ -1,5 +1,6 @@
 //! Where a sweep takes place: two namespaces, a daemon between points, and the oracle that judges each point.
 
+use std::cell::RefCell;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
@@ -9,6 +10,8 @@ use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::Pid;
 use serde_json::json;
 
+use crate::caller::{Ask, Caller};
+use crate::cgroup::Cgroup;
 use crate::daemon::binary;
 use crate::fault::Fault;
 use crate::kernel::Attach;
@@ -39,6 +42,9 @@ pub(crate) struct Bench {
     program_of_worker: worker::Program,
     running: Option<Running>,
     before: Residue,
+    /// For faults of calls: a process in a control group.
+    service: RefCell<Caller>,
+    cgroup: Cgroup,
 }
 
 struct Running {
@@ -65,14 +71,28 @@ impl Bench {
         let echo = Echo::start(&pair.far, Pair::FAR_V4, 7)?;
         let program_of_worker = worker::Program::new()?;
         let worker = program_of_worker.start(1, "bench")?;
+        let cgroup = Cgroup::new()?;
+        let service = RefCell::new(Caller::start(&pair.near, Some(&cgroup))?);
         let before = Residue::take(&[&pair.near, &pair.far])?;
-        let running = None;
-        Ok(Self { attach, program, environment, pair, echo, worker, program_of_worker, running, before })
+        Ok(Self {
+            attach,
+            program,
+            environment,
+            pair,
+            echo,
+            worker,
+            program_of_worker,
+            running: None,
+            before,
+            service,
+            cgroup,
+        })
     }
 
     /// A fault of a type that the probe notices, unless it burns CPU time.
     pub(crate) fn fault(&self, kind: &'static str) -> Fault {
         match kind {
+            "connect_error" => Fault::new(kind).aimed(json!({"cgroup": self.cgroup.name()})),
             "resource_exhaustion" => Fault::new(kind).with(json!({"cpu_percent": 5, "cores": 1})),
             "process_pause" => Fault::new(kind).aimed(json!({"exe": self.program_of_worker.path()})),
             "latency" => Fault::new(kind)
@@ -195,24 +215,26 @@ impl Bench {
         lines.iter().rev().map(|line| format!("\n    {line}")).collect()
     }
 
-    /// Processes below this one that still run, but for the worker; those that have ended are collected.
-    fn orphans(&self) -> Vec<Process> {
-        let mut found = process::descendants(std::process::id().cast_signed());
-        found.retain(|process| match process.state {
-            _ if process.pid == self.worker.pid() => false,
-            'Z' => waitpid(Pid::from_raw(process.pid), Some(WaitPidFlag::WNOHANG)).is_err(),
-            _ => true,
-        });
-        found
-    }
-
     fn normal(&self) -> Result<bool> {
         let (from, to) = (&self.pair.near, self.echo.address());
         if self.worker.state() == Some('t') {
             return Ok(false);
         }
-        Ok(udp_rtt(from, to, PATIENCE)?.is_some()
+        Ok(self.service.borrow_mut().ask(Ask::Associate(to))? == 0
+            && udp_rtt(from, to, PATIENCE)?.is_some()
             && matches!(tcp_rtt(from, to, PATIENCE)?, Tcp::Answered { .. }))
+    }
+
+    /// Processes below this one that still run, but for our own; those that have ended are collected.
+    fn orphans(&self) -> Vec<Process> {
+        let mut found = process::descendants(std::process::id().cast_signed());
+        let ours = [self.service.borrow().pid().cast_signed(), self.worker.pid()];
+        found.retain(|process| match process.state {
+            _ if ours.contains(&process.pid) => false,
+            'Z' => waitpid(Pid::from_raw(process.pid), Some(WaitPidFlag::WNOHANG)).is_err(),
+            _ => true,
+        });
+        found
     }
 
     fn time_to_normal(&self, since: Instant) -> Result<Duration> {

@@ -8,7 +8,7 @@ use chaos_common::PacketRule;
 use chaos_common::rule::{ALWAYS, EVERY_PEER};
 use chaos_daemon::fault::Attach;
 use chaos_daemon::host::boot_time_ns;
-use chaos_daemon::kernel::bpf::{Capacity, Hook, LoopEnd, Programs, kernel_has_tcx};
+use chaos_daemon::kernel::bpf::{Capacity, Family, Hook, LoopEnd, Programs, kernel_has_tcx};
 use chaos_daemon::kernel::netlink::marks::{self, FILTER_HANDLE, FILTER_PREFIX};
 use chaos_daemon::kernel::netlink::{Clsact, Netlink, NetlinkError};
 use chaos_daemon::spec::Direction;
@@ -31,7 +31,7 @@ pub(crate) struct Fault {
 impl Fault {
     /// Loads programs, to be attached in the way of this test.
     pub(crate) fn load(net: &Net, capacity: Capacity) -> Self {
-        Self { programs: Programs::load(capacity).unwrap(), attach: net.attach }
+        Self { programs: Programs::load(Family::Packets, capacity).unwrap(), attach: net.attach }
     }
 
     /// Attaches to a device of the calling thread's namespace; a stub goes to the place of the rule's level.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use chaos_common::PacketRule;
 use chaos_common::rule::{EVERY_PEER, ICMP, TCP, UDP, threshold};
 use chaos_daemon::host::boot_time_ns;
-use chaos_daemon::kernel::bpf::{BpfError, Capacity, Hook, Programs, kernel_has_tcx};
+use chaos_daemon::kernel::bpf::{BpfError, Capacity, Family, Hook, Programs, kernel_has_tcx};
 use chaos_daemon::spec::Direction;
 use chaos_tests::skip::{Reason, kernel_version, skip};
 
@@ -237,7 +237,7 @@ fn half_the_packets_are_dropped_at_a_probability_of_a_half() {
 #[test]
 fn a_rule_that_makes_no_sense_is_refused_and_changes_nothing() {
     on_a_node(|_| {
-        let mut programs = Programs::load(Capacity { hosts: 2, prefixes: 1 }).unwrap();
+        let mut programs = Programs::load(Family::Packets, Capacity { hosts: 2, prefixes: 1 }).unwrap();
         set_rule(&mut programs, &everything(), &["10.9.0.2/32"]);
         let before = programs.rule().unwrap();
         let nets = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect::<Vec<_>>();
@@ -272,7 +272,7 @@ fn a_rule_that_makes_no_sense_is_refused_and_changes_nothing() {
 fn the_answer_whether_the_kernel_has_tcx_is_true() {
     on_a_node(|_| {
         let answer = kernel_has_tcx().unwrap();
-        let mut programs = Programs::load(Capacity { hosts: 1, prefixes: 1 }).unwrap();
+        let mut programs = Programs::load(Family::Packets, Capacity { hosts: 1, prefixes: 1 }).unwrap();
         let attached = programs.attach_tcx(Hook::Drop, Direction::Egress, index(DEVICE), DEVICE);
         assert_eq!(answer, attached.is_ok(), "{attached:?}");
         // It came with 6.6; a distribution may have brought it to an older kernel.

@@ -95,6 +95,28 @@ pub enum BpfError {
         #[source]
         source: io::Error,
     },
+    /// A program could not be attached to a control group.
+    #[error("attaching {program} to cgroup {cgroup}{}", exclusive(source))]
+    AttachCgroup {
+        /// Name of the program.
+        program: &'static str,
+        /// Path of the group.
+        cgroup: String,
+        /// The kernel's reason.
+        #[source]
+        source: io::Error,
+    },
+    /// The kernel did not say what a link to a control group holds.
+    #[error("reading back {program} on cgroup {cgroup}")]
+    ReadBackCgroup {
+        /// Name of the program.
+        program: &'static str,
+        /// Path of the group.
+        cgroup: String,
+        /// The kernel's reason.
+        #[source]
+        source: io::Error,
+    },
     /// The kernel did not say what a link holds.
     #[error("reading back {program} on {interface}")]
     ReadBack {
@@ -124,6 +146,16 @@ pub enum BpfError {
         /// The program that is there.
         occupant: &'static str,
     },
+}
+
+/// Why the kernel refuses what it usually allows.
+fn exclusive(source: &io::Error) -> &'static str {
+    match source.kind() {
+        io::ErrorKind::PermissionDenied => {
+            " (somebody's program there, or above, allows no others beside it: `bpftool cgroup tree` shows them)"
+        }
+        _ => "",
+    }
 }
 
 impl BpfError {

@@ -12,7 +12,7 @@ use std::path::Path;
 
 use nix::libc;
 
-use super::sys::{self, TcxLink};
+use super::sys;
 use crate::kernel::netlink::marks::BPF_PREFIX;
 use crate::spec::Direction;
 
@@ -26,6 +26,9 @@ const BPF_MAP_GET_FD_BY_ID: libc::c_int = 14;
 const BPF_PROG_QUERY: libc::c_int = 16;
 const BPF_LINK_GET_FD_BY_ID: libc::c_int = 30;
 const BPF_LINK_GET_NEXT_ID: libc::c_int = 31;
+
+// enum bpf_link_type.
+const BPF_LINK_TYPE_CGROUP: u32 = 3;
 
 /// No hook takes more programs (`BPF_MPROG_MAX`, include/linux/bpf_mprog.h).
 const MOST_ON_A_HOOK: usize = 64;
@@ -64,6 +67,8 @@ pub struct Link {
     pub kind: u32,
     /// Id of the program.
     pub program: u32,
+    /// Id of the control group that it is on, if it is on one.
+    pub cgroup: Option<u64>,
 }
 
 /// Everything of ours that bpf(2) lists.
@@ -307,9 +312,9 @@ fn map(fd: &OwnedFd) -> io::Result<Option<Map>> {
 }
 
 fn link(fd: &OwnedFd) -> io::Result<Link> {
-    let mut info = TcxLink::default();
-    sys::get_info(fd.as_fd(), &mut info)?;
-    Ok(Link { id: info.id, kind: info.kind, program: info.program })
+    let info = sys::cgroup_link(fd.as_fd())?;
+    let cgroup = (info.kind == BPF_LINK_TYPE_CGROUP).then_some(info.cgroup);
+    Ok(Link { id: info.id, kind: info.kind, program: info.program, cgroup })
 }
 
 /// The value under key 0 of a map whose keys have four bytes and whose values eight.

@@ -3,6 +3,7 @@
 //! Everything here belongs to one [`Programs`]: dropping it, or the death of the process that holds it, takes the
 //! fault away. The programs need no BTF of the kernel, which saves a holder the 6 ms that parsing it takes.
 
+mod calls;
 mod error;
 pub mod inventory;
 mod object;
@@ -18,6 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::sabotage::{self, Guard};
 use crate::spec::Direction;
+pub use calls::CallPrograms;
 pub use error::BpfError;
 
 /// How many peers the maps hold. Decided at load, since maps do not grow.
@@ -27,6 +29,15 @@ pub struct Capacity {
     pub hosts: u32,
     /// Shorter prefixes, of each IP version.
     pub prefixes: u32,
+}
+
+/// Which programs of the object a fault needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Family {
+    /// Those that look at packets on a device.
+    Packets,
+    /// Those that look at what the sockets of a control group ask for.
+    Calls,
 }
 
 /// What a fault does on its target device.
@@ -118,11 +129,11 @@ impl std::fmt::Debug for Programs {
 }
 
 impl Programs {
-    /// Loads every program and has it verified. Nothing is attached, the rule selects nothing, and the lease is over.
+    /// Loads every program of a family and has it verified. Nothing is attached, the rule selects nothing, and the lease is over.
     ///
     /// # Errors
     /// When the kernel refuses the object, or the object is not the one that belongs to this program.
-    pub fn load(capacity: Capacity) -> Result<Self, BpfError> {
+    pub fn load(family: Family, capacity: Capacity) -> Result<Self, BpfError> {
         // The kernel refuses maps for nothing.
         let (hosts, prefixes) = (capacity.hosts.max(1), capacity.prefixes.max(1));
         let sizes = [
@@ -131,7 +142,7 @@ impl Programs {
             (name::NETS_V4, prefixes),
             (name::NETS_V6, prefixes),
         ];
-        let loaded = object::Loaded::new(chaos_ebpf::OBJECT, &sizes)?;
+        let loaded = object::Loaded::new(chaos_ebpf::OBJECT, family, &sizes)?;
         rules::check_contract(&loaded)?;
         let contents = rules::Contents::new(capacity);
         Ok(Self { links: Vec::new(), loaded, contents, stubs: [None; 2] })

@@ -10,7 +10,8 @@ use aya::maps::{Map, MapData};
 use aya_obj::Object;
 use chaos_common::name;
 
-use super::{BpfError, sys};
+use super::sys::ProgramKind;
+use super::{BpfError, Family, calls, sys};
 use crate::kernel::netlink::marks::BPF_PREFIX;
 
 /// The maps and programs of one object in the kernel. Closed with this.
@@ -20,8 +21,8 @@ pub(super) struct Loaded {
 }
 
 impl Loaded {
-    /// Loads an ELF object, with these maps in another size than it says.
-    pub(super) fn new(elf: &[u8], sizes: &[(&str, u32)]) -> Result<Self, BpfError> {
+    /// Loads the programs of a family from an ELF object, with these maps in another size than it says.
+    pub(super) fn new(elf: &[u8], family: Family, sizes: &[(&str, u32)]) -> Result<Self, BpfError> {
         let mut object = Object::parse(elf).map_err(|source| BpfError::Object(source.into()))?;
         let mut made = Vec::new();
         for (name, mut definition) in object.maps.drain() {
@@ -48,8 +49,8 @@ impl Loaded {
             maps.insert(name, map);
         }
         let mut programs = HashMap::new();
-        for name in name::PROGRAMS {
-            programs.insert(name, load(&object, name)?);
+        for (name, kind) in members(family) {
+            programs.insert(name, load(&object, name, kind)?);
         }
         Ok(Self { maps, programs })
     }
@@ -78,9 +79,19 @@ impl Loaded {
     }
 }
 
-fn load(object: &Object, name: &'static str) -> Result<OwnedFd, BpfError> {
+/// The programs of a family.
+fn members(family: Family) -> Vec<(&'static str, ProgramKind)> {
+    match family {
+        Family::Packets => name::PACKET_PROGRAMS.map(|name| (name, ProgramKind::CLASSIFIER)).to_vec(),
+        Family::Calls => {
+            calls::HOOKS.map(|(name, attach_type)| (name, ProgramKind::address(attach_type))).to_vec()
+        }
+    }
+}
+
+fn load(object: &Object, name: &'static str, kind: ProgramKind) -> Result<OwnedFd, BpfError> {
     let program = object.programs.get(name).ok_or(BpfError::Missing { name })?;
     let function = object.functions.get(&program.function_key()).ok_or(BpfError::Missing { name })?;
-    sys::load_classifier(&format!("{BPF_PREFIX}{name}"), &program.license, &function.instructions)
+    sys::load_program(kind, &format!("{BPF_PREFIX}{name}"), &program.license, &function.instructions)
         .map_err(|(source, log)| BpfError::Program { program: name, log, source })
 }

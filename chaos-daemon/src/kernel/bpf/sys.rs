@@ -1,4 +1,4 @@
-//! The bpf(2) commands that aya lacks, or does not let one look behind: batches of map entries, tcx links.
+//! The bpf(2) commands that aya lacks, or does not let one look behind: batches of map entries, links.
 //!
 //! Layouts are those of `include/uapi/linux/bpf.h`; the kernel takes a shorter union bpf_attr as one filled up with
 //! zeros.
@@ -23,11 +23,38 @@ const BPF_MAP_DELETE_BATCH: libc::c_int = 27;
 const BPF_LINK_CREATE: libc::c_int = 28;
 
 /// enum bpf_attach_type.
+pub(super) const BPF_CGROUP_INET4_CONNECT: u32 = 10;
+/// enum bpf_attach_type.
+pub(super) const BPF_CGROUP_INET6_CONNECT: u32 = 11;
+/// enum bpf_attach_type.
+pub(super) const BPF_CGROUP_UDP4_SENDMSG: u32 = 14;
+/// enum bpf_attach_type.
+pub(super) const BPF_CGROUP_UDP6_SENDMSG: u32 = 15;
+/// enum bpf_attach_type.
 pub(super) const BPF_TCX_INGRESS: u32 = 46;
 /// enum bpf_attach_type.
 pub(super) const BPF_TCX_EGRESS: u32 = 47;
 
-/// The member of union bpf_attr for BPF_PROG_LOAD, up to `prog_name`.
+/// What the kernel has to know of a program to verify it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct ProgramKind {
+    /// enum bpf_prog_type.
+    kind: u32,
+    /// enum bpf_attach_type; 0 for a type that is attached in one way only.
+    attach_type: u32,
+}
+
+impl ProgramKind {
+    /// A tc classifier (`BPF_PROG_TYPE_SCHED_CLS`).
+    pub(super) const CLASSIFIER: Self = Self { kind: 3, attach_type: 0 };
+
+    /// A program that sees the addresses of a control group's sockets (`BPF_PROG_TYPE_CGROUP_SOCK_ADDR`).
+    pub(super) const fn address(attach_type: u32) -> Self {
+        Self { kind: 18, attach_type }
+    }
+}
+
+/// The member of union bpf_attr for BPF_PROG_LOAD, up to `expected_attach_type`.
 #[repr(C)]
 #[derive(Default)]
 struct LoadAttr {
@@ -41,6 +68,8 @@ struct LoadAttr {
     kernel_version: u32,
     flags: u32,
     name: [u8; 16],
+    interface: u32,
+    attach_type: u32,
 }
 
 /// The member of union bpf_attr for one element of a map.
@@ -132,6 +161,24 @@ pub(super) struct TcxLink {
     pub(super) attach_type: u32,
 }
 
+/// The start of struct bpf_link_info, for a link to a control group.
+#[repr(C)]
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct CgroupLink {
+    /// `enum bpf_link_type`.
+    pub(super) kind: u32,
+    /// Id of the link.
+    pub(super) id: u32,
+    /// Id of the program.
+    pub(super) program: u32,
+    padding: u32,
+    /// Id of the control group; 0 once that is gone.
+    pub(super) cgroup: u64,
+    /// enum bpf_attach_type.
+    pub(super) attach_type: u32,
+    padding_at_end: u32,
+}
+
 /// # Safety
 /// `A` is the layout of the member of union bpf_attr that `command` takes, and the addresses in it are valid for
 /// as much as the kernel reads and writes there.
@@ -178,16 +225,18 @@ pub(super) fn remove_all<K: Pod>(map: BorrowedFd<'_>, keys: &[K]) -> io::Result<
     unsafe { bpf(BPF_MAP_DELETE_BATCH, &mut attr).map(drop) }
 }
 
-/// Loads a tc classifier. Returns the reason and the verifier's last words if the kernel refuses.
-pub(super) fn load_classifier(
+/// Loads a program of a type, made for an attach type where its type has several. Returns the reason and the verifier's
+/// last words if the kernel refuses.
+pub(super) fn load_program(
+    kind: ProgramKind,
     name: &str,
     license: &CStr,
     instructions: &[bpf_insn],
 ) -> Result<OwnedFd, (io::Error, String)> {
     const VERIFIER_LOG: usize = 1 << 20;
-    const BPF_PROG_TYPE_SCHED_CLS: u32 = 3;
     let mut attr = LoadAttr {
-        kind: BPF_PROG_TYPE_SCHED_CLS,
+        kind: kind.kind,
+        attach_type: kind.attach_type,
         count: u32::try_from(instructions.len()).unwrap_or(u32::MAX),
         instructions: instructions.as_ptr() as u64,
         license: license.as_ptr() as u64,
@@ -261,6 +310,23 @@ pub(super) fn tcx_attach(program: BorrowedFd<'_>, interface: u32, attach_type: u
     let link = unsafe { bpf(BPF_LINK_CREATE, &mut attr)? };
     // SAFETY: the kernel has just made this descriptor, close-on-exec, for nobody else.
     Ok(unsafe { OwnedFd::from_raw_fd(link) })
+}
+
+/// Attaches a program to a control group, beside those that are there. It stays while the link, or a copy of it, is open.
+pub(super) fn cgroup_attach(
+    program: BorrowedFd<'_>,
+    cgroup: BorrowedFd<'_>,
+    attach_type: u32,
+) -> io::Result<OwnedFd> {
+    // The kernel has the group's descriptor where it has a device's index.
+    tcx_attach(program, cgroup.as_raw_fd().unsigned_abs(), attach_type)
+}
+
+/// What a link to a control group holds at the moment.
+pub(super) fn cgroup_link(link: BorrowedFd<'_>) -> io::Result<CgroupLink> {
+    let mut info = CgroupLink::default();
+    get_info(link, &mut info)?;
+    Ok(info)
 }
 
 /// What a tcx link holds at the moment.

@@ -1,4 +1,5 @@
-//! The eBPF programs of chaos-daemon: tc classifiers that drop, refuse or divert what their rule selects.
+//! The eBPF programs of chaos-daemon: tc classifiers that drop, refuse or divert what their rule selects, and programs of
+//! control groups that fail what sockets ask for.
 //!
 //! Plumbing only: they read the context, ask `chaos-common`, and act. A packet that is left alone always goes on
 //! to the next program (`TC_ACT_UNSPEC`), never past it (`TC_ACT_OK`).
@@ -12,6 +13,7 @@
 )]
 
 mod answer;
+mod call;
 mod maps;
 mod verdict;
 mod view;

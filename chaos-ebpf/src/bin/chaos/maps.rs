@@ -3,7 +3,7 @@
 use aya_ebpf::bindings::BPF_F_NO_PREALLOC;
 use aya_ebpf::macros::map;
 use aya_ebpf::maps::{Array, HashMap, LpmTrie, PerCpuArray, ProgramArray};
-use chaos_common::{ABI_VERSION, Counters, JUMP_SLOTS, MOST_PROTECTED, Packet, PacketRule};
+use chaos_common::{ABI_VERSION, CallRule, Counters, JUMP_SLOTS, MOST_PROTECTED, Packet, PacketRule};
 
 #[map]
 pub(crate) static ABI: Array<u32> = Array::with_max_entries(ABI_VERSION, 0);
@@ -44,6 +44,12 @@ pub(crate) static PROTECTED_PORTS: HashMap<u32, u8> =
 
 #[map]
 pub(crate) static JUMP: ProgramArray = ProgramArray::with_max_entries(JUMP_SLOTS, 0);
+
+#[map]
+pub(crate) static CALL: Array<CallRule> = Array::with_max_entries(1, 0);
+
+#[map]
+pub(crate) static CALLS: Array<u64> = Array::with_max_entries(1, 0);
 
 /// The packet that is being looked at. In a map, and not on the stack, for the verifier's sake: what is read from here
 /// could be anything, so the ways to read a packet meet here again instead of multiplying with all that follows, which

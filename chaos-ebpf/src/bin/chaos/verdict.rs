@@ -1,6 +1,6 @@
 //! Whether a packet is hit: cheapest question first, the clock last.
 
-use aya_ebpf::helpers::generated::{bpf_get_prandom_u32, bpf_ktime_get_boot_ns};
+use aya_ebpf::helpers::generated::{bpf_get_prandom_u32, bpf_ktime_get_boot_ns, bpf_skb_ancestor_cgroup_id};
 use aya_ebpf::maps::LpmTrie;
 use aya_ebpf::maps::lpm_trie::Key;
 use aya_ebpf::programs::TcContext;
@@ -35,7 +35,7 @@ pub(crate) fn hit(
         return None;
     }
     let packet = view::read(ctx, version)?;
-    if !wanted(&packet) || !rule.selects(&packet, way) {
+    if !wanted(&packet) || !rule.selects(&packet, way) || !selects_service(ctx, rule, way) {
         return None;
     }
     let bytes = View::of(ctx);
@@ -74,6 +74,20 @@ pub(crate) fn is_foreign(ctx: &TcContext) -> bool {
     }
 }
 
+/// Whether the packet is of the service that the rule names, if it names one.
+#[inline(always)]
+fn selects_service(ctx: &TcContext, rule: &PacketRule, way: Way) -> bool {
+    if rule.cgroup == 0 {
+        return true;
+    }
+    // On its way in a packet meets the device before it finds its socket.
+    if matches!(way, Way::Ingress) {
+        return false;
+    }
+    // SAFETY: the kernel passes a valid context; the helper returns a number, 0 where there is no socket.
+    rule.cgroup == unsafe { bpf_skb_ancestor_cgroup_id(ctx.skb.skb, rule.cgroup_level as i32) }
+}
+
 /// `None`: the address cannot be read.
 #[inline(always)]
 fn selects_peer(rule: &PacketRule, bytes: &View, version: Version, way: Way) -> Option<bool> {
@@ -82,25 +96,25 @@ fn selects_peer(rule: &PacketRule, bytes: &View, version: Version, way: Way) -> 
     }
     let at = peer_at(version, way);
     Some(match version {
-        Version::V4 => {
-            if !rule.has(HOSTS_V4 | NETS_V4) {
-                return Some(false);
-            }
-            let peer = bytes.raw32(at)?;
-            // SAFETY: presence is all that is asked; the value is not read.
-            (rule.has(HOSTS_V4) && unsafe { maps::HOSTS_V4.get(peer) }.is_some())
-                || (rule.has(NETS_V4) && covers(&maps::NETS_V4, peer))
-        }
-        Version::V6 => {
-            if !rule.has(HOSTS_V6 | NETS_V6) {
-                return Some(false);
-            }
-            let peer = address_v6(bytes, at)?;
-            // SAFETY: as above.
-            (rule.has(HOSTS_V6) && unsafe { maps::HOSTS_V6.get(peer) }.is_some())
-                || (rule.has(NETS_V6) && covers(&maps::NETS_V6, peer))
-        }
+        Version::V4 => rule.has(HOSTS_V4 | NETS_V4) && selects_v4(rule, bytes.raw32(at)?),
+        Version::V6 => rule.has(HOSTS_V6 | NETS_V6) && selects_v6(rule, address_v6(bytes, at)?),
     })
+}
+
+/// Whether this is one of the peers that the rule names.
+#[inline(always)]
+pub(crate) fn selects_v4(rule: &PacketRule, peer: u32) -> bool {
+    // SAFETY: presence is all that is asked; the value is not read.
+    (rule.has(HOSTS_V4) && unsafe { maps::HOSTS_V4.get(peer) }.is_some())
+        || (rule.has(NETS_V4) && covers(&maps::NETS_V4, peer))
+}
+
+/// Whether this is one of the peers that the rule names.
+#[inline(always)]
+pub(crate) fn selects_v6(rule: &PacketRule, peer: [u32; 4]) -> bool {
+    // SAFETY: as above.
+    (rule.has(HOSTS_V6) && unsafe { maps::HOSTS_V6.get(peer) }.is_some())
+        || (rule.has(NETS_V6) && covers(&maps::NETS_V6, peer))
 }
 
 /// `None`: the address cannot be read.
@@ -120,8 +134,9 @@ fn is_protected(rule: &PacketRule, bytes: &View, packet: &Packet, way: Way) -> O
     })
 }
 
+/// Whether one of the prefixes covers the address.
 #[inline(always)]
-fn covers<K>(nets: &LpmTrie<K, u8>, address: K) -> bool {
+pub(crate) fn covers<K>(nets: &LpmTrie<K, u8>, address: K) -> bool {
     nets.get(Key::new(size_of::<K>() as u32 * 8, address)).is_some()
 }
 

@@ -24,6 +24,7 @@ tests![
     a_stopped_daemon_and_its_holder_act_until_the_lease_is_over_and_recover_ends_them,
     a_stopped_holder_whose_lease_runs_is_an_effect,
     a_stopped_holder_that_has_a_process_stand_still_is_an_effect,
+    a_stopped_holder_of_a_connect_error_is_an_effect_on_its_control_group,
     a_stopped_server_is_named,
     a_holder_without_a_daemon_is_named_and_one_that_burns_is_an_effect,
     a_zombie_of_a_holder_is_named,
@@ -98,6 +99,26 @@ fn a_stopped_holder_that_has_a_process_stand_still_is_an_effect(_: &Context) -> 
     let still = format!("it has process {} stand still", worker.pid());
     verdict?.names("effect", "holder", &still)?;
     assert!(worker.runs());
+    Ok(Outcome::Pass)
+}
+
+fn a_stopped_holder_of_a_connect_error_is_an_effect_on_its_control_group(_: &Context) -> TestResult {
+    use std::os::unix::fs::MetadataExt;
+    let cgroup = super::files::Cgroup::new(&format!("ct{}-calls", std::process::id()))?;
+    let id = fs::metadata(cgroup.path())?.ino();
+    let daemon = Daemon::start()?;
+    let name = cgroup.path().file_name().unwrap_or_default().to_string_lossy().into_owned();
+    Fault::new("connect_error").aimed(json!({"cgroup": name})).inject(&daemon.mcp()?)?;
+    let processes = daemon.processes();
+    let stopped = Instant::now();
+    processes.iter().for_each(|process| process.signal(Signal::SIGSTOP));
+    let verdict = Verdict::ask(&daemon.runtime_dir());
+    let in_time = stopped.elapsed() < LEASE / 2;
+    processes.iter().for_each(|process| process.signal(Signal::SIGCONT));
+    // On a machine so busy that the answer came later, the lease may be over by then.
+    if in_time {
+        verdict?.names("effect", "holder", &format!("its fault acts on the calls of cgroup id {id}"))?;
+    }
     Ok(Outcome::Pass)
 }
 

@@ -50,6 +50,31 @@ impl Drop for Victim {
     }
 }
 
+const FOLDER: &str = "/etc/systemd/system/chaos-daemon.service.d";
+
+/// The drop-in of the README, gone when this is.
+struct MayTrace;
+
+impl MayTrace {
+    fn install() -> Result<Self> {
+        let guard = Self;
+        fs::create_dir_all(FOLDER).map_err(Error::io("create", FOLDER))?;
+        let path = format!("{FOLDER}/process-pause.conf");
+        fs::write(&path, "[Service]\nSystemCallFilter=ptrace\n").map_err(Error::io("write", path))?;
+        systemctl(&["daemon-reload"])?;
+        systemctl(&["restart", SERVICE])?;
+        Ok(guard)
+    }
+}
+
+impl Drop for MayTrace {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(FOLDER);
+        let _ = systemctl(&["daemon-reload"]);
+        let _ = systemctl(&["restart", SERVICE]);
+    }
+}
+
 fn state(pid: i32) -> Option<char> {
     Process::read(pid).map(|process| process.state)
 }
@@ -63,6 +88,12 @@ fn the_installed_daemon_pauses_a_service_which_goes_on_when_the_daemon_is_killed
     let process = &shown["processes"][0];
     assert!(process["pid"] == pid && process["unit"] == VICTIM && shown["matching"] == 1, "{shown}");
     let pause = ["inject", "process_pause", "--name", "still", "--unit", VICTIM, "--for", "10m"];
+    let refused = chaosctl(MEMBER, &pause).err().map(|error| error.to_string()).unwrap_or_default();
+    assert!(
+        refused.contains("UNSUPPORTED_KERNEL") && refused.contains("SystemCallFilter=ptrace"),
+        "{refused}"
+    );
+    let _may_trace = MayTrace::install()?;
     chaosctl(MEMBER, &pause)?;
     assert_eq!(state(pid), Some('t'), "{}", log());
     chaosctl(MEMBER, &["remove", "still"])?;

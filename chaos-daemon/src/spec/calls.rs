@@ -1,0 +1,192 @@
+//! Faults of calls: what the programs of one service ask the kernel for fails, with an error of the caller's choice.
+
+use ipnet::IpNet;
+use nix::libc;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::settings::{CgroupSelector, cgroup_of};
+use super::target::{self, Protocol, TargetRequest};
+use super::units::{Probability, SpecError};
+
+/// The errors that a connection can fail with: as callers name them, as errno(3) does, and their numbers.
+pub const CONNECT_ERRORS: &[(&str, &str, i32)] = &[
+    ("connection_refused", "ECONNREFUSED", libc::ECONNREFUSED),
+    ("connection_reset", "ECONNRESET", libc::ECONNRESET),
+    ("timed_out", "ETIMEDOUT", libc::ETIMEDOUT),
+    ("host_unreachable", "EHOSTUNREACH", libc::EHOSTUNREACH),
+    ("network_unreachable", "ENETUNREACH", libc::ENETUNREACH),
+    ("network_down", "ENETDOWN", libc::ENETDOWN),
+    ("address_not_available", "EADDRNOTAVAIL", libc::EADDRNOTAVAIL),
+    ("permission_denied", "EACCES", libc::EACCES),
+];
+
+/// An error that a call fails with, from a list of those that the call can have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Errno(i32);
+
+impl Errno {
+    /// Finds the error that a caller names, in lower case or as errno(3) has it; the first of the list if none is named.
+    ///
+    /// # Errors
+    /// Names those that are in the list.
+    pub fn parse(name: Option<&str>, known: &[(&str, &str, i32)]) -> Result<Self, SpecError> {
+        let found = match name {
+            None => known.first(),
+            Some(name) => known.iter().find(|(word, symbol, _)| name == *word || name == *symbol),
+        };
+        found.map(|(.., number)| Self(*number)).ok_or_else(|| {
+            let words: Vec<_> = known.iter().map(|(word, ..)| *word).collect();
+            let name = name.unwrap_or_default();
+            SpecError::new("params.errno", format!("{name:?} is not known: give one of {}", words.join(", ")))
+        })
+    }
+
+    /// Its number, which is positive.
+    pub fn number(self) -> u32 {
+        self.0.unsigned_abs()
+    }
+
+    /// Its name, as errno(3) has it.
+    pub fn symbol(self) -> &'static str {
+        let found = CONNECT_ERRORS.iter().find(|(.., number)| *number == self.0);
+        found.map_or("an unknown error", |(_, symbol, _)| symbol)
+    }
+}
+
+/// How the calls that match fail.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Failure {
+    /// With which error.
+    pub errno: Errno,
+    /// Share of the calls that match, and are not let pass for being early, that fails.
+    pub probability: Probability,
+    /// So many calls that match are let pass first.
+    pub after_calls: u64,
+}
+
+/// The calls of one service that open a connection, or send without one: parsed, bounded.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Connections {
+    /// Whose sockets.
+    pub cgroup: CgroupSelector,
+    /// Destinations. Empty, with no host either, is every destination.
+    pub peers: Vec<IpNet>,
+    /// Destination by name, to be resolved.
+    pub host: Option<String>,
+    /// Protocol; never [`Protocol::Icmp`].
+    pub protocol: Protocol,
+    /// Port of the destination.
+    pub port: Option<u16>,
+}
+
+/// What `connect_error` takes in `params`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ConnectParams {
+    errno: Option<String>,
+    call_probability: Option<f64>,
+    #[serde(default)]
+    after_calls: u64,
+}
+
+impl ConnectParams {
+    pub(super) fn failure(&self) -> Result<Failure, SpecError> {
+        let probability = self.call_probability.unwrap_or(1.0);
+        Ok(Failure {
+            errno: Errno::parse(self.errno.as_deref(), CONNECT_ERRORS)?,
+            probability: Probability::new("params.call_probability", probability)?,
+            after_calls: self.after_calls,
+        })
+    }
+}
+
+impl Connections {
+    /// Parses a target that names a service and, maybe, destinations.
+    pub(super) fn parse(target: &TargetRequest) -> Result<Self, SpecError> {
+        for (field, present, why) in [
+            (
+                "target.interface",
+                target.interface.is_some(),
+                "a call has none yet: name cidr, port or protocol",
+            ),
+            ("target.netns", target.netns.is_some(), "the sockets of a cgroup are found in every namespace"),
+            ("target.local_port", target.local_port.is_some(), "a call has none yet: give port"),
+            ("target.direction", target.direction.is_some(), "calls go out"),
+            ("target.container", target.container.is_some(), "not available: give unit or cgroup"),
+            ("target.pid", target.pid.is_some(), "not available: give unit or cgroup"),
+        ] {
+            if present {
+                return Err(SpecError::new(field, format!("{why}; leave it out")));
+            }
+        }
+        if target.port.is_some() && target.remote_port.is_some() && target.port != target.remote_port {
+            return Err(SpecError::new("target.port", "a call has one port: give port or remote_port"));
+        }
+        let port = target::port("target.port", target.port)?;
+        let port = port.or(target::port("target.remote_port", target.remote_port)?);
+        let protocol = target::protocol(target.protocol.as_deref())?;
+        if protocol == Protocol::Icmp {
+            return Err(SpecError::new("target.protocol", "icmp has no connections: give tcp or udp"));
+        }
+        Ok(Self {
+            cgroup: cgroup_of(target)?,
+            peers: target::peers(target)?,
+            host: target.host.clone(),
+            protocol,
+            port,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn target(json: serde_json::Value) -> Result<Connections, SpecError> {
+        Connections::parse(&serde_json::from_value(json).unwrap())
+    }
+
+    #[test]
+    fn a_service_and_where_it_calls_are_a_target() {
+        let found = target(json!({"unit": "a.service", "cidr": "10.0.0.7", "port": 5432, "protocol": "tcp"}))
+            .unwrap();
+        assert_eq!((found.port, found.protocol), (Some(5432), Protocol::Tcp));
+        assert_eq!(found.peers, ["10.0.0.7/32".parse::<IpNet>().unwrap()]);
+        assert_eq!(target(json!({"cgroup": "a", "remote_port": 7})).unwrap().port, Some(7));
+    }
+
+    #[test]
+    fn what_a_call_does_not_have_is_refused_by_its_field() {
+        for (with, field) in [
+            (json!({"interface": "eth0"}), "target.interface"),
+            (json!({"netns": "a"}), "target.netns"),
+            (json!({"local_port": 1}), "target.local_port"),
+            (json!({"direction": "egress"}), "target.direction"),
+            (json!({"pid": 1}), "target.pid"),
+            (json!({"protocol": "icmp"}), "target.protocol"),
+            (json!({"port": 0}), "target.port"),
+            (json!({"port": 1, "remote_port": 2}), "target.port"),
+            (json!({"cgroup": "b"}), "target.cgroup"),
+        ] {
+            let mut whole = json!({"unit": "a.service"});
+            whole.as_object_mut().unwrap().extend(with.as_object().unwrap().clone());
+            assert_eq!(target(whole.clone()).unwrap_err().field, field, "{whole}");
+        }
+        assert_eq!(target(json!({"port": 1})).unwrap_err().field, "target.cgroup");
+    }
+
+    #[test]
+    fn errors_have_two_names_and_a_default() {
+        let parse = |json| serde_json::from_value::<ConnectParams>(json).unwrap().failure();
+        assert_eq!(parse(json!({})).unwrap().errno.symbol(), "ECONNREFUSED");
+        for name in ["host_unreachable", "EHOSTUNREACH"] {
+            assert_eq!(parse(json!({"errno": name})).unwrap().errno.number(), libc::EHOSTUNREACH as u32);
+        }
+        assert_eq!(parse(json!({"errno": "EIO"})).unwrap_err().field, "params.errno");
+        let share = parse(json!({"call_probability": 2})).unwrap_err();
+        assert_eq!(share.field, "params.call_probability");
+    }
+}

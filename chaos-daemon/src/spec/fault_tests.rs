@@ -1,0 +1,108 @@
+//! What a request means, and which ones are refused.
+
+use super::*;
+
+fn parse(fault_type: FaultType, target: &str, params: &str) -> Result<Fault, SpecError> {
+    FaultRequest {
+        fault_type,
+        probability: Probability::CERTAIN,
+        duration_seconds: None,
+        error_message: None,
+        target: serde_json::from_str(target).unwrap(),
+        params: serde_json::from_str(params).unwrap(),
+    }
+    .parse()
+}
+
+#[test]
+fn every_type_is_found_by_its_wire_name() {
+    for kind in FAULT_TYPES {
+        assert_eq!(FaultType::parse(kind.name()).unwrap(), *kind);
+        assert_eq!(serde_json::to_value(kind).unwrap(), kind.name());
+    }
+    assert!(FaultType::parse("meteor").unwrap_err().problem.contains("network_partition"));
+}
+
+#[test]
+fn a_partition_goes_both_ways_and_a_timeout_only_out() {
+    let partition = parse(FaultType::NetworkPartition, r#"{"interface":"e"}"#, "{}").unwrap();
+    assert_eq!(partition.effect.traffic().unwrap().directions, Direction::BOTH);
+    let timeout = parse(FaultType::Timeout, r#"{"interface":"e"}"#, "{}").unwrap();
+    assert_eq!(timeout.effect.traffic().unwrap().directions, [Direction::Egress]);
+    for kind in FAULT_TYPES {
+        let (target, params) = match kind {
+            FaultType::ResourceExhaustion => ("{}", "{}"),
+            FaultType::Pause | FaultType::ConnectError => (r#"{"unit":"a.service"}"#, "{}"),
+            FaultType::ClockSkew => ("{}", r#"{"offset_seconds":-60}"#),
+            FaultType::PacketLoss => (r#"{"interface":"e"}"#, r#"{"loss_percent":10}"#),
+            FaultType::PacketDuplicate => (r#"{"interface":"e"}"#, r#"{"duplicate_percent":10}"#),
+            FaultType::PacketCorrupt => (r#"{"interface":"e"}"#, r#"{"corrupt_percent":10}"#),
+            FaultType::PacketReorder => (r#"{"interface":"e"}"#, r#"{"reorder_percent":10}"#),
+            FaultType::Bandwidth => (r#"{"interface":"e"}"#, r#"{"rate_kbit":1000}"#),
+            FaultType::ProcessKill | FaultType::ProcessPause => (r#"{"exe":"/bin/x"}"#, "{}"),
+            _ => (r#"{"interface":"e"}"#, "{}"),
+        };
+        assert_eq!(parse(*kind, target, params).unwrap().effect.fault_type(), *kind);
+    }
+}
+
+#[test]
+fn unknown_and_absurd_parameters_are_named() {
+    let target = r#"{"interface":"e"}"#;
+    let unknown = parse(FaultType::Latency, target, r#"{"delay":5}"#).unwrap_err();
+    assert!(unknown.to_string().contains("unknown field `delay`"), "{unknown}");
+    for params in [
+        r#"{"delay_ms":-1}"#,
+        r#"{"delay_ms":1e18}"#,
+        r#"{"jitter_ms":101}"#,
+        r#"{"distribution":"normal"}"#,
+        r#"{"correlation_percent":10}"#,
+        r#"{"jitter_ms":1,"correlation_percent":100}"#,
+        r#"{"jitter_ms":1,"distribution":"gauss"}"#,
+        r#"{"jitter_ms":1,"distribution":"normal","correlation_percent":10}"#,
+    ] {
+        assert!(parse(FaultType::Latency, target, params).is_err(), "{params} was accepted");
+    }
+    assert!(parse(FaultType::ResourceExhaustion, "{}", r#"{"cpu_percent":101}"#).is_err());
+    assert!(parse(FaultType::ResourceExhaustion, target, "{}").is_err());
+}
+
+#[test]
+fn an_impairment_that_would_do_nothing_or_cannot_be_is_refused_by_its_field() {
+    let target = r#"{"interface":"e"}"#;
+    for (kind, params, field) in [
+        (FaultType::PacketLoss, "{}", "params.loss_percent"),
+        (FaultType::PacketLoss, r#"{"loss_percent":0}"#, "params.loss_percent"),
+        (FaultType::PacketLoss, r#"{"loss_percent":101}"#, "params.loss_percent"),
+        (
+            FaultType::PacketLoss,
+            r#"{"loss_percent":1,"four_state":{"p13":1,"p31":1}}"#,
+            "params.loss_percent",
+        ),
+        (
+            FaultType::PacketLoss,
+            r#"{"correlation_percent":1,"four_state":{"p13":1,"p31":1}}"#,
+            "params.correlation_percent",
+        ),
+        (FaultType::PacketLoss, r#"{"gilbert_elliott":{"p":0,"r":1}}"#, "params.gilbert_elliott.p"),
+        (FaultType::PacketLoss, r#"{"gilbert_elliott":{"p":1,"r":-1}}"#, "params.gilbert_elliott.r"),
+        (FaultType::PacketLoss, r#"{"four_state":{"p13":60,"p31":1,"p14":60}}"#, "params.four_state.p13"),
+        (FaultType::PacketLoss, r#"{"four_state":{"p13":1,"p31":60,"p32":60}}"#, "params.four_state.p31"),
+        (FaultType::PacketLoss, r#"{"gilbert_elliott":{"p":1}}"#, "params"),
+        (FaultType::PacketDuplicate, "{}", "params"),
+        (FaultType::PacketDuplicate, r#"{"duplicate_percent":-1}"#, "params.duplicate_percent"),
+        (FaultType::PacketCorrupt, r#"{"corrupt_percent":1e9}"#, "params.corrupt_percent"),
+        (FaultType::PacketReorder, r#"{"reorder_percent":1,"gap":0}"#, "params.gap"),
+        (FaultType::PacketReorder, r#"{"reorder_percent":1,"delay_ms":0}"#, "params.delay_ms"),
+        (FaultType::Bandwidth, "{}", "params"),
+        (FaultType::Bandwidth, r#"{"rate_kbit":7}"#, "params.rate_kbit"),
+    ] {
+        assert_eq!(parse(kind, target, params).unwrap_err().field, field, "{params}");
+    }
+}
+
+#[test]
+fn only_tcp_can_be_reset() {
+    let error = parse(FaultType::Error, r#"{"interface":"e","protocol":"udp"}"#, "{}").unwrap_err();
+    assert_eq!(error.field, "target.protocol");
+}

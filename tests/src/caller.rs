@@ -1,0 +1,146 @@
+//! A process of the test's own that asks the kernel for what it is told to, and says what it got: a service, as far as a
+//! fault of calls is concerned. It may be in a control group and in a network namespace of the test's.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitCode, Stdio};
+use std::time::Duration;
+
+use crate::cgroup::Cgroup;
+use crate::error::{Error, Result};
+use crate::netns::NetNs;
+
+/// The argument by which a test executable becomes a caller.
+const ROLE: &str = "caller";
+
+/// Long enough to tell silence from slowness.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// What a caller can ask for.
+#[derive(Debug, Clone, Copy)]
+pub enum Ask {
+    /// connect(2) of a TCP socket.
+    Connect(SocketAddr),
+    /// sendto(2) of a UDP socket that is not connected.
+    Send(SocketAddr),
+    /// A datagram there and back; EAGAIN when nothing comes back within [`PATIENCE`].
+    Trip(SocketAddr),
+    /// connect(2) of a UDP socket, which sends nothing.
+    Associate(SocketAddr),
+}
+
+impl Ask {
+    fn words(self) -> String {
+        match self {
+            Self::Connect(address) => format!("connect {address}"),
+            Self::Send(address) => format!("send {address}"),
+            Self::Trip(address) => format!("trip {address}"),
+            Self::Associate(address) => format!("associate {address}"),
+        }
+    }
+}
+
+/// A running caller; killed with the guard.
+#[derive(Debug)]
+pub struct Caller {
+    process: Child,
+    orders: ChildStdin,
+    answers: BufReader<ChildStdout>,
+}
+
+impl Caller {
+    /// Starts one.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn start(namespace: &NetNs, cgroup: Option<&Cgroup>) -> Result<Self> {
+        let mut command = Command::new("/proc/self/exe");
+        command.arg(ROLE).stdin(Stdio::piped()).stdout(Stdio::piped());
+        if let Some(cgroup) = cgroup {
+            cgroup.place(&mut command);
+        }
+        namespace.place(&mut command);
+        let mut process = command.spawn().map_err(Error::io("start", "a caller"))?;
+        match (process.stdin.take(), process.stdout.take()) {
+            (Some(orders), Some(answers)) => Ok(Self { process, orders, answers: BufReader::new(answers) }),
+            _ => Err(Error::Different("a caller without pipes".into())),
+        }
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// What the kernel says: 0, or an errno.
+    ///
+    /// # Errors
+    /// When the caller has ended.
+    pub fn ask(&mut self, what: Ask) -> Result<i32> {
+        self.hear(&format!("1 {}", what.words()))
+    }
+
+    /// How many of so many askings are answered with an error.
+    ///
+    /// # Errors
+    /// As [`Caller::ask`].
+    pub fn failures(&mut self, times: u32, what: Ask) -> Result<i32> {
+        self.hear(&format!("{times} {}", what.words()))
+    }
+
+    fn hear(&mut self, words: &str) -> Result<i32> {
+        writeln!(self.orders, "{words}").map_err(Error::io("ask", "a caller"))?;
+        let mut line = String::new();
+        self.answers.read_line(&mut line).map_err(Error::io("hear", "a caller"))?;
+        line.trim()
+            .parse()
+            .map_err(|_not_a_number| Error::Different(format!("{words}: the caller says {line:?}")))
+    }
+}
+
+impl Drop for Caller {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// Lives a caller's life, if the arguments of this process say so.
+pub fn serve_if_asked() -> Option<ExitCode> {
+    if std::env::args().nth(1).as_deref() != Some(ROLE) {
+        return None;
+    }
+    for line in std::io::stdin().lines() {
+        let Ok(line) = line else { break };
+        println!("{}", answer(&line).unwrap_or(-1));
+    }
+    Some(ExitCode::SUCCESS)
+}
+
+/// The errno of one asking; of several, how many failed. `None` when the line makes no sense.
+fn answer(line: &str) -> Option<i32> {
+    let (times, what) = line.split_once(' ')?;
+    let answers: Option<Vec<i32>> = (0..times.parse().ok()?).map(|_| once(what)).collect();
+    match answers?.as_slice() {
+        [one] => Some(*one),
+        all => i32::try_from(all.iter().filter(|errno| **errno != 0).count()).ok(),
+    }
+}
+
+fn once(line: &str) -> Option<i32> {
+    let (what, to) = line.split_once(' ')?;
+    let to: SocketAddr = to.parse().ok()?;
+    let any: SocketAddr = if to.is_ipv4() { ([0; 4], 0).into() } else { ([0_u16; 8], 0).into() };
+    let result = match what {
+        "connect" => TcpStream::connect(to).map(drop),
+        "send" => UdpSocket::bind(any).and_then(|socket| socket.send_to(b"x", to).map(drop)),
+        "trip" => UdpSocket::bind(any).and_then(|socket| {
+            socket.set_read_timeout(Some(PATIENCE))?;
+            socket.send_to(b"x", to)?;
+            socket.recv_from(&mut [0; 8]).map(drop)
+        }),
+        "associate" => UdpSocket::bind(any).and_then(|socket| socket.connect(to)),
+        _ => return None,
+    };
+    Some(result.err().map_or(0, |error: std::io::Error| error.raw_os_error().unwrap_or(-1)))
+}

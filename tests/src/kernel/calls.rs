@@ -1,0 +1,304 @@
+//! What the calls of one service get: measured by a process in a control group of the test's, and by one beside it.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use nix::libc::{ECONNREFUSED, EHOSTUNREACH, ENETDOWN, ENETUNREACH, ETIMEDOUT};
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
+
+use super::{Context, Outcome, TestResult, tests};
+use crate::caller::{Ask, Caller};
+use crate::cgroup::Cgroup;
+use crate::daemon::binary;
+use crate::fault::Fault;
+use crate::measure::Echo;
+use crate::netns::output;
+use crate::process::{Process, wait_until};
+use crate::{Daemon, Error, Mcp, Pair, Residue, Result};
+
+tests![
+    a_connect_error_fails_the_calls_of_one_group_on_both_families_and_nobody_elses,
+    a_connect_error_is_narrowed_by_prefix_port_and_protocol_and_spares_what_is_protected,
+    a_connect_error_fails_its_share_of_the_calls_after_those_that_pass_first,
+    two_connect_errors_of_one_group_are_two_and_ending_one_leaves_the_other,
+    a_connect_error_ends_at_its_time,
+    killing_every_process_at_once_ends_a_connect_error_within_a_second,
+    stopping_every_process_ends_a_connect_error_within_the_lease,
+    a_holder_that_dies_takes_its_connect_error_with_it,
+    a_connect_error_of_the_daemon_s_group_or_of_the_root_is_refused,
+];
+
+const SETTLE: Duration = Duration::from_secs(2);
+const LEASE: Duration = Duration::from_secs(3);
+
+/// A service in a group of its own, one beside it, and a peer of both.
+struct Scene {
+    service: Caller,
+    beside: Caller,
+    echo: Echo,
+    echo_v6: Echo,
+    daemon: Daemon,
+    mcp: Mcp,
+    before: Residue,
+    cgroup: Cgroup,
+    pair: Pair,
+}
+
+impl Scene {
+    fn new() -> Result<Self> {
+        Self::with(|_| {})
+    }
+
+    fn with(configure: impl FnOnce(&mut std::process::Command)) -> Result<Self> {
+        let (pair, cgroup) = (Pair::new()?, Cgroup::new()?);
+        pair.near.ip(&["link", "set", "lo", "up"])?;
+        let service = Caller::start(&pair.near, Some(&cgroup))?;
+        let beside = Caller::start(&pair.near, None)?;
+        let echo = Echo::start(&pair.far, Pair::FAR_V4, 7)?;
+        let echo_v6 = Echo::start(&pair.far, Pair::FAR_V6, 7)?;
+        let daemon = Daemon::start_with(configure)?;
+        let mcp = daemon.mcp()?;
+        let before = Residue::take(&[&pair.near])?;
+        Ok(Self { service, beside, echo, echo_v6, daemon, mcp, before, cgroup, pair })
+    }
+
+    fn fault(&self, narrow: Value) -> Fault {
+        let mut target = json!({"cgroup": self.cgroup.name()});
+        if let (Value::Object(target), Value::Object(narrow)) = (&mut target, narrow) {
+            target.extend(narrow);
+        }
+        Fault::new("connect_error").aimed(target)
+    }
+
+    /// Every way to call the peer.
+    fn calls(&self) -> Vec<Ask> {
+        let (v4, v6) = (self.echo.address(), self.echo_v6.address());
+        let each = |to| [Ask::Connect(to), Ask::Send(to), Ask::Associate(to)];
+        [v4, v6, mapped(v4)].map(each).concat()
+    }
+
+    /// Fails unless each call of the service gets this, and each call from beside it succeeds.
+    fn assert_service_gets(&mut self, errno: i32) -> Result<()> {
+        for call in self.calls() {
+            assert_eq!(self.service.ask(call)?, errno, "{call:?} of the service");
+            assert_eq!(self.beside.ask(call)?, 0, "{call:?} beside the service");
+        }
+        Ok(())
+    }
+
+    /// How long it takes from now until a call of the service succeeds; the time at which the first that did was made.
+    fn time_to_normal(&mut self, limit: Duration) -> Result<Duration> {
+        let (start, call) = (Instant::now(), Ask::Connect(self.echo.address()));
+        while start.elapsed() < limit {
+            let made = start.elapsed();
+            if self.service.ask(call)? == 0 {
+                return Ok(made);
+            }
+        }
+        Err(Error::Late { what: "the service's calls normal".into(), after: limit })
+    }
+
+    fn assert_no_residue(&self) -> Result<()> {
+        self.before.assert_unchanged_within(&[&self.pair.near], SETTLE)
+    }
+}
+
+/// An IPv4 address as a program for IPv6 writes it.
+fn mapped(address: SocketAddr) -> SocketAddr {
+    match address.ip() {
+        IpAddr::V4(v4) => (v4.to_ipv6_mapped(), address.port()).into(),
+        IpAddr::V6(_) => address,
+    }
+}
+
+fn a_connect_error_fails_the_calls_of_one_group_on_both_families_and_nobody_elses(_: &Context) -> TestResult {
+    let mut scene = Scene::new()?;
+    scene.assert_service_gets(0)?;
+    for (name, errno) in [("host_unreachable", EHOSTUNREACH), ("ETIMEDOUT", ETIMEDOUT)] {
+        let fault = scene.fault(json!({})).with(json!({"errno": name}));
+        let answer = fault.inject(&scene.mcp)?;
+        assert_eq!(answer["lifetime"], "kernel", "{answer}");
+        scene.assert_service_gets(errno)?;
+        let status = fault.status(&scene.mcp)?;
+        assert_eq!(status["state"], "effective", "{status}");
+        let (matched, affected) =
+            (&status["evidence"]["packets_matched"], &status["evidence"]["packets_affected"]);
+        assert_eq!((matched, affected), (&json!(9), &json!(9)), "{status}");
+        fault.remove(&scene.mcp)?;
+        scene.assert_service_gets(0)?;
+        scene.assert_no_residue()?;
+    }
+    Ok(Outcome::Pass)
+}
+
+fn a_connect_error_is_narrowed_by_prefix_port_and_protocol_and_spares_what_is_protected(
+    _: &Context,
+) -> TestResult {
+    let policy = tempfile::NamedTempFile::new()?;
+    std::fs::write(policy.path(), "[protect]\ncidrs = [\"fd77::2/128\"]\ntcp_ports = [2222]\n")?;
+    let mut scene = Scene::with(|command| {
+        command.arg("--policy").arg(policy.path());
+    })?;
+    let other = Echo::start(&scene.pair.far, Pair::FAR_V4, 8)?;
+    let (peer, peer_v6) = (scene.echo.address(), scene.echo_v6.address());
+    let loopback = IpAddr::V4(Ipv4Addr::LOCALHOST);
+    for (narrow, failing, passing) in [
+        (
+            json!({"cidr": "10.77.0.2", "protocol": "tcp"}),
+            vec![Ask::Connect(peer), Ask::Connect(mapped(peer))],
+            vec![Ask::Send(peer), Ask::Associate(peer), Ask::Connect(peer_v6)],
+        ),
+        (
+            json!({"cidr": "10.77.0.0/24", "port": 7, "protocol": "udp"}),
+            vec![Ask::Send(peer), Ask::Associate(peer)],
+            vec![Ask::Connect(peer), Ask::Send(other.address())],
+        ),
+        (
+            json!({"port": 8}),
+            vec![Ask::Connect(other.address()), Ask::Send(other.address())],
+            vec![Ask::Connect(peer), Ask::Connect(peer_v6)],
+        ),
+        // What the policy protects: a peer, whoever calls it.
+        (json!({}), vec![Ask::Connect(peer)], vec![Ask::Connect(peer_v6), Ask::Send(peer_v6)]),
+    ] {
+        let fault = scene.fault(narrow.clone()).with(json!({"errno": "network_unreachable"}));
+        fault.inject(&scene.mcp)?;
+        for call in failing {
+            assert_eq!(scene.service.ask(call)?, ENETUNREACH, "{narrow}: {call:?}");
+        }
+        for call in passing {
+            assert_eq!(scene.service.ask(call)?, 0, "{narrow}: {call:?}");
+        }
+        if narrow == json!({}) {
+            // And a port of this host, where nobody listens; the fault's own error would be another.
+            assert_eq!(scene.service.ask(Ask::Connect((loopback, 2222).into()))?, ECONNREFUSED);
+            assert_eq!(scene.service.ask(Ask::Connect((loopback, 2223).into()))?, ENETUNREACH);
+            let evidence = &fault.status(&scene.mcp)?["evidence"];
+            assert_eq!(evidence["packets_protected"], 3, "{evidence}");
+        }
+        fault.remove(&scene.mcp)?;
+    }
+    scene.assert_service_gets(0)?;
+    scene.assert_no_residue()?;
+    Ok(Outcome::Pass)
+}
+
+fn a_connect_error_fails_its_share_of_the_calls_after_those_that_pass_first(_: &Context) -> TestResult {
+    let mut scene = Scene::new()?;
+    let call = Ask::Associate(scene.echo.address());
+    let late = scene.fault(json!({})).named("late").with(json!({"after_calls": 3}));
+    late.inject(&scene.mcp)?;
+    assert_eq!((scene.service.failures(3, call)?, scene.service.failures(5, call)?), (0, 5));
+    let evidence = &late.status(&scene.mcp)?["evidence"];
+    assert_eq!((&evidence["packets_matched"], &evidence["packets_affected"]), (&json!(8), &json!(5)));
+    late.remove(&scene.mcp)?;
+
+    let half = scene.fault(json!({})).named("half").with(json!({"call_probability": 0.5}));
+    half.inject(&scene.mcp)?;
+    // Outside of this once in some 10^9 runs.
+    let failed = scene.service.failures(400, call)?;
+    assert!((140..=260).contains(&failed), "{failed} of 400 calls failed");
+    half.remove(&scene.mcp)?;
+    scene.assert_no_residue()?;
+    Ok(Outcome::Pass)
+}
+
+fn two_connect_errors_of_one_group_are_two_and_ending_one_leaves_the_other(_: &Context) -> TestResult {
+    let mut scene = Scene::new()?;
+    let (tcp, udp) = (Ask::Connect(scene.echo.address()), Ask::Send(scene.echo.address()));
+    let refused = scene.fault(json!({"protocol": "tcp"})).named("refused");
+    let down = scene.fault(json!({"protocol": "udp"})).named("down").with(json!({"errno": "network_down"}));
+    refused.inject(&scene.mcp)?;
+    down.inject(&scene.mcp)?;
+    assert_eq!((scene.service.ask(tcp)?, scene.service.ask(udp)?), (ECONNREFUSED, ENETDOWN));
+    refused.remove(&scene.mcp)?;
+    assert_eq!((scene.service.ask(tcp)?, scene.service.ask(udp)?), (0, ENETDOWN));
+    down.remove(&scene.mcp)?;
+    scene.assert_service_gets(0)?;
+    scene.assert_no_residue()?;
+    Ok(Outcome::Pass)
+}
+
+fn a_connect_error_ends_at_its_time(_: &Context) -> TestResult {
+    let mut scene = Scene::new()?;
+    // Long enough for a slow machine to see it before it ends.
+    let lasting = Duration::from_secs(3);
+    scene.fault(json!({})).lasting(lasting).inject(&scene.mcp)?;
+    let (started, call) = (Instant::now(), Ask::Connect(scene.echo.address()));
+    assert_eq!(scene.service.ask(call)?, ECONNREFUSED);
+    let mut last = Duration::ZERO;
+    while last < 2 * lasting {
+        let made = started.elapsed();
+        if scene.service.ask(call)? == 0 {
+            break;
+        }
+        last = made;
+    }
+    // A call that was made later must have succeeded, however slow the machine is.
+    assert!(last < lasting + Duration::from_millis(500), "it still failed a call after {last:?}");
+    scene.assert_service_gets(0)?;
+    scene.assert_no_residue()?;
+    Ok(Outcome::Pass)
+}
+
+/// Does this to every process of the daemon; the fault has to be over within `limit`, and recovery leaves nothing.
+fn survives(blow: Signal, limit: Duration) -> TestResult {
+    let mut scene = Scene::new()?;
+    scene.fault(json!({})).inject(&scene.mcp)?;
+    scene.assert_service_gets(ECONNREFUSED)?;
+    let processes = scene.daemon.processes();
+    processes.iter().for_each(|process| process.signal(blow));
+    let normal = scene.time_to_normal(2 * limit);
+    // Those that are stopped would not end when they are told to.
+    processes.iter().for_each(|process| process.signal(Signal::SIGKILL));
+    let after = normal?;
+    assert!(after < limit, "the service was normal only {after:?} after the blow");
+    assert!(wait_until(SETTLE, || !processes.iter().any(Process::runs)));
+    let mut recover = std::process::Command::new(binary("chaos-daemon")?);
+    output(recover.arg("recover").arg("--runtime-dir").arg(scene.daemon.runtime_dir()))?;
+    scene.assert_service_gets(0)?;
+    scene.assert_no_residue()?;
+    Ok(Outcome::Pass)
+}
+
+fn killing_every_process_at_once_ends_a_connect_error_within_a_second(_: &Context) -> TestResult {
+    survives(Signal::SIGKILL, Duration::from_secs(1))
+}
+
+fn stopping_every_process_ends_a_connect_error_within_the_lease(_: &Context) -> TestResult {
+    survives(Signal::SIGSTOP, LEASE + Duration::from_millis(500))
+}
+
+fn a_holder_that_dies_takes_its_connect_error_with_it(_: &Context) -> TestResult {
+    let mut scene = Scene::new()?;
+    let waiting: Vec<_> = scene.daemon.holders().iter().map(|holder| holder.pid).collect();
+    scene.fault(json!({})).inject(&scene.mcp)?;
+    scene.assert_service_gets(ECONNREFUSED)?;
+    for holder in scene.daemon.holders().iter().filter(|holder| !waiting.contains(&holder.pid)) {
+        holder.signal(Signal::SIGKILL);
+    }
+    scene.time_to_normal(Duration::from_secs(1))?;
+    assert!(scene.daemon.injector().is_some_and(|injector| injector.runs()));
+    scene.assert_no_residue()?;
+    Ok(Outcome::Pass)
+}
+
+fn a_connect_error_of_the_daemon_s_group_or_of_the_root_is_refused(_: &Context) -> TestResult {
+    let cgroup = Cgroup::new()?;
+    let daemon = Daemon::start_with(|command| cgroup.place(command))?;
+    let mcp = daemon.mcp()?;
+    for (target, expected) in [
+        (json!({"cgroup": cgroup.name()}), "TARGET_PROTECTED"),
+        (json!({"cgroup": "/"}), "INVALID_PARAMETER"),
+        (json!({"cgroup": "no/such"}), "TARGET_NOT_FOUND"),
+        (json!({"unit": "no-such.service"}), "TARGET_NOT_FOUND"),
+    ] {
+        Fault::new("connect_error").aimed(target.clone()).register(&mcp)?;
+        let answer =
+            mcp.call_tool("chaos_inject_fault", json!({"fault_name": "connect_error", "action": "inject"}))?;
+        assert!(answer.is_error && answer.json["error"]["code"] == expected, "{target}: {}", answer.json);
+    }
+    drop(daemon);
+    Ok(Outcome::Pass)
+}

@@ -1,0 +1,206 @@
+//! Faults of the packets of one service: measured by a process in a control group of the test's, by one in a group below it,
+//! and by one beside it.
+
+use std::time::{Duration, Instant};
+
+use nix::libc::{EAGAIN, ECONNREFUSED};
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
+
+use super::effects::inject_netem;
+use super::{Attach, Context, Outcome, TestResult, on_every_attachment, tests};
+use crate::caller::{Ask, Caller};
+use crate::cgroup::Cgroup;
+use crate::fault::Fault;
+use crate::measure::Echo;
+use crate::{Daemon, Error, Mcp, Pair, Residue, Result};
+
+tests![
+    a_timeout_and_a_partition_of_one_service_meet_its_packets_and_nobody_elses,
+    a_fault_of_a_group_leaves_the_group_above_alone,
+    an_error_of_one_service_resets_its_connections_and_nobody_elses,
+    a_delay_of_one_service_is_its_own,
+    killing_every_process_at_once_ends_a_timeout_of_one_service_within_a_second,
+    what_arrives_and_the_daemon_s_own_group_are_refused,
+];
+
+const SETTLE: Duration = Duration::from_secs(2);
+
+struct Scene {
+    /// In the group, and in one below it.
+    service: [Caller; 2],
+    beside: Caller,
+    echo: Echo,
+    daemon: Daemon,
+    mcp: Mcp,
+    before: Residue,
+    below: Cgroup,
+    cgroup: Cgroup,
+    pair: Pair,
+}
+
+impl Scene {
+    fn new(attach: Attach) -> Result<Self> {
+        let (pair, cgroup) = (Pair::new()?, Cgroup::new()?);
+        let below = cgroup.below()?;
+        let service = [Caller::start(&pair.near, Some(&cgroup))?, Caller::start(&pair.near, Some(&below))?];
+        let beside = Caller::start(&pair.near, None)?;
+        let echo = Echo::start(&pair.far, Pair::FAR_V4, 7)?;
+        let daemon = Daemon::start_with(|command| attach.configure(command))?;
+        let mcp = daemon.mcp()?;
+        let before = Residue::take(&[&pair.near])?;
+        Ok(Self { service, beside, echo, daemon, mcp, before, below, cgroup, pair })
+    }
+
+    fn fault(&self, kind: &'static str) -> Fault {
+        Fault::new(kind).on(&self.pair.near, json!({"cgroup": self.cgroup.name(), "direction": "egress"}))
+    }
+
+    /// A round trip of a datagram.
+    fn trip(&self) -> Ask {
+        Ask::Trip(self.echo.address())
+    }
+
+    /// Fails unless this call of the service gets this, and that of who is beside it succeeds.
+    fn assert_service_gets(&mut self, call: Ask, errno: i32) -> Result<()> {
+        for member in &mut self.service {
+            assert_eq!(member.ask(call)?, errno, "{call:?} of the service");
+        }
+        assert_eq!(self.beside.ask(call)?, 0, "{call:?} beside the service");
+        Ok(())
+    }
+
+    fn assert_over(&mut self) -> Result<()> {
+        self.assert_service_gets(self.trip(), 0)?;
+        self.before.assert_unchanged_within(&[&self.pair.near], SETTLE)
+    }
+}
+
+fn a_timeout_and_a_partition_of_one_service_meet_its_packets_and_nobody_elses(
+    context: &Context,
+) -> TestResult {
+    on_every_attachment(context, |attach| {
+        let mut scene = Scene::new(attach)?;
+        scene.assert_service_gets(scene.trip(), 0)?;
+        for kind in ["timeout", "network_partition"] {
+            let fault = scene.fault(kind);
+            fault.inject(&scene.mcp)?;
+            scene.assert_service_gets(scene.trip(), EAGAIN)?;
+            let evidence = &fault.status(&scene.mcp)?["evidence"];
+            assert_eq!(evidence["packets_affected"], 2, "{evidence}");
+            fault.remove(&scene.mcp)?;
+            scene.assert_over()?;
+        }
+        Ok(())
+    })
+}
+
+fn a_fault_of_a_group_leaves_the_group_above_alone(context: &Context) -> TestResult {
+    on_every_attachment(context, |attach| {
+        let mut scene = Scene::new(attach)?;
+        let group = format!("{}/{}", scene.cgroup.name(), scene.below.name());
+        let fault =
+            Fault::new("timeout").on(&scene.pair.near, json!({"cgroup": group, "direction": "egress"}));
+        fault.inject(&scene.mcp)?;
+        let trip = scene.trip();
+        let [above, below] = &mut scene.service;
+        assert_eq!((above.ask(trip)?, below.ask(trip)?), (0, EAGAIN));
+        fault.remove(&scene.mcp)?;
+        scene.assert_over()?;
+        Ok(())
+    })
+}
+
+fn an_error_of_one_service_resets_its_connections_and_nobody_elses(context: &Context) -> TestResult {
+    on_every_attachment(context, |attach| {
+        let mut scene = Scene::new(attach)?;
+        let call = Ask::Connect(scene.echo.address());
+        scene.assert_service_gets(call, 0)?;
+        let fault = scene.fault("error");
+        fault.inject(&scene.mcp)?;
+        scene.assert_service_gets(call, ECONNREFUSED)?;
+        fault.remove(&scene.mcp)?;
+        scene.assert_service_gets(call, 0)?;
+        scene.assert_over()?;
+        Ok(())
+    })
+}
+
+fn a_delay_of_one_service_is_its_own(context: &Context) -> TestResult {
+    let mut skipped = None;
+    let passed = on_every_attachment(context, |attach| {
+        let mut scene = Scene::new(attach)?;
+        let delay = Duration::from_millis(200);
+        let fault = scene.fault("latency").with(json!({"delay_ms": 200}));
+        skipped = inject_netem(&fault, &scene.mcp)?;
+        if skipped.is_some() {
+            return Ok(());
+        }
+        let trip = scene.trip();
+        let timed = |caller: &mut Caller| {
+            let start = Instant::now();
+            caller.ask(trip).map(|errno| (errno, start.elapsed()))
+        };
+        for member in &mut scene.service {
+            let (errno, took) = timed(member)?;
+            assert!(errno == 0 && took >= delay, "the service: {errno}, {took:?}");
+        }
+        let (errno, took) = timed(&mut scene.beside)?;
+        assert!(errno == 0 && took < delay, "beside it: {errno}, {took:?}");
+        fault.remove(&scene.mcp)?;
+        scene.assert_over()?;
+        Ok(())
+    })?;
+    Ok(skipped.unwrap_or(passed))
+}
+
+fn killing_every_process_at_once_ends_a_timeout_of_one_service_within_a_second(
+    context: &Context,
+) -> TestResult {
+    on_every_attachment(context, |attach| {
+        let mut scene = Scene::new(attach)?;
+        scene.fault("timeout").inject(&scene.mcp)?;
+        scene.assert_service_gets(scene.trip(), EAGAIN)?;
+        let (trip, start) = (scene.trip(), Instant::now());
+        scene.daemon.processes().iter().for_each(|process| process.signal(Signal::SIGKILL));
+        let mut normal = None;
+        while normal.is_none() && start.elapsed() < 2 * SETTLE {
+            let asked = start.elapsed();
+            normal = (scene.service[0].ask(trip)? == 0).then_some(asked);
+        }
+        let after = normal.ok_or(Error::Late { what: "the service normal".into(), after: 2 * SETTLE })?;
+        assert!(after < Duration::from_secs(1), "the service was normal only {after:?} after the blow");
+        scene.daemon.kill_everything();
+        scene.assert_service_gets(trip, 0)?;
+        Ok(())
+    })
+}
+
+fn what_arrives_and_the_daemon_s_own_group_are_refused(_: &Context) -> TestResult {
+    let (pair, cgroup) = (Pair::new()?, Cgroup::new()?);
+    let daemon = Daemon::start_with(|command| cgroup.place(command))?;
+    let mcp = daemon.mcp()?;
+    let refused = |kind: &'static str, narrow: Value| -> Result<(String, String)> {
+        let fault = Fault::new(kind).on(&pair.near, narrow.clone());
+        let registered = fault.register(&mcp);
+        let answer = mcp.call_tool("chaos_inject_fault", json!({"fault_name": kind, "action": "inject"}))?;
+        let text = |field: &str| answer.json["error"][field].as_str().unwrap_or_default().to_owned();
+        match registered {
+            Err(error) => Ok(("register".into(), error.to_string())),
+            Ok(_) => Ok((text("code"), text("message"))),
+        }
+    };
+    for (kind, direction) in [("network_partition", Value::Null), ("timeout", json!("ingress"))] {
+        let mut narrow = json!({"cgroup": cgroup.name()});
+        if !direction.is_null() {
+            narrow["direction"] = direction;
+        }
+        let (_, words) = refused(kind, narrow)?;
+        assert!(words.contains("target.direction") && words.contains("egress"), "{kind}: {words}");
+    }
+    let own = json!({"cgroup": cgroup.name(), "direction": "egress"});
+    let (code, words) = refused("error", own)?;
+    assert_eq!(code, "TARGET_PROTECTED", "{words}");
+    drop(daemon);
+    Ok(Outcome::Pass)
+}
