@@ -15,20 +15,23 @@ const GRACE: Duration = Duration::from_secs(8);
 /// How long after its lease what is held may still take to be given back.
 const LEASE_GRACE: Duration = Duration::from_secs(1);
 
+/// How long an injection may take until the lease is renewed for the first time: on a busy host longer than a lease.
+const ARMING: Duration = Duration::from_secs(20);
+
 /// Has the kernel kill this process when its lease has run out and it has not given back what it holds: one that is stopped
 /// holds on. A fault that only acts while its process runs, or that asks for the time itself, needs none.
 #[derive(Debug)]
 pub struct LeaseTimer(Timer);
 
 impl LeaseTimer {
-    /// Arms it for a lease until `deadline_ns` (boot time).
+    /// Arms it for a first lease until `deadline_ns` (boot time), which nobody can renew before the injection is over.
     ///
     /// # Errors
     /// When the kernel has no timer left for this user.
     pub fn arm(deadline_ns: u64) -> nix::Result<Self> {
         let event = SigEvent::new(SigevNotify::SigevSignal { signal: Signal::SIGKILL, si_value: 0 });
         let mut timer = Self(Timer::new(ClockId::CLOCK_BOOTTIME, event)?);
-        timer.renew(deadline_ns)?;
+        timer.kill_at(Duration::from_nanos(deadline_ns) + ARMING)?;
         Ok(timer)
     }
 
@@ -37,8 +40,11 @@ impl LeaseTimer {
     /// # Errors
     /// As the kernel says; it stays where it was.
     pub fn renew(&mut self, deadline_ns: u64) -> nix::Result<()> {
-        let at = TimeSpec::from(Duration::from_nanos(deadline_ns) + LEASE_GRACE);
-        self.0.set(Expiration::OneShot(at), TimerSetTimeFlags::TFD_TIMER_ABSTIME)
+        self.kill_at(Duration::from_nanos(deadline_ns) + LEASE_GRACE)
+    }
+
+    fn kill_at(&mut self, boot_time: Duration) -> nix::Result<()> {
+        self.0.set(Expiration::OneShot(boot_time.into()), TimerSetTimeFlags::TFD_TIMER_ABSTIME)
     }
 }
 

@@ -81,6 +81,7 @@ impl Keeper {
     /// # Errors
     /// When nothing could be taken, with the reason.
     pub fn start(work: &HoardWork, deadline_ns: u64) -> io::Result<Self> {
+        let window = deadline_ns.saturating_sub(boot_time_ns());
         if let Some(group) = &work.cgroup {
             membership::enter(group)?;
         }
@@ -96,8 +97,10 @@ impl Keeper {
         let (theirs, ramp) = (Arc::clone(&shared), work.ramp);
         let thread =
             thread::Builder::new().name("hold".to_owned()).spawn(move || keep(store, ramp, &theirs))?;
-        let keeper = Self { shared, thread: Some(thread), timer };
+        let mut keeper = Self { shared, thread: Some(thread), timer };
         keeper.wait_settled()?;
+        // The first renewal is under way: from here on, who stands still is killed as after every other.
+        keeper.timer.renew(boot_time_ns().saturating_add(window))?;
         Ok(keeper)
     }
 
