@@ -15,6 +15,9 @@ const GRACE: Duration = Duration::from_secs(8);
 /// How long after the end of its lease a holder may take to let go of what it holds.
 const SLACK: Duration = Duration::from_millis(500);
 
+/// How long an injection may take until the lease is renewed for the first time: on a busy host longer than a lease.
+const ARMING: Duration = Duration::from_secs(20);
+
 /// A timer that kills this process a little after its lease. For what no program of the kernel ends: what is held is given back,
 /// and processes that stand still go on, when their holder dies, also one that was stopped and cannot let go.
 #[derive(Debug)]
@@ -41,6 +44,11 @@ impl Leash {
         }
         self.set(Duration::from_nanos(deadline_ns) + SLACK);
         self.deadline_ns = deadline_ns;
+    }
+
+    /// The same during an injection, before whose end nobody renews.
+    pub fn hold_while_arming(&mut self, deadline_ns: u64) {
+        self.hold(deadline_ns.saturating_add(u64::try_from(ARMING.as_nanos()).unwrap_or(u64::MAX)));
     }
 
     /// Nothing is held any more: this process may live.

@@ -7,8 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
-use nix::libc;
+use nix::fcntl::{OFlag, PosixFadviseAdvice, posix_fadvise};
 
 use super::files::{allocate, nameless};
 use super::{Step, Store};
@@ -42,9 +41,9 @@ pub(super) struct DiskIo {
 impl DiskIo {
     /// Opens the file, past the page cache where the file system can, and takes room for it.
     pub(super) fn open(directory: &DirectoryRef, bytes: u64, rate: u64) -> io::Result<Self> {
-        let (file, direct) = match nameless(directory, libc::O_DIRECT) {
+        let (file, direct) = match nameless(directory, OFlag::O_DIRECT) {
             Ok(file) => (file, true),
-            Err(_) => (nameless(directory, 0)?, false),
+            Err(_) => (nameless(directory, OFlag::empty())?, false),
         };
         allocate(&file, 0, bytes)?;
         let buffer = vec![0x5a; CHUNK + ALIGN];

@@ -1,12 +1,12 @@
 //! Files without a name (open(2), `O_TMPFILE`): room in one of them, or many of them, empty.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 
-use nix::fcntl::{FallocateFlags, fallocate};
+use nix::fcntl::{FallocateFlags, OFlag, fallocate, openat};
 use nix::libc;
+use nix::sys::stat::Mode;
 
 use super::{Step, Store};
 use crate::fault::memory;
@@ -17,36 +17,32 @@ use crate::request::{Evidence, Shortfall};
 /// No step is longer, in bytes: in a file system in memory it takes some 30 ms.
 const STEP: u64 = 64 << 20;
 /// Of files, which take some microseconds each.
-const FILES: u64 = 256;
+const FILES: u64 = 64;
 /// Steps are whole blocks, so that it is not asked for less than a file system can give.
 const BLOCK: u64 = 4096;
 
 /// A file without a name in `directory`, which cannot get one. What is wrong is said with what would be right.
-pub(super) fn nameless(directory: &DirectoryRef, flags: libc::c_int) -> io::Result<File> {
-    let path = directory.path.display();
+pub(super) fn nameless(directory: &DirectoryRef, flags: OFlag) -> io::Result<File> {
     let failed = |error: io::Error| {
+        let path = directory.path.display();
         let why = match error.raw_os_error() {
             Some(libc::EOPNOTSUPP | libc::EISDIR | libc::EINVAL) => {
-                "its file system has no files without a name (O_TMPFILE)"
+                ": its file system has no files without a name (O_TMPFILE)"
             }
             Some(libc::EACCES) => {
-                "it is not root's, and any directory of the same file system that is will do"
+                ": it is not root's, and any directory of the same file system that is will do"
             }
-            Some(libc::EROFS) => "it is read-only, for the daemon: its unit needs ReadWritePaths= for it",
-            _ => {
-                return io::Error::new(
-                    error.kind(),
-                    format!("open a file without a name in {path}: {error}"),
-                );
-            }
+            Some(libc::EROFS) => ": it is read-only, for the daemon: its unit needs ReadWritePaths= for it",
+            _ => "",
         };
-        io::Error::new(error.kind(), format!("open a file without a name in {path}: {error}: {why}"))
+        io::Error::new(error.kind(), format!("open a file without a name in {path}: {error}{why}"))
     };
-    // By the descriptor, so that it is the directory that was found.
-    let open = directory.open().map_err(failed)?;
-    let here = format!("/proc/self/fd/{}", open.as_raw_fd());
-    let flags = libc::O_TMPFILE | libc::O_EXCL | flags;
-    OpenOptions::new().read(true).write(true).mode(0o600).custom_flags(flags).open(here).map_err(failed)
+    directory.open().and_then(|open| nameless_in(&open, flags)).map_err(failed)
+}
+
+fn nameless_in(directory: &File, flags: OFlag) -> io::Result<File> {
+    let flags = OFlag::O_TMPFILE | OFlag::O_EXCL | OFlag::O_RDWR | OFlag::O_CLOEXEC | flags;
+    Ok(openat(directory, ".", flags, Mode::S_IRUSR | Mode::S_IWUSR)?.into())
 }
 
 /// Gives an open file so many bytes more, from `offset` on.
@@ -74,7 +70,7 @@ pub(super) struct Disk {
 impl Disk {
     /// Opens the file; takes no room.
     pub(super) fn open(directory: &DirectoryRef, bytes: u64, leave: u64) -> io::Result<Self> {
-        Ok(Self { file: nameless(directory, 0)?, bytes, leave, allocated: 0 })
+        Ok(Self { file: nameless(directory, OFlag::empty())?, bytes, leave, allocated: 0 })
     }
 
     /// What can be taken without touching the reserve, of the file system and of the memory that it may be in.
@@ -131,8 +127,7 @@ impl Store for Disk {
 /// Inodes of a file system.
 #[derive(Debug)]
 pub(super) struct Inodes {
-    directory: DirectoryRef,
-    open: File,
+    directory: File,
     count: u64,
     leave: u64,
     files: Vec<File>,
@@ -142,9 +137,8 @@ impl Inodes {
     /// Opens the directory; takes none.
     pub(super) fn open(directory: &DirectoryRef, count: u64, leave: u64) -> io::Result<Self> {
         // One to see whether there can be any.
-        drop(nameless(directory, 0)?);
-        let open = directory.open()?;
-        Ok(Self { directory: directory.clone(), open, count, leave, files: Vec::new() })
+        drop(nameless(directory, OFlag::empty())?);
+        Ok(Self { directory: directory.open()?, count, leave, files: Vec::new() })
     }
 }
 
@@ -155,12 +149,12 @@ impl Store for Inodes {
 
     fn take(&mut self, wanted: u64) -> io::Result<Step> {
         let missing = wanted.saturating_sub(self.files.len() as u64);
-        let room = Space::of(&self.open)?.available_inodes.saturating_sub(self.leave);
+        let room = Space::of(&self.directory)?.available_inodes.saturating_sub(self.leave);
         if missing > 0 && room == 0 {
             return Ok(Step::Short(Shortfall::Reserve));
         }
         for _ in 0..missing.min(FILES).min(room) {
-            match nameless(&self.directory, 0) {
+            match nameless_in(&self.directory, OFlag::empty()) {
                 Ok(file) => self.files.push(file),
                 Err(_) if !self.files.is_empty() => return Ok(Step::Short(Shortfall::Exhausted)),
                 Err(error) => return Err(error),
@@ -197,7 +191,7 @@ mod tests {
     #[test]
     fn a_file_system_without_files_without_a_name_is_named() {
         let directory = DirectoryRef::find("/proc".as_ref()).unwrap().unwrap();
-        let error = nameless(&directory, 0).unwrap_err().to_string();
+        let error = nameless(&directory, OFlag::empty()).unwrap_err().to_string();
         assert!(error.starts_with("open a file without a name in /proc: "), "{error}");
     }
 }

@@ -81,6 +81,7 @@ impl Keeper {
     /// # Errors
     /// When nothing could be taken, with the reason.
     pub fn start(work: &HoardWork, deadline_ns: u64) -> io::Result<Self> {
+        let window = deadline_ns.saturating_sub(boot_time_ns());
         if let Some(group) = &work.cgroup {
             membership::enter(group)?;
         }
@@ -90,15 +91,17 @@ impl Keeper {
         }
         let store = open(&work.goal)?;
         let mut leash = Leash::new().map_err(io::Error::from)?;
-        leash.hold(deadline_ns);
+        leash.hold_while_arming(deadline_ns);
         let state =
             State { deadline: deadline_ns, evidence: Evidence::default(), settled: false, failure: None };
         let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() });
         let (theirs, ramp) = (Arc::clone(&shared), work.ramp);
         let thread =
             thread::Builder::new().name("hold".to_owned()).spawn(move || keep(store, ramp, &theirs))?;
-        let keeper = Self { shared, thread: Some(thread), leash };
+        let mut keeper = Self { shared, thread: Some(thread), leash };
         keeper.wait_settled()?;
+        // The first renewal is under way: from here on, who stands still is killed as after every other.
+        keeper.leash.hold(boot_time_ns().saturating_add(window));
         Ok(keeper)
     }
 

@@ -16,7 +16,7 @@ use super::{Step, Store};
 use crate::request::{Evidence, Shortfall};
 
 /// No step takes more, so that an order to end is heard in between.
-const STEP: u64 = 256;
+const STEP: u64 = 128;
 /// Threads that do nothing but sleep need little.
 const STACK: usize = 16 << 10;
 /// How often ports that were in use are tried again.
