@@ -243,10 +243,25 @@ fn pid_1_services_and_the_daemon_itself_are_refused_as_targets(_: &Context) -> T
     let scene = Scene::new()?;
     let injector = scene.daemon.injector_pid();
     let server = scene.daemon.server().ok_or("no server")?.pid;
+    let alone = |target: Value| {
+        json!({"interface": null, "netns": null, "cidr": null, "unit": target["unit"],
+        "cgroup": target["cgroup"], "pid": target["pid"]})
+    };
+    for pid in [1, injector, server] {
+        let network = scene.registration(json!({"target": {"pid": pid}}));
+        let burner = json!({"fault_type": "resource_exhaustion", "target": alone(json!({"pid": pid}))});
+        for registration in [network, scene.registration(burner)] {
+            let [code, message, _] = scene.refused(registration.clone())?;
+            assert_eq!(code, "INVALID_PARAMETER", "{registration}: {message}");
+        }
+        for kind in ["process_kill", "process_pause"] {
+            let target = alone(json!({"pid": pid}));
+            let [code, message, _] =
+                scene.inject_refused(json!({"fault_type": kind, "target": target, "params": null}))?;
+            assert_eq!(code, "TARGET_PROTECTED", "{kind} {pid}: {message}");
+        }
+    }
     for target in [
-        json!({"pid": 1}),
-        json!({"pid": injector}),
-        json!({"pid": server}),
         json!({"unit": "init.scope"}),
         json!({"unit": "systemd-journald.service"}),
         json!({"unit": "ssh.service"}),
@@ -257,16 +272,17 @@ fn pid_1_services_and_the_daemon_itself_are_refused_as_targets(_: &Context) -> T
         json!({"cgroup": "/system.slice/ssh.service"}),
         json!({"cgroup": "/system.slice/chaos-daemon.service"}),
     ] {
-        for kind in ["network_partition", "resource_exhaustion"] {
-            let mut target = target.clone();
-            if kind == "resource_exhaustion" {
-                for field in ["interface", "netns", "cidr"] {
-                    target[field] = Value::Null;
-                }
-            }
-            let [code, message, _] =
-                scene.refused(scene.registration(json!({"fault_type": kind, "target": target})))?;
-            assert_eq!(code, "INVALID_PARAMETER", "{kind} {target}: {message}");
+        let mut egress = target.clone();
+        egress["direction"] = json!("egress");
+        for (kind, target) in [
+            ("network_partition", egress),
+            ("resource_exhaustion", alone(target.clone())),
+            ("pause", alone(target)),
+        ] {
+            let [code, message, _] = scene.inject_refused(json!({"fault_type": kind, "target": target}))?;
+            // Where no such unit runs, it is not found; the root is no group below the mount.
+            let named = ["TARGET_PROTECTED", "TARGET_NOT_FOUND", "INVALID_PARAMETER"];
+            assert!(named.contains(&code.as_str()), "{kind} {target}: {code} {message}");
         }
     }
     scene.assert_untouched()?;

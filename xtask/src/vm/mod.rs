@@ -38,7 +38,7 @@ pub(crate) struct Options {
     #[arg(long)]
     filter: Option<String>,
     /// Wall-clock limit of one VM, in seconds; a hang of one test ends much earlier
-    #[arg(long, env = "CHAOS_VM_TIMEOUT", default_value_t = 1200)]
+    #[arg(long, env = "CHAOS_VM_TIMEOUT", default_value_t = 2400)]
     timeout: u64,
     /// Memory of one VM, in MiB
     #[arg(long, env = "CHAOS_VM_MEMORY", default_value_t = 1024)]
