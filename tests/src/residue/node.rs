@@ -133,6 +133,14 @@ fn tree(root: &Path, cgroups: bool, lines: &mut BTreeMap<String, String>) {
     }
 }
 
+/// How the lines of eBPF objects begin.
+const OBJECT: &str = "bpf ";
+
+/// Whether a line is of an eBPF object.
+pub(super) fn is_object(line: &str) -> bool {
+    line.starts_with(OBJECT)
+}
+
 /// eBPF objects of ours that no process has open: kept by a pin, a filter, another object. By name, as ids are never used
 /// again.
 fn objects(lines: &mut BTreeMap<String, String>) -> Result<()> {
@@ -148,7 +156,7 @@ fn objects(lines: &mut BTreeMap<String, String>) -> Result<()> {
         found.iter().filter(|object| still.contains(object) && !open.contains(&(object.kind, object.id)))
     {
         lines.insert(
-            format!("bpf {:?} {} {}", object.kind, object.id, object.name),
+            format!("{OBJECT}{:?} {} {}", object.kind, object.id, object.name),
             "that nobody holds".to_owned(),
         );
     }
