@@ -1,5 +1,5 @@
 //! A process for tests to aim at: `chaos-worker FILE THREADS [WORDS…]`. Each thread counts in its own eight bytes of FILE for as
-//! long as it runs; one more starts and ends threads all the time, and counts those.
+//! long as it runs; one more starts and ends threads all the time, and counts those. Without any THREADS, it only counts.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -22,7 +22,12 @@ fn main() -> io::Result<()> {
         let file = Arc::clone(&file);
         thread::spawn(move || count(&file, slot, || ()));
     }
-    count(&file, threads, || drop(thread::spawn(|| ()).join()));
+    let starts = || {
+        if threads > 0 {
+            drop(thread::spawn(|| ()).join());
+        }
+    };
+    count(&file, threads, starts);
     Ok(())
 }
 
