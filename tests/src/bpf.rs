@@ -181,13 +181,16 @@ pub fn objects() -> Result<Vec<Object>> {
     Ok(found)
 }
 
-/// The name of an object; `None` when it has gone.
+/// The name of an object; `None` when it has gone, or is not there yet.
 fn name_of(kind: Kind, open: libc::c_long, id: u32) -> io::Result<Option<String>> {
     let mut attr = Attr::default();
     attr[0] = id;
     let fd = match call_for_fd(open, &mut attr) {
         Ok(fd) => fd,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        // EAGAIN: a link that is still being made (bpf_link_by_id(), kernel/bpf/syscall.c).
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::WouldBlock) => {
+            return Ok(None);
+        }
         Err(error) => return Err(error),
     };
     // The start of struct bpf_prog_info, bpf_map_info or bpf_link_info: of these, the names are at byte 64 and 24, and the

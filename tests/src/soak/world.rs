@@ -32,6 +32,8 @@ const DELAY: Duration = Duration::from_millis(20);
 const SLACK: Duration = Duration::from_millis(100);
 /// An answer to TCP within this, beyond all delays, has not been cut off.
 const SILENCE: Duration = Duration::from_millis(60);
+/// Holders of a daemon without a fault.
+const WARM: usize = 1;
 /// Longer than a lane goes without a blow that ends everything.
 pub(super) const LASTING: Duration = Duration::from_secs(3000);
 
@@ -218,7 +220,7 @@ impl World {
     pub(super) fn assert_calm(&self) -> Result<()> {
         self.check()?;
         self.assert_no_residue()?;
-        let idle = || self.daemon.holders().iter().all(|holder| holder.arguments.len() > 2);
+        let idle = || self.daemon.holders().len() <= WARM;
         match wait_until(SETTLE, idle) {
             true => Ok(()),
             false => Err(Error::Different(format!("holders left: {:?}", self.daemon.holders()))),
@@ -243,9 +245,8 @@ impl World {
     pub(super) fn holder_of(&self, name: &str) -> Result<Process> {
         let (journals, holders) = (self.journals(), self.daemon.holders());
         let text = journals.iter().find(|text| {
-            let first: Value =
-                text.lines().next().and_then(|line| serde_json::from_str(line).ok()).unwrap_or_default();
-            first["fault"]["name"] == name
+            let notes = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+            { notes }.any(|note| note["fault"]["name"] == name)
         });
         let holds =
             |holder: &&Process| text.is_some_and(|text| text.contains(&format!("\"pid\":{},", holder.pid)));

@@ -8,7 +8,7 @@ use super::unit::{
 use crate::error::{Error, Result};
 use crate::measure::{Echo, udp_rtt};
 use crate::process::wait_until;
-use crate::{Pair, Residue};
+use crate::{Pair, Residue, bpf};
 
 const DELAY: Duration = Duration::from_millis(300);
 /// A round trip without a delay, under emulation.
@@ -17,10 +17,12 @@ const NORMAL: Duration = Duration::from_millis(150);
 const PATIENCE: Duration = Duration::from_millis(1000);
 /// How long kernel and daemon may take to tidy up after traffic is normal.
 const SETTLE: Duration = Duration::from_secs(20);
+/// Index of `lo`, in every network namespace.
+const LOOPBACK: u32 = 1;
 /// The daemon's journal of steps to undo.
 const JOURNAL: &str = "/run/chaos-daemon/journal";
-/// Processes of a daemon without a fault: injector, server, prober, and a warm holder.
-pub(super) const IDLE: usize = 4;
+/// Processes of a daemon without a fault: injector, server, prober, keeper, and a warm holder.
+pub(super) const IDLE: usize = 5;
 /// The faults of a reboot, on the host's own loopback: what might come back has to be of the host, not of a test's
 /// namespace. Name, peer, type.
 const ON_THE_HOST: [(&str, &str, &str); 2] =
@@ -100,7 +102,7 @@ impl Lab {
     }
 
     /// Links, qdiscs, filters, tcx programs and eBPF links are as before, no undo is pending, and so many processes of
-    /// the daemon are left (idle: injector, server, one warm holder).
+    /// the daemon are left (without a fault: [`IDLE`]).
     pub(super) fn assert_clean(&self, expected: usize) -> Result<()> {
         self.before.assert_unchanged_within(&[&self.pair.near], SETTLE)?;
         if !self.normal()? {
@@ -144,10 +146,13 @@ pub(super) fn assert_fresh_boot() -> Result<()> {
     if qdiscs.contains("clsact") || qdiscs.contains("netem") {
         return different("a queue is left", qdiscs);
     }
-    match run("bpftool", &["link"])? {
-        links if links.contains("tcx") => different("a link is left", links),
-        _ => assert_idle(IDLE),
+    for hook in [bpf::TCX_INGRESS, bpf::TCX_EGRESS] {
+        let programs = bpf::tcx_programs(LOOPBACK, hook).map_err(Error::io("query the programs of", "lo"))?;
+        if !programs.is_empty() {
+            return different("a program is left on lo", format!("{programs:?}"));
+        }
     }
+    assert_idle(IDLE)
 }
 
 /// As [`Lab::assert_clean`], without looking at the network.

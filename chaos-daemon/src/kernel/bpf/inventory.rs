@@ -248,7 +248,7 @@ pub fn pinned(path: &Path) -> io::Result<Option<Pinned>> {
     Ok(ours.then_some(Pinned::Link(link.id)))
 }
 
-/// What `look` makes of every object of a kind. What goes meanwhile is left out.
+/// What `look` makes of every object of a kind. What comes or goes meanwhile is left out.
 fn each<T>(
     next: libc::c_int,
     open: libc::c_int,
@@ -276,7 +276,8 @@ fn by_id(open: libc::c_int, id: u32) -> io::Result<Option<OwnedFd>> {
     match unsafe { sys::bpf(open, &mut attr) } {
         // SAFETY: the kernel has just made this descriptor, close-on-exec, for nobody else.
         Ok(fd) => Ok(Some(unsafe { OwnedFd::from_raw_fd(fd) })),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        // EAGAIN: a link that is still being made (bpf_link_by_id(), kernel/bpf/syscall.c).
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::WouldBlock) => Ok(None),
         Err(error) => Err(error),
     }
 }

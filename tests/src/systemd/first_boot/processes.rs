@@ -83,10 +83,6 @@ fn the_installed_daemon_pauses_a_service_which_goes_on_when_the_daemon_is_killed
     installed()?;
     let _victim = Victim::start()?;
     let pid = Victim::pid();
-    let shown = chaosctl(MEMBER, &["--json", "targets", "process_pause", "--unit", VICTIM])?;
-    let shown: Value = serde_json::from_str(&shown)?;
-    let process = &shown["processes"][0];
-    assert!(process["pid"] == pid && process["unit"] == VICTIM && shown["matching"] == 1, "{shown}");
     let pause = ["inject", "process_pause", "--name", "still", "--unit", VICTIM, "--for", "10m"];
     let refused = chaosctl(MEMBER, &pause).err().map(|error| error.to_string()).unwrap_or_default();
     assert!(
@@ -94,6 +90,10 @@ fn the_installed_daemon_pauses_a_service_which_goes_on_when_the_daemon_is_killed
         "{refused}"
     );
     let _may_trace = MayTrace::install()?;
+    let shown = chaosctl(MEMBER, &["--json", "targets", "process_pause", "--unit", VICTIM])?;
+    let shown: Value = serde_json::from_str(&shown)?;
+    let process = &shown["processes"][0];
+    assert!(process["pid"] == pid && process["unit"] == VICTIM && shown["matching"] == 1, "{shown}");
     chaosctl(MEMBER, &pause)?;
     assert_eq!(state(pid), Some('t'), "{}", log());
     chaosctl(MEMBER, &["remove", "still"])?;
