@@ -57,7 +57,7 @@ pub(super) struct FaultArgs {
     /// Port on either end
     #[arg(long, help_heading = "Target")]
     port: Option<u16>,
-    /// Port on this node's end
+    /// Port on this node's end; port_in_use: the one to take
     #[arg(long, value_name = "PORT", help_heading = "Target")]
     local_port: Option<u16>,
     /// Port on the peer's end
@@ -154,7 +154,7 @@ pub(super) struct FaultArgs {
     /// file_descriptors: how many of the host's table stay free [default: the larger of 1024 and 10 %]
     #[arg(long, value_name = "COUNT", help_heading = "Effect")]
     leave_free: Option<u64>,
-    /// ports: of which address of this host [default: 0.0.0.0]
+    /// ports, port_in_use: of which address of this host [default: ports: 0.0.0.0; port_in_use: every one]
     #[arg(long, help_heading = "Effect")]
     address: Option<String>,
     /// ports: of which ports, from 1024 on [default: those for connections]

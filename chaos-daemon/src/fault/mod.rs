@@ -21,6 +21,7 @@ mod packet_loss;
 mod packet_reorder;
 pub mod pause;
 pub mod pids;
+pub mod port_in_use;
 pub mod ports;
 pub mod process_kill;
 pub mod process_pause;
@@ -249,6 +250,7 @@ fn on_supply(what: &Hoard, ramp: Duration, ground: &Ground) -> Result<Plan, ApiE
         (Hoard::Ports { address, range, count }, Ground::Descriptors(found)) => {
             ports::plan(*address, *range, *count, ramp, found.process)
         }
+        (Hoard::Port(port), Ground::Descriptors(_)) => Ok(port_in_use::plan(*port)),
         _ => Err(not_looked_at(FaultType::ResourceExhaustion)),
     }
 }
@@ -284,7 +286,7 @@ pub fn requirements(fault_type: FaultType) -> &'static [Requirement] {
         FaultType::Pause => pause::REQUIREMENTS,
         FaultType::ProcessPause => process_pause::REQUIREMENTS,
         FaultType::ConnectError => connect_error::REQUIREMENTS,
-        FaultType::LinkDown | FaultType::ClockSkew | FaultType::ProcessKill => &[],
+        FaultType::LinkDown | FaultType::ClockSkew | FaultType::ProcessKill | FaultType::PortInUse => &[],
     }
 }
 

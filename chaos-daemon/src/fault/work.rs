@@ -12,7 +12,7 @@ use crate::host::{ProcessId, Spared};
 use crate::kernel::netlink::Netem;
 use crate::kernel::setting::Setting;
 use crate::spec::process::{Rhythm, Volleys};
-use crate::spec::{Direction, Failure, PortMatch, Probability, ProcessSelector, Protocol};
+use crate::spec::{Direction, Failure, LocalPort, PortMatch, Probability, ProcessSelector, Protocol};
 use crate::target::Service;
 
 /// The work of one holder.
@@ -178,6 +178,8 @@ pub enum Goal {
         /// How many.
         count: u64,
     },
+    /// One port.
+    Port(LocalPort),
     /// Bandwidth of a file system.
     DiskIo {
         /// Where its file without a name is.
@@ -316,6 +318,7 @@ impl Goal {
                 format!("open {count} files without a name in {}", directory.path.display())
             }
             Self::Ports { address, count, .. } => format!("bind {count} TCP sockets to {address}"),
+            Self::Port(port) => format!("bind a socket to {port}"),
             Self::DiskIo { directory, rate, .. } => {
                 let path = directory.path.display();
                 format!("write and read a file without a name in {path}, {rate} bytes per second")

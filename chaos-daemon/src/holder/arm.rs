@@ -14,8 +14,8 @@ use super::hoard::Keeper;
 use super::pauser::Pauser;
 use super::signaller::Signaller;
 use crate::fault::detour::loop_id;
-use crate::fault::{Attach, CallWork, LoopWork, Match, PacketAction, PacketWork, Work};
-use crate::host::privilege::{LimitError, limit_to};
+use crate::fault::{Attach, CallWork, Goal, LoopWork, Match, PacketAction, PacketWork, Work};
+use crate::host::privilege::{LOW_PORTS, LimitError, limit_to};
 use crate::host::{NetNs, NetNsError};
 use crate::kernel::bpf::{BpfError, CallPrograms, Capacity, Family, Hook, LoopEnd, Programs};
 use crate::kernel::membership;
@@ -167,7 +167,7 @@ impl Armed {
                 if let Some(netns) = netns {
                     netns.enter().map_err(ArmError::Namespace)?;
                 }
-                limit_to(&[])?;
+                limit_to(if matches!(work.goal, Goal::Port(_)) { &[LOW_PORTS] } else { &[] })?;
                 Ok(Self::Hoard(Keeper::start(work, deadline_ns).map_err(ArmError::Hoard)?))
             }
             Work::Settings(settings) => {

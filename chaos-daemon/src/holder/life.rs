@@ -12,7 +12,7 @@ use super::{deadline, memory};
 use crate::fail_point::{self, Point, Role};
 use crate::fault::{Goal, HoardWork, Work};
 use crate::host::privilege::{
-    CALL_HOLDER, CLOCK, LimitError, NETWORK_HOLDER, OTHER_HOLDER, SIGNALLER, TRACER, limit_to,
+    CALL_HOLDER, CLOCK, LimitError, NETWORK_HOLDER, OTHER_HOLDER, PORT_HOLDER, SIGNALLER, TRACER, limit_to,
 };
 use crate::host::{NetNs, NetNsError, boot_time_ns};
 use crate::kernel::bpf::{BpfError, Programs};
@@ -84,6 +84,7 @@ fn needed(work: &Work) -> &'static [Capability] {
         Work::Cpu(_) => &[],
         // To enter a network namespace; given up before anything is taken.
         Work::Hoard(HoardWork { goal: Goal::Ports { .. }, .. }) => &[Capability::CAP_SYS_ADMIN],
+        Work::Hoard(HoardWork { goal: Goal::Port(_), .. }) => PORT_HOLDER,
         Work::Hoard(_) => &[],
         Work::Signals(_) => SIGNALLER,
         Work::Pause(_) => TRACER,

@@ -17,7 +17,7 @@ use crate::kernel::step::NetNsRef;
 use crate::policy::Permit;
 use crate::request::{ApiError, Caller, ErrorCode};
 use crate::spec::fault::Effect;
-use crate::spec::{Limit, ProcessSelector};
+use crate::spec::{Hoard, Limit, LocalPort, ProcessSelector};
 use crate::target;
 
 /// Looks. `named` are the addresses of the host that the target names. `None` for a fault that has another target.
@@ -60,6 +60,12 @@ pub(super) fn look(
                 "the unit of an installed daemon withholds it: the README says which drop-in gives it",
             )),
         },
+        Effect::Hoard { what: Hoard::Port(local), .. } if is_protected(*local, permit) => {
+            let problem =
+                format!("target.local_port: {local} is protected: somebody may reach this host at it");
+            Err(ApiError::new(ErrorCode::TargetProtected, problem)
+                .hint("`protect.tcp_ports` of the daemon's policy file lists such ports"))
+        }
         Effect::Hoard { what, cgroup, .. } => supply::look(what, cgroup.as_ref(), runtime_dir).map(Some),
         Effect::Cpu(load) => supply::processors(load).map(Some),
         Effect::ProcessKill { processes, .. } => crowd(processes, caller).map(Some),
@@ -82,6 +88,10 @@ pub(super) fn look(
             })))
         }
     }
+}
+
+fn is_protected(local: LocalPort, permit: &Permit) -> bool {
+    !local.udp && permit.protected().tcp_ports.contains(&local.port)
 }
 
 /// The processes that match, but for those that this host or the caller cannot do without.

@@ -72,7 +72,7 @@ fn resources() -> Value {
         "leave_free_mb": {"type": "number", "minimum": 0, "description": "disk_fill: MiB that stay free; default the less of 1024 and 5 %."},
         "count": {"type": "integer", "minimum": 1, "description": "file_descriptors, pids, inodes, ports: how many to hold."},
         "leave_free": {"type": "integer", "minimum": 256, "description": "file_descriptors: how many of the host's table stay free."},
-        "address": {"type": "string", "default": "0.0.0.0", "description": "ports: of which address of this host."},
+        "address": {"type": "string", "description": "ports (default 0.0.0.0), port_in_use (default every one): of which address of this host."},
         "port_range": {"type": "string", "description": "ports: from 1024 on, e.g. \"20000-20999\"; default those for connections."},
         "size_mb": {"type": "number", "minimum": 1, "default": 64, "description": "disk_io: MiB of the file that is read and written."},
         "pids": {"type": "integer", "minimum": 1, "description": "pids_limit: most processes and threads."},

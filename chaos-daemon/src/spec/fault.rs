@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::calls::{ConnectParams, Connections, Failure};
-use super::hoard::Hoard;
+use super::hoard::{Hoard, PortParams};
 use super::impairment::{
     BandwidthParams, CorruptParams, DuplicateParams, Impairment, LatencyParams, LossParams, ReorderParams,
 };
@@ -55,6 +55,8 @@ pub enum FaultType {
     ProcessPause,
     /// A service's calls to others fail with an error.
     ConnectError,
+    /// A port cannot be bound.
+    PortInUse,
 }
 
 /// Every fault type; those of the tool specification first, in its order.
@@ -75,6 +77,7 @@ pub const FAULT_TYPES: &[FaultType] = &[
     FaultType::ProcessKill,
     FaultType::ProcessPause,
     FaultType::ConnectError,
+    FaultType::PortInUse,
 ];
 
 impl FaultType {
@@ -97,6 +100,7 @@ impl FaultType {
             Self::ProcessKill => "process_kill",
             Self::ProcessPause => "process_pause",
             Self::ConnectError => "connect_error",
+            Self::PortInUse => "port_in_use",
         }
     }
 
@@ -135,6 +139,9 @@ impl FaultType {
             }
             Self::ConnectError => {
                 "fails connections that a cgroup or unit opens, and UDP that it sends, with an error of choice"
+            }
+            Self::PortInUse => {
+                "takes a TCP or UDP port of this host and holds it, so that no service can bind it"
             }
         }
     }
@@ -175,6 +182,7 @@ impl FaultType {
                 "errno (connection_refused; or connection_reset, timed_out, host_unreachable, network_unreachable, \
                  network_down, address_not_available, permission_denied), call_probability (1), after_calls (0)"
             }
+            Self::PortInUse => "address (every one, IPv4 and IPv6)",
         }
     }
 
@@ -251,7 +259,7 @@ pub enum Effect {
     },
     /// See [`FaultType::ResourceExhaustion`].
     Cpu(CpuLoad),
-    /// See [`FaultType::ResourceExhaustion`].
+    /// See [`FaultType::ResourceExhaustion`] and [`FaultType::PortInUse`].
     Hoard {
         /// What is taken and held.
         what: Hoard,
@@ -358,6 +366,7 @@ impl Effect {
             Self::Reset { .. } => FaultType::Error,
             Self::Drop { partition: true, .. } => FaultType::NetworkPartition,
             Self::Drop { partition: false, .. } => FaultType::Timeout,
+            Self::Hoard { what: Hoard::Port(_), .. } => FaultType::PortInUse,
             Self::Cpu(_) | Self::Hoard { .. } | Self::Limit { .. } => FaultType::ResourceExhaustion,
             Self::Pause { .. } => FaultType::Pause,
             Self::LinkDown { .. } => FaultType::LinkDown,
@@ -441,6 +450,11 @@ impl FaultRequest {
             FaultType::ConnectError => {
                 let failure = self.params::<ConnectParams>()?.failure()?;
                 Effect::Connect { calls: Connections::parse(&self.target)?, failure }
+            }
+            FaultType::PortInUse => {
+                let what = self.params::<PortParams>()?.port(&self.target)?;
+                let netns = self.target.netns.clone();
+                Effect::Hoard { what: Hoard::Port(what), ramp: Duration::ZERO, cgroup: None, netns }
             }
         };
         Ok(Fault { duration, effect })

@@ -13,7 +13,7 @@ pub mod units;
 
 pub use calls::{Connections, Errno, Failure};
 pub use fault::{FAULT_TYPES, Fault, FaultRequest, FaultType};
-pub use hoard::{DiskFill, Hoard, MemorySize};
+pub use hoard::{DiskFill, Hoard, LocalPort, MemorySize};
 pub use impairment::{Delay, Distribution, Impairment, Loss};
 pub use load::CpuLoad;
 pub use process::{ProcessSelector, Share};
