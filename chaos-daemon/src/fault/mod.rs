@@ -47,7 +47,7 @@ pub use cpu::ProcessorGround;
 pub use disk_fill::DirectoryGround;
 pub use memory::MemoryGround;
 pub use work::{
-    Attach, CallWork, Callers, CpuWork, Goal, HoardWork, LoopWork, Match, PacketAction, PacketWork,
+    Attach, CallWork, Callers, CpuWork, FlapWork, Goal, HoardWork, LoopWork, Match, PacketAction, PacketWork,
     PauseWork, SignalWork, Work,
 };
 
@@ -212,7 +212,9 @@ fn on_ground(effect: &Effect, ground: Option<&Ground>) -> Result<Plan, ApiError>
             Ok(limit::plan(limit, cgroup, knob, old))
         }
         (Effect::Pause { .. }, Some(Ground::Cgroup { cgroup, old, .. })) => Ok(pause::plan(cgroup, old)),
-        (Effect::LinkDown { .. }, Some(Ground::Link(setting))) => Ok(link_down::plan(setting)),
+        (Effect::LinkDown { rhythm, .. }, Some(Ground::Link(setting))) => {
+            Ok(link_down::plan(setting, *rhythm))
+        }
         (Effect::ClockSkew { offset_ns }, Some(Ground::Clock(base_ns))) => {
             Ok(clock_skew::plan(*offset_ns, *base_ns))
         }

@@ -12,7 +12,9 @@ use crate::host::{ProcessId, Spared};
 use crate::kernel::netlink::Netem;
 use crate::kernel::setting::Setting;
 use crate::spec::process::{Rhythm, Volleys};
-use crate::spec::{Direction, Failure, LocalPort, PortMatch, Probability, ProcessSelector, Protocol};
+use crate::spec::{
+    Direction, Failure, LinkRhythm, LocalPort, PortMatch, Probability, ProcessSelector, Protocol,
+};
 use crate::target::Service;
 
 /// The work of one holder.
@@ -30,6 +32,8 @@ pub enum Work {
     Calls(CallWork),
     /// Settings of the node are changed, each of which is a step of the journal.
     Settings(Vec<Setting>),
+    /// A link goes down and up by turns, as a step of the journal says.
+    Flap(FlapWork),
     /// Processes get signals.
     Signals(SignalWork),
     /// Processes stand still.
@@ -191,6 +195,15 @@ pub enum Goal {
     },
 }
 
+/// See [`Work::Flap`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FlapWork {
+    /// The link that is down, and its undo.
+    pub setting: Setting,
+    /// How it alternates.
+    pub rhythm: LinkRhythm,
+}
+
 /// See [`Work::Signals`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SignalWork {
@@ -249,6 +262,7 @@ impl Work {
             | Self::Hoard(_)
             | Self::Calls(_)
             | Self::Settings(_)
+            | Self::Flap(_)
             | Self::Signals(_)
             | Self::Pause(_) => Duration::ZERO,
         }
@@ -291,6 +305,10 @@ impl Work {
                     "trace every thread of each of them ({}), and stop it there",
                     work.targets.len()
                 )]
+            }
+            Self::Flap(work) => {
+                let LinkRhythm { down, up, .. } = work.rhythm;
+                vec![format!("undo that after {down:?}, do it again after {up:?}, and so on")]
             }
             // The steps say it all.
             Self::Settings(_) => Vec::new(),

@@ -88,12 +88,17 @@ fn needed(work: &Work) -> &'static [Capability] {
         Work::Hoard(_) => &[],
         Work::Signals(_) => SIGNALLER,
         Work::Pause(_) => TRACER,
-        Work::Settings(settings) => match settings.first() {
-            // Root owns these files.
-            Some(Setting::Cgroup(_)) | None => &[],
-            Some(Setting::Link(_)) => &[Capability::CAP_NET_ADMIN, Capability::CAP_SYS_ADMIN],
-            Some(Setting::Clock(_)) => &[CLOCK],
-        },
+        Work::Settings(settings) => settings.first().map_or(&[], needed_to_set),
+        Work::Flap(work) => needed_to_set(&work.setting),
+    }
+}
+
+fn needed_to_set(setting: &Setting) -> &'static [Capability] {
+    match setting {
+        // Root owns these files.
+        Setting::Cgroup(_) => &[],
+        Setting::Link(_) => &[Capability::CAP_NET_ADMIN, Capability::CAP_SYS_ADMIN],
+        Setting::Clock(_) => &[CLOCK],
     }
 }
 

@@ -51,7 +51,7 @@ pub(super) fn look(
             }
             Ok(Some(ground))
         }
-        Effect::LinkDown { interface, netns } => {
+        Effect::LinkDown { interface, netns, .. } => {
             interface_up(interface, netns.as_ref(), permit, home).map(Some)
         }
         Effect::ClockSkew { .. } => match may_set_clock() {

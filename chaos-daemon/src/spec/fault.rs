@@ -14,7 +14,9 @@ use super::impairment::{
 };
 use super::load::CpuLoad;
 use super::process::{KillParams, PauseParams, ProcessSelector, Rhythm, Volleys};
-use super::settings::{self, CgroupSelector, ClockParams, ExhaustionParams, Limit, NoParams};
+use super::settings::{
+    self, CgroupSelector, ClockParams, ExhaustionParams, Limit, LinkParams, LinkRhythm, NoParams,
+};
 use super::target::{Direction, TargetRequest, Traffic};
 use super::units::{DEFAULT_FAULT, LONGEST_FAULT, Probability, SHORTEST_FAULT, SpecError, seconds};
 
@@ -127,7 +129,7 @@ impl FaultType {
             Self::Bandwidth => "lets matching packets through at a rate, each direction for itself",
             Self::Pause => "freezes every process of a cgroup or unit (supervised)",
             Self::LinkDown => {
-                "sets a network interface down, and restores what going down has cost it (supervised)"
+                "sets a network interface down, all the time or in a rhythm, and restores what going down has cost it (supervised)"
             }
             Self::ClockSkew => "sets the wall clock wrong by an offset, if the policy allows it (supervised)",
             Self::ProcessKill => {
@@ -174,7 +176,8 @@ impl FaultType {
                  packet_rate (per second, 200000)"
             }
             Self::Bandwidth => "rate_kbit (1000 bits per second, with Ethernet headers)",
-            Self::Pause | Self::LinkDown => "none",
+            Self::Pause => "none",
+            Self::LinkDown => "down_ms and up_ms (no rhythm: down all the time), jitter_ms (0)",
             Self::ClockSkew => "offset_seconds (forwards or back)",
             Self::ProcessKill => "signal (SIGKILL), times (1), interval_seconds (5), jitter_ms (0)",
             Self::ProcessPause => "pause_ms and run_ms (no rhythm: paused all the time), jitter_ms (0)",
@@ -288,6 +291,8 @@ pub enum Effect {
         interface: String,
         /// Network namespace, as the caller named it; `None` is the daemon's own.
         netns: Option<String>,
+        /// How it goes up and down by turns; `None` is down all the time.
+        rhythm: Option<LinkRhythm>,
     },
     /// See [`FaultType::ClockSkew`].
     ClockSkew {
@@ -431,9 +436,9 @@ impl FaultRequest {
                 Effect::Pause { cgroup: settings::cgroup(&self.target)? }
             }
             FaultType::LinkDown => {
-                let NoParams {} = self.params()?;
+                let rhythm = self.params::<LinkParams>()?.rhythm(self.target.seed)?;
                 let (interface, netns) = settings::link(&self.target)?;
-                Effect::LinkDown { interface, netns }
+                Effect::LinkDown { interface, netns, rhythm }
             }
             FaultType::ClockSkew => {
                 settings::nowhere(&self.target, "the clock is the whole host's")?;

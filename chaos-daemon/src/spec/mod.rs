@@ -17,6 +17,6 @@ pub use hoard::{DiskFill, Hoard, LocalPort, MemorySize};
 pub use impairment::{Delay, Distribution, Impairment, Loss};
 pub use load::CpuLoad;
 pub use process::{ProcessSelector, Share};
-pub use settings::{CgroupSelector, Limit};
+pub use settings::{CgroupSelector, Limit, LinkRhythm};
 pub use target::{Direction, PortMatch, Protocol, TargetRequest, Traffic};
 pub use units::{FaultName, Probability, SpecError};

@@ -394,7 +394,8 @@ impl PauseParams {
     }
 }
 
-fn jitter(value: Option<f64>, most: Duration) -> Result<Duration, SpecError> {
+/// A variation of at most so much; none is none.
+pub(super) fn jitter(value: Option<f64>, most: Duration) -> Result<Duration, SpecError> {
     value.map_or(Ok(Duration::ZERO), |value| millis("params.jitter_ms", value, Duration::ZERO, most))
 }
 

@@ -83,7 +83,7 @@ pub struct TargetRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share: Option<Share>,
     /// Chooses which processes make up the share: the same seed, the same ones, and a larger share has those of a smaller
-    /// one among it. Default: 0.
+    /// one among it. For link_down in a rhythm, chooses how it varies. Default: 0.
     #[schemars(with = "u64")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
