@@ -27,16 +27,16 @@ pub(super) struct FaultArgs {
     /// cgroup v2, by its path below /sys/fs/cgroup: instead of a unit
     #[arg(long, value_name = "PATH", help_heading = "Target")]
     cgroup: Option<String>,
-    /// Process faults: this process
+    /// Faults of processes, packets and calls: this process
     #[arg(long, help_heading = "Target")]
     pid: Option<u32>,
-    /// Process faults: those that run this program, by its absolute path
+    /// Likewise: those that run this program, by its absolute path
     #[arg(long, value_name = "PATH", help_heading = "Target")]
     exe: Option<String>,
-    /// Process faults: those in whose command line this regular expression (or word) is found
+    /// Likewise: those in whose command line this regular expression (or word) is found
     #[arg(long, value_name = "REGEX", help_heading = "Target")]
     command: Option<String>,
-    /// Process faults: those of the container of this id
+    /// Likewise: those of the container of this id
     #[arg(long, value_name = "ID", help_heading = "Target")]
     container: Option<String>,
     /// Process faults: what share of those that match, e.g. 25%; never fewer than one [default: all]

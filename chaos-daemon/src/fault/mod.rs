@@ -39,7 +39,7 @@ use crate::kernel::setting::{Knob, LinkSetting, Setting};
 use crate::kernel::step::{NetNsRef, Step};
 use crate::request::{ApiError, ErrorCode, LifetimeClass};
 use crate::spec::fault::Effect;
-use crate::spec::{Direction, FaultType, Hoard, PortMatch, Probability, Protocol, Traffic};
+use crate::spec::{Direction, FaultType, Hoard, PortMatch, Probability, Protocol, Traffic, Whose};
 use crate::target::NetworkTarget;
 use crate::target::process::Selection;
 
@@ -381,8 +381,12 @@ fn traffic_words(traffic: &Traffic, packets: &Match) -> String {
         words.push_str(&format!(" of cgroup {}", service.cgroup.path.display()));
     }
     words.push_str(&format!(" on {}", traffic.interface));
-    if let Some(netns) = &traffic.netns {
-        words.push_str(&format!(" in namespace {netns}"));
+    match (&traffic.netns, &traffic.whose) {
+        (Some(netns), _) => words.push_str(&format!(" in namespace {netns}")),
+        (None, Some(Whose::Processes(selector))) => {
+            words.push_str(&format!(" in the namespace of {selector}"));
+        }
+        (None, _) => {}
     }
     words.push_str(match traffic.directions.as_slice() {
         [Direction::Egress] => ", egress",

@@ -17,7 +17,7 @@ use crate::kernel::step::NetNsRef;
 use crate::policy::Permit;
 use crate::request::{ApiError, Caller, ErrorCode};
 use crate::spec::fault::Effect;
-use crate::spec::{Hoard, Limit, LocalPort, ProcessSelector};
+use crate::spec::{Hoard, Limit, LocalPort, ProcessSelector, Whose};
 use crate::target;
 
 /// Looks. `named` are the addresses of the host that the target names. `None` for a fault that has another target.
@@ -76,7 +76,10 @@ pub(super) fn look(
         }
         Effect::Impair { .. } | Effect::Reset { .. } | Effect::Drop { .. } => Ok(None),
         Effect::Connect { calls, .. } => {
-            let (cgroup, _) = target::cgroup::resolve(&calls.cgroup)?;
+            let cgroup = match &calls.whose {
+                Whose::Cgroup(group) => target::cgroup::resolve(group)?.0,
+                Whose::Processes(selector) => target::scope::of_calls(selector)?,
+            };
             let mut peers = calls.peers.clone();
             peers.extend_from_slice(named);
             let protected = permit.protected();

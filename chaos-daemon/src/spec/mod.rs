@@ -16,7 +16,7 @@ pub use fault::{FAULT_TYPES, Fault, FaultRequest, FaultType};
 pub use hoard::{DiskFill, Hoard, LocalPort, MemorySize};
 pub use impairment::{Delay, Distribution, Impairment, Loss};
 pub use load::CpuLoad;
-pub use process::{ProcessSelector, Share};
+pub use process::{ProcessSelector, Share, Whose};
 pub use settings::{CgroupSelector, Limit, LinkRhythm};
 pub use target::{Direction, PortMatch, Protocol, TargetRequest, Traffic};
 pub use units::{FaultName, Probability, SpecError};
