@@ -35,6 +35,16 @@ impl Cgroup {
         Self::make(root()?.join(format!("chaos-test-{}-{number}", std::process::id())))
     }
 
+    /// Makes one as a container engine does, and returns the container's id.
+    ///
+    /// # Errors
+    /// As [`Cgroup::new`].
+    pub fn of_container() -> Result<(Self, String)> {
+        let number = COUNTER.fetch_add(1, Ordering::Relaxed);
+        let id = format!("{:032x}{number:032x}", std::process::id());
+        Ok((Self::make(root()?.join(format!("docker-{id}.scope")))?, id))
+    }
+
     fn make(path: PathBuf) -> Result<Self> {
         let subject = path.display().to_string();
         fs::create_dir(&path).map_err(Error::io("create", subject.clone()))?;

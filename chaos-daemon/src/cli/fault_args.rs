@@ -27,22 +27,22 @@ pub(super) struct FaultArgs {
     /// cgroup v2, by its path below /sys/fs/cgroup: instead of a unit
     #[arg(long, value_name = "PATH", help_heading = "Target")]
     cgroup: Option<String>,
-    /// Process faults: this process
+    /// Faults of processes, packets and calls: this process
     #[arg(long, help_heading = "Target")]
     pid: Option<u32>,
-    /// Process faults: those that run this program, by its absolute path
+    /// Likewise: those that run this program, by its absolute path
     #[arg(long, value_name = "PATH", help_heading = "Target")]
     exe: Option<String>,
-    /// Process faults: those in whose command line this regular expression (or word) is found
+    /// Likewise: those in whose command line this regular expression (or word) is found
     #[arg(long, value_name = "REGEX", help_heading = "Target")]
     command: Option<String>,
-    /// Process faults: those of the container of this id
+    /// Likewise: those of the container of this id
     #[arg(long, value_name = "ID", help_heading = "Target")]
     container: Option<String>,
     /// Process faults: what share of those that match, e.g. 25%; never fewer than one [default: all]
     #[arg(long, value_name = "SHARE", value_parser = share, help_heading = "Target")]
     share: Option<Share>,
-    /// Process faults: which of those that match make up the share [default: 0]
+    /// Process faults: which of those that match make up the share; link_down: how its rhythm varies [default: 0]
     #[arg(long, value_name = "NUMBER", help_heading = "Target")]
     seed: Option<u64>,
     /// Network namespace: a name below /run/netns, or the path of a namespace file
@@ -57,7 +57,7 @@ pub(super) struct FaultArgs {
     /// Port on either end
     #[arg(long, help_heading = "Target")]
     port: Option<u16>,
-    /// Port on this node's end
+    /// Port on this node's end; port_in_use: the one to take
     #[arg(long, value_name = "PORT", help_heading = "Target")]
     local_port: Option<u16>,
     /// Port on the peer's end
@@ -72,7 +72,7 @@ pub(super) struct FaultArgs {
     /// latency, packet_reorder: delay of each packet, e.g. 300ms
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, allow_hyphen_values = true, help_heading = "Effect")]
     delay: Option<Duration>,
-    /// Variation, either way: of the delay (with a distribution, its standard deviation), of the interval, of pause and run
+    /// Variation, either way: of the delay (with a distribution, its standard deviation), of the interval, of pause and run, of down and up
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, allow_hyphen_values = true, help_heading = "Effect")]
     jitter: Option<Duration>,
     /// latency: uniform, normal, pareto or paretonormal [default: uniform]
@@ -154,7 +154,7 @@ pub(super) struct FaultArgs {
     /// file_descriptors: how many of the host's table stay free [default: the larger of 1024 and 10 %]
     #[arg(long, value_name = "COUNT", help_heading = "Effect")]
     leave_free: Option<u64>,
-    /// ports: of which address of this host [default: 0.0.0.0]
+    /// ports, port_in_use: of which address of this host [default: ports: 0.0.0.0; port_in_use: every one]
     #[arg(long, help_heading = "Effect")]
     address: Option<String>,
     /// ports: of which ports, from 1024 on [default: those for connections]
@@ -190,6 +190,12 @@ pub(super) struct FaultArgs {
     /// process_pause: how long they run in between
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, allow_hyphen_values = true, help_heading = "Effect")]
     run: Option<Duration>,
+    /// link_down: how long the link is down, in a rhythm with --up
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, allow_hyphen_values = true, help_heading = "Effect")]
+    down: Option<Duration>,
+    /// link_down: how long it is up in between
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, allow_hyphen_values = true, help_heading = "Effect")]
+    up: Option<Duration>,
     /// connect_error: what a call fails with, e.g. host_unreachable [default: connection_refused]
     #[arg(long, value_name = "NAME", help_heading = "Effect")]
     errno: Option<String>,
@@ -320,6 +326,8 @@ impl FaultArgs {
         set("interval_seconds", self.interval.map(|interval| Value::from(interval.as_secs_f64())));
         set("pause_ms", self.pause.map(millis));
         set("run_ms", self.run.map(millis));
+        set("down_ms", self.down.map(millis));
+        set("up_ms", self.up.map(millis));
         Ok(params)
     }
 
@@ -353,6 +361,8 @@ fn as_option(mut error: SpecError) -> SpecError {
         "interval_seconds" => "interval",
         "pause_ms" => "pause",
         "run_ms" => "run",
+        "down_ms" => "down",
+        "up_ms" => "up",
         "error_message" => "message",
         "params" | "target" => return error,
         other => other,

@@ -89,7 +89,10 @@ pub(super) fn status(answer: &Value) -> String {
         );
         line!(out, "      {}", text(fault, "description"));
         line!(out, "      {}; guard: {}", text(fault, "lifetime"), text(fault, "guard"));
-        if text(fault, "lifetime") == "supervised" {
+        if evidence["link_downs"] != json!(0) {
+            let now = if evidence["settings_held"] == json!(0) { "up" } else { "down" };
+            line!(out, "      link set down {} times; {now} now", evidence["link_downs"]);
+        } else if text(fault, "lifetime") == "supervised" {
             line!(out, "      settings as the fault has set them: {}", evidence["settings_held"]);
         } else if evidence["cpu_seconds"].as_f64().unwrap_or_default() > 0.0 {
             line!(out, "      CPU time burned: {}", seconds(evidence, "cpu_seconds"));

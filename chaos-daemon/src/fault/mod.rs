@@ -21,6 +21,7 @@ mod packet_loss;
 mod packet_reorder;
 pub mod pause;
 pub mod pids;
+pub mod port_in_use;
 pub mod ports;
 pub mod process_kill;
 pub mod process_pause;
@@ -38,7 +39,7 @@ use crate::kernel::setting::{Knob, LinkSetting, Setting};
 use crate::kernel::step::{NetNsRef, Step};
 use crate::request::{ApiError, ErrorCode, LifetimeClass};
 use crate::spec::fault::Effect;
-use crate::spec::{Direction, FaultType, Hoard, PortMatch, Probability, Protocol, Traffic};
+use crate::spec::{Direction, FaultType, Hoard, PortMatch, Probability, Protocol, Traffic, Whose};
 use crate::target::NetworkTarget;
 use crate::target::process::Selection;
 
@@ -46,7 +47,7 @@ pub use cpu::ProcessorGround;
 pub use disk_fill::DirectoryGround;
 pub use memory::MemoryGround;
 pub use work::{
-    Attach, CallWork, Callers, CpuWork, Goal, HoardWork, LoopWork, Match, PacketAction, PacketWork,
+    Attach, CallWork, Callers, CpuWork, FlapWork, Goal, HoardWork, LoopWork, Match, PacketAction, PacketWork,
     PauseWork, SignalWork, Work,
 };
 
@@ -211,7 +212,9 @@ fn on_ground(effect: &Effect, ground: Option<&Ground>) -> Result<Plan, ApiError>
             Ok(limit::plan(limit, cgroup, knob, old))
         }
         (Effect::Pause { .. }, Some(Ground::Cgroup { cgroup, old, .. })) => Ok(pause::plan(cgroup, old)),
-        (Effect::LinkDown { .. }, Some(Ground::Link(setting))) => Ok(link_down::plan(setting)),
+        (Effect::LinkDown { rhythm, .. }, Some(Ground::Link(setting))) => {
+            Ok(link_down::plan(setting, *rhythm))
+        }
         (Effect::ClockSkew { offset_ns }, Some(Ground::Clock(base_ns))) => {
             Ok(clock_skew::plan(*offset_ns, *base_ns))
         }
@@ -249,6 +252,7 @@ fn on_supply(what: &Hoard, ramp: Duration, ground: &Ground) -> Result<Plan, ApiE
         (Hoard::Ports { address, range, count }, Ground::Descriptors(found)) => {
             ports::plan(*address, *range, *count, ramp, found.process)
         }
+        (Hoard::Port(port), Ground::Descriptors(_)) => Ok(port_in_use::plan(*port)),
         _ => Err(not_looked_at(FaultType::ResourceExhaustion)),
     }
 }
@@ -284,7 +288,7 @@ pub fn requirements(fault_type: FaultType) -> &'static [Requirement] {
         FaultType::Pause => pause::REQUIREMENTS,
         FaultType::ProcessPause => process_pause::REQUIREMENTS,
         FaultType::ConnectError => connect_error::REQUIREMENTS,
-        FaultType::LinkDown | FaultType::ClockSkew | FaultType::ProcessKill => &[],
+        FaultType::LinkDown | FaultType::ClockSkew | FaultType::ProcessKill | FaultType::PortInUse => &[],
     }
 }
 
@@ -377,8 +381,12 @@ fn traffic_words(traffic: &Traffic, packets: &Match) -> String {
         words.push_str(&format!(" of cgroup {}", service.cgroup.path.display()));
     }
     words.push_str(&format!(" on {}", traffic.interface));
-    if let Some(netns) = &traffic.netns {
-        words.push_str(&format!(" in namespace {netns}"));
+    match (&traffic.netns, &traffic.whose) {
+        (Some(netns), _) => words.push_str(&format!(" in namespace {netns}")),
+        (None, Some(Whose::Processes(selector))) => {
+            words.push_str(&format!(" in the namespace of {selector}"));
+        }
+        (None, _) => {}
     }
     words.push_str(match traffic.directions.as_slice() {
         [Direction::Egress] => ", egress",

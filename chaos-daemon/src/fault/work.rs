@@ -12,7 +12,9 @@ use crate::host::{ProcessId, Spared};
 use crate::kernel::netlink::Netem;
 use crate::kernel::setting::Setting;
 use crate::spec::process::{Rhythm, Volleys};
-use crate::spec::{Direction, Failure, PortMatch, Probability, ProcessSelector, Protocol};
+use crate::spec::{
+    Direction, Failure, LinkRhythm, LocalPort, PortMatch, Probability, ProcessSelector, Protocol,
+};
 use crate::target::Service;
 
 /// The work of one holder.
@@ -30,6 +32,8 @@ pub enum Work {
     Calls(CallWork),
     /// Settings of the node are changed, each of which is a step of the journal.
     Settings(Vec<Setting>),
+    /// A link goes down and up by turns, as a step of the journal says.
+    Flap(FlapWork),
     /// Processes get signals.
     Signals(SignalWork),
     /// Processes stand still.
@@ -178,6 +182,8 @@ pub enum Goal {
         /// How many.
         count: u64,
     },
+    /// One port.
+    Port(LocalPort),
     /// Bandwidth of a file system.
     DiskIo {
         /// Where its file without a name is.
@@ -187,6 +193,15 @@ pub enum Goal {
         /// Bytes per second, read and written together.
         rate: u64,
     },
+}
+
+/// See [`Work::Flap`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FlapWork {
+    /// The link that is down, and its undo.
+    pub setting: Setting,
+    /// How it alternates.
+    pub rhythm: LinkRhythm,
 }
 
 /// See [`Work::Signals`].
@@ -247,6 +262,7 @@ impl Work {
             | Self::Hoard(_)
             | Self::Calls(_)
             | Self::Settings(_)
+            | Self::Flap(_)
             | Self::Signals(_)
             | Self::Pause(_) => Duration::ZERO,
         }
@@ -290,6 +306,10 @@ impl Work {
                     work.targets.len()
                 )]
             }
+            Self::Flap(work) => {
+                let LinkRhythm { down, up, .. } = work.rhythm;
+                vec![format!("undo that after {down:?}, do it again after {up:?}, and so on")]
+            }
             // The steps say it all.
             Self::Settings(_) => Vec::new(),
         }
@@ -316,6 +336,7 @@ impl Goal {
                 format!("open {count} files without a name in {}", directory.path.display())
             }
             Self::Ports { address, count, .. } => format!("bind {count} TCP sockets to {address}"),
+            Self::Port(port) => format!("bind a socket to {port}"),
             Self::DiskIo { directory, rate, .. } => {
                 let path = directory.path.display();
                 format!("write and read a file without a name in {path}, {rate} bytes per second")

@@ -10,12 +10,13 @@ use chaos_common::{CallRule, Counters, PacketRule};
 use ipnet::IpNet;
 
 use super::burner::Burner;
+use super::flapper::Flapper;
 use super::hoard::Keeper;
 use super::pauser::Pauser;
 use super::signaller::Signaller;
 use crate::fault::detour::loop_id;
-use crate::fault::{Attach, CallWork, LoopWork, Match, PacketAction, PacketWork, Work};
-use crate::host::privilege::{LimitError, limit_to};
+use crate::fault::{Attach, CallWork, Goal, LoopWork, Match, PacketAction, PacketWork, Work};
+use crate::host::privilege::{LOW_PORTS, LimitError, limit_to};
 use crate::host::{NetNs, NetNsError};
 use crate::kernel::bpf::{BpfError, CallPrograms, Capacity, Family, Hook, LoopEnd, Programs};
 use crate::kernel::membership;
@@ -47,6 +48,8 @@ pub enum Armed {
     Hoard(Keeper),
     /// Settings of the node. Dropping them does nothing: who reads the journal undoes them.
     Settings(Vec<Setting>),
+    /// A link that goes down and up by turns. Dropping it leaves the link up, and who reads the journal undoes all of it.
+    Flap(Flapper),
     /// Signals, sent in volleys.
     Signals(Signaller),
     /// Processes that stand still.
@@ -114,9 +117,9 @@ pub enum ArmError {
     /// Tracing processes.
     #[error(transparent)]
     Trace(#[from] TraceError),
-    /// Processes could not be stopped again.
+    /// Processes could not be stopped again, or a link not be set down or up again.
     #[error("{0}")]
-    Paused(String),
+    Rhythm(String),
     /// A burning thread.
     #[error("start burning")]
     Burn(#[source] io::Error),
@@ -167,13 +170,14 @@ impl Armed {
                 if let Some(netns) = netns {
                     netns.enter().map_err(ArmError::Namespace)?;
                 }
-                limit_to(&[])?;
+                limit_to(if matches!(work.goal, Goal::Port(_)) { &[LOW_PORTS] } else { &[] })?;
                 Ok(Self::Hoard(Keeper::start(work, deadline_ns).map_err(ArmError::Hoard)?))
             }
             Work::Settings(settings) => {
                 settings.iter().try_for_each(Setting::apply)?;
                 Ok(Self::Settings(settings.clone()))
             }
+            Work::Flap(work) => Ok(Self::Flap(Flapper::start(work, deadline_ns)?)),
             Work::Signals(work) => {
                 Signaller::start(work, deadline_ns).map(Self::Signals).map_err(ArmError::Signals)
             }
@@ -197,6 +201,7 @@ impl Armed {
             Self::Cpu(burner) => burner.renew(deadline_ns),
             Self::Hoard(keeper) => keeper.renew(deadline_ns),
             Self::Signals(signaller) => signaller.renew(deadline_ns),
+            Self::Flap(flapper) => flapper.renew(deadline_ns),
             Self::Pause(pauser) => pauser.renew(deadline_ns),
             // These know no deadline: the guard sees to it.
             Self::Settings(_) => {}
@@ -226,7 +231,8 @@ impl Armed {
             Self::Cpu(burner) => sum.cpu_time = burner.burned(),
             Self::Hoard(keeper) => sum = keeper.evidence(),
             Self::Signals(signaller) => sum.processes = signaller.evidence(),
-            Self::Pause(pauser) => sum.processes = pauser.evidence().map_err(ArmError::Paused)?,
+            Self::Pause(pauser) => sum.processes = pauser.evidence().map_err(ArmError::Rhythm)?,
+            Self::Flap(flapper) => sum = flapper.evidence().map_err(ArmError::Rhythm)?,
             Self::Settings(settings) => {
                 for each in settings {
                     sum.settings += u64::from(each.present(&Kernel)?);

@@ -12,7 +12,7 @@ use super::{deadline, memory};
 use crate::fail_point::{self, Point, Role};
 use crate::fault::{Goal, HoardWork, Work};
 use crate::host::privilege::{
-    CALL_HOLDER, CLOCK, LimitError, NETWORK_HOLDER, OTHER_HOLDER, SIGNALLER, TRACER, limit_to,
+    CALL_HOLDER, CLOCK, LimitError, NETWORK_HOLDER, OTHER_HOLDER, PORT_HOLDER, SIGNALLER, TRACER, limit_to,
 };
 use crate::host::{NetNs, NetNsError, boot_time_ns};
 use crate::kernel::bpf::{BpfError, Programs};
@@ -84,15 +84,21 @@ fn needed(work: &Work) -> &'static [Capability] {
         Work::Cpu(_) => &[],
         // To enter a network namespace; given up before anything is taken.
         Work::Hoard(HoardWork { goal: Goal::Ports { .. }, .. }) => &[Capability::CAP_SYS_ADMIN],
+        Work::Hoard(HoardWork { goal: Goal::Port(_), .. }) => PORT_HOLDER,
         Work::Hoard(_) => &[],
         Work::Signals(_) => SIGNALLER,
         Work::Pause(_) => TRACER,
-        Work::Settings(settings) => match settings.first() {
-            // Root owns these files.
-            Some(Setting::Cgroup(_)) | None => &[],
-            Some(Setting::Link(_)) => &[Capability::CAP_NET_ADMIN, Capability::CAP_SYS_ADMIN],
-            Some(Setting::Clock(_)) => &[CLOCK],
-        },
+        Work::Settings(settings) => settings.first().map_or(&[], needed_to_set),
+        Work::Flap(work) => needed_to_set(&work.setting),
+    }
+}
+
+fn needed_to_set(setting: &Setting) -> &'static [Capability] {
+    match setting {
+        // Root owns these files.
+        Setting::Cgroup(_) => &[],
+        Setting::Link(_) => &[Capability::CAP_NET_ADMIN, Capability::CAP_SYS_ADMIN],
+        Setting::Clock(_) => &[CLOCK],
     }
 }
 

@@ -13,11 +13,12 @@
 pub mod arm;
 pub mod burner;
 pub mod deadline;
+pub mod flapper;
 pub mod hoard;
 pub mod keeper;
 pub mod life;
 mod memory;
-pub mod pauser;
+mod pauser;
 pub mod protocol;
 pub mod signaller;
 

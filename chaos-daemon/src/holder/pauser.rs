@@ -158,6 +158,11 @@ fn rest(shared: &Shared, phase: Duration) {
 
 /// A time, give or take, chosen uniformly.
 pub(super) fn vary(time: Duration, jitter: Duration) -> Duration {
-    let share: f64 = rand::RngExt::random_range(&mut rand::rng(), 0.0..=2.0);
+    vary_by(&mut rand::rng(), time, jitter)
+}
+
+/// The same, as these dice fall.
+pub(super) fn vary_by(dice: &mut impl rand::Rng, time: Duration, jitter: Duration) -> Duration {
+    let share: f64 = rand::RngExt::random_range(dice, 0.0..=2.0);
     time.saturating_sub(jitter) + jitter.mul_f64(share)
 }

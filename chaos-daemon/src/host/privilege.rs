@@ -28,14 +28,21 @@ pub const CALL_HOLDER: &[Capability] = &[Capability::CAP_NET_ADMIN, Capability::
 /// What the injector and the guard keep in addition where the policy allows the clock to be set wrong.
 pub const CLOCK: Capability = Capability::CAP_SYS_TIME;
 
+/// What the injector keeps in addition where its unit gives it: to take ports below 1024.
+pub const LOW_PORTS: Capability = Capability::CAP_NET_BIND_SERVICE;
+
 /// What a holder without packet programs keeps until it knows its work; see [`limit_to`] there.
 pub const OTHER_HOLDER: &[Capability] = &[
     Capability::CAP_NET_ADMIN,
     Capability::CAP_SYS_ADMIN,
     CLOCK,
+    LOW_PORTS,
     Capability::CAP_KILL,
     Capability::CAP_SYS_PTRACE,
 ];
+
+/// What a holder of a port keeps: to enter its network namespace, which is given up after that, and to bind it.
+pub const PORT_HOLDER: &[Capability] = &[Capability::CAP_SYS_ADMIN, LOW_PORTS];
 
 /// What a holder that sends signals keeps: to send them, and to see which processes of other users its selector matches when
 /// it sends them again.

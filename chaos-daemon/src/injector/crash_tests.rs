@@ -79,7 +79,7 @@ fn case(kind: &str, way: Option<&str>, params: Value, attach: Attach, hooks_are_
     let netns = NetNs::current().unwrap();
     let reference = NetNsRef::new(None, &netns).unwrap();
     let interface = Interface { name: "eth0".into(), index: ETH0, ethernet: true };
-    let target = NetworkTarget { netns, interface, service: None, peers: Vec::new() };
+    let target = NetworkTarget { netns_name: None, netns, interface, service: None, peers: Vec::new() };
     let place = Place {
         target: &target,
         netns: reference,

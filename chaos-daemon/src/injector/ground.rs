@@ -17,7 +17,7 @@ use crate::kernel::step::NetNsRef;
 use crate::policy::Permit;
 use crate::request::{ApiError, Caller, ErrorCode};
 use crate::spec::fault::Effect;
-use crate::spec::{Limit, ProcessSelector};
+use crate::spec::{Hoard, Limit, LocalPort, ProcessSelector, Whose};
 use crate::target;
 
 /// Looks. `named` are the addresses of the host that the target names. `None` for a fault that has another target.
@@ -51,7 +51,7 @@ pub(super) fn look(
             }
             Ok(Some(ground))
         }
-        Effect::LinkDown { interface, netns } => {
+        Effect::LinkDown { interface, netns, .. } => {
             interface_up(interface, netns.as_ref(), permit, home).map(Some)
         }
         Effect::ClockSkew { .. } => match may_set_clock() {
@@ -60,6 +60,12 @@ pub(super) fn look(
                 "the unit of an installed daemon withholds it: the README says which drop-in gives it",
             )),
         },
+        Effect::Hoard { what: Hoard::Port(local), .. } if is_protected(*local, permit) => {
+            let problem =
+                format!("target.local_port: {local} is protected: somebody may reach this host at it");
+            Err(ApiError::new(ErrorCode::TargetProtected, problem)
+                .hint("`protect.tcp_ports` of the daemon's policy file lists such ports"))
+        }
         Effect::Hoard { what, cgroup, .. } => supply::look(what, cgroup.as_ref(), runtime_dir).map(Some),
         Effect::Cpu(load) => supply::processors(load).map(Some),
         Effect::ProcessKill { processes, .. } => crowd(processes, caller).map(Some),
@@ -70,7 +76,10 @@ pub(super) fn look(
         }
         Effect::Impair { .. } | Effect::Reset { .. } | Effect::Drop { .. } => Ok(None),
         Effect::Connect { calls, .. } => {
-            let (cgroup, _) = target::cgroup::resolve(&calls.cgroup)?;
+            let cgroup = match &calls.whose {
+                Whose::Cgroup(group) => target::cgroup::resolve(group)?.0,
+                Whose::Processes(selector) => target::scope::of_calls(selector)?,
+            };
             let mut peers = calls.peers.clone();
             peers.extend_from_slice(named);
             let protected = permit.protected();
@@ -82,6 +91,10 @@ pub(super) fn look(
             })))
         }
     }
+}
+
+fn is_protected(local: LocalPort, permit: &Permit) -> bool {
+    !local.udp && permit.protected().tcp_ports.contains(&local.port)
 }
 
 /// The processes that match, but for those that this host or the caller cannot do without.

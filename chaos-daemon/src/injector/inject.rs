@@ -151,10 +151,7 @@ fn admit(
     let id = rand::random::<u32>() & !1;
     let target =
         fault.effect.traffic().map(|traffic| target::resolve(traffic, named, &injector.home)).transpose()?;
-    let place = match (&target, fault.effect.traffic()) {
-        (Some(target), Some(traffic)) => Some(place(injector, target, traffic.netns.clone(), id, &permit)?),
-        _ => None,
-    };
+    let place = target.as_ref().map(|target| place(injector, target, id, &permit)).transpose()?;
     let netns = match &fault.effect {
         Effect::Hoard { netns: Some(name), .. } => Some(target::resolve_netns(name)?),
         _ => None,
@@ -196,11 +193,10 @@ fn settings(plan: &Plan) -> Vec<String> {
 fn place<'a>(
     injector: &Injector,
     target: &'a NetworkTarget,
-    netns: Option<String>,
     id: u32,
     permit: &'a Permit,
 ) -> Result<Place<'a>, ApiError> {
-    let netns = NetNsRef::new(netns, &target.netns).map_err(|error| {
+    let netns = NetNsRef::new(target.netns_name.clone(), &target.netns).map_err(|error| {
         ApiError::new(
             ErrorCode::TargetNotFound,
             format!("target.netns: identify the network namespace: {error}"),
@@ -304,7 +300,12 @@ fn room(work: &Work) -> Option<(Family, Capacity)> {
         Work::Packets(work) => Some((Family::Packets, capacity(&work.packets.peers))),
         Work::Loop(work) => Some((Family::Packets, capacity(&work.packets.peers))),
         Work::Calls(work) => Some((Family::Calls, capacity(&work.callers.peers))),
-        Work::Cpu(_) | Work::Hoard(_) | Work::Settings(_) | Work::Signals(_) | Work::Pause(_) => None,
+        Work::Cpu(_)
+        | Work::Hoard(_)
+        | Work::Settings(_)
+        | Work::Flap(_)
+        | Work::Signals(_)
+        | Work::Pause(_) => None,
     }
 }
 

@@ -22,7 +22,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::LocalSet;
 
 use crate::fail_point::{self, Role};
-use crate::host::privilege::{CLOCK, INJECTOR, limit_to};
+use crate::host::privilege::{CLOCK, INJECTOR, LOW_PORTS, limit_to};
 use crate::host::{MissingPrivilege, NetNs, NetNsError, Privileges};
 use crate::journal::Journal;
 use crate::kernel::probe;
@@ -123,7 +123,7 @@ pub fn run(options: &Options, mut manager: ServiceManager) -> Result<(), Injecto
     };
     let recipe = Recipe::new(options, listener, vsock).map_err(io("prepare the server's directory"))?;
     let clock = options.policy.clock_skew.then_some(CLOCK);
-    limit_to(&INJECTOR.iter().copied().chain(clock).collect::<Vec<_>>())?;
+    limit_to(&INJECTOR.iter().copied().chain(clock).chain([LOW_PORTS]).collect::<Vec<_>>())?;
     let facts = probe::facts();
     let home =
         NetNs::current().and_then(|home| home.identity().map(|_| home)).map_err(InjectorError::Home)?;

@@ -31,7 +31,7 @@ pub(super) fn look(
         Hoard::Disk(DiskFill { path, .. }) | Hoard::Inodes { path, .. } | Hoard::DiskIo { path, .. } => {
             Ok(Ground::Directory(Box::new(directory(path, runtime_dir)?), cgroup, open()?.process))
         }
-        Hoard::Descriptors { .. } | Hoard::Ports { .. } => Ok(Ground::Descriptors(open()?)),
+        Hoard::Descriptors { .. } | Hoard::Ports { .. } | Hoard::Port(_) => Ok(Ground::Descriptors(open()?)),
         Hoard::Tasks { .. } => {
             let tasks = Tasks::read().map_err(|error| failed("the host's processes", &error))?;
             Ok(Ground::Tasks(tasks, cgroup))

@@ -21,7 +21,7 @@ fn object(family: Value) -> Option<Map<String, Value>> {
 fn packets() -> Value {
     json!({
         "delay_ms": {"type": "number", "description": "latency, packet_reorder: delay of each packet."},
-        "jitter_ms": {"type": "number", "description": "Variation, either way: of the delay (latency; with a distribution, its standard deviation), of the interval (process_kill), of pause and run (process_pause)."},
+        "jitter_ms": {"type": "number", "description": "Variation, either way: of the delay (latency; with a distribution, its standard deviation), of the interval (process_kill), of pause and run (process_pause), of down and up (link_down)."},
         "distribution": {"type": "string", "enum": ["uniform", "normal", "pareto", "paretonormal"], "default": "uniform", "description": "latency: how the delay varies."},
         "correlation_percent": {"type": "number", "minimum": 0, "maximum": 99, "description": "How much each roll depends on the one before."},
         "loss_percent": {"type": "number", "minimum": 0, "maximum": 100, "description": "packet_loss: share of the packets that is lost."},
@@ -72,7 +72,7 @@ fn resources() -> Value {
         "leave_free_mb": {"type": "number", "minimum": 0, "description": "disk_fill: MiB that stay free; default the less of 1024 and 5 %."},
         "count": {"type": "integer", "minimum": 1, "description": "file_descriptors, pids, inodes, ports: how many to hold."},
         "leave_free": {"type": "integer", "minimum": 256, "description": "file_descriptors: how many of the host's table stay free."},
-        "address": {"type": "string", "default": "0.0.0.0", "description": "ports: of which address of this host."},
+        "address": {"type": "string", "description": "ports (default 0.0.0.0), port_in_use (default every one): of which address of this host."},
         "port_range": {"type": "string", "description": "ports: from 1024 on, e.g. \"20000-20999\"; default those for connections."},
         "size_mb": {"type": "number", "minimum": 1, "default": 64, "description": "disk_io: MiB of the file that is read and written."},
         "pids": {"type": "integer", "minimum": 1, "description": "pids_limit: most processes and threads."},
@@ -97,6 +97,8 @@ fn processes() -> Value {
         "times": {"type": "integer", "minimum": 1, "default": 1, "description": "process_kill: how often, each time to those that match then."},
         "interval_seconds": {"type": "number", "default": 5, "description": "process_kill: time between two volleys, if times is above 1."},
         "pause_ms": {"type": "number", "minimum": 1, "description": "process_pause: how long they stand still, in a rhythm."},
+        "down_ms": {"type": "number", "minimum": 50, "description": "link_down: how long the link is down, in a rhythm (whose jitter target.seed chooses)."},
+        "up_ms": {"type": "number", "minimum": 50, "description": "link_down: how long the link is up in between."},
         "run_ms": {"type": "number", "minimum": 1, "description": "process_pause: how long they run in between."},
     })
 }

@@ -63,6 +63,8 @@ pub(super) struct Evidence {
     pub(super) cpu_seconds: f64,
     /// Settings of the host that are as the fault has set them, for a supervised fault.
     pub(super) settings_held: u64,
+    /// link_down in a rhythm: how often the link was set down.
+    pub(super) link_downs: u64,
     /// Bytes that the fault holds, of memory or of a file system.
     pub(super) bytes_held: u64,
     /// Of the bytes of memory, those on huge pages.
@@ -103,6 +105,7 @@ impl From<request::Evidence> for Evidence {
             packets_protected: evidence.protected,
             cpu_seconds: evidence.cpu_time.as_secs_f64(),
             settings_held: evidence.settings,
+            link_downs: evidence.downs,
             bytes_held: evidence.held_bytes,
             bytes_on_huge_pages: evidence.huge_bytes,
             things_held: evidence.held_count,

@@ -134,6 +134,9 @@ pub struct Evidence {
     /// Settings of the node that are as the fault has set them.
     #[serde(default)]
     pub settings: u64,
+    /// How often a fault with a rhythm has set a link down.
+    #[serde(default)]
+    pub downs: u64,
     /// Bytes that the fault holds, of memory or of a file system.
     #[serde(default)]
     pub held_bytes: u64,

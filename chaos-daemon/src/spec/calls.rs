@@ -5,7 +5,7 @@ use nix::libc;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::settings::{CgroupSelector, cgroup_of};
+use super::process::Whose;
 use super::target::{self, Protocol, TargetRequest};
 use super::units::{Probability, SpecError};
 
@@ -69,7 +69,7 @@ pub struct Failure {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Connections {
     /// Whose sockets.
-    pub cgroup: CgroupSelector,
+    pub whose: Whose,
     /// Destinations. Empty, with no host either, is every destination.
     pub peers: Vec<IpNet>,
     /// Destination by name, to be resolved.
@@ -113,8 +113,6 @@ impl Connections {
             ("target.netns", target.netns.is_some(), "the sockets of a cgroup are found in every namespace"),
             ("target.local_port", target.local_port.is_some(), "a call has none yet: give port"),
             ("target.direction", target.direction.is_some(), "calls go out"),
-            ("target.container", target.container.is_some(), "not available: give unit or cgroup"),
-            ("target.pid", target.pid.is_some(), "not available: give unit or cgroup"),
         ] {
             if present {
                 return Err(SpecError::new(field, format!("{why}; leave it out")));
@@ -130,7 +128,10 @@ impl Connections {
             return Err(SpecError::new("target.protocol", "icmp has no connections: give tcp or udp"));
         }
         Ok(Self {
-            cgroup: cgroup_of(target)?,
+            whose: Whose::parse(target)?.ok_or_else(|| {
+                let problem = "missing: name a cgroup by its path, a unit by target.unit, or processes";
+                SpecError::new("target.cgroup", problem)
+            })?,
             peers: target::peers(target)?,
             host: target.host.clone(),
             protocol,
@@ -165,7 +166,8 @@ mod tests {
             (json!({"netns": "a"}), "target.netns"),
             (json!({"local_port": 1}), "target.local_port"),
             (json!({"direction": "egress"}), "target.direction"),
-            (json!({"pid": 1}), "target.pid"),
+            (json!({"pid": 0}), "target.pid"),
+            (json!({"pid": 1, "share": 0.5}), "target.share"),
             (json!({"protocol": "icmp"}), "target.protocol"),
             (json!({"port": 0}), "target.port"),
             (json!({"port": 1, "remote_port": 2}), "target.port"),

@@ -8,13 +8,15 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::calls::{ConnectParams, Connections, Failure};
-use super::hoard::Hoard;
+use super::hoard::{Hoard, PortParams};
 use super::impairment::{
     BandwidthParams, CorruptParams, DuplicateParams, Impairment, LatencyParams, LossParams, ReorderParams,
 };
 use super::load::CpuLoad;
 use super::process::{KillParams, PauseParams, ProcessSelector, Rhythm, Volleys};
-use super::settings::{self, CgroupSelector, ClockParams, ExhaustionParams, Limit, NoParams};
+use super::settings::{
+    self, CgroupSelector, ClockParams, ExhaustionParams, Limit, LinkParams, LinkRhythm, NoParams,
+};
 use super::target::{Direction, TargetRequest, Traffic};
 use super::units::{DEFAULT_FAULT, LONGEST_FAULT, Probability, SHORTEST_FAULT, SpecError, seconds};
 
@@ -55,6 +57,8 @@ pub enum FaultType {
     ProcessPause,
     /// A service's calls to others fail with an error.
     ConnectError,
+    /// A port cannot be bound.
+    PortInUse,
 }
 
 /// Every fault type; those of the tool specification first, in its order.
@@ -75,6 +79,7 @@ pub const FAULT_TYPES: &[FaultType] = &[
     FaultType::ProcessKill,
     FaultType::ProcessPause,
     FaultType::ConnectError,
+    FaultType::PortInUse,
 ];
 
 impl FaultType {
@@ -97,6 +102,7 @@ impl FaultType {
             Self::ProcessKill => "process_kill",
             Self::ProcessPause => "process_pause",
             Self::ConnectError => "connect_error",
+            Self::PortInUse => "port_in_use",
         }
     }
 
@@ -123,7 +129,7 @@ impl FaultType {
             Self::Bandwidth => "lets matching packets through at a rate, each direction for itself",
             Self::Pause => "freezes every process of a cgroup or unit (supervised)",
             Self::LinkDown => {
-                "sets a network interface down, and restores what going down has cost it (supervised)"
+                "sets a network interface down, all the time or in a rhythm, and restores what going down has cost it (supervised)"
             }
             Self::ClockSkew => "sets the wall clock wrong by an offset, if the policy allows it (supervised)",
             Self::ProcessKill => {
@@ -135,6 +141,9 @@ impl FaultType {
             }
             Self::ConnectError => {
                 "fails connections that a cgroup or unit opens, and UDP that it sends, with an error of choice"
+            }
+            Self::PortInUse => {
+                "takes a TCP or UDP port of this host and holds it, so that no service can bind it"
             }
         }
     }
@@ -167,7 +176,8 @@ impl FaultType {
                  packet_rate (per second, 200000)"
             }
             Self::Bandwidth => "rate_kbit (1000 bits per second, with Ethernet headers)",
-            Self::Pause | Self::LinkDown => "none",
+            Self::Pause => "none",
+            Self::LinkDown => "down_ms and up_ms (no rhythm: down all the time), jitter_ms (0)",
             Self::ClockSkew => "offset_seconds (forwards or back)",
             Self::ProcessKill => "signal (SIGKILL), times (1), interval_seconds (5), jitter_ms (0)",
             Self::ProcessPause => "pause_ms and run_ms (no rhythm: paused all the time), jitter_ms (0)",
@@ -175,6 +185,7 @@ impl FaultType {
                 "errno (connection_refused; or connection_reset, timed_out, host_unreachable, network_unreachable, \
                  network_down, address_not_available, permission_denied), call_probability (1), after_calls (0)"
             }
+            Self::PortInUse => "address (every one, IPv4 and IPv6)",
         }
     }
 
@@ -251,7 +262,7 @@ pub enum Effect {
     },
     /// See [`FaultType::ResourceExhaustion`].
     Cpu(CpuLoad),
-    /// See [`FaultType::ResourceExhaustion`].
+    /// See [`FaultType::ResourceExhaustion`] and [`FaultType::PortInUse`].
     Hoard {
         /// What is taken and held.
         what: Hoard,
@@ -280,6 +291,8 @@ pub enum Effect {
         interface: String,
         /// Network namespace, as the caller named it; `None` is the daemon's own.
         netns: Option<String>,
+        /// How it goes up and down by turns; `None` is down all the time.
+        rhythm: Option<LinkRhythm>,
     },
     /// See [`FaultType::ClockSkew`].
     ClockSkew {
@@ -358,6 +371,7 @@ impl Effect {
             Self::Reset { .. } => FaultType::Error,
             Self::Drop { partition: true, .. } => FaultType::NetworkPartition,
             Self::Drop { partition: false, .. } => FaultType::Timeout,
+            Self::Hoard { what: Hoard::Port(_), .. } => FaultType::PortInUse,
             Self::Cpu(_) | Self::Hoard { .. } | Self::Limit { .. } => FaultType::ResourceExhaustion,
             Self::Pause { .. } => FaultType::Pause,
             Self::LinkDown { .. } => FaultType::LinkDown,
@@ -422,9 +436,9 @@ impl FaultRequest {
                 Effect::Pause { cgroup: settings::cgroup(&self.target)? }
             }
             FaultType::LinkDown => {
-                let NoParams {} = self.params()?;
+                let rhythm = self.params::<LinkParams>()?.rhythm(self.target.seed)?;
                 let (interface, netns) = settings::link(&self.target)?;
-                Effect::LinkDown { interface, netns }
+                Effect::LinkDown { interface, netns, rhythm }
             }
             FaultType::ClockSkew => {
                 settings::nowhere(&self.target, "the clock is the whole host's")?;
@@ -441,6 +455,11 @@ impl FaultRequest {
             FaultType::ConnectError => {
                 let failure = self.params::<ConnectParams>()?.failure()?;
                 Effect::Connect { calls: Connections::parse(&self.target)?, failure }
+            }
+            FaultType::PortInUse => {
+                let what = self.params::<PortParams>()?.port(&self.target)?;
+                let netns = self.target.netns.clone();
+                Effect::Hoard { what: Hoard::Port(what), ramp: Duration::ZERO, cgroup: None, netns }
             }
         };
         Ok(Fault { duration, effect })

@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::settings::{ExhaustionParams, need, within};
+use super::target::{self, Protocol, TargetRequest};
 use super::units::SpecError;
 
 /// The least that may be kept for the host, in MiB.
@@ -63,6 +64,8 @@ pub enum Hoard {
         /// How many.
         count: u64,
     },
+    /// One port.
+    Port(LocalPort),
     /// Bandwidth of a file system.
     DiskIo {
         /// A directory in it.
@@ -72,6 +75,59 @@ pub enum Hoard {
         /// Size of the file that is read and written.
         bytes: u64,
     },
+}
+
+/// A port that a service of this host could bind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LocalPort {
+    /// Whether it is one of UDP.
+    pub udp: bool,
+    /// Of which address; `None` is every address of this host.
+    pub address: Option<IpAddr>,
+    /// Its number.
+    pub port: u16,
+}
+
+impl std::fmt::Display for LocalPort {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} port {} of ", if self.udp { "UDP" } else { "TCP" }, self.port)?;
+        match self.address {
+            Some(address) => address.fmt(f),
+            None => f.write_str("every address"),
+        }
+    }
+}
+
+/// What `port_in_use` takes in `params`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct PortParams {
+    address: Option<String>,
+}
+
+impl PortParams {
+    /// The port that a target names, and nothing beside it but a network namespace.
+    pub(super) fn port(&self, named: &TargetRequest) -> Result<LocalPort, SpecError> {
+        let alone = TargetRequest { local_port: None, protocol: None, netns: None, ..named.clone() };
+        if alone != TargetRequest::default() {
+            let problem =
+                "this fault takes a port of this host: give local_port, and maybe protocol and netns";
+            return Err(SpecError::new("target", problem));
+        }
+        let port = target::port("target.local_port", named.local_port)?;
+        let udp = match target::protocol(named.protocol.as_deref())? {
+            Protocol::Any | Protocol::Tcp => false,
+            Protocol::Udp => true,
+            Protocol::Icmp => {
+                return Err(SpecError::new("target.protocol", "icmp has no ports: give tcp or udp"));
+            }
+        };
+        Ok(LocalPort {
+            udp,
+            address: self.address.as_deref().map(address).transpose()?,
+            port: need("target.local_port", port, "the port to take")?,
+        })
+    }
 }
 
 /// How far a file system is filled.
@@ -101,7 +157,11 @@ impl Hoard {
     pub(super) fn fits_cgroup(&self) -> bool {
         match self {
             Self::Memory { .. } | Self::Tasks { .. } | Self::DiskIo { .. } => true,
-            Self::Disk(_) | Self::Descriptors { .. } | Self::Inodes { .. } | Self::Ports { .. } => false,
+            Self::Disk(_)
+            | Self::Descriptors { .. }
+            | Self::Inodes { .. }
+            | Self::Ports { .. }
+            | Self::Port(_) => false,
         }
     }
 }
@@ -119,7 +179,7 @@ impl ExhaustionParams {
             "pids" => Hoard::Tasks { count: self.count(MOST_THREADS)? },
             "inodes" => Hoard::Inodes { path: self.path()?, count: self.count(MOST_THINGS)? },
             "ports" => Hoard::Ports {
-                address: self.address()?,
+                address: self.address.as_deref().map_or(Ok(Ipv4Addr::UNSPECIFIED.into()), address)?,
                 range: self.port_range.as_deref().map(port_range).transpose()?,
                 count: self.count(65_535)?,
             },
@@ -183,13 +243,6 @@ impl ExhaustionParams {
         }
     }
 
-    fn address(&self) -> Result<IpAddr, SpecError> {
-        let Some(text) = &self.address else { return Ok(Ipv4Addr::UNSPECIFIED.into()) };
-        text.parse().map_err(|error| {
-            SpecError::new("params.address", format!("{text:?}: {error}: give an address of this host"))
-        })
-    }
-
     /// How long it takes until all of it is taken.
     pub(super) fn ramp(&self) -> Result<Duration, SpecError> {
         let seconds = within("params.ramp_seconds", self.ramp_seconds.unwrap_or(0.0), 0.0, 3600.0)?;
@@ -208,6 +261,12 @@ impl ExhaustionParams {
             (None, None) => need("params.memory_mb", None, "MiB, or memory_percent"),
         }
     }
+}
+
+fn address(text: &str) -> Result<IpAddr, SpecError> {
+    text.parse().map_err(|error| {
+        SpecError::new("params.address", format!("{text:?}: {error}: give an address of this host"))
+    })
 }
 
 /// "FIRST-LAST". Ports below 1024 are those of services, and need a capability that no holder has.
@@ -264,6 +323,29 @@ mod tests {
             assert_eq!(hoard(params.clone()).unwrap_err().field, field, "{params}");
         }
         assert_eq!(hoard(json!({})).unwrap(), None);
+    }
+
+    #[test]
+    fn a_port_is_named_by_number_protocol_and_address_and_by_nothing_else() {
+        let parse = |target, params| {
+            let target: TargetRequest = serde_json::from_value(target).unwrap();
+            serde_json::from_value::<PortParams>(params).unwrap().port(&target)
+        };
+        let port = parse(json!({"local_port": 80}), json!({})).unwrap();
+        assert_eq!(port.to_string(), "TCP port 80 of every address");
+        let port =
+            parse(json!({"local_port": 53, "protocol": "udp", "netns": "n"}), json!({"address": "::1"}));
+        assert_eq!(port.unwrap().to_string(), "UDP port 53 of ::1");
+        for (target, params, field) in [
+            (json!({}), json!({}), "target.local_port"),
+            (json!({"local_port": 0}), json!({}), "target.local_port"),
+            (json!({"local_port": 80, "protocol": "icmp"}), json!({}), "target.protocol"),
+            (json!({"local_port": 80, "port": 80}), json!({}), "target"),
+            (json!({"local_port": 80, "unit": "a.service"}), json!({}), "target"),
+            (json!({"local_port": 80}), json!({"address": "lo"}), "params.address"),
+        ] {
+            assert_eq!(parse(target.clone(), params).unwrap_err().field, field, "{target}");
+        }
     }
 
     #[test]

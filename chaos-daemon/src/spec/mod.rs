@@ -13,10 +13,10 @@ pub mod units;
 
 pub use calls::{Connections, Errno, Failure};
 pub use fault::{FAULT_TYPES, Fault, FaultRequest, FaultType};
-pub use hoard::{DiskFill, Hoard, MemorySize};
+pub use hoard::{DiskFill, Hoard, LocalPort, MemorySize};
 pub use impairment::{Delay, Distribution, Impairment, Loss};
 pub use load::CpuLoad;
-pub use process::{ProcessSelector, Share};
-pub use settings::{CgroupSelector, Limit};
+pub use process::{ProcessSelector, Share, Whose};
+pub use settings::{CgroupSelector, Limit, LinkRhythm};
 pub use target::{Direction, PortMatch, Protocol, TargetRequest, Traffic};
 pub use units::{FaultName, Probability, SpecError};

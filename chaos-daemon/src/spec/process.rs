@@ -47,6 +47,41 @@ pub struct ProcessSelector {
     pub seed: u64,
 }
 
+/// Whose packets or calls.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Whose {
+    /// Those of a control group, and of those below it.
+    Cgroup(CgroupSelector),
+    /// Those of processes, which must have a network namespace or a control group of their own.
+    Processes(ProcessSelector),
+}
+
+impl Whose {
+    /// Whom a target names, whatever it names beside them; `None` when it names nobody.
+    pub(super) fn parse(target: &TargetRequest) -> Result<Option<Self>, SpecError> {
+        for (field, given) in
+            [("target.share", target.share.is_some()), ("target.seed", target.seed.is_some())]
+        {
+            if given {
+                return Err(SpecError::new(
+                    field,
+                    "packets and calls are of all processes of a service: leave it out",
+                ));
+            }
+        }
+        let TargetRequest { pid, exe, command, container, unit, cgroup, .. } = target.clone();
+        if pid.is_some() || exe.is_some() || command.is_some() || container.is_some() {
+            let alone =
+                TargetRequest { pid, exe, command, container, unit, cgroup, ..TargetRequest::default() };
+            return Ok(Some(Self::Processes(ProcessSelector::parse(&alone)?)));
+        }
+        match unit.is_some() || cgroup.is_some() {
+            true => Ok(Some(Self::Cgroup(settings::cgroup_of(target)?))),
+            false => Ok(None),
+        }
+    }
+}
+
 /// A regular expression that is looked for in a command line, whose words are joined by blanks. A plain word is one as well.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
@@ -394,7 +429,8 @@ impl PauseParams {
     }
 }
 
-fn jitter(value: Option<f64>, most: Duration) -> Result<Duration, SpecError> {
+/// A variation of at most so much; none is none.
+pub(super) fn jitter(value: Option<f64>, most: Duration) -> Result<Duration, SpecError> {
     value.map_or(Ok(Duration::ZERO), |value| millis("params.jitter_ms", value, Duration::ZERO, most))
 }
 

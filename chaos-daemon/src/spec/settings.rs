@@ -1,10 +1,13 @@
 //! Faults that change a setting of the node: limits of a cgroup, a pause, an interface down, a clock that is wrong.
 
+use std::time::Duration;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::process::jitter;
 use super::target::{TargetRequest, interface_name};
-use super::units::SpecError;
+use super::units::{SpecError, millis};
 
 /// The resources that `resource_exhaustion` knows, in the order in which they are named to callers.
 pub const RESOURCES: &[&str] = &[
@@ -25,6 +28,10 @@ pub const RESOURCES: &[&str] = &[
 /// The least and the largest step of the clock, in seconds: less than the least could be mistaken for the work of a time
 /// service, and more than a day shows nothing that a day does not.
 pub const CLOCK_SKEW: (f64, f64) = (1.0, 86_400.0);
+
+/// The shortest and the longest part of a link's rhythm. Shorter than the first, and the kernel is not done with one change
+/// when the next one comes.
+const LINK_PHASE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(600));
 
 /// Which control group, as a caller names it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -93,6 +100,48 @@ pub(super) struct ExhaustionParams {
 #[serde(deny_unknown_fields)]
 pub(super) struct ClockParams {
     offset_seconds: f64,
+}
+
+/// How an interface goes down and up by turns. It begins with going down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LinkRhythm {
+    /// How long it is down.
+    pub down: Duration,
+    /// How long it is up in between.
+    pub up: Duration,
+    /// Uniform variation of both, either way.
+    pub jitter: Duration,
+    /// Of one seed, the same variation.
+    pub seed: u64,
+}
+
+/// What `link_down` takes in `params`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct LinkParams {
+    down_ms: Option<f64>,
+    up_ms: Option<f64>,
+    jitter_ms: Option<f64>,
+}
+
+impl LinkParams {
+    /// `None` when the interface is down all the time.
+    pub(super) fn rhythm(&self, seed: Option<u64>) -> Result<Option<LinkRhythm>, SpecError> {
+        let belongs = |field| SpecError::new(field, "belongs to down_ms and up_ms: give those as well");
+        let phase = |field, value| millis(field, value, LINK_PHASE.0, LINK_PHASE.1);
+        match (self.down_ms, self.up_ms) {
+            (None, None) if self.jitter_ms.is_some() => Err(belongs("params.jitter_ms")),
+            (None, None) if seed.is_some() => Err(belongs("target.seed")),
+            (None, None) => Ok(None),
+            (Some(_), None) => need("params.up_ms", None, "how long it is up in between"),
+            (None, Some(_)) => need("params.down_ms", None, "how long it is down"),
+            (Some(down), Some(up)) => {
+                let (down, up) = (phase("params.down_ms", down)?, phase("params.up_ms", up)?);
+                let jitter = jitter(self.jitter_ms, down.min(up))?;
+                Ok(Some(LinkRhythm { down, up, jitter, seed: seed.unwrap_or_default() }))
+            }
+        }
+    }
 }
 
 /// `params` of a type that takes none.
@@ -234,11 +283,11 @@ fn unit_name(unit: &str) -> Result<CgroupSelector, SpecError> {
 
 /// The interface that a target names, with its namespace, and nothing beside them.
 pub(super) fn link(target: &TargetRequest) -> Result<(String, Option<String>), SpecError> {
-    let alone = TargetRequest { interface: None, netns: None, ..target.clone() };
+    let alone = TargetRequest { interface: None, netns: None, seed: None, ..target.clone() };
     if alone != TargetRequest::default() {
         return Err(SpecError::new(
             "target",
-            "an interface goes down for everybody: give interface and netns only",
+            "an interface goes down for everybody: give interface and netns only, and seed for a rhythm",
         ));
     }
     Ok((interface_name(target)?, target.netns.clone()))

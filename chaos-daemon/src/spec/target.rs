@@ -6,8 +6,7 @@ use ipnet::IpNet;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::process::Share;
-use super::settings::{CgroupSelector, cgroup_of};
+use super::process::{Share, Whose};
 use super::units::{MOST_PREFIXES, SpecError};
 
 /// Where a fault goes, as a caller writes it. Every field narrows.
@@ -62,19 +61,19 @@ pub struct TargetRequest {
     #[schemars(with = "String")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cgroup: Option<String>,
-    /// Container, by its id or the first 12 digits of it or more, for faults of processes.
+    /// Container, by its id or the first 12 digits of it or more, for faults of processes, of packets and of calls.
     #[schemars(with = "String")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub container: Option<String>,
-    /// Process id, for faults of processes.
+    /// Process id, for faults of processes, of packets and of calls: there, of its network namespace or control group if that is its own.
     #[schemars(with = "u32")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
-    /// Program, by its absolute path, e.g. "/usr/sbin/nginx", for faults of processes.
+    /// Program, by its absolute path, e.g. "/usr/sbin/nginx", for faults of processes, of packets and of calls.
     #[schemars(with = "String")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exe: Option<String>,
-    /// Regular expression (a plain word is one) to be found in the command line, for faults of processes.
+    /// Regular expression (a plain word is one) to be found in the command line, for faults of processes, of packets and of calls.
     #[schemars(with = "String")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
@@ -83,7 +82,7 @@ pub struct TargetRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share: Option<Share>,
     /// Chooses which processes make up the share: the same seed, the same ones, and a larger share has those of a smaller
-    /// one among it. Default: 0.
+    /// one among it. For link_down in a rhythm, chooses how it varies. Default: 0.
     #[schemars(with = "u64")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
@@ -145,8 +144,9 @@ pub struct Traffic {
     pub interface: String,
     /// Network namespace, as the caller named it; `None` is the daemon's own.
     pub netns: Option<String>,
-    /// Whose sockets; `None` is everybody's, and packets without a socket. With it there is no [`Direction::Ingress`].
-    pub cgroup: Option<CgroupSelector>,
+    /// Whose; `None` is everybody's. What is known by its control group has no [`Direction::Ingress`], and no packets without a
+    /// socket.
+    pub whose: Option<Whose>,
     /// Peer prefixes. Empty only when [`Traffic::every_peer`] holds.
     pub peers: Vec<IpNet>,
     /// Peer by name, to be resolved.
@@ -166,33 +166,15 @@ impl Traffic {
     /// # Errors
     /// Names the field that is missing or wrong.
     pub fn parse(target: &TargetRequest, default_directions: &[Direction]) -> Result<Self, SpecError> {
-        for (field, present) in [
-            ("target.container", target.container.is_some()),
-            ("target.pid", target.pid.is_some()),
-            ("target.exe", target.exe.is_some()),
-            ("target.command", target.command.is_some()),
-            ("target.share", target.share.is_some()),
-            ("target.seed", target.seed.is_some()),
-        ] {
-            if present {
-                return Err(SpecError::new(
-                    field,
-                    "not available for network faults: name an interface, and narrow by unit, cidr, port, protocol",
-                ));
-            }
-        }
         let interface = interface_name(target)?;
-        let cgroup = match target.unit.is_some() || target.cgroup.is_some() {
-            true => Some(cgroup_of(target)?),
-            false => None,
-        };
+        let whose = Whose::parse(target)?;
+        if matches!(whose, Some(Whose::Processes(_))) && target.netns.is_some() {
+            let problem = "processes are in a network namespace already, where the interface is looked up: leave it out";
+            return Err(SpecError::new("target.netns", problem));
+        }
         let directions = parse_direction(target.direction.as_deref(), default_directions)?;
-        if cgroup.is_some() && directions.contains(&Direction::Ingress) {
-            return Err(SpecError::new(
-                "target.direction",
-                "a packet that arrives meets the interface before its service is known: with a unit or cgroup give \
-                 \"egress\"",
-            ));
+        if matches!(whose, Some(Whose::Cgroup(_))) && directions.contains(&Direction::Ingress) {
+            return Err(no_service_on_arrival());
         }
         let ports = PortMatch {
             either: port("target.port", target.port)?,
@@ -206,7 +188,7 @@ impl Traffic {
         Ok(Self {
             interface,
             netns: target.netns.clone(),
-            cgroup,
+            whose,
             peers: peers(target)?,
             host: target.host.clone(),
             protocol,
@@ -219,6 +201,15 @@ impl Traffic {
     pub fn every_peer(&self) -> bool {
         self.peers.is_empty() && self.host.is_none()
     }
+}
+
+/// Why a fault of what arrives cannot be of one service.
+pub fn no_service_on_arrival() -> SpecError {
+    SpecError::new(
+        "target.direction",
+        "a packet that arrives meets the interface before its service is known: with a unit or cgroup, or processes without a \
+         network namespace of their own, give \"egress\"",
+    )
 }
 
 /// The interface that a target names.
@@ -302,6 +293,7 @@ fn prefix(field: &str, text: &str) -> Result<IpNet, SpecError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::spec::CgroupSelector;
 
     fn target(json: &str) -> Result<Traffic, SpecError> {
         Traffic::parse(&serde_json::from_str(json).unwrap(), Direction::BOTH)
@@ -336,7 +328,7 @@ mod tests {
     #[test]
     fn a_service_is_known_on_the_way_out_only() {
         let egress = target(r#"{"interface":"e","unit":"a.service","direction":"egress"}"#).unwrap();
-        assert_eq!(egress.cgroup, Some(CgroupSelector::Unit("a.service".into())));
+        assert_eq!(egress.whose, Some(Whose::Cgroup(CgroupSelector::Unit("a.service".into()))));
         for json in [
             r#"{"interface":"e","unit":"a.service"}"#,
             r#"{"interface":"e","cgroup":"a","direction":"ingress"}"#,
@@ -346,7 +338,20 @@ mod tests {
         }
         let both = r#"{"interface":"e","cgroup":"a","unit":"a.service","direction":"egress"}"#;
         assert_eq!(target(both).unwrap_err().field, "target.cgroup");
-        assert_eq!(target(r#"{"interface":"e","pid":1}"#).unwrap_err().field, "target.pid");
+    }
+
+    #[test]
+    fn processes_bring_their_namespace_along_and_are_never_a_share() {
+        let both = target(r#"{"interface":"e","pid":71,"unit":"a.service","direction":"both"}"#).unwrap();
+        assert!(matches!(both.whose, Some(Whose::Processes(selector)) if selector.pid == Some(71)));
+        for (json, field) in [
+            (r#"{"interface":"e","pid":71,"netns":"n"}"#, "target.netns"),
+            (r#"{"interface":"e","exe":"nginx"}"#, "target.exe"),
+            (r#"{"interface":"e","pid":71,"share":0.5}"#, "target.share"),
+            (r#"{"interface":"e","container":"web"}"#, "target.container"),
+        ] {
+            assert_eq!(target(json).unwrap_err().field, field, "{json}");
+        }
     }
 
     #[test]

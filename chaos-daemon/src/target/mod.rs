@@ -2,6 +2,7 @@
 
 pub mod cgroup;
 pub mod process;
+pub mod scope;
 
 use std::net::{IpAddr, ToSocketAddrs};
 
@@ -12,11 +13,14 @@ pub use cgroup::Service;
 use crate::host::Interface;
 use crate::host::netns::NetNs;
 use crate::request::{ApiError, ErrorCode};
-use crate::spec::Traffic;
+use crate::spec::target::no_service_on_arrival;
+use crate::spec::{Direction, Traffic, Whose};
 
 /// The interface a network fault goes to, pinned: the namespace by an open file, the device by its index.
 #[derive(Debug)]
 pub struct NetworkTarget {
+    /// How the namespace is found again; `None` is the daemon's own.
+    pub netns_name: Option<String>,
     /// The namespace; stays this one even when its name is given to another.
     pub netns: NetNs,
     /// The device.
@@ -33,8 +37,44 @@ pub struct NetworkTarget {
 /// # Errors
 /// [`ErrorCode::TargetNotFound`] names what does not exist.
 pub fn resolve(traffic: &Traffic, named: &[IpNet], home: &NetNs) -> Result<NetworkTarget, ApiError> {
+    let (netns_name, service) = match &traffic.whose {
+        None => (traffic.netns.clone(), None),
+        Some(Whose::Cgroup(group)) => (traffic.netns.clone(), Some(cgroup::resolve_service(group)?)),
+        Some(Whose::Processes(selector)) => {
+            let scope = scope::of_packets(selector, home)?;
+            if scope.service.is_some() && traffic.directions.contains(&Direction::Ingress) {
+                return Err(no_service_on_arrival().into());
+            }
+            return in_scope(traffic, scope, named, home);
+        }
+    };
+    finish(traffic, netns_name, service, named, home)
+}
+
+/// The target among processes: the interface in the namespace that they have, which has to be the same still.
+fn in_scope(
+    traffic: &Traffic,
+    scope: scope::Scope,
+    named: &[IpNet],
+    home: &NetNs,
+) -> Result<NetworkTarget, ApiError> {
+    let target = finish(traffic, scope.netns_name, scope.service, named, home)?;
+    let identity = |netns: &NetNs| netns.identity().map_err(|error| no_netns("of the processes", &error));
+    match identity(&target.netns)? == identity(&scope.netns)? {
+        true => Ok(target),
+        false => Err(not_found("target: the processes ended while they were looked up".to_owned())),
+    }
+}
+
+fn finish(
+    traffic: &Traffic,
+    netns_name: Option<String>,
+    service: Option<Service>,
+    named: &[IpNet],
+    home: &NetNs,
+) -> Result<NetworkTarget, ApiError> {
     let name = &traffic.interface;
-    let (netns, interface) = resolve_interface(name, traffic.netns.as_deref(), home)?;
+    let (netns, interface) = resolve_interface(name, netns_name.as_deref(), home)?;
     if !interface.ethernet {
         return Err(ApiError::new(
             ErrorCode::InvalidParameter,
@@ -42,10 +82,9 @@ pub fn resolve(traffic: &Traffic, named: &[IpNet], home: &NetNs) -> Result<Netwo
         )
         .hint("name the Ethernet device below it, or lo"));
     }
-    let service = traffic.cgroup.as_ref().map(cgroup::resolve_service).transpose()?;
     let mut peers = traffic.peers.clone();
     peers.extend_from_slice(named);
-    Ok(NetworkTarget { netns, interface, service, peers })
+    Ok(NetworkTarget { netns_name, netns, interface, service, peers })
 }
 
 /// Resolves an interface of a namespace, or of `home`, that of the calling thread.

@@ -18,6 +18,7 @@ mod policy;
 mod processes;
 mod sandbox;
 mod scene;
+mod scopes;
 mod services;
 mod supervised;
 mod trouble;
@@ -135,6 +136,7 @@ pub fn all() -> Vec<KernelTest> {
         impairments::TESTS,
         calls::TESTS,
         services::TESTS,
+        scopes::TESTS,
         bystanders::TESTS,
         lifetime::TESTS,
         trouble::TESTS,

@@ -4,6 +4,7 @@
 mod disk_io;
 mod files;
 mod memory;
+mod port;
 mod things;
 
 use std::io;
@@ -172,6 +173,7 @@ fn open(goal: &Goal) -> io::Result<Box<dyn Store>> {
         Goal::Tasks { count } => Box::new(things::Tasks::open(*count)),
         Goal::Inodes { directory, count, leave } => Box::new(files::Inodes::open(directory, *count, *leave)?),
         Goal::Ports { address, range, count } => Box::new(things::Ports::open(*address, *range, *count)?),
+        Goal::Port(local) => Box::new(port::Port::open(*local)),
         Goal::DiskIo { directory, bytes, rate } => Box::new(disk_io::DiskIo::open(directory, *bytes, *rate)?),
     })
 }

@@ -3,6 +3,7 @@
 mod cpu;
 mod disk;
 mod memory;
+mod port;
 mod things;
 
 use std::time::Duration;
@@ -152,5 +153,5 @@ fn evidence(fault: &Fault, mcp: &crate::Mcp) -> Result<Value> {
 
 /// Every test of this folder.
 pub(super) fn all() -> Vec<KernelTest> {
-    [cpu::TESTS, memory::TESTS, disk::TESTS, things::TESTS].concat()
+    [cpu::TESTS, memory::TESTS, disk::TESTS, port::TESTS, things::TESTS].concat()
 }

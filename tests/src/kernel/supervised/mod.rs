@@ -1,5 +1,6 @@
 //! Supervised faults outlive every process of the daemon; their guard ends them, and recovery when there is none.
 
+mod flaps;
 mod refusals;
 pub(super) mod stage;
 
@@ -8,7 +9,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 use serde_json::json;
 
-use self::stage::{CLOCK, DISK, LIMITS, MEMORY, Make, PAUSE_AND_LINK, Stage, Stages};
+use self::stage::{CLOCK, DISK, FLAPS, LIMITS, MEMORY, Make, PAUSE_AND_LINK, Stage, Stages};
 use super::{Context, KernelTest, Outcome, TestResult};
 use crate::daemon::binary;
 use crate::guard::Guard;
@@ -63,7 +64,10 @@ impl Trial {
     fn time_to_normal(&mut self, promise: Duration) -> Result<Duration> {
         let start = Instant::now();
         let changed = self.before.lines().next().unwrap_or_default().to_owned();
-        let normal = || self.stage.picture().is_ok_and(|now| now.lines().next() == Some(&changed));
+        let normal = || {
+            let now = self.stage.picture();
+            now.is_ok_and(|now| now.lines().next() == Some(&changed)) && self.stage.stays_away()
+        };
         if !wait_until(promise, normal) {
             return Err(Error::Late {
                 what: format!("normal; now {:?}; guard:\n{}", self.stage.picture(), self.guard.log()),
@@ -291,10 +295,16 @@ scenarios! {
     what_somebody_else_has_limited_a_disk_to_since_stays: second_writer on DISK;
     a_clock_that_somebody_has_corrected_is_left_alone: second_writer on CLOCK;
     a_guard_that_dies_or_hangs_ends_a_pause_and_a_link_down: guard_dies on PAUSE_AND_LINK;
+    removing_ends_a_rhythm_with_the_link_up_and_all_it_had: removal on FLAPS;
+    a_rhythm_ends_at_its_time_with_the_link_up: time on FLAPS;
+    killing_the_daemon_ends_a_rhythm_with_the_link_up: kill on FLAPS;
+    stopping_the_daemon_ends_a_rhythm_with_the_link_up: stop on FLAPS;
+    an_injector_that_hangs_ends_a_rhythm_with_the_link_up: hang on FLAPS;
+    a_guard_that_dies_or_hangs_ends_a_rhythm: guard_dies on FLAPS;
     a_daemon_that_starts_while_the_guard_recovers_waits_for_it: restart on PAUSE_AND_LINK;
 }
 
 /// Every test of this module.
 pub(super) fn all() -> Vec<KernelTest> {
-    [PLAYED, refusals::TESTS].concat()
+    [PLAYED, flaps::TESTS, refusals::TESTS].concat()
 }

@@ -4,12 +4,15 @@
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use nix::net::if_::InterfaceFlags;
 use serde_json::json;
 
 use crate::disk::Disk;
 use crate::fault::Fault;
 use crate::measure::{Echo, udp_rtt};
+use crate::netns::NetNs;
 use crate::pair::INTERFACE;
+use crate::process::wait_until;
 use crate::victim::Victim;
 use crate::{Error, Pair, Result};
 
@@ -24,6 +27,10 @@ pub(super) trait Stage {
     fn fault(&self) -> Fault;
     /// Whether it acts.
     fn acts(&mut self) -> Result<bool>;
+    /// Of a fault that comes and goes: whether it does not come any more.
+    fn stays_away(&self) -> bool {
+        true
+    }
     /// What the fault changes, as the kernel shows it.
     fn picture(&self) -> Result<String>;
     /// Does what somebody else might do while the fault is active; returns what the picture contains from then on.
@@ -46,6 +53,7 @@ pub(super) const LIMITS: Stages = Stages { make: &[cpu, pids], controllers: CONT
 /// By itself: who is short of memory is slow.
 pub(super) const MEMORY: Stages = Stages { make: &[memory], controllers: CONTROLLERS, own_clock: false };
 pub(super) const DISK: Stages = Stages { make: &[disk], controllers: &["io"], own_clock: false };
+pub(super) const FLAPS: Stages = Stages { make: &[flaps], controllers: &[], own_clock: false };
 pub(super) const CLOCK: Stages = Stages { make: &[clock], controllers: &[], own_clock: true };
 const CONTROLLERS: &[&str] = &["cpu", "pids", "memory"];
 
@@ -54,6 +62,10 @@ fn pause() -> Result<Box<dyn Stage>> {
 }
 
 fn link() -> Result<Box<dyn Stage>> {
+    Ok(Box::new(link_with_belongings()?))
+}
+
+fn link_with_belongings() -> Result<Down> {
     let pair = Pair::new()?;
     let near = &pair.near;
     // Something of each kind that going down takes away.
@@ -68,7 +80,11 @@ fn link() -> Result<Box<dyn Stage>> {
         near.ip(&words.split(' ').collect::<Vec<_>>())?;
     }
     let echo = Echo::start(&pair.far, Pair::FAR_V6, 7)?;
-    Ok(Box::new(Down { pair, echo }))
+    Ok(Down { pair, echo })
+}
+
+fn flaps() -> Result<Box<dyn Stage>> {
+    Ok(Box::new(Flapping(link_with_belongings()?)))
 }
 
 fn cpu() -> Result<Box<dyn Stage>> {
@@ -229,6 +245,14 @@ impl Stage for Reading {
     }
 }
 
+/// Whether the interface is administratively up, as the kernel says in its namespace.
+pub(super) fn is_up(namespace: &NetNs) -> bool {
+    namespace.run(|| {
+        let mut all = nix::ifaddrs::getifaddrs().into_iter().flatten();
+        all.any(|found| found.interface_name == INTERFACE && found.flags.contains(InterfaceFlags::IFF_UP))
+    })
+}
+
 struct Down {
     pair: Pair,
     echo: Echo,
@@ -271,6 +295,41 @@ impl Stage for Down {
     fn disturb(&self) -> Result<String> {
         self.pair.near.ip(&["link", "set", "dev", INTERFACE, "up", "txqueuelen", "777"])?;
         Ok("qlen 777".into())
+    }
+}
+
+/// A link that goes down and up by turns.
+struct Flapping(Down);
+
+/// How long it is down, and up in between.
+const PHASE: Duration = Duration::from_millis(100);
+
+impl Flapping {
+    /// Whether it is down at some time while one turn would pass.
+    fn goes_down(&self) -> bool {
+        wait_until(4 * PHASE, || !is_up(&self.0.pair.near))
+    }
+}
+
+impl Stage for Flapping {
+    fn fault(&self) -> Fault {
+        self.0.fault().named("flap").with(json!({"down_ms": 100, "up_ms": 100, "jitter_ms": 50}))
+    }
+
+    fn acts(&mut self) -> Result<bool> {
+        Ok(self.goes_down())
+    }
+
+    fn stays_away(&self) -> bool {
+        !self.goes_down()
+    }
+
+    fn picture(&self) -> Result<String> {
+        self.0.picture()
+    }
+
+    fn disturb(&self) -> Result<String> {
+        self.0.disturb()
     }
 }
 

@@ -1,0 +1,80 @@
+//! A link that goes down and up by turns: how long it is either, what it keeps, and what is refused.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::super::{Context, Outcome, TestResult, tests};
+use super::stage::is_up;
+use crate::fault::Fault;
+use crate::guard::Guard;
+use crate::{Daemon, Error, Pair};
+
+tests![in_a_rhythm_a_link_is_down_and_up_by_turns, a_rhythm_that_makes_no_sense_is_refused_by_name,];
+
+const WATCHED: Duration = Duration::from_secs(3);
+const LOOK: Duration = Duration::from_millis(5);
+
+fn flapping(pair: &Pair, params: Value) -> Fault {
+    Fault::new("link_down").on(&pair.near, json!({"seed": 7})).with(params)
+}
+
+/// Share of the time that the link is up, and how often that changes.
+fn watch(pair: &Pair) -> (f64, u64) {
+    let start = Instant::now();
+    let (mut looks, mut up, mut changes, mut last) = (0_u32, 0_u32, 0, None);
+    while start.elapsed() < WATCHED {
+        let now = is_up(&pair.near);
+        looks += 1;
+        up += u32::from(now);
+        changes += u64::from(last.is_some_and(|last| last != now));
+        last = Some(now);
+        std::thread::sleep(LOOK);
+    }
+    (f64::from(up) / f64::from(looks), changes)
+}
+
+fn in_a_rhythm_a_link_is_down_and_up_by_turns(_: &Context) -> TestResult {
+    let pair = Pair::new()?;
+    let daemon = Daemon::start()?;
+    let _guard = Guard::start(&daemon)?;
+    let mcp = daemon.mcp()?;
+    assert_eq!(watch(&pair), (1.0, 0), "it is not up before");
+    let fault = flapping(&pair, json!({"down_ms": 100, "up_ms": 300, "jitter_ms": 50}));
+    let answer = fault.inject(&mcp)?;
+    assert_eq!((&answer["lifetime"], &answer["evidence"]["link_downs"]), (&json!("supervised"), &json!(1)));
+    let (up, changes) = watch(&pair);
+    // Some 7 turns of 400 ms; on a busy machine fewer, and longer ones.
+    assert!(
+        (0.45..0.9).contains(&up) && (6..=22).contains(&changes),
+        "up {up} of the time, {changes} changes"
+    );
+    let status = fault.status(&mcp)?;
+    let downs = status["evidence"]["link_downs"].as_u64().unwrap_or_default();
+    assert!(downs >= changes / 2 && status["state"] == "effective", "{changes} changes, {status}");
+    fault.remove(&mcp)?;
+    assert_eq!(watch(&pair), (1.0, 0), "it does not stay up");
+    assert!(pair.near.ip(&["-6", "address", "show", "dev", "eth0"])?.contains("fd77::1/64"));
+    Ok(Outcome::Pass)
+}
+
+fn a_rhythm_that_makes_no_sense_is_refused_by_name(_: &Context) -> TestResult {
+    let pair = Pair::new()?;
+    let daemon = Daemon::start()?;
+    let _guard = Guard::start(&daemon)?;
+    let mcp = daemon.mcp()?;
+    for (params, words) in [
+        (json!({"down_ms": 100}), "params.up_ms"),
+        (json!({"up_ms": 100}), "params.down_ms"),
+        (json!({"down_ms": 10, "up_ms": 100}), "params.down_ms: 10 ms is out of bounds"),
+        (json!({"down_ms": 100, "up_ms": 100, "jitter_ms": 101}), "params.jitter_ms"),
+        (json!({"jitter_ms": 5}), "params.jitter_ms: belongs to down_ms and up_ms"),
+        (json!({}), "target.seed: belongs to down_ms and up_ms"),
+    ] {
+        let answer = flapping(&pair, params).inject(&mcp);
+        let named = matches!(&answer, Err(Error::Mcp { problem, .. }) if problem.contains(words));
+        assert!(named, "expected {words}, got {answer:?}");
+    }
+    assert!(is_up(&pair.near));
+    Ok(Outcome::Pass)
+}
