@@ -14,6 +14,7 @@ use super::impairment::{
 };
 use super::load::CpuLoad;
 use super::process::{KillParams, PauseParams, ProcessSelector, Rhythm, Volleys};
+use super::sessions::{ConnectionLoad, LoadParams};
 use super::settings::{self, CgroupSelector, ClockParams, ExhaustionParams, Limit, NoParams};
 use super::target::{Direction, TargetRequest, Traffic};
 use super::units::{DEFAULT_FAULT, LONGEST_FAULT, Probability, SHORTEST_FAULT, SpecError, seconds};
@@ -55,6 +56,8 @@ pub enum FaultType {
     ProcessPause,
     /// A service's calls to others fail with an error.
     ConnectError,
+    /// A server's connections are used up.
+    ConnectionLoad,
 }
 
 /// Every fault type; those of the tool specification first, in its order.
@@ -75,6 +78,7 @@ pub const FAULT_TYPES: &[FaultType] = &[
     FaultType::ProcessKill,
     FaultType::ProcessPause,
     FaultType::ConnectError,
+    FaultType::ConnectionLoad,
 ];
 
 impl FaultType {
@@ -97,6 +101,7 @@ impl FaultType {
             Self::ProcessKill => "process_kill",
             Self::ProcessPause => "process_pause",
             Self::ConnectError => "connect_error",
+            Self::ConnectionLoad => "connection_load",
         }
     }
 
@@ -136,6 +141,10 @@ impl FaultType {
             Self::ConnectError => {
                 "fails connections that a cgroup or unit opens, and UDP that it sends, with an error of choice"
             }
+            Self::ConnectionLoad => {
+                "opens connections to a server of this host (TCP, HTTP or MCP) and holds them, so that its pool is used up, or opens and closes \
+                 them at a rate; counts those that are refused, late, or answered with nothing, and times them"
+            }
         }
     }
 
@@ -174,6 +183,11 @@ impl FaultType {
             Self::ConnectError => {
                 "errno (connection_refused; or connection_reset, timed_out, host_unreachable, network_unreachable, \
                  network_down, address_not_available, permission_denied), call_probability (1), after_calls (0)"
+            }
+            Self::ConnectionLoad => {
+                "url (tcp://ADDRESS:PORT, unix:/PATH, http://ADDRESS:PORT/PATH, mcp+http://ADDRESS:PORT/PATH or \
+                 mcp+unix:/PATH), sessions (how many to hold, at most 20000) or connections_per_second (at most 2000), \
+                 timeout_ms (1000; of opening, and of each answer), ramp_seconds (0)"
             }
         }
     }
@@ -307,6 +321,8 @@ pub enum Effect {
         /// How they fail.
         failure: Failure,
     },
+    /// See [`FaultType::ConnectionLoad`].
+    Load(ConnectionLoad),
 }
 
 impl Effect {
@@ -324,7 +340,7 @@ impl Effect {
             | Self::ClockSkew { .. }
             | Self::ProcessKill { .. }
             | Self::ProcessPause { .. } => None,
-            Self::Connect { .. } => None,
+            Self::Connect { .. } | Self::Load(_) => None,
         }
     }
 
@@ -365,6 +381,7 @@ impl Effect {
             Self::ProcessKill { .. } => FaultType::ProcessKill,
             Self::ProcessPause { .. } => FaultType::ProcessPause,
             Self::Connect { .. } => FaultType::ConnectError,
+            Self::Load(_) => FaultType::ConnectionLoad,
         }
     }
 }
@@ -442,6 +459,7 @@ impl FaultRequest {
                 let failure = self.params::<ConnectParams>()?.failure()?;
                 Effect::Connect { calls: Connections::parse(&self.target)?, failure }
             }
+            FaultType::ConnectionLoad => Effect::Load(self.params::<LoadParams>()?.load(&self.target)?),
         };
         Ok(Fault { duration, effect })
     }

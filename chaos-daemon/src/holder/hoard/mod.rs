@@ -4,6 +4,7 @@
 mod disk_io;
 mod files;
 mod memory;
+mod sessions;
 mod things;
 
 use std::io;
@@ -86,7 +87,10 @@ impl Keeper {
             membership::enter(group)?;
         }
         membership::offer_to_oom_killer()?;
-        if matches!(work.goal, Goal::Descriptors { .. } | Goal::Inodes { .. } | Goal::Ports { .. }) {
+        if matches!(
+            work.goal,
+            Goal::Descriptors { .. } | Goal::Inodes { .. } | Goal::Ports { .. } | Goal::Connections { .. }
+        ) {
             things::raise_descriptor_limit()?;
         }
         let store = open(&work.goal)?;
@@ -173,6 +177,9 @@ fn open(goal: &Goal) -> io::Result<Box<dyn Store>> {
         Goal::Inodes { directory, count, leave } => Box::new(files::Inodes::open(directory, *count, *leave)?),
         Goal::Ports { address, range, count } => Box::new(things::Ports::open(*address, *range, *count)?),
         Goal::DiskIo { directory, bytes, rate } => Box::new(disk_io::DiskIo::open(directory, *bytes, *rate)?),
+        Goal::Connections { server, amount, limit } => {
+            Box::new(sessions::Sessions::open(server, *amount, *limit)?)
+        }
     })
 }
 
