@@ -205,6 +205,19 @@ pub(super) struct FaultArgs {
     /// connect_error: how many matching calls pass first
     #[arg(long, value_name = "COUNT", help_heading = "Effect")]
     after_calls: Option<u64>,
+    /// connection_load: of which server of this host: tcp://ADDRESS:PORT, unix:/PATH, http://ADDRESS:PORT/PATH,
+    /// mcp+http://ADDRESS:PORT/PATH or mcp+unix:/PATH
+    #[arg(long, help_heading = "Effect")]
+    url: Option<String>,
+    /// connection_load: how many connections to hold
+    #[arg(long, value_name = "COUNT", help_heading = "Effect")]
+    sessions: Option<u64>,
+    /// connection_load: how many connections to open and close, in place of --sessions
+    #[arg(long, value_name = "COUNT", help_heading = "Effect")]
+    connections_per_second: Option<u64>,
+    /// connection_load: how long opening, and each answer, may take [default: 1s]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, allow_hyphen_values = true, help_heading = "Effect")]
+    timeout: Option<Duration>,
     /// How long the fault lasts before it ends by itself, e.g. 3m [default: 1m]
     #[arg(long = "for", value_name = "DURATION", value_parser = duration::parse, allow_hyphen_values = true)]
     lasts: Option<Duration>,
@@ -328,6 +341,10 @@ impl FaultArgs {
         set("run_ms", self.run.map(millis));
         set("down_ms", self.down.map(millis));
         set("up_ms", self.up.map(millis));
+        set("url", self.url.clone().map(Value::from));
+        set("sessions", self.sessions.map(Value::from));
+        set("connections_per_second", self.connections_per_second.map(Value::from));
+        set("timeout_ms", self.timeout.map(millis));
         Ok(params)
     }
 
@@ -363,6 +380,7 @@ fn as_option(mut error: SpecError) -> SpecError {
         "run_ms" => "run",
         "down_ms" => "down",
         "up_ms" => "up",
+        "timeout_ms" => "timeout",
         "error_message" => "message",
         "params" | "target" => return error,
         other => other,

@@ -98,6 +98,8 @@ pub(super) fn status(answer: &Value) -> String {
             line!(out, "      CPU time burned: {}", seconds(evidence, "cpu_seconds"));
         } else if evidence["bytes_moved"].as_u64().unwrap_or_default() > 0 {
             line!(out, "      bytes read and written: {}", evidence["bytes_moved"]);
+        } else if !evidence["connections"].is_null() {
+            connections(&mut out, evidence);
         } else if let Some(held) = held(evidence) {
             line!(out, "      holds {held}");
         } else if evidence["signals_sent"] != json!(0) {
@@ -154,6 +156,33 @@ fn held(evidence: &Value) -> Option<String> {
         _ => "",
     });
     Some(words)
+}
+
+/// What has become of the connections of a load, and how long they took.
+fn connections(out: &mut String, evidence: &Value) {
+    let found = &evidence["connections"];
+    let mut words = format!("connections: {} held, {} opened", evidence["things_held"], found["opened"]);
+    for (field, name) in [
+        ("refused", "refused"),
+        ("timeouts", "timed out"),
+        ("empty_answers", "answered with nothing"),
+        ("error_answers", "answered with an error"),
+        ("lost", "ended by the server"),
+        ("unopened", "not to be opened from here"),
+    ] {
+        if found[field] != json!(0) {
+            let _ = write!(words, ", {} {name}", found[field]);
+        }
+    }
+    line!(out, "      {words}");
+    for (field, name) in
+        [("connect_ms", "connect"), ("first_byte_ms", "first byte"), ("initialize_ms", "initialize")]
+    {
+        if let Some(times) = found[field].as_object() {
+            let ms = |name: &str| times[name].as_f64().unwrap_or_default();
+            line!(out, "      {name}: p50 {:.1} ms, p90 {:.1}, p99 {:.1}", ms("p50"), ms("p90"), ms("p99"));
+        }
+    }
 }
 
 /// `signals: 2 sent, 2 processes ended, gone after 3ms, back after 120ms`.

@@ -4,6 +4,7 @@
 mod bandwidth;
 pub mod clock_skew;
 pub mod connect_error;
+pub mod connection_load;
 pub mod cpu;
 pub mod descriptors;
 pub mod detour;
@@ -196,7 +197,8 @@ pub fn plan(
         | Effect::ClockSkew { .. }
         | Effect::ProcessKill { .. }
         | Effect::ProcessPause { .. }
-        | Effect::Connect { .. } => return on_ground(effect, ground),
+        | Effect::Connect { .. }
+        | Effect::Load(_) => return on_ground(effect, ground),
     })
 }
 
@@ -224,6 +226,7 @@ fn on_ground(effect: &Effect, ground: Option<&Ground>) -> Result<Plan, ApiError>
         (Effect::Connect { calls, failure }, Some(Ground::Callers(callers))) => {
             Ok(connect_error::plan(calls, failure, callers))
         }
+        (Effect::Load(load), Some(Ground::Descriptors(found))) => connection_load::plan(load, found.process),
         (Effect::ProcessPause { processes, rhythm }, Some(Ground::Crowd(crowd))) => {
             Ok(process_pause::plan(processes, *rhythm, crowd))
         }
@@ -288,7 +291,11 @@ pub fn requirements(fault_type: FaultType) -> &'static [Requirement] {
         FaultType::Pause => pause::REQUIREMENTS,
         FaultType::ProcessPause => process_pause::REQUIREMENTS,
         FaultType::ConnectError => connect_error::REQUIREMENTS,
-        FaultType::LinkDown | FaultType::ClockSkew | FaultType::ProcessKill | FaultType::PortInUse => &[],
+        FaultType::LinkDown
+        | FaultType::ClockSkew
+        | FaultType::ProcessKill
+        | FaultType::PortInUse
+        | FaultType::ConnectionLoad => &[],
     }
 }
 

@@ -12,6 +12,7 @@ use crate::host::{ProcessId, Spared};
 use crate::kernel::netlink::Netem;
 use crate::kernel::setting::Setting;
 use crate::spec::process::{Rhythm, Volleys};
+use crate::spec::sessions::{Amount, Server};
 use crate::spec::{
     Direction, Failure, LinkRhythm, LocalPort, PortMatch, Probability, ProcessSelector, Protocol,
 };
@@ -193,6 +194,15 @@ pub enum Goal {
         /// Bytes per second, read and written together.
         rate: u64,
     },
+    /// Connections to a server.
+    Connections {
+        /// To whom.
+        server: Server,
+        /// How many.
+        amount: Amount,
+        /// How long one may take to open, and each answer to come.
+        limit: Duration,
+    },
 }
 
 /// See [`Work::Flap`].
@@ -340,6 +350,12 @@ impl Goal {
             Self::DiskIo { directory, rate, .. } => {
                 let path = directory.path.display();
                 format!("write and read a file without a name in {path}, {rate} bytes per second")
+            }
+            Self::Connections { server, amount: Amount::Held(count), .. } => {
+                format!("open {count} {} to {}, and hold them", server.exchange, server.place)
+            }
+            Self::Connections { server, amount: Amount::PerSecond(rate), .. } => {
+                format!("open {rate} {} a second to {}, and close each", server.exchange, server.place)
             }
         }
     }

@@ -83,7 +83,9 @@ fn needed(work: &Work) -> &'static [Capability] {
         Work::Calls(_) => CALL_HOLDER,
         Work::Cpu(_) => &[],
         // To enter a network namespace; given up before anything is taken.
-        Work::Hoard(HoardWork { goal: Goal::Ports { .. }, .. }) => &[Capability::CAP_SYS_ADMIN],
+        Work::Hoard(HoardWork { goal: Goal::Ports { .. } | Goal::Connections { .. }, .. }) => {
+            &[Capability::CAP_SYS_ADMIN]
+        }
         Work::Hoard(HoardWork { goal: Goal::Port(_), .. }) => PORT_HOLDER,
         Work::Hoard(_) => &[],
         Work::Signals(_) => SIGNALLER,

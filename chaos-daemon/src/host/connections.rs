@@ -1,6 +1,7 @@
 //! TCP connections by which somebody reaches this host.
 
-use std::net::IpAddr;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 
 use procfs::net::{TcpNetEntry, TcpState, tcp, tcp6};
 
@@ -18,6 +19,22 @@ pub fn reached_at(ports: &[u16]) -> Result<Vec<IpAddr>, procfs::ProcError> {
     };
     let all = tcp()?.into_iter().chain(six);
     Ok(all.filter(here).map(|entry| entry.local_address.ip().to_canonical()).collect())
+}
+
+/// Whether an address is one of this host's, in the network namespace of this thread. A datagram to an address of one's own
+/// leaves from that same address; none is sent.
+///
+/// # Errors
+/// When there is no socket to ask with.
+pub fn is_ours(address: IpAddr) -> io::Result<bool> {
+    if address.is_loopback() {
+        return Ok(true);
+    }
+    let any: IpAddr =
+        if address.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    let socket = UdpSocket::bind((any, 0))?;
+    // Where there is no way to it, it is nobody's here.
+    Ok(socket.connect((address, 9)).is_ok() && socket.local_addr()?.ip() == address)
 }
 
 #[cfg(test)]

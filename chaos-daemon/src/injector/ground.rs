@@ -6,7 +6,7 @@ use std::path::Path;
 
 use ipnet::IpNet;
 
-use super::supply;
+use super::{reach, supply};
 use crate::fault::{Callers, Crowd, Ground, limit};
 use crate::host::connections::reached_at;
 use crate::host::privilege::may_set_clock;
@@ -74,6 +74,7 @@ pub(super) fn look(
             refuse_traced(&ground)?;
             Ok(Some(ground))
         }
+        Effect::Load(load) => reach::look(load, permit, home, runtime_dir).map(Some),
         Effect::Impair { .. } | Effect::Reset { .. } | Effect::Drop { .. } => Ok(None),
         Effect::Connect { calls, .. } => {
             let cgroup = match &calls.whose {

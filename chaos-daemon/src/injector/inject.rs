@@ -22,7 +22,7 @@ use crate::request::{
     ApiError, Caller, ErrorCode, Evidence, FaultState, FaultStatus, LifetimeClass, PlanReport, TargetsReport,
 };
 use crate::spec::fault::Effect;
-use crate::spec::{Fault, FaultName, FaultRequest};
+use crate::spec::{ConnectionLoad, Fault, FaultName, FaultRequest};
 use crate::target::{self, NetworkTarget};
 
 /// Everything that is decided before anything is changed.
@@ -153,7 +153,9 @@ fn admit(
         fault.effect.traffic().map(|traffic| target::resolve(traffic, named, &injector.home)).transpose()?;
     let place = target.as_ref().map(|target| place(injector, target, id, &permit)).transpose()?;
     let netns = match &fault.effect {
-        Effect::Hoard { netns: Some(name), .. } => Some(target::resolve_netns(name)?),
+        Effect::Hoard { netns: Some(name), .. } | Effect::Load(ConnectionLoad { netns: Some(name), .. }) => {
+            Some(target::resolve_netns(name)?)
+        }
         _ => None,
     };
     let ground = ground::look(&fault.effect, named, &permit, &injector.home, &injector.runtime_dir, caller)?;

@@ -7,6 +7,7 @@ pub mod holders;
 pub mod inject;
 pub mod life;
 pub mod manager;
+mod reach;
 pub mod recover;
 pub mod runtime;
 pub mod server_process;

@@ -333,7 +333,8 @@ impl Active {
         self.evidence = evidence;
         let holds = evidence.settings > 0 || evidence.held_bytes > 0 || evidence.held_count > 0;
         let ProcessEvidence { signals, pauses, .. } = evidence.processes;
-        let acted = evidence.affected + evidence.moved_bytes + evidence.downs + signals + pauses;
+        let opened = evidence.connections.map_or(0, |connections| connections.opened);
+        let acted = evidence.affected + evidence.moved_bytes + evidence.downs + signals + pauses + opened;
         if acted > 0 || holds || !evidence.cpu_time.is_zero() {
             self.state = FaultState::Effective;
         }

@@ -3,11 +3,12 @@
 use serde_json::{Map, Value, json};
 
 use crate::spec::calls::CONNECT_ERRORS;
+use crate::spec::sessions::{MOST_PER_SECOND, MOST_SESSIONS};
 use crate::spec::settings::RESOURCES;
 
 /// Every parameter of every type. Which of them a type takes is checked when it is registered.
 pub(super) fn properties() -> Value {
-    let families = [packets(), resources(), processes(), calls()];
+    let families = [packets(), resources(), processes(), calls(), connections()];
     Value::Object(families.into_iter().filter_map(object).flatten().collect())
 }
 
@@ -65,7 +66,7 @@ fn resources() -> Value {
         "memory_mb": {"type": "number", "minimum": 1, "description": "memory: MiB to hold; memory_limit: MiB beyond which the cgroup is throttled."},
         "memory_percent": {"type": "number", "minimum": 1, "maximum": 100, "description": "memory: share of the host's memory, or of the limit of the unit or cgroup."},
         "reserve_mb": {"type": "number", "minimum": 64, "description": "memory: MiB that stay available on the host; default the larger of 512 and 10 %."},
-        "ramp_seconds": {"type": "number", "minimum": 0, "maximum": 3600, "default": 0, "description": "cpu, memory and what else is held: how long it takes until all of it is used."},
+        "ramp_seconds": {"type": "number", "minimum": 0, "maximum": 3600, "default": 0, "description": "cpu, memory, connections and what else is held: how long it takes until all of it is used."},
         "path": {"type": "string", "description": "disk_fill, inodes, disk_io: a directory of the file system."},
         "megabytes": {"type": "number", "minimum": 1, "description": "disk_fill: MiB to take."},
         "percent": {"type": "number", "minimum": 1, "maximum": 100, "description": "disk_fill: how full the file system gets."},
@@ -88,6 +89,15 @@ fn calls() -> Value {
         "errno": {"type": "string", "enum": errors, "default": errors[0], "description": "connect_error: what a call fails with."},
         "call_probability": {"type": "number", "minimum": 0, "maximum": 1, "description": "connect_error: share of the matching calls that fails."},
         "after_calls": {"type": "integer", "minimum": 0, "description": "connect_error: how many matching calls pass first."},
+    })
+}
+
+fn connections() -> Value {
+    json!({
+        "url": {"type": "string", "description": "connection_load: tcp://ADDRESS:PORT, unix:/PATH, http://ADDRESS:PORT/PATH, mcp+http://ADDRESS:PORT/PATH or mcp+unix:/PATH, of this host."},
+        "sessions": {"type": "integer", "minimum": 1, "maximum": MOST_SESSIONS, "description": "connection_load: how many to hold."},
+        "connections_per_second": {"type": "integer", "minimum": 1, "maximum": MOST_PER_SECOND, "description": "connection_load, in place of sessions: how many to open and close."},
+        "timeout_ms": {"type": "number", "minimum": 10, "maximum": 30_000, "default": 1000, "description": "connection_load: how long opening, and each answer, may take."},
     })
 }
 

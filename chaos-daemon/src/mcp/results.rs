@@ -69,7 +69,8 @@ pub(super) struct Evidence {
     pub(super) bytes_held: u64,
     /// Of the bytes of memory, those on huge pages.
     pub(super) bytes_on_huge_pages: u64,
-    /// Things that the fault holds and that are counted: descriptors, threads, inodes, ports.
+    /// Things that the fault holds and that are counted: descriptors, threads, inodes, ports,
+    /// connections.
     pub(super) things_held: u64,
     /// Bytes that the fault has read from and written to a file system.
     pub(super) bytes_moved: u64,
@@ -94,6 +95,77 @@ pub(super) struct Evidence {
     pub(super) processes_paused: u64,
     /// process_pause: how often processes were made to stand still.
     pub(super) pauses: u64,
+    /// connection_load: what has become of its connections; those that are held are `things_held`.
+    #[schemars(with = "Connections")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) connections: Option<Connections>,
+}
+
+/// What has become of the connections of a connection_load.
+#[derive(Debug, Clone, Copy, Serialize, JsonSchema)]
+pub(super) struct Connections {
+    /// Opened, with all their answers.
+    pub(super) opened: u64,
+    /// Refused by the server, or reset before it had answered.
+    pub(super) refused: u64,
+    /// Not opened, or not answered, in time.
+    pub(super) timeouts: u64,
+    /// Answered with nothing that says so: accepted and closed without a byte, HTTP 2xx with an empty body, tools/list
+    /// without a tool.
+    pub(super) empty_answers: u64,
+    /// Answered with an error: HTTP 4xx and 5xx, a JSON-RPC error, what is no answer.
+    pub(super) error_answers: u64,
+    /// Held, and then ended by the server.
+    pub(super) lost: u64,
+    /// Not opened for a reason of this side, such as no free port.
+    pub(super) unopened: u64,
+    /// Milliseconds that opening took.
+    #[schemars(with = "Percentiles")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) connect_ms: Option<Percentiles>,
+    /// HTTP: milliseconds from a request until the head of its answer.
+    #[schemars(with = "Percentiles")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) first_byte_ms: Option<Percentiles>,
+    /// MCP: milliseconds from initialize until its answer.
+    #[schemars(with = "Percentiles")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) initialize_ms: Option<Percentiles>,
+}
+
+/// Percentiles of the last 4096, in milliseconds.
+#[derive(Debug, Clone, Copy, Serialize, JsonSchema)]
+pub(super) struct Percentiles {
+    /// Half of them, at most.
+    pub(super) p50: f64,
+    /// Nine of ten.
+    pub(super) p90: f64,
+    /// 99 of 100.
+    pub(super) p99: f64,
+}
+
+impl From<request::Percentiles> for Percentiles {
+    fn from(found: request::Percentiles) -> Self {
+        let [p50, p90, p99] = [found.p50, found.p90, found.p99].map(|time| time.as_secs_f64() * 1e3);
+        Self { p50, p90, p99 }
+    }
+}
+
+impl From<request::ConnectionEvidence> for Connections {
+    fn from(found: request::ConnectionEvidence) -> Self {
+        Self {
+            opened: found.opened,
+            refused: found.refused,
+            timeouts: found.timeouts,
+            empty_answers: found.empty_answers,
+            error_answers: found.error_answers,
+            lost: found.lost,
+            unopened: found.unopened,
+            connect_ms: found.connect.map(Into::into),
+            first_byte_ms: found.first_byte.map(Into::into),
+            initialize_ms: found.initialize.map(Into::into),
+        }
+    }
 }
 
 impl From<request::Evidence> for Evidence {
@@ -117,6 +189,7 @@ impl From<request::Evidence> for Evidence {
             back_after_seconds: processes.back_after.map(|time| time.as_secs_f64()),
             processes_paused: processes.paused,
             pauses: processes.pauses,
+            connections: evidence.connections.map(Into::into),
         }
     }
 }

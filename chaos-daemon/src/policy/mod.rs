@@ -1,6 +1,7 @@
 //! Who may do what: a pure function from (caller, fault) to a [`Permit`] or a reason.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;
 
@@ -30,6 +31,8 @@ pub struct Policy {
     /// Interfaces that may be set down although the host's default route or a protected connection goes through them.
     /// Default: none.
     pub critical_interfaces: BTreeSet<String>,
+    /// Addresses of other hosts that connection_load may open connections to. Default: none.
+    pub load_cidrs: Vec<IpNet>,
     /// Traffic that no fault touches, whatever its rule says.
     pub protect: Protected,
 }
@@ -59,6 +62,7 @@ impl Default for Policy {
             max_duration_seconds: LONGEST_FAULT.as_secs(),
             clock_skew: false,
             critical_interfaces: BTreeSet::new(),
+            load_cidrs: Vec::new(),
             protect: Protected::default(),
         }
     }
@@ -75,6 +79,7 @@ impl Default for Protected {
 pub struct Permit {
     protected: Protected,
     critical_interfaces: BTreeSet<String>,
+    load_cidrs: Vec<IpNet>,
 }
 
 impl Permit {
@@ -86,6 +91,11 @@ impl Permit {
     /// Whether this interface may be set down even if the host is reached through it.
     pub fn spares_not(&self, interface: &str) -> bool {
         self.critical_interfaces.contains(interface)
+    }
+
+    /// Whether connections may be opened to this address of another host.
+    pub fn may_load(&self, address: IpAddr) -> bool {
+        self.load_cidrs.iter().any(|prefix| prefix.contains(&address))
     }
 }
 
@@ -185,7 +195,8 @@ impl Policy {
             )
             .hint("remove one first, or wait until one ends"));
         }
-        Ok(Permit { protected: self.protect.clone(), critical_interfaces: self.critical_interfaces.clone() })
+        let Self { protect, critical_interfaces, load_cidrs, .. } = self.clone();
+        Ok(Permit { protected: protect, critical_interfaces, load_cidrs })
     }
 }
 
@@ -255,16 +266,23 @@ mod tests {
             max_duration_seconds,
             clock_skew,
             critical_interfaces,
+            load_cidrs,
             protect,
         } = toml::from_str(&fields).unwrap();
         assert_eq!(fault_types.unwrap().len(), crate::spec::FAULT_TYPES.len());
         assert!(interfaces.is_some() && uids.is_some());
         let default = Policy::default();
         assert_eq!((max_active, max_duration_seconds), (default.max_active, default.max_duration_seconds));
-        assert!(!clock_skew && critical_interfaces.len() == 1);
+        assert!(!clock_skew && critical_interfaces.len() == 1 && load_cidrs.len() == 1);
         assert_eq!((protect.tcp_ports, protect.cidrs.len()), (default.protect.tcp_ports, 1));
-        for field in ["max_active", "max_duration_seconds", "clock_skew", "critical_interfaces", "tcp_ports"]
-        {
+        for field in [
+            "max_active",
+            "max_duration_seconds",
+            "clock_skew",
+            "critical_interfaces",
+            "load_cidrs",
+            "tcp_ports",
+        ] {
             assert!(fields.contains(field), "{field} is not there");
         }
     }

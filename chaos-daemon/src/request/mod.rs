@@ -155,6 +155,45 @@ pub struct Evidence {
     /// What it has done to processes.
     #[serde(default)]
     pub processes: ProcessEvidence,
+    /// What has become of the connections that it opens; those that are held are in `held_count`.
+    #[serde(default)]
+    pub connections: Option<ConnectionEvidence>,
+}
+
+/// What has become of the connections that a fault opens.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConnectionEvidence {
+    /// Opened, with all their answers.
+    pub opened: u64,
+    /// Refused by the server, or reset before it had answered.
+    pub refused: u64,
+    /// Not opened, or not answered, in time.
+    pub timeouts: u64,
+    /// Answered with nothing: closed without a byte, a success with an empty body, a list of tools without tools.
+    pub empty_answers: u64,
+    /// Answered with an error.
+    pub error_answers: u64,
+    /// Held, and then ended by the server.
+    pub lost: u64,
+    /// Not opened for a reason of this side, such as no free port.
+    pub unopened: u64,
+    /// How long opening took.
+    pub connect: Option<Percentiles>,
+    /// From a request until the head of its answer, of HTTP.
+    pub first_byte: Option<Percentiles>,
+    /// From the handshake of an MCP session until its answer.
+    pub initialize: Option<Percentiles>,
+}
+
+/// How long something took, of the last few thousand times.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Percentiles {
+    /// Half of them, at most.
+    pub p50: Duration,
+    /// Nine of ten.
+    pub p90: Duration,
+    /// 99 of 100.
+    pub p99: Duration,
 }
 
 /// Why a fault holds less than it was asked for.
@@ -165,7 +204,7 @@ pub enum Shortfall {
     Growing,
     /// What is left is the reserve.
     Reserve,
-    /// The kernel gives no more.
+    /// The kernel, or the server, gives no more.
     Exhausted,
     /// Its lease ran out, and it has given everything back.
     Lapsed,

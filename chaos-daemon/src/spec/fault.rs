@@ -14,6 +14,7 @@ use super::impairment::{
 };
 use super::load::CpuLoad;
 use super::process::{KillParams, PauseParams, ProcessSelector, Rhythm, Volleys};
+use super::sessions::{ConnectionLoad, LoadParams};
 use super::settings::{
     self, CgroupSelector, ClockParams, ExhaustionParams, Limit, LinkParams, LinkRhythm, NoParams,
 };
@@ -59,6 +60,8 @@ pub enum FaultType {
     ConnectError,
     /// A port cannot be bound.
     PortInUse,
+    /// A server's connections are used up.
+    ConnectionLoad,
 }
 
 /// Every fault type; those of the tool specification first, in its order.
@@ -80,6 +83,7 @@ pub const FAULT_TYPES: &[FaultType] = &[
     FaultType::ProcessPause,
     FaultType::ConnectError,
     FaultType::PortInUse,
+    FaultType::ConnectionLoad,
 ];
 
 impl FaultType {
@@ -103,6 +107,7 @@ impl FaultType {
             Self::ProcessPause => "process_pause",
             Self::ConnectError => "connect_error",
             Self::PortInUse => "port_in_use",
+            Self::ConnectionLoad => "connection_load",
         }
     }
 
@@ -145,6 +150,10 @@ impl FaultType {
             Self::PortInUse => {
                 "takes a TCP or UDP port of this host and holds it, so that no service can bind it"
             }
+            Self::ConnectionLoad => {
+                "opens connections to a server of this host (TCP, HTTP or MCP) and holds them, so that its pool is used up, or opens and closes \
+                 them at a rate; counts those that are refused, late, or answered with nothing, and times them"
+            }
         }
     }
 
@@ -186,6 +195,11 @@ impl FaultType {
                  network_down, address_not_available, permission_denied), call_probability (1), after_calls (0)"
             }
             Self::PortInUse => "address (every one, IPv4 and IPv6)",
+            Self::ConnectionLoad => {
+                "url (tcp://ADDRESS:PORT, unix:/PATH, http://ADDRESS:PORT/PATH, mcp+http://ADDRESS:PORT/PATH or \
+                 mcp+unix:/PATH), sessions (how many to hold, at most 20000) or connections_per_second (at most 2000), \
+                 timeout_ms (1000; of opening, and of each answer), ramp_seconds (0)"
+            }
         }
     }
 
@@ -320,6 +334,8 @@ pub enum Effect {
         /// How they fail.
         failure: Failure,
     },
+    /// See [`FaultType::ConnectionLoad`].
+    Load(ConnectionLoad),
 }
 
 impl Effect {
@@ -337,7 +353,7 @@ impl Effect {
             | Self::ClockSkew { .. }
             | Self::ProcessKill { .. }
             | Self::ProcessPause { .. } => None,
-            Self::Connect { .. } => None,
+            Self::Connect { .. } | Self::Load(_) => None,
         }
     }
 
@@ -379,6 +395,7 @@ impl Effect {
             Self::ProcessKill { .. } => FaultType::ProcessKill,
             Self::ProcessPause { .. } => FaultType::ProcessPause,
             Self::Connect { .. } => FaultType::ConnectError,
+            Self::Load(_) => FaultType::ConnectionLoad,
         }
     }
 }
@@ -461,6 +478,7 @@ impl FaultRequest {
                 let netns = self.target.netns.clone();
                 Effect::Hoard { what: Hoard::Port(what), ramp: Duration::ZERO, cgroup: None, netns }
             }
+            FaultType::ConnectionLoad => Effect::Load(self.params::<LoadParams>()?.load(&self.target)?),
         };
         Ok(Fault { duration, effect })
     }

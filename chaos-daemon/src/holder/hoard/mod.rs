@@ -5,6 +5,7 @@ mod disk_io;
 mod files;
 mod memory;
 mod port;
+mod sessions;
 mod things;
 
 use std::io;
@@ -87,7 +88,10 @@ impl Keeper {
             membership::enter(group)?;
         }
         membership::offer_to_oom_killer()?;
-        if matches!(work.goal, Goal::Descriptors { .. } | Goal::Inodes { .. } | Goal::Ports { .. }) {
+        if matches!(
+            work.goal,
+            Goal::Descriptors { .. } | Goal::Inodes { .. } | Goal::Ports { .. } | Goal::Connections { .. }
+        ) {
             things::raise_descriptor_limit()?;
         }
         let store = open(&work.goal)?;
@@ -175,6 +179,9 @@ fn open(goal: &Goal) -> io::Result<Box<dyn Store>> {
         Goal::Ports { address, range, count } => Box::new(things::Ports::open(*address, *range, *count)?),
         Goal::Port(local) => Box::new(port::Port::open(*local)),
         Goal::DiskIo { directory, bytes, rate } => Box::new(disk_io::DiskIo::open(directory, *bytes, *rate)?),
+        Goal::Connections { server, amount, limit } => {
+            Box::new(sessions::Sessions::open(server, *amount, *limit)?)
+        }
     })
 }
 

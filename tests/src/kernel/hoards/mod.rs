@@ -1,5 +1,6 @@
 //! What a fault takes is missing while it lasts and there again after it, however it ends; measured by the kernel's own books.
 
+mod connections;
 mod cpu;
 mod disk;
 mod memory;
@@ -153,5 +154,5 @@ fn evidence(fault: &Fault, mcp: &crate::Mcp) -> Result<Value> {
 
 /// Every test of this folder.
 pub(super) fn all() -> Vec<KernelTest> {
-    [cpu::TESTS, memory::TESTS, disk::TESTS, port::TESTS, things::TESTS].concat()
+    [cpu::TESTS, connections::TESTS, memory::TESTS, disk::TESTS, port::TESTS, things::TESTS].concat()
 }

@@ -1,0 +1,255 @@
+//! Connections to a server: of a pool that is used up, of a daemon that takes sixteen, and as many as are asked for a second.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::{Context, Outcome, TestResult, tests};
+use super::{ENDS, LEASE_ENDS, Taking, evidence};
+use crate::fault::Fault;
+use crate::process::{Process, wait_until};
+use crate::{Daemon, Error, NetNs, Pair, Result, Wire};
+
+tests![
+    a_pool_of_workers_serves_nobody_else_while_the_fault_lasts_and_everybody_after_it,
+    a_pool_is_let_go_when_the_lease_runs_out,
+    what_is_held_refused_and_late_is_counted_and_timed,
+    a_daemon_of_sixteen_connections_serves_nobody_else_while_they_are_held,
+    connections_are_opened_and_closed_at_the_rate_and_none_lingers,
+    who_may_not_be_connected_to_is_refused_by_name,
+];
+
+/// How many a server of the tests serves at once.
+const WORKERS: u64 = 4;
+/// How long a client waits for an answer.
+const PATIENCE: Duration = Duration::from_millis(300);
+
+/// An HTTP server whose workers serve one connection each, until it is closed.
+struct Server {
+    address: SocketAddr,
+    /// Connections that are being served, and those that ever were.
+    served: Arc<[AtomicU64; 2]>,
+}
+
+impl Server {
+    fn start(namespace: &NetNs) -> Result<Self> {
+        let bound = namespace.run(|| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)));
+        let listener = Arc::new(bound.map_err(Error::io("bind", "a listener"))?);
+        let address = listener.local_addr().map_err(Error::io("ask", "a listener"))?;
+        let served: Arc<[AtomicU64; 2]> = Arc::default();
+        for _ in 0..WORKERS {
+            let (listener, served) = (Arc::clone(&listener), Arc::clone(&served));
+            thread::spawn(move || {
+                for stream in listener.incoming().flatten() {
+                    for count in served.iter() {
+                        count.fetch_add(1, Ordering::Relaxed);
+                    }
+                    serve(stream);
+                    served[0].fetch_sub(1, Ordering::Relaxed);
+                }
+            });
+        }
+        Ok(Self { address, served })
+    }
+
+    fn now(&self) -> u64 {
+        self.served[0].load(Ordering::Relaxed)
+    }
+
+    fn ever(&self) -> u64 {
+        self.served[1].load(Ordering::Relaxed)
+    }
+
+    fn load(&self, namespace: &NetNs, params: Value) -> Fault {
+        let mut all = json!({"url": format!("http://{}/health", self.address), "timeout_ms": 500});
+        if let (Value::Object(all), Value::Object(params)) = (&mut all, params) {
+            all.extend(params);
+        }
+        Fault::new("connection_load").aimed(json!({"netns": namespace.name()})).with(all)
+    }
+}
+
+/// Answers each request, until the client has gone.
+fn serve(mut stream: TcpStream) {
+    let mut buffer = [0; 4096];
+    while matches!(stream.read(&mut buffer), Ok(1..)) {
+        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+    }
+}
+
+/// Whether a client of its own, that has nothing of the daemon, is served.
+fn is_served(namespace: &NetNs, address: SocketAddr) -> bool {
+    namespace.run(|| {
+        let Ok(mut stream) = TcpStream::connect_timeout(&address, PATIENCE) else { return false };
+        let mut answer = [0; 15];
+        stream.set_read_timeout(Some(PATIENCE)).is_ok()
+            && stream.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").is_ok()
+            && stream.read_exact(&mut answer).is_ok()
+            && answer == *b"HTTP/1.1 200 OK"
+    })
+}
+
+/// A pool is full, or not, to such a client.
+fn pool(ends: &[super::End]) -> TestResult {
+    let namespace = NetNs::new()?;
+    let server = Server::start(&namespace)?;
+    let full = |_: Option<&Process>| Ok(u64::from(!is_served(&namespace, server.address)));
+    let fault = server.load(&namespace, json!({"sessions": WORKERS + 2}));
+    let outcome = Taking { fault, used: &full, asked: 1, give: 0 }.ends(ends)?;
+    assert_eq!(lingering(&namespace, server.address.port())?, 0, "connections linger");
+    Ok(outcome)
+}
+
+fn a_pool_of_workers_serves_nobody_else_while_the_fault_lasts_and_everybody_after_it(
+    _: &Context,
+) -> TestResult {
+    pool(ENDS)
+}
+
+fn a_pool_is_let_go_when_the_lease_runs_out(_: &Context) -> TestResult {
+    pool(LEASE_ENDS)
+}
+
+/// How many connections to a port are known to the kernel still, whose client has gone (`TIME_WAIT`).
+fn lingering(namespace: &NetNs, port: u16) -> Result<usize> {
+    let table = namespace.run(|| std::fs::read_to_string("/proc/thread-self/net/tcp"));
+    let table = table.map_err(Error::io("read", "/proc/thread-self/net/tcp"))?;
+    let server = format!(":{port:04X}");
+    let lingers = |line: &&str| {
+        let mut words = line.split_whitespace();
+        // Of the remote end; then the state.
+        words.nth(2).is_some_and(|remote| remote.ends_with(&server)) && words.next() == Some("06")
+    };
+    Ok(table.lines().filter(lingers).count())
+}
+
+fn what_is_held_refused_and_late_is_counted_and_timed(_: &Context) -> TestResult {
+    let namespace = NetNs::new()?;
+    let server = Server::start(&namespace)?;
+    let daemon = Daemon::start()?;
+    let mcp = daemon.mcp()?;
+    let fault = server.load(&namespace, json!({"sessions": WORKERS - 1}));
+    fault.inject(&mcp)?;
+    let found = evidence(&fault, &mcp)?;
+    assert_eq!((&found["things_held"], server.now()), (&json!(WORKERS - 1), WORKERS - 1), "{found}");
+    assert_eq!(found["connections"]["opened"], json!(WORKERS - 1), "{found}");
+    assert!(found["shortfall"].is_null(), "{found}");
+    for times in ["connect_ms", "first_byte_ms"] {
+        let [low, high] =
+            ["p50", "p99"].map(|rank| found["connections"][times][rank].as_f64().unwrap_or(-1.0));
+        assert!(0.0 < low && low <= high && high < 500.0, "{times}: {found}");
+    }
+    assert!(is_served(&namespace, server.address), "nobody is served, although one worker is free");
+    fault.remove(&mcp)?;
+    // More than there are workers: the others wait in the queue of the socket, until they have waited long enough.
+    let fault = server.load(&namespace, json!({"sessions": WORKERS + 3})).named("full");
+    fault.inject(&mcp)?;
+    let late =
+        || evidence(&fault, &mcp).is_ok_and(|found| found["connections"]["timeouts"].as_u64() >= Some(3));
+    assert!(wait_until(Duration::from_secs(4), late), "{}", evidence(&fault, &mcp)?);
+    let found = evidence(&fault, &mcp)?;
+    assert_eq!(
+        (&found["things_held"], &found["shortfall"]),
+        (&json!(WORKERS), &json!("exhausted")),
+        "{found}"
+    );
+    fault.remove(&mcp)?;
+    Ok(Outcome::Pass)
+}
+
+fn a_daemon_of_sixteen_connections_serves_nobody_else_while_they_are_held(_: &Context) -> TestResult {
+    let (loaded, daemon) = (Daemon::start()?, Daemon::start()?);
+    let mcp = daemon.mcp()?;
+    let serves = || -> Result<bool> {
+        let mut wire = Wire::connect(&loaded.socket())?;
+        // Who is refused may be told so before the question is out.
+        let asked = wire.open();
+        Ok(asked.is_ok() && wire.call("chaos_status", json!({})).is_ok())
+    };
+    assert!(serves()?, "it serves nobody before");
+    let url = format!("mcp+unix:{}", loaded.socket().display());
+    let fault = Fault::new("connection_load").with(json!({"url": url, "sessions": 20}));
+    fault.inject(&mcp)?;
+    let full = || evidence(&fault, &mcp).is_ok_and(|found| found["things_held"] == 16);
+    assert!(wait_until(Duration::from_secs(5), full), "{}", evidence(&fault, &mcp)?);
+    let found = evidence(&fault, &mcp)?;
+    let connections = &found["connections"];
+    let no =
+        [&connections["error_answers"], &connections["refused"]].map(|count| count.as_u64().unwrap_or(0));
+    assert!(no.iter().sum::<u64>() >= 4 && connections["initialize_ms"]["p50"].is_number(), "{found}");
+    assert_eq!(connections["empty_answers"], 0, "{found}");
+    assert!(!serves()?, "it serves somebody beside those that are held");
+    fault.remove(&mcp)?;
+    assert!(wait_until(Duration::from_secs(1), || serves().unwrap_or(false)), "it serves nobody after");
+    Ok(Outcome::Pass)
+}
+
+fn connections_are_opened_and_closed_at_the_rate_and_none_lingers(_: &Context) -> TestResult {
+    const RATE: u64 = 100;
+    let namespace = NetNs::new()?;
+    let server = Server::start(&namespace)?;
+    let daemon = Daemon::start()?;
+    let mcp = daemon.mcp()?;
+    let fault = server.load(&namespace, json!({"connections_per_second": RATE}));
+    fault.inject(&mcp)?;
+    let before = server.ever();
+    thread::sleep(Duration::from_secs(2));
+    let opened = server.ever() - before;
+    // A busy machine opens fewer, never more.
+    assert!((RATE / 2..=2 * RATE + RATE / 5).contains(&opened), "{opened} in 2 s");
+    assert!(is_served(&namespace, server.address), "the workers are free in between");
+    let answer = fault.remove(&mcp)?;
+    let after = server.ever();
+    thread::sleep(Duration::from_millis(300));
+    assert_eq!((server.ever(), server.now()), (after, 0), "{answer}");
+    assert_eq!(lingering(&namespace, server.address.port())?, 0, "connections linger");
+    Ok(Outcome::Pass)
+}
+
+fn who_may_not_be_connected_to_is_refused_by_name(_: &Context) -> TestResult {
+    let pair = Pair::new()?;
+    let listener = pair.far.run(|| TcpListener::bind((Pair::FAR_V4, 7000)));
+    let listener = listener.map_err(Error::io("bind", "a listener"))?;
+    let far = |port: u16| json!({"url": format!("tcp://{}:{port}", Pair::FAR_V4), "sessions": 1});
+    let near = json!({"netns": pair.near.name()});
+    let load = |params: Value| Fault::new("connection_load").with(params);
+    {
+        let daemon = Daemon::start()?;
+        let mcp = daemon.mcp()?;
+        let unix = |path: &str| load(json!({"url": format!("unix:{path}"), "sessions": 1}));
+        for (fault, words) in [
+            (load(far(7000)).aimed(near.clone()), "POLICY_DENIED"),
+            (load(json!({"url": "tcp://127.0.0.1:22", "sessions": 1})), "TARGET_PROTECTED"),
+            (unix(&daemon.socket().display().to_string()), "TARGET_PROTECTED"),
+            (unix("/run/no-such.sock"), "TARGET_NOT_FOUND"),
+            (unix("/etc/passwd"), "it is no socket"),
+            (load(json!({"url": "http://example.org", "sessions": 1})), "is no address"),
+            (load(far(7000)).aimed(json!({"netns": "none-of-this-name"})), "TARGET_NOT_FOUND"),
+            // Of this host, as seen from there, but nobody listens.
+            (load(far(7001)).aimed(json!({"netns": pair.far.name()})), "Connection refused"),
+        ] {
+            let answer = fault.inject(&mcp);
+            let named = matches!(&answer, Err(Error::Mcp { problem, .. }) if problem.contains(words));
+            assert!(named, "expected {words}, got {answer:?}");
+        }
+        let own = load(far(7000)).aimed(json!({"netns": pair.far.name()})).named("own");
+        assert_eq!(own.inject(&mcp)?["evidence"]["things_held"], 1);
+        own.remove(&mcp)?;
+    }
+    let policy = tempfile::NamedTempFile::new()?;
+    std::fs::write(policy.path(), format!("load_cidrs = [\"{}/32\"]", Pair::FAR_V4))?;
+    let daemon = Daemon::start_with(|command| {
+        command.arg("--policy").arg(policy.path());
+    })?;
+    let mcp = daemon.mcp()?;
+    let allowed = load(far(7000)).aimed(near);
+    assert_eq!(allowed.inject(&mcp)?["evidence"]["things_held"], 1);
+    allowed.remove(&mcp)?;
+    drop(listener);
+    Ok(Outcome::Pass)
+}
