@@ -13,8 +13,8 @@ use super::client::{Client, ClientError};
 use super::fault_args::FaultArgs;
 use super::mcp_proxy::{self, ProxyArgs, ProxyError};
 use super::probe_args::ProbeArgs;
-use super::{bridge, show, watch};
-use crate::experiment::Native;
+use super::{bridge, document, show, watch};
+use crate::experiment::{Native, schema};
 use crate::request::{ResidueReport, TargetsReport};
 use crate::spec::{FaultName, Probability, SpecError};
 
@@ -97,6 +97,13 @@ enum Command {
     /// Register or run an experiment
     #[command(subcommand)]
     Experiment(ExperimentCommand),
+    /// Check an experiment without running it, and without the daemon; exit code 0 or 2
+    Validate {
+        /// JSON or YAML file, or - for stdin
+        file: PathBuf,
+    },
+    /// Print the JSON Schema of an experiment
+    Schema,
     /// Take one sample: does it answer
     Probe(ProbeArgs),
     /// List the types of fault
@@ -148,7 +155,7 @@ struct InjectArgs {
 enum ExperimentCommand {
     /// Register an experiment from a Chaos Toolkit document
     Register {
-        /// JSON file, or - for stdin
+        /// JSON or YAML file, or - for stdin
         file: PathBuf,
     },
     /// Run a registered experiment
@@ -339,13 +346,17 @@ async fn carry_out(cli: &Cli) -> Result<Done, Failure> {
             let sample = probe.clone().probe()?.sample().await;
             let answer =
                 json!({"ok": sample.ok, "detail": sample.detail, "seconds": sample.took.as_secs_f64()});
-            let text = format!(
-                "{}: {} ({:.1} ms)\n",
-                if sample.ok { "ok" } else { "failed" },
-                sample.detail,
-                sample.took.as_secs_f64() * 1e3
-            );
+            let text = format!("{}\n", sample.line());
             Ok(Done { text, answer, code: if sample.ok { 0 } else { FAILED } })
+        }
+        Command::Validate { file } => {
+            let experiment = document::read(file, native)?.1;
+            let answer = json!({"valid": true, "experiment_name": experiment.name});
+            Ok(Done::well(format!("{}: a valid experiment: {:?}\n", file.display(), experiment.name), answer))
+        }
+        Command::Schema => {
+            let schema = schema::document();
+            Ok(Done::well(format!("{schema:#}\n"), schema))
         }
         Command::Inject(args) => {
             // Understood before anyone is asked, so that a mistake is told as one even without a daemon.
@@ -386,7 +397,7 @@ async fn ask(client: &Client, command: &Command, json: bool) -> Result<Done, Fai
             ("chaos_run_experiment", json!({"experiment_name": name, "dry_run": dry_run}))
         }
         Command::Experiment(ExperimentCommand::Register { file }) => {
-            ("chaos_register_experiment", read_document(file)?)
+            ("chaos_register_experiment", document::read(file, native)?.0)
         }
         other => return Err(Failure::Other(format!("{other:?} does not ask the daemon"))),
     };
@@ -433,23 +444,6 @@ fn object(value: Value) -> Map<String, Value> {
     match value {
         Value::Object(object) => object,
         _ => Map::new(),
-    }
-}
-
-fn read_document(file: &std::path::Path) -> Result<Value, Failure> {
-    let text = match file.to_str() {
-        Some("-") => std::io::read_to_string(std::io::stdin()),
-        _ => std::fs::read_to_string(file),
-    };
-    let text = text.map_err(|error| Failure::Other(format!("reading {}: {error}", file.display())))?;
-    let document: Value = serde_json::from_str(&text).map_err(|error| {
-        Failure::Usage(SpecError::new(file.display().to_string(), format!("not JSON: {error}")))
-    })?;
-    match document.is_object() {
-        true => Ok(document),
-        false => {
-            Err(Failure::Usage(SpecError::new(file.display().to_string(), "an experiment is a JSON object")))
-        }
     }
 }
 

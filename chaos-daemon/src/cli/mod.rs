@@ -3,6 +3,7 @@
 mod bridge;
 mod client;
 mod ctl;
+mod document;
 mod duration;
 mod fault_args;
 mod mcp_proxy;

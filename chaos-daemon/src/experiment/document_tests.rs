@@ -4,6 +4,10 @@ use serde_json::json;
 
 use super::*;
 use crate::cli::native as grammar;
+use crate::experiment::tolerance::{Form, Tolerance};
+use crate::experiment::variables::Nowhere;
+use crate::probe::Check;
+use crate::probe::http::{Method, Request};
 use crate::spec::FaultType;
 
 fn document() -> Value {
@@ -14,7 +18,7 @@ fn document() -> Value {
             "probes": [
                 {"type": "probe", "name": "health", "tolerance": 200,
                  "provider": {"type": "http", "url": "http://127.0.0.1:8080/health", "timeout": 2}},
-                {"type": "probe", "name": "database", "tolerance": true,
+                {"type": "probe", "name": "database", "tolerance": 0,
                  "provider": {"type": "process", "path": "chaosctl", "arguments": ["probe", "tcp", "127.0.0.1:5432"]}},
             ],
         },
@@ -29,7 +33,7 @@ fn document() -> Value {
 
 fn parse(document: Value) -> Result<Experiment, SpecError> {
     let Value::Object(document) = document else { panic!("not an object") };
-    Experiment::parse(&document, grammar)
+    Experiment::parse(&document, grammar, &Nowhere)
 }
 
 #[test]
@@ -43,9 +47,10 @@ fn a_document_means_what_the_command_line_in_it_means() {
     assert_eq!(experiment.conditions.len(), 2);
     assert_eq!(
         experiment.conditions[0].probe.check,
-        Check::Http { url: "http://127.0.0.1:8080/health".into(), status: vec![200] }
+        Check::http("", "http://127.0.0.1:8080/health", vec![]).unwrap()
     );
-    assert!(experiment.conditions[1].expected);
+    assert_eq!(experiment.conditions[0].tolerance, Tolerance::Equal(json!(200)));
+    assert_eq!(experiment.conditions[1].form, Form::Process);
 }
 
 #[test]
@@ -132,10 +137,24 @@ fn whatever_is_not_supported_is_refused_by_name() {
         ),
         (
             "method",
-            json!([{"type": "action", "name": "a", "background": true, "provider": {}}]),
+            json!([{"type": "action", "name": "a", "background": "yes", "provider": {}}]),
             "method[0].background",
         ),
-        ("configuration", json!({"a": 1}), "configuration"),
+        ("method", json!([{"ref": "health"}]), "method[0].ref"),
+        ("method", json!([{"type": "action", "name": "a", "dry": "actions"}]), "method[0].dry"),
+        (
+            "method",
+            json!([{"type": "action", "name": "a", "controls": [{"name": "c"}]}]),
+            "method[0].controls",
+        ),
+        ("method", json!([{"type": "action", "name": "a", "tolerance": 0}]), "method[0].tolerance"),
+        ("configuration", json!(1), "configuration"),
+        ("secrets", json!({"a": 1}), "secrets.a"),
+        ("tags", json!([""]), "tags[0]"),
+        ("extensions", json!([{"data": 1}]), "extensions[0].name"),
+        ("extensions", json!([{"name": "chaos-daemon", "data": 1}]), "extensions[0].data"),
+        ("runtime", json!({"hypothesis": {"strategy": "after-method-only"}}), "runtime.hypothesis.strategy"),
+        ("runtime", json!({"rollbacks": {"strategy": "sometimes"}}), "runtime.rollbacks.strategy"),
         ("controls", json!([{"name": "c"}]), "controls"),
         ("surprise", json!(1), "surprise"),
         ("title", json!(""), "title"),
@@ -154,12 +173,18 @@ fn whatever_is_not_supported_is_refused_by_name() {
 #[test]
 fn a_probe_that_is_not_understood_is_refused_by_name() {
     for (key, value, field) in [
-        ("tolerance", json!({"type": "range", "range": [0, 5]}), "tolerance"),
+        ("tolerance", json!({"type": "range", "range": [0, 5]}), "tolerance.target"),
         ("tolerance", json!(null), "tolerance"),
-        ("tolerance", json!(99), "tolerance"),
+        ("tolerance", json!(true), "tolerance"),
+        ("pauses", json!({"after": 1}), "pauses"),
+        ("background", json!(true), "background"),
         ("type", json!("action"), "type"),
         ("provider", json!({"type": "http", "url": "https://x"}), "provider.url"),
-        ("provider", json!({"type": "http", "url": "http://x", "headers": {}}), "provider.headers"),
+        ("provider", json!({"type": "http", "url": "http://x", "headers": {"a": []}}), "provider.headers.a"),
+        ("provider", json!({"type": "http", "url": "http://x", "method": "DELETE"}), "provider.method"),
+        ("provider", json!({"type": "http", "url": "http://x", "verify_tls": false}), "provider.verify_tls"),
+        ("provider", json!({"type": "http", "url": "http://${x}"}), "provider.url"),
+        ("provider", json!({"type": "http", "url": "http://x", "secrets": ["x"]}), "provider.secrets[0]"),
         ("provider", json!({"type": "http", "url": "http://x", "timeout": 31}), "provider.timeout"),
         ("provider", json!({"type": "process", "path": "curl", "arguments": []}), "provider.path"),
         (
@@ -174,4 +199,76 @@ fn a_probe_that_is_not_understood_is_refused_by_name() {
         let error = parse(changed).expect_err(&format!("{key} = {value} was accepted"));
         assert_eq!(error.field, format!("steady-state-hypothesis.probes[0].{field}"), "{error}");
     }
+}
+
+#[test]
+fn configuration_goes_into_probes_and_faults_and_secrets_into_probes_only() {
+    let mut values = document();
+    values["configuration"] = json!({"delay": "300ms", "port": 5432, "good": 204, "keep": 2.5});
+    values["secrets"] = json!({"api": {"token": "hunter2"}});
+    let probe = &mut values["steady-state-hypothesis"]["probes"][0];
+    probe["tolerance"] = json!(["${good}"]);
+    probe["provider"] = json!({"type": "http", "url": "http://127.0.0.1/", "method": "post", "timeout": [1, 2],
+        "headers": {"Authorization": "Bearer ${token}", "Content-Type": "application/json"},
+        "arguments": {"port": "${port}"}, "secrets": ["api"]});
+    values["method"][0]["provider"]["arguments"]["--delay"] = json!("${delay}");
+    values["method"][0]["pauses"] = json!({"after": "${keep}"});
+    let experiment = parse(values.clone()).unwrap();
+    assert_eq!(experiment.fault.params["delay_ms"], json!(300.0));
+    assert_eq!(experiment.hold, Duration::from_millis(2500));
+    let probe = &experiment.conditions[0];
+    assert_eq!(probe.tolerance, Tolerance::List(vec![json!(204)]));
+    assert_eq!(probe.probe.timeout, Duration::from_secs(3));
+    let Check::Http { request, .. } = &probe.probe.check else { panic!("{probe:?}") };
+    let expected = Request {
+        url: "http://127.0.0.1/".into(),
+        method: Method::Post,
+        headers: vec![
+            ("Authorization".into(), "Bearer hunter2".into()),
+            ("Content-Type".into(), "application/json".into()),
+        ],
+        arguments: vec![],
+        json: Some("{\"port\":5432}".into()),
+    };
+    assert_eq!(*request, expected);
+    values["method"][0]["provider"]["arguments"]["--delay"] = json!("${token}");
+    assert_eq!(parse(values).unwrap_err().field, "method[0].provider.arguments.--delay");
+}
+
+#[test]
+fn an_error_does_not_show_a_secret() {
+    let mut values = document();
+    values["secrets"] = json!({"api": {"host": "hunter2 "}});
+    values["steady-state-hypothesis"]["probes"][0]["provider"] =
+        json!({"type": "http", "url": "http://${host}/"});
+    let error = parse(values).unwrap_err();
+    assert!(error.problem.contains("***") && !error.to_string().contains("hunter2"), "{error}");
+}
+
+#[test]
+fn what_has_no_effect_in_chaos_toolkit_has_none_here() {
+    let mut annotated = document();
+    annotated["tags"] = json!(["payment"]);
+    annotated["contributions"] = json!({"reliability": "high"});
+    annotated["controls"] = json!([]);
+    annotated["extensions"] = json!([{"name": "somebody-else", "data": 1}, {"name": "chaos-daemon"}]);
+    annotated["runtime"] =
+        json!({"rollbacks": {"strategy": "always"}, "hypothesis": {"strategy": "default"}});
+    assert_eq!(parse(annotated).unwrap(), parse(document()).unwrap());
+}
+
+/// The published schema refuses nothing that is understood; what it accepts may still be refused.
+#[test]
+fn the_schema_knows_every_field() {
+    let schema = crate::experiment::schema::document();
+    let known = schema["properties"].as_object().unwrap();
+    let asked = parse(json!({"title": "x", "steady-state-hypothesis": document()["steady-state-hypothesis"],
+        "method": document()["method"], "surprise": 1}));
+    let problem = asked.unwrap_err().problem;
+    let fields = problem.split_once("the fields are ").unwrap().1;
+    let mut fields: Vec<&str> = fields.split(", ").collect();
+    fields.sort_unstable();
+    let mut names: Vec<&str> = known.keys().map(String::as_str).collect();
+    names.sort_unstable();
+    assert_eq!(names, fields);
 }

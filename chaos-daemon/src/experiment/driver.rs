@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
-use super::document::{Condition, Experiment};
+use super::document::Experiment;
 use super::machine::{Effect, Event, Machine, Outcome};
 use crate::probe::prober::Prober;
 use crate::request::wire::Door;
@@ -28,13 +28,15 @@ pub struct Progress {
 ///
 /// # Errors
 /// What is not met, for people.
-pub async fn sample(conditions: &[Condition], prober: &Prober) -> Result<(), String> {
-    let samples = futures_util::future::join_all(conditions.iter().map(|condition| async move {
-        let sample = prober.sample(&condition.probe).await;
-        (sample.ok != condition.expected).then(|| format!("{}: {}", condition.name, sample.detail))
-    }));
+pub async fn sample(experiment: &Experiment, prober: &Prober) -> Result<(), String> {
+    let samples = futures_util::future::join_all(
+        experiment
+            .conditions
+            .iter()
+            .map(|condition| async move { condition.judge(&prober.sample(&condition.probe).await).err() }),
+    );
     let unmet: Vec<_> = samples.await.into_iter().flatten().collect();
-    if unmet.is_empty() { Ok(()) } else { Err(unmet.join(", ")) }
+    if unmet.is_empty() { Ok(()) } else { Err(experiment.variables.hide(&unmet.join(", "))) }
 }
 
 /// Runs an experiment to its end. The future must be driven to completion: whoever may go away spawns it.
@@ -50,7 +52,7 @@ pub async fn drive(
     let (mut machine, mut effect) = Machine::start();
     loop {
         let event = match effect {
-            Effect::Sample => Event::Sampled(sample(&experiment.conditions, prober).await),
+            Effect::Sample => Event::Sampled(sample(experiment, prober).await),
             Effect::Inject => Event::Injected(inject(experiment, fault_name, caller, door).await),
             Effect::Hold => hold(experiment.hold, fault_name, door, &mut stop, progress).await,
             Effect::Remove => Event::Removed(remove(fault_name, door, progress).await),

@@ -1,9 +1,16 @@
 //! Experiments: the document that describes one, the state machine of a run, and the driver that carries it out.
 
+pub mod activity;
 pub mod document;
 pub mod driver;
 pub mod machine;
+pub mod native;
+pub mod schema;
+pub mod source;
+pub mod tolerance;
+pub mod variables;
 
-pub use document::{Experiment, Grammar, Native};
+pub use document::Experiment;
 pub use driver::{Progress, drive};
 pub use machine::Outcome;
+pub use native::{Grammar, Native};

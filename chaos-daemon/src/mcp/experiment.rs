@@ -83,7 +83,6 @@ pub(super) async fn register(
     arguments: Map<String, Value>,
 ) -> Result<RegisterOutput, ApiError> {
     let (experiment, message) = service.register_experiment(arguments).await?;
-    let expected = |expected| if expected { "" } else { " must fail" };
     Ok(RegisterOutput {
         status: "registered".to_owned(),
         experiment_name: experiment.name,
@@ -91,7 +90,7 @@ pub(super) async fn register(
             .conditions
             .iter()
             .map(|condition| {
-                format!("{}: {}{}", condition.name, condition.probe.check, expected(condition.expected))
+                experiment.variables.hide(&format!("{}: {}", condition.name, condition.probe.check))
             })
             .collect(),
         fault_type: experiment.fault.fault_type.name().to_owned(),

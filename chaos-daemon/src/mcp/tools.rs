@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::results::{InjectOutput, Output, RunOutput, StatusOutput};
 use super::{control, experiment, inject, params, schema, status};
+use crate::experiment::schema as experiment_schema;
 use crate::request::{ApiError, Caller};
 use crate::server::service::Service;
 use crate::spec::units::{DEFAULT_FAULT, LONGEST_FAULT, SHORTEST_FAULT};
@@ -130,8 +131,8 @@ impl Call {
             Self::RegisterExperiment => (
                 "Register an experiment",
                 "Registers an experiment for chaos_run_experiment, in place of any of the same name. Takes a Chaos \
-                 Toolkit document: steady-state probes (provider http, or process \"chaosctl\" with arguments \
-                 [\"probe\", \"tcp\", \"HOST:PORT\"]), and a method of one action (provider process \"chaosctl\" with \
+                 Toolkit document: steady-state probes with a tolerance (provider http, or process \"chaosctl\" with \
+                 arguments [\"probe\", \"tcp\", \"HOST:PORT\"]), and a method of one action (provider process \"chaosctl\" with \
                  arguments such as {\"inject\": \"latency\", \"--interface\": \"eth0\", \"--delay\": \"300ms\", \
                  \"--for\": \"30s\"}), which is not executed but understood. Anything unsupported is refused by name.",
                 register_input(),
@@ -289,52 +290,5 @@ fn inject_input() -> JsonObject {
 }
 
 fn register_input() -> JsonObject {
-    let provider = json!({
-        "type": "object",
-        "description": "{type: \"http\", url, timeout} or {type: \"process\", path: \"chaosctl\", arguments}",
-    });
-    let activity = |kind: &str| {
-        json!({
-            "type": "object",
-            "properties": {
-                "type": {"type": "string", "enum": [kind]},
-                "name": {"type": "string"},
-                "provider": provider,
-            },
-            "required": ["type", "provider"],
-        })
-    };
-    let mut probe = activity("probe");
-    probe["properties"]["tolerance"] = json!({
-        "anyOf": [{"type": "integer"}, {"type": "boolean"}, {"type": "array", "items": {"type": "integer"}}],
-        "description": "http: the status that is right, or true for any 2xx; process: 0 or true.",
-    });
-    let mut action = activity("action");
-    action["properties"]["pauses"] = json!({
-        "type": "object", "description": "{after: seconds} keeps the fault shorter than its --for.",
-    });
-    object(
-        json!({
-            "title": text("What the experiment is about; its name, unless name is given."),
-            "name": text("Name under which it runs."),
-            "description": text("What is expected to hold."),
-            "version": text("Version of the format; without effect."),
-            "tags": {"type": "array", "items": {"type": "string"}, "description": "Without effect."},
-            "contributions": {"type": "object", "description": "Without effect."},
-            "configuration": {"type": "object", "description": "Not supported yet: leave it out or empty."},
-            "secrets": {"type": "object", "description": "Not supported yet: leave it out or empty."},
-            "controls": {"type": "array", "items": {"type": "object"}, "description": "Not supported yet: leave it out or empty."},
-            "runtime": {"type": "object", "description": "Not supported yet: leave it out or empty."},
-            "extensions": {"type": "array", "items": {"type": "object"}, "description": "Not supported yet: leave it out or empty."},
-            "steady-state-hypothesis": {
-                "type": "object",
-                "properties": {"title": {"type": "string"}, "probes": {"type": "array", "items": probe, "minItems": 1}},
-                "required": ["probes"],
-                "additionalProperties": false,
-            },
-            "method": {"type": "array", "items": action, "minItems": 1, "maxItems": 1},
-            "rollbacks": {"type": "array", "items": {"type": "object"}, "description": "May stay empty: the fault is always removed."},
-        }),
-        &["title", "steady-state-hypothesis", "method"],
-    )
+    object(experiment_schema::properties(), &["title", "steady-state-hypothesis", "method"])
 }

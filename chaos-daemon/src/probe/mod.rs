@@ -2,13 +2,14 @@
 //!
 //! The daemon's probes run in a process of their own, the only one of its processes that may open connections.
 
-mod http;
+pub mod http;
 pub mod prober;
 
 use std::fmt;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
@@ -22,10 +23,10 @@ pub const LONGEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// What is asked of the world.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Check {
-    /// A GET of this address answers with one of these statuses; with any 2xx when none is named.
+    /// This request is answered with one of these statuses; with any 2xx when none is named.
     Http {
-        /// Address, `http://…`.
-        url: String,
+        /// The request.
+        request: http::Request,
         /// Statuses that are right.
         status: Vec<u16>,
     },
@@ -56,14 +57,43 @@ pub struct Sample {
     pub detail: String,
     /// How long it took.
     pub took: Duration,
+    /// What came back: of HTTP an object with `status`, `headers` and `body`. `None` when nothing did.
+    pub answer: Option<Value>,
+}
+
+impl Sample {
+    /// A sample that could not be taken.
+    pub fn failed(detail: String) -> Self {
+        Self { ok: false, detail, took: Duration::ZERO, answer: None }
+    }
+
+    /// What `chaosctl probe` prints of it.
+    pub fn line(&self) -> String {
+        let word = if self.ok { "ok" } else { "failed" };
+        format!("{word}: {} ({:.1} ms)", self.detail, self.took.as_secs_f64() * 1e3)
+    }
+
+    /// What a process that took it returns: `chaosctl probe`, run by Chaos Toolkit.
+    pub fn as_process(&self) -> Value {
+        json!({"status": u8::from(!self.ok), "stdout": format!("{}\n", self.line()), "stderr": ""})
+    }
 }
 
 impl Check {
-    /// An HTTP check of `url`, which stands at `field` of the request.
+    /// An HTTP check: a GET of `url`, which stands at `field` of the request.
     ///
     /// # Errors
     /// When `url` is not an address this build can fetch: it carries no TLS.
     pub fn http(field: &str, url: &str, status: Vec<u16>) -> Result<Self, SpecError> {
+        Self::request(field, http::Request { url: url.to_owned(), ..http::Request::default() }, status)
+    }
+
+    /// An HTTP check, the address of which stands at `field` of the request.
+    ///
+    /// # Errors
+    /// As [`Check::http`].
+    pub fn request(field: &str, request: http::Request, status: Vec<u16>) -> Result<Self, SpecError> {
+        let url = &request.url;
         if url.starts_with("https://") {
             return Err(SpecError::new(field, "https is not available: probe http, or a tcp port"));
         }
@@ -74,7 +104,7 @@ impl Check {
                 format!("{url:?} is not an address: give e.g. \"http://127.0.0.1:8080/health\""),
             ));
         }
-        Ok(Self::Http { url: url.to_owned(), status })
+        Ok(Self::Http { request, status })
     }
 
     /// A TCP check of `address`, as `HOST:PORT` or `[IPV6]:PORT`, which stands at `field` of the request.
@@ -96,7 +126,7 @@ impl Check {
 impl fmt::Display for Check {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Http { url, .. } => write!(f, "GET {url}"),
+            Self::Http { request, .. } => write!(f, "{} {}", request.method.name(), request.url),
             Self::Tcp { host, port } => write!(f, "connect to {host} port {port}"),
         }
     }
@@ -107,8 +137,13 @@ impl Probe {
     /// what was seen.
     pub async fn sample(&self) -> Sample {
         let start = Instant::now();
+        let mut answer = None;
         let seen = match &self.check {
-            Check::Http { url, status } => http::get(url, status, self.timeout).await,
+            Check::Http { request, status } => {
+                let seen = http::ask(request, status, self.timeout).await;
+                answer = seen.answer;
+                seen.verdict
+            }
             Check::Tcp { host, port } => match timeout(self.timeout, connect(host, *port)).await {
                 Ok(seen) => seen,
                 Err(_) => Err(format!("no answer within {:?}", self.timeout)),
@@ -116,7 +151,7 @@ impl Probe {
         };
         let ok = seen.is_ok();
         let (Ok(seen) | Err(seen)) = seen;
-        Sample { ok, detail: format!("{}: {seen}", self.check), took: start.elapsed() }
+        Sample { ok, detail: format!("{}: {seen}", self.check), took: start.elapsed(), answer }
     }
 }
 
@@ -169,6 +204,71 @@ mod tests {
             assert_eq!(sample.ok, ok, "{response:?}: {sample:?}");
             assert!(sample.took < Duration::from_secs(1), "{sample:?}");
         }
+    }
+
+    #[tokio::test]
+    async fn an_answer_is_kept_with_status_headers_and_body() {
+        let json =
+            "HTTP/1.1 500 No\r\nContent-Type: application/json\r\nContent-Length: 10\r\n\r\n{\"up\": 1} ";
+        let url = http_server(json).await;
+        let sample = probe(Check::http("url", &url, vec![]).unwrap()).sample().await;
+        let answer = sample.answer.unwrap();
+        assert_eq!((&answer["status"], &answer["body"]), (&json!(500), &json!({"up": 1})));
+        assert_eq!(answer["headers"]["Content-Type"], "application/json");
+        let text = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi";
+        let sample = probe(Check::http("url", &http_server(text).await, vec![]).unwrap()).sample().await;
+        assert_eq!(sample.answer.unwrap()["body"], "hi");
+        // One that stops in the middle is none.
+        let half = "HTTP/1.1 200 OK\r\nContent-Length: 20\r\n\r\nhi";
+        let sample = probe(Check::http("url", &http_server(half).await, vec![]).unwrap()).sample().await;
+        assert!(!sample.ok && sample.answer.is_none(), "{sample:?}");
+    }
+
+    #[tokio::test]
+    async fn a_body_that_is_too_long_is_none_and_not_half_of_it() {
+        let length = usize::try_from(http::LARGEST_BODY).unwrap() + 1;
+        let long = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{}", "x".repeat(length));
+        let sample =
+            probe(Check::http("url", &http_server(long.leak()).await, vec![]).unwrap()).sample().await;
+        assert!(sample.ok, "{sample:?}");
+        assert_eq!(sample.answer.unwrap()["body"], Value::Null);
+    }
+
+    #[tokio::test]
+    async fn what_is_sent_arrives() {
+        let arguments = vec![("a b".to_owned(), "1&2".to_owned())];
+        let headers = vec![("X-Token".to_owned(), "t".to_owned())];
+        for (method, json, expected) in [
+            (http::Method::Get, None, "GET /health?a%20b=1%262 HTTP/1.1\r\n"),
+            (http::Method::Head, None, "HEAD /health?a%20b=1%262 HTTP/1.1\r\n"),
+            (http::Method::Post, None, "\r\n\r\na+b=1%262"),
+            (http::Method::Post, Some("{}".to_owned()), "\r\n\r\n{}"),
+        ] {
+            let (url, request) = http_echo().await;
+            let asked =
+                http::Request { url, method, headers: headers.clone(), arguments: arguments.clone(), json };
+            let sample = probe(Check::request("url", asked, vec![]).unwrap()).sample().await;
+            let request = request.await.unwrap();
+            assert!(sample.ok && request.contains(expected), "{request:?}");
+            assert!(request.to_lowercase().contains("x-token: t"), "{request:?}");
+        }
+    }
+
+    /// Answers one request, and tells what it was.
+    async fn http_echo() -> (String, tokio::task::JoinHandle<String>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/health", listener.local_addr().unwrap());
+        let request = tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut seen = Vec::new();
+            // A body may come by itself, and as soon as there is none left to come, nothing does.
+            while let Ok(Ok(read)) = timeout(Duration::from_millis(50), stream.read_buf(&mut seen)).await {
+                assert!(read > 0);
+            }
+            stream.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").await.unwrap();
+            String::from_utf8(seen).unwrap()
+        });
+        (url, request)
     }
 
     #[tokio::test]

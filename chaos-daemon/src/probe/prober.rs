@@ -6,7 +6,6 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tokio::net::UnixStream;
@@ -51,10 +50,11 @@ impl Prober {
 
     /// Has one sample taken. As [`Probe::sample`], it never fails: a prober that is gone is what was seen.
     pub async fn sample(&self, probe: &Probe) -> Sample {
-        let gone = || Sample {
-            ok: false,
-            detail: format!("{}: the process that probes is gone; the daemon starts another", probe.check),
-            took: Duration::ZERO,
+        let gone = || {
+            Sample::failed(format!(
+                "{}: the process that probes is gone; the daemon starts another",
+                probe.check
+            ))
         };
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let (answer, answered) = oneshot::channel();
@@ -114,6 +114,8 @@ pub async fn serve(stream: UnixStream) {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::probe::Check;
 

@@ -9,6 +9,7 @@ use serde_json::{Map, Value};
 use super::registry::{ExperimentResult, Registry, Store};
 use super::runs::{Run, Runs, now};
 use crate::experiment::driver::{sample, unexpected};
+use crate::experiment::variables::Nowhere;
 use crate::experiment::{Experiment, Grammar};
 use crate::probe::prober::Prober;
 use crate::request::wire::Door;
@@ -245,7 +246,7 @@ impl Service {
         &self,
         document: Map<String, Value>,
     ) -> Result<(Experiment, Option<String>), ApiError> {
-        let experiment = Experiment::parse(&document, self.grammar)?;
+        let experiment = Experiment::parse(&document, self.grammar, &Nowhere)?;
         let name = experiment.name.clone();
         let change = self.store.change(move |registry| Ok(registry.experiments.insert(name, document)));
         Ok((experiment, change.await?.1))
@@ -262,7 +263,7 @@ impl Service {
                     "register it first, with chaos_register_experiment or chaosctl experiment register FILE",
                 )
             })?;
-        Ok(Experiment::parse(&document, self.grammar)?)
+        Ok(Experiment::parse(&document, self.grammar, &Nowhere)?)
     }
 
     /// Runs an experiment and waits for its end, but no longer than a client waits; then says "still running".
@@ -295,7 +296,7 @@ impl Service {
     ) -> Result<(ExperimentResult, Option<PlanReport>), ApiError> {
         let experiment = self.experiment(name)?;
         let (started_at, started) = (now(), std::time::Instant::now());
-        let steady = sample(&experiment.conditions, &self.prober).await;
+        let steady = sample(&experiment, &self.prober).await;
         let fault_name = experiment.fault_name.unwrap_or(FaultName::new("dry-run")?);
         let plan = self.plan(fault_name, Some(experiment.fault), caller).await;
         let steady_now = steady.is_ok();

@@ -182,7 +182,7 @@ async fn an_experiment_is_registered_from_a_file_and_run() {
     let (_socket, closed) = closed_port();
     let mut document = json!({
         "title": "port survives",
-        "steady-state-hypothesis": {"title": "up", "probes": [{"type": "probe", "name": "port", "tolerance": true,
+        "steady-state-hypothesis": {"title": "up", "probes": [{"type": "probe", "name": "port", "tolerance": 0,
             "provider": {"type": "process", "path": "chaosctl",
                 "arguments": ["probe", "tcp", listener.local_addr().unwrap().to_string()]}}]},
         "method": [{"type": "action", "name": "cut", "provider": {"type": "process", "path": "chaosctl",
@@ -204,6 +204,96 @@ async fn an_experiment_is_registered_from_a_file_and_run() {
     assert_eq!(chaosctl(&server.socket, &["experiment", "run", "port survives"]).await.code, 1);
     let unknown = chaosctl(&server.socket, &["experiment", "run", "ghost"]).await;
     assert!(unknown.code == 1 && unknown.stderr.contains("EXPERIMENT_NOT_FOUND"), "{}", unknown.stderr);
+}
+
+#[tokio::test]
+async fn a_file_is_checked_without_the_daemon_and_a_mistake_has_its_line() {
+    let directory = tempfile::tempdir().unwrap();
+    let nowhere = directory.path().join("no-such-socket");
+    let file = directory.path().join("slow.yaml");
+    let text = "\
+title: slow
+configuration:
+  port: {type: env, key: CHAOS_TEST_PORT, default: 5432}
+secrets:
+  api:
+    token: {type: file, path: TOKEN}
+steady-state-hypothesis:
+  title: up
+  probes:
+  - type: probe
+    name: health
+    tolerance: 200
+    provider: {type: http, url: \"http://127.0.0.1:${port}/\", headers: {X-Token: \"${token}\"}}
+method:
+- type: action
+  name: delay
+  provider:
+    type: process
+    path: chaosctl
+    arguments: {inject: latency, --interface: eth0, --delay: 300ms, --for: 3m}
+";
+    let token = directory.path().join("token");
+    std::fs::write(&token, "hunter2\n").unwrap();
+    let text = text.replace("TOKEN}", &format!("{}}}", token.display()));
+    let validate = async |text: &str| {
+        std::fs::write(&file, text).unwrap();
+        chaosctl(&nowhere, &["validate", file.to_str().unwrap()]).await
+    };
+    let good = validate(&text).await;
+    assert!(
+        good.code == 0 && good.stdout.contains("a valid experiment: \"slow\""),
+        "{}{}",
+        good.stdout,
+        good.stderr
+    );
+    for (change, instead, expected) in [
+        ("chaosctl\n", "/bin/sh\n", ":19:11: method[0].provider.path: \"/bin/sh\" is not supported"),
+        (
+            "tolerance: 200",
+            "tolerance: true",
+            ":12:16: steady-state-hypothesis.probes[0].tolerance: true is never",
+        ),
+        ("${port}", "${prot}", ":13:33: steady-state-hypothesis.probes[0].provider.url: ${prot} is neither"),
+        ("/token}", "/no-token}", ":6:31: secrets.api.token.path: reading"),
+        ("title: slow", "title: [slow", ": not YAML"),
+        ("title: slow", "controls: [{name: c}]\ntitle: slow", ":1:11: controls: not supported"),
+    ] {
+        let bad = validate(&text.replacen(change, instead, 1)).await;
+        assert!(bad.code == 2 && bad.stderr.contains(expected), "{instead}: {}", bad.stderr);
+        assert!(!bad.stderr.contains("hunter2"), "{}", bad.stderr);
+    }
+    let schema = chaosctl(&nowhere, &["schema"]).await;
+    let schema: Value = serde_json::from_str(&schema.stdout).unwrap();
+    assert_eq!(schema["properties"]["method"]["type"], "array");
+}
+
+#[tokio::test]
+async fn what_chaosctl_reads_for_an_experiment_is_used_and_no_secret_is_shown() {
+    let server = Server::start().await;
+    let file = server.state().join("experiment.yaml");
+    let password = server.state().join("password");
+    std::fs::write(&password, "hunter2\n").unwrap();
+    let (_socket, closed) = closed_port();
+    let text = format!(
+        "title: leaky\nsecrets: {{api: {{password: {{type: file, path: {}}}}}}}\n\
+         steady-state-hypothesis:\n  title: up\n  probes:\n  - {{type: probe, name: health, tolerance: 200, provider: \
+         {{type: http, url: \"http://{closed}/?p=${{password}}\"}}}}\nmethod:\n- {{type: action, name: cut, provider: {{type: \
+         process, path: chaosctl, arguments: {{inject: timeout, --interface: eth0, --for: 200ms}}}}}}\n",
+        password.display()
+    );
+    std::fs::write(&file, text).unwrap();
+    let registered = chaosctl(&server.socket, &["experiment", "register", file.to_str().unwrap()]).await;
+    assert!(
+        registered.code == 0 && registered.stdout.contains("?p=***"),
+        "{}{}",
+        registered.stdout,
+        registered.stderr
+    );
+    let run = chaosctl(&server.socket, &["--json", "experiment", "run", "leaky"]).await;
+    assert!(run.code == 1 && run.stdout.contains("?p=***"), "{}{}", run.stdout, run.stderr);
+    let status = chaosctl(&server.socket, &["--json", "status", "--results"]).await;
+    assert!(!format!("{}{}{}", registered.stdout, run.stdout, status.stdout).contains("hunter2"));
 }
 
 #[tokio::test]

@@ -1,0 +1,328 @@
+//! The activities of a document: what its probes sample, and what its actions do.
+
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+
+use super::native::{Grammar, Native, native};
+use super::tolerance::{Form, Tolerance};
+use super::variables::{Use, Variables};
+use crate::probe::http::{Method, Request};
+use crate::probe::{Check, DEFAULT_TIMEOUT, LONGEST_TIMEOUT, Probe, Sample};
+use crate::request::fields::Fields;
+use crate::spec::units::{LONGEST_FAULT, seconds};
+use crate::spec::{FaultName, FaultRequest, SpecError};
+
+/// What reading an activity needs.
+pub(super) struct Reader<'a> {
+    /// How `chaosctl` reads its command line.
+    pub(super) grammar: Grammar,
+    /// Configuration and secrets.
+    pub(super) variables: &'a Variables,
+}
+
+/// One condition of the steady state.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Condition {
+    /// Name in the document.
+    pub name: String,
+    /// What is sampled.
+    pub probe: Probe,
+    /// What its provider returns.
+    pub form: Form,
+    /// What of that is right.
+    pub tolerance: Tolerance,
+}
+
+impl Condition {
+    /// Whether what was seen is within the tolerance.
+    ///
+    /// # Errors
+    /// What is not met, for people.
+    pub fn judge(&self, sample: &Sample) -> Result<(), String> {
+        let output = match self.form {
+            // A request without an answer has failed, whatever would have been right.
+            Form::Http => sample.answer.clone().ok_or_else(|| sample.detail.clone()),
+            Form::Process => Ok(sample.as_process()),
+        };
+        let judged = output.and_then(|output| {
+            self.tolerance.judge(&output).map_err(|problem| format!("{} ({problem})", sample.detail))
+        });
+        judged.map_err(|problem| format!("{}: {problem}", self.name))
+    }
+}
+
+/// One activity of the method.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Activity {
+    /// Name in the document.
+    pub name: String,
+    /// Whether the next one starts without waiting for it.
+    pub background: bool,
+    /// How long to wait before it.
+    pub before: Duration,
+    /// How long to wait after it.
+    pub after: Option<Duration>,
+    /// What is done.
+    pub deed: Deed,
+}
+
+/// What an activity does.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Deed {
+    /// Injects a fault.
+    Inject {
+        /// Name for it; the run makes one up when there is none.
+        name: Option<FaultName>,
+        /// The fault.
+        fault: Box<FaultRequest>,
+    },
+    /// Removes a fault that an earlier activity has injected.
+    Remove(FaultName),
+    /// Takes a sample, for the record.
+    Probe(Probe),
+}
+
+impl Reader<'_> {
+    /// A probe of the steady state, which stands at `path`.
+    pub(super) fn condition(&self, path: &str, probe: Value) -> Result<Condition, SpecError> {
+        let mut fields = Fields::of(path, probe)?;
+        let name = head(&mut fields, &["probe"])?.1;
+        let tolerance = fields.take("tolerance");
+        let tolerance = fields.need("tolerance", tolerance, "give a status, such as 200, or a range")?;
+        for odd in ["background", "pauses"] {
+            if fields.take(odd).is_some_and(|value| value != Value::Bool(false)) {
+                let problem = "not supported in the steady state, whose probes are taken all at once";
+                return Err(SpecError::new(fields.at(odd), problem));
+            }
+        }
+        let provider = self.provider(&mut fields, Use::Probe)?;
+        let at = fields.at("tolerance");
+        fields.finish()?;
+        let (probe, form) = self.probe(provider)?;
+        let tolerance = self.substituted(&at, tolerance, Use::Probe)?;
+        Ok(Condition { name, probe, form, tolerance: Tolerance::parse(&at, tolerance, form)? })
+    }
+
+    /// An activity of the method, which stands at `path`.
+    pub(super) fn activity(&self, path: &str, activity: Value) -> Result<Activity, SpecError> {
+        let mut fields = Fields::of(path, activity)?;
+        let (kind, name) = head(&mut fields, &["action", "probe"])?;
+        let background = fields.boolean("background")?.unwrap_or(false);
+        let (before, after) = self.pauses(&mut fields)?;
+        if fields.take("tolerance").is_some() {
+            let problem = "not supported in the method, where Chaos Toolkit judges nothing either: put the probe into \
+                           steady-state-hypothesis";
+            return Err(SpecError::new(fields.at("tolerance"), problem));
+        }
+        let user = if kind == "probe" { Use::Probe } else { Use::Fault };
+        let provider = self.provider(&mut fields, user)?;
+        fields.finish()?;
+        let deed = match kind.as_str() {
+            "probe" => Deed::Probe(self.probe(provider)?.0),
+            _ => self.action(provider)?,
+        };
+        Ok(Activity { name, background, before, after, deed })
+    }
+
+    /// A rollback, which stands at `path`: every fault is removed anyway, so it may only say what happens.
+    pub(super) fn rollback(
+        &self,
+        path: &str,
+        rollback: Value,
+        injected: &[Activity],
+    ) -> Result<(), SpecError> {
+        let mut fields = Fields::of(path, rollback)?;
+        head(&mut fields, &["action"])?;
+        if fields.boolean("background")? == Some(true) {
+            return Err(SpecError::new(fields.at("background"), "not supported in rollbacks"));
+        }
+        let provider = self.provider(&mut fields, Use::Fault)?;
+        fields.finish()?;
+        let place = provider.at("arguments");
+        match self.action(provider)? {
+            Deed::Remove(name) if injects(injected, &name) => Ok(()),
+            _ => Err(SpecError::new(
+                place,
+                "only \"chaosctl remove NAME\" of the --name of an action: every fault is removed in any case",
+            )),
+        }
+    }
+
+    fn substituted(&self, path: &str, mut value: Value, user: Use) -> Result<Value, SpecError> {
+        self.variables.substitute(path, &mut value, user)?;
+        Ok(value)
+    }
+
+    /// The provider with its values, and without the groups of secrets that it names.
+    fn provider(&self, fields: &mut Fields, user: Use) -> Result<Fields, SpecError> {
+        let at = fields.at("provider");
+        let provider = fields.take("provider");
+        let provider = fields.need("provider", provider, "give an object with a type")?;
+        let mut provider = Fields::of(&at, self.substituted(&at, provider, user)?)?;
+        for (index, group) in provider.array("secrets")?.unwrap_or_default().iter().enumerate() {
+            if !group.as_str().is_some_and(|group| self.variables.has_group(group)) {
+                let at = format!("{at}.secrets[{index}]");
+                return Err(SpecError::new(at, format!("{group} is no group of the secrets")));
+            }
+        }
+        Ok(provider)
+    }
+
+    fn pauses(&self, fields: &mut Fields) -> Result<(Duration, Option<Duration>), SpecError> {
+        let Some(pauses) = fields.take("pauses") else { return Ok((Duration::ZERO, None)) };
+        let at = fields.at("pauses");
+        let mut pauses = Fields::of(&at, self.substituted(&at, pauses, Use::Probe)?)?;
+        let mut pause = |key| -> Result<Option<Duration>, SpecError> {
+            let given = pauses.number(key)?;
+            given
+                .map(|value| seconds(&format!("{at}.{key}"), value, Duration::ZERO, LONGEST_FAULT))
+                .transpose()
+        };
+        let (before, after) = (pause("before")?.unwrap_or_default(), pause("after")?);
+        pauses.finish()?;
+        Ok((before, after))
+    }
+
+    fn action(&self, mut provider: Fields) -> Result<Deed, SpecError> {
+        let kind = provider.string("type")?;
+        match provider.need("type", kind, "\"process\"")?.as_str() {
+            "process" => {}
+            other => {
+                let problem =
+                    format!("{other:?} is not supported: give \"process\" with the path \"chaosctl\"");
+                return Err(SpecError::new(provider.at("type"), problem));
+            }
+        }
+        let place = provider.at("arguments");
+        match native(provider, self.grammar)? {
+            Native::Inject { name, fault } => Ok(Deed::Inject { name, fault }),
+            Native::Remove(name) => Ok(Deed::Remove(name)),
+            Native::Probe(_) => {
+                Err(SpecError::new(place, "an action runs \"chaosctl inject …\" or \"chaosctl remove NAME\""))
+            }
+        }
+    }
+
+    /// What a probe's provider samples.
+    pub(super) fn probe(&self, mut provider: Fields) -> Result<(Probe, Form), SpecError> {
+        let kind = provider.string("type")?;
+        match provider.need("type", kind, "\"http\" or \"process\"")?.as_str() {
+            "http" => Ok((http_probe(provider)?, Form::Http)),
+            "process" => {
+                let place = provider.at("arguments");
+                let limit = timeout(&mut provider)?;
+                match native(provider, self.grammar)? {
+                    Native::Probe(probe) => {
+                        let timeout = limit.map_or(probe.timeout, |limit| limit.min(probe.timeout));
+                        Ok((Probe { timeout, ..probe }, Form::Process))
+                    }
+                    _ => Err(SpecError::new(place, "a probe runs \"chaosctl probe …\"")),
+                }
+            }
+            other => {
+                let problem = format!("{other:?} is not supported: give \"http\" or \"process\"");
+                Err(SpecError::new(provider.at("type"), problem))
+            }
+        }
+    }
+}
+
+/// Whether one of `activities` injects a fault of this name.
+pub(super) fn injects(activities: &[Activity], wanted: &FaultName) -> bool {
+    activities
+        .iter()
+        .any(|activity| matches!(&activity.deed, Deed::Inject { name: Some(name), .. } if name == wanted))
+}
+
+/// Takes what all activities have: the type, one of `kinds`, and the name; and refuses what none of ours can have.
+fn head(fields: &mut Fields, kinds: &[&str]) -> Result<(String, String), SpecError> {
+    for (field, instead) in [
+        ("ref", "repeat the activity"),
+        ("dry", "leave it out: a dry run is asked for when it is run"),
+        ("timeout", "put it into the provider"),
+    ] {
+        if fields.take(field).is_some() {
+            return Err(SpecError::new(fields.at(field), format!("not supported: {instead}")));
+        }
+    }
+    no_controls(fields)?;
+    let kind = fields.string("type")?;
+    let wanted = kinds.join(" or ");
+    let kind = fields.need("type", kind, &format!("give {wanted}"))?;
+    if !kinds.contains(&kind.as_str()) {
+        let problem = format!("{kind:?} is not supported here: give {wanted}");
+        return Err(SpecError::new(fields.at("type"), problem));
+    }
+    let name = fields.string("name")?;
+    let name = fields.need("name", name, &format!("name the {kind}"))?;
+    Ok((kind, name))
+}
+
+/// Refuses controls, which may stand at every level.
+pub(super) fn no_controls(fields: &mut Fields) -> Result<(), SpecError> {
+    match fields.array("controls")?.unwrap_or_default().is_empty() {
+        true => Ok(()),
+        false => Err(SpecError::new(
+            fields.at("controls"),
+            "not supported: controls are Python modules, and none is run here; leave them out",
+        )),
+    }
+}
+
+/// A number of seconds, or as Chaos Toolkit has it, one for the connection and one for the answer.
+fn timeout(provider: &mut Fields) -> Result<Option<Duration>, SpecError> {
+    let at = provider.at("timeout");
+    let Some(value) = provider.take("timeout") else { return Ok(None) };
+    let parts = match &value {
+        Value::Array(parts) if parts.len() == 2 => parts.iter().map(Value::as_f64).collect(),
+        other => other.as_f64().map(|value| vec![value]),
+    };
+    let total = parts.map(|parts: Vec<f64>| parts.iter().sum());
+    let total =
+        total.ok_or_else(|| SpecError::new(&at, format!("a number of seconds is needed, not {value}")))?;
+    seconds(&at, total, Duration::from_millis(10), LONGEST_TIMEOUT).map(Some)
+}
+
+fn http_probe(mut provider: Fields) -> Result<Probe, SpecError> {
+    let url = provider.string("url")?;
+    let url = provider.need("url", url, "the address to get")?;
+    let field = provider.at("url");
+    let method = provider.string("method")?.unwrap_or_else(|| "GET".to_owned());
+    let method = Method::parse(&method).ok_or_else(|| {
+        let problem =
+            format!("{method:?} is not supported: a probe changes nothing; give GET, HEAD, OPTIONS or POST");
+        SpecError::new(provider.at("method"), problem)
+    })?;
+    let headers = pairs(&provider.at("headers"), provider.object("headers")?)?;
+    let json = method == Method::Post
+        && headers.iter().any(|(name, value)| name == "Content-Type" && value == "application/json");
+    let arguments = provider.object("arguments")?;
+    let (arguments, json) = match arguments {
+        Some(arguments) if json => (Vec::new(), Some(Value::Object(arguments).to_string())),
+        arguments => (pairs(&provider.at("arguments"), arguments)?, None),
+    };
+    for (option, harmless) in [("verify_tls", Value::Bool(true)), ("max_retries", Value::from(0))] {
+        if provider.take(option).is_some_and(|value| value != harmless) {
+            let problem = "not supported: there is no TLS here, and a sample is one request";
+            return Err(SpecError::new(provider.at(option), problem));
+        }
+    }
+    let timeout = timeout(&mut provider)?.unwrap_or(DEFAULT_TIMEOUT);
+    provider.finish()?;
+    let request = Request { url, method, headers, arguments, json };
+    Ok(Probe { check: Check::request(&field, request, Vec::new())?, timeout })
+}
+
+/// Names with text, from an object.
+fn pairs(path: &str, object: Option<Map<String, Value>>) -> Result<Vec<(String, String)>, SpecError> {
+    let pairs = object.unwrap_or_default().into_iter().map(|(name, value)| match value {
+        Value::String(text) => Ok((name, text)),
+        Value::Number(number) => Ok((name, number.to_string())),
+        other => Err(SpecError::new(
+            format!("{path}.{name}"),
+            format!("text or a number is needed here, not {other}"),
+        )),
+    });
+    pairs.collect()
+}

@@ -1,0 +1,188 @@
+//! The JSON Schema of a document, for editors, agents and people. What it cannot say, [`super::Experiment::parse`] does.
+
+use serde_json::{Value, json};
+
+/// The schema: of what Chaos Toolkit's format allows, the part that is supported.
+pub fn document() -> Value {
+    let mut schema = json!({
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "An experiment of chaos-daemon",
+        "description": "A Chaos Toolkit experiment, https://chaostoolkit.org/reference/api/experiment/.",
+    });
+    schema["type"] = json!("object");
+    schema["properties"] = properties();
+    schema["required"] = json!(["title", "steady-state-hypothesis", "method"]);
+    schema["additionalProperties"] = json!(false);
+    schema
+}
+
+/// The fields of a document.
+pub fn properties() -> Value {
+    let none = |what: &str| json!({"type": "array", "maxItems": 0, "description": format!("Not supported: {what}.")});
+    json!({
+        "title": text("What the experiment is about; its name, unless name is given."),
+        "name": text("Name under which it runs."),
+        "description": text("What is expected to hold. Chaos Toolkit requires it."),
+        "version": text("Version of the format; without effect."),
+        "tags": {"type": "array", "items": {"type": "string", "minLength": 1}, "description": "Without effect."},
+        "contributions": {"type": "object", "description": "Without effect."},
+        "configuration": {"type": "object", "additionalProperties": value(),
+            "description": "Values by name, used as ${name} in providers, tolerances and pauses."},
+        "secrets": {"type": "object", "additionalProperties": {"type": "object", "additionalProperties": value()},
+            "description": "Values by group and name, used as ${name} in probes, and never shown."},
+        "controls": none("controls are Python modules"),
+        "runtime": runtime(),
+        "extensions": {"type": "array", "items": extension(), "description": "Those of others are without effect."},
+        "steady-state-hypothesis": {
+            "type": "object",
+            "properties": {
+                "title": {"type": "string"},
+                "controls": none("controls are Python modules"),
+                "probes": {"type": "array", "items": condition(), "minItems": 1, "maxItems": 32},
+            },
+            "required": ["probes"],
+            "additionalProperties": false,
+        },
+        "method": {"type": "array", "items": activity(), "minItems": 1, "maxItems": 1},
+        "rollbacks": {"type": "array", "items": action(), "description": "May stay empty: every fault is always removed."},
+    })
+}
+
+fn text(description: &str) -> Value {
+    json!({"type": "string", "description": description})
+}
+
+fn value() -> Value {
+    json!({"description": "The value, or {type: \"env\", key, default, env_var_type} or {type: \"file\", path}, which chaosctl reads."})
+}
+
+fn runtime() -> Value {
+    let strategy = |known: Value| json!({"type": "object", "properties": {"strategy": {"enum": known}}, "additionalProperties": false});
+    json!({
+        "type": "object",
+        "properties": {
+            "hypothesis": strategy(json!(["default"])),
+            "rollbacks": strategy(json!(["default", "always", "never", "deviated"])),
+        },
+        "description": "Faults are removed whatever the strategy of rollbacks is.",
+        "additionalProperties": false,
+    })
+}
+
+fn extension() -> Value {
+    json!({"type": "object", "properties": {"name": {"type": "string", "minLength": 1}}, "required": ["name"]})
+}
+
+fn chaosctl(commands: &str) -> Value {
+    json!({
+        "type": "object",
+        "properties": {
+            "type": {"const": "process"},
+            "path": {"type": "string", "pattern": "(^|/)chaosctl$"},
+            "arguments": {
+                "anyOf": [
+                    {"type": "array", "items": {"anyOf": [{"type": "string"}, {"type": "number"}]}},
+                    {"type": "object"},
+                ],
+                "description": format!("{commands}, which is understood and not executed."),
+            },
+            "secrets": {"type": "array", "items": {"type": "string"}},
+        },
+        "required": ["type", "path", "arguments"],
+    })
+}
+
+fn http() -> Value {
+    json!({
+        "type": "object",
+        "properties": {
+            "type": {"const": "http"},
+            "url": {"type": "string", "description": "http://…"},
+            "method": {"enum": ["GET", "HEAD", "OPTIONS", "POST"], "default": "GET"},
+            "headers": {"type": "object"},
+            "arguments": {"type": "object", "description": "The query; with POST a form, or JSON if Content-Type says so."},
+            "timeout": {"description": "Seconds."},
+            "verify_tls": {"const": true},
+            "max_retries": {"const": 0},
+            "secrets": {"type": "array", "items": {"type": "string"}},
+        },
+        "required": ["type", "url"],
+        "additionalProperties": false,
+    })
+}
+
+fn provider_of_probe() -> Value {
+    json!({"anyOf": [http(), chaosctl("chaosctl probe …")]})
+}
+
+fn condition() -> Value {
+    json!({
+        "type": "object",
+        "properties": {
+            "type": {"const": "probe"},
+            "name": {"type": "string"},
+            "provider": provider_of_probe(),
+            "tolerance": tolerance(),
+            "controls": {"type": "array", "maxItems": 0},
+            "background": {"const": false},
+        },
+        "required": ["type", "name", "provider", "tolerance"],
+        "additionalProperties": false,
+    })
+}
+
+fn tolerance() -> Value {
+    let target = json!({"enum": ["status", "headers", "body", "stdout", "stderr"]});
+    json!({
+        "anyOf": [
+            {"type": "number"},
+            {"type": "array", "items": {"type": "number"}, "minItems": 1},
+            {
+                "type": "object",
+                "properties": {
+                    "type": {"enum": ["range", "regex", "jsonpath"]},
+                    "target": target,
+                    "range": {"type": "array", "items": {"type": "number"}, "minItems": 2, "maxItems": 2},
+                    "pattern": {"type": "string"},
+                    "path": {"type": "string"},
+                    "count": {"type": "integer", "minimum": 0},
+                    "expect": {},
+                },
+                "required": ["type"],
+                "additionalProperties": false,
+            },
+        ],
+        "description": "What is right: a status, a list of them, or {type: range, target, range}, {type: regex, target, \
+                        pattern}, {type: jsonpath, target, path, count, expect}.",
+    })
+}
+
+fn pauses() -> Value {
+    json!({
+        "type": "object",
+        "properties": {"before": {"description": "Seconds."}, "after": {"description": "Seconds."}},
+        "additionalProperties": false,
+    })
+}
+
+fn activity() -> Value {
+    let mut activity = action();
+    activity["properties"]["pauses"] = pauses();
+    activity["properties"]["pauses"]["description"] = json!("after: keeps the fault shorter than its --for.");
+    activity
+}
+
+fn action() -> Value {
+    json!({
+        "type": "object",
+        "properties": {
+            "type": {"const": "action"},
+            "name": {"type": "string"},
+            "provider": chaosctl("chaosctl inject … or chaosctl remove NAME"),
+            "controls": {"type": "array", "maxItems": 0},
+            "background": {"const": false},
+        },
+        "required": ["type", "name", "provider"],
+        "additionalProperties": false,
+    })
+}

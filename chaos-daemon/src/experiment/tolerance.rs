@@ -1,0 +1,283 @@
+//! What a probe of the steady state may return: a scalar, a range, a list, a regular expression, a JSON path.
+//!
+//! The meaning is that of Chaos Toolkit, <https://chaostoolkit.org/reference/api/experiment/#steady-state-probe-tolerance>,
+//! and where its text leaves something open, that of its program. What would make that program stop with an error is
+//! refused when the document is read.
+
+use regex::Regex;
+use serde_json::Value;
+use serde_json_path::JsonPath;
+
+use crate::request::fields::Fields;
+use crate::spec::SpecError;
+
+/// What kind of object a probe returns: that of the provider `http`, or of `process`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    /// `{status, headers, body}`
+    Http,
+    /// `{status, stdout, stderr}`
+    Process,
+}
+
+impl Form {
+    fn targets(self) -> &'static [&'static str] {
+        match self {
+            Self::Http => &["status", "headers", "body"],
+            Self::Process => &["status", "stdout", "stderr"],
+        }
+    }
+}
+
+/// What is accepted.
+#[derive(Debug, Clone)]
+pub enum Tolerance {
+    /// This value.
+    Equal(Value),
+    /// For a status one of these; for anything else of two the bounds, of more one of these.
+    List(Vec<Value>),
+    /// A number within these bounds, which belong to it.
+    Range {
+        /// Part of what was returned.
+        target: Option<String>,
+        /// Lower and upper bound.
+        bounds: (f64, f64),
+    },
+    /// Text in which this is found.
+    Regex {
+        /// Part of what was returned.
+        target: Option<String>,
+        /// The expression.
+        pattern: Regex,
+    },
+    /// A document in which this path finds something.
+    JsonPath {
+        /// Part of what was returned.
+        target: Option<String>,
+        /// The path, RFC 9535.
+        path: JsonPath,
+        /// How many values it has to find.
+        count: Option<u64>,
+        /// Which values it has to find, in order.
+        expect: Option<Vec<Value>>,
+    },
+}
+
+impl PartialEq for Tolerance {
+    fn eq(&self, other: &Self) -> bool {
+        // A regular expression is its text.
+        format!("{self:?}") == format!("{other:?}")
+    }
+}
+
+impl Tolerance {
+    /// Understands `tolerance`, which stands at `path`, for what a probe of this `form` returns.
+    ///
+    /// # Errors
+    /// When it makes no sense, or could never be met.
+    pub fn parse(path: &str, tolerance: Value, form: Form) -> Result<Self, SpecError> {
+        let wrong = |problem: String| Err(SpecError::new(path, problem));
+        match tolerance {
+            Value::Bool(_) | Value::String(_) => wrong(format!(
+                "{tolerance} is never what this probe returns, an object with a status: give the status, such as {}",
+                if form == Form::Http { 200 } else { 0 }
+            )),
+            Value::Number(_) => Ok(Self::Equal(tolerance)),
+            Value::Array(items) if items.is_empty() => wrong("empty: give what is right".to_owned()),
+            Value::Array(items) => match items.iter().find(|item| !item.is_number()) {
+                None => Ok(Self::List(items)),
+                Some(item) => wrong(format!("{item} is never a status: give numbers")),
+            },
+            Value::Object(object) => Self::of_object(Fields::new(path, object), form),
+            Value::Null => wrong("missing: give a status, a list, or an object with a type".to_owned()),
+        }
+    }
+
+    fn of_object(mut fields: Fields, form: Form) -> Result<Self, SpecError> {
+        let kind = fields.string("type")?;
+        let kind = fields.need("type", kind, "range, regex or jsonpath")?;
+        let target = match kind.as_str() {
+            "range" | "regex" | "jsonpath" => target(&mut fields, &kind, form)?,
+            "probe" => {
+                let problem = "\"probe\" is not supported: only one in Python could judge, and none is run here; \
+                               give range, regex or jsonpath";
+                return Err(SpecError::new(fields.at("type"), problem));
+            }
+            other => {
+                let problem = format!("{other:?} is not one of range, regex, jsonpath");
+                return Err(SpecError::new(fields.at("type"), problem));
+            }
+        };
+        let tolerance = match kind.as_str() {
+            "range" => Self::Range { target, bounds: bounds(&mut fields)? },
+            "regex" => {
+                let text = fields.string("pattern")?;
+                let text = fields.need("pattern", text, "give a regular expression")?;
+                let pattern = Regex::new(&text).map_err(|error| {
+                    let reason = error.to_string();
+                    let reason = reason.lines().last().unwrap_or_default().trim_start_matches("error: ");
+                    SpecError::new(fields.at("pattern"), format!("not an expression known here: {reason}"))
+                })?;
+                Self::Regex { target, pattern }
+            }
+            _ => {
+                let text = fields.string("path")?;
+                let text = fields.need("path", text, "give a JSON path, such as $.state")?;
+                let path = JsonPath::parse(text.trim()).map_err(|error| {
+                    let problem = format!("not a JSON path (RFC 9535), which begins with $: {error}");
+                    SpecError::new(fields.at("path"), problem)
+                })?;
+                let expect = fields.take("expect").map(|expect| match expect {
+                    Value::Array(values) => values,
+                    value => vec![value],
+                });
+                Self::JsonPath { target, path, count: count(&mut fields)?, expect }
+            }
+        };
+        fields.finish()?;
+        Ok(tolerance)
+    }
+
+    /// Whether `output` is within it.
+    ///
+    /// # Errors
+    /// What it is instead, for people.
+    pub fn judge(&self, output: &Value) -> Result<(), String> {
+        let status = output.get("status");
+        match self {
+            Self::Equal(wanted) => {
+                let seen = status.unwrap_or(output);
+                verdict(equal(seen, wanted), || format!("{}, where {wanted} is right", brief(seen)))
+            }
+            Self::List(wanted) => {
+                let (seen, good) = match (status, wanted.as_slice()) {
+                    (Some(status), _) => (status, wanted.iter().any(|value| equal(status, value))),
+                    (None, [low, high]) => (output, between(low, output, high)),
+                    (None, _) => (output, wanted.iter().any(|value| equal(output, value))),
+                };
+                verdict(good, || {
+                    format!("{}, where {} is right", brief(seen), brief(&Value::Array(wanted.clone())))
+                })
+            }
+            Self::Range { target, bounds: (low, high) } => {
+                let seen = part(output, target.as_deref());
+                let good = number(seen).is_some_and(|value| (*low..=*high).contains(&value));
+                verdict(good, || format!("{}, where {low} to {high} is right", brief(seen)))
+            }
+            Self::Regex { target, pattern } => {
+                let seen = part(output, target.as_deref());
+                let good = seen.as_str().is_some_and(|text| pattern.is_match(text));
+                verdict(good, || format!("{:?} is not found in {}", pattern.as_str(), brief(seen)))
+            }
+            Self::JsonPath { target, path, count, expect } => {
+                let seen = part(output, target.as_deref());
+                // Text is read as JSON if it is some.
+                let read = seen.as_str().and_then(|text| serde_json::from_str(text).ok());
+                let found = path.query(read.as_ref().unwrap_or(seen)).all();
+                let good = match (expect, count) {
+                    (Some(expect), _) => {
+                        found.len() == expect.len()
+                            && found.iter().zip(expect).all(|(found, value)| equal(found, value))
+                    }
+                    (None, Some(count)) => found.len() as u64 == *count,
+                    (None, None) => !found.is_empty(),
+                };
+                verdict(good, || {
+                    let found = Value::Array(found.into_iter().cloned().collect());
+                    format!("{path} finds {}", brief(&found))
+                })
+            }
+        }
+    }
+}
+
+fn target(fields: &mut Fields, kind: &str, form: Form) -> Result<Option<String>, SpecError> {
+    let target = fields.string("target")?;
+    let known = form.targets();
+    match &target {
+        None if kind == "jsonpath" => Ok(None),
+        None => Err(SpecError::new(
+            fields.at("target"),
+            format!("missing: say which part is meant: {}", known.join(", ")),
+        )),
+        Some(name) if !known.contains(&name.as_str()) => Err(SpecError::new(
+            fields.at("target"),
+            format!("{name:?} is not returned by this probe: give {}", known.join(", ")),
+        )),
+        Some(name) if kind == "regex" && matches!(name.as_str(), "status" | "headers") => {
+            Err(SpecError::new(fields.at("target"), format!("{name:?} is no text: use range or jsonpath")))
+        }
+        Some(name) if kind == "range" && name == "headers" => {
+            Err(SpecError::new(fields.at("target"), "\"headers\" is no number: use jsonpath"))
+        }
+        Some(_) => Ok(target),
+    }
+}
+
+fn bounds(fields: &mut Fields) -> Result<(f64, f64), SpecError> {
+    let range = fields.array("range")?;
+    let range = fields.need("range", range, "give [lowest, highest]")?;
+    let bounds: Option<Vec<f64>> = range.iter().map(Value::as_f64).collect();
+    match bounds.as_deref() {
+        Some([low, high]) if low <= high => Ok((*low, *high)),
+        _ => Err(SpecError::new(fields.at("range"), "give two numbers, the lower first")),
+    }
+}
+
+fn count(fields: &mut Fields) -> Result<Option<u64>, SpecError> {
+    let Some(count) = fields.take("count") else { return Ok(None) };
+    let wrong = || SpecError::new(fields.at("count"), format!("{count} is no count: give 0 or more"));
+    count.as_u64().map(Some).ok_or_else(wrong)
+}
+
+fn part<'a>(output: &'a Value, target: Option<&str>) -> &'a Value {
+    target.and_then(|target| output.get(target)).unwrap_or(output)
+}
+
+/// As Python compares: 1 is 1.0, and true is 1.
+fn equal(a: &Value, b: &Value) -> bool {
+    match (a, b) {
+        (Value::Number(_) | Value::Bool(_), Value::Number(_) | Value::Bool(_)) => {
+            plain_number(a) == plain_number(b)
+        }
+        _ => a == b,
+    }
+}
+
+fn between(low: &Value, value: &Value, high: &Value) -> bool {
+    match (low, value, high) {
+        (Value::String(low), Value::String(value), Value::String(high)) => (low..=high).contains(&value),
+        _ => match (plain_number(low), plain_number(value), plain_number(high)) {
+            (Some(low), Some(value), Some(high)) => (low..=high).contains(&value),
+            _ => false,
+        },
+    }
+}
+
+fn plain_number(value: &Value) -> Option<f64> {
+    value.as_f64().or_else(|| value.as_bool().map(|on| f64::from(u8::from(on))))
+}
+
+/// A number, also as text, with blanks around it.
+fn number(value: &Value) -> Option<f64> {
+    let text = || value.as_str().and_then(|text| text.trim().parse().ok());
+    plain_number(value).or_else(text).filter(|number| number.is_finite())
+}
+
+fn verdict(good: bool, otherwise: impl FnOnce() -> String) -> Result<(), String> {
+    if good { Ok(()) } else { Err(otherwise()) }
+}
+
+/// A value in a line.
+fn brief(value: &Value) -> String {
+    const MOST: usize = 120;
+    let text = value.to_string();
+    match text.char_indices().nth(MOST) {
+        None => text,
+        Some((end, _)) => format!("{}…", &text[..end]),
+    }
+}
+
+#[cfg(test)]
+#[path = "tolerance_tests.rs"]
+mod tests;

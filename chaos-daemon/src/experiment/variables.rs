@@ -1,0 +1,335 @@
+//! `configuration` and `secrets` of a document, and `${name}` where they are used.
+//!
+//! The meaning is Chaos Toolkit's: a text that is nothing but `${name}` becomes the value with its type, within other
+//! text it becomes text, configuration comes before secrets, and `$$` is one dollar. A name that nobody has declared is
+//! refused. What a secret says is never shown, see [`Variables::hide`].
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde_json::{Map, Value};
+
+use crate::request::fields::Fields;
+use crate::spec::SpecError;
+
+/// The most bytes of a file that is a value.
+pub const LARGEST_VALUE: usize = 64 * 1024;
+
+/// Where values come from that are not in the document: environment and files of whoever reads it.
+pub trait Outside {
+    /// The variable of the environment.
+    ///
+    /// # Errors
+    /// Why there is none.
+    fn environment(&self, name: &str) -> Result<String, String>;
+
+    /// What is in the file.
+    ///
+    /// # Errors
+    /// Why it cannot be read.
+    fn file(&self, path: &str) -> Result<String, String>;
+}
+
+/// Nothing: the daemon has neither environment nor files that would be its caller's.
+#[derive(Debug, Clone, Copy)]
+pub struct Nowhere;
+
+impl Outside for Nowhere {
+    fn environment(&self, _: &str) -> Result<String, String> {
+        Err("the daemon does not have your environment: give the value, or register with chaosctl, which has"
+            .to_owned())
+    }
+
+    fn file(&self, _: &str) -> Result<String, String> {
+        Err("the daemon does not read your files: give the value, or register with chaosctl, which does"
+            .to_owned())
+    }
+}
+
+/// The values by name.
+#[derive(Clone, Default, PartialEq)]
+pub struct Variables {
+    configuration: BTreeMap<String, Value>,
+    secrets: BTreeMap<String, Value>,
+    groups: Vec<String>,
+}
+
+impl fmt::Debug for Variables {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Variables({} of configuration, {} secrets)", self.configuration.len(), self.secrets.len())
+    }
+}
+
+/// Who may see a value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Use {
+    /// A probe, whose results are shown without secrets.
+    Probe,
+    /// A fault, which the status shows as it is.
+    Fault,
+}
+
+impl Variables {
+    /// Reads `configuration` and `secrets`, each as it stands in the document.
+    ///
+    /// # Errors
+    /// Names what is wrong, or is not there to be read.
+    pub fn read(
+        configuration: Option<Map<String, Value>>,
+        secrets: Option<Map<String, Value>>,
+        outside: &dyn Outside,
+    ) -> Result<Self, SpecError> {
+        let mut variables = Self::default();
+        for (name, value) in configuration.unwrap_or_default() {
+            let path = format!("configuration.{name}");
+            check_name(&path, &name)?;
+            let value = look_up(&path, value, outside)?;
+            variables.configuration.insert(name, value);
+        }
+        for (group, members) in secrets.unwrap_or_default() {
+            let path = format!("secrets.{group}");
+            let Value::Object(members) = members else {
+                return Err(SpecError::new(path, "secrets come in groups: give {\"group\": {\"name\": …}}"));
+            };
+            if members.get("type").is_some_and(|kind| *kind == "env" || *kind == "file" || *kind == "vault") {
+                return Err(SpecError::new(path, "secrets come in groups: put this into one, under a name"));
+            }
+            for (name, value) in members {
+                let path = format!("{path}.{name}");
+                check_name(&path, &name)?;
+                let value = look_up(&path, value, outside)?;
+                variables.secrets.insert(name, value);
+            }
+            variables.groups.push(group);
+        }
+        Ok(variables)
+    }
+
+    /// Whether a group of secrets is called so.
+    pub fn has_group(&self, name: &str) -> bool {
+        self.groups.iter().any(|group| group == name)
+    }
+
+    /// Puts values in place of names, everywhere in `value`, which stands at `path`.
+    ///
+    /// # Errors
+    /// When a name is not declared, or is a secret's in a fault.
+    pub fn substitute(&self, path: &str, value: &mut Value, user: Use) -> Result<(), SpecError> {
+        match value {
+            Value::String(text) => {
+                if let Some(new) = self.expand(path, text, user)? {
+                    *value = new;
+                }
+                Ok(())
+            }
+            Value::Array(items) => {
+                let mut items = items.iter_mut().enumerate();
+                items.try_for_each(|(index, item)| self.substitute(&format!("{path}[{index}]"), item, user))
+            }
+            Value::Object(fields) => {
+                let mut fields = fields.iter_mut();
+                fields.try_for_each(|(key, value)| self.substitute(&format!("{path}.{key}"), value, user))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// `None` when there is nothing to expand.
+    fn expand(&self, path: &str, text: &str, user: Use) -> Result<Option<Value>, SpecError> {
+        let value = |name: &str| self.value(path, name, user);
+        if let Some((name, "")) = braced(text) {
+            return value(name).map(|value| Some(value.clone()));
+        }
+        let mut out = String::new();
+        let mut rest = text;
+        while let Some(dollar) = rest.find('$') {
+            out.push_str(&rest[..dollar]);
+            rest = &rest[dollar..];
+            if let Some(after) = rest.strip_prefix("$$") {
+                out.push('$');
+                rest = after;
+            } else if let Some((name, after)) = braced(rest).or_else(|| self.bare(rest)) {
+                match value(name)? {
+                    Value::String(text) => out.push_str(text),
+                    other => out.push_str(&other.to_string()),
+                }
+                rest = after;
+            } else {
+                out.push('$');
+                rest = &rest[1..];
+            }
+        }
+        out.push_str(rest);
+        Ok((out != text).then_some(Value::String(out)))
+    }
+
+    /// `$name` at the beginning, which counts only if it is declared, and what follows.
+    fn bare<'a>(&self, text: &'a str) -> Option<(&'a str, &'a str)> {
+        let name = text.strip_prefix('$')?;
+        let end = name.find(|c: char| !is_letter(c) && !c.is_ascii_digit()).unwrap_or(name.len());
+        let (name, rest) = name.split_at(end);
+        let declared = self.configuration.contains_key(name) || self.secrets.contains_key(name);
+        declared.then_some((name, rest))
+    }
+
+    fn value(&self, path: &str, name: &str, user: Use) -> Result<&Value, SpecError> {
+        if let Some(value) = self.configuration.get(name) {
+            return Ok(value);
+        }
+        match (self.secrets.get(name), user) {
+            (Some(value), Use::Probe) => Ok(value),
+            (Some(_), Use::Fault) => {
+                let problem =
+                    format!("{name} is a secret, and what a fault does is shown: put it into configuration");
+                Err(SpecError::new(path, problem))
+            }
+            (None, _) => {
+                let problem = format!(
+                    "${{{name}}} is neither in configuration nor in secrets: declare it, or write $${{{name}}} for the \
+                     text itself"
+                );
+                Err(SpecError::new(path, problem))
+            }
+        }
+    }
+
+    /// `text` without what any secret says.
+    pub fn hide(&self, text: &str) -> String {
+        let mut secrets: Vec<String> = self.secrets.values().flat_map(words).collect();
+        // The longest first, so that of one within another nothing is left.
+        secrets.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
+        secrets.iter().fold(text.to_owned(), |text, secret| text.replace(secret.as_str(), "***"))
+    }
+}
+
+/// `${name}` at the beginning: the name, and what follows.
+fn braced(text: &str) -> Option<(&str, &str)> {
+    let (name, rest) = text.strip_prefix("${")?.split_once('}')?;
+    (name.starts_with(is_letter) && name.chars().all(|c| is_letter(c) || c.is_ascii_digit()))
+        .then_some((name, rest))
+}
+
+fn is_letter(c: char) -> bool {
+    c.is_ascii_alphabetic() || c == '_'
+}
+
+/// Puts the values of environment and files into `document` itself, for a reader that has neither.
+///
+/// # Errors
+/// As [`Variables::read`].
+pub fn inline(document: &mut Map<String, Value>, outside: &dyn Outside) -> Result<(), SpecError> {
+    let resolve = |path: &str, entries: &mut Map<String, Value>| -> Result<(), SpecError> {
+        entries.iter_mut().try_for_each(|(name, value)| {
+            *value = look_up(&format!("{path}.{name}"), value.take(), outside)?;
+            Ok(())
+        })
+    };
+    if let Some(Value::Object(configuration)) = document.get_mut("configuration") {
+        resolve("configuration", configuration)?;
+    }
+    if let Some(Value::Object(groups)) = document.get_mut("secrets") {
+        for (group, members) in groups {
+            if let Value::Object(members) = members {
+                resolve(&format!("secrets.{group}"), members)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Other names could be declared, and never be used.
+fn check_name(path: &str, name: &str) -> Result<(), SpecError> {
+    match braced(&format!("${{{name}}}")) {
+        Some(_) => Ok(()),
+        None => Err(SpecError::new(
+            path,
+            "a name is of A-Z a-z 0-9 _ and does not begin with a digit, or ${…} does not find it",
+        )),
+    }
+}
+
+/// Every way in which a value may show.
+fn words(value: &Value) -> Vec<String> {
+    match value {
+        Value::String(text) => {
+            let escaped = Value::String(text.clone()).to_string();
+            let lines = text.lines().map(str::to_owned);
+            [text.clone(), escaped[1..escaped.len() - 1].to_owned()]
+                .into_iter()
+                .chain(lines)
+                .filter(|word| !word.is_empty())
+                .collect()
+        }
+        Value::Number(number) => vec![number.to_string()],
+        Value::Array(items) => items.iter().flat_map(words).collect(),
+        Value::Object(fields) => fields.values().flat_map(words).collect(),
+        Value::Bool(_) | Value::Null => Vec::new(),
+    }
+}
+
+/// The value that an entry stands for.
+fn look_up(path: &str, entry: Value, outside: &dyn Outside) -> Result<Value, SpecError> {
+    let kind = entry.get("type").and_then(Value::as_str).map(str::to_owned);
+    let (Value::Object(object), Some(kind)) = (&entry, kind) else { return Ok(entry) };
+    let mut fields = Fields::new(path, object.clone());
+    fields.take("type");
+    let value = match kind.as_str() {
+        "env" => {
+            let key = fields.string("key")?;
+            let key = fields.need("key", key, "name the variable of the environment")?;
+            let default = fields.take("default");
+            let convert = fields.string("env_var_type")?;
+            match (outside.environment(&key), default) {
+                (Ok(text), _) => {
+                    converted(&fields.at("env_var_type"), convert.as_deref(), Value::String(text))
+                }
+                (Err(_), Some(default)) => converted(&fields.at("env_var_type"), convert.as_deref(), default),
+                (Err(why), None) => Err(SpecError::new(fields.at("key"), format!("{key}: {why}"))),
+            }?
+        }
+        "file" => {
+            let file = fields.string("path")?;
+            let file = fields.need("path", file, "name the file")?;
+            let text = outside.file(&file).map_err(|why| SpecError::new(fields.at("path"), why))?;
+            if text.len() > LARGEST_VALUE {
+                let problem = format!("{file}: longer than {} KiB", LARGEST_VALUE >> 10);
+                return Err(SpecError::new(fields.at("path"), problem));
+            }
+            Value::String(text.strip_suffix('\n').unwrap_or(&text).to_owned())
+        }
+        "vault" | "probe" => {
+            let problem = format!("{kind:?} is not supported: give the value, or type env or file");
+            return Err(SpecError::new(fields.at("type"), problem));
+        }
+        // An object that happens to have a type is a value.
+        _ => return Ok(entry),
+    };
+    fields.finish()?;
+    Ok(value)
+}
+
+/// The value as the type that `env_var_type` asks for.
+fn converted(path: &str, kind: Option<&str>, value: Value) -> Result<Value, SpecError> {
+    let text = value.as_str().map(str::to_owned);
+    let new = match (kind, text) {
+        (None | Some("str" | "string"), _)
+        | (Some("json" | "bool" | "int" | "integer" | "float" | "number"), None) => {
+            return Ok(value);
+        }
+        (Some("int" | "integer"), Some(text)) => text.trim().parse::<i64>().ok().map(Value::from),
+        (Some("float" | "number"), Some(text)) => text.trim().parse::<f64>().ok().map(Value::from),
+        (Some("bool"), Some(text)) => {
+            Some(Value::Bool(!["false", "0", "no"].contains(&text.to_ascii_lowercase().as_str())))
+        }
+        (Some("json"), Some(text)) => serde_json::from_str(&text).ok(),
+        (Some(other), _) => {
+            let problem = format!("{other:?} is not one of str, int, float, bool, json");
+            return Err(SpecError::new(path, problem));
+        }
+    };
+    new.filter(|value| !value.is_null()).ok_or_else(|| SpecError::new(path, "the value is not of this type"))
+}
+
+#[cfg(test)]
+#[path = "variables_tests.rs"]
+mod tests;
