@@ -68,7 +68,7 @@ pub(super) fn look(
             refuse_traced(&ground)?;
             Ok(Some(ground))
         }
-        Effect::Impair { .. } | Effect::Reset { .. } | Effect::Drop { .. } => Ok(None),
+        Effect::Impair { .. } | Effect::Refuse { .. } | Effect::Drop { .. } => Ok(None),
         Effect::Connect { calls, .. } => {
             let (cgroup, _) = target::cgroup::resolve(&calls.cgroup)?;
             let mut peers = calls.peers.clone();
