@@ -9,6 +9,10 @@ pub const DROP_INGRESS: &str = "drop_ingress";
 pub const RESET_EGRESS: &str = "reset_egress";
 /// Answers TCP segments that arrive with a reset.
 pub const RESET_INGRESS: &str = "reset_ingress";
+/// Answers what leaves with a message that it cannot arrive.
+pub const REJECT_EGRESS: &str = "reject_egress";
+/// Answers what arrives with a message that it cannot arrive.
+pub const REJECT_INGRESS: &str = "reject_ingress";
 /// Sends what leaves on a detour.
 pub const DIVERT_EGRESS: &str = "divert_egress";
 /// Sends what arrives on a detour.
@@ -44,6 +48,9 @@ pub const PACKET_PROGRAMS: [&str; 10] = [
     STUB_EGRESS,
     STUB_INGRESS,
 ];
+
+/// The programs that make something else of a packet than a reset. They are loaded where they are needed only.
+pub const ANSWER_PROGRAMS: [&str; 4] = [REJECT_EGRESS, REJECT_INGRESS, STUB_EGRESS, STUB_INGRESS];
 
 /// Never read: its size is [`crate::ABI_VERSION`].
 pub const ABI: &str = "ABI";

@@ -2,7 +2,7 @@
 //! the kernel's packet memory and on a slice in a test.
 
 use crate::LINK_HEADER;
-use crate::rule::{ICMP_V6, TCP, UDP};
+use crate::rule::{ICMP, ICMP_V6, TCP, UDP};
 
 /// Which way a packet goes, seen from this node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -149,7 +149,7 @@ impl Packet {
                 self.destination = ports as u16;
                 self.has_ports = true;
             }
-            ICMP_V6 => self.kind = bytes.u8(self.transport).ok_or(Unread::Short)?,
+            ICMP | ICMP_V6 => self.kind = bytes.u8(self.transport).ok_or(Unread::Short)?,
             _ => {}
         }
         Ok(self)

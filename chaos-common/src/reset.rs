@@ -60,6 +60,20 @@ impl Segment {
             0,
         ])
     }
+
+    /// The header that has the caller send its SYN again almost at once: an acknowledgement of nothing (see
+    /// `tcp_rcv_synsent_state_process` in net/ipv4/tcp_input.c). In the form of [`Segment::refusal`].
+    #[inline(always)]
+    pub const fn urge(&self) -> [u32; 5] {
+        let words_of_header = (HEADER / 4) as u32;
+        [
+            ((self.destination as u32) << 16 | self.source as u32).to_be(),
+            0,
+            self.sequence.to_be(),
+            (words_of_header << 28 | (ACK as u32) << 16).to_be(),
+            0,
+        ]
+    }
 }
 
 /// Sum of the pseudo header of an answer, without the addresses (add those with [`checksum::add`]).
@@ -96,6 +110,13 @@ mod tests {
         assert_eq!(answer[4..8], [0; 4]);
         assert_eq!(answer[8..12], [0, 0, 0, 8]);
         assert_eq!(answer[12..14], [0x50, RST | ACK]);
+    }
+
+    #[test]
+    fn a_syn_is_urged_by_an_acknowledgement_of_nothing() {
+        let answer = wire(SYN_SEGMENT.urge());
+        assert_eq!(answer[..4], [0, 80, 0x9c, 0x40], "ports change places");
+        assert_eq!(answer[8..14], [0, 0, 0, 7, 0x50, ACK]);
     }
 
     #[test]

@@ -63,12 +63,16 @@ pub struct PacketRule {
     pub return_to: u32,
     /// How many groups are above [`PacketRule::cgroup`].
     pub cgroup_level: u32,
+    /// What packets are answered with, where the program has a choice: see [`crate::unreachable`].
+    pub answer: u32,
+    /// Zero. Keeps the size a multiple of 8.
+    pub reserved: u32,
     /// Id of the control group (v2) in which, or below which, the packet's socket was made; 0 is any, and no socket too.
     /// A packet that arrives has no socket yet, so that this selects none.
     pub cgroup: u64,
 }
 
-const _: () = assert!(size_of::<PacketRule>() == 40 && align_of::<PacketRule>() == 8);
+const _: () = assert!(size_of::<PacketRule>() == 48 && align_of::<PacketRule>() == 8);
 
 #[cfg(feature = "user")]
 // SAFETY: integers in C layout, and the size says that there is no padding between them.

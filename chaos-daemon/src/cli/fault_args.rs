@@ -111,6 +111,9 @@ pub(super) struct FaultArgs {
     /// Share of the matching packets that is affected, 0 to 1
     #[arg(long, value_name = "FRACTION", help_heading = "Effect")]
     packet_probability: Option<f64>,
+    /// error: reset, host_unreachable, network_unreachable, port_unreachable or admin_prohibited [default: reset]
+    #[arg(long, value_name = "NAME", help_heading = "Effect")]
+    answer: Option<String>,
     /// resource_exhaustion: cpu, memory, disk_fill, file_descriptors, pids, inodes, ports, disk_io, or cpu_limit,
     /// memory_limit, pids_limit, io_limit of a cgroup [default: cpu]
     #[arg(long, value_name = "RESOURCE", help_heading = "Effect")]
@@ -310,6 +313,7 @@ impl FaultArgs {
         set("rate_kbit", self.rate_kbit.map(Value::from));
         set("packet_rate", self.packet_rate.map(Value::from));
         set("packet_probability", self.packet_probability.map(Value::from));
+        set("answer", self.answer.clone().map(Value::from));
         set("cpu_percent", self.cpu_percent.map(Value::from));
         set("processors", self.processors.clone().map(Value::from));
         set("cores", self.cores.map(Value::from));

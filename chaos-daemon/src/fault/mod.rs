@@ -10,6 +10,7 @@ pub mod descriptors;
 pub mod detour;
 pub mod disk_fill;
 pub mod disk_io;
+pub mod error;
 pub mod inodes;
 mod latency;
 pub mod limit;
@@ -26,7 +27,6 @@ pub mod port_in_use;
 pub mod ports;
 pub mod process_kill;
 pub mod process_pause;
-pub mod reset;
 pub mod work;
 
 use std::time::Duration;
@@ -184,8 +184,8 @@ pub fn plan(
         Effect::Impair { traffic, impairment, packet_probability } => {
             detour::plan(traffic, impairment, *packet_probability, place.ok_or_else(needs_interface)?)
         }
-        Effect::Reset { traffic, packet_probability } => {
-            reset::plan(traffic, *packet_probability, place.ok_or_else(needs_interface)?)
+        Effect::Refuse { traffic, refusal, packet_probability } => {
+            error::plan(traffic, *refusal, *packet_probability, place.ok_or_else(needs_interface)?)
         }
         Effect::Drop { traffic, packet_probability, partition } => {
             packet_drop::plan(traffic, *packet_probability, *partition, place.ok_or_else(needs_interface)?)
@@ -285,7 +285,7 @@ pub fn requirements(fault_type: FaultType) -> &'static [Requirement] {
         | FaultType::PacketCorrupt
         | FaultType::PacketReorder
         | FaultType::Bandwidth => detour::REQUIREMENTS,
-        FaultType::Error => reset::REQUIREMENTS,
+        FaultType::Error => error::REQUIREMENTS,
         FaultType::Timeout | FaultType::NetworkPartition => packet_drop::REQUIREMENTS,
         FaultType::ResourceExhaustion => cpu::REQUIREMENTS,
         FaultType::Pause => pause::REQUIREMENTS,

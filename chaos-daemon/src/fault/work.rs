@@ -9,12 +9,13 @@ use serde::{Deserialize, Serialize};
 use crate::host::CgroupRef;
 use crate::host::directory::DirectoryRef;
 use crate::host::{ProcessId, Spared};
+use crate::kernel::bpf::Family;
 use crate::kernel::netlink::Netem;
 use crate::kernel::setting::Setting;
 use crate::spec::process::{Rhythm, Volleys};
 use crate::spec::sessions::{Amount, Server};
 use crate::spec::{
-    Direction, Failure, LinkRhythm, LocalPort, PortMatch, Probability, ProcessSelector, Protocol,
+    Direction, Failure, LinkRhythm, LocalPort, PortMatch, Probability, ProcessSelector, Protocol, Refusal,
 };
 use crate::target::Service;
 
@@ -84,8 +85,18 @@ pub struct Match {
 pub enum PacketAction {
     /// It vanishes, unseen by its sender.
     Drop,
-    /// It is answered with a TCP reset.
-    Reset,
+    /// It is answered with an error.
+    Refuse(Refusal),
+}
+
+impl PacketAction {
+    /// The programs that it needs.
+    pub fn family(self) -> Family {
+        match self {
+            Self::Drop | Self::Refuse(Refusal::Reset) => Family::Packets,
+            Self::Refuse(_) => Family::Answers,
+        }
+    }
 }
 
 /// See [`Work::Packets`].
@@ -284,7 +295,8 @@ impl Work {
             Self::Packets(work) => {
                 let verb = match work.action {
                     PacketAction::Drop => "drop",
-                    PacketAction::Reset => "reset",
+                    PacketAction::Refuse(Refusal::Reset) => "reset",
+                    PacketAction::Refuse(_) => "reject",
                 };
                 work.packets.attachments(verb)
             }

@@ -328,10 +328,10 @@ fn rule(packets: &Match) -> PacketRule {
 }
 
 /// Programs with enough room that spare what is protected.
-fn prepare(warm: Option<Programs>, packets: &Match) -> Result<Programs, ArmError> {
+fn prepare(warm: Option<Programs>, family: Family, packets: &Match) -> Result<Programs, ArmError> {
     let mut programs = match warm {
         Some(programs) => programs,
-        None => Programs::load(Family::Packets, capacity(&packets.peers))?,
+        None => Programs::load(family, capacity(&packets.peers))?,
     };
     spare(&mut programs, &packets.protected_peers, &packets.protected_tcp_ports)?;
     Ok(programs)
@@ -351,12 +351,14 @@ fn arm_packets(
 ) -> Result<Programs, ArmError> {
     let packets = &work.packets;
     netns.enter().map_err(ArmError::Namespace)?;
-    let mut programs = prepare(warm, packets)?;
-    programs.set_rule(&rule(packets), &packets.peers)?;
-    let hook = match work.action {
-        PacketAction::Drop => Hook::Drop,
-        PacketAction::Reset => Hook::Reset,
+    let mut programs = prepare(warm, work.action.family(), packets)?;
+    let (hook, answer) = match work.action {
+        PacketAction::Drop => (Hook::Drop, 0),
+        PacketAction::Refuse(refusal) => {
+            refusal.codes().map_or((Hook::Reset, 0), |codes| (Hook::Reject, codes))
+        }
     };
+    programs.set_rule(&PacketRule { answer, ..rule(packets) }, &packets.peers)?;
     // Nothing is attached yet, so that this arms nothing; the attachment that follows does.
     programs.renew(deadline_ns)?;
     for direction in &packets.directions {
@@ -407,7 +409,7 @@ fn arm_loop(
 ) -> Result<Loop, ArmError> {
     let packets = &work.packets;
     let id = loop_id(work.id, direction);
-    let mut programs = prepare(warm, packets)?;
+    let mut programs = prepare(warm, Family::Packets, packets)?;
     target.enter().map_err(ArmError::Namespace)?;
     let beside = NetNs::current().map_err(ArmError::Namespace)?;
     let private = NetNs::unshare().map_err(ArmError::Namespace)?;

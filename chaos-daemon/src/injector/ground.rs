@@ -75,7 +75,7 @@ pub(super) fn look(
             Ok(Some(ground))
         }
         Effect::Load(load) => reach::look(load, permit, home, runtime_dir).map(Some),
-        Effect::Impair { .. } | Effect::Reset { .. } | Effect::Drop { .. } => Ok(None),
+        Effect::Impair { .. } | Effect::Refuse { .. } | Effect::Drop { .. } => Ok(None),
         Effect::Connect { calls, .. } => {
             let cgroup = match &calls.whose {
                 Whose::Cgroup(group) => target::cgroup::resolve(group)?.0,

@@ -299,7 +299,7 @@ async fn start(
 /// The programs that `work` needs, and room for its peers; `None` when it needs none.
 fn room(work: &Work) -> Option<(Family, Capacity)> {
     match work {
-        Work::Packets(work) => Some((Family::Packets, capacity(&work.packets.peers))),
+        Work::Packets(work) => Some((work.action.family(), capacity(&work.packets.peers))),
         Work::Loop(work) => Some((Family::Packets, capacity(&work.packets.peers))),
         Work::Calls(work) => Some((Family::Calls, capacity(&work.callers.peers))),
         Work::Cpu(_)

@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::spec::answer::ERROR_ANSWERS;
 use crate::spec::calls::CONNECT_ERRORS;
 use crate::spec::sessions::{MOST_PER_SECOND, MOST_SESSIONS};
 use crate::spec::settings::RESOURCES;
@@ -20,7 +21,9 @@ fn object(family: Value) -> Option<Map<String, Value>> {
 }
 
 fn packets() -> Value {
+    let answers: Vec<_> = ERROR_ANSWERS.iter().map(|(word, _)| *word).collect();
     json!({
+        "answer": {"type": "string", "enum": answers, "default": answers[0], "description": "error: what packets are answered with; reset is for TCP only."},
         "delay_ms": {"type": "number", "description": "latency, packet_reorder: delay of each packet."},
         "jitter_ms": {"type": "number", "description": "Variation, either way: of the delay (latency; with a distribution, its standard deviation), of the interval (process_kill), of pause and run (process_pause), of down and up (link_down)."},
         "distribution": {"type": "string", "enum": ["uniform", "normal", "pareto", "paretonormal"], "default": "uniform", "description": "latency: how the delay varies."},

@@ -7,6 +7,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use super::answer::{ErrorParams, Refusal};
 use super::calls::{ConnectParams, Connections, Failure};
 use super::hoard::{Hoard, PortParams};
 use super::impairment::{
@@ -19,7 +20,9 @@ use super::settings::{
     self, CgroupSelector, ClockParams, ExhaustionParams, Limit, LinkParams, LinkRhythm, NoParams,
 };
 use super::target::{Direction, TargetRequest, Traffic};
-use super::units::{DEFAULT_FAULT, LONGEST_FAULT, Probability, SHORTEST_FAULT, SpecError, seconds};
+use super::units::{
+    DEFAULT_FAULT, LONGEST_FAULT, Probability, SHORTEST_FAULT, SpecError, packet_share, seconds,
+};
 
 /// The fault types: first those of the tool specification, then the daemon's own. The one list: command line, JSON schema, README table and
 /// `doctor` derive from [`FAULT_TYPES`].
@@ -28,7 +31,7 @@ use super::units::{DEFAULT_FAULT, LONGEST_FAULT, Probability, SHORTEST_FAULT, Sp
 pub enum FaultType {
     /// Packets arrive late.
     Latency,
-    /// Connections are answered with a reset.
+    /// Packets are answered with an error.
     Error,
     /// Packets vanish, so that callers wait until their own time-out.
     Timeout,
@@ -116,7 +119,8 @@ impl FaultType {
         match self {
             Self::Latency => "delays matching packets with netem on a device of ours",
             Self::Error => {
-                "answers matching TCP segments with a reset, so that callers see a refused or reset connection"
+                "answers matching packets with an error, so that callers fail at once: TCP segments with a reset, or any \
+                 packet with a message that its destination cannot be reached"
             }
             Self::Timeout => "drops matching packets silently on their way out, so that callers wait",
             Self::ResourceExhaustion => {
@@ -164,7 +168,10 @@ impl FaultType {
                 "delay_ms (100), jitter_ms (0), distribution (uniform; normal, pareto, paretonormal: jitter_ms is its standard \
                  deviation), correlation_percent (0; of uniform), packet_rate (per second, 200000), packet_probability (1)"
             }
-            Self::Error => "packet_probability (1)",
+            Self::Error => {
+                "answer (reset; or host_unreachable, network_unreachable, port_unreachable, admin_prohibited), \
+                 packet_probability (1)"
+            }
             Self::Timeout | Self::NetworkPartition => "packet_probability (1)",
             Self::ResourceExhaustion => {
                 "resource (cpu); cpu: cpu_percent (80), cores (all) or processors (such as 0-1,3); memory: memory_mb or memory_percent, reserve_mb \
@@ -259,10 +266,12 @@ pub enum Effect {
         packet_probability: Probability,
     },
     /// See [`FaultType::Error`].
-    Reset {
-        /// Which segments.
+    Refuse {
+        /// Which packets; only TCP segments for a reset.
         traffic: Traffic,
-        /// Share of the matching segments that is answered.
+        /// What they are answered with.
+        refusal: Refusal,
+        /// Share of the matching packets that is answered.
         packet_probability: Probability,
     },
     /// See [`FaultType::Timeout`] and [`FaultType::NetworkPartition`].
@@ -342,7 +351,7 @@ impl Effect {
     /// The traffic a network fault selects.
     pub fn traffic(&self) -> Option<&Traffic> {
         match self {
-            Self::Impair { traffic, .. } | Self::Reset { traffic, .. } | Self::Drop { traffic, .. } => {
+            Self::Impair { traffic, .. } | Self::Refuse { traffic, .. } | Self::Drop { traffic, .. } => {
                 Some(traffic)
             }
             Self::Cpu(_)
@@ -384,7 +393,7 @@ impl Effect {
                 Impairment::Reorder(_) => FaultType::PacketReorder,
                 Impairment::Rate { .. } => FaultType::Bandwidth,
             },
-            Self::Reset { .. } => FaultType::Error,
+            Self::Refuse { .. } => FaultType::Error,
             Self::Drop { partition: true, .. } => FaultType::NetworkPartition,
             Self::Drop { partition: false, .. } => FaultType::Timeout,
             Self::Hoard { what: Hoard::Port(_), .. } => FaultType::PortInUse,
@@ -422,7 +431,7 @@ impl FaultRequest {
         let effect = match self.fault_type {
             FaultType::Latency => {
                 let params: LatencyParams = self.params()?;
-                self.impair(params.impairment()?, share(params.packet_probability)?)?
+                self.impair(params.impairment()?, packet_share(params.packet_probability)?)?
             }
             FaultType::PacketLoss => self.impair_all(self.params::<LossParams>()?.impairment()?)?,
             FaultType::PacketDuplicate => self.impair_all(self.params::<DuplicateParams>()?.impairment()?)?,
@@ -430,11 +439,13 @@ impl FaultRequest {
             FaultType::PacketReorder => self.impair_all(self.params::<ReorderParams>()?.impairment()?)?,
             FaultType::Bandwidth => self.impair_all(self.params::<BandwidthParams>()?.impairment()?)?,
             FaultType::Error => {
-                let params: DropParams = self.params()?;
-                let traffic = Traffic::parse(&self.target, &[Direction::Egress])?;
-                Effect::Reset {
-                    traffic: tcp_only(traffic)?,
-                    packet_probability: share(params.packet_probability)?,
+                let params: ErrorParams = self.params()?;
+                let (traffic, refusal) =
+                    (Traffic::parse(&self.target, &[Direction::Egress])?, params.refusal()?);
+                Effect::Refuse {
+                    traffic: refusal.narrow(traffic)?,
+                    refusal,
+                    packet_probability: params.share()?,
                 }
             }
             FaultType::Timeout | FaultType::NetworkPartition => {
@@ -443,7 +454,7 @@ impl FaultRequest {
                 let directions = if partition { Direction::BOTH } else { &[Direction::Egress] };
                 Effect::Drop {
                     traffic: Traffic::parse(&self.target, directions)?,
-                    packet_probability: share(params.packet_probability)?,
+                    packet_probability: packet_share(params.packet_probability)?,
                     partition,
                 }
             }
@@ -517,24 +528,6 @@ impl FaultRequest {
                 format!("{error}; {} takes {}", self.fault_type.name(), self.fault_type.parameters()),
             )
         })
-    }
-}
-
-fn share(value: Option<f64>) -> Result<Probability, SpecError> {
-    value.map_or(Ok(Probability::CERTAIN), |value| Probability::new("params.packet_probability", value))
-}
-
-fn tcp_only(mut traffic: Traffic) -> Result<Traffic, SpecError> {
-    use super::target::Protocol;
-    match traffic.protocol {
-        Protocol::Any | Protocol::Tcp => {
-            traffic.protocol = Protocol::Tcp;
-            Ok(traffic)
-        }
-        Protocol::Udp | Protocol::Icmp => Err(SpecError::new(
-            "target.protocol",
-            "only tcp can be reset: leave the protocol out, or use timeout",
-        )),
     }
 }
 

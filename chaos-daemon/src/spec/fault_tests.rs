@@ -1,6 +1,7 @@
 //! What a request means, and which ones are refused.
 
 use super::*;
+use crate::spec::Protocol;
 
 fn parse(fault_type: FaultType, target: &str, params: &str) -> Result<Fault, SpecError> {
     FaultRequest {
@@ -105,6 +106,13 @@ fn an_impairment_that_would_do_nothing_or_cannot_be_is_refused_by_its_field() {
 
 #[test]
 fn only_tcp_can_be_reset() {
-    let error = parse(FaultType::Error, r#"{"interface":"e","protocol":"udp"}"#, "{}").unwrap_err();
-    assert_eq!(error.field, "target.protocol");
+    let udp = r#"{"interface":"e","protocol":"udp"}"#;
+    assert_eq!(parse(FaultType::Error, udp, "{}").unwrap_err().field, "target.protocol");
+    assert!(parse(FaultType::Error, udp, r#"{"answer":"port_unreachable"}"#).is_ok());
+    let any = |params| parse(FaultType::Error, r#"{"interface":"e"}"#, params).map(|fault| fault.effect);
+    assert_eq!(any("{}").unwrap().traffic().unwrap().protocol, Protocol::Tcp);
+    let told = any(r#"{"answer":"host_unreachable"}"#).unwrap();
+    assert_eq!(told.traffic().unwrap().protocol, Protocol::Any);
+    assert!(matches!(told, Effect::Refuse { refusal: Refusal::HostUnreachable, .. }));
+    assert_eq!(any(r#"{"answer":"nowhere"}"#).unwrap_err().field, "params.answer");
 }

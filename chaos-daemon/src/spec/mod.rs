@@ -1,6 +1,7 @@
 //! The words of the project: faults, targets, units. Pure data, parsed and bounded at the edge, so that
 //! nothing further in has to check again.
 
+pub mod answer;
 pub mod calls;
 pub mod fault;
 pub mod hoard;
@@ -12,6 +13,7 @@ pub mod settings;
 pub mod target;
 pub mod units;
 
+pub use answer::Refusal;
 pub use calls::{Connections, Errno, Failure};
 pub use fault::{FAULT_TYPES, Fault, FaultRequest, FaultType};
 pub use hoard::{DiskFill, Hoard, LocalPort, MemorySize};

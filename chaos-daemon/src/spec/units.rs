@@ -179,6 +179,11 @@ pub fn percent(field: &str, value: f64, least: f64, most: f64) -> Result<Probabi
     }
 }
 
+/// `params.packet_probability`, which is 1 if it is left out.
+pub(super) fn packet_share(value: Option<f64>) -> Result<Probability, SpecError> {
+    value.map_or(Ok(Probability::CERTAIN), |value| Probability::new("params.packet_probability", value))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -85,12 +85,12 @@ fn a_fault_ends_at_its_time_without_anybody_asking(context: &Context) -> TestRes
 
 /// What is done to every process at once, and how long a fault may go on after it.
 #[derive(Clone, Copy)]
-enum Blow {
+pub(super) enum Blow {
     Kill,
     Stop,
 }
 
-fn survives(context: &Context, blow: Blow, fault: fn(&Pair) -> Fault) -> TestResult {
+pub(super) fn survives(context: &Context, blow: Blow, fault: fn(&Pair) -> Fault) -> TestResult {
     let mut skipped = None;
     let passed = on_every_attachment(context, |attach| {
         let pair = Pair::new()?;

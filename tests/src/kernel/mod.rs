@@ -1,6 +1,7 @@
 //! Tests that run on the host and on both kernels of the VM. Each module has a list; [`all`] joins them.
 
 mod abilities;
+mod answers;
 mod bad_input;
 mod bystanders;
 mod calls;
@@ -133,6 +134,7 @@ pub fn all() -> Vec<KernelTest> {
         sandbox::TESTS,
         vsock::TESTS,
         effects::TESTS,
+        answers::TESTS,
         impairments::TESTS,
         calls::TESTS,
         services::TESTS,

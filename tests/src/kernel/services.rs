@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use nix::libc::{EAGAIN, ECONNREFUSED};
+use nix::libc::{EAGAIN, ECONNREFUSED, EHOSTUNREACH};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
@@ -18,7 +18,7 @@ use crate::{Daemon, Error, Mcp, Pair, Residue, Result};
 tests![
     a_timeout_and_a_partition_of_one_service_meet_its_packets_and_nobody_elses,
     a_fault_of_a_group_leaves_the_group_above_alone,
-    an_error_of_one_service_resets_its_connections_and_nobody_elses,
+    an_error_of_one_service_fails_its_connections_and_nobody_elses,
     a_delay_of_one_service_is_its_own,
     killing_every_process_at_once_ends_a_timeout_of_one_service_within_a_second,
     what_arrives_and_the_daemon_s_own_group_are_refused,
@@ -111,16 +111,18 @@ fn a_fault_of_a_group_leaves_the_group_above_alone(context: &Context) -> TestRes
     })
 }
 
-fn an_error_of_one_service_resets_its_connections_and_nobody_elses(context: &Context) -> TestResult {
+fn an_error_of_one_service_fails_its_connections_and_nobody_elses(context: &Context) -> TestResult {
     on_every_attachment(context, |attach| {
         let mut scene = Scene::new(attach)?;
         let call = Ask::Connect(scene.echo.address());
         scene.assert_service_gets(call, 0)?;
-        let fault = scene.fault("error");
-        fault.inject(&scene.mcp)?;
-        scene.assert_service_gets(call, ECONNREFUSED)?;
-        fault.remove(&scene.mcp)?;
-        scene.assert_service_gets(call, 0)?;
+        for (answer, errno) in [("reset", ECONNREFUSED), ("host_unreachable", EHOSTUNREACH)] {
+            let fault = scene.fault("error").with(json!({"answer": answer}));
+            fault.inject(&scene.mcp)?;
+            scene.assert_service_gets(call, errno)?;
+            fault.remove(&scene.mcp)?;
+            scene.assert_service_gets(call, 0)?;
+        }
         scene.assert_over()?;
         Ok(())
     })

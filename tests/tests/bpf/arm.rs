@@ -17,6 +17,8 @@ use nix::net::if_::if_nametoindex;
 
 use super::net::{DEVICE, Net};
 
+const ROOM: Capacity = Capacity { hosts: 1024, prefixes: 1024 };
+
 /// Every way in which programs can be attached here, the daemon's choice first.
 pub(crate) fn ways() -> &'static [Attach] {
     if kernel_has_tcx().unwrap() { &[Attach::Tcx, Attach::Stub] } else { &[Attach::Stub] }
@@ -31,7 +33,12 @@ pub(crate) struct Fault {
 impl Fault {
     /// Loads programs, to be attached in the way of this test.
     pub(crate) fn load(net: &Net, capacity: Capacity) -> Self {
-        Self { programs: Programs::load(Family::Packets, capacity).unwrap(), attach: net.attach }
+        Self::of(net, Family::Packets, capacity)
+    }
+
+    /// Loads the programs of a family.
+    pub(crate) fn of(net: &Net, family: Family, capacity: Capacity) -> Self {
+        Self { programs: Programs::load(family, capacity).unwrap(), attach: net.attach }
     }
 
     /// Attaches to a device of the calling thread's namespace; a stub goes to the place of the rule's level.
@@ -106,7 +113,13 @@ pub(crate) fn everything() -> PacketRule {
 }
 
 pub(crate) fn load(net: &Net) -> Fault {
-    Fault::load(net, Capacity { hosts: 1024, prefixes: 1024 })
+    Fault::load(net, ROOM)
+}
+
+/// Loads the programs that this hook is among.
+pub(crate) fn load_for(net: &Net, hook: Hook) -> Fault {
+    let family = if hook == Hook::Reject { Family::Answers } else { Family::Packets };
+    Fault::of(net, family, ROOM)
 }
 
 /// Loads, attaches to the node's device and arms for long.
@@ -117,7 +130,7 @@ pub(crate) fn armed(
     rule: &PacketRule,
     peers: &[&str],
 ) -> Fault {
-    let mut fault = load(net);
+    let mut fault = load_for(net, hook);
     set_rule(&mut fault, rule, peers);
     for direction in directions {
         fault.attach(hook, *direction, DEVICE);

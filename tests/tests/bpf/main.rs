@@ -9,6 +9,8 @@ mod loops;
 #[cfg(test)]
 mod net;
 #[cfg(test)]
+mod rejects;
+#[cfg(test)]
 mod resets;
 #[cfg(test)]
 mod stubs;

@@ -36,6 +36,8 @@ pub struct Capacity {
 pub enum Family {
     /// Those that look at packets on a device.
     Packets,
+    /// Those that make an answer of a packet on a device, but for resets.
+    Answers,
     /// Those that look at what the sockets of a control group ask for.
     Calls,
 }
@@ -47,6 +49,8 @@ pub enum Hook {
     Drop,
     /// Answers TCP segments with a reset.
     Reset,
+    /// Answers packets with a message that they cannot arrive.
+    Reject,
     /// Sends packets on a detour.
     Divert,
 }
@@ -66,6 +70,8 @@ impl Hook {
             (Self::Drop, Direction::Ingress) => name::DROP_INGRESS,
             (Self::Reset, Direction::Egress) => name::RESET_EGRESS,
             (Self::Reset, Direction::Ingress) => name::RESET_INGRESS,
+            (Self::Reject, Direction::Egress) => name::REJECT_EGRESS,
+            (Self::Reject, Direction::Ingress) => name::REJECT_INGRESS,
             (Self::Divert, Direction::Egress) => name::DIVERT_EGRESS,
             (Self::Divert, Direction::Ingress) => name::DIVERT_INGRESS,
         }

@@ -1,23 +1,14 @@
 //! Turns a TCP segment into the reset that refuses it, and sends it back where it came from.
-//!
-//! Slow path: everything goes through helpers, which read what is not linear, and keep the kernel's own idea of the
-//! checksum right.
 
-use aya_ebpf::EbpfContext as _;
-use aya_ebpf::bindings::{BPF_F_INGRESS, BPF_F_RECOMPUTE_CSUM};
-use aya_ebpf::helpers::generated::bpf_skb_change_tail;
 use aya_ebpf::programs::TcContext;
 use chaos_common::packet::V6_HEADER;
 use chaos_common::reset::{self, CHECKSUM_AT, HEADER, HOPS, Segment};
 use chaos_common::rule::TCP;
-use chaos_common::{LINK_HEADER, Packet, PacketRule, Version, Way, checksum, mark};
+use chaos_common::{LINK_HEADER, Packet, PacketRule, Version, Way, checksum};
 
+use crate::turn::{LOOPBACK, RECOMPUTE, is_partial, send_back, swap_link_addresses, trim};
 use crate::view::Skb as _;
-use crate::{NEXT, drop_silently, redirect};
-
-/// The loopback device has this index in every network namespace (LOOPBACK_IFINDEX).
-const LOOPBACK: u32 = 1;
-const RECOMPUTE: u64 = BPF_F_RECOMPUTE_CSUM as u64;
+use crate::{NEXT, drop_silently};
 
 /// What a packet's TCP header says, and its IP header about its length.
 struct Old {
@@ -41,27 +32,23 @@ pub(crate) fn refuse(ctx: &TcContext, rule: &PacketRule, packet: &Packet, way: W
     if packet.fragment != 0 || rewrite(ctx, packet, &old, &header).is_none() {
         return drop_silently();
     }
-    // A packet that turns around here is a new one: it carries nothing but the level, by which this fault's own
-    // program for the other direction lets it pass.
-    ctx.set_mark(mark::stamp(0, rule.level));
-    // Packets on the loopback keep the route they left with, and arriving without one they would be refused as
-    // martians. So there the answer leaves once more, which on the loopback is the way to arrive.
-    let flags = match way {
-        Way::Egress if here != LOOPBACK => u64::from(BPF_F_INGRESS),
-        _ => 0,
-    };
-    redirect(here, flags)
+    send_back(ctx, rule, way)
+}
+
+/// Has the sender of a SYN send it again almost at once. Unlike an error, this waits until the socket is free.
+#[inline(always)]
+pub(crate) fn urge(ctx: &TcContext, rule: &PacketRule, packet: &Packet, way: Way) -> i32 {
+    let Some(old) = read(ctx, packet) else { return drop_silently() };
+    if rewrite(ctx, packet, &old, &old.segment.urge()).is_none() {
+        return drop_silently();
+    }
+    send_back(ctx, rule, way)
 }
 
 #[inline(always)]
 fn rewrite(ctx: &TcContext, packet: &Packet, old: &Old, header: &[u32; 5]) -> Option<()> {
     let at = packet.transport;
-    // Unshares, linearises and trims the buffer and takes segmentation offload off it.
-    // SAFETY: the helper checks the context and the length; no pointer into the packet outlives it.
-    let trimmed = unsafe { bpf_skb_change_tail(ctx.as_ptr().cast(), (at + HEADER) as u32, 0) };
-    if trimmed != 0 {
-        return None;
-    }
+    trim(ctx, at + HEADER)?;
     let partial = is_partial(ctx, at + CHECKSUM_AT)?;
     swap_link_addresses(ctx)?;
     let pseudo = match packet.version {
@@ -98,23 +85,6 @@ fn read(ctx: &TcContext, packet: &Packet) -> Option<Old> {
         data: end.saturating_sub(at + offset) as u32,
     };
     Some(Old { segment, length, hops })
-}
-
-/// Whether the device is to complete this packet's TCP checksum. The buffer does not show that to programs, but a
-/// change of payload, which the helper is told of here, changes the field only if the device is not to.
-#[inline(always)]
-fn is_partial(ctx: &TcContext, field: usize) -> Option<bool> {
-    let before: u16 = ctx.load(field).ok()?;
-    ctx.l4_csum_replace(field, 0, 1, 2).ok()?;
-    let after: u16 = ctx.load(field).ok()?;
-    ctx.store(field, &before, 0).ok()?;
-    Some(before == after)
-}
-
-#[inline(always)]
-fn swap_link_addresses(ctx: &TcContext) -> Option<()> {
-    let [destination, source]: [[u16; 3]; 2] = ctx.load(0).ok()?;
-    ctx.store(0, &[source, destination], 0).ok()
 }
 
 /// Returns the sum of the pseudo header. Sums over the IPv4 header stay what they were, so the kernel's sum over

@@ -15,6 +15,8 @@
 mod answer;
 mod call;
 mod maps;
+mod reject;
+mod turn;
 mod verdict;
 mod view;
 
@@ -23,7 +25,7 @@ use aya_ebpf::helpers::generated::bpf_redirect;
 use aya_ebpf::macros::classifier;
 use aya_ebpf::programs::TcContext;
 use chaos_common::rule::{RETURN_INGRESS, TCP};
-use chaos_common::{NOWHERE, Way, mark};
+use chaos_common::{NOWHERE, Way, mark, unreachable};
 
 use view::Skb as _;
 
@@ -80,6 +82,26 @@ pub fn reset_egress(ctx: TcContext) -> i32 {
 #[classifier]
 pub fn reset_ingress(ctx: TcContext) -> i32 {
     refused(&ctx, Way::Ingress)
+}
+
+#[inline(always)]
+fn rejected(ctx: &TcContext, way: Way) -> i32 {
+    match verdict::hit(ctx, way, unreachable::deserves) {
+        Some((rule, packet)) => reject::reject(ctx, &rule, &packet, way),
+        None => NEXT,
+    }
+}
+
+/// Tells the local sender of packets that leave that they cannot arrive.
+#[classifier]
+pub fn reject_egress(ctx: TcContext) -> i32 {
+    rejected(&ctx, Way::Egress)
+}
+
+/// Tells the peer whose packets arrive that they cannot.
+#[classifier]
+pub fn reject_ingress(ctx: TcContext) -> i32 {
+    rejected(&ctx, Way::Ingress)
 }
 
 #[inline(always)]

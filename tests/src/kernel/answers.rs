@@ -1,0 +1,241 @@
+//! Packets that are answered with an error: what callers hear who cannot reach their destination, of either IP version and
+//! protocol, before, during and after; and what becomes of connections that are there.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::time::{Duration, Instant};
+
+use nix::libc::{EACCES, ECONNREFUSED, EHOSTUNREACH, ENETUNREACH};
+use nix::sys::socket::{setsockopt, sockopt};
+use serde_json::json;
+
+use super::lifetime::{Blow, survives};
+use super::{Context, Outcome, TestResult, on_every_attachment, tests};
+use crate::fault::Fault;
+use crate::measure::{Echo, Tcp, tcp_rtt, udp_rtt_median};
+use crate::{Daemon, NetNs, Pair, Residue};
+
+tests![
+    callers_hear_at_once_that_a_host_cannot_be_reached_and_of_no_other,
+    each_answer_is_the_error_that_it_says,
+    remote_callers_and_pings_hear_it_too,
+    an_unreachable_host_ends_at_its_time,
+    killing_every_process_at_once_ends_an_unreachable_host_within_a_second,
+    stopping_every_process_ends_an_unreachable_host_within_the_lease,
+    an_error_both_ways_resets_either_end_of_a_connection_at_its_next_segment_and_not_before,
+    an_error_of_what_leaves_resets_this_end_also_for_what_arrives,
+];
+
+const LIMIT: Duration = Duration::from_secs(2);
+/// Less than it takes until a SYN is sent again of itself.
+const AT_ONCE: Duration = Duration::from_millis(500);
+
+/// What connect(2) of a TCP socket says, and how soon; 0 for success.
+fn connect(from: &NetNs, to: SocketAddr) -> (i32, Duration) {
+    let start = Instant::now();
+    let errno = from.run(|| TcpStream::connect_timeout(&to, LIMIT)).err().map_or(0, number);
+    (errno, start.elapsed())
+}
+
+/// What a UDP socket that wants to hear of errors hears after sending; 0 for an answer.
+fn datagram(from: &NetNs, to: SocketAddr) -> i32 {
+    let heard = from.run(|| -> io::Result<usize> {
+        let any = if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+        let socket = UdpSocket::bind(any)?;
+        match to {
+            SocketAddr::V4(_) => setsockopt(&socket, sockopt::Ipv4RecvErr, &true)?,
+            SocketAddr::V6(_) => setsockopt(&socket, sockopt::Ipv6RecvErr, &true)?,
+        }
+        socket.set_read_timeout(Some(AT_ONCE))?;
+        socket.connect(to)?;
+        socket.send(b"chaos")?;
+        socket.recv(&mut [0; 10])
+    });
+    heard.err().map_or(0, number)
+}
+
+/// -1 is none of the kernel's.
+fn number(error: io::Error) -> i32 {
+    error.raw_os_error().unwrap_or(-1)
+}
+
+fn unreachable(pair: &Pair) -> Fault {
+    Fault::new("error")
+        .on(&pair.near, json!({"cidr": "10.77.0.2"}))
+        .with(json!({"answer": "host_unreachable"}))
+}
+
+fn callers_hear_at_once_that_a_host_cannot_be_reached_and_of_no_other(context: &Context) -> TestResult {
+    on_every_attachment(context, |attach| {
+        let pair = Pair::new()?;
+        let echoes = [Echo::start(&pair.far, Pair::FAR_V4, 7)?, Echo::start(&pair.far, Pair::FAR_V6, 7)?];
+        let [one, other] = echoes.each_ref().map(Echo::address);
+        let daemon = Daemon::start_with(|command| attach.configure(command))?;
+        let mcp = daemon.mcp()?;
+        let before = Residue::take(&[&pair.near, &pair.far])?;
+        let calls = |to| (connect(&pair.near, to).0, datagram(&pair.near, to));
+        assert_eq!((calls(one), calls(other)), ((0, 0), (0, 0)), "before");
+        for (narrow, hit, spared) in [("10.77.0.2", one, other), ("fd77::2", other, one)] {
+            let fault = unreachable(&pair).on(&pair.near, json!({"cidr": narrow}));
+            fault.inject(&mcp)?;
+            let (errno, after) = connect(&pair.near, hit);
+            assert_eq!(errno, EHOSTUNREACH, "{hit}");
+            assert!(after < AT_ONCE, "{hit}: connect(2) failed only after {after:?}");
+            assert_eq!(datagram(&pair.near, hit), EHOSTUNREACH, "{hit}");
+            assert_eq!(calls(spared), (0, 0), "a bystander");
+            assert_eq!(fault.status(&mcp)?["state"], "effective");
+            fault.remove(&mcp)?;
+            assert_eq!(calls(hit), (0, 0), "after");
+        }
+        before.assert_unchanged_within(&[&pair.near, &pair.far], LIMIT)?;
+        Ok(())
+    })
+}
+
+fn each_answer_is_the_error_that_it_says(_: &Context) -> TestResult {
+    let pair = Pair::new()?;
+    let echoes = [Echo::start(&pair.far, Pair::FAR_V4, 7)?, Echo::start(&pair.far, Pair::FAR_V6, 7)?];
+    let daemon = Daemon::start()?;
+    let mcp = daemon.mcp()?;
+    for (answer, v4, v6) in [
+        ("host_unreachable", EHOSTUNREACH, EHOSTUNREACH),
+        ("network_unreachable", ENETUNREACH, ENETUNREACH),
+        ("port_unreachable", ECONNREFUSED, ECONNREFUSED),
+        ("admin_prohibited", EHOSTUNREACH, EACCES),
+    ] {
+        let fault =
+            Fault::new("error").on(&pair.near, json!({"remote_port": 7})).with(json!({"answer": answer}));
+        fault.inject(&mcp)?;
+        for (echo, errno) in echoes.iter().zip([v4, v6]) {
+            let to = echo.address();
+            assert_eq!(
+                (connect(&pair.near, to).0, datagram(&pair.near, to)),
+                (errno, errno),
+                "{answer} {to}"
+            );
+        }
+        fault.remove(&mcp)?;
+    }
+    Ok(Outcome::Pass)
+}
+
+fn remote_callers_and_pings_hear_it_too(context: &Context) -> TestResult {
+    on_every_attachment(context, |attach| {
+        let pair = Pair::new()?;
+        let echo = Echo::start(&pair.near, Pair::NEAR_V4, 7)?;
+        let daemon = Daemon::start_with(|command| attach.configure(command))?;
+        let mcp = daemon.mcp()?;
+        let fault = unreachable(&pair).on(&pair.near, json!({"direction": "ingress"}));
+        fault.inject(&mcp)?;
+        let (errno, after) = connect(&pair.far, echo.address());
+        assert!(errno == EHOSTUNREACH && after < AT_ONCE, "{errno} after {after:?}");
+        assert_eq!(datagram(&pair.far, echo.address()), EHOSTUNREACH);
+        let mut ping = pair.far.command("ping");
+        let said = ping.args(["-n", "-c1", "-W1", "10.77.0.1"]).env("LC_ALL", "C").output()?;
+        let said = String::from_utf8_lossy(&said.stdout).into_owned();
+        assert!(said.contains("Destination Host Unreachable"), "{said}");
+        fault.remove(&mcp)?;
+        let answered = tcp_rtt(&pair.far, echo.address(), LIMIT)?;
+        assert!(matches!(answered, Tcp::Answered { .. }), "{answered:?}");
+        Ok(())
+    })
+}
+
+fn an_unreachable_host_ends_at_its_time(context: &Context) -> TestResult {
+    on_every_attachment(context, |attach| {
+        let pair = Pair::new()?;
+        let echo = Echo::start(&pair.far, Pair::FAR_V4, 7)?;
+        let daemon = Daemon::start_with(|command| attach.configure(command))?;
+        let before = Residue::take(&[&pair.near])?;
+        // Long enough for a slow machine to see it before it ends.
+        let lasting = Duration::from_secs(4);
+        unreachable(&pair).lasting(lasting).inject(&daemon.mcp()?)?;
+        let start = Instant::now();
+        assert_eq!(datagram(&pair.near, echo.address()), EHOSTUNREACH);
+        while datagram(&pair.near, echo.address()) != 0 {
+            assert!(start.elapsed() < lasting + AT_ONCE, "it goes on");
+        }
+        udp_rtt_median(&pair.near, echo.address(), 3, LIMIT)?;
+        before.assert_unchanged_within(&[&pair.near], LIMIT)?;
+        Ok(())
+    })
+}
+
+fn killing_every_process_at_once_ends_an_unreachable_host_within_a_second(context: &Context) -> TestResult {
+    survives(context, Blow::Kill, unreachable)
+}
+
+fn stopping_every_process_ends_an_unreachable_host_within_the_lease(context: &Context) -> TestResult {
+    survives(context, Blow::Stop, unreachable)
+}
+
+/// Both ends of a connection from the near to the far side.
+fn connection(pair: &Pair, to: IpAddr) -> io::Result<[TcpStream; 2]> {
+    let listener = pair.far.run(|| TcpListener::bind((to, 7)))?;
+    let near = pair.near.run(|| TcpStream::connect_timeout(&listener.local_addr()?, LIMIT))?;
+    let (far, _) = listener.accept()?;
+    for end in [&near, &far] {
+        end.set_nodelay(true)?;
+    }
+    Ok([near, far])
+}
+
+/// What the next read says within this time, behind the data.
+fn heard(mut end: &TcpStream, within: Duration) -> io::Result<ErrorKind> {
+    end.set_read_timeout(Some(within))?;
+    loop {
+        match end.read(&mut [0; 100]) {
+            Ok(0) => return Ok(ErrorKind::UnexpectedEof),
+            Ok(_) => {}
+            Err(error) => return Ok(error.kind()),
+        }
+    }
+}
+
+/// Sends a segment, and expects the reset that it brings back.
+fn assert_reset_by_sending(mut end: &TcpStream, which: &str) -> TestResult {
+    end.write_all(b"x")?;
+    assert_eq!(heard(end, AT_ONCE)?, ErrorKind::ConnectionReset, "{which}");
+    Ok(Outcome::Pass)
+}
+
+fn an_error_both_ways_resets_either_end_of_a_connection_at_its_next_segment_and_not_before(
+    context: &Context,
+) -> TestResult {
+    const IDLE: Duration = Duration::from_millis(200);
+    on_every_attachment(context, |attach| {
+        let pair = Pair::new()?;
+        let daemon = Daemon::start_with(|command| attach.configure(command))?;
+        let mcp = daemon.mcp()?;
+        for (to, first) in [(Pair::FAR_V4, 0), (Pair::FAR_V6, 1)] {
+            let ends = connection(&pair, to)?;
+            let fault = Fault::new("error").on(&pair.near, json!({"port": 7, "direction": "both"}));
+            fault.inject(&mcp)?;
+            for end in &ends {
+                assert_eq!(heard(end, IDLE)?, ErrorKind::WouldBlock, "it was reset while it was idle");
+            }
+            assert_reset_by_sending(&ends[first], "the end that sends")?;
+            assert_eq!(heard(&ends[1 - first], IDLE)?, ErrorKind::WouldBlock, "the other end");
+            assert_reset_by_sending(&ends[1 - first], "the other end, when it sends")?;
+            fault.remove(&mcp)?;
+            connection(&pair, to)?;
+        }
+        Ok(())
+    })
+}
+
+fn an_error_of_what_leaves_resets_this_end_also_for_what_arrives(_: &Context) -> TestResult {
+    let pair = Pair::new()?;
+    let daemon = Daemon::start()?;
+    let mcp = daemon.mcp()?;
+    for to in [Pair::FAR_V4, Pair::FAR_V6] {
+        let [near, mut far] = connection(&pair, to)?;
+        let fault = Fault::new("error").on(&pair.near, json!({"port": 7}));
+        fault.inject(&mcp)?;
+        // What arrives is not met, but the acknowledgement of it is.
+        far.write_all(b"x")?;
+        assert_eq!(heard(&near, AT_ONCE)?, ErrorKind::ConnectionReset);
+        fault.remove(&mcp)?;
+    }
+    Ok(Outcome::Pass)
+}
