@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 
 use super::activity::{Activity, Condition, Deed, Reader, injects, no_controls};
+use super::machine::{self, Step};
 use super::native::Grammar;
 use super::variables::{Outside, Variables};
 use crate::request::fields::Fields;
@@ -29,12 +30,10 @@ pub struct Experiment {
     pub description: String,
     /// The steady state; never empty.
     pub conditions: Vec<Condition>,
-    /// Name for the fault; the run makes one up when there is none.
-    pub fault_name: Option<FaultName>,
-    /// The fault.
-    pub fault: FaultRequest,
-    /// How long the fault is kept.
-    pub hold: Duration,
+    /// Whether the steady state is sampled while the method goes on, too.
+    pub continuously: bool,
+    /// What is done, in order; something injects a fault.
+    pub method: Vec<Activity>,
     /// Configuration and secrets; of use here for what must not be shown.
     pub variables: Variables,
 }
@@ -56,6 +55,51 @@ impl Experiment {
             .map_err(|error| SpecError { problem: variables.hide(&error.problem), ..error })?;
         Ok(Self { variables, ..parsed })
     }
+
+    /// The method as the state machine sees it.
+    pub fn steps(&self) -> Vec<Step> {
+        let injector = |name: &FaultName| {
+            self.method.iter().position(|other| injects(std::slice::from_ref(other), name))
+        };
+        let step = |activity: &Activity| Step {
+            deed: match &activity.deed {
+                Deed::Inject { .. } => machine::Deed::Inject,
+                Deed::Probe(_) => machine::Deed::Probe,
+                Deed::Remove(name) => machine::Deed::Remove(injector(name).unwrap_or(usize::MAX)),
+            },
+            background: activity.background,
+            before: !activity.before.is_zero(),
+            after: activity.after.is_some(),
+        };
+        self.method.iter().map(step).collect()
+    }
+
+    /// The faults, with the numbers of their activities and the names that the document has for them.
+    pub fn faults(&self) -> impl Iterator<Item = (usize, Option<&FaultName>, &FaultRequest)> {
+        self.method.iter().enumerate().filter_map(|(index, activity)| match &activity.deed {
+            Deed::Inject { name, fault } => Some((index, name.as_ref(), &**fault)),
+            _ => None,
+        })
+    }
+
+    /// How long the method takes when nothing ends it, without the time that its activities themselves take.
+    pub fn lasts(&self) -> Duration {
+        let (mut now, mut end) = (Duration::ZERO, Duration::ZERO);
+        for activity in &self.method {
+            let begins = now + activity.before;
+            let own = match (&activity.deed, activity.after) {
+                (Deed::Inject { fault, .. }, None) => {
+                    fault.parse().map_or(Duration::ZERO, |fault| fault.duration)
+                }
+                (_, after) => after.unwrap_or_default(),
+            };
+            end = end.max(begins + own);
+            if !activity.background {
+                now = begins + activity.after.unwrap_or_default();
+            }
+        }
+        end
+    }
 }
 
 fn read(mut fields: Fields, reader: &Reader<'_>) -> Result<Experiment, SpecError> {
@@ -63,7 +107,7 @@ fn read(mut fields: Fields, reader: &Reader<'_>) -> Result<Experiment, SpecError
     let description = fields.string("description")?.unwrap_or_default();
     annotations(&mut fields)?;
     no_controls(&mut fields)?;
-    runtime(&mut fields)?;
+    let continuously = runtime(&mut fields)?;
     extensions(&mut fields)?;
     let hypothesis = fields.take("steady-state-hypothesis");
     let hypothesis = fields.need(
@@ -77,9 +121,8 @@ fn read(mut fields: Fields, reader: &Reader<'_>) -> Result<Experiment, SpecError
         reader.rollback(&format!("rollbacks[{index}]"), rollback, &method)?;
     }
     fields.finish()?;
-    let (fault_name, fault, hold) = only_action(method)?;
     let variables = Variables::default();
-    Ok(Experiment { name, description, conditions, fault_name, fault, hold, variables })
+    Ok(Experiment { name, description, conditions, continuously, method, variables })
 }
 
 fn name(fields: &mut Fields) -> Result<String, SpecError> {
@@ -104,9 +147,9 @@ fn annotations(fields: &mut Fields) -> Result<(), SpecError> {
     Ok(())
 }
 
-/// When the steady state is verified, and when faults are removed. The second is always, whatever is said.
-fn runtime(fields: &mut Fields) -> Result<(), SpecError> {
-    let Some(runtime) = fields.object("runtime")? else { return Ok(()) };
+/// Whether the steady state is sampled continuously. That faults are removed does not depend on what is said.
+fn runtime(fields: &mut Fields) -> Result<bool, SpecError> {
+    let Some(runtime) = fields.object("runtime")? else { return Ok(false) };
     let mut runtime = Fields::new("runtime", runtime);
     let mut strategy = |part: &'static str, known: &[&str]| -> Result<Option<String>, SpecError> {
         let at = runtime.at(part);
@@ -127,11 +170,12 @@ fn runtime(fields: &mut Fields) -> Result<(), SpecError> {
     let hypothesis = strategy("hypothesis", &all)?;
     runtime.finish()?;
     match hypothesis.as_deref() {
-        None | Some("default") => Ok(()),
+        None | Some("default") => Ok(false),
+        Some("continuously") => Ok(true),
         Some(other) => {
             let problem = format!(
                 "{other:?} is not supported: the steady state is verified before the method and after it; give \
-                 \"default\""
+                 \"default\", or \"continuously\" to have it sampled every second as well"
             );
             Err(SpecError::new("runtime.hypothesis.strategy", problem))
         }
@@ -186,34 +230,19 @@ fn method(fields: &mut Fields, reader: &Reader<'_>) -> Result<Vec<Activity>, Spe
                 return Err(SpecError::new(format!("{path}.provider.arguments"), problem));
             }
             Deed::Inject { fault, .. } => {
-                fault.parse()?;
+                let wrong = |error| SpecError::new(format!("{path}.provider.arguments"), format!("{error}"));
+                fault.parse().map_err(wrong)?;
             }
             _ => {}
         }
         activities.push(activity);
     }
-    Ok(activities)
-}
-
-/// One fault, and how long it is kept.
-fn only_action(method: Vec<Activity>) -> Result<(Option<FaultName>, FaultRequest, Duration), SpecError> {
-    let one = |field: &str, problem: &str| Err(SpecError::new(field, problem));
-    let Ok([activity]) = <[Activity; 1]>::try_from(method) else {
-        return one("method", "exactly one action is supported so far");
-    };
-    let Deed::Inject { name, fault } = activity.deed else {
-        return one("method[0].provider.arguments", "an action runs \"chaosctl inject …\"");
-    };
-    if activity.background {
-        return one("method[0].background", "not supported yet: leave it out");
-    }
-    if !activity.before.is_zero() {
-        return one("method[0].pauses.before", "not supported yet: leave it out");
-    }
-    let lasts = fault.parse()?.duration;
-    match activity.after.filter(|after| *after > lasts) {
-        Some(_) => one("method[0].pauses.after", "longer than the fault lasts: give less, or a longer --for"),
-        None => Ok((name, *fault, activity.after.unwrap_or(lasts))),
+    match activities.iter().any(|activity| matches!(activity.deed, Deed::Inject { .. })) {
+        true => Ok(activities),
+        false => Err(SpecError::new(
+            "method",
+            "nothing is injected: give an action that runs \"chaosctl inject …\"",
+        )),
     }
 }
 

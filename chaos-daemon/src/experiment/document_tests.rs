@@ -36,14 +36,51 @@ fn parse(document: Value) -> Result<Experiment, SpecError> {
     Experiment::parse(&document, grammar, &Nowhere)
 }
 
+fn fault(experiment: &Experiment) -> &FaultRequest {
+    experiment.faults().next().unwrap().2
+}
+
+#[test]
+fn a_method_is_understood_activity_by_activity() {
+    let mut several = document();
+    let inject = |name: &str, lasts: &str| {
+        json!({"type": "action", "name": name, "provider": {"type": "process", "path": "chaosctl", "arguments":
+            {"inject": "timeout", "--interface": "eth0", "--name": name, "--for": lasts}}})
+    };
+    let mut probe = document()["steady-state-hypothesis"]["probes"][0].clone();
+    probe.as_object_mut().unwrap().remove("tolerance");
+    several["method"] = json!([inject("a", "30s"), probe, inject("b", "1m"),
+        {"type": "action", "name": "end a", "provider": {"type": "process", "path": "chaosctl", "arguments": ["remove", "a"]}}]);
+    several["method"][0]["background"] = json!(true);
+    several["method"][0]["pauses"] = json!({"before": 2});
+    several["method"][1]["pauses"] = json!({"before": 1, "after": 3});
+    let experiment = parse(several).unwrap();
+    let step = |deed, background, before, after| Step { deed, background, before, after };
+    assert_eq!(
+        experiment.steps(),
+        [
+            step(machine::Deed::Inject, true, true, false),
+            step(machine::Deed::Probe, false, true, true),
+            step(machine::Deed::Inject, false, false, false),
+            step(machine::Deed::Remove(0), false, false, false),
+        ]
+    );
+    // 1 and 3 seconds around the probe, and then the minute of the second fault.
+    assert_eq!(experiment.lasts(), Duration::from_secs(64));
+    assert_eq!(
+        experiment.faults().map(|(index, name, _)| (index, name.unwrap().as_str())).collect::<Vec<_>>(),
+        [(0, "a"), (2, "b")]
+    );
+}
+
 #[test]
 fn a_document_means_what_the_command_line_in_it_means() {
     let experiment = parse(document()).unwrap();
     assert_eq!(experiment.name, "payment survives a slow database");
-    assert_eq!(experiment.hold, Duration::from_secs(180));
-    assert_eq!(experiment.fault.fault_type, FaultType::Latency);
-    assert_eq!(experiment.fault.params["delay_ms"], json!(300.0));
-    assert_eq!(experiment.fault.target.cidrs, ["10.0.0.0/8", "fd00::/8"]);
+    assert_eq!(experiment.lasts(), Duration::from_secs(180));
+    assert_eq!(fault(&experiment).fault_type, FaultType::Latency);
+    assert_eq!(fault(&experiment).params["delay_ms"], json!(300.0));
+    assert_eq!(fault(&experiment).target.cidrs, ["10.0.0.0/8", "fd00::/8"]);
     assert_eq!(experiment.conditions.len(), 2);
     assert_eq!(
         experiment.conditions[0].probe.check,
@@ -80,13 +117,10 @@ fn a_list_of_arguments_means_the_same_as_a_mapping() {
 }
 
 #[test]
-fn a_pause_keeps_the_fault_shorter_than_it_would_last_but_not_longer() {
+fn a_pause_keeps_the_fault_shorter_than_it_would_last() {
     let mut shorter = document();
     shorter["method"][0]["pauses"] = json!({"after": 1.5});
-    assert_eq!(parse(shorter).unwrap().hold, Duration::from_millis(1500));
-    let mut longer = document();
-    longer["method"][0]["pauses"] = json!({"after": 181});
-    assert_eq!(parse(longer).unwrap_err().field, "method[0].pauses.after");
+    assert_eq!(parse(shorter).unwrap().lasts(), Duration::from_millis(1500));
 }
 
 #[test]
@@ -98,7 +132,7 @@ fn a_rollback_may_only_say_what_happens_anyway() {
     let mut named = document();
     named["method"][0]["provider"]["arguments"]["--name"] = json!("slow-db");
     named["rollbacks"] = removal("slow-db");
-    assert_eq!(parse(named.clone()).unwrap().fault_name, Some(FaultName::new("slow-db").unwrap()));
+    assert_eq!(parse(named.clone()).unwrap().faults().next().unwrap().1.unwrap().as_str(), "slow-db");
     named["rollbacks"] = removal("another");
     assert_eq!(parse(named).unwrap_err().field, "rollbacks[0].provider.arguments");
 }
@@ -109,9 +143,17 @@ fn whatever_is_not_supported_is_refused_by_name() {
     let chaosctl =
         |arguments: Value| provider(json!({"type": "process", "path": "chaosctl", "arguments": arguments}));
     let valid = document()["method"][0].clone();
+    let mut named = valid.clone();
+    named["provider"]["arguments"]["--name"] = json!("slow");
+    let remove = chaosctl(json!({"remove": "slow"}))[0].clone();
+    let mut probe = document()["steady-state-hypothesis"]["probes"][0].clone();
+    probe.as_object_mut().unwrap().remove("tolerance");
     let cases = [
         ("method", json!([]), "method"),
-        ("method", json!([valid, valid]), "method"),
+        ("method", json!([named, named]), "method[1].provider.arguments"),
+        ("method", json!([remove, named]), "method[0].provider.arguments"),
+        ("method", json!([probe]), "method"),
+        ("method", vec![valid; 65].into(), "method"),
         (
             "method",
             provider(json!({"type": "python", "module": "m", "func": "f"})),
@@ -214,8 +256,8 @@ fn configuration_goes_into_probes_and_faults_and_secrets_into_probes_only() {
     values["method"][0]["provider"]["arguments"]["--delay"] = json!("${delay}");
     values["method"][0]["pauses"] = json!({"after": "${keep}"});
     let experiment = parse(values.clone()).unwrap();
-    assert_eq!(experiment.fault.params["delay_ms"], json!(300.0));
-    assert_eq!(experiment.hold, Duration::from_millis(2500));
+    assert_eq!(fault(&experiment).params["delay_ms"], json!(300.0));
+    assert_eq!(experiment.lasts(), Duration::from_millis(2500));
     let probe = &experiment.conditions[0];
     assert_eq!(probe.tolerance, Tolerance::List(vec![json!(204)]));
     assert_eq!(probe.probe.timeout, Duration::from_secs(3));

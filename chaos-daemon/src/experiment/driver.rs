@@ -1,27 +1,34 @@
-//! Carries out what the state machine of a run asks for: samples, asks the injector, waits.
+//! Carries a run out: asks the injector and the probes for what the state machine wants to know.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
+use futures_util::StreamExt;
+use futures_util::future::{BoxFuture, FutureExt, join_all};
+use futures_util::stream::FuturesUnordered;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, sleep_until};
 
+use super::activity::Deed;
 use super::document::Experiment;
-use super::machine::{Effect, Event, Machine, Outcome};
+use super::machine::{Effect, Event, Machine, Outcome, Pause};
 use crate::probe::prober::Prober;
 use crate::request::wire::Door;
-use crate::request::{ApiError, Caller, ErrorCode, Evidence, FaultState, Removal, Reply, Request};
+use crate::request::{ApiError, Caller, ErrorCode, FaultState, FaultStatus, Removal, Reply, Request};
 use crate::spec::FaultName;
 
-/// How often a held fault is looked at.
+/// How often faults are looked at.
 const LOOK: Duration = Duration::from_secs(1);
+/// How often the steady state is sampled by the strategy "continuously", as Chaos Toolkit does.
+const OBSERVE: Duration = Duration::from_secs(1);
 
 /// What can be told of a run while it goes on.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// Whether the steady state was met before the fault.
+    /// Whether the steady state was met before the method.
     pub steady_before: bool,
-    /// What the fault has met.
-    pub evidence: Option<Evidence>,
+    /// Packets, or calls, that the faults have acted on.
+    pub affected: u64,
 }
 
 /// Samples every condition, all at once.
@@ -29,7 +36,7 @@ pub struct Progress {
 /// # Errors
 /// What is not met, for people.
 pub async fn sample(experiment: &Experiment, prober: &Prober) -> Result<(), String> {
-    let samples = futures_util::future::join_all(
+    let samples = join_all(
         experiment
             .conditions
             .iter()
@@ -39,42 +46,249 @@ pub async fn sample(experiment: &Experiment, prober: &Prober) -> Result<(), Stri
     if unmet.is_empty() { Ok(()) } else { Err(experiment.variables.hide(&unmet.join(", "))) }
 }
 
+/// What a run needs of the daemon.
+#[derive(Debug)]
+pub struct Means<'a> {
+    /// Who asked for it.
+    pub caller: Caller,
+    /// The way to the injector.
+    pub door: &'a Door,
+    /// Who takes samples.
+    pub prober: &'a Prober,
+    /// The names of the faults, by activity.
+    pub names: &'a BTreeMap<usize, FaultName>,
+}
+
 /// Runs an experiment to its end. The future must be driven to completion: whoever may go away spawns it.
 pub async fn drive(
     experiment: &Experiment,
-    fault_name: &FaultName,
-    caller: Caller,
-    door: &Door,
-    prober: &Prober,
+    means: &Means<'_>,
     mut stop: watch::Receiver<bool>,
     progress: &watch::Sender<Progress>,
 ) -> Outcome {
-    let (mut machine, mut effect) = Machine::start();
+    let mut run = Run {
+        experiment,
+        means,
+        given_up: FuturesUnordered::new(),
+        answers: FuturesUnordered::new(),
+        active: BTreeMap::new(),
+        affected: BTreeMap::new(),
+        looking: false,
+    };
+    let (mut machine, mut effects) = Machine::start(experiment.steps(), experiment.continuously);
+    let mut stopped = false;
     loop {
-        let event = match effect {
-            Effect::Sample => Event::Sampled(sample(experiment, prober).await),
-            Effect::Inject => Event::Injected(inject(experiment, fault_name, caller, door).await),
-            Effect::Hold => hold(experiment.hold, fault_name, door, &mut stop, progress).await,
-            Effect::Remove => Event::Removed(remove(fault_name, door, progress).await),
-            Effect::Finish(outcome) => return outcome,
+        for effect in effects {
+            if let Effect::Finish(outcome) = effect {
+                return outcome;
+            }
+            run.begin(effect);
+        }
+        run.look();
+        let happened = tokio::select! {
+            // An error means that nobody is left who could stop it; that is no reason to go on.
+            _ = stop.wait_for(|stop| *stop), if !stopped => {
+                stopped = true;
+                Happened::Event(Event::Abort("stopped before its time".to_owned()))
+            }
+            Some(happened) = run.answers.next() => happened,
+            Some(happened) = run.given_up.next() => happened,
         };
-        tracing::info!(experiment = experiment.name, fault = %fault_name, ?event, "experiment goes on");
-        effect = machine.step(event);
-        progress.send_modify(|progress| progress.steady_before = machine.steady_before());
+        let event = run.take_in(happened);
+        effects = Vec::new();
+        for event in event {
+            tracing::info!(experiment = experiment.name, ?event, "experiment goes on");
+            effects.extend(machine.step(event));
+        }
+        let affected = run.affected.values().sum();
+        progress.send_modify(|now| *now = Progress { steady_before: machine.steady_before(), affected });
     }
 }
 
-async fn inject(
-    experiment: &Experiment,
-    name: &FaultName,
-    caller: Caller,
-    door: &Door,
-) -> Result<(), ApiError> {
-    let fault = Box::new(experiment.fault.clone());
-    match door.call(Request::Inject { name: name.clone(), fault, caller }).await? {
-        Reply::Injected(_) => Ok(()),
-        other => Err(unexpected(&other)),
+/// What the driver hears of.
+enum Happened {
+    Event(Event),
+    /// A fault is active, or may be.
+    Injected(usize, Instant, Result<(), ApiError>),
+    /// The steady state while the method goes on.
+    Observed(Result<(), String>),
+    /// What is active, if that could be read.
+    Looked(Option<Vec<FaultStatus>>),
+    Removed(usize, Result<Vec<Removal>, ApiError>),
+}
+
+/// What goes on for one run.
+struct Run<'a> {
+    experiment: &'a Experiment,
+    means: &'a Means<'a>,
+    /// Waiting and sampling, which can be given up at any time.
+    given_up: FuturesUnordered<BoxFuture<'a, Happened>>,
+    /// What the injector was asked, to which there has to be an answer.
+    answers: FuturesUnordered<BoxFuture<'a, Happened>>,
+    /// Faults that are active, and their ends.
+    active: BTreeMap<usize, Instant>,
+    /// What each fault has acted on.
+    affected: BTreeMap<usize, u64>,
+    looking: bool,
+}
+
+impl<'a> Run<'a> {
+    fn begin(&mut self, effect: Effect) {
+        let (experiment, means) = (self.experiment, self.means);
+        match effect {
+            Effect::Sample => self.given_up.push(
+                sample(experiment, means.prober)
+                    .map(|sampled| Happened::Event(Event::Sampled(sampled)))
+                    .boxed(),
+            ),
+            Effect::Observe => self.given_up.push(observe(experiment, means.prober).boxed()),
+            Effect::Wait(index, pause) => {
+                let time = experiment.method.get(index).map(|activity| match pause {
+                    Pause::Before => activity.before,
+                    Pause::After => activity.after.unwrap_or_default(),
+                });
+                let waited = move |()| Happened::Event(Event::Waited(index, pause));
+                self.given_up.push(sleep(time.unwrap_or_default()).map(waited).boxed());
+            }
+            Effect::Probe(index) => self.given_up.push(probe(experiment, index, means.prober).boxed()),
+            Effect::Inject(index) => self.answers.push(inject(experiment, index, means).boxed()),
+            Effect::Last(faults) => {
+                let end = faults.iter().filter_map(|index| self.active.get(index)).max().copied();
+                let lasted = |()| Happened::Event(Event::Lasted);
+                self.given_up.push(sleep_until(end.unwrap_or_else(Instant::now)).map(lasted).boxed());
+            }
+            Effect::Cancel => {
+                self.given_up.clear();
+                self.looking = false;
+            }
+            Effect::Remove(index) => {
+                self.active.remove(&index);
+                self.answers.push(remove(index, means).boxed());
+            }
+            Effect::Finish(_) => {}
+        }
     }
+
+    /// Has the faults looked at from time to time, as long as there are some.
+    fn look(&mut self) {
+        if !self.looking && !self.active.is_empty() {
+            self.looking = true;
+            self.given_up.push(look(self.means.door).boxed());
+        }
+    }
+
+    /// What it means to the machine.
+    fn take_in(&mut self, happened: Happened) -> Vec<Event> {
+        match happened {
+            Happened::Event(event) => vec![event],
+            Happened::Injected(index, end, result) => {
+                if result.is_ok() {
+                    self.active.insert(index, end);
+                }
+                vec![Event::Injected(index, result)]
+            }
+            Happened::Observed(observed) => {
+                self.given_up.push(observe(self.experiment, self.means.prober).boxed());
+                observed.err().map(Event::Deviated).into_iter().collect()
+            }
+            Happened::Looked(faults) => {
+                self.looking = false;
+                // No answer is not "gone": what cannot be read is unknown, and a fault has its own deadline.
+                faults.map_or_else(Vec::new, |faults| self.compare(&faults))
+            }
+            Happened::Removed(index, answer) => {
+                let result = answer.map_err(|error| error.to_string()).and_then(|removals| {
+                    if let Some(removal) = removals.first() {
+                        self.affected.insert(index, removal.evidence.affected);
+                    }
+                    residue(&removals).map_or(Ok(()), |residue| Err(format!("left behind: {residue}")))
+                });
+                vec![Event::Removed(index, result)]
+            }
+        }
+    }
+
+    /// Which faults have ended too early. Those at the end of their time are no longer looked at.
+    fn compare(&mut self, faults: &[FaultStatus]) -> Vec<Event> {
+        let mut gone = Vec::new();
+        let soon = Instant::now() + LOOK;
+        self.active.retain(|index, end| {
+            let name = self.means.names.get(index);
+            let why = match faults.iter().find(|fault| Some(&fault.name) == name) {
+                Some(fault) if fault.state == FaultState::Ended => {
+                    fault.note.clone().unwrap_or_else(|| "nobody says why".to_owned())
+                }
+                Some(fault) => {
+                    self.affected.insert(*index, fault.evidence.affected);
+                    return true;
+                }
+                None => "it is no longer active".to_owned(),
+            };
+            if *end > soon {
+                gone.push(Event::Gone(*index, why));
+            }
+            *end > soon
+        });
+        gone
+    }
+}
+
+async fn observe(experiment: &Experiment, prober: &Prober) -> Happened {
+    sleep(OBSERVE).await;
+    Happened::Observed(sample(experiment, prober).await)
+}
+
+async fn look(door: &Door) -> Happened {
+    sleep(LOOK).await;
+    match door.call(Request::Status).await {
+        Ok(Reply::Status(faults)) => Happened::Looked(Some(faults)),
+        _ => Happened::Looked(None),
+    }
+}
+
+/// A sample for the record: the log.
+async fn probe(experiment: &Experiment, index: usize, prober: &Prober) -> Happened {
+    if let Some((activity, Deed::Probe(probe))) =
+        experiment.method.get(index).map(|activity| (activity, &activity.deed))
+    {
+        let sample = prober.sample(probe).await;
+        let detail = experiment.variables.hide(&sample.detail);
+        tracing::info!(
+            experiment = experiment.name,
+            probe = activity.name,
+            ok = sample.ok,
+            detail,
+            "sampled"
+        );
+    }
+    Happened::Event(Event::Probed(index))
+}
+
+async fn inject(experiment: &Experiment, index: usize, means: &Means<'_>) -> Happened {
+    let activity = experiment.method.get(index).map(|activity| &activity.deed);
+    let (Some(Deed::Inject { fault, .. }), Some(name)) = (activity, means.names.get(&index)) else {
+        let error = ApiError::new(ErrorCode::InvalidParameter, format!("activity {index} injects nothing"));
+        return Happened::Injected(index, Instant::now(), Err(error));
+    };
+    let request = Request::Inject { name: name.clone(), fault: fault.clone(), caller: means.caller };
+    let result = match means.door.call(request).await {
+        Ok(Reply::Injected(_)) => Ok(()),
+        Ok(other) => Err(unexpected(&other)),
+        Err(error) => Err(error),
+    };
+    let lasts = fault.parse().map_or(Duration::ZERO, |fault| fault.duration);
+    Happened::Injected(index, Instant::now() + lasts, result)
+}
+
+/// Removes once: what does not go at the first try, the injector keeps trying by itself.
+async fn remove(index: usize, means: &Means<'_>) -> Happened {
+    let Some(name) = means.names.get(&index) else { return Happened::Removed(index, Ok(Vec::new())) };
+    let answer = match means.door.call(Request::Remove { name: name.clone() }).await {
+        Ok(Reply::Removed(removals)) => Ok(removals),
+        Ok(other) => Err(unexpected(&other)),
+        Err(error) => Err(error),
+    };
+    Happened::Removed(index, answer)
 }
 
 /// An answer that does not belong to the question: what was done is unknown.
@@ -83,52 +297,6 @@ pub(crate) fn unexpected(reply: &Reply) -> ApiError {
         ErrorCode::Unavailable,
         format!("the injector's answer does not fit the question: {reply:?}"),
     )
-}
-
-async fn hold(
-    time: Duration,
-    name: &FaultName,
-    door: &Door,
-    stop: &mut watch::Receiver<bool>,
-    progress: &watch::Sender<Progress>,
-) -> Event {
-    let end = Instant::now() + time;
-    loop {
-        let left = end.saturating_duration_since(Instant::now());
-        tokio::select! {
-            stopped = stop.wait_for(|stop| *stop) => {
-                // An error means that nobody is left who could stop it; that is no reason to go on.
-                let _ = stopped;
-                return Event::Stopped;
-            }
-            () = sleep(left.min(LOOK)) => {}
-        }
-        if left <= LOOK {
-            return Event::Held;
-        }
-        // No answer is not "gone": what cannot be read is unknown, and the fault has its own deadline.
-        let Ok(Reply::Status(faults)) = door.call(Request::Status).await else { continue };
-        match faults.into_iter().find(|fault| fault.name == *name) {
-            Some(fault) if fault.state == FaultState::Ended => {
-                return Event::Gone(fault.note.unwrap_or_else(|| "nobody says why".to_owned()));
-            }
-            Some(fault) => progress.send_modify(|progress| progress.evidence = Some(fault.evidence)),
-            None => return Event::Gone("it is no longer active".to_owned()),
-        }
-    }
-}
-
-/// Removes once: what does not go at the first try, the injector keeps trying by itself.
-async fn remove(name: &FaultName, door: &Door, progress: &watch::Sender<Progress>) -> Result<(), String> {
-    let answer = door.call(Request::Remove { name: name.clone() }).await;
-    let removals = match answer.map_err(|error| error.to_string())? {
-        Reply::Removed(removals) => removals,
-        other => return Err(unexpected(&other).to_string()),
-    };
-    if let Some(removal) = removals.first() {
-        progress.send_modify(|progress| progress.evidence = Some(removal.evidence));
-    }
-    residue(&removals).map_or(Ok(()), |residue| Err(format!("left behind: {residue}")))
 }
 
 /// What removals left behind, for people.

@@ -1,40 +1,91 @@
 //! The life of one run as a pure function: what happened goes in, what to do next comes out.
 //!
 //! ```text
-//! Before ─ met ─> Injecting ─ active ─> Holding ─ over, stopped, gone ─> Removing ─> After ─> finished
-//!    └ not met ──────────────────────────────────────────────────────────────────────────────────┘
+//! Before ─ met ─> Method ─ done ─> Lasting ─ over ─┐
+//!    │               └── stopped, failed, gone ────┴─> Unwinding ─ all removed ─> After ─> finished
+//!    └ not met, stopped ────────────────────────────────────────────────────────────────────┘
 //! ```
+//!
+//! In the method one activity follows the other, and those in the background go on beside them. Each waits, does what it
+//! does, and waits again. Whatever else happens, the run goes through Unwinding as soon as anything has been injected.
 
 use crate::request::{ApiError, ErrorCode};
 
-/// What happened.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Event {
-    /// The steady state was sampled; the text says what was not met.
-    Sampled(Result<(), String>),
-    /// The injector answered.
-    Injected(Result<(), ApiError>),
-    /// The fault was kept as long as asked.
-    Held,
-    /// Somebody stopped the run.
-    Stopped,
-    /// The fault ended before its time; the text says why.
-    Gone(String),
-    /// The fault was removed; the text names residue.
-    Removed(Result<(), String>),
+/// One activity of the method, as far as the order of things depends on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Step {
+    /// What it does.
+    pub deed: Deed,
+    /// Whether the next one starts without waiting for it.
+    pub background: bool,
+    /// Whether there is a pause before it.
+    pub before: bool,
+    /// Whether there is a pause after it. An injection without one lasts as long as its fault.
+    pub after: bool,
 }
 
-/// What to do next.
+/// What an activity does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Deed {
+    /// Injects its fault.
+    Inject,
+    /// Removes the fault of that activity.
+    Remove(usize),
+    /// Takes a sample.
+    Probe,
+}
+
+/// Which pause of an activity.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pause {
+    /// Before it.
+    Before,
+    /// After it.
+    After,
+}
+
+/// What happened. Numbers are those of activities.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// The steady state was sampled, before or after; the text says what was not met.
+    Sampled(Result<(), String>),
+    /// A pause is over.
+    Waited(usize, Pause),
+    /// The injector answered.
+    Injected(usize, Result<(), ApiError>),
+    /// A sample was taken.
+    Probed(usize),
+    /// Every fault that lasts has had its time.
+    Lasted,
+    /// The steady state was not met while the method went on; the text says what.
+    Deviated(String),
+    /// A fault ended before its time; the text says why.
+    Gone(usize, String),
+    /// The run is to end now; the text says why.
+    Abort(String),
+    /// The injector answered that the fault of this activity is removed; the text names residue.
+    Removed(usize, Result<(), String>),
+}
+
+/// What to do next. Numbers are those of activities.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
-    /// Sample the steady state.
+    /// Sample the steady state once.
     Sample,
-    /// Inject the fault.
-    Inject,
-    /// Keep it.
-    Hold,
-    /// Remove it.
-    Remove,
+    /// Go on sampling the steady state.
+    Observe,
+    /// Wait.
+    Wait(usize, Pause),
+    /// Inject a fault.
+    Inject(usize),
+    /// Take a sample.
+    Probe(usize),
+    /// Wait until these faults have had their time.
+    Last(Vec<usize>),
+    /// Give up all waiting and sampling.
+    Cancel,
+    /// Remove a fault.
+    Remove(usize),
     /// Nothing: the run is over.
     Finish(Outcome),
 }
@@ -42,11 +93,11 @@ pub enum Effect {
 /// How a run went.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Outcome {
-    /// Whether the steady state was met before the fault.
+    /// Whether the steady state was met before the method.
     pub steady_before: bool,
     /// Whether it was met after.
     pub steady_after: bool,
-    /// What went wrong, rollback last, after a semicolon.
+    /// What went wrong, in order, after semicolons; failed removals last.
     pub error: Option<String>,
 }
 
@@ -58,210 +109,301 @@ impl Outcome {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum Phase {
     Before,
-    Injecting,
-    Holding,
-    Removing,
+    Method,
+    Lasting,
+    Unwinding,
     After,
+    Finished,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Task {
+    Idle,
+    Before,
+    Doing,
+    After,
+    Done,
+}
+
+/// The fault of an activity.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fault {
+    None,
+    Asked,
+    Active,
+    Removing,
+    Over,
 }
 
 /// One run.
 #[derive(Debug, Clone)]
 pub struct Machine {
-    state: State,
+    steps: Vec<Step>,
+    observe: bool,
+    phase: Phase,
+    /// The next activity to start.
+    next: usize,
+    tasks: Vec<Task>,
+    faults: Vec<Fault>,
     steady_before: bool,
-    error: Option<String>,
-    rollback: Option<String>,
+    deviated: bool,
+    errors: Vec<String>,
+    left: Vec<String>,
 }
 
 impl Machine {
-    /// A run that has not begun, and the first thing to do.
-    pub fn start() -> (Self, Effect) {
-        (Self { state: State::Before, steady_before: false, error: None, rollback: None }, Effect::Sample)
+    /// A run of `steps` that has not begun, and the first thing to do. With `observe` the steady state is also sampled
+    /// while the method goes on.
+    pub fn start(steps: Vec<Step>, observe: bool) -> (Self, Vec<Effect>) {
+        let (tasks, faults) = (vec![Task::Idle; steps.len()], vec![Fault::None; steps.len()]);
+        let machine = Self {
+            steps,
+            observe,
+            phase: Phase::Before,
+            next: 0,
+            tasks,
+            faults,
+            steady_before: false,
+            deviated: false,
+            errors: Vec::new(),
+            left: Vec::new(),
+        };
+        (machine, vec![Effect::Sample])
     }
 
-    /// Whether the steady state was met before the fault.
+    /// Whether the steady state was met before the method.
     pub fn steady_before(&self) -> bool {
         self.steady_before
     }
 
-    /// Takes in what happened. An event that does not belong to the state ends the run by way of removal, so that no
-    /// mistake of the driver can leave a fault behind.
-    pub fn step(&mut self, event: Event) -> Effect {
-        match (self.state, event) {
-            (State::Before, Event::Sampled(Ok(()))) => {
-                self.steady_before = true;
-                self.go(State::Injecting, Effect::Inject)
+    /// Takes in what happened. What comes late, after it was given up, changes nothing; an injection that nobody asked for ends
+    /// the run by way of removal, so that no mistake of the driver can leave a fault behind.
+    pub fn step(&mut self, event: Event) -> Vec<Effect> {
+        match event {
+            Event::Sampled(sampled) => self.sampled(sampled),
+            Event::Waited(index, pause) => self.waited(index, pause),
+            Event::Injected(index, result) => self.injected(index, result),
+            Event::Probed(index) => match self.tasks.get(index) {
+                Some(Task::Doing) if self.steps[index].deed == Deed::Probe => self.done(index),
+                _ => Vec::new(),
+            },
+            Event::Lasted if self.phase == Phase::Lasting => self.unwind(),
+            Event::Lasted => Vec::new(),
+            Event::Deviated(unmet) => {
+                if self.runs() && !self.deviated {
+                    self.deviated = true;
+                    self.errors.push(format!("steady state not met during the action: {unmet}"));
+                }
+                Vec::new()
             }
-            (State::Before, Event::Sampled(Err(unmet))) => {
-                self.error = Some(format!("steady state not met before the action: {unmet}"));
+            Event::Gone(index, why) if self.runs() && self.faults.get(index) == Some(&Fault::Active) => {
+                self.errors.push(format!("the fault ended before its time: {why}"));
+                self.unwind()
+            }
+            Event::Gone(..) => Vec::new(),
+            Event::Abort(why) if self.phase == Phase::Before => {
+                self.errors.push(why);
                 self.finish(false)
             }
-            (State::Injecting, Event::Injected(Ok(()))) => self.go(State::Holding, Effect::Hold),
-            (State::Injecting, Event::Injected(Err(error))) => {
+            Event::Abort(why) if self.runs() => {
+                self.errors.push(why);
+                self.unwind()
+            }
+            Event::Abort(_) => Vec::new(),
+            Event::Removed(index, result) => self.removed(index, result),
+        }
+    }
+
+    /// Whether the method goes on, or its faults do.
+    fn runs(&self) -> bool {
+        matches!(self.phase, Phase::Method | Phase::Lasting)
+    }
+
+    fn sampled(&mut self, sampled: Result<(), String>) -> Vec<Effect> {
+        match (self.phase, sampled) {
+            (Phase::Before, Ok(())) => {
+                self.steady_before = true;
+                self.phase = Phase::Method;
+                let mut effects = if self.observe { vec![Effect::Observe] } else { Vec::new() };
+                effects.extend(self.advance());
+                effects
+            }
+            (Phase::Before, Err(unmet)) => {
+                self.errors.push(format!("steady state not met before the action: {unmet}"));
+                self.finish(false)
+            }
+            (Phase::After, Ok(())) => self.finish(true),
+            (Phase::After, Err(unmet)) => {
+                self.errors.push(format!("steady state not met after the action: {unmet}"));
+                self.finish(false)
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// Starts what can start now, and goes on to the next phase when all is done.
+    fn advance(&mut self) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        while self.phase == Phase::Method && self.next < self.steps.len() && !self.is_busy() {
+            let index = self.next;
+            self.next += 1;
+            if self.steps[index].before {
+                self.tasks[index] = Task::Before;
+                effects.push(Effect::Wait(index, Pause::Before));
+            } else {
+                effects.extend(self.carry_out(index));
+            }
+        }
+        let all_done = self.next == self.steps.len() && self.tasks.iter().all(|task| *task == Task::Done);
+        if self.phase == Phase::Method && all_done {
+            let lasting = (0..self.steps.len())
+                .filter(|index| self.faults[*index] == Fault::Active && !self.steps[*index].after);
+            let lasting: Vec<_> = lasting.collect();
+            match lasting.is_empty() {
+                true => effects.extend(self.unwind()),
+                false => {
+                    self.phase = Phase::Lasting;
+                    effects.push(Effect::Last(lasting));
+                }
+            }
+        }
+        effects
+    }
+
+    /// Whether an activity that is not in the background goes on.
+    fn is_busy(&self) -> bool {
+        let mut tasks = self.steps.iter().zip(&self.tasks);
+        tasks.any(|(step, task)| !step.background && !matches!(task, Task::Idle | Task::Done))
+    }
+
+    fn carry_out(&mut self, index: usize) -> Vec<Effect> {
+        self.tasks[index] = Task::Doing;
+        match self.steps[index].deed {
+            Deed::Inject => {
+                self.faults[index] = Fault::Asked;
+                vec![Effect::Inject(index)]
+            }
+            Deed::Probe => vec![Effect::Probe(index)],
+            Deed::Remove(target) => match self.faults.get(target) {
+                Some(Fault::Active) => {
+                    self.faults[target] = Fault::Removing;
+                    vec![Effect::Remove(target)]
+                }
+                Some(Fault::Over) => self.done(index),
+                _ => {
+                    self.errors.push("an action was to remove a fault that was not active yet".to_owned());
+                    self.unwind()
+                }
+            },
+        }
+    }
+
+    /// The deed of an activity is done.
+    fn done(&mut self, index: usize) -> Vec<Effect> {
+        if self.steps[index].after {
+            self.tasks[index] = Task::After;
+            return vec![Effect::Wait(index, Pause::After)];
+        }
+        self.tasks[index] = Task::Done;
+        self.advance()
+    }
+
+    fn waited(&mut self, index: usize, pause: Pause) -> Vec<Effect> {
+        match (self.phase, self.tasks.get(index), pause) {
+            (Phase::Method, Some(Task::Before), Pause::Before) => self.carry_out(index),
+            (Phase::Method, Some(Task::After), Pause::After) => {
+                self.tasks[index] = Task::Done;
+                self.advance()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    fn injected(&mut self, index: usize, result: Result<(), ApiError>) -> Vec<Effect> {
+        let Some(fault) = self.faults.get(index).copied() else { return Vec::new() };
+        match (fault, &result) {
+            (Fault::Asked, Ok(())) if self.phase == Phase::Method => {
+                self.faults[index] = Fault::Active;
+                self.done(index)
+            }
+            (Fault::Asked, Ok(())) => self.remove(index),
+            (Fault::Asked, Err(error)) => {
+                self.errors.push(format!("injecting failed: {error}"));
                 // Refused means unchanged: to remove now could hit a fault of the same name that is another's. Only
                 // without an answer the fault may be there.
                 let uncertain = error.code == ErrorCode::Unavailable;
-                self.error = Some(format!("injecting failed: {error}"));
-                match uncertain {
-                    true => self.go(State::Removing, Effect::Remove),
-                    false => self.go(State::After, Effect::Sample),
-                }
+                self.faults[index] = if uncertain { Fault::Active } else { Fault::Over };
+                self.unwind()
             }
-            (State::Holding, Event::Held) => self.go(State::Removing, Effect::Remove),
-            (State::Holding, Event::Stopped) => {
-                self.error = Some("stopped before its time".to_owned());
-                self.go(State::Removing, Effect::Remove)
-            }
-            (State::Holding, Event::Gone(why)) => {
-                self.error = Some(format!("the fault ended before its time: {why}"));
-                self.go(State::Removing, Effect::Remove)
-            }
-            (State::Removing, Event::Removed(removed)) => {
-                self.rollback = removed.err();
-                self.go(State::After, Effect::Sample)
-            }
-            (State::After, Event::Sampled(sampled)) => {
-                let steady_after = sampled.is_ok();
-                if let Err(unmet) = sampled {
-                    self.error.get_or_insert(format!("steady state not met after the action: {unmet}"));
-                }
-                self.finish(steady_after)
-            }
-            (state, event) => {
-                self.error = Some(format!("the run lost its way: {event:?} while {state:?}"));
-                self.go(State::Removing, Effect::Remove)
+            (_, Err(_)) => Vec::new(),
+            (_, Ok(())) => {
+                self.errors.push(format!("the run lost its way: {result:?} for activity {index}"));
+                self.faults[index] = Fault::Active;
+                self.unwind()
             }
         }
     }
 
-    fn go(&mut self, state: State, effect: Effect) -> Effect {
-        self.state = state;
-        effect
+    fn removed(&mut self, index: usize, result: Result<(), String>) -> Vec<Effect> {
+        if self.faults.get(index) != Some(&Fault::Removing) {
+            return Vec::new();
+        }
+        self.faults[index] = Fault::Over;
+        self.left.extend(result.err());
+        if self.phase == Phase::Unwinding {
+            return self.look_again();
+        }
+        let remover = (0..self.steps.len()).find(|other| {
+            self.tasks[*other] == Task::Doing && self.steps[*other].deed == Deed::Remove(index)
+        });
+        remover.map_or_else(Vec::new, |remover| self.done(remover))
     }
 
-    fn finish(&mut self, steady_after: bool) -> Effect {
-        let error = match (self.error.take(), self.rollback.take()) {
-            (error, None) => error,
-            (error, Some(rollback)) => {
-                let error = error.unwrap_or_else(|| "the action was carried out".to_owned());
-                Some(format!("{error}; rollback failed: {rollback}"))
+    fn remove(&mut self, index: usize) -> Vec<Effect> {
+        self.faults[index] = Fault::Removing;
+        vec![Effect::Remove(index)]
+    }
+
+    /// Removes what is active, the latest first. What was asked for and not answered yet is removed when it is.
+    fn unwind(&mut self) -> Vec<Effect> {
+        let mut effects = if self.phase == Phase::Unwinding { Vec::new() } else { vec![Effect::Cancel] };
+        self.phase = Phase::Unwinding;
+        for (index, fault) in self.faults.iter_mut().enumerate().rev() {
+            if *fault == Fault::Active {
+                *fault = Fault::Removing;
+                effects.push(Effect::Remove(index));
             }
-        };
-        Effect::Finish(Outcome { steady_before: self.steady_before, steady_after, error })
+        }
+        effects.extend(self.look_again());
+        effects
+    }
+
+    /// Samples the steady state once nothing is active any more.
+    fn look_again(&mut self) -> Vec<Effect> {
+        let pending = |fault: &Fault| matches!(fault, Fault::Asked | Fault::Active | Fault::Removing);
+        if self.faults.iter().any(pending) {
+            return Vec::new();
+        }
+        self.phase = Phase::After;
+        vec![Effect::Sample]
+    }
+
+    fn finish(&mut self, steady_after: bool) -> Vec<Effect> {
+        self.phase = Phase::Finished;
+        let mut texts = std::mem::take(&mut self.errors);
+        if !self.left.is_empty() {
+            if texts.is_empty() {
+                texts.push("the action was carried out".to_owned());
+            }
+            texts.extend(self.left.drain(..).map(|left| format!("rollback failed: {left}")));
+        }
+        let error = (!texts.is_empty()).then(|| texts.join("; "));
+        vec![Effect::Finish(Outcome { steady_before: self.steady_before, steady_after, error })]
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    fn play(events: Vec<Event>) -> (Vec<Effect>, Option<Outcome>) {
-        let (mut machine, first) = Machine::start();
-        let mut effects = vec![first];
-        for event in events {
-            let effect = machine.step(event);
-            effects.push(effect.clone());
-            if let Effect::Finish(outcome) = effect {
-                return (effects, Some(outcome));
-            }
-        }
-        (effects, None)
-    }
-
-    fn refused(code: ErrorCode) -> Event {
-        Event::Injected(Err(ApiError::new(code, "no")))
-    }
-
-    #[test]
-    fn a_run_that_goes_well_injects_holds_removes_and_looks_again() {
-        let (effects, outcome) = play(vec![
-            Event::Sampled(Ok(())),
-            Event::Injected(Ok(())),
-            Event::Held,
-            Event::Removed(Ok(())),
-            Event::Sampled(Ok(())),
-        ]);
-        assert_eq!(
-            effects[..5],
-            [Effect::Sample, Effect::Inject, Effect::Hold, Effect::Remove, Effect::Sample]
-        );
-        assert!(outcome.unwrap().success());
-    }
-
-    #[test]
-    fn nothing_is_injected_when_the_steady_state_is_not_met_before() {
-        let (effects, outcome) = play(vec![Event::Sampled(Err("health: refused".into()))]);
-        assert_eq!(effects.len(), 2);
-        let outcome = outcome.unwrap();
-        assert!(!outcome.success() && !outcome.steady_before);
-        assert_eq!(outcome.error.unwrap(), "steady state not met before the action: health: refused");
-    }
-
-    #[test]
-    fn a_failing_rollback_is_told_after_a_semicolon_whatever_else_happened() {
-        for (over, steady, text) in [
-            (Event::Held, Ok(()), "the action was carried out; rollback failed: veth left"),
-            (Event::Stopped, Ok(()), "stopped before its time; rollback failed: veth left"),
-            (
-                Event::Held,
-                Err("p95".to_owned()),
-                "steady state not met after the action: p95; rollback failed: veth left",
-            ),
-        ] {
-            let (_, outcome) = play(vec![
-                Event::Sampled(Ok(())),
-                Event::Injected(Ok(())),
-                over,
-                Event::Removed(Err("veth left".into())),
-                Event::Sampled(steady),
-            ]);
-            let outcome = outcome.unwrap();
-            assert_eq!(outcome.error.as_deref(), Some(text));
-            assert!(!outcome.success());
-        }
-    }
-
-    #[test]
-    fn a_refused_injection_removes_nothing_but_an_unanswered_one_does() {
-        let (effects, _) = play(vec![Event::Sampled(Ok(())), refused(ErrorCode::FaultActive)]);
-        assert_eq!(effects[2], Effect::Sample);
-        let (effects, _) = play(vec![Event::Sampled(Ok(())), refused(ErrorCode::Unavailable)]);
-        assert_eq!(effects[2], Effect::Remove);
-    }
-
-    proptest! {
-        /// Whatever the driver reports, in whatever order, a fault that became active is removed before the run
-        /// finishes.
-        #[test]
-        fn an_active_fault_is_always_removed(order in prop::collection::vec(0..8usize, 0..40)) {
-            let (mut machine, _) = Machine::start();
-            let mut active = false;
-            for pick in order {
-                let event = match pick {
-                    0 => Event::Sampled(Ok(())),
-                    1 => Event::Sampled(Err("x".into())),
-                    2 => Event::Injected(Ok(())),
-                    3 => refused(ErrorCode::InjectionFailed),
-                    4 => Event::Held,
-                    5 => Event::Stopped,
-                    6 => Event::Gone("x".into()),
-                    _ => Event::Removed(Ok(())),
-                };
-                active |= event == Event::Injected(Ok(()));
-                let removing = matches!(event, Event::Removed(_));
-                match machine.step(event) {
-                    Effect::Finish(_) => {
-                        prop_assert!(!active, "finished with an active fault");
-                        return Ok(());
-                    }
-                    Effect::Sample if removing => active = false,
-                    _ => {}
-                }
-            }
-        }
-    }
-}
+#[path = "machine_tests.rs"]
+mod tests;

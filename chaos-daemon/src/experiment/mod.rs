@@ -11,6 +11,6 @@ pub mod tolerance;
 pub mod variables;
 
 pub use document::Experiment;
-pub use driver::{Progress, drive};
+pub use driver::{Means, Progress, drive};
 pub use machine::Outcome;
 pub use native::{Grammar, Native};

@@ -43,7 +43,7 @@ pub fn properties() -> Value {
             "required": ["probes"],
             "additionalProperties": false,
         },
-        "method": {"type": "array", "items": activity(), "minItems": 1, "maxItems": 1},
+        "method": {"type": "array", "items": activity(), "minItems": 1, "maxItems": 64},
         "rollbacks": {"type": "array", "items": action(), "description": "May stay empty: every fault is always removed."},
     })
 }
@@ -61,7 +61,7 @@ fn runtime() -> Value {
     json!({
         "type": "object",
         "properties": {
-            "hypothesis": strategy(json!(["default"])),
+            "hypothesis": strategy(json!(["default", "continuously"])),
             "rollbacks": strategy(json!(["default", "always", "never", "deviated"])),
         },
         "description": "Faults are removed whatever the strategy of rollbacks is.",
@@ -112,7 +112,7 @@ fn http() -> Value {
 }
 
 fn provider_of_probe() -> Value {
-    json!({"anyOf": [http(), chaosctl("chaosctl probe …")]})
+    json!({"anyOf": [http(), chaosctl("chaosctl probe …, or in actions inject … or remove NAME")]})
 }
 
 fn condition() -> Value {
@@ -160,16 +160,28 @@ fn tolerance() -> Value {
 fn pauses() -> Value {
     json!({
         "type": "object",
-        "properties": {"before": {"description": "Seconds."}, "after": {"description": "Seconds."}},
+        "properties": {
+            "before": {"description": "Seconds."},
+            "after": {"description": "Seconds. A fault without it is kept until its --for is over."},
+        },
         "additionalProperties": false,
     })
 }
 
 fn activity() -> Value {
-    let mut activity = action();
-    activity["properties"]["pauses"] = pauses();
-    activity["properties"]["pauses"]["description"] = json!("after: keeps the fault shorter than its --for.");
-    activity
+    json!({
+        "type": "object",
+        "properties": {
+            "type": {"enum": ["action", "probe"]},
+            "name": {"type": "string"},
+            "provider": provider_of_probe(),
+            "pauses": pauses(),
+            "background": {"type": "boolean", "description": "Whether the next activity starts without waiting for this one."},
+            "controls": {"type": "array", "maxItems": 0},
+        },
+        "required": ["type", "name", "provider"],
+        "additionalProperties": false,
+    })
 }
 
 fn action() -> Value {

@@ -24,11 +24,12 @@ pub(super) async fn run(
     if !dry_run {
         return service.run(&name, caller).await.map(RunOutput::from);
     }
-    let (result, plan) = service.dry_run(&name, caller).await?;
+    let (result, plans) = service.dry_run(&name, caller).await?;
     let mut output = RunOutput::from(result);
     output.dry_run = Some(true);
     output.packets_affected = None;
-    output.plan = plan.map(|plan| plan.steps);
+    let steps: Vec<_> = plans.into_iter().flat_map(|plan| plan.steps).collect();
+    output.plan = Some(steps).filter(|steps| !steps.is_empty());
     Ok(output)
 }
 
@@ -58,9 +59,9 @@ pub(super) struct RegisterOutput {
     experiment_name: String,
     /// The steady state, a line per probe.
     steady_state: Vec<String>,
-    /// Type of the fault.
+    /// Type of the fault; of several, after commas.
     fault_type: String,
-    /// How long the fault is kept.
+    /// How long the method takes, and so the faults are kept at most.
     hold_seconds: f64,
     /// What could not be saved.
     #[schemars(with = "String")]
@@ -83,9 +84,10 @@ pub(super) async fn register(
     arguments: Map<String, Value>,
 ) -> Result<RegisterOutput, ApiError> {
     let (experiment, message) = service.register_experiment(arguments).await?;
+    let types: Vec<_> = experiment.faults().map(|(_, _, fault)| fault.fault_type.name()).collect();
     Ok(RegisterOutput {
         status: "registered".to_owned(),
-        experiment_name: experiment.name,
+        experiment_name: experiment.name.clone(),
         steady_state: experiment
             .conditions
             .iter()
@@ -93,8 +95,8 @@ pub(super) async fn register(
                 experiment.variables.hide(&format!("{}: {}", condition.name, condition.probe.check))
             })
             .collect(),
-        fault_type: experiment.fault.fault_type.name().to_owned(),
-        hold_seconds: experiment.hold.as_secs_f64(),
+        fault_type: types.join(", "),
+        hold_seconds: experiment.lasts().as_secs_f64(),
         message,
         error: None,
     })

@@ -397,8 +397,10 @@ pub(super) struct RunningView {
     pub(super) run_id: String,
     /// Experiment.
     pub(super) experiment_name: String,
-    /// Name of its fault.
+    /// Name of its first fault.
     pub(super) fault_name: String,
+    /// Names of all its faults.
+    pub(super) fault_names: Vec<String>,
     /// When it began, ISO 8601 in UTC.
     pub(super) started_at: String,
 }

@@ -40,7 +40,8 @@ pub(super) async fn carry_out(
             .map(|run| RunningView {
                 run_id: run.run_id.clone(),
                 experiment_name: run.experiment.clone(),
-                fault_name: run.fault_name.to_string(),
+                fault_name: run.faults.values().next().map(ToString::to_string).unwrap_or_default(),
+                fault_names: run.faults.values().map(ToString::to_string).collect(),
                 started_at: run.started_at.clone(),
             })
             .collect(),

@@ -105,8 +105,8 @@ impl Call {
             ),
             Self::RunExperiment => (
                 "Run an experiment",
-                "Runs a registered experiment: verifies the steady state, injects the fault, keeps it for its time, \
-                 always removes it, and verifies the steady state again. Waits up to 44 seconds; a longer run goes \
+                "Runs a registered experiment: verifies the steady state, carries out the method, always removes \
+                 its faults, and verifies the steady state again. Waits up to 44 seconds; a longer run goes \
                  on by itself under its run_id and is reported by chaos_status with include_results.",
                 object(
                     json!({
@@ -132,7 +132,7 @@ impl Call {
                 "Register an experiment",
                 "Registers an experiment for chaos_run_experiment, in place of any of the same name. Takes a Chaos \
                  Toolkit document: steady-state probes with a tolerance (provider http, or process \"chaosctl\" with \
-                 arguments [\"probe\", \"tcp\", \"HOST:PORT\"]), and a method of one action (provider process \"chaosctl\" with \
+                 arguments [\"probe\", \"tcp\", \"HOST:PORT\"]), and a method of actions (provider process \"chaosctl\" with \
                  arguments such as {\"inject\": \"latency\", \"--interface\": \"eth0\", \"--delay\": \"300ms\", \
                  \"--for\": \"30s\"}), which is not executed but understood. Anything unsupported is refused by name.",
                 register_input(),

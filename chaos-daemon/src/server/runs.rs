@@ -7,7 +7,7 @@ use std::time::Instant;
 use tokio::sync::watch;
 
 use super::registry::{ExperimentResult, Store};
-use crate::experiment::{Experiment, Outcome, Progress, drive};
+use crate::experiment::{Experiment, Means, Outcome, Progress, drive};
 use crate::probe::prober::Prober;
 use crate::request::wire::Door;
 use crate::request::{ApiError, Caller, ErrorCode};
@@ -23,8 +23,8 @@ pub struct Run {
     pub run_id: String,
     /// Experiment.
     pub experiment: String,
-    /// Name of the fault it injects.
-    pub fault_name: FaultName,
+    /// The names of the faults it injects, by activity.
+    pub faults: BTreeMap<usize, FaultName>,
     /// When it began, ISO 8601 in UTC.
     pub started_at: String,
     started: Instant,
@@ -62,7 +62,7 @@ impl Run {
             error: outcome.error.clone(),
             started_at: self.started_at.clone(),
             run_id: self.run_id.clone(),
-            packets_affected: progress.evidence.map_or(0, |evidence| evidence.affected),
+            packets_affected: progress.affected,
         }
     }
 }
@@ -81,10 +81,10 @@ impl Runs {
         self.lock().values().cloned().collect()
     }
 
-    /// Asks runs to stop: the one whose fault is called `fault`, or all. They remove their faults themselves.
+    /// Asks runs to stop: the one that has a fault called `fault`, or all. They remove their faults themselves.
     pub fn stop(&self, fault: Option<&FaultName>) {
         for run in self.lock().values() {
-            if fault.is_none_or(|fault| run.fault_name == *fault) {
+            if fault.is_none_or(|fault| run.faults.values().any(|name| name == fault)) {
                 run.stop.send_replace(true);
             }
         }
@@ -106,11 +106,11 @@ impl Runs {
         let (progressing, progress) = watch::channel(Progress::default());
         let (finishing, result) = watch::channel(None);
         let run_id = format!("{:016x}", rand::random::<u64>());
-        let fault_name = fault_name(&experiment, &run_id)?;
+        let faults = fault_names(&experiment, &run_id)?;
         let run = Run {
             run_id,
             experiment: experiment.name.clone(),
-            fault_name: fault_name.clone(),
+            faults,
             started_at: now(),
             started: Instant::now(),
             stop,
@@ -120,8 +120,8 @@ impl Runs {
         self.admit(&run)?;
         let (runs, started) = (self.clone(), run.clone());
         tokio::spawn(async move {
-            let outcome =
-                drive(&experiment, &fault_name, caller, &door, &prober, stopped, &progressing).await;
+            let means = Means { caller, door: &door, prober: &prober, names: &started.faults };
+            let outcome = drive(&experiment, &means, stopped, &progressing).await;
             let result = started.result_of(&outcome, *progressing.borrow());
             tracing::info!(
                 experiment = result.experiment_name,
@@ -159,16 +159,25 @@ impl Runs {
     }
 }
 
-/// The name the document gives to its fault, or one of the experiment's name and the run's handle.
-fn fault_name(experiment: &Experiment, run_id: &str) -> Result<FaultName, ApiError> {
-    if let Some(name) = &experiment.fault_name {
-        return Ok(name.clone());
-    }
+/// The names that the document gives to its faults, or some of the experiment's name and the run's handle.
+pub(super) fn fault_names(
+    experiment: &Experiment,
+    run_id: &str,
+) -> Result<BTreeMap<usize, FaultName>, ApiError> {
     let plain = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
     let slug: String = experiment.name.chars().map(plain).take(40).collect();
     let slug = slug.trim_matches('-');
-    FaultName::new(format!("{}{slug}.{run_id}", if slug.is_empty() { "run" } else { "" }))
-        .map_err(ApiError::from)
+    let slug = if slug.is_empty() { "run" } else { slug };
+    let mut unnamed = 0;
+    let names = experiment.faults().map(|(index, name, _)| {
+        if let Some(name) = name {
+            return Ok((index, name.clone()));
+        }
+        unnamed += 1;
+        let number = if unnamed == 1 { String::new() } else { format!(".{unnamed}") };
+        Ok((index, FaultName::new(format!("{slug}.{run_id}{number}"))?))
+    });
+    names.collect()
 }
 
 /// The time, ISO 8601 in UTC, to the millisecond.

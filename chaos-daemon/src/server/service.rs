@@ -285,7 +285,7 @@ impl Service {
         }
     }
 
-    /// Checks an experiment without its action: the steady state, and what the injector would do.
+    /// Checks an experiment without its actions: the steady state, and what the injector would do for each.
     ///
     /// # Errors
     /// When there is no such experiment.
@@ -293,17 +293,29 @@ impl Service {
         &self,
         name: &str,
         caller: Caller,
-    ) -> Result<(ExperimentResult, Option<PlanReport>), ApiError> {
+    ) -> Result<(ExperimentResult, Vec<PlanReport>), ApiError> {
         let experiment = self.experiment(name)?;
         let (started_at, started) = (now(), std::time::Instant::now());
         let steady = sample(&experiment, &self.prober).await;
-        let fault_name = experiment.fault_name.unwrap_or(FaultName::new("dry-run")?);
-        let plan = self.plan(fault_name, Some(experiment.fault), caller).await;
         let steady_now = steady.is_ok();
         let mut problems: Vec<_> = steady.err().into_iter().collect();
-        let plan = plan.map_err(|error| problems.push(error.to_string())).ok();
+        let mut plans = Vec::new();
+        for (index, fault_name, fault) in experiment.faults() {
+            let fault_name = match fault_name {
+                Some(name) => name.clone(),
+                None => FaultName::new(if index == 0 {
+                    "dry-run".to_owned()
+                } else {
+                    format!("dry-run.{index}")
+                })?,
+            };
+            match self.plan(fault_name, Some(fault.clone()), caller).await {
+                Ok(plan) => plans.push(plan),
+                Err(error) => problems.push(error.to_string()),
+            }
+        }
         let result = ExperimentResult {
-            experiment_name: experiment.name,
+            experiment_name: experiment.name.clone(),
             success: problems.is_empty(),
             steady_state_before: steady_now,
             // Nothing happened in between.
@@ -314,7 +326,7 @@ impl Service {
             run_id: String::new(),
             packets_affected: 0,
         };
-        Ok((result, plan))
+        Ok((result, plans))
     }
 
     /// Returns once the injector is gone.

@@ -62,6 +62,96 @@ async fn a_run_verifies_injects_holds_removes_and_verifies() {
 }
 
 #[tokio::test]
+async fn a_method_of_several_activities_is_carried_out_in_order_with_those_in_the_background_beside() {
+    let server = Server::start().await;
+    let (_listener, address) = port().await;
+    let mut client = Client::open(&server.socket).await;
+    let mut document = document("several", &address, "10m");
+    let process = |name: &str, arguments: Value| json!({"type": "action", "name": name, "provider": {"type": "process", "path": "chaosctl", "arguments": arguments}});
+    let inject = |name: &str, lasts: &str| {
+        process(name, json!({"inject": "timeout", "--interface": "eth0", "--name": name, "--for": lasts}))
+    };
+    document["method"] = json!([
+        inject("late", "1s"),
+        inject("first", "10m"),
+        process("end", json!({"remove": "first"})),
+        inject("last", "1s")
+    ]);
+    document["method"][0]["background"] = json!(true);
+    document["method"][0]["pauses"] = json!({"before": 0.3});
+    document["method"][1]["pauses"] = json!({"after": 0.6});
+    register(&mut client, document).await;
+    let (plan, _) =
+        client.call("chaos_run_experiment", json!({"experiment_name": "several", "dry_run": true})).await;
+    assert_eq!(plan["plan"].as_array().unwrap().len(), 3, "{plan}");
+    assert_eq!(server.take_asked(), ["plan late", "plan first", "plan last"]);
+    let (result, _) = client.call("chaos_run_experiment", json!({"experiment_name": "several"})).await;
+    assert_eq!((&result["success"], &result["error"]), (&json!(true), &Value::Null), "{result}");
+    let asked = server.take_asked();
+    assert_eq!(
+        asked,
+        ["inject first", "inject late", "remove first", "inject last", "remove last", "remove late"]
+    );
+    // The pause, and then the second of the last fault.
+    assert!((1.6..5.0).contains(&result["duration_seconds"].as_f64().unwrap()), "{result}");
+}
+
+#[tokio::test]
+async fn a_steady_state_that_is_sampled_continuously_tells_what_was_over_before_the_end() {
+    let server = Server::start().await;
+    let (listener, address) = port().await;
+    let mut client = Client::open(&server.socket).await;
+    let mut document = document("dip", &address, "4s");
+    document["runtime"] = json!({"hypothesis": {"strategy": "continuously"}});
+    register(&mut client, document).await;
+    let again = address.clone();
+    tokio::spawn(async move {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        drop(listener);
+        tokio::time::sleep(Duration::from_millis(2000)).await;
+        let listener = TcpListener::bind(again).await.unwrap();
+        tokio::time::sleep(Duration::from_secs(20)).await;
+        drop(listener);
+    });
+    let (result, _) = client.call("chaos_run_experiment", json!({"experiment_name": "dip"})).await;
+    assert_eq!(
+        (&result["success"], &result["steady_state_after"]),
+        (&json!(false), &json!(true)),
+        "{result}"
+    );
+    let error = result["error"].as_str().unwrap();
+    assert!(
+        error.starts_with("steady state not met during the action: port: ") && !error.contains(';'),
+        "{error}"
+    );
+    assert!(server.active.lock().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn a_run_is_stopped_by_the_name_of_any_of_its_faults_and_removes_all() {
+    let server = Server::start().await;
+    let (_listener, address) = port().await;
+    let mut client = Client::open(&server.socket).await;
+    let mut document = document("two", &address, "10m");
+    document["method"][0]["background"] = json!(true);
+    document["method"] = json!([document["method"][0], document["method"][0]]);
+    register(&mut client, document).await;
+    client
+        .send("tools/call", json!({"name": "chaos_run_experiment", "arguments": {"experiment_name": "two"}}))
+        .await;
+    while server.active.lock().unwrap().len() < 2 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let mut other = Client::open(&server.socket).await;
+    let (status, _) = other.call("chaos_status", json!({})).await;
+    let second = status["running"][0]["fault_names"][1].clone();
+    assert!(!other.call("chaos_stop", json!({"fault_name": second})).await.1);
+    let result = client.answer().await.unwrap()["result"]["structuredContent"].clone();
+    assert_eq!(result["error"], "stopped before its time");
+    assert!(server.active.lock().unwrap().is_empty());
+}
+
+#[tokio::test]
 async fn nothing_is_injected_when_the_steady_state_is_not_met_before() {
     let server = Server::start().await;
     let (_socket, address) = closed_port();

@@ -1,0 +1,257 @@
+//! Tests of a run's life, with events in every order.
+
+use std::collections::BTreeSet;
+
+use proptest::prelude::*;
+
+use super::*;
+
+const INJECT: Step = Step { deed: Deed::Inject, background: false, before: false, after: false };
+const PROBE: Step = Step { deed: Deed::Probe, ..INJECT };
+
+/// Plays `events` to their end, or to the run's.
+fn play(steps: Vec<Step>, events: Vec<Event>) -> (Vec<Effect>, Option<Outcome>) {
+    let (mut machine, mut effects) = Machine::start(steps, false);
+    for event in events {
+        let new = machine.step(event);
+        effects.extend(new.clone());
+        if let Some(Effect::Finish(outcome)) = new.last() {
+            return (effects, Some(outcome.clone()));
+        }
+    }
+    (effects, None)
+}
+
+fn refused(index: usize, code: ErrorCode) -> Event {
+    Event::Injected(index, Err(ApiError::new(code, "no")))
+}
+
+fn abort() -> Event {
+    Event::Abort("stopped before its time".to_owned())
+}
+
+const MET: Event = Event::Sampled(Ok(()));
+
+#[test]
+fn a_run_that_goes_well_injects_lasts_removes_and_looks_again() {
+    let events = vec![MET, Event::Injected(0, Ok(())), Event::Lasted, Event::Removed(0, Ok(())), MET];
+    let (effects, outcome) = play(vec![INJECT], events);
+    let expected = [
+        Effect::Sample,
+        Effect::Inject(0),
+        Effect::Last(vec![0]),
+        Effect::Cancel,
+        Effect::Remove(0),
+        Effect::Sample,
+    ];
+    assert_eq!(effects[..6], expected);
+    assert!(outcome.unwrap().success());
+}
+
+#[test]
+fn nothing_is_injected_when_the_steady_state_is_not_met_before() {
+    let (effects, outcome) = play(vec![INJECT], vec![Event::Sampled(Err("health: refused".into()))]);
+    assert_eq!(effects.len(), 2);
+    let outcome = outcome.unwrap();
+    assert!(!outcome.success() && !outcome.steady_before);
+    assert_eq!(outcome.error.unwrap(), "steady state not met before the action: health: refused");
+}
+
+#[test]
+fn activities_follow_each_other_and_those_in_the_background_go_on_beside_them() {
+    let steps = vec![
+        Step { background: true, before: true, ..INJECT },
+        Step { before: true, after: true, ..PROBE },
+        Step { deed: Deed::Remove(0), ..INJECT },
+        Step { after: true, ..INJECT },
+    ];
+    let (mut machine, _) = Machine::start(steps, true);
+    let wait = |index, pause| vec![Effect::Wait(index, pause)];
+    for (event, effects) in [
+        (MET, vec![Effect::Observe, Effect::Wait(0, Pause::Before), Effect::Wait(1, Pause::Before)]),
+        (Event::Waited(1, Pause::Before), vec![Effect::Probe(1)]),
+        (Event::Waited(0, Pause::Before), vec![Effect::Inject(0)]),
+        (Event::Probed(1), wait(1, Pause::After)),
+        (Event::Injected(0, Ok(())), vec![]),
+        (Event::Deviated("p95".into()), vec![]),
+        (Event::Waited(1, Pause::After), vec![Effect::Remove(0)]),
+        (Event::Removed(0, Ok(())), vec![Effect::Inject(3)]),
+        (Event::Injected(3, Ok(())), wait(3, Pause::After)),
+        (Event::Deviated("p95 again".into()), vec![]),
+        // A fault with a pause after it has had its time then.
+        (Event::Waited(3, Pause::After), vec![Effect::Cancel, Effect::Remove(3)]),
+        (Event::Removed(3, Ok(())), vec![Effect::Sample]),
+    ] {
+        assert_eq!(machine.step(event.clone()), effects, "{event:?}");
+    }
+    let Effect::Finish(outcome) = machine.step(MET).remove(0) else { panic!("no end") };
+    assert_eq!(outcome.error.unwrap(), "steady state not met during the action: p95");
+}
+
+#[test]
+fn faults_are_removed_in_the_reverse_order() {
+    let events = vec![MET, Event::Injected(0, Ok(())), Event::Injected(1, Ok(())), abort()];
+    let (effects, _) = play(vec![Step { background: true, ..INJECT }, INJECT], events);
+    assert_eq!(effects[effects.len() - 3..], [Effect::Cancel, Effect::Remove(1), Effect::Remove(0)]);
+}
+
+#[test]
+fn a_run_that_is_stopped_while_it_injects_removes_what_comes() {
+    for (answer, then) in [
+        (Event::Injected(0, Ok(())), Effect::Remove(0)),
+        (refused(0, ErrorCode::Unavailable), Effect::Remove(0)),
+        (refused(0, ErrorCode::FaultActive), Effect::Sample),
+    ] {
+        let (effects, _) = play(vec![INJECT], vec![MET, abort(), answer]);
+        assert_eq!(effects[2..], [Effect::Cancel, then]);
+    }
+}
+
+#[test]
+fn a_failing_rollback_comes_last_after_a_semicolon_and_hides_nothing() {
+    for (over, steady, text) in [
+        (Event::Lasted, Ok(()), "the action was carried out; rollback failed: veth left"),
+        (abort(), Ok(()), "stopped before its time; rollback failed: veth left"),
+        (
+            Event::Gone(0, "killed".into()),
+            Err("p95".to_owned()),
+            "the fault ended before its time: killed; steady state not met after the action: p95; rollback failed: \
+             veth left",
+        ),
+    ] {
+        let events = vec![
+            MET,
+            Event::Injected(0, Ok(())),
+            over,
+            Event::Removed(0, Err("veth left".into())),
+            Event::Sampled(steady),
+        ];
+        let outcome = play(vec![INJECT], events).1.unwrap();
+        assert_eq!(outcome.error.as_deref(), Some(text));
+        assert!(!outcome.success());
+    }
+}
+
+#[test]
+fn a_refused_injection_removes_nothing_but_an_unanswered_one_does() {
+    let then = |code| play(vec![INJECT], vec![MET, refused(0, code)]).0[2..].to_vec();
+    assert_eq!(then(ErrorCode::FaultActive), [Effect::Cancel, Effect::Sample]);
+    assert_eq!(then(ErrorCode::Unavailable), [Effect::Cancel, Effect::Remove(0)]);
+}
+
+#[test]
+fn a_run_that_is_stopped_before_its_method_ends_at_once() {
+    let (effects, outcome) = play(vec![INJECT], vec![abort()]);
+    assert_eq!(effects.len(), 2);
+    assert_eq!(outcome.unwrap().error.unwrap(), "stopped before its time");
+}
+
+fn any_step() -> impl Strategy<Value = Step> {
+    let deed =
+        prop_oneof![3 => Just(Deed::Inject), 1 => Just(Deed::Probe), 1 => (0..4usize).prop_map(Deed::Remove)];
+    (deed, any::<bool>(), any::<bool>(), any::<bool>()).prop_map(|(deed, background, before, after)| Step {
+        deed,
+        background,
+        before,
+        after,
+    })
+}
+
+fn any_event() -> impl Strategy<Value = Event> {
+    let index = || 0..5usize;
+    let pause = prop_oneof![Just(Pause::Before), Just(Pause::After)];
+    prop_oneof![
+        4 => prop_oneof![Just(Ok(())), Just(Err("x".to_owned()))].prop_map(Event::Sampled),
+        4 => (index(), pause).prop_map(|(index, pause)| Event::Waited(index, pause)),
+        6 => index().prop_map(|index| Event::Injected(index, Ok(()))),
+        1 => index().prop_map(|index| refused(index, ErrorCode::InjectionFailed)),
+        1 => index().prop_map(|index| refused(index, ErrorCode::Unavailable)),
+        3 => index().prop_map(Event::Probed),
+        1 => Just(Event::Lasted),
+        1 => Just(Event::Deviated("x".into())),
+        1 => index().prop_map(|index| Event::Gone(index, "x".into())),
+        1 => Just(abort()),
+        4 => index().prop_map(|index| Event::Removed(index, Ok(()))),
+        1 => index().prop_map(|index| Event::Removed(index, Err("left".into()))),
+    ]
+}
+
+/// The faults that may be active, by what the injector was asked and has answered; as strict as it can be known outside.
+#[derive(Default)]
+struct Ledger {
+    asked: BTreeSet<usize>,
+    active: BTreeSet<usize>,
+    removing: BTreeSet<usize>,
+}
+
+impl Ledger {
+    fn event(&mut self, event: &Event, steps: usize) {
+        match event {
+            Event::Injected(index, result) if *index < steps => {
+                let uncertain =
+                    result.as_ref().err().is_some_and(|error| error.code == ErrorCode::Unavailable);
+                if result.is_ok() || (self.asked.contains(index) && uncertain) {
+                    self.active.insert(*index);
+                    self.removing.remove(index);
+                }
+                self.asked.remove(index);
+            }
+            Event::Removed(index, _) if self.removing.remove(index) => {
+                self.active.remove(index);
+            }
+            _ => {}
+        }
+    }
+
+    fn effects(&mut self, effects: &[Effect]) -> Option<Outcome> {
+        for effect in effects {
+            match effect {
+                Effect::Inject(index) => drop(self.asked.insert(*index)),
+                Effect::Remove(index) => drop(self.removing.insert(*index)),
+                Effect::Finish(outcome) => return Some(outcome.clone()),
+                _ => {}
+            }
+        }
+        None
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    /// Whatever happens, in whatever order, even what nobody asked for: a run does not finish while a fault of it may be
+    /// active; and a run that is stopped ends as soon as everything is answered.
+    #[test]
+    fn every_run_that_injected_removes(
+        steps in prop::collection::vec(any_step(), 0..4),
+        events in prop::collection::vec(any_event(), 0..60),
+    ) {
+        let count = steps.len();
+        let (mut machine, _) = Machine::start(steps, false);
+        let mut ledger = Ledger::default();
+        let ends = events.into_iter().chain([abort()]);
+        for event in ends {
+            ledger.event(&event, count);
+            if ledger.effects(&machine.step(event)).is_some() {
+                prop_assert!(ledger.active.is_empty() && ledger.asked.is_empty(), "finished with a fault");
+                return Ok(());
+            }
+        }
+        // Stopped: now the injector answers everything, and the prober does.
+        for _ in 0..3 * count + 2 {
+            let answer = if let Some(index) = ledger.asked.first() {
+                Event::Injected(*index, Ok(()))
+            } else if let Some(index) = ledger.removing.first() {
+                Event::Removed(*index, Ok(()))
+            } else {
+                MET
+            };
+            ledger.event(&answer, count);
+            if ledger.effects(&machine.step(answer)).is_some() {
+                prop_assert!(ledger.active.is_empty() && ledger.asked.is_empty(), "finished with a fault");
+                return Ok(());
+            }
+        }
+        prop_assert!(false, "does not end: {machine:?}");
+    }
+}
