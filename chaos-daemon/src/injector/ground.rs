@@ -10,7 +10,7 @@ use super::supply;
 use crate::fault::{Callers, Crowd, Ground, limit};
 use crate::host::connections::reached_at;
 use crate::host::privilege::may_set_clock;
-use crate::host::{Cgroup, CgroupRef, Interface, NetNs, Running, Spared};
+use crate::host::{Cgroup, CgroupRef, Interface, NetNs, PlaceRef, Running, Spared};
 use crate::kernel::netlink::belongings::Inventory;
 use crate::kernel::setting::{Knob, LinkSetting, clock, link};
 use crate::kernel::step::NetNsRef;
@@ -69,6 +69,10 @@ pub(super) fn look(
             Ok(Some(ground))
         }
         Effect::Impair { .. } | Effect::Reset { .. } | Effect::Drop { .. } => Ok(None),
+        Effect::Files { calls, .. } => {
+            let (cgroup, _) = target::cgroup::resolve(&calls.cgroup)?;
+            Ok(Some(Ground::Files(cgroup, place(&calls.path)?)))
+        }
         Effect::Connect { calls, .. } => {
             let (cgroup, _) = target::cgroup::resolve(&calls.cgroup)?;
             let mut peers = calls.peers.clone();
@@ -82,6 +86,20 @@ pub(super) fn look(
             })))
         }
     }
+}
+
+/// The file or folder that is named.
+fn place(path: &Path) -> Result<PlaceRef, ApiError> {
+    let shown = path.display();
+    let found = PlaceRef::find(path).map_err(|error| {
+        ApiError::new(ErrorCode::TargetNotFound, format!("params.path: look at {shown}: {error}"))
+            .hint("name a folder above, which the daemon can reach")
+    })?;
+    found.ok_or_else(|| {
+        ApiError::new(ErrorCode::TargetNotFound, format!("params.path: no file or folder {shown}")).hint(
+            "of files that do not exist yet, name their folder; an installed daemon does not see /tmp, /var/tmp and /home",
+        )
+    })
 }
 
 /// The processes that match, but for those that this host or the caller cannot do without.

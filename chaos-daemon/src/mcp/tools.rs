@@ -261,8 +261,8 @@ fn target() -> Value {
     let mut target = schema::of_input::<TargetRequest>();
     target.insert(
         "description".to_owned(),
-        json!("Where the fault goes. Every field narrows. A network fault and link_down need interface; pause, limits and \
-               connect_error need unit or cgroup, which narrow a network fault of direction egress, and cpu, memory, pids and disk_io can be used up in one; ports take netns; process faults \
+        json!("Where the fault goes. Every field narrows. A network fault and link_down need interface; pause, limits, \
+               connect_error and file_error need unit or cgroup, which narrow a network fault of direction egress, and cpu, memory, pids and disk_io can be used up in one; ports take netns; process faults \
                need unit, cgroup, exe, command, container or pid, and take share and seed."),
     );
     if let Some(Value::Object(properties)) = target.get_mut("properties") {

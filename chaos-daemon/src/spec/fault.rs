@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::calls::{ConnectParams, Connections, Failure};
+use super::files::{FileCalls, FileParams};
 use super::hoard::Hoard;
 use super::impairment::{
     BandwidthParams, CorruptParams, DuplicateParams, Impairment, LatencyParams, LossParams, ReorderParams,
@@ -55,6 +56,8 @@ pub enum FaultType {
     ProcessPause,
     /// A service's calls to others fail with an error.
     ConnectError,
+    /// What a service asks of files fails with an error.
+    FileError,
 }
 
 /// Every fault type; those of the tool specification first, in its order.
@@ -75,6 +78,7 @@ pub const FAULT_TYPES: &[FaultType] = &[
     FaultType::ProcessKill,
     FaultType::ProcessPause,
     FaultType::ConnectError,
+    FaultType::FileError,
 ];
 
 impl FaultType {
@@ -97,6 +101,7 @@ impl FaultType {
             Self::ProcessKill => "process_kill",
             Self::ProcessPause => "process_pause",
             Self::ConnectError => "connect_error",
+            Self::FileError => "file_error",
         }
     }
 
@@ -136,6 +141,10 @@ impl FaultType {
             Self::ConnectError => {
                 "fails connections that a cgroup or unit opens, and UDP that it sends, with an error of choice"
             }
+            Self::FileError => {
+                "fails what a cgroup or unit asks of the files at or below a path (opening, making, reading, writing, \
+                 mapping them) with an error of choice"
+            }
         }
     }
 
@@ -173,7 +182,12 @@ impl FaultType {
             Self::ProcessPause => "pause_ms and run_ms (no rhythm: paused all the time), jitter_ms (0)",
             Self::ConnectError => {
                 "errno (connection_refused; or connection_reset, timed_out, host_unreachable, network_unreachable, \
-                 network_down, address_not_available, permission_denied), call_probability (1), after_calls (0)"
+                 network_down, address_not_available, permission_denied), call_probability (1), after_calls (0), times (no limit)"
+            }
+            Self::FileError => {
+                "path, operations (all of open, create, read, write, mmap), errno (io_error; or no_space, quota_exceeded, \
+                 read_only, permission_denied, not_permitted, not_found, too_many_open_files, too_many_open_files_in_system, \
+                 no_memory, timed_out, busy), call_probability (1), after_calls (0), times (no limit)"
             }
         }
     }
@@ -307,6 +321,13 @@ pub enum Effect {
         /// How they fail.
         failure: Failure,
     },
+    /// See [`FaultType::FileError`].
+    Files {
+        /// Which calls.
+        calls: FileCalls,
+        /// How they fail.
+        failure: Failure,
+    },
 }
 
 impl Effect {
@@ -324,7 +345,7 @@ impl Effect {
             | Self::ClockSkew { .. }
             | Self::ProcessKill { .. }
             | Self::ProcessPause { .. } => None,
-            Self::Connect { .. } => None,
+            Self::Connect { .. } | Self::Files { .. } => None,
         }
     }
 
@@ -365,6 +386,7 @@ impl Effect {
             Self::ProcessKill { .. } => FaultType::ProcessKill,
             Self::ProcessPause { .. } => FaultType::ProcessPause,
             Self::Connect { .. } => FaultType::ConnectError,
+            Self::Files { .. } => FaultType::FileError,
         }
     }
 }
@@ -441,6 +463,10 @@ impl FaultRequest {
             FaultType::ConnectError => {
                 let failure = self.params::<ConnectParams>()?.failure()?;
                 Effect::Connect { calls: Connections::parse(&self.target)?, failure }
+            }
+            FaultType::FileError => {
+                let params: FileParams = self.params()?;
+                Effect::Files { calls: params.calls(&self.target)?, failure: params.failure()? }
             }
         };
         Ok(Fault { duration, effect })

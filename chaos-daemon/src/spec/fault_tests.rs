@@ -33,6 +33,7 @@ fn a_partition_goes_both_ways_and_a_timeout_only_out() {
         let (target, params) = match kind {
             FaultType::ResourceExhaustion => ("{}", "{}"),
             FaultType::Pause | FaultType::ConnectError => (r#"{"unit":"a.service"}"#, "{}"),
+            FaultType::FileError => (r#"{"unit":"a.service"}"#, r#"{"path":"/a"}"#),
             FaultType::ClockSkew => ("{}", r#"{"offset_seconds":-60}"#),
             FaultType::PacketLoss => (r#"{"interface":"e"}"#, r#"{"loss_percent":10}"#),
             FaultType::PacketDuplicate => (r#"{"interface":"e"}"#, r#"{"duplicate_percent":10}"#),

@@ -3,6 +3,7 @@
 
 pub mod calls;
 pub mod fault;
+pub mod files;
 pub mod hoard;
 pub mod impairment;
 pub mod load;
@@ -13,6 +14,7 @@ pub mod units;
 
 pub use calls::{Connections, Errno, Failure};
 pub use fault::{FAULT_TYPES, Fault, FaultRequest, FaultType};
+pub use files::FileCalls;
 pub use hoard::{DiskFill, Hoard, MemorySize};
 pub use impairment::{Delay, Distribution, Impairment, Loss};
 pub use load::CpuLoad;
