@@ -1,21 +1,24 @@
-//! Calls: what a socket of a control group asks the kernel for, and what it is told instead.
+//! Calls: what a process of a control group asks the kernel for, and what it is told instead.
 
 /// The largest number that the kernel takes for an error (`MAX_ERRNO`, include/linux/err.h).
 pub const MOST_ERRNO: u32 = 4095;
 
-/// The one entry of [`crate::name::CALL`]: what becomes of the calls that the [`crate::PacketRule`] selects.
+/// The one entry of [`crate::name::CALL`]: what becomes of the calls that the [`crate::PacketRule`] or [`crate::FileRule`]
+/// selects.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CallRule {
     /// So many calls that match are let pass before the first one fails.
     pub after: u64,
+    /// So many calls fail at most; 0 is no limit.
+    pub times: u64,
     /// The errno that a call fails with, as a positive number.
     pub errno: u32,
     /// Zero. Keeps the size a multiple of 8.
     pub reserved: u32,
 }
 
-const _: () = assert!(size_of::<CallRule>() == 16 && align_of::<CallRule>() == 8);
+const _: () = assert!(size_of::<CallRule>() == 24 && align_of::<CallRule>() == 8);
 
 #[cfg(feature = "user")]
 // SAFETY: integers in C layout, and the size says that there is no padding between them.
@@ -26,6 +29,12 @@ impl CallRule {
     #[inline(always)]
     pub const fn spares(&self, number: u64) -> bool {
         number < self.after
+    }
+
+    /// Whether the call is let pass because so many, with this number, have failed before it.
+    #[inline(always)]
+    pub const fn exhausted(&self, failed: u64) -> bool {
+        self.times != 0 && failed >= self.times
     }
 
     /// What the call returns: never what the kernel would take for something else than an error, which is also what
@@ -54,6 +63,14 @@ mod tests {
             let rule = CallRule { after, ..CallRule::default() };
             prop_assert_eq!((0..2000).filter(|number| rule.spares(*number)).count() as u64, after);
         }
+    }
+
+    #[test]
+    fn no_more_calls_fail_than_may() {
+        let fail = |times| {
+            (0..100).filter(|failed| !CallRule { times, ..CallRule::default() }.exhausted(*failed)).count()
+        };
+        assert_eq!((fail(0), fail(1), fail(7)), (100, 1, 7));
     }
 
     #[test]

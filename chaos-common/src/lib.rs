@@ -7,6 +7,7 @@
 pub mod call;
 pub mod checksum;
 pub mod counters;
+pub mod file;
 pub mod lease;
 pub mod mark;
 pub mod name;
@@ -17,6 +18,7 @@ pub mod unreachable;
 
 pub use call::CallRule;
 pub use counters::Counters;
+pub use file::{FileLayout, FileRule, Pin};
 pub use packet::{Bytes, Packet, Unread, Version, Way};
 pub use rule::PacketRule;
 

@@ -35,6 +35,17 @@ pub const SENDMSG_V4: &str = "sendmsg4";
 /// Fails sending to an IPv6 address without a connection (UDP).
 pub const SENDMSG_V6: &str = "sendmsg6";
 
+/// Fails opening a file.
+pub const FILE_OPEN: &str = "file_open";
+/// Fails reading from an open file, and writing to it.
+pub const FILE_PERMISSION: &str = "file_permission";
+/// Fails making a file.
+pub const INODE_CREATE: &str = "inode_create";
+/// Fails mapping a file into memory.
+pub const MMAP_FILE: &str = "mmap_file";
+/// Notes the inode that one thread asks for.
+pub const INODE_GETATTR: &str = "inode_getattr";
+
 /// The programs that look at packets on a device.
 pub const PACKET_PROGRAMS: [&str; 10] = [
     DROP_EGRESS,
@@ -78,5 +89,9 @@ pub const PROTECTED_PORTS: &str = "PROTECTED_PORTS";
 pub const JUMP: &str = "JUMP";
 /// Array of one [`crate::CallRule`].
 pub const CALL: &str = "CALL";
+/// Array of one [`crate::FileRule`].
+pub const FILE: &str = "FILE";
+/// Array of one [`crate::Pin`].
+pub const PIN: &str = "PIN";
 /// Array of one `u64`: calls so far that matched while the lease was live.
 pub const CALLS: &str = "CALLS";

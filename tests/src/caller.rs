@@ -3,12 +3,14 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitCode, Stdio};
 use std::time::Duration;
 
 use crate::cgroup::Cgroup;
 use crate::error::{Error, Result};
 use crate::netns::NetNs;
+use crate::touch::Touch;
 
 /// The argument by which a test executable becomes a caller.
 const ROLE: &str = "caller";
@@ -88,6 +90,22 @@ impl Caller {
         self.hear(&format!("{times} {}", what.words()))
     }
 
+    /// What the kernel says to something done with a file: 0, or an errno.
+    ///
+    /// # Errors
+    /// As [`Caller::ask`].
+    pub fn touch(&mut self, touch: Touch, path: &Path) -> Result<i32> {
+        self.touch_failures(1, touch, path)
+    }
+
+    /// How many of so many such calls are answered with an error.
+    ///
+    /// # Errors
+    /// As [`Caller::ask`].
+    pub fn touch_failures(&mut self, times: u32, touch: Touch, path: &Path) -> Result<i32> {
+        self.hear(&format!("{times} {} {}", touch.word(), path.display()))
+    }
+
     fn hear(&mut self, words: &str) -> Result<i32> {
         writeln!(self.orders, "{words}").map_err(Error::io("ask", "a caller"))?;
         let mut line = String::new();
@@ -129,6 +147,9 @@ fn answer(line: &str) -> Option<i32> {
 
 fn once(line: &str) -> Option<i32> {
     let (what, to) = line.split_once(' ')?;
+    if let Some(touch) = Touch::parse(what) {
+        return Some(number(touch.carry_out(to)));
+    }
     let to: SocketAddr = to.parse().ok()?;
     let any: SocketAddr = if to.is_ipv4() { ([0; 4], 0).into() } else { ([0_u16; 8], 0).into() };
     let result = match what {
@@ -142,5 +163,9 @@ fn once(line: &str) -> Option<i32> {
         "associate" => UdpSocket::bind(any).and_then(|socket| socket.connect(to)),
         _ => return None,
     };
-    Some(result.err().map_or(0, |error: std::io::Error| error.raw_os_error().unwrap_or(-1)))
+    Some(number(result))
+}
+
+fn number(result: std::io::Result<()>) -> i32 {
+    result.err().map_or(0, |error| error.raw_os_error().unwrap_or(-1))
 }

@@ -34,6 +34,7 @@ pub mod skip;
 pub mod soak;
 pub mod sweep;
 pub mod systemd;
+pub mod touch;
 pub mod trace;
 pub mod victim;
 pub mod wire;

@@ -139,7 +139,7 @@ pub(super) struct FaultArgs {
     /// cpu, memory and what else is held: how long it takes until all of it is used, e.g. 20s [default: no time]
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, allow_hyphen_values = true, help_heading = "Effect")]
     ramp: Option<Duration>,
-    /// disk_fill, inodes, disk_io: a directory of the file system
+    /// disk_fill, inodes, disk_io: a directory of the file system; file_error: a file, or a directory with all below it
     #[arg(long, help_heading = "Effect")]
     path: Option<String>,
     /// disk_fill: MiB to take
@@ -181,9 +181,10 @@ pub(super) struct FaultArgs {
     /// process_kill: name of the signal, e.g. TERM [default: SIGKILL]
     #[arg(long, value_name = "NAME", help_heading = "Effect")]
     signal: Option<String>,
-    /// process_kill: how often, each time to those that match then [default: 1]
+    /// process_kill: how often, each time to those that match then [default: 1]; connect_error, file_error: how many calls fail at
+    /// most [default: no limit]
     #[arg(long, value_name = "COUNT", help_heading = "Effect")]
-    times: Option<u32>,
+    times: Option<u64>,
     /// process_kill: time between two volleys [default: 5s]
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, allow_hyphen_values = true, help_heading = "Effect")]
     interval: Option<Duration>,
@@ -199,13 +200,17 @@ pub(super) struct FaultArgs {
     /// link_down: how long it is up in between
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, allow_hyphen_values = true, help_heading = "Effect")]
     up: Option<Duration>,
-    /// connect_error: what a call fails with, e.g. host_unreachable [default: connection_refused]
+    /// connect_error: what a call fails with, e.g. host_unreachable [default: connection_refused]; file_error: e.g. no_space
+    /// [default: io_error]
     #[arg(long, value_name = "NAME", help_heading = "Effect")]
     errno: Option<String>,
-    /// connect_error: share of the matching calls that fails, 0 to 1
+    /// file_error: which calls fail, of open, create, read, write, mmap [default: all]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', help_heading = "Effect")]
+    operations: Vec<String>,
+    /// connect_error, file_error: share of the matching calls that fails, 0 to 1
     #[arg(long, value_name = "FRACTION", help_heading = "Effect")]
     call_probability: Option<f64>,
-    /// connect_error: how many matching calls pass first
+    /// connect_error, file_error: how many matching calls pass first
     #[arg(long, value_name = "COUNT", help_heading = "Effect")]
     after_calls: Option<u64>,
     /// connection_load: of which server of this host: tcp://ADDRESS:PORT, unix:/PATH, http://ADDRESS:PORT/PATH,
@@ -336,6 +341,7 @@ impl FaultArgs {
         set("bytes_per_second", self.bytes_per_second.map(Value::from));
         set("errno", self.errno.clone().map(Value::from));
         set("call_probability", self.call_probability.map(Value::from));
+        set("operations", Some(self.operations.clone()).filter(|names| !names.is_empty()).map(Value::from));
         set("after_calls", self.after_calls.map(Value::from));
         set("offset_seconds", self.offset_seconds.map(Value::from));
         set("signal", self.signal.clone().map(Value::from));

@@ -111,7 +111,11 @@ pub(super) fn status(answer: &Value) -> String {
             line!(
                 out,
                 "      {}: {} matched, {} affected, {} protected",
-                if text(fault, "fault_type") == "connect_error" { "calls" } else { "packets" },
+                if ["connect_error", "file_error"].contains(&text(fault, "fault_type")) {
+                    "calls"
+                } else {
+                    "packets"
+                },
                 evidence["packets_matched"],
                 evidence["packets_affected"],
                 evidence["packets_protected"]

@@ -9,10 +9,10 @@
 //!   unix sockets, raw sockets and what others send are not asked.
 //! - **Reference**: Linux `net/ipv4/tcp_ipv4.c` (`tcp_v4_pre_connect`), `net/ipv4/udp.c`, `kernel/bpf/cgroup.c`.
 
-use super::{CallWork, Callers, Plan, Work};
+use super::{CallWork, Callers, Plan, Work, failure_words};
 use crate::host::Requirement;
 use crate::request::LifetimeClass;
-use crate::spec::{Connections, Failure, Probability, Protocol};
+use crate::spec::{Connections, Failure, Protocol};
 
 /// What it needs of the kernel.
 pub const REQUIREMENTS: &[Requirement] = &[Requirement::CgroupV2, Requirement::CallPrograms];
@@ -49,11 +49,5 @@ fn words(calls: &Connections, failure: &Failure, callers: &Callers) -> String {
         [one] => words.push_str(&format!(", peer {one}")),
         [first, ..] => words.push_str(&format!(", {} peer prefixes ({first}, …)", callers.peers.len())),
     }
-    if failure.probability != Probability::CERTAIN {
-        words.push_str(&format!(", for {} % of the calls", failure.probability.get() * 100.0));
-    }
-    if failure.after_calls > 0 {
-        words.push_str(&format!(", after the first {}", failure.after_calls));
-    }
-    words
+    words + &failure_words(failure)
 }

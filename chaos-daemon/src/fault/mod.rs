@@ -11,6 +11,7 @@ pub mod detour;
 pub mod disk_fill;
 pub mod disk_io;
 pub mod error;
+pub mod file_error;
 pub mod inodes;
 mod latency;
 pub mod limit;
@@ -34,13 +35,13 @@ use std::time::Duration;
 use ipnet::IpNet;
 
 use crate::host::supply::{Descriptors, Tasks};
-use crate::host::{CgroupRef, Facts, Lack, Requirement, Spared};
+use crate::host::{CgroupRef, Facts, Lack, PlaceRef, Requirement, Spared};
 use crate::kernel::netlink::marks::recognise_device;
 use crate::kernel::setting::{Knob, LinkSetting, Setting};
 use crate::kernel::step::{NetNsRef, Step};
 use crate::request::{ApiError, ErrorCode, LifetimeClass};
 use crate::spec::fault::Effect;
-use crate::spec::{Direction, FaultType, Hoard, PortMatch, Probability, Protocol, Traffic, Whose};
+use crate::spec::{Direction, Failure, FaultType, Hoard, PortMatch, Probability, Protocol, Traffic, Whose};
 use crate::target::NetworkTarget;
 use crate::target::process::Selection;
 
@@ -48,8 +49,8 @@ pub use cpu::ProcessorGround;
 pub use disk_fill::DirectoryGround;
 pub use memory::MemoryGround;
 pub use work::{
-    Attach, CallWork, Callers, CpuWork, FlapWork, Goal, HoardWork, LoopWork, Match, PacketAction, PacketWork,
-    PauseWork, SignalWork, Work,
+    Attach, CallWork, Callers, CpuWork, FileWork, FlapWork, Goal, HoardWork, LoopWork, Match, PacketAction,
+    PacketWork, PauseWork, SignalWork, Work,
 };
 
 /// What is needed to carry out a fault, and to undo it.
@@ -126,6 +127,8 @@ pub enum Ground {
     Crowd(Box<Crowd>),
     /// A control group whose calls fail.
     Callers(Callers),
+    /// A control group whose calls about files fail, and which files.
+    Files(CgroupRef, PlaceRef),
 }
 
 /// The plan of a fault that takes something, in words, and holds it.
@@ -190,6 +193,12 @@ pub fn plan(
         Effect::Drop { traffic, packet_probability, partition } => {
             packet_drop::plan(traffic, *packet_probability, *partition, place.ok_or_else(needs_interface)?)
         }
+        Effect::Files { calls, failure } => match (ground, &facts.files) {
+            (Some(Ground::Files(cgroup, place)), Ok(kernel)) => {
+                file_error::plan(calls, failure, cgroup, place, *kernel)
+            }
+            _ => return Err(not_looked_at(effect.fault_type())),
+        },
         Effect::Hoard { .. }
         | Effect::Limit { .. }
         | Effect::Pause { .. }
@@ -291,6 +300,7 @@ pub fn requirements(fault_type: FaultType) -> &'static [Requirement] {
         FaultType::Pause => pause::REQUIREMENTS,
         FaultType::ProcessPause => process_pause::REQUIREMENTS,
         FaultType::ConnectError => connect_error::REQUIREMENTS,
+        FaultType::FileError => file_error::REQUIREMENTS,
         FaultType::LinkDown
         | FaultType::ClockSkew
         | FaultType::ProcessKill
@@ -318,6 +328,21 @@ fn require(fault_type: FaultType, facts: &Facts) -> Result<(), ApiError> {
         ),
     )
     .hint(first.remedy.clone()))
+}
+
+/// Which of the calls that match fail, for people: nothing if all do.
+fn failure_words(failure: &Failure) -> String {
+    let mut words = String::new();
+    if failure.probability != Probability::CERTAIN {
+        words.push_str(&format!(", for {} % of the calls", failure.probability.get() * 100.0));
+    }
+    if failure.after_calls > 0 {
+        words.push_str(&format!(", after the first {}", failure.after_calls));
+    }
+    if let Some(times) = failure.times {
+        words.push_str(&format!(", {times} times at most"));
+    }
+    words
 }
 
 /// A variation, for people: ` ± 50ms`, or nothing.

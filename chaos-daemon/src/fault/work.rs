@@ -8,10 +8,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::host::CgroupRef;
 use crate::host::directory::DirectoryRef;
-use crate::host::{ProcessId, Spared};
-use crate::kernel::bpf::Family;
+use crate::host::{KernelFiles, PlaceRef, ProcessId, Spared};
+use crate::kernel::bpf::{Family, files};
 use crate::kernel::netlink::Netem;
 use crate::kernel::setting::Setting;
+use crate::spec::files::Operation;
 use crate::spec::process::{Rhythm, Volleys};
 use crate::spec::sessions::{Amount, Server};
 use crate::spec::{
@@ -32,6 +33,8 @@ pub enum Work {
     Hoard(HoardWork),
     /// Calls of a control group's sockets fail.
     Calls(CallWork),
+    /// Calls of a control group's processes about files fail.
+    Files(FileWork),
     /// Settings of the node are changed, each of which is a step of the journal.
     Settings(Vec<Setting>),
     /// A link goes down and up by turns, as a step of the journal says.
@@ -273,6 +276,21 @@ pub struct CallWork {
     pub failure: Failure,
 }
 
+/// See [`Work::Files`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct FileWork {
+    /// The control group, pinned.
+    pub cgroup: CgroupRef,
+    /// Which file, or below which folder.
+    pub place: PlaceRef,
+    /// Which calls.
+    pub operations: Vec<Operation>,
+    /// How they fail.
+    pub failure: Failure,
+    /// What the programs have to know of this kernel.
+    pub kernel: KernelFiles,
+}
+
 impl Work {
     /// How long a packet may stay with the fault: so long its end may take to let packets out.
     pub fn longest_stay(&self) -> Duration {
@@ -282,6 +300,7 @@ impl Work {
             | Self::Cpu(_)
             | Self::Hoard(_)
             | Self::Calls(_)
+            | Self::Files(_)
             | Self::Settings(_)
             | Self::Flap(_)
             | Self::Signals(_)
@@ -318,6 +337,18 @@ impl Work {
                 "attach programs connect4, connect6, sendmsg4 and sendmsg6 to cgroup {} by links",
                 work.callers.cgroup.path.display()
             )],
+            Self::Files(work) => {
+                let hooks = files::hooks(&work.operations);
+                let programs: Vec<_> = hooks.iter().map(|(program, _)| *program).collect();
+                vec![
+                    format!("open {} without reading it, so that its inode stays", work.place.path.display()),
+                    format!(
+                        "attach programs {} to cgroup {} by links",
+                        programs.join(", "),
+                        work.cgroup.path.display()
+                    ),
+                ]
+            }
             Self::Signals(work) => {
                 let (signal, count) = (work.volleys.signal_name(), work.targets.len());
                 vec![format!("send {signal} by pidfd to each of them ({count}), which cannot be taken back")]

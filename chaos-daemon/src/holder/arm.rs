@@ -15,10 +15,11 @@ use super::hoard::Keeper;
 use super::pauser::Pauser;
 use super::signaller::Signaller;
 use crate::fault::detour::loop_id;
-use crate::fault::{Attach, CallWork, Goal, LoopWork, Match, PacketAction, PacketWork, Work};
+use crate::fault::{Attach, CallWork, FileWork, Goal, LoopWork, Match, PacketAction, PacketWork, Work};
 use crate::host::privilege::{LOW_PORTS, LimitError, limit_to};
-use crate::host::{NetNs, NetNsError};
+use crate::host::{CgroupRef, NetNs, NetNsError};
 use crate::kernel::bpf::{BpfError, CallPrograms, Capacity, Family, Hook, LoopEnd, Programs};
+use crate::kernel::bpf::{calls, files};
 use crate::kernel::membership;
 use crate::kernel::netlink::marks::{self, FILTER_HANDLE, FILTER_PREFIX, NETEM_HANDLE};
 use crate::kernel::netlink::{Clsact, Device, Netlink, NetlinkError};
@@ -27,7 +28,7 @@ use crate::kernel::step::{Kernel, StepError};
 use crate::kernel::trace::TraceError;
 use crate::request::Evidence;
 use crate::sabotage::{self, Guard};
-use crate::spec::{Direction, Protocol};
+use crate::spec::{Direction, Failure, Protocol};
 
 /// A few periods of a burning thread.
 const FIRST_BURN: Duration = Duration::from_millis(40);
@@ -96,6 +97,15 @@ pub enum ArmError {
     /// The control group has gone since it was resolved.
     #[error("attach to cgroup {0}: it is gone")]
     NoCgroup(String),
+    /// The file or folder cannot be opened, or is another by now.
+    #[error("take hold of {path}")]
+    Place {
+        /// Its path.
+        path: String,
+        /// The kernel's reason.
+        #[source]
+        source: io::Error,
+    },
     /// The control group cannot be opened.
     #[error("open cgroup {path}")]
     Cgroup {
@@ -157,6 +167,7 @@ impl Armed {
                 Ok(Self::Loops(loops))
             }
             Work::Calls(work) => Ok(Self::Calls(Box::new(arm_calls(work, warm, deadline_ns)?))),
+            Work::Files(work) => Ok(Self::Calls(Box::new(arm_files(work, warm, deadline_ns)?))),
             Work::Cpu(work) => {
                 if let Some(group) = &work.cgroup {
                     membership::enter(group).map_err(ArmError::Burn)?;
@@ -370,27 +381,67 @@ fn arm_packets(
 
 fn arm_calls(work: &CallWork, warm: Option<Programs>, deadline_ns: u64) -> Result<CallPrograms, ArmError> {
     let callers = &work.callers;
-    let path = callers.cgroup.path.display().to_string();
-    let group = callers.cgroup.open().map_err(|source| ArmError::Cgroup { path: path.clone(), source })?;
-    let group = group.ok_or_else(|| ArmError::NoCgroup(path.clone()))?;
     let mut programs = match warm {
         Some(programs) => programs,
         None => Programs::load(Family::Calls, capacity(&callers.peers))?,
     };
     spare(&mut programs, &callers.protected_peers, &callers.protected_tcp_ports)?;
     let mut programs = CallPrograms::new(programs);
-    let (errno, after) = (work.failure.errno.number(), work.failure.after_calls);
     let rule = PacketRule {
         protocol: number(work.protocol),
         remote_port: work.port.unwrap_or(0),
         probability: work.failure.probability.threshold(),
         ..PacketRule::default()
     };
-    programs.set_rule(&rule, &callers.peers, CallRule { after, errno, ..CallRule::default() })?;
+    programs.set_rule(&rule, &callers.peers, call_rule(&work.failure))?;
+    meet(programs, &calls::hooks(rule.protocol), &callers.cgroup, deadline_ns)
+}
+
+fn arm_files(work: &FileWork, warm: Option<Programs>, deadline_ns: u64) -> Result<CallPrograms, ArmError> {
+    let programs = match warm {
+        Some(programs) => programs,
+        None => Programs::load(Family::Files(work.kernel), capacity(&[]))?,
+    };
+    let place = work
+        .place
+        .open()
+        .map_err(|source| ArmError::Place { path: work.place.path.display().to_string(), source })?;
+    let (operations, failure) = (&work.operations, &work.failure);
+    let mut programs = CallPrograms::new(programs);
+    programs.set_place(
+        place,
+        operations,
+        &work.kernel,
+        failure.probability.threshold(),
+        call_rule(failure),
+    )?;
+    meet(programs, &files::hooks(operations), &work.cgroup, deadline_ns)
+}
+
+/// What becomes of calls that match, as the programs read it.
+fn call_rule(failure: &Failure) -> CallRule {
+    CallRule {
+        after: failure.after_calls,
+        times: failure.times.unwrap_or(0),
+        errno: failure.errno.number(),
+        ..CallRule::default()
+    }
+}
+
+/// Has programs that know their rule meet the calls of a control group, and reads back that they do.
+fn meet(
+    mut programs: CallPrograms,
+    hooks: &[(&'static str, u32)],
+    cgroup: &CgroupRef,
+    deadline_ns: u64,
+) -> Result<CallPrograms, ArmError> {
+    let path = cgroup.path.display().to_string();
+    let group = cgroup.open().map_err(|source| ArmError::Cgroup { path: path.clone(), source })?;
+    let group = group.ok_or_else(|| ArmError::NoCgroup(path.clone()))?;
     // Nothing is attached yet, so that this arms nothing; the attachment that follows does.
     programs.renew(deadline_ns)?;
-    programs.attach(group.as_fd(), &path)?;
-    match programs.missing(callers.cgroup.id, &path)? {
+    programs.attach(hooks, group.as_fd(), &path)?;
+    match programs.missing(cgroup.id, &path)? {
         None => Ok(programs),
         Some(program) => Err(ArmError::ReadBack {
             subject: format!("program {program} on cgroup {path}"),

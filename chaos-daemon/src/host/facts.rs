@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::KernelFiles;
+
 /// Something that a fault needs of the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Requirement {
@@ -17,6 +19,8 @@ pub enum Requirement {
     Tracing,
     /// Loading programs that look at what the sockets of a control group ask for.
     CallPrograms,
+    /// Loading programs at the security hooks of files, and being asked there.
+    FilePrograms,
 }
 
 /// What the running kernel can do.
@@ -40,10 +44,12 @@ pub struct Facts {
     pub tracing: Option<String>,
     /// Why programs for control groups cannot be loaded; `None` when they can.
     pub call_programs: Option<String>,
+    /// What programs at the security hooks of files have to know, or what is missing for them.
+    pub files: Result<KernelFiles, Lack>,
 }
 
 /// What is missing, and what would supply it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lack {
     /// Module, option or capability, by name, and what the kernel said.
     pub what: String,
@@ -76,6 +82,9 @@ impl Facts {
                 remedy: "run a kernel of 5.18 or newer with CONFIG_CGROUP_BPF; no module has it".to_owned(),
             });
         }
+        if requirement == Requirement::FilePrograms {
+            return self.files.as_ref().err().cloned();
+        }
         let (name, option, reason) = match requirement {
             Requirement::PacketPrograms => (
                 "cls_bpf",
@@ -83,9 +92,11 @@ impl Facts {
                 &self.packet_programs,
             ),
             Requirement::Veth => ("veth", "CONFIG_VETH", &self.veth),
-            Requirement::Netem | Requirement::CgroupV2 | Requirement::Tracing | Requirement::CallPrograms => {
-                ("sch_netem", "CONFIG_NET_SCH_NETEM", &self.netem)
-            }
+            Requirement::Netem
+            | Requirement::CgroupV2
+            | Requirement::Tracing
+            | Requirement::CallPrograms
+            | Requirement::FilePrograms => ("sch_netem", "CONFIG_NET_SCH_NETEM", &self.netem),
         };
         reason.as_ref().map(|reason| Lack {
             what: format!("{name} ({reason})"),

@@ -2,6 +2,7 @@
 
 pub mod accounts;
 pub mod boot;
+pub mod btf;
 pub mod cgroup;
 pub mod connections;
 pub mod directory;
@@ -9,6 +10,7 @@ pub mod facts;
 pub mod interface;
 pub mod nameless;
 pub mod netns;
+pub mod place;
 pub mod privilege;
 pub mod process;
 pub mod sandbox;
@@ -16,9 +18,11 @@ pub mod supply;
 mod syscalls;
 
 pub use boot::{BootId, boot_time_ns};
+pub use btf::KernelFiles;
 pub use cgroup::{Cgroup, CgroupRef};
 pub use facts::{Facts, Lack, Requirement};
 pub use interface::Interface;
 pub use netns::{NetNs, NetNsError, NetNsIdentity};
+pub use place::PlaceRef;
 pub use privilege::{MissingPrivilege, Privileges};
 pub use process::{ProcessId, Running, Spared};

@@ -9,7 +9,7 @@ use caps::{CapSet, Capability};
 pub const INJECTOR: &[Capability] = &[
     Capability::CAP_NET_ADMIN,  // attach programs, create devices
     Capability::CAP_BPF,        // load programs and maps
-    Capability::CAP_PERFMON,    // programs that read kernel memory by BTF
+    Capability::CAP_PERFMON,    // programs at security hooks, which read the kernel's memory
     Capability::CAP_SYS_ADMIN,  // setns(2), unshare(2) of a network namespace
     Capability::CAP_SYS_PTRACE, // open /proc/PID/ns/net of another user's process; see and trace targets
     Capability::CAP_KILL,       // end the server, which runs as another user; signal targets
@@ -24,6 +24,9 @@ pub const NETWORK_HOLDER: &[Capability] =
 
 /// What a holder of faults of calls keeps once it knows its work.
 pub const CALL_HOLDER: &[Capability] = &[Capability::CAP_NET_ADMIN, Capability::CAP_BPF];
+
+/// What a holder of faults of files keeps once it knows its work.
+pub const FILE_HOLDER: &[Capability] = &[Capability::CAP_BPF, Capability::CAP_PERFMON];
 
 /// What the injector and the guard keep in addition where the policy allows the clock to be set wrong.
 pub const CLOCK: Capability = Capability::CAP_SYS_TIME;

@@ -10,7 +10,7 @@ use super::{reach, supply};
 use crate::fault::{Callers, Crowd, Ground, limit};
 use crate::host::connections::reached_at;
 use crate::host::privilege::may_set_clock;
-use crate::host::{Cgroup, CgroupRef, Interface, NetNs, Running, Spared};
+use crate::host::{Cgroup, CgroupRef, Interface, NetNs, PlaceRef, Running, Spared};
 use crate::kernel::netlink::belongings::Inventory;
 use crate::kernel::setting::{Knob, LinkSetting, clock, link};
 use crate::kernel::step::NetNsRef;
@@ -76,6 +76,10 @@ pub(super) fn look(
         }
         Effect::Load(load) => reach::look(load, permit, home, runtime_dir).map(Some),
         Effect::Impair { .. } | Effect::Refuse { .. } | Effect::Drop { .. } => Ok(None),
+        Effect::Files { calls, .. } => {
+            let (cgroup, _) = target::cgroup::resolve(&calls.cgroup)?;
+            Ok(Some(Ground::Files(cgroup, place(&calls.path)?)))
+        }
         Effect::Connect { calls, .. } => {
             let cgroup = match &calls.whose {
                 Whose::Cgroup(group) => target::cgroup::resolve(group)?.0,
@@ -96,6 +100,20 @@ pub(super) fn look(
 
 fn is_protected(local: LocalPort, permit: &Permit) -> bool {
     !local.udp && permit.protected().tcp_ports.contains(&local.port)
+}
+
+/// The file or folder that is named.
+fn place(path: &Path) -> Result<PlaceRef, ApiError> {
+    let shown = path.display();
+    let found = PlaceRef::find(path).map_err(|error| {
+        ApiError::new(ErrorCode::TargetNotFound, format!("params.path: look at {shown}: {error}"))
+            .hint("name a folder above, which the daemon can reach")
+    })?;
+    found.ok_or_else(|| {
+        ApiError::new(ErrorCode::TargetNotFound, format!("params.path: no file or folder {shown}")).hint(
+            "of files that do not exist yet, name their folder; an installed daemon does not see /tmp, /var/tmp and /home",
+        )
+    })
 }
 
 /// The processes that match, but for those that this host or the caller cannot do without.

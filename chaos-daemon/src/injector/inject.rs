@@ -302,6 +302,7 @@ fn room(work: &Work) -> Option<(Family, Capacity)> {
         Work::Packets(work) => Some((work.action.family(), capacity(&work.packets.peers))),
         Work::Loop(work) => Some((Family::Packets, capacity(&work.packets.peers))),
         Work::Calls(work) => Some((Family::Calls, capacity(&work.callers.peers))),
+        Work::Files(work) => Some((Family::Files(work.kernel), capacity(&[]))),
         Work::Cpu(_)
         | Work::Hoard(_)
         | Work::Settings(_)

@@ -1,15 +1,19 @@
 //! What this kernel can do, found out by doing it: in a private namespace, with nothing left behind.
 
+use std::fs;
+use std::io;
+use std::path::Path;
 use std::thread;
 
 use nix::sched::{CpuSet, sched_getaffinity};
 use nix::unistd::Pid;
 
-use super::bpf::{Capacity, Family, Programs, kernel_has_tcx};
+use super::bpf::{BpfError, Capacity, Family, Programs, kernel_has_tcx};
 use super::netlink::NetlinkError;
 use super::netlink::probe::probe;
 use super::trace;
-use crate::host::{Facts, cgroup};
+use crate::host::btf::BtfError;
+use crate::host::{Facts, KernelFiles, Lack, PlaceRef, cgroup};
 
 /// Tries everything. Takes some tens of milliseconds, and longer when modules have to be loaded.
 pub fn facts() -> Facts {
@@ -35,7 +39,61 @@ pub fn facts() -> Facts {
     };
     let tracing = trace::forbidden();
     let call_programs = load(Family::Calls).err();
-    Facts { release, processors, tcx, packet_programs, veth, netem, cgroup_v2, tracing, call_programs }
+    let files = thread::spawn(files).join().unwrap_or_else(|_panic| {
+        Err(no_hooks("programs at the security hooks of files: looking panicked".into()))
+    });
+    Facts { release, processors, tcx, packet_programs, veth, netem, cgroup_v2, tracing, call_programs, files }
+}
+
+/// Loads the programs for files, and has the kernel ask one of them.
+fn files() -> Result<KernelFiles, Lack> {
+    let kernel = KernelFiles::read().map_err(|error| match error {
+        BtfError::Read(_) | BtfError::Malformed => Lack {
+            what: format!("the kernel's description of its types ({})", words(&error)),
+            remedy: "run a kernel with CONFIG_DEBUG_INFO_BTF; no module has it".to_owned(),
+        },
+        BtfError::NoHook(_) | BtfError::NoMember(_) => no_hooks(format!("CONFIG_BPF_LSM ({error})")),
+    })?;
+    let refused = |error: BpfError| {
+        let (locked, reason) = (lockdown(&error), words(&error));
+        no_hooks(format!("programs at the security hooks of files ({locked}{reason})"))
+    };
+    let room = Capacity { hosts: 1, prefixes: 1 };
+    let mut programs = Programs::load(Family::Files(kernel), room).map_err(refused)?;
+    let root = PlaceRef::find(Path::new("/")).and_then(|root| root.map(|root| root.open()).transpose());
+    let root = root.ok().flatten().ok_or_else(|| no_hooks("a root folder to look at".into()))?;
+    match programs.inode_of(&root, &kernel).map_err(refused)? {
+        Some(_) => Ok(kernel),
+        None => {
+            let list = fs::read_to_string("/sys/kernel/security/lsm").unwrap_or_default();
+            let list = if list.is_empty() { "its list".to_owned() } else { list.trim().to_owned() };
+            Err(Lack {
+                what: format!("`bpf` among the kernel's security modules ({})", words(&BpfError::NotAsked)),
+                remedy: format!("add it on the kernel's command line, `lsm={list},bpf`, and boot"),
+            })
+        }
+    }
+}
+
+/// Whether it is lockdown for which the kernel refuses programs: what it says of it, or, where it cannot be asked, that this is
+/// how it refuses then.
+fn lockdown(error: &BpfError) -> String {
+    let BpfError::Program { source, .. } = error else { return String::new() };
+    if source.kind() != io::ErrorKind::PermissionDenied {
+        return String::new();
+    }
+    let said = fs::read_to_string("/sys/kernel/security/lockdown").unwrap_or_default();
+    match said.split_once('[').and_then(|(_, rest)| rest.split_once(']')) {
+        Some(("none", _)) => "not permitted, though lockdown is off: ".to_owned(),
+        Some((mode, _)) => format!("not permitted: lockdown is {mode}: "),
+        None => "not permitted, as under lockdown, which cannot be asked without securityfs: ".to_owned(),
+    }
+}
+
+fn no_hooks(what: String) -> Lack {
+    let remedy = "run a kernel of 6.0 or newer with CONFIG_BPF_LSM and CONFIG_DEBUG_INFO_BTF, `bpf` in the list of `lsm=` on its \
+                  command line (/sys/kernel/security/lsm), and no lockdown (/sys/kernel/security/lockdown: [none])";
+    Lack { what, remedy: remedy.to_owned() }
 }
 
 /// Loads the programs of a family once, on a thread of its own, whose memory goes with it.

@@ -4,6 +4,7 @@ use serde_json::{Map, Value, json};
 
 use crate::spec::answer::ERROR_ANSWERS;
 use crate::spec::calls::CONNECT_ERRORS;
+use crate::spec::files::{FILE_ERRORS, OPERATIONS};
 use crate::spec::sessions::{MOST_PER_SECOND, MOST_SESSIONS};
 use crate::spec::settings::RESOURCES;
 
@@ -70,7 +71,7 @@ fn resources() -> Value {
         "memory_percent": {"type": "number", "minimum": 1, "maximum": 100, "description": "memory: share of the host's memory, or of the limit of the unit or cgroup."},
         "reserve_mb": {"type": "number", "minimum": 64, "description": "memory: MiB that stay available on the host; default the larger of 512 and 10 %."},
         "ramp_seconds": {"type": "number", "minimum": 0, "maximum": 3600, "default": 0, "description": "cpu, memory, connections and what else is held: how long it takes until all of it is used."},
-        "path": {"type": "string", "description": "disk_fill, inodes, disk_io: a directory of the file system."},
+        "path": {"type": "string", "description": "disk_fill, inodes, disk_io: a directory of the file system. file_error: a file, or a directory with all below it."},
         "megabytes": {"type": "number", "minimum": 1, "description": "disk_fill: MiB to take."},
         "percent": {"type": "number", "minimum": 1, "maximum": 100, "description": "disk_fill: how full the file system gets."},
         "leave_free_mb": {"type": "number", "minimum": 0, "description": "disk_fill: MiB that stay free; default the less of 1024 and 5 %."},
@@ -87,11 +88,15 @@ fn resources() -> Value {
 }
 
 fn calls() -> Value {
-    let errors: Vec<_> = CONNECT_ERRORS.iter().map(|(word, ..)| *word).collect();
+    let mut errors: Vec<_> = CONNECT_ERRORS.iter().chain(FILE_ERRORS).map(|(word, ..)| *word).collect();
+    errors.sort_unstable();
+    errors.dedup();
+    let operations: Vec<_> = OPERATIONS.iter().map(|operation| operation.name()).collect();
     json!({
-        "errno": {"type": "string", "enum": errors, "default": errors[0], "description": "connect_error: what a call fails with."},
-        "call_probability": {"type": "number", "minimum": 0, "maximum": 1, "description": "connect_error: share of the matching calls that fails."},
-        "after_calls": {"type": "integer", "minimum": 0, "description": "connect_error: how many matching calls pass first."},
+        "errno": {"type": "string", "enum": errors, "description": "connect_error, file_error: what a call fails with; default connection_refused and io_error."},
+        "operations": {"type": "array", "items": {"type": "string", "enum": operations}, "description": "file_error: which calls fail; default all. No kernel can fail fsync."},
+        "call_probability": {"type": "number", "minimum": 0, "maximum": 1, "description": "connect_error, file_error: share of the matching calls that fails."},
+        "after_calls": {"type": "integer", "minimum": 0, "description": "connect_error, file_error: how many matching calls pass first."},
     })
 }
 
@@ -107,7 +112,7 @@ fn connections() -> Value {
 fn processes() -> Value {
     json!({
         "signal": {"type": "string", "default": "SIGKILL", "description": "process_kill: name of the signal, e.g. \"SIGTERM\"."},
-        "times": {"type": "integer", "minimum": 1, "default": 1, "description": "process_kill: how often, each time to those that match then."},
+        "times": {"type": "integer", "minimum": 1, "description": "process_kill: how often, each time to those that match then; default 1. connect_error, file_error: how many calls fail at most."},
         "interval_seconds": {"type": "number", "default": 5, "description": "process_kill: time between two volleys, if times is above 1."},
         "pause_ms": {"type": "number", "minimum": 1, "description": "process_pause: how long they stand still, in a rhythm."},
         "down_ms": {"type": "number", "minimum": 50, "description": "link_down: how long the link is down, in a rhythm (whose jitter target.seed chooses)."},

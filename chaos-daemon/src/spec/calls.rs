@@ -5,6 +5,7 @@ use nix::libc;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::files::FILE_ERRORS;
 use super::process::Whose;
 use super::target::{self, Protocol, TargetRequest};
 use super::units::{Probability, SpecError};
@@ -49,7 +50,7 @@ impl Errno {
 
     /// Its name, as errno(3) has it.
     pub fn symbol(self) -> &'static str {
-        let found = CONNECT_ERRORS.iter().find(|(.., number)| *number == self.0);
+        let found = CONNECT_ERRORS.iter().chain(FILE_ERRORS).find(|(.., number)| *number == self.0);
         found.map_or("an unknown error", |(_, symbol, _)| symbol)
     }
 }
@@ -63,6 +64,18 @@ pub struct Failure {
     pub probability: Probability,
     /// So many calls that match are let pass first.
     pub after_calls: u64,
+    /// So many calls fail at most; `None` is no limit.
+    pub times: Option<u64>,
+}
+
+/// How many calls may fail, if the caller says.
+pub(super) fn times(times: Option<u64>) -> Result<Option<u64>, SpecError> {
+    match times {
+        Some(0) => {
+            Err(SpecError::new("params.times", "0 is no fault: give 1 or more, or leave it out for no limit"))
+        }
+        times => Ok(times),
+    }
 }
 
 /// The calls of one service that open a connection, or send without one: parsed, bounded.
@@ -88,6 +101,7 @@ pub(super) struct ConnectParams {
     call_probability: Option<f64>,
     #[serde(default)]
     after_calls: u64,
+    times: Option<u64>,
 }
 
 impl ConnectParams {
@@ -97,6 +111,7 @@ impl ConnectParams {
             errno: Errno::parse(self.errno.as_deref(), CONNECT_ERRORS)?,
             probability: Probability::new("params.call_probability", probability)?,
             after_calls: self.after_calls,
+            times: times(self.times)?,
         })
     }
 }
@@ -190,5 +205,7 @@ mod tests {
         assert_eq!(parse(json!({"errno": "EIO"})).unwrap_err().field, "params.errno");
         let share = parse(json!({"call_probability": 2})).unwrap_err();
         assert_eq!(share.field, "params.call_probability");
+        assert_eq!(parse(json!({"times": 2})).unwrap().times, Some(2));
+        assert_eq!(parse(json!({"times": 0})).unwrap_err().field, "params.times");
     }
 }

@@ -9,6 +9,7 @@ use serde_json::{Map, Value};
 
 use super::answer::{ErrorParams, Refusal};
 use super::calls::{ConnectParams, Connections, Failure};
+use super::files::{FileCalls, FileParams};
 use super::hoard::{Hoard, PortParams};
 use super::impairment::{
     BandwidthParams, CorruptParams, DuplicateParams, Impairment, LatencyParams, LossParams, ReorderParams,
@@ -65,6 +66,8 @@ pub enum FaultType {
     PortInUse,
     /// A server's connections are used up.
     ConnectionLoad,
+    /// What a service asks of files fails with an error.
+    FileError,
 }
 
 /// Every fault type; those of the tool specification first, in its order.
@@ -87,6 +90,7 @@ pub const FAULT_TYPES: &[FaultType] = &[
     FaultType::ConnectError,
     FaultType::PortInUse,
     FaultType::ConnectionLoad,
+    FaultType::FileError,
 ];
 
 impl FaultType {
@@ -111,6 +115,7 @@ impl FaultType {
             Self::ConnectError => "connect_error",
             Self::PortInUse => "port_in_use",
             Self::ConnectionLoad => "connection_load",
+            Self::FileError => "file_error",
         }
     }
 
@@ -158,6 +163,10 @@ impl FaultType {
                 "opens connections to a server of this host (TCP, HTTP or MCP) and holds them, so that its pool is used up, or opens and closes \
                  them at a rate; counts those that are refused, late, or answered with nothing, and times them"
             }
+            Self::FileError => {
+                "fails what a cgroup or unit asks of the files at or below a path (opening, making, reading, writing, \
+                 mapping them) with an error of choice"
+            }
         }
     }
 
@@ -199,7 +208,12 @@ impl FaultType {
             Self::ProcessPause => "pause_ms and run_ms (no rhythm: paused all the time), jitter_ms (0)",
             Self::ConnectError => {
                 "errno (connection_refused; or connection_reset, timed_out, host_unreachable, network_unreachable, \
-                 network_down, address_not_available, permission_denied), call_probability (1), after_calls (0)"
+                 network_down, address_not_available, permission_denied), call_probability (1), after_calls (0), times (no limit)"
+            }
+            Self::FileError => {
+                "path, operations (all of open, create, read, write, mmap), errno (io_error; or no_space, quota_exceeded, \
+                 read_only, permission_denied, not_permitted, not_found, too_many_open_files, too_many_open_files_in_system, \
+                 no_memory, timed_out, busy), call_probability (1), after_calls (0), times (no limit)"
             }
             Self::PortInUse => "address (every one, IPv4 and IPv6)",
             Self::ConnectionLoad => {
@@ -345,6 +359,13 @@ pub enum Effect {
     },
     /// See [`FaultType::ConnectionLoad`].
     Load(ConnectionLoad),
+    /// See [`FaultType::FileError`].
+    Files {
+        /// Which calls.
+        calls: FileCalls,
+        /// How they fail.
+        failure: Failure,
+    },
 }
 
 impl Effect {
@@ -362,7 +383,7 @@ impl Effect {
             | Self::ClockSkew { .. }
             | Self::ProcessKill { .. }
             | Self::ProcessPause { .. } => None,
-            Self::Connect { .. } | Self::Load(_) => None,
+            Self::Connect { .. } | Self::Load(_) | Self::Files { .. } => None,
         }
     }
 
@@ -405,6 +426,7 @@ impl Effect {
             Self::ProcessPause { .. } => FaultType::ProcessPause,
             Self::Connect { .. } => FaultType::ConnectError,
             Self::Load(_) => FaultType::ConnectionLoad,
+            Self::Files { .. } => FaultType::FileError,
         }
     }
 }
@@ -490,6 +512,10 @@ impl FaultRequest {
                 Effect::Hoard { what: Hoard::Port(what), ramp: Duration::ZERO, cgroup: None, netns }
             }
             FaultType::ConnectionLoad => Effect::Load(self.params::<LoadParams>()?.load(&self.target)?),
+            FaultType::FileError => {
+                let params: FileParams = self.params()?;
+                Effect::Files { calls: params.calls(&self.target)?, failure: params.failure()? }
+            }
         };
         Ok(Fault { duration, effect })
     }

@@ -35,6 +35,7 @@ fn a_partition_goes_both_ways_and_a_timeout_only_out() {
             FaultType::ResourceExhaustion => ("{}", "{}"),
             FaultType::Pause | FaultType::ConnectError => (r#"{"unit":"a.service"}"#, "{}"),
             FaultType::PortInUse => (r#"{"local_port":80}"#, "{}"),
+            FaultType::FileError => (r#"{"unit":"a.service"}"#, r#"{"path":"/a"}"#),
             FaultType::ClockSkew => ("{}", r#"{"offset_seconds":-60}"#),
             FaultType::ConnectionLoad => ("{}", r#"{"url":"tcp://127.0.0.1:1","sessions":1}"#),
             FaultType::PacketLoss => (r#"{"interface":"e"}"#, r#"{"loss_percent":10}"#),

@@ -4,6 +4,7 @@
 pub mod answer;
 pub mod calls;
 pub mod fault;
+pub mod files;
 pub mod hoard;
 pub mod impairment;
 pub mod load;
@@ -16,6 +17,7 @@ pub mod units;
 pub use answer::Refusal;
 pub use calls::{Connections, Errno, Failure};
 pub use fault::{FAULT_TYPES, Fault, FaultRequest, FaultType};
+pub use files::FileCalls;
 pub use hoard::{DiskFill, Hoard, LocalPort, MemorySize};
 pub use impairment::{Delay, Distribution, Impairment, Loss};
 pub use load::CpuLoad;

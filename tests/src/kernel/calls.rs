@@ -187,11 +187,11 @@ fn a_connect_error_is_narrowed_by_prefix_port_and_protocol_and_spares_what_is_pr
 fn a_connect_error_fails_its_share_of_the_calls_after_those_that_pass_first(_: &Context) -> TestResult {
     let mut scene = Scene::new()?;
     let call = Ask::Associate(scene.echo.address());
-    let late = scene.fault(json!({})).named("late").with(json!({"after_calls": 3}));
+    let late = scene.fault(json!({})).named("late").with(json!({"after_calls": 3, "times": 4}));
     late.inject(&scene.mcp)?;
-    assert_eq!((scene.service.failures(3, call)?, scene.service.failures(5, call)?), (0, 5));
+    assert_eq!((scene.service.failures(3, call)?, scene.service.failures(5, call)?), (0, 4));
     let evidence = &late.status(&scene.mcp)?["evidence"];
-    assert_eq!((&evidence["packets_matched"], &evidence["packets_affected"]), (&json!(8), &json!(5)));
+    assert_eq!((&evidence["packets_matched"], &evidence["packets_affected"]), (&json!(8), &json!(4)));
     late.remove(&scene.mcp)?;
 
     let half = scene.fault(json!({})).named("half").with(json!({"call_probability": 0.5}));

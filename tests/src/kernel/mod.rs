@@ -6,6 +6,7 @@ mod bad_input;
 mod bystanders;
 mod calls;
 mod effects;
+mod file_calls;
 mod guardian;
 mod guards;
 mod hoards;
@@ -41,6 +42,14 @@ impl Context {
     /// Looks.
     pub fn new() -> Self {
         Self { environment: Environment::detect(), kernel: kernel_version() }
+    }
+
+    /// Whether calls about files can fail: `bpf` is among the kernel's security modules, and lockdown is off. So it is on every
+    /// kernel of the VM.
+    pub fn has_bpf_lsm(&self) -> bool {
+        let said = |file| std::fs::read_to_string(format!("/sys/kernel/security/{file}")).unwrap_or_default();
+        said("lsm").trim().split(',').any(|module| module == "bpf")
+            && !said("lockdown").contains("[integrity]")
     }
 
     /// Whether packets can be delayed: netem is a part of every kernel of the VM, and of few containers' hosts.
@@ -137,6 +146,7 @@ pub fn all() -> Vec<KernelTest> {
         answers::TESTS,
         impairments::TESTS,
         calls::TESTS,
+        file_calls::TESTS,
         services::TESTS,
         scopes::TESTS,
         bystanders::TESTS,

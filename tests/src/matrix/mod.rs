@@ -69,6 +69,9 @@ pub fn all(context: &Context, stride: u32) -> Vec<Matrix> {
         if context.kernel >= (6, 6) { &[Attach::Auto, Attach::Clsact] } else { &[Attach::Auto] };
     let alone = |kind| Matrix { kind, attach: Attach::Auto, stride, first: 1 };
     let mut all = vec![alone("resource_exhaustion"), alone("process_pause"), alone("connect_error")];
+    if context.has_bpf_lsm() {
+        all.push(alone("file_error"));
+    }
     for attach in ways {
         // Fault types make much the same calls: with another first for each, a stride leaves out little.
         let each = (0..).zip(&kinds);

@@ -9,6 +9,7 @@ use nix::sys::prctl;
 use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::Pid;
 use serde_json::json;
+use tempfile::NamedTempFile;
 
 use crate::caller::{Ask, Caller};
 use crate::cgroup::Cgroup;
@@ -18,6 +19,7 @@ use crate::kernel::Attach;
 use crate::measure::{Echo, Tcp, tcp_rtt, udp_rtt};
 use crate::netns::output;
 use crate::process::{self, Process, wait_until};
+use crate::touch::Touch;
 use crate::worker::{self, Worker};
 use crate::{Daemon, Error, Mcp, Pair, Residue, Result};
 
@@ -45,6 +47,8 @@ pub(crate) struct Bench {
     /// For faults of calls: a process in a control group.
     service: RefCell<Caller>,
     cgroup: Cgroup,
+    /// For faults of files: one that this process opens.
+    file: NamedTempFile,
 }
 
 struct Running {
@@ -72,6 +76,7 @@ impl Bench {
         let program_of_worker = worker::Program::new()?;
         let worker = program_of_worker.start(1, "bench")?;
         let cgroup = Cgroup::new()?;
+        let file = NamedTempFile::new().map_err(Error::io("create", "a file"))?;
         let service = RefCell::new(Caller::start(&pair.near, Some(&cgroup))?);
         let before = Residue::take(&[&pair.near, &pair.far])?;
         Ok(Self {
@@ -86,6 +91,7 @@ impl Bench {
             before,
             service,
             cgroup,
+            file,
         })
     }
 
@@ -93,6 +99,9 @@ impl Bench {
     pub(crate) fn fault(&self, kind: &'static str) -> Fault {
         match kind {
             "connect_error" => Fault::new(kind).aimed(json!({"cgroup": self.cgroup.name()})),
+            "file_error" => Fault::new(kind)
+                .aimed(json!({"cgroup": self.cgroup.name()}))
+                .with(json!({"path": self.file.path(), "operations": ["open"]})),
             "resource_exhaustion" => Fault::new(kind).with(json!({"cpu_percent": 5, "cores": 1})),
             "process_pause" => Fault::new(kind).aimed(json!({"exe": self.program_of_worker.path()})),
             "latency" => Fault::new(kind)
@@ -220,7 +229,9 @@ impl Bench {
         if self.worker.state() == Some('t') {
             return Ok(false);
         }
-        Ok(self.service.borrow_mut().ask(Ask::Associate(to))? == 0
+        let mut service = self.service.borrow_mut();
+        Ok(service.ask(Ask::Associate(to))? == 0
+            && service.touch(Touch::Open, self.file.path())? == 0
             && udp_rtt(from, to, PATIENCE)?.is_some()
             && matches!(tcp_rtt(from, to, PATIENCE)?, Tcp::Answered { .. }))
     }

@@ -1,8 +1,9 @@
-//! Programs that fail what the sockets of a control group ask for: attached by links that die with their holder.
+//! Programs that fail what the sockets of a control group ask for, or what its processes ask of files: attached by links that
+//! die with their holder.
 
+use std::fs::File;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
-use aya::maps::{Array, MapData};
 use chaos_common::rule::{EVERY_PEER, TCP};
 use chaos_common::{CallRule, Counters, PacketRule, name};
 use ipnet::IpNet;
@@ -10,13 +11,22 @@ use ipnet::IpNet;
 use super::{BpfError, Programs, sys};
 use crate::sabotage;
 
-/// Every program, and where it is attached.
+/// Every program for sockets, and where it is attached.
 pub(super) const HOOKS: [(&str, u32); 4] = [
     (name::CONNECT_V4, sys::BPF_CGROUP_INET4_CONNECT),
     (name::CONNECT_V6, sys::BPF_CGROUP_INET6_CONNECT),
     (name::SENDMSG_V4, sys::BPF_CGROUP_UDP4_SENDMSG),
     (name::SENDMSG_V6, sys::BPF_CGROUP_UDP6_SENDMSG),
 ];
+
+/// The hooks at which calls of this protocol are met; 0 is any.
+pub fn hooks(protocol: u16) -> Vec<(&'static str, u32)> {
+    // Only datagrams are sent without a connection.
+    let met = |(program, _): &(&str, u32)| {
+        protocol != u16::from(TCP) || ![name::SENDMSG_V4, name::SENDMSG_V6].contains(program)
+    };
+    HOOKS.into_iter().filter(met).collect()
+}
 
 /// A link and what it was made for.
 struct Link {
@@ -25,17 +35,18 @@ struct Link {
     attach_type: u32,
 }
 
-/// The programs of [`super::Family::Calls`] on one control group.
+/// The programs of [`super::Family::Calls`] or [`super::Family::Files`] on one control group.
 pub struct CallPrograms {
-    // Dropped in this order: links before the programs they hold.
+    // Dropped in this order: links before the programs they hold, and the place last, whose inode the programs know.
     links: Vec<Link>,
-    programs: Programs,
+    pub(super) programs: Programs,
+    pub(super) place: Option<File>,
 }
 
 impl CallPrograms {
-    /// Around programs of this family that are loaded.
+    /// Around programs of one of these families that are loaded.
     pub fn new(programs: Programs) -> Self {
-        Self { links: Vec::new(), programs }
+        Self { links: Vec::new(), programs, place: None }
     }
 
     /// Sets which calls match (by protocol and remote port; no peers are every peer), and what they fail with.
@@ -48,26 +59,23 @@ impl CallPrograms {
         peers: &[IpNet],
         failure: CallRule,
     ) -> Result<(), BpfError> {
-        let mut map: Array<&mut MapData, CallRule> =
-            Array::try_from(self.programs.loaded.map_mut(name::CALL)?)
-                .map_err(|source| BpfError::map(name::CALL, source))?;
-        map.set(0, failure, 0).map_err(|source| BpfError::map(name::CALL, source))?;
+        self.programs.set_one(name::CALL, failure)?;
         let flags = if peers.is_empty() { EVERY_PEER } else { 0 };
         // Calls know no level; the rule wants one.
         self.programs.set_rule(&PacketRule { level: 1, flags, ..*rule }, peers)
     }
 
-    /// Attaches the programs to a control group: from here on they meet calls. `path` is what messages call it.
+    /// Attaches programs to a control group: from here on they meet calls. `path` is what messages call it.
     ///
     /// # Errors
     /// When the kernel refuses one.
-    pub fn attach(&mut self, cgroup: BorrowedFd<'_>, path: &str) -> Result<(), BpfError> {
-        let protocol = self.programs.rule()?.protocol;
-        for (program, attach_type) in HOOKS {
-            // Only datagrams are sent without a connection.
-            if protocol == u16::from(TCP) && [name::SENDMSG_V4, name::SENDMSG_V6].contains(&program) {
-                continue;
-            }
+    pub fn attach(
+        &mut self,
+        hooks: &[(&'static str, u32)],
+        cgroup: BorrowedFd<'_>,
+        path: &str,
+    ) -> Result<(), BpfError> {
+        for &(program, attach_type) in hooks {
             let fd = sys::cgroup_attach(self.programs.loaded.program(program)?, cgroup, attach_type)
                 .map_err(|source| BpfError::AttachCgroup { program, cgroup: path.to_owned(), source })?;
             sabotage::pin(fd.as_fd());

@@ -21,7 +21,7 @@ pub enum BpfError {
         source: Box<aya::maps::MapError>,
     },
     /// The kernel refused a program.
-    #[error("loading the eBPF program {program} (needs CAP_BPF and CAP_NET_ADMIN){log}")]
+    #[error("loading the eBPF program {program} (needs CAP_BPF, and CAP_NET_ADMIN or CAP_PERFMON){log}")]
     Program {
         /// Name of the program.
         program: &'static str,
@@ -106,6 +106,20 @@ pub enum BpfError {
         #[source]
         source: io::Error,
     },
+    /// A program could not be attached to a security hook, or what it is to see could not be shown to it.
+    #[error("attaching {program} to the security hook of that name")]
+    AttachSecurity {
+        /// Name of the program.
+        program: &'static str,
+        /// The kernel's reason.
+        #[source]
+        source: io::Error,
+    },
+    /// Programs at security hooks are attached, and never run.
+    #[error(
+        "the kernel asks no eBPF program at its security hooks: `bpf` is not in its list of security modules"
+    )]
+    NotAsked,
     /// The kernel did not say what a link to a control group holds.
     #[error("reading back {program} on cgroup {cgroup}")]
     ReadBackCgroup {

@@ -1,10 +1,11 @@
 //! Loads the eBPF programs, fills their maps, and attaches them.
 //!
 //! Everything here belongs to one [`Programs`]: dropping it, or the death of the process that holds it, takes the
-//! fault away. The programs need no BTF of the kernel, which saves a holder the 6 ms that parsing it takes.
+//! fault away. No holder reads the kernel's BTF, which takes 6 ms: what programs have to know of it comes with their work.
 
-mod calls;
+pub mod calls;
 mod error;
+pub mod files;
 pub mod inventory;
 mod object;
 mod peers;
@@ -17,6 +18,7 @@ use aya::maps::ProgramArray;
 use chaos_common::{Way, name};
 use serde::{Deserialize, Serialize};
 
+use crate::host::KernelFiles;
 use crate::sabotage::{self, Guard};
 use crate::spec::Direction;
 pub use calls::CallPrograms;
@@ -40,6 +42,8 @@ pub enum Family {
     Answers,
     /// Those that look at what the sockets of a control group ask for.
     Calls,
+    /// Those that look at what the processes of a control group ask of files, on this kernel.
+    Files(KernelFiles),
 }
 
 /// What a fault does on its target device.

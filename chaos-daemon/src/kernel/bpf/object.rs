@@ -1,7 +1,7 @@
 //! Brings the object into the kernel: creates the maps, points the programs at them, has the programs verified.
 //!
 //! aya's own loader parses the kernel's BTF first, whether or not the object asks for it, which costs a holder
-//! 20 MB and more time than all the rest. Our programs need nothing of it, so this uses aya's parser and maps only.
+//! 20 MB and more time than all the rest. A holder needs at most two numbers of it, so this uses aya's parser and maps only.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
@@ -11,7 +11,7 @@ use aya_obj::Object;
 use chaos_common::name;
 
 use super::sys::ProgramKind;
-use super::{BpfError, Family, calls, sys};
+use super::{BpfError, Family, calls, files, sys};
 use crate::kernel::netlink::marks::BPF_PREFIX;
 
 /// The maps and programs of one object in the kernel. Closed with this.
@@ -87,6 +87,7 @@ fn members(family: Family) -> Vec<(&'static str, ProgramKind)> {
         Family::Calls => {
             calls::HOOKS.map(|(name, attach_type)| (name, ProgramKind::address(attach_type))).to_vec()
         }
+        Family::Files(kernel) => files::members(kernel),
     }
 }
 

@@ -1,5 +1,6 @@
 //! What the maps hold: the rule, its peers, what is protected, the lease, the counters.
 
+use aya::Pod;
 use aya::maps::{Array, MapData, MapInfo, PerCpuArray};
 use chaos_common::mark::MOST_LEVEL;
 use chaos_common::rule::{self, ENABLED, EVERY_PEER, LOADER_FLAGS};
@@ -116,9 +117,14 @@ impl Programs {
     /// # Errors
     /// When the kernel refuses.
     pub fn renew(&mut self, deadline_boot_ns: u64) -> Result<(), BpfError> {
-        let mut lease: Array<&mut MapData, u64> = Array::try_from(self.loaded.map_mut(name::LEASE)?)
-            .map_err(|source| BpfError::map(name::LEASE, source))?;
-        lease.set(0, deadline_boot_ns, 0).map_err(|source| BpfError::map(name::LEASE, source))
+        self.set_one(name::LEASE, deadline_boot_ns)
+    }
+
+    /// Writes the one entry of a map.
+    pub(super) fn set_one<T: Pod>(&mut self, name: &'static str, value: T) -> Result<(), BpfError> {
+        let mut map: Array<&mut MapData, T> =
+            Array::try_from(self.loaded.map_mut(name)?).map_err(|source| BpfError::map(name, source))?;
+        map.set(0, value, 0).map_err(|source| BpfError::map(name, source))
     }
 
     /// Stops the fault from acting, with its links in place.
@@ -175,9 +181,7 @@ impl Programs {
     }
 
     fn write_rule(&mut self) -> Result<(), BpfError> {
-        let mut rule: Array<&mut MapData, PacketRule> = Array::try_from(self.loaded.map_mut(name::RULE)?)
-            .map_err(|source| BpfError::map(name::RULE, source))?;
-        rule.set(0, self.contents.rule, 0).map_err(|source| BpfError::map(name::RULE, source))
+        self.set_one(name::RULE, self.contents.rule)
     }
 }
 

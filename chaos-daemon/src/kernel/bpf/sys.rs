@@ -31,6 +31,10 @@ pub(super) const BPF_CGROUP_UDP4_SENDMSG: u32 = 14;
 /// enum bpf_attach_type.
 pub(super) const BPF_CGROUP_UDP6_SENDMSG: u32 = 15;
 /// enum bpf_attach_type.
+pub(super) const BPF_LSM_MAC: u32 = 27;
+/// enum bpf_attach_type.
+pub(super) const BPF_LSM_CGROUP: u32 = 43;
+/// enum bpf_attach_type.
 pub(super) const BPF_TCX_INGRESS: u32 = 46;
 /// enum bpf_attach_type.
 pub(super) const BPF_TCX_EGRESS: u32 = 47;
@@ -42,19 +46,26 @@ pub(super) struct ProgramKind {
     kind: u32,
     /// enum bpf_attach_type; 0 for a type that is attached in one way only.
     attach_type: u32,
+    /// Number of the kernel's function that it is attached to, among the kernel's types; 0 for a type that is attached to none.
+    hook: u32,
 }
 
 impl ProgramKind {
     /// A tc classifier (`BPF_PROG_TYPE_SCHED_CLS`).
-    pub(super) const CLASSIFIER: Self = Self { kind: 3, attach_type: 0 };
+    pub(super) const CLASSIFIER: Self = Self { kind: 3, attach_type: 0, hook: 0 };
 
     /// A program that sees the addresses of a control group's sockets (`BPF_PROG_TYPE_CGROUP_SOCK_ADDR`).
     pub(super) const fn address(attach_type: u32) -> Self {
-        Self { kind: 18, attach_type }
+        Self { kind: 18, attach_type, hook: 0 }
+    }
+
+    /// A program at a security hook (`BPF_PROG_TYPE_LSM`), for everybody or for a control group.
+    pub(super) const fn security(attach_type: u32, hook: u32) -> Self {
+        Self { kind: 29, attach_type, hook }
     }
 }
 
-/// The member of union bpf_attr for BPF_PROG_LOAD, up to `expected_attach_type`.
+/// The member of union bpf_attr for BPF_PROG_LOAD, up to `attach_btf_obj_fd`.
 #[repr(C)]
 #[derive(Default)]
 struct LoadAttr {
@@ -70,6 +81,17 @@ struct LoadAttr {
     name: [u8; 16],
     interface: u32,
     attach_type: u32,
+    types: u32,
+    function_size: u32,
+    functions: u64,
+    function_count: u32,
+    line_size: u32,
+    lines: u64,
+    line_count: u32,
+    hook: u32,
+    // 0 is the kernel itself, and no module of it.
+    hook_object: u32,
+    padding: u32,
 }
 
 /// The member of union bpf_attr for one element of a map.
@@ -237,6 +259,7 @@ pub(super) fn load_program(
     let mut attr = LoadAttr {
         kind: kind.kind,
         attach_type: kind.attach_type,
+        hook: kind.hook,
         count: u32::try_from(instructions.len()).unwrap_or(u32::MAX),
         instructions: instructions.as_ptr() as u64,
         license: license.as_ptr() as u64,
@@ -320,6 +343,12 @@ pub(super) fn cgroup_attach(
 ) -> io::Result<OwnedFd> {
     // The kernel has the group's descriptor where it has a device's index.
     tcx_attach(program, cgroup.as_raw_fd().unsigned_abs(), attach_type)
+}
+
+/// Attaches a program to the security hook that it was loaded for, whoever calls. It stays while the link, or a copy of it, is
+/// open.
+pub(super) fn security_attach(program: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    tcx_attach(program, 0, BPF_LSM_MAC)
 }
 
 /// What a link to a control group holds at the moment.

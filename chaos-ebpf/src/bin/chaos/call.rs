@@ -1,23 +1,16 @@
-//! What the sockets of a control group ask for: connect(2), and sending without a connection. The programs run in the
-//! caller's own context, which another caller on the same processor may interrupt: so everything is counted atomically.
+//! What the sockets of a control group ask for: connect(2), and sending without a connection.
 
-use core::arch::asm;
 use core::ptr;
 
 use aya_ebpf::bindings::bpf_sock_addr;
-use aya_ebpf::helpers::generated::{bpf_get_prandom_u32, bpf_ktime_get_boot_ns, bpf_set_retval};
 use aya_ebpf::macros::cgroup_sock_addr;
 use aya_ebpf::programs::SockAddrContext;
-use chaos_common::rule::{ALWAYS, EVERY_PEER, PROTECTED_PORTS, PROTECTED_V4, PROTECTED_V6, hits, port_key};
-use chaos_common::{Packet, PacketRule, Version, Way, lease};
+use chaos_common::rule::{EVERY_PEER, PROTECTED_PORTS, PROTECTED_V4, PROTECTED_V6, port_key};
+use chaos_common::{Packet, PacketRule, Version, Way};
 
+use crate::failure::{PASS, count, fail, strike};
 use crate::maps;
 use crate::verdict::{covers, selects_v4, selects_v6};
-
-/// The call goes on.
-const PASS: i32 = 1;
-/// The call fails with the number that was set.
-const FAIL: i32 = 0;
 
 /// Where a call goes to, as it lies in an address.
 enum Peer {
@@ -78,26 +71,6 @@ fn is_protected_port(packet: &Packet) -> bool {
     unsafe { maps::PROTECTED_PORTS.get(port_key(packet.protocol, packet.destination)) }.is_some()
 }
 
-/// Counts one up, and returns what was counted before.
-///
-/// # Safety
-/// `counter` lies in a map.
-#[inline(always)]
-unsafe fn count(counter: *mut u64) -> u64 {
-    let mut number = 1_u64;
-    // The instruction that the library would use, and does not, because it knows of no compare-and-swap here.
-    // SAFETY: the caller's promise; values of maps are aligned to 8 bytes.
-    unsafe {
-        asm!(
-            "{number} = atomic_fetch_add((u64 *)({counter} + 0), {number})",
-            number = inout(reg) number,
-            counter = in(reg) counter,
-            options(nostack),
-        );
-    }
-    number
-}
-
 /// What the call returns, if the fault acts on it. Counts either way.
 #[inline(always)]
 fn hit(call: *const bpf_sock_addr, peer: &Peer) -> Option<i32> {
@@ -113,45 +86,21 @@ fn hit(call: *const bpf_sock_addr, peer: &Peer) -> Option<i32> {
     if !rule.selects(&packet, Way::Egress) || !peer.is_selected(rule) {
         return None;
     }
-    let counters = maps::COUNTERS.get_ptr_mut(0)?;
-    // SAFETY: all of these lie in the slot of a map.
-    unsafe { count(&raw mut (*counters).matched) };
+    // SAFETY: the slot of a map.
+    unsafe { count(&raw mut (*maps::COUNTERS.get_ptr_mut(0)?).matched) };
     if peer.is_protected(rule, &packet) {
         // SAFETY: as above.
-        unsafe { count(&raw mut (*counters).protected) };
+        unsafe { count(&raw mut (*maps::COUNTERS.get_ptr_mut(0)?).protected) };
         return None;
     }
-    // SAFETY: the helper takes nothing and returns a number.
-    let now = unsafe { bpf_ktime_get_boot_ns() };
-    if !lease::live(*maps::LEASE.get(0)?, now) {
-        // SAFETY: as above.
-        unsafe { count(&raw mut (*counters).expired) };
-        return None;
-    }
-    let failure = maps::CALL.get(0)?;
-    // SAFETY: as above.
-    if failure.spares(unsafe { count(maps::CALLS.get_ptr_mut(0)?) }) {
-        return None;
-    }
-    // SAFETY: the helper takes nothing and returns a number.
-    let random = if rule.probability == ALWAYS { 0 } else { unsafe { bpf_get_prandom_u32() as u32 } };
-    if !hits(rule.probability, random) {
-        return None;
-    }
-    // SAFETY: as above.
-    unsafe { count(&raw mut (*counters).affected) };
-    Some(failure.verdict())
+    strike(rule)
 }
 
 #[inline(always)]
 fn decide(call: *const bpf_sock_addr, peer: &Peer) -> i32 {
     match hit(call, peer) {
         None => PASS,
-        Some(verdict) => {
-            // SAFETY: the helper takes a number.
-            unsafe { bpf_set_retval(verdict) };
-            FAIL
-        }
+        Some(verdict) => fail(verdict),
     }
 }
 

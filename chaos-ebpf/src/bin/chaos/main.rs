@@ -1,5 +1,5 @@
 //! The eBPF programs of chaos-daemon: tc classifiers that drop, refuse or divert what their rule selects, and programs of
-//! control groups that fail what sockets ask for.
+//! control groups that fail what sockets ask for, or what processes ask of files.
 //!
 //! Plumbing only: they read the context, ask `chaos-common`, and act. A packet that is left alone always goes on
 //! to the next program (`TC_ACT_UNSPEC`), never past it (`TC_ACT_OK`).
@@ -14,6 +14,8 @@
 
 mod answer;
 mod call;
+mod failure;
+mod file;
 mod maps;
 mod reject;
 mod turn;

@@ -3,7 +3,9 @@
 use aya_ebpf::bindings::BPF_F_NO_PREALLOC;
 use aya_ebpf::macros::map;
 use aya_ebpf::maps::{Array, HashMap, LpmTrie, PerCpuArray, ProgramArray};
-use chaos_common::{ABI_VERSION, CallRule, Counters, JUMP_SLOTS, MOST_PROTECTED, Packet, PacketRule};
+use chaos_common::{
+    ABI_VERSION, CallRule, Counters, FileRule, JUMP_SLOTS, MOST_PROTECTED, Packet, PacketRule, Pin,
+};
 
 #[map]
 pub(crate) static ABI: Array<u32> = Array::with_max_entries(ABI_VERSION, 0);
@@ -50,6 +52,16 @@ pub(crate) static CALL: Array<CallRule> = Array::with_max_entries(1, 0);
 
 #[map]
 pub(crate) static CALLS: Array<u64> = Array::with_max_entries(1, 0);
+
+/// How many calls have failed, of a fault that fails so many at most.
+#[map]
+pub(crate) static FAILED: Array<u64> = Array::with_max_entries(1, 0);
+
+#[map]
+pub(crate) static FILE: Array<FileRule> = Array::with_max_entries(1, 0);
+
+#[map]
+pub(crate) static PIN: Array<Pin> = Array::with_max_entries(1, 0);
 
 /// The packet that is being looked at. In a map, and not on the stack, for the verifier's sake: what is read from here
 /// could be anything, so the ways to read a packet meet here again instead of multiplying with all that follows, which

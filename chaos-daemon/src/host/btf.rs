@@ -1,0 +1,312 @@
+//! Where this kernel keeps what tells files apart, and under which numbers it knows its security hooks: read from its own
+//! description of its types (BTF), because both differ from kernel to kernel.
+//!
+//! The format is that of the kernel's Documentation/bpf/btf.rst. aya-obj reads it too, but does not say where a member lies.
+
+use std::fs;
+use std::io;
+
+use chaos_common::FileLayout;
+use serde::{Deserialize, Serialize};
+
+/// Where the kernel has it.
+pub const PATH: &str = "/sys/kernel/btf/vmlinux";
+
+const MAGIC: u16 = 0xeb9f;
+// enum of include/uapi/linux/btf.h.
+const INT: u32 = 1;
+const POINTER: u32 = 2;
+const ARRAY: u32 = 3;
+const STRUCT: u32 = 4;
+const UNION: u32 = 5;
+const ENUM: u32 = 6;
+const TYPEDEF: u32 = 8;
+const RESTRICT: u32 = 11;
+const FUNCTION: u32 = 12;
+const PROTOTYPE: u32 = 13;
+const VARIABLE: u32 = 14;
+const SECTION: u32 = 15;
+const DECLARATION_TAG: u32 = 17;
+const TYPE_TAG: u32 = 18;
+const ENUM64: u32 = 19;
+
+/// What programs at the hooks of files have to know of this kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KernelFiles {
+    /// Number of the hook `file_open` among the kernel's types.
+    pub file_open: u32,
+    /// Likewise of `file_permission`.
+    pub file_permission: u32,
+    /// Likewise of `inode_create`.
+    pub inode_create: u32,
+    /// Likewise of `mmap_file`.
+    pub mmap_file: u32,
+    /// Likewise of `inode_getattr`.
+    pub inode_getattr: u32,
+    /// See [`FileLayout`], whose fields these are.
+    pub file_dentry: u32,
+    /// As above.
+    pub path_dentry: u32,
+    /// As above.
+    pub dentry_inode: u32,
+    /// As above.
+    pub dentry_parent: u32,
+}
+
+/// Why this kernel does not say.
+#[derive(Debug, thiserror::Error)]
+pub enum BtfError {
+    /// There is no description, or it cannot be read.
+    #[error("read {PATH}")]
+    Read(#[source] io::Error),
+    /// It is not as it should be.
+    #[error("{PATH} is not as this program knows it")]
+    Malformed,
+    /// The kernel has no such hook.
+    #[error("the kernel has no hook {0}")]
+    NoHook(&'static str),
+    /// A structure has changed.
+    #[error("the kernel's {0} is not where it was")]
+    NoMember(&'static str),
+}
+
+impl KernelFiles {
+    /// Reads it. Takes some milliseconds.
+    ///
+    /// # Errors
+    /// When the kernel has no description of its types, or no such hooks.
+    pub fn read() -> Result<Self, BtfError> {
+        let bytes = fs::read(PATH).map_err(BtfError::Read)?;
+        Self::find(&Btf::parse(&bytes).ok_or(BtfError::Malformed)?)
+    }
+
+    fn find(btf: &Btf<'_>) -> Result<Self, BtfError> {
+        let hook = |name| btf.find(FUNCTION, name).ok_or(BtfError::NoHook(name));
+        // The structures are those that the hooks take, whatever else of the kernel has their names.
+        let argument = |hook, number| btf.argument(hook, number).ok_or(BtfError::Malformed);
+        let member = |kind, path: &[&str], words| btf.member(kind, path).ok_or(BtfError::NoMember(words));
+        let (file_open, inode_create) = (hook("bpf_lsm_file_open")?, hook("bpf_lsm_inode_create")?);
+        let inode_getattr = hook("bpf_lsm_inode_getattr")?;
+        let (file, path) = (argument(file_open, 0)?, argument(inode_getattr, 0)?);
+        let dentry = argument(inode_create, 1)?;
+        Ok(Self {
+            file_open,
+            inode_create,
+            inode_getattr,
+            file_permission: hook("bpf_lsm_file_permission")?,
+            mmap_file: hook("bpf_lsm_mmap_file")?,
+            file_dentry: member(file, &["f_path", "dentry"], "file.f_path.dentry")?,
+            path_dentry: member(path, &["dentry"], "path.dentry")?,
+            dentry_inode: member(dentry, &["d_inode"], "dentry.d_inode")?,
+            dentry_parent: member(dentry, &["d_parent"], "dentry.d_parent")?,
+        })
+    }
+
+    /// What the programs are told.
+    pub fn layout(&self) -> FileLayout {
+        FileLayout {
+            file_dentry: self.file_dentry,
+            path_dentry: self.path_dentry,
+            dentry_inode: self.dentry_inode,
+            dentry_parent: self.dentry_parent,
+        }
+    }
+}
+
+/// A description of types, with where each of them starts.
+struct Btf<'a> {
+    types: &'a [u8],
+    strings: &'a [u8],
+    /// By number; number 0 is `void`, and has none.
+    starts: Vec<usize>,
+}
+
+/// The head of a type.
+#[derive(Clone, Copy)]
+struct Head {
+    name: u32,
+    kind: u32,
+    /// How many members or parameters follow.
+    count: usize,
+    /// Whether a member's offset shares its word with the width of a bit field.
+    has_widths: bool,
+    /// Size, or the type that this one is about.
+    other: u32,
+    /// Where what follows the head is.
+    body: usize,
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_ne_bytes(bytes.get(at..at.checked_add(4)?)?.try_into().ok()?))
+}
+
+impl<'a> Btf<'a> {
+    fn parse(bytes: &'a [u8]) -> Option<Self> {
+        if u16::from_ne_bytes(bytes.get(..2)?.try_into().ok()?) != MAGIC {
+            return None;
+        }
+        let length = word(bytes, 4)? as usize;
+        let part = |at| {
+            let start = length.checked_add(word(bytes, at)? as usize)?;
+            bytes.get(start..start.checked_add(word(bytes, at + 4)? as usize)?)
+        };
+        let (types, strings) = (part(8)?, part(16)?);
+        let mut found = Self { types, strings, starts: vec![0] };
+        let mut at = 0;
+        while at < types.len() {
+            found.starts.push(at);
+            let head = found.head_at(at)?;
+            at = head.body + following(head)?;
+        }
+        Some(found)
+    }
+
+    fn head_at(&self, at: usize) -> Option<Head> {
+        let info = word(self.types, at + 4)?;
+        Some(Head {
+            name: word(self.types, at)?,
+            kind: info >> 24 & 0x1f,
+            count: (info & 0xffff) as usize,
+            has_widths: info >> 31 != 0,
+            other: word(self.types, at + 8)?,
+            body: at + 12,
+        })
+    }
+
+    fn head(&self, number: u32) -> Option<Head> {
+        self.head_at(*self.starts.get(number as usize).filter(|_| number != 0)?)
+    }
+
+    fn is_named(&self, name: u32, wanted: &str) -> bool {
+        let Some(text) = self.strings.get(name as usize..) else { return false };
+        text.strip_prefix(wanted.as_bytes()).is_some_and(|rest| rest.first() == Some(&0))
+    }
+
+    /// The number of the type of a kind that has this name.
+    fn find(&self, kind: u32, name: &str) -> Option<u32> {
+        let is_it = |number: &u32| {
+            self.head(*number).is_some_and(|head| head.kind == kind && self.is_named(head.name, name))
+        };
+        (1..u32::try_from(self.starts.len()).ok()?).find(is_it)
+    }
+
+    /// What a type is, without what is only said of it: `const`, a name by typedef, a tag.
+    fn plain(&self, mut number: u32) -> Option<(u32, Head)> {
+        loop {
+            let head = self.head(number)?;
+            match head.kind {
+                TYPEDEF..=RESTRICT | TYPE_TAG => number = head.other,
+                _ => return Some((number, head)),
+            }
+        }
+    }
+
+    /// The structure to which an argument of a function points.
+    fn argument(&self, function: u32, number: usize) -> Option<u32> {
+        let prototype = self.head(self.head(function)?.other).filter(|head| head.kind == PROTOTYPE)?;
+        if number >= prototype.count {
+            return None;
+        }
+        let (_, pointer) = self.plain(word(self.types, prototype.body + number * 8 + 4)?)?;
+        let (found, head) = self.plain(Some(pointer.other).filter(|_| pointer.kind == POINTER)?)?;
+        (head.kind == STRUCT).then_some(found)
+    }
+
+    /// How many bytes after its start a structure has a member of a member. Members without a name count as if theirs were
+    /// the structure's own.
+    fn member(&self, structure: u32, path: &[&str]) -> Option<u32> {
+        let Some((first, rest)) = path.split_first() else { return Some(0) };
+        let (_, head) = self.plain(structure)?;
+        if ![STRUCT, UNION].contains(&head.kind) {
+            return None;
+        }
+        (0..head.count).find_map(|number| {
+            let at = head.body + number * 12;
+            let (name, kind, offset) =
+                (word(self.types, at)?, word(self.types, at + 4)?, word(self.types, at + 8)?);
+            let bits = if head.has_widths { offset & 0x00ff_ffff } else { offset };
+            let within = match name {
+                0 => self.member(kind, path),
+                name if self.is_named(name, first) => self.member(kind, rest),
+                _ => None,
+            };
+            Some(bits / 8 + within?)
+        })
+    }
+}
+
+/// How many bytes follow the head of a type; `None` for a kind that this program does not know.
+fn following(head: Head) -> Option<usize> {
+    Some(match head.kind {
+        INT | VARIABLE | DECLARATION_TAG => 4,
+        ARRAY => 12,
+        STRUCT | UNION | SECTION | ENUM64 => head.count * 12,
+        ENUM | PROTOTYPE => head.count * 8,
+        POINTER..=TYPE_TAG => 0,
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `struct outer { int a; union { const struct inner b; }; }`, `struct inner { int c; int d; }`, `void f(struct outer *)`.
+    fn sample() -> Vec<u8> {
+        let strings = b"\0int\0outer\0a\0inner\0b\0c\0d\0f\0";
+        let at = |name: &str| {
+            let wanted = [b"\0", name.as_bytes(), b"\0"].concat();
+            strings.windows(wanted.len()).position(|part| part == wanted).unwrap() as u32 + 1
+        };
+        let kind = |kind: u32, count: u32| kind << 24 | count;
+        let types: Vec<u32> = [
+            vec![at("int"), kind(INT, 0), 4, 32],
+            vec![at("inner"), kind(STRUCT, 2), 8, at("c"), 1, 0, at("d"), 1, 32],
+            vec![0, kind(10, 0), 2],
+            vec![0, kind(UNION, 1), 8, at("b"), 3, 0],
+            vec![at("outer"), kind(STRUCT, 2), 12, at("a"), 1, 0, 0, 4, 32],
+            vec![0, kind(POINTER, 0), 5],
+            vec![0, kind(PROTOTYPE, 1), 0, 0, 6],
+            vec![at("f"), kind(FUNCTION, 0), 7],
+        ]
+        .concat();
+        let types: Vec<u8> = types.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        let (length, rest) = (types.len() as u32, strings.len() as u32);
+        let header: Vec<u8> =
+            [24, 0, length, length, rest].iter().flat_map(|word: &u32| word.to_ne_bytes()).collect();
+        [&MAGIC.to_ne_bytes()[..], &[1, 0], &header, &types, strings].concat()
+    }
+
+    #[test]
+    fn a_member_is_found_through_members_without_a_name_and_what_is_constant() {
+        let bytes = sample();
+        let btf = Btf::parse(&bytes).unwrap();
+        let function = btf.find(FUNCTION, "f").unwrap();
+        assert_eq!(function, 8);
+        let outer = btf.argument(function, 0).unwrap();
+        assert_eq!((btf.member(outer, &["b", "d"]), btf.member(outer, &["a"])), (Some(8), Some(0)));
+        assert_eq!((btf.member(outer, &["d"]), btf.member(outer, &["a", "c"])), (None, None));
+        assert_eq!((btf.argument(function, 1), btf.find(FUNCTION, "g")), (None, None));
+    }
+
+    #[test]
+    fn what_is_cut_off_or_something_else_is_refused() {
+        let bytes = sample();
+        for length in 0..bytes.len() {
+            assert!(Btf::parse(&bytes[..length]).is_none(), "{length} bytes");
+        }
+        assert!(Btf::parse(b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0").is_none());
+    }
+
+    #[test]
+    fn this_kernel_says_where_it_keeps_what_or_why_not() {
+        match KernelFiles::read() {
+            Ok(found) => {
+                assert!(
+                    found.file_open != found.file_permission && found.dentry_inode != found.dentry_parent
+                );
+            }
+            Err(error) => assert!(matches!(error, BtfError::Read(_) | BtfError::NoHook(_)), "{error}"),
+        }
+    }
+}

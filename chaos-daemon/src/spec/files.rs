@@ -1,0 +1,214 @@
+//! Faults of files: what the programs of one service ask of the files at or below one place fails, with an error of the
+//! caller's choice.
+
+use std::path::PathBuf;
+
+use chaos_common::file;
+use nix::libc;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::calls::{Errno, Failure};
+use super::settings::{CgroupSelector, cgroup, need};
+use super::target::TargetRequest;
+use super::units::{Probability, SpecError};
+
+/// The errors that a call about a file can fail with: as callers name them, as errno(3) does, and their numbers.
+pub const FILE_ERRORS: &[(&str, &str, i32)] = &[
+    ("io_error", "EIO", libc::EIO),
+    ("no_space", "ENOSPC", libc::ENOSPC),
+    ("quota_exceeded", "EDQUOT", libc::EDQUOT),
+    ("read_only", "EROFS", libc::EROFS),
+    ("permission_denied", "EACCES", libc::EACCES),
+    ("not_permitted", "EPERM", libc::EPERM),
+    ("not_found", "ENOENT", libc::ENOENT),
+    ("too_many_open_files", "EMFILE", libc::EMFILE),
+    ("too_many_open_files_in_system", "ENFILE", libc::ENFILE),
+    ("no_memory", "ENOMEM", libc::ENOMEM),
+    ("timed_out", "ETIMEDOUT", libc::ETIMEDOUT),
+    ("busy", "EBUSY", libc::EBUSY),
+];
+
+/// Something that programs ask of files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Operation {
+    /// Opening one, also to run it.
+    Open,
+    /// Making one.
+    Create,
+    /// Reading from one that is open, or the names in an open folder.
+    Read,
+    /// Writing to one that is open.
+    Write,
+    /// Mapping one that is open into memory.
+    Mmap,
+}
+
+/// Every operation.
+pub const OPERATIONS: &[Operation] =
+    &[Operation::Open, Operation::Create, Operation::Read, Operation::Write, Operation::Mmap];
+
+/// What cannot fail, and why: the kernel asks no security module about it.
+const IMPOSSIBLE: &[(&str, &str)] = &[
+    ("fsync", "fail write, or fill the file system with resource_exhaustion"),
+    ("fdatasync", "fail write, or fill the file system with resource_exhaustion"),
+    ("msync", "fail mmap"),
+    ("close", "fail write"),
+];
+
+impl Operation {
+    /// As it is written.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Open => "open",
+            Self::Create => "create",
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Mmap => "mmap",
+        }
+    }
+
+    /// The bit by which the programs know it.
+    pub const fn bit(self) -> u32 {
+        match self {
+            Self::Open => file::OPEN,
+            Self::Create => file::CREATE,
+            Self::Read => file::READ,
+            Self::Write => file::WRITE,
+            Self::Mmap => file::MAP,
+        }
+    }
+
+    fn parse(name: &str) -> Result<Self, SpecError> {
+        if let Some(found) = OPERATIONS.iter().find(|operation| operation.name() == name) {
+            return Ok(*found);
+        }
+        let problem = match IMPOSSIBLE.iter().find(|(known, _)| *known == name) {
+            Some((_, instead)) => {
+                format!(
+                    "{name} cannot be made to fail: no security hook of the kernel is asked about it; {instead}"
+                )
+            }
+            None => {
+                let known: Vec<_> = OPERATIONS.iter().map(|operation| operation.name()).collect();
+                format!("{name:?} is not known: give some of {}", known.join(", "))
+            }
+        };
+        Err(SpecError::new("params.operations", problem))
+    }
+}
+
+/// What one service asks of the files at or below a place: parsed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileCalls {
+    /// Whose calls.
+    pub cgroup: CgroupSelector,
+    /// A file, or a folder with everything below it in its file system.
+    pub path: PathBuf,
+    /// Which calls; never empty, and each once.
+    pub operations: Vec<Operation>,
+}
+
+/// What `file_error` takes in `params`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct FileParams {
+    path: Option<String>,
+    #[serde(default)]
+    operations: Vec<String>,
+    errno: Option<String>,
+    call_probability: Option<f64>,
+    #[serde(default)]
+    after_calls: u64,
+    times: Option<u64>,
+}
+
+impl FileParams {
+    pub(super) fn failure(&self) -> Result<Failure, SpecError> {
+        let probability = self.call_probability.unwrap_or(1.0);
+        Ok(Failure {
+            errno: Errno::parse(self.errno.as_deref(), FILE_ERRORS)?,
+            probability: Probability::new("params.call_probability", probability)?,
+            after_calls: self.after_calls,
+            times: super::calls::times(self.times)?,
+        })
+    }
+
+    pub(super) fn calls(&self, target: &TargetRequest) -> Result<FileCalls, SpecError> {
+        let path = PathBuf::from(need("params.path", self.path.clone(), "a file, or a folder")?);
+        if !path.is_absolute() {
+            return Err(SpecError::new(
+                "params.path",
+                "give an absolute path: the daemon has its own directory",
+            ));
+        }
+        let mut operations = Vec::new();
+        for name in &self.operations {
+            let operation = Operation::parse(name)?;
+            if !operations.contains(&operation) {
+                operations.push(operation);
+            }
+        }
+        if operations.is_empty() {
+            operations.extend_from_slice(OPERATIONS);
+        }
+        Ok(FileCalls { cgroup: cgroup(target)?, path, operations })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn parse(params: serde_json::Value) -> Result<(FileCalls, Failure), SpecError> {
+        let params: FileParams = serde_json::from_value(params).unwrap();
+        let target = TargetRequest { unit: Some("a.service".to_owned()), ..TargetRequest::default() };
+        Ok((params.calls(&target)?, params.failure()?))
+    }
+
+    #[test]
+    fn every_operation_on_a_place_fails_with_an_io_error_unless_something_else_is_said() {
+        let (calls, failure) = parse(json!({"path": "/var/lib/a"})).unwrap();
+        assert_eq!(calls.operations, OPERATIONS);
+        assert_eq!((failure.errno.symbol(), failure.times), ("EIO", None));
+        let params =
+            json!({"path": "/a", "operations": ["write", "open", "write"], "errno": "ENOSPC", "times": 3});
+        let (calls, failure) = parse(params).unwrap();
+        assert_eq!(calls.operations, [Operation::Write, Operation::Open]);
+        assert_eq!((failure.errno.symbol(), failure.times), ("ENOSPC", Some(3)));
+    }
+
+    #[test]
+    fn what_has_no_hook_is_refused_by_name() {
+        for name in ["fsync", "close"] {
+            let error = parse(json!({"path": "/a", "operations": ["read", name]})).unwrap_err();
+            assert_eq!(error.field, "params.operations");
+            assert!(error.problem.starts_with(name) && error.problem.contains("no security hook"), "{error}");
+        }
+        let error = parse(json!({"path": "/a", "operations": ["rename"]})).unwrap_err();
+        assert!(error.problem.contains("open, create, read, write, mmap"), "{error}");
+    }
+
+    #[test]
+    fn what_is_missing_or_absurd_is_named() {
+        for (params, field) in [
+            (json!({}), "params.path"),
+            (json!({"path": "var/lib"}), "params.path"),
+            (json!({"path": "/a", "errno": "ECONNREFUSED"}), "params.errno"),
+            (json!({"path": "/a", "call_probability": -1}), "params.call_probability"),
+            (json!({"path": "/a", "times": 0}), "params.times"),
+        ] {
+            assert_eq!(parse(params.clone()).unwrap_err().field, field, "{params}");
+        }
+        let params: FileParams = serde_json::from_value(json!({"path": "/a"})).unwrap();
+        assert_eq!(params.calls(&TargetRequest::default()).unwrap_err().field, "target.cgroup");
+    }
+
+    #[test]
+    fn every_operation_has_a_bit_of_its_own() {
+        assert_eq!(OPERATIONS.iter().fold(0, |all, operation| all | operation.bit()).count_ones(), 5);
+    }
+}

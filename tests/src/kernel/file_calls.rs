@@ -1,0 +1,406 @@
+//! What one service gets when it asks for files: measured by a process in a control group of the test's, and by one beside it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use nix::libc::{EACCES, EIO, EMFILE, ENOSPC, EROFS};
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::{Context, Outcome, TestResult, tests};
+use crate::caller::Caller;
+use crate::cgroup::Cgroup;
+use crate::daemon::binary;
+use crate::fault::Fault;
+use crate::netns::output;
+use crate::process::{Process, wait_until};
+use crate::touch::Touch;
+use crate::{Daemon, Error, Mcp, NetNs, Reason, Residue, Result};
+
+tests![
+    a_kernel_that_cannot_fail_calls_about_files_says_what_it_lacks,
+    a_file_error_fails_what_one_group_asks_below_a_folder_and_nothing_else,
+    a_file_error_is_narrowed_to_operations,
+    a_file_error_fails_its_share_of_the_calls_from_the_nth_on_and_so_many_at_most,
+    a_file_error_is_of_a_file_and_not_of_its_name,
+    two_file_errors_of_one_group_are_two_and_ending_one_leaves_the_other,
+    a_file_error_ends_at_its_time,
+    killing_every_process_at_once_ends_a_file_error_within_a_second,
+    stopping_every_process_ends_a_file_error_within_the_lease,
+    a_holder_that_dies_takes_its_file_error_with_it,
+    a_file_error_of_the_daemon_s_group_or_of_no_file_is_refused,
+];
+
+const SETTLE: Duration = Duration::from_secs(2);
+const LEASE: Duration = Duration::from_secs(3);
+const ON_OPEN_FILES: [Touch; 3] = [Touch::Read, Touch::Write, Touch::Map];
+
+/// Of what may fail by the test's own files as well.
+type Tried<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+/// A service in a group of its own, one beside it, a folder that the fault is about, and one that it is not about.
+struct Scene {
+    service: Caller,
+    beside: Caller,
+    daemon: Daemon,
+    mcp: Mcp,
+    before: Residue,
+    cgroup: Cgroup,
+    folder: TempDir,
+    netns: NetNs,
+    made: u32,
+}
+
+impl Scene {
+    /// Skips where the kernel cannot, by what the daemon says; the VM's kernels can, and the runner excuses nothing there.
+    fn new() -> Tried<std::result::Result<Self, String>> {
+        let (netns, cgroup, folder) = (NetNs::new()?, Cgroup::new()?, tempfile::tempdir()?);
+        for path in ["in/deep/er", "out"] {
+            fs::create_dir_all(folder.path().join(path))?;
+        }
+        for path in ["in/file", "in/deep/er/file", "out/file"] {
+            fs::write(folder.path().join(path), "some bytes")?;
+        }
+        let service = Caller::start(&netns, Some(&cgroup))?;
+        let beside = Caller::start(&netns, None)?;
+        let daemon = Daemon::start()?;
+        let mcp = daemon.mcp()?;
+        if let Some(lack) = lack(&mcp)? {
+            return Ok(Err(lack));
+        }
+        let before = Residue::take(&[&netns])?;
+        let mut scene = Self { service, beside, daemon, mcp, before, cgroup, folder, netns, made: 0 };
+        for path in ["in/file", "in/deep/er/file", "out/file"] {
+            let path = scene.path(path);
+            assert_eq!(
+                (scene.service.touch(Touch::Take, &path)?, scene.beside.touch(Touch::Take, &path)?),
+                (0, 0)
+            );
+        }
+        Ok(Ok(scene))
+    }
+
+    fn path(&self, path: &str) -> PathBuf {
+        self.folder.path().join(path)
+    }
+
+    /// About the folder `in`, with these parameters beside it.
+    fn fault(&self, params: Value) -> Fault {
+        let mut all = json!({"path": self.path("in")});
+        if let (Value::Object(all), Value::Object(params)) = (&mut all, params) {
+            all.extend(params);
+        }
+        Fault::new("file_error").aimed(json!({"cgroup": self.cgroup.name()})).with(all)
+    }
+
+    /// A path in a folder at which nothing is yet.
+    fn fresh(&mut self, folder: &str) -> PathBuf {
+        self.made += 1;
+        self.path(folder).join(format!("made-{}", self.made))
+    }
+
+    /// Fails unless the service gets this from what it does below the folder, and nobody gets anything from all else.
+    fn assert_service_gets(&mut self, errno: i32) -> Result<()> {
+        for path in ["in/file", "in/deep/er/file", "out/file"] {
+            let expected = if path.starts_with("in") { errno } else { 0 };
+            let path = self.path(path);
+            for touch in [Touch::Open].into_iter().chain(ON_OPEN_FILES) {
+                assert_eq!(self.service.touch(touch, &path)?, expected, "{touch:?} {path:?} by the service");
+                assert_eq!(self.beside.touch(touch, &path)?, 0, "{touch:?} {path:?} beside the service");
+            }
+        }
+        for (folder, expected) in [("in", errno), ("in/deep/er", errno), ("out", 0)] {
+            let path = self.fresh(folder);
+            assert_eq!(self.service.touch(Touch::Create, &path)?, expected, "making {path:?} by the service");
+            assert_eq!(path.exists(), expected == 0, "{path:?}");
+            let path = self.fresh(folder);
+            assert_eq!(self.beside.touch(Touch::Create, &path)?, 0, "making {path:?} beside the service");
+        }
+        Ok(())
+    }
+
+    /// How long it takes from now until the service can read again; the time at which the first reading that succeeded began.
+    fn time_to_normal(&mut self, limit: Duration) -> Result<Duration> {
+        let (start, path) = (Instant::now(), self.path("in/file"));
+        while start.elapsed() < limit {
+            let made = start.elapsed();
+            if self.service.touch(Touch::Read, &path)? == 0 {
+                return Ok(made);
+            }
+        }
+        Err(Error::Late { what: "the service's reading normal".into(), after: limit })
+    }
+
+    fn assert_no_residue(&self) -> Result<()> {
+        self.before.assert_unchanged_within(&[&self.netns], SETTLE)
+    }
+}
+
+/// What the daemon says this kernel lacks for the fault.
+fn lack(mcp: &Mcp) -> Result<Option<String>> {
+    let report = mcp.call_tool("chaos_doctor", json!({}))?.ok()?;
+    let faults = report["faults"].as_array().cloned().unwrap_or_default();
+    let mine = faults.iter().find(|fault| fault["fault_type"] == "file_error");
+    let missing = mine
+        .map(|fault| fault["missing"].clone())
+        .ok_or_else(|| Error::Different(format!("no file_error in {report}")))?;
+    let missing = missing.as_array().cloned().unwrap_or_default();
+    Ok(missing.first().map(|what| what.as_str().unwrap_or_default().to_owned()))
+}
+
+/// Runs a test on a scene, if the kernel can have one.
+fn on_scene(test: impl FnOnce(&mut Scene) -> Tried<()>) -> TestResult {
+    match Scene::new()? {
+        Ok(mut scene) => test(&mut scene).map(|()| Outcome::Pass),
+        Err(lack) => Ok(Outcome::Skip(Reason::NoBpfLsm, lack)),
+    }
+}
+
+fn a_kernel_that_cannot_fail_calls_about_files_says_what_it_lacks(context: &Context) -> TestResult {
+    let (cgroup, daemon) = (Cgroup::new()?, Daemon::start()?);
+    let mcp = daemon.mcp()?;
+    let lack = lack(&mcp)?;
+    if context.environment == crate::skip::Environment::Vm {
+        assert_eq!(lack, None, "the VM's kernels can");
+        return Ok(Outcome::Pass);
+    }
+    let Some(lack) = lack else { return Ok(Outcome::Pass) };
+    let fault =
+        Fault::new("file_error").aimed(json!({"cgroup": cgroup.name()})).with(json!({"path": "/etc"}));
+    fault.register(&mcp)?;
+    let answer =
+        mcp.call_tool("chaos_inject_fault", json!({"fault_name": "file_error", "action": "inject"}))?;
+    assert!(answer.is_error && answer.json["error"]["code"] == "UNSUPPORTED_KERNEL", "{}", answer.json);
+    let (message, hint) = (&answer.json["error"]["message"], &answer.json["error"]["hint"]);
+    assert!(message.as_str().is_some_and(|message| message.contains(&lack)), "{message} without {lack:?}");
+    // Whatever it is, it is one of these, and the hint says what would help.
+    let known = ["BPF_LSM", "security", "types"].iter().any(|word| lack.contains(word));
+    let helps = ["lsm=", "CONFIG_"].iter().any(|word| hint.as_str().is_some_and(|hint| hint.contains(word)));
+    assert!(known && helps, "{lack:?}: {hint}");
+    Ok(Outcome::Pass)
+}
+
+fn a_file_error_fails_what_one_group_asks_below_a_folder_and_nothing_else(_: &Context) -> TestResult {
+    on_scene(|scene| {
+        scene.assert_service_gets(0)?;
+        for (name, errno) in [("io_error", EIO), ("EROFS", EROFS)] {
+            let fault = scene.fault(json!({"errno": name}));
+            let answer = fault.inject(&scene.mcp)?;
+            assert_eq!(answer["lifetime"], "kernel", "{answer}");
+            scene.assert_service_gets(errno)?;
+            let status = fault.status(&scene.mcp)?;
+            assert_eq!(status["state"], "effective", "{status}");
+            let evidence = &status["evidence"];
+            // Two files with four calls each, and two that were to be made.
+            assert_eq!(
+                (&evidence["packets_matched"], &evidence["packets_affected"]),
+                (&json!(10), &json!(10)),
+                "{status}"
+            );
+            fault.remove(&scene.mcp)?;
+            scene.assert_service_gets(0)?;
+            scene.assert_no_residue()?;
+        }
+        Ok(())
+    })
+}
+
+fn a_file_error_is_narrowed_to_operations(_: &Context) -> TestResult {
+    on_scene(|scene| {
+        let path = scene.path("in/file");
+        for (operation, fails) in [
+            ("open", Touch::Open),
+            ("create", Touch::Create),
+            ("read", Touch::Read),
+            ("write", Touch::Write),
+            ("mmap", Touch::Map),
+        ] {
+            let fault = scene.fault(json!({"operations": [operation], "errno": "no_space"}));
+            fault.inject(&scene.mcp)?;
+            for touch in [Touch::Open].into_iter().chain(ON_OPEN_FILES) {
+                let expected = if touch == fails { ENOSPC } else { 0 };
+                assert_eq!(scene.service.touch(touch, &path)?, expected, "{touch:?} under {operation}");
+            }
+            // Making a file is opening it, too; the file is there when only that failed.
+            let made = scene.fresh("in");
+            let expected = if [Touch::Create, Touch::Open].contains(&fails) { ENOSPC } else { 0 };
+            assert_eq!(scene.service.touch(Touch::Create, &made)?, expected, "making under {operation}");
+            assert_eq!(made.exists(), fails != Touch::Create, "{operation}");
+            fault.remove(&scene.mcp)?;
+        }
+        scene.assert_service_gets(0)?;
+        Ok(scene.assert_no_residue()?)
+    })
+}
+
+fn a_file_error_fails_its_share_of_the_calls_from_the_nth_on_and_so_many_at_most(_: &Context) -> TestResult {
+    on_scene(|scene| {
+        let path = scene.path("in/file");
+        let late = scene.fault(json!({"after_calls": 3, "times": 2})).named("late");
+        late.inject(&scene.mcp)?;
+        let gets: Vec<_> = (0..8).map(|_| scene.service.touch(Touch::Read, &path)).collect::<Result<_>>()?;
+        assert_eq!(gets, [0, 0, 0, EIO, EIO, 0, 0, 0]);
+        let evidence = &late.status(&scene.mcp)?["evidence"];
+        assert_eq!((&evidence["packets_matched"], &evidence["packets_affected"]), (&json!(8), &json!(2)));
+        late.remove(&scene.mcp)?;
+
+        let half = scene.fault(json!({"call_probability": 0.5})).named("half");
+        half.inject(&scene.mcp)?;
+        // Outside of this once in some 10^9 runs.
+        let failed = scene.service.touch_failures(400, Touch::Write, &path)?;
+        assert!((140..=260).contains(&failed), "{failed} of 400 writes failed");
+        assert_eq!(scene.beside.touch_failures(400, Touch::Write, &path)?, 0);
+        half.remove(&scene.mcp)?;
+        Ok(scene.assert_no_residue()?)
+    })
+}
+
+fn a_file_error_is_of_a_file_and_not_of_its_name(_: &Context) -> TestResult {
+    on_scene(|scene| {
+        let fault = scene.fault(json!({}));
+        fault.inject(&scene.mcp)?;
+        // The folder goes by another name, and another has its own; a link leads to it as well.
+        let (old, new, link) = (scene.path("in"), scene.path("moved"), scene.path("link"));
+        fs::rename(&old, &new)?;
+        fs::create_dir(&old)?;
+        fs::write(old.join("file"), "another")?;
+        std::os::unix::fs::symlink(&new, &link)?;
+        for (folder, expected) in [(&new, EIO), (&link, EIO), (&old, 0)] {
+            assert_eq!(scene.service.touch(Touch::Open, &folder.join("file"))?, expected, "{folder:?}");
+        }
+        fault.remove(&scene.mcp)?;
+        fs::remove_file(&link)?;
+        // And of one file only, by any of its names.
+        let (file, second) = (new.join("file"), scene.path("out/second"));
+        fs::hard_link(&file, &second)?;
+        let one = scene.fault(json!({"path": file, "errno": "EACCES"})).named("one");
+        one.inject(&scene.mcp)?;
+        for (path, expected) in [(&file, EACCES), (&second, EACCES), (&new.join("deep/er/file"), 0)] {
+            assert_eq!(scene.service.touch(Touch::Open, path)?, expected, "{path:?}");
+        }
+        one.remove(&scene.mcp)?;
+        assert_eq!(scene.service.touch(Touch::Open, &file)?, 0);
+        Ok(scene.assert_no_residue()?)
+    })
+}
+
+fn two_file_errors_of_one_group_are_two_and_ending_one_leaves_the_other(_: &Context) -> TestResult {
+    on_scene(|scene| {
+        let path = scene.path("in/file");
+        let full = scene.fault(json!({"operations": ["write"], "errno": "ENOSPC"})).named("full");
+        let many = scene.fault(json!({"operations": ["open"], "errno": "too_many_open_files"})).named("many");
+        full.inject(&scene.mcp)?;
+        many.inject(&scene.mcp)?;
+        let gets = |scene: &mut Scene| -> Result<_> {
+            Ok((scene.service.touch(Touch::Write, &path)?, scene.service.touch(Touch::Open, &path)?))
+        };
+        assert_eq!(gets(scene)?, (ENOSPC, EMFILE));
+        full.remove(&scene.mcp)?;
+        assert_eq!(gets(scene)?, (0, EMFILE));
+        many.remove(&scene.mcp)?;
+        scene.assert_service_gets(0)?;
+        Ok(scene.assert_no_residue()?)
+    })
+}
+
+fn a_file_error_ends_at_its_time(_: &Context) -> TestResult {
+    on_scene(|scene| {
+        let (lasting, path) = (Duration::from_secs(2), scene.path("in/file"));
+        let injected = Instant::now();
+        scene.fault(json!({})).lasting(lasting).inject(&scene.mcp)?;
+        let started = Instant::now();
+        // On a machine so slow that it is over already, there is nothing to see.
+        let got = scene.service.touch(Touch::Read, &path)?;
+        assert!(got == EIO || injected.elapsed() > lasting, "{got}");
+        let mut last = Duration::ZERO;
+        while last < 2 * lasting {
+            let made = started.elapsed();
+            if scene.service.touch(Touch::Read, &path)? == 0 {
+                break;
+            }
+            last = made;
+        }
+        assert!(last < lasting + Duration::from_millis(500), "it still failed a call after {last:?}");
+        scene.assert_service_gets(0)?;
+        Ok(scene.assert_no_residue()?)
+    })
+}
+
+/// Does this to every process of the daemon; the fault has to be over within `limit`, and recovery leaves nothing.
+fn survives(blow: Signal, limit: Duration) -> TestResult {
+    on_scene(|scene| {
+        scene.fault(json!({})).inject(&scene.mcp)?;
+        assert_eq!(scene.service.touch(Touch::Read, &scene.folder.path().join("in/file"))?, EIO);
+        let processes = scene.daemon.processes();
+        processes.iter().for_each(|process| process.signal(blow));
+        let normal = scene.time_to_normal(2 * limit);
+        // Those that are stopped would not end when they are told to.
+        processes.iter().for_each(|process| process.signal(Signal::SIGKILL));
+        let after = normal?;
+        assert!(after < limit, "the service was normal only {after:?} after the blow");
+        assert!(wait_until(SETTLE, || !processes.iter().any(Process::runs)));
+        let mut recover = std::process::Command::new(binary("chaos-daemon")?);
+        output(recover.arg("recover").arg("--runtime-dir").arg(scene.daemon.runtime_dir()))?;
+        scene.assert_service_gets(0)?;
+        Ok(scene.assert_no_residue()?)
+    })
+}
+
+fn killing_every_process_at_once_ends_a_file_error_within_a_second(_: &Context) -> TestResult {
+    survives(Signal::SIGKILL, Duration::from_secs(1))
+}
+
+fn stopping_every_process_ends_a_file_error_within_the_lease(_: &Context) -> TestResult {
+    survives(Signal::SIGSTOP, LEASE + Duration::from_millis(500))
+}
+
+fn a_holder_that_dies_takes_its_file_error_with_it(_: &Context) -> TestResult {
+    on_scene(|scene| {
+        let waiting: Vec<_> = scene.daemon.holders().iter().map(|holder| holder.pid).collect();
+        scene.fault(json!({})).inject(&scene.mcp)?;
+        assert_eq!(scene.service.touch(Touch::Read, &scene.folder.path().join("in/file"))?, EIO);
+        for holder in scene.daemon.holders().iter().filter(|holder| !waiting.contains(&holder.pid)) {
+            holder.signal(Signal::SIGKILL);
+        }
+        scene.time_to_normal(Duration::from_secs(1))?;
+        assert!(scene.daemon.injector().is_some_and(|injector| injector.runs()));
+        Ok(scene.assert_no_residue()?)
+    })
+}
+
+fn a_file_error_of_the_daemon_s_group_or_of_no_file_is_refused(_: &Context) -> TestResult {
+    let (cgroup, other, folder) = (Cgroup::new()?, Cgroup::new()?, tempfile::tempdir()?);
+    let daemon = Daemon::start_with(|command| cgroup.place(command))?;
+    let mcp = daemon.mcp()?;
+    let there = folder.path();
+    let refused = |target: Value, path: &Path, params: Value, expected: &str| -> Result<()> {
+        let mut all = json!({"path": path});
+        if let (Value::Object(all), Value::Object(params)) = (&mut all, params) {
+            all.extend(params);
+        }
+        let fault = Fault::new("file_error").aimed(target.clone()).with(all.clone());
+        let answer = match fault.register(&mcp) {
+            Ok(_) => {
+                mcp.call_tool("chaos_inject_fault", json!({"fault_name": "file_error", "action": "inject"}))?
+            }
+            // What cannot be meant is refused before it has a name.
+            Err(error) if error.to_string().contains(expected) => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        assert!(
+            answer.is_error && answer.json["error"]["code"] == expected,
+            "{target}, {all}: {}",
+            answer.json
+        );
+        Ok(())
+    };
+    let free = json!({"cgroup": other.name()});
+    refused(json!({"cgroup": cgroup.name()}), there, json!({}), "TARGET_PROTECTED")?;
+    refused(json!({"cgroup": "/"}), there, json!({}), "INVALID_PARAMETER")?;
+    refused(free.clone(), &there.join("none"), json!({}), "TARGET_NOT_FOUND")?;
+    refused(free.clone(), there, json!({"operations": ["fsync"]}), "no security hook")?;
+    refused(json!({}), there, json!({}), "MISSING_PARAMETER")?;
+    Ok(Outcome::Pass)
+}
