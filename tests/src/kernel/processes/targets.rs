@@ -189,7 +189,10 @@ fn nobody_and_nonsense_are_refused_by_the_field(_: &Context) -> TestResult {
         let (found, words) = refused(&mcp, "process_kill", &target, &params)?;
         assert!(found == code && words.contains(said), "{target} {params}: {found} {words}");
     }
-    let (code, words) = refused(&mcp, "timeout", &json!({"interface": "eth0", "exe": "/x"}), &json!({}))?;
+    let target = json!({"interface": "eth0", "exe": "/x"});
+    let (code, words) = refused(&mcp, "link_down", &target, &json!({}))?;
     assert!(code == "INVALID_PARAMETER" && words.contains("target.exe"), "{words}");
+    let (code, words) = refused(&mcp, "timeout", &target, &json!({}))?;
+    assert!(code == "TARGET_NOT_FOUND" && words.contains("/x"), "{words}");
     Ok(Outcome::Pass)
 }
