@@ -93,7 +93,7 @@ fn a_partition_of_a_process_with_a_namespace_of_its_own_is_of_all_that_namespace
 
 fn a_fault_of_a_process_that_shares_its_namespace_is_of_its_group_alone(context: &Context) -> TestResult {
     on_every_attachment(context, |attach| {
-        let (scene, cgroup) = (Scene::new(attach)?, Cgroup::new()?);
+        let (cgroup, scene) = (Cgroup::new()?, Scene::new(attach)?);
         let mut service = Caller::start(&scene.pair.near, Some(&cgroup))?;
         let mut beside = Caller::start(&scene.pair.near, None)?;
         assert_eq!((scene.trip(&mut service)?, scene.trip(&mut beside)?), (0, 0));
@@ -110,7 +110,7 @@ fn a_fault_of_a_process_that_shares_its_namespace_is_of_its_group_alone(context:
 }
 
 fn a_fault_of_a_container_is_of_its_namespace_or_its_group(_: &Context) -> TestResult {
-    let (scene, (cgroup, id)) = (Scene::new(Attach::Auto)?, Cgroup::of_container()?);
+    let ((cgroup, id), scene) = (Cgroup::of_container()?, Scene::new(Attach::Auto)?);
     let mut both = [0, 1].map(|_| Caller::start(&scene.pair.near, Some(&cgroup))).into_iter();
     let (Some(first), Some(second)) = (both.next(), both.next()) else { return Err("no callers".into()) };
     let (mut first, mut second) = (first?, second?);
@@ -133,7 +133,7 @@ fn a_fault_of_a_container_is_of_its_namespace_or_its_group(_: &Context) -> TestR
 }
 
 fn a_connect_error_of_a_process_is_of_its_group_alone(_: &Context) -> TestResult {
-    let (scene, cgroup) = (Scene::new(Attach::Auto)?, Cgroup::new()?);
+    let (cgroup, scene) = (Cgroup::new()?, Scene::new(Attach::Auto)?);
     let mut service = Caller::start(&scene.pair.near, Some(&cgroup))?;
     let mut beside = Caller::start(&scene.pair.near, None)?;
     let call = Ask::Connect(scene.echo.address());
@@ -180,7 +180,7 @@ fn a_fault_of_a_process_ends_at_its_time_and_with_the_daemon_and_outlives_the_pr
 }
 
 fn processes_whose_packets_cannot_be_told_from_others_are_refused_by_name(_: &Context) -> TestResult {
-    let (scene, cgroup) = (Scene::new(Attach::Auto)?, Cgroup::new()?);
+    let (cgroup, scene) = (Cgroup::new()?, Scene::new(Attach::Auto)?);
     let service = Caller::start(&scene.pair.near, Some(&cgroup))?;
     let other = Caller::start(&scene.pair.near, Some(&cgroup))?;
     let alone = Caller::start(&scene.pair.near, None)?;

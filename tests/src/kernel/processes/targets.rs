@@ -191,7 +191,7 @@ fn nobody_and_nonsense_are_refused_by_the_field(_: &Context) -> TestResult {
     }
     let target = json!({"interface": "eth0", "exe": "/x"});
     let (code, words) = refused(&mcp, "link_down", &target, &json!({}))?;
-    assert!(code == "INVALID_PARAMETER" && words.contains("target.exe"), "{words}");
+    assert!(code == "INVALID_PARAMETER" && words.contains("interface and netns only"), "{words}");
     let (code, words) = refused(&mcp, "timeout", &target, &json!({}))?;
     assert!(code == "TARGET_NOT_FOUND" && words.contains("/x"), "{words}");
     Ok(Outcome::Pass)
