@@ -5,7 +5,7 @@ use std::process::{Command, ExitCode};
 use clap::Args;
 
 use crate::error::Error;
-use crate::{artifacts, run, tools};
+use crate::{artifacts, run, tools, vm};
 
 /// Options of `cargo xtask bench`.
 #[derive(Args)]
@@ -14,8 +14,11 @@ pub(crate) struct Options {
     #[arg(long)]
     quick: bool,
     /// Only this part; may be repeated
-    #[arg(long, value_parser = ["activation", "bystander", "service", "kills"])]
+    #[arg(long, value_parser = ["activation", "bystander", "service", "network", "load", "kills"])]
     only: Vec<String>,
+    /// In a VM, what needs netem, which kernels of containers and clouds often lack
+    #[arg(long, conflicts_with = "only")]
+    vm: bool,
 }
 
 /// Succeeds when every goal is met.
@@ -27,6 +30,14 @@ pub(crate) fn main(options: &Options) -> Result<ExitCode, Error> {
         ));
     }
     tools::require(tools::OBSERVERS)?;
+    if options.vm {
+        let built = artifacts::build_programs(&["chaos-daemon", "bench", "vm-init"])?;
+        let mut argv = vec![vm::program("bench"), "--only=network".to_owned()];
+        argv.extend(options.quick.then(|| "--quick".to_owned()));
+        let kernel = vm::KERNELS.last().copied().unwrap_or_default();
+        let met = vm::show(&built, kernel, &argv)?;
+        return Ok(if met { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+    }
     tools::require(tools::PEERS)?;
     let built = artifacts::build_release(&["chaos-daemon", "bench"])?;
     let mut command = Command::new(built.program("bench")?);

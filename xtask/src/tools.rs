@@ -38,6 +38,7 @@ pub(crate) const PEERS: &[Tool] = &[
     Tool::new("bash", "bash", "runs the scripts we are compared with"),
     Tool::new("iptables", "iptables", "blocks by rules, to compare with"),
     Tool::new("nft", "nftables", "blocks by sets, to compare with"),
+    Tool::new("stress-ng", "stress-ng", "uses processor time, to compare with"),
 ];
 
 /// What runs the official Python client. Debian's python3 alone cannot make the folder for other people's packages.

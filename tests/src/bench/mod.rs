@@ -1,6 +1,7 @@
-//! Measurements against the goals, behind `cargo xtask bench`: us beside iptables and nft, in one run, on links of
-//! our own. Each figure is a median over interleaved rounds, since the machine is rarely quiet.
+//! Measurements against the goals, behind `cargo xtask bench`: us beside the tools that people use instead, in one
+//! run, on links of our own. Each figure is a median over interleaved rounds, since the machine is rarely quiet.
 
+mod accuracy;
 mod activation;
 mod bystander;
 mod cost;
@@ -49,6 +50,8 @@ pub const PARTS: &[(&str, Part)] = &[
     ("activation", activation::measure),
     ("bystander", bystander::measure),
     ("service", service::measure),
+    ("network", accuracy::measure_network),
+    ("load", accuracy::measure_load),
     ("kills", kills::measure_all),
 ];
 

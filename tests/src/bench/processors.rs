@@ -13,14 +13,19 @@ pub struct Processors {
 }
 
 impl Processors {
-    /// The first two that we may use.
+    /// The first two that we may use; the same one twice where there is no other.
     pub(super) fn choose() -> Result<Self> {
         let allowed = sched_getaffinity(Pid::from_raw(0)).map_err(Error::sys("read", "the affinity"))?;
         let mut free = (0..CpuSet::count()).filter(|cpu| allowed.is_set(*cpu).unwrap_or(false));
         match (free.next(), free.next()) {
-            (Some(actions), Some(packets)) => Ok(Self { actions, packets }),
-            _ => Err(Error::Different("the measurements need two processors".into())),
+            (Some(actions), packets) => Ok(Self { actions, packets: packets.unwrap_or(actions) }),
+            _ => Err(Error::Different("no processor may be used".into())),
         }
+    }
+
+    /// The one for packets.
+    pub(super) fn packets(self) -> usize {
+        self.packets
     }
 
     /// Keeps this thread, and what it starts from now on, to the processor for actions.
