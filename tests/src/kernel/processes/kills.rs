@@ -180,7 +180,7 @@ fn repeats_end_with_the_time_of_the_fault(_: &Context) -> TestResult {
     let daemon = Daemon::start()?;
     let mcp = daemon.mcp()?;
     let before = Residue::take(&[])?;
-    let fault = again_and_again(&program).lasting(Duration::from_secs(1));
+    let fault = again_and_again(&program).lasting(Duration::from_secs(3));
     fault.inject(&mcp)?;
     met(&fault, &mcp, 2 * LIMIT, |status| status["active"] == false)?;
     assert!(supervisor.started() >= 3, "{} started", supervisor.started());
