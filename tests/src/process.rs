@@ -63,6 +63,15 @@ impl Process {
         Duration::from_millis(ticks * 10)
     }
 
+    /// A number in its `status` (proc(5)), in bytes where that is in kB; 0 when the process is gone or has no such field.
+    pub fn status(&self, field: &str) -> u64 {
+        let text = fs::read_to_string(format!("/proc/{}/status", self.pid)).unwrap_or_default();
+        let line = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+        let mut words = line.unwrap_or_default().split_whitespace();
+        let number = words.next().and_then(|word| word.parse().ok()).unwrap_or(0);
+        if words.next() == Some("kB") { number << 10 } else { number }
+    }
+
     /// Sends a signal, unless the process is gone or its id is another's by now.
     pub fn signal(&self, signal: Signal) {
         if self.runs() {

@@ -14,7 +14,7 @@ use super::trial::{Way, trial};
 use super::{Options, await_stock};
 use crate::fault::Fault;
 use crate::netns::output;
-use crate::process::{Process, wait_until};
+use crate::process::wait_until;
 use crate::{Daemon, Error, Mcp, NetNs, Pair, Result};
 
 const PORT: u16 = 4997;
@@ -66,19 +66,14 @@ fn memory(daemon: &Daemon, report: &mut Report) -> Result<()> {
     let mut words = Vec::new();
     let mut sum = 0.0;
     for (name, process) in processes {
-        let resident = process.as_ref().and_then(resident_mib).unwrap_or(f64::NAN);
+        let resident =
+            process.as_ref().map_or(f64::NAN, |process| process.status("VmRSS") as f64 / f64::from(1 << 20));
         report.keep("service", &format!("resident_mib {name}"), json!(resident));
         words.push(format!("{name} {resident:.1}"));
         sum += resident;
     }
     println!("== idle, resident MiB: {}; together {sum:.1}", words.join(", "));
     Ok(())
-}
-
-fn resident_mib(process: &Process) -> Option<f64> {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", process.pid)).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-    Some(line.split_whitespace().next()?.parse::<f64>().ok()? / 1024.0)
 }
 
 /// Round trips of the cheapest tool that reaches the injector.

@@ -1,5 +1,5 @@
-//! A process for tests to aim at: `chaos-worker FILE THREADS [WORDS…]`. Each thread counts in its own eight bytes of FILE for as
-//! long as it runs; one more starts and ends threads all the time, and counts those. Without any THREADS, it only counts.
+//! A process for tests to aim at: `chaos-worker FILE THREADS [WORDS…]`. It and each thread count in
+//! eight bytes of FILE of their own for as long as they run; the last starts and ends threads all the time, and counts those.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -18,16 +18,16 @@ fn main() -> io::Result<()> {
     };
     let threads: u64 = threads.parse().map_err(io::Error::other)?;
     let file = Arc::new(OpenOptions::new().write(true).create(true).truncate(false).open(path)?);
-    for slot in 0..threads {
+    for slot in 1..=threads {
         let file = Arc::clone(&file);
-        thread::spawn(move || count(&file, slot, || ()));
+        let starts = move || {
+            if slot == threads {
+                drop(thread::spawn(|| ()).join());
+            }
+        };
+        thread::spawn(move || count(&file, slot, starts));
     }
-    let starts = || {
-        if threads > 0 {
-            drop(thread::spawn(|| ()).join());
-        }
-    };
-    count(&file, threads, starts);
+    count(&file, 0, || ());
     Ok(())
 }
 

@@ -1,7 +1,7 @@
 //! Striking a process at its n-th state-changing system call, by ptrace(2): what `strace --inject` does, but counted
 //! over all threads of the process, and in the VM as well.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
@@ -122,33 +122,48 @@ struct Tracer {
 }
 
 impl Tracer {
+    /// Stops every thread, and only then lets them go on: a call that one of them makes while another is not stopped
+    /// yet would be struck in the middle of this.
     fn attach(&mut self) -> nix::Result<()> {
         let pid = self.aim.pid;
         let mut options = Options::PTRACE_O_TRACESYSGOOD | Options::PTRACE_O_TRACECLONE;
         if self.aim.children {
             options |= Options::PTRACE_O_TRACEFORK | Options::PTRACE_O_TRACEVFORK;
         }
+        let mut moving = HashSet::new();
         for tid in threads_of(pid) {
-            ptrace::seize(Pid::from_raw(tid), options)?;
-            ptrace::interrupt(Pid::from_raw(tid))?;
-            self.threads.insert(tid, Tracee { process: pid, failing: None });
-        }
-        // Stopped once, each: from here on their calls are seen.
-        let mut waiting = self.threads.len();
-        while waiting > 0 {
-            let status = waitpid(None, Some(WaitPidFlag::__WALL | WaitPidFlag::__WNOTHREAD))?;
-            if matches!(status, WaitStatus::PtraceEvent(_, _, libc::PTRACE_EVENT_STOP)) {
-                waiting -= 1;
+            // A thread that ends meanwhile is none to stop.
+            match ptrace::seize(Pid::from_raw(tid), options)
+                .and_then(|()| ptrace::interrupt(Pid::from_raw(tid)))
+            {
+                Ok(()) => drop(moving.insert(tid)),
+                Err(Errno::ESRCH) if tid != pid => {}
+                Err(errno) => return Err(errno),
             }
-            self.handle(status);
         }
+        let mut stopped = Vec::new();
+        while !moving.is_empty() {
+            let status = wait()?;
+            match status {
+                WaitStatus::Exited(tid, _) | WaitStatus::Signaled(tid, ..) => {
+                    moving.remove(&tid.as_raw());
+                }
+                // A thread that was started meanwhile begins with this stop too.
+                WaitStatus::PtraceEvent(tid, _, libc::PTRACE_EVENT_STOP) => {
+                    moving.remove(&tid.as_raw());
+                    stopped.push(status);
+                }
+                _ => self.handle(status),
+            }
+        }
+        stopped.into_iter().for_each(|status| self.handle(status));
         Ok(())
     }
 
     /// Until everything traced has ended or the flag is up. The kernel lets go of all when the thread ends.
     fn run(&mut self) -> nix::Result<()> {
         while !self.threads.is_empty() && !self.stop.load(Ordering::Relaxed) {
-            match waitpid(None, Some(WaitPidFlag::__WALL | WaitPidFlag::__WNOTHREAD)) {
+            match wait() {
                 Ok(status) => self.handle(status),
                 Err(Errno::ECHILD) => break,
                 Err(Errno::EINTR) => {}
@@ -227,6 +242,11 @@ impl Tracer {
     }
 }
 
+/// What happens next to anything that this thread traces.
+fn wait() -> nix::Result<WaitStatus> {
+    waitpid(None, Some(WaitPidFlag::__WALL | WaitPidFlag::__WNOTHREAD))
+}
+
 /// Has the kernel make no call at all instead of the one that the thread is about to make.
 fn skip(tid: Pid) -> nix::Result<()> {
     let mut registers = ptrace::getregs(tid)?;
@@ -250,4 +270,29 @@ fn threads_of(pid: i32) -> Vec<i32> {
 fn process_of(tid: i32) -> Option<i32> {
     let status = std::fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
     status.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::process::wait_until;
+    use crate::worker::Program;
+
+    #[test]
+    fn a_trace_of_a_process_in_full_swing_begins_before_its_first_call_is_struck() {
+        let program = Program::new().unwrap();
+        for round in 0..20 {
+            // Starts and ends threads all the time.
+            let worker = program.start(64, &round.to_string()).unwrap();
+            let (pid, strike) = (worker.pid(), Strike::Kill);
+            let trace =
+                Trace::start(Aim { pid, children: false, at: 1, strike, everybody: Vec::new() }).unwrap();
+            let dead = || matches!(worker.state(), None | Some('Z'));
+            assert!(wait_until(Duration::from_secs(5), dead), "round {round}");
+            let seen = trace.finish().unwrap();
+            assert!(seen.struck.is_some(), "{seen:?}");
+        }
+    }
 }

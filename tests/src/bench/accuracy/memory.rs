@@ -10,7 +10,7 @@ use crate::bench::Options;
 use crate::bench::figures::{Report, median, row};
 use crate::bench::processors::Processors;
 use crate::fault::Fault;
-use crate::process::{Process, wait_until};
+use crate::process::wait_until;
 use crate::{Daemon, Error, Mcp, Result};
 
 const MIB: u64 = 1 << 20;
@@ -77,26 +77,18 @@ fn taken(daemon: &Daemon, mcp: &Mcp, mebibytes: u64) -> Result<(u64, Duration)> 
             let mut bytes = 0;
             wait_until(LIMIT, || {
                 let holders = daemon.holders().into_iter().filter(|holder| !before.contains(holder));
-                bytes = holders.map(|holder| resident(&holder)).max().unwrap_or(0);
+                bytes = holders.map(|holder| holder.status("RssAnon")).max().unwrap_or(0);
                 bytes >= mebibytes * MIB
             });
             start.elapsed()
         });
         fault.inject(mcp)?;
         let took = watcher.join().unwrap_or(LIMIT);
-        let held = daemon.holders().iter().map(resident).max().unwrap_or(0);
+        let held = daemon.holders().iter().map(|holder| holder.status("RssAnon")).max().unwrap_or(0);
         Ok::<_, Error>((held, took))
     })?;
     fault.remove(mcp)?;
     Ok((bytes, took))
-}
-
-/// Anonymous memory of a process, in bytes.
-fn resident(process: &Process) -> u64 {
-    let text = std::fs::read_to_string(format!("/proc/{}/status", process.pid)).unwrap_or_default();
-    let kibibytes =
-        |line: &str| line.strip_prefix("RssAnon:")?.split_whitespace().next()?.parse::<u64>().ok();
-    text.lines().find_map(kibibytes).unwrap_or(0) * 1024
 }
 
 fn available() -> Result<u64> {

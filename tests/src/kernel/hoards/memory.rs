@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use super::{Context, Outcome, TestResult, tests};
-use super::{ENDS, LEASE_ENDS, Taking, evidence, holder, status_of};
+use super::{ENDS, LEASE_ENDS, Taking, evidence, holder};
 use crate::fault::Fault;
 use crate::process::{Process, wait_until};
 use crate::victim::{Victim, has_controllers};
@@ -28,7 +28,7 @@ fn fault() -> Fault {
 }
 
 fn resident(holder: Option<&Process>) -> Result<u64> {
-    Ok(holder.map_or(0, |holder| status_of(holder, "RssAnon")))
+    Ok(holder.map_or(0, |holder| holder.status("RssAnon")))
 }
 
 fn taking() -> Taking<'static> {
@@ -57,7 +57,7 @@ fn memory_grows_along_its_ramp_and_its_holder_is_the_first_to_be_killed(_: &Cont
     assert_eq!(score.trim(), "1000");
     // Wherever on the ramp it is by now, it must not be above.
     for _ in 0..5 {
-        let held = status_of(&holder, "RssAnon");
+        let held = holder.status("RssAnon");
         let most =
             (start.elapsed().as_secs_f64() / 2.0 + 0.1).min(1.0) * (TAKEN * MIB) as f64 + (8 * MIB) as f64;
         assert!((held as f64) < most, "{held} bytes after {:?}", start.elapsed());

@@ -138,15 +138,6 @@ fn holder(daemon: &Daemon) -> Result<Process> {
     holders.pop().ok_or_else(|| Error::Different("no process holds the fault".into()))
 }
 
-/// A number in `/proc/PID/status`, in bytes where it is in kB; 0 when the process has gone.
-fn status_of(process: &Process, field: &str) -> u64 {
-    let text = std::fs::read_to_string(format!("/proc/{}/status", process.pid)).unwrap_or_default();
-    let line = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
-    let mut words = line.unwrap_or_default().split_whitespace();
-    let number = words.next().and_then(|word| word.parse().ok()).unwrap_or(0);
-    if words.next() == Some("kB") { number << 10 } else { number }
-}
-
 /// The evidence in the status of a fault.
 fn evidence(fault: &Fault, mcp: &crate::Mcp) -> Result<Value> {
     Ok(fault.status(mcp)?["evidence"].clone())

@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::{Context, Outcome, TestResult, tests};
-use super::{ENDS, Taking, evidence, status_of};
+use super::{ENDS, Taking, evidence};
 use crate::fault::Fault;
 use crate::kernel::supervised::stage::cannot_fork;
 use crate::process::{Process, wait_until};
@@ -38,7 +38,7 @@ fn open_files_of_the_host_are_taken_while_the_fault_lasts(_: &Context) -> TestRe
 }
 
 fn threads_are_there_while_the_fault_lasts(_: &Context) -> TestResult {
-    let threads = |holder: Option<&Process>| Ok(holder.map_or(0, |holder| status_of(holder, "Threads")));
+    let threads = |holder: Option<&Process>| Ok(holder.map_or(0, |holder| holder.status("Threads")));
     // The holder's own are two.
     Ok(Taking { fault: taking("pids", 300), used: &threads, asked: 302, give: 2 }.ends(ENDS)?)
 }
