@@ -44,6 +44,7 @@ const STEPS: &[Step] = &[
     Step { name: SABOTAGE_VM, run: sabotage_in_vm },
     Step { name: SYSTEMD, run: systemd },
     Step { name: "mcp-client", run: mcp_client },
+    Step { name: "chaostoolkit", run: chaos_toolkit },
     Step { name: "vagrant", run: vagrant },
 ];
 
@@ -264,6 +265,12 @@ fn read_console(name: &str, text: &str, failure: Option<String>, tally: &mut Tal
 fn mcp_client() -> Result<Tally, Error> {
     let tools = tools::require(tools::PYTHON).and_then(|()| tools::require(tools::OBSERVERS));
     unless_lacking("mcp-client", tools, || script("tests/mcp/run.py"))
+}
+
+/// Documents under the real Chaos Toolkit, and the same ones natively.
+fn chaos_toolkit() -> Result<Tally, Error> {
+    let tools = tools::require(tools::PYTHON).and_then(|()| tools::require(tools::OBSERVERS));
+    unless_lacking("chaostoolkit", tools, || script("tests/chaostoolkit/run.py"))
 }
 
 /// The Vagrantfile, with the settings of the libvirt provider. Those of VirtualBox cannot be checked without VirtualBox.

@@ -40,11 +40,8 @@ impl Condition {
     /// # Errors
     /// What is not met, for people.
     pub fn judge(&self, sample: &Sample) -> Result<(), String> {
-        let output = match self.form {
-            // A request without an answer has failed, whatever would have been right.
-            Form::Http => sample.answer.clone().ok_or_else(|| sample.detail.clone()),
-            Form::Process => Ok(sample.as_process()),
-        };
+        // A request without an answer has failed, whatever would have been right.
+        let output = self.form.output(sample).ok_or_else(|| sample.detail.clone());
         let judged = output.and_then(|output| {
             self.tolerance.judge(&output).map_err(|problem| format!("{} ({problem})", sample.detail))
         });
@@ -149,13 +146,13 @@ impl Reader<'_> {
         }
     }
 
-    fn substituted(&self, path: &str, mut value: Value, user: Use) -> Result<Value, SpecError> {
+    pub(super) fn substituted(&self, path: &str, mut value: Value, user: Use) -> Result<Value, SpecError> {
         self.variables.substitute(path, &mut value, user)?;
         Ok(value)
     }
 
     /// The provider with its values, and without the groups of secrets that it names.
-    fn provider(&self, fields: &mut Fields, user: Use) -> Result<Fields, SpecError> {
+    pub(super) fn provider(&self, fields: &mut Fields, user: Use) -> Result<Fields, SpecError> {
         let at = fields.at("provider");
         let provider = fields.take("provider");
         let provider = fields.need("provider", provider, "give an object with a type")?;

@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 
 use super::activity::{Activity, Condition, Deed, Reader, injects, no_controls};
+use super::guardrails::Guardrails;
 use super::machine::{self, Step};
 use super::native::Grammar;
 use super::variables::{Outside, Variables};
@@ -34,6 +35,8 @@ pub struct Experiment {
     pub continuously: bool,
     /// What is done, in order; something injects a fault.
     pub method: Vec<Activity>,
+    /// What ends a run before its time.
+    pub guardrails: Guardrails,
     /// Configuration and secrets; of use here for what must not be shown.
     pub variables: Variables,
 }
@@ -108,7 +111,7 @@ fn read(mut fields: Fields, reader: &Reader<'_>) -> Result<Experiment, SpecError
     annotations(&mut fields)?;
     no_controls(&mut fields)?;
     let continuously = runtime(&mut fields)?;
-    extensions(&mut fields)?;
+    let guardrails = extensions(&mut fields, reader)?;
     let hypothesis = fields.take("steady-state-hypothesis");
     let hypothesis = fields.need(
         "steady-state-hypothesis",
@@ -122,7 +125,7 @@ fn read(mut fields: Fields, reader: &Reader<'_>) -> Result<Experiment, SpecError
     }
     fields.finish()?;
     let variables = Variables::default();
-    Ok(Experiment { name, description, conditions, continuously, method, variables })
+    Ok(Experiment { name, description, conditions, continuously, method, guardrails, variables })
 }
 
 fn name(fields: &mut Fields) -> Result<String, SpecError> {
@@ -183,15 +186,20 @@ fn runtime(fields: &mut Fields) -> Result<bool, SpecError> {
 }
 
 /// Those of others have no meaning here, as the format says.
-fn extensions(fields: &mut Fields) -> Result<(), SpecError> {
+fn extensions(fields: &mut Fields, reader: &Reader<'_>) -> Result<Guardrails, SpecError> {
+    let mut guardrails = None;
     for (index, extension) in fields.array("extensions")?.unwrap_or_default().into_iter().enumerate() {
-        let mut extension = Fields::of(format!("extensions[{index}]"), extension)?;
+        let path = format!("extensions[{index}]");
+        let mut extension = Fields::of(&path, extension)?;
         let name = extension.string("name")?;
-        if extension.need("name", name, "say whose it is")? == EXTENSION {
-            extension.finish()?;
+        if extension.need("name", name, "say whose it is")? != EXTENSION {
+            continue;
+        }
+        if guardrails.replace(Guardrails::read(extension, reader)?).is_some() {
+            return Err(SpecError::new(path, format!("{EXTENSION:?} is there already: put both into one")));
         }
     }
-    Ok(())
+    Ok(guardrails.unwrap_or_default())
 }
 
 fn conditions(hypothesis: Value, reader: &Reader<'_>) -> Result<Vec<Condition>, SpecError> {

@@ -4,6 +4,7 @@ use serde_json::json;
 
 use super::*;
 use crate::cli::native as grammar;
+use crate::experiment::gate::{Op, Rule};
 use crate::experiment::tolerance::{Form, Tolerance};
 use crate::experiment::variables::Nowhere;
 use crate::probe::Check;
@@ -297,6 +298,43 @@ fn what_has_no_effect_in_chaos_toolkit_has_none_here() {
     annotated["runtime"] =
         json!({"rollbacks": {"strategy": "always"}, "hypothesis": {"strategy": "default"}});
     assert_eq!(parse(annotated).unwrap(), parse(document()).unwrap());
+}
+
+#[test]
+fn gates_are_understood_in_the_words_of_openslo() {
+    let mut guarded = document();
+    let tcp = json!({"type": "process", "path": "chaosctl", "arguments": ["probe", "tcp", "127.0.0.1:80"]});
+    guarded["configuration"] = json!({"most": 250});
+    guarded["extensions"] = json!([{"name": "chaos-daemon",
+        "rollback_on": [{"name": "slow", "provider": tcp, "op": "gt", "value": "${most}", "alertAfter": "30s",
+            "lookbackWindow": "1.5m", "interval": "500ms", "noData": "ignore"},
+            {"provider": {"type": "http", "url": "http://127.0.0.1/"}, "tolerance": [200, 204]}],
+        "abort_when": [{"not_recovered_within": "5m"}]}]);
+    let guardrails = parse(guarded.clone()).unwrap().guardrails;
+    assert_eq!(guardrails.recovery, Some(Duration::from_secs(300)));
+    let [slow, http] = guardrails.gates.as_slice() else { panic!("{guardrails:?}") };
+    assert_eq!(slow.rule, Rule::Compare { op: Op::Gt, value: 250.0, lookback: Duration::from_secs(90) });
+    assert_eq!((slow.alert_after, slow.interval), (Duration::from_secs(30), Duration::from_millis(500)));
+    // What has not come within the interval is no data.
+    assert_eq!((slow.no_data_is_breach, slow.probe.timeout), (false, Duration::from_millis(500)));
+    assert_eq!((http.name.as_str(), http.no_data_is_breach, http.alert_after), ("2", true, Duration::ZERO));
+    for (key, value, field) in [
+        ("op", json!("more"), "op"),
+        ("op", json!(null), "op"),
+        ("value", json!("much"), "value"),
+        ("alertAfter", json!("soon"), "alertAfter"),
+        ("alertAfter", json!("2h"), "alertAfter"),
+        ("interval", json!("1ms"), "interval"),
+        ("noData", json!("shrug"), "noData"),
+        ("provider", json!(null), "provider"),
+        ("burnrate", json!(1), "burnrate"),
+        ("not_recovered_within", json!("5m"), "not_recovered_within"),
+    ] {
+        let mut changed = guarded.clone();
+        changed["extensions"][0]["rollback_on"][0][key] = value;
+        let error = parse(changed).expect_err(key);
+        assert_eq!(error.field, format!("extensions[0].rollback_on[0].{field}"), "{error}");
+    }
 }
 
 /// The published schema refuses nothing that is understood; what it accepts may still be refused.

@@ -11,7 +11,9 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::activity::Deed;
 use super::document::Experiment;
+use super::gate::Watch;
 use super::machine::{Effect, Event, Machine, Outcome, Pause};
+use crate::probe::Sample;
 use crate::probe::prober::Prober;
 use crate::request::wire::Door;
 use crate::request::{ApiError, Caller, ErrorCode, FaultState, FaultStatus, Removal, Reply, Request};
@@ -22,6 +24,9 @@ const LOOK: Duration = Duration::from_secs(1);
 /// How often the steady state is sampled by the strategy "continuously", as Chaos Toolkit does.
 const OBSERVE: Duration = Duration::from_secs(1);
 
+/// How often recovery is looked for.
+const RECOVERY_LOOK: Duration = Duration::from_millis(250);
+
 /// What can be told of a run while it goes on.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Progress {
@@ -29,6 +34,8 @@ pub struct Progress {
     pub steady_before: bool,
     /// Packets, or calls, that the faults have acted on.
     pub affected: u64,
+    /// From the question whose answer breached a gate to the last answer that a fault is removed.
+    pub reaction: Option<Duration>,
 }
 
 /// Samples every condition, all at once.
@@ -44,6 +51,38 @@ pub async fn sample(experiment: &Experiment, prober: &Prober) -> Result<(), Stri
     );
     let unmet: Vec<_> = samples.await.into_iter().flatten().collect();
     if unmet.is_empty() { Ok(()) } else { Err(experiment.variables.hide(&unmet.join(", "))) }
+}
+
+/// What has to hold before the method: the steady state, and no gate that is breached already.
+///
+/// # Errors
+/// What is not met, for people.
+pub async fn ready(experiment: &Experiment, prober: &Prober) -> Result<(), String> {
+    let gates = join_all(
+        experiment
+            .guardrails
+            .gates
+            .iter()
+            .map(|gate| async move { gate.judge(&prober.sample(&gate.probe).await).err() }),
+    );
+    let (steady, gates) = tokio::join!(sample(experiment, prober), gates);
+    let unmet: Vec<_> = steady.err().into_iter().chain(gates.into_iter().flatten()).collect();
+    if unmet.is_empty() { Ok(()) } else { Err(experiment.variables.hide(&unmet.join(", "))) }
+}
+
+/// The steady state after the method, which may take its time if the document says how much.
+async fn recovered(experiment: &Experiment, prober: &Prober) -> Result<(), String> {
+    let Some(limit) = experiment.guardrails.recovery else { return sample(experiment, prober).await };
+    let end = Instant::now() + limit;
+    loop {
+        match sample(experiment, prober).await {
+            Err(unmet) if Instant::now() >= end => {
+                return Err(format!("not recovered within {limit:?}: {unmet}"));
+            }
+            Err(_) => sleep(RECOVERY_LOOK.min(end - Instant::now())).await,
+            Ok(()) => return Ok(()),
+        }
+    }
 }
 
 /// What a run needs of the daemon.
@@ -74,15 +113,19 @@ pub async fn drive(
         active: BTreeMap::new(),
         affected: BTreeMap::new(),
         looking: false,
+        watches: experiment.guardrails.gates.iter().map(Watch::new).collect(),
+        began: Instant::now(),
+        breached: None,
+        reaction: None,
     };
-    let (mut machine, mut effects) = Machine::start(experiment.steps(), experiment.continuously);
+    let (mut machine, mut effects) = Machine::start(experiment.steps());
     let mut stopped = false;
     loop {
         for effect in effects {
             if let Effect::Finish(outcome) = effect {
                 return outcome;
             }
-            run.begin(effect);
+            run.begin(effect, &machine);
         }
         run.look();
         let happened = tokio::select! {
@@ -101,7 +144,8 @@ pub async fn drive(
             effects.extend(machine.step(event));
         }
         let affected = run.affected.values().sum();
-        progress.send_modify(|now| *now = Progress { steady_before: machine.steady_before(), affected });
+        let (steady_before, reaction) = (machine.steady_before(), run.reaction);
+        progress.send_modify(|now| *now = Progress { steady_before, affected, reaction });
     }
 }
 
@@ -112,6 +156,8 @@ enum Happened {
     Injected(usize, Instant, Result<(), ApiError>),
     /// The steady state while the method goes on.
     Observed(Result<(), String>),
+    /// A gate was sampled; when it was asked for.
+    Gated(usize, Instant, Sample),
     /// What is active, if that could be read.
     Looked(Option<Vec<FaultStatus>>),
     Removed(usize, Result<Vec<Removal>, ApiError>),
@@ -130,18 +176,33 @@ struct Run<'a> {
     /// What each fault has acted on.
     affected: BTreeMap<usize, u64>,
     looking: bool,
+    watches: Vec<Watch<'a>>,
+    began: Instant,
+    /// When the sample was asked for that breached a gate.
+    breached: Option<Instant>,
+    reaction: Option<Duration>,
 }
 
 impl<'a> Run<'a> {
-    fn begin(&mut self, effect: Effect) {
+    fn begin(&mut self, effect: Effect, machine: &Machine) {
         let (experiment, means) = (self.experiment, self.means);
         match effect {
-            Effect::Sample => self.given_up.push(
-                sample(experiment, means.prober)
-                    .map(|sampled| Happened::Event(Event::Sampled(sampled)))
-                    .boxed(),
-            ),
-            Effect::Observe => self.given_up.push(observe(experiment, means.prober).boxed()),
+            Effect::Sample => {
+                self.reaction = self.breached.map(|breached| breached.elapsed());
+                let sampled = |sampled| Happened::Event(Event::Sampled(sampled));
+                self.given_up.push(match machine.is_before() {
+                    true => ready(experiment, means.prober).map(sampled).boxed(),
+                    false => recovered(experiment, means.prober).map(sampled).boxed(),
+                });
+            }
+            Effect::Observe => {
+                if experiment.continuously {
+                    self.given_up.push(observe(experiment, means.prober).boxed());
+                }
+                for index in 0..experiment.guardrails.gates.len() {
+                    self.given_up.push(gate(experiment, index, Instant::now(), means.prober).boxed());
+                }
+            }
             Effect::Wait(index, pause) => {
                 let time = experiment.method.get(index).map(|activity| match pause {
                     Pause::Before => activity.before,
@@ -191,6 +252,7 @@ impl<'a> Run<'a> {
                 self.given_up.push(observe(self.experiment, self.means.prober).boxed());
                 observed.err().map(Event::Deviated).into_iter().collect()
             }
+            Happened::Gated(index, asked, sample) => self.gated(index, asked, &sample),
             Happened::Looked(faults) => {
                 self.looking = false;
                 // No answer is not "gone": what cannot be read is unknown, and a fault has its own deadline.
@@ -206,6 +268,18 @@ impl<'a> Run<'a> {
                 vec![Event::Removed(index, result)]
             }
         }
+    }
+
+    /// Judges a gate, and has it sampled again, an interval after the last time.
+    fn gated(&mut self, index: usize, asked: Instant, sample: &Sample) -> Vec<Event> {
+        let Some(watch) = self.watches.get_mut(index) else { return Vec::new() };
+        if let Some(breach) = watch.observe(asked - self.began, sample) {
+            self.breached = Some(asked);
+            return vec![Event::Abort(self.experiment.variables.hide(&breach))];
+        }
+        let next = asked + watch.interval();
+        self.given_up.push(gate(self.experiment, index, next, self.means.prober).boxed());
+        Vec::new()
     }
 
     /// Which faults have ended too early. Those at the end of their time are no longer looked at.
@@ -236,6 +310,16 @@ impl<'a> Run<'a> {
 async fn observe(experiment: &Experiment, prober: &Prober) -> Happened {
     sleep(OBSERVE).await;
     Happened::Observed(sample(experiment, prober).await)
+}
+
+async fn gate(experiment: &Experiment, index: usize, at: Instant, prober: &Prober) -> Happened {
+    sleep_until(at).await;
+    let asked = Instant::now();
+    let sample = match experiment.guardrails.gates.get(index) {
+        Some(gate) => prober.sample(&gate.probe).await,
+        None => Sample::failed("there is no such gate".to_owned()),
+    };
+    Happened::Gated(index, asked, sample)
 }
 
 async fn look(door: &Door) -> Happened {

@@ -72,7 +72,7 @@ pub enum Event {
 pub enum Effect {
     /// Sample the steady state once.
     Sample,
-    /// Go on sampling the steady state.
+    /// Go on sampling what is to be sampled while the method goes on: gates, and the steady state if that is asked for.
     Observe,
     /// Wait.
     Wait(usize, Pause),
@@ -141,7 +141,6 @@ enum Fault {
 #[derive(Debug, Clone)]
 pub struct Machine {
     steps: Vec<Step>,
-    observe: bool,
     phase: Phase,
     /// The next activity to start.
     next: usize,
@@ -154,13 +153,11 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// A run of `steps` that has not begun, and the first thing to do. With `observe` the steady state is also sampled
-    /// while the method goes on.
-    pub fn start(steps: Vec<Step>, observe: bool) -> (Self, Vec<Effect>) {
+    /// A run of `steps` that has not begun, and the first thing to do.
+    pub fn start(steps: Vec<Step>) -> (Self, Vec<Effect>) {
         let (tasks, faults) = (vec![Task::Idle; steps.len()], vec![Fault::None; steps.len()]);
         let machine = Self {
             steps,
-            observe,
             phase: Phase::Before,
             next: 0,
             tasks,
@@ -176,6 +173,11 @@ impl Machine {
     /// Whether the steady state was met before the method.
     pub fn steady_before(&self) -> bool {
         self.steady_before
+    }
+
+    /// Whether the steady state before the method is not known yet.
+    pub fn is_before(&self) -> bool {
+        self.phase == Phase::Before
     }
 
     /// Takes in what happened. What comes late, after it was given up, changes nothing; an injection that nobody asked for ends
@@ -226,7 +228,7 @@ impl Machine {
             (Phase::Before, Ok(())) => {
                 self.steady_before = true;
                 self.phase = Phase::Method;
-                let mut effects = if self.observe { vec![Effect::Observe] } else { Vec::new() };
+                let mut effects = vec![Effect::Observe];
                 effects.extend(self.advance());
                 effects
             }

@@ -11,7 +11,7 @@ const PROBE: Step = Step { deed: Deed::Probe, ..INJECT };
 
 /// Plays `events` to their end, or to the run's.
 fn play(steps: Vec<Step>, events: Vec<Event>) -> (Vec<Effect>, Option<Outcome>) {
-    let (mut machine, mut effects) = Machine::start(steps, false);
+    let (mut machine, mut effects) = Machine::start(steps);
     for event in events {
         let new = machine.step(event);
         effects.extend(new.clone());
@@ -38,13 +38,14 @@ fn a_run_that_goes_well_injects_lasts_removes_and_looks_again() {
     let (effects, outcome) = play(vec![INJECT], events);
     let expected = [
         Effect::Sample,
+        Effect::Observe,
         Effect::Inject(0),
         Effect::Last(vec![0]),
         Effect::Cancel,
         Effect::Remove(0),
         Effect::Sample,
     ];
-    assert_eq!(effects[..6], expected);
+    assert_eq!(effects[..7], expected);
     assert!(outcome.unwrap().success());
 }
 
@@ -65,7 +66,7 @@ fn activities_follow_each_other_and_those_in_the_background_go_on_beside_them() 
         Step { deed: Deed::Remove(0), ..INJECT },
         Step { after: true, ..INJECT },
     ];
-    let (mut machine, _) = Machine::start(steps, true);
+    let (mut machine, _) = Machine::start(steps);
     let wait = |index, pause| vec![Effect::Wait(index, pause)];
     for (event, effects) in [
         (MET, vec![Effect::Observe, Effect::Wait(0, Pause::Before), Effect::Wait(1, Pause::Before)]),
@@ -103,7 +104,7 @@ fn a_run_that_is_stopped_while_it_injects_removes_what_comes() {
         (refused(0, ErrorCode::FaultActive), Effect::Sample),
     ] {
         let (effects, _) = play(vec![INJECT], vec![MET, abort(), answer]);
-        assert_eq!(effects[2..], [Effect::Cancel, then]);
+        assert_eq!(effects[3..], [Effect::Cancel, then]);
     }
 }
 
@@ -134,7 +135,7 @@ fn a_failing_rollback_comes_last_after_a_semicolon_and_hides_nothing() {
 
 #[test]
 fn a_refused_injection_removes_nothing_but_an_unanswered_one_does() {
-    let then = |code| play(vec![INJECT], vec![MET, refused(0, code)]).0[2..].to_vec();
+    let then = |code| play(vec![INJECT], vec![MET, refused(0, code)]).0[3..].to_vec();
     assert_eq!(then(ErrorCode::FaultActive), [Effect::Cancel, Effect::Sample]);
     assert_eq!(then(ErrorCode::Unavailable), [Effect::Cancel, Effect::Remove(0)]);
 }
@@ -217,7 +218,7 @@ impl Ledger {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2000))]
+    #![proptest_config(ProptestConfig::with_cases(512))]
 
     /// Whatever happens, in whatever order, even what nobody asked for: a run does not finish while a fault of it may be
     /// active; and a run that is stopped ends as soon as everything is answered.
@@ -227,7 +228,7 @@ proptest! {
         events in prop::collection::vec(any_event(), 0..60),
     ) {
         let count = steps.len();
-        let (mut machine, _) = Machine::start(steps, false);
+        let (mut machine, _) = Machine::start(steps);
         let mut ledger = Ledger::default();
         let ends = events.into_iter().chain([abort()]);
         for event in ends {

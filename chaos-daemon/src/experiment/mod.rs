@@ -3,6 +3,8 @@
 pub mod activity;
 pub mod document;
 pub mod driver;
+pub mod gate;
+pub mod guardrails;
 pub mod machine;
 pub mod native;
 pub mod schema;

@@ -70,7 +70,10 @@ fn runtime() -> Value {
 }
 
 fn extension() -> Value {
-    json!({"type": "object", "properties": {"name": {"type": "string", "minLength": 1}}, "required": ["name"]})
+    let mut properties = super::guardrails::fields();
+    properties["name"] =
+        json!({"type": "string", "minLength": 1, "description": "\"chaos-daemon\" for gates."});
+    json!({"type": "object", "properties": properties, "required": ["name"]})
 }
 
 fn chaosctl(commands: &str) -> Value {

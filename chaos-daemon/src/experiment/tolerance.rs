@@ -8,6 +8,7 @@ use regex::Regex;
 use serde_json::Value;
 use serde_json_path::JsonPath;
 
+use crate::probe::Sample;
 use crate::request::fields::Fields;
 use crate::spec::SpecError;
 
@@ -21,6 +22,14 @@ pub enum Form {
 }
 
 impl Form {
+    /// What the provider returns of this sample; `None` when it returns nothing, because it failed.
+    pub fn output(self, sample: &Sample) -> Option<Value> {
+        match self {
+            Self::Http => sample.answer.clone(),
+            Self::Process => Some(sample.as_process()),
+        }
+    }
+
     fn targets(self) -> &'static [&'static str] {
         match self {
             Self::Http => &["status", "headers", "body"],

@@ -349,6 +349,10 @@ pub(super) struct RunOutput {
     #[schemars(with = "u64")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) packets_affected: Option<u64>,
+    /// When a gate was breached: seconds from that sample's question until every fault was removed.
+    #[schemars(with = "f64")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) gate_reaction_seconds: Option<f64>,
     /// Whether the action was left out.
     #[schemars(with = "bool")]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -379,6 +383,7 @@ impl From<ExperimentResult> for RunOutput {
             started_at: result.started_at,
             run_id: result.run_id,
             packets_affected: Some(result.packets_affected),
+            gate_reaction_seconds: result.gate_reaction_seconds,
             ..Self::default()
         }
     }

@@ -49,7 +49,7 @@ pub struct Probe {
 }
 
 /// What a probe saw.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
     /// Whether it is as it should be.
     pub ok: bool,
@@ -57,6 +57,8 @@ pub struct Sample {
     pub detail: String,
     /// How long it took.
     pub took: Duration,
+    /// What was measured; of a port and an address the milliseconds until the answer. `None` when nothing was.
+    pub value: Option<f64>,
     /// What came back: of HTTP an object with `status`, `headers` and `body`. `None` when nothing did.
     pub answer: Option<Value>,
 }
@@ -64,7 +66,7 @@ pub struct Sample {
 impl Sample {
     /// A sample that could not be taken.
     pub fn failed(detail: String) -> Self {
-        Self { ok: false, detail, took: Duration::ZERO, answer: None }
+        Self { ok: false, detail, took: Duration::ZERO, value: None, answer: None }
     }
 
     /// What `chaosctl probe` prints of it.
@@ -151,7 +153,10 @@ impl Probe {
         };
         let ok = seen.is_ok();
         let (Ok(seen) | Err(seen)) = seen;
-        Sample { ok, detail: format!("{}: {seen}", self.check), took: start.elapsed(), answer }
+        let took = start.elapsed();
+        let answered = ok || answer.is_some();
+        let value = answered.then_some(took.as_secs_f64() * 1e3);
+        Sample { ok, detail: format!("{}: {seen}", self.check), took, value, answer }
     }
 }
 

@@ -45,6 +45,9 @@ pub struct ExperimentResult {
     /// Packets the fault acted on.
     #[serde(default)]
     pub packets_affected: u64,
+    /// When a gate was breached: seconds from that sample's question until every fault was removed.
+    #[serde(default)]
+    pub gate_reaction_seconds: Option<f64>,
 }
 
 /// How often an experiment ran, and how often with success.
@@ -257,6 +260,7 @@ mod tests {
                 started_at: String::new(),
                 run_id: index.to_string(),
                 packets_affected: 0,
+                gate_reaction_seconds: None,
             });
         }
         assert_eq!((registry.results.len(), registry.results[0].run_id.as_str()), (KEPT_RESULTS, "5"));

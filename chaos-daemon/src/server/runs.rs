@@ -63,6 +63,7 @@ impl Run {
             started_at: self.started_at.clone(),
             run_id: self.run_id.clone(),
             packets_affected: progress.affected,
+            gate_reaction_seconds: progress.reaction.map(|time| time.as_secs_f64()),
         }
     }
 }

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use super::registry::{ExperimentResult, Registry, Store};
 use super::runs::{Run, Runs, now};
-use crate::experiment::driver::{sample, unexpected};
+use crate::experiment::driver::{ready, unexpected};
 use crate::experiment::variables::Nowhere;
 use crate::experiment::{Experiment, Grammar};
 use crate::probe::prober::Prober;
@@ -296,7 +296,7 @@ impl Service {
     ) -> Result<(ExperimentResult, Vec<PlanReport>), ApiError> {
         let experiment = self.experiment(name)?;
         let (started_at, started) = (now(), std::time::Instant::now());
-        let steady = sample(&experiment, &self.prober).await;
+        let steady = ready(&experiment, &self.prober).await;
         let steady_now = steady.is_ok();
         let mut problems: Vec<_> = steady.err().into_iter().collect();
         let mut plans = Vec::new();
@@ -325,6 +325,7 @@ impl Service {
             started_at,
             run_id: String::new(),
             packets_affected: 0,
+            gate_reaction_seconds: None,
         };
         Ok((result, plans))
     }

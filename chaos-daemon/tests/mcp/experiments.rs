@@ -127,6 +127,86 @@ async fn a_steady_state_that_is_sampled_continuously_tells_what_was_over_before_
     assert!(server.active.lock().unwrap().is_empty());
 }
 
+fn guarded(name: &str, address: &str, gate: Value) -> Value {
+    let mut document = document(name, address, "10m");
+    document["extensions"] = json!([{"name": "chaos-daemon", "rollback_on": [gate]}]);
+    document
+}
+
+#[tokio::test]
+async fn a_gate_that_is_breached_ends_the_run_at_once_also_without_a_client() {
+    let server = Server::start().await;
+    let (_listener, address) = port().await;
+    let (guard, guard_address) = port().await;
+    let mut client = Client::open(&server.socket).await;
+    let gate = json!({"name": "accepts", "interval": "100ms", "alertAfter": "300ms", "tolerance": 0,
+        "provider": {"type": "process", "path": "chaosctl", "arguments": ["probe", "tcp", guard_address]}});
+    register(&mut client, guarded("gated", &address, gate)).await;
+    client
+        .send(
+            "tools/call",
+            json!({"name": "chaos_run_experiment", "arguments": {"experiment_name": "gated"}}),
+        )
+        .await;
+    while server.active.lock().unwrap().is_empty() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    drop(client);
+    tokio::time::sleep(Duration::from_millis(250)).await;
+    assert_eq!(server.active.lock().unwrap().len(), 1, "ended without a breach");
+    drop(guard);
+    let begin = std::time::Instant::now();
+    while !server.active.lock().unwrap().is_empty() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let took = begin.elapsed();
+    assert!((300..1000).contains(&took.as_millis()), "removed after {took:?}");
+    let status = until_finished(&mut Client::open(&server.socket).await).await;
+    let result = &status["results"][0];
+    let error = result["error"].as_str().unwrap();
+    assert!(error.starts_with("gate accepts was breached for ") && error.contains("refused"), "{error}");
+    let reaction = result["gate_reaction_seconds"].as_f64().unwrap();
+    assert!((0.0..0.1).contains(&reaction), "{reaction}");
+    assert_eq!((&result["success"], &result["steady_state_after"]), (&json!(false), &json!(true)));
+}
+
+#[tokio::test]
+async fn a_gate_that_is_breached_already_lets_nothing_be_injected() {
+    let server = Server::start().await;
+    let (_listener, address) = port().await;
+    let mut client = Client::open(&server.socket).await;
+    let provider = json!({"type": "process", "path": "chaosctl", "arguments": ["probe", "tcp", address]});
+    let gate = json!({"name": "slow", "op": "gte", "value": 0, "alertAfter": "1m", "provider": provider});
+    register(&mut client, guarded("hopeless", &address, gate)).await;
+    let (result, failed) = client.call("chaos_run_experiment", json!({"experiment_name": "hopeless"})).await;
+    assert!(!failed && result["error"].as_str().unwrap().contains("gate slow: "), "{result}");
+    assert_eq!(result["steady_state_before"], false);
+    assert!(server.take_asked().is_empty());
+}
+
+#[tokio::test]
+async fn recovery_may_take_as_long_as_the_document_says() {
+    let server = Server::start().await;
+    let mut client = Client::open(&server.socket).await;
+    for (limit, success) in [("5s", true), ("300ms", false)] {
+        let (listener, address) = port().await;
+        let mut document = document(limit, &address, "300ms");
+        document["extensions"] =
+            json!([{"name": "chaos-daemon", "abort_when": [{"not_recovered_within": limit}]}]);
+        register(&mut client, document).await;
+        let back = tokio::spawn(async move {
+            tokio::time::sleep(Duration::from_millis(150)).await;
+            drop(listener);
+            tokio::time::sleep(Duration::from_millis(1200)).await;
+            TcpListener::bind(address).await.unwrap()
+        });
+        let (result, _) = client.call("chaos_run_experiment", json!({"experiment_name": limit})).await;
+        assert_eq!(result["success"], success, "{result}");
+        assert_eq!(result["error"].to_string().contains("not recovered within 300ms"), !success, "{result}");
+        drop(back.await.unwrap());
+    }
+}
+
 #[tokio::test]
 async fn a_run_is_stopped_by_the_name_of_any_of_its_faults_and_removes_all() {
     let server = Server::start().await;

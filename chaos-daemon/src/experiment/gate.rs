@@ -1,0 +1,195 @@
+//! Gates: what is sampled while the faults of a run are active, and ends it when it is breached. Pure: samples and their
+//! times go in, a breach comes out.
+//!
+//! The words are OpenSLO's (alert conditions, <https://github.com/OpenSLO/OpenSLO>): `op`, `value`, `alertAfter`,
+//! `lookbackWindow`. No data is a breach unless the document says otherwise: who cannot see does not go on.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::time::Duration;
+
+use super::tolerance::{Form, Tolerance};
+use crate::probe::{Probe, Sample};
+
+/// How a value is compared; the comparison is true in a breach.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Op {
+    /// Greater than.
+    Gt,
+    /// Greater than or equal to.
+    Gte,
+    /// Less than.
+    Lt,
+    /// Less than or equal to.
+    Lte,
+}
+
+impl Op {
+    /// The comparison of this name.
+    pub fn parse(name: &str) -> Option<Self> {
+        [Self::Gt, Self::Gte, Self::Lt, Self::Lte].into_iter().find(|op| op.name() == name)
+    }
+
+    /// Its name in OpenSLO.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Gt => "gt",
+            Self::Gte => "gte",
+            Self::Lt => "lt",
+            Self::Lte => "lte",
+        }
+    }
+
+    fn holds(self, left: f64, right: f64) -> bool {
+        match self {
+            Self::Gt => left > right,
+            Self::Gte => left >= right,
+            Self::Lt => left < right,
+            Self::Lte => left <= right,
+        }
+    }
+}
+
+impl fmt::Display for Op {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Gt => ">",
+            Self::Gte => ">=",
+            Self::Lt => "<",
+            Self::Lte => "<=",
+        })
+    }
+}
+
+/// When a sample is bad.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Rule {
+    /// When this comparison of what the probe measures is true.
+    Compare {
+        /// The comparison.
+        op: Op,
+        /// What is compared with, in the probe's unit.
+        value: f64,
+        /// Over how long what was measured is averaged; zero for the latest alone.
+        lookback: Duration,
+    },
+    /// When what the probe returns is not within this.
+    Tolerance(Tolerance),
+}
+
+/// A gate.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Gate {
+    /// Name in the document.
+    pub name: String,
+    /// What is sampled. Its time limit is the interval: what has not come by then is no data.
+    pub probe: Probe,
+    /// What the probe's provider returns.
+    pub form: Form,
+    /// When a sample is bad.
+    pub rule: Rule,
+    /// How long samples have to be bad, without a good one in between; zero for the first.
+    pub alert_after: Duration,
+    /// How often it is sampled.
+    pub interval: Duration,
+    /// Whether no data is bad.
+    pub no_data_is_breach: bool,
+}
+
+/// What a sample means.
+#[derive(Debug, Clone, PartialEq)]
+enum Seen {
+    Good,
+    Bad(String),
+    NoData(String),
+}
+
+impl Gate {
+    /// What a single sample says, without regard to what was before.
+    ///
+    /// # Errors
+    /// Why it is bad, for people.
+    pub fn judge(&self, sample: &Sample) -> Result<(), String> {
+        Watch::new(self).seen(Duration::ZERO, sample).map_err(|why| format!("gate {}: {why}", self.name))
+    }
+}
+
+/// A gate that is being watched.
+#[derive(Debug, Clone)]
+pub struct Watch<'a> {
+    gate: &'a Gate,
+    measured: VecDeque<(Duration, f64)>,
+    bad_since: Option<Duration>,
+}
+
+impl<'a> Watch<'a> {
+    /// A gate of which nothing is known yet.
+    pub fn new(gate: &'a Gate) -> Self {
+        Self { gate, measured: VecDeque::new(), bad_since: None }
+    }
+
+    /// How often it is sampled.
+    pub fn interval(&self) -> Duration {
+        self.gate.interval
+    }
+
+    /// Takes a sample in, that was asked for at `time`, on a clock that never goes back. A breach comes out, for people.
+    pub fn observe(&mut self, time: Duration, sample: &Sample) -> Option<String> {
+        match self.seen(time, sample) {
+            Ok(()) => {
+                self.bad_since = None;
+                None
+            }
+            Err(why) => {
+                let lasting = time.saturating_sub(*self.bad_since.get_or_insert(time));
+                let breach = || {
+                    let long = if lasting.is_zero() { String::new() } else { format!(" for {lasting:.1?}") };
+                    format!("gate {} was breached{long}: {why}", self.gate.name)
+                };
+                (lasting >= self.gate.alert_after).then(breach)
+            }
+        }
+    }
+
+    fn seen(&mut self, time: Duration, sample: &Sample) -> Result<(), String> {
+        match self.look(time, sample) {
+            Seen::Good => Ok(()),
+            Seen::NoData(_) if !self.gate.no_data_is_breach => Ok(()),
+            Seen::NoData(why) => Err(format!("no data: {why}")),
+            Seen::Bad(why) => Err(why),
+        }
+    }
+
+    fn look(&mut self, time: Duration, sample: &Sample) -> Seen {
+        match &self.gate.rule {
+            Rule::Tolerance(tolerance) => match self.gate.form.output(sample) {
+                None => Seen::NoData(sample.detail.clone()),
+                Some(output) => match tolerance.judge(&output) {
+                    Ok(()) => Seen::Good,
+                    Err(problem) => Seen::Bad(format!("{} ({problem})", sample.detail)),
+                },
+            },
+            Rule::Compare { op, value, lookback } => {
+                let Some(measured) = sample.value.filter(|value| value.is_finite()) else {
+                    return Seen::NoData(sample.detail.clone());
+                };
+                self.measured.push_back((time, measured));
+                self.measured.retain(|(then, _)| time.saturating_sub(*then) <= *lookback);
+                let mean = mean(&self.measured);
+                match op.holds(mean, *value) {
+                    true => Seen::Bad(format!("{mean:.3} {op} {value} ({})", sample.detail)),
+                    false => Seen::Good,
+                }
+            }
+        }
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "there are not 2^52 samples in a window")]
+fn mean(measured: &VecDeque<(Duration, f64)>) -> f64 {
+    measured.iter().map(|(_, value)| value).sum::<f64>() / measured.len().max(1) as f64
+}
+
+#[cfg(test)]
+#[path = "gate_tests.rs"]
+mod tests;

@@ -1,0 +1,111 @@
+//! Tests of when a gate is breached.
+
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::*;
+use crate::probe::Check;
+
+fn gate(rule: Rule, alert_after: u64) -> Gate {
+    Gate {
+        name: "g".into(),
+        probe: Probe { check: Check::tcp("", "127.0.0.1:1").unwrap(), timeout: Duration::from_secs(1) },
+        form: Form::Process,
+        rule,
+        alert_after: Duration::from_secs(alert_after),
+        interval: Duration::from_secs(1),
+        no_data_is_breach: true,
+    }
+}
+
+fn over(value: f64, lookback: u64) -> Rule {
+    Rule::Compare { op: Op::Gt, value, lookback: Duration::from_secs(lookback) }
+}
+
+fn measured(value: Option<f64>) -> Sample {
+    Sample { value, ..Sample::failed("detail".into()) }
+}
+
+/// The second in which the gate is breached, of samples taken each second.
+fn breached(gate: &Gate, samples: &[Option<f64>]) -> Option<usize> {
+    let mut watch = Watch::new(gate);
+    let mut samples = samples.iter().enumerate();
+    samples.find_map(|(second, value)| {
+        watch.observe(Duration::from_secs(second as u64), &measured(*value)).map(|_| second)
+    })
+}
+
+#[test]
+fn a_gate_is_breached_when_samples_have_been_bad_for_as_long_as_it_says() {
+    let bad = Some(2.0);
+    let good = Some(1.0);
+    for (alert_after, lookback, samples, second) in [
+        (0, 0, vec![good, bad], Some(1)),
+        (2, 0, vec![good, bad, bad, bad], Some(3)),
+        // A good one in between begins it anew.
+        (2, 0, vec![bad, bad, good, bad, bad, bad], Some(5)),
+        (2, 0, vec![bad, bad, good, bad, bad], None),
+        (1, 0, vec![None, None], Some(1)),
+        (1, 0, vec![bad, None, good], Some(1)),
+        // Over three seconds, 1 1 2 is 1.33 and 1 2 2 is 1.67.
+        (0, 2, vec![good, good, bad, bad, bad], Some(3)),
+        (0, 0, vec![Some(f64::NAN)], Some(0)),
+    ] {
+        let gate = gate(over(if lookback == 0 { 1.5 } else { 1.6 }, lookback), alert_after);
+        assert_eq!(breached(&gate, &samples), second, "{gate:?} {samples:?}");
+    }
+}
+
+#[test]
+fn no_data_is_good_only_if_the_document_says_so() {
+    let lenient = Gate { no_data_is_breach: false, ..gate(over(1.0, 0), 0) };
+    assert_eq!(breached(&lenient, &[None, None, Some(2.0)]), Some(2));
+    assert_eq!(breached(&gate(over(1.0, 0), 0), &[None]), Some(0));
+}
+
+#[test]
+fn every_comparison_is_true_in_a_breach() {
+    for (op, value, bad) in [
+        (Op::Gt, 1.0, false),
+        (Op::Gte, 1.0, true),
+        (Op::Lt, 1.0, false),
+        (Op::Lte, 1.0, true),
+        (Op::Gt, 0.9, true),
+        (Op::Lt, 1.1, true),
+    ] {
+        let gate = gate(Rule::Compare { op, value, lookback: Duration::ZERO }, 0);
+        assert_eq!(gate.judge(&measured(Some(1.0))).is_err(), bad, "1 {op} {value}");
+        assert_eq!(Op::parse(op.name()), Some(op));
+    }
+}
+
+#[test]
+fn a_tolerance_can_be_a_gate() {
+    let tolerance = Tolerance::parse("", json!([0]), Form::Process).unwrap();
+    let gate = gate(Rule::Tolerance(tolerance), 1);
+    let sample = |ok| Sample { ok, ..Sample::failed("port".into()) };
+    let mut watch = Watch::new(&gate);
+    let mut second = 0;
+    let mut observe = |ok| {
+        second += 1;
+        watch.observe(Duration::from_secs(second), &sample(ok))
+    };
+    assert_eq!(observe(true), None);
+    assert_eq!(observe(false), None);
+    assert_eq!(observe(false).unwrap(), "gate g was breached for 1.0s: port (1, where [0] is right)");
+}
+
+proptest! {
+    /// Against a definition that looks at all samples at once.
+    #[test]
+    fn a_breach_is_where_the_definition_says(
+        samples in prop::collection::vec(prop_oneof![Just(None), Just(Some(0.0)), Just(Some(2.0))], 0..40),
+        alert_after in 0..6usize,
+    ) {
+        let bad = |sample: &Option<f64>| *sample != Some(0.0);
+        let expected = (0..samples.len()).find(|end| {
+            *end >= alert_after && samples[end - alert_after..=*end].iter().all(bad)
+        });
+        prop_assert_eq!(breached(&gate(over(1.0, 0), alert_after as u64), &samples), expected);
+    }
+}

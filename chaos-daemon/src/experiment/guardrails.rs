@@ -1,0 +1,164 @@
+//! The extension `chaos-daemon` of a document: gates, and what else ends a run.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::activity::Reader;
+use super::gate::{Gate, Op, Rule};
+use super::tolerance::Tolerance;
+use super::variables::Use;
+use crate::request::fields::Fields;
+use crate::spec::SpecError;
+use crate::spec::units::LONGEST_FAULT;
+
+/// How often a gate is sampled when nobody says.
+const INTERVAL: Duration = Duration::from_secs(1);
+const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
+const LONGEST_INTERVAL: Duration = Duration::from_secs(60);
+/// The most gates of one experiment.
+const MOST_GATES: usize = 16;
+
+/// What ends a run before its time.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Guardrails {
+    /// Gates, which are sampled while the method goes on and faults are active.
+    pub gates: Vec<Gate>,
+    /// How long the steady state may take to be met again after the faults were removed; without it, no time at all.
+    pub recovery: Option<Duration>,
+}
+
+impl Guardrails {
+    /// Understands the extension, whose fields are `fields`.
+    ///
+    /// # Errors
+    /// Names what is wrong or not supported.
+    pub(super) fn read(mut fields: Fields, reader: &Reader<'_>) -> Result<Self, SpecError> {
+        let mut guardrails = Self::default();
+        for key in ["rollback_on", "abort_when"] {
+            let at = fields.at(key);
+            for (index, entry) in fields.array(key)?.unwrap_or_default().into_iter().enumerate() {
+                guardrails.entry(
+                    Fields::of(format!("{at}[{index}]"), entry)?,
+                    key == "abort_when",
+                    reader,
+                )?;
+            }
+        }
+        fields.finish()?;
+        if guardrails.gates.len() > MOST_GATES {
+            return Err(SpecError::new("extensions", format!("too many gates: give at most {MOST_GATES}")));
+        }
+        Ok(guardrails)
+    }
+
+    fn entry(&mut self, mut fields: Fields, aborts: bool, reader: &Reader<'_>) -> Result<(), SpecError> {
+        if aborts && let Some(limit) = duration(&mut fields, "not_recovered_within")? {
+            self.recovery =
+                Some(within(&fields.at("not_recovered_within"), limit, SHORTEST_INTERVAL, LONGEST_FAULT)?);
+            return fields.finish();
+        }
+        self.gates.push(gate(fields, self.gates.len(), reader)?);
+        Ok(())
+    }
+}
+
+fn gate(mut fields: Fields, number: usize, reader: &Reader<'_>) -> Result<Gate, SpecError> {
+    let name = fields.string("name")?.unwrap_or_else(|| (number + 1).to_string());
+    let (mut probe, form) = reader.probe(reader.provider(&mut fields, Use::Probe)?)?;
+    let interval = duration(&mut fields, "interval")?.unwrap_or(INTERVAL);
+    let interval = within(&fields.at("interval"), interval, SHORTEST_INTERVAL, LONGEST_INTERVAL)?;
+    probe.timeout = probe.timeout.min(interval);
+    let alert_after = duration(&mut fields, "alertAfter")?.unwrap_or_default();
+    let alert_after = within(&fields.at("alertAfter"), alert_after, Duration::ZERO, LONGEST_FAULT)?;
+    let no_data = fields.string("noData")?;
+    let no_data_is_breach = match no_data.as_deref() {
+        None | Some("breach") => true,
+        Some("ignore") => false,
+        Some(other) => {
+            let problem = format!("{other:?} is not one of breach, ignore");
+            return Err(SpecError::new(fields.at("noData"), problem));
+        }
+    };
+    let rule = match fields.take("tolerance") {
+        Some(tolerance) => {
+            let at = fields.at("tolerance");
+            Rule::Tolerance(Tolerance::parse(&at, reader.substituted(&at, tolerance, Use::Probe)?, form)?)
+        }
+        None => compare(&mut fields, reader)?,
+    };
+    fields.finish()?;
+    Ok(Gate { name, probe, form, rule, alert_after, interval, no_data_is_breach })
+}
+
+fn compare(fields: &mut Fields, reader: &Reader<'_>) -> Result<Rule, SpecError> {
+    let op = fields.string("op")?;
+    let op = fields.need("op", op, "give gt, gte, lt or lte with a value, or a tolerance")?;
+    let op = Op::parse(&op)
+        .ok_or_else(|| SpecError::new(fields.at("op"), format!("{op:?} is not one of gt, gte, lt, lte")))?;
+    let at = fields.at("value");
+    let value = fields.take("value");
+    let value = fields.need("value", value, "give a number")?;
+    let value = reader.substituted(&at, value, Use::Probe)?;
+    let value =
+        value.as_f64().ok_or_else(|| SpecError::new(at, format!("a number is needed here, not {value}")))?;
+    let lookback = duration(fields, "lookbackWindow")?.unwrap_or_default();
+    let lookback = within(&fields.at("lookbackWindow"), lookback, Duration::ZERO, LONGEST_FAULT)?;
+    Ok(Rule::Compare { op, value, lookback })
+}
+
+/// A duration as OpenSLO writes it, such as `30s`, or a number of seconds.
+fn duration(fields: &mut Fields, key: &'static str) -> Result<Option<Duration>, SpecError> {
+    let Some(value) = fields.take(key) else { return Ok(None) };
+    let text = || {
+        let text = value.as_str()?;
+        let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+        let factor = match &text[digits..] {
+            "ms" => 0.001,
+            "s" => 1.0,
+            "m" => 60.0,
+            "h" => 3600.0,
+            _ => return None,
+        };
+        text[..digits].parse::<f64>().ok().map(|number| number * factor)
+    };
+    let seconds = value.as_f64().or_else(text);
+    let duration = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    duration.map(Some).ok_or_else(|| {
+        SpecError::new(fields.at(key), format!("{value} is no duration: give e.g. \"30s\", or seconds"))
+    })
+}
+
+fn within(path: &str, value: Duration, least: Duration, most: Duration) -> Result<Duration, SpecError> {
+    match (least..=most).contains(&value) {
+        true => Ok(value),
+        false => Err(SpecError::new(path, format!("{value:?} is out of bounds: give {least:?} to {most:?}"))),
+    }
+}
+
+/// What the extension says beside its name, for the schema.
+pub(super) fn fields() -> Value {
+    let text = |what: &str| serde_json::json!({"type": "string", "description": what});
+    let length =
+        |what: &str| serde_json::json!({"description": format!("{what}; \"30s\", \"5m\", or seconds.")});
+    let gate = serde_json::json!({
+        "type": "object",
+        "properties": {
+            "name": text("Name of the gate."),
+            "provider": {"type": "object", "description": "A probe's."},
+            "op": {"enum": ["gt", "gte", "lt", "lte"], "description": "True in a breach."},
+            "value": {"description": "What the probe measures is compared with this."},
+            "tolerance": {"description": "In place of op and value: as of a probe of the steady state."},
+            "alertAfter": length("How long it has to be breached"),
+            "lookbackWindow": length("Over how long what was measured is averaged"),
+            "interval": length("How often it is sampled, 1s unless told otherwise"),
+            "noData": {"enum": ["breach", "ignore"], "default": "breach"},
+            "not_recovered_within": length("In abort_when, alone: how long recovery may take"),
+        },
+        "additionalProperties": false,
+    });
+    serde_json::json!({
+        "rollback_on": {"type": "array", "items": gate, "description": "Of the extension chaos-daemon: gates."},
+        "abort_when": {"type": "array", "items": gate, "description": "Of the extension chaos-daemon: gates, and not_recovered_within."},
+    })
+}
