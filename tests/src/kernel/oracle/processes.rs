@@ -18,13 +18,14 @@ use super::Verdict;
 use crate::fault::Fault;
 use crate::process::{Process, wait_until};
 use crate::worker::Program;
-use crate::{Daemon, Error, Pair, Result};
+use crate::{Daemon, Error, Pair, Reason, Result};
 
 tests![
     a_stopped_daemon_and_its_holder_act_until_the_lease_is_over_and_recover_ends_them,
     a_stopped_holder_whose_lease_runs_is_an_effect,
     a_stopped_holder_that_has_a_process_stand_still_is_an_effect,
     a_stopped_holder_of_a_connect_error_is_an_effect_on_its_control_group,
+    a_stopped_holder_of_a_file_error_is_an_effect_on_its_control_group,
     a_stopped_server_is_named,
     a_holder_without_a_daemon_is_named_and_one_that_burns_is_an_effect,
     a_zombie_of_a_holder_is_named,
@@ -103,12 +104,26 @@ fn a_stopped_holder_that_has_a_process_stand_still_is_an_effect(_: &Context) -> 
 }
 
 fn a_stopped_holder_of_a_connect_error_is_an_effect_on_its_control_group(_: &Context) -> TestResult {
+    is_an_effect_on_calls(Fault::new("connect_error"))
+}
+
+fn a_stopped_holder_of_a_file_error_is_an_effect_on_its_control_group(context: &Context) -> TestResult {
+    if !context.has_bpf_lsm() {
+        return Ok(Outcome::Skip(
+            Reason::NoBpfLsm,
+            "no `bpf` in /sys/kernel/security/lsm, or lockdown".into(),
+        ));
+    }
+    is_an_effect_on_calls(Fault::new("file_error").with(json!({"path": "/"})))
+}
+
+fn is_an_effect_on_calls(fault: Fault) -> TestResult {
     use std::os::unix::fs::MetadataExt;
     let cgroup = super::files::Cgroup::new(&format!("ct{}-calls", std::process::id()))?;
     let id = fs::metadata(cgroup.path())?.ino();
     let daemon = Daemon::start()?;
     let name = cgroup.path().file_name().unwrap_or_default().to_string_lossy().into_owned();
-    Fault::new("connect_error").aimed(json!({"cgroup": name})).inject(&daemon.mcp()?)?;
+    fault.aimed(json!({"cgroup": name})).inject(&daemon.mcp()?)?;
     let processes = daemon.processes();
     let stopped = Instant::now();
     processes.iter().for_each(|process| process.signal(Signal::SIGSTOP));
