@@ -89,6 +89,10 @@ pub(super) fn status(answer: &Value) -> String {
         );
         line!(out, "      {}", text(fault, "description"));
         line!(out, "      {}; guard: {}", text(fault, "lifetime"), text(fault, "guard"));
+        let addresses: Vec<_> = list(fault, "host_addresses").iter().filter_map(Value::as_str).collect();
+        if !addresses.is_empty() {
+            line!(out, "      its host stands for {}", addresses.join(", "));
+        }
         if text(fault, "lifetime") == "supervised" {
             line!(out, "      settings as the fault has set them: {}", evidence["settings_held"]);
         } else if evidence["cpu_seconds"].as_f64().unwrap_or_default() > 0.0 {

@@ -13,6 +13,7 @@ mod leases;
 mod lifetime;
 mod manager;
 mod matrix;
+mod names;
 mod oracle;
 mod policy;
 mod processes;
@@ -135,6 +136,7 @@ pub fn all() -> Vec<KernelTest> {
         impairments::TESTS,
         calls::TESTS,
         services::TESTS,
+        names::TESTS,
         bystanders::TESTS,
         lifetime::TESTS,
         trouble::TESTS,
