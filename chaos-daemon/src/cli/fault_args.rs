@@ -51,9 +51,12 @@ pub(super) struct FaultArgs {
     /// Peer addresses, e.g. 10.1.0.0/16 or 2001:db8::7; may be repeated
     #[arg(long = "cidr", value_name = "PREFIX", help_heading = "Target")]
     cidrs: Vec<String>,
-    /// Peer by host name, resolved when the fault starts
+    /// Peer by host name, looked up when the fault starts and again while it is active
     #[arg(long, help_heading = "Target")]
     host: Option<String>,
+    /// How long after an answer --host is looked up again [default: 5]
+    #[arg(long, value_name = "SECONDS", help_heading = "Target")]
+    resolve_seconds: Option<u32>,
     /// Port on either end
     #[arg(long, help_heading = "Target")]
     port: Option<u16>,
@@ -282,6 +285,7 @@ impl FaultArgs {
                 netns: self.netns.clone(),
                 cidrs: self.cidrs.clone(),
                 host: self.host.clone(),
+                resolve_seconds: self.resolve_seconds,
                 port: self.port,
                 local_port: self.local_port,
                 remote_port: self.remote_port,

@@ -89,6 +89,10 @@ pub(super) fn status(answer: &Value) -> String {
         );
         line!(out, "      {}", text(fault, "description"));
         line!(out, "      {}; guard: {}", text(fault, "lifetime"), text(fault, "guard"));
+        let addresses: Vec<_> = list(fault, "host_addresses").iter().filter_map(Value::as_str).collect();
+        if !addresses.is_empty() {
+            line!(out, "      its host stands for {}", addresses.join(", "));
+        }
         if evidence["link_downs"] != json!(0) {
             let now = if evidence["settings_held"] == json!(0) { "up" } else { "down" };
             line!(out, "      link set down {} times; {now} now", evidence["link_downs"]);

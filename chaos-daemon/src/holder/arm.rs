@@ -18,7 +18,7 @@ use crate::fault::detour::loop_id;
 use crate::fault::{Attach, CallWork, FileWork, Goal, LoopWork, Match, PacketAction, PacketWork, Work};
 use crate::host::privilege::{LOW_PORTS, LimitError, limit_to};
 use crate::host::{CgroupRef, NetNs, NetNsError};
-use crate::kernel::bpf::{BpfError, CallPrograms, Capacity, Family, Hook, LoopEnd, Programs};
+use crate::kernel::bpf::{BpfError, CallPrograms, Capacity, Family, Hook, LoopEnd, NAMED_ROOM, Programs};
 use crate::kernel::bpf::{calls, files};
 use crate::kernel::membership;
 use crate::kernel::netlink::marks::{self, FILTER_HANDLE, FILTER_PREFIX, NETEM_HANDLE};
@@ -220,6 +220,25 @@ impl Armed {
         Ok(())
     }
 
+    /// Is about these peers from now on. Those that stay are met all the time.
+    ///
+    /// # Errors
+    /// When there is no room for them, or the kernel refuses.
+    pub fn aim(&mut self, peers: &[IpNet]) -> Result<(), ArmError> {
+        match self {
+            Self::Packets(programs) => programs.change_hosts(peers)?,
+            Self::Loops(loops) => {
+                for each in loops {
+                    each.programs.change_hosts(peers)?;
+                }
+            }
+            Self::Calls(programs) => programs.change_hosts(peers)?,
+            // These have no peers.
+            Self::Cpu(_) | Self::Hoard(_) | Self::Signals(_) | Self::Pause(_) | Self::Settings(_) => {}
+        }
+        Ok(())
+    }
+
     /// What the fault has met so far.
     ///
     /// # Errors
@@ -305,6 +324,12 @@ pub fn capacity(peers: &[IpNet]) -> Capacity {
     Capacity { hosts: count(hosts), prefixes: count(peers.len() - hosts) }
 }
 
+/// The same, and room for what a host that is named may stand for later.
+pub fn roomy(peers: &[IpNet]) -> Capacity {
+    let Capacity { hosts, prefixes } = capacity(peers);
+    Capacity { hosts: hosts.saturating_add(NAMED_ROOM), prefixes }
+}
+
 /// Runs `act` with a connection into the namespace this thread is in.
 fn netlink<T>(act: impl AsyncFnOnce(&Netlink) -> Result<T, ArmError>) -> Result<T, ArmError> {
     let runtime =
@@ -342,7 +367,7 @@ fn rule(packets: &Match) -> PacketRule {
 fn prepare(warm: Option<Programs>, family: Family, packets: &Match) -> Result<Programs, ArmError> {
     let mut programs = match warm {
         Some(programs) => programs,
-        None => Programs::load(family, capacity(&packets.peers))?,
+        None => Programs::load(family, roomy(&packets.peers))?,
     };
     spare(&mut programs, &packets.protected_peers, &packets.protected_tcp_ports)?;
     Ok(programs)
@@ -383,7 +408,7 @@ fn arm_calls(work: &CallWork, warm: Option<Programs>, deadline_ns: u64) -> Resul
     let callers = &work.callers;
     let mut programs = match warm {
         Some(programs) => programs,
-        None => Programs::load(Family::Calls, capacity(&callers.peers))?,
+        None => Programs::load(Family::Calls, roomy(&callers.peers))?,
     };
     spare(&mut programs, &callers.protected_peers, &callers.protected_tcp_ports)?;
     let mut programs = CallPrograms::new(programs);

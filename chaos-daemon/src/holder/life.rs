@@ -64,7 +64,7 @@ pub fn run(socket: OwnedFd, packets: bool) -> Result<(), HolderError> {
             hold(&mut socket, &work, lease, warm, netns.map(NetNs::of_fd).transpose()?)
         }
         Order::Disarm => Ok(()),
-        Order::Renew => Err(HolderError::Unexpected("renew before arm")),
+        Order::Renew | Order::Aim { .. } => Err(HolderError::Unexpected("renew or aim before arm")),
         Order::Load(_) => Err(HolderError::Unexpected("load twice")),
     }
 }
@@ -140,6 +140,10 @@ fn hold(
                     Err(error) => send(socket, &Report::Failed { message: chain(&error) })?,
                 }
             }
+            Order::Aim { peers } => match armed.aim(&peers) {
+                Ok(()) => send(socket, &Report::Aimed)?,
+                Err(error) => send(socket, &Report::Failed { message: chain(&error) })?,
+            },
             Order::Disarm => return disarm(socket, armed),
             Order::Arm { .. } | Order::Load(_) => return Err(HolderError::Unexpected("arm or load twice")),
         }

@@ -67,6 +67,11 @@ pub enum Order {
     },
     /// Go on for another window.
     Renew,
+    /// Be about these peers from now on: a name stands for other addresses than before.
+    Aim {
+        /// All of them.
+        peers: Vec<IpNet>,
+    },
     /// Stop, let queued packets out, take everything away, and end.
     Disarm,
 }
@@ -85,6 +90,8 @@ pub enum Report {
     },
     /// The lease was renewed.
     Beat(Evidence),
+    /// About the peers of the last order to aim.
+    Aimed,
     /// Undone.
     Disarmed(Evidence),
 }

@@ -8,14 +8,15 @@ use tokio::sync::mpsc;
 
 use super::ground;
 use super::holders::{Holder, HolderFailure};
-use super::life::{self, Life};
+use super::life::{self, Aim, Life};
+use super::names::{self, Names};
 use super::state::{Active, Injector, LEASE_WINDOW, LifeOrder};
 use crate::fault::{self, Attach, Ground, Place, Plan, Work};
-use crate::holder::arm::capacity;
+use crate::holder::arm::{capacity, roomy};
 use crate::holder::{Lease, Report};
 use crate::host::{NetNs, boot_time_ns};
 use crate::journal::{Entry, Event};
-use crate::kernel::bpf::{Capacity, Family};
+use crate::kernel::bpf::{Capacity, Family, MOST_NAMED};
 use crate::kernel::step::{NetNsRef, Step, has_clsact};
 use crate::policy::Permit;
 use crate::request::{
@@ -35,6 +36,8 @@ struct Admitted {
     id: u32,
     place: Option<(crate::host::NetNsIdentity, u32, u8)>,
     targets: Option<TargetsReport>,
+    /// The host that the target names, and what it stands for.
+    names: Option<Names>,
     _permit: Permit,
 }
 
@@ -101,8 +104,9 @@ pub(super) async fn inject(
             tracing::info!(%name, ?caller, fault = admitted.plan.description, "injected");
             let status = injector.status_of(name);
             let drain = admitted.plan.work.longest_stay();
-            let life =
-                Life { injector: Rc::clone(injector), name: name.clone(), holder, journal, lease, drain };
+            let aim = admitted.names.clone().map(|names| Aim::new(names, fixed_peers(&admitted.fault)));
+            let injector = Rc::clone(injector);
+            let life = Life { injector, name: name.clone(), holder, journal, lease, drain, aim };
             tokio::task::spawn_local(life.live(orders));
             status.ok_or_else(|| {
                 ApiError::new(ErrorCode::Unavailable, format!("fault {name} has gone already"))
@@ -125,9 +129,9 @@ pub(super) async fn inject(
 /// than a lease lasts.
 async fn named_peers(request: &FaultRequest) -> Result<Vec<IpNet>, ApiError> {
     let Some(host) = request.target.host.clone() else { return Ok(Vec::new()) };
-    tokio::task::spawn_blocking(move || target::addresses_of(&host)).await.unwrap_or_else(|error| {
-        Err(ApiError::new(ErrorCode::TargetNotFound, format!("target.host: look-up failed: {error}")))
-    })
+    let mut found = names::lookup(host).await?;
+    found.truncate(MOST_NAMED as usize);
+    Ok(found)
 }
 
 fn admit(
@@ -166,7 +170,9 @@ fn admit(
     let plan = fault::plan(&fault.effect, place.as_ref(), ground.as_ref(), &injector.facts)?;
     refuse_overlap(injector, &plan)?;
     let place = place.map(|place| (place.netns.id, place.target.interface.index, place.level));
-    Ok(Admitted { fault, plan, id, place, target, netns, targets, _permit: permit })
+    let names = request.target.host.as_deref();
+    let names = names.and_then(|host| Names::new(host, request.target.resolve_every(), named));
+    Ok(Admitted { fault, plan, id, place, target, netns, targets, names, _permit: permit })
 }
 
 /// Of two faults that change one setting, the second would take the first's value for the node's own.
@@ -245,6 +251,7 @@ fn entry(admitted: &Admitted, orders: mpsc::UnboundedSender<LifeOrder>) -> Activ
         note: None,
         place: admitted.place,
         settings: settings(&admitted.plan),
+        addresses: admitted.names.as_ref().map(Names::aimed).unwrap_or_default(),
         owns_clsact: admitted.plan.steps.iter().any(|step| matches!(step, Step::Clsact { .. })),
         orders,
     }
@@ -258,8 +265,10 @@ async fn start(
     let failed = |what: &dyn std::fmt::Display| {
         ApiError::new(ErrorCode::InjectionFailed, format!("inject {name}: {what}"))
     };
-    let mut holder =
-        injector.holder(room(&admitted.plan.work)).await.map_err(|error| failed(&words(&error)))?;
+    let mut holder = injector
+        .holder(room(&admitted.plan.work, admitted.names.is_some()))
+        .await
+        .map_err(|error| failed(&words(&error)))?;
     let mut steps = admitted.plan.steps.clone();
     steps.push(Step::Holder(holder.id));
     let fault_type = admitted.fault.effect.fault_type();
@@ -296,12 +305,21 @@ async fn start(
     }
 }
 
-/// The programs that `work` needs, and room for its peers; `None` when it needs none.
-fn room(work: &Work) -> Option<(Family, Capacity)> {
+/// The peers that a fault names by their addresses.
+fn fixed_peers(fault: &Fault) -> Vec<IpNet> {
+    match &fault.effect {
+        Effect::Connect { calls, .. } => calls.peers.clone(),
+        effect => effect.traffic().map_or_else(Vec::new, |traffic| traffic.peers.clone()),
+    }
+}
+
+/// The programs that `work` needs, and room for its peers, of which a `named` host may get others; `None` when it needs none.
+fn room(work: &Work, named: bool) -> Option<(Family, Capacity)> {
+    let room = |peers: &[IpNet]| if named { roomy(peers) } else { capacity(peers) };
     match work {
-        Work::Packets(work) => Some((work.action.family(), capacity(&work.packets.peers))),
-        Work::Loop(work) => Some((Family::Packets, capacity(&work.packets.peers))),
-        Work::Calls(work) => Some((Family::Calls, capacity(&work.callers.peers))),
+        Work::Packets(work) => Some((work.action.family(), room(&work.packets.peers))),
+        Work::Loop(work) => Some((Family::Packets, room(&work.packets.peers))),
+        Work::Calls(work) => Some((Family::Calls, room(&work.callers.peers))),
         Work::Files(work) => Some((Family::Files(work.kernel), capacity(&[]))),
         Work::Cpu(_)
         | Work::Hoard(_)

@@ -1,13 +1,16 @@
 //! One active fault from its first heartbeat to the last look for residue.
 
+use std::future::pending;
 use std::rc::Rc;
 use std::time::Duration;
 
-use tokio::sync::mpsc::UnboundedReceiver;
+use ipnet::IpNet;
+use tokio::sync::mpsc::{Receiver, UnboundedReceiver};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
 use super::holders::Holder;
+use super::names::{Answer, Names};
 use super::state::{Injector, LifeOrder};
 use crate::holder::{Lease, Order, Report};
 use crate::host::boot_time_ns;
@@ -34,6 +37,35 @@ pub(super) struct Life {
     pub(super) lease: Lease,
     /// How long packets may take to get out when the fault ends.
     pub(super) drain: Duration,
+    /// What it is about, if that is a host with a name.
+    pub(super) aim: Option<Aim>,
+}
+
+/// A named host, asked for again and again, beside the peers that were named by their addresses.
+pub(super) struct Aim {
+    names: Names,
+    fixed: Vec<IpNet>,
+    answers: Receiver<Answer>,
+    /// What the holder was ordered to be about and has not reported yet.
+    ordered: Option<Vec<IpNet>>,
+}
+
+impl Aim {
+    /// Begins to ask.
+    pub(super) fn new(names: Names, fixed: Vec<IpNet>) -> Self {
+        Self { answers: names.watch(), names, fixed, ordered: None }
+    }
+}
+
+/// The next answer to be acted upon; none as long as the holder has not acted upon the last.
+async fn next_answer(aim: Option<&mut Aim>) -> Answer {
+    match aim {
+        Some(Aim { answers, ordered: None, .. }) => match answers.recv().await {
+            Some(answer) => answer,
+            None => pending().await,
+        },
+        _ => pending().await,
+    }
 }
 
 type Waiting = Vec<oneshot::Sender<Removal>>;
@@ -89,7 +121,13 @@ impl Life {
                     }
                 },
                 () = &mut due => return "its time was up".to_owned(),
+                answer = next_answer(self.aim.as_mut()) => {
+                    if !self.take_aim(answer).await {
+                        return "its holder died".to_owned();
+                    }
+                }
                 report = self.holder.report() => match report {
+                    Ok(Report::Aimed) => self.aimed(),
                     Ok(Report::Beat(evidence)) => {
                         heard = Instant::now();
                         self.injector.update(&self.name, |active| active.met(evidence));
@@ -98,7 +136,7 @@ impl Life {
                             let _ = done.send(());
                         }
                     }
-                    Ok(Report::Failed { message }) => return format!("its lease could not be renewed: {message}"),
+                    Ok(Report::Failed { message }) => return format!("it could not be kept up: {message}"),
                     Ok(other) => return format!("its holder said {other:?}"),
                     Err(_) => return "its holder died".to_owned(),
                 },
@@ -115,6 +153,28 @@ impl Life {
     }
 }
 
+impl Life {
+    /// Has the holder be about what the name stands for now; false when it is gone. While nobody answers it goes on as it was.
+    async fn take_aim(&mut self, answer: Answer) -> bool {
+        let Some(aim) = &mut self.aim else { return true };
+        let note =
+            answer.as_ref().err().map(|error| format!("{error}; it goes on with what the name stood for"));
+        self.injector.update(&self.name, |active| active.note = note);
+        let Some(named) = answer.ok().and_then(|fresh| aim.names.take_in(fresh)) else { return true };
+        tracing::info!(name = %self.name, host = aim.names.host(), ?named, "the name stands for other addresses");
+        let peers = aim.fixed.iter().chain(&named).copied().collect();
+        aim.ordered = Some(named);
+        self.holder.order(&Order::Aim { peers }).await.is_ok()
+    }
+
+    /// Shows what the holder says that it is about.
+    fn aimed(&mut self) {
+        if let Some(named) = self.aim.as_mut().and_then(|aim| aim.ordered.take()) {
+            self.injector.update(&self.name, |active| active.addresses = named);
+        }
+    }
+}
+
 /// Tells the holder to undo, and waits for what it met. `None` when it is dead or silent: ending it undoes too.
 async fn disarm(name: &FaultName, holder: &mut Holder, drain: Duration) -> Option<Evidence> {
     holder.order(&Order::Disarm).await.ok()?;
@@ -122,7 +182,7 @@ async fn disarm(name: &FaultName, holder: &mut Holder, drain: Duration) -> Optio
         match holder.answer_within(DISARM_LIMIT + drain).await {
             Ok(Report::Disarmed(evidence)) => return Some(evidence),
             // A heartbeat's answer that was still under way.
-            Ok(Report::Beat(_)) => {}
+            Ok(Report::Beat(_) | Report::Aimed) => {}
             Ok(other) => {
                 tracing::warn!(%name, ?other, "unexpected report while ending");
                 return None;

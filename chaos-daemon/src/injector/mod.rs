@@ -7,6 +7,7 @@ pub mod holders;
 pub mod inject;
 pub mod life;
 pub mod manager;
+mod names;
 mod reach;
 pub mod recover;
 pub mod runtime;

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use ipnet::IpNet;
 use tokio::sync::{Notify, mpsc, oneshot};
 
 use super::holders::{Holder, HolderFailure};
@@ -68,6 +69,8 @@ pub(super) struct Active {
     pub(super) place: Option<(NetNsIdentity, u32, u8)>,
     /// The settings of the node that it changes, by their places.
     pub(super) settings: Vec<String>,
+    /// What the host that it names stands for, as far as it is about it.
+    pub(super) addresses: Vec<IpNet>,
     /// Whether it undoes the device's clsact qdisc.
     pub(super) owns_clsact: bool,
     /// To the task that keeps it.
@@ -324,6 +327,7 @@ impl Active {
             age,
             remaining: self.duration.saturating_sub(age),
             evidence: self.evidence,
+            addresses: self.addresses.iter().map(IpNet::addr).collect(),
             note: self.note.clone().or_else(|| self.evidence.processes.alone.then(|| ALONE.to_owned())),
         }
     }

@@ -1,6 +1,8 @@
 //! What the tools return. Every result, also that of a failed call, satisfies its tool's output schema: several
 //! clients check that, and would hide the error from the model otherwise.
 
+use std::net::IpAddr;
+
 use rmcp::model::CallToolResult;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -297,6 +299,10 @@ pub(super) struct FaultView {
     #[schemars(with = "Evidence")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) evidence: Option<Evidence>,
+    /// What the host that its target names stands for now, and stood for one look-up ago: whom the fault is about.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(with = "Vec<String>")]
+    pub(super) host_addresses: Vec<IpAddr>,
     /// Why it ended, or what is stuck.
     #[schemars(with = "String")]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -316,6 +322,7 @@ impl FaultView {
         self.remaining_seconds = Some(if ended { 0.0 } else { status.remaining.as_secs_f64() });
         self.evidence = Some(status.evidence.into());
         self.note.clone_from(&status.note);
+        self.host_addresses.clone_from(&status.addresses);
     }
 }
 

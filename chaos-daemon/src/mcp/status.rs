@@ -72,6 +72,7 @@ fn faults(registry: &Registry, status: Option<&[FaultStatus]>) -> Vec<FaultView>
             age_seconds: None,
             remaining_seconds: None,
             evidence: None,
+            host_addresses: Vec::new(),
             note: None,
         };
         views.insert(name.as_str(), view);
@@ -90,6 +91,7 @@ fn faults(registry: &Registry, status: Option<&[FaultStatus]>) -> Vec<FaultView>
             age_seconds: None,
             remaining_seconds: None,
             evidence: None,
+            host_addresses: Vec::new(),
             note: None,
         });
         view.set_status(fault);

@@ -7,6 +7,7 @@ pub mod residue;
 pub mod targets;
 pub mod wire;
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -251,6 +252,9 @@ pub struct FaultStatus {
     pub remaining: Duration,
     /// What it has met.
     pub evidence: Evidence,
+    /// What the host that it names stands for now, and what it stood for one look-up ago.
+    #[serde(default)]
+    pub addresses: Vec<IpAddr>,
     /// Why it ended or what is stuck.
     pub note: Option<String>,
 }

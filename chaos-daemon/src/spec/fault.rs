@@ -450,6 +450,7 @@ impl FaultRequest {
         if self.error_message.as_ref().is_some_and(|text| text.len() > 512) {
             return Err(SpecError::new("error_message", "longer than 512 bytes"));
         }
+        self.target.check_resolving()?;
         let effect = match self.fault_type {
             FaultType::Latency => {
                 let params: LatencyParams = self.params()?;

@@ -51,6 +51,20 @@ fn a_partition_goes_both_ways_and_a_timeout_only_out() {
 }
 
 #[test]
+fn a_host_is_looked_up_again_within_bounds_and_nothing_else_is() {
+    let every = |target| parse(FaultType::Timeout, target, "{}").map_err(|error| error.field);
+    let wrong = Err("target.resolve_seconds".to_owned());
+    assert!(every(r#"{"interface":"e","host":"a","resolve_seconds":1}"#).is_ok());
+    for target in [
+        r#"{"interface":"e","host":"a","resolve_seconds":0}"#,
+        r#"{"interface":"e","host":"a","resolve_seconds":3601}"#,
+        r#"{"interface":"e","cidr":"10.0.0.1","resolve_seconds":5}"#,
+    ] {
+        assert_eq!(every(target).map(drop), wrong.clone(), "{target}");
+    }
+}
+
+#[test]
 fn unknown_and_absurd_parameters_are_named() {
     let target = r#"{"interface":"e"}"#;
     let unknown = parse(FaultType::Latency, target, r#"{"delay":5}"#).unwrap_err();

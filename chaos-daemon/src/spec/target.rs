@@ -1,6 +1,7 @@
 //! What a caller may say about where a fault goes, and the traffic that this selects.
 
 use std::str::FromStr;
+use std::time::Duration;
 
 use ipnet::IpNet;
 use schemars::JsonSchema;
@@ -29,10 +30,14 @@ pub struct TargetRequest {
     #[schemars(with = "Vec<String>")]
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cidrs: Vec<String>,
-    /// Peer by host name; resolved when the fault starts.
+    /// Peer by host name; looked up when the fault starts, and again and again while it is active.
     #[schemars(with = "String")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
+    /// Seconds between two look-ups of host, 1 to 3600. Default: 5.
+    #[schemars(with = "u32")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resolve_seconds: Option<u32>,
     /// Port, on either end of the connection.
     #[schemars(with = "u16")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -86,6 +91,23 @@ pub struct TargetRequest {
     #[schemars(with = "u64")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
+}
+
+impl TargetRequest {
+    /// How long after an answer the host that is named is looked up again.
+    pub fn resolve_every(&self) -> Duration {
+        Duration::from_secs(u64::from(self.resolve_seconds.unwrap_or(5)))
+    }
+
+    /// Refuses a time between look-ups that is out of bounds, or where nothing is looked up.
+    pub(super) fn check_resolving(&self) -> Result<(), SpecError> {
+        let wrong = |problem: &str| Err(SpecError::new("target.resolve_seconds", problem));
+        match self.resolve_seconds {
+            Some(_) if self.host.is_none() => wrong("belongs to a target with a host: leave it out"),
+            Some(seconds) if !(1..=3600).contains(&seconds) => wrong("give 1 to 3600"),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// Which way packets go, seen from this node.

@@ -1,4 +1,5 @@
-//! From what a caller names to what the kernel knows: resolved once, pinned, never resolved again.
+//! From what a caller names to what the kernel knows: resolved once and pinned; only what a host's name stands
+//! for is looked up again, by who keeps the fault.
 
 pub mod cgroup;
 pub mod process;

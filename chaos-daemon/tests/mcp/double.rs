@@ -225,6 +225,7 @@ fn status(name: &FaultName, fault: &FaultRequest, since: Instant) -> FaultStatus
         description: format!("{} on {:?}", fault.fault_type.name(), fault.target.interface),
         age: since.elapsed(),
         remaining: duration.saturating_sub(since.elapsed()),
+        addresses: Vec::new(),
         evidence: Evidence { matched: 9, affected: 7, ..Evidence::default() },
         note: None,
     }

@@ -15,6 +15,7 @@ mod leases;
 mod lifetime;
 mod manager;
 mod matrix;
+mod names;
 mod oracle;
 mod policy;
 mod processes;
@@ -149,6 +150,7 @@ pub fn all() -> Vec<KernelTest> {
         file_calls::TESTS,
         services::TESTS,
         scopes::TESTS,
+        names::TESTS,
         bystanders::TESTS,
         lifetime::TESTS,
         trouble::TESTS,

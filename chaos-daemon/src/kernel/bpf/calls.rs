@@ -101,6 +101,14 @@ impl CallPrograms {
         Ok(None)
     }
 
+    /// As [`Programs::change_hosts`].
+    ///
+    /// # Errors
+    /// As [`Programs::change_hosts`].
+    pub fn change_hosts(&mut self, peers: &[IpNet]) -> Result<(), BpfError> {
+        self.programs.change_hosts(peers)
+    }
+
     /// As [`Programs::renew`].
     ///
     /// # Errors

@@ -33,6 +33,11 @@ pub struct Capacity {
     pub prefixes: u32,
 }
 
+/// The most addresses of a named host that a fault is about at once.
+pub const MOST_NAMED: u32 = 128;
+/// Room for them, and while they change for those that were before.
+pub const NAMED_ROOM: u32 = 2 * MOST_NAMED;
+
 /// Which programs of the object a fault needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Family {

@@ -107,6 +107,51 @@ pub(super) fn replace<K: Pod>(
     }
 }
 
+/// How many keys there are in either, each once.
+pub(super) fn together<K: Eq>(held: &[K], wanted: &[K]) -> usize {
+    held.len() + wanted.iter().filter(|key| !held.contains(key)).count()
+}
+
+/// Adds to a map what it lacks of `wanted`, given that it holds `held`. On an error `held` has all that may be there.
+pub(super) fn add<K: Pod + Ord>(
+    loaded: &Loaded,
+    map: &'static str,
+    held: &mut Vec<K>,
+    wanted: &[K],
+) -> Result<(), BpfError> {
+    let new: Vec<K> = wanted.iter().filter(|key| !held.contains(key)).copied().collect();
+    let fd = loaded.data(map)?.fd().as_fd();
+    held.extend_from_slice(&new);
+    // A batch writes what is there already once more.
+    let failed = |source| BpfError::Batch { operation: "writing", count: new.len(), map, source };
+    sys::insert_all(fd, &new).map_err(failed)
+}
+
+/// Removes from a map what is not `wanted`, given that it holds `held`, one by one: a key that is absent would end a batch.
+pub(super) fn keep<K: Pod + Ord>(
+    loaded: &Loaded,
+    map: &'static str,
+    held: &mut Vec<K>,
+    wanted: &[K],
+) -> Result<(), BpfError> {
+    let fd = loaded.data(map)?.fd().as_fd();
+    let mut refused = None;
+    held.retain(|key| {
+        if wanted.contains(key) {
+            return true;
+        }
+        match sys::remove_all(fd, std::slice::from_ref(key)) {
+            Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
+                refused = Some(source);
+                true
+            }
+            _ => false,
+        }
+    });
+    let failed = |source| BpfError::Batch { operation: "removing", count: 1, map, source };
+    refused.map_or(Ok(()), |source| Err(failed(source)))
+}
+
 /// Every map that [`replace`] may be given, with the size of its key.
 pub(super) const KEYED: [(&str, u32); 7] = [
     (name::HOSTS_V4, 4),
@@ -136,5 +181,6 @@ mod tests {
         let nets: Vec<_> = sets.nets_v4.iter().map(|key| (key.prefix_len(), key.data())).collect();
         assert_eq!(nets, [(16, [10, 1, 0, 0])]);
         assert_eq!(Sets::prefixes(&peers).nets_v4.len(), 2);
+        assert_eq!(together(&sets.hosts_v4, &[[10, 0, 0, 1], [10, 0, 0, 2]]), 2);
     }
 }

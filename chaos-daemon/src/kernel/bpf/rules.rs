@@ -8,7 +8,7 @@ use chaos_common::{ABI_VERSION, Counters, MOST_PROTECTED, PacketRule, name};
 use ipnet::IpNet;
 
 use super::object::Loaded;
-use super::peers::{KEYED, Sets, replace};
+use super::peers::{KEYED, Sets, add, keep, replace, together};
 use super::{BpfError, Capacity, Programs};
 use crate::sabotage::{self, Guard};
 
@@ -75,6 +75,40 @@ impl Programs {
         replace(&self.loaded, name::NETS_V6, &mut held.nets_v6, sets.nets_v6)?;
         self.contents.rule = PacketRule { flags: rule.flags | self.contents.flags(), ..*rule };
         self.enable()
+    }
+
+    /// Changes which single peers the fault is about, while it acts. Those that stay are met all the time: what is new comes
+    /// first, and what has gone goes last. Prefixes stay as they are.
+    ///
+    /// # Errors
+    /// When the fault is about every peer, there is no room for those of before and after together, or the kernel refuses.
+    pub fn change_hosts(&mut self, peers: &[IpNet]) -> Result<(), BpfError> {
+        if self.contents.rule.has(EVERY_PEER) || peers.is_empty() {
+            return Err(BpfError::Peers);
+        }
+        let (sets, room) = (Sets::new(peers), self.contents.capacity.hosts);
+        let held = &self.contents.peers;
+        BpfError::too_many("IPv4 hosts", together(&held.hosts_v4, &sets.hosts_v4), room)?;
+        BpfError::too_many("IPv6 hosts", together(&held.hosts_v6, &sets.hosts_v6), room)?;
+        let held = &mut self.contents.peers;
+        add(&self.loaded, name::HOSTS_V4, &mut held.hosts_v4, &sets.hosts_v4)?;
+        add(&self.loaded, name::HOSTS_V6, &mut held.hosts_v6, &sets.hosts_v6)?;
+        self.write_flags()?;
+        let held = &mut self.contents.peers;
+        keep(&self.loaded, name::HOSTS_V4, &mut held.hosts_v4, &sets.hosts_v4)?;
+        keep(&self.loaded, name::HOSTS_V6, &mut held.hosts_v6, &sets.hosts_v6)?;
+        self.write_flags()
+    }
+
+    /// Has the programs look where there is something to be found. Of the rule only this one word changes.
+    fn write_flags(&mut self) -> Result<(), BpfError> {
+        let flags = self.contents.rule.flags;
+        let now = flags & (!LOADER_FLAGS | ENABLED) | self.contents.flags();
+        if now == flags {
+            return Ok(());
+        }
+        self.contents.rule.flags = now;
+        self.write_rule()
     }
 
     /// Sets which peers, and which of this node's ports (IP protocol number, port), no fault touches. Replaces what

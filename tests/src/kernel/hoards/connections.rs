@@ -135,6 +135,10 @@ fn what_is_held_refused_and_late_is_counted_and_timed(_: &Context) -> TestResult
     let mcp = daemon.mcp()?;
     let fault = server.load(&namespace, json!({"sessions": WORKERS - 1}));
     fault.inject(&mcp)?;
+    // Worked out a few times a second.
+    let timed =
+        || evidence(&fault, &mcp).is_ok_and(|found| found["connections"]["first_byte_ms"].is_object());
+    assert!(wait_until(Duration::from_secs(2), timed), "{}", evidence(&fault, &mcp)?);
     let found = evidence(&fault, &mcp)?;
     assert_eq!((&found["things_held"], server.now()), (&json!(WORKERS - 1), WORKERS - 1), "{found}");
     assert_eq!(found["connections"]["opened"], json!(WORKERS - 1), "{found}");

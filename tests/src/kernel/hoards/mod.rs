@@ -25,8 +25,8 @@ const LEASE: Duration = Duration::from_secs(3);
 const GRACE: Duration = Duration::from_secs(1);
 /// How much later than promised may be seen from outside.
 const SEEN: Duration = Duration::from_millis(700);
-/// How long one lasts that ends by itself.
-const SHORT: Duration = Duration::from_secs(1);
+/// How long one lasts that ends by itself: longer than a busy host takes to say that it is there.
+const SHORT: Duration = Duration::from_secs(2);
 
 /// How a fault ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

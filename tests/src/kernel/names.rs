@@ -1,0 +1,154 @@
+//! A fault that names a host is about what the name stands for now, and not only what it stood for at the start.
+
+use std::net::IpAddr;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, unshare};
+use serde_json::json;
+
+use super::{Context, Outcome, TestResult, tests};
+use crate::fault::Fault;
+use crate::measure::{Echo, udp_rtt};
+use crate::pair::INTERFACE;
+use crate::process::wait_until;
+use crate::{Daemon, Error, Mcp, Pair, Residue, Result};
+
+tests![
+    a_fault_of_a_host_goes_where_its_name_goes_and_spares_what_is_protected,
+    a_fault_of_a_host_goes_on_as_it_was_while_nobody_knows_the_name,
+];
+
+const NAME: &str = "db.chaos.test";
+/// Addresses of the peer; the last is protected.
+const PEERS: [&str; 3] = ["10.77.0.2", "10.77.0.3", "10.77.0.4"];
+/// How long an answer may take on its way, and how long a new address may take to be noticed.
+const PATIENCE: Duration = Duration::from_millis(150);
+const NOTICED: Duration = Duration::from_secs(10);
+
+/// A peer with three addresses, and a daemon for which names are what a file of the test says.
+struct Stage {
+    echoes: Vec<Echo>,
+    daemon: Daemon,
+    mcp: Mcp,
+    before: Residue,
+    pair: Pair,
+    folder: tempfile::TempDir,
+}
+
+impl Stage {
+    fn new() -> Result<Self> {
+        let pair = Pair::new()?;
+        for peer in &PEERS[1..] {
+            pair.far.ip(&["addr", "add", &format!("{peer}/24"), "dev", INTERFACE])?;
+        }
+        let start = |peer: &&str| Echo::start(&pair.far, peer.parse::<IpAddr>().unwrap_or(Pair::FAR_V4), 7);
+        let echoes = PEERS.iter().map(start).collect::<Result<Vec<_>>>()?;
+        let folder = tempfile::tempdir().map_err(Error::io("create", "a folder"))?;
+        let file = |name: &str| folder.path().join(name);
+        write(&file("policy"), &format!("[protect]\ncidrs = [\"{}/32\"]\n", PEERS[2]))?;
+        write(&file("nsswitch.conf"), "hosts: files\n")?;
+        write(&file("hosts"), &format!("{} {NAME}\n", PEERS[0]))?;
+        let files = ["hosts", "nsswitch.conf"].map(|name| (file(name), Path::new("/etc").join(name)));
+        let daemon = Daemon::start_with(|command| {
+            command.arg("--policy").arg(file("policy"));
+            // SAFETY: between fork and exec the closure makes system calls only; the paths were made before.
+            unsafe { command.pre_exec(move || lay_over(&files)) };
+        })?;
+        let mcp = daemon.mcp()?;
+        let before = Residue::take(&[&pair.near, &pair.far])?;
+        Ok(Self { echoes, daemon, mcp, before, pair, folder })
+    }
+
+    fn fault(&self) -> Fault {
+        Fault::new("network_partition").on(&self.pair.near, json!({"host": NAME, "resolve_seconds": 2}))
+    }
+
+    /// Has the name stand for these, in the very file that the daemon sees.
+    fn name(&self, peers: &[&str]) -> Result<()> {
+        let lines: String = peers.iter().map(|peer| format!("{peer} {NAME}\n")).collect();
+        write(&self.folder.path().join("hosts"), &lines)
+    }
+
+    /// Which peers do not answer.
+    fn cut_off(&self) -> Result<[bool; 3]> {
+        let mut cut = [false; 3];
+        for (cut, echo) in cut.iter_mut().zip(&self.echoes) {
+            *cut = udp_rtt(&self.pair.near, echo.address(), PATIENCE)?.is_none();
+        }
+        Ok(cut)
+    }
+
+    /// Waits until the status shows these addresses of the name.
+    fn assert_stands_for(&self, peers: &[&str]) -> Result<()> {
+        let seen =
+            || self.fault().status(&self.mcp).is_ok_and(|status| status["host_addresses"] == json!(peers));
+        let shown = wait_until(NOTICED, seen);
+        assert!(shown, "expected {peers:?}, and the status is {}", self.fault().status(&self.mcp)?);
+        Ok(())
+    }
+
+    fn assert_nothing_left(self) -> Result<()> {
+        assert_eq!(self.cut_off()?, [false; 3]);
+        self.before.assert_unchanged_within(&[&self.pair.near, &self.pair.far], Duration::from_secs(2))?;
+        drop(self.daemon);
+        Ok(())
+    }
+}
+
+fn write(path: &Path, text: &str) -> Result<()> {
+    std::fs::write(path, text).map_err(Error::io("write", path.display().to_string()))
+}
+
+/// Puts files in the place of others, for this process and those that it starts.
+fn lay_over(files: &[(PathBuf, PathBuf)]) -> std::io::Result<()> {
+    unshare(CloneFlags::CLONE_NEWNS)?;
+    // What is mounted outside later is seen still; what is mounted here is not seen outside.
+    mount(None::<&str>, "/", None::<&str>, MsFlags::MS_SLAVE | MsFlags::MS_REC, None::<&str>)?;
+    for (file, place) in files.iter().filter(|(_, place)| place.exists()) {
+        mount(Some(file), place, None::<&str>, MsFlags::MS_BIND, None::<&str>)?;
+    }
+    Ok(())
+}
+
+fn a_fault_of_a_host_goes_where_its_name_goes_and_spares_what_is_protected(_: &Context) -> TestResult {
+    let stage = Stage::new()?;
+    assert_eq!(stage.cut_off()?, [false; 3], "before");
+    let fault = stage.fault();
+    fault.inject(&stage.mcp)?;
+    stage.assert_stands_for(&PEERS[..1])?;
+    assert_eq!(stage.cut_off()?, [true, false, false]);
+    stage.name(&PEERS[1..])?;
+    // What it stood for one look-up ago stays for one more.
+    stage.assert_stands_for(&PEERS)?;
+    assert_eq!(stage.cut_off()?, [true, true, false]);
+    stage.assert_stands_for(&PEERS[1..])?;
+    assert_eq!(stage.cut_off()?, [false, true, false]);
+    fault.remove(&stage.mcp)?;
+    stage.assert_nothing_left()?;
+    Ok(Outcome::Pass)
+}
+
+fn a_fault_of_a_host_goes_on_as_it_was_while_nobody_knows_the_name(_: &Context) -> TestResult {
+    let stage = Stage::new()?;
+    let fault = stage.fault();
+    fault.inject(&stage.mcp)?;
+    stage.name(&[])?;
+    let noted = || {
+        let note = fault.status(&stage.mcp).map(|status| status["note"].to_string());
+        note.is_ok_and(|note| note.contains(NAME) && note.contains("goes on"))
+    };
+    assert!(wait_until(NOTICED, noted), "{}", fault.status(&stage.mcp)?);
+    assert_eq!(stage.cut_off()?, [true, false, false]);
+    stage.name(&PEERS[1..2])?;
+    stage.assert_stands_for(&PEERS[1..2])?;
+    assert_eq!((stage.cut_off()?, &fault.status(&stage.mcp)?["note"]), ([false, true, false], &json!(null)));
+    stage.daemon.holders().iter().for_each(|holder| holder.signal(nix::sys::signal::Signal::SIGKILL));
+    assert!(wait_until(NOTICED, || stage.cut_off().is_ok_and(|cut| cut == [false; 3])), "after SIGKILL");
+    let ended = || fault.status(&stage.mcp).is_ok_and(|status| status["active"] == false);
+    assert!(wait_until(NOTICED, ended), "{}", fault.status(&stage.mcp)?);
+    stage.assert_nothing_left()?;
+    Ok(Outcome::Pass)
+}
