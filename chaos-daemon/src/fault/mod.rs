@@ -26,6 +26,8 @@ pub mod ports;
 pub mod process_kill;
 pub mod process_pause;
 pub mod reset;
+pub mod service_restart;
+pub mod service_stop;
 pub mod work;
 
 use std::time::Duration;
@@ -37,6 +39,7 @@ use crate::host::{CgroupRef, Facts, Lack, Requirement, Spared};
 use crate::kernel::netlink::marks::recognise_device;
 use crate::kernel::setting::{Knob, LinkSetting, Setting};
 use crate::kernel::step::{NetNsRef, Step};
+use crate::kernel::systemd::Unit;
 use crate::request::{ApiError, ErrorCode, LifetimeClass};
 use crate::spec::fault::Effect;
 use crate::spec::{Direction, FaultType, Hoard, PortMatch, Probability, Protocol, Traffic, Whose};
@@ -48,7 +51,7 @@ pub use disk_fill::DirectoryGround;
 pub use memory::MemoryGround;
 pub use work::{
     Attach, CallWork, Callers, CpuWork, FlapWork, Goal, HoardWork, LoopWork, Match, PacketAction, PacketWork,
-    PauseWork, SignalWork, Work,
+    PauseWork, RestartWork, SignalWork, Work,
 };
 
 /// What is needed to carry out a fault, and to undo it.
@@ -125,6 +128,8 @@ pub enum Ground {
     Crowd(Box<Crowd>),
     /// A control group whose calls fail.
     Callers(Callers),
+    /// A service that is active.
+    Service(Box<Unit>),
 }
 
 /// The plan of a fault that takes something, in words, and holds it.
@@ -196,6 +201,8 @@ pub fn plan(
         | Effect::ClockSkew { .. }
         | Effect::ProcessKill { .. }
         | Effect::ProcessPause { .. }
+        | Effect::ServiceStop { .. }
+        | Effect::ServiceRestart { .. }
         | Effect::Connect { .. } => return on_ground(effect, ground),
     })
 }
@@ -224,6 +231,8 @@ fn on_ground(effect: &Effect, ground: Option<&Ground>) -> Result<Plan, ApiError>
         (Effect::Connect { calls, failure }, Some(Ground::Callers(callers))) => {
             Ok(connect_error::plan(calls, failure, callers))
         }
+        (Effect::ServiceStop { .. }, Some(Ground::Service(unit))) => Ok(service_stop::plan(unit)),
+        (Effect::ServiceRestart { .. }, Some(Ground::Service(unit))) => Ok(service_restart::plan(unit)),
         (Effect::ProcessPause { processes, rhythm }, Some(Ground::Crowd(crowd))) => {
             Ok(process_pause::plan(processes, *rhythm, crowd))
         }
@@ -288,6 +297,7 @@ pub fn requirements(fault_type: FaultType) -> &'static [Requirement] {
         FaultType::Pause => pause::REQUIREMENTS,
         FaultType::ProcessPause => process_pause::REQUIREMENTS,
         FaultType::ConnectError => connect_error::REQUIREMENTS,
+        FaultType::ServiceStop | FaultType::ServiceRestart => service_stop::REQUIREMENTS,
         FaultType::LinkDown | FaultType::ClockSkew | FaultType::ProcessKill | FaultType::PortInUse => &[],
     }
 }

@@ -17,6 +17,8 @@ pub enum Requirement {
     Tracing,
     /// Loading programs that look at what the sockets of a control group ask for.
     CallPrograms,
+    /// The service manager of the host.
+    Systemd,
 }
 
 /// What the running kernel can do.
@@ -40,6 +42,8 @@ pub struct Facts {
     pub tracing: Option<String>,
     /// Why programs for control groups cannot be loaded; `None` when they can.
     pub call_programs: Option<String>,
+    /// Why services cannot be stopped and started; `None` when they can.
+    pub systemd: Option<String>,
 }
 
 /// What is missing, and what would supply it.
@@ -76,6 +80,12 @@ impl Facts {
                 remedy: "run a kernel of 5.18 or newer with CONFIG_CGROUP_BPF; no module has it".to_owned(),
             });
         }
+        if requirement == Requirement::Systemd {
+            return self.systemd.as_ref().map(|reason| Lack {
+                what: format!("systemd ({reason})"),
+                remedy: "run the daemon on a host that systemd has booted and that has a message bus (`apt install dbus`)".to_owned(),
+            });
+        }
         let (name, option, reason) = match requirement {
             Requirement::PacketPrograms => (
                 "cls_bpf",
@@ -83,9 +93,11 @@ impl Facts {
                 &self.packet_programs,
             ),
             Requirement::Veth => ("veth", "CONFIG_VETH", &self.veth),
-            Requirement::Netem | Requirement::CgroupV2 | Requirement::Tracing | Requirement::CallPrograms => {
-                ("sch_netem", "CONFIG_NET_SCH_NETEM", &self.netem)
-            }
+            Requirement::Netem
+            | Requirement::CgroupV2
+            | Requirement::Tracing
+            | Requirement::CallPrograms
+            | Requirement::Systemd => ("sch_netem", "CONFIG_NET_SCH_NETEM", &self.netem),
         };
         reason.as_ref().map(|reason| Lack {
             what: format!("{name} ({reason})"),

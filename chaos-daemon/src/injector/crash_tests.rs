@@ -100,6 +100,7 @@ fn case(kind: &str, way: Option<&str>, params: Value, attach: Attach, hooks_are_
         cgroup_v2: None,
         tracing: None,
         call_programs: None,
+        systemd: None,
     };
     let usable = vec![0, 1];
     let ground = fault::Ground::Processors(fault::ProcessorGround { usable, cgroup: None, quota: None });

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use ipnet::IpNet;
 
-use super::supply;
+use super::{services, supply};
 use crate::fault::{Callers, Crowd, Ground, limit};
 use crate::host::connections::reached_at;
 use crate::host::privilege::may_set_clock;
@@ -74,6 +74,8 @@ pub(super) fn look(
             refuse_traced(&ground)?;
             Ok(Some(ground))
         }
+        Effect::ServiceStop { unit } => services::to_stop(unit).map(Some),
+        Effect::ServiceRestart { unit } => services::to_restart(unit).map(Some),
         Effect::Impair { .. } | Effect::Reset { .. } | Effect::Drop { .. } => Ok(None),
         Effect::Connect { calls, .. } => {
             let cgroup = match &calls.whose {

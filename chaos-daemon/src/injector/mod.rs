@@ -10,6 +10,7 @@ pub mod manager;
 pub mod recover;
 pub mod runtime;
 pub mod server_process;
+mod services;
 pub mod state;
 mod supply;
 pub mod watch;

@@ -8,7 +8,7 @@ use nix::unistd::Pid;
 use super::bpf::{Capacity, Family, Programs, kernel_has_tcx};
 use super::netlink::NetlinkError;
 use super::netlink::probe::probe;
-use super::trace;
+use super::{systemd, trace};
 use crate::host::{Facts, cgroup};
 
 /// Tries everything. Takes some tens of milliseconds, and longer when modules have to be loaded.
@@ -35,7 +35,19 @@ pub fn facts() -> Facts {
     };
     let tracing = trace::forbidden();
     let call_programs = load(Family::Calls).err();
-    Facts { release, processors, tcx, packet_programs, veth, netem, cgroup_v2, tracing, call_programs }
+    let systemd = systemd::absent();
+    Facts {
+        release,
+        processors,
+        tcx,
+        packet_programs,
+        veth,
+        netem,
+        cgroup_v2,
+        tracing,
+        call_programs,
+        systemd,
+    }
 }
 
 /// Loads the programs of a family once, on a thread of its own, whose memory goes with it.

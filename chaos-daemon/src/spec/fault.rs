@@ -59,6 +59,10 @@ pub enum FaultType {
     ConnectError,
     /// A port cannot be bound.
     PortInUse,
+    /// A service is stopped.
+    ServiceStop,
+    /// A service is stopped and started again.
+    ServiceRestart,
 }
 
 /// Every fault type; those of the tool specification first, in its order.
@@ -80,6 +84,8 @@ pub const FAULT_TYPES: &[FaultType] = &[
     FaultType::ProcessPause,
     FaultType::ConnectError,
     FaultType::PortInUse,
+    FaultType::ServiceStop,
+    FaultType::ServiceRestart,
 ];
 
 impl FaultType {
@@ -103,6 +109,8 @@ impl FaultType {
             Self::ProcessPause => "process_pause",
             Self::ConnectError => "connect_error",
             Self::PortInUse => "port_in_use",
+            Self::ServiceStop => "service_stop",
+            Self::ServiceRestart => "service_restart",
         }
     }
 
@@ -145,6 +153,10 @@ impl FaultType {
             Self::PortInUse => {
                 "takes a TCP or UDP port of this host and holds it, so that no service can bind it"
             }
+            Self::ServiceStop => "stops a systemd service, and starts it again at the end (supervised)",
+            Self::ServiceRestart => {
+                "restarts a systemd service once, and watches how long it is gone (irreversible)"
+            }
         }
     }
 
@@ -176,7 +188,7 @@ impl FaultType {
                  packet_rate (per second, 200000)"
             }
             Self::Bandwidth => "rate_kbit (1000 bits per second, with Ethernet headers)",
-            Self::Pause => "none",
+            Self::Pause | Self::ServiceStop | Self::ServiceRestart => "none",
             Self::LinkDown => "down_ms and up_ms (no rhythm: down all the time), jitter_ms (0)",
             Self::ClockSkew => "offset_seconds (forwards or back)",
             Self::ProcessKill => "signal (SIGKILL), times (1), interval_seconds (5), jitter_ms (0)",
@@ -313,6 +325,16 @@ pub enum Effect {
         /// How it alternates; `None` is all the time.
         rhythm: Option<Rhythm>,
     },
+    /// See [`FaultType::ServiceStop`].
+    ServiceStop {
+        /// Name of the unit.
+        unit: String,
+    },
+    /// See [`FaultType::ServiceRestart`].
+    ServiceRestart {
+        /// Name of the unit.
+        unit: String,
+    },
     /// See [`FaultType::ConnectError`].
     Connect {
         /// Which calls.
@@ -336,8 +358,10 @@ impl Effect {
             | Self::LinkDown { .. }
             | Self::ClockSkew { .. }
             | Self::ProcessKill { .. }
-            | Self::ProcessPause { .. } => None,
-            Self::Connect { .. } => None,
+            | Self::ProcessPause { .. }
+            | Self::ServiceStop { .. }
+            | Self::ServiceRestart { .. }
+            | Self::Connect { .. } => None,
         }
     }
 
@@ -379,6 +403,8 @@ impl Effect {
             Self::ProcessKill { .. } => FaultType::ProcessKill,
             Self::ProcessPause { .. } => FaultType::ProcessPause,
             Self::Connect { .. } => FaultType::ConnectError,
+            Self::ServiceStop { .. } => FaultType::ServiceStop,
+            Self::ServiceRestart { .. } => FaultType::ServiceRestart,
         }
     }
 }
@@ -455,6 +481,14 @@ impl FaultRequest {
             FaultType::ConnectError => {
                 let failure = self.params::<ConnectParams>()?.failure()?;
                 Effect::Connect { calls: Connections::parse(&self.target)?, failure }
+            }
+            FaultType::ServiceStop => {
+                let NoParams {} = self.params()?;
+                Effect::ServiceStop { unit: settings::service(&self.target)? }
+            }
+            FaultType::ServiceRestart => {
+                let NoParams {} = self.params()?;
+                Effect::ServiceRestart { unit: settings::service(&self.target)? }
             }
             FaultType::PortInUse => {
                 let what = self.params::<PortParams>()?.port(&self.target)?;

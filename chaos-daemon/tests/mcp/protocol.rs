@@ -116,8 +116,17 @@ async fn the_schemas_have_the_specifications_fields_types_and_defaults() {
     );
     let ours = ["packet_loss", "packet_duplicate", "packet_corrupt", "packet_reorder", "bandwidth"];
     assert_eq!(types_known[5..10], ours.map(|name| json!(name)));
-    let ours =
-        ["pause", "link_down", "clock_skew", "process_kill", "process_pause", "connect_error", "port_in_use"];
+    let ours = [
+        "pause",
+        "link_down",
+        "clock_skew",
+        "process_kill",
+        "process_pause",
+        "connect_error",
+        "port_in_use",
+        "service_stop",
+        "service_restart",
+    ];
     assert_eq!(types_known[10..], ours.map(|name| json!(name)));
     types(
         &inject["outputSchema"],

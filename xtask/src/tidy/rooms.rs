@@ -53,6 +53,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("rtnetlink", &["kernel/"]),
     ("netlink_packet_core", &["kernel/"]),
     ("netlink_packet_route", &["kernel/"]),
+    ("zbus", &["kernel/"]),
     ("landlock", &["host/"]),
     ("seccompiler", &["host/"]),
     ("rmcp", &["mcp/", "cli/"]),
