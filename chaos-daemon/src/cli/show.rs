@@ -108,6 +108,8 @@ pub(super) fn status(answer: &Value) -> String {
             line!(out, "      holds {held}");
         } else if evidence["signals_sent"] != json!(0) {
             line!(out, "      {}", signalled(evidence));
+        } else if text(fault, "fault_type") == "service_restart" {
+            line!(out, "      restarted{}", times(evidence));
         } else if evidence["pauses"] != json!(0) {
             let (now, times) = (&evidence["processes_paused"], &evidence["pauses"]);
             line!(out, "      processes standing still: {now}; made to {times} times");
@@ -195,10 +197,13 @@ fn connections(out: &mut String, evidence: &Value) {
 
 /// `signals: 2 sent, 2 processes ended, gone after 3ms, back after 120ms`.
 fn signalled(evidence: &Value) -> String {
-    let mut text = format!(
-        "signals: {} sent, {} processes ended",
-        evidence["signals_sent"], evidence["processes_ended"]
-    );
+    let (sent, ended) = (&evidence["signals_sent"], &evidence["processes_ended"]);
+    format!("signals: {sent} sent, {ended} processes ended{}", times(evidence))
+}
+
+/// `, gone after 3ms, back after 120ms`, as far as it is known.
+fn times(evidence: &Value) -> String {
+    let mut text = String::new();
     for (word, field) in [("gone", "gone_after_seconds"), ("back", "back_after_seconds")] {
         if evidence[field].is_number() {
             let _ = write!(text, ", {word} after {}", seconds(evidence, field));

@@ -28,6 +28,8 @@ pub mod port_in_use;
 pub mod ports;
 pub mod process_kill;
 pub mod process_pause;
+pub mod service_restart;
+pub mod service_stop;
 pub mod work;
 
 use std::time::Duration;
@@ -39,6 +41,7 @@ use crate::host::{CgroupRef, Facts, Lack, PlaceRef, Requirement, Spared};
 use crate::kernel::netlink::marks::recognise_device;
 use crate::kernel::setting::{Knob, LinkSetting, Setting};
 use crate::kernel::step::{NetNsRef, Step};
+use crate::kernel::systemd::Unit;
 use crate::request::{ApiError, ErrorCode, LifetimeClass};
 use crate::spec::fault::Effect;
 use crate::spec::{Direction, Failure, FaultType, Hoard, PortMatch, Probability, Protocol, Traffic, Whose};
@@ -50,7 +53,7 @@ pub use disk_fill::DirectoryGround;
 pub use memory::MemoryGround;
 pub use work::{
     Attach, CallWork, Callers, CpuWork, FileWork, FlapWork, Goal, HoardWork, LoopWork, Match, PacketAction,
-    PacketWork, PauseWork, SignalWork, Work,
+    PacketWork, PauseWork, RestartWork, SignalWork, Work,
 };
 
 /// What is needed to carry out a fault, and to undo it.
@@ -129,6 +132,8 @@ pub enum Ground {
     Callers(Callers),
     /// A control group whose calls about files fail, and which files.
     Files(CgroupRef, PlaceRef),
+    /// A service that is active.
+    Service(Box<Unit>),
 }
 
 /// The plan of a fault that takes something, in words, and holds it.
@@ -206,6 +211,8 @@ pub fn plan(
         | Effect::ClockSkew { .. }
         | Effect::ProcessKill { .. }
         | Effect::ProcessPause { .. }
+        | Effect::ServiceStop { .. }
+        | Effect::ServiceRestart { .. }
         | Effect::Connect { .. }
         | Effect::Load(_) => return on_ground(effect, ground),
     })
@@ -236,6 +243,8 @@ fn on_ground(effect: &Effect, ground: Option<&Ground>) -> Result<Plan, ApiError>
             Ok(connect_error::plan(calls, failure, callers))
         }
         (Effect::Load(load), Some(Ground::Descriptors(found))) => connection_load::plan(load, found.process),
+        (Effect::ServiceStop { .. }, Some(Ground::Service(unit))) => Ok(service_stop::plan(unit)),
+        (Effect::ServiceRestart { .. }, Some(Ground::Service(unit))) => Ok(service_restart::plan(unit)),
         (Effect::ProcessPause { processes, rhythm }, Some(Ground::Crowd(crowd))) => {
             Ok(process_pause::plan(processes, *rhythm, crowd))
         }
@@ -301,6 +310,7 @@ pub fn requirements(fault_type: FaultType) -> &'static [Requirement] {
         FaultType::ProcessPause => process_pause::REQUIREMENTS,
         FaultType::ConnectError => connect_error::REQUIREMENTS,
         FaultType::FileError => file_error::REQUIREMENTS,
+        FaultType::ServiceStop | FaultType::ServiceRestart => service_stop::REQUIREMENTS,
         FaultType::LinkDown
         | FaultType::ClockSkew
         | FaultType::ProcessKill

@@ -43,6 +43,8 @@ pub enum Work {
     Signals(SignalWork),
     /// Processes stand still.
     Pause(PauseWork),
+    /// A service is restarted.
+    Restart(RestartWork),
 }
 
 /// How a packet program is attached to its device.
@@ -250,6 +252,15 @@ pub struct PauseWork {
     pub rhythm: Option<Rhythm>,
 }
 
+/// See [`Work::Restart`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RestartWork {
+    /// Name of the unit.
+    pub unit: String,
+    /// Identity of the start that is ended.
+    pub invocation: String,
+}
+
 /// Whose calls, and where to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Callers {
@@ -304,7 +315,8 @@ impl Work {
             | Self::Settings(_)
             | Self::Flap(_)
             | Self::Signals(_)
-            | Self::Pause(_) => Duration::ZERO,
+            | Self::Pause(_)
+            | Self::Restart(_) => Duration::ZERO,
         }
     }
 
@@ -363,6 +375,7 @@ impl Work {
                 let LinkRhythm { down, up, .. } = work.rhythm;
                 vec![format!("undo that after {down:?}, do it again after {up:?}, and so on")]
             }
+            Self::Restart(work) => vec![format!("have systemd restart {}, and watch it", work.unit)],
             // The steps say it all.
             Self::Settings(_) => Vec::new(),
         }

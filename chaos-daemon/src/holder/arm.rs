@@ -13,6 +13,7 @@ use super::burner::Burner;
 use super::flapper::Flapper;
 use super::hoard::Keeper;
 use super::pauser::Pauser;
+use super::restarter::Restarter;
 use super::signaller::Signaller;
 use crate::fault::detour::loop_id;
 use crate::fault::{Attach, CallWork, FileWork, Goal, LoopWork, Match, PacketAction, PacketWork, Work};
@@ -25,6 +26,7 @@ use crate::kernel::netlink::marks::{self, FILTER_HANDLE, FILTER_PREFIX, NETEM_HA
 use crate::kernel::netlink::{Clsact, Device, Netlink, NetlinkError};
 use crate::kernel::setting::Setting;
 use crate::kernel::step::{Kernel, StepError};
+use crate::kernel::systemd::SystemdError;
 use crate::kernel::trace::TraceError;
 use crate::request::Evidence;
 use crate::sabotage::{self, Guard};
@@ -55,6 +57,8 @@ pub enum Armed {
     Signals(Signaller),
     /// Processes that stand still.
     Pause(Pauser),
+    /// A service that was restarted, and is watched.
+    Restart(Restarter),
 }
 
 /// A veth loop for one direction.
@@ -130,6 +134,9 @@ pub enum ArmError {
     /// Processes could not be stopped again, or a link not be set down or up again.
     #[error("{0}")]
     Rhythm(String),
+    /// A restart.
+    #[error(transparent)]
+    Restart(#[from] SystemdError),
     /// A burning thread.
     #[error("start burning")]
     Burn(#[source] io::Error),
@@ -192,6 +199,7 @@ impl Armed {
             Work::Signals(work) => {
                 Signaller::start(work, deadline_ns).map(Self::Signals).map_err(ArmError::Signals)
             }
+            Work::Restart(work) => Ok(Self::Restart(Restarter::start(work)?)),
             Work::Pause(work) => Ok(Self::Pause(Pauser::start(work, deadline_ns)?)),
         }
     }
@@ -214,8 +222,8 @@ impl Armed {
             Self::Signals(signaller) => signaller.renew(deadline_ns),
             Self::Flap(flapper) => flapper.renew(deadline_ns),
             Self::Pause(pauser) => pauser.renew(deadline_ns),
-            // These know no deadline: the guard sees to it.
-            Self::Settings(_) => {}
+            // These know no deadline: the guard sees to it, and what is done is done.
+            Self::Settings(_) | Self::Restart(_) => {}
         }
         Ok(())
     }
@@ -234,7 +242,13 @@ impl Armed {
             }
             Self::Calls(programs) => programs.change_hosts(peers)?,
             // These have no peers.
-            Self::Cpu(_) | Self::Hoard(_) | Self::Signals(_) | Self::Pause(_) | Self::Settings(_) => {}
+            Self::Cpu(_)
+            | Self::Hoard(_)
+            | Self::Signals(_)
+            | Self::Restart(_)
+            | Self::Pause(_)
+            | Self::Flap(_)
+            | Self::Settings(_) => {}
         }
         Ok(())
     }
@@ -261,6 +275,7 @@ impl Armed {
             Self::Cpu(burner) => sum.cpu_time = burner.burned(),
             Self::Hoard(keeper) => sum = keeper.evidence(),
             Self::Signals(signaller) => sum.processes = signaller.evidence(),
+            Self::Restart(restarter) => sum.processes = restarter.evidence(),
             Self::Pause(pauser) => sum.processes = pauser.evidence().map_err(ArmError::Rhythm)?,
             Self::Flap(flapper) => sum = flapper.evidence().map_err(ArmError::Rhythm)?,
             Self::Settings(settings) => {

@@ -12,8 +12,8 @@ use super::{deadline, memory};
 use crate::fail_point::{self, Point, Role};
 use crate::fault::{Goal, HoardWork, Work};
 use crate::host::privilege::{
-    CALL_HOLDER, CLOCK, FILE_HOLDER, LimitError, NETWORK_HOLDER, OTHER_HOLDER, PORT_HOLDER, SIGNALLER,
-    TRACER, limit_to,
+    CALL_HOLDER, CLOCK, FILE_HOLDER, LimitError, NETWORK_HOLDER, OTHER_HOLDER, PORT_HOLDER, SERVICE_HOLDER,
+    SIGNALLER, TRACER, limit_to,
 };
 use crate::host::{NetNs, NetNsError, boot_time_ns};
 use crate::kernel::bpf::{BpfError, Programs};
@@ -92,6 +92,7 @@ fn needed(work: &Work) -> &'static [Capability] {
         Work::Hoard(_) => &[],
         Work::Signals(_) => SIGNALLER,
         Work::Pause(_) => TRACER,
+        Work::Restart(_) => SERVICE_HOLDER,
         Work::Settings(settings) => settings.first().map_or(&[], needed_to_set),
         Work::Flap(work) => needed_to_set(&work.setting),
     }
@@ -103,6 +104,7 @@ fn needed_to_set(setting: &Setting) -> &'static [Capability] {
         Setting::Cgroup(_) => &[],
         Setting::Link(_) => &[Capability::CAP_NET_ADMIN, Capability::CAP_SYS_ADMIN],
         Setting::Clock(_) => &[CLOCK],
+        Setting::Service(_) => SERVICE_HOLDER,
     }
 }
 

@@ -20,6 +20,7 @@ pub mod life;
 mod memory;
 mod pauser;
 pub mod protocol;
+mod restarter;
 pub mod signaller;
 
 pub use life::run;

@@ -21,6 +21,8 @@ pub enum Requirement {
     CallPrograms,
     /// Loading programs at the security hooks of files, and being asked there.
     FilePrograms,
+    /// The service manager of the host.
+    Systemd,
 }
 
 /// What the running kernel can do.
@@ -46,6 +48,8 @@ pub struct Facts {
     pub call_programs: Option<String>,
     /// What programs at the security hooks of files have to know, or what is missing for them.
     pub files: Result<KernelFiles, Lack>,
+    /// Why services cannot be stopped and started; `None` when they can.
+    pub systemd: Option<String>,
 }
 
 /// What is missing, and what would supply it.
@@ -85,6 +89,12 @@ impl Facts {
         if requirement == Requirement::FilePrograms {
             return self.files.as_ref().err().cloned();
         }
+        if requirement == Requirement::Systemd {
+            return self.systemd.as_ref().map(|reason| Lack {
+                what: format!("systemd ({reason})"),
+                remedy: "run the daemon on a host that systemd has booted and that has a message bus (`apt install dbus`)".to_owned(),
+            });
+        }
         let (name, option, reason) = match requirement {
             Requirement::PacketPrograms => (
                 "cls_bpf",
@@ -96,7 +106,8 @@ impl Facts {
             | Requirement::CgroupV2
             | Requirement::Tracing
             | Requirement::CallPrograms
-            | Requirement::FilePrograms => ("sch_netem", "CONFIG_NET_SCH_NETEM", &self.netem),
+            | Requirement::FilePrograms
+            | Requirement::Systemd => ("sch_netem", "CONFIG_NET_SCH_NETEM", &self.netem),
         };
         reason.as_ref().map(|reason| Lack {
             what: format!("{name} ({reason})"),

@@ -51,6 +51,9 @@ pub const PORT_HOLDER: &[Capability] = &[Capability::CAP_SYS_ADMIN, LOW_PORTS];
 /// it sends them again.
 pub const SIGNALLER: &[Capability] = &[Capability::CAP_KILL, Capability::CAP_SYS_PTRACE];
 
+/// What a holder that stops or restarts a service keeps: systemd asks for it (`bus_verify_manage_units_async`).
+pub const SERVICE_HOLDER: &[Capability] = &[Capability::CAP_SYS_ADMIN];
+
 /// What a holder that has processes stand still keeps: to trace those of other users.
 pub const TRACER: &[Capability] = &[Capability::CAP_SYS_PTRACE];
 

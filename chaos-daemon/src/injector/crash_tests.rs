@@ -101,6 +101,7 @@ fn case(kind: &str, way: Option<&str>, params: Value, attach: Attach, hooks_are_
         tracing: None,
         call_programs: None,
         files: Err(crate::host::Lack { what: String::new(), remedy: String::new() }),
+        systemd: None,
     };
     let usable = vec![0, 1];
     let ground = fault::Ground::Processors(fault::ProcessorGround { usable, cgroup: None, quota: None });

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use ipnet::IpNet;
 
-use super::{reach, supply};
+use super::{reach, services, supply};
 use crate::fault::{Callers, Crowd, Ground, limit};
 use crate::host::connections::reached_at;
 use crate::host::privilege::may_set_clock;
@@ -75,6 +75,8 @@ pub(super) fn look(
             Ok(Some(ground))
         }
         Effect::Load(load) => reach::look(load, permit, home, runtime_dir).map(Some),
+        Effect::ServiceStop { unit } => services::to_stop(unit).map(Some),
+        Effect::ServiceRestart { unit } => services::to_restart(unit).map(Some),
         Effect::Impair { .. } | Effect::Refuse { .. } | Effect::Drop { .. } => Ok(None),
         Effect::Files { calls, .. } => {
             let (cgroup, _) = target::cgroup::resolve(&calls.cgroup)?;

@@ -326,7 +326,8 @@ fn room(work: &Work, named: bool) -> Option<(Family, Capacity)> {
         | Work::Settings(_)
         | Work::Flap(_)
         | Work::Signals(_)
-        | Work::Pause(_) => None,
+        | Work::Pause(_)
+        | Work::Restart(_) => None,
     }
 }
 

@@ -12,6 +12,7 @@ mod reach;
 pub mod recover;
 pub mod runtime;
 pub mod server_process;
+mod services;
 pub mod state;
 mod supply;
 pub mod watch;

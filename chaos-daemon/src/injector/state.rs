@@ -328,7 +328,18 @@ impl Active {
             remaining: self.duration.saturating_sub(age),
             evidence: self.evidence,
             addresses: self.addresses.iter().map(IpNet::addr).collect(),
-            note: self.note.clone().or_else(|| self.evidence.processes.alone.then(|| ALONE.to_owned())),
+            note: self
+                .note
+                .clone()
+                .or_else(|| self.evidence.processes.alone.then(|| self.alone().to_owned())),
+        }
+    }
+
+    /// The warning about what does not come back.
+    fn alone(&self) -> &'static str {
+        match self.fault_type {
+            FaultType::ServiceRestart => "the service is not active again: `systemctl status` says why",
+            _ => ALONE,
         }
     }
 
@@ -336,9 +347,10 @@ impl Active {
     pub(super) fn met(&mut self, evidence: Evidence) {
         self.evidence = evidence;
         let holds = evidence.settings > 0 || evidence.held_bytes > 0 || evidence.held_count > 0;
-        let ProcessEvidence { signals, pauses, .. } = evidence.processes;
+        let ProcessEvidence { signals, pauses, ended, .. } = evidence.processes;
         let opened = evidence.connections.map_or(0, |connections| connections.opened);
-        let acted = evidence.affected + evidence.moved_bytes + evidence.downs + signals + pauses + opened;
+        let acted =
+            evidence.affected + evidence.moved_bytes + evidence.downs + signals + pauses + ended + opened;
         if acted > 0 || holds || !evidence.cpu_time.is_zero() {
             self.state = FaultState::Effective;
         }

@@ -7,4 +7,5 @@ pub mod probe;
 pub mod process;
 pub mod setting;
 pub mod step;
+pub mod systemd;
 pub mod trace;

@@ -11,7 +11,7 @@ use nix::unistd::Pid;
 use super::bpf::{BpfError, Capacity, Family, Programs, kernel_has_tcx};
 use super::netlink::NetlinkError;
 use super::netlink::probe::probe;
-use super::trace;
+use super::{systemd, trace};
 use crate::host::btf::BtfError;
 use crate::host::{Facts, KernelFiles, Lack, PlaceRef, cgroup};
 
@@ -42,7 +42,20 @@ pub fn facts() -> Facts {
     let files = thread::spawn(files).join().unwrap_or_else(|_panic| {
         Err(no_hooks("programs at the security hooks of files: looking panicked".into()))
     });
-    Facts { release, processors, tcx, packet_programs, veth, netem, cgroup_v2, tracing, call_programs, files }
+    let systemd = systemd::absent();
+    Facts {
+        release,
+        processors,
+        tcx,
+        packet_programs,
+        veth,
+        netem,
+        cgroup_v2,
+        tracing,
+        call_programs,
+        files,
+        systemd,
+    }
 }
 
 /// Loads the programs for files, and has the kernel ask one of them.

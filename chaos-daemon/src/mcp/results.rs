@@ -83,13 +83,15 @@ pub(super) struct Evidence {
     pub(super) shortfall: Option<request::Shortfall>,
     /// process_kill: signals sent.
     pub(super) signals_sent: u64,
-    /// process_kill: processes that were sent one and have ended.
+    /// process_kill: processes that were sent one and have ended; service_restart: 1 once the service was gone.
     pub(super) processes_ended: u64,
-    /// process_kill: seconds from the last volley until the last of its processes had ended.
+    /// process_kill: seconds from the last volley until the last of its processes had ended; service_restart: from the order until
+    /// the service was gone.
     #[schemars(with = "f64")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) gone_after_seconds: Option<f64>,
-    /// process_kill: seconds from the last volley until a new process ran that matches the target.
+    /// process_kill: seconds from the last volley until a new process ran that matches the target; service_restart: until the
+    /// service was active again.
     #[schemars(with = "f64")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) back_after_seconds: Option<f64>,

@@ -262,8 +262,9 @@ fn target() -> Value {
     let mut target = schema::of_input::<TargetRequest>();
     target.insert(
         "description".to_owned(),
-        json!("Where the fault goes. Every field narrows. A network fault and link_down need interface; pause, limits, \
-               connect_error and file_error need unit or cgroup, which narrow a network fault of direction egress; instead of them \
+        json!("Where the fault goes. Every field narrows. A network fault and link_down need interface; service_stop and \
+               service_restart need unit; pause, limits, connect_error and file_error need unit or cgroup, which narrow a \
+               network fault of direction egress; instead of them \
                network faults and connect_error take exe, command, container or pid, of processes with a network namespace or cgroup of \
                their own; and cpu, memory, pids and disk_io can be used up in one; ports and connection_load take netns; port_in_use needs \
                local_port and takes protocol and netns; process faults \

@@ -68,6 +68,10 @@ pub enum FaultType {
     ConnectionLoad,
     /// What a service asks of files fails with an error.
     FileError,
+    /// A service is stopped.
+    ServiceStop,
+    /// A service is stopped and started again.
+    ServiceRestart,
 }
 
 /// Every fault type; those of the tool specification first, in its order.
@@ -91,6 +95,8 @@ pub const FAULT_TYPES: &[FaultType] = &[
     FaultType::PortInUse,
     FaultType::ConnectionLoad,
     FaultType::FileError,
+    FaultType::ServiceStop,
+    FaultType::ServiceRestart,
 ];
 
 impl FaultType {
@@ -116,6 +122,8 @@ impl FaultType {
             Self::PortInUse => "port_in_use",
             Self::ConnectionLoad => "connection_load",
             Self::FileError => "file_error",
+            Self::ServiceStop => "service_stop",
+            Self::ServiceRestart => "service_restart",
         }
     }
 
@@ -167,6 +175,10 @@ impl FaultType {
                 "fails what a cgroup or unit asks of the files at or below a path (opening, making, reading, writing, \
                  mapping them) with an error of choice"
             }
+            Self::ServiceStop => "stops a systemd service, and starts it again at the end (supervised)",
+            Self::ServiceRestart => {
+                "restarts a systemd service once, and watches how long it is gone (irreversible)"
+            }
         }
     }
 
@@ -201,7 +213,7 @@ impl FaultType {
                  packet_rate (per second, 200000)"
             }
             Self::Bandwidth => "rate_kbit (1000 bits per second, with Ethernet headers)",
-            Self::Pause => "none",
+            Self::Pause | Self::ServiceStop | Self::ServiceRestart => "none",
             Self::LinkDown => "down_ms and up_ms (no rhythm: down all the time), jitter_ms (0)",
             Self::ClockSkew => "offset_seconds (forwards or back)",
             Self::ProcessKill => "signal (SIGKILL), times (1), interval_seconds (5), jitter_ms (0)",
@@ -350,6 +362,16 @@ pub enum Effect {
         /// How it alternates; `None` is all the time.
         rhythm: Option<Rhythm>,
     },
+    /// See [`FaultType::ServiceStop`].
+    ServiceStop {
+        /// Name of the unit.
+        unit: String,
+    },
+    /// See [`FaultType::ServiceRestart`].
+    ServiceRestart {
+        /// Name of the unit.
+        unit: String,
+    },
     /// See [`FaultType::ConnectError`].
     Connect {
         /// Which calls.
@@ -382,7 +404,9 @@ impl Effect {
             | Self::LinkDown { .. }
             | Self::ClockSkew { .. }
             | Self::ProcessKill { .. }
-            | Self::ProcessPause { .. } => None,
+            | Self::ProcessPause { .. }
+            | Self::ServiceStop { .. }
+            | Self::ServiceRestart { .. } => None,
             Self::Connect { .. } | Self::Load(_) | Self::Files { .. } => None,
         }
     }
@@ -427,6 +451,8 @@ impl Effect {
             Self::Connect { .. } => FaultType::ConnectError,
             Self::Load(_) => FaultType::ConnectionLoad,
             Self::Files { .. } => FaultType::FileError,
+            Self::ServiceStop { .. } => FaultType::ServiceStop,
+            Self::ServiceRestart { .. } => FaultType::ServiceRestart,
         }
     }
 }
@@ -506,6 +532,14 @@ impl FaultRequest {
             FaultType::ConnectError => {
                 let failure = self.params::<ConnectParams>()?.failure()?;
                 Effect::Connect { calls: Connections::parse(&self.target)?, failure }
+            }
+            FaultType::ServiceStop => {
+                let NoParams {} = self.params()?;
+                Effect::ServiceStop { unit: settings::service(&self.target)? }
+            }
+            FaultType::ServiceRestart => {
+                let NoParams {} = self.params()?;
+                Effect::ServiceRestart { unit: settings::service(&self.target)? }
             }
             FaultType::PortInUse => {
                 let what = self.params::<PortParams>()?.port(&self.target)?;

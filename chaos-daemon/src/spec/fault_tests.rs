@@ -33,7 +33,10 @@ fn a_partition_goes_both_ways_and_a_timeout_only_out() {
     for kind in FAULT_TYPES {
         let (target, params) = match kind {
             FaultType::ResourceExhaustion => ("{}", "{}"),
-            FaultType::Pause | FaultType::ConnectError => (r#"{"unit":"a.service"}"#, "{}"),
+            FaultType::Pause
+            | FaultType::ConnectError
+            | FaultType::ServiceStop
+            | FaultType::ServiceRestart => (r#"{"unit":"a.service"}"#, "{}"),
             FaultType::PortInUse => (r#"{"local_port":80}"#, "{}"),
             FaultType::FileError => (r#"{"unit":"a.service"}"#, r#"{"path":"/a"}"#),
             FaultType::ClockSkew => ("{}", r#"{"offset_seconds":-60}"#),

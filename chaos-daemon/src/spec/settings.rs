@@ -281,6 +281,25 @@ fn unit_name(unit: &str) -> Result<CgroupSelector, SpecError> {
     Ok(CgroupSelector::Unit(unit.to_owned()))
 }
 
+/// The service that a target names, and nothing beside it.
+pub(super) fn service(target: &TargetRequest) -> Result<String, SpecError> {
+    let alone = TargetRequest { unit: None, ..target.clone() };
+    if alone != TargetRequest::default() {
+        return Err(SpecError::new(
+            "target",
+            "this fault goes to a service: give target.unit, and nothing else",
+        ));
+    }
+    let unit = need("target.unit", target.unit.clone(), "the service, e.g. \"payment.service\"")?;
+    match unit_name(&unit)? {
+        CgroupSelector::Unit(name) if name.ends_with(".service") => Ok(name),
+        _ => Err(SpecError::new(
+            "target.unit",
+            format!("{unit:?} is no service: give e.g. \"payment.service\""),
+        )),
+    }
+}
+
 /// The interface that a target names, with its namespace, and nothing beside them.
 pub(super) fn link(target: &TargetRequest) -> Result<(String, Option<String>), SpecError> {
     let alone = TargetRequest { interface: None, netns: None, seed: None, ..target.clone() };

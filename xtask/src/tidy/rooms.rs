@@ -56,6 +56,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("hyper", &["holder/"]),
     ("hyper_util", &["holder/"]),
     ("http_body_util", &["holder/"]),
+    ("zbus", &["kernel/"]),
     ("landlock", &["host/"]),
     ("seccompiler", &["host/"]),
     ("rmcp", &["mcp/", "cli/"]),

@@ -7,6 +7,7 @@
 pub mod cgroup;
 pub mod clock;
 pub mod link;
+pub mod service;
 
 use std::fmt;
 
@@ -15,6 +16,7 @@ use serde::{Deserialize, Serialize};
 pub use cgroup::{CgroupSetting, Knob};
 pub use clock::ClockSetting;
 pub use link::LinkSetting;
+pub use service::ServiceSetting;
 
 use super::step::{Node, StepError, Undone};
 
@@ -27,6 +29,8 @@ pub enum Setting {
     Link(LinkSetting),
     /// A clock that is wrong.
     Clock(ClockSetting),
+    /// A service that is stopped.
+    Service(ServiceSetting),
 }
 
 impl Setting {
@@ -39,6 +43,7 @@ impl Setting {
             Self::Cgroup(setting) => setting.apply(),
             Self::Link(setting) => setting.apply(),
             Self::Clock(setting) => setting.apply(),
+            Self::Service(setting) => setting.apply(),
         }
     }
 
@@ -51,6 +56,7 @@ impl Setting {
             Self::Cgroup(setting) => setting.undo(),
             Self::Link(setting) => setting.undo(node),
             Self::Clock(setting) => setting.undo(),
+            Self::Service(setting) => setting.undo(),
         }
     }
 
@@ -63,6 +69,7 @@ impl Setting {
             Self::Cgroup(setting) => setting.present(),
             Self::Link(setting) => setting.present(node),
             Self::Clock(setting) => Ok(setting.present()),
+            Self::Service(setting) => setting.present(),
         }
     }
 
@@ -74,6 +81,7 @@ impl Setting {
                 format!("device {} of namespace {}", setting.ifindex, setting.netns.id.cookie)
             }
             Self::Clock(_) => "the clock".to_owned(),
+            Self::Service(setting) => setting.unit.clone(),
         }
     }
 }
@@ -84,6 +92,7 @@ impl fmt::Display for Setting {
             Self::Cgroup(setting) => setting.fmt(f),
             Self::Link(setting) => setting.fmt(f),
             Self::Clock(setting) => setting.fmt(f),
+            Self::Service(setting) => setting.fmt(f),
         }
     }
 }

@@ -17,6 +17,7 @@ tests![
     a_link_that_could_not_be_restored_is_refused_by_what_would_be_lost,
     two_faults_do_not_change_the_same_setting,
     the_clock_is_refused_unless_the_policy_allows_it,
+    services_that_nobody_can_stop_are_refused_by_name,
 ];
 
 /// Registers a fault that has to be refused at its injection; code and message of the refusal.
@@ -131,5 +132,23 @@ fn the_clock_is_refused_unless_the_policy_allows_it(_: &Context) -> TestResult {
     let (code, words) = refused(&daemon.mcp()?, "clock_skew", json!({}), json!({"offset_seconds": 3600}))?;
     assert!(code == "POLICY_DENIED" && words.contains("`clock_skew`"), "{code} {words}");
     assert!(before.elapsed()? < Duration::from_secs(600), "the clock went on");
+    Ok(Outcome::Pass)
+}
+
+fn services_that_nobody_can_stop_are_refused_by_name(_: &Context) -> TestResult {
+    let daemon = Daemon::start()?;
+    let _guard = Guard::start(&daemon)?;
+    let mcp = daemon.mcp()?;
+    // With systemd or without, there is no service of this name.
+    let booted = std::path::Path::new("/run/dbus/system_bus_socket").exists();
+    let expected =
+        if booted { ("TARGET_NOT_FOUND", "no unit") } else { ("UNSUPPORTED_KERNEL", "no systemd runs here") };
+    for kind in ["service_stop", "service_restart"] {
+        let (code, words) = refused(&mcp, kind, json!({"unit": "chaos-no-such.service"}), json!({}))?;
+        assert!(code == expected.0 && words.contains(expected.1), "{kind}: {code} {words}");
+    }
+    let slice = crate::fault::Fault::new("service_stop").aimed(json!({"unit": "a.slice"})).register(&mcp);
+    let said = slice.err().map(|error| error.to_string()).unwrap_or_default();
+    assert!(said.contains("is no service"), "{said}");
     Ok(Outcome::Pass)
 }

@@ -3,6 +3,7 @@
 mod exposure;
 mod processes;
 mod reboot;
+mod services;
 mod stop_post;
 
 use std::fs;
@@ -33,7 +34,7 @@ tests![
 
 /// Every test of the first boot; the last one is what the reboot interrupts.
 pub(super) fn all() -> Vec<Test> {
-    [TESTS, exposure::TESTS, processes::TESTS, stop_post::TESTS, reboot::TESTS].concat()
+    [TESTS, exposure::TESTS, processes::TESTS, services::TESTS, stop_post::TESTS, reboot::TESTS].concat()
 }
 
 const SOCKET_PATH: &str = "/run/chaos-daemon/mcp.sock";

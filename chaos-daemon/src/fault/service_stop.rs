@@ -1,0 +1,27 @@
+//! Service stop: a systemd service is stopped, and started again at the end.
+//!
+//! - **Mechanism**: `StopUnit` and `StartUnit` of systemd, over the system's message bus. Applied means that systemd says that the
+//!   service is inactive: also `Restart=always` does not start it again.
+//! - **Kernel requirement**: none; but systemd and the message bus.
+//! - **Lifetime class**: supervised. A stopped service stays stopped when everybody of ours is dead; a reboot ends it as its
+//!   installation says.
+//! - **Undo**: started again, if it is still stopped and nobody has started it meanwhile. One that somebody has started, or started
+//!   and stopped, is theirs; so is one that was masked, and every service of a host that goes down.
+//! - **Blast radius**: whoever uses the service. What would be stopped with it and not started with it (`Requires=`, `BindsTo=`,
+//!   `PartOf=` in others) is a reason to refuse, as are units without a file, which are gone when they are stopped. A socket, timer
+//!   or path unit of the service is left alone, and may start it again.
+//! - **Reference**: org.freedesktop.systemd1(5), systemd.unit(5).
+
+use super::{Plan, settings};
+use crate::host::Requirement;
+use crate::kernel::setting::{ServiceSetting, Setting};
+use crate::kernel::systemd::Unit;
+
+/// What it needs.
+pub const REQUIREMENTS: &[Requirement] = &[Requirement::Systemd];
+
+/// Plans it.
+pub fn plan(unit: &Unit) -> Plan {
+    let setting = ServiceSetting { unit: unit.name.clone(), invocation: unit.invocation.clone() };
+    settings(format!("service_stop: stops {}", unit.name), Setting::Service(setting))
+}

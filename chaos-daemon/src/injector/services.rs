@@ -1,0 +1,84 @@
+//! What a fault of a service finds: the unit as systemd knows it, and everything refused by name that must not be stopped or could
+//! not be started again.
+
+use crate::fault::Ground;
+use crate::kernel::systemd::{self, SystemdError, Unit, talk};
+use crate::request::{ApiError, ErrorCode};
+use crate::spec::CgroupSelector;
+use crate::target;
+
+/// Services by which the host lives or its operator reaches it, by the beginnings of their names; and ourselves.
+const VITAL: &[&str] =
+    &["systemd-", "dbus", "ssh", "getty@", "serial-getty@", "console-getty", "user@", "chaos-daemon"];
+
+/// Looks at a service that is to be stopped and started later.
+///
+/// # Errors
+/// Names what is in the way.
+pub(super) fn to_stop(name: &str) -> Result<Ground, ApiError> {
+    let unit = active(name)?;
+    if unit.transient {
+        return Err(invalid(format!("{name} has no file: once stopped, it could not be started again"))
+            .hint("`systemd-run` makes such units; `service_restart` and `pause` take them"));
+    }
+    let others = talk(async |systemd| {
+        let mut others = Vec::new();
+        for other in &unit.takes_along {
+            others.push(systemd.unit(other).await?);
+        }
+        Ok(others)
+    });
+    let others = others.map_err(|error| unknown(&error))?;
+    if let Some(other) = others.iter().find(|other| other.is_up()) {
+        let problem =
+            format!("stopping {name} would stop {} as well, which would not be started again", other.name);
+        return Err(invalid(problem).hint("stop that one first, or name it in place of this one"));
+    }
+    Ok(Ground::Service(Box::new(unit)))
+}
+
+/// Looks at a service that is to be restarted.
+///
+/// # Errors
+/// As [`to_stop`].
+pub(super) fn to_restart(name: &str) -> Result<Ground, ApiError> {
+    active(name).map(|unit| Ground::Service(Box::new(unit)))
+}
+
+fn active(name: &str) -> Result<Unit, ApiError> {
+    if let Some(reason) = systemd::absent() {
+        return Err(ApiError::new(ErrorCode::UnsupportedKernel, format!("no systemd runs here: {reason}")));
+    }
+    let unit = talk(async |systemd| systemd.unit(name).await).map_err(|error| unknown(&error))?;
+    if unit.load == "not-found" {
+        return Err(ApiError::new(
+            ErrorCode::TargetNotFound,
+            format!("target.unit: there is no unit {name:?}"),
+        )
+        .hint("`systemctl list-units --type=service` shows what there is"));
+    }
+    if VITAL.iter().any(|vital| [name, &unit.name].iter().any(|name| name.starts_with(vital))) {
+        return Err(ApiError::new(
+            ErrorCode::TargetProtected,
+            format!("{} is protected: this host or its operator needs it", unit.name),
+        ));
+    }
+    if unit.active != "active" {
+        let active = &unit.active;
+        return Err(invalid(format!("{name} is {active}: only a service that is active can be stopped")));
+    }
+    if !unit.on_request {
+        return Err(invalid(format!("{name} does not allow being stopped and started on request")));
+    }
+    // Whatever it is called: who is in it counts.
+    target::cgroup::resolve(&CgroupSelector::Unit(unit.name.clone()))?;
+    Ok(unit)
+}
+
+fn invalid(problem: String) -> ApiError {
+    ApiError::new(ErrorCode::InvalidParameter, format!("target.unit: {problem}"))
+}
+
+fn unknown(error: &SystemdError) -> ApiError {
+    ApiError::new(ErrorCode::InjectionFailed, format!("ask systemd: {error}"))
+}

@@ -1,0 +1,267 @@
+//! Services that the installed daemon stops and restarts, as systemd shows them.
+
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+use serde_json::Value;
+
+use crate::error::{Error, Result};
+use crate::process::{Process, wait_until};
+use crate::systemd::unit::{
+    GUARD, MEMBER, PATIENCE, SERVICE, chaosctl, installed, is_active, log, main_pid, processes, property,
+    run, say, systemctl, wait_restarted,
+};
+use crate::systemd::{TestResult, tests};
+
+tests![
+    a_service_is_stopped_while_the_fault_lasts_and_started_again,
+    a_service_is_started_again_when_the_daemon_is_killed_or_hangs,
+    what_somebody_else_did_with_a_stopped_service_stays,
+    services_that_cannot_or_must_not_be_stopped_are_refused_by_name,
+    a_restart_says_how_long_the_service_was_gone_and_warns_if_it_does_not_come_back,
+];
+
+const NAME: &str = "chaos-stopped.service";
+/// Starts only while this file is there.
+const CONDITION: &str = "/run/chaos-stopped-may-start";
+/// Kills every process of the service at once (cgroup-v2.rst, `cgroup.kill`).
+const SERVICE_KILL: &str = "/sys/fs/cgroup/system.slice/chaos-daemon.service/cgroup.kill";
+/// From the last heartbeat, or from a death.
+const PROMISE: Duration = Duration::from_secs(3);
+/// For a unit to be started, under emulation.
+const START: Duration = Duration::from_secs(2);
+
+/// A service with a file of its own, gone when this is.
+struct Victim {
+    name: &'static str,
+}
+
+impl Victim {
+    fn start() -> Result<Self> {
+        fs::write(CONDITION, "").map_err(Error::io("write", CONDITION))?;
+        // `Restart=always`: who stops it has to do so by systemd.
+        Self::of(
+            NAME,
+            "[Service]\nType=exec\nExecStartPre=test -e /run/chaos-stopped-may-start\nExecStart=sleep infinity\n\
+             Restart=always\nRestartSec=200ms\n",
+        )
+    }
+
+    fn of(name: &'static str, text: &str) -> Result<Self> {
+        let victim = Self { name };
+        let file = victim.file();
+        fs::write(&file, text).map_err(Error::io("write", file))?;
+        systemctl(&["daemon-reload"])?;
+        systemctl(&["start", name])?;
+        Ok(victim)
+    }
+
+    fn file(&self) -> String {
+        format!("/run/systemd/system/{}", self.name)
+    }
+
+    fn pid(&self) -> i32 {
+        property(self.name, "MainPID").ok().and_then(|text| text.parse().ok()).unwrap_or_default()
+    }
+
+    fn state(&self) -> String {
+        property(self.name, "ActiveState").unwrap_or_default()
+    }
+
+    /// How long from now until it runs again, as another process.
+    fn time_to_normal(&self, before: i32, limit: Duration) -> Result<Duration> {
+        let start = Instant::now();
+        let normal = || self.state() == "active" && !matches!(self.pid(), 0) && self.pid() != before;
+        match wait_until(limit, normal) {
+            true => Ok(start.elapsed()),
+            false => Err(Error::Late {
+                what: format!("{} active, not {}; {}", self.name, self.state(), log()),
+                after: limit,
+            }),
+        }
+    }
+}
+
+impl Drop for Victim {
+    fn drop(&mut self) {
+        let _ = systemctl(&["unmask", "--runtime", self.name]);
+        let _ = systemctl(&["stop", self.name]);
+        let _ = fs::remove_file(self.file());
+        let _ = fs::remove_file(CONDITION);
+        let _ = systemctl(&["daemon-reload"]);
+        let _ = systemctl(&["reset-failed", self.name]);
+    }
+}
+
+/// Has it stopped, and sees that it is; the process that it was.
+fn stop(victim: &Victim, lasting: &str) -> Result<i32> {
+    let pid = victim.pid();
+    chaosctl(MEMBER, &["inject", "service_stop", "--name", "gone", "--unit", victim.name, "--for", lasting])?;
+    match (victim.state().as_str(), Path::new(&format!("/proc/{pid}")).exists()) {
+        ("inactive" | "failed", false) => Ok(pid),
+        other => Err(Error::Different(format!("not stopped: {other:?}; {}", log()))),
+    }
+}
+
+/// No undo is pending, and no holder is there but the warm one.
+fn nothing_is_left() -> Result<()> {
+    let pending = || fs::read_dir("/run/chaos-daemon/journal").map_or(0, Iterator::count);
+    let is_holder = |process: &Process| process.arguments.get(1).is_some_and(|word| word == "holder");
+    let holders = || processes().iter().filter(|process| is_holder(process)).count();
+    match wait_until(PATIENCE, || pending() == 0 && holders() <= 1) {
+        true => Ok(()),
+        false => Err(Error::Different(format!("{} journals, {} holders; {}", pending(), holders(), log()))),
+    }
+}
+
+fn status(name: &str) -> Value {
+    let status = chaosctl(MEMBER, &["--json", "status"]).unwrap_or_default();
+    let status: Value = serde_json::from_str(&status).unwrap_or_default();
+    let faults = status["active_faults"].as_array().cloned().unwrap_or_default();
+    faults.into_iter().find(|fault| fault["name"] == name).unwrap_or_default()
+}
+
+fn a_service_is_stopped_while_the_fault_lasts_and_started_again() -> TestResult {
+    installed()?;
+    let victim = Victim::start()?;
+    let pid = stop(&victim, "10m")?;
+    let seen = status("gone");
+    assert!(seen["lifetime"] == "supervised" && seen["state"] == "effective", "{seen}");
+    // Longer than a lease, and than `RestartSec=`.
+    std::thread::sleep(PROMISE + START);
+    assert!(!is_active(NAME), "somebody has started it");
+    chaosctl(MEMBER, &["remove", "gone"])?;
+    victim.time_to_normal(pid, START)?;
+
+    let pid = stop(&victim, "4s")?;
+    let after = victim.time_to_normal(pid, Duration::from_secs(4) + START)?;
+    say(&format!("a stop of 4 s ended by itself {after:?} after it was seen"));
+
+    // And when the daemon is stopped in order.
+    let pid = stop(&victim, "10m")?;
+    systemctl(&["stop", SERVICE])?;
+    victim.time_to_normal(pid, START)?;
+    systemctl(&["start", SERVICE])?;
+    nothing_is_left()?;
+    Ok(())
+}
+
+fn a_service_is_started_again_when_the_daemon_is_killed_or_hangs() -> TestResult {
+    installed()?;
+    let victim = Victim::start()?;
+    let pid = stop(&victim, "10m")?;
+    let before = main_pid()?;
+    fs::write(SERVICE_KILL, "1")?;
+    let after = victim.time_to_normal(pid, PROMISE + START)?;
+    say(&format!("a stopped service was started {after:?} after every process of the daemon was killed"));
+    wait_restarted(before)?;
+    let _ = systemctl(&["reset-failed", SERVICE]);
+    assert!(wait_until(PATIENCE, || is_active(GUARD)), "{}", log());
+
+    let pid = stop(&victim, "10m")?;
+    let before = main_pid()?;
+    Process::read(before).ok_or("no injector")?.signal(Signal::SIGSTOP);
+    let after = victim.time_to_normal(pid, PROMISE + START)?;
+    say(&format!("a stopped service was started {after:?} after the injector was stopped"));
+    wait_restarted(before)?;
+    let _ = systemctl(&["reset-failed", SERVICE]);
+    assert!(wait_until(PATIENCE, || is_active(GUARD)), "{}", log());
+    nothing_is_left()?;
+    Ok(())
+}
+
+fn what_somebody_else_did_with_a_stopped_service_stays() -> TestResult {
+    installed()?;
+    let victim = Victim::start()?;
+    stop(&victim, "10m")?;
+    systemctl(&["start", NAME])?;
+    let theirs = victim.pid();
+    let said = chaosctl(MEMBER, &["--json", "remove", "gone"])?;
+    assert!(said.contains("started by somebody else") && victim.pid() == theirs, "{said}");
+
+    stop(&victim, "10m")?;
+    // What refers to it keeps systemd from forgetting it.
+    systemctl(&["enable", "--runtime", NAME]).ok();
+    systemctl(&["start", NAME])?;
+    systemctl(&["stop", NAME])?;
+    let remembered = !property(NAME, "InvocationID")?.is_empty();
+    let said = chaosctl(MEMBER, &["--json", "remove", "gone"])?;
+    if remembered {
+        assert!(said.contains("stopped by somebody else") && !is_active(NAME), "{said}");
+    } else {
+        say("systemd forgets a service that nothing refers to, so that it was started again");
+        assert!(is_active(NAME), "{said}");
+    }
+    systemctl(&["start", NAME])?;
+
+    stop(&victim, "10m")?;
+    fs::remove_file(victim.file())?;
+    systemctl(&["mask", "--runtime", NAME])?;
+    let said = chaosctl(MEMBER, &["--json", "remove", "gone"])?;
+    assert!(said.contains("masked") && !is_active(NAME), "{said}");
+    nothing_is_left()?;
+    Ok(())
+}
+
+fn services_that_cannot_or_must_not_be_stopped_are_refused_by_name() -> TestResult {
+    installed()?;
+    let victim = Victim::start()?;
+    let needs = Victim::of(
+        "chaos-needs.service",
+        "[Unit]\nRequires=chaos-stopped.service\n[Service]\nExecStart=sleep infinity\n",
+    )?;
+    run("systemd-run", &["--quiet", "--unit", "chaos-transient.service", "sleep", "infinity"])?;
+    let refused = |kind: &str, unit: &str, words: &str| -> TestResult {
+        let answer = chaosctl(MEMBER, &["inject", kind, "--name", "r", "--unit", unit]);
+        let said = answer.as_ref().err().map(|error| error.to_string()).unwrap_or_default();
+        assert!(said.contains(words), "{kind} {unit}: expected {words}, got {answer:?}");
+        Ok(())
+    };
+    for unit in ["systemd-journald.service", "dbus.service", SERVICE, GUARD] {
+        for kind in ["service_stop", "service_restart"] {
+            refused(kind, unit, "TARGET_PROTECTED")?;
+        }
+    }
+    refused("service_stop", NAME, "chaos-needs.service as well")?;
+    refused("service_stop", "chaos-transient.service", "has no file")?;
+    refused("service_stop", "chaos-no-such.service", "TARGET_NOT_FOUND")?;
+    refused("service_stop", "system.slice", "is no service")?;
+    systemctl(&["stop", "chaos-transient.service", needs.name, victim.name])?;
+    refused("service_stop", NAME, "only a service that is active")?;
+    refused("service_restart", NAME, "only a service that is active")?;
+    nothing_is_left()?;
+    Ok(())
+}
+
+fn a_restart_says_how_long_the_service_was_gone_and_warns_if_it_does_not_come_back() -> TestResult {
+    installed()?;
+    let victim = Victim::start()?;
+    let pid = victim.pid();
+    let restart = ["inject", "service_restart", "--name", "again", "--unit", NAME, "--for", "10m"];
+    chaosctl(MEMBER, &restart)?;
+    victim.time_to_normal(pid, PATIENCE)?;
+    let mut seen = Value::Null;
+    let known = wait_until(PATIENCE, || {
+        seen = status("again");
+        seen["evidence"]["back_after_seconds"].is_number()
+    });
+    assert!(known && seen["evidence"]["gone_after_seconds"].is_number(), "{seen}");
+    assert!(seen["lifetime"] == "irreversible" && seen["state"] == "effective", "{seen}");
+    say(&format!("restart: {}", seen["evidence"]));
+    chaosctl(MEMBER, &["remove", "again"])?;
+    assert!(is_active(NAME));
+
+    fs::remove_file(CONDITION)?;
+    chaosctl(MEMBER, &restart)?;
+    // systemd gives up after five tries.
+    let warned = wait_until(PATIENCE, || {
+        seen = status("again");
+        seen["note"].as_str().is_some_and(|note| note.contains("is not active again"))
+    });
+    assert!(warned && seen["evidence"]["back_after_seconds"].is_null(), "{seen}; {}", victim.state());
+    chaosctl(MEMBER, &["remove", "again"])?;
+    nothing_is_left()?;
+    Ok(())
+}
