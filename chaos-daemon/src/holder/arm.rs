@@ -5,25 +5,25 @@ use std::os::fd::{AsFd as _, BorrowedFd};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use chaos_common::rule::{self, EVERY_PEER, RETURN_INGRESS};
+use chaos_common::rule::{self, EVERY_PEER};
 use chaos_common::{CallRule, Counters, PacketRule};
 use ipnet::IpNet;
 
 use super::burner::Burner;
+use super::detour::{self, Loop};
 use super::flapper::Flapper;
 use super::hoard::Keeper;
 use super::pauser::Pauser;
 use super::restarter::Restarter;
 use super::signaller::Signaller;
-use crate::fault::detour::loop_id;
-use crate::fault::{Attach, CallWork, FileWork, Goal, LoopWork, Match, PacketAction, PacketWork, Work};
+use crate::fault::{Attach, CallWork, FileWork, Goal, Match, PacketAction, PacketWork, Work};
 use crate::host::privilege::{LOW_PORTS, LimitError, limit_to};
 use crate::host::{CgroupRef, NetNs, NetNsError};
-use crate::kernel::bpf::{BpfError, CallPrograms, Capacity, Family, Hook, LoopEnd, NAMED_ROOM, Programs};
+use crate::kernel::bpf::{BpfError, CallPrograms, Capacity, Family, Hook, NAMED_ROOM, Programs};
 use crate::kernel::bpf::{calls, files};
 use crate::kernel::membership;
-use crate::kernel::netlink::marks::{self, FILTER_HANDLE, FILTER_PREFIX, NETEM_HANDLE};
-use crate::kernel::netlink::{Clsact, Device, Netlink, NetlinkError};
+use crate::kernel::netlink::marks::{self, FILTER_HANDLE, FILTER_PREFIX};
+use crate::kernel::netlink::{Clsact, Netlink, NetlinkError};
 use crate::kernel::setting::Setting;
 use crate::kernel::step::{Kernel, StepError};
 use crate::kernel::systemd::SystemdError;
@@ -34,9 +34,6 @@ use crate::spec::{Direction, Failure, Protocol};
 
 /// A few periods of a burning thread.
 const FIRST_BURN: Duration = Duration::from_millis(40);
-/// How long our own device may take to come up.
-const UP_LIMIT: Duration = Duration::from_secs(5);
-
 /// What a holder holds while its fault is active. Dropping it takes the fault away.
 pub enum Armed {
     /// Programs on the target device.
@@ -59,15 +56,6 @@ pub enum Armed {
     Pause(Pauser),
     /// A service that was restarted, and is watched.
     Restart(Restarter),
-}
-
-/// A veth loop for one direction.
-pub struct Loop {
-    programs: Programs,
-    near: Device,
-    longest: Duration,
-    /// Keeps the private namespace, and with it both ends and the queue. Last, so that it goes last.
-    _private: NetNs,
 }
 
 /// Why work could not be carried out. Whatever had been done goes with the values that held it.
@@ -169,7 +157,7 @@ impl Armed {
                 let mut warm = warm;
                 let mut loops = Vec::new();
                 for direction in &work.packets.directions {
-                    loops.push(arm_loop(work, *direction, warm.take(), &netns, deadline_ns)?);
+                    loops.push(detour::arm(work, *direction, warm.take(), &netns, deadline_ns)?);
                 }
                 Ok(Self::Loops(loops))
             }
@@ -324,13 +312,6 @@ impl Armed {
     }
 }
 
-impl Loop {
-    fn backlog(&self) -> Result<u32, ArmError> {
-        let near = self.near.ifindex;
-        netlink(async |netlink| Ok(netlink.read_netem(near).await?.map_or(0, |state| state.backlog_packets)))
-    }
-}
-
 /// Room for as many peers as the fault names.
 pub fn capacity(peers: &[IpNet]) -> Capacity {
     let single = |peer: &&IpNet| peer.prefix_len() == peer.max_prefix_len();
@@ -346,7 +327,7 @@ pub fn roomy(peers: &[IpNet]) -> Capacity {
 }
 
 /// Runs `act` with a connection into the namespace this thread is in.
-fn netlink<T>(act: impl AsyncFnOnce(&Netlink) -> Result<T, ArmError>) -> Result<T, ArmError> {
+pub(super) fn netlink<T>(act: impl AsyncFnOnce(&Netlink) -> Result<T, ArmError>) -> Result<T, ArmError> {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(ArmError::Runtime)?;
     runtime.block_on(async { act(&Netlink::open()?).await })
@@ -363,7 +344,7 @@ fn number(protocol: Protocol) -> u16 {
 }
 
 /// The rule as the programs read it, without a detour.
-fn rule(packets: &Match) -> PacketRule {
+pub(super) fn rule(packets: &Match) -> PacketRule {
     PacketRule {
         protocol: number(packets.protocol),
         port: packets.ports.either.unwrap_or(0),
@@ -379,7 +360,7 @@ fn rule(packets: &Match) -> PacketRule {
 }
 
 /// Programs with enough room that spare what is protected.
-fn prepare(warm: Option<Programs>, family: Family, packets: &Match) -> Result<Programs, ArmError> {
+pub(super) fn prepare(warm: Option<Programs>, family: Family, packets: &Match) -> Result<Programs, ArmError> {
     let mut programs = match warm {
         Some(programs) => programs,
         None => Programs::load(family, roomy(&packets.peers))?,
@@ -491,80 +472,8 @@ fn meet(
     }
 }
 
-fn arm_loop(
-    work: &LoopWork,
-    direction: Direction,
-    warm: Option<Programs>,
-    target: &NetNs,
-    deadline_ns: u64,
-) -> Result<Loop, ArmError> {
-    let packets = &work.packets;
-    let id = loop_id(work.id, direction);
-    let mut programs = prepare(warm, Family::Packets, packets)?;
-    target.enter().map_err(ArmError::Namespace)?;
-    let beside = NetNs::current().map_err(ArmError::Namespace)?;
-    let private = NetNs::unshare().map_err(ArmError::Namespace)?;
-    let pair = netlink(async |here| {
-        let pair = here
-            .create_veth_pair(&marks::near_name(id), &Netlink::open_in(beside)?, &marks::far_name(id))
-            .await?;
-        here.set_up(pair.far.ifindex).await?;
-        Ok(pair)
-    })?;
-    attach_end(&mut programs, LoopEnd::Far, &pair.far.name, pair.far.ifindex, packets.attach)?;
-
-    target.enter().map_err(ArmError::Namespace)?;
-    let near = pair.near.ifindex;
-    let plumb = |programs: &mut Programs| {
-        queue(work, &pair.near)?;
-        attach_end(programs, LoopEnd::Near, &pair.near.name, near, packets.attach)
-    };
-    let late = sabotage::without(Guard::ArmLast);
-    if !late {
-        plumb(&mut programs)?;
-    }
-
-    let mut rule = rule(packets);
-    rule.divert_to = near;
-    rule.return_to = packets.ifindex;
-    if direction == Direction::Ingress {
-        rule.flags |= RETURN_INGRESS;
-    }
-    programs.set_rule(&rule, &packets.peers)?;
-    programs.renew(deadline_ns)?;
-    attach(&mut programs, Hook::Divert, direction, packets)?;
-    if late {
-        plumb(&mut programs)?;
-    }
-    check_attached(&programs)?;
-    Ok(Loop { programs, near: pair.near, longest: work.longest, _private: private })
-}
-
-/// Puts the queue on the near end, brings it up, and reads it back.
-fn queue(work: &LoopWork, device: &Device) -> Result<(), ArmError> {
-    let (near, name) = (device.ifindex, &device.name);
-    let asked = work.netem;
-    let found = netlink(async |here| {
-        here.add_root_netem(device, NETEM_HANDLE, &asked).await?;
-        here.set_up(near).await?;
-        if !here.wait_until_running(near, UP_LIMIT).await? {
-            return Err(ArmError::ReadBack {
-                subject: format!("device {name}"),
-                asked: "running".to_owned(),
-                found: "down".to_owned(),
-            });
-        }
-        Ok(here.read_netem(near).await?)
-    })?;
-    if found.is_some_and(|state| state.netem == asked.as_read_back()) {
-        return Ok(());
-    }
-    let (asked, found) = (format!("{asked:?}"), format!("{found:?}"));
-    Err(ArmError::ReadBack { subject: format!("netem on {name}"), asked, found })
-}
-
 /// Attaches the fault's program to its device: the last step, after which packets meet it.
-fn attach(
+pub(super) fn attach(
     programs: &mut Programs,
     hook: Hook,
     direction: Direction,
@@ -579,21 +488,11 @@ fn attach(
     }
 }
 
-/// Attaches the turning program to an end of our own pair: both die with the holder, however they are attached.
-fn attach_end(
-    programs: &mut Programs,
-    end: LoopEnd,
-    name: &str,
-    ifindex: u32,
-    how: Attach,
-) -> Result<(), ArmError> {
-    match how {
-        Attach::Tcx => Ok(programs.attach_loop_tcx(end, ifindex, name)?),
-        Attach::Stub => filter(ifindex, name, Direction::Ingress, 1, programs.program_fd(end)?),
-    }
-}
-
-fn filter(
+/// Puts a program into a filter of a clsact qdisc, and reads it back.
+///
+/// # Errors
+/// When the kernel refuses, or does not show it.
+pub(super) fn filter(
     ifindex: u32,
     name: &str,
     direction: Direction,
@@ -621,7 +520,7 @@ fn filter(
 }
 
 /// Reads every link back.
-fn check_attached(programs: &Programs) -> Result<(), ArmError> {
+pub(super) fn check_attached(programs: &Programs) -> Result<(), ArmError> {
     match programs.read_back()?.into_iter().find(|attachment| !attachment.present) {
         None => Ok(()),
         Some(missing) => Err(ArmError::ReadBack {

@@ -13,6 +13,7 @@
 pub mod arm;
 pub mod burner;
 pub mod deadline;
+mod detour;
 pub mod flapper;
 pub mod hoard;
 pub mod keeper;

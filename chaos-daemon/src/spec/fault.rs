@@ -487,26 +487,9 @@ impl FaultRequest {
             FaultType::PacketCorrupt => self.impair_all(self.params::<CorruptParams>()?.impairment()?)?,
             FaultType::PacketReorder => self.impair_all(self.params::<ReorderParams>()?.impairment()?)?,
             FaultType::Bandwidth => self.impair_all(self.params::<BandwidthParams>()?.impairment()?)?,
-            FaultType::Error => {
-                let params: ErrorParams = self.params()?;
-                let (traffic, refusal) =
-                    (Traffic::parse(&self.target, &[Direction::Egress])?, params.refusal()?);
-                Effect::Refuse {
-                    traffic: refusal.narrow(traffic)?,
-                    refusal,
-                    packet_probability: params.share()?,
-                }
-            }
-            FaultType::Timeout | FaultType::NetworkPartition => {
-                let params: DropParams = self.params()?;
-                let partition = self.fault_type == FaultType::NetworkPartition;
-                let directions = if partition { Direction::BOTH } else { &[Direction::Egress] };
-                Effect::Drop {
-                    traffic: Traffic::parse(&self.target, directions)?,
-                    packet_probability: packet_share(params.packet_probability)?,
-                    partition,
-                }
-            }
+            FaultType::Error => self.refuse(&self.params()?)?,
+            FaultType::Timeout => self.lose(&[Direction::Egress], false)?,
+            FaultType::NetworkPartition => self.lose(Direction::BOTH, true)?,
             FaultType::ResourceExhaustion => self.exhaustion()?,
             FaultType::Pause => {
                 let NoParams {} = self.params()?;
@@ -553,6 +536,18 @@ impl FaultRequest {
             }
         };
         Ok(Fault { duration, effect })
+    }
+
+    fn refuse(&self, params: &ErrorParams) -> Result<Effect, SpecError> {
+        let (traffic, refusal) = (Traffic::parse(&self.target, &[Direction::Egress])?, params.refusal()?);
+        let traffic = refusal.narrow(traffic)?;
+        Ok(Effect::Refuse { traffic, refusal, packet_probability: params.share()? })
+    }
+
+    fn lose(&self, directions: &[Direction], partition: bool) -> Result<Effect, SpecError> {
+        let params: DropParams = self.params()?;
+        let traffic = Traffic::parse(&self.target, directions)?;
+        Ok(Effect::Drop { traffic, packet_probability: packet_share(params.packet_probability)?, partition })
     }
 
     /// What says itself which share of the packets it is about.
