@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
-use nix::mount::{MsFlags, mount};
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, unshare};
 
 use crate::daemon::TMPFS;
@@ -52,6 +52,32 @@ fn cover(folder: &Path, options: &str) -> Result<()> {
         .map_err(Error::sys("make private", "the mounts"))?;
     mount(Some("tmpfs"), folder, Some("tmpfs"), MsFlags::empty(), Some(options))
         .map_err(Error::sys("mount a tmpfs on", folder.display().to_string()))
+}
+
+/// A file system that is mounted below a folder of the test's own, until the guard goes.
+#[derive(Debug)]
+pub struct Mounted(PathBuf);
+
+impl Mounted {
+    /// Mounts one of a kind, which need not have a device, on a folder that is made for it.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn new(kind: &str, on: &Path, options: &str) -> Result<Self> {
+        std::fs::create_dir(on).map_err(Error::io("create", on.display().to_string()))?;
+        mount(Some(kind), on, Some(kind), MsFlags::empty(), Some(options))
+            .map_err(Error::sys("mount on", on.display().to_string()))?;
+        Ok(Self(on.to_owned()))
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        // Lazily: whoever still has it open, or a fault on it, lets go of it later.
+        if let Err(error) = umount2(&self.0, MntFlags::MNT_DETACH) {
+            eprintln!("clean up: unmount {}: {error}", self.0.display());
+        }
+    }
 }
 
 /// A file that takes all the room that is left, until the guard goes.

@@ -49,3 +49,41 @@ pub fn plan(
         }),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::spec::FaultRequest;
+    use crate::spec::fault::Effect;
+
+    #[test]
+    fn a_plan_says_whose_calls_fail_where_and_how() {
+        let request: FaultRequest = serde_json::from_value(json!({
+            "fault_type": "file_error", "probability": 1.0, "target": {"cgroup": "a"},
+            "params": {"path": "/var/lib/a", "operations": ["write", "create"], "errno": "no_space", "after_calls": 2, "times": 1},
+        }))
+        .unwrap();
+        let Effect::Files { calls, failure } = request.parse().unwrap().effect else { panic!() };
+        let cgroup = CgroupRef { path: "/sys/fs/cgroup/a".into(), id: 7 };
+        let place = PlaceRef { path: calls.path.clone(), device: 1, inode: 2, is_folder: true };
+        let kernel: KernelFiles = serde_json::from_value(json!({
+            "file_open": 1, "file_permission": 2, "inode_create": 3, "mmap_file": 4, "inode_getattr": 5,
+            "file_dentry": 6, "path_dentry": 7, "dentry_inode": 8, "dentry_parent": 9,
+        }))
+        .unwrap();
+        let plan = plan(&calls, &failure, &cgroup, &place, kernel);
+        assert_eq!(
+            plan.description,
+            "file_error: cgroup /sys/fs/cgroup/a gets ENOSPC from write, create at /var/lib/a and below, after the first 2, \
+             1 times at most"
+        );
+        assert_eq!(plan.lifetime, LifetimeClass::Kernel);
+        let words = plan.work.words().join("; ");
+        assert!(
+            words.ends_with("programs file_permission, inode_create to cgroup /sys/fs/cgroup/a by links"),
+            "{words}"
+        );
+    }
+}

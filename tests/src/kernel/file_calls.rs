@@ -14,6 +14,7 @@ use crate::caller::Caller;
 use crate::cgroup::Cgroup;
 use crate::daemon::binary;
 use crate::fault::Fault;
+use crate::mounts::Mounted;
 use crate::netns::output;
 use crate::process::{Process, wait_until};
 use crate::touch::Touch;
@@ -25,6 +26,7 @@ tests![
     a_file_error_is_narrowed_to_operations,
     a_file_error_fails_its_share_of_the_calls_from_the_nth_on_and_so_many_at_most,
     a_file_error_is_of_a_file_and_not_of_its_name,
+    a_file_error_is_met_on_an_overlay_and_not_on_what_is_mounted_below,
     two_file_errors_of_one_group_are_two_and_ending_one_leaves_the_other,
     a_file_error_ends_at_its_time,
     killing_every_process_at_once_ends_a_file_error_within_a_second,
@@ -282,6 +284,46 @@ fn a_file_error_is_of_a_file_and_not_of_its_name(_: &Context) -> TestResult {
         }
         one.remove(&scene.mcp)?;
         assert_eq!(scene.service.touch(Touch::Open, &file)?, 0);
+        Ok(scene.assert_no_residue()?)
+    })
+}
+
+/// As a container has its files: what stat(2) says of them is not what the kernel has.
+fn a_file_error_is_met_on_an_overlay_and_not_on_what_is_mounted_below(_: &Context) -> TestResult {
+    on_scene(|scene| {
+        let merged = scene.path("merged");
+        fs::create_dir(scene.path("upper"))?;
+        fs::create_dir(scene.path("work"))?;
+        let options = format!(
+            "lowerdir={},upperdir={},workdir={}",
+            scene.path("in").display(),
+            scene.path("upper").display(),
+            scene.path("work").display()
+        );
+        let overlay = Mounted::new("overlay", &merged, &options)?;
+        let below = Mounted::new("tmpfs", &merged.join("mounted"), "size=64k")?;
+        for path in ["upper-file", "mounted/file"] {
+            fs::write(merged.join(path), "some bytes")?;
+        }
+        let paths = ["file", "deep/er/file", "upper-file", "mounted/file"].map(|path| merged.join(path));
+        for path in &paths {
+            assert_eq!(scene.service.touch(Touch::Take, path)?, 0, "{path:?}");
+        }
+        let fault = scene.fault(json!({"path": merged}));
+        fault.inject(&scene.mcp)?;
+        for path in &paths {
+            let expected = if path.ends_with("mounted/file") { 0 } else { EIO };
+            for touch in [Touch::Open].into_iter().chain(ON_OPEN_FILES) {
+                assert_eq!(scene.service.touch(touch, path)?, expected, "{touch:?} {path:?}");
+                assert_eq!(scene.beside.touch(Touch::Open, path)?, 0, "{path:?} beside the service");
+            }
+        }
+        fault.remove(&scene.mcp)?;
+        for path in &paths {
+            assert_eq!(scene.service.touch(Touch::Read, path)?, 0, "{path:?}");
+        }
+        drop((below, overlay));
+        scene.assert_service_gets(0)?;
         Ok(scene.assert_no_residue()?)
     })
 }

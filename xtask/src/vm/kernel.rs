@@ -20,6 +20,7 @@ const MODULES: &[&str] = &[
     "ext4",
     "ifb",
     "loop",
+    "overlay",
     "sch_fq",
     "sch_htb",
     "sch_ingress",

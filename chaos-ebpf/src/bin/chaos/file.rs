@@ -120,7 +120,8 @@ fn note(path: u64) -> Option<()> {
             size_of::<bpf_pidns_info>() as u32,
         )
     };
-    if failed != 0 || u64::from(who.pid) != pin.thread {
+    // The first answer holds: an overlay file system asks on, within the same call, for the file that lies under its own.
+    if failed != 0 || u64::from(who.pid) != pin.thread || pin.inode != 0 {
         return None;
     }
     let dentry = pointer(path, pin.layout.path_dentry)?;
