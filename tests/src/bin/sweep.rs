@@ -4,8 +4,8 @@
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use chaos_tests::kernel::{Attach, Context};
-use chaos_tests::sweep::{Found, Sweep, sweeps};
+use chaos_tests::kernel::Context;
+use chaos_tests::sweep::{self, Found};
 
 fn main() -> ExitCode {
     if let Some(code) = chaos_tests::caller::serve_if_asked() {
@@ -30,7 +30,8 @@ fn main() -> ExitCode {
     }
     let deadline = Instant::now() + Duration::from_secs(limit as u64);
     let mut total = Found::default();
-    for sweep in list(stride).iter().filter(|sweep| sweep.to_string().contains(&only)) {
+    for sweep in sweep::all(&Context::new(), stride).iter().filter(|sweep| sweep.to_string().contains(&only))
+    {
         let started = Instant::now();
         let found = sweep.run(deadline).unwrap_or_else(|error| Found {
             failures: vec![format!("{sweep}: {error}")],
@@ -50,21 +51,4 @@ fn main() -> ExitCode {
     println!("strike to normal: p50 {:?}, p99 {:?}, max {:?}", quantile(0.5), quantile(0.99), quantile(1.0));
     println!("{} passed, {} failed, 0 skipped", total.normal.len(), total.failures.len());
     if total.failures.is_empty() && total.points > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
-}
-
-fn list(stride: usize) -> Vec<Sweep> {
-    let context = Context::new();
-    let mut kinds = vec!["network_partition", "timeout", "error"];
-    if context.has_netem() {
-        kinds.extend(["latency", "packet_loss"]);
-    }
-    let ways: &[Attach] =
-        if context.kernel >= (6, 6) { &[Attach::Auto, Attach::Clsact] } else { &[Attach::Auto] };
-    let mut list = sweeps("resource_exhaustion", Attach::Auto, stride, 1);
-    for way in ways {
-        for (position, kind) in kinds.iter().enumerate() {
-            list.extend(sweeps(kind, *way, stride, 1 + position % stride));
-        }
-    }
-    list
 }

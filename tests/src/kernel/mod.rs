@@ -53,6 +53,14 @@ impl Context {
             && !said("lockdown").contains("[integrity]")
     }
 
+    /// Every way to attach a program to a device.
+    pub fn attachments(&self) -> &'static [Attach] {
+        match self.kernel >= (6, 6) {
+            true => &[Attach::Auto, Attach::Clsact],
+            false => &[Attach::Auto],
+        }
+    }
+
     /// Whether packets can be delayed: netem is a part of every kernel of the VM, and of few containers' hosts.
     pub fn has_netem(&self) -> bool {
         let tried = NetNs::new().and_then(|netns| netns.tc(&["qdisc", "add", "dev", "lo", "root", "netem"]));
@@ -110,11 +118,7 @@ fn on_every_attachment(
     context: &Context,
     mut test: impl FnMut(Attach) -> Result<(), Box<dyn std::error::Error>>,
 ) -> TestResult {
-    let ways: &[Attach] = match context.kernel >= (6, 6) {
-        true => &[Attach::Auto, Attach::Clsact],
-        false => &[Attach::Auto],
-    };
-    for way in ways {
+    for way in context.attachments() {
         test(*way).map_err(|error| format!("attached by {way:?}: {error}"))?;
     }
     Ok(Outcome::Pass)

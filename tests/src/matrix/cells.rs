@@ -4,6 +4,8 @@ use std::fmt;
 
 use chaos_daemon::fail_point::{Action, Point, Role};
 
+use crate::sweep::ALONE;
+
 /// An event, and what happens there.
 #[derive(Debug, Clone, Copy)]
 pub struct Event {
@@ -121,8 +123,8 @@ impl Event {
     /// Whether a fault of this type comes to it.
     pub(super) fn happens_to(self, kind: &str) -> bool {
         let calls = self.repeats() == Repeats::PerCall;
-        // Burning and tracing need no request to the kernel of those that count.
-        !(calls && ["resource_exhaustion", "process_pause"].contains(&kind))
+        // What uses something up or is done to processes needs no request to the kernel of those that count.
+        !(calls && ALONE.contains(&kind) && !["connect_error", "file_error"].contains(&kind))
     }
 }
 

@@ -15,7 +15,7 @@ use serde_json::json;
 use crate::fault::Fault;
 use crate::kernel::{Attach, Context};
 use crate::sweep::bench::Bench;
-use crate::sweep::nameless;
+use crate::sweep::{ALONE, IMPAIRMENTS, nameless};
 use crate::{Error, Result};
 use cells::Repeats;
 use trap::TrapFile;
@@ -63,16 +63,12 @@ enum Cell {
 pub fn all(context: &Context, stride: u32) -> Vec<Matrix> {
     let mut kinds = vec!["network_partition", "timeout", "error"];
     if context.has_netem() {
-        kinds.extend(["latency", "packet_loss"]);
+        kinds.extend(IMPAIRMENTS);
     }
-    let ways: &[Attach] =
-        if context.kernel >= (6, 6) { &[Attach::Auto, Attach::Clsact] } else { &[Attach::Auto] };
     let alone = |kind| Matrix { kind, attach: Attach::Auto, stride, first: 1 };
-    let mut all = vec![alone("resource_exhaustion"), alone("process_pause"), alone("connect_error")];
-    if context.has_bpf_lsm() {
-        all.push(alone("file_error"));
-    }
-    for attach in ways {
+    let known = ALONE.iter().filter(|kind| **kind != "file_error" || context.has_bpf_lsm());
+    let mut all: Vec<_> = known.map(|kind| alone(*kind)).collect();
+    for attach in context.attachments() {
         // Fault types make much the same calls: with another first for each, a stride leaves out little.
         let each = (0..).zip(&kinds);
         all.extend(each.map(|(position, kind)| Matrix {

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use nix::sys::prctl;
 use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::Pid;
-use serde_json::json;
-use tempfile::NamedTempFile;
+use serde_json::{Value, json};
+use tempfile::{NamedTempFile, TempDir};
 
 use crate::caller::{Ask, Caller};
 use crate::cgroup::Cgroup;
@@ -49,6 +49,8 @@ pub(crate) struct Bench {
     cgroup: Cgroup,
     /// For faults of files: one that this process opens.
     file: NamedTempFile,
+    /// For faults that take room.
+    folder: TempDir,
 }
 
 struct Running {
@@ -77,6 +79,7 @@ impl Bench {
         let worker = program_of_worker.start(1, "bench")?;
         let cgroup = Cgroup::new()?;
         let file = NamedTempFile::new().map_err(Error::io("create", "a file"))?;
+        let folder = TempDir::with_prefix("chaos-test-").map_err(Error::io("create", "a folder"))?;
         let service = RefCell::new(Caller::start(&pair.near, Some(&cgroup))?);
         let before = Residue::take(&[&pair.near, &pair.far])?;
         Ok(Self {
@@ -92,26 +95,48 @@ impl Bench {
             service,
             cgroup,
             file,
+            folder,
         })
     }
 
-    /// A fault of a type that the probe notices, unless it burns CPU time.
+    /// A fault of a type that the probe notices, unless it uses something up. Such a one is called by what it uses up.
     pub(crate) fn fault(&self, kind: &'static str) -> Fault {
+        let exhaustion = |params| Fault::new("resource_exhaustion").with(params);
+        let (near, folder) = (self.pair.near.name(), self.folder.path());
         match kind {
             "connect_error" => Fault::new(kind).aimed(json!({"cgroup": self.cgroup.name()})),
             "file_error" => Fault::new(kind)
                 .aimed(json!({"cgroup": self.cgroup.name()}))
                 .with(json!({"path": self.file.path(), "operations": ["open"]})),
             "resource_exhaustion" => Fault::new(kind).with(json!({"cpu_percent": 5, "cores": 1})),
+            "memory" => exhaustion(json!({"resource": kind, "memory_mb": 16})),
+            "file_descriptors" | "pids" => exhaustion(json!({"resource": kind, "count": 20})),
+            "ports" => exhaustion(json!({"resource": kind, "count": 20})).aimed(json!({"netns": near})),
+            "disk_fill" => exhaustion(json!({"resource": kind, "path": folder, "megabytes": 4})),
+            "inodes" => exhaustion(json!({"resource": kind, "path": folder, "count": 20})),
+            "disk_io" => exhaustion(
+                json!({"resource": kind, "path": folder, "bytes_per_second": 1 << 20, "size_mb": 1}),
+            ),
+            "port_in_use" => {
+                Fault::new(kind).aimed(json!({"local_port": 80, "protocol": "tcp", "netns": near}))
+            }
             "process_pause" => Fault::new(kind).aimed(json!({"exe": self.program_of_worker.path()})),
-            "latency" => Fault::new(kind)
-                .on(&self.pair.near, json!({"cidr": "10.77.0.2"}))
-                .with(json!({"delay_ms": 300})),
-            "packet_loss" => Fault::new(kind)
-                .on(&self.pair.near, json!({"cidr": "10.77.0.2"}))
-                .with(json!({"loss_percent": 100})),
+            // Of those signals, the one that does nothing to who runs.
+            "process_kill" => Fault::new(kind)
+                .aimed(json!({"exe": self.program_of_worker.path()}))
+                .with(json!({"signal": "SIGCONT"})),
+            "latency" => self.impairment(kind, json!({"delay_ms": 300})),
+            "packet_loss" => self.impairment(kind, json!({"loss_percent": 100})),
+            "packet_duplicate" => self.impairment(kind, json!({"duplicate_percent": 50})),
+            "packet_corrupt" => self.impairment(kind, json!({"corrupt_percent": 100})),
+            "packet_reorder" => self.impairment(kind, json!({"reorder_percent": 1, "delay_ms": 300})),
+            "bandwidth" => self.impairment(kind, json!({"rate_kbit": 1})),
             _ => Fault::new(kind).on(&self.pair.near, json!({"cidr": "10.77.0.2"})),
         }
+    }
+
+    fn impairment(&self, kind: &'static str, params: Value) -> Fault {
+        Fault::new(kind).on(&self.pair.near, json!({"cidr": "10.77.0.2"})).with(params)
     }
 
     /// A daemon that has its warm holder waiting.

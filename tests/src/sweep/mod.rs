@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use nix::libc;
 use serde_json::Value;
 
-use crate::kernel::Attach;
+use crate::kernel::{Attach, Context};
 use crate::process::{Process, wait_until};
 use crate::{Error, Result};
 use bench::Bench;
@@ -20,6 +20,27 @@ pub use calls::Strike;
 
 /// No fault makes so many calls.
 const MOST: usize = 1000;
+
+/// What needs no programs, or none for packets. What uses something up is called by what that is, for processors
+/// `resource_exhaustion`.
+pub(crate) const ALONE: &[&str] = &[
+    "resource_exhaustion",
+    "memory",
+    "disk_fill",
+    "inodes",
+    "disk_io",
+    "file_descriptors",
+    "pids",
+    "ports",
+    "port_in_use",
+    "process_kill",
+    "process_pause",
+    "connect_error",
+    "file_error",
+];
+/// What netem does to packets.
+pub(crate) const IMPAIRMENTS: &[&str] =
+    &["latency", "packet_loss", "packet_duplicate", "packet_corrupt", "packet_reorder", "bandwidth"];
 
 /// How soon a server has ended that cannot reach the injector, or was told to.
 const SERVER_ENDS: Duration = Duration::from_secs(5);
@@ -104,8 +125,8 @@ impl Sweep {
         let injector = daemon.injector_pid();
         let (pid, children) = match self.whose {
             Whose::Injector => (injector, false),
-            // A burner has no programs to load, and so is started for its work.
-            Whose::Holder if self.kind == "resource_exhaustion" => (injector, true),
+            // The warm holder has programs for packets; for other work one is started.
+            Whose::Holder if ALONE.contains(&self.kind) => (injector, true),
             Whose::Holder => (daemon.holders().first().map_or(injector, |holder| holder.pid), false),
         };
         let trace = Trace::start(Aim { pid, children, at, strike: self.strike, everybody })?;
@@ -179,9 +200,28 @@ impl std::fmt::Display for Sweep {
     }
 }
 
-/// Every sweep of a fault type. Fault types make much the same calls: with another `first` for each, a stride leaves
-/// out little.
-pub fn sweeps(kind: &'static str, attach: Attach, stride: usize, first: usize) -> Vec<Sweep> {
+/// Every sweep of every fault type that this kernel can do, on every attachment that it has. Fault types make much the same
+/// calls: with another first for each, a stride leaves out little.
+pub fn all(context: &Context, stride: usize) -> Vec<Sweep> {
+    let mut all = Vec::new();
+    for (position, kind) in ALONE.iter().enumerate() {
+        if *kind != "file_error" || context.has_bpf_lsm() {
+            all.extend(sweeps(kind, Attach::Auto, stride, 1 + position % stride));
+        }
+    }
+    let mut kinds = vec!["network_partition", "timeout", "error"];
+    if context.has_netem() {
+        kinds.extend(IMPAIRMENTS);
+    }
+    for way in context.attachments() {
+        for (position, kind) in kinds.iter().enumerate() {
+            all.extend(sweeps(kind, *way, stride, 1 + position % stride));
+        }
+    }
+    all
+}
+
+fn sweeps(kind: &'static str, attach: Attach, stride: usize, first: usize) -> Vec<Sweep> {
     use Strike::{Fail, Kill, KillEverything};
     use Whose::{Holder, Injector};
     [
