@@ -120,10 +120,10 @@ impl Bench {
             "port_in_use" => {
                 Fault::new(kind).aimed(json!({"local_port": 80, "protocol": "tcp", "netns": near}))
             }
-            "process_pause" => Fault::new(kind).aimed(json!({"exe": self.program_of_worker.path()})),
+            "process_pause" => Fault::new(kind).aimed(json!({"pid": self.worker.pid()})),
             // Of those signals, the one that does nothing to who runs.
             "process_kill" => Fault::new(kind)
-                .aimed(json!({"exe": self.program_of_worker.path()}))
+                .aimed(json!({"pid": self.worker.pid()}))
                 .with(json!({"signal": "SIGCONT"})),
             "latency" => self.impairment(kind, json!({"delay_ms": 300})),
             "packet_loss" => self.impairment(kind, json!({"loss_percent": 100})),

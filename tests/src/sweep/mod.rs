@@ -19,7 +19,7 @@ use tracer::{Aim, Seen, Trace};
 pub use calls::Strike;
 
 /// No fault makes so many calls.
-const MOST: usize = 1000;
+const MOST: usize = 10_000;
 
 /// What needs no programs, or none for packets. What uses something up is called by what that is, for processors
 /// `resource_exhaustion`.
@@ -38,6 +38,8 @@ pub(crate) const ALONE: &[&str] = &[
     "connect_error",
     "file_error",
 ];
+/// Files opened per process of the host where processes are looked for: how much wider the stride is there.
+const LOOKING: usize = 8;
 /// What netem does to packets.
 pub(crate) const IMPAIRMENTS: &[&str] =
     &["latency", "packet_loss", "packet_duplicate", "packet_corrupt", "packet_reorder", "bandwidth"];
@@ -205,6 +207,7 @@ impl std::fmt::Display for Sweep {
 pub fn all(context: &Context, stride: usize) -> Vec<Sweep> {
     let mut all = Vec::new();
     for (position, kind) in ALONE.iter().enumerate() {
+        let stride = if kind.starts_with("process_") { stride * LOOKING } else { stride };
         if *kind != "file_error" || context.has_bpf_lsm() {
             all.extend(sweeps(kind, Attach::Auto, stride, 1 + position % stride));
         }
