@@ -122,9 +122,9 @@ impl Bench {
             }
             "process_pause" => Fault::new(kind).aimed(json!({"pid": self.worker.pid()})),
             // Of those signals, the one that does nothing to who runs.
-            "process_kill" => Fault::new(kind)
-                .aimed(json!({"pid": self.worker.pid()}))
-                .with(json!({"signal": "SIGCONT"})),
+            "process_kill" => {
+                Fault::new(kind).aimed(json!({"pid": self.worker.pid()})).with(json!({"signal": "SIGCONT"}))
+            }
             "latency" => self.impairment(kind, json!({"delay_ms": 300})),
             "packet_loss" => self.impairment(kind, json!({"loss_percent": 100})),
             "packet_duplicate" => self.impairment(kind, json!({"duplicate_percent": 50})),

@@ -38,7 +38,7 @@ pub(crate) const ALONE: &[&str] = &[
     "connect_error",
     "file_error",
 ];
-/// Files opened per process of the host where processes are looked for: how much wider the stride is there.
+/// Where processes are looked for, files of every process of the host are opened: so many times wider is the stride there.
 const LOOKING: usize = 8;
 /// What netem does to packets.
 pub(crate) const IMPAIRMENTS: &[&str] =
