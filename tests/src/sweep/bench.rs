@@ -41,7 +41,8 @@ pub(crate) struct Bench {
     echo: Echo,
     /// Stands still under `process_pause` only.
     worker: Worker,
-    program_of_worker: worker::Program,
+    /// The worker's file.
+    _of_worker: worker::Program,
     running: Option<Running>,
     before: Residue,
     /// For faults of calls: a process in a control group.
@@ -75,8 +76,8 @@ impl Bench {
         prctl::set_child_subreaper(true).map_err(Error::sys("become", "subreaper"))?;
         let pair = Pair::new()?;
         let echo = Echo::start(&pair.far, Pair::FAR_V4, 7)?;
-        let program_of_worker = worker::Program::new()?;
-        let worker = program_of_worker.start(1, "bench")?;
+        let of_worker = worker::Program::new()?;
+        let worker = of_worker.start(1, "bench")?;
         let cgroup = Cgroup::new()?;
         let file = NamedTempFile::new().map_err(Error::io("create", "a file"))?;
         let folder = TempDir::with_prefix("chaos-test-").map_err(Error::io("create", "a folder"))?;
@@ -89,7 +90,7 @@ impl Bench {
             pair,
             echo,
             worker,
-            program_of_worker,
+            _of_worker: of_worker,
             running: None,
             before,
             service,
