@@ -2,16 +2,19 @@
 //!
 //! A process per test means that a crash, a hang or a leak of one test is its own. The runner judges more than the
 //! exit status: exactly one test must have run, a skip must be excused by [`Reason::allowed`], and neither a
-//! process nor a network namespace may be left.
+//! process nor a network namespace may be left. A runner that is told to end by a signal ends its test, and takes away
+//! what that has left.
 
 use std::fs::File;
 use std::io::{self, Read, Seek};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use nix::libc::c_int;
 use nix::sys::prctl;
-use nix::sys::signal::Signal;
+use nix::sys::signal::{SigHandler, Signal, signal};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use serde::Serialize;
 
@@ -25,6 +28,13 @@ const KEPT_OUTPUT: usize = 4000;
 pub const FIGURE: &str = "figure: ";
 /// Processes of a test may take this long to go after it.
 const SETTLE: Duration = Duration::from_secs(2);
+
+/// Whether a signal has told this process to end.
+static TOLD: AtomicBool = AtomicBool::new(false);
+
+extern "C" fn tell(_: c_int) {
+    TOLD.store(true, Ordering::Relaxed);
+}
 
 /// How a test ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -67,10 +77,14 @@ pub struct Plan {
 /// Runs all of it and hands over each verdict as it comes. Returns how many tests there were.
 ///
 /// # Errors
-/// When an executable cannot list its tests: then nothing is known of them.
+/// When an executable cannot list its tests: then nothing is known of them. When SIGHUP, SIGINT or SIGTERM came.
 pub fn run(plan: &Plan, mut report: impl FnMut(&Line)) -> Result<usize> {
     // Orphans of a test become our children, so that we can tell that they are left.
     prctl::set_child_subreaper(true).map_err(Error::sys("become", "subreaper"))?;
+    for each in [Signal::SIGHUP, Signal::SIGINT, Signal::SIGTERM] {
+        // SAFETY: the handler stores a flag, and does nothing else.
+        unsafe { signal(each, SigHandler::Handler(tell)) }.map_err(Error::sys("handle", each.as_str()))?;
+    }
     let mut tests = Vec::new();
     for executable in &plan.executables {
         for name in list(executable)? {
@@ -89,6 +103,9 @@ pub fn run(plan: &Plan, mut report: impl FnMut(&Line)) -> Result<usize> {
         };
         let ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
         report(&Line { kernel: kernel.clone(), test: full.clone(), outcome, reason, ms });
+        if TOLD.load(Ordering::Relaxed) {
+            return Err(Error::Different(format!("told to end by a signal, in {full}")));
+        }
     }
     Ok(tests.len())
 }
@@ -130,11 +147,11 @@ fn run_one(executable: &Path, name: &str, limit: Duration) -> Result<(Verdict, S
 /// `None` when it had to be killed.
 fn wait(child: &mut Child, limit: Duration) -> io::Result<Option<ExitStatus>> {
     let mut status = None;
-    let ended = wait_until(limit, || {
+    wait_until(limit, || {
         status = child.try_wait().ok().flatten();
-        status.is_some()
+        status.is_some() || TOLD.load(Ordering::Relaxed)
     });
-    if !ended {
+    if status.is_none() {
         child.kill()?;
         child.wait()?;
     }

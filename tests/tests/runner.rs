@@ -1,0 +1,48 @@
+//! What holds of the runner itself.
+
+#![cfg(test)]
+
+use std::fs;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use chaos_tests::daemon::binary;
+use chaos_tests::process::{descendants, wait_until};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+/// How soon a test has made its first namespace, and how soon all is gone.
+const LIMIT: Duration = Duration::from_secs(20);
+
+#[test]
+fn a_runner_that_is_told_to_end_takes_away_what_its_test_has_made() {
+    // It waits for seconds, with a fault in a namespace.
+    let test = "lifetime::a_fault_ends_at_its_time_without_anybody_asking";
+    let mut runner = Command::new(binary("test-runner").unwrap())
+        .args(["--results=/dev/null", &format!("--filter={test}")])
+        .arg(binary("kernel-tests").unwrap())
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let pid = runner.id().cast_signed();
+    let is_test = |arguments: &[String]| arguments.iter().any(|word| word == "--exact");
+    let named = |prefix: &str| {
+        let entries = fs::read_dir("/run/netns").unwrap().flatten();
+        entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(prefix)).count()
+    };
+    let mut prefix = String::new();
+    let begun = wait_until(LIMIT, || {
+        let tests = descendants(pid).into_iter().find(|process| is_test(&process.arguments));
+        prefix = tests.map(|test| format!("ct{}-", test.pid)).unwrap_or_default();
+        !prefix.is_empty() && named(&prefix) > 0
+    });
+    kill(Pid::from_raw(pid), Signal::SIGTERM).unwrap();
+    let ended = wait_until(LIMIT, || runner.try_wait().unwrap().is_some());
+    if !ended {
+        runner.kill().unwrap();
+        runner.wait().unwrap();
+    }
+    assert!(begun && ended, "begun: {begun}, ended: {ended}");
+    assert_eq!(named(&prefix), 0, "namespaces of {prefix} are left");
+}
