@@ -8,8 +8,21 @@ use crate::spec::CgroupSelector;
 use crate::target;
 
 /// Services by which the host lives or its operator reaches it, by the beginnings of their names; and ourselves.
-const VITAL: &[&str] =
-    &["systemd-", "dbus", "ssh", "getty@", "serial-getty@", "console-getty", "user@", "chaos-daemon"];
+const VITAL: &[&str] = &[
+    "systemd-",
+    "dbus",
+    "ssh",
+    "networking",
+    "NetworkManager",
+    "ifup@",
+    "dhcpcd",
+    "wpa_supplicant",
+    "getty@",
+    "serial-getty@",
+    "console-getty",
+    "user@",
+    "chaos-daemon",
+];
 
 /// Looks at a service that is to be stopped and started later.
 ///
