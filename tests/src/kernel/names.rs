@@ -54,6 +54,8 @@ impl Stage {
         let files = ["hosts", "nsswitch.conf"].map(|name| (file(name), Path::new("/etc").join(name)));
         let daemon = Daemon::start_with(|command| {
             command.arg("--policy").arg(file("policy"));
+            // All lines of a name, and not its first: what `multi on` does in host.conf(5), which not every system has.
+            command.env("RESOLV_MULTI", "on");
             // SAFETY: between fork and exec the closure makes system calls only; the paths were made before.
             unsafe { command.pre_exec(move || lay_over(&files)) };
         })?;

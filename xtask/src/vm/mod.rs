@@ -41,7 +41,7 @@ pub(crate) struct Options {
     #[arg(long, env = "CHAOS_VM_TIMEOUT", default_value_t = 2400)]
     timeout: u64,
     /// Memory of one VM, in MiB
-    #[arg(long, env = "CHAOS_VM_MEMORY", default_value_t = 1024)]
+    #[arg(long, env = "CHAOS_VM_MEMORY", default_value_t = 1536)]
     memory: u32,
     /// Run the kernels one after the other instead of side by side
     #[arg(long)]
