@@ -13,7 +13,7 @@ use super::life::HolderError;
 use super::protocol::{Order, Report, receive, send};
 use crate::host::NetNs;
 use crate::host::privilege::{NETWORK_HOLDER, limit_to};
-use crate::kernel::bpf::{Capacity, Family, Hook, Programs};
+use crate::kernel::bpf::{Capacity, Family, Programs};
 use crate::spec::Direction;
 
 /// Index of the loopback device, which is the first in every namespace.
@@ -26,9 +26,9 @@ const LOOPBACK: u32 = 1;
 pub fn keep(socket: OwnedFd) -> Result<(), HolderError> {
     limit_to(NETWORK_HOLDER)?;
     let _private = NetNs::unshare()?;
-    let mut programs = Programs::load(Family::Packets, Capacity { hosts: 1, prefixes: 1 })?;
+    let mut programs = Programs::load(Family::Stubs, Capacity { hosts: 1, prefixes: 1 })?;
     for direction in Direction::BOTH {
-        programs.attach_tcx(Hook::Drop, *direction, LOOPBACK, "lo")?;
+        programs.attach_stub_tcx(*direction, LOOPBACK, "lo")?;
     }
     limit_to(&[])?;
     let mut socket = UnixStream::from(socket);

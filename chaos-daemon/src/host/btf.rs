@@ -81,7 +81,7 @@ impl KernelFiles {
     }
 
     fn find(btf: &Btf<'_>) -> Result<Self, BtfError> {
-        let hook = |name| btf.find(FUNCTION, name).ok_or(BtfError::NoHook(name));
+        let hook = |name| btf.function(name).ok_or(BtfError::NoHook(name));
         // The structures are those that the hooks take, whatever else of the kernel has their names.
         let argument = |hook, number| btf.argument(hook, number).ok_or(BtfError::Malformed);
         let member = |kind, path: &[&str], words| btf.member(kind, path).ok_or(BtfError::NoMember(words));
@@ -119,6 +119,8 @@ struct Btf<'a> {
     strings: &'a [u8],
     /// By number; number 0 is `void`, and has none.
     starts: Vec<usize>,
+    /// Numbers of the functions.
+    functions: Vec<u32>,
 }
 
 /// The head of a type.
@@ -151,11 +153,14 @@ impl<'a> Btf<'a> {
             bytes.get(start..start.checked_add(word(bytes, at + 4)? as usize)?)
         };
         let (types, strings) = (part(8)?, part(16)?);
-        let mut found = Self { types, strings, starts: vec![0] };
+        let mut found = Self { types, strings, starts: vec![0], functions: Vec::new() };
         let mut at = 0;
         while at < types.len() {
-            found.starts.push(at);
             let head = found.head_at(at)?;
+            if head.kind == FUNCTION {
+                found.functions.push(u32::try_from(found.starts.len()).ok()?);
+            }
+            found.starts.push(at);
             at = head.body + following(head)?;
         }
         Some(found)
@@ -182,12 +187,10 @@ impl<'a> Btf<'a> {
         text.strip_prefix(wanted.as_bytes()).is_some_and(|rest| rest.first() == Some(&0))
     }
 
-    /// The number of the type of a kind that has this name.
-    fn find(&self, kind: u32, name: &str) -> Option<u32> {
-        let is_it = |number: &u32| {
-            self.head(*number).is_some_and(|head| head.kind == kind && self.is_named(head.name, name))
-        };
-        (1..u32::try_from(self.starts.len()).ok()?).find(is_it)
+    /// The number of the function of this name.
+    fn function(&self, name: &str) -> Option<u32> {
+        let is_it = |number: &&u32| self.head(**number).is_some_and(|head| self.is_named(head.name, name));
+        self.functions.iter().find(is_it).copied()
     }
 
     /// What a type is, without what is only said of it: `const`, a name by typedef, a tag.
@@ -281,12 +284,12 @@ mod tests {
     fn a_member_is_found_through_members_without_a_name_and_what_is_constant() {
         let bytes = sample();
         let btf = Btf::parse(&bytes).unwrap();
-        let function = btf.find(FUNCTION, "f").unwrap();
+        let function = btf.function("f").unwrap();
         assert_eq!(function, 8);
         let outer = btf.argument(function, 0).unwrap();
         assert_eq!((btf.member(outer, &["b", "d"]), btf.member(outer, &["a"])), (Some(8), Some(0)));
         assert_eq!((btf.member(outer, &["d"]), btf.member(outer, &["a", "c"])), (None, None));
-        assert_eq!((btf.argument(function, 1), btf.find(FUNCTION, "g")), (None, None));
+        assert_eq!((btf.argument(function, 1), btf.function("g")), (None, None));
     }
 
     #[test]

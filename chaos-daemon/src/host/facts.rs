@@ -1,8 +1,11 @@
 //! What the running kernel can do, as values. They are found out by `kernel::probe`, by trying.
 
-use serde::{Deserialize, Serialize};
+use std::sync::{Arc, LazyLock};
 
 use super::KernelFiles;
+
+/// What is found out when somebody asks for it, and once: it takes its time, and few need it.
+pub type WhenAsked<T> = Arc<LazyLock<T>>;
 
 /// Something that a fault needs of the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,7 +29,7 @@ pub enum Requirement {
 }
 
 /// What the running kernel can do.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone)]
 pub struct Facts {
     /// Kernel release, as `uname -r`.
     pub release: String,
@@ -45,15 +48,15 @@ pub struct Facts {
     /// Why processes cannot be traced; `None` when they can.
     pub tracing: Option<String>,
     /// Why programs for control groups cannot be loaded; `None` when they can.
-    pub call_programs: Option<String>,
+    pub call_programs: WhenAsked<Option<String>>,
     /// What programs at the security hooks of files have to know, or what is missing for them.
-    pub files: Result<KernelFiles, Lack>,
+    pub files: WhenAsked<Result<KernelFiles, Lack>>,
     /// Why services cannot be stopped and started; `None` when they can.
     pub systemd: Option<String>,
 }
 
 /// What is missing, and what would supply it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lack {
     /// Module, option or capability, by name, and what the kernel said.
     pub what: String,
@@ -81,13 +84,15 @@ impl Facts {
             });
         }
         if requirement == Requirement::CallPrograms {
-            return self.call_programs.as_ref().map(|reason| Lack {
+            let reason: &Option<String> = &self.call_programs;
+            return reason.as_ref().map(|reason| Lack {
                 what: format!("programs of control groups that set what a call returns ({reason})"),
                 remedy: "run a kernel of 5.18 or newer with CONFIG_CGROUP_BPF; no module has it".to_owned(),
             });
         }
         if requirement == Requirement::FilePrograms {
-            return self.files.as_ref().err().cloned();
+            let files: &Result<_, _> = &self.files;
+            return files.as_ref().err().cloned();
         }
         if requirement == Requirement::Systemd {
             return self.systemd.as_ref().map(|reason| Lack {

@@ -20,7 +20,7 @@ mod syscalls;
 pub use boot::{BootId, boot_time_ns};
 pub use btf::KernelFiles;
 pub use cgroup::{Cgroup, CgroupRef};
-pub use facts::{Facts, Lack, Requirement};
+pub use facts::{Facts, Lack, Requirement, WhenAsked};
 pub use interface::Interface;
 pub use netns::{NetNs, NetNsError, NetNsIdentity};
 pub use place::PlaceRef;

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -99,8 +99,10 @@ fn case(kind: &str, way: Option<&str>, params: Value, attach: Attach, hooks_are_
         netem: None,
         cgroup_v2: None,
         tracing: None,
-        call_programs: None,
-        files: Err(crate::host::Lack { what: String::new(), remedy: String::new() }),
+        call_programs: Arc::new(LazyLock::new(|| None)),
+        files: Arc::new(LazyLock::new(|| {
+            Err(crate::host::Lack { what: String::new(), remedy: String::new() })
+        })),
         systemd: None,
     };
     let usable = vec![0, 1];

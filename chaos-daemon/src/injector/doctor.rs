@@ -10,9 +10,9 @@ use crate::spec::FAULT_TYPES;
 pub(super) async fn report(injector: &Injector) -> DoctorReport {
     let left = residue(injector, Scope::Here).await.leftovers;
     let residue = left.iter().map(ToString::to_string).collect();
-    let facts = &injector.facts;
+    let facts = injector.facts();
     let ability = |fault_type| {
-        let lacks = lacks(fault_type, facts);
+        let lacks = lacks(fault_type, &facts);
         Ability {
             fault_type,
             remedy: lacks.first().map(|lack| lack.remedy.clone()),

@@ -38,7 +38,9 @@ const RECENT: usize = 20;
 pub struct Injector {
     pub(super) policy: Policy,
     pub(super) privileges: Privileges,
-    pub(super) facts: Facts,
+    facts: Facts,
+    /// Why the last holder that was to wait could not load its programs.
+    unloadable: RefCell<Option<String>>,
     pub(super) journal: Journal,
     pub(super) runtime_dir: PathBuf,
     pub(super) attach: Attach,
@@ -101,6 +103,7 @@ impl Injector {
             policy: options.policy.clone(),
             privileges,
             facts,
+            unloadable: RefCell::default(),
             journal,
             runtime_dir: options.runtime_dir.clone(),
             attach,
@@ -113,6 +116,12 @@ impl Injector {
             restocking: Cell::new(false),
             keeper: RefCell::default(),
         }
+    }
+
+    /// What the kernel can do.
+    pub(super) fn facts(&self) -> Facts {
+        let unloadable = self.unloadable.borrow().clone();
+        Facts { packet_programs: self.facts.packet_programs.clone().or(unloadable), ..self.facts.clone() }
     }
 
     /// What is active, and what ended lately: one entry a name, since what ended says nothing of what is active again.
@@ -266,9 +275,15 @@ impl Injector {
         let injector = Rc::clone(self);
         tokio::task::spawn_local(async move {
             match Holder::start(Some(injector.preload(Family::Packets, WARM))).await {
-                Ok(holder) => *injector.warm.borrow_mut() = Some(holder),
+                Ok(holder) => {
+                    *injector.warm.borrow_mut() = Some(holder);
+                    injector.unloadable.take();
+                }
                 Err(error) => {
-                    tracing::warn!(%error, "cannot keep a warm holder; injections will start slower")
+                    tracing::warn!(%error, "cannot keep a warm holder; injections will start slower");
+                    if let HolderFailure::Refused(reason) = error {
+                        injector.unloadable.replace(Some(reason));
+                    }
                 }
             }
             injector.restocking.set(false);

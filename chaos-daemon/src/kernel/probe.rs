@@ -3,6 +3,7 @@
 use std::fs;
 use std::io;
 use std::path::Path;
+use std::sync::{Arc, LazyLock};
 use std::thread;
 
 use nix::sched::{CpuSet, sched_getaffinity};
@@ -13,9 +14,9 @@ use super::netlink::NetlinkError;
 use super::netlink::probe::probe;
 use super::{systemd, trace};
 use crate::host::btf::BtfError;
-use crate::host::{Facts, KernelFiles, Lack, PlaceRef, cgroup};
+use crate::host::{Facts, KernelFiles, Lack, PlaceRef, WhenAsked, cgroup};
 
-/// Tries everything. Takes some tens of milliseconds, and longer when modules have to be loaded.
+/// Tries what most faults need, and the rest when it is asked for. Takes some milliseconds, and longer when modules have to be loaded.
 pub fn facts() -> Facts {
     let release = nix::sys::utsname::uname()
         .map_or("unknown".to_owned(), |name| name.release().to_string_lossy().into_owned());
@@ -29,8 +30,9 @@ pub fn facts() -> Facts {
             (Some(reason.clone()), Some(reason.clone()), Some(reason))
         }
     };
+    // Whether the kernel takes those that look at packets, the first holder finds out: to verify them takes longer than all of this.
     // With tcx links no filter is needed.
-    let packet_programs = load(Family::Packets).err().or(if tcx { None } else { filters });
+    let packet_programs = load(Family::Stubs).err().or(if tcx { None } else { filters });
     let processors = u32::try_from(processors).unwrap_or(u32::MAX).max(1);
     let cgroup_v2 = match cgroup::mount() {
         Ok(Some(_)) => None,
@@ -38,10 +40,12 @@ pub fn facts() -> Facts {
         Err(error) => Some(words(&error)),
     };
     let tracing = trace::forbidden();
-    let call_programs = load(Family::Calls).err();
-    let files = thread::spawn(files).join().unwrap_or_else(|_panic| {
-        Err(no_hooks("programs at the security hooks of files: looking panicked".into()))
-    });
+    let call_programs: WhenAsked<_> = Arc::new(LazyLock::new(|| load(Family::Calls).err()));
+    let files: WhenAsked<_> = Arc::new(LazyLock::new(|| {
+        thread::spawn(files).join().unwrap_or_else(|_panic| {
+            Err(no_hooks("programs at the security hooks of files: looking panicked".into()))
+        })
+    }));
     let systemd = systemd::absent();
     Facts {
         release,

@@ -43,6 +43,8 @@ pub const NAMED_ROOM: u32 = 2 * MOST_NAMED;
 pub enum Family {
     /// Those that look at packets on a device.
     Packets,
+    /// Those that jump to one that looks at packets, once it is installed, and do nothing before.
+    Stubs,
     /// Those that make an answer of a packet on a device, but for resets.
     Answers,
     /// Those that look at what the sockets of a control group ask for.
@@ -186,6 +188,19 @@ impl Programs {
         self.attach(end.program(), Direction::Ingress, index, interface)
     }
 
+    /// Attaches a stub through tcx, in the network namespace of the calling thread.
+    ///
+    /// # Errors
+    /// As [`Programs::attach_tcx`].
+    pub fn attach_stub_tcx(
+        &mut self,
+        direction: Direction,
+        index: u32,
+        interface: &str,
+    ) -> Result<(), BpfError> {
+        self.attach(stub(direction).1, direction, index, interface)
+    }
+
     fn attach(
         &mut self,
         program: &'static str,
@@ -214,10 +229,7 @@ impl Programs {
     /// # Errors
     /// When the stub of this direction already jumps to another program.
     pub fn stub_fd(&mut self, hook: Hook, direction: Direction) -> Result<BorrowedFd<'_>, BpfError> {
-        let (way, stub) = match direction {
-            Direction::Egress => (Way::Egress, name::STUB_EGRESS),
-            Direction::Ingress => (Way::Ingress, name::STUB_INGRESS),
-        };
+        let (way, stub) = stub(direction);
         let program = hook.program(direction);
         if let Some(occupant) = self.stubs[way as usize].filter(|&occupant| occupant != program) {
             return Err(BpfError::StubTaken { occupant });
@@ -266,6 +278,14 @@ impl Programs {
             }
         }
         Ok(())
+    }
+}
+
+/// Where a direction's stub finds the program that it jumps to, and the stub.
+const fn stub(direction: Direction) -> (Way, &'static str) {
+    match direction {
+        Direction::Egress => (Way::Egress, name::STUB_EGRESS),
+        Direction::Ingress => (Way::Ingress, name::STUB_INGRESS),
     }
 }
 

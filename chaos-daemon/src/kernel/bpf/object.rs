@@ -83,6 +83,9 @@ impl Loaded {
 fn members(family: Family) -> Vec<(&'static str, ProgramKind)> {
     match family {
         Family::Packets => name::PACKET_PROGRAMS.map(|name| (name, ProgramKind::CLASSIFIER)).to_vec(),
+        Family::Stubs => {
+            [name::STUB_EGRESS, name::STUB_INGRESS].map(|name| (name, ProgramKind::CLASSIFIER)).to_vec()
+        }
         Family::Answers => name::ANSWER_PROGRAMS.map(|name| (name, ProgramKind::CLASSIFIER)).to_vec(),
         Family::Calls => {
             calls::HOOKS.map(|(name, attach_type)| (name, ProgramKind::address(attach_type))).to_vec()
