@@ -47,13 +47,13 @@ struct Target {
     kind: Vec<String>,
 }
 
-/// Builds. Stripped of debug information, because the image is unpacked into the VM's memory; linked dynamically,
-/// because looking up users and hosts in a static program loads the host's name service modules, which crash it.
+/// Builds. Linked dynamically, because looking up users and hosts in a static program loads the host's name service
+/// modules, which crash it.
 pub(crate) fn build() -> Result<Artifacts, Error> {
-    let mut built = build_dev(&["--bins", "--test=*"])?;
+    let mut built = build_tested(&["--bins", "--test=*"])?;
     // The daemon with fail points, under a name of its own. Apart from the others, which must not get the feature; for
     // the same packages, so that what they depend on is not built again.
-    let failing = build_dev(&["--bin=chaos-daemon-failing", "--features=chaos-daemon/fail-points"])?;
+    let failing = build_tested(&["--bin=chaos-daemon-failing", "--features=chaos-daemon/fail-points"])?;
     built.programs.extend(failing.programs);
     Ok(built)
 }
@@ -61,13 +61,13 @@ pub(crate) fn build() -> Result<Artifacts, Error> {
 /// As [`build`], but only these programs: quicker, and the VM's image smaller.
 pub(crate) fn build_programs(names: &[&str]) -> Result<Artifacts, Error> {
     let flags: Vec<_> = names.iter().map(|name| format!("--bin={name}")).collect();
-    build_dev(&flags.iter().map(String::as_str).collect::<Vec<_>>())
+    build_tested(&flags.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
 /// As [`build`], and in addition the daemon that can do without a guard: the same build but for one crate.
 pub(crate) fn build_sabotaged() -> Result<Artifacts, Error> {
     let mut built = build()?;
-    let sabotaged = build_dev(&["--features=chaos-daemon/sabotage", "--bin=chaos-daemon-sabotaged"])?;
+    let sabotaged = build_tested(&["--features=chaos-daemon/sabotage", "--bin=chaos-daemon-sabotaged"])?;
     built.programs.extend(sabotaged.programs);
     Ok(built)
 }
@@ -79,13 +79,12 @@ pub(crate) fn build_release(names: &[&str]) -> Result<Artifacts, Error> {
     collect(&mut command)
 }
 
-fn build_dev(what: &[&str]) -> Result<Artifacts, Error> {
+fn build_tested(what: &[&str]) -> Result<Artifacts, Error> {
     let mut command = cargo_build();
     command
         .args(what)
-        .args(["--target", TARGET, "--target-dir"])
-        .arg(run::vm_dir().join("build"))
-        .env("CARGO_PROFILE_DEV_STRIP", "debuginfo");
+        .args(["--profile=tested", "--target", TARGET, "--target-dir"])
+        .arg(run::vm_dir().join("build"));
     collect(&mut command)
 }
 
