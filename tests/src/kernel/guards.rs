@@ -1,4 +1,4 @@
-//! The guards themselves: what a test makes is gone afterwards, also when the test panics.
+//! The guards themselves: what a test makes is gone afterwards, also when the test panics; and that instruments see.
 
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,6 +16,9 @@ use crate::measure::Echo;
 use crate::process::{Process, wait_until};
 use crate::residue::{Behaviour, Level};
 use crate::skip::Environment;
+use crate::sweep::Strike;
+use crate::sweep::tracer::{Aim, Trace};
+use crate::worker::Program;
 use crate::{Error, NetNs, Pair, Residue, UdpFlow, netns};
 
 tests![
@@ -27,6 +30,7 @@ tests![
     what_is_left_on_the_node_shows_until_it_is_taken_back,
     what_is_left_is_told_from_what_still_acts,
     a_bystander_counts_what_an_unplugged_cable_loses,
+    a_trace_of_a_process_in_full_swing_begins_before_its_first_call_is_struck,
 ];
 
 fn a_namespace_is_gone_after_a_panic_inside_it(_: &Context) -> TestResult {
@@ -203,5 +207,20 @@ fn a_bystander_counts_what_an_unplugged_cable_loses(_: &Context) -> TestResult {
     let report = flow.finish()?;
     assert!(report.received > 5, "{report:?}");
     assert!(report.lost() + report.refused > 5, "{report:?}");
+    Ok(Outcome::Pass)
+}
+
+fn a_trace_of_a_process_in_full_swing_begins_before_its_first_call_is_struck(_: &Context) -> TestResult {
+    let program = Program::new()?;
+    for round in 0..20 {
+        // Starts and ends threads all the time.
+        let worker = program.start(64, &round.to_string())?;
+        let (pid, strike) = (worker.pid(), Strike::Kill);
+        let trace = Trace::start(Aim { pid, children: false, at: 1, strike, everybody: Vec::new() })?;
+        let dead = || matches!(worker.state(), None | Some('Z'));
+        assert!(wait_until(Duration::from_secs(5), dead), "round {round}");
+        let seen = trace.finish()?;
+        assert!(seen.struck.is_some(), "{seen:?}");
+    }
     Ok(Outcome::Pass)
 }

@@ -3,7 +3,7 @@
 
 pub(crate) mod bench;
 mod calls;
-mod tracer;
+pub(crate) mod tracer;
 
 use std::time::{Duration, Instant};
 

@@ -20,31 +20,31 @@ use crate::error::{Error, Result};
 
 /// What to trace, and where to strike.
 #[derive(Debug, Clone)]
-pub(super) struct Aim {
+pub(crate) struct Aim {
     /// The process.
-    pub(super) pid: i32,
+    pub(crate) pid: i32,
     /// Strike the children it starts, instead of itself.
-    pub(super) children: bool,
+    pub(crate) children: bool,
     /// At which call, counted from 1.
-    pub(super) at: usize,
+    pub(crate) at: usize,
     /// How.
-    pub(super) strike: Strike,
+    pub(crate) strike: Strike,
     /// Who dies by [`Strike::KillEverything`].
-    pub(super) everybody: Vec<i32>,
+    pub(crate) everybody: Vec<i32>,
 }
 
 /// What a trace saw.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Seen {
+pub(crate) struct Seen {
     /// Calls that count.
-    pub(super) calls: usize,
+    pub(crate) calls: usize,
     /// The one that was struck, and when.
-    pub(super) struck: Option<(&'static str, Instant)>,
+    pub(crate) struck: Option<(&'static str, Instant)>,
 }
 
 /// A running trace.
 #[derive(Debug)]
-pub(super) struct Trace {
+pub(crate) struct Trace {
     pid: i32,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<nix::Result<Seen>>>,
@@ -55,7 +55,7 @@ impl Trace {
     ///
     /// # Errors
     /// When the process cannot be traced.
-    pub(super) fn start(aim: Aim) -> Result<Self> {
+    pub(crate) fn start(aim: Aim) -> Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         let (ready, is_ready) = mpsc::channel();
         let (pid, stopped) = (aim.pid, Arc::clone(&stop));
@@ -78,7 +78,7 @@ impl Trace {
     ///
     /// # Errors
     /// When tracing failed.
-    pub(super) fn finish(mut self) -> Result<Seen> {
+    pub(crate) fn finish(mut self) -> Result<Seen> {
         let pid = self.pid;
         match self.end() {
             Some(Ok(Ok(seen))) => Ok(seen),
@@ -125,39 +125,52 @@ impl Tracer {
     /// Stops every thread, and only then lets them go on: a call that one of them makes while another is not stopped
     /// yet would be struck in the middle of this.
     fn attach(&mut self) -> nix::Result<()> {
-        let pid = self.aim.pid;
-        let mut options = Options::PTRACE_O_TRACESYSGOOD | Options::PTRACE_O_TRACECLONE;
-        if self.aim.children {
-            options |= Options::PTRACE_O_TRACEFORK | Options::PTRACE_O_TRACEVFORK;
-        }
-        let mut moving = HashSet::new();
-        for tid in threads_of(pid) {
-            // A thread that ends meanwhile is none to stop.
-            match ptrace::seize(Pid::from_raw(tid), options)
-                .and_then(|()| ptrace::interrupt(Pid::from_raw(tid)))
-            {
-                Ok(()) => drop(moving.insert(tid)),
-                Err(Errno::ESRCH) if tid != pid => {}
-                Err(errno) => return Err(errno),
-            }
-        }
         let mut stopped = Vec::new();
-        while !moving.is_empty() {
-            let status = wait()?;
-            match status {
-                WaitStatus::Exited(tid, _) | WaitStatus::Signaled(tid, ..) => {
-                    moving.remove(&tid.as_raw());
+        let mut known = HashSet::new();
+        // A thread that a not yet traced one starts is missing from the listing; once all are stopped, none starts.
+        loop {
+            let mut moving = HashSet::new();
+            for tid in threads_of(self.aim.pid) {
+                if known.insert(tid) && self.seize(tid)? {
+                    moving.insert(tid);
                 }
-                // A thread that was started meanwhile begins with this stop too.
-                WaitStatus::PtraceEvent(tid, _, libc::PTRACE_EVENT_STOP) => {
-                    moving.remove(&tid.as_raw());
-                    stopped.push(status);
+            }
+            if moving.is_empty() {
+                break;
+            }
+            while !moving.is_empty() {
+                let status = wait()?;
+                match status {
+                    WaitStatus::Exited(tid, _) | WaitStatus::Signaled(tid, ..) => {
+                        moving.remove(&tid.as_raw());
+                    }
+                    // A thread that a traced one has started begins with this stop too.
+                    WaitStatus::PtraceEvent(tid, _, libc::PTRACE_EVENT_STOP) => {
+                        known.insert(tid.as_raw());
+                        moving.remove(&tid.as_raw());
+                        stopped.push(status);
+                    }
+                    _ => self.handle(status),
                 }
-                _ => self.handle(status),
             }
         }
         stopped.into_iter().for_each(|status| self.handle(status));
         Ok(())
+    }
+
+    /// Begins to stop a thread; says whether there is one to wait for.
+    fn seize(&self, tid: i32) -> nix::Result<bool> {
+        let mut options = Options::PTRACE_O_TRACESYSGOOD | Options::PTRACE_O_TRACECLONE;
+        if self.aim.children {
+            options |= Options::PTRACE_O_TRACEFORK | Options::PTRACE_O_TRACEVFORK;
+        }
+        let thread = Pid::from_raw(tid);
+        match ptrace::seize(thread, options).and_then(|()| ptrace::interrupt(thread)) {
+            Ok(()) => Ok(true),
+            // One that has ended meanwhile is none to stop, and one that a traced one has started is traced already.
+            Err(Errno::ESRCH | Errno::EPERM) if tid != self.aim.pid => Ok(false),
+            Err(errno) => Err(errno),
+        }
     }
 
     /// Until everything traced has ended or the flag is up. The kernel lets go of all when the thread ends.
@@ -270,29 +283,4 @@ fn threads_of(pid: i32) -> Vec<i32> {
 fn process_of(tid: i32) -> Option<i32> {
     let status = std::fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
     status.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use super::*;
-    use crate::process::wait_until;
-    use crate::worker::Program;
-
-    #[test]
-    fn a_trace_of_a_process_in_full_swing_begins_before_its_first_call_is_struck() {
-        let program = Program::new().unwrap();
-        for round in 0..20 {
-            // Starts and ends threads all the time.
-            let worker = program.start(64, &round.to_string()).unwrap();
-            let (pid, strike) = (worker.pid(), Strike::Kill);
-            let trace =
-                Trace::start(Aim { pid, children: false, at: 1, strike, everybody: Vec::new() }).unwrap();
-            let dead = || matches!(worker.state(), None | Some('Z'));
-            assert!(wait_until(Duration::from_secs(5), dead), "round {round}");
-            let seen = trace.finish().unwrap();
-            assert!(seen.struck.is_some(), "{seen:?}");
-        }
-    }
 }
