@@ -9,6 +9,9 @@ use nix::unistd::Pid;
 
 use crate::error::{Error, Result};
 
+/// How soon a process that was told to stop has stopped.
+const STOPS: Duration = Duration::from_secs(5);
+
 /// A process as `/proc` shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Process {
@@ -77,6 +80,12 @@ impl Process {
         if self.runs() {
             let _ = kill(Pid::from_raw(self.pid), signal);
         }
+    }
+
+    /// Stops it, and waits until it is: the signal has come when kill(2) returns, its effect has not.
+    pub fn stop(&self) {
+        self.signal(Signal::SIGSTOP);
+        wait_until(STOPS, || Self::read(self.pid).is_none_or(|process| "TZ".contains(process.state)));
     }
 }
 

@@ -46,7 +46,7 @@ fn a_stopped_daemon_and_its_holder_act_until_the_lease_is_over_and_recover_ends_
         fault.inject(&daemon.mcp()?)?;
         let (processes, holders) = (daemon.processes(), daemon.holders());
         let stopped = Instant::now();
-        processes.iter().for_each(|process| process.signal(Signal::SIGSTOP));
+        processes.iter().for_each(Process::stop);
         let verdict = Verdict::ask(&daemon.runtime_dir())?;
         verdict.names("inert", "daemon", &format!("process {} is stopped", daemon.injector_pid()))?;
         // On a machine so busy that the answer came later, the lease may be over by then.
@@ -94,7 +94,7 @@ fn a_stopped_holder_that_has_a_process_stand_still_is_an_effect(_: &Context) -> 
     let worker = program.start(1, "traced")?;
     let mut daemon = Daemon::start()?;
     Fault::new("process_pause").aimed(json!({"exe": program.path()})).inject(&daemon.mcp()?)?;
-    daemon.processes().iter().for_each(|process| process.signal(Signal::SIGSTOP));
+    daemon.processes().iter().for_each(Process::stop);
     let verdict = Verdict::ask(&daemon.runtime_dir());
     daemon.kill_everything();
     let still = format!("it has process {} stand still", worker.pid());
@@ -126,7 +126,7 @@ fn is_an_effect_on_calls(fault: Fault) -> TestResult {
     fault.aimed(json!({"cgroup": name})).inject(&daemon.mcp()?)?;
     let processes = daemon.processes();
     let stopped = Instant::now();
-    processes.iter().for_each(|process| process.signal(Signal::SIGSTOP));
+    processes.iter().for_each(Process::stop);
     let verdict = Verdict::ask(&daemon.runtime_dir());
     let in_time = stopped.elapsed() < LEASE / 2;
     processes.iter().for_each(|process| process.signal(Signal::SIGCONT));
@@ -145,7 +145,7 @@ fn a_stopped_server_is_named(_: &Context) -> TestResult {
     };
     assert!(wait_until(LIMIT, || daemon.server().as_ref().is_some_and(named)));
     let server = daemon.server().ok_or("no server")?;
-    server.signal(Signal::SIGSTOP);
+    server.stop();
     Verdict::of_node()?.names("inert", "server", &format!("process {} is stopped", server.pid))?;
     server.signal(Signal::SIGCONT);
     Ok(Outcome::Pass)
