@@ -198,7 +198,7 @@ pub fn plan(
         Effect::Drop { traffic, packet_probability, partition } => {
             packet_drop::plan(traffic, *packet_probability, *partition, place.ok_or_else(needs_interface)?)
         }
-        Effect::Files { calls, failure } => match (ground, &**facts.files) {
+        Effect::Files { calls, failure } => match (ground, facts.files.get()) {
             (Some(Ground::Files(cgroup, place)), Ok(kernel)) => {
                 file_error::plan(calls, failure, cgroup, place, *kernel)
             }

@@ -1,11 +1,35 @@
 //! What the running kernel can do, as values. They are found out by `kernel::probe`, by trying.
 
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, OnceLock};
 
 use super::KernelFiles;
 
-/// What is found out when somebody asks for it, and once: it takes its time, and few need it.
-pub type WhenAsked<T> = Arc<LazyLock<T>>;
+/// What is found out when somebody asks for it: it takes its time, and few need it. What was found is kept; what was not is looked
+/// for a second time at once, and again whenever somebody asks, for it may have been the memory of a moment that was missing.
+#[derive(Debug)]
+pub struct WhenAsked<T> {
+    look: fn() -> Result<T, Lack>,
+    found: OnceLock<T>,
+}
+
+impl<T> WhenAsked<T> {
+    /// What `look` finds out.
+    pub fn new(look: fn() -> Result<T, Lack>) -> Arc<Self> {
+        Arc::new(Self { look, found: OnceLock::new() })
+    }
+
+    /// Finds it out, unless it is known. Blocks.
+    ///
+    /// # Errors
+    /// What is missing.
+    pub fn get(&self) -> Result<&T, Lack> {
+        if let Some(found) = self.found.get() {
+            return Ok(found);
+        }
+        let found = (self.look)().or_else(|_| (self.look)())?;
+        Ok(self.found.get_or_init(|| found))
+    }
+}
 
 /// Something that a fault needs of the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,10 +71,10 @@ pub struct Facts {
     pub cgroup_v2: Option<String>,
     /// Why processes cannot be traced; `None` when they can.
     pub tracing: Option<String>,
-    /// Why programs for control groups cannot be loaded; `None` when they can.
-    pub call_programs: WhenAsked<Option<String>>,
-    /// What programs at the security hooks of files have to know, or what is missing for them.
-    pub files: WhenAsked<Result<KernelFiles, Lack>>,
+    /// Whether programs for control groups can be loaded.
+    pub call_programs: Arc<WhenAsked<()>>,
+    /// What programs at the security hooks of files have to know.
+    pub files: Arc<WhenAsked<KernelFiles>>,
     /// Why services cannot be stopped and started; `None` when they can.
     pub systemd: Option<String>,
 }
@@ -84,15 +108,10 @@ impl Facts {
             });
         }
         if requirement == Requirement::CallPrograms {
-            let reason: &Option<String> = &self.call_programs;
-            return reason.as_ref().map(|reason| Lack {
-                what: format!("programs of control groups that set what a call returns ({reason})"),
-                remedy: "run a kernel of 5.18 or newer with CONFIG_CGROUP_BPF; no module has it".to_owned(),
-            });
+            return self.call_programs.get().err();
         }
         if requirement == Requirement::FilePrograms {
-            let files: &Result<_, _> = &self.files;
-            return files.as_ref().err().cloned();
+            return self.files.get().err();
         }
         if requirement == Requirement::Systemd {
             return self.systemd.as_ref().map(|reason| Lack {
@@ -121,5 +140,26 @@ impl Facts {
                  linux-modules-extra), or run a kernel with {option}"
             ),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn what_was_missing_is_looked_for_again_and_what_was_found_is_kept() {
+        static ASKED: AtomicU32 = AtomicU32::new(0);
+        let missing = || Lack { what: "memory".into(), remedy: "wait".into() };
+        let fact = WhenAsked::new(|| match ASKED.fetch_add(1, Ordering::Relaxed) {
+            0..=2 => Err(Lack { what: "memory".into(), remedy: "wait".into() }),
+            number => Ok(number),
+        });
+        assert_eq!(fact.get(), Err(missing()));
+        assert_eq!(ASKED.load(Ordering::Relaxed), 2);
+        assert_eq!((fact.get(), fact.get()), (Ok(&3), Ok(&3)));
+        assert_eq!(ASKED.load(Ordering::Relaxed), 4);
     }
 }

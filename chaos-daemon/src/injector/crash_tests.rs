@@ -4,14 +4,14 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Arc, LazyLock};
+use std::sync::LazyLock;
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::recover::{Recovered, recover_on};
 use crate::fault::{self, Attach, Place, Plan};
-use crate::host::{Facts, Interface, NetNs};
+use crate::host::{Facts, Interface, Lack, NetNs, WhenAsked};
 use crate::journal::{Entry, Event, Journal, undo_on};
 use crate::kernel::netlink::NetlinkError;
 use crate::kernel::netlink::fake::{FakeLink, FakeNode, Objects, Trouble};
@@ -99,10 +99,8 @@ fn case(kind: &str, way: Option<&str>, params: Value, attach: Attach, hooks_are_
         netem: None,
         cgroup_v2: None,
         tracing: None,
-        call_programs: Arc::new(LazyLock::new(|| None)),
-        files: Arc::new(LazyLock::new(|| {
-            Err(crate::host::Lack { what: String::new(), remedy: String::new() })
-        })),
+        call_programs: WhenAsked::new(|| Ok(())),
+        files: WhenAsked::new(|| Err(Lack { what: String::new(), remedy: String::new() })),
         systemd: None,
     };
     let usable = vec![0, 1];

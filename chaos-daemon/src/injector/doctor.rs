@@ -10,7 +10,7 @@ use crate::spec::FAULT_TYPES;
 pub(super) async fn report(injector: &Injector) -> DoctorReport {
     let left = residue(injector, Scope::Here).await.leftovers;
     let residue = left.iter().map(ToString::to_string).collect();
-    let facts = injector.facts();
+    let facts = injector.facts_met();
     let ability = |fault_type| {
         let lacks = lacks(fault_type, &facts);
         Ability {

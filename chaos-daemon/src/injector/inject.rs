@@ -167,7 +167,7 @@ fn admit(
         (Some(Ground::Crowd(crowd)), Some(selector)) => Some(crowd.selection.report(selector)),
         _ => None,
     };
-    let plan = fault::plan(&fault.effect, place.as_ref(), ground.as_ref(), &injector.facts())?;
+    let plan = fault::plan(&fault.effect, place.as_ref(), ground.as_ref(), &injector.facts)?;
     refuse_overlap(injector, &plan)?;
     let place = place.map(|place| (place.netns.id, place.target.interface.index, place.level));
     let names = request.target.host.as_deref();

@@ -38,7 +38,7 @@ const RECENT: usize = 20;
 pub struct Injector {
     pub(super) policy: Policy,
     pub(super) privileges: Privileges,
-    facts: Facts,
+    pub(super) facts: Facts,
     /// Why the last holder that was to wait could not load its programs.
     unloadable: RefCell<Option<String>>,
     pub(super) journal: Journal,
@@ -118,8 +118,9 @@ impl Injector {
         }
     }
 
-    /// What the kernel can do.
-    pub(super) fn facts(&self) -> Facts {
+    /// What the kernel can do, by what the last holder that was to wait has met as well. That need not be so for ever: an
+    /// injection tries anew.
+    pub(super) fn facts_met(&self) -> Facts {
         let unloadable = self.unloadable.borrow().clone();
         Facts { packet_programs: self.facts.packet_programs.clone().or(unloadable), ..self.facts.clone() }
     }

@@ -3,7 +3,6 @@
 use std::fs;
 use std::io;
 use std::path::Path;
-use std::sync::{Arc, LazyLock};
 use std::thread;
 
 use nix::sched::{CpuSet, sched_getaffinity};
@@ -40,12 +39,6 @@ pub fn facts() -> Facts {
         Err(error) => Some(words(&error)),
     };
     let tracing = trace::forbidden();
-    let call_programs: WhenAsked<_> = Arc::new(LazyLock::new(|| load(Family::Calls).err()));
-    let files: WhenAsked<_> = Arc::new(LazyLock::new(|| {
-        thread::spawn(files).join().unwrap_or_else(|_panic| {
-            Err(no_hooks("programs at the security hooks of files: looking panicked".into()))
-        })
-    }));
     let systemd = systemd::absent();
     Facts {
         release,
@@ -56,10 +49,23 @@ pub fn facts() -> Facts {
         netem,
         cgroup_v2,
         tracing,
-        call_programs,
-        files,
+        call_programs: WhenAsked::new(calls),
+        // On a thread of its own, which may end with what it tries.
+        files: WhenAsked::new(|| {
+            thread::spawn(files).join().unwrap_or_else(|_panic| {
+                Err(no_hooks("programs at the security hooks of files: looking panicked".into()))
+            })
+        }),
         systemd,
     }
+}
+
+/// Loads the programs for control groups.
+fn calls() -> Result<(), Lack> {
+    load(Family::Calls).map_err(|reason| Lack {
+        what: format!("programs of control groups that set what a call returns ({reason})"),
+        remedy: "run a kernel of 5.18 or newer with CONFIG_CGROUP_BPF; no module has it".to_owned(),
+    })
 }
 
 /// Loads the programs for files, and has the kernel ask one of them.
