@@ -3,6 +3,9 @@
 use crate::fail_point::{self, Point};
 use crate::kernel::step::{Kernel, Node, Step, StepError, Undone};
 
+/// How often a step is undone that is found again after it.
+const ATTEMPTS: usize = 3;
+
 /// A step that may still be on the node.
 #[derive(Debug)]
 pub struct Stuck {
@@ -45,25 +48,43 @@ pub fn undo_all(steps: &[Step]) -> UndoReport {
 pub fn undo_on(node: &impl Node, steps: &[Step]) -> UndoReport {
     let mut report = UndoReport::default();
     for step in steps.iter().rev() {
+        undo_step(node, step, &mut report);
+    }
+    report
+}
+
+/// Undoes a step until it is seen to be gone, or cannot be undone.
+fn undo_step(node: &impl Node, step: &Step, report: &mut UndoReport) {
+    let mut removed = false;
+    let mut stuck = |error| report.stuck.push(Stuck { step: step.clone(), error });
+    for attempt in 1..=ATTEMPTS {
         match undo(node, step) {
-            Ok(Undone::Removed) => report.removed.push(step.clone()),
+            Ok(Undone::Removed) => removed = true,
             Ok(Undone::Absent | Undone::Kept) => {}
             Ok(Undone::Changed { now }) => {
                 report.kept.push(format!("{step}: changed by somebody else to {now:?}, and left so"));
-                continue;
+                return;
             }
             Err(error) => {
-                report.stuck.push(Stuck { step: step.clone(), error: Some(error) });
-                continue;
+                stuck(Some(error));
+                break;
             }
         }
         match step.present(node) {
-            Ok(false) => {}
-            Ok(true) => report.stuck.push(Stuck { step: step.clone(), error: None }),
-            Err(error) => report.stuck.push(Stuck { step: step.clone(), error: Some(error) }),
+            Ok(false) => break,
+            // What undoing did not find and looking does: the kernel lists filters in pieces, each of which begins at a number
+            // in the list, so that one is left out when another before it goes meanwhile (tc_dump_tfilter in cls_api.c).
+            Ok(true) if attempt < ATTEMPTS => {}
+            Ok(true) => stuck(None),
+            Err(error) => {
+                stuck(Some(error));
+                break;
+            }
         }
     }
-    report
+    if removed {
+        report.removed.push(step.clone());
+    }
 }
 
 fn undo(node: &impl Node, step: &Step) -> Result<Undone, StepError> {
