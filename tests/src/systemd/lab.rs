@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use super::supervised::{assert_nothing_is_held, hold_on_the_host};
 use super::unit::{
     MEMBER, PATIENCE as PATIENCE_OF_SYSTEMD, SERVICE, SOCKET, chaosctl, is_active, log, processes, run,
 };
@@ -112,7 +113,7 @@ impl Lab {
     }
 }
 
-/// Injects on the host's own loopback, and sees that it acts.
+/// Injects on the host's own loopback and into a service of its own, and sees that it acts.
 pub(super) fn inject_on_the_host() -> Result<()> {
     let answers = || chaosctl(MEMBER, &["status"]).is_ok();
     if !wait_until(PATIENCE_OF_SYSTEMD, answers) {
@@ -127,7 +128,7 @@ pub(super) fn inject_on_the_host() -> Result<()> {
         return Err(Error::Different("the partition has no effect".into()));
     }
     match run("ip", &["link"])? {
-        links if links.contains("chaos") => Ok(()),
+        links if links.contains("chaos") => hold_on_the_host(),
         links => Err(Error::Different(format!("no device of the delay: {links}"))),
     }
 }
@@ -152,6 +153,7 @@ pub(super) fn assert_fresh_boot() -> Result<()> {
             return different("a program is left on lo", format!("{programs:?}"));
         }
     }
+    assert_nothing_is_held()?;
     assert_idle(IDLE)
 }
 

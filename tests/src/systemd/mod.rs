@@ -5,6 +5,7 @@ mod first_boot;
 mod lab;
 mod second_boot;
 mod second_boot_guard;
+mod supervised;
 mod third_boot;
 mod unit;
 

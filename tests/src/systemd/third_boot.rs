@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::lab::{Lab, assert_fresh_boot};
+use super::supervised::Supervised;
 use super::unit::{SERVICE, SOCKET, installed, is_active, processes, run, systemctl};
 use super::{TestResult, tests};
 
@@ -18,8 +19,10 @@ fn nothing_of_a_fault_outlives_a_power_cut_and_the_daemon_runs() -> TestResult {
 
 fn removing_the_package_during_faults_ends_them_and_purging_leaves_no_file() -> TestResult {
     installed()?;
-    let lab = Lab::with_active_faults()?;
+    let (lab, supervised) = (Lab::with_active_faults()?, Supervised::new()?);
+    supervised.inject_all()?;
     run("dpkg", &["--remove", "chaos-daemon"])?;
+    assert!(supervised.normal(), "{}", supervised.picture());
     lab.time_to_normal(Duration::from_secs(2))?;
     lab.assert_clean(0)?;
     assert!(processes().is_empty() && !is_active(SERVICE) && !is_active(SOCKET));
