@@ -98,23 +98,44 @@ pub(crate) fn require(tools: &[Tool]) -> Result<(), Error> {
         return Err(Error::Lacking(format!("install {} and try again", packages.join(" "))));
     }
     eprintln!("installing {}", packages.join(" "));
-    let install = || {
-        run::output(
-            Command::new("apt-get")
-                .args(["install", "-y", "-q", "--no-install-recommends"])
-                .args(&packages)
-                .env("DEBIAN_FRONTEND", "noninteractive"),
-        )
-    };
-    if install().is_err() {
+    if install(&packages, &[]).is_err() {
         // A fresh machine has no package lists, or lists too old to download from.
         update()?;
-        install()?;
+        install(&packages, &[]).or_else(|error| install_with_siblings(&packages).unwrap_or(Err(error)))?;
     }
     match missing.iter().find(|tool| !tool.is_there()) {
         None => Ok(()),
         Some(tool) => Err(Error::Lacking(format!("package {} did not bring {}", tool.package, tool.program))),
     }
+}
+
+/// A package, and one that it does not bear from a newer release, though it does not need it.
+const SIBLINGS: &[(&str, &str)] = &[("qemu-system-x86", "qemu-utils")];
+
+/// In CI, where the machine is ours, brings such a sibling back to the release that the package is installed from. Anywhere
+/// else that is for the owner to do: apt's error names the sibling.
+fn install_with_siblings(packages: &[&str]) -> Option<Result<(), Error>> {
+    std::env::var_os("CI")?;
+    let about = std::fs::read_to_string("/etc/os-release").ok()?;
+    let release = about.lines().find_map(|line| line.strip_prefix("VERSION_CODENAME="))?;
+    let siblings: Vec<String> = SIBLINGS
+        .iter()
+        .filter(|(package, _)| packages.contains(package))
+        .map(|(_, sibling)| format!("{sibling}/{release}"))
+        .collect();
+    if siblings.is_empty() {
+        return None;
+    }
+    eprintln!("installing {} as well, at the cost of a newer one", siblings.join(" "));
+    let mut words = vec!["--allow-downgrades"];
+    words.extend(siblings.iter().map(String::as_str));
+    Some(install(packages, &words))
+}
+
+fn install(packages: &[&str], more: &[&str]) -> Result<(), Error> {
+    let mut command = Command::new("apt-get");
+    command.args(["install", "-y", "-q", "--no-install-recommends"]).args(more).args(packages);
+    run::output(command.env("DEBIAN_FRONTEND", "noninteractive")).map(drop)
 }
 
 /// Fetches the package lists.
