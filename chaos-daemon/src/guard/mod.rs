@@ -19,7 +19,7 @@ use crate::host::MissingPrivilege;
 use crate::host::privilege::{GUARD, LimitError, check_guard, limit_to};
 use crate::injector::manager::ServiceManager;
 use crate::injector::recover::{RecoverError, Recovered, recover, recover_journal};
-use crate::injector::runtime::Runtime;
+use crate::injector::runtime::{Claimant, Runtime};
 use crate::injector::watch::{Heartbeat, SILENCE};
 use crate::journal::Journal;
 use crate::kernel::process::{Process, ProcessId};
@@ -86,6 +86,7 @@ pub fn run(runtime_dir: &Path, manager: &ServiceManager) -> Result<(), GuardErro
 }
 
 struct Guard {
+    me: ProcessId,
     runtime_dir: PathBuf,
     journal: Journal,
     heartbeat: Heartbeat,
@@ -118,14 +119,20 @@ impl Guard {
         // Before the name: who is named is expected to beat.
         heartbeat.beat();
         let me = ProcessId::of(std::process::id().cast_signed()).map_err(io::Error::other);
-        let text = me.and_then(|me| Ok(serde_json::to_string(&me)?)).map_err(io("identify", &path))?;
+        let me = me.map_err(io("identify", &path))?;
+        let text = serde_json::to_string(&me).map_err(io::Error::from).map_err(io("identify", &path))?;
         let write = lock.set_len(0).and_then(|()| lock.write_all(text.as_bytes()));
         write.map_err(io("write", &path))?;
         let journal =
             Journal::open(runtime_dir.join("journal")).map_err(io("open the journal in", runtime_dir))?;
         let now = Instant::now();
         let runtime_dir = runtime_dir.to_owned();
-        Ok(Self { runtime_dir, journal, heartbeat, seen: (0, 0), retry: now, _lock: lock })
+        Ok(Self { me, runtime_dir, journal, heartbeat, seen: (0, 0), retry: now, _lock: lock })
+    }
+
+    /// Who is named as injector, alive or not. After a recovery of ours that is this process, which stands for nobody.
+    fn injector(&self) -> Option<Claimant> {
+        Runtime::named(&self.runtime_dir).filter(|claimant| claimant.process != self.me)
     }
 
     /// One look: nothing to do while the injector lives and beats, or has left nothing that outlives it.
@@ -133,8 +140,7 @@ impl Guard {
         if sabotage::without(sabotage::Guard::GuardUnit) {
             return thread::sleep(LOOK);
         }
-        let claimant = Runtime::named(&self.runtime_dir);
-        let alive = claimant.map(|claimant| (claimant, claimant.process.open()));
+        let alive = self.injector().map(|claimant| (claimant, claimant.process.open()));
         match alive {
             Some((claimant, Ok(Some(process)))) => {
                 let patience = if claimant.recovers { RECOVERY_LIMIT } else { SILENCE };
@@ -215,6 +221,10 @@ impl Guard {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::host::CgroupRef;
+    use crate::kernel::setting::{CgroupSetting, Knob, Setting};
+    use crate::kernel::step::Step;
+    use crate::spec::{FaultName, FaultType};
 
     #[test]
     fn one_guard_per_runtime_directory() {
@@ -223,6 +233,31 @@ mod tests {
         assert!(matches!(Guard::claim(folder.path()), Err(GuardError::InUse(_))));
         drop(first);
         assert!(Guard::claim(folder.path()).is_ok());
+    }
+
+    #[test]
+    fn an_undo_that_failed_is_tried_again_soon_although_the_recovery_has_left_the_guards_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut guard = Guard::claim(folder.path()).unwrap();
+        // A control group as far as values go, of which one cannot be read at first.
+        let value = folder.path().join("pids.max");
+        std::fs::create_dir(&value).unwrap();
+        let cgroup = CgroupRef::find(folder.path()).unwrap().unwrap();
+        let setting = CgroupSetting { cgroup, knob: Knob::PidsMax, old: "9".into(), new: "5".into() };
+        let name = FaultName::new("a").unwrap();
+        let step = Step::Setting(Setting::Cgroup(setting));
+        guard.journal.begin(1, &name, FaultType::ResourceExhaustion, &[step]).unwrap();
+
+        guard.look();
+        assert!(guard.pending(), "what cannot be read was taken for undone");
+        std::fs::remove_dir(&value).unwrap();
+        std::fs::write(&value, "5\n").unwrap();
+        let failed = Instant::now();
+        while guard.pending() && failed.elapsed() < 2 * RETRY {
+            guard.look();
+        }
+        assert!(!guard.pending(), "not tried again for {:?}", failed.elapsed());
+        assert_eq!(std::fs::read_to_string(&value).unwrap(), "9\n");
     }
 
     #[test]
