@@ -1,28 +1,24 @@
 //! Holders as the injector sees them: started, given work, kept alive by heartbeats, ended.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::process::Stdio;
 use std::time::Duration;
 
-use nix::libc;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::process::{Child, Command};
 use tokio::sync::mpsc;
 
-use super::manager;
+use super::child::start_child;
 use crate::fault::Work;
 use crate::holder::protocol::{frame, send_with_fd};
 use crate::holder::{Lease, Order, Preload, Report};
 use crate::host::NetNs;
 use crate::kernel::process::ProcessId;
-use crate::sabotage::{self, Guard};
 
-/// The descriptor under which a child finds its socket.
-pub const CHILD_FD: i32 = 3;
 /// No report is longer, in bytes; a verifier's log is what comes close.
 const LONGEST_REPORT: u32 = 16 << 20;
 /// How long a holder may take to load its programs, or to answer an order.
@@ -92,8 +88,7 @@ impl Holder {
         let mut command = Command::new("/proc/self/exe");
         command.args(arguments);
         command.stdin(Stdio::null()).stdout(Stdio::null()).kill_on_drop(true);
-        die_with_parent(&mut command, vec![theirs.into()]);
-        let child = command.spawn().map_err(HolderFailure::Start)?;
+        let child = start_child(command, vec![theirs.into()]).map_err(HolderFailure::Start)?;
         let pid = child.id().unwrap_or_default().cast_signed();
         let id = ProcessId::of(pid).map_err(|error| HolderFailure::Start(io::Error::other(error)))?;
         let (reader, orders) = UnixStream::from_std(ours).map_err(HolderFailure::Start)?.into_split();
@@ -214,39 +209,4 @@ async fn read_report(reader: &mut OwnedReadHalf) -> io::Result<Report> {
     let mut body = vec![0; length as usize];
     reader.read_exact(&mut body).await?;
     Ok(serde_json::from_slice(&body)?)
-}
-
-/// Has `command`'s process die with this thread, find `fds` at [`CHILD_FD`] and above, and know nothing of the service
-/// manager.
-pub fn die_with_parent(command: &mut Command, fds: Vec<OwnedFd>) {
-    for name in manager::VARIABLES {
-        command.env_remove(name);
-    }
-    let parent = nix::unistd::getpid();
-    let orphans = sabotage::without(Guard::DeathSignal);
-    let places: Vec<i32> = (CHILD_FD..).take(fds.len()).collect();
-    // SAFETY: between fork and exec only async-signal-safe calls are made: prctl, getppid, fcntl, dup2, close.
-    unsafe {
-        command.pre_exec(move || {
-            if !orphans {
-                nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL)?;
-            }
-            if nix::unistd::getppid() != parent {
-                return Err(io::Error::from_raw_os_error(libc::ESRCH));
-            }
-            // First out of the way, so that none is overwritten before it is in its place.
-            let mut high = [-1; 8];
-            for (slot, fd) in high.iter_mut().zip(&fds) {
-                *slot = check(libc::fcntl(fd.as_raw_fd(), libc::F_DUPFD_CLOEXEC, 100))?;
-            }
-            for (from, place) in high.iter().zip(&places) {
-                check(libc::dup2(*from, *place))?;
-            }
-            Ok(())
-        });
-    }
-}
-
-fn check(result: i32) -> io::Result<i32> {
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }

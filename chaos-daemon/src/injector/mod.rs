@@ -1,6 +1,7 @@
 //! The privileged process: checks every request again, keeps one holder per fault, renews their leases, and
 //! undoes. The server, which speaks with callers, is its child and reaches it through one socketpair only.
 
+pub mod child;
 pub mod doctor;
 mod ground;
 pub mod holders;

@@ -17,7 +17,7 @@ use tokio::net::UnixStream;
 use tokio::process::{Child, Command};
 
 use super::Options;
-use super::holders::{CHILD_FD, die_with_parent};
+use super::child::{CHILD_FD, start_child};
 use crate::host::accounts;
 
 /// The user that an installed daemon has for its server.
@@ -96,8 +96,7 @@ impl Recipe {
         command.stdin(Stdio::null()).stdout(Stdio::null()).kill_on_drop(true);
         // First: a change of the user would take the parent-death signal back (prctl(2)).
         drop_rights(&mut command, self.user, network);
-        die_with_parent(&mut command, fds);
-        command.spawn()
+        start_child(command, fds)
     }
 }
 

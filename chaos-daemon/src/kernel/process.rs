@@ -4,8 +4,12 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::time::Duration;
 
+use nix::errno::Errno;
 use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{Id, WaitPidFlag, waitid, waitpid};
+use nix::unistd::Pid;
 
 pub use crate::host::ProcessId;
 
@@ -77,6 +81,23 @@ impl Process {
     }
 }
 
+/// Kills a child of this process, alive or dead, and collects it; nothing when `pid` is not one, or has been collected. Until
+/// then the number is its own.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn end_child(pid: i32) -> io::Result<()> {
+    let pid = Pid::from_raw(pid);
+    let look = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+    match waitid(Id::Pid(pid), look) {
+        Err(Errno::ECHILD) => return Ok(()),
+        looked => looked?,
+    };
+    kill(pid, Signal::SIGKILL)?;
+    waitpid(pid, None)?;
+    Ok(())
+}
+
 fn pidfd_open(pid: i32) -> io::Result<OwnedFd> {
     // SAFETY: plain system call without pointers; the result is a new fd or -1.
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
@@ -108,5 +129,15 @@ mod tests {
         child.wait().unwrap();
         assert!(id.open().unwrap().is_none());
         process.signal(libc::SIGKILL).unwrap();
+    }
+
+    #[test]
+    fn a_child_is_ended_and_collected_and_a_stranger_is_left_alone() {
+        let mut child = std::process::Command::new("sleep").arg("30").spawn().unwrap();
+        end_child(child.id().cast_signed()).unwrap();
+        assert!(child.wait().is_err(), "it was not collected");
+        let parent = nix::unistd::getppid().as_raw();
+        end_child(parent).unwrap();
+        assert!(ProcessId::of(parent).is_ok());
     }
 }

@@ -11,7 +11,7 @@ use chaos_daemon::guard::{self, GuardError};
 use chaos_daemon::holder;
 use chaos_daemon::host::Privileges;
 use chaos_daemon::host::sandbox::{Sandbox, SandboxError};
-use chaos_daemon::injector::holders::CHILD_FD;
+use chaos_daemon::injector::child::CHILD_FD;
 use chaos_daemon::injector::manager::ServiceManager;
 use chaos_daemon::injector::recover::{RecoverError, recover};
 use chaos_daemon::injector::runtime::RuntimeError;

@@ -1,0 +1,158 @@
+//! Starting children of the injector, so that none is ever forgotten.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use nix::fcntl::OFlag;
+use nix::libc;
+use nix::unistd::pipe2;
+use tokio::process::{Child, Command};
+
+use super::manager;
+use crate::kernel::process::end_child;
+use crate::sabotage::{self, Guard};
+
+/// The descriptor under which a child finds its socket.
+pub const CHILD_FD: i32 = 3;
+
+/// Starts `command`'s process, which dies with this thread, finds `fds` at [`CHILD_FD`] and above, and knows nothing of the
+/// service manager. Must be called on the main thread: the parent-death signal is bound to the thread that starts the child
+/// (prctl(2)).
+///
+/// # Errors
+/// When it cannot be started, or cannot be watched; then there is no such process any more.
+pub fn start_child(mut command: Command, fds: Vec<OwnedFd>) -> io::Result<Child> {
+    let (told, tell) = pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK)?;
+    // Before the descriptors, which may take the place of this one.
+    tell_number(&mut command, tell);
+    die_with_parent(&mut command, fds);
+    // tokio forgets one that has started and that it cannot watch then: no memory, or too many watches of the kernel.
+    command.spawn().inspect_err(|_| end_forgotten(told))
+}
+
+fn tell_number(command: &mut Command, tell: OwnedFd) {
+    // SAFETY: between fork and exec only async-signal-safe calls are made: getpid, write.
+    unsafe {
+        command.pre_exec(move || {
+            let number = libc::getpid().to_ne_bytes();
+            match libc::write(tell.as_raw_fd(), number.as_ptr().cast(), number.len()) {
+                4 => Ok(()),
+                _ => Err(io::Error::last_os_error()),
+            }
+        });
+    }
+}
+
+fn end_forgotten(told: OwnedFd) {
+    let mut number = [0; 4];
+    // Nothing is told when there never was a process.
+    if File::from(told).read_exact(&mut number).is_ok() {
+        let pid = i32::from_ne_bytes(number);
+        if let Err(error) = end_child(pid) {
+            tracing::warn!(pid, %error, "cannot end a child that cannot be watched");
+        }
+    }
+}
+
+/// Has `command`'s process die with this thread, find `fds` at [`CHILD_FD`] and above, and know nothing of the service
+/// manager.
+fn die_with_parent(command: &mut Command, fds: Vec<OwnedFd>) {
+    for name in manager::VARIABLES {
+        command.env_remove(name);
+    }
+    let parent = nix::unistd::getpid();
+    let orphans = sabotage::without(Guard::DeathSignal);
+    let places: Vec<i32> = (CHILD_FD..).take(fds.len()).collect();
+    // SAFETY: between fork and exec only async-signal-safe calls are made: prctl, getppid, fcntl, dup2, close.
+    unsafe {
+        command.pre_exec(move || {
+            if !orphans {
+                nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL)?;
+            }
+            if nix::unistd::getppid() != parent {
+                return Err(io::Error::from_raw_os_error(libc::ESRCH));
+            }
+            // First out of the way, so that none is overwritten before it is in its place.
+            let mut high = [-1; 8];
+            for (slot, fd) in high.iter_mut().zip(&fds) {
+                *slot = check(libc::fcntl(fd.as_raw_fd(), libc::F_DUPFD_CLOEXEC, 100))?;
+            }
+            for (from, place) in high.iter().zip(&places) {
+                check(libc::dup2(*from, *place))?;
+            }
+            Ok(())
+        });
+    }
+}
+
+fn check(result: i32) -> io::Result<i32> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::process::Stdio;
+    use std::thread;
+
+    use nix::errno::Errno;
+    use nix::sys::wait::{Id, WaitPidFlag, waitid};
+    use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch, apply_filter};
+
+    use super::*;
+
+    /// Whether the calling thread has a child, dead or alive.
+    fn has_child() -> bool {
+        let flags =
+            WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT | WaitPidFlag::__WNOTHREAD;
+        waitid(Id::All, flags) != Err(Errno::ECHILD)
+    }
+
+    /// Has the kernel refuse this thread to watch anything more.
+    fn refuse_watching() {
+        let calls = BTreeMap::from([(libc::SYS_epoll_ctl, Vec::new())]);
+        let refused = SeccompAction::Errno(libc::ENOSPC.unsigned_abs());
+        let arch = TargetArch::try_from(std::env::consts::ARCH).unwrap();
+        let filter = SeccompFilter::new(calls, SeccompAction::Allow, refused, arch).unwrap();
+        apply_filter(&BpfProgram::try_from(filter).unwrap()).unwrap();
+    }
+
+    fn sleeper() -> Command {
+        let mut command = Command::new("sleep");
+        command.arg("60").stdin(Stdio::null()).stdout(Stdio::null()).kill_on_drop(true);
+        command
+    }
+
+    #[test]
+    fn a_child_that_cannot_be_watched_is_ended_and_collected() {
+        // What is refused to a thread ends with it.
+        let on_a_thread = || {
+            let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            tokio.block_on(async {
+                let mut watched = start_child(sleeper(), Vec::new()).unwrap();
+                assert!(has_child());
+                watched.kill().await.unwrap();
+                assert!(!has_child());
+                refuse_watching();
+                let refused = start_child(sleeper(), Vec::new()).unwrap_err();
+                assert_eq!(refused.raw_os_error(), Some(libc::ENOSPC), "{refused}");
+                assert!(!has_child(), "a child is left");
+            });
+        };
+        thread::spawn(on_a_thread).join().unwrap();
+    }
+
+    #[test]
+    fn a_program_that_is_not_there_leaves_no_child() {
+        let on_a_thread = || {
+            let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            tokio.block_on(async {
+                let refused = start_child(Command::new("/no/such/program"), Vec::new()).unwrap_err();
+                assert_eq!(refused.kind(), io::ErrorKind::NotFound);
+                assert!(!has_child());
+            });
+        };
+        thread::spawn(on_a_thread).join().unwrap();
+    }
+}
