@@ -10,6 +10,7 @@ import argparse
 import asyncio
 import json
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -26,6 +27,8 @@ PARTITION = {"fault_type": "network_partition", "probability": 1.0, "duration_se
              "target": {"interface": "lo", "cidr": PEER}}
 TOOLS = {"chaos_inject_fault", "chaos_run_experiment", "chaos_status", "chaos_stop", "chaos_doctor", "chaos_plan",
          "chaos_register_experiment"}
+# The server that is probed, and its port.
+SERVER, PORT = Path(__file__).resolve().parent / "server.py", 8765
 # One session, and everything together, in seconds.
 SESSION, ALL = 60, 240
 
@@ -162,6 +165,39 @@ async def behind_proxy(check, mode, parameters):
         check("behind the proxy, a call is late", not error and time.monotonic() - start >= 0.3)
 
 
+def probe(programs, url, *options):
+    """Exit code and answer of `chaosctl probe mcp`."""
+    command = [str(programs / "chaosctl"), "--json", "probe", "mcp", url, *options]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=SESSION, check=False)
+    return done.returncode, json.loads(done.stdout or "{}"), done.stderr
+
+
+def probes(check, programs):
+    """`chaosctl probe mcp` against a server of the official library, which answers in either of the two ways."""
+    for check.era, more in (("events", []), ("json", ["json"])):
+        with subprocess.Popen([sys.executable, str(SERVER), str(PORT), *more], stdout=subprocess.DEVNULL,
+                              stderr=subprocess.DEVNULL) as server:
+            try:
+                url, end = f"http://127.0.0.1:{PORT}/mcp", time.monotonic() + SESSION / 2
+                while probe(programs, url)[0] and time.monotonic() < end:
+                    time.sleep(0.2)
+                code, answer, _ = probe(programs, url, "--tool", "add")
+                told = answer.get("answer") or {}
+                check("an MCP server is probed", code == 0 and told.get("tools") == ["add", "fail"], answer)
+                check("its name is told", told.get("server") == "probed", answer)
+                for name, options, expected, word in (
+                    ("a call that succeeds", ("--call", "add", "--arguments", '{"a": 1, "b": 2}'), 0, "add answered"),
+                    ("a call that fails", ("--call", "fail"), 1, "fail failed"),
+                    ("a tool that is not there", ("--tool", "subtract"), 1, "no tool"),
+                ):
+                    code, answer, _ = probe(programs, url, *options)
+                    check(f"{name} is told", code == expected and word in answer.get("detail", ""), answer)
+                code, answer, _ = probe(programs, f"http://127.0.0.1:{PORT}/elsewhere")
+                check("another path is no MCP server", code == 1 and "404" in answer.get("detail", ""), answer)
+            finally:
+                server.kill()
+
+
 async def every_session(check, parameters, echo):
     for check.era in ("legacy", "2026-07-28", "auto"):
         try:
@@ -190,6 +226,7 @@ def main():
         arguments = ["--socket", str(daemon.socket), "mcp"]
         parameters = StdioServerParameters(command=str(options.programs / "chaosctl"), args=arguments)
         asyncio.run(every_session(check, parameters, echo))
+        probes(check, options.programs)
         if check.failed:
             print(f"log of the daemon:\n{daemon.log.read_text()}")
     print(f"{check.passed} passed, {check.failed} failed, 0 skipped", flush=True)

@@ -159,6 +159,7 @@ fn host() -> Result<Tally, Error> {
         return Ok(tally);
     }
     tools::require(tools::OBSERVERS)?;
+    tools::require(tools::SERVERS)?;
     let built = artifacts::build()?;
     let mut command = Command::new(built.program("test-runner")?);
     command.args(&built.tests).arg(built.program("kernel-tests")?);

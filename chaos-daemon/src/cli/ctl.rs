@@ -344,8 +344,8 @@ async fn carry_out(cli: &Cli) -> Result<Done, Failure> {
         }
         Command::Probe(probe) => {
             let sample = probe.clone().probe()?.sample().await;
-            let answer =
-                json!({"ok": sample.ok, "detail": sample.detail, "seconds": sample.took.as_secs_f64()});
+            let answer = json!({"ok": sample.ok, "detail": sample.detail, "seconds": sample.took.as_secs_f64(),
+                       "value": sample.value, "answer": sample.answer});
             let text = format!("{}\n", sample.line());
             Ok(Done { text, answer, code: if sample.ok { 0 } else { FAILED } })
         }

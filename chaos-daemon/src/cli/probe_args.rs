@@ -2,10 +2,17 @@
 
 use std::time::Duration;
 
+use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand};
 
 use super::duration;
-use crate::probe::{Check, DEFAULT_TIMEOUT, LONGEST_TIMEOUT, Probe};
+use crate::probe::dns::Lookup;
+use crate::probe::latency::{Latency, PERCENTILES};
+use crate::probe::mcp::Dialogue;
+use crate::probe::pressure::{Gauge, RESOURCES, SHARES, WINDOWS};
+use crate::probe::prometheus::{NO_DATA, Query, REDUCERS, Terms};
+use crate::probe::sockets::{Count, Filter, PROTOCOLS, STATES};
+use crate::probe::{Bounds, Check, DEFAULT_TIMEOUT, LONGEST_TIMEOUT, Probe};
 use crate::spec::SpecError;
 
 /// One sample, taken by this command itself.
@@ -16,6 +23,12 @@ pub(super) struct ProbeArgs {
     /// How long the answer may take
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, global = true)]
     timeout: Option<Duration>,
+    /// The least that the measured value may be; of what answers, milliseconds
+    #[arg(long, value_name = "NUMBER", allow_negative_numbers = true, global = true)]
+    min: Option<f64>,
+    /// The most that it may be
+    #[arg(long, value_name = "NUMBER", allow_negative_numbers = true, global = true)]
+    max: Option<f64>,
 }
 
 #[derive(Debug, Clone, Subcommand)]
@@ -34,6 +47,105 @@ enum CheckArgs {
         #[arg(long)]
         status: Vec<u16>,
     },
+    /// How long answers take: a percentile of several, one after the other, in milliseconds
+    Latency {
+        /// Address that is got
+        #[arg(long, value_name = "URL")]
+        http: Option<String>,
+        /// Port that is connected to
+        #[arg(long, value_name = "HOST:PORT", conflicts_with = "http")]
+        tcp: Option<String>,
+        /// How many samples; --timeout is for all of them [default: 20]
+        #[arg(long, value_name = "NUMBER")]
+        samples: Option<u32>,
+        /// Percentile by the nearest rank; what has no answer is slower than all that has one [default: p95]
+        #[arg(long, value_parser = names(PERCENTILES))]
+        percentile: Option<String>,
+    },
+    /// Whether a name has an address, by one question to a name server
+    Dns {
+        /// Name, as a whole: no search list is used
+        name: String,
+        /// A or AAAA [default: A]
+        #[arg(long = "type", value_name = "TYPE")]
+        kind: Option<String>,
+        /// Name server, as ADDRESS or ADDRESS:PORT [default: the first of /etc/resolv.conf]
+        #[arg(long, value_name = "ADDRESS")]
+        server: Option<String>,
+        /// Code of the answer that is right, e.g. NXDOMAIN [default: NOERROR, with an address]
+        #[arg(long, value_name = "CODE")]
+        rcode: Option<String>,
+    },
+    /// Whether an MCP server over HTTP opens a session and lists its tools
+    Mcp {
+        /// Address, e.g. http://127.0.0.1:8000/mcp
+        url: String,
+        /// Tool that has to be listed
+        #[arg(long, value_name = "NAME")]
+        tool: Option<String>,
+        /// Tool that is called, and must not fail
+        #[arg(long, value_name = "NAME")]
+        call: Option<String>,
+        /// Arguments of the call, an object in JSON
+        #[arg(long, value_name = "JSON")]
+        arguments: Option<String>,
+    },
+    /// How much of the time work waits for a resource of this host, in percent (PSI)
+    Pressure {
+        /// Resource
+        #[arg(value_parser = PossibleValuesParser::new(RESOURCES.iter().map(|resource| resource.name())))]
+        resource: String,
+        /// Whether some of the work waits, or all of it [default: some; of irq, full]
+        #[arg(long, value_parser = PossibleValuesParser::new(SHARES))]
+        share: Option<String>,
+        /// Seconds over which it is averaged, or microseconds since the start [default: avg10]
+        #[arg(long, value_parser = PossibleValuesParser::new(WINDOWS))]
+        window: Option<String>,
+    },
+    /// How many sockets this host has, in the daemon's network namespace
+    Sockets {
+        /// Protocol, of IPv4 and IPv6
+        #[arg(value_parser = PossibleValuesParser::new(PROTOCOLS))]
+        protocol: String,
+        /// State
+        #[arg(long, value_parser = PossibleValuesParser::new(STATES))]
+        state: Option<String>,
+        /// Own port
+        #[arg(long)]
+        port: Option<u16>,
+        /// Port of the other end
+        #[arg(long)]
+        peer_port: Option<u16>,
+        /// A sum of the kernel instead: used (of all), inuse, orphan, tw, alloc, mem
+        #[arg(long, value_name = "NAME")]
+        sum: Option<String>,
+    },
+    /// One number of a Prometheus server
+    Prometheus {
+        /// Address of the server, e.g. http://127.0.0.1:9090
+        url: String,
+        /// Expression of PromQL that gives one series
+        query: String,
+        /// How far back, instead of now
+        #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+        range: Option<Duration>,
+        /// In what steps [default: 15s]
+        #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+        step: Option<Duration>,
+        /// What becomes of the points of a range [default: last]
+        #[arg(long, value_parser = names(REDUCERS))]
+        reduce: Option<String>,
+        /// What no data counts as: error is a probe that does not work, and ends a run as failed [default: breach]
+        #[arg(long, value_parser = names(NO_DATA))]
+        no_data: Option<String>,
+        /// How old the latest sample of a selector may be to be data
+        #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+        stale: Option<Duration>,
+    },
+}
+
+fn names<T>(known: &[(&'static str, T)]) -> PossibleValuesParser {
+    PossibleValuesParser::new(known.iter().map(|(name, _)| *name))
 }
 
 impl ProbeArgs {
@@ -46,10 +158,44 @@ impl ProbeArgs {
         if timeout.is_zero() || timeout > LONGEST_TIMEOUT {
             return Err(SpecError::new("--timeout", format!("give up to {LONGEST_TIMEOUT:?}")));
         }
-        let check = match self.check {
-            CheckArgs::Tcp { address } => Check::tcp("HOST:PORT", &address)?,
-            CheckArgs::Http { url, status } => Check::http("URL", &url, status)?,
-        };
-        Ok(Probe { check, timeout })
+        let bounds = Bounds::new(self.min, self.max)?;
+        Ok(Probe { check: self.check.check()?, timeout, bounds })
+    }
+}
+
+impl CheckArgs {
+    fn check(self) -> Result<Check, SpecError> {
+        match self {
+            Self::Tcp { address } => Check::tcp("HOST:PORT", &address),
+            Self::Http { url, status } => Check::http("URL", &url, status),
+            Self::Latency { http, tcp, samples, percentile } => {
+                let check = match (http, tcp) {
+                    (Some(url), _) => Check::http("--http", &url, Vec::new())?,
+                    (None, Some(address)) => Check::tcp("--tcp", &address)?,
+                    (None, None) => {
+                        return Err(SpecError::new("--http", "missing: give --http URL, or --tcp HOST:PORT"));
+                    }
+                };
+                Latency::new(check, samples, percentile.as_deref()).map(Check::Latency)
+            }
+            Self::Dns { name, kind, server, rcode } => {
+                Lookup::parse(&name, kind.as_deref(), server.as_deref(), rcode.as_deref()).map(Check::Dns)
+            }
+            Self::Mcp { url, tool, call, arguments } => {
+                Dialogue::parse(&url, tool.as_deref(), call.as_deref(), arguments.as_deref()).map(Check::Mcp)
+            }
+            Self::Pressure { resource, share, window } => {
+                Gauge::parse(&resource, share.as_deref(), window.as_deref()).map(Check::Pressure)
+            }
+            Self::Sockets { protocol, state, port, peer_port, sum } => {
+                let filter = Filter { state: state.as_deref(), port, peer_port, sum: sum.as_deref() };
+                Count::parse(&protocol, filter).map(Check::Sockets)
+            }
+            Self::Prometheus { url, query, range, step, reduce, no_data, stale } => {
+                let (reduce, no_data) = (reduce.as_deref(), no_data.as_deref());
+                let terms = Terms { range, step, reduce, no_data, stale };
+                Query::parse(&url, &query, terms).map(Check::Prometheus)
+            }
+        }
     }
 }

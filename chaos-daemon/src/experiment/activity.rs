@@ -8,7 +8,7 @@ use super::native::{Grammar, Native, native};
 use super::tolerance::{Form, Tolerance};
 use super::variables::{Use, Variables};
 use crate::probe::http::{Method, Request};
-use crate::probe::{Check, DEFAULT_TIMEOUT, LONGEST_TIMEOUT, Probe, Sample};
+use crate::probe::{Bounds, Check, DEFAULT_TIMEOUT, LONGEST_TIMEOUT, Probe, Sample};
 use crate::request::fields::Fields;
 use crate::spec::units::{LONGEST_FAULT, seconds};
 use crate::spec::{FaultName, FaultRequest, SpecError};
@@ -308,7 +308,8 @@ fn http_probe(mut provider: Fields) -> Result<Probe, SpecError> {
     let timeout = timeout(&mut provider)?.unwrap_or(DEFAULT_TIMEOUT);
     provider.finish()?;
     let request = Request { url, method, headers, arguments, json };
-    Ok(Probe { check: Check::request(&field, request, Vec::new())?, timeout })
+    let check = Check::request(&field, request, Vec::new())?;
+    Ok(Probe { check, timeout, bounds: Bounds::default() })
 }
 
 /// Names with text, from an object.

@@ -352,3 +352,52 @@ fn the_schema_knows_every_field() {
     names.sort_unstable();
     assert_eq!(names, fields);
 }
+
+/// A document whose second probe and only gate run this.
+fn probing(arguments: &Value) -> Value {
+    let provider = json!({"type": "process", "path": "chaosctl", "arguments": arguments});
+    let mut document = document();
+    document["steady-state-hypothesis"]["probes"][1]["provider"] = provider.clone();
+    document["extensions"] = json!([{"name": "chaos-daemon",
+        "rollback_on": [{"provider": provider, "op": "gt", "value": 1}]}]);
+    document
+}
+
+#[test]
+fn every_probe_stands_in_steady_state_and_gate_and_in_the_schema_as_an_example() {
+    let schema = crate::experiment::schema::document();
+    let probes = &schema["properties"]["steady-state-hypothesis"]["properties"]["probes"];
+    let examples =
+        &probes["items"]["properties"]["provider"]["anyOf"][1]["properties"]["arguments"]["examples"];
+    let examples = examples.as_array().unwrap();
+    for kind in crate::probe::KINDS.iter().filter(|kind| **kind != "http") {
+        assert!(examples.iter().any(|example| example[1] == *kind), "no example of {kind}");
+    }
+    for example in examples {
+        let experiment = parse(probing(example)).unwrap_or_else(|error| panic!("{example}: {error}"));
+        let gate = &experiment.guardrails.gates[0].probe;
+        assert_eq!(experiment.conditions[1].probe.check, gate.check, "{example}");
+    }
+}
+
+#[test]
+fn a_probe_that_makes_no_sense_is_named_with_its_place() {
+    for (arguments, names) in [
+        (json!(["probe", "pressure", "disk"]), "disk"),
+        (json!(["probe", "pressure", "irq", "--share", "some"]), "--share"),
+        (json!(["probe", "sockets", "tcp", "--state", "open"]), "open"),
+        (json!(["probe", "sockets", "tcp", "--sum", "used"]), "--sum"),
+        (json!(["probe", "dns", "a..b"]), "NAME"),
+        (json!(["probe", "dns", "a", "--server", "nowhere"]), "--server"),
+        (json!(["probe", "mcp", "my-server --stdio"]), "stdio"),
+        (json!(["probe", "mcp", "http://127.0.0.1/", "--arguments", "{}"]), "--call"),
+        (json!(["probe", "latency", "--samples", 5]), "--http"),
+        (json!(["probe", "latency", "--tcp", "127.0.0.1:1", "--samples", 0]), "--samples"),
+        (json!(["probe", "prometheus", "http://127.0.0.1:9090", "sum(up)", "--stale", "30s"]), "--stale"),
+        (json!(["probe", "tcp", "127.0.0.1:1", "--min", 2, "--max", 1]), "--max"),
+    ] {
+        let error = parse(probing(&arguments)).unwrap_err();
+        assert!(error.field.ends_with(".provider.arguments"), "{arguments}: {error}");
+        assert!(error.problem.contains(names), "{arguments}: {error}");
+    }
+}

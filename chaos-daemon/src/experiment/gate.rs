@@ -9,7 +9,7 @@ use std::fmt;
 use std::time::Duration;
 
 use super::tolerance::{Form, Tolerance};
-use crate::probe::{Probe, Sample};
+use crate::probe::{NoData, Probe, Sample};
 
 /// How a value is compared; the comparison is true in a breach.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -161,6 +161,13 @@ impl<'a> Watch<'a> {
     }
 
     fn look(&mut self, time: Duration, sample: &Sample) -> Seen {
+        match sample.no_data {
+            Some(NoData::Ok) => return Seen::Good,
+            Some(NoData::Breach) => return Seen::NoData(sample.detail.clone()),
+            // It does not work, which is not to be ignored.
+            Some(NoData::Error) => return Seen::Bad(format!("it cannot be judged: {}", sample.detail)),
+            None => {}
+        }
         match &self.gate.rule {
             Rule::Tolerance(tolerance) => match self.gate.form.output(sample) {
                 None => Seen::NoData(sample.detail.clone()),

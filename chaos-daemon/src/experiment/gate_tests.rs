@@ -4,12 +4,16 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use crate::probe::Check;
+use crate::probe::{Bounds, Check, NoData};
 
 fn gate(rule: Rule, alert_after: u64) -> Gate {
     Gate {
         name: "g".into(),
-        probe: Probe { check: Check::tcp("", "127.0.0.1:1").unwrap(), timeout: Duration::from_secs(1) },
+        probe: Probe {
+            check: Check::tcp("", "127.0.0.1:1").unwrap(),
+            timeout: Duration::from_secs(1),
+            bounds: Bounds::default(),
+        },
         form: Form::Process,
         rule,
         alert_after: Duration::from_secs(alert_after),
@@ -107,5 +111,19 @@ proptest! {
             *end >= alert_after && samples[end - alert_after..=*end].iter().all(bad)
         });
         prop_assert_eq!(breached(&gate(over(1.0, 0), alert_after as u64), &samples), expected);
+    }
+}
+
+#[test]
+fn what_a_probe_says_of_no_data_holds_for_the_gate() {
+    let no_data = |no_data| Sample { no_data: Some(no_data), ok: no_data == NoData::Ok, ..measured(None) };
+    for (ignored, seen, breached) in [
+        (false, NoData::Ok, false),
+        (false, NoData::Breach, true),
+        (true, NoData::Breach, false),
+        (true, NoData::Error, true),
+    ] {
+        let gate = Gate { no_data_is_breach: !ignored, ..gate(over(1.0, 0), 0) };
+        assert_eq!(gate.judge(&no_data(seen)).is_err(), breached, "{seen:?}");
     }
 }

@@ -145,7 +145,7 @@ pub(super) fn fields() -> Value {
         "type": "object",
         "properties": {
             "name": text("Name of the gate."),
-            "provider": {"type": "object", "description": "A probe's."},
+            "provider": super::schema::provider_of_probe(),
             "op": {"enum": ["gt", "gte", "lt", "lte"], "description": "True in a breach."},
             "value": {"description": "What the probe measures is compared with this."},
             "tolerance": {"description": "In place of op and value: as of a probe of the steady state."},

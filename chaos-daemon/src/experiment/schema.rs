@@ -2,6 +2,8 @@
 
 use serde_json::{Value, json};
 
+use crate::probe::KINDS;
+
 /// The schema: of what Chaos Toolkit's format allows, the part that is supported.
 pub fn document() -> Value {
     let mut schema = json!({
@@ -114,8 +116,36 @@ fn http() -> Value {
     })
 }
 
-fn provider_of_probe() -> Value {
-    json!({"anyOf": [http(), chaosctl("chaosctl probe …, or in actions inject … or remove NAME")]})
+/// The provider of a probe.
+pub(super) fn provider_of_probe() -> Value {
+    json!({"anyOf": [http(), chaosctl_probe()]})
+}
+
+/// A process provider of a probe: which checks there are.
+fn chaosctl_probe() -> Value {
+    let mut provider = chaosctl(&format!("chaosctl probe {} …", KINDS.join("|")));
+    provider["properties"]["timeout"] = json!({"description": "Seconds."});
+    provider["properties"]["arguments"]["examples"] = json!([
+        ["probe", "tcp", "127.0.0.1:5432"],
+        [
+            "probe",
+            "latency",
+            "--http",
+            "http://127.0.0.1:8080/",
+            "--samples",
+            20,
+            "--percentile",
+            "p95",
+            "--max",
+            200
+        ],
+        ["probe", "dns", "db.example.org", "--server", "127.0.0.1:53"],
+        ["probe", "mcp", "http://127.0.0.1:8000/mcp", "--tool", "search"],
+        ["probe", "pressure", "memory", "--share", "full", "--max", 10],
+        ["probe", "sockets", "tcp", "--state", "close_wait", "--max", 100],
+        ["probe", "prometheus", "http://127.0.0.1:9090", "sum(rate(errors_total[1m]))", "--no-data", "ok"],
+    ]);
+    provider
 }
 
 fn condition() -> Value {
@@ -177,7 +207,7 @@ fn activity() -> Value {
         "properties": {
             "type": {"enum": ["action", "probe"]},
             "name": {"type": "string"},
-            "provider": provider_of_probe(),
+            "provider": {"anyOf": [http(), chaosctl("chaosctl probe …, or in actions inject … or remove NAME")]},
             "pauses": pauses(),
             "background": {"type": "boolean", "description": "Whether the next activity starts without waiting for this one."},
             "controls": {"type": "array", "maxItems": 0},

@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
-use tokio::task::spawn_blocking;
-use tokio::time::timeout;
 use ureq::Body;
 use ureq::http::Response;
+
+use super::{Seen, blocking};
+use crate::spec::SpecError;
 
 /// The most of a body that is read, in bytes.
 pub const LARGEST_BODY: u64 = 256 * 1024;
@@ -59,31 +60,25 @@ pub struct Request {
     pub json: Option<String>,
 }
 
-/// What came back.
-pub(super) struct Seen {
-    /// What was seen, for people; `Ok` means that the status was right.
-    pub(super) verdict: Result<String, String>,
-    /// `{status, headers, body}`, if there was an answer.
-    pub(super) answer: Option<Value>,
-}
-
-impl Seen {
-    fn nothing(why: String) -> Self {
-        Self { verdict: Err(why), answer: None }
+/// Refuses an address, which stands at `field`, that this build cannot fetch.
+pub(super) fn check_address(field: &str, url: &str) -> Result<(), SpecError> {
+    if url.starts_with("https://") {
+        return Err(SpecError::new(field, "https is not available: probe http, or a tcp port"));
     }
+    let host = url.strip_prefix("http://").unwrap_or_default();
+    if host.is_empty() || host.starts_with('/') || url.contains(char::is_whitespace) {
+        let problem = format!("{url:?} is not an address: give e.g. \"http://127.0.0.1:8080/health\"");
+        return Err(SpecError::new(field, problem));
+    }
+    Ok(())
 }
 
 /// Carries `request` out; one of `status` is right, or any 2xx when it is empty.
 pub(super) async fn ask(request: &Request, status: &[u16], limit: Duration) -> Seen {
     let (request, status) = (request.clone(), status.to_vec());
-    let blocking = spawn_blocking(move || fetch(&request, &status, limit));
-    // The client's own limit does not cover a name service that hangs; ours does, at the price of a thread
-    // that outlives the sample.
-    match timeout(limit + Duration::from_millis(250), blocking).await {
-        Ok(Ok(seen)) => seen,
-        Ok(Err(error)) => Seen::nothing(format!("the probe broke: {error}")),
-        Err(_) => Seen::nothing(format!("no answer within {limit:?}")),
-    }
+    // The client's own limit does not cover a name service that hangs; ours does.
+    let fetched = blocking(limit + Duration::from_millis(250), move || fetch(&request, &status, limit)).await;
+    fetched.unwrap_or_else(Seen::nothing)
 }
 
 fn fetch(request: &Request, status: &[u16], limit: Duration) -> Seen {
@@ -99,20 +94,25 @@ fn fetch(request: &Request, status: &[u16], limit: Duration) -> Seen {
         false => Err(format!("status {}, where {status:?} is right", seen.as_u16())),
     };
     match answer(&mut response) {
-        Ok(answer) => Seen { verdict, answer: Some(answer) },
+        Ok(answer) => Seen { verdict, answer: Some(answer), value: None, no_data: None },
         Err(error) => Seen::nothing(format!("status {}, and then: {error}", seen.as_u16())),
     }
 }
 
-fn send(request: &Request, limit: Duration) -> Result<Response<Body>, ureq::Error> {
-    let agent = ureq::Agent::config_builder()
+/// A client that asks whom it is told to ask, and takes every status for an answer. `limit` is for each request.
+pub(super) fn agent(limit: Duration) -> ureq::Agent {
+    ureq::Agent::config_builder()
         .timeout_global(Some(limit))
         .http_status_as_error(false)
         .max_redirects(0)
         .max_redirects_will_error(false)
         .proxy(None)
         .build()
-        .new_agent();
+        .new_agent()
+}
+
+fn send(request: &Request, limit: Duration) -> Result<Response<Body>, ureq::Error> {
+    let agent = agent(limit);
     let arguments = || request.arguments.iter().map(|(key, value)| (key.as_str(), value.as_str()));
     let headers = || request.headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
     let url = request.url.as_str();

@@ -1,16 +1,26 @@
-//! One sample of the outside world: does an HTTP address answer, does a TCP port accept.
+//! One sample of the outside world: does an address answer, how is this host, what does a monitoring system say. A file
+//! for each kind of check.
 //!
 //! The daemon's probes run in a process of their own, the only one of its processes that may open connections.
 
+pub mod dns;
 pub mod http;
+pub mod instruments;
+pub mod latency;
+pub mod mcp;
+pub mod pressure;
 pub mod prober;
+pub mod prometheus;
+pub mod sockets;
 
 use std::fmt;
 use std::time::{Duration, Instant};
 
+use futures_util::future::{BoxFuture, FutureExt};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
+use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use crate::spec::SpecError;
@@ -19,6 +29,9 @@ use crate::spec::SpecError;
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(3);
 /// The longest a probe may wait.
 pub const LONGEST_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Names of the checks, as `chaosctl probe` and documents have them.
+pub const KINDS: &[&str] = &["tcp", "http", "latency", "dns", "mcp", "pressure", "sockets", "prometheus"];
 
 /// What is asked of the world.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,15 +50,107 @@ pub enum Check {
         /// Port.
         port: u16,
     },
+    /// This name has an address.
+    Dns(dns::Lookup),
+    /// How much work waits for a resource of this host.
+    Pressure(pressure::Gauge),
+    /// How many sockets this host has.
+    Sockets(sockets::Count),
+    /// What a Prometheus server knows.
+    Prometheus(prometheus::Query),
+    /// How long answers take, over several.
+    Latency(latency::Latency),
+    /// This MCP server opens a session, and lists its tools.
+    Mcp(mcp::Dialogue),
+}
+
+/// What a measured value has to be. Both bounds belong to what is right; without any, every value is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Bounds {
+    /// At least.
+    pub min: Option<f64>,
+    /// At most.
+    pub max: Option<f64>,
+}
+
+impl Bounds {
+    /// Understands bounds, which stand at `--min` and `--max`.
+    ///
+    /// # Errors
+    /// When no value is within them.
+    pub fn new(min: Option<f64>, max: Option<f64>) -> Result<Self, SpecError> {
+        for (field, bound) in [("--min", min), ("--max", max)] {
+            if bound.is_some_and(|bound| !bound.is_finite()) {
+                return Err(SpecError::new(field, "a number is needed here"));
+            }
+        }
+        match (min, max) {
+            (Some(min), Some(max)) if min > max => {
+                Err(SpecError::new("--max", format!("{max} is less than --min {min}")))
+            }
+            _ => Ok(Self { min, max }),
+        }
+    }
+
+    /// What is wrong with `value`.
+    fn problem(self, value: f64) -> Option<String> {
+        match (self.min.filter(|min| value < *min), self.max.filter(|max| value > *max)) {
+            (Some(min), _) => Some(format!("{value:.3}, where at least {min} is right")),
+            (_, Some(max)) => Some(format!("{value:.3}, where at most {max} is right")),
+            _ => None,
+        }
+    }
 }
 
 /// A check with a time limit.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Probe {
     /// What is asked.
     pub check: Check,
     /// How long the answer may take.
     pub timeout: Duration,
+    /// What the measured value has to be.
+    pub bounds: Bounds,
+}
+
+/// What it counts as that there is nothing to measure.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum NoData {
+    /// As not being as it should be.
+    #[default]
+    Breach,
+    /// As being as it should be.
+    Ok,
+    /// As a probe that does not work.
+    Error,
+}
+
+/// What a check came to.
+struct Seen {
+    /// What was seen, for people; `Ok` means that it is as it should be.
+    verdict: Result<String, String>,
+    /// What came back.
+    answer: Option<Value>,
+    /// What was measured.
+    value: Option<f64>,
+    /// When there was nothing to measure, what that counts as.
+    no_data: Option<NoData>,
+}
+
+impl Seen {
+    fn nothing(why: String) -> Self {
+        Self { verdict: Err(why), answer: None, value: None, no_data: None }
+    }
+
+    fn measured(value: f64, what: String) -> Self {
+        Self { verdict: Ok(what), answer: None, value: Some(value), no_data: None }
+    }
+}
+
+impl From<Result<Self, String>> for Seen {
+    fn from(seen: Result<Self, String>) -> Self {
+        seen.unwrap_or_else(Self::nothing)
+    }
 }
 
 /// What a probe saw.
@@ -57,21 +162,27 @@ pub struct Sample {
     pub detail: String,
     /// How long it took.
     pub took: Duration,
-    /// What was measured; of a port and an address the milliseconds until the answer. `None` when nothing was.
+    /// What was measured; of what answers the milliseconds until it did. `None` when nothing was.
     pub value: Option<f64>,
     /// What came back: of HTTP an object with `status`, `headers` and `body`. `None` when nothing did.
     pub answer: Option<Value>,
+    /// When there was nothing to measure and the probe says what that counts as: what.
+    pub no_data: Option<NoData>,
 }
 
 impl Sample {
     /// A sample that could not be taken.
     pub fn failed(detail: String) -> Self {
-        Self { ok: false, detail, took: Duration::ZERO, value: None, answer: None }
+        Self { ok: false, detail, took: Duration::ZERO, value: None, answer: None, no_data: None }
     }
 
     /// What `chaosctl probe` prints of it.
     pub fn line(&self) -> String {
-        let word = if self.ok { "ok" } else { "failed" };
+        let word = match (self.ok, self.no_data) {
+            (true, _) => "ok",
+            (false, Some(NoData::Error)) => "error",
+            (false, _) => "failed",
+        };
         format!("{word}: {} ({:.1} ms)", self.detail, self.took.as_secs_f64() * 1e3)
     }
 
@@ -95,17 +206,7 @@ impl Check {
     /// # Errors
     /// As [`Check::http`].
     pub fn request(field: &str, request: http::Request, status: Vec<u16>) -> Result<Self, SpecError> {
-        let url = &request.url;
-        if url.starts_with("https://") {
-            return Err(SpecError::new(field, "https is not available: probe http, or a tcp port"));
-        }
-        let host = url.strip_prefix("http://").unwrap_or_default();
-        if host.is_empty() || host.starts_with('/') || url.contains(char::is_whitespace) {
-            return Err(SpecError::new(
-                field,
-                format!("{url:?} is not an address: give e.g. \"http://127.0.0.1:8080/health\""),
-            ));
-        }
+        http::check_address(field, &request.url)?;
         Ok(Self::Http { request, status })
     }
 
@@ -130,6 +231,12 @@ impl fmt::Display for Check {
         match self {
             Self::Http { request, .. } => write!(f, "{} {}", request.method.name(), request.url),
             Self::Tcp { host, port } => write!(f, "connect to {host} port {port}"),
+            Self::Dns(lookup) => lookup.fmt(f),
+            Self::Pressure(gauge) => gauge.fmt(f),
+            Self::Sockets(count) => count.fmt(f),
+            Self::Prometheus(query) => query.fmt(f),
+            Self::Latency(latency) => latency.fmt(f),
+            Self::Mcp(dialogue) => dialogue.fmt(f),
         }
     }
 }
@@ -139,24 +246,72 @@ impl Probe {
     /// what was seen.
     pub async fn sample(&self) -> Sample {
         let start = Instant::now();
-        let mut answer = None;
-        let seen = match &self.check {
-            Check::Http { request, status } => {
-                let seen = http::ask(request, status, self.timeout).await;
-                answer = seen.answer;
-                seen.verdict
-            }
-            Check::Tcp { host, port } => match timeout(self.timeout, connect(host, *port)).await {
-                Ok(seen) => seen,
-                Err(_) => Err(format!("no answer within {:?}", self.timeout)),
-            },
-        };
-        let ok = seen.is_ok();
-        let (Ok(seen) | Err(seen)) = seen;
+        let seen = self.check.take(self.timeout).await;
         let took = start.elapsed();
-        let answered = ok || answer.is_some();
-        let value = answered.then_some(took.as_secs_f64() * 1e3);
-        Sample { ok, detail: format!("{}: {seen}", self.check), took, value, answer }
+        let answered = seen.verdict.is_ok() || seen.answer.is_some();
+        let value = match self.check.measures_time() {
+            true => answered.then_some(milliseconds(took)),
+            false => seen.value,
+        };
+        let wrong = value.and_then(|value| self.bounds.problem(value));
+        let (ok, detail) = match (seen.verdict, wrong) {
+            (Ok(seen), None) => (true, seen),
+            (Ok(seen), Some(wrong)) => (false, format!("{seen}; {wrong}")),
+            (Err(seen), _) => (false, seen),
+        };
+        let detail = format!("{}: {detail}", self.check);
+        Sample { ok, detail, took, value, answer: seen.answer, no_data: seen.no_data }
+    }
+}
+
+impl Check {
+    /// Whether what it measures is the time until the answer, in milliseconds.
+    fn measures_time(&self) -> bool {
+        matches!(self, Self::Http { .. } | Self::Tcp { .. } | Self::Dns(_) | Self::Mcp(_))
+    }
+
+    /// Boxed, because one kind of check takes samples of another.
+    fn take(&self, limit: Duration) -> BoxFuture<'_, Seen> {
+        async move { self.look(limit).await }.boxed()
+    }
+
+    async fn look(&self, limit: Duration) -> Seen {
+        match self {
+            Self::Http { request, status } => http::ask(request, status, limit).await,
+            Self::Tcp { host, port } => {
+                let verdict = match timeout(limit, connect(host, *port)).await {
+                    Ok(seen) => seen,
+                    Err(_) => Err(late(limit)),
+                };
+                Seen { verdict, answer: None, value: None, no_data: None }
+            }
+            Self::Dns(lookup) => lookup.take(limit).await,
+            Self::Pressure(gauge) => gauge.take(limit).await,
+            Self::Sockets(count) => count.take(limit).await,
+            Self::Prometheus(query) => query.take(limit).await,
+            Self::Latency(latency) => latency.take(limit).await,
+            Self::Mcp(dialogue) => dialogue.take(limit).await,
+        }
+    }
+}
+
+fn late(limit: Duration) -> String {
+    format!("no answer within {limit:?}")
+}
+
+fn milliseconds(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}
+
+/// Does what may block, and gives it up after `limit`, at the price of a thread that outlives the sample.
+async fn blocking<T: Send + 'static>(
+    limit: Duration,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, String> {
+    match timeout(limit, spawn_blocking(work)).await {
+        Ok(Ok(done)) => Ok(done),
+        Ok(Err(error)) => Err(format!("the probe broke: {error}")),
+        Err(_) => Err(late(limit)),
     }
 }
 
@@ -171,133 +326,4 @@ async fn connect(host: &str, port: u16) -> Result<String, String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    use tokio::net::TcpListener;
-
-    use super::*;
-
-    fn probe(check: Check) -> Probe {
-        Probe { check, timeout: Duration::from_millis(300) }
-    }
-
-    /// Answers one request with `response`, or with nothing.
-    async fn http_server(response: &'static str) -> String {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        tokio::spawn(async move {
-            let (mut stream, _) = listener.accept().await.unwrap();
-            let mut request = [0; 1024];
-            assert!(stream.read(&mut request).await.unwrap() > 0);
-            stream.write_all(response.as_bytes()).await.unwrap();
-            tokio::time::sleep(Duration::from_secs(if response.is_empty() { 2 } else { 0 })).await;
-        });
-        format!("http://{address}/health")
-    }
-
-    #[tokio::test]
-    async fn the_status_decides_about_an_http_probe() {
-        for (response, status, ok) in [
-            ("HTTP/1.1 204 No Content\r\n\r\n", vec![], true),
-            ("HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n", vec![], false),
-            ("HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n", vec![503], true),
-            ("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", vec![204], false),
-            ("", vec![], false),
-        ] {
-            let url = http_server(response).await;
-            let sample = probe(Check::http("url", &url, status).unwrap()).sample().await;
-            assert_eq!(sample.ok, ok, "{response:?}: {sample:?}");
-            assert!(sample.took < Duration::from_secs(1), "{sample:?}");
-        }
-    }
-
-    #[tokio::test]
-    async fn an_answer_is_kept_with_status_headers_and_body() {
-        let json =
-            "HTTP/1.1 500 No\r\nContent-Type: application/json\r\nContent-Length: 10\r\n\r\n{\"up\": 1} ";
-        let url = http_server(json).await;
-        let sample = probe(Check::http("url", &url, vec![]).unwrap()).sample().await;
-        let answer = sample.answer.unwrap();
-        assert_eq!((&answer["status"], &answer["body"]), (&json!(500), &json!({"up": 1})));
-        assert_eq!(answer["headers"]["Content-Type"], "application/json");
-        let text = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi";
-        let sample = probe(Check::http("url", &http_server(text).await, vec![]).unwrap()).sample().await;
-        assert_eq!(sample.answer.unwrap()["body"], "hi");
-        // One that stops in the middle is none.
-        let half = "HTTP/1.1 200 OK\r\nContent-Length: 20\r\n\r\nhi";
-        let sample = probe(Check::http("url", &http_server(half).await, vec![]).unwrap()).sample().await;
-        assert!(!sample.ok && sample.answer.is_none(), "{sample:?}");
-    }
-
-    #[tokio::test]
-    async fn a_body_that_is_too_long_is_none_and_not_half_of_it() {
-        let length = usize::try_from(http::LARGEST_BODY).unwrap() + 1;
-        let long = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{}", "x".repeat(length));
-        let sample =
-            probe(Check::http("url", &http_server(long.leak()).await, vec![]).unwrap()).sample().await;
-        assert!(sample.ok, "{sample:?}");
-        assert_eq!(sample.answer.unwrap()["body"], Value::Null);
-    }
-
-    #[tokio::test]
-    async fn what_is_sent_arrives() {
-        let arguments = vec![("a b".to_owned(), "1&2".to_owned())];
-        let headers = vec![("X-Token".to_owned(), "t".to_owned())];
-        for (method, json, expected) in [
-            (http::Method::Get, None, "GET /health?a%20b=1%262 HTTP/1.1\r\n"),
-            (http::Method::Head, None, "HEAD /health?a%20b=1%262 HTTP/1.1\r\n"),
-            (http::Method::Post, None, "\r\n\r\na+b=1%262"),
-            (http::Method::Post, Some("{}".to_owned()), "\r\n\r\n{}"),
-        ] {
-            let (url, request) = http_echo().await;
-            let asked =
-                http::Request { url, method, headers: headers.clone(), arguments: arguments.clone(), json };
-            let sample = probe(Check::request("url", asked, vec![]).unwrap()).sample().await;
-            let request = request.await.unwrap();
-            assert!(sample.ok && request.contains(expected), "{request:?}");
-            assert!(request.to_lowercase().contains("x-token: t"), "{request:?}");
-        }
-    }
-
-    /// Answers one request, and tells what it was.
-    async fn http_echo() -> (String, tokio::task::JoinHandle<String>) {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("http://{}/health", listener.local_addr().unwrap());
-        let request = tokio::spawn(async move {
-            let (mut stream, _) = listener.accept().await.unwrap();
-            let mut seen = Vec::new();
-            // A body may come by itself, and as soon as there is none left to come, nothing does.
-            while let Ok(Ok(read)) = timeout(Duration::from_millis(50), stream.read_buf(&mut seen)).await {
-                assert!(read > 0);
-            }
-            stream.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").await.unwrap();
-            String::from_utf8(seen).unwrap()
-        });
-        (url, request)
-    }
-
-    #[tokio::test]
-    async fn a_tcp_probe_tells_open_from_closed() {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap().to_string();
-        assert!(probe(Check::tcp("address", &address).unwrap()).sample().await.ok);
-        // Bound and not listening: refuses, and nobody else gets the port meanwhile.
-        let socket = tokio::net::TcpSocket::new_v4().unwrap();
-        socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
-        let address = socket.local_addr().unwrap().to_string();
-        let closed = probe(Check::tcp("address", &address).unwrap()).sample().await;
-        assert!(!closed.ok && closed.detail.contains("refused"), "{closed:?}");
-    }
-
-    #[test]
-    fn an_address_that_cannot_be_probed_is_named_before_anything_runs() {
-        assert!(Check::http("url", "https://example.org", vec![]).unwrap_err().problem.contains("https"));
-        for bad in ["", "http://", "ftp://x", "http:///x", "http://a b"] {
-            assert!(Check::http("url", bad, vec![]).is_err(), "{bad:?} was accepted");
-        }
-        for bad in ["", "host", ":80", "host:0", "host:65536", "host:http"] {
-            assert!(Check::tcp("tcp", bad).is_err(), "{bad:?} was accepted");
-        }
-        assert_eq!(Check::tcp("t", "[::1]:80").unwrap(), Check::Tcp { host: "::1".into(), port: 80 });
-    }
-}
+mod tests;

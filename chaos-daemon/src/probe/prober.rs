@@ -117,10 +117,11 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::probe::Check;
+    use crate::probe::{Bounds, Check};
 
     fn probe(address: &str) -> Probe {
-        Probe { check: Check::tcp("tcp", address).unwrap(), timeout: Duration::from_millis(500) }
+        let bounds = Bounds::default();
+        Probe { check: Check::tcp("tcp", address).unwrap(), timeout: Duration::from_millis(500), bounds }
     }
 
     #[tokio::test]

@@ -18,6 +18,7 @@ mod matrix;
 mod names;
 mod oracle;
 mod policy;
+mod probes;
 mod processes;
 mod sandbox;
 mod scene;
@@ -146,6 +147,7 @@ pub fn all() -> Vec<KernelTest> {
         policy::TESTS,
         guardian::TESTS,
         sandbox::TESTS,
+        probes::TESTS,
         vsock::TESTS,
         effects::TESTS,
         answers::TESTS,

@@ -17,7 +17,7 @@ use chaos_daemon::injector::recover::{RecoverError, recover};
 use chaos_daemon::injector::runtime::RuntimeError;
 use chaos_daemon::injector::{self, AttachChoice, InjectorError, Options};
 use chaos_daemon::policy::{Policy, PolicyError};
-use chaos_daemon::probe::prober;
+use chaos_daemon::probe::{instruments, prober};
 use chaos_daemon::request::RUNTIME_DIR;
 use chaos_daemon::residue::{self, Scope};
 use chaos_daemon::sabotage::{self, UnknownSabotage};
@@ -205,6 +205,8 @@ pub(crate) fn main() -> ExitCode {
             call_this_process(c"chaos-prober");
             // SAFETY: this descriptor was opened for this process by the injector, for nobody else in it.
             let socket = unsafe { inherited(CHILD_FD) };
+            // Before nothing more can be opened.
+            instruments::open();
             shut_in(Sandbox::Prober).and_then(|()| probe(socket.into()))
         }
         Command::Holder { packets } => {

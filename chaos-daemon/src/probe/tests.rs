@@ -1,0 +1,145 @@
+//! Tests of the checks of addresses and ports, and of what all samples have.
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+
+use super::*;
+
+fn probe(check: Check) -> Probe {
+    Probe { check, timeout: Duration::from_millis(300), bounds: Bounds::default() }
+}
+
+/// Answers one request with `response`, or with nothing.
+async fn http_server(response: &'static str) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut request = [0; 1024];
+        assert!(stream.read(&mut request).await.unwrap() > 0);
+        stream.write_all(response.as_bytes()).await.unwrap();
+        tokio::time::sleep(Duration::from_secs(if response.is_empty() { 2 } else { 0 })).await;
+    });
+    format!("http://{address}/health")
+}
+
+#[tokio::test]
+async fn the_status_decides_about_an_http_probe() {
+    for (response, status, ok) in [
+        ("HTTP/1.1 204 No Content\r\n\r\n", vec![], true),
+        ("HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n", vec![], false),
+        ("HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n", vec![503], true),
+        ("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", vec![204], false),
+        ("", vec![], false),
+    ] {
+        let url = http_server(response).await;
+        let sample = probe(Check::http("url", &url, status).unwrap()).sample().await;
+        assert_eq!(sample.ok, ok, "{response:?}: {sample:?}");
+        assert!(sample.took < Duration::from_secs(1), "{sample:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_answer_is_kept_with_status_headers_and_body() {
+    let json = "HTTP/1.1 500 No\r\nContent-Type: application/json\r\nContent-Length: 10\r\n\r\n{\"up\": 1} ";
+    let url = http_server(json).await;
+    let sample = probe(Check::http("url", &url, vec![]).unwrap()).sample().await;
+    let answer = sample.answer.unwrap();
+    assert_eq!((&answer["status"], &answer["body"]), (&json!(500), &json!({"up": 1})));
+    assert_eq!(answer["headers"]["Content-Type"], "application/json");
+    let text = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi";
+    let sample = probe(Check::http("url", &http_server(text).await, vec![]).unwrap()).sample().await;
+    assert_eq!(sample.answer.unwrap()["body"], "hi");
+    // One that stops in the middle is none.
+    let half = "HTTP/1.1 200 OK\r\nContent-Length: 20\r\n\r\nhi";
+    let sample = probe(Check::http("url", &http_server(half).await, vec![]).unwrap()).sample().await;
+    assert!(!sample.ok && sample.answer.is_none(), "{sample:?}");
+}
+
+#[tokio::test]
+async fn a_body_that_is_too_long_is_none_and_not_half_of_it() {
+    let length = usize::try_from(http::LARGEST_BODY).unwrap() + 1;
+    let long = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{}", "x".repeat(length));
+    let sample = probe(Check::http("url", &http_server(long.leak()).await, vec![]).unwrap()).sample().await;
+    assert!(sample.ok, "{sample:?}");
+    assert_eq!(sample.answer.unwrap()["body"], Value::Null);
+}
+
+#[tokio::test]
+async fn what_is_sent_arrives() {
+    let arguments = vec![("a b".to_owned(), "1&2".to_owned())];
+    let headers = vec![("X-Token".to_owned(), "t".to_owned())];
+    for (method, json, expected) in [
+        (http::Method::Get, None, "GET /health?a%20b=1%262 HTTP/1.1\r\n"),
+        (http::Method::Head, None, "HEAD /health?a%20b=1%262 HTTP/1.1\r\n"),
+        (http::Method::Post, None, "\r\n\r\na+b=1%262"),
+        (http::Method::Post, Some("{}".to_owned()), "\r\n\r\n{}"),
+    ] {
+        let (url, request) = http_echo().await;
+        let asked =
+            http::Request { url, method, headers: headers.clone(), arguments: arguments.clone(), json };
+        let sample = probe(Check::request("url", asked, vec![]).unwrap()).sample().await;
+        let request = request.await.unwrap();
+        assert!(sample.ok && request.contains(expected), "{request:?}");
+        assert!(request.to_lowercase().contains("x-token: t"), "{request:?}");
+    }
+}
+
+/// Answers one request, and tells what it was.
+async fn http_echo() -> (String, tokio::task::JoinHandle<String>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/health", listener.local_addr().unwrap());
+    let request = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut seen = Vec::new();
+        // A body may come by itself, and as soon as there is none left to come, nothing does.
+        while let Ok(Ok(read)) = timeout(Duration::from_millis(50), stream.read_buf(&mut seen)).await {
+            assert!(read > 0);
+        }
+        stream.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").await.unwrap();
+        String::from_utf8(seen).unwrap()
+    });
+    (url, request)
+}
+
+#[tokio::test]
+async fn a_tcp_probe_tells_open_from_closed() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    assert!(probe(Check::tcp("address", &address).unwrap()).sample().await.ok);
+    // Bound and not listening: refuses, and nobody else gets the port meanwhile.
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let address = socket.local_addr().unwrap().to_string();
+    let closed = probe(Check::tcp("address", &address).unwrap()).sample().await;
+    assert!(!closed.ok && closed.detail.contains("refused"), "{closed:?}");
+}
+
+#[test]
+fn an_address_that_cannot_be_probed_is_named_before_anything_runs() {
+    assert!(Check::http("url", "https://example.org", vec![]).unwrap_err().problem.contains("https"));
+    for bad in ["", "http://", "ftp://x", "http:///x", "http://a b"] {
+        assert!(Check::http("url", bad, vec![]).is_err(), "{bad:?} was accepted");
+    }
+    for bad in ["", "host", ":80", "host:0", "host:65536", "host:http"] {
+        assert!(Check::tcp("tcp", bad).is_err(), "{bad:?} was accepted");
+    }
+    assert_eq!(Check::tcp("t", "[::1]:80").unwrap(), Check::Tcp { host: "::1".into(), port: 80 });
+}
+
+#[tokio::test]
+async fn a_value_out_of_bounds_is_not_as_it_should_be_and_stays_a_value() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let bounded = |min, max| Probe {
+        bounds: Bounds::new(min, max).unwrap(),
+        ..probe(Check::tcp("address", &address).unwrap())
+    };
+    assert!(bounded(None, Some(250.0)).sample().await.ok);
+    let slow = bounded(None, Some(0.0)).sample().await;
+    assert!(!slow.ok && slow.value.is_some() && slow.detail.contains("at most 0 is right"), "{slow:?}");
+    let fast = bounded(Some(60_000.0), None).sample().await;
+    assert!(!fast.ok && fast.detail.contains("at least 60000 is right"), "{fast:?}");
+    assert_eq!(Bounds::new(Some(2.0), Some(1.0)).unwrap_err().field, "--max");
+    assert_eq!(Bounds::new(Some(f64::NAN), None).unwrap_err().field, "--min");
+}
