@@ -13,7 +13,8 @@ use super::client::{Client, ClientError};
 use super::fault_args::FaultArgs;
 use super::mcp_proxy::{self, ProxyArgs, ProxyError};
 use super::probe_args::ProbeArgs;
-use super::{bridge, document, show, watch};
+use super::runs::RunArgs;
+use super::{bridge, document, runs, show, watch};
 use crate::experiment::{Native, schema};
 use crate::request::{ResidueReport, TargetsReport};
 use crate::spec::{FaultName, Probability, SpecError};
@@ -94,6 +95,20 @@ enum Command {
         #[arg(long)]
         results: bool,
     },
+    /// Run a registered experiment to its end; the exit code is the verdict
+    #[command(after_help = runs::EXIT_CODES)]
+    Run(RunArgs),
+    /// List what has run, with its verdict, and what runs
+    Runs {
+        /// Only this experiment
+        #[arg(long, value_name = "NAME")]
+        experiment: Option<String>,
+    },
+    /// Show a run that has ended
+    Show {
+        /// Its handle, or the beginning of it
+        run: String,
+    },
     /// Register or run an experiment
     #[command(subcommand)]
     Experiment(ExperimentCommand),
@@ -158,14 +173,8 @@ enum ExperimentCommand {
         /// JSON or YAML file, or - for stdin
         file: PathBuf,
     },
-    /// Run a registered experiment
-    Run {
-        /// Name
-        name: String,
-        /// Check without the action
-        #[arg(long)]
-        dry_run: bool,
-    },
+    /// Run a registered experiment, and wait for its end for 44 seconds; see run
+    Run(RunArgs),
 }
 
 /// Why the command failed.
@@ -281,7 +290,7 @@ fn bridge_until_end(cli: &Cli) -> ExitCode {
 }
 
 fn report(cli: &Cli, done: Result<Done, Failure>) -> ExitCode {
-    let (code, text, answer) = match done {
+    let (mut code, text, answer) = match done {
         Ok(done) => {
             say(&if cli.json { format!("{}\n", done.answer) } else { done.text });
             return ExitCode::from(done.code);
@@ -290,6 +299,9 @@ fn report(cli: &Cli, done: Result<Done, Failure>) -> ExitCode {
         Err(Failure::Other(error)) => (FAILED, error, None),
         Err(Failure::Client(error)) => client_failure(error),
     };
+    if matches!(cli.command, Command::Run(_)) {
+        code = runs::FAILED;
+    }
     match answer {
         Some(answer) if cli.json => say(&format!("{answer}\n")),
         _ if cli.json => say(&format!("{}\n", json!({"error": {"message": text}}))),
@@ -354,6 +366,10 @@ async fn carry_out(cli: &Cli) -> Result<Done, Failure> {
             let answer = json!({"valid": true, "experiment_name": experiment.name});
             Ok(Done::well(format!("{}: a valid experiment: {:?}\n", file.display(), experiment.name), answer))
         }
+        Command::Run(args) => {
+            let answer = runs::run(&cli.socket, args).await?;
+            Ok(Done { text: show::run(&answer), code: runs::exit_code(&answer), answer })
+        }
         Command::Schema => {
             let schema = schema::document();
             Ok(Done::well(format!("{schema:#}\n"), schema))
@@ -393,8 +409,10 @@ async fn ask(client: &Client, command: &Command, json: bool) -> Result<Done, Fai
         }
         Command::Status { results, .. } => ("chaos_status", json!({"include_results": results})),
         Command::Doctor { residue } => ("chaos_doctor", json!({"residue": residue})),
-        Command::Experiment(ExperimentCommand::Run { name, dry_run }) => {
-            ("chaos_run_experiment", json!({"experiment_name": name, "dry_run": dry_run}))
+        Command::Runs { experiment } => ("chaos_status", Value::Object(runs::results(experiment.as_deref()))),
+        Command::Show { .. } => ("chaos_status", Value::Object(runs::results(None))),
+        Command::Experiment(ExperimentCommand::Run(args)) => {
+            ("chaos_run_experiment", json!({"experiment_name": args.name, "dry_run": args.dry_run}))
         }
         Command::Experiment(ExperimentCommand::Register { file }) => {
             ("chaos_register_experiment", document::read(file, native)?.0)
@@ -405,10 +423,15 @@ async fn ask(client: &Client, command: &Command, json: bool) -> Result<Done, Fai
     if let Command::Doctor { residue: true } = command {
         return left_over(answer["everywhere"].take());
     }
+    if let Command::Show { run } = command {
+        let result = runs::one(&answer, run).map_err(Failure::Other)?;
+        return Ok(Done::well(show::details(result), result.clone()));
+    }
     let text = match command {
         Command::Status { .. } => show::status(&answer),
+        Command::Runs { .. } => show::history(&answer),
         Command::Doctor { .. } => show::doctor(&answer),
-        Command::Experiment(ExperimentCommand::Run { .. }) => show::run(&answer),
+        Command::Experiment(ExperimentCommand::Run(_)) => show::run(&answer),
         Command::Experiment(ExperimentCommand::Register { .. }) => show::registered(&answer),
         _ => format!("{}\n", answer["message"].as_str().unwrap_or("done")),
     };

@@ -8,6 +8,7 @@ mod duration;
 mod fault_args;
 mod mcp_proxy;
 mod probe_args;
+mod runs;
 mod show;
 mod watch;
 

@@ -235,27 +235,70 @@ fn runs(out: &mut String, answer: &Value) {
         }
     );
     for result in list(answer, "results") {
-        let verdict = if result["success"] == json!(true) { "ok" } else { "failed" };
-        let error = result["error"].as_str().unwrap_or_default();
-        line!(
-            out,
-            "  {}  {verdict}  {}  {}  {error}",
-            text(result, "started_at"),
-            text(result, "experiment_name"),
-            seconds(result, "duration_seconds")
-        );
+        line!(out, "  {}", result_line(result));
     }
+}
+
+/// The verdict on a run; of one of before there were verdicts, whether it was a success.
+fn verdict(result: &Value) -> &str {
+    match (result["verdict"].as_str(), result["success"] == json!(true)) {
+        (Some(verdict), _) => verdict,
+        (None, true) => "success",
+        (None, false) => "no success",
+    }
+}
+
+fn result_line(result: &Value) -> String {
+    let error = result["error"].as_str().unwrap_or_default();
+    let line = format!(
+        "{}  {}  {}  {}  {}  {error}",
+        text(result, "started_at"),
+        text(result, "run_id"),
+        verdict(result),
+        text(result, "experiment_name"),
+        seconds(result, "duration_seconds")
+    );
+    line.trim_end().to_owned()
+}
+
+/// Runs that have ended, a line each, and those that go on.
+pub(super) fn history(answer: &Value) -> String {
+    let mut out = String::new();
+    for result in list(answer, "results") {
+        line!(out, "{}", result_line(result));
+    }
+    for run in list(answer, "running") {
+        let name = text(run, "experiment_name");
+        line!(out, "{}  {}  running  {name}", text(run, "started_at"), text(run, "run_id"));
+    }
+    if out.is_empty() {
+        line!(out, "nothing has run yet");
+    }
+    out
+}
+
+/// All that is known of one run.
+pub(super) fn details(result: &Value) -> String {
+    let mut out = run(result);
+    line!(out, "  run {}, begun {}", text(result, "run_id"), text(result, "started_at"));
+    if let Some(affected) = result["packets_affected"].as_u64() {
+        line!(out, "  packets, or calls, that its faults acted on: {affected}");
+    }
+    if result["gate_reaction_seconds"].is_number() {
+        line!(out, "  from the breach to all faults removed: {}", seconds(result, "gate_reaction_seconds"));
+    }
+    out
 }
 
 /// How a run went.
 pub(super) fn run(answer: &Value) -> String {
     let mut out = String::new();
     let met = |field: &str| if answer[field] == json!(true) { "met" } else { "not met" };
-    let verdict = if answer["success"] == json!(true) { "success" } else { "no success" };
     line!(
         out,
-        "{}: {verdict} after {}",
+        "{}: {} after {}",
         text(answer, "experiment_name"),
+        verdict(answer),
         seconds(answer, "duration_seconds")
     );
     line!(out, "  steady state before: {}, after: {}", met("steady_state_before"), met("steady_state_after"));

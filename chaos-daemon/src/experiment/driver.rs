@@ -13,8 +13,9 @@ use super::activity::Deed;
 use super::document::Experiment;
 use super::gate::Watch;
 use super::machine::{Effect, Event, Machine, Outcome, Pause};
-use crate::probe::Sample;
+use super::verdict::Verdict;
 use crate::probe::prober::Prober;
+use crate::probe::{NoData, Sample};
 use crate::request::wire::Door;
 use crate::request::{ApiError, Caller, ErrorCode, FaultState, FaultStatus, Removal, Reply, Request};
 use crate::spec::FaultName;
@@ -132,7 +133,7 @@ pub async fn drive(
             // An error means that nobody is left who could stop it; that is no reason to go on.
             _ = stop.wait_for(|stop| *stop), if !stopped => {
                 stopped = true;
-                Happened::Event(Event::Abort("stopped before its time".to_owned()))
+                Happened::Event(Event::Abort(Verdict::Aborted, "stopped before its time".to_owned()))
             }
             Some(happened) = run.answers.next() => happened,
             Some(happened) = run.given_up.next() => happened,
@@ -275,7 +276,10 @@ impl<'a> Run<'a> {
         let Some(watch) = self.watches.get_mut(index) else { return Vec::new() };
         if let Some(breach) = watch.observe(asked - self.began, sample) {
             self.breached = Some(asked);
-            return vec![Event::Abort(self.experiment.variables.hide(&breach))];
+            // A probe that does not work says nothing about the system.
+            let broken = sample.no_data == Some(NoData::Error);
+            let verdict = if broken { Verdict::Failed } else { Verdict::Tripped };
+            return vec![Event::Abort(verdict, self.experiment.variables.hide(&breach))];
         }
         let next = asked + watch.interval();
         self.given_up.push(gate(self.experiment, index, next, self.means.prober).boxed());

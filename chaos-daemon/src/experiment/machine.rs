@@ -9,6 +9,7 @@
 //! In the method one activity follows the other, and those in the background go on beside them. Each waits, does what it
 //! does, and waits again. Whatever else happens, the run goes through Unwinding as soon as anything has been injected.
 
+use super::verdict::Verdict;
 use crate::request::{ApiError, ErrorCode};
 
 /// One activity of the method, as far as the order of things depends on it.
@@ -61,8 +62,8 @@ pub enum Event {
     Deviated(String),
     /// A fault ended before its time; the text says why.
     Gone(usize, String),
-    /// The run is to end now; the text says why.
-    Abort(String),
+    /// The run is to end now, with this verdict; the text says why.
+    Abort(Verdict, String),
     /// The injector answered that the fault of this activity is removed; the text names residue.
     Removed(usize, Result<(), String>),
 }
@@ -91,8 +92,10 @@ pub enum Effect {
 }
 
 /// How a run went.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcome {
+    /// The last word on it.
+    pub verdict: Verdict,
     /// Whether the steady state was met before the method.
     pub steady_before: bool,
     /// Whether it was met after.
@@ -148,6 +151,8 @@ pub struct Machine {
     faults: Vec<Fault>,
     steady_before: bool,
     deviated: bool,
+    /// What ended it before its time, or kept it from going as described; the first counts.
+    cause: Option<Verdict>,
     errors: Vec<String>,
     left: Vec<String>,
 }
@@ -164,6 +169,7 @@ impl Machine {
             faults,
             steady_before: false,
             deviated: false,
+            cause: None,
             errors: Vec::new(),
             left: Vec::new(),
         };
@@ -201,21 +207,27 @@ impl Machine {
                 Vec::new()
             }
             Event::Gone(index, why) if self.runs() && self.faults.get(index) == Some(&Fault::Active) => {
-                self.errors.push(format!("the fault ended before its time: {why}"));
+                self.fault(Verdict::Failed, format!("the fault ended before its time: {why}"));
                 self.unwind()
             }
             Event::Gone(..) => Vec::new(),
-            Event::Abort(why) if self.phase == Phase::Before => {
-                self.errors.push(why);
+            Event::Abort(verdict, why) if self.phase == Phase::Before => {
+                self.fault(verdict, why);
                 self.finish(false)
             }
-            Event::Abort(why) if self.runs() => {
-                self.errors.push(why);
+            Event::Abort(verdict, why) if self.runs() => {
+                self.fault(verdict, why);
                 self.unwind()
             }
-            Event::Abort(_) => Vec::new(),
+            Event::Abort(..) => Vec::new(),
             Event::Removed(index, result) => self.removed(index, result),
         }
+    }
+
+    /// Notes what went wrong.
+    fn fault(&mut self, verdict: Verdict, what: String) {
+        self.cause.get_or_insert(verdict);
+        self.errors.push(what);
     }
 
     /// Whether the method goes on, or its faults do.
@@ -233,7 +245,7 @@ impl Machine {
                 effects
             }
             (Phase::Before, Err(unmet)) => {
-                self.errors.push(format!("steady state not met before the action: {unmet}"));
+                self.fault(Verdict::Refused, format!("steady state not met before the action: {unmet}"));
                 self.finish(false)
             }
             (Phase::After, Ok(())) => self.finish(true),
@@ -295,7 +307,8 @@ impl Machine {
                 }
                 Some(Fault::Over) => self.done(index),
                 _ => {
-                    self.errors.push("an action was to remove a fault that was not active yet".to_owned());
+                    let what = "an action was to remove a fault that was not active yet";
+                    self.fault(Verdict::Failed, what.to_owned());
                     self.unwind()
                 }
             },
@@ -332,7 +345,7 @@ impl Machine {
             }
             (Fault::Asked, Ok(())) => self.remove(index),
             (Fault::Asked, Err(error)) => {
-                self.errors.push(format!("injecting failed: {error}"));
+                self.fault(Verdict::Failed, format!("injecting failed: {error}"));
                 // Refused means unchanged: to remove now could hit a fault of the same name that is another's. Only
                 // without an answer the fault may be there.
                 let uncertain = error.code == ErrorCode::Unavailable;
@@ -341,7 +354,8 @@ impl Machine {
             }
             (_, Err(_)) => Vec::new(),
             (_, Ok(())) => {
-                self.errors.push(format!("the run lost its way: {result:?} for activity {index}"));
+                let what = format!("the run lost its way: {result:?} for activity {index}");
+                self.fault(Verdict::Failed, what);
                 self.faults[index] = Fault::Active;
                 self.unwind()
             }
@@ -394,6 +408,11 @@ impl Machine {
 
     fn finish(&mut self, steady_after: bool) -> Vec<Effect> {
         self.phase = Phase::Finished;
+        let verdict = self.cause.unwrap_or(match (self.left.is_empty(), self.deviated || !steady_after) {
+            (false, _) => Verdict::Failed,
+            (true, true) => Verdict::Deviated,
+            (true, false) => Verdict::Held,
+        });
         let mut texts = std::mem::take(&mut self.errors);
         if !self.left.is_empty() {
             if texts.is_empty() {
@@ -402,7 +421,7 @@ impl Machine {
             texts.extend(self.left.drain(..).map(|left| format!("rollback failed: {left}")));
         }
         let error = (!texts.is_empty()).then(|| texts.join("; "));
-        vec![Effect::Finish(Outcome { steady_before: self.steady_before, steady_after, error })]
+        vec![Effect::Finish(Outcome { verdict, steady_before: self.steady_before, steady_after, error })]
     }
 }
 

@@ -27,7 +27,7 @@ fn refused(index: usize, code: ErrorCode) -> Event {
 }
 
 fn abort() -> Event {
-    Event::Abort("stopped before its time".to_owned())
+    Event::Abort(Verdict::Aborted, "stopped before its time".to_owned())
 }
 
 const MET: Event = Event::Sampled(Ok(()));
@@ -147,6 +147,37 @@ fn a_run_that_is_stopped_before_its_method_ends_at_once() {
     assert_eq!(outcome.unwrap().error.unwrap(), "stopped before its time");
 }
 
+#[test]
+fn the_verdict_is_what_ended_the_run_and_only_then_how_the_system_was() {
+    let unmet = || Event::Sampled(Err("p95".to_owned()));
+    let trip = || Event::Abort(Verdict::Tripped, "gate".to_owned());
+    let left = || Event::Removed(0, Err("veth left".into()));
+    let removed = || Event::Removed(0, Ok(()));
+    let dip = || Event::Deviated("p95".into());
+    let active = |then: Vec<Event>| [vec![MET, Event::Injected(0, Ok(()))], then].concat();
+    for (events, verdict) in [
+        (active(vec![Event::Lasted, removed(), MET]), Verdict::Held),
+        (active(vec![Event::Lasted, removed(), unmet()]), Verdict::Deviated),
+        (active(vec![dip(), Event::Lasted, removed(), MET]), Verdict::Deviated),
+        (active(vec![Event::Lasted, left(), MET]), Verdict::Failed),
+        (active(vec![Event::Lasted, left(), unmet()]), Verdict::Failed),
+        (active(vec![Event::Gone(0, "killed".into()), removed(), MET]), Verdict::Failed),
+        (active(vec![trip(), removed(), MET]), Verdict::Tripped),
+        (active(vec![dip(), trip(), removed(), unmet()]), Verdict::Tripped),
+        (active(vec![trip(), left(), MET]), Verdict::Tripped),
+        (active(vec![abort(), removed(), MET]), Verdict::Aborted),
+        (active(vec![abort(), trip(), removed(), unmet()]), Verdict::Aborted),
+        (vec![MET, refused(0, ErrorCode::PolicyDenied), MET], Verdict::Failed),
+        (vec![MET, abort(), refused(0, ErrorCode::FaultActive), MET], Verdict::Aborted),
+        (vec![unmet()], Verdict::Refused),
+        (vec![abort()], Verdict::Aborted),
+    ] {
+        let outcome = play(vec![INJECT], events.clone()).1.unwrap();
+        assert_eq!(outcome.verdict, verdict, "{events:?}");
+        assert_eq!(outcome.success(), verdict == Verdict::Held, "{events:?}");
+    }
+}
+
 fn any_step() -> impl Strategy<Value = Step> {
     let deed =
         prop_oneof![3 => Just(Deed::Inject), 1 => Just(Deed::Probe), 1 => (0..4usize).prop_map(Deed::Remove)];
@@ -233,7 +264,8 @@ proptest! {
         let ends = events.into_iter().chain([abort()]);
         for event in ends {
             ledger.event(&event, count);
-            if ledger.effects(&machine.step(event)).is_some() {
+            if let Some(outcome) = ledger.effects(&machine.step(event)) {
+                prop_assert_eq!(outcome.success(), outcome.verdict == Verdict::Held, "{:?}", outcome);
                 prop_assert!(ledger.active.is_empty() && ledger.asked.is_empty(), "finished with a fault");
                 return Ok(());
             }

@@ -11,8 +11,10 @@ pub mod schema;
 pub mod source;
 pub mod tolerance;
 pub mod variables;
+pub mod verdict;
 
 pub use document::Experiment;
 pub use driver::{Means, Progress, drive};
 pub use machine::Outcome;
 pub use native::{Grammar, Native};
+pub use verdict::Verdict;

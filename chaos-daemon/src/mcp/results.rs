@@ -7,6 +7,7 @@ use rmcp::model::CallToolResult;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use crate::experiment::Verdict;
 use crate::request::{self, ApiError, FaultStatus, LifetimeClass};
 use crate::server::registry::ExperimentResult;
 
@@ -362,6 +363,11 @@ pub(super) struct RunOutput {
     #[schemars(with = "f64")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) gate_reaction_seconds: Option<f64>,
+    /// The last word on it, once it has ended: "held", "deviated" (steady state not met after), "refused" (not met before),
+    /// "tripped" (by a gate), "failed", "aborted" (stopped) or "interrupted" (the daemon ended).
+    #[schemars(with = "String")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) verdict: Option<Verdict>,
     /// Whether the action was left out.
     #[schemars(with = "bool")]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -393,6 +399,7 @@ impl From<ExperimentResult> for RunOutput {
             run_id: result.run_id,
             packets_affected: Some(result.packets_affected),
             gate_reaction_seconds: result.gate_reaction_seconds,
+            verdict: result.verdict,
             ..Self::default()
         }
     }

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::experiment::Verdict;
 use crate::request::{ApiError, ErrorCode};
 use crate::spec::{FaultName, FaultRequest};
 
@@ -28,6 +29,9 @@ const FILE: &str = "registry.json";
 pub struct ExperimentResult {
     /// Experiment that ran.
     pub experiment_name: String,
+    /// The last word on it; none while it goes on, for a dry run, and in results of before there were verdicts.
+    #[serde(default)]
+    pub verdict: Option<Verdict>,
     /// Whether the system kept its steady state.
     pub success: bool,
     /// Steady state before the action.
@@ -252,6 +256,7 @@ mod tests {
         for index in 0..KEPT_RESULTS + 5 {
             registry.record(ExperimentResult {
                 experiment_name: "kill-cache".into(),
+                verdict: None,
                 success: index % 2 == 0,
                 steady_state_before: true,
                 steady_state_after: true,

@@ -44,22 +44,29 @@ impl Run {
     /// What can be said before it has finished.
     pub fn so_far(&self, error: &str) -> ExperimentResult {
         let progress = *self.progress.borrow();
-        let outcome = Outcome {
-            steady_before: progress.steady_before,
-            steady_after: false,
-            error: Some(error.to_owned()),
-        };
-        self.result_of(&outcome, progress)
+        ExperimentResult { error: Some(error.to_owned()), ..self.result(progress) }
     }
 
     fn result_of(&self, outcome: &Outcome, progress: Progress) -> ExperimentResult {
         ExperimentResult {
-            experiment_name: self.experiment.clone(),
+            verdict: Some(outcome.verdict),
             success: outcome.success(),
-            steady_state_before: outcome.steady_before,
             steady_state_after: outcome.steady_after,
-            duration_seconds: self.started.elapsed().as_secs_f64(),
             error: outcome.error.clone(),
+            ..self.result(progress)
+        }
+    }
+
+    /// What is known without an outcome.
+    fn result(&self, progress: Progress) -> ExperimentResult {
+        ExperimentResult {
+            experiment_name: self.experiment.clone(),
+            verdict: None,
+            success: false,
+            steady_state_before: progress.steady_before,
+            steady_state_after: false,
+            duration_seconds: self.started.elapsed().as_secs_f64(),
+            error: None,
             started_at: self.started_at.clone(),
             run_id: self.run_id.clone(),
             packets_affected: progress.affected,

@@ -316,6 +316,7 @@ impl Service {
         }
         let result = ExperimentResult {
             experiment_name: experiment.name.clone(),
+            verdict: None,
             success: problems.is_empty(),
             steady_state_before: steady_now,
             // Nothing happened in between.

@@ -193,7 +193,7 @@ async fn an_experiment_is_registered_from_a_file_and_run() {
     assert_eq!(registered.code, 0, "{}", registered.stderr);
     let run = chaosctl(&server.socket, &["experiment", "run", "port survives"]).await;
     assert!(
-        run.code == 0 && run.stdout.starts_with("port survives: success"),
+        run.code == 0 && run.stdout.starts_with("port survives: held after"),
         "{}{}",
         run.stdout,
         run.stderr
@@ -204,6 +204,108 @@ async fn an_experiment_is_registered_from_a_file_and_run() {
     assert_eq!(chaosctl(&server.socket, &["experiment", "run", "port survives"]).await.code, 1);
     let unknown = chaosctl(&server.socket, &["experiment", "run", "ghost"]).await;
     assert!(unknown.code == 1 && unknown.stderr.contains("EXPERIMENT_NOT_FOUND"), "{}", unknown.stderr);
+}
+
+/// A document whose steady state is that `address` accepts connections, and whose fault lasts so long.
+fn document(name: &str, address: &str, lasts: &str) -> Value {
+    json!({
+        "title": name,
+        "steady-state-hypothesis": {"title": "up", "probes": [{"type": "probe", "name": "port", "tolerance": 0,
+            "provider": {"type": "process", "path": "chaosctl", "arguments": ["probe", "tcp", address]}}]},
+        "method": [{"type": "action", "name": "cut", "provider": {"type": "process", "path": "chaosctl",
+            "arguments": {"inject": "timeout", "--interface": "eth0", "--for": lasts}}}],
+    })
+}
+
+async fn register(server: &Server, document: &Value) {
+    let file = server.state().join("registered.json");
+    std::fs::write(&file, document.to_string()).unwrap();
+    let registered = chaosctl(&server.socket, &["experiment", "register", file.to_str().unwrap()]).await;
+    assert_eq!(registered.code, 0, "{}", registered.stderr);
+}
+
+#[tokio::test]
+async fn the_exit_code_of_a_run_is_its_verdict_and_the_run_is_found_again() {
+    let server = Server::start().await;
+    let socket = &server.socket;
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let (_socket, closed) = closed_port();
+    register(&server, &document("holds", &address, "200ms")).await;
+    register(&server, &document("down", &closed, "200ms")).await;
+    // The gate's port is closed as soon as it is watched.
+    let guard = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let mut gated = document("gated", &address, "10m");
+    gated["extensions"] = json!([{"name": "chaos-daemon", "rollback_on": [{"name": "guard", "interval": "100ms",
+        "tolerance": 0, "provider": {"type": "process", "path": "chaosctl",
+            "arguments": ["probe", "tcp", guard.local_addr().unwrap().to_string()]}}]}]);
+    register(&server, &gated).await;
+    register(&server, &document("long", &address, "10m")).await;
+    let mut denied = document("denied", &address, "200ms");
+    denied["method"][0]["provider"]["arguments"]["--interface"] = json!("nosuch0");
+    register(&server, &denied).await;
+
+    let active = || async {
+        while server.active.lock().unwrap().is_empty() {
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    };
+    let trip = async {
+        active().await;
+        drop(guard);
+    };
+    let (tripped, ()) = tokio::join!(chaosctl(socket, &["run", "gated"]), trip);
+    let stop = async {
+        active().await;
+        chaosctl(socket, &["stop", "--all"]).await
+    };
+    let (aborted, _) = tokio::join!(chaosctl(socket, &["run", "long"]), stop);
+    let runs = [
+        ("held", 0, chaosctl(socket, &["run", "holds"]).await),
+        ("refused", 2, chaosctl(socket, &["run", "down"]).await),
+        ("failed", 3, chaosctl(socket, &["run", "denied"]).await),
+        ("tripped", 4, tripped),
+        ("aborted", 5, aborted),
+    ];
+    for (verdict, code, run) in &runs {
+        assert_eq!(run.code, *code, "{verdict}: {}{}", run.stdout, run.stderr);
+        assert!(run.stdout.contains(&format!(": {verdict} after ")), "{verdict}: {}", run.stdout);
+    }
+    // The port is gone after the fault, and was there before.
+    let away = async {
+        active().await;
+        drop(listener);
+    };
+    register(&server, &document("dips", &address, "1s")).await;
+    let (deviated, ()) = tokio::join!(chaosctl(socket, &["run", "dips"]), away);
+    assert!(deviated.code == 1 && deviated.stdout.contains(": deviated after "), "{}", deviated.stdout);
+    // Neither registered nor run.
+    let unknown = chaosctl(socket, &["run", "ghost"]).await;
+    assert!(unknown.code == 3 && unknown.stderr.contains("EXPERIMENT_NOT_FOUND"), "{}", unknown.stderr);
+    let dry = chaosctl(socket, &["run", "down", "--dry-run"]).await;
+    assert_eq!(dry.code, 2, "{}{}", dry.stdout, dry.stderr);
+
+    let listed = chaosctl(socket, &["runs"]).await.stdout;
+    for verdict in ["held", "refused", "failed", "tripped", "aborted", "deviated"] {
+        assert!(listed.contains(&format!("  {verdict}  ")), "{verdict}: {listed}");
+    }
+    let only = chaosctl(socket, &["--json", "runs", "--experiment", "gated"]).await.stdout;
+    let only: Value = serde_json::from_str(&only).unwrap();
+    let result = &only["results"][0];
+    assert_eq!(
+        (only["results"].as_array().unwrap().len(), &result["verdict"]),
+        (1, &json!("tripped")),
+        "{only}"
+    );
+    let shown = chaosctl(socket, &["show", &result["run_id"].as_str().unwrap()[..8]]).await;
+    assert!(
+        shown.code == 0 && shown.stdout.contains("gated: tripped after"),
+        "{}{}",
+        shown.stdout,
+        shown.stderr
+    );
+    assert!(shown.stdout.contains("from the breach to all faults removed"), "{}", shown.stdout);
+    assert_eq!(chaosctl(socket, &["show", "nothing"]).await.code, 1);
 }
 
 #[tokio::test]

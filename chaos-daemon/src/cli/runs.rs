@@ -1,0 +1,174 @@
+//! `chaosctl run`, `runs` and `show`: an experiment to its end, and what has run.
+
+use std::path::Path;
+use std::time::Duration;
+
+use clap::Args;
+use serde_json::{Map, Value, json};
+use tokio::time::{Instant, sleep};
+
+use super::client::{Client, ClientError};
+use crate::experiment::Verdict;
+use crate::server::runs::now;
+
+/// How often a run that goes on is asked for.
+const LOOK: Duration = Duration::from_millis(500);
+/// How long a daemon that has gone may take to come back and tell what has become of the run.
+const RETURN: Duration = Duration::from_secs(15);
+
+/// The exit codes of `chaosctl run`.
+pub(super) const EXIT_CODES: &str = "Exit codes:
+  0  held: the steady state was met after the run
+  1  deviated: it was not met after the run, or at times during it
+  2  refused: it was not met before, so that nothing was done; also when the command line makes no sense
+  3  failed: an error; also when the daemon refuses, or cannot be reached
+  4  tripped: a gate was breached
+  5  aborted: somebody stopped it
+  6  interrupted: the daemon ended while it went on
+
+With --dry-run: 0, or 2 where it would be refused.";
+
+/// The exit code of `chaosctl run` for what the daemon, or its client, failed with.
+pub(super) const FAILED: u8 = 3;
+const REFUSED: u8 = 2;
+
+/// A registered experiment.
+#[derive(Debug, Args)]
+pub(super) struct RunArgs {
+    /// Name
+    pub(super) name: String,
+    /// Check without the action
+    #[arg(long)]
+    pub(super) dry_run: bool,
+}
+
+/// The exit code of a run.
+pub(super) fn exit_code(result: &Value) -> u8 {
+    match result["verdict"].as_str().and_then(Verdict::parse) {
+        Some(Verdict::Held) => 0,
+        Some(Verdict::Deviated) => 1,
+        Some(Verdict::Refused) => REFUSED,
+        Some(Verdict::Failed) => FAILED,
+        Some(Verdict::Tripped) => 4,
+        Some(Verdict::Aborted) => 5,
+        Some(Verdict::Interrupted) => 6,
+        None if result["dry_run"] == json!(true) => {
+            if result["success"] == json!(true) {
+                0
+            } else {
+                REFUSED
+            }
+        }
+        None => FAILED,
+    }
+}
+
+/// Runs an experiment and waits for its end, however long it takes, also if the daemon's server is started anew meanwhile.
+pub(super) async fn run(socket: &Path, args: &RunArgs) -> Result<Value, ClientError> {
+    let since = now();
+    let client = Client::connect(socket).await?;
+    let arguments = object(json!({"experiment_name": args.name, "dry_run": args.dry_run}));
+    let begun = client.call("chaos_run_experiment", arguments).await;
+    let (mut lost, run_id) = match begun {
+        Ok(result) if !result["verdict"].is_null() || args.dry_run => {
+            client.close().await;
+            return Ok(result);
+        }
+        Ok(result) => (None, result["run_id"].as_str().map(str::to_owned)),
+        Err(error @ ClientError::Call(_)) => (Some(error), None),
+        Err(error) => return Err(error),
+    };
+    let mut client = Some(client);
+    let mut end = Instant::now() + RETURN;
+    loop {
+        sleep(LOOK).await;
+        let status = match &client {
+            Some(client) => client.call("chaos_status", results(Some(&args.name))).await,
+            None => Err(ClientError::Call("the connection was lost".to_owned())),
+        };
+        match status {
+            Ok(status) => match find(&status, run_id.as_deref(), &since) {
+                Some(Found::Over(result)) => return Ok(result),
+                Some(Found::Running) => end = Instant::now() + RETURN,
+                // A server that has just started may not have written it down yet.
+                None if Instant::now() < end => {}
+                None => {
+                    return Err(lost.unwrap_or_else(|| ClientError::Call("the run is unknown".to_owned())));
+                }
+            },
+            Err(error) if Instant::now() < end => {
+                lost.get_or_insert(error);
+                client = Client::connect(socket).await.ok();
+            }
+            Err(error) => return Err(lost.unwrap_or(error)),
+        }
+    }
+}
+
+/// What `chaos_status` is asked for results with.
+pub(super) fn results(experiment: Option<&str>) -> Map<String, Value> {
+    let mut arguments = object(json!({"include_results": true}));
+    arguments.extend(experiment.map(|name| ("experiment_name".to_owned(), json!(name))));
+    arguments
+}
+
+enum Found {
+    Over(Value),
+    Running,
+}
+
+/// The run of this handle; without one, the one that began since then.
+fn find(status: &Value, run_id: Option<&str>, since: &str) -> Option<Found> {
+    let is_it = |run: &&Value| match run_id {
+        Some(run_id) => run["run_id"] == json!(run_id),
+        None => run["started_at"].as_str().is_some_and(|began| began >= since),
+    };
+    let list = |field: &str| status[field].as_array().into_iter().flatten();
+    let over = list("results").rev().find(is_it).map(|result| Found::Over(result.clone()));
+    over.or_else(|| list("running").find(is_it).map(|_| Found::Running))
+}
+
+/// The result with this handle, or one that alone begins so.
+pub(super) fn one<'a>(status: &'a Value, run_id: &str) -> Result<&'a Value, String> {
+    let results = status["results"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let begins = |result: &&Value| result["run_id"].as_str().is_some_and(|id| id.starts_with(run_id));
+    let mut found = results.iter().filter(begins);
+    match (found.next(), found.next()) {
+        (Some(result), None) => Ok(result),
+        (Some(_), Some(_)) => Err(format!("several runs begin with {run_id:?}: give more of it")),
+        (None, _) => Err(format!("no run that has ended is {run_id:?}: chaosctl runs lists them")),
+    }
+}
+
+fn object(value: Value) -> Map<String, Value> {
+    match value {
+        Value::Object(object) => object,
+        _ => Map::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::verdict::VERDICTS;
+
+    #[test]
+    fn every_verdict_has_an_exit_code_of_its_own_which_the_help_explains() {
+        let codes: Vec<_> = VERDICTS.iter().map(|verdict| exit_code(&json!({"verdict": verdict}))).collect();
+        assert_eq!(codes, [0, 1, 2, 3, 4, 5, 6]);
+        for (verdict, code) in VERDICTS.iter().zip(codes) {
+            assert!(EXIT_CODES.contains(&format!("\n  {code}  {verdict}: ")), "{verdict}");
+        }
+        assert_eq!(exit_code(&json!({"error": "still running"})), FAILED);
+        assert_eq!(exit_code(&json!({"dry_run": true, "success": true})), 0);
+        assert_eq!(exit_code(&json!({"dry_run": true, "success": false})), REFUSED);
+    }
+
+    #[test]
+    fn a_run_is_found_by_the_beginning_of_its_handle() {
+        let status = json!({"results": [{"run_id": "ab1"}, {"run_id": "ab2"}]});
+        assert_eq!(one(&status, "ab1").unwrap()["run_id"], "ab1");
+        assert!(one(&status, "ab").unwrap_err().contains("several"));
+        assert!(one(&status, "c").unwrap_err().contains("no run"));
+    }
+}
