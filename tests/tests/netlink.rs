@@ -247,6 +247,37 @@ mod tests {
     }
 
     #[test]
+    fn a_filter_is_found_at_its_own_place_only() {
+        in_private_namespace(|_| async {
+            let netlink = Netlink::open().unwrap();
+            let (device, program) = (a_device(&netlink).await, tiny_program());
+            let at = async |direction, pref, handle| {
+                let found = netlink.bpf_filter(device, direction, pref, handle).await.unwrap();
+                found.map(|filter| (filter.pref, filter.handle, filter.bpf_name, filter.prog_id.is_some()))
+            };
+            let (side, other) = (Direction::Egress, Direction::Ingress);
+            assert_eq!(at(side, PREF, FILTER_HANDLE).await, None, "there is no hook");
+            netlink.add_clsact(device).await.unwrap();
+            assert_eq!(at(side, PREF, FILTER_HANDLE).await, None, "there is no filter");
+            let pref = PREF + 1;
+            let name = FILTER_PREFIX;
+            netlink.add_bpf_filter(device, side, pref, FILTER_HANDLE, program.as_fd(), name).await.unwrap();
+            let whole = (pref, FILTER_HANDLE, Some(FILTER_PREFIX.to_owned()), true);
+            assert_eq!(at(side, pref, FILTER_HANDLE).await, Some(whole));
+            for (place, elsewhere) in [
+                ("hook", at(other, pref, FILTER_HANDLE).await),
+                ("preference below", at(side, pref - 1, FILTER_HANDLE).await),
+                ("preference above", at(side, pref + 1, FILTER_HANDLE).await),
+                ("handle", at(side, pref, FILTER_HANDLE + 1).await),
+            ] {
+                assert_eq!(elsewhere, None, "it is found at another {place}");
+            }
+            assert!(netlink.delete_bpf_filter(device, side, pref, FILTER_HANDLE, name).await.unwrap());
+            assert_eq!(at(side, pref, FILTER_HANDLE).await, None, "it is gone");
+        });
+    }
+
+    #[test]
     fn on_a_device_that_is_gone_there_is_nothing_and_adding_says_so() {
         in_private_namespace(|_| async {
             let netlink = Netlink::open().unwrap();
@@ -255,6 +286,7 @@ mod tests {
             assert_eq!(netlink.link("gone").await.unwrap(), None);
             assert!(netlink.qdiscs(gone).await.unwrap().is_empty());
             assert!(netlink.list_filters(gone, Direction::Egress).await.unwrap().is_empty());
+            assert_eq!(netlink.bpf_filter(gone, Direction::Egress, PREF, 1).await.unwrap(), None);
             assert!(!netlink.delete_link(gone, "gone").await.unwrap());
             assert!(!netlink.delete_clsact(gone).await.unwrap());
             assert!(!netlink.delete_root(gone, NETEM_HANDLE).await.unwrap());

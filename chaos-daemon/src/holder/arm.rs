@@ -23,7 +23,7 @@ use crate::kernel::bpf::{BpfError, CallPrograms, Capacity, Family, Hook, NAMED_R
 use crate::kernel::bpf::{calls, files};
 use crate::kernel::membership;
 use crate::kernel::netlink::marks::{self, FILTER_HANDLE, FILTER_PREFIX};
-use crate::kernel::netlink::{Clsact, Netlink, NetlinkError};
+use crate::kernel::netlink::{Clsact, Filter, Netlink, NetlinkError};
 use crate::kernel::setting::Setting;
 use crate::kernel::step::{Kernel, StepError};
 use crate::kernel::systemd::SystemdError;
@@ -505,10 +505,8 @@ pub(super) fn filter(
             return Err(ArmError::IngressOnly(name.to_owned()));
         }
         here.add_bpf_filter(ifindex, direction, pref, FILTER_HANDLE, program, FILTER_PREFIX).await?;
-        let there = here.list_filters(ifindex, direction).await?;
-        if there.iter().any(|filter| {
-            marks::is_our_filter(&filter.kind, filter.bpf_name.as_deref(), filter.pref) && filter.pref == pref
-        }) {
+        let there = here.bpf_filter(ifindex, direction, pref, FILTER_HANDLE).await?;
+        if there.as_ref().is_some_and(Filter::is_ours) {
             return Ok(());
         }
         Err(ArmError::ReadBack {

@@ -72,8 +72,7 @@ fn undo_step(node: &impl Node, step: &Step, report: &mut UndoReport) {
         }
         match step.present(node) {
             Ok(false) => break,
-            // What undoing did not find and looking does: the kernel lists filters in pieces, each of which begins at a number
-            // in the list, so that one is left out when another before it goes meanwhile (tc_dump_tfilter in cls_api.c).
+            // What undoing did not find and looking does: not every answer of the kernel tells all that is there at a moment.
             Ok(true) if attempt < ATTEMPTS => {}
             Ok(true) => stuck(None),
             Err(error) => {
@@ -92,4 +91,61 @@ fn undo(node: &impl Node, step: &Step) -> Result<Undone, StepError> {
     let undone = step.undo(node)?;
     fail_point::pass(Point::AfterUndo).map_err(StepError::Runtime)?;
     Ok(undone)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+    use crate::host::NetNs;
+    use crate::kernel::netlink::{Netlink, NetlinkError};
+    use crate::kernel::process::ProcessId;
+
+    const HOLDER: ProcessId = ProcessId { pid: 100, start_time: 7 };
+
+    /// A node on which a process runs that is overlooked so many times before it is ended.
+    struct Overlooking {
+        times: usize,
+        tried: AtomicUsize,
+    }
+
+    impl Node for Overlooking {
+        fn connect(&self, netns: NetNs) -> Result<Netlink, NetlinkError> {
+            Kernel.connect(netns)
+        }
+
+        fn end(&self, _: ProcessId) -> Result<Undone, StepError> {
+            let before = self.tried.fetch_add(1, Ordering::Relaxed);
+            Ok(if before < self.times { Undone::Absent } else { Undone::Removed })
+        }
+
+        fn runs(&self, _: ProcessId) -> Result<bool, StepError> {
+            Ok(self.tried.load(Ordering::Relaxed) <= self.times)
+        }
+    }
+
+    fn undone(times: usize) -> (UndoReport, usize) {
+        let node = Overlooking { times, tried: AtomicUsize::new(0) };
+        let report = undo_on(&node, &[Step::Holder(HOLDER)]);
+        (report, node.tried.into_inner())
+    }
+
+    #[test]
+    fn a_step_that_an_undo_has_overlooked_is_undone_again_and_is_not_stuck() {
+        for times in 0..ATTEMPTS {
+            let (report, tried) = undone(times);
+            assert!(report.stuck.is_empty(), "{times}: {report:?}");
+            assert_eq!(report.removed, [Step::Holder(HOLDER)], "{times}");
+            assert_eq!(tried, times + 1);
+        }
+    }
+
+    #[test]
+    fn a_step_that_every_undo_overlooks_is_stuck() {
+        let (report, tried) = undone(ATTEMPTS);
+        assert_eq!(tried, ATTEMPTS);
+        assert!(report.removed.is_empty());
+        assert_eq!(report.residue(), ["holder process 100: still there"]);
+    }
 }

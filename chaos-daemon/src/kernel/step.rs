@@ -11,7 +11,7 @@ use nix::libc;
 use serde::{Deserialize, Serialize};
 
 use super::netlink::marks::{self, FILTER_HANDLE, FILTER_PREFIX};
-use super::netlink::{Filter, Netlink, NetlinkError, Qdisc};
+use super::netlink::{Netlink, NetlinkError, Qdisc};
 use super::process::ProcessId;
 use super::setting::Setting;
 use crate::host::nameless;
@@ -264,12 +264,9 @@ impl Step {
             // Shared: others may use it, and its presence alone is nobody's residue.
             Self::Clsact { .. } => Ok(false),
             Self::Stub { netns, ifindex, direction, level } => within(node, netns, false, async |netlink| {
-                let filters = netlink.list_filters(*ifindex, *direction).await?;
-                let ours = |filter: &Filter| {
-                    marks::filter_pref(*level) == Some(filter.pref)
-                        && marks::is_our_filter(&filter.kind, filter.bpf_name.as_deref(), filter.pref)
-                };
-                Ok(filters.iter().any(ours))
+                let Some(pref) = marks::filter_pref(*level) else { return Ok(false) };
+                let found = netlink.bpf_filter(*ifindex, *direction, pref, FILTER_HANDLE).await?;
+                Ok(found.is_some_and(|filter| filter.is_ours()))
             }),
             Self::Setting(setting) => setting.present(node),
         }

@@ -15,6 +15,7 @@ use nix::libc;
 
 use super::Netlink;
 use super::error::NetlinkError;
+use super::marks;
 use super::qdisc::{Entry, Qdisc, tc_message};
 use crate::spec::Direction;
 
@@ -49,6 +50,13 @@ pub struct Filter {
     pub bpf_name: Option<String>,
     /// The id of its program, when it is a bpf filter.
     pub prog_id: Option<u32>,
+}
+
+impl Filter {
+    /// Whether it is ours, by kind, name and preference.
+    pub fn is_ours(&self) -> bool {
+        marks::is_our_filter(&self.kind, self.bpf_name.as_deref(), self.pref)
+    }
 }
 
 fn hook(direction: Direction) -> u32 {
@@ -164,6 +172,31 @@ impl Netlink {
         Ok(filters)
     }
 
+    /// The bpf filter at this place of a hook that sees packets of every protocol; `None` when there is none such, or no hook,
+    /// or no device. To know of one, ask here: a list comes in pieces, each of which begins at a number in it, so that one is
+    /// left out when another before it goes meanwhile (`tc_dump_tfilter`).
+    ///
+    /// # Errors
+    /// When the answer cannot be read: unknown is never absent.
+    pub async fn bpf_filter(
+        &self,
+        ifindex: u32,
+        direction: Direction,
+        pref: u16,
+        handle: u32,
+    ) -> Result<Option<Filter>, NetlinkError> {
+        let operation = format!("look for filter pref {pref} {}", on(ifindex, direction));
+        let message = Message::GetTrafficFilter(filter_message(ifindex, direction, pref, handle));
+        let answers = match self.request(&operation, message, 0).await {
+            Ok(answers) => answers,
+            Err(error) if means_no_filter(&error) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let Some(bytes) = answers.first() else { return Err(NetlinkError::NoAnswer { operation }) };
+        let filter = parse_filter(bytes);
+        filter.map(Some).map_err(|source| NetlinkError::Unreadable { operation, source })
+    }
+
     async fn dump_hook(
         &self,
         operation: &str,
@@ -186,25 +219,25 @@ impl Netlink {
         handle: u32,
         name: &str,
     ) -> Result<bool, NetlinkError> {
-        let ours = |filter: &Filter| {
-            (filter.pref, filter.handle) == (pref, handle)
-                && filter.kind == "bpf"
-                && filter.bpf_name.as_deref() == Some(name)
-        };
-        if !self.list_filters(ifindex, direction).await?.iter().any(ours) {
+        let found = self.bpf_filter(ifindex, direction, pref, handle).await?;
+        if found.is_none_or(|filter| filter.bpf_name.as_deref() != Some(name)) {
             return Ok(false);
         }
         let message = filter_message(ifindex, direction, pref, handle);
         let operation = format!("delete filter {name} pref {pref} {}", on(ifindex, direction));
         match self.request(&operation, Message::DelTrafficFilter(message), 0).await {
             Ok(_) => Ok(true),
-            // Somebody else was faster: the filter, its hook or its device is gone (tc_del_tfilter).
-            Err(error) if matches!(error.errno(), Some(Errno::ENOENT | Errno::EINVAL | Errno::ENODEV)) => {
-                Ok(false)
-            }
+            // Somebody else was faster.
+            Err(error) if means_no_filter(&error) => Ok(false),
             Err(error) => Err(error),
         }
     }
+}
+
+/// Whether the kernel says that a place is empty: no such filter or preference (ENOENT), no hook or chain, or a filter of another
+/// kind or protocol there (EINVAL), no device (`tc_get_tfilter` and `tc_del_tfilter` in net/sched/cls_api.c).
+fn means_no_filter(error: &NetlinkError) -> bool {
+    matches!(error.errno(), Some(Errno::ENOENT | Errno::EINVAL | Errno::ENODEV))
 }
 
 fn parse_filter(bytes: &[u8]) -> Result<Filter, DecodeError> {

@@ -202,6 +202,7 @@ fn answer(objects: &mut Objects, message: &Message) -> Result<Vec<Vec<u8>>, Errn
             objects.filters.retain(|(index, ..), _| *index != device);
             Ok(Vec::new())
         }
+        Message::GetTrafficFilter(message) if message.header.info != 0 => get_filter(objects, message),
         Message::GetTrafficFilter(message) => {
             let hook = (message.header.index.cast_unsigned(), u32::from(message.header.parent));
             let on_it = |(place, _): &(&Place, &FakeFilter)| (place.0, place.1) == hook;
@@ -283,6 +284,18 @@ fn qdisc((&(device, parent), kind): (&(u32, u32), &String)) -> Vec<u8> {
     let mut message = super::qdisc::tc_message(device, 0, parent);
     message.attributes.push(TcAttribute::Kind(kind.clone()));
     bytes(&message)
+}
+
+/// One filter, by its place.
+fn get_filter(objects: &Objects, message: &TcMessage) -> Result<Vec<Vec<u8>>, Errno> {
+    let place = place(message);
+    objects.links.get(&place.0).ok_or(Errno::ENODEV)?;
+    objects.qdiscs.get(&(place.0, Qdisc::CLSACT)).ok_or(Errno::EINVAL)?;
+    let found = objects.filters.get(&place).ok_or(Errno::ENOENT)?;
+    match found.0 == kind(message) {
+        true => Ok(filter((&place, found)).split_off(1)),
+        false => Err(Errno::EINVAL),
+    }
 }
 
 /// A filter as it is listed: its preference for itself, with handle 0, and the filter.

@@ -103,7 +103,7 @@ impl Netlink {
 }
 
 fn our_filter(ifindex: u32, device: &str, direction: Direction, filter: Filter) -> Option<Residue> {
-    if !marks::is_our_filter(&filter.kind, filter.bpf_name.as_deref(), filter.pref) {
+    if !filter.is_ours() {
         return None;
     }
     Some(Residue::Filter {
