@@ -97,6 +97,27 @@ pub struct Store {
 }
 
 impl Store {
+    /// Records what a former server left unfinished, unless its result is there.
+    pub fn record_interrupted(&self, left: impl IntoIterator<Item = ExperimentResult>) {
+        let left: Vec<_> = left.into_iter().collect();
+        let recorded = self.change_blocking(|registry| {
+            for result in left {
+                if registry.results.iter().all(|known| known.run_id != result.run_id) {
+                    tracing::warn!(
+                        experiment = result.experiment_name,
+                        run = result.run_id,
+                        "was interrupted"
+                    );
+                    registry.record(result);
+                }
+            }
+            Ok(())
+        });
+        if let Err(error) = recorded {
+            tracing::error!(%error, "cannot record interrupted runs");
+        }
+    }
+
     /// Loads the registry from `directory`, or begins an empty one. A file that cannot be understood is moved aside:
     /// a daemon that undoes faults must not be kept from starting by its own history.
     pub fn open(directory: Option<&Path>) -> Self {
@@ -181,7 +202,7 @@ fn load(path: &Path) -> Registry {
 
 /// Replaces the file as a whole: a reader, or a crash of ours, sees the old content or the new. Not synced: a host that
 /// loses power may lose the latest registrations, which is cheaper than a disk's delay in each call.
-fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+pub(super) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let new = path.with_extension("new");
     fs::write(&new, bytes)?;
     fs::rename(&new, path)

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use tokio::sync::watch;
 
+use super::notes::{Note, Notes};
 use super::registry::{ExperimentResult, Store};
 use crate::experiment::{Experiment, Means, Outcome, Progress, drive};
 use crate::probe::prober::Prober;
@@ -39,6 +40,14 @@ impl Run {
         let mut result = self.result.clone();
         let ended = result.wait_for(Option::is_some).await.ok().and_then(|result| result.clone());
         ended.ok_or_else(|| ApiError::new(ErrorCode::Unavailable, "the run broke off without a result"))
+    }
+
+    fn note(&self) -> Note {
+        Note {
+            experiment: self.experiment.clone(),
+            started_at: self.started_at.clone(),
+            faults: self.faults.values().cloned().collect(),
+        }
     }
 
     /// What can be said before it has finished.
@@ -76,12 +85,20 @@ impl Run {
 }
 
 /// The runs that go on. Clones share them.
-#[derive(Debug, Clone, Default)]
-pub struct Runs(Arc<Mutex<BTreeMap<String, Run>>>);
+#[derive(Debug, Clone)]
+pub struct Runs {
+    going_on: Arc<Mutex<BTreeMap<String, Run>>>,
+    notes: Notes,
+}
 
 impl Runs {
+    /// None yet. Those that come are noted in `notes`.
+    pub fn new(notes: Notes) -> Self {
+        Self { going_on: Arc::default(), notes }
+    }
+
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Run>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.going_on.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Every run that goes on.
@@ -128,6 +145,7 @@ impl Runs {
         self.admit(&run)?;
         let (runs, started) = (self.clone(), run.clone());
         tokio::spawn(async move {
+            runs.notes.begin(&started.run_id, started.note()).await;
             let means = Means { caller, door: &door, prober: &prober, names: &started.faults };
             let outcome = drive(&experiment, &means, stopped, &progressing).await;
             let result = started.result_of(&outcome, *progressing.borrow());
@@ -145,6 +163,7 @@ impl Runs {
             if let Err(error) = recorded.await {
                 tracing::error!(%error, "cannot record a result");
             }
+            runs.notes.end(&started.run_id).await;
             runs.lock().remove(&started.run_id);
             finishing.send_replace(Some(result));
         });

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
+use super::notes::Notes;
 use super::registry::{ExperimentResult, Registry, Store};
 use super::runs::{Run, Runs, now};
 use crate::experiment::driver::{ready, unexpected};
@@ -93,7 +94,13 @@ impl Service {
     /// lines `grammar` reads.
     pub fn new(door: Door, prober: Prober, state_dir: Option<&Path>, grammar: Grammar) -> Self {
         let store = Store::open(state_dir);
-        Self { door, prober, store, runs: Runs::default(), grammar }
+        let (notes, left) = Notes::open(state_dir);
+        if !left.is_empty() {
+            let now = jiff::Timestamp::now();
+            store.record_interrupted(left.into_iter().map(|(run_id, note)| note.interrupted(run_id, now)));
+            notes.save();
+        }
+        Self { door, prober, store, runs: Runs::new(notes), grammar }
     }
 
     /// Registers a fault, in place of any of the same name. A fault that is active goes on as it was.

@@ -6,6 +6,7 @@ mod bad_input;
 mod bystanders;
 mod calls;
 mod effects;
+mod experiments;
 mod file_calls;
 mod guardian;
 mod guards;
@@ -148,6 +149,7 @@ pub fn all() -> Vec<KernelTest> {
         guardian::TESTS,
         sandbox::TESTS,
         probes::TESTS,
+        experiments::TESTS,
         vsock::TESTS,
         effects::TESTS,
         answers::TESTS,

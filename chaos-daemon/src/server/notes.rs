@@ -1,0 +1,165 @@
+//! Which runs have begun and not ended: a small file that is replaced as a whole, so that a server that starts knows what
+//! its predecessor left unfinished.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde::{Deserialize, Serialize};
+
+use super::registry::{ExperimentResult, replace};
+use crate::experiment::Verdict;
+use crate::spec::FaultName;
+
+/// The name of the file in the state directory.
+const FILE: &str = "runs.json";
+
+/// A run that has begun.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Note {
+    /// Experiment.
+    pub experiment: String,
+    /// When it began, ISO 8601 in UTC.
+    pub started_at: String,
+    /// The names of its faults.
+    pub faults: Vec<FaultName>,
+}
+
+impl Note {
+    /// The result of a run that a server did not end, found `now`.
+    pub fn interrupted(&self, run_id: String, now: jiff::Timestamp) -> ExperimentResult {
+        let began = self.started_at.parse::<jiff::Timestamp>().unwrap_or(now);
+        let faults: Vec<_> = self.faults.iter().map(ToString::to_string).collect();
+        let error = format!(
+            "the daemon, or its server, ended while it went on; its faults ({}) ended with it",
+            faults.join(", ")
+        );
+        ExperimentResult {
+            experiment_name: self.experiment.clone(),
+            verdict: Some(Verdict::Interrupted),
+            success: false,
+            steady_state_before: false,
+            steady_state_after: false,
+            duration_seconds: now.duration_since(began).as_secs_f64().max(0.0),
+            error: Some(error),
+            started_at: self.started_at.clone(),
+            run_id,
+            packets_affected: 0,
+            gate_reaction_seconds: None,
+        }
+    }
+}
+
+/// Notes by the handles of their runs.
+type Unfinished = BTreeMap<String, Note>;
+
+/// The notes and their file. Clones share them.
+#[derive(Debug, Clone, Default)]
+pub struct Notes {
+    path: Option<PathBuf>,
+    unfinished: Arc<Mutex<Unfinished>>,
+}
+
+impl Notes {
+    /// Begins with none; and what the last server in `directory` left unfinished, which stays in the file until the next
+    /// change. A file that cannot be understood is as good as none.
+    pub fn open(directory: Option<&Path>) -> (Self, Unfinished) {
+        let path = directory.map(|directory| directory.join(FILE));
+        let left = path.as_deref().map(load).unwrap_or_default();
+        (Self { path, unfinished: Arc::default() }, left)
+    }
+
+    /// Notes that a run begins: call it before anything is done for it.
+    pub async fn begin(&self, run_id: &str, note: Note) {
+        let run_id = run_id.to_owned();
+        self.change(move |unfinished| drop(unfinished.insert(run_id, note))).await;
+    }
+
+    /// Forgets a run: call it after its result is recorded.
+    pub async fn end(&self, run_id: &str) {
+        let run_id = run_id.to_owned();
+        self.change(move |unfinished| drop(unfinished.remove(&run_id))).await;
+    }
+
+    /// Writes the file as it is to be, off the runtime's thread.
+    async fn change(&self, change: impl FnOnce(&mut Unfinished) + Send + 'static) {
+        let notes = self.clone();
+        let written = tokio::task::spawn_blocking(move || notes.write(change));
+        if let Err(error) = written.await {
+            tracing::error!(%error, "cannot note a run");
+        }
+    }
+
+    fn write(&self, change: impl FnOnce(&mut Unfinished)) {
+        // Held while writing, so that an older state does not come over a newer one.
+        let mut unfinished = self.unfinished.lock().unwrap_or_else(PoisonError::into_inner);
+        change(&mut unfinished);
+        let Some(path) = &self.path else { return };
+        let written = serde_json::to_vec(&*unfinished).map_err(io::Error::other);
+        if let Err(error) = written.and_then(|bytes| replace(path, &bytes)) {
+            // A run is not kept from running, or from ending, by a disk that is full.
+            tracing::warn!(path = %path.display(), %error, "cannot note which runs go on");
+        }
+    }
+
+    /// Writes the file with what is noted now: once what was left is recorded.
+    pub fn save(&self) {
+        self.write(|_| ());
+    }
+}
+
+fn load(path: &Path) -> Unfinished {
+    let read = fs::read(path).and_then(|bytes| serde_json::from_slice(&bytes).map_err(io::Error::other));
+    read.unwrap_or_else(|error| {
+        if error.kind() != io::ErrorKind::NotFound {
+            tracing::warn!(path = %path.display(), %error, "cannot read which runs went on");
+        }
+        Unfinished::new()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn note() -> Note {
+        let faults = vec![FaultName::new("slow.1").unwrap()];
+        Note { experiment: "slow".into(), started_at: "2026-02-05T10:00:00.000Z".into(), faults }
+    }
+
+    #[tokio::test]
+    async fn what_has_begun_and_not_ended_is_found_by_the_next() {
+        let directory = tempfile::tempdir().unwrap();
+        let (notes, left) = Notes::open(Some(directory.path()));
+        assert!(left.is_empty());
+        notes.begin("a", note()).await;
+        notes.begin("b", note()).await;
+        notes.end("a").await;
+        let (next, left) = Notes::open(Some(directory.path()));
+        assert_eq!(left, BTreeMap::from([("b".to_owned(), note())]));
+        next.save();
+        assert!(Notes::open(Some(directory.path())).1.is_empty());
+    }
+
+    #[test]
+    fn a_file_that_is_broken_is_as_good_as_none() {
+        let directory = tempfile::tempdir().unwrap();
+        for broken in ["", "{\"a\":", "[1]"] {
+            fs::write(directory.path().join(FILE), broken).unwrap();
+            assert!(Notes::open(Some(directory.path())).1.is_empty(), "{broken}");
+        }
+    }
+
+    #[test]
+    fn an_interrupted_run_says_what_is_known() {
+        let result = note().interrupted("a".into(), "2026-02-05T10:00:07Z".parse().unwrap());
+        assert_eq!(result.verdict, Some(Verdict::Interrupted));
+        assert!((result.duration_seconds - 7.0).abs() < 0.001 && !result.success);
+        assert!(result.error.unwrap().contains("slow.1"));
+        // A clock that was set back is no reason for less than nothing.
+        let result = note().interrupted("a".into(), "2026-02-05T09:00:00Z".parse().unwrap());
+        assert!(result.duration_seconds.abs() < 0.001);
+    }
+}

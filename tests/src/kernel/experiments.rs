@@ -1,0 +1,121 @@
+//! Runs of experiments that do not get to their end.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
+
+use super::{Context, Outcome, TestResult, tests};
+use crate::daemon::binary;
+use crate::pair::INTERFACE;
+use crate::process::wait_until;
+use crate::{Daemon, Mcp, Pair, Residue};
+
+tests![
+    a_run_whose_server_is_killed_is_interrupted_and_leaves_nothing,
+    a_run_that_everything_died_under_is_interrupted_for_the_next_daemon,
+];
+
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// An experiment whose fault would last a minute.
+fn document(pair: &Pair) -> Value {
+    let chaosctl = |arguments: Value| json!({"type": "process", "path": "chaosctl", "arguments": arguments});
+    json!({
+        "title": "cut",
+        "description": "A run that does not get to its end.",
+        "steady-state-hypothesis": {"title": "there are sockets", "probes": [{"type": "probe", "name": "sockets",
+            "tolerance": 0, "provider": chaosctl(json!(["probe", "sockets", "all", "--min", 0]))}]},
+        "method": [{"type": "action", "name": "cut", "provider": chaosctl(json!({"inject": "network-partition",
+            "--netns": pair.near.name(), "--interface": INTERFACE, "--name": "cut", "--for": "1m"}))}],
+        "rollbacks": [],
+    })
+}
+
+fn chaosctl(daemon: &Daemon, words: &[&str]) -> Result<Command, crate::Error> {
+    let mut command = Command::new(binary("chaosctl")?);
+    command.arg("--socket").arg(daemon.socket()).args(words).stdin(Stdio::null());
+    Ok(command)
+}
+
+/// Puts the files of a daemon's state directory into that of one that is about to start.
+fn inherit(from: &Daemon, command: &Command) -> std::io::Result<()> {
+    let mut words = command.get_args().skip_while(|word| *word != "--state-dir").skip(1);
+    let to = words.next().map(Path::new).ok_or(std::io::ErrorKind::NotFound)?;
+    for file in ["registry.json", "runs.json"] {
+        std::fs::copy(from.state_dir().join(file), to.join(file))?;
+    }
+    Ok(())
+}
+
+fn is_cut(mcp: &Mcp) -> bool {
+    let status = mcp.call_tool("chaos_status", json!({})).and_then(crate::mcp::Answer::ok);
+    let cut = |fault: &Value| fault["name"] == "cut" && fault["active"] == json!(true);
+    status.is_ok_and(|status| status["active_faults"].as_array().is_some_and(|all| all.iter().any(cut)))
+}
+
+/// The only run that is listed.
+fn listed(daemon: &Daemon) -> Result<String, Box<dyn std::error::Error>> {
+    let output = chaosctl(daemon, &["runs"])?.output()?;
+    assert!(output.status.success(), "{output:?}");
+    Ok(String::from_utf8(output.stdout)?)
+}
+
+fn assert_interrupted(listed: &str) {
+    let words: Vec<_> = listed.split_whitespace().collect();
+    assert_eq!(
+        (listed.lines().count(), words.get(2), words.get(3)),
+        (1, Some(&"interrupted"), Some(&"cut")),
+        "{listed}"
+    );
+}
+
+fn a_run_whose_server_is_killed_is_interrupted_and_leaves_nothing(_: &Context) -> TestResult {
+    let pair = Pair::new()?;
+    let before = Residue::take(&[&pair.near])?;
+    let daemon = Daemon::start()?;
+    let mcp = daemon.mcp()?;
+    mcp.call_tool("chaos_register_experiment", document(&pair))?.ok()?;
+    let mut run = chaosctl(&daemon, &["run", "cut"])?;
+    let run = run.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    assert!(wait_until(PATIENCE, || is_cut(&mcp)), "{}", daemon.log());
+    assert!(listed(&daemon)?.contains("  running  cut"));
+    let server = daemon.server().ok_or("no server")?;
+    server.signal(Signal::SIGKILL);
+    // Who waits for the run learns what has become of it, from the next server.
+    let output = run.wait_with_output()?;
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.code() == Some(6) && said.starts_with("cut: interrupted after"), "{output:?}");
+    assert_interrupted(&listed(&daemon)?);
+    before.assert_unchanged_within(&[&pair.near], PATIENCE)?;
+    // The next run is not kept from running, and ends as it should.
+    let mut short = document(&pair);
+    short["method"][0]["provider"]["arguments"]["--for"] = json!("300ms");
+    let mcp = daemon.mcp()?;
+    mcp.call_tool("chaos_register_experiment", short)?.ok()?;
+    assert_eq!(chaosctl(&daemon, &["run", "cut"])?.output()?.status.code(), Some(0), "{}", daemon.log());
+    Ok(Outcome::Pass)
+}
+
+fn a_run_that_everything_died_under_is_interrupted_for_the_next_daemon(_: &Context) -> TestResult {
+    let pair = Pair::new()?;
+    let before = Residue::take(&[&pair.near])?;
+    let mut daemon = Daemon::start()?;
+    let mcp = daemon.mcp()?;
+    mcp.call_tool("chaos_register_experiment", document(&pair))?.ok()?;
+    let mut run = chaosctl(&daemon, &["run", "cut"])?;
+    let mut run = run.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+    assert!(wait_until(PATIENCE, || is_cut(&mcp)), "{}", daemon.log());
+    run.kill()?;
+    run.wait()?;
+    daemon.kill_everything();
+    let mut inherited = Ok(());
+    let next = Daemon::start_with(|command| inherited = inherit(&daemon, command))?;
+    inherited?;
+    next.mcp()?;
+    assert_interrupted(&listed(&next)?);
+    before.assert_unchanged_within(&[&pair.near], PATIENCE)?;
+    Ok(Outcome::Pass)
+}
