@@ -4,6 +4,7 @@ mod control;
 mod experiment;
 mod inject;
 mod params;
+mod resources;
 mod results;
 mod schema;
 mod status;
@@ -16,8 +17,9 @@ use std::time::Duration;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, CompleteRequestMethod, CompleteRequestParams,
     CompleteResult, Implementation, ListPromptsRequestMethod, ListPromptsResult,
-    ListResourceTemplatesRequestMethod, ListResourceTemplatesResult, ListResourcesRequestMethod,
-    ListResourcesResult, ListToolsResult, PaginatedRequestParams, ServerCapabilities, ServerConfig, Tool,
+    ListResourceTemplatesRequestMethod, ListResourceTemplatesResult, ListResourcesResult, ListToolsResult,
+    PaginatedRequestParams, ReadResourceRequestParams, ReadResourceResponse, ServerCapabilities,
+    ServerConfig, Tool,
 };
 use rmcp::service::{RequestContext, RoleServer};
 use rmcp::{ErrorData, ServerHandler, ServiceExt};
@@ -45,7 +47,7 @@ chaos_inject_fault registers, injects and removes a fault by name; chaos_status 
 met; chaos_register_experiment and chaos_run_experiment wrap one fault into steady-state checks.\n\
 Safety: name the narrowest target that serves (interface, unit, cidr, port; exe, share), keep durations short, and never inject into a \
 host whose users have not agreed. The probability of a registered fault is rolled once per inject (default 0.1): \
-was_triggered=false means that nothing was done.";
+was_triggered=false means that nothing was done. The resource chaos://schema/experiment is the schema of an experiment.";
 
 /// Serves MCP until the injector is gone. `grammar` reads the `chaosctl` command lines in experiments.
 ///
@@ -120,7 +122,7 @@ impl Handler {
 
 impl ServerHandler for Handler {
     fn get_info(&self) -> ServerConfig {
-        ServerConfig::new(ServerCapabilities::builder().enable_tools().build())
+        ServerConfig::new(ServerCapabilities::builder().enable_tools().enable_resources().build())
             .with_server_info(Implementation::new("chaos-daemon", env!("CARGO_PKG_VERSION")))
             .with_instructions(INSTRUCTIONS)
     }
@@ -151,6 +153,22 @@ impl ServerHandler for Handler {
         Ok(self.answer(call, request.arguments.unwrap_or_default()).await.into())
     }
 
+    async fn list_resources(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListResourcesResult, ErrorData> {
+        Ok(resources::list())
+    }
+
+    async fn read_resource(
+        &self,
+        request: ReadResourceRequestParams,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ReadResourceResponse, ErrorData> {
+        resources::read(&request.uri).map(Into::into)
+    }
+
     // What is not offered is not there, rather than empty.
 
     async fn complete(
@@ -167,14 +185,6 @@ impl ServerHandler for Handler {
         _: RequestContext<RoleServer>,
     ) -> Result<ListPromptsResult, ErrorData> {
         Err(ErrorData::method_not_found::<ListPromptsRequestMethod>())
-    }
-
-    async fn list_resources(
-        &self,
-        _: Option<PaginatedRequestParams>,
-        _: RequestContext<RoleServer>,
-    ) -> Result<ListResourcesResult, ErrorData> {
-        Err(ErrorData::method_not_found::<ListResourcesRequestMethod>())
     }
 
     async fn list_resource_templates(

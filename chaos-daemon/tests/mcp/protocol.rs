@@ -44,6 +44,7 @@ async fn the_server_says_who_it_is_in_both_eras() {
     for info in [&initialized, &discovered] {
         assert!(info["instructions"].as_str().unwrap().contains("chaos_stop"));
         assert!(info["capabilities"]["tools"].is_object());
+        assert!(info["capabilities"]["resources"].is_object());
         assert!(info["capabilities"].get("prompts").is_none());
     }
     assert!(
@@ -53,10 +54,33 @@ async fn the_server_says_who_it_is_in_both_eras() {
 }
 
 #[tokio::test]
+async fn the_schema_of_an_experiment_is_a_resource_in_every_revision() {
+    let server = Server::start().await;
+    let mut clients = vec![Client::modern(&server.socket).await];
+    for revision in LEGACY {
+        clients.push(Client::legacy(&server.socket, revision).await);
+    }
+    for mut client in clients {
+        let list = client.request("resources/list", json!({})).await["result"]["resources"].clone();
+        assert_eq!(list.as_array().unwrap().len(), 1, "{list}");
+        let uri = &list[0]["uri"];
+        assert_eq!(uri, "chaos://schema/experiment");
+        let read = client.request("resources/read", json!({"uri": uri})).await;
+        let contents = &read["result"]["contents"][0];
+        assert_eq!((&contents["uri"], &contents["mimeType"]), (uri, &list[0]["mimeType"]), "{read}");
+        let schema: Value = serde_json::from_str(contents["text"].as_str().unwrap()).unwrap();
+        assert_eq!(schema, chaos_daemon::experiment::schema::document());
+        let absent = client.request("resources/read", json!({"uri": "chaos://schema/other"})).await;
+        let message = absent["error"]["message"].as_str().unwrap_or_default();
+        assert!(message.contains("chaos://schema/experiment"), "{absent}");
+    }
+}
+
+#[tokio::test]
 async fn what_is_not_declared_is_not_there() {
     let server = Server::start().await;
     for mut client in [Client::open(&server.socket).await, Client::modern(&server.socket).await] {
-        for method in ["prompts/list", "resources/list", "resources/templates/list"] {
+        for method in ["prompts/list", "resources/templates/list"] {
             assert_eq!(client.request(method, json!({})).await["error"]["code"], -32601, "{method}");
         }
     }
