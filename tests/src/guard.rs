@@ -1,7 +1,7 @@
 //! A `chaos-daemon guard` of the test's own.
 
 use std::fs::{self, File};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -27,9 +27,17 @@ impl Guard {
     /// # Errors
     /// When it does not.
     pub fn start(daemon: &Daemon) -> Result<Self> {
+        Self::start_program(&binary("chaos-daemon")?, daemon)
+    }
+
+    /// As [`Guard::start`], of a program of one's own.
+    ///
+    /// # Errors
+    /// As [`Guard::start`].
+    pub fn start_program(program: &Path, daemon: &Daemon) -> Result<Self> {
         let log = daemon.state_dir().join("guard.log");
         let file = File::create(&log).map_err(Error::io("create", log.display().to_string()))?;
-        let mut command = Command::new(binary("chaos-daemon")?);
+        let mut command = Command::new(program);
         command.arg("guard").arg("--runtime-dir").arg(daemon.runtime_dir());
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(file);
         let child = command.spawn().map_err(Error::io("start", format!("{command:?}")))?;

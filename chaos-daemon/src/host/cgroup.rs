@@ -10,6 +10,8 @@ use std::path::{Component, Path, PathBuf};
 use nix::libc;
 use serde::{Deserialize, Serialize};
 
+use super::part::Part;
+
 /// A control group as the journal writes it: how to find it again, and how to know that it is the same.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CgroupRef {
@@ -162,24 +164,11 @@ pub struct Vital {
     pub name: String,
 }
 
-/// Programs by which the host lives or its operator reaches it. Those of containers are not meant: they have pid namespaces
-/// of their own.
-const VITAL: &[&str] = &[
-    "systemd",
-    "init",
-    "sshd",
-    "dbus-daemon",
-    "dbus-broker",
-    "chaos-daemon",
-    "chaos-server",
-    "chaos-prober",
-    HOLDER,
-];
+/// Programs by which the host lives or its operator reaches it, beside our own. Those of containers are not meant: they have
+/// pid namespaces of their own.
+const VITAL: &[&str] = &["systemd", "init", "sshd", "dbus-daemon", "dbus-broker"];
 /// Whole families of them; the kernel cuts names to 15 bytes.
 const VITAL_FAMILIES: &[&str] = &["systemd-", "sshd-", "(sd-", "dbus-broker-"];
-
-/// What a process that holds a fault is called.
-const HOLDER: &str = "chaos-holder";
 
 /// The first vital process in the group at `path` or below it. `holders` says whether those of faults are vital.
 ///
@@ -200,7 +189,8 @@ pub fn vital_process(mount: &Path, path: &Path, holders: bool) -> io::Result<Opt
         let name = fs::read_to_string(entry.path().join("comm")).unwrap_or_default().trim_end().to_owned();
         let of_this_host = fs::read_link(entry.path().join("ns/pid")).is_ok_and(|theirs| theirs == ours);
         let ourselves = u32::try_from(pid) == Ok(std::process::id());
-        if ourselves || pid == 1 || of_this_host && is_vital(&name) && (holders || name != HOLDER) {
+        let holds = Part::named(&name) == Some(Part::Holder);
+        if ourselves || pid == 1 || of_this_host && is_vital(&name) && (holders || !holds) {
             return Ok(Some(Vital { pid, name }));
         }
     }
@@ -209,7 +199,9 @@ pub fn vital_process(mount: &Path, path: &Path, holders: bool) -> io::Result<Opt
 
 /// Whether a process of this host that has this name is one by which the host lives or its operator reaches it.
 pub fn is_vital(name: &str) -> bool {
-    VITAL.contains(&name) || VITAL_FAMILIES.iter().any(|family| name.starts_with(family))
+    Part::named(name).is_some()
+        || VITAL.contains(&name)
+        || VITAL_FAMILIES.iter().any(|family| name.starts_with(family))
 }
 
 /// Whether `/proc/PID/cgroup` says that the process is in `group`, or below it.
@@ -276,5 +268,6 @@ mod tests {
         // Everybody is in the root or below it.
         assert!(vital_process(mount, mount, true).unwrap().is_some());
         assert!(is_vital("sshd") && is_vital("systemd-journal") && !is_vital("postgres"));
+        assert!(Part::ALL.iter().all(|part| is_vital(part.name())));
     }
 }

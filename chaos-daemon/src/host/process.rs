@@ -9,6 +9,7 @@ use procfs::process::{Process, StatFlags};
 use serde::{Deserialize, Serialize};
 
 use super::cgroup::is_vital;
+use super::part::Part;
 
 /// A process that cannot be mistaken for a later one of the same number: the pid and the time it started, in
 /// clock ticks since boot (`/proc/PID/stat`, field 22; proc(5)).
@@ -152,7 +153,9 @@ impl Running {
         if self.of_kernel {
             return Some("it is a thread of the kernel");
         }
-        if spared.program.is_some() && self.program == spared.program {
+        // By its name, too: an upgrade has replaced the file that an older one runs.
+        let is_part = self.of_this_host && Part::named(&self.name).is_some();
+        if is_part || spared.program.is_some() && self.program == spared.program {
             return Some("it is a part of chaos-daemon");
         }
         if self.of_this_host && is_vital(&self.name) {
@@ -189,7 +192,8 @@ mod tests {
             Running { id: ProcessId { pid: 1, start_time: 0 }, ..stranger.clone() }.vital(&nobody).is_some()
         );
         assert!(Running { of_kernel: true, ..stranger.clone() }.vital(&nobody).is_some());
-        for name in ["systemd-journal", "sshd", "dbus-daemon", "chaos-holder"] {
+        let parts = Part::ALL.iter().map(|part| part.name());
+        for name in ["systemd-journal", "sshd", "dbus-daemon"].into_iter().chain(parts) {
             let process = Running { name: name.into(), ..stranger.clone() };
             assert!(process.vital(&nobody).is_some(), "{name}");
             // A container has an init system of its own.

@@ -10,7 +10,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::host::{NetNs, NetNsError};
+use crate::host::{NetNs, NetNsError, Part};
 
 /// A process that is hung in the kernel stays in state D for longer than this; others are there for moments.
 const HUNG: Duration = Duration::from_millis(50);
@@ -317,17 +317,21 @@ impl Stat {
 /// server runs the daemon's program, unless it has ended.
 fn role(folder: &Path, stat: &Stat) -> Option<Role> {
     let of_root = || fs::metadata(folder).is_ok_and(|folder| folder.uid() == 0);
-    match stat.name.as_str() {
-        "chaos-holder" if of_root() => Some(Role::Holder),
-        "chaos-server" if stat.state == 'Z' || runs_our_program(folder) => Some(Role::Server),
-        // Not yet come to giving itself a name: started as /proc/self/exe.
-        "exe" if of_root() && runs_our_program(folder) => match argument(folder, 1).as_deref() {
-            Some("holder" | "keeper") => Some(Role::Holder),
-            Some("server") => Some(Role::Server),
-            _ => None,
-        },
+    match Part::named(&stat.name) {
+        Some(Part::Holder) if of_root() => Some(Role::Holder),
+        Some(Part::Server) if stat.state == 'Z' || runs_our_program(folder) => Some(Role::Server),
         // What is left of one that has ended says no more than its name; `chaos-daemon recover` has that, too.
-        "chaos-daemon" if of_root() && argument(folder, 1).as_deref() == Some("run") => Some(Role::Injector),
+        Some(Part::Injector) if of_root() && argument(folder, 1).as_deref() == Some("run") => {
+            Some(Role::Injector)
+        }
+        // Not yet come to giving itself a name: started as /proc/self/exe.
+        None if stat.name == "exe" && of_root() && runs_our_program(folder) => {
+            match argument(folder, 1).as_deref() {
+                Some("holder" | "keeper") => Some(Role::Holder),
+                Some("server") => Some(Role::Server),
+                _ => None,
+            }
+        }
         _ => None,
     }
 }

@@ -10,7 +10,9 @@ use serde_json::{Value, json};
 
 use super::scene::Scene;
 use super::{Context, Outcome, TestResult, tests};
+use crate::daemon::binary;
 use crate::fault::Fault;
+use crate::guard::Guard;
 use crate::measure::{Echo, Tcp, icmp_rtt, tcp_rtt, udp_rtt};
 use crate::pair::INTERFACE;
 use crate::process::wait_until;
@@ -254,11 +256,30 @@ fn pid_1_services_and_the_daemon_itself_are_refused_as_targets(_: &Context) -> T
             let [code, message, _] = scene.refused(registration.clone())?;
             assert_eq!(code, "INVALID_PARAMETER", "{registration}: {message}");
         }
+    }
+    // Of another file than the daemon, as after an upgrade.
+    let folder = tempfile::tempdir().map_err(Error::io("create", "a folder"))?;
+    let older = folder.path().join("older-daemon");
+    std::fs::copy(binary("chaos-daemon")?, &older).map_err(Error::io("copy", "the daemon"))?;
+    let guard = Guard::start_program(&older, &scene.daemon)?;
+    let mut parts = vec![1, guard.pid()];
+    parts.extend(scene.daemon.processes().iter().map(|process| process.pid));
+    let known = [scene.daemon.server(), scene.daemon.prober(), scene.daemon.keeper()];
+    assert!(known.iter().flatten().all(|process| parts.contains(&process.pid)), "{known:?}, {parts:?}");
+    assert!(!scene.daemon.holders().is_empty(), "no holder waits");
+    let mut targets: Vec<_> = parts.iter().map(|pid| json!({"pid": pid})).collect();
+    targets.push(json!({"exe": older}));
+    targets.push(json!({"command": format!("^{} guard", older.display())}));
+    for target in targets {
         for kind in ["process_kill", "process_pause"] {
-            let target = alone(json!({"pid": pid}));
+            let mut only = alone(target.clone());
+            for field in ["exe", "command"] {
+                only[field] = target[field].clone();
+            }
             let [code, message, _] =
-                scene.inject_refused(json!({"fault_type": kind, "target": target, "params": null}))?;
-            assert_eq!(code, "TARGET_PROTECTED", "{kind} {pid}: {message}");
+                scene.inject_refused(json!({"fault_type": kind, "target": only, "params": null}))?;
+            assert_eq!(code, "TARGET_PROTECTED", "{kind} {target}: {message}");
+            assert!(target["pid"] == 1 || message.contains("a part of chaos-daemon"), "{message}");
         }
     }
     for target in [

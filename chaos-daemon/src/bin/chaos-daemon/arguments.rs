@@ -9,8 +9,8 @@ use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use chaos_daemon::cli;
 use chaos_daemon::guard::{self, GuardError};
 use chaos_daemon::holder;
-use chaos_daemon::host::Privileges;
 use chaos_daemon::host::sandbox::{Sandbox, SandboxError};
+use chaos_daemon::host::{Part, Privileges};
 use chaos_daemon::injector::child::CHILD_FD;
 use chaos_daemon::injector::manager::ServiceManager;
 use chaos_daemon::injector::recover::{RecoverError, recover};
@@ -171,7 +171,7 @@ pub(crate) fn main() -> ExitCode {
     }
     let outcome = match arguments.command {
         Command::Run(run) => {
-            call_this_process(c"chaos-daemon");
+            call_this_process(Part::Injector);
             run.run()
         }
         Command::Recover { runtime_dir, dry_run: true, json, .. } => {
@@ -182,14 +182,14 @@ pub(crate) fn main() -> ExitCode {
             return report_recovery(&runtime_dir, sweep.then_some(scope), json);
         }
         Command::Guard { runtime_dir } => {
-            call_this_process(c"chaos-guard");
+            call_this_process(Part::Guard);
             watch_over(&runtime_dir)
         }
         Command::Manual { folder } => {
             clap_mangen::generate_to(Arguments::command(), folder).map_err(Failure::Manual)
         }
         Command::Server { listener_fd, door_fd, prober_fd, state_dir, vsock_fd, vsock_cid } => {
-            call_this_process(c"chaos-server");
+            call_this_process(Part::Server);
             // SAFETY: this descriptor was opened for this process by the injector, for nobody else in it.
             let vsock = vsock_fd.map(|fd| unsafe { inherited(fd) });
             let vsock = vsock.map(|listener| VsockOptions { listener, allowed_cids: vsock_cid });
@@ -202,7 +202,7 @@ pub(crate) fn main() -> ExitCode {
             })
         }
         Command::Prober => {
-            call_this_process(c"chaos-prober");
+            call_this_process(Part::Prober);
             // SAFETY: this descriptor was opened for this process by the injector, for nobody else in it.
             let socket = unsafe { inherited(CHILD_FD) };
             // Before nothing more can be opened.
@@ -210,12 +210,12 @@ pub(crate) fn main() -> ExitCode {
             shut_in(Sandbox::Prober).and_then(|()| probe(socket.into()))
         }
         Command::Holder { packets } => {
-            call_this_process(c"chaos-holder");
+            call_this_process(Part::Holder);
             // SAFETY: this descriptor was opened for this process by the injector, for nobody else in it.
             holder::run(unsafe { inherited(CHILD_FD) }, packets).map_err(Failure::from)
         }
         Command::Keeper => {
-            call_this_process(c"chaos-holder");
+            call_this_process(Part::Holder);
             // SAFETY: this descriptor was opened for this process by the injector, for nobody else in it.
             holder::keeper::keep(unsafe { inherited(CHILD_FD) }).map_err(Failure::from)
         }
@@ -261,9 +261,11 @@ unsafe fn inherited(fd: i32) -> OwnedFd {
 }
 
 /// Names this process in `ps`, however its program is called: what was started through `/proc/self/exe` would be "exe".
-fn call_this_process(name: &std::ffi::CStr) {
-    // The name is for people only.
-    let _ = nix::sys::prctl::set_name(name);
+fn call_this_process(part: Part) {
+    if let Ok(name) = std::ffi::CString::new(part.name()) {
+        // Who cannot have a name works without one.
+        let _ = nix::sys::prctl::set_name(&name);
+    }
 }
 
 /// Gives up all that this process does not need, while it has one thread and nobody has said anything to it.
