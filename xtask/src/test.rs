@@ -55,8 +55,8 @@ const KILLS_VM: &str = "kills-vm";
 const SABOTAGE_VM: &str = "sabotage-vm";
 
 /// Rounds of each kind and end. `cargo xtask vm --kills 100` and `cargo xtask bench --only kills` do more.
-const KILLS: u32 = 20;
-const KILLS_IN_VM: u32 = 10;
+const KILLS: u32 = 10;
+const KILLS_IN_VM: u32 = 5;
 
 pub(crate) fn main(options: &Options) -> Result<ExitCode, Error> {
     let mut total = Tally::default();

@@ -5,6 +5,9 @@ use std::process::ExitCode;
 use chaos_tests::bench::{self, Options, PARTS};
 
 fn main() -> ExitCode {
+    if let Some(code) = chaos_tests::caller::serve_if_asked() {
+        return code;
+    }
     let options = match parse(std::env::args().skip(1)) {
         Ok(options) => options,
         Err(problem) => {

@@ -17,6 +17,9 @@ struct Options {
 }
 
 fn main() -> ExitCode {
+    if let Some(code) = chaos_tests::caller::serve_if_asked() {
+        return code;
+    }
     let mut options = Options { results: "/dev/stdout".into(), count: 100, only: String::new() };
     for argument in std::env::args().skip(1) {
         if read(&argument, &mut options).is_none() {

@@ -34,6 +34,8 @@ const PORT: u16 = 4998;
 pub(super) enum Traffic {
     /// Datagrams, and back.
     Echoes,
+    /// The same; what comes back twice is not normal.
+    Twins,
     /// TCP connections.
     Connections,
 }
@@ -72,10 +74,10 @@ impl Watch {
         let to = SocketAddr::new(Pair::FAR_V4, PORT);
         let failed = || Error::io("bind", to.to_string());
         let thread = match traffic {
-            Traffic::Echoes => {
+            Traffic::Echoes | Traffic::Twins => {
                 let (near, far) = (udp(&pair.near, 0), udp(&pair.far, PORT));
                 let (near, far) = (near.map_err(failed())?, far.map_err(failed())?);
-                std::thread::spawn(move || Ok(echoes(&near, &far, to, &told)))
+                std::thread::spawn(move || Ok(echoes(&near, &far, to, traffic, &told)))
             }
             Traffic::Connections => {
                 let listener = pair.far.run(|| TcpListener::bind(to)).map_err(failed())?;
@@ -150,7 +152,7 @@ fn pause(at: Instant) {
     std::thread::sleep(EVERY.saturating_sub(at.elapsed()));
 }
 
-fn echoes(near: &UdpSocket, far: &UdpSocket, to: SocketAddr, told: &Shared) -> Vec<Shot> {
+fn echoes(near: &UdpSocket, far: &UdpSocket, to: SocketAddr, traffic: Traffic, told: &Shared) -> Vec<Shot> {
     // Without it the flow is a little less dense.
     let _ = prctl::set_timerslack(1);
     let mut shots: Vec<Shot> = Vec::with_capacity(MOST);
@@ -160,7 +162,7 @@ fn echoes(near: &UdpSocket, far: &UdpSocket, to: SocketAddr, told: &Shared) -> V
         shots.push(Shot { at, normal: false });
         // Refused is not normal either.
         let _ = near.send_to(&number.to_be_bytes(), to);
-        told.normal.fetch_add(turn_and_collect(near, far, &mut shots), Ordering::Relaxed);
+        turn_and_collect(near, far, traffic, &mut shots, &told.normal);
         told.sent.store(shots.len(), Ordering::Relaxed);
         pause(at);
     }
@@ -168,26 +170,34 @@ fn echoes(near: &UdpSocket, far: &UdpSocket, to: SocketAddr, told: &Shared) -> V
     let until = Instant::now() + PROMPT;
     while Instant::now() < until && shots.last().is_some_and(|shot| !shot.normal) {
         std::thread::sleep(EVERY);
-        turn_and_collect(near, far, &mut shots);
+        turn_and_collect(near, far, traffic, &mut shots, &told.normal);
     }
     shots
 }
 
-/// Sends back what has arrived at the far end, and notes what has come back; returns how many were prompt.
-fn turn_and_collect(near: &UdpSocket, far: &UdpSocket, shots: &mut [Shot]) -> usize {
+/// Sends back what has arrived at the far end, and notes what has come back, and how many of it are normal.
+fn turn_and_collect(
+    near: &UdpSocket,
+    far: &UdpSocket,
+    traffic: Traffic,
+    shots: &mut [Shot],
+    normal: &AtomicUsize,
+) {
     let mut packet = [0; 8];
     while let Ok((8, from)) = far.recv_from(&mut packet) {
         let _ = far.send_to(&packet, from);
     }
-    let mut count = 0;
     while let Ok(8) = near.recv(&mut packet) {
         let number = usize::try_from(u64::from_be_bytes(packet)).unwrap_or(usize::MAX);
-        if let Some(shot) = shots.get_mut(number).filter(|shot| shot.at.elapsed() < PROMPT) {
+        let Some(shot) = shots.get_mut(number) else { continue };
+        if shot.normal && traffic == Traffic::Twins {
+            shot.normal = false;
+            normal.fetch_sub(1, Ordering::Relaxed);
+        } else if !shot.normal && shot.at.elapsed() < PROMPT {
             shot.normal = true;
-            count += 1;
+            normal.fetch_add(1, Ordering::Relaxed);
         }
     }
-    count
 }
 
 fn connections(listener: &TcpListener, to: SocketAddr, told: &Shared) -> io::Result<Vec<Shot>> {
