@@ -8,6 +8,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use chaos_tests::bystander::Beside;
 use chaos_tests::soak::{Figures, Plan, run};
 
+/// Packets per second of the bystander: fewer would hardly meet the moments at which something changes.
+const LEAST_RATE: u32 = 10_000;
+
 struct Options {
     minutes: u64,
     seed: u64,
@@ -17,6 +20,9 @@ struct Options {
 }
 
 fn main() -> ExitCode {
+    if let Some(code) = chaos_tests::caller::serve_if_asked() {
+        return code;
+    }
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |age| age.as_secs());
     let mut options = Options { minutes: 60, seed: now, steps: None, lane: None, cycles: 0 };
     for argument in std::env::args().skip(1) {
@@ -46,6 +52,9 @@ fn main() -> ExitCode {
     }
     if options.cycles > 0 {
         match Beside::cycles(options.cycles).measure() {
+            Ok(bystander) if bystander.rate < LEAST_RATE => {
+                figures.failures.push(format!("slower than {LEAST_RATE} packets/s: {bystander}"));
+            }
             Ok(bystander) if bystander.harmed() == 0 => {
                 passed += 1;
                 println!("{bystander}");

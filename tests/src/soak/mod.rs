@@ -137,7 +137,8 @@ pub fn run(plan: Plan) -> Result<Figures> {
         let deadline = Instant::now() + limit;
         std::thread::scope(|scope| {
             let start = |lane: &Lane| {
-                let (lane, script) = (*lane, Script::new(plan.seed, lane.number, abilities));
+                let script = Script::new(plan.seed, lane.number, lanes.len(), abilities);
+                let lane = *lane;
                 scope.spawn(move || with_tiny_tmpfs(ROOM, || live(lane, script, share, deadline)))
             };
             let running: Vec<_> = turn.iter().map(|lane| start(lane)).collect();
@@ -194,6 +195,7 @@ impl Soak {
     fn finish(&mut self) -> Result<()> {
         self.stop_everything()?;
         self.world.assert_calm()?;
+        self.world.ask_the_doctor()?;
         self.renew_site()
     }
 

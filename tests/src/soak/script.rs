@@ -18,6 +18,12 @@ pub(super) enum Kind {
     Latency,
     /// Nothing happens to packets.
     Cpu,
+    /// Memory is taken.
+    Memory,
+    /// A process stands still.
+    Stillness,
+    /// A process's calls fail.
+    Calls,
 }
 
 /// What can happen. Those from `KillHolder` on are deaths and other blows.
@@ -130,20 +136,43 @@ pub(super) struct Script {
     steps: Vec<(Step, usize)>,
     kinds: Vec<Kind>,
     active: BTreeMap<&'static str, Kind>,
+    /// What has to come before anything is left to chance; last first.
+    opening: Vec<Step>,
+    /// Likewise.
+    first_kinds: Vec<Kind>,
 }
 
 impl Script {
-    pub(super) fn new(seed: u64, lane: u64, abilities: Abilities) -> Self {
-        let mut kinds = vec![Kind::Partition, Kind::Timeout, Kind::Error, Kind::Cpu];
+    /// The script of one of so many lanes, which share out among them what has to come first: every step once, and every
+    /// kind.
+    pub(super) fn new(seed: u64, lane: u64, lanes: usize, abilities: Abilities) -> Self {
+        let mut kinds = vec![
+            Kind::Partition,
+            Kind::Timeout,
+            Kind::Error,
+            Kind::Cpu,
+            Kind::Memory,
+            Kind::Stillness,
+            Kind::Calls,
+        ];
         if abilities.netem {
             kinds.push(Kind::Latency);
         }
         let possible = |needs| needs == Needs::Nothing || abilities.vm;
         let steps = STEPS.iter().filter(|(.., needs)| possible(*needs));
+        let steps: Vec<_> = steps.map(|(step, weight, _)| (*step, *weight)).collect();
+        let mut common = Random(seed);
+        let share = |position: &usize| position % lanes.max(1) == lane as usize % lanes.max(1);
+        let opening = common.shuffle(steps.iter().map(|(step, _)| *step).collect());
+        let opening = (0..).zip(opening).filter(|(position, _)| share(position));
+        let first = common.shuffle(kinds.clone());
+        let first = (0..).zip(first).filter(|(position, _)| share(position));
         Self {
             // Lanes apart by more than any soak draws.
             random: Random(seed ^ lane.wrapping_mul(0xd134_2543_de82_ef95)),
-            steps: steps.map(|(step, weight, _)| (*step, *weight)).collect(),
+            opening: opening.map(|(_, step)| step).collect(),
+            first_kinds: first.map(|(_, kind)| kind).collect(),
+            steps,
             kinds,
             active: BTreeMap::new(),
         }
@@ -151,20 +180,47 @@ impl Script {
 
     pub(super) fn next(&mut self) -> Action {
         loop {
-            let step = self.weigh();
+            let step = self.choose();
             let names = self.names(step);
             if names.is_empty() {
                 continue;
             }
-            let action = Action {
-                step,
-                name: self.random.pick(&names),
-                kind: self.random.pick(&self.kinds),
-                number: self.random.below(1000) as u64,
-            };
+            let name = self.random.pick(&names);
+            let action =
+                Action { step, name, kind: self.kind(step, name), number: self.random.below(1000) as u64 };
             self.follow(action);
             return action;
         }
+    }
+
+    /// One of the opening, if there is something that it can be done to; after that, whatever chance says.
+    fn choose(&mut self) -> Step {
+        match self.opening.pop() {
+            // Faults first: there is something to strike then.
+            Some(step) if !self.first_kinds.is_empty() && self.active.len() < NAMES.len() => {
+                self.opening.push(step);
+                Step::Inject
+            }
+            Some(step) if self.names(step).is_empty() => {
+                self.opening.push(step);
+                if self.active.is_empty() { Step::Inject } else { Step::Remove }
+            }
+            Some(step) => step,
+            None => self.weigh(),
+        }
+    }
+
+    /// A kind for a fault of this name. One process stands still once only: a second one cannot trace it.
+    fn kind(&mut self, step: Step, name: &str) -> Kind {
+        let still = self.active.iter().any(|(other, kind)| *other != name && *kind == Kind::Stillness);
+        let possible = |kind: &Kind| *kind != Kind::Stillness || !still;
+        if step == Step::Inject
+            && let Some(at) = self.first_kinds.iter().position(possible)
+        {
+            return self.first_kinds.swap_remove(at);
+        }
+        let kinds: Vec<_> = self.kinds.iter().copied().filter(possible).collect();
+        self.random.pick(&kinds)
     }
 
     /// Names that a step makes sense with.
@@ -226,6 +282,14 @@ impl Random {
         (self.next() % limit.max(1) as u64) as usize
     }
 
+    /// The same in another order.
+    fn shuffle<T>(&mut self, mut all: Vec<T>) -> Vec<T> {
+        for last in (1..all.len()).rev() {
+            all.swap(last, self.below(last + 1));
+        }
+        all
+    }
+
     /// One of these, of which there is at least one.
     fn pick<T: Copy>(&mut self, from: &[T]) -> T {
         from[self.below(from.len())]
@@ -237,7 +301,7 @@ mod tests {
     use super::*;
 
     fn actions(seed: u64, lane: u64, vm: bool) -> Vec<Action> {
-        let mut script = Script::new(seed, lane, Abilities { vm, netem: vm });
+        let mut script = Script::new(seed, lane, 4, Abilities { vm, netem: vm });
         (0..2000).map(|_| script.next()).collect()
     }
 
@@ -256,6 +320,36 @@ mod tests {
                 let found = script.iter().any(|action| action.step == *step);
                 assert_eq!(found, vm || *needs == Needs::Nothing, "{step:?}");
             }
+        }
+    }
+
+    #[test]
+    fn the_beginnings_of_all_lanes_have_every_step_and_every_kind() {
+        for (vm, lanes, length) in [(true, 2, 35), (false, 4, 25), (false, 1, 60)] {
+            let abilities = Abilities { vm, netem: vm };
+            let mut script = Vec::new();
+            for lane in 0..lanes {
+                let mut one = Script::new(11, lane, lanes as usize, abilities);
+                script.extend((0..length).map(|_| one.next()));
+            }
+            for (step, _, needs) in STEPS {
+                let found = script.iter().any(|action| action.step == *step);
+                assert_eq!(found, vm || *needs == Needs::Nothing, "{step:?} of {lanes} lanes");
+            }
+            for kind in [Kind::Partition, Kind::Memory, Kind::Stillness, Kind::Calls] {
+                let injected = |action: &Action| (action.step, action.kind) == (Step::Inject, kind);
+                assert!(script.iter().any(injected), "{kind:?} of {lanes} lanes");
+            }
+        }
+    }
+
+    #[test]
+    fn a_process_is_never_told_twice_to_stand_still() {
+        let mut script = Script::new(7, 0, 1, Abilities { vm: true, netem: true });
+        for _ in 0..5000 {
+            script.next();
+            let still = script.active.values().filter(|kind| **kind == Kind::Stillness).count();
+            assert!(still <= 1);
         }
     }
 }

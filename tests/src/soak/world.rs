@@ -1,5 +1,6 @@
 //! One lane's namespaces, traffic and daemon, and the looks that compare them with what should be.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -12,6 +13,7 @@ use serde_json::{Value, json};
 use super::Lane;
 use super::ledger::{Account, Expected, Ledger};
 use super::script::Kind;
+use crate::caller::{Ask, Caller};
 use crate::cgroup::Cgroup;
 use crate::daemon::binary;
 use crate::fault::Fault;
@@ -20,6 +22,7 @@ use crate::netns::output;
 use crate::pair::INTERFACE;
 use crate::process::{Process, wait_until};
 use crate::skip::Environment;
+use crate::worker::{Program, Worker};
 use crate::{Daemon, Error, Mcp, Pair, Residue, Result};
 
 /// Everything is as it was this soon after everything ended.
@@ -43,9 +46,31 @@ pub(super) struct World {
     pub(super) mcp: Mcp,
     pub(super) daemon: Daemon,
     pub(super) cgroup: Cgroup,
+    props: Props,
     pub(super) site: Site,
     /// What should be active.
     pub(super) active: BTreeMap<&'static str, Kind>,
+}
+
+/// What faults of a process and of its calls are aimed at.
+struct Props {
+    worker: Worker,
+    _of_worker: Program,
+    service: RefCell<Caller>,
+    cgroup: Cgroup,
+    /// Where the service is: nothing happens to these devices.
+    _pair: Pair,
+}
+
+impl Props {
+    fn new() -> Result<Self> {
+        let of_worker = Program::new()?;
+        let worker = of_worker.start(1, "soak")?;
+        let cgroup = Cgroup::new()?;
+        let pair = Pair::new()?;
+        let service = RefCell::new(Caller::start(&pair.near, Some(&cgroup))?);
+        Ok(Self { worker, _of_worker: of_worker, service, cgroup, _pair: pair })
+    }
 }
 
 /// Namespaces with traffic between them.
@@ -97,19 +122,37 @@ impl Site {
 impl World {
     pub(super) fn new(lane: Lane) -> Result<Self> {
         let (site, cgroup) = (Site::new(lane)?, Cgroup::new()?);
+        let props = Props::new()?;
         let daemon = start(lane, &cgroup)?;
-        Ok(Self { lane, mcp: daemon.mcp()?, daemon, cgroup, site, active: BTreeMap::new() })
+        Ok(Self { lane, mcp: daemon.mcp()?, daemon, cgroup, props, site, active: BTreeMap::new() })
     }
 
     /// A fault of this kind under this name.
     pub(super) fn fault(&self, name: &str, kind: Kind, duration: Duration) -> Fault {
         let delay_ms = u64::try_from(DELAY.as_millis()).unwrap_or_default();
+        let beside = |kind, target, params| Fault::new(kind).aimed(target).with(params);
+        let beside = match kind {
+            Kind::Stillness => {
+                Some(beside("process_pause", json!({"pid": self.props.worker.pid()}), json!({})))
+            }
+            Kind::Calls => {
+                Some(beside("connect_error", json!({"cgroup": self.props.cgroup.name()}), json!({})))
+            }
+            Kind::Memory => {
+                let params = json!({"resource": "memory", "memory_mb": 8});
+                Some(beside("resource_exhaustion", json!({}), params))
+            }
+            _ => None,
+        };
+        if let Some(fault) = beside {
+            return fault.named(name).lasting(duration);
+        }
         let (kind, narrow, params) = match kind {
             Kind::Partition => ("network_partition", json!({"cidr": "10.77.0.2"}), json!({})),
             Kind::Timeout => ("timeout", json!({"port": 8, "protocol": "udp"}), json!({})),
             Kind::Error => ("error", json!({"port": 7}), json!({})),
             Kind::Latency => ("latency", json!({"cidr": "10.77.0.0/24"}), json!({"delay_ms": delay_ms})),
-            Kind::Cpu => ("resource_exhaustion", Value::Null, json!({"cpu_percent": 3, "cores": 1})),
+            _ => ("resource_exhaustion", Value::Null, json!({"cpu_percent": 3, "cores": 1})),
         };
         let fault = Fault::new(kind).with(params).named(name).lasting(duration);
         if narrow.is_null() { fault } else { fault.on(&self.site.pair.near, narrow) }
@@ -171,9 +214,10 @@ impl World {
         self.site.bystander.settle(Expected::Through);
     }
 
-    /// Compares the daemon's status, and what TCP meets, with what should be. UDP is in the books.
+    /// Compares the daemon's status, what TCP meets, and how process and calls are, with what should be. UDP is in the books.
     pub(super) fn check(&self) -> Result<()> {
         self.check_status()?;
+        self.check_props()?;
         let delays = self.active.values().filter(|kind| **kind == Kind::Latency).count() as u32;
         let cut = self.active.values().any(|kind| matches!(kind, Kind::Partition | Kind::Error));
         let (from, to) = (&self.site.pair.near, self.site.echo.address());
@@ -184,6 +228,42 @@ impl World {
                 self.wrong("TCP does not get through")
             }
             _ => Ok(()),
+        }
+    }
+
+    /// Ending a fault is quicker than what it leaves behind in the states of others, on a busy machine.
+    fn check_props(&self) -> Result<()> {
+        let is_active = |wanted| self.active.values().any(|kind| *kind == wanted);
+        let (still, failing) = (is_active(Kind::Stillness), is_active(Kind::Calls));
+        let stands = || (self.props.worker.state() == Some('t')) == still;
+        if !wait_until(SETTLE, stands) {
+            let state = self.props.worker.state();
+            return self.wrong(&format!("a process is in state {state:?}"));
+        }
+        let to = Ask::Associate((Pair::FAR_V4, 7).into());
+        let answer = self.props.service.borrow_mut().ask(to)?;
+        if (answer != 0) == failing { Ok(()) } else { self.wrong(&format!("a call gets {answer}")) }
+    }
+
+    /// The product's own oracle, as an operator asks it. On a host others have daemons, too: there what is in our namespaces
+    /// and folders counts.
+    pub(super) fn ask_the_doctor(&self) -> Result<()> {
+        let mut command = Command::new(binary("chaosctl")?);
+        command.arg("--socket").arg(self.daemon.socket()).args(["--json", "doctor", "--residue"]);
+        let said = command.output().map_err(Error::io("start", "chaosctl"))?;
+        let report: Value = serde_json::from_slice(&said.stdout)
+            .map_err(|error| Error::Different(format!("chaosctl doctor --residue: {error}: {said:?}")))?;
+        let Some(left) = report["leftovers"].as_array() else {
+            return Err(Error::Different(format!("chaosctl doctor --residue: {report}")));
+        };
+        let runtime = self.daemon.runtime_dir().display().to_string();
+        let pair = &self.site.pair;
+        let places = [runtime.as_str(), pair.near.name(), pair.far.name()];
+        let in_vm = Environment::detect() == Environment::Vm;
+        let ours = |left: &&Value| in_vm || places.iter().any(|place| left.to_string().contains(place));
+        match left.iter().filter(ours).collect::<Vec<_>>() {
+            found if found.is_empty() => Ok(()),
+            found => Err(Error::Different(format!("chaosctl doctor --residue: {found:?}"))),
         }
     }
 
