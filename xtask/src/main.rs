@@ -7,6 +7,7 @@ mod dist;
 mod ebpf;
 mod error;
 mod kills;
+mod points;
 mod run;
 mod soak;
 mod summary;
@@ -32,8 +33,12 @@ enum Command {
     Ebpf(ebpf::Task),
     /// Build the release programs and a Debian package of them, in target/dist
     Dist,
+    /// End injector and holder at every event of every fault's life, on namespaces of our own
+    Matrix(points::Options),
     /// Inject and kill at random on real namespaces, for minutes or hours
     Soak(soak::Options),
+    /// Strike injector and holder at every system call that changes something, for every fault
+    Sweep(points::Options),
     /// Run every test: unit, host, both kernels under QEMU, scripts
     Test(test::Options),
     /// Check the rules of the tree that the compiler does not
@@ -48,7 +53,9 @@ fn main() -> ExitCode {
         Command::Demo(options) => demo::main(&options),
         Command::Ebpf(task) => ebpf::main(&task),
         Command::Dist => dist::main(),
+        Command::Matrix(options) => points::main("matrix", &options),
         Command::Soak(options) => soak::main(&options),
+        Command::Sweep(options) => points::main("sweep", &options),
         Command::Test(options) => test::main(&options),
         Command::Tidy(options) => tidy::main(&options),
         Command::Vm(options) => vm::main(&options),

@@ -1,52 +1,54 @@
-//! `matrix [--stride=N] [--limit=SECONDS] [--only=TEXT]`: the crash matrix for every fault type that this kernel can do.
-//! Prints what it found; its last line is `N passed, N failed, N skipped`, in cells.
+//! `matrix [--stride=N] [--share=N] [--limit=SECONDS] [--only=TEXT[,TEXT…]]`: the crash matrix for every fault type that
+//! this kernel can do. Prints what it found; its last line is `N passed, N failed, N skipped`, in cells.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use chaos_tests::asked::{Asked, Tally};
 use chaos_tests::kernel::Context;
-use chaos_tests::matrix::{EVENTS, Found, Matrix, all};
+use chaos_tests::matrix::{EVENTS, Found, UNDOING, all};
+use chaos_tests::sweep::lacking;
 
 fn main() -> ExitCode {
     if let Some(code) = chaos_tests::caller::serve_if_asked() {
         return code;
     }
-    let (mut stride, mut limit, mut only) = (1, 1800, String::new());
-    for argument in std::env::args().skip(1) {
-        let number = |text: &str| text.parse::<u32>().ok().filter(|number| *number > 0);
-        let known = match argument.split_once('=') {
-            Some(("--stride", text)) => number(text).map(|value| stride = value),
-            Some(("--limit", text)) => number(text).map(|value| limit = value),
-            Some(("--only", text)) => {
-                text.clone_into(&mut only);
-                Some(())
-            }
-            _ => None,
-        };
-        if known.is_none() {
+    let asked = match Asked::read(std::env::args().skip(1), Duration::from_secs(1800)) {
+        Ok(asked) => asked,
+        Err(argument) => {
             eprintln!("matrix: what is {argument}?");
             return ExitCode::from(2);
         }
+    };
+    let deadline = Instant::now() + asked.limit;
+    let context = Context::new();
+    let mut tally = Tally::new("cells");
+    for (kind, why) in lacking(&context).into_iter().filter(|(kind, _)| asked.wants(kind)) {
+        tally.skip(kind, why);
     }
-    let deadline = Instant::now() + Duration::from_secs(limit.into());
-    let mut total = Found::default();
-    for matrix in all(&Context::new(), stride).iter().filter(|matrix| matrix.to_string().contains(&only)) {
-        report(&mut total, matrix, "every event", || matrix.run(EVENTS, deadline));
-        report(&mut total, matrix, "recovery", || matrix.recoveries());
+    // A share of the events is another one on the other kernel, and for the next kind.
+    let mut offset = usize::from(context.kernel >= (6, 6));
+    for matrix in all(&context, asked.stride).iter().filter(|matrix| asked.wants(&matrix.to_string())) {
+        let events = asked.share_of(EVENTS, offset);
+        report(&mut tally, matrix.kind, matrix, "every event", || matrix.run(&events, deadline));
+        let points = asked.share_of(UNDOING, offset);
+        report(&mut tally, matrix.kind, matrix, "recovery", || matrix.recoveries(&points));
+        offset += 1;
     }
-    println!("{} passed, {} failed, 0 skipped", total.cells - total.failures.len(), total.failures.len());
-    if total.failures.is_empty() && total.cells > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    tally.end()
 }
 
-fn report(total: &mut Found, matrix: &Matrix, what: &str, run: impl FnOnce() -> chaos_tests::Result<Found>) {
-    let started = Instant::now();
-    let found = run().unwrap_or_else(|error| Found {
-        failures: vec![format!("{matrix}, {what}: {error}")],
-        ..Found::default()
-    });
-    println!("{matrix}, {what}: {} cells, {:.1} s", found.cells, started.elapsed().as_secs_f64());
-    found.failures.iter().for_each(|failure| println!("FAILED: {failure}"));
+fn report(
+    tally: &mut Tally,
+    kind: &'static str,
+    matrix: impl std::fmt::Display,
+    what: &str,
+    run: impl FnOnce() -> chaos_tests::Result<Found>,
+) {
+    let (started, part) = (Instant::now(), format!("{matrix}, {what}"));
+    let found = run()
+        .unwrap_or_else(|error| Found { failures: vec![format!("{part}: {error}")], ..Found::default() });
     // What could not be carried out at all is a cell that failed.
-    total.cells += found.cells.max(found.failures.len());
-    total.failures.extend(found.failures);
+    let passed = found.cells.saturating_sub(found.failures.len());
+    tally.add(kind, &part, passed, &found.failures, started);
 }

@@ -10,7 +10,7 @@ use serde_json::json;
 use super::{Attach, Context, Outcome, TestResult, tests};
 use crate::fault::Fault;
 use crate::matrix::trap::TrapFile;
-use crate::matrix::{EVENTS, Event, Found, Matrix};
+use crate::matrix::{EVENTS, Event, Found, Matrix, UNDOING};
 use crate::process::wait_until;
 use crate::skip::Environment;
 use crate::{Error, Mcp};
@@ -85,7 +85,7 @@ fn a_fault_ends_at_whichever_event_of_its_life_an_operation_fails(context: &Cont
 
 fn recovery_that_dies_at_each_of_its_events_in_turn_is_finished_by_the_next(context: &Context) -> TestResult {
     let matrix = Matrix { kind: "network_partition", attach: by_stubs(context), stride: 1, first: 1 };
-    judge(&matrix.recoveries()?, 8)
+    judge(&matrix.recoveries(UNDOING)?, 8)
 }
 
 fn status(mcp: &Mcp, fault: &Fault) -> Result<(String, String), Error> {

@@ -76,6 +76,10 @@ pub const EVENTS: &[Event] = &{
     ]
 };
 
+/// The events at which whoever recovers dies: `recover`, or the guard.
+pub const UNDOING: &[Point] =
+    &[Point::BeforeUndo, Point::AfterUndo, Point::AfterCall, Point::BeforeForget, Point::AfterForget];
+
 const fn event(role: Role, point: Point, action: Action) -> Event {
     Event { role, point, action }
 }
@@ -106,7 +110,7 @@ impl Event {
     }
 
     /// Whether the injector dies of it.
-    pub(crate) fn kills_injector(self) -> bool {
+    pub fn kills_injector(self) -> bool {
         match self.action {
             Action::Kill => self.role == Role::Injector,
             Action::KillInjector => true,

@@ -20,7 +20,7 @@ use crate::{Error, Result};
 use cells::Repeats;
 use trap::TrapFile;
 
-pub use cells::{EVENTS, Event};
+pub use cells::{EVENTS, Event, UNDOING};
 
 /// No fault makes so many calls.
 const MOST: u32 = 1000;
@@ -156,17 +156,15 @@ impl Matrix {
         Ok(Cell::Passed)
     }
 
-    /// Everything dies with the fault active; then recovery itself dies, again and again, at each of its events in
-    /// turn; and the one that is left to finish leaves nothing.
+    /// Everything dies with the fault active; then recovery itself dies, again and again, at each of its events of `points`
+    /// in turn; and the one that is left to finish leaves nothing.
     ///
     /// # Errors
     /// When it cannot be carried out at all.
-    pub fn recoveries(&self) -> Result<Found> {
+    pub fn recoveries(&self, points: &[Point]) -> Result<Found> {
         let file = TrapFile::new()?;
         let mut found = Found::default();
-        for point in
-            [Point::BeforeUndo, Point::AfterUndo, Point::AfterCall, Point::BeforeForget, Point::AfterForget]
-        {
+        for &point in points {
             let mut bench = file.bench(self.attach)?;
             let fault = self.fault(&bench);
             fault.inject(bench.ready()?.1)?;

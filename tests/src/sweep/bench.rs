@@ -131,7 +131,7 @@ impl Bench {
             "packet_duplicate" => self.impairment(kind, json!({"duplicate_percent": 50})),
             "packet_corrupt" => self.impairment(kind, json!({"corrupt_percent": 100})),
             "packet_reorder" => self.impairment(kind, json!({"reorder_percent": 1, "delay_ms": 300})),
-            "bandwidth" => self.impairment(kind, json!({"rate_kbit": 1})),
+            "bandwidth" => self.impairment(kind, json!({"rate_kbit": 8})),
             _ => Fault::new(kind).on(&self.pair.near, json!({"cidr": "10.77.0.2"})),
         }
     }

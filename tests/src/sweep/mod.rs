@@ -202,6 +202,18 @@ impl std::fmt::Display for Sweep {
     }
 }
 
+/// Fault types that this kernel cannot do, and why.
+pub fn lacking(context: &Context) -> Vec<(&'static str, &'static str)> {
+    let mut lacking = Vec::new();
+    if !context.has_netem() {
+        lacking.extend(IMPAIRMENTS.iter().map(|kind| (*kind, "this kernel has no sch_netem")));
+    }
+    if !context.has_bpf_lsm() {
+        lacking.push(("file_error", "bpf is not among the kernel's security modules, or lockdown is on"));
+    }
+    lacking
+}
+
 /// Every sweep of every fault type that this kernel can do, on every attachment that it has. Fault types make much the same
 /// calls: with another first for each, a stride leaves out little.
 pub fn all(context: &Context, stride: usize) -> Vec<Sweep> {

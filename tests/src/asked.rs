@@ -1,0 +1,146 @@
+//! What the programs `matrix` and `sweep` are asked, and how they report: a line for each part, one for each kind, the
+//! total, and last `N passed, N failed, N skipped`.
+
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+/// The command line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Asked {
+    /// Of what repeats, every how many; 1 is every one.
+    pub stride: u32,
+    /// Of all events, every how many, other ones for each kind and kernel; 1 is every one.
+    pub share: u32,
+    /// No longer than this; what is not done then is a failure.
+    pub limit: Duration,
+    /// Only parts whose name has one of these in it; none: all.
+    pub only: Vec<String>,
+}
+
+impl Asked {
+    /// Reads `[--stride=N] [--share=N] [--limit=SECONDS] [--only=TEXT[,TEXT…]]`.
+    ///
+    /// # Errors
+    /// With the argument that is none of these.
+    pub fn read(arguments: impl Iterator<Item = String>, limit: Duration) -> Result<Self, String> {
+        let mut asked = Self { stride: 1, share: 1, limit, only: Vec::new() };
+        for argument in arguments {
+            asked.take(&argument).ok_or(argument)?;
+        }
+        Ok(asked)
+    }
+
+    fn take(&mut self, argument: &str) -> Option<()> {
+        let (name, text) = argument.split_once('=')?;
+        let number = || text.parse::<u32>().ok().filter(|number| *number > 0);
+        match name {
+            "--stride" => self.stride = number()?,
+            "--share" => self.share = number()?,
+            "--limit" => self.limit = Duration::from_secs(number()?.into()),
+            "--only" => self.only.extend(text.split(',').map(str::to_owned)),
+            _ => return None,
+        }
+        Some(())
+    }
+
+    /// Of these, the share that is asked for, from one or another of the first on.
+    pub fn share_of<T: Copy>(&self, all: &[T], offset: usize) -> Vec<T> {
+        let share = self.share as usize;
+        all.iter().copied().skip(offset % share).step_by(share).collect()
+    }
+
+    /// Whether a part of this name is asked for.
+    pub fn wants(&self, name: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|text| name.contains(text))
+    }
+}
+
+/// What was done.
+#[derive(Debug)]
+pub struct Tally {
+    /// What is counted.
+    unit: &'static str,
+    kinds: BTreeMap<&'static str, usize>,
+    failures: Vec<String>,
+    skipped: Vec<String>,
+}
+
+impl Tally {
+    /// Of cells, or of points.
+    pub fn new(unit: &'static str) -> Self {
+        Self { unit, kinds: BTreeMap::new(), failures: Vec::new(), skipped: Vec::new() }
+    }
+
+    /// Says that a kind cannot be done here, and why.
+    pub fn skip(&mut self, kind: &str, why: &str) {
+        self.skipped.push(format!("{kind}: {why}"));
+    }
+
+    /// Says what became of one part: how many passed, and what was wrong.
+    pub fn add(
+        &mut self,
+        kind: &'static str,
+        part: &str,
+        passed: usize,
+        failures: &[String],
+        started: Instant,
+    ) {
+        println!(
+            "{part}: {} {}, {:.1} s",
+            passed + failures.len(),
+            self.unit,
+            started.elapsed().as_secs_f64()
+        );
+        failures.iter().for_each(|failure| println!("  wrong: {failure}"));
+        *self.kinds.entry(kind).or_default() += passed;
+        self.failures.extend_from_slice(failures);
+    }
+
+    /// Says what was done of each kind, and of all; what was wrong, and what is left out.
+    pub fn end(&self) -> ExitCode {
+        let (passed, failed) = (self.kinds.values().sum::<usize>(), self.failures.len());
+        self.failures.iter().for_each(|failure| println!("FAILED: {failure}"));
+        self.skipped.iter().for_each(|kind| println!("skipped: {kind}"));
+        for (kind, passed) in &self.kinds {
+            println!("  {kind}: {passed} {} passed", self.unit);
+        }
+        println!("total: {} {} of {} kinds", passed + failed, self.unit, self.kinds.len());
+        println!("{passed} passed, {failed} failed, {} skipped", self.skipped.len());
+        if failed == 0 && passed + self.skipped.len() > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(arguments: &[&str]) -> Result<Asked, String> {
+        Asked::read(arguments.iter().map(|text| (*text).to_owned()), Duration::from_secs(60))
+    }
+
+    #[test]
+    fn a_part_is_asked_for_by_any_text_in_its_name() {
+        let some = asked(&["--stride=6", "--only=pause,link", "--only=error"]).unwrap();
+        assert_eq!((some.stride, some.share, some.limit), (6, 1, Duration::from_secs(60)));
+        assert_eq!(
+            ["process_pause by Auto", "link_down", "latency"].map(|name| some.wants(name)),
+            [true, true, false]
+        );
+        assert!(asked(&[]).unwrap().wants("latency"));
+    }
+
+    #[test]
+    fn the_shares_of_neighbours_are_all_there_is() {
+        let third = asked(&["--share=3"]).unwrap();
+        let shares: Vec<_> = (7..10).map(|offset| third.share_of(&[1, 2, 3, 4, 5], offset)).collect();
+        assert_eq!(shares, [vec![2, 5], vec![3], vec![1, 4]]);
+    }
+
+    #[test]
+    fn what_is_no_option_or_no_number_is_refused_by_its_text() {
+        for argument in ["--strides=1", "--stride=0", "--limit=soon", "latency"] {
+            assert_eq!(asked(&[argument]), Err(argument.to_owned()));
+        }
+    }
+}
