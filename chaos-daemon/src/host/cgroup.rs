@@ -11,6 +11,7 @@ use nix::libc;
 use serde::{Deserialize, Serialize};
 
 use super::part::Part;
+use super::sshd::is_sshd;
 
 /// A control group as the journal writes it: how to find it again, and how to know that it is the same.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -166,9 +167,9 @@ pub struct Vital {
 
 /// Programs by which the host lives or its operator reaches it, beside our own. Those of containers are not meant: they have
 /// pid namespaces of their own.
-const VITAL: &[&str] = &["systemd", "init", "sshd", "dbus-daemon", "dbus-broker"];
+const VITAL: &[&str] = &["systemd", "init", "dbus-daemon", "dbus-broker"];
 /// Whole families of them; the kernel cuts names to 15 bytes.
-const VITAL_FAMILIES: &[&str] = &["systemd-", "sshd-", "(sd-", "dbus-broker-"];
+const VITAL_FAMILIES: &[&str] = &["systemd-", "(sd-", "dbus-broker-"];
 
 /// The first vital process in the group at `path` or below it. `holders` says whether those of faults are vital.
 ///
@@ -200,6 +201,7 @@ pub fn vital_process(mount: &Path, path: &Path, holders: bool) -> io::Result<Opt
 /// Whether a process of this host that has this name is one by which the host lives or its operator reaches it.
 pub fn is_vital(name: &str) -> bool {
     Part::named(name).is_some()
+        || is_sshd(name)
         || VITAL.contains(&name)
         || VITAL_FAMILIES.iter().any(|family| name.starts_with(family))
 }

@@ -15,6 +15,7 @@ pub mod place;
 pub mod privilege;
 pub mod process;
 pub mod sandbox;
+pub mod sshd;
 pub mod supply;
 mod syscalls;
 

@@ -14,7 +14,7 @@ use super::state::{Active, Injector, LEASE_WINDOW, LifeOrder};
 use crate::fault::{self, Attach, Ground, Place, Plan, Work};
 use crate::holder::arm::{capacity, roomy};
 use crate::holder::{Lease, Report};
-use crate::host::{NetNs, boot_time_ns};
+use crate::host::{NetNs, boot_time_ns, sshd};
 use crate::journal::{Entry, Event};
 use crate::kernel::bpf::{Capacity, Family, MOST_NAMED};
 use crate::kernel::step::{NetNsRef, Step, has_clsact};
@@ -152,6 +152,9 @@ fn admit(
         )
         .hint("remove it first, or inject under another name"));
     }
+    let permit = permit.sparing(sshd::ports().map_err(|error| {
+        ApiError::new(ErrorCode::InjectionFailed, format!("look at which ports sshd listens: {error}"))
+    })?);
     let id = rand::random::<u32>() & !1;
     let target =
         fault.effect.traffic().map(|traffic| target::resolve(traffic, named, &injector.home)).transpose()?;

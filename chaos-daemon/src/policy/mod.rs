@@ -48,7 +48,7 @@ pub struct FaultTypeName(FaultType);
 pub struct Protected {
     /// Peers.
     pub cidrs: Vec<IpNet>,
-    /// TCP ports of this node. Default: 22, so that operators keep their way in.
+    /// TCP ports of this node, beside those at which sshd listens. Default: 22, so that operators keep their way in.
     pub tcp_ports: Vec<u16>,
 }
 
@@ -86,6 +86,18 @@ impl Permit {
     /// Traffic that the fault must spare.
     pub fn protected(&self) -> &Protected {
         &self.protected
+    }
+
+    /// Leave to do less: these TCP ports of this node are spared as well.
+    #[must_use]
+    pub fn sparing(mut self, tcp_ports: Vec<u16>) -> Self {
+        let known = &mut self.protected.tcp_ports;
+        for port in tcp_ports {
+            if !known.contains(&port) {
+                known.push(port);
+            }
+        }
+        self
     }
 
     /// Whether this interface may be set down even if the host is reached through it.
@@ -226,6 +238,12 @@ mod tests {
         assert_eq!(permit.protected().tcp_ports, [22]);
         assert_eq!(policy.permit(ROOT, &fault(60), 8).unwrap_err().code, ErrorCode::LimitReached);
         assert_eq!(policy.permit(ROOT, &fault(3601), 0).unwrap_err().code, ErrorCode::PolicyDenied);
+    }
+
+    #[test]
+    fn ports_that_are_spared_as_well_are_added_to_those_of_the_policy() {
+        let permit = Policy::default().permit(ROOT, &fault(60), 0).unwrap();
+        assert_eq!(permit.sparing(vec![22, 2222, 2222]).protected().tcp_ports, [22, 2222]);
     }
 
     #[test]

@@ -1,13 +1,15 @@
 //! The host's own life: what no fault may cut, whatever it was told to match.
 
 use std::io::{Read, Write};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, TcpStream, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use nix::net::if_::if_nametoindex;
 use nix::sys::socket::{setsockopt, sockopt};
 use serde_json::{Value, json};
 
+use super::oracle::Fake;
 use super::scene::Scene;
 use super::{Context, Outcome, TestResult, tests};
 use crate::daemon::binary;
@@ -22,6 +24,7 @@ tests![
     the_daemon_answers_and_stops_while_everything_on_every_device_is_cut,
     loopback_is_left_alone_unless_it_is_named,
     ssh_sessions_go_on_and_begin_under_every_fault_on_everything,
+    an_ssh_session_goes_on_wherever_sshd_listens,
     arp_and_neighbour_discovery_pass_a_partition_of_everything,
     dhcp_passes_a_partition_of_everything,
     pid_1_services_and_the_daemon_itself_are_refused_as_targets,
@@ -151,6 +154,42 @@ fn ssh_sessions_go_on_and_begin_under_every_fault_on_everything(context: &Contex
         }
         fault.remove(&scene.mcp)?;
     }
+    scene.assert_untouched()?;
+    Ok(Outcome::Pass)
+}
+
+/// An echo server at a port that a process called `name` has open as well.
+fn listen_as(name: &str, namespace: &NetNs, port: u16) -> Result<Fake> {
+    let listen = || {
+        let listener = TcpListener::bind((Pair::NEAR_V4, port))?;
+        let shared = OwnedFd::from(listener.try_clone()?);
+        Ok((listener, shared))
+    };
+    let (listener, shared) = namespace.run(listen).map_err(Error::io("listen on", port.to_string()))?;
+    std::thread::spawn(move || {
+        if let Ok((mut stream, _)) = listener.accept() {
+            let mut echo = [0];
+            while stream.read_exact(&mut echo).and_then(|()| stream.write_all(&echo)).is_ok() {}
+        }
+    });
+    Fake::start_as(name, "sleep", &["60"], shared.into())
+}
+
+fn an_ssh_session_goes_on_wherever_sshd_listens(_: &Context) -> TestResult {
+    let scene = Scene::new()?;
+    let (near, far) = (&scene.pair.near, &scene.pair.far);
+    let (ssh_port, web_port) = (2222, 8080);
+    let _sshd = listen_as("sshd", near, ssh_port)?;
+    let _web = listen_as("web", near, web_port)?;
+    let mut ssh = Session::open(far, (Pair::NEAR_V4, ssh_port).into())?;
+    let mut web = Session::open(far, (Pair::NEAR_V4, web_port).into())?;
+    web.exchange()?;
+    let fault = Fault::new("network_partition").on(near, everything());
+    fault.inject(&scene.mcp)?;
+    let longest = ssh.exchange()?;
+    assert!(longest < Duration::from_secs(1), "a byte took {longest:?}");
+    assert!(web.exchange().is_err(), "the partition has no effect");
+    fault.remove(&scene.mcp)?;
     scene.assert_untouched()?;
     Ok(Outcome::Pass)
 }

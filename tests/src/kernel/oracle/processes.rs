@@ -78,7 +78,7 @@ fn a_stopped_daemon_and_its_holder_act_until_the_lease_is_over_and_recover_ends_
 fn a_stopped_holder_whose_lease_runs_is_an_effect(context: &Context) -> TestResult {
     let pair = Pair::new()?;
     let link = super::packets::acting(&pair.near, Duration::from_secs(60), context.kernel >= (6, 6))?;
-    let holder = Fake::start_with("sleep", &["30"], link.into())?;
+    let holder = Fake::start_as("chaos-holder", "sleep", &["30"], link.into())?;
     kill(Pid::from_raw(holder.pid()), Signal::SIGSTOP)?;
     let is_stopped = || Process::read(holder.pid()).is_some_and(|process| process.state == 'T');
     assert!(wait_until(LIMIT, is_stopped));
@@ -187,13 +187,18 @@ pub(in crate::kernel) struct Fake {
 
 impl Fake {
     pub(in crate::kernel) fn start(program: &str, arguments: &[&str]) -> Result<Self> {
-        Self::start_with(program, arguments, Stdio::null())
+        Self::start_as("chaos-holder", program, arguments, Stdio::null())
     }
 
-    /// With something open that it never reads.
-    fn start_with(program: &str, arguments: &[&str], input: Stdio) -> Result<Self> {
+    /// Called `name`, with something open that it never reads.
+    pub(in crate::kernel) fn start_as(
+        name: &str,
+        program: &str,
+        arguments: &[&str],
+        input: Stdio,
+    ) -> Result<Self> {
         let folder = TempDir::new().map_err(Error::io("create", "a folder"))?;
-        let path = folder.path().join("chaos-holder");
+        let path = folder.path().join(name);
         let original = [PathBuf::from("/bin").join(program), PathBuf::from("/usr/bin").join(program)];
         let original = original.into_iter().find(|path| path.exists()).unwrap_or_default();
         fs::copy(&original, &path).map_err(Error::io("copy", original.display().to_string()))?;
