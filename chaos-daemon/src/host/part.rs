@@ -1,5 +1,8 @@
 //! The processes of this daemon, by the names that they give themselves.
 
+/// What a thread of a holder is called that only takes up room in the table of processes.
+pub const HELD_THREAD: &str = "held";
+
 /// What a process of ours is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {

@@ -10,6 +10,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use super::holdings::Holdings;
 use crate::host::{NetNs, NetNsError, Part};
 
 /// A process that is hung in the kernel stays in state D for longer than this; others are there for moments.
@@ -25,6 +26,10 @@ pub(super) enum Role {
     Injector,
     /// Its unprivileged part.
     Server,
+    /// Takes samples for that.
+    Prober,
+    /// Ends supervised faults when no daemon does, and lives by itself.
+    Guard,
     /// A fault.
     Holder,
     /// Somebody else, who holds packet programs of ours.
@@ -47,6 +52,8 @@ pub(super) struct Process {
     pub(super) nameless: Vec<String>,
     /// Processes that it traces.
     pub(super) traces: Vec<i32>,
+    /// What it has taken, if it is a holder.
+    pub(super) holds: Holdings,
     /// An injector's `--runtime-dir`, as this process can reach it.
     pub(super) runtime_dir: Option<PathBuf>,
 }
@@ -276,6 +283,7 @@ fn process(pid: i32, folder: &Path, open: Open) -> Option<Process> {
         std::thread::sleep(HUNG);
         state = Stat::read(folder).filter(|again| again.start_time == stat.start_time)?.state;
     }
+    let holds = if role == Role::Holder { Holdings::read(folder) } else { Holdings::default() };
     let runtime_dir = (role == Role::Injector).then(|| runtime_dir(pid, folder));
     Some(Process {
         pid,
@@ -287,6 +295,7 @@ fn process(pid: i32, folder: &Path, open: Open) -> Option<Process> {
         bpf: open.bpf,
         nameless: open.nameless,
         traces: Vec::new(),
+        holds,
         runtime_dir,
     })
 }
@@ -313,13 +322,17 @@ impl Stat {
     }
 }
 
-/// Ours are known by the name they give themselves. Anybody can take one: holders and injectors are root's as well, and a
-/// server runs the daemon's program, unless it has ended.
+/// Ours are known by the name they give themselves. Anybody can take one: holders, injectors and guards are root's as well, and
+/// a server, a prober and a guard run the daemon's program, unless they have ended.
 fn role(folder: &Path, stat: &Stat) -> Option<Role> {
     let of_root = || fs::metadata(folder).is_ok_and(|folder| folder.uid() == 0);
     match Part::named(&stat.name) {
         Some(Part::Holder) if of_root() => Some(Role::Holder),
         Some(Part::Server) if stat.state == 'Z' || runs_our_program(folder) => Some(Role::Server),
+        Some(Part::Prober) if stat.state == 'Z' || runs_our_program(folder) => Some(Role::Prober),
+        Some(Part::Guard) if of_root() && (stat.state == 'Z' || runs_our_program(folder)) => {
+            Some(Role::Guard)
+        }
         // What is left of one that has ended says no more than its name; `chaos-daemon recover` has that, too.
         Some(Part::Injector) if of_root() && argument(folder, 1).as_deref() == Some("run") => {
             Some(Role::Injector)
@@ -329,6 +342,7 @@ fn role(folder: &Path, stat: &Stat) -> Option<Role> {
             match argument(folder, 1).as_deref() {
                 Some("holder" | "keeper") => Some(Role::Holder),
                 Some("server") => Some(Role::Server),
+                Some("prober") => Some(Role::Prober),
                 _ => None,
             }
         }

@@ -168,19 +168,30 @@ impl<'a> Judge<'a> {
                         "`chaos-daemon recover` ends it, and with it its holders",
                     );
                 }
-                Role::Server if parent_runs && process.runs() => {}
-                Role::Server => {
-                    let what = format!("process {id} is {}", condition(process));
-                    let goes = match process.state {
-                        'Z' => COLLECTED,
-                        _ => "it ends with its daemon, or by SIGKILL",
-                    };
-                    self.note(Level::Inert, "server", what, "", goes);
-                }
+                Role::Server | Role::Prober if parent_runs && process.runs() => {}
+                // It waits for the next daemon, whether there is one now or not.
+                Role::Guard if process.runs() => {}
+                Role::Server | Role::Prober | Role::Guard => self.servant(process),
                 Role::Holder if self.is_kept(process) => {}
                 Role::Holder | Role::Stranger => self.keeper(process),
             }
         }
+    }
+
+    /// A process that holds nothing, and does not do what it is for.
+    fn servant(&mut self, process: &Process) {
+        let kind = match process.role {
+            Role::Prober => "prober",
+            Role::Guard => "guard",
+            _ => "server",
+        };
+        let goes = match (process.state, process.role) {
+            ('Z', _) => COLLECTED,
+            (_, Role::Guard) => "SIGKILL ends it; no supervised fault starts without another",
+            _ => "it ends with its daemon, or by SIGKILL",
+        };
+        let what = format!("process {} is {}", process.pid, condition(process));
+        self.note(Level::Inert, kind, what, "", goes);
     }
 
     /// A process that holds what is ours, and is no running fault.
@@ -215,6 +226,10 @@ impl<'a> Judge<'a> {
         for file in &process.nameless {
             level = Level::Effect;
             what.push_str(&format!("; it keeps {file}, which has no name any more and takes up room"));
+        }
+        for held in process.holds.words() {
+            level = Level::Effect;
+            what.push_str(&format!("; it holds {held}"));
         }
         if let Some(first) = process.traces.first() {
             level = Level::Effect;

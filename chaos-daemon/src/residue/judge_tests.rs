@@ -1,6 +1,7 @@
 //! The judge, without a kernel: what is in use, what is left, and at which level.
 
 use super::census::{BpfIds, Process, Role};
+use super::holdings::Holdings;
 use super::judge::{Mark, judge};
 use super::network::{Hook, Network};
 use super::{JournalSeen, Seen};
@@ -27,6 +28,7 @@ fn process(pid: i32, parent: i32, role: Role, state: char) -> Process {
         bpf: BpfIds::default(),
         nameless: Vec::new(),
         traces: Vec::new(),
+        holds: Holdings::default(),
         runtime_dir: None,
     }
 }
@@ -85,6 +87,48 @@ fn a_stopped_holder_of_a_fault_of_calls_acts_on_a_control_group() {
 fn a_holder_that_runs_under_a_stopped_daemon_is_not_in_use() {
     let both = [("daemon".to_owned(), Level::Inert), ("holder".to_owned(), Level::Effect)];
     assert_eq!(levels(&partition('T', 'S', SECOND)), both);
+}
+
+#[test]
+fn a_holder_that_is_left_is_an_effect_for_as_long_as_it_holds_what_is_missing_elsewhere() {
+    let with = |parent, holds: Holdings| {
+        let mut seen = Seen::default();
+        let holder = Process { holds, ..process(HOLDER, parent, Role::Holder, 'T') };
+        seen.census.processes = vec![process(DAEMON, 1, Role::Injector, 'S'), holder];
+        seen
+    };
+    assert_eq!(levels(&with(1, Holdings::default())), [("holder".to_owned(), Level::Inert)]);
+    for (holds, what) in [
+        (Holdings { memory_kib: 64 << 10, ..Holdings::default() }, "it holds 64 MiB of memory"),
+        (Holdings { descriptors: 5, ..Holdings::default() }, "it holds 5 open files"),
+        (Holdings { files: 5, ..Holdings::default() }, "it holds 5 files without a name"),
+        (Holdings { threads: 5, ..Holdings::default() }, "it holds 5 threads"),
+        (Holdings { sockets: 5, ..Holdings::default() }, "it holds 5 sockets"),
+    ] {
+        let (found, _) = judge(&with(1, holds));
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert_eq!(found[0].leftover.level, Level::Effect);
+        assert!(found[0].leftover.what.contains(what), "{found:?}");
+    }
+}
+
+#[test]
+fn a_server_and_a_prober_are_left_without_their_daemon_and_a_guard_only_when_it_does_not_run() {
+    let kinds = |daemon, state| {
+        let roles = [Role::Server, Role::Prober, Role::Guard];
+        let mut seen = Seen::default();
+        seen.census.processes = vec![process(DAEMON, 1, Role::Injector, daemon)];
+        seen.census.processes.extend((20..).zip(roles).map(|(pid, role)| {
+            let parent = if role == Role::Guard { 1 } else { DAEMON };
+            process(pid, parent, role, state)
+        }));
+        let found = levels(&seen);
+        assert!(found.iter().all(|(_, level)| *level == Level::Inert), "{found:?}");
+        found.into_iter().map(|(kind, _)| kind).collect::<Vec<_>>()
+    };
+    assert!(kinds('S', 'S').is_empty());
+    assert_eq!(kinds('S', 'T'), ["server", "prober", "guard"]);
+    assert_eq!(kinds('T', 'S'), ["daemon", "server", "prober"]);
 }
 
 #[test]

@@ -6,6 +6,7 @@
 //! name is in use, not left over. Nothing here changes the node but [`sweep`].
 
 mod census;
+mod holdings;
 mod judge;
 #[cfg(test)]
 mod judge_tests;

@@ -13,6 +13,7 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrStorage, bind, socket};
 
 use super::{Step, Store};
+use crate::host::part::HELD_THREAD;
 use crate::request::{Evidence, Shortfall};
 
 /// No step takes more, so that an order to end is heard in between.
@@ -114,7 +115,7 @@ impl Store for Tasks {
                 let sleeping = over.0.lock().unwrap_or_else(PoisonError::into_inner);
                 drop(over.1.wait_while(sleeping, |over| !*over));
             };
-            thread::Builder::new().name("held".to_owned()).stack_size(STACK).spawn(sleep).map(Some)
+            thread::Builder::new().name(HELD_THREAD.to_owned()).stack_size(STACK).spawn(sleep).map(Some)
         })
     }
 
