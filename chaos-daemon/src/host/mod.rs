@@ -29,3 +29,5 @@ pub use part::Part;
 pub use place::PlaceRef;
 pub use privilege::{MissingPrivilege, Privileges};
 pub use process::{ProcessId, Running, Spared};
+#[cfg(test)]
+pub(crate) use syscalls::refuse;

@@ -157,6 +157,16 @@ fn equal(argument: u8, request: libc::Ioctl) -> (u8, Is, u32) {
     (argument, Is::Eq, request as u32)
 }
 
+/// Has the kernel refuse one call to the calling thread, and to those that it starts later.
+#[cfg(test)]
+pub(crate) fn refuse(call: i64, errno: i32) {
+    let refused = SeccompAction::Errno(errno.unsigned_abs());
+    let arch = TargetArch::try_from(std::env::consts::ARCH).unwrap();
+    let calls = BTreeMap::from([(call, Vec::new())]);
+    let filter = SeccompFilter::new(calls, SeccompAction::Allow, refused, arch).unwrap();
+    apply_filter(&seccompiler::BpfProgram::try_from(filter).unwrap()).unwrap();
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -92,30 +92,20 @@ fn check(result: i32) -> io::Result<i32> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
     use std::process::Stdio;
     use std::thread;
 
     use nix::errno::Errno;
     use nix::sys::wait::{Id, WaitPidFlag, waitid};
-    use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch, apply_filter};
 
     use super::*;
+    use crate::host::refuse;
 
     /// Whether the calling thread has a child, dead or alive.
     fn has_child() -> bool {
         let flags =
             WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT | WaitPidFlag::__WNOTHREAD;
         waitid(Id::All, flags) != Err(Errno::ECHILD)
-    }
-
-    /// Has the kernel refuse this thread to watch anything more.
-    fn refuse_watching() {
-        let calls = BTreeMap::from([(libc::SYS_epoll_ctl, Vec::new())]);
-        let refused = SeccompAction::Errno(libc::ENOSPC.unsigned_abs());
-        let arch = TargetArch::try_from(std::env::consts::ARCH).unwrap();
-        let filter = SeccompFilter::new(calls, SeccompAction::Allow, refused, arch).unwrap();
-        apply_filter(&BpfProgram::try_from(filter).unwrap()).unwrap();
     }
 
     fn sleeper() -> Command {
@@ -134,7 +124,8 @@ mod tests {
                 assert!(has_child());
                 watched.kill().await.unwrap();
                 assert!(!has_child());
-                refuse_watching();
+                // No more watches.
+                refuse(libc::SYS_epoll_ctl, libc::ENOSPC);
                 let refused = start_child(sleeper(), Vec::new()).unwrap_err();
                 assert_eq!(refused.raw_os_error(), Some(libc::ENOSPC), "{refused}");
                 assert!(!has_child(), "a child is left");
