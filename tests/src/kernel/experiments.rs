@@ -1,5 +1,6 @@
 //! Runs of experiments that do not get to their end.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -44,8 +45,12 @@ fn chaosctl(daemon: &Daemon, words: &[&str]) -> Result<Command, crate::Error> {
 fn inherit(from: &Daemon, command: &Command) -> std::io::Result<()> {
     let mut words = command.get_args().skip_while(|word| *word != "--state-dir").skip(1);
     let to = words.next().map(Path::new).ok_or(std::io::ErrorKind::NotFound)?;
-    for file in ["registry.json", "runs.json"] {
-        std::fs::copy(from.state_dir().join(file), to.join(file))?;
+    std::fs::create_dir(to.join("server"))?;
+    for file in ["server/registry.json", "server/runs.json"] {
+        let (from, to) = (from.state_dir().join(file), to.join(file));
+        std::fs::copy(&from, &to)?;
+        // The server's user has to be able to read it, as it could there.
+        std::os::unix::fs::chown(&to, Some(from.metadata()?.uid()), Some(from.metadata()?.gid()))?;
     }
     Ok(())
 }
