@@ -14,7 +14,7 @@ pub(crate) struct Options {
     #[arg(long)]
     quick: bool,
     /// Only this part; may be repeated
-    #[arg(long, value_parser = ["activation", "bystander", "service", "network", "load", "kills"])]
+    #[arg(long, value_parser = ["activation", "bystander", "service", "network", "load", "kills", "gates"])]
     only: Vec<String>,
     /// In a VM, what needs netem, which kernels of containers and clouds often lack
     #[arg(long, conflicts_with = "only")]

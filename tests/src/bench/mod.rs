@@ -6,6 +6,7 @@ mod activation;
 mod bystander;
 mod cost;
 mod figures;
+mod gates;
 mod kills;
 mod probe;
 mod processors;
@@ -53,6 +54,7 @@ pub const PARTS: &[(&str, Part)] = &[
     ("network", accuracy::measure_network),
     ("load", accuracy::measure_load),
     ("kills", kills::measure_all),
+    ("gates", gates::measure),
 ];
 
 /// Waits until the daemon's next holder is loaded, which happens in the background; a client is not usually that quick.
