@@ -285,6 +285,11 @@ async fn the_exit_code_of_a_run_is_its_verdict_and_the_run_is_found_again() {
     let dry = chaosctl(socket, &["run", "down", "--dry-run"]).await;
     assert_eq!(dry.code, 2, "{}{}", dry.stdout, dry.stderr);
 
+    assert_found_again(socket).await;
+}
+
+/// What has run is listed and shown, with its verdict.
+async fn assert_found_again(socket: &std::path::Path) {
     let listed = chaosctl(socket, &["runs"]).await.stdout;
     for verdict in ["held", "refused", "failed", "tripped", "aborted", "deviated"] {
         assert!(listed.contains(&format!("  {verdict}  ")), "{verdict}: {listed}");
