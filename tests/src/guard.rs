@@ -27,17 +27,22 @@ impl Guard {
     /// # Errors
     /// When it does not.
     pub fn start(daemon: &Daemon) -> Result<Self> {
-        Self::start_program(&binary("chaos-daemon")?, daemon)
+        Self::start_program(&binary("chaos-daemon")?, Vec::new(), daemon)
     }
 
-    /// As [`Guard::start`], of a program of one's own.
+    /// As [`Guard::start`], of another program than the daemon's, with these variables.
     ///
     /// # Errors
     /// As [`Guard::start`].
-    pub fn start_program(program: &Path, daemon: &Daemon) -> Result<Self> {
+    pub fn start_program(
+        program: &Path,
+        environment: Vec<(&'static str, PathBuf)>,
+        daemon: &Daemon,
+    ) -> Result<Self> {
         let log = daemon.state_dir().join("guard.log");
         let file = File::create(&log).map_err(Error::io("create", log.display().to_string()))?;
         let mut command = Command::new(program);
+        command.envs(environment);
         command.arg("guard").arg("--runtime-dir").arg(daemon.runtime_dir());
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(file);
         let child = command.spawn().map_err(Error::io("start", format!("{command:?}")))?;
@@ -58,6 +63,11 @@ impl Guard {
     /// Its process id.
     pub fn pid(&self) -> i32 {
         self.child.id().cast_signed()
+    }
+
+    /// Whether it runs no more.
+    pub fn has_ended(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(Some(_)) | Err(_))
     }
 
     /// Sends it a signal.

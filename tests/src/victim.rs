@@ -59,6 +59,11 @@ impl Victim {
         self.path.file_name().unwrap_or_default().to_string_lossy().into_owned()
     }
 
+    /// Its folder.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// What one of its files says.
     ///
     /// # Errors

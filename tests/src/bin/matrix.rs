@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use chaos_tests::asked::{Asked, Tally};
 use chaos_tests::kernel::Context;
-use chaos_tests::matrix::{EVENTS, Found, UNDOING, all};
+use chaos_tests::matrix::{EVENTS, Found, UNDOING, all, supervised};
 use chaos_tests::sweep::lacking;
 
 fn main() -> ExitCode {
@@ -23,17 +23,30 @@ fn main() -> ExitCode {
     let deadline = Instant::now() + asked.limit;
     let context = Context::new();
     let mut tally = Tally::new("cells");
-    for (kind, why) in lacking(&context).into_iter().filter(|(kind, _)| asked.wants(kind)) {
+    let missing = [lacking(&context), supervised::lacking(&context)].concat();
+    for (kind, why) in missing.into_iter().filter(|(kind, _)| asked.wants(kind)) {
         tally.skip(kind, why);
     }
     // A share of the events is another one on the other kernel, and for the next kind.
-    let mut offset = usize::from(context.kernel >= (6, 6));
+    let mut offset = usize::from(context.kernel >= (6, 6))..;
+    let mut next = || offset.next().unwrap_or_default();
     for matrix in all(&context, asked.stride).iter().filter(|matrix| asked.wants(&matrix.to_string())) {
+        let offset = next();
         let events = asked.share_of(EVENTS, offset);
         report(&mut tally, matrix.kind, matrix, "every event", || matrix.run(&events, deadline));
         let points = asked.share_of(UNDOING, offset);
         report(&mut tally, matrix.kind, matrix, "recovery", || matrix.recoveries(&points));
-        offset += 1;
+    }
+    // Only of those that kill the injector.
+    let deadly: Vec<_> = EVENTS.iter().copied().filter(|event| event.kills_injector()).collect();
+    for matrix in
+        supervised::all(&context, asked.stride).iter().filter(|matrix| asked.wants(&matrix.to_string()))
+    {
+        let offset = next();
+        let events = asked.share_of(&deadly, offset);
+        report(&mut tally, matrix.kind, matrix, "every event", || matrix.run(&events, deadline));
+        let points = asked.share_of(UNDOING, offset);
+        report(&mut tally, matrix.kind, matrix, "its guard", || matrix.guards(&points, deadline));
     }
     tally.end()
 }

@@ -300,7 +300,7 @@ fn pid_1_services_and_the_daemon_itself_are_refused_as_targets(_: &Context) -> T
     let folder = tempfile::tempdir().map_err(Error::io("create", "a folder"))?;
     let older = folder.path().join("older-daemon");
     std::fs::copy(binary("chaos-daemon")?, &older).map_err(Error::io("copy", "the daemon"))?;
-    let guard = Guard::start_program(&older, &scene.daemon)?;
+    let guard = Guard::start_program(&older, Vec::new(), &scene.daemon)?;
     let mut parts = vec![1, guard.pid()];
     parts.extend(scene.daemon.processes().iter().map(|process| process.pid));
     let known = [scene.daemon.server(), scene.daemon.prober(), scene.daemon.keeper()];

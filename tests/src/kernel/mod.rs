@@ -25,7 +25,7 @@ mod sandbox;
 mod scene;
 mod scopes;
 mod services;
-mod supervised;
+pub(crate) mod supervised;
 mod trouble;
 mod vsock;
 

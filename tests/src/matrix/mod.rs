@@ -3,6 +3,7 @@
 //! are fail points, which only the build `chaos-daemon-failing` has.
 
 mod cells;
+pub mod supervised;
 pub(crate) mod trap;
 
 use std::os::unix::process::ExitStatusExt;

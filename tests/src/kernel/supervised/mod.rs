@@ -2,7 +2,7 @@
 
 mod flaps;
 mod refusals;
-pub(super) mod stage;
+pub(crate) mod stage;
 
 use std::time::{Duration, Instant};
 
@@ -106,7 +106,7 @@ impl Trial {
 }
 
 /// A picture that does not change any more: fresh IPv6 addresses are checked for duplicates first.
-fn settled(stage: &dyn Stage) -> Result<String> {
+pub(crate) fn settled(stage: &dyn Stage) -> Result<String> {
     let mut last = stage.picture()?;
     let end = Instant::now() + SETTLE;
     while last.contains("tentative") && Instant::now() < end {

@@ -1,6 +1,7 @@
 //! What supervised faults are tried on: each stage has a fault, an independent look whether it acts, and a picture of all
 //! that has to be as before when it has ended.
 
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -22,7 +23,7 @@ const PATIENCE: Duration = Duration::from_millis(250);
 const OFFSET: f64 = -5400.0;
 
 /// A place for a fault.
-pub(super) trait Stage {
+pub(crate) trait Stage {
     /// The fault.
     fn fault(&self) -> Fault;
     /// Whether it acts.
@@ -33,12 +34,20 @@ pub(super) trait Stage {
     }
     /// What the fault changes, as the kernel shows it.
     fn picture(&self) -> Result<String>;
+    /// The namespaces that it is in.
+    fn namespaces(&self) -> Vec<&NetNs> {
+        Vec::new()
+    }
+    /// The control groups that it is in.
+    fn cgroups(&self) -> Vec<&Path> {
+        Vec::new()
+    }
     /// Does what somebody else might do while the fault is active; returns what the picture contains from then on.
     fn disturb(&self) -> Result<String>;
 }
 
 /// Makes a stage.
-pub(super) type Make = fn() -> Result<Box<dyn Stage>>;
+pub(crate) type Make = fn() -> Result<Box<dyn Stage>>;
 
 /// Stages, made one after the other, and what they need.
 #[derive(Clone, Copy)]
@@ -55,13 +64,13 @@ pub(super) const MEMORY: Stages = Stages { make: &[memory], controllers: CONTROL
 pub(super) const DISK: Stages = Stages { make: &[disk], controllers: &["io"], own_clock: false };
 pub(super) const FLAPS: Stages = Stages { make: &[flaps], controllers: &[], own_clock: false };
 pub(super) const CLOCK: Stages = Stages { make: &[clock], controllers: &[], own_clock: true };
-const CONTROLLERS: &[&str] = &["cpu", "pids", "memory"];
+pub(crate) const CONTROLLERS: &[&str] = &["cpu", "pids", "memory"];
 
-fn pause() -> Result<Box<dyn Stage>> {
+pub(crate) fn pause() -> Result<Box<dyn Stage>> {
     Ok(Box::new(Paused(Victim::new(&[])?)))
 }
 
-fn link() -> Result<Box<dyn Stage>> {
+pub(crate) fn link() -> Result<Box<dyn Stage>> {
     Ok(Box::new(link_with_belongings()?))
 }
 
@@ -83,11 +92,11 @@ fn link_with_belongings() -> Result<Down> {
     Ok(Down { pair, echo })
 }
 
-fn flaps() -> Result<Box<dyn Stage>> {
+pub(crate) fn flaps() -> Result<Box<dyn Stage>> {
     Ok(Box::new(Flapping(link_with_belongings()?)))
 }
 
-fn cpu() -> Result<Box<dyn Stage>> {
+pub(crate) fn cpu() -> Result<Box<dyn Stage>> {
     let (params, file) = (json!({"resource": "cpu_limit", "cpu_percent": 5}), "cpu.max");
     Ok(Box::new(Limited {
         cgroup: Victim::new(CONTROLLERS)?,
@@ -98,12 +107,12 @@ fn cpu() -> Result<Box<dyn Stage>> {
     }))
 }
 
-fn pids() -> Result<Box<dyn Stage>> {
+pub(crate) fn pids() -> Result<Box<dyn Stage>> {
     let (params, file) = (json!({"resource": "pids_limit", "pids": 1}), "pids.max");
     Ok(Box::new(Limited { cgroup: Victim::new(CONTROLLERS)?, params, file, other: "77", probe: cannot_fork }))
 }
 
-fn memory() -> Result<Box<dyn Stage>> {
+pub(crate) fn memory() -> Result<Box<dyn Stage>> {
     let (params, file) = (json!({"resource": "memory_limit", "memory_mb": 2}), "memory.high");
     Ok(Box::new(Limited {
         cgroup: Victim::new(CONTROLLERS)?,
@@ -114,11 +123,11 @@ fn memory() -> Result<Box<dyn Stage>> {
     }))
 }
 
-fn disk() -> Result<Box<dyn Stage>> {
+pub(crate) fn disk() -> Result<Box<dyn Stage>> {
     Ok(Box::new(Reading { cgroup: Victim::new(&["io"])?, disk: Disk::new(1 << 20)? }))
 }
 
-fn clock() -> Result<Box<dyn Stage>> {
+pub(crate) fn clock() -> Result<Box<dyn Stage>> {
     Ok(Box::new(Clock { before: clock_distance() }))
 }
 
@@ -135,6 +144,10 @@ impl Stage for Paused {
 
     fn picture(&self) -> Result<String> {
         Ok(format!("{}\n{}", self.0.read("cgroup.freeze")?, self.0.read("cgroup.events")?))
+    }
+
+    fn cgroups(&self) -> Vec<&Path> {
+        vec![self.0.path()]
     }
 
     fn disturb(&self) -> Result<String> {
@@ -164,6 +177,10 @@ impl Stage for Limited {
 
     fn picture(&self) -> Result<String> {
         self.cgroup.read(self.file)
+    }
+
+    fn cgroups(&self) -> Vec<&Path> {
+        vec![self.cgroup.path()]
     }
 
     fn disturb(&self) -> Result<String> {
@@ -238,6 +255,10 @@ impl Stage for Reading {
         Ok(format!("limits: {}", self.cgroup.read("io.max")?))
     }
 
+    fn cgroups(&self) -> Vec<&Path> {
+        vec![self.cgroup.path()]
+    }
+
     fn disturb(&self) -> Result<String> {
         let other = format!("{} rbps=max wbps=4194304 riops=max wiops=max", self.disk.number());
         self.cgroup.write("io.max", &other)?;
@@ -292,6 +313,10 @@ impl Stage for Down {
         Ok(text)
     }
 
+    fn namespaces(&self) -> Vec<&NetNs> {
+        vec![&self.pair.near, &self.pair.far]
+    }
+
     fn disturb(&self) -> Result<String> {
         self.pair.near.ip(&["link", "set", "dev", INTERFACE, "up", "txqueuelen", "777"])?;
         Ok("qlen 777".into())
@@ -326,6 +351,10 @@ impl Stage for Flapping {
 
     fn picture(&self) -> Result<String> {
         self.0.picture()
+    }
+
+    fn namespaces(&self) -> Vec<&NetNs> {
+        vec![&self.0.pair.near, &self.0.pair.far]
     }
 
     fn disturb(&self) -> Result<String> {
