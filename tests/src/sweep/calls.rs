@@ -16,6 +16,7 @@ pub enum Strike {
 /// The name of a system call that changes something outside its own memory; `None` for every other.
 pub(super) fn name(number: i64) -> Option<&'static str> {
     Some(match number {
+        libc::SYS_bind => "bind",
         libc::SYS_bpf => "bpf",
         libc::SYS_capset => "capset",
         libc::SYS_clone => "clone",
@@ -23,18 +24,31 @@ pub(super) fn name(number: i64) -> Option<&'static str> {
         libc::SYS_close => "close",
         libc::SYS_connect => "connect",
         libc::SYS_dup2 | libc::SYS_dup3 => "dup",
+        libc::SYS_epoll_ctl => "epoll_ctl",
         libc::SYS_execve => "execve",
+        libc::SYS_fallocate => "fallocate",
+        libc::SYS_fchmod | libc::SYS_chmod | libc::SYS_fchmodat => "chmod",
+        libc::SYS_fchown | libc::SYS_chown | libc::SYS_fchownat => "chown",
         libc::SYS_fdatasync => "fdatasync",
         libc::SYS_fork | libc::SYS_vfork => "fork",
         libc::SYS_fsync => "fsync",
         libc::SYS_ftruncate => "ftruncate",
         libc::SYS_kill | libc::SYS_tgkill => "kill",
+        libc::SYS_listen => "listen",
+        libc::SYS_madvise => "madvise",
+        libc::SYS_memfd_create => "memfd_create",
         libc::SYS_mkdir | libc::SYS_mkdirat => "mkdir",
+        libc::SYS_mmap => "mmap",
+        libc::SYS_mount => "mount",
+        libc::SYS_munmap => "munmap",
         libc::SYS_open | libc::SYS_openat => "open",
         libc::SYS_pidfd_open => "pidfd_open",
         libc::SYS_pidfd_send_signal => "pidfd_send_signal",
         libc::SYS_prctl => "prctl",
-        libc::SYS_rename | libc::SYS_renameat => "rename",
+        libc::SYS_prlimit64 => "prlimit",
+        libc::SYS_ptrace => "ptrace",
+        libc::SYS_pwrite64 | libc::SYS_pwritev | libc::SYS_pwritev2 => "pwrite",
+        libc::SYS_rename | libc::SYS_renameat | libc::SYS_renameat2 => "rename",
         libc::SYS_sched_setaffinity => "sched_setaffinity",
         libc::SYS_sendmsg => "sendmsg",
         libc::SYS_sendto => "sendto",
@@ -58,6 +72,14 @@ pub(super) fn selected(pid: i32, number: i64, arguments: &[u64], strike: Strike)
     let taken = match (name, strike) {
         // The log.
         ("write", _) if first == 2 => false,
+        // Memory of its own: only what is taken is a change to others.
+        ("mmap", _) => is_populated(arguments),
+        // Giving back never fails.
+        ("munmap", Strike::Fail(_)) => false,
+        // Asking what the limit is changes nothing.
+        ("prlimit", _) => arguments.get(2).is_some_and(|new| *new != 0),
+        // Of the runtime's own: what it cannot watch, it has started all the same.
+        ("epoll_ctl", Strike::Fail(_)) => false,
         // Closing never fails so that a descriptor stays, and reading it is not a change.
         ("close", Strike::Fail(_)) => false,
         // A wake-up between threads of one process: an eventfd has no reason to refuse.
@@ -65,6 +87,11 @@ pub(super) fn selected(pid: i32, number: i64, arguments: &[u64], strike: Strike)
         _ => true,
     };
     taken.then_some(name)
+}
+
+/// Whether the kernel is to provide the pages at once (`MAP_POPULATE`, the fourth argument of mmap(2)).
+fn is_populated(arguments: &[u64]) -> bool {
+    arguments.get(3).is_some_and(|flags| flags & u64::from(libc::MAP_POPULATE.unsigned_abs()) != 0)
 }
 
 fn is_eventfd(pid: i32, fd: u64) -> bool {
