@@ -14,6 +14,8 @@ use crate::host::part::HELD_THREAD;
 const OWN_MEMORY_KIB: u64 = 16 << 10;
 /// Standard streams, which every process has.
 const STREAMS: i32 = 2;
+/// Descriptors of nothing that whoever started the daemon may have left open.
+const INHERITED: usize = 4;
 
 /// Counted by what only a fault takes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -66,12 +68,12 @@ impl Holdings {
         if self.memory_kib > OWN_MEMORY_KIB {
             words.push(format!("{} MiB of memory", self.memory_kib >> 10));
         }
-        for (count, what) in [
-            (self.descriptors, "open files"),
-            (self.files, "files without a name"),
-            (self.threads, "threads"),
-            (self.sockets, "sockets"),
-        ] {
+        if self.descriptors > INHERITED {
+            words.push(format!("{} open files", self.descriptors));
+        }
+        for (count, what) in
+            [(self.files, "files without a name"), (self.threads, "threads"), (self.sockets, "sockets")]
+        {
             if count > 0 {
                 words.push(format!("{count} {what}"));
             }
@@ -121,9 +123,10 @@ mod tests {
 
     #[test]
     fn only_what_is_missing_is_told() {
-        assert!(Holdings { memory_kib: OWN_MEMORY_KIB, ..Holdings::default() }.words().is_empty());
-        let all = Holdings { memory_kib: 200 << 10, descriptors: 1, files: 2, threads: 3, sockets: 4 };
-        let words = ["200 MiB of memory", "1 open files", "2 files without a name", "3 threads", "4 sockets"];
+        let own = Holdings { memory_kib: OWN_MEMORY_KIB, descriptors: INHERITED, ..Holdings::default() };
+        assert!(own.words().is_empty());
+        let all = Holdings { memory_kib: 200 << 10, descriptors: 9, files: 2, threads: 3, sockets: 4 };
+        let words = ["200 MiB of memory", "9 open files", "2 files without a name", "3 threads", "4 sockets"];
         assert_eq!(all.words(), words);
     }
 }

@@ -172,7 +172,8 @@ fn listen_as(name: &str, namespace: &NetNs, port: u16) -> Result<Fake> {
             while stream.read_exact(&mut echo).and_then(|()| stream.write_all(&echo)).is_ok() {}
         }
     });
-    Fake::start_as(name, "sleep", &["60"], shared.into())
+    // In the namespace of its socket, as a server is.
+    namespace.run(|| Fake::start_as(name, "sleep", &["60"], shared.into()))
 }
 
 fn an_ssh_session_goes_on_wherever_sshd_listens(_: &Context) -> TestResult {
