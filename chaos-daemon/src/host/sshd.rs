@@ -84,6 +84,8 @@ mod tests {
     use std::net::{SocketAddr, TcpListener, TcpStream};
     use std::os::fd::OwnedFd;
     use std::process::{Command, Stdio};
+    use std::thread;
+    use std::time::{Duration, Instant};
 
     use super::*;
 
@@ -116,6 +118,11 @@ mod tests {
             .stdout(Stdio::from(OwnedFd::from(connected)))
             .spawn()
             .unwrap();
+        // Whoever starts a program hears of it a moment before the program has its name.
+        let started = Instant::now();
+        while !has(listens) && started.elapsed() < Duration::from_secs(5) {
+            thread::sleep(Duration::from_millis(1));
+        }
         let told = (has(listens), has(session), has(stranger));
         sshd.kill().unwrap();
         sshd.wait().unwrap();
