@@ -40,6 +40,7 @@ const STEPS: &[Step] = &[
     Step { name: "kills", run: kill },
     Step { name: VM, run: kernels },
     Step { name: VM_SOAK, run: vm_soak },
+    Step { name: VM_MATRIX, run: vm_matrix },
     Step { name: KILLS_VM, run: kill_in_vm },
     Step { name: SABOTAGE_VM, run: sabotage_in_vm },
     Step { name: SYSTEMD, run: systemd },
@@ -50,9 +51,11 @@ const STEPS: &[Step] = &[
 
 const VM: &str = "vm";
 const VM_SOAK: &str = "vm-soak";
+const VM_MATRIX: &str = "vm-matrix";
 const SYSTEMD: &str = "systemd";
 const KILLS_VM: &str = "kills-vm";
 const SABOTAGE_VM: &str = "sabotage-vm";
+const IN_VM: &[&str] = &[VM, VM_SOAK, VM_MATRIX, KILLS_VM, SYSTEMD, SABOTAGE_VM];
 
 /// Rounds of each kind and end. `cargo xtask vm --kills 100` and `cargo xtask bench --only kills` do more.
 const KILLS: u32 = 10;
@@ -67,7 +70,7 @@ pub(crate) fn main(options: &Options) -> Result<ExitCode, Error> {
     {
         println!("== {}", step.name);
         let started = Instant::now();
-        let tally = if [VM, VM_SOAK, KILLS_VM, SYSTEMD, SABOTAGE_VM].contains(&step.name) && options.no_vm {
+        let tally = if IN_VM.contains(&step.name) && options.no_vm {
             let mut tally = Tally::default();
             tally.skip(format!("{}: --no-vm", step.name));
             tally
@@ -251,6 +254,32 @@ fn vm_soak() -> Result<Tally, Error> {
     }
     Ok(tally)
 }
+
+/// The crash matrix on both kernels of the VM, of what few machines can do: of its events a share, another one on each kernel
+/// and of each kind.
+fn vm_matrix() -> Result<Tally, Error> {
+    tools::require(tools::OBSERVERS)?;
+    let mut tally = Tally::default();
+    let only = format!("--only={}", IN_VM_ONLY.join(","));
+    let argv = [vm::program("matrix"), "--share=8".into(), "--stride=60".into(), "--limit=900".into(), only];
+    for (release, text, failure) in vm::program_on_all(&artifacts::build()?, &argv)? {
+        read_console(&format!("matrix on {release}"), &text, failure, &mut tally);
+    }
+    Ok(tally)
+}
+
+/// What needs a kernel with everything, or a machine of its own.
+const IN_VM_ONLY: &[&str] = &[
+    "network_partition",
+    "latency",
+    "packet_loss",
+    "bandwidth",
+    "file_error",
+    "cpu_limit",
+    "memory_limit",
+    "pids_limit",
+    "clock_skew",
+];
 
 /// A program's report between whatever else the console says.
 fn read_console(name: &str, text: &str, failure: Option<String>, tally: &mut Tally) {
