@@ -44,9 +44,9 @@ impl Asked {
         Some(())
     }
 
-    /// Of these, the share that is asked for, from one or another of the first on.
+    /// Of these, the share that is asked for, from one or another of the first on; at least one.
     pub fn share_of<T: Copy>(&self, all: &[T], offset: usize) -> Vec<T> {
-        let share = self.share as usize;
+        let share = (self.share as usize).clamp(1, all.len().max(1));
         all.iter().copied().skip(offset % share).step_by(share).collect()
     }
 
@@ -135,6 +135,7 @@ mod tests {
         let third = asked(&["--share=3"]).unwrap();
         let shares: Vec<_> = (7..10).map(|offset| third.share_of(&[1, 2, 3, 4, 5], offset)).collect();
         assert_eq!(shares, [vec![2, 5], vec![3], vec![1, 4]]);
+        assert_eq!(third.share_of(&[1, 2], 7), [2], "of few there is one at least");
     }
 
     #[test]

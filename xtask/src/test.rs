@@ -162,7 +162,7 @@ fn host() -> Result<Tally, Error> {
         return Ok(tally);
     }
     tools::require(tools::OBSERVERS)?;
-    tools::require(tools::SERVERS)?;
+    tools::require(tools::HOST)?;
     let built = artifacts::build()?;
     let mut command = Command::new(built.program("test-runner")?);
     command.args(&built.tests).arg(built.program("kernel-tests")?);
@@ -261,7 +261,7 @@ fn vm_matrix() -> Result<Tally, Error> {
     tools::require(tools::OBSERVERS)?;
     let mut tally = Tally::default();
     let only = format!("--only={}", IN_VM_ONLY.join(","));
-    let argv = [vm::program("matrix"), "--share=8".into(), "--stride=60".into(), "--limit=900".into(), only];
+    let argv = [vm::program("matrix"), "--share=24".into(), "--stride=60".into(), "--limit=900".into(), only];
     for (release, text, failure) in vm::program_on_all(&artifacts::build()?, &argv)? {
         read_console(&format!("matrix on {release}"), &text, failure, &mut tally);
     }
