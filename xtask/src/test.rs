@@ -33,7 +33,7 @@ struct Step {
 const STEPS: &[Step] = &[
     Step { name: "unit", run: unit },
     Step { name: "host", run: host },
-    Step { name: "sweep", run: || program("sweep", &["--stride=12"]) },
+    Step { name: "sweep", run: || program("sweep", &["--stride=16"]) },
     Step { name: "matrix", run: || program("matrix", &["--stride=6"]) },
     Step { name: "soak", run: || program("soak", &["--steps=2000", "--minutes=12", "--cycles=1000"]) },
     Step { name: "sabotage", run: sabotage },
@@ -59,7 +59,7 @@ const IN_VM: &[&str] = &[VM, VM_SOAK, VM_MATRIX, KILLS_VM, SYSTEMD, SABOTAGE_VM]
 
 /// Rounds of each kind and end. `cargo xtask vm --kills 100` and `cargo xtask bench --only kills` do more.
 const KILLS: u32 = 10;
-const KILLS_IN_VM: u32 = 5;
+const KILLS_IN_VM: u32 = 3;
 
 pub(crate) fn main(options: &Options) -> Result<ExitCode, Error> {
     let mut total = Tally::default();
