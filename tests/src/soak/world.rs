@@ -20,7 +20,7 @@ use crate::fault::Fault;
 use crate::measure::{Echo, Tcp, tcp_rtt, udp_rtt};
 use crate::netns::output;
 use crate::pair::INTERFACE;
-use crate::process::{Process, wait_until};
+use crate::process::{self, Process, wait_until};
 use crate::skip::Environment;
 use crate::worker::{Program, Worker};
 use crate::{Daemon, Error, Mcp, Pair, Residue, Result};
@@ -248,6 +248,10 @@ impl World {
     /// The product's own oracle, as an operator asks it. On a host others have daemons, too: there what is in our namespaces
     /// and folders counts.
     pub(super) fn ask_the_doctor(&self) -> Result<()> {
+        let in_vm = Environment::detect() == Environment::Vm;
+        if in_vm {
+            collect_orphans();
+        }
         let mut command = Command::new(binary("chaosctl")?);
         command.arg("--socket").arg(self.daemon.socket()).args(["--json", "doctor", "--residue"]);
         let said = command.output().map_err(Error::io("start", "chaosctl"))?;
@@ -259,7 +263,6 @@ impl World {
         let runtime = self.daemon.runtime_dir().display().to_string();
         let pair = &self.site.pair;
         let places = [runtime.as_str(), pair.near.name(), pair.far.name()];
-        let in_vm = Environment::detect() == Environment::Vm;
         let ours = |left: &&Value| in_vm || places.iter().any(|place| left.to_string().contains(place));
         match left.iter().filter(ours).collect::<Vec<_>>() {
             found if found.is_empty() => Ok(()),
@@ -397,4 +400,13 @@ fn start(lane: Lane, cgroup: &Cgroup) -> Result<Daemon> {
         lane.attach.configure(command);
         cgroup.place(command);
     })
+}
+
+/// Collects what has ended of daemons that died before: it is ours, see [`super::run`], and would be told as left behind. Where
+/// there is one lane at a time, all of it is that lane's.
+fn collect_orphans() {
+    let me = std::process::id().cast_signed();
+    for process in process::all().iter().filter(|process| process.parent == me && process.state == 'Z') {
+        let _ = waitpid(Pid::from_raw(process.pid), Some(WaitPidFlag::WNOHANG));
+    }
 }
