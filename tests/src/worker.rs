@@ -2,6 +2,7 @@
 //! can. Gone when the guard is.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -76,7 +77,16 @@ impl Program {
 fn spawn(path: &Path, file: &Path, threads: u64, word: &str) -> Result<Child> {
     let mut command = Command::new(path);
     command.arg(file).arg(threads.to_string()).arg(word).stdin(Stdio::null());
-    command.spawn().map_err(Error::io("start", "a worker"))
+    let mut started = command.spawn();
+    // Another thread of ours has just forked, and has the file open for writing until it executes something.
+    wait_until(START, || {
+        let busy = matches!(&started, Err(error) if error.kind() == ErrorKind::ExecutableFileBusy);
+        if busy {
+            started = command.spawn();
+        }
+        !busy
+    });
+    started.map_err(Error::io("start", "a worker"))
 }
 
 fn supervise(

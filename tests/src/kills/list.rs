@@ -206,7 +206,7 @@ impl Scene {
     pub(super) fn new() -> Result<Self> {
         let pair = Pair::new()?;
         let of_worker = Program::new()?;
-        let worker = of_worker.start(1, "kills")?;
+        let worker = of_worker.start(0, "kills")?;
         let cgroup = Cgroup::new()?;
         let service = RefCell::new(Caller::start(&pair.near, Some(&cgroup))?);
         let server = pair.near.run(|| TcpListener::bind((Ipv4Addr::LOCALHOST, PORT)));
