@@ -33,6 +33,7 @@ pub mod sabotage;
 pub mod sandbox;
 pub mod skip;
 pub mod soak;
+pub mod stall;
 pub mod sweep;
 pub mod systemd;
 pub mod touch;

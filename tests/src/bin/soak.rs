@@ -44,6 +44,9 @@ fn main() -> ExitCode {
     let mut passed: usize = figures.steps.values().sum();
     println!("{passed} steps in {:.0} s", started.elapsed().as_secs_f64());
     print(&mut figures);
+    if let Some(longest) = figures.stalls.iter().max() {
+        println!("the machine stood still for up to {longest:?} in {} steps", figures.stalls.len());
+    }
     if options.lane.is_none()
         && figures.failures.is_empty()
         && options.steps.is_some_and(|asked| passed < asked)

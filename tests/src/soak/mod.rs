@@ -18,12 +18,19 @@ use nix::sys::prctl;
 use crate::kernel::{Attach, Context};
 use crate::mounts::with_tiny_tmpfs;
 use crate::skip::Environment;
+use crate::stall::Stalls;
 use crate::{Error, Result};
 use script::{Abilities, Action, Script};
 use world::World;
 
 /// Room for a daemon's runtime directory, in KiB.
 const ROOM: u32 = 256;
+
+/// What went on so long before a step can be the reason why it went wrong: faults end early two lease windows after a holder, or the
+/// injector, fell silent.
+const BEFORE: Duration = Duration::from_secs(7);
+/// A machine that stands still more often is none to soak on.
+const MOST_STALLS: usize = 8;
 
 /// How long, and which.
 #[derive(Debug, Clone, Copy)]
@@ -69,6 +76,8 @@ pub struct Figures {
     pub packets: [u64; 2],
     /// Of these, lost without a fault that explains it, come through one, or arrived twice.
     pub unexplained: u64,
+    /// How long the machine stood still when a step went wrong: its lane began anew, with nothing left behind.
+    pub stalls: Vec<Duration>,
     /// What was wrong: lane, number of the step, step.
     pub failures: Vec<String>,
 }
@@ -84,6 +93,7 @@ impl Figures {
         self.late.extend(other.late);
         self.packets = [self.packets[0] + other.packets[0], self.packets[1] + other.packets[1]];
         self.unexplained += other.unexplained;
+        self.stalls.extend(other.stalls);
         self.failures.extend(other.failures);
     }
 }
@@ -124,6 +134,7 @@ pub fn run(plan: Plan) -> Result<Figures> {
     if abilities.vm {
         crate::cgroup::enable("memory")?;
     }
+    let stalls = Stalls::watch();
     let lanes = lanes(&context);
     let chosen: Vec<_> =
         lanes.iter().filter(|lane| plan.lane.is_none_or(|only| only as u64 == lane.number)).collect();
@@ -138,8 +149,8 @@ pub fn run(plan: Plan) -> Result<Figures> {
         std::thread::scope(|scope| {
             let start = |lane: &Lane| {
                 let script = Script::new(plan.seed, lane.number, lanes.len(), abilities);
-                let lane = *lane;
-                scope.spawn(move || with_tiny_tmpfs(ROOM, || live(lane, script, share, deadline)))
+                let (lane, stalls) = (*lane, &stalls);
+                scope.spawn(move || with_tiny_tmpfs(ROOM, || live(lane, script, share, deadline, stalls)))
             };
             let running: Vec<_> = turn.iter().map(|lane| start(lane)).collect();
             for thread in running {
@@ -154,7 +165,7 @@ pub fn run(plan: Plan) -> Result<Figures> {
     Ok(total)
 }
 
-fn live(lane: Lane, mut script: Script, steps: usize, deadline: Instant) -> Result<Figures> {
+fn live(lane: Lane, mut script: Script, steps: usize, deadline: Instant, stalls: &Stalls) -> Result<Figures> {
     let mut soak = Soak { world: World::new(lane)?, figures: Figures::default() };
     for number in 1..=steps {
         if Instant::now() > deadline {
@@ -162,9 +173,25 @@ fn live(lane: Lane, mut script: Script, steps: usize, deadline: Instant) -> Resu
         }
         let action = script.next();
         *soak.figures.steps.entry(format!("{:?}", action.step)).or_default() += 1;
-        if let Err(error) = soak.take(action) {
-            return Ok(soak.failed(&format!("step {number}, {action:?}"), &error));
+        let (begun, unexplained) = (Instant::now(), soak.figures.unexplained);
+        let Err(error) = soak.take(action) else { continue };
+        let at = format!("step {number}, {action:?}");
+        let stall = begun.checked_sub(BEFORE).and_then(|since| stalls.longest_since(since));
+        let Some(stall) = stall.filter(|_| soak.figures.stalls.len() < MOST_STALLS) else {
+            return Ok(soak.failed(&at, &error));
+        };
+        if let Err(residue) = soak.leave_nothing() {
+            return Ok(
+                soak.failed(&format!("{at}, after {stall:?} of standing still: {error}; then"), &residue)
+            );
         }
+        println!("{lane:?}, {at}: the machine stood still for {stall:?}; the lane begins anew");
+        let mut figures = std::mem::take(&mut soak.figures);
+        drop(soak);
+        figures.stalls.push(stall);
+        figures.unexplained = unexplained;
+        script.forget();
+        soak = Soak { world: World::new(lane)?, figures };
     }
     match soak.finish() {
         Ok(()) => Ok(soak.figures),
@@ -176,6 +203,13 @@ impl Soak {
     fn failed(mut self, at: &str, error: &Error) -> Figures {
         self.figures.failures.push(format!("{:?}, {at}: {error}", self.world.lane));
         self.figures
+    }
+
+    /// Everything dies and is recovered: what should be active is not known any more, but that nothing is left is.
+    fn leave_nothing(&mut self) -> Result<()> {
+        let dead = self.world.daemon.processes();
+        self.world.daemon.kill_everything();
+        self.world.recover(&dead)
     }
 
     fn renew_site(&mut self) -> Result<()> {

@@ -174,6 +174,11 @@ impl Script {
         }
     }
 
+    /// Nothing is active any more.
+    pub(super) fn forget(&mut self) {
+        self.active.clear();
+    }
+
     pub(super) fn next(&mut self) -> Action {
         loop {
             let step = self.choose();
