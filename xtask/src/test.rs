@@ -33,8 +33,8 @@ struct Step {
 const STEPS: &[Step] = &[
     Step { name: "unit", run: unit },
     Step { name: "host", run: host },
-    Step { name: "sweep", run: || program("sweep", &["--stride=16"]) },
-    Step { name: "matrix", run: || program("matrix", &["--stride=6"]) },
+    Step { name: "sweep", run: || program("sweep", &["--stride=24"]) },
+    Step { name: "matrix", run: || program("matrix", &["--stride=12"]) },
     Step { name: "soak", run: || program("soak", &["--steps=2000", "--minutes=12", "--cycles=1000"]) },
     Step { name: "sabotage", run: sabotage },
     Step { name: "kills", run: kill },

@@ -33,7 +33,7 @@ const GUARD_KILL: &str = "/sys/fs/cgroup/system.slice/chaos-daemon-guard.service
 /// For systemd to start the service, or the guard, and for that to undo: no promise, but a bound, under emulation.
 const BY_SYSTEMD: Duration = Duration::from_secs(20);
 /// Of each kind.
-const KILLS: usize = 4;
+const KILLS: usize = 3;
 
 /// Has the daemon ready once more, however often it has been killed within a minute.
 fn again(before: i32) -> Result<()> {
