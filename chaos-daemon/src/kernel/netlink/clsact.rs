@@ -6,6 +6,7 @@
 //! Reference: tc-bpf(8), net/sched/sch_ingress.c, net/sched/cls_bpf.c, net/sched/cls_api.c.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::time::Duration;
 
 use netlink_packet_core::{DecodeError, NLM_F_CREATE, NLM_F_EXCL};
 use netlink_packet_route::RouteNetlinkMessage as Message;
@@ -36,6 +37,11 @@ pub enum Clsact {
     /// Somebody else's older "ingress" qdisc is in its place: there is a hook for ingress, none for egress.
     IngressOnly,
 }
+
+/// How often to try while somebody asks for a filter of the device, which keeps its clsact in use for a moment (EBUSY,
+/// `qdisc_graft` in net/sched/sch_api.c, since Linux 6.4); each time after another look whether it is empty.
+const BUSY_ATTEMPTS: u32 = 50;
+const BUSY_PAUSE: Duration = Duration::from_millis(2);
 
 /// A filter on a hook.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -112,6 +118,16 @@ impl Netlink {
     /// # Errors
     /// When a hook cannot be read: unknown is not empty.
     pub async fn delete_clsact(&self, ifindex: u32) -> Result<bool, NetlinkError> {
+        for _ in 1..BUSY_ATTEMPTS {
+            match self.delete_idle_clsact(ifindex).await {
+                Err(error) if error.errno() == Some(Errno::EBUSY) => tokio::time::sleep(BUSY_PAUSE).await,
+                done => return done,
+            }
+        }
+        self.delete_idle_clsact(ifindex).await
+    }
+
+    async fn delete_idle_clsact(&self, ifindex: u32) -> Result<bool, NetlinkError> {
         match self.hook_qdisc(ifindex).await? {
             Some(qdisc) if qdisc.kind == "clsact" => {}
             _ => return Ok(false),
