@@ -5,6 +5,7 @@
 mod tests {
     use std::future::Future;
     use std::os::fd::{AsFd, FromRawFd, OwnedFd};
+    use std::sync::atomic::{AtomicBool, Ordering};
     use std::thread;
     use std::time::{Duration, Instant};
 
@@ -274,6 +275,47 @@ mod tests {
             }
             assert!(netlink.delete_bpf_filter(device, side, pref, FILTER_HANDLE, name).await.unwrap());
             assert_eq!(at(side, pref, FILTER_HANDLE).await, None, "it is gone");
+        });
+    }
+
+    #[test]
+    fn a_clsact_is_deleted_while_others_ask_for_filters_of_it() {
+        in_private_namespace(|_| async {
+            let netlink = Netlink::open().unwrap();
+            let device = a_device(&netlink).await;
+            let done = AtomicBool::new(false);
+            let ask = || {
+                runtime().block_on(async {
+                    let netlink = Netlink::open().unwrap();
+                    while !done.load(Ordering::Relaxed) {
+                        let found = netlink.bpf_filter(device, Direction::Egress, PREF, FILTER_HANDLE).await;
+                        assert_eq!(found.unwrap(), None);
+                    }
+                });
+            };
+            // In the same namespace, as those who started them.
+            thread::scope(|scope| {
+                let askers = [scope.spawn(ask), scope.spawn(ask)];
+                let deletes = scope.spawn(|| {
+                    runtime().block_on(async {
+                        let netlink = Netlink::open().unwrap();
+                        let mut failures = Vec::new();
+                        for _ in 0..300 {
+                            netlink.add_clsact(device).await.unwrap();
+                            match netlink.delete_clsact(device).await {
+                                Ok(true) => {}
+                                other => failures.push(format!("{other:?}")),
+                            }
+                        }
+                        failures
+                    })
+                });
+                let failures = deletes.join();
+                done.store(true, Ordering::Relaxed);
+                let asked: Vec<_> = askers.into_iter().map(|asker| asker.join().is_ok()).collect();
+                assert_eq!(asked, [true, true]);
+                assert_eq!(failures.unwrap(), Vec::<String>::new());
+            });
         });
     }
 
