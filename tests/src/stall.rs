@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use nix::libc;
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
 
@@ -17,7 +18,7 @@ const STILL: Duration = Duration::from_millis(750);
 /// When something woke up, and how much too late.
 type Stall = (Instant, Duration);
 
-/// Threads, one on each processor, that notice when it does not go on.
+/// Threads, one on each processor, that notice when it does not go on; and one that notices when the kernel's RCU does not.
 #[derive(Debug, Default)]
 pub struct Stalls {
     seen: Arc<Mutex<Vec<Stall>>>,
@@ -34,6 +35,8 @@ impl Stalls {
             let (seen, stop) = (Arc::clone(&stalls.seen), Arc::clone(&stalls.stop));
             stalls.threads.push(thread::spawn(move || watch(cpu, &seen, &stop)));
         }
+        let (seen, stop) = (Arc::clone(&stalls.seen), Arc::clone(&stalls.stop));
+        stalls.threads.push(thread::spawn(move || repeat(&seen, &stop, wait_for_rcu)));
         stalls
     }
 
@@ -58,14 +61,26 @@ fn watch(cpu: usize, seen: &Mutex<Vec<Stall>>, stop: &AtomicBool) {
     if one.set(cpu).and_then(|()| sched_setaffinity(Pid::from_raw(0), &one)).is_err() {
         return;
     }
+    repeat(seen, stop, || ());
+}
+
+fn repeat(seen: &Mutex<Vec<Stall>>, stop: &AtomicBool, look: impl Fn()) {
     while !stop.load(Ordering::Relaxed) {
         let before = Instant::now();
         thread::sleep(LOOK);
+        look();
         let late = before.elapsed().saturating_sub(LOOK);
         if late > STILL {
             seen.lock().unwrap_or_else(PoisonError::into_inner).push((Instant::now(), late));
         }
     }
+}
+
+/// Waits until every processor has been through a point of rest, as attaching a program and removing a device do
+/// (membarrier(2)).
+fn wait_for_rcu() {
+    // SAFETY: a system call without pointers. Where it is not there, it returns at once.
+    let _ = unsafe { libc::syscall(libc::SYS_membarrier, libc::MEMBARRIER_CMD_GLOBAL, 0, 0) };
 }
 
 #[cfg(test)]
@@ -87,6 +102,6 @@ mod tests {
     #[test]
     fn every_processor_is_watched() {
         let stalls = Stalls::watch();
-        assert_eq!(stalls.threads.len(), thread::available_parallelism().unwrap().get());
+        assert_eq!(stalls.threads.len(), thread::available_parallelism().unwrap().get() + 1);
     }
 }
