@@ -236,7 +236,8 @@ fn verdicts(
     Ok(results.verdicts)
 }
 
-/// What in `tests/` depends on the kernel, on both kernels of the VM.
+/// The kernel tests on both kernels of the VM: what depends on the kernel on each, the rest on one of them. `cargo xtask vm` runs
+/// everything on each.
 fn kernels() -> Result<Tally, Error> {
     tools::require(tools::OBSERVERS)?;
     let mut tally = Tally::default();

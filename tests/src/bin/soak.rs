@@ -45,7 +45,13 @@ fn main() -> ExitCode {
     println!("{passed} steps in {:.0} s", started.elapsed().as_secs_f64());
     print(&mut figures);
     if let Some(longest) = figures.stalls.iter().max() {
-        println!("the machine stood still for up to {longest:?} in {} steps", figures.stalls.len());
+        println!(
+            "the machine stood still for up to {longest:?} in {} steps, which failed",
+            figures.stalls.len()
+        );
+    }
+    if figures.doubtful > 0 {
+        println!("it stood still around {} more, whose targets' packets are not judged", figures.doubtful);
     }
     if options.lane.is_none()
         && figures.failures.is_empty()

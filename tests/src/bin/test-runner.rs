@@ -1,4 +1,4 @@
-//! `test-runner [--results FILE] [--filter TEXT] [--limit SECONDS] EXECUTABLE...`: runs the tests of the executables
+//! `test-runner [--results FILE] [--filter TEXT] [--limit SECONDS] [--turns] EXECUTABLE...`: runs the tests of the executables
 //! and writes one JSON line per test, then the count.
 
 use std::fs::OpenOptions;
@@ -10,7 +10,8 @@ use std::time::Duration;
 use chaos_tests::runner::{self, Plan, Verdict};
 
 fn main() -> ExitCode {
-    let mut plan = Plan { executables: Vec::new(), filter: None, limit: Duration::from_secs(60) };
+    let mut plan =
+        Plan { executables: Vec::new(), filter: None, limit: Duration::from_secs(60), turns: false };
     let mut results = PathBuf::from("/dev/stdout");
     for argument in std::env::args().skip(1) {
         match argument.split_once('=') {
@@ -20,6 +21,7 @@ fn main() -> ExitCode {
                 Ok(seconds) => plan.limit = Duration::from_secs(seconds),
                 Err(error) => return usage(&format!("--limit {text}: {error}")),
             },
+            _ if argument == "--turns" => plan.turns = true,
             _ if argument.starts_with('-') => return usage(&format!("unknown option {argument}")),
             _ => plan.executables.push(argument.into()),
         }

@@ -29,6 +29,8 @@ const ROOM: u32 = 256;
 /// What went on so long before a step can be the reason why it went wrong: faults end early two lease windows after a holder, or the
 /// injector, fell silent.
 const BEFORE: Duration = Duration::from_secs(7);
+/// A machine that stands still for longer is none to soak on.
+const LONGEST: Duration = Duration::from_secs(90);
 /// A machine that stands still more often is none to soak on.
 const MOST_STALLS: usize = 8;
 
@@ -78,6 +80,8 @@ pub struct Figures {
     pub unexplained: u64,
     /// How long the machine stood still when a step went wrong: its lane began anew, with nothing left behind.
     pub stalls: Vec<Duration>,
+    /// Steps that went well around a standstill: packets of their targets are not judged, since a lease may have run out.
+    pub doubtful: usize,
     /// What was wrong: lane, number of the step, step.
     pub failures: Vec<String>,
 }
@@ -94,6 +98,7 @@ impl Figures {
         self.packets = [self.packets[0] + other.packets[0], self.packets[1] + other.packets[1]];
         self.unexplained += other.unexplained;
         self.stalls.extend(other.stalls);
+        self.doubtful += other.doubtful;
         self.failures.extend(other.failures);
     }
 }
@@ -174,12 +179,21 @@ fn live(lane: Lane, mut script: Script, steps: usize, deadline: Instant, stalls:
         let action = script.next();
         *soak.figures.steps.entry(format!("{:?}", action.step)).or_default() += 1;
         let (begun, unexplained) = (Instant::now(), soak.figures.unexplained);
-        let Err(error) = soak.take(action) else { continue };
+        let taken = soak.take(action);
+        let since = begun.checked_sub(BEFORE).unwrap_or(begun);
+        let stall = stalls.longest_since(since);
+        let Err(error) = taken else {
+            if stall.is_some() {
+                soak.world.disregard(since);
+                soak.figures.doubtful += 1;
+            }
+            continue;
+        };
         let at = format!("step {number}, {action:?}");
-        let stall = begun.checked_sub(BEFORE).and_then(|since| stalls.longest_since(since));
         let Some(stall) = stall.filter(|_| soak.figures.stalls.len() < MOST_STALLS) else {
             return Ok(soak.failed(&at, &error));
         };
+        stalls.wait_over(LONGEST);
         if let Err(residue) = soak.leave_nothing() {
             return Ok(
                 soak.failed(&format!("{at}, after {stall:?} of standing still: {error}; then"), &residue)

@@ -22,9 +22,12 @@ const KERNEL_SUITES: &[&str] = &["bpf", "netlink", "kernel-tests"];
 /// Programs of other projects, copied with the libraries they need: the tests' second opinion.
 const OBSERVERS: &[&str] = &["ip", "tc", "ping", "bpftool"];
 
-/// Runs the suites of the kernel.
-pub(super) fn test_command(filter: Option<&str>) -> Vec<String> {
+/// Runs the suites of the kernel; with `turns`, of what does not depend on the kernel every second test.
+pub(super) fn test_command(filter: Option<&str>, turns: bool) -> Vec<String> {
     let mut argv = vec![format!("{BIN_DIR}/test-runner"), "--results=/dev/ttyS1".to_owned()];
+    // Emulated, a test takes several times as long as on the machine itself.
+    argv.push("--limit=240".to_owned());
+    argv.extend(turns.then(|| "--turns".to_owned()));
     argv.extend(filter.map(|filter| format!("--filter={filter}")));
     argv.extend(KERNEL_SUITES.iter().map(|name| format!("{BIN_DIR}/{name}")));
     argv

@@ -1,5 +1,5 @@
-//! A part of the crash matrix, on every kernel; all of it is `cargo xtask test --only matrix`. And what an undo that does
-//! not succeed looks like.
+//! What an undo that does not succeed looks like. That every other death leaves nothing is the crash matrix's
+//! (`cargo xtask test --only matrix` and `--only vm-matrix`).
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -10,17 +10,10 @@ use serde_json::json;
 use super::{Attach, Context, Outcome, TestResult, tests};
 use crate::fault::Fault;
 use crate::matrix::trap::TrapFile;
-use crate::matrix::{EVENTS, Event, Found, Matrix, UNDOING};
 use crate::process::wait_until;
-use crate::skip::Environment;
 use crate::{Error, Mcp};
 
 tests![
-    a_fault_ends_at_whichever_event_of_its_life_the_injector_dies,
-    a_fault_ends_at_whichever_event_of_its_holders_life_the_injector_dies,
-    a_fault_ends_at_whichever_event_of_its_life_its_holder_dies,
-    a_fault_ends_at_whichever_event_of_its_life_an_operation_fails,
-    recovery_that_dies_at_each_of_its_events_in_turn_is_finished_by_the_next,
     an_undo_that_fails_once_is_stuck_in_sight_and_then_done,
     an_undo_that_fails_twice_is_stuck_in_sight_and_then_done,
     an_undo_that_fails_for_ever_is_stuck_in_sight_until_it_can_be_done,
@@ -36,56 +29,6 @@ const HALFWAY: u32 = 2;
 /// How a partition outlives its holder: by its stubs.
 fn by_stubs(context: &Context) -> Attach {
     if context.kernel >= (6, 6) { Attach::Clsact } else { Attach::Auto }
-}
-
-/// The fault with the longest life that this kernel can do. Of requests to the kernel, each event takes other ones.
-fn longest(context: &Context, first: u32) -> Matrix {
-    let (kind, stride) = if context.has_netem() { ("latency", 60) } else { ("error", 5) };
-    Matrix { kind, attach: Attach::Auto, stride, first }
-}
-
-fn judge(found: &Found, least: usize) -> TestResult {
-    println!("{} cells", found.cells);
-    assert!(found.failures.is_empty(), "{}", found.failures.join("\n"));
-    assert!(found.cells >= least, "{} cells only", found.cells);
-    Ok(Outcome::Pass)
-}
-
-/// Strikes a fault at the events that are wanted. In the VM, where a cell takes seconds, each kernel has every second one,
-/// and the other one the others.
-fn strike(context: &Context, matrix: Matrix, wanted: impl Fn(&Event) -> bool, least: usize) -> TestResult {
-    let wanted = EVENTS.iter().copied().filter(wanted);
-    let (events, least): (Vec<_>, _) = match context.environment {
-        Environment::Host => (wanted.collect(), least),
-        Environment::Vm => {
-            let tcx = usize::from(context.kernel >= (6, 6));
-            (wanted.skip(tcx).step_by(2).collect(), least / 2)
-        }
-    };
-    judge(&matrix.run(&events, Instant::now() + Duration::from_secs(55))?, least)
-}
-
-fn a_fault_ends_at_whichever_event_of_its_life_the_injector_dies(context: &Context) -> TestResult {
-    strike(context, longest(context, 7), |event| event.kills_injector() && event.role == Role::Injector, 10)
-}
-
-fn a_fault_ends_at_whichever_event_of_its_holders_life_the_injector_dies(context: &Context) -> TestResult {
-    strike(context, longest(context, 3), |event| event.kills_injector() && event.role == Role::Holder, 7)
-}
-
-fn a_fault_ends_at_whichever_event_of_its_life_its_holder_dies(context: &Context) -> TestResult {
-    strike(context, longest(context, 2), |event| !event.kills_injector() && event.action == Action::Kill, 7)
-}
-
-fn a_fault_ends_at_whichever_event_of_its_life_an_operation_fails(context: &Context) -> TestResult {
-    let kind = "network_partition";
-    let matrix = Matrix { kind, attach: by_stubs(context), stride: 20, first: 4 };
-    strike(context, matrix, |event| event.action == Action::Fail, 16)
-}
-
-fn recovery_that_dies_at_each_of_its_events_in_turn_is_finished_by_the_next(context: &Context) -> TestResult {
-    let matrix = Matrix { kind: "network_partition", attach: by_stubs(context), stride: 1, first: 1 };
-    judge(&matrix.recoveries(UNDOING)?, 8)
 }
 
 fn status(mcp: &Mcp, fault: &Fault) -> Result<(String, String), Error> {
