@@ -355,7 +355,11 @@ async fn carry_out(cli: &Cli) -> Result<Done, Failure> {
             Ok(Done::well(String::new(), Value::Null))
         }
         Command::Probe(probe) => {
-            let sample = probe.clone().probe()?.sample().await;
+            let probe = probe.clone().probe()?;
+            if probe.check.question().is_some() {
+                return ask_for_sample(cli).await;
+            }
+            let sample = probe.sample().await;
             let answer = json!({"ok": sample.ok, "detail": sample.detail, "seconds": sample.took.as_secs_f64(),
                        "value": sample.value, "answer": sample.answer});
             let text = format!("{}\n", sample.line());
@@ -396,6 +400,20 @@ async fn carry_out(cli: &Cli) -> Result<Done, Failure> {
             done
         }
     }
+}
+
+/// A sample of what only the daemon sees: the words of this command line are its, too.
+async fn ask_for_sample(cli: &Cli) -> Result<Done, Failure> {
+    let words: Vec<_> = std::env::args().skip(1).skip_while(|word| word != "probe").skip(1).collect();
+    let client = Client::connect(&cli.socket).await?;
+    let answer = client.call("chaos_probe", object(json!({"arguments": words}))).await;
+    client.close().await;
+    let answer = answer?;
+    let ok = answer["ok"] == json!(true);
+    let (word, seconds) = (if ok { "ok" } else { "failed" }, answer["seconds"].as_f64().unwrap_or_default());
+    let text =
+        format!("{word}: {} ({:.1} ms)\n", answer["detail"].as_str().unwrap_or_default(), seconds * 1e3);
+    Ok(Done { text, answer, code: if ok { 0 } else { FAILED } })
 }
 
 async fn ask(client: &Client, command: &Command, json: bool) -> Result<Done, Failure> {

@@ -10,10 +10,12 @@ use crate::probe::dns::Lookup;
 use crate::probe::latency::{Latency, PERCENTILES};
 use crate::probe::mcp::Dialogue;
 use crate::probe::pressure::{Gauge, RESOURCES, SHARES, WINDOWS};
+use crate::probe::process::{self, Processes};
 use crate::probe::prometheus::{NO_DATA, Query, REDUCERS, Terms};
 use crate::probe::sockets::{Count, Filter, PROTOCOLS, STATES};
+use crate::probe::unit::{self, Unit};
 use crate::probe::{Bounds, Check, DEFAULT_TIMEOUT, LONGEST_TIMEOUT, Probe};
-use crate::spec::SpecError;
+use crate::spec::{SpecError, TargetRequest};
 
 /// One sample, taken by this command itself.
 #[derive(Debug, Clone, Args)]
@@ -120,6 +122,45 @@ enum CheckArgs {
         #[arg(long, value_name = "NAME")]
         sum: Option<String>,
     },
+    /// How a systemd unit is, as the daemon sees it
+    Unit {
+        /// Unit, e.g. payment.service
+        name: String,
+        /// State that is right [default: active]
+        #[arg(long, value_parser = PossibleValuesParser::new(unit::STATES))]
+        state: Option<String>,
+        /// State in the words of its kind that is right, e.g. running or exited [default: any]
+        #[arg(long, value_name = "NAME")]
+        sub: Option<String>,
+        /// Seconds since it became active, or how often systemd has started it again [default: uptime]
+        #[arg(long, value_parser = names(unit::MEASURES))]
+        measure: Option<String>,
+    },
+    /// What the processes of a service are like, as the daemon sees them; every option of whose narrows
+    Process {
+        /// Those of this systemd unit
+        #[arg(long)]
+        unit: Option<String>,
+        /// Those of this cgroup v2, by its path below /sys/fs/cgroup
+        #[arg(long, value_name = "PATH", conflicts_with = "unit")]
+        cgroup: Option<String>,
+        /// Those that run this program, by its absolute path
+        #[arg(long, value_name = "PATH")]
+        exe: Option<String>,
+        /// Those in whose command line this regular expression (or word) is found
+        #[arg(long, value_name = "REGEX")]
+        command: Option<String>,
+        /// Those of the container of this id
+        #[arg(long, value_name = "ID")]
+        container: Option<String>,
+        /// This one
+        #[arg(long)]
+        pid: Option<u32>,
+        /// Their number, seconds since the latest or the first was started, open descriptors, or resident MiB [default: count,
+        /// and at least one]
+        #[arg(long, value_parser = names(process::MEASURES))]
+        measure: Option<String>,
+    },
     /// One number of a Prometheus server
     Prometheus {
         /// Address of the server, e.g. http://127.0.0.1:9090
@@ -159,7 +200,14 @@ impl ProbeArgs {
             return Err(SpecError::new("--timeout", format!("give up to {LONGEST_TIMEOUT:?}")));
         }
         let bounds = Bounds::new(self.min, self.max)?;
-        Ok(Probe { check: self.check.check()?, timeout, bounds })
+        let check = self.check.check()?;
+        let bounds = match &check {
+            Check::Processes(processes) if processes.is_counted() && bounds == Bounds::default() => {
+                Bounds { min: Some(1.0), max: None }
+            }
+            _ => bounds,
+        };
+        Ok(Probe { check, timeout, bounds })
     }
 }
 
@@ -190,6 +238,14 @@ impl CheckArgs {
             Self::Sockets { protocol, state, port, peer_port, sum } => {
                 let filter = Filter { state: state.as_deref(), port, peer_port, sum: sum.as_deref() };
                 Count::parse(&protocol, filter).map(Check::Sockets)
+            }
+            Self::Unit { name, state, sub, measure } => {
+                Unit::parse(&name, state.as_deref(), sub.as_deref(), measure.as_deref()).map(Check::Unit)
+            }
+            Self::Process { unit, cgroup, exe, command, container, pid, measure } => {
+                let target =
+                    TargetRequest { unit, cgroup, exe, command, container, pid, ..TargetRequest::default() };
+                Processes::parse(target, measure.as_deref()).map(Check::Processes)
             }
             Self::Prometheus { url, query, range, step, reduce, no_data, stale } => {
                 let (reduce, no_data) = (reduce.as_deref(), no_data.as_deref());

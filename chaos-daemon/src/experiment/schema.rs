@@ -143,6 +143,8 @@ fn chaosctl_probe() -> Value {
         ["probe", "mcp", "http://127.0.0.1:8000/mcp", "--tool", "search"],
         ["probe", "pressure", "memory", "--share", "full", "--max", 10],
         ["probe", "sockets", "tcp", "--state", "close_wait", "--max", 100],
+        ["probe", "unit", "payment.service", "--measure", "restarts", "--max", 0],
+        ["probe", "process", "--unit", "payment.service", "--measure", "memory_mb", "--max", 500],
         ["probe", "prometheus", "http://127.0.0.1:9090", "sum(rate(errors_total[1m]))", "--no-data", "ok"],
     ]);
     provider

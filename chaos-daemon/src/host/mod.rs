@@ -18,6 +18,7 @@ pub mod sandbox;
 pub mod sshd;
 pub mod supply;
 mod syscalls;
+pub mod usage;
 
 pub use boot::{BootId, boot_time_ns};
 pub use btf::KernelFiles;

@@ -3,6 +3,7 @@
 
 pub mod child;
 pub mod doctor;
+mod facts;
 mod ground;
 pub mod holders;
 pub mod inject;
@@ -255,6 +256,10 @@ async fn reply_to(injector: &Rc<Injector>, request: Request) -> Reply {
             Reply::Status(injector.status())
         }
         Request::Doctor => Reply::Doctor(Box::new(doctor::report(injector).await)),
+        Request::Look { question, caller } => match facts::look(&injector.policy, question, caller).await {
+            Ok(facts) => Reply::Seen(facts),
+            Err(error) => Reply::Error(error),
+        },
         Request::Residue => Reply::Residue(Box::new(doctor::residue(injector, Scope::Everywhere).await)),
     }
 }

@@ -58,7 +58,11 @@ pub(super) fn to_restart(name: &str) -> Result<Ground, ApiError> {
     active(name).map(|unit| Ground::Service(Box::new(unit)))
 }
 
-fn active(name: &str) -> Result<Unit, ApiError> {
+/// Looks at a unit of which callers may be told.
+///
+/// # Errors
+/// When there is none, nobody can be asked, or the host needs it.
+pub(super) fn look(name: &str) -> Result<Unit, ApiError> {
     if let Some(reason) = systemd::absent() {
         return Err(ApiError::new(ErrorCode::UnsupportedKernel, format!("no systemd runs here: {reason}")));
     }
@@ -76,6 +80,11 @@ fn active(name: &str) -> Result<Unit, ApiError> {
             format!("{} is protected: this host or its operator needs it", unit.name),
         ));
     }
+    Ok(unit)
+}
+
+fn active(name: &str) -> Result<Unit, ApiError> {
+    let unit = look(name)?;
     if unit.active != "active" {
         let active = &unit.active;
         return Err(invalid(format!("{name} is {active}: only a service that is active can be stopped")));

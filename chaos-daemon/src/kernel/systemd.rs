@@ -65,6 +65,12 @@ pub struct Unit {
     pub load: String,
     /// "active", "reloading", "inactive", "failed", "activating" or "deactivating".
     pub active: String,
+    /// The state in the words of its kind, such as "running" or "auto-restart".
+    pub sub: String,
+    /// When it became active, since boot without the time asleep (`CLOCK_MONOTONIC`); zero when it never did.
+    pub active_since: Duration,
+    /// How often systemd has started it again by itself; `None` of what is no service.
+    pub restarts: Option<u32>,
     /// Identity of its last start, in hexadecimal digits; empty when it never was, or systemd has forgotten it.
     pub invocation: String,
     /// Whether something is about to be done with it.
@@ -132,9 +138,7 @@ impl Systemd {
             return Ok(unit);
         }
         let mut all = self.properties(&path, SERVICE, name).await?;
-        let of_service = |all: &mut Properties| Ok((take(all, "MainPID")?, take(all, "Restart")?));
-        let (main_pid, restart) = of_service(&mut all).map_err(|error| failed(operation, name, error))?;
-        Ok(Unit { main_pid, restart, ..unit })
+        read_service(&mut all, unit).map_err(|error| failed(operation, name, error))
     }
 
     /// Has a unit stopped; returns when that is on its way.
@@ -228,6 +232,8 @@ fn read_unit(all: &mut Properties) -> Result<Unit, zbus::Error> {
         name: take(all, "Id")?,
         load: take(all, "LoadState")?,
         active: take(all, "ActiveState")?,
+        sub: take(all, "SubState")?,
+        active_since: Duration::from_micros(take(all, "ActiveEnterTimestampMonotonic")?),
         invocation: invocation.iter().map(|byte| format!("{byte:02x}")).collect(),
         job: !matches!(job.fields().first(), None | Some(Variant::U32(0))),
         transient: take(all, "Transient")?,
@@ -235,4 +241,62 @@ fn read_unit(all: &mut Properties) -> Result<Unit, zbus::Error> {
         takes_along,
         ..Unit::default()
     })
+}
+
+fn read_service(all: &mut Properties, unit: Unit) -> Result<Unit, zbus::Error> {
+    let (main_pid, restart) = (take(all, "MainPID")?, take(all, "Restart")?);
+    Ok(Unit { main_pid, restart, restarts: Some(take(all, "NRestarts")?), ..unit })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn property<'a>(name: &str, value: impl Into<Variant<'a>>) -> (String, OwnedVariant) {
+        (name.to_owned(), OwnedVariant::try_from(value.into()).unwrap())
+    }
+
+    /// What systemd says of a service that it is about to start again, and of which a socket is to be stopped with it.
+    fn unit() -> Properties {
+        let nobody = Vec::<String>::new;
+        HashMap::from([
+            property("Id", "a.service"),
+            property("LoadState", "loaded"),
+            property("ActiveState", "activating"),
+            property("SubState", "auto-restart"),
+            property("ActiveEnterTimestampMonotonic", 1_500_000_u64),
+            property("InvocationID", vec![0x0a_u8, 0xff]),
+            property("Job", (7_u32, OwnedObjectPath::try_from("/org/freedesktop/systemd1/job/7").unwrap())),
+            property("Transient", false),
+            property("CanStop", true),
+            property("CanStart", true),
+            property("RequiredBy", vec!["b.service".to_owned()]),
+            property("RequisiteOf", nobody()),
+            property("BoundBy", nobody()),
+            property("ConsistsOf", nobody()),
+        ])
+    }
+
+    #[test]
+    fn a_unit_is_read_with_its_states_and_since_when_it_is_active() {
+        let read = read_unit(&mut unit()).unwrap();
+        assert_eq!((read.active.as_str(), read.sub.as_str()), ("activating", "auto-restart"));
+        assert_eq!((read.active_since, read.restarts), (Duration::from_millis(1500), None));
+        assert!(read.job && read.on_request && !read.transient && read.is_up());
+        assert_eq!((read.invocation.as_str(), read.takes_along), ("0aff", vec!["b.service".to_owned()]));
+        let mut service = HashMap::from([
+            property("MainPID", 71_u32),
+            property("Restart", "always"),
+            property("NRestarts", 3_u32),
+        ]);
+        let read = read_service(&mut service, Unit::default()).unwrap();
+        assert_eq!((read.main_pid, read.restart.as_str(), read.restarts), (71, "always", Some(3)));
+    }
+
+    #[test]
+    fn what_systemd_does_not_say_is_named() {
+        let mut all = unit();
+        all.remove("SubState");
+        assert!(read_unit(&mut all).unwrap_err().to_string().contains("SubState"));
+    }
 }

@@ -6,8 +6,9 @@ use rmcp::model::{CallToolResult, JsonObject, Tool, ToolAnnotations};
 use serde_json::{Map, Value, json};
 
 use super::results::{InjectOutput, Output, RunOutput, StatusOutput};
-use super::{control, experiment, inject, params, schema, status};
+use super::{control, experiment, inject, params, probe, schema, status};
 use crate::experiment::schema as experiment_schema;
+use crate::probe::KINDS;
 use crate::request::{ApiError, Caller};
 use crate::server::service::Service;
 use crate::spec::units::{DEFAULT_FAULT, LONGEST_FAULT, SHORTEST_FAULT};
@@ -23,12 +24,14 @@ pub(super) enum Call {
     Plan,
     Stop,
     Doctor,
+    Probe,
 }
 
-const CALLS: [Call; 7] = [
+const CALLS: [Call; 8] = [
     Call::Doctor,
     Call::InjectFault,
     Call::Plan,
+    Call::Probe,
     Call::RegisterExperiment,
     Call::RunExperiment,
     Call::Status,
@@ -49,6 +52,7 @@ impl Call {
             Self::Plan => "chaos_plan",
             Self::Stop => "chaos_stop",
             Self::Doctor => "chaos_doctor",
+            Self::Probe => "chaos_probe",
         }
     }
 
@@ -74,6 +78,7 @@ impl Call {
             Self::Plan => inject::plan(service, caller, given).await.map(|output| output.result()),
             Self::Stop => control::stop(service, given).await.map(|output| output.result()),
             Self::Doctor => control::doctor(service, given).await.map(|output| output.result()),
+            Self::Probe => probe::take(service, caller, given).await.map(|output| output.result()),
         };
         result.unwrap_or_else(|error| self.failed(&arguments, &error))
     }
@@ -89,6 +94,7 @@ impl Call {
             Self::Plan => inject::plan_failed(arguments, error),
             Self::Stop => control::stop_failed(error),
             Self::Doctor => control::doctor_failed(error),
+            Self::Probe => probe::failed(error),
         }
     }
 
@@ -148,12 +154,7 @@ impl Call {
                 "Stop faults",
                 "Ends one active fault, or all of them and every running experiment. Registrations stay. Succeeds \
                  when nothing is active.",
-                object(
-                    json!({
-                        "fault_name": text("The fault to end. Without it, everything ends."),
-                    }),
-                    &[],
-                ),
+                object(json!({"fault_name": text("The fault to end. Without it, everything ends.")}), &[]),
             ),
             Self::Doctor => (
                 "Doctor",
@@ -166,6 +167,7 @@ impl Call {
                     &[],
                 ),
             ),
+            Self::Probe => probe_tool(),
         };
         Tool::new(self.name(), description, input)
             .with_title(title)
@@ -182,6 +184,7 @@ impl Call {
             Self::Plan => schema::of_output::<inject::PlanOutput>(),
             Self::Stop => schema::of_output::<control::StopOutput>(),
             Self::Doctor => schema::of_output::<control::DoctorOutput>(),
+            Self::Probe => schema::of_output::<probe::ProbeOutput>(),
         }
     }
 
@@ -189,11 +192,11 @@ impl Call {
     fn annotations(self, title: &str) -> ToolAnnotations {
         let (read_only, destructive, idempotent) = match self {
             Self::InjectFault | Self::RunExperiment => (false, true, false),
-            Self::Status | Self::Plan | Self::Doctor => (true, false, true),
+            Self::Status | Self::Plan | Self::Doctor | Self::Probe => (true, false, true),
             Self::RegisterExperiment | Self::Stop => (false, false, true),
         };
-        // A run and its probes reach out to addresses that the experiment names.
-        let open_world = matches!(self, Self::InjectFault | Self::RunExperiment);
+        // Probes reach out to addresses that the caller, or the experiment, names.
+        let open_world = matches!(self, Self::InjectFault | Self::RunExperiment | Self::Probe);
         ToolAnnotations::with_title(title)
             .read_only(read_only)
             .destructive(destructive)
@@ -205,6 +208,27 @@ impl Call {
 /// Every tool, by name.
 pub(super) fn list() -> Vec<Tool> {
     CALLS.into_iter().map(Call::tool).collect()
+}
+
+/// Title, description and input of `chaos_probe`.
+fn probe_tool() -> (&'static str, &'static str, JsonObject) {
+    (
+        "Take a sample",
+        "Takes one sample, as an experiment's probe does, and says whether it is as it should be. A systemd unit: \
+                 [\"unit\", \"a.service\", \"--measure\", \"restarts\"]; the processes of a service: [\"process\", \
+                 \"--unit\", \"a.service\", \"--measure\", \"memory_mb\", \"--max\", 500]; or an address, as in \
+                 [\"tcp\", \"127.0.0.1:5432\"].",
+        object(
+            json!({
+                "arguments": {
+                    "type": "array", "minItems": 1,
+                    "items": {"anyOf": [{"type": "string"}, {"type": "number"}]},
+                    "description": format!("The words after \"chaosctl probe\", which begin with one of {}.", KINDS.join(", ")),
+                },
+            }),
+            &["arguments"],
+        ),
+    )
 }
 
 fn text(description: &str) -> Value {

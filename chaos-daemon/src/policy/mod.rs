@@ -175,13 +175,8 @@ impl Policy {
     /// The rule that forbids it.
     pub fn permit(&self, caller: Caller, fault: &Fault, active: usize) -> Result<Permit, ApiError> {
         let fault_type = fault.effect.fault_type();
-        if let (Some(uids), Caller::Unix { uid, .. }) = (&self.uids, caller)
-            && uid != 0
-            && !uids.contains(&uid)
-        {
-            return Err(denied(format!("user id {uid} may not inject"), "uids"));
-        }
-        if self.fault_types.as_ref().is_some_and(|allowed| !allowed.contains(&FaultTypeName(fault_type))) {
+        self.check_user(caller)?;
+        if !self.allows(fault_type) {
             return Err(denied(format!("{} is not allowed", fault_type.name()), "fault_types"));
         }
         if let (Some(allowed), Some(interface)) = (&self.interfaces, fault.effect.interface())
@@ -209,6 +204,35 @@ impl Policy {
         }
         let Self { protect, critical_interfaces, load_cidrs, .. } = self.clone();
         Ok(Permit { protected: protect, critical_interfaces, load_cidrs })
+    }
+
+    /// Decides whether `caller` may be told what a preview of a fault of one of these types would tell.
+    ///
+    /// # Errors
+    /// The rule that forbids it.
+    pub fn may_look(&self, caller: Caller, previews: &[FaultType]) -> Result<(), ApiError> {
+        self.check_user(caller)?;
+        match previews.iter().any(|preview| self.allows(*preview)) {
+            true => Ok(()),
+            false => {
+                let names: Vec<_> = previews.iter().map(|preview| preview.name()).collect();
+                let text = format!("none of {} is allowed, which would tell as much", names.join(", "));
+                Err(denied(text, "fault_types"))
+            }
+        }
+    }
+
+    fn check_user(&self, caller: Caller) -> Result<(), ApiError> {
+        match (&self.uids, caller) {
+            (Some(uids), Caller::Unix { uid, .. }) if uid != 0 && !uids.contains(&uid) => {
+                Err(denied(format!("user id {uid} may not inject"), "uids"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn allows(&self, fault_type: FaultType) -> bool {
+        self.fault_types.as_ref().is_none_or(|allowed| allowed.contains(&FaultTypeName(fault_type)))
     }
 }
 
@@ -308,5 +332,19 @@ mod tests {
     #[test]
     fn a_policy_with_an_unknown_field_is_refused() {
         assert!(toml::from_str::<Policy>("fault_type = []").is_err());
+    }
+
+    #[test]
+    fn a_look_is_allowed_to_whom_a_preview_is() {
+        let previews = [FaultType::ProcessKill, FaultType::ProcessPause];
+        assert!(Policy::default().may_look(ROOT, &previews).is_ok());
+        let pauses: Policy = toml::from_str("fault_types = [\"process_pause\"]\nuids = [1000]").unwrap();
+        let user = |uid| Caller::Unix { uid, gid: uid, pid: 7 };
+        assert!(pauses.may_look(user(1000), &previews).is_ok());
+        let refused = pauses.may_look(user(1001), &previews).unwrap_err();
+        assert!(refused.code == ErrorCode::PolicyDenied && refused.message.contains("1001"), "{refused}");
+        let delays: Policy = toml::from_str("fault_types = [\"latency\"]").unwrap();
+        let refused = delays.may_look(ROOT, &previews).unwrap_err();
+        assert!(refused.message.contains("process_kill, process_pause"), "{refused}");
     }
 }

@@ -10,8 +10,10 @@ pub mod latency;
 pub mod mcp;
 pub mod pressure;
 pub mod prober;
+pub mod process;
 pub mod prometheus;
 pub mod sockets;
+pub mod unit;
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -23,6 +25,7 @@ use tokio::net::TcpStream;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
+use crate::request::facts::{Facts, Question};
 use crate::spec::SpecError;
 
 /// How long a probe waits when nobody says.
@@ -31,7 +34,8 @@ pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(3);
 pub const LONGEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Names of the checks, as `chaosctl probe` and documents have them.
-pub const KINDS: &[&str] = &["tcp", "http", "latency", "dns", "mcp", "pressure", "sockets", "prometheus"];
+pub const KINDS: &[&str] =
+    &["tcp", "http", "latency", "dns", "mcp", "pressure", "sockets", "unit", "process", "prometheus"];
 
 /// What is asked of the world.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -62,6 +66,10 @@ pub enum Check {
     Latency(latency::Latency),
     /// This MCP server opens a session, and lists its tools.
     Mcp(mcp::Dialogue),
+    /// How a systemd unit is.
+    Unit(unit::Unit),
+    /// What the processes of a service are like.
+    Processes(process::Processes),
 }
 
 /// What a measured value has to be. Both bounds belong to what is right; without any, every value is.
@@ -237,6 +245,8 @@ impl fmt::Display for Check {
             Self::Prometheus(query) => query.fmt(f),
             Self::Latency(latency) => latency.fmt(f),
             Self::Mcp(dialogue) => dialogue.fmt(f),
+            Self::Unit(unit) => unit.fmt(f),
+            Self::Processes(processes) => processes.fmt(f),
         }
     }
 }
@@ -247,7 +257,16 @@ impl Probe {
     pub async fn sample(&self) -> Sample {
         let start = Instant::now();
         let seen = self.check.take(self.timeout).await;
-        let took = start.elapsed();
+        self.judge(seen, start.elapsed())
+    }
+
+    /// The sample of a check that was asked of the injector.
+    fn informed(&self, facts: Result<Facts, String>, took: Duration) -> Sample {
+        let seen = facts.map(|facts| self.check.understand(&facts));
+        self.judge(seen.into(), took)
+    }
+
+    fn judge(&self, seen: Seen, took: Duration) -> Sample {
         let answered = seen.verdict.is_ok() || seen.answer.is_some();
         let value = match self.check.measures_time() {
             true => answered.then_some(milliseconds(took)),
@@ -268,6 +287,24 @@ impl Check {
     /// Whether what it measures is the time until the answer, in milliseconds.
     fn measures_time(&self) -> bool {
         matches!(self, Self::Http { .. } | Self::Tcp { .. } | Self::Dns(_) | Self::Mcp(_))
+    }
+
+    /// What is to be asked of the injector for it; `None` when whoever takes the sample sees by itself.
+    pub fn question(&self) -> Option<Question> {
+        match self {
+            Self::Unit(unit) => Some(unit.question()),
+            Self::Processes(processes) => Some(processes.question()),
+            _ => None,
+        }
+    }
+
+    /// What the injector's answer means.
+    fn understand(&self, facts: &Facts) -> Seen {
+        match (self, facts) {
+            (Self::Unit(unit), Facts::Unit(facts)) => unit.judge(facts),
+            (Self::Processes(processes), Facts::Processes(facts)) => processes.judge(facts),
+            _ => Seen::nothing(format!("the injector's answer does not fit the question: {facts:?}")),
+        }
     }
 
     /// Boxed, because one kind of check takes samples of another.
@@ -291,8 +328,23 @@ impl Check {
             Self::Prometheus(query) => query.take(limit).await,
             Self::Latency(latency) => latency.take(limit).await,
             Self::Mcp(dialogue) => dialogue.take(limit).await,
+            Self::Unit(_) | Self::Processes(_) => Seen::nothing("only the daemon can see this".to_owned()),
         }
     }
+}
+
+/// What a name of `known` stands for, given at `option`; the default when none is given.
+fn named<T: Copy + Default>(
+    option: &str,
+    known: &[(&'static str, T)],
+    given: Option<&str>,
+) -> Result<T, SpecError> {
+    let Some(given) = given else { return Ok(T::default()) };
+    let found = known.iter().find(|(name, _)| *name == given).map(|(_, value)| *value);
+    found.ok_or_else(|| {
+        let names: Vec<_> = known.iter().map(|(name, _)| *name).collect();
+        SpecError::new(option, format!("{given:?} is not one of {}", names.join(", ")))
+    })
 }
 
 fn late(limit: Duration) -> String {

@@ -1,7 +1,8 @@
 //! The prober: a process that takes samples for the server, which itself may open no connection.
 //!
 //! What the world answers is read here, where there is neither a caller nor the door to the injector; what callers say
-//! is read in the server, where there is no network. Frames are those of `request/wire.rs`.
+//! is read in the server, where there is no network. Frames are those of `request/wire.rs`. What only root can see, facts about
+//! units and processes, the injector is asked for instead.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,9 +11,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use serde::{Deserialize, Serialize};
 use tokio::net::UnixStream;
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant, timeout};
 
-use super::{Probe, Sample};
-use crate::request::wire::{FrameReader, frame, write_frames};
+use super::{Probe, Sample, late};
+use crate::request::facts::{Facts, Question as Fact};
+use crate::request::wire::{Door, FrameReader, frame, write_frames};
+use crate::request::{Caller, Reply, Request};
 
 #[derive(Serialize, Deserialize)]
 struct Question {
@@ -35,6 +39,8 @@ pub struct Prober {
     next: Arc<AtomicU64>,
     waiting: Arc<Waiting>,
     frames: mpsc::UnboundedSender<Vec<u8>>,
+    /// Where facts are asked for, and on whose behalf.
+    injector: Option<(Door, Caller)>,
 }
 
 impl Prober {
@@ -45,11 +51,23 @@ impl Prober {
         let waiting = Arc::new(Mutex::new(Some(HashMap::new())));
         tokio::spawn(write_frames(writer, queue));
         tokio::spawn(read_answers(FrameReader::new(reader), Arc::clone(&waiting)));
-        Self { next: Arc::default(), waiting, frames }
+        Self { next: Arc::default(), waiting, frames, injector: None }
+    }
+
+    /// The same for samples that `caller` wants, so that facts behind `door` are told if the policy allows it.
+    #[must_use]
+    pub fn for_caller(&self, door: &Door, caller: Caller) -> Self {
+        Self { injector: Some((door.clone(), caller)), ..self.clone() }
     }
 
     /// Has one sample taken. As [`Probe::sample`], it never fails: a prober that is gone is what was seen.
     pub async fn sample(&self, probe: &Probe) -> Sample {
+        if let Some(fact) = probe.check.question() {
+            let start = Instant::now();
+            let answer = timeout(probe.timeout, self.ask(fact)).await;
+            let facts = answer.unwrap_or_else(|_| Err(late(probe.timeout)));
+            return probe.informed(facts, start.elapsed());
+        }
         let gone = || {
             Sample::failed(format!(
                 "{}: the process that probes is gone; the daemon starts another",
@@ -67,6 +85,17 @@ impl Prober {
         match asked {
             Some(()) => answered.await.unwrap_or_else(|_| gone()),
             None => gone(),
+        }
+    }
+
+    async fn ask(&self, fact: Fact) -> Result<Facts, String> {
+        let Some((door, caller)) = &self.injector else {
+            return Err("nobody who may ask for it does".to_owned());
+        };
+        match door.call(Request::Look { question: fact, caller: *caller }).await {
+            Ok(Reply::Seen(facts)) => Ok(facts),
+            Ok(other) => Err(format!("the injector's answer does not fit the question: {other:?}")),
+            Err(error) => Err(error.to_string()),
         }
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! Both sides speak length-prefixed JSON over a socketpair (see [`wire`]).
 
+pub mod facts;
 pub mod fields;
 pub mod residue;
 pub mod targets;
@@ -72,6 +73,13 @@ pub enum Request {
     Doctor,
     /// What of ours is left anywhere on the node.
     Residue,
+    /// What a unit or processes are like.
+    Look {
+        /// Of which, and what.
+        question: facts::Question,
+        /// Who asked.
+        caller: Caller,
+    },
 }
 
 /// What the injector answers.
@@ -89,6 +97,8 @@ pub enum Reply {
     Doctor(Box<DoctorReport>),
     /// What of ours is left anywhere on the node.
     Residue(Box<ResidueReport>),
+    /// What a unit or processes are like.
+    Seen(facts::Facts),
     /// Refused or failed. Nothing was changed, or all that was changed has been undone.
     Error(ApiError),
 }

@@ -11,7 +11,8 @@ use super::registry::{ExperimentResult, Registry, Store};
 use super::runs::{Run, Runs, now};
 use crate::experiment::driver::{ready, unexpected};
 use crate::experiment::variables::Nowhere;
-use crate::experiment::{Experiment, Grammar};
+use crate::experiment::{Experiment, Grammar, Native};
+use crate::probe::Sample;
 use crate::probe::prober::Prober;
 use crate::request::wire::Door;
 use crate::request::{
@@ -245,6 +246,19 @@ impl Service {
         }
     }
 
+    /// Takes one sample of what `words` say, those after `chaosctl probe`.
+    ///
+    /// # Errors
+    /// When they are no probe. What goes wrong with the sample is what was seen.
+    pub async fn probe(&self, words: &[String], caller: Caller) -> Result<Sample, ApiError> {
+        let words: Vec<_> = std::iter::once("probe".to_owned()).chain(words.iter().cloned()).collect();
+        match (self.grammar)(&words) {
+            Ok(Native::Probe(probe)) => Ok(self.prober.for_caller(&self.door, caller).sample(&probe).await),
+            Ok(_) => Err(SpecError::new("arguments", "no probe").into()),
+            Err(problem) => Err(SpecError::new("arguments", problem).into()),
+        }
+    }
+
     /// Registers an experiment, in place of any of the same name.
     ///
     /// # Errors
@@ -283,7 +297,7 @@ impl Service {
             experiment,
             caller,
             self.door.clone(),
-            self.prober.clone(),
+            self.prober.for_caller(&self.door, caller),
             self.store.clone(),
         )?;
         match tokio::time::timeout(WAIT_FOR_RUN, run.finished()).await {
@@ -303,7 +317,7 @@ impl Service {
     ) -> Result<(ExperimentResult, Vec<PlanReport>), ApiError> {
         let experiment = self.experiment(name)?;
         let (started_at, started) = (now(), std::time::Instant::now());
-        let steady = ready(&experiment, &self.prober).await;
+        let steady = ready(&experiment, &self.prober.for_caller(&self.door, caller)).await;
         let steady_now = steady.is_ok();
         let mut problems: Vec<_> = steady.err().into_iter().collect();
         let mut plans = Vec::new();

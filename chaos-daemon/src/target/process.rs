@@ -140,7 +140,8 @@ pub fn resolve(
     Ok(selection)
 }
 
-fn nobody(selector: &ProcessSelector, selection: &Selection) -> ApiError {
+/// Why there is nobody to be hit: nobody matches, or all who do are protected.
+pub fn nobody(selector: &ProcessSelector, selection: &Selection) -> ApiError {
     let Some((first, why)) = selection.left_out.first() else {
         return not_found(format!("target: no process matches {selector}"))
             .hint("`chaosctl targets` with the same options shows what matches, once something does");

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use chaos_daemon::cli;
 use chaos_daemon::probe::prober;
+use chaos_daemon::request::facts::{Facts, ProcessFacts, Question, UnitFacts};
 use chaos_daemon::request::wire::Desk;
 use chaos_daemon::request::{
     Ability, ApiError, DoctorReport, ErrorCode, Evidence, FaultState, FaultStatus, Leftover, Level,
@@ -153,6 +154,10 @@ impl Double {
                 let report = ResidueReport { level: Level::Effect, leftovers, ..ResidueReport::default() };
                 Reply::Residue(Box::new(report))
             }
+            Request::Look { question, caller } => {
+                self.note(format!("look {question:?} for {caller:?}"));
+                Reply::Seen(look(&question))
+            }
             Request::Doctor => Reply::Doctor(Box::new(DoctorReport {
                 kernel: "6.12.0".into(),
                 version: "0.1.0".into(),
@@ -211,6 +216,25 @@ impl Double {
             kept: Vec::new(),
         };
         removed.into_iter().map(removal).collect()
+    }
+}
+
+/// A unit that is up, and three processes.
+fn look(question: &Question) -> Facts {
+    match question {
+        Question::Unit(_) => Facts::Unit(UnitFacts {
+            active: "active".into(),
+            sub: "running".into(),
+            restarts: Some(2),
+            active_for: Some(Duration::from_secs(90)),
+        }),
+        Question::Processes(_) => Facts::Processes(ProcessFacts {
+            count: 3,
+            youngest: Some(Duration::from_secs(5)),
+            oldest: Some(Duration::from_secs(90)),
+            descriptors: Some(42),
+            resident: Some(64 << 20),
+        }),
     }
 }
 

@@ -13,6 +13,8 @@ mod experiments;
 #[cfg(test)]
 mod limits;
 #[cfg(test)]
+mod probes;
+#[cfg(test)]
 mod protocol;
 #[cfg(test)]
 mod proxy;

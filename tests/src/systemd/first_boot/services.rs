@@ -21,6 +21,7 @@ tests![
     what_somebody_else_did_with_a_stopped_service_stays,
     services_that_cannot_or_must_not_be_stopped_are_refused_by_name,
     a_restart_says_how_long_the_service_was_gone_and_warns_if_it_does_not_come_back,
+    a_probe_tells_how_a_unit_is_and_how_often_systemd_has_started_it_again,
 ];
 
 const NAME: &str = "chaos-stopped.service";
@@ -263,5 +264,38 @@ fn a_restart_says_how_long_the_service_was_gone_and_warns_if_it_does_not_come_ba
     assert!(warned && seen["evidence"]["back_after_seconds"].is_null(), "{seen}; {}", victim.state());
     chaosctl(MEMBER, &["remove", "again"])?;
     nothing_is_left()?;
+    Ok(())
+}
+
+/// A sample by a member of the daemon's group, who has no right to ask systemd's bus for more than anybody.
+fn sample(words: &[&str]) -> Result<Value> {
+    let said = chaosctl(MEMBER, &[&["--json", "probe"], words].concat())?;
+    serde_json::from_str(&said).map_err(|error| Error::Different(format!("{error}: {said}")))
+}
+
+fn a_probe_tells_how_a_unit_is_and_how_often_systemd_has_started_it_again() -> TestResult {
+    installed()?;
+    let victim = Victim::start()?;
+    let restarts = || sample(&["unit", NAME, "--measure", "restarts"]).map(|seen| seen["value"].as_f64());
+    assert_eq!(restarts()?, Some(0.0));
+    let up = sample(&["unit", NAME, "--sub", "running"])?;
+    assert!(up["value"].as_f64().is_some_and(|seconds| (0.0..60.0).contains(&seconds)), "{up}");
+    let pid = victim.pid();
+    assert_eq!(sample(&["process", "--unit", NAME])?["value"], 1.0);
+    assert!(sample(&["process", "--unit", NAME, "--measure", "memory_mb"])?["value"].as_f64() > Some(0.0));
+    Process::read(pid).ok_or("no victim")?.signal(Signal::SIGKILL);
+    victim.time_to_normal(pid, PATIENCE)?;
+    assert_eq!(restarts()?, Some(1.0));
+    let young = sample(&["process", "--unit", NAME, "--measure", "youngest", "--max", "60"])?;
+    assert!(young["value"].is_number(), "{young}");
+    systemctl(&["stop", NAME])?;
+    assert!(sample(&["unit", NAME]).is_err(), "it is not active");
+    let down = sample(&["unit", NAME, "--state", "inactive"])?;
+    assert!(down["value"].is_null(), "{down}");
+    assert_eq!(sample(&["process", "--unit", NAME, "--max", "0"])?["value"], 0.0);
+    for (unit, words) in [("dbus.service", "protected"), ("chaos-no-such.service", "no unit")] {
+        let said = sample(&["unit", unit]).err().map(|error| error.to_string()).unwrap_or_default();
+        assert!(said.contains(words), "{unit}: {said}");
+    }
     Ok(())
 }

@@ -1,0 +1,187 @@
+//! What a probe asks the injector, because only root sees it: how a unit is, what processes are like. It reads, away from the
+//! loop, a few at a time; and tells no caller more than the preview of a fault of the same target does.
+
+use std::time::Duration;
+
+use nix::time::{ClockId, clock_gettime};
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::task::spawn_blocking;
+use tokio::time::timeout;
+
+use super::services;
+use crate::host::usage::Usage;
+use crate::host::{Running, Spared};
+use crate::kernel::systemd::Unit;
+use crate::policy::Policy;
+use crate::request::facts::{Facts, ProcessFacts, Question, UnitFacts};
+use crate::request::{ApiError, Caller, ErrorCode};
+use crate::spec::{FaultType, ProcessSelector, TargetRequest};
+use crate::target::process::{Matcher, nobody};
+
+/// Faults whose preview tells of a unit.
+const OF_UNITS: &[FaultType] = &[FaultType::ServiceStop, FaultType::ServiceRestart];
+/// Faults whose preview tells of processes.
+const OF_PROCESSES: &[FaultType] = &[FaultType::ProcessKill, FaultType::ProcessPause];
+
+/// So many look at once, whoever asks: undoing must always find a thread.
+static PLACES: Semaphore = Semaphore::const_new(2);
+/// How long a question waits for its turn.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Looks.
+///
+/// # Errors
+/// When the policy forbids it, the target makes no sense or is protected, or what is asked cannot be read.
+pub(super) async fn look(policy: &Policy, question: Question, caller: Caller) -> Result<Facts, ApiError> {
+    let previews = match &question {
+        Question::Unit(_) => OF_UNITS,
+        Question::Processes(_) => OF_PROCESSES,
+    };
+    policy.may_look(caller, previews)?;
+    let place = place().await?;
+    let looked = spawn_blocking(move || {
+        let _place = place;
+        match question {
+            Question::Unit(name) => unit(&name).map(Facts::Unit),
+            Question::Processes(target) => processes(&target, caller).map(Facts::Processes),
+        }
+    });
+    looked.await.map_err(|error| ApiError::new(ErrorCode::Unavailable, format!("looking broke: {error}")))?
+}
+
+async fn place() -> Result<SemaphorePermit<'static>, ApiError> {
+    match timeout(PATIENCE, PLACES.acquire()).await {
+        Ok(Ok(place)) => Ok(place),
+        _ => Err(ApiError::new(
+            ErrorCode::LimitReached,
+            format!("too many questions about units and processes: none was answered within {PATIENCE:?}"),
+        )
+        .hint("sample less often")),
+    }
+}
+
+fn unit(name: &str) -> Result<UnitFacts, ApiError> {
+    // By the same rules as a target.
+    ProcessSelector::parse(&TargetRequest { unit: Some(name.to_owned()), ..TargetRequest::default() })?;
+    let unit = services::look(name)?;
+    let now = clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(Duration::ZERO, Duration::from);
+    Ok(unit_facts(unit, now))
+}
+
+/// `now` is by the clock of [`Unit::active_since`].
+fn unit_facts(unit: Unit, now: Duration) -> UnitFacts {
+    let is_active = matches!(unit.active.as_str(), "active" | "reloading") && !unit.active_since.is_zero();
+    let active_for = is_active.then(|| now.saturating_sub(unit.active_since));
+    UnitFacts { active: unit.active, sub: unit.sub, restarts: unit.restarts, active_for }
+}
+
+fn processes(target: &TargetRequest, caller: Caller) -> Result<ProcessFacts, ApiError> {
+    let selector = ProcessSelector::parse(target)?;
+    let all = Running::all().map_err(|error| {
+        ApiError::new(ErrorCode::Unavailable, format!("look at the processes of this host: {error}"))
+    })?;
+    let asking = match caller {
+        Caller::Unix { pid, .. } => pid,
+        Caller::Vsock { .. } => 0,
+    };
+    let spared = Spared::of(asking, &all);
+    let matcher = match Matcher::new(&selector) {
+        // A unit that is not up has no control group.
+        Err(error) if error.code == ErrorCode::TargetNotFound => return Ok(ProcessFacts::default()),
+        matcher => matcher?,
+    };
+    let selection = matcher.select(all, &spared);
+    if selection.hit.is_empty() && !selection.left_out.is_empty() {
+        return Err(nobody(&selector, &selection));
+    }
+    Ok(sum(selection.ids().into_iter().filter_map(Usage::of)))
+}
+
+fn sum(all: impl Iterator<Item = Usage>) -> ProcessFacts {
+    let none = ProcessFacts { descriptors: Some(0), resident: Some(0), ..ProcessFacts::default() };
+    all.fold(none, |sum, one| ProcessFacts {
+        count: sum.count + 1,
+        youngest: Some(sum.youngest.map_or(one.age, |age| age.min(one.age))),
+        oldest: Some(sum.oldest.map_or(one.age, |age| age.max(one.age))),
+        descriptors: sum.descriptors.zip(one.descriptors).map(|(sum, one)| sum + one),
+        resident: sum.resident.map(|sum| sum + one.resident),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Child, Command};
+
+    use super::*;
+
+    const NOBODY: Caller = Caller::Vsock { cid: 7 };
+
+    fn child() -> Child {
+        Command::new("sleep").arg("61").spawn().unwrap()
+    }
+
+    async fn asked(target: TargetRequest) -> Result<Facts, ApiError> {
+        look(&Policy::default(), Question::Processes(Box::new(target)), NOBODY).await
+    }
+
+    #[tokio::test]
+    async fn children_of_this_test_are_counted_until_they_are_gone() {
+        let mut child = child();
+        let pid = child.id();
+        let target =
+            TargetRequest { pid: Some(pid), command: Some("sleep 61".into()), ..TargetRequest::default() };
+        let mut seen = ProcessFacts::default();
+        // It executes its program a moment after it is there.
+        for _ in 0..500 {
+            match asked(target.clone()).await {
+                Ok(Facts::Processes(facts)) if facts.count == 1 => {
+                    seen = facts;
+                    break;
+                }
+                _ => tokio::time::sleep(Duration::from_millis(10)).await,
+            }
+        }
+        assert_eq!(seen.count, 1);
+        assert!(seen.youngest == seen.oldest && seen.youngest.unwrap() < Duration::from_secs(60), "{seen:?}");
+        assert!(seen.descriptors.unwrap() >= 3 && seen.resident.unwrap() > 0, "{seen:?}");
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let Facts::Processes(facts) = asked(target).await.unwrap() else { panic!("of something else") };
+        assert_eq!(facts.count, 0);
+    }
+
+    #[tokio::test]
+    async fn whom_a_preview_does_not_show_and_what_makes_no_sense_is_refused() {
+        let pid = |pid| TargetRequest { pid: Some(pid), ..TargetRequest::default() };
+        assert_eq!(asked(pid(1)).await.unwrap_err().code, ErrorCode::TargetProtected);
+        assert_eq!(asked(TargetRequest::default()).await.unwrap_err().code, ErrorCode::MissingParameter);
+        let wrong = TargetRequest { exe: Some("sleep".into()), ..TargetRequest::default() };
+        assert_eq!(asked(wrong).await.unwrap_err().code, ErrorCode::InvalidParameter);
+        let wrong = look(&Policy::default(), Question::Unit("a/b.service".into()), NOBODY).await;
+        assert_eq!(wrong.unwrap_err().code, ErrorCode::InvalidParameter);
+        let absent = TargetRequest { cgroup: Some("no/such".into()), ..TargetRequest::default() };
+        assert_eq!(asked(absent).await.unwrap(), Facts::Processes(ProcessFacts::default()));
+    }
+
+    #[test]
+    fn a_unit_that_is_not_active_has_no_uptime_whenever_it_was() {
+        let unit = |active: &str, since| Unit {
+            active: active.into(),
+            active_since: Duration::from_secs(since),
+            ..Unit::default()
+        };
+        let now = Duration::from_secs(100);
+        assert_eq!(unit_facts(unit("active", 40), now).active_for, Some(Duration::from_secs(60)));
+        assert_eq!(unit_facts(unit("failed", 40), now).active_for, None);
+        assert_eq!(unit_facts(unit("active", 0), now).active_for, None);
+    }
+
+    #[test]
+    fn descriptors_of_all_are_unknown_when_those_of_one_are() {
+        let one = |age, descriptors| Usage { age: Duration::from_secs(age), resident: 10, descriptors };
+        let all = sum([one(5, Some(3)), one(9, Some(4))].into_iter());
+        assert_eq!((all.count, all.descriptors, all.resident), (2, Some(7), Some(20)));
+        assert_eq!((all.youngest, all.oldest), (Some(Duration::from_secs(5)), Some(Duration::from_secs(9))));
+        assert_eq!(sum([one(5, Some(3)), one(9, None)].into_iter()).descriptors, None);
+    }
+}

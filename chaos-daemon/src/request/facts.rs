@@ -1,0 +1,53 @@
+//! Facts about units and processes of this host, which only the injector can see; what they mean is the asker's business.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::spec::TargetRequest;
+
+/// What is asked. It is parsed again by who answers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Question {
+    /// How a systemd unit is.
+    Unit(String),
+    /// What the processes of a target are like.
+    Processes(Box<TargetRequest>),
+}
+
+/// What there is to know.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Facts {
+    /// Of a unit.
+    Unit(UnitFacts),
+    /// Of processes.
+    Processes(ProcessFacts),
+}
+
+/// A unit, as systemd knows it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnitFacts {
+    /// "active", "reloading", "inactive", "failed", "activating" or "deactivating".
+    pub active: String,
+    /// The state in the words of its kind, e.g. "running" or "auto-restart".
+    pub sub: String,
+    /// How often systemd has started it again by itself; `None` of what is no service.
+    pub restarts: Option<u32>,
+    /// How long it has been active; `None` when it is not.
+    pub active_for: Option<Duration>,
+}
+
+/// All processes that match and may be a target, taken together.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessFacts {
+    /// How many there are.
+    pub count: u32,
+    /// How long the one has run that was started last.
+    pub youngest: Option<Duration>,
+    /// How long the one has run that was started first.
+    pub oldest: Option<Duration>,
+    /// Their open descriptors; `None` when those of one cannot be counted.
+    pub descriptors: Option<u64>,
+    /// Bytes of memory that they have resident; what several share counts for each.
+    pub resident: Option<u64>,
+}

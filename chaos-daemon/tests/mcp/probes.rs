@@ -1,0 +1,98 @@
+//! Samples of what only the injector sees, by a tool, by `chaosctl`, and in experiments.
+
+use std::process::Stdio;
+
+use serde_json::{Value, json};
+use tokio::process::Command;
+
+use crate::client::{Client, PATIENCE};
+use crate::double::Server;
+
+/// Exit code and what was printed.
+async fn chaosctl(server: &Server, words: &[&str]) -> (i32, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_chaosctl"));
+    command.arg("--socket").arg(&server.socket).args(words).stdin(Stdio::null()).kill_on_drop(true);
+    let output = tokio::time::timeout(PATIENCE, command.output()).await.expect("no end").unwrap();
+    let said = String::from_utf8(output.stdout).unwrap() + &String::from_utf8_lossy(&output.stderr);
+    (output.status.code().unwrap(), said)
+}
+
+#[tokio::test]
+async fn a_tool_takes_a_sample_of_units_and_processes_for_its_caller() {
+    let server = Server::start().await;
+    let mut client = Client::open(&server.socket).await;
+    for (words, ok, value) in [
+        (json!(["unit", "a.service"]), true, json!(90.0)),
+        (json!(["unit", "a.service", "--measure", "restarts", "--max", 1]), false, json!(2.0)),
+        (json!(["unit", "a.service", "--state", "failed"]), false, json!(90.0)),
+        (json!(["process", "--exe", "/opt/a"]), true, json!(3.0)),
+        (json!(["process", "--unit", "a.service", "--max", 2]), false, json!(3.0)),
+        (json!(["process", "--exe", "/opt/a", "--measure", "memory_mb", "--max", 64]), true, json!(64.0)),
+        (json!(["process", "--exe", "/opt/a", "--measure", "youngest", "--min", 60]), false, json!(5.0)),
+    ] {
+        let (sample, failed) = client.call("chaos_probe", json!({"arguments": words})).await;
+        assert!(!failed && sample["ok"] == ok && sample["value"] == value, "{words}: {sample}");
+    }
+    let asked = server.take_asked();
+    // Who asks is what the kernel says of the connection.
+    assert!(asked[0].contains("a.service") && asked[0].contains("Unix { uid"), "{asked:?}");
+    let (sample, _) = client.call("chaos_probe", json!({"arguments": ["sockets", "all", "--min", 0]})).await;
+    assert_eq!((&sample["ok"], server.take_asked().len()), (&json!(true), 0), "{sample}");
+}
+
+#[tokio::test]
+async fn what_is_no_probe_is_refused() {
+    let server = Server::start().await;
+    let mut client = Client::open(&server.socket).await;
+    for words in [
+        json!([]),
+        json!(["unit"]),
+        json!(["process"]),
+        json!(["unit", "a.timer"]),
+        json!(["process", "--exe", "a"]),
+        json!([["unit", "a.service"]]),
+    ] {
+        let (answer, failed) = client.call("chaos_probe", json!({"arguments": words})).await;
+        assert!(failed && answer["error"]["code"] == "INVALID_PARAMETER", "{words}: {answer}");
+    }
+    assert!(client.call("chaos_probe", json!({})).await.1);
+    assert_eq!(server.take_asked(), [""; 0]);
+}
+
+#[tokio::test]
+async fn chaosctl_asks_the_daemon_and_says_by_its_exit_code_whether_it_is_so() {
+    let server = Server::start().await;
+    let (code, said) = chaosctl(&server, &["probe", "unit", "a.service"]).await;
+    assert!(code == 0 && said.starts_with("ok: unit a.service: active (running) for 90.0 s"), "{said}");
+    let (code, said) = chaosctl(&server, &["probe", "--min", "4", "process", "--exe", "/opt/a"]).await;
+    assert!(code == 1 && said.contains("failed: processes of exe /opt/a: 3 running; 3.000"), "{said}");
+    let (code, said) = chaosctl(&server, &["--json", "probe", "process", "--exe", "/opt/a"]).await;
+    let said: Value = serde_json::from_str(&said).unwrap();
+    assert_eq!((code, &said["value"]), (0, &json!(3.0)), "{said}");
+    let (code, said) = chaosctl(&server, &["probe", "unit", "a.timer"]).await;
+    assert!(code == 2 && said.contains("a.timer"), "{said}");
+}
+
+#[tokio::test]
+async fn a_steady_state_of_a_unit_and_its_processes_is_asked_of_the_injector() {
+    let server = Server::start().await;
+    let mut client = Client::open(&server.socket).await;
+    let process = |arguments: Value| json!({"type": "process", "path": "chaosctl", "arguments": arguments});
+    let probe = |name: &str, arguments: Value| json!({"type": "probe", "name": name, "tolerance": 0, "provider": process(arguments)});
+    let document = json!({
+        "title": "up",
+        "steady-state-hypothesis": {"title": "up", "probes": [
+            probe("active", json!(["probe", "unit", "a.service"])),
+            probe("three", json!(["probe", "process", "--unit", "a.service", "--min", 3, "--max", 3])),
+        ]},
+        "method": [{"type": "action", "name": "cut",
+            "provider": process(json!({"inject": "timeout", "--interface": "eth0", "--for": "100ms"}))}],
+        "rollbacks": [],
+    });
+    let (answer, failed) = client.call("chaos_register_experiment", document).await;
+    assert!(!failed, "{answer}");
+    let (result, _) = client.call("chaos_run_experiment", json!({"experiment_name": "up"})).await;
+    assert_eq!(result["verdict"], "held", "{result}");
+    let looks = server.take_asked().iter().filter(|asked| asked.starts_with("look ")).count();
+    assert_eq!(looks, 4, "two before, two after");
+}
