@@ -19,7 +19,7 @@ const RETURN: Duration = Duration::from_secs(15);
 /// The exit codes of `chaosctl run`.
 pub(super) const EXIT_CODES: &str = "Exit codes:
   0  held: the steady state was met after the run
-  1  deviated: it was not met after the run, or at times during it
+  1  deviated: it was not met after the run, or at times during it, or again later than its rto
   2  refused: it was not met before, so that nothing was done; also when the command line makes no sense
   3  failed: an error; also when the daemon refuses, or cannot be reached
   4  tripped: a gate was breached

@@ -305,10 +305,43 @@ pub(super) fn run(answer: &Value) -> String {
     for step in list(answer, "plan") {
         line!(out, "  would do: {}", step.as_str().unwrap_or_default());
     }
+    recovery(&mut out, &answer["recovery"]);
     if let Some(error) = answer["error"].as_str() {
         line!(out, "  {error}");
     }
     out
+}
+
+/// What a run has shown of recovery, if it has.
+fn recovery(out: &mut String, recovery: &Value) {
+    for incident in list(recovery, "incidents") {
+        let mut words = Vec::new();
+        for (field, word) in [
+            ("gone_after_seconds", "process gone"),
+            ("unreachable_after_seconds", "steady state seen to fail"),
+            ("new_process_after_seconds", "new process"),
+            ("recovered_after_seconds", "recovered"),
+        ] {
+            if incident[field].is_number() {
+                words.push(format!("{word} after {}", seconds(incident, field)));
+            }
+        }
+        match (incident["unreachable_after_seconds"].is_null(), incident["recovered_after_seconds"].is_null())
+        {
+            (true, _) => words.push("never seen to fail".to_owned()),
+            (false, true) => words.push("not seen to recover".to_owned()),
+            (false, false) => {}
+        }
+        line!(out, "  {}: {}", text(incident, "action"), words.join(", "));
+    }
+    if recovery["mttr_seconds"].is_number() {
+        let (detect, recover) = (seconds(recovery, "mttd_seconds"), seconds(recovery, "mttr_seconds"));
+        line!(out, "  MTTD {detect}, MTTR {recover}");
+    }
+    if let Some(within) = recovery["within_rto"].as_bool() {
+        let word = if within { "met" } else { "missed" };
+        line!(out, "  recovery time objective of {}: {word}", seconds(recovery, "rto_seconds"));
+    }
 }
 
 /// What was registered.

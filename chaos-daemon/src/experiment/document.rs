@@ -11,6 +11,7 @@ use super::activity::{Activity, Condition, Deed, Reader, injects, no_controls};
 use super::guardrails::Guardrails;
 use super::machine::{self, Step};
 use super::native::Grammar;
+use super::recovery::is_outage;
 use super::variables::{Outside, Variables};
 use crate::request::fields::Fields;
 use crate::spec::{FaultName, FaultRequest, SpecError};
@@ -120,6 +121,12 @@ fn read(mut fields: Fields, reader: &Reader<'_>) -> Result<Experiment, SpecError
     )?;
     let conditions = conditions(hypothesis, reader)?;
     let method = method(&mut fields, reader)?;
+    let is_outage = |activity: &Activity| matches!(&activity.deed, Deed::Inject { fault, .. } if is_outage(fault.fault_type));
+    if guardrails.rto.is_some() && !method.iter().any(is_outage) {
+        let problem =
+            "there is an rto, and no action that kills, stops, restarts or cuts off anything: leave it out";
+        return Err(SpecError::new("extensions", problem));
+    }
     for (index, rollback) in fields.array("rollbacks")?.unwrap_or_default().into_iter().enumerate() {
         reader.rollback(&format!("rollbacks[{index}]"), rollback, &method)?;
     }

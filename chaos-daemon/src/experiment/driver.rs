@@ -13,6 +13,7 @@ use super::activity::Deed;
 use super::document::Experiment;
 use super::gate::Watch;
 use super::machine::{Effect, Event, Machine, Outcome, Pause};
+use super::recovery::{Recovery, Tracker, is_outage};
 use super::verdict::Verdict;
 use crate::probe::prober::Prober;
 use crate::probe::{NoData, Sample};
@@ -27,6 +28,9 @@ const OBSERVE: Duration = Duration::from_secs(1);
 
 /// How often recovery is looked for.
 const RECOVERY_LOOK: Duration = Duration::from_millis(250);
+
+/// How long after a sample the steady state is sampled again, to see when a system is gone and when it is back.
+const OUTAGE_LOOK: Duration = Duration::from_millis(200);
 
 /// What can be told of a run while it goes on.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -99,13 +103,13 @@ pub struct Means<'a> {
     pub names: &'a BTreeMap<usize, FaultName>,
 }
 
-/// Runs an experiment to its end. The future must be driven to completion: whoever may go away spawns it.
+/// Runs an experiment to its end, and tells what it has shown of recovery if it made an outage. The future must be driven to completion: whoever may go away spawns it.
 pub async fn drive(
     experiment: &Experiment,
     means: &Means<'_>,
     mut stop: watch::Receiver<bool>,
     progress: &watch::Sender<Progress>,
-) -> Outcome {
+) -> (Outcome, Option<Recovery>) {
     let mut run = Run {
         experiment,
         means,
@@ -118,13 +122,15 @@ pub async fn drive(
         began: Instant::now(),
         breached: None,
         reaction: None,
+        tracker: Tracker::new(experiment.guardrails.rto),
+        tracking: false,
     };
     let (mut machine, mut effects) = Machine::start(experiment.steps());
     let mut stopped = false;
     loop {
         for effect in effects {
             if let Effect::Finish(outcome) = effect {
-                return outcome;
+                return (outcome, run.tracker.report());
             }
             run.begin(effect, &machine);
         }
@@ -153,8 +159,10 @@ pub async fn drive(
 /// What the driver hears of.
 enum Happened {
     Event(Event),
-    /// A fault is active, or may be.
-    Injected(usize, Instant, Result<(), ApiError>),
+    /// A fault is active, or may be: when it was asked for, and when it ends.
+    Injected(usize, Instant, Instant, Result<(), ApiError>),
+    /// The steady state during an outage, or what is taken for one: when it was asked for.
+    Tracked(Instant, bool),
     /// The steady state while the method goes on.
     Observed(Result<(), String>),
     /// A gate was sampled; when it was asked for.
@@ -182,6 +190,9 @@ struct Run<'a> {
     /// When the sample was asked for that breached a gate.
     breached: Option<Instant>,
     reaction: Option<Duration>,
+    tracker: Tracker,
+    /// Whether the steady state is sampled for it.
+    tracking: bool,
 }
 
 impl<'a> Run<'a> {
@@ -222,6 +233,7 @@ impl<'a> Run<'a> {
             Effect::Cancel => {
                 self.given_up.clear();
                 self.looking = false;
+                self.tracking = false;
             }
             Effect::Remove(index) => {
                 self.active.remove(&index);
@@ -242,12 +254,20 @@ impl<'a> Run<'a> {
     /// What it means to the machine.
     fn take_in(&mut self, happened: Happened) -> Vec<Event> {
         match happened {
+            Happened::Event(Event::Sampled(sampled)) => self.sampled(sampled),
             Happened::Event(event) => vec![event],
-            Happened::Injected(index, end, result) => {
+            Happened::Injected(index, asked, end, result) => {
                 if result.is_ok() {
                     self.active.insert(index, end);
+                    self.acted(index, asked);
                 }
                 vec![Event::Injected(index, result)]
+            }
+            Happened::Tracked(asked, met) => {
+                self.tracker.observe(asked - self.began, self.began.elapsed(), met);
+                self.tracking = false;
+                self.track(OUTAGE_LOOK);
+                Vec::new()
             }
             Happened::Observed(observed) => {
                 self.given_up.push(observe(self.experiment, self.means.prober).boxed());
@@ -263,11 +283,38 @@ impl<'a> Run<'a> {
                 let result = answer.map_err(|error| error.to_string()).and_then(|removals| {
                     if let Some(removal) = removals.first() {
                         self.affected.insert(index, removal.evidence.affected);
+                        self.tracker.saw(index, &removal.evidence.processes);
                     }
                     residue(&removals).map_or(Ok(()), |residue| Err(format!("left behind: {residue}")))
                 });
                 vec![Event::Removed(index, result)]
             }
+        }
+    }
+
+    /// The steady state before or after: after, it is the last word on an outage.
+    fn sampled(&mut self, sampled: Result<(), String>) -> Vec<Event> {
+        let now = self.began.elapsed();
+        self.tracker.observe(now, now, sampled.is_ok());
+        self.tracker.too_late().map(Event::Late).into_iter().chain([Event::Sampled(sampled)]).collect()
+    }
+
+    /// Begins to track an outage if the fault of this activity makes one.
+    fn acted(&mut self, index: usize, asked: Instant) {
+        if let Some(activity) = self.experiment.method.get(index)
+            && let Deed::Inject { fault, .. } = &activity.deed
+            && is_outage(fault.fault_type)
+        {
+            self.tracker.acted(index, &activity.name, fault.fault_type, asked - self.began);
+            self.track(Duration::ZERO);
+        }
+    }
+
+    /// Samples the steady state as long as it is not known whether an outage is over.
+    fn track(&mut self, pause: Duration) {
+        if !self.tracking && self.tracker.is_open() {
+            self.tracking = true;
+            self.given_up.push(track(self.experiment, pause, self.means.prober).boxed());
         }
     }
 
@@ -298,6 +345,7 @@ impl<'a> Run<'a> {
                 }
                 Some(fault) => {
                     self.affected.insert(*index, fault.evidence.affected);
+                    self.tracker.saw(*index, &fault.evidence.processes);
                     return true;
                 }
                 None => "it is no longer active".to_owned(),
@@ -314,6 +362,12 @@ impl<'a> Run<'a> {
 async fn observe(experiment: &Experiment, prober: &Prober) -> Happened {
     sleep(OBSERVE).await;
     Happened::Observed(sample(experiment, prober).await)
+}
+
+async fn track(experiment: &Experiment, pause: Duration, prober: &Prober) -> Happened {
+    sleep(pause).await;
+    let asked = Instant::now();
+    Happened::Tracked(asked, sample(experiment, prober).await.is_ok())
 }
 
 async fn gate(experiment: &Experiment, index: usize, at: Instant, prober: &Prober) -> Happened {
@@ -356,8 +410,9 @@ async fn inject(experiment: &Experiment, index: usize, means: &Means<'_>) -> Hap
     let activity = experiment.method.get(index).map(|activity| &activity.deed);
     let (Some(Deed::Inject { fault, .. }), Some(name)) = (activity, means.names.get(&index)) else {
         let error = ApiError::new(ErrorCode::InvalidParameter, format!("activity {index} injects nothing"));
-        return Happened::Injected(index, Instant::now(), Err(error));
+        return Happened::Injected(index, Instant::now(), Instant::now(), Err(error));
     };
+    let asked = Instant::now();
     let request = Request::Inject { name: name.clone(), fault: fault.clone(), caller: means.caller };
     let result = match means.door.call(request).await {
         Ok(Reply::Injected(_)) => Ok(()),
@@ -365,7 +420,7 @@ async fn inject(experiment: &Experiment, index: usize, means: &Means<'_>) -> Hap
         Err(error) => Err(error),
     };
     let lasts = fault.parse().map_or(Duration::ZERO, |fault| fault.duration);
-    Happened::Injected(index, Instant::now() + lasts, result)
+    Happened::Injected(index, asked, Instant::now() + lasts, result)
 }
 
 /// Removes once: what does not go at the first try, the injector keeps trying by itself.

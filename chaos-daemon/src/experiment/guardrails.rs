@@ -26,6 +26,8 @@ pub struct Guardrails {
     pub gates: Vec<Gate>,
     /// How long the steady state may take to be met again after the faults were removed; without it, no time at all.
     pub recovery: Option<Duration>,
+    /// How long recovery from an outage may take, counted from the action that made it.
+    pub rto: Option<Duration>,
 }
 
 impl Guardrails {
@@ -44,6 +46,11 @@ impl Guardrails {
                     reader,
                 )?;
             }
+        }
+        let at = fields.at("rto");
+        if let Some(value) = fields.take("rto") {
+            let value = reader.substituted(&at, value, Use::Probe)?;
+            guardrails.rto = Some(within(&at, length(&at, &value)?, SHORTEST_INTERVAL, LONGEST_FAULT)?);
         }
         fields.finish()?;
         if guardrails.gates.len() > MOST_GATES {
@@ -107,9 +114,13 @@ fn compare(fields: &mut Fields, reader: &Reader<'_>) -> Result<Rule, SpecError> 
     Ok(Rule::Compare { op, value, lookback })
 }
 
-/// A duration as OpenSLO writes it, such as `30s`, or a number of seconds.
 fn duration(fields: &mut Fields, key: &'static str) -> Result<Option<Duration>, SpecError> {
-    let Some(value) = fields.take(key) else { return Ok(None) };
+    let at = fields.at(key);
+    fields.take(key).map(|value| length(&at, &value)).transpose()
+}
+
+/// A duration as OpenSLO writes it, such as `30s`, or a number of seconds.
+fn length(at: &str, value: &Value) -> Result<Duration, SpecError> {
     let text = || {
         let text = value.as_str()?;
         let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.')?;
@@ -124,9 +135,8 @@ fn duration(fields: &mut Fields, key: &'static str) -> Result<Option<Duration>, 
     };
     let seconds = value.as_f64().or_else(text);
     let duration = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    duration.map(Some).ok_or_else(|| {
-        SpecError::new(fields.at(key), format!("{value} is no duration: give e.g. \"30s\", or seconds"))
-    })
+    duration
+        .ok_or_else(|| SpecError::new(at, format!("{value} is no duration: give e.g. \"30s\", or seconds")))
 }
 
 fn within(path: &str, value: Duration, least: Duration, most: Duration) -> Result<Duration, SpecError> {
@@ -160,5 +170,6 @@ pub(super) fn fields() -> Value {
     serde_json::json!({
         "rollback_on": {"type": "array", "items": gate, "description": "Of the extension chaos-daemon: gates."},
         "abort_when": {"type": "array", "items": gate, "description": "Of the extension chaos-daemon: gates, and not_recovered_within."},
+        "rto": length("Of the extension chaos-daemon: recovery time objective, from an action that kills, stops, restarts or cuts off"),
     })
 }

@@ -60,6 +60,8 @@ pub enum Event {
     Lasted,
     /// The steady state was not met while the method went on; the text says what.
     Deviated(String),
+    /// The steady state was met again, and later than it had to be; the text says when.
+    Late(String),
     /// A fault ended before its time; the text says why.
     Gone(usize, String),
     /// The run is to end now, with this verdict; the text says why.
@@ -203,6 +205,13 @@ impl Machine {
                 if self.runs() && !self.deviated {
                     self.deviated = true;
                     self.errors.push(format!("steady state not met during the action: {unmet}"));
+                }
+                Vec::new()
+            }
+            Event::Late(when) => {
+                if self.phase == Phase::After {
+                    self.deviated = true;
+                    self.errors.push(when);
                 }
                 Vec::new()
             }

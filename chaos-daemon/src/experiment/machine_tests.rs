@@ -90,6 +90,21 @@ fn activities_follow_each_other_and_those_in_the_background_go_on_beside_them() 
 }
 
 #[test]
+fn a_recovery_that_came_too_late_is_a_deviation_and_says_so_first() {
+    let until = vec![MET, Event::Injected(0, Ok(())), Event::Late("early".into()), Event::Lasted];
+    let after = |sampled| {
+        let mut events = until.clone();
+        events.extend([Event::Removed(0, Ok(())), Event::Late("late".into()), Event::Sampled(sampled)]);
+        play(vec![INJECT], events).1.unwrap()
+    };
+    let outcome = after(Ok(()));
+    assert!(outcome.verdict == Verdict::Deviated && outcome.steady_after && !outcome.success());
+    assert_eq!(outcome.error.unwrap(), "late");
+    let unmet = after(Err("port".into()));
+    assert_eq!(unmet.error.unwrap(), "late; steady state not met after the action: port");
+}
+
+#[test]
 fn faults_are_removed_in_the_reverse_order() {
     let events = vec![MET, Event::Injected(0, Ok(())), Event::Injected(1, Ok(())), abort()];
     let (effects, _) = play(vec![Step { background: true, ..INJECT }, INJECT], events);
@@ -196,6 +211,7 @@ fn any_event() -> impl Strategy<Value = Event> {
         4 => prop_oneof![Just(Ok(())), Just(Err("x".to_owned()))].prop_map(Event::Sampled),
         4 => (index(), pause).prop_map(|(index, pause)| Event::Waited(index, pause)),
         6 => index().prop_map(|index| Event::Injected(index, Ok(()))),
+        1 => Just(Event::Late("late".to_owned())),
         1 => index().prop_map(|index| refused(index, ErrorCode::InjectionFailed)),
         1 => index().prop_map(|index| refused(index, ErrorCode::Unavailable)),
         3 => index().prop_map(Event::Probed),

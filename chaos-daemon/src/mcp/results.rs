@@ -7,7 +7,7 @@ use rmcp::model::CallToolResult;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::experiment::Verdict;
+use crate::experiment::{Recovery, Verdict};
 use crate::request::{self, ApiError, FaultStatus, LifetimeClass};
 use crate::server::registry::ExperimentResult;
 
@@ -363,6 +363,10 @@ pub(super) struct RunOutput {
     #[schemars(with = "f64")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) gate_reaction_seconds: Option<f64>,
+    /// When something was killed, stopped, restarted or cut off: how soon that was seen, and how soon all was well again.
+    #[schemars(with = "Recovery")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) recovery: Option<Recovery>,
     /// The last word on it, once it has ended: "held", "deviated" (steady state not met after), "refused" (not met before),
     /// "tripped" (by a gate), "failed", "aborted" (stopped) or "interrupted" (the daemon ended).
     #[schemars(with = "String")]
@@ -399,6 +403,7 @@ impl From<ExperimentResult> for RunOutput {
             run_id: result.run_id,
             packets_affected: Some(result.packets_affected),
             gate_reaction_seconds: result.gate_reaction_seconds,
+            recovery: result.recovery,
             verdict: result.verdict,
             ..Self::default()
         }

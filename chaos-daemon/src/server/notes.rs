@@ -48,6 +48,7 @@ impl Note {
             run_id,
             packets_affected: 0,
             gate_reaction_seconds: None,
+            recovery: None,
         }
     }
 }

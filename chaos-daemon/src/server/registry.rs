@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::experiment::Verdict;
+use crate::experiment::{Recovery, Verdict};
 use crate::request::{ApiError, ErrorCode};
 use crate::spec::{FaultName, FaultRequest};
 
@@ -52,6 +52,9 @@ pub struct ExperimentResult {
     /// When a gate was breached: seconds from that sample's question until every fault was removed.
     #[serde(default)]
     pub gate_reaction_seconds: Option<f64>,
+    /// What it has shown of recovery, if something of it made an outage.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recovery: Option<Recovery>,
 }
 
 /// How often an experiment ran, and how often with success.
@@ -287,6 +290,7 @@ mod tests {
                 run_id: index.to_string(),
                 packets_affected: 0,
                 gate_reaction_seconds: None,
+                recovery: None,
             });
         }
         assert_eq!((registry.results.len(), registry.results[0].run_id.as_str()), (KEPT_RESULTS, "5"));

@@ -8,7 +8,7 @@ use tokio::sync::watch;
 
 use super::notes::{Note, Notes};
 use super::registry::{ExperimentResult, Store};
-use crate::experiment::{Experiment, Means, Outcome, Progress, drive};
+use crate::experiment::{Experiment, Means, Outcome, Progress, Recovery, drive};
 use crate::probe::prober::Prober;
 use crate::request::wire::Door;
 use crate::request::{ApiError, Caller, ErrorCode};
@@ -56,8 +56,14 @@ impl Run {
         ExperimentResult { error: Some(error.to_owned()), ..self.result(progress) }
     }
 
-    fn result_of(&self, outcome: &Outcome, progress: Progress) -> ExperimentResult {
+    fn result_of(
+        &self,
+        outcome: &Outcome,
+        recovery: Option<Recovery>,
+        progress: Progress,
+    ) -> ExperimentResult {
         ExperimentResult {
+            recovery,
             verdict: Some(outcome.verdict),
             success: outcome.success(),
             steady_state_after: outcome.steady_after,
@@ -80,6 +86,7 @@ impl Run {
             run_id: self.run_id.clone(),
             packets_affected: progress.affected,
             gate_reaction_seconds: progress.reaction.map(|time| time.as_secs_f64()),
+            recovery: None,
         }
     }
 }
@@ -147,8 +154,8 @@ impl Runs {
         tokio::spawn(async move {
             runs.notes.begin(&started.run_id, started.note()).await;
             let means = Means { caller, door: &door, prober: &prober, names: &started.faults };
-            let outcome = drive(&experiment, &means, stopped, &progressing).await;
-            let result = started.result_of(&outcome, *progressing.borrow());
+            let (outcome, recovery) = drive(&experiment, &means, stopped, &progressing).await;
+            let result = started.result_of(&outcome, recovery, *progressing.borrow());
             tracing::info!(
                 experiment = result.experiment_name,
                 run = result.run_id,

@@ -348,6 +348,7 @@ impl Service {
             run_id: String::new(),
             packets_affected: 0,
             gate_reaction_seconds: None,
+            recovery: None,
         };
         Ok((result, plans))
     }

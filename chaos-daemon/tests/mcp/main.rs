@@ -19,4 +19,6 @@ mod protocol;
 #[cfg(test)]
 mod proxy;
 #[cfg(test)]
+mod recovery;
+#[cfg(test)]
 mod specification;

@@ -1,0 +1,265 @@
+//! How soon a system was seen to fail after an action that makes it unreachable, and how soon it was well again. Pure: times
+//! and samples of the steady state go in, measures come out.
+
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::request::ProcessEvidence;
+use crate::spec::FaultType;
+
+/// Faults after which a system is expected to be gone for a while.
+pub const OUTAGES: &[FaultType] =
+    &[FaultType::ProcessKill, FaultType::ServiceRestart, FaultType::ServiceStop, FaultType::NetworkPartition];
+
+/// What a run has shown of recovery. All times are in seconds, and begin when the action was asked for.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Recovery {
+    /// Each action that makes a system unreachable, in the order in which they were carried out.
+    pub incidents: Vec<Incident>,
+    /// Mean time until the steady state was seen not to be met, of the incidents of which it was.
+    #[schemars(with = "f64")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mttd_seconds: Option<f64>,
+    /// Mean time until it was met again, of the incidents of which it was seen.
+    #[schemars(with = "f64")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mttr_seconds: Option<f64>,
+    /// How long recovery may take, as the document says.
+    #[schemars(with = "f64")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rto_seconds: Option<f64>,
+    /// Whether every incident was over within that time.
+    #[schemars(with = "bool")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub within_rto: Option<bool>,
+}
+
+/// What came of one action.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Incident {
+    /// Name of the action.
+    pub action: String,
+    /// Type of its fault.
+    #[schemars(with = "String")]
+    pub fault_type: FaultType,
+    /// Until the first sample after it that did not meet the steady state; absent when there was none.
+    #[schemars(with = "f64")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unreachable_after_seconds: Option<f64>,
+    /// Until the old process, or service, was gone.
+    #[schemars(with = "f64")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gone_after_seconds: Option<f64>,
+    /// Until there was a new one.
+    #[schemars(with = "f64")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub new_process_after_seconds: Option<f64>,
+    /// Until the first sample after the failing one that met it again; absent while there was none.
+    #[schemars(with = "f64")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recovered_after_seconds: Option<f64>,
+}
+
+/// Whether what a fault does is an outage.
+pub fn is_outage(fault_type: FaultType) -> bool {
+    OUTAGES.contains(&fault_type)
+}
+
+#[derive(Debug, Clone)]
+struct Open {
+    /// Number of the activity.
+    index: usize,
+    action: String,
+    fault_type: FaultType,
+    began: Duration,
+    unreachable: Option<Duration>,
+    recovered: Option<Duration>,
+    gone: Option<Duration>,
+    new: Option<Duration>,
+}
+
+/// What is known while a run goes on. All times are since it began.
+#[derive(Debug, Clone, Default)]
+pub struct Tracker {
+    rto: Option<Duration>,
+    incidents: Vec<Open>,
+}
+
+impl Tracker {
+    /// Nothing has happened yet. `rto` is how long recovery may take.
+    pub fn new(rto: Option<Duration>) -> Self {
+        Self { rto, incidents: Vec::new() }
+    }
+
+    /// An action was carried out that was asked for at `began`.
+    pub fn acted(&mut self, index: usize, action: &str, fault_type: FaultType, began: Duration) {
+        let action = action.to_owned();
+        let (unreachable, recovered, gone, new) = (None, None, None, None);
+        self.incidents.push(Open { index, action, fault_type, began, unreachable, recovered, gone, new });
+    }
+
+    /// The steady state was asked for at `asked`, and known at `answered`. What was asked before an action tells nothing about
+    /// it.
+    pub fn observe(&mut self, asked: Duration, answered: Duration, met: bool) {
+        for incident in self.incidents.iter_mut().filter(|incident| asked >= incident.began) {
+            let after = answered.saturating_sub(incident.began);
+            match (incident.unreachable, met) {
+                (None, false) => incident.unreachable = Some(after),
+                (Some(_), true) => _ = incident.recovered.get_or_insert(after),
+                _ => {}
+            }
+        }
+    }
+
+    /// What the fault of an activity has seen of processes.
+    pub fn saw(&mut self, index: usize, seen: &ProcessEvidence) {
+        for incident in self.incidents.iter_mut().filter(|incident| incident.index == index) {
+            incident.gone = seen.gone_after.or(incident.gone);
+            incident.new = seen.back_after.or(incident.new);
+        }
+    }
+
+    /// Whether there is an incident that is not known to be over.
+    pub fn is_open(&self) -> bool {
+        self.incidents.iter().any(|incident| incident.recovered.is_none())
+    }
+
+    /// Which incidents took longer than they may, once the run has seen all that it will; `None` when none did.
+    pub fn too_late(&self) -> Option<String> {
+        let rto = self.rto?;
+        let late = self.incidents.iter().filter(|incident| !incident.is_within(rto));
+        let words = late.map(|incident| {
+            let action = &incident.action;
+            match incident.recovered {
+                Some(after) => format!("recovered {after:.1?} after {action:?}, and the rto is {rto:?}"),
+                None => format!("not seen to recover after {action:?}, and the rto is {rto:?}"),
+            }
+        });
+        let words: Vec<_> = words.collect();
+        (!words.is_empty()).then(|| words.join(", "))
+    }
+
+    /// The measures; `None` when nothing was an outage.
+    pub fn report(&self) -> Option<Recovery> {
+        if self.incidents.is_empty() {
+            return None;
+        }
+        Some(Recovery {
+            incidents: self.incidents.iter().map(Open::report).collect(),
+            mttd_seconds: mean(self.incidents.iter().filter_map(|incident| incident.unreachable)),
+            mttr_seconds: mean(self.incidents.iter().filter_map(|incident| incident.recovered)),
+            rto_seconds: self.rto.map(|rto| rto.as_secs_f64()),
+            within_rto: self.rto.map(|rto| self.incidents.iter().all(|incident| incident.is_within(rto))),
+        })
+    }
+}
+
+impl Open {
+    /// What never failed has nothing to recover from.
+    fn is_within(&self, rto: Duration) -> bool {
+        self.unreachable.is_none() || self.recovered.is_some_and(|after| after <= rto)
+    }
+
+    fn report(&self) -> Incident {
+        let seconds = |time: Option<Duration>| time.map(|time| time.as_secs_f64());
+        Incident {
+            action: self.action.clone(),
+            fault_type: self.fault_type,
+            unreachable_after_seconds: seconds(self.unreachable),
+            gone_after_seconds: seconds(self.gone),
+            new_process_after_seconds: seconds(self.new),
+            recovered_after_seconds: seconds(self.recovered),
+        }
+    }
+}
+
+fn mean(times: impl Iterator<Item = Duration>) -> Option<f64> {
+    let (sum, count) = times.fold((Duration::ZERO, 0_u32), |(sum, count), time| (sum + time, count + 1));
+    (count > 0).then(|| sum.as_secs_f64() / f64::from(count))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ms(time: u64) -> Duration {
+        Duration::from_millis(time)
+    }
+
+    fn tracker(rto: Option<u64>) -> Tracker {
+        let mut tracker = Tracker::new(rto.map(ms));
+        tracker.acted(2, "kill", FaultType::ProcessKill, ms(1000));
+        tracker
+    }
+
+    #[test]
+    fn the_first_failing_sample_after_the_action_and_the_first_good_one_after_that_count() {
+        let mut tracker = tracker(Some(5000));
+        for (asked, answered, met) in [
+            // Asked before the action: late news of another time.
+            (900, 1100, false),
+            (1050, 1060, true),
+            (1200, 1500, false),
+            (1700, 2000, false),
+            (3000, 3100, true),
+            (3300, 3400, false),
+            (9000, 9900, true),
+        ] {
+            tracker.observe(ms(asked), ms(answered), met);
+        }
+        let seen =
+            ProcessEvidence { gone_after: Some(ms(3)), back_after: Some(ms(200)), ..Default::default() };
+        tracker.saw(2, &seen);
+        tracker.saw(1, &ProcessEvidence { back_after: Some(ms(1)), ..Default::default() });
+        // An answer that knows less does not take back what was known.
+        tracker.saw(2, &ProcessEvidence::default());
+        assert!(!tracker.is_open() && tracker.too_late().is_none());
+        let report = tracker.report().unwrap();
+        let expected = Incident {
+            action: "kill".into(),
+            fault_type: FaultType::ProcessKill,
+            unreachable_after_seconds: Some(0.5),
+            gone_after_seconds: Some(0.003),
+            new_process_after_seconds: Some(0.2),
+            recovered_after_seconds: Some(2.1),
+        };
+        assert_eq!(report.incidents, [expected]);
+        assert_eq!((report.mttd_seconds, report.mttr_seconds), (Some(0.5), Some(2.1)));
+        assert_eq!((report.rto_seconds, report.within_rto), (Some(5.0), Some(true)));
+    }
+
+    #[test]
+    fn means_are_of_what_was_seen() {
+        let mut tracker = tracker(None);
+        tracker.observe(ms(1000), ms(2000), false);
+        tracker.observe(ms(2000), ms(3000), true);
+        tracker.acted(3, "cut", FaultType::NetworkPartition, ms(4000));
+        tracker.observe(ms(4000), ms(7000), false);
+        tracker.observe(ms(7000), ms(10_000), true);
+        tracker.acted(4, "again", FaultType::ProcessKill, ms(11_000));
+        let report = tracker.report().unwrap();
+        assert_eq!((report.mttd_seconds, report.mttr_seconds), (Some(2.0), Some(4.0)));
+        assert_eq!((report.rto_seconds, report.within_rto), (None, None));
+        assert!(tracker.is_open(), "the last one may still come");
+    }
+
+    #[test]
+    fn an_objective_is_missed_by_a_late_recovery_and_by_none_but_not_by_no_outage() {
+        let mut tracker = tracker(Some(500));
+        assert!(tracker.too_late().is_none() && tracker.report().unwrap().within_rto == Some(true));
+        tracker.observe(ms(1100), ms(1200), false);
+        assert!(tracker.too_late().unwrap().contains("not seen to recover after \"kill\""));
+        tracker.observe(ms(1600), ms(1700), true);
+        let late = tracker.too_late().unwrap();
+        assert!(late.contains("700") && late.contains("500ms"), "{late}");
+        assert_eq!(tracker.report().unwrap().within_rto, Some(false));
+    }
+
+    #[test]
+    fn a_run_without_an_outage_has_no_measures() {
+        assert_eq!(Tracker::new(Some(ms(1))).report(), None);
+        assert!(is_outage(FaultType::NetworkPartition) && !is_outage(FaultType::Latency));
+    }
+}

@@ -1,0 +1,89 @@
+//! How soon an outage is seen, and how soon it is over: a real port that closes and opens again while a run goes on.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+
+use crate::client::Client;
+use crate::double::Server;
+
+fn document(address: &str, rto: &str) -> Value {
+    json!({
+        "title": "outage",
+        "steady-state-hypothesis": {"title": "up", "probes": [{"type": "probe", "name": "port", "tolerance": 0,
+            "provider": {"type": "process", "path": "chaosctl", "arguments": ["probe", "tcp", address]}}]},
+        "method": [{"type": "action", "name": "cut it off", "provider": {"type": "process", "path": "chaosctl",
+            "arguments": {"inject": "network-partition", "--interface": "eth0", "--for": "3s"}}}],
+        "rollbacks": [],
+        "extensions": [{"name": "chaos-daemon", "rto": rto}],
+    })
+}
+
+/// Runs it while the port is closed from `down` to `up` after the start, in milliseconds.
+async fn run(rto: &str, down: u64, up: u64) -> Value {
+    let server = Server::start().await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let mut client = Client::open(&server.socket).await;
+    let (answer, failed) = client.call("chaos_register_experiment", document(&address, rto)).await;
+    assert!(!failed, "{answer}");
+    let outage = tokio::spawn(async move {
+        tokio::time::sleep(Duration::from_millis(down)).await;
+        drop(listener);
+        tokio::time::sleep(Duration::from_millis(up - down)).await;
+        let _listener = TcpListener::bind(address).await.unwrap();
+        tokio::time::sleep(Duration::from_secs(20)).await;
+    });
+    let (result, failed) = client.call("chaos_run_experiment", json!({"experiment_name": "outage"})).await;
+    assert!(!failed, "{result}");
+    outage.abort();
+    let (status, _) = client.call("chaos_status", json!({"include_results": true})).await;
+    assert_eq!(status["results"][0]["recovery"], result["recovery"], "the same in the history");
+    result
+}
+
+fn seconds(value: &Value) -> f64 {
+    value.as_f64().unwrap_or_else(|| panic!("{value} is no time"))
+}
+
+#[tokio::test]
+async fn a_run_tells_when_an_outage_was_seen_and_when_it_was_over() {
+    let result = run("10s", 500, 1500).await;
+    let (recovery, incident) = (&result["recovery"], &result["recovery"]["incidents"][0]);
+    assert_eq!((&result["verdict"], &incident["action"]), (&json!("held"), &json!("cut it off")), "{result}");
+    let (gone, back) = (&incident["unreachable_after_seconds"], &incident["recovered_after_seconds"]);
+    // Sampled every 200 ms; what comes late is this machine's doing.
+    assert!((0.2..1.5).contains(&seconds(gone)), "{recovery}");
+    assert!(seconds(back) > 1.2 && seconds(back) > seconds(gone), "{recovery}");
+    assert_eq!((&recovery["mttd_seconds"], &recovery["mttr_seconds"]), (gone, back));
+    assert_eq!((&recovery["rto_seconds"], &recovery["within_rto"]), (&json!(10.0), &json!(true)));
+}
+
+#[tokio::test]
+async fn a_recovery_later_than_its_objective_is_a_deviation_though_the_steady_state_is_met_after() {
+    let result = run("300ms", 300, 2000).await;
+    assert_eq!(
+        (&result["verdict"], &result["steady_state_after"]),
+        (&json!("deviated"), &json!(true)),
+        "{result}"
+    );
+    assert_eq!(result["recovery"]["within_rto"], false);
+    assert!(result["error"].as_str().unwrap().contains("the rto is 300ms"), "{result}");
+}
+
+#[tokio::test]
+async fn a_run_that_makes_no_outage_has_no_such_figures_and_an_objective_for_it_is_refused() {
+    let server = Server::start().await;
+    let mut client = Client::open(&server.socket).await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let mut document = document(&listener.local_addr().unwrap().to_string(), "10s");
+    document["method"][0]["provider"]["arguments"] =
+        json!({"inject": "latency", "--interface": "eth0", "--for": "100ms"});
+    let (answer, failed) = client.call("chaos_register_experiment", document.clone()).await;
+    assert!(failed && answer.to_string().contains("rto"), "{answer}");
+    document["extensions"] = json!([]);
+    assert!(!client.call("chaos_register_experiment", document).await.1);
+    let (result, _) = client.call("chaos_run_experiment", json!({"experiment_name": "outage"})).await;
+    assert_eq!((&result["verdict"], result.get("recovery")), (&json!("held"), None), "{result}");
+}
