@@ -104,8 +104,9 @@ def experiments(address, service):
 
 
 def validate(check, programs):
-    """Every document that is shipped for it is valid to both."""
-    for path in sorted((HERE / "documents").iterdir()):
+    """Every document that is shipped, for this test or in the hub, is valid to both."""
+    hub = HERE.parent.parent / "chaos-daemon" / "experiments"
+    for path in [*sorted((HERE / "documents").iterdir()), *sorted(hub.iterdir())]:
         for command in (["chaosctl", "validate", path], ["chaos", "--no-version-check", "validate", path]):
             code, said = programs(*command)
             valid = code == 0 and ("valid" in said and "invalid" not in said.lower())

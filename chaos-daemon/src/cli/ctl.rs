@@ -11,6 +11,7 @@ use serde_json::{Map, Value, json};
 
 use super::client::{Client, ClientError};
 use super::fault_args::FaultArgs;
+use super::hub::{self, HubArgs};
 use super::mcp_proxy::{self, ProxyArgs, ProxyError};
 use super::probe_args::ProbeArgs;
 use super::runs::RunArgs;
@@ -119,6 +120,9 @@ enum Command {
     },
     /// Print the JSON Schema of an experiment
     Schema,
+    /// Experiments that are ready to be used, and a page about each type of fault; without the daemon
+    #[command(after_help = hub::USE)]
+    Hub(HubArgs),
     /// Take one sample: does it answer
     Probe(ProbeArgs),
     /// List the types of fault
@@ -369,6 +373,10 @@ async fn carry_out(cli: &Cli) -> Result<Done, Failure> {
             let experiment = document::read(file, native)?.1;
             let answer = json!({"valid": true, "experiment_name": experiment.name});
             Ok(Done::well(format!("{}: a valid experiment: {:?}\n", file.display(), experiment.name), answer))
+        }
+        Command::Hub(args) => {
+            let (text, answer) = hub::carry_out(args)?;
+            Ok(Done::well(text, answer))
         }
         Command::Run(args) => {
             let answer = runs::run(&cli.socket, args).await?;

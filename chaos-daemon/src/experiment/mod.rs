@@ -5,6 +5,7 @@ pub mod document;
 pub mod driver;
 pub mod gate;
 pub mod guardrails;
+pub mod hub;
 pub mod machine;
 pub mod native;
 pub mod recovery;

@@ -11,6 +11,7 @@ mod file_calls;
 mod guardian;
 mod guards;
 mod hoards;
+mod hub;
 mod impairments;
 mod leases;
 mod lifetime;
@@ -189,6 +190,7 @@ pub fn all() -> Vec<KernelTest> {
         sandbox::TESTS,
         probes::TESTS,
         experiments::TESTS,
+        hub::TESTS,
         vsock::TESTS,
         effects::TESTS,
         answers::TESTS,

@@ -1,0 +1,153 @@
+//! `chaosctl hub`: experiments that are ready to be used, and a page about each type of fault.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+
+use crate::experiment::hub::{self, Entry, holds};
+use crate::experiment::source::Source;
+use crate::spec::{FAULT_TYPES, FaultType, SpecError};
+
+/// How an experiment is used.
+pub(super) const USE: &str = "To use one, with values by the environment (show says which):
+  chaosctl hub copy process-death .
+  CHAOS_UNIT=payment.service chaosctl experiment register process-death.yaml
+  chaosctl run \"a killed service is started again and recovers\"";
+
+/// Where to look, and for what.
+#[derive(Debug, Args)]
+pub(super) struct HubArgs {
+    /// Directory with more experiments, which come before those built in; may be repeated
+    #[arg(long = "hub", env = "CHAOS_HUB", value_name = "DIR", value_delimiter = ':', global = true)]
+    directories: Vec<PathBuf>,
+    #[command(subcommand)]
+    command: HubCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum HubCommand {
+    /// List experiments and types of fault
+    List {
+        /// Only experiments with this tag
+        #[arg(long, value_name = "TAG")]
+        category: Option<String>,
+    },
+    /// List those in which a word is found
+    Search {
+        /// Word, in whatever case
+        word: String,
+    },
+    /// Show an experiment, or what there is to know about a type of fault
+    Show {
+        /// Name of either
+        name: String,
+    },
+    /// Copy an experiment to a file that is not there yet
+    Copy {
+        /// Name
+        name: String,
+        /// File or folder, or - for stdout
+        #[arg(default_value = ".")]
+        to: PathBuf,
+    },
+}
+
+/// Does what is asked: text for people, the answer for programs.
+///
+/// # Errors
+/// When there is no such thing, or a file cannot be read or written.
+pub(super) fn carry_out(args: &HubArgs) -> Result<(String, Value), SpecError> {
+    let entries = hub::entries(args.directories.iter().map(PathBuf::as_path))?;
+    match &args.command {
+        HubCommand::List { category: None } => Ok(list(entries.iter().collect(), FAULT_TYPES.to_vec())),
+        HubCommand::List { category: Some(tag) } => {
+            let tagged = entries.iter().filter(|entry| entry.categories.contains(tag)).collect();
+            Ok(list(tagged, Vec::new()))
+        }
+        HubCommand::Search { word } => {
+            let faults = FAULT_TYPES.iter().copied().filter(|kind| {
+                [kind.name(), kind.summary(), kind.parameters()].iter().any(|text| holds(text, word))
+            });
+            Ok(list(entries.iter().filter(|entry| entry.has(word)).collect(), faults.collect()))
+        }
+        HubCommand::Show { name } => {
+            match (find(&entries, name), FaultType::parse(&name.replace('-', "_"))) {
+                (Ok(entry), _) => show(entry),
+                (Err(_), Ok(kind)) => Ok(page(kind, &entries)),
+                (Err(error), Err(_)) => Err(error),
+            }
+        }
+        HubCommand::Copy { name, to } => copy(find(&entries, name)?, to),
+    }
+}
+
+fn find<'a>(entries: &'a [Entry], name: &str) -> Result<&'a Entry, SpecError> {
+    let found = entries.iter().find(|entry| entry.name == name);
+    found.ok_or_else(|| {
+        SpecError::new("NAME", format!("there is no {name:?}: \"chaosctl hub list\" shows what there is"))
+    })
+}
+
+fn list(entries: Vec<&Entry>, faults: Vec<FaultType>) -> (String, Value) {
+    let mut out = String::new();
+    for Entry { name, title, categories, hub, .. } in &entries {
+        let from = if hub == hub::BUILT_IN { String::new() } else { format!("  (of {hub})") };
+        let _ = writeln!(out, "{name:<24} [{}] {title}{from}", categories.join(", "));
+    }
+    for kind in &faults {
+        let _ = writeln!(out, "{:<24} [fault] {}", kind.name(), kind.summary());
+    }
+    if out.is_empty() {
+        out.push_str("nothing was found\n");
+    }
+    let faults: Vec<_> =
+        faults.iter().map(|kind| json!({"fault_type": kind.name(), "summary": kind.summary()})).collect();
+    (out, json!({"experiments": entries, "faults": faults}))
+}
+
+fn show(entry: &Entry) -> Result<(String, Value), SpecError> {
+    let mut out = String::new();
+    let Entry { name, hub, title, description, categories, faults, .. } = entry;
+    let _ = writeln!(out, "{name} ({hub}): {title}\n{description}");
+    let _ = writeln!(out, "categories: {}; faults: {}", categories.join(", "), faults.join(", "));
+    for parameter in &entry.parameters {
+        let default =
+            parameter.default.as_ref().map_or_else(String::new, |value| format!(" (default {value})"));
+        match &parameter.environment {
+            Some(variable) => _ = writeln!(out, "  {variable}: {}{default}", parameter.name),
+            None => _ = writeln!(out, "  in the document: {}{default}", parameter.name),
+        }
+    }
+    let _ = write!(out, "\n{}", entry.text);
+    let source = Source::read(&entry.text)?;
+    Ok((out, json!({"experiment": entry, "document": source.document()})))
+}
+
+/// What there is to know about a type of fault.
+fn page(kind: FaultType, entries: &[Entry]) -> (String, Value) {
+    let using: Vec<_> =
+        entries.iter().filter(|entry| entry.injects(kind.name())).map(|entry| entry.name.as_str()).collect();
+    let (name, summary, parameters) = (kind.name(), kind.summary(), kind.parameters());
+    let experiments = if using.is_empty() { "none".to_owned() } else { using.join(", ") };
+    let out = format!(
+        "{name}: {summary}\nparameters (default): {parameters}\nexperiments with it: {experiments}\n\
+         what it would do here: chaosctl inject {name} … --dry-run; its options: chaosctl inject --help\n"
+    );
+    (out, json!({"fault_type": name, "summary": summary, "parameters": parameters, "experiments": using}))
+}
+
+fn copy(entry: &Entry, to: &Path) -> Result<(String, Value), SpecError> {
+    if to == Path::new("-") {
+        return Ok((entry.text.clone(), Value::String(entry.text.clone())));
+    }
+    let to = if to.is_dir() { to.join(&entry.file) } else { to.to_owned() };
+    let shown = to.display().to_string();
+    let written = fs::File::create_new(&to).and_then(|mut file| file.write_all(entry.text.as_bytes()));
+    written.map_err(|error| SpecError::new(&shown, format!("cannot be written: {error}")))?;
+    let next = format!("{shown}\n  register it with: chaosctl experiment register {shown}\n");
+    Ok((next, json!({"copied": entry.name, "file": shown})))
+}

@@ -1,0 +1,201 @@
+//! Experiments that are shipped, run for real: a service and its dependency that are two small servers in namespaces of this
+//! test's, and one that is killed and started again.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::{Context, Outcome, TestResult, tests};
+use crate::daemon::binary;
+use crate::netns::output;
+use crate::pair::INTERFACE;
+use crate::process::wait_until;
+use crate::worker::Program;
+use crate::{Daemon, Error, NetNs, Pair, Residue, Result};
+
+tests![
+    a_shipped_experiment_cuts_off_a_dependency_and_sees_the_service_fail_and_recover,
+    a_killed_process_that_is_started_again_is_measured_against_its_objective,
+];
+
+const SERVICE: u16 = 8080;
+const DEPENDENCY: u16 = 5432;
+/// How long the service waits for its dependency.
+const WAITS: Duration = Duration::from_millis(300);
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A server on a thread of its own; ends when dropped.
+struct Server {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Server {
+    fn start(
+        namespace: &NetNs,
+        address: SocketAddr,
+        answer: impl Fn(TcpStream) -> std::io::Result<()> + Send + 'static,
+    ) -> Result<Self> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let thread = namespace.run(move || -> std::io::Result<_> {
+            let listener = TcpListener::bind(address)?;
+            listener.set_nonblocking(true)?;
+            // A thread is in the namespace of the one that makes it.
+            Ok(thread::spawn(move || {
+                while !stopped.load(Ordering::Relaxed) {
+                    match listener.accept() {
+                        // A caller that leaves is no matter.
+                        Ok((stream, _)) => drop(answer(stream)),
+                        Err(_) => thread::sleep(Duration::from_millis(2)),
+                    }
+                }
+            }))
+        });
+        let thread = thread.map_err(Error::io("listen at", address.to_string()))?;
+        Ok(Self { stop, thread: Some(thread) })
+    }
+
+    /// The database: whoever connects is let go.
+    fn dependency(pair: &Pair) -> Result<Self> {
+        Self::start(&pair.far, SocketAddr::from((Pair::FAR_V4, DEPENDENCY)), |_| Ok(()))
+    }
+
+    /// A service that is as healthy as its dependency can be reached.
+    fn service(pair: &Pair) -> Result<Self> {
+        Self::start(&pair.near, SocketAddr::from((Pair::NEAR_V4, SERVICE)), |mut stream| {
+            stream.set_read_timeout(Some(WAITS))?;
+            let mut line = String::new();
+            BufReader::new(&stream).read_line(&mut line)?;
+            let dependency = SocketAddr::from((Pair::FAR_V4, DEPENDENCY));
+            let status = match TcpStream::connect_timeout(&dependency, WAITS) {
+                Ok(_) => "200 OK",
+                Err(_) => "503 Service Unavailable",
+            };
+            write!(stream, "HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+        })
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// What the service says of itself, asked by this test.
+fn health(pair: &Pair) -> Option<u16> {
+    pair.near.run(|| {
+        let mut stream = TcpStream::connect((Pair::NEAR_V4, SERVICE)).ok()?;
+        stream.set_read_timeout(Some(4 * WAITS)).ok()?;
+        stream.write_all(b"GET /health HTTP/1.0\r\n\r\n").ok()?;
+        let mut line = String::new();
+        BufReader::new(&stream).read_line(&mut line).ok()?;
+        line.split(' ').nth(1)?.parse().ok()
+    })
+}
+
+fn chaosctl(daemon: &Daemon, words: &[&str]) -> Result<Command> {
+    let mut command = Command::new(binary("chaosctl")?);
+    command.arg("--socket").arg(daemon.socket()).args(words).stdin(Stdio::null());
+    Ok(command)
+}
+
+fn seconds(value: &Value) -> f64 {
+    value.as_f64().unwrap_or(f64::NAN)
+}
+
+fn a_shipped_experiment_cuts_off_a_dependency_and_sees_the_service_fail_and_recover(
+    _: &Context,
+) -> TestResult {
+    let pair = Pair::new()?;
+    pair.near.ip(&["link", "set", "lo", "up"])?;
+    let (dependency, service) = (Server::dependency(&pair)?, Server::service(&pair)?);
+    let before = Residue::take(&[&pair.near])?;
+    let daemon = Daemon::start_with(|command| pair.near.place(command))?;
+    let folder = tempfile::tempdir()?;
+    let file = folder.path().join("cut.yaml");
+    output(chaosctl(&daemon, &["hub", "copy", "dependency-partition"])?.arg(&file))?;
+    let service_at = format!("{}:{SERVICE}", Pair::NEAR_V4);
+    let mut register = chaosctl(&daemon, &["experiment", "register"])?;
+    register
+        .arg(&file)
+        .env("CHAOS_INTERFACE", INTERFACE)
+        .env("CHAOS_DEPENDENCY", Pair::FAR_V4.to_string())
+        .env("CHAOS_DEPENDENCY_PORT", DEPENDENCY.to_string())
+        .env("CHAOS_HEALTH_URL", format!("http://{service_at}/health"))
+        .env("CHAOS_SERVICE", &service_at)
+        .env("CHAOS_OUTAGE_SECONDS", "3");
+    output(&mut register)?;
+
+    assert_eq!(health(&pair), Some(200), "before");
+    let mut run = chaosctl(&daemon, &["--json", "run", "a service outlives the loss of its dependency"])?;
+    let run = run.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    let failed = wait_until(PATIENCE, || health(&pair) == Some(503));
+    let ended = run.wait_with_output()?;
+    assert!(failed, "the service never failed; {}", daemon.log());
+    let result: Value = serde_json::from_slice(&ended.stdout)?;
+    println!("{}", result["recovery"]);
+    assert!(ended.status.code() == Some(0) && result["verdict"] == "held", "{result}; {}", daemon.log());
+    assert_eq!(health(&pair), Some(200), "after");
+    let incident = &result["recovery"]["incidents"][0];
+    assert_eq!(incident["fault_type"], "network_partition", "{result}");
+    // It is cut off for the pause and as long as the activity in the background takes; the first sample is taken at once.
+    let (gone, back) =
+        (seconds(&incident["unreachable_after_seconds"]), seconds(&incident["recovered_after_seconds"]));
+    assert!((0.0..3.0).contains(&gone) && back > 3.0 && back < PATIENCE.as_secs_f64(), "{result}");
+    drop(daemon);
+    drop((dependency, service));
+    before.assert_unchanged_within(&[&pair.near], PATIENCE)?;
+    Ok(Outcome::Pass)
+}
+
+fn a_killed_process_that_is_started_again_is_measured_against_its_objective(_: &Context) -> TestResult {
+    let program = Program::new()?;
+    // Gone for a second each time, so that a sample is taken meanwhile.
+    let supervisor = program.supervise(Duration::from_secs(1))?;
+    let daemon = Daemon::start()?;
+    let mcp = daemon.mcp()?;
+    let chaosctl = |arguments: Value| json!({"type": "process", "path": "chaosctl", "arguments": arguments});
+    let exe = program.path();
+    let document = |rto: &str| {
+        json!({
+            "title": "kill",
+            "description": "A process is killed, and started again by its supervisor.",
+            "steady-state-hypothesis": {"title": "it runs", "probes": [{"type": "probe", "name": "one", "tolerance": 0,
+                "provider": chaosctl(json!(["probe", "process", "--exe", exe, "--min", 1, "--max", 1]))}]},
+            "method": [{"type": "action", "name": "kill it", "pauses": {"after": 4},
+                "provider": chaosctl(json!({"inject": "process_kill", "--exe": exe, "--for": "1m"}))}],
+            "rollbacks": [],
+            "extensions": [{"name": "chaos-daemon", "rto": rto}],
+        })
+    };
+    for (rto, verdict, within) in [("10s", "held", true), ("500ms", "deviated", false)] {
+        let started = supervisor.started();
+        mcp.call_tool("chaos_register_experiment", document(rto))?.ok()?;
+        let result = mcp.call_tool("chaos_run_experiment", json!({"experiment_name": "kill"}))?.ok()?;
+        println!("{rto}: {}", result["recovery"]);
+        let (recovery, incident) = (&result["recovery"], &result["recovery"]["incidents"][0]);
+        assert_eq!(
+            (&result["verdict"], &recovery["within_rto"]),
+            (&json!(verdict), &json!(within)),
+            "{result}"
+        );
+        assert_eq!(supervisor.started(), started + 1);
+        let after = |field: &str| seconds(&incident[field]);
+        let (gone, unreachable) = (after("gone_after_seconds"), after("unreachable_after_seconds"));
+        let (new, back) = (after("new_process_after_seconds"), after("recovered_after_seconds"));
+        assert!(gone < 1.0 && unreachable < 1.5, "{result}");
+        assert!(new > 0.9 && back > 0.9 && back > unreachable && back < 4.0, "{result}");
+    }
+    Ok(Outcome::Pass)
+}
