@@ -6,7 +6,7 @@ use rmcp::model::{CallToolResult, JsonObject, Tool, ToolAnnotations};
 use serde_json::{Map, Value, json};
 
 use super::results::{InjectOutput, Output, RunOutput, StatusOutput};
-use super::{control, experiment, inject, params, schema, status};
+use super::{control, experiment, history, inject, params, schema, status};
 use crate::experiment::schema as experiment_schema;
 use crate::request::{ApiError, Caller};
 use crate::server::service::Service;
@@ -23,11 +23,15 @@ pub(super) enum Call {
     Plan,
     Stop,
     Doctor,
+    ListRuns,
+    GetRun,
 }
 
-const CALLS: [Call; 7] = [
+const CALLS: [Call; 9] = [
     Call::Doctor,
+    Call::GetRun,
     Call::InjectFault,
+    Call::ListRuns,
     Call::Plan,
     Call::RegisterExperiment,
     Call::RunExperiment,
@@ -49,6 +53,8 @@ impl Call {
             Self::Plan => "chaos_plan",
             Self::Stop => "chaos_stop",
             Self::Doctor => "chaos_doctor",
+            Self::ListRuns => "chaos_list_runs",
+            Self::GetRun => "chaos_get_run",
         }
     }
 
@@ -74,6 +80,8 @@ impl Call {
             Self::Plan => inject::plan(service, caller, given).await.map(|output| output.result()),
             Self::Stop => control::stop(service, given).await.map(|output| output.result()),
             Self::Doctor => control::doctor(service, given).await.map(|output| output.result()),
+            Self::ListRuns => history::list(service, given).await.map(|output| output.result()),
+            Self::GetRun => history::run(service, given).await.map(|output| output.result()),
         };
         result.unwrap_or_else(|error| self.failed(&arguments, &error))
     }
@@ -89,6 +97,8 @@ impl Call {
             Self::Plan => inject::plan_failed(arguments, error),
             Self::Stop => control::stop_failed(error),
             Self::Doctor => control::doctor_failed(error),
+            Self::ListRuns => history::list_failed(error),
+            Self::GetRun => history::run_failed(arguments, error),
         }
     }
 
@@ -158,14 +168,10 @@ impl Call {
             Self::Doctor => (
                 "Doctor",
                 "Which faults this host's kernel can do, what is missing for the others, and leftovers if any.",
-                object(
-                    json!({
-                        "residue": {"type": "boolean", "default": false,
-                            "description": "Also look everywhere on the host for what faults have left."},
-                    }),
-                    &[],
-                ),
+                doctor_input(),
             ),
+            Self::ListRuns => history::list_tool(),
+            Self::GetRun => history::run_tool(),
         };
         Tool::new(self.name(), description, input)
             .with_title(title)
@@ -182,6 +188,8 @@ impl Call {
             Self::Plan => schema::of_output::<inject::PlanOutput>(),
             Self::Stop => schema::of_output::<control::StopOutput>(),
             Self::Doctor => schema::of_output::<control::DoctorOutput>(),
+            Self::ListRuns => schema::of_output::<history::ListOutput>(),
+            Self::GetRun => schema::of_output::<history::RunDetails>(),
         }
     }
 
@@ -189,7 +197,7 @@ impl Call {
     fn annotations(self, title: &str) -> ToolAnnotations {
         let (read_only, destructive, idempotent) = match self {
             Self::InjectFault | Self::RunExperiment => (false, true, false),
-            Self::Status | Self::Plan | Self::Doctor => (true, false, true),
+            Self::Status | Self::Plan | Self::Doctor | Self::ListRuns | Self::GetRun => (true, false, true),
             Self::RegisterExperiment | Self::Stop => (false, false, true),
         };
         // A run and its probes reach out to addresses that the experiment names.
@@ -207,11 +215,11 @@ pub(super) fn list() -> Vec<Tool> {
     CALLS.into_iter().map(Call::tool).collect()
 }
 
-fn text(description: &str) -> Value {
+pub(super) fn text(description: &str) -> Value {
     json!({"type": "string", "description": description})
 }
 
-fn object(properties: Value, required: &[&str]) -> JsonObject {
+pub(super) fn object(properties: Value, required: &[&str]) -> JsonObject {
     let mut schema = JsonObject::new();
     schema.insert("type".to_owned(), json!("object"));
     schema.insert("properties".to_owned(), properties);
@@ -289,6 +297,11 @@ fn inject_input() -> JsonObject {
         "description": "register stores the fault, inject triggers a registered one, remove ends and forgets it.",
     });
     object(properties, &["fault_name", "action"])
+}
+
+fn doctor_input() -> JsonObject {
+    let description = "Also look everywhere on the host for what faults have left.";
+    object(json!({"residue": {"type": "boolean", "default": false, "description": description}}), &[])
 }
 
 fn register_input() -> JsonObject {
