@@ -106,6 +106,11 @@ enum Command {
         /// Its handle, or the beginning of it
         run: String,
     },
+    /// Show what all recorded runs say together: success, verdicts, failure modes, scores, what is flaky
+    Stats {
+        /// Only this experiment
+        experiment: Option<String>,
+    },
     /// Register or run an experiment
     #[command(subcommand)]
     Experiment(ExperimentCommand),
@@ -409,6 +414,10 @@ async fn ask(client: &Client, command: &Command, json: bool) -> Result<Done, Fai
         Command::Runs(args) => {
             let answer = history::runs(client, args).await?;
             return Ok(Done::well(show::history(&answer), answer));
+        }
+        Command::Stats { experiment } => {
+            let answer = history::statistics(client, experiment.as_deref()).await?;
+            return Ok(Done::well(history::figures(&answer), answer));
         }
         Command::Show { run } => {
             let answer = history::run(client, run).await?;

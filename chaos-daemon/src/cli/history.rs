@@ -105,6 +105,57 @@ pub(super) async fn run(client: &Client, run: &str) -> Result<Value, ClientError
     client.call("chaos_get_run", object(json!({"run_id": run, "all_samples": true}))).await
 }
 
+/// What all runs say together, or those of one experiment.
+pub(super) async fn statistics(client: &Client, experiment: Option<&str>) -> Result<Value, ClientError> {
+    let mut only = object(json!({"experiment_name": experiment}));
+    only.retain(|_, value| !value.is_null());
+    client.call("chaos_statistics", only).await
+}
+
+/// The same for people.
+pub(super) fn figures(answer: &Value) -> String {
+    let percent = |value: &Value| value.as_f64().unwrap_or_default() * 100.0;
+    let mut out = String::new();
+    // Writing to a string cannot fail.
+    let _ = write!(out, "{} runs, {:.0} % successful", answer["runs"], percent(&answer["success_rate"]));
+    if let Some(score) = answer["mean_score"].as_f64() {
+        let _ = write!(out, ", mean resiliency score {score:.0}");
+    }
+    out.push('\n');
+    for (title, field) in
+        [("by verdict", "verdicts"), ("what failed", "failure_modes"), ("by score", "scores")]
+    {
+        let counts: Vec<_> = show::list(answer, field)
+            .iter()
+            .map(|count| format!("{} {}", show::text(count, "name").replace('_', " "), count["runs"]))
+            .collect();
+        if !counts.is_empty() {
+            let _ = writeln!(out, "{title}: {}", counts.join(", "));
+        }
+    }
+    for (title, field) in [("by experiment", "experiments"), ("by fault", "faults"), ("by day", "days")] {
+        let tallies = show::list(answer, field);
+        if !tallies.is_empty() {
+            let _ = writeln!(out, "{title}:");
+        }
+        for tally in tallies {
+            let (runs, rate) = (&tally["runs"], percent(&tally["success_rate"]));
+            let _ = write!(out, "  {}: {runs} runs, {rate:.0} % successful", show::text(tally, "name"));
+            if let Some(score) = tally["latest_score"].as_u64() {
+                let _ = write!(out, ", latest score {score}");
+            }
+            out.push('\n');
+        }
+    }
+    for flaky in show::list(answer, "flaky") {
+        let (name, held, deviated) =
+            (show::text(flaky, "experiment_name"), &flaky["held"], &flaky["deviated"]);
+        let _ =
+            writeln!(out, "flaky: {name}: the same document held {held} times, and did not {deviated} times");
+    }
+    out
+}
+
 /// The most samples that are shown to people; `--json` has all.
 const SHOWN_SAMPLES: usize = 40;
 
@@ -121,6 +172,24 @@ pub(super) fn details(answer: &Value) -> String {
             show::text(fault, "target"),
             show::seconds(fault, "seconds")
         );
+    }
+    let resiliency = &answer["resiliency"];
+    if resiliency.is_object() {
+        let _ = writeln!(out, "  resiliency score {}", resiliency["score"]);
+        for factor in show::list(resiliency, "factors") {
+            let passed = match factor["ran"] == json!(true) {
+                true => format!(
+                    "{:.0} % of the probes passed",
+                    factor["probe_success_percent"].as_f64().unwrap_or_default()
+                ),
+                false => "was not injected".to_owned(),
+            };
+            let _ =
+                writeln!(out, "    {}, weight {}: {passed}", show::text(factor, "fault"), factor["weight"]);
+        }
+        for probe in show::list(resiliency, "probes").iter().filter(|probe| probe["passed"] == json!(false)) {
+            let _ = writeln!(out, "    did not pass: {}", show::text(probe, "probe"));
+        }
     }
     for event in show::list(answer, "events") {
         let kind = show::text(event, "kind").replace('_', " ");

@@ -14,6 +14,8 @@ use crate::experiment::timeline::{Occurrence, Reading, Role, Stage};
 use crate::experiment::verdict::VERDICTS;
 use crate::request::ApiError;
 use crate::request::fields::Fields;
+use crate::server::history::score::{Score, score};
+use crate::server::history::statistics::{Statistics, statistics};
 use crate::server::history::{FOUND_RUNS, Filter, MOST_FOUND, Recorded, RunFault, Summary};
 use crate::server::service::Service;
 use crate::spec::SpecError;
@@ -26,6 +28,10 @@ struct Listed {
     run: RunOutput,
     /// Types of its faults.
     fault_types: Vec<String>,
+    /// Resiliency score, from 0 to 100.
+    #[schemars(with = "u8")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    score: Option<u8>,
     /// SHA-256 of its document, by which runs of the same experiment are known.
     #[schemars(with = "String")]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -34,7 +40,8 @@ struct Listed {
 
 impl From<Summary> for Listed {
     fn from(found: Summary) -> Self {
-        Self { run: found.run.into(), fault_types: found.fault_types, digest: found.digest }
+        let (run, score) = (found.run.into(), found.score);
+        Self { run, fault_types: found.fault_types, score, digest: found.digest }
     }
 }
 
@@ -156,6 +163,10 @@ pub(super) struct RunDetails {
     document: Option<Map<String, Value>>,
     /// Its faults.
     faults: Vec<RunFault>,
+    /// The resiliency score, and what it is made of.
+    #[schemars(with = "Score")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    resiliency: Option<Score>,
     /// What happened, in order.
     events: Vec<Occurrence>,
     /// What was sampled, in order.
@@ -177,6 +188,7 @@ impl Output for RunDetails {
 impl From<Recorded> for RunDetails {
     fn from(recorded: Recorded) -> Self {
         Self {
+            resiliency: score(&recorded),
             run: recorded.run.into(),
             digest: recorded.digest,
             document: recorded.document,
@@ -195,14 +207,14 @@ pub(super) async fn run(service: &Service, arguments: Map<String, Value>) -> Res
     let run_id = fields.need("run_id", run_id, "the handle of a run, or the beginning of it")?;
     let all = fields.boolean("all_samples")?.unwrap_or(false);
     fields.finish()?;
-    let mut recorded = service.history().run(run_id).await?;
+    let mut details = RunDetails::from(service.history().run(run_id).await?);
     if !all {
-        recorded.document = None;
-        let taken = recorded.samples.len();
-        recorded.samples = telling(recorded.samples);
-        recorded.samples_left_out += (taken - recorded.samples.len()) as u64;
+        details.document = None;
+        let taken = details.samples.len();
+        details.samples = telling(details.samples);
+        details.samples_left_out += (taken - details.samples.len()) as u64;
     }
-    Ok(RunDetails::from(recorded))
+    Ok(details)
 }
 
 /// The samples that say something which the one before of the same probe did not.
@@ -221,4 +233,51 @@ pub(super) fn run_failed(arguments: &Map<String, Value>, error: &ApiError) -> Ca
     let run_id = arguments.get("run_id").and_then(Value::as_str).unwrap_or_default().to_owned();
     let run = RunOutput { run_id, ..RunOutput::default() };
     RunDetails { run, error: Some(Failure::from(error)), ..RunDetails::default() }.result()
+}
+
+/// Result of `chaos_statistics`.
+#[derive(Debug, Clone, Default, Serialize, JsonSchema)]
+pub(super) struct StatisticsOutput {
+    /// The figures.
+    #[serde(flatten)]
+    statistics: Statistics,
+    /// Why the call failed.
+    #[schemars(with = "Failure")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<Failure>,
+}
+
+impl Output for StatisticsOutput {
+    fn failed(&self) -> bool {
+        self.error.is_some()
+    }
+}
+
+/// Title, description and input of `chaos_statistics`.
+pub(super) fn statistics_tool() -> (&'static str, &'static str, JsonObject) {
+    let mut properties = filter_properties();
+    if let Some(properties) = properties.as_object_mut() {
+        properties.remove("limit");
+    }
+    (
+        "Statistics",
+        "What all recorded runs say together, or those that a search finds: success by experiment, type of fault and \
+         day, verdicts, failure modes, resiliency scores, and flaky documents, of which some runs held and some did not.",
+        object(properties, &[]),
+    )
+}
+
+pub(super) async fn figures(
+    service: &Service,
+    arguments: Map<String, Value>,
+) -> Result<StatisticsOutput, ApiError> {
+    let mut fields = Fields::new("", arguments);
+    let filter = Filter { limit: None, ..filter(&mut fields)? };
+    fields.finish()?;
+    let runs = service.history().search(filter).await?;
+    Ok(StatisticsOutput { statistics: statistics(&runs), error: None })
+}
+
+pub(super) fn figures_failed(error: &ApiError) -> CallToolResult {
+    StatisticsOutput { error: Some(Failure::from(error)), ..StatisticsOutput::default() }.result()
 }

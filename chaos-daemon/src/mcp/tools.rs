@@ -25,9 +25,10 @@ pub(super) enum Call {
     Doctor,
     ListRuns,
     GetRun,
+    Statistics,
 }
 
-const CALLS: [Call; 9] = [
+const CALLS: [Call; 10] = [
     Call::Doctor,
     Call::GetRun,
     Call::InjectFault,
@@ -35,6 +36,7 @@ const CALLS: [Call; 9] = [
     Call::Plan,
     Call::RegisterExperiment,
     Call::RunExperiment,
+    Call::Statistics,
     Call::Status,
     Call::Stop,
 ];
@@ -55,6 +57,7 @@ impl Call {
             Self::Doctor => "chaos_doctor",
             Self::ListRuns => "chaos_list_runs",
             Self::GetRun => "chaos_get_run",
+            Self::Statistics => "chaos_statistics",
         }
     }
 
@@ -82,6 +85,7 @@ impl Call {
             Self::Doctor => control::doctor(service, given).await.map(|output| output.result()),
             Self::ListRuns => history::list(service, given).await.map(|output| output.result()),
             Self::GetRun => history::run(service, given).await.map(|output| output.result()),
+            Self::Statistics => history::figures(service, given).await.map(|output| output.result()),
         };
         result.unwrap_or_else(|error| self.failed(&arguments, &error))
     }
@@ -99,6 +103,7 @@ impl Call {
             Self::Doctor => control::doctor_failed(error),
             Self::ListRuns => history::list_failed(error),
             Self::GetRun => history::run_failed(arguments, error),
+            Self::Statistics => history::figures_failed(error),
         }
     }
 
@@ -172,6 +177,7 @@ impl Call {
             ),
             Self::ListRuns => history::list_tool(),
             Self::GetRun => history::run_tool(),
+            Self::Statistics => history::statistics_tool(),
         };
         Tool::new(self.name(), description, input)
             .with_title(title)
@@ -190,6 +196,7 @@ impl Call {
             Self::Doctor => schema::of_output::<control::DoctorOutput>(),
             Self::ListRuns => schema::of_output::<history::ListOutput>(),
             Self::GetRun => schema::of_output::<history::RunDetails>(),
+            Self::Statistics => schema::of_output::<history::StatisticsOutput>(),
         }
     }
 
@@ -197,7 +204,9 @@ impl Call {
     fn annotations(self, title: &str) -> ToolAnnotations {
         let (read_only, destructive, idempotent) = match self {
             Self::InjectFault | Self::RunExperiment => (false, true, false),
-            Self::Status | Self::Plan | Self::Doctor | Self::ListRuns | Self::GetRun => (true, false, true),
+            Self::Status | Self::Plan | Self::Doctor | Self::ListRuns | Self::GetRun | Self::Statistics => {
+                (true, false, true)
+            }
             Self::RegisterExperiment | Self::Stop => (false, false, true),
         };
         // A run and its probes reach out to addresses that the experiment names.

@@ -155,6 +155,35 @@ async fn an_operator_searches_and_looks() {
 }
 
 #[tokio::test]
+async fn all_runs_together_have_figures_and_each_has_a_score() {
+    let (server, listener) = with_runs().await;
+    drop(listener);
+    let mut client = Client::open(&server.socket).await;
+    // The steady state is not met any more, with the same document.
+    let (result, _) = client.call("chaos_run_experiment", json!({"experiment_name": "holds"})).await;
+    assert_eq!(result["verdict"], "refused");
+    let (all, failed) = client.call("chaos_statistics", json!({})).await;
+    assert!(!failed, "{all}");
+    assert_eq!((&all["runs"], &all["successes"], &all["success_rate"]), (&json!(4), &json!(2), &json!(0.5)));
+    assert_eq!(all["verdicts"][0], json!({"name": "held", "runs": 2}));
+    let modes = json!([{"name": "injection_failed", "runs": 1}, {"name": "not_steady_before", "runs": 1}]);
+    assert_eq!(all["failure_modes"], modes);
+    let partition = &all["faults"][0];
+    assert_eq!((&partition["name"], &partition["runs"]), (&json!("network_partition"), &json!(3)));
+    assert_eq!(all["mean_score"], 50.0);
+    let (one, _) = client.call("chaos_statistics", json!({"experiment_name": "denied"})).await;
+    assert_eq!((&one["runs"], &one["mean_score"]), (&json!(1), &json!(0.0)));
+    let (found, _) = client.call("chaos_list_runs", json!({"verdict": "held", "limit": 1})).await;
+    assert_eq!(found["runs"][0]["score"], 100);
+    let (told, _) = client.call("chaos_get_run", json!({"run_id": found["runs"][0]["run_id"]})).await;
+    assert_eq!(told["resiliency"]["factors"][0]["probe_success_percent"], 100.0);
+    let text = chaosctl(&server.socket, &["stats"]).await.stdout;
+    assert!(text.starts_with("4 runs, 50 % successful, mean resiliency score 50\n"), "{text}");
+    let text = chaosctl(&server.socket, &["stats", "nothing"]).await.stdout;
+    assert_eq!(text, "0 runs, 0 % successful\n");
+}
+
+#[tokio::test]
 async fn a_run_that_a_server_did_not_end_is_found_with_its_faults() {
     let server = Server::start().await;
     drop(Client::open(&server.socket).await);

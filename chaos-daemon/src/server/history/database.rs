@@ -14,6 +14,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use super::score::score;
 use super::{ExperimentResult, Filter, Found, Recorded, Retention, RunFault, Summary, Total};
 use crate::experiment::timeline::{Occurrence, Reading};
 
@@ -21,7 +22,8 @@ use crate::experiment::timeline::{Occurrence, Reading};
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// What makes each version of the database of the one before; `user_version` says which it is.
-const MIGRATIONS: &[&str] = &["
+const MIGRATIONS: &[&str] = &[
+    "
     CREATE TABLE run (
         id TEXT PRIMARY KEY,
         experiment TEXT NOT NULL,
@@ -80,11 +82,17 @@ const MIGRATIONS: &[&str] = &["
         successes INTEGER NOT NULL
     ) WITHOUT ROWID;
     CREATE TABLE imported (what TEXT PRIMARY KEY) WITHOUT ROWID;
-    "];
+    ",
+    "ALTER TABLE run ADD COLUMN score INTEGER;",
+];
 
 /// The version that this program makes and knows.
 #[cfg(test)]
 pub(super) const VERSION: i64 = MIGRATIONS.len() as i64;
+
+/// What makes version 1.
+#[cfg(test)]
+pub(super) const FIRST: &str = MIGRATIONS[0];
 
 /// The columns of a run, in the order in which `result` reads them.
 const RUN: &str = "id, experiment, verdict, success, steady_before, steady_after, seconds, error, started_at, affected, \
@@ -225,16 +233,17 @@ impl Database {
         let (conditions, mut values) = conditions(filter);
         values.push(Sql::Integer(filter.limit.map_or(-1, i64::from)));
         let question = format!(
-            "SELECT {RUN}, (SELECT group_concat(fault_type, ',') FROM (SELECT fault_type FROM fault WHERE run = id \
+            "SELECT {RUN}, score, (SELECT group_concat(fault_type, ',') FROM (SELECT fault_type FROM fault WHERE run = id \
              ORDER BY number)) FROM run WHERE {conditions} ORDER BY started_ms DESC, rowid DESC LIMIT ?"
         );
         let mut statement = self.connection.prepare(&question)?;
         let rows = statement.query_map(params_from_iter(values), |row| {
-            let types: Option<String> = row.get(13)?;
+            let types: Option<String> = row.get(14)?;
             let types = types.unwrap_or_default();
             Ok(Summary {
                 run: result(row)?,
                 digest: row.get(11)?,
+                score: row.get(13)?,
                 fault_types: types.split(',').filter(|word| !word.is_empty()).map(str::to_owned).collect(),
             })
         })?;
@@ -356,7 +365,7 @@ fn insert(change: &Transaction<'_>, recorded: &Recorded) -> Result<bool> {
     let run = &recorded.run;
     let began = run.started_at.parse::<jiff::Timestamp>().unwrap_or_default();
     let new = change.execute(
-        "INSERT OR IGNORE INTO run VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT OR IGNORE INTO run VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         params![
             run.run_id,
             run.experiment_name,
@@ -372,6 +381,7 @@ fn insert(change: &Transaction<'_>, recorded: &Recorded) -> Result<bool> {
             run.gate_reaction_seconds,
             recorded.digest,
             i64::try_from(recorded.samples_left_out).unwrap_or(i64::MAX),
+            score(recorded).map(|score| score.score),
         ],
     )?;
     if new == 0 {

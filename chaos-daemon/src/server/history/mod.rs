@@ -2,6 +2,8 @@
 //! full disk nor a broken file keeps a run from ending or the daemon from starting.
 
 mod database;
+pub mod score;
+pub mod statistics;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -116,6 +118,8 @@ pub struct Summary {
     pub digest: Option<String>,
     /// The types of its faults, in order.
     pub fault_types: Vec<String>,
+    /// Its resiliency score, from 0 to 100, if it has one.
+    pub score: Option<u8>,
 }
 
 /// Which runs are looked for. What is not given does not matter.

@@ -180,6 +180,24 @@ async fn a_database_without_tables_is_brought_to_the_newest_version() {
 }
 
 #[tokio::test]
+async fn a_database_of_version_1_keeps_its_runs_which_have_no_score() {
+    let directory = tempfile::tempdir().unwrap();
+    let connection = Connection::open(directory.path().join(FILE)).unwrap();
+    connection.execute_batch(database::FIRST).unwrap();
+    let run = "INSERT INTO run VALUES ('old', 'kill-cache', 'held', 1, 1, 1, 2.5, NULL, '2026-02-05T10:00:00.000Z', \
+               1770285600000, 7, NULL, 'd', 0); PRAGMA user_version = 1;";
+    connection.execute_batch(run).unwrap();
+    drop(connection);
+    let history = History::open(Some(directory.path()), Retention::default());
+    assert_eq!(history.record(held("new", &minute(59))).await, None);
+    let found = history.search(Filter::default()).await.unwrap();
+    let scores: Vec<_> = found.iter().map(|run| (run.run.run_id.as_str(), run.score)).collect();
+    // Its only fault could not be injected.
+    assert_eq!(scores, [("new", Some(0)), ("old", None)]);
+    assert_eq!(history.run("old".into()).await.unwrap().digest.as_deref(), Some("d"));
+}
+
+#[tokio::test]
 async fn a_database_of_a_newer_program_is_left_alone_and_runs_are_kept_in_memory() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join(FILE);
@@ -199,7 +217,8 @@ async fn a_file_that_is_broken_is_moved_aside_and_does_not_keep_the_daemon_from_
     let foreign = {
         let directory = tempfile::tempdir().unwrap();
         let connection = Connection::open(directory.path().join(FILE)).unwrap();
-        connection.execute_batch("CREATE TABLE run (x); PRAGMA user_version = 1").unwrap();
+        let other = format!("CREATE TABLE run (x); PRAGMA user_version = {}", database::VERSION);
+        connection.execute_batch(&other).unwrap();
         fs::read(directory.path().join(FILE)).unwrap()
     };
     for broken in [b"no database at all, but long enough to be taken for one".repeat(100), foreign] {
@@ -207,7 +226,7 @@ async fn a_file_that_is_broken_is_moved_aside_and_does_not_keep_the_daemon_from_
         let path = directory.path().join(FILE);
         fs::write(&path, &broken).unwrap();
         let history = History::open(Some(directory.path()), Retention::default());
-        assert_eq!(fs::read(path.with_extension("db.broken")).unwrap(), broken);
+        assert!(fs::read(path.with_extension("db.broken")).unwrap() == broken, "it is kept as it was");
         assert_eq!(history.record(held("a", &minute(1))).await, None);
         assert_eq!(ids(&history, Filter::default()).await, ["a"]);
     }
