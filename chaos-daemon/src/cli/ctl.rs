@@ -11,11 +11,12 @@ use serde_json::{Map, Value, json};
 
 use super::client::{Client, ClientError};
 use super::fault_args::FaultArgs;
+use super::history::RunsArgs;
 use super::hub::{self, HubArgs};
 use super::mcp_proxy::{self, ProxyArgs, ProxyError};
 use super::probe_args::ProbeArgs;
 use super::runs::RunArgs;
-use super::{bridge, document, runs, show, watch};
+use super::{bridge, document, history, runs, show, watch};
 use crate::experiment::{Native, schema};
 use crate::request::{ResidueReport, TargetsReport};
 use crate::spec::{FaultName, Probability, SpecError};
@@ -100,15 +101,16 @@ enum Command {
     #[command(after_help = runs::EXIT_CODES)]
     Run(RunArgs),
     /// List what has run, with its verdict, and what runs
-    Runs {
-        /// Only this experiment
-        #[arg(long, value_name = "NAME")]
-        experiment: Option<String>,
-    },
-    /// Show a run that has ended
+    Runs(RunsArgs),
+    /// Show a run that has ended: what happened, and when
     Show {
         /// Its handle, or the beginning of it
         run: String,
+    },
+    /// Show what all recorded runs say together: success, verdicts, failure modes, scores, what is flaky
+    Stats {
+        /// Only this experiment
+        experiment: Option<String>,
     },
     /// Register or run an experiment
     #[command(subcommand)]
@@ -435,8 +437,18 @@ async fn ask(client: &Client, command: &Command, json: bool) -> Result<Done, Fai
         }
         Command::Status { results, .. } => ("chaos_status", json!({"include_results": results})),
         Command::Doctor { residue } => ("chaos_doctor", json!({"residue": residue})),
-        Command::Runs { experiment } => ("chaos_status", Value::Object(runs::results(experiment.as_deref()))),
-        Command::Show { .. } => ("chaos_status", Value::Object(runs::results(None))),
+        Command::Runs(args) => {
+            let answer = history::runs(client, args).await?;
+            return Ok(Done::well(show::history(&answer), answer));
+        }
+        Command::Stats { experiment } => {
+            let answer = history::statistics(client, experiment.as_deref()).await?;
+            return Ok(Done::well(history::figures(&answer), answer));
+        }
+        Command::Show { run } => {
+            let answer = history::run(client, run).await?;
+            return Ok(Done::well(history::details(&answer), answer));
+        }
         Command::Experiment(ExperimentCommand::Run(args)) => {
             ("chaos_run_experiment", json!({"experiment_name": args.name, "dry_run": args.dry_run}))
         }
@@ -449,13 +461,8 @@ async fn ask(client: &Client, command: &Command, json: bool) -> Result<Done, Fai
     if let Command::Doctor { residue: true } = command {
         return left_over(answer["everywhere"].take());
     }
-    if let Command::Show { run } = command {
-        let result = runs::one(&answer, run).map_err(Failure::Other)?;
-        return Ok(Done::well(show::details(result), result.clone()));
-    }
     let text = match command {
         Command::Status { .. } => show::status(&answer),
-        Command::Runs { .. } => show::history(&answer),
         Command::Doctor { .. } => show::doctor(&answer),
         Command::Experiment(ExperimentCommand::Run(_)) => show::run(&answer),
         Command::Experiment(ExperimentCommand::Register { .. }) => show::registered(&answer),

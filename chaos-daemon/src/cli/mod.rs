@@ -6,6 +6,7 @@ mod ctl;
 mod document;
 mod duration;
 mod fault_args;
+mod history;
 mod hub;
 mod mcp_proxy;
 mod probe_args;

@@ -1,4 +1,4 @@
-//! `chaosctl run`, `runs` and `show`: an experiment to its end, and what has run.
+//! `chaosctl run`: an experiment to its end.
 
 use std::path::Path;
 use std::time::Duration;
@@ -106,7 +106,7 @@ pub(super) async fn run(socket: &Path, args: &RunArgs) -> Result<Value, ClientEr
 }
 
 /// What `chaos_status` is asked for results with.
-pub(super) fn results(experiment: Option<&str>) -> Map<String, Value> {
+fn results(experiment: Option<&str>) -> Map<String, Value> {
     let mut arguments = object(json!({"include_results": true}));
     arguments.extend(experiment.map(|name| ("experiment_name".to_owned(), json!(name))));
     arguments
@@ -128,19 +128,7 @@ fn find(status: &Value, run_id: Option<&str>, since: &str) -> Option<Found> {
     over.or_else(|| list("running").find(is_it).map(|_| Found::Running))
 }
 
-/// The result with this handle, or one that alone begins so.
-pub(super) fn one<'a>(status: &'a Value, run_id: &str) -> Result<&'a Value, String> {
-    let results = status["results"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let begins = |result: &&Value| result["run_id"].as_str().is_some_and(|id| id.starts_with(run_id));
-    let mut found = results.iter().filter(begins);
-    match (found.next(), found.next()) {
-        (Some(result), None) => Ok(result),
-        (Some(_), Some(_)) => Err(format!("several runs begin with {run_id:?}: give more of it")),
-        (None, _) => Err(format!("no run that has ended is {run_id:?}: chaosctl runs lists them")),
-    }
-}
-
-fn object(value: Value) -> Map<String, Value> {
+pub(super) fn object(value: Value) -> Map<String, Value> {
     match value {
         Value::Object(object) => object,
         _ => Map::new(),
@@ -162,13 +150,5 @@ mod tests {
         assert_eq!(exit_code(&json!({"error": "still running"})), FAILED);
         assert_eq!(exit_code(&json!({"dry_run": true, "success": true})), 0);
         assert_eq!(exit_code(&json!({"dry_run": true, "success": false})), REFUSED);
-    }
-
-    #[test]
-    fn a_run_is_found_by_the_beginning_of_its_handle() {
-        let status = json!({"results": [{"run_id": "ab1"}, {"run_id": "ab2"}]});
-        assert_eq!(one(&status, "ab1").unwrap()["run_id"], "ab1");
-        assert!(one(&status, "ab").unwrap_err().contains("several"));
-        assert!(one(&status, "c").unwrap_err().contains("no run"));
     }
 }

@@ -9,15 +9,15 @@ use super::duration;
 use crate::request::TargetsReport;
 use crate::spec::FAULT_TYPES;
 
-fn text<'a>(value: &'a Value, field: &str) -> &'a str {
+pub(super) fn text<'a>(value: &'a Value, field: &str) -> &'a str {
     value[field].as_str().unwrap_or_default()
 }
 
-fn list<'a>(value: &'a Value, field: &str) -> &'a [Value] {
+pub(super) fn list<'a>(value: &'a Value, field: &str) -> &'a [Value] {
     value[field].as_array().map(Vec::as_slice).unwrap_or_default()
 }
 
-fn seconds(value: &Value, field: &str) -> String {
+pub(super) fn seconds(value: &Value, field: &str) -> String {
     let seconds = value[field].as_f64().unwrap_or_default();
     duration::show(Duration::try_from_secs_f64(seconds).unwrap_or_default())
 }
@@ -272,12 +272,12 @@ pub(super) fn history(answer: &Value) -> String {
         line!(out, "{}  {}  running  {name}", text(run, "started_at"), text(run, "run_id"));
     }
     if out.is_empty() {
-        line!(out, "nothing has run yet");
+        line!(out, "no such run");
     }
     out
 }
 
-/// All that is known of one run.
+/// What is known of one run in all.
 pub(super) fn details(result: &Value) -> String {
     let mut out = run(result);
     line!(out, "  run {}, begun {}", text(result, "run_id"), text(result, "started_at"));
@@ -306,8 +306,10 @@ pub(super) fn run(answer: &Value) -> String {
         line!(out, "  would do: {}", step.as_str().unwrap_or_default());
     }
     recovery(&mut out, &answer["recovery"]);
-    if let Some(error) = answer["error"].as_str() {
-        line!(out, "  {error}");
+    for field in ["error", "warning"] {
+        if let Some(text) = answer[field].as_str() {
+            line!(out, "  {text}");
+        }
     }
     out
 }

@@ -14,6 +14,7 @@ use super::document::Experiment;
 use super::gate::Watch;
 use super::machine::{Effect, Event, Machine, Outcome, Pause};
 use super::recovery::{Recovery, Tracker, is_outage};
+use super::timeline::{Kind, Recorder, Role, Stage};
 use super::verdict::Verdict;
 use crate::probe::prober::Prober;
 use crate::probe::{NoData, Sample};
@@ -47,13 +48,18 @@ pub struct Progress {
 ///
 /// # Errors
 /// What is not met, for people.
-pub async fn sample(experiment: &Experiment, prober: &Prober) -> Result<(), String> {
-    let samples = join_all(
-        experiment
-            .conditions
-            .iter()
-            .map(|condition| async move { condition.judge(&prober.sample(&condition.probe).await).err() }),
-    );
+pub async fn sample(
+    experiment: &Experiment,
+    prober: &Prober,
+    stage: Stage,
+    recorder: &Recorder,
+) -> Result<(), String> {
+    let samples = join_all(experiment.conditions.iter().map(|condition| async move {
+        let sample = prober.sample(&condition.probe).await;
+        let judged = condition.judge(&sample);
+        recorder.sampled(&condition.name, Role::SteadyState, stage, &sample, judged.is_ok());
+        judged.err()
+    }));
     let unmet: Vec<_> = samples.await.into_iter().flatten().collect();
     if unmet.is_empty() { Ok(()) } else { Err(experiment.variables.hide(&unmet.join(", "))) }
 }
@@ -62,25 +68,25 @@ pub async fn sample(experiment: &Experiment, prober: &Prober) -> Result<(), Stri
 ///
 /// # Errors
 /// What is not met, for people.
-pub async fn ready(experiment: &Experiment, prober: &Prober) -> Result<(), String> {
-    let gates = join_all(
-        experiment
-            .guardrails
-            .gates
-            .iter()
-            .map(|gate| async move { gate.judge(&prober.sample(&gate.probe).await).err() }),
-    );
-    let (steady, gates) = tokio::join!(sample(experiment, prober), gates);
+pub async fn ready(experiment: &Experiment, prober: &Prober, recorder: &Recorder) -> Result<(), String> {
+    let gates = join_all(experiment.guardrails.gates.iter().map(|gate| async move {
+        let sample = prober.sample(&gate.probe).await;
+        let judged = gate.judge(&sample);
+        recorder.sampled(&gate.name, Role::Gate, Stage::Before, &sample, judged.is_ok());
+        judged.err()
+    }));
+    let (steady, gates) = tokio::join!(sample(experiment, prober, Stage::Before, recorder), gates);
     let unmet: Vec<_> = steady.err().into_iter().chain(gates.into_iter().flatten()).collect();
     if unmet.is_empty() { Ok(()) } else { Err(experiment.variables.hide(&unmet.join(", "))) }
 }
 
 /// The steady state after the method, which may take its time if the document says how much.
-async fn recovered(experiment: &Experiment, prober: &Prober) -> Result<(), String> {
-    let Some(limit) = experiment.guardrails.recovery else { return sample(experiment, prober).await };
+async fn recovered(experiment: &Experiment, means: &Means<'_>) -> Result<(), String> {
+    let look = || sample(experiment, means.prober, Stage::After, means.recorder);
+    let Some(limit) = experiment.guardrails.recovery else { return look().await };
     let end = Instant::now() + limit;
     loop {
-        match sample(experiment, prober).await {
+        match look().await {
             Err(unmet) if Instant::now() >= end => {
                 return Err(format!("not recovered within {limit:?}: {unmet}"));
             }
@@ -101,6 +107,8 @@ pub struct Means<'a> {
     pub prober: &'a Prober,
     /// The names of the faults, by activity.
     pub names: &'a BTreeMap<usize, FaultName>,
+    /// Who writes down what happens.
+    pub recorder: &'a Recorder,
 }
 
 /// Runs an experiment to its end, and tells what it has shown of recovery if it made an outage. The future must be driven to completion: whoever may go away spawns it.
@@ -129,6 +137,7 @@ pub async fn drive(
     let mut stopped = false;
     loop {
         for effect in effects {
+            means.recorder.effect(&effect, machine.is_before());
             if let Effect::Finish(outcome) = effect {
                 return (outcome, run.tracker.report());
             }
@@ -148,6 +157,7 @@ pub async fn drive(
         effects = Vec::new();
         for event in event {
             tracing::info!(experiment = experiment.name, ?event, "experiment goes on");
+            means.recorder.event(&event);
             effects.extend(machine.step(event));
         }
         let affected = run.affected.values().sum();
@@ -203,16 +213,16 @@ impl<'a> Run<'a> {
                 self.reaction = self.breached.map(|breached| breached.elapsed());
                 let sampled = |sampled| Happened::Event(Event::Sampled(sampled));
                 self.given_up.push(match machine.is_before() {
-                    true => ready(experiment, means.prober).map(sampled).boxed(),
-                    false => recovered(experiment, means.prober).map(sampled).boxed(),
+                    true => ready(experiment, means.prober, means.recorder).map(sampled).boxed(),
+                    false => recovered(experiment, means).map(sampled).boxed(),
                 });
             }
             Effect::Observe => {
                 if experiment.continuously {
-                    self.given_up.push(observe(experiment, means.prober).boxed());
+                    self.given_up.push(observe(experiment, means).boxed());
                 }
                 for index in 0..experiment.guardrails.gates.len() {
-                    self.given_up.push(gate(experiment, index, Instant::now(), means.prober).boxed());
+                    self.given_up.push(ask(experiment, index, Instant::now(), means.prober).boxed());
                 }
             }
             Effect::Wait(index, pause) => {
@@ -223,7 +233,7 @@ impl<'a> Run<'a> {
                 let waited = move |()| Happened::Event(Event::Waited(index, pause));
                 self.given_up.push(sleep(time.unwrap_or_default()).map(waited).boxed());
             }
-            Effect::Probe(index) => self.given_up.push(probe(experiment, index, means.prober).boxed()),
+            Effect::Probe(index) => self.given_up.push(probe(experiment, index, means).boxed()),
             Effect::Inject(index) => self.answers.push(inject(experiment, index, means).boxed()),
             Effect::Last(faults) => {
                 let end = faults.iter().filter_map(|index| self.active.get(index)).max().copied();
@@ -270,7 +280,7 @@ impl<'a> Run<'a> {
                 Vec::new()
             }
             Happened::Observed(observed) => {
-                self.given_up.push(observe(self.experiment, self.means.prober).boxed());
+                self.given_up.push(observe(self.experiment, self.means).boxed());
                 observed.err().map(Event::Deviated).into_iter().collect()
             }
             Happened::Gated(index, asked, sample) => self.gated(index, asked, &sample),
@@ -314,22 +324,30 @@ impl<'a> Run<'a> {
     fn track(&mut self, pause: Duration) {
         if !self.tracking && self.tracker.is_open() {
             self.tracking = true;
-            self.given_up.push(track(self.experiment, pause, self.means.prober).boxed());
+            self.given_up.push(track(self.experiment, pause, self.means).boxed());
         }
     }
 
     /// Judges a gate, and has it sampled again, an interval after the last time.
     fn gated(&mut self, index: usize, asked: Instant, sample: &Sample) -> Vec<Event> {
-        let Some(watch) = self.watches.get_mut(index) else { return Vec::new() };
-        if let Some(breach) = watch.observe(asked - self.began, sample) {
+        let (Some(watch), Some(gate)) =
+            (self.watches.get_mut(index), self.experiment.guardrails.gates.get(index))
+        else {
+            return Vec::new();
+        };
+        let recorder = self.means.recorder;
+        let breach = watch.observe(asked - self.began, sample);
+        recorder.sampled(&gate.name, Role::Gate, Stage::During, sample, !watch.is_bad());
+        if let Some(breach) = breach {
+            recorder.note(Kind::Breach, &gate.name, &breach);
             self.breached = Some(asked);
             // A probe that does not work says nothing about the system.
             let broken = sample.no_data == Some(NoData::Error);
             let verdict = if broken { Verdict::Failed } else { Verdict::Tripped };
             return vec![Event::Abort(verdict, self.experiment.variables.hide(&breach))];
         }
-        let next = asked + watch.interval();
-        self.given_up.push(gate(self.experiment, index, next, self.means.prober).boxed());
+        let next = asked + gate.interval;
+        self.given_up.push(ask(self.experiment, index, next, self.means.prober).boxed());
         Vec::new()
     }
 
@@ -359,18 +377,18 @@ impl<'a> Run<'a> {
     }
 }
 
-async fn observe(experiment: &Experiment, prober: &Prober) -> Happened {
+async fn observe(experiment: &Experiment, means: &Means<'_>) -> Happened {
     sleep(OBSERVE).await;
-    Happened::Observed(sample(experiment, prober).await)
+    Happened::Observed(sample(experiment, means.prober, Stage::During, means.recorder).await)
 }
 
-async fn track(experiment: &Experiment, pause: Duration, prober: &Prober) -> Happened {
+async fn track(experiment: &Experiment, pause: Duration, means: &Means<'_>) -> Happened {
     sleep(pause).await;
     let asked = Instant::now();
-    Happened::Tracked(asked, sample(experiment, prober).await.is_ok())
+    Happened::Tracked(asked, sample(experiment, means.prober, Stage::During, means.recorder).await.is_ok())
 }
 
-async fn gate(experiment: &Experiment, index: usize, at: Instant, prober: &Prober) -> Happened {
+async fn ask(experiment: &Experiment, index: usize, at: Instant, prober: &Prober) -> Happened {
     sleep_until(at).await;
     let asked = Instant::now();
     let sample = match experiment.guardrails.gates.get(index) {
@@ -388,12 +406,13 @@ async fn look(door: &Door) -> Happened {
     }
 }
 
-/// A sample for the record: the log.
-async fn probe(experiment: &Experiment, index: usize, prober: &Prober) -> Happened {
+/// A sample for the record.
+async fn probe(experiment: &Experiment, index: usize, means: &Means<'_>) -> Happened {
     if let Some((activity, Deed::Probe(probe))) =
         experiment.method.get(index).map(|activity| (activity, &activity.deed))
     {
-        let sample = prober.sample(probe).await;
+        let sample = means.prober.sample(probe).await;
+        means.recorder.sampled(&activity.name, Role::Method, Stage::During, &sample, sample.ok);
         let detail = experiment.variables.hide(&sample.detail);
         tracing::info!(
             experiment = experiment.name,

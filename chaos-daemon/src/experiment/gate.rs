@@ -128,9 +128,9 @@ impl<'a> Watch<'a> {
         Self { gate, measured: VecDeque::new(), bad_since: None }
     }
 
-    /// How often it is sampled.
-    pub fn interval(&self) -> Duration {
-        self.gate.interval
+    /// Whether the latest sample was bad, which is no breach yet if the gate waits for more.
+    pub fn is_bad(&self) -> bool {
+        self.bad_since.is_some()
     }
 
     /// Takes a sample in, that was asked for at `time`, on a clock that never goes back. A breach comes out, for people.

@@ -58,8 +58,20 @@ const COMMON: &[i64] = &[
     libc::SYS_writev,
 ];
 
-/// To keep the registry.
-const SERVER: &[i64] = &[libc::SYS_ftruncate, libc::SYS_renameat, libc::SYS_renameat2];
+/// To keep the registry, and the history, whose database reads and writes at places, syncs, asks whether it is root's, and
+/// removes the journal of a server that was killed while it wrote.
+const SERVER: &[i64] = &[
+    libc::SYS_fsync,
+    libc::SYS_ftruncate,
+    libc::SYS_geteuid,
+    libc::SYS_pread64,
+    libc::SYS_pwrite64,
+    libc::SYS_renameat,
+    libc::SYS_renameat2,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_unlink,
+    libc::SYS_unlinkat,
+];
 
 /// To look names up, and to connect.
 const PROBER: &[i64] = &[

@@ -73,6 +73,10 @@ pub struct Options {
     pub vsock: Option<(u32, Vec<u32>)>,
     /// How to attach.
     pub attach: AttachChoice,
+    /// How many runs of experiments the server keeps.
+    pub keep_runs: u32,
+    /// For how many days it keeps them; without it, for ever.
+    pub keep_days: Option<u32>,
 }
 
 /// Why the daemon cannot run.

@@ -39,6 +39,8 @@ pub struct Recipe {
     directory: PathBuf,
     user: (u32, u32),
     vsock: Option<(OwnedFd, Vec<u32>)>,
+    keep_runs: u32,
+    keep_days: Option<u32>,
 }
 
 impl Recipe {
@@ -54,7 +56,8 @@ impl Recipe {
         let user = accounts::user(USER)?.unwrap_or(NOBODY);
         let directory = options.state_dir.join("server");
         own_directory(&directory, user)?;
-        Ok(Self { listener, directory, user, vsock })
+        let (keep_runs, keep_days) = (options.keep_runs, options.keep_days);
+        Ok(Self { listener, directory, user, vsock, keep_runs, keep_days })
     }
 
     /// Starts the server and its prober; returns them and the injector's end of the only door to the server.
@@ -74,6 +77,10 @@ impl Recipe {
         }
         let server = self.spawn(Network::None, fds, |command| {
             command.arg("server").arg("--state-dir").arg(&self.directory);
+            command.arg("--keep-runs").arg(self.keep_runs.to_string());
+            if let Some(days) = self.keep_days {
+                command.arg("--keep-days").arg(days.to_string());
+            }
             let names = ["--listener-fd", "--door-fd", "--prober-fd"].into_iter();
             for (name, fd) in names.chain(self.vsock.is_some().then_some("--vsock-fd")).zip(CHILD_FD..) {
                 command.arg(name).arg(fd.to_string());

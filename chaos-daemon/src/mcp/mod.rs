@@ -2,6 +2,7 @@
 
 mod control;
 mod experiment;
+mod history;
 mod inject;
 mod params;
 mod probe;

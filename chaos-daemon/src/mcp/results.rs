@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::experiment::{Recovery, Verdict};
 use crate::request::{self, ApiError, FaultStatus, LifetimeClass};
-use crate::server::registry::ExperimentResult;
+use crate::server::history::ExperimentResult;
 
 /// Why a call failed.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
@@ -351,7 +351,7 @@ pub(super) struct RunOutput {
     pub(super) error: Option<String>,
     /// When it began, ISO 8601 in UTC.
     pub(super) started_at: String,
-    /// Handle of the run, found again in chaos_status.
+    /// Handle of the run, by which chaos_get_run tells all of it.
     #[schemars(with = "String")]
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(super) run_id: String,
@@ -372,6 +372,10 @@ pub(super) struct RunOutput {
     #[schemars(with = "String")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) verdict: Option<Verdict>,
+    /// What went wrong beside the run: it could not be recorded.
+    #[schemars(with = "String")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) warning: Option<String>,
     /// Whether the action was left out.
     #[schemars(with = "bool")]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -405,6 +409,7 @@ impl From<ExperimentResult> for RunOutput {
             gate_reaction_seconds: result.gate_reaction_seconds,
             recovery: result.recovery,
             verdict: result.verdict,
+            warning: result.warning,
             ..Self::default()
         }
     }

@@ -8,8 +8,12 @@ use serde_json::{Map, Value};
 use super::results::{Failure, FaultView, Output, RunOutput, RunningView, StatusOutput};
 use crate::request::fields::Fields;
 use crate::request::{ApiError, FaultStatus};
-use crate::server::registry::{Registry, Total};
+use crate::server::history::{Filter, Total};
+use crate::server::registry::Registry;
 use crate::server::service::Service;
+
+/// The most results in one answer; `chaos_list_runs` finds the others.
+const MOST_RESULTS: u32 = 500;
 
 pub(super) async fn carry_out(
     service: &Service,
@@ -22,17 +26,28 @@ pub(super) async fn carry_out(
     let overview = service.overview().await;
     let wanted = |name: &str| only.as_deref().is_none_or(|only| only == name);
     let registry = &overview.registry;
-    let totals = registry.totals.iter().filter(|(name, _)| wanted(name));
-    let total = totals.fold(Total::default(), |sum, (_, total)| Total {
+    let totals = service.history().totals().await;
+    let all = totals.iter().flatten().filter(|(name, _)| wanted(name));
+    let total = all.fold(Total::default(), |sum, (_, total)| Total {
         runs: sum.runs + total.runs,
         successes: sum.successes + total.successes,
     });
-    let results = registry.results.iter().filter(|result| include_results && wanted(&result.experiment_name));
+    let results = match include_results {
+        true => {
+            let limit = Some(MOST_RESULTS);
+            let filter = Filter { experiment: only.clone(), limit, ..Filter::default() };
+            service.history().search(filter).await
+        }
+        false => Ok(Vec::new()),
+    };
+    let unread = [overview.faults.as_ref().err(), totals.as_ref().err(), results.as_ref().err()];
+    let error = unread.into_iter().flatten().next().map(Failure::from);
+    let oldest_first = results.unwrap_or_default().into_iter().rev();
     let running = overview.runs.iter().filter(|run| wanted(&run.experiment));
     Ok(StatusOutput {
         active_faults: faults(registry, overview.faults.as_deref().ok()),
         registered_experiments: registry.experiments.len() as u64,
-        results: results.cloned().map(RunOutput::from).collect(),
+        results: oldest_first.map(|found| RunOutput::from(found.run)).collect(),
         total_runs: total.runs,
         success_rate: rate(total),
         experiments: registry.experiments.keys().filter(|name| wanted(name)).cloned().collect(),
@@ -45,7 +60,7 @@ pub(super) async fn carry_out(
                 started_at: run.started_at.clone(),
             })
             .collect(),
-        error: overview.faults.as_ref().err().map(Failure::from),
+        error,
     })
 }
 

@@ -6,7 +6,7 @@ use rmcp::model::{CallToolResult, JsonObject, Tool, ToolAnnotations};
 use serde_json::{Map, Value, json};
 
 use super::results::{InjectOutput, Output, RunOutput, StatusOutput};
-use super::{control, experiment, inject, params, probe, schema, status};
+use super::{control, experiment, history, inject, params, probe, schema, status};
 use crate::experiment::schema as experiment_schema;
 use crate::probe::KINDS;
 use crate::request::{ApiError, Caller};
@@ -25,15 +25,21 @@ pub(super) enum Call {
     Stop,
     Doctor,
     Probe,
+    ListRuns,
+    GetRun,
+    Statistics,
 }
 
-const CALLS: [Call; 8] = [
+const CALLS: [Call; 11] = [
     Call::Doctor,
+    Call::GetRun,
     Call::InjectFault,
+    Call::ListRuns,
     Call::Plan,
     Call::Probe,
     Call::RegisterExperiment,
     Call::RunExperiment,
+    Call::Statistics,
     Call::Status,
     Call::Stop,
 ];
@@ -53,6 +59,9 @@ impl Call {
             Self::Stop => "chaos_stop",
             Self::Doctor => "chaos_doctor",
             Self::Probe => "chaos_probe",
+            Self::ListRuns => "chaos_list_runs",
+            Self::GetRun => "chaos_get_run",
+            Self::Statistics => "chaos_statistics",
         }
     }
 
@@ -79,6 +88,9 @@ impl Call {
             Self::Stop => control::stop(service, given).await.map(|output| output.result()),
             Self::Doctor => control::doctor(service, given).await.map(|output| output.result()),
             Self::Probe => probe::take(service, caller, given).await.map(|output| output.result()),
+            Self::ListRuns => history::list(service, given).await.map(|output| output.result()),
+            Self::GetRun => history::run(service, given).await.map(|output| output.result()),
+            Self::Statistics => history::figures(service, given).await.map(|output| output.result()),
         };
         result.unwrap_or_else(|error| self.failed(&arguments, &error))
     }
@@ -95,6 +107,9 @@ impl Call {
             Self::Stop => control::stop_failed(error),
             Self::Doctor => control::doctor_failed(error),
             Self::Probe => probe::failed(error),
+            Self::ListRuns => history::list_failed(error),
+            Self::GetRun => history::run_failed(arguments, error),
+            Self::Statistics => history::figures_failed(error),
         }
     }
 
@@ -159,15 +174,12 @@ impl Call {
             Self::Doctor => (
                 "Doctor",
                 "Which faults this host's kernel can do, what is missing for the others, and leftovers if any.",
-                object(
-                    json!({
-                        "residue": {"type": "boolean", "default": false,
-                            "description": "Also look everywhere on the host for what faults have left."},
-                    }),
-                    &[],
-                ),
+                doctor_input(),
             ),
             Self::Probe => probe_tool(),
+            Self::ListRuns => history::list_tool(),
+            Self::GetRun => history::run_tool(),
+            Self::Statistics => history::statistics_tool(),
         };
         Tool::new(self.name(), description, input)
             .with_title(title)
@@ -185,6 +197,9 @@ impl Call {
             Self::Stop => schema::of_output::<control::StopOutput>(),
             Self::Doctor => schema::of_output::<control::DoctorOutput>(),
             Self::Probe => schema::of_output::<probe::ProbeOutput>(),
+            Self::ListRuns => schema::of_output::<history::ListOutput>(),
+            Self::GetRun => schema::of_output::<history::RunDetails>(),
+            Self::Statistics => schema::of_output::<history::StatisticsOutput>(),
         }
     }
 
@@ -192,7 +207,13 @@ impl Call {
     fn annotations(self, title: &str) -> ToolAnnotations {
         let (read_only, destructive, idempotent) = match self {
             Self::InjectFault | Self::RunExperiment => (false, true, false),
-            Self::Status | Self::Plan | Self::Doctor | Self::Probe => (true, false, true),
+            Self::Status
+            | Self::Plan
+            | Self::Doctor
+            | Self::Probe
+            | Self::ListRuns
+            | Self::GetRun
+            | Self::Statistics => (true, false, true),
             Self::RegisterExperiment | Self::Stop => (false, false, true),
         };
         // Probes reach out to addresses that the caller, or the experiment, names.
@@ -231,11 +252,11 @@ fn probe_tool() -> (&'static str, &'static str, JsonObject) {
     )
 }
 
-fn text(description: &str) -> Value {
+pub(super) fn text(description: &str) -> Value {
     json!({"type": "string", "description": description})
 }
 
-fn object(properties: Value, required: &[&str]) -> JsonObject {
+pub(super) fn object(properties: Value, required: &[&str]) -> JsonObject {
     let mut schema = JsonObject::new();
     schema.insert("type".to_owned(), json!("object"));
     schema.insert("properties".to_owned(), properties);
@@ -313,6 +334,11 @@ fn inject_input() -> JsonObject {
         "description": "register stores the fault, inject triggers a registered one, remove ends and forgets it.",
     });
     object(properties, &["fault_name", "action"])
+}
+
+fn doctor_input() -> JsonObject {
+    let description = "Also look everywhere on the host for what faults have left.";
+    object(json!({"residue": {"type": "boolean", "default": false, "description": description}}), &[])
 }
 
 fn register_input() -> JsonObject {

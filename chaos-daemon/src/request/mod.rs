@@ -346,6 +346,8 @@ pub enum ErrorCode {
     FaultActive,
     /// No experiment is registered under this name.
     ExperimentNotFound,
+    /// No run, or more than one, has this handle.
+    RunNotFound,
     /// The target does not exist.
     TargetNotFound,
     /// The target is protected.

@@ -2,6 +2,7 @@
 //!
 //! What is spoken on a connection is the business of whoever passes `speak` to [`run`].
 
+pub mod history;
 pub mod notes;
 pub mod registry;
 pub mod runs;
@@ -24,6 +25,7 @@ use crate::experiment::Grammar;
 use crate::probe::prober::Prober;
 use crate::request::Caller;
 use crate::request::wire::Door;
+use history::Retention;
 use service::Service;
 
 /// The most connections at once.
@@ -38,8 +40,10 @@ pub struct ServerOptions {
     pub door: StdStream,
     /// Our end of the socketpair to the prober.
     pub prober: StdStream,
-    /// Directory for the registry, writable by our user; without one, everything is forgotten at the end.
+    /// Directory for registry and history, writable by our user; without one, everything is forgotten at the end.
     pub state_dir: Option<PathBuf>,
+    /// How many runs of experiments are kept there.
+    pub retention: Retention,
     /// A vsock to listen on as well.
     pub vsock: Option<VsockOptions>,
 }
@@ -94,7 +98,7 @@ pub async fn run<F>(
 where
     F: Future<Output = ()> + Send + 'static,
 {
-    let ServerOptions { listener, door, prober, state_dir, vsock } = options;
+    let ServerOptions { listener, door, prober, state_dir, retention, vsock } = options;
     let inherited = |which| move |source| ServerError::Inherited { which, source };
     let vsock = vsock.map(take_vsock);
     listener.set_nonblocking(true).map_err(inherited("listening socket"))?;
@@ -103,7 +107,7 @@ where
     let prober = Prober::new(UnixStream::from_std(prober).map_err(inherited("socket to the prober"))?);
     let listener = UnixListener::from_std(listener).map_err(inherited("listening socket"))?;
     let door = Door::new(UnixStream::from_std(door).map_err(inherited("door to the injector"))?);
-    let service = Service::new(door, prober, state_dir.as_deref(), grammar);
+    let service = Service::new(door, prober, state_dir.as_deref(), retention, grammar);
     let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
     let entrance = Entrance { service: service.clone(), places, speak };
     tokio::select! {

@@ -9,7 +9,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
-use super::registry::{ExperimentResult, replace};
+use super::history::{ExperimentResult, Recorded, RunFault};
+use super::registry::replace;
 use crate::experiment::Verdict;
 use crate::spec::FaultName;
 
@@ -17,7 +18,7 @@ use crate::spec::FaultName;
 const FILE: &str = "runs.json";
 
 /// A run that has begun.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Note {
     /// Experiment.
     pub experiment: String,
@@ -25,31 +26,33 @@ pub struct Note {
     pub started_at: String,
     /// The names of its faults.
     pub faults: Vec<FaultName>,
+    /// What its faults are.
+    #[serde(default)]
+    pub described: Vec<RunFault>,
+    /// What its document was.
+    #[serde(default)]
+    pub digest: Option<String>,
 }
 
 impl Note {
-    /// The result of a run that a server did not end, found `now`.
-    pub fn interrupted(&self, run_id: String, now: jiff::Timestamp) -> ExperimentResult {
+    /// What is known of a run that a server did not end, found `now`.
+    pub fn interrupted(&self, run_id: String, now: jiff::Timestamp) -> Recorded {
         let began = self.started_at.parse::<jiff::Timestamp>().unwrap_or(now);
         let faults: Vec<_> = self.faults.iter().map(ToString::to_string).collect();
         let error = format!(
             "the daemon, or its server, ended while it went on; its faults ({}) ended with it",
             faults.join(", ")
         );
-        ExperimentResult {
+        let run = ExperimentResult {
             experiment_name: self.experiment.clone(),
             verdict: Some(Verdict::Interrupted),
-            success: false,
-            steady_state_before: false,
-            steady_state_after: false,
             duration_seconds: now.duration_since(began).as_secs_f64().max(0.0),
             error: Some(error),
             started_at: self.started_at.clone(),
             run_id,
-            packets_affected: 0,
-            gate_reaction_seconds: None,
-            recovery: None,
-        }
+            ..ExperimentResult::default()
+        };
+        Recorded { run, digest: self.digest.clone(), faults: self.described.clone(), ..Recorded::default() }
     }
 }
 
@@ -127,7 +130,8 @@ mod tests {
 
     fn note() -> Note {
         let faults = vec![FaultName::new("slow.1").unwrap()];
-        Note { experiment: "slow".into(), started_at: "2026-02-05T10:00:00.000Z".into(), faults }
+        let started_at = "2026-02-05T10:00:00.000Z".into();
+        Note { experiment: "slow".into(), started_at, faults, described: Vec::new(), digest: None }
     }
 
     #[tokio::test]
@@ -155,12 +159,12 @@ mod tests {
 
     #[test]
     fn an_interrupted_run_says_what_is_known() {
-        let result = note().interrupted("a".into(), "2026-02-05T10:00:07Z".parse().unwrap());
+        let result = note().interrupted("a".into(), "2026-02-05T10:00:07Z".parse().unwrap()).run;
         assert_eq!(result.verdict, Some(Verdict::Interrupted));
         assert!((result.duration_seconds - 7.0).abs() < 0.001 && !result.success);
         assert!(result.error.unwrap().contains("slow.1"));
         // A clock that was set back is no reason for less than nothing.
-        let result = note().interrupted("a".into(), "2026-02-05T09:00:00Z".parse().unwrap());
+        let result = note().interrupted("a".into(), "2026-02-05T09:00:00Z".parse().unwrap()).run;
         assert!(result.duration_seconds.abs() < 0.001);
     }
 }

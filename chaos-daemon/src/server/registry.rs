@@ -1,4 +1,4 @@
-//! What is registered, and what experiments have shown: in memory, and in one file that is replaced as a whole.
+//! What is registered: in memory, and in one file that is replaced as a whole.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::experiment::{Recovery, Verdict};
+use super::history::{ExperimentResult, History, Total};
 use crate::request::{ApiError, ErrorCode};
 use crate::spec::{FaultName, FaultRequest};
 
@@ -17,54 +17,10 @@ use crate::spec::{FaultName, FaultRequest};
 pub const MOST_FAULTS: usize = 1000;
 /// The most experiments that may be registered.
 pub const MOST_EXPERIMENTS: usize = 250;
-/// How many results are kept; the totals go on counting.
-pub const KEPT_RESULTS: usize = 500;
 /// The most the whole registry may take, as JSON.
 const MOST_BYTES: usize = 64 * 1024 * 1024;
 /// The name of the file in the state directory.
 const FILE: &str = "registry.json";
-
-/// The outcome of one run, in the words of the tool specification and a few more.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct ExperimentResult {
-    /// Experiment that ran.
-    pub experiment_name: String,
-    /// The last word on it; none while it goes on, for a dry run, and in results of before there were verdicts.
-    #[serde(default)]
-    pub verdict: Option<Verdict>,
-    /// Whether the system kept its steady state.
-    pub success: bool,
-    /// Steady state before the action.
-    pub steady_state_before: bool,
-    /// Steady state after the action.
-    pub steady_state_after: bool,
-    /// How long the run took, in seconds.
-    pub duration_seconds: f64,
-    /// What went wrong.
-    pub error: Option<String>,
-    /// When it began, ISO 8601 in UTC.
-    pub started_at: String,
-    /// Handle of the run.
-    pub run_id: String,
-    /// Packets the fault acted on.
-    #[serde(default)]
-    pub packets_affected: u64,
-    /// When a gate was breached: seconds from that sample's question until every fault was removed.
-    #[serde(default)]
-    pub gate_reaction_seconds: Option<f64>,
-    /// What it has shown of recovery, if something of it made an outage.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub recovery: Option<Recovery>,
-}
-
-/// How often an experiment ran, and how often with success.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Total {
-    /// Finished runs.
-    pub runs: u64,
-    /// Runs with success.
-    pub successes: u64,
-}
 
 /// The whole registry.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -74,22 +30,12 @@ pub struct Registry {
     pub faults: BTreeMap<FaultName, Arc<FaultRequest>>,
     /// Experiment documents by name, as they were given.
     pub experiments: BTreeMap<String, Map<String, Value>>,
-    /// The latest results, oldest first.
+    /// Results of before there was a history, until it has taken them over.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub results: Vec<ExperimentResult>,
-    /// Totals by experiment.
+    /// Totals of that time.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub totals: BTreeMap<String, Total>,
-}
-
-impl Registry {
-    /// Adds a result to history and totals.
-    pub fn record(&mut self, result: ExperimentResult) {
-        let total = self.totals.entry(result.experiment_name.clone()).or_default();
-        total.runs += 1;
-        total.successes += u64::from(result.success);
-        self.results.push(result);
-        let surplus = self.results.len().saturating_sub(KEPT_RESULTS);
-        self.results.drain(..surplus);
-    }
 }
 
 /// The registry and its file. Clones share it.
@@ -100,24 +46,19 @@ pub struct Store {
 }
 
 impl Store {
-    /// Records what a former server left unfinished, unless its result is there.
-    pub fn record_interrupted(&self, left: impl IntoIterator<Item = ExperimentResult>) {
-        let left: Vec<_> = left.into_iter().collect();
-        let recorded = self.change_blocking(|registry| {
-            for result in left {
-                if registry.results.iter().all(|known| known.run_id != result.run_id) {
-                    tracing::warn!(
-                        experiment = result.experiment_name,
-                        run = result.run_id,
-                        "was interrupted"
-                    );
-                    registry.record(result);
-                }
-            }
+    /// Has the history take over the results of before there was one. They stay here until it has them on file.
+    pub fn hand_over(&self, history: &History) {
+        let (results, totals) = self.read(|registry| (registry.results.clone(), registry.totals.clone()));
+        if (results.is_empty() && totals.is_empty()) || !history.import(results, totals) {
+            return;
+        }
+        let forgotten = self.change_blocking(|registry| {
+            registry.results.clear();
+            registry.totals.clear();
             Ok(())
         });
-        if let Err(error) = recorded {
-            tracing::error!(%error, "cannot record interrupted runs");
+        if let Err(error) = forgotten {
+            tracing::error!(%error, "cannot forget results that the history has");
         }
     }
 
@@ -272,28 +213,5 @@ mod tests {
         });
         assert_eq!(too_many.await.unwrap_err().code, ErrorCode::LimitReached);
         assert_eq!(store.read(Clone::clone), Registry::default());
-    }
-
-    #[test]
-    fn history_is_bounded_and_the_totals_go_on_counting() {
-        let mut registry = Registry::default();
-        for index in 0..KEPT_RESULTS + 5 {
-            registry.record(ExperimentResult {
-                experiment_name: "kill-cache".into(),
-                verdict: None,
-                success: index % 2 == 0,
-                steady_state_before: true,
-                steady_state_after: true,
-                duration_seconds: 1.0,
-                error: None,
-                started_at: String::new(),
-                run_id: index.to_string(),
-                packets_affected: 0,
-                gate_reaction_seconds: None,
-                recovery: None,
-            });
-        }
-        assert_eq!((registry.results.len(), registry.results[0].run_id.as_str()), (KEPT_RESULTS, "5"));
-        assert_eq!(registry.totals["kill-cache"], Total { runs: 505, successes: 253 });
     }
 }

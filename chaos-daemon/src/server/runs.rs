@@ -4,15 +4,16 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use serde_json::{Map, Value};
 use tokio::sync::watch;
 
+use super::history::{ExperimentResult, History, Recorded, RunFault, of_document};
 use super::notes::{Note, Notes};
-use super::registry::{ExperimentResult, Store};
-use crate::experiment::{Experiment, Means, Outcome, Progress, Recovery, drive};
+use crate::experiment::{Experiment, Means, Outcome, Progress, Recorder, Recovery, drive};
 use crate::probe::prober::Prober;
 use crate::request::wire::Door;
 use crate::request::{ApiError, Caller, ErrorCode};
-use crate::spec::FaultName;
+use crate::spec::{FaultName, FaultRequest};
 
 /// The most experiments that may run at once.
 pub const MOST_RUNS: usize = 4;
@@ -42,11 +43,13 @@ impl Run {
         ended.ok_or_else(|| ApiError::new(ErrorCode::Unavailable, "the run broke off without a result"))
     }
 
-    fn note(&self) -> Note {
+    fn note(&self, known: &Recorded) -> Note {
         Note {
             experiment: self.experiment.clone(),
             started_at: self.started_at.clone(),
             faults: self.faults.values().cloned().collect(),
+            described: known.faults.clone(),
+            digest: known.digest.clone(),
         }
     }
 
@@ -87,6 +90,7 @@ impl Run {
             packets_affected: progress.affected,
             gate_reaction_seconds: progress.reaction.map(|time| time.as_secs_f64()),
             recovery: None,
+            warning: None,
         }
     }
 }
@@ -96,12 +100,13 @@ impl Run {
 pub struct Runs {
     going_on: Arc<Mutex<BTreeMap<String, Run>>>,
     notes: Notes,
+    history: History,
 }
 
 impl Runs {
-    /// None yet. Those that come are noted in `notes`.
-    pub fn new(notes: Notes) -> Self {
-        Self { going_on: Arc::default(), notes }
+    /// None yet. Those that come are noted in `notes` while they go on, and then recorded in `history`.
+    pub fn new(notes: Notes, history: History) -> Self {
+        Self { going_on: Arc::default(), notes, history }
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Run>> {
@@ -122,17 +127,17 @@ impl Runs {
         }
     }
 
-    /// Starts an experiment in a task of its own.
+    /// Starts an experiment, which is what `document` says, in a task of its own.
     ///
     /// # Errors
     /// [`ErrorCode::LimitReached`] when it runs already, or too many others do.
     pub fn start(
         &self,
         experiment: Experiment,
+        document: &Map<String, Value>,
         caller: Caller,
         door: Door,
         prober: Prober,
-        store: Store,
     ) -> Result<Run, ApiError> {
         let (stop, stopped) = watch::channel(false);
         let (progressing, progress) = watch::channel(Progress::default());
@@ -151,25 +156,31 @@ impl Runs {
         };
         self.admit(&run)?;
         let (runs, started) = (self.clone(), run.clone());
+        let (digest, document) = of_document(document);
+        let known = Recorded {
+            digest: Some(digest),
+            document: Some(document),
+            faults: described(&experiment, &run.faults),
+            ..Recorded::default()
+        };
         tokio::spawn(async move {
-            runs.notes.begin(&started.run_id, started.note()).await;
-            let means = Means { caller, door: &door, prober: &prober, names: &started.faults };
+            runs.notes.begin(&started.run_id, started.note(&known)).await;
+            let recorder = Recorder::new(&experiment, started.faults.clone());
+            let means =
+                Means { caller, door: &door, prober: &prober, names: &started.faults, recorder: &recorder };
             let (outcome, recovery) = drive(&experiment, &means, stopped, &progressing).await;
-            let result = started.result_of(&outcome, recovery, *progressing.borrow());
+            let mut result = started.result_of(&outcome, recovery, *progressing.borrow());
             tracing::info!(
                 experiment = result.experiment_name,
                 run = result.run_id,
                 ?outcome,
                 "experiment finished"
             );
-            let record = result.clone();
-            let recorded = store.change(move |registry| {
-                registry.record(record);
-                Ok(())
-            });
-            if let Err(error) = recorded.await {
-                tracing::error!(%error, "cannot record a result");
-            }
+            let timeline = recorder.timeline();
+            let (events, samples) = (timeline.events, timeline.samples);
+            let samples_left_out = timeline.left_out;
+            let recorded = Recorded { run: result.clone(), events, samples, samples_left_out, ..known };
+            result.warning = runs.history.record(recorded).await;
             runs.notes.end(&started.run_id).await;
             runs.lock().remove(&started.run_id);
             finishing.send_replace(Some(result));
@@ -191,6 +202,17 @@ impl Runs {
         runs.insert(run.run_id.clone(), run.clone());
         Ok(())
     }
+}
+
+/// What the faults of an experiment are, with these names.
+fn described(experiment: &Experiment, names: &BTreeMap<usize, FaultName>) -> Vec<RunFault> {
+    let fault = |(index, _, fault): (usize, Option<&FaultName>, &FaultRequest)| RunFault {
+        name: names.get(&index).map(ToString::to_string).unwrap_or_default(),
+        fault_type: fault.fault_type.name().to_owned(),
+        target: serde_json::to_string(&fault.target).unwrap_or_default(),
+        seconds: fault.parse().map_or(0.0, |fault| fault.duration.as_secs_f64()),
+    };
+    experiment.faults().map(fault).collect()
 }
 
 /// The names that the document gives to its faults, or some of the experiment's name and the run's handle.

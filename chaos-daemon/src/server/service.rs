@@ -1,17 +1,19 @@
 //! What the daemon does for a caller, whatever protocol the caller speaks.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Map, Value};
 
+use super::history::{ExperimentResult, History, Retention};
 use super::notes::Notes;
-use super::registry::{ExperimentResult, Registry, Store};
+use super::registry::{Registry, Store};
 use super::runs::{Run, Runs, now};
 use crate::experiment::driver::{ready, unexpected};
 use crate::experiment::variables::Nowhere;
-use crate::experiment::{Experiment, Grammar, Native};
+use crate::experiment::{Experiment, Grammar, Native, Recorder};
 use crate::probe::Sample;
 use crate::probe::prober::Prober;
 use crate::request::wire::Door;
@@ -30,6 +32,7 @@ pub struct Service {
     door: Door,
     prober: Prober,
     store: Store,
+    history: History,
     runs: Runs,
     grammar: Grammar,
 }
@@ -91,17 +94,31 @@ pub struct Overview {
 }
 
 impl Service {
-    /// A service behind `door`, with the registry of `state_dir`. `prober` takes the samples of experiments, whose command
-    /// lines `grammar` reads.
-    pub fn new(door: Door, prober: Prober, state_dir: Option<&Path>, grammar: Grammar) -> Self {
+    /// A service behind `door`, with the registry and the history of `state_dir`. `prober` takes the samples of experiments,
+    /// whose command lines `grammar` reads.
+    pub fn new(
+        door: Door,
+        prober: Prober,
+        state_dir: Option<&Path>,
+        retention: Retention,
+        grammar: Grammar,
+    ) -> Self {
         let store = Store::open(state_dir);
+        let history = History::open(state_dir, retention);
+        store.hand_over(&history);
         let (notes, left) = Notes::open(state_dir);
         if !left.is_empty() {
             let now = jiff::Timestamp::now();
-            store.record_interrupted(left.into_iter().map(|(run_id, note)| note.interrupted(run_id, now)));
+            history.record_interrupted(left.into_iter().map(|(run_id, note)| note.interrupted(run_id, now)));
             notes.save();
         }
-        Self { door, prober, store, runs: Runs::new(notes), grammar }
+        let runs = Runs::new(notes, history.clone());
+        Self { door, prober, store, history, runs, grammar }
+    }
+
+    /// What has run.
+    pub fn history(&self) -> &History {
+        &self.history
     }
 
     /// Registers a fault, in place of any of the same name. A fault that is active goes on as it was.
@@ -273,7 +290,7 @@ impl Service {
         Ok((experiment, change.await?.1))
     }
 
-    fn experiment(&self, name: &str) -> Result<Experiment, ApiError> {
+    fn experiment(&self, name: &str) -> Result<(Experiment, Map<String, Value>), ApiError> {
         let document =
             self.store.read(|registry| registry.experiments.get(name).cloned()).ok_or_else(|| {
                 ApiError::new(
@@ -284,7 +301,7 @@ impl Service {
                     "register it first, with chaos_register_experiment or chaosctl experiment register FILE",
                 )
             })?;
-        Ok(Experiment::parse(&document, self.grammar, &Nowhere)?)
+        Ok((Experiment::parse(&document, self.grammar, &Nowhere)?, document))
     }
 
     /// Runs an experiment and waits for its end, but no longer than a client waits; then says "still running".
@@ -292,14 +309,9 @@ impl Service {
     /// # Errors
     /// When there is no such experiment, or it cannot start now.
     pub async fn run(&self, name: &str, caller: Caller) -> Result<ExperimentResult, ApiError> {
-        let experiment = self.experiment(name)?;
-        let run = self.runs.start(
-            experiment,
-            caller,
-            self.door.clone(),
-            self.prober.for_caller(&self.door, caller),
-            self.store.clone(),
-        )?;
+        let (experiment, document) = self.experiment(name)?;
+        let (door, prober) = (self.door.clone(), self.prober.for_caller(&self.door, caller));
+        let run = self.runs.start(experiment, &document, caller, door, prober)?;
         match tokio::time::timeout(WAIT_FOR_RUN, run.finished()).await {
             Ok(result) => result,
             Err(_) => Ok(run.so_far("still running; see chaos_status include_results")),
@@ -315,9 +327,11 @@ impl Service {
         name: &str,
         caller: Caller,
     ) -> Result<(ExperimentResult, Vec<PlanReport>), ApiError> {
-        let experiment = self.experiment(name)?;
+        let experiment = self.experiment(name)?.0;
         let (started_at, started) = (now(), std::time::Instant::now());
-        let steady = ready(&experiment, &self.prober.for_caller(&self.door, caller)).await;
+        // Of a dry run nothing is recorded.
+        let recorder = Recorder::new(&experiment, BTreeMap::new());
+        let steady = ready(&experiment, &self.prober.for_caller(&self.door, caller), &recorder).await;
         let steady_now = steady.is_ok();
         let mut problems: Vec<_> = steady.err().into_iter().collect();
         let mut plans = Vec::new();
@@ -345,10 +359,7 @@ impl Service {
             duration_seconds: started.elapsed().as_secs_f64(),
             error: (!problems.is_empty()).then(|| problems.join("; ")),
             started_at,
-            run_id: String::new(),
-            packets_affected: 0,
-            gate_reaction_seconds: None,
-            recovery: None,
+            ..ExperimentResult::default()
         };
         Ok((result, plans))
     }

@@ -9,13 +9,13 @@ use tokio::process::Command;
 use crate::client::{PATIENCE, closed_port};
 use crate::double::Server;
 
-struct Output {
-    code: i32,
-    stdout: String,
-    stderr: String,
+pub(crate) struct Output {
+    pub(crate) code: i32,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
 }
 
-async fn chaosctl(socket: &std::path::Path, arguments: &[&str]) -> Output {
+pub(crate) async fn chaosctl(socket: &std::path::Path, arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_chaosctl"));
     command.arg("--socket").arg(socket).args(arguments).stdin(Stdio::null()).kill_on_drop(true);
     let output =

@@ -15,6 +15,7 @@ use chaos_daemon::request::{
     LifetimeClass, PlanReport, Removal, Reply, Request, ResidueReport,
 };
 use chaos_daemon::server::ServerOptions;
+use chaos_daemon::server::history::Retention;
 use chaos_daemon::spec::{FAULT_TYPES, FaultName, FaultRequest};
 
 /// A server under test; it ends when dropped.
@@ -53,7 +54,8 @@ impl Server {
         samples.set_nonblocking(true).unwrap();
         tokio::spawn(prober::serve(tokio::net::UnixStream::from_std(samples).unwrap()));
         let state_dir = Some(directory.path().to_owned());
-        let options = ServerOptions { listener, door, prober, state_dir, vsock: None };
+        let retention = Retention::default();
+        let options = ServerOptions { listener, door, prober, state_dir, retention, vsock: None };
         tokio::spawn(async move { cli::serve(options).await.unwrap() });
         desk.set_nonblocking(true).unwrap();
         let (asked, active, residue) = (Arc::default(), Arc::default(), Arc::default());

@@ -8,7 +8,7 @@ use tokio::net::TcpListener;
 use crate::client::{Client, closed_port};
 use crate::double::Server;
 
-fn document(name: &str, address: &str, lasts: &str) -> Value {
+pub(crate) fn document(name: &str, address: &str, lasts: &str) -> Value {
     json!({
         "title": name,
         "steady-state-hypothesis": {"title": "up", "probes": [{"type": "probe", "name": "port", "tolerance": 0,
@@ -20,13 +20,13 @@ fn document(name: &str, address: &str, lasts: &str) -> Value {
 }
 
 /// A port that accepts connections for as long as the listener is kept.
-async fn port() -> (TcpListener, String) {
+pub(crate) async fn port() -> (TcpListener, String) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
     (listener, address)
 }
 
-async fn register(client: &mut Client, document: Value) {
+pub(crate) async fn register(client: &mut Client, document: Value) {
     let (result, failed) = client.call("chaos_register_experiment", document).await;
     assert!(!failed, "{result}");
 }

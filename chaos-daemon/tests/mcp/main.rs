@@ -11,6 +11,8 @@ mod double;
 #[cfg(test)]
 mod experiments;
 #[cfg(test)]
+mod history;
+#[cfg(test)]
 mod limits;
 #[cfg(test)]
 mod probes;

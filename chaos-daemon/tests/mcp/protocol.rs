@@ -94,7 +94,16 @@ async fn annotations_are_true() {
     for tool in tools.as_array().unwrap() {
         let name = tool["name"].as_str().unwrap();
         let hints = &tool["annotations"];
-        let looks = ["chaos_status", "chaos_plan", "chaos_doctor", "chaos_probe"].contains(&name);
+        let looks = [
+            "chaos_status",
+            "chaos_plan",
+            "chaos_doctor",
+            "chaos_probe",
+            "chaos_list_runs",
+            "chaos_get_run",
+            "chaos_statistics",
+        ]
+        .contains(&name);
         let breaks = ["chaos_inject_fault", "chaos_run_experiment"].contains(&name);
         assert_eq!(hints["readOnlyHint"], looks, "{name}");
         assert_eq!(hints["destructiveHint"], breaks, "{name}");

@@ -57,6 +57,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("hyper_util", &["holder/"]),
     ("http_body_util", &["holder/"]),
     ("zbus", &["kernel/"]),
+    ("rusqlite", &["server/"]),
     ("landlock", &["host/"]),
     ("seccompiler", &["host/"]),
     ("rmcp", &["mcp/", "cli/"]),

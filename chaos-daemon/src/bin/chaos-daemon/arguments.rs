@@ -21,6 +21,7 @@ use chaos_daemon::probe::{instruments, prober};
 use chaos_daemon::request::RUNTIME_DIR;
 use chaos_daemon::residue::{self, Scope};
 use chaos_daemon::sabotage::{self, UnknownSabotage};
+use chaos_daemon::server::history::{KEPT_RUNS, Retention};
 use chaos_daemon::server::{ServerError, ServerOptions, VsockOptions};
 
 /// Where an installed daemon keeps what outlives a boot.
@@ -89,6 +90,8 @@ enum Command {
         vsock_fd: Option<i32>,
         #[arg(long)]
         vsock_cid: Vec<u32>,
+        #[command(flatten)]
+        keep: Keep,
     },
     /// Takes samples for the server; started by `run`.
     #[command(hide = true)]
@@ -128,6 +131,19 @@ struct Run {
     /// How to attach packet programs.
     #[arg(long, value_enum, default_value = "auto")]
     attach: Attach,
+    #[command(flatten)]
+    keep: Keep,
+}
+
+/// How much history there is.
+#[derive(clap::Args)]
+struct Keep {
+    /// How many runs of experiments are kept; the oldest go first.
+    #[arg(long, value_name = "N", default_value_t = KEPT_RUNS, value_parser = clap::value_parser!(u32).range(1..))]
+    keep_runs: u32,
+    /// For how many days runs are kept. Default: for ever.
+    #[arg(long, value_name = "DAYS", value_parser = clap::value_parser!(u32).range(1..=36_500))]
+    keep_days: Option<u32>,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -188,7 +204,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Manual { folder } => {
             clap_mangen::generate_to(Arguments::command(), folder).map_err(Failure::Manual)
         }
-        Command::Server { listener_fd, door_fd, prober_fd, state_dir, vsock_fd, vsock_cid } => {
+        Command::Server { listener_fd, door_fd, prober_fd, state_dir, vsock_fd, vsock_cid, keep } => {
             call_this_process(Part::Server);
             // SAFETY: this descriptor was opened for this process by the injector, for nobody else in it.
             let vsock = vsock_fd.map(|fd| unsafe { inherited(fd) });
@@ -198,7 +214,9 @@ pub(crate) fn main() -> ExitCode {
                 [listener_fd, door_fd, prober_fd].map(|fd| unsafe { inherited(fd) });
             shut_in(Sandbox::Server { state_dir: Some(&state_dir) }).and_then(|()| {
                 let (listener, door, prober) = (listener.into(), door.into(), prober.into());
-                serve(ServerOptions { listener, door, prober, state_dir: Some(state_dir), vsock })
+                let retention = Retention { runs: keep.keep_runs, days: keep.keep_days };
+                let state_dir = Some(state_dir);
+                serve(ServerOptions { listener, door, prober, state_dir, retention, vsock })
             })
         }
         Command::Prober => {
@@ -242,6 +260,8 @@ impl Run {
             socket_group: self.socket_group,
             vsock: self.vsock_port.map(|port| (port, self.vsock_cid)),
             attach,
+            keep_runs: self.keep.keep_runs,
+            keep_days: self.keep.keep_days,
         };
         Ok(injector::run(&options, manager)?)
     }

@@ -1,0 +1,246 @@
+//! `chaosctl runs` and `show`: what has run.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use clap::Args;
+use serde_json::{Map, Value, json};
+
+use super::client::{Client, ClientError};
+use super::runs::object;
+use super::{duration, show};
+use crate::experiment::Verdict;
+use crate::server::history::{FOUND_RUNS, MOST_FOUND};
+
+/// Which runs.
+#[derive(Debug, Args)]
+pub(super) struct RunsArgs {
+    /// Only this experiment
+    #[arg(long, value_name = "NAME")]
+    experiment: Option<String>,
+    /// Only with a fault of this type or name
+    #[arg(long)]
+    fault: Option<String>,
+    /// Only with this text in the target of a fault, e.g. eth0
+    #[arg(long, value_name = "TEXT")]
+    target: Option<String>,
+    /// Only with this verdict: held, deviated, refused, failed, tripped, aborted or interrupted
+    #[arg(long, value_parser = verdict)]
+    verdict: Option<Verdict>,
+    /// Only with this text in the experiment's name, the error, or what happened
+    #[arg(long)]
+    text: Option<String>,
+    /// Only begun since then: a time, a date, or how long ago, e.g. 2d
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    since: Option<jiff::Timestamp>,
+    /// Only begun before then
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    until: Option<jiff::Timestamp>,
+    /// The latest so many
+    #[arg(long, value_name = "N", default_value_t = FOUND_RUNS, value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_FOUND)))]
+    limit: u32,
+}
+
+impl RunsArgs {
+    /// As the fields of the tool.
+    fn fields(&self) -> Map<String, Value> {
+        let mut fields = object(json!({
+            "experiment_name": self.experiment, "fault": self.fault, "target": self.target,
+            "verdict": self.verdict, "text": self.text, "since": self.since, "until": self.until,
+            "limit": self.limit,
+        }));
+        fields.retain(|_, value| !value.is_null());
+        fields
+    }
+
+    /// Whether runs that go on are asked for, too: nothing is known of them but their experiment.
+    fn of_now(&self) -> bool {
+        let narrowed = [&self.fault, &self.target, &self.text].iter().any(|field| field.is_some());
+        !narrowed && self.verdict.is_none() && self.until.is_none()
+    }
+}
+
+fn verdict(word: &str) -> Result<Verdict, String> {
+    Verdict::parse(word).ok_or_else(|| format!("{word:?} is no verdict"))
+}
+
+/// A time: itself, the beginning of a day in UTC, or so long before now.
+fn time(text: &str) -> Result<jiff::Timestamp, String> {
+    if let Ok(time) = text.parse() {
+        return Ok(time);
+    }
+    if let Ok(date) = text.parse::<jiff::civil::Date>() {
+        let midnight = date.to_zoned(jiff::tz::TimeZone::UTC).map_err(|error| error.to_string())?;
+        return Ok(midnight.timestamp());
+    }
+    let days = text.strip_suffix('d').and_then(|days| days.trim().parse::<u64>().ok());
+    let ago = match days {
+        Some(days) => Ok(Duration::from_secs(days.saturating_mul(86_400))),
+        None => duration::parse(text),
+    };
+    let ago =
+        ago.map_err(|problem| format!("no time, such as 2026-02-05T10:00:00Z, 2026-02-05 or 2d: {problem}"))?;
+    let then =
+        jiff::SignedDuration::try_from(ago).ok().and_then(|ago| jiff::Timestamp::now().checked_sub(ago).ok());
+    then.ok_or_else(|| format!("{text:?} is too long ago"))
+}
+
+/// The runs that are asked for, the oldest first, and those that go on.
+pub(super) async fn runs(client: &Client, args: &RunsArgs) -> Result<Value, ClientError> {
+    let mut found = client.call("chaos_list_runs", args.fields()).await?;
+    if let Some(runs) = found["runs"].as_array_mut() {
+        runs.reverse();
+    }
+    let mut running = json!([]);
+    if args.of_now() {
+        let mut only = object(json!({"experiment_name": args.experiment}));
+        only.retain(|_, value| !value.is_null());
+        running = client.call("chaos_status", only).await?["running"].take();
+    }
+    Ok(json!({"results": found["runs"].take(), "running": running}))
+}
+
+/// Everything about the run with this handle.
+pub(super) async fn run(client: &Client, run: &str) -> Result<Value, ClientError> {
+    client.call("chaos_get_run", object(json!({"run_id": run, "all_samples": true}))).await
+}
+
+/// What all runs say together, or those of one experiment.
+pub(super) async fn statistics(client: &Client, experiment: Option<&str>) -> Result<Value, ClientError> {
+    let mut only = object(json!({"experiment_name": experiment}));
+    only.retain(|_, value| !value.is_null());
+    client.call("chaos_statistics", only).await
+}
+
+/// The same for people.
+pub(super) fn figures(answer: &Value) -> String {
+    let percent = |value: &Value| value.as_f64().unwrap_or_default() * 100.0;
+    let mut out = String::new();
+    // Writing to a string cannot fail.
+    let _ = write!(out, "{} runs, {:.0} % successful", answer["runs"], percent(&answer["success_rate"]));
+    if let Some(score) = answer["mean_score"].as_f64() {
+        let _ = write!(out, ", mean resiliency score {score:.0}");
+    }
+    out.push('\n');
+    for (title, field) in
+        [("by verdict", "verdicts"), ("what failed", "failure_modes"), ("by score", "scores")]
+    {
+        let counts: Vec<_> = show::list(answer, field)
+            .iter()
+            .map(|count| format!("{} {}", show::text(count, "name").replace('_', " "), count["runs"]))
+            .collect();
+        if !counts.is_empty() {
+            let _ = writeln!(out, "{title}: {}", counts.join(", "));
+        }
+    }
+    for (title, field) in [("by experiment", "experiments"), ("by fault", "faults"), ("by day", "days")] {
+        let tallies = show::list(answer, field);
+        if !tallies.is_empty() {
+            let _ = writeln!(out, "{title}:");
+        }
+        for tally in tallies {
+            let (runs, rate) = (&tally["runs"], percent(&tally["success_rate"]));
+            let _ = write!(out, "  {}: {runs} runs, {rate:.0} % successful", show::text(tally, "name"));
+            if let Some(score) = tally["latest_score"].as_u64() {
+                let _ = write!(out, ", latest score {score}");
+            }
+            out.push('\n');
+        }
+    }
+    for flaky in show::list(answer, "flaky") {
+        let (name, held, deviated) =
+            (show::text(flaky, "experiment_name"), &flaky["held"], &flaky["deviated"]);
+        let _ =
+            writeln!(out, "flaky: {name}: the same document held {held} times, and did not {deviated} times");
+    }
+    out
+}
+
+/// The most samples that are shown to people; `--json` has all.
+const SHOWN_SAMPLES: usize = 40;
+
+/// Everything about a run, for people.
+pub(super) fn details(answer: &Value) -> String {
+    let mut out = show::details(&answer["run"]);
+    // Writing to a string cannot fail.
+    for fault in show::list(answer, "faults") {
+        let _ = writeln!(
+            out,
+            "  fault {}: {} at {}, for {}",
+            show::text(fault, "name"),
+            show::text(fault, "fault_type"),
+            show::text(fault, "target"),
+            show::seconds(fault, "seconds")
+        );
+    }
+    let resiliency = &answer["resiliency"];
+    if resiliency.is_object() {
+        let _ = writeln!(out, "  resiliency score {}", resiliency["score"]);
+        for factor in show::list(resiliency, "factors") {
+            let passed = match factor["ran"] == json!(true) {
+                true => format!(
+                    "{:.0} % of the probes passed",
+                    factor["probe_success_percent"].as_f64().unwrap_or_default()
+                ),
+                false => "was not injected".to_owned(),
+            };
+            let _ =
+                writeln!(out, "    {}, weight {}: {passed}", show::text(factor, "fault"), factor["weight"]);
+        }
+        for probe in show::list(resiliency, "probes").iter().filter(|probe| probe["passed"] == json!(false)) {
+            let _ = writeln!(out, "    did not pass: {}", show::text(probe, "probe"));
+        }
+    }
+    for event in show::list(answer, "events") {
+        let kind = show::text(event, "kind").replace('_', " ");
+        let words = [kind.as_str(), show::text(event, "subject"), show::text(event, "detail")];
+        let told: Vec<_> = words.into_iter().filter(|word| !word.is_empty()).collect();
+        let at = event["at_seconds"].as_f64().unwrap_or_default();
+        let _ = writeln!(out, "  {at:>9.3} s  {}", told.join(": "));
+    }
+    let samples = show::list(answer, "samples");
+    let unmet: Vec<_> = samples.iter().filter(|sample| sample["met"] == json!(false)).collect();
+    let _ = writeln!(out, "  {} samples, {} of them not met", samples.len(), unmet.len());
+    for sample in unmet.iter().take(SHOWN_SAMPLES) {
+        let at = sample["at_seconds"].as_f64().unwrap_or_default();
+        let (probe, detail) = (show::text(sample, "probe"), show::text(sample, "detail"));
+        let _ = writeln!(out, "  {at:>9.3} s  {probe} ({}): {detail}", show::text(sample, "stage"));
+    }
+    if unmet.len() > SHOWN_SAMPLES {
+        let _ = writeln!(out, "  and {} more: chaosctl --json show", unmet.len() - SHOWN_SAMPLES);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_is_itself_a_day_or_so_long_ago() {
+        let now = jiff::Timestamp::now();
+        assert_eq!(time("2026-02-05T10:00:00Z").unwrap().to_string(), "2026-02-05T10:00:00Z");
+        assert_eq!(time("2026-02-05").unwrap().to_string(), "2026-02-05T00:00:00Z");
+        for (text, seconds) in [("2d", 172_800), ("90m", 5400), ("1h 30m", 5400)] {
+            let ago = now.duration_since(time(text).unwrap()).as_secs();
+            assert!((seconds - 5..=seconds + 5).contains(&ago), "{text}: {ago}");
+        }
+        for wrong in ["", "soon", "yesterday", "-2d", "99999999999999d"] {
+            assert!(time(wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn what_happened_is_told_with_its_time() {
+        let answer = json!({
+            "run": {"experiment_name": "x", "verdict": "tripped", "run_id": "ab", "started_at": "2026-02-05T10:00:00.000Z"},
+            "faults": [{"name": "cut", "fault_type": "timeout", "target": "{\"interface\":\"eth0\"}", "seconds": 60.0}],
+            "events": [{"at_seconds": 1.25, "kind": "injection_failed", "subject": "cut", "detail": "no eth0"}],
+            "samples": [{"at_seconds": 1.5, "probe": "up", "stage": "during", "met": false, "detail": "refused"}],
+        });
+        let text = details(&answer);
+        assert!(text.contains("1.250 s  injection failed: cut: no eth0\n"), "{text}");
+        assert!(text.contains("1 samples, 1 of them not met\n"), "{text}");
+        assert!(text.contains("1.500 s  up (during): refused\n"), "{text}");
+    }
+}

@@ -1,0 +1,241 @@
+//! What happened in a run, and when: for its history, while it goes on.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
+
+use super::document::Experiment;
+use super::machine::{Effect, Event};
+use super::variables::Variables;
+use super::verdict::Verdict;
+use crate::probe::Sample;
+use crate::spec::FaultName;
+
+/// How many samples of a run are kept whatever they say; beyond, as many that are not met, and as many of after the faults.
+const KEPT_SAMPLES: usize = 5000;
+/// The longest text of one entry, in characters.
+const LONGEST_TEXT: usize = 500;
+
+/// What kind of thing happened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// A phase began: before, method, lasting, unwinding, after, finished.
+    Phase,
+    /// The steady state was met, before or after.
+    Met,
+    /// It was not, before, during or after.
+    NotMet,
+    /// The injector was asked for a fault.
+    Injecting,
+    /// The fault is active.
+    Injected,
+    /// It could not be injected.
+    InjectionFailed,
+    /// The injector was asked to remove a fault.
+    Removing,
+    /// The fault is removed.
+    Removed,
+    /// It is removed and left something, or nobody knows.
+    RemovalFailed,
+    /// The fault ended before its time.
+    EndedEarly,
+    /// A gate was breached.
+    Breach,
+    /// The run was ended before its time.
+    Abort,
+}
+
+/// Something that happened.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Occurrence {
+    /// Seconds since the run began, on a clock that never goes back.
+    pub at_seconds: f64,
+    /// Wall clock, ISO 8601 in UTC.
+    pub time: String,
+    /// What kind of thing: phase, met, not_met, injecting, injected, injection_failed, removing, removed, removal_failed,
+    /// ended_early, breach, abort.
+    #[schemars(with = "String")]
+    pub kind: Kind,
+    /// The phase, the fault or the gate that it is about; empty when it is the run.
+    pub subject: String,
+    /// More, for people.
+    pub detail: String,
+}
+
+/// What a sample was taken for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    /// The steady state.
+    SteadyState,
+    /// A gate.
+    Gate,
+    /// The record, as an activity of the method.
+    Method,
+}
+
+/// When in a run a sample was taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Stage {
+    /// Before the method.
+    Before,
+    /// While it went on, or its faults did.
+    During,
+    /// After all faults were removed.
+    After,
+}
+
+/// A sample that was taken.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Reading {
+    /// When it was judged: seconds since the run began, on a clock that never goes back.
+    pub at_seconds: f64,
+    /// The same on the wall clock, ISO 8601 in UTC.
+    pub time: String,
+    /// Name of the probe or gate in the document.
+    pub probe: String,
+    /// What it was for: steady_state, gate, method.
+    #[schemars(with = "String")]
+    pub role: Role,
+    /// When: before, during, after.
+    #[schemars(with = "String")]
+    pub stage: Stage,
+    /// Whether it is as it should be.
+    pub met: bool,
+    /// What was measured, if anything was.
+    #[schemars(with = "f64")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value: Option<f64>,
+    /// From the question to the answer, in seconds.
+    pub took_seconds: f64,
+    /// What was seen, for people.
+    pub detail: String,
+}
+
+/// Everything that happened in a run.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Timeline {
+    /// What happened, in order.
+    pub events: Vec<Occurrence>,
+    /// What was sampled, in order.
+    pub samples: Vec<Reading>,
+    /// How many samples were taken and are not here, because there were too many.
+    pub left_out: u64,
+}
+
+/// Writes a run's timeline. No secret of the experiment gets into it.
+#[derive(Debug)]
+pub struct Recorder {
+    began: Instant,
+    variables: Variables,
+    names: BTreeMap<usize, FaultName>,
+    timeline: Mutex<Timeline>,
+}
+
+impl Recorder {
+    /// A timeline that begins now, of a run whose faults have these names, by activity.
+    pub fn new(experiment: &Experiment, names: BTreeMap<usize, FaultName>) -> Self {
+        let variables = experiment.variables.clone();
+        Self { began: Instant::now(), variables, names, timeline: Mutex::default() }
+    }
+
+    /// What is written so far.
+    pub fn timeline(&self) -> Timeline {
+        self.timeline.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Writes down that something happened now.
+    pub fn note(&self, kind: Kind, subject: &str, detail: &str) {
+        let (at_seconds, time) = self.now();
+        let (subject, detail) = (subject.to_owned(), self.shown(detail));
+        let mut timeline = self.timeline.lock().unwrap_or_else(PoisonError::into_inner);
+        timeline.events.push(Occurrence { at_seconds, time, kind, subject, detail });
+    }
+
+    /// Writes down what a sample said.
+    pub fn sampled(&self, probe: &str, role: Role, stage: Stage, sample: &Sample, met: bool) {
+        let (at_seconds, time) = self.now();
+        let reading = Reading {
+            at_seconds,
+            time,
+            probe: probe.to_owned(),
+            role,
+            stage,
+            met,
+            value: sample.value.filter(|value| value.is_finite()),
+            took_seconds: sample.took.as_secs_f64(),
+            detail: self.shown(&sample.detail),
+        };
+        let mut timeline = self.timeline.lock().unwrap_or_else(PoisonError::into_inner);
+        // What decides on the run is told in any case: what is not met, and what comes after the faults.
+        let room = match (met, stage) {
+            (_, Stage::After) => 3 * KEPT_SAMPLES,
+            (false, _) => 2 * KEPT_SAMPLES,
+            (true, _) => KEPT_SAMPLES,
+        };
+        match timeline.samples.len() < room {
+            true => timeline.samples.push(reading),
+            false => timeline.left_out += 1,
+        }
+    }
+
+    /// Writes down what the state machine has heard of.
+    pub(super) fn event(&self, event: &Event) {
+        let name = |index: &usize| self.names.get(index).map(FaultName::as_str).unwrap_or_default();
+        match event {
+            Event::Sampled(Ok(())) => self.note(Kind::Met, "", ""),
+            Event::Sampled(Err(unmet)) | Event::Deviated(unmet) | Event::Late(unmet) => {
+                self.note(Kind::NotMet, "", unmet);
+            }
+            Event::Injected(index, Ok(())) => self.note(Kind::Injected, name(index), ""),
+            Event::Injected(index, Err(error)) => {
+                self.note(Kind::InjectionFailed, name(index), &error.to_string());
+            }
+            Event::Gone(index, why) => self.note(Kind::EndedEarly, name(index), why),
+            Event::Abort(verdict, why) => {
+                let detail =
+                    if *verdict == Verdict::Aborted { why.clone() } else { format!("{verdict}: {why}") };
+                self.note(Kind::Abort, "", &detail);
+            }
+            Event::Removed(index, Ok(())) => self.note(Kind::Removed, name(index), ""),
+            Event::Removed(index, Err(left)) => self.note(Kind::RemovalFailed, name(index), left),
+            Event::Waited(..) | Event::Probed(_) | Event::Lasted => {}
+        }
+    }
+
+    /// Writes down what the state machine has asked for; `before`: it does not know the steady state yet.
+    pub(super) fn effect(&self, effect: &Effect, before: bool) {
+        let name = |index: &usize| self.names.get(index).map(FaultName::as_str).unwrap_or_default();
+        match effect {
+            Effect::Sample => self.note(Kind::Phase, if before { "before" } else { "after" }, ""),
+            Effect::Observe => self.note(Kind::Phase, "method", ""),
+            Effect::Last(_) => self.note(Kind::Phase, "lasting", ""),
+            Effect::Cancel => self.note(Kind::Phase, "unwinding", ""),
+            Effect::Inject(index) => self.note(Kind::Injecting, name(index), ""),
+            Effect::Remove(index) => self.note(Kind::Removing, name(index), ""),
+            Effect::Finish(outcome) => self.note(Kind::Phase, "finished", outcome.verdict.name()),
+            Effect::Wait(..) | Effect::Probe(_) => {}
+        }
+    }
+
+    fn now(&self) -> (f64, String) {
+        (self.began.elapsed().as_secs_f64(), format!("{:.3}", jiff::Timestamp::now()))
+    }
+
+    fn shown(&self, text: &str) -> String {
+        let hidden = self.variables.hide(text);
+        match hidden.char_indices().nth(LONGEST_TEXT) {
+            Some((end, _)) => format!("{}…", &hidden[..end]),
+            None => hidden,
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "timeline_tests.rs"]
+mod tests;

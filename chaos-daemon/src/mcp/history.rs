@@ -1,0 +1,283 @@
+//! `chaos_list_runs` and `chaos_get_run`: what has run.
+
+use std::collections::BTreeMap;
+
+use rmcp::model::{CallToolResult, JsonObject};
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use super::results::{Failure, Output, RunOutput};
+use super::tools::{object, text};
+use crate::experiment::Verdict;
+use crate::experiment::timeline::{Occurrence, Reading, Role, Stage};
+use crate::experiment::verdict::VERDICTS;
+use crate::request::ApiError;
+use crate::request::fields::Fields;
+use crate::server::history::score::{Score, score};
+use crate::server::history::statistics::{Statistics, statistics};
+use crate::server::history::{FOUND_RUNS, Filter, MOST_FOUND, Recorded, RunFault, Summary};
+use crate::server::service::Service;
+use crate::spec::SpecError;
+
+/// A run in a list.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+struct Listed {
+    /// How it went.
+    #[serde(flatten)]
+    run: RunOutput,
+    /// Types of its faults.
+    fault_types: Vec<String>,
+    /// Resiliency score, from 0 to 100.
+    #[schemars(with = "u8")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    score: Option<u8>,
+    /// SHA-256 of its document, by which runs of the same experiment are known.
+    #[schemars(with = "String")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    digest: Option<String>,
+}
+
+impl From<Summary> for Listed {
+    fn from(found: Summary) -> Self {
+        let (run, score) = (found.run.into(), found.score);
+        Self { run, fault_types: found.fault_types, score, digest: found.digest }
+    }
+}
+
+/// Result of `chaos_list_runs`.
+#[derive(Debug, Clone, Default, Serialize, JsonSchema)]
+pub(super) struct ListOutput {
+    /// The runs that were found, the latest first.
+    runs: Vec<Listed>,
+    /// Why the call failed.
+    #[schemars(with = "Failure")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<Failure>,
+}
+
+impl Output for ListOutput {
+    fn failed(&self) -> bool {
+        self.error.is_some()
+    }
+}
+
+/// Title, description and input of `chaos_list_runs`.
+pub(super) fn list_tool() -> (&'static str, &'static str, JsonObject) {
+    (
+        "List runs",
+        "Searches the history of experiment runs: by experiment, type or name of a fault, target, verdict, text and \
+         time. The latest first.",
+        object(filter_properties(), &[]),
+    )
+}
+
+/// Title, description and input of `chaos_get_run`.
+pub(super) fn run_tool() -> (&'static str, &'static str, JsonObject) {
+    let everything = json!({"type": "boolean", "default": false, "description": "Every sample, and the document. \
+        Otherwise only samples that are not met or say something new."});
+    (
+        "Get a run",
+        "Everything about one run that has ended: its faults, what happened when, and what was sampled.",
+        object(
+            json!({"run_id": text("Handle of the run, or the beginning of it."), "all_samples": everything}),
+            &["run_id"],
+        ),
+    )
+}
+
+/// What a search understands, as JSON Schema.
+fn filter_properties() -> Value {
+    let verdicts: Vec<_> = VERDICTS.iter().map(|verdict| verdict.name()).collect();
+    json!({
+        "experiment_name": text("Only runs of this experiment."),
+        "fault": text("Only runs with a fault of this type or name."),
+        "target": text("Only runs with a fault whose target has this text in it, e.g. \"eth0\" or \"payment.service\"."),
+        "verdict": {"type": "string", "enum": verdicts, "description": "Only runs with this verdict."},
+        "text": text("Only runs with this text in their experiment's name, their error, or what happened."),
+        "since": text("Only runs that began then or later, ISO 8601, e.g. \"2026-02-05T10:00:00Z\"."),
+        "until": text("Only runs that began before, ISO 8601."),
+        "limit": {"type": "integer", "minimum": 1, "maximum": MOST_FOUND, "default": FOUND_RUNS,
+            "description": "The most runs."},
+    })
+}
+
+/// Understands the fields of a search.
+fn filter(fields: &mut Fields) -> Result<Filter, ApiError> {
+    let verdict = fields.string("verdict")?.map(|word| {
+        Verdict::parse(&word).ok_or_else(|| {
+            let known: Vec<_> = VERDICTS.iter().map(|verdict| verdict.name()).collect();
+            SpecError::new("verdict", format!("{word:?} is not one of {}", known.join(", ")))
+        })
+    });
+    let mut time = |key: &'static str| -> Result<Option<jiff::Timestamp>, SpecError> {
+        let Some(text) = fields.string(key)? else { return Ok(None) };
+        let time = text.parse().map_err(|error| {
+            SpecError::new(key, format!("{text:?} is no time, e.g. \"2026-02-05T10:00:00Z\": {error}"))
+        });
+        time.map(Some)
+    };
+    let (since, until) = (time("since")?, time("until")?);
+    let limit = fields.number("limit")?.unwrap_or(f64::from(FOUND_RUNS));
+    if limit.fract() != 0.0 || !(1.0..=f64::from(MOST_FOUND)).contains(&limit) {
+        let problem = format!("{limit} is not a whole number from 1 to {MOST_FOUND}");
+        return Err(SpecError::new("limit", problem).into());
+    }
+    Ok(Filter {
+        experiment: fields.string("experiment_name")?,
+        fault: fields.string("fault")?,
+        target: fields.string("target")?,
+        verdict: verdict.transpose()?,
+        text: fields.string("text")?,
+        since,
+        until,
+        // Whole, and within bounds.
+        limit: Some(limit as u32),
+    })
+}
+
+pub(super) async fn list(service: &Service, arguments: Map<String, Value>) -> Result<ListOutput, ApiError> {
+    let mut fields = Fields::new("", arguments);
+    let filter = filter(&mut fields)?;
+    fields.finish()?;
+    let runs = service.history().search(filter).await?;
+    Ok(ListOutput { runs: runs.into_iter().map(Listed::from).collect(), error: None })
+}
+
+pub(super) fn list_failed(error: &ApiError) -> CallToolResult {
+    ListOutput { error: Some(Failure::from(error)), ..ListOutput::default() }.result()
+}
+
+/// Result of `chaos_get_run`.
+#[derive(Debug, Clone, Default, Serialize, JsonSchema)]
+pub(super) struct RunDetails {
+    /// How it went.
+    run: RunOutput,
+    /// SHA-256 of its document, by which runs of the same experiment are known.
+    #[schemars(with = "String")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    digest: Option<String>,
+    /// The document, without secrets.
+    #[schemars(with = "Map<String, Value>")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    document: Option<Map<String, Value>>,
+    /// Its faults.
+    faults: Vec<RunFault>,
+    /// The resiliency score, and what it is made of.
+    #[schemars(with = "Score")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    resiliency: Option<Score>,
+    /// What happened, in order.
+    events: Vec<Occurrence>,
+    /// What was sampled, in order.
+    samples: Vec<Reading>,
+    /// How many more samples were taken.
+    samples_left_out: u64,
+    /// Why the call failed.
+    #[schemars(with = "Failure")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<Failure>,
+}
+
+impl Output for RunDetails {
+    fn failed(&self) -> bool {
+        self.error.is_some()
+    }
+}
+
+impl From<Recorded> for RunDetails {
+    fn from(recorded: Recorded) -> Self {
+        Self {
+            resiliency: score(&recorded),
+            run: recorded.run.into(),
+            digest: recorded.digest,
+            document: recorded.document,
+            faults: recorded.faults,
+            events: recorded.events,
+            samples: recorded.samples,
+            samples_left_out: recorded.samples_left_out,
+            error: None,
+        }
+    }
+}
+
+pub(super) async fn run(service: &Service, arguments: Map<String, Value>) -> Result<RunDetails, ApiError> {
+    let mut fields = Fields::new("", arguments);
+    let run_id = fields.string("run_id")?;
+    let run_id = fields.need("run_id", run_id, "the handle of a run, or the beginning of it")?;
+    let all = fields.boolean("all_samples")?.unwrap_or(false);
+    fields.finish()?;
+    let mut details = RunDetails::from(service.history().run(run_id).await?);
+    if !all {
+        details.document = None;
+        let taken = details.samples.len();
+        details.samples = telling(details.samples);
+        details.samples_left_out += (taken - details.samples.len()) as u64;
+    }
+    Ok(details)
+}
+
+/// The samples that say something which the one before of the same probe did not.
+fn telling(samples: Vec<Reading>) -> Vec<Reading> {
+    let mut last = BTreeMap::<(String, Role), (bool, Stage)>::new();
+    samples
+        .into_iter()
+        .filter(|sample| {
+            let new = (sample.met, sample.stage);
+            last.insert((sample.probe.clone(), sample.role), new) != Some(new) || !sample.met
+        })
+        .collect()
+}
+
+pub(super) fn run_failed(arguments: &Map<String, Value>, error: &ApiError) -> CallToolResult {
+    let run_id = arguments.get("run_id").and_then(Value::as_str).unwrap_or_default().to_owned();
+    let run = RunOutput { run_id, ..RunOutput::default() };
+    RunDetails { run, error: Some(Failure::from(error)), ..RunDetails::default() }.result()
+}
+
+/// Result of `chaos_statistics`.
+#[derive(Debug, Clone, Default, Serialize, JsonSchema)]
+pub(super) struct StatisticsOutput {
+    /// The figures.
+    #[serde(flatten)]
+    statistics: Statistics,
+    /// Why the call failed.
+    #[schemars(with = "Failure")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<Failure>,
+}
+
+impl Output for StatisticsOutput {
+    fn failed(&self) -> bool {
+        self.error.is_some()
+    }
+}
+
+/// Title, description and input of `chaos_statistics`.
+pub(super) fn statistics_tool() -> (&'static str, &'static str, JsonObject) {
+    let mut properties = filter_properties();
+    if let Some(properties) = properties.as_object_mut() {
+        properties.remove("limit");
+    }
+    (
+        "Statistics",
+        "What all recorded runs say together, or those that a search finds: success by experiment, type of fault and \
+         day, verdicts, failure modes, resiliency scores, and flaky documents, of which some runs held and some did not.",
+        object(properties, &[]),
+    )
+}
+
+pub(super) async fn figures(
+    service: &Service,
+    arguments: Map<String, Value>,
+) -> Result<StatisticsOutput, ApiError> {
+    let mut fields = Fields::new("", arguments);
+    let filter = Filter { limit: None, ..filter(&mut fields)? };
+    fields.finish()?;
+    let runs = service.history().search(filter).await?;
+    Ok(StatisticsOutput { statistics: statistics(&runs), error: None })
+}
+
+pub(super) fn figures_failed(error: &ApiError) -> CallToolResult {
+    StatisticsOutput { error: Some(Failure::from(error)), ..StatisticsOutput::default() }.result()
+}

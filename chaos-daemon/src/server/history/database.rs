@@ -1,0 +1,548 @@
+//! One SQLite database of runs.
+//!
+//! The server is shut in, and SQLite is made to need little: a rollback journal that is truncated (no shared memory, and no
+//! file removed but the journal of a server that was killed while it wrote), nothing temporary in files, and syncs, so that
+//! a power failure costs no more than the run that was being written.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use rusqlite::types::{Type, Value as Sql};
+use rusqlite::{Connection, OpenFlags, OptionalExtension, Row, Transaction, params, params_from_iter};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::score::score;
+use super::{ExperimentResult, Filter, Found, Recorded, Retention, RunFault, Summary, Total};
+use crate::experiment::timeline::{Occurrence, Reading};
+
+/// How long another user of the file is waited for: a server that has not quite ended.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// What makes each version of the database of the one before; `user_version` says which it is.
+const MIGRATIONS: &[&str] = &[
+    "
+    CREATE TABLE run (
+        id TEXT PRIMARY KEY,
+        experiment TEXT NOT NULL,
+        verdict TEXT,
+        success INTEGER NOT NULL,
+        steady_before INTEGER NOT NULL,
+        steady_after INTEGER NOT NULL,
+        seconds REAL NOT NULL,
+        error TEXT,
+        started_at TEXT NOT NULL,
+        started_ms INTEGER NOT NULL,
+        affected INTEGER NOT NULL,
+        gate_reaction REAL,
+        digest TEXT,
+        samples_left_out INTEGER NOT NULL
+    );
+    CREATE INDEX run_started ON run (started_ms);
+    CREATE INDEX run_experiment ON run (experiment, started_ms);
+    CREATE TABLE fault (
+        run TEXT NOT NULL REFERENCES run ON DELETE CASCADE,
+        number INTEGER NOT NULL,
+        name TEXT NOT NULL,
+        fault_type TEXT NOT NULL,
+        target TEXT NOT NULL,
+        seconds REAL NOT NULL,
+        PRIMARY KEY (run, number)
+    ) WITHOUT ROWID;
+    CREATE TABLE event (
+        run TEXT NOT NULL REFERENCES run ON DELETE CASCADE,
+        number INTEGER NOT NULL,
+        at REAL NOT NULL,
+        time TEXT NOT NULL,
+        kind TEXT NOT NULL,
+        subject TEXT NOT NULL,
+        detail TEXT NOT NULL,
+        PRIMARY KEY (run, number)
+    ) WITHOUT ROWID;
+    CREATE TABLE sample (
+        run TEXT NOT NULL REFERENCES run ON DELETE CASCADE,
+        number INTEGER NOT NULL,
+        at REAL NOT NULL,
+        time TEXT NOT NULL,
+        probe TEXT NOT NULL,
+        role TEXT NOT NULL,
+        stage TEXT NOT NULL,
+        met INTEGER NOT NULL,
+        value REAL,
+        took REAL NOT NULL,
+        detail TEXT NOT NULL,
+        PRIMARY KEY (run, number)
+    ) WITHOUT ROWID;
+    CREATE TABLE document (digest TEXT PRIMARY KEY, text TEXT NOT NULL) WITHOUT ROWID;
+    CREATE TABLE total (
+        experiment TEXT PRIMARY KEY,
+        runs INTEGER NOT NULL,
+        successes INTEGER NOT NULL
+    ) WITHOUT ROWID;
+    CREATE TABLE imported (what TEXT PRIMARY KEY) WITHOUT ROWID;
+    ",
+    "ALTER TABLE run ADD COLUMN score INTEGER;",
+    "ALTER TABLE run ADD COLUMN recovery TEXT;",
+];
+
+/// The version that this program makes and knows.
+#[cfg(test)]
+pub(super) const VERSION: i64 = MIGRATIONS.len() as i64;
+
+/// What makes version 1.
+#[cfg(test)]
+pub(super) const FIRST: &str = MIGRATIONS[0];
+
+/// The columns of a run, in the order in which `result` reads them.
+const RUN: &str = "id, experiment, verdict, success, steady_before, steady_after, seconds, error, started_at, affected, \
+                   gate_reaction, digest, samples_left_out, recovery";
+
+/// Why a database is of no use.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Problem {
+    /// SQLite says so.
+    #[error(transparent)]
+    Sqlite(#[from] rusqlite::Error),
+    /// It has a version that is not known here.
+    #[error("it is of version {found}, and this program knows up to {}: keep the newer program", MIGRATIONS.len())]
+    Newer {
+        /// Its version.
+        found: i64,
+    },
+    /// It is not what its version says.
+    #[error("it lacks what belongs into it: {0}")]
+    Foreign(rusqlite::Error),
+    /// There is none, for this reason.
+    #[error("{0}")]
+    NoFile(String),
+}
+
+impl Problem {
+    /// Whether the file is no database, or none of ours: another one in its place helps.
+    pub(super) fn is_broken(&self) -> bool {
+        use rusqlite::ErrorCode::{DatabaseCorrupt, NotADatabase};
+        match self {
+            Self::Foreign(_) => true,
+            Self::Sqlite(error) => matches!(error.sqlite_error_code(), Some(DatabaseCorrupt | NotADatabase)),
+            Self::Newer { .. } | Self::NoFile(_) => false,
+        }
+    }
+}
+
+type Result<T> = std::result::Result<T, Problem>;
+
+/// One database.
+#[derive(Debug)]
+pub(super) struct Database {
+    connection: Connection,
+}
+
+impl Database {
+    /// An empty one that goes with the process.
+    pub(super) fn memory() -> Result<Self> {
+        Self::prepare(Connection::open_in_memory()?)
+    }
+
+    /// That of this file, which is made when there is none, and brought to this program's version.
+    pub(super) fn open(path: &Path) -> Result<Self> {
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
+            | OpenFlags::SQLITE_OPEN_CREATE
+            | OpenFlags::SQLITE_OPEN_NO_MUTEX
+            | OpenFlags::SQLITE_OPEN_NOFOLLOW;
+        Self::prepare(Connection::open_with_flags(path, flags)?)
+    }
+
+    fn prepare(connection: Connection) -> Result<Self> {
+        connection.busy_timeout(PATIENCE)?;
+        connection.execute_batch(
+            "PRAGMA journal_mode = TRUNCATE; PRAGMA synchronous = FULL; PRAGMA temp_store = MEMORY; \
+             PRAGMA foreign_keys = ON; PRAGMA trusted_schema = OFF;",
+        )?;
+        let mut database = Self { connection };
+        database.migrate()?;
+        // What every question needs is there, whatever the version says.
+        for needed in [
+            format!("SELECT {RUN} FROM run"),
+            "SELECT 1 FROM fault, event, sample, document, total, imported".to_owned(),
+        ] {
+            database.connection.prepare(&needed).map_err(foreign)?;
+        }
+        Ok(database)
+    }
+
+    fn migrate(&mut self) -> Result<()> {
+        let found: i64 = self.connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
+        let known = i64::try_from(MIGRATIONS.len()).unwrap_or(i64::MAX);
+        if found > known {
+            return Err(Problem::Newer { found });
+        }
+        let done = usize::try_from(found).unwrap_or_default();
+        for (index, migration) in MIGRATIONS.iter().enumerate().skip(done) {
+            let change = self.connection.transaction()?;
+            change.execute_batch(migration).map_err(foreign)?;
+            change.execute_batch(&format!("PRAGMA user_version = {}", index + 1))?;
+            change.commit()?;
+        }
+        Ok(())
+    }
+
+    /// Lets the file have this many pages at most; it never gets smaller by that.
+    #[cfg(test)]
+    pub(super) fn limit(&self, pages: i64) {
+        self.connection.execute_batch(&format!("PRAGMA max_page_count = {pages}")).unwrap();
+    }
+
+    /// Whether this run is recorded.
+    pub(super) fn has(&self, run_id: &str) -> bool {
+        let found = self.connection.query_row("SELECT 1 FROM run WHERE id = ?", [run_id], |_| Ok(()));
+        found.is_ok()
+    }
+
+    /// Records a run, unless it is there, and forgets those that are no longer to be kept.
+    pub(super) fn record(&mut self, recorded: &Recorded, retention: Retention) -> Result<()> {
+        let change = self.connection.transaction()?;
+        if insert(&change, recorded)? {
+            count(&change, &recorded.run.experiment_name, 1, i64::from(recorded.run.success))?;
+            prune(&change, retention)?;
+        }
+        Ok(change.commit()?)
+    }
+
+    /// Takes over results and totals of before there was a history; the second time nothing happens.
+    pub(super) fn import(
+        &mut self,
+        results: &[ExperimentResult],
+        totals: &BTreeMap<String, Total>,
+    ) -> Result<()> {
+        let change = self.connection.transaction()?;
+        if change.execute("INSERT OR IGNORE INTO imported VALUES ('registry')", [])? == 1 {
+            for run in results {
+                insert(&change, &Recorded { run: run.clone(), ..Recorded::default() })?;
+            }
+            for (experiment, total) in totals {
+                let number = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
+                count(&change, experiment, number(total.runs), number(total.successes))?;
+            }
+        }
+        Ok(change.commit()?)
+    }
+
+    /// The runs that are looked for, the latest first.
+    pub(super) fn search(&self, filter: &Filter) -> Result<Vec<Summary>> {
+        let (conditions, mut values) = conditions(filter);
+        values.push(Sql::Integer(filter.limit.map_or(-1, i64::from)));
+        let question = format!(
+            "SELECT {RUN}, score, (SELECT group_concat(fault_type, ',') FROM (SELECT fault_type FROM fault WHERE run = id \
+             ORDER BY number)) FROM run WHERE {conditions} ORDER BY started_ms DESC, rowid DESC LIMIT ?"
+        );
+        let mut statement = self.connection.prepare(&question)?;
+        let rows = statement.query_map(params_from_iter(values), |row| {
+            let types: Option<String> = row.get(15)?;
+            let types = types.unwrap_or_default();
+            Ok(Summary {
+                run: result(row)?,
+                digest: row.get(11)?,
+                score: row.get(14)?,
+                fault_types: types.split(',').filter(|word| !word.is_empty()).map(str::to_owned).collect(),
+            })
+        })?;
+        Ok(rows.collect::<rusqlite::Result<_>>()?)
+    }
+
+    /// How often each experiment ran, also of runs that are no longer kept.
+    pub(super) fn totals(&self) -> Result<Vec<(String, Total)>> {
+        let mut statement = self.connection.prepare("SELECT experiment, runs, successes FROM total")?;
+        let number = |row: &Row<'_>, index| -> rusqlite::Result<u64> {
+            Ok(u64::try_from(row.get::<_, i64>(index)?).unwrap_or_default())
+        };
+        let rows = statement.query_map([], |row| {
+            Ok((row.get(0)?, Total { runs: number(row, 1)?, successes: number(row, 2)? }))
+        })?;
+        Ok(rows.collect::<rusqlite::Result<_>>()?)
+    }
+
+    /// The run with this handle, or which alone begins with it.
+    pub(super) fn run(&self, handle: &str) -> Result<Found<Recorded>> {
+        let question = "SELECT id FROM run WHERE substr(id, 1, length(?1)) = ?1 ORDER BY id LIMIT 2";
+        let mut statement = self.connection.prepare(question)?;
+        let ids = statement.query_map([handle], |row| row.get(0))?;
+        match ids.collect::<rusqlite::Result<Vec<String>>>()?.as_slice() {
+            [] => Ok(Found::Nothing),
+            [id] => Ok(Found::One(self.whole(id)?)),
+            [id, _] if id == handle => Ok(Found::One(self.whole(id)?)),
+            _ => Ok(Found::Several),
+        }
+    }
+
+    /// Every run, the oldest first.
+    pub(super) fn everything(&self) -> Result<Vec<Recorded>> {
+        let mut statement = self.connection.prepare("SELECT id FROM run ORDER BY started_ms, rowid")?;
+        let ids = statement.query_map([], |row| row.get(0))?.collect::<rusqlite::Result<Vec<String>>>()?;
+        ids.iter().map(|id| self.whole(id)).collect()
+    }
+
+    /// Forgets everything.
+    pub(super) fn clear(&mut self) -> Result<()> {
+        let change = self.connection.transaction()?;
+        change.execute_batch("DELETE FROM run; DELETE FROM total; DELETE FROM document;")?;
+        Ok(change.commit()?)
+    }
+
+    fn whole(&self, id: &str) -> Result<Recorded> {
+        let question = format!("SELECT {RUN} FROM run WHERE id = ?");
+        let mut recorded = self.connection.query_row(&question, [id], |row| {
+            let left_out: i64 = row.get(12)?;
+            Ok(Recorded {
+                run: result(row)?,
+                digest: row.get(11)?,
+                samples_left_out: u64::try_from(left_out).unwrap_or_default(),
+                ..Recorded::default()
+            })
+        })?;
+        if let Some(digest) = &recorded.digest {
+            let question = "SELECT text FROM document WHERE digest = ?";
+            let text: Option<String> =
+                self.connection.query_row(question, [digest], |row| row.get(0)).optional()?;
+            recorded.document = text.and_then(|text| serde_json::from_str(&text).ok());
+        }
+        recorded.faults = self.list(id, "SELECT name, fault_type, target, seconds FROM fault", |row| {
+            Ok(RunFault {
+                name: row.get(0)?,
+                fault_type: row.get(1)?,
+                target: row.get(2)?,
+                seconds: row.get(3)?,
+            })
+        })?;
+        recorded.events = self.list(id, "SELECT at, time, kind, subject, detail FROM event", |row| {
+            Ok(Occurrence {
+                at_seconds: row.get(0)?,
+                time: row.get(1)?,
+                kind: value(row, 2)?,
+                subject: row.get(3)?,
+                detail: row.get(4)?,
+            })
+        })?;
+        let question = "SELECT at, time, probe, role, stage, met, value, took, detail FROM sample";
+        recorded.samples = self.list(id, question, |row| {
+            Ok(Reading {
+                at_seconds: row.get(0)?,
+                time: row.get(1)?,
+                probe: row.get(2)?,
+                role: value(row, 3)?,
+                stage: value(row, 4)?,
+                met: row.get(5)?,
+                value: row.get(6)?,
+                took_seconds: row.get(7)?,
+                detail: row.get(8)?,
+            })
+        })?;
+        Ok(recorded)
+    }
+
+    fn list<T>(
+        &self,
+        run: &str,
+        question: &str,
+        read: impl Fn(&Row<'_>) -> rusqlite::Result<T>,
+    ) -> Result<Vec<T>> {
+        let mut statement = self.connection.prepare(&format!("{question} WHERE run = ? ORDER BY number"))?;
+        Ok(statement.query_map([run], |row| read(row))?.collect::<rusqlite::Result<_>>()?)
+    }
+}
+
+/// A table that should not be there, or one that should.
+fn foreign(error: rusqlite::Error) -> Problem {
+    let unknown = error.sqlite_error_code() == Some(rusqlite::ErrorCode::Unknown);
+    match unknown || matches!(error, rusqlite::Error::SqlInputError { .. }) {
+        true => Problem::Foreign(error),
+        false => Problem::Sqlite(error),
+    }
+}
+
+/// Writes a run down; false when it was there.
+fn insert(change: &Transaction<'_>, recorded: &Recorded) -> Result<bool> {
+    let run = &recorded.run;
+    let began = run.started_at.parse::<jiff::Timestamp>().unwrap_or_default();
+    let new = change.execute(
+        "INSERT OR IGNORE INTO run VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        params![
+            run.run_id,
+            run.experiment_name,
+            run.verdict.map(|verdict| verdict.name()),
+            run.success,
+            run.steady_state_before,
+            run.steady_state_after,
+            run.duration_seconds,
+            run.error,
+            run.started_at,
+            began.as_millisecond(),
+            i64::try_from(run.packets_affected).unwrap_or(i64::MAX),
+            run.gate_reaction_seconds,
+            recorded.digest,
+            i64::try_from(recorded.samples_left_out).unwrap_or(i64::MAX),
+            score(recorded).map(|score| score.score),
+            run.recovery.as_ref().and_then(|recovery| serde_json::to_string(recovery).ok()),
+        ],
+    )?;
+    if new == 0 {
+        return Ok(false);
+    }
+    if let (Some(digest), Some(document)) = (&recorded.digest, &recorded.document) {
+        let text = Value::Object(document.clone()).to_string();
+        change.execute("INSERT OR IGNORE INTO document VALUES (?, ?)", params![digest, text])?;
+    }
+    let mut statement = change.prepare("INSERT INTO fault VALUES (?, ?, ?, ?, ?, ?)")?;
+    for (number, fault) in (0_i64..).zip(&recorded.faults) {
+        statement.execute(params![
+            run.run_id,
+            number,
+            fault.name,
+            fault.fault_type,
+            fault.target,
+            fault.seconds
+        ])?;
+    }
+    let mut statement = change.prepare("INSERT INTO event VALUES (?, ?, ?, ?, ?, ?, ?)")?;
+    for (number, event) in (0_i64..).zip(&recorded.events) {
+        let kind = word(event.kind);
+        statement.execute(params![
+            run.run_id,
+            number,
+            event.at_seconds,
+            event.time,
+            kind,
+            event.subject,
+            event.detail
+        ])?;
+    }
+    let mut statement = change.prepare("INSERT INTO sample VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")?;
+    for (number, sample) in (0_i64..).zip(&recorded.samples) {
+        statement.execute(params![
+            run.run_id,
+            number,
+            sample.at_seconds,
+            sample.time,
+            sample.probe,
+            word(sample.role),
+            word(sample.stage),
+            sample.met,
+            sample.value,
+            sample.took_seconds,
+            sample.detail
+        ])?;
+    }
+    Ok(true)
+}
+
+/// Counts runs of an experiment.
+fn count(change: &Transaction<'_>, experiment: &str, runs: i64, successes: i64) -> Result<()> {
+    change.execute(
+        "INSERT INTO total VALUES (?, ?, ?) ON CONFLICT (experiment) DO UPDATE SET \
+         runs = runs + excluded.runs, successes = successes + excluded.successes",
+        params![experiment, runs, successes],
+    )?;
+    Ok(())
+}
+
+/// Forgets the oldest runs; the totals go on counting them.
+fn prune(change: &Transaction<'_>, retention: Retention) -> Result<()> {
+    let surplus = change.execute(
+        "DELETE FROM run WHERE rowid IN (SELECT rowid FROM run ORDER BY started_ms DESC, rowid DESC LIMIT -1 OFFSET ?)",
+        [retention.runs],
+    )?;
+    let old = match retention.days {
+        None => 0,
+        Some(days) => {
+            let oldest = jiff::Timestamp::now().as_millisecond() - i64::from(days) * 86_400_000;
+            change.execute("DELETE FROM run WHERE started_ms < ?", [oldest])?
+        }
+    };
+    if surplus + old > 0 {
+        let unused =
+            "DELETE FROM document WHERE NOT EXISTS (SELECT 1 FROM run WHERE run.digest = document.digest)";
+        change.execute(unused, [])?;
+    }
+    Ok(())
+}
+
+/// What a filter asks for, and the values in it.
+fn conditions(filter: &Filter) -> (String, Vec<Sql>) {
+    let mut conditions = vec!["1"];
+    let mut values = Vec::new();
+    let mut add = |condition: &'static str, more: Vec<Sql>| {
+        conditions.push(condition);
+        values.extend(more);
+    };
+    if let Some(experiment) = &filter.experiment {
+        add("experiment = ?", vec![Sql::Text(experiment.clone())]);
+    }
+    if let Some(verdict) = filter.verdict {
+        add("verdict = ?", vec![Sql::Text(verdict.name().to_owned())]);
+    }
+    if let Some(fault) = &filter.fault {
+        let fault = Sql::Text(fault.clone());
+        let either = "EXISTS (SELECT 1 FROM fault WHERE run = id AND (fault_type = ? OR name = ?))";
+        add(either, vec![fault.clone(), fault]);
+    }
+    if let Some(target) = &filter.target {
+        let has = "EXISTS (SELECT 1 FROM fault WHERE run = id AND target LIKE ? ESCAPE '\\')";
+        add(has, vec![within(target)]);
+    }
+    if let Some(text) = &filter.text {
+        let text = within(text);
+        let anywhere = "(experiment LIKE ? ESCAPE '\\' OR error LIKE ? ESCAPE '\\' OR EXISTS (SELECT 1 FROM event \
+                        WHERE run = id AND (detail LIKE ? ESCAPE '\\' OR subject LIKE ? ESCAPE '\\')))";
+        add(anywhere, vec![text.clone(), text.clone(), text.clone(), text]);
+    }
+    if let Some(since) = filter.since {
+        add("started_ms >= ?", vec![Sql::Integer(since.as_millisecond())]);
+    }
+    if let Some(until) = filter.until {
+        add("started_ms < ?", vec![Sql::Integer(until.as_millisecond())]);
+    }
+    (conditions.join(" AND "), values)
+}
+
+/// A pattern for text that has this in it, whatever signs it is of.
+fn within(text: &str) -> Sql {
+    let plain = text.replace('\\', "\\\\").replace('%', "\\%").replace('_', "\\_");
+    Sql::Text(format!("%{plain}%"))
+}
+
+fn result(row: &Row<'_>) -> rusqlite::Result<ExperimentResult> {
+    let verdict: Option<String> = row.get(2)?;
+    let affected: i64 = row.get(9)?;
+    let recovery: Option<String> = row.get(13)?;
+    Ok(ExperimentResult {
+        run_id: row.get(0)?,
+        experiment_name: row.get(1)?,
+        verdict: verdict.as_deref().and_then(crate::experiment::Verdict::parse),
+        success: row.get(3)?,
+        steady_state_before: row.get(4)?,
+        steady_state_after: row.get(5)?,
+        duration_seconds: row.get(6)?,
+        error: row.get(7)?,
+        started_at: row.get(8)?,
+        packets_affected: u64::try_from(affected).unwrap_or_default(),
+        gate_reaction_seconds: row.get(10)?,
+        recovery: recovery.as_deref().and_then(|text| serde_json::from_str(text).ok()),
+        warning: None,
+    })
+}
+
+/// The word that stands for a value.
+fn word(value: impl Serialize) -> String {
+    match serde_json::to_value(value) {
+        Ok(Value::String(word)) => word,
+        other => format!("{other:?}"),
+    }
+}
+
+/// The value that the word in this column stands for.
+fn value<T: DeserializeOwned>(row: &Row<'_>, column: usize) -> rusqlite::Result<T> {
+    let word: String = row.get(column)?;
+    serde_json::from_value(Value::String(word))
+        .map_err(|error| rusqlite::Error::FromSqlConversionFailure(column, Type::Text, Box::new(error)))
+}

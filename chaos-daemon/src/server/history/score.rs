@@ -1,0 +1,126 @@
+//! The resiliency score of a run, as Litmus has it: what share of the probes passed, weighed by fault,
+//! <https://docs.litmuschaos.io/docs/concepts/resilience-score>.
+//!
+//! Sum of (weight × probe success percent) over the sum of the weights, without what is behind the point. A fault that was
+//! not injected adds nothing to the first sum, and its weight to the second. All faults of a run have the same weight here,
+//! and all its probes are those of each of its faults.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::Recorded;
+use crate::experiment::timeline::{Kind, Reading, Role, Stage};
+
+/// What a fault weighs, from 0 to 10; Litmus' own default.
+const WEIGHT: u8 = 10;
+
+/// What one fault adds to a score.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Factor {
+    /// Name of the fault.
+    pub fault: String,
+    /// Its type.
+    pub fault_type: String,
+    /// Its weight, from 0 to 10.
+    pub weight: u8,
+    /// Whether it was injected.
+    pub ran: bool,
+    /// What percentage of the probes passed; 0 when it was not injected.
+    pub probe_success_percent: f64,
+}
+
+/// Whether a probe of the steady state, or a gate, passed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ProbeResult {
+    /// Its name in the document.
+    pub probe: String,
+    /// What it was for: steady_state, gate.
+    #[schemars(with = "String")]
+    pub role: Role,
+    /// A probe of the steady state: met before, at the end, and whenever it was sampled in between. A gate: not breached.
+    pub passed: bool,
+    /// How many samples of it were met.
+    pub met: u64,
+    /// How many were taken, as far as they are kept.
+    pub samples: u64,
+}
+
+/// A score, and what it is made of.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Score {
+    /// From 0 to 100.
+    pub score: u8,
+    /// What each fault adds.
+    pub factors: Vec<Factor>,
+    /// Which probes passed.
+    pub probes: Vec<ProbeResult>,
+}
+
+/// The score of a run; none when it is not known what happened in it.
+pub fn score(recorded: &Recorded) -> Option<Score> {
+    if recorded.events.is_empty() || recorded.faults.is_empty() {
+        return None;
+    }
+    let probes = probes(recorded);
+    let passed = probes.iter().filter(|probe| probe.passed).count();
+    let percent = if probes.is_empty() { 0.0 } else { 100.0 * passed as f64 / probes.len() as f64 };
+    let injected = |name: &str| {
+        recorded.events.iter().any(|event| event.kind == Kind::Injected && event.subject == name)
+    };
+    let factors = recorded.faults.iter().map(|fault| {
+        let ran = injected(&fault.name);
+        Factor {
+            fault: fault.name.clone(),
+            fault_type: fault.fault_type.clone(),
+            weight: WEIGHT,
+            ran,
+            probe_success_percent: if ran { percent } else { 0.0 },
+        }
+    });
+    let factors: Vec<_> = factors.collect();
+    let score = weighed(&factors);
+    Some(Score { score, factors, probes })
+}
+
+/// Litmus' formula.
+fn weighed(factors: &[Factor]) -> u8 {
+    let weights: f64 = factors.iter().map(|factor| f64::from(factor.weight)).sum();
+    let sum: f64 = factors.iter().map(|factor| f64::from(factor.weight) * factor.probe_success_percent).sum();
+    // From 0 to 100, and cut off, as Litmus does.
+    if weights > 0.0 { (sum / weights) as u8 } else { 0 }
+}
+
+/// Which probes passed, by name.
+fn probes(recorded: &Recorded) -> Vec<ProbeResult> {
+    let mut samples = BTreeMap::<(Role, &str), Vec<&Reading>>::new();
+    for sample in recorded.samples.iter().filter(|sample| sample.role != Role::Method) {
+        samples.entry((sample.role, &sample.probe)).or_default().push(sample);
+    }
+    let breached =
+        |gate: &str| recorded.events.iter().any(|event| event.kind == Kind::Breach && event.subject == gate);
+    let results = samples.into_iter().map(|((role, probe), samples)| {
+        let met = samples.iter().filter(|sample| sample.met).count() as u64;
+        let on_the_way = samples.iter().all(|sample| match (role, sample.stage) {
+            // While recovery may take its time, only the last counts.
+            (_, Stage::After) => true,
+            // A gate may wait for more before it is breached.
+            (Role::Gate, Stage::During) => true,
+            _ => sample.met,
+        });
+        let passed = match role {
+            Role::Gate => on_the_way && !breached(probe),
+            _ => {
+                let last = samples.iter().rfind(|sample| sample.stage == Stage::After);
+                on_the_way && last.is_some_and(|sample| sample.met)
+            }
+        };
+        ProbeResult { probe: probe.to_owned(), role, passed, met, samples: samples.len() as u64 }
+    });
+    results.collect()
+}
+
+#[cfg(test)]
+#[path = "score_tests.rs"]
+mod tests;

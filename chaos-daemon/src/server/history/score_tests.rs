@@ -1,0 +1,97 @@
+//! Tests of the score.
+
+use super::*;
+use crate::experiment::timeline::Occurrence;
+use crate::server::history::RunFault;
+
+fn sample(probe: &str, role: Role, stage: Stage, met: bool) -> Reading {
+    let (probe, time) = (probe.to_owned(), String::new());
+    Reading {
+        at_seconds: 0.0,
+        time,
+        probe,
+        role,
+        stage,
+        met,
+        value: None,
+        took_seconds: 0.0,
+        detail: String::new(),
+    }
+}
+
+fn event(kind: Kind, subject: &str) -> Occurrence {
+    Occurrence { at_seconds: 0.0, time: String::new(), kind, subject: subject.into(), detail: String::new() }
+}
+
+fn run(faults: &[&str], events: Vec<Occurrence>, samples: Vec<Reading>) -> Recorded {
+    let fault = |name: &&str| RunFault {
+        name: (*name).to_owned(),
+        fault_type: "latency".into(),
+        target: String::new(),
+        seconds: 1.0,
+    };
+    Recorded { faults: faults.iter().map(fault).collect(), events, samples, ..Recorded::default() }
+}
+
+const STEADY: Role = Role::SteadyState;
+
+#[test]
+fn a_run_whose_probes_all_pass_scores_100() {
+    let samples = [Stage::Before, Stage::During, Stage::After].map(|stage| sample("up", STEADY, stage, true));
+    let score = score(&run(&["a"], vec![event(Kind::Injected, "a")], samples.to_vec())).unwrap();
+    assert_eq!(score.score, 100);
+    assert_eq!(
+        score.probes,
+        [ProbeResult { probe: "up".into(), role: STEADY, passed: true, met: 3, samples: 3 }]
+    );
+}
+
+#[test]
+fn a_fault_that_did_not_run_adds_nothing_and_weighs() {
+    let samples = [Stage::Before, Stage::After].map(|stage| sample("up", STEADY, stage, true));
+    let events = vec![event(Kind::Injected, "a"), event(Kind::InjectionFailed, "b")];
+    let score = score(&run(&["a", "b", "c"], events, samples.to_vec())).unwrap();
+    assert_eq!(score.score, 33, "cut off, not rounded");
+    let ran: Vec<_> = score.factors.iter().map(|factor| (factor.ran, factor.probe_success_percent)).collect();
+    assert_eq!(ran, [(true, 100.0), (false, 0.0), (false, 0.0)]);
+}
+
+#[test]
+fn a_probe_passes_by_what_it_says_before_at_the_end_and_in_between() {
+    use Stage::{After, Before, During};
+    for (passed, samples) in [
+        (true, vec![(Before, true), (After, true)]),
+        (true, vec![(Before, true), (During, true), (After, false), (After, true)]),
+        (false, vec![(Before, true), (During, false), (After, true)]),
+        (false, vec![(Before, true), (After, true), (After, false)]),
+        (false, vec![(Before, false)]),
+        (false, vec![(Before, true)]),
+    ] {
+        let readings = samples.iter().map(|(stage, met)| sample("up", STEADY, *stage, *met)).collect();
+        let score = score(&run(&["a"], vec![event(Kind::Injected, "a")], readings)).unwrap();
+        assert_eq!(score.probes[0].passed, passed, "{samples:?}");
+        assert_eq!(score.score, if passed { 100 } else { 0 });
+    }
+}
+
+#[test]
+fn a_gate_passes_unless_it_is_breached() {
+    let samples = vec![
+        sample("fast", Role::Gate, Stage::Before, true),
+        sample("fast", Role::Gate, Stage::During, false),
+        sample("up", STEADY, Stage::Before, true),
+        sample("up", STEADY, Stage::After, true),
+        // For the record only.
+        sample("note", Role::Method, Stage::During, false),
+    ];
+    let mut recorded = run(&["a"], vec![event(Kind::Injected, "a")], samples);
+    assert_eq!(score(&recorded).unwrap().score, 100);
+    recorded.events.push(event(Kind::Breach, "fast"));
+    assert_eq!(score(&recorded).unwrap().score, 50);
+}
+
+#[test]
+fn a_run_of_which_nothing_is_known_has_no_score() {
+    assert_eq!(score(&Recorded::default()), None);
+    assert_eq!(score(&run(&["a"], Vec::new(), Vec::new())), None);
+}

@@ -1,0 +1,199 @@
+//! What many runs say together. Pure: runs go in, figures come out.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{ExperimentResult, Summary};
+use crate::experiment::Verdict;
+
+/// The scores are counted in these spans, both ends of which belong to them.
+const SPANS: [(u8, u8); 5] = [(0, 24), (25, 49), (50, 74), (75, 99), (100, 100)];
+
+/// How many of something.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Count {
+    /// Of what.
+    pub name: String,
+    /// How many.
+    pub runs: u64,
+}
+
+/// How runs went that have something in common.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Tally {
+    /// What they have in common: the experiment, the type of fault, the day.
+    pub name: String,
+    /// How many.
+    pub runs: u64,
+    /// How many with success.
+    pub successes: u64,
+    /// Their share, from 0 to 1.
+    pub success_rate: f64,
+    /// The mean of the scores of those that have one.
+    #[schemars(with = "f64")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mean_score: Option<f64>,
+    /// The score of the latest that has one.
+    #[schemars(with = "u8")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latest_score: Option<u8>,
+}
+
+/// One document whose runs ended differently.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Flaky {
+    /// Name of the experiment.
+    pub experiment_name: String,
+    /// SHA-256 of its document.
+    pub digest: String,
+    /// How often it held.
+    pub held: u64,
+    /// How often it deviated, or a gate was breached.
+    pub deviated: u64,
+    /// Types of its faults.
+    pub fault_types: Vec<String>,
+}
+
+/// What many runs say together.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Statistics {
+    /// How many runs there are.
+    pub runs: u64,
+    /// How many with success.
+    pub successes: u64,
+    /// Their share, from 0 to 1.
+    pub success_rate: f64,
+    /// The mean of the scores of those that have one.
+    #[schemars(with = "f64")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mean_score: Option<f64>,
+    /// Runs by verdict; "none" in results of before there were verdicts.
+    pub verdicts: Vec<Count>,
+    /// Runs without success by what failed.
+    pub failure_modes: Vec<Count>,
+    /// Runs by score, in spans such as "75-99".
+    pub scores: Vec<Count>,
+    /// By experiment.
+    pub experiments: Vec<Tally>,
+    /// By type of fault; a run with several counts for each.
+    pub faults: Vec<Tally>,
+    /// By the day on which they began, in UTC.
+    pub days: Vec<Tally>,
+    /// Documents of which some runs held and some did not.
+    pub flaky: Vec<Flaky>,
+}
+
+/// What `runs` say together.
+pub fn statistics(runs: &[Summary]) -> Statistics {
+    let all = tally(String::new(), &runs.iter().collect::<Vec<_>>());
+    let by = |key: &dyn Fn(&Summary) -> Vec<String>| {
+        let mut groups = BTreeMap::<String, Vec<&Summary>>::new();
+        for run in runs {
+            // A type that is there twice counts once.
+            for name in key(run).into_iter().collect::<BTreeSet<_>>() {
+                groups.entry(name).or_default().push(run);
+            }
+        }
+        groups.into_iter().map(|(name, runs)| tally(name, &runs)).collect::<Vec<_>>()
+    };
+    let span = |score: u8| SPANS.iter().find(|(least, most)| (*least..=*most).contains(&score));
+    Statistics {
+        runs: all.runs,
+        successes: all.successes,
+        success_rate: all.success_rate,
+        mean_score: all.mean_score,
+        verdicts: counts(runs.iter().map(|run| run.run.verdict.map_or("none", Verdict::name).to_owned())),
+        failure_modes: counts(runs.iter().filter_map(|run| failure_mode(&run.run)).map(str::to_owned)),
+        scores: counts(runs.iter().filter_map(|run| span(run.score?)).map(|(least, most)| {
+            match least == most {
+                true => least.to_string(),
+                false => format!("{least}-{most}"),
+            }
+        })),
+        experiments: by(&|run| vec![run.run.experiment_name.clone()]),
+        faults: by(&|run| run.fault_types.clone()),
+        days: by(&|run| run.run.started_at.get(..10).map(str::to_owned).into_iter().collect()),
+        flaky: flaky(runs),
+    }
+}
+
+fn tally(name: String, runs: &[&Summary]) -> Tally {
+    let successes = runs.iter().filter(|run| run.run.success).count();
+    let scores: Vec<_> = runs.iter().filter_map(|run| run.score).collect();
+    let latest = runs.iter().filter(|run| run.score.is_some()).max_by_key(|run| &run.run.started_at);
+    Tally {
+        name,
+        runs: runs.len() as u64,
+        successes: successes as u64,
+        success_rate: share(successes, runs.len()),
+        mean_score: (!scores.is_empty())
+            .then(|| scores.iter().map(|score| f64::from(*score)).sum::<f64>() / scores.len() as f64),
+        latest_score: latest.and_then(|run| run.score),
+    }
+}
+
+fn share(part: usize, whole: usize) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
+}
+
+/// How often each name comes, the most frequent first.
+fn counts(names: impl Iterator<Item = String>) -> Vec<Count> {
+    let mut counts = BTreeMap::<String, u64>::new();
+    for name in names {
+        *counts.entry(name).or_default() += 1;
+    }
+    let mut counts: Vec<_> = counts.into_iter().map(|(name, runs)| Count { name, runs }).collect();
+    counts.sort_by_key(|count| std::cmp::Reverse(count.runs));
+    counts
+}
+
+/// What failed first, in a word; none for a success.
+pub fn failure_mode(run: &ExperimentResult) -> Option<&'static str> {
+    if run.success {
+        return None;
+    }
+    let error = run.error.as_deref().unwrap_or_default();
+    Some(match run.verdict {
+        Some(Verdict::Refused) => "not_steady_before",
+        Some(Verdict::Tripped) => "gate_breached",
+        Some(Verdict::Aborted) => "aborted",
+        Some(Verdict::Interrupted) => "interrupted",
+        Some(Verdict::Deviated) if error.contains("steady state not met during the action") => {
+            "not_steady_during"
+        }
+        Some(Verdict::Deviated) if error.contains("not recovered within") => "not_recovered",
+        Some(Verdict::Deviated) => "not_steady_after",
+        Some(Verdict::Failed) if error.starts_with("injecting failed") => "injection_failed",
+        Some(Verdict::Failed) if error.starts_with("the fault ended before its time") => "fault_ended_early",
+        Some(Verdict::Failed) if error.contains("it cannot be judged") => "probe_broken",
+        Some(Verdict::Failed) if error.contains("rollback failed") => "rollback_failed",
+        Some(Verdict::Failed | Verdict::Held) | None => "other",
+    })
+}
+
+/// Documents of which some runs held and some did not.
+fn flaky(runs: &[Summary]) -> Vec<Flaky> {
+    let mut documents = BTreeMap::<&str, Flaky>::new();
+    for run in runs {
+        let Some(digest) = &run.digest else { continue };
+        let found = documents.entry(digest).or_insert_with(|| Flaky {
+            experiment_name: run.run.experiment_name.clone(),
+            digest: digest.clone(),
+            held: 0,
+            deviated: 0,
+            fault_types: run.fault_types.clone(),
+        });
+        match run.run.verdict {
+            Some(Verdict::Held) => found.held += 1,
+            Some(Verdict::Deviated | Verdict::Tripped) => found.deviated += 1,
+            _ => {}
+        }
+    }
+    documents.into_values().filter(|document| document.held > 0 && document.deviated > 0).collect()
+}
+
+#[cfg(test)]
+#[path = "statistics_tests.rs"]
+mod tests;

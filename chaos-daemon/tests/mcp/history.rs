@@ -1,0 +1,261 @@
+//! What has run: found again, searched, and told in whole, also by the next server.
+
+use serde_json::{Value, json};
+
+use crate::chaosctl::chaosctl;
+use crate::client::Client;
+use crate::double::Server;
+use crate::experiments::{document, port, register};
+
+/// A server with three runs: `holds` held, `denied` could not inject, `holds` held again.
+async fn with_runs() -> (Server, tokio::net::TcpListener) {
+    let server = Server::start().await;
+    let (listener, address) = port().await;
+    let mut client = Client::open(&server.socket).await;
+    register(&mut client, document("holds", &address, "200ms")).await;
+    let mut denied = document("denied", &address, "200ms");
+    denied["method"][0]["provider"]["arguments"] =
+        json!({"inject": "timeout", "--interface": "nosuch0", "--for": "200ms"});
+    register(&mut client, denied).await;
+    for name in ["holds", "denied", "holds"] {
+        let (result, failed) = client.call("chaos_run_experiment", json!({"experiment_name": name})).await;
+        assert!(!failed, "{result}");
+        assert_eq!(result.get("warning"), None, "{result}");
+    }
+    (server, listener)
+}
+
+fn names(found: &Value) -> Vec<&str> {
+    let runs = found["runs"].as_array().unwrap();
+    runs.iter().map(|run| run["experiment_name"].as_str().unwrap()).collect()
+}
+
+#[tokio::test]
+async fn runs_are_found_and_told_in_whole_also_after_a_restart() {
+    let (server, _listener) = with_runs().await;
+    let server = server.restart().await;
+    let mut client = Client::open(&server.socket).await;
+    let (status, _) = client.call("chaos_status", json!({"include_results": true})).await;
+    assert_eq!((&status["total_runs"], status["results"].as_array().unwrap().len()), (&json!(3), 3));
+    let (found, failed) = client.call("chaos_list_runs", json!({})).await;
+    assert!(!failed, "{found}");
+    assert_eq!(names(&found), ["holds", "denied", "holds"]);
+    for (filter, expected) in [
+        (json!({"experiment_name": "denied"}), vec!["denied"]),
+        (json!({"fault": "network_partition"}), vec!["holds", "holds"]),
+        (json!({"fault": "timeout", "verdict": "failed"}), vec!["denied"]),
+        (json!({"verdict": "deviated"}), vec![]),
+        (json!({"target": "nosuch0"}), vec!["denied"]),
+        (json!({"text": "NO INTERFACE"}), vec!["denied"]),
+        (json!({"until": "2026-01-01T00:00:00Z", "since": "2025-01-01T00:00:00Z"}), vec![]),
+        (json!({"limit": 1}), vec!["holds"]),
+    ] {
+        let (found, failed) = client.call("chaos_list_runs", filter.clone()).await;
+        assert!(!failed, "{filter}: {found}");
+        assert_eq!(names(&found), expected, "{filter}");
+    }
+    assert_eq!(found["runs"][0]["fault_types"], json!(["network_partition"]));
+    assert_eq!(found["runs"][0]["digest"], found["runs"][2]["digest"]);
+
+    let run_id = found["runs"][0]["run_id"].as_str().unwrap();
+    let (told, failed) =
+        client.call("chaos_get_run", json!({"run_id": &run_id[..12], "all_samples": true})).await;
+    assert!(!failed, "{told}");
+    assert_eq!((&told["run"]["run_id"], &told["run"]["verdict"]), (&json!(run_id), &json!("held")));
+    assert_eq!(told["document"]["title"], "holds");
+    let kinds: Vec<_> =
+        told["events"].as_array().unwrap().iter().map(|event| event["kind"].as_str().unwrap()).collect();
+    let expected = [
+        "phase",
+        "met",
+        "phase",
+        "injecting",
+        "injected",
+        "phase",
+        "phase",
+        "removing",
+        "removed",
+        "phase",
+        "met",
+        "phase",
+    ];
+    assert_eq!(kinds, expected);
+    let phases: Vec<_> =
+        told["events"].as_array().unwrap().iter().filter(|event| event["kind"] == "phase").collect();
+    let phases: Vec<_> = phases.iter().map(|event| event["subject"].as_str().unwrap()).collect();
+    assert_eq!(phases, ["before", "method", "lasting", "unwinding", "after", "finished"]);
+    let samples = told["samples"].as_array().unwrap();
+    let stages: Vec<_> = samples.iter().map(|sample| (&sample["stage"], &sample["met"])).collect();
+    assert_eq!(stages, [(&json!("before"), &json!(true)), (&json!("after"), &json!(true))]);
+    assert!(samples.iter().all(|sample| sample["probe"] == "port" && sample["value"].is_number()), "{told}");
+    assert_eq!(told["faults"][0]["fault_type"], "network_partition");
+    // From injection to removal: as long as the fault lasts.
+    let at = |kind: &str| {
+        let event = told["events"].as_array().unwrap().iter().find(|event| event["kind"] == kind).unwrap();
+        event["at_seconds"].as_f64().unwrap()
+    };
+    assert!((0.15..2.0).contains(&(at("removed") - at("injected"))), "{told}");
+}
+
+#[tokio::test]
+async fn what_cannot_be_looked_for_is_refused_by_name() {
+    let server = Server::start().await;
+    let mut client = Client::open(&server.socket).await;
+    for (filter, field) in [
+        (json!({"verdict": "green"}), "verdict"),
+        (json!({"since": "yesterday"}), "since"),
+        (json!({"limit": 0}), "limit"),
+        (json!({"limit": 2.5}), "limit"),
+        (json!({"surprise": 1}), "surprise"),
+    ] {
+        let (found, failed) = client.call("chaos_list_runs", filter).await;
+        assert!(failed, "{found}");
+        assert!(found["error"]["message"].as_str().unwrap().contains(field), "{found}");
+        assert_eq!(found["runs"], json!([]));
+    }
+    let (told, failed) = client.call("chaos_get_run", json!({"run_id": "none"})).await;
+    assert!(failed);
+    assert_eq!((&told["error"]["code"], &told["run"]["run_id"]), (&json!("RUN_NOT_FOUND"), &json!("none")));
+}
+
+#[tokio::test]
+async fn an_operator_searches_and_looks() {
+    let (server, _listener) = with_runs().await;
+    let socket = &server.socket;
+    let list = async |words: &[&str]| {
+        let output = chaosctl(socket, &[&["runs"], words].concat()).await;
+        assert_eq!(output.code, 0, "{}", output.stderr);
+        output.stdout
+    };
+    assert_eq!(list(&[]).await.lines().count(), 3);
+    assert_eq!(
+        list(&["--verdict", "held", "--fault", "network_partition", "--since", "1h"]).await.lines().count(),
+        2
+    );
+    assert!(list(&["--text", "nosuch0"]).await.contains("  failed  denied  "));
+    assert_eq!(list(&["--until", "2d"]).await, "no such run\n");
+    // The latest, as the last line.
+    assert_eq!(
+        list(&["--limit", "1"]).await,
+        list(&[]).await.lines().last().map(|line| format!("{line}\n")).unwrap()
+    );
+    for wrong in [["--verdict", "green"], ["--since", "soon"], ["--limit", "0"]] {
+        assert_eq!(chaosctl(socket, &["runs", wrong[0], wrong[1]]).await.code, 2, "{wrong:?}");
+    }
+    let found = chaosctl(socket, &["--json", "runs", "--experiment", "denied"]).await.stdout;
+    let found: Value = serde_json::from_str(&found).unwrap();
+    let run_id = found["results"][0]["run_id"].as_str().unwrap();
+    let shown = chaosctl(socket, &["show", run_id]).await;
+    assert_eq!(shown.code, 0, "{}", shown.stderr);
+    assert!(shown.stdout.contains("injection failed: denied."), "{}", shown.stdout);
+    let shown = chaosctl(socket, &["--json", "show", run_id]).await.stdout;
+    let shown: Value = serde_json::from_str(&shown).unwrap();
+    assert_eq!(shown["run"]["verdict"], "failed");
+    assert!(shown["events"].as_array().is_some_and(|events| events.len() > 3), "{shown}");
+}
+
+#[tokio::test]
+async fn all_runs_together_have_figures_and_each_has_a_score() {
+    let (server, listener) = with_runs().await;
+    drop(listener);
+    let mut client = Client::open(&server.socket).await;
+    // The steady state is not met any more, with the same document.
+    let (result, _) = client.call("chaos_run_experiment", json!({"experiment_name": "holds"})).await;
+    assert_eq!(result["verdict"], "refused");
+    let (all, failed) = client.call("chaos_statistics", json!({})).await;
+    assert!(!failed, "{all}");
+    assert_eq!((&all["runs"], &all["successes"], &all["success_rate"]), (&json!(4), &json!(2), &json!(0.5)));
+    assert_eq!(all["verdicts"][0], json!({"name": "held", "runs": 2}));
+    let modes = json!([{"name": "injection_failed", "runs": 1}, {"name": "not_steady_before", "runs": 1}]);
+    assert_eq!(all["failure_modes"], modes);
+    let partition = &all["faults"][0];
+    assert_eq!((&partition["name"], &partition["runs"]), (&json!("network_partition"), &json!(3)));
+    assert_eq!(all["mean_score"], 50.0);
+    let (one, _) = client.call("chaos_statistics", json!({"experiment_name": "denied"})).await;
+    assert_eq!((&one["runs"], &one["mean_score"]), (&json!(1), &json!(0.0)));
+    let (found, _) = client.call("chaos_list_runs", json!({"verdict": "held", "limit": 1})).await;
+    assert_eq!(found["runs"][0]["score"], 100);
+    let (told, _) = client.call("chaos_get_run", json!({"run_id": found["runs"][0]["run_id"]})).await;
+    assert_eq!(told["resiliency"]["factors"][0]["probe_success_percent"], 100.0);
+    let text = chaosctl(&server.socket, &["stats"]).await.stdout;
+    assert!(text.starts_with("4 runs, 50 % successful, mean resiliency score 50\n"), "{text}");
+    let text = chaosctl(&server.socket, &["stats", "nothing"]).await.stdout;
+    assert_eq!(text, "0 runs, 0 % successful\n");
+}
+
+#[tokio::test]
+async fn a_run_that_a_server_did_not_end_is_found_with_its_faults() {
+    let server = Server::start().await;
+    drop(Client::open(&server.socket).await);
+    let note = json!({"feed": {"experiment": "broke off", "started_at": "2026-02-05T10:00:00.000Z", "faults": ["cut"],
+        "described": [{"name": "cut", "fault_type": "network_partition", "target": "{}", "seconds": 60.0}],
+        "digest": "d1"}});
+    std::fs::write(server.state().join("runs.json"), note.to_string()).unwrap();
+    let server = server.restart().await;
+    let mut client = Client::open(&server.socket).await;
+    let filter = json!({"fault": "network_partition", "verdict": "interrupted"});
+    let (found, _) = client.call("chaos_list_runs", filter).await;
+    assert_eq!(names(&found), ["broke off"]);
+    assert_eq!((&found["runs"][0]["run_id"], &found["runs"][0]["digest"]), (&json!("feed"), &json!("d1")));
+    let (told, failed) = client.call("chaos_get_run", json!({"run_id": "feed"})).await;
+    assert!(!failed && told["run"]["error"].as_str().unwrap().contains("(cut)"), "{told}");
+    // Once.
+    let server = server.restart().await;
+    let mut client = Client::open(&server.socket).await;
+    assert_eq!(client.call("chaos_status", json!({})).await.0["total_runs"], 1);
+}
+
+#[tokio::test]
+async fn results_of_before_there_was_a_history_are_taken_over_once() {
+    let server = Server::start().await;
+    drop(Client::open(&server.socket).await);
+    let registry = json!({"faults": {}, "experiments": {}, "results": [{"experiment_name": "old", "success": true,
+        "steady_state_before": true, "steady_state_after": true, "duration_seconds": 1.0, "error": null,
+        "started_at": "2026-02-05T10:00:00.000Z", "run_id": "0ld"}], "totals": {"old": {"runs": 900, "successes": 450}}});
+    std::fs::write(server.state().join("registry.json"), registry.to_string()).unwrap();
+    let mut server = server.restart().await;
+    for _ in 0..2 {
+        let mut client = Client::open(&server.socket).await;
+        let (status, _) = client.call("chaos_status", json!({"include_results": true})).await;
+        assert_eq!((&status["total_runs"], &status["success_rate"]), (&json!(900), &json!(0.5)));
+        assert_eq!(status["results"][0]["run_id"], "0ld");
+        let kept = std::fs::read_to_string(server.state().join("registry.json")).unwrap();
+        assert!(!kept.contains("0ld"), "{kept}");
+        server = server.restart().await;
+    }
+}
+
+#[tokio::test]
+async fn a_history_that_is_broken_keeps_nothing_from_running() {
+    let server = Server::start().await;
+    drop(Client::open(&server.socket).await);
+    let path = server.state().join("history.db");
+    std::fs::write(&path, b"what a disk made of it ".repeat(500)).unwrap();
+    let server = server.restart().await;
+    let mut client = Client::open(&server.socket).await;
+    assert!(path.with_extension("db.broken").exists());
+    let (_listener, address) = port().await;
+    register(&mut client, document("holds", &address, "200ms")).await;
+    let (result, failed) = client.call("chaos_run_experiment", json!({"experiment_name": "holds"})).await;
+    assert!(!failed && result["success"] == true && result.get("warning").is_none(), "{result}");
+}
+
+#[tokio::test]
+async fn a_run_that_cannot_be_recorded_ends_as_any_and_says_so() {
+    let server = Server::start().await;
+    drop(Client::open(&server.socket).await);
+    // Nobody can make a file of a folder.
+    let path = server.state().join("history.db");
+    std::fs::remove_file(&path).unwrap();
+    std::fs::create_dir(&path).unwrap();
+    let server = server.restart().await;
+    let (_listener, address) = port().await;
+    let mut client = Client::open(&server.socket).await;
+    register(&mut client, document("holds", &address, "200ms")).await;
+    let (result, failed) = client.call("chaos_run_experiment", json!({"experiment_name": "holds"})).await;
+    assert!(!failed && result["success"] == true, "{result}");
+    assert!(result["warning"].as_str().unwrap().starts_with("not recorded, so it is forgotten"), "{result}");
+    assert!(server.active.lock().unwrap().is_empty());
+    // As long as the daemon runs it is found.
+    assert_eq!(names(&client.call("chaos_list_runs", json!({})).await.0), ["holds"]);
+}
