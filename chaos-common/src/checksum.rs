@@ -17,6 +17,14 @@ pub const fn fold(sum: u64) -> u16 {
     ((sum >> 16) + (sum & 0xffff)) as u16
 }
 
+/// A word whose last two bytes in memory are this checksum.
+#[inline(always)]
+pub const fn with(word: u32, checksum: u16) -> u32 {
+    let [first, second, ..] = word.to_ne_bytes();
+    let [third, fourth] = checksum.to_ne_bytes();
+    u32::from_ne_bytes([first, second, third, fourth])
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -7,6 +7,7 @@
 pub mod call;
 pub mod checksum;
 pub mod counters;
+pub mod dns;
 pub mod file;
 pub mod lease;
 pub mod mark;
@@ -18,13 +19,14 @@ pub mod unreachable;
 
 pub use call::CallRule;
 pub use counters::Counters;
+pub use dns::{DnsRule, Question};
 pub use file::{FileLayout, FileRule, Pin};
 pub use packet::{Bytes, Packet, Unread, Version, Way};
 pub use rule::PacketRule;
 
 /// Changes whenever a name, a map value or the meaning of a field changes. The object carries it as the size
 /// of the map [`name::ABI`], and the loader refuses an object with another one.
-pub const ABI_VERSION: u32 = 3;
+pub const ABI_VERSION: u32 = 4;
 
 /// Every device is assumed to carry Ethernet headers of this length, as Ethernet, veth, bridges and the loopback
 /// do. On a device without one (tun, WireGuard) no packet looks like IP to the programs, so that none is touched.

@@ -26,6 +26,11 @@ pub const STUB_EGRESS: &str = "stub_egress";
 /// Jumps to whatever ingress program is installed, or does nothing.
 pub const STUB_INGRESS: &str = "stub_ingress";
 
+/// Answers questions about names that leave.
+pub const DNS_EGRESS: &str = "dns_egress";
+/// Answers questions about names that arrive.
+pub const DNS_INGRESS: &str = "dns_ingress";
+
 /// Fails connect(2) to an IPv4 address.
 pub const CONNECT_V4: &str = "connect4";
 /// Fails connect(2) to an IPv6 address.
@@ -63,6 +68,9 @@ pub const PACKET_PROGRAMS: [&str; 10] = [
 /// The programs that make something else of a packet than a reset. They are loaded where they are needed only.
 pub const ANSWER_PROGRAMS: [&str; 4] = [REJECT_EGRESS, REJECT_INGRESS, STUB_EGRESS, STUB_INGRESS];
 
+/// The programs that look at questions about names. They are loaded where they are needed only, too.
+pub const DNS_PROGRAMS: [&str; 4] = [DNS_EGRESS, DNS_INGRESS, STUB_EGRESS, STUB_INGRESS];
+
 /// Never read: its size is [`crate::ABI_VERSION`].
 pub const ABI: &str = "ABI";
 /// Array of one [`crate::PacketRule`].
@@ -87,6 +95,10 @@ pub const PROTECTED_V6: &str = "PROTECTED_V6";
 pub const PROTECTED_PORTS: &str = "PROTECTED_PORTS";
 /// Program array through which the stubs jump. The kernel empties it when its last owner dies.
 pub const JUMP: &str = "JUMP";
+/// Array of one [`crate::DnsRule`].
+pub const DNS: &str = "DNS";
+/// Trie of the names of a fault that is not about all of them: see [`crate::dns::key`].
+pub const NAMES: &str = "NAMES";
 /// Array of one [`crate::CallRule`].
 pub const CALL: &str = "CALL";
 /// Array of one [`crate::FileRule`].

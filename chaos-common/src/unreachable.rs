@@ -78,8 +78,8 @@ pub fn v4(answer: u32, source: u32, destination: u32, quote: u64, quoted: usize)
         0,
     ];
     let header = sum(0, &words[..5]);
-    words[2] = with(words[2], !checksum::fold(header));
-    words[5] = with(words[5], !checksum::fold(checksum::add(quote, words[5])));
+    words[2] = checksum::with(words[2], !checksum::fold(header));
+    words[5] = checksum::with(words[5], !checksum::fold(checksum::add(quote, words[5])));
     words
 }
 
@@ -93,21 +93,13 @@ pub fn v6(answer: u32, source: [u32; 4], destination: [u32; 4], quote: u64, quot
     let next = (length << 16 | (ICMP_V6 as u32) << 8 | HOPS).to_be();
     let mut words = [0x6000_0000_u32.to_be(), next, d0, d1, d2, d3, s0, s1, s2, s3, kind, 0];
     let pseudo = checksum::add(checksum::add(quote, length.to_be()), u32::from(ICMP_V6).to_be());
-    words[10] = with(kind, !checksum::fold(sum(pseudo, &words[2..11])));
+    words[10] = checksum::with(kind, !checksum::fold(sum(pseudo, &words[2..11])));
     words
 }
 
 #[inline(always)]
 fn sum(start: u64, words: &[u32]) -> u64 {
     words.iter().fold(start, |sum, &word| checksum::add(sum, word))
-}
-
-/// A word whose last two bytes in memory are this checksum.
-#[inline(always)]
-const fn with(word: u32, checksum: u16) -> u32 {
-    let [first, second, ..] = word.to_ne_bytes();
-    let [third, fourth] = checksum.to_ne_bytes();
-    u32::from_ne_bytes([first, second, third, fourth])
 }
 
 #[cfg(test)]

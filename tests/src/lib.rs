@@ -24,6 +24,7 @@ pub mod matrix;
 pub mod mcp;
 pub mod measure;
 pub mod mounts;
+pub mod name_server;
 pub mod netns;
 pub mod pair;
 pub mod process;

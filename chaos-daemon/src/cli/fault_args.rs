@@ -114,9 +114,16 @@ pub(super) struct FaultArgs {
     /// Share of the matching packets that is affected, 0 to 1
     #[arg(long, value_name = "FRACTION", help_heading = "Effect")]
     packet_probability: Option<f64>,
-    /// error: reset, host_unreachable, network_unreachable, port_unreachable or admin_prohibited [default: reset]
+    /// error: reset, host_unreachable, network_unreachable, port_unreachable or admin_prohibited [default: reset]; dns_error:
+    /// nxdomain, servfail, refused, wrong_address or timeout [default: nxdomain]
     #[arg(long, value_name = "NAME", help_heading = "Effect")]
     answer: Option<String>,
+    /// dns_error: about which names, e.g. db.example.org, or '*.example.org' for all below [default: all]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', help_heading = "Effect")]
+    names: Vec<String>,
+    /// dns_error: the wrong addresses, at most one of IPv4 and one of IPv6
+    #[arg(long, value_name = "ADDRESSES", value_delimiter = ',', help_heading = "Effect")]
+    addresses: Vec<String>,
     /// resource_exhaustion: cpu, memory, disk_fill, file_descriptors, pids, inodes, ports, disk_io, or cpu_limit,
     /// memory_limit, pids_limit, io_limit of a cgroup [default: cpu]
     #[arg(long, value_name = "RESOURCE", help_heading = "Effect")]
@@ -323,6 +330,9 @@ impl FaultArgs {
         set("packet_rate", self.packet_rate.map(Value::from));
         set("packet_probability", self.packet_probability.map(Value::from));
         set("answer", self.answer.clone().map(Value::from));
+        let list = |given: &[String]| (!given.is_empty()).then(|| Value::from(given.to_vec()));
+        set("names", list(&self.names));
+        set("addresses", list(&self.addresses));
         set("cpu_percent", self.cpu_percent.map(Value::from));
         set("processors", self.processors.clone().map(Value::from));
         set("cores", self.cores.map(Value::from));
@@ -345,7 +355,7 @@ impl FaultArgs {
         set("bytes_per_second", self.bytes_per_second.map(Value::from));
         set("errno", self.errno.clone().map(Value::from));
         set("call_probability", self.call_probability.map(Value::from));
-        set("operations", Some(self.operations.clone()).filter(|names| !names.is_empty()).map(Value::from));
+        set("operations", list(&self.operations));
         set("after_calls", self.after_calls.map(Value::from));
         set("offset_seconds", self.offset_seconds.map(Value::from));
         set("signal", self.signal.clone().map(Value::from));

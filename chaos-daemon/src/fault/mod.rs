@@ -10,6 +10,7 @@ pub mod descriptors;
 pub mod detour;
 pub mod disk_fill;
 pub mod disk_io;
+pub mod dns_error;
 pub mod error;
 pub mod file_error;
 pub mod inodes;
@@ -195,6 +196,10 @@ pub fn plan(
         Effect::Refuse { traffic, refusal, packet_probability } => {
             error::plan(traffic, *refusal, *packet_probability, place.ok_or_else(needs_interface)?)
         }
+        Effect::Names { traffic, questions, packet_probability } => {
+            let place = place.ok_or_else(needs_interface)?;
+            dns_error::plan(traffic, questions, *packet_probability, place)
+        }
         Effect::Drop { traffic, packet_probability, partition } => {
             packet_drop::plan(traffic, *packet_probability, *partition, place.ok_or_else(needs_interface)?)
         }
@@ -304,6 +309,7 @@ pub fn requirements(fault_type: FaultType) -> &'static [Requirement] {
         | FaultType::PacketReorder
         | FaultType::Bandwidth => detour::REQUIREMENTS,
         FaultType::Error => error::REQUIREMENTS,
+        FaultType::DnsError => dns_error::REQUIREMENTS,
         FaultType::Timeout | FaultType::NetworkPartition => packet_drop::REQUIREMENTS,
         FaultType::ResourceExhaustion => cpu::REQUIREMENTS,
         FaultType::Pause => pause::REQUIREMENTS,

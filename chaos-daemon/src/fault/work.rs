@@ -16,7 +16,8 @@ use crate::spec::files::Operation;
 use crate::spec::process::{Rhythm, Volleys};
 use crate::spec::sessions::{Amount, Server};
 use crate::spec::{
-    Direction, Failure, LinkRhythm, LocalPort, PortMatch, Probability, ProcessSelector, Protocol, Refusal,
+    Direction, Failure, LinkRhythm, LocalPort, PortMatch, Probability, ProcessSelector, Protocol, Questions,
+    Refusal,
 };
 use crate::target::Service;
 
@@ -86,20 +87,23 @@ pub struct Match {
 }
 
 /// What happens to a packet on the device itself.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PacketAction {
     /// It vanishes, unseen by its sender.
     Drop,
     /// It is answered with an error.
     Refuse(Refusal),
+    /// If it is a question about a name, it is answered.
+    Answer(Questions),
 }
 
 impl PacketAction {
     /// The programs that it needs.
-    pub fn family(self) -> Family {
+    pub fn family(&self) -> Family {
         match self {
             Self::Drop | Self::Refuse(Refusal::Reset) => Family::Packets,
             Self::Refuse(_) => Family::Answers,
+            Self::Answer(_) => Family::Dns,
         }
     }
 }
@@ -328,6 +332,7 @@ impl Work {
                     PacketAction::Drop => "drop",
                     PacketAction::Refuse(Refusal::Reset) => "reset",
                     PacketAction::Refuse(_) => "reject",
+                    PacketAction::Answer(_) => "dns",
                 };
                 work.packets.attachments(verb)
             }

@@ -384,10 +384,14 @@ fn arm_packets(
     let packets = &work.packets;
     netns.enter().map_err(ArmError::Namespace)?;
     let mut programs = prepare(warm, work.action.family(), packets)?;
-    let (hook, answer) = match work.action {
+    let (hook, answer) = match &work.action {
         PacketAction::Drop => (Hook::Drop, 0),
         PacketAction::Refuse(refusal) => {
             refusal.codes().map_or((Hook::Reset, 0), |codes| (Hook::Reject, codes))
+        }
+        PacketAction::Answer(questions) => {
+            programs.set_names(&questions.answer.rule(), &questions.keys())?;
+            (Hook::Dns, 0)
         }
     };
     programs.set_rule(&PacketRule { answer, ..rule(packets) }, &packets.peers)?;

@@ -54,6 +54,8 @@ fn cases() -> Vec<Case> {
         ("packet_corrupt", json!({"corrupt_percent": 10})),
         ("packet_reorder", json!({"reorder_percent": 10})),
         ("bandwidth", json!({"rate_kbit": 1000})),
+        // And this from an error in nothing but the program.
+        ("dns_error", json!({})),
     ] {
         cases.push(case(kind, Some("both"), params, Attach::Stub, true));
     }

@@ -77,7 +77,9 @@ pub(super) fn look(
         Effect::Load(load) => reach::look(load, permit, home, runtime_dir).map(Some),
         Effect::ServiceStop { unit } => services::to_stop(unit).map(Some),
         Effect::ServiceRestart { unit } => services::to_restart(unit).map(Some),
-        Effect::Impair { .. } | Effect::Refuse { .. } | Effect::Drop { .. } => Ok(None),
+        Effect::Impair { .. } | Effect::Refuse { .. } | Effect::Names { .. } | Effect::Drop { .. } => {
+            Ok(None)
+        }
         Effect::Files { calls, .. } => {
             let (cgroup, _) = target::cgroup::resolve(&calls.cgroup)?;
             Ok(Some(Ground::Files(cgroup, place(&calls.path)?)))

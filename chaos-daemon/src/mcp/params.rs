@@ -1,9 +1,11 @@
 //! The parameters of every fault type as JSON Schema, by what the types are about.
 
+use chaos_common::dns::MOST_NAMES;
 use serde_json::{Map, Value, json};
 
 use crate::spec::answer::ERROR_ANSWERS;
 use crate::spec::calls::CONNECT_ERRORS;
+use crate::spec::dns::DNS_ANSWERS;
 use crate::spec::files::{FILE_ERRORS, OPERATIONS};
 use crate::spec::sessions::{MOST_PER_SECOND, MOST_SESSIONS};
 use crate::spec::settings::RESOURCES;
@@ -22,9 +24,11 @@ fn object(family: Value) -> Option<Map<String, Value>> {
 }
 
 fn packets() -> Value {
-    let answers: Vec<_> = ERROR_ANSWERS.iter().map(|(word, _)| *word).collect();
+    let answers: Vec<_> = ERROR_ANSWERS.iter().map(|(word, _)| word).chain(DNS_ANSWERS).collect();
     json!({
-        "answer": {"type": "string", "enum": answers, "default": answers[0], "description": "error: what packets are answered with; reset is for TCP only."},
+        "answer": {"type": "string", "enum": answers, "description": "error: what packets are answered with, default reset, which is for TCP only. dns_error: what questions are answered with: nxdomain (the default), servfail, refused, wrong_address, or timeout for nothing."},
+        "names": {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": MOST_NAMES, "description": "dns_error: about which names, e.g. \"db.example.org\", or \"*.example.org\" for all below it; default all."},
+        "addresses": {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": 2, "description": "dns_error: the wrong addresses, at most one of IPv4 and one of IPv6."},
         "delay_ms": {"type": "number", "description": "latency, packet_reorder: delay of each packet."},
         "jitter_ms": {"type": "number", "description": "Variation, either way: of the delay (latency; with a distribution, its standard deviation), of the interval (process_kill), of pause and run (process_pause), of down and up (link_down)."},
         "distribution": {"type": "string", "enum": ["uniform", "normal", "pareto", "paretonormal"], "default": "uniform", "description": "latency: how the delay varies."},

@@ -1,6 +1,7 @@
 //! What a request means, and which ones are refused.
 
 use super::*;
+use crate::spec::FAULT_TYPES;
 use crate::spec::Protocol;
 
 fn parse(fault_type: FaultType, target: &str, params: &str) -> Result<Fault, SpecError> {
@@ -133,4 +134,17 @@ fn only_tcp_can_be_reset() {
     assert_eq!(told.traffic().unwrap().protocol, Protocol::Any);
     assert!(matches!(told, Effect::Refuse { refusal: Refusal::HostUnreachable, .. }));
     assert_eq!(any(r#"{"answer":"nowhere"}"#).unwrap_err().field, "params.answer");
+}
+
+#[test]
+fn questions_are_on_the_port_of_name_servers_unless_another_is_named() {
+    let parse = |target: &str| parse(FaultType::DnsError, target, "{}");
+    let ports = |target: &str| parse(target).unwrap().effect.traffic().unwrap().ports;
+    assert_eq!(ports(r#"{"interface":"e"}"#).either, Some(53));
+    let other = ports(r#"{"interface":"e","remote_port":5353,"protocol":"udp"}"#);
+    assert_eq!((other.either, other.remote), (None, Some(5353)));
+    for protocol in ["tcp", "icmp"] {
+        let target = format!(r#"{{"interface":"e","protocol":"{protocol}"}}"#);
+        assert_eq!(parse(&target).unwrap_err().field, "target.protocol");
+    }
 }

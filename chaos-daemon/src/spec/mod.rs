@@ -3,7 +3,9 @@
 
 pub mod answer;
 pub mod calls;
+pub mod dns;
 pub mod fault;
+pub mod fault_type;
 pub mod files;
 pub mod hoard;
 pub mod impairment;
@@ -16,7 +18,9 @@ pub mod units;
 
 pub use answer::Refusal;
 pub use calls::{Connections, Errno, Failure};
-pub use fault::{FAULT_TYPES, Fault, FaultRequest, FaultType};
+pub use dns::Questions;
+pub use fault::{Fault, FaultRequest};
+pub use fault_type::{FAULT_TYPES, FaultType};
 pub use files::FileCalls;
 pub use hoard::{DiskFill, Hoard, LocalPort, MemorySize};
 pub use impairment::{Delay, Distribution, Impairment, Loss};

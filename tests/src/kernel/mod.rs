@@ -5,6 +5,7 @@ mod answers;
 mod bad_input;
 mod bystanders;
 mod calls;
+mod dns;
 mod effects;
 mod experiments;
 mod file_calls;
@@ -194,6 +195,7 @@ pub fn all() -> Vec<KernelTest> {
         vsock::TESTS,
         effects::TESTS,
         answers::TESTS,
+        dns::TESTS,
         impairments::TESTS,
         calls::TESTS,
         file_calls::TESTS,

@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::net::{Ipv4Addr, TcpListener};
+use std::time::Duration;
 
 use chaos_daemon::spec::{FAULT_TYPES, FaultType};
 use serde_json::json;
@@ -12,12 +13,16 @@ use crate::caller::{Ask, Caller};
 use crate::cgroup::Cgroup;
 use crate::fault::Fault;
 use crate::kernel::{Attach, Context};
+use crate::measure::Echo;
+use crate::name_server::comes_back;
 use crate::touch::Touch;
 use crate::worker::{Program, Worker};
 use crate::{Error, Pair, Result};
 
 /// A port that only the test knows.
 const PORT: u16 = 4997;
+/// An echo comes back within this.
+const SOON: Duration = Duration::from_millis(100);
 
 /// How it shows whether a fault is there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,6 +45,8 @@ pub(super) enum Sign {
     Files,
     /// A port cannot be bound.
     Port,
+    /// A question about a name is answered by somebody else than whom it is sent to.
+    Questions,
 }
 
 /// What of the kernel it takes.
@@ -93,6 +100,7 @@ fn measured(kind: FaultType) -> &'static [Kind] {
         FaultType::PortInUse => &[PORT_IN_USE],
         FaultType::ProcessPause => &[PAUSE],
         FaultType::ConnectError => &[CALLS],
+        FaultType::DnsError => &[QUESTIONS],
         FaultType::FileError => &[FILES],
         // Supervised: their guard ends them, which the crash matrix shows.
         FaultType::Pause | FaultType::LinkDown | FaultType::ClockSkew | FaultType::ServiceStop => &[],
@@ -142,6 +150,9 @@ const PAUSE: Kind = packets("process_pause", Sign::Worker, |scene| {
 });
 const CALLS: Kind = packets("connect_error", Sign::Calls, |scene| {
     Fault::new("connect_error").aimed(json!({"cgroup": scene.cgroup.name()}))
+});
+const QUESTIONS: Kind = packets("dns_error", Sign::Questions, |scene| {
+    Fault::new("dns_error").on(&scene.pair.near, json!({"remote_port": PORT}))
 });
 const FILES: Kind = Kind {
     needs: Needs::Lsm,
@@ -199,6 +210,7 @@ pub(super) struct Scene {
     cgroup: Cgroup,
     file: NamedTempFile,
     folder: TempDir,
+    echo: Echo,
     _server: TcpListener,
 }
 
@@ -209,6 +221,7 @@ impl Scene {
         let worker = of_worker.start(0, "kills")?;
         let cgroup = Cgroup::new()?;
         let service = RefCell::new(Caller::start(&pair.near, Some(&cgroup))?);
+        let echo = Echo::start(&pair.far, Pair::FAR_V4, PORT)?;
         let server = pair.near.run(|| TcpListener::bind((Ipv4Addr::LOCALHOST, PORT)));
         Ok(Self {
             pair,
@@ -218,6 +231,7 @@ impl Scene {
             cgroup,
             file: NamedTempFile::new().map_err(Error::io("create", "a file"))?,
             folder: TempDir::with_prefix("chaos-test-").map_err(Error::io("create", "a folder"))?,
+            echo,
             _server: server.map_err(Error::io("bind", "a listener"))?,
         })
     }
@@ -234,6 +248,7 @@ impl Scene {
             Sign::Calls => service.ask(Ask::Associate((Pair::FAR_V4, PORT).into()))? == 0,
             Sign::Files => service.touch(Touch::Open, self.file.path())? == 0,
             Sign::Port => self.pair.near.run(|| TcpListener::bind((Ipv4Addr::UNSPECIFIED, PORT + 1))).is_ok(),
+            Sign::Questions => comes_back(&self.pair.near, self.echo.address(), SOON)?,
             Sign::Echoes | Sign::SomeEchoes | Sign::Twins | Sign::Connections | Sign::Holder => true,
         })
     }

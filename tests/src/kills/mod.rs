@@ -61,7 +61,7 @@ impl Kind {
             Sign::Echoes | Sign::SomeEchoes => Some(Traffic::Echoes),
             Sign::Twins => Some(Traffic::Twins),
             Sign::Connections => Some(Traffic::Connections),
-            Sign::Holder | Sign::Worker | Sign::Calls | Sign::Files | Sign::Port => None,
+            Sign::Holder | Sign::Worker | Sign::Calls | Sign::Files | Sign::Port | Sign::Questions => None,
         }
     }
 }

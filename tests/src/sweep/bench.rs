@@ -17,6 +17,7 @@ use crate::daemon::binary;
 use crate::fault::Fault;
 use crate::kernel::Attach;
 use crate::measure::{Echo, Tcp, tcp_rtt, udp_rtt};
+use crate::name_server::comes_back;
 use crate::netns::output;
 use crate::process::{self, Process, wait_until};
 use crate::touch::Touch;
@@ -127,6 +128,8 @@ impl Bench {
             "process_kill" => {
                 Fault::new(kind).aimed(json!({"pid": self.worker.pid()})).with(json!({"signal": "SIGCONT"}))
             }
+            // The port of the echo, which sends questions back, too.
+            "dns_error" => Fault::new(kind).on(&self.pair.near, json!({"cidr": "10.77.0.2", "port": 7})),
             "latency" => self.impairment(kind, json!({"delay_ms": 300})),
             "packet_loss" => self.impairment(kind, json!({"loss_percent": 100})),
             "packet_duplicate" => self.impairment(kind, json!({"duplicate_percent": 50})),
@@ -260,6 +263,7 @@ impl Bench {
         Ok(service.ask(Ask::Associate(to))? == 0
             && service.touch(Touch::Open, self.file.path())? == 0
             && udp_rtt(from, to, PATIENCE)?.is_some()
+            && comes_back(from, to, PATIENCE)?
             && matches!(tcp_rtt(from, to, PATIENCE)?, Tcp::Answered { .. }))
     }
 

@@ -118,7 +118,11 @@ pub(crate) fn load(net: &Net) -> Fault {
 
 /// Loads the programs that this hook is among.
 pub(crate) fn load_for(net: &Net, hook: Hook) -> Fault {
-    let family = if hook == Hook::Reject { Family::Answers } else { Family::Packets };
+    let family = match hook {
+        Hook::Reject => Family::Answers,
+        Hook::Dns => Family::Dns,
+        Hook::Drop | Hook::Reset | Hook::Divert => Family::Packets,
+    };
     Fault::of(net, family, ROOM)
 }
 

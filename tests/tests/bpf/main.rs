@@ -3,6 +3,8 @@
 #[cfg(test)]
 mod arm;
 #[cfg(test)]
+mod dns;
+#[cfg(test)]
 mod drops;
 #[cfg(test)]
 mod loops;

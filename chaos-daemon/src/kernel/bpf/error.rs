@@ -145,6 +145,9 @@ pub enum BpfError {
     /// The kernel did not say whether it has tcx.
     #[error("asking the kernel for tcx (needs CAP_NET_ADMIN)")]
     Probe(#[source] io::Error),
+    /// A name does not fit into a question.
+    #[error("the name {0:?} is longer than names can be")]
+    Name(String),
     /// The stub could not be pointed at a program.
     #[error("letting the stub jump to {program}")]
     Jump {

@@ -4,6 +4,7 @@
 //! fault away. No holder reads the kernel's BTF, which takes 6 ms: what programs have to know of it comes with their work.
 
 pub mod calls;
+mod dns;
 mod error;
 pub mod files;
 pub mod inventory;
@@ -47,6 +48,8 @@ pub enum Family {
     Stubs,
     /// Those that make an answer of a packet on a device, but for resets.
     Answers,
+    /// Those that look at questions about names on a device.
+    Dns,
     /// Those that look at what the sockets of a control group ask for.
     Calls,
     /// Those that look at what the processes of a control group ask of files, on this kernel.
@@ -62,6 +65,8 @@ pub enum Hook {
     Reset,
     /// Answers packets with a message that they cannot arrive.
     Reject,
+    /// Answers questions about names.
+    Dns,
     /// Sends packets on a detour.
     Divert,
 }
@@ -83,6 +88,8 @@ impl Hook {
             (Self::Reset, Direction::Ingress) => name::RESET_INGRESS,
             (Self::Reject, Direction::Egress) => name::REJECT_EGRESS,
             (Self::Reject, Direction::Ingress) => name::REJECT_INGRESS,
+            (Self::Dns, Direction::Egress) => name::DNS_EGRESS,
+            (Self::Dns, Direction::Ingress) => name::DNS_INGRESS,
             (Self::Divert, Direction::Egress) => name::DIVERT_EGRESS,
             (Self::Divert, Direction::Ingress) => name::DIVERT_INGRESS,
         }

@@ -4,7 +4,7 @@ use std::os::fd::AsFd as _;
 
 use aya::Pod;
 use aya::maps::lpm_trie::Key;
-use chaos_common::name;
+use chaos_common::{dns, name};
 use ipnet::IpNet;
 
 use super::object::Loaded;
@@ -153,7 +153,7 @@ pub(super) fn keep<K: Pod + Ord>(
 }
 
 /// Every map that [`replace`] may be given, with the size of its key.
-pub(super) const KEYED: [(&str, u32); 7] = [
+pub(super) const KEYED: [(&str, u32); 8] = [
     (name::HOSTS_V4, 4),
     (name::HOSTS_V6, 16),
     (name::NETS_V4, 8),
@@ -161,6 +161,7 @@ pub(super) const KEYED: [(&str, u32); 7] = [
     (name::PROTECTED_V4, 8),
     (name::PROTECTED_V6, 20),
     (name::PROTECTED_PORTS, 4),
+    (name::NAMES, 4 + dns::KEY as u32),
 ];
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use chaos_common::rule::{self, ENABLED, EVERY_PEER, LOADER_FLAGS};
 use chaos_common::{ABI_VERSION, Counters, MOST_PROTECTED, PacketRule, name};
 use ipnet::IpNet;
 
+use super::dns::Name;
 use super::object::Loaded;
 use super::peers::{KEYED, Sets, add, keep, replace, together};
 use super::{BpfError, Capacity, Programs};
@@ -19,6 +20,7 @@ pub(super) struct Contents {
     peers: Sets,
     protected: Sets,
     protected_ports: Vec<u32>,
+    pub(super) names: Vec<Name>,
 }
 
 impl Contents {
@@ -29,6 +31,7 @@ impl Contents {
             peers: Sets::default(),
             protected: Sets::default(),
             protected_ports: Vec::new(),
+            names: Vec::new(),
         }
     }
 

@@ -14,6 +14,7 @@
 
 mod answer;
 mod call;
+mod dns;
 mod failure;
 mod file;
 mod maps;
@@ -104,6 +105,26 @@ pub fn reject_egress(ctx: TcContext) -> i32 {
 #[classifier]
 pub fn reject_ingress(ctx: TcContext) -> i32 {
     rejected(&ctx, Way::Ingress)
+}
+
+#[inline(always)]
+fn asked(ctx: &TcContext, way: Way) -> i32 {
+    match verdict::hit_within(ctx, way, dns::may_ask, |packet| dns::asks(ctx, packet)) {
+        Some((rule, packet)) => dns::answer(ctx, &rule, &packet, way),
+        None => NEXT,
+    }
+}
+
+/// Answers questions about names that leave, in the name of whom they go to.
+#[classifier]
+pub fn dns_egress(ctx: TcContext) -> i32 {
+    asked(&ctx, Way::Egress)
+}
+
+/// Answers questions about names that arrive.
+#[classifier]
+pub fn dns_ingress(ctx: TcContext) -> i32 {
+    asked(&ctx, Way::Ingress)
 }
 
 #[inline(always)]

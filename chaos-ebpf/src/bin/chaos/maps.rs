@@ -4,7 +4,8 @@ use aya_ebpf::bindings::BPF_F_NO_PREALLOC;
 use aya_ebpf::macros::map;
 use aya_ebpf::maps::{Array, HashMap, LpmTrie, PerCpuArray, ProgramArray};
 use chaos_common::{
-    ABI_VERSION, CallRule, Counters, FileRule, JUMP_SLOTS, MOST_PROTECTED, Packet, PacketRule, Pin,
+    ABI_VERSION, CallRule, Counters, DnsRule, FileRule, JUMP_SLOTS, MOST_PROTECTED, Packet, PacketRule, Pin,
+    Question, dns,
 };
 
 #[map]
@@ -68,3 +69,14 @@ pub(crate) static PIN: Array<Pin> = Array::with_max_entries(1, 0);
 /// takes ten times as long to verify. No program interrupts another on one CPU: they run with softirqs off.
 #[map]
 pub(crate) static PACKET: PerCpuArray<Packet> = PerCpuArray::with_max_entries(1, 0);
+
+#[map]
+pub(crate) static DNS: Array<DnsRule> = Array::with_max_entries(1, 0);
+
+#[map]
+pub(crate) static NAMES: LpmTrie<[u8; dns::KEY], u8> =
+    LpmTrie::with_max_entries(dns::MOST_NAMES, BPF_F_NO_PREALLOC);
+
+/// The question that is being looked at; see [`PACKET`].
+#[map]
+pub(crate) static QUESTION: PerCpuArray<Question> = PerCpuArray::with_max_entries(1, 0);

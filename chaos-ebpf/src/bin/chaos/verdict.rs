@@ -21,6 +21,17 @@ pub(crate) fn hit(
     way: Way,
     wanted: impl Fn(&Packet) -> bool,
 ) -> Option<(&'static PacketRule, Packet)> {
+    hit_within(ctx, way, wanted, |_| true)
+}
+
+/// As [`hit`], for a fault that is about something within the packet, too, which is looked at last of what has to match.
+#[inline(always)]
+pub(crate) fn hit_within(
+    ctx: &TcContext,
+    way: Way,
+    wanted: impl Fn(&Packet) -> bool,
+    meant: impl Fn(&Packet) -> bool,
+) -> Option<(&'static PacketRule, Packet)> {
     let version = ctx.version()?;
     let rule = maps::RULE.get(0)?;
     let mark = ctx.mark();
@@ -39,7 +50,7 @@ pub(crate) fn hit(
         return None;
     }
     let bytes = View::of(ctx);
-    if !selects_peer(rule, &bytes, packet.version, way)? {
+    if !selects_peer(rule, &bytes, packet.version, way)? || !meant(&packet) {
         return None;
     }
     // SAFETY: a slot of a per-CPU array, which only this program on this CPU changes now.

@@ -1,0 +1,241 @@
+//! The list of faults: their names, and what they do, in words.
+
+use serde::{Deserialize, Serialize};
+
+use super::units::SpecError;
+
+/// The fault types: first those of the tool specification, then the daemon's own. The one list: command line, JSON schema, README table and
+/// `doctor` derive from [`FAULT_TYPES`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FaultType {
+    /// Packets arrive late.
+    Latency,
+    /// Packets are answered with an error.
+    Error,
+    /// Packets vanish, so that callers wait until their own time-out.
+    Timeout,
+    /// CPU time is burned, or a cgroup gets less of something.
+    ResourceExhaustion,
+    /// Peers are cut off, in both directions.
+    NetworkPartition,
+    /// Packets are lost, by chance or in bursts.
+    PacketLoss,
+    /// Packets arrive twice.
+    PacketDuplicate,
+    /// Packets arrive with a wrong bit.
+    PacketCorrupt,
+    /// Packets overtake each other.
+    PacketReorder,
+    /// Only so much gets through.
+    Bandwidth,
+    /// The processes of a cgroup stand still.
+    Pause,
+    /// An interface is administratively down.
+    LinkDown,
+    /// The wall clock is wrong.
+    ClockSkew,
+    /// Processes get a signal.
+    ProcessKill,
+    /// Processes stand still.
+    ProcessPause,
+    /// A service's calls to others fail with an error.
+    ConnectError,
+    /// A port cannot be bound.
+    PortInUse,
+    /// A server's connections are used up.
+    ConnectionLoad,
+    /// What a service asks of files fails with an error.
+    FileError,
+    /// A service is stopped.
+    ServiceStop,
+    /// A service is stopped and started again.
+    ServiceRestart,
+    /// Questions about names are answered wrongly, or not at all.
+    DnsError,
+}
+
+/// Every fault type; those of the tool specification first, in its order.
+pub const FAULT_TYPES: &[FaultType] = &[
+    FaultType::Latency,
+    FaultType::Error,
+    FaultType::Timeout,
+    FaultType::ResourceExhaustion,
+    FaultType::NetworkPartition,
+    FaultType::PacketLoss,
+    FaultType::PacketDuplicate,
+    FaultType::PacketCorrupt,
+    FaultType::PacketReorder,
+    FaultType::Bandwidth,
+    FaultType::Pause,
+    FaultType::LinkDown,
+    FaultType::ClockSkew,
+    FaultType::ProcessKill,
+    FaultType::ProcessPause,
+    FaultType::ConnectError,
+    FaultType::PortInUse,
+    FaultType::ConnectionLoad,
+    FaultType::FileError,
+    FaultType::ServiceStop,
+    FaultType::ServiceRestart,
+    FaultType::DnsError,
+];
+
+impl FaultType {
+    /// The name on the wire.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Latency => "latency",
+            Self::Error => "error",
+            Self::Timeout => "timeout",
+            Self::ResourceExhaustion => "resource_exhaustion",
+            Self::NetworkPartition => "network_partition",
+            Self::PacketLoss => "packet_loss",
+            Self::PacketDuplicate => "packet_duplicate",
+            Self::PacketCorrupt => "packet_corrupt",
+            Self::PacketReorder => "packet_reorder",
+            Self::Bandwidth => "bandwidth",
+            Self::Pause => "pause",
+            Self::LinkDown => "link_down",
+            Self::ClockSkew => "clock_skew",
+            Self::ProcessKill => "process_kill",
+            Self::ProcessPause => "process_pause",
+            Self::ConnectError => "connect_error",
+            Self::PortInUse => "port_in_use",
+            Self::ConnectionLoad => "connection_load",
+            Self::FileError => "file_error",
+            Self::ServiceStop => "service_stop",
+            Self::ServiceRestart => "service_restart",
+            Self::DnsError => "dns_error",
+        }
+    }
+
+    /// What it does to the node, in one sentence for a table.
+    pub fn summary(self) -> &'static str {
+        match self {
+            Self::Latency => "delays matching packets with netem on a device of ours",
+            Self::Error => {
+                "answers matching packets with an error, so that callers fail at once: TCP segments with a reset, or any \
+                 packet with a message that its destination cannot be reached"
+            }
+            Self::Timeout => "drops matching packets silently on their way out, so that callers wait",
+            Self::ResourceExhaustion => {
+                "burns CPU time, closed loop, at a percentage of some cores or of the quota of a cgroup or unit; or takes memory, room or inodes of \
+                 a file system, open files, processes, TCP ports or disk bandwidth and holds them; or limits the CPU \
+                 time, memory, processes or disk bandwidth of a cgroup or unit (supervised)"
+            }
+            Self::NetworkPartition => "drops matching packets silently, both ways",
+            Self::PacketLoss => {
+                "loses matching packets with netem, unseen by their sender: at random, or in bursts by a model with states"
+            }
+            Self::PacketDuplicate => "sends matching packets twice",
+            Self::PacketCorrupt => "turns over one bit of matching packets, anywhere in them",
+            Self::PacketReorder => "delays matching packets, but for some that overtake them",
+            Self::Bandwidth => "lets matching packets through at a rate, each direction for itself",
+            Self::Pause => "freezes every process of a cgroup or unit (supervised)",
+            Self::LinkDown => {
+                "sets a network interface down, all the time or in a rhythm, and restores what going down has cost it (supervised)"
+            }
+            Self::ClockSkew => "sets the wall clock wrong by an offset, if the policy allows it (supervised)",
+            Self::ProcessKill => {
+                "sends processes a signal, once or again and again, and watches whether somebody starts them anew \
+                 (irreversible)"
+            }
+            Self::ProcessPause => {
+                "has processes stand still, all the time or in a rhythm; they go on when the process that holds the fault ends"
+            }
+            Self::ConnectError => {
+                "fails connections that a cgroup or unit opens, and UDP that it sends, with an error of choice"
+            }
+            Self::PortInUse => {
+                "takes a TCP or UDP port of this host and holds it, so that no service can bind it"
+            }
+            Self::ConnectionLoad => {
+                "opens connections to a server of this host (TCP, HTTP or MCP) and holds them, so that its pool is used up, or opens and closes \
+                 them at a rate; counts those that are refused, late, or answered with nothing, and times them"
+            }
+            Self::FileError => {
+                "fails what a cgroup or unit asks of the files at or below a path (opening, making, reading, writing, \
+                 mapping them) with an error of choice"
+            }
+            Self::ServiceStop => "stops a systemd service, and starts it again at the end (supervised)",
+            Self::ServiceRestart => {
+                "restarts a systemd service once, and watches how long it is gone (irreversible)"
+            }
+            Self::DnsError => {
+                "answers questions to name servers, about all names or given ones, with an error or a wrong address, or has \
+                 them vanish"
+            }
+        }
+    }
+
+    /// The parameters it takes, as `name (unit, default)`.
+    pub fn parameters(self) -> &'static str {
+        match self {
+            Self::Latency => {
+                "delay_ms (100), jitter_ms (0), distribution (uniform; normal, pareto, paretonormal: jitter_ms is its standard \
+                 deviation), correlation_percent (0; of uniform), packet_rate (per second, 200000), packet_probability (1)"
+            }
+            Self::Error => {
+                "answer (reset; or host_unreachable, network_unreachable, port_unreachable, admin_prohibited), \
+                 packet_probability (1)"
+            }
+            Self::Timeout | Self::NetworkPartition => "packet_probability (1)",
+            Self::ResourceExhaustion => {
+                "resource (cpu); cpu: cpu_percent (80), cores (all) or processors (such as 0-1,3); memory: memory_mb or memory_percent, reserve_mb \
+                 (the larger of 512 and 10 %); disk_fill: path, megabytes or percent (how full), leave_free_mb (the less of 1024 and \
+                 5 %); file_descriptors: count or leave_free; pids: count; inodes: path, count; ports: count, address (all \
+                 of IPv4), port_range (that of connections); disk_io: path, bytes_per_second, size_mb (64); all of these \
+                 but disk_io: ramp_seconds (0); cpu_limit: cpu_percent (of one processor); \
+                 memory_limit: memory_mb; pids_limit: pids; io_limit: device, bytes_per_second"
+            }
+            Self::PacketLoss => {
+                "in percent: loss_percent, correlation_percent (0); or gilbert_elliott: p, r, one_minus_h (100), one_minus_k (0); \
+                 or four_state: p13, p31, p32 (0), p23 (100), p14 (0)"
+            }
+            Self::PacketDuplicate => "duplicate_percent, correlation_percent (0)",
+            Self::PacketCorrupt => "corrupt_percent, correlation_percent (0)",
+            Self::PacketReorder => {
+                "reorder_percent, correlation_percent (0), delay_ms (100), gap (1: any packet; 5: every fifth), \
+                 packet_rate (per second, 200000)"
+            }
+            Self::Bandwidth => "rate_kbit (1000 bits per second, with Ethernet headers)",
+            Self::Pause | Self::ServiceStop | Self::ServiceRestart => "none",
+            Self::LinkDown => "down_ms and up_ms (no rhythm: down all the time), jitter_ms (0)",
+            Self::ClockSkew => "offset_seconds (forwards or back)",
+            Self::ProcessKill => "signal (SIGKILL), times (1), interval_seconds (5), jitter_ms (0)",
+            Self::ProcessPause => "pause_ms and run_ms (no rhythm: paused all the time), jitter_ms (0)",
+            Self::ConnectError => {
+                "errno (connection_refused; or connection_reset, timed_out, host_unreachable, network_unreachable, \
+                 network_down, address_not_available, permission_denied), call_probability (1), after_calls (0), times (no limit)"
+            }
+            Self::FileError => {
+                "path, operations (all of open, create, read, write, mmap), errno (io_error; or no_space, quota_exceeded, \
+                 read_only, permission_denied, not_permitted, not_found, too_many_open_files, too_many_open_files_in_system, \
+                 no_memory, timed_out, busy), call_probability (1), after_calls (0), times (no limit)"
+            }
+            Self::PortInUse => "address (every one, IPv4 and IPv6)",
+            Self::DnsError => {
+                "answer (nxdomain; or servfail, refused, wrong_address, timeout), names (all; such as db.example.org, or \
+                 *.example.org for all below), addresses (of wrong_address: one of IPv4, one of IPv6, or both), \
+                 packet_probability (1)"
+            }
+            Self::ConnectionLoad => {
+                "url (tcp://ADDRESS:PORT, unix:/PATH, http://ADDRESS:PORT/PATH, mcp+http://ADDRESS:PORT/PATH or \
+                 mcp+unix:/PATH), sessions (how many to hold, at most 20000) or connections_per_second (at most 2000), \
+                 timeout_ms (1000; of opening, and of each answer), ramp_seconds (0)"
+            }
+        }
+    }
+
+    /// Parses a name on the wire.
+    ///
+    /// # Errors
+    /// Names the known types.
+    pub fn parse(name: &str) -> Result<Self, SpecError> {
+        FAULT_TYPES.iter().copied().find(|kind| kind.name() == name).ok_or_else(|| {
+            let known: Vec<_> = FAULT_TYPES.iter().map(|kind| kind.name()).collect();
+            SpecError::new("fault_type", format!("{name:?} is not known: give one of {}", known.join(", ")))
+        })
+    }
+}
