@@ -36,6 +36,8 @@ pub mod experiment;
 
 pub mod server;
 
+pub mod report;
+
 pub mod mcp;
 
 pub mod cli;

@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 use super::client::{Client, ClientError};
 use super::fault_args::FaultArgs;
-use super::history::RunsArgs;
+use super::history::{ReportArgs, RunsArgs};
 use super::hub::{self, HubArgs};
 use super::mcp_proxy::{self, ProxyArgs, ProxyError};
 use super::probe_args::ProbeArgs;
@@ -107,6 +107,8 @@ enum Command {
         /// Its handle, or the beginning of it
         run: String,
     },
+    /// Write a report on a run that has ended
+    Report(ReportArgs),
     /// Show what all recorded runs say together: success, verdicts, failure modes, scores, what is flaky
     Stats {
         /// Only this experiment
@@ -440,6 +442,11 @@ async fn ask(client: &Client, command: &Command, json: bool) -> Result<Done, Fai
         Command::Runs(args) => {
             let answer = history::runs(client, args).await?;
             return Ok(Done::well(show::history(&answer), answer));
+        }
+        Command::Report(args) => {
+            let answer = history::run(client, &args.run).await?;
+            let (text, answer) = args.write(answer).map_err(Failure::Other)?;
+            return Ok(Done::well(text, answer));
         }
         Command::Stats { experiment } => {
             let answer = history::statistics(client, experiment.as_deref()).await?;

@@ -10,7 +10,8 @@ use super::client::{Client, ClientError};
 use super::runs::object;
 use super::{duration, show};
 use crate::experiment::Verdict;
-use crate::server::history::{FOUND_RUNS, MOST_FOUND};
+use crate::report;
+use crate::server::history::{FOUND_RUNS, MOST_FOUND, Recorded};
 
 /// Which runs.
 #[derive(Debug, Args)]
@@ -154,6 +155,49 @@ pub(super) fn figures(answer: &Value) -> String {
             writeln!(out, "flaky: {name}: the same document held {held} times, and did not {deviated} times");
     }
     out
+}
+
+/// A report.
+#[derive(Debug, Args)]
+pub(super) struct ReportArgs {
+    /// Handle of the run, or the beginning of it
+    pub(super) run: String,
+    /// What it is written as; journal: what Chaos Toolkit writes of its runs, in JSON
+    #[arg(long, value_enum, default_value = "markdown")]
+    format: Format,
+    /// Where it is written; stdout without it
+    #[arg(long, value_name = "FILE")]
+    output: Option<std::path::PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum Format {
+    Markdown,
+    Html,
+    Journal,
+}
+
+impl ReportArgs {
+    /// The report on the run that the daemon has told of: text, and the same for programs.
+    pub(super) fn write(&self, answer: Value) -> Result<(String, Value), String> {
+        let recorded: Recorded = serde_json::from_value(answer)
+            .map_err(|error| format!("the daemon's answer on the run: {error}"))?;
+        let (text, value) = match self.format {
+            Format::Markdown => (report::markdown::report(&recorded), None),
+            Format::Html => (report::html::report(&recorded), None),
+            Format::Journal => {
+                let journal = report::journal::report(&recorded);
+                (format!("{journal:#}\n"), Some(journal))
+            }
+        };
+        match &self.output {
+            None => Ok((text.clone(), value.unwrap_or_else(|| json!({"report": text})))),
+            Some(file) => {
+                std::fs::write(file, text).map_err(|error| format!("writing {}: {error}", file.display()))?;
+                Ok((String::new(), json!({"written": file})))
+            }
+        }
+    }
 }
 
 /// The most samples that are shown to people; `--json` has all.

@@ -51,13 +51,13 @@ pub struct Progress {
 pub async fn sample(
     experiment: &Experiment,
     prober: &Prober,
-    stage: Stage,
+    (role, stage): (Role, Stage),
     recorder: &Recorder,
 ) -> Result<(), String> {
     let samples = join_all(experiment.conditions.iter().map(|condition| async move {
         let sample = prober.sample(&condition.probe).await;
         let judged = condition.judge(&sample);
-        recorder.sampled(&condition.name, Role::SteadyState, stage, &sample, judged.is_ok());
+        recorder.sampled(&condition.name, role, stage, &sample, judged.is_ok());
         judged.err()
     }));
     let unmet: Vec<_> = samples.await.into_iter().flatten().collect();
@@ -75,14 +75,15 @@ pub async fn ready(experiment: &Experiment, prober: &Prober, recorder: &Recorder
         recorder.sampled(&gate.name, Role::Gate, Stage::Before, &sample, judged.is_ok());
         judged.err()
     }));
-    let (steady, gates) = tokio::join!(sample(experiment, prober, Stage::Before, recorder), gates);
+    let (steady, gates) =
+        tokio::join!(sample(experiment, prober, (Role::SteadyState, Stage::Before), recorder), gates);
     let unmet: Vec<_> = steady.err().into_iter().chain(gates.into_iter().flatten()).collect();
     if unmet.is_empty() { Ok(()) } else { Err(experiment.variables.hide(&unmet.join(", "))) }
 }
 
 /// The steady state after the method, which may take its time if the document says how much.
 async fn recovered(experiment: &Experiment, means: &Means<'_>) -> Result<(), String> {
-    let look = || sample(experiment, means.prober, Stage::After, means.recorder);
+    let look = || sample(experiment, means.prober, (Role::SteadyState, Stage::After), means.recorder);
     let Some(limit) = experiment.guardrails.recovery else { return look().await };
     let end = Instant::now() + limit;
     loop {
@@ -379,13 +380,16 @@ impl<'a> Run<'a> {
 
 async fn observe(experiment: &Experiment, means: &Means<'_>) -> Happened {
     sleep(OBSERVE).await;
-    Happened::Observed(sample(experiment, means.prober, Stage::During, means.recorder).await)
+    Happened::Observed(
+        sample(experiment, means.prober, (Role::SteadyState, Stage::During), means.recorder).await,
+    )
 }
 
 async fn track(experiment: &Experiment, pause: Duration, means: &Means<'_>) -> Happened {
     sleep(pause).await;
     let asked = Instant::now();
-    Happened::Tracked(asked, sample(experiment, means.prober, Stage::During, means.recorder).await.is_ok())
+    let met = sample(experiment, means.prober, (Role::Recovery, Stage::During), means.recorder).await.is_ok();
+    Happened::Tracked(asked, met)
 }
 
 async fn ask(experiment: &Experiment, index: usize, at: Instant, prober: &Prober) -> Happened {

@@ -76,6 +76,8 @@ pub enum Role {
     Gate,
     /// The record, as an activity of the method.
     Method,
+    /// To see when a system is gone and when it is back, after an action that makes an outage: not being met is no surprise.
+    Recovery,
 }
 
 /// When in a run a sample was taken.

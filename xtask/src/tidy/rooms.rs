@@ -43,8 +43,9 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("probe", &["spec", "request", "host"]),
     ("experiment", &["spec", "request", "host", "probe", "policy"]),
     ("server", &["spec", "request", "host", "policy", "probe", "experiment", "mcp", "injector"]),
+    ("report", &["experiment", "server"]),
     ("mcp", &["spec", "request", "probe", "experiment", "server"]),
-    ("cli", &["spec", "request", "probe", "experiment", "server", "mcp"]),
+    ("cli", &["spec", "request", "probe", "experiment", "server", "report", "mcp"]),
 ];
 
 /// A crate, and the paths below `chaos-daemon/src` that may name it.

@@ -95,7 +95,9 @@ fn weighed(factors: &[Factor]) -> u8 {
 /// Which probes passed, by name.
 fn probes(recorded: &Recorded) -> Vec<ProbeResult> {
     let mut samples = BTreeMap::<(Role, &str), Vec<&Reading>>::new();
-    for sample in recorded.samples.iter().filter(|sample| sample.role != Role::Method) {
+    for sample in
+        recorded.samples.iter().filter(|sample| matches!(sample.role, Role::SteadyState | Role::Gate))
+    {
         samples.entry((sample.role, &sample.probe)).or_default().push(sample);
     }
     let breached =

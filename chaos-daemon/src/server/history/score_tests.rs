@@ -75,6 +75,14 @@ fn a_probe_passes_by_what_it_says_before_at_the_end_and_in_between() {
 }
 
 #[test]
+fn an_outage_that_was_watched_until_it_was_over_costs_nothing() {
+    let mut samples = [Stage::Before, Stage::After].map(|stage| sample("up", STEADY, stage, true)).to_vec();
+    samples.push(sample("up", Role::Recovery, Stage::During, false));
+    let score = score(&run(&["a"], vec![event(Kind::Injected, "a")], samples)).unwrap();
+    assert_eq!((score.score, score.probes.len()), (100, 1));
+}
+
+#[test]
 fn a_gate_passes_unless_it_is_breached() {
     let samples = vec![
         sample("fast", Role::Gate, Stage::Before, true),

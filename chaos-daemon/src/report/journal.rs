@@ -1,0 +1,171 @@
+//! The run as the journal that Chaos Toolkit writes of its own runs,
+//! <https://chaostoolkit.org/reference/api/journal/>, so that what reads such journals reads ours.
+
+use serde_json::{Map, Value, json};
+
+use super::active;
+use crate::experiment::Verdict;
+use crate::experiment::timeline::{Kind, Occurrence, Reading, Role, Stage};
+use crate::server::history::Recorded;
+
+/// The journal of a run.
+pub fn report(recorded: &Recorded) -> Value {
+    let run = &recorded.run;
+    let finished = recorded.events.last().map_or(&run.started_at, |event| &event.time);
+    let unmet_during =
+        |sample: &Reading| sample.role == Role::SteadyState && sample.stage == Stage::During && !sample.met;
+    let deviated = run.verdict == Some(Verdict::Deviated) || recorded.samples.iter().any(unmet_during);
+    let during = match steady_state(recorded, Stage::During) {
+        Value::Null => json!([]),
+        state => json!([state]),
+    };
+    json!({
+        "chaoslib-version": "1.0.0",
+        "platform": concat!("chaos-daemon ", env!("CARGO_PKG_VERSION")),
+        "node": "",
+        "experiment": experiment(recorded),
+        "start": local(&run.started_at),
+        "end": local(finished),
+        "duration": run.duration_seconds,
+        "status": status(run.verdict),
+        "deviated": deviated,
+        "steady_states": {
+            "before": steady_state(recorded, Stage::Before),
+            "after": steady_state(recorded, Stage::After),
+            "during": during,
+        },
+        "run": method(recorded),
+        "rollbacks": rollbacks(recorded),
+        "chaos-daemon": {"run_id": run.run_id, "verdict": run.verdict, "error": run.error, "digest": recorded.digest},
+    })
+}
+
+/// Chaos Toolkit's word: deviating is beside it, and what was not steady before has failed.
+fn status(verdict: Option<Verdict>) -> &'static str {
+    match verdict {
+        Some(Verdict::Held | Verdict::Deviated) | None => "completed",
+        Some(Verdict::Refused | Verdict::Failed) => "failed",
+        Some(Verdict::Tripped | Verdict::Aborted) => "aborted",
+        Some(Verdict::Interrupted) => "interrupted",
+    }
+}
+
+/// The document, or as much of one as is known.
+fn experiment(recorded: &Recorded) -> Value {
+    let mut document = recorded.document.clone().unwrap_or_default();
+    let name = &recorded.run.experiment_name;
+    for (field, value) in [("title", json!(name)), ("description", json!("")), ("method", json!([]))] {
+        document.entry(field).or_insert(value);
+    }
+    Value::Object(document)
+}
+
+/// What the document says of an activity of this name.
+fn activity(list: Option<&Value>, kind: &str, name: &str) -> Value {
+    let mut known = list.and_then(Value::as_array).into_iter().flatten();
+    let known = known.find(|activity| activity["name"] == name && activity["type"] == kind);
+    known.cloned().unwrap_or_else(|| json!({"type": kind, "name": name}))
+}
+
+/// The steady state as it was sampled last at this stage.
+fn steady_state(recorded: &Recorded, stage: Stage) -> Value {
+    let document = recorded.document.as_ref();
+    let list = document.and_then(|document| document.get("steady-state-hypothesis")?.get("probes"));
+    let mut last = Map::new();
+    let samples = recorded.samples.iter();
+    for sample in samples.filter(|sample| sample.role == Role::SteadyState && sample.stage == stage) {
+        let mut taken = sampled(sample, activity(list, "probe", &sample.probe));
+        taken["tolerance_met"] = json!(sample.met);
+        last.insert(sample.probe.clone(), taken);
+    }
+    if last.is_empty() {
+        return Value::Null;
+    }
+    let probes: Vec<_> = last.into_iter().map(|(_, taken)| taken).collect();
+    let met = probes.iter().all(|probe| probe["tolerance_met"] == json!(true));
+    json!({"steady_state_met": met, "probes": probes})
+}
+
+fn sampled(sample: &Reading, activity: Value) -> Value {
+    let end = sample.time.parse::<jiff::Timestamp>().ok();
+    let took = jiff::SignedDuration::try_from_secs_f64(sample.took_seconds).unwrap_or_default();
+    let start = end.and_then(|end| end.checked_sub(took).ok());
+    let output = sample.value.map_or_else(|| json!(sample.detail), |value| json!(value));
+    json!({
+        "activity": activity,
+        "output": output,
+        "status": "succeeded",
+        "start": start.map(utc),
+        "end": end.map(utc),
+        "duration": sample.took_seconds,
+    })
+}
+
+/// Injections, removals within the method, and its samples, in order.
+fn method(recorded: &Recorded) -> Value {
+    let list = recorded.document.as_ref().and_then(|document| document.get("method"));
+    let mut activities: Vec<(f64, Value)> = Vec::new();
+    for (fault, from, to) in active(recorded) {
+        let output = format!("{fault}: active for {:.1} s", to - from);
+        let told = happened(recorded, fault, Kind::Injecting, Kind::Injected, output, "succeeded");
+        activities.extend(told.map(|told| (from, told)));
+    }
+    for event in recorded.events.iter().filter(|event| event.kind == Kind::InjectionFailed) {
+        let (fault, output) = (&event.subject, event.detail.clone());
+        let told = happened(recorded, fault, Kind::Injecting, Kind::InjectionFailed, output, "failed");
+        activities.extend(told.map(|told| (event.at_seconds, told)));
+    }
+    for sample in recorded.samples.iter().filter(|sample| sample.role == Role::Method) {
+        activities.push((sample.at_seconds, sampled(sample, activity(list, "probe", &sample.probe))));
+    }
+    activities.sort_by(|left, right| left.0.total_cmp(&right.0));
+    activities.into_iter().map(|(_, activity)| activity).collect()
+}
+
+/// Removals.
+fn rollbacks(recorded: &Recorded) -> Value {
+    let removed = recorded.events.iter().filter_map(|event| {
+        let (status, output) = match event.kind {
+            Kind::Removed => ("succeeded", "removed".to_owned()),
+            Kind::RemovalFailed => ("failed", event.detail.clone()),
+            _ => return None,
+        };
+        happened(recorded, &event.subject, Kind::Removing, event.kind, output, status)
+    });
+    removed.collect()
+}
+
+/// What was asked for a fault and came to an end, as an activity.
+fn happened(
+    recorded: &Recorded,
+    fault: &str,
+    asked: Kind,
+    done: Kind,
+    output: String,
+    status: &str,
+) -> Option<Value> {
+    let find = |kind: Kind| {
+        let of = |event: &&Occurrence| event.kind == kind && event.subject == fault;
+        recorded.events.iter().find(of)
+    };
+    let (asked, done) = (find(asked)?, find(done)?);
+    let verb = if asked.kind == Kind::Injecting { "inject" } else { "remove" };
+    let provider = json!({"type": "process", "path": "chaosctl", "arguments": [verb, fault]});
+    Some(json!({
+        "activity": {"type": "action", "name": format!("{verb} {fault}"), "provider": provider},
+        "output": output,
+        "status": status,
+        "start": local(&asked.time),
+        "end": local(&done.time),
+        "duration": done.at_seconds - asked.at_seconds,
+    }))
+}
+
+/// A time as Chaos Toolkit has it: in UTC, without saying so.
+fn local(time: &str) -> String {
+    time.trim_end_matches('Z').to_owned()
+}
+
+fn utc(time: jiff::Timestamp) -> String {
+    local(&format!("{time:.3}"))
+}

@@ -1,0 +1,229 @@
+//! Tests of the reports.
+
+use serde_json::json;
+
+use super::*;
+use crate::experiment::recovery::Incident;
+use crate::experiment::{Recovery, Verdict};
+use crate::server::history::{ExperimentResult, RunFault};
+use crate::spec::FaultType;
+
+fn event(at_seconds: f64, kind: Kind, subject: &str, detail: &str) -> Occurrence {
+    let time = format!("2026-02-05T10:00:{at_seconds:06.3}Z");
+    Occurrence { at_seconds, time, kind, subject: subject.into(), detail: detail.into() }
+}
+
+fn sample(at_seconds: f64, probe: &str, role: Role, stage: Stage, met: bool, detail: &str) -> Reading {
+    Reading {
+        at_seconds,
+        time: format!("2026-02-05T10:00:{at_seconds:06.3}Z"),
+        probe: probe.into(),
+        role,
+        stage,
+        met,
+        value: Some(12.5),
+        took_seconds: 0.25,
+        detail: detail.into(),
+    }
+}
+
+/// A run in which a gate was breached, and in which everything that has a name has a bad one.
+fn tripped(bad: &str) -> Recorded {
+    let document = json!({"title": bad, "steady-state-hypothesis": {"title": "up", "probes": [{"type": "probe", "name": bad, "tolerance": 200}]}});
+    Recorded {
+        run: ExperimentResult {
+            experiment_name: bad.into(),
+            verdict: Some(Verdict::Tripped),
+            steady_state_before: true,
+            steady_state_after: true,
+            duration_seconds: 12.0,
+            error: Some(format!("gate {bad} was breached: {bad}")),
+            started_at: "2026-02-05T10:00:00.000Z".into(),
+            run_id: "4f1c".into(),
+            packets_affected: 7,
+            gate_reaction_seconds: Some(0.043),
+            ..ExperimentResult::default()
+        },
+        digest: Some("d1".into()),
+        document: document.as_object().cloned(),
+        faults: vec![RunFault {
+            name: "slow.1".into(),
+            fault_type: "latency".into(),
+            target: format!(r#"{{"interface":"{bad}"}}"#),
+            seconds: 60.0,
+        }],
+        events: vec![
+            event(0.0, Kind::Phase, "before", ""),
+            event(0.5, Kind::Met, "", ""),
+            event(0.5, Kind::Injecting, "slow.1", ""),
+            event(1.0, Kind::Injected, "slow.1", ""),
+            event(5.0, Kind::Breach, bad, &format!("gate {bad} was breached: {bad}")),
+            event(5.0, Kind::Abort, "", "tripped"),
+            event(5.0, Kind::Removing, "slow.1", ""),
+            event(5.5, Kind::Removed, "slow.1", ""),
+            event(8.0, Kind::Met, "", ""),
+            event(8.0, Kind::Phase, "finished", "tripped"),
+        ],
+        samples: vec![
+            sample(0.5, bad, Role::SteadyState, Stage::Before, true, "connected"),
+            sample(2.0, bad, Role::Gate, Stage::During, true, "12 ms"),
+            sample(3.0, bad, Role::Gate, Stage::During, false, bad),
+            sample(5.0, bad, Role::Gate, Stage::During, false, bad),
+            sample(8.0, bad, Role::SteadyState, Stage::After, true, "connected"),
+        ],
+        samples_left_out: 2,
+    }
+}
+
+const NASTY: &str =
+    "<script src=\"https://evil.example/x.js\">alert('1')</script>&|`*_[x](javascript:1)\n# x";
+
+#[test]
+fn the_facts_are_told_in_order_with_their_times() {
+    let text = paragraph(&tripped("fast"));
+    for fact in [
+        "The experiment \"fast\" began at 2026-02-05T10:00:00.000Z and ended 12.0 s later with the verdict tripped (run 4f1c).",
+        "The fault slow.1 (latency at {\"interface\":\"fast\"}) was active from 1.0 s to 5.5 s.",
+        "The first sample out of bounds was of \"fast\" at 3.0 s, 2.0 s after the first fault was active: fast.",
+        "At 5.0 s gate fast was breached: fast; every fault was removed 0.043 s after",
+        "The steady state was met 2.5 s after the last fault was removed.",
+        "Evidence: 7 samples, 10 events, 7 packets or calls that the faults acted on, document d1.",
+    ] {
+        assert!(text.contains(fact), "{fact}\n{text}");
+    }
+}
+
+#[test]
+fn recovery_is_told_of_each_action_that_made_an_outage() {
+    let incident = |action: &str, recovered| Incident {
+        action: action.into(),
+        fault_type: FaultType::ProcessKill,
+        unreachable_after_seconds: Some(0.25),
+        gone_after_seconds: None,
+        new_process_after_seconds: None,
+        recovered_after_seconds: recovered,
+    };
+    let mut recorded = tripped("fast");
+    let incidents = vec![incident("kill", Some(1.5)), incident("kill again", None)];
+    recorded.run.recovery = Some(Recovery { incidents, ..Recovery::default() });
+    let text = paragraph(&recorded);
+    assert!(
+        text.contains(
+            "\"kill\" the system was seen to fail 0.25 s after it was asked for, and to recover 1.50 s after"
+        ),
+        "{text}"
+    );
+    assert!(text.contains("and to recover at no time that was seen."), "{text}");
+}
+
+#[test]
+fn a_run_of_which_little_is_known_has_a_report_too() {
+    let run = ExperimentResult { experiment_name: "old".into(), ..ExperimentResult::default() };
+    let recorded = Recorded { run, ..Recorded::default() };
+    assert!(paragraph(&recorded).contains("No sample is recorded."));
+    assert!(markdown::report(&recorded).starts_with("# old: no success\n"));
+    assert!(html::report(&recorded).ends_with("</html>\n"));
+    assert_eq!(journal::report(&recorded)["steady_states"]["before"], serde_json::Value::Null);
+}
+
+#[test]
+fn markdown_has_a_table_of_what_happened_and_no_mark_up_of_others() {
+    let text = markdown::report(&tripped("fast"));
+    assert!(text.contains("| 5.500 | 2026-02-05T10:00:05.500Z | removed | slow.1 |\n"), "{text}");
+    assert!(text.contains("## Resiliency score: 50\n"), "{text}");
+    assert!(text.contains("## Samples out of bounds: 2 of 5\n"), "{text}");
+    let text = markdown::report(&tripped(NASTY));
+    assert!(
+        !text.contains('<') && !text.replace("\\]", "").contains("](") && !text.contains("\n# x"),
+        "{text}"
+    );
+    // As many cells in each row as the table has columns.
+    for row in text.lines().filter(|line| line.starts_with("| ")) {
+        let bars = row.replace("\\|", "").matches('|').count();
+        assert!((4..=5).contains(&bars), "{row}");
+    }
+}
+
+/// The tags of a document in order, without what they say; each has to be closed in its turn.
+fn tags(html: &str) -> Vec<String> {
+    let (mut tags, mut open) = (Vec::new(), Vec::new());
+    let mut rest = html;
+    while let Some((_, tail)) = rest.split_once('<') {
+        let (tag, after) = tail.split_once('>').expect("a tag without an end");
+        rest = after;
+        assert!(!tag.contains('<'), "{tag}");
+        let name = tag.split([' ', '\n']).next().unwrap().trim_end_matches('/').to_owned();
+        if let Some(closed) = name.strip_prefix('/') {
+            assert_eq!(open.pop().as_deref(), Some(closed), "closed in its turn");
+            continue;
+        }
+        if !tag.ends_with('/') && !["meta", "!DOCTYPE"].contains(&name.as_str()) {
+            open.push(name.clone());
+        }
+        tags.push(name);
+        if tags.last().is_some_and(|name| name == "style") {
+            rest = &rest[rest.find("</style>").unwrap()..];
+        }
+    }
+    assert!(open.is_empty(), "{open:?}");
+    tags
+}
+
+#[test]
+fn html_stands_for_itself_and_what_others_wrote_is_only_text() {
+    let html = html::report(&tripped(NASTY));
+    let tags = tags(&html);
+    for never in ["script", "img", "link", "iframe", "a", "object"] {
+        assert!(!tags.contains(&never.to_owned()), "{never}");
+    }
+    for always in ["svg", "rect", "line", "table", "h1"] {
+        assert!(tags.contains(&always.to_owned()), "{always}");
+    }
+    assert_eq!(tags, self::tags(&html::report(&tripped("fast"))), "as many tags whatever the names are");
+    assert!(
+        html.contains("&lt;script src=&quot;https://evil.example/x.js&quot;&gt;alert(&#39;1&#39;)"),
+        "{html}"
+    );
+    for asking in ["src=\"", "href", "url(", "@import", "http-equiv=\"refresh\""] {
+        assert!(!html.contains(asking), "{asking}");
+    }
+    assert!(html.contains("default-src 'none'"));
+}
+
+#[test]
+fn the_chart_has_a_row_for_each_fault_probe_and_gate_with_what_they_did_in_time() {
+    let chart = chart::chart(&tripped("fast"));
+    assert_eq!(chart.matches("class=\"row\"").count(), 3, "{chart}");
+    // From 1.0 s to 5.5 s of 12.0 s, of 720 from 200 on.
+    assert!(chart.contains("<rect class=\"fault\" x=\"260.0\" y=\"4.0\" width=\"270.0\""), "{chart}");
+    assert!(chart.contains("<line class=\"breach\" x1=\"500.0\""), "{chart}");
+    // Two samples that say the same are one stretch, from 3 s to 5 s.
+    assert!(chart.contains("<rect class=\"unmet\" x=\"380.0\" y=\"52.0\" width=\"120.0\""), "{chart}");
+    assert_eq!(chart.matches("class=\"unmet\"").count(), 1, "{chart}");
+}
+
+#[test]
+fn the_journal_has_what_chaos_toolkit_writes() {
+    let journal = journal::report(&tripped("fast"));
+    assert_eq!((&journal["status"], &journal["deviated"]), (&json!("aborted"), &json!(false)));
+    assert_eq!(
+        (&journal["start"], &journal["end"]),
+        (&json!("2026-02-05T10:00:00.000"), &json!("2026-02-05T10:00:08.000"))
+    );
+    let before = &journal["steady_states"]["before"];
+    assert_eq!(before["steady_state_met"], true);
+    assert_eq!(before["probes"][0]["activity"]["tolerance"], 200, "the activity is that of the document");
+    assert_eq!(
+        (&before["probes"][0]["start"], &before["probes"][0]["end"]),
+        (&json!("2026-02-05T10:00:00.250"), &json!("2026-02-05T10:00:00.500"))
+    );
+    assert_eq!(journal["run"][0]["activity"]["name"], "inject slow.1");
+    assert_eq!(
+        (&journal["run"][0]["status"], &journal["run"][0]["duration"]),
+        (&json!("succeeded"), &json!(0.5))
+    );
+    assert_eq!(journal["rollbacks"][0]["status"], "succeeded");
+    let mut deviated = tripped("fast");
+    deviated.run.verdict = Some(Verdict::Deviated);
+    assert_eq!(journal::report(&deviated)["deviated"], true);
+}
