@@ -19,11 +19,13 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use serde::Serialize;
 
 use crate::process::{self, wait_until};
-use crate::skip::{Environment, MARK, REASONS, Reason, TURNS, kernel_release, kernel_version};
+use crate::skip::{Environment, MARK, REASONS, Reason, kernel_release, kernel_version};
 use crate::{Error, Result, netns};
 
 /// A verdict keeps this much of what a failed test wrote.
 const KEPT_OUTPUT: usize = 4000;
+/// Why a test is left out that the plan leaves out.
+const ELSEWHERE: &str = "passed-on-the-host: nothing of it depends on the kernel";
 /// What a test puts before a figure that belongs into the summary of a run.
 pub const FIGURE: &str = "figure: ";
 /// Processes of a test may take this long to go after it.
@@ -72,8 +74,8 @@ pub struct Plan {
     pub filter: Option<String>,
     /// Longest that one test may take.
     pub limit: Duration,
-    /// Whether another kernel runs every second test of those that do not depend on the kernel.
-    pub turns: bool,
+    /// Suite and name of tests that have passed elsewhere, and would say the same here.
+    pub leave_out: Vec<String>,
 }
 
 /// Runs all of it and hands over each verdict as it comes. Returns how many tests there were.
@@ -99,7 +101,11 @@ pub fn run(plan: &Plan, mut report: impl FnMut(&Line)) -> Result<usize> {
     let kernel = kernel_release();
     for (executable, name, full) in &tests {
         let started = Instant::now();
-        let (outcome, reason) = match run_one(executable, name, plan) {
+        let run = || match plan.leave_out.contains(full) {
+            true => Ok((Verdict::Skip, ELSEWHERE.to_owned())),
+            false => run_one(executable, name, plan.limit),
+        };
+        let (outcome, reason) = match run() {
             Ok(verdict) => verdict,
             Err(error) => (Verdict::Fail, error.to_string()),
         };
@@ -128,15 +134,11 @@ fn list(executable: &Path) -> Result<Vec<String>> {
     Ok(text.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect())
 }
 
-fn run_one(executable: &Path, name: &str, plan: &Plan) -> Result<(Verdict, String)> {
+fn run_one(executable: &Path, name: &str, limit: Duration) -> Result<(Verdict, String)> {
     let shown = || executable.display().to_string();
     let mut file = tempfile::tempfile().map_err(Error::io("create", "output file"))?;
     let share = |file: &File| file.try_clone().map_err(Error::io("share", "output file"));
-    let mut command = Command::new(executable);
-    if plan.turns {
-        command.env(TURNS, "1");
-    }
-    let mut child = command
+    let mut child = Command::new(executable)
         .args([name, "--exact", "--nocapture", "--test-threads=1"])
         .stdin(Stdio::null())
         .stdout(share(&file)?)
@@ -144,11 +146,10 @@ fn run_one(executable: &Path, name: &str, plan: &Plan) -> Result<(Verdict, Strin
         .spawn()
         .map_err(Error::io("start", shown()))?;
     let pid = child.id();
-    let status = wait(&mut child, plan.limit).map_err(Error::io("wait for", shown()))?;
+    let status = wait(&mut child, limit).map_err(Error::io("wait for", shown()))?;
     let leaks = clean_up_after(pid);
     let text = read_back(&mut file).map_err(Error::io("read", "output file"))?;
-    let excused = |reason: Reason| reason.allowed(Environment::detect(), kernel_version(), plan.turns);
-    Ok(judge(status, plan.limit, &leaks, &text, excused))
+    Ok(judge(status, limit, &leaks, &text, Environment::detect(), kernel_version()))
 }
 
 /// `None` when it had to be killed.
@@ -209,7 +210,8 @@ fn judge(
     limit: Duration,
     leaks: &[String],
     text: &str,
-    excused: impl FnOnce(Reason) -> bool,
+    environment: Environment,
+    kernel: (u32, u32),
 ) -> (Verdict, String) {
     let fail = |why: String| (Verdict::Fail, format!("{why}\n{}", tail(text)));
     let Some(status) = status else { return fail(format!("not done after {limit:?}: killed")) };
@@ -223,7 +225,7 @@ fn judge(
         let name = said.split(':').next().unwrap_or_default();
         let known: Option<Reason> = REASONS.iter().copied().find(|reason| reason.name() == name);
         return match known {
-            Some(reason) if excused(reason) => (Verdict::Skip, said.to_owned()),
+            Some(reason) if reason.allowed(environment, kernel) => (Verdict::Skip, said.to_owned()),
             _ => fail(format!("skipped without excuse: {said}")),
         };
     }
@@ -260,10 +262,7 @@ mod tests {
 
     fn verdict(status: Option<i32>, leaks: &[String], text: &str, environment: Environment) -> Verdict {
         let status = status.map(|code| ExitStatus::from_raw(code << 8));
-        judge(status, Duration::from_secs(1), leaks, text, |reason| {
-            reason.allowed(environment, (6, 12), false)
-        })
-        .0
+        judge(status, Duration::from_secs(1), leaks, text, environment, (6, 12)).0
     }
 
     #[test]
@@ -284,7 +283,7 @@ mod tests {
         let text = format!("noise\n{FIGURE}3.0 for the unit\n{OK}");
         let status = Some(ExitStatus::from_raw(0));
         let limit = Duration::from_secs(1);
-        let (verdict, figures) = judge(status, limit, &[], &text, |_| false);
+        let (verdict, figures) = judge(status, limit, &[], &text, Environment::Vm, (6, 12));
         assert_eq!((verdict, figures.as_str()), (Verdict::Pass, "3.0 for the unit"));
     }
 

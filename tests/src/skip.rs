@@ -5,9 +5,6 @@ use serde::{Deserialize, Serialize};
 /// What the runner looks for in a test's output.
 pub const MARK: &str = "CHAOS-SKIP ";
 
-/// Set by a runner whose kernel takes turns with another one.
-pub const TURNS: &str = "CHAOS_TURNS";
-
 /// Why a test cannot be run here. There is no other excuse.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Reason {
@@ -23,8 +20,6 @@ pub enum Reason {
     NoCgroupControllers,
     /// It would change what belongs to everybody on the machine: its clock, its memory, its power.
     NotOurMachine,
-    /// Nothing of it depends on the kernel, and it runs on the VM's other one.
-    OtherKernel,
 }
 
 /// Every reason.
@@ -35,7 +30,6 @@ pub const REASONS: &[Reason] = &[
     Reason::NoBpfLsm,
     Reason::NoCgroupControllers,
     Reason::NotOurMachine,
-    Reason::OtherKernel,
 ];
 
 impl Reason {
@@ -48,18 +42,15 @@ impl Reason {
             Self::NoBpfLsm => "kernel-without-bpf-lsm",
             Self::NoCgroupControllers => "no-cgroup-v2-controllers",
             Self::NotOurMachine => "needs-a-machine-of-its-own",
-            Self::OtherKernel => "runs-on-the-other-kernel",
         }
     }
 
     /// Whether a test may be skipped for this. A host may have any kernel; the VM's kernels have everything but
-    /// tcx before 6.6, and may take turns.
-    pub fn allowed(self, environment: Environment, kernel: (u32, u32), turns: bool) -> bool {
-        match (environment, self) {
-            (Environment::Host, _) => self != Self::OtherKernel,
-            (Environment::Vm, Self::NoTcx) => kernel < (6, 6),
-            (Environment::Vm, Self::OtherKernel) => turns,
-            (Environment::Vm, _) => false,
+    /// tcx before 6.6.
+    pub fn allowed(self, environment: Environment, kernel: (u32, u32)) -> bool {
+        match environment {
+            Environment::Host => true,
+            Environment::Vm => self == Self::NoTcx && kernel < (6, 6),
         }
     }
 }
@@ -81,11 +72,6 @@ impl Environment {
             _ => Self::Host,
         }
     }
-}
-
-/// Whether the VM's kernels take turns with the tests that do not depend on the kernel, as the runner says.
-pub fn taking_turns() -> bool {
-    std::env::var_os(TURNS).is_some()
 }
 
 /// Tells the runner that this test is skipped; return from it right after.
@@ -112,17 +98,10 @@ mod tests {
     #[test]
     fn the_vm_excuses_nothing_but_tcx_on_old_kernels() {
         for &reason in REASONS {
-            assert!(!reason.allowed(Environment::Vm, (6, 12), false), "{}", reason.name());
+            assert!(!reason.allowed(Environment::Vm, (6, 12)), "{}", reason.name());
         }
-        assert!(Reason::NoTcx.allowed(Environment::Vm, (6, 1), false));
-        assert!(!Reason::NoNetem.allowed(Environment::Vm, (6, 1), true));
-        assert!(Reason::NoNetem.allowed(Environment::Host, (6, 18), false));
-    }
-
-    #[test]
-    fn a_turn_is_an_excuse_only_where_kernels_take_turns() {
-        assert!(Reason::OtherKernel.allowed(Environment::Vm, (6, 1), true));
-        assert!(!Reason::OtherKernel.allowed(Environment::Vm, (6, 1), false));
-        assert!(!Reason::OtherKernel.allowed(Environment::Host, (6, 18), true));
+        assert!(Reason::NoTcx.allowed(Environment::Vm, (6, 1)));
+        assert!(!Reason::NoNetem.allowed(Environment::Vm, (6, 1)));
+        assert!(Reason::NoNetem.allowed(Environment::Host, (6, 18)));
     }
 }

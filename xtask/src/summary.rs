@@ -24,6 +24,13 @@ impl Tally {
         self.failed.push(what.into());
     }
 
+    /// One skipped test, with its reason, and nothing else.
+    pub(crate) fn skipped(what: impl Into<String>) -> Self {
+        let mut tally = Self::default();
+        tally.skip(what);
+        tally
+    }
+
     /// Adds one skipped test, with its reason.
     pub(crate) fn skip(&mut self, what: impl Into<String>) {
         self.skipped.push(what.into());

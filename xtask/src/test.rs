@@ -1,7 +1,7 @@
 //! `cargo xtask test`: every test there is, step by step, and one line at the end that says how it went.
 
 use std::io::{BufRead, BufReader};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Instant;
 
@@ -10,7 +10,7 @@ use clap::Args;
 use crate::artifacts::{self, Artifacts};
 use crate::error::Error;
 use crate::summary::Tally;
-use crate::verdict::{self, Verdict};
+use crate::verdict::{self, Outcome, Results, Verdict};
 use crate::{kills, run, tools, vm};
 
 /// Options of `cargo xtask test`.
@@ -22,6 +22,9 @@ pub(crate) struct Options {
     /// Leave out what needs QEMU
     #[arg(long)]
     no_vm: bool,
+    /// Also what takes long: more of what dies, and the package on systemd, on emulated machines
+    #[arg(long)]
+    long: bool,
 }
 
 struct Step {
@@ -33,9 +36,9 @@ struct Step {
 const STEPS: &[Step] = &[
     Step { name: "unit", run: unit },
     Step { name: "host", run: host },
-    Step { name: "sweep", run: || program("sweep", &["--stride=24"]) },
-    Step { name: "matrix", run: || program("matrix", &["--stride=12"]) },
-    Step { name: "soak", run: || program("soak", &["--steps=2000", "--minutes=12", "--cycles=1000"]) },
+    Step { name: "sweep", run: || program("sweep", &["--stride=36"]) },
+    Step { name: "matrix", run: || program("matrix", &["--stride=24"]) },
+    Step { name: "soak", run: || program("soak", &["--steps=2000", "--minutes=10", "--cycles=1000"]) },
     Step { name: "sabotage", run: sabotage },
     Step { name: "kills", run: kill },
     Step { name: VM, run: kernels },
@@ -55,13 +58,29 @@ const VM_MATRIX: &str = "vm-matrix";
 const SYSTEMD: &str = "systemd";
 const KILLS_VM: &str = "kills-vm";
 const SABOTAGE_VM: &str = "sabotage-vm";
+/// What only `--long` does, or `--only`.
+const LONG: &[&str] = &[VM_SOAK, VM_MATRIX, KILLS_VM, SYSTEMD];
 const IN_VM: &[&str] = &[VM, VM_SOAK, VM_MATRIX, KILLS_VM, SYSTEMD, SABOTAGE_VM];
 
 /// Rounds of each kind and end. `cargo xtask vm --kills 100` and `cargo xtask bench --only kills` do more.
 const KILLS: u32 = 10;
-const KILLS_IN_VM: u32 = 3;
+const KILLS_IN_VM: u32 = 2;
+
+impl Options {
+    /// Why a step is not run, if so.
+    fn leaves_out(&self, step: &Step) -> Option<&'static str> {
+        let (in_vm, is_long) = (IN_VM.contains(&step.name), LONG.contains(&step.name));
+        match self {
+            Self { no_vm: true, .. } if in_vm => Some("--no-vm"),
+            Self { long: false, .. } if is_long && self.only.is_empty() => Some("only with --long"),
+            _ => None,
+        }
+    }
+}
 
 pub(crate) fn main(options: &Options) -> Result<ExitCode, Error> {
+    // What passed in another run says nothing of this one.
+    let _ = std::fs::remove_file(results_of("host"));
     let mut total = Tally::default();
     let mut lines = Vec::new();
     for step in STEPS
@@ -70,18 +89,15 @@ pub(crate) fn main(options: &Options) -> Result<ExitCode, Error> {
     {
         println!("== {}", step.name);
         let started = Instant::now();
-        let tally = if IN_VM.contains(&step.name) && options.no_vm {
-            let mut tally = Tally::default();
-            tally.skip(format!("{}: --no-vm", step.name));
-            tally
-        } else {
-            // A step that cannot be run is a failure of that step, not the end of the others.
-            (step.run)().unwrap_or_else(|error| {
+        // A step that cannot be run is a failure of that step, not the end of the others.
+        let tally = match options.leaves_out(step) {
+            Some(why) => Tally::skipped(format!("{}: {why}", step.name)),
+            None => (step.run)().unwrap_or_else(|error| {
                 crate::error::report(&error);
                 let mut tally = Tally::default();
                 tally.fail(format!("{}: {error}", step.name));
                 tally
-            })
+            }),
         };
         lines.push(format!("{}: {} ({:.0} s)", step.name, tally.line(), started.elapsed().as_secs_f64()));
         total.merge(tally);
@@ -178,7 +194,7 @@ fn sabotage() -> Result<Tally, Error> {
         return Ok(tally);
     }
     tools::require(tools::OBSERVERS)?;
-    let built = artifacts::build_sabotaged()?;
+    let built = artifacts::build()?;
     let mut command = Command::new(built.program("sabotage")?);
     verdicts("sabotage", &mut command, &built, &mut tally)?;
     Ok(tally)
@@ -210,7 +226,7 @@ fn kill_in_vm() -> Result<Tally, Error> {
 fn sabotage_in_vm() -> Result<Tally, Error> {
     tools::require(tools::OBSERVERS)?;
     let mut tally = Tally::default();
-    tally.add_boot(&vm::test_sabotage(&artifacts::build_sabotaged()?)?);
+    tally.add_boot(&vm::test_sabotage(&artifacts::build()?)?);
     Ok(tally)
 }
 
@@ -221,7 +237,7 @@ fn verdicts(
     built: &Artifacts,
     tally: &mut Tally,
 ) -> Result<Vec<Verdict>, Error> {
-    let path = run::vm_dir().join(format!("{name}-results.jsonl"));
+    let path = results_of(name);
     std::fs::write(&path, "").map_err(Error::file("write", &path))?;
     command.arg(format!("--results={}", path.display()));
     command.env("CHAOS_BIN_DIR", built.bin_dir()?).env_remove("CHAOS_ENVIRONMENT");
@@ -236,20 +252,47 @@ fn verdicts(
     Ok(results.verdicts)
 }
 
-/// The kernel tests on both kernels of the VM: what depends on the kernel on each, the rest on one of them. `cargo xtask vm` runs
-/// everything on each.
+/// The kernel tests on both kernels of the VM, but for what has just passed on the host and does not depend on the kernel.
+/// `cargo xtask vm` runs everything.
 fn kernels() -> Result<Tally, Error> {
     tools::require(tools::OBSERVERS)?;
     let mut tally = Tally::default();
-    vm::test_all(&artifacts::build()?)?.iter().for_each(|boot| tally.add_boot(boot));
+    vm::test_all(&artifacts::build()?, &passed_on_host()?)?.iter().for_each(|boot| tally.add_boot(boot));
     Ok(tally)
+}
+
+/// Modules of kernel tests that meet what differs from kernel to kernel: what is there at all, how programs are attached, what
+/// packets meet, what a death leaves, what is shut in.
+const DEPENDS_ON_KERNEL: &[&str] =
+    &["abilities", "bystanders", "effects", "lifetime", "oracle::packets", "sandbox"];
+
+/// Kernel tests that passed in this run's step "host" and need not be repeated.
+fn passed_on_host() -> Result<Vec<String>, Error> {
+    let path = results_of("host");
+    let text = match std::fs::read_to_string(&path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        read => read.map_err(Error::file("read", &path))?,
+    };
+    let mut results = Results::default();
+    text.lines().for_each(|line| results.read(line));
+    let repeatable = |verdict: &Verdict| {
+        let module = verdict.test.strip_prefix("kernel-tests::")?;
+        let alike = !DEPENDS_ON_KERNEL.iter().any(|depends| module.starts_with(depends));
+        (alike && verdict.outcome == Outcome::Pass).then(|| verdict.test.clone())
+    };
+    Ok(results.verdicts.iter().filter_map(repeatable).collect())
+}
+
+/// Where a step's verdicts are written.
+fn results_of(step: &str) -> PathBuf {
+    run::vm_dir().join(format!("{step}-results.jsonl"))
 }
 
 /// The soak on both kernels of the VM, where packets can be delayed, and where memory, files and clock are ours.
 fn vm_soak() -> Result<Tally, Error> {
     tools::require(tools::OBSERVERS)?;
     let mut tally = Tally::default();
-    let argv = [vm::program("soak"), "--steps=50".to_owned(), "--minutes=8".to_owned()];
+    let argv = [vm::program("soak"), "--steps=40".to_owned(), "--minutes=8".to_owned()];
     for (release, text, failure) in vm::program_on_all(&artifacts::build()?, &argv)? {
         read_console(&format!("soak on {release}"), &text, failure, &mut tally);
     }
@@ -262,7 +305,7 @@ fn vm_matrix() -> Result<Tally, Error> {
     tools::require(tools::OBSERVERS)?;
     let mut tally = Tally::default();
     let only = format!("--only={}", IN_VM_ONLY.join(","));
-    let argv = [vm::program("matrix"), "--share=24".into(), "--stride=60".into(), "--limit=900".into(), only];
+    let argv = [vm::program("matrix"), "--share=48".into(), "--stride=90".into(), "--limit=900".into(), only];
     for (release, text, failure) in vm::program_on_all(&artifacts::build()?, &argv)? {
         read_console(&format!("matrix on {release}"), &text, failure, &mut tally);
     }

@@ -1,5 +1,5 @@
-//! The daemon with one guard taken out (`chaos_daemon::sabotage`): the same command line. Built by
-//! `cargo xtask test --only sabotage` alone.
+//! The daemon with one guard taken out (`chaos_daemon::sabotage`): the same command line. Built for
+//! tests alone, by `xtask/src/artifacts.rs`.
 
 #[path = "chaos-daemon/arguments.rs"]
 mod arguments;

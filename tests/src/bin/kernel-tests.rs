@@ -13,7 +13,7 @@ fn main() -> ExitCode {
     let trials = kernel::all()
         .into_iter()
         .map(|test| {
-            Trial::ignorable_test(test.name, move || match test.run(&Context::new()) {
+            Trial::ignorable_test(test.name, move || match (test.run)(&Context::new()) {
                 Ok(Outcome::Pass) => Ok(Completion::Completed),
                 Ok(Outcome::Skip(reason, detail)) => {
                     chaos_tests::skip(reason, &detail);

@@ -1,5 +1,5 @@
-//! `test-runner [--results FILE] [--filter TEXT] [--limit SECONDS] [--turns] EXECUTABLE...`: runs the tests of the executables
-//! and writes one JSON line per test, then the count.
+//! `test-runner [--results FILE] [--filter TEXT] [--limit SECONDS] [--leave-out FILE] EXECUTABLE...`: runs the tests of the
+//! executables but for those that a line of the file names, and writes one JSON line per test, then the count.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -11,7 +11,7 @@ use chaos_tests::runner::{self, Plan, Verdict};
 
 fn main() -> ExitCode {
     let mut plan =
-        Plan { executables: Vec::new(), filter: None, limit: Duration::from_secs(60), turns: false };
+        Plan { executables: Vec::new(), filter: None, limit: Duration::from_secs(60), leave_out: Vec::new() };
     let mut results = PathBuf::from("/dev/stdout");
     for argument in std::env::args().skip(1) {
         match argument.split_once('=') {
@@ -21,7 +21,10 @@ fn main() -> ExitCode {
                 Ok(seconds) => plan.limit = Duration::from_secs(seconds),
                 Err(error) => return usage(&format!("--limit {text}: {error}")),
             },
-            _ if argument == "--turns" => plan.turns = true,
+            Some(("--leave-out", path)) => match std::fs::read_to_string(path) {
+                Ok(text) => plan.leave_out = text.lines().map(str::to_owned).collect(),
+                Err(error) => return usage(&format!("--leave-out {path}: {error}")),
+            },
             _ if argument.starts_with('-') => return usage(&format!("unknown option {argument}")),
             _ => plan.executables.push(argument.into()),
         }

@@ -32,7 +32,7 @@ mod trouble;
 mod vsock;
 
 use crate::NetNs;
-use crate::skip::{Environment, Reason, kernel_version, taking_turns};
+use crate::skip::{Environment, Reason, kernel_version};
 
 /// What a test may ask about where it runs.
 #[derive(Debug, Clone, Copy)]
@@ -98,45 +98,6 @@ pub struct KernelTest {
     /// What to do.
     pub run: fn(&Context) -> TestResult,
 }
-
-impl KernelTest {
-    /// Runs it, unless it is the turn of the VM's other kernel.
-    ///
-    /// # Errors
-    /// When it fails.
-    pub fn run(&self, context: &Context) -> TestResult {
-        let other = context.environment == Environment::Vm && taking_turns() && !self.is_our_turn(context);
-        if other {
-            return Ok(Outcome::Skip(Reason::OtherKernel, "nothing of it depends on the kernel".into()));
-        }
-        (self.run)(context)
-    }
-
-    /// Each kernel has every second one of those that say the same on both.
-    fn is_our_turn(&self, context: &Context) -> bool {
-        let depends = DEPENDS_ON_KERNEL.iter().any(|module| self.name.starts_with(module));
-        // Of the name, so that it is the same in every process.
-        let even = self.name.bytes().fold(0_u8, u8::wrapping_add) % 2 == 0;
-        depends || even == (context.kernel >= (6, 6))
-    }
-}
-
-/// Modules of tests that meet what differs from kernel to kernel: how programs are attached and loaded, what packets and
-/// calls meet, what is read back, what is shut in.
-const DEPENDS_ON_KERNEL: &[&str] = &[
-    "abilities",
-    "answers",
-    "bystanders",
-    "calls",
-    "effects",
-    "file_calls",
-    "impairments",
-    "lifetime",
-    "oracle::packets",
-    "sandbox",
-    "scopes",
-    "services",
-];
 
 /// How the daemon is told to attach its programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -22,12 +22,15 @@ const KERNEL_SUITES: &[&str] = &["bpf", "netlink", "kernel-tests"];
 /// Programs of other projects, copied with the libraries they need: the tests' second opinion.
 const OBSERVERS: &[&str] = &["ip", "tc", "ping", "bpftool"];
 
-/// Runs the suites of the kernel; with `turns`, of what does not depend on the kernel every second test.
-pub(super) fn test_command(filter: Option<&str>, turns: bool) -> Vec<String> {
+/// Names of tests that are left out, one a line.
+pub(super) const LEFT_OUT: &str = "etc/left-out";
+
+/// Runs the suites of the kernel, but for what [`LEFT_OUT`] names, if it is there.
+pub(super) fn test_command(filter: Option<&str>, leave_out: bool) -> Vec<String> {
     let mut argv = vec![format!("{BIN_DIR}/test-runner"), "--results=/dev/ttyS1".to_owned()];
     // Emulated, a test takes several times as long as on the machine itself.
     argv.push("--limit=240".to_owned());
-    argv.extend(turns.then(|| "--turns".to_owned()));
+    argv.extend(leave_out.then(|| format!("--leave-out=/{LEFT_OUT}")));
     argv.extend(filter.map(|filter| format!("--filter={filter}")));
     argv.extend(KERNEL_SUITES.iter().map(|name| format!("{BIN_DIR}/{name}")));
     argv
