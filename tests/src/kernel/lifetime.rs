@@ -340,7 +340,7 @@ fn a_delay_ends_at_whichever_system_call_of_its_holder_everything_dies(context: 
     if !context.has_netem() {
         return Ok(Outcome::Skip(Reason::NoNetem, "a delay needs it".into()));
     }
-    let deadline = Instant::now() + Duration::from_secs(50);
+    let deadline = Instant::now() + Duration::from_secs(200);
     for strike in [Strike::Kill, Strike::KillEverything] {
         let (attach, whose) = (Attach::Auto, Whose::Holder);
         let found =
