@@ -65,8 +65,10 @@ pub struct PacketRule {
     pub cgroup_level: u32,
     /// What packets are answered with, where the program has a choice: see [`crate::unreachable`].
     pub answer: u32,
-    /// Zero. Keeps the size a multiple of 8.
-    pub reserved: u32,
+    /// Slot of [`crate::name::JUMP`] with the egress program; that of the ingress program follows. Zero, which the verifier must
+    /// not know: a jump to a slot that it knows is patched into the stub, and taken back one slot after the other, with a wait
+    /// for RCU each (`prog_array_map_poke_run` in kernel/bpf/arraymap.c). One of a slot it does not know ends at once.
+    pub first_slot: u32,
     /// Id of the control group (v2) in which, or below which, the packet's socket was made; 0 is any, and no socket too.
     /// A packet that arrives has no socket yet, so that this selects none.
     pub cgroup: u64,

@@ -13,7 +13,7 @@ mod peers;
 mod rules;
 mod sys;
 
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 
 use aya::maps::ProgramArray;
 use chaos_common::{Way, name};
@@ -130,6 +130,9 @@ pub struct Attachment {
 /// A tcx link and what it was made for.
 struct Link {
     fd: OwnedFd,
+    /// On the device.
+    attached: &'static str,
+    /// What acts: the same, or what a stub jumps to.
     program: &'static str,
     interface: String,
     index: u32,
@@ -140,6 +143,8 @@ struct Link {
 pub struct Programs {
     // Dropped in this order: links before the programs they hold.
     links: Vec<Link>,
+    /// Another descriptor of [`name::JUMP`], above those of the links.
+    jump: Option<OwnedFd>,
     loaded: object::Loaded,
     contents: rules::Contents,
     stubs: [Option<&'static str>; 2],
@@ -169,14 +174,18 @@ impl Programs {
         let loaded = object::Loaded::new(chaos_ebpf::OBJECT, family, &sizes)?;
         rules::check_contract(&loaded)?;
         let contents = rules::Contents::new(capacity);
-        Ok(Self { links: Vec::new(), loaded, contents, stubs: [None; 2] })
+        Ok(Self { links: Vec::new(), jump: None, loaded, contents, stubs: [None; 2] })
     }
 
-    /// Attaches a program to the target device through tcx, behind those that are there. `index` is the device's in
-    /// the network namespace of the calling thread; `interface` is what messages call it.
+    /// Attaches a stub that jumps to a program to the target device through tcx, behind those that are there. `index` is the
+    /// device's in the network namespace of the calling thread; `interface` is what messages call it.
+    ///
+    /// Links end one after the other when their process dies, and the kernel waits for RCU in between; the jumps of both
+    /// directions end at once.
     ///
     /// # Errors
-    /// When there is no such interface, or the kernel has no tcx (see [`kernel_has_tcx`]).
+    /// When there is no such interface, the stub of this direction already jumps to another program, or the kernel has no tcx
+    /// (see [`kernel_has_tcx`]).
     pub fn attach_tcx(
         &mut self,
         hook: Hook,
@@ -184,7 +193,20 @@ impl Programs {
         index: u32,
         interface: &str,
     ) -> Result<(), BpfError> {
-        self.attach(hook.program(direction), direction, index, interface)
+        let stub = self.aim_stub(hook, direction)?;
+        let program = hook.program(direction);
+        self.attach(stub, program, direction, index, interface)?;
+        self.end_jumps_first(program)
+    }
+
+    /// Has the jumps end before the links when this process dies. The kernel lets go of the files of a process that has died
+    /// from the last descriptor down (`exit_files` and `task_work_run`), and of a link only after a wait for RCU.
+    fn end_jumps_first(&mut self, program: &'static str) -> Result<(), BpfError> {
+        let last = self.links.iter().map(|link| link.fd.as_raw_fd()).max().unwrap_or_default();
+        let jump = self.loaded.data(name::JUMP)?.fd().as_fd();
+        let above = sys::duplicate(jump, last + 1).map_err(|source| BpfError::Jump { program, source })?;
+        self.jump = Some(above);
+        Ok(())
     }
 
     /// Attaches the program for one end of the detour through tcx, in the network namespace of the calling thread.
@@ -192,10 +214,10 @@ impl Programs {
     /// # Errors
     /// As [`Programs::attach_tcx`].
     pub fn attach_loop_tcx(&mut self, end: LoopEnd, index: u32, interface: &str) -> Result<(), BpfError> {
-        self.attach(end.program(), Direction::Ingress, index, interface)
+        self.attach(end.program(), end.program(), Direction::Ingress, index, interface)
     }
 
-    /// Attaches a stub through tcx, in the network namespace of the calling thread.
+    /// Attaches a stub that jumps nowhere through tcx, in the network namespace of the calling thread.
     ///
     /// # Errors
     /// As [`Programs::attach_tcx`].
@@ -205,20 +227,22 @@ impl Programs {
         index: u32,
         interface: &str,
     ) -> Result<(), BpfError> {
-        self.attach(stub(direction).1, direction, index, interface)
+        let (_, stub) = stub(direction);
+        self.attach(stub, stub, direction, index, interface)
     }
 
     fn attach(
         &mut self,
+        attached: &'static str,
         program: &'static str,
         direction: Direction,
         index: u32,
         interface: &str,
     ) -> Result<(), BpfError> {
-        let fd = sys::tcx_attach(self.loaded.program(program)?, index, attach_type(direction))
+        let fd = sys::tcx_attach(self.loaded.program(attached)?, index, attach_type(direction))
             .map_err(|source| BpfError::Attach { program, interface: interface.to_owned(), source })?;
         sabotage::pin(fd.as_fd());
-        self.links.push(Link { fd, program, interface: interface.to_owned(), index, direction });
+        self.links.push(Link { fd, attached, program, interface: interface.to_owned(), index, direction });
         Ok(())
     }
 
@@ -236,6 +260,12 @@ impl Programs {
     /// # Errors
     /// When the stub of this direction already jumps to another program.
     pub fn stub_fd(&mut self, hook: Hook, direction: Direction) -> Result<BorrowedFd<'_>, BpfError> {
+        let stub = self.aim_stub(hook, direction)?;
+        self.loaded.program(if sabotage::without(Guard::Stub) { hook.program(direction) } else { stub })
+    }
+
+    /// Has the stub of a direction jump to the program of a hook; returns the stub's name.
+    fn aim_stub(&mut self, hook: Hook, direction: Direction) -> Result<&'static str, BpfError> {
         let (way, stub) = stub(direction);
         let program = hook.program(direction);
         if let Some(occupant) = self.stubs[way as usize].filter(|&occupant| occupant != program) {
@@ -245,7 +275,7 @@ impl Programs {
         sys::set_program(jump, way as u32, self.loaded.program(program)?)
             .map_err(|source| BpfError::Jump { program, source })?;
         self.stubs[way as usize] = Some(program);
-        self.loaded.program(if sabotage::without(Guard::Stub) { program } else { stub })
+        Ok(stub)
     }
 
     /// What the kernel says about each attachment made here.
@@ -257,25 +287,31 @@ impl Programs {
     }
 
     fn read_back_one(&self, link: &Link) -> Result<Attachment, BpfError> {
-        let program = link.program;
+        let Link { program, attached, .. } = *link;
         let failed = |source| BpfError::ReadBack { program, interface: link.interface.clone(), source };
-        let id = sys::program_id(self.loaded.program(program)?).map_err(failed)?;
+        let id = |name| sys::program_id(self.loaded.program(name)?).map_err(failed);
         let seen = sys::tcx_link(link.fd.as_fd()).map_err(failed)?;
-        let made = (id, link.index, attach_type(link.direction));
-        Ok(Attachment {
-            program,
-            interface: link.interface.clone(),
-            direction: link.direction,
-            present: (seen.program, seen.interface, seen.attach_type) == made,
-        })
+        let made = (id(attached)?, link.index, attach_type(link.direction));
+        let mut present = (seen.program, seen.interface, seen.attach_type) == made;
+        if program != attached {
+            let jump = self.loaded.data(name::JUMP)?.fd().as_fd();
+            let aim = sys::program_in(jump, stub(link.direction).0 as u32).map_err(failed)?;
+            present &= aim == Some(id(program)?);
+        }
+        Ok(Attachment { program, interface: link.interface.clone(), direction: link.direction, present })
     }
 
-    /// Takes every link away. Programs and maps stay loaded; stubs jump nowhere any more.
+    /// Has stubs jump nowhere any more, and takes every link away. Programs and maps stay loaded.
     ///
     /// # Errors
     /// When a stub cannot be emptied. The links are gone all the same.
     pub fn detach(&mut self) -> Result<(), BpfError> {
+        let emptied = self.empty_stubs();
         self.links.clear();
+        emptied
+    }
+
+    fn empty_stubs(&mut self) -> Result<(), BpfError> {
         for way in [Way::Egress, Way::Ingress] {
             if self.stubs[way as usize].is_some() {
                 let jump = ProgramArray::try_from(self.loaded.map_mut(name::JUMP)?);

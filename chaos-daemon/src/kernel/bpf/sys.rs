@@ -5,15 +5,17 @@
 
 use std::ffi::CStr;
 use std::io;
-use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
+use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
 
 use aya::Pod;
 use aya_obj::generated::bpf_insn;
+use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
 
 use crate::fail_point::{self, Point};
 
 // enum bpf_cmd, include/uapi/linux/bpf.h.
+const BPF_MAP_LOOKUP_ELEM: libc::c_int = 1;
 const BPF_MAP_UPDATE_ELEM: libc::c_int = 2;
 const BPF_PROG_LOAD: libc::c_int = 5;
 const BPF_OBJ_GET_INFO_BY_FD: libc::c_int = 15;
@@ -299,6 +301,30 @@ pub(super) fn set_program(map: BorrowedFd<'_>, slot: u32, program: BorrowedFd<'_
     };
     // SAFETY: the layout is that of an element; key and value of a program array have four bytes, as these have.
     unsafe { bpf(BPF_MAP_UPDATE_ELEM, &mut attr).map(drop) }
+}
+
+/// Another descriptor of the same file, the lowest that is free and at least `least`.
+pub(super) fn duplicate(fd: BorrowedFd<'_>, least: RawFd) -> io::Result<OwnedFd> {
+    let made = fcntl(fd, FcntlArg::F_DUPFD_CLOEXEC(least))?;
+    // SAFETY: fcntl(2) has just made it, and nobody else has it.
+    Ok(unsafe { OwnedFd::from_raw_fd(made) })
+}
+
+/// Id of the program in a slot of a program array, if there is one.
+pub(super) fn program_in(map: BorrowedFd<'_>, slot: u32) -> io::Result<Option<u32>> {
+    let mut id = 0_u32;
+    let mut attr = ElementAttr {
+        map_fd: map.as_raw_fd().unsigned_abs(),
+        key: std::ptr::from_ref(&slot) as u64,
+        value: std::ptr::from_mut(&mut id) as u64,
+        ..ElementAttr::default()
+    };
+    // SAFETY: the layout is that of an element; key and value of a program array have four bytes, as these have.
+    match unsafe { bpf(BPF_MAP_LOOKUP_ELEM, &mut attr) } {
+        Ok(_) => Ok(Some(id)),
+        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// Id of a program.

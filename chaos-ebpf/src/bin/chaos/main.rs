@@ -167,23 +167,24 @@ pub fn comeback(ctx: TcContext) -> i32 {
 }
 
 #[inline(always)]
-fn jump(ctx: &TcContext, slot: u32) -> i32 {
+fn jump(ctx: &TcContext, way: Way) -> i32 {
+    let Some(rule) = maps::RULE.get(0) else { return NEXT };
     // SAFETY: the map holds classifiers only; nothing of this program is left to drop when the jump succeeds.
-    unsafe { maps::JUMP.tail_call(ctx, slot) };
+    unsafe { maps::JUMP.tail_call(ctx, rule.first_slot.wrapping_add(way as u32)) };
     // The owner of the program array is dead: this fault is over.
     NEXT
 }
 
-/// Jumps to the egress program, for kernels without tcx links.
+/// Jumps to the egress program.
 #[classifier]
 pub fn stub_egress(ctx: TcContext) -> i32 {
-    jump(&ctx, Way::Egress as u32)
+    jump(&ctx, Way::Egress)
 }
 
-/// Jumps to the ingress program, for kernels without tcx links.
+/// Jumps to the ingress program.
 #[classifier]
 pub fn stub_ingress(ctx: TcContext) -> i32 {
-    jump(&ctx, Way::Ingress as u32)
+    jump(&ctx, Way::Ingress)
 }
 
 // The kernel reads the licence from this section; helpers reserved for the GPL need it.
