@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
@@ -294,8 +295,10 @@ fn a_probe_tells_how_a_unit_is_and_how_often_systemd_has_started_it_again() -> T
     assert!(down["value"].is_null(), "{down}");
     assert_eq!(sample(&["process", "--unit", NAME, "--max", "0"])?["value"], 0.0);
     for (unit, words) in [("dbus.service", "protected"), ("chaos-no-such.service", "no unit")] {
-        let said = sample(&["unit", unit]).err().map(|error| error.to_string()).unwrap_or_default();
-        assert!(said.contains(words), "{unit}: {said}");
+        let mut refused = Command::new("runuser");
+        let refused = refused.args(["-u", MEMBER, "--", "chaosctl", "probe", "unit", unit]).output()?;
+        let said = String::from_utf8_lossy(&[refused.stdout, refused.stderr].concat()).into_owned();
+        assert!(!refused.status.success() && said.contains(words), "{unit}: {said}");
     }
     Ok(())
 }
