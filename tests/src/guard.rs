@@ -70,6 +70,11 @@ impl Guard {
         matches!(self.child.try_wait(), Ok(Some(_)) | Err(_))
     }
 
+    /// Whether it runs, by what the kernel lists. Nothing is collected, which would take from a tracer what it waits for.
+    pub fn runs(&self) -> bool {
+        Process::read(self.pid()).is_some_and(|process| process.runs())
+    }
+
     /// Sends it a signal.
     pub fn signal(&self, signal: Signal) {
         if let Some(process) = Process::read(i32::try_from(self.child.id()).unwrap_or(i32::MAX)) {
@@ -79,6 +84,9 @@ impl Guard {
 
     /// Kills it, and waits until it is gone.
     pub fn kill(&mut self) {
+        if self.has_ended() {
+            return;
+        }
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use chaos_tests::asked::{Asked, Tally};
 use chaos_tests::kernel::Context;
-use chaos_tests::matrix::{EVENTS, Found, UNDOING, all, supervised};
-use chaos_tests::sweep::lacking;
+use chaos_tests::matrix::{self, EVENTS, Found, UNDOING, all, supervised};
+use chaos_tests::sweep;
 
 fn main() -> ExitCode {
     if let Some(code) = chaos_tests::caller::serve_if_asked() {
@@ -23,7 +23,7 @@ fn main() -> ExitCode {
     let deadline = Instant::now() + asked.limit;
     let context = Context::new();
     let mut tally = Tally::new("cells");
-    let missing = [lacking(&context), supervised::lacking(&context)].concat();
+    let missing = [sweep::lacking(&context), matrix::lacking(&context)].concat();
     for (kind, why) in missing.into_iter().filter(|(kind, _)| asked.wants(kind)) {
         tally.skip(kind, why);
     }

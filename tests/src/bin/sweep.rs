@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use chaos_tests::asked::{Asked, Tally};
 use chaos_tests::kernel::Context;
-use chaos_tests::sweep::{self, Found};
+use chaos_tests::matrix;
+use chaos_tests::sweep::{self, Found, supervised};
 
 fn main() -> ExitCode {
     if let Some(code) = chaos_tests::caller::serve_if_asked() {
@@ -21,18 +22,16 @@ fn main() -> ExitCode {
     let context = Context::new();
     let mut tally = Tally::new("points");
     let mut normal = Vec::new();
-    for (kind, why) in sweep::lacking(&context).into_iter().filter(|(kind, _)| asked.wants(kind)) {
+    let missing = [sweep::lacking(&context), matrix::lacking(&context)].concat();
+    for (kind, why) in missing.into_iter().filter(|(kind, _)| asked.wants(kind)) {
         tally.skip(kind, why);
     }
-    let all = sweep::all(&context, asked.stride as usize);
-    for sweep in all.iter().filter(|sweep| asked.wants(&sweep.to_string())) {
-        let started = Instant::now();
-        let found = sweep.run(deadline).unwrap_or_else(|error| Found {
-            failures: vec![format!("{sweep}: {error}")],
-            ..Found::default()
-        });
-        tally.add(sweep.kind, &sweep.to_string(), found.normal.len(), &found.failures, started);
-        normal.extend(found.normal);
+    let stride = asked.stride as usize;
+    for sweep in sweep::all(&context, stride).iter().filter(|sweep| asked.wants(&sweep.to_string())) {
+        normal.extend(report(&mut tally, sweep.kind, sweep, || sweep.run(deadline)));
+    }
+    for sweep in supervised::all(&context, stride).iter().filter(|sweep| asked.wants(&sweep.to_string())) {
+        report(&mut tally, sweep.kind, sweep, || sweep.run(deadline));
     }
     normal.sort();
     let quantile = |share: f64| {
@@ -41,6 +40,22 @@ fn main() -> ExitCode {
     };
     println!("strike to normal: p50 {:?}, p99 {:?}, max {:?}", quantile(0.5), quantile(0.99), quantile(1.0));
     tally.end()
+}
+
+/// Carries out one sweep; returns how soon traffic was normal after each strike.
+fn report(
+    tally: &mut Tally,
+    kind: &'static str,
+    sweep: impl std::fmt::Display,
+    run: impl FnOnce() -> chaos_tests::Result<Found>,
+) -> Vec<Duration> {
+    let started = Instant::now();
+    let found = run()
+        .unwrap_or_else(|error| Found { failures: vec![format!("{sweep}: {error}")], ..Found::default() });
+    // What could not be carried out at all is a point that failed.
+    let passed = found.points.saturating_sub(found.failures.len());
+    tally.add(kind, &sweep.to_string(), passed, &found.failures, started);
+    found.normal
 }
 
 fn refuse(argument: &str) -> ExitCode {

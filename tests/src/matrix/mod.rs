@@ -3,6 +3,7 @@
 //! are fail points, which only the build `chaos-daemon-failing` has.
 
 mod cells;
+pub(crate) mod place;
 pub mod supervised;
 pub(crate) mod trap;
 
@@ -22,6 +23,7 @@ use cells::Repeats;
 use trap::TrapFile;
 
 pub use cells::{EVENTS, Event, UNDOING};
+pub use place::lacking;
 
 /// No fault makes so many calls.
 const MOST: u32 = 1000;

@@ -105,7 +105,7 @@ impl Bench {
     /// A fault of a type that the probe notices, unless it uses something up. Such a one is called by what it uses up.
     pub(crate) fn fault(&self, kind: &'static str) -> Fault {
         let exhaustion = |params| Fault::new("resource_exhaustion").with(params);
-        let (near, folder) = (self.pair.near.name(), self.folder.path());
+        let (near, far, folder) = (self.pair.near.name(), self.pair.far.name(), self.folder.path());
         match kind {
             "connect_error" => Fault::new(kind).aimed(json!({"cgroup": self.cgroup.name()})),
             "file_error" => Fault::new(kind)
@@ -123,6 +123,10 @@ impl Bench {
             "port_in_use" => {
                 Fault::new(kind).aimed(json!({"local_port": 80, "protocol": "tcp", "netns": near}))
             }
+            // The echo is a server of the far namespace's own host.
+            "connection_load" => Fault::new(kind)
+                .aimed(json!({"netns": far}))
+                .with(json!({"url": format!("tcp://{}", self.echo.address()), "sessions": 5})),
             "process_pause" => Fault::new(kind).aimed(json!({"pid": self.worker.pid()})),
             // Of those signals, the one that does nothing to who runs.
             "process_kill" => {

@@ -1,5 +1,8 @@
 //! Which system calls change something: the points at which a sweep strikes.
 
+use std::fmt;
+
+use nix::errno::Errno;
 use nix::libc;
 
 /// What a sweep does at a point.
@@ -13,12 +16,23 @@ pub enum Strike {
     Fail(i32),
 }
 
+impl fmt::Display for Strike {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Kill => f.write_str("dies"),
+            Self::KillEverything => f.write_str("dies with everything"),
+            Self::Fail(errno) => write!(f, "gets {:?}", Errno::from_raw(*errno)),
+        }
+    }
+}
+
 /// The name of a system call that changes something outside its own memory; `None` for every other.
 pub(super) fn name(number: i64) -> Option<&'static str> {
     Some(match number {
         libc::SYS_bind => "bind",
         libc::SYS_bpf => "bpf",
         libc::SYS_capset => "capset",
+        libc::SYS_clock_adjtime => "clock_adjtime",
         libc::SYS_clone => "clone",
         libc::SYS_clone3 => "clone3",
         libc::SYS_close => "close",

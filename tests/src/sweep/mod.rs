@@ -3,6 +3,7 @@
 
 pub(crate) mod bench;
 mod calls;
+pub mod supervised;
 pub(crate) mod tracer;
 
 use std::time::{Duration, Instant};
@@ -33,6 +34,7 @@ pub(crate) const ALONE: &[&str] = &[
     "pids",
     "ports",
     "port_in_use",
+    "connection_load",
     "process_kill",
     "process_pause",
     "connect_error",
@@ -193,11 +195,6 @@ fn has_name(error: &Error) -> bool {
 impl std::fmt::Display for Sweep {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { kind, attach, whose, strike, .. } = self;
-        let strike = match strike {
-            Strike::Kill => "dies".to_owned(),
-            Strike::KillEverything => "dies with everything".to_owned(),
-            Strike::Fail(errno) => format!("gets {:?}", nix::errno::Errno::from_raw(*errno)),
-        };
         write!(f, "{kind} by {attach:?}, {whose:?} {strike}")
     }
 }

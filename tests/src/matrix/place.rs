@@ -1,0 +1,270 @@
+//! Where supervised faults are tried, by the matrix and by the sweep: a stage, a daemon and its guard, and the oracle that
+//! judges what whoever is left of them has made good.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use nix::sys::wait::{WaitPidFlag, waitpid};
+use nix::unistd::Pid;
+use tempfile::NamedTempFile;
+
+use crate::daemon::binary;
+use crate::fault::Fault;
+use crate::guard::Guard;
+use crate::kernel::Context;
+use crate::kernel::supervised::settled;
+use crate::kernel::supervised::stage::{self, Make, Stage};
+use crate::netns::output;
+use crate::process::{self, Process, wait_until};
+use crate::skip::Environment;
+use crate::victim::has_controllers;
+use crate::{Daemon, Error, Mcp, Residue, Result};
+
+/// Three seconds after the last heartbeat are promised; a machine under load is not a fault.
+pub(crate) const LIMIT: Duration = Duration::from_secs(5);
+/// A link that is up again checks its addresses for a second or two.
+const SETTLE: Duration = Duration::from_secs(5);
+
+/// What a kind needs of the machine.
+#[derive(Debug, Clone, Copy)]
+enum Needs {
+    Nothing,
+    /// These controllers of cgroup v2.
+    Controllers(&'static [&'static str]),
+    /// A clock that is nobody else's.
+    OwnClock,
+}
+
+/// Every supervised kind.
+const KINDS: &[(&str, Make, Needs)] = &[
+    ("pause", stage::pause, Needs::Nothing),
+    ("link_down", stage::link, Needs::Nothing),
+    ("link_down_in_a_rhythm", stage::flaps, Needs::Nothing),
+    ("cpu_limit", stage::cpu, Needs::Controllers(stage::CONTROLLERS)),
+    ("pids_limit", stage::pids, Needs::Controllers(stage::CONTROLLERS)),
+    ("memory_limit", stage::memory, Needs::Controllers(stage::CONTROLLERS)),
+    ("io_limit", stage::disk, Needs::Controllers(&["io"])),
+    ("clock_skew", stage::clock, Needs::OwnClock),
+];
+
+/// Kinds that cannot be done here, and why.
+pub fn lacking(context: &Context) -> Vec<(&'static str, &'static str)> {
+    let known = KINDS.iter().filter_map(|(kind, _, needs)| Some((*kind, needs.lacking(context)?)));
+    known.chain([("service_stop", "no service manager is PID 1 here; the tests on systemd do it")]).collect()
+}
+
+/// Every kind that can be done here, and its stage.
+pub(crate) fn here(context: &Context) -> impl Iterator<Item = (&'static str, Make)> {
+    let here = KINDS.iter().filter(|(.., needs)| needs.lacking(context).is_none());
+    here.map(|(kind, make, _)| (*kind, *make))
+}
+
+impl Needs {
+    fn lacking(self, context: &Context) -> Option<&'static str> {
+        match self {
+            Self::Controllers(wanted) if !has_controllers(wanted) => {
+                Some("the controllers of cgroup v2 are not there")
+            }
+            Self::OwnClock if context.environment == Environment::Host => {
+                Some("the clock of a host is not a test's to change")
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Which builds take part, and what their environment has.
+#[derive(Debug, Clone)]
+pub(crate) struct Programs {
+    pub(crate) daemon: &'static str,
+    pub(crate) guard: &'static str,
+    pub(crate) environment: Vec<(&'static str, PathBuf)>,
+}
+
+/// Where a kind is tried, and how it was before.
+pub(crate) struct Place {
+    programs: Programs,
+    running: Option<Running>,
+    stage: Box<dyn Stage>,
+    policy: NamedTempFile,
+    picture: String,
+    before: Residue,
+}
+
+/// Dropped in this order: who hangs up, who would end the daemon's faults, the daemon.
+pub(crate) struct Running {
+    pub(crate) mcp: Mcp,
+    pub(crate) guard: Guard,
+    pub(crate) daemon: Daemon,
+}
+
+impl Place {
+    pub(crate) fn new(make: Make, programs: Programs) -> Result<Self> {
+        let policy = NamedTempFile::new().map_err(Error::io("create", "a policy"))?;
+        std::fs::write(policy.path(), "clock_skew = true\n").map_err(Error::io("write", "a policy"))?;
+        let stage = make()?;
+        let picture = settled(stage.as_ref())?;
+        let before = Residue::take_with(&stage.namespaces(), &stage.cgroups())?;
+        Ok(Self { programs, running: None, stage, policy, picture, before })
+    }
+
+    /// The fault.
+    pub(crate) fn fault(&self) -> Fault {
+        self.stage.fault()
+    }
+
+    /// Whether the fault acts.
+    pub(crate) fn acts(&mut self) -> Result<bool> {
+        self.stage.acts()
+    }
+
+    /// A daemon and its guard.
+    pub(crate) fn running(&mut self) -> Result<&mut Running> {
+        if self.running.is_none() {
+            let Programs { daemon, environment, .. } = &self.programs;
+            let daemon = Daemon::start_program(daemon, |command| {
+                command.arg("--policy").arg(self.policy.path()).envs(environment.clone());
+            })?;
+            let guard = self.guard_of(&daemon)?;
+            self.running = Some(Running { mcp: daemon.mcp()?, guard, daemon });
+        }
+        self.running.as_mut().ok_or_else(|| Error::Different("no daemon".into()))
+    }
+
+    fn guard_of(&self, daemon: &Daemon) -> Result<Guard> {
+        let Programs { guard, environment, .. } = &self.programs;
+        Guard::start_program(&binary(guard)?, environment.clone(), daemon)
+    }
+
+    /// Another guard in the place of one that has ended, as systemd starts one.
+    pub(crate) fn replace_guard(&mut self) -> Result<()> {
+        if let Some(mut running) = self.running.take() {
+            running.guard = self.guard_of(&running.daemon)?;
+            self.running = Some(running);
+        }
+        Ok(())
+    }
+
+    /// Waits, for what is promised at most, until nothing of the fault is left or the guard has ended; says whether it has.
+    pub(crate) fn wait_for_guard(&mut self) -> bool {
+        let Some(running) = self.running.take() else { return false };
+        let done = || journals(&running.daemon) == 0 && self.is_normal();
+        wait_until(LIMIT, || !running.guard.runs() || done());
+        let ended = !running.guard.runs();
+        self.running = Some(running);
+        ended
+    }
+
+    /// Whether the kernel shows what it showed before, as far as the fault itself changes it.
+    fn is_normal(&self) -> bool {
+        let now = self.stage.picture();
+        now.is_ok_and(|now| now.lines().next() == self.picture.lines().next()) && self.stage.stays_away()
+    }
+
+    /// Since `struck` there is nobody but the guard: it leaves nothing, and nothing to do for `recover`.
+    pub(crate) fn judge_guard(&mut self, struck: Instant) -> Result<()> {
+        let Some(mut running) = self.running.take() else { return Ok(()) };
+        let left = LIMIT.saturating_sub(struck.elapsed());
+        let on_time = wait_until(left, || journals(&running.daemon) == 0 && self.is_normal());
+        let (guard, journals) = (running.guard.log(), journals(&running.daemon));
+        let guards = !running.guard.has_ended();
+        bury(&mut running);
+        if !on_time {
+            let what =
+                format!("normal; now {:?}, {journals} journals; guard:\n{guard}", self.stage.picture());
+            return Err(Error::Late { what, after: LIMIT });
+        }
+        if !guards {
+            return Err(Error::Different(format!("the guard has ended:\n{guard}")));
+        }
+        let said = recover(&running.daemon)?;
+        if !said.contains("nothing was left behind") {
+            return Err(Error::Different(format!("the guard left something: {said}")));
+        }
+        self.assert_as_before()
+    }
+
+    /// The daemon goes on, and has nothing of the fault left, as soon as that is removed; nor has anybody when it has ended.
+    pub(crate) fn judge_survival(&mut self, fault: &Fault) -> Result<()> {
+        let Some(mut running) = self.running.take() else { return Ok(()) };
+        if fault.remove(&running.mcp).is_err() {
+            // The server may have been started again, and with it every connection has ended.
+            fault.remove(&running.daemon.mcp()?)?;
+        }
+        let on_time = wait_until(LIMIT, || self.is_normal());
+        let lives = running.daemon.injector().is_some_and(|injector| injector.runs());
+        let log = running.daemon.log();
+        running.daemon.stop()?;
+        let said = recover(&running.daemon)?;
+        let journals = journals(&running.daemon);
+        bury(&mut running);
+        if !on_time || journals > 0 || said.contains("STUCK") {
+            let now = self.stage.picture();
+            let what = format!("normal; now {now:?}, {journals} journals, {said}; daemon:\n{log}");
+            return Err(Error::Late { what, after: LIMIT });
+        }
+        if !lives {
+            return Err(Error::Different(format!("the injector died; log:\n{log}")));
+        }
+        self.assert_as_before()
+    }
+
+    /// Nobody is left, the guard neither: recovery leaves nothing.
+    pub(crate) fn judge_recovery(&mut self) -> Result<()> {
+        let Some(mut running) = self.running.take() else { return Ok(()) };
+        bury(&mut running);
+        let said = recover(&running.daemon)?;
+        let journals = journals(&running.daemon);
+        if said.contains("STUCK") || journals > 0 {
+            return Err(Error::Different(format!("{journals} journals are left: {said}")));
+        }
+        self.assert_as_before()
+    }
+
+    fn assert_as_before(&mut self) -> Result<()> {
+        let mut now = String::new();
+        wait_until(SETTLE, || {
+            now = self.stage.picture().unwrap_or_default();
+            now == self.picture
+        });
+        if now != self.picture {
+            return Err(Error::Different(format!("before:\n{}\nafter:\n{now}", self.picture)));
+        }
+        if self.stage.acts()? {
+            return Err(Error::Different("it still acts".into()));
+        }
+        self.before.assert_unchanged_within(&self.stage.namespaces(), SETTLE)
+    }
+
+    /// What daemon and guard wrote lately.
+    pub(crate) fn log(&self) -> String {
+        let Some(running) = &self.running else { return String::new() };
+        let (daemon, guard) = (running.daemon.log(), running.guard.log());
+        let last = |log: &str| log.lines().rev().take(6).map(|line| format!("\n    {line}")).collect();
+        [daemon, guard].map(|log| -> String { last(&log) }).concat()
+    }
+}
+
+fn recover(daemon: &Daemon) -> Result<String> {
+    let mut command = Command::new(binary("chaos-daemon")?);
+    output(command.arg("recover").arg("--runtime-dir").arg(daemon.runtime_dir()))
+}
+
+/// Collects what is left of a daemon whose injector has died, and of its guard.
+fn bury(running: &mut Running) {
+    let all = running.daemon.processes();
+    running.daemon.kill_everything();
+    running.guard.kill();
+    wait_until(LIMIT, || !all.iter().any(Process::runs));
+    // Children of ours only where orphans become ours.
+    let orphans = process::descendants(std::process::id().cast_signed());
+    for orphan in orphans.iter().filter(|orphan| orphan.state == 'Z') {
+        let _ = waitpid(Pid::from_raw(orphan.pid), Some(WaitPidFlag::WNOHANG));
+    }
+}
+
+/// How many journals there are.
+pub(crate) fn journals(daemon: &Daemon) -> usize {
+    std::fs::read_dir(daemon.runtime_dir().join("journal")).map_or(0, Iterator::count)
+}

@@ -1,0 +1,171 @@
+//! The sweep over supervised faults, which outlive every process of the daemon: at every system call of injector and holder
+//! that changes something the process dies, everybody dies, the guard with them, or the call fails; and likewise at every call
+//! by which the guard undoes what a dead injector has left. Whoever is left, or recovers, leaves nothing.
+
+use std::fmt;
+use std::time::Instant;
+
+use nix::libc;
+use nix::sys::signal::Signal;
+
+use super::calls::Strike;
+use super::tracer::{Aim, Seen, Trace};
+use super::{Found, MOST, nameless};
+use crate::kernel::Context;
+use crate::kernel::supervised::stage::Make;
+use crate::matrix::place::{self, Place, Programs};
+use crate::{Error, Result};
+
+/// Whose calls are struck.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Whose {
+    Injector,
+    Holder,
+    /// Those by which it undoes what the injector has left, which was killed.
+    Guard,
+}
+
+/// One pass over all calls that one process makes for one supervised fault.
+#[derive(Clone, Copy)]
+pub struct Supervised {
+    /// What is changed.
+    pub kind: &'static str,
+    make: Make,
+    whose: Whose,
+    strike: Strike,
+    /// Every how many calls; 1 is every one.
+    stride: usize,
+    /// The first of them, from 1.
+    first: usize,
+}
+
+/// Every sweep of every kind that can be done here.
+pub fn all(context: &Context, stride: usize) -> Vec<Supervised> {
+    use Strike::{Fail, Kill, KillEverything};
+    use Whose::{Guard, Holder, Injector};
+    const PASSES: &[(Whose, Strike)] = &[
+        (Injector, Kill),
+        (Injector, KillEverything),
+        (Injector, Fail(libc::ENOMEM)),
+        (Injector, Fail(libc::EIO)),
+        (Holder, Kill),
+        (Holder, KillEverything),
+        (Holder, Fail(libc::EPERM)),
+        (Guard, Kill),
+        (Guard, Fail(libc::ENOMEM)),
+        (Guard, Fail(libc::EIO)),
+    ];
+    // Kinds make much the same calls: with another first for each, a stride leaves out little.
+    let kinds = place::here(context).enumerate();
+    let sweeps = kinds.flat_map(|(position, (kind, make))| {
+        let first = 1 + position % stride;
+        PASSES.iter().map(move |(whose, strike)| Supervised {
+            kind,
+            make,
+            whose: *whose,
+            strike: *strike,
+            stride,
+            first,
+        })
+    });
+    sweeps.collect()
+}
+
+impl Supervised {
+    /// Carries it out, until `deadline` at most: being late is a failure.
+    ///
+    /// # Errors
+    /// When it cannot be carried out at all.
+    pub fn run(&self, deadline: Instant) -> Result<Found> {
+        let mut place = self.place()?;
+        let mut found = Found::default();
+        for at in (self.first..MOST).step_by(self.stride) {
+            if Instant::now() > deadline {
+                found.failures.push(format!("{self}: not done in time, at call {at}"));
+                return Ok(found);
+            }
+            match self.point(&mut place, at) {
+                Ok(Seen { calls: 0, .. }) => {
+                    found.failures.push(format!("{self}: made no call that counts"));
+                    return Ok(found);
+                }
+                Ok(Seen { struck: None, .. }) => return Ok(found),
+                Ok(_) => found.points += 1,
+                Err(error) => {
+                    found.points += 1;
+                    found.failures.push(format!("{self}, call {at}: {error}{}", place.log()));
+                    drop(place);
+                    place = self.place()?;
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    fn place(&self) -> Result<Place> {
+        let environment = Vec::new();
+        Place::new(self.make, Programs { daemon: "chaos-daemon", guard: "chaos-daemon", environment })
+    }
+
+    fn point(&self, place: &mut Place, at: usize) -> Result<Seen> {
+        match self.whose {
+            Whose::Guard => self.undoing(place, at),
+            Whose::Injector | Whose::Holder => self.doing(place, at),
+        }
+    }
+
+    /// Injects and removes, with a strike at a call of the daemon's.
+    fn doing(&self, place: &mut Place, at: usize) -> Result<Seen> {
+        let fault = place.fault();
+        let running = place.running()?;
+        let (guard, server) = (running.guard.pid(), running.daemon.server());
+        let everybody = running.daemon.processes().iter().map(|process| process.pid).chain([guard]).collect();
+        let (pid, children) = (running.daemon.injector_pid(), self.whose == Whose::Holder);
+        let trace = Trace::start(Aim { pid, children, at, strike: self.strike, everybody })?;
+        let injected = fault.inject(&running.mcp);
+        let removed = injected.is_ok().then(|| fault.remove(&running.mcp));
+        let seen = trace.finish()?;
+        let Some((call, struck)) = seen.struck else {
+            injected?;
+            removed.transpose()?;
+            return Ok(seen);
+        };
+        let judged = match (self.whose, self.strike) {
+            (_, Strike::KillEverything) => place.judge_recovery(),
+            (Whose::Injector, Strike::Kill) => place.judge_guard(struck),
+            _ => match nameless(server, [Some(injected), removed]) {
+                Some(answer) => Err(Error::Different(format!("an error without a name: {answer}"))),
+                None => place.judge_survival(&fault),
+            },
+        };
+        judged.map(|()| seen).map_err(|error| Error::Different(format!("{call}: {error}")))
+    }
+
+    /// The injector dies with the fault active, and a call of the guard's is struck while it undoes that. A guard that ends
+    /// is started again, as systemd does.
+    fn undoing(&self, place: &mut Place, at: usize) -> Result<Seen> {
+        let fault = place.fault();
+        let running = place.running()?;
+        fault.inject(&running.mcp)?;
+        let (pid, injector) = (running.guard.pid(), running.daemon.injector());
+        let aim = Aim { pid, children: false, at, strike: self.strike, everybody: Vec::new() };
+        let trace = Trace::start(aim)?;
+        if let Some(injector) = injector {
+            injector.signal(Signal::SIGKILL);
+        }
+        let ended = place.wait_for_guard();
+        let seen = trace.finish()?;
+        if ended {
+            place.replace_guard()?;
+        }
+        let call = seen.struck.map_or("no call", |(call, _)| call);
+        let judged = place.judge_guard(Instant::now());
+        judged.map(|()| seen).map_err(|error| Error::Different(format!("{call}: {error}")))
+    }
+}
+
+impl fmt::Display for Supervised {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} under a guard, {:?} {}", self.kind, self.whose, self.strike)
+    }
+}
