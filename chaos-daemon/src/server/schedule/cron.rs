@@ -16,6 +16,8 @@ struct Field {
 const MONTHS: &[&str] = &["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
 /// Names of the days of a week, as cron counts them.
 const WEEKDAYS: &[&str] = &["sun", "mon", "tue", "wed", "thu", "fri", "sat"];
+/// The longest expression, in bytes.
+const LONGEST: usize = 500;
 /// Sunday has two numbers.
 const SUNDAY: u8 = 7;
 
@@ -48,6 +50,12 @@ impl Cron {
     /// # Errors
     /// Names the field that makes no sense, and what would be right.
     pub fn parse(text: &str) -> Result<Self, SpecError> {
+        if text.len() > LONGEST {
+            return Err(SpecError::new(
+                "cron",
+                format!("it has {} characters, and {LONGEST} is the most", text.len()),
+            ));
+        }
         let words: Vec<_> = text.split_whitespace().collect();
         let [minute, hour, day, month, weekday] = words[..] else {
             let problem = format!(
@@ -215,6 +223,7 @@ mod tests {
             ("1- * * * *", "minute"),
             (", * * * *", "minute"),
             ("0 0 L * *", "day of the month"),
+            (&"0,".repeat(LONGEST), "500 is the most"),
         ] {
             let error = Cron::parse(wrong).unwrap_err();
             assert!(error.field == "cron" && error.problem.contains(field), "{wrong:?}: {error}");

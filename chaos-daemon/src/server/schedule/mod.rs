@@ -112,7 +112,8 @@ impl Schedule {
                 }
                 Due::Missed { first, until, times } => {
                     self.handled = until;
-                    let reason = Some("the daemon did not look after the clock when it came".to_owned());
+                    let reason =
+                        Some("the daemon did not run when it came, or the clock was set ahead".to_owned());
                     let (time, became) = (shown(first), Became::Missed);
                     self.note(Outcome { time, became, times, run_id: None, reason });
                 }

@@ -8,6 +8,8 @@ use crate::spec::SpecError;
 
 /// The days of a week, in its order.
 const DAYS: [&str; 7] = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"];
+/// The most windows of one kind.
+const MOST_WINDOWS: usize = 50;
 const MINUTES_OF_A_DAY: u16 = 24 * 60;
 
 /// A window in words.
@@ -96,6 +98,10 @@ impl Windows {
 
 impl Window {
     fn all(words: &[WindowWords], kind: &str) -> Result<Vec<Self>, SpecError> {
+        if words.len() > MOST_WINDOWS {
+            let problem = format!("there are {}, and {MOST_WINDOWS} is the most", words.len());
+            return Err(SpecError::new(format!("windows.{kind}"), problem));
+        }
         let words = words.iter().enumerate();
         words.map(|(index, words)| Self::parse(words, &format!("windows.{kind}[{index}]"))).collect()
     }
@@ -224,6 +230,9 @@ mod tests {
             let error = Windows::parse(&WindowsWords { only: Vec::new(), never }).unwrap_err();
             assert_eq!(error.field, field, "{text}: {error}");
         }
+        let never = vec![WindowWords::of("12:00-13:00").unwrap(); MOST_WINDOWS + 1];
+        let error = Windows::parse(&WindowsWords { only: Vec::new(), never }).unwrap_err();
+        assert_eq!(error.field, "windows.never");
         for text in ["", "09:00", "mon 09:00", "mon fri 09:00-17:00", "09:00 - 17:00"] {
             assert!(WindowWords::of(text).is_err(), "{text:?}");
         }
