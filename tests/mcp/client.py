@@ -26,7 +26,8 @@ PEER, BYSTANDER = "127.0.0.2", "127.0.0.3"
 PARTITION = {"fault_type": "network_partition", "probability": 1.0, "duration_seconds": 30,
              "target": {"interface": "lo", "cidr": PEER}}
 TOOLS = {"chaos_inject_fault", "chaos_run_experiment", "chaos_status", "chaos_stop", "chaos_doctor", "chaos_plan",
-         "chaos_register_experiment", "chaos_probe", "chaos_list_runs", "chaos_get_run", "chaos_statistics"}
+         "chaos_register_experiment", "chaos_probe", "chaos_list_runs", "chaos_get_run", "chaos_statistics",
+         "chaos_schedule"}
 # The server that is probed, and its port.
 SERVER, PORT = Path(__file__).resolve().parent / "server.py", 8765
 # One session, and everything together, in seconds.

@@ -16,6 +16,7 @@ use super::hub::{self, HubArgs};
 use super::mcp_proxy::{self, ProxyArgs, ProxyError};
 use super::probe_args::ProbeArgs;
 use super::runs::RunArgs;
+use super::schedule::{self, ScheduleCommand};
 use super::{bridge, document, history, runs, show, watch};
 use crate::experiment::{Native, schema};
 use crate::request::{ResidueReport, TargetsReport};
@@ -117,6 +118,9 @@ enum Command {
     /// Register or run an experiment
     #[command(subcommand)]
     Experiment(ExperimentCommand),
+    /// Have registered experiments run at times, by themselves
+    #[command(subcommand)]
+    Schedule(ScheduleCommand),
     /// Check an experiment without running it, and without the daemon; exit code 0 or 2
     Validate {
         /// JSON or YAML file, or - for stdin
@@ -442,6 +446,10 @@ async fn ask(client: &Client, command: &Command, json: bool) -> Result<Done, Fai
         Command::Runs(args) => {
             let answer = history::runs(client, args).await?;
             return Ok(Done::well(show::history(&answer), answer));
+        }
+        Command::Schedule(command) => {
+            let (text, answer) = schedule::carry_out(client, command).await?;
+            return Ok(Done::well(text, answer));
         }
         Command::Report(args) => {
             let answer = history::run(client, &args.run).await?;

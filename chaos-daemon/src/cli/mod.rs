@@ -11,6 +11,7 @@ mod hub;
 mod mcp_proxy;
 mod probe_args;
 mod runs;
+mod schedule;
 mod show;
 mod watch;
 

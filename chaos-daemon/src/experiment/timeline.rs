@@ -23,6 +23,8 @@ const LONGEST_TEXT: usize = 500;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
+    /// A schedule began the run.
+    Started,
     /// A phase began: before, method, lasting, unwinding, after, finished.
     Phase,
     /// The steady state was met, before or after.
@@ -56,7 +58,7 @@ pub struct Occurrence {
     pub at_seconds: f64,
     /// Wall clock, ISO 8601 in UTC.
     pub time: String,
-    /// What kind of thing: phase, met, not_met, injecting, injected, injection_failed, removing, removed, removal_failed,
+    /// What kind of thing: started, phase, met, not_met, injecting, injected, injection_failed, removing, removed, removal_failed,
     /// ended_early, breach, abort.
     #[schemars(with = "String")]
     pub kind: Kind,
@@ -64,6 +66,14 @@ pub struct Occurrence {
     pub subject: String,
     /// More, for people.
     pub detail: String,
+}
+
+impl Occurrence {
+    /// What comes before all else of a run whose caller is not there: `by` began it, at `time`.
+    pub fn started(time: &str, by: &str) -> Self {
+        let (time, detail) = (time.to_owned(), format!("by {by}"));
+        Self { at_seconds: 0.0, time, kind: Kind::Started, subject: String::new(), detail }
+    }
 }
 
 /// What a sample was taken for.

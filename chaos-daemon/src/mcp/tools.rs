@@ -6,7 +6,7 @@ use rmcp::model::{CallToolResult, JsonObject, Tool, ToolAnnotations};
 use serde_json::{Map, Value, json};
 
 use super::results::{InjectOutput, Output, RunOutput, StatusOutput};
-use super::{control, experiment, history, inject, params, probe, schema, status};
+use super::{control, experiment, history, inject, params, probe, schedule, schema, status};
 use crate::experiment::schema as experiment_schema;
 use crate::probe::KINDS;
 use crate::request::{ApiError, Caller};
@@ -28,9 +28,10 @@ pub(super) enum Call {
     ListRuns,
     GetRun,
     Statistics,
+    Schedule,
 }
 
-const CALLS: [Call; 11] = [
+const CALLS: [Call; 12] = [
     Call::Doctor,
     Call::GetRun,
     Call::InjectFault,
@@ -39,6 +40,7 @@ const CALLS: [Call; 11] = [
     Call::Probe,
     Call::RegisterExperiment,
     Call::RunExperiment,
+    Call::Schedule,
     Call::Statistics,
     Call::Status,
     Call::Stop,
@@ -62,6 +64,7 @@ impl Call {
             Self::ListRuns => "chaos_list_runs",
             Self::GetRun => "chaos_get_run",
             Self::Statistics => "chaos_statistics",
+            Self::Schedule => "chaos_schedule",
         }
     }
 
@@ -91,6 +94,7 @@ impl Call {
             Self::ListRuns => history::list(service, given).await.map(|output| output.result()),
             Self::GetRun => history::run(service, given).await.map(|output| output.result()),
             Self::Statistics => history::figures(service, given).await.map(|output| output.result()),
+            Self::Schedule => schedule::carry_out(service, caller, given).await.map(|output| output.result()),
         };
         result.unwrap_or_else(|error| self.failed(&arguments, &error))
     }
@@ -110,6 +114,7 @@ impl Call {
             Self::ListRuns => history::list_failed(error),
             Self::GetRun => history::run_failed(arguments, error),
             Self::Statistics => history::figures_failed(error),
+            Self::Schedule => schedule::failed(error),
         }
     }
 
@@ -180,6 +185,7 @@ impl Call {
             Self::ListRuns => history::list_tool(),
             Self::GetRun => history::run_tool(),
             Self::Statistics => history::statistics_tool(),
+            Self::Schedule => schedule::tool(),
         };
         Tool::new(self.name(), description, input)
             .with_title(title)
@@ -200,6 +206,7 @@ impl Call {
             Self::ListRuns => schema::of_output::<history::ListOutput>(),
             Self::GetRun => schema::of_output::<history::RunDetails>(),
             Self::Statistics => schema::of_output::<history::StatisticsOutput>(),
+            Self::Schedule => schema::of_output::<schedule::ScheduleOutput>(),
         }
     }
 
@@ -207,6 +214,8 @@ impl Call {
     fn annotations(self, title: &str) -> ToolAnnotations {
         let (read_only, destructive, idempotent) = match self {
             Self::InjectFault | Self::RunExperiment => (false, true, false),
+            // What it sets breaks something later; to set it again changes nothing.
+            Self::Schedule => (false, true, true),
             Self::Status
             | Self::Plan
             | Self::Doctor
@@ -217,7 +226,8 @@ impl Call {
             Self::RegisterExperiment | Self::Stop => (false, false, true),
         };
         // Probes reach out to addresses that the caller, or the experiment, names.
-        let open_world = matches!(self, Self::InjectFault | Self::RunExperiment | Self::Probe);
+        let open_world =
+            matches!(self, Self::InjectFault | Self::RunExperiment | Self::Probe | Self::Schedule);
         ToolAnnotations::with_title(title)
             .read_only(read_only)
             .destructive(destructive)

@@ -154,6 +154,7 @@ fn place(sample: &Reading) -> String {
 /// The word of an event, for people.
 fn word(kind: Kind) -> &'static str {
     match kind {
+        Kind::Started => "started",
         Kind::Phase => "phase",
         Kind::Met => "steady state met",
         Kind::NotMet => "steady state not met",

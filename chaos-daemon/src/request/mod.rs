@@ -348,6 +348,8 @@ pub enum ErrorCode {
     ExperimentNotFound,
     /// No run, or more than one, has this handle.
     RunNotFound,
+    /// There is no schedule of this name.
+    ScheduleNotFound,
     /// The target does not exist.
     TargetNotFound,
     /// The target is protected.

@@ -6,6 +6,7 @@ pub mod history;
 pub mod notes;
 pub mod registry;
 pub mod runs;
+pub mod schedule;
 pub mod service;
 
 use std::future::Future;
@@ -40,7 +41,7 @@ pub struct ServerOptions {
     pub door: StdStream,
     /// Our end of the socketpair to the prober.
     pub prober: StdStream,
-    /// Directory for registry and history, writable by our user; without one, everything is forgotten at the end.
+    /// Directory for registry, schedules and history, writable by our user; without one, everything is forgotten at the end.
     pub state_dir: Option<PathBuf>,
     /// How many runs of experiments are kept there.
     pub retention: Retention,
@@ -117,6 +118,7 @@ where
         }
         error = accept_unix(listener, entrance.clone()) => Err(error),
         error = accept_vsock(vsock, entrance) => Err(error),
+        never = schedule::keep(service.clone()) => match never {},
     }
 }
 

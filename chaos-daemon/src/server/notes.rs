@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::history::{ExperimentResult, Recorded, RunFault};
 use super::registry::replace;
 use crate::experiment::Verdict;
+use crate::experiment::timeline::Occurrence;
 use crate::spec::FaultName;
 
 /// The name of the file in the state directory.
@@ -32,6 +33,9 @@ pub struct Note {
     /// What its document was.
     #[serde(default)]
     pub digest: Option<String>,
+    /// What is known to have happened.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub events: Vec<Occurrence>,
 }
 
 impl Note {
@@ -52,7 +56,8 @@ impl Note {
             run_id,
             ..ExperimentResult::default()
         };
-        Recorded { run, digest: self.digest.clone(), faults: self.described.clone(), ..Recorded::default() }
+        let (digest, faults, events) = (self.digest.clone(), self.described.clone(), self.events.clone());
+        Recorded { run, digest, faults, events, ..Recorded::default() }
     }
 }
 
@@ -131,7 +136,8 @@ mod tests {
     fn note() -> Note {
         let faults = vec![FaultName::new("slow.1").unwrap()];
         let started_at = "2026-02-05T10:00:00.000Z".into();
-        Note { experiment: "slow".into(), started_at, faults, described: Vec::new(), digest: None }
+        let (described, digest, events) = (Vec::new(), None, Vec::new());
+        Note { experiment: "slow".into(), started_at, faults, described, digest, events }
     }
 
     #[tokio::test]
@@ -163,6 +169,9 @@ mod tests {
         assert_eq!(result.verdict, Some(Verdict::Interrupted));
         assert!((result.duration_seconds - 7.0).abs() < 0.001 && !result.success);
         assert!(result.error.unwrap().contains("slow.1"));
+        let begun = Occurrence::started("2026-02-05T10:00:00.000Z", "schedule nightly");
+        let scheduled = Note { events: vec![begun.clone()], ..note() };
+        assert_eq!(scheduled.interrupted("a".into(), jiff::Timestamp::UNIX_EPOCH).events, [begun]);
         // A clock that was set back is no reason for less than nothing.
         let result = note().interrupted("a".into(), "2026-02-05T09:00:00Z".parse().unwrap()).run;
         assert!(result.duration_seconds.abs() < 0.001);

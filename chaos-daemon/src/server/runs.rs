@@ -9,6 +9,7 @@ use tokio::sync::watch;
 
 use super::history::{ExperimentResult, History, Recorded, RunFault, of_document};
 use super::notes::{Note, Notes};
+use crate::experiment::timeline::Occurrence;
 use crate::experiment::{Experiment, Means, Outcome, Progress, Recorder, Recovery, drive};
 use crate::probe::prober::Prober;
 use crate::request::wire::Door;
@@ -50,6 +51,7 @@ impl Run {
             faults: self.faults.values().cloned().collect(),
             described: known.faults.clone(),
             digest: known.digest.clone(),
+            events: known.events.clone(),
         }
     }
 
@@ -127,7 +129,8 @@ impl Runs {
         }
     }
 
-    /// Starts an experiment, which is what `document` says, in a task of its own.
+    /// Starts an experiment, which is what `document` says, in a task of its own. `started_by` is what began it, if the caller
+    /// is not there.
     ///
     /// # Errors
     /// [`ErrorCode::LimitReached`] when it runs already, or too many others do.
@@ -138,6 +141,7 @@ impl Runs {
         caller: Caller,
         door: Door,
         prober: Prober,
+        started_by: Option<&str>,
     ) -> Result<Run, ApiError> {
         let (stop, stopped) = watch::channel(false);
         let (progressing, progress) = watch::channel(Progress::default());
@@ -161,6 +165,7 @@ impl Runs {
             digest: Some(digest),
             document: Some(document),
             faults: described(&experiment, &run.faults),
+            events: started_by.map(|by| Occurrence::started(&run.started_at, by)).into_iter().collect(),
             ..Recorded::default()
         };
         tokio::spawn(async move {
@@ -177,7 +182,8 @@ impl Runs {
                 "experiment finished"
             );
             let timeline = recorder.timeline();
-            let (events, samples) = (timeline.events, timeline.samples);
+            let events = [known.events.clone(), timeline.events].concat();
+            let samples = timeline.samples;
             let samples_left_out = timeline.left_out;
             let recorded = Recorded { run: result.clone(), events, samples, samples_left_out, ..known };
             result.warning = runs.history.record(recorded).await;

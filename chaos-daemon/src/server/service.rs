@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-use super::history::{ExperimentResult, History, Retention};
+use super::history::{ExperimentResult, History, Retention, of_document};
 use super::notes::Notes;
 use super::registry::{Registry, Store};
 use super::runs::{Run, Runs, now};
+use super::schedule::Schedules;
 use crate::experiment::driver::{ready, unexpected};
 use crate::experiment::variables::Nowhere;
 use crate::experiment::{Experiment, Grammar, Native, Recorder};
@@ -34,6 +35,7 @@ pub struct Service {
     store: Store,
     history: History,
     runs: Runs,
+    schedules: Schedules,
     grammar: Grammar,
 }
 
@@ -113,7 +115,13 @@ impl Service {
             notes.save();
         }
         let runs = Runs::new(notes, history.clone());
-        Self { door, prober, store, history, runs, grammar }
+        let schedules = Schedules::open(state_dir);
+        Self { door, prober, store, history, runs, schedules, grammar }
+    }
+
+    /// What runs by itself, and when.
+    pub fn schedules(&self) -> &Schedules {
+        &self.schedules
     }
 
     /// What has run.
@@ -310,12 +318,51 @@ impl Service {
     /// When there is no such experiment, or it cannot start now.
     pub async fn run(&self, name: &str, caller: Caller) -> Result<ExperimentResult, ApiError> {
         let (experiment, document) = self.experiment(name)?;
-        let (door, prober) = (self.door.clone(), self.prober.for_caller(&self.door, caller));
-        let run = self.runs.start(experiment, &document, caller, door, prober)?;
+        let run = self.begin(experiment, &document, caller, None)?;
         match tokio::time::timeout(WAIT_FOR_RUN, run.finished()).await {
             Ok(result) => result,
             Err(_) => Ok(run.so_far("still running; see chaos_status include_results")),
         }
+    }
+
+    fn begin(
+        &self,
+        experiment: Experiment,
+        document: &Map<String, Value>,
+        caller: Caller,
+        started_by: Option<&str>,
+    ) -> Result<Run, ApiError> {
+        let (door, prober) = (self.door.clone(), self.prober.for_caller(&self.door, caller));
+        self.runs.start(experiment, document, caller, door, prober, started_by)
+    }
+
+    /// What the experiment of this name is now, for [`Service::run_pinned`].
+    ///
+    /// # Errors
+    /// When there is no such experiment.
+    pub fn digest(&self, name: &str) -> Result<String, ApiError> {
+        Ok(of_document(&self.experiment(name)?.1).0)
+    }
+
+    /// Starts a run for `caller`, who is not there, and does not wait for it. `digest` is what the experiment was when they asked
+    /// for it: what somebody has registered under its name since is not run in their name.
+    ///
+    /// # Errors
+    /// When there is no such experiment, it is another one now, or it cannot start now.
+    pub fn run_pinned(
+        &self,
+        name: &str,
+        digest: &str,
+        caller: Caller,
+        started_by: &str,
+    ) -> Result<Run, ApiError> {
+        let (experiment, document) = self.experiment(name)?;
+        if of_document(&document).0 != digest {
+            let text =
+                format!("{name:?} was registered anew, as another experiment, after the schedule was set");
+            return Err(ApiError::new(ErrorCode::InvalidParameter, text).hint("set the schedule again"));
+        }
+        self.begin(experiment, &document, caller, Some(started_by))
     }
 
     /// Checks an experiment without its actions: the steady state, and what the injector would do for each.

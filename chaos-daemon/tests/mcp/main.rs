@@ -23,4 +23,6 @@ mod proxy;
 #[cfg(test)]
 mod recovery;
 #[cfg(test)]
+mod schedules;
+#[cfg(test)]
 mod specification;

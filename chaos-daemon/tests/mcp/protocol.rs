@@ -104,10 +104,11 @@ async fn annotations_are_true() {
             "chaos_statistics",
         ]
         .contains(&name);
-        let breaks = ["chaos_inject_fault", "chaos_run_experiment"].contains(&name);
+        let breaks = ["chaos_inject_fault", "chaos_run_experiment", "chaos_schedule"].contains(&name);
         assert_eq!(hints["readOnlyHint"], looks, "{name}");
         assert_eq!(hints["destructiveHint"], breaks, "{name}");
-        assert_eq!(hints["idempotentHint"], !breaks, "{name}");
+        // To set a schedule again changes nothing.
+        assert_eq!(hints["idempotentHint"], !breaks || name == "chaos_schedule", "{name}");
     }
 }
 

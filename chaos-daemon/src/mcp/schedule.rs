@@ -1,0 +1,225 @@
+//! `chaos_schedule`: experiments that run at times, by themselves.
+
+use rmcp::model::{CallToolResult, JsonObject};
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use super::results::{Failure, Output};
+use super::tools::{object, text};
+use crate::request::fields::Fields;
+use crate::request::{ApiError, Caller};
+use crate::server::schedule::plan::{LONGEST_JITTER, Words};
+use crate::server::schedule::windows::{WindowWords, WindowsWords};
+use crate::server::schedule::{Listed, Outcome, Schedule, name_of};
+use crate::server::service::Service;
+use crate::spec::SpecError;
+
+/// A schedule as it is told of.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+struct ScheduleView {
+    /// Name.
+    name: String,
+    /// What it is.
+    #[serde(flatten)]
+    words: Words,
+    /// Whether it stands still.
+    paused: bool,
+    /// Whose runs its runs are: who has set it.
+    set_by: String,
+    /// When it was set, ISO 8601 in UTC.
+    set_at: String,
+    /// When it fires next, with jitter, as the clocks of its time zone show it; empty while it stands still.
+    next: Vec<String>,
+    /// What has become of its latest firings, the last one last.
+    outcomes: Vec<Outcome>,
+}
+
+impl From<Listed> for ScheduleView {
+    fn from(listed: Listed) -> Self {
+        let Listed { name, schedule, next } = listed;
+        Self {
+            name,
+            words: schedule.words,
+            paused: schedule.paused,
+            set_by: name_of(schedule.set_by),
+            set_at: format!("{:.3}", schedule.set_at),
+            next,
+            outcomes: schedule.outcomes.into(),
+        }
+    }
+}
+
+/// Result of `chaos_schedule`.
+#[derive(Debug, Clone, Default, Serialize, JsonSchema)]
+pub(super) struct ScheduleOutput {
+    /// Those that were asked for, or changed, as they are now.
+    schedules: Vec<ScheduleView>,
+    /// What happened, in a sentence, and what could not be saved.
+    message: String,
+    /// Why the call failed.
+    #[schemars(with = "Failure")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<Failure>,
+}
+
+impl Output for ScheduleOutput {
+    fn failed(&self) -> bool {
+        self.error.is_some()
+    }
+}
+
+/// Title, description and input.
+pub(super) fn tool() -> (&'static str, &'static str, JsonObject) {
+    let window = json!({"type": "object", "additionalProperties": false, "required": ["from", "to"], "properties": {
+        "days": text("The days on which it begins, e.g. \"mon-fri\" or \"sat,sun\"; every day without it."),
+        "from": text("When it begins, e.g. \"09:00\"."),
+        "to": text("When it is over, e.g. \"17:00\" or \"24:00\"; on the next day if that is before its beginning."),
+    }});
+    let windows = |description: &str| json!({"type": "array", "items": window, "description": description});
+    let properties = json!({
+        "action": {"type": "string", "enum": ["set", "list", "pause", "resume", "delete"], "description": "set makes a \
+            schedule, in place of any of the same name; list tells of all, or of one; pause and resume change one, or all."},
+        "name": text("Name of the schedule; for set and delete it is needed."),
+        "experiment": text("set: name of the registered experiment that it runs."),
+        "cron": text("set: minute, hour, day of the month, month, day of the week, e.g. \"0 10 * * 1-5\"."),
+        "time_zone": {"type": "string", "default": "UTC",
+            "description": "set: whose clocks, by the IANA name, e.g. \"Europe/Berlin\"."},
+        "windows": {"type": "object", "additionalProperties": false, "description": "set: when it may fire.", "properties": {
+            "only": windows("Within one of these only, e.g. business hours."),
+            "never": windows("Never within these, e.g. quiet hours."),
+        }},
+        "jitter_seconds": {"type": "integer", "minimum": 0, "maximum": LONGEST_JITTER, "default": 0,
+            "description": "set: each firing comes up to so many seconds later, by chance."},
+        "seed": {"type": "integer", "minimum": 0, "maximum": u32::MAX,
+            "description": "set: decides how much later; without it, by chance."},
+        "paused": {"type": "boolean", "default": false, "description": "set: it stands still until it is resumed."},
+    });
+    (
+        "Schedule experiments",
+        "Has a registered experiment run by itself at the times of a cron expression in a time zone, within windows, with jitter. \
+         Each firing is a run as by chaos_run_experiment, in the name of who has set the schedule. What is missed is skipped, \
+         and told by list with the latest outcomes. An experiment that is registered anew needs its schedule set again.",
+        object(properties, &["action"]),
+    )
+}
+
+pub(super) async fn carry_out(
+    service: &Service,
+    caller: Caller,
+    arguments: Map<String, Value>,
+) -> Result<ScheduleOutput, ApiError> {
+    let mut fields = Fields::new("", arguments);
+    let action = fields.string("action")?;
+    let action = fields.need("action", action, "set, list, pause, resume or delete")?;
+    let name = fields.string("name")?;
+    let (schedules, now) = (service.schedules(), jiff::Timestamp::now());
+    let (message, problem) = match action.as_str() {
+        "set" => {
+            let name = fields.need("name", name.clone(), "name the schedule")?;
+            let words = words(&mut fields)?;
+            let paused = fields.boolean("paused")?.unwrap_or(false);
+            fields.finish()?;
+            let digest = service.digest(&words.experiment)?;
+            let schedule = Schedule::new(words, paused, digest, caller, now);
+            let problem = schedules.set(&name, schedule).await?;
+            (format!("set: {name}"), problem)
+        }
+        "list" => {
+            fields.finish()?;
+            (String::new(), None)
+        }
+        "pause" => {
+            fields.finish()?;
+            let (names, problem) = schedules.pause(name.clone()).await?;
+            (told("stands still", &names, "there is no schedule"), problem)
+        }
+        "resume" => {
+            fields.finish()?;
+            let (names, problem) = schedules.resume(name.clone(), caller, now).await?;
+            (told("goes on", &names, "nothing stood still"), problem)
+        }
+        "delete" => {
+            let name = fields.need("name", name, "name the schedule")?;
+            fields.finish()?;
+            let (was, problem) = schedules.delete(name.clone()).await?;
+            let message =
+                if was { format!("deleted: {name}") } else { format!("there is no schedule {name:?}") };
+            return Ok(ScheduleOutput { message: with(message, problem), ..ScheduleOutput::default() });
+        }
+        other => {
+            let problem = format!("{other:?} is not one of set, list, pause, resume, delete");
+            return Err(SpecError::new("action", problem).into());
+        }
+    };
+    let listed = schedules.list(name.as_deref(), now)?;
+    let schedules = listed.into_iter().map(ScheduleView::from).collect();
+    Ok(ScheduleOutput { schedules, message: with(message, problem), error: None })
+}
+
+pub(super) fn failed(error: &ApiError) -> CallToolResult {
+    let message = error.message.clone();
+    ScheduleOutput { message, error: Some(Failure::from(error)), ..ScheduleOutput::default() }.result()
+}
+
+fn told(what: &str, names: &[String], nothing: &str) -> String {
+    match names {
+        [] => nothing.to_owned(),
+        names => format!("{what}: {}", names.join(", ")),
+    }
+}
+
+fn with(message: String, problem: Option<String>) -> String {
+    match problem {
+        None => message,
+        Some(problem) => format!("{message}; {problem}"),
+    }
+}
+
+/// Understands the fields of a schedule, as far as its words go.
+fn words(fields: &mut Fields) -> Result<Words, ApiError> {
+    let experiment = fields.string("experiment")?;
+    let experiment = fields.need("experiment", experiment, "name a registered experiment")?;
+    let cron = fields.string("cron")?;
+    let cron = fields.need(
+        "cron",
+        cron,
+        "minute, hour, day of the month, month, day of the week, e.g. \"0 10 * * 1-5\"",
+    )?;
+    let time_zone = fields.string("time_zone")?.unwrap_or_else(|| "UTC".to_owned());
+    let windows = match fields.object("windows")? {
+        None => WindowsWords::default(),
+        Some(windows) => {
+            let mut windows = Fields::new("windows", windows);
+            let (only, never) = (windows.array("only")?, windows.array("never")?);
+            windows.finish()?;
+            WindowsWords { only: all(only, "windows.only")?, never: all(never, "windows.never")? }
+        }
+    };
+    let jitter_seconds = whole(fields, "jitter_seconds")?.unwrap_or(0);
+    let seed = whole(fields, "seed")?.unwrap_or_else(rand::random);
+    Ok(Words { experiment, cron, time_zone, windows, jitter_seconds, seed })
+}
+
+fn all(windows: Option<Vec<Value>>, path: &str) -> Result<Vec<WindowWords>, SpecError> {
+    let windows = windows.into_iter().flatten().enumerate();
+    windows
+        .map(|(index, value)| {
+            let mut fields = Fields::of(format!("{path}[{index}]"), value)?;
+            let (days, from, to) = (fields.string("days")?, fields.string("from")?, fields.string("to")?);
+            let from = fields.need("from", from, "when it begins, e.g. \"09:00\"")?;
+            let to = fields.need("to", to, "when it is over, e.g. \"17:00\"")?;
+            fields.finish()?;
+            Ok(WindowWords { days, from, to })
+        })
+        .collect()
+}
+
+fn whole(fields: &mut Fields, key: &'static str) -> Result<Option<u32>, SpecError> {
+    let Some(number) = fields.number(key)? else { return Ok(None) };
+    if number.fract() != 0.0 || !(0.0..=f64::from(u32::MAX)).contains(&number) {
+        return Err(SpecError::new(key, format!("{number} is not a whole number from 0 up")));
+    }
+    // Whole, and within bounds.
+    Ok(Some(number as u32))
+}

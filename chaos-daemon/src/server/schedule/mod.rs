@@ -1,0 +1,462 @@
+//! Schedules: which experiments are run at which times, by themselves, and what has become of it.
+//!
+//! The rules of time are pure (`cron.rs`, `windows.rs`, `plan.rs`); here is what is kept, in memory and in one file that is
+//! replaced as a whole; `keep.rs` looks after the clock and starts the runs.
+
+pub mod cron;
+mod keep;
+pub mod plan;
+pub mod windows;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use jiff::Timestamp;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tokio::sync::Notify;
+
+use super::registry::replace;
+use crate::request::{ApiError, Caller, ErrorCode};
+pub(super) use keep::keep;
+use plan::{Due, Firing, Plan, Words, settle};
+
+/// The most schedules there may be.
+pub const MOST_SCHEDULES: usize = 100;
+/// How much of what has become of a schedule is kept.
+pub const KEPT_OUTCOMES: usize = 20;
+/// The name of the file in the state directory.
+const FILE: &str = "schedules.json";
+
+/// What has become of a firing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Became {
+    /// A run was started.
+    Fired,
+    /// Nothing: it would have come too late.
+    Missed,
+    /// Nothing: the run was not admitted.
+    Refused,
+}
+
+/// A firing that is over, or several that were missed in a row.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Outcome {
+    /// The time that was meant, without jitter; of several the first. ISO 8601 in UTC.
+    pub time: String,
+    /// fired, missed or refused.
+    #[schemars(with = "String")]
+    pub became: Became,
+    /// How many times it stands for.
+    pub times: u32,
+    /// Handle of the run.
+    #[schemars(with = "String")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run_id: Option<String>,
+    /// Why there is no run.
+    #[schemars(with = "String")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// A schedule as it is kept.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Schedule {
+    /// What it is.
+    pub words: Words,
+    /// Whether it stands still.
+    pub paused: bool,
+    /// Who has set it: its runs are theirs.
+    pub set_by: Caller,
+    /// When.
+    pub set_at: Timestamp,
+    /// What the experiment was then: another one is not run in their name.
+    pub digest: String,
+    /// Every time up to this one is dealt with.
+    handled: Timestamp,
+    /// The latest time for which a run was asked.
+    tried: Option<Timestamp>,
+    /// The latest outcomes, the last one last.
+    pub outcomes: VecDeque<Outcome>,
+}
+
+impl Schedule {
+    /// One that begins now.
+    pub fn new(words: Words, paused: bool, digest: String, caller: Caller, now: Timestamp) -> Self {
+        let (tried, outcomes) = (None, VecDeque::new());
+        let set_by = without_process(caller);
+        Self { words, paused, set_by, set_at: now, digest, handled: now, tried, outcomes }
+    }
+
+    fn note(&mut self, outcome: Outcome) {
+        while self.outcomes.len() >= KEPT_OUTCOMES {
+            self.outcomes.pop_front();
+        }
+        self.outcomes.push_back(outcome);
+    }
+
+    /// What has come, if anything; it is dealt with from here on.
+    fn look(&mut self, plan: &Plan, now: Timestamp) -> Option<Firing> {
+        self.handled = settle(self.handled, self.tried, now);
+        loop {
+            match plan.due(self.handled, now) {
+                Due::NotYet(_) | Due::Never => return None,
+                Due::Fire(firing) => {
+                    (self.handled, self.tried) = (firing.occurrence, Some(firing.occurrence));
+                    return Some(firing);
+                }
+                Due::Missed { first, until, times } => {
+                    self.handled = until;
+                    let reason =
+                        Some("the daemon did not run when it came, or the clock was set ahead".to_owned());
+                    let (time, became) = (shown(first), Became::Missed);
+                    self.note(Outcome { time, became, times, run_id: None, reason });
+                }
+            }
+        }
+    }
+
+    /// Whether `caller` may have it run in the name of who has set it.
+    fn is_of(&self, caller: Caller) -> bool {
+        matches!(caller, Caller::Unix { uid: 0, .. }) || same(self.set_by, caller)
+    }
+}
+
+/// The time, ISO 8601 in UTC, to the second.
+fn shown(time: Timestamp) -> String {
+    format!("{time:.0}")
+}
+
+/// Who a caller is, without the process that was on the line: another one may have its number by then.
+fn without_process(caller: Caller) -> Caller {
+    match caller {
+        Caller::Unix { uid, gid, .. } => Caller::Unix { uid, gid, pid: 0 },
+        Caller::Vsock { .. } => caller,
+    }
+}
+
+fn same(one: Caller, other: Caller) -> bool {
+    match (one, other) {
+        (Caller::Unix { uid: one, .. }, Caller::Unix { uid: other, .. }) => one == other,
+        (one, other) => one == other,
+    }
+}
+
+/// A caller in words.
+pub fn name_of(caller: Caller) -> String {
+    match caller {
+        Caller::Unix { uid, .. } => format!("uid {uid}"),
+        Caller::Vsock { cid } => format!("vsock context {cid}"),
+    }
+}
+
+/// A schedule with its plan.
+#[derive(Debug, Clone)]
+struct Planned {
+    schedule: Schedule,
+    plan: Plan,
+}
+
+type All = BTreeMap<String, Planned>;
+
+/// A schedule and when it fires next.
+#[derive(Debug, Clone)]
+pub struct Listed {
+    /// Its name.
+    pub name: String,
+    /// What it is.
+    pub schedule: Schedule,
+    /// When it fires next, as the clocks of its time zone show it; nothing while it stands still.
+    pub next: Vec<String>,
+}
+
+/// How many next firings are told.
+const TOLD: usize = 3;
+
+impl Listed {
+    fn of(name: &str, planned: &Planned, now: Timestamp) -> Self {
+        let Planned { schedule, plan } = planned;
+        let mut after = settle(schedule.handled, schedule.tried, now);
+        let next = std::iter::from_fn(|| {
+            let firing = plan.next(after)?;
+            after = firing.occurrence;
+            Some(firing.due)
+        });
+        // What is over will be found to be missed.
+        let next = next.skip_while(|due| *due < now - plan::GRACE).take(TOLD);
+        let next = if schedule.paused { Vec::new() } else { next.map(|due| plan.shown(due)).collect() };
+        Self { name: name.to_owned(), schedule: schedule.clone(), next }
+    }
+}
+
+/// A run to be started.
+#[derive(Debug)]
+struct Start {
+    name: String,
+    schedule: Schedule,
+    firing: Firing,
+}
+
+/// The schedules and their file. Clones share them.
+#[derive(Debug, Clone, Default)]
+pub struct Schedules {
+    path: Option<PathBuf>,
+    all: Arc<Mutex<All>>,
+    changed: Arc<Notify>,
+}
+
+impl Schedules {
+    /// Loads the schedules from `directory`, or begins without any. A file that cannot be understood is moved aside.
+    pub fn open(directory: Option<&Path>) -> Self {
+        let path = directory.map(|directory| directory.join(FILE));
+        let all = path.as_deref().map(load).unwrap_or_default();
+        Self { path, all: Arc::new(Mutex::new(all)), changed: Arc::default() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, All> {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// All of them, or the one of this name.
+    ///
+    /// # Errors
+    /// [`ErrorCode::ScheduleNotFound`] if there is none of this name.
+    pub fn list(&self, name: Option<&str>, now: Timestamp) -> Result<Vec<Listed>, ApiError> {
+        let all = self.lock();
+        if let Some(name) = name {
+            let planned = all.get(name).ok_or_else(|| unknown(name))?;
+            return Ok(vec![Listed::of(name, planned, now)]);
+        }
+        Ok(all.iter().map(|(name, planned)| Listed::of(name, planned, now)).collect())
+    }
+
+    /// Sets a schedule, in place of any of the same name. Returns what could not be saved.
+    ///
+    /// # Errors
+    /// Names what makes no sense; [`ErrorCode::LimitReached`] when there are too many. Nothing has changed then.
+    pub async fn set(&self, name: &str, mut schedule: Schedule) -> Result<Option<String>, ApiError> {
+        check_name(name)?;
+        let plan = Plan::parse(&schedule.words, schedule.set_at)?;
+        plan.zone_name().clone_into(&mut schedule.words.time_zone);
+        let name = name.to_owned();
+        self.change(move |all| {
+            if all.len() >= MOST_SCHEDULES && !all.contains_key(&name) {
+                let text = format!("there are {MOST_SCHEDULES} schedules, which is the most");
+                return Err(ApiError::new(ErrorCode::LimitReached, text).hint("delete one first"));
+            }
+            all.insert(name, Planned { schedule, plan });
+            Ok(())
+        })
+        .await
+        .map(|((), problem)| problem)
+    }
+
+    /// Has one stand still, or all of them; who asks does not matter. Returns their names.
+    ///
+    /// # Errors
+    /// [`ErrorCode::ScheduleNotFound`] if there is none of this name.
+    pub async fn pause(&self, name: Option<String>) -> Result<(Vec<String>, Option<String>), ApiError> {
+        self.change(move |all| {
+            let chosen = choose(all, name.as_deref())?;
+            for name in &chosen {
+                if let Some(planned) = all.get_mut(name) {
+                    planned.schedule.paused = true;
+                }
+            }
+            Ok(chosen)
+        })
+        .await
+    }
+
+    /// Has one go on, or all of them; what would have come meanwhile does not come. Returns their names.
+    ///
+    /// # Errors
+    /// [`ErrorCode::ScheduleNotFound`] if there is none of this name; [`ErrorCode::PolicyDenied`] if its runs would be
+    /// somebody else's. Nothing has changed then.
+    pub async fn resume(
+        &self,
+        name: Option<String>,
+        caller: Caller,
+        now: Timestamp,
+    ) -> Result<(Vec<String>, Option<String>), ApiError> {
+        self.change(move |all| {
+            let mut chosen = choose(all, name.as_deref())?;
+            chosen.retain(|name| all.get(name).is_some_and(|planned| planned.schedule.paused));
+            for name in &chosen {
+                let Some(Planned { schedule, .. }) = all.get_mut(name) else { continue };
+                if !schedule.is_of(caller) {
+                    let text = format!(
+                        "{name:?} runs as {}, so that only they, or root, may have it go on",
+                        name_of(schedule.set_by)
+                    );
+                    let hint = "set it again: then it runs as yours";
+                    return Err(ApiError::new(ErrorCode::PolicyDenied, text).hint(hint));
+                }
+                schedule.paused = false;
+                schedule.handled = schedule.handled.max(now);
+            }
+            Ok(chosen)
+        })
+        .await
+    }
+
+    /// Forgets one; who asks does not matter. A run of it goes on. Succeeds when there is none; returns whether there was.
+    ///
+    /// # Errors
+    /// When the schedules broke.
+    pub async fn delete(&self, name: String) -> Result<(bool, Option<String>), ApiError> {
+        self.change(move |all| Ok(all.remove(&name).is_some())).await
+    }
+
+    /// What has come by `now`, dealt with and on file before it is returned: whatever happens then, no time fires twice.
+    async fn due(&self, now: Timestamp) -> Vec<Start> {
+        let looked = self.change_quietly(move |all| {
+            let mut starts = Vec::new();
+            for (name, Planned { schedule, plan }) in all.iter_mut().filter(|(_, it)| !it.schedule.paused) {
+                while let Some(firing) = schedule.look(plan, now) {
+                    starts.push(Start { name: name.clone(), schedule: schedule.clone(), firing });
+                }
+            }
+            starts
+        });
+        looked.await.unwrap_or_default()
+    }
+
+    /// When something comes next, after `now`.
+    fn next(&self, now: Timestamp) -> Option<Timestamp> {
+        let all = self.lock();
+        let running = all.values().filter(|planned| !planned.schedule.paused);
+        let next = running.filter_map(|Planned { schedule, plan }| {
+            plan.next(settle(schedule.handled, schedule.tried, now)).map(|firing| firing.due)
+        });
+        next.min()
+    }
+
+    /// Writes down what has become of a firing, if the schedule is still there.
+    async fn became(&self, name: String, outcome: Outcome) {
+        let noted = self.change_quietly(move |all| {
+            if let Some(planned) = all.get_mut(&name) {
+                planned.schedule.note(outcome);
+            }
+        });
+        noted.await.unwrap_or_default();
+    }
+
+    /// Changes the schedules and writes them down, off the runtime's thread. Returns what is wrong with the file when it could
+    /// not be written: the change holds until the daemon ends.
+    async fn change<T: Send + 'static>(
+        &self,
+        change: impl FnOnce(&mut All) -> Result<T, ApiError> + Send + 'static,
+    ) -> Result<(T, Option<String>), ApiError> {
+        let schedules = self.clone();
+        let changed = tokio::task::spawn_blocking(move || {
+            let mut all = schedules.lock();
+            let mut next = all.clone();
+            let result = change(&mut next)?;
+            let problem = schedules.write(&next).err();
+            *all = next;
+            Ok((result, problem))
+        });
+        let changed = changed.await.map_err(|error| {
+            ApiError::new(ErrorCode::Unavailable, format!("the schedules broke: {error}"))
+        })?;
+        self.changed.notify_one();
+        changed
+    }
+
+    /// The same for what the daemon does by itself: the file is written only if something has changed, and nobody is told but
+    /// the log.
+    async fn change_quietly<T: Send + 'static>(
+        &self,
+        change: impl FnOnce(&mut All) -> T + Send + 'static,
+    ) -> Option<T> {
+        let schedules = self.clone();
+        let changed = tokio::task::spawn_blocking(move || {
+            let mut all = schedules.lock();
+            let before: Vec<_> = all.values().map(|planned| planned.schedule.clone()).collect();
+            let result = change(&mut all);
+            if !before.iter().eq(all.values().map(|planned| &planned.schedule)) {
+                // Already in the log; a disk that is full is no reason to stand still.
+                let _ = schedules.write(&all);
+            }
+            result
+        });
+        let changed = changed.await;
+        if let Err(error) = &changed {
+            tracing::error!(%error, "the schedules broke");
+        }
+        changed.ok()
+    }
+
+    /// Says what is wrong with the file, if it could not be written.
+    fn write(&self, all: &All) -> Result<(), String> {
+        let Some(path) = &self.path else { return Ok(()) };
+        let kept: BTreeMap<_, _> = all.iter().map(|(name, planned)| (name, &planned.schedule)).collect();
+        let written = serde_json::to_vec(&kept).map_err(io::Error::other);
+        written.and_then(|bytes| replace(path, &bytes)).map_err(|error| {
+            tracing::warn!(path = %path.display(), %error, "cannot save the schedules");
+            format!("not saved, so it is lost when the daemon ends: {}: {error}", path.display())
+        })
+    }
+}
+
+fn unknown(name: &str) -> ApiError {
+    ApiError::new(ErrorCode::ScheduleNotFound, format!("there is no schedule {name:?}"))
+        .hint("chaosctl schedule list, or action \"list\", shows all")
+}
+
+/// The name that is asked for, or all.
+fn choose(all: &All, name: Option<&str>) -> Result<Vec<String>, ApiError> {
+    match name {
+        None => Ok(all.keys().cloned().collect()),
+        Some(name) if all.contains_key(name) => Ok(vec![name.to_owned()]),
+        Some(name) => Err(unknown(name)),
+    }
+}
+
+/// By the rule of the names of faults.
+fn check_name(name: &str) -> Result<(), ApiError> {
+    let checked = crate::spec::FaultName::new(name);
+    checked.map(drop).map_err(|error| crate::spec::SpecError::new("name", error.problem).into())
+}
+
+fn load(path: &Path) -> All {
+    let problem = match fs::read(path) {
+        Ok(bytes) => match understand(&bytes) {
+            Ok(all) => return all,
+            Err(problem) => problem,
+        },
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return All::new(),
+        Err(error) => error.to_string(),
+    };
+    let aside = path.with_extension("broken");
+    let moved = fs::rename(path, &aside);
+    tracing::warn!(
+        path = %path.display(),
+        aside = %aside.display(),
+        moved = moved.is_ok(),
+        problem,
+        "cannot read the schedules: starting without any"
+    );
+    All::new()
+}
+
+fn understand(bytes: &[u8]) -> Result<All, String> {
+    let kept: BTreeMap<String, Schedule> =
+        serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+    let planned = kept.into_iter().map(|(name, schedule)| {
+        // By the time when it was set: one that has had its last firing is no mistake.
+        let plan =
+            Plan::parse(&schedule.words, schedule.set_at).map_err(|error| format!("{name}: {error}"))?;
+        Ok((name, Planned { schedule, plan }))
+    });
+    planned.collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,240 @@
+//! When a schedule may fire: times of the day on days of the week, as the clock on the wall shows them.
+
+use jiff::civil::DateTime;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::spec::SpecError;
+
+/// The days of a week, in its order.
+const DAYS: [&str; 7] = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"];
+/// The most windows of one kind.
+const MOST_WINDOWS: usize = 50;
+const MINUTES_OF_A_DAY: u16 = 24 * 60;
+
+/// A window in words.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct WindowWords {
+    /// The days on which it begins, e.g. "mon-fri" or "sat,sun"; every day without it.
+    #[schemars(with = "String")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub days: Option<String>,
+    /// When it begins, e.g. "09:00".
+    pub from: String,
+    /// When it is over, e.g. "17:00", or "24:00"; on the next day if that is not after its beginning.
+    pub to: String,
+}
+
+impl WindowWords {
+    /// Reads `mon-fri 09:00-17:00`, or without days `22:00-06:00`.
+    ///
+    /// # Errors
+    /// When it is not of that form; what is in it is looked at by [`Windows::parse`].
+    pub fn of(text: &str) -> Result<Self, String> {
+        let words: Vec<_> = text.split_whitespace().collect();
+        let (days, times) = match words[..] {
+            [times] => (None, times),
+            [days, times] => (Some(days.to_owned()), times),
+            _ => (None, ""),
+        };
+        let Some((from, to)) = times.split_once('-') else {
+            return Err(format!("{text:?} is no window, e.g. \"mon-fri 09:00-17:00\" or \"22:00-06:00\""));
+        };
+        Ok(Self { days, from: from.to_owned(), to: to.to_owned() })
+    }
+}
+
+/// Windows in words.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct WindowsWords {
+    /// It fires within one of these only; any time without them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub only: Vec<WindowWords>,
+    /// It never fires within these, whatever `only` says.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub never: Vec<WindowWords>,
+}
+
+/// A window that makes sense.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Window {
+    /// The days on which it begins, a bit each, Monday first.
+    days: u8,
+    /// Its first minute of the day.
+    from: u16,
+    /// The minute after its last one.
+    to: u16,
+}
+
+/// Windows that make sense.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Windows {
+    only: Vec<Window>,
+    never: Vec<Window>,
+}
+
+impl Windows {
+    /// Understands windows in words.
+    ///
+    /// # Errors
+    /// Names the field that makes no sense, and what would be right.
+    pub fn parse(words: &WindowsWords) -> Result<Self, SpecError> {
+        Ok(Self { only: Window::all(&words.only, "only")?, never: Window::all(&words.never, "never")? })
+    }
+
+    /// Whether a schedule may fire at that time.
+    pub fn allow(&self, time: DateTime) -> bool {
+        let within = |windows: &[Window]| windows.iter().any(|window| window.has(time));
+        (self.only.is_empty() || within(&self.only)) && !within(&self.never)
+    }
+
+    /// Whether there are none, so that every time is right.
+    pub fn is_empty(&self) -> bool {
+        self.only.is_empty() && self.never.is_empty()
+    }
+}
+
+impl Window {
+    fn all(words: &[WindowWords], kind: &str) -> Result<Vec<Self>, SpecError> {
+        if words.len() > MOST_WINDOWS {
+            let problem = format!("there are {}, and {MOST_WINDOWS} is the most", words.len());
+            return Err(SpecError::new(format!("windows.{kind}"), problem));
+        }
+        let words = words.iter().enumerate();
+        words.map(|(index, words)| Self::parse(words, &format!("windows.{kind}[{index}]"))).collect()
+    }
+
+    fn parse(words: &WindowWords, path: &str) -> Result<Self, SpecError> {
+        let days = match &words.days {
+            Some(text) => days(text).map_err(|problem| SpecError::new(format!("{path}.days"), problem))?,
+            None => 0x7f,
+        };
+        let time = |text: &str, field: &str| {
+            minute_of_day(text).ok_or_else(|| {
+                let problem = format!("{text:?} is no time of the day, e.g. \"09:00\"");
+                SpecError::new(format!("{path}.{field}"), problem)
+            })
+        };
+        let (from, to) = (time(&words.from, "from")?, time(&words.to, "to")?);
+        if from == to || from == MINUTES_OF_A_DAY {
+            let problem =
+                format!("{}-{} has nothing in it: a whole day is 00:00-24:00", words.from, words.to);
+            return Err(SpecError::new(format!("{path}.to"), problem));
+        }
+        Ok(Self { days, from, to })
+    }
+
+    fn has(self, time: DateTime) -> bool {
+        // Both are small and not negative.
+        let minute = time.hour() as u16 * 60 + time.minute() as u16;
+        let today = time.date().weekday().to_monday_zero_offset();
+        let begins = |day: i8| self.days & (1 << day) != 0;
+        if self.from < self.to {
+            return begins(today) && (self.from..self.to).contains(&minute);
+        }
+        // It began today, or yesterday and goes on past midnight.
+        (begins(today) && minute >= self.from) || (begins((today + 6) % 7) && minute < self.to)
+    }
+}
+
+/// `mon-fri,sun`, as bits.
+fn days(text: &str) -> Result<u8, String> {
+    let number = |word: &str| {
+        let word = word.trim().to_ascii_lowercase();
+        DAYS.iter().position(|day| *day == word).ok_or_else(|| {
+            format!(
+                "{text:?}: {word:?} is no day: give {}, ranges such as mon-fri, or lists of them",
+                DAYS.join(", ")
+            )
+        })
+    };
+    let mut set = 0_u8;
+    for part in text.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last) = (number(first)?, number(last)?);
+        // A range may go on past Sunday.
+        let count = (last + DAYS.len() - first) % DAYS.len();
+        set |= (first..=first + count).fold(0_u8, |set, day| set | (1 << (day % DAYS.len())));
+    }
+    Ok(set)
+}
+
+/// `09:30`, in minutes since midnight; `24:00` is the end of the day.
+fn minute_of_day(text: &str) -> Option<u16> {
+    let (hour, minute) = text.split_once(':')?;
+    let number = |digits: &str, longest: usize| {
+        let plain = (1..=longest).contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_digit());
+        digits.parse::<u16>().ok().filter(|_| plain)
+    };
+    let (hour, minute) = (number(hour, 2)?, number(minute, 2).filter(|_| minute.len() == 2)?);
+    (minute < 60 && hour * 60 + minute <= MINUTES_OF_A_DAY).then_some(hour * 60 + minute)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn windows(only: &[&str], never: &[&str]) -> Windows {
+        let words = |texts: &[&str]| texts.iter().map(|text| WindowWords::of(text).unwrap()).collect();
+        Windows::parse(&WindowsWords { only: words(only), never: words(never) }).unwrap()
+    }
+
+    /// 2026-02-02 is a Monday.
+    fn allowed(windows: &Windows, times: &[&str]) -> Vec<bool> {
+        times.iter().map(|time| windows.allow(format!("2026-02-{time}").parse().unwrap())).collect()
+    }
+
+    #[test]
+    fn a_window_begins_with_its_first_minute_and_ends_before_its_last() {
+        let office = windows(&["mon-fri 09:00-17:00"], &[]);
+        let times = ["02T08:59", "02T09:00", "06T16:59:59", "06T17:00", "07T12:00"];
+        assert_eq!(allowed(&office, &times), [false, true, true, false, false]);
+        assert_eq!(allowed(&windows(&["0:00-24:00"], &[]), &["02T00:00", "08T23:59"]), [true, true]);
+    }
+
+    #[test]
+    fn a_window_across_midnight_belongs_to_the_day_on_which_it_begins() {
+        let night = windows(&["fri 22:00-06:00"], &[]);
+        let times = ["06T05:59", "06T21:59", "06T22:00", "07T00:00", "07T05:59", "07T06:00", "07T22:00"];
+        assert_eq!(allowed(&night, &times), [false, false, true, true, true, false, false]);
+        // From Sunday into Monday.
+        assert_eq!(allowed(&windows(&["sun 23:00-01:00"], &[]), &["02T00:30", "03T00:30"]), [true, false]);
+    }
+
+    #[test]
+    fn never_counts_for_more_than_only() {
+        let lunch = windows(&["09:00-17:00"], &["mon 12:00-13:00", "sat-mon 16:00-17:00"]);
+        let times = ["02T12:30", "03T12:30", "02T16:30", "03T16:30", "08T16:30", "02T18:00"];
+        assert_eq!(allowed(&lunch, &times), [false, true, false, true, false, false]);
+        assert_eq!(allowed(&windows(&[], &["22:00-06:00"]), &["02T23:00", "02T12:00"]), [false, true]);
+        assert!(windows(&[], &[]).is_empty() && allowed(&windows(&[], &[]), &["02T03:00"]) == [true]);
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused_with_its_field() {
+        for (text, field) in [
+            ("mon-fri 9-17", "windows.never[0].from"),
+            ("mon-fri", "windows.never[0].from"),
+            ("25:00-26:00", "windows.never[0].from"),
+            ("09:00-24:01", "windows.never[0].to"),
+            ("09:0-17:00", "windows.never[0].from"),
+            ("+9:00-17:00", "windows.never[0].from"),
+            ("09:00-09:00", "windows.never[0].to"),
+            ("24:00-01:00", "windows.never[0].to"),
+            ("someday 09:00-17:00", "windows.never[0].days"),
+            ("mon-fri, 09:00-17:00", "windows.never[0].days"),
+        ] {
+            let never = vec![WindowWords::of(text).unwrap()];
+            let error = Windows::parse(&WindowsWords { only: Vec::new(), never }).unwrap_err();
+            assert_eq!(error.field, field, "{text}: {error}");
+        }
+        let never = vec![WindowWords::of("12:00-13:00").unwrap(); MOST_WINDOWS + 1];
+        let error = Windows::parse(&WindowsWords { only: Vec::new(), never }).unwrap_err();
+        assert_eq!(error.field, "windows.never");
+        for text in ["", "09:00", "mon 09:00", "mon fri 09:00-17:00", "09:00 - 17:00"] {
+            assert!(WindowWords::of(text).is_err(), "{text:?}");
+        }
+    }
+}
