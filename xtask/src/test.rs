@@ -44,6 +44,7 @@ const STEPS: &[Step] = &[
     Step { name: VM, run: kernels },
     Step { name: VM_SOAK, run: vm_soak },
     Step { name: VM_MATRIX, run: vm_matrix },
+    Step { name: VM_SWEEP, run: vm_sweep },
     Step { name: KILLS_VM, run: kill_in_vm },
     Step { name: SABOTAGE_VM, run: sabotage_in_vm },
     Step { name: SYSTEMD, run: systemd },
@@ -55,12 +56,13 @@ const STEPS: &[Step] = &[
 const VM: &str = "vm";
 const VM_SOAK: &str = "vm-soak";
 const VM_MATRIX: &str = "vm-matrix";
+const VM_SWEEP: &str = "vm-sweep";
 const SYSTEMD: &str = "systemd";
 const KILLS_VM: &str = "kills-vm";
 const SABOTAGE_VM: &str = "sabotage-vm";
 /// What only `--long` does, or `--only`.
-const LONG: &[&str] = &[VM_SOAK, VM_MATRIX, KILLS_VM, SYSTEMD];
-const IN_VM: &[&str] = &[VM, VM_SOAK, VM_MATRIX, KILLS_VM, SYSTEMD, SABOTAGE_VM];
+const LONG: &[&str] = &[VM_SOAK, VM_MATRIX, VM_SWEEP, KILLS_VM, SYSTEMD];
+const IN_VM: &[&str] = &[VM, VM_SOAK, VM_MATRIX, VM_SWEEP, KILLS_VM, SYSTEMD, SABOTAGE_VM];
 
 /// Rounds of each kind and end. `cargo xtask vm --kills 100` and `cargo xtask bench --only kills` do more.
 const KILLS: u32 = 10;
@@ -308,6 +310,22 @@ fn vm_matrix() -> Result<Tally, Error> {
     let argv = [vm::program("matrix"), "--share=48".into(), "--stride=90".into(), "--limit=900".into(), only];
     for (release, text, failure) in vm::program_on_all(&artifacts::build()?, &argv)? {
         read_console(&format!("matrix on {release}"), &text, failure, &mut tally);
+    }
+    Ok(tally)
+}
+
+/// The sweep over system calls on both kernels of the VM, of what few machines can do.
+fn vm_sweep() -> Result<Tally, Error> {
+    tools::require(tools::OBSERVERS)?;
+    let mut tally = Tally::default();
+    let argv = [
+        vm::program("sweep"),
+        "--stride=90".to_owned(),
+        "--limit=900".to_owned(),
+        format!("--only={}", IN_VM_ONLY.join(",")),
+    ];
+    for (release, text, failure) in vm::program_on_all(&artifacts::build()?, &argv)? {
+        read_console(&format!("sweep on {release}"), &text, failure, &mut tally);
     }
     Ok(tally)
 }

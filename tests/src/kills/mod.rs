@@ -46,6 +46,16 @@ pub enum End {
     Removal,
 }
 
+impl End {
+    /// How many of so many rounds are done: only deaths are what everything depends on.
+    pub fn count(self, asked: usize) -> usize {
+        match self {
+            Self::Kill => asked,
+            Self::Time | Self::Removal => asked.min(10.max(asked / 5)),
+        }
+    }
+}
+
 impl Kind {
     /// The ways to end that are measured for it.
     pub fn ends(self) -> &'static [End] {

@@ -96,6 +96,10 @@ pub(super) fn selected(pid: i32, number: i64, arguments: &[u64], strike: Strike)
         ("epoll_ctl", Strike::Fail(_)) => false,
         // Closing never fails so that a descriptor stays, and reading it is not a change.
         ("close", Strike::Fail(_)) => false,
+        // Nothing goes with a descriptor of what has a name.
+        ("close", _) => !has_name(pid, first),
+        // Looking is not a change either; but whoever looks has to bear that it fails.
+        ("open", Strike::Kill | Strike::KillEverything) => writes(number, arguments),
         // A wake-up between threads of one process: an eventfd has no reason to refuse.
         ("write", Strike::Fail(_)) => !is_eventfd(pid, first),
         _ => true,
@@ -108,7 +112,42 @@ fn is_populated(arguments: &[u64]) -> bool {
     arguments.get(3).is_some_and(|flags| flags & u64::from(libc::MAP_POPULATE.unsigned_abs()) != 0)
 }
 
+/// Whether a file is opened to be written or made (the second argument of open(2), the third of openat(2)).
+fn writes(number: i64, arguments: &[u64]) -> bool {
+    const MAKES_OR_WRITES: i32 = libc::O_WRONLY | libc::O_RDWR | libc::O_CREAT;
+    let flags = arguments.get(if number == libc::SYS_openat { 2 } else { 1 }).copied().unwrap_or_default();
+    flags & u64::from(MAKES_OR_WRITES.unsigned_abs()) != 0
+}
+
+/// Whether a descriptor is of a file that has a path.
+fn has_name(pid: i32, fd: u64) -> bool {
+    target(pid, fd).starts_with('/')
+}
+
 fn is_eventfd(pid: i32, fd: u64) -> bool {
-    std::fs::read_link(format!("/proc/{pid}/fd/{fd}"))
-        .is_ok_and(|target| target.to_string_lossy().contains("eventfd"))
+    target(pid, fd).contains("eventfd")
+}
+
+/// What /proc calls the file of a descriptor.
+fn target(pid: i32, fd: u64) -> String {
+    let link = std::fs::read_link(format!("/proc/{pid}/fd/{fd}"));
+    link.map(|target| target.to_string_lossy().into_owned()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn opening_to_read_is_no_change_but_may_fail() {
+        let opened = |flags: i32| [0, 0, u64::from(flags.unsigned_abs()), 0, 0, 0];
+        let struck = |flags, strike| selected(1, libc::SYS_openat, &opened(flags), strike).is_some();
+        for kill in [Strike::Kill, Strike::KillEverything] {
+            assert!(!struck(libc::O_RDONLY | libc::O_CLOEXEC, kill));
+            assert!(!struck(libc::O_RDONLY | libc::O_DIRECTORY, kill));
+            assert!(struck(libc::O_WRONLY, kill) && struck(libc::O_RDWR | libc::O_TMPFILE, kill));
+            assert!(struck(libc::O_RDONLY | libc::O_CREAT, kill));
+        }
+        assert!(struck(libc::O_RDONLY, Strike::Fail(libc::EIO)));
+    }
 }
