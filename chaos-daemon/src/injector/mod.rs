@@ -77,6 +77,8 @@ pub struct Options {
     pub keep_runs: u32,
     /// For how many days it keeps them; without it, for ever.
     pub keep_days: Option<u32>,
+    /// How many experiments the server runs at once.
+    pub most_runs: u32,
 }
 
 /// Why the daemon cannot run.

@@ -41,6 +41,7 @@ pub struct Recipe {
     vsock: Option<(OwnedFd, Vec<u32>)>,
     keep_runs: u32,
     keep_days: Option<u32>,
+    most_runs: u32,
 }
 
 impl Recipe {
@@ -56,8 +57,8 @@ impl Recipe {
         let user = accounts::user(USER)?.unwrap_or(NOBODY);
         let directory = options.state_dir.join("server");
         own_directory(&directory, user)?;
-        let (keep_runs, keep_days) = (options.keep_runs, options.keep_days);
-        Ok(Self { listener, directory, user, vsock, keep_runs, keep_days })
+        let (keep_runs, keep_days, most_runs) = (options.keep_runs, options.keep_days, options.most_runs);
+        Ok(Self { listener, directory, user, vsock, keep_runs, keep_days, most_runs })
     }
 
     /// Starts the server and its prober; returns them and the injector's end of the only door to the server.
@@ -78,6 +79,7 @@ impl Recipe {
         let server = self.spawn(Network::None, fds, |command| {
             command.arg("server").arg("--state-dir").arg(&self.directory);
             command.arg("--keep-runs").arg(self.keep_runs.to_string());
+            command.arg("--most-runs").arg(self.most_runs.to_string());
             if let Some(days) = self.keep_days {
                 command.arg("--keep-days").arg(days.to_string());
             }

@@ -45,6 +45,8 @@ pub struct ServerOptions {
     pub state_dir: Option<PathBuf>,
     /// How many runs of experiments are kept there.
     pub retention: Retention,
+    /// How many experiments may run at once.
+    pub most_runs: u32,
     /// A vsock to listen on as well.
     pub vsock: Option<VsockOptions>,
 }
@@ -99,7 +101,7 @@ pub async fn run<F>(
 where
     F: Future<Output = ()> + Send + 'static,
 {
-    let ServerOptions { listener, door, prober, state_dir, retention, vsock } = options;
+    let ServerOptions { listener, door, prober, state_dir, retention, most_runs, vsock } = options;
     let inherited = |which| move |source| ServerError::Inherited { which, source };
     let vsock = vsock.map(take_vsock);
     listener.set_nonblocking(true).map_err(inherited("listening socket"))?;
@@ -108,7 +110,7 @@ where
     let prober = Prober::new(UnixStream::from_std(prober).map_err(inherited("socket to the prober"))?);
     let listener = UnixListener::from_std(listener).map_err(inherited("listening socket"))?;
     let door = Door::new(UnixStream::from_std(door).map_err(inherited("door to the injector"))?);
-    let service = Service::new(door, prober, state_dir.as_deref(), retention, grammar);
+    let service = Service::new(door, prober, state_dir.as_deref(), retention, most_runs, grammar);
     let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
     let entrance = Entrance { service: service.clone(), places, speak };
     tokio::select! {

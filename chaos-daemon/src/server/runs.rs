@@ -1,6 +1,6 @@
 //! Runs of experiments: each lives in a task of the daemon's own, so that no client that leaves can stop or leak it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -16,8 +16,10 @@ use crate::request::wire::Door;
 use crate::request::{ApiError, Caller, ErrorCode};
 use crate::spec::{FaultName, FaultRequest};
 
-/// The most experiments that may run at once.
-pub const MOST_RUNS: usize = 4;
+/// How many experiments may run at once when nobody says. What one run sees is its own fault's doing only if it is alone.
+pub const MOST_RUNS: u32 = 1;
+/// The most that may be asked for.
+pub const MOST_RUNS_EVER: u32 = 16;
 
 /// A run that goes on.
 #[derive(Debug, Clone)]
@@ -30,6 +32,7 @@ pub struct Run {
     pub faults: BTreeMap<usize, FaultName>,
     /// When it began, ISO 8601 in UTC.
     pub started_at: String,
+    targets: BTreeSet<String>,
     started: Instant,
     stop: watch::Sender<bool>,
     progress: watch::Receiver<Progress>,
@@ -103,12 +106,14 @@ pub struct Runs {
     going_on: Arc<Mutex<BTreeMap<String, Run>>>,
     notes: Notes,
     history: History,
+    most: u32,
 }
 
 impl Runs {
-    /// None yet. Those that come are noted in `notes` while they go on, and then recorded in `history`.
-    pub fn new(notes: Notes, history: History) -> Self {
-        Self { going_on: Arc::default(), notes, history }
+    /// None yet, and never more than `most`. Those that come are noted in `notes` while they go on, and then recorded in
+    /// `history`.
+    pub fn new(notes: Notes, history: History, most: u32) -> Self {
+        Self { going_on: Arc::default(), notes, history, most }
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Run>> {
@@ -133,7 +138,7 @@ impl Runs {
     /// is not there.
     ///
     /// # Errors
-    /// [`ErrorCode::LimitReached`] when it runs already, or too many others do.
+    /// [`ErrorCode::LimitReached`] when it runs already, too many others do, or one of them has the same target.
     pub fn start(
         &self,
         experiment: Experiment,
@@ -153,6 +158,7 @@ impl Runs {
             experiment: experiment.name.clone(),
             faults,
             started_at: now(),
+            targets: experiment.faults().flat_map(|(_, _, fault)| fault.target.names()).collect(),
             started: Instant::now(),
             stop,
             progress,
@@ -196,18 +202,35 @@ impl Runs {
 
     fn admit(&self, run: &Run) -> Result<(), ApiError> {
         let mut runs = self.lock();
-        if let Some(same) = runs.values().find(|other| other.experiment == run.experiment) {
-            let text = format!("{:?} is running already, as run {}", run.experiment, same.run_id);
-            return Err(ApiError::new(ErrorCode::LimitReached, text)
-                .hint("follow it with chaos_status, or end it with chaos_stop"));
-        }
-        if runs.len() >= MOST_RUNS {
-            let text = format!("{} experiments are running, which is the most at once", runs.len());
-            return Err(ApiError::new(ErrorCode::LimitReached, text).hint("wait for one to end"));
+        if let Some(conflict) = conflict(run, &runs, self.most) {
+            return Err(ApiError::new(ErrorCode::LimitReached, conflict)
+                .hint("follow what runs with chaos_status, or end it with chaos_stop"));
         }
         runs.insert(run.run_id.clone(), run.clone());
         Ok(())
     }
+}
+
+/// What keeps a run from beginning beside those that go on: the same experiment, the same target, or that they are as many
+/// as there may be.
+fn conflict(new: &Run, going_on: &BTreeMap<String, Run>, most: u32) -> Option<String> {
+    let named = |run: &Run| format!("{:?}, as run {}", run.experiment, run.run_id);
+    if let Some(same) = going_on.values().find(|other| other.experiment == new.experiment) {
+        return Some(format!("{:?} is running already, as run {}", new.experiment, same.run_id));
+    }
+    for other in going_on.values() {
+        if let Some(target) = new.targets.intersection(&other.targets).next() {
+            let text =
+                format!("{target} is a target of {}, too: a target has one run at a time", named(other));
+            return Some(text);
+        }
+    }
+    if going_on.len() < most as usize {
+        return None;
+    }
+    let running: Vec<_> = going_on.values().map(named).collect();
+    let most = if most == 1 { "one run".to_owned() } else { format!("{most} runs") };
+    Some(format!("this node has {most} at a time, and is running {}", running.join("; ")))
 }
 
 /// What the faults of an experiment are, with these names.
@@ -245,4 +268,64 @@ pub(super) fn fault_names(
 /// The time, ISO 8601 in UTC, to the millisecond.
 pub fn now() -> String {
     format!("{:.3}", jiff::Timestamp::now())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spec::TargetRequest;
+
+    fn run(experiment: &str, target: &str) -> Run {
+        let target: TargetRequest = serde_json::from_str(target).unwrap();
+        Run {
+            run_id: format!("id-of-{experiment}"),
+            experiment: experiment.to_owned(),
+            faults: BTreeMap::new(),
+            started_at: now(),
+            targets: target.names().into_iter().collect(),
+            started: Instant::now(),
+            stop: watch::channel(false).0,
+            progress: watch::channel(Progress::default()).1,
+            result: watch::channel(None).1,
+        }
+    }
+
+    const ETH0: &str = r#"{"interface": "eth0"}"#;
+
+    #[test]
+    fn a_node_has_one_run_unless_told_otherwise_and_the_one_that_goes_on_is_named() {
+        let going_on = BTreeMap::from([("a".to_owned(), run("slow", ETH0))]);
+        let other = run("fast", r#"{"unit": "a.service"}"#);
+        assert_eq!(conflict(&other, &BTreeMap::new(), MOST_RUNS), None);
+        let said = conflict(&other, &going_on, MOST_RUNS).unwrap();
+        assert_eq!(said, "this node has one run at a time, and is running \"slow\", as run id-of-slow");
+        assert_eq!(conflict(&other, &going_on, 2), None);
+        let going_on = BTreeMap::from([("a".to_owned(), run("slow", ETH0)), ("b".to_owned(), other)]);
+        let said = conflict(&run("third", r#"{"unit": "c.service"}"#), &going_on, 2).unwrap();
+        assert!(
+            said.contains("2 runs") && said.contains("\"slow\"") && said.contains("id-of-fast"),
+            "{said}"
+        );
+    }
+
+    #[test]
+    fn of_several_runs_no_two_have_the_same_target_however_many_there_may_be() {
+        let going_on = BTreeMap::from([("a".to_owned(), run("slow", ETH0))]);
+        let said = |target: &str| conflict(&run("other", target), &going_on, MOST_RUNS_EVER);
+        let conflict = said(r#"{"unit": "a.service", "interface": "eth0", "direction": "egress"}"#).unwrap();
+        assert!(
+            conflict.starts_with("interface eth0 is a target of \"slow\", as run id-of-slow"),
+            "{conflict}"
+        );
+        assert_eq!(said(r#"{"interface": "eth1"}"#), None);
+        assert_eq!(said(r#"{"interface": "eth0", "netns": "blue"}"#), None);
+        assert_eq!(said(r#"{"unit": "a.service"}"#), None);
+    }
+
+    #[test]
+    fn an_experiment_runs_once_at_a_time_however_many_runs_there_may_be() {
+        let going_on = BTreeMap::from([("a".to_owned(), run("slow", ETH0))]);
+        let said = conflict(&run("slow", "{}"), &going_on, MOST_RUNS_EVER).unwrap();
+        assert_eq!(said, "\"slow\" is running already, as run id-of-slow");
+    }
 }

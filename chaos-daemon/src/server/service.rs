@@ -97,12 +97,13 @@ pub struct Overview {
 
 impl Service {
     /// A service behind `door`, with the registry and the history of `state_dir`. `prober` takes the samples of experiments,
-    /// whose command lines `grammar` reads.
+    /// of which `most_runs` may run at once, and whose command lines `grammar` reads.
     pub fn new(
         door: Door,
         prober: Prober,
         state_dir: Option<&Path>,
         retention: Retention,
+        most_runs: u32,
         grammar: Grammar,
     ) -> Self {
         let store = Store::open(state_dir);
@@ -114,7 +115,7 @@ impl Service {
             history.record_interrupted(left.into_iter().map(|(run_id, note)| note.interrupted(run_id, now)));
             notes.save();
         }
-        let runs = Runs::new(notes, history.clone());
+        let runs = Runs::new(notes, history.clone(), most_runs);
         let schedules = Schedules::open(state_dir);
         Self { door, prober, store, history, runs, schedules, grammar }
     }

@@ -99,6 +99,30 @@ impl TargetRequest {
         Duration::from_secs(u64::from(self.resolve_seconds.unwrap_or(5)))
     }
 
+    /// What it names, each as people say it; faults of which one name is the same have the same target. A fault that names
+    /// nothing goes to the host as a whole.
+    pub fn names(&self) -> Vec<String> {
+        let place =
+            self.netns.as_ref().map(|netns| format!(" of network namespace {netns}")).unwrap_or_default();
+        let mut names = Vec::new();
+        let mut name =
+            |what: &str, given: Option<String>| names.extend(given.map(|given| format!("{what} {given}")));
+        name("interface", self.interface.as_ref().map(|interface| format!("{interface}{place}")));
+        name("unit", self.unit.clone());
+        name("cgroup", self.cgroup.clone());
+        name("container", self.container.clone());
+        name("pid", self.pid.map(|pid| pid.to_string()));
+        name("exe", self.exe.clone());
+        name("command", self.command.as_ref().map(|command| format!("{command:?}")));
+        if names.is_empty() {
+            names.push(match &self.netns {
+                Some(netns) => format!("network namespace {netns}"),
+                None => "this host".to_owned(),
+            });
+        }
+        names
+    }
+
     /// Refuses a time between look-ups that is out of bounds, or where nothing is looked up.
     pub(super) fn check_resolving(&self) -> Result<(), SpecError> {
         let wrong = |problem: &str| Err(SpecError::new("target.resolve_seconds", problem));
@@ -374,6 +398,17 @@ mod tests {
         ] {
             assert_eq!(target(json).unwrap_err().field, field, "{json}");
         }
+    }
+
+    #[test]
+    fn a_target_is_known_by_what_it_names() {
+        let names = |json: &str| serde_json::from_str::<TargetRequest>(json).unwrap().names();
+        let both = r#"{"interface":"e","unit":"a.service","port":80,"direction":"egress"}"#;
+        assert_eq!(names(both), ["interface e", "unit a.service"]);
+        assert_eq!(names(r#"{"interface":"e","netns":"n"}"#), ["interface e of network namespace n"]);
+        assert_eq!(names(r#"{"pid":7,"exe":"/a","command":"b c"}"#), ["pid 7", "exe /a", "command \"b c\""]);
+        assert_eq!(names(r#"{"netns":"n","local_port":80}"#), ["network namespace n"]);
+        assert_eq!(names("{}"), ["this host"]);
     }
 
     #[test]

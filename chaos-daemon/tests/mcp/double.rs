@@ -16,6 +16,7 @@ use chaos_daemon::request::{
 };
 use chaos_daemon::server::ServerOptions;
 use chaos_daemon::server::history::Retention;
+use chaos_daemon::server::runs::MOST_RUNS;
 use chaos_daemon::spec::{FAULT_TYPES, FaultName, FaultRequest};
 
 /// A server under test; it ends when dropped.
@@ -34,8 +35,12 @@ pub(crate) struct Server {
 impl Server {
     /// Starts a server with a registry in its own directory.
     pub(crate) async fn start() -> Self {
-        let directory = tempfile::tempdir().unwrap();
-        Self::start_in(directory).await
+        Self::start_with(MOST_RUNS).await
+    }
+
+    /// Starts one that runs so many experiments at once.
+    pub(crate) async fn start_with(most_runs: u32) -> Self {
+        Self::start_in(tempfile::tempdir().unwrap(), most_runs).await
     }
 
     /// Ends the server and starts another one with the same directory.
@@ -43,10 +48,10 @@ impl Server {
         self.end_injector().await;
         let directory = std::mem::replace(&mut self.directory, tempfile::tempdir().unwrap());
         std::fs::remove_file(directory.path().join("mcp.sock")).unwrap();
-        Self::start_in(directory).await
+        Self::start_in(directory, MOST_RUNS).await
     }
 
-    async fn start_in(directory: tempfile::TempDir) -> Self {
+    async fn start_in(directory: tempfile::TempDir, most_runs: u32) -> Self {
         let socket = directory.path().join("mcp.sock");
         let listener = UnixListener::bind(&socket).unwrap();
         let (door, desk) = UnixStream::pair().unwrap();
@@ -55,7 +60,7 @@ impl Server {
         tokio::spawn(prober::serve(tokio::net::UnixStream::from_std(samples).unwrap()));
         let state_dir = Some(directory.path().to_owned());
         let retention = Retention::default();
-        let options = ServerOptions { listener, door, prober, state_dir, retention, vsock: None };
+        let options = ServerOptions { listener, door, prober, state_dir, retention, most_runs, vsock: None };
         tokio::spawn(async move { cli::serve(options).await.unwrap() });
         desk.set_nonblocking(true).unwrap();
         let (asked, active, residue) = (Arc::default(), Arc::default(), Arc::default());

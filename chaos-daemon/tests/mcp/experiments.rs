@@ -350,6 +350,49 @@ async fn stop_ends_a_run_which_removes_its_fault_and_says_so() {
 }
 
 #[tokio::test]
+async fn a_second_run_is_refused_and_told_which_one_goes_on() {
+    let beside = |name: &str, address: &str, interface: &str| {
+        let mut document = document(name, address, "10m");
+        document["method"][0]["provider"]["arguments"]["--interface"] = json!(interface);
+        document
+    };
+    // By default for the node; where several are allowed, for the target.
+    for (most_runs, other, conflict) in [
+        (1, "eth1", "this node has one run at a time, and is running \"first\", as run "),
+        (2, "eth0", "interface eth0 is a target of \"first\", as run "),
+    ] {
+        let server = Server::start_with(most_runs).await;
+        let (_listener, address) = port().await;
+        let mut client = Client::open(&server.socket).await;
+        for (name, interface) in [("first", "eth0"), ("second", other), ("third", "eth2")] {
+            register(&mut client, beside(name, &address, interface)).await;
+        }
+        let run =
+            |name: &str| json!({"name": "chaos_run_experiment", "arguments": {"experiment_name": name}});
+        client.send("tools/call", run("first")).await;
+        while server.active.lock().unwrap().is_empty() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        let mut other = Client::open(&server.socket).await;
+        let (refused, failed) =
+            other.call("chaos_run_experiment", json!({"experiment_name": "second"})).await;
+        assert!(failed && refused["error_code"] == "LIMIT_REACHED", "{refused}");
+        let (status, _) = other.call("chaos_status", json!({})).await;
+        let text = format!("{conflict}{}", status["running"][0]["run_id"].as_str().unwrap());
+        assert!(refused["error"].as_str().unwrap().starts_with(&text), "{refused}");
+        if most_runs == 2 {
+            other.send("tools/call", run("third")).await;
+            while server.active.lock().unwrap().len() < 2 {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        }
+        let mut last = Client::open(&server.socket).await;
+        assert!(!last.call("chaos_stop", json!({})).await.1);
+        until_finished(&mut last).await;
+    }
+}
+
+#[tokio::test]
 async fn a_fault_that_ends_before_its_time_is_told() {
     let server = Server::start().await;
     let (_listener, address) = port().await;

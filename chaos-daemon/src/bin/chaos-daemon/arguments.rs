@@ -22,6 +22,7 @@ use chaos_daemon::request::RUNTIME_DIR;
 use chaos_daemon::residue::{self, Scope};
 use chaos_daemon::sabotage::{self, UnknownSabotage};
 use chaos_daemon::server::history::{KEPT_RUNS, Retention};
+use chaos_daemon::server::runs::{MOST_RUNS, MOST_RUNS_EVER};
 use chaos_daemon::server::{ServerError, ServerOptions, VsockOptions};
 
 /// Where an installed daemon keeps what outlives a boot.
@@ -91,7 +92,7 @@ enum Command {
         #[arg(long)]
         vsock_cid: Vec<u32>,
         #[command(flatten)]
-        keep: Keep,
+        runs: Runs,
     },
     /// Takes samples for the server; started by `run`.
     #[command(hide = true)]
@@ -132,12 +133,15 @@ struct Run {
     #[arg(long, value_enum, default_value = "auto")]
     attach: Attach,
     #[command(flatten)]
-    keep: Keep,
+    runs: Runs,
 }
 
-/// How much history there is.
+/// Runs of experiments: how many at once, and how much history there is.
 #[derive(clap::Args)]
-struct Keep {
+struct Runs {
+    /// How many experiments may run at once, of which no two have the same target.
+    #[arg(long, value_name = "N", default_value_t = MOST_RUNS, value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_RUNS_EVER)))]
+    most_runs: u32,
     /// How many runs of experiments are kept; the oldest go first.
     #[arg(long, value_name = "N", default_value_t = KEPT_RUNS, value_parser = clap::value_parser!(u32).range(1..))]
     keep_runs: u32,
@@ -204,7 +208,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Manual { folder } => {
             clap_mangen::generate_to(Arguments::command(), folder).map_err(Failure::Manual)
         }
-        Command::Server { listener_fd, door_fd, prober_fd, state_dir, vsock_fd, vsock_cid, keep } => {
+        Command::Server { listener_fd, door_fd, prober_fd, state_dir, vsock_fd, vsock_cid, runs } => {
             call_this_process(Part::Server);
             // SAFETY: this descriptor was opened for this process by the injector, for nobody else in it.
             let vsock = vsock_fd.map(|fd| unsafe { inherited(fd) });
@@ -214,9 +218,10 @@ pub(crate) fn main() -> ExitCode {
                 [listener_fd, door_fd, prober_fd].map(|fd| unsafe { inherited(fd) });
             shut_in(Sandbox::Server { state_dir: Some(&state_dir) }).and_then(|()| {
                 let (listener, door, prober) = (listener.into(), door.into(), prober.into());
-                let retention = Retention { runs: keep.keep_runs, days: keep.keep_days };
+                let retention = Retention { runs: runs.keep_runs, days: runs.keep_days };
+                let most_runs = runs.most_runs;
                 let state_dir = Some(state_dir);
-                serve(ServerOptions { listener, door, prober, state_dir, retention, vsock })
+                serve(ServerOptions { listener, door, prober, state_dir, retention, most_runs, vsock })
             })
         }
         Command::Prober => {
@@ -260,8 +265,9 @@ impl Run {
             socket_group: self.socket_group,
             vsock: self.vsock_port.map(|port| (port, self.vsock_cid)),
             attach,
-            keep_runs: self.keep.keep_runs,
-            keep_days: self.keep.keep_days,
+            keep_runs: self.runs.keep_runs,
+            keep_days: self.runs.keep_days,
+            most_runs: self.runs.most_runs,
         };
         Ok(injector::run(&options, manager)?)
     }
