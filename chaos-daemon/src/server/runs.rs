@@ -7,9 +7,9 @@ use std::time::Instant;
 use serde_json::{Map, Value};
 use tokio::sync::watch;
 
-use super::history::{ExperimentResult, History, Recorded, RunFault, of_document};
+use super::history::{ExperimentResult, History, Recorded, RunFault, of_document, of_stages};
 use super::notes::{Note, Notes};
-use crate::experiment::{Experiment, Means, Outcome, Progress, Recorder, Recovery, drive};
+use crate::experiment::{Experiment, Means, Outcome, Progress, Recorder, Recovery, Stage, drive, stage};
 use crate::probe::prober::Prober;
 use crate::request::wire::Door;
 use crate::request::{ApiError, Caller, ErrorCode};
@@ -29,6 +29,8 @@ pub struct Run {
     pub experiment: String,
     /// The names of the faults it injects, by activity.
     pub faults: BTreeMap<usize, FaultName>,
+    /// What share of what they match they affect, of a document with stages.
+    pub stage: Option<Stage>,
     /// When it began, ISO 8601 in UTC.
     pub started_at: String,
     targets: BTreeSet<String>,
@@ -53,6 +55,8 @@ impl Run {
             faults: self.faults.values().cloned().collect(),
             described: known.faults.clone(),
             digest: known.digest.clone(),
+            stage: self.stage,
+            staged: known.staged.clone(),
         }
     }
 
@@ -93,6 +97,8 @@ impl Run {
             packets_affected: progress.affected,
             gate_reaction_seconds: progress.reaction.map(|time| time.as_secs_f64()),
             recovery: None,
+            stage: self.stage,
+            next: None,
             warning: None,
         }
     }
@@ -132,7 +138,7 @@ impl Runs {
         }
     }
 
-    /// Starts an experiment, which is what `document` says, in a task of its own.
+    /// Starts an experiment, which is what `document` says, held to `stage` if it has stages, in a task of its own.
     ///
     /// # Errors
     /// [`ErrorCode::LimitReached`] when it runs already, too many others do, or one of them has the same target.
@@ -140,6 +146,7 @@ impl Runs {
         &self,
         experiment: Experiment,
         document: &Map<String, Value>,
+        stage: Option<Stage>,
         caller: Caller,
         door: Door,
         prober: Prober,
@@ -153,6 +160,7 @@ impl Runs {
             run_id,
             experiment: experiment.name.clone(),
             faults,
+            stage,
             started_at: now(),
             targets: experiment.faults().flat_map(|(_, _, fault)| fault.target.names()).collect(),
             started: Instant::now(),
@@ -162,9 +170,11 @@ impl Runs {
         };
         self.admit(&run)?;
         let (runs, started) = (self.clone(), run.clone());
+        let staged = stage.map(|_| of_stages(document));
         let (digest, document) = of_document(document);
         let known = Recorded {
             digest: Some(digest),
+            staged,
             document: Some(document),
             faults: described(&experiment, &run.faults),
             ..Recorded::default()
@@ -182,6 +192,7 @@ impl Runs {
                 ?outcome,
                 "experiment finished"
             );
+            result.next = next(&experiment, &result, known.staged.clone(), &runs.history).await;
             let timeline = recorder.timeline();
             let (events, samples) = (timeline.events, timeline.samples);
             let samples_left_out = timeline.left_out;
@@ -203,6 +214,22 @@ impl Runs {
         runs.insert(run.run_id.clone(), run.clone());
         Ok(())
     }
+}
+
+/// What to run after this run; nothing is said when what was run before cannot be read.
+async fn next(
+    experiment: &Experiment,
+    result: &ExperimentResult,
+    staged: Option<String>,
+    history: &History,
+) -> Option<String> {
+    let verdict = result.verdict?;
+    let mut steps = match staged {
+        Some(staged) => history.stages(staged).await.ok()?,
+        None => Vec::new(),
+    };
+    steps.extend(result.stage.map(|stage| (stage, verdict)));
+    stage::next(experiment, &steps, verdict)
 }
 
 /// What keeps a run from beginning beside those that go on: the same experiment, the same target, or that they are as many
@@ -275,6 +302,7 @@ mod tests {
             run_id: format!("id-of-{experiment}"),
             experiment: experiment.to_owned(),
             faults: BTreeMap::new(),
+            stage: None,
             started_at: now(),
             targets: target.names().into_iter().collect(),
             started: Instant::now(),

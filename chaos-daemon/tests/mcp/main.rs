@@ -24,3 +24,5 @@ mod proxy;
 mod recovery;
 #[cfg(test)]
 mod specification;
+#[cfg(test)]
+mod stages;
