@@ -465,7 +465,7 @@ async fn ask(client: &Client, command: &Command, json: bool) -> Result<Done, Fai
             return Ok(Done::well(history::details(&answer), answer));
         }
         Command::Experiment(ExperimentCommand::Run(args)) => {
-            ("chaos_run_experiment", json!({"experiment_name": args.name, "dry_run": args.dry_run}))
+            ("chaos_run_experiment", Value::Object(args.fields()))
         }
         Command::Experiment(ExperimentCommand::Register { file }) => {
             ("chaos_register_experiment", document::read(file, native)?.0)

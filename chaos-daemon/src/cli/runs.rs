@@ -40,6 +40,18 @@ pub(super) struct RunArgs {
     /// Check without the action
     #[arg(long)]
     pub(super) dry_run: bool,
+    /// Of a document with blast_radius: which of its stages; without it, the one that is due
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(1..=100))]
+    stage: Option<u8>,
+}
+
+impl RunArgs {
+    /// As the fields of the tool.
+    pub(super) fn fields(&self) -> Map<String, Value> {
+        let mut fields = object(json!({"experiment_name": self.name, "dry_run": self.dry_run}));
+        fields.extend(self.stage.map(|stage| ("stage".to_owned(), json!(stage))));
+        fields
+    }
 }
 
 /// The exit code of a run.
@@ -67,8 +79,7 @@ pub(super) fn exit_code(result: &Value) -> u8 {
 pub(super) async fn run(socket: &Path, args: &RunArgs) -> Result<Value, ClientError> {
     let since = now();
     let client = Client::connect(socket).await?;
-    let arguments = object(json!({"experiment_name": args.name, "dry_run": args.dry_run}));
-    let begun = client.call("chaos_run_experiment", arguments).await;
+    let begun = client.call("chaos_run_experiment", args.fields()).await;
     let (mut lost, run_id) = match begun {
         Ok(result) if !result["verdict"].is_null() || args.dry_run => {
             client.close().await;

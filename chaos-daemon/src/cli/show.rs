@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::duration;
+use crate::experiment::Impact;
 use crate::request::TargetsReport;
 use crate::spec::FAULT_TYPES;
 
@@ -58,6 +59,7 @@ pub(super) fn plan(answer: &Value) -> String {
     line!(out, "would do: {}", text(answer, "description"));
     line!(out, "  for {}; lifetime class {}", seconds(answer, "duration_seconds"), text(answer, "lifetime"));
     line!(out, "  guard: {}", text(answer, "guard"));
+    impact(&mut out, &answer["impact"]);
     for step in list(answer, "steps") {
         line!(out, "  - {}", step.as_str().unwrap_or_default());
     }
@@ -296,12 +298,16 @@ pub(super) fn run(answer: &Value) -> String {
     let met = |field: &str| if answer[field] == json!(true) { "met" } else { "not met" };
     line!(
         out,
-        "{}: {} after {}",
+        "{}{}: {} after {}",
         text(answer, "experiment_name"),
+        answer["stage"].as_u64().map(|stage| format!(" at stage {stage} %")).unwrap_or_default(),
         verdict(answer),
         seconds(answer, "duration_seconds")
     );
     line!(out, "  steady state before: {}, after: {}", met("steady_state_before"), met("steady_state_after"));
+    for affected in list(answer, "impact") {
+        impact(&mut out, affected);
+    }
     for step in list(answer, "plan") {
         line!(out, "  would do: {}", step.as_str().unwrap_or_default());
     }
@@ -311,7 +317,17 @@ pub(super) fn run(answer: &Value) -> String {
             line!(out, "  {text}");
         }
     }
+    if let Some(next) = answer["next"].as_str() {
+        line!(out, "  next: {next}");
+    }
     out
+}
+
+/// Who would be affected, and how badly.
+fn impact(out: &mut String, affected: &Value) {
+    if let Ok(impact) = serde_json::from_value::<Impact>(affected.clone()) {
+        line!(out, "  would affect: {impact}");
+    }
 }
 
 /// What a run has shown of recovery, if it has.

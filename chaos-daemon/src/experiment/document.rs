@@ -12,6 +12,7 @@ use super::guardrails::Guardrails;
 use super::machine::{self, Step};
 use super::native::Grammar;
 use super::recovery::is_outage;
+use super::stage::BlastRadius;
 use super::variables::{Outside, Variables};
 use crate::request::fields::Fields;
 use crate::spec::{FaultName, FaultRequest, SpecError};
@@ -126,6 +127,9 @@ fn read(mut fields: Fields, reader: &Reader<'_>) -> Result<Experiment, SpecError
         let problem =
             "there is an rto, and no action that kills, stops, restarts or cuts off anything: leave it out";
         return Err(SpecError::new("extensions", problem));
+    }
+    if guardrails.blast_radius.is_some() {
+        BlastRadius::check(&method)?;
     }
     for (index, rollback) in fields.array("rollbacks")?.unwrap_or_default().into_iter().enumerate() {
         reader.rollback(&format!("rollbacks[{index}]"), rollback, &method)?;

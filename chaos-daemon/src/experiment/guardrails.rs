@@ -1,4 +1,4 @@
-//! The extension `chaos-daemon` of a document: gates, and what else ends a run.
+//! The extension `chaos-daemon` of a document: gates, what else ends a run, and in which stages it is run.
 
 use std::time::Duration;
 
@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::activity::Reader;
 use super::gate::{Gate, Op, Rule};
+use super::stage::BlastRadius;
 use super::tolerance::Tolerance;
 use super::variables::Use;
 use crate::request::fields::Fields;
@@ -19,7 +20,7 @@ const LONGEST_INTERVAL: Duration = Duration::from_secs(60);
 /// The most gates of one experiment.
 const MOST_GATES: usize = 16;
 
-/// What ends a run before its time.
+/// What ends a run before its time, and how much of it there may be.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Guardrails {
     /// Gates, which are sampled while the method goes on and faults are active.
@@ -28,6 +29,8 @@ pub struct Guardrails {
     pub recovery: Option<Duration>,
     /// How long recovery from an outage may take, counted from the action that made it.
     pub rto: Option<Duration>,
+    /// In which stages it is run; without it, as it is written.
+    pub blast_radius: Option<BlastRadius>,
 }
 
 impl Guardrails {
@@ -51,6 +54,10 @@ impl Guardrails {
         if let Some(value) = fields.take("rto") {
             let value = reader.substituted(&at, value, Use::Probe)?;
             guardrails.rto = Some(within(&at, length(&at, &value)?, SHORTEST_INTERVAL, LONGEST_FAULT)?);
+        }
+        let at = fields.at("blast_radius");
+        if let Some(value) = fields.take("blast_radius") {
+            guardrails.blast_radius = Some(BlastRadius::read(&at, value)?);
         }
         fields.finish()?;
         if guardrails.gates.len() > MOST_GATES {
@@ -170,6 +177,13 @@ pub(super) fn fields() -> Value {
     serde_json::json!({
         "rollback_on": {"type": "array", "items": gate, "description": "Of the extension chaos-daemon: gates."},
         "abort_when": {"type": "array", "items": gate, "description": "Of the extension chaos-daemon: gates, and not_recovered_within."},
+        "blast_radius": {
+            "type": "object",
+            "properties": {"stages": super::stage::schema()},
+            "additionalProperties": false,
+            "description": "Of the extension chaos-daemon: each run affects a share of what its faults match, and a larger one \
+                            is due when the smaller ones were held.",
+        },
         "rto": length("Of the extension chaos-daemon: recovery time objective, from an action that kills, stops, restarts or cuts off"),
     })
 }

@@ -6,10 +6,11 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::results::{Failure, Output, RunOutput, word};
+use crate::experiment::Stage;
 use crate::request::fields::Fields;
 use crate::request::{ApiError, Caller};
 use crate::server::runs::now;
-use crate::server::service::Service;
+use crate::server::service::{DryRun, Service};
 
 pub(super) async fn run(
     service: &Service,
@@ -20,15 +21,17 @@ pub(super) async fn run(
     let name = fields.string("experiment_name")?;
     let name = fields.need("experiment_name", name, "name a registered experiment")?;
     let dry_run = fields.boolean("dry_run")?.unwrap_or(false);
+    let stage = fields.number("stage")?.map(|percent| Stage::new("stage", percent)).transpose()?;
     fields.finish()?;
     if !dry_run {
-        return service.run(&name, caller).await.map(RunOutput::from);
+        return service.run(&name, stage, caller).await.map(RunOutput::from);
     }
-    let (result, plans) = service.dry_run(&name, caller).await?;
+    let DryRun { result, plans, impact } = service.dry_run(&name, stage, caller).await?;
     let mut output = RunOutput::from(result);
     output.dry_run = Some(true);
     output.packets_affected = None;
     let steps: Vec<_> = plans.into_iter().flat_map(|plan| plan.steps).collect();
+    output.impact = Some(impact).filter(|impact| !impact.is_empty());
     output.plan = Some(steps).filter(|steps| !steps.is_empty());
     Ok(output)
 }

@@ -157,6 +157,10 @@ pub(super) struct RunDetails {
     #[schemars(with = "String")]
     #[serde(skip_serializing_if = "Option::is_none")]
     digest: Option<String>,
+    /// By what the stages of its document are known, of a run at a stage.
+    #[schemars(with = "String")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    staged: Option<String>,
     /// The document, without secrets.
     #[schemars(with = "Map<String, Value>")]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -191,6 +195,7 @@ impl From<Recorded> for RunDetails {
             resiliency: score(&recorded),
             run: recorded.run.into(),
             digest: recorded.digest,
+            staged: recorded.staged,
             document: recorded.document,
             faults: recorded.faults,
             events: recorded.events,

@@ -6,6 +6,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::results::{Failure, InjectOutput, Output, lifetime, word};
+use crate::experiment::Impact;
 use crate::request::fields::Fields;
 use crate::request::{ApiError, Caller, ErrorCode, FaultStatus, TargetsReport};
 use crate::server::service::{Injection, Service, check};
@@ -211,6 +212,10 @@ pub(super) struct PlanOutput {
     #[schemars(with = "TargetsReport")]
     #[serde(skip_serializing_if = "Option::is_none")]
     targets: Option<TargetsReport>,
+    /// Who would be affected, and how badly.
+    #[schemars(with = "Impact")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    impact: Option<Impact>,
     /// Why it cannot be.
     #[schemars(with = "Failure")]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -233,7 +238,7 @@ pub(super) async fn plan(
     let name = fault_name(&mut fields)?;
     let fault = if registered { None } else { Some(fault(&mut fields)?) };
     fields.finish()?;
-    let plan = service.plan(name.clone(), fault, caller).await?;
+    let (plan, impact) = service.plan(name.clone(), fault, caller).await?;
     Ok(PlanOutput {
         fault_name: name.to_string(),
         description: plan.description,
@@ -242,6 +247,7 @@ pub(super) async fn plan(
         duration_seconds: plan.duration.as_secs_f64(),
         steps: plan.steps,
         targets: plan.targets,
+        impact: Some(impact),
         error: None,
     })
 }

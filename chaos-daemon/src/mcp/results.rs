@@ -7,7 +7,7 @@ use rmcp::model::CallToolResult;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::experiment::{Recovery, Verdict};
+use crate::experiment::{Impact, Recovery, Stage, Verdict};
 use crate::request::{self, ApiError, FaultStatus, LifetimeClass};
 use crate::server::history::ExperimentResult;
 
@@ -372,6 +372,14 @@ pub(super) struct RunOutput {
     #[schemars(with = "String")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) verdict: Option<Verdict>,
+    /// What share of what its faults match it affected, in percent, of a document with stages.
+    #[schemars(with = "u8")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) stage: Option<Stage>,
+    /// What to run next: the stage that is due, or in what ways it would be wider. To be held once is no resilience.
+    #[schemars(with = "String")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) next: Option<String>,
     /// What went wrong beside the run: it could not be recorded.
     #[schemars(with = "String")]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -384,6 +392,10 @@ pub(super) struct RunOutput {
     #[schemars(with = "Vec<String>")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) plan: Option<Vec<String>>,
+    /// Who would be affected by each action, and how badly, for a dry run.
+    #[schemars(with = "Vec<Impact>")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) impact: Option<Vec<Impact>>,
     /// Stable name of the error, when the call itself failed.
     #[schemars(with = "String")]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -409,6 +421,8 @@ impl From<ExperimentResult> for RunOutput {
             gate_reaction_seconds: result.gate_reaction_seconds,
             recovery: result.recovery,
             verdict: result.verdict,
+            stage: result.stage,
+            next: result.next,
             warning: result.warning,
             ..Self::default()
         }

@@ -138,6 +138,9 @@ impl Call {
                     json!({
                         "experiment_name": text("Name of the experiment to run, e.g. \"kill-cache\"."),
                         "dry_run": {"type": "boolean", "default": false, "description": "Validate without executing the action."},
+                        "stage": {"type": "integer", "minimum": 1, "maximum": 100, "description": "Of a document with blast_radius: \
+                            which of its stages, in percent. Without it, the one that is due. A stage is due when all smaller \
+                            ones were held."},
                     }),
                     &["experiment_name"],
                 ),

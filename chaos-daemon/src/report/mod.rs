@@ -72,6 +72,9 @@ pub fn paragraph(recorded: &Recorded) -> String {
         verdict(recorded),
         run.run_id
     )];
+    if let Some(stage) = run.stage {
+        said.push(format!("It was run at {stage} of its blast radius."));
+    }
     for fault in &recorded.faults {
         let (kind, target) = (&fault.fault_type, &fault.target);
         said.push(match active(recorded).find(|(name, ..)| *name == fault.name) {
@@ -132,6 +135,7 @@ pub fn paragraph(recorded: &Recorded) -> String {
         run.packets_affected,
         document.unwrap_or_default()
     ));
+    said.extend(run.next.as_ref().map(|next| format!("Next: {next}.")));
     said.join(" ")
 }
 

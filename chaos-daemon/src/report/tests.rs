@@ -42,9 +42,12 @@ fn tripped(bad: &str) -> Recorded {
             run_id: "4f1c".into(),
             packets_affected: 7,
             gate_reaction_seconds: Some(0.043),
+            stage: crate::experiment::Stage::try_from(25).ok(),
+            next: Some("stage 25 % is due again".into()),
             ..ExperimentResult::default()
         },
         digest: Some("d1".into()),
+        staged: None,
         document: document.as_object().cloned(),
         faults: vec![RunFault {
             name: "slow.1".into(),
@@ -83,11 +86,13 @@ fn the_facts_are_told_in_order_with_their_times() {
     let text = paragraph(&tripped("fast"));
     for fact in [
         "The experiment \"fast\" began at 2026-02-05T10:00:00.000Z and ended 12.0 s later with the verdict tripped (run 4f1c).",
+        "It was run at stage 25 % of its blast radius.",
         "The fault slow.1 (latency at {\"interface\":\"fast\"}) was active from 1.0 s to 5.5 s.",
         "The first sample out of bounds was of \"fast\" at 3.0 s, 2.0 s after the first fault was active: fast.",
         "At 5.0 s gate fast was breached: fast; every fault was removed 0.043 s after",
         "The steady state was met 2.5 s after the last fault was removed.",
         "Evidence: 7 samples, 10 events, 7 packets or calls that the faults acted on, document d1.",
+        "Next: stage 25 % is due again.",
     ] {
         assert!(text.contains(fact), "{fact}\n{text}");
     }

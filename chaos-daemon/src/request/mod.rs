@@ -362,6 +362,8 @@ pub enum ErrorCode {
     MissingPrivilege,
     /// Too many at once.
     LimitReached,
+    /// A smaller stage of the blast radius comes first.
+    StageNotDue,
     /// A kernel operation failed; what had been done was undone.
     InjectionFailed,
     /// Undoing failed; it is being retried.

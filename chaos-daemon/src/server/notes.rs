@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use super::history::{ExperimentResult, Recorded, RunFault};
 use super::registry::replace;
-use crate::experiment::Verdict;
 use crate::experiment::timeline::Occurrence;
+use crate::experiment::{Stage, Verdict};
 use crate::spec::FaultName;
 
 /// The name of the file in the state directory.
@@ -36,6 +36,12 @@ pub struct Note {
     /// What is known to have happened.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub events: Vec<Occurrence>,
+    /// At which stage of its blast radius it runs.
+    #[serde(default)]
+    pub stage: Option<Stage>,
+    /// By what the stages of its document are known.
+    #[serde(default)]
+    pub staged: Option<String>,
 }
 
 impl Note {
@@ -54,10 +60,17 @@ impl Note {
             error: Some(error),
             started_at: self.started_at.clone(),
             run_id,
+            stage: self.stage,
             ..ExperimentResult::default()
         };
-        let (digest, faults, events) = (self.digest.clone(), self.described.clone(), self.events.clone());
-        Recorded { run, digest, faults, events, ..Recorded::default() }
+        Recorded {
+            run,
+            digest: self.digest.clone(),
+            staged: self.staged.clone(),
+            faults: self.described.clone(),
+            events: self.events.clone(),
+            ..Recorded::default()
+        }
     }
 }
 
@@ -136,8 +149,16 @@ mod tests {
     fn note() -> Note {
         let faults = vec![FaultName::new("slow.1").unwrap()];
         let started_at = "2026-02-05T10:00:00.000Z".into();
-        let (described, digest, events) = (Vec::new(), None, Vec::new());
-        Note { experiment: "slow".into(), started_at, faults, described, digest, events }
+        Note {
+            experiment: "slow".into(),
+            started_at,
+            faults,
+            described: Vec::new(),
+            digest: None,
+            events: Vec::new(),
+            stage: Stage::try_from(25).ok(),
+            staged: Some("s".into()),
+        }
     }
 
     #[tokio::test]
@@ -165,7 +186,10 @@ mod tests {
 
     #[test]
     fn an_interrupted_run_says_what_is_known() {
-        let result = note().interrupted("a".into(), "2026-02-05T10:00:07Z".parse().unwrap()).run;
+        let recorded = note().interrupted("a".into(), "2026-02-05T10:00:07Z".parse().unwrap());
+        assert_eq!(recorded.staged.as_deref(), Some("s"));
+        let result = recorded.run;
+        assert_eq!(result.stage.map(Stage::percent), Some(25));
         assert_eq!(result.verdict, Some(Verdict::Interrupted));
         assert!((result.duration_seconds - 7.0).abs() < 0.001 && !result.success);
         assert!(result.error.unwrap().contains("slow.1"));

@@ -7,10 +7,10 @@ use std::time::Instant;
 use serde_json::{Map, Value};
 use tokio::sync::watch;
 
-use super::history::{ExperimentResult, History, Recorded, RunFault, of_document};
+use super::history::{ExperimentResult, History, Recorded, RunFault, of_document, of_stages};
 use super::notes::{Note, Notes};
 use crate::experiment::timeline::Occurrence;
-use crate::experiment::{Experiment, Means, Outcome, Progress, Recorder, Recovery, drive};
+use crate::experiment::{Experiment, Means, Outcome, Progress, Recorder, Recovery, Stage, drive, stage};
 use crate::probe::prober::Prober;
 use crate::request::wire::Door;
 use crate::request::{ApiError, Caller, ErrorCode};
@@ -21,6 +21,15 @@ pub const MOST_RUNS: u32 = 1;
 /// The most that may be asked for.
 pub const MOST_RUNS_EVER: u32 = 16;
 
+/// What a run is one of.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Occasion<'a> {
+    /// The stage of its blast radius, if the document has stages.
+    pub stage: Option<Stage>,
+    /// What has begun it, if the caller is not there.
+    pub started_by: Option<&'a str>,
+}
+
 /// A run that goes on.
 #[derive(Debug, Clone)]
 pub struct Run {
@@ -30,6 +39,8 @@ pub struct Run {
     pub experiment: String,
     /// The names of the faults it injects, by activity.
     pub faults: BTreeMap<usize, FaultName>,
+    /// What share of what they match they affect, of a document with stages.
+    pub stage: Option<Stage>,
     /// When it began, ISO 8601 in UTC.
     pub started_at: String,
     targets: BTreeSet<String>,
@@ -55,6 +66,8 @@ impl Run {
             described: known.faults.clone(),
             digest: known.digest.clone(),
             events: known.events.clone(),
+            stage: self.stage,
+            staged: known.staged.clone(),
         }
     }
 
@@ -95,6 +108,8 @@ impl Run {
             packets_affected: progress.affected,
             gate_reaction_seconds: progress.reaction.map(|time| time.as_secs_f64()),
             recovery: None,
+            stage: self.stage,
+            next: None,
             warning: None,
         }
     }
@@ -134,8 +149,7 @@ impl Runs {
         }
     }
 
-    /// Starts an experiment, which is what `document` says, in a task of its own. `started_by` is what began it, if the caller
-    /// is not there.
+    /// Starts an experiment, which is what `document` says, held to the occasion's stage if it has stages, in a task of its own.
     ///
     /// # Errors
     /// [`ErrorCode::LimitReached`] when it runs already, too many others do, or one of them has the same target.
@@ -143,11 +157,12 @@ impl Runs {
         &self,
         experiment: Experiment,
         document: &Map<String, Value>,
+        occasion: Occasion<'_>,
         caller: Caller,
         door: Door,
         prober: Prober,
-        started_by: Option<&str>,
     ) -> Result<Run, ApiError> {
+        let Occasion { stage, started_by } = occasion;
         let (stop, stopped) = watch::channel(false);
         let (progressing, progress) = watch::channel(Progress::default());
         let (finishing, result) = watch::channel(None);
@@ -157,6 +172,7 @@ impl Runs {
             run_id,
             experiment: experiment.name.clone(),
             faults,
+            stage,
             started_at: now(),
             targets: experiment.faults().flat_map(|(_, _, fault)| fault.target.names()).collect(),
             started: Instant::now(),
@@ -166,9 +182,11 @@ impl Runs {
         };
         self.admit(&run)?;
         let (runs, started) = (self.clone(), run.clone());
+        let staged = stage.map(|_| of_stages(document));
         let (digest, document) = of_document(document);
         let known = Recorded {
             digest: Some(digest),
+            staged,
             document: Some(document),
             faults: described(&experiment, &run.faults),
             events: started_by.map(|by| Occurrence::started(&run.started_at, by)).into_iter().collect(),
@@ -187,6 +205,7 @@ impl Runs {
                 ?outcome,
                 "experiment finished"
             );
+            result.next = next(&experiment, &result, known.staged.clone(), &runs.history).await;
             let timeline = recorder.timeline();
             let events = [known.events.clone(), timeline.events].concat();
             let samples = timeline.samples;
@@ -209,6 +228,22 @@ impl Runs {
         runs.insert(run.run_id.clone(), run.clone());
         Ok(())
     }
+}
+
+/// What to run after this run; nothing is said when what was run before cannot be read.
+async fn next(
+    experiment: &Experiment,
+    result: &ExperimentResult,
+    staged: Option<String>,
+    history: &History,
+) -> Option<String> {
+    let verdict = result.verdict?;
+    let mut steps = match staged {
+        Some(staged) => history.stages(staged).await.ok()?,
+        None => Vec::new(),
+    };
+    steps.extend(result.stage.map(|stage| (stage, verdict)));
+    stage::next(experiment, &steps, verdict)
 }
 
 /// What keeps a run from beginning beside those that go on: the same experiment, the same target, or that they are as many
@@ -281,6 +316,7 @@ mod tests {
             run_id: format!("id-of-{experiment}"),
             experiment: experiment.to_owned(),
             faults: BTreeMap::new(),
+            stage: None,
             started_at: now(),
             targets: target.names().into_iter().collect(),
             started: Instant::now(),

@@ -7,14 +7,15 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-use super::history::{ExperimentResult, History, Retention, of_document};
+use super::history::{ExperimentResult, History, Retention, of_document, of_stages};
 use super::notes::Notes;
 use super::registry::{Registry, Store};
-use super::runs::{Run, Runs, now};
+use super::runs::{Occasion, Run, Runs, now};
 use super::schedule::Schedules;
 use crate::experiment::driver::{ready, unexpected};
+use crate::experiment::stage::{self, Refusal};
 use crate::experiment::variables::Nowhere;
-use crate::experiment::{Experiment, Grammar, Native, Recorder};
+use crate::experiment::{Experiment, Grammar, Impact, Native, Recorder, Stage};
 use crate::probe::Sample;
 use crate::probe::prober::Prober;
 use crate::request::wire::Door;
@@ -93,6 +94,17 @@ pub struct Overview {
     pub faults: Result<Vec<FaultStatus>, ApiError>,
     /// Runs that go on.
     pub runs: Vec<Run>,
+}
+
+/// What a dry run of an experiment has shown.
+#[derive(Debug)]
+pub struct DryRun {
+    /// How it went.
+    pub result: ExperimentResult,
+    /// What the injector would do for each fault.
+    pub plans: Vec<PlanReport>,
+    /// Who would be affected by each, and how badly.
+    pub impact: Vec<Impact>,
 }
 
 impl Service {
@@ -175,7 +187,7 @@ impl Service {
         }
     }
 
-    /// What injecting would do. `fault` is the registered one of this name when none is given.
+    /// What injecting would do, and who would be affected how badly. `fault` is the registered one of this name when none is given.
     ///
     /// # Errors
     /// As [`Service::inject`].
@@ -184,14 +196,18 @@ impl Service {
         name: FaultName,
         fault: Option<FaultRequest>,
         caller: Caller,
-    ) -> Result<PlanReport, ApiError> {
+    ) -> Result<(PlanReport, Impact), ApiError> {
         let fault = match fault {
             Some(fault) => fault,
             None => FaultRequest::clone(&*self.registered(&name)?),
         };
         fault.parse()?;
-        match self.door.call(Request::Plan { name, fault: Box::new(fault), caller }).await? {
-            Reply::Planned(plan) => Ok(*plan),
+        let request = Request::Plan { name, fault: Box::new(fault.clone()), caller };
+        match self.door.call(request).await? {
+            Reply::Planned(plan) => {
+                let impact = Impact::of(&fault, plan.targets.as_ref())?;
+                Ok((*plan, impact))
+            }
             other => Err(unexpected(&other)),
         }
     }
@@ -313,28 +329,78 @@ impl Service {
         Ok((Experiment::parse(&document, self.grammar, &Nowhere)?, document))
     }
 
-    /// Runs an experiment and waits for its end, but no longer than a client waits; then says "still running".
+    /// The stage at which an experiment may be run now: the one that is `wanted`, or the one that is due; none of a document
+    /// without stages.
+    async fn due(
+        &self,
+        experiment: &Experiment,
+        document: &Map<String, Value>,
+        wanted: Option<Stage>,
+    ) -> Result<Option<Stage>, ApiError> {
+        let Some(radius) = &experiment.guardrails.blast_radius else {
+            return match wanted {
+                None => Ok(None),
+                Some(_) => {
+                    Err(SpecError::new("stage", "the document has no blast_radius: leave it out").into())
+                }
+            };
+        };
+        let history = self.history.stages(of_stages(document)).await?;
+        let refused = |refusal: Refusal| {
+            let error = ApiError::new(ErrorCode::StageNotDue, refusal.to_string());
+            match refusal {
+                Refusal::Unknown(_) => {
+                    let stages: Vec<_> =
+                        radius.stages().iter().map(|stage| stage.percent().to_string()).collect();
+                    ApiError::from(SpecError::new(
+                        "stage",
+                        format!("{refusal}: give one of {}", stages.join(", ")),
+                    ))
+                }
+                Refusal::NotDue { due, .. } => error.hint(format!(
+                    "run it first: chaosctl run {:?} --stage {}",
+                    experiment.name,
+                    due.percent()
+                )),
+            }
+        };
+        let admitted = radius.due(&history, wanted).map_err(refused)?;
+        tracing::info!(experiment = experiment.name, stage = %admitted.stage, why = ?admitted.admission, "may be run");
+        Ok(Some(admitted.stage))
+    }
+
+    /// Runs an experiment and waits for its end, but no longer than a client waits; then says "still running". Of one with
+    /// stages at the one that is `wanted`, or the next that is due.
     ///
     /// # Errors
-    /// When there is no such experiment, or it cannot start now.
-    pub async fn run(&self, name: &str, caller: Caller) -> Result<ExperimentResult, ApiError> {
+    /// When there is no such experiment, it cannot start now, or the stage is not due.
+    pub async fn run(
+        &self,
+        name: &str,
+        wanted: Option<Stage>,
+        caller: Caller,
+    ) -> Result<ExperimentResult, ApiError> {
         let (experiment, document) = self.experiment(name)?;
-        let run = self.begin(experiment, &document, caller, None)?;
+        let run = self.begin(&experiment, &document, wanted, caller, None).await?;
         match tokio::time::timeout(WAIT_FOR_RUN, run.finished()).await {
             Ok(result) => result,
             Err(_) => Ok(run.so_far("still running; see chaos_status include_results")),
         }
     }
 
-    fn begin(
+    async fn begin(
         &self,
-        experiment: Experiment,
+        experiment: &Experiment,
         document: &Map<String, Value>,
+        wanted: Option<Stage>,
         caller: Caller,
         started_by: Option<&str>,
     ) -> Result<Run, ApiError> {
+        let stage = self.due(experiment, document, wanted).await?;
+        let held = stage.map(|stage| stage::at(experiment, stage)).transpose()?;
+        let experiment = held.unwrap_or_else(|| experiment.clone());
         let (door, prober) = (self.door.clone(), self.prober.for_caller(&self.door, caller));
-        self.runs.start(experiment, document, caller, door, prober, started_by)
+        self.runs.start(experiment, document, Occasion { stage, started_by }, caller, door, prober)
     }
 
     /// What the experiment of this name is now, for [`Service::run_pinned`].
@@ -346,11 +412,12 @@ impl Service {
     }
 
     /// Starts a run for `caller`, who is not there, and does not wait for it. `digest` is what the experiment was when they asked
-    /// for it: what somebody has registered under its name since is not run in their name.
+    /// for it: what somebody has registered under its name since is not run in their name. Of one with stages it is the next that
+    /// is due.
     ///
     /// # Errors
     /// When there is no such experiment, it is another one now, or it cannot start now.
-    pub fn run_pinned(
+    pub async fn run_pinned(
         &self,
         name: &str,
         digest: &str,
@@ -363,26 +430,40 @@ impl Service {
                 format!("{name:?} was registered anew, as another experiment, after the schedule was set");
             return Err(ApiError::new(ErrorCode::InvalidParameter, text).hint("set the schedule again"));
         }
-        self.begin(experiment, &document, caller, Some(started_by))
+        self.begin(&experiment, &document, None, caller, Some(started_by)).await
     }
 
-    /// Checks an experiment without its actions: the steady state, and what the injector would do for each.
+    /// Checks an experiment without its actions: the steady state, what the injector would do for each, and who would be
+    /// affected how badly. A stage that is not due is looked at all the same, and said to be refused.
     ///
     /// # Errors
-    /// When there is no such experiment.
+    /// When there is no such experiment, or none with such a stage.
     pub async fn dry_run(
         &self,
         name: &str,
+        wanted: Option<Stage>,
         caller: Caller,
-    ) -> Result<(ExperimentResult, Vec<PlanReport>), ApiError> {
-        let experiment = self.experiment(name)?.0;
+    ) -> Result<DryRun, ApiError> {
+        let (experiment, document) = self.experiment(name)?;
+        let mut problems = Vec::new();
+        let stage = match self.due(&experiment, &document, wanted).await {
+            Err(error) if error.code == ErrorCode::StageNotDue => {
+                problems.push(error.to_string());
+                wanted
+            }
+            due => due?,
+        };
+        let experiment = match stage {
+            Some(stage) => stage::at(&experiment, stage)?,
+            None => experiment,
+        };
         let (started_at, started) = (now(), std::time::Instant::now());
         // Of a dry run nothing is recorded.
         let recorder = Recorder::new(&experiment, BTreeMap::new());
         let steady = ready(&experiment, &self.prober.for_caller(&self.door, caller), &recorder).await;
         let steady_now = steady.is_ok();
-        let mut problems: Vec<_> = steady.err().into_iter().collect();
-        let mut plans = Vec::new();
+        problems.extend(steady.err());
+        let (mut plans, mut impact) = (Vec::new(), Vec::new());
         for (index, fault_name, fault) in experiment.faults() {
             let fault_name = match fault_name {
                 Some(name) => name.clone(),
@@ -393,7 +474,10 @@ impl Service {
                 })?,
             };
             match self.plan(fault_name, Some(fault.clone()), caller).await {
-                Ok(plan) => plans.push(plan),
+                Ok((plan, affected)) => {
+                    impact.push(affected);
+                    plans.push(plan);
+                }
                 Err(error) => problems.push(error.to_string()),
             }
         }
@@ -407,9 +491,10 @@ impl Service {
             duration_seconds: started.elapsed().as_secs_f64(),
             error: (!problems.is_empty()).then(|| problems.join("; ")),
             started_at,
+            stage,
             ..ExperimentResult::default()
         };
-        Ok((result, plans))
+        Ok(DryRun { result, plans, impact })
     }
 
     /// Returns once the injector is gone.

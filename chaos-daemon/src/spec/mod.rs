@@ -2,6 +2,7 @@
 //! nothing further in has to check again.
 
 pub mod answer;
+pub mod blast;
 pub mod calls;
 pub mod dns;
 pub mod fault;

@@ -12,12 +12,15 @@ use chaos_daemon::request::facts::{Facts, ProcessFacts, Question, UnitFacts};
 use chaos_daemon::request::wire::Desk;
 use chaos_daemon::request::{
     Ability, ApiError, DoctorReport, ErrorCode, Evidence, FaultState, FaultStatus, Leftover, Level,
-    LifetimeClass, PlanReport, Removal, Reply, Request, ResidueReport,
+    LifetimeClass, PlanReport, Removal, Reply, Request, ResidueReport, TargetsReport,
 };
 use chaos_daemon::server::ServerOptions;
 use chaos_daemon::server::history::Retention;
 use chaos_daemon::server::runs::MOST_RUNS;
 use chaos_daemon::spec::{FAULT_TYPES, FaultName, FaultRequest};
+
+/// How many processes any selector matches.
+pub(crate) const MATCHING: usize = 20;
 
 /// A server under test; it ends when dropped.
 pub(crate) struct Server {
@@ -126,13 +129,18 @@ impl Double {
             Request::Plan { name, fault, .. } => {
                 self.note(format!("plan {name}"));
                 let fault = fault.parse().unwrap();
+                let found = fault.effect.processes().map(|selector| {
+                    let hit = selector.share.of(MATCHING);
+                    let share = hit as f64 / MATCHING as f64;
+                    TargetsReport { matching: MATCHING, hit, share, ..TargetsReport::default() }
+                });
                 Reply::Planned(Box::new(PlanReport {
                     description: "would drop packets".into(),
                     lifetime: LifetimeClass::Kernel,
                     guard: "the kernel".into(),
                     duration: fault.duration,
                     steps: vec!["attach a program; undo: detach it".into()],
-                    targets: None,
+                    targets: found,
                 }))
             }
             Request::Remove { name } => {

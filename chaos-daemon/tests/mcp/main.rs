@@ -26,3 +26,5 @@ mod recovery;
 mod schedules;
 #[cfg(test)]
 mod specification;
+#[cfg(test)]
+mod stages;

@@ -14,78 +14,15 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use super::migrations::MIGRATIONS;
 use super::score::score;
 use super::{ExperimentResult, Filter, Found, Recorded, Retention, RunFault, Summary, Total};
+use crate::experiment::stage::Step;
 use crate::experiment::timeline::{Occurrence, Reading};
+use crate::experiment::{Stage, Verdict};
 
 /// How long another user of the file is waited for: a server that has not quite ended.
 const PATIENCE: Duration = Duration::from_secs(2);
-
-/// What makes each version of the database of the one before; `user_version` says which it is.
-const MIGRATIONS: &[&str] = &[
-    "
-    CREATE TABLE run (
-        id TEXT PRIMARY KEY,
-        experiment TEXT NOT NULL,
-        verdict TEXT,
-        success INTEGER NOT NULL,
-        steady_before INTEGER NOT NULL,
-        steady_after INTEGER NOT NULL,
-        seconds REAL NOT NULL,
-        error TEXT,
-        started_at TEXT NOT NULL,
-        started_ms INTEGER NOT NULL,
-        affected INTEGER NOT NULL,
-        gate_reaction REAL,
-        digest TEXT,
-        samples_left_out INTEGER NOT NULL
-    );
-    CREATE INDEX run_started ON run (started_ms);
-    CREATE INDEX run_experiment ON run (experiment, started_ms);
-    CREATE TABLE fault (
-        run TEXT NOT NULL REFERENCES run ON DELETE CASCADE,
-        number INTEGER NOT NULL,
-        name TEXT NOT NULL,
-        fault_type TEXT NOT NULL,
-        target TEXT NOT NULL,
-        seconds REAL NOT NULL,
-        PRIMARY KEY (run, number)
-    ) WITHOUT ROWID;
-    CREATE TABLE event (
-        run TEXT NOT NULL REFERENCES run ON DELETE CASCADE,
-        number INTEGER NOT NULL,
-        at REAL NOT NULL,
-        time TEXT NOT NULL,
-        kind TEXT NOT NULL,
-        subject TEXT NOT NULL,
-        detail TEXT NOT NULL,
-        PRIMARY KEY (run, number)
-    ) WITHOUT ROWID;
-    CREATE TABLE sample (
-        run TEXT NOT NULL REFERENCES run ON DELETE CASCADE,
-        number INTEGER NOT NULL,
-        at REAL NOT NULL,
-        time TEXT NOT NULL,
-        probe TEXT NOT NULL,
-        role TEXT NOT NULL,
-        stage TEXT NOT NULL,
-        met INTEGER NOT NULL,
-        value REAL,
-        took REAL NOT NULL,
-        detail TEXT NOT NULL,
-        PRIMARY KEY (run, number)
-    ) WITHOUT ROWID;
-    CREATE TABLE document (digest TEXT PRIMARY KEY, text TEXT NOT NULL) WITHOUT ROWID;
-    CREATE TABLE total (
-        experiment TEXT PRIMARY KEY,
-        runs INTEGER NOT NULL,
-        successes INTEGER NOT NULL
-    ) WITHOUT ROWID;
-    CREATE TABLE imported (what TEXT PRIMARY KEY) WITHOUT ROWID;
-    ",
-    "ALTER TABLE run ADD COLUMN score INTEGER;",
-    "ALTER TABLE run ADD COLUMN recovery TEXT;",
-];
 
 /// The version that this program makes and knows.
 #[cfg(test)]
@@ -97,7 +34,7 @@ pub(super) const FIRST: &str = MIGRATIONS[0];
 
 /// The columns of a run, in the order in which `result` reads them.
 const RUN: &str = "id, experiment, verdict, success, steady_before, steady_after, seconds, error, started_at, affected, \
-                   gate_reaction, digest, samples_left_out, recovery";
+                   gate_reaction, digest, samples_left_out, recovery, stage, next, staged";
 
 /// Why a database is of no use.
 #[derive(Debug, thiserror::Error)]
@@ -239,12 +176,12 @@ impl Database {
         );
         let mut statement = self.connection.prepare(&question)?;
         let rows = statement.query_map(params_from_iter(values), |row| {
-            let types: Option<String> = row.get(15)?;
+            let types: Option<String> = row.get(18)?;
             let types = types.unwrap_or_default();
             Ok(Summary {
                 run: result(row)?,
                 digest: row.get(11)?,
-                score: row.get(14)?,
+                score: row.get(17)?,
                 fault_types: types.split(',').filter(|word| !word.is_empty()).map(str::to_owned).collect(),
             })
         })?;
@@ -276,6 +213,19 @@ impl Database {
         }
     }
 
+    /// When the document with this digest of its stages was run at which of them, and with which verdict, the oldest first.
+    pub(super) fn stages(&self, staged: &str) -> Result<Vec<(i64, Step)>> {
+        let question = "SELECT started_ms, stage, verdict FROM run WHERE staged = ? AND stage IS NOT NULL \
+                        AND verdict IS NOT NULL ORDER BY started_ms, rowid";
+        let mut statement = self.connection.prepare(question)?;
+        let rows = statement.query_map([staged], |row| {
+            let (stage, verdict): (u8, String) = (row.get(1)?, row.get(2)?);
+            Ok((row.get(0)?, Stage::try_from(stage).ok().zip(Verdict::parse(&verdict))))
+        })?;
+        let rows: Vec<_> = rows.collect::<rusqlite::Result<_>>()?;
+        Ok(rows.into_iter().filter_map(|(began, step)| Some((began, step?))).collect())
+    }
+
     /// Every run, the oldest first.
     pub(super) fn everything(&self) -> Result<Vec<Recorded>> {
         let mut statement = self.connection.prepare("SELECT id FROM run ORDER BY started_ms, rowid")?;
@@ -297,6 +247,7 @@ impl Database {
             Ok(Recorded {
                 run: result(row)?,
                 digest: row.get(11)?,
+                staged: row.get(16)?,
                 samples_left_out: u64::try_from(left_out).unwrap_or_default(),
                 ..Recorded::default()
             })
@@ -366,7 +317,7 @@ fn insert(change: &Transaction<'_>, recorded: &Recorded) -> Result<bool> {
     let run = &recorded.run;
     let began = run.started_at.parse::<jiff::Timestamp>().unwrap_or_default();
     let new = change.execute(
-        "INSERT OR IGNORE INTO run VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT OR IGNORE INTO run VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         params![
             run.run_id,
             run.experiment_name,
@@ -384,6 +335,9 @@ fn insert(change: &Transaction<'_>, recorded: &Recorded) -> Result<bool> {
             i64::try_from(recorded.samples_left_out).unwrap_or(i64::MAX),
             score(recorded).map(|score| score.score),
             run.recovery.as_ref().and_then(|recovery| serde_json::to_string(recovery).ok()),
+            run.stage.map(Stage::percent),
+            recorded.staged,
+            run.next,
         ],
     )?;
     if new == 0 {
@@ -515,10 +469,11 @@ fn result(row: &Row<'_>) -> rusqlite::Result<ExperimentResult> {
     let verdict: Option<String> = row.get(2)?;
     let affected: i64 = row.get(9)?;
     let recovery: Option<String> = row.get(13)?;
+    let stage = |percent: Option<u8>| percent.and_then(|percent| Stage::try_from(percent).ok());
     Ok(ExperimentResult {
         run_id: row.get(0)?,
         experiment_name: row.get(1)?,
-        verdict: verdict.as_deref().and_then(crate::experiment::Verdict::parse),
+        verdict: verdict.as_deref().and_then(Verdict::parse),
         success: row.get(3)?,
         steady_state_before: row.get(4)?,
         steady_state_after: row.get(5)?,
@@ -528,6 +483,8 @@ fn result(row: &Row<'_>) -> rusqlite::Result<ExperimentResult> {
         packets_affected: u64::try_from(affected).unwrap_or_default(),
         gate_reaction_seconds: row.get(10)?,
         recovery: recovery.as_deref().and_then(|text| serde_json::from_str(text).ok()),
+        stage: stage(row.get(14)?),
+        next: row.get(15)?,
         warning: None,
     })
 }

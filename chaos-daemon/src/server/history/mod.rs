@@ -2,6 +2,7 @@
 //! full disk nor a broken file keeps a run from ending or the daemon from starting.
 
 mod database;
+mod migrations;
 pub mod score;
 pub mod statistics;
 
@@ -15,8 +16,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 
+use crate::experiment::document::EXTENSION;
+use crate::experiment::stage::Step;
 use crate::experiment::timeline::{Occurrence, Reading};
-use crate::experiment::{Recovery, Verdict};
+use crate::experiment::{Recovery, Stage, Verdict};
 use crate::request::{ApiError, ErrorCode};
 use database::Database;
 
@@ -60,6 +63,12 @@ pub struct ExperimentResult {
     /// What it has shown of recovery, if something of it made an outage.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recovery: Option<Recovery>,
+    /// What share of what its faults match it affected, of a document with stages.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stage: Option<Stage>,
+    /// What to run next, or what would be wider.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
     /// What went wrong beside the run: it could not be recorded.
     #[serde(default)]
     pub warning: Option<String>,
@@ -95,6 +104,9 @@ pub struct Recorded {
     /// What its document was, without secrets; not known of runs of before there was a history.
     #[serde(default)]
     pub digest: Option<String>,
+    /// What its document was but for secrets and stages, of a run at a stage: by this its stages are known.
+    #[serde(default)]
+    pub staged: Option<String>,
     /// The document itself, without secrets.
     #[serde(default)]
     pub document: Option<Map<String, Value>>,
@@ -264,6 +276,19 @@ impl History {
         .await
     }
 
+    /// At which stages the document with this digest (see [`of_stages`]) was run, and with which verdicts, the oldest first.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub async fn stages(&self, staged: String) -> Result<Vec<Step>, ApiError> {
+        self.blocking(move |shared| {
+            let mut found = shared.all(|database| database.stages(&staged))?;
+            found.sort_by_key(|(began, _)| *began);
+            Ok(found.into_iter().map(|(_, step)| step).collect())
+        })
+        .await
+    }
+
     /// The run with this handle, or which alone begins with it.
     ///
     /// # Errors
@@ -412,6 +437,19 @@ pub fn of_document(document: &Map<String, Value>) -> (String, Map<String, Value>
     let bytes = Sha256::digest(Value::Object(document.clone()).to_string().as_bytes());
     let digest = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
     (digest, document)
+}
+
+/// By what the stages of a document are known: the SHA-256 of all but its secrets and the list of its stages, so that one
+/// that gets another stage keeps those that it has held, and one whose faults, targets or probes have changed does not.
+pub fn of_stages(document: &Map<String, Value>) -> String {
+    let mut document = document.clone();
+    let extensions = document.get_mut("extensions").and_then(Value::as_array_mut);
+    for extension in extensions.into_iter().flatten().filter_map(Value::as_object_mut) {
+        if extension.get("name").and_then(Value::as_str) == Some(EXTENSION) {
+            extension.remove("blast_radius");
+        }
+    }
+    of_document(&document).0
 }
 
 /// Puts a database that is broken, and its journal, out of the way.

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::*;
 use crate::experiment::Recovery;
-use crate::experiment::timeline::{Kind, Role, Stage};
+use crate::experiment::timeline::{self, Kind, Role};
 
 fn result(run_id: &str, experiment: &str, verdict: Verdict, started_at: &str) -> ExperimentResult {
     ExperimentResult {
@@ -23,6 +23,8 @@ fn result(run_id: &str, experiment: &str, verdict: Verdict, started_at: &str) ->
         packets_affected: 7,
         gate_reaction_seconds: Some(0.02),
         recovery: Some(Recovery { mttr_seconds: Some(1.25), ..Recovery::default() }),
+        stage: Some(Stage::try_from(25).unwrap()),
+        next: Some("stage 50 % is due".into()),
         warning: None,
     }
 }
@@ -33,6 +35,7 @@ fn recorded(run: ExperimentResult) -> Recorded {
     Recorded {
         run,
         digest: Some(digest),
+        staged: Some("s".into()),
         document: Some(document),
         faults: vec![RunFault {
             name: "slow.1".into(),
@@ -52,7 +55,7 @@ fn recorded(run: ExperimentResult) -> Recorded {
             time: time(),
             probe: "up".into(),
             role: Role::SteadyState,
-            stage: Stage::Before,
+            stage: timeline::Stage::Before,
             met: true,
             value: Some(1.25),
             took_seconds: 0.001,
@@ -197,6 +200,56 @@ async fn a_database_of_version_1_keeps_its_runs_which_have_no_score() {
     // Its only fault could not be injected.
     assert_eq!(scores, [("new", Some(0)), ("old", None)]);
     assert_eq!(history.run("old".into()).await.unwrap().digest.as_deref(), Some("d"));
+}
+
+#[tokio::test]
+async fn at_which_stages_a_document_was_run_is_told_in_order_also_of_what_is_in_memory_only() {
+    let at = |percent: u8, run_id: &str, minutes: u32, staged: &str, verdict| {
+        let mut run = recorded(result(run_id, "kill-cache", verdict, &minute(minutes)));
+        (run.run.stage, run.staged) = (Stage::try_from(percent).ok(), Some(staged.to_owned()));
+        run
+    };
+    let directory = tempfile::tempdir().unwrap();
+    let history = History::open(Some(directory.path()), Retention::default());
+    history.record(at(25, "b", 2, "x", Verdict::Tripped)).await;
+    history.record(at(10, "a", 1, "x", Verdict::Held)).await;
+    history.record(at(10, "c", 3, "y", Verdict::Held)).await;
+    let unstaged = Recorded { staged: None, ..at(10, "d", 4, "x", Verdict::Held) };
+    history.record(unstaged).await;
+    let again = History::open(Some(directory.path()), Retention::default());
+    // As when the disk is full.
+    again
+        .shared
+        .lock()
+        .unwrap()
+        .memory
+        .as_mut()
+        .unwrap()
+        .record(&at(10, "e", 5, "x", Verdict::Held), Retention::default())
+        .unwrap();
+    let stages: Vec<_> = again
+        .stages("x".into())
+        .await
+        .unwrap()
+        .iter()
+        .map(|(stage, verdict)| (stage.percent(), *verdict))
+        .collect();
+    assert_eq!(stages, [(10, Verdict::Held), (25, Verdict::Tripped), (10, Verdict::Held)]);
+    assert_eq!(again.stages("z".into()).await.unwrap(), []);
+}
+
+#[test]
+fn the_stages_of_a_document_are_known_by_all_but_its_secrets_and_their_list() {
+    let staged = |secret: &str, extension: serde_json::Value, title: &str| {
+        let document = json!({"title": title, "secrets": {"a": secret}, "extensions": [extension, {"name": "other", "blast_radius": 1}]});
+        of_stages(document.as_object().unwrap())
+    };
+    let ours =
+        |stages: serde_json::Value| json!({"name": "chaos-daemon", "rto": "30s", "blast_radius": stages});
+    let known = staged("a", ours(json!({})), "x");
+    assert_eq!(staged("b", ours(json!({"stages": [5]})), "x"), known);
+    assert_ne!(staged("a", ours(json!({})), "y"), known);
+    assert_ne!(staged("a", json!({"name": "chaos-daemon", "rto": "31s", "blast_radius": {}}), "x"), known);
 }
 
 #[tokio::test]

@@ -17,7 +17,7 @@ pub(in crate::server) async fn keep(service: Service) -> Infallible {
     let schedules = service.schedules().clone();
     loop {
         for start in schedules.due(Timestamp::now()).await {
-            let outcome = fire(&service, &start);
+            let outcome = fire(&service, &start).await;
             schedules.became(start.name, outcome).await;
         }
         let now = Timestamp::now();
@@ -36,11 +36,11 @@ fn until(next: Timestamp, now: Timestamp) -> Duration {
 }
 
 /// Starts the run, in the name of who has set the schedule. What it is for them, it is here: admission, policy, gates.
-fn fire(service: &Service, start: &Start) -> Outcome {
+async fn fire(service: &Service, start: &Start) -> Outcome {
     let Start { name, schedule, firing: Firing { occurrence, .. } } = start;
     let time = shown(*occurrence);
     let by = format!("schedule {name}, of {}, for {time}", name_of(schedule.set_by));
-    match service.run_pinned(&schedule.words.experiment, &schedule.digest, schedule.set_by, &by) {
+    match service.run_pinned(&schedule.words.experiment, &schedule.digest, schedule.set_by, &by).await {
         Ok(run) => {
             tracing::info!(schedule = name, experiment = run.experiment, run = run.run_id, "fired");
             Outcome { time, became: Became::Fired, times: 1, run_id: Some(run.run_id), reason: None }

@@ -1,0 +1,302 @@
+//! Stages of the blast radius: a document says in which shares of the matching targets it may be run, each of which has to
+//! be held before the next one is due. Pure: what has run goes in, what may run comes out.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::activity::{Activity, Deed};
+use super::document::Experiment;
+use super::verdict::Verdict;
+use crate::request::fields::Fields;
+use crate::spec::blast::{Severity, percent};
+use crate::spec::units::LONGEST_FAULT;
+use crate::spec::{FaultRequest, Share, SpecError};
+
+/// The stages when a document names none, in percent.
+const STAGES: [u8; 4] = [10, 25, 50, 100];
+/// The most stages of one document.
+const MOST_STAGES: usize = 10;
+
+/// What share of the matching targets is affected, in whole percent from 1 to 100.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "u8", into = "u8")]
+pub struct Stage(u8);
+
+impl Stage {
+    /// A stage from a number found at `field`.
+    ///
+    /// # Errors
+    /// When it is not a whole number from 1 to 100.
+    pub fn new(field: &str, percent: f64) -> Result<Self, SpecError> {
+        let whole = (1..=100_u8).find(|whole| (f64::from(*whole) - percent).abs() < f64::EPSILON);
+        whole.map(Self).ok_or_else(|| {
+            SpecError::new(field, format!("{percent} is no stage: give a whole percentage from 1 to 100"))
+        })
+    }
+
+    /// In percent.
+    pub fn percent(self) -> u8 {
+        self.0
+    }
+
+    fn share(self) -> Result<Share, SpecError> {
+        Share::new(f64::from(self.0) / 100.0)
+    }
+}
+
+impl TryFrom<u8> for Stage {
+    type Error = SpecError;
+
+    fn try_from(percent: u8) -> Result<Self, SpecError> {
+        Self::new("stage", f64::from(percent))
+    }
+}
+
+impl From<Stage> for u8 {
+    fn from(stage: Stage) -> Self {
+        stage.0
+    }
+}
+
+impl fmt::Display for Stage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "stage {} %", self.0)
+    }
+}
+
+/// The stages of a document: rising, and at least one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BlastRadius {
+    stages: Vec<Stage>,
+}
+
+/// A run at a stage that has ended: its verdict.
+pub type Step = (Stage, Verdict);
+
+/// Why a run may have its stage. That somebody has approved of a stage that is not due would be another reason.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Admission {
+    /// It is the first one.
+    First,
+    /// The one before was held, as were all before that one.
+    Earned {
+        /// The one before.
+        by: Stage,
+    },
+}
+
+/// A stage that may be run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Admitted {
+    /// Which one.
+    pub stage: Stage,
+    /// Why.
+    pub admission: Admission,
+}
+
+/// Why a stage may not be run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// It is none of the document's.
+    #[error("{0} is none of the document's")]
+    Unknown(Stage),
+    /// One before it comes first.
+    #[error("{wanted} is not due: {due} comes first, and {}", match last {
+        None => "has not been run to its end with this document".to_owned(),
+        Some(verdict) => format!("its latest run {}", verdict.name()),
+    })]
+    NotDue {
+        /// The one that was asked for.
+        wanted: Stage,
+        /// The one that may be run.
+        due: Stage,
+        /// How the latest run of that one ended.
+        last: Option<Verdict>,
+    },
+}
+
+impl BlastRadius {
+    /// Understands what a document says, which stands at `at`.
+    pub(super) fn read(at: &str, value: Value) -> Result<Self, SpecError> {
+        let mut fields = Fields::of(at, value)?;
+        let path = fields.at("stages");
+        let given = fields.array("stages")?;
+        fields.finish()?;
+        let Some(given) = given else { return Ok(Self { stages: STAGES.map(Stage).to_vec() }) };
+        if given.is_empty() || given.len() > MOST_STAGES {
+            return Err(SpecError::new(
+                path,
+                format!("give 1 to {MOST_STAGES} stages, such as [10, 25, 50, 100]"),
+            ));
+        }
+        let stage = |(index, value): (usize, &Value)| {
+            let place = format!("{path}[{index}]");
+            let percent = value.as_f64();
+            let percent = percent
+                .ok_or_else(|| SpecError::new(&place, format!("a percentage is needed here, not {value}")))?;
+            Stage::new(&place, percent)
+        };
+        let stages: Vec<_> = given.iter().enumerate().map(stage).collect::<Result<_, _>>()?;
+        match stages.is_sorted_by(|before, after| before < after) {
+            true => Ok(Self { stages }),
+            false => Err(SpecError::new(path, "each stage has to be larger than the one before")),
+        }
+    }
+
+    /// Refuses what cannot be done in stages: an activity whose fault affects all or nothing, or says itself how many.
+    pub(super) fn check(method: &[Activity]) -> Result<(), SpecError> {
+        for (index, activity) in method.iter().enumerate() {
+            if let Deed::Inject { fault, .. } = &activity.deed {
+                fault.held_to(Share::ALL).map_err(|error| {
+                    let problem = format!("{:?} has no place beside blast_radius: {error}", activity.name);
+                    SpecError::new(format!("method[{index}].provider.arguments"), problem)
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The stages, each larger than the one before.
+    pub fn stages(&self) -> &[Stage] {
+        &self.stages
+    }
+
+    /// Which stage may be run after `history`, the oldest run first: `wanted`, or without it the first that was not held yet;
+    /// when all were, the last one again.
+    ///
+    /// A stage counts as held if it was in the latest of its runs that says something about the system: one that was refused,
+    /// stopped, interrupted or that failed does not. No stage is due before all smaller ones are held.
+    ///
+    /// # Errors
+    /// When `wanted` is none of these, or a smaller one has to come first.
+    pub fn due(&self, history: &[Step], wanted: Option<Stage>) -> Result<Admitted, Refusal> {
+        if let Some(unknown) = wanted.filter(|wanted| !self.stages.contains(wanted)) {
+            return Err(Refusal::Unknown(unknown));
+        }
+        let mut before = None;
+        for &stage in &self.stages {
+            let held = latest(history, stage, tells) == Some(Verdict::Held);
+            let last = Some(stage) == self.stages.last().copied();
+            if wanted == Some(stage) || (wanted.is_none() && (!held || last)) {
+                let admission = before.map_or(Admission::First, |by| Admission::Earned { by });
+                return Ok(Admitted { stage, admission });
+            }
+            if !held {
+                let wanted = wanted.unwrap_or(stage);
+                return Err(Refusal::NotDue { wanted, due: stage, last: latest(history, stage, |_| true) });
+            }
+            before = Some(stage);
+        }
+        // Not reached: every document has a stage, and a wanted one is among them.
+        Err(Refusal::Unknown(wanted.unwrap_or(Stage(100))))
+    }
+
+    /// Whether every stage was held.
+    fn is_done(&self, history: &[Step]) -> bool {
+        self.stages.iter().all(|stage| latest(history, *stage, tells) == Some(Verdict::Held))
+    }
+}
+
+/// What the list of stages is, for the schema.
+pub(super) fn schema() -> Value {
+    serde_json::json!({
+        "type": "array", "minItems": 1, "maxItems": MOST_STAGES, "default": STAGES,
+        "items": {"type": "integer", "minimum": 1, "maximum": 100},
+        "description": "Percent of the matching processes, packets or calls; each larger than the one before.",
+    })
+}
+
+/// Whether a run with this verdict says something about the system.
+fn tells(verdict: Verdict) -> bool {
+    match verdict {
+        Verdict::Held | Verdict::Deviated | Verdict::Tripped => true,
+        Verdict::Refused | Verdict::Failed | Verdict::Aborted | Verdict::Interrupted => false,
+    }
+}
+
+fn latest(history: &[Step], stage: Stage, counts: impl Fn(Verdict) -> bool) -> Option<Verdict> {
+    let of_stage = history.iter().rev().find(|(at, verdict)| *at == stage && counts(*verdict));
+    of_stage.map(|(_, verdict)| *verdict)
+}
+
+/// The experiment as it is run at a stage: each fault is held to that share of what it matches.
+///
+/// # Errors
+/// When one affects all or nothing; [`Experiment::parse`] refuses such a document.
+pub fn at(experiment: &Experiment, stage: Stage) -> Result<Experiment, SpecError> {
+    let mut experiment = experiment.clone();
+    for activity in &mut experiment.method {
+        if let Deed::Inject { fault, .. } = &mut activity.deed {
+            **fault = fault.held_to(stage.share()?)?;
+        }
+    }
+    Ok(experiment)
+}
+
+/// What to do next, now that a run has ended with `verdict` and `history` has all that were run at a stage, this one included.
+/// A run that was held shows that this much was borne this time, and no more; so there is always something that is wider.
+pub fn next(experiment: &Experiment, history: &[Step], verdict: Verdict) -> Option<String> {
+    let wider = || format!("widen: {}", widen(experiment).join("; "));
+    let Some(radius) = &experiment.guardrails.blast_radius else {
+        return (verdict == Verdict::Held)
+            .then(|| format!("held, which shows this much and no more; {}", wider()));
+    };
+    if radius.is_done(history) {
+        return Some(format!("held at every stage; {}", wider()));
+    }
+    let due = radius.due(history, None).ok()?.stage;
+    let again = history.iter().any(|(stage, _)| *stage == due);
+    let again = if again { " again" } else { "" };
+    Some(format!("{due} is due{again}: chaosctl run {:?} --stage {}", experiment.name, due.percent()))
+}
+
+/// How an experiment could ask for more, in the order of what is seen soonest.
+fn widen(experiment: &Experiment) -> Vec<String> {
+    let staged = experiment.guardrails.blast_radius.as_ref();
+    let mut ways = Vec::new();
+    if let Some(last) = staged.and_then(|radius| radius.stages.last()).filter(|last| last.percent() < 100) {
+        ways.push(format!("a stage above {} %", last.percent()));
+    }
+    let mut severities = Vec::new();
+    for fault in experiment.faults().map(|(_, _, fault)| fault) {
+        let Ok(parsed) = fault.parse() else { continue };
+        let (name, blast) = (fault.fault_type.name(), parsed.effect.blast());
+        if staged.is_none() && blast.share < 1.0 {
+            ways.push(format!(
+                "more than {} % of the {} that {name} matches",
+                percent(blast.share),
+                blast.of.name()
+            ));
+        }
+        if parsed.duration < LONGEST_FAULT {
+            ways.push(format!("{name} for longer than {:?}", parsed.duration));
+        }
+        severities.push((name, blast.severity));
+    }
+    if let Some((name, severity)) = severities.iter().max_by_key(|(_, severity)| *severity) {
+        ways.push(match severity {
+            Severity::Outage => format!("a fault of another kind than {name}, or two at once"),
+            milder => {
+                format!("what is worse than {} by {name}, such as {}", milder.name(), harder(experiment))
+            }
+        });
+    }
+    ways.push("another target".to_owned());
+    ways.dedup();
+    ways
+}
+
+/// What would be worse than the faults of an experiment, none of which is an outage.
+fn harder(experiment: &Experiment) -> &'static str {
+    let of_packets = |fault: &FaultRequest| fault.target.interface.is_some();
+    match experiment.faults().any(|(_, _, fault)| of_packets(fault)) {
+        true => "harder parameters, or a network_partition",
+        false => "harder parameters, or a process_kill",
+    }
+}
+
+#[cfg(test)]
+#[path = "stage_tests.rs"]
+mod tests;

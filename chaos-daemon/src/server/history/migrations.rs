@@ -1,0 +1,73 @@
+//! The tables of the history.
+
+/// What makes each version of the database of the one before; `user_version` says which it is.
+pub(super) const MIGRATIONS: &[&str] = &[
+    "
+    CREATE TABLE run (
+        id TEXT PRIMARY KEY,
+        experiment TEXT NOT NULL,
+        verdict TEXT,
+        success INTEGER NOT NULL,
+        steady_before INTEGER NOT NULL,
+        steady_after INTEGER NOT NULL,
+        seconds REAL NOT NULL,
+        error TEXT,
+        started_at TEXT NOT NULL,
+        started_ms INTEGER NOT NULL,
+        affected INTEGER NOT NULL,
+        gate_reaction REAL,
+        digest TEXT,
+        samples_left_out INTEGER NOT NULL
+    );
+    CREATE INDEX run_started ON run (started_ms);
+    CREATE INDEX run_experiment ON run (experiment, started_ms);
+    CREATE TABLE fault (
+        run TEXT NOT NULL REFERENCES run ON DELETE CASCADE,
+        number INTEGER NOT NULL,
+        name TEXT NOT NULL,
+        fault_type TEXT NOT NULL,
+        target TEXT NOT NULL,
+        seconds REAL NOT NULL,
+        PRIMARY KEY (run, number)
+    ) WITHOUT ROWID;
+    CREATE TABLE event (
+        run TEXT NOT NULL REFERENCES run ON DELETE CASCADE,
+        number INTEGER NOT NULL,
+        at REAL NOT NULL,
+        time TEXT NOT NULL,
+        kind TEXT NOT NULL,
+        subject TEXT NOT NULL,
+        detail TEXT NOT NULL,
+        PRIMARY KEY (run, number)
+    ) WITHOUT ROWID;
+    CREATE TABLE sample (
+        run TEXT NOT NULL REFERENCES run ON DELETE CASCADE,
+        number INTEGER NOT NULL,
+        at REAL NOT NULL,
+        time TEXT NOT NULL,
+        probe TEXT NOT NULL,
+        role TEXT NOT NULL,
+        stage TEXT NOT NULL,
+        met INTEGER NOT NULL,
+        value REAL,
+        took REAL NOT NULL,
+        detail TEXT NOT NULL,
+        PRIMARY KEY (run, number)
+    ) WITHOUT ROWID;
+    CREATE TABLE document (digest TEXT PRIMARY KEY, text TEXT NOT NULL) WITHOUT ROWID;
+    CREATE TABLE total (
+        experiment TEXT PRIMARY KEY,
+        runs INTEGER NOT NULL,
+        successes INTEGER NOT NULL
+    ) WITHOUT ROWID;
+    CREATE TABLE imported (what TEXT PRIMARY KEY) WITHOUT ROWID;
+    ",
+    "ALTER TABLE run ADD COLUMN score INTEGER;",
+    "ALTER TABLE run ADD COLUMN recovery TEXT;",
+    "
+    ALTER TABLE run ADD COLUMN stage INTEGER;
+    ALTER TABLE run ADD COLUMN staged TEXT;
+    ALTER TABLE run ADD COLUMN next TEXT;
+    CREATE INDEX run_staged ON run (staged, started_ms) WHERE staged IS NOT NULL;
+    ",
+];

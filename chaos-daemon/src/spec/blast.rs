@@ -1,0 +1,279 @@
+//! The blast radius of a fault: what share of what it matches it affects, how badly, and which faults can be held to a share.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::calls::Failure;
+use super::fault::{Effect, FaultRequest};
+use super::fault_type::FaultType;
+use super::hoard::Hoard;
+use super::impairment::{Impairment, Loss};
+use super::process::Share;
+use super::units::{Probability, SpecError};
+
+/// How badly those are off that a fault affects; each is worse than the one before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Severity {
+    /// Slower, or with less than they want, but served: delays, limits, loss that is made up for by sending again.
+    Degraded,
+    /// Some of what they ask for fails.
+    Partial,
+    /// Gone, stopped, or cut off.
+    Outage,
+}
+
+impl Severity {
+    /// As it is written.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Degraded => "degraded",
+            Self::Partial => "partial",
+            Self::Outage => "outage",
+        }
+    }
+}
+
+/// What a fault takes a share of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Of {
+    /// The processes that match.
+    Processes,
+    /// The packets that match.
+    Packets,
+    /// The calls that match.
+    Calls,
+    /// Whoever uses the target, of whom nobody is spared.
+    Everything,
+}
+
+impl Of {
+    /// As it is written.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Processes => "processes",
+            Self::Packets => "packets",
+            Self::Calls => "calls",
+            Self::Everything => "everything",
+        }
+    }
+}
+
+/// The blast radius of a fault.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Blast {
+    /// What the share is of.
+    pub of: Of,
+    /// What share of it is affected, as a fraction.
+    pub share: f64,
+    /// How badly.
+    pub severity: Severity,
+}
+
+/// A share in percent, with as many places as say something: `25`, `33.3`.
+pub fn percent(share: f64) -> String {
+    let percent = format!("{:.1}", share * 100.0);
+    percent.strip_suffix(".0").unwrap_or(&percent).to_owned()
+}
+
+impl Effect {
+    /// Whom it affects, and how badly. What cannot be known beforehand (what a program makes of a signal, or how often it asks
+    /// for what is used up) counts as it is meant by whoever injects it.
+    pub fn blast(&self) -> Blast {
+        let blast = |of, share: f64, severity| Blast { of, share, severity };
+        let (degraded, partial, outage) = (Severity::Degraded, Severity::Partial, Severity::Outage);
+        // With nothing spared, what some have to put up with is the end for all.
+        let unless_all = |share: Probability, less| if share == Probability::CERTAIN { outage } else { less };
+        let of_packets = |share: Probability, less| blast(Of::Packets, share.get(), unless_all(share, less));
+        match self {
+            Self::Impair { impairment, packet_probability, .. } => match impairment {
+                Impairment::Loss(Loss::Random(chance)) | Impairment::Corrupt(chance) => {
+                    of_packets(chance.share, degraded)
+                }
+                Impairment::Duplicate(chance) => blast(Of::Packets, chance.share.get(), degraded),
+                Impairment::Delay(_)
+                | Impairment::Loss(Loss::GilbertElliott(_) | Loss::FourState(_))
+                | Impairment::Reorder(_)
+                | Impairment::Rate { .. } => blast(Of::Packets, packet_probability.get(), degraded),
+            },
+            Self::Drop { packet_probability, .. } => of_packets(*packet_probability, degraded),
+            Self::Refuse { packet_probability, .. } | Self::Names { packet_probability, .. } => {
+                of_packets(*packet_probability, partial)
+            }
+            Self::Connect { failure, .. } | Self::Files { failure, .. } => {
+                let Failure { probability, times, .. } = *failure;
+                let severity = if times.is_some() { partial } else { unless_all(probability, partial) };
+                blast(Of::Calls, probability.get(), severity)
+            }
+            Self::ProcessKill { processes, .. } => blast(Of::Processes, processes.share.fraction(), outage),
+            Self::ProcessPause { processes, rhythm } => {
+                let severity = if rhythm.is_some() { degraded } else { outage };
+                blast(Of::Processes, processes.share.fraction(), severity)
+            }
+            Self::LinkDown { rhythm, .. } => {
+                blast(Of::Everything, 1.0, if rhythm.is_some() { partial } else { outage })
+            }
+            Self::Hoard { what, .. } => {
+                let severity = match what {
+                    Hoard::Memory { .. } | Hoard::DiskIo { .. } => degraded,
+                    Hoard::Disk(_)
+                    | Hoard::Descriptors { .. }
+                    | Hoard::Tasks { .. }
+                    | Hoard::Inodes { .. }
+                    | Hoard::Ports { .. } => partial,
+                    Hoard::Port(_) => outage,
+                };
+                blast(Of::Everything, 1.0, severity)
+            }
+            Self::Cpu(_) | Self::Limit { .. } => blast(Of::Everything, 1.0, degraded),
+            Self::ClockSkew { .. } | Self::Load(_) => blast(Of::Everything, 1.0, partial),
+            Self::Pause { .. } | Self::ServiceStop { .. } | Self::ServiceRestart { .. } => {
+                blast(Of::Everything, 1.0, outage)
+            }
+        }
+    }
+}
+
+impl FaultType {
+    /// What it can be told to affect a share of, and the field that says so; `None` when it is all or nothing, or has a
+    /// measure of its own.
+    pub fn shared(self) -> Option<(Of, &'static str)> {
+        match self {
+            Self::ProcessKill | Self::ProcessPause => Some((Of::Processes, "target.share")),
+            Self::Latency | Self::Error | Self::Timeout | Self::NetworkPartition | Self::DnsError => {
+                Some((Of::Packets, "params.packet_probability"))
+            }
+            Self::ConnectError | Self::FileError => Some((Of::Calls, "params.call_probability")),
+            Self::ResourceExhaustion
+            | Self::PacketLoss
+            | Self::PacketDuplicate
+            | Self::PacketCorrupt
+            | Self::PacketReorder
+            | Self::Bandwidth
+            | Self::Pause
+            | Self::LinkDown
+            | Self::ClockSkew
+            | Self::PortInUse
+            | Self::ConnectionLoad
+            | Self::ServiceStop
+            | Self::ServiceRestart => None,
+        }
+    }
+}
+
+impl FaultRequest {
+    /// The same fault of no more than a share of what it matches. Of processes a seed chooses them, so that a larger share has
+    /// those of a smaller one among it.
+    ///
+    /// # Errors
+    /// When this type affects no share, or the fault says already which share it affects.
+    pub fn held_to(&self, share: Share) -> Result<Self, SpecError> {
+        let Some((of, field)) = self.fault_type.shared() else {
+            let problem =
+                format!("{} affects all that it matches: no stage can be less", self.fault_type.name());
+            return Err(SpecError::new("fault_type", problem));
+        };
+        let mut fault = self.clone();
+        let taken = match of {
+            Of::Processes | Of::Everything => fault.target.share.replace(share).is_some(),
+            Of::Packets | Of::Calls => {
+                let name = field.trim_start_matches("params.");
+                fault.params.insert(name.to_owned(), Value::from(share.fraction())).is_some()
+            }
+        };
+        match taken {
+            true => Err(SpecError::new(field, "the stage says which share it is: leave it out")),
+            false => Ok(fault),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::spec::FAULT_TYPES;
+
+    fn fault(kind: &str, target: Value, params: Value) -> FaultRequest {
+        let fault = json!({"fault_type": kind, "probability": 1.0, "target": target, "params": params});
+        serde_json::from_value(fault).unwrap()
+    }
+
+    fn blast(kind: &str, target: Value, params: Value) -> (Of, f64, Severity) {
+        let Blast { of, share, severity } = fault(kind, target, params).parse().unwrap().effect.blast();
+        (of, share, severity)
+    }
+
+    #[test]
+    fn how_badly_depends_on_whether_anybody_is_spared() {
+        use Of::{Calls, Everything, Packets, Processes};
+        use Severity::{Degraded, Outage, Partial};
+        let (eth0, unit) = (json!({"interface": "eth0"}), json!({"unit": "a.service"}));
+        for (kind, target, params, expected) in [
+            ("latency", &eth0, json!({"packet_probability": 0.1}), (Packets, 0.1, Degraded)),
+            ("network_partition", &eth0, json!({}), (Packets, 1.0, Outage)),
+            ("network_partition", &eth0, json!({"packet_probability": 0.5}), (Packets, 0.5, Degraded)),
+            ("error", &eth0, json!({}), (Packets, 1.0, Outage)),
+            ("error", &eth0, json!({"packet_probability": 0.25}), (Packets, 0.25, Partial)),
+            ("packet_loss", &eth0, json!({"loss_percent": 5}), (Packets, 0.05, Degraded)),
+            ("packet_loss", &eth0, json!({"loss_percent": 100}), (Packets, 1.0, Outage)),
+            ("packet_duplicate", &eth0, json!({"duplicate_percent": 100}), (Packets, 1.0, Degraded)),
+            ("bandwidth", &eth0, json!({"rate_kbit": 64}), (Packets, 1.0, Degraded)),
+            ("link_down", &eth0, json!({}), (Everything, 1.0, Outage)),
+            ("link_down", &eth0, json!({"down_ms": 500, "up_ms": 500}), (Everything, 1.0, Partial)),
+            ("connect_error", &unit, json!({}), (Calls, 1.0, Outage)),
+            ("connect_error", &unit, json!({"times": 3}), (Calls, 1.0, Partial)),
+            ("connect_error", &unit, json!({"call_probability": 0.5}), (Calls, 0.5, Partial)),
+            (
+                "process_kill",
+                &json!({"unit": "a.service", "share": "25%"}),
+                json!({}),
+                (Processes, 0.25, Outage),
+            ),
+            ("process_pause", &unit, json!({}), (Processes, 1.0, Outage)),
+            ("process_pause", &unit, json!({"pause_ms": 50, "run_ms": 50}), (Processes, 1.0, Degraded)),
+            ("service_stop", &unit, json!({}), (Everything, 1.0, Outage)),
+            ("pause", &unit, json!({}), (Everything, 1.0, Outage)),
+            ("resource_exhaustion", &json!({}), json!({}), (Everything, 1.0, Degraded)),
+            (
+                "resource_exhaustion",
+                &json!({}),
+                json!({"resource": "file_descriptors", "leave_free": 1000}),
+                (Everything, 1.0, Partial),
+            ),
+        ] {
+            assert_eq!(blast(kind, target.clone(), params.clone()), expected, "{kind} {target} {params}");
+        }
+    }
+
+    #[test]
+    fn a_fault_is_held_to_a_share_by_what_its_type_has_for_it() {
+        let quarter = Share::new(0.25).unwrap();
+        for kind in FAULT_TYPES {
+            let target = match kind.shared() {
+                Some((Of::Packets, _)) => json!({"interface": "eth0"}),
+                _ => json!({"unit": "a.service", "seed": 7}),
+            };
+            let target = if *kind == FaultType::ConnectError || *kind == FaultType::FileError {
+                json!({"unit": "a.service"})
+            } else {
+                target
+            };
+            let params = if *kind == FaultType::FileError { json!({"path": "/data"}) } else { json!({}) };
+            let given = fault(kind.name(), target, params);
+            let held = given.held_to(quarter);
+            let Some((of, field)) = kind.shared() else {
+                assert!(held.unwrap_err().problem.contains(kind.name()));
+                continue;
+            };
+            let held = held.unwrap();
+            let blast = held.parse().unwrap().effect.blast();
+            assert_eq!((blast.of, blast.share, held.target.seed), (of, 0.25, given.target.seed), "{kind:?}");
+            // What the document says of it would be overruled without a word.
+            assert_eq!(held.held_to(quarter).unwrap_err().field, field);
+        }
+    }
+}
