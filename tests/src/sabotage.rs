@@ -28,6 +28,9 @@ const PINS: &str = "CHAOS_SABOTAGE_PINS";
 /// What a sabotaged process says when it starts.
 const CONFESSION: &str = "this process is sabotaged";
 
+const KILLING_EVERYTHING: &str =
+    "lifetime::killing_every_process_at_once_ends_a_partition_within_a_second_and_recover_leaves_nothing";
+
 /// What notices that a guard is missing.
 #[derive(Debug, Clone, Copy)]
 struct Watch {
@@ -42,11 +45,9 @@ struct Watch {
 /// Exhaustive on purpose: a guard that nothing watches does not compile.
 fn watch(guard: Guard) -> Watch {
     let (test, says, needs_netem) = match guard {
-        Guard::NoPins | Guard::Stub => (
-            "lifetime::killing_every_process_at_once_ends_a_partition_within_a_second_and_recover_leaves_nothing",
-            "traffic",
-            false,
-        ),
+        // Without an effect: what a pinned link jumps to has gone with its holder.
+        Guard::NoPins => (KILLING_EVERYTHING, "residue after", false),
+        Guard::Stub => (KILLING_EVERYTHING, "traffic", false),
         Guard::ArmLast => ("effects::a_delay_loses_no_packet_while_it_comes", "packets were lost", true),
         Guard::DisarmFirst => ("effects::a_delay_loses_no_packet_while_it_goes", "packets were lost", true),
         Guard::NoFork => {

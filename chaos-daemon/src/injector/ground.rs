@@ -1,6 +1,7 @@
 //! What a fault that is not of a network finds before it changes anything: the target pinned, the old value of a setting read,
 //! and everything refused by name that must not be changed or could not be restored.
 
+use std::io;
 use std::net::IpAddr;
 use std::path::Path;
 
@@ -157,18 +158,22 @@ fn invalid(message: String) -> ApiError {
 fn value(cgroup: CgroupRef, open: &Cgroup, knob: Knob) -> Result<Ground, ApiError> {
     match knob.read(open) {
         Ok(old) => Ok(Ground::Cgroup { cgroup, knob, old }),
-        Err(error) => {
-            let (file, path) = (knob.file(), cgroup.path.display());
-            let controller = file.split('.').next().unwrap_or_default();
-            let error =
-                ApiError::new(ErrorCode::UnsupportedKernel, format!("cgroup {path} has no {file}: {error}"));
-            Err(error.hint(format!(
-                "enable the controller: `echo +{controller} > {}/cgroup.subtree_control`, or give the unit any limit of \
-                 that kind",
-                cgroup.path.parent().unwrap_or(&cgroup.path).display()
-            )))
-        }
+        Err(error) => Err(unreadable(&cgroup, &knob, &error)),
     }
+}
+
+/// What a group has no file for, its kernel or its parent lacks; anything else that fails says nothing about them.
+fn unreadable(cgroup: &CgroupRef, knob: &Knob, error: &io::Error) -> ApiError {
+    let (file, path) = (knob.file(), cgroup.path.display());
+    if error.kind() != io::ErrorKind::NotFound {
+        return ApiError::new(ErrorCode::InjectionFailed, format!("read {file} of cgroup {path}: {error}"));
+    }
+    let controller = file.split('.').next().unwrap_or_default();
+    let parent = cgroup.path.parent().unwrap_or(&cgroup.path).display();
+    ApiError::new(ErrorCode::UnsupportedKernel, format!("cgroup {path} has no {file}: {error}")).hint(format!(
+        "enable the controller: `echo +{controller} > {parent}/cgroup.subtree_control`, or give the unit any limit of \
+         that kind"
+    ))
 }
 
 /// The number of a block device, given as such, as a name, or as a path below `/dev`.
@@ -246,4 +251,18 @@ fn refuse_lifeline(
         return hint(protected("somebody is connected to a protected port of this host through it"));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_file_that_is_not_there_is_called_missing_from_the_kernel() {
+        let cgroup = CgroupRef { path: "/sys/fs/cgroup/shop.slice".into(), id: 7 };
+        let code = |errno| unreadable(&cgroup, &Knob::CpuMax, &io::Error::from_raw_os_error(errno)).code;
+        assert_eq!(code(nix::libc::ENOENT), ErrorCode::UnsupportedKernel);
+        assert_eq!(code(nix::libc::ENOMEM), ErrorCode::InjectionFailed);
+        assert_eq!(code(nix::libc::EIO), ErrorCode::InjectionFailed);
+    }
 }
