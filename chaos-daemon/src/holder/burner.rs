@@ -93,29 +93,39 @@ fn burn(cpu: usize, share: f64, ramp: Duration, shared: &Shared) {
     let mut wanted = cpu_time();
     let mut reported = wanted;
     let born = boot_time_ns();
+    let mut turn = born;
     loop {
         let deadline = shared.deadline.load(Ordering::Relaxed);
         if deadline == 0 {
             return;
         }
         let period = Duration::from_micros(rand::RngExt::random_range(&mut rng, 3_700..=16_300));
-        let start = boot_time_ns();
-        if start < deadline {
-            let used = cpu_time();
-            wanted = wanted.max(used.saturating_sub(MOST_DEBT))
-                + period.mul_f64(share * climbed(start - born, ramp));
-            while cpu_time() < wanted && boot_time_ns() - start < nanos(period) {
+        let end = turn + nanos(period);
+        if boot_time_ns() < deadline {
+            wanted = owed(wanted, cpu_time()) + period.mul_f64(share * climbed(turn - born, ramp));
+            while cpu_time() < wanted && boot_time_ns() < end {
                 std::hint::spin_loop();
             }
         }
         let used = cpu_time();
         shared.burned_ns.fetch_add(nanos(used - reported), Ordering::Relaxed);
         reported = used;
-        let spent = Duration::from_nanos(boot_time_ns() - start);
-        if let Some(rest) = period.checked_sub(spent) {
+        let rest = Duration::from_nanos(end.saturating_sub(boot_time_ns()));
+        if !rest.is_zero() {
             thread::sleep(rest);
         }
+        turn = next_turn(end, boot_time_ns());
     }
+}
+
+/// What is to have been burned by now: what was prevented is made up for, but for what is long ago.
+fn owed(wanted: Duration, used: Duration) -> Duration {
+    wanted.min(used + MOST_DEBT)
+}
+
+/// When the next turn begins: with the end of this one, so that what a sleep took too long is burned for, too.
+fn next_turn(end: u64, now: u64) -> u64 {
+    end.max(now.saturating_sub(nanos(MOST_DEBT)))
 }
 
 /// How much of the ramp is behind at this age: 0 to 1.
@@ -147,6 +157,22 @@ mod tests {
         assert!(chosen(&half(vec![3]), &[2, 5]).is_err());
         assert!((climbed(500, Duration::from_nanos(2000)) - 0.25).abs() < 1e-9);
         assert!((climbed(1, Duration::ZERO) - 1.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_burn_that_was_prevented_for_long_is_not_made_up_for_in_a_burst() {
+        let used = Duration::from_millis(500);
+        let since = |debt| owed(used + Duration::from_millis(debt), used).checked_sub(used);
+        assert_eq!((since(7), since(700)), (Some(Duration::from_millis(7)), Some(MOST_DEBT)));
+        assert_eq!(owed(Duration::from_millis(499), used), Duration::from_millis(499));
+    }
+
+    #[test]
+    fn a_turn_begins_when_the_one_before_was_to_end_unless_that_is_long_ago() {
+        let debt = nanos(MOST_DEBT);
+        assert_eq!(next_turn(5_000, 5_000), 5_000);
+        assert_eq!(next_turn(5_000, 5_060), 5_000);
+        assert_eq!(next_turn(5_000, 5_000 + 3 * debt), 5_000 + 2 * debt);
     }
 
     #[test]

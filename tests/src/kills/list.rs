@@ -1,7 +1,9 @@
 //! What is ended, of every kind of fault: that it is complete is the compiler's to say.
 
 use std::cell::RefCell;
+use std::io;
 use std::net::{Ipv4Addr, TcpListener};
+use std::thread;
 use std::time::Duration;
 
 use chaos_daemon::spec::{FAULT_TYPES, FaultType};
@@ -211,7 +213,15 @@ pub(super) struct Scene {
     file: NamedTempFile,
     folder: TempDir,
     echo: Echo,
-    _server: TcpListener,
+}
+
+/// Accepts every connection, and keeps it until its client closes it.
+fn serve(listener: TcpListener) {
+    thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            thread::spawn(move || io::copy(&mut stream, &mut io::sink()));
+        }
+    });
 }
 
 impl Scene {
@@ -223,6 +233,7 @@ impl Scene {
         let service = RefCell::new(Caller::start(&pair.near, Some(&cgroup))?);
         let echo = Echo::start(&pair.far, Pair::FAR_V4, PORT)?;
         let server = pair.near.run(|| TcpListener::bind((Ipv4Addr::LOCALHOST, PORT)));
+        serve(server.map_err(Error::io("bind", "a listener"))?);
         Ok(Self {
             pair,
             worker,
@@ -232,7 +243,6 @@ impl Scene {
             file: NamedTempFile::new().map_err(Error::io("create", "a file"))?,
             folder: TempDir::with_prefix("chaos-test-").map_err(Error::io("create", "a folder"))?,
             echo,
-            _server: server.map_err(Error::io("bind", "a listener"))?,
         })
     }
 
