@@ -170,8 +170,8 @@ impl<'a> Observer<'a> {
             Self::Flow(watch, sign) => {
                 watch.await_normal(ENOUGH)?;
                 let shots = watch.finish()?;
-                // A packet may be under way while the time comes.
-                let before: Vec<_> = shots.iter().filter(|shot| shot.at + watch::CLOSE < since).collect();
+                // The time may come while a packet is being sent.
+                let before: Vec<_> = shots.iter().filter(|shot| shot.sent < since).collect();
                 let early = before.iter().filter(|shot| shot.normal).count();
                 let most = if sign == Sign::SomeEchoes { before.len() / 2 } else { 0 };
                 if early > most {

@@ -20,8 +20,6 @@ use crate::{Error, NetNs, Pair, Result};
 /// The delay of a delaying fault; what comes back within half of it was not delayed.
 pub(super) const DELAY_MS: u64 = 100;
 const PROMPT: Duration = Duration::from_millis(DELAY_MS / 2);
-/// What is sent so shortly before an instant may be met only after it.
-pub(super) const CLOSE: Duration = Duration::from_millis(5);
 /// Aimed at between two packets.
 const EVERY: Duration = Duration::from_micros(100);
 /// Enough for some seconds.
@@ -43,8 +41,10 @@ pub(super) enum Traffic {
 /// One packet or connection.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Shot {
-    /// When it was sent.
+    /// Just before it was sent.
     pub(super) at: Instant,
+    /// Just after it was: whoever sends may have to wait for a processor in between.
+    pub(super) sent: Instant,
     /// Whether it went through as without a fault.
     pub(super) normal: bool,
 }
@@ -159,9 +159,9 @@ fn echoes(near: &UdpSocket, far: &UdpSocket, to: SocketAddr, traffic: Traffic, t
     while !told.stop.load(Ordering::Relaxed) && shots.len() < MOST {
         let at = Instant::now();
         let number = shots.len() as u64;
-        shots.push(Shot { at, normal: false });
         // Refused is not normal either.
         let _ = near.send_to(&number.to_be_bytes(), to);
+        shots.push(Shot { at, sent: Instant::now(), normal: false });
         turn_and_collect(near, far, traffic, &mut shots, &told.normal);
         told.sent.store(shots.len(), Ordering::Relaxed);
         pause(at);
@@ -212,7 +212,7 @@ fn connections(listener: &TcpListener, to: SocketAddr, told: &Shared) -> io::Res
             setsockopt(stream, sockopt::Linger, &at_once)?;
             told.normal.fetch_add(1, Ordering::Relaxed);
         }
-        shots.push(Shot { at, normal: connected.is_ok() });
+        shots.push(Shot { at, sent: Instant::now(), normal: connected.is_ok() });
         drop(connected);
         while listener.accept().is_ok() {}
         told.sent.store(shots.len(), Ordering::Relaxed);
@@ -231,7 +231,8 @@ mod tests {
         let shots: Vec<Shot> = "...xx.x..."
             .chars()
             .enumerate()
-            .map(|(i, c)| Shot { at: start + EVERY * i as u32, normal: c == '.' })
+            .map(|(i, c)| (start + EVERY * i as u32, c == '.'))
+            .map(|(at, normal)| Shot { at, sent: at, normal })
             .collect();
         assert_eq!(normal_from(&shots, start), Some(EVERY * 7));
         assert_eq!(normal_from(&shots, start + EVERY * 8), Some(Duration::ZERO));
