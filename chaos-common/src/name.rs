@@ -31,6 +31,11 @@ pub const DNS_EGRESS: &str = "dns_egress";
 /// Answers questions about names that arrive.
 pub const DNS_INGRESS: &str = "dns_ingress";
 
+/// Sends questions about names that leave on a detour.
+pub const DETAIN_EGRESS: &str = "detain_egress";
+/// Sends questions about names that arrive on a detour.
+pub const DETAIN_INGRESS: &str = "detain_ingress";
+
 /// Fails connect(2) to an IPv4 address.
 pub const CONNECT_V4: &str = "connect4";
 /// Fails connect(2) to an IPv6 address.
@@ -70,6 +75,10 @@ pub const ANSWER_PROGRAMS: [&str; 4] = [REJECT_EGRESS, REJECT_INGRESS, STUB_EGRE
 
 /// The programs that look at questions about names. They are loaded where they are needed only, too.
 pub const DNS_PROGRAMS: [&str; 4] = [DNS_EGRESS, DNS_INGRESS, STUB_EGRESS, STUB_INGRESS];
+
+/// The programs that send questions about names on a detour. Likewise.
+pub const DETAIN_PROGRAMS: [&str; 6] =
+    [DETAIN_EGRESS, DETAIN_INGRESS, HAIRPIN, COMEBACK, STUB_EGRESS, STUB_INGRESS];
 
 /// Never read: its size is [`crate::ABI_VERSION`].
 pub const ABI: &str = "ABI";

@@ -118,7 +118,8 @@ pub(super) struct FaultArgs {
     /// nxdomain, servfail, refused, wrong_address or timeout [default: nxdomain]
     #[arg(long, value_name = "NAME", help_heading = "Effect")]
     answer: Option<String>,
-    /// dns_error: about which names, e.g. db.example.org, or '*.example.org' for all below [default: all]
+    /// dns_error: about which names, e.g. db.example.org, or '*.example.org' for all below [default: all]; latency: of questions
+    /// about these names alone
     #[arg(long, value_name = "NAMES", value_delimiter = ',', help_heading = "Effect")]
     names: Vec<String>,
     /// dns_error: the wrong addresses, at most one of IPv4 and one of IPv6

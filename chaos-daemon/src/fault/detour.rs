@@ -9,8 +9,9 @@
 //!   lost; a removal lets it out first.
 //! - **Blast radius**: the named device, prefixes, protocol and ports; bystanders pay one program that does not
 //!   match. The socket mark of packets that take the detour is lost, as in any crossing of namespaces. netem sees what
-//!   the stack hands over: segments that the device would have cut up (segmentation offload) count as one packet.
-//! - **Reference**: tc-netem(8), Linux `net/sched/sch_netem.c`, `drivers/net/veth.c`.
+//!   the stack hands over: segments that the device would have cut up (segmentation offload) count as one packet. On the
+//!   loopback, IPv4 packets to 127.0.0.0/8 and all of IPv6: others do not find back.
+//! - **Reference**: tc-netem(8), Linux `net/sched/sch_netem.c`, `drivers/net/veth.c`, `net/ipv4/route.c`.
 
 use std::time::Duration;
 
@@ -22,6 +23,7 @@ use crate::host::Requirement;
 use crate::kernel::netlink::{Chance, Netem};
 use crate::kernel::step::Step;
 use crate::request::LifetimeClass;
+use crate::spec::dns::{Names, about};
 use crate::spec::{Direction, Impairment, Probability, Traffic, impairment as spec};
 
 /// What it needs of the kernel.
@@ -51,6 +53,7 @@ pub fn plan(
     traffic: &Traffic,
     impairment: &Impairment,
     packet_probability: Probability,
+    names: &[Names],
     place: &Place<'_>,
 ) -> Plan {
     let packets = matching(traffic, packet_probability, place);
@@ -62,7 +65,10 @@ pub fn plan(
         Impairment::Reorder(reorder) => packet_reorder::queue(reorder),
         Impairment::Rate { kbit } => bandwidth::queue(*kbit),
     };
-    let words = traffic_words(traffic, &packets);
+    let mut words = traffic_words(traffic, &packets);
+    if !names.is_empty() {
+        words = format!("{}, among {words}", about(names).trim_start());
+    }
     let near_ends = packets
         .directions
         .iter()
@@ -71,7 +77,7 @@ pub fn plan(
         steps: near_ends.chain(attach_steps(&packets, place)).collect(),
         lifetime: LifetimeClass::Kernel,
         description: format!("{verb} {words}"),
-        work: Work::Loop(LoopWork { packets, id: place.id, netem, longest }),
+        work: Work::Loop(LoopWork { packets, id: place.id, netem, longest, names: names.to_vec() }),
     }
 }
 

@@ -1,6 +1,6 @@
 //! DNS error: questions to name servers are answered wrongly, or not at all.
 //!
-//! Slowness is not among the answers: `latency` on port 53 makes every answer late.
+//! Slowness is not among the answers: `latency` with `names` makes questions late, and on port 53 all of them.
 //!
 //! - **Mechanism**: a packet program reads the question, looks its name up in a trie in which names stand backwards, and makes
 //!   the packet itself into the answer: the same question with a code or an address, addresses and ports swapped, sent back

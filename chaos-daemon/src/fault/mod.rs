@@ -190,8 +190,9 @@ pub fn plan(
             Some(Ground::Processors(ground)) => cpu::plan(load, ground)?,
             _ => return Err(not_looked_at(effect.fault_type())),
         },
-        Effect::Impair { traffic, impairment, packet_probability } => {
-            detour::plan(traffic, impairment, *packet_probability, place.ok_or_else(needs_interface)?)
+        Effect::Impair { traffic, impairment, packet_probability, names } => {
+            let place = place.ok_or_else(needs_interface)?;
+            detour::plan(traffic, impairment, *packet_probability, names, place)
         }
         Effect::Refuse { traffic, refusal, packet_probability } => {
             error::plan(traffic, *refusal, *packet_probability, place.ok_or_else(needs_interface)?)

@@ -12,6 +12,7 @@ use crate::host::{KernelFiles, PlaceRef, ProcessId, Spared};
 use crate::kernel::bpf::{Family, files};
 use crate::kernel::netlink::Netem;
 use crate::kernel::setting::Setting;
+use crate::spec::dns::Names;
 use crate::spec::files::Operation;
 use crate::spec::process::{Rhythm, Volleys};
 use crate::spec::sessions::{Amount, Server};
@@ -128,6 +129,15 @@ pub struct LoopWork {
     pub netem: Netem,
     /// How long it may hold one.
     pub longest: Duration,
+    /// Questions about these names alone; none is every packet.
+    pub names: Vec<Names>,
+}
+
+impl LoopWork {
+    /// The programs that it needs.
+    pub fn family(&self) -> Family {
+        if self.names.is_empty() { Family::Packets } else { Family::DnsDetour }
+    }
 }
 
 /// See [`Work::Cpu`].

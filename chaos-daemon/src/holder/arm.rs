@@ -30,6 +30,7 @@ use crate::kernel::systemd::SystemdError;
 use crate::kernel::trace::TraceError;
 use crate::request::Evidence;
 use crate::sabotage::{self, Guard};
+use crate::spec::dns::keys;
 use crate::spec::{Direction, Failure, Protocol};
 
 /// A few periods of a burning thread.
@@ -390,7 +391,7 @@ fn arm_packets(
             refusal.codes().map_or((Hook::Reset, 0), |codes| (Hook::Reject, codes))
         }
         PacketAction::Answer(questions) => {
-            programs.set_names(&questions.answer.rule(), &questions.keys())?;
+            programs.set_names(&questions.answer.rule(), &keys(&questions.names))?;
             (Hook::Dns, 0)
         }
     };

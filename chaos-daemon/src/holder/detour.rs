@@ -6,11 +6,13 @@ use super::arm::{ArmError, attach, check_attached, filter, netlink, prepare, rul
 use crate::fault::detour::loop_id;
 use crate::fault::{Attach, LoopWork};
 use crate::host::NetNs;
-use crate::kernel::bpf::{Family, Hook, LoopEnd, Programs};
+use crate::kernel::bpf::{Hook, LoopEnd, Programs};
 use crate::kernel::netlink::marks::{self, NETEM_HANDLE};
 use crate::kernel::netlink::{Device, Netlink};
 use crate::sabotage::{self, Guard};
 use crate::spec::Direction;
+use crate::spec::dns::keys;
+use chaos_common::DnsRule;
 use chaos_common::rule::RETURN_INGRESS;
 
 /// How long our own device may take to come up.
@@ -47,7 +49,7 @@ pub(super) fn arm(
 ) -> Result<Loop, ArmError> {
     let packets = &work.packets;
     let id = loop_id(work.id, direction);
-    let mut programs = prepare(warm, Family::Packets, packets)?;
+    let mut programs = prepare(warm, work.family(), packets)?;
     target.enter().map_err(ArmError::Namespace)?;
     let beside = NetNs::current().map_err(ArmError::Namespace)?;
     let private = NetNs::unshare().map_err(ArmError::Namespace)?;
@@ -77,9 +79,16 @@ pub(super) fn arm(
     if direction == Direction::Ingress {
         rule.flags |= RETURN_INGRESS;
     }
+    let hook = match work.names.as_slice() {
+        [] => Hook::Divert,
+        names => {
+            programs.set_names(&DnsRule::default(), &keys(names))?;
+            Hook::Detain
+        }
+    };
     programs.set_rule(&rule, &packets.peers)?;
     programs.renew(deadline_ns)?;
-    attach(&mut programs, Hook::Divert, direction, packets)?;
+    attach(&mut programs, hook, direction, packets)?;
     if late {
         plumb(&mut programs)?;
     }

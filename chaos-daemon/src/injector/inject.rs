@@ -321,7 +321,7 @@ fn room(work: &Work, named: bool) -> Option<(Family, Capacity)> {
     let room = |peers: &[IpNet]| if named { roomy(peers) } else { capacity(peers) };
     match work {
         Work::Packets(work) => Some((work.action.family(), room(&work.packets.peers))),
-        Work::Loop(work) => Some((Family::Packets, room(&work.packets.peers))),
+        Work::Loop(work) => Some((work.family(), room(&work.packets.peers))),
         Work::Calls(work) => Some((Family::Calls, room(&work.callers.peers))),
         Work::Files(work) => Some((Family::Files(work.kernel), capacity(&[]))),
         Work::Cpu(_)

@@ -74,11 +74,6 @@ impl DnsAnswer {
 }
 
 impl Questions {
-    /// The names as the programs are told them: each, and whether it stands for those below it.
-    pub fn keys(&self) -> Vec<(String, bool)> {
-        self.names.iter().map(|names| (names.name.clone(), names.below)).collect()
-    }
-
     /// The traffic in which there can be questions: on the port of name servers, unless another is named.
     ///
     /// # Errors
@@ -92,6 +87,20 @@ impl Questions {
             traffic.ports.either = Some(PORT);
         }
         Ok(traffic)
+    }
+}
+
+/// The names as the programs are told them: each, and whether it stands for those below it.
+pub fn keys(names: &[Names]) -> Vec<(String, bool)> {
+    names.iter().map(|names| (names.name.clone(), names.below)).collect()
+}
+
+/// " every question for a name", or of these.
+pub fn about(names: &[Names]) -> String {
+    match names {
+        [] => " every question for a name".to_owned(),
+        [one] => format!(" questions for {one}"),
+        [first, rest @ ..] => format!(" questions for {} names ({first}, …)", rest.len() + 1),
     }
 }
 
@@ -114,11 +123,7 @@ impl fmt::Display for Questions {
                 write!(f, "answers with {} to", shown.join(" and "))?;
             }
         }
-        match self.names.as_slice() {
-            [] => f.write_str(" every question for a name"),
-            [one] => write!(f, " questions for {one}"),
-            [first, rest @ ..] => write!(f, " questions for {} names ({first}, …)", rest.len() + 1),
-        }
+        f.write_str(&about(&self.names))
     }
 }
 
@@ -149,7 +154,7 @@ impl DnsParams {
             let problem = "only the answer \"wrong_address\" has some";
             return Err(SpecError::new("params.addresses", problem));
         }
-        Ok(Questions { names: self.names()?, answer })
+        Ok(Questions { names: parse_names(self.names.as_deref())?, answer })
     }
 
     pub(super) fn share(&self) -> Result<Probability, SpecError> {
@@ -178,28 +183,28 @@ impl DnsParams {
         }
         Ok(DnsAnswer::WrongAddress { v4, v6 })
     }
+}
 
-    /// Sorted, each once.
-    fn names(&self) -> Result<Vec<Names>, SpecError> {
-        let Some(given) = &self.names else { return Ok(Vec::new()) };
-        if given.is_empty() || given.len() > MOST_NAMES as usize {
-            let problem = format!("give 1 to {MOST_NAMES} names, or leave them out for all");
-            return Err(SpecError::new("params.names", problem));
-        }
-        let read = |(index, text): (usize, &String)| {
-            names(text).ok_or_else(|| {
-                let problem = format!(
-                    "{text:?} is not a name: give e.g. \"db.example.org\", or \"*.example.org\" for all names below; \
-                     others than of ASCII as they are asked for, with \"xn--\""
-                );
-                SpecError::new(format!("params.names[{index}]"), problem)
-            })
-        };
-        let mut names = given.iter().enumerate().map(read).collect::<Result<Vec<_>, _>>()?;
-        names.sort_unstable();
-        names.dedup();
-        Ok(names)
+/// The names that `params.names` lists: sorted, each once; none when there is no list.
+pub(super) fn parse_names(given: Option<&[String]>) -> Result<Vec<Names>, SpecError> {
+    let Some(given) = given else { return Ok(Vec::new()) };
+    if given.is_empty() || given.len() > MOST_NAMES as usize {
+        let problem = format!("give 1 to {MOST_NAMES} names, or leave them out for all");
+        return Err(SpecError::new("params.names", problem));
     }
+    let read = |(index, text): (usize, &String)| {
+        names(text).ok_or_else(|| {
+            let problem = format!(
+                "{text:?} is not a name: give e.g. \"db.example.org\", or \"*.example.org\" for all names below; \
+                 others than of ASCII as they are asked for, with \"xn--\""
+            );
+            SpecError::new(format!("params.names[{index}]"), problem)
+        })
+    };
+    let mut names = given.iter().enumerate().map(read).collect::<Result<Vec<_>, _>>()?;
+    names.sort_unstable();
+    names.dedup();
+    Ok(names)
 }
 
 /// The name, or names, that a text stands for.

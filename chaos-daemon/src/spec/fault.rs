@@ -1,7 +1,9 @@
 //! A fault: what a caller writes ([`FaultRequest`]) and what it means ([`Fault`]).
 
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
+use ipnet::{IpNet, Ipv4Net};
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -9,7 +11,7 @@ use serde_json::{Map, Value};
 
 use super::answer::{ErrorParams, Refusal};
 use super::calls::{ConnectParams, Connections, Failure};
-use super::dns::{DnsParams, Questions};
+use super::dns::{DnsParams, Names, Questions};
 use super::fault_type::FaultType;
 use super::files::{FileCalls, FileParams};
 use super::hoard::{Hoard, PortParams};
@@ -69,6 +71,8 @@ pub enum Effect {
         impairment: Impairment,
         /// Share of the matching packets that takes the queue.
         packet_probability: Probability,
+        /// Questions about these names alone; none is every packet.
+        names: Vec<Names>,
     },
     /// See [`FaultType::Error`].
     Refuse {
@@ -270,7 +274,7 @@ impl FaultRequest {
         let effect = match self.fault_type {
             FaultType::Latency => {
                 let params: LatencyParams = self.params()?;
-                self.impair(params.impairment()?, packet_share(params.packet_probability)?)?
+                self.impair(params.impairment()?, packet_share(params.packet_probability)?, params.names()?)?
             }
             FaultType::PacketLoss => self.impair_all(self.params::<LossParams>()?.impairment()?)?,
             FaultType::PacketDuplicate => self.impair_all(self.params::<DuplicateParams>()?.impairment()?)?,
@@ -348,12 +352,23 @@ impl FaultRequest {
 
     /// What says itself which share of the packets it is about.
     fn impair_all(&self, impairment: Impairment) -> Result<Effect, SpecError> {
-        self.impair(impairment, Probability::CERTAIN)
+        self.impair(impairment, Probability::CERTAIN, Vec::new())
     }
 
-    fn impair(&self, impairment: Impairment, packet_probability: Probability) -> Result<Effect, SpecError> {
-        let traffic = Traffic::parse(&self.target, &[Direction::Egress])?;
-        Ok(Effect::Impair { traffic, impairment, packet_probability })
+    fn impair(
+        &self,
+        impairment: Impairment,
+        packet_probability: Probability,
+        names: Vec<Names>,
+    ) -> Result<Effect, SpecError> {
+        let mut traffic = Traffic::parse(&self.target, &[Direction::Egress])?;
+        if !names.is_empty() {
+            traffic = Questions::narrow(traffic)?;
+        }
+        if traffic.interface == "lo" {
+            finds_back_on_loopback(&traffic)?;
+        }
+        Ok(Effect::Impair { traffic, impairment, packet_probability, names })
     }
 
     fn exhaustion(&self) -> Result<Effect, SpecError> {
@@ -380,6 +395,25 @@ impl FaultRequest {
                 format!("{error}; {} takes {}", self.fault_type.name(), self.fault_type.parameters()),
             )
         })
+    }
+}
+
+/// Refuses what cannot be sent on a detour from the loopback.
+fn finds_back_on_loopback(traffic: &Traffic) -> Result<(), SpecError> {
+    const LOCAL: Ipv4Net = Ipv4Net::new_assert(Ipv4Addr::new(127, 0, 0, 0), 8);
+    if traffic.directions.contains(&Direction::Ingress) {
+        let problem = "whatever leaves on the loopback arrives there: give \"egress\"";
+        return Err(SpecError::new("target.direction", problem));
+    }
+    let lost = |net: &&IpNet| matches!(net, IpNet::V4(net) if !net.contains(&LOCAL) && !LOCAL.contains(net));
+    match traffic.peers.iter().find(lost) {
+        None => Ok(()),
+        Some(net) => Err(SpecError::new(
+            "target.cidr",
+            format!(
+                "on the loopback this fault finds IPv4 packets to {LOCAL} only, and none to {net}: use that, or IPv6"
+            ),
+        )),
     }
 }
 

@@ -55,6 +55,45 @@ fn a_partition_goes_both_ways_and_a_timeout_only_out() {
 }
 
 #[test]
+fn what_takes_a_detour_is_of_the_loopback_only_where_it_finds_back() {
+    let slow = |target: &str| parse(FaultType::Latency, target, "{}").map(drop).map_err(|error| error.field);
+    let wrong = |field: &str| Err(field.to_owned());
+    for (narrow, expected) in [
+        ("", Ok(())),
+        (r#","cidr":"127.0.0.3""#, Ok(())),
+        (r#","cidr":"0.0.0.0/0""#, Ok(())),
+        (r#","cidrs":["::1","2001:db8::/32"]"#, Ok(())),
+        (r#","cidr":"10.0.0.1""#, wrong("target.cidr")),
+        (r#","cidrs":["127.0.0.1","10.0.0.0/8"]"#, wrong("target.cidr")),
+        (r#","direction":"ingress""#, wrong("target.direction")),
+        (r#","direction":"both""#, wrong("target.direction")),
+    ] {
+        assert_eq!(slow(&format!(r#"{{"interface":"lo"{narrow}}}"#)), expected, "{narrow}");
+        assert_eq!(slow(&format!(r#"{{"interface":"eth0"{narrow}}}"#)), Ok(()), "{narrow}");
+    }
+    assert!(parse(FaultType::NetworkPartition, r#"{"interface":"lo","cidr":"10.0.0.1"}"#, "{}").is_ok());
+}
+
+#[test]
+fn a_delay_of_questions_is_of_the_port_of_name_servers() {
+    let slow = |target, params| parse(FaultType::Latency, target, params);
+    let named = r#"{"names":["*.example.org","DB.example.org"]}"#;
+    let Effect::Impair { traffic, names, .. } = slow(r#"{"interface":"e"}"#, named).unwrap().effect else {
+        panic!("no queue");
+    };
+    assert_eq!((traffic.ports.either, names.len()), (Some(53), 2));
+    let elsewhere = slow(r#"{"interface":"e","remote_port":5353}"#, named).unwrap();
+    assert_eq!(elsewhere.effect.traffic().unwrap().ports.either, None);
+    for (target, params, field) in [
+        (r#"{"interface":"e","protocol":"tcp"}"#, named, "target.protocol"),
+        (r#"{"interface":"e"}"#, r#"{"names":[]}"#, "params.names"),
+        (r#"{"interface":"e"}"#, r#"{"names":["a..b"]}"#, "params.names[0]"),
+    ] {
+        assert_eq!(slow(target, params).unwrap_err().field, field);
+    }
+}
+
+#[test]
 fn a_host_is_looked_up_again_within_bounds_and_nothing_else_is() {
     let every = |target| parse(FaultType::Timeout, target, "{}").map_err(|error| error.field);
     let wrong = Err("target.resolve_seconds".to_owned());

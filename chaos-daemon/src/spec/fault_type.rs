@@ -174,7 +174,8 @@ impl FaultType {
         match self {
             Self::Latency => {
                 "delay_ms (100), jitter_ms (0), distribution (uniform; normal, pareto, paretonormal: jitter_ms is its standard \
-                 deviation), correlation_percent (0; of uniform), packet_rate (per second, 200000), packet_probability (1)"
+                 deviation), correlation_percent (0; of uniform), packet_rate (per second, 200000), packet_probability (1), names (of questions to name \
+                 servers alone: such as db.example.org, or *.example.org for all below)"
             }
             Self::Error => {
                 "answer (reset; or host_unreachable, network_unreachable, port_unreachable, admin_prohibited), \

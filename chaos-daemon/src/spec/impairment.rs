@@ -5,6 +5,7 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::dns::{self, Names};
 use super::units::{LONGEST_DELAY, LONGEST_JITTER, Probability, SpecError, millis, percent};
 
 /// The most that a roll may depend on the one before, in percent: at 100 the first roll would decide for good.
@@ -162,6 +163,7 @@ pub(super) struct LatencyParams {
     distribution: Option<Distribution>,
     packet_rate: Option<u32>,
     pub(super) packet_probability: Option<f64>,
+    names: Option<Vec<String>>,
 }
 
 fn default_delay_ms() -> f64 {
@@ -169,6 +171,11 @@ fn default_delay_ms() -> f64 {
 }
 
 impl LatencyParams {
+    /// The names of which questions are delayed; none is every packet.
+    pub(super) fn names(&self) -> Result<Vec<Names>, SpecError> {
+        dns::parse_names(self.names.as_deref())
+    }
+
     /// The delay, within its bounds.
     pub(super) fn impairment(&self) -> Result<Impairment, SpecError> {
         let delay = delay(self.delay_ms)?;

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use super::effects::inject_netem;
 use super::lifetime::recover;
 use super::{Context, Outcome, TestResult, on_every_attachment, tests};
 use crate::cgroup::Cgroup;
@@ -23,6 +24,7 @@ tests![
     without_names_every_question_is_met_and_nothing_but_questions,
     a_wrong_address_is_told_for_no_longer_than_the_moment,
     a_timeout_leaves_questions_without_an_answer,
+    answers_about_names_that_are_meant_come_late_and_all_others_at_once,
     a_question_over_tcp_has_its_connection_reset,
     questions_over_the_loopback_are_answered,
     questions_that_arrive_are_answered,
@@ -111,6 +113,48 @@ fn names_that_are_meant_get_the_error_at_once_and_all_others_the_truth(context: 
         assert_eq!(status["evidence"]["packets_affected"], MEANT.len(), "{status}");
         fault.remove(&mcp)?;
         stage.assert_truth(&MEANT, "after")?;
+        before.assert_unchanged_within(&namespaces, LIMIT)?;
+        Ok(())
+    })
+}
+
+fn answers_about_names_that_are_meant_come_late_and_all_others_at_once(context: &Context) -> TestResult {
+    const DELAY: Duration = Duration::from_millis(800);
+    let late = |names: Value| Fault::new("latency").with(json!({"delay_ms": 800, "names": names}));
+    if !context.has_netem() {
+        let stage = Stage::new()?;
+        let fault = late(json!(NAMES)).on(&stage.pair.near, json!({}));
+        return Ok(inject_netem(&fault, &Daemon::start()?.mcp()?)?.unwrap_or(Outcome::Pass));
+    }
+    on_every_attachment(context, |attach| {
+        let stage = Stage::new()?;
+        let daemon = Daemon::start_with(|command| attach.configure(command))?;
+        let mcp = daemon.mcp()?;
+        let namespaces = [&stage.pair.near, &stage.pair.far];
+        let before = Residue::take(&namespaces)?;
+        let fault = late(json!(NAMES)).on(&stage.pair.near, json!({}));
+        fault.inject(&mcp)?;
+        let taken = |over, name: &str, (server, kind): (SocketAddr, Kind)| -> crate::Result<Duration> {
+            let asked = Instant::now();
+            let heard = ask(&stage.pair.near, server, over, name, kind, LIMIT)?;
+            assert_eq!(heard, Heard::truth(kind), "{name} from {server}");
+            Ok(asked.elapsed())
+        };
+        for (name, way) in MEANT.iter().zip(stage.ways()) {
+            let taken = taken(Over::Udp, name, way)?;
+            assert!((DELAY..LIMIT).contains(&taken), "{name} after {taken:?}");
+        }
+        let over_tcp = taken(Over::Tcp, MEANT[0], stage.ways()[0])?;
+        assert!((DELAY..LIMIT).contains(&over_tcp), "after {over_tcp:?}");
+        for (name, way) in OTHERS.iter().zip(stage.ways().into_iter().cycle()) {
+            let taken = taken(Over::Udp, name, way)?;
+            assert!(taken < DELAY, "{name} after {taken:?}");
+        }
+        let status = fault.status(&mcp)?;
+        assert_eq!(status["state"], "effective", "{status}");
+        fault.remove(&mcp)?;
+        let taken = taken(Over::Udp, MEANT[0], stage.ways()[0])?;
+        assert!(taken < DELAY, "after the fault only after {taken:?}");
         before.assert_unchanged_within(&namespaces, LIMIT)?;
         Ok(())
     })

@@ -1,7 +1,9 @@
 //! What a queue of ours does to packets, counted and timed by a sender and a receiver of our own: before, during, after.
 
 use std::collections::HashMap;
-use std::time::Duration;
+use std::io::{Read, Write};
+use std::net::{IpAddr, Ipv6Addr, TcpStream};
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
@@ -11,9 +13,10 @@ use super::lifetime::recover;
 use super::scene::Scene;
 use super::{Context, Outcome, TestResult, tests};
 use crate::fault::Fault;
+use crate::measure::{Echo, Tcp, tcp_rtt, udp_rtt, udp_rtt_least};
 use crate::process::wait_until;
 use crate::trace::{Load, Trace, autocorrelation, mean, quantile, tolerance};
-use crate::{Error, NetNs, Pair, Result};
+use crate::{Error, NetNs, Pair, Residue, Result};
 
 tests![
     a_delay_is_spread_as_its_distribution_says,
@@ -25,6 +28,7 @@ tests![
     reordered_packets_overtake_and_none_is_lost,
     a_bandwidth_is_what_gets_through_both_ways,
     loss_and_delay_add_up_in_either_order_and_ending_one_leaves_the_other,
+    what_is_sent_on_the_loopback_is_late_and_none_of_it_is_lost,
     every_impairment_ends_at_its_time_and_with_the_daemon,
 ];
 
@@ -88,6 +92,56 @@ fn impaired(faults: &[(&'static str, Value)], during: impl Fn(&Scene, usize) -> 
         assert_clear(&scene)?;
     }
     scene.assert_untouched()?;
+    Ok(Outcome::Pass)
+}
+
+/// There packets bring the route by which they arrive along, which a detour costs them. Nothing answers before it is looked
+/// whether it is late, and established connections and new ones both have to get through.
+fn what_is_sent_on_the_loopback_is_late_and_none_of_it_is_lost(_: &Context) -> TestResult {
+    const PORT: u16 = 7;
+    let scene = Scene::new()?;
+    let near = &scene.pair.near;
+    near.ip(&["link", "set", "lo", "up"])?;
+    let addresses = [IpAddr::from([127, 0, 0, 1]), IpAddr::from(Ipv6Addr::LOCALHOST), Pair::NEAR_V4];
+    let echoes = addresses.map(|address| Echo::start(near, address, PORT));
+    let before = Residue::take(&[near])?;
+    for echo in echoes {
+        let echo = echo?;
+        let to = echo.address();
+        let mut connected =
+            near.run(|| TcpStream::connect(to)).map_err(Error::io("connect to", to.to_string()))?;
+        let baseline = udp_rtt_least(near, to, 15, LIMIT)?;
+        let narrow = json!({"interface": "lo", "remote_port": PORT});
+        let fault = Fault::new("latency").on(near, narrow).with(json!({"delay_ms": 200}));
+        if let Some(skip) = inject_netem(&fault, &scene.mcp)? {
+            return Ok(skip);
+        }
+        // To an address of another interface no route leads back to the loopback from a detour: nobody is sent on one.
+        let late = |time: Duration| {
+            (time.saturating_sub(baseline) >= Duration::from_millis(190)) == (to.ip() != Pair::NEAR_V4)
+        };
+        for _ in 0..5 {
+            let time = udp_rtt(near, to, LIMIT)?;
+            assert!(time.is_some_and(late), "UDP to {to} took {time:?}, {baseline:?} before");
+        }
+        let started = Instant::now();
+        let mut back = [0];
+        connected
+            .set_read_timeout(Some(LIMIT))
+            .and_then(|()| connected.write_all(b"x"))
+            .and_then(|()| connected.read_exact(&mut back))
+            .map_err(Error::io("use", to.to_string()))?;
+        assert!(late(started.elapsed()), "TCP to {to} took {:?}", started.elapsed());
+        match tcp_rtt(near, to, LIMIT)? {
+            Tcp::Answered { connect, echo } => {
+                assert!(late(connect) && late(echo), "{to}: {connect:?}, {echo:?}")
+            }
+            other => panic!("connecting to {to}: {other:?}"),
+        }
+        fault.remove(&scene.mcp)?;
+        assert!(udp_rtt_least(near, to, 5, LIMIT)? < Duration::from_millis(100), "{to} is late still");
+    }
+    before.assert_unchanged_within(&[near], LIMIT)?;
     Ok(Outcome::Pass)
 }
 

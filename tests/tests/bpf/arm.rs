@@ -122,6 +122,7 @@ pub(crate) fn load_for(net: &Net, hook: Hook) -> Fault {
         Hook::Reject => Family::Answers,
         Hook::Dns => Family::Dns,
         Hook::Drop | Hook::Reset | Hook::Divert => Family::Packets,
+        Hook::Detain => Family::DnsDetour,
     };
     Fault::of(net, family, ROOM)
 }

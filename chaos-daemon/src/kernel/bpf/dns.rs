@@ -11,7 +11,7 @@ use super::{BpfError, Programs};
 pub(super) type Name = Key<[u8; KEY]>;
 
 impl Programs {
-    /// Sets what questions are answered with, and those about which names: each in small letters and without its last dot,
+    /// Sets what questions are answered with, if they are, and those about which names: each in small letters and without its last dot,
     /// and whether it stands for all names below it instead. None is every name. To be called before the rule is set, which
     /// has the programs act.
     ///

@@ -50,6 +50,8 @@ pub enum Family {
     Answers,
     /// Those that look at questions about names on a device.
     Dns,
+    /// Those that send such questions on a detour.
+    DnsDetour,
     /// Those that look at what the sockets of a control group ask for.
     Calls,
     /// Those that look at what the processes of a control group ask of files, on this kernel.
@@ -69,6 +71,8 @@ pub enum Hook {
     Dns,
     /// Sends packets on a detour.
     Divert,
+    /// Sends questions about names on a detour.
+    Detain,
 }
 
 impl Capacity {
@@ -92,6 +96,8 @@ impl Hook {
             (Self::Dns, Direction::Ingress) => name::DNS_INGRESS,
             (Self::Divert, Direction::Egress) => name::DIVERT_EGRESS,
             (Self::Divert, Direction::Ingress) => name::DIVERT_INGRESS,
+            (Self::Detain, Direction::Egress) => name::DETAIN_EGRESS,
+            (Self::Detain, Direction::Ingress) => name::DETAIN_INGRESS,
         }
     }
 }

@@ -88,6 +88,7 @@ fn members(family: Family) -> Vec<(&'static str, ProgramKind)> {
         }
         Family::Answers => name::ANSWER_PROGRAMS.map(|name| (name, ProgramKind::CLASSIFIER)).to_vec(),
         Family::Dns => name::DNS_PROGRAMS.map(|name| (name, ProgramKind::CLASSIFIER)).to_vec(),
+        Family::DnsDetour => name::DETAIN_PROGRAMS.map(|name| (name, ProgramKind::CLASSIFIER)).to_vec(),
         Family::Calls => {
             calls::HOOKS.map(|(name, attach_type)| (name, ProgramKind::address(attach_type))).to_vec()
         }

@@ -5,7 +5,8 @@ use chaos_common::packet::V6_HEADER;
 use chaos_common::reset::{self, CHECKSUM_AT, HEADER, Segment};
 use chaos_common::{LINK_HEADER, Packet, PacketRule, Version, Way};
 
-use crate::turn::{LOOPBACK, RECOMPUTE, is_partial, send_back, swap_link_addresses, trim, turn_header};
+use crate::loopback::LOOPBACK;
+use crate::turn::{RECOMPUTE, is_partial, send_back, swap_link_addresses, trim, turn_header};
 use crate::view::Skb as _;
 use crate::{NEXT, drop_silently};
 

@@ -17,6 +17,7 @@ mod call;
 mod dns;
 mod failure;
 mod file;
+mod loopback;
 mod maps;
 mod reject;
 mod turn;
@@ -28,7 +29,7 @@ use aya_ebpf::helpers::generated::bpf_redirect;
 use aya_ebpf::macros::classifier;
 use aya_ebpf::programs::TcContext;
 use chaos_common::rule::{RETURN_INGRESS, TCP};
-use chaos_common::{NOWHERE, Way, mark, unreachable};
+use chaos_common::{NOWHERE, Packet, Way, mark, unreachable};
 
 use view::Skb as _;
 
@@ -129,7 +130,7 @@ pub fn dns_ingress(ctx: TcContext) -> i32 {
 
 #[inline(always)]
 fn diverted(ctx: &TcContext, way: Way) -> i32 {
-    match verdict::hit(ctx, way, |_| true) {
+    match verdict::hit_within(ctx, way, |_| true, |packet| loopback::leads_back(ctx, packet)) {
         Some((rule, _)) => redirect(rule.divert_to, 0),
         None => NEXT,
     }
@@ -147,6 +148,27 @@ pub fn divert_ingress(ctx: TcContext) -> i32 {
     diverted(&ctx, Way::Ingress)
 }
 
+#[inline(always)]
+fn detained(ctx: &TcContext, way: Way) -> i32 {
+    let meant = |packet: &Packet| loopback::leads_back(ctx, packet) && dns::asks(ctx, packet);
+    match verdict::hit_within(ctx, way, dns::may_ask, meant) {
+        Some((rule, _)) => redirect(rule.divert_to, 0),
+        None => NEXT,
+    }
+}
+
+/// Sends questions about names that leave on the detour.
+#[classifier]
+pub fn detain_egress(ctx: TcContext) -> i32 {
+    detained(&ctx, Way::Egress)
+}
+
+/// Sends questions about names that arrive on the detour.
+#[classifier]
+pub fn detain_ingress(ctx: TcContext) -> i32 {
+    detained(&ctx, Way::Ingress)
+}
+
 /// Turns packets around at the far end of the detour.
 #[classifier]
 pub fn hairpin(ctx: TcContext) -> i32 {
@@ -162,6 +184,9 @@ pub fn comeback(ctx: TcContext) -> i32 {
         return drop_silently();
     }
     ctx.set_mark(mark::stamp(ctx.mark(), rule.level));
+    if rule.return_to == loopback::LOOPBACK {
+        return loopback::leave_again(&ctx);
+    }
     let flags = if rule.has(RETURN_INGRESS) { u64::from(BPF_F_INGRESS) } else { 0 };
     redirect(rule.return_to, flags)
 }

@@ -10,7 +10,8 @@ use chaos_common::rule::TCP;
 use chaos_common::unreachable::{self, V4_HEADER, checksum_at, grown, quoted};
 use chaos_common::{LINK_HEADER, Packet, PacketRule, Version, Way, checksum};
 
-use crate::turn::{LOOPBACK, RECOMPUTE, is_partial, send_back, swap_link_addresses, trim};
+use crate::loopback::LOOPBACK;
+use crate::turn::{RECOMPUTE, is_partial, send_back, swap_link_addresses, trim};
 use crate::view::Skb as _;
 use crate::{NEXT, answer, drop_silently};
 

@@ -11,11 +11,10 @@ use chaos_common::packet::V6_HEADER;
 use chaos_common::reset::HOPS;
 use chaos_common::{LINK_HEADER, Packet, PacketRule, Version, Way, checksum, mark};
 
+use crate::loopback::LOOPBACK;
 use crate::redirect;
 use crate::view::Skb as _;
 
-/// The loopback device has this index in every network namespace (LOOPBACK_IFINDEX).
-pub(crate) const LOOPBACK: u32 = 1;
 /// Keeps the kernel's sum over the packet right.
 pub(crate) const RECOMPUTE: u64 = BPF_F_RECOMPUTE_CSUM as u64;
 
