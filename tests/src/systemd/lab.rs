@@ -9,6 +9,7 @@ use super::unit::{
 use crate::error::{Error, Result};
 use crate::measure::{Echo, udp_rtt};
 use crate::process::wait_until;
+use crate::skip::kernel_version;
 use crate::{Pair, Residue, bpf};
 
 const DELAY: Duration = Duration::from_millis(300);
@@ -22,13 +23,17 @@ const SETTLE: Duration = Duration::from_secs(20);
 const LOOPBACK: u32 = 1;
 /// The daemon's journal of steps to undo.
 const JOURNAL: &str = "/run/chaos-daemon/journal";
-/// Processes of a daemon without a fault: injector, server, prober, keeper, and a warm holder.
-pub(super) const IDLE: usize = 5;
 /// The faults of a reboot, on the host's own loopback: what might come back has to be of the host, not of a test's
 /// namespace. Name, peer, type.
 const ON_THE_HOST: [(&str, &str, &str); 2] =
     [("slow", "127.0.0.3", "latency"), ("cut", "127.0.0.2", "network_partition")];
 const PING_CUT: &[&str] = &["-n", "-q", "-c", "1", "-W", "1", "127.0.0.2"];
+
+/// Processes of a daemon without a fault: injector, server, prober, a warm holder, and where there are hooks to keep, the
+/// keeper.
+pub(super) fn idle() -> usize {
+    if kernel_version() >= (6, 6) { 5 } else { 4 }
+}
 
 /// A delay towards the IPv4 address of the far side, and a partition from its IPv6 address.
 pub(super) struct Lab {
@@ -103,7 +108,7 @@ impl Lab {
     }
 
     /// Links, qdiscs, filters, tcx programs and eBPF links are as before, no undo is pending, and so many processes of
-    /// the daemon are left (without a fault: [`IDLE`]).
+    /// the daemon are left (without a fault: [`idle`]).
     pub(super) fn assert_clean(&self, expected: usize) -> Result<()> {
         self.before.assert_unchanged_within(&[&self.pair.near], SETTLE)?;
         if !self.normal()? {
@@ -154,7 +159,7 @@ pub(super) fn assert_fresh_boot() -> Result<()> {
         }
     }
     assert_nothing_is_held()?;
-    assert_idle(IDLE)
+    assert_idle(idle())
 }
 
 /// As [`Lab::assert_clean`], without looking at the network.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 
-use super::lab::{IDLE, assert_idle};
+use super::lab::{assert_idle, idle};
 use super::supervised::{PROMISE, Supervised};
 use super::unit::{
     GUARD, MEMBER, NEXT_PACKAGE, SERVICE, chaosctl, installed, is_active, log, main_pid, property, run, say,
@@ -140,7 +140,7 @@ fn an_upgrade_ends_supervised_faults() -> TestResult {
     // The old daemon ends them when it is stopped, which dpkg waits for.
     assert!(lab.normal(), "{}", lab.picture());
     again(before)?;
-    assert_idle(IDLE)?;
+    assert_idle(idle())?;
     Ok(())
 }
 

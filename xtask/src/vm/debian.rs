@@ -14,17 +14,18 @@ use crate::artifacts::Artifacts;
 use crate::error::Error;
 use crate::{dist, run, tools};
 
-/// What the root has beyond a minimal Debian: systemd, and the observers of the tests.
-const PACKAGES: &str = "systemd,systemd-sysv,dbus,iproute2,iputils-ping,bpftool,kmod,procps";
+/// What the root has beyond a minimal Debian: systemd, the observers of the tests, and what the experiments that are shipped
+/// are run against.
+const PACKAGES: &str = "systemd,systemd-sysv,dbus,iproute2,iputils-ping,bpftool,kmod,procps,postgresql,prometheus,python3,python3-psycopg2";
 const RELEASE: &str = "bookworm";
 /// Enough for the packages and for what the tests install; the file is sparse.
-const SIZE: &str = "1G";
+const SIZE: &str = "2G";
 
 /// The disk. Delete `target/vm/debian` to make a newer one.
 pub(super) fn disk() -> Result<PathBuf, Error> {
     let dir = run::vm_dir().join("debian");
-    let disk = dir.join("root.ext4");
-    if disk.is_file() {
+    let (disk, contents) = (dir.join("root.ext4"), dir.join("packages"));
+    if disk.is_file() && fs::read_to_string(&contents).is_ok_and(|packages| packages == PACKAGES) {
         return Ok(disk);
     }
     tools::require(tools::DEBIAN)?;
@@ -34,11 +35,15 @@ pub(super) fn disk() -> Result<PathBuf, Error> {
     fs::create_dir_all(&dir).map_err(Error::file("create", &dir))?;
     run::output(
         Command::new("mmdebstrap")
-            .args(["--variant=minbase", &format!("--include={PACKAGES}"), RELEASE])
+            .args(["--variant=minbase", &format!("--include={PACKAGES}")])
+            // The tests that need it start it: a boot under emulation is slow enough.
+            .arg("--customize-hook=chroot \"$1\" systemctl disable postgresql prometheus")
+            .arg(RELEASE)
             .arg(&tree),
     )?;
     run::output(Command::new("mke2fs").args(["-q", "-t", "ext4", "-d"]).arg(&tree).arg(&partial).arg(SIZE))?;
     fs::remove_dir_all(&tree).map_err(Error::file("remove", &tree))?;
+    fs::write(&contents, PACKAGES).map_err(Error::file("write", &contents))?;
     fs::rename(&partial, &disk).map_err(Error::file("rename", &partial))?;
     Ok(disk)
 }
@@ -57,8 +62,10 @@ pub(super) fn base(built: &Artifacts, programs: &Path, filter: Option<&str>) -> 
     archive.program("chaos/boot.sh", &image::read(&tree.join("boot.sh"))?);
     archive.program("chaos/provision.sh", &image::read(&run::root().join("vagrant/provision.sh"))?);
     archive.file("chaos/chaos-test.service", &image::read(&tree.join("chaos-test.service"))?);
-    for unit in ["server-reference.service", "prober-reference.service"] {
-        archive.file(&format!("chaos/{unit}"), &image::read(&tree.join(unit))?);
+    for file in
+        ["server-reference.service", "prober-reference.service", "shop.py", "payment.py", "prometheus.yml"]
+    {
+        archive.file(&format!("chaos/{file}"), &image::read(&tree.join(file))?);
     }
     archive.file("chaos/filter", filter.unwrap_or_default().as_bytes());
     for name in ["test-runner", "systemd-tests", "kernel-tests"] {

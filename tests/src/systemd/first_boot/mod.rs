@@ -1,10 +1,12 @@
 //! From the installation to a reboot, each with faults active.
 
+mod experiments;
 mod exposure;
 mod processes;
 mod reboot;
 mod services;
 mod stop_post;
+mod storm;
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -14,7 +16,7 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
-use super::lab::{IDLE, Lab};
+use super::lab::{Lab, idle};
 use super::unit::{
     MEMBER, NEXT_PACKAGE, PACKAGE, SERVICE, SOCKET, STRANGER, chaosctl, installed, is_active, log, main_pid,
     property, run, systemctl, wait_restarted,
@@ -34,7 +36,17 @@ tests![
 
 /// Every test of the first boot; the last one is what the reboot interrupts.
 pub(super) fn all() -> Vec<Test> {
-    [TESTS, exposure::TESTS, processes::TESTS, services::TESTS, stop_post::TESTS, reboot::TESTS].concat()
+    [
+        TESTS,
+        exposure::TESTS,
+        processes::TESTS,
+        services::TESTS,
+        experiments::TESTS,
+        storm::TESTS,
+        stop_post::TESTS,
+        reboot::TESTS,
+    ]
+    .concat()
 }
 
 const SOCKET_PATH: &str = "/run/chaos-daemon/mcp.sock";
@@ -67,7 +79,7 @@ fn a_member_of_the_group_injects_and_removes() -> TestResult {
     chaosctl(MEMBER, &["stop", "slow"])?;
     chaosctl(MEMBER, &["remove", "cut"])?;
     lab.time_to_normal(Duration::from_secs(2))?;
-    lab.assert_clean(IDLE)?;
+    lab.assert_clean(idle())?;
     Ok(())
 }
 
@@ -83,7 +95,7 @@ fn stopping_the_service_ends_every_fault_and_nobody_starts_it_again_by_connectin
     systemctl(&["start", SERVICE])?;
     // Faults stay registered, and do not come back by themselves.
     chaosctl(MEMBER, &["status"])?;
-    lab.assert_clean(IDLE)?;
+    lab.assert_clean(idle())?;
     Ok(())
 }
 
@@ -96,7 +108,7 @@ fn killing_the_whole_control_group_ends_every_fault_and_the_daemon_comes_back() 
     println!("normal {after:?} after the kill of {} processes", all.len());
     wait_restarted(before)?;
     assert!(!all.iter().any(Process::runs));
-    lab.assert_clean(IDLE)?;
+    lab.assert_clean(idle())?;
     chaosctl(MEMBER, &["doctor"])?;
     Ok(())
 }
@@ -113,7 +125,7 @@ fn a_daemon_that_hangs_is_killed_by_the_watchdog_and_comes_back() -> TestResult 
     wait_restarted(before)?;
     assert!(!injector.runs());
     assert!(log().contains("atchdog"), "systemd did not say that it was the watchdog: {}", log());
-    lab.assert_clean(IDLE)?;
+    lab.assert_clean(idle())?;
     Ok(())
 }
 
@@ -129,7 +141,7 @@ fn upgrading_ends_every_fault_and_runs_the_new_daemon() -> TestResult {
     // A replaced file is called "(deleted)".
     let executable = fs::read_link(format!("/proc/{}/exe", main_pid()?))?;
     assert_eq!(executable, Path::new("/usr/bin/chaos-daemon"));
-    lab.assert_clean(IDLE)?;
+    lab.assert_clean(idle())?;
     Ok(())
 }
 

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::error::{Error, Result};
 use crate::process::{Process, wait_until};
-use crate::systemd::lab::{IDLE, assert_idle};
+use crate::systemd::lab::{assert_idle, idle};
 use crate::systemd::unit::{
     MEMBER, PATIENCE, SERVICE, chaosctl, installed, log, main_pid, property, systemctl, wait_restarted,
 };
@@ -107,7 +107,7 @@ fn the_installed_daemon_pauses_a_service_which_goes_on_when_the_daemon_is_killed
     wait_restarted(before)?;
     assert_eq!(Victim::pid(), pid, "the service was restarted");
     chaosctl(MEMBER, &["remove", "still"])?;
-    assert_idle(IDLE)?;
+    assert_idle(idle())?;
     Ok(())
 }
 
@@ -129,7 +129,7 @@ fn a_service_that_the_installed_daemon_kills_is_seen_to_be_started_again() -> Te
     });
     assert!(seen && evidence["processes_ended"] == 1, "{evidence}; {}", log());
     chaosctl(MEMBER, &["remove", "gone"])?;
-    assert_idle(IDLE)?;
+    assert_idle(idle())?;
     Ok(())
 }
 

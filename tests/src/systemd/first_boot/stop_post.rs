@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::error::{Error, Result};
 use crate::process::wait_until;
 use crate::runner::FIGURE;
-use crate::systemd::lab::{IDLE, Lab};
+use crate::systemd::lab::{Lab, idle};
 use crate::systemd::unit::{MEMBER, PATIENCE, SERVICE, chaosctl, installed, log, property, systemctl};
 use crate::systemd::{TestResult, tests};
 
@@ -72,6 +72,6 @@ fn what_an_unclean_stop_has_left_is_gone_after_exec_stop_post_alone() -> TestRes
     assert_eq!(property(SERVICE, "NRestarts")?, "0");
     drop(guard);
     chaosctl(MEMBER, &["doctor"])?;
-    lab.assert_clean(IDLE)?;
+    lab.assert_clean(idle())?;
     Ok(())
 }

@@ -1,0 +1,97 @@
+//! The storm of retries (`retry-storm` of the hub), against a pool, a caller and Prometheus (`tests/systemd/payment.py`): a
+//! caller without bounds is found out, and one with bounds holds.
+
+use std::net::{SocketAddr, TcpStream};
+
+use serde_json::Value;
+
+use super::experiments::Shipped;
+use crate::error::{Error, Result};
+use crate::process::wait_until;
+use crate::systemd::lab::{assert_idle, idle};
+use crate::systemd::unit::{PATIENCE, installed, log, run, systemctl};
+use crate::systemd::{TestResult, tests};
+
+tests![
+    the_shipped_experiment_finds_out_a_caller_that_makes_a_storm_of_retries_and_names_it,
+    the_shipped_experiment_holds_for_a_caller_that_bounds_its_retries,
+];
+
+const TITLE: &str = "callers do not make a storm of a pool that is used up";
+const SERVER: &str = "chaos-payment.service";
+const CALLER: &str = "chaos-caller.service";
+const PROMETHEUS: &str = "chaos-prometheus.service";
+/// Ports of the three.
+const PORTS: [u16; 3] = [8081, 8082, 9090];
+
+/// All three, gone when this is.
+struct Street;
+
+impl Street {
+    fn open(attempts: &str) -> Result<Self> {
+        let street = Self;
+        let script = |role| ["/usr/bin/python3", "/chaos/payment.py", role];
+        start(SERVER, &script("server"))?;
+        start(CALLER, &[&script("caller")[..], &[attempts]].concat())?;
+        let storage = [
+            "/usr/bin/prometheus",
+            "--config.file=/chaos/prometheus.yml",
+            "--storage.tsdb.path=/tmp/prometheus",
+        ];
+        start(PROMETHEUS, &storage)?;
+        let up = |port: &u16| TcpStream::connect(SocketAddr::from(([127, 0, 0, 1], *port))).is_ok();
+        if !wait_until(PATIENCE, || PORTS.iter().all(up)) {
+            return Err(Error::Late { what: format!("ports {PORTS:?} open"), after: PATIENCE });
+        }
+        Ok(street)
+    }
+}
+
+impl Drop for Street {
+    fn drop(&mut self) {
+        for unit in [PROMETHEUS, CALLER, SERVER] {
+            let _ = systemctl(&["stop", unit]);
+        }
+    }
+}
+
+/// Runs a program as a service of nobody's.
+fn start(unit: &str, argv: &[&str]) -> Result<()> {
+    let unit = format!("--unit={unit}");
+    let options = ["--quiet", "--collect", "--property=DynamicUser=yes", "--property=PrivateTmp=yes", &unit];
+    run("systemd-run", &[&options[..], argv].concat()).map(drop)
+}
+
+/// Rates over a window that Prometheus fills soon; what it has not seen yet is no rate.
+const VARIABLES: [(&str, &str); 6] = [
+    ("CHAOS_SESSIONS", "10"),
+    ("CHAOS_HEALTH_URL", "http://127.0.0.1:8082/health"),
+    ("CHAOS_ERROR_QUERY", "sum(rate(http_requests_failed_total[10s])) / sum(rate(http_requests_total[10s]))"),
+    ("CHAOS_RETRY_QUERY", "sum(rate(http_client_retries_total[10s]))"),
+    ("CHAOS_REJECTION_QUERY", "sum(rate(http_client_rate_limited_total[10s]))"),
+    ("CHAOS_HOLD_SECONDS", "25"),
+];
+
+fn outcome(attempts: &str) -> Result<Value> {
+    let _street = Street::open(attempts)?;
+    let shipped = Shipped::register("retry-storm", TITLE, &VARIABLES)?;
+    let (result, _) = shipped.run(|| false)?;
+    assert_idle(idle())?;
+    Ok(result)
+}
+
+fn the_shipped_experiment_finds_out_a_caller_that_makes_a_storm_of_retries_and_names_it() -> TestResult {
+    installed()?;
+    let result = outcome("unbounded")?;
+    let error = result["error"].as_str().unwrap_or_default();
+    assert_eq!(result["verdict"], "tripped", "{result}; {}", log());
+    assert!(error.contains("retry storm") || error.contains("self-rate-limit"), "{error}");
+    Ok(())
+}
+
+fn the_shipped_experiment_holds_for_a_caller_that_bounds_its_retries() -> TestResult {
+    installed()?;
+    let result = outcome("3")?;
+    assert_eq!(result["verdict"], "held", "{result}; {}", log());
+    Ok(())
+}
