@@ -19,6 +19,7 @@ mod lifetime;
 mod manager;
 mod names;
 mod oracle;
+mod overlap;
 mod policy;
 mod probes;
 mod processes;
@@ -164,6 +165,7 @@ pub fn all() -> Vec<KernelTest> {
         stuck::TESTS,
         scopes::TESTS,
         names::TESTS,
+        overlap::TESTS,
         bystanders::TESTS,
         lifetime::TESTS,
         trouble::TESTS,

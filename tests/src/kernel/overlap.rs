@@ -1,0 +1,223 @@
+//! Any two network faults on one device, about the same packets, in either order: whichever ends, the other is there as if it
+//! had been alone.
+
+use std::io::ErrorKind;
+use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::scene::Scene;
+use super::{Context, Outcome, TestResult, tests};
+use crate::fault::Fault;
+use crate::measure::Echo;
+use crate::name_server::{Heard, Kind, NameServer, Over, ask};
+use crate::pair::Pair;
+use crate::skip::Reason;
+use crate::{Error, Mcp, NetNs, Result};
+
+tests![
+    of_two_faults_that_drop_or_answer_either_is_exact_when_the_other_ends,
+    of_two_faults_of_which_one_is_a_queue_either_is_exact_when_the_other_ends,
+];
+
+/// How long an answer is waited for.
+const PATIENCE: Duration = Duration::from_millis(600);
+/// A delay, and what is called late.
+const DELAY_MS: u64 = 300;
+const LATE: Duration = Duration::from_millis(DELAY_MS / 2);
+/// Longer than anything here takes, also where it is emulated.
+const LONG: Duration = Duration::from_secs(600);
+const PORT: u16 = 7;
+const NAME: &str = "db.example.org";
+
+/// A fault as it is asked for.
+type Asked = (&'static str, Value);
+
+/// Every mechanism that needs no queue.
+fn plain() -> [Asked; 5] {
+    [
+        ("timeout", json!({})),
+        ("network_partition", json!({})),
+        ("error", json!({})),
+        ("error", json!({"answer": "host_unreachable"})),
+        ("dns_error", json!({})),
+    ]
+}
+
+/// What netem does that shows in a single packet.
+fn queues() -> [Asked; 3] {
+    [
+        ("latency", json!({"delay_ms": DELAY_MS})),
+        ("packet_duplicate", json!({"duplicate_percent": 100})),
+        ("packet_loss", json!({"loss_percent": 100})),
+    ]
+}
+
+/// What becomes of what is sent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Signs {
+    /// Of a datagram: how many come back, whether late; or with what error.
+    datagram: std::result::Result<(usize, bool), ErrorKind>,
+    /// Of a connection: whether it is made late; or with what error.
+    connection: std::result::Result<bool, ErrorKind>,
+    /// Of a question to a name server: what is heard, whether late. `None` for an error.
+    question: Option<(Heard, bool)>,
+}
+
+struct Stage {
+    scene: Scene,
+    echo: Echo,
+    server: NameServer,
+}
+
+impl Stage {
+    fn new() -> Result<Self> {
+        let scene = Scene::new()?;
+        let echo = Echo::start(&scene.pair.far, Pair::FAR_V4, PORT)?;
+        let server = NameServer::start(&scene.pair.far, Pair::FAR_V4, 53)?;
+        Ok(Self { scene, echo, server })
+    }
+
+    fn signs(&self) -> Result<Signs> {
+        let near = &self.scene.pair.near;
+        let asked = Instant::now();
+        let question = ask(near, self.server.address(), Over::Udp, NAME, Kind::A, PATIENCE);
+        let question = question.ok().map(|heard| {
+            let late = heard != Heard::Silence && asked.elapsed() >= LATE;
+            (heard, late)
+        });
+        Ok(Signs {
+            datagram: datagram(near, self.echo.address())?,
+            connection: connection(near, self.echo.address())?,
+            question,
+        })
+    }
+
+    /// Two may be of one type.
+    fn fault(&self, name: &str, (kind, params): &Asked) -> Fault {
+        let fault = Fault::new(kind).on(&self.scene.pair.near, json!({"cidr": "10.77.0.2"}));
+        fault.with(params.clone()).named(name).lasting(LONG)
+    }
+
+    /// What shows of a fault alone.
+    fn alone(&self, asked: &Asked) -> Result<Signs> {
+        let fault = self.fault("alone", asked);
+        fault.inject(&self.scene.mcp)?;
+        let signs = self.signs()?;
+        fault.remove(&self.scene.mcp)?;
+        Ok(signs)
+    }
+
+    /// Has both begin and end in every order.
+    fn overlap(&self, normal: &Signs, first: (&Asked, &Signs), second: (&Asked, &Signs)) -> Result<()> {
+        let mcp: &Mcp = &self.scene.mcp;
+        let (one, other) = (self.fault("first", first.0), self.fault("second", second.0));
+        let expect = |expected: &Signs, when: &str| -> Result<()> {
+            let signs = self.signs()?;
+            match signs == *expected {
+                true => Ok(()),
+                false => Err(Error::Different(format!(
+                    "{:?} and {:?}: {when}: {signs:?}, and not {expected:?}",
+                    first.0, second.0
+                ))),
+            }
+        };
+        one.inject(mcp)?;
+        other.inject(mcp)?;
+        one.remove(mcp)?;
+        expect(second.1, "the first, which came first, has ended")?;
+        one.inject(mcp)?;
+        other.remove(mcp)?;
+        expect(first.1, "the second, which came first, has ended")?;
+        other.inject(mcp)?;
+        other.remove(mcp)?;
+        expect(first.1, "the second, which came last, has ended")?;
+        one.remove(mcp)?;
+        expect(normal, "both have ended")
+    }
+}
+
+fn datagram(from: &NetNs, to: SocketAddr) -> Result<std::result::Result<(usize, bool), ErrorKind>> {
+    let asked = from.run(|| {
+        let socket = UdpSocket::bind((std::net::Ipv4Addr::UNSPECIFIED, 0))?;
+        socket.connect(to)?;
+        socket.set_read_timeout(Some(PATIENCE))?;
+        let sent = Instant::now();
+        socket.send(b"x")?;
+        let (mut count, mut late, mut buffer) = (0, false, [0; 16]);
+        loop {
+            match socket.recv(&mut buffer) {
+                Ok(_) => {
+                    late |= count == 0 && sent.elapsed() >= LATE;
+                    count += 1;
+                    // Another comes along with it.
+                    socket.set_read_timeout(Some(PATIENCE / 3))?;
+                }
+                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                    return Ok((count, late));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    });
+    said(asked, to)
+}
+
+fn connection(from: &NetNs, to: SocketAddr) -> Result<std::result::Result<bool, ErrorKind>> {
+    let started = Instant::now();
+    let made = from.run(|| TcpStream::connect_timeout(&to, PATIENCE));
+    said(made.map(|_| started.elapsed() >= LATE), to)
+}
+
+/// Errors of the network are what was to be seen; others are ours.
+fn said<T>(result: std::io::Result<T>, to: SocketAddr) -> Result<std::result::Result<T, ErrorKind>> {
+    match result {
+        Ok(seen) => Ok(Ok(seen)),
+        Err(error)
+            if matches!(
+                error.kind(),
+                ErrorKind::HostUnreachable
+                    | ErrorKind::ConnectionRefused
+                    | ErrorKind::ConnectionReset
+                    | ErrorKind::TimedOut
+            ) =>
+        {
+            Ok(Err(error.kind()))
+        }
+        Err(error) => Err(Error::io("ask", to.to_string())(error)),
+    }
+}
+
+/// Every two of `faults`, but for those of which both are among the first `done`.
+fn every_two(faults: &[Asked], done: usize) -> TestResult {
+    let stage = Stage::new()?;
+    let normal = stage.signs()?;
+    let alone = faults.iter().map(|asked| stage.alone(asked)).collect::<Result<Vec<_>>>()?;
+    for (asked, signs) in faults.iter().zip(&alone) {
+        assert_ne!(*signs, normal, "{asked:?} does not show");
+    }
+    for second in 1..faults.len() {
+        for first in (0..second).filter(|_| second >= done) {
+            let [first, second] = [first, second].map(|at| (&faults[at], &alone[at]));
+            stage.overlap(&normal, first, second)?;
+        }
+    }
+    stage.scene.assert_untouched()?;
+    Ok(Outcome::Pass)
+}
+
+fn of_two_faults_that_drop_or_answer_either_is_exact_when_the_other_ends(_: &Context) -> TestResult {
+    every_two(&plain(), 0)
+}
+
+fn of_two_faults_of_which_one_is_a_queue_either_is_exact_when_the_other_ends(
+    context: &Context,
+) -> TestResult {
+    if !context.has_netem() {
+        return Ok(Outcome::Skip(Reason::NoNetem, "the kernel has no netem".into()));
+    }
+    // One that drops and one that answers stand for all that need no queue: under emulation every injection takes seconds.
+    let [_, drops, answers, ..] = plain();
+    every_two(&[&[drops, answers][..], &queues()].concat(), 2)
+}
