@@ -4,64 +4,16 @@
 The faults go to 127.0.0.2 on the loopback of a network namespace that `run.py` made.
 """
 
-import http.server
 import json
-import os
-import signal
-import subprocess
 import sys
 import tempfile
-import threading
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "mcp"))
 
+import checks  # noqa: E402
 import node  # noqa: E402
-
-# One command, in seconds.
-PATIENCE = 60
-
-
-class Health(http.server.BaseHTTPRequestHandler):
-    """Answers as a service that is well."""
-
-    def do_GET(self):
-        body = json.dumps({"state": "up", "ms": 12.5, "jobs": [{"id": 1}, {"id": 2}]}).encode()
-        self.send_response(200)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_):
-        pass
-
-
-class Checks:
-    """Counts what held and what did not, a line each."""
-
-    def __init__(self):
-        self.passed = self.failed = 0
-
-    def __call__(self, name, held, seen=""):
-        self.passed += bool(held)
-        self.failed += not held
-        print(f"ok: {name}" if held else f"FAILED: {name}: {seen}", flush=True)
-
-
-class Programs:
-    """`chaos` and `chaosctl`, which find each other and the daemon."""
-
-    def __init__(self, programs, socket, folder):
-        self.folder = folder
-        path = os.pathsep.join([str(Path(sys.executable).parent), str(programs), os.environ["PATH"]])
-        self.environment = {**os.environ, "PATH": path, "CHAOS_SOCKET": str(socket), "CHAOS_TEST_TOKEN": "hunter2"}
-
-    def __call__(self, *command):
-        done = subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=PATIENCE,
-                              check=False, env=self.environment, cwd=self.folder)
-        return done.returncode, done.stdout + done.stderr
 
 
 def document(title, address, tolerance, method):
@@ -152,28 +104,13 @@ def run(check, programs, experiment, expected):
 def main():
     programs, outside = Path(sys.argv[1]).resolve(), sys.argv[2]
     node.enter(outside)
-    check = Checks()
-    # A process of its own, so that it can be killed.
-    reader, writer = os.pipe()
-    service = os.fork()
-    if service == 0:
-        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Health)
-        os.write(writer, str(server.server_port).encode())
-        os.close(writer)
-        threading.Timer(300, lambda: os._exit(0)).start()
-        server.serve_forever()
-    os.close(writer)
-    port = os.read(reader, 16).decode()
-    try:
-        with node.Daemon(programs) as daemon, tempfile.TemporaryDirectory(prefix="chaos-toolkit-") as folder:
-            tools = Programs(programs, daemon.socket, Path(folder))
-            validate(check, tools)
-            for experiment, expected in experiments(f"127.0.0.1:{port}", service):
-                run(check, tools, experiment, expected)
-    finally:
-        # Not reaped until here, so that the number is still its own.
-        os.kill(service, signal.SIGKILL)
-        os.waitpid(service, 0)
+    check = checks.Checks()
+    with checks.service() as (port, pid), node.Daemon(programs) as daemon, \
+            tempfile.TemporaryDirectory(prefix="chaos-toolkit-") as folder:
+        tools = checks.Programs(programs, daemon.socket, Path(folder))
+        validate(check, tools)
+        for experiment, expected in experiments(f"127.0.0.1:{port}", pid):
+            run(check, tools, experiment, expected)
     print(f"{check.passed} passed, {check.failed} failed, 0 skipped", flush=True)
     sys.exit(int(check.failed > 0))
 

@@ -50,6 +50,7 @@ const STEPS: &[Step] = &[
     Step { name: SYSTEMD, run: systemd },
     Step { name: "mcp-client", run: mcp_client },
     Step { name: "chaostoolkit", run: chaos_toolkit },
+    Step { name: "report", run: report },
     Step { name: "vagrant", run: vagrant },
 ];
 
@@ -314,15 +315,15 @@ fn vm_matrix() -> Result<Tally, Error> {
     Ok(tally)
 }
 
-/// The sweep over system calls on both kernels of the VM, of what few machines can do.
+/// The sweep over system calls on both kernels of the VM, of what few machines can do: of what netem does, one kind for all.
 fn vm_sweep() -> Result<Tally, Error> {
     tools::require(tools::OBSERVERS)?;
     let mut tally = Tally::default();
     let argv = [
         vm::program("sweep"),
         "--stride=90".to_owned(),
-        "--limit=900".to_owned(),
-        format!("--only={}", IN_VM_ONLY.join(",")),
+        "--limit=2000".to_owned(),
+        "--only=latency,file_error,cpu_limit,memory_limit,pids_limit,clock_skew".to_owned(),
     ];
     for (release, text, failure) in vm::program_on_all(&artifacts::build()?, &argv)? {
         read_console(&format!("sweep on {release}"), &text, failure, &mut tally);
@@ -363,6 +364,12 @@ fn mcp_client() -> Result<Tally, Error> {
 fn chaos_toolkit() -> Result<Tally, Error> {
     let tools = tools::require(tools::PYTHON).and_then(|()| tools::require(tools::OBSERVERS));
     unless_lacking("chaostoolkit", tools, || script("tests/chaostoolkit/run.py"))
+}
+
+/// Reports on runs as a browser draws them, and as the reports of Chaos Toolkit read them.
+fn report() -> Result<Tally, Error> {
+    let tools = [tools::PYTHON, tools::BROWSER, tools::OBSERVERS].into_iter().try_for_each(tools::require);
+    unless_lacking("report", tools, || script("tests/report/run.py"))
 }
 
 /// The Vagrantfile with each provider: libvirt with its settings, VirtualBox without, which only VirtualBox itself can check.

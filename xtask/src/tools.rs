@@ -57,6 +57,19 @@ pub(crate) const PYTHON: &[Tool] = &[Tool {
     why: "runs the official MCP client",
 }];
 
+/// What reports are looked at with: 130 MB to download.
+pub(crate) const BROWSER: &[Tool] = &[
+    Tool::new("chromium", "chromium", "draws the pages of reports"),
+    Tool::new("chromedriver", "chromium-driver", "tells the browser what to do"),
+    Tool::new("pandoc", "pandoc", "writes the reports of Chaos Toolkit"),
+    Tool {
+        program: "dpkg-query",
+        probe: &["--show", "libcairo2"],
+        package: "libcairo2",
+        why: "draws charts for the reports of Chaos Toolkit",
+    },
+];
+
 /// What checks the Vagrantfile: 18.9 MB to download, 89.7 MB on disk. The plug-in is what knows the settings of the libvirt
 /// provider; it needs no libvirt for that.
 pub(crate) const VAGRANT: &[Tool] = &[

@@ -11,14 +11,21 @@ use crate::server::history::score::score;
 const SHOWN_SAMPLES: usize = 200;
 
 const STYLE: &str = "\
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #1b1f24; background: #fff }
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #1b1f24; background: #fff; overflow-wrap: anywhere }
 h1 small { font-weight: normal; color: #57606a }
 table { border-collapse: collapse; width: 100%; font-size: 14px }
-th, td { text-align: left; vertical-align: top; padding: .2rem .6rem .2rem 0; border-bottom: 1px solid #d8dee4; overflow-wrap: anywhere }
+th, td { text-align: left; vertical-align: top; padding: .2rem .6rem .2rem 0; border-bottom: 1px solid #d8dee4 }
 svg { width: 100%; height: auto; font: 12px system-ui, sans-serif }
 svg .row { fill: #f0f2f4 } svg .fault { fill: #8250df } svg .met { fill: #2da44e } svg .unmet { fill: #cf222e }
 svg .breach { stroke: #cf222e; stroke-width: 2; stroke-dasharray: 4 3 } svg .time { fill: #57606a }
+.legend { color: #57606a; font-size: 13px } .legend b { font-weight: normal; margin-right: 1.2em }
+.legend b::before { content: \"\"; display: inline-block; width: .8em; height: .8em; margin-right: .4em }
+.legend .fault::before { background: #8250df } .legend .met::before { background: #2da44e } .legend .unmet::before { background: #cf222e }
 ";
+
+/// What the colours of the chart mean.
+const LEGEND: &str = "<p class=\"legend\"><b class=\"fault\">fault active</b><b class=\"met\">as it should be</b>\
+                      <b class=\"unmet\">not as it should be</b>dashed: a gate was breached</p>\n";
 
 /// The report on a run.
 pub fn report(recorded: &Recorded) -> String {
@@ -29,7 +36,7 @@ pub fn report(recorded: &Recorded) -> String {
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n\
          <title>{name}: {verdict}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n\
-         <h1>{name} <small>{verdict}</small></h1>\n<p>{}</p>\n<h2>Timeline</h2>\n{}",
+         <h1>{name} <small>{verdict}</small></h1>\n<p>{}</p>\n<h2>Timeline</h2>\n{}{LEGEND}",
         escaped(&paragraph(recorded)),
         chart(recorded),
         verdict = verdict(recorded),
