@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 
 use super::native::{Grammar, Native, native};
+use super::sampling::Sampling;
 use super::tolerance::{Form, Tolerance};
 use super::variables::{Use, Variables};
 use crate::probe::http::{Method, Request};
@@ -32,6 +33,8 @@ pub struct Condition {
     pub form: Form,
     /// What of that is right.
     pub tolerance: Tolerance,
+    /// When it is sampled, and how often.
+    pub sampling: Sampling,
 }
 
 impl Condition {
@@ -98,7 +101,8 @@ impl Reader<'_> {
         fields.finish()?;
         let (probe, form) = self.probe(provider)?;
         let tolerance = self.substituted(&at, tolerance, Use::Probe)?;
-        Ok(Condition { name, probe, form, tolerance: Tolerance::parse(&at, tolerance, form)? })
+        let tolerance = Tolerance::parse(&at, tolerance, form)?;
+        Ok(Condition { name, probe, form, tolerance, sampling: Sampling::default() })
     }
 
     /// An activity of the method, which stands at `path`.

@@ -8,10 +8,11 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 
 use super::activity::{Activity, Condition, Deed, Reader, injects, no_controls};
-use super::guardrails::Guardrails;
+use super::guardrails::{FULL_WEIGHT, Guardrails};
 use super::machine::{self, Step};
 use super::native::Grammar;
 use super::recovery::is_outage;
+use super::sampling::{Mode, Rule};
 use super::stage::BlastRadius;
 use super::variables::{Outside, Variables};
 use crate::request::fields::Fields;
@@ -33,8 +34,6 @@ pub struct Experiment {
     pub description: String,
     /// The steady state; never empty.
     pub conditions: Vec<Condition>,
-    /// Whether the steady state is sampled while the method goes on, too.
-    pub continuously: bool,
     /// What is done, in order; something injects a fault.
     pub method: Vec<Activity>,
     /// What ends a run before its time.
@@ -87,6 +86,12 @@ impl Experiment {
         })
     }
 
+    /// What the fault of this activity weighs in the resiliency score, from 0 to 10.
+    pub fn weight(&self, index: usize) -> u8 {
+        let weight = self.method.get(index).and_then(|activity| self.guardrails.weights.get(&activity.name));
+        weight.copied().unwrap_or(FULL_WEIGHT)
+    }
+
     /// How long the method takes when nothing ends it, without the time that its activities themselves take.
     pub fn lasts(&self) -> Duration {
         let (mut now, mut end) = (Duration::ZERO, Duration::ZERO);
@@ -112,7 +117,7 @@ fn read(mut fields: Fields, reader: &Reader<'_>) -> Result<Experiment, SpecError
     let description = fields.string("description")?.unwrap_or_default();
     annotations(&mut fields)?;
     no_controls(&mut fields)?;
-    let continuously = runtime(&mut fields)?;
+    let mode = runtime(&mut fields)?;
     let guardrails = extensions(&mut fields, reader)?;
     let hypothesis = fields.take("steady-state-hypothesis");
     let hypothesis = fields.need(
@@ -120,12 +125,20 @@ fn read(mut fields: Fields, reader: &Reader<'_>) -> Result<Experiment, SpecError
         hypothesis,
         "give {title, probes}; without it nothing could be learned",
     )?;
-    let conditions = conditions(hypothesis, reader)?;
+    let mut conditions = conditions(hypothesis, reader)?;
+    Rule::apply(&guardrails.sampling, mode, &mut conditions)?;
     let method = method(&mut fields, reader)?;
     let is_outage = |activity: &Activity| matches!(&activity.deed, Deed::Inject { fault, .. } if is_outage(fault.fault_type));
     if guardrails.rto.is_some() && !method.iter().any(is_outage) {
         let problem =
             "there is an rto, and no action that kills, stops, restarts or cuts off anything: leave it out";
+        return Err(SpecError::new("extensions", problem));
+    }
+    let injecting = |name: &String| {
+        method.iter().any(|activity| activity.name == *name && matches!(activity.deed, Deed::Inject { .. }))
+    };
+    if let Some(unknown) = guardrails.weights.keys().find(|name| !injecting(name)) {
+        let problem = format!("there is a weight of {unknown:?}, which is no action that injects a fault");
         return Err(SpecError::new("extensions", problem));
     }
     if guardrails.blast_radius.is_some() {
@@ -136,7 +149,7 @@ fn read(mut fields: Fields, reader: &Reader<'_>) -> Result<Experiment, SpecError
     }
     fields.finish()?;
     let variables = Variables::default();
-    Ok(Experiment { name, description, conditions, continuously, method, guardrails, variables })
+    Ok(Experiment { name, description, conditions, method, guardrails, variables })
 }
 
 fn name(fields: &mut Fields) -> Result<String, SpecError> {
@@ -161,9 +174,10 @@ fn annotations(fields: &mut Fields) -> Result<(), SpecError> {
     Ok(())
 }
 
-/// Whether the steady state is sampled continuously. That faults are removed does not depend on what is said.
-fn runtime(fields: &mut Fields) -> Result<bool, SpecError> {
-    let Some(runtime) = fields.object("runtime")? else { return Ok(false) };
+/// When the steady state is sampled, but for probes of which something else is said. That faults are removed does not depend on
+/// what is said.
+fn runtime(fields: &mut Fields) -> Result<Mode, SpecError> {
+    let Some(runtime) = fields.object("runtime")? else { return Ok(Mode::Edge) };
     let mut runtime = Fields::new("runtime", runtime);
     let mut strategy = |part: &'static str, known: &[&str]| -> Result<Option<String>, SpecError> {
         let at = runtime.at(part);
@@ -184,8 +198,8 @@ fn runtime(fields: &mut Fields) -> Result<bool, SpecError> {
     let hypothesis = strategy("hypothesis", &all)?;
     runtime.finish()?;
     match hypothesis.as_deref() {
-        None | Some("default") => Ok(false),
-        Some("continuously") => Ok(true),
+        None | Some("default") => Ok(Mode::Edge),
+        Some("continuously") => Ok(Mode::Continuous),
         Some(other) => {
             let problem = format!(
                 "{other:?} is not supported: the steady state is verified before the method and after it; give \

@@ -401,3 +401,22 @@ fn a_probe_that_makes_no_sense_is_named_with_its_place() {
         assert!(error.problem.contains(names), "{arguments}: {error}");
     }
 }
+
+#[test]
+fn a_fault_weighs_ten_unless_the_document_says_otherwise_of_its_action() {
+    let with = |weights: Value| {
+        let mut document = document();
+        document["extensions"] = json!([{"name": EXTENSION, "weights": weights}]);
+        parse(document)
+    };
+    assert_eq!(with(json!({})).unwrap().weight(0), 10);
+    assert_eq!(with(json!({"slow": 4})).unwrap().weight(0), 4);
+    for (weights, said) in [
+        (json!({"slow": 11}), "extensions[0].weights.slow"),
+        (json!({"slow": 1.5}), "give a whole number, 0 to 10"),
+        (json!({"health": 5}), "no action that injects a fault"),
+    ] {
+        let error = with(weights).unwrap_err().to_string();
+        assert!(error.contains(said), "{error}");
+    }
+}

@@ -9,11 +9,12 @@ use futures_util::stream::FuturesUnordered;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::activity::Deed;
+use super::activity::{Condition, Deed};
 use super::document::Experiment;
 use super::gate::Watch;
 use super::machine::{Effect, Event, Machine, Outcome, Pause};
 use super::recovery::{Recovery, Tracker, is_outage};
+use super::sampling::Mode;
 use super::timeline::{Kind, Recorder, Role, Stage};
 use super::verdict::Verdict;
 use crate::probe::prober::Prober;
@@ -24,8 +25,6 @@ use crate::spec::FaultName;
 
 /// How often faults are looked at.
 const LOOK: Duration = Duration::from_secs(1);
-/// How often the steady state is sampled by the strategy "continuously", as Chaos Toolkit does.
-const OBSERVE: Duration = Duration::from_secs(1);
 
 /// How often recovery is looked for.
 const RECOVERY_LOOK: Duration = Duration::from_millis(250);
@@ -44,24 +43,44 @@ pub struct Progress {
     pub reaction: Option<Duration>,
 }
 
-/// Samples every condition, all at once.
-///
-/// # Errors
-/// What is not met, for people.
-pub async fn sample(
+/// Samples every condition that is due then, all at once; `first`: each after its delay.
+async fn sample(
     experiment: &Experiment,
     prober: &Prober,
-    (role, stage): (Role, Stage),
+    place: (Role, Stage),
     recorder: &Recorder,
+    first: bool,
 ) -> Result<(), String> {
-    let samples = join_all(experiment.conditions.iter().map(|condition| async move {
-        let sample = prober.sample(&condition.probe).await;
-        let judged = condition.judge(&sample);
-        recorder.sampled(&condition.name, role, stage, &sample, judged.is_ok());
-        judged.err()
+    let due = experiment.conditions.iter().filter(|condition| condition.sampling.is_due(place.0, place.1));
+    let samples = join_all(due.map(|condition| async move {
+        if first {
+            sleep(condition.sampling.initial_delay).await;
+        }
+        verify(condition, prober, place, recorder, None).await.err()
     }));
     let unmet: Vec<_> = samples.await.into_iter().flatten().collect();
     if unmet.is_empty() { Ok(()) } else { Err(experiment.variables.hide(&unmet.join(", "))) }
+}
+
+/// Samples a condition until it is met, as often as it says; the last sample counts, and is the only one that is told of.
+async fn verify(
+    condition: &Condition,
+    prober: &Prober,
+    place: (Role, Stage),
+    recorder: &Recorder,
+    late: Option<Duration>,
+) -> Result<(), String> {
+    let mut retries = condition.sampling.retries;
+    loop {
+        let sample = prober.sample(&condition.probe).await;
+        let judged = condition.judge(&sample);
+        if judged.is_ok() || retries == 0 {
+            recorder.sampled(&condition.name, place, &sample, judged.is_ok(), late);
+            return judged;
+        }
+        retries -= 1;
+        sleep(condition.sampling.interval).await;
+    }
 }
 
 /// What has to hold before the method: the steady state, and no gate that is breached already.
@@ -72,28 +91,31 @@ pub async fn ready(experiment: &Experiment, prober: &Prober, recorder: &Recorder
     let gates = join_all(experiment.guardrails.gates.iter().map(|gate| async move {
         let sample = prober.sample(&gate.probe).await;
         let judged = gate.judge(&sample);
-        recorder.sampled(&gate.name, Role::Gate, Stage::Before, &sample, judged.is_ok());
+        recorder.sampled(&gate.name, (Role::Gate, Stage::Before), &sample, judged.is_ok(), None);
         judged.err()
     }));
     let (steady, gates) =
-        tokio::join!(sample(experiment, prober, (Role::SteadyState, Stage::Before), recorder), gates);
+        tokio::join!(sample(experiment, prober, (Role::SteadyState, Stage::Before), recorder, true), gates);
     let unmet: Vec<_> = steady.err().into_iter().chain(gates.into_iter().flatten()).collect();
     if unmet.is_empty() { Ok(()) } else { Err(experiment.variables.hide(&unmet.join(", "))) }
 }
 
 /// The steady state after the method, which may take its time if the document says how much.
 async fn recovered(experiment: &Experiment, means: &Means<'_>) -> Result<(), String> {
-    let look = || sample(experiment, means.prober, (Role::SteadyState, Stage::After), means.recorder);
-    let Some(limit) = experiment.guardrails.recovery else { return look().await };
+    let look =
+        |first| sample(experiment, means.prober, (Role::SteadyState, Stage::After), means.recorder, first);
+    let Some(limit) = experiment.guardrails.recovery else { return look(true).await };
     let end = Instant::now() + limit;
+    let mut looked = look(true).await;
     loop {
-        match look().await {
+        match looked {
             Err(unmet) if Instant::now() >= end => {
                 return Err(format!("not recovered within {limit:?}: {unmet}"));
             }
             Err(_) => sleep(RECOVERY_LOOK.min(end - Instant::now())).await,
             Ok(()) => return Ok(()),
         }
+        looked = look(false).await;
     }
 }
 
@@ -174,10 +196,12 @@ enum Happened {
     Injected(usize, Instant, Instant, Result<(), ApiError>),
     /// The steady state during an outage, or what is taken for one: when it was asked for.
     Tracked(Instant, bool),
-    /// The steady state while the method goes on.
-    Observed(Result<(), String>),
-    /// A gate was sampled; when it was asked for.
-    Gated(usize, Instant, Sample),
+    /// It is time to sample a condition: when it was.
+    Due(usize, Instant),
+    /// A condition was sampled while the method went on: when that was due.
+    Observed(usize, Instant, Result<(), String>),
+    /// A gate was sampled: when that was due, and when it was asked for.
+    Gated(usize, Instant, Instant, Sample),
     /// What is active, if that could be read.
     Looked(Option<Vec<FaultStatus>>),
     Removed(usize, Result<Vec<Removal>, ApiError>),
@@ -219,8 +243,12 @@ impl<'a> Run<'a> {
                 });
             }
             Effect::Observe => {
-                if experiment.continuously {
-                    self.given_up.push(observe(experiment, means).boxed());
+                for (index, condition) in experiment.conditions.iter().enumerate() {
+                    if condition.sampling.is_due(Role::SteadyState, Stage::During) {
+                        let first = Instant::now()
+                            + condition.sampling.initial_delay.max(condition.sampling.interval);
+                        self.given_up.push(due(index, first).boxed());
+                    }
                 }
                 for index in 0..experiment.guardrails.gates.len() {
                     self.given_up.push(ask(experiment, index, Instant::now(), means.prober).boxed());
@@ -280,11 +308,12 @@ impl<'a> Run<'a> {
                 self.track(OUTAGE_LOOK);
                 Vec::new()
             }
-            Happened::Observed(observed) => {
-                self.given_up.push(observe(self.experiment, self.means).boxed());
-                observed.err().map(Event::Deviated).into_iter().collect()
+            Happened::Due(index, at) => {
+                self.observe(index, at);
+                Vec::new()
             }
-            Happened::Gated(index, asked, sample) => self.gated(index, asked, &sample),
+            Happened::Observed(index, at, observed) => self.observed(index, at, observed),
+            Happened::Gated(index, due, asked, sample) => self.gated(index, due, asked, &sample),
             Happened::Looked(faults) => {
                 self.looking = false;
                 // No answer is not "gone": what cannot be read is unknown, and a fault has its own deadline.
@@ -301,6 +330,32 @@ impl<'a> Run<'a> {
                 vec![Event::Removed(index, result)]
             }
         }
+    }
+
+    /// Has a condition sampled, unless it is about what faults do and there is none: then it is due again later.
+    fn observe(&mut self, index: usize, at: Instant) {
+        let Some(condition) = self.experiment.conditions.get(index) else { return };
+        let sampling = condition.sampling;
+        match sampling.mode == Mode::OnChaos && self.active.is_empty() {
+            true => self.given_up.push(due(index, at + sampling.interval).boxed()),
+            false => self.given_up.push(observe(condition, index, at, self.means).boxed()),
+        }
+    }
+
+    /// What a condition means while the method goes on; it is sampled again an interval after the last time was due.
+    fn observed(&mut self, index: usize, at: Instant, observed: Result<(), String>) -> Vec<Event> {
+        let Some(condition) = self.experiment.conditions.get(index) else { return Vec::new() };
+        let next = (at + condition.sampling.interval).max(Instant::now());
+        self.given_up.push(due(index, next).boxed());
+        let Err(unmet) = observed else { return Vec::new() };
+        let unmet = self.experiment.variables.hide(&unmet);
+        vec![match condition.sampling.stop_on_failure {
+            true => Event::Abort(
+                Verdict::Deviated,
+                format!("steady state not met during the action: {unmet}: ended by its stopOnFailure"),
+            ),
+            false => Event::Deviated(unmet),
+        }]
     }
 
     /// The steady state before or after: after, it is the last word on an outage.
@@ -330,7 +385,7 @@ impl<'a> Run<'a> {
     }
 
     /// Judges a gate, and has it sampled again, an interval after the last time.
-    fn gated(&mut self, index: usize, asked: Instant, sample: &Sample) -> Vec<Event> {
+    fn gated(&mut self, index: usize, due: Instant, asked: Instant, sample: &Sample) -> Vec<Event> {
         let (Some(watch), Some(gate)) =
             (self.watches.get_mut(index), self.experiment.guardrails.gates.get(index))
         else {
@@ -338,7 +393,8 @@ impl<'a> Run<'a> {
         };
         let recorder = self.means.recorder;
         let breach = watch.observe(asked - self.began, sample);
-        recorder.sampled(&gate.name, Role::Gate, Stage::During, sample, !watch.is_bad());
+        let late = Some(asked.saturating_duration_since(due));
+        recorder.sampled(&gate.name, (Role::Gate, Stage::During), sample, !watch.is_bad(), late);
         if let Some(breach) = breach {
             recorder.note(Kind::Breach, &gate.name, &breach);
             self.breached = Some(asked);
@@ -378,17 +434,22 @@ impl<'a> Run<'a> {
     }
 }
 
-async fn observe(experiment: &Experiment, means: &Means<'_>) -> Happened {
-    sleep(OBSERVE).await;
-    Happened::Observed(
-        sample(experiment, means.prober, (Role::SteadyState, Stage::During), means.recorder).await,
-    )
+async fn due(index: usize, at: Instant) -> Happened {
+    sleep_until(at).await;
+    Happened::Due(index, at)
+}
+
+async fn observe(condition: &Condition, index: usize, at: Instant, means: &Means<'_>) -> Happened {
+    let place = (Role::SteadyState, Stage::During);
+    let verified = verify(condition, means.prober, place, means.recorder, Some(at.elapsed())).await;
+    Happened::Observed(index, at, verified)
 }
 
 async fn track(experiment: &Experiment, pause: Duration, means: &Means<'_>) -> Happened {
     sleep(pause).await;
     let asked = Instant::now();
-    let met = sample(experiment, means.prober, (Role::Recovery, Stage::During), means.recorder).await.is_ok();
+    let place = (Role::Recovery, Stage::During);
+    let met = sample(experiment, means.prober, place, means.recorder, false).await.is_ok();
     Happened::Tracked(asked, met)
 }
 
@@ -399,7 +460,7 @@ async fn ask(experiment: &Experiment, index: usize, at: Instant, prober: &Prober
         Some(gate) => prober.sample(&gate.probe).await,
         None => Sample::failed("there is no such gate".to_owned()),
     };
-    Happened::Gated(index, asked, sample)
+    Happened::Gated(index, at, asked, sample)
 }
 
 async fn look(door: &Door) -> Happened {
@@ -416,7 +477,7 @@ async fn probe(experiment: &Experiment, index: usize, means: &Means<'_>) -> Happ
         experiment.method.get(index).map(|activity| (activity, &activity.deed))
     {
         let sample = means.prober.sample(probe).await;
-        means.recorder.sampled(&activity.name, Role::Method, Stage::During, &sample, sample.ok);
+        means.recorder.sampled(&activity.name, (Role::Method, Stage::During), &sample, sample.ok, None);
         let detail = experiment.variables.hide(&sample.detail);
         tracing::info!(
             experiment = experiment.name,

@@ -1,11 +1,13 @@
 //! The extension `chaos-daemon` of a document: gates, what else ends a run, and in which stages it is run.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::Value;
 
 use super::activity::Reader;
 use super::gate::{Gate, Op, Rule};
+use super::sampling;
 use super::stage::BlastRadius;
 use super::tolerance::Tolerance;
 use super::variables::Use;
@@ -15,8 +17,10 @@ use crate::spec::units::LONGEST_FAULT;
 
 /// How often a gate is sampled when nobody says.
 const INTERVAL: Duration = Duration::from_secs(1);
-const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
-const LONGEST_INTERVAL: Duration = Duration::from_secs(60);
+pub(super) const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
+pub(super) const LONGEST_INTERVAL: Duration = Duration::from_secs(60);
+/// What a fault weighs in the resiliency score unless its document says otherwise; Litmus' own default, and its most.
+pub const FULL_WEIGHT: u8 = 10;
 /// The most gates of one experiment.
 const MOST_GATES: usize = 16;
 
@@ -29,6 +33,10 @@ pub struct Guardrails {
     pub recovery: Option<Duration>,
     /// How long recovery from an outage may take, counted from the action that made it.
     pub rto: Option<Duration>,
+    /// When probes of the steady state are sampled, where that is said.
+    pub sampling: Vec<sampling::Rule>,
+    /// What faults weigh in the resiliency score, from 0 to 10, by the name of the action; the others weigh [`FULL_WEIGHT`].
+    pub weights: BTreeMap<String, u8>,
     /// In which stages it is run; without it, as it is written.
     pub blast_radius: Option<BlastRadius>,
 }
@@ -49,6 +57,19 @@ impl Guardrails {
                     reader,
                 )?;
             }
+        }
+        let at = fields.at("probes");
+        for (index, rule) in fields.array("probes")?.unwrap_or_default().into_iter().enumerate() {
+            guardrails.sampling.push(sampling::Rule::read(Fields::of(format!("{at}[{index}]"), rule)?)?);
+        }
+        let at = fields.at("weights");
+        for (action, weight) in fields.object("weights")?.unwrap_or_default() {
+            let whole = weight.as_u64().and_then(|weight| u8::try_from(weight).ok());
+            let weight = whole.filter(|weight| *weight <= FULL_WEIGHT).ok_or_else(|| {
+                let problem = format!("{weight} is out of bounds: give a whole number, 0 to {FULL_WEIGHT}");
+                SpecError::new(format!("{at}.{action}"), problem)
+            })?;
+            guardrails.weights.insert(action, weight);
         }
         let at = fields.at("rto");
         if let Some(value) = fields.take("rto") {
@@ -121,7 +142,7 @@ fn compare(fields: &mut Fields, reader: &Reader<'_>) -> Result<Rule, SpecError> 
     Ok(Rule::Compare { op, value, lookback })
 }
 
-fn duration(fields: &mut Fields, key: &'static str) -> Result<Option<Duration>, SpecError> {
+pub(super) fn duration(fields: &mut Fields, key: &'static str) -> Result<Option<Duration>, SpecError> {
     let at = fields.at(key);
     fields.take(key).map(|value| length(&at, &value)).transpose()
 }
@@ -146,18 +167,27 @@ fn length(at: &str, value: &Value) -> Result<Duration, SpecError> {
         .ok_or_else(|| SpecError::new(at, format!("{value} is no duration: give e.g. \"30s\", or seconds")))
 }
 
-fn within(path: &str, value: Duration, least: Duration, most: Duration) -> Result<Duration, SpecError> {
+pub(super) fn within(
+    path: &str,
+    value: Duration,
+    least: Duration,
+    most: Duration,
+) -> Result<Duration, SpecError> {
     match (least..=most).contains(&value) {
         true => Ok(value),
         false => Err(SpecError::new(path, format!("{value:?} is out of bounds: give {least:?} to {most:?}"))),
     }
 }
 
+/// A duration, for the schema.
+pub(super) fn duration_schema(what: &str) -> Value {
+    serde_json::json!({"description": format!("{what}; \"30s\", \"5m\", or seconds.")})
+}
+
 /// What the extension says beside its name, for the schema.
 pub(super) fn fields() -> Value {
     let text = |what: &str| serde_json::json!({"type": "string", "description": what});
-    let length =
-        |what: &str| serde_json::json!({"description": format!("{what}; \"30s\", \"5m\", or seconds.")});
+    let length = duration_schema;
     let gate = serde_json::json!({
         "type": "object",
         "properties": {
@@ -177,6 +207,13 @@ pub(super) fn fields() -> Value {
     serde_json::json!({
         "rollback_on": {"type": "array", "items": gate, "description": "Of the extension chaos-daemon: gates."},
         "abort_when": {"type": "array", "items": gate, "description": "Of the extension chaos-daemon: gates, and not_recovered_within."},
+        "probes": sampling::schema(),
+        "weights": {
+            "type": "object",
+            "additionalProperties": {"type": "integer", "minimum": 0, "maximum": FULL_WEIGHT},
+            "description": "Of the extension chaos-daemon: what faults weigh in the resiliency score, by the name of the action; \
+                            10 unless told otherwise.",
+        },
         "blast_radius": {
             "type": "object",
             "properties": {"stages": super::stage::schema()},

@@ -10,6 +10,7 @@ pub mod impact;
 pub mod machine;
 pub mod native;
 pub mod recovery;
+pub mod sampling;
 pub mod schema;
 pub mod source;
 pub mod stage;

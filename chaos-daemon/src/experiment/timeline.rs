@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -125,6 +126,10 @@ pub struct Reading {
     pub value: Option<f64>,
     /// From the question to the answer, in seconds.
     pub took_seconds: f64,
+    /// How much later it was asked for than its interval has it, in seconds; of what has no interval nothing.
+    #[schemars(with = "f64")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub late_seconds: Option<f64>,
     /// What was seen, for people.
     pub detail: String,
 }
@@ -169,8 +174,15 @@ impl Recorder {
         timeline.events.push(Occurrence { at_seconds, time, kind, subject, detail });
     }
 
-    /// Writes down what a sample said.
-    pub fn sampled(&self, probe: &str, role: Role, stage: Stage, sample: &Sample, met: bool) {
+    /// Writes down what a sample said; `late`: how much later than its interval has it, if it has one, it was asked for.
+    pub fn sampled(
+        &self,
+        probe: &str,
+        (role, stage): (Role, Stage),
+        sample: &Sample,
+        met: bool,
+        late: Option<Duration>,
+    ) {
         let (at_seconds, time) = self.now();
         let reading = Reading {
             at_seconds,
@@ -181,6 +193,7 @@ impl Recorder {
             met,
             value: sample.value.filter(|value| value.is_finite()),
             took_seconds: sample.took.as_secs_f64(),
+            late_seconds: late.map(|late| late.as_secs_f64()),
             detail: self.shown(&sample.detail),
         };
         let mut timeline = self.timeline.lock().unwrap_or_else(PoisonError::into_inner);

@@ -72,7 +72,13 @@ async fn what_happens_is_written_with_both_clocks_in_order() {
 #[tokio::test]
 async fn no_secret_and_no_endless_text_gets_into_it() {
     let recorder = recorder();
-    recorder.sampled("up", Role::SteadyState, Stage::Before, &sample(false, "token hunter2 refused"), false);
+    recorder.sampled(
+        "up",
+        (Role::SteadyState, Stage::Before),
+        &sample(false, "token hunter2 refused"),
+        false,
+        None,
+    );
     recorder.note(Kind::Breach, "slow", &"ä".repeat(2000));
     let timeline = recorder.timeline();
     assert_eq!(timeline.samples[0].detail, "token *** refused");
@@ -83,10 +89,10 @@ async fn no_secret_and_no_endless_text_gets_into_it() {
 async fn of_too_many_samples_those_that_are_not_met_and_those_after_the_faults_are_kept() {
     let recorder = recorder();
     for _ in 0..KEPT_SAMPLES + 7 {
-        recorder.sampled("up", Role::Gate, Stage::During, &sample(true, "ok"), true);
+        recorder.sampled("up", (Role::Gate, Stage::During), &sample(true, "ok"), true, None);
     }
-    recorder.sampled("up", Role::Gate, Stage::During, &sample(false, "no"), false);
-    recorder.sampled("up", Role::SteadyState, Stage::After, &sample(true, "ok"), true);
+    recorder.sampled("up", (Role::Gate, Stage::During), &sample(false, "no"), false, None);
+    recorder.sampled("up", (Role::SteadyState, Stage::After), &sample(true, "ok"), true, None);
     let timeline = recorder.timeline();
     assert_eq!((timeline.samples.len(), timeline.left_out), (KEPT_SAMPLES + 2, 7));
 }

@@ -23,6 +23,7 @@ fn sample(at_seconds: f64, probe: &str, role: Role, stage: Stage, met: bool, det
         met,
         value: Some(12.5),
         took_seconds: 0.25,
+        late_seconds: None,
         detail: detail.into(),
     }
 }
@@ -50,6 +51,7 @@ fn tripped(bad: &str) -> Recorded {
         staged: None,
         document: document.as_object().cloned(),
         faults: vec![RunFault {
+            weight: 10,
             name: "slow.1".into(),
             fault_type: "latency".into(),
             target: format!(r#"{{"interface":"{bad}"}}"#),

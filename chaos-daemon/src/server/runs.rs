@@ -275,6 +275,7 @@ fn described(experiment: &Experiment, names: &BTreeMap<usize, FaultName>) -> Vec
         fault_type: fault.fault_type.name().to_owned(),
         target: serde_json::to_string(&fault.target).unwrap_or_default(),
         seconds: fault.parse().map_or(0.0, |fault| fault.duration.as_secs_f64()),
+        weight: experiment.weight(index),
     };
     experiment.faults().map(fault).collect()
 }

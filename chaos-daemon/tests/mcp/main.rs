@@ -23,6 +23,8 @@ mod proxy;
 #[cfg(test)]
 mod recovery;
 #[cfg(test)]
+mod sampling;
+#[cfg(test)]
 mod schedules;
 #[cfg(test)]
 mod specification;

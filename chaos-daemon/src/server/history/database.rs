@@ -258,14 +258,16 @@ impl Database {
                 self.connection.query_row(question, [digest], |row| row.get(0)).optional()?;
             recorded.document = text.and_then(|text| serde_json::from_str(&text).ok());
         }
-        recorded.faults = self.list(id, "SELECT name, fault_type, target, seconds FROM fault", |row| {
-            Ok(RunFault {
-                name: row.get(0)?,
-                fault_type: row.get(1)?,
-                target: row.get(2)?,
-                seconds: row.get(3)?,
-            })
-        })?;
+        recorded.faults =
+            self.list(id, "SELECT name, fault_type, target, seconds, weight FROM fault", |row| {
+                Ok(RunFault {
+                    name: row.get(0)?,
+                    fault_type: row.get(1)?,
+                    target: row.get(2)?,
+                    seconds: row.get(3)?,
+                    weight: row.get(4)?,
+                })
+            })?;
         recorded.events = self.list(id, "SELECT at, time, kind, subject, detail FROM event", |row| {
             Ok(Occurrence {
                 at_seconds: row.get(0)?,
@@ -275,7 +277,7 @@ impl Database {
                 detail: row.get(4)?,
             })
         })?;
-        let question = "SELECT at, time, probe, role, stage, met, value, took, detail FROM sample";
+        let question = "SELECT at, time, probe, role, stage, met, value, took, detail, late FROM sample";
         recorded.samples = self.list(id, question, |row| {
             Ok(Reading {
                 at_seconds: row.get(0)?,
@@ -287,6 +289,7 @@ impl Database {
                 value: row.get(6)?,
                 took_seconds: row.get(7)?,
                 detail: row.get(8)?,
+                late_seconds: row.get(9)?,
             })
         })?;
         Ok(recorded)
@@ -347,7 +350,7 @@ fn insert(change: &Transaction<'_>, recorded: &Recorded) -> Result<bool> {
         let text = Value::Object(document.clone()).to_string();
         change.execute("INSERT OR IGNORE INTO document VALUES (?, ?)", params![digest, text])?;
     }
-    let mut statement = change.prepare("INSERT INTO fault VALUES (?, ?, ?, ?, ?, ?)")?;
+    let mut statement = change.prepare("INSERT INTO fault VALUES (?, ?, ?, ?, ?, ?, ?)")?;
     for (number, fault) in (0_i64..).zip(&recorded.faults) {
         statement.execute(params![
             run.run_id,
@@ -355,7 +358,8 @@ fn insert(change: &Transaction<'_>, recorded: &Recorded) -> Result<bool> {
             fault.name,
             fault.fault_type,
             fault.target,
-            fault.seconds
+            fault.seconds,
+            fault.weight
         ])?;
     }
     let mut statement = change.prepare("INSERT INTO event VALUES (?, ?, ?, ?, ?, ?, ?)")?;
@@ -371,7 +375,7 @@ fn insert(change: &Transaction<'_>, recorded: &Recorded) -> Result<bool> {
             event.detail
         ])?;
     }
-    let mut statement = change.prepare("INSERT INTO sample VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")?;
+    let mut statement = change.prepare("INSERT INTO sample VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")?;
     for (number, sample) in (0_i64..).zip(&recorded.samples) {
         statement.execute(params![
             run.run_id,
@@ -384,7 +388,8 @@ fn insert(change: &Transaction<'_>, recorded: &Recorded) -> Result<bool> {
             sample.met,
             sample.value,
             sample.took_seconds,
-            sample.detail
+            sample.detail,
+            sample.late_seconds
         ])?;
     }
     Ok(true)

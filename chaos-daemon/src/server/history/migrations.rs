@@ -70,4 +70,6 @@ pub(super) const MIGRATIONS: &[&str] = &[
     ALTER TABLE run ADD COLUMN next TEXT;
     CREATE INDEX run_staged ON run (staged, started_ms) WHERE staged IS NOT NULL;
     ",
+    "ALTER TABLE sample ADD COLUMN late REAL;",
+    "ALTER TABLE fault ADD COLUMN weight INTEGER NOT NULL DEFAULT 10;",
 ];

@@ -17,6 +17,7 @@ use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 
 use crate::experiment::document::EXTENSION;
+use crate::experiment::guardrails::FULL_WEIGHT;
 use crate::experiment::stage::Step;
 use crate::experiment::timeline::{Occurrence, Reading};
 use crate::experiment::{Recovery, Stage, Verdict};
@@ -94,6 +95,14 @@ pub struct RunFault {
     pub target: String,
     /// How long it was to last, in seconds.
     pub seconds: f64,
+    /// What it weighs in the resiliency score, from 0 to 10.
+    #[serde(default = "full_weight")]
+    pub weight: u8,
+}
+
+/// What a fault weighs of which nobody says so.
+fn full_weight() -> u8 {
+    FULL_WEIGHT
 }
 
 /// All that is known of a run that has ended.

@@ -2,8 +2,7 @@
 //! <https://docs.litmuschaos.io/docs/concepts/resilience-score>.
 //!
 //! Sum of (weight × probe success percent) over the sum of the weights, without what is behind the point. A fault that was
-//! not injected adds nothing to the first sum, and its weight to the second. All faults of a run have the same weight here,
-//! and all its probes are those of each of its faults.
+//! not injected adds nothing to the first sum, and its weight to the second. All probes of a run are those of each of its faults.
 
 use std::collections::BTreeMap;
 
@@ -12,9 +11,6 @@ use serde::{Deserialize, Serialize};
 
 use super::Recorded;
 use crate::experiment::timeline::{Kind, Reading, Role, Stage};
-
-/// What a fault weighs, from 0 to 10; Litmus' own default.
-const WEIGHT: u8 = 10;
 
 /// What one fault adds to a score.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -39,7 +35,7 @@ pub struct ProbeResult {
     /// What it was for: steady_state, gate.
     #[schemars(with = "String")]
     pub role: Role,
-    /// A probe of the steady state: met before, at the end, and whenever it was sampled in between. A gate: not breached.
+    /// A probe of the steady state: met before, at the end, and in between, whenever it was sampled. A gate: not breached.
     pub passed: bool,
     /// How many samples of it were met.
     pub met: u64,
@@ -74,7 +70,7 @@ pub fn score(recorded: &Recorded) -> Option<Score> {
         Factor {
             fault: fault.name.clone(),
             fault_type: fault.fault_type.clone(),
-            weight: WEIGHT,
+            weight: fault.weight,
             ran,
             probe_success_percent: if ran { percent } else { 0.0 },
         }
@@ -102,6 +98,10 @@ fn probes(recorded: &Recorded) -> Vec<ProbeResult> {
     }
     let breached =
         |gate: &str| recorded.events.iter().any(|event| event.kind == Kind::Breach && event.subject == gate);
+    // Then what was not sampled at the end was not to be: its mode is another.
+    let ended = samples.iter().any(|((role, _), samples)| {
+        *role == Role::SteadyState && samples.iter().any(|sample| sample.stage == Stage::After)
+    });
     let results = samples.into_iter().map(|((role, probe), samples)| {
         let met = samples.iter().filter(|sample| sample.met).count() as u64;
         let on_the_way = samples.iter().all(|sample| match (role, sample.stage) {
@@ -115,7 +115,7 @@ fn probes(recorded: &Recorded) -> Vec<ProbeResult> {
             Role::Gate => on_the_way && !breached(probe),
             _ => {
                 let last = samples.iter().rfind(|sample| sample.stage == Stage::After);
-                on_the_way && last.is_some_and(|sample| sample.met)
+                on_the_way && last.map_or(ended, |sample| sample.met)
             }
         };
         ProbeResult { probe: probe.to_owned(), role, passed, met, samples: samples.len() as u64 }

@@ -15,6 +15,7 @@ fn sample(probe: &str, role: Role, stage: Stage, met: bool) -> Reading {
         met,
         value: None,
         took_seconds: 0.0,
+        late_seconds: None,
         detail: String::new(),
     }
 }
@@ -29,6 +30,7 @@ fn run(faults: &[&str], events: Vec<Occurrence>, samples: Vec<Reading>) -> Recor
         fault_type: "latency".into(),
         target: String::new(),
         seconds: 1.0,
+        weight: if *name == "light" { 3 } else { 10 },
     };
     Recorded { faults: faults.iter().map(fault).collect(), events, samples, ..Recorded::default() }
 }
@@ -57,6 +59,17 @@ fn a_fault_that_did_not_run_adds_nothing_and_weighs() {
 }
 
 #[test]
+fn a_fault_counts_for_as_much_as_it_weighs() {
+    let samples = [Stage::Before, Stage::After].map(|stage| sample("up", STEADY, stage, true));
+    let of = |injected: &str| {
+        let events = vec![event(Kind::Injected, injected)];
+        score(&run(&["heavy", "light"], events, samples.to_vec())).unwrap().score
+    };
+    // 10 × 100 and 3 × 100, of 13.
+    assert_eq!((of("heavy"), of("light")), (76, 23));
+}
+
+#[test]
 fn a_probe_passes_by_what_it_says_before_at_the_end_and_in_between() {
     use Stage::{After, Before, During};
     for (passed, samples) in [
@@ -71,6 +84,19 @@ fn a_probe_passes_by_what_it_says_before_at_the_end_and_in_between() {
         let score = score(&run(&["a"], vec![event(Kind::Injected, "a")], readings)).unwrap();
         assert_eq!(score.probes[0].passed, passed, "{samples:?}");
         assert_eq!(score.score, if passed { 100 } else { 0 });
+    }
+}
+
+#[test]
+fn a_probe_that_is_not_sampled_at_the_end_passes_by_what_it_said_if_the_run_came_to_its_end() {
+    let readings = |last| {
+        let all = [("early", Stage::Before), ("chaos", Stage::During), ("late", last)];
+        all.map(|(probe, stage)| sample(probe, STEADY, stage, true)).to_vec()
+    };
+    for (last, expected) in [(Stage::After, [true, true, true]), (Stage::During, [false, false, false])] {
+        let score = score(&run(&["a"], vec![event(Kind::Injected, "a")], readings(last))).unwrap();
+        let passed: Vec<_> = score.probes.iter().map(|probe| probe.passed).collect();
+        assert_eq!(passed, expected, "{last:?}");
     }
 }
 

@@ -38,6 +38,7 @@ fn recorded(run: ExperimentResult) -> Recorded {
         staged: Some("s".into()),
         document: Some(document),
         faults: vec![RunFault {
+            weight: 7,
             name: "slow.1".into(),
             fault_type: "latency".into(),
             target: r#"{"interface":"eth0"}"#.into(),
@@ -59,6 +60,7 @@ fn recorded(run: ExperimentResult) -> Recorded {
             met: true,
             value: Some(1.25),
             took_seconds: 0.001,
+            late_seconds: None,
             detail: "connected".into(),
         }],
         samples_left_out: 3,

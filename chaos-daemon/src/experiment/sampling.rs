@@ -1,0 +1,224 @@
+//! When a probe of the steady state is sampled, and how often: the modes of Litmus,
+//! <https://docs.litmuschaos.io/docs/concepts/probes>, by the extension of a document.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::activity::Condition;
+use super::guardrails::{LONGEST_INTERVAL, SHORTEST_INTERVAL, duration, duration_schema, within};
+use super::timeline::{Role, Stage};
+use crate::probe::LONGEST_TIMEOUT;
+use crate::request::fields::Fields;
+use crate::spec::SpecError;
+
+/// How often a probe is sampled, and tried again, when nobody says; as Chaos Toolkit's strategy "continuously".
+const INTERVAL: Duration = Duration::from_secs(1);
+/// The longest a probe may wait before its first sample.
+const LONGEST_DELAY: Duration = Duration::from_secs(300);
+/// The shortest time an answer may be given.
+const SHORTEST_TIMEOUT: Duration = Duration::from_millis(1);
+/// The most tries of one sample, beside the first.
+const MOST_RETRIES: u32 = 10;
+
+/// When a probe is sampled.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// Before the method: start of test.
+    Sot,
+    /// After all faults were removed: end of test.
+    Eot,
+    /// Before, and after.
+    #[default]
+    Edge,
+    /// Before, after, and again and again while the method goes on.
+    Continuous,
+    /// Again and again while a fault is active.
+    OnChaos,
+}
+
+impl Mode {
+    const ALL: [Self; 5] = [Self::Sot, Self::Eot, Self::Edge, Self::Continuous, Self::OnChaos];
+
+    /// Its name in Litmus.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Sot => "SOT",
+            Self::Eot => "EOT",
+            Self::Edge => "Edge",
+            Self::Continuous => "Continuous",
+            Self::OnChaos => "OnChaos",
+        }
+    }
+
+    /// Whether a probe of this mode is sampled then.
+    pub fn is_due(self, stage: Stage) -> bool {
+        match stage {
+            Stage::Before => matches!(self, Self::Sot | Self::Edge | Self::Continuous),
+            Stage::During => matches!(self, Self::Continuous | Self::OnChaos),
+            Stage::After => matches!(self, Self::Eot | Self::Edge | Self::Continuous),
+        }
+    }
+}
+
+/// How a probe is sampled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sampling {
+    /// When.
+    pub mode: Mode,
+    /// How often while the method goes on, and how long after a try that was not met there is another.
+    pub interval: Duration,
+    /// How often it is tried again before a sample counts as not met.
+    pub retries: u32,
+    /// How long it waits before the first sample of before, during and after.
+    pub initial_delay: Duration,
+    /// Whether the run ends when it is not met while the method goes on.
+    pub stop_on_failure: bool,
+}
+
+impl Default for Sampling {
+    fn default() -> Self {
+        Self {
+            mode: Mode::default(),
+            interval: INTERVAL,
+            retries: 0,
+            initial_delay: Duration::ZERO,
+            stop_on_failure: false,
+        }
+    }
+}
+
+impl Sampling {
+    /// Whether a sample is due for this, then. Who looks for recovery looks at what has to be met at the end.
+    pub fn is_due(self, role: Role, stage: Stage) -> bool {
+        self.mode.is_due(if role == Role::Recovery { Stage::After } else { stage })
+    }
+}
+
+/// What a document says of how one of its probes is sampled.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Rule {
+    /// Where it says so.
+    at: String,
+    /// The name of the probe.
+    probe: String,
+    /// Its mode, unless it is that of all others.
+    mode: Option<Mode>,
+    sampling: Sampling,
+    timeout: Option<Duration>,
+}
+
+impl Rule {
+    /// Understands an entry of `probes`.
+    ///
+    /// # Errors
+    /// Names what is wrong.
+    pub(super) fn read(mut fields: Fields) -> Result<Self, SpecError> {
+        let at = fields.at("name");
+        let probe = fields.string("name")?;
+        let probe = fields.need("name", probe, "name a probe of the steady state")?;
+        let mode = match fields.string("mode")? {
+            None => None,
+            Some(text) => {
+                let mode = Mode::ALL.into_iter().find(|mode| mode.name() == text);
+                let known = Mode::ALL.map(Mode::name).join(", ");
+                let wrong = || SpecError::new(fields.at("mode"), format!("{text:?} is not one of {known}"));
+                Some(mode.ok_or_else(wrong)?)
+            }
+        };
+        let mut time = |key, least, most| -> Result<Option<Duration>, SpecError> {
+            let at = fields.at(key);
+            duration(&mut fields, key)?.map(|time| within(&at, time, least, most)).transpose()
+        };
+        let timeout = time("probeTimeout", SHORTEST_TIMEOUT, LONGEST_TIMEOUT)?;
+        let interval = time("interval", SHORTEST_INTERVAL, LONGEST_INTERVAL)?.unwrap_or(INTERVAL);
+        let initial_delay = time("initialDelay", Duration::ZERO, LONGEST_DELAY)?.unwrap_or_default();
+        let retries = match fields.number("retry")? {
+            None => 0,
+            Some(number) => {
+                (0..=MOST_RETRIES).find(|whole| f64::from(*whole) == number).ok_or_else(|| {
+                    let problem =
+                        format!("{number} is out of bounds: give a whole number, 0 to {MOST_RETRIES}");
+                    SpecError::new(fields.at("retry"), problem)
+                })?
+            }
+        };
+        let stop_on_failure = fields.boolean("stopOnFailure")?.unwrap_or(false);
+        fields.finish()?;
+        let sampling = Sampling { interval, retries, initial_delay, stop_on_failure, ..Sampling::default() };
+        Ok(Self { at, probe, mode, sampling, timeout })
+    }
+
+    /// Has the probes be sampled as `rules` say, and those of which none says anything as `mode` does.
+    ///
+    /// # Errors
+    /// When a rule is about no probe, or about two, or when nothing would be verified before or after.
+    pub(super) fn apply(rules: &[Self], mode: Mode, conditions: &mut [Condition]) -> Result<(), SpecError> {
+        for condition in conditions.iter_mut() {
+            condition.sampling.mode = mode;
+        }
+        for (index, rule) in rules.iter().enumerate() {
+            let wrong = |problem: &str| SpecError::new(&rule.at, format!("{:?} {problem}", rule.probe));
+            if rules[..index].iter().any(|other| other.probe == rule.probe) {
+                return Err(wrong("is there already: put both into one"));
+            }
+            let mut named = conditions.iter_mut().filter(|condition| condition.name == rule.probe);
+            let Some(condition) = named.next() else {
+                return Err(wrong("is no probe of the steady state"));
+            };
+            if named.next().is_some() {
+                return Err(wrong("is the name of two probes of the steady state: give each its own"));
+            }
+            let mode = rule.mode.unwrap_or(mode);
+            if rule.sampling.stop_on_failure && !mode.is_due(Stage::During) {
+                return Err(wrong(
+                    "is not sampled when it could stop the run: give it the mode Continuous or OnChaos, or leave \
+                     stopOnFailure out",
+                ));
+            }
+            condition.sampling = Sampling { mode, ..rule.sampling };
+            condition.probe.timeout = rule.timeout.unwrap_or(condition.probe.timeout);
+        }
+        for (stage, when, modes) in
+            [(Stage::Before, "before the method", "SOT"), (Stage::After, "after it", "EOT")]
+        {
+            if !conditions.iter().any(|condition| condition.sampling.mode.is_due(stage)) {
+                let problem = format!(
+                    "no probe is sampled {when}, so that nothing would be verified: give one the mode {modes}, Edge or \
+                     Continuous"
+                );
+                return Err(SpecError::new("extensions", problem));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What `probes` of the extension is, for the schema.
+pub(super) fn schema() -> Value {
+    let modes = Mode::ALL.map(Mode::name);
+    json!({
+        "type": "array",
+        "items": {
+            "type": "object",
+            "properties": {
+                "name": {"type": "string", "description": "A probe of the steady state."},
+                "mode": {"enum": modes, "default": "Edge", "description": "When it is sampled."},
+                "probeTimeout": duration_schema("How long an answer may take"),
+                "interval": duration_schema("How often it is sampled while the method goes on, and tried again; 1s unless told otherwise"),
+                "retry": {"type": "integer", "minimum": 0, "maximum": MOST_RETRIES,
+                    "description": "How often it is tried again before a sample counts as not met."},
+                "initialDelay": duration_schema("How long it waits before the first sample of before, during and after"),
+                "stopOnFailure": {"type": "boolean", "default": false,
+                    "description": "Whether the run ends when it is not met while the method goes on."},
+            },
+            "required": ["name"],
+            "additionalProperties": false,
+        },
+        "description": "Of the extension chaos-daemon: when probes of the steady state are sampled, and how often.",
+    })
+}
+
+#[cfg(test)]
+#[path = "sampling_tests.rs"]
+mod tests;

@@ -1,0 +1,112 @@
+//! Probes of the steady state in their modes, through the tools.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+
+use crate::client::{Client, closed_port};
+use crate::double::Server;
+use crate::experiments::{document, port, register};
+
+/// A document whose steady state has these probes, of a port each, sampled as the extension says.
+fn sampled(name: &str, probes: &[(&str, &str)], rules: Value) -> Value {
+    let mut told = document(name, "127.0.0.1:1", "10m");
+    let probe = |(name, address): &(&str, &str)| {
+        json!({"type": "probe", "name": name, "tolerance": 0,
+            "provider": {"type": "process", "path": "chaosctl", "arguments": ["probe", "tcp", address]}})
+    };
+    told["steady-state-hypothesis"]["probes"] = probes.iter().map(probe).collect();
+    told["method"][0]["pauses"] = json!({"before": 0.5, "after": 0.7});
+    told["extensions"] = json!([{"name": "chaos-daemon", "probes": rules}]);
+    told
+}
+
+/// The result of a run, its score, and the samples that were taken in it.
+async fn run(client: &mut Client, name: &str) -> (Value, Value, Vec<Value>) {
+    let (result, _) = client.call("chaos_run_experiment", json!({"experiment_name": name})).await;
+    let asked = json!({"run_id": result["run_id"], "all_samples": true});
+    let (told, failed) = client.call("chaos_get_run", asked).await;
+    assert!(!failed, "{told}");
+    (result, told["resiliency"]["score"].clone(), told["samples"].as_array().unwrap().clone())
+}
+
+#[tokio::test]
+async fn every_mode_is_sampled_in_its_own_time() {
+    let server = Server::start().await;
+    let (_listener, open) = port().await;
+    let mut client = Client::open(&server.socket).await;
+    let modes = ["SOT", "EOT", "Edge", "Continuous", "OnChaos"];
+    let probes = modes.map(|mode| (mode, open.as_str()));
+    let rule = |mode| json!({"name": mode, "mode": mode, "interval": "100ms"});
+    register(&mut client, sampled("modes", &probes, modes.map(rule).into_iter().collect())).await;
+    let (result, score, samples) = run(&mut client, "modes").await;
+    assert_eq!((&result["verdict"], &score), (&json!("held"), &json!(100)), "{result}");
+    let of = |mode: &str, stage: &str| {
+        samples.iter().filter(|sample| sample["probe"] == mode && sample["stage"] == stage).count()
+    };
+    for (mode, before, after) in
+        [("SOT", 1, 0), ("EOT", 0, 1), ("Edge", 1, 1), ("Continuous", 1, 1), ("OnChaos", 0, 0)]
+    {
+        assert_eq!((of(mode, "before"), of(mode, "after")), (before, after), "{mode}: {samples:?}");
+    }
+    assert_eq!(["SOT", "EOT", "Edge"].map(|mode| of(mode, "during")), [0, 0, 0]);
+    // Half a second without a fault is sampled by one of them only.
+    let (throughout, under_fault) = (of("Continuous", "during"), of("OnChaos", "during"));
+    assert!(under_fault >= 2 && throughout >= under_fault + 2, "{throughout} and {under_fault}");
+    // By time: each knows how late it was asked for.
+    let timed = |sample: &&Value| sample["late_seconds"].as_f64().is_some_and(|late| late >= 0.0);
+    assert_eq!(samples.iter().filter(timed).count(), throughout + under_fault);
+}
+
+#[tokio::test]
+async fn a_probe_that_stops_on_failure_ends_the_run_and_has_it_deviate() {
+    let server = Server::start().await;
+    let (listener, address) = port().await;
+    let mut client = Client::open(&server.socket).await;
+    let rules = json!([{"name": "up", "mode": "OnChaos", "interval": "100ms", "stopOnFailure": true}, {"name": "edge"}]);
+    let (_other, steady) = port().await;
+    let mut told = sampled("stops", &[("up", &address), ("edge", &steady)], rules);
+    told["method"][0]["pauses"] = json!({});
+    register(&mut client, told).await;
+    let active = server.active.clone();
+    tokio::spawn(async move {
+        while active.lock().unwrap().is_empty() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        drop(listener);
+    });
+    let (result, ..) = run(&mut client, "stops").await;
+    assert_eq!(
+        (&result["verdict"], &result["steady_state_after"]),
+        (&json!("deviated"), &json!(true)),
+        "{result}"
+    );
+    let error = result["error"].as_str().unwrap();
+    assert!(
+        error.starts_with("steady state not met during the action: up: ") && error.ends_with("stopOnFailure"),
+        "{error}"
+    );
+    assert!(result["duration_seconds"].as_f64() < Some(30.0), "{result}");
+    assert!(server.active.lock().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn a_probe_is_tried_again_before_it_counts_as_not_met() {
+    let server = Server::start().await;
+    let mut client = Client::open(&server.socket).await;
+    let (closed, address) = closed_port();
+    let rules = json!([{"name": "up", "retry": 10, "interval": "200ms"}]);
+    register(&mut client, sampled("slow start", &[("up", &address)], rules)).await;
+    let opened = tokio::spawn(async move {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        drop(closed);
+        TcpListener::bind(address).await.unwrap()
+    });
+    let (result, _, samples) = run(&mut client, "slow start").await;
+    assert_eq!(result["verdict"], "held", "{result}");
+    assert_eq!(samples.iter().filter(|sample| sample["met"] == false).count(), 0, "{samples:?}");
+    drop(opened.await.unwrap());
+    let (result, ..) = run(&mut client, "slow start").await;
+    assert_eq!(result["verdict"], "refused", "{result}");
+}
