@@ -1,12 +1,13 @@
-//! Probes of real servers: Prometheus and a name server, each alone in a network namespace. On the host only: the VM's
-//! image has neither.
+//! Probes of real servers: Prometheus, Alertmanager and a name server, each alone in a network namespace. On the host only:
+//! the VM's image has none of them.
 
 #![cfg(test)]
 
 use std::fmt::Write as _;
 use std::fs;
 use std::io::{Read, Write};
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -169,4 +170,104 @@ fn prometheus_gives_a_number_of_now_or_of_a_range_and_says_when_it_has_none() {
     assert_eq!((reduced("min"), reduced("max"), reduced("last")), (json!(0.25), json!(4.0), json!(4.0)));
     let mean = reduced("avg").as_f64().unwrap();
     assert!(0.25 < mean && mean < 4.0, "{mean}");
+}
+
+const ROUTES: &str = "\
+route:
+  receiver: oncall
+  routes: [{matchers: ['team=\"dev\"'], receiver: developers}]
+receivers: [{name: oncall}, {name: developers}]
+inhibit_rules:
+- {source_matchers: ['alertname=\"NodeDown\"'], target_matchers: ['alertname=\"PoolUsedUp\"']}
+";
+
+/// An Alertmanager on port 9093, which keeps what it has in `folder`.
+fn alertmanager(namespace: &NetNs, folder: &Path) -> Server {
+    let configuration = folder.join("alertmanager.yml");
+    fs::write(&configuration, ROUTES).unwrap();
+    let server = Server::start(
+        namespace
+            .command("prometheus-alertmanager")
+            .arg(format!("--config.file={}", configuration.display()))
+            .arg(format!("--storage.path={}", folder.join("alerts").display()))
+            .args(["--web.listen-address=127.0.0.1:9093", "--cluster.listen-address="]),
+    );
+    let ready = || probe(namespace, &["http", "http://127.0.0.1:9093/-/ready"]).0 == 0;
+    assert!(wait_until(Duration::from_secs(30), ready), "no Alertmanager");
+    server
+}
+
+/// Tells Alertmanager of an alert, as Prometheus does; `seconds` from now on it is over.
+fn raise(namespace: &NetNs, name: &str, team: &str, summary: &str, seconds: i64) {
+    let at = |seconds: i64| {
+        let output =
+            Command::new("date").args(["--utc", "+%FT%TZ", "-d", &format!("{seconds} sec")]).output();
+        String::from_utf8(output.unwrap().stdout).unwrap().trim().to_owned()
+    };
+    let alert = json!([{"labels": {"alertname": name, "team": team}, "annotations": {"summary": summary},
+        "startsAt": at(-90), "endsAt": at(seconds)}]);
+    let body = alert.to_string();
+    let mut answer = String::new();
+    namespace.run(|| {
+        let mut stream = TcpStream::connect("127.0.0.1:9093").unwrap();
+        let head =
+            "POST /api/v2/alerts HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Type: application/json";
+        write!(stream, "{head}\r\nContent-Length: {}\r\n\r\n{body}", body.len()).unwrap();
+        stream.read_to_string(&mut answer).unwrap();
+    });
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+}
+
+#[test]
+fn alertmanager_tells_whether_an_alert_fires_with_these_labels_for_this_reason_and_to_whom() {
+    let (namespace, folder) = (namespace(), tempfile::tempdir().unwrap());
+    let url = "http://127.0.0.1:9093";
+    let ask = |words: &[&str]| probe(&namespace, &[&["alert", url], words].concat());
+    let refused = ask(&["--max", "0"]);
+    assert!(refused.0 == 1 && refused.1["value"].is_null(), "not seen is not none: {refused:?}");
+    let _server = alertmanager(&namespace, folder.path());
+    let pool = ["--label", "alertname=PoolUsedUp"];
+    let of_pool = |words: &[&str]| ask(&[&pool, words].concat());
+    assert_eq!((of_pool(&[]).0, of_pool(&["--max", "0"]).0, ask(&["--max", "0"]).0), (1, 0, 0));
+
+    raise(&namespace, "PoolUsedUp", "pay", "no connection of \"pay\" left", 60);
+    let (code, fires) =
+        of_pool(&["--label", "team=~p.*", "--reason", "connection .* left", "--receiver", "oncall"]);
+    assert!(code == 0 && fires["value"] == 1.0, "{fires}");
+    assert_eq!(fires["answer"]["firing"][0]["labels"], json!({"alertname": "PoolUsedUp", "team": "pay"}));
+    assert_eq!(of_pool(&["--max", "0"]).0, 1);
+    for (words, why) in [
+        (["--reason", "disk"], "gives another reason (summary: "),
+        (["--receiver", "developers"], "goes to [\"oncall\"]"),
+        (["--within", "1m"], "has been firing for 9"),
+        (["--label", "team!=pay"], "none fires;"),
+    ] {
+        let (code, answer) = of_pool(&words);
+        let detail = answer["detail"].as_str().unwrap_or_default();
+        assert!(code == 1 && answer["value"] == 0.0 && detail.contains(why), "{words:?}: {answer}");
+    }
+    assert_eq!(of_pool(&["--within", "2m"]).0, 0);
+
+    // Another one, to somebody else.
+    raise(&namespace, "PoolUsedUp", "dev", "a \\ and a \"", 60);
+    assert_eq!(of_pool(&["--receiver", "developers", "--label", "team=dev"]).0, 0);
+    assert_eq!(of_pool(&["--min", "2"]).1["value"], 2.0);
+    // One of which nobody hears because of another, and both once that is over.
+    raise(&namespace, "NodeDown", "ops", "it is gone", 60);
+    assert!(wait_until(Duration::from_secs(10), || of_pool(&["--max", "0"]).0 == 0), "{:?}", of_pool(&[]));
+    assert!(
+        of_pool(&[]).1["detail"].as_str().unwrap().contains("silenced or inhibited"),
+        "{:?}",
+        of_pool(&[])
+    );
+    raise(&namespace, "NodeDown", "ops", "it is gone", -1);
+    assert!(wait_until(Duration::from_secs(10), || of_pool(&["--min", "2"]).0 == 0), "{:?}", of_pool(&[]));
+    // Resolved.
+    for team in ["pay", "dev"] {
+        raise(&namespace, "PoolUsedUp", team, "", -1);
+    }
+    assert!(wait_until(Duration::from_secs(10), || of_pool(&["--max", "0"]).0 == 0), "{:?}", of_pool(&[]));
+    // What is no Alertmanager.
+    let (code, wrong) = probe(&namespace, &["alert", "http://127.0.0.1:9093/nothing"]);
+    assert!(code == 1 && wrong["value"].is_null(), "{wrong}");
 }

@@ -394,6 +394,7 @@ fn a_probe_that_makes_no_sense_is_named_with_its_place() {
         (json!(["probe", "latency", "--samples", 5]), "--http"),
         (json!(["probe", "latency", "--tcp", "127.0.0.1:1", "--samples", 0]), "--samples"),
         (json!(["probe", "prometheus", "http://127.0.0.1:9090", "sum(up)", "--stale", "30s"]), "--stale"),
+        (json!(["probe", "alert", "http://127.0.0.1:9093", "--label", "PoolUsedUp"]), "--label"),
         (json!(["probe", "tcp", "127.0.0.1:1", "--min", 2, "--max", 1]), "--max"),
     ] {
         let error = parse(probing(&arguments)).unwrap_err();
