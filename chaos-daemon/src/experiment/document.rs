@@ -128,6 +128,11 @@ fn read(mut fields: Fields, reader: &Reader<'_>) -> Result<Experiment, SpecError
             "there is an rto, and no action that kills, stops, restarts or cuts off anything: leave it out";
         return Err(SpecError::new("extensions", problem));
     }
+    if let Some(alert) = guardrails.alerts.iter().find(|alert| alert.action(&method).is_none()) {
+        let (alert, action) = (&alert.name, alert.action.as_deref().unwrap_or_default());
+        let problem = format!("the alert {alert:?} waits for the action {action:?}, which injects nothing");
+        return Err(SpecError::new("extensions", problem));
+    }
     if guardrails.blast_radius.is_some() {
         BlastRadius::check(&method)?;
     }

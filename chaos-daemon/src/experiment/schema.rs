@@ -151,6 +151,11 @@ fn chaosctl_probe() -> Value {
     provider
 }
 
+/// The provider of an alert.
+pub(super) fn provider_of_alert() -> Value {
+    chaosctl("chaosctl probe alert … without --min and --max")
+}
+
 fn condition() -> Value {
     json!({
         "type": "object",
