@@ -6,6 +6,7 @@ use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand};
 
 use super::duration;
+use crate::probe::alert::{self, Alert};
 use crate::probe::dns::Lookup;
 use crate::probe::latency::{Latency, PERCENTILES};
 use crate::probe::mcp::Dialogue;
@@ -183,6 +184,23 @@ enum CheckArgs {
         #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
         stale: Option<Duration>,
     },
+    /// How many alerts fire, by a Prometheus Alertmanager: at least one, unless --min or --max say otherwise
+    Alert {
+        /// Address of the Alertmanager, e.g. http://127.0.0.1:9093
+        url: String,
+        /// Label that it has: NAME=VALUE, NAME!=VALUE, NAME=~REGEX or NAME!~REGEX; may be repeated
+        #[arg(long, value_name = "MATCHER")]
+        label: Vec<String>,
+        /// Regular expression that is found in one of its annotations
+        #[arg(long, value_name = "REGEX")]
+        reason: Option<String>,
+        /// Regular expression that matches the whole name of a receiver to which it is routed
+        #[arg(long, value_name = "REGEX")]
+        receiver: Option<String>,
+        /// How long ago it may have begun to fire
+        #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+        within: Option<Duration>,
+    },
 }
 
 fn names<T>(known: &[(&'static str, T)]) -> PossibleValuesParser {
@@ -205,6 +223,7 @@ impl ProbeArgs {
             Check::Processes(processes) if processes.is_counted() && bounds == Bounds::default() => {
                 Bounds { min: Some(1.0), max: None }
             }
+            Check::Alert(_) if bounds == Bounds::default() => alert::FIRES,
             _ => bounds,
         };
         Ok(Probe { check, timeout, bounds })
@@ -251,6 +270,11 @@ impl CheckArgs {
                 let (reduce, no_data) = (reduce.as_deref(), no_data.as_deref());
                 let terms = Terms { range, step, reduce, no_data, stale };
                 Query::parse(&url, &query, terms).map(Check::Prometheus)
+            }
+            Self::Alert { url, label, reason, receiver, within } => {
+                let (reason, receiver) = (reason.as_deref(), receiver.as_deref());
+                Alert::parse(&url, alert::Terms { labels: &label, reason, receiver, within })
+                    .map(Check::Alert)
             }
         }
     }

@@ -352,6 +352,19 @@ fn recovery(out: &mut String, recovery: &Value) {
         }
         line!(out, "  {}: {}", text(incident, "action"), words.join(", "));
     }
+    for alarm in list(recovery, "alerts") {
+        let mut words = vec![match alarm["fired_after_seconds"].is_number() {
+            true => format!("fired after {}", seconds(alarm, "fired_after_seconds")),
+            false => "not seen to fire".to_owned(),
+        }];
+        if alarm["gone_after_seconds"].is_number() {
+            words.push(format!("gone {} after the removal", seconds(alarm, "gone_after_seconds")));
+        }
+        line!(out, "  alert {}: {}", text(alarm, "alert"), words.join(", "));
+    }
+    if recovery["mttd_by_alert_seconds"].is_number() {
+        line!(out, "  MTTD by alert {}", seconds(recovery, "mttd_by_alert_seconds"));
+    }
     if recovery["mttr_seconds"].is_number() {
         let (detect, recover) = (seconds(recovery, "mttd_seconds"), seconds(recovery, "mttr_seconds"));
         line!(out, "  MTTD {detect}, MTTR {recover}");

@@ -141,6 +141,11 @@ fn read(mut fields: Fields, reader: &Reader<'_>) -> Result<Experiment, SpecError
         let problem = format!("there is a weight of {unknown:?}, which is no action that injects a fault");
         return Err(SpecError::new("extensions", problem));
     }
+    if let Some(alert) = guardrails.alerts.iter().find(|alert| alert.action(&method).is_none()) {
+        let (alert, action) = (&alert.name, alert.action.as_deref().unwrap_or_default());
+        let problem = format!("the alert {alert:?} waits for the action {action:?}, which injects nothing");
+        return Err(SpecError::new("extensions", problem));
+    }
     if guardrails.blast_radius.is_some() {
         BlastRadius::check(&method)?;
     }

@@ -4,6 +4,7 @@ use serde_json::json;
 
 use super::*;
 use crate::cli::native as grammar;
+use crate::experiment::alert::Wanted;
 use crate::experiment::gate::{Op, Rule};
 use crate::experiment::tolerance::{Form, Tolerance};
 use crate::experiment::variables::Nowhere;
@@ -337,6 +338,46 @@ fn gates_are_understood_in_the_words_of_openslo() {
     }
 }
 
+#[test]
+fn an_alert_has_to_fire_in_time_or_must_not_fire_and_time_counts_from_an_action() {
+    let probe = |words: &[&str]| {
+        let arguments = [&["probe", "alert", "http://127.0.0.1:9093"], words].concat();
+        json!({"type": "process", "path": "chaosctl", "arguments": arguments})
+    };
+    let mut alarmed = document();
+    alarmed["extensions"] = json!([{"name": "chaos-daemon", "alerts": [
+        {"name": "pool", "provider": probe(&["--label", "alertname=Pool"]), "action": "slow", "fires_within": "1m",
+            "gone_within": "2m", "interval": "500ms"},
+        {"provider": probe(&[]), "must_not_fire": true}]}]);
+    let alerts = parse(alarmed.clone()).unwrap().guardrails.alerts;
+    let [pool, other] = alerts.as_slice() else { panic!("{alerts:?}") };
+    let seconds = Duration::from_secs;
+    assert_eq!(pool.wanted, Wanted::Fires { within: seconds(60), gone_within: Some(seconds(120)) });
+    assert_eq!((pool.interval, other.interval), (Duration::from_millis(500), seconds(1)));
+    assert_eq!((other.name.as_str(), other.wanted), ("2", Wanted::Silence));
+    let method = parse(alarmed.clone()).unwrap().method;
+    assert_eq!((pool.action(&method), other.action(&method)), (Some(0), Some(0)));
+    for (key, value, field) in [
+        ("provider", json!(null), "provider"),
+        ("provider", probe(&["--max", "0"]), "provider"),
+        ("provider", json!({"type": "http", "url": "http://127.0.0.1:9093/"}), "provider"),
+        ("fires_within", json!("soon"), "fires_within"),
+        ("fires_within", json!("2h"), "fires_within"),
+        ("fires_within", json!(null), "fires_within"),
+        ("must_not_fire", json!(true), "fires_within"),
+        ("must_not_fire", json!("yes"), "must_not_fire"),
+        ("interval", json!("1ms"), "interval"),
+        ("tolerance", json!(0), "tolerance"),
+    ] {
+        let mut changed = alarmed.clone();
+        changed["extensions"][0]["alerts"][0][key] = value;
+        let error = parse(changed).expect_err(key);
+        assert_eq!(error.field, format!("extensions[0].alerts[0].{field}"), "{error}");
+    }
+    alarmed["extensions"][0]["alerts"][0]["action"] = json!("fast");
+    assert!(parse(alarmed).unwrap_err().problem.contains("\"fast\", which injects nothing"));
+}
+
 /// The published schema refuses nothing that is understood; what it accepts may still be refused.
 #[test]
 fn the_schema_knows_every_field() {
@@ -394,6 +435,7 @@ fn a_probe_that_makes_no_sense_is_named_with_its_place() {
         (json!(["probe", "latency", "--samples", 5]), "--http"),
         (json!(["probe", "latency", "--tcp", "127.0.0.1:1", "--samples", 0]), "--samples"),
         (json!(["probe", "prometheus", "http://127.0.0.1:9090", "sum(up)", "--stale", "30s"]), "--stale"),
+        (json!(["probe", "alert", "http://127.0.0.1:9093", "--label", "PoolUsedUp"]), "--label"),
         (json!(["probe", "tcp", "127.0.0.1:1", "--min", 2, "--max", 1]), "--max"),
     ] {
         let error = parse(probing(&arguments)).unwrap_err();

@@ -1,6 +1,6 @@
 //! Carries a run out: asks the injector and the probes for what the state machine wants to know.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -10,6 +10,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::activity::{Condition, Deed};
+use super::alert::{self, Change};
 use super::document::Experiment;
 use super::gate::Watch;
 use super::machine::{Effect, Event, Machine, Outcome, Pause};
@@ -83,7 +84,7 @@ async fn verify(
     }
 }
 
-/// What has to hold before the method: the steady state, and no gate that is breached already.
+/// What has to hold before the method: the steady state, no gate that is breached already, and no alert that fires already.
 ///
 /// # Errors
 /// What is not met, for people.
@@ -94,9 +95,19 @@ pub async fn ready(experiment: &Experiment, prober: &Prober, recorder: &Recorder
         recorder.sampled(&gate.name, (Role::Gate, Stage::Before), &sample, judged.is_ok(), None);
         judged.err()
     }));
-    let (steady, gates) =
-        tokio::join!(sample(experiment, prober, (Role::SteadyState, Stage::Before), recorder, true), gates);
-    let unmet: Vec<_> = steady.err().into_iter().chain(gates.into_iter().flatten()).collect();
+    let alerts = join_all(experiment.guardrails.alerts.iter().map(|alert| async move {
+        let sample = prober.sample(&alert.probe).await;
+        let judged = alert.judge(&sample);
+        recorder.sampled(&alert.name, (Role::Alert, Stage::Before), &sample, judged.is_ok(), None);
+        judged.err()
+    }));
+    let (steady, gates, alerts) = tokio::join!(
+        sample(experiment, prober, (Role::SteadyState, Stage::Before), recorder, true),
+        gates,
+        alerts
+    );
+    let unmet: Vec<_> =
+        steady.err().into_iter().chain([gates, alerts].concat().into_iter().flatten()).collect();
     if unmet.is_empty() { Ok(()) } else { Err(experiment.variables.hide(&unmet.join(", "))) }
 }
 
@@ -134,7 +145,7 @@ pub struct Means<'a> {
     pub recorder: &'a Recorder,
 }
 
-/// Runs an experiment to its end, and tells what it has shown of recovery if it made an outage. The future must be driven to completion: whoever may go away spawns it.
+/// Runs an experiment to its end, and tells what it has shown of recovery and alerts if there is anything to tell. The future must be driven to completion: whoever may go away spawns it.
 pub async fn drive(
     experiment: &Experiment,
     means: &Means<'_>,
@@ -155,6 +166,10 @@ pub async fn drive(
         reaction: None,
         tracker: Tracker::new(experiment.guardrails.rto),
         tracking: false,
+        alerts: experiment.guardrails.alerts.iter().map(alert::Watch::new).collect(),
+        asking: BTreeSet::new(),
+        is_after: false,
+        sampled: None,
     };
     let (mut machine, mut effects) = Machine::start(experiment.steps());
     let mut stopped = false;
@@ -162,7 +177,7 @@ pub async fn drive(
         for effect in effects {
             means.recorder.effect(&effect, machine.is_before());
             if let Effect::Finish(outcome) = effect {
-                return (outcome, run.tracker.report());
+                return (outcome, run.tracker.report(&run.alerts));
             }
             run.begin(effect, &machine);
         }
@@ -202,6 +217,8 @@ enum Happened {
     Observed(usize, Instant, Result<(), String>),
     /// A gate was sampled: when that was due, and when it was asked for.
     Gated(usize, Instant, Instant, Sample),
+    /// An alert was asked for: when that was due, and when it was.
+    Alerted(usize, Instant, Instant, Sample),
     /// What is active, if that could be read.
     Looked(Option<Vec<FaultStatus>>),
     Removed(usize, Result<Vec<Removal>, ApiError>),
@@ -228,6 +245,13 @@ struct Run<'a> {
     tracker: Tracker,
     /// Whether the steady state is sampled for it.
     tracking: bool,
+    alerts: Vec<alert::Watch<'a>>,
+    /// Alerts that are being asked for.
+    asking: BTreeSet<usize>,
+    /// Whether every fault is removed.
+    is_after: bool,
+    /// The steady state before or after, until there is nothing more to see of alerts.
+    sampled: Option<Result<(), String>>,
 }
 
 impl<'a> Run<'a> {
@@ -236,6 +260,9 @@ impl<'a> Run<'a> {
         match effect {
             Effect::Sample => {
                 self.reaction = self.breached.map(|breached| breached.elapsed());
+                if !machine.is_before() {
+                    self.all_removed(machine.goes_as_described());
+                }
                 let sampled = |sampled| Happened::Event(Event::Sampled(sampled));
                 self.given_up.push(match machine.is_before() {
                     true => ready(experiment, means.prober, means.recorder).map(sampled).boxed(),
@@ -273,6 +300,7 @@ impl<'a> Run<'a> {
                 self.given_up.clear();
                 self.looking = false;
                 self.tracking = false;
+                self.asking.clear();
             }
             Effect::Remove(index) => {
                 self.active.remove(&index);
@@ -294,6 +322,7 @@ impl<'a> Run<'a> {
     fn take_in(&mut self, happened: Happened) -> Vec<Event> {
         match happened {
             Happened::Event(Event::Sampled(sampled)) => self.sampled(sampled),
+            Happened::Event(Event::Abort(verdict, why)) if self.is_after => self.give_up(verdict, why),
             Happened::Event(event) => vec![event],
             Happened::Injected(index, asked, end, result) => {
                 if result.is_ok() {
@@ -314,6 +343,7 @@ impl<'a> Run<'a> {
             }
             Happened::Observed(index, at, observed) => self.observed(index, at, observed),
             Happened::Gated(index, due, asked, sample) => self.gated(index, due, asked, &sample),
+            Happened::Alerted(index, due, asked, sample) => self.alerted(index, due, asked, sample),
             Happened::Looked(faults) => {
                 self.looking = false;
                 // No answer is not "gone": what cannot be read is unknown, and a fault has its own deadline.
@@ -362,18 +392,80 @@ impl<'a> Run<'a> {
     fn sampled(&mut self, sampled: Result<(), String>) -> Vec<Event> {
         let now = self.began.elapsed();
         self.tracker.observe(now, now, sampled.is_ok());
-        self.tracker.too_late().map(Event::Late).into_iter().chain([Event::Sampled(sampled)]).collect()
+        self.sampled = Some(sampled);
+        self.tracker.too_late().map(Event::Late).into_iter().chain(self.all_seen()).collect()
     }
 
-    /// Begins to track an outage if the fault of this activity makes one.
+    /// What is known at last, unless an alert is still being waited for.
+    fn all_seen(&mut self) -> Vec<Event> {
+        if !self.asking.is_empty() {
+            return Vec::new();
+        }
+        let Some(sampled) = self.sampled.take() else { return Vec::new() };
+        let findings = self.alerts.iter().filter_map(alert::Watch::finding);
+        findings.map(Event::Finding).chain([Event::Sampled(sampled)]).collect()
+    }
+
+    /// Begins to track an outage if the fault of this activity makes one, and to ask for the alerts of which time counts from here.
     fn acted(&mut self, index: usize, asked: Instant) {
-        if let Some(activity) = self.experiment.method.get(index)
-            && let Deed::Inject { fault, .. } = &activity.deed
+        let experiment = self.experiment;
+        let Some(activity) = experiment.method.get(index) else { return };
+        if let Deed::Inject { fault, .. } = &activity.deed
             && is_outage(fault.fault_type)
         {
             self.tracker.acted(index, &activity.name, fault.fault_type, asked - self.began);
             self.track(Duration::ZERO);
         }
+        for (number, alert) in experiment.guardrails.alerts.iter().enumerate() {
+            if alert.action(&experiment.method) == Some(index) {
+                self.alerts[number].acted(&activity.name, asked - self.began);
+                self.ask_for(number, Instant::now());
+            }
+        }
+    }
+
+    /// Has every alert asked for once more that there is something to see of. `described`: the run went as it had to.
+    fn all_removed(&mut self, described: bool) {
+        self.is_after = true;
+        for number in 0..self.alerts.len() {
+            self.alerts[number].removed(self.began.elapsed(), described);
+            self.ask_for(number, Instant::now());
+        }
+    }
+
+    /// Has an alert asked for at this time, if there is something to see of it.
+    fn ask_for(&mut self, number: usize, at: Instant) {
+        if self.alerts[number].is_pending() && self.asking.insert(number) {
+            self.given_up.push(ask_for_alert(self.experiment, number, at, self.means.prober).boxed());
+        }
+    }
+
+    fn alerted(&mut self, number: usize, due: Instant, asked: Instant, sample: Sample) -> Vec<Event> {
+        self.asking.remove(&number);
+        let sample = Sample { detail: self.experiment.variables.hide(&sample.detail), ..sample };
+        let (alert, watch) = (&self.experiment.guardrails.alerts[number], &mut self.alerts[number]);
+        let recorder = self.means.recorder;
+        let change = watch.observe(asked - self.began, self.began.elapsed(), &sample);
+        let stage = if self.is_after { Stage::After } else { Stage::During };
+        let late = Some(asked.saturating_duration_since(due));
+        recorder.sampled(&alert.name, (Role::Alert, stage), &sample, watch.is_met(), late);
+        match change {
+            Some(Change::Fired) => recorder.note(Kind::AlertFired, &alert.name, &sample.detail),
+            Some(Change::Gone) => recorder.note(Kind::AlertGone, &alert.name, &sample.detail),
+            None => {}
+        }
+        self.ask_for(number, asked + alert.interval);
+        self.all_seen()
+    }
+
+    /// Somebody stops a run all faults of which are removed: only alerts may still be waited for.
+    fn give_up(&mut self, verdict: Verdict, why: String) -> Vec<Event> {
+        if self.asking.is_empty() {
+            return Vec::new();
+        }
+        self.alerts.iter_mut().for_each(alert::Watch::give_up);
+        self.asking.clear();
+        [vec![Event::Abort(verdict, why)], self.all_seen()].concat()
     }
 
     /// Samples the steady state as long as it is not known whether an outage is over.
@@ -461,6 +553,12 @@ async fn ask(experiment: &Experiment, index: usize, at: Instant, prober: &Prober
         None => Sample::failed("there is no such gate".to_owned()),
     };
     Happened::Gated(index, at, asked, sample)
+}
+
+async fn ask_for_alert(experiment: &Experiment, number: usize, at: Instant, prober: &Prober) -> Happened {
+    sleep_until(at).await;
+    let asked = Instant::now();
+    Happened::Alerted(number, at, asked, prober.sample(&experiment.guardrails.alerts[number].probe).await)
 }
 
 async fn look(door: &Door) -> Happened {

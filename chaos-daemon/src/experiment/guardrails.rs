@@ -1,4 +1,4 @@
-//! The extension `chaos-daemon` of a document: gates, what else ends a run, and in which stages it is run.
+//! The extension `chaos-daemon` of a document: gates, what else ends a run, which alerts it expects, and in which stages it is run.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -6,16 +6,19 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::activity::Reader;
+use super::alert::{Alert, Wanted};
 use super::gate::{Gate, Op, Rule};
 use super::sampling;
 use super::stage::BlastRadius;
 use super::tolerance::Tolerance;
 use super::variables::Use;
+use crate::probe::Check;
+use crate::probe::alert::FIRES;
 use crate::request::fields::Fields;
 use crate::spec::SpecError;
 use crate::spec::units::LONGEST_FAULT;
 
-/// How often a gate is sampled when nobody says.
+/// How often a gate is sampled, or an alert asked for, when nobody says.
 const INTERVAL: Duration = Duration::from_secs(1);
 pub(super) const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
 pub(super) const LONGEST_INTERVAL: Duration = Duration::from_secs(60);
@@ -23,8 +26,10 @@ pub(super) const LONGEST_INTERVAL: Duration = Duration::from_secs(60);
 pub const FULL_WEIGHT: u8 = 10;
 /// The most gates of one experiment.
 const MOST_GATES: usize = 16;
+/// The most alerts of one experiment.
+const MOST_ALERTS: usize = 16;
 
-/// What ends a run before its time, and how much of it there may be.
+/// What ends a run before its time, what else is expected of it, and how much of it there may be.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Guardrails {
     /// Gates, which are sampled while the method goes on and faults are active.
@@ -37,6 +42,8 @@ pub struct Guardrails {
     pub sampling: Vec<sampling::Rule>,
     /// What faults weigh in the resiliency score, from 0 to 10, by the name of the action; the others weigh [`FULL_WEIGHT`].
     pub weights: BTreeMap<String, u8>,
+    /// Alerts that have to fire because of its faults, or must not.
+    pub alerts: Vec<Alert>,
     /// In which stages it is run; without it, as it is written.
     pub blast_radius: Option<BlastRadius>,
 }
@@ -71,6 +78,10 @@ impl Guardrails {
             })?;
             guardrails.weights.insert(action, weight);
         }
+        let at = fields.at("alerts");
+        for (index, entry) in fields.array("alerts")?.unwrap_or_default().into_iter().enumerate() {
+            guardrails.alerts.push(alert(Fields::of(format!("{at}[{index}]"), entry)?, index, reader)?);
+        }
         let at = fields.at("rto");
         if let Some(value) = fields.take("rto") {
             let value = reader.substituted(&at, value, Use::Probe)?;
@@ -83,6 +94,9 @@ impl Guardrails {
         fields.finish()?;
         if guardrails.gates.len() > MOST_GATES {
             return Err(SpecError::new("extensions", format!("too many gates: give at most {MOST_GATES}")));
+        }
+        if guardrails.alerts.len() > MOST_ALERTS {
+            return Err(SpecError::new("extensions", format!("too many alerts: give at most {MOST_ALERTS}")));
         }
         Ok(guardrails)
     }
@@ -101,8 +115,7 @@ impl Guardrails {
 fn gate(mut fields: Fields, number: usize, reader: &Reader<'_>) -> Result<Gate, SpecError> {
     let name = fields.string("name")?.unwrap_or_else(|| (number + 1).to_string());
     let (mut probe, form) = reader.probe(reader.provider(&mut fields, Use::Probe)?)?;
-    let interval = duration(&mut fields, "interval")?.unwrap_or(INTERVAL);
-    let interval = within(&fields.at("interval"), interval, SHORTEST_INTERVAL, LONGEST_INTERVAL)?;
+    let interval = interval(&mut fields)?;
     probe.timeout = probe.timeout.min(interval);
     let alert_after = duration(&mut fields, "alertAfter")?.unwrap_or_default();
     let alert_after = within(&fields.at("alertAfter"), alert_after, Duration::ZERO, LONGEST_FAULT)?;
@@ -124,6 +137,39 @@ fn gate(mut fields: Fields, number: usize, reader: &Reader<'_>) -> Result<Gate, 
     };
     fields.finish()?;
     Ok(Gate { name, probe, form, rule, alert_after, interval, no_data_is_breach })
+}
+
+fn alert(mut fields: Fields, number: usize, reader: &Reader<'_>) -> Result<Alert, SpecError> {
+    let name = fields.string("name")?.unwrap_or_else(|| (number + 1).to_string());
+    let (probe, _) = reader.probe(reader.provider(&mut fields, Use::Probe)?)?;
+    if !matches!(probe.check, Check::Alert(_)) || probe.bounds != FIRES {
+        let problem = "give \"chaosctl probe alert …\" without --min and --max: what the alert has to do stands beside it";
+        return Err(SpecError::new(fields.at("provider"), problem));
+    }
+    let interval = interval(&mut fields)?;
+    let action = fields.string("action")?;
+    let mut time = |key: &'static str| {
+        let at = fields.at(key);
+        let time = duration(&mut fields, key)?;
+        time.map(|time| within(&at, time, SHORTEST_INTERVAL, LONGEST_FAULT)).transpose()
+    };
+    let (fires, gone) = (time("fires_within")?, time("gone_within")?);
+    let wanted = match (fires, gone, fields.boolean("must_not_fire")?.unwrap_or(false)) {
+        (Some(within), gone_within, false) => Wanted::Fires { within, gone_within },
+        (None, None, true) => Wanted::Silence,
+        _ => {
+            let problem = "give how soon it has to fire, such as \"1m\", and if it matters gone_within; or must_not_fire: true \
+                           alone";
+            return Err(SpecError::new(fields.at("fires_within"), problem));
+        }
+    };
+    fields.finish()?;
+    Ok(Alert { name, probe, interval, action, wanted })
+}
+
+fn interval(fields: &mut Fields) -> Result<Duration, SpecError> {
+    let interval = duration(fields, "interval")?.unwrap_or(INTERVAL);
+    within(&fields.at("interval"), interval, SHORTEST_INTERVAL, LONGEST_INTERVAL)
 }
 
 fn compare(fields: &mut Fields, reader: &Reader<'_>) -> Result<Rule, SpecError> {
@@ -204,6 +250,20 @@ pub(super) fn fields() -> Value {
         },
         "additionalProperties": false,
     });
+    let alert = serde_json::json!({
+        "type": "object",
+        "properties": {
+            "name": text("Name of the alert."),
+            "provider": super::schema::provider_of_alert(),
+            "action": text("Name of the action from which time counts; without it, the first that injects."),
+            "fires_within": length("How soon it has to fire"),
+            "gone_within": length("How soon after the removal of the last fault it has to be gone again"),
+            "must_not_fire": {"type": "boolean", "default": false, "description": "In place of fires_within."},
+            "interval": length("How often it is asked for, 1s unless told otherwise"),
+        },
+        "required": ["provider"],
+        "additionalProperties": false,
+    });
     serde_json::json!({
         "rollback_on": {"type": "array", "items": gate, "description": "Of the extension chaos-daemon: gates."},
         "abort_when": {"type": "array", "items": gate, "description": "Of the extension chaos-daemon: gates, and not_recovered_within."},
@@ -221,6 +281,8 @@ pub(super) fn fields() -> Value {
             "description": "Of the extension chaos-daemon: each run affects a share of what its faults match, and a larger one \
                             is due when the smaller ones were held.",
         },
+        "alerts": {"type": "array", "items": alert, "maxItems": MOST_ALERTS,
+            "description": "Of the extension chaos-daemon: alerts that have to fire because of the faults, or must not."},
         "rto": length("Of the extension chaos-daemon: recovery time objective, from an action that kills, stops, restarts or cuts off"),
     })
 }

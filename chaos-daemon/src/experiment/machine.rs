@@ -62,6 +62,8 @@ pub enum Event {
     Deviated(String),
     /// The steady state was met again, and later than it had to be; the text says when.
     Late(String),
+    /// An alert was not as the document expects; the text says what.
+    Finding(String),
     /// A fault ended before its time; the text says why.
     Gone(usize, String),
     /// The run is to end now, with this verdict; the text says why.
@@ -188,6 +190,11 @@ impl Machine {
         self.phase == Phase::Before
     }
 
+    /// Whether nothing has ended the run before its time, or kept it from going as described.
+    pub fn goes_as_described(&self) -> bool {
+        self.cause.is_none()
+    }
+
     /// Takes in what happened. What comes late, after it was given up, changes nothing; an injection that nobody asked for ends
     /// the run by way of removal, so that no mistake of the driver can leave a fault behind.
     pub fn step(&mut self, event: Event) -> Vec<Effect> {
@@ -208,10 +215,10 @@ impl Machine {
                 }
                 Vec::new()
             }
-            Event::Late(when) => {
+            Event::Late(what) | Event::Finding(what) => {
                 if self.phase == Phase::After {
                     self.deviated = true;
-                    self.errors.push(when);
+                    self.errors.push(what);
                 }
                 Vec::new()
             }
@@ -227,6 +234,11 @@ impl Machine {
             Event::Abort(verdict, why) if self.runs() => {
                 self.fault(verdict, why);
                 self.unwind()
+            }
+            // There is nothing left to remove.
+            Event::Abort(verdict, why) if self.phase == Phase::After => {
+                self.fault(verdict, why);
+                Vec::new()
             }
             Event::Abort(..) => Vec::new(),
             Event::Removed(index, result) => self.removed(index, result),

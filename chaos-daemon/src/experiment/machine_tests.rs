@@ -168,12 +168,16 @@ fn the_verdict_is_what_ended_the_run_and_only_then_how_the_system_was() {
     let trip = || Event::Abort(Verdict::Tripped, "gate".to_owned());
     let left = || Event::Removed(0, Err("veth left".into()));
     let removed = || Event::Removed(0, Ok(()));
+    let found = || Event::Finding("P1: alert".into());
     let dip = || Event::Deviated("p95".into());
     let active = |then: Vec<Event>| [vec![MET, Event::Injected(0, Ok(()))], then].concat();
     for (events, verdict) in [
         (active(vec![Event::Lasted, removed(), MET]), Verdict::Held),
         (active(vec![Event::Lasted, removed(), unmet()]), Verdict::Deviated),
         (active(vec![dip(), Event::Lasted, removed(), MET]), Verdict::Deviated),
+        (active(vec![Event::Lasted, removed(), found(), MET]), Verdict::Deviated),
+        (active(vec![Event::Lasted, removed(), abort(), MET]), Verdict::Aborted),
+        (active(vec![trip(), removed(), found(), MET]), Verdict::Tripped),
         (active(vec![Event::Lasted, left(), MET]), Verdict::Failed),
         (active(vec![Event::Lasted, left(), unmet()]), Verdict::Failed),
         (active(vec![Event::Gone(0, "killed".into()), removed(), MET]), Verdict::Failed),
@@ -212,6 +216,7 @@ fn any_event() -> impl Strategy<Value = Event> {
         4 => (index(), pause).prop_map(|(index, pause)| Event::Waited(index, pause)),
         6 => index().prop_map(|index| Event::Injected(index, Ok(()))),
         1 => Just(Event::Late("late".to_owned())),
+        1 => Just(Event::Finding("alert".to_owned())),
         1 => index().prop_map(|index| refused(index, ErrorCode::InjectionFailed)),
         1 => index().prop_map(|index| refused(index, ErrorCode::Unavailable)),
         3 => index().prop_map(Event::Probed),

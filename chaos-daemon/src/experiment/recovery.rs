@@ -6,6 +6,7 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::alert::{Alarm, Watch};
 use crate::request::ProcessEvidence;
 use crate::spec::FaultType;
 
@@ -18,6 +19,13 @@ pub const OUTAGES: &[FaultType] =
 pub struct Recovery {
     /// Each action that makes a system unreachable, in the order in which they were carried out.
     pub incidents: Vec<Incident>,
+    /// Each alert that the document speaks of and whose action was carried out.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub alerts: Vec<Alarm>,
+    /// Mean time until an alert that has to fire was seen to, of those that were.
+    #[schemars(with = "f64")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mttd_by_alert_seconds: Option<f64>,
     /// Mean time until the steady state was seen not to be met, of the incidents of which it was.
     #[schemars(with = "f64")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -141,17 +149,21 @@ impl Tracker {
         (!words.is_empty()).then(|| words.join(", "))
     }
 
-    /// The measures; `None` when nothing was an outage.
-    pub fn report(&self) -> Option<Recovery> {
-        if self.incidents.is_empty() {
+    /// The measures, with what became of `alerts`; `None` when nothing was an outage, and no alert was to be seen.
+    pub fn report(&self, alerts: &[Watch<'_>]) -> Option<Recovery> {
+        let alarms: Vec<_> = alerts.iter().filter_map(Watch::report).collect();
+        if self.incidents.is_empty() && alarms.is_empty() {
             return None;
         }
+        let rto = self.rto.filter(|_| !self.incidents.is_empty());
         Some(Recovery {
             incidents: self.incidents.iter().map(Open::report).collect(),
+            alerts: alarms,
+            mttd_by_alert_seconds: mean(alerts.iter().filter_map(Watch::detected)),
             mttd_seconds: mean(self.incidents.iter().filter_map(|incident| incident.unreachable)),
             mttr_seconds: mean(self.incidents.iter().filter_map(|incident| incident.recovered)),
-            rto_seconds: self.rto.map(|rto| rto.as_secs_f64()),
-            within_rto: self.rto.map(|rto| self.incidents.iter().all(|incident| incident.is_within(rto))),
+            rto_seconds: rto.map(|rto| rto.as_secs_f64()),
+            within_rto: rto.map(|rto| self.incidents.iter().all(|incident| incident.is_within(rto))),
         })
     }
 }
@@ -216,7 +228,7 @@ mod tests {
         // An answer that knows less does not take back what was known.
         tracker.saw(2, &ProcessEvidence::default());
         assert!(!tracker.is_open() && tracker.too_late().is_none());
-        let report = tracker.report().unwrap();
+        let report = tracker.report(&[]).unwrap();
         let expected = Incident {
             action: "kill".into(),
             fault_type: FaultType::ProcessKill,
@@ -239,7 +251,7 @@ mod tests {
         tracker.observe(ms(4000), ms(7000), false);
         tracker.observe(ms(7000), ms(10_000), true);
         tracker.acted(4, "again", FaultType::ProcessKill, ms(11_000));
-        let report = tracker.report().unwrap();
+        let report = tracker.report(&[]).unwrap();
         assert_eq!((report.mttd_seconds, report.mttr_seconds), (Some(2.0), Some(4.0)));
         assert_eq!((report.rto_seconds, report.within_rto), (None, None));
         assert!(tracker.is_open(), "the last one may still come");
@@ -248,18 +260,18 @@ mod tests {
     #[test]
     fn an_objective_is_missed_by_a_late_recovery_and_by_none_but_not_by_no_outage() {
         let mut tracker = tracker(Some(500));
-        assert!(tracker.too_late().is_none() && tracker.report().unwrap().within_rto == Some(true));
+        assert!(tracker.too_late().is_none() && tracker.report(&[]).unwrap().within_rto == Some(true));
         tracker.observe(ms(1100), ms(1200), false);
         assert!(tracker.too_late().unwrap().contains("not seen to recover after \"kill\""));
         tracker.observe(ms(1600), ms(1700), true);
         let late = tracker.too_late().unwrap();
         assert!(late.contains("700") && late.contains("500ms"), "{late}");
-        assert_eq!(tracker.report().unwrap().within_rto, Some(false));
+        assert_eq!(tracker.report(&[]).unwrap().within_rto, Some(false));
     }
 
     #[test]
     fn a_run_without_an_outage_has_no_measures() {
-        assert_eq!(Tracker::new(Some(ms(1))).report(), None);
+        assert_eq!(Tracker::new(Some(ms(1))).report(&[]), None);
         assert!(is_outage(FaultType::NetworkPartition) && !is_outage(FaultType::Latency));
     }
 }

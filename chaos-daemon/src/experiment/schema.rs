@@ -146,8 +146,14 @@ fn chaosctl_probe() -> Value {
         ["probe", "unit", "payment.service", "--measure", "restarts", "--max", 0],
         ["probe", "process", "--unit", "payment.service", "--measure", "memory_mb", "--max", 500],
         ["probe", "prometheus", "http://127.0.0.1:9090", "sum(rate(errors_total[1m]))", "--no-data", "ok"],
+        ["probe", "alert", "http://127.0.0.1:9093", "--label", "severity=page", "--max", 0],
     ]);
     provider
+}
+
+/// The provider of an alert.
+pub(super) fn provider_of_alert() -> Value {
+    chaosctl("chaosctl probe alert … without --min and --max")
 }
 
 fn condition() -> Value {

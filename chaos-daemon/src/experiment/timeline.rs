@@ -48,6 +48,12 @@ pub enum Kind {
     EndedEarly,
     /// A gate was breached.
     Breach,
+    /// An alert was seen to fire.
+    AlertFired,
+    /// It was seen to be gone again.
+    AlertGone,
+    /// An alert was not as the document expects.
+    Finding,
     /// The run was ended before its time.
     Abort,
 }
@@ -60,10 +66,10 @@ pub struct Occurrence {
     /// Wall clock, ISO 8601 in UTC.
     pub time: String,
     /// What kind of thing: started, phase, met, not_met, injecting, injected, injection_failed, removing, removed, removal_failed,
-    /// ended_early, breach, abort.
+    /// ended_early, breach, alert_fired, alert_gone, finding, abort.
     #[schemars(with = "String")]
     pub kind: Kind,
-    /// The phase, the fault or the gate that it is about; empty when it is the run.
+    /// The phase, the fault, the gate or the alert that it is about; empty when it is the run.
     pub subject: String,
     /// More, for people.
     pub detail: String,
@@ -89,6 +95,8 @@ pub enum Role {
     Method,
     /// To see when a system is gone and when it is back, after an action that makes an outage: not being met is no surprise.
     Recovery,
+    /// An alert that the document expects, or that must not fire.
+    Alert,
 }
 
 /// When in a run a sample was taken.
@@ -110,9 +118,9 @@ pub struct Reading {
     pub at_seconds: f64,
     /// The same on the wall clock, ISO 8601 in UTC.
     pub time: String,
-    /// Name of the probe or gate in the document.
+    /// Name of the probe, gate or alert in the document.
     pub probe: String,
-    /// What it was for: steady_state, gate, method.
+    /// What it was for: steady_state, gate, method, recovery, alert.
     #[schemars(with = "String")]
     pub role: Role,
     /// When: before, during, after.
@@ -217,6 +225,7 @@ impl Recorder {
             Event::Sampled(Err(unmet)) | Event::Deviated(unmet) | Event::Late(unmet) => {
                 self.note(Kind::NotMet, "", unmet);
             }
+            Event::Finding(what) => self.note(Kind::Finding, "", what),
             Event::Injected(index, Ok(())) => self.note(Kind::Injected, name(index), ""),
             Event::Injected(index, Err(error)) => {
                 self.note(Kind::InjectionFailed, name(index), &error.to_string());

@@ -10,7 +10,8 @@ use serde::{Deserialize, Serialize};
 pub enum Verdict {
     /// The run went as described, and the steady state was met after it.
     Held,
-    /// The run went as described, and the steady state was not met after it, or at times during it, or met again too late.
+    /// The run went as described, and the steady state was not met after it, or at times during it, or met again too late; or
+    /// an alert was not as the document expects.
     Deviated,
     /// The steady state was not met before, or a gate was breached then: nothing was done.
     Refused,

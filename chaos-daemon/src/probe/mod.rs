@@ -3,6 +3,7 @@
 //!
 //! The daemon's probes run in a process of their own, the only one of its processes that may open connections.
 
+pub mod alert;
 pub mod dns;
 pub mod http;
 pub mod instruments;
@@ -34,8 +35,19 @@ pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(3);
 pub const LONGEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Names of the checks, as `chaosctl probe` and documents have them.
-pub const KINDS: &[&str] =
-    &["tcp", "http", "latency", "dns", "mcp", "pressure", "sockets", "unit", "process", "prometheus"];
+pub const KINDS: &[&str] = &[
+    "tcp",
+    "http",
+    "latency",
+    "dns",
+    "mcp",
+    "pressure",
+    "sockets",
+    "unit",
+    "process",
+    "prometheus",
+    "alert",
+];
 
 /// What is asked of the world.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -62,6 +74,8 @@ pub enum Check {
     Sockets(sockets::Count),
     /// What a Prometheus server knows.
     Prometheus(prometheus::Query),
+    /// Which alerts an Alertmanager has.
+    Alert(alert::Alert),
     /// How long answers take, over several.
     Latency(latency::Latency),
     /// This MCP server opens a session, and lists its tools.
@@ -243,6 +257,7 @@ impl fmt::Display for Check {
             Self::Pressure(gauge) => gauge.fmt(f),
             Self::Sockets(count) => count.fmt(f),
             Self::Prometheus(query) => query.fmt(f),
+            Self::Alert(alert) => alert.fmt(f),
             Self::Latency(latency) => latency.fmt(f),
             Self::Mcp(dialogue) => dialogue.fmt(f),
             Self::Unit(unit) => unit.fmt(f),
@@ -326,6 +341,7 @@ impl Check {
             Self::Pressure(gauge) => gauge.take(limit).await,
             Self::Sockets(count) => count.take(limit).await,
             Self::Prometheus(query) => query.take(limit).await,
+            Self::Alert(alert) => alert.take(limit).await,
             Self::Latency(latency) => latency.take(limit).await,
             Self::Mcp(dialogue) => dialogue.take(limit).await,
             Self::Unit(_) | Self::Processes(_) => Seen::nothing("only the daemon can see this".to_owned()),

@@ -32,6 +32,7 @@ fn row_name(role: Role, probe: &str) -> String {
         Role::SteadyState | Role::Method => probe.to_owned(),
         Role::Gate => format!("gate {probe}"),
         Role::Recovery => format!("recovery {probe}"),
+        Role::Alert => format!("alert {probe}"),
     }
 }
 

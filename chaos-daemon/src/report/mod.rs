@@ -5,6 +5,7 @@ pub mod html;
 pub mod journal;
 pub mod markdown;
 
+use crate::experiment::alert::Alarm;
 use crate::experiment::timeline::{Kind, Occurrence, Reading, Role, Stage};
 use crate::server::history::Recorded;
 
@@ -124,6 +125,7 @@ pub fn paragraph(recorded: &Recorded) -> String {
             after(incident.recovered_after_seconds)
         ));
     }
+    said.extend(run.recovery.iter().flat_map(|recovery| &recovery.alerts).map(alarm));
     if let Some(error) = &run.error {
         said.push(format!("What the run says itself: {error}."));
     }
@@ -139,6 +141,21 @@ pub fn paragraph(recorded: &Recorded) -> String {
     said.join(" ")
 }
 
+/// What became of an alert, in sentences.
+fn alarm(alarm: &Alarm) -> String {
+    let fired = match alarm.fired_after_seconds {
+        Some(seconds) => format!("fired {seconds:.2} s after \"{}\" was asked for", alarm.action),
+        None => "was not seen to fire".to_owned(),
+    };
+    let gone = alarm.gone_after_seconds.map(|seconds| match seconds > 0.0 {
+        true => format!(", and was gone {seconds:.2} s after the last fault was removed"),
+        false => ", and was gone before the last fault was removed".to_owned(),
+    });
+    let finding = alarm.finding.as_ref().map(|finding| format!(" Finding {finding}."));
+    let (gone, finding) = (gone.unwrap_or_default(), finding.unwrap_or_default());
+    format!("The alert \"{}\" {fired}{gone}.{finding}", alarm.alert)
+}
+
 /// What a sample was for, and when.
 fn place(sample: &Reading) -> String {
     let role = match sample.role {
@@ -146,6 +163,7 @@ fn place(sample: &Reading) -> String {
         Role::Gate => "gate",
         Role::Method => "method",
         Role::Recovery => "recovery",
+        Role::Alert => "alert",
     };
     let stage = match sample.stage {
         Stage::Before => "before",
@@ -170,6 +188,9 @@ fn word(kind: Kind) -> &'static str {
         Kind::RemovalFailed => "removal failed",
         Kind::EndedEarly => "ended before its time",
         Kind::Breach => "gate breached",
+        Kind::AlertFired => "alert fired",
+        Kind::AlertGone => "alert gone",
+        Kind::Finding => "finding",
         Kind::Abort => "ended before its time",
     }
 }

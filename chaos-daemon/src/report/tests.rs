@@ -3,6 +3,7 @@
 use serde_json::json;
 
 use super::*;
+use crate::experiment::alert::Alarm;
 use crate::experiment::recovery::Incident;
 use crate::experiment::{Recovery, Verdict};
 use crate::server::history::{ExperimentResult, RunFault};
@@ -121,6 +122,32 @@ fn recovery_is_told_of_each_action_that_made_an_outage() {
         "{text}"
     );
     assert!(text.contains("and to recover at no time that was seen."), "{text}");
+}
+
+#[test]
+fn every_alert_is_told_of_with_what_was_found() {
+    let alarm = |alert: &str, fired, gone, finding: Option<&str>| Alarm {
+        alert: alert.into(),
+        action: "kill".into(),
+        fired_after_seconds: fired,
+        gone_after_seconds: gone,
+        finding: finding.map(str::to_owned),
+    };
+    let mut recorded = tripped("fast");
+    let alerts = vec![
+        alarm("pool", Some(3.25), Some(1.5), None),
+        alarm("node", Some(3.0), Some(0.0), None),
+        alarm("disk", None, None, Some("P1: it did not fire")),
+    ];
+    recorded.run.recovery = Some(Recovery { alerts, ..Recovery::default() });
+    let text = paragraph(&recorded);
+    for fact in [
+        "The alert \"pool\" fired 3.25 s after \"kill\" was asked for, and was gone 1.50 s after the last fault was removed.",
+        "The alert \"node\" fired 3.00 s after \"kill\" was asked for, and was gone before the last fault was removed.",
+        "The alert \"disk\" was not seen to fire. Finding P1: it did not fire.",
+    ] {
+        assert!(text.contains(fact), "{fact}\n{text}");
+    }
 }
 
 #[test]

@@ -163,6 +163,7 @@ pub fn failure_mode(run: &ExperimentResult) -> Option<&'static str> {
         Some(Verdict::Deviated) if error.contains("steady state not met during the action") => {
             "not_steady_during"
         }
+        Some(Verdict::Deviated) if error.starts_with("P1: ") || error.starts_with("P2: ") => "alert",
         Some(Verdict::Deviated) if error.contains("not recovered within") => "not_recovered",
         Some(Verdict::Deviated) => "not_steady_after",
         Some(Verdict::Failed) if error.starts_with("injecting failed") => "injection_failed",

@@ -106,6 +106,10 @@ fn what_failed_is_told_by_what_the_run_itself_says() {
             Some("not_steady_during"),
             vec![met(), injected(), Event::Deviated("up".into()), Event::Lasted, removed(), met()],
         ),
+        (
+            Some("alert"),
+            vec![met(), injected(), Event::Lasted, removed(), Event::Finding("P1: alert".into()), met()],
+        ),
         (Some("injection_failed"), vec![met(), refused, met()]),
         (Some("fault_ended_early"), vec![met(), injected(), Event::Gone(0, "gone".into()), removed(), met()]),
         (Some("rollback_failed"), vec![met(), injected(), Event::Lasted, left, met()]),
