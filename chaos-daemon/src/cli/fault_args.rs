@@ -386,7 +386,7 @@ impl FaultArgs {
 }
 
 /// The field of a request as the option that sets it.
-fn as_option(mut error: SpecError) -> SpecError {
+pub(super) fn as_option(mut error: SpecError) -> SpecError {
     let field = error.field.split('[').next().unwrap_or_default();
     let mut parts = field.split('.');
     let (first, second) = (parts.next().unwrap_or_default(), parts.next());
