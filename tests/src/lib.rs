@@ -37,6 +37,7 @@ pub mod soak;
 pub mod stall;
 pub mod sweep;
 pub mod systemd;
+pub mod tools;
 pub mod touch;
 pub mod trace;
 pub mod victim;

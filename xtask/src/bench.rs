@@ -39,7 +39,8 @@ pub(crate) fn main(options: &Options) -> Result<ExitCode, Error> {
         return Ok(if met { ExitCode::SUCCESS } else { ExitCode::FAILURE });
     }
     tools::require(tools::PEERS)?;
-    let built = artifacts::build_release(&["chaos-daemon", "bench"])?;
+    let built =
+        artifacts::build_release(&["chaos-daemon", "chaosctl", "bench", "chaos-worker", "chaos-tools"])?;
     let mut command = Command::new(built.program("bench")?);
     command.arg("--json").arg(run::root().join("target/bench.json"));
     command.args(options.quick.then_some("--quick"));

@@ -503,7 +503,8 @@ async fn targets(
     fields.insert("fault_name".to_owned(), json!(fault.name()?));
     let answer = client.call("chaos_plan", fields).await?["targets"].take();
     if answer.is_null() {
-        let problem = "this type of fault does not go to processes: give process_kill or process_pause";
+        let problem =
+            "this type of fault does not go to processes: give process_kill, process_pause or mcp_error";
         return Err(Failure::Usage(SpecError::new("TYPE", problem)));
     }
     let report: TargetsReport = serde_json::from_value(answer.clone())

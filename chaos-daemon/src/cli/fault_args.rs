@@ -42,7 +42,8 @@ pub(super) struct FaultArgs {
     /// Process faults: what share of those that match, e.g. 25%; never fewer than one [default: all]
     #[arg(long, value_name = "SHARE", value_parser = share, help_heading = "Target")]
     share: Option<Share>,
-    /// Process faults: which of those that match make up the share; link_down: how its rhythm varies [default: 0]
+    /// Process faults: which of those that match make up the share; link_down: how its rhythm varies; mcp_error: also which
+    /// calls meet what [default: 0]
     #[arg(long, value_name = "NUMBER", help_heading = "Target")]
     seed: Option<u64>,
     /// Network namespace: a name below /run/netns, or the path of a namespace file
@@ -72,7 +73,7 @@ pub(super) struct FaultArgs {
     /// egress, ingress or both [default: by type]
     #[arg(long, help_heading = "Target")]
     direction: Option<String>,
-    /// latency, packet_reorder: delay of each packet, e.g. 300ms
+    /// latency, packet_reorder: delay of each packet, e.g. 300ms; mcp_error: of each answer
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, allow_hyphen_values = true, help_heading = "Effect")]
     delay: Option<Duration>,
     /// Variation, either way: of the delay (with a distribution, its standard deviation), of the interval, of pause and run, of down and up
@@ -218,12 +219,33 @@ pub(super) struct FaultArgs {
     /// file_error: which calls fail, of open, create, read, write, mmap [default: all]
     #[arg(long, value_name = "NAMES", value_delimiter = ',', help_heading = "Effect")]
     operations: Vec<String>,
-    /// connect_error, file_error: share of the matching calls that fails, 0 to 1
+    /// connect_error, file_error: share of the matching calls that fails, 0 to 1; mcp_error: that any of it is about
     #[arg(long, value_name = "FRACTION", help_heading = "Effect")]
     call_probability: Option<f64>,
     /// connect_error, file_error: how many matching calls pass first
     #[arg(long, value_name = "COUNT", help_heading = "Effect")]
     after_calls: Option<u64>,
+    /// mcp_error: share of the calls that --delay delays, 0 to 1 [default: 1]
+    #[arg(long, value_name = "FRACTION", help_heading = "Effect")]
+    delay_share: Option<f64>,
+    /// mcp_error: share of the calls that is answered with an error, and never comes to the server
+    #[arg(long, value_name = "FRACTION", help_heading = "Effect")]
+    fail: Option<f64>,
+    /// mcp_error: share whose answer never comes
+    #[arg(long, value_name = "FRACTION", help_heading = "Effect")]
+    drop: Option<f64>,
+    /// mcp_error: share whose answer is cut short
+    #[arg(long, value_name = "FRACTION", help_heading = "Effect")]
+    truncate: Option<f64>,
+    /// mcp_error: share whose answer has a wrong byte
+    #[arg(long, value_name = "FRACTION", help_heading = "Effect")]
+    corrupt: Option<f64>,
+    /// mcp_error: methods that meet it [default: tools/call]
+    #[arg(long, value_name = "METHODS", value_delimiter = ',', help_heading = "Effect")]
+    methods: Vec<String>,
+    /// mcp_error: only calls of these tools
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', help_heading = "Effect")]
+    tools: Vec<String>,
     /// connection_load: of which server of this host: tcp://ADDRESS:PORT, unix:/PATH, http://ADDRESS:PORT/PATH,
     /// mcp+http://ADDRESS:PORT/PATH or mcp+unix:/PATH
     #[arg(long, help_heading = "Effect")]
@@ -358,6 +380,13 @@ impl FaultArgs {
         set("call_probability", self.call_probability.map(Value::from));
         set("operations", list(&self.operations));
         set("after_calls", self.after_calls.map(Value::from));
+        set("delay_share", self.delay_share.map(Value::from));
+        set("fail", self.fail.map(Value::from));
+        set("drop", self.drop.map(Value::from));
+        set("truncate", self.truncate.map(Value::from));
+        set("corrupt", self.corrupt.map(Value::from));
+        set("methods", list(&self.methods));
+        set("tools", list(&self.tools));
         set("offset_seconds", self.offset_seconds.map(Value::from));
         set("signal", self.signal.clone().map(Value::from));
         set("times", self.times.map(Value::from));
@@ -386,7 +415,7 @@ impl FaultArgs {
 }
 
 /// The field of a request as the option that sets it.
-fn as_option(mut error: SpecError) -> SpecError {
+pub(super) fn as_option(mut error: SpecError) -> SpecError {
     let field = error.field.split('[').next().unwrap_or_default();
     let mut parts = field.split('.');
     let (first, second) = (parts.next().unwrap_or_default(), parts.next());

@@ -119,7 +119,7 @@ pub(super) fn status(answer: &Value) -> String {
             line!(
                 out,
                 "      {}: {} matched, {} affected, {} protected",
-                if ["connect_error", "file_error"].contains(&text(fault, "fault_type")) {
+                if ["connect_error", "file_error", "mcp_error"].contains(&text(fault, "fault_type")) {
                     "calls"
                 } else {
                     "packets"

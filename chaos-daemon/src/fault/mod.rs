@@ -17,6 +17,7 @@ pub mod inodes;
 mod latency;
 pub mod limit;
 pub mod link_down;
+pub mod mcp_error;
 pub mod memory;
 mod packet_corrupt;
 pub mod packet_drop;
@@ -54,7 +55,7 @@ pub use disk_fill::DirectoryGround;
 pub use memory::MemoryGround;
 pub use work::{
     Attach, CallWork, Callers, CpuWork, FileWork, FlapWork, Goal, HoardWork, LoopWork, Match, PacketAction,
-    PacketWork, PauseWork, RestartWork, SignalWork, Work,
+    PacketWork, PauseWork, RestartWork, SignalWork, SpoilWork, Work,
 };
 
 /// What is needed to carry out a fault, and to undo it.
@@ -220,6 +221,7 @@ pub fn plan(
         | Effect::ServiceStop { .. }
         | Effect::ServiceRestart { .. }
         | Effect::Connect { .. }
+        | Effect::Spoil { .. }
         | Effect::Load(_) => return on_ground(effect, ground),
     })
 }
@@ -253,6 +255,9 @@ fn on_ground(effect: &Effect, ground: Option<&Ground>) -> Result<Plan, ApiError>
         (Effect::ServiceRestart { .. }, Some(Ground::Service(unit))) => Ok(service_restart::plan(unit)),
         (Effect::ProcessPause { processes, rhythm }, Some(Ground::Crowd(crowd))) => {
             Ok(process_pause::plan(processes, *rhythm, crowd))
+        }
+        (Effect::Spoil { processes, spoiling }, Some(Ground::Crowd(crowd))) => {
+            Ok(mcp_error::plan(processes, spoiling, crowd))
         }
         _ => Err(not_looked_at(effect.fault_type())),
     }
@@ -315,6 +320,7 @@ pub fn requirements(fault_type: FaultType) -> &'static [Requirement] {
         FaultType::ResourceExhaustion => cpu::REQUIREMENTS,
         FaultType::Pause => pause::REQUIREMENTS,
         FaultType::ProcessPause => process_pause::REQUIREMENTS,
+        FaultType::McpError => mcp_error::REQUIREMENTS,
         FaultType::ConnectError => connect_error::REQUIREMENTS,
         FaultType::FileError => file_error::REQUIREMENTS,
         FaultType::ServiceStop | FaultType::ServiceRestart => service_stop::REQUIREMENTS,

@@ -14,6 +14,7 @@ use crate::kernel::netlink::Netem;
 use crate::kernel::setting::Setting;
 use crate::spec::dns::Names;
 use crate::spec::files::Operation;
+use crate::spec::mcp::page::Order;
 use crate::spec::process::{Rhythm, Volleys};
 use crate::spec::sessions::{Amount, Server};
 use crate::spec::{
@@ -47,6 +48,8 @@ pub enum Work {
     Pause(PauseWork),
     /// A service is restarted.
     Restart(RestartWork),
+    /// Calls to MCP servers are spoilt.
+    Spoil(SpoilWork),
 }
 
 /// How a packet program is attached to its device.
@@ -275,6 +278,15 @@ pub struct RestartWork {
     pub invocation: String,
 }
 
+/// See [`Work::Spoil`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SpoilWork {
+    /// The proxies.
+    pub targets: Vec<ProcessId>,
+    /// What they are to do.
+    pub order: Order,
+}
+
 /// Whose calls, and where to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Callers {
@@ -330,7 +342,8 @@ impl Work {
             | Self::Flap(_)
             | Self::Signals(_)
             | Self::Pause(_)
-            | Self::Restart(_) => Duration::ZERO,
+            | Self::Restart(_)
+            | Self::Spoil(_) => Duration::ZERO,
         }
     }
 
@@ -391,6 +404,13 @@ impl Work {
                 vec![format!("undo that after {down:?}, do it again after {up:?}, and so on")]
             }
             Self::Restart(work) => vec![format!("have systemd restart {}, and watch it", work.unit)],
+            Self::Spoil(work) => vec![
+                format!(
+                    "open the page of each of them ({}), and lock it against other faults",
+                    work.targets.len()
+                ),
+                "write there what becomes of calls, and lock that, which brings it into force".to_owned(),
+            ],
             // The steps say it all.
             Self::Settings(_) => Vec::new(),
         }

@@ -16,6 +16,7 @@ use super::hoard::Keeper;
 use super::pauser::Pauser;
 use super::restarter::Restarter;
 use super::signaller::Signaller;
+use super::spoiler::Spoiler;
 use crate::fault::{Attach, CallWork, FileWork, Goal, Match, PacketAction, PacketWork, Work};
 use crate::host::privilege::{LOW_PORTS, LimitError, limit_to};
 use crate::host::{CgroupRef, NetNs, NetNsError};
@@ -57,6 +58,8 @@ pub enum Armed {
     Pause(Pauser),
     /// A service that was restarted, and is watched.
     Restart(Restarter),
+    /// Proxies that spoil calls.
+    Spoil(Spoiler),
 }
 
 /// Why work could not be carried out. Whatever had been done goes with the values that held it.
@@ -126,6 +129,9 @@ pub enum ArmError {
     /// A restart.
     #[error(transparent)]
     Restart(#[from] SystemdError),
+    /// A proxy.
+    #[error("have a proxy spoil calls")]
+    Spoil(#[source] io::Error),
     /// A burning thread.
     #[error("start burning")]
     Burn(#[source] io::Error),
@@ -190,6 +196,11 @@ impl Armed {
             }
             Work::Restart(work) => Ok(Self::Restart(Restarter::start(work)?)),
             Work::Pause(work) => Ok(Self::Pause(Pauser::start(work, deadline_ns)?)),
+            Work::Spoil(work) => {
+                let spoiler = Spoiler::start(work, deadline_ns).map_err(ArmError::Spoil)?;
+                limit_to(&[])?;
+                Ok(Self::Spoil(spoiler))
+            }
         }
     }
 
@@ -211,6 +222,7 @@ impl Armed {
             Self::Signals(signaller) => signaller.renew(deadline_ns),
             Self::Flap(flapper) => flapper.renew(deadline_ns),
             Self::Pause(pauser) => pauser.renew(deadline_ns),
+            Self::Spoil(spoiler) => spoiler.renew(deadline_ns).map_err(ArmError::Spoil)?,
             // These know no deadline: the guard sees to it, and what is done is done.
             Self::Settings(_) | Self::Restart(_) => {}
         }
@@ -236,6 +248,7 @@ impl Armed {
             | Self::Signals(_)
             | Self::Restart(_)
             | Self::Pause(_)
+            | Self::Spoil(_)
             | Self::Flap(_)
             | Self::Settings(_) => {}
         }
@@ -266,6 +279,7 @@ impl Armed {
             Self::Signals(signaller) => sum.processes = signaller.evidence(),
             Self::Restart(restarter) => sum.processes = restarter.evidence(),
             Self::Pause(pauser) => sum.processes = pauser.evidence().map_err(ArmError::Rhythm)?,
+            Self::Spoil(spoiler) => sum = spoiler.evidence().map_err(ArmError::Spoil)?,
             Self::Flap(flapper) => sum = flapper.evidence().map_err(ArmError::Rhythm)?,
             Self::Settings(settings) => {
                 for each in settings {

@@ -92,6 +92,8 @@ fn needed(work: &Work) -> &'static [Capability] {
         Work::Hoard(_) => &[],
         Work::Signals(_) => SIGNALLER,
         Work::Pause(_) => TRACER,
+        // To open descriptors of other users' processes.
+        Work::Spoil(_) => TRACER,
         Work::Restart(_) => SERVICE_HOLDER,
         Work::Settings(settings) => settings.first().map_or(&[], needed_to_set),
         Work::Flap(work) => needed_to_set(&work.setting),

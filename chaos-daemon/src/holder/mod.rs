@@ -23,6 +23,7 @@ mod pauser;
 pub mod protocol;
 mod restarter;
 pub mod signaller;
+mod spoiler;
 
 pub use life::run;
 pub use protocol::{Lease, Order, Preload, Report};

@@ -48,6 +48,8 @@ pub enum Requirement {
     CallPrograms,
     /// Loading programs at the security hooks of files, and being asked there.
     FilePrograms,
+    /// Taking descriptors of other processes.
+    Descriptors,
     /// The service manager of the host.
     Systemd,
 }
@@ -71,6 +73,8 @@ pub struct Facts {
     pub cgroup_v2: Option<String>,
     /// Why processes cannot be traced; `None` when they can.
     pub tracing: Option<String>,
+    /// Why descriptors of other processes cannot be taken; `None` when they can.
+    pub descriptors: Option<String>,
     /// Whether programs for control groups can be loaded.
     pub call_programs: Arc<WhenAsked<()>>,
     /// What programs at the security hooks of files have to know.
@@ -107,6 +111,13 @@ impl Facts {
                         .to_owned(),
             });
         }
+        if requirement == Requirement::Descriptors {
+            return self.descriptors.as_ref().map(|reason| Lack {
+                what: format!("pidfd_getfd ({reason})"),
+                remedy: "run a kernel of 5.6 or newer; in a unit, allow it: `SystemCallFilter=pidfd_getfd`"
+                    .to_owned(),
+            });
+        }
         if requirement == Requirement::CallPrograms {
             return self.call_programs.get().err();
         }
@@ -129,6 +140,7 @@ impl Facts {
             Requirement::Netem
             | Requirement::CgroupV2
             | Requirement::Tracing
+            | Requirement::Descriptors
             | Requirement::CallPrograms
             | Requirement::FilePrograms
             | Requirement::Systemd => ("sch_netem", "CONFIG_NET_SCH_NETEM", &self.netem),

@@ -14,6 +14,7 @@ pub mod part;
 pub mod place;
 pub mod privilege;
 pub mod process;
+pub mod proxy;
 pub mod sandbox;
 pub mod sshd;
 pub mod supply;

@@ -101,6 +101,7 @@ fn case(kind: &str, way: Option<&str>, params: Value, attach: Attach, hooks_are_
         netem: None,
         cgroup_v2: None,
         tracing: None,
+        descriptors: None,
         call_programs: WhenAsked::new(|| Ok(())),
         files: WhenAsked::new(|| Err(Lack { what: String::new(), remedy: String::new() })),
         systemd: None,

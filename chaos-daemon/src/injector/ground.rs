@@ -1,6 +1,8 @@
 //! What a fault that is not of a network finds before it changes anything: the target pinned, the old value of a setting read,
 //! and everything refused by name that must not be changed or could not be restored.
 
+use std::collections::BTreeMap;
+use std::fs::File;
 use std::io;
 use std::net::IpAddr;
 use std::path::Path;
@@ -11,8 +13,9 @@ use super::{reach, services, supply};
 use crate::fault::{Callers, Crowd, Ground, limit};
 use crate::host::connections::reached_at;
 use crate::host::privilege::may_set_clock;
-use crate::host::{Cgroup, CgroupRef, Interface, NetNs, PlaceRef, Running, Spared};
+use crate::host::{Cgroup, CgroupRef, Interface, NetNs, PlaceRef, Running, Spared, proxy};
 use crate::kernel::netlink::belongings::Inventory;
+use crate::kernel::proxy::find;
 use crate::kernel::setting::{Knob, LinkSetting, clock, link};
 use crate::kernel::step::NetNsRef;
 use crate::policy::Permit;
@@ -20,6 +23,10 @@ use crate::request::{ApiError, Caller, ErrorCode};
 use crate::spec::fault::Effect;
 use crate::spec::{Hoard, Limit, LocalPort, ProcessSelector, Whose};
 use crate::target;
+use crate::target::process::Matcher;
+
+/// The command of `chaosctl` that every proxy has in its command line.
+const PROXY: &str = "mcp-proxy";
 
 /// Looks. `named` are the addresses of the host that the target names. `None` for a fault that has another target.
 ///
@@ -75,6 +82,7 @@ pub(super) fn look(
             refuse_traced(&ground)?;
             Ok(Some(ground))
         }
+        Effect::Spoil { processes, .. } => proxies(processes, caller).map(Some),
         Effect::Load(load) => reach::look(load, permit, home, runtime_dir).map(Some),
         Effect::ServiceStop { unit } => services::to_stop(unit).map(Some),
         Effect::ServiceRestart { unit } => services::to_restart(unit).map(Some),
@@ -123,14 +131,66 @@ fn place(path: &Path) -> Result<PlaceRef, ApiError> {
 
 /// The processes that match, but for those that this host or the caller cannot do without.
 fn crowd(selector: &ProcessSelector, caller: Caller) -> Result<Ground, ApiError> {
-    let all = Running::all().map_err(|error| {
+    select(selector, everybody()?, |_| true, caller)
+}
+
+/// The proxies among the processes that match; none of those that are hit has a fault already.
+fn proxies(selector: &ProcessSelector, caller: Caller) -> Result<Ground, ApiError> {
+    let (all, matcher) = (everybody()?, Matcher::new(selector)?);
+    let matching: Vec<_> = all.iter().filter(|process| matcher.matches(process)).collect();
+    let mut pages = BTreeMap::new();
+    // Of nobody else a descriptor is taken.
+    for process in matching.iter().filter(|process| process.command.split(' ').any(|word| word == PROXY)) {
+        pages.extend(page(process)?.map(|page| (process.id, page)));
+    }
+    if pages.is_empty() && !matching.is_empty() {
+        let (count, plural) = (matching.len(), if matching.len() == 1 { "" } else { "es" });
+        let text = format!("target: none of {count} process{plural} ({selector}) is a chaosctl mcp-proxy");
+        return Err(ApiError::new(ErrorCode::TargetNotFound, text).hint(
+            "put `chaosctl mcp-proxy --` before the server's command in the configuration of its client",
+        ));
+    }
+    let ground = select(selector, all, |process| pages.contains_key(&process.id), caller)?;
+    let Ground::Crowd(crowd) = &ground else { return Ok(ground) };
+    let claimed = |process: &&Running| {
+        pages.get(&process.id).is_some_and(|page| proxy::is_claimed(page).unwrap_or(false))
+    };
+    match crowd.selection.hit.iter().find(claimed) {
+        None => Ok(ground),
+        Some(Running { id, name, .. }) => {
+            let text = format!("process {} ({name}) has an mcp_error already, and can have one only", id.pid);
+            Err(invalid(text).hint("remove that fault first, or say in it what both of them do"))
+        }
+    }
+}
+
+/// The page of a process, if it is a proxy.
+fn page(process: &Running) -> Result<Option<File>, ApiError> {
+    find(process.id).map_err(|error| {
+        let text = format!("look at a descriptor of process {} ({}): {error}", process.id.pid, process.name);
+        ApiError::new(ErrorCode::InjectionFailed, text)
+            .hint("it takes CAP_SYS_PTRACE, and kernel.yama.ptrace_scope below 3")
+    })
+}
+
+fn everybody() -> Result<Vec<Running>, ApiError> {
+    Running::all().map_err(|error| {
         ApiError::new(ErrorCode::InjectionFailed, format!("look at the processes of this host: {error}"))
-    })?;
+    })
+}
+
+fn select(
+    selector: &ProcessSelector,
+    all: Vec<Running>,
+    meant: impl Fn(&Running) -> bool,
+    caller: Caller,
+) -> Result<Ground, ApiError> {
     let asking = match caller {
         Caller::Unix { pid, .. } => pid,
         Caller::Vsock { .. } => 0,
     };
     let spared = Spared::of(asking, &all);
+    let all = all.into_iter().filter(meant).collect();
     let selection = target::process::resolve(selector, all, &spared)?;
     Ok(Ground::Crowd(Box::new(Crowd { selection, spared })))
 }

@@ -330,6 +330,7 @@ fn room(work: &Work, named: bool) -> Option<(Family, Capacity)> {
         | Work::Flap(_)
         | Work::Signals(_)
         | Work::Pause(_)
+        | Work::Spoil(_)
         | Work::Restart(_) => None,
     }
 }

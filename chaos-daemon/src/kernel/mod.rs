@@ -5,6 +5,7 @@ pub mod membership;
 pub mod netlink;
 pub mod probe;
 pub mod process;
+pub mod proxy;
 pub mod setting;
 pub mod step;
 pub mod systemd;

@@ -11,7 +11,7 @@ use nix::unistd::Pid;
 use super::bpf::{BpfError, Capacity, Family, Programs, kernel_has_tcx};
 use super::netlink::NetlinkError;
 use super::netlink::probe::probe;
-use super::{systemd, trace};
+use super::{process, systemd, trace};
 use crate::host::btf::BtfError;
 use crate::host::{Facts, KernelFiles, Lack, PlaceRef, WhenAsked, cgroup};
 
@@ -49,6 +49,7 @@ pub fn facts() -> Facts {
         netem,
         cgroup_v2,
         tracing,
+        descriptors: process::no_descriptors(),
         call_programs: WhenAsked::new(calls),
         // On a thread of its own, which may end with what it tries.
         files: WhenAsked::new(|| {

@@ -70,6 +70,24 @@ impl Process {
         }
     }
 
+    /// One of its descriptors, as one of this process (pidfd_getfd(2), Linux 5.6); `None` when it has none of this number, or has
+    /// ended.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn descriptor(&self, number: i32) -> io::Result<Option<OwnedFd>> {
+        // SAFETY: plain system call without pointers; the result is a new fd or -1.
+        let fd = unsafe { libc::syscall(libc::SYS_pidfd_getfd, self.pidfd.as_raw_fd(), number, 0) };
+        match i32::try_from(fd) {
+            // SAFETY: the kernel has just given us this fd, and nobody else knows it.
+            Ok(fd) if fd >= 0 => Ok(Some(unsafe { OwnedFd::from_raw_fd(fd) })),
+            _ => match io::Error::last_os_error() {
+                error if matches!(error.raw_os_error(), Some(libc::EBADF | libc::ESRCH)) => Ok(None),
+                error => Err(error),
+            },
+        }
+    }
+
     /// Waits until it has ended, at most `limit`. False when the time is over.
     ///
     /// # Errors
@@ -98,6 +116,14 @@ pub fn end_child(pid: i32) -> io::Result<()> {
     Ok(())
 }
 
+/// Why descriptors of other processes cannot be taken; `None` when they can.
+pub fn no_descriptors() -> Option<String> {
+    let me = ProcessId::of(std::process::id().cast_signed()).map_err(io::Error::other);
+    // Nobody has this one: the kernel says so, unless it does not even look.
+    let tried = me.and_then(ProcessId::open).and_then(|me| me.map_or(Ok(None), |me| me.descriptor(i32::MAX)));
+    tried.err().map(|error| format!("the system call is refused: {error}"))
+}
+
 fn pidfd_open(pid: i32) -> io::Result<OwnedFd> {
     // SAFETY: plain system call without pointers; the result is a new fd or -1.
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
@@ -117,6 +143,16 @@ mod tests {
         let me = ProcessId::of(std::process::id().cast_signed()).unwrap();
         assert!(me.open().unwrap().is_some());
         assert!(ProcessId { start_time: me.start_time + 1, ..me }.open().unwrap().is_none());
+    }
+
+    #[test]
+    fn a_descriptor_of_another_process_is_the_same_file() {
+        let me = ProcessId::of(std::process::id().cast_signed()).unwrap().open().unwrap().unwrap();
+        let file = tempfile::tempfile().unwrap();
+        let theirs = me.descriptor(file.as_raw_fd()).unwrap().unwrap();
+        let name = |fd: i32| std::fs::read_link(format!("/proc/self/fd/{fd}")).unwrap();
+        assert_eq!(name(theirs.as_raw_fd()), name(file.as_raw_fd()));
+        assert!(me.descriptor(i32::MAX).unwrap().is_none());
     }
 
     #[test]

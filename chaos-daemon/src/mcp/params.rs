@@ -7,12 +7,13 @@ use crate::spec::answer::ERROR_ANSWERS;
 use crate::spec::calls::CONNECT_ERRORS;
 use crate::spec::dns::DNS_ANSWERS;
 use crate::spec::files::{FILE_ERRORS, OPERATIONS};
+use crate::spec::mcp::MOST_NAMED;
 use crate::spec::sessions::{MOST_PER_SECOND, MOST_SESSIONS};
 use crate::spec::settings::RESOURCES;
 
 /// Every parameter of every type. Which of them a type takes is checked when it is registered.
 pub(super) fn properties() -> Value {
-    let families = [packets(), resources(), processes(), calls(), connections()];
+    let families = [packets(), resources(), processes(), calls(), connections(), mcp()];
     Value::Object(families.into_iter().filter_map(object).flatten().collect())
 }
 
@@ -29,8 +30,8 @@ fn packets() -> Value {
         "answer": {"type": "string", "enum": answers, "description": "error: what packets are answered with, default reset, which is for TCP only. dns_error: what questions are answered with: nxdomain (the default), servfail, refused, wrong_address, or timeout for nothing."},
         "names": {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": MOST_NAMES, "description": "dns_error: about which names, e.g. \"db.example.org\", or \"*.example.org\" for all below it; default all."},
         "addresses": {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": 2, "description": "dns_error: the wrong addresses, at most one of IPv4 and one of IPv6."},
-        "delay_ms": {"type": "number", "description": "latency, packet_reorder: delay of each packet."},
-        "jitter_ms": {"type": "number", "description": "Variation, either way: of the delay (latency; with a distribution, its standard deviation), of the interval (process_kill), of pause and run (process_pause), of down and up (link_down)."},
+        "delay_ms": {"type": "number", "description": "latency, packet_reorder: delay of each packet. mcp_error: of each answer."},
+        "jitter_ms": {"type": "number", "description": "Variation, either way: of the delay (latency; with a distribution, its standard deviation; mcp_error), of the interval (process_kill), of pause and run (process_pause), of down and up (link_down)."},
         "distribution": {"type": "string", "enum": ["uniform", "normal", "pareto", "paretonormal"], "default": "uniform", "description": "latency: how the delay varies."},
         "correlation_percent": {"type": "number", "minimum": 0, "maximum": 99, "description": "How much each roll depends on the one before."},
         "loss_percent": {"type": "number", "minimum": 0, "maximum": 100, "description": "packet_loss: share of the packets that is lost."},
@@ -99,7 +100,7 @@ fn calls() -> Value {
     json!({
         "errno": {"type": "string", "enum": errors, "description": "connect_error, file_error: what a call fails with; default connection_refused and io_error."},
         "operations": {"type": "array", "items": {"type": "string", "enum": operations}, "description": "file_error: which calls fail; default all. No kernel can fail fsync."},
-        "call_probability": {"type": "number", "minimum": 0, "maximum": 1, "description": "connect_error, file_error: share of the matching calls that fails."},
+        "call_probability": {"type": "number", "minimum": 0, "maximum": 1, "description": "connect_error, file_error: share of the matching calls that fails. mcp_error: that any of it is about."},
         "after_calls": {"type": "integer", "minimum": 0, "description": "connect_error, file_error: how many matching calls pass first."},
     })
 }
@@ -110,6 +111,20 @@ fn connections() -> Value {
         "sessions": {"type": "integer", "minimum": 1, "maximum": MOST_SESSIONS, "description": "connection_load: how many to hold."},
         "connections_per_second": {"type": "integer", "minimum": 1, "maximum": MOST_PER_SECOND, "description": "connection_load, in place of sessions: how many to open and close."},
         "timeout_ms": {"type": "number", "minimum": 10, "maximum": 30_000, "default": 1000, "description": "connection_load: how long opening, and each answer, may take."},
+    })
+}
+
+fn mcp() -> Value {
+    let share = |what: &str| json!({"type": "number", "minimum": 0, "maximum": 1, "description": format!("mcp_error: share of the calls {what}")});
+    let names = |what: &str| json!({"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": MOST_NAMED, "description": format!("mcp_error: {what}")});
+    json!({
+        "delay_share": share("that delay_ms delays; default 1."),
+        "fail": share("that is answered with an error, and never comes to the server."),
+        "drop": share("whose answer never comes."),
+        "truncate": share("whose answer is cut short."),
+        "corrupt": share("whose answer has a wrong byte."),
+        "methods": names("methods that meet it; default tools/call."),
+        "tools": names("only calls of these tools; default all."),
     })
 }
 

@@ -9,6 +9,8 @@ use nix::libc;
 
 use super::places::is_our_file;
 use crate::host::part::HELD_THREAD;
+use crate::host::proxy::in_force;
+use crate::spec::mcp::page::LINK;
 
 /// A holder that has taken no memory has less of its own.
 const OWN_MEMORY_KIB: u64 = 16 << 10;
@@ -30,6 +32,8 @@ pub(super) struct Holdings {
     pub(super) threads: usize,
     /// TCP and UDP sockets.
     pub(super) sockets: usize,
+    /// Proxies of MCP servers that obey it.
+    pub(super) proxies: usize,
 }
 
 impl Holdings {
@@ -55,6 +59,8 @@ impl Holdings {
                 held.descriptors += 1;
             } else if target.starts_with("socket:[") {
                 held.sockets += usize::from(is_of_network(&entry.path()));
+            } else if target == LINK {
+                held.proxies += usize::from(is_obeyed(&entry.path()));
             } else if let Some(file) = target.strip_suffix(" (deleted)") {
                 held.files += usize::from(!is_our_file(file));
             }
@@ -71,15 +77,23 @@ impl Holdings {
         if self.descriptors > INHERITED {
             words.push(format!("{} open files", self.descriptors));
         }
-        for (count, what) in
-            [(self.files, "files without a name"), (self.threads, "threads"), (self.sockets, "sockets")]
-        {
+        for (count, what) in [
+            (self.files, "files without a name"),
+            (self.threads, "threads"),
+            (self.sockets, "sockets"),
+            (self.proxies, "proxies of MCP servers"),
+        ] {
             if count > 0 {
                 words.push(format!("{count} {what}"));
             }
         }
         words
     }
+}
+
+/// Whether a fault is in force on this page of a proxy; what cannot be read is gone.
+fn is_obeyed(path: &Path) -> bool {
+    fs::File::open(path).is_ok_and(|page| in_force(&page).is_ok_and(|fault| fault.is_some()))
 }
 
 /// Whether a socket is of TCP or UDP, by the name that the kernel gives its protocol (`sockfs_xattr_get` in net/socket.c).
@@ -125,8 +139,16 @@ mod tests {
     fn only_what_is_missing_is_told() {
         let own = Holdings { memory_kib: OWN_MEMORY_KIB, descriptors: INHERITED, ..Holdings::default() };
         assert!(own.words().is_empty());
-        let all = Holdings { memory_kib: 200 << 10, descriptors: 9, files: 2, threads: 3, sockets: 4 };
-        let words = ["200 MiB of memory", "9 open files", "2 files without a name", "3 threads", "4 sockets"];
+        let all =
+            Holdings { memory_kib: 200 << 10, descriptors: 9, files: 2, threads: 3, sockets: 4, proxies: 5 };
+        let words = [
+            "200 MiB of memory",
+            "9 open files",
+            "2 files without a name",
+            "3 threads",
+            "4 sockets",
+            "5 proxies of MCP servers",
+        ];
         assert_eq!(all.words(), words);
     }
 }

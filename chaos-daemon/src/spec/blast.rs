@@ -107,6 +107,14 @@ impl Effect {
                 let severity = if times.is_some() { partial } else { unless_all(probability, partial) };
                 blast(Of::Calls, probability.get(), severity)
             }
+            Self::Spoil { spoiling, .. } => {
+                let severity = match spoiling.harmed() {
+                    harmed if harmed <= 0.0 => degraded,
+                    harmed if harmed < 1.0 || !spoiling.tools.is_empty() => partial,
+                    _ => unless_all(spoiling.call_probability, partial),
+                };
+                blast(Of::Calls, spoiling.affected(), severity)
+            }
             Self::ProcessKill { processes, .. } => blast(Of::Processes, processes.share.fraction(), outage),
             Self::ProcessPause { processes, rhythm } => {
                 let severity = if rhythm.is_some() { degraded } else { outage };
@@ -145,7 +153,9 @@ impl FaultType {
             Self::Latency | Self::Error | Self::Timeout | Self::NetworkPartition | Self::DnsError => {
                 Some((Of::Packets, "params.packet_probability"))
             }
-            Self::ConnectError | Self::FileError => Some((Of::Calls, "params.call_probability")),
+            Self::ConnectError | Self::FileError | Self::McpError => {
+                Some((Of::Calls, "params.call_probability"))
+            }
             Self::ResourceExhaustion
             | Self::PacketLoss
             | Self::PacketDuplicate
@@ -235,6 +245,11 @@ mod tests {
             ),
             ("process_pause", &unit, json!({}), (Processes, 1.0, Outage)),
             ("process_pause", &unit, json!({"pause_ms": 50, "run_ms": 50}), (Processes, 1.0, Degraded)),
+            ("mcp_error", &unit, json!({"fail": 0.5, "drop": 0.5}), (Calls, 1.0, Outage)),
+            ("mcp_error", &unit, json!({"fail": 1, "tools": ["search"]}), (Calls, 1.0, Partial)),
+            ("mcp_error", &unit, json!({"fail": 1, "call_probability": 0.5}), (Calls, 0.5, Partial)),
+            ("mcp_error", &unit, json!({"drop": 0.25}), (Calls, 0.25, Partial)),
+            ("mcp_error", &unit, json!({"delay_ms": 100}), (Calls, 1.0, Degraded)),
             ("service_stop", &unit, json!({}), (Everything, 1.0, Outage)),
             ("pause", &unit, json!({}), (Everything, 1.0, Outage)),
             ("resource_exhaustion", &json!({}), json!({}), (Everything, 1.0, Degraded)),
@@ -262,7 +277,11 @@ mod tests {
             } else {
                 target
             };
-            let params = if *kind == FaultType::FileError { json!({"path": "/data"}) } else { json!({}) };
+            let params = match kind {
+                FaultType::FileError => json!({"path": "/data"}),
+                FaultType::McpError => json!({"drop": 1}),
+                _ => json!({}),
+            };
             let given = fault(kind.name(), target, params);
             let held = given.held_to(quarter);
             let Some((of, field)) = kind.shared() else {

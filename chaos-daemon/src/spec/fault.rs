@@ -19,6 +19,7 @@ use super::impairment::{
     BandwidthParams, CorruptParams, DuplicateParams, Impairment, LatencyParams, LossParams, ReorderParams,
 };
 use super::load::CpuLoad;
+use super::mcp::{McpParams, Spoiling};
 use super::process::{KillParams, PauseParams, ProcessSelector, Rhythm, Volleys};
 use super::sessions::{ConnectionLoad, LoadParams};
 use super::settings::{
@@ -180,6 +181,13 @@ pub enum Effect {
         /// How they fail.
         failure: Failure,
     },
+    /// See [`FaultType::McpError`].
+    Spoil {
+        /// Which proxies.
+        processes: ProcessSelector,
+        /// What becomes of which calls.
+        spoiling: Spoiling,
+    },
 }
 
 impl Effect {
@@ -200,7 +208,7 @@ impl Effect {
             | Self::ProcessPause { .. }
             | Self::ServiceStop { .. }
             | Self::ServiceRestart { .. } => None,
-            Self::Connect { .. } | Self::Load(_) | Self::Files { .. } => None,
+            Self::Connect { .. } | Self::Load(_) | Self::Files { .. } | Self::Spoil { .. } => None,
         }
     }
 
@@ -215,7 +223,9 @@ impl Effect {
     /// The processes it goes to, if it goes to some.
     pub fn processes(&self) -> Option<&ProcessSelector> {
         match self {
-            Self::ProcessKill { processes, .. } | Self::ProcessPause { processes, .. } => Some(processes),
+            Self::ProcessKill { processes, .. }
+            | Self::ProcessPause { processes, .. }
+            | Self::Spoil { processes, .. } => Some(processes),
             _ => None,
         }
     }
@@ -245,6 +255,7 @@ impl Effect {
             Self::Connect { .. } => FaultType::ConnectError,
             Self::Load(_) => FaultType::ConnectionLoad,
             Self::Files { .. } => FaultType::FileError,
+            Self::Spoil { .. } => FaultType::McpError,
             Self::ServiceStop { .. } => FaultType::ServiceStop,
             Self::ServiceRestart { .. } => FaultType::ServiceRestart,
         }
@@ -329,6 +340,7 @@ impl FaultRequest {
                 let params: FileParams = self.params()?;
                 Effect::Files { calls: params.calls(&self.target)?, failure: params.failure()? }
             }
+            FaultType::McpError => self.spoil(&self.params()?)?,
         };
         Ok(Fault { duration, effect })
     }
@@ -342,6 +354,16 @@ impl FaultRequest {
     fn answer(&self, params: &DnsParams) -> Result<Effect, SpecError> {
         let traffic = Questions::narrow(Traffic::parse(&self.target, &[Direction::Egress])?)?;
         Ok(Effect::Names { traffic, questions: params.questions()?, packet_probability: params.share()? })
+    }
+
+    fn spoil(&self, params: &McpParams) -> Result<Effect, SpecError> {
+        let (processes, spoiling) = (ProcessSelector::parse(&self.target)?, params.spoiling()?);
+        if spoiling.affected() <= 0.0 {
+            let problem =
+                "nothing would happen: give delay_ms, or a share above 0 of fail, drop, truncate or corrupt";
+            return Err(SpecError::new("params.fail", problem));
+        }
+        Ok(Effect::Spoil { processes, spoiling })
     }
 
     fn lose(&self, directions: &[Direction], partition: bool) -> Result<Effect, SpecError> {

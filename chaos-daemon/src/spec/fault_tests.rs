@@ -48,6 +48,7 @@ fn a_partition_goes_both_ways_and_a_timeout_only_out() {
             FaultType::PacketReorder => (r#"{"interface":"e"}"#, r#"{"reorder_percent":10}"#),
             FaultType::Bandwidth => (r#"{"interface":"e"}"#, r#"{"rate_kbit":1000}"#),
             FaultType::ProcessKill | FaultType::ProcessPause => (r#"{"exe":"/bin/x"}"#, "{}"),
+            FaultType::McpError => (r#"{"exe":"/bin/x"}"#, r#"{"fail":0.5}"#),
             _ => (r#"{"interface":"e"}"#, "{}"),
         };
         assert_eq!(parse(*kind, target, params).unwrap().effect.fault_type(), *kind);

@@ -53,6 +53,8 @@ pub enum FaultType {
     ServiceRestart,
     /// Questions about names are answered wrongly, or not at all.
     DnsError,
+    /// Calls to an MCP server behind `chaosctl mcp-proxy` fail, are late, or are answered wrongly.
+    McpError,
 }
 
 /// Every fault type; those of the tool specification first, in its order.
@@ -79,6 +81,7 @@ pub const FAULT_TYPES: &[FaultType] = &[
     FaultType::ServiceStop,
     FaultType::ServiceRestart,
     FaultType::DnsError,
+    FaultType::McpError,
 ];
 
 impl FaultType {
@@ -107,6 +110,7 @@ impl FaultType {
             Self::ServiceStop => "service_stop",
             Self::ServiceRestart => "service_restart",
             Self::DnsError => "dns_error",
+            Self::McpError => "mcp_error",
         }
     }
 
@@ -166,6 +170,10 @@ impl FaultType {
                 "answers questions to name servers, about all names or given ones, with an error or a wrong address, or has \
                  them vanish"
             }
+            Self::McpError => {
+                "delays, fails, drops, truncates or corrupts a share of the calls to an MCP server that speaks over stdio, behind \
+                 `chaosctl mcp-proxy`"
+            }
         }
     }
 
@@ -220,6 +228,10 @@ impl FaultType {
                 "answer (nxdomain; or servfail, refused, wrong_address, timeout), names (all; such as db.example.org, or \
                  *.example.org for all below), addresses (of wrong_address: one of IPv4, one of IPv6, or both), \
                  packet_probability (1)"
+            }
+            Self::McpError => {
+                "delay_ms (0), jitter_ms (0), delay_share (1); of the calls, a share each (0): fail, drop, truncate, corrupt; methods \
+                 (tools/call), tools (all), call_probability (1; share of the matching calls that any of it is about)"
             }
             Self::ConnectionLoad => {
                 "url (tcp://ADDRESS:PORT, unix:/PATH, http://ADDRESS:PORT/PATH, mcp+http://ADDRESS:PORT/PATH or \

@@ -11,6 +11,7 @@ pub mod files;
 pub mod hoard;
 pub mod impairment;
 pub mod load;
+pub mod mcp;
 pub mod process;
 pub mod sessions;
 pub mod settings;

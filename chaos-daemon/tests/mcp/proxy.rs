@@ -3,6 +3,11 @@
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
+use chaos_daemon::host::boot_time_ns;
+use chaos_daemon::kernel::process::ProcessId;
+use chaos_daemon::kernel::proxy::Proxy;
+use chaos_daemon::spec::mcp::McpParams;
+use chaos_daemon::spec::mcp::page::Order;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
@@ -164,11 +169,74 @@ async fn the_exit_code_is_the_servers_and_bad_options_are_named() {
     assert_eq!(run(&["--", "sh", "-c", "kill -9 $$"]).await.0, 137);
     for (arguments, code, text) in [
         (&["--fail", "1.5", "--", "true"][..], 2, "--fail: 1.5"),
-        (&["--fail", "0.6", "--drop", "0.6", "--", "true"], 2, "--fail: with --drop"),
+        (&["--fail", "0.6", "--drop", "0.6", "--", "true"], 2, "--fail: with drop"),
         (&["--", "/nonexistent/server"], 1, "run \"/nonexistent/server\""),
         (&["--fail", "1"], 2, "COMMAND"),
     ] {
         let (found, said) = run(arguments).await;
         assert!(found == code && said.contains(text), "{arguments:?}: {found} {said}");
     }
+}
+
+/// A fault of the proxy of a session, as a holder has it.
+fn fault(session: &Session, params: &Value) -> Proxy {
+    let id = ProcessId::of(session.proxy.id().unwrap().cast_signed()).unwrap();
+    let params: McpParams = serde_json::from_value(params.clone()).unwrap();
+    let order = Order { spoiling: params.spoiling().unwrap(), seed: 7 };
+    let fault = Proxy::claim(id, rand::random()).unwrap().unwrap();
+    fault.order(&order.write().unwrap(), boot_time_ns() + 60_000_000_000).unwrap();
+    fault
+}
+
+#[tokio::test]
+async fn a_fault_meets_its_calls_and_no_others_until_it_is_let_go_of() {
+    let server = Server::start().await;
+    let mut session = Session::start(&server, &[]).await;
+    server.take_asked();
+    let failing = fault(&session, &json!({"fail": 1, "tools": ["chaos_stop"]}));
+    session.call(json!(2), "chaos_stop").await;
+    let line = session.line().await;
+    assert!(line.contains("-32603") && line.contains("mcp_error"), "{line}");
+    assert!(server.take_asked().is_empty());
+    session.call(json!(3), "chaos_status").await;
+    assert!(session.line().await.contains("active_faults"));
+    assert_eq!(failing.tally().unwrap(), (1, 1));
+    drop(failing);
+    session.call(json!(4), "chaos_stop").await;
+    assert!(!session.line().await.contains("-32603"));
+    // The next fault counts anew, and what it loses never comes.
+    let dropping = fault(&session, &json!({"drop": 1}));
+    assert_eq!(dropping.tally().unwrap(), (0, 0));
+    session.call(json!(5), "chaos_status").await;
+    assert!(tokio::time::timeout(SILENCE, session.lines.next_line()).await.is_err(), "it came");
+    assert_eq!(dropping.tally().unwrap(), (1, 1));
+    drop(dropping);
+    // Of what faults did, the proxy's own counts know nothing.
+    assert_eq!(session.end().await["counts"]["failed"], 0);
+}
+
+#[tokio::test]
+async fn an_answer_that_a_fault_delays_comes_when_the_fault_is_over() {
+    let server = Server::start().await;
+    let mut session = Session::start(&server, &["--delay", "100ms"]).await;
+    for by_its_term in [true, false] {
+        let slow = fault(&session, &json!({"delay_ms": 60_000}));
+        session.call(json!(2), "chaos_status").await;
+        assert!(tokio::time::timeout(SILENCE, session.lines.next_line()).await.is_err(), "it came");
+        let ended = Instant::now();
+        match by_its_term {
+            true => slow.renew(0).unwrap(),
+            false => drop(slow),
+        }
+        session.line().await;
+        assert!(ended.elapsed() < Duration::from_millis(300), "it came after {:?}", ended.elapsed());
+    }
+    // What the options say goes on beside a fault.
+    let slow = fault(&session, &json!({"delay_ms": 200}));
+    let start = Instant::now();
+    session.call(json!(3), "chaos_status").await;
+    session.line().await;
+    assert!(start.elapsed() >= Duration::from_millis(300), "{:?}", start.elapsed());
+    drop(slow);
+    session.end().await;
 }

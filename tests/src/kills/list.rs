@@ -17,6 +17,7 @@ use crate::fault::Fault;
 use crate::kernel::{Attach, Context};
 use crate::measure::Echo;
 use crate::name_server::comes_back;
+use crate::tools::{Came, Session};
 use crate::touch::Touch;
 use crate::worker::{Program, Worker};
 use crate::{Error, Pair, Result};
@@ -47,6 +48,8 @@ pub(super) enum Sign {
     Files,
     /// A port cannot be bound.
     Port,
+    /// A call to an MCP server behind a proxy fails.
+    Proxy,
     /// A question about a name is answered by somebody else than whom it is sent to.
     Questions,
 }
@@ -104,6 +107,7 @@ fn measured(kind: FaultType) -> &'static [Kind] {
         FaultType::ConnectError => &[CALLS],
         FaultType::DnsError => &[QUESTIONS],
         FaultType::FileError => &[FILES],
+        FaultType::McpError => &[PROXY],
         // Supervised: their guard ends them, which the crash matrix shows.
         FaultType::Pause | FaultType::LinkDown | FaultType::ClockSkew | FaultType::ServiceStop => &[],
         // What they do cannot be taken back.
@@ -152,6 +156,10 @@ const PAUSE: Kind = packets("process_pause", Sign::Worker, |scene| {
 });
 const CALLS: Kind = packets("connect_error", Sign::Calls, |scene| {
     Fault::new("connect_error").aimed(json!({"cgroup": scene.cgroup.name()}))
+});
+const PROXY: Kind = packets("mcp_error", Sign::Proxy, |scene| {
+    let fault = Fault::new("mcp_error").aimed(json!({"pid": scene.session.borrow().pid()}));
+    fault.with(json!({"fail": 1}))
 });
 const QUESTIONS: Kind = packets("dns_error", Sign::Questions, |scene| {
     Fault::new("dns_error").on(&scene.pair.near, json!({"remote_port": PORT}))
@@ -209,6 +217,7 @@ pub(super) struct Scene {
     worker: Worker,
     _of_worker: Program,
     service: RefCell<Caller>,
+    session: RefCell<Session>,
     cgroup: Cgroup,
     file: NamedTempFile,
     folder: TempDir,
@@ -239,6 +248,7 @@ impl Scene {
             worker,
             _of_worker: of_worker,
             service,
+            session: RefCell::new(Session::start()?),
             cgroup,
             file: NamedTempFile::new().map_err(Error::io("create", "a file"))?,
             folder: TempDir::with_prefix("chaos-test-").map_err(Error::io("create", "a folder"))?,
@@ -256,6 +266,7 @@ impl Scene {
         Ok(match sign {
             Sign::Worker => self.worker.state() != Some('t'),
             Sign::Calls => service.ask(Ask::Associate((Pair::FAR_V4, PORT).into()))? == 0,
+            Sign::Proxy => self.session.borrow_mut().ask("a", SOON)? == Came::Result,
             Sign::Files => service.touch(Touch::Open, self.file.path())? == 0,
             Sign::Port => self.pair.near.run(|| TcpListener::bind((Ipv4Addr::UNSPECIFIED, PORT + 1))).is_ok(),
             Sign::Questions => comes_back(&self.pair.near, self.echo.address(), SOON)?,

@@ -61,7 +61,7 @@ impl Kind {
     pub fn ends(self) -> &'static [End] {
         match self.sign {
             // They look at the clock as the programs do, but nothing outside tells the time at which they let go.
-            Sign::Holder | Sign::Worker | Sign::Port => &[End::Kill, End::Removal],
+            Sign::Holder | Sign::Worker | Sign::Port | Sign::Proxy => &[End::Kill, End::Removal],
             _ => &[End::Kill, End::Time, End::Removal],
         }
     }
@@ -71,7 +71,13 @@ impl Kind {
             Sign::Echoes | Sign::SomeEchoes => Some(Traffic::Echoes),
             Sign::Twins => Some(Traffic::Twins),
             Sign::Connections => Some(Traffic::Connections),
-            Sign::Holder | Sign::Worker | Sign::Calls | Sign::Files | Sign::Port | Sign::Questions => None,
+            Sign::Holder
+            | Sign::Worker
+            | Sign::Calls
+            | Sign::Files
+            | Sign::Port
+            | Sign::Proxy
+            | Sign::Questions => None,
         }
     }
 }

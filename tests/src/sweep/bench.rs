@@ -20,6 +20,7 @@ use crate::measure::{Echo, Tcp, tcp_rtt, udp_rtt};
 use crate::name_server::comes_back;
 use crate::netns::output;
 use crate::process::{self, Process, wait_until};
+use crate::tools::{Came, Session};
 use crate::touch::Touch;
 use crate::worker::{self, Worker};
 use crate::{Daemon, Error, Mcp, Pair, Residue, Result};
@@ -50,6 +51,8 @@ pub(crate) struct Bench {
     /// For faults of calls: a process in a control group.
     service: RefCell<Caller>,
     cgroup: Cgroup,
+    /// For faults of calls to MCP servers: a session with one, behind a proxy.
+    session: RefCell<Session>,
     /// For faults of files: one that this process opens.
     file: NamedTempFile,
     /// For faults that take room.
@@ -84,6 +87,7 @@ impl Bench {
         let file = NamedTempFile::new().map_err(Error::io("create", "a file"))?;
         let folder = TempDir::with_prefix("chaos-test-").map_err(Error::io("create", "a folder"))?;
         let service = RefCell::new(Caller::start(&pair.near, Some(&cgroup))?);
+        let session = RefCell::new(Session::start()?);
         let before = Residue::take(&[&pair.near, &pair.far])?;
         Ok(Self {
             attach,
@@ -97,6 +101,7 @@ impl Bench {
             before,
             service,
             cgroup,
+            session,
             file,
             folder,
         })
@@ -128,6 +133,9 @@ impl Bench {
                 .aimed(json!({"netns": far}))
                 .with(json!({"url": format!("tcp://{}", self.echo.address()), "sessions": 5})),
             "process_pause" => Fault::new(kind).aimed(json!({"pid": self.worker.pid()})),
+            "mcp_error" => {
+                Fault::new(kind).aimed(json!({"pid": self.session.borrow().pid()})).with(json!({"fail": 1}))
+            }
             // Of those signals, the one that does nothing to who runs.
             "process_kill" => {
                 Fault::new(kind).aimed(json!({"pid": self.worker.pid()})).with(json!({"signal": "SIGCONT"}))
@@ -266,6 +274,7 @@ impl Bench {
         let mut service = self.service.borrow_mut();
         Ok(service.ask(Ask::Associate(to))? == 0
             && service.touch(Touch::Open, self.file.path())? == 0
+            && self.session.borrow_mut().ask("a", PATIENCE)? == Came::Result
             && udp_rtt(from, to, PATIENCE)?.is_some()
             && comes_back(from, to, PATIENCE)?
             && matches!(tcp_rtt(from, to, PATIENCE)?, Tcp::Answered { .. }))
@@ -274,7 +283,8 @@ impl Bench {
     /// Processes below this one that still run, but for our own; those that have ended are collected.
     fn orphans(&self) -> Vec<Process> {
         let mut found = process::descendants(std::process::id().cast_signed());
-        let ours = [self.service.borrow().pid().cast_signed(), self.worker.pid()];
+        let mut ours = self.session.borrow().pids();
+        ours.extend([self.service.borrow().pid().cast_signed(), self.worker.pid()]);
         found.retain(|process| match process.state {
             _ if ours.contains(&process.pid) => false,
             'Z' => waitpid(Pid::from_raw(process.pid), Some(WaitPidFlag::WNOHANG)).is_err(),

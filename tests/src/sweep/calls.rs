@@ -43,6 +43,7 @@ pub(super) fn name(number: i64) -> Option<&'static str> {
         libc::SYS_fallocate => "fallocate",
         libc::SYS_fchmod | libc::SYS_chmod | libc::SYS_fchmodat => "chmod",
         libc::SYS_fchown | libc::SYS_chown | libc::SYS_fchownat => "chown",
+        libc::SYS_fcntl => "fcntl",
         libc::SYS_fdatasync => "fdatasync",
         libc::SYS_fork | libc::SYS_vfork => "fork",
         libc::SYS_fsync => "fsync",
@@ -56,6 +57,7 @@ pub(super) fn name(number: i64) -> Option<&'static str> {
         libc::SYS_mount => "mount",
         libc::SYS_munmap => "munmap",
         libc::SYS_open | libc::SYS_openat => "open",
+        libc::SYS_pidfd_getfd => "pidfd_getfd",
         libc::SYS_pidfd_open => "pidfd_open",
         libc::SYS_pidfd_send_signal => "pidfd_send_signal",
         libc::SYS_prctl => "prctl",
@@ -86,6 +88,8 @@ pub(super) fn selected(pid: i32, number: i64, arguments: &[u64], strike: Strike)
     let taken = match (name, strike) {
         // The log.
         ("write", _) if first == 2 => false,
+        // Of all that is done with descriptors, only locks are for others to see.
+        ("fcntl", _) => arguments.get(1) == Some(&u64::from(libc::F_OFD_SETLK.unsigned_abs())),
         // Memory of its own: only what is taken is a change to others.
         ("mmap", _) => is_populated(arguments),
         // Giving back never fails.

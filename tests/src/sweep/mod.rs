@@ -39,6 +39,7 @@ pub(crate) const ALONE: &[&str] = &[
     "process_pause",
     "connect_error",
     "file_error",
+    "mcp_error",
 ];
 /// Where processes are looked for, files of every process of the host are opened: so many times wider is the stride there.
 const LOOKING: usize = 8;
@@ -216,7 +217,8 @@ pub fn lacking(context: &Context) -> Vec<(&'static str, &'static str)> {
 pub fn all(context: &Context, stride: usize) -> Vec<Sweep> {
     let mut all = Vec::new();
     for (position, kind) in ALONE.iter().enumerate() {
-        let stride = if kind.starts_with("process_") { stride * LOOKING } else { stride };
+        let looks = kind.starts_with("process_") || *kind == "mcp_error";
+        let stride = if looks { stride * LOOKING } else { stride };
         if *kind != "file_error" || context.has_bpf_lsm() {
             all.extend(sweeps(kind, Attach::Auto, stride, 1 + position % stride));
         }

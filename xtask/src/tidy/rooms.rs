@@ -45,7 +45,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("server", &["spec", "request", "host", "policy", "probe", "experiment", "mcp", "injector"]),
     ("report", &["experiment", "server"]),
     ("mcp", &["spec", "request", "probe", "experiment", "server"]),
-    ("cli", &["spec", "request", "probe", "experiment", "server", "report", "mcp"]),
+    ("cli", &["spec", "request", "host", "probe", "experiment", "server", "report", "mcp"]),
 ];
 
 /// A crate, and the paths below `chaos-daemon/src` that may name it.

@@ -1,8 +1,11 @@
 //! `chaosctl mcp-proxy -- COMMAND…`: sits between an MCP client and a server that speaks over stdio, and delays, fails,
-//! loses or spoils a share of the calls. It needs no daemon and no privilege, and ends with the client.
+//! loses or spoils a share of the calls, as its options say, or a fault of the daemon. It needs no daemon and no privilege, and
+//! ends with the client.
 //!
 //! Reference: Model Context Protocol, transport "stdio": one JSON-RPC message a line.
 
+mod options;
+mod page;
 mod verdict;
 
 use std::cell::RefCell;
@@ -10,18 +13,20 @@ use std::collections::HashMap;
 use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitStatus, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use clap::Args;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::process::Command;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
-use self::verdict::{Faults, Harm, Verdict};
-use super::duration;
+pub(super) use self::options::ProxyArgs;
+use self::page::{Decision, Page};
+use self::verdict::{Harm, Verdict};
 use crate::spec::SpecError;
+use crate::spec::mcp::Spoiling;
 
 /// After the client has gone, for the server to end by itself.
 const SERVER_ENDS: Duration = Duration::from_secs(5);
@@ -29,28 +34,8 @@ const SERVER_ENDS: Duration = Duration::from_secs(5);
 const WAITING: usize = 64;
 /// JSON-RPC's "internal error".
 const INTERNAL_ERROR: i32 = -32603;
-
-/// Options of `chaosctl mcp-proxy`.
-#[derive(Debug, Args)]
-pub(super) struct ProxyArgs {
-    #[command(flatten)]
-    faults: Faults,
-    /// Methods that meet faults; may be repeated
-    #[arg(long = "method", value_name = "METHOD", default_value = "tools/call")]
-    methods: Vec<String>,
-    /// Only calls of this tool; may be repeated
-    #[arg(long = "tool", value_name = "NAME")]
-    tools: Vec<String>,
-    /// Faults end after so long; calls pass from then on
-    #[arg(long = "for", value_name = "DURATION", value_parser = duration::parse)]
-    lasting: Option<Duration>,
-    /// The same seed, calls and version meet the same faults. Default: another one each time, which is printed at the end
-    #[arg(long, value_name = "NUMBER")]
-    seed: Option<u64>,
-    /// The server's command line
-    #[arg(last = true, required = true, value_name = "COMMAND")]
-    command: Vec<String>,
-}
+/// How often an answer that a fault delays looks whether the fault is over.
+const LOOK: Duration = Duration::from_millis(10);
 
 /// What became of the calls.
 #[derive(Debug, Default, Clone, Copy, Serialize)]
@@ -66,11 +51,23 @@ pub(super) struct Counts {
 /// What both directions know.
 struct Proxy<'a> {
     args: &'a ProxyArgs,
+    spoiling: Spoiling,
     seed: u64,
     started: Instant,
     counts: RefCell<Counts>,
+    /// Where faults find it; `None` where it cannot be found.
+    page: Option<Arc<Page>>,
     /// What happens to the answers that the server has not given yet, by the call's id as JSON.
-    pending: RefCell<HashMap<String, Verdict>>,
+    pending: RefCell<HashMap<String, Fate>>,
+}
+
+/// What becomes of the answer to a call.
+#[derive(Debug, Clone)]
+struct Fate {
+    /// By the options.
+    own: Verdict,
+    /// By a fault, while it is in force.
+    ordered: Option<(Decision, Arc<Page>)>,
 }
 
 /// How it ended, and what it did.
@@ -110,12 +107,17 @@ pub(super) enum ProxyError {
 
 /// Runs the command between stdin and stdout until it ends, or the client does.
 pub(super) async fn run(args: &ProxyArgs) -> Result<Ended, ProxyError> {
-    args.faults.check()?;
+    let spoiling = args.spoiling()?;
+    let page = Page::new().map(Arc::new);
+    let page = page
+        .inspect_err(|error| eprintln!("chaosctl mcp-proxy: no fault will find it: make its page: {error}"));
     let proxy = Proxy {
         args,
+        spoiling,
         seed: args.seed.unwrap_or_else(rand::random),
         started: Instant::now(),
         counts: RefCell::default(),
+        page: page.ok(),
         pending: RefCell::default(),
     };
     let broken = |source| ProxyError::Server { command: args.command.join(" "), source };
@@ -167,7 +169,7 @@ impl Proxy<'_> {
         let mut line = Vec::new();
         while from.read_until(b'\n', &mut line).await? > 0 {
             match self.judge(&line) {
-                Some((failure, delay)) => send(&failures, failure, delay).await,
+                Some((failure, fate)) => send(&failures, failure, fate).await,
                 None => {
                     to.write_all(&line).await?;
                     to.flush().await?;
@@ -183,44 +185,93 @@ impl Proxy<'_> {
         let mut line = Vec::new();
         while from.read_until(b'\n', &mut line).await? > 0 {
             let answer = std::mem::take(&mut line);
-            let verdict = self.verdict_on(&answer);
-            let Some(answer) = spoil(verdict.harm, answer) else { continue };
-            send(&to, answer, verdict.delay).await;
+            let fate = self.fate_of(&answer);
+            let Some(answer) = spoil(fate.harm(), answer) else { continue };
+            send(&to, answer, fate).await;
         }
         Ok(())
     }
 
-    /// Decides about a call. The answer in the server's place, and how late it comes, when the call fails.
-    fn judge(&self, line: &[u8]) -> Option<(Vec<u8>, Duration)> {
+    /// Decides about a call. The answer in the server's place, and what becomes of that, when the call fails.
+    fn judge(&self, line: &[u8]) -> Option<(Vec<u8>, Fate)> {
         let message: Message = serde_json::from_slice(line).ok()?;
-        let id = message.id.as_ref().filter(|_| self.concerns(&message))?;
-        let mut counts = self.counts.borrow_mut();
-        counts.calls += 1;
-        let verdict = self.args.faults.verdict(self.seed, counts.calls);
-        counts.count(verdict);
-        if verdict.harm != Harm::Fail {
-            self.pending.borrow_mut().insert(id.to_string(), verdict);
+        let id = message.id.as_ref()?;
+        let own = self.own_verdict(&message);
+        let decided = self.page.as_ref().and_then(|page| {
+            let decision = page.decide(|spoiling| concerns(spoiling, &message))?;
+            Some((decision, Arc::clone(page)))
+        });
+        if own.is_none() && decided.is_none() {
             return None;
         }
-        let error = json!({"code": INTERNAL_ERROR, "message": "failed by chaosctl mcp-proxy"});
+        let fate = Fate { own: own.unwrap_or(Verdict::NOTHING), ordered: decided };
+        let failed_by = match &fate {
+            Fate { own: Verdict { harm: Harm::Fail, .. }, .. } => "chaosctl mcp-proxy",
+            Fate {
+                ordered: Some((Decision { verdict: Verdict { harm: Harm::Fail, .. }, .. }, _)), ..
+            } => "an mcp_error of chaos-daemon",
+            Fate { .. } => {
+                self.pending.borrow_mut().insert(id.to_string(), fate);
+                return None;
+            }
+        };
+        let error = json!({"code": INTERNAL_ERROR, "message": format!("failed by {failed_by}")});
         let answer = json!({"jsonrpc": "2.0", "id": id, "error": error});
-        Some((format!("{answer}\n").into_bytes(), verdict.delay))
+        Some((format!("{answer}\n").into_bytes(), fate))
     }
 
-    fn concerns(&self, message: &Message) -> bool {
-        let ProxyArgs { methods, tools, lasting, .. } = self.args;
-        let tool = message.params.as_ref().and_then(|params| params["name"].as_str());
-        lasting.is_none_or(|lasting| self.started.elapsed() < lasting)
-            && message.method.as_ref().is_some_and(|method| methods.contains(method))
-            && (tools.is_empty() || tool.is_some_and(|tool| tools.iter().any(|name| name == tool)))
+    /// What the options say about a call, if they say anything.
+    fn own_verdict(&self, message: &Message) -> Option<Verdict> {
+        let over = self.args.lasting.is_some_and(|lasting| self.started.elapsed() >= lasting);
+        if over || !concerns(&self.spoiling, message) {
+            return None;
+        }
+        let mut counts = self.counts.borrow_mut();
+        counts.calls += 1;
+        let verdict = self.spoiling.verdict(self.seed, counts.calls);
+        counts.count(verdict);
+        Some(verdict)
     }
 
-    fn verdict_on(&self, line: &[u8]) -> Verdict {
+    fn fate_of(&self, line: &[u8]) -> Fate {
         let message: Option<Message> = serde_json::from_slice(line).ok();
         // A request of the server's own may have the same id.
         let id = message.filter(|message| message.method.is_none()).and_then(|message| message.id);
-        let verdict = id.and_then(|id| self.pending.borrow_mut().remove(&id.to_string()));
-        verdict.unwrap_or(Verdict::NOTHING)
+        let fate = id.and_then(|id| self.pending.borrow_mut().remove(&id.to_string()));
+        fate.unwrap_or(Fate { own: Verdict::NOTHING, ordered: None })
+    }
+}
+
+/// Whether a message is one of the calls that are meant.
+fn concerns(spoiling: &Spoiling, message: &Message) -> bool {
+    let Spoiling { methods, tools, .. } = spoiling;
+    let tool = message.params.as_ref().and_then(|params| params["name"].as_str());
+    message.method.as_ref().is_some_and(|method| methods.contains(method))
+        && (tools.is_empty() || tool.is_some_and(|tool| tools.iter().any(|name| name == tool)))
+}
+
+impl Fate {
+    /// What is done to an answer that is here now: what the options say comes first.
+    fn harm(&self) -> Harm {
+        match (self.own.harm, &self.ordered) {
+            (Harm::None, Some((Decision { fault, verdict }, page))) if page.holds(*fault) => verdict.harm,
+            (own, _) => own,
+        }
+    }
+
+    /// Waits for as long as an answer is late. An end of the fault ends its delay.
+    async fn pass(self) {
+        tokio::time::sleep(self.own.delay).await;
+        let Some((Decision { fault, verdict }, page)) = self.ordered else { return };
+        let due = Instant::now() + verdict.delay;
+        while let Some(left) = due.checked_duration_since(Instant::now()).filter(|_| page.holds(fault)) {
+            tokio::time::sleep(left.min(LOOK)).await;
+        }
+    }
+
+    fn is_prompt(&self) -> bool {
+        self.own.delay.is_zero()
+            && self.ordered.as_ref().is_none_or(|(decision, _)| decision.verdict.delay.is_zero())
     }
 }
 
@@ -258,15 +309,15 @@ fn spoil(harm: Harm, mut line: Vec<u8>) -> Option<Vec<u8>> {
 }
 
 /// Sends a line at its time; others may overtake it.
-async fn send(to: &Sender<Vec<u8>>, line: Vec<u8>, delay: Duration) {
+async fn send(to: &Sender<Vec<u8>>, line: Vec<u8>, fate: Fate) {
     // A client that has gone hears nothing any more.
-    if delay.is_zero() {
+    if fate.is_prompt() {
         let _ = to.send(line).await;
         return;
     }
     let to = to.clone();
     tokio::spawn(async move {
-        tokio::time::sleep(delay).await;
+        fate.pass().await;
         let _ = to.send(line).await;
     });
 }

@@ -2,38 +2,10 @@
 
 use std::time::Duration;
 
-use clap::Args;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-use super::super::duration;
-use crate::spec::{Probability, SpecError};
-
-/// Which calls meet a fault, and which fault.
-#[derive(Debug, Args)]
-pub(super) struct Faults {
-    /// Answers come so much later
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "0s")]
-    delay: Duration,
-    /// Vary the delay by at most so much, either way
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "0s")]
-    jitter: Duration,
-    /// Share of the calls that is delayed, 0 to 1
-    #[arg(long, value_name = "FRACTION", default_value_t = 1.0)]
-    delay_share: f64,
-    /// Share that is answered with an error, and never comes to the server
-    #[arg(long, value_name = "FRACTION", default_value_t = 0.0)]
-    fail: f64,
-    /// Share whose answer never comes
-    #[arg(long, value_name = "FRACTION", default_value_t = 0.0)]
-    drop: f64,
-    /// Share whose answer is cut short
-    #[arg(long, value_name = "FRACTION", default_value_t = 0.0)]
-    truncate: f64,
-    /// Share whose answer has a wrong byte
-    #[arg(long, value_name = "FRACTION", default_value_t = 0.0)]
-    corrupt: f64,
-}
+use crate::spec::mcp::Spoiling;
 
 /// What becomes of the answer to one call.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -61,42 +33,16 @@ impl Verdict {
     pub(super) const NOTHING: Self = Self { harm: Harm::None, delay: Duration::ZERO };
 }
 
-impl Faults {
-    /// Refuses shares that are none, or that are more than all calls together.
-    ///
-    /// # Errors
-    /// Names the option.
-    pub(super) fn check(&self) -> Result<(), SpecError> {
-        for (option, share) in [
-            ("--delay-share", self.delay_share),
-            ("--fail", self.fail),
-            ("--drop", self.drop),
-            ("--truncate", self.truncate),
-            ("--corrupt", self.corrupt),
-        ] {
-            Probability::new(option, share)?;
-        }
-        let together = self.fail + self.drop + self.truncate + self.corrupt;
-        if together > 1.0 {
-            let problem =
-                format!("with --drop, --truncate and --corrupt {together} of the calls: give at most 1");
-            return Err(SpecError::new("--fail", problem));
-        }
-        if self.jitter > self.delay {
-            return Err(SpecError::new(
-                "--jitter",
-                "longer than --delay: answers cannot come before they are given",
-            ));
-        }
-        Ok(())
-    }
-
+impl Spoiling {
     /// Decides about a call, the first of which has number 1.
     pub(super) fn verdict(&self, seed: u64, call: u64) -> Verdict {
         let mut dice = StdRng::seed_from_u64(seed.wrapping_add(call.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
         let (late, jitter, what, place) =
             (dice.random::<f64>(), dice.random::<f64>(), dice.random::<f64>(), dice.random::<f64>());
-        let delay = match late < self.delay_share {
+        if dice.random::<f64>() >= self.call_probability.get() {
+            return Verdict::NOTHING;
+        }
+        let delay = match late < self.delay_share.get() {
             true => (self.delay + self.jitter.mul_f64(2.0 * jitter)).saturating_sub(self.jitter),
             false => Duration::ZERO,
         };
@@ -111,7 +57,7 @@ impl Faults {
             (self.truncate, Harm::Truncate(place)),
             (self.corrupt, Harm::Corrupt(place)),
         ] {
-            bound += share;
+            bound += share.get();
             if what < bound {
                 return harm;
             }
@@ -151,17 +97,14 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::spec::Probability;
+    use crate::spec::mcp::McpParams;
 
-    fn faults() -> Faults {
-        Faults {
-            delay: Duration::from_millis(100),
-            jitter: Duration::from_millis(40),
-            delay_share: 0.5,
-            fail: 0.1,
-            drop: 0.2,
-            truncate: 0.1,
-            corrupt: 0.1,
-        }
+    fn faults() -> Spoiling {
+        let params = serde_json::json!({
+            "delay_ms": 100, "jitter_ms": 40, "delay_share": 0.5, "fail": 0.1, "drop": 0.2, "truncate": 0.1, "corrupt": 0.1,
+        });
+        serde_json::from_value::<McpParams>(params).unwrap().spoiling().unwrap()
     }
 
     #[test]
@@ -196,16 +139,12 @@ mod tests {
     }
 
     #[test]
-    fn shares_that_make_no_sense_are_refused_by_name() {
-        for (faults, option) in [
-            (Faults { fail: 1.5, ..faults() }, "--fail"),
-            (Faults { drop: f64::NAN, ..faults() }, "--drop"),
-            (Faults { drop: 0.8, ..faults() }, "--fail"),
-            (Faults { jitter: Duration::from_secs(1), ..faults() }, "--jitter"),
-        ] {
-            assert_eq!(faults.check().unwrap_err().field, option);
-        }
-        faults().check().unwrap();
+    fn only_a_share_of_the_calls_meets_anything() {
+        let half = Spoiling { call_probability: Probability::new("", 0.5).unwrap(), ..faults() };
+        let met: Vec<u64> = (1..=10_000).filter(|call| half.verdict(3, *call) != Verdict::NOTHING).collect();
+        assert!(met.iter().all(|call| half.verdict(3, *call) == faults().verdict(3, *call)));
+        // Three of four calls meet a delay or a harm, of which this is half.
+        assert!((3600..3900).contains(&met.len()), "{}", met.len());
     }
 
     proptest! {

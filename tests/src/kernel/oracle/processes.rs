@@ -17,6 +17,7 @@ use super::super::{Context, Outcome, TestResult, on_every_attachment, tests};
 use super::Verdict;
 use crate::fault::Fault;
 use crate::process::{Process, wait_until};
+use crate::tools::Session;
 use crate::worker::Program;
 use crate::{Daemon, Error, Pair, Reason, Result};
 
@@ -26,6 +27,7 @@ tests![
     a_stopped_holder_that_has_a_process_stand_still_is_an_effect,
     a_stopped_holder_of_a_connect_error_is_an_effect_on_its_control_group,
     a_stopped_holder_of_a_file_error_is_an_effect_on_its_control_group,
+    a_stopped_holder_of_an_mcp_error_is_an_effect_until_its_lease_is_over,
     a_stopped_server_is_named,
     a_holder_without_a_daemon_is_named_and_one_that_burns_is_an_effect,
     a_zombie_of_a_holder_is_named,
@@ -133,6 +135,30 @@ fn is_an_effect_on_calls(fault: Fault) -> TestResult {
     // On a machine so busy that the answer came later, the lease may be over by then.
     if in_time {
         verdict?.names("effect", "holder", &format!("its fault acts on the calls of cgroup id {id}"))?;
+    }
+    Ok(Outcome::Pass)
+}
+
+fn a_stopped_holder_of_an_mcp_error_is_an_effect_until_its_lease_is_over(_: &Context) -> TestResult {
+    let session = Session::start()?;
+    let mut daemon = Daemon::start()?;
+    let fault = Fault::new("mcp_error").aimed(json!({"pid": session.pid()})).with(json!({"fail": 1}));
+    fault.inject(&daemon.mcp()?)?;
+    let holders = daemon.holders();
+    let stopped = Instant::now();
+    daemon.processes().iter().for_each(Process::stop);
+    let verdict = Verdict::ask(&daemon.runtime_dir());
+    let in_time = stopped.elapsed() < LEASE / 2;
+    std::thread::sleep(LEASE.saturating_sub(stopped.elapsed()));
+    let over = Verdict::ask(&daemon.runtime_dir());
+    daemon.kill_everything();
+    // On a machine so busy that the answer came later, the lease may be over by then.
+    if in_time {
+        verdict?.names("effect", "holder", "it holds 1 proxies of MCP servers")?;
+    }
+    let over = over?;
+    for holder in &holders {
+        over.names("inert", "holder", &format!("process {} is stopped", holder.pid))?;
     }
     Ok(Outcome::Pass)
 }

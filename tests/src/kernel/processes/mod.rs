@@ -1,7 +1,9 @@
-//! Faults that go to processes: who is hit and who never is, signals and what comes of them, processes that stand still.
+//! Faults that go to processes: who is hit and who never is, signals and what comes of them, processes that stand still,
+//! proxies that spoil calls.
 
 mod kills;
 mod pauses;
+mod proxies;
 mod targets;
 
 use std::time::Duration;
@@ -22,7 +24,7 @@ const LEASE: Duration = Duration::from_secs(3);
 
 /// Every test of this module.
 pub(super) fn all() -> Vec<KernelTest> {
-    [targets::TESTS, kills::TESTS, pauses::TESTS].concat()
+    [targets::TESTS, kills::TESTS, pauses::TESTS, proxies::TESTS].concat()
 }
 
 /// A fault of those who run this program.

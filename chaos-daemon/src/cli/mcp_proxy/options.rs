@@ -1,0 +1,77 @@
+//! The options of `chaosctl mcp-proxy`.
+
+use std::time::Duration;
+
+use clap::Args;
+
+use super::super::{duration, fault_args};
+use crate::spec::SpecError;
+use crate::spec::mcp::{McpParams, Spoiling};
+
+/// Options of `chaosctl mcp-proxy`.
+#[derive(Debug, Args)]
+pub(in super::super) struct ProxyArgs {
+    /// Answers come so much later
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    delay: Option<Duration>,
+    /// Vary the delay by at most so much, either way
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    jitter: Option<Duration>,
+    /// Share of the calls that is delayed, 0 to 1 [default: 1]
+    #[arg(long, value_name = "FRACTION")]
+    delay_share: Option<f64>,
+    /// Share that is answered with an error, and never comes to the server
+    #[arg(long, value_name = "FRACTION")]
+    fail: Option<f64>,
+    /// Share whose answer never comes
+    #[arg(long, value_name = "FRACTION")]
+    drop: Option<f64>,
+    /// Share whose answer is cut short
+    #[arg(long, value_name = "FRACTION")]
+    truncate: Option<f64>,
+    /// Share whose answer has a wrong byte
+    #[arg(long, value_name = "FRACTION")]
+    corrupt: Option<f64>,
+    /// Methods that meet faults; may be repeated [default: tools/call]
+    #[arg(long = "method", value_name = "METHOD")]
+    methods: Vec<String>,
+    /// Only calls of this tool; may be repeated
+    #[arg(long = "tool", value_name = "NAME")]
+    tools: Vec<String>,
+    /// Faults end after so long; calls pass from then on
+    #[arg(long = "for", value_name = "DURATION", value_parser = duration::parse)]
+    pub(super) lasting: Option<Duration>,
+    /// The same seed, calls and version meet the same faults. Default: another one each time, which is printed at the end
+    #[arg(long, value_name = "NUMBER")]
+    pub(super) seed: Option<u64>,
+    /// The server's command line
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub(super) command: Vec<String>,
+}
+
+impl ProxyArgs {
+    /// What becomes of which calls.
+    ///
+    /// # Errors
+    /// Names the option that makes no sense.
+    pub(super) fn spoiling(&self) -> Result<Spoiling, SpecError> {
+        let millis = |time: Duration| time.as_secs_f64() * 1e3;
+        let params = McpParams {
+            delay_ms: self.delay.map(millis),
+            jitter_ms: self.jitter.map(millis),
+            delay_share: self.delay_share,
+            fail: self.fail,
+            drop: self.drop,
+            truncate: self.truncate,
+            corrupt: self.corrupt,
+            call_probability: None,
+            methods: self.methods.clone(),
+            tools: self.tools.clone(),
+        };
+        params.spoiling().map_err(|mut error| {
+            // Here each is one of several options.
+            error.field = error.field.replace("params.methods", "method").replace("params.tools", "tool");
+            fault_args::as_option(error)
+        })
+    }
+}
