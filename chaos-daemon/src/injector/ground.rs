@@ -67,7 +67,9 @@ pub(super) fn look(
             Err(ApiError::new(ErrorCode::TargetProtected, problem)
                 .hint("`protect.tcp_ports` of the daemon's policy file lists such ports"))
         }
-        Effect::Hoard { what, cgroup, .. } => supply::look(what, cgroup.as_ref(), runtime_dir).map(Some),
+        Effect::Hoard { what, cgroup, .. } => {
+            supply::look(what, cgroup.as_ref(), runtime_dir, caller).map(Some)
+        }
         Effect::Cpu(load) => supply::processors(load).map(Some),
         Effect::ProcessKill { processes, .. } => crowd(processes, caller).map(Some),
         Effect::ProcessPause { processes, .. } => {
@@ -126,11 +128,7 @@ fn crowd(selector: &ProcessSelector, caller: Caller) -> Result<Ground, ApiError>
     let all = Running::all().map_err(|error| {
         ApiError::new(ErrorCode::InjectionFailed, format!("look at the processes of this host: {error}"))
     })?;
-    let asking = match caller {
-        Caller::Unix { pid, .. } => pid,
-        Caller::Vsock { .. } => 0,
-    };
-    let spared = Spared::of(asking, &all);
+    let spared = Spared::of(caller.process(), &all);
     let selection = target::process::resolve(selector, all, &spared)?;
     Ok(Ground::Crowd(Box::new(Crowd { selection, spared })))
 }
