@@ -59,6 +59,21 @@ impl Victim {
         self.path.file_name().unwrap_or_default().to_string_lossy().into_owned()
     }
 
+    /// The number of its process.
+    pub fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// Starts another process in it, which the caller has to end.
+    ///
+    /// # Errors
+    /// When it cannot be started, or the kernel refuses.
+    pub fn join(&self, command: &mut Command) -> Result<Child> {
+        let process = command.spawn().map_err(Error::io("start", "a process in a cgroup"))?;
+        self.write("cgroup.procs", &process.id().to_string())?;
+        Ok(process)
+    }
+
     /// Its folder.
     pub fn path(&self) -> &Path {
         &self.path

@@ -148,6 +148,9 @@ pub(super) struct FaultArgs {
     /// memory: MiB that stay available on the host [default: the larger of 512 and 10 %]
     #[arg(long, value_name = "MIB", help_heading = "Effect")]
     reserve_mb: Option<f64>,
+    /// memory: until the kernel's OOM killer kills in the unit or cgroup, in place of an amount
+    #[arg(long, help_heading = "Effect")]
+    oom: bool,
     /// cpu, memory and what else is held: how long it takes until all of it is used, e.g. 20s [default: no time]
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, allow_hyphen_values = true, help_heading = "Effect")]
     ramp: Option<Duration>,
@@ -363,6 +366,7 @@ impl FaultArgs {
         set("memory_mb", self.memory_mb.map(Value::from));
         set("memory_percent", self.memory_percent.map(Value::from));
         set("reserve_mb", self.reserve_mb.map(Value::from));
+        set("oom", self.oom.then_some(Value::from(true)));
         set("ramp_seconds", self.ramp.map(|ramp| Value::from(ramp.as_secs_f64())));
         set("pids", self.pids.map(Value::from));
         set("path", self.path.clone().map(Value::from));

@@ -108,6 +108,9 @@ pub(super) fn status(answer: &Value) -> String {
             connections(&mut out, evidence);
         } else if let Some(held) = held(evidence) {
             line!(out, "      holds {held}");
+            if evidence["oom_kills"] != json!(0) {
+                line!(out, "      OOM killer: {} kills{}", evidence["oom_kills"], times(evidence));
+            }
         } else if evidence["signals_sent"] != json!(0) {
             line!(out, "      {}", signalled(evidence));
         } else if text(fault, "fault_type") == "service_restart" {
@@ -165,6 +168,7 @@ fn held(evidence: &Value) -> Option<String> {
         "reserve" => "; no more, because what is left is the reserve",
         "exhausted" => "; no more, because there is no more",
         "lapsed" => "; given back, because the daemon stood still",
+        "struck" => "; given back, because the OOM killer has struck",
         _ => "",
     });
     Some(words)

@@ -19,6 +19,7 @@ pub mod limit;
 pub mod link_down;
 pub mod mcp_error;
 pub mod memory;
+pub mod oom;
 mod packet_corrupt;
 pub mod packet_drop;
 mod packet_duplicate;
@@ -53,6 +54,7 @@ use crate::target::process::Selection;
 pub use cpu::ProcessorGround;
 pub use disk_fill::DirectoryGround;
 pub use memory::MemoryGround;
+pub use oom::OomGround;
 pub use work::{
     Attach, CallWork, Callers, CpuWork, FileWork, FlapWork, Goal, HoardWork, LoopWork, Match, PacketAction,
     PacketWork, PauseWork, RestartWork, SignalWork, SpoilWork, Work,
@@ -109,6 +111,8 @@ pub enum Ground {
     Processors(ProcessorGround),
     /// Memory.
     Memory(MemoryGround),
+    /// A control group that runs out of memory.
+    Oom(Box<OomGround>),
     /// A directory of a file system, the cgroup to join, and how many descriptors a process may have.
     Directory(Box<DirectoryGround>, Option<CgroupRef>, u64),
     /// Open files.
@@ -268,6 +272,7 @@ fn on_supply(what: &Hoard, ramp: Duration, ground: &Ground) -> Result<Plan, ApiE
         (Hoard::Memory { size, reserve }, Ground::Memory(ground)) => {
             memory::plan(*size, *reserve, ramp, ground)
         }
+        (Hoard::Oom { reserve }, Ground::Oom(ground)) => oom::plan(*reserve, ramp, ground),
         (Hoard::Disk(fill), Ground::Directory(ground, ..)) => disk_fill::plan(fill, ramp, ground),
         (Hoard::Inodes { count, .. }, Ground::Directory(ground, _, most)) => {
             inodes::plan(*count, ramp, ground, *most)

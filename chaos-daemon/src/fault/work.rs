@@ -179,6 +179,13 @@ pub enum Goal {
         /// How much stays available on the host, in bytes.
         reserve: u64,
     },
+    /// Memory that is nobody's, charged to the control group, until the kernel kills there.
+    Oom {
+        /// How much at most, in bytes.
+        bytes: u64,
+        /// How much stays available on the host, in bytes.
+        reserve: u64,
+    },
     /// Room of a file system.
     Disk {
         /// Where its file without a name is.
@@ -427,6 +434,7 @@ impl Goal {
             Self::Memory { bytes, .. } => {
                 format!("populate {} MiB of memory, on huge pages where there are some", bytes >> 20)
             }
+            Self::Oom { .. } => "fill a file in memory until the OOM killer has killed there".to_owned(),
             Self::Disk { directory, bytes, .. } => {
                 let path = directory.path.display();
                 format!("open a file without a name in {path} and allocate {} MiB for it", bytes >> 20)

@@ -10,6 +10,7 @@ pub mod facts;
 pub mod interface;
 pub mod nameless;
 pub mod netns;
+pub mod oom;
 pub mod part;
 pub mod place;
 pub mod privilege;

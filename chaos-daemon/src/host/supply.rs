@@ -157,7 +157,7 @@ pub fn cpu_quota(group: &Path) -> Option<(u64, u64)> {
 }
 
 /// A number in a file of the kernel; `None` when it says `max`, or there is no such file.
-fn number(path: &Path) -> Option<u64> {
+pub(super) fn number(path: &Path) -> Option<u64> {
     fs::read_to_string(path).ok()?.trim().parse().ok()
 }
 

@@ -80,11 +80,7 @@ fn processes(target: &TargetRequest, caller: Caller) -> Result<ProcessFacts, Api
     let all = Running::all().map_err(|error| {
         ApiError::new(ErrorCode::Unavailable, format!("look at the processes of this host: {error}"))
     })?;
-    let asking = match caller {
-        Caller::Unix { pid, .. } => pid,
-        Caller::Vsock { .. } => 0,
-    };
-    let spared = Spared::of(asking, &all);
+    let spared = Spared::of(caller.process(), &all);
     let matcher = match Matcher::new(&selector) {
         // A unit that is not up has no control group.
         Err(error) if error.code == ErrorCode::TargetNotFound => return Ok(ProcessFacts::default()),

@@ -74,7 +74,9 @@ pub(super) fn look(
             Err(ApiError::new(ErrorCode::TargetProtected, problem)
                 .hint("`protect.tcp_ports` of the daemon's policy file lists such ports"))
         }
-        Effect::Hoard { what, cgroup, .. } => supply::look(what, cgroup.as_ref(), runtime_dir).map(Some),
+        Effect::Hoard { what, cgroup, .. } => {
+            supply::look(what, cgroup.as_ref(), runtime_dir, caller).map(Some)
+        }
         Effect::Cpu(load) => supply::processors(load).map(Some),
         Effect::ProcessKill { processes, .. } => crowd(processes, caller).map(Some),
         Effect::ProcessPause { processes, .. } => {
@@ -185,11 +187,7 @@ fn select(
     meant: impl Fn(&Running) -> bool,
     caller: Caller,
 ) -> Result<Ground, ApiError> {
-    let asking = match caller {
-        Caller::Unix { pid, .. } => pid,
-        Caller::Vsock { .. } => 0,
-    };
-    let spared = Spared::of(asking, &all);
+    let spared = Spared::of(caller.process(), &all);
     let all = all.into_iter().filter(meant).collect();
     let selection = target::process::resolve(selector, all, &spared)?;
     Ok(Ground::Crowd(Box::new(Crowd { selection, spared })))

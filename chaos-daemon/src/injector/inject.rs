@@ -10,6 +10,7 @@ use super::ground;
 use super::holders::{Holder, HolderFailure};
 use super::life::{self, Aim, Life};
 use super::names::{self, Names};
+use super::oom::Doom;
 use super::state::{Active, Injector, LEASE_WINDOW, LifeOrder};
 use crate::fault::{self, Attach, Ground, Place, Plan, Work};
 use crate::holder::arm::{capacity, roomy};
@@ -38,6 +39,8 @@ struct Admitted {
     targets: Option<TargetsReport>,
     /// The host that the target names, and what it stands for.
     names: Option<Names>,
+    /// Whom the kernel is to kill.
+    doom: Option<Doom>,
     _permit: Permit,
 }
 
@@ -106,7 +109,8 @@ pub(super) async fn inject(
             let drain = admitted.plan.work.longest_stay();
             let aim = admitted.names.clone().map(|names| Aim::new(names, fixed_peers(&admitted.fault)));
             let injector = Rc::clone(injector);
-            let life = Life { injector, name: name.clone(), holder, journal, lease, drain, aim };
+            let doom = admitted.doom.clone();
+            let life = Life { injector, name: name.clone(), holder, journal, lease, drain, aim, doom };
             tokio::task::spawn_local(life.live(orders));
             status.ok_or_else(|| {
                 ApiError::new(ErrorCode::Unavailable, format!("fault {name} has gone already"))
@@ -175,7 +179,8 @@ fn admit(
     let place = place.map(|place| (place.netns.id, place.target.interface.index, place.level));
     let names = request.target.host.as_deref();
     let names = names.and_then(|host| Names::new(host, request.target.resolve_every(), named));
-    Ok(Admitted { fault, plan, id, place, target, netns, targets, names, _permit: permit })
+    let doom = Doom::of(ground.as_ref());
+    Ok(Admitted { fault, plan, id, place, target, netns, targets, names, doom, _permit: permit })
 }
 
 /// Of two faults that change one setting, the second would take the first's value for the node's own.

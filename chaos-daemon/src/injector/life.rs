@@ -11,6 +11,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
 use super::holders::Holder;
 use super::names::{Answer, Names};
+use super::oom::Doom;
 use super::state::{Injector, LifeOrder};
 use crate::holder::{Lease, Order, Report};
 use crate::host::boot_time_ns;
@@ -39,6 +40,8 @@ pub(super) struct Life {
     pub(super) drain: Duration,
     /// What it is about, if that is a host with a name.
     pub(super) aim: Option<Aim>,
+    /// Whom the kernel is to kill, if that is the fault.
+    pub(super) doom: Option<Doom>,
 }
 
 /// A named host, asked for again and again, beside the peers that were named by their addresses.
@@ -82,7 +85,7 @@ impl Life {
         if let Err(error) = self.journal.note(Event::Ending { reason: reason.clone() }) {
             tracing::warn!(name = %self.name, %error, "cannot write the journal; undoing all the same");
         }
-        let Self { injector, name, mut holder, journal, drain, .. } = self;
+        let Self { injector, name, mut holder, journal, drain, doom, .. } = self;
         match disarm(&name, &mut holder, drain).await {
             Some(evidence) => {
                 injector.update(&name, |active| active.evidence = evidence);
@@ -90,6 +93,13 @@ impl Life {
             }
             // It may not even have heard of its end: waiting for it would be waiting with the fault on.
             None => holder.end().await,
+        }
+        // The holder may have been killed, too.
+        if let Some((kills, words)) = doom.and_then(|mut doom| doom.look()) {
+            injector.update(&name, |active| {
+                active.evidence.oom_kills = kills;
+                active.note = Some(format!("{reason}; {words}"));
+            });
         }
         undo(&injector, &name, &journal, &mut orders, waiting).await;
         close(journal);
@@ -121,6 +131,7 @@ impl Life {
                     }
                 },
                 () = &mut due => return "its time was up".to_owned(),
+                () = Doom::wait(self.doom.as_ref()) => self.doomed(),
                 answer = next_answer(self.aim.as_mut()) => {
                     if !self.take_aim(answer).await {
                         return "its holder died".to_owned();
@@ -171,6 +182,16 @@ impl Life {
     fn aimed(&mut self) {
         if let Some(named) = self.aim.as_mut().and_then(|aim| aim.ordered.take()) {
             self.injector.update(&self.name, |active| active.addresses = named);
+        }
+    }
+
+    /// Shows whom the kernel has killed.
+    fn doomed(&mut self) {
+        if let Some((kills, words)) = self.doom.as_mut().and_then(Doom::look) {
+            self.injector.update(&self.name, |active| {
+                active.met(Evidence { oom_kills: kills, ..active.evidence });
+                active.note = Some(words);
+            });
         }
     }
 }

@@ -10,6 +10,7 @@ pub mod inject;
 pub mod life;
 pub mod manager;
 mod names;
+mod oom;
 mod reach;
 pub mod recover;
 pub mod runtime;

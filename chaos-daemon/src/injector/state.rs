@@ -365,8 +365,8 @@ impl Active {
         let holds = evidence.settings > 0 || evidence.held_bytes > 0 || evidence.held_count > 0;
         let ProcessEvidence { signals, pauses, ended, .. } = evidence.processes;
         let opened = evidence.connections.map_or(0, |connections| connections.opened);
-        let acted =
-            evidence.affected + evidence.moved_bytes + evidence.downs + signals + pauses + ended + opened;
+        let Evidence { affected, moved_bytes, downs, oom_kills, .. } = evidence;
+        let acted = affected + moved_bytes + downs + oom_kills + signals + pauses + ended + opened;
         if acted > 0 || holds || !evidence.cpu_time.is_zero() {
             self.state = FaultState::Effective;
         }

@@ -3,10 +3,11 @@
 use std::io;
 use std::path::Path;
 
+use super::oom;
 use crate::fault::{DirectoryGround, Ground, MemoryGround, ProcessorGround};
 use crate::host::directory::{DirectoryRef, Space};
 use crate::host::supply::{self, Descriptors, Memory, Tasks};
-use crate::request::{ApiError, ErrorCode};
+use crate::request::{ApiError, Caller, ErrorCode};
 use crate::spec::{CgroupSelector, CpuLoad, DiskFill, Hoard};
 use crate::target;
 
@@ -18,6 +19,7 @@ pub(super) fn look(
     what: &Hoard,
     cgroup: Option<&CgroupSelector>,
     runtime_dir: &Path,
+    caller: Caller,
 ) -> Result<Ground, ApiError> {
     let cgroup = cgroup.map(target::cgroup::resolve_to_join).transpose()?;
     let open = || Descriptors::read().map_err(|error| failed("the host's open files", &error));
@@ -28,6 +30,7 @@ pub(super) fn look(
             let limit = place.as_deref().and_then(supply::memory_limit);
             Ok(Ground::Memory(MemoryGround { cgroup, memory: memory()?, limit }))
         }
+        Hoard::Oom { .. } => oom::look(cgroup, memory()?, caller),
         Hoard::Disk(DiskFill { path, .. }) | Hoard::Inodes { path, .. } | Hoard::DiskIo { path, .. } => {
             Ok(Ground::Directory(Box::new(directory(path, runtime_dir)?), cgroup, open()?.process))
         }

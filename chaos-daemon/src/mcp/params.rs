@@ -75,6 +75,7 @@ fn resources() -> Value {
         "memory_mb": {"type": "number", "minimum": 1, "description": "memory: MiB to hold; memory_limit: MiB beyond which the cgroup is throttled."},
         "memory_percent": {"type": "number", "minimum": 1, "maximum": 100, "description": "memory: share of the host's memory, or of the limit of the unit or cgroup."},
         "reserve_mb": {"type": "number", "minimum": 64, "description": "memory: MiB that stay available on the host; default the larger of 512 and 10 %."},
+        "oom": {"type": "boolean", "default": false, "description": "memory: in place of memory_mb, take memory of a unit or cgroup that has a limit until the kernel's OOM killer kills in it; needs process_kill to be allowed."},
         "ramp_seconds": {"type": "number", "minimum": 0, "maximum": 3600, "default": 0, "description": "cpu, memory, connections and what else is held: how long it takes until all of it is used."},
         "path": {"type": "string", "description": "disk_fill, inodes, disk_io: a directory of the file system. file_error: a file, or a directory with all below it."},
         "megabytes": {"type": "number", "minimum": 1, "description": "disk_fill: MiB to take."},

@@ -75,10 +75,13 @@ pub(super) struct Evidence {
     /// Things that the fault holds and that are counted: descriptors, threads, inodes, ports,
     /// connections.
     pub(super) things_held: u64,
+    /// resource_exhaustion with oom: by how much `oom_kill` in `memory.events` of the cgroup has risen.
+    pub(super) oom_kills: u64,
     /// Bytes that the fault has read from and written to a file system.
     pub(super) bytes_moved: u64,
     /// Why it holds less than it was asked for, if it does: "growing", "reserve" (what is left is to stay), "exhausted" (the
-    /// kernel gives no more) or "lapsed" (given back, because the daemon stood still).
+    /// kernel gives no more), "lapsed" (given back, because the daemon stood still) or "struck" (given back, because the OOM killer
+    /// has killed).
     #[schemars(with = "String")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) shortfall: Option<request::Shortfall>,
@@ -92,7 +95,7 @@ pub(super) struct Evidence {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) gone_after_seconds: Option<f64>,
     /// process_kill: seconds from the last volley until a new process ran that matches the target; service_restart: until the
-    /// service was active again.
+    /// service was active again; oom: from the OOM killer's strike until a new process was in the cgroup.
     #[schemars(with = "f64")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) back_after_seconds: Option<f64>,
@@ -186,6 +189,7 @@ impl From<request::Evidence> for Evidence {
             bytes_held: evidence.held_bytes,
             bytes_on_huge_pages: evidence.huge_bytes,
             things_held: evidence.held_count,
+            oom_kills: evidence.oom_kills,
             bytes_moved: evidence.moved_bytes,
             shortfall: evidence.shortfall,
             signals_sent: processes.signals,

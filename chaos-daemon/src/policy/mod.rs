@@ -9,8 +9,9 @@ use ipnet::IpNet;
 use serde::Deserialize;
 
 use crate::request::{ApiError, Caller, ErrorCode};
+use crate::spec::fault::Effect;
 use crate::spec::units::{LONGEST_FAULT, SpecError};
-use crate::spec::{Fault, FaultType};
+use crate::spec::{Fault, FaultType, Hoard};
 
 /// What the operator allows, from a TOML file. Everything left out has the default shown by [`Policy::default`].
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -187,6 +188,11 @@ impl Policy {
         if fault_type == FaultType::ClockSkew && !self.clock_skew {
             return Err(denied("clock_skew is off unless it is allowed".to_owned(), "clock_skew"));
         }
+        if matches!(&fault.effect, Effect::Hoard { what: Hoard::Oom { .. }, .. })
+            && !self.allows(FaultType::ProcessKill)
+        {
+            return Err(denied("oom kills, and process_kill is not allowed".to_owned(), "fault_types"));
+        }
         let longest = Duration::from_secs(self.max_duration_seconds);
         if fault.duration > longest {
             let asked = fault.duration.as_secs_f64();
@@ -245,7 +251,6 @@ fn denied(message: String, rule: &str) -> ApiError {
 mod tests {
     use super::*;
     use crate::spec::CpuLoad;
-    use crate::spec::fault::Effect;
 
     const ROOT: Caller = Caller::Unix { uid: 0, gid: 0, pid: 1 };
 
@@ -287,6 +292,20 @@ mod tests {
         assert!(error.code == ErrorCode::PolicyDenied && error.hint.unwrap().contains("`clock_skew`"));
         let allowing: Policy = toml::from_str("clock_skew = true").unwrap();
         assert!(allowing.permit(ROOT, &fault, 0).is_ok());
+    }
+
+    #[test]
+    fn who_may_not_kill_may_not_have_the_kernel_kill() {
+        let what = Hoard::Oom { reserve: None };
+        let effect = Effect::Hoard { what, ramp: Duration::ZERO, cgroup: None, netns: None };
+        let fault = Fault { duration: Duration::from_secs(1), effect };
+        assert!(Policy::default().permit(ROOT, &fault, 0).is_ok());
+        let policy: Policy = toml::from_str("fault_types = [\"resource_exhaustion\"]").unwrap();
+        let refused = policy.permit(ROOT, &fault, 0).unwrap_err();
+        assert!(
+            refused.code == ErrorCode::PolicyDenied && refused.message.contains("process_kill"),
+            "{refused}"
+        );
     }
 
     #[test]

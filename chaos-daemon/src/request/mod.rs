@@ -39,6 +39,16 @@ pub enum Caller {
     },
 }
 
+impl Caller {
+    /// The process that asks; 0 is nobody on this host.
+    pub fn process(self) -> i32 {
+        match self {
+            Self::Unix { pid, .. } => pid,
+            Self::Vsock { .. } => 0,
+        }
+    }
+}
+
 /// What the server asks of the injector.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum Request {
@@ -157,6 +167,10 @@ pub struct Evidence {
     /// Things that the fault holds and that are counted, not measured.
     #[serde(default)]
     pub held_count: u64,
+    /// How often the kernel's OOM killer has killed in the fault's control group (`oom_kill` of `memory.events`, which may count
+    /// twice the one for which all of a group are killed).
+    #[serde(default)]
+    pub oom_kills: u64,
     /// Bytes that the fault has read and written.
     #[serde(default)]
     pub moved_bytes: u64,
@@ -219,6 +233,8 @@ pub enum Shortfall {
     Exhausted,
     /// Its lease ran out, and it has given everything back.
     Lapsed,
+    /// The kernel's OOM killer has struck, and it has given everything back.
+    Struck,
 }
 
 /// What a fault has done to processes since it started.

@@ -131,7 +131,7 @@ impl Effect {
                     | Hoard::Tasks { .. }
                     | Hoard::Inodes { .. }
                     | Hoard::Ports { .. } => partial,
-                    Hoard::Port(_) => outage,
+                    Hoard::Port(_) | Hoard::Oom { .. } => outage,
                 };
                 blast(Of::Everything, 1.0, severity)
             }
@@ -258,6 +258,12 @@ mod tests {
                 &json!({}),
                 json!({"resource": "file_descriptors", "leave_free": 1000}),
                 (Everything, 1.0, Partial),
+            ),
+            (
+                "resource_exhaustion",
+                &unit,
+                json!({"resource": "memory", "oom": true}),
+                (Everything, 1.0, Outage),
             ),
         ] {
             assert_eq!(blast(kind, target.clone(), params.clone()), expected, "{kind} {target} {params}");

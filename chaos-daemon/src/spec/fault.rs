@@ -405,6 +405,11 @@ impl FaultRequest {
                 Hoard::Ports { .. } => netns = settings::netns_if_any(&self.target)?,
                 _ => settings::nowhere(&self.target, "this resource is the whole host's")?,
             }
+            if matches!(what, Hoard::Oom { .. }) && cgroup.is_none() {
+                let problem =
+                    "never of the whole host: give target.unit or target.cgroup, with a limit of memory";
+                return Err(SpecError::new("params.oom", problem));
+            }
             return Ok(Effect::Hoard { what, ramp: params.ramp()?, cgroup, netns });
         }
         Ok(Effect::Cpu(params.cpu(settings::cgroup_if_any(&self.target)?)?))

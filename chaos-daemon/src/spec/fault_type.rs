@@ -191,8 +191,8 @@ impl FaultType {
             }
             Self::Timeout | Self::NetworkPartition => "packet_probability (1)",
             Self::ResourceExhaustion => {
-                "resource (cpu); cpu: cpu_percent (80), cores (all) or processors (such as 0-1,3); memory: memory_mb or memory_percent, reserve_mb \
-                 (the larger of 512 and 10 %); disk_fill: path, megabytes or percent (how full), leave_free_mb (the less of 1024 and \
+                "resource (cpu); cpu: cpu_percent (80), cores (all) or processors (such as 0-1,3); memory: memory_mb or memory_percent, or \
+                 oom (false; until the kernel kills in the unit or cgroup), reserve_mb (the larger of 512 and 10 %); disk_fill: path, megabytes or percent (how full), leave_free_mb (the less of 1024 and \
                  5 %); file_descriptors: count or leave_free; pids: count; inodes: path, count; ports: count, address (all \
                  of IPv4), port_range (that of connections); disk_io: path, bytes_per_second, size_mb (64); all of these \
                  but disk_io: ramp_seconds (0); cpu_limit: cpu_percent (of one processor); \

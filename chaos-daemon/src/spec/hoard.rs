@@ -34,6 +34,11 @@ pub enum Hoard {
         /// Bytes that stay available on the host; `None` is the default.
         reserve: Option<u64>,
     },
+    /// Memory of a control group, until the kernel kills one of its processes for want of it.
+    Oom {
+        /// Bytes that stay available on the host; `None` is the default.
+        reserve: Option<u64>,
+    },
     /// Room of a file system.
     Disk(DiskFill),
     /// Open files of the host's table.
@@ -156,7 +161,7 @@ impl Hoard {
     /// Whether it can be taken within a control group.
     pub(super) fn fits_cgroup(&self) -> bool {
         match self {
-            Self::Memory { .. } | Self::Tasks { .. } | Self::DiskIo { .. } => true,
+            Self::Memory { .. } | Self::Oom { .. } | Self::Tasks { .. } | Self::DiskIo { .. } => true,
             Self::Disk(_)
             | Self::Descriptors { .. }
             | Self::Inodes { .. }
@@ -170,10 +175,7 @@ impl ExhaustionParams {
     /// What is to be taken and held; `None` for another resource.
     pub(super) fn hoard(&self) -> Result<Option<Hoard>, SpecError> {
         Ok(Some(match self.resource()? {
-            "memory" => Hoard::Memory {
-                size: self.memory_size()?,
-                reserve: mebibytes("params.reserve_mb", self.reserve_mb, LEAST_RESERVE_MB)?,
-            },
+            "memory" => self.memory()?,
             "disk_fill" => Hoard::Disk(self.disk_fill()?),
             "file_descriptors" => self.descriptors()?,
             "pids" => Hoard::Tasks { count: self.count(MOST_THREADS)? },
@@ -249,6 +251,21 @@ impl ExhaustionParams {
         Ok(Duration::from_secs_f64(seconds))
     }
 
+    fn memory(&self) -> Result<Hoard, SpecError> {
+        let reserve = mebibytes("params.reserve_mb", self.reserve_mb, LEAST_RESERVE_MB)?;
+        if self.oom != Some(true) {
+            return Ok(Hoard::Memory { size: self.memory_size()?, reserve });
+        }
+        let given = [
+            ("params.memory_mb", self.memory_mb.is_some()),
+            ("params.memory_percent", self.memory_percent.is_some()),
+        ];
+        match given.into_iter().find(|(_, given)| *given) {
+            Some((field, _)) => Err(SpecError::new(field, "oom takes as much as there is: leave this out")),
+            None => Ok(Hoard::Oom { reserve }),
+        }
+    }
+
     fn memory_size(&self) -> Result<MemorySize, SpecError> {
         match (mebibytes("params.memory_mb", self.memory_mb, 1.0)?, self.memory_percent) {
             (Some(bytes), None) => Ok(MemorySize::Bytes(bytes)),
@@ -319,6 +336,9 @@ mod tests {
             (json!({"resource": "memory", "memory_percent": 101}), "params.memory_percent"),
             (json!({"resource": "memory", "memory_mb": 1, "reserve_mb": 1}), "params.reserve_mb"),
             (json!({"resource": "memory", "memory_mb": 1, "cores": 1}), "params.cores"),
+            (json!({"resource": "memory", "oom": true, "memory_mb": 1}), "params.memory_mb"),
+            (json!({"resource": "memory", "oom": true, "memory_percent": 1}), "params.memory_percent"),
+            (json!({"resource": "pids", "oom": true, "count": 1}), "params.oom"),
         ] {
             assert_eq!(hoard(params.clone()).unwrap_err().field, field, "{params}");
         }

@@ -4,6 +4,7 @@
 mod disk_io;
 mod files;
 mod memory;
+mod oom;
 mod port;
 mod sessions;
 mod things;
@@ -87,7 +88,7 @@ impl Keeper {
         if let Some(group) = &work.cgroup {
             membership::enter(group)?;
         }
-        membership::offer_to_oom_killer()?;
+        offer(&work.goal)?;
         if matches!(
             work.goal,
             Goal::Descriptors { .. } | Goal::Inodes { .. } | Goal::Ports { .. } | Goal::Connections { .. }
@@ -169,9 +170,18 @@ impl Shared {
     }
 }
 
+/// Has the kernel choose this process first when memory runs out, unless others are to be chosen.
+fn offer(goal: &Goal) -> io::Result<()> {
+    match goal {
+        Goal::Oom { .. } => Ok(()),
+        _ => membership::offer_to_oom_killer(),
+    }
+}
+
 fn open(goal: &Goal) -> io::Result<Box<dyn Store>> {
     Ok(match goal {
         Goal::Memory { bytes, reserve } => Box::new(memory::Memory::open(*bytes, *reserve)?),
+        Goal::Oom { bytes, reserve } => Box::new(oom::Oom::open(*bytes, *reserve)?),
         Goal::Disk { directory, bytes, leave } => Box::new(files::Disk::open(directory, *bytes, *leave)?),
         Goal::Descriptors { count } => Box::new(things::Descriptors::open(*count)),
         Goal::Tasks { count } => Box::new(things::Tasks::open(*count)),

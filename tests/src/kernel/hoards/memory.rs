@@ -1,5 +1,6 @@
 //! Memory.
 
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
@@ -17,6 +18,9 @@ tests![
     memory_grows_along_its_ramp_and_its_holder_is_the_first_to_be_killed,
     memory_of_a_cgroup_is_a_share_of_its_limit_and_counts_there,
     memory_of_the_reserve_is_refused_and_nothing_is_taken,
+    memory_of_a_cgroup_runs_out_when_asked_and_the_kernel_kills_there_and_nobody_else,
+    memory_that_runs_out_in_a_cgroup_that_dies_together_takes_the_holder_along_and_says_so,
+    memory_runs_out_neither_on_the_host_nor_where_the_kernel_would_kill_nobody_else,
 ];
 
 const MIB: u64 = 1 << 20;
@@ -117,5 +121,121 @@ fn memory_of_the_reserve_is_refused_and_nothing_is_taken(_: &Context) -> TestRes
     let named = |problem: &str| problem.contains("LIMIT_REACHED") && problem.contains("its reserve");
     assert!(matches!(&refused, Err(Error::Mcp { problem, .. }) if named(problem)), "{refused:?}");
     assert!(holder(&daemon).is_err(), "a holder was started");
+    Ok(Outcome::Pass)
+}
+
+/// A limit, within it a process of this size, and a fault that uses up the rest.
+const LIMIT: u64 = 128;
+const LARGE: u64 = 30;
+
+fn oom(victim: &Victim) -> Fault {
+    let params = json!({"resource": "memory", "oom": true, "reserve_mb": 64});
+    Fault::new("resource_exhaustion").with(params).aimed(json!({"cgroup": victim.name()}))
+}
+
+fn large(controllers: &[&str]) -> Result<Victim> {
+    let mut victim = Victim::new(controllers)?;
+    victim.write("memory.max", &(LIMIT * MIB).to_string())?;
+    let grow = format!("large=$(head -c {} /dev/zero | tr '\\0' a)", LARGE * MIB);
+    assert_eq!(victim.ask(&grow, Duration::from_secs(30))?, Some(0));
+    Ok(victim)
+}
+
+fn memory_of_a_cgroup_runs_out_when_asked_and_the_kernel_kills_there_and_nobody_else(
+    _: &Context,
+) -> TestResult {
+    if !has_controllers(&["memory"]) {
+        return Ok(Outcome::Skip(Reason::NoCgroupControllers, "memory is not there".into()));
+    }
+    let (mut victim, mut bystander) = (large(&["memory"])?, large(&["memory"])?);
+    let daemon = Daemon::start()?;
+    let mcp = daemon.mcp()?;
+    // Without being asked to kill, it takes all that it can, and everybody lives.
+    let all = json!({"resource": "memory", "memory_percent": 100, "reserve_mb": 64});
+    let harmless = Fault::new("resource_exhaustion").with(all).aimed(json!({"cgroup": victim.name()}));
+    let answer = harmless.inject(&mcp)?;
+    assert_eq!(answer["evidence"]["shortfall"], "reserve", "{answer}");
+    harmless.remove(&mcp)?;
+    assert_eq!(victim.ask("true", Duration::from_secs(2))?, Some(0));
+    assert!(victim.read("memory.events")?.contains("oom_kill 0"));
+
+    let fault = oom(&victim);
+    let answer = fault.inject(&mcp)?;
+    assert_eq!((&answer["lifetime"], &answer["evidence"]["oom_kills"]), (&"irreversible".into(), &0.into()));
+    let holder = holder(&daemon)?;
+    let struck = || evidence(&fault, &mcp).is_ok_and(|now| now["shortfall"] == "struck");
+    assert!(wait_until(Duration::from_secs(10), struck), "{}", fault.status(&mcp)?);
+    assert!(victim.ask("true", Duration::from_secs(2)).is_err(), "the process is still there");
+    assert!(victim.read("memory.events")?.contains("oom_kill 1"), "{}", victim.read("memory.events")?);
+    let status = fault.status(&mcp)?;
+    let evidence_of = |field: &str| &status["evidence"][field];
+    assert_eq!((evidence_of("oom_kills"), evidence_of("bytes_held")), (&1.into(), &0.into()), "{status}");
+    let named = || {
+        let note = fault.status(&mcp).map(|status| status["note"].to_string()).unwrap_or_default();
+        note.contains("rose by 1") && note.contains(&format!("{} (", victim.pid()))
+    };
+    assert!(wait_until(Duration::from_secs(2), named), "{}", fault.status(&mcp)?);
+    // Nobody else: the holder, the daemon, whoever has as much in another group.
+    assert!(holder.runs());
+    assert_eq!(bystander.ask("true", Duration::from_secs(2))?, Some(0));
+    assert!(bystander.read("memory.events")?.contains("oom_kill 0"));
+    // Who comes in its place is seen, and lives.
+    let mut next = victim.join(Command::new("sleep").arg("60"))?;
+    let back = || evidence(&fault, &mcp).is_ok_and(|now| now["back_after_seconds"].is_number());
+    assert!(wait_until(Duration::from_secs(3), back), "{}", fault.status(&mcp)?);
+    fault.remove(&mcp)?;
+    assert!(!holder.runs());
+    assert!(next.try_wait().is_ok_and(|ended| ended.is_none()), "it was killed as well");
+    next.kill().and_then(|()| next.wait()).map_err(Error::io("end", "a process"))?;
+    Ok(Outcome::Pass)
+}
+
+fn memory_that_runs_out_in_a_cgroup_that_dies_together_takes_the_holder_along_and_says_so(
+    _: &Context,
+) -> TestResult {
+    if !has_controllers(&["memory"]) {
+        return Ok(Outcome::Skip(Reason::NoCgroupControllers, "memory is not there".into()));
+    }
+    let mut victim = large(&["memory"])?;
+    victim.write("memory.oom.group", "1")?;
+    let daemon = Daemon::start()?;
+    let mcp = daemon.mcp()?;
+    let fault = oom(&victim);
+    let answer = fault.inject(&mcp)?;
+    let description = answer["description"].as_str().unwrap_or_default();
+    assert!(description.contains("memory.oom.group is set"), "{answer}");
+    let ended = || fault.status(&mcp).is_ok_and(|status| status["active"] == false);
+    assert!(wait_until(Duration::from_secs(10), ended), "{}", fault.status(&mcp)?);
+    assert!(victim.ask("true", Duration::from_secs(2)).is_err(), "the process is still there");
+    let status = fault.status(&mcp)?;
+    assert!(status["evidence"]["oom_kills"].as_u64().is_some_and(|kills| kills >= 2), "{status}");
+    let note = status["note"].as_str().unwrap_or_default();
+    assert!(note.contains("its holder died") && note.contains(&format!("{} (", victim.pid())), "{status}");
+    Ok(Outcome::Pass)
+}
+
+fn memory_runs_out_neither_on_the_host_nor_where_the_kernel_would_kill_nobody_else(
+    _: &Context,
+) -> TestResult {
+    let daemon = Daemon::start()?;
+    let mcp = daemon.mcp()?;
+    let refused = |fault: &Fault, words: &str| {
+        let answer = fault.inject(&mcp);
+        assert!(matches!(&answer, Err(Error::Mcp { problem, .. }) if problem.contains(words)), "{answer:?}");
+        assert!(holder(&daemon).is_err(), "a holder was started");
+    };
+    let host = Fault::new("resource_exhaustion").with(json!({"resource": "memory", "oom": true}));
+    refused(&host, "never of the whole host");
+    if !has_controllers(&["memory"]) {
+        return Ok(Outcome::Skip(Reason::NoCgroupControllers, "memory is not there".into()));
+    }
+    let victim = Victim::new(&["memory"])?;
+    refused(&oom(&victim), "has no limit (memory.max)");
+    // A shell that has nothing is smaller than the holder.
+    victim.write("memory.max", &(LIMIT * MIB).to_string())?;
+    refused(&oom(&victim), "rather kill than the fault's holder");
+    victim.write("memory.high", &(LIMIT * MIB / 2).to_string())?;
+    refused(&oom(&victim), "memory.high");
+    assert!(victim.read("memory.events")?.contains("oom_kill 0"));
     Ok(Outcome::Pass)
 }

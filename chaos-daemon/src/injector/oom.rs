@@ -1,0 +1,87 @@
+//! What a fault that has the kernel kill finds, and who was killed: seen from outside the control group, because the holder may be
+//! among them.
+
+use std::time::Duration;
+
+use crate::fault::Ground;
+use crate::fault::oom::{Member, OomGround};
+use crate::host::oom::{Books, Weight, killed};
+use crate::host::supply::Memory;
+use crate::host::{CgroupRef, ProcessId, Running, Spared, cgroup};
+use crate::request::{ApiError, Caller, ErrorCode};
+
+/// How often it is looked whether the kernel has killed: sooner than a service manager takes away the group of a service that has
+/// ended by it.
+const LOOK: Duration = Duration::from_millis(20);
+/// How often it is looked who has gone since.
+const LOOK_ON: Duration = Duration::from_millis(250);
+
+/// Looks at the group and at who is in it.
+///
+/// # Errors
+/// When the processes of this host cannot be read.
+pub(super) fn look(group: Option<CgroupRef>, memory: Memory, caller: Caller) -> Result<Ground, ApiError> {
+    let failed = |what: &str| ApiError::new(ErrorCode::InjectionFailed, format!("look at {what}"));
+    let cgroup = group.ok_or_else(|| failed("the cgroup: none is named"))?;
+    let all = Running::all().map_err(|error| failed(&format!("the processes of this host: {error}")))?;
+    let mount = cgroup::mount().ok().flatten().ok_or_else(|| failed("cgroup v2: it is not mounted"))?;
+    let path = cgroup.path.strip_prefix(mount).unwrap_or(&cgroup.path);
+    let spared = Spared::of(caller.process(), &all);
+    let inside = all.iter().filter(|process| process.cgroup.as_ref().is_some_and(|at| at.starts_with(path)));
+    let members = inside.filter_map(|process| {
+        let weight = Weight::of(process.id.pid)?;
+        Some(Member { id: process.id, name: process.name.clone(), weight, vital: process.vital(&spared) })
+    });
+    let members = members.collect();
+    let own = std::process::id().cast_signed();
+    let holder = Weight::of(own).ok_or_else(|| failed("the memory of the daemon"))?;
+    let books = Books::read(&cgroup.path);
+    Ok(Ground::Oom(Box::new(OomGround { cgroup, books, memory, members, holder })))
+}
+
+/// A control group in which the kernel is to kill.
+#[derive(Debug, Clone)]
+pub(super) struct Doom {
+    cgroup: CgroupRef,
+    before: u64,
+    inside: Vec<(ProcessId, String)>,
+    kills: u64,
+}
+
+impl Doom {
+    /// Of a fault that has found this; `None` of any other.
+    pub(super) fn of(ground: Option<&Ground>) -> Option<Self> {
+        let Some(Ground::Oom(ground)) = ground else { return None };
+        let inside = ground.members.iter().map(|member| (member.id, member.name.clone())).collect();
+        Some(Self { cgroup: ground.cgroup.clone(), before: ground.books.kills, inside, kills: 0 })
+    }
+
+    /// Waits until it is time to look; for ever without anybody to look at.
+    pub(super) async fn wait(doom: Option<&Self>) {
+        match doom {
+            Some(doom) => tokio::time::sleep(if doom.kills == 0 { LOOK } else { LOOK_ON }).await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// How many the kernel has killed, and who of those that were there has gone, for people; `None` as long as it has not.
+    pub(super) fn look(&mut self) -> Option<(u64, String)> {
+        // Of a group that has gone, what was seen last.
+        let events = self.cgroup.open().ok().flatten().and_then(|group| group.read("memory.events").ok());
+        let now = events.as_deref().and_then(killed);
+        self.kills = now.map_or(self.kills, |now| now.saturating_sub(self.before));
+        if self.kills == 0 {
+            return None;
+        }
+        let gone = |(id, _): &&(ProcessId, String)| Running::read(id.pid).is_none_or(|now| now.id != *id);
+        let gone: Vec<_> =
+            self.inside.iter().filter(gone).map(|(id, name)| format!("{} ({name})", id.pid)).collect();
+        let words = format!(
+            "the OOM killer has struck in cgroup {} (oom_kill of its memory.events rose by {}); of those that were there, gone are {}",
+            self.cgroup.path.display(),
+            self.kills,
+            gone.join(", ")
+        );
+        Some((self.kills, words))
+    }
+}
