@@ -19,6 +19,7 @@ pub mod timeline;
 pub mod tolerance;
 pub mod variables;
 pub mod verdict;
+pub mod verification;
 
 pub use document::Experiment;
 pub use driver::{Means, Progress, drive};

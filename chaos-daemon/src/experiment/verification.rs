@@ -1,0 +1,101 @@
+//! Takes samples and judges them: the steady state, gates and alerts beforehand, and the steady state afterwards.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use tokio::time::{Instant, sleep};
+
+use super::activity::Condition;
+use super::document::Experiment;
+use super::driver::Means;
+use super::timeline::{Recorder, Role, Stage};
+use crate::probe::prober::Prober;
+
+/// How often recovery is looked for.
+const RECOVERY_LOOK: Duration = Duration::from_millis(250);
+
+/// Samples every condition that is due then, all at once; `first`: each after its delay.
+pub(super) async fn sample(
+    experiment: &Experiment,
+    prober: &Prober,
+    place: (Role, Stage),
+    recorder: &Recorder,
+    first: bool,
+) -> Result<(), String> {
+    let due = experiment.conditions.iter().filter(|condition| condition.sampling.is_due(place.0, place.1));
+    let samples = join_all(due.map(|condition| async move {
+        if first {
+            sleep(condition.sampling.initial_delay).await;
+        }
+        verify(condition, prober, place, recorder, None).await.err()
+    }));
+    let unmet: Vec<_> = samples.await.into_iter().flatten().collect();
+    if unmet.is_empty() { Ok(()) } else { Err(experiment.variables.hide(&unmet.join(", "))) }
+}
+
+/// Samples a condition until it is met, as often as it says; the last sample counts, and is the only one that is told of.
+pub(super) async fn verify(
+    condition: &Condition,
+    prober: &Prober,
+    place: (Role, Stage),
+    recorder: &Recorder,
+    late: Option<Duration>,
+) -> Result<(), String> {
+    let mut retries = condition.sampling.retries;
+    loop {
+        let sample = prober.sample(&condition.probe).await;
+        let judged = condition.judge(&sample);
+        if judged.is_ok() || retries == 0 {
+            recorder.sampled(&condition.name, place, &sample, judged.is_ok(), late);
+            return judged;
+        }
+        retries -= 1;
+        sleep(condition.sampling.interval).await;
+    }
+}
+
+/// What has to hold before the method: the steady state, no gate that is breached already, and no alert that fires already.
+///
+/// # Errors
+/// What is not met, for people.
+pub async fn ready(experiment: &Experiment, prober: &Prober, recorder: &Recorder) -> Result<(), String> {
+    let gates = join_all(experiment.guardrails.gates.iter().map(|gate| async move {
+        let sample = prober.sample(&gate.probe).await;
+        let judged = gate.judge(&sample);
+        recorder.sampled(&gate.name, (Role::Gate, Stage::Before), &sample, judged.is_ok(), None);
+        judged.err()
+    }));
+    let alerts = join_all(experiment.guardrails.alerts.iter().map(|alert| async move {
+        let sample = prober.sample(&alert.probe).await;
+        let judged = alert.judge(&sample);
+        recorder.sampled(&alert.name, (Role::Alert, Stage::Before), &sample, judged.is_ok(), None);
+        judged.err()
+    }));
+    let (steady, gates, alerts) = tokio::join!(
+        sample(experiment, prober, (Role::SteadyState, Stage::Before), recorder, true),
+        gates,
+        alerts
+    );
+    let unmet: Vec<_> =
+        steady.err().into_iter().chain([gates, alerts].concat().into_iter().flatten()).collect();
+    if unmet.is_empty() { Ok(()) } else { Err(experiment.variables.hide(&unmet.join(", "))) }
+}
+
+/// The steady state after the method, which may take its time if the document says how much.
+pub(super) async fn recovered(experiment: &Experiment, means: &Means<'_>) -> Result<(), String> {
+    let look =
+        |first| sample(experiment, means.prober, (Role::SteadyState, Stage::After), means.recorder, first);
+    let Some(limit) = experiment.guardrails.recovery else { return look(true).await };
+    let end = Instant::now() + limit;
+    let mut looked = look(true).await;
+    loop {
+        match looked {
+            Err(unmet) if Instant::now() >= end => {
+                return Err(format!("not recovered within {limit:?}: {unmet}"));
+            }
+            Err(_) => sleep(RECOVERY_LOOK.min(end - Instant::now())).await,
+            Ok(()) => return Ok(()),
+        }
+        looked = look(false).await;
+    }
+}
