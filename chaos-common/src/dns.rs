@@ -117,9 +117,6 @@ impl Forgotten {
     }
 }
 
-/// So many bytes of a label are left when there is no other label: more than any has.
-const OVER: usize = 0xff;
-
 /// A message with a question, which becomes its answer. Lives in a map: it is too large for the stack.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
@@ -155,33 +152,28 @@ impl Question {
         asks && self.read_name() && self.end() <= self.there.get()
     }
 
-    /// Writes the name into the key, from the key's end on. Whether there is a name. What comes behind it is passed over, and
-    /// not left out: with a way out of every step, the verifier would follow each of them to the end of the program.
+    /// Writes the name into the key, from the key's end on. Whether there is a name.
     #[inline(always)]
     fn read_name(&mut self) -> bool {
         self.left.set(0);
-        self.name.set(0);
         self.key[LAST + 1] = END;
         for at in 0..MOST_NAME {
             let byte = self.message[HEADER + at];
             let left = self.left.get();
-            if left == OVER {
-                continue;
-            }
             if left != 0 {
                 self.key[LAST - at] = plain(byte);
                 self.left.set(left - 1);
             } else if byte == 0 {
                 self.name.set(at + 1);
-                self.left.set(OVER);
+                return true;
             } else if byte > MOST_LABEL {
-                self.left.set(OVER);
+                return false;
             } else {
                 self.key[LAST - at] = 0;
                 self.left.set(byte as usize);
             }
         }
-        self.name.get() != 0
+        false
     }
 
     /// The name as a key of [`crate::name::NAMES`]: its length in bits, and its bytes.

@@ -21,8 +21,9 @@ use crate::kernel::process::ProcessId;
 
 /// No report is longer, in bytes; a verifier's log is what comes close.
 const LONGEST_REPORT: u32 = 16 << 20;
-/// How long a holder may take to load its programs, or to answer an order.
-pub(super) const ANSWER_LIMIT: Duration = Duration::from_secs(20);
+/// How long a holder may take to load its programs, or to answer an order. The verifier takes a second of those that read
+/// names, and half a minute where the processor is emulated and busy.
+const ANSWER_LIMIT: Duration = Duration::from_secs(60);
 
 /// A running holder. Dropping it kills the process, and with it the fault.
 #[derive(Debug)]

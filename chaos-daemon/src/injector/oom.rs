@@ -76,11 +76,12 @@ impl Doom {
         let gone = |(id, _): &&(ProcessId, String)| Running::read(id.pid).is_none_or(|now| now.id != *id);
         let gone: Vec<_> =
             self.inside.iter().filter(gone).map(|(id, name)| format!("{} ({name})", id.pid)).collect();
+        let gone = if gone.is_empty() { "nobody yet".to_owned() } else { gone.join(", ") };
         let words = format!(
             "the OOM killer has struck in cgroup {} (oom_kill of its memory.events rose by {}); of those that were there, gone are {}",
             self.cgroup.path.display(),
             self.kills,
-            gone.join(", ")
+            gone
         );
         Some((self.kills, words))
     }
