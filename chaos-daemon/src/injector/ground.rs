@@ -291,9 +291,16 @@ fn refuse_lifeline(
     if name == "lo" {
         return protected("the host's programs speak with each other through it");
     }
+    if permit.spares_not(name) {
+        return Ok(());
+    }
     let here = NetNs::current().and_then(|here| Ok(here.identity()? == netns.identity()?));
-    let elsewhere = here.is_ok_and(|here| !here);
-    if elsewhere || permit.spares_not(name) {
+    let here = here.map_err(|error| {
+        let text =
+            format!("tell whether interface {name:?} is in the daemon's own network namespace: {error}");
+        ApiError::new(ErrorCode::InjectionFailed, text).hint("try again")
+    })?;
+    if !here {
         return Ok(());
     }
     let hint = |refusal: Result<(), ApiError>| {
