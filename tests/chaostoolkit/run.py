@@ -6,7 +6,6 @@ goes with its last process. Wants `CHAOS_BIN_DIR`. Prints `FAILED: ...` and `ski
 `N passed, N failed, N skipped`. Where `CI` is set, nothing may be skipped.
 """
 
-import os
 import sys
 from pathlib import Path
 
@@ -16,15 +15,5 @@ sys.path.insert(0, str(HERE.parent / "mcp"))
 import venvs  # noqa: E402
 
 
-def main():
-    if os.geteuid() != 0:
-        venvs.give_up("Chaos Toolkit", "needs root to make a network namespace")
-    programs = Path(os.environ["CHAOS_BIN_DIR"]).resolve()
-    python = venvs.interpreter("Chaos Toolkit", HERE / "requirements.txt", "chaostoolkit")
-    # `check.py` refuses to do anything in the namespace that is named here.
-    outside = os.readlink("/proc/self/ns/net")
-    os.execvp("unshare", ["unshare", "--net", "--", str(python), str(HERE / "check.py"), str(programs), outside])
-
-
 if __name__ == "__main__":
-    main()
+    venvs.become("Chaos Toolkit", HERE, "chaostoolkit", "check.py")

@@ -36,6 +36,17 @@ def interpreter(what, requirements, name):
     return python
 
 
+def become(what, folder, name, checks):
+    """Becomes the script `checks` of `folder`, with the packages that are listed there, in a new network namespace, which goes with its
+    last process. The script refuses to do anything in the namespace that it is told."""
+    if os.geteuid() != 0:
+        give_up(what, "needs root to make a network namespace")
+    programs = Path(os.environ["CHAOS_BIN_DIR"]).resolve()
+    python = interpreter(what, folder / "requirements.txt", name)
+    outside = os.readlink("/proc/self/ns/net")
+    os.execvp("unshare", ["unshare", "--net", "--", str(python), str(folder / checks), str(programs), outside])
+
+
 def _run(what, *command):
     """Runs a command; gives up with the last line it wrote when it fails."""
     try:

@@ -6,7 +6,6 @@ its own, which goes with its last process. Wants `CHAOS_BIN_DIR`, and Debian's `
 `tests/chaostoolkit/run.py` does.
 """
 
-import os
 import sys
 from pathlib import Path
 
@@ -16,15 +15,5 @@ sys.path.insert(0, str(HERE.parent / "mcp"))
 import venvs  # noqa: E402
 
 
-def main():
-    if os.geteuid() != 0:
-        venvs.give_up("reports", "needs root to make a network namespace")
-    programs = Path(os.environ["CHAOS_BIN_DIR"]).resolve()
-    python = venvs.interpreter("reports", HERE / "requirements.txt", "report")
-    # `check.py` refuses to do anything in the namespace that is named here.
-    outside = os.readlink("/proc/self/ns/net")
-    os.execvp("unshare", ["unshare", "--net", "--", str(python), str(HERE / "check.py"), str(programs), outside])
-
-
 if __name__ == "__main__":
-    main()
+    venvs.become("reports", HERE, "report", "check.py")
