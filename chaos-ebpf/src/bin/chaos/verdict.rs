@@ -32,6 +32,39 @@ pub(crate) fn hit_within(
     wanted: impl Fn(&Packet) -> bool,
     meant: impl Fn(&Packet) -> bool,
 ) -> Option<(&'static PacketRule, Packet)> {
+    if !is_selected(ctx, way, wanted)? {
+        return None;
+    }
+    // Looked up anew: little is kept of the many ways that lead here, each of which the verifier would follow on.
+    let (rule, packet) = (maps::RULE.get(0)?, view::last()?);
+    if !meant(&packet) {
+        return None;
+    }
+    // SAFETY: a slot of a per-CPU array, which only this program on this CPU changes now.
+    let counters = unsafe { &mut *maps::COUNTERS.get_ptr_mut(0)? };
+    counters.matched += 1;
+    if packet.is_link_life() || is_protected(rule, &View::of(ctx), &packet, way)? {
+        counters.protected += 1;
+        return None;
+    }
+    // SAFETY: the helper takes nothing and returns a number.
+    let now = unsafe { bpf_ktime_get_boot_ns() };
+    if !lease::live(*maps::LEASE.get(0)?, now) {
+        counters.expired += 1;
+        return None;
+    }
+    // SAFETY: the helper takes nothing and returns a number.
+    let random = if rule.probability == ALWAYS { 0 } else { unsafe { bpf_get_prandom_u32() as u32 } };
+    if !hits(rule.probability, random) {
+        return None;
+    }
+    counters.affected += 1;
+    Some((rule, packet))
+}
+
+/// Whether the packet is one of those that the rule is about.
+#[inline(always)]
+fn is_selected(ctx: &TcContext, way: Way, wanted: impl Fn(&Packet) -> bool) -> Option<bool> {
     let version = ctx.version()?;
     let rule = maps::RULE.get(0)?;
     let mark = ctx.mark();
@@ -49,30 +82,7 @@ pub(crate) fn hit_within(
     if !wanted(&packet) || !rule.selects(&packet, way) || !selects_service(ctx, rule, way) {
         return None;
     }
-    let bytes = View::of(ctx);
-    if !selects_peer(rule, &bytes, packet.version, way)? || !meant(&packet) {
-        return None;
-    }
-    // SAFETY: a slot of a per-CPU array, which only this program on this CPU changes now.
-    let counters = unsafe { &mut *maps::COUNTERS.get_ptr_mut(0)? };
-    counters.matched += 1;
-    if packet.is_link_life() || is_protected(rule, &bytes, &packet, way)? {
-        counters.protected += 1;
-        return None;
-    }
-    // SAFETY: the helper takes nothing and returns a number.
-    let now = unsafe { bpf_ktime_get_boot_ns() };
-    if !lease::live(*maps::LEASE.get(0)?, now) {
-        counters.expired += 1;
-        return None;
-    }
-    // SAFETY: the helper takes nothing and returns a number.
-    let random = if rule.probability == ALWAYS { 0 } else { unsafe { bpf_get_prandom_u32() as u32 } };
-    if !hits(rule.probability, random) {
-        return None;
-    }
-    counters.affected += 1;
-    Some((rule, packet))
+    selects_peer(rule, &View::of(ctx), packet.version, way)
 }
 
 /// Whether a packet in the detour cannot be one that was diverted: the stack of either end speaks there too

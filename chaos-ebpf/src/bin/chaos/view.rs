@@ -116,6 +116,13 @@ pub(crate) fn read(ctx: &TcContext, version: Version) -> Option<Packet> {
     Some(*slot)
 }
 
+/// What was read last.
+#[inline(always)]
+pub(crate) fn last() -> Option<Packet> {
+    // SAFETY: as above.
+    Some(unsafe { *maps::PACKET.get_ptr(0)? })
+}
+
 /// A function of its own for the verifier and in the object: rare, and long.
 #[inline(never)]
 fn fetch(skb: *mut __sk_buff, version: Version, slot: &mut Packet) -> bool {
