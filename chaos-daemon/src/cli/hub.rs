@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
-use crate::experiment::hub::{self, Entry, holds};
+use crate::experiment::hub::{self, Entry, Hub, holds};
 use crate::experiment::source::Source;
 use crate::spec::{FAULT_TYPES, FaultType, SpecError};
 
@@ -21,9 +21,16 @@ pub(super) const USE: &str = "To use one, with values by the environment (show s
 /// Where to look, and for what.
 #[derive(Debug, Args)]
 pub(super) struct HubArgs {
-    /// Directory with more experiments, which come before those built in; may be repeated
-    #[arg(long = "hub", env = "CHAOS_HUB", value_name = "DIR", value_delimiter = ':', global = true)]
-    directories: Vec<PathBuf>,
+    /// Directory with more experiments, or one in a Git checkout as that commit has it, which come before those built in;
+    /// may be repeated
+    #[arg(
+        long = "hub",
+        env = "CHAOS_HUB",
+        value_name = "DIR[#COMMIT]",
+        value_delimiter = ':',
+        global = true
+    )]
+    hubs: Vec<Hub>,
     #[command(subcommand)]
     command: HubCommand,
 }
@@ -61,7 +68,7 @@ enum HubCommand {
 /// # Errors
 /// When there is no such thing, or a file cannot be read or written.
 pub(super) fn carry_out(args: &HubArgs) -> Result<(String, Value), SpecError> {
-    let entries = hub::entries(args.directories.iter().map(PathBuf::as_path))?;
+    let entries = hub::entries(&args.hubs)?;
     match &args.command {
         HubCommand::List { category: None } => Ok(list(entries.iter().collect(), FAULT_TYPES.to_vec())),
         HubCommand::List { category: Some(tag) } => {
