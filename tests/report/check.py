@@ -34,6 +34,9 @@ const marks = {};
 for (const kind of ['fault', 'met', 'unmet', 'breach']) marks[kind] = boxes('.' + kind);
 return {
   chart: box(document.querySelector('svg')), marks, names: boxes('.name'), rows: boxes('.row'), times: boxes('.time'),
+  broken: [...document.querySelectorAll('th')].filter(node => {
+    const range = document.createRange(); range.selectNodeContents(node);
+    return range.getClientRects().length > node.innerText.trim().split(/\\s+/).length; }).map(node => node.innerText),
   page: document.documentElement.clientWidth, content: document.documentElement.scrollWidth,
   asked: performance.getEntriesByType('resource').map(entry => entry.name),
   scripts: document.querySelectorAll('script').length, text: document.body.innerText, title: document.title,
@@ -88,6 +91,7 @@ def look(check, browser, path, title, wanted):
         check(f"{what} has a name beside each row, and over none",
               len(seen["names"]) == len(seen["rows"]) and all(name[2] <= left for name in seen["names"]),
               (left, seen["names"]))
+        check(f"{what} breaks no word of a heading", not seen["broken"], seen["broken"])
         check(f"{what} is no wider than the screen", seen["content"] <= seen["page"], seen["content"])
     told = {part: seen[part] for part in ("asked", "scripts", "title")}
     check(f"the page of \"{title}\" asks for nothing, and runs nothing",

@@ -15,6 +15,7 @@ body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto
 h1 small { font-weight: normal; color: #57606a }
 table { border-collapse: collapse; width: 100%; font-size: 14px }
 th, td { text-align: left; vertical-align: top; padding: .2rem .6rem .2rem 0; border-bottom: 1px solid #d8dee4 }
+th { overflow-wrap: normal }
 svg { width: 100%; height: auto; font: 12px system-ui, sans-serif }
 svg .row { fill: #f0f2f4 } svg .fault { fill: #8250df } svg .met { fill: #2da44e } svg .unmet { fill: #cf222e }
 svg .breach { stroke: #cf222e; stroke-width: 2; stroke-dasharray: 4 3 } svg .time { fill: #57606a }

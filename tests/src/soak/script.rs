@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 /// Names of faults.
 const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
 
-/// A kind of fault of the soak, by what it does to the target's traffic.
+/// A kind of fault of the soak, by what it does to the target's traffic. None that takes the host down (`host_reboot`,
+/// `host_panic`): the soak would go with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     /// Neither UDP nor TCP gets through.
@@ -24,7 +25,12 @@ pub(super) enum Kind {
     Stillness,
     /// A process's calls fail.
     Calls,
+    /// An MCP server's tools fail.
+    Tools,
 }
+
+/// What there may be one of at a time.
+const ALONE: [Kind; 2] = [Kind::Stillness, Kind::Tools];
 
 /// What can happen. Those from `KillHolder` on are deaths and other blows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -149,7 +155,7 @@ impl Script {
         let mut kinds = vec![Kind::Partition, Kind::Timeout, Kind::Error, Kind::Cpu];
         if abilities.vm {
             // One lane at a time: several that look for processes all the time make this kernel stand still for seconds.
-            kinds.extend([Kind::Memory, Kind::Stillness, Kind::Calls]);
+            kinds.extend([Kind::Memory, Kind::Stillness, Kind::Calls, Kind::Tools]);
         }
         if abilities.netem {
             kinds.push(Kind::Latency);
@@ -211,10 +217,11 @@ impl Script {
         }
     }
 
-    /// A kind for a fault of this name. One process stands still once only: a second one cannot trace it.
+    /// A kind for a fault of this name. A process has one tracer, and a proxy obeys one fault.
     fn kind(&mut self, step: Step, name: &str) -> Kind {
-        let still = self.active.iter().any(|(other, kind)| *other != name && *kind == Kind::Stillness);
-        let possible = |kind: &Kind| *kind != Kind::Stillness || !still;
+        let others = self.active.iter().filter(|(other, _)| **other != name);
+        let taken: Vec<_> = others.map(|(_, kind)| *kind).filter(|kind| ALONE.contains(kind)).collect();
+        let possible = |kind: &Kind| !taken.contains(kind);
         if step == Step::Inject
             && let Some(at) = self.first_kinds.iter().position(possible)
         {
@@ -337,9 +344,13 @@ mod tests {
                 let found = script.iter().any(|action| action.step == *step);
                 assert_eq!(found, vm || *needs == Needs::Nothing, "{step:?} of {lanes} lanes");
             }
-            for (kind, possible) in
-                [(Kind::Partition, true), (Kind::Memory, vm), (Kind::Stillness, vm), (Kind::Calls, vm)]
-            {
+            for (kind, possible) in [
+                (Kind::Partition, true),
+                (Kind::Memory, vm),
+                (Kind::Stillness, vm),
+                (Kind::Calls, vm),
+                (Kind::Tools, vm),
+            ] {
                 let injected = |action: &Action| (action.step, action.kind) == (Step::Inject, kind);
                 assert_eq!(script.iter().any(injected), possible, "{kind:?} of {lanes} lanes");
             }
@@ -347,12 +358,13 @@ mod tests {
     }
 
     #[test]
-    fn a_process_is_never_told_twice_to_stand_still() {
+    fn what_obeys_one_fault_is_never_given_two() {
         let mut script = Script::new(7, 0, 1, Abilities { vm: true, netem: true });
         for _ in 0..5000 {
             script.next();
-            let still = script.active.values().filter(|kind| **kind == Kind::Stillness).count();
-            assert!(still <= 1);
+            for alone in ALONE {
+                assert!(script.active.values().filter(|kind| **kind == alone).count() <= 1, "{alone:?}");
+            }
         }
     }
 }

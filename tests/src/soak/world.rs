@@ -22,6 +22,7 @@ use crate::netns::output;
 use crate::pair::INTERFACE;
 use crate::process::{self, Process, wait_until};
 use crate::skip::Environment;
+use crate::tools::{Came, Session};
 use crate::worker::{Program, Worker};
 use crate::{Daemon, Error, Mcp, Pair, Residue, Result};
 
@@ -57,6 +58,7 @@ struct Props {
     worker: Worker,
     _of_worker: Program,
     service: RefCell<Caller>,
+    session: RefCell<Session>,
     cgroup: Cgroup,
     /// Where the service is: nothing happens to these devices.
     _pair: Pair,
@@ -70,7 +72,8 @@ impl Props {
         let cgroup = Cgroup::new()?;
         let pair = Pair::new()?;
         let service = RefCell::new(Caller::start(&pair.near, Some(&cgroup))?);
-        Ok(Self { worker, _of_worker: of_worker, service, cgroup, _pair: pair })
+        let session = RefCell::new(Session::start()?);
+        Ok(Self { worker, _of_worker: of_worker, service, session, cgroup, _pair: pair })
     }
 }
 
@@ -138,6 +141,10 @@ impl World {
             }
             Kind::Calls => {
                 Some(beside("connect_error", json!({"cgroup": self.props.cgroup.name()}), json!({})))
+            }
+            Kind::Tools => {
+                let target = json!({"pid": self.props.session.borrow().pid()});
+                Some(beside("mcp_error", target, json!({"fail": 1})))
             }
             Kind::Memory => {
                 let params = json!({"resource": "memory", "memory_mb": 8});
@@ -221,7 +228,7 @@ impl World {
         self.settle();
     }
 
-    /// Compares the daemon's status, what TCP meets, and how process and calls are, with what should be. UDP is in the books.
+    /// Compares the daemon's status, what TCP meets, and how process, calls and tools are, with what should be. UDP is in the books.
     pub(super) fn check(&self) -> Result<()> {
         self.check_status()?;
         self.check_props()?;
@@ -249,7 +256,15 @@ impl World {
         }
         let to = Ask::Associate((Pair::FAR_V4, 7).into());
         let answer = self.props.service.borrow_mut().ask(to)?;
-        if (answer != 0) == failing { Ok(()) } else { self.wrong(&format!("a call gets {answer}")) }
+        if (answer != 0) != failing {
+            return self.wrong(&format!("a call gets {answer}"));
+        }
+        let came = self.props.session.borrow_mut().ask("a", SETTLE)?;
+        match came {
+            Came::Error if is_active(Kind::Tools) => Ok(()),
+            Came::Result if !is_active(Kind::Tools) => Ok(()),
+            came => self.wrong(&format!("a tool of an MCP server answers with {came:?}")),
+        }
     }
 
     /// The product's own oracle, as an operator asks it. On a host others have daemons, too: there what is in our namespaces
