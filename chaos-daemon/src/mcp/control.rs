@@ -1,5 +1,6 @@
 //! `chaos_stop` and `chaos_doctor`.
 
+use jiff::Timestamp;
 use rmcp::model::CallToolResult;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -30,6 +31,9 @@ struct StoppedView {
 pub(super) struct StopOutput {
     /// Faults that were active and are ended.
     stopped: Vec<StoppedView>,
+    /// Schedules that will start experiments again, when everything was stopped: pause them with chaos_schedule.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    schedules: Vec<String>,
     /// What happened, in a sentence.
     message: String,
     /// Why the call failed.
@@ -48,7 +52,9 @@ pub(super) async fn stop(service: &Service, arguments: Map<String, Value>) -> Re
     let mut fields = Fields::new("", arguments);
     let name = fields.string("fault_name")?.map(FaultName::new).transpose()?;
     fields.finish()?;
+    let all = name.is_none();
     let removals = service.stop(name).await?;
+    let schedules = if all { going_on(service)? } else { Vec::new() };
     let error = residue(&removals).map(|residue| {
         ApiError::new(ErrorCode::RevertFailed, format!("stopping: left behind: {residue}"))
             .hint("it is being retried: look at chaos_status")
@@ -62,14 +68,25 @@ pub(super) async fn stop(service: &Service, arguments: Map<String, Value>) -> Re
             residue: removal.residue,
         })
         .collect();
-    let message = match stopped.as_slice() {
+    let mut message = match stopped.as_slice() {
         [] => "nothing was active".to_owned(),
         faults => {
             let names: Vec<_> = faults.iter().map(|fault| fault.name.as_str()).collect();
             format!("ended: {}; registrations stay", names.join(", "))
         }
     };
-    Ok(StopOutput { stopped, message, error: error.as_ref().map(Failure::from) })
+    if !schedules.is_empty() {
+        let names = schedules.join(", ");
+        message
+            .push_str(&format!("; schedules start runs again, until chaosctl schedule pause --all: {names}"));
+    }
+    Ok(StopOutput { stopped, schedules, message, error: error.as_ref().map(Failure::from) })
+}
+
+/// The schedules that will fire again.
+fn going_on(service: &Service) -> Result<Vec<String>, ApiError> {
+    let all = service.schedules().list(None, Timestamp::now())?;
+    Ok(all.into_iter().filter(|listed| !listed.next.is_empty()).map(|listed| listed.name).collect())
 }
 
 pub(super) fn stop_failed(error: &ApiError) -> CallToolResult {

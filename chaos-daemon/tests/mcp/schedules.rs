@@ -94,6 +94,26 @@ async fn a_firing_is_a_run_as_any_that_says_by_what_it_was_begun() {
 }
 
 #[tokio::test]
+async fn stopping_everything_names_the_schedules_that_go_on() {
+    let server = Server::start().await;
+    let (_listener, address) = port().await;
+    let mut client = Client::open(&server.socket).await;
+    register(&mut client, document("holds", &address, "200ms")).await;
+    let set = json!({"action": "set", "name": "yearly", "experiment": "holds", "cron": "30 4 1 1 *"});
+    assert!(!client.call("chaos_schedule", set).await.1);
+    let (stopped, failed) = client.call("chaos_stop", json!({})).await;
+    assert!(!failed, "{stopped}");
+    assert_eq!(stopped["schedules"], json!(["yearly"]));
+    assert!(
+        stopped["message"].as_str().unwrap().contains("chaosctl schedule pause --all: yearly"),
+        "{stopped}"
+    );
+    assert!(!client.call("chaos_schedule", json!({"action": "pause"})).await.1);
+    let (stopped, _) = client.call("chaos_stop", json!({})).await;
+    assert_eq!((&stopped["schedules"], &stopped["message"]), (&Value::Null, &json!("nothing was active")));
+}
+
+#[tokio::test]
 async fn a_schedule_survives_a_restart_and_what_came_meanwhile_is_missed() {
     let server = Server::start().await;
     let (_listener, address) = port().await;
