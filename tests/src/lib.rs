@@ -56,3 +56,5 @@ pub use wire::Wire;
 
 #[cfg(test)]
 mod readme;
+#[cfg(test)]
+mod switches;

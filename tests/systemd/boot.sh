@@ -1,6 +1,7 @@
 #!/bin/sh
 # What the VM with systemd does: the tests of the first boot, a reboot in the middle of a fault, the tests of the second
-# boot, a power cut in the middle of a fault, the tests of the third boot, the end. Started by chaos-test.service.
+# boot, a power cut in the middle of a fault, the tests of the third boot, two reboots and a panic by faults, the end. Started by
+# chaos-test.service.
 export CHAOS_ENVIRONMENT=vm DEBIAN_FRONTEND=noninteractive
 results=/dev/ttyS1
 
@@ -15,16 +16,30 @@ finish() {
     exec systemctl --no-block poweroff
 }
 
+# A stage that ends with a fault that takes the machine down, and what the next boot is to do.
+going_down() {
+    echo "$2" >/chaos/boot
+    # The mark has to outlive a panic, and nothing else is helped.
+    sync /chaos/boot
+    run "going_down::$1"
+    sleep 120
+    echo "going_down::$1: the machine is still up" >&2
+    finish 1
+}
+
 # A machine that was installed has names; one that was bootstrapped has none.
 [ -e /etc/hosts ] || printf '127.0.0.1 localhost\n::1 localhost\n' >/etc/hosts
 stty -F $results raw 2>/dev/null || true
 filter=$(cat /chaos/filter)
-if [ -n "$filter" ]; then
+if [ -n "$filter" ] && [ "$filter" != going_down ]; then
     # Some tests only: all in this boot, after the package is there.
     run "$filter"
     finish $?
 fi
 boot=$(cat /chaos/boot 2>/dev/null || echo first)
+if [ "$filter" = going_down ] && [ "$boot" = first ]; then
+    boot=reboot
+fi
 case "$boot" in
 first)
     echo second >/chaos/boot
@@ -41,8 +56,23 @@ second)
     # At once: nothing is stopped, synced or unmounted (the kernel's admin-guide/sysrq.rst).
     echo b >/proc/sysrq-trigger
     ;;
-*)
+third)
     run outlives_a_power_cut
+    going_down reboot forced
+    ;;
+reboot)
+    going_down reboot forced
+    ;;
+forced)
+    going_down forced panic
+    ;;
+panic)
+    going_down panic up_again
+    ;;
+*)
+    run going_down::up_again
+    code=$?
+    [ -z "$filter" ] || finish $code
     # A few of the kernel tests, with the installed programs, by the script that provisions the Vagrant box. On all of them
     # the other VM is spent.
     /chaos/provision.sh /chaos/this.deb /chaos/bin $results effects

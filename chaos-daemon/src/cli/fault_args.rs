@@ -193,6 +193,18 @@ pub(super) struct FaultArgs {
     /// clock_skew: by how many seconds the clock is wrong, forwards or back
     #[arg(long, value_name = "SECONDS", allow_hyphen_values = true, help_heading = "Effect")]
     offset_seconds: Option<f64>,
+    /// host_reboot, host_panic: how long after the injection it happens; a removal before that prevents it [default: 1s]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, allow_hyphen_values = true, help_heading = "Effect")]
+    countdown: Option<Duration>,
+    /// host_reboot: without stopping services first
+    #[arg(long, help_heading = "Effect")]
+    forced: bool,
+    /// host_panic: put on disk first what programs have written
+    #[arg(long, help_heading = "Effect")]
+    sync: bool,
+    /// host_panic: also where kernel.panic is 0, so that the host stays down until somebody resets it
+    #[arg(long, help_heading = "Effect")]
+    stay_down: bool,
     /// process_kill: name of the signal, e.g. TERM [default: SIGKILL]
     #[arg(long, value_name = "NAME", help_heading = "Effect")]
     signal: Option<String>,
@@ -392,6 +404,10 @@ impl FaultArgs {
         set("methods", list(&self.methods));
         set("tools", list(&self.tools));
         set("offset_seconds", self.offset_seconds.map(Value::from));
+        set("countdown_seconds", self.countdown.map(|countdown| Value::from(countdown.as_secs_f64())));
+        set("forced", self.forced.then_some(Value::from(true)));
+        set("sync", self.sync.then_some(Value::from(true)));
+        set("stay_down", self.stay_down.then_some(Value::from(true)));
         set("signal", self.signal.clone().map(Value::from));
         set("times", self.times.map(Value::from));
         set("interval_seconds", self.interval.map(|interval| Value::from(interval.as_secs_f64())));
@@ -434,6 +450,7 @@ pub(super) fn as_option(mut error: SpecError) -> SpecError {
         "jitter_ms" => "jitter",
         "ramp_seconds" => "ramp",
         "interval_seconds" => "interval",
+        "countdown_seconds" => "countdown",
         "pause_ms" => "pause",
         "run_ms" => "run",
         "down_ms" => "down",

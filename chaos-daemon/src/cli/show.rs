@@ -39,6 +39,10 @@ pub(super) fn injected(answer: &Value) -> String {
         return out;
     }
     line!(out, "{name}: {}", text(answer, "description"));
+    if takes_host_down(answer) {
+        line!(out, "  prevent it, before it is too late, with: chaosctl stop {name}");
+        return out;
+    }
     line!(
         out,
         "  ends by itself in {}; stop it now with: chaosctl stop {name}",
@@ -51,6 +55,10 @@ pub(super) fn injected(answer: &Value) -> String {
         line!(out, "  {message}");
     }
     out
+}
+
+fn takes_host_down(fault: &Value) -> bool {
+    ["host_reboot", "host_panic"].contains(&text(fault, "fault_type"))
 }
 
 /// What an injection would do.
@@ -98,6 +106,9 @@ pub(super) fn status(answer: &Value) -> String {
         if evidence["link_downs"] != json!(0) {
             let now = if evidence["settings_held"] == json!(0) { "up" } else { "down" };
             line!(out, "      link set down {} times; {now} now", evidence["link_downs"]);
+        } else if takes_host_down(fault) {
+            let told = evidence["host_downs"] != json!(0);
+            line!(out, "      {}", if told { "the host goes down" } else { "it can still be prevented" });
         } else if text(fault, "lifetime") == "supervised" {
             line!(out, "      settings as the fault has set them: {}", evidence["settings_held"]);
         } else if evidence["cpu_seconds"].as_f64().unwrap_or_default() > 0.0 {
@@ -136,18 +147,22 @@ pub(super) fn status(answer: &Value) -> String {
             line!(out, "      {note}");
         }
     }
-    for fault in faults.iter().filter(|fault| !is_active(fault)) {
-        let note = fault["note"].as_str().map(|note| format!("  ({note})")).unwrap_or_default();
-        line!(
-            out,
-            "  {}  registered  {}, probability {}{note}",
-            text(fault, "name"),
-            text(fault, "fault_type"),
-            fault["probability"]
-        );
-    }
+    faults.iter().filter(|fault| !is_active(fault)).for_each(|fault| inactive(&mut out, fault));
     runs(&mut out, answer);
     out
+}
+
+/// A fault that is registered, or has ended.
+fn inactive(out: &mut String, fault: &Value) {
+    let note = fault["note"].as_str().map(|note| format!("  ({note})")).unwrap_or_default();
+    line!(
+        out,
+        "  {}  {}  {}, probability {}{note}",
+        text(fault, "name"),
+        if fault["registered"] == json!(true) { "registered" } else { "ended" },
+        text(fault, "fault_type"),
+        fault["probability"]
+    );
 }
 
 /// What a fault that takes something holds, and why it is not more.

@@ -13,6 +13,8 @@ pub mod disk_io;
 pub mod dns_error;
 pub mod error;
 pub mod file_error;
+pub mod host_panic;
+pub mod host_reboot;
 pub mod inodes;
 mod latency;
 pub mod limit;
@@ -35,10 +37,12 @@ pub mod service_restart;
 pub mod service_stop;
 pub mod work;
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use ipnet::IpNet;
 
+use crate::host::panic::AfterPanic;
 use crate::host::supply::{Descriptors, Tasks};
 use crate::host::{CgroupRef, Facts, Lack, PlaceRef, Requirement, Spared};
 use crate::kernel::netlink::marks::recognise_device;
@@ -47,7 +51,10 @@ use crate::kernel::step::{NetNsRef, Step};
 use crate::kernel::systemd::Unit;
 use crate::request::{ApiError, ErrorCode, LifetimeClass};
 use crate::spec::fault::Effect;
-use crate::spec::{Direction, Failure, FaultType, Hoard, PortMatch, Probability, Protocol, Traffic, Whose};
+use crate::spec::{
+    Direction, Failure, FaultName, FaultType, Hoard, HostDown, PortMatch, Probability, Protocol, Traffic,
+    Way, Whose,
+};
 use crate::target::NetworkTarget;
 use crate::target::process::Selection;
 
@@ -56,8 +63,8 @@ pub use disk_fill::DirectoryGround;
 pub use memory::MemoryGround;
 pub use oom::OomGround;
 pub use work::{
-    Attach, CallWork, Callers, CpuWork, FileWork, FlapWork, Goal, HoardWork, LoopWork, Match, PacketAction,
-    PacketWork, PauseWork, RestartWork, SignalWork, SpoilWork, Work,
+    Attach, CallWork, Callers, CpuWork, DownWork, FileWork, FlapWork, Goal, HoardWork, LoopWork, Match,
+    PacketAction, PacketWork, PauseWork, RestartWork, SignalWork, SpoilWork, Work,
 };
 
 /// What is needed to carry out a fault, and to undo it.
@@ -140,6 +147,19 @@ pub enum Ground {
     Files(CgroupRef, PlaceRef),
     /// A service that is active.
     Service(Box<Unit>),
+    /// This host.
+    Host(Box<DownGround>),
+}
+
+/// What is known before this host goes down.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DownGround {
+    /// The fault's name, by which it is known afterwards.
+    pub name: FaultName,
+    /// Where it is written down, below what outlives a boot.
+    pub record: PathBuf,
+    /// What the kernel does after a panic; `None` where none is planned.
+    pub after_panic: Option<AfterPanic>,
 }
 
 /// The plan of a fault that takes something, in words, and holds it.
@@ -165,6 +185,21 @@ fn settings(description: String, setting: Setting) -> Plan {
         work: Work::Settings(vec![setting.clone()]),
         steps: vec![Step::Setting(setting)],
         lifetime: LifetimeClass::Supervised,
+        description,
+    }
+}
+
+/// The plan of a fault that takes the host down.
+fn down(what: String, down: HostDown, ground: &DownGround) -> Plan {
+    let countdown = down.countdown;
+    let description = format!(
+        "{what}; it happens {countdown:?} after the injection, and a removal before that prevents it; every other fault ends with this boot"
+    );
+    let DownGround { name, record, .. } = ground.clone();
+    Plan {
+        work: Work::Down(DownWork { down, name, record, description: description.clone() }),
+        steps: Vec::new(),
+        lifetime: LifetimeClass::Irreversible,
         description,
     }
 }
@@ -226,6 +261,7 @@ pub fn plan(
         | Effect::ServiceRestart { .. }
         | Effect::Connect { .. }
         | Effect::Spoil { .. }
+        | Effect::Down(_)
         | Effect::Load(_) => return on_ground(effect, ground),
     })
 }
@@ -262,6 +298,15 @@ fn on_ground(effect: &Effect, ground: Option<&Ground>) -> Result<Plan, ApiError>
         }
         (Effect::Spoil { processes, spoiling }, Some(Ground::Crowd(crowd))) => {
             Ok(mcp_error::plan(processes, spoiling, crowd))
+        }
+        (Effect::Down(HostDown { way, countdown }), Some(Ground::Host(ground))) => {
+            match (*way, ground.after_panic) {
+                (Way::Reboot { forced }, _) => Ok(host_reboot::plan(forced, *countdown, ground)),
+                (Way::Panic { sync, stay_down }, Some(after)) => {
+                    host_panic::plan((sync, stay_down), *countdown, after, ground)
+                }
+                (Way::Panic { .. }, None) => Err(not_looked_at(effect.fault_type())),
+            }
         }
         _ => Err(not_looked_at(effect.fault_type())),
     }
@@ -329,8 +374,10 @@ pub fn requirements(fault_type: FaultType) -> &'static [Requirement] {
         FaultType::ConnectError => connect_error::REQUIREMENTS,
         FaultType::FileError => file_error::REQUIREMENTS,
         FaultType::ServiceStop | FaultType::ServiceRestart => service_stop::REQUIREMENTS,
+        FaultType::HostReboot => host_reboot::REQUIREMENTS,
         FaultType::LinkDown
         | FaultType::ClockSkew
+        | FaultType::HostPanic
         | FaultType::ProcessKill
         | FaultType::PortInUse
         | FaultType::ConnectionLoad => &[],

@@ -1,6 +1,7 @@
 //! What a holder is told to do: everything resolved, nothing left to look up.
 
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use ipnet::IpNet;
@@ -8,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::host::CgroupRef;
 use crate::host::directory::DirectoryRef;
+use crate::host::panic::SYSRQ;
 use crate::host::{KernelFiles, PlaceRef, ProcessId, Spared};
 use crate::kernel::bpf::{Family, files};
 use crate::kernel::netlink::Netem;
@@ -18,8 +20,8 @@ use crate::spec::mcp::page::Order;
 use crate::spec::process::{Rhythm, Volleys};
 use crate::spec::sessions::{Amount, Server};
 use crate::spec::{
-    Direction, Failure, LinkRhythm, LocalPort, PortMatch, Probability, ProcessSelector, Protocol, Questions,
-    Refusal,
+    Direction, Failure, FaultName, HostDown, LinkRhythm, LocalPort, PortMatch, Probability, ProcessSelector,
+    Protocol, Questions, Refusal, Way,
 };
 use crate::target::Service;
 
@@ -50,6 +52,8 @@ pub enum Work {
     Restart(RestartWork),
     /// Calls to MCP servers are spoilt.
     Spoil(SpoilWork),
+    /// The host goes down.
+    Down(DownWork),
 }
 
 /// How a packet program is attached to its device.
@@ -294,6 +298,19 @@ pub struct SpoilWork {
     pub order: Order,
 }
 
+/// See [`Work::Down`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DownWork {
+    /// By what, and when.
+    pub down: HostDown,
+    /// The fault's name, by which it is known afterwards.
+    pub name: FaultName,
+    /// The file in which it is written down before.
+    pub record: PathBuf,
+    /// What it is, for people.
+    pub description: String,
+}
+
 /// Whose calls, and where to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Callers {
@@ -350,6 +367,7 @@ impl Work {
             | Self::Signals(_)
             | Self::Pause(_)
             | Self::Restart(_)
+            | Self::Down(_)
             | Self::Spoil(_) => Duration::ZERO,
         }
     }
@@ -418,6 +436,18 @@ impl Work {
                 ),
                 "write there what becomes of calls, and lock that, which brings it into force".to_owned(),
             ],
+            Self::Down(work) => {
+                let act = match work.down.way {
+                    Way::Reboot { forced: false } => {
+                        "have systemd start reboot.target, whatever else it is about to do".to_owned()
+                    }
+                    Way::Reboot { forced: true } => {
+                        "have systemd reboot without stopping services".to_owned()
+                    }
+                    Way::Panic { .. } => format!("write c to {SYSRQ}"),
+                };
+                vec![format!("write down in {}, synced, that the host goes down", work.record.display()), act]
+            }
             // The steps say it all.
             Self::Settings(_) => Vec::new(),
         }

@@ -10,6 +10,7 @@ use chaos_common::{CallRule, Counters, PacketRule};
 use ipnet::IpNet;
 
 use super::burner::Burner;
+use super::countdown::Countdown;
 use super::detour::{self, Loop};
 use super::flapper::Flapper;
 use super::hoard::Keeper;
@@ -60,6 +61,8 @@ pub enum Armed {
     Restart(Restarter),
     /// Proxies that spoil calls.
     Spoil(Spoiler),
+    /// A host that goes down so long after it was first renewed.
+    Down(Countdown, Duration),
 }
 
 /// Why work could not be carried out. Whatever had been done goes with the values that held it.
@@ -132,6 +135,12 @@ pub enum ArmError {
     /// A proxy.
     #[error("have a proxy spoil calls")]
     Spoil(#[source] io::Error),
+    /// A countdown.
+    #[error("count down")]
+    Countdown(#[source] io::Error),
+    /// Why the host is still there.
+    #[error("{0}")]
+    Down(String),
     /// A burning thread.
     #[error("start burning")]
     Burn(#[source] io::Error),
@@ -195,6 +204,10 @@ impl Armed {
                 Signaller::start(work, deadline_ns).map(Self::Signals).map_err(ArmError::Signals)
             }
             Work::Restart(work) => Ok(Self::Restart(Restarter::start(work)?)),
+            Work::Down(work) => {
+                let countdown = Countdown::start(work, Kernel, deadline_ns).map_err(ArmError::Countdown)?;
+                Ok(Self::Down(countdown, work.down.countdown))
+            }
             Work::Pause(work) => Ok(Self::Pause(Pauser::start(work, deadline_ns)?)),
             Work::Spoil(work) => {
                 let spoiler = Spoiler::start(work, deadline_ns).map_err(ArmError::Spoil)?;
@@ -223,6 +236,7 @@ impl Armed {
             Self::Flap(flapper) => flapper.renew(deadline_ns),
             Self::Pause(pauser) => pauser.renew(deadline_ns),
             Self::Spoil(spoiler) => spoiler.renew(deadline_ns).map_err(ArmError::Spoil)?,
+            Self::Down(countdown, long) => countdown.renew(*long, deadline_ns),
             // These know no deadline: the guard sees to it, and what is done is done.
             Self::Settings(_) | Self::Restart(_) => {}
         }
@@ -249,6 +263,7 @@ impl Armed {
             | Self::Restart(_)
             | Self::Pause(_)
             | Self::Spoil(_)
+            | Self::Down(..)
             | Self::Flap(_)
             | Self::Settings(_) => {}
         }
@@ -280,6 +295,7 @@ impl Armed {
             Self::Restart(restarter) => sum.processes = restarter.evidence(),
             Self::Pause(pauser) => sum.processes = pauser.evidence().map_err(ArmError::Rhythm)?,
             Self::Spoil(spoiler) => sum = spoiler.evidence().map_err(ArmError::Spoil)?,
+            Self::Down(countdown, _) => sum.host_downs = countdown.downs().map_err(ArmError::Down)?,
             Self::Flap(flapper) => sum = flapper.evidence().map_err(ArmError::Rhythm)?,
             Self::Settings(settings) => {
                 for each in settings {

@@ -19,6 +19,7 @@ use crate::host::{NetNs, NetNsError, boot_time_ns};
 use crate::kernel::bpf::{BpfError, Programs};
 use crate::kernel::setting::Setting;
 use crate::sabotage;
+use crate::spec::Way;
 
 /// Why a holder ended other than by its orders.
 #[derive(Debug, thiserror::Error)]
@@ -95,6 +96,11 @@ fn needed(work: &Work) -> &'static [Capability] {
         // To open descriptors of other users' processes.
         Work::Spoil(_) => TRACER,
         Work::Restart(_) => SERVICE_HOLDER,
+        Work::Down(work) => match work.down.way {
+            Way::Reboot { .. } => SERVICE_HOLDER,
+            // Root owns the file, and the folder of the record.
+            Way::Panic { .. } => &[],
+        },
         Work::Settings(settings) => settings.first().map_or(&[], needed_to_set),
         Work::Flap(work) => needed_to_set(&work.setting),
     }
@@ -171,7 +177,7 @@ fn disarm(socket: &mut UnixStream, mut armed: Armed) -> Result<(), HolderError> 
 }
 
 /// An error and its causes on one line.
-fn chain(error: &dyn std::error::Error) -> String {
+pub(super) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {

@@ -12,6 +12,7 @@
 
 pub mod arm;
 pub mod burner;
+mod countdown;
 pub mod deadline;
 mod detour;
 pub mod flapper;

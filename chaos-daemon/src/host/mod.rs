@@ -11,6 +11,7 @@ pub mod interface;
 pub mod nameless;
 pub mod netns;
 pub mod oom;
+pub mod panic;
 pub mod part;
 pub mod place;
 pub mod privilege;

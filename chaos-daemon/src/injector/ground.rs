@@ -62,12 +62,7 @@ pub(super) fn look(
         Effect::LinkDown { interface, netns, .. } => {
             interface_up(interface, netns.as_ref(), permit, home).map(Some)
         }
-        Effect::ClockSkew { .. } => match may_set_clock() {
-            true => Ok(Some(Ground::Clock(clock::distance_ns()))),
-            false => Err(ApiError::new(ErrorCode::MissingPrivilege, "clock_skew needs CAP_SYS_TIME").hint(
-                "the unit of an installed daemon withholds it: the README says which drop-in gives it",
-            )),
-        },
+        Effect::ClockSkew { .. } => wall_clock().map(Some),
         Effect::Hoard { what: Hoard::Port(local), .. } if is_protected(*local, permit) => {
             let problem =
                 format!("target.local_port: {local} is protected: somebody may reach this host at it");
@@ -91,6 +86,8 @@ pub(super) fn look(
         Effect::Impair { .. } | Effect::Refuse { .. } | Effect::Names { .. } | Effect::Drop { .. } => {
             Ok(None)
         }
+        // What is looked at there depends on what else is active.
+        Effect::Down(_) => Ok(None),
         Effect::Files { calls, .. } => {
             let (cgroup, _) = target::cgroup::resolve(&calls.cgroup)?;
             Ok(Some(Ground::Files(cgroup, place(&calls.path)?)))
@@ -110,6 +107,14 @@ pub(super) fn look(
                 protected_tcp_ports: protected.tcp_ports.clone(),
             })))
         }
+    }
+}
+
+fn wall_clock() -> Result<Ground, ApiError> {
+    match may_set_clock() {
+        true => Ok(Ground::Clock(clock::distance_ns())),
+        false => Err(ApiError::new(ErrorCode::MissingPrivilege, "clock_skew needs CAP_SYS_TIME")
+            .hint("the unit of an installed daemon withholds it: the README says which drop-in gives it")),
     }
 }
 

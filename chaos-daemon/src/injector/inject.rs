@@ -6,12 +6,12 @@ use std::time::Instant;
 use ipnet::IpNet;
 use tokio::sync::mpsc;
 
-use super::ground;
 use super::holders::{Holder, HolderFailure};
 use super::life::{self, Aim, Life};
 use super::names::{self, Names};
 use super::oom::Doom;
 use super::state::{Active, Injector, LEASE_WINDOW, LifeOrder};
+use super::{down, ground};
 use crate::fault::{self, Attach, Ground, Place, Plan, Work};
 use crate::holder::arm::{capacity, roomy};
 use crate::holder::{Lease, Report};
@@ -169,7 +169,11 @@ fn admit(
         }
         _ => None,
     };
-    let ground = ground::look(&fault.effect, named, &permit, &injector.home, &injector.runtime_dir, caller)?;
+    down::refuse_in_the_way(injector, &fault.effect)?;
+    let ground = match &fault.effect {
+        Effect::Down(down) => Some(down::look(injector, name, *down)?),
+        effect => ground::look(effect, named, &permit, &injector.home, &injector.runtime_dir, caller)?,
+    };
     let targets = match (&ground, fault.effect.processes()) {
         (Some(Ground::Crowd(crowd)), Some(selector)) => Some(crowd.selection.report(selector)),
         _ => None,
@@ -336,7 +340,8 @@ fn room(work: &Work, named: bool) -> Option<(Family, Capacity)> {
         | Work::Signals(_)
         | Work::Pause(_)
         | Work::Spoil(_)
-        | Work::Restart(_) => None,
+        | Work::Restart(_)
+        | Work::Down(_) => None,
     }
 }
 

@@ -9,6 +9,7 @@ use tokio::sync::mpsc::{Receiver, UnboundedReceiver};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
+use super::down;
 use super::holders::Holder;
 use super::names::{Answer, Names};
 use super::oom::Doom;
@@ -100,6 +101,11 @@ impl Life {
                 active.evidence.oom_kills = kills;
                 active.note = Some(format!("{reason}; {words}"));
             });
+        }
+        if injector.status_of(&name).is_some_and(|status| down::takes_down(status.fault_type))
+            && let Some(words) = down::settle(&injector, &name).await
+        {
+            injector.update(&name, |active| active.note = Some(format!("{reason}; {words}")));
         }
         undo(&injector, &name, &journal, &mut orders, waiting).await;
         close(journal);

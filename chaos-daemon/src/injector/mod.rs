@@ -3,6 +3,7 @@
 
 pub mod child;
 pub mod doctor;
+mod down;
 mod facts;
 mod ground;
 pub mod holders;
@@ -31,6 +32,7 @@ use crate::fail_point::{self, Role};
 use crate::host::privilege::{CLOCK, INJECTOR, LOW_PORTS, limit_to};
 use crate::host::{MissingPrivilege, NetNs, NetNsError, Privileges};
 use crate::journal::Journal;
+use crate::journal::down::FILE;
 use crate::kernel::probe;
 use crate::policy::Policy;
 use crate::request::wire::{Answers, Desk};
@@ -124,6 +126,7 @@ pub fn run(options: &Options, mut manager: ServiceManager) -> Result<(), Injecto
     let mut runtime = Runtime::claim(&options.runtime_dir)?;
     let journal = Journal::open(runtime.journal_dir()).map_err(io("open the journal"))?;
     recover::recover_journal(&journal).map_err(io("read the journal"))?.log();
+    let (told, went_down) = down::tell(&options.state_dir.join(FILE)).unzip();
     let vsock = match &options.vsock {
         Some((port, cids)) => Some((listen_vsock(*port)?, cids.clone())),
         None => None,
@@ -133,7 +136,8 @@ pub fn run(options: &Options, mut manager: ServiceManager) -> Result<(), Injecto
         Some(listener) => listener,
         None => runtime.listen(options.socket_group.as_deref())?,
     };
-    let recipe = Recipe::new(options, listener, vsock).map_err(io("prepare the server's directory"))?;
+    let recipe =
+        Recipe::new(options, listener, vsock, went_down).map_err(io("prepare the server's directory"))?;
     let clock = options.policy.clock_skew.then_some(CLOCK);
     limit_to(&INJECTOR.iter().copied().chain(clock).chain([LOW_PORTS]).collect::<Vec<_>>())?;
     let facts = probe::facts();
@@ -141,6 +145,7 @@ pub fn run(options: &Options, mut manager: ServiceManager) -> Result<(), Injecto
         NetNs::current().and_then(|home| home.identity().map(|_| home)).map_err(InjectorError::Home)?;
     tracing::info!(kernel = facts.release, tcx = facts.tcx, netem = facts.netem.is_none(), "ready");
     let injector = Rc::new(Injector::new(options, privileges, facts, journal, home));
+    told.into_iter().for_each(|status| injector.remember(status));
     // One thread, the main one: it starts every child, and a child's parent-death signal is bound to the thread.
     let tokio = tokio::runtime::Builder::new_current_thread()
         .enable_all()

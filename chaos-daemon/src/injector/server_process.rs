@@ -19,6 +19,7 @@ use tokio::process::{Child, Command};
 use super::Options;
 use super::child::{CHILD_FD, start_child};
 use crate::host::accounts;
+use crate::request::WentDown;
 
 /// The user that an installed daemon has for its server.
 const USER: &str = "chaos";
@@ -42,6 +43,8 @@ pub struct Recipe {
     keep_runs: u32,
     keep_days: Option<u32>,
     most_runs: u32,
+    /// What has taken the host down before this boot.
+    went_down: Option<WentDown>,
 }
 
 impl Recipe {
@@ -53,12 +56,13 @@ impl Recipe {
         options: &Options,
         listener: UnixListener,
         vsock: Option<(OwnedFd, Vec<u32>)>,
+        went_down: Option<WentDown>,
     ) -> io::Result<Self> {
         let user = accounts::user(USER)?.unwrap_or(NOBODY);
         let directory = options.state_dir.join("server");
         own_directory(&directory, user)?;
         let (keep_runs, keep_days, most_runs) = (options.keep_runs, options.keep_days, options.most_runs);
-        Ok(Self { listener, directory, user, vsock, keep_runs, keep_days, most_runs })
+        Ok(Self { listener, directory, user, vsock, keep_runs, keep_days, most_runs, went_down })
     }
 
     /// Starts the server and its prober; returns them and the injector's end of the only door to the server.
@@ -82,6 +86,9 @@ impl Recipe {
             command.arg("--most-runs").arg(self.most_runs.to_string());
             if let Some(days) = self.keep_days {
                 command.arg("--keep-days").arg(days.to_string());
+            }
+            if let Some(went_down) = &self.went_down {
+                command.arg("--went-down").arg(went_down.to_argument());
             }
             let names = ["--listener-fd", "--door-fd", "--prober-fd"].into_iter();
             for (name, fd) in names.chain(self.vsock.is_some().then_some("--vsock-fd")).zip(CHILD_FD..) {

@@ -16,6 +16,7 @@ use crate::fault::Attach;
 use crate::holder::Preload;
 use crate::host::{Facts, NetNs, NetNsIdentity, Privileges};
 use crate::journal::Journal;
+use crate::journal::down::FILE;
 use crate::kernel::bpf::{Capacity, Family};
 use crate::policy::Policy;
 use crate::request::{Evidence, FaultState, FaultStatus, LifetimeClass, ProcessEvidence, Removal};
@@ -43,6 +44,8 @@ pub struct Injector {
     unloadable: RefCell<Option<String>>,
     pub(super) journal: Journal,
     pub(super) runtime_dir: PathBuf,
+    /// Where it is written down before this host goes down.
+    pub(super) down_record: PathBuf,
     pub(super) attach: Attach,
     /// The network namespace of the daemon: that of every target that names none.
     pub(super) home: NetNs,
@@ -106,6 +109,7 @@ impl Injector {
             unloadable: RefCell::default(),
             journal,
             runtime_dir: options.runtime_dir.clone(),
+            down_record: options.state_dir.join(FILE),
             attach,
             home,
             guard: GuardPost::new(&options.runtime_dir),
@@ -151,6 +155,11 @@ impl Injector {
         active.state = FaultState::Ended;
         let mut status = active.status(name, &self.guard);
         status.remaining = Duration::ZERO;
+        self.remember(status);
+    }
+
+    /// Shows a fault among those that ended lately.
+    pub(super) fn remember(&self, status: FaultStatus) {
         let mut recent = self.recent.borrow_mut();
         recent.retain(|earlier| earlier.name != status.name);
         recent.push_front(status);
@@ -178,9 +187,13 @@ impl Injector {
 
     /// The active fault that has changed the setting at this place.
     pub(super) fn changer_of(&self, place: &str) -> Option<FaultName> {
+        self.first(|active| active.settings.iter().any(|each| each == place))
+    }
+
+    /// The first active fault, by name, of which this holds.
+    pub(super) fn first(&self, holds: impl Fn(&Active) -> bool) -> Option<FaultName> {
         let active = self.active.borrow();
-        let changes = |active: &Active| active.settings.iter().any(|each| each == place);
-        active.iter().find(|(_, active)| changes(active)).map(|(name, _)| name.clone())
+        active.iter().find(|(_, active)| holds(active)).map(|(name, _)| name.clone())
     }
 
     /// The faults that need a guard, but for those that are ending already.
@@ -365,8 +378,9 @@ impl Active {
         let holds = evidence.settings > 0 || evidence.held_bytes > 0 || evidence.held_count > 0;
         let ProcessEvidence { signals, pauses, ended, .. } = evidence.processes;
         let opened = evidence.connections.map_or(0, |connections| connections.opened);
-        let Evidence { affected, moved_bytes, downs, oom_kills, .. } = evidence;
-        let acted = affected + moved_bytes + downs + oom_kills + signals + pauses + ended + opened;
+        let Evidence { affected, moved_bytes, downs, oom_kills, host_downs, .. } = evidence;
+        let acted =
+            affected + moved_bytes + downs + oom_kills + host_downs + signals + pauses + ended + opened;
         if acted > 0 || holds || !evidence.cpu_time.is_zero() {
             self.state = FaultState::Effective;
         }

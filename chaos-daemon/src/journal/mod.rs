@@ -4,6 +4,7 @@
 //! state dies with the boot, and so must this; a record of another boot is void. Recovery undoes everything
 //! that reached [`Event::Intent`], so every undo accepts "was never made".
 
+pub mod down;
 pub mod undo;
 
 use std::fs::{self, File, OpenOptions};
@@ -18,6 +19,7 @@ use crate::host::BootId;
 use crate::kernel::step::Step;
 use crate::spec::{FaultName, FaultType};
 
+pub use down::{Back, DownRecord, Found as FoundDown};
 pub use undo::{Stuck, UndoReport, undo_all, undo_on};
 
 /// One line of a fault's journal.

@@ -1,6 +1,7 @@
 //! The only room whose code changes the node: packet programs, devices and queues, processes.
 
 pub mod bpf;
+pub mod down;
 pub mod membership;
 pub mod netlink;
 pub mod probe;

@@ -22,6 +22,8 @@ const MANAGER: &str = "org.freedesktop.systemd1.Manager";
 const UNIT: &str = "org.freedesktop.systemd1.Unit";
 const SERVICE: &str = "org.freedesktop.systemd1.Service";
 const PROPERTIES: &str = "org.freedesktop.DBus.Properties";
+/// What systemd starts for a reboot in order (systemd.special(7)).
+const REBOOT: &str = "reboot.target";
 /// How long one answer may take: it is about what systemd knows, and nothing is waited for.
 const ANSWER: Duration = Duration::from_secs(5);
 
@@ -163,6 +165,25 @@ impl Systemd {
     /// When systemd refuses.
     pub async fn restart(&self, name: &str) -> Result<(), SystemdError> {
         self.job("RestartUnit", "restart", name).await
+    }
+
+    /// Has the host rebooted: every service stopped first, in order, or `forced`, as its last step alone. Returns when that is
+    /// on its way.
+    ///
+    /// # Errors
+    /// When systemd refuses.
+    pub async fn reboot(&self, forced: bool) -> Result<(), SystemdError> {
+        let (operation, subject) = ("reboot", "this host");
+        let asked = match forced {
+            // What systemctl(1) asks for with --force.
+            true => self.ask(PATH, MANAGER, "Reboot", &(), operation, subject).await,
+            // "replace-irreversibly": what somebody starts meanwhile does not call it off.
+            false => {
+                let body = (REBOOT, "replace-irreversibly");
+                self.ask(PATH, MANAGER, "StartUnit", &body, operation, subject).await
+            }
+        };
+        asked.map(drop)
     }
 
     /// Whether the host is shutting down: then nothing can be started any more.

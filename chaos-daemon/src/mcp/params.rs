@@ -89,6 +89,10 @@ fn resources() -> Value {
         "pids": {"type": "integer", "minimum": 1, "description": "pids_limit: most processes and threads."},
         "device": {"type": "string", "description": "io_limit: block device, e.g. \"sda\" or \"8:0\"."},
         "bytes_per_second": {"type": "integer", "minimum": 1024, "description": "io_limit: each way; disk_io: both ways together."},
+        "countdown_seconds": {"type": "number", "minimum": 1, "maximum": 600, "default": 1, "description": "host_reboot, host_panic: how long after the injection it happens; a removal before that prevents it."},
+        "forced": {"type": "boolean", "default": false, "description": "host_reboot: without stopping services first."},
+        "sync": {"type": "boolean", "default": false, "description": "host_panic: put on disk first what programs have written."},
+        "stay_down": {"type": "boolean", "default": false, "description": "host_panic: also where kernel.panic is 0, so that the host stays down until somebody resets it."},
         "offset_seconds": {"type": "number", "description": "clock_skew: by how much the clock is wrong, forwards or back."},
     })
 }

@@ -77,6 +77,8 @@ pub(super) struct Evidence {
     pub(super) things_held: u64,
     /// resource_exhaustion with oom: by how much `oom_kill` in `memory.events` of the cgroup has risen.
     pub(super) oom_kills: u64,
+    /// host_reboot, host_panic: how often the host was told to go down, 0 or 1.
+    pub(super) host_downs: u64,
     /// Bytes that the fault has read from and written to a file system.
     pub(super) bytes_moved: u64,
     /// Why it holds less than it was asked for, if it does: "growing", "reserve" (what is left is to stay), "exhausted" (the
@@ -190,6 +192,7 @@ impl From<request::Evidence> for Evidence {
             bytes_on_huge_pages: evidence.huge_bytes,
             things_held: evidence.held_count,
             oom_kills: evidence.oom_kills,
+            host_downs: evidence.host_downs,
             bytes_moved: evidence.moved_bytes,
             shortfall: evidence.shortfall,
             signals_sent: processes.signals,

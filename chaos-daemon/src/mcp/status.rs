@@ -111,7 +111,9 @@ fn faults(registry: &Registry, status: Option<&[FaultStatus]>) -> Vec<FaultView>
         });
         view.set_status(fault);
     }
-    views.into_values().filter(|view| view.registered || view.active != Some(false)).collect()
+    // What has taken the host down is told of even if its registration was lost with what was not on disk.
+    let told = |view: &FaultView| view.evidence.is_some_and(|evidence| evidence.host_downs > 0);
+    views.into_values().filter(|view| view.registered || view.active != Some(false) || told(view)).collect()
 }
 
 pub(super) fn failed(error: &ApiError) -> CallToolResult {

@@ -29,6 +29,10 @@ pub struct Policy {
     pub max_duration_seconds: u64,
     /// Whether the wall clock may be set wrong. Default: no.
     pub clock_skew: bool,
+    /// Whether the host may be rebooted. Default: no.
+    pub host_reboot: bool,
+    /// Whether the host's kernel may be made to panic. Default: no.
+    pub host_panic: bool,
     /// Interfaces that may be set down although the host's default route or a protected connection goes through them.
     /// Default: none.
     pub critical_interfaces: BTreeSet<String>,
@@ -62,6 +66,8 @@ impl Default for Policy {
             max_active: 8,
             max_duration_seconds: LONGEST_FAULT.as_secs(),
             clock_skew: false,
+            host_reboot: false,
+            host_panic: false,
             critical_interfaces: BTreeSet::new(),
             load_cidrs: Vec::new(),
             protect: Protected::default(),
@@ -185,8 +191,8 @@ impl Policy {
         {
             return Err(denied(format!("interface {interface:?} is not allowed"), "interfaces"));
         }
-        if fault_type == FaultType::ClockSkew && !self.clock_skew {
-            return Err(denied("clock_skew is off unless it is allowed".to_owned(), "clock_skew"));
+        if let Some(switch) = self.switched_off(fault_type) {
+            return Err(denied(format!("{switch} is off unless it is allowed"), switch));
         }
         if matches!(&fault.effect, Effect::Hoard { what: Hoard::Oom { .. }, .. })
             && !self.allows(FaultType::ProcessKill)
@@ -237,6 +243,17 @@ impl Policy {
         }
     }
 
+    /// The switch that has to be on for a type of fault, and is not; each has the name of its type.
+    fn switched_off(&self, fault_type: FaultType) -> Option<&'static str> {
+        let on = match fault_type {
+            FaultType::ClockSkew => self.clock_skew,
+            FaultType::HostReboot => self.host_reboot,
+            FaultType::HostPanic => self.host_panic,
+            _ => true,
+        };
+        (!on).then(|| fault_type.name())
+    }
+
     fn allows(&self, fault_type: FaultType) -> bool {
         self.fault_types.as_ref().is_none_or(|allowed| allowed.contains(&FaultTypeName(fault_type)))
     }
@@ -250,7 +267,7 @@ fn denied(message: String, rule: &str) -> ApiError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spec::CpuLoad;
+    use crate::spec::{CpuLoad, HostDown, Way};
 
     const ROOT: Caller = Caller::Unix { uid: 0, gid: 0, pid: 1 };
 
@@ -295,6 +312,35 @@ mod tests {
     }
 
     #[test]
+    fn the_host_is_left_up_unless_the_policy_says_otherwise_of_each_way() {
+        let down = |way| {
+            let effect = Effect::Down(HostDown { way, countdown: Duration::from_secs(1) });
+            Fault { duration: Duration::from_secs(2), effect }
+        };
+        let ways = [
+            ("host_reboot", down(Way::Reboot { forced: false }), down(Way::Reboot { forced: true })),
+            (
+                "host_panic",
+                down(Way::Panic { sync: false, stay_down: false }),
+                down(Way::Panic { sync: true, stay_down: true }),
+            ),
+        ];
+        for (switch, plain, other) in &ways {
+            for fault in [plain, other] {
+                let error = Policy::default().permit(ROOT, fault, 0).unwrap_err();
+                assert_eq!(error.code, ErrorCode::PolicyDenied);
+                assert!(error.hint.unwrap().contains(&format!("`{switch}`")));
+                // All types are allowed by name: no reason to be allowed.
+                let named: Policy = toml::from_str(&format!("fault_types = [\"{switch}\"]")).unwrap();
+                assert_eq!(named.permit(ROOT, fault, 0).unwrap_err().code, ErrorCode::PolicyDenied);
+            }
+            let allowing: Policy = toml::from_str(&format!("{switch} = true")).unwrap();
+            let allowed = ways.iter().filter(|(_, fault, _)| allowing.permit(ROOT, fault, 0).is_ok());
+            assert_eq!(allowed.map(|(switch, ..)| *switch).collect::<Vec<_>>(), [*switch]);
+        }
+    }
+
+    #[test]
     fn who_may_not_kill_may_not_have_the_kernel_kill() {
         let what = Hoard::Oom { reserve: None };
         let effect = Effect::Hoard { what, ramp: Duration::ZERO, cgroup: None, netns: None };
@@ -326,6 +372,8 @@ mod tests {
             max_active,
             max_duration_seconds,
             clock_skew,
+            host_reboot,
+            host_panic,
             critical_interfaces,
             load_cidrs,
             protect,
@@ -334,12 +382,15 @@ mod tests {
         assert!(interfaces.is_some() && uids.is_some());
         let default = Policy::default();
         assert_eq!((max_active, max_duration_seconds), (default.max_active, default.max_duration_seconds));
-        assert!(!clock_skew && critical_interfaces.len() == 1 && load_cidrs.len() == 1);
+        assert!(!clock_skew && !host_reboot && !host_panic);
+        assert!(critical_interfaces.len() == 1 && load_cidrs.len() == 1);
         assert_eq!((protect.tcp_ports, protect.cidrs.len()), (default.protect.tcp_ports, 1));
         for field in [
             "max_active",
             "max_duration_seconds",
             "clock_skew",
+            "host_reboot",
+            "host_panic",
             "critical_interfaces",
             "load_cidrs",
             "tcp_ports",

@@ -171,6 +171,9 @@ pub struct Evidence {
     /// twice the one for which all of a group are killed).
     #[serde(default)]
     pub oom_kills: u64,
+    /// How often the fault has told the host to go down: 0 or 1.
+    #[serde(default)]
+    pub host_downs: u64,
     /// Bytes that the fault has read and written.
     #[serde(default)]
     pub moved_bytes: u64,
@@ -283,6 +286,32 @@ pub struct FaultStatus {
     pub addresses: Vec<IpAddr>,
     /// Why it ended or what is stuck.
     pub note: Option<String>,
+}
+
+/// A fault that has taken the host down before this boot, as the injector tells the server when it starts it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WentDown {
+    /// Name.
+    pub fault: FaultName,
+    /// Type.
+    pub fault_type: FaultType,
+    /// When, and for how long the host was gone, for people.
+    pub words: String,
+}
+
+impl WentDown {
+    /// As one word of a command line.
+    pub fn to_argument(&self) -> String {
+        serde_json::json!(self).to_string()
+    }
+
+    /// What [`WentDown::to_argument`] has written.
+    ///
+    /// # Errors
+    /// When it is something else.
+    pub fn from_argument(text: &str) -> Result<Self, serde_json::Error> {
+        serde_json::from_str(text)
+    }
 }
 
 /// What removing a fault found.

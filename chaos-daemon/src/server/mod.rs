@@ -24,8 +24,8 @@ use tokio_vsock::VsockListener;
 
 use crate::experiment::Grammar;
 use crate::probe::prober::Prober;
-use crate::request::Caller;
 use crate::request::wire::Door;
+use crate::request::{Caller, WentDown};
 use history::Retention;
 use service::Service;
 
@@ -47,6 +47,8 @@ pub struct ServerOptions {
     pub retention: Retention,
     /// How many experiments may run at once.
     pub most_runs: u32,
+    /// The fault that has taken the host down before this boot, if one has.
+    pub went_down: Option<WentDown>,
     /// A vsock to listen on as well.
     pub vsock: Option<VsockOptions>,
 }
@@ -101,7 +103,7 @@ pub async fn run<F>(
 where
     F: Future<Output = ()> + Send + 'static,
 {
-    let ServerOptions { listener, door, prober, state_dir, retention, most_runs, vsock } = options;
+    let ServerOptions { listener, door, prober, state_dir, retention, most_runs, went_down, vsock } = options;
     let inherited = |which| move |source| ServerError::Inherited { which, source };
     let vsock = vsock.map(take_vsock);
     listener.set_nonblocking(true).map_err(inherited("listening socket"))?;
@@ -110,7 +112,8 @@ where
     let prober = Prober::new(UnixStream::from_std(prober).map_err(inherited("socket to the prober"))?);
     let listener = UnixListener::from_std(listener).map_err(inherited("listening socket"))?;
     let door = Door::new(UnixStream::from_std(door).map_err(inherited("door to the injector"))?);
-    let service = Service::new(door, prober, state_dir.as_deref(), retention, most_runs, grammar);
+    let state_dir = state_dir.as_deref();
+    let service = Service::new(door, prober, state_dir, retention, most_runs, went_down.as_ref(), grammar);
     let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
     let entrance = Entrance { service: service.clone(), places, speak };
     tokio::select! {

@@ -10,9 +10,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde::{Deserialize, Serialize};
 
 use super::history::{ExperimentResult, Recorded, RunFault};
-use super::registry::replace;
+use super::registry::{replace, replace_synced};
 use crate::experiment::timeline::Occurrence;
 use crate::experiment::{Stage, Verdict};
+use crate::request::WentDown;
 use crate::spec::FaultName;
 
 /// The name of the file in the state directory.
@@ -45,14 +46,22 @@ pub struct Note {
 }
 
 impl Note {
-    /// What is known of a run that a server did not end, found `now`.
-    pub fn interrupted(&self, run_id: String, now: jiff::Timestamp) -> Recorded {
+    /// What is known of a run that a server did not end, found `now`, after a fault has taken the host down if one has.
+    pub fn interrupted(
+        &self,
+        run_id: String,
+        now: jiff::Timestamp,
+        went_down: Option<&WentDown>,
+    ) -> Recorded {
         let began = self.started_at.parse::<jiff::Timestamp>().unwrap_or(now);
         let faults: Vec<_> = self.faults.iter().map(ToString::to_string).collect();
-        let error = format!(
-            "the daemon, or its server, ended while it went on; its faults ({}) ended with it",
-            faults.join(", ")
-        );
+        let cause = match went_down.filter(|down| self.faults.contains(&down.fault)) {
+            Some(WentDown { fault, fault_type, words }) => {
+                format!("its fault {fault} ({}) {words}", fault_type.name())
+            }
+            None => "the daemon, or its server, ended while it went on".to_owned(),
+        };
+        let error = format!("{cause}; its faults ({}) ended with it", faults.join(", "));
         let run = ExperimentResult {
             experiment_name: self.experiment.clone(),
             verdict: Some(Verdict::Interrupted),
@@ -93,28 +102,28 @@ impl Notes {
         (Self { path, unfinished: Arc::default() }, left)
     }
 
-    /// Notes that a run begins: call it before anything is done for it.
+    /// Notes that a run begins, and that on disk: its own faults may take the host down. Call it before anything is done for it.
     pub async fn begin(&self, run_id: &str, note: Note) {
         let run_id = run_id.to_owned();
-        self.change(move |unfinished| drop(unfinished.insert(run_id, note))).await;
+        self.change(replace_synced, move |unfinished| drop(unfinished.insert(run_id, note))).await;
     }
 
-    /// Forgets a run: call it after its result is recorded.
+    /// Forgets a run: call it after its result is recorded. Not synced: one that is noted again is known by its handle.
     pub async fn end(&self, run_id: &str) {
         let run_id = run_id.to_owned();
-        self.change(move |unfinished| drop(unfinished.remove(&run_id))).await;
+        self.change(replace, move |unfinished| drop(unfinished.remove(&run_id))).await;
     }
 
     /// Writes the file as it is to be, off the runtime's thread.
-    async fn change(&self, change: impl FnOnce(&mut Unfinished) + Send + 'static) {
+    async fn change(&self, replace: Replace, change: impl FnOnce(&mut Unfinished) + Send + 'static) {
         let notes = self.clone();
-        let written = tokio::task::spawn_blocking(move || notes.write(change));
+        let written = tokio::task::spawn_blocking(move || notes.write(replace, change));
         if let Err(error) = written.await {
             tracing::error!(%error, "cannot note a run");
         }
     }
 
-    fn write(&self, change: impl FnOnce(&mut Unfinished)) {
+    fn write(&self, replace: Replace, change: impl FnOnce(&mut Unfinished)) {
         // Held while writing, so that an older state does not come over a newer one.
         let mut unfinished = self.unfinished.lock().unwrap_or_else(PoisonError::into_inner);
         change(&mut unfinished);
@@ -128,9 +137,12 @@ impl Notes {
 
     /// Writes the file with what is noted now: once what was left is recorded.
     pub fn save(&self) {
-        self.write(|_| ());
+        self.write(replace, |_| ());
     }
 }
+
+/// How the file is replaced.
+type Replace = fn(&Path, &[u8]) -> io::Result<()>;
 
 fn load(path: &Path) -> Unfinished {
     let read = fs::read(path).and_then(|bytes| serde_json::from_slice(&bytes).map_err(io::Error::other));
@@ -145,6 +157,7 @@ fn load(path: &Path) -> Unfinished {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::spec::FaultType;
 
     fn note() -> Note {
         let faults = vec![FaultName::new("slow.1").unwrap()];
@@ -186,7 +199,7 @@ mod tests {
 
     #[test]
     fn an_interrupted_run_says_what_is_known() {
-        let recorded = note().interrupted("a".into(), "2026-02-05T10:00:07Z".parse().unwrap());
+        let recorded = note().interrupted("a".into(), "2026-02-05T10:00:07Z".parse().unwrap(), None);
         assert_eq!(recorded.staged.as_deref(), Some("s"));
         let result = recorded.run;
         assert_eq!(result.stage.map(Stage::percent), Some(25));
@@ -195,9 +208,24 @@ mod tests {
         assert!(result.error.unwrap().contains("slow.1"));
         let begun = Occurrence::started("2026-02-05T10:00:00.000Z", "schedule nightly");
         let scheduled = Note { events: vec![begun.clone()], ..note() };
-        assert_eq!(scheduled.interrupted("a".into(), jiff::Timestamp::UNIX_EPOCH).events, [begun]);
+        assert_eq!(scheduled.interrupted("a".into(), jiff::Timestamp::UNIX_EPOCH, None).events, [begun]);
         // A clock that was set back is no reason for less than nothing.
-        let result = note().interrupted("a".into(), "2026-02-05T09:00:00Z".parse().unwrap()).run;
+        let result = note().interrupted("a".into(), "2026-02-05T09:00:00Z".parse().unwrap(), None).run;
         assert!(result.duration_seconds.abs() < 0.001);
+    }
+
+    #[test]
+    fn a_run_whose_own_fault_has_taken_the_host_down_says_so_and_no_other_does() {
+        let error = |fault: &str| {
+            let (fault, fault_type) = (FaultName::new(fault).unwrap(), FaultType::HostReboot);
+            let down = WentDown { fault, fault_type, words: "took the host down; back 31.0 s later".into() };
+            // As the injector tells it.
+            let told = WentDown::from_argument(&down.to_argument()).unwrap();
+            let now = "2026-02-05T10:00:07Z".parse().unwrap();
+            note().interrupted("a".into(), now, Some(&told)).run.error.unwrap()
+        };
+        let own = error("slow.1");
+        assert!(own.starts_with("its fault slow.1 (host_reboot) took the host down; back 31.0 s"), "{own}");
+        assert!(error("slow.2").starts_with("the daemon, or its server, ended"));
     }
 }

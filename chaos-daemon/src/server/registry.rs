@@ -1,8 +1,8 @@
 //! What is registered: in memory, and in one file that is replaced as a whole.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -150,6 +150,17 @@ pub(super) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let new = path.with_extension("new");
     fs::write(&new, bytes)?;
     fs::rename(&new, path)
+}
+
+/// The same, and on disk when this returns. The file is synced once more under its name, which a journalling file system needs for
+/// the name to be there after the power was lost; the folder is nobody's to open here.
+pub(super) fn replace_synced(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let new = path.with_extension("new");
+    let mut file = File::create(&new)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    fs::rename(&new, path)?;
+    file.sync_all()
 }
 
 #[cfg(test)]

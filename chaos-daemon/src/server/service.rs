@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 
 use super::history::{ExperimentResult, History, Retention, of_document, of_stages};
-use super::notes::Notes;
+use super::notes::{Note, Notes};
 use super::registry::{Registry, Store};
 use super::runs::{Occasion, Run, Runs, now};
 use super::schedule::Schedules;
@@ -22,7 +22,7 @@ use crate::probe::prober::Prober;
 use crate::request::wire::Door;
 use crate::request::{
     ApiError, Caller, DoctorReport, ErrorCode, FaultState, FaultStatus, PlanReport, Removal, Reply, Request,
-    ResidueReport,
+    ResidueReport, WentDown,
 };
 use crate::spec::{FaultName, FaultRequest, SpecError, TargetRequest};
 
@@ -110,13 +110,14 @@ pub struct DryRun {
 
 impl Service {
     /// A service behind `door`, with the registry and the history of `state_dir`. `prober` takes the samples of experiments,
-    /// of which `most_runs` may run at once, and whose command lines `grammar` reads.
+    /// of which `most_runs` may run at once, and whose command lines `grammar` reads. `went_down` is why runs did not end, if they had it.
     pub fn new(
         door: Door,
         prober: Prober,
         state_dir: Option<&Path>,
         retention: Retention,
         most_runs: u32,
+        went_down: Option<&WentDown>,
         grammar: Grammar,
     ) -> Self {
         let store = Store::open(state_dir);
@@ -125,7 +126,8 @@ impl Service {
         let (notes, left) = Notes::open(state_dir);
         if !left.is_empty() {
             let now = jiff::Timestamp::now();
-            history.record_interrupted(left.into_iter().map(|(run_id, note)| note.interrupted(run_id, now)));
+            let interrupted = |(run_id, note): (String, Note)| note.interrupted(run_id, now, went_down);
+            history.record_interrupted(left.into_iter().map(interrupted));
             notes.save();
         }
         let runs = Runs::new(notes, history.clone(), most_runs);

@@ -137,7 +137,7 @@ impl Effect {
             }
             Self::Cpu(_) | Self::Limit { .. } => blast(Of::Everything, 1.0, degraded),
             Self::ClockSkew { .. } | Self::Load(_) => blast(Of::Everything, 1.0, partial),
-            Self::Pause { .. } | Self::ServiceStop { .. } | Self::ServiceRestart { .. } => {
+            Self::Pause { .. } | Self::ServiceStop { .. } | Self::ServiceRestart { .. } | Self::Down(_) => {
                 blast(Of::Everything, 1.0, outage)
             }
         }
@@ -168,7 +168,9 @@ impl FaultType {
             | Self::PortInUse
             | Self::ConnectionLoad
             | Self::ServiceStop
-            | Self::ServiceRestart => None,
+            | Self::ServiceRestart
+            | Self::HostReboot
+            | Self::HostPanic => None,
         }
     }
 }
@@ -252,6 +254,7 @@ mod tests {
             ("mcp_error", &unit, json!({"delay_ms": 100}), (Calls, 1.0, Degraded)),
             ("service_stop", &unit, json!({}), (Everything, 1.0, Outage)),
             ("pause", &unit, json!({}), (Everything, 1.0, Outage)),
+            ("host_reboot", &json!({}), json!({}), (Everything, 1.0, Outage)),
             ("resource_exhaustion", &json!({}), json!({}), (Everything, 1.0, Degraded)),
             (
                 "resource_exhaustion",

@@ -15,6 +15,7 @@ use super::dns::{DnsParams, Names, Questions};
 use super::fault_type::FaultType;
 use super::files::{FileCalls, FileParams};
 use super::hoard::{Hoard, PortParams};
+use super::host::{HostDown, PanicParams, RebootParams, Way};
 use super::impairment::{
     BandwidthParams, CorruptParams, DuplicateParams, Impairment, LatencyParams, LossParams, ReorderParams,
 };
@@ -188,6 +189,8 @@ pub enum Effect {
         /// What becomes of which calls.
         spoiling: Spoiling,
     },
+    /// See [`FaultType::HostReboot`] and [`FaultType::HostPanic`].
+    Down(HostDown),
 }
 
 impl Effect {
@@ -208,7 +211,11 @@ impl Effect {
             | Self::ProcessPause { .. }
             | Self::ServiceStop { .. }
             | Self::ServiceRestart { .. } => None,
-            Self::Connect { .. } | Self::Load(_) | Self::Files { .. } | Self::Spoil { .. } => None,
+            Self::Connect { .. }
+            | Self::Load(_)
+            | Self::Files { .. }
+            | Self::Spoil { .. }
+            | Self::Down(_) => None,
         }
     }
 
@@ -256,6 +263,8 @@ impl Effect {
             Self::Load(_) => FaultType::ConnectionLoad,
             Self::Files { .. } => FaultType::FileError,
             Self::Spoil { .. } => FaultType::McpError,
+            Self::Down(HostDown { way: Way::Reboot { .. }, .. }) => FaultType::HostReboot,
+            Self::Down(HostDown { way: Way::Panic { .. }, .. }) => FaultType::HostPanic,
             Self::ServiceStop { .. } => FaultType::ServiceStop,
             Self::ServiceRestart { .. } => FaultType::ServiceRestart,
         }
@@ -341,6 +350,14 @@ impl FaultRequest {
                 Effect::Files { calls: params.calls(&self.target)?, failure: params.failure()? }
             }
             FaultType::McpError => self.spoil(&self.params()?)?,
+            FaultType::HostReboot => {
+                settings::nowhere(&self.target, "it is the whole host that is rebooted")?;
+                Effect::Down(self.params::<RebootParams>()?.down(duration)?)
+            }
+            FaultType::HostPanic => {
+                settings::nowhere(&self.target, "it is the whole host that panics")?;
+                Effect::Down(self.params::<PanicParams>()?.down(duration)?)
+            }
         };
         Ok(Fault { duration, effect })
     }

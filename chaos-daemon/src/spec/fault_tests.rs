@@ -33,7 +33,7 @@ fn a_partition_goes_both_ways_and_a_timeout_only_out() {
     assert_eq!(timeout.effect.traffic().unwrap().directions, [Direction::Egress]);
     for kind in FAULT_TYPES {
         let (target, params) = match kind {
-            FaultType::ResourceExhaustion => ("{}", "{}"),
+            FaultType::ResourceExhaustion | FaultType::HostReboot | FaultType::HostPanic => ("{}", "{}"),
             FaultType::Pause
             | FaultType::ConnectError
             | FaultType::ServiceStop

@@ -55,6 +55,10 @@ pub enum FaultType {
     DnsError,
     /// Calls to an MCP server behind `chaosctl mcp-proxy` fail, are late, or are answered wrongly.
     McpError,
+    /// The host is rebooted.
+    HostReboot,
+    /// The host's kernel panics.
+    HostPanic,
 }
 
 /// Every fault type; those of the tool specification first, in its order.
@@ -82,6 +86,8 @@ pub const FAULT_TYPES: &[FaultType] = &[
     FaultType::ServiceRestart,
     FaultType::DnsError,
     FaultType::McpError,
+    FaultType::HostReboot,
+    FaultType::HostPanic,
 ];
 
 impl FaultType {
@@ -111,6 +117,8 @@ impl FaultType {
             Self::ServiceRestart => "service_restart",
             Self::DnsError => "dns_error",
             Self::McpError => "mcp_error",
+            Self::HostReboot => "host_reboot",
+            Self::HostPanic => "host_panic",
         }
     }
 
@@ -174,6 +182,12 @@ impl FaultType {
                 "delays, fails, drops, truncates or corrupts a share of the calls to an MCP server that speaks over stdio, behind \
                  `chaosctl mcp-proxy`"
             }
+            Self::HostReboot => {
+                "reboots this host, in order or at once, if the policy allows it, and says afterwards how long it was gone (irreversible)"
+            }
+            Self::HostPanic => {
+                "has this host's kernel panic, if the policy allows it, and says afterwards how long it was gone (irreversible)"
+            }
         }
     }
 
@@ -232,6 +246,13 @@ impl FaultType {
             Self::McpError => {
                 "delay_ms (0), jitter_ms (0), delay_share (1); of the calls, a share each (0): fail, drop, truncate, corrupt; methods \
                  (tools/call), tools (all), call_probability (1; share of the matching calls that any of it is about)"
+            }
+            Self::HostReboot => {
+                "forced (false; true: no service is stopped first), countdown_seconds (1; until it happens, and can be prevented)"
+            }
+            Self::HostPanic => {
+                "sync (false; true: what was written is put on disk first), stay_down (false; true: also where kernel.panic is 0, so \
+                 that the host stays down), countdown_seconds (1)"
             }
             Self::ConnectionLoad => {
                 "url (tcp://ADDRESS:PORT, unix:/PATH, http://ADDRESS:PORT/PATH, mcp+http://ADDRESS:PORT/PATH or \

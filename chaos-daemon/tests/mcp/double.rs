@@ -63,7 +63,9 @@ impl Server {
         tokio::spawn(prober::serve(tokio::net::UnixStream::from_std(samples).unwrap()));
         let state_dir = Some(directory.path().to_owned());
         let retention = Retention::default();
-        let options = ServerOptions { listener, door, prober, state_dir, retention, most_runs, vsock: None };
+        let (went_down, vsock) = (None, None);
+        let options =
+            ServerOptions { listener, door, prober, state_dir, retention, most_runs, went_down, vsock };
         tokio::spawn(async move { cli::serve(options).await.unwrap() });
         desk.set_nonblocking(true).unwrap();
         let (asked, active, residue) = (Arc::default(), Arc::default(), Arc::default());

@@ -155,7 +155,8 @@ async fn the_schemas_have_the_specifications_fields_types_and_defaults() {
     let ours =
         ["connect_error", "port_in_use", "connection_load", "file_error", "service_stop", "service_restart"];
     assert_eq!(types_known[15..21], ours.map(|name| json!(name)));
-    assert_eq!(types_known[21..], ["dns_error", "mcp_error"].map(|name| json!(name)));
+    let ours = ["dns_error", "mcp_error", "host_reboot", "host_panic"];
+    assert_eq!(types_known[21..], ours.map(|name| json!(name)));
     types(
         &inject["outputSchema"],
         &[

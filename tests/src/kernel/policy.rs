@@ -19,6 +19,7 @@ tests![
     a_user_that_the_policy_does_not_list_may_look_but_not_inject,
     a_protected_port_is_spared_by_a_partition_of_everything_else,
     a_protected_peer_is_spared_by_a_partition_of_everyone_else,
+    taking_the_host_down_is_refused_by_the_default_policy_and_leaves_nothing_behind,
     a_policy_that_cannot_be_used_is_refused_at_the_start_with_its_path,
 ];
 
@@ -56,6 +57,40 @@ fn a_policy_refuses_by_the_name_of_its_rule_and_allows_the_rest(_: &Context) -> 
     for action in ["inject", "remove"] {
         scene.mcp.call_tool("chaos_inject_fault", json!({"fault_name": "f", "action": action}))?.ok()?;
     }
+    scene.assert_untouched()?;
+    Ok(Outcome::Pass)
+}
+
+/// On this host and in the VM the switches stay off: what happens with them on is for the VM with systemd alone.
+fn taking_the_host_down_is_refused_by_the_default_policy_and_leaves_nothing_behind(
+    _: &Context,
+) -> TestResult {
+    let scene = Scene::new()?;
+    for (kind, params) in [
+        ("host_reboot", json!({})),
+        ("host_reboot", json!({"forced": true, "countdown_seconds": 600})),
+        ("host_panic", json!({})),
+        ("host_panic", json!({"sync": true, "stay_down": true, "countdown_seconds": 600})),
+    ] {
+        let fault = json!({"fault_name": "down", "fault_type": kind, "probability": 1.0, "duration_seconds": 900,
+            "target": {}, "params": params});
+        let tries = [
+            ("chaos_plan", fault.clone()),
+            ("chaos_inject_fault", json!({"fault_name": "down", "action": "inject"})),
+        ];
+        let mut register = fault;
+        register["action"] = json!("register");
+        scene.mcp.call_tool("chaos_inject_fault", register)?.ok()?;
+        for (tool, arguments) in tries {
+            let answer = scene.mcp.call_tool(tool, arguments)?;
+            let error = &answer.json["error"];
+            let hint = error["hint"].as_str().unwrap_or_default();
+            assert!(answer.is_error && error["code"] == "POLICY_DENIED", "{tool} {kind}: {}", answer.json);
+            assert!(hint.contains(&format!("`{kind}`")), "{tool} {kind}: {}", answer.json);
+        }
+    }
+    scene.mcp.call_tool("chaos_inject_fault", json!({"fault_name": "down", "action": "remove"}))?.ok()?;
+    assert!(!scene.daemon.state_dir().join("host-down.json").exists());
     scene.assert_untouched()?;
     Ok(Outcome::Pass)
 }

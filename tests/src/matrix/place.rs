@@ -48,10 +48,17 @@ const KINDS: &[(&str, Make, Needs)] = &[
     ("clock_skew", stage::clock, Needs::OwnClock),
 ];
 
+const TAKES_DOWN: &str = "it would take down the host that judges; the tests on systemd do it, in a VM";
+
 /// Kinds that cannot be done here, and why.
 pub fn lacking(context: &Context) -> Vec<(&'static str, &'static str)> {
     let known = KINDS.iter().filter_map(|(kind, _, needs)| Some((*kind, needs.lacking(context)?)));
-    known.chain([("service_stop", "no service manager is PID 1 here; the tests on systemd do it")]).collect()
+    let elsewhere = [
+        ("service_stop", "no service manager is PID 1 here; the tests on systemd do it"),
+        ("host_reboot", TAKES_DOWN),
+        ("host_panic", TAKES_DOWN),
+    ];
+    known.chain(elsewhere).collect()
 }
 
 /// Every kind that can be done here, and its stage.

@@ -1,7 +1,8 @@
-//! The daemon as an installed service on a real systemd: install, stop, kill, hang, upgrade, reboot, lose power,
-//! remove, each while faults are active. Changes the machine it runs on: only for the VM (`tests/systemd/boot.sh` runs it there).
+//! The daemon as an installed service on a real systemd: install, stop, kill, hang, upgrade, reboot, lose power, take the machine
+//! down, remove, each while faults are active. Changes the machine it runs on: only for the VM (`tests/systemd/boot.sh` runs it there).
 
 mod first_boot;
+mod going_down;
 mod lab;
 mod second_boot;
 mod second_boot_guard;
@@ -32,7 +33,7 @@ use tests;
 pub fn all() -> Vec<Test> {
     // Last in the second boot: from then on a fault is active.
     let (back, power_cut) = second_boot::TESTS.split_at(1);
-    let later = [back, second_boot_guard::TESTS, power_cut, third_boot::TESTS].concat();
+    let later = [back, second_boot_guard::TESTS, power_cut, third_boot::TESTS, going_down::TESTS].concat();
     first_boot::all()
         .into_iter()
         .chain(later)

@@ -26,7 +26,7 @@ use cpio::Archive;
 pub(crate) const KERNELS: &[&str] = &["6.1", "6.12"];
 
 /// Wall-clock limit of the VM with systemd, in seconds, unless a longer one was given.
-const LEAST_SYSTEMD_LIMIT: u64 = 1800;
+const LEAST_SYSTEMD_LIMIT: u64 = 3000;
 
 /// Options of `cargo xtask vm`.
 #[derive(Args, Clone)]
@@ -151,7 +151,7 @@ pub(crate) fn test_systemd(built: &Artifacts) -> Result<Boot, Error> {
 
 /// Boots Debian on one kernel after the other, with a package of the programs in a folder.
 fn boot_systemd(options: &Options, built: &Artifacts, programs: &Path) -> Result<Vec<Boot>, Error> {
-    // Three boots and five runs of dpkg.
+    // Six boots and five runs of dpkg.
     let options = &Options { timeout: options.timeout.max(LEAST_SYSTEMD_LIMIT), ..options.clone() };
     let disk = debian::disk()?;
     let base = debian::base(built, programs, options.filter.as_deref())?;

@@ -61,6 +61,9 @@ fn is_kernel_noise(line: &str) -> bool {
     stamped && !["panic", "Oops", "BUG"].iter().any(|word| line.contains(word))
 }
 
+/// What the kernel calls a panic that a test has asked for.
+const ASKED_FOR: &str = "sysrq triggered crash";
+
 const TAIL_LINES: usize = 40;
 
 /// Boots and waits for the end.
@@ -150,7 +153,8 @@ fn failure(results: &Results, console: &str, limit: Option<Duration>, show: Show
     if let Some(limit) = limit {
         return Some(format!("the VM was not done after {} s", limit.as_secs()));
     }
-    if let Some(line) = console.lines().find(|line| line.contains("Kernel panic")) {
+    let panicked = |line: &&str| line.contains("Kernel panic") && !line.contains(ASKED_FOR);
+    if let Some(line) = console.lines().find(panicked) {
         return Some(line.trim().to_owned());
     }
     let doubt = if show == Show::Verdicts { results.doubt() } else { None };
@@ -160,6 +164,14 @@ fn failure(results: &Results, console: &str, limit: Option<Duration>, show: Show
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_panic_that_a_test_has_asked_for_is_no_failure_and_any_other_is() {
+        let results = Results { exit: Some(0), ..Results::default() };
+        let judged = |console| failure(&results, console, None, Show::Program);
+        assert_eq!(judged("[  1.5] Kernel panic - not syncing: sysrq triggered crash\n"), None);
+        assert!(judged("[  1.5] Kernel panic - not syncing: Fatal exception\n").is_some());
+    }
 
     #[test]
     fn the_kernels_chatter_is_noise_but_its_panic_is_not() {

@@ -18,7 +18,7 @@ use chaos_daemon::injector::runtime::RuntimeError;
 use chaos_daemon::injector::{self, AttachChoice, InjectorError, Options};
 use chaos_daemon::policy::{Policy, PolicyError};
 use chaos_daemon::probe::{instruments, prober};
-use chaos_daemon::request::RUNTIME_DIR;
+use chaos_daemon::request::{RUNTIME_DIR, WentDown};
 use chaos_daemon::residue::{self, Scope};
 use chaos_daemon::sabotage::{self, UnknownSabotage};
 use chaos_daemon::server::history::{KEPT_RUNS, Retention};
@@ -91,6 +91,8 @@ enum Command {
         vsock_fd: Option<i32>,
         #[arg(long)]
         vsock_cid: Vec<u32>,
+        #[arg(long, value_parser = WentDown::from_argument)]
+        went_down: Option<WentDown>,
         #[command(flatten)]
         runs: Runs,
     },
@@ -208,7 +210,16 @@ pub(crate) fn main() -> ExitCode {
         Command::Manual { folder } => {
             clap_mangen::generate_to(Arguments::command(), folder).map_err(Failure::Manual)
         }
-        Command::Server { listener_fd, door_fd, prober_fd, state_dir, vsock_fd, vsock_cid, runs } => {
+        Command::Server {
+            listener_fd,
+            door_fd,
+            prober_fd,
+            state_dir,
+            vsock_fd,
+            vsock_cid,
+            went_down,
+            runs,
+        } => {
             call_this_process(Part::Server);
             // SAFETY: this descriptor was opened for this process by the injector, for nobody else in it.
             let vsock = vsock_fd.map(|fd| unsafe { inherited(fd) });
@@ -221,16 +232,21 @@ pub(crate) fn main() -> ExitCode {
                 let retention = Retention { runs: runs.keep_runs, days: runs.keep_days };
                 let most_runs = runs.most_runs;
                 let state_dir = Some(state_dir);
-                serve(ServerOptions { listener, door, prober, state_dir, retention, most_runs, vsock })
+                serve(ServerOptions {
+                    listener,
+                    door,
+                    prober,
+                    state_dir,
+                    retention,
+                    most_runs,
+                    went_down,
+                    vsock,
+                })
             })
         }
         Command::Prober => {
             call_this_process(Part::Prober);
-            // SAFETY: this descriptor was opened for this process by the injector, for nobody else in it.
-            let socket = unsafe { inherited(CHILD_FD) };
-            // Before nothing more can be opened.
-            instruments::open();
-            shut_in(Sandbox::Prober).and_then(|()| probe(socket.into()))
+            run_prober()
         }
         Command::Holder { packets } => {
             call_this_process(Part::Holder);
@@ -317,6 +333,14 @@ fn probe(server: std::os::unix::net::UnixStream) -> Result<(), Failure> {
 /// One thread answers sooner than two on a node that has better things to do.
 fn one_thread() -> Result<tokio::runtime::Runtime, Failure> {
     tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Failure::Tokio)
+}
+
+fn run_prober() -> Result<(), Failure> {
+    // SAFETY: this descriptor was opened for this process by the injector, for nobody else in it.
+    let socket = unsafe { inherited(CHILD_FD) };
+    // Before nothing more can be opened.
+    instruments::open();
+    shut_in(Sandbox::Prober).and_then(|()| probe(socket.into()))
 }
 
 /// What is left, without a daemon being asked.

@@ -19,7 +19,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
-use super::registry::replace;
+use super::registry::replace_synced;
 use crate::request::{ApiError, Caller, ErrorCode};
 pub(super) use keep::keep;
 use plan::{Due, Firing, Plan, Words, settle};
@@ -398,7 +398,8 @@ impl Schedules {
         let Some(path) = &self.path else { return Ok(()) };
         let kept: BTreeMap<_, _> = all.iter().map(|(name, planned)| (name, &planned.schedule)).collect();
         let written = serde_json::to_vec(&kept).map_err(io::Error::other);
-        written.and_then(|bytes| replace(path, &bytes)).map_err(|error| {
+        // Synced: what a firing starts may take the host down, and must not be started again after the boot.
+        written.and_then(|bytes| replace_synced(path, &bytes)).map_err(|error| {
             tracing::warn!(path = %path.display(), %error, "cannot save the schedules");
             format!("not saved, so it is lost when the daemon ends: {}: {error}", path.display())
         })
