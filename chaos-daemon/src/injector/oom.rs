@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use tokio::time::{Instant, sleep_until};
+
 use crate::fault::Ground;
 use crate::fault::oom::{Member, OomGround};
 use crate::host::oom::{Books, Weight, killed};
@@ -46,6 +48,8 @@ pub(super) struct Doom {
     before: u64,
     inside: Vec<(ProcessId, String)>,
     kills: u64,
+    /// When it is looked next, however often whoever waits for it is called away meanwhile.
+    due: Instant,
 }
 
 impl Doom {
@@ -53,13 +57,14 @@ impl Doom {
     pub(super) fn of(ground: Option<&Ground>) -> Option<Self> {
         let Some(Ground::Oom(ground)) = ground else { return None };
         let inside = ground.members.iter().map(|member| (member.id, member.name.clone())).collect();
-        Some(Self { cgroup: ground.cgroup.clone(), before: ground.books.kills, inside, kills: 0 })
+        let due = Instant::now() + LOOK;
+        Some(Self { cgroup: ground.cgroup.clone(), before: ground.books.kills, inside, kills: 0, due })
     }
 
     /// Waits until it is time to look; for ever without anybody to look at.
     pub(super) async fn wait(doom: Option<&Self>) {
         match doom {
-            Some(doom) => tokio::time::sleep(if doom.kills == 0 { LOOK } else { LOOK_ON }).await,
+            Some(doom) => sleep_until(doom.due).await,
             None => std::future::pending().await,
         }
     }
@@ -70,6 +75,7 @@ impl Doom {
         let events = self.cgroup.open().ok().flatten().and_then(|group| group.read("memory.events").ok());
         let now = events.as_deref().and_then(killed);
         self.kills = now.map_or(self.kills, |now| now.saturating_sub(self.before));
+        self.due = Instant::now() + if self.kills == 0 { LOOK } else { LOOK_ON };
         if self.kills == 0 {
             return None;
         }
@@ -84,5 +90,29 @@ impl Doom {
             gone
         );
         Some((self.kills, words))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::{interval, timeout};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn it_is_looked_in_time_however_often_somebody_asks_meanwhile() {
+        let cgroup = CgroupRef { path: "/nowhere".into(), id: 0 };
+        let doom = Doom { cgroup, before: 0, inside: Vec::new(), kills: 0, due: Instant::now() + LOOK };
+        let mut asked = interval(LOOK / 2);
+        let looked = timeout(LOOK * 5, async {
+            loop {
+                tokio::select! {
+                    biased;
+                    _ = asked.tick() => {}
+                    () = Doom::wait(Some(&doom)) => break,
+                }
+            }
+        });
+        assert!(looked.await.is_ok(), "called away every time, it never looked");
     }
 }
