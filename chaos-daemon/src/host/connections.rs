@@ -3,6 +3,7 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 
+use nix::libc;
 use procfs::net::{TcpNetEntry, TcpState, tcp, tcp6};
 
 /// Addresses of this host to which somebody is connected at one of `ports`, in the network namespace of this process.
@@ -25,7 +26,7 @@ pub fn reached_at(ports: &[u16]) -> Result<Vec<IpAddr>, procfs::ProcError> {
 /// leaves from that same address; none is sent.
 ///
 /// # Errors
-/// When there is no socket to ask with.
+/// When there is no socket to ask with, or it cannot say.
 pub fn is_ours(address: IpAddr) -> io::Result<bool> {
     if address.is_loopback() {
         return Ok(true);
@@ -33,8 +34,20 @@ pub fn is_ours(address: IpAddr) -> io::Result<bool> {
     let any: IpAddr =
         if address.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
     let socket = UdpSocket::bind((any, 0))?;
-    // Where there is no way to it, it is nobody's here.
-    Ok(socket.connect((address, 9)).is_ok() && socket.local_addr()?.ip() == address)
+    match socket.connect((address, 9)) {
+        Ok(()) => Ok(socket.local_addr()?.ip() == address),
+        // It is nobody's here.
+        Err(error) if has_no_way(&error) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether connect(2) of a datagram socket has found no way to an address: no route, or one that only refuses (unreachable,
+/// prohibit, blackhole; `fib_props` in the kernel's `net/ipv4/fib_semantics.c`), or no address to send from.
+fn has_no_way(error: &io::Error) -> bool {
+    const NO_WAY: [i32; 5] =
+        [libc::ENETUNREACH, libc::EHOSTUNREACH, libc::EACCES, libc::EINVAL, libc::EADDRNOTAVAIL];
+    error.raw_os_error().is_some_and(|number| NO_WAY.contains(&number))
 }
 
 #[cfg(test)]
@@ -42,6 +55,16 @@ mod tests {
     use std::net::{Ipv4Addr, TcpListener, TcpStream};
 
     use super::*;
+
+    #[test]
+    fn an_address_without_a_way_is_nobodys_here_and_a_socket_that_fails_does_not_say_so() {
+        let of = |number| has_no_way(&io::Error::from_raw_os_error(number));
+        assert!(of(libc::ENETUNREACH) && of(libc::EACCES) && of(libc::EINVAL));
+        assert!(!of(libc::EIO) && !of(libc::ENOMEM) && !of(libc::EPERM));
+        assert!(is_ours(Ipv4Addr::LOCALHOST.into()).unwrap());
+        // RFC 5737: for documentation only.
+        assert!(!is_ours(Ipv4Addr::new(192, 0, 2, 1).into()).unwrap());
+    }
 
     #[test]
     fn somebody_who_is_connected_is_seen_at_that_port_only() {

@@ -32,8 +32,10 @@ const DROP_IN: &str = "/etc/systemd/system/chaos-daemon.service.d/host-panic.con
 const RECORD: &str = "/var/lib/chaos-daemon/host-down.json";
 const KERNEL_PANIC: &str = "/proc/sys/kernel/panic";
 const STEADY: &str = "chaos-steady.service";
-/// Long enough for what the tests say to leave the serial port, and for a removal.
+/// Long enough for what the tests say to leave the serial port.
 const COUNTDOWN: &str = "20s";
+/// Long enough for what calls it off to come in time, under emulation; and after so long it is over.
+const CALLED_OFF: (&str, Duration) = ("10s", Duration::from_secs(11));
 /// The longest that a boot may take here, under emulation.
 const LONGEST_BOOT: f64 = 600.0;
 
@@ -70,7 +72,7 @@ fn shown(kind: &str) -> Result<Value> {
 
 /// Sees that the host is still there after more than a countdown, and that nothing is written down.
 fn still_up() -> Result<()> {
-    thread::sleep(Duration::from_secs(4));
+    thread::sleep(CALLED_OFF.1);
     match Path::new(RECORD).exists() {
         true => Err(Error::Different("it is written down that the host went down".into())),
         false => Ok(()),
@@ -99,7 +101,7 @@ fn reboot_and_panic_are_refused_until_the_policy_allows_them() -> TestResult {
 
 fn reboot_is_prevented_by_a_removal_by_a_stop_of_the_daemon_and_by_what_is_in_its_way() -> TestResult {
     installed()?;
-    let inject = ["inject", "host_reboot", "--name", "r", "--countdown", "3s"];
+    let inject = ["inject", "host_reboot", "--name", "r", "--countdown", CALLED_OFF.0];
     for end in [&["remove", "r"][..], &["stop", "--all"], &[]] {
         chaosctl(MEMBER, &inject)?;
         let fault = shown("host_reboot")?;
@@ -112,7 +114,7 @@ fn reboot_is_prevented_by_a_removal_by_a_stop_of_the_daemon_and_by_what_is_in_it
         let cut = ["inject", "network_partition", "--interface", "lo", "--cidr", "127.0.0.2"];
         refused(&cut, &["takes this host down", "chaosctl stop r"])?;
         match end {
-            [] => restart()?,
+            [] => drop(systemctl(&["restart", SERVICE])?),
             end => drop(chaosctl(MEMBER, end)?),
         }
         still_up()?;
@@ -240,7 +242,7 @@ fn panic_is_refused_until_the_unit_and_the_kernel_are_set_and_prevented_by_a_rem
     let plan = chaosctl(MEMBER, &["inject", "host_panic", "--dry-run"])?;
     assert!(plan.contains("reboots 1 s later") && plan.contains("write c to"), "{plan}");
     fs::remove_file(RECORD)?;
-    chaosctl(MEMBER, &["inject", "host_panic", "--name", "p", "--countdown", "3s"])?;
+    chaosctl(MEMBER, &["inject", "host_panic", "--name", "p", "--countdown", CALLED_OFF.0])?;
     chaosctl(MEMBER, &["remove", "p"])?;
     still_up()?;
     Ok(())
