@@ -368,7 +368,7 @@ async fn carry_out(cli: &Cli) -> Result<Done, Failure> {
         }
         Command::Probe(probe) => {
             let probe = probe.clone().probe()?;
-            if probe.check.question().is_some() {
+            if probe.check.is_the_daemons() {
                 return ask_for_sample(cli).await;
             }
             let sample = probe.sample().await;

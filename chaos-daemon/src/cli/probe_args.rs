@@ -187,14 +187,18 @@ enum CheckArgs {
     /// How many alerts fire, by a Prometheus Alertmanager: at least one, unless --min or --max say otherwise
     Alert {
         /// Address of the Alertmanager, e.g. http://127.0.0.1:9093
-        url: String,
+        #[arg(conflicts_with = "webhook")]
+        url: Option<String>,
+        /// Those of which the daemon was told, by webhook_configs of a receiver (chaos-daemon run --alert-webhook)
+        #[arg(long)]
+        webhook: bool,
         /// Label that it has: NAME=VALUE, NAME!=VALUE, NAME=~REGEX or NAME!~REGEX; may be repeated
         #[arg(long, value_name = "MATCHER")]
         label: Vec<String>,
         /// Regular expression that is found in one of its annotations
         #[arg(long, value_name = "REGEX")]
         reason: Option<String>,
-        /// Regular expression that matches the whole name of a receiver to which it is routed
+        /// Regular expression that matches the whole name of a receiver to which it is routed, or that tells of it
         #[arg(long, value_name = "REGEX")]
         receiver: Option<String>,
         /// How long ago it may have begun to fire
@@ -271,10 +275,18 @@ impl CheckArgs {
                 let terms = Terms { range, step, reduce, no_data, stale };
                 Query::parse(&url, &query, terms).map(Check::Prometheus)
             }
-            Self::Alert { url, label, reason, receiver, within } => {
+            Self::Alert { url, webhook, label, reason, receiver, within } => {
                 let (reason, receiver) = (reason.as_deref(), receiver.as_deref());
-                Alert::parse(&url, alert::Terms { labels: &label, reason, receiver, within })
-                    .map(Check::Alert)
+                let terms = alert::Terms { labels: &label, reason, receiver, within };
+                let alert = match url {
+                    Some(url) => Alert::parse(&url, terms),
+                    None if webhook => Alert::told(terms),
+                    None => {
+                        let problem = "missing: give the address of an Alertmanager, or --webhook";
+                        Err(SpecError::new("URL", problem))
+                    }
+                };
+                alert.map(Check::Alert)
             }
         }
     }

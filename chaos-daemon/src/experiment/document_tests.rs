@@ -344,11 +344,12 @@ fn an_alert_has_to_fire_in_time_or_must_not_fire_and_time_counts_from_an_action(
         let arguments = [&["probe", "alert", "http://127.0.0.1:9093"], words].concat();
         json!({"type": "process", "path": "chaosctl", "arguments": arguments})
     };
+    let told = json!({"type": "process", "path": "chaosctl", "arguments": ["probe", "alert", "--webhook"]});
     let mut alarmed = document();
     alarmed["extensions"] = json!([{"name": "chaos-daemon", "alerts": [
         {"name": "pool", "provider": probe(&["--label", "alertname=Pool"]), "action": "slow", "fires_within": "1m",
             "gone_within": "2m", "interval": "500ms"},
-        {"provider": probe(&[]), "must_not_fire": true}]}]);
+        {"provider": told, "must_not_fire": true}]}]);
     let alerts = parse(alarmed.clone()).unwrap().guardrails.alerts;
     let [pool, other] = alerts.as_slice() else { panic!("{alerts:?}") };
     let seconds = Duration::from_secs;
@@ -436,6 +437,9 @@ fn a_probe_that_makes_no_sense_is_named_with_its_place() {
         (json!(["probe", "latency", "--tcp", "127.0.0.1:1", "--samples", 0]), "--samples"),
         (json!(["probe", "prometheus", "http://127.0.0.1:9090", "sum(up)", "--stale", "30s"]), "--stale"),
         (json!(["probe", "alert", "http://127.0.0.1:9093", "--label", "PoolUsedUp"]), "--label"),
+        (json!(["probe", "alert"]), "or --webhook"),
+        (json!(["probe", "alert", "http://127.0.0.1:9093", "--webhook"]), "--webhook"),
+        (json!(["probe", "alert", "--webhook", "--receiver", "("]), "--receiver"),
         (json!(["probe", "tcp", "127.0.0.1:1", "--min", 2, "--max", 1]), "--max"),
     ] {
         let error = parse(probing(&arguments)).unwrap_err();

@@ -147,6 +147,7 @@ fn chaosctl_probe() -> Value {
         ["probe", "process", "--unit", "payment.service", "--measure", "memory_mb", "--max", 500],
         ["probe", "prometheus", "http://127.0.0.1:9090", "sum(rate(errors_total[1m]))", "--no-data", "ok"],
         ["probe", "alert", "http://127.0.0.1:9093", "--label", "severity=page", "--max", 0],
+        ["probe", "alert", "--webhook", "--label", "alertname=Watchdog"],
     ]);
     provider
 }

@@ -1,6 +1,7 @@
 //! The privileged process: checks every request again, keeps one holder per fault, renews their leases, and
 //! undoes. The server, which speaks with callers, is its child and reaches it through one socketpair only.
 
+pub mod alerts;
 pub mod child;
 pub mod doctor;
 mod down;
@@ -21,6 +22,7 @@ pub mod state;
 mod supply;
 pub mod watch;
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
@@ -39,6 +41,7 @@ use crate::request::wire::{Answers, Desk};
 use crate::request::{Reply, Request};
 use crate::residue::Scope;
 
+use alerts::{AlertsError, Ears};
 use manager::{ManagerError, ServiceManager, keep_informed};
 use runtime::{Runtime, RuntimeError, listen_vsock};
 use server_process::{Recipe, ServerProcess};
@@ -74,6 +77,8 @@ pub struct Options {
     pub socket_group: Option<String>,
     /// vsock port to listen on, and the context ids that may connect.
     pub vsock: Option<(u32, Vec<u32>)>,
+    /// Where it is told of alerts, and the file with the token that who tells has to have.
+    pub alerts: Option<(SocketAddr, Option<PathBuf>)>,
     /// How to attach.
     pub attach: AttachChoice,
     /// How many runs of experiments the server keeps.
@@ -93,6 +98,9 @@ pub enum InjectorError {
     /// The runtime directory.
     #[error(transparent)]
     Runtime(#[from] RuntimeError),
+    /// Where it is to be told of alerts.
+    #[error(transparent)]
+    Alerts(#[from] AlertsError),
     /// What the service manager left in the environment.
     #[error("understand the service manager")]
     Manager(#[from] ManagerError),
@@ -131,13 +139,15 @@ pub fn run(options: &Options, mut manager: ServiceManager) -> Result<(), Injecto
         Some((port, cids)) => Some((listen_vsock(*port)?, cids.clone())),
         None => None,
     };
+    let alerts = options.alerts.as_ref();
+    let alerts = alerts.map(|(address, token)| Ears::open(*address, token.as_deref())).transpose()?;
     // Last: once this socket is there, all the others are.
     let listener = match manager.take_listener() {
         Some(listener) => listener,
         None => runtime.listen(options.socket_group.as_deref())?,
     };
-    let recipe =
-        Recipe::new(options, listener, vsock, went_down).map_err(io("prepare the server's directory"))?;
+    let recipe = Recipe::new(options, listener, vsock, alerts, went_down)
+        .map_err(io("prepare the server's directory"))?;
     let clock = options.policy.clock_skew.then_some(CLOCK);
     limit_to(&INJECTOR.iter().copied().chain(clock).chain([LOW_PORTS]).collect::<Vec<_>>())?;
     let facts = probe::facts();

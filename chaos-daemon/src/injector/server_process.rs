@@ -17,6 +17,7 @@ use tokio::net::UnixStream;
 use tokio::process::{Child, Command};
 
 use super::Options;
+use super::alerts::Ears;
 use super::child::{CHILD_FD, start_child};
 use crate::host::accounts;
 use crate::request::WentDown;
@@ -40,6 +41,7 @@ pub struct Recipe {
     directory: PathBuf,
     user: (u32, u32),
     vsock: Option<(OwnedFd, Vec<u32>)>,
+    alerts: Option<Ears>,
     keep_runs: u32,
     keep_days: Option<u32>,
     most_runs: u32,
@@ -56,13 +58,14 @@ impl Recipe {
         options: &Options,
         listener: UnixListener,
         vsock: Option<(OwnedFd, Vec<u32>)>,
+        alerts: Option<Ears>,
         went_down: Option<WentDown>,
     ) -> io::Result<Self> {
         let user = accounts::user(USER)?.unwrap_or(NOBODY);
         let directory = options.state_dir.join("server");
         own_directory(&directory, user)?;
         let (keep_runs, keep_days, most_runs) = (options.keep_runs, options.keep_days, options.most_runs);
-        Ok(Self { listener, directory, user, vsock, keep_runs, keep_days, most_runs, went_down })
+        Ok(Self { listener, directory, user, vsock, alerts, keep_runs, keep_days, most_runs, went_down })
     }
 
     /// Starts the server and its prober; returns them and the injector's end of the only door to the server.
@@ -73,8 +76,10 @@ impl Recipe {
         let (ours, theirs) = StdUnixStream::pair()?;
         ours.set_nonblocking(true)?;
         let (asks, answers) = StdUnixStream::pair()?;
-        let prober = self.spawn(Network::Shared, vec![answers.into()], |command| {
-            command.arg("prober");
+        let mut fds = vec![answers.into()];
+        let heard = self.alerts.as_ref().map(|ears| ears.hand_over(&mut fds)).transpose()?;
+        let prober = self.spawn(Network::Shared, fds, |command| {
+            command.arg("prober").args(heard.into_iter().flatten());
         })?;
         let mut fds = vec![self.listener.try_clone()?.into(), theirs.into(), asks.into()];
         if let Some((vsock, _)) = &self.vsock {

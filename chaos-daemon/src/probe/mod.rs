@@ -26,6 +26,7 @@ use tokio::net::TcpStream;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
+use self::alert::webhook::Hearsay;
 use crate::request::facts::{Facts, Question};
 use crate::spec::SpecError;
 
@@ -48,6 +49,9 @@ pub const KINDS: &[&str] = &[
     "prometheus",
     "alert",
 ];
+
+/// Why nothing is known of alerts that are told.
+const DEAF: &str = "this daemon listens for no alerts: start it with --alert-webhook ADDRESS:PORT";
 
 /// What is asked of the world.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -74,7 +78,7 @@ pub enum Check {
     Sockets(sockets::Count),
     /// What a Prometheus server knows.
     Prometheus(prometheus::Query),
-    /// Which alerts an Alertmanager has.
+    /// Which alerts an Alertmanager has, or has told of.
     Alert(alert::Alert),
     /// How long answers take, over several.
     Latency(latency::Latency),
@@ -281,6 +285,15 @@ impl Probe {
         self.judge(seen.into(), took)
     }
 
+    /// The sample of a check of what the daemon was told, if it is one.
+    fn hearsay(&self, hearsay: Option<&Hearsay>) -> Option<Sample> {
+        let Check::Alert(alert) = &self.check else { return None };
+        let start = Instant::now();
+        let deaf = || Seen::nothing(DEAF.to_owned());
+        let seen = alert.is_told().then(|| hearsay.map_or_else(deaf, |hearsay| hearsay.seen(alert)))?;
+        Some(self.judge(seen, start.elapsed()))
+    }
+
     fn judge(&self, seen: Seen, took: Duration) -> Sample {
         let answered = seen.verdict.is_ok() || seen.answer.is_some();
         let value = match self.check.measures_time() {
@@ -311,6 +324,11 @@ impl Check {
             Self::Processes(processes) => Some(processes.question()),
             _ => None,
         }
+    }
+
+    /// Whether only the daemon can take a sample of it.
+    pub fn is_the_daemons(&self) -> bool {
+        self.question().is_some() || matches!(self, Self::Alert(alert) if alert.is_told())
     }
 
     /// What the injector's answer means.

@@ -1,7 +1,7 @@
 //! The prober: a process that takes samples for the server, which itself may open no connection.
 //!
 //! What the world answers is read here, where there is neither a caller nor the door to the injector; what callers say
-//! is read in the server, where there is no network. Frames are those of `request/wire.rs`. What only root can see, facts about
+//! is read in the server, where there is no network. The same goes for what others tell by themselves, of alerts. Frames are those of `request/wire.rs`. What only root can see, facts about
 //! units and processes, the injector is asked for instead.
 
 use std::collections::HashMap;
@@ -13,6 +13,7 @@ use tokio::net::UnixStream;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout};
 
+use super::alert::webhook::Webhook;
 use super::{Probe, Sample, late};
 use crate::request::facts::{Facts, Question as Fact};
 use crate::request::wire::{Door, FrameReader, frame, write_frames};
@@ -119,8 +120,11 @@ async fn read_answers(mut reader: FrameReader, waiting: Arc<Waiting>) {
     lock(&waiting).take();
 }
 
-/// The prober's end: takes samples, all at once, until the server is gone or says something that is not a question.
-pub async fn serve(stream: UnixStream) {
+/// The prober's end: takes samples, all at once, until the server is gone or says something that is not a question; and listens at
+/// `webhook` meanwhile.
+pub async fn serve(stream: UnixStream, webhook: Option<Webhook>) {
+    let hearsay = webhook.as_ref().map(Webhook::hearsay);
+    webhook.map(|webhook| tokio::spawn(webhook.listen()));
     let (reader, writer) = stream.into_split();
     let (frames, queue) = mpsc::unbounded_channel();
     tokio::spawn(write_frames(writer, queue));
@@ -130,9 +134,13 @@ pub async fn serve(stream: UnixStream) {
             tracing::error!("the server's question is not one");
             return;
         };
-        let frames = frames.clone();
+        let (frames, hearsay) = (frames.clone(), hearsay.clone());
         tokio::spawn(async move {
-            match frame(&Answer { id, sample: probe.sample().await }) {
+            let sample = match probe.hearsay(hearsay.as_ref()) {
+                Some(sample) => sample,
+                None => probe.sample().await,
+            };
+            match frame(&Answer { id, sample }) {
                 // Fails only when the server is gone.
                 Ok(bytes) => drop(frames.send(bytes)),
                 Err(error) => tracing::error!(%error, "cannot encode a sample"),
@@ -156,7 +164,7 @@ mod tests {
     #[tokio::test]
     async fn samples_are_taken_by_the_other_end_each_for_its_own_question() {
         let (server, other) = UnixStream::pair().unwrap();
-        tokio::spawn(serve(other));
+        tokio::spawn(serve(other, None));
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let prober = Prober::new(server);

@@ -1,12 +1,14 @@
 //! A server under test: the real one, on a socket of its own, with a double of the injector behind the real door.
 
 use std::collections::BTreeMap;
+use std::net::{SocketAddr, TcpListener};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use chaos_daemon::cli;
+use chaos_daemon::probe::alert::webhook::{Token, Webhook};
 use chaos_daemon::probe::prober;
 use chaos_daemon::request::facts::{Facts, ProcessFacts, Question, UnitFacts};
 use chaos_daemon::request::wire::Desk;
@@ -43,7 +45,15 @@ impl Server {
 
     /// Starts one that runs so many experiments at once.
     pub(crate) async fn start_with(most_runs: u32) -> Self {
-        Self::start_in(tempfile::tempdir().unwrap(), most_runs).await
+        Self::start_in(tempfile::tempdir().unwrap(), most_runs, None).await
+    }
+
+    /// Starts one that is told of alerts, at this address, by who has `token`.
+    pub(crate) async fn start_listening(token: &str) -> (Self, SocketAddr) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let webhook = Webhook::new(listener, Some(Token::new(token))).unwrap();
+        (Self::start_in(tempfile::tempdir().unwrap(), MOST_RUNS, Some(webhook)).await, address)
     }
 
     /// Ends the server and starts another one with the same directory.
@@ -51,16 +61,16 @@ impl Server {
         self.end_injector().await;
         let directory = std::mem::replace(&mut self.directory, tempfile::tempdir().unwrap());
         std::fs::remove_file(directory.path().join("mcp.sock")).unwrap();
-        Self::start_in(directory, MOST_RUNS).await
+        Self::start_in(directory, MOST_RUNS, None).await
     }
 
-    async fn start_in(directory: tempfile::TempDir, most_runs: u32) -> Self {
+    async fn start_in(directory: tempfile::TempDir, most_runs: u32, webhook: Option<Webhook>) -> Self {
         let socket = directory.path().join("mcp.sock");
         let listener = UnixListener::bind(&socket).unwrap();
         let (door, desk) = UnixStream::pair().unwrap();
         let (prober, samples) = UnixStream::pair().unwrap();
         samples.set_nonblocking(true).unwrap();
-        tokio::spawn(prober::serve(tokio::net::UnixStream::from_std(samples).unwrap()));
+        tokio::spawn(prober::serve(tokio::net::UnixStream::from_std(samples).unwrap(), webhook));
         let state_dir = Some(directory.path().to_owned());
         let retention = Retention::default();
         let (went_down, vsock) = (None, None);

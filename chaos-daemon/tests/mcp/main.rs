@@ -1,6 +1,8 @@
 //! The MCP server over a real unix socket, and `chaosctl` before it; behind it, a double of the injector.
 
 #[cfg(test)]
+mod alerts;
+#[cfg(test)]
 mod bad_input;
 #[cfg(test)]
 mod chaosctl;

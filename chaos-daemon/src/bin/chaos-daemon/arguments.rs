@@ -1,5 +1,8 @@
 //! The `chaos-daemon` command: run, recover, guard, and the two roles that it starts itself.
 
+use std::fs::File;
+use std::io::Read as _;
+use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -15,8 +18,9 @@ use chaos_daemon::injector::child::CHILD_FD;
 use chaos_daemon::injector::manager::ServiceManager;
 use chaos_daemon::injector::recover::{RecoverError, recover};
 use chaos_daemon::injector::runtime::RuntimeError;
-use chaos_daemon::injector::{self, AttachChoice, InjectorError, Options};
+use chaos_daemon::injector::{self, AttachChoice, InjectorError, Options, alerts};
 use chaos_daemon::policy::{Policy, PolicyError};
+use chaos_daemon::probe::alert::webhook::{Token, Webhook};
 use chaos_daemon::probe::{instruments, prober};
 use chaos_daemon::request::{RUNTIME_DIR, WentDown};
 use chaos_daemon::residue::{self, Scope};
@@ -98,7 +102,12 @@ enum Command {
     },
     /// Takes samples for the server; started by `run`.
     #[command(hide = true)]
-    Prober,
+    Prober {
+        #[arg(long)]
+        alerts_fd: Option<i32>,
+        #[arg(long, requires = "alerts_fd")]
+        token_fd: Option<i32>,
+    },
     /// The holder of one fault; started by `run`.
     #[command(hide = true)]
     Holder {
@@ -131,6 +140,12 @@ struct Run {
     /// A vsock context id that may connect.
     #[arg(long, requires = "vsock_port")]
     vsock_cid: Vec<u32>,
+    /// Be told of alerts here, at http://ADDRESS:PORT/alerts, by webhook_configs of an Alertmanager.
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = alerts::address)]
+    alert_webhook: Option<SocketAddr>,
+    /// File with a token that who tells of alerts has to have; needed where other hosts may.
+    #[arg(long, value_name = "FILE", requires = "alert_webhook")]
+    alert_webhook_token_file: Option<PathBuf>,
     /// How to attach packet programs.
     #[arg(long, value_enum, default_value = "auto")]
     attach: Attach,
@@ -176,6 +191,8 @@ enum Failure {
     Server(#[from] ServerError),
     #[error(transparent)]
     Sandbox(#[from] SandboxError),
+    #[error("read the token of who tells of alerts")]
+    Token(#[source] std::io::Error),
     #[error("start tokio")]
     Tokio(#[source] std::io::Error),
     #[error("write the manual pages")]
@@ -244,9 +261,9 @@ pub(crate) fn main() -> ExitCode {
                 })
             })
         }
-        Command::Prober => {
+        Command::Prober { alerts_fd, token_fd } => {
             call_this_process(Part::Prober);
-            run_prober()
+            run_prober(alerts_fd, token_fd)
         }
         Command::Holder { packets } => {
             call_this_process(Part::Holder);
@@ -280,6 +297,7 @@ impl Run {
             policy,
             socket_group: self.socket_group,
             vsock: self.vsock_port.map(|port| (port, self.vsock_cid)),
+            alerts: self.alert_webhook.map(|address| (address, self.alert_webhook_token_file)),
             attach,
             keep_runs: self.runs.keep_runs,
             keep_days: self.runs.keep_days,
@@ -322,10 +340,16 @@ fn serve(options: ServerOptions) -> Result<(), Failure> {
     Ok(one_thread()?.block_on(cli::serve(options))?)
 }
 
-fn probe(server: std::os::unix::net::UnixStream) -> Result<(), Failure> {
+fn probe(
+    server: std::os::unix::net::UnixStream,
+    alerts: Option<TcpListener>,
+    token: Option<Token>,
+) -> Result<(), Failure> {
     server.set_nonblocking(true).map_err(Failure::Tokio)?;
     one_thread()?.block_on(async {
-        prober::serve(tokio::net::UnixStream::from_std(server).map_err(Failure::Tokio)?).await;
+        let webhook = alerts.map(|listener| Webhook::new(listener, token)).transpose();
+        let webhook = webhook.map_err(Failure::Tokio)?;
+        prober::serve(tokio::net::UnixStream::from_std(server).map_err(Failure::Tokio)?, webhook).await;
         Ok(())
     })
 }
@@ -335,12 +359,22 @@ fn one_thread() -> Result<tokio::runtime::Runtime, Failure> {
     tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Failure::Tokio)
 }
 
-fn run_prober() -> Result<(), Failure> {
+fn run_prober(alerts_fd: Option<i32>, token_fd: Option<i32>) -> Result<(), Failure> {
     // SAFETY: this descriptor was opened for this process by the injector, for nobody else in it.
     let socket = unsafe { inherited(CHILD_FD) };
+    // SAFETY: so were these.
+    let [alerts, token] = [alerts_fd, token_fd].map(|fd| fd.map(|fd| unsafe { inherited(fd) }));
     // Before nothing more can be opened.
     instruments::open();
-    shut_in(Sandbox::Prober).and_then(|()| probe(socket.into()))
+    let token = token.map(read_token).transpose()?;
+    shut_in(Sandbox::Prober).and_then(|()| probe(socket.into(), alerts.map(TcpListener::from), token))
+}
+
+/// The injector has written it into a pipe, and nobody else has the other end.
+fn read_token(pipe: OwnedFd) -> Result<Token, Failure> {
+    let mut text = String::new();
+    File::from(pipe).read_to_string(&mut text).map_err(Failure::Token)?;
+    Ok(Token::new(&text))
 }
 
 /// What is left, without a daemon being asked.

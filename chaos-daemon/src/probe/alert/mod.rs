@@ -1,8 +1,13 @@
 //! Whether an alert fires, by the HTTP API of a Prometheus Alertmanager, version 2
-//! (<https://github.com/prometheus/alertmanager/blob/main/api/v2/openapi.yaml>).
+//! (<https://github.com/prometheus/alertmanager/blob/main/api/v2/openapi.yaml>), or by what the daemon was told (`webhook.rs`).
 //!
-//! Labels are matched by Alertmanager itself; what is said of the alerts that have them is judged here, so that one with the
-//! wrong reason or receiver is told from none. One that is resolved is not in Alertmanager's answer.
+//! Labels are matched by Alertmanager itself, or as it does it; what is said of the alerts that have them is judged here, so that
+//! one with the wrong reason or receiver is told from none. One that is resolved is not in Alertmanager's answer.
+
+mod matcher;
+mod notification;
+mod record;
+pub mod webhook;
 
 use std::fmt;
 use std::time::Duration;
@@ -12,6 +17,7 @@ use regex::Regex;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use self::matcher::Matcher;
 use super::http::{self, Request};
 use super::{Bounds, Seen};
 use crate::spec::SpecError;
@@ -22,18 +28,23 @@ pub const FIRES: Bounds = Bounds { min: Some(1.0), max: None };
 const LONGEST_WITHIN: Duration = Duration::from_secs(24 * 3600);
 /// How many alerts are told of in words.
 const TOLD: usize = 3;
-/// How Alertmanager matches a label. Of two with the same beginning the longer one comes first.
-const OPERATORS: &[&str] = &["=~", "!~", "!=", "="];
-
 /// Which alerts are meant. Without any condition, all that fire.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Alert {
-    url: String,
-    /// Matchers in Alertmanager's words, `name="value"`.
-    labels: Vec<String>,
+    source: Source,
+    labels: Vec<Matcher>,
     reason: Option<String>,
     receiver: Option<String>,
     within: Option<Duration>,
+}
+
+/// Whence it is known that they fire.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+enum Source {
+    /// The Alertmanager at this address is asked.
+    Alertmanager(String),
+    /// The daemon was told.
+    Webhook,
 }
 
 /// What is asked of an alert.
@@ -62,12 +73,24 @@ impl Alert {
     /// Names what makes no sense.
     pub fn parse(url: &str, terms: Terms<'_>) -> Result<Self, SpecError> {
         http::check_address("URL", url)?;
+        Self::of(Source::Alertmanager(url.trim_end_matches('/').to_owned()), terms)
+    }
+
+    /// Understands a question about what the daemon was told.
+    ///
+    /// # Errors
+    /// Names what makes no sense.
+    pub fn told(terms: Terms<'_>) -> Result<Self, SpecError> {
+        Self::of(Source::Webhook, terms)
+    }
+
+    fn of(source: Source, terms: Terms<'_>) -> Result<Self, SpecError> {
         if terms.within.is_some_and(|within| within.is_zero() || within > LONGEST_WITHIN) {
             return Err(SpecError::new("--within", format!("give up to {LONGEST_WITHIN:?}")));
         }
         let alert = Self {
-            url: url.trim_end_matches('/').to_owned(),
-            labels: terms.labels.iter().map(|label| matcher(label)).collect::<Result<_, _>>()?,
+            source,
+            labels: terms.labels.iter().map(|label| Matcher::parse(label)).collect::<Result<_, _>>()?,
             reason: terms.reason.map(str::to_owned),
             receiver: terms.receiver.map(str::to_owned),
             within: terms.within,
@@ -76,22 +99,27 @@ impl Alert {
         Ok(alert)
     }
 
-    fn patterns(&self) -> Result<Patterns, SpecError> {
-        let reason = self.reason.as_deref().map(|text| expression("--reason", text)).transpose()?;
-        let whole = |text: &str| {
-            expression("--receiver", text)?;
-            expression("--receiver", &format!("^(?:{text})$"))
-        };
-        Ok(Patterns { reason, receiver: self.receiver.as_deref().map(whole).transpose()? })
+    /// Whether it is about what the daemon was told.
+    pub(super) fn is_told(&self) -> bool {
+        self.source == Source::Webhook
     }
 
-    fn request(&self) -> Request {
-        let arguments = self.labels.iter().map(|label| ("filter".to_owned(), label.clone())).collect();
-        Request { url: format!("{}/api/v2/alerts", self.url), arguments, ..Request::default() }
+    fn patterns(&self) -> Result<Patterns, SpecError> {
+        let reason = self.reason.as_deref().map(|text| expression("--reason", text)).transpose()?;
+        let receiver = self.receiver.as_deref().map(|text| whole("--receiver", text)).transpose()?;
+        Ok(Patterns { reason, receiver })
+    }
+
+    fn request(&self, url: &str) -> Request {
+        let arguments = self.labels.iter().map(|label| ("filter".to_owned(), label.to_string())).collect();
+        Request { url: format!("{url}/api/v2/alerts"), arguments, ..Request::default() }
     }
 
     pub(super) async fn take(&self, limit: Duration) -> Seen {
-        let asked = http::ask(&self.request(), &[200], limit).await;
+        let Source::Alertmanager(url) = &self.source else {
+            return Seen::nothing("only the daemon can know what it was told".to_owned());
+        };
+        let asked = http::ask(&self.request(url), &[200], limit).await;
         match (asked.verdict, asked.answer) {
             (Ok(_), Some(answer)) => self.judge(&answer["body"], Timestamp::now()).into(),
             (Err(status), Some(answer)) => Seen::nothing(match answer["body"].as_str() {
@@ -135,9 +163,11 @@ impl Alert {
 
     /// Why an alert that has the labels is not meant.
     fn mismatch(&self, alert: &Value, patterns: &Patterns, now: Timestamp) -> Option<String> {
-        // Nobody is told of one that is silenced or inhibited.
-        if alert["status"]["state"] == "suppressed" {
-            return Some("is silenced or inhibited".to_owned());
+        match alert["status"]["state"].as_str() {
+            // Nobody is told of it.
+            Some("suppressed") => return Some("is silenced or inhibited".to_owned()),
+            Some("resolved") => return Some("is resolved".to_owned()),
+            _ => {}
         }
         if let Some(receiver) = &patterns.receiver {
             let receivers = alert["receivers"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -163,27 +193,6 @@ impl Alert {
     }
 }
 
-/// A label with an operator, as Alertmanager understands it.
-fn matcher(label: &str) -> Result<String, SpecError> {
-    let wrong = || {
-        let problem =
-            format!("{label:?} is no label: give NAME=VALUE, NAME!=VALUE, NAME=~REGEX or NAME!~REGEX");
-        SpecError::new("--label", problem)
-    };
-    let end = label.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').ok_or_else(wrong)?;
-    let (name, rest) = label.split_at(end);
-    if name.is_empty() || name.starts_with(|c: char| c.is_ascii_digit()) {
-        return Err(wrong());
-    }
-    let operator = OPERATORS.iter().find(|operator| rest.starts_with(**operator)).ok_or_else(wrong)?;
-    let value = &rest[operator.len()..];
-    if operator.ends_with('~') {
-        expression("--label", value)?;
-    }
-    let value = value.replace('\\', r"\\").replace('"', r#"\""#).replace('\n', r"\n");
-    Ok(format!("{name}{operator}\"{value}\""))
-}
-
 /// The expression that was given at `option`.
 fn expression(option: &str, given: &str) -> Result<Regex, SpecError> {
     Regex::new(given).map_err(|error| {
@@ -191,6 +200,12 @@ fn expression(option: &str, given: &str) -> Result<Regex, SpecError> {
         let reason = reason.lines().last().unwrap_or_default().trim_start_matches("error: ");
         SpecError::new(option, format!("{given:?} is not an expression known here: {reason}"))
     })
+}
+
+/// The same for an expression that has to match the whole of a text.
+fn whole(option: &str, given: &str) -> Result<Regex, SpecError> {
+    expression(option, given)?;
+    expression(option, &format!("^(?:{given})$"))
 }
 
 /// What an alert says of itself. Escaped, for anybody may send alerts.
@@ -210,7 +225,12 @@ fn told(texts: &[String]) -> String {
 
 impl fmt::Display for Alert {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "alerts {{{}}} of {}", self.labels.join(", "), self.url)
+        let labels: Vec<_> = self.labels.iter().map(Matcher::to_string).collect();
+        let labels = labels.join(", ");
+        match &self.source {
+            Source::Alertmanager(url) => write!(f, "alerts {{{labels}}} of {url}"),
+            Source::Webhook => write!(f, "alerts {{{labels}}} that the daemon was told of"),
+        }
     }
 }
 
@@ -308,7 +328,9 @@ mod tests {
     fn labels_are_sent_as_alertmanager_reads_them() {
         let labels = ["alertname=Pool", "team!=dev", "job=~a|b", r#"path!~\d+""#, "empty=", "sum=a=b"]
             .map(str::to_owned);
-        let request = alert(Terms { labels: &labels, ..Terms::default() }).request();
+        let alert = alert(Terms { labels: &labels, ..Terms::default() });
+        let Source::Alertmanager(url) = &alert.source else { panic!("{alert}") };
+        let request = alert.request(url);
         assert_eq!(request.url, "http://127.0.0.1:9093/api/v2/alerts");
         let sent: Vec<_> = request.arguments.iter().map(|(_, value)| value.as_str()).collect();
         let expected = [
@@ -337,6 +359,8 @@ mod tests {
             (URL, Terms { within: Some(Duration::ZERO), ..none }, "--within"),
         ] {
             assert_eq!(Alert::parse(url, terms).unwrap_err().field, field);
+            let told = Alert::told(terms).map_err(|error| error.field);
+            assert_eq!(told.is_err(), field != "URL", "{told:?}");
         }
     }
 }
