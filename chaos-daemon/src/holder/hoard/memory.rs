@@ -3,7 +3,9 @@
 use std::ffi::c_void;
 use std::fs;
 use std::io;
+use std::path::PathBuf;
 use std::ptr;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::libc;
@@ -12,8 +14,10 @@ use super::{Step, Store};
 use crate::host::supply;
 use crate::request::{Evidence, Shortfall};
 
-/// No step is longer, in bytes: some 30 ms without huge pages.
+/// No step of one thread is longer, in bytes: some 30 ms without huge pages.
 const STEP: u64 = 64 << 20;
+/// No more threads take at once: most of the time goes into clearing pages, which a few do as fast as the memory is.
+const MOST_THREADS: usize = 4;
 /// The size of a huge page where Linux runs on 4 KiB pages.
 const HUGE: u64 = 2 << 20;
 /// How often what is resident is read back when it has not changed.
@@ -33,6 +37,10 @@ pub(super) struct Memory {
     bytes: u64,
     populated: u64,
     reserve: u64,
+    /// The control group that it counts for.
+    group: Option<PathBuf>,
+    /// The longest step of all threads together, in bytes.
+    stride: u64,
     read_back: Option<ReadBack>,
 }
 
@@ -57,7 +65,10 @@ impl Memory {
         }
         let base = base.addr();
         let start = (base + 1).next_multiple_of(1 << 21);
-        let memory = Self { base, length, start, bytes, populated: 0, reserve, read_back: None };
+        let threads = supply::usable_processors().map_or(1, |usable| usable.len().clamp(1, MOST_THREADS));
+        let (group, stride) = (supply::own_cgroup()?, STEP * threads as u64);
+        let memory =
+            Self { base, length, start, bytes, populated: 0, reserve, group, stride, read_back: None };
         let used = usize::try_from(bytes).map_err(io::Error::other)?;
         // SAFETY: the range lies within the mapping just made, which nobody else knows.
         if unsafe { libc::mprotect(memory.at(0), used, libc::PROT_READ | libc::PROT_WRITE) } != 0 {
@@ -75,8 +86,38 @@ impl Memory {
     /// What can be taken without touching the reserve of the host, or coming too near to the limit of the control group.
     fn room(&self) -> io::Result<u64> {
         let available = supply::Memory::read()?.available.saturating_sub(self.reserve);
-        let group = supply::own_cgroup()?.as_deref().and_then(supply::memory_room);
+        let group = self.group.as_deref().and_then(supply::memory_room);
         Ok(available.min(group.unwrap_or(u64::MAX)))
+    }
+
+    /// Populates so many bytes more, each piece by a thread of its own.
+    fn populate(&self, bytes: u64) -> io::Result<()> {
+        let end = self.populated + bytes;
+        let mut piece = self.populated..end.min(self.populated + STEP);
+        thread::scope(|scope| {
+            let mut others = Vec::new();
+            while piece.end < end {
+                let (from, to) = (piece.start, piece.end);
+                match thread::Builder::new().spawn_scoped(scope, move || self.populate_piece(from, to)) {
+                    Ok(other) => others.push(other),
+                    // As where a control group may have no more threads.
+                    Err(_) => self.populate_piece(from, to)?,
+                }
+                piece = piece.end..end.min(piece.end + STEP);
+            }
+            let last = self.populate_piece(piece.start, piece.end);
+            let broken = |_| Err(io::Error::other("a thread that populates memory has panicked"));
+            others.into_iter().fold(last, |done, other| done.and(other.join().unwrap_or_else(broken)))
+        })
+    }
+
+    fn populate_piece(&self, from: u64, to: u64) -> io::Result<()> {
+        let length = usize::try_from(to - from).map_err(io::Error::other)?;
+        // SAFETY: the range lies within our own mapping, and nobody else uses it.
+        match unsafe { libc::madvise(self.at(from), length, libc::MADV_POPULATE_WRITE) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
     }
 
     /// What is resident, and on which pages, as the kernel counts it (proc(5), `smaps`).
@@ -97,15 +138,13 @@ impl Store for Memory {
         if missing == 0 {
             return Ok(Step::Enough);
         }
+        let room = self.room()?;
         // Others take some meanwhile: near the reserve in small steps.
-        let step = missing.min(STEP).min((self.room()? / 4).next_multiple_of(HUGE));
-        if self.room()? < step + HUGE {
+        let step = missing.min(self.stride).min((room / 4).next_multiple_of(HUGE));
+        if room < step + HUGE {
             return Ok(Step::Short(Shortfall::Reserve));
         }
-        let length = usize::try_from(step).map_err(io::Error::other)?;
-        // SAFETY: the range lies within our own mapping, and nobody else uses it.
-        if unsafe { libc::madvise(self.at(self.populated), length, libc::MADV_POPULATE_WRITE) } != 0 {
-            let error = io::Error::last_os_error();
+        if let Err(error) = self.populate(step) {
             return match error.raw_os_error() {
                 Some(libc::ENOMEM) if self.populated > 0 => Ok(Step::Short(Shortfall::Exhausted)),
                 _ => Err(error),
@@ -172,6 +211,14 @@ mod tests {
         assert_eq!(memory.held().held_bytes, 8 << 20);
         memory.give_back();
         assert_eq!(memory.held().held_bytes, 0);
+    }
+
+    #[test]
+    fn what_several_threads_take_at_once_is_all_there() {
+        let mut memory = Memory::open(160 << 20, 0).unwrap();
+        memory.stride = 3 * STEP;
+        assert!(matches!(memory.take(memory.goal()).unwrap(), Step::Enough));
+        assert_eq!((memory.populated, memory.held().held_bytes), (160 << 20, 160 << 20));
     }
 
     #[test]
