@@ -5,6 +5,7 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
 
+use chaos_daemon::spec::answer::ERROR_ANSWERS;
 use nix::libc::{EACCES, ECONNREFUSED, EHOSTUNREACH, ENETUNREACH};
 use nix::sys::socket::{setsockopt, sockopt};
 use serde_json::json;
@@ -97,12 +98,23 @@ fn each_answer_is_the_error_that_it_says(_: &Context) -> TestResult {
     let echoes = [Echo::start(&pair.far, Pair::FAR_V4, 7)?, Echo::start(&pair.far, Pair::FAR_V6, 7)?];
     let daemon = Daemon::start()?;
     let mcp = daemon.mcp()?;
-    for (answer, v4, v6) in [
+    let answers = [
         ("host_unreachable", EHOSTUNREACH, EHOSTUNREACH),
         ("network_unreachable", ENETUNREACH, ENETUNREACH),
         ("port_unreachable", ECONNREFUSED, ECONNREFUSED),
         ("admin_prohibited", EHOSTUNREACH, EACCES),
-    ] {
+    ];
+    let tried = |name: &str| name == "reset" || answers.iter().any(|(answer, ..)| *answer == name);
+    assert!(ERROR_ANSWERS.iter().all(|(name, _)| tried(name)), "an answer is not tried");
+    let normal = || -> TestResult {
+        for echo in &echoes {
+            let to = echo.address();
+            assert_eq!((connect(&pair.near, to).0, datagram(&pair.near, to)), (0, 0), "{to} without a fault");
+        }
+        Ok(Outcome::Pass)
+    };
+    normal()?;
+    for (answer, v4, v6) in answers {
         let fault =
             Fault::new("error").on(&pair.near, json!({"remote_port": 7})).with(json!({"answer": answer}));
         fault.inject(&mcp)?;
@@ -115,6 +127,7 @@ fn each_answer_is_the_error_that_it_says(_: &Context) -> TestResult {
             );
         }
         fault.remove(&mcp)?;
+        normal()?;
     }
     Ok(Outcome::Pass)
 }
@@ -125,6 +138,8 @@ fn remote_callers_and_pings_hear_it_too(context: &Context) -> TestResult {
         let echo = Echo::start(&pair.near, Pair::NEAR_V4, 7)?;
         let daemon = Daemon::start_with(|command| attach.configure(command))?;
         let mcp = daemon.mcp()?;
+        let answered = tcp_rtt(&pair.far, echo.address(), LIMIT)?;
+        assert!(matches!(answered, Tcp::Answered { .. }), "before: {answered:?}");
         let fault = unreachable(&pair).on(&pair.near, json!({"direction": "ingress"}));
         fault.inject(&mcp)?;
         let (errno, after) = connect(&pair.far, echo.address());

@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
+use chaos_daemon::spec::calls::CONNECT_ERRORS;
 use nix::libc::{ECONNREFUSED, EHOSTUNREACH, ENETDOWN, ENETUNREACH, ETIMEDOUT};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
@@ -19,6 +20,7 @@ use crate::{Daemon, Error, Mcp, Pair, Residue, Result};
 
 tests![
     a_connect_error_fails_the_calls_of_one_group_on_both_families_and_nobody_elses,
+    a_connect_error_is_each_of_those_that_it_can_be,
     a_connect_error_is_narrowed_by_prefix_port_and_protocol_and_spares_what_is_protected,
     a_connect_error_fails_its_share_of_the_calls_after_those_that_pass_first,
     two_connect_errors_of_one_group_are_two_and_ending_one_leaves_the_other,
@@ -132,6 +134,21 @@ fn a_connect_error_fails_the_calls_of_one_group_on_both_families_and_nobody_else
     Ok(Outcome::Pass)
 }
 
+fn a_connect_error_is_each_of_those_that_it_can_be(_: &Context) -> TestResult {
+    let mut scene = Scene::new()?;
+    let call = Ask::Connect(scene.echo.address());
+    assert_eq!((scene.service.ask(call)?, scene.beside.ask(call)?), (0, 0));
+    for (name, _, errno) in CONNECT_ERRORS {
+        let fault = scene.fault(json!({})).with(json!({"errno": name}));
+        fault.inject(&scene.mcp)?;
+        assert_eq!((scene.service.ask(call)?, scene.beside.ask(call)?), (*errno, 0), "{name}");
+        fault.remove(&scene.mcp)?;
+        assert_eq!((scene.service.ask(call)?, scene.beside.ask(call)?), (0, 0), "after {name}");
+    }
+    scene.assert_no_residue()?;
+    Ok(Outcome::Pass)
+}
+
 fn a_connect_error_is_narrowed_by_prefix_port_and_protocol_and_spares_what_is_protected(
     _: &Context,
 ) -> TestResult {
@@ -143,6 +160,7 @@ fn a_connect_error_is_narrowed_by_prefix_port_and_protocol_and_spares_what_is_pr
     let other = Echo::start(&scene.pair.far, Pair::FAR_V4, 8)?;
     let (peer, peer_v6) = (scene.echo.address(), scene.echo_v6.address());
     let loopback = IpAddr::V4(Ipv4Addr::LOCALHOST);
+    scene.assert_service_gets(0)?;
     for (narrow, failing, passing) in [
         (
             json!({"cidr": "10.77.0.2", "protocol": "tcp"}),
@@ -187,6 +205,7 @@ fn a_connect_error_is_narrowed_by_prefix_port_and_protocol_and_spares_what_is_pr
 fn a_connect_error_fails_its_share_of_the_calls_after_those_that_pass_first(_: &Context) -> TestResult {
     let mut scene = Scene::new()?;
     let call = Ask::Associate(scene.echo.address());
+    assert_eq!(scene.service.failures(8, call)?, 0, "before");
     let late = scene.fault(json!({})).named("late").with(json!({"after_calls": 3, "times": 4}));
     late.inject(&scene.mcp)?;
     assert_eq!((scene.service.failures(3, call)?, scene.service.failures(5, call)?), (0, 4));
@@ -200,6 +219,7 @@ fn a_connect_error_fails_its_share_of_the_calls_after_those_that_pass_first(_: &
     let failed = scene.service.failures(400, call)?;
     assert!((140..=260).contains(&failed), "{failed} of 400 calls failed");
     half.remove(&scene.mcp)?;
+    assert_eq!(scene.service.failures(100, call)?, 0, "after");
     scene.assert_no_residue()?;
     Ok(Outcome::Pass)
 }

@@ -4,6 +4,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
+use chaos_daemon::spec::dns::DNS_ANSWERS;
 use serde_json::{Value, json};
 
 use super::effects::inject_netem;
@@ -46,6 +47,7 @@ const MEANT: [&str; 4] = ["db.example.org", "DB.Example.org", "a.cut.example.org
 const OTHERS: [&str; 5] =
     ["example.org", "a.db.example.org", "xdb.example.org", "cut.example.org", "db.example.org.net"];
 const NXDOMAIN: u8 = 3;
+const ELSEWHERE: [&str; 2] = ["wrong_address", "timeout"];
 
 /// A resolver on the near side, servers on the far side.
 struct Stage {
@@ -133,13 +135,15 @@ fn answers_about_names_that_are_meant_come_late_and_all_others_at_once(context: 
         let namespaces = [&stage.pair.near, &stage.pair.far];
         let before = Residue::take(&namespaces)?;
         let fault = late(json!(NAMES)).on(&stage.pair.near, json!({}));
-        fault.inject(&mcp)?;
         let taken = |over, name: &str, (server, kind): (SocketAddr, Kind)| -> crate::Result<Duration> {
             let asked = Instant::now();
             let heard = ask(&stage.pair.near, server, over, name, kind, LIMIT)?;
             assert_eq!(heard, Heard::truth(kind), "{name} from {server}");
             Ok(asked.elapsed())
         };
+        let prompt = taken(Over::Udp, MEANT[0], stage.ways()[0])?;
+        assert!(prompt < DELAY, "before the fault only after {prompt:?}");
+        fault.inject(&mcp)?;
         for (name, way) in MEANT.iter().zip(stage.ways()) {
             let taken = taken(Over::Udp, name, way)?;
             assert!((DELAY..LIMIT).contains(&taken), "{name} after {taken:?}");
@@ -164,7 +168,12 @@ fn each_answer_is_the_code_that_it_says(_: &Context) -> TestResult {
     let stage = Stage::new()?;
     let daemon = Daemon::start()?;
     let mcp = daemon.mcp()?;
-    for (answer, code) in [("nxdomain", NXDOMAIN), ("servfail", 2), ("refused", 5)] {
+    let codes = [("nxdomain", NXDOMAIN), ("servfail", 2), ("refused", 5)];
+    // Tests of their own have the other two.
+    let tried = |name: &str| codes.iter().any(|(code, _)| *code == name) || ELSEWHERE.contains(&name);
+    assert!(DNS_ANSWERS.iter().all(|name| tried(name)), "an answer is not tried");
+    stage.assert_truth(&MEANT[..1], "before")?;
+    for (answer, code) in codes {
         let fault = stage.fault(json!({"answer": answer, "names": NAMES}));
         fault.inject(&mcp)?;
         for (server, kind) in stage.ways() {
@@ -205,6 +214,7 @@ fn a_wrong_address_is_told_for_no_longer_than_the_moment(_: &Context) -> TestRes
     let daemon = Daemon::start()?;
     let mcp = daemon.mcp()?;
     let (v4, v6) = (Ipv4Addr::new(192, 0, 2, 1), Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1));
+    stage.assert_truth(&MEANT, "before")?;
     for (given, wrong_v6) in [
         (json!([v4.to_string(), v6.to_string()]), Heard::Said(0, vec![v6.into()], vec![0])),
         (json!([v4.to_string()]), Heard::code(0)),
@@ -230,6 +240,7 @@ fn a_timeout_leaves_questions_without_an_answer(context: &Context) -> TestResult
         let stage = Stage::new()?;
         let daemon = Daemon::start_with(|command| attach.configure(command))?;
         let mcp = daemon.mcp()?;
+        stage.assert_truth(&MEANT, "before")?;
         let fault = stage.fault(json!({"answer": "timeout", "names": NAMES}));
         fault.inject(&mcp)?;
         for server in stage.addresses() {
@@ -251,6 +262,7 @@ fn a_question_over_tcp_has_its_connection_reset(context: &Context) -> TestResult
         let daemon = Daemon::start_with(|command| attach.configure(command))?;
         let mcp = daemon.mcp()?;
         let over_tcp = |server, name| ask(&stage.pair.near, server, Over::Tcp, name, Kind::A, LIMIT);
+        stage.assert_truth(&MEANT, "before")?;
         let fault = stage.fault(json!({"names": NAMES}));
         fault.inject(&mcp)?;
         for server in stage.addresses() {
@@ -280,16 +292,27 @@ fn answered_near(
 ) -> TestResult {
     let target = json!({"interface": interface, "netns": pair.near.name(), "direction": direction});
     let fault = Fault::new("dns_error").aimed(target).with(json!({"names": NAMES}));
-    fault.inject(mcp)?;
-    for address in addresses {
-        let server = NameServer::start(&pair.near, address, 53)?;
-        let heard = |over, name| ask(from, server.address(), over, name, Kind::Aaaa, LIMIT);
-        let what = format!("{direction} of {interface}, {address}");
-        assert_eq!(heard(Over::Udp, MEANT[2])?, Heard::code(NXDOMAIN), "{what}");
-        assert_eq!(heard(Over::Tcp, MEANT[2])?, Heard::Reset, "{what}");
-        assert_eq!(heard(Over::Tcp, OTHERS[3])?, Heard::truth(Kind::Aaaa), "{what}");
+    let start = |address| NameServer::start(&pair.near, address, 53);
+    let servers = addresses.into_iter().map(start).collect::<crate::Result<Vec<_>>>()?;
+    let truth = Heard::truth(Kind::Aaaa);
+    for (when, udp, tcp) in [
+        ("before", &truth, &truth),
+        ("during", &Heard::code(NXDOMAIN), &Heard::Reset),
+        ("after", &truth, &truth),
+    ] {
+        match when {
+            "during" => drop(fault.inject(mcp)?),
+            "after" => drop(fault.remove(mcp)?),
+            _ => {}
+        }
+        for server in &servers {
+            let heard = |over, name| ask(from, server.address(), over, name, Kind::Aaaa, LIMIT);
+            let what = format!("{when} {direction} of {interface}, {}", server.address());
+            assert_eq!(&heard(Over::Udp, MEANT[2])?, udp, "{what}");
+            assert_eq!(&heard(Over::Tcp, MEANT[2])?, tcp, "{what}");
+            assert_eq!(heard(Over::Tcp, OTHERS[3])?, truth, "{what}");
+        }
     }
-    fault.remove(mcp)?;
     Ok(Outcome::Pass)
 }
 
@@ -322,12 +345,14 @@ fn one_server_is_met_and_another_is_not(_: &Context) -> TestResult {
     let daemon = Daemon::start()?;
     let mcp = daemon.mcp()?;
     let [v4, v6] = stage.addresses();
+    stage.assert_truth(&MEANT, "before")?;
     for (cidr, met, spared) in [("10.77.0.0/24", v4, v6), ("fd77::2", v6, v4)] {
         let fault = stage.fault(json!({})).on(&stage.pair.near, json!({"cidr": cidr}));
         fault.inject(&mcp)?;
         assert_eq!(stage.ask(met, MEANT[0], Kind::A)?, Heard::code(NXDOMAIN), "{cidr}");
         assert_eq!(stage.ask(spared, MEANT[0], Kind::A)?, Heard::truth(Kind::A), "{cidr}");
         fault.remove(&mcp)?;
+        stage.assert_truth(&MEANT, "after")?;
     }
     Ok(Outcome::Pass)
 }

@@ -1,5 +1,6 @@
 //! What a fault does to packets, measured from outside the daemon: before, during, after; and to nobody else.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use serde_json::json;
@@ -8,11 +9,13 @@ use super::{Attach, Context, Outcome, TestResult, on_every_attachment, tests};
 use crate::fault::Fault;
 use crate::measure::{Echo, Tcp, icmp_rtt, tcp_rtt, udp_rtt, udp_rtt_least, udp_rtt_median};
 use crate::pair::INTERFACE;
+use crate::trace::Load;
 use crate::{Daemon, Error, Pair, Reason, Residue, UdpFlow};
 
 tests![
     a_partition_cuts_the_named_peer_off_both_ways_and_no_other,
     a_partition_is_silent_so_that_tcp_keeps_trying,
+    a_partition_of_one_direction_lets_the_other_through_on_both_families,
     a_timeout_makes_callers_of_one_port_wait_and_no_others,
     an_error_refuses_connections_at_once_on_both_families,
     a_delay_of_100_ms_is_100_ms_on_the_way_out_and_the_root_qdisc_stays,
@@ -37,6 +40,8 @@ fn a_partition_cuts_the_named_peer_off_both_ways_and_no_other(context: &Context)
         let daemon = Daemon::start_with(|command| attach.configure(command))?;
         let mcp = daemon.mcp()?;
         let before = Residue::take(&[&pair.near, &pair.far])?;
+        udp_rtt_median(&pair.near, echo.address(), 5, LIMIT)?;
+        assert!(icmp_rtt(&pair.far, Pair::NEAR_V4, LIMIT)?.is_some(), "no way in before");
         let bystander = UdpFlow::start(&pair.near, &pair.far, (Pair::FAR_V6, 9).into(), 500)?;
 
         let fault = Fault::new("network_partition").on(&pair.near, json!({"cidr": "10.77.0.2"}));
@@ -47,6 +52,7 @@ fn a_partition_cuts_the_named_peer_off_both_ways_and_no_other(context: &Context)
 
         fault.remove(&mcp)?;
         udp_rtt_median(&pair.near, echo.address(), 5, LIMIT)?;
+        assert!(icmp_rtt(&pair.far, Pair::NEAR_V4, LIMIT)?.is_some(), "no way in after");
         let report = bystander.finish()?;
         // Adding clsact, which tcx does without, makes the kernel restart the device's queue.
         if attach == Attach::Auto && context.kernel >= (6, 6) {
@@ -63,6 +69,8 @@ fn a_partition_is_silent_so_that_tcp_keeps_trying(context: &Context) -> TestResu
         let echo = Echo::start(&pair.far, Pair::FAR_V4, 7)?;
         let daemon = Daemon::start_with(|command| attach.configure(command))?;
         let mcp = daemon.mcp()?;
+        let before = tcp_rtt(&pair.near, echo.address(), LIMIT)?;
+        assert!(matches!(before, Tcp::Answered { .. }), "{before:?}");
         let fault = Fault::new("network_partition").on(&pair.near, json!({"cidr": "10.77.0.0/24"}));
         fault.inject(&mcp)?;
         // A sender that is told of the loss would fail here instead of waiting.
@@ -75,12 +83,53 @@ fn a_partition_is_silent_so_that_tcp_keeps_trying(context: &Context) -> TestResu
     })
 }
 
+/// Whether datagrams arrive at the far side, and at the near one: all of them or none.
+fn ways(pair: &Pair, [near, far]: [IpAddr; 2]) -> Result<[bool; 2], Error> {
+    const PACKETS: u64 = 20;
+    let arrive = |from, to, address: IpAddr| {
+        let load = Load { linger: Duration::from_millis(150), ..Load::of(PACKETS, 400) };
+        let trace = load.send(from, to, (address, 9).into())?;
+        match (trace.sent, trace.received()) {
+            (PACKETS, 0) => Ok(false),
+            (PACKETS, PACKETS) => Ok(true),
+            (sent, received) => {
+                Err(Error::Different(format!("{received} of {sent} arrived, {} refused", trace.refused)))
+            }
+        }
+    };
+    Ok([arrive(&pair.near, &pair.far, far)?, arrive(&pair.far, &pair.near, near)?])
+}
+
+fn a_partition_of_one_direction_lets_the_other_through_on_both_families(context: &Context) -> TestResult {
+    on_every_attachment(context, |attach| {
+        let pair = Pair::new()?;
+        let daemon = Daemon::start_with(|command| attach.configure(command))?;
+        let mcp = daemon.mcp()?;
+        for (ends, cidr) in
+            [([Pair::NEAR_V4, Pair::FAR_V4], "10.77.0.2"), ([Pair::NEAR_V6, Pair::FAR_V6], "fd77::2")]
+        {
+            assert_eq!(ways(&pair, ends)?, [true, true], "{cidr} before");
+            for (direction, expected) in [("egress", [false, true]), ("ingress", [true, false])] {
+                let narrow = json!({"cidr": cidr, "direction": direction});
+                let fault = Fault::new("network_partition").on(&pair.near, narrow);
+                fault.inject(&mcp)?;
+                assert_eq!(ways(&pair, ends)?, expected, "{cidr}, {direction}");
+                fault.remove(&mcp)?;
+                assert_eq!(ways(&pair, ends)?, [true, true], "{cidr} after {direction}");
+            }
+        }
+        Ok(())
+    })
+}
+
 fn a_timeout_makes_callers_of_one_port_wait_and_no_others(_: &Context) -> TestResult {
     let pair = Pair::new()?;
     let (slow, fine) =
         (Echo::start(&pair.far, Pair::FAR_V4, 5432)?, Echo::start(&pair.far, Pair::FAR_V4, 80)?);
     let daemon = Daemon::start()?;
     let mcp = daemon.mcp()?;
+    let before = tcp_rtt(&pair.near, slow.address(), LIMIT)?;
+    assert!(matches!(before, Tcp::Answered { .. }), "{before:?}");
     let fault = Fault::new("timeout").on(&pair.near, json!({"remote_port": 5432, "protocol": "tcp"}));
     fault.inject(&mcp)?;
     let silent = tcp_rtt(&pair.near, slow.address(), PATIENCE)?;
@@ -89,6 +138,9 @@ fn a_timeout_makes_callers_of_one_port_wait_and_no_others(_: &Context) -> TestRe
     let answered = tcp_rtt(&pair.near, fine.address(), LIMIT)?;
     assert!(matches!(answered, Tcp::Answered { .. }), "{answered:?}");
     assert_eq!(fault.status(&mcp)?["state"], "effective");
+    fault.remove(&mcp)?;
+    let after = tcp_rtt(&pair.near, slow.address(), LIMIT)?;
+    assert!(matches!(after, Tcp::Answered { .. }), "{after:?}");
     Ok(Outcome::Pass)
 }
 
@@ -100,6 +152,8 @@ fn an_error_refuses_connections_at_once_on_both_families(context: &Context) -> T
         for address in [Pair::FAR_V4, Pair::FAR_V6] {
             let echo = Echo::start(&pair.far, address, 5432)?;
             let other = Echo::start(&pair.far, address, 80)?;
+            let before = tcp_rtt(&pair.near, echo.address(), LIMIT)?;
+            assert!(matches!(before, Tcp::Answered { .. }), "{before:?}");
             let fault = Fault::new("error").on(&pair.near, json!({"port": 5432}));
             fault.inject(&mcp)?;
             let refused = tcp_rtt(&pair.near, echo.address(), LIMIT)?;

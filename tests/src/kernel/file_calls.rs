@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use chaos_daemon::spec::files::{FILE_ERRORS, OPERATIONS, Operation};
 use nix::libc::{EACCES, EIO, EMFILE, ENOSPC, EROFS};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
@@ -24,6 +25,7 @@ tests![
     a_kernel_that_cannot_fail_calls_about_files_says_what_it_lacks,
     a_file_error_fails_what_one_group_asks_below_a_folder_and_nothing_else,
     a_file_error_is_narrowed_to_operations,
+    a_file_error_is_each_of_those_that_it_can_be,
     a_file_error_fails_its_share_of_the_calls_from_the_nth_on_and_so_many_at_most,
     a_file_error_is_of_a_file_and_not_of_its_name,
     a_file_error_is_met_on_an_overlay_and_not_on_what_is_mounted_below,
@@ -212,13 +214,17 @@ fn a_file_error_fails_what_one_group_asks_below_a_folder_and_nothing_else(_: &Co
 fn a_file_error_is_narrowed_to_operations(_: &Context) -> TestResult {
     on_scene(|scene| {
         let path = scene.path("in/file");
-        for (operation, fails) in [
+        let operations = [
             ("open", Touch::Open),
             ("create", Touch::Create),
             ("read", Touch::Read),
             ("write", Touch::Write),
             ("mmap", Touch::Map),
-        ] {
+        ];
+        let tried = |operation: &Operation| operations.iter().any(|(name, _)| *name == operation.name());
+        assert!(OPERATIONS.iter().all(tried), "an operation is not tried");
+        scene.assert_service_gets(0)?;
+        for (operation, fails) in operations {
             let fault = scene.fault(json!({"operations": [operation], "errno": "no_space"}));
             fault.inject(&scene.mcp)?;
             for touch in [Touch::Open].into_iter().chain(ON_OPEN_FILES) {
@@ -237,9 +243,25 @@ fn a_file_error_is_narrowed_to_operations(_: &Context) -> TestResult {
     })
 }
 
+fn a_file_error_is_each_of_those_that_it_can_be(_: &Context) -> TestResult {
+    on_scene(|scene| {
+        let path = scene.path("in/file");
+        for (name, _, errno) in FILE_ERRORS {
+            let fault = scene.fault(json!({"operations": ["open"], "errno": name}));
+            fault.inject(&scene.mcp)?;
+            assert_eq!(scene.service.touch(Touch::Open, &path)?, *errno, "{name}");
+            assert_eq!(scene.beside.touch(Touch::Open, &path)?, 0, "{name} beside the service");
+            fault.remove(&scene.mcp)?;
+            assert_eq!(scene.service.touch(Touch::Open, &path)?, 0, "after {name}");
+        }
+        Ok(scene.assert_no_residue()?)
+    })
+}
+
 fn a_file_error_fails_its_share_of_the_calls_from_the_nth_on_and_so_many_at_most(_: &Context) -> TestResult {
     on_scene(|scene| {
         let path = scene.path("in/file");
+        assert_eq!(scene.service.touch_failures(8, Touch::Read, &path)?, 0, "before");
         let late = scene.fault(json!({"after_calls": 3, "times": 2})).named("late");
         late.inject(&scene.mcp)?;
         let gets: Vec<_> = (0..8).map(|_| scene.service.touch(Touch::Read, &path)).collect::<Result<_>>()?;
@@ -255,6 +277,7 @@ fn a_file_error_fails_its_share_of_the_calls_from_the_nth_on_and_so_many_at_most
         assert!((140..=260).contains(&failed), "{failed} of 400 writes failed");
         assert_eq!(scene.beside.touch_failures(400, Touch::Write, &path)?, 0);
         half.remove(&scene.mcp)?;
+        assert_eq!(scene.service.touch_failures(100, Touch::Write, &path)?, 0, "after");
         Ok(scene.assert_no_residue()?)
     })
 }

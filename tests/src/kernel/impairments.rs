@@ -152,8 +152,12 @@ fn a_delay_is_spread_as_its_distribution_says(_: &Context) -> TestResult {
     const PACKETS: u64 = 800;
     const SHARES: [f64; 3] = [0.16, 0.5, 0.84];
     // Those quantiles, in jitters from the delay: see the formulas in the daemon's `distribution.rs`.
-    let shapes =
-        [("uniform", [-0.68, 0.0, 0.68]), ("normal", [-0.99, 0.0, 0.99]), ("pareto", [-0.71, -0.36, 0.67])];
+    let shapes = [
+        ("uniform", [-0.68, 0.0, 0.68]),
+        ("normal", [-0.99, 0.0, 0.99]),
+        ("pareto", [-0.71, -0.36, 0.67]),
+        ("paretonormal", [-0.83, -0.24, 0.78]),
+    ];
     let params = |name| json!({"delay_ms": 300, "jitter_ms": JITTER, "distribution": name});
     impaired(&shapes.map(|(name, _)| ("latency", params(name))), |scene, index| {
         let (name, wanted) = shapes[index];
@@ -220,6 +224,7 @@ fn losses_by_a_model_with_states_come_in_bursts(_: &Context) -> TestResult {
 fn a_duplicate_arrives_once_more_and_no_more_both_ways(_: &Context) -> TestResult {
     const PACKETS: u64 = 1000;
     let scene = Scene::new()?;
+    assert_clear(&scene)?;
     let fault = Fault::new("packet_duplicate")
         .on(&scene.pair.near, json!({"direction": "both"}))
         .with(json!({"duplicate_percent": 20}));

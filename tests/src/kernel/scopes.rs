@@ -115,6 +115,7 @@ fn a_fault_of_a_container_is_of_its_namespace_or_its_group(_: &Context) -> TestR
     let (Some(first), Some(second)) = (both.next(), both.next()) else { return Err("no callers".into()) };
     let (mut first, mut second) = (first?, second?);
     let whose = json!({"container": &id[..40]});
+    assert_eq!((scene.trip(&mut first)?, scene.trip(&mut second)?), (0, 0));
     let whole = fault("network_partition", &whose);
     whole.inject(&scene.mcp)?;
     assert_eq!((scene.trip(&mut first)?, scene.trip(&mut second)?), (EAGAIN, EAGAIN));

@@ -30,6 +30,8 @@ tests![
 const POLICY: &str = "/etc/chaos-daemon/policy.toml";
 const DROP_IN: &str = "/etc/systemd/system/chaos-daemon.service.d/host-panic.conf";
 const RECORD: &str = "/var/lib/chaos-daemon/host-down.json";
+/// The kernel's name of this boot, and where the one that is to end writes it down.
+const BOOT: (&str, &str) = ("/proc/sys/kernel/random/boot_id", "/chaos/boot-id");
 const KERNEL_PANIC: &str = "/proc/sys/kernel/panic";
 const STEADY: &str = "chaos-steady.service";
 /// Long enough for what the tests say to leave the serial port.
@@ -128,8 +130,29 @@ fn reboot_is_prevented_by_a_removal_by_a_stop_of_the_daemon_and_by_what_is_in_it
     Ok(())
 }
 
+/// Writes down which boot this is, so that also a panic leaves it.
+fn remember_this_boot() -> Result<()> {
+    let (now, file) = BOOT;
+    let boot = fs::read_to_string(now).map_err(Error::io("read", now))?;
+    fs::write(file, boot).map_err(Error::io("write", file))?;
+    let written = fs::File::open(file).and_then(|written| written.sync_all());
+    written.map_err(Error::io("put on disk", file))
+}
+
+/// By the kernel's word alone, this is another boot than the one that was to end, and a young one.
+fn assert_another_boot() -> Result<()> {
+    let read = |path: &str| fs::read_to_string(path).map_err(Error::io("read", path.to_owned()));
+    let (now, before, uptime) = (read(BOOT.0)?, read(BOOT.1)?, read("/proc/uptime")?);
+    let uptime: Option<f64> = uptime.split(' ').next().and_then(|word| word.parse().ok());
+    match now != before && !before.is_empty() && uptime.is_some_and(|seconds| seconds < LONGEST_BOOT) {
+        true => Ok(()),
+        false => Err(Error::Different(format!("boot {now:?} after {before:?}, up for {uptime:?} s"))),
+    }
+}
+
 /// Registers an experiment whose fault takes the host down, and has it run.
 fn begin_by_an_experiment(kind: &str) -> Result<()> {
+    remember_this_boot()?;
     run("systemd-run", &["--quiet", "--unit", STEADY, "sleep", "infinity"])?;
     let provider = |arguments: Value| json!({"type": "process", "path": "chaosctl", "arguments": arguments});
     let document = json!({
@@ -163,6 +186,7 @@ fn reboot_in_order_by_an_experiment_begins() -> TestResult {
 /// After the boot: the daemon serves, nothing is left, and it says what took the host down and for how long it was gone, also when
 /// it is started once more.
 fn assert_told(kind: &str) -> Result<()> {
+    assert_another_boot()?;
     let serves = || is_active(SERVICE) && status().is_ok();
     if !wait_until(PATIENCE, serves) {
         return Err(Error::Late { what: format!("{SERVICE} serving; {}", log()), after: PATIENCE });
@@ -217,6 +241,7 @@ fn forced_after_a_reboot_in_order_everything_is_told() -> TestResult {
 }
 
 fn forced_reboot_begins() -> TestResult {
+    remember_this_boot()?;
     let inject = ["inject", "host_reboot", "--name", "forced", "--forced", "--countdown", COUNTDOWN];
     Ok(chaosctl(MEMBER, &inject).map(drop)?)
 }

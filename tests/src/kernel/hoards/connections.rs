@@ -204,6 +204,8 @@ fn connections_are_opened_and_closed_at_the_rate_and_none_lingers(_: &Context) -
     let daemon = Daemon::start()?;
     let mcp = daemon.mcp()?;
     let fault = server.load(&namespace, json!({"connections_per_second": RATE}));
+    thread::sleep(Duration::from_millis(300));
+    assert_eq!(server.ever(), 0, "somebody connects before");
     fault.inject(&mcp)?;
     let before = server.ever();
     thread::sleep(Duration::from_secs(2));

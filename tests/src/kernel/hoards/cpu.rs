@@ -130,6 +130,9 @@ fn cpu_time_of_a_cgroup_is_a_share_of_its_quota_and_counts_there(_: &Context) ->
         line.map(|used| used / 1e6).ok_or_else(|| Error::Different(format!("cpu.stat: {text}")))
     };
     let fault = fault(json!({"cpu_percent": 50})).aimed(json!({"cgroup": victim.name()}));
+    let idle = used()?;
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(used()? - idle < 0.01, "it burns before");
     fault.inject(&mcp)?;
     let (start, before) = (Instant::now(), used()?);
     std::thread::sleep(Duration::from_secs(2));

@@ -5,6 +5,7 @@ mod cpu;
 mod disk;
 mod memory;
 mod port;
+mod protocols;
 mod things;
 
 use std::time::Duration;
@@ -145,5 +146,6 @@ fn evidence(fault: &Fault, mcp: &crate::Mcp) -> Result<Value> {
 
 /// Every test of this folder.
 pub(super) fn all() -> Vec<KernelTest> {
-    [cpu::TESTS, connections::TESTS, memory::TESTS, disk::TESTS, port::TESTS, things::TESTS].concat()
+    [cpu::TESTS, connections::TESTS, protocols::TESTS, memory::TESTS, disk::TESTS, port::TESTS, things::TESTS]
+        .concat()
 }

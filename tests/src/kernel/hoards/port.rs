@@ -62,9 +62,10 @@ fn a_port_of_one_address_and_namespace_is_free_everywhere_else(_: &Context) -> T
     let daemon = Daemon::start()?;
     let mcp = daemon.mcp()?;
     let fault = taking(&namespace, "tcp").with(json!({"address": "127.0.0.2"}));
+    let bind = |address: [u8; 4]| namespace.run(|| TcpListener::bind((Ipv4Addr::from(address), PORT)));
+    assert!(bind([127, 0, 0, 1]).is_ok() && bind([127, 0, 0, 2]).is_ok(), "they are not free before");
     let answer = fault.inject(&mcp)?;
     assert_eq!(answer["evidence"]["things_held"], 1, "{answer}");
-    let bind = |address: [u8; 4]| namespace.run(|| TcpListener::bind((Ipv4Addr::from(address), PORT)));
     assert!(bind([127, 0, 0, 1]).is_ok() && bind([127, 0, 0, 2]).is_err());
     assert_eq!(failing_binds(&other, false), 0);
     fault.remove(&mcp)?;
