@@ -20,6 +20,7 @@ pub mod flow;
 pub mod guard;
 pub mod kernel;
 pub mod kills;
+pub mod kinds;
 pub mod matrix;
 pub mod mcp;
 pub mod measure;

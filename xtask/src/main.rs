@@ -7,6 +7,7 @@ mod dist;
 mod ebpf;
 mod error;
 mod kills;
+mod kinds;
 mod points;
 mod run;
 mod soak;
@@ -33,6 +34,8 @@ enum Command {
     Ebpf(ebpf::Task),
     /// Build the release programs and a Debian package of them, in target/dist
     Dist,
+    /// Print every kind of fault and what the tests have said of it on each kernel; writes target/kinds.md
+    Kinds,
     /// End injector and holder at every event of every fault's life, on namespaces of our own
     Matrix(points::Options),
     /// Inject and kill at random on real namespaces, for minutes or hours
@@ -53,6 +56,7 @@ fn main() -> ExitCode {
         Command::Demo(options) => demo::main(&options),
         Command::Ebpf(task) => ebpf::main(&task),
         Command::Dist => dist::main(),
+        Command::Kinds => kinds::main(),
         Command::Matrix(options) => points::main("matrix", &options),
         Command::Soak(options) => soak::main(&options),
         Command::Sweep(options) => points::main("sweep", &options),

@@ -9,9 +9,10 @@ use clap::Args;
 
 use crate::artifacts::{self, Artifacts};
 use crate::error::Error;
+use crate::kinds::Place;
 use crate::summary::Tally;
 use crate::verdict::{self, Outcome, Results, Verdict};
-use crate::{kills, run, tools, vm};
+use crate::{kills, kinds, run, tools, vm};
 
 /// Options of `cargo xtask test`.
 #[derive(Args)]
@@ -52,6 +53,8 @@ const STEPS: &[Step] = &[
     Step { name: "chaostoolkit", run: chaos_toolkit },
     Step { name: "report", run: report },
     Step { name: "vagrant", run: vagrant },
+    // Last, when all have said what they have to say.
+    Step { name: "kinds", run: kinds::step },
 ];
 
 const VM: &str = "vm";
@@ -84,6 +87,9 @@ impl Options {
 pub(crate) fn main(options: &Options) -> Result<ExitCode, Error> {
     // What passed in another run says nothing of this one.
     let _ = std::fs::remove_file(results_of("host"));
+    if options.only.is_empty() {
+        kinds::begin(options.long)?;
+    }
     let mut total = Tally::default();
     let mut lines = Vec::new();
     for step in STEPS
@@ -184,8 +190,9 @@ fn host() -> Result<Tally, Error> {
     tools::require(tools::HOST)?;
     let built = artifacts::build()?;
     let mut command = Command::new(built.program("test-runner")?);
-    command.args(&built.tests).arg(built.program("kernel-tests")?);
-    verdicts("host", &mut command, &built, &mut tally)?;
+    command.args(&built.tests).arg(built.program(kinds::KERNEL_TESTS)?);
+    let verdicts = verdicts("host", &mut command, &built, &mut tally)?;
+    kinds::keep(Place::Host, kinds::KERNEL_TESTS, &verdicts)?;
     Ok(tally)
 }
 
@@ -260,14 +267,16 @@ fn verdicts(
 fn kernels() -> Result<Tally, Error> {
     tools::require(tools::OBSERVERS)?;
     let mut tally = Tally::default();
-    vm::test_all(&artifacts::build()?, &passed_on_host()?)?.iter().for_each(|boot| tally.add_boot(boot));
+    let boots = vm::test_all(&artifacts::build()?, &passed_on_host()?)?;
+    boots.iter().for_each(|boot| tally.add_boot(boot));
+    kinds::keep_boots(kinds::KERNEL_TESTS, &boots)?;
     Ok(tally)
 }
 
 /// Modules of kernel tests that meet what differs from kernel to kernel: what is there at all, how programs are attached, what
 /// packets meet, what a death leaves, what is shut in.
 const DEPENDS_ON_KERNEL: &[&str] =
-    &["abilities", "bystanders", "effects", "lifetime", "oracle::packets", "sandbox"];
+    &["abilities", "bystanders", "effects", "lacks", "lifetime", "oracle::packets", "sandbox"];
 
 /// Kernel tests that passed in this run's step "host" and need not be repeated.
 fn passed_on_host() -> Result<Vec<String>, Error> {
@@ -421,11 +430,12 @@ fn unless_lacking(
     }
 }
 
-/// The package on a real systemd, on the newest kernel. `cargo xtask vm --systemd` does it on every one, with the release
-/// programs.
+/// The package on a real systemd, on every kernel. `cargo xtask vm --systemd` does it with the release programs.
 fn systemd() -> Result<Tally, Error> {
     let mut tally = Tally::default();
-    tally.add_boot(&vm::test_systemd(&artifacts::build()?)?);
+    let boots = vm::test_systemd(&artifacts::build()?)?;
+    boots.iter().for_each(|boot| tally.add_boot(boot));
+    kinds::keep_boots(kinds::SYSTEMD_TESTS, &boots)?;
     Ok(tally)
 }
 

@@ -15,6 +15,7 @@ use crate::caller::Caller;
 use crate::cgroup::Cgroup;
 use crate::daemon::binary;
 use crate::fault::Fault;
+use crate::kinds::impossible;
 use crate::mounts::Mounted;
 use crate::netns::output;
 use crate::process::{Process, wait_until};
@@ -183,6 +184,7 @@ fn a_kernel_that_cannot_fail_calls_about_files_says_what_it_lacks(context: &Cont
     let known = ["BPF_LSM", "security", "types"].iter().any(|word| lack.contains(word));
     let helps = ["lsm=", "CONFIG_"].iter().any(|word| hint.as_str().is_some_and(|hint| hint.contains(word)));
     assert!(known && helps, "{lack:?}: {hint}");
+    impossible("file_error", message.as_str().unwrap_or_default());
     Ok(Outcome::Pass)
 }
 

@@ -14,6 +14,7 @@ mod guards;
 mod hoards;
 mod hub;
 mod impairments;
+mod lacks;
 mod leases;
 mod lifetime;
 mod manager;
@@ -159,6 +160,7 @@ pub fn all() -> Vec<KernelTest> {
         answers::TESTS,
         dns::TESTS,
         impairments::TESTS,
+        lacks::TESTS,
         calls::TESTS,
         file_calls::TESTS,
         services::TESTS,

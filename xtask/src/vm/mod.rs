@@ -19,7 +19,7 @@ use crate::artifacts::{self, Artifacts};
 use crate::error::Error;
 use crate::summary::Tally;
 use crate::verdict::Results;
-use crate::{dist, kills, run, tools};
+use crate::{dist, kills, kinds, run, tools};
 use cpio::Archive;
 
 /// Debian's stable kernel, without tcx, and its backported one, with tcx.
@@ -98,6 +98,8 @@ pub(crate) fn main(options: &Options) -> Result<ExitCode, Error> {
     } else {
         boot_tests(options, &built)?
     };
+    let suite = if options.systemd { kinds::SYSTEMD_TESTS } else { kinds::KERNEL_TESTS };
+    kinds::keep_boots(suite, &boots)?;
     let mut tally = Tally::default();
     boots.iter().for_each(|boot| tally.add_boot(boot));
     tally.print_exceptions();
@@ -140,13 +142,10 @@ pub(crate) fn test_sabotage(built: &Artifacts) -> Result<Boot, Error> {
     boot.ok_or_else(|| Error::Lacking("no kernel to boot".into()))
 }
 
-/// Boots Debian with the package of the programs that the other tests use, on the newest kernel.
-pub(crate) fn test_systemd(built: &Artifacts) -> Result<Boot, Error> {
+/// Boots Debian with the package of the programs that the other tests use.
+pub(crate) fn test_systemd(built: &Artifacts) -> Result<Vec<Boot>, Error> {
     tools::require(tools::VM)?;
-    let mut options = Options::defaults();
-    options.kernel = KERNELS.last().map(ToString::to_string).into_iter().collect();
-    let boot = boot_systemd(&options, built, built.bin_dir()?)?.pop();
-    boot.ok_or_else(|| Error::Lacking("no kernel to boot".into()))
+    boot_systemd(&Options::defaults(), built, built.bin_dir()?)
 }
 
 /// Boots Debian on one kernel after the other, with a package of the programs in a folder.

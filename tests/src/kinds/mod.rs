@@ -1,0 +1,190 @@
+//! Every kind of fault, and which tests measure what it does, by something that has nothing of the daemon (ping, sockets, stat,
+//! procfs): before, during and after. `cargo xtask kinds` makes a table of it and of what they said on each kernel.
+
+mod packets;
+mod processes;
+mod resources;
+
+use chaos_daemon::spec::settings::RESOURCES;
+use chaos_daemon::spec::{FAULT_TYPES, FaultType};
+use serde::Serialize;
+
+use crate::runner::FIGURE;
+
+/// What a test puts before the words in which the daemon refuses a kind, behind [`FIGURE`]; xtask looks for it.
+const IMPOSSIBLE: &str = "not possible: ";
+
+/// Says, for the table, with which words the daemon has refused a kind, which the table knows there by this name.
+pub(crate) fn impossible(of: &str, words: &str) {
+    println!("{FIGURE}{IMPOSSIBLE}{of}: {}", words.replace('\n', " ").trim());
+}
+
+/// Which program has the tests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Suite {
+    /// On this host and on every kernel of the VM.
+    Kernel,
+    /// With the package, in a VM with systemd.
+    Systemd,
+}
+
+impl Suite {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Kernel => "kernel-tests",
+            Self::Systemd => "systemd-tests",
+        }
+    }
+
+    fn full(self, test: &str) -> String {
+        format!("{}::{test}", self.name())
+    }
+}
+
+/// A part of a kind, and who has seen it act.
+#[derive(Debug, Clone, Copy)]
+struct Part {
+    what: &'static str,
+    suite: Suite,
+    tests: &'static [&'static str],
+    /// The kernel test that sees it refused where it is not possible, and how that calls it.
+    refused: Option<(&'static str, &'static str)>,
+}
+
+/// Possible on every kernel that there is.
+const fn part(what: &'static str, tests: &'static [&'static str]) -> Part {
+    Part { what, suite: Suite::Kernel, tests, refused: None }
+}
+
+/// Of a unit, tried by the installed package, where there is a service manager.
+const fn of_unit(tests: &'static [&'static str]) -> Part {
+    let refused = Some(("lacks::a_unit_that_nobody_has_is_refused_by_name", "a unit"));
+    Part { what: "of a unit", suite: Suite::Systemd, tests, refused }
+}
+
+impl Part {
+    /// Where it is not possible, this kernel test has the daemon say so, of what it calls `of`.
+    const fn unless(self, test: &'static str, of: &'static str) -> Self {
+        Self { refused: Some((test, of)), ..self }
+    }
+}
+
+/// A line of the table.
+#[derive(Debug, Clone, Serialize)]
+pub struct Row {
+    /// The fault type, and the resource if it has one.
+    pub kind: String,
+    /// What of it.
+    pub what: &'static str,
+    /// Tests that all see it act, with their suite.
+    pub tests: Vec<String>,
+    /// Who sees it refused where it is not possible.
+    pub refused: Option<Refused>,
+}
+
+/// A test that passes where a kind is not possible, and says why.
+#[derive(Debug, Clone, Serialize)]
+pub struct Refused {
+    /// With its suite.
+    pub test: String,
+    /// What its words begin with.
+    pub begins: String,
+}
+
+/// Every line.
+pub fn rows() -> Vec<Row> {
+    let whole = |kind: &FaultType| match kind {
+        FaultType::ResourceExhaustion => RESOURCES
+            .iter()
+            .flat_map(|resource| named(&format!("{} {resource}", kind.name()), resources::parts(resource)))
+            .collect(),
+        kind => named(kind.name(), parts(*kind)),
+    };
+    FAULT_TYPES.iter().flat_map(whole).collect()
+}
+
+fn named(kind: &str, parts: &'static [Part]) -> Vec<Row> {
+    let row = |part: &Part| Row {
+        kind: kind.to_owned(),
+        what: part.what,
+        tests: part.tests.iter().map(|test| part.suite.full(test)).collect(),
+        refused: part.refused.map(|(test, of)| Refused {
+            test: Suite::Kernel.full(test),
+            begins: format!("{IMPOSSIBLE}{of}: "),
+        }),
+    };
+    parts.iter().map(row).collect()
+}
+
+/// What there is of a fault type: a new one does not compile without a place here.
+const fn parts(kind: FaultType) -> &'static [Part] {
+    match kind {
+        FaultType::Latency => packets::LATENCY,
+        FaultType::Error => packets::ERROR,
+        FaultType::Timeout => packets::TIMEOUT,
+        FaultType::NetworkPartition => packets::PARTITION,
+        FaultType::PacketLoss => packets::LOSS,
+        FaultType::PacketDuplicate => packets::DUPLICATE,
+        FaultType::PacketCorrupt => packets::CORRUPT,
+        FaultType::PacketReorder => packets::REORDER,
+        FaultType::Bandwidth => packets::BANDWIDTH,
+        FaultType::DnsError => packets::DNS,
+        FaultType::LinkDown => packets::LINK,
+        FaultType::ResourceExhaustion => &[],
+        FaultType::PortInUse => resources::PORT,
+        FaultType::ConnectionLoad => resources::CONNECTIONS,
+        FaultType::Pause => processes::PAUSE,
+        FaultType::ProcessKill => processes::KILL,
+        FaultType::ProcessPause => processes::PROCESS_PAUSE,
+        FaultType::ConnectError => processes::CONNECT,
+        FaultType::FileError => processes::FILES,
+        FaultType::McpError => processes::MCP,
+        FaultType::ServiceStop => processes::STOP,
+        FaultType::ServiceRestart => processes::RESTART,
+        FaultType::ClockSkew => processes::CLOCK,
+        FaultType::HostReboot => processes::REBOOT,
+        FaultType::HostPanic => processes::PANIC,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::{kernel, systemd};
+
+    #[test]
+    fn every_fault_type_and_every_resource_has_a_line() {
+        let rows = rows();
+        let has = |kind: &str| rows.iter().any(|row| row.kind == kind);
+        let types = FAULT_TYPES.iter().filter(|kind| **kind != FaultType::ResourceExhaustion);
+        let kinds = types.map(|kind| kind.name().to_owned());
+        let missing = kinds
+            .chain(RESOURCES.iter().map(|resource| format!("resource_exhaustion {resource}")))
+            .filter(|kind| !has(kind));
+        assert_eq!(missing.collect::<Vec<_>>(), Vec::<String>::new());
+        assert!(rows.iter().all(|row| !row.tests.is_empty()));
+    }
+
+    #[test]
+    fn whoever_is_named_is_a_test() {
+        let all: BTreeSet<_> = kernel::all()
+            .iter()
+            .map(|test| Suite::Kernel.full(test.name))
+            .chain(systemd::all().iter().map(|(name, _)| Suite::Systemd.full(name)))
+            .collect();
+        for row in rows() {
+            let named = row.tests.iter().chain(row.refused.iter().map(|refused| &refused.test));
+            let unknown: Vec<_> = named.filter(|test| !all.contains(*test)).collect();
+            assert!(unknown.is_empty(), "{} {}: {unknown:?}", row.kind, row.what);
+        }
+    }
+
+    #[test]
+    fn no_two_lines_are_one() {
+        let rows = rows();
+        let names: BTreeSet<_> = rows.iter().map(|row| (&row.kind, row.what)).collect();
+        assert_eq!(names.len(), rows.len());
+    }
+}
