@@ -40,6 +40,13 @@ pub(crate) const HOST: &[Tool] = &[
     Tool::new("prometheus", "prometheus", "is asked for numbers by probes"),
     Tool::new("prometheus-alertmanager", "prometheus-alertmanager", "is asked for alerts by probes"),
     Tool::new("dnsmasq", "dnsmasq-base", "is asked for names by probes"),
+    Tool::new("journalctl", "systemd", "is asked for entries of a journal by the daemon"),
+    Tool {
+        program: "dpkg-query",
+        probe: &["--show", "systemd-journal-remote"],
+        package: "systemd-journal-remote",
+        why: "makes a journal that probes are tried on",
+    },
 ];
 
 /// What the measurements compare us with.

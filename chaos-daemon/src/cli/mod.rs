@@ -13,6 +13,7 @@ mod probe_args;
 mod runs;
 mod schedule;
 mod show;
+mod size;
 mod watch;
 
 use crate::mcp;

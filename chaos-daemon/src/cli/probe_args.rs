@@ -5,10 +5,11 @@ use std::time::Duration;
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand};
 
-use super::duration;
+use super::{duration, size};
 use crate::probe::alert::{self, Alert};
 use crate::probe::dns::Lookup;
 use crate::probe::latency::{Latency, PERCENTILES};
+use crate::probe::log::{self, Entries};
 use crate::probe::mcp::Dialogue;
 use crate::probe::pressure::{Gauge, RESOURCES, SHARES, WINDOWS};
 use crate::probe::process::{self, Processes};
@@ -16,7 +17,8 @@ use crate::probe::prometheus::{NO_DATA, Query, REDUCERS, Terms};
 use crate::probe::sockets::{Count, Filter, PROTOCOLS, STATES};
 use crate::probe::unit::{self, Unit};
 use crate::probe::{Bounds, Check, DEFAULT_TIMEOUT, LONGEST_TIMEOUT, Probe};
-use crate::spec::{SpecError, TargetRequest};
+use crate::spec::log::PRIORITIES;
+use crate::spec::{LogRequest, SpecError, TargetRequest};
 
 /// One sample, taken by this command itself.
 #[derive(Debug, Clone, Args)]
@@ -162,6 +164,28 @@ enum CheckArgs {
         #[arg(long, value_parser = names(process::MEASURES))]
         measure: Option<String>,
     },
+    /// How many entries of a log match, as the daemon reads it: at least one, unless --min or --max say otherwise
+    Log {
+        /// Those of this systemd unit in the journal
+        #[arg(long)]
+        unit: Option<String>,
+        /// The lines of this file, by its absolute path
+        #[arg(long, value_name = "PATH", conflicts_with = "unit")]
+        file: Option<String>,
+        /// Regular expression that is found in them
+        #[arg(long = "match", value_name = "REGEX")]
+        pattern: String,
+        /// How old they may be; lines of a file by the times with which they begin (RFC 3339) [default: 60s of a unit; of a file
+        /// any age]
+        #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+        within: Option<Duration>,
+        /// How much of a file is read, from its end, up to 16MiB [default: 1MiB]
+        #[arg(long, value_name = "SIZE", value_parser = size::parse, conflicts_with = "unit")]
+        last: Option<u64>,
+        /// How urgent an entry of the journal is at least
+        #[arg(long, value_parser = PossibleValuesParser::new(PRIORITIES), conflicts_with = "file")]
+        priority: Option<String>,
+    },
     /// One number of a Prometheus server
     Prometheus {
         /// Address of the server, e.g. http://127.0.0.1:9090
@@ -228,6 +252,7 @@ impl ProbeArgs {
                 Bounds { min: Some(1.0), max: None }
             }
             Check::Alert(_) if bounds == Bounds::default() => alert::FIRES,
+            Check::Log(_) if bounds == Bounds::default() => log::OCCURS,
             _ => bounds,
         };
         Ok(Probe { check, timeout, bounds })
@@ -269,6 +294,10 @@ impl CheckArgs {
                 let target =
                     TargetRequest { unit, cgroup, exe, command, container, pid, ..TargetRequest::default() };
                 Processes::parse(target, measure.as_deref()).map(Check::Processes)
+            }
+            Self::Log { unit, file, pattern, within, last, priority } => {
+                let request = LogRequest { unit, file, pattern, within, last, priority };
+                Entries::parse(request).map(Check::Log)
             }
             Self::Prometheus { url, query, range, step, reduce, no_data, stale } => {
                 let (reduce, no_data) = (reduce.as_deref(), no_data.as_deref());

@@ -440,6 +440,11 @@ fn a_probe_that_makes_no_sense_is_named_with_its_place() {
         (json!(["probe", "alert"]), "or --webhook"),
         (json!(["probe", "alert", "http://127.0.0.1:9093", "--webhook"]), "--webhook"),
         (json!(["probe", "alert", "--webhook", "--receiver", "("]), "--receiver"),
+        (json!(["probe", "log", "--unit", "a.service", "--match", "("]), "--match"),
+        (json!(["probe", "log", "--file", "a.log", "--match", "x"]), "--file"),
+        (json!(["probe", "log", "--match", "x"]), "--unit"),
+        (json!(["probe", "log", "--unit", "a.service", "--match", "x", "--last", "1MiB"]), "--last"),
+        (json!(["probe", "log", "--file", "/a.log", "--match", "x", "--last", "1 acre"]), "1 acre"),
         (json!(["probe", "tcp", "127.0.0.1:1", "--min", 2, "--max", 1]), "--max"),
     ] {
         let error = parse(probing(&arguments)).unwrap_err();

@@ -145,6 +145,18 @@ fn chaosctl_probe() -> Value {
         ["probe", "sockets", "tcp", "--state", "close_wait", "--max", 100],
         ["probe", "unit", "payment.service", "--measure", "restarts", "--max", 0],
         ["probe", "process", "--unit", "payment.service", "--measure", "memory_mb", "--max", 500],
+        [
+            "probe",
+            "log",
+            "--unit",
+            "payment.service",
+            "--match",
+            "ERROR|panic",
+            "--within",
+            "60s",
+            "--max",
+            0
+        ],
         ["probe", "prometheus", "http://127.0.0.1:9090", "sum(rate(errors_total[1m]))", "--no-data", "ok"],
         ["probe", "alert", "http://127.0.0.1:9093", "--label", "severity=page", "--max", 0],
         ["probe", "alert", "--webhook", "--label", "alertname=Watchdog"],

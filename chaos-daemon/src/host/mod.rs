@@ -8,6 +8,7 @@ pub mod connections;
 pub mod directory;
 pub mod facts;
 pub mod interface;
+pub mod log;
 pub mod nameless;
 pub mod netns;
 pub mod oom;

@@ -1,5 +1,6 @@
-//! What a probe asks the injector, because only root sees it: how a unit is, what processes are like. It reads, away from the
-//! loop, a few at a time; and tells no caller more than the preview of a fault of the same target does.
+//! What a probe asks the injector, because only root sees it: how a unit is, what processes are like, what a log says. It reads,
+//! away from the loop, a few at a time; and tells no caller more than the preview of a fault of the same target does, or the
+//! policy.
 
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
-use super::services;
+use super::{logs, services};
 use crate::host::usage::Usage;
 use crate::host::{Running, Spared};
 use crate::kernel::systemd::Unit;
@@ -33,18 +34,24 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// # Errors
 /// When the policy forbids it, the target makes no sense or is protected, or what is asked cannot be read.
 pub(super) async fn look(policy: &Policy, question: Question, caller: Caller) -> Result<Facts, ApiError> {
-    let previews = match &question {
-        Question::Unit(_) => OF_UNITS,
-        Question::Processes(_) => OF_PROCESSES,
-    };
-    policy.may_look(caller, previews)?;
+    match question {
+        Question::Unit(name) => {
+            policy.may_look(caller, OF_UNITS)?;
+            aside(move || unit(&name).map(Facts::Unit)).await
+        }
+        Question::Processes(target) => {
+            policy.may_look(caller, OF_PROCESSES)?;
+            aside(move || processes(&target, caller).map(Facts::Processes)).await
+        }
+        Question::Log { request, limit } => logs::look(policy, &request, limit, caller).await.map(Facts::Log),
+    }
+}
+
+async fn aside(look: impl FnOnce() -> Result<Facts, ApiError> + Send + 'static) -> Result<Facts, ApiError> {
     let place = place().await?;
     let looked = spawn_blocking(move || {
         let _place = place;
-        match question {
-            Question::Unit(name) => unit(&name).map(Facts::Unit),
-            Question::Processes(target) => processes(&target, caller).map(Facts::Processes),
-        }
+        look()
     });
     looked.await.map_err(|error| ApiError::new(ErrorCode::Unavailable, format!("looking broke: {error}")))?
 }

@@ -10,6 +10,7 @@ mod ground;
 pub mod holders;
 pub mod inject;
 pub mod life;
+mod logs;
 pub mod manager;
 mod names;
 mod oom;

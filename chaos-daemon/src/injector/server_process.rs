@@ -12,6 +12,7 @@ use std::process::Stdio;
 
 use nix::libc;
 use nix::sched::{CloneFlags, unshare};
+use nix::sys::prctl::set_no_new_privs;
 use nix::unistd::{Gid, Uid, setgid, setgroups, setuid};
 use tokio::net::UnixStream;
 use tokio::process::{Child, Command};
@@ -61,7 +62,7 @@ impl Recipe {
         alerts: Option<Ears>,
         went_down: Option<WentDown>,
     ) -> io::Result<Self> {
-        let user = accounts::user(USER)?.unwrap_or(NOBODY);
+        let user = unprivileged()?;
         let directory = options.state_dir.join("server");
         own_directory(&directory, user)?;
         let (keep_runs, keep_days, most_runs) = (options.keep_runs, options.keep_days, options.most_runs);
@@ -116,22 +117,27 @@ impl Recipe {
         arguments(&mut command);
         command.stdin(Stdio::null()).stdout(Stdio::null()).kill_on_drop(true);
         // First: a change of the user would take the parent-death signal back (prctl(2)).
-        drop_rights(&mut command, self.user, network);
+        drop_rights(&mut command, self.user, Vec::new(), network);
         start_child(command, fds)
     }
 }
 
+/// The user without rights, and its group.
+pub(super) fn unprivileged() -> io::Result<(u32, u32)> {
+    Ok(accounts::user(USER)?.unwrap_or(NOBODY))
+}
+
 /// What a child sees of the network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Network {
+pub(super) enum Network {
     /// All that the injector does.
     Shared,
     /// A namespace of its own, in which there is nothing.
     None,
 }
 
-/// Has `command`'s process be another user, in no other group, who can never get a capability again.
-fn drop_rights(command: &mut Command, (uid, gid): (u32, u32), network: Network) {
+/// Has `command`'s process be another user, in its own group and `groups` alone, who can never get a capability again.
+pub(super) fn drop_rights(command: &mut Command, (uid, gid): (u32, u32), groups: Vec<Gid>, network: Network) {
     // SAFETY: between fork and exec only async-signal-safe calls are made: unshare, prctl, setgroups, setgid, setuid.
     unsafe {
         command.pre_exec(move || {
@@ -144,9 +150,10 @@ fn drop_rights(command: &mut Command, (uid, gid): (u32, u32), network: Network) 
                     break;
                 }
             }
-            setgroups(&[])?;
+            setgroups(&groups)?;
             setgid(Gid::from_raw(gid))?;
             setuid(Uid::from_raw(uid))?;
+            set_no_new_privs()?;
             Ok(())
         });
     }

@@ -1,5 +1,7 @@
 //! Who may do what: a pure function from (caller, fault) to a [`Permit`] or a reason.
 
+pub mod logs;
+
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::path::Path;
@@ -12,6 +14,8 @@ use crate::request::{ApiError, Caller, ErrorCode};
 use crate::spec::fault::Effect;
 use crate::spec::units::{LONGEST_FAULT, SpecError};
 use crate::spec::{Fault, FaultType, Hoard};
+
+use logs::LogRule;
 
 /// What the operator allows, from a TOML file. Everything left out has the default shown by [`Policy::default`].
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -38,6 +42,8 @@ pub struct Policy {
     pub critical_interfaces: BTreeSet<String>,
     /// Addresses of other hosts that connection_load may open connections to. Default: none.
     pub load_cidrs: Vec<IpNet>,
+    /// Logs that probes may read. Default: none.
+    pub probe_logs: BTreeSet<LogRule>,
     /// Traffic that no fault touches, whatever its rule says.
     pub protect: Protected,
 }
@@ -70,6 +76,7 @@ impl Default for Policy {
             host_panic: false,
             critical_interfaces: BTreeSet::new(),
             load_cidrs: Vec::new(),
+            probe_logs: BTreeSet::new(),
             protect: Protected::default(),
         }
     }
@@ -376,6 +383,7 @@ mod tests {
             host_panic,
             critical_interfaces,
             load_cidrs,
+            probe_logs,
             protect,
         } = toml::from_str(&fields).unwrap();
         assert_eq!(fault_types.unwrap().len(), crate::spec::FAULT_TYPES.len());
@@ -383,7 +391,7 @@ mod tests {
         let default = Policy::default();
         assert_eq!((max_active, max_duration_seconds), (default.max_active, default.max_duration_seconds));
         assert!(!clock_skew && !host_reboot && !host_panic);
-        assert!(critical_interfaces.len() == 1 && load_cidrs.len() == 1);
+        assert!(critical_interfaces.len() == 1 && load_cidrs.len() == 1 && probe_logs.len() == 2);
         assert_eq!((protect.tcp_ports, protect.cidrs.len()), (default.protect.tcp_ports, 1));
         for field in [
             "max_active",
@@ -393,6 +401,7 @@ mod tests {
             "host_panic",
             "critical_interfaces",
             "load_cidrs",
+            "probe_logs",
             "tcp_ports",
         ] {
             assert!(fields.contains(field), "{field} is not there");

@@ -8,6 +8,7 @@ pub mod dns;
 pub mod http;
 pub mod instruments;
 pub mod latency;
+pub mod log;
 pub mod mcp;
 pub mod pressure;
 pub mod prober;
@@ -46,6 +47,7 @@ pub const KINDS: &[&str] = &[
     "sockets",
     "unit",
     "process",
+    "log",
     "prometheus",
     "alert",
 ];
@@ -88,6 +90,8 @@ pub enum Check {
     Unit(unit::Unit),
     /// What the processes of a service are like.
     Processes(process::Processes),
+    /// How many entries of a log match.
+    Log(log::Entries),
 }
 
 /// What a measured value has to be. Both bounds belong to what is right; without any, every value is.
@@ -266,6 +270,7 @@ impl fmt::Display for Check {
             Self::Mcp(dialogue) => dialogue.fmt(f),
             Self::Unit(unit) => unit.fmt(f),
             Self::Processes(processes) => processes.fmt(f),
+            Self::Log(entries) => entries.fmt(f),
         }
     }
 }
@@ -317,18 +322,23 @@ impl Check {
         matches!(self, Self::Http { .. } | Self::Tcp { .. } | Self::Dns(_) | Self::Mcp(_))
     }
 
-    /// What is to be asked of the injector for it; `None` when whoever takes the sample sees by itself.
-    pub fn question(&self) -> Option<Question> {
+    /// What is to be asked of the injector for it, which may take `limit`; `None` when whoever takes the sample sees by itself.
+    pub fn question(&self, limit: Duration) -> Option<Question> {
         match self {
             Self::Unit(unit) => Some(unit.question()),
             Self::Processes(processes) => Some(processes.question()),
+            Self::Log(entries) => Some(entries.question(limit)),
             _ => None,
         }
     }
 
     /// Whether only the daemon can take a sample of it.
     pub fn is_the_daemons(&self) -> bool {
-        self.question().is_some() || matches!(self, Self::Alert(alert) if alert.is_told())
+        match self {
+            Self::Unit(_) | Self::Processes(_) | Self::Log(_) => true,
+            Self::Alert(alert) => alert.is_told(),
+            _ => false,
+        }
     }
 
     /// What the injector's answer means.
@@ -336,6 +346,7 @@ impl Check {
         match (self, facts) {
             (Self::Unit(unit), Facts::Unit(facts)) => unit.judge(facts),
             (Self::Processes(processes), Facts::Processes(facts)) => processes.judge(facts),
+            (Self::Log(entries), Facts::Log(facts)) => entries.judge(facts),
             _ => Seen::nothing(format!("the injector's answer does not fit the question: {facts:?}")),
         }
     }
@@ -362,7 +373,9 @@ impl Check {
             Self::Alert(alert) => alert.take(limit).await,
             Self::Latency(latency) => latency.take(limit).await,
             Self::Mcp(dialogue) => dialogue.take(limit).await,
-            Self::Unit(_) | Self::Processes(_) => Seen::nothing("only the daemon can see this".to_owned()),
+            Self::Unit(_) | Self::Processes(_) | Self::Log(_) => {
+                Seen::nothing("only the daemon can see this".to_owned())
+            }
         }
     }
 }

@@ -1,8 +1,8 @@
 //! The prober: a process that takes samples for the server, which itself may open no connection.
 //!
 //! What the world answers is read here, where there is neither a caller nor the door to the injector; what callers say
-//! is read in the server, where there is no network. The same goes for what others tell by themselves, of alerts. Frames are those of `request/wire.rs`. What only root can see, facts about
-//! units and processes, the injector is asked for instead.
+//! is read in the server, where there is no network. The same goes for what others tell by themselves, of alerts. Frames are
+//! those of `request/wire.rs`. What only root can see, facts about units, processes and logs, the injector is asked for instead.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -63,7 +63,7 @@ impl Prober {
 
     /// Has one sample taken. As [`Probe::sample`], it never fails: a prober that is gone is what was seen.
     pub async fn sample(&self, probe: &Probe) -> Sample {
-        if let Some(fact) = probe.check.question() {
+        if let Some(fact) = probe.check.question(probe.timeout) {
             let start = Instant::now();
             let answer = timeout(probe.timeout, self.ask(fact)).await;
             let facts = answer.unwrap_or_else(|_| Err(late(probe.timeout)));

@@ -1,10 +1,10 @@
-//! Facts about units and processes of this host, which only the injector can see; what they mean is the asker's business.
+//! Facts about units, processes and logs of this host, which only the injector can see; what they mean is the asker's business.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::spec::TargetRequest;
+use crate::spec::{LogRequest, TargetRequest};
 
 /// What is asked. It is parsed again by who answers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -13,6 +13,13 @@ pub enum Question {
     Unit(String),
     /// What the processes of a target are like.
     Processes(Box<TargetRequest>),
+    /// Which entries of a log match.
+    Log {
+        /// Of which log, and which ones.
+        request: Box<LogRequest>,
+        /// How long the answer may take.
+        limit: Duration,
+    },
 }
 
 /// What there is to know.
@@ -22,6 +29,8 @@ pub enum Facts {
     Unit(UnitFacts),
     /// Of processes.
     Processes(ProcessFacts),
+    /// Of a log.
+    Log(LogFacts),
 }
 
 /// A unit, as systemd knows it.
@@ -50,4 +59,17 @@ pub struct ProcessFacts {
     pub descriptors: Option<u64>,
     /// Bytes of memory that they have resident; what several share counts for each.
     pub resident: Option<u64>,
+}
+
+/// The entries of a log that are meant, taken together.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogFacts {
+    /// How many match.
+    pub count: u64,
+    /// How many were looked at, those among them.
+    pub seen: u64,
+    /// How many match and have a time that has not come yet by this host's clock; not counted.
+    pub ahead: u64,
+    /// The last few that match, cut, without anything that a terminal obeys.
+    pub last: Vec<String>,
 }

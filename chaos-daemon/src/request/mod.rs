@@ -83,7 +83,7 @@ pub enum Request {
     Doctor,
     /// What of ours is left anywhere on the node.
     Residue,
-    /// What a unit or processes are like.
+    /// What a unit, processes or a log are like.
     Look {
         /// Of which, and what.
         question: facts::Question,
@@ -107,7 +107,7 @@ pub enum Reply {
     Doctor(Box<DoctorReport>),
     /// What of ours is left anywhere on the node.
     Residue(Box<ResidueReport>),
-    /// What a unit or processes are like.
+    /// What a unit, processes or a log are like.
     Seen(facts::Facts),
     /// Refused or failed. Nothing was changed, or all that was changed has been undone.
     Error(ApiError),

@@ -1,6 +1,6 @@
 //! A server under test: the real one, on a socket of its own, with a double of the injector behind the real door.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -8,18 +8,20 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use chaos_daemon::cli;
+use chaos_daemon::policy::Policy;
+use chaos_daemon::policy::logs::LogRule;
 use chaos_daemon::probe::alert::webhook::{Token, Webhook};
 use chaos_daemon::probe::prober;
-use chaos_daemon::request::facts::{Facts, ProcessFacts, Question, UnitFacts};
+use chaos_daemon::request::facts::{Facts, LogFacts, ProcessFacts, Question, UnitFacts};
 use chaos_daemon::request::wire::Desk;
 use chaos_daemon::request::{
-    Ability, ApiError, DoctorReport, ErrorCode, Evidence, FaultState, FaultStatus, Leftover, Level,
+    Ability, ApiError, Caller, DoctorReport, ErrorCode, Evidence, FaultState, FaultStatus, Leftover, Level,
     LifetimeClass, PlanReport, Removal, Reply, Request, ResidueReport, TargetsReport,
 };
 use chaos_daemon::server::ServerOptions;
 use chaos_daemon::server::history::Retention;
 use chaos_daemon::server::runs::MOST_RUNS;
-use chaos_daemon::spec::{FAULT_TYPES, FaultName, FaultRequest};
+use chaos_daemon::spec::{FAULT_TYPES, FaultName, FaultRequest, LogSearch};
 
 /// How many processes any selector matches.
 pub(crate) const MATCHING: usize = 20;
@@ -183,7 +185,7 @@ impl Double {
             }
             Request::Look { question, caller } => {
                 self.note(format!("look {question:?} for {caller:?}"));
-                Reply::Seen(look(&question))
+                look(&question, caller).map_or_else(Reply::Error, Reply::Seen)
             }
             Request::Doctor => Reply::Doctor(Box::new(DoctorReport {
                 kernel: "6.12.0".into(),
@@ -246,9 +248,9 @@ impl Double {
     }
 }
 
-/// A unit that is up, and three processes.
-fn look(question: &Question) -> Facts {
-    match question {
+/// A unit that is up, three processes, and two entries of the logs that the policy names.
+fn look(question: &Question, caller: Caller) -> Result<Facts, ApiError> {
+    Ok(match question {
         Question::Unit(_) => Facts::Unit(UnitFacts {
             active: "active".into(),
             sub: "running".into(),
@@ -262,7 +264,15 @@ fn look(question: &Question) -> Facts {
             descriptors: Some(42),
             resident: Some(64 << 20),
         }),
-    }
+        Question::Log { request, .. } => {
+            let rules = ["/var/log/payment/*", "unit:a.service"];
+            let probe_logs: Result<BTreeSet<_>, _> =
+                rules.into_iter().map(|rule| LogRule::try_from(rule.to_owned())).collect();
+            let policy = Policy { probe_logs: probe_logs?, ..Policy::default() };
+            policy.may_read(caller, &LogSearch::parse(request)?.log)?;
+            Facts::Log(LogFacts { count: 2, seen: 9, ahead: 0, last: vec!["ERR 1".into(), "ERR 2".into()] })
+        }
+    })
 }
 
 fn status(name: &FaultName, fault: &FaultRequest, since: Instant) -> FaultStatus {

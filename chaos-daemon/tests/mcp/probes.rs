@@ -41,6 +41,67 @@ async fn a_tool_takes_a_sample_of_units_and_processes_for_its_caller() {
 }
 
 #[tokio::test]
+async fn a_log_is_read_where_the_policy_names_it_and_otherwise_it_is_said_what_it_would_have_to_say() {
+    let server = Server::start().await;
+    let mut client = Client::open(&server.socket).await;
+    for (words, ok) in [
+        (json!(["log", "--unit", "a.service", "--match", "ERR"]), true),
+        (json!(["log", "--unit", "a.service", "--match", "ERR", "--max", 1]), false),
+        (json!(["log", "--file", "/var/log/payment/a.log", "--match", "ERR", "--min", 2, "--max", 2]), true),
+    ] {
+        let (sample, failed) = client.call("chaos_probe", json!({"arguments": words})).await;
+        assert!(!failed && sample["ok"] == ok && sample["value"] == 2.0, "{words}: {sample}");
+        assert!(sample["detail"].as_str().unwrap().contains("2 of 9 entries match, the last: \"ERR 1\""));
+    }
+    let asked = server.take_asked();
+    // With what is left of the sample's time.
+    assert!(asked[0].contains("limit: 3s") && asked[0].contains("Unix { uid"), "{asked:?}");
+    for (words, rule) in [
+        (json!(["log", "--unit", "b.service", "--match", "ERR"]), "probe_logs = [\"unit:b.service\"]"),
+        (
+            json!(["log", "--file", "/etc/shadow", "--match", "x", "--max", 0]),
+            "probe_logs = [\"/etc/shadow\"]",
+        ),
+    ] {
+        let (sample, _) = client.call("chaos_probe", json!({"arguments": words})).await;
+        assert!(sample["ok"] == false && sample["value"].is_null(), "{words}: {sample}");
+        assert!(sample["detail"].as_str().unwrap().contains(rule), "{words}: {sample}");
+    }
+}
+
+#[tokio::test]
+async fn a_gate_on_a_log_goes_by_its_count_and_one_that_the_policy_forbids_lets_nothing_begin() {
+    let server = Server::start().await;
+    let mut client = Client::open(&server.socket).await;
+    let process = |arguments: Value| json!({"type": "process", "path": "chaosctl", "arguments": arguments});
+    let log =
+        |unit: &str| process(json!({"probe": "log", "--unit": unit, "--match": "ERR", "--within": "5s"}));
+    let run = |title: &str, gate: Value| {
+        json!({
+            "title": title,
+            "steady-state-hypothesis": {"title": "logs", "probes": [
+                {"type": "probe", "name": "log", "tolerance": 0, "provider": log("a.service")}]},
+            "method": [{"type": "action", "name": "cut",
+                "provider": process(json!({"inject": "timeout", "--interface": "eth0", "--for": "100ms"}))}],
+            "rollbacks": [],
+            "extensions": [{"name": "chaos-daemon", "rollback_on": [gate]}],
+        })
+    };
+    for (title, gate, verdict) in [
+        ("tolerated", json!({"name": "n", "provider": log("a.service"), "op": "gt", "value": 2}), "held"),
+        ("too many", json!({"name": "n", "provider": log("a.service"), "op": "gt", "value": 1}), "refused"),
+        ("forbidden", json!({"name": "n", "provider": log("b.service"), "op": "gt", "value": 2}), "refused"),
+    ] {
+        let (answer, failed) = client.call("chaos_register_experiment", run(title, gate)).await;
+        assert!(!failed, "{answer}");
+        let (result, _) = client.call("chaos_run_experiment", json!({"experiment_name": title})).await;
+        assert_eq!(result["verdict"], verdict, "{title}: {result}");
+    }
+    let injected = server.take_asked().iter().filter(|asked| asked.starts_with("inject ")).count();
+    assert_eq!(injected, 1);
+}
+
+#[tokio::test]
 async fn what_is_no_probe_is_refused() {
     let server = Server::start().await;
     let mut client = Client::open(&server.socket).await;
@@ -50,6 +111,11 @@ async fn what_is_no_probe_is_refused() {
         json!(["process"]),
         json!(["unit", "a.timer"]),
         json!(["process", "--exe", "a"]),
+        json!(["log", "--unit", "a.service"]),
+        json!(["log", "--match", "x"]),
+        json!(["log", "--file", "/a", "--unit", "a.service", "--match", "x"]),
+        json!(["log", "--file", "/a/../b", "--match", "x"]),
+        json!(["log", "--file", "/a", "--match", "("]),
         json!([["unit", "a.service"]]),
     ] {
         let (answer, failed) = client.call("chaos_probe", json!({"arguments": words})).await;
@@ -69,6 +135,11 @@ async fn chaosctl_asks_the_daemon_and_says_by_its_exit_code_whether_it_is_so() {
     let (code, said) = chaosctl(&server, &["--json", "probe", "process", "--exe", "/opt/a"]).await;
     let said: Value = serde_json::from_str(&said).unwrap();
     assert_eq!((code, &said["value"]), (0, &json!(3.0)), "{said}");
+    let log = ["probe", "log", "--file", "/var/log/payment/a.log", "--match", "ERR", "--last", "64KiB"];
+    let (code, said) = chaosctl(&server, &log).await;
+    assert!(code == 0 && said.starts_with("ok: \"ERR\" in /var/log/payment/a.log: 2 of 9"), "{said}");
+    let (code, said) = chaosctl(&server, &[&log[..], &["--max", "0"]].concat()).await;
+    assert!(code == 1 && said.contains("at most 0 is right"), "{said}");
     let (code, said) = chaosctl(&server, &["probe", "unit", "a.timer"]).await;
     assert!(code == 2 && said.contains("a.timer"), "{said}");
 }

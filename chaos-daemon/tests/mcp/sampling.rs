@@ -62,6 +62,29 @@ async fn every_mode_is_sampled_in_its_own_time() {
 }
 
 #[tokio::test]
+async fn a_log_is_looked_at_again_and_again_in_the_modes_that_go_by_time() {
+    let server = Server::start().await;
+    let mut client = Client::open(&server.socket).await;
+    let modes = ["Continuous", "OnChaos"];
+    let rule = |mode| json!({"name": mode, "mode": mode, "interval": "100ms"});
+    let mut told = sampled("logs", &[], modes.map(rule).into_iter().collect());
+    let log = json!(["probe", "log", "--unit", "a.service", "--match", "ERR", "--max", 2]);
+    let probe = |mode| {
+        json!({"type": "probe", "name": mode, "tolerance": 0,
+            "provider": {"type": "process", "path": "chaosctl", "arguments": log}})
+    };
+    told["steady-state-hypothesis"]["probes"] = modes.map(probe).into_iter().collect();
+    register(&mut client, told).await;
+    let (result, _, samples) = run(&mut client, "logs").await;
+    assert_eq!(result["verdict"], "held", "{result}");
+    for mode in modes {
+        let during = |sample: &&Value| sample["probe"] == mode && sample["stage"] == "during";
+        let taken: Vec<_> = samples.iter().filter(during).collect();
+        assert!(taken.len() >= 2 && taken.iter().all(|sample| sample["value"] == 2.0), "{mode}: {samples:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_probe_that_stops_on_failure_ends_the_run_and_has_it_deviate() {
     let server = Server::start().await;
     let (listener, address) = port().await;

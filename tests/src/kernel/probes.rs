@@ -1,12 +1,21 @@
-//! Probes of the host itself, taken by the prober from within its sandbox.
+//! Probes of the host itself, taken by the prober from within its sandbox, or by the injector where the policy allows it.
 
+use std::fs::{self, OpenOptions};
+use std::io::Write;
 use std::net::{TcpListener, TcpStream};
-use std::path::Path;
-use std::time::Duration;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
+use jiff::Timestamp;
+use nix::sys::stat::Mode;
+use nix::unistd::mkfifo;
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
 use super::{Context, Outcome, TestResult, tests};
+use crate::daemon::run_as_nobody;
+use crate::process::wait_until;
 use crate::worker::Program;
 use crate::{Daemon, Mcp, process};
 
@@ -15,6 +24,9 @@ tests![
     pressure_is_read_by_the_prober_or_the_kernel_named_that_keeps_none,
     processes_are_seen_by_the_injector_with_age_memory_and_descriptors,
     whom_no_preview_shows_no_probe_tells_of,
+    a_log_is_read_for_who_may_not_read_it_where_the_policy_names_it_and_nowhere_else,
+    a_gate_on_a_log_ends_the_fault_once_the_log_says_so,
+    a_unit_without_any_entry_is_no_unit_that_is_silent,
 ];
 
 /// What a dry run says of a steady state of this one probe.
@@ -126,5 +138,147 @@ fn whom_no_preview_shows_no_probe_tells_of(_: &Context) -> TestResult {
     let sample = take(&limited.mcp()?, &json!(["process", "--pid", process::all()[0].pid]))?;
     let detail = sample["detail"].as_str().unwrap_or_default();
     assert!(sample["ok"] == false && detail.contains("process_kill"), "{sample}");
+    Ok(Outcome::Pass)
+}
+
+/// A folder for logs, which only root reads, and a daemon whose policy names its files, and one unit.
+struct Logs {
+    daemon: Daemon,
+    folder: TempDir,
+    path: PathBuf,
+}
+
+impl Logs {
+    fn new() -> Result<Self, Box<dyn std::error::Error>> {
+        let folder = tempfile::tempdir()?;
+        // What leads to it may be a link, which the daemon does not follow.
+        let path = fs::canonicalize(folder.path())?;
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o700))?;
+        let policy = path.join("policy.toml");
+        let logs = path.join("logs");
+        fs::create_dir(&logs)?;
+        fs::write(
+            &policy,
+            format!("probe_logs = [\"{}/*\", \"unit:chaos-no-such.service\"]\n", logs.display()),
+        )?;
+        let daemon = Daemon::start_with(|command| {
+            command.args(["--socket-group", "nogroup", "--policy"]).arg(&policy);
+        })?;
+        Ok(Self { daemon, folder, path: logs })
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    /// Whether it is so, and what is said, to somebody who has no right to any of it.
+    fn ask(&self, words: &[&str]) -> Result<(bool, String), Box<dyn std::error::Error>> {
+        let socket = format!("--socket={}", self.daemon.socket().display());
+        let output =
+            run_as_nobody("chaosctl", &[&[&*socket, "probe", "log", "--match", "ERR"], words].concat())?;
+        let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+        Ok((output.status.success(), said))
+    }
+
+    fn ask_for(&self, path: &Path, words: &[&str]) -> Result<(bool, String), Box<dyn std::error::Error>> {
+        let path = path.to_string_lossy();
+        self.ask(&[&["--file", &*path], words].concat())
+    }
+}
+
+fn a_log_is_read_for_who_may_not_read_it_where_the_policy_names_it_and_nowhere_else(
+    _: &Context,
+) -> TestResult {
+    let logs = Logs::new()?;
+    let (log, secret) = (logs.file("a.log"), logs.folder.path().join("secret"));
+    for path in [&log, &secret] {
+        fs::write(path, "fine\nERR one\nERR \x1b[2Jtwo\nERR half")?;
+        fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
+    }
+    let (met, said) = logs.ask_for(&log, &["--min", "2", "--max", "2"])?;
+    assert!(
+        met && said.contains("2 of 3 entries match, the last: \"ERR one\", \"ERR \\u{1b}[2Jtwo\""),
+        "{said}"
+    );
+    assert!(!logs.ask_for(&log, &["--max", "0"])?.0);
+    assert!(!logs.ask_for(&log, &["--last", "20"])?.1.contains("ERR one"));
+
+    symlink(&secret, logs.file("link"))?;
+    symlink(logs.folder.path(), logs.file("way"))?;
+    mkfifo(&logs.file("pipe"), Mode::S_IRWXU)?;
+    let detour = logs.file("../secret");
+    for (path, words) in [
+        (&secret, "probe_logs = ["),
+        (&detour, "absolute path without"),
+        (&logs.file("way/secret"), "probe_logs = ["),
+        (&logs.file("link"), "is a symbolic link"),
+        (&logs.file("pipe"), "no regular file"),
+        (&logs.file("none"), "there is no"),
+    ] {
+        // A bound that none would meet: what cannot be seen is not none, and a pipe is not waited for.
+        let (met, said) = logs.ask_for(path, &["--max", "0"])?;
+        assert!(
+            !met && said.contains(words) && !said.contains("entries match"),
+            "{}: {said}",
+            path.display()
+        );
+    }
+
+    // By what the lines say of when they were written.
+    let (met, said) = logs.ask_for(&log, &["--within", "60s", "--max", "0"])?;
+    assert!(!met && said.contains("RFC 3339"), "{said}");
+    let stamp = |age| Timestamp::now() - Duration::from_secs(age);
+    fs::write(&log, format!("{} ERR old\n{} ERR new\n  ERR of its trace\n", stamp(600), stamp(5)))?;
+    assert!(logs.ask_for(&log, &["--within", "60s", "--min", "2", "--max", "2"])?.0);
+    assert!(logs.ask_for(&log, &["--within", "1h", "--min", "3"])?.0);
+    Ok(Outcome::Pass)
+}
+
+fn a_gate_on_a_log_ends_the_fault_once_the_log_says_so(_: &Context) -> TestResult {
+    let logs = Logs::new()?;
+    let log = logs.file("a.log");
+    fs::write(&log, "ready\n")?;
+    let chaosctl = |arguments: Value| json!({"type": "process", "path": "chaosctl", "arguments": arguments});
+    let probe = chaosctl(json!({"probe": "log", "--file": log, "--match": "^ERR"}));
+    let ready = chaosctl(json!({"probe": "log", "--file": log, "--match": "^ready"}));
+    let document = json!({"title": "logged", "rollbacks": [],
+        "steady-state-hypothesis": {"title": "ready", "probes": [
+            {"type": "probe", "name": "ready", "tolerance": 0, "provider": ready}]},
+        "method": [{"type": "action", "name": "burn",
+            "provider": chaosctl(json!({"inject": "resource_exhaustion", "--cpu-percent": 5, "--for": "40s"}))}],
+        "extensions": [{"name": "chaos-daemon",
+            "rollback_on": [{"name": "errors", "provider": probe, "op": "gt", "value": 0, "interval": "200ms"}]}]});
+    let mcp = logs.daemon.mcp()?;
+    mcp.call_tool("chaos_register_experiment", document)?.ok()?;
+    // Not before the fault acts: before it, a breach would only keep the run from beginning.
+    let status = logs.daemon.mcp()?;
+    let acts = move || {
+        let seen =
+            status.call_tool("chaos_status", json!({})).map(|answer| answer.json["active_faults"][0].clone());
+        seen.is_ok_and(|fault| fault.is_object())
+    };
+    let writer = std::thread::spawn(move || {
+        wait_until(Duration::from_secs(30), acts);
+        OpenOptions::new().append(true).open(log)?.write_all(b"ERR pool used up\n")
+    });
+    let start = Instant::now();
+    let result = mcp.call_tool("chaos_run_experiment", json!({"experiment_name": "logged"}))?.ok()?;
+    writer.join().map_err(|_panic| "the writer broke")??;
+    assert_eq!(result["verdict"], "tripped", "{result}");
+    assert!(result.to_string().contains("ERR pool used up"), "{result}");
+    let took = start.elapsed();
+    assert!(took < Duration::from_secs(35), "{took:?}");
+    Ok(Outcome::Pass)
+}
+
+/// Where there is a journal it has none of this unit, where there is none journalctl says so, and where there is no journalctl
+/// the daemon does.
+fn a_unit_without_any_entry_is_no_unit_that_is_silent(_: &Context) -> TestResult {
+    let logs = Logs::new()?;
+    let (met, said) = logs.ask(&["--unit", "chaos-no-such.service", "--max", "0", "--timeout", "20s"])?;
+    assert!(!met && said.contains("journal") && !said.contains("entries match"), "{said}");
+    assert!(["no entry of", "journalctl"].iter().any(|words| said.contains(words)), "{said}");
+    let (met, said) = logs.ask(&["--unit", "chaos-other.service", "--max", "0"])?;
+    assert!(!met && said.contains("probe_logs = [\"unit:chaos-other.service\"]"), "{said}");
     Ok(Outcome::Pass)
 }

@@ -1,6 +1,7 @@
 //! Services that the installed daemon stops and restarts, as systemd shows them.
 
 use std::fs;
+use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -23,6 +24,7 @@ tests![
     services_that_cannot_or_must_not_be_stopped_are_refused_by_name,
     a_restart_says_how_long_the_service_was_gone_and_warns_if_it_does_not_come_back,
     a_probe_tells_how_a_unit_is_and_how_often_systemd_has_started_it_again,
+    a_probe_counts_what_a_unit_logs_and_what_is_in_a_file_where_the_policy_names_them,
 ];
 
 const NAME: &str = "chaos-stopped.service";
@@ -300,5 +302,84 @@ fn a_probe_tells_how_a_unit_is_and_how_often_systemd_has_started_it_again() -> T
         let said = String::from_utf8_lossy(&[refused.stdout, refused.stderr].concat()).into_owned();
         assert!(!refused.status.success() && said.contains(words), "{unit}: {said}");
     }
+    Ok(())
+}
+
+const POLICY: &str = "/etc/chaos-daemon/policy.toml";
+const LOGGING: &str = "chaos-logging.service";
+const LOGS: &str = "/var/log/chaos-logging";
+/// Any that is not root.
+const OTHER: u32 = 65_534;
+
+/// The policy is what it was when this goes.
+struct OtherPolicy(String);
+
+impl OtherPolicy {
+    fn of(text: &str) -> Result<Self> {
+        let before = fs::read_to_string(POLICY).map_err(Error::io("read", POLICY))?;
+        fs::write(POLICY, text).map_err(Error::io("write", POLICY))?;
+        let policy = Self(before);
+        systemctl(&["restart", SERVICE])?;
+        Ok(policy)
+    }
+}
+
+impl Drop for OtherPolicy {
+    fn drop(&mut self) {
+        let _ = fs::write(POLICY, &self.0);
+        let _ = systemctl(&["restart", SERVICE]);
+    }
+}
+
+/// What a probe of a log says, whether or not it is as it should be.
+fn logged(words: &[&str]) -> Result<String> {
+    let probe = ["-u", MEMBER, "--", "chaosctl", "probe", "--timeout", "20s", "log"];
+    let output = Command::new("runuser").args(probe).args(words).output();
+    let output = output.map_err(Error::io("start", "chaosctl"))?;
+    Ok(String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
+}
+
+fn a_probe_counts_what_a_unit_logs_and_what_is_in_a_file_where_the_policy_names_them() -> TestResult {
+    installed()?;
+    let _victim = Victim::of(
+        LOGGING,
+        "[Service]\nExecStart=/bin/sh -c 'echo \"<4>pool used up\"; echo all is well; exec sleep infinity'\n",
+    )?;
+    // What journalctl takes under emulation is not what this is about.
+    let pool = ["--timeout", "20s", "log", "--unit", LOGGING, "--match", "^pool", "--within", "10m"];
+    let said = logged(&pool[3..])?;
+    assert!(said.contains("probe_logs = [\"unit:chaos-logging.service\"]"), "{said}");
+
+    let rules = format!("probe_logs = [\"unit:{LOGGING}\", \"unit:chaos-no-such.service\", \"{LOGS}/*\"]\n");
+    let _policy = OtherPolicy::of(&rules)?;
+    // What a service writes is on its way to the journal for a while.
+    let arrived = wait_until(PATIENCE, || sample(&pool).is_ok_and(|seen| seen["value"] == 1.0));
+    assert!(arrived, "{}", logged(&pool[3..])?);
+    sample(&[&pool[..], &["--priority", "warning"]].concat())?;
+    sample(&[&pool[..], &["--priority", "err", "--max", "0"]].concat())?;
+    let said = logged(&["--unit", LOGGING, "--match", "^Started", "--within", "10m"])?;
+    assert!(said.starts_with("ok: "), "{said}");
+    let said = logged(&["--unit", "chaos-no-such.service", "--match", "x", "--max", "0"])?;
+    assert!(said.contains("no entry of chaos-no-such.service"), "{said}");
+
+    fs::create_dir_all(LOGS)?;
+    let path = |name: &str| format!("{LOGS}/{name}");
+    fs::write(path("a.log"), "ERR one\nERR two\n")?;
+    fs::set_permissions(path("a.log"), fs::Permissions::from_mode(0o600))?;
+    sample(&["log", "--file", &path("a.log"), "--match", "^ERR", "--min", "2", "--max", "2"])?;
+    // What root may not read without a right that the daemon does not have.
+    fs::write(path("closed.log"), "ERR\n")?;
+    fs::set_permissions(path("closed.log"), fs::Permissions::from_mode(0o600))?;
+    chown(path("closed.log"), Some(OTHER), Some(OTHER))?;
+    symlink("/etc/shadow", path("link.log"))?;
+    for (file, words) in [
+        (&*path("closed.log"), "cannot be read by the daemon"),
+        (&path("link.log"), "symbolic link"),
+        ("/etc/shadow", "probe_logs = [\"/etc/shadow\"]"),
+    ] {
+        let said = logged(&["--file", file, "--match", "^root", "--max", "0"])?;
+        assert!(said.contains(words) && !said.contains("entries match"), "{file}: {said}");
+    }
+    fs::remove_dir_all(LOGS)?;
     Ok(())
 }
