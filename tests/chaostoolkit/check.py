@@ -18,8 +18,12 @@ import node  # noqa: E402
 
 def document(title, address, tolerance, method):
     """An experiment whose steady state is the health of `address`."""
-    probe = {"type": "probe", "name": "health", "tolerance": tolerance,
-             "provider": {"type": "http", "url": f"http://{address}/health", "timeout": 1}}
+    return steady(title, {"type": "http", "url": f"http://{address}/health", "timeout": 1}, tolerance, method)
+
+
+def steady(title, provider, tolerance, method):
+    """An experiment whose steady state is what a provider says."""
+    probe = {"type": "probe", "name": "health", "tolerance": tolerance, "provider": provider}
     return {"title": title, "description": title, "steady-state-hypothesis": {"title": "up", "probes": [probe]},
             "method": method, "rollbacks": []}
 
@@ -50,6 +54,21 @@ def experiments(address, service):
     ]
     for title, tolerance, met in tolerances:
         yield document(title, address, tolerance, [cut]), (met, met)
+    for title, arguments, tolerance, met in [
+        ("a program", ["-c", "echo up"], 0, True),
+        ("a program that fails", ["-c", "exit 3"], 0, False),
+        ("a program with one of two statuses", ["-c", "exit 3"], [0, 3], True),
+        ("text that it prints", ["-c", "echo all up"], {"type": "regex", "target": "stdout", "pattern": "up$"}, True),
+        ("text in another line", ["-c", "echo up; echo down"], {"type": "regex", "target": "stdout", "pattern": "up$"}, False),
+        ("text that it does not print", ["-c", "echo up >&2"], {"type": "regex", "target": "stdout", "pattern": "up"}, False),
+        ("a number that it prints", ["-c", "echo 5"], {"type": "range", "target": "stdout", "range": [0, 10]}, True),
+        ("JSON that it prints", ["-c", "echo '{\"a\": [1, 2]}'"],
+         {"type": "jsonpath", "target": "stdout", "path": "$.a[*]", "count": 2}, True),
+        ("arguments in a string", "-c true", 0, True),
+        ("arguments in a mapping", {"-c": "exit 4"}, 4, True),
+    ]:
+        provider = {"type": "process", "path": "/bin/sh", "arguments": arguments}
+        yield steady(title, provider, tolerance, [cut]), (met, met)
     yield document("nobody there", "127.0.0.1:9", 200, [cut]), (False, False)
     # The last, because it ends the service.
     yield document("killed", address, 200, [kill]), (True, False)
@@ -105,7 +124,7 @@ def main():
     programs, outside = Path(sys.argv[1]).resolve(), sys.argv[2]
     node.enter(outside)
     check = checks.Checks()
-    with checks.service() as (port, pid), node.Daemon(programs) as daemon, \
+    with checks.service() as (port, pid), node.Daemon(programs, 'probe_commands = ["/bin/sh"]') as daemon, \
             tempfile.TemporaryDirectory(prefix="chaos-toolkit-") as folder:
         tools = checks.Programs(programs, daemon.socket, Path(folder))
         validate(check, tools)

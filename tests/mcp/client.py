@@ -166,37 +166,50 @@ async def behind_proxy(check, mode, parameters):
         check("behind the proxy, a call is late", not error and time.monotonic() - start >= 0.3)
 
 
-def probe(programs, url, *options):
+def probe(programs, server, *options):
     """Exit code and answer of `chaosctl probe mcp`."""
-    command = [str(programs / "chaosctl"), "--json", "probe", "mcp", url, *options]
+    command = [str(programs / "chaosctl"), "--json", "probe", "mcp", *options, *server]
     done = subprocess.run(command, capture_output=True, text=True, timeout=SESSION, check=False)
     return done.returncode, json.loads(done.stdout or "{}"), done.stderr
 
 
+def probed(check, programs, server):
+    """What `chaosctl probe mcp` tells of the server of the official library."""
+    code, answer, said = probe(programs, server, "--tool", "add")
+    told = answer.get("answer") or {}
+    check("an MCP server is probed", code == 0 and told.get("tools") == ["add", "fail"], answer or said)
+    check("its name is told", told.get("server") == "probed", answer)
+    for name, options, expected, word in (
+        ("a call that succeeds", ("--call", "add", "--arguments", '{"a": 1, "b": 2}'), 0, "add answered"),
+        ("a call that fails", ("--call", "fail"), 1, "fail failed"),
+        ("a tool that is not there", ("--tool", "subtract"), 1, "no tool"),
+    ):
+        code, answer, _ = probe(programs, server, *options)
+        check(f"{name} is told", code == expected and word in answer.get("detail", ""), answer)
+
+
 def probes(check, programs):
-    """`chaosctl probe mcp` against a server of the official library, which answers in either of the two ways."""
+    """`chaosctl probe mcp` against a server of the official library: over HTTP, in either of the two ways to answer, and over stdio."""
     for check.era, more in (("events", []), ("json", ["json"])):
         with subprocess.Popen([sys.executable, str(SERVER), str(PORT), *more], stdout=subprocess.DEVNULL,
                               stderr=subprocess.DEVNULL) as server:
             try:
                 url, end = f"http://127.0.0.1:{PORT}/mcp", time.monotonic() + SESSION / 2
-                while probe(programs, url)[0] and time.monotonic() < end:
+                while probe(programs, [url])[0] and time.monotonic() < end:
                     time.sleep(0.2)
-                code, answer, _ = probe(programs, url, "--tool", "add")
-                told = answer.get("answer") or {}
-                check("an MCP server is probed", code == 0 and told.get("tools") == ["add", "fail"], answer)
-                check("its name is told", told.get("server") == "probed", answer)
-                for name, options, expected, word in (
-                    ("a call that succeeds", ("--call", "add", "--arguments", '{"a": 1, "b": 2}'), 0, "add answered"),
-                    ("a call that fails", ("--call", "fail"), 1, "fail failed"),
-                    ("a tool that is not there", ("--tool", "subtract"), 1, "no tool"),
-                ):
-                    code, answer, _ = probe(programs, url, *options)
-                    check(f"{name} is told", code == expected and word in answer.get("detail", ""), answer)
-                code, answer, _ = probe(programs, f"http://127.0.0.1:{PORT}/elsewhere")
+                probed(check, programs, [url])
+                code, answer, _ = probe(programs, [f"http://127.0.0.1:{PORT}/elsewhere"])
                 check("another path is no MCP server", code == 1 and "404" in answer.get("detail", ""), answer)
             finally:
                 server.kill()
+    check.era = "stdio"
+    # It takes a while until Python has come so far.
+    server = ["--timeout", "30s", "--", sys.executable, str(SERVER), "stdio"]
+    probed(check, programs, server)
+    proxied = ["--timeout", "30s", "--", str(programs / "chaosctl"), "mcp-proxy", "--delay", "700ms", *server[2:]]
+    code, answer, _ = probe(programs, proxied, "--call", "add", "--arguments", '{"a": 1, "b": 2}')
+    late = (answer.get("answer") or {}).get("call_ms", 0)
+    check("behind the proxy, a call is late", code == 0 and late >= 700, answer)
 
 
 async def every_session(check, parameters, echo):

@@ -35,10 +35,10 @@ def enter(outside):
 
 
 class Daemon:
-    """A `chaos-daemon run` with directories of its own; nothing of it is left when the block ends."""
+    """A `chaos-daemon run` with directories of its own, and a policy; nothing of it is left when the block ends."""
 
-    def __init__(self, programs):
-        self.programs = programs
+    def __init__(self, programs, policy=""):
+        self.programs, self.policy = programs, policy
 
     def __enter__(self):
         self.folder = tempfile.TemporaryDirectory(prefix="chaos-mcp-")
@@ -47,11 +47,13 @@ class Daemon:
         root.chmod(0o755)
         self.socket = root / "run" / "mcp.sock"
         self.log = root / "log"
+        policy = root / "policy.toml"
+        policy.write_text(self.policy)
         with self.log.open("wb") as log:
             # Ends with us, whatever ends us.
             self.process = subprocess.Popen(
                 ["setpriv", "--pdeathsig", "TERM", str(self.programs / "chaos-daemon"), "run",
-                 "--runtime-dir", str(root / "run"), "--state-dir", str(root / "state")],
+                 "--runtime-dir", str(root / "run"), "--state-dir", str(root / "state"), "--policy", str(policy)],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         try:
             self._wait_ready()

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A server of the official Python library over HTTP, for `chaosctl probe mcp`: `server.py PORT [json]`."""
+"""A server of the official Python library, for `chaosctl probe mcp`: `server.py PORT [json]` over HTTP, `server.py stdio`."""
 
 import sys
 
@@ -21,4 +21,7 @@ def fail() -> str:
 
 
 if __name__ == "__main__":
-    server.run("streamable-http", host="127.0.0.1", port=int(sys.argv[1]), json_response="json" in sys.argv[2:])
+    if sys.argv[1] == "stdio":
+        server.run("stdio")
+    else:
+        server.run("streamable-http", host="127.0.0.1", port=int(sys.argv[1]), json_response="json" in sys.argv[2:])

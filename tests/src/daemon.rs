@@ -144,6 +144,12 @@ impl Daemon {
         self.children("prober").into_iter().next()
     }
 
+    /// The process that runs programs for the server, by its first argument.
+    pub fn runner(&self) -> Option<Process> {
+        let is_own = |process: &Process| process.parent == self.injector_pid();
+        self.children("runner").into_iter().find(is_own)
+    }
+
     /// The process that keeps the packet hooks switched on, by its first argument.
     pub fn keeper(&self) -> Option<Process> {
         self.children("keeper").into_iter().next()

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use serde_json::{Map, Value, json};
+use tokio::signal::unix::{SignalKind, signal};
 
 use super::client::{Client, ClientError};
 use super::fault_args::FaultArgs;
@@ -19,6 +20,7 @@ use super::runs::RunArgs;
 use super::schedule::{self, ScheduleCommand};
 use super::{bridge, document, history, runs, show, watch};
 use crate::experiment::{Native, schema};
+use crate::probe::{Probe, Sample, offspring};
 use crate::request::{ResidueReport, TargetsReport};
 use crate::spec::{FaultName, Probability, SpecError};
 
@@ -371,7 +373,7 @@ async fn carry_out(cli: &Cli) -> Result<Done, Failure> {
             if probe.check.is_the_daemons() {
                 return ask_for_sample(cli).await;
             }
-            let sample = probe.sample().await;
+            let sample = sample(&probe).await?;
             let answer = json!({"ok": sample.ok, "detail": sample.detail, "seconds": sample.took.as_secs_f64(),
                        "value": sample.value, "answer": sample.answer});
             let text = format!("{}\n", sample.line());
@@ -416,6 +418,24 @@ async fn carry_out(cli: &Cli) -> Result<Done, Failure> {
             done
         }
     }
+}
+
+/// A sample that this process takes, which leaves nothing of its program when it goes.
+async fn sample(probe: &Probe) -> Result<Sample, Failure> {
+    if probe.check.program().is_none() {
+        return Ok(probe.sample().await);
+    }
+    let system = |error: std::io::Error| Failure::Other(format!("watch a program: {error}"));
+    offspring::adopt().map_err(system)?;
+    let mut terminate = signal(SignalKind::terminate()).map_err(system)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(system)?;
+    let sample = tokio::select! {
+        sample = probe.sample() => Ok(sample),
+        _ = terminate.recv() => Err("SIGTERM"),
+        _ = interrupt.recv() => Err("SIGINT"),
+    };
+    offspring::end_all();
+    sample.map_err(|signal| Failure::Other(format!("{}: ended by {signal}", probe.check)))
 }
 
 /// A sample of what only the daemon sees: the words of this command line are its, too.

@@ -7,10 +7,11 @@ use clap::{Args, Subcommand};
 
 use super::{duration, size};
 use crate::probe::alert::{self, Alert};
+use crate::probe::command::{self, Command};
 use crate::probe::dns::Lookup;
 use crate::probe::latency::{Latency, PERCENTILES};
 use crate::probe::log::{self, Entries};
-use crate::probe::mcp::Dialogue;
+use crate::probe::mcp::{Dialogue, Server};
 use crate::probe::pressure::{Gauge, RESOURCES, SHARES, WINDOWS};
 use crate::probe::process::{self, Processes};
 use crate::probe::prometheus::{NO_DATA, Query, REDUCERS, Terms};
@@ -81,10 +82,11 @@ enum CheckArgs {
         #[arg(long, value_name = "CODE")]
         rcode: Option<String>,
     },
-    /// Whether an MCP server over HTTP opens a session and lists its tools
+    /// Whether an MCP server opens a session and lists its tools: one over HTTP, or one over stdio, which is started and ended
     Mcp {
         /// Address, e.g. http://127.0.0.1:8000/mcp
-        url: String,
+        #[arg(required_unless_present = "program", conflicts_with = "program")]
+        url: Option<String>,
         /// Tool that has to be listed
         #[arg(long, value_name = "NAME")]
         tool: Option<String>,
@@ -94,6 +96,24 @@ enum CheckArgs {
         /// Arguments of the call, an object in JSON
         #[arg(long, value_name = "JSON")]
         arguments: Option<String>,
+        /// The server's command line, with the absolute path of its program
+        #[arg(last = true, value_name = "PROGRAM")]
+        program: Vec<String>,
+    },
+    /// What a program says by its exit status and its output; the daemon runs those that its policy names
+    Command {
+        /// Status that is right; may be repeated [default: 0]
+        #[arg(long)]
+        status: Vec<u8>,
+        /// Regular expression that is found in the standard output
+        #[arg(long, value_name = "REGEX")]
+        stdout: Option<String>,
+        /// Milliseconds until it has ended, or the number that its standard output consists of [default: time]
+        #[arg(long, value_parser = names(command::MEASURES))]
+        measure: Option<String>,
+        /// Its command line, with the absolute path of the program
+        #[arg(last = true, required = true, value_name = "PROGRAM")]
+        program: Vec<String>,
     },
     /// How much of the time work waits for a resource of this host, in percent (PSI)
     Pressure {
@@ -277,8 +297,13 @@ impl CheckArgs {
             Self::Dns { name, kind, server, rcode } => {
                 Lookup::parse(&name, kind.as_deref(), server.as_deref(), rcode.as_deref()).map(Check::Dns)
             }
-            Self::Mcp { url, tool, call, arguments } => {
-                Dialogue::parse(&url, tool.as_deref(), call.as_deref(), arguments.as_deref()).map(Check::Mcp)
+            Self::Mcp { url, tool, call, arguments, program } => {
+                let server = Server::parse(url.as_deref(), program)?;
+                Dialogue::parse(server, tool.as_deref(), call.as_deref(), arguments.as_deref())
+                    .map(Check::Mcp)
+            }
+            Self::Command { status, stdout, measure, program } => {
+                Command::parse(program, status, stdout.as_deref(), measure.as_deref()).map(Check::Command)
             }
             Self::Pressure { resource, share, window } => {
                 Gauge::parse(&resource, share.as_deref(), window.as_deref()).map(Check::Pressure)

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-use super::native::{Grammar, Native, native};
+use super::native::{Grammar, Native, command, is_chaosctl, native, path};
 use super::sampling::Sampling;
 use super::tolerance::{Form, Tolerance};
 use super::variables::{Use, Variables};
@@ -196,7 +196,8 @@ impl Reader<'_> {
             }
         }
         let place = provider.at("arguments");
-        match native(provider, self.grammar)? {
+        let path = path(&mut provider)?;
+        match native(path, provider, self.grammar)? {
             Native::Inject { name, fault } => Ok(Deed::Inject { name, fault }),
             Native::Remove(name) => Ok(Deed::Remove(name)),
             Native::Probe(_) => {
@@ -205,22 +206,32 @@ impl Reader<'_> {
         }
     }
 
+    /// A `chaosctl` command line, or any other, of which the output is judged.
+    fn process_probe(&self, mut provider: Fields) -> Result<(Probe, Form), SpecError> {
+        let place = provider.at("arguments");
+        let limit = timeout(&mut provider)?;
+        let path = path(&mut provider)?;
+        if !is_chaosctl(&path) {
+            let check = Check::Command(command(path, provider)?);
+            // Chaos Toolkit waits as long as it takes.
+            let timeout = limit.unwrap_or(LONGEST_TIMEOUT);
+            return Ok((Probe { check, timeout, bounds: Bounds::default() }, Form::Command));
+        }
+        match native(path, provider, self.grammar)? {
+            Native::Probe(probe) => {
+                let timeout = limit.map_or(probe.timeout, |limit| limit.min(probe.timeout));
+                Ok((Probe { timeout, ..probe }, Form::Process))
+            }
+            _ => Err(SpecError::new(place, "a probe runs \"chaosctl probe …\", or another program")),
+        }
+    }
+
     /// What a probe's provider samples.
     pub(super) fn probe(&self, mut provider: Fields) -> Result<(Probe, Form), SpecError> {
         let kind = provider.string("type")?;
         match provider.need("type", kind, "\"http\" or \"process\"")?.as_str() {
             "http" => Ok((http_probe(provider)?, Form::Http)),
-            "process" => {
-                let place = provider.at("arguments");
-                let limit = timeout(&mut provider)?;
-                match native(provider, self.grammar)? {
-                    Native::Probe(probe) => {
-                        let timeout = limit.map_or(probe.timeout, |limit| limit.min(probe.timeout));
-                        Ok((Probe { timeout, ..probe }, Form::Process))
-                    }
-                    _ => Err(SpecError::new(place, "a probe runs \"chaosctl probe …\"")),
-                }
-            }
+            "process" => self.process_probe(provider),
             other => {
                 let problem = format!("{other:?} is not supported: give \"http\" or \"process\"");
                 Err(SpecError::new(provider.at("type"), problem))

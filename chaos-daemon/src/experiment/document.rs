@@ -15,6 +15,7 @@ use super::recovery::is_outage;
 use super::sampling::{Mode, Rule};
 use super::stage::BlastRadius;
 use super::variables::{Outside, Variables};
+use crate::probe::Probe;
 use crate::request::fields::Fields;
 use crate::spec::{FaultName, FaultRequest, SpecError};
 
@@ -84,6 +85,17 @@ impl Experiment {
             Deed::Inject { name, fault } => Some((index, name.as_ref(), &**fault)),
             _ => None,
         })
+    }
+
+    /// Everything that is sampled, with the name that the document has for it.
+    pub fn probes(&self) -> impl Iterator<Item = (&str, &Probe)> {
+        let conditions = self.conditions.iter().map(|condition| (condition.name.as_str(), &condition.probe));
+        let gates = self.guardrails.gates.iter().map(|gate| (gate.name.as_str(), &gate.probe));
+        let method = self.method.iter().filter_map(|activity| match &activity.deed {
+            Deed::Probe(probe) => Some((activity.name.as_str(), probe)),
+            _ => None,
+        });
+        conditions.chain(gates).chain(method)
     }
 
     /// What the fault of this activity weighs in the resiliency score, from 0 to 10.

@@ -8,8 +8,8 @@ use crate::experiment::alert::Wanted;
 use crate::experiment::gate::{Op, Rule};
 use crate::experiment::tolerance::{Form, Tolerance};
 use crate::experiment::variables::Nowhere;
-use crate::probe::Check;
 use crate::probe::http::{Method, Request};
+use crate::probe::{Check, Sample};
 use crate::spec::FaultType;
 
 fn document() -> Value {
@@ -231,6 +231,18 @@ fn a_probe_that_is_not_understood_is_refused_by_name() {
         ("provider", json!({"type": "http", "url": "http://x", "secrets": ["x"]}), "provider.secrets[0]"),
         ("provider", json!({"type": "http", "url": "http://x", "timeout": 31}), "provider.timeout"),
         ("provider", json!({"type": "process", "path": "curl", "arguments": []}), "provider.path"),
+        ("provider", json!({"type": "process", "path": "./check.sh"}), "provider.path"),
+        ("provider", json!({"type": "process", "path": "~/check.sh"}), "provider.path"),
+        ("provider", json!({"type": "process", "path": "/x", "arguments": "a | b"}), "provider.arguments"),
+        ("provider", json!({"type": "process", "path": "/x", "arguments": "$HOME"}), "provider.arguments"),
+        ("provider", json!({"type": "process", "path": "/x", "arguments": [["a"]]}), "provider.arguments"),
+        (
+            "provider",
+            json!({"type": "process", "path": "/x", "arguments": {"get": "a", "from": "b"}}),
+            "provider.arguments",
+        ),
+        ("provider", json!({"type": "process", "path": "/x", "shell": true}), "provider.shell"),
+        ("provider", json!({"type": "process", "path": "/x", "timeout": 60}), "provider.timeout"),
         (
             "provider",
             json!({"type": "process", "path": "chaosctl", "arguments": ["probe", "tcp", "x"]}),
@@ -243,6 +255,60 @@ fn a_probe_that_is_not_understood_is_refused_by_name() {
         let error = parse(changed).expect_err(&format!("{key} = {value} was accepted"));
         assert_eq!(error.field, format!("steady-state-hypothesis.probes[0].{field}"), "{error}");
     }
+}
+
+#[test]
+fn a_process_provider_of_another_program_is_what_it_is_for_chaos_toolkit() {
+    let read = |arguments: Value, tolerance: Value| {
+        let mut changed = document();
+        let probe = &mut changed["steady-state-hypothesis"]["probes"][1];
+        probe["provider"] =
+            json!({"type": "process", "path": "/usr/lib/foo/check.sh", "arguments": arguments});
+        probe["tolerance"] = tolerance;
+        parse(changed).map(|mut experiment| experiment.conditions.remove(1))
+    };
+    let words = |arguments| match read(arguments, json!(0)).unwrap().probe.check {
+        Check::Command(command) => serde_json::to_value(command.program()).unwrap()["arguments"].clone(),
+        other => panic!("{other:?}"),
+    };
+    for (arguments, argv) in [
+        (json!(null), json!([])),
+        (json!(["-v", 3, "", "a b"]), json!(["-v", "3", "a b"])),
+        (json!("-v  --url http://127.0.0.1:80/x"), json!(["-v", "--url", "http://127.0.0.1:80/x"])),
+        (json!({"--url": "x y"}), json!(["--url", "x y"])),
+        (json!({"--a": "1", "-b": ""}), json!(["--a", "1", "-b"])),
+    ] {
+        assert_eq!(words(arguments.clone()), argv, "{arguments}");
+    }
+    let condition = read(json!([]), json!({"type": "regex", "target": "stdout", "pattern": "up"})).unwrap();
+    assert_eq!((condition.form, condition.probe.timeout), (Form::Command, Duration::from_secs(30)));
+    // The output is that of the program; one that has not ended has none.
+    let mut sample = Sample::failed("late".into());
+    assert!(condition.judge(&sample).is_err());
+    sample.answer = Some(json!({"status": 3, "stdout": "all up", "stderr": ""}));
+    assert_eq!(condition.judge(&sample), Ok(()));
+    let condition = read(json!([]), json!([0, 3])).unwrap();
+    assert_eq!(condition.judge(&sample), Ok(()));
+    assert!(read(json!([]), json!(true)).is_err());
+}
+
+#[test]
+fn everything_that_runs_a_program_is_among_the_probes() {
+    let mut several = document();
+    let provider = |path: &str| json!({"type": "process", "path": path});
+    let native = |program: &str| json!({"type": "process", "path": "chaosctl", "arguments": ["probe", "mcp", "--", program]});
+    several["steady-state-hypothesis"]["probes"][0] =
+        json!({"type": "probe", "name": "steady", "tolerance": 0, "provider": provider("/a")});
+    several["method"]
+        .as_array_mut()
+        .unwrap()
+        .push(json!({"type": "probe", "name": "looks", "provider": provider("/b")}));
+    several["extensions"] = json!([{"name": "chaos-daemon", "rollback_on": [
+        {"name": "gate", "provider": native("/c"), "op": "gt", "value": 100}]}]);
+    let experiment = parse(several).unwrap();
+    let programs: Vec<_> =
+        experiment.probes().filter_map(|(name, probe)| Some((name, probe.check.program()?.path()))).collect();
+    assert_eq!(programs, [("steady", "/a"), ("gate", "/c"), ("looks", "/b")]);
 }
 
 #[test]

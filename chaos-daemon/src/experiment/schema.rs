@@ -118,7 +118,30 @@ fn http() -> Value {
 
 /// The provider of a probe.
 pub(super) fn provider_of_probe() -> Value {
-    json!({"anyOf": [http(), chaosctl_probe()]})
+    json!({"anyOf": [http(), chaosctl_probe(), program()]})
+}
+
+/// A process provider of a probe that runs another program.
+fn program() -> Value {
+    json!({
+        "type": "object",
+        "properties": {
+            "type": {"const": "process"},
+            "path": {"type": "string", "pattern": "^/", "description": "A program that the daemon's policy names."},
+            "arguments": {
+                "anyOf": [
+                    {"type": "array", "items": {"anyOf": [{"type": "string"}, {"type": "number"}]}},
+                    {"type": "object"},
+                    {"type": "string"},
+                ],
+                "description": "Read as Chaos Toolkit does, but by no shell.",
+            },
+            "timeout": {"description": "Seconds."},
+            "secrets": {"type": "array", "items": {"type": "string"}},
+        },
+        "required": ["type", "path"],
+        "additionalProperties": false,
+    })
 }
 
 /// A process provider of a probe: which checks there are.
@@ -141,6 +164,8 @@ fn chaosctl_probe() -> Value {
         ],
         ["probe", "dns", "db.example.org", "--server", "127.0.0.1:53"],
         ["probe", "mcp", "http://127.0.0.1:8000/mcp", "--tool", "search"],
+        ["probe", "mcp", "--tool", "search", "--", "/usr/local/bin/my-server"],
+        ["probe", "command", "--measure", "stdout", "--max", 100, "--", "/usr/lib/payment/check", "queue"],
         ["probe", "pressure", "memory", "--share", "full", "--max", 10],
         ["probe", "sockets", "tcp", "--state", "close_wait", "--max", 100],
         ["probe", "unit", "payment.service", "--measure", "restarts", "--max", 0],
@@ -228,7 +253,7 @@ fn activity() -> Value {
         "properties": {
             "type": {"enum": ["action", "probe"]},
             "name": {"type": "string"},
-            "provider": {"anyOf": [http(), chaosctl("chaosctl probe …, or in actions inject … or remove NAME")]},
+            "provider": {"anyOf": [http(), chaosctl("chaosctl probe …, or in actions inject … or remove NAME"), program()]},
             "pauses": pauses(),
             "background": {"type": "boolean", "description": "Whether the next activity starts without waiting for this one."},
             "controls": {"type": "array", "maxItems": 0},

@@ -9,6 +9,7 @@ use serde_json::Value;
 use serde_json_path::JsonPath;
 
 use crate::probe::Sample;
+use crate::probe::command::is_found;
 use crate::request::fields::Fields;
 use crate::spec::SpecError;
 
@@ -17,15 +18,17 @@ use crate::spec::SpecError;
 pub enum Form {
     /// `{status, headers, body}`
     Http,
-    /// `{status, stdout, stderr}`
+    /// `{status, stdout, stderr}`, of `chaosctl`
     Process,
+    /// `{status, stdout, stderr}`, of the program itself
+    Command,
 }
 
 impl Form {
     /// What the provider returns of this sample; `None` when it returns nothing, because it failed.
     pub fn output(self, sample: &Sample) -> Option<Value> {
         match self {
-            Self::Http => sample.answer.clone(),
+            Self::Http | Self::Command => sample.answer.clone(),
             Self::Process => Some(sample.as_process()),
         }
     }
@@ -33,7 +36,7 @@ impl Form {
     fn targets(self) -> &'static [&'static str] {
         match self {
             Self::Http => &["status", "headers", "body"],
-            Self::Process => &["status", "stdout", "stderr"],
+            Self::Process | Self::Command => &["status", "stdout", "stderr"],
         }
     }
 }
@@ -175,7 +178,7 @@ impl Tolerance {
             }
             Self::Regex { target, pattern } => {
                 let seen = part(output, target.as_deref());
-                let good = seen.as_str().is_some_and(|text| pattern.is_match(text));
+                let good = seen.as_str().is_some_and(|text| is_found(pattern, text));
                 verdict(good, || format!("{:?} is not found in {}", pattern.as_str(), brief(seen)))
             }
             Self::JsonPath { target, path, count, expect } => {

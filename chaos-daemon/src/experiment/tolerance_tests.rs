@@ -70,6 +70,8 @@ fn what_is_within_the_tolerance_of_a_process() {
         (json!({"type": "range", "range": [0, 500], "target": "stdout"}), process(0, "500.01\n"), false),
         (json!({"type": "regex", "pattern": "warn", "target": "stderr"}), process(0, ""), true),
         (json!({"type": "regex", "pattern": "[0-9]{2}", "target": "stdout"}), process(0, "7"), false),
+        (json!({"type": "regex", "pattern": "up$", "target": "stdout"}), process(0, "all up\n"), true),
+        (json!({"type": "regex", "pattern": "up$", "target": "stdout"}), process(0, "up\nnot\n"), false),
     ] {
         let verdict = parse(tolerance.clone(), Form::Process).unwrap().judge(&output);
         assert_eq!(verdict.is_ok(), good, "{tolerance} of {output}: {verdict:?}");

@@ -17,6 +17,7 @@ pub mod part;
 pub mod place;
 pub mod privilege;
 pub mod process;
+pub mod program;
 pub mod proxy;
 pub mod sandbox;
 pub mod sshd;

@@ -12,6 +12,8 @@ pub enum Part {
     Server,
     /// Takes samples for the server.
     Prober,
+    /// Runs programs for the server, with those that it starts itself for each.
+    Runner,
     /// A fault, or the keeper of the packet hooks.
     Holder,
     /// The guard.
@@ -20,7 +22,8 @@ pub enum Part {
 
 impl Part {
     /// Every one.
-    pub const ALL: &[Self] = &[Self::Injector, Self::Server, Self::Prober, Self::Holder, Self::Guard];
+    pub const ALL: &[Self] =
+        &[Self::Injector, Self::Server, Self::Prober, Self::Runner, Self::Holder, Self::Guard];
 
     /// The name, of at most 15 bytes, so that the kernel keeps all of it.
     pub fn name(self) -> &'static str {
@@ -28,6 +31,7 @@ impl Part {
             Self::Injector => "chaos-daemon",
             Self::Server => "chaos-server",
             Self::Prober => "chaos-prober",
+            Self::Runner => "chaos-runner",
             Self::Holder => "chaos-holder",
             Self::Guard => "chaos-guard",
         }

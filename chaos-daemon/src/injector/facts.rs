@@ -1,6 +1,6 @@
-//! What a probe asks the injector, because only root sees it: how a unit is, what processes are like, what a log says. It reads,
-//! away from the loop, a few at a time; and tells no caller more than the preview of a fault of the same target does, or the
-//! policy.
+//! What a probe asks the injector, because only root sees it, or the policy decides: how a unit is, what processes are like, what a
+//! log says, whether a program may be run. It reads, away from the loop, a few at a time; and tells no caller more than the preview
+//! of a fault of the same target does, or the policy.
 
 use std::time::Duration;
 
@@ -10,6 +10,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use super::{logs, services};
+use crate::host::program::{Distrust, trusted};
 use crate::host::usage::Usage;
 use crate::host::{Running, Spared};
 use crate::kernel::systemd::Unit;
@@ -43,6 +44,10 @@ pub(super) async fn look(policy: &Policy, question: Question, caller: Caller) ->
             policy.may_look(caller, OF_PROCESSES)?;
             aside(move || processes(&target, caller).map(Facts::Processes)).await
         }
+        Question::Command(path) => {
+            policy.may_run(caller, &path)?;
+            aside(move || program(&path).map(Facts::Command)).await
+        }
         Question::Log { request, limit } => logs::look(policy, &request, limit, caller).await.map(Facts::Log),
     }
 }
@@ -65,6 +70,19 @@ async fn place() -> Result<SemaphorePermit<'static>, ApiError> {
         )
         .hint("sample less often")),
     }
+}
+
+/// The file that a program which the policy names is.
+fn program(path: &str) -> Result<String, ApiError> {
+    let found = trusted(path).map_err(|distrust| match distrust {
+        Distrust::Changeable { .. } => {
+            let text = format!("{path:?} is not run, because others than root could change it: {distrust}");
+            ApiError::new(ErrorCode::PolicyDenied, text)
+                .hint("chown root and chmod go-w the program and every folder above it")
+        }
+        other => ApiError::new(ErrorCode::TargetNotFound, format!("{path:?} is not run: {other}")),
+    })?;
+    Ok(found.display().to_string())
 }
 
 fn unit(name: &str) -> Result<UnitFacts, ApiError> {
@@ -164,6 +182,21 @@ mod tests {
         assert_eq!(wrong.unwrap_err().code, ErrorCode::InvalidParameter);
         let absent = TargetRequest { cgroup: Some("no/such".into()), ..TargetRequest::default() };
         assert_eq!(asked(absent).await.unwrap(), Facts::Processes(ProcessFacts::default()));
+    }
+
+    #[tokio::test]
+    async fn a_program_is_asked_for_by_the_policy_and_then_by_its_file() {
+        let policy = Policy { probe_commands: vec!["/bin/sh".into(), "/tmp/*".into()], ..Policy::default() };
+        let asked = async |path: &str| look(&policy, Question::Command(path.to_owned()), NOBODY).await;
+        let shell = std::fs::canonicalize("/bin/sh").unwrap().display().to_string();
+        assert_eq!(asked("/bin/sh").await.unwrap(), Facts::Command(shell));
+        assert_eq!(asked("/bin/true").await.unwrap_err().code, ErrorCode::PolicyDenied);
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let refused = asked(file.path().to_str().unwrap()).await.unwrap_err();
+        assert!(refused.code == ErrorCode::PolicyDenied && refused.message.contains("/tmp"), "{refused}");
+        let absent = Policy { probe_commands: vec!["/bin/no-such".into()], ..Policy::default() };
+        let refused = look(&absent, Question::Command("/bin/no-such".into()), NOBODY).await.unwrap_err();
+        assert_eq!(refused.code, ErrorCode::TargetNotFound);
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use jiff::Timestamp;
+use nix::sched::CloneFlags;
 use nix::unistd::Gid;
 use regex::Regex;
 use tokio::io::AsyncReadExt;
@@ -16,7 +17,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use super::child::start_child;
-use super::server_process::{Network, drop_rights, unprivileged};
+use super::server_process::{drop_rights, unprivileged};
 use crate::host::accounts;
 use crate::host::log::{Limit, LogError, Window, file, journal};
 use crate::policy::Policy;
@@ -161,7 +162,7 @@ fn start(name: &str, which: &[String]) -> io::Result<(Child, File)> {
     command.env_clear().envs(std::env::var_os("PATH").map(|path| ("PATH", path)));
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
     let groups = accounts::group(GROUP)?.map(Gid::from_raw).into_iter().collect();
-    drop_rights(&mut command, unprivileged()?, groups, Network::Shared);
+    drop_rights(&mut command, unprivileged()?, groups, CloneFlags::empty());
     let mut child = start_child(command, Vec::new())?;
     let entries = child.stdout.take().ok_or_else(|| io::Error::other("it has no output"))?;
     Ok((child, File::from(entries.into_owned_fd()?)))

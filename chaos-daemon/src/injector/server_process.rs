@@ -1,6 +1,6 @@
-//! The two processes without rights, as children of the injector: the server and the prober. Another user, no
-//! capability, the sockets that they need; the server also without any network. The rest they give up themselves
-//! (`host/sandbox.rs`).
+//! The processes without rights, as children of the injector: the server, the prober, and the runner where the policy names programs.
+//! Another user, no capability, the sockets that they need; the server also without any network, and what the runner starts in a
+//! namespace of process numbers that ends with it. The rest they give up themselves (`host/sandbox.rs`).
 
 use std::fs;
 use std::io;
@@ -9,6 +9,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, chown};
 use std::os::unix::net::{UnixListener, UnixStream as StdUnixStream};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::time::Duration;
 
 use nix::libc;
 use nix::sched::{CloneFlags, unshare};
@@ -16,23 +17,33 @@ use nix::sys::prctl::set_no_new_privs;
 use nix::unistd::{Gid, Uid, setgid, setgroups, setuid};
 use tokio::net::UnixStream;
 use tokio::process::{Child, Command};
+use tokio::time::timeout;
 
 use super::Options;
 use super::alerts::Ears;
 use super::child::{CHILD_FD, start_child};
 use crate::host::accounts;
+use crate::host::program::Programs;
 use crate::request::WentDown;
 
 /// The user that an installed daemon has for its server.
 const USER: &str = "chaos";
 /// The user without rights that every system has.
 const NOBODY: (u32, u32) = (65_534, 65_534);
+/// The user that an installed daemon has for the programs of probes: not the server's, whose files and processes are none of their business.
+const RUNNER: &str = "chaos-probe";
+/// Where there is no such user: one that neither Debian nor systemd gives to anybody.
+const UNNAMED: (u32, u32) = (65_533, 65_533);
 
-/// A running server with its prober. Dropping it kills both processes.
+/// How long a runner may take to end by itself; its programs end in any case.
+const RUNNER_ENDS: Duration = Duration::from_secs(1);
+
+/// A running server with its prober and its runner. Dropping it kills them.
 #[derive(Debug)]
 pub struct ServerProcess {
     server: Child,
     prober: Child,
+    runner: Option<Child>,
 }
 
 /// Everything that is needed to start the server, and to start it again.
@@ -41,6 +52,9 @@ pub struct Recipe {
     listener: UnixListener,
     directory: PathBuf,
     user: (u32, u32),
+    /// Programs that probes may run, and as whom.
+    programs: Programs,
+    runner: (u32, u32),
     vsock: Option<(OwnedFd, Vec<u32>)>,
     alerts: Option<Ears>,
     keep_runs: u32,
@@ -65,11 +79,25 @@ impl Recipe {
         let user = unprivileged()?;
         let directory = options.state_dir.join("server");
         own_directory(&directory, user)?;
+        let programs = options.policy.programs().map_err(io::Error::other)?;
+        let runner = accounts::user(RUNNER)?.unwrap_or(UNNAMED);
         let (keep_runs, keep_days, most_runs) = (options.keep_runs, options.keep_days, options.most_runs);
-        Ok(Self { listener, directory, user, vsock, alerts, keep_runs, keep_days, most_runs, went_down })
+        Ok(Self {
+            listener,
+            directory,
+            user,
+            programs,
+            runner,
+            vsock,
+            alerts,
+            keep_runs,
+            keep_days,
+            most_runs,
+            went_down,
+        })
     }
 
-    /// Starts the server and its prober; returns them and the injector's end of the only door to the server.
+    /// Starts the server with its prober and its runner; returns them and the injector's end of the only door to the server.
     ///
     /// # Errors
     /// When a process cannot be started.
@@ -79,14 +107,21 @@ impl Recipe {
         let (asks, answers) = StdUnixStream::pair()?;
         let mut fds = vec![answers.into()];
         let heard = self.alerts.as_ref().map(|ears| ears.hand_over(&mut fds)).transpose()?;
-        let prober = self.spawn(Network::Shared, fds, |command| {
+        let prober = spawn(self.user, CloneFlags::empty(), fds, |command| {
             command.arg("prober").args(heard.into_iter().flatten());
         })?;
+        let (runner, runs) = self.start_runner()?.unzip();
         let mut fds = vec![self.listener.try_clone()?.into(), theirs.into(), asks.into()];
+        let mut names = vec!["--listener-fd", "--door-fd", "--prober-fd"];
+        if let Some(runs) = runs {
+            fds.push(runs.into());
+            names.push("--runner-fd");
+        }
         if let Some((vsock, _)) = &self.vsock {
             fds.push(vsock.try_clone()?);
+            names.push("--vsock-fd");
         }
-        let server = self.spawn(Network::None, fds, |command| {
+        let server = spawn(self.user, CloneFlags::CLONE_NEWNET, fds, |command| {
             command.arg("server").arg("--state-dir").arg(&self.directory);
             command.arg("--keep-runs").arg(self.keep_runs.to_string());
             command.arg("--most-runs").arg(self.most_runs.to_string());
@@ -96,30 +131,56 @@ impl Recipe {
             if let Some(went_down) = &self.went_down {
                 command.arg("--went-down").arg(went_down.to_argument());
             }
-            let names = ["--listener-fd", "--door-fd", "--prober-fd"].into_iter();
-            for (name, fd) in names.chain(self.vsock.is_some().then_some("--vsock-fd")).zip(CHILD_FD..) {
+            for (name, fd) in names.iter().zip(CHILD_FD..) {
                 command.arg(name).arg(fd.to_string());
             }
             for cid in self.vsock.iter().flat_map(|(_, cids)| cids) {
                 command.arg("--vsock-cid").arg(cid.to_string());
             }
         })?;
-        Ok((ServerProcess { server, prober }, UnixStream::from_std(ours)?))
+        Ok((ServerProcess { server, prober, runner }, UnixStream::from_std(ours)?))
     }
 
-    fn spawn(
-        &self,
-        network: Network,
-        fds: Vec<OwnedFd>,
-        arguments: impl FnOnce(&mut Command),
-    ) -> io::Result<Child> {
-        let mut command = Command::new("/proc/self/exe");
-        arguments(&mut command);
-        command.stdin(Stdio::null()).stdout(Stdio::null()).kill_on_drop(true);
-        // First: a change of the user would take the parent-death signal back (prctl(2)).
-        drop_rights(&mut command, self.user, Vec::new(), network);
-        start_child(command, fds)
+    /// The runner and the server's end of the stream to it; `None` where no program may be run, or none can be so that it is sure to
+    /// end. The daemon does without.
+    fn start_runner(&self) -> io::Result<Option<(Child, StdUnixStream)>> {
+        if self.programs.is_empty() {
+            return Ok(None);
+        }
+        let (asks, answers) = StdUnixStream::pair()?;
+        let runner = spawn(self.runner, CloneFlags::CLONE_NEWPID, vec![answers.into()], |command| {
+            command.arg("runner");
+            self.programs.words().iter().for_each(|word| {
+                command.arg("--command").arg(word);
+            });
+        });
+        match runner {
+            Ok(runner) => Ok(Some((runner, asks))),
+            Err(error) => {
+                tracing::error!(
+                    %error,
+                    "no program of a probe can be run: a namespace of process numbers is needed, which the unit has \
+                     to allow (RestrictNamespaces=pid)"
+                );
+                Ok(None)
+            }
+        }
     }
+}
+
+/// Starts this program again, as another user and with namespaces of its own.
+fn spawn(
+    user: (u32, u32),
+    own: CloneFlags,
+    fds: Vec<OwnedFd>,
+    arguments: impl FnOnce(&mut Command),
+) -> io::Result<Child> {
+    let mut command = Command::new("/proc/self/exe");
+    arguments(&mut command);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).kill_on_drop(true);
+    // First: a change of the user would take the parent-death signal back (prctl(2)).
+    drop_rights(&mut command, user, Vec::new(), own);
+    start_child(command, fds)
 }
 
 /// The user without rights, and its group.
@@ -127,22 +188,14 @@ pub(super) fn unprivileged() -> io::Result<(u32, u32)> {
     Ok(accounts::user(USER)?.unwrap_or(NOBODY))
 }
 
-/// What a child sees of the network.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Network {
-    /// All that the injector does.
-    Shared,
-    /// A namespace of its own, in which there is nothing.
-    None,
-}
-
-/// Has `command`'s process be another user, in its own group and `groups` alone, who can never get a capability again.
-pub(super) fn drop_rights(command: &mut Command, (uid, gid): (u32, u32), groups: Vec<Gid>, network: Network) {
+/// Has `command`'s process be another user, in its own group and `groups` alone, who can never get a capability again. Of the namespaces
+/// that are its `own`, that of process numbers is for what it starts.
+pub(super) fn drop_rights(command: &mut Command, (uid, gid): (u32, u32), groups: Vec<Gid>, own: CloneFlags) {
     // SAFETY: between fork and exec only async-signal-safe calls are made: unshare, prctl, setgroups, setgid, setuid.
     unsafe {
         command.pre_exec(move || {
-            if network == Network::None {
-                unshare(CloneFlags::CLONE_NEWNET)?;
+            if !own.is_empty() {
+                unshare(own)?;
             }
             // Up to the first number that this kernel does not know.
             for capability in 0..64 {
@@ -160,11 +213,18 @@ pub(super) fn drop_rights(command: &mut Command, (uid, gid): (u32, u32), groups:
 }
 
 impl ServerProcess {
-    /// Waits until one of the two has ended, and says which and how.
+    /// Waits until one of them has ended, and says which and how.
     pub async fn ended(&mut self) -> String {
+        let runner = async {
+            match &mut self.runner {
+                Some(runner) => runner.wait().await,
+                None => std::future::pending().await,
+            }
+        };
         let (which, status) = tokio::select! {
             status = self.server.wait() => ("server", status),
             status = self.prober.wait() => ("prober", status),
+            status = runner => ("runner", status),
         };
         match status {
             Ok(status) => format!("{which}: {status}"),
@@ -172,9 +232,15 @@ impl ServerProcess {
         }
     }
 
-    /// Kills both and waits until they are gone.
+    /// Kills them and waits until they are gone. The runner ends what it has started before it goes, since the server is gone.
     pub async fn end(&mut self) {
-        for (which, child) in [("server", &mut self.server), ("prober", &mut self.prober)] {
+        let runner = self.runner.as_mut().map(|runner| ("runner", runner));
+        for (which, child) in
+            [("server", &mut self.server), ("prober", &mut self.prober)].into_iter().chain(runner)
+        {
+            if which == "runner" && timeout(RUNNER_ENDS, child.wait()).await.is_ok() {
+                continue;
+            }
             if let Err(error) = child.kill().await {
                 tracing::warn!(%error, "cannot kill the {which}");
             }

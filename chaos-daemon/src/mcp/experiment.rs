@@ -84,9 +84,10 @@ impl Output for RegisterOutput {
 
 pub(super) async fn register(
     service: &Service,
+    caller: Caller,
     arguments: Map<String, Value>,
 ) -> Result<RegisterOutput, ApiError> {
-    let (experiment, message) = service.register_experiment(arguments).await?;
+    let (experiment, message) = service.register_experiment(arguments, caller).await?;
     let types: Vec<_> = experiment.faults().map(|(_, _, fault)| fault.fault_type.name()).collect();
     Ok(RegisterOutput {
         status: "registered".to_owned(),

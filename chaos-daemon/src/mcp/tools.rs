@@ -85,7 +85,7 @@ impl Call {
             }
             Self::Status => status::carry_out(service, given).await.map(|output| output.result()),
             Self::RegisterExperiment => {
-                experiment::register(service, given).await.map(|output| output.result())
+                experiment::register(service, caller, given).await.map(|output| output.result())
             }
             Self::Plan => inject::plan(service, caller, given).await.map(|output| output.result()),
             Self::Stop => control::stop(service, given).await.map(|output| output.result()),
@@ -161,7 +161,7 @@ impl Call {
                 "Register an experiment",
                 "Registers an experiment for chaos_run_experiment, in place of any of the same name. Takes a Chaos \
                  Toolkit document: steady-state probes with a tolerance (provider http, or process \"chaosctl\" with \
-                 arguments [\"probe\", \"tcp\", \"HOST:PORT\"]), and a method of actions (provider process \"chaosctl\" with \
+                 arguments [\"probe\", \"tcp\", \"HOST:PORT\"], or a program that the policy names), and a method of actions (provider process \"chaosctl\" with \
                  arguments such as {\"inject\": \"latency\", \"--interface\": \"eth0\", \"--delay\": \"300ms\", \
                  \"--for\": \"30s\"}), which is not executed but understood. Anything unsupported is refused by name.",
                 register_input(),
@@ -250,8 +250,9 @@ fn probe_tool() -> (&'static str, &'static str, JsonObject) {
         "Take a sample",
         "Takes one sample, as an experiment's probe does, and says whether it is as it should be. A systemd unit: \
                  [\"unit\", \"a.service\", \"--measure\", \"restarts\"]; the processes of a service: [\"process\", \
-                 \"--unit\", \"a.service\", \"--measure\", \"memory_mb\", \"--max\", 500]; or an address, as in \
-                 [\"tcp\", \"127.0.0.1:5432\"].",
+                 \"--unit\", \"a.service\", \"--measure\", \"memory_mb\", \"--max\", 500]; an address, as in \
+                 [\"tcp\", \"127.0.0.1:5432\"]; or a program that the daemon's policy names: [\"command\", \"--\", \
+                 \"/usr/lib/payment/check\"].",
         object(
             json!({
                 "arguments": {

@@ -10,12 +10,16 @@ use std::time::Duration;
 use ipnet::IpNet;
 use serde::Deserialize;
 
+use crate::host::program::Programs;
 use crate::request::{ApiError, Caller, ErrorCode};
 use crate::spec::fault::Effect;
 use crate::spec::units::{LONGEST_FAULT, SpecError};
 use crate::spec::{Fault, FaultType, Hoard};
 
 use logs::LogRule;
+
+/// The rule that names programs.
+const PROBE_COMMANDS: &str = "probe_commands";
 
 /// What the operator allows, from a TOML file. Everything left out has the default shown by [`Policy::default`].
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -44,6 +48,8 @@ pub struct Policy {
     pub load_cidrs: Vec<IpNet>,
     /// Logs that probes may read. Default: none.
     pub probe_logs: BTreeSet<LogRule>,
+    /// Programs that probes may run, each an absolute path, or a folder and `/*`. Default: none.
+    pub probe_commands: Vec<String>,
     /// Traffic that no fault touches, whatever its rule says.
     pub protect: Protected,
 }
@@ -77,6 +83,7 @@ impl Default for Policy {
             critical_interfaces: BTreeSet::new(),
             load_cidrs: Vec::new(),
             probe_logs: BTreeSet::new(),
+            probe_commands: Vec::new(),
             protect: Protected::default(),
         }
     }
@@ -180,7 +187,15 @@ impl Policy {
         if !(1..=64).contains(&self.max_active) {
             return Err(SpecError::new("max_active", "give 1 to 64"));
         }
-        Ok(())
+        self.programs().map(|_| ())
+    }
+
+    /// Programs that probes may run.
+    ///
+    /// # Errors
+    /// Names what is none; never of a policy that was read from a file.
+    pub fn programs(&self) -> Result<Programs, SpecError> {
+        Programs::parse(PROBE_COMMANDS, &self.probe_commands)
     }
 
     /// Decides whether `caller` may start `fault` while `active` faults are active.
@@ -238,6 +253,25 @@ impl Policy {
                 let text = format!("none of {} is allowed, which would tell as much", names.join(", "));
                 Err(denied(text, "fault_types"))
             }
+        }
+    }
+
+    /// Decides whether `caller` may have the program at `path` run by a probe.
+    ///
+    /// # Errors
+    /// The rule that forbids it.
+    pub fn may_run(&self, caller: Caller, path: &str) -> Result<(), ApiError> {
+        self.check_user(caller)?;
+        match self.programs()?.contains(path) {
+            true => Ok(()),
+            false => Err(ApiError::new(
+                ErrorCode::PolicyDenied,
+                format!("{path:?} is not among the programs that probes may run"),
+            )
+            .hint(format!(
+                "rule `{PROBE_COMMANDS}` of the daemon's policy file; only the operator changes it: \
+                 {PROBE_COMMANDS} = [{path:?}]"
+            ))),
         }
     }
 
@@ -384,6 +418,7 @@ mod tests {
             critical_interfaces,
             load_cidrs,
             probe_logs,
+            probe_commands,
             protect,
         } = toml::from_str(&fields).unwrap();
         assert_eq!(fault_types.unwrap().len(), crate::spec::FAULT_TYPES.len());
@@ -392,6 +427,7 @@ mod tests {
         assert_eq!((max_active, max_duration_seconds), (default.max_active, default.max_duration_seconds));
         assert!(!clock_skew && !host_reboot && !host_panic);
         assert!(critical_interfaces.len() == 1 && load_cidrs.len() == 1 && probe_logs.len() == 2);
+        assert_eq!(probe_commands.len(), 2);
         assert_eq!((protect.tcp_ports, protect.cidrs.len()), (default.protect.tcp_ports, 1));
         for field in [
             "max_active",
@@ -402,10 +438,26 @@ mod tests {
             "critical_interfaces",
             "load_cidrs",
             "probe_logs",
+            "probe_commands",
             "tcp_ports",
         ] {
             assert!(fields.contains(field), "{field} is not there");
         }
+    }
+
+    #[test]
+    fn a_program_is_run_only_if_the_policy_names_it_and_for_nobody_who_may_not_inject() {
+        let refused = Policy::default().may_run(ROOT, "/bin/true").unwrap_err();
+        assert_eq!(refused.code, ErrorCode::PolicyDenied);
+        assert!(refused.message.contains("/bin/true"), "{refused}");
+        assert!(refused.hint.unwrap().contains("probe_commands = [\"/bin/true\"]"));
+        let policy: Policy = toml::from_str("probe_commands = [\"/bin/*\"]\nuids = [1000]").unwrap();
+        assert!(policy.may_run(ROOT, "/bin/true").is_ok());
+        assert!(policy.may_run(ROOT, "/bin/deep/true").is_err());
+        let stranger = Caller::Unix { uid: 1001, gid: 0, pid: 1 };
+        assert!(policy.may_run(stranger, "/bin/true").unwrap_err().hint.unwrap().contains("`uids`"));
+        let odd: Policy = toml::from_str("probe_commands = [\"true\"]").unwrap();
+        assert_eq!(odd.check().unwrap_err().field, "probe_commands");
     }
 
     #[test]

@@ -1,19 +1,24 @@
 //! One sample of the outside world: does an address answer, how is this host, what does a monitoring system say. A file
 //! for each kind of check.
 //!
-//! The daemon's probes run in a process of their own, the only one of its processes that may open connections.
+//! The daemon's probes run in a process of their own, the only one of its processes that may open connections; those that run a program
+//! in another one, the only one that may start any (`runner.rs`).
 
 pub mod alert;
+pub mod command;
 pub mod dns;
 pub mod http;
 pub mod instruments;
 pub mod latency;
 pub mod log;
 pub mod mcp;
+pub mod offspring;
 pub mod pressure;
 pub mod prober;
 pub mod process;
+pub mod program;
 pub mod prometheus;
+pub mod runner;
 pub mod sockets;
 pub mod unit;
 
@@ -30,6 +35,7 @@ use tokio::time::timeout;
 use self::alert::webhook::Hearsay;
 use crate::request::facts::{Facts, Question};
 use crate::spec::SpecError;
+use program::Program;
 
 /// How long a probe waits when nobody says.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(3);
@@ -48,6 +54,7 @@ pub const KINDS: &[&str] = &[
     "unit",
     "process",
     "log",
+    "command",
     "prometheus",
     "alert",
 ];
@@ -92,6 +99,8 @@ pub enum Check {
     Processes(process::Processes),
     /// How many entries of a log match.
     Log(log::Entries),
+    /// What this program says.
+    Command(command::Command),
 }
 
 /// What a measured value has to be. Both bounds belong to what is right; without any, every value is.
@@ -271,6 +280,7 @@ impl fmt::Display for Check {
             Self::Unit(unit) => unit.fmt(f),
             Self::Processes(processes) => processes.fmt(f),
             Self::Log(entries) => entries.fmt(f),
+            Self::Command(command) => command.fmt(f),
         }
     }
 }
@@ -319,7 +329,27 @@ impl Probe {
 impl Check {
     /// Whether what it measures is the time until the answer, in milliseconds.
     fn measures_time(&self) -> bool {
-        matches!(self, Self::Http { .. } | Self::Tcp { .. } | Self::Dns(_) | Self::Mcp(_))
+        match self {
+            Self::Command(command) => command.is_timed(),
+            _ => matches!(self, Self::Http { .. } | Self::Tcp { .. } | Self::Dns(_)),
+        }
+    }
+
+    /// The program that is run for it, if one is.
+    pub fn program(&self) -> Option<&Program> {
+        match self {
+            Self::Command(command) => Some(command.program()),
+            Self::Mcp(dialogue) => dialogue.program(),
+            _ => None,
+        }
+    }
+
+    fn program_mut(&mut self) -> Option<&mut Program> {
+        match self {
+            Self::Command(command) => Some(command.program_mut()),
+            Self::Mcp(dialogue) => dialogue.program_mut(),
+            _ => None,
+        }
     }
 
     /// What is to be asked of the injector for it, which may take `limit`; `None` when whoever takes the sample sees by itself.
@@ -376,6 +406,7 @@ impl Check {
             Self::Unit(_) | Self::Processes(_) | Self::Log(_) => {
                 Seen::nothing("only the daemon can see this".to_owned())
             }
+            Self::Command(command) => command.take(limit).await,
         }
     }
 }

@@ -2,9 +2,11 @@
 //!
 //! What the world answers is read here, where there is neither a caller nor the door to the injector; what callers say
 //! is read in the server, where there is no network. The same goes for what others tell by themselves, of alerts. Frames are
-//! those of `request/wire.rs`. What only root can see, facts about units, processes and logs, the injector is asked for instead.
+//! those of `request/wire.rs`. What only root can see, facts about units, processes and logs, the injector is asked for instead; and
+//! programs are run by the runner (`runner.rs`), for which the injector is asked for leave.
 
 use std::collections::HashMap;
+use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -14,10 +16,11 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout};
 
 use super::alert::webhook::Webhook;
-use super::{Probe, Sample, late};
+use super::program::Program;
+use super::{Check, Probe, Sample, late};
 use crate::request::facts::{Facts, Question as Fact};
 use crate::request::wire::{Door, FrameReader, frame, write_frames};
-use crate::request::{Caller, Reply, Request};
+use crate::request::{ApiError, Caller, ErrorCode, Reply, Request};
 
 #[derive(Serialize, Deserialize)]
 struct Question {
@@ -34,25 +37,28 @@ struct Answer {
 /// Samples that are waited for; `None` once the prober is gone.
 type Waiting = Mutex<Option<HashMap<u64, oneshot::Sender<Sample>>>>;
 
-/// The server's end. Clones share one stream.
+/// The server's ends. Clones share the streams.
 #[derive(Debug, Clone)]
 pub struct Prober {
-    next: Arc<AtomicU64>,
-    waiting: Arc<Waiting>,
-    frames: mpsc::UnboundedSender<Vec<u8>>,
+    prober: Line,
+    /// Where programs are run, if any may be.
+    runner: Option<Line>,
     /// Where facts are asked for, and on whose behalf.
     injector: Option<(Door, Caller)>,
 }
 
+/// The server's end of the stream to a process that takes samples. Clones share it.
+#[derive(Debug, Clone)]
+struct Line {
+    next: Arc<AtomicU64>,
+    waiting: Arc<Waiting>,
+    frames: mpsc::UnboundedSender<Vec<u8>>,
+}
+
 impl Prober {
-    /// Takes over a connected stream. Must be called within a tokio runtime.
-    pub fn new(stream: UnixStream) -> Self {
-        let (reader, writer) = stream.into_split();
-        let (frames, queue) = mpsc::unbounded_channel();
-        let waiting = Arc::new(Mutex::new(Some(HashMap::new())));
-        tokio::spawn(write_frames(writer, queue));
-        tokio::spawn(read_answers(FrameReader::new(reader), Arc::clone(&waiting)));
-        Self { next: Arc::default(), waiting, frames, injector: None }
+    /// Takes over connected streams: to the prober, and to the runner if there is one. Must be called within a tokio runtime.
+    pub fn new(prober: UnixStream, runner: Option<UnixStream>) -> Self {
+        Self { prober: Line::new(prober), runner: runner.map(Line::new), injector: None }
     }
 
     /// The same for samples that `caller` wants, so that facts behind `door` are told if the policy allows it.
@@ -69,6 +75,63 @@ impl Prober {
             let facts = answer.unwrap_or_else(|_| Err(late(probe.timeout)));
             return probe.informed(facts, start.elapsed());
         }
+        let Some(program) = probe.check.program() else { return self.prober.sample(probe).await };
+        let failed = |why: &str| Sample::failed(format!("{}: {why}", probe.check));
+        let runner = match timeout(probe.timeout, self.leave(program)).await {
+            Ok(Ok(runner)) => runner,
+            Ok(Err(refused)) => return failed(&refused.to_string()),
+            Err(_) => return failed(&late(probe.timeout)),
+        };
+        runner.sample(probe).await
+    }
+
+    /// Whether a sample of this may be taken for the caller, as far as that can be said beforehand.
+    ///
+    /// # Errors
+    /// Why a program is not run.
+    pub async fn admit(&self, check: &Check) -> Result<(), ApiError> {
+        match check.program() {
+            Some(program) => self.leave(program).await.map(drop),
+            None => Ok(()),
+        }
+    }
+
+    /// Who runs this program, if it may be run.
+    async fn leave(&self, program: &Program) -> Result<&Line, ApiError> {
+        let Some((door, caller)) = &self.injector else {
+            return Err(ApiError::new(ErrorCode::PolicyDenied, "nobody who may ask for it does"));
+        };
+        let question = Fact::Command(program.path().to_owned());
+        door.call(Request::Look { question, caller: *caller }).await?;
+        self.runner.as_ref().ok_or_else(|| {
+            ApiError::new(ErrorCode::Unavailable, "the process that runs programs could not be started")
+                .hint("the daemon's log says why; its unit has to allow it: RestrictNamespaces=pid (see the README)")
+        })
+    }
+
+    async fn ask(&self, fact: Fact) -> Result<Facts, String> {
+        let Some((door, caller)) = &self.injector else {
+            return Err("nobody who may ask for it does".to_owned());
+        };
+        match door.call(Request::Look { question: fact, caller: *caller }).await {
+            Ok(Reply::Seen(facts)) => Ok(facts),
+            Ok(other) => Err(format!("the injector's answer does not fit the question: {other:?}")),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+}
+
+impl Line {
+    fn new(stream: UnixStream) -> Self {
+        let (reader, writer) = stream.into_split();
+        let (frames, queue) = mpsc::unbounded_channel();
+        let waiting = Arc::new(Mutex::new(Some(HashMap::new())));
+        tokio::spawn(write_frames(writer, queue));
+        tokio::spawn(read_answers(FrameReader::new(reader), Arc::clone(&waiting)));
+        Self { next: Arc::default(), waiting, frames }
+    }
+
+    async fn sample(&self, probe: &Probe) -> Sample {
         let gone = || {
             Sample::failed(format!(
                 "{}: the process that probes is gone; the daemon starts another",
@@ -86,17 +149,6 @@ impl Prober {
         match asked {
             Some(()) => answered.await.unwrap_or_else(|_| gone()),
             None => gone(),
-        }
-    }
-
-    async fn ask(&self, fact: Fact) -> Result<Facts, String> {
-        let Some((door, caller)) = &self.injector else {
-            return Err("nobody who may ask for it does".to_owned());
-        };
-        match door.call(Request::Look { question: fact, caller: *caller }).await {
-            Ok(Reply::Seen(facts)) => Ok(facts),
-            Ok(other) => Err(format!("the injector's answer does not fit the question: {other:?}")),
-            Err(error) => Err(error.to_string()),
         }
     }
 }
@@ -125,6 +177,24 @@ async fn read_answers(mut reader: FrameReader, waiting: Arc<Waiting>) {
 pub async fn serve(stream: UnixStream, webhook: Option<Webhook>) {
     let hearsay = webhook.as_ref().map(Webhook::hearsay);
     webhook.map(|webhook| tokio::spawn(webhook.listen()));
+    answer_questions(stream, |probe| {
+        let hearsay = hearsay.clone();
+        async move {
+            match (probe.hearsay(hearsay.as_ref()), probe.check.program()) {
+                (Some(sample), _) => sample,
+                (None, None) => probe.sample().await,
+                (None, Some(_)) => Sample::failed(format!("{}: no program is run here", probe.check)),
+            }
+        }
+    })
+    .await;
+}
+
+/// Has `sample` answer every question of the server.
+pub(super) async fn answer_questions<F>(stream: UnixStream, sample: impl Fn(Probe) -> F)
+where
+    F: Future<Output = Sample> + Send + 'static,
+{
     let (reader, writer) = stream.into_split();
     let (frames, queue) = mpsc::unbounded_channel();
     tokio::spawn(write_frames(writer, queue));
@@ -134,13 +204,9 @@ pub async fn serve(stream: UnixStream, webhook: Option<Webhook>) {
             tracing::error!("the server's question is not one");
             return;
         };
-        let (frames, hearsay) = (frames.clone(), hearsay.clone());
+        let (frames, sample) = (frames.clone(), sample(probe));
         tokio::spawn(async move {
-            let sample = match probe.hearsay(hearsay.as_ref()) {
-                Some(sample) => sample,
-                None => probe.sample().await,
-            };
-            match frame(&Answer { id, sample }) {
+            match frame(&Answer { id, sample: sample.await }) {
                 // Fails only when the server is gone.
                 Ok(bytes) => drop(frames.send(bytes)),
                 Err(error) => tracing::error!(%error, "cannot encode a sample"),
@@ -167,7 +233,7 @@ mod tests {
         tokio::spawn(serve(other, None));
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
-        let prober = Prober::new(server);
+        let prober = Prober::new(server, None);
         // Bound, never listening: refused.
         let closed = tokio::net::TcpSocket::new_v4().unwrap();
         closed.bind("127.0.0.1:0".parse().unwrap()).unwrap();
@@ -181,7 +247,7 @@ mod tests {
     #[tokio::test]
     async fn a_prober_that_is_gone_is_a_sample_that_says_so() {
         let (server, other) = UnixStream::pair().unwrap();
-        let prober = Prober::new(server);
+        let prober = Prober::new(server, None);
         let before = prober.clone();
         let waiting = tokio::spawn(async move { before.sample(&probe("127.0.0.1:9")).await });
         tokio::task::yield_now().await;

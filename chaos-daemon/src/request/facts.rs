@@ -1,4 +1,5 @@
-//! Facts about units, processes and logs of this host, which only the injector can see; what they mean is the asker's business.
+//! Facts about units, processes, logs and programs of this host, which only the injector can see or judge; what they mean is the
+//! asker's business.
 
 use std::time::Duration;
 
@@ -20,6 +21,8 @@ pub enum Question {
         /// How long the answer may take.
         limit: Duration,
     },
+    /// Whether the program at this path may be run for the asker.
+    Command(String),
 }
 
 /// What there is to know.
@@ -31,6 +34,8 @@ pub enum Facts {
     Processes(ProcessFacts),
     /// Of a log.
     Log(LogFacts),
+    /// Of a program that may be run: the file that it is.
+    Command(String),
 }
 
 /// A unit, as systemd knows it.

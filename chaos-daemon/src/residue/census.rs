@@ -28,6 +28,8 @@ pub(super) enum Role {
     Server,
     /// Takes samples for that.
     Prober,
+    /// Runs programs for that, or is one of those that it starts itself for it.
+    Runner,
     /// Ends supervised faults when no daemon does, and lives by itself.
     Guard,
     /// A fault.
@@ -323,13 +325,14 @@ impl Stat {
 }
 
 /// Ours are known by the name they give themselves. Anybody can take one: holders, injectors and guards are root's as well, and
-/// a server, a prober and a guard run the daemon's program, unless they have ended.
+/// a server, a prober, a runner and a guard run the daemon's program, unless they have ended.
 fn role(folder: &Path, stat: &Stat) -> Option<Role> {
     let of_root = || fs::metadata(folder).is_ok_and(|folder| folder.uid() == 0);
     match Part::named(&stat.name) {
         Some(Part::Holder) if of_root() => Some(Role::Holder),
         Some(Part::Server) if stat.state == 'Z' || runs_our_program(folder) => Some(Role::Server),
         Some(Part::Prober) if stat.state == 'Z' || runs_our_program(folder) => Some(Role::Prober),
+        Some(Part::Runner) if stat.state == 'Z' || runs_our_program(folder) => Some(Role::Runner),
         Some(Part::Guard) if of_root() && (stat.state == 'Z' || runs_our_program(folder)) => {
             Some(Role::Guard)
         }
@@ -343,6 +346,7 @@ fn role(folder: &Path, stat: &Stat) -> Option<Role> {
                 Some("holder" | "keeper") => Some(Role::Holder),
                 Some("server") => Some(Role::Server),
                 Some("prober") => Some(Role::Prober),
+                Some("runner") => Some(Role::Runner),
                 _ => None,
             }
         }

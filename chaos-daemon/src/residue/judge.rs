@@ -169,19 +169,31 @@ impl<'a> Judge<'a> {
                     );
                 }
                 Role::Server | Role::Prober if parent_runs && process.runs() => {}
+                Role::Runner if process.runs() && (parent_runs || self.is_of_runner(process)) => {}
                 // It waits for the next daemon, whether there is one now or not.
                 Role::Guard if process.runs() => {}
-                Role::Server | Role::Prober | Role::Guard => self.servant(process),
+                Role::Server | Role::Prober | Role::Runner | Role::Guard => self.servant(process),
                 Role::Holder if self.is_kept(process) => {}
                 Role::Holder | Role::Stranger => self.keeper(process),
             }
         }
     }
 
+    /// Whether a runner of a running daemon has started it.
+    fn is_of_runner(&self, process: &Process) -> bool {
+        self.seen.census.processes.iter().any(|runner| {
+            runner.pid == process.parent
+                && runner.role == Role::Runner
+                && runner.runs()
+                && self.daemons.contains(&runner.parent)
+        })
+    }
+
     /// A process that holds nothing, and does not do what it is for.
     fn servant(&mut self, process: &Process) {
         let kind = match process.role {
             Role::Prober => "prober",
+            Role::Runner => "runner",
             Role::Guard => "guard",
             _ => "server",
         };

@@ -113,13 +113,18 @@ fn a_holder_that_is_left_is_an_effect_for_as_long_as_it_holds_what_is_missing_el
 }
 
 #[test]
-fn a_server_and_a_prober_are_left_without_their_daemon_and_a_guard_only_when_it_does_not_run() {
+fn a_server_a_prober_and_a_runner_are_left_without_their_daemon_and_a_guard_only_when_it_does_not_run() {
     let kinds = |daemon, state| {
-        let roles = [Role::Server, Role::Prober, Role::Guard];
+        let roles = [Role::Server, Role::Prober, Role::Runner, Role::Runner, Role::Guard];
         let mut seen = Seen::default();
         seen.census.processes = vec![process(DAEMON, 1, Role::Injector, daemon)];
         seen.census.processes.extend((20..).zip(roles).map(|(pid, role)| {
-            let parent = if role == Role::Guard { 1 } else { DAEMON };
+            let parent = match (pid, role) {
+                (_, Role::Guard) => 1,
+                // One that the runner has started.
+                (23, _) => 22,
+                _ => DAEMON,
+            };
             process(pid, parent, role, state)
         }));
         let found = levels(&seen);
@@ -127,8 +132,8 @@ fn a_server_and_a_prober_are_left_without_their_daemon_and_a_guard_only_when_it_
         found.into_iter().map(|(kind, _)| kind).collect::<Vec<_>>()
     };
     assert!(kinds('S', 'S').is_empty());
-    assert_eq!(kinds('S', 'T'), ["server", "prober", "guard"]);
-    assert_eq!(kinds('T', 'S'), ["daemon", "server", "prober"]);
+    assert_eq!(kinds('S', 'T'), ["server", "prober", "runner", "runner", "guard"]);
+    assert_eq!(kinds('T', 'S'), ["daemon", "server", "prober", "runner", "runner"]);
 }
 
 #[test]

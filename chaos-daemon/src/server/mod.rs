@@ -41,6 +41,8 @@ pub struct ServerOptions {
     pub door: StdStream,
     /// Our end of the socketpair to the prober.
     pub prober: StdStream,
+    /// Our end of the socketpair to the runner, if there is one.
+    pub runner: Option<StdStream>,
     /// Directory for registry, schedules and history, writable by our user; without one, everything is forgotten at the end.
     pub state_dir: Option<PathBuf>,
     /// How many runs of experiments are kept there.
@@ -103,13 +105,17 @@ pub async fn run<F>(
 where
     F: Future<Output = ()> + Send + 'static,
 {
-    let ServerOptions { listener, door, prober, state_dir, retention, most_runs, went_down, vsock } = options;
+    let ServerOptions { listener, door, prober, runner, state_dir, retention, most_runs, went_down, vsock } =
+        options;
     let inherited = |which| move |source| ServerError::Inherited { which, source };
     let vsock = vsock.map(take_vsock);
     listener.set_nonblocking(true).map_err(inherited("listening socket"))?;
     door.set_nonblocking(true).map_err(inherited("door to the injector"))?;
-    prober.set_nonblocking(true).map_err(inherited("socket to the prober"))?;
-    let prober = Prober::new(UnixStream::from_std(prober).map_err(inherited("socket to the prober"))?);
+    let stream = |stream: StdStream, which| {
+        stream.set_nonblocking(true).and_then(|()| UnixStream::from_std(stream)).map_err(inherited(which))
+    };
+    let runner = runner.map(|runner| stream(runner, "socket to the runner")).transpose()?;
+    let prober = Prober::new(stream(prober, "socket to the prober")?, runner);
     let listener = UnixListener::from_std(listener).map_err(inherited("listening socket"))?;
     let door = Door::new(UnixStream::from_std(door).map_err(inherited("door to the injector"))?);
     let state_dir = state_dir.as_deref();

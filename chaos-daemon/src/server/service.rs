@@ -304,15 +304,24 @@ impl Service {
         }
     }
 
-    /// Registers an experiment, in place of any of the same name.
+    /// Registers an experiment for `caller`, in place of any of the same name.
     ///
     /// # Errors
-    /// Names what in the document is missing, wrong or not supported. Nothing has changed then.
+    /// Names what in the document is missing, wrong or not supported, and a program that may not be run for the caller. Nothing has changed
+    /// then.
     pub async fn register_experiment(
         &self,
         document: Map<String, Value>,
+        caller: Caller,
     ) -> Result<(Experiment, Option<String>), ApiError> {
         let experiment = Experiment::parse(&document, self.grammar, &Nowhere)?;
+        let prober = self.prober.for_caller(&self.door, caller);
+        for (name, probe) in experiment.probes() {
+            prober.admit(&probe.check).await.map_err(|error| ApiError {
+                message: format!("probe {name:?}: {}", error.message),
+                ..error
+            })?;
+        }
         let name = experiment.name.clone();
         let change = self.store.change(move |registry| Ok(registry.experiments.insert(name, document)));
         Ok((experiment, change.await?.1))

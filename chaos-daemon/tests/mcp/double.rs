@@ -2,8 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{SocketAddr, TcpListener};
+use std::os::fd::AsRawFd;
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -35,6 +38,10 @@ pub(crate) struct Server {
     pub(crate) active: Arc<Mutex<BTreeMap<FaultName, (FaultRequest, Instant)>>>,
     /// Residue that removals report.
     pub(crate) residue: Arc<Mutex<Vec<String>>>,
+    /// What the injector allows.
+    pub(crate) policy: Arc<Mutex<Policy>>,
+    /// The process that runs programs.
+    pub(crate) runner: Option<Runner>,
     desk: Option<tokio::task::JoinHandle<()>>,
     directory: tempfile::TempDir,
 }
@@ -66,7 +73,21 @@ impl Server {
         Self::start_in(directory, MOST_RUNS, None).await
     }
 
+    /// Starts one with a runner, where the policy names these programs.
+    pub(crate) async fn start_with_programs(programs: &[&str]) -> Self {
+        Self::start_all(tempfile::tempdir().unwrap(), MOST_RUNS, None, programs).await
+    }
+
     async fn start_in(directory: tempfile::TempDir, most_runs: u32, webhook: Option<Webhook>) -> Self {
+        Self::start_all(directory, most_runs, webhook, &[]).await
+    }
+
+    async fn start_all(
+        directory: tempfile::TempDir,
+        most_runs: u32,
+        webhook: Option<Webhook>,
+        programs: &[&str],
+    ) -> Self {
         let socket = directory.path().join("mcp.sock");
         let listener = UnixListener::bind(&socket).unwrap();
         let (door, desk) = UnixStream::pair().unwrap();
@@ -76,16 +97,32 @@ impl Server {
         let state_dir = Some(directory.path().to_owned());
         let retention = Retention::default();
         let (went_down, vsock) = (None, None);
-        let options =
-            ServerOptions { listener, door, prober, state_dir, retention, most_runs, went_down, vsock };
+        let (runner, stream) = (!programs.is_empty()).then(|| Runner::start(programs)).unzip();
+        let options = ServerOptions {
+            listener,
+            door,
+            prober,
+            runner: stream,
+            state_dir,
+            retention,
+            most_runs,
+            went_down,
+            vsock,
+        };
         tokio::spawn(async move { cli::serve(options).await.unwrap() });
         desk.set_nonblocking(true).unwrap();
         let (asked, active, residue) = (Arc::default(), Arc::default(), Arc::default());
-        let double =
-            Double { asked: Arc::clone(&asked), active: Arc::clone(&active), residue: Arc::clone(&residue) };
+        let words = programs.iter().map(|word| (*word).to_owned()).collect();
+        let policy = Arc::new(Mutex::new(Policy { probe_commands: words, ..Policy::default() }));
+        let double = Double {
+            asked: Arc::clone(&asked),
+            active: Arc::clone(&active),
+            residue: Arc::clone(&residue),
+            policy: Arc::clone(&policy),
+        };
         let desk = Desk::new(tokio::net::UnixStream::from_std(desk).unwrap());
         let desk = Some(tokio::spawn(double.serve(desk)));
-        Self { socket, asked, active, residue, desk, directory }
+        Self { socket, asked, active, residue, policy, runner, desk, directory }
     }
 
     /// What the injector was asked since the last time.
@@ -113,6 +150,36 @@ struct Double {
     asked: Arc<Mutex<Vec<String>>>,
     active: Arc<Mutex<BTreeMap<FaultName, (FaultRequest, Instant)>>>,
     residue: Arc<Mutex<Vec<String>>>,
+    policy: Arc<Mutex<Policy>>,
+}
+
+/// The real runner, with the rights of this test, and without a namespace of process numbers.
+pub(crate) struct Runner(pub(crate) Child);
+
+impl Runner {
+    fn start(programs: &[&str]) -> (Self, UnixStream) {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_chaos-daemon"));
+        command.arg("runner").stdin(Stdio::null()).stdout(Stdio::null());
+        programs.iter().for_each(|program| {
+            command.args(["--command", program]);
+        });
+        // SAFETY: between fork and exec only an async-signal-safe call is made: dup2.
+        unsafe {
+            command.pre_exec(move || match nix::libc::dup2(theirs.as_raw_fd(), 3) {
+                3 => Ok(()),
+                _ => Err(std::io::Error::last_os_error()),
+            });
+        }
+        (Self(command.spawn().unwrap()), ours)
+    }
+}
+
+impl Drop for Runner {
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
 }
 
 impl Double {
@@ -185,7 +252,13 @@ impl Double {
             }
             Request::Look { question, caller } => {
                 self.note(format!("look {question:?} for {caller:?}"));
-                look(&question, caller).map_or_else(Reply::Error, Reply::Seen)
+                match &question {
+                    Question::Command(path) => match self.policy.lock().unwrap().may_run(caller, path) {
+                        Ok(()) => Reply::Seen(Facts::Command(path.clone())),
+                        Err(error) => Reply::Error(error),
+                    },
+                    question => look(question, caller).map_or_else(Reply::Error, Reply::Seen),
+                }
             }
             Request::Doctor => Reply::Doctor(Box::new(DoctorReport {
                 kernel: "6.12.0".into(),
@@ -272,6 +345,7 @@ fn look(question: &Question, caller: Caller) -> Result<Facts, ApiError> {
             policy.may_read(caller, &LogSearch::parse(request)?.log)?;
             Facts::Log(LogFacts { count: 2, seen: 9, ahead: 0, last: vec!["ERR 1".into(), "ERR 2".into()] })
         }
+        Question::Command(path) => Facts::Command(path.clone()),
     })
 }
 

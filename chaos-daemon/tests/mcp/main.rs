@@ -19,6 +19,8 @@ mod limits;
 #[cfg(test)]
 mod probes;
 #[cfg(test)]
+mod programs;
+#[cfg(test)]
 mod protocol;
 #[cfg(test)]
 mod proxy;

@@ -24,6 +24,7 @@ mod overlap;
 mod policy;
 mod probes;
 mod processes;
+mod programs;
 mod sandbox;
 mod scene;
 mod scopes;
@@ -153,6 +154,7 @@ pub fn all() -> Vec<KernelTest> {
         guardian::TESTS,
         sandbox::TESTS,
         probes::TESTS,
+        programs::TESTS,
         experiments::TESTS,
         hub::TESTS,
         vsock::TESTS,

@@ -1,4 +1,4 @@
-//! The `chaos-daemon` command: run, recover, guard, and the two roles that it starts itself.
+//! The `chaos-daemon` command: run, recover, guard, and the roles that it starts itself.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -12,6 +12,7 @@ use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use chaos_daemon::cli;
 use chaos_daemon::guard::{self, GuardError};
 use chaos_daemon::holder;
+use chaos_daemon::host::program::Programs;
 use chaos_daemon::host::sandbox::{Sandbox, SandboxError};
 use chaos_daemon::host::{Part, Privileges};
 use chaos_daemon::injector::child::CHILD_FD;
@@ -21,13 +22,14 @@ use chaos_daemon::injector::runtime::RuntimeError;
 use chaos_daemon::injector::{self, AttachChoice, InjectorError, Options, alerts};
 use chaos_daemon::policy::{Policy, PolicyError};
 use chaos_daemon::probe::alert::webhook::{Token, Webhook};
-use chaos_daemon::probe::{instruments, prober};
+use chaos_daemon::probe::{instruments, offspring, prober, runner};
 use chaos_daemon::request::{RUNTIME_DIR, WentDown};
 use chaos_daemon::residue::{self, Scope};
 use chaos_daemon::sabotage::{self, UnknownSabotage};
 use chaos_daemon::server::history::{KEPT_RUNS, Retention};
 use chaos_daemon::server::runs::{MOST_RUNS, MOST_RUNS_EVER};
 use chaos_daemon::server::{ServerError, ServerOptions, VsockOptions};
+use chaos_daemon::spec::SpecError;
 
 /// Where an installed daemon keeps what outlives a boot.
 const STATE_DIR: &str = "/var/lib/chaos-daemon";
@@ -82,24 +84,7 @@ enum Command {
     Manual { folder: PathBuf },
     /// The unprivileged server; started by `run`.
     #[command(hide = true)]
-    Server {
-        #[arg(long)]
-        listener_fd: i32,
-        #[arg(long)]
-        door_fd: i32,
-        #[arg(long)]
-        prober_fd: i32,
-        #[arg(long)]
-        state_dir: PathBuf,
-        #[arg(long)]
-        vsock_fd: Option<i32>,
-        #[arg(long)]
-        vsock_cid: Vec<u32>,
-        #[arg(long, value_parser = WentDown::from_argument)]
-        went_down: Option<WentDown>,
-        #[command(flatten)]
-        runs: Runs,
-    },
+    Server(Server),
     /// Takes samples for the server; started by `run`.
     #[command(hide = true)]
     Prober {
@@ -107,6 +92,15 @@ enum Command {
         alerts_fd: Option<i32>,
         #[arg(long, requires = "alerts_fd")]
         token_fd: Option<i32>,
+    },
+    /// Has programs run for the server's samples; started by `run`.
+    #[command(hide = true)]
+    Runner {
+        /// A program that may be run, or a folder and /*; may be repeated.
+        #[arg(long)]
+        command: Vec<String>,
+        /// One of its own processes.
+        part: Option<RunnerPart>,
     },
     /// The holder of one fault; started by `run`.
     #[command(hide = true)]
@@ -117,6 +111,38 @@ enum Command {
     /// Keeps the kernel's packet hooks switched on; started by `run`.
     #[command(hide = true)]
     Keeper,
+}
+
+/// The server's ends of what the injector has opened for it.
+#[derive(clap::Args)]
+struct Server {
+    #[arg(long)]
+    listener_fd: i32,
+    #[arg(long)]
+    door_fd: i32,
+    #[arg(long)]
+    prober_fd: i32,
+    #[arg(long)]
+    runner_fd: Option<i32>,
+    #[arg(long)]
+    state_dir: PathBuf,
+    #[arg(long)]
+    vsock_fd: Option<i32>,
+    #[arg(long)]
+    vsock_cid: Vec<u32>,
+    #[arg(long, value_parser = WentDown::from_argument)]
+    went_down: Option<WentDown>,
+    #[command(flatten)]
+    runs: Runs,
+}
+
+/// What the runner starts itself.
+#[derive(Clone, Copy, ValueEnum)]
+enum RunnerPart {
+    /// Keeps the namespace of process numbers.
+    Keep,
+    /// Takes one sample.
+    Take,
 }
 
 #[derive(clap::Args)]
@@ -189,6 +215,10 @@ enum Failure {
     Guard(#[from] GuardError),
     #[error("run the server")]
     Server(#[from] ServerError),
+    #[error("run programs for the server")]
+    Runner(#[source] std::io::Error),
+    #[error(transparent)]
+    Programs(#[from] SpecError),
     #[error(transparent)]
     Sandbox(#[from] SandboxError),
     #[error("read the token of who tells of alerts")]
@@ -227,43 +257,17 @@ pub(crate) fn main() -> ExitCode {
         Command::Manual { folder } => {
             clap_mangen::generate_to(Arguments::command(), folder).map_err(Failure::Manual)
         }
-        Command::Server {
-            listener_fd,
-            door_fd,
-            prober_fd,
-            state_dir,
-            vsock_fd,
-            vsock_cid,
-            went_down,
-            runs,
-        } => {
+        Command::Server(server) => {
             call_this_process(Part::Server);
-            // SAFETY: this descriptor was opened for this process by the injector, for nobody else in it.
-            let vsock = vsock_fd.map(|fd| unsafe { inherited(fd) });
-            let vsock = vsock.map(|listener| VsockOptions { listener, allowed_cids: vsock_cid });
-            // SAFETY: these descriptors were opened for this process by the injector, for nobody else in it.
-            let [listener, door, prober] =
-                [listener_fd, door_fd, prober_fd].map(|fd| unsafe { inherited(fd) });
-            shut_in(Sandbox::Server { state_dir: Some(&state_dir) }).and_then(|()| {
-                let (listener, door, prober) = (listener.into(), door.into(), prober.into());
-                let retention = Retention { runs: runs.keep_runs, days: runs.keep_days };
-                let most_runs = runs.most_runs;
-                let state_dir = Some(state_dir);
-                serve(ServerOptions {
-                    listener,
-                    door,
-                    prober,
-                    state_dir,
-                    retention,
-                    most_runs,
-                    went_down,
-                    vsock,
-                })
-            })
+            server.run()
         }
         Command::Prober { alerts_fd, token_fd } => {
             call_this_process(Part::Prober);
             run_prober(alerts_fd, token_fd)
+        }
+        Command::Runner { command, part } => {
+            call_this_process(Part::Runner);
+            run_runner(&command, part)
         }
         Command::Holder { packets } => {
             call_this_process(Part::Holder);
@@ -304,6 +308,42 @@ impl Run {
             most_runs: self.runs.most_runs,
         };
         Ok(injector::run(&options, manager)?)
+    }
+}
+
+impl Server {
+    fn run(self) -> Result<(), Failure> {
+        let Self {
+            listener_fd,
+            door_fd,
+            prober_fd,
+            runner_fd,
+            state_dir,
+            vsock_fd,
+            vsock_cid,
+            went_down,
+            runs,
+        } = self;
+        // SAFETY: these descriptors were opened for this process by the injector, for nobody else in it.
+        let take = |fd| unsafe { inherited(fd) };
+        let vsock = vsock_fd.map(take).map(|listener| VsockOptions { listener, allowed_cids: vsock_cid });
+        let runner = runner_fd.map(|fd| take(fd).into());
+        let (listener, door, prober) =
+            (take(listener_fd).into(), take(door_fd).into(), take(prober_fd).into());
+        shut_in(Sandbox::Server { state_dir: Some(&state_dir) })?;
+        let retention = Retention { runs: runs.keep_runs, days: runs.keep_days };
+        let (most_runs, state_dir) = (runs.most_runs, Some(state_dir));
+        serve(ServerOptions {
+            listener,
+            door,
+            prober,
+            runner,
+            state_dir,
+            retention,
+            most_runs,
+            went_down,
+            vsock,
+        })
     }
 }
 
@@ -375,6 +415,31 @@ fn read_token(pipe: OwnedFd) -> Result<Token, Failure> {
     let mut text = String::new();
     File::from(pipe).read_to_string(&mut text).map_err(Failure::Token)?;
     Ok(Token::new(&text))
+}
+
+fn run_runner(commands: &[String], part: Option<RunnerPart>) -> Result<(), Failure> {
+    shut_in(Sandbox::Runner)?;
+    match part {
+        Some(RunnerPart::Keep) => {
+            runner::keep();
+            Ok(())
+        }
+        Some(RunnerPart::Take) => one_thread()?.block_on(runner::take()).map_err(Failure::Runner),
+        None => {
+            let programs = Programs::parse("--command", commands)?;
+            // SAFETY: this descriptor was opened for this process by the injector, for nobody else in it.
+            let server: std::os::unix::net::UnixStream = unsafe { inherited(CHILD_FD) }.into();
+            let served = one_thread()?.block_on(run_programs(server, programs));
+            // Nobody else would collect what it has started, without which the keeper cannot end.
+            offspring::end_all();
+            served.map_err(Failure::Runner)
+        }
+    }
+}
+
+async fn run_programs(server: std::os::unix::net::UnixStream, programs: Programs) -> std::io::Result<()> {
+    server.set_nonblocking(true)?;
+    runner::serve(tokio::net::UnixStream::from_std(server)?, programs).await
 }
 
 /// What is left, without a daemon being asked.

@@ -1,0 +1,263 @@
+//! Programs that probes of the daemon may run: which the operator names, and whether nobody but root can change the file.
+
+use std::ffi::OsString;
+use std::fs::{self, Metadata};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Component, Path, PathBuf};
+
+use crate::spec::SpecError;
+
+/// The most symbolic links on the way to a file (path_resolution(7)).
+const MOST_LINKS: usize = 40;
+/// Who may write to a file or a folder, beside its owner.
+const OTHERS_WRITE: u32 = 0o022;
+/// Who may execute a file.
+const EXECUTE: u32 = 0o111;
+
+/// Programs by their absolute paths, and folders all of whose files are meant.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Programs(Vec<String>);
+
+impl Programs {
+    /// Understands paths such as `/usr/lib/payment/check` and `/usr/local/lib/checks/*`, which stand at `field`.
+    ///
+    /// # Errors
+    /// Names the first that is none.
+    pub fn parse(field: &str, words: &[String]) -> Result<Self, SpecError> {
+        let is_one = |word: &str| {
+            let path = word.strip_suffix("/*").unwrap_or(word);
+            is_plain(path) && !path.contains('*')
+        };
+        match words.iter().find(|word| !is_one(word)) {
+            None => Ok(Self(words.to_vec())),
+            Some(odd) => {
+                let problem = format!(
+                    "{odd:?} is not the absolute path of a program, nor of a folder with /* at its end: give e.g. \
+                     \"/usr/local/lib/checks/*\""
+                );
+                Err(SpecError::new(field, problem))
+            }
+        }
+    }
+
+    /// The paths as they were given.
+    pub fn words(&self) -> &[String] {
+        &self.0
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether the program at `path` is one of them. What is in a folder below a folder is not.
+    pub fn contains(&self, path: &str) -> bool {
+        let within = |folder: &str| path.rsplit_once('/').is_some_and(|(above, _)| above == folder);
+        is_plain(path)
+            && self.0.iter().any(|word| match word.strip_suffix("/*") {
+                Some(folder) => within(folder),
+                None => word == path,
+            })
+    }
+}
+
+/// Whether `path` is absolute, and the only way to write it.
+pub fn is_plain(path: &str) -> bool {
+    path.strip_prefix('/').is_some_and(|rest| {
+        rest.split('/').all(|part| !matches!(part, "" | "." | "..")) && !rest.contains(char::is_control)
+    })
+}
+
+/// Why a program is not run.
+#[derive(Debug, thiserror::Error)]
+pub enum Distrust {
+    /// There is none, or it cannot be looked at.
+    #[error("{path}: {source}")]
+    Unseen {
+        /// Where.
+        path: String,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// Others than root could put another program in its place.
+    #[error("{path} {problem}")]
+    Changeable {
+        /// The file, or a folder on the way to it.
+        path: String,
+        /// Who can change it.
+        problem: String,
+    },
+    /// It is no program.
+    #[error("{path} is no file that can be executed")]
+    NoProgram {
+        /// Where.
+        path: String,
+    },
+}
+
+/// The file at `path` with every symbolic link on the way resolved, if it is a program that only root can change: so are the file, every
+/// folder on the way to it, and every folder with a link on the way.
+///
+/// # Errors
+/// Names what is not so.
+pub fn trusted(path: &str) -> Result<PathBuf, Distrust> {
+    let mut done = PathBuf::from("/");
+    let mut found = look(&done)?;
+    let mut rest = parts(Path::new(path));
+    let mut links = 0;
+    while let Some(part) = rest.pop() {
+        if part == ".." {
+            done.pop();
+            continue;
+        }
+        let next = done.join(&part);
+        let file = fs::symlink_metadata(&next).map_err(|source| unseen(&next, source))?;
+        if file.is_symlink() {
+            links += 1;
+            if links > MOST_LINKS {
+                return Err(unseen(&next, io::Error::from_raw_os_error(nix::libc::ELOOP)));
+            }
+            // Whoever may change the link may change the folder it is in, which has been looked at.
+            let target = fs::read_link(&next).map_err(|source| unseen(&next, source))?;
+            if target.is_absolute() {
+                done = PathBuf::from("/");
+            }
+            rest.extend(parts(&target));
+            continue;
+        }
+        found = root_only(&next, file)?;
+        done = next;
+    }
+    match found.is_file() && found.mode() & EXECUTE != 0 {
+        true => Ok(done),
+        false => Err(Distrust::NoProgram { path: done.display().to_string() }),
+    }
+}
+
+fn look(path: &Path) -> Result<Metadata, Distrust> {
+    root_only(path, fs::symlink_metadata(path).map_err(|source| unseen(path, source))?)
+}
+
+fn root_only(path: &Path, file: Metadata) -> Result<Metadata, Distrust> {
+    let problem = match (file.uid(), file.mode() & OTHERS_WRITE) {
+        (0, 0) => return Ok(file),
+        (0, _) => format!("can be written by others than its owner (mode {:o})", file.mode() & 0o7777),
+        (uid, _) => format!("belongs to user {uid}"),
+    };
+    Err(Distrust::Changeable { path: path.display().to_string(), problem })
+}
+
+fn unseen(path: &Path, source: io::Error) -> Distrust {
+    Distrust::Unseen { path: path.display().to_string(), source }
+}
+
+/// What a path is made of, the last part first.
+fn parts(path: &Path) -> Vec<OsString> {
+    let part = |component: Component<'_>| match component {
+        Component::Normal(part) => Some(part.to_owned()),
+        Component::ParentDir => Some(OsString::from("..")),
+        _ => None,
+    };
+    path.components().rev().filter_map(part).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+
+    fn programs(words: &[&str]) -> Result<Programs, SpecError> {
+        let words: Vec<_> = words.iter().map(|word| (*word).to_owned()).collect();
+        Programs::parse("probe_commands", &words)
+    }
+
+    #[test]
+    fn a_star_stands_for_the_files_of_one_folder_and_for_nothing_else() {
+        let some = programs(&["/usr/lib/payment/check", "/usr/local/lib/checks/*"]).unwrap();
+        for path in ["/usr/lib/payment/check", "/usr/local/lib/checks/a", "/usr/local/lib/checks/b.sh"] {
+            assert!(some.contains(path), "{path}");
+        }
+        for path in [
+            "/usr/lib/payment/check2",
+            "/usr/lib/payment",
+            "/usr/local/lib/checks",
+            "/usr/local/lib/checks/",
+            "/usr/local/lib/checks/deep/a",
+            "/usr/local/lib/checks/../checks/a",
+            "/usr/local/lib/checks/..",
+            "/usr/lib//payment/check",
+            "usr/lib/payment/check",
+            "/usr/local/lib/checks/*",
+            "check",
+            "",
+        ] {
+            // A file may be called so.
+            assert_eq!(some.contains(path), path.ends_with("checks/*"), "{path}");
+        }
+        assert!(!Programs::default().contains("/bin/true"));
+    }
+
+    #[test]
+    fn what_is_no_absolute_path_is_refused_by_name() {
+        for odd in [
+            "check",
+            "./check",
+            "/usr/*/check",
+            "/usr/lib/check*",
+            "/usr/lib/../check",
+            "*",
+            "/*/*",
+            "/",
+            "",
+            "/a/",
+        ] {
+            let error = programs(&["/bin/true", odd]).unwrap_err();
+            assert!(error.field == "probe_commands" && error.problem.contains(odd), "{odd}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_program_of_the_system_is_trusted_and_its_links_are_resolved() {
+        let shell = trusted("/bin/sh").unwrap();
+        assert_eq!(shell, fs::canonicalize("/bin/sh").unwrap());
+    }
+
+    #[test]
+    fn a_program_that_others_may_change_and_what_is_none_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name).display().to_string();
+        fs::copy("/bin/true", at("mine")).unwrap();
+        symlink("/bin/true", at("link")).unwrap();
+        for path in [at("mine"), at("link")] {
+            // Anybody may write to the folder of temporary files.
+            let error = trusted(&path).unwrap_err();
+            assert!(matches!(error, Distrust::Changeable { .. }), "{error}");
+            assert!(error.to_string().contains("can be written by others"), "{error}");
+        }
+        assert!(matches!(trusted("/etc/passwd"), Err(Distrust::NoProgram { .. })));
+        assert!(matches!(trusted("/etc"), Err(Distrust::NoProgram { .. })));
+        assert!(matches!(trusted("/bin/no-such-program"), Err(Distrust::Unseen { .. })));
+    }
+
+    #[test]
+    fn the_owner_and_the_mode_of_a_file_decide() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a");
+        fs::write(&path, "").unwrap();
+        let with = |mode| {
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            root_only(&path, fs::metadata(&path).unwrap()).map_err(|error| error.to_string())
+        };
+        match fs::metadata(&path).unwrap().uid() {
+            0 => {
+                assert!(with(0o755).is_ok() && with(0o555).is_ok());
+                assert!(with(0o775).unwrap_err().contains("mode 775"));
+                assert!(with(0o757).unwrap_err().contains("mode 757"));
+            }
+            uid => assert!(with(0o755).unwrap_err().contains(&format!("belongs to user {uid}"))),
+        }
+    }
+}

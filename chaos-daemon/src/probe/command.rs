@@ -1,0 +1,192 @@
+//! What a program says: its exit status, and its output.
+
+use std::fmt;
+use std::time::Duration;
+
+use regex::Regex;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use tokio::time::timeout;
+
+use super::Seen;
+use super::program::{Program, keep};
+use crate::spec::SpecError;
+
+/// How long the output of a program that has ended is waited for, when somebody whom it has left behind keeps it open.
+const LAST_WORDS: Duration = Duration::from_millis(200);
+/// How much of an output is shown to people, in characters.
+const SHOWN: usize = 120;
+
+/// What is measured of a program.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Measure {
+    /// Milliseconds until it has ended.
+    #[default]
+    Time,
+    /// The number that its standard output consists of.
+    Stdout,
+}
+
+/// What can be measured, by name.
+pub const MEASURES: &[(&str, Measure)] = &[("time", Measure::Time), ("stdout", Measure::Stdout)];
+
+/// A program, and what is right of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Command {
+    program: Program,
+    /// Statuses that are right; `None` for all.
+    status: Option<Vec<i32>>,
+    /// What is found in its standard output.
+    stdout: Option<String>,
+    measure: Measure,
+}
+
+/// How a program has ended.
+struct End {
+    status: i32,
+    stdout: String,
+    stderr: String,
+}
+
+impl Command {
+    /// Understands a command line, the statuses that are right (0), a regular expression that is found in the standard output, and what is
+    /// measured (the time).
+    ///
+    /// # Errors
+    /// Names what makes no sense.
+    pub fn parse(
+        words: Vec<String>,
+        status: Vec<u8>,
+        stdout: Option<&str>,
+        measure: Option<&str>,
+    ) -> Result<Self, SpecError> {
+        let program = Program::parse("PROGRAM", words)?;
+        if let Some(Err(error)) = stdout.map(Regex::new) {
+            let reason = error.to_string();
+            let reason = reason.lines().last().unwrap_or_default().trim_start_matches("error: ");
+            return Err(SpecError::new("--stdout", format!("not an expression known here: {reason}")));
+        }
+        let status = if status.is_empty() { vec![0] } else { status.into_iter().map(i32::from).collect() };
+        let measure = super::named("--measure", MEASURES, measure)?;
+        Ok(Self { program, status: Some(status), stdout: stdout.map(str::to_owned), measure })
+    }
+
+    /// One of which every end is right: something else is to judge.
+    pub fn any(program: Program) -> Self {
+        Self { program, status: None, stdout: None, measure: Measure::Time }
+    }
+
+    /// What is run.
+    pub fn program(&self) -> &Program {
+        &self.program
+    }
+
+    pub(super) fn program_mut(&mut self) -> &mut Program {
+        &mut self.program
+    }
+
+    /// Whether it is the time that is measured.
+    pub(super) fn is_timed(&self) -> bool {
+        self.measure == Measure::Time
+    }
+
+    pub(super) async fn take(&self, limit: Duration) -> Seen {
+        self.run(limit).await.map(|end| self.judge(&end)).into()
+    }
+
+    async fn run(&self, limit: Duration) -> Result<End, String> {
+        let mut running = self.program.start(std::process::Stdio::null())?;
+        let (Some(mut stdout), Some(mut stderr)) = (running.child.stdout.take(), running.child.stderr.take())
+        else {
+            return Err("has no output".to_owned());
+        };
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let ended = {
+            let reading = async { tokio::join!(keep(&mut stdout, &mut out), keep(&mut stderr, &mut err)) };
+            tokio::pin!(reading);
+            let mut read = false;
+            let ended = timeout(limit, async {
+                loop {
+                    tokio::select! {
+                        ended = running.ended() => return ended,
+                        _ = &mut reading, if !read => read = true,
+                    }
+                }
+            });
+            let ended = ended.await;
+            running.kill();
+            if !read {
+                // What has come by then is what it said.
+                let _ = timeout(LAST_WORDS, reading).await;
+            }
+            ended
+        };
+        let status = running.collect().await.map_err(|error| error.to_string())?;
+        match ended {
+            Ok(Ok(())) => Ok(End { status, stdout: text(&out), stderr: text(&err) }),
+            Ok(Err(error)) => Err(error.to_string()),
+            Err(_) => Err(format!("no end within {limit:?}: killed")),
+        }
+    }
+
+    fn judge(&self, end: &End) -> Seen {
+        let End { status, stdout, stderr } = end;
+        let value = match self.measure {
+            Measure::Time => None,
+            Measure::Stdout => stdout.trim().parse::<f64>().ok().filter(|value| value.is_finite()),
+        };
+        let said = [stdout, stderr].into_iter().find_map(|text| first_line(text));
+        let words = match said {
+            Some(said) => format!("status {status}, {said:?}"),
+            None => format!("status {status}"),
+        };
+        let verdict = match self.problem(end, value) {
+            None => Ok(words),
+            Some(problem) => Err(format!("{words}; {problem}")),
+        };
+        let answer = json!({"status": status, "stdout": stdout, "stderr": stderr});
+        Seen { verdict, answer: Some(answer), value, no_data: None }
+    }
+
+    fn problem(&self, end: &End, value: Option<f64>) -> Option<String> {
+        if let Some(right) = self.status.as_ref().filter(|right| !right.contains(&end.status)) {
+            let right: Vec<_> = right.iter().map(ToString::to_string).collect();
+            return Some(format!("{} is right", right.join(" or ")));
+        }
+        if let Some(pattern) = &self.stdout
+            && !Regex::new(pattern).is_ok_and(|pattern| is_found(&pattern, &end.stdout))
+        {
+            return Some(format!("{pattern:?} is not found in its output"));
+        }
+        (self.measure == Measure::Stdout && value.is_none()).then(|| "its output is no number".to_owned())
+    }
+}
+
+/// Whether an expression is found in a text, as Python finds it: its end is also before the end of the last line.
+pub fn is_found(pattern: &Regex, text: &str) -> bool {
+    pattern.is_match(text) || text.strip_suffix('\n').is_some_and(|text| pattern.is_match(text))
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// The first line with something in it, as far as it is shown.
+fn first_line(text: &str) -> Option<String> {
+    let line = text.lines().find(|line| !line.trim().is_empty())?;
+    let mut shown: String = line.trim().chars().take(SHOWN).collect();
+    if line.trim().chars().nth(SHOWN).is_some() {
+        shown.push('…');
+    }
+    Some(shown)
+}
+
+impl fmt::Display for Command {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "command {}", self.program)
+    }
+}
+
+#[cfg(test)]
+#[path = "command_tests.rs"]
+mod tests;

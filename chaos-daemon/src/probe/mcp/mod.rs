@@ -1,0 +1,266 @@
+//! An MCP server (<https://modelcontextprotocol.io/specification/2025-06-18/basic/transports>): opens a session, lists the tools, and
+//! calls one if it is told to. A file for each transport.
+
+mod http;
+mod stdio;
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+use tokio::time::timeout;
+
+use super::http::check_address;
+use super::program::Program;
+use super::{Seen, late, milliseconds};
+use crate::spec::SpecError;
+
+/// The protocol revision that is offered.
+const REVISION: &str = "2025-06-18";
+/// The most of an answer that is read, in bytes.
+const LARGEST: u64 = 4 << 20;
+
+/// What is done with a server.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Dialogue {
+    server: Server,
+    /// A tool that is called, and its arguments, as JSON.
+    call: Option<(String, String)>,
+    /// A tool that has to be in the list.
+    tool: Option<String>,
+}
+
+/// Where a server is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Server {
+    /// At an address ("streamable HTTP").
+    Http(String),
+    /// It is started, spoken with over its standard streams, and ended.
+    Stdio(Program),
+}
+
+impl Server {
+    /// The server at an address, or the one that a command line starts.
+    ///
+    /// # Errors
+    /// Names what makes no sense.
+    pub fn parse(url: Option<&str>, words: Vec<String>) -> Result<Self, SpecError> {
+        match url {
+            None => Program::parse("PROGRAM", words).map(Self::Stdio),
+            Some(url) if !url.contains("://") => {
+                let problem =
+                    format!("{url:?} is not an address: for a server over stdio give -- PROGRAM ARGUMENTS");
+                Err(SpecError::new("URL", problem))
+            }
+            Some(url) => check_address("URL", url).map(|()| Self::Http(url.to_owned())),
+        }
+    }
+}
+
+impl Dialogue {
+    /// A session with the server, in which `tool` has to be listed, and `call` is called with `arguments`, an object in
+    /// JSON.
+    ///
+    /// # Errors
+    /// Names what makes no sense.
+    pub fn parse(
+        server: Server,
+        tool: Option<&str>,
+        call: Option<&str>,
+        arguments: Option<&str>,
+    ) -> Result<Self, SpecError> {
+        let arguments = match (arguments, call) {
+            (None, _) => "{}".to_owned(),
+            (Some(_), None) => return Err(SpecError::new("--arguments", "only with --call")),
+            (Some(text), Some(_)) => match serde_json::from_str::<Map<String, Value>>(text) {
+                Ok(arguments) => Value::Object(arguments).to_string(),
+                Err(error) => {
+                    return Err(SpecError::new("--arguments", format!("not an object in JSON: {error}")));
+                }
+            },
+        };
+        let call = call.map(|call| (call.to_owned(), arguments));
+        Ok(Self { server, call, tool: tool.map(str::to_owned) })
+    }
+
+    /// The program that is the server, if it is one over stdio.
+    pub fn program(&self) -> Option<&Program> {
+        match &self.server {
+            Server::Http(_) => None,
+            Server::Stdio(program) => Some(program),
+        }
+    }
+
+    pub(super) fn program_mut(&mut self) -> Option<&mut Program> {
+        match &mut self.server {
+            Server::Http(_) => None,
+            Server::Stdio(program) => Some(program),
+        }
+    }
+
+    pub(super) async fn take(&self, limit: Duration) -> Seen {
+        let begun = Instant::now();
+        self.hold(begun, limit).await.into()
+    }
+
+    async fn hold(&self, begun: Instant, limit: Duration) -> Result<Seen, String> {
+        let (mut session, patience) = match &self.server {
+            // It keeps to its end by itself, and says what it was at.
+            Server::Http(url) => (Session::Http(http::Session::new(url, begun + limit)), limit + http::GRACE),
+            Server::Stdio(program) => (Session::Stdio(Box::new(stdio::Session::start(program)?)), limit),
+        };
+        let talked = timeout(patience, self.talk(&mut session, begun)).await;
+        let seen = talked.unwrap_or_else(|_| Err(late(limit)));
+        match (session.leave().await, seen) {
+            (Some(last), Err(why)) => Err(format!("{why}; it said {last:?}")),
+            (_, seen) => seen,
+        }
+    }
+
+    async fn talk(&self, session: &mut Session, begun: Instant) -> Result<Seen, String> {
+        let client = json!({"name": "chaos-daemon", "version": env!("CARGO_PKG_VERSION")});
+        let hello = json!({"protocolVersion": REVISION, "capabilities": {}, "clientInfo": client});
+        let greeting = session.ask("initialize", &hello).await?;
+        let revision =
+            greeting["protocolVersion"].as_str().ok_or("initialize: the answer names no revision")?;
+        session.agree(revision);
+        session.tell("notifications/initialized").await?;
+        let connected = begun.elapsed();
+        let tools = match greeting["capabilities"]["tools"].is_object() {
+            true => names(&session.ask("tools/list", &json!({})).await?)?,
+            false => Vec::new(),
+        };
+        let listed = begun.elapsed();
+        if let Some(tool) = self.tool.as_ref().filter(|tool| !tools.contains(tool)) {
+            return Err(format!("no tool {tool:?} among {}", tools.join(", ")));
+        }
+        let mut answer = json!({
+            "server": greeting["serverInfo"]["name"], "revision": revision, "tools": tools,
+            "connect_ms": milliseconds(connected), "list_ms": milliseconds(listed - connected),
+        });
+        let mut said = format!("{} tools", tools.len());
+        if let Some((tool, arguments)) = &self.call {
+            let arguments: Value = serde_json::from_str(arguments).map_err(|error| error.to_string())?;
+            let result = session.ask("tools/call", &json!({"name": tool, "arguments": arguments})).await?;
+            if result["isError"] == json!(true) {
+                let text = result["content"][0]["text"].as_str().unwrap_or_default();
+                return Err(format!("{tool} failed: {}", text.chars().take(200).collect::<String>()));
+            }
+            answer["call_ms"] = json!(milliseconds(begun.elapsed() - listed));
+            said.push_str(&format!(", {tool} answered"));
+        }
+        // How long it takes to end the session, and the server, is not measured.
+        let value = Some(milliseconds(begun.elapsed()));
+        Ok(Seen { verdict: Ok(said), answer: Some(answer), value, no_data: None })
+    }
+}
+
+fn names(list: &Value) -> Result<Vec<String>, String> {
+    let tools = list["tools"].as_array().ok_or("tools/list: the answer has no tools")?;
+    Ok(tools.iter().filter_map(|tool| tool["name"].as_str().map(str::to_owned)).collect())
+}
+
+/// A session with a server.
+enum Session {
+    Http(http::Session),
+    Stdio(Box<stdio::Session>),
+}
+
+impl Session {
+    /// Asks, and waits for the answer.
+    async fn ask(&mut self, method: &str, params: &Value) -> Result<Value, String> {
+        let answer = match self {
+            Self::Http(session) => session.ask(method, params).await,
+            Self::Stdio(session) => session.ask(method, params).await,
+        };
+        answer.and_then(result).map_err(|why| format!("{method}: {why}"))
+    }
+
+    async fn tell(&mut self, method: &str) -> Result<(), String> {
+        let message = json!({"jsonrpc": "2.0", "method": method});
+        let told = match self {
+            Self::Http(session) => session.tell(message).await,
+            Self::Stdio(session) => session.tell(&message).await,
+        };
+        told.map_err(|why| format!("{method}: {why}"))
+    }
+
+    /// The revision that both speak from now on.
+    fn agree(&mut self, revision: &str) {
+        if let Self::Http(session) = self {
+            session.agree(revision);
+        }
+    }
+
+    /// Ends it; returns the last that the server said to its operator, if it is one over stdio.
+    async fn leave(self) -> Option<String> {
+        match self {
+            Self::Http(session) => {
+                session.leave().await;
+                None
+            }
+            Self::Stdio(session) => session.leave().await,
+        }
+    }
+}
+
+fn request(id: u64, method: &str, params: &Value) -> Value {
+    json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params})
+}
+
+fn result(mut message: Value) -> Result<Value, String> {
+    match (message.get("result"), message.get("error")) {
+        (Some(_), _) => Ok(message["result"].take()),
+        (None, Some(error)) => {
+            Err(error["message"].as_str().unwrap_or("an error without a message").to_owned())
+        }
+        (None, None) => Err("the answer is none".to_owned()),
+    }
+}
+
+impl fmt::Display for Dialogue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.server {
+            Server::Http(url) => write!(f, "MCP session with {url}"),
+            Server::Stdio(program) => write!(f, "MCP session with {program}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_is_told_from_a_result() {
+        assert_eq!(result(json!({"id": 1, "error": {"code": -1, "message": "no"}})), Err("no".to_owned()));
+        assert!(result(json!({"id": 1})).is_err());
+        assert_eq!(
+            names(&json!({"tools": [{"name": "a"}, {"name": "b"}]})),
+            Ok(vec!["a".into(), "b".into()])
+        );
+        assert!(names(&json!({})).is_err());
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_named() {
+        let url = "http://127.0.0.1:8000/mcp";
+        for (address, call, arguments, field) in [
+            ("https://x/mcp", None, None, "URL"),
+            ("my-server --stdio", None, None, "URL"),
+            (url, None, Some("{}"), "--arguments"),
+            (url, Some("add"), Some("[1]"), "--arguments"),
+            (url, Some("add"), Some("{"), "--arguments"),
+        ] {
+            let parsed = Server::parse(Some(address), Vec::new())
+                .and_then(|server| Dialogue::parse(server, None, call, arguments));
+            assert_eq!(parsed.unwrap_err().field, field, "{address}");
+        }
+        let server = Server::parse(Some(url), Vec::new()).unwrap();
+        assert!(Dialogue::parse(server, None, Some("add"), Some("{\"a\":1}")).is_ok());
+        for words in [vec![], vec!["my-server".to_owned()]] {
+            assert_eq!(Server::parse(None, words).unwrap_err().field, "PROGRAM");
+        }
+    }
+}
