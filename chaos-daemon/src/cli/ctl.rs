@@ -426,6 +426,8 @@ async fn sample(probe: &Probe) -> Result<Sample, Failure> {
         return Ok(probe.sample().await);
     }
     let system = |error: std::io::Error| Failure::Other(format!("watch a program: {error}"));
+    // Whoever has become this process by exec(2) may have had children.
+    let others = offspring::children();
     offspring::adopt().map_err(system)?;
     let mut terminate = signal(SignalKind::terminate()).map_err(system)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(system)?;
@@ -434,7 +436,7 @@ async fn sample(probe: &Probe) -> Result<Sample, Failure> {
         _ = terminate.recv() => Err("SIGTERM"),
         _ = interrupt.recv() => Err("SIGINT"),
     };
-    offspring::end_all();
+    offspring::end_all(&others);
     sample.map_err(|signal| Failure::Other(format!("{}: ended by {signal}", probe.check)))
 }
 

@@ -13,6 +13,8 @@ use nix::unistd::Pid;
 
 /// How long a process that was killed may take to end until it is looked at again.
 const PAUSE: Duration = Duration::from_millis(2);
+/// So often in a row nobody has to be seen where somebody is spared: the kernel may leave one out while another ends (proc(5)).
+const CLEAN: u32 = 3;
 
 /// Has what is left behind become a child of this process.
 ///
@@ -22,11 +24,13 @@ pub fn adopt() -> io::Result<()> {
     Ok(nix::sys::prctl::set_child_subreaper(true)?)
 }
 
-/// Kills all children of this process, and all that become its children by that, until there is none. For a process that has no
-/// other children than those of its samples.
-pub fn end_all() {
-    while collect() {
-        for child in children() {
+/// Kills all children of this process but those that are spared, and all that become its children by that, until there is none.
+pub fn end_all(spared: &[Pid]) {
+    let mut clean = 0;
+    while collect() && clean < CLEAN {
+        let others: Vec<_> = children().into_iter().filter(|child| !spared.contains(child)).collect();
+        clean = if others.is_empty() && !spared.is_empty() { clean + 1 } else { 0 };
+        for child in others {
             // Fails when it has ended meanwhile; its number is nobody else's before it is collected.
             let _ = kill(child, Signal::SIGKILL);
         }
@@ -46,7 +50,7 @@ fn collect() -> bool {
 }
 
 /// The children of this process, by their numbers in its own namespace.
-fn children() -> Vec<Pid> {
+pub fn children() -> Vec<Pid> {
     // By the thread that has started or adopted them: the first of each process adopts.
     let threads = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
     let of = |thread: fs::DirEntry| fs::read_to_string(thread.path().join("children")).unwrap_or_default();

@@ -116,7 +116,7 @@ pub fn keep() {
     let input = io::stdin();
     let mut input = [PollFd::new(input.as_fd(), PollFlags::POLLIN)];
     while matches!(poll(&mut input, ROUND), Ok(0) | Err(Errno::EINTR)) {
-        offspring::end_all();
+        offspring::end_all(&[]);
     }
 }
 
@@ -131,7 +131,7 @@ pub async fn take() -> io::Result<()> {
     io::stdin().read_to_end(&mut question)?;
     let probe: Probe = serde_json::from_slice(&question)?;
     let sample = probe.sample().await;
-    offspring::end_all();
+    offspring::end_all(&[]);
     let mut answer = io::stdout();
     answer.write_all(&serde_json::to_vec(&sample)?)?;
     answer.flush()

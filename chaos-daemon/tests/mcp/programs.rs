@@ -231,11 +231,27 @@ async fn chaosctl_itself_leaves_nothing_behind_also_when_it_is_told_to_end() {
 }
 
 #[tokio::test]
+async fn chaosctl_spares_the_children_of_the_shell_that_has_become_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let (other, mine) = (folder.path().join("other"), folder.path().join("mine"));
+    let mut command = Command::new(SHELL);
+    command.args(["-c", "sleep 600 >/dev/null 2>&1 & echo $! > $0; exec \"$@\""]).arg(&other);
+    command.args([env!("CARGO_BIN_EXE_chaosctl"), "probe", "command", "--timeout", "8s", "--", SHELL, "-c"]);
+    command.arg(escaping(&mine, "echo up")).stdin(Stdio::null()).stdout(Stdio::piped()).kill_on_drop(true);
+    let output = tokio::time::timeout(PATIENCE, command.output()).await.unwrap().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!((runs(&other), runs(&mine)), (Some(true), Some(false)));
+    let other = std::fs::read_to_string(&other).unwrap().trim().parse().unwrap();
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(other), nix::sys::signal::Signal::SIGKILL).unwrap();
+}
+
+#[tokio::test]
 async fn when_the_runner_is_killed_its_programs_die_and_samples_say_that_it_is_gone() {
     let mut server = Server::start_with_programs(&[SHELL]).await;
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("pid");
-    let script = format!("echo $$ > {0}.new; mv {0}.new {0}; sleep 600; sleep 600", file.display());
+    // Without a child: there is no namespace here that would end it.
+    let script = format!("echo $$ > {0}.new; mv {0}.new {0}; exec sleep 600", file.display());
     let mut client = Client::open(&server.socket).await;
     let words = json!({"arguments": ["--timeout", "20s", "command", "--", SHELL, "-c", script]});
     let waiting = tokio::spawn(async move { client.call("chaos_probe", words).await.0 });

@@ -431,7 +431,7 @@ fn run_runner(commands: &[String], part: Option<RunnerPart>) -> Result<(), Failu
             let server: std::os::unix::net::UnixStream = unsafe { inherited(CHILD_FD) }.into();
             let served = one_thread()?.block_on(run_programs(server, programs));
             // Nobody else would collect what it has started, without which the keeper cannot end.
-            offspring::end_all();
+            offspring::end_all(&[]);
             served.map_err(Failure::Runner)
         }
     }
