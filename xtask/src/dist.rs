@@ -20,6 +20,10 @@ const FILES: &[(&str, &str)] = &[
     ("systemd/tmpfiles.d/chaos-daemon.conf", "usr/lib/tmpfiles.d/chaos-daemon.conf"),
     ("systemd/policy.toml", POLICY),
     ("README.md", "usr/share/doc/chaos-daemon/README.md"),
+    ("docs/faults.md", "usr/share/doc/chaos-daemon/docs/faults.md"),
+    ("docs/experiments.md", "usr/share/doc/chaos-daemon/docs/experiments.md"),
+    ("docs/operating.md", "usr/share/doc/chaos-daemon/docs/operating.md"),
+    ("docs/limits.md", "usr/share/doc/chaos-daemon/docs/limits.md"),
     ("CHANGELOG.md", "usr/share/doc/chaos-daemon/CHANGELOG.md"),
     ("LICENSE", "usr/share/doc/chaos-daemon/copyright"),
 ];

@@ -78,7 +78,7 @@ pub(super) fn look(injector: &Injector, name: &FaultName, down: HostDown) -> Res
 
 fn panic_refused(error: &io::Error) -> ApiError {
     let text = format!("host_panic: may not write to /proc/sysrq-trigger: {error}");
-    let hint = "the unit of an installed daemon withholds it: `ProtectKernelTunables=no` in a drop-in, which the README shows, \
+    let hint = "the unit of an installed daemon withholds it: `ProtectKernelTunables=no` in a drop-in, which the documentation shows, \
                 gives it";
     match error.kind() {
         io::ErrorKind::NotFound => ApiError::new(ErrorCode::UnsupportedKernel, text)

@@ -113,8 +113,9 @@ pub(super) fn look(
 fn wall_clock() -> Result<Ground, ApiError> {
     match may_set_clock() {
         true => Ok(Ground::Clock(clock::distance_ns())),
-        false => Err(ApiError::new(ErrorCode::MissingPrivilege, "clock_skew needs CAP_SYS_TIME")
-            .hint("the unit of an installed daemon withholds it: the README says which drop-in gives it")),
+        false => Err(ApiError::new(ErrorCode::MissingPrivilege, "clock_skew needs CAP_SYS_TIME").hint(
+            "the unit of an installed daemon withholds it: the documentation says which drop-in gives it",
+        )),
     }
 }
 

@@ -105,7 +105,7 @@ impl Prober {
         door.call(Request::Look { question, caller: *caller }).await?;
         self.runner.as_ref().ok_or_else(|| {
             ApiError::new(ErrorCode::Unavailable, "the process that runs programs could not be started")
-                .hint("the daemon's log says why; its unit has to allow it: RestrictNamespaces=pid (see the README)")
+                .hint("the daemon's log says why; its unit has to allow it: RestrictNamespaces=pid (see the documentation)")
         })
     }
 

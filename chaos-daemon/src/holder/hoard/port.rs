@@ -58,7 +58,7 @@ fn words(local: LocalPort, errno: Errno) -> String {
         Errno::EADDRNOTAVAIL => format!("{local}: that is no address of this host or network namespace"),
         Errno::EACCES => {
             format!(
-                "{local} takes CAP_NET_BIND_SERVICE; the README says which drop-in gives it to an installed daemon"
+                "{local} takes CAP_NET_BIND_SERVICE; the documentation says which drop-in gives it to an installed daemon"
             )
         }
         other => format!("bind a socket to {local}: {other}"),
