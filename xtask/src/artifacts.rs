@@ -14,7 +14,7 @@ const TARGET: &str = "x86_64-unknown-linux-gnu";
 pub(crate) struct Artifacts {
     /// Programs: chaos-daemon, chaos-daemon-failing, chaos-daemon-sabotaged, chaosctl, kernel-tests, test-runner, vm-init.
     pub(crate) programs: Vec<PathBuf>,
-    /// One executable per file in `tests/tests/`.
+    /// One executable per file or folder in `tests/tests/`.
     pub(crate) tests: Vec<PathBuf>,
 }
 
@@ -50,7 +50,9 @@ struct Target {
 /// Builds. Linked dynamically, because looking up users and hosts in a static program loads the host's name service
 /// modules, which crash it.
 pub(crate) fn build() -> Result<Artifacts, Error> {
-    let mut built = build_tested(&["--bins", "--test=*"])?;
+    let suites = suites()?;
+    let what: Vec<_> = std::iter::once("--bins").chain(suites.iter().map(String::as_str)).collect();
+    let mut built = build_tested(&what)?;
     // The daemons with fail points, and without a guard, under names of their own. Apart from the others, which must not get
     // the features; both in one build, because a feature of which nobody makes use changes nothing.
     let variants = build_tested(&[
@@ -60,6 +62,19 @@ pub(crate) fn build() -> Result<Artifacts, Error> {
     ])?;
     built.programs.extend(variants.programs);
     Ok(built)
+}
+
+/// What has cargo build the suites of chaos-tests, each by its name: those of other crates are unit tests, and have run.
+fn suites() -> Result<Vec<String>, Error> {
+    let folder = run::root().join("tests/tests");
+    let failed = || Error::file("list", &folder);
+    let mut flags = Vec::new();
+    for entry in std::fs::read_dir(&folder).map_err(failed())? {
+        let path = entry.map_err(failed())?.path();
+        flags.extend(path.file_stem().map(|name| format!("--test={}", name.display())));
+    }
+    flags.sort();
+    Ok(flags)
 }
 
 /// As [`build`], but only these programs: quicker, and the VM's image smaller.

@@ -10,8 +10,12 @@ use std::time::Duration;
 use chaos_tests::runner::{self, Plan, Verdict};
 
 fn main() -> ExitCode {
-    let mut plan =
-        Plan { executables: Vec::new(), filter: None, limit: Duration::from_secs(60), leave_out: Vec::new() };
+    let mut plan = Plan {
+        executables: Vec::new(),
+        filter: None,
+        limit: Duration::from_secs(120),
+        leave_out: Vec::new(),
+    };
     let mut results = PathBuf::from("/dev/stdout");
     for argument in std::env::args().skip(1) {
         match argument.split_once('=') {
