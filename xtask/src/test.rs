@@ -38,7 +38,7 @@ const STEPS: &[Step] = &[
     Step { name: "unit", run: unit },
     Step { name: "host", run: host },
     Step { name: "sweep", run: || program("sweep", &["--stride=36"]) },
-    Step { name: "matrix", run: || program("matrix", &["--stride=24"]) },
+    Step { name: "matrix", run: || program("matrix", &["--stride=36"]) },
     Step { name: "soak", run: || program("soak", &["--steps=2000", "--minutes=10", "--cycles=1000"]) },
     Step { name: "sabotage", run: sabotage },
     Step { name: "kills", run: kill },
