@@ -58,7 +58,8 @@ pub enum SandboxError {
 
 impl Sandbox<'_> {
     /// Shuts the calling thread in, and every thread that it starts later: call it while there is no other. False when
-    /// this kernel has no Landlock, so that files are guarded by their modes only.
+    /// Landlock was to guard files and this kernel has none, so that their modes alone do. For the runner nothing but modes is to, and
+    /// no system call is withheld.
     ///
     /// # Errors
     /// Says what could not be given up.
