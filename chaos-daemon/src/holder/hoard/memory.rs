@@ -5,6 +5,7 @@ use std::fs;
 use std::io;
 use std::path::PathBuf;
 use std::ptr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -14,10 +15,12 @@ use super::{Step, Store};
 use crate::host::supply;
 use crate::request::{Evidence, Shortfall};
 
-/// No step of one thread is longer, in bytes: some 30 ms without huge pages.
+/// No step is longer for each thread that takes part, in bytes: some 30 ms without huge pages.
 const STEP: u64 = 64 << 20;
+/// What a thread populates at a time, in bytes: so little that none waits long for the last.
+const PIECE: u64 = 8 << 20;
 /// No more threads take at once: most of the time goes into clearing pages, which a few do as fast as the memory is.
-const MOST_THREADS: usize = 4;
+const MOST_THREADS: u64 = 4;
 /// The size of a huge page where Linux runs on 4 KiB pages.
 const HUGE: u64 = 2 << 20;
 /// How often what is resident is read back when it has not changed.
@@ -39,8 +42,8 @@ pub(super) struct Memory {
     reserve: u64,
     /// The control group that it counts for.
     group: Option<PathBuf>,
-    /// The longest step of all threads together, in bytes.
-    stride: u64,
+    /// How many threads take at once.
+    threads: u64,
     read_back: Option<ReadBack>,
 }
 
@@ -65,10 +68,11 @@ impl Memory {
         }
         let base = base.addr();
         let start = (base + 1).next_multiple_of(1 << 21);
-        let threads = supply::usable_processors().map_or(1, |usable| usable.len().clamp(1, MOST_THREADS));
-        let (group, stride) = (supply::own_cgroup()?, STEP * threads as u64);
+        let threads =
+            supply::usable_processors().map_or(1, |usable| (usable.len() as u64).clamp(1, MOST_THREADS));
+        let group = supply::own_cgroup()?;
         let memory =
-            Self { base, length, start, bytes, populated: 0, reserve, group, stride, read_back: None };
+            Self { base, length, start, bytes, populated: 0, reserve, group, threads, read_back: None };
         let used = usize::try_from(bytes).map_err(io::Error::other)?;
         // SAFETY: the range lies within the mapping just made, which nobody else knows.
         if unsafe { libc::mprotect(memory.at(0), used, libc::PROT_READ | libc::PROT_WRITE) } != 0 {
@@ -90,24 +94,24 @@ impl Memory {
         Ok(available.min(group.unwrap_or(u64::MAX)))
     }
 
-    /// Populates so many bytes more, each piece by a thread of its own.
+    /// Populates so many bytes more, by several threads: who is done with a piece goes on with the next.
     fn populate(&self, bytes: u64) -> io::Result<()> {
         let end = self.populated + bytes;
-        let mut piece = self.populated..end.min(self.populated + STEP);
-        thread::scope(|scope| {
-            let mut others = Vec::new();
-            while piece.end < end {
-                let (from, to) = (piece.start, piece.end);
-                match thread::Builder::new().spawn_scoped(scope, move || self.populate_piece(from, to)) {
-                    Ok(other) => others.push(other),
-                    // As where a control group may have no more threads.
-                    Err(_) => self.populate_piece(from, to)?,
-                }
-                piece = piece.end..end.min(piece.end + STEP);
+        let next = AtomicU64::new(self.populated);
+        let pieces = || loop {
+            let from = next.fetch_add(PIECE, Ordering::Relaxed);
+            if from >= end {
+                return Ok(());
             }
-            let last = self.populate_piece(piece.start, piece.end);
+            self.populate_piece(from, end.min(from + PIECE))?;
+        };
+        thread::scope(|scope| {
+            // Fewer do it, too, as where a control group may have no more threads.
+            let others =
+                (1..self.threads).map_while(|_| thread::Builder::new().spawn_scoped(scope, pieces).ok());
+            let others: Vec<_> = others.collect();
             let broken = |_| Err(io::Error::other("a thread that populates memory has panicked"));
-            others.into_iter().fold(last, |done, other| done.and(other.join().unwrap_or_else(broken)))
+            others.into_iter().fold(pieces(), |done, other| done.and(other.join().unwrap_or_else(broken)))
         })
     }
 
@@ -140,7 +144,7 @@ impl Store for Memory {
         }
         let room = self.room()?;
         // Others take some meanwhile: near the reserve in small steps.
-        let step = missing.min(self.stride).min((room / 4).next_multiple_of(HUGE));
+        let step = missing.min(STEP * self.threads).min((room / 4).next_multiple_of(HUGE));
         if room < step + HUGE {
             return Ok(Step::Short(Shortfall::Reserve));
         }
@@ -216,7 +220,7 @@ mod tests {
     #[test]
     fn what_several_threads_take_at_once_is_all_there() {
         let mut memory = Memory::open(160 << 20, 0).unwrap();
-        memory.stride = 3 * STEP;
+        memory.threads = 3;
         assert!(matches!(memory.take(memory.goal()).unwrap(), Step::Enough));
         assert_eq!((memory.populated, memory.held().held_bytes), (160 << 20, 160 << 20));
     }
