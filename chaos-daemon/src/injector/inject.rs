@@ -156,9 +156,12 @@ fn admit(
         )
         .hint("remove it first, or inject under another name"));
     }
-    let permit = permit.sparing(sshd::ports().map_err(|error| {
-        ApiError::new(ErrorCode::InjectionFailed, format!("look at which ports sshd listens: {error}"))
-    })?);
+    let permit = match fault.effect.meets_ports() {
+        true => permit.sparing(sshd::ports().map_err(|error| {
+            ApiError::new(ErrorCode::InjectionFailed, format!("look at which ports sshd listens: {error}"))
+        })?),
+        false => permit,
+    };
     let id = rand::random::<u32>() & !1;
     let target =
         fault.effect.traffic().map(|traffic| target::resolve(traffic, named, &injector.home)).transpose()?;

@@ -219,6 +219,11 @@ impl Effect {
         }
     }
 
+    /// Whether it can be in the way of who comes in by a port of this node: only then are such ports looked for.
+    pub fn meets_ports(&self) -> bool {
+        self.traffic().is_some() || matches!(self, Self::Load(_))
+    }
+
     /// The interface it goes to, if it goes to one.
     pub fn interface(&self) -> Option<&str> {
         match self {
