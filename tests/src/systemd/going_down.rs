@@ -9,6 +9,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::lab::{assert_idle, idle};
+use super::settings::POLICY;
 use super::supervised::Supervised;
 use super::unit::{MEMBER, PATIENCE, SERVICE, chaosctl, installed, is_active, log, run, say, systemctl};
 use super::{TestResult, tests};
@@ -27,7 +28,6 @@ tests![
     up_again_after_a_panic_everything_is_told,
 ];
 
-const POLICY: &str = "/etc/chaos-daemon/policy.toml";
 const DROP_IN: &str = "/etc/systemd/system/chaos-daemon.service.d/host-panic.conf";
 const RECORD: &str = "/var/lib/chaos-daemon/host-down.json";
 /// The kernel's name of this boot, and where the one that is to end writes it down.

@@ -6,6 +6,7 @@ mod going_down;
 mod lab;
 mod second_boot;
 mod second_boot_guard;
+mod settings;
 mod supervised;
 mod third_boot;
 mod unit;

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::unit::{PATIENCE, is_active, log, run, systemctl};
-use crate::Pair;
 use crate::error::{Error, Result};
 use crate::pair::INTERFACE;
 use crate::process::wait_until;
+use crate::{Pair, Residue};
 
 /// From the last heartbeat, or from a death.
 pub(super) const PROMISE: Duration = Duration::from_secs(3);
@@ -20,33 +20,70 @@ const HELD_UNIT: &str = "[Service]\nExecStart=sleep infinity\n[Install]\nWantedB
 /// Processes that a limited service may have.
 const LIMIT: &str = "3";
 
+/// A limit of a control group: its file, and how a fault sets it.
+struct Limit {
+    kind: &'static str,
+    file: &'static str,
+    fault: &'static [&'static str],
+}
+
+const LIMITS: &[Limit] = &[
+    Limit { kind: "limit", file: "pids.max", fault: &["--resource", "pids_limit", "--pids", LIMIT] },
+    Limit { kind: "cpu", file: "cpu.max", fault: &["--resource", "cpu_limit", "--cpu-percent", "20"] },
+    Limit {
+        kind: "memory",
+        file: "memory.high",
+        fault: &["--resource", "memory_limit", "--memory-mb", "64"],
+    },
+    Limit {
+        kind: "io",
+        file: "io.max",
+        fault: &["--resource", "io_limit", "--device", "vda", "--bytes-per-second", "1000000"],
+    },
+];
+
+/// Every kind but the clock, which needs a drop-in.
+pub(super) const KINDS: [&str; 6] = ["limit", "cpu", "memory", "io", "link", "pause"];
+
 /// A service and a link, with a fault of each kind that needs no clock.
 pub(super) struct Supervised {
     pair: Pair,
     victim: String,
     cgroup: PathBuf,
-    pids: String,
+    /// What is in each file of [`LIMITS`].
+    limits: Vec<String>,
+    before: Residue,
 }
 
 impl Supervised {
     pub(super) fn new() -> Result<Self> {
         let victim = format!("chaos-victim-{}.service", std::process::id());
-        run("systemd-run", &["--quiet", "--unit", &victim, "sleep", "infinity"])?;
-        let cgroup = Path::new(SERVICES).join(&victim);
-        let lab = Self { pair: Pair::new()?, pids: read(&cgroup, "pids.max"), cgroup, victim };
-        if !lab.normal() || lab.pids.is_empty() {
-            return Err(Error::Different(format!("not normal before any fault: {}", lab.picture())));
+        // systemd gives a group the controllers that its settings need.
+        let settings = ["CPUWeight=100", "MemoryAccounting=yes", "IOAccounting=yes", "TasksAccounting=yes"];
+        let settings: Vec<_> = settings.iter().map(|setting| format!("--property={setting}")).collect();
+        let mut args = vec!["--quiet", "--unit", &victim];
+        args.extend(settings.iter().map(String::as_str));
+        run("systemd-run", &[&args[..], &["sleep", "infinity"]].concat())?;
+        let (cgroup, pair) = (Path::new(SERVICES).join(&victim), Pair::new()?);
+        for limit in LIMITS {
+            if !cgroup.join(limit.file).exists() {
+                return Err(Error::Different(format!("{victim} has no {}", limit.file)));
+            }
         }
-        Ok(lab)
+        let limits = LIMITS.iter().map(|limit| read(&cgroup, limit.file)).collect();
+        let before = Residue::take_with(&[&pair.near], &[&cgroup])?;
+        let lab = Self { pair, limits, cgroup, victim, before };
+        match lab.normal() {
+            true => Ok(lab),
+            false => Err(Error::Different(format!("not normal before any fault: {}", lab.picture()))),
+        }
     }
 
     pub(super) fn inject(&self, kind: &str) -> Result<()> {
         let (netns, victim) = (self.pair.near.name(), &self.victim);
-        let fault = match kind {
-            "pause" => vec!["pause", "--unit", victim],
-            "limit" => {
-                vec!["resource_exhaustion", "--unit", victim, "--resource", "pids_limit", "--pids", LIMIT]
-            }
+        let fault = match (kind, LIMITS.iter().find(|limit| limit.kind == kind)) {
+            (_, Some(limit)) => [&["resource_exhaustion", "--unit", victim], limit.fault].concat(),
+            ("pause", _) => vec!["pause", "--unit", victim],
             _ => vec!["link_down", "--interface", INTERFACE, "--netns", netns],
         };
         // As root, without a session: this is done often, and is slow under emulation.
@@ -58,7 +95,7 @@ impl Supervised {
     }
 
     pub(super) fn inject_all(&self) -> Result<()> {
-        ["limit", "link", "pause"].iter().try_for_each(|kind| self.inject(kind))
+        KINDS.iter().try_for_each(|kind| self.inject(kind))
     }
 
     fn up(&self) -> bool {
@@ -66,20 +103,21 @@ impl Supervised {
     }
 
     pub(super) fn ended(&self, kind: &str) -> bool {
-        match kind {
-            "pause" => read(&self.cgroup, "cgroup.events").contains("frozen 0"),
-            "limit" => read(&self.cgroup, "pids.max") == self.pids,
+        match (kind, LIMITS.iter().position(|limit| limit.kind == kind)) {
+            (_, Some(at)) => read(&self.cgroup, LIMITS[at].file) == self.limits[at],
+            ("pause", _) => read(&self.cgroup, "cgroup.events").contains("frozen 0"),
             _ => self.up(),
         }
     }
 
     pub(super) fn normal(&self) -> bool {
-        ["pause", "limit", "link"].iter().all(|kind| self.ended(kind))
+        KINDS.iter().all(|kind| self.ended(kind))
     }
 
     pub(super) fn picture(&self) -> String {
-        let (events, pids) = (read(&self.cgroup, "cgroup.events"), read(&self.cgroup, "pids.max"));
-        format!("{events:?}, pids.max {pids:?}, link up {}", self.up())
+        let limits: Vec<_> =
+            LIMITS.iter().map(|limit| (limit.file, read(&self.cgroup, limit.file))).collect();
+        format!("{:?}, {limits:?}, link up {}", read(&self.cgroup, "cgroup.events"), self.up())
     }
 
     /// How long from now until everything is as before; an error after `limit`.
@@ -89,6 +127,12 @@ impl Supervised {
             true => Ok(start.elapsed()),
             false => Err(Error::Late { what: format!("{}; {}", self.picture(), log()), after: limit }),
         }
+    }
+
+    /// The oracle finds nothing of any fault, and so does the doctor.
+    pub(super) fn assert_clean(&self) -> Result<()> {
+        self.before.assert_unchanged_within(&[&self.pair.near], PATIENCE)?;
+        run("chaosctl", &["doctor", "--residue"]).map(drop)
     }
 }
 

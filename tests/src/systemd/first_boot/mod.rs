@@ -1,5 +1,6 @@
 //! From the installation to a reboot, each with faults active.
 
+mod drop_ins;
 mod experiments;
 mod exposure;
 mod processes;
@@ -17,6 +18,7 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 
 use super::lab::{Lab, idle};
+use super::settings::POLICY;
 use super::unit::{
     MEMBER, NEXT_PACKAGE, PACKAGE, SERVICE, SOCKET, STRANGER, chaosctl, installed, is_active, log, main_pid,
     property, run, systemctl, wait_restarted,
@@ -28,6 +30,7 @@ tests![
     installing_starts_the_daemon_and_opens_it_to_the_group_only,
     a_member_of_the_group_injects_and_removes,
     stopping_the_service_ends_every_fault_and_nobody_starts_it_again_by_connecting,
+    who_connects_to_the_socket_alone_starts_the_daemon_and_is_answered,
     killing_the_whole_control_group_ends_every_fault_and_the_daemon_comes_back,
     a_daemon_that_hangs_is_killed_by_the_watchdog_and_comes_back,
     upgrading_ends_every_fault_and_runs_the_new_daemon,
@@ -41,6 +44,7 @@ pub(super) fn all() -> Vec<Test> {
         exposure::TESTS,
         processes::TESTS,
         services::TESTS,
+        drop_ins::TESTS,
         experiments::TESTS,
         storm::TESTS,
         stop_post::TESTS,
@@ -50,7 +54,6 @@ pub(super) fn all() -> Vec<Test> {
 }
 
 const SOCKET_PATH: &str = "/run/chaos-daemon/mcp.sock";
-const POLICY: &str = "/etc/chaos-daemon/policy.toml";
 
 fn installing_starts_the_daemon_and_opens_it_to_the_group_only() -> TestResult {
     run("dpkg", &["--install", PACKAGE])?;
@@ -96,6 +99,16 @@ fn stopping_the_service_ends_every_fault_and_nobody_starts_it_again_by_connectin
     // Faults stay registered, and do not come back by themselves.
     chaosctl(MEMBER, &["status"])?;
     lab.assert_clean(idle())?;
+    Ok(())
+}
+
+fn who_connects_to_the_socket_alone_starts_the_daemon_and_is_answered() -> TestResult {
+    installed()?;
+    systemctl(&["stop", SERVICE])?;
+    systemctl(&["start", SOCKET])?;
+    assert!(is_active(SOCKET) && !is_active(SERVICE) && unit::processes().is_empty());
+    let status = chaosctl(MEMBER, &["status"])?;
+    assert!(is_active(SERVICE), "{status}; {}", log());
     Ok(())
 }
 

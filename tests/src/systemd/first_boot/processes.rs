@@ -8,6 +8,7 @@ use serde_json::Value;
 use crate::error::{Error, Result};
 use crate::process::{Process, wait_until};
 use crate::systemd::lab::{assert_idle, idle};
+use crate::systemd::settings::DropIn;
 use crate::systemd::unit::{
     MEMBER, PATIENCE, SERVICE, chaosctl, installed, log, main_pid, property, systemctl, wait_restarted,
 };
@@ -50,31 +51,6 @@ impl Drop for Victim {
     }
 }
 
-const FOLDER: &str = "/etc/systemd/system/chaos-daemon.service.d";
-
-/// The drop-in of the README, gone when this is.
-struct MayTrace;
-
-impl MayTrace {
-    fn install() -> Result<Self> {
-        let guard = Self;
-        fs::create_dir_all(FOLDER).map_err(Error::io("create", FOLDER))?;
-        let path = format!("{FOLDER}/process-pause.conf");
-        fs::write(&path, "[Service]\nSystemCallFilter=ptrace\n").map_err(Error::io("write", path))?;
-        systemctl(&["daemon-reload"])?;
-        systemctl(&["restart", SERVICE])?;
-        Ok(guard)
-    }
-}
-
-impl Drop for MayTrace {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(FOLDER);
-        let _ = systemctl(&["daemon-reload"]);
-        let _ = systemctl(&["restart", SERVICE]);
-    }
-}
-
 fn state(pid: i32) -> Option<char> {
     Process::read(pid).map(|process| process.state)
 }
@@ -89,7 +65,7 @@ fn the_installed_daemon_pauses_a_service_which_goes_on_when_the_daemon_is_killed
         refused.contains("UNSUPPORTED_KERNEL") && refused.contains("SystemCallFilter=ptrace"),
         "{refused}"
     );
-    let _may_trace = MayTrace::install()?;
+    let _may_trace = DropIn::install(&[SERVICE], "SystemCallFilter=ptrace\n")?;
     let shown = chaosctl(MEMBER, &["--json", "targets", "process_pause", "--unit", VICTIM])?;
     let shown: Value = serde_json::from_str(&shown)?;
     let process = &shown["processes"][0];

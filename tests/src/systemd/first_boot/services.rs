@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use crate::error::{Error, Result};
 use crate::process::{Process, wait_until};
+use crate::systemd::settings::OtherPolicy;
 use crate::systemd::unit::{
     GUARD, MEMBER, PATIENCE, SERVICE, chaosctl, installed, is_active, log, main_pid, processes, property,
     run, say, systemctl, wait_restarted,
@@ -204,7 +205,7 @@ fn what_somebody_else_did_with_a_stopped_service_stays() -> TestResult {
     fs::remove_file(victim.file())?;
     systemctl(&["mask", "--runtime", NAME])?;
     let said = chaosctl(MEMBER, &["--json", "remove", "gone"])?;
-    assert!(said.contains("masked") && !is_active(NAME), "{said}");
+    assert!(said.contains("masked") && !is_active(NAME), "{said}; {}", log());
     nothing_is_left()?;
     Ok(())
 }
@@ -305,31 +306,10 @@ fn a_probe_tells_how_a_unit_is_and_how_often_systemd_has_started_it_again() -> T
     Ok(())
 }
 
-const POLICY: &str = "/etc/chaos-daemon/policy.toml";
 const LOGGING: &str = "chaos-logging.service";
 const LOGS: &str = "/var/log/chaos-logging";
 /// Any that is not root.
 const OTHER: u32 = 65_534;
-
-/// The policy is what it was when this goes.
-struct OtherPolicy(String);
-
-impl OtherPolicy {
-    fn of(text: &str) -> Result<Self> {
-        let before = fs::read_to_string(POLICY).map_err(Error::io("read", POLICY))?;
-        fs::write(POLICY, text).map_err(Error::io("write", POLICY))?;
-        let policy = Self(before);
-        systemctl(&["restart", SERVICE])?;
-        Ok(policy)
-    }
-}
-
-impl Drop for OtherPolicy {
-    fn drop(&mut self) {
-        let _ = fs::write(POLICY, &self.0);
-        let _ = systemctl(&["restart", SERVICE]);
-    }
-}
 
 /// What a probe of a log says, whether or not it is as it should be.
 fn logged(words: &[&str]) -> Result<String> {

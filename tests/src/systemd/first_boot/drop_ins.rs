@@ -1,0 +1,108 @@
+//! What the unit withholds and a drop-in of the documentation gives: programs as probes, and being told of alerts.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+use std::time::Duration;
+
+use crate::error::{Error, Result};
+use crate::systemd::settings::{DropIn, OtherPolicy};
+use crate::systemd::unit::{MEMBER, SERVICE, STRANGER, chaosctl, installed, run};
+use crate::systemd::{TestResult, tests};
+
+tests![
+    a_program_that_the_policy_names_is_a_probe_with_the_drop_in_for_programs,
+    alerts_are_heard_of_who_knows_the_token_with_the_drop_in_for_alerts,
+];
+
+const FOLDER: &str = "/usr/local/lib/checks";
+const PROGRAM: &str = "/usr/local/lib/checks/queue";
+/// An experiment whose steady state is what the program says, and which burns a little.
+const DOCUMENT: &str = r#"{"title": "checked", "description": "by a program", "rollbacks": [],
+    "steady-state-hypothesis": {"title": "as it should be", "probes": [{"type": "probe", "name": "queue", "tolerance": 0,
+        "provider": {"type": "process", "path": "/usr/local/lib/checks/queue", "arguments": ["short"], "timeout": 30}}]},
+    "method": [{"type": "action", "name": "burn", "provider": {"type": "process", "path": "chaosctl",
+        "arguments": {"inject": "resource_exhaustion", "--cpu-percent": 5, "--for": "1s"}}}]}"#;
+const DOCUMENT_FILE: &str = "/tmp/chaos-checked.json";
+
+/// Exit code, and everything it says.
+fn ran(args: &[&str]) -> Result<(Option<i32>, String)> {
+    let output = Command::new("runuser").args(["-u", MEMBER, "--", "chaosctl"]).args(args).output();
+    let output = output.map_err(Error::io("start", "chaosctl"))?;
+    let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    Ok((output.status.code(), said))
+}
+
+fn a_program_that_the_policy_names_is_a_probe_with_the_drop_in_for_programs() -> TestResult {
+    installed()?;
+    fs::create_dir_all(FOLDER)?;
+    fs::write(PROGRAM, "#!/bin/sh\nid -un >/var/tmp/who 2>/dev/null\n[ \"$1\" = short ] && id -un\n")?;
+    fs::set_permissions(PROGRAM, fs::Permissions::from_mode(0o755))?;
+    fs::write(DOCUMENT_FILE, DOCUMENT)?;
+    fs::set_permissions(DOCUMENT_FILE, fs::Permissions::from_mode(0o644))?;
+    // Not named by the policy, and then without the drop-in: refused by name, and nothing is done.
+    let (code, said) = ran(&["run", DOCUMENT_FILE])?;
+    assert!(code != Some(0) && said.contains("probe_commands"), "{code:?} {said}");
+    let _policy = OtherPolicy::of(&format!("probe_commands = [{PROGRAM:?}]\n"))?;
+    let (code, said) = ran(&["run", DOCUMENT_FILE])?;
+    assert!(code != Some(0) && said.contains("RestrictNamespaces"), "{code:?} {said}");
+    let _drop_in = DropIn::install(&[SERVICE], "RestrictNamespaces=pid\n")?;
+    let (code, said) = ran(&["--json", "run", DOCUMENT_FILE])?;
+    assert!(code == Some(0) && said.contains("held"), "{code:?} {said}");
+    let (code, said) = ran(&["runs"])?;
+    assert!(code == Some(0) && said.contains("checked"), "{code:?} {said}");
+    fs::remove_dir_all(FOLDER)?;
+    Ok(())
+}
+
+const TOKEN: &str = "b4a5cf7e2f4a4d13a1f0";
+const TOKEN_FILE: &str = "/etc/chaos-daemon/alert-token";
+const TOLD: &str = "ExecStart=\nExecStart=/usr/bin/chaos-daemon run --policy /etc/chaos-daemon/policy.toml \
+                    --alert-webhook 127.0.0.1:9199 --alert-webhook-token-file /etc/chaos-daemon/alert-token\n";
+/// As Alertmanager tells a receiver (its documentation, "webhook_config").
+const FIRING: &str = r#"{"version": "4", "groupKey": "{}:{}", "truncatedAlerts": 0, "status": "firing", "receiver": "oncall",
+    "groupLabels": {}, "commonLabels": {}, "commonAnnotations": {}, "externalURL": "http://localhost:9093",
+    "alerts": [{"status": "firing", "labels": {"alertname": "PoolUsedUp"}, "annotations": {"summary": "none left"},
+        "startsAt": "2026-01-01T00:00:00Z", "endsAt": "0001-01-01T00:00:00Z", "generatorURL": "", "fingerprint": "0123456789abcdef"}]}"#;
+
+/// The first line of the answer to a notification.
+fn told(token: &str) -> Result<String> {
+    let talk = || -> std::io::Result<String> {
+        let mut stream = TcpStream::connect("127.0.0.1:9199")?;
+        stream.set_read_timeout(Some(Duration::from_secs(20)))?;
+        let head = format!(
+            "POST /alerts HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\nConnection: close\r\n"
+        );
+        let kind = format!("Content-Type: application/json\r\nContent-Length: {}\r\n\r\n", FIRING.len());
+        stream.write_all([head.as_bytes(), kind.as_bytes(), FIRING.as_bytes()].concat().as_slice())?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        Ok(answer.lines().next().unwrap_or_default().to_owned())
+    };
+    talk().map_err(Error::io("tell", "127.0.0.1:9199"))
+}
+
+fn alerts_are_heard_of_who_knows_the_token_with_the_drop_in_for_alerts() -> TestResult {
+    installed()?;
+    fs::write(TOKEN_FILE, TOKEN)?;
+    fs::set_permissions(TOKEN_FILE, fs::Permissions::from_mode(0o640))?;
+    let pool = ["probe", "alert", "--webhook", "--label", "alertname=PoolUsedUp"];
+    let (code, said) = ran(&pool)?;
+    assert!(code != Some(0) && said.contains("--alert-webhook"), "{code:?} {said}");
+    let drop_in = DropIn::install(&[SERVICE], TOLD)?;
+    assert!(told("0123456789abcdef0123")?.contains(" 401"));
+    assert_eq!(ran(&pool)?.0, Some(1), "a stranger was heard");
+    assert!(told(TOKEN)?.contains(" 200"));
+    let said = chaosctl(MEMBER, &pool)?;
+    assert!(said.contains("PoolUsedUp"), "{said}");
+    assert!(
+        run("runuser", &["-u", STRANGER, "--", "cat", TOKEN_FILE]).is_err(),
+        "anybody can read the token"
+    );
+    drop(drop_in);
+    assert!(TcpStream::connect("127.0.0.1:9199").is_err(), "somebody listens without the drop-in");
+    fs::remove_file(TOKEN_FILE)?;
+    Ok(())
+}
