@@ -39,6 +39,37 @@ fn an_nft_table_and_its_rules_show_as_residue() {
     assert_eq!(before.difference(&Residue::take(&[&namespace]).unwrap()), "");
 }
 
+/// Here, too: the VM's image has no filter that needs no program.
+#[test]
+fn a_class_and_a_filter_of_a_root_qdisc_show_as_residue() {
+    let namespace = NetNs::new().unwrap();
+    let tc = |words: &str| namespace.tc(&words.split(' ').collect::<Vec<_>>()).unwrap();
+    namespace.ip(&["link", "set", "lo", "up"]).unwrap();
+    let bare = Residue::take(&[&namespace]).unwrap();
+    tc("qdisc add dev lo root handle 1: htb");
+    for (command, back, shows) in [
+        (
+            "class add dev lo parent 1: classid 1:7 htb rate 1mbit",
+            "class delete dev lo classid 1:7",
+            "class htb 1:7 on lo",
+        ),
+        (
+            "filter add dev lo parent 1: protocol ip pref 10 u32 match ip dst 10.0.0.0/8 flowid 1:7",
+            "filter delete dev lo parent 1: pref 10",
+            "filters lo parent 1:",
+        ),
+    ] {
+        let before = Residue::take(&[&namespace]).unwrap();
+        tc(command);
+        let difference = before.difference(&Residue::take(&[&namespace]).unwrap());
+        assert!(difference.contains(&format!("+ {} {shows}: ", namespace.name())), "{command}: {difference}");
+        tc(back);
+        assert_eq!(before.difference(&Residue::take(&[&namespace]).unwrap()), "", "{back}");
+    }
+    tc("qdisc delete dev lo root");
+    assert_eq!(bare.difference(&Residue::take(&[&namespace]).unwrap()), "");
+}
+
 /// Processor time, not by the clock, for others may use this machine; and here, for in an emulated one it is the host's
 /// load that is measured.
 #[test]
