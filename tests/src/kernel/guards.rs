@@ -2,9 +2,10 @@
 
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use chaos_daemon::host::Part;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -13,7 +14,7 @@ use super::oracle::{Cgroup, Fake, leased};
 use super::{Context, Outcome, TestResult, tests};
 use crate::bpf::{self, CLASSIFIER, TCX_EGRESS};
 use crate::measure::Echo;
-use crate::process::{Process, wait_until};
+use crate::process::wait_until;
 use crate::residue::{Behaviour, Level};
 use crate::skip::Environment;
 use crate::sweep::Strike;
@@ -149,16 +150,18 @@ fn what_is_left_on_the_node_shows_until_it_is_taken_back(context: &Context) -> T
     seen?;
     is_gone()?;
 
-    let fake = Fake::start("sleep", &["30"])?;
-    let pid = fake.pid();
-    shows(&format!("process chaos-holder {pid}"))?;
-    kill(Pid::from_raw(pid), Signal::SIGSTOP)?;
-    assert!(
-        wait_until(Duration::from_secs(2), || Process::read(pid).is_some_and(|process| process.state == 'T'))
-    );
-    shows(&format!("process chaos-holder {pid}: state T"))?;
-    drop(fake);
-    is_gone()?;
+    for part in Part::ALL {
+        let fake = Fake::start_as(part.name(), "sleep", &["30"], Stdio::null())?;
+        let (pid, line) = (fake.pid(), format!("process {} {}", part.name(), fake.pid()));
+        // These two are nobody's children, and at work while they run.
+        if !matches!(part, Part::Injector | Part::Guard) {
+            shows(&line)?;
+        }
+        kill(Pid::from_raw(pid), Signal::SIGSTOP)?;
+        shows(&format!("{line}: state T"))?;
+        drop(fake);
+        is_gone()?;
+    }
 
     let path = folder.path().join(format!("{mark}-fill"));
     let file = fs::File::create(&path)?;

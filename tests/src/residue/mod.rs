@@ -5,8 +5,9 @@
 //! and their limits, eBPF objects of ours that no process holds, and the clock. On a host others test beside, so that of the
 //! node only what is below this process, or named, is looked at; in the VM it is everything.
 //!
-//! What is left is at one of three levels ([`Level`]). Nothing here uses the daemon's code but the last question, whether
-//! a difference still acts, which [`Behaviour`] answers by itself and the daemon's oracle is asked as well.
+//! What is left is at one of three levels ([`Level`]). Nothing here uses the daemon's code but what its processes are called,
+//! and the last question, whether a difference still acts, which [`Behaviour`] answers by itself and the daemon's oracle is
+//! asked as well.
 
 mod behaviour;
 mod network;

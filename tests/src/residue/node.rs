@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use chaos_daemon::host::Part;
 use nix::time::{ClockId, clock_gettime};
 
 use crate::bpf::{self, Kind, Object};
 use crate::error::{Error, Result};
-use crate::process::{self, Process};
+use crate::process;
 use crate::skip::Environment;
 
 /// Limits of a control group, of both hierarchies; those that it does not have are left out.
@@ -61,24 +62,29 @@ fn is_marked(name: &str) -> bool {
     digits == 8 && (rest.len() == 8 || rest[8..].starts_with(['-', '.']))
 }
 
-/// Processes below this one that are ours and neither run nor are run by a daemon, and the files of ours that any has open
-/// and that have no name. One that has ended waits for its parent, and is left over only if that is the daemon.
+/// Processes below this one that are ours and neither run nor are run by a daemon, but for guards, and the files of ours that
+/// any has open and that have no name. One that has ended waits for its parent, and is left over only if that is the daemon.
 fn processes(lines: &mut BTreeMap<String, String>) {
     let below = process::descendants(std::process::id().cast_signed());
     let name =
         |pid: i32| fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim().to_owned();
     let named: BTreeMap<i32, String> = below.iter().map(|process| (process.pid, name(process.pid))).collect();
-    let of_daemon = |process: &Process| named.get(&process.parent).is_some_and(|name| name == "chaos-daemon");
+    let part = |pid: i32| named.get(&pid).and_then(|name| Part::named(name));
     for process in &below {
-        let (pid, Some(name)) = (process.pid, named.get(&process.pid)) else { continue };
-        let ours = ["chaos-daemon", "chaos-server", "chaos-holder"].contains(&name.as_str());
-        let left = match process.state {
-            'Z' => of_daemon(process),
-            'T' | 't' => true,
-            _ => name != "chaos-daemon" && !of_daemon(process),
-        };
-        if ours && left {
-            lines.insert(format!("process {name} {pid}"), format!("state {}", process.state));
+        let (pid, parent) = (process.pid, part(process.parent));
+        if let Some(part) = part(pid) {
+            let left = match process.state {
+                'Z' => parent == Some(Part::Injector),
+                'T' | 't' => true,
+                // A runner starts another for each program.
+                _ => {
+                    !matches!(part, Part::Injector | Part::Guard)
+                        && !matches!(parent, Some(Part::Injector | Part::Runner))
+                }
+            };
+            if left {
+                lines.insert(format!("process {} {pid}", part.name()), format!("state {}", process.state));
+            }
         }
         for fd in fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten() {
             let Ok(target) = fs::read_link(fd.path()) else { continue };
