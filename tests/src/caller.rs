@@ -7,6 +7,8 @@ use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitCode, Stdio};
 use std::time::Duration;
 
+use nix::libc::ETIMEDOUT;
+
 use crate::cgroup::Cgroup;
 use crate::error::{Error, Result};
 use crate::netns::NetNs;
@@ -23,6 +25,8 @@ const PATIENCE: Duration = Duration::from_millis(500);
 pub enum Ask {
     /// connect(2) of a TCP socket.
     Connect(SocketAddr),
+    /// The same, for [`PATIENCE`] at most; ETIMEDOUT when there is nothing by then.
+    Reach(SocketAddr),
     /// sendto(2) of a UDP socket that is not connected.
     Send(SocketAddr),
     /// A datagram there and back; EAGAIN when nothing comes back within [`PATIENCE`].
@@ -35,6 +39,7 @@ impl Ask {
     fn words(self) -> String {
         match self {
             Self::Connect(address) => format!("connect {address}"),
+            Self::Reach(address) => format!("reach {address}"),
             Self::Send(address) => format!("send {address}"),
             Self::Trip(address) => format!("trip {address}"),
             Self::Associate(address) => format!("associate {address}"),
@@ -154,6 +159,7 @@ fn once(line: &str) -> Option<i32> {
     let any: SocketAddr = if to.is_ipv4() { ([0; 4], 0).into() } else { ([0_u16; 8], 0).into() };
     let result = match what {
         "connect" => TcpStream::connect(to).map(drop),
+        "reach" => TcpStream::connect_timeout(&to, PATIENCE).map(drop),
         "send" => UdpSocket::bind(any).and_then(|socket| socket.send_to(b"x", to).map(drop)),
         "trip" => UdpSocket::bind(any).and_then(|socket| {
             socket.set_read_timeout(Some(PATIENCE))?;
@@ -167,5 +173,10 @@ fn once(line: &str) -> Option<i32> {
 }
 
 fn number(result: std::io::Result<()>) -> i32 {
-    result.err().map_or(0, |error| error.raw_os_error().unwrap_or(-1))
+    let errno = |error: std::io::Error| match error.raw_os_error() {
+        // The standard library's own end of a wait.
+        None if error.kind() == std::io::ErrorKind::TimedOut => ETIMEDOUT,
+        errno => errno.unwrap_or(-1),
+    };
+    result.err().map_or(0, errno)
 }

@@ -6,21 +6,24 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use chaos_daemon::host::Part;
+use nix::errno::Errno;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use serde_json::json;
 
 use super::oracle::{Cgroup, Fake, leased};
 use super::{Context, Outcome, TestResult, tests};
 use crate::bpf::{self, CLASSIFIER, TCX_EGRESS};
+use crate::fault::Fault;
 use crate::measure::Echo;
 use crate::process::wait_until;
-use crate::residue::{Behaviour, Level};
+use crate::residue::{Behaviour, Level, Witness};
 use crate::skip::Environment;
 use crate::sweep::Strike;
 use crate::sweep::tracer::{Aim, Trace};
 use crate::worker::Program;
-use crate::{Error, NetNs, Pair, Residue, UdpFlow, netns};
+use crate::{Daemon, Error, NetNs, Pair, Reason, Residue, UdpFlow, netns};
 
 tests![
     a_namespace_is_gone_after_a_panic_inside_it,
@@ -30,6 +33,8 @@ tests![
     every_other_change_in_a_namespace_shows_until_it_is_taken_back,
     what_is_left_on_the_node_shows_until_it_is_taken_back,
     what_is_left_is_told_from_what_still_acts,
+    what_calls_get_and_who_burns_show_in_how_it_behaves,
+    a_file_error_shows_in_how_it_behaves,
     a_bystander_counts_what_an_unplugged_cable_loses,
     a_trace_of_a_process_in_full_swing_begins_before_its_first_call_is_struck,
 ];
@@ -179,11 +184,14 @@ fn what_is_left_is_told_from_what_still_acts(context: &Context) -> TestResult {
     let pair = Pair::new()?;
     let echo = Echo::start(&pair.far, Pair::FAR_V4, 7)?;
     let both = [&pair.near, &pair.far];
-    let (before, behaved) = (Residue::take(&both)?, Behaviour::measure(&pair, &echo)?);
-    assert_eq!((behaved.lost, behaved.connect.as_str(), behaved.open.as_str()), (0, "answered", "opened"));
+    let mut witness = Witness::new(&pair)?;
+    let (before, behaved) = (Residue::take(&both)?, Behaviour::measure(&pair, &echo, &mut witness)?);
+    assert_eq!((behaved.lost, behaved.echo, behaved.connect, behaved.open), (0, true, None, None));
     let settle = Duration::from_millis(200);
-    let level =
-        || before.level_within(&both, settle, || Behaviour::measure(&pair, &echo)?.assert_like(&behaved));
+    let mut level = || {
+        let behaves = || Behaviour::measure(&pair, &echo, &mut witness)?.assert_like(&behaved);
+        before.level_within(&both, settle, behaves)
+    };
     assert_eq!(level()?, Level::Identical);
     pair.near.ip(&["address", "add", "10.9.9.9/32", "dev", "eth0"])?;
     assert!(matches!(level()?, Level::Inert(text) if text.contains("10.9.9.9")));
@@ -198,6 +206,58 @@ fn what_is_left_is_told_from_what_still_acts(context: &Context) -> TestResult {
     }
     pair.near.ip(&["address", "delete", "10.9.9.9/32", "dev", "eth0"])?;
     assert_eq!(level()?, Level::Identical);
+    Ok(Outcome::Pass)
+}
+
+fn what_calls_get_and_who_burns_show_in_how_it_behaves(_: &Context) -> TestResult {
+    let pair = Pair::new()?;
+    let echo = Echo::start(&pair.far, Pair::FAR_V4, 7)?;
+    let mut witness = Witness::new(&pair)?;
+    let daemon = Daemon::start()?;
+    let mcp = daemon.mcp()?;
+    let now = |witness: &mut Witness| Behaviour::measure(&pair, &echo, witness);
+    let before = now(&mut witness)?;
+    let fault = Fault::new("connect_error").aimed(json!({"cgroup": witness.cgroup.name()}));
+    fault.with(json!({"errno": "EACCES"})).inject(&mcp)?;
+    let refused = now(&mut witness)?;
+    // Who is not in the group notices nothing.
+    assert_eq!((refused.connect, refused.echo), (Some(Errno::EACCES), true), "{refused:?}");
+    assert!(refused.assert_like(&before).is_err());
+    mcp.call_tool("chaos_stop", json!({}))?.ok()?;
+    let away = witness.folder.path().join("away");
+    fs::rename(witness.file(), &away)?;
+    let without = now(&mut witness)?;
+    assert_eq!((without.connect, without.open), (None, Some(Errno::ENOENT)), "{without:?}");
+    assert!(without.assert_like(&before).is_err());
+    fs::rename(&away, witness.file())?;
+    let burner = Fake::start("sh", &["-c", "while :; do :; done"])?;
+    // The two are on processors of their own, of which one may be much busier than the other.
+    let burns = || now(&mut witness).is_ok_and(|now| now.assert_like(&before).is_err());
+    assert!(wait_until(Duration::from_secs(30), burns), "nobody sees it burn");
+    drop(burner);
+    now(&mut witness)?.assert_like(&before)?;
+    Ok(Outcome::Pass)
+}
+
+fn a_file_error_shows_in_how_it_behaves(context: &Context) -> TestResult {
+    if !context.has_bpf_lsm() {
+        let lack = "no `bpf` in /sys/kernel/security/lsm, or lockdown";
+        return Ok(Outcome::Skip(Reason::NoBpfLsm, lack.into()));
+    }
+    let pair = Pair::new()?;
+    let echo = Echo::start(&pair.far, Pair::FAR_V4, 7)?;
+    let mut witness = Witness::new(&pair)?;
+    let daemon = Daemon::start()?;
+    let mcp = daemon.mcp()?;
+    let before = Behaviour::measure(&pair, &echo, &mut witness)?;
+    let fault = Fault::new("file_error").aimed(json!({"cgroup": witness.cgroup.name()}));
+    let fault = fault.with(json!({"path": witness.folder.path(), "errno": "EROFS"}));
+    fault.inject(&mcp)?;
+    let failing = Behaviour::measure(&pair, &echo, &mut witness)?;
+    assert_eq!((failing.connect, failing.open), (None, Some(Errno::EROFS)), "{failing:?}");
+    assert!(failing.assert_like(&before).is_err());
+    fault.remove(&mcp)?;
+    Behaviour::measure(&pair, &echo, &mut witness)?.assert_like(&before)?;
     Ok(Outcome::Pass)
 }
 

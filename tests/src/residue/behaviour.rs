@@ -1,11 +1,22 @@
-//! How a pair of namespaces behaves, whatever is or is not on its links: what its user notices.
+//! How a pair of namespaces behaves, whatever is or is not on its links, and a service in it: what its user notices.
 
-use std::fs::File;
+use std::collections::HashMap;
+use std::fs;
+use std::path::PathBuf;
 use std::time::Duration;
 
+use chaos_daemon::host::Part;
+use nix::errno::Errno;
+use nix::time::{ClockId, clock_gettime};
+use tempfile::TempDir;
+
+use crate::caller::{Ask, Caller};
+use crate::cgroup::Cgroup;
 use crate::error::{Error, Result};
 use crate::measure::{Echo, Tcp, tcp_rtt, udp_rtt};
 use crate::pair::Pair;
+use crate::process;
+use crate::touch::Touch;
 
 /// Datagrams sent.
 const DATAGRAMS: usize = 8;
@@ -14,6 +25,39 @@ const PATIENCE: Duration = Duration::from_millis(500);
 /// The quickest round trip may differ by so much. Load does not slow the quickest of several by more; every delay that tests
 /// inject does.
 const SLOWER: Duration = Duration::from_millis(10);
+/// CPU time that a thread of ours uses up while it is looked who else does. CPU time, since others may use this machine.
+const SPIN: Duration = Duration::from_millis(100);
+
+/// Who calls the kernel: a process in a control group of its own, on the near side, with a file of its own. So faults of calls
+/// can be meant for it.
+#[derive(Debug)]
+pub struct Witness {
+    service: Caller,
+    /// Where it is.
+    pub cgroup: Cgroup,
+    /// In which its file is.
+    pub folder: TempDir,
+}
+
+impl Witness {
+    /// Starts the process, which is this executable in another role.
+    ///
+    /// # Errors
+    /// When group, file or process cannot be made.
+    pub fn new(pair: &Pair) -> Result<Self> {
+        let (cgroup, folder) = (Cgroup::new()?, TempDir::new().map_err(Error::io("create", "a folder"))?);
+        let service = Caller::start(&pair.near, Some(&cgroup))?;
+        let witness = Self { service, cgroup, folder };
+        let file = witness.file();
+        fs::write(&file, "some bytes").map_err(Error::io("write", file.display().to_string()))?;
+        Ok(witness)
+    }
+
+    /// The file that it opens.
+    pub fn file(&self) -> PathBuf {
+        self.folder.path().join("file")
+    }
+}
 
 /// What was measured.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,31 +66,36 @@ pub struct Behaviour {
     pub lost: usize,
     /// The quickest answer.
     pub round_trip: Option<Duration>,
-    /// How connecting went: "answered", or what the error was.
-    pub connect: String,
-    /// How opening a file went: "opened", or what the error was.
-    pub open: String,
+    /// Whether a byte came back over TCP.
+    pub echo: bool,
+    /// What the service got from connect(2), if an error.
+    pub connect: Option<Errno>,
+    /// What it got from open(2).
+    pub open: Option<Errno>,
+    /// CPU time that the hungriest process of the daemon's used, of those below this one, while a thread here used 100 ms.
+    pub burnt: Duration,
 }
 
 impl Behaviour {
-    /// Measures, from the near side to an echo on the far one. Some milliseconds, if nothing is wrong.
+    /// Measures, from the near side to an echo on the far one. Some 100 ms, if nothing is wrong.
     ///
     /// # Errors
     /// When it cannot be measured at all.
-    pub fn measure(pair: &Pair, echo: &Echo) -> Result<Self> {
+    pub fn measure(pair: &Pair, echo: &Echo, witness: &mut Witness) -> Result<Self> {
         let mut answers = Vec::new();
         for _ in 0..DATAGRAMS {
             answers.extend(udp_rtt(&pair.near, echo.address(), PATIENCE)?);
         }
-        let connect = match tcp_rtt(&pair.near, echo.address(), PATIENCE)? {
-            Tcp::Answered { .. } => "answered".to_owned(),
-            Tcp::Reset(_) => "refused or reset".to_owned(),
-            Tcp::Silent => "silent".to_owned(),
-        };
-        let open =
-            File::open("/proc/self/exe").map_or_else(|error| error.to_string(), |_| "opened".to_owned());
-        let round_trip = answers.iter().min().copied();
-        Ok(Self { lost: DATAGRAMS - answers.len(), round_trip, connect, open })
+        let file = witness.file();
+        let error = |errno: i32| (errno != 0).then(|| Errno::from_raw(errno));
+        Ok(Self {
+            lost: DATAGRAMS - answers.len(),
+            round_trip: answers.iter().min().copied(),
+            echo: matches!(tcp_rtt(&pair.near, echo.address(), PATIENCE)?, Tcp::Answered { .. }),
+            connect: error(witness.service.ask(Ask::Reach(echo.address()))?),
+            open: error(witness.service.touch(Touch::Open, &file)?),
+            burnt: burnt()?,
+        })
     }
 
     /// Whether it behaves as it did then.
@@ -58,10 +107,42 @@ impl Behaviour {
             (Some(now), Some(then)) => now > then + SLOWER,
             (now, then) => now.is_some() != then.is_some(),
         };
-        let same = (self.lost, &self.connect, &self.open) == (before.lost, &before.connect, &before.open);
-        match same && !slower {
+        let calls = |it: &Self| (it.lost, it.echo, it.connect, it.open);
+        let burns = self.burnt > before.burnt + SPIN / 2;
+        match calls(self) == calls(before) && !slower && !burns {
             true => Ok(()),
             false => Err(Error::Different(format!("behaves otherwise: {self:?}, before: {before:?}"))),
         }
     }
+}
+
+/// What [`Behaviour::burnt`] says. Of two that want all they can get, each gets about as much as the other, however busy
+/// the machine is; who sleeps gets nothing.
+fn burnt() -> Result<Duration> {
+    let before = used();
+    spin()?;
+    let more =
+        |(who, after): (_, Duration)| after.saturating_sub(before.get(&who).copied().unwrap_or_default());
+    Ok(used().into_iter().map(more).max().unwrap_or_default())
+}
+
+/// CPU time of each process of the daemon's, by pid and start time.
+fn used() -> HashMap<(i32, u64), Duration> {
+    let name = |pid| fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    let below = process::descendants(std::process::id().cast_signed()).into_iter();
+    let ours = below.filter(|process| Part::named(name(process.pid).trim_end()).is_some());
+    ours.map(|process| ((process.pid, process.start_time), process.cpu_time())).collect()
+}
+
+/// Uses up [`SPIN`].
+fn spin() -> Result<()> {
+    let used = || {
+        let used = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID);
+        used.map(Duration::from).map_err(Error::sys("read", "a clock"))
+    };
+    let end = used()? + SPIN;
+    while used()? < end {
+        std::hint::spin_loop();
+    }
+    Ok(())
 }

@@ -22,7 +22,7 @@ use crate::netns::NetNs;
 use crate::process::wait_until;
 
 pub use crate::bpf::tcx_programs;
-pub use behaviour::Behaviour;
+pub use behaviour::{Behaviour, Witness};
 
 /// The clock may be slewed by so much between two pictures (500 ppm over some minutes), and is read by two calls.
 const CLOCK_TOLERANCE: Duration = Duration::from_millis(100);
