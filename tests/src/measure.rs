@@ -209,7 +209,8 @@ pub fn icmp_rtt(from: &NetNs, to: IpAddr, limit: Duration) -> Result<Option<Dura
     }
 }
 
-fn any(like: SocketAddr) -> SocketAddr {
+/// Where a socket is bound that sends to such an address.
+pub(crate) fn any(like: SocketAddr) -> SocketAddr {
     match like {
         SocketAddr::V4(_) => SocketAddr::from(([0; 4], 0)),
         SocketAddr::V6(_) => SocketAddr::from(([0; 16], 0)),

@@ -7,9 +7,8 @@ use std::time::{Duration, Instant};
 use chaos_daemon::spec::dns::DNS_ANSWERS;
 use serde_json::{Value, json};
 
-use super::effects::inject_netem;
 use super::lifetime::recover;
-use super::{Context, Outcome, TestResult, on_every_attachment, tests};
+use super::{Attach, Context, Outcome, TestResult, on_every_attachment, tests, with_netem};
 use crate::cgroup::Cgroup;
 use crate::daemon::binary;
 use crate::fault::Fault;
@@ -123,12 +122,7 @@ fn names_that_are_meant_get_the_error_at_once_and_all_others_the_truth(context: 
 fn answers_about_names_that_are_meant_come_late_and_all_others_at_once(context: &Context) -> TestResult {
     const DELAY: Duration = Duration::from_millis(800);
     let late = |names: Value| Fault::new("latency").with(json!({"delay_ms": 800, "names": names}));
-    if !context.has_netem() {
-        let stage = Stage::new()?;
-        let fault = late(json!(NAMES)).on(&stage.pair.near, json!({}));
-        return Ok(inject_netem(&fault, &Daemon::start()?.mcp()?)?.unwrap_or(Outcome::Pass));
-    }
-    on_every_attachment(context, |attach| {
+    let test = |attach: Attach| {
         let stage = Stage::new()?;
         let daemon = Daemon::start_with(|command| attach.configure(command))?;
         let mcp = daemon.mcp()?;
@@ -161,7 +155,8 @@ fn answers_about_names_that_are_meant_come_late_and_all_others_at_once(context: 
         assert!(taken < DELAY, "after the fault only after {taken:?}");
         before.assert_unchanged_within(&namespaces, LIMIT)?;
         Ok(())
-    })
+    };
+    with_netem(context, || on_every_attachment(context, test))
 }
 
 fn each_answer_is_the_code_that_it_says(_: &Context) -> TestResult {

@@ -6,14 +6,14 @@ use nix::sys::signal::Signal;
 use serde_json::json;
 
 use super::effects::inject_netem;
-use super::{Attach, Context, Outcome, TestResult, on_every_attachment, tests};
+use super::{Attach, Context, Outcome, TestResult, on_every_attachment, tests, with_netem};
 use crate::daemon::binary;
 use crate::fault::Fault;
 use crate::measure::{Echo, udp_rtt, udp_rtt_median};
 use crate::netns::output;
 use crate::process::{Process, wait_until};
 use crate::sweep::{Strike, Sweep, Whose};
-use crate::{Daemon, Error, Pair, Reason, Residue};
+use crate::{Daemon, Error, Pair, Residue};
 
 tests![
     a_fault_ends_at_its_time_without_anybody_asking,
@@ -337,15 +337,14 @@ fn a_fault_in_a_namespace_that_is_gone_can_be_removed(context: &Context) -> Test
 /// A few points of the sweep, where there is netem; on the host the sweep has a step of its own.
 fn a_delay_ends_at_whichever_system_call_of_its_holder_everything_dies(context: &Context) -> TestResult {
     const STRIDE: usize = 45;
-    if !context.has_netem() {
-        return Ok(Outcome::Skip(Reason::NoNetem, "a delay needs it".into()));
-    }
-    let deadline = Instant::now() + Duration::from_secs(200);
-    for strike in [Strike::Kill, Strike::KillEverything] {
-        let (attach, whose) = (Attach::Auto, Whose::Holder);
-        let found =
-            Sweep { kind: "latency", attach, whose, strike, stride: STRIDE, first: 20 }.run(deadline)?;
-        assert!(found.failures.is_empty() && found.points > 1, "{found:?}");
-    }
-    Ok(Outcome::Pass)
+    with_netem(context, || {
+        let deadline = Instant::now() + Duration::from_secs(200);
+        for strike in [Strike::Kill, Strike::KillEverything] {
+            let (attach, whose) = (Attach::Auto, Whose::Holder);
+            let found =
+                Sweep { kind: "latency", attach, whose, strike, stride: STRIDE, first: 20 }.run(deadline)?;
+            assert!(found.failures.is_empty() && found.points > 1, "{found:?}");
+        }
+        Ok(Outcome::Pass)
+    })
 }

@@ -19,6 +19,7 @@ mod leases;
 mod lifetime;
 mod manager;
 mod names;
+mod needed;
 mod oracle;
 mod overlap;
 mod policy;
@@ -131,6 +132,14 @@ fn on_every_attachment(
     Ok(Outcome::Pass)
 }
 
+/// Runs a test that has packets queued, or skips it as a whole: one that leaves a part of itself out says nothing of that.
+fn with_netem(context: &Context, test: impl FnOnce() -> TestResult) -> TestResult {
+    match context.has_netem() {
+        true => test(),
+        false => Ok(Outcome::Skip(Reason::NoNetem, "packets cannot be queued without it".into())),
+    }
+}
+
 /// Makes the list of a module: names come from the functions.
 macro_rules! tests {
     ($($name:ident),* $(,)?) => {
@@ -152,6 +161,7 @@ pub fn all() -> Vec<KernelTest> {
         bad_input::TESTS,
         policy::TESTS,
         guardian::TESTS,
+        needed::TESTS,
         sandbox::TESTS,
         probes::TESTS,
         programs::TESTS,

@@ -8,12 +8,11 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::scene::Scene;
-use super::{Context, Outcome, TestResult, tests};
+use super::{Context, Outcome, TestResult, tests, with_netem};
 use crate::fault::Fault;
 use crate::measure::Echo;
 use crate::name_server::{Heard, Kind, NameServer, Over, ask};
 use crate::pair::Pair;
-use crate::skip::Reason;
 use crate::{Error, Mcp, NetNs, Result};
 
 tests![
@@ -214,10 +213,7 @@ fn of_two_faults_that_drop_or_answer_either_is_exact_when_the_other_ends(_: &Con
 fn of_two_faults_of_which_one_is_a_queue_either_is_exact_when_the_other_ends(
     context: &Context,
 ) -> TestResult {
-    if !context.has_netem() {
-        return Ok(Outcome::Skip(Reason::NoNetem, "the kernel has no netem".into()));
-    }
     // One that drops and one that answers stand for all that need no queue: under emulation every injection takes seconds.
     let [_, drops, answers, ..] = plain();
-    every_two(&[&[drops, answers][..], &queues()].concat(), 2)
+    with_netem(context, || every_two(&[&[drops, answers][..], &queues()].concat(), 2))
 }

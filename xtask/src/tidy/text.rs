@@ -18,6 +18,12 @@ const DENIED: &[&str] = &[
     concat!("proxy", ".golang.org"),
 ];
 
+/// How a test would leave out a part of itself, and pass, where packets cannot be queued.
+const HALF_A_TEST: &str = "has_netem()";
+const TESTS: &str = "tests/src/kernel/";
+/// Who skips whole tests, and who tests just that.
+const MAY_ASK: &[&str] = &["tests/src/kernel/mod.rs", "tests/src/kernel/lacks.rs"];
+
 /// Everything that is wrong with one file, as `path:line: problem`.
 pub(super) fn check(source: &Source) -> Vec<String> {
     let mut problems = Vec::new();
@@ -26,6 +32,12 @@ pub(super) fn check(source: &Source) -> Vec<String> {
         if let Some(word) = DENIED.iter().find(|word| line.contains(**word)) {
             add(index + 1, &format!("{word:?} is of some machine, not of this project"));
         }
+    }
+    let is_test = source.path.starts_with(TESTS) && !MAY_ASK.contains(&source.path.as_str());
+    for (index, _) in
+        source.text.lines().enumerate().filter(|(_, line)| is_test && line.contains(HALF_A_TEST))
+    {
+        add(index + 1, "a test is skipped as a whole, by name: with_netem");
     }
     let member = source.path.ends_with("/Cargo.toml");
     if member && !source.text.contains("[lints]\nworkspace = true") {
@@ -115,6 +127,8 @@ mod tests {
         assert_eq!(problems("a.rs", "//! A.\n\nlet x = unsafe { y() };\n"), 1);
         assert_eq!(problems("a.rs", "//! A.\n\n// SAFETY: z.\nlet x = unsafe { y() };\n"), 0);
         assert_eq!(problems("x/Cargo.toml", "[package]\n"), 1);
+        let asks = format!("//! A.\n\nif {HALF_A_TEST} {{\n");
+        assert_eq!((problems("tests/src/kernel/a.rs", &asks), problems(MAY_ASK[0], &asks)), (1, 0));
         assert_eq!(problems("x.md", &format!("see {}home/me\n", '/')), 1);
     }
 }

@@ -14,7 +14,7 @@ use nix::net::if_::if_nametoindex;
 use serde_json::json;
 use tempfile::TempDir;
 
-use super::super::{Context, Outcome, TestResult, tests};
+use super::super::{Context, Outcome, TestResult, on_every_attachment, tests, with_netem};
 use super::{Elsewhere, Verdict, number};
 use crate::bpf::{self, CLASSIFIER, TCX_EGRESS};
 use crate::fault::Fault;
@@ -31,6 +31,7 @@ tests![
     a_link_to_a_control_group_is_named,
     what_others_have_on_their_devices_is_not_named,
     the_faults_of_a_running_daemon_are_not_left_over,
+    the_devices_of_a_running_daemon_s_delay_are_not_left_over,
 ];
 
 fn a_device_in_a_named_namespace_is_named_and_swept(context: &Context) -> TestResult {
@@ -172,13 +173,20 @@ fn what_others_have_on_their_devices_is_not_named(context: &Context) -> TestResu
 }
 
 fn the_faults_of_a_running_daemon_are_not_left_over(context: &Context) -> TestResult {
-    super::super::on_every_attachment(context, |attach| {
+    are_not_left_over(context, &Fault::new("network_partition"))
+}
+
+fn the_devices_of_a_running_daemon_s_delay_are_not_left_over(context: &Context) -> TestResult {
+    let delay = Fault::new("latency").with(json!({"delay_ms": 50}));
+    with_netem(context, || are_not_left_over(context, &delay))
+}
+
+fn are_not_left_over(context: &Context, fault: &Fault) -> TestResult {
+    on_every_attachment(context, |attach| {
         let pair = Pair::new()?;
         let daemon = Daemon::start_with(|command| attach.configure(command))?;
         let mcp = daemon.mcp()?;
-        let kind = if context.has_netem() { "latency" } else { "network_partition" };
-        let params = if kind == "latency" { json!({"delay_ms": 50}) } else { json!({}) };
-        let fault = Fault::new(kind).on(&pair.near, json!({"cidr": "10.77.0.2"})).with(params);
+        let fault = fault.clone().on(&pair.near, json!({"cidr": "10.77.0.2"}));
         fault.inject(&mcp)?;
         let folder = TempDir::new()?;
         // Whether or not it knows of this daemon's runtime directory: it finds the daemon.
