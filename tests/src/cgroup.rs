@@ -45,6 +45,15 @@ impl Cgroup {
         Ok((Self::make(root()?.join(format!("docker-{id}.scope")))?, id))
     }
 
+    /// Makes one that is found as a unit is, and looks like no fault's.
+    ///
+    /// # Errors
+    /// As [`Cgroup::new`].
+    pub fn of_unit() -> Result<Self> {
+        let number = COUNTER.fetch_add(1, Ordering::Relaxed);
+        Self::make(root()?.join(format!("ct{}-{number}.service", std::process::id())))
+    }
+
     fn make(path: PathBuf) -> Result<Self> {
         let subject = path.display().to_string();
         fs::create_dir(&path).map_err(Error::io("create", subject.clone()))?;
@@ -129,7 +138,10 @@ pub fn enable(controller: &str) -> Result<()> {
 }
 
 /// Where cgroup2 is mounted.
-fn root() -> Result<PathBuf> {
+///
+/// # Errors
+/// When it is not.
+pub fn root() -> Result<PathBuf> {
     let text = fs::read_to_string("/proc/self/mounts").map_err(Error::io("read", "/proc/self/mounts"))?;
     let mount = text
         .lines()

@@ -1,16 +1,21 @@
 //! Who is never a target, whatever fault is meant for it: what this host lives by, and the daemon itself.
 
+use std::process::Stdio;
+
 use serde_json::{Value, json};
 
+use super::oracle::Fake;
 use super::scene::Scene;
 use super::{Context, Outcome, TestResult, tests};
+use crate::cgroup::Cgroup;
 use crate::daemon::binary;
 use crate::fault::Fault;
 use crate::guard::Guard;
-use crate::{Daemon, Error, Pair};
+use crate::{Daemon, Error, Pair, Result};
 
 tests![
     pid_1_services_and_the_daemon_itself_are_refused_as_targets,
+    a_group_with_a_service_that_the_host_needs_is_refused_by_whom_it_protects,
     a_device_of_a_fault_is_refused_as_a_target,
 ];
 
@@ -74,12 +79,81 @@ fn pid_1_services_and_the_daemon_itself_are_refused_as_targets(_: &Context) -> T
             ("pause", alone(target)),
         ] {
             let [code, message, _] = scene.inject_refused(json!({"fault_type": kind, "target": target}))?;
-            // Where no such unit runs, it is not found; the root is no group below the mount.
-            let named = ["TARGET_PROTECTED", "TARGET_NOT_FOUND", "INVALID_PARAMETER"];
-            assert!(named.contains(&code.as_str()), "{kind} {target}: {code} {message}");
+            assert_eq!(code, expected(&target)?, "{kind} {target}: {message}");
         }
     }
     scene.assert_untouched()?;
+    Ok(Outcome::Pass)
+}
+
+/// With which code a group is refused that has what the host needs in it, wherever it runs.
+fn expected(target: &Value) -> Result<&'static str> {
+    let root = crate::cgroup::root()?;
+    let path = ["unit", "cgroup"].iter().find_map(|field| target[*field].as_str()).unwrap_or_default();
+    let (path, slice) = (path.trim_start_matches('/'), root.join("system.slice").join(path));
+    Ok(match (path, root.join(path).exists() || slice.exists()) {
+        ("", _) => "INVALID_PARAMETER",
+        (_, true) => "TARGET_PROTECTED",
+        (_, false) => "TARGET_NOT_FOUND",
+    })
+}
+
+/// What runs under these names the host needs, or whoever works on it.
+const NEEDED: [&str; 7] =
+    ["sshd", "sshd-session", "systemd", "systemd-journald", "systemd-logind", "dbus-daemon", "dbus-broker"];
+
+/// A fault of every kind that goes to a group or to the processes in it.
+fn of_groups(target: &Value) -> Vec<Fault> {
+    let of = |kind: &'static str, params: Value| Fault::new(kind).aimed(target.clone()).with(params);
+    let limit = |resource: &str, field: &str| json!({"resource": resource, field: 50});
+    let mut egress = target.clone();
+    (egress["interface"], egress["direction"]) = (json!("lo"), json!("egress"));
+    let packets =
+        ["network_partition", "timeout", "error"].map(|kind| Fault::new(kind).aimed(egress.clone()));
+    let others = [
+        of("connect_error", json!({})),
+        of("file_error", json!({"path": "/"})),
+        of("resource_exhaustion", json!({"resource": "cpu"})),
+        of("resource_exhaustion", limit("cpu_limit", "cpu_percent")),
+        of("resource_exhaustion", limit("memory_limit", "memory_mb")),
+        of("resource_exhaustion", limit("pids_limit", "pids")),
+        of("pause", json!({})),
+        of("process_kill", json!({})),
+        of("process_pause", json!({})),
+    ];
+    packets.into_iter().chain(others).collect()
+}
+
+/// By path and as a unit, the group itself and one above it; and as soon as the process has gone, no more.
+fn a_group_with_a_service_that_the_host_needs_is_refused_by_whom_it_protects(_: &Context) -> TestResult {
+    let (above, daemon) = (Cgroup::of_unit()?, Daemon::start()?);
+    let (group, mcp) = (above.below()?, daemon.mcp()?);
+    let below = format!("{}/{}", above.name(), group.name());
+    for name in NEEDED {
+        let service = Fake::start_as(name, "sleep", &["60"], Stdio::null())?;
+        group.set("cgroup.procs", &service.pid().to_string())?;
+        // The kernel cuts names.
+        let who = format!("process {} ({})", service.pid(), &name[..name.len().min(15)]);
+        for target in
+            [json!({"cgroup": below}), json!({"cgroup": above.name()}), json!({"unit": above.name()})]
+        {
+            for fault in of_groups(&target) {
+                fault.register(&mcp)?;
+                let inject = json!({"fault_name": fault.name(), "action": "inject"});
+                let answer = mcp.call_tool("chaos_inject_fault", inject)?;
+                let error = &answer.json["error"];
+                assert_eq!(error["code"], "TARGET_PROTECTED", "{fault:?}: {}", answer.json);
+                let message = error["message"].as_str().unwrap_or_default();
+                assert!(message.contains(&who), "{fault:?} of {who}: {message}");
+            }
+        }
+        assert!(service.runs(), "{name} was hit");
+    }
+    let stranger = Fake::start_as("not-sshd", "sleep", &["60"], Stdio::null())?;
+    group.set("cgroup.procs", &stranger.pid().to_string())?;
+    let fault = Fault::new("connect_error").aimed(json!({"cgroup": below}));
+    fault.inject(&mcp)?;
+    fault.remove(&mcp)?;
     Ok(Outcome::Pass)
 }
 

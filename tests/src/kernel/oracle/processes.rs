@@ -264,6 +264,11 @@ impl Fake {
     pub(in crate::kernel) fn pid(&self) -> i32 {
         self.child.id().cast_signed()
     }
+
+    /// Whether it has not ended.
+    pub(in crate::kernel) fn runs(&self) -> bool {
+        Process::read(self.pid()).is_some_and(|process| process.runs())
+    }
 }
 
 impl Drop for Fake {
