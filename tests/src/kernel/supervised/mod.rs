@@ -1,6 +1,7 @@
 //! Supervised faults outlive every process of the daemon; their guard ends them, and recovery when there is none.
 
 mod flaps;
+mod plans;
 mod refusals;
 pub(crate) mod stage;
 
@@ -306,5 +307,5 @@ scenarios! {
 
 /// Every test of this module.
 pub(super) fn all() -> Vec<KernelTest> {
-    [PLAYED, flaps::TESTS, refusals::TESTS].concat()
+    [PLAYED, flaps::TESTS, plans::TESTS, refusals::TESTS].concat()
 }
