@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use chaos_tests::asked::{Asked, Tally};
 use chaos_tests::kernel::Context;
-use chaos_tests::matrix::{self, EVENTS, Found, UNDOING, all, supervised};
+use chaos_tests::matrix::{EVENTS, Found, UNDOING, all, supervised};
 use chaos_tests::sweep;
 
 fn main() -> ExitCode {
@@ -23,8 +23,7 @@ fn main() -> ExitCode {
     let deadline = Instant::now() + asked.limit;
     let context = Context::new();
     let mut tally = Tally::new("cells");
-    let missing = [sweep::lacking(&context), matrix::lacking(&context)].concat();
-    for (kind, why) in missing.into_iter().filter(|(kind, _)| asked.wants(kind)) {
+    for (kind, why) in sweep::lacking(&context).into_iter().filter(|(kind, _)| asked.wants(kind)) {
         tally.skip(kind, why);
     }
     // A share of the events is another one on the other kernel, and for the next kind.
@@ -33,9 +32,9 @@ fn main() -> ExitCode {
     for matrix in all(&context, asked.stride).iter().filter(|matrix| asked.wants(&matrix.to_string())) {
         let offset = next();
         let events = asked.share_of(EVENTS, offset);
-        report(&mut tally, matrix.kind, matrix, "every event", || matrix.run(&events, deadline));
+        report(&mut tally, matrix.kind.name, matrix, "every event", || matrix.run(&events, deadline));
         let points = asked.share_of(UNDOING, offset);
-        report(&mut tally, matrix.kind, matrix, "recovery", || matrix.recoveries(&points));
+        report(&mut tally, matrix.kind.name, matrix, "recovery", || matrix.recoveries(&points));
     }
     // Only of those that kill the injector.
     let deadly: Vec<_> = EVENTS.iter().copied().filter(|event| event.kills_injector()).collect();
@@ -44,9 +43,9 @@ fn main() -> ExitCode {
     {
         let offset = next();
         let events = asked.share_of(&deadly, offset);
-        report(&mut tally, matrix.kind, matrix, "every event", || matrix.run(&events, deadline));
+        report(&mut tally, matrix.kind.name, matrix, "every event", || matrix.run(&events, deadline));
         let points = asked.share_of(UNDOING, offset);
-        report(&mut tally, matrix.kind, matrix, "its guard", || matrix.guards(&points, deadline));
+        report(&mut tally, matrix.kind.name, matrix, "its guard", || matrix.guards(&points, deadline));
     }
     tally.end()
 }

@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use chaos_tests::asked::{Asked, Tally};
 use chaos_tests::kernel::Context;
-use chaos_tests::matrix;
 use chaos_tests::sweep::{self, Found, supervised};
 
 fn main() -> ExitCode {
@@ -22,16 +21,15 @@ fn main() -> ExitCode {
     let context = Context::new();
     let mut tally = Tally::new("points");
     let mut normal = Vec::new();
-    let missing = [sweep::lacking(&context), matrix::lacking(&context)].concat();
-    for (kind, why) in missing.into_iter().filter(|(kind, _)| asked.wants(kind)) {
+    for (kind, why) in sweep::lacking(&context).into_iter().filter(|(kind, _)| asked.wants(kind)) {
         tally.skip(kind, why);
     }
     let stride = asked.stride as usize;
     for sweep in sweep::all(&context, stride).iter().filter(|sweep| asked.wants(&sweep.to_string())) {
-        normal.extend(report(&mut tally, sweep.kind, sweep, || sweep.run(deadline)));
+        normal.extend(report(&mut tally, sweep.kind.name, sweep, || sweep.run(deadline)));
     }
     for sweep in supervised::all(&context, stride).iter().filter(|sweep| asked.wants(&sweep.to_string())) {
-        report(&mut tally, sweep.kind, sweep, || sweep.run(deadline));
+        report(&mut tally, sweep.kind.name, sweep, || sweep.run(deadline));
     }
     normal.sort();
     let quantile = |share: f64| {

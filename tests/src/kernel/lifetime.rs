@@ -12,7 +12,7 @@ use crate::fault::Fault;
 use crate::measure::{Echo, udp_rtt, udp_rtt_median};
 use crate::netns::output;
 use crate::process::{Process, wait_until};
-use crate::sweep::{Strike, Sweep, Whose};
+use crate::sweep::{Strike, Sweep, Whose, list};
 use crate::{Daemon, Error, Pair, Residue};
 
 tests![
@@ -338,11 +338,11 @@ fn a_fault_in_a_namespace_that_is_gone_can_be_removed(context: &Context) -> Test
 fn a_delay_ends_at_whichever_system_call_of_its_holder_everything_dies(context: &Context) -> TestResult {
     const STRIDE: usize = 45;
     with_netem(context, || {
+        let kind = list::here(context).find(|kind| kind.name == "latency").ok_or("no such kind")?;
         let deadline = Instant::now() + Duration::from_secs(200);
         for strike in [Strike::Kill, Strike::KillEverything] {
             let (attach, whose) = (Attach::Auto, Whose::Holder);
-            let found =
-                Sweep { kind: "latency", attach, whose, strike, stride: STRIDE, first: 20 }.run(deadline)?;
+            let found = Sweep { kind, attach, whose, strike, stride: STRIDE, first: 20 }.run(deadline)?;
             assert!(found.failures.is_empty() && found.points > 1, "{found:?}");
         }
         Ok(Outcome::Pass)

@@ -4,7 +4,7 @@ use std::fmt;
 
 use chaos_daemon::fail_point::{Action, Point, Role};
 
-use crate::sweep::ALONE;
+use crate::sweep::Kind;
 
 /// An event, and what happens there.
 #[derive(Debug, Clone, Copy)]
@@ -124,11 +124,9 @@ impl Event {
         self.role == Role::Holder || self.repeats() != Repeats::PerCall
     }
 
-    /// Whether a fault of this type comes to it.
-    pub(super) fn happens_to(self, kind: &str) -> bool {
-        let calls = self.repeats() == Repeats::PerCall;
-        // What uses something up or is done to processes needs no request to the kernel of those that count.
-        !(calls && ALONE.contains(&kind) && !["connect_error", "file_error"].contains(&kind))
+    /// Whether a fault of this kind comes to it.
+    pub(super) fn happens_to(self, kind: &Kind) -> bool {
+        self.repeats() != Repeats::PerCall || kind.makes_requests()
     }
 }
 

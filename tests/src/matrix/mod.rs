@@ -17,13 +17,12 @@ use serde_json::json;
 use crate::fault::Fault;
 use crate::kernel::{Attach, Context};
 use crate::sweep::bench::Bench;
-use crate::sweep::{ALONE, IMPAIRMENTS, nameless};
+use crate::sweep::{Kind, list, nameless};
 use crate::{Error, Result};
 use cells::Repeats;
 use trap::TrapFile;
 
 pub use cells::{EVENTS, Event, UNDOING};
-pub use place::lacking;
 
 /// No fault makes so many calls.
 const MOST: u32 = 1000;
@@ -35,8 +34,8 @@ pub(crate) const PROGRAM: &str = "chaos-daemon-failing";
 /// The events of one fault's life.
 #[derive(Debug, Clone, Copy)]
 pub struct Matrix {
-    /// Fault type.
-    pub kind: &'static str,
+    /// What is injected.
+    pub kind: &'static Kind,
     /// How programs are attached.
     pub attach: Attach,
     /// Of requests to the kernel, every how many; 1 is every one.
@@ -62,26 +61,16 @@ enum Cell {
     Passed,
 }
 
-/// Every fault type that this kernel can do, on every attachment that it has.
+/// Every kind that is tried here, on every attachment that it has.
 pub fn all(context: &Context, stride: u32) -> Vec<Matrix> {
-    let mut kinds = vec!["network_partition", "timeout", "error"];
-    if context.has_netem() {
-        kinds.extend(IMPAIRMENTS);
-    }
-    let alone = |kind| Matrix { kind, attach: Attach::Auto, stride, first: 1 };
-    let known = ALONE.iter().filter(|kind| **kind != "file_error" || context.has_bpf_lsm());
-    let mut all: Vec<_> = known.map(|kind| alone(*kind)).collect();
-    for attach in context.attachments() {
-        // Fault types make much the same calls: with another first for each, a stride leaves out little.
-        let each = (0..).zip(&kinds);
-        all.extend(each.map(|(position, kind)| Matrix {
-            kind,
-            attach: *attach,
-            stride,
-            first: 1 + position % stride,
-        }));
-    }
-    all
+    // Kinds make much the same calls: with another first for each, a stride leaves out little.
+    let mut firsts = (0..stride).cycle().map(|position| 1 + position);
+    let each = |kind: &'static Kind| {
+        let first = if kind.is_attached() { firsts.next().unwrap_or(1) } else { 1 };
+        let ways = kind.attachments(context).iter();
+        ways.map(move |attach| Matrix { kind, attach: *attach, stride, first })
+    };
+    list::here(context).flat_map(each).collect()
 }
 
 impl Matrix {
@@ -197,17 +186,17 @@ impl Matrix {
 
     /// The fault: of a type that the probe notices, unless it burns CPU time; a delay both ways.
     fn fault(&self, bench: &Bench) -> Fault {
-        match self.kind {
-            "latency" => Fault::new(self.kind)
+        match self.kind.name {
+            "latency" => Fault::new(self.kind.name)
                 .on(&bench.pair.near, json!({"cidr": "10.77.0.2", "direction": "both"}))
                 .with(json!({"delay_ms": 200})),
-            _ => bench.fault(self.kind),
+            name => bench.fault(name),
         }
     }
 }
 
 impl std::fmt::Display for Matrix {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} by {:?}", self.kind, self.attach)
+        write!(f, "{} by {:?}", self.kind.name, self.attach)
     }
 }

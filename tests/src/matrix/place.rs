@@ -12,74 +12,16 @@ use tempfile::NamedTempFile;
 use crate::daemon::binary;
 use crate::fault::Fault;
 use crate::guard::Guard;
-use crate::kernel::Context;
 use crate::kernel::supervised::settled;
-use crate::kernel::supervised::stage::{self, Make, Stage};
+use crate::kernel::supervised::stage::{Make, Stage};
 use crate::netns::output;
 use crate::process::{self, Process, wait_until};
-use crate::skip::Environment;
-use crate::victim::has_controllers;
 use crate::{Daemon, Error, Mcp, Residue, Result};
 
 /// Three seconds after the last heartbeat are promised; a machine under load is not a fault.
 pub(crate) const LIMIT: Duration = Duration::from_secs(5);
 /// A link that is up again checks its addresses for a second or two.
 const SETTLE: Duration = Duration::from_secs(5);
-
-/// What a kind needs of the machine.
-#[derive(Debug, Clone, Copy)]
-enum Needs {
-    Nothing,
-    /// These controllers of cgroup v2.
-    Controllers(&'static [&'static str]),
-    /// A clock that is nobody else's.
-    OwnClock,
-}
-
-/// Every supervised kind.
-const KINDS: &[(&str, Make, Needs)] = &[
-    ("pause", stage::pause, Needs::Nothing),
-    ("link_down", stage::link, Needs::Nothing),
-    ("link_down_in_a_rhythm", stage::flaps, Needs::Nothing),
-    ("cpu_limit", stage::cpu, Needs::Controllers(stage::CONTROLLERS)),
-    ("pids_limit", stage::pids, Needs::Controllers(stage::CONTROLLERS)),
-    ("memory_limit", stage::memory, Needs::Controllers(stage::CONTROLLERS)),
-    ("io_limit", stage::disk, Needs::Controllers(&["io"])),
-    ("clock_skew", stage::clock, Needs::OwnClock),
-];
-
-const TAKES_DOWN: &str = "it would take down the host that judges; the tests on systemd do it, in a VM";
-
-/// Kinds that cannot be done here, and why.
-pub fn lacking(context: &Context) -> Vec<(&'static str, &'static str)> {
-    let known = KINDS.iter().filter_map(|(kind, _, needs)| Some((*kind, needs.lacking(context)?)));
-    let elsewhere = [
-        ("service_stop", "no service manager is PID 1 here; the tests on systemd do it"),
-        ("host_reboot", TAKES_DOWN),
-        ("host_panic", TAKES_DOWN),
-    ];
-    known.chain(elsewhere).collect()
-}
-
-/// Every kind that can be done here, and its stage.
-pub(crate) fn here(context: &Context) -> impl Iterator<Item = (&'static str, Make)> {
-    let here = KINDS.iter().filter(|(.., needs)| needs.lacking(context).is_none());
-    here.map(|(kind, make, _)| (*kind, *make))
-}
-
-impl Needs {
-    fn lacking(self, context: &Context) -> Option<&'static str> {
-        match self {
-            Self::Controllers(wanted) if !has_controllers(wanted) => {
-                Some("the controllers of cgroup v2 are not there")
-            }
-            Self::OwnClock if context.environment == Environment::Host => {
-                Some("the clock of a host is not a test's to change")
-            }
-            _ => None,
-        }
-    }
-}
 
 /// Which builds take part, and what their environment has.
 #[derive(Debug, Clone)]

@@ -9,12 +9,13 @@ use chaos_daemon::fail_point::{Action, Point, Role, Trap};
 use nix::sys::signal::Signal;
 
 use super::cells::{Event, Repeats};
-use super::place::{self, LIMIT, Place, Programs, journals};
+use super::place::{LIMIT, Place, Programs, journals};
 use super::trap::TrapFile;
 use super::{Found, HEARTBEAT, MOST, PROGRAM};
 use crate::kernel::Context;
 use crate::kernel::supervised::stage::Make;
 use crate::process::wait_until;
+use crate::sweep::{Kind, list};
 use crate::{Error, Result};
 
 /// How soon a guard is dead that ran into a trap after the last thing to wait for.
@@ -22,14 +23,14 @@ const DYING: Duration = Duration::from_millis(300);
 
 /// Every kind that can be done here.
 pub fn all(context: &Context, stride: u32) -> Vec<Supervised> {
-    place::here(context).map(|(kind, make)| Supervised { kind, make, stride }).collect()
+    list::guarded(context).map(|(kind, make)| Supervised { kind, make, stride }).collect()
 }
 
 /// The events of one supervised fault's life.
 #[derive(Clone, Copy)]
 pub struct Supervised {
     /// What is changed.
-    pub kind: &'static str,
+    pub kind: &'static Kind,
     make: Make,
     /// Of requests to the kernel, every how many; 1 is every one.
     stride: u32,
@@ -123,7 +124,7 @@ impl Supervised {
 
 impl fmt::Display for Supervised {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} under a guard", self.kind)
+        write!(f, "{} under a guard", self.kind.name)
     }
 }
 

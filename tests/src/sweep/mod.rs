@@ -3,6 +3,7 @@
 
 pub(crate) mod bench;
 mod calls;
+pub(crate) mod list;
 pub mod supervised;
 pub(crate) mod tracer;
 
@@ -18,35 +19,13 @@ use bench::Bench;
 use tracer::{Aim, Seen, Trace};
 
 pub use calls::Strike;
+pub use list::{Kind, lacking};
 
 /// No fault makes so many calls.
 const MOST: usize = 10_000;
 
-/// What needs no programs, or none for packets. What uses something up is called by what that is, for processors
-/// `resource_exhaustion`.
-pub(crate) const ALONE: &[&str] = &[
-    "resource_exhaustion",
-    "memory",
-    "disk_fill",
-    "inodes",
-    "disk_io",
-    "file_descriptors",
-    "pids",
-    "ports",
-    "port_in_use",
-    "connection_load",
-    "process_kill",
-    "process_pause",
-    "connect_error",
-    "file_error",
-    "mcp_error",
-];
 /// Where processes are looked for, files of every process of the host are opened: so many times wider is the stride there.
 const LOOKING: usize = 8;
-/// What netem does to packets.
-pub(crate) const IMPAIRMENTS: &[&str] =
-    &["latency", "packet_loss", "packet_duplicate", "packet_corrupt", "packet_reorder", "bandwidth"];
-
 /// How soon a server has ended that cannot reach the injector, or was told to.
 const SERVER_ENDS: Duration = Duration::from_secs(5);
 
@@ -62,8 +41,8 @@ pub enum Whose {
 /// One pass over all calls that one process makes for one fault.
 #[derive(Debug, Clone, Copy)]
 pub struct Sweep {
-    /// Fault type.
-    pub kind: &'static str,
+    /// What is injected.
+    pub kind: &'static Kind,
     /// How programs are attached.
     pub attach: Attach,
     /// Whose calls.
@@ -123,16 +102,17 @@ impl Sweep {
 
     /// Injects and removes, with a strike at a call. No time when it was not reached.
     fn point(&self, bench: &mut Bench, at: usize) -> Result<(Seen, Option<Duration>)> {
-        let fault = bench.fault(self.kind);
+        let fault = bench.fault(self.kind.name);
         let (daemon, mcp) = bench.ready()?;
         let everybody = daemon.processes().iter().map(|process| process.pid).collect();
         let server = daemon.server();
         let injector = daemon.injector_pid();
         let (pid, children) = match self.whose {
             Whose::Injector => (injector, false),
-            // The warm holder has programs for packets; for other work one is started.
-            Whose::Holder if ALONE.contains(&self.kind) => (injector, true),
-            Whose::Holder => (daemon.holders().first().map_or(injector, |holder| holder.pid), false),
+            Whose::Holder if self.kind.is_for_warm_holder() => {
+                (daemon.holders().first().map_or(injector, |holder| holder.pid), false)
+            }
+            Whose::Holder => (injector, true),
         };
         let trace = Trace::start(Aim { pid, children, at, strike: self.strike, everybody })?;
         let injected = fault.inject(mcp);
@@ -196,46 +176,24 @@ fn has_name(error: &Error) -> bool {
 impl std::fmt::Display for Sweep {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { kind, attach, whose, strike, .. } = self;
-        write!(f, "{kind} by {attach:?}, {whose:?} {strike}")
+        write!(f, "{} by {attach:?}, {whose:?} {strike}", kind.name)
     }
 }
 
-/// Fault types that this kernel cannot do, and why.
-pub fn lacking(context: &Context) -> Vec<(&'static str, &'static str)> {
-    let mut lacking = Vec::new();
-    if !context.has_netem() {
-        lacking.extend(IMPAIRMENTS.iter().map(|kind| (*kind, "this kernel has no sch_netem")));
-    }
-    if !context.has_bpf_lsm() {
-        lacking.push(("file_error", "bpf is not among the kernel's security modules, or lockdown is on"));
-    }
-    lacking
-}
-
-/// Every sweep of every fault type that this kernel can do, on every attachment that it has. Fault types make much the same
-/// calls: with another first for each, a stride leaves out little.
+/// Every sweep of every kind that is tried here, on every attachment that it has. Kinds make much the same calls: with another
+/// first for each, a stride leaves out little.
 pub fn all(context: &Context, stride: usize) -> Vec<Sweep> {
-    let mut all = Vec::new();
-    for (position, kind) in ALONE.iter().enumerate() {
-        let looks = kind.starts_with("process_") || *kind == "mcp_error";
+    let each = |(position, kind): (usize, &'static Kind)| {
+        let looks = kind.name.starts_with("process_") || kind.name == "mcp_error";
         let stride = if looks { stride * LOOKING } else { stride };
-        if *kind != "file_error" || context.has_bpf_lsm() {
-            all.extend(sweeps(kind, Attach::Auto, stride, 1 + position % stride));
-        }
-    }
-    let mut kinds = vec!["network_partition", "timeout", "error"];
-    if context.has_netem() {
-        kinds.extend(IMPAIRMENTS);
-    }
-    for way in context.attachments() {
-        for (position, kind) in kinds.iter().enumerate() {
-            all.extend(sweeps(kind, *way, stride, 1 + position % stride));
-        }
-    }
-    all
+        let first = 1 + position % stride;
+        let ways = kind.attachments(context).iter();
+        ways.flat_map(move |way| sweeps(kind, *way, stride, first))
+    };
+    list::here(context).enumerate().flat_map(each).collect()
 }
 
-fn sweeps(kind: &'static str, attach: Attach, stride: usize, first: usize) -> Vec<Sweep> {
+fn sweeps(kind: &'static Kind, attach: Attach, stride: usize, first: usize) -> Vec<Sweep> {
     use Strike::{Fail, Kill, KillEverything};
     use Whose::{Holder, Injector};
     [

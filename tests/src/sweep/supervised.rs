@@ -10,10 +10,10 @@ use nix::sys::signal::Signal;
 
 use super::calls::Strike;
 use super::tracer::{Aim, Seen, Trace};
-use super::{Found, MOST, nameless};
+use super::{Found, Kind, MOST, list, nameless};
 use crate::kernel::Context;
 use crate::kernel::supervised::stage::Make;
-use crate::matrix::place::{self, Place, Programs};
+use crate::matrix::place::{Place, Programs};
 use crate::{Error, Result};
 
 /// Whose calls are struck.
@@ -29,7 +29,7 @@ enum Whose {
 #[derive(Clone, Copy)]
 pub struct Supervised {
     /// What is changed.
-    pub kind: &'static str,
+    pub kind: &'static Kind,
     make: Make,
     whose: Whose,
     strike: Strike,
@@ -56,7 +56,7 @@ pub fn all(context: &Context, stride: usize) -> Vec<Supervised> {
         (Guard, Fail(libc::EIO)),
     ];
     // Kinds make much the same calls: with another first for each, a stride leaves out little.
-    let kinds = place::here(context).enumerate();
+    let kinds = list::guarded(context).enumerate();
     let sweeps = kinds.flat_map(|(position, (kind, make))| {
         let first = 1 + position % stride;
         PASSES.iter().map(move |(whose, strike)| Supervised {
@@ -166,6 +166,6 @@ impl Supervised {
 
 impl fmt::Display for Supervised {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} under a guard, {:?} {}", self.kind, self.whose, self.strike)
+        write!(f, "{} under a guard, {:?} {}", self.kind.name, self.whose, self.strike)
     }
 }

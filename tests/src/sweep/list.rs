@@ -1,0 +1,242 @@
+//! What matrix and sweep strike, of every kind of fault: that it is complete is the compiler's to say. A kind is tried here, or
+//! left out for a reason that shows as a skip.
+
+use chaos_daemon::spec::{FAULT_TYPES, FaultType};
+
+use crate::kernel::supervised::stage::{self, Make};
+use crate::kernel::{Attach, Context};
+use crate::skip::Environment;
+use crate::victim::has_controllers;
+
+/// How a kind is tried.
+#[derive(Debug, Clone, Copy)]
+enum Way {
+    /// On an interface, by the programs that the warm holder has.
+    Packets,
+    /// On an interface, by programs of its own, for which a holder is started.
+    Answers,
+    /// In a control group, by programs of its own.
+    Calls,
+    /// By a holder without programs, which makes no request to the kernel of those that count.
+    Plain,
+    /// On a stage, with a guard.
+    Guarded(Make),
+    /// By other tests, for this reason.
+    Elsewhere(&'static str),
+}
+
+/// What a kind needs of the machine.
+#[derive(Debug, Clone, Copy)]
+enum Needs {
+    Nothing,
+    Netem,
+    Lsm,
+    /// These controllers of cgroup v2.
+    Controllers(&'static [&'static str]),
+    /// A clock that is nobody else's.
+    OwnClock,
+}
+
+/// A kind of fault. What uses something up is called by what that is, for processors `resource_exhaustion`.
+#[derive(Debug, Clone, Copy)]
+pub struct Kind {
+    /// What it is called in reports.
+    pub name: &'static str,
+    way: Way,
+    needs: Needs,
+}
+
+impl Kind {
+    /// The attachments that it is tried with on the bench; none when it is not tried there.
+    pub(crate) fn attachments(&self, context: &Context) -> &'static [Attach] {
+        match self.way {
+            Way::Packets | Way::Answers => context.attachments(),
+            Way::Calls | Way::Plain => const { &[Attach::Auto] },
+            Way::Guarded(_) | Way::Elsewhere(_) => const { &[] },
+        }
+    }
+
+    /// Whether it is attached to an interface.
+    pub(crate) fn is_attached(&self) -> bool {
+        matches!(self.way, Way::Packets | Way::Answers)
+    }
+
+    /// Whether the warm holder takes it, and none is started for it.
+    pub(crate) fn is_for_warm_holder(&self) -> bool {
+        matches!(self.way, Way::Packets)
+    }
+
+    /// Whether it makes requests to the kernel of those that count: netlink or bpf(2).
+    pub(crate) fn makes_requests(&self) -> bool {
+        !matches!(self.way, Way::Plain)
+    }
+}
+
+/// What this machine has of what kinds need.
+struct Machine {
+    netem: bool,
+    lsm: bool,
+    own_clock: bool,
+}
+
+impl Machine {
+    fn of(context: &Context) -> Self {
+        let own_clock = context.environment == Environment::Vm;
+        Self { netem: context.has_netem(), lsm: context.has_bpf_lsm(), own_clock }
+    }
+
+    /// Why a kind cannot be tried here.
+    fn lacks(&self, kind: &Kind) -> Option<&'static str> {
+        match (kind.way, kind.needs) {
+            (Way::Elsewhere(why), _) => Some(why),
+            (_, Needs::Netem) if !self.netem => Some("this kernel has no sch_netem"),
+            (_, Needs::Lsm) if !self.lsm => {
+                Some("bpf is not among the kernel's security modules, or lockdown is on")
+            }
+            (_, Needs::Controllers(wanted)) if !has_controllers(wanted) => {
+                Some("the controllers of cgroup v2 are not there")
+            }
+            (_, Needs::OwnClock) if !self.own_clock => Some("the clock of a host is not a test's to change"),
+            _ => None,
+        }
+    }
+}
+
+/// Kinds that are not tried here, and why.
+pub fn lacking(context: &Context) -> Vec<(&'static str, &'static str)> {
+    let machine = Machine::of(context);
+    all().filter_map(|kind| Some((kind.name, machine.lacks(kind)?))).collect()
+}
+
+/// Every kind that is tried here.
+pub(crate) fn here(context: &Context) -> impl Iterator<Item = &'static Kind> {
+    let machine = Machine::of(context);
+    all().filter(move |kind| machine.lacks(kind).is_none())
+}
+
+/// Of these, those that have a guard, and their stages.
+pub(crate) fn guarded(context: &Context) -> impl Iterator<Item = (&'static Kind, Make)> {
+    here(context).filter_map(|kind| match kind.way {
+        Way::Guarded(make) => Some((kind, make)),
+        _ => None,
+    })
+}
+
+fn all() -> impl Iterator<Item = &'static Kind> {
+    FAULT_TYPES.iter().flat_map(|kind| struck(*kind))
+}
+
+/// What is struck of a fault type: a new one does not compile without a place here.
+fn struck(kind: FaultType) -> &'static [Kind] {
+    match kind {
+        FaultType::Latency => const { &[netem("latency")] },
+        FaultType::Error => const { &[packets("error")] },
+        FaultType::Timeout => const { &[packets("timeout")] },
+        FaultType::ResourceExhaustion => RESOURCES,
+        FaultType::NetworkPartition => const { &[packets("network_partition")] },
+        FaultType::PacketLoss => const { &[netem("packet_loss")] },
+        FaultType::PacketDuplicate => const { &[netem("packet_duplicate")] },
+        FaultType::PacketCorrupt => const { &[netem("packet_corrupt")] },
+        FaultType::PacketReorder => const { &[netem("packet_reorder")] },
+        FaultType::Bandwidth => const { &[netem("bandwidth")] },
+        FaultType::Pause => const { &[guarded_by("pause", stage::pause, Needs::Nothing)] },
+        FaultType::LinkDown => LINKS,
+        FaultType::ClockSkew => const { &[guarded_by("clock_skew", stage::clock, Needs::OwnClock)] },
+        FaultType::ProcessKill => const { &[plain("process_kill")] },
+        FaultType::ProcessPause => const { &[plain("process_pause")] },
+        FaultType::ConnectError => const { &[of("connect_error", Way::Calls, Needs::Nothing)] },
+        FaultType::PortInUse => const { &[plain("port_in_use")] },
+        FaultType::ConnectionLoad => const { &[plain("connection_load")] },
+        FaultType::FileError => const { &[of("file_error", Way::Calls, Needs::Lsm)] },
+        FaultType::ServiceStop => const { &[elsewhere("service_stop", NO_MANAGER)] },
+        FaultType::ServiceRestart => const { &[elsewhere("service_restart", NO_MANAGER)] },
+        FaultType::DnsError => const { &[of("dns_error", Way::Answers, Needs::Nothing)] },
+        FaultType::McpError => const { &[plain("mcp_error")] },
+        FaultType::HostReboot => const { &[elsewhere("host_reboot", TAKES_DOWN)] },
+        FaultType::HostPanic => const { &[elsewhere("host_panic", TAKES_DOWN)] },
+    }
+}
+
+const NO_MANAGER: &str = "no service manager is PID 1 here; the tests on systemd do it";
+const TAKES_DOWN: &str = "it would take down the host that judges; the tests on systemd do it, in a VM";
+
+const RESOURCES: &[Kind] = &[
+    plain("resource_exhaustion"),
+    plain("memory"),
+    plain("disk_fill"),
+    plain("file_descriptors"),
+    plain("pids"),
+    plain("inodes"),
+    plain("ports"),
+    plain("disk_io"),
+    guarded_by("cpu_limit", stage::cpu, Needs::Controllers(stage::CONTROLLERS)),
+    guarded_by("memory_limit", stage::memory, Needs::Controllers(stage::CONTROLLERS)),
+    guarded_by("pids_limit", stage::pids, Needs::Controllers(stage::CONTROLLERS)),
+    guarded_by("io_limit", stage::disk, Needs::Controllers(&["io"])),
+];
+
+const LINKS: &[Kind] = &[
+    guarded_by("link_down", stage::link, Needs::Nothing),
+    guarded_by("link_down_in_a_rhythm", stage::flaps, Needs::Nothing),
+];
+
+const fn of(name: &'static str, way: Way, needs: Needs) -> Kind {
+    Kind { name, way, needs }
+}
+
+const fn packets(name: &'static str) -> Kind {
+    of(name, Way::Packets, Needs::Nothing)
+}
+
+const fn netem(name: &'static str) -> Kind {
+    of(name, Way::Packets, Needs::Netem)
+}
+
+const fn plain(name: &'static str) -> Kind {
+    of(name, Way::Plain, Needs::Nothing)
+}
+
+const fn guarded_by(name: &'static str, stage: Make, needs: Needs) -> Kind {
+    of(name, Way::Guarded(stage), needs)
+}
+
+const fn elsewhere(name: &'static str, why: &'static str) -> Kind {
+    of(name, Way::Elsewhere(why), Needs::Nothing)
+}
+
+#[cfg(test)]
+mod tests {
+    use chaos_daemon::spec::settings;
+
+    use super::*;
+
+    #[test]
+    fn every_fault_type_and_every_resource_is_tried_or_left_out_for_a_reason() {
+        let has = |name: &str| all().any(|kind| kind.name == name);
+        // Processors are called by the fault type.
+        let resources = settings::RESOURCES.iter().filter(|resource| **resource != "cpu").copied();
+        let names = FAULT_TYPES.iter().map(|kind| kind.name()).chain(resources);
+        assert_eq!(names.filter(|name| !has(name)).collect::<Vec<_>>(), Vec::<&str>::new());
+    }
+
+    #[test]
+    fn no_two_kinds_have_one_name() {
+        let mut names: Vec<_> = all().map(|kind| kind.name).collect();
+        let count = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), count);
+    }
+
+    #[test]
+    fn what_is_not_tried_is_named() {
+        let context = Context::new();
+        let tried = here(&context).map(|kind| kind.name);
+        let named = lacking(&context).into_iter().map(|(name, _)| name);
+        let mut names: Vec<_> = tried.chain(named).collect();
+        names.sort_unstable();
+        let mut everything: Vec<_> = all().map(|kind| kind.name).collect();
+        everything.sort_unstable();
+        assert_eq!(names, everything);
+    }
+}
