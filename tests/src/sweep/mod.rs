@@ -4,6 +4,7 @@
 pub(crate) mod bench;
 mod calls;
 pub(crate) mod list;
+pub(crate) mod passes;
 pub mod supervised;
 pub(crate) mod tracer;
 
@@ -16,6 +17,7 @@ use crate::kernel::{Attach, Context};
 use crate::process::{Process, wait_until};
 use crate::{Error, Result};
 use bench::Bench;
+use passes::{Missed, Passes};
 use tracer::{Aim, Seen, Trace};
 
 pub use calls::Strike;
@@ -74,28 +76,31 @@ impl Sweep {
     pub fn run(&self, deadline: Instant) -> Result<Found> {
         let mut bench = Bench::new(self.attach)?;
         let mut found = Found::default();
-        for at in (self.first..MOST).step_by(self.stride) {
+        let mut passes = Passes::new(self.first, self.stride);
+        while passes.at() < MOST {
+            let at = passes.at();
             if Instant::now() > deadline {
                 found.failures.push(format!("{self}: not done in time, at call {at}"));
-                return Ok(found);
+                break;
             }
             match self.point(&mut bench, at) {
-                Ok((seen, None)) if seen.calls == 0 => {
-                    found.failures.push(format!("{self}: made no call that counts"));
-                    return Ok(found);
-                }
-                Ok((_, None)) => return Ok(found),
-                Ok((_, Some(normal))) => {
-                    found.points += 1;
-                    found.normal.push(normal);
-                }
+                Ok((seen, None)) => match passes.missed(seen.calls) {
+                    Missed::Another => continue,
+                    Missed::Done => break,
+                    Missed::Nothing => {
+                        found.failures.push(format!("{self}: made no call that counts"));
+                        break;
+                    }
+                },
+                Ok((_, Some(normal))) => found.normal.push(normal),
                 Err(error) => {
-                    found.points += 1;
                     found.failures.push(format!("{self}, call {at}: {error}{}", bench.log()));
                     drop(bench);
                     bench = Bench::new(self.attach)?;
                 }
             }
+            passes.struck();
+            found.points += 1;
         }
         Ok(found)
     }

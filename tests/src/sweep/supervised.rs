@@ -9,6 +9,7 @@ use nix::libc;
 use nix::sys::signal::Signal;
 
 use super::calls::Strike;
+use super::passes::{Missed, Passes};
 use super::tracer::{Aim, Seen, Trace};
 use super::{Found, Kind, MOST, list, nameless};
 use crate::kernel::Context;
@@ -79,25 +80,31 @@ impl Supervised {
     pub fn run(&self, deadline: Instant) -> Result<Found> {
         let mut place = self.place()?;
         let mut found = Found::default();
-        for at in (self.first..MOST).step_by(self.stride) {
+        let mut passes = Passes::new(self.first, self.stride);
+        while passes.at() < MOST {
+            let at = passes.at();
             if Instant::now() > deadline {
                 found.failures.push(format!("{self}: not done in time, at call {at}"));
-                return Ok(found);
+                break;
             }
             match self.point(&mut place, at) {
-                Ok(Seen { calls: 0, .. }) => {
-                    found.failures.push(format!("{self}: made no call that counts"));
-                    return Ok(found);
-                }
-                Ok(Seen { struck: None, .. }) => return Ok(found),
-                Ok(_) => found.points += 1,
+                Ok(Seen { struck: None, calls }) => match passes.missed(calls) {
+                    Missed::Another => continue,
+                    Missed::Done => break,
+                    Missed::Nothing => {
+                        found.failures.push(format!("{self}: made no call that counts"));
+                        break;
+                    }
+                },
+                Ok(_) => {}
                 Err(error) => {
-                    found.points += 1;
                     found.failures.push(format!("{self}, call {at}: {error}{}", place.log()));
                     drop(place);
                     place = self.place()?;
                 }
             }
+            passes.struck();
+            found.points += 1;
         }
         Ok(found)
     }
