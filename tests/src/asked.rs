@@ -1,9 +1,11 @@
 //! What the programs `matrix` and `sweep` are asked, and how they report: a line for each part, one for each kind, the
-//! total, and last `N passed, N failed, N skipped`.
+//! total, what was found of residue, and last `N passed, N failed, N skipped`.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
+
+use crate::residue::Judged;
 
 /// The command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,6 +64,8 @@ pub struct Tally {
     /// What is counted.
     unit: &'static str,
     kinds: BTreeMap<&'static str, usize>,
+    /// What was found of residue, by whose it was.
+    judged: BTreeMap<&'static str, Judged>,
     failures: Vec<String>,
     skipped: Vec<String>,
 }
@@ -69,7 +73,13 @@ pub struct Tally {
 impl Tally {
     /// Of cells, or of points.
     pub fn new(unit: &'static str) -> Self {
-        Self { unit, kinds: BTreeMap::new(), failures: Vec::new(), skipped: Vec::new() }
+        Self {
+            unit,
+            kinds: BTreeMap::new(),
+            judged: BTreeMap::new(),
+            failures: Vec::new(),
+            skipped: Vec::new(),
+        }
     }
 
     /// Says that a kind cannot be done here, and why.
@@ -97,6 +107,11 @@ impl Tally {
         self.failures.extend_from_slice(failures);
     }
 
+    /// Counts what was found of residue of such faults.
+    pub fn judge(&mut self, whose: &'static str, judged: Judged) {
+        self.judged.entry(whose).or_default().merge(judged);
+    }
+
     /// Says what was done of each kind, and of all; what was wrong, and what is left out.
     pub fn end(&self) -> ExitCode {
         let (passed, failed) = (self.kinds.values().sum::<usize>(), self.failures.len());
@@ -106,6 +121,7 @@ impl Tally {
             println!("  {kind}: {passed} {} passed", self.unit);
         }
         println!("total: {} {} of {} kinds", passed + failed, self.unit, self.kinds.len());
+        self.judged.iter().for_each(|(whose, judged)| println!("residue of {whose}: {judged}"));
         println!("{passed} passed, {failed} failed, {} skipped", self.skipped.len());
         if failed == 0 && passed + self.skipped.len() > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
     }

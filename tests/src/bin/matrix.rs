@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use chaos_tests::asked::{Asked, Tally};
 use chaos_tests::kernel::Context;
 use chaos_tests::matrix::{EVENTS, Found, UNDOING, all, supervised};
-use chaos_tests::sweep;
+use chaos_tests::sweep::{self, Kind};
 
 fn main() -> ExitCode {
     if let Some(code) = chaos_tests::caller::serve_if_asked() {
@@ -32,9 +32,9 @@ fn main() -> ExitCode {
     for matrix in all(&context, asked.stride).iter().filter(|matrix| asked.wants(&matrix.to_string())) {
         let offset = next();
         let events = asked.share_of(EVENTS, offset);
-        report(&mut tally, matrix.kind.name, matrix, "every event", || matrix.run(&events, deadline));
+        report(&mut tally, matrix.kind, matrix, "every event", || matrix.run(&events, deadline));
         let points = asked.share_of(UNDOING, offset);
-        report(&mut tally, matrix.kind.name, matrix, "recovery", || matrix.recoveries(&points));
+        report(&mut tally, matrix.kind, matrix, "recovery", || matrix.recoveries(&points));
     }
     // Only of those that kill the injector.
     let deadly: Vec<_> = EVENTS.iter().copied().filter(|event| event.kills_injector()).collect();
@@ -43,16 +43,16 @@ fn main() -> ExitCode {
     {
         let offset = next();
         let events = asked.share_of(&deadly, offset);
-        report(&mut tally, matrix.kind.name, matrix, "every event", || matrix.run(&events, deadline));
+        report(&mut tally, matrix.kind, matrix, "every event", || matrix.run(&events, deadline));
         let points = asked.share_of(UNDOING, offset);
-        report(&mut tally, matrix.kind.name, matrix, "its guard", || matrix.guards(&points, deadline));
+        report(&mut tally, matrix.kind, matrix, "its guard", || matrix.guards(&points, deadline));
     }
     tally.end()
 }
 
 fn report(
     tally: &mut Tally,
-    kind: &'static str,
+    kind: &Kind,
     matrix: impl std::fmt::Display,
     what: &str,
     run: impl FnOnce() -> chaos_tests::Result<Found>,
@@ -60,7 +60,8 @@ fn report(
     let (started, part) = (Instant::now(), format!("{matrix}, {what}"));
     let found = run()
         .unwrap_or_else(|error| Found { failures: vec![format!("{part}: {error}")], ..Found::default() });
+    tally.judge(kind.class(), found.judged);
     // What could not be carried out at all is a cell that failed.
     let passed = found.cells.saturating_sub(found.failures.len());
-    tally.add(kind, &part, passed, &found.failures, started);
+    tally.add(kind.name, &part, passed, &found.failures, started);
 }

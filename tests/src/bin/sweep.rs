@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use chaos_tests::asked::{Asked, Tally};
 use chaos_tests::kernel::Context;
-use chaos_tests::sweep::{self, Found, supervised};
+use chaos_tests::sweep::{self, Found, Kind, supervised};
 
 fn main() -> ExitCode {
     if let Some(code) = chaos_tests::caller::serve_if_asked() {
@@ -26,10 +26,10 @@ fn main() -> ExitCode {
     }
     let stride = asked.stride as usize;
     for sweep in sweep::all(&context, stride).iter().filter(|sweep| asked.wants(&sweep.to_string())) {
-        normal.extend(report(&mut tally, sweep.kind.name, sweep, || sweep.run(deadline)));
+        normal.extend(report(&mut tally, sweep.kind, sweep, || sweep.run(deadline)));
     }
     for sweep in supervised::all(&context, stride).iter().filter(|sweep| asked.wants(&sweep.to_string())) {
-        report(&mut tally, sweep.kind.name, sweep, || sweep.run(deadline));
+        report(&mut tally, sweep.kind, sweep, || sweep.run(deadline));
     }
     normal.sort();
     let quantile = |share: f64| {
@@ -43,16 +43,17 @@ fn main() -> ExitCode {
 /// Carries out one sweep; returns how soon traffic was normal after each strike.
 fn report(
     tally: &mut Tally,
-    kind: &'static str,
+    kind: &Kind,
     sweep: impl std::fmt::Display,
     run: impl FnOnce() -> chaos_tests::Result<Found>,
 ) -> Vec<Duration> {
     let started = Instant::now();
     let found = run()
         .unwrap_or_else(|error| Found { failures: vec![format!("{sweep}: {error}")], ..Found::default() });
+    tally.judge(kind.class(), found.judged);
     // What could not be carried out at all is a point that failed.
     let passed = found.points.saturating_sub(found.failures.len());
-    tally.add(kind, &sweep.to_string(), passed, &found.failures, started);
+    tally.add(kind.name, &sweep.to_string(), passed, &found.failures, started);
     found.normal
 }
 

@@ -7,6 +7,7 @@ pub(crate) mod place;
 pub mod supervised;
 pub(crate) mod trap;
 
+use std::mem;
 use std::os::unix::process::ExitStatusExt;
 use std::time::{Duration, Instant};
 
@@ -16,6 +17,7 @@ use serde_json::json;
 
 use crate::fault::Fault;
 use crate::kernel::{Attach, Context};
+use crate::residue::Judged;
 use crate::sweep::bench::Bench;
 use crate::sweep::passes::{Missed, Passes};
 use crate::sweep::{Kind, list, nameless};
@@ -50,6 +52,8 @@ pub struct Matrix {
 pub struct Found {
     /// Cells that were reached: a fault type, an attachment, an event, and what happens there.
     pub cells: usize,
+    /// What was found of residue.
+    pub judged: Judged,
     /// What was wrong, and where.
     pub failures: Vec<String>,
 }
@@ -96,7 +100,9 @@ impl Matrix {
                     found.failures.push(format!("{self}: not done in time, at {event} {at}"));
                     return Ok(found);
                 }
-                match self.cell(&trap, &mut bench, event, at) {
+                let cell = self.cell(&trap, &mut bench, event, at);
+                found.judged.merge(mem::take(&mut bench.judged));
+                match cell {
                     // How many there are nobody has counted.
                     Ok(Cell::NotThere) => match passes.missed(1) {
                         Missed::Another => continue,
@@ -188,7 +194,9 @@ impl Matrix {
                 }
                 found.cells += 1;
             }
-            if let Err(error) = bench.judge_death(Instant::now()) {
+            let judged = bench.judge_death(Instant::now());
+            found.judged.merge(bench.judged);
+            if let Err(error) = judged {
                 found.failures.push(format!("{self}: recovery at {point:?}: {error}"));
             }
         }

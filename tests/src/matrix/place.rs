@@ -16,6 +16,7 @@ use crate::kernel::supervised::settled;
 use crate::kernel::supervised::stage::{Make, Stage};
 use crate::netns::output;
 use crate::process::{self, Process, wait_until};
+use crate::residue::{Judged, Level};
 use crate::{Daemon, Error, Mcp, Residue, Result};
 
 /// Three seconds after the last heartbeat are promised; a machine under load is not a fault.
@@ -39,6 +40,8 @@ pub(crate) struct Place {
     policy: NamedTempFile,
     picture: String,
     before: Residue,
+    /// What was found of residue; whoever takes it counts it.
+    pub(crate) judged: Judged,
 }
 
 /// Dropped in this order: who hangs up, who would end the daemon's faults, the daemon.
@@ -55,7 +58,7 @@ impl Place {
         let stage = make()?;
         let picture = settled(stage.as_ref())?;
         let before = Residue::take_with(&stage.namespaces(), &stage.cgroups())?;
-        Ok(Self { programs, running: None, stage, policy, picture, before })
+        Ok(Self { programs, running: None, stage, policy, picture, before, judged: Judged::default() })
     }
 
     /// The fault.
@@ -159,10 +162,12 @@ impl Place {
         self.assert_as_before()
     }
 
-    /// Nobody is left, the guard neither: recovery leaves nothing.
+    /// Nobody is left, the guard neither: a setting may act still, and recovery leaves nothing.
     pub(crate) fn judge_recovery(&mut self) -> Result<()> {
         let Some(mut running) = self.running.take() else { return Ok(()) };
         bury(&mut running);
+        let level = self.level(Duration::ZERO)?;
+        self.judged.before_recovery(&level);
         let said = recover(&running.daemon)?;
         let journals = journals(&running.daemon);
         if said.contains("STUCK") || journals > 0 {
@@ -172,18 +177,22 @@ impl Place {
     }
 
     fn assert_as_before(&mut self) -> Result<()> {
+        let level = self.level(SETTLE)?;
+        self.judged.in_the_end(level, SETTLE)
+    }
+
+    fn level(&mut self, settle: Duration) -> Result<Level> {
         let mut now = String::new();
-        wait_until(SETTLE, || {
+        wait_until(settle, || {
             now = self.stage.picture().unwrap_or_default();
             now == self.picture
         });
-        if now != self.picture {
-            return Err(Error::Different(format!("before:\n{}\nafter:\n{now}", self.picture)));
-        }
-        if self.stage.acts()? {
-            return Err(Error::Different("it still acts".into()));
-        }
-        self.before.assert_unchanged_within(&self.stage.namespaces(), SETTLE)
+        let wrong = match now == self.picture {
+            false => Some(format!("before:\n{}\nafter:\n{now}", self.picture)),
+            true => self.stage.acts()?.then(|| "it acts, and does not show".to_owned()),
+        };
+        let behaves = || wrong.map_or(Ok(()), |wrong| Err(Error::Different(wrong)));
+        self.before.level_within(&self.stage.namespaces(), settle, behaves)
     }
 
     /// What daemon and guard wrote lately.

@@ -3,6 +3,7 @@
 //! at every event of its undoing; one that is started after it finishes.
 
 use std::fmt;
+use std::mem;
 use std::time::{Duration, Instant};
 
 use chaos_daemon::fail_point::{Action, Point, Role, Trap};
@@ -52,7 +53,9 @@ impl Supervised {
                     found.failures.push(format!("{self}: not done in time, at {event} {at}"));
                     return Ok(found);
                 }
-                match injector_dies(&mut place, &file, event, at) {
+                let died = injector_dies(&mut place, &file, event, at);
+                found.judged.merge(mem::take(&mut place.judged));
+                match died {
                     Ok(true) => found.cells += 1,
                     // A value in a file is changed by no request of those that count.
                     Ok(false) if at == 1 && event.repeats() != Repeats::PerCall => {
@@ -89,7 +92,9 @@ impl Supervised {
                     return Ok(found);
                 }
                 let mut place = self.place(PROGRAM, &file)?;
-                match guard_dies(&mut place, &file, point, at) {
+                let died = guard_dies(&mut place, &file, point, at);
+                found.judged.merge(place.judged);
+                match died {
                     Ok(true) => found.cells += 1,
                     Ok(false) if at == 1 && point != Point::AfterCall => {
                         found.failures.push(format!("{self}: the guard never came to {point:?}"));

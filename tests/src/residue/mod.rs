@@ -10,6 +10,7 @@
 //! asked as well.
 
 mod behaviour;
+mod judged;
 mod network;
 mod node;
 
@@ -23,6 +24,7 @@ use crate::process::wait_until;
 
 pub use crate::bpf::tcx_programs;
 pub use behaviour::{Behaviour, Witness};
+pub use judged::{Judged, Levels};
 
 /// The clock may be slewed by so much between two pictures (500 ppm over some minutes), and is read by two calls.
 const CLOCK_TOLERANCE: Duration = Duration::from_millis(100);

@@ -20,6 +20,7 @@ use crate::measure::{Echo, Tcp, tcp_rtt, udp_rtt};
 use crate::name_server::comes_back;
 use crate::netns::output;
 use crate::process::{self, Process, wait_until};
+use crate::residue::{Judged, Level};
 use crate::tools::{Came, Session};
 use crate::touch::Touch;
 use crate::worker::{self, Worker};
@@ -48,6 +49,8 @@ pub(crate) struct Bench {
     _of_worker: worker::Program,
     running: Option<Running>,
     before: Residue,
+    /// What was found of residue; whoever takes it counts it.
+    pub(crate) judged: Judged,
     /// For faults of calls: a process in a control group.
     service: RefCell<Caller>,
     cgroup: Cgroup,
@@ -99,6 +102,7 @@ impl Bench {
             _of_worker: of_worker,
             running: None,
             before,
+            judged: Judged::default(),
             service,
             cgroup,
             session,
@@ -183,12 +187,13 @@ impl Bench {
         if !wait_until(SETTLE, || self.orphans().is_empty()) {
             return Err(Error::Different(format!("still running: {:?}", self.orphans())));
         }
+        self.assert_nothing_acts()?;
         let mut command = Command::new(binary("chaos-daemon")?);
         let said = output(command.arg("recover").arg("--runtime-dir").arg(running.daemon.runtime_dir()))?;
         if said.contains("STUCK") {
             return Err(Error::Different(said));
         }
-        self.before.assert_unchanged_within(&[&self.pair.near, &self.pair.far], SETTLE)?;
+        self.assert_nothing_left()?;
         journal_is_empty(&running.daemon)?;
         Ok(normal)
     }
@@ -221,13 +226,33 @@ impl Bench {
             return Err(Error::Different(format!("the injector died; log:\n{}", running.daemon.log())));
         }
         self.remove(fault)?;
-        self.before.assert_unchanged_within(&[&self.pair.near, &self.pair.far], SETTLE)?;
+        self.assert_nothing_left()?;
+        let Some(running) = &self.running else { return Ok(normal) };
         // A holder that was started for a fault has no room to load programs for one not known yet.
         let idle = || running.daemon.holders().iter().all(|holder| holder.arguments.len() > 2);
         if !wait_until(SETTLE, idle) {
             return Err(Error::Different(format!("holders left: {:?}", running.daemon.holders())));
         }
         Ok(normal)
+    }
+
+    /// Nobody has recovered yet: whatever is left does nothing. That traffic is normal was measured just now.
+    fn assert_nothing_acts(&mut self) -> Result<()> {
+        let level = self.level(Duration::ZERO, || Ok(()))?;
+        self.judged.before_recovery(&level);
+        match level {
+            Level::Effect(what) => Err(Error::Different(format!("acts before recovery: {what}"))),
+            Level::Identical | Level::Inert(_) => Ok(()),
+        }
+    }
+
+    fn assert_nothing_left(&mut self) -> Result<()> {
+        let level = self.level(SETTLE, || self.time_to_normal(Instant::now()).map(drop))?;
+        self.judged.in_the_end(level, SETTLE)
+    }
+
+    fn level(&self, settle: Duration, behaves: impl FnOnce() -> Result<()>) -> Result<Level> {
+        self.before.level_within(&[&self.pair.near, &self.pair.far], settle, behaves)
     }
 
     /// Removes the fault; returns since when it is.

@@ -56,6 +56,14 @@ impl Kind {
         }
     }
 
+    /// What its faults are called, by who ends them: the kernel, or a guard.
+    pub fn class(&self) -> &'static str {
+        match self.way {
+            Way::Guarded(_) => "supervised faults",
+            _ => "kernel faults",
+        }
+    }
+
     /// Whether it is attached to an interface.
     pub(crate) fn is_attached(&self) -> bool {
         matches!(self.way, Way::Packets | Way::Answers)

@@ -8,6 +8,7 @@ pub(crate) mod passes;
 pub mod supervised;
 pub(crate) mod tracer;
 
+use std::mem;
 use std::time::{Duration, Instant};
 
 use nix::libc;
@@ -15,6 +16,7 @@ use serde_json::Value;
 
 use crate::kernel::{Attach, Context};
 use crate::process::{Process, wait_until};
+use crate::residue::Judged;
 use crate::{Error, Result};
 use bench::Bench;
 use passes::{Missed, Passes};
@@ -62,6 +64,8 @@ pub struct Sweep {
 pub struct Found {
     /// Points that were struck.
     pub points: usize,
+    /// What was found of residue.
+    pub judged: Judged,
     /// From the strike to the first packet that came through, of each.
     pub normal: Vec<Duration>,
     /// What was wrong, and where.
@@ -83,7 +87,9 @@ impl Sweep {
                 found.failures.push(format!("{self}: not done in time, at call {at}"));
                 break;
             }
-            match self.point(&mut bench, at) {
+            let point = self.point(&mut bench, at);
+            found.judged.merge(mem::take(&mut bench.judged));
+            match point {
                 Ok((seen, None)) => match passes.missed(seen.calls) {
                     Missed::Another => continue,
                     Missed::Done => break,

@@ -3,6 +3,7 @@
 //! by which the guard undoes what a dead injector has left. Whoever is left, or recovers, leaves nothing.
 
 use std::fmt;
+use std::mem;
 use std::time::Instant;
 
 use nix::libc;
@@ -87,7 +88,9 @@ impl Supervised {
                 found.failures.push(format!("{self}: not done in time, at call {at}"));
                 break;
             }
-            match self.point(&mut place, at) {
+            let point = self.point(&mut place, at);
+            found.judged.merge(mem::take(&mut place.judged));
+            match point {
                 Ok(Seen { struck: None, calls }) => match passes.missed(calls) {
                     Missed::Another => continue,
                     Missed::Done => break,
