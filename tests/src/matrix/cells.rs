@@ -109,6 +109,27 @@ impl Event {
         matches!(self.point, Point::BeforeRenewal | Point::AfterRenewal)
     }
 
+    /// Whether a fault comes to it only when it is there: what strikes then is to strike one that acts.
+    pub(super) fn is_of_active(self) -> bool {
+        use Point::{
+            AfterDisarm, AfterEnding, AfterForget, AfterRenewal, AfterUndo, BeforeDisarm, BeforeEnding,
+            BeforeForget, BeforeRenewal, BeforeUndo,
+        };
+        matches!(
+            self.point,
+            BeforeRenewal
+                | AfterRenewal
+                | BeforeEnding
+                | AfterEnding
+                | BeforeDisarm
+                | AfterDisarm
+                | BeforeUndo
+                | AfterUndo
+                | BeforeForget
+                | AfterForget
+        )
+    }
+
     /// Whether the injector dies of it.
     pub fn kills_injector(self) -> bool {
         match self.action {

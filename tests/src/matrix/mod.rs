@@ -130,12 +130,22 @@ impl Matrix {
     /// Injects and removes, with a trap on the way.
     fn cell(&self, file: &TrapFile, bench: &mut Bench, event: &Event, at: u32) -> Result<Cell> {
         let fault = self.fault(bench);
-        let (daemon, mcp) = bench.ready()?;
+        bench.prepare(self.kind);
+        bench.ready()?;
+        let (daemon, mcp) = bench.daemon()?;
         let server = daemon.server();
         let trap =
             Trap { point: event.point, role: event.role, first: at, times: Some(1), action: event.action };
-        file.set(&trap)?;
+        if !event.is_of_active() {
+            file.set(&trap)?;
+        }
         let injected = fault.inject(mcp);
+        if injected.is_ok() {
+            file.unless_sprung(|| bench.assert_acts(self.kind))?;
+        }
+        if event.is_of_active() {
+            file.set(&trap)?;
+        }
         if injected.is_ok() && event.is_renewal() {
             file.wait_sprung(HEARTBEAT);
         }
@@ -173,7 +183,9 @@ impl Matrix {
         for &point in points {
             let mut bench = file.bench(self.attach)?;
             let fault = self.fault(&bench);
+            bench.prepare(self.kind);
             fault.inject(bench.ready()?.1)?;
+            bench.assert_acts(self.kind)?;
             bench.kill_everything()?;
             for at in 1..MOST {
                 let role = Role::Recovery;

@@ -71,6 +71,14 @@ impl Place {
         self.stage.acts()
     }
 
+    /// Fails unless it acts.
+    pub(crate) fn assert_acts(&mut self) -> Result<()> {
+        match self.acts()? {
+            true => Ok(()),
+            false => Err(Error::Different("injected, and does not act".into())),
+        }
+    }
+
     /// A daemon and its guard.
     pub(crate) fn running(&mut self) -> Result<&mut Running> {
         if self.running.is_none() {

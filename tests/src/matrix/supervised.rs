@@ -136,13 +136,23 @@ impl fmt::Display for Supervised {
 /// Injects and removes, with a trap for the injector on the way; says whether it died.
 fn injector_dies(place: &mut Place, file: &TrapFile, event: &Event, at: u32) -> Result<bool> {
     let fault = place.fault();
-    let running = place.running()?;
     let (point, role, action) = (event.point, event.role, event.action);
-    file.set(&Trap { point, role, first: at, times: Some(1), action })?;
-    let injected = fault.inject(&running.mcp);
+    let trap = Trap { point, role, first: at, times: Some(1), action };
+    place.running()?;
+    if !event.is_of_active() {
+        file.set(&trap)?;
+    }
+    let injected = fault.inject(&place.running()?.mcp);
+    if injected.is_ok() {
+        file.unless_sprung(|| place.assert_acts())?;
+    }
+    if event.is_of_active() {
+        file.set(&trap)?;
+    }
     if injected.is_ok() && event.is_renewal() {
         file.wait_sprung(HEARTBEAT);
     }
+    let running = place.running()?;
     let removed = injected.is_ok().then(|| fault.remove(&running.mcp));
     match file.clear()? {
         Some(struck) => place.judge_guard(struck).map(|()| true),
@@ -159,9 +169,7 @@ fn injector_dies(place: &mut Place, file: &TrapFile, event: &Event, at: u32) -> 
 fn guard_dies(place: &mut Place, file: &TrapFile, point: Point, at: u32) -> Result<bool> {
     let fault = place.fault();
     fault.inject(&place.running()?.mcp)?;
-    if !place.acts()? {
-        return Err(Error::Different("injected, and does not act".into()));
-    }
+    place.assert_acts()?;
     let running = place.running()?;
     let (role, action) = (Role::Recovery, Action::Kill);
     file.set(&Trap { point, role, first: at, times: Some(1), action })?;

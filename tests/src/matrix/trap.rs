@@ -59,9 +59,19 @@ impl TrapFile {
         Ok(sprung)
     }
 
-    /// Waits until somebody has run into it, at most so long.
+    /// What is found before somebody runs into it; of what is found after that nothing is said.
+    pub(crate) fn unless_sprung(&self, find: impl FnOnce() -> Result<()>) -> Result<()> {
+        let found = if self.has_sprung() { Ok(()) } else { find() };
+        if self.has_sprung() { Ok(()) } else { found }
+    }
+
+    fn has_sprung(&self) -> bool {
+        self.sprung_path().exists()
+    }
+
+    /// Waits until somebody has, at most so long.
     pub(crate) fn wait_sprung(&self, limit: Duration) -> bool {
-        wait_until(limit, || self.sprung_path().exists())
+        wait_until(limit, || self.has_sprung())
     }
 
     fn sprung_path(&self) -> PathBuf {

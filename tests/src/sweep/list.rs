@@ -3,6 +3,7 @@
 
 use chaos_daemon::spec::{FAULT_TYPES, FaultType};
 
+use super::bench::{Sign, Thing};
 use crate::kernel::supervised::stage::{self, Make};
 use crate::kernel::{Attach, Context};
 use crate::skip::Environment;
@@ -12,13 +13,13 @@ use crate::victim::has_controllers;
 #[derive(Debug, Clone, Copy)]
 enum Way {
     /// On an interface, by the programs that the warm holder has.
-    Packets,
+    Packets(Sign),
     /// On an interface, by programs of its own, for which a holder is started.
-    Answers,
+    Answers(Sign),
     /// In a control group, by programs of its own.
-    Calls,
+    Calls(Sign),
     /// By a holder without programs, which makes no request to the kernel of those that count.
-    Plain,
+    Plain(Sign),
     /// On a stage, with a guard.
     Guarded(Make),
     /// By other tests, for this reason.
@@ -50,8 +51,8 @@ impl Kind {
     /// The attachments that it is tried with on the bench; none when it is not tried there.
     pub(crate) fn attachments(&self, context: &Context) -> &'static [Attach] {
         match self.way {
-            Way::Packets | Way::Answers => context.attachments(),
-            Way::Calls | Way::Plain => const { &[Attach::Auto] },
+            Way::Packets(_) | Way::Answers(_) => context.attachments(),
+            Way::Calls(_) | Way::Plain(_) => const { &[Attach::Auto] },
             Way::Guarded(_) | Way::Elsewhere(_) => const { &[] },
         }
     }
@@ -64,19 +65,27 @@ impl Kind {
         }
     }
 
+    /// How it shows on the bench that it acts; a stage knows by itself.
+    pub(crate) fn sign(&self) -> Option<Sign> {
+        match self.way {
+            Way::Packets(sign) | Way::Answers(sign) | Way::Calls(sign) | Way::Plain(sign) => Some(sign),
+            Way::Guarded(_) | Way::Elsewhere(_) => None,
+        }
+    }
+
     /// Whether it is attached to an interface.
     pub(crate) fn is_attached(&self) -> bool {
-        matches!(self.way, Way::Packets | Way::Answers)
+        matches!(self.way, Way::Packets(_) | Way::Answers(_))
     }
 
     /// Whether the warm holder takes it, and none is started for it.
     pub(crate) fn is_for_warm_holder(&self) -> bool {
-        matches!(self.way, Way::Packets)
+        matches!(self.way, Way::Packets(_))
     }
 
     /// Whether it makes requests to the kernel of those that count: netlink or bpf(2).
     pub(crate) fn makes_requests(&self) -> bool {
-        !matches!(self.way, Way::Plain)
+        !matches!(self.way, Way::Plain(_))
     }
 }
 
@@ -137,29 +146,29 @@ fn all() -> impl Iterator<Item = &'static Kind> {
 /// What is struck of a fault type: a new one does not compile without a place here.
 fn struck(kind: FaultType) -> &'static [Kind] {
     match kind {
-        FaultType::Latency => const { &[netem("latency")] },
-        FaultType::Error => const { &[packets("error")] },
-        FaultType::Timeout => const { &[packets("timeout")] },
+        FaultType::Latency => const { &[netem("latency", Sign::Echoes)] },
+        FaultType::Error => const { &[packets("error", Sign::Resets)] },
+        FaultType::Timeout => const { &[packets("timeout", Sign::Echoes)] },
         FaultType::ResourceExhaustion => RESOURCES,
-        FaultType::NetworkPartition => const { &[packets("network_partition")] },
-        FaultType::PacketLoss => const { &[netem("packet_loss")] },
-        FaultType::PacketDuplicate => const { &[netem("packet_duplicate")] },
-        FaultType::PacketCorrupt => const { &[netem("packet_corrupt")] },
-        FaultType::PacketReorder => const { &[netem("packet_reorder")] },
-        FaultType::Bandwidth => const { &[netem("bandwidth")] },
+        FaultType::NetworkPartition => const { &[packets("network_partition", Sign::Echoes)] },
+        FaultType::PacketLoss => const { &[netem("packet_loss", Sign::Echoes)] },
+        FaultType::PacketDuplicate => const { &[netem("packet_duplicate", Sign::Twins)] },
+        FaultType::PacketCorrupt => const { &[netem("packet_corrupt", Sign::Echoes)] },
+        FaultType::PacketReorder => const { &[netem("packet_reorder", Sign::Echoes)] },
+        FaultType::Bandwidth => const { &[netem("bandwidth", Sign::Echoes)] },
         FaultType::Pause => const { &[guarded_by("pause", stage::pause, Needs::Nothing)] },
         FaultType::LinkDown => LINKS,
         FaultType::ClockSkew => const { &[guarded_by("clock_skew", stage::clock, Needs::OwnClock)] },
-        FaultType::ProcessKill => const { &[plain("process_kill")] },
-        FaultType::ProcessPause => const { &[plain("process_pause")] },
-        FaultType::ConnectError => const { &[of("connect_error", Way::Calls, Needs::Nothing)] },
-        FaultType::PortInUse => const { &[plain("port_in_use")] },
-        FaultType::ConnectionLoad => const { &[plain("connection_load")] },
-        FaultType::FileError => const { &[of("file_error", Way::Calls, Needs::Lsm)] },
+        FaultType::ProcessKill => const { &[plain("process_kill", Sign::Continued)] },
+        FaultType::ProcessPause => const { &[plain("process_pause", Sign::Traced)] },
+        FaultType::ConnectError => const { &[of("connect_error", Way::Calls(Sign::Calls), Needs::Nothing)] },
+        FaultType::PortInUse => const { &[plain("port_in_use", Sign::Port)] },
+        FaultType::ConnectionLoad => const { &[plain("connection_load", Sign::Clients(5))] },
+        FaultType::FileError => const { &[of("file_error", Way::Calls(Sign::Files), Needs::Lsm)] },
         FaultType::ServiceStop => const { &[elsewhere("service_stop", NO_MANAGER)] },
         FaultType::ServiceRestart => const { &[elsewhere("service_restart", NO_MANAGER)] },
-        FaultType::DnsError => const { &[of("dns_error", Way::Answers, Needs::Nothing)] },
-        FaultType::McpError => const { &[plain("mcp_error")] },
+        FaultType::DnsError => const { &[of("dns_error", Way::Answers(Sign::Questions), Needs::Nothing)] },
+        FaultType::McpError => const { &[plain("mcp_error", Sign::Proxy)] },
         FaultType::HostReboot => const { &[elsewhere("host_reboot", TAKES_DOWN)] },
         FaultType::HostPanic => const { &[elsewhere("host_panic", TAKES_DOWN)] },
     }
@@ -169,14 +178,14 @@ const NO_MANAGER: &str = "no service manager is PID 1 here; the tests on systemd
 const TAKES_DOWN: &str = "it would take down the host that judges; the tests on systemd do it, in a VM";
 
 const RESOURCES: &[Kind] = &[
-    plain("resource_exhaustion"),
-    plain("memory"),
-    plain("disk_fill"),
-    plain("file_descriptors"),
-    plain("pids"),
-    plain("inodes"),
-    plain("ports"),
-    plain("disk_io"),
+    holds("resource_exhaustion", Thing::Time, 5_000_000),
+    holds("memory", Thing::Memory, 16 << 20),
+    holds("disk_fill", Thing::Room, 4 << 20),
+    holds("file_descriptors", Thing::Descriptors, 20),
+    holds("pids", Thing::Threads, 20),
+    holds("inodes", Thing::Files, 20),
+    holds("ports", Thing::Sockets, 20),
+    holds("disk_io", Thing::Transfer, 1 << 16),
     guarded_by("cpu_limit", stage::cpu, Needs::Controllers(stage::CONTROLLERS)),
     guarded_by("memory_limit", stage::memory, Needs::Controllers(stage::CONTROLLERS)),
     guarded_by("pids_limit", stage::pids, Needs::Controllers(stage::CONTROLLERS)),
@@ -192,16 +201,21 @@ const fn of(name: &'static str, way: Way, needs: Needs) -> Kind {
     Kind { name, way, needs }
 }
 
-const fn packets(name: &'static str) -> Kind {
-    of(name, Way::Packets, Needs::Nothing)
+const fn packets(name: &'static str, sign: Sign) -> Kind {
+    of(name, Way::Packets(sign), Needs::Nothing)
 }
 
-const fn netem(name: &'static str) -> Kind {
-    of(name, Way::Packets, Needs::Netem)
+const fn netem(name: &'static str, sign: Sign) -> Kind {
+    of(name, Way::Packets(sign), Needs::Netem)
 }
 
-const fn plain(name: &'static str) -> Kind {
-    of(name, Way::Plain, Needs::Nothing)
+const fn plain(name: &'static str, sign: Sign) -> Kind {
+    of(name, Way::Plain(sign), Needs::Nothing)
+}
+
+/// At least so much.
+const fn holds(name: &'static str, thing: Thing, least: u64) -> Kind {
+    plain(name, Sign::Holds(thing, least))
 }
 
 const fn guarded_by(name: &'static str, stage: Make, needs: Needs) -> Kind {

@@ -114,7 +114,9 @@ impl Sweep {
     /// Injects and removes, with a strike at a call. No time when it was not reached.
     fn point(&self, bench: &mut Bench, at: usize) -> Result<(Seen, Option<Duration>)> {
         let fault = bench.fault(self.kind.name);
-        let (daemon, mcp) = bench.ready()?;
+        bench.prepare(self.kind);
+        bench.ready()?;
+        let (daemon, mcp) = bench.daemon()?;
         let everybody = daemon.processes().iter().map(|process| process.pid).collect();
         let server = daemon.server();
         let injector = daemon.injector_pid();
@@ -127,6 +129,9 @@ impl Sweep {
         };
         let trace = Trace::start(Aim { pid, children, at, strike: self.strike, everybody })?;
         let injected = fault.inject(mcp);
+        if injected.is_ok() {
+            trace.unless_struck(|| bench.assert_acts(self.kind))?;
+        }
         let removed = injected.is_ok().then(|| fault.remove(mcp));
         let seen = trace.finish()?;
         let Some((call, struck)) = seen.struck else {

@@ -133,6 +133,10 @@ impl Supervised {
         let (pid, children) = (running.daemon.injector_pid(), self.whose == Whose::Holder);
         let trace = Trace::start(Aim { pid, children, at, strike: self.strike, everybody })?;
         let injected = fault.inject(&running.mcp);
+        if injected.is_ok() {
+            trace.unless_struck(|| place.assert_acts())?;
+        }
+        let running = place.running()?;
         let removed = injected.is_ok().then(|| fault.remove(&running.mcp));
         let seen = trace.finish()?;
         let Some((call, struck)) = seen.struck else {
@@ -155,8 +159,9 @@ impl Supervised {
     /// is started again, as systemd does.
     fn undoing(&self, place: &mut Place, at: usize) -> Result<Seen> {
         let fault = place.fault();
+        fault.inject(&place.running()?.mcp)?;
+        place.assert_acts()?;
         let running = place.running()?;
-        fault.inject(&running.mcp)?;
         let (pid, injector) = (running.guard.pid(), running.daemon.injector());
         let aim = Aim { pid, children: false, at, strike: self.strike, everybody: Vec::new() };
         let trace = Trace::start(aim)?;

@@ -47,6 +47,7 @@ pub(crate) struct Seen {
 pub(crate) struct Trace {
     pid: i32,
     stop: Arc<AtomicBool>,
+    struck: Arc<AtomicBool>,
     thread: Option<JoinHandle<nix::Result<Seen>>>,
 }
 
@@ -58,9 +59,16 @@ impl Trace {
     pub(crate) fn start(aim: Aim) -> Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         let (ready, is_ready) = mpsc::channel();
-        let (pid, stopped) = (aim.pid, Arc::clone(&stop));
+        let struck = Arc::new(AtomicBool::new(false));
+        let (pid, stopped, strikes) = (aim.pid, Arc::clone(&stop), Arc::clone(&struck));
         let thread = std::thread::spawn(move || {
-            let mut tracer = Tracer { aim, stop: stopped, threads: HashMap::new(), seen: Seen::default() };
+            let mut tracer = Tracer {
+                aim,
+                stop: stopped,
+                struck: strikes,
+                threads: HashMap::new(),
+                seen: Seen::default(),
+            };
             let attached = tracer.attach();
             let _ = ready.send(attached);
             attached?;
@@ -68,10 +76,17 @@ impl Trace {
             Ok(tracer.seen)
         });
         match is_ready.recv() {
-            Ok(Ok(())) => Ok(Self { pid, stop, thread: Some(thread) }),
+            Ok(Ok(())) => Ok(Self { pid, stop, struck, thread: Some(thread) }),
             Ok(Err(errno)) => Err(Error::sys("trace", format!("process {pid}"))(errno)),
             Err(_) => Err(Error::Different("the tracing thread panicked".into())),
         }
+    }
+
+    /// What is found before the strike; of what is found after it nothing is said.
+    pub(crate) fn unless_struck(&self, find: impl FnOnce() -> Result<()>) -> Result<()> {
+        let has_struck = || self.struck.load(Ordering::Relaxed);
+        let found = if has_struck() { Ok(()) } else { find() };
+        if has_struck() { Ok(()) } else { found }
     }
 
     /// Lets go of the process, if it still runs.
@@ -117,6 +132,7 @@ struct Tracee {
 struct Tracer {
     aim: Aim,
     stop: Arc<AtomicBool>,
+    struck: Arc<AtomicBool>,
     threads: HashMap<i32, Tracee>,
     seen: Seen,
 }
@@ -239,6 +255,7 @@ impl Tracer {
             return;
         }
         self.seen.struck = Some((name, Instant::now()));
+        self.struck.store(true, Ordering::Relaxed);
         match self.aim.strike {
             Strike::Kill => drop(kill(Pid::from_raw(process), Signal::SIGKILL)),
             Strike::KillEverything => {

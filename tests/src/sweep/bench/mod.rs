@@ -1,5 +1,7 @@
 //! Where a sweep takes place: two namespaces, a daemon between points, and the oracle that judges each point.
 
+mod signs;
+
 use std::cell::RefCell;
 use std::path::PathBuf;
 use std::process::{Command, Output};
@@ -21,10 +23,13 @@ use crate::name_server::comes_back;
 use crate::netns::output;
 use crate::process::{self, Process, wait_until};
 use crate::residue::{Judged, Level};
+use crate::sweep::Kind;
 use crate::tools::{Came, Session};
 use crate::touch::Touch;
 use crate::worker::{self, Worker};
 use crate::{Daemon, Error, Mcp, Pair, Residue, Result};
+
+pub(crate) use signs::{Sign, Thing};
 
 /// A single answer may take so long; a machine under load is not a fault.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -148,7 +153,7 @@ impl Bench {
             "dns_error" => Fault::new(kind).on(&self.pair.near, json!({"cidr": "10.77.0.2", "port": 7})),
             "latency" => self.impairment(kind, json!({"delay_ms": 300})),
             "packet_loss" => self.impairment(kind, json!({"loss_percent": 100})),
-            "packet_duplicate" => self.impairment(kind, json!({"duplicate_percent": 50})),
+            "packet_duplicate" => self.impairment(kind, json!({"duplicate_percent": 100})),
             "packet_corrupt" => self.impairment(kind, json!({"corrupt_percent": 100})),
             "packet_reorder" => self.impairment(kind, json!({"reorder_percent": 1, "delay_ms": 300})),
             "bandwidth" => self.impairment(kind, json!({"rate_kbit": 8})),
@@ -169,13 +174,22 @@ impl Bench {
             })?;
             self.running = Some(Running { mcp: daemon.mcp()?, daemon });
         }
-        let Some(running) = &self.running else { return Err(Error::Different("no daemon".into())) };
+        let running = self.running()?;
         let warm = || running.daemon.holders().iter().any(|holder| waits_for_orders(holder.pid));
         if !wait_until(START, warm) {
             let what = format!("warm holder; log:\n{}", running.daemon.log());
             return Err(Error::Late { what, after: START });
         }
-        Ok((&running.daemon, &running.mcp))
+        self.daemon()
+    }
+
+    /// The daemon, whatever it does.
+    pub(crate) fn daemon(&self) -> Result<(&Daemon, &Mcp)> {
+        self.running().map(|running| (&running.daemon, &running.mcp))
+    }
+
+    fn running(&self) -> Result<&Running> {
+        self.running.as_ref().ok_or_else(|| Error::Different("no daemon".into()))
     }
 
     /// After the injector or everything was killed: all is gone at once, and recovery leaves nothing. Returns the
@@ -211,9 +225,8 @@ impl Bench {
 
     /// Recovers with the build and the environment of this place.
     pub(crate) fn recover(&self) -> Result<Output> {
-        let Some(running) = &self.running else { return Err(Error::Different("no daemon".into())) };
         let mut command = Command::new(binary(self.program)?);
-        command.arg("recover").arg("--runtime-dir").arg(running.daemon.runtime_dir());
+        command.arg("recover").arg("--runtime-dir").arg(self.running()?.daemon.runtime_dir());
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         command.output().map_err(Error::io("start", self.program))
     }
@@ -291,18 +304,27 @@ impl Bench {
         lines.iter().rev().map(|line| format!("\n    {line}")).collect()
     }
 
-    fn normal(&self) -> Result<bool> {
+    /// What is not as without a fault, if anything.
+    fn abnormal(&self) -> Result<Option<&'static str>> {
         let (from, to) = (&self.pair.near, self.echo.address());
-        if self.worker.state() == Some('t') {
-            return Ok(false);
-        }
         let mut service = self.service.borrow_mut();
-        Ok(service.ask(Ask::Associate(to))? == 0
-            && service.touch(Touch::Open, self.file.path())? == 0
-            && self.session.borrow_mut().ask("a", PATIENCE)? == Came::Result
-            && udp_rtt(from, to, PATIENCE)?.is_some()
-            && comes_back(from, to, PATIENCE)?
-            && matches!(tcp_rtt(from, to, PATIENCE)?, Tcp::Answered { .. }))
+        Ok(if self.worker.state() == Some('t') {
+            Some("the worker")
+        } else if service.ask(Ask::Associate(to))? != 0 {
+            Some("calls")
+        } else if service.touch(Touch::Open, self.file.path())? != 0 {
+            Some("files")
+        } else if self.session.borrow_mut().ask("a", PATIENCE)? != Came::Result {
+            Some("the MCP session")
+        } else if udp_rtt(from, to, PATIENCE)?.is_none() {
+            Some("datagrams")
+        } else if !comes_back(from, to, PATIENCE)? {
+            Some("questions")
+        } else if !matches!(tcp_rtt(from, to, PATIENCE)?, Tcp::Answered { .. }) {
+            Some("connections")
+        } else {
+            None
+        })
     }
 
     /// Processes below this one that still run, but for our own; those that have ended are collected.
@@ -319,13 +341,15 @@ impl Bench {
     }
 
     fn time_to_normal(&self, since: Instant) -> Result<Duration> {
+        let mut last = None;
         while since.elapsed() < NORMAL {
             let sent = since.elapsed();
-            if self.normal()? {
+            last = self.abnormal()?;
+            if last.is_none() {
                 return Ok(sent);
             }
         }
-        Err(Error::Late { what: "traffic normal".into(), after: NORMAL })
+        Err(Error::Late { what: format!("{} normal", last.unwrap_or("traffic")), after: NORMAL })
     }
 }
 

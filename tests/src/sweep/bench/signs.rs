@@ -1,0 +1,209 @@
+//! Whether a fault acts: by what whoever it is aimed at meets, or by the kernel's own books of the process that holds it. Of a
+//! fault that has no effect it says nothing that none is left.
+
+use std::fs;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::{Bench, Kind};
+use crate::caller::Ask;
+use crate::measure::{Tcp, tcp_rtt, udp_rtt};
+use crate::name_server::comes_back;
+use crate::netns::NetNs;
+use crate::process::{Process, wait_until};
+use crate::tools::Came;
+use crate::touch::Touch;
+use crate::{Error, Result};
+
+/// What has not come back within this is late, or lost.
+const PROMPT: Duration = Duration::from_millis(30);
+/// How long it is looked for a sign: some are a matter of chance, or of time.
+const LIMIT: Duration = Duration::from_secs(2);
+
+/// How it shows that a fault acts.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Sign {
+    /// A datagram does not come back, or late.
+    Echoes,
+    /// A datagram comes back twice.
+    Twins,
+    /// A connection is reset.
+    Resets,
+    /// A question about a name is answered by somebody else than whom it is sent to.
+    Questions,
+    /// A call of a process in a control group fails.
+    Calls,
+    /// What such a process asks of a file fails.
+    Files,
+    /// A call to an MCP server behind a proxy fails.
+    Proxy,
+    /// A process is traced, and stands still.
+    Traced,
+    /// A process that was stopped has gone on.
+    Continued,
+    /// A port cannot be bound.
+    Port,
+    /// A server has so many clients.
+    Clients(usize),
+    /// A process has taken so much.
+    Holds(Thing, u64),
+}
+
+/// What a process takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Thing {
+    /// Nanoseconds on a processor, since it is looked.
+    Time,
+    /// Bytes read and written, since it is looked.
+    Transfer,
+    /// Bytes of memory.
+    Memory,
+    /// Threads.
+    Threads,
+    /// Descriptors.
+    Descriptors,
+    /// Sockets.
+    Sockets,
+    /// Files without a name in the folder.
+    Files,
+    /// Bytes of these.
+    Room,
+}
+
+impl Bench {
+    /// Has everything ready for a fault of this kind to show.
+    pub(crate) fn prepare(&self, kind: &Kind) {
+        if let (Some(Sign::Continued), Some(worker)) = (kind.sign(), Process::read(self.worker.pid())) {
+            worker.stop();
+        }
+    }
+
+    /// Whether the fault of this kind that was injected acts.
+    pub(crate) fn acts(&self, kind: &Kind) -> Result<bool> {
+        let Some(sign) = kind.sign() else { return Ok(false) };
+        let before = self.taken(sign);
+        let mut last = Ok(false);
+        wait_until(LIMIT, || {
+            last = self.shows(sign, before);
+            !matches!(last, Ok(false))
+        });
+        last
+    }
+
+    /// Fails unless it acts.
+    pub(crate) fn assert_acts(&self, kind: &Kind) -> Result<()> {
+        match self.acts(kind)? {
+            true => Ok(()),
+            false => Err(Error::Different("injected, and does not act".into())),
+        }
+    }
+
+    fn shows(&self, sign: Sign, before: u64) -> Result<bool> {
+        let (near, to) = (&self.pair.near, self.echo.address());
+        Ok(match sign {
+            // "No way" is how it may show, too.
+            Sign::Echoes => !matches!(udp_rtt(near, to, PROMPT), Ok(Some(_))),
+            Sign::Twins => answers(near, to)? > 1,
+            Sign::Resets => matches!(tcp_rtt(near, to, PROMPT)?, Tcp::Reset(_)),
+            Sign::Questions => !comes_back(near, to, PROMPT)?,
+            Sign::Calls => self.service.borrow_mut().ask(Ask::Associate(to))? != 0,
+            Sign::Files => self.service.borrow_mut().touch(Touch::Open, self.file.path())? != 0,
+            Sign::Proxy => self.session.borrow_mut().ask("a", PROMPT)? == Came::Error,
+            Sign::Traced => self.worker.state() == Some('t'),
+            Sign::Continued => self.worker.state() != Some('T'),
+            Sign::Port => near.run(|| TcpListener::bind((Ipv4Addr::UNSPECIFIED, 80))).is_err(),
+            Sign::Clients(least) => clients(&self.pair.far, to)? >= least,
+            Sign::Holds(thing, least) if thing.grows() => self.taken(sign) >= before + least,
+            Sign::Holds(_, least) => self.taken(sign) >= least,
+        })
+    }
+
+    /// How much the process that holds the fault has taken.
+    fn taken(&self, sign: Sign) -> u64 {
+        let Sign::Holds(thing, _) = sign else { return 0 };
+        let holders = self.running.iter().flat_map(|running| running.daemon.holders());
+        // One that was started for it has no room for programs.
+        let holder = { holders }.find(|holder| holder.arguments.len() == 2);
+        holder.map_or(0, |holder| thing.of(&holder, self.folder.path()))
+    }
+}
+
+impl Thing {
+    /// Whether it is counted from when it is looked.
+    fn grows(self) -> bool {
+        matches!(self, Self::Time | Self::Transfer)
+    }
+
+    fn of(self, holder: &Process, folder: &Path) -> u64 {
+        let with = |start: &str| {
+            files(holder).into_iter().filter(|(target, _)| target.starts_with(start)).collect::<Vec<_>>()
+        };
+        let nameless = || with(&folder.to_string_lossy());
+        match self {
+            Self::Time => time(holder),
+            Self::Transfer => transfer(holder),
+            Self::Memory => holder.status("RssAnon"),
+            Self::Threads => holder.status("Threads"),
+            Self::Descriptors => with("").len() as u64,
+            Self::Sockets => with("socket:").len() as u64,
+            Self::Files => nameless().len() as u64,
+            Self::Room => {
+                nameless().iter().filter_map(|(_, path)| Some(fs::metadata(path).ok()?.blocks() * 512)).sum()
+            }
+        }
+    }
+}
+
+/// What the descriptors of a process refer to, and where to look at it.
+fn files(process: &Process) -> Vec<(String, PathBuf)> {
+    let folder = fs::read_dir(format!("/proc/{}/fd", process.pid)).into_iter().flatten().flatten();
+    let file = |entry: fs::DirEntry| {
+        Some((fs::read_link(entry.path()).ok()?.to_string_lossy().into_owned(), entry.path()))
+    };
+    folder.filter_map(file).collect()
+}
+
+/// What its threads have run, to the nanosecond (`/proc/PID/task/TID/schedstat`).
+fn time(process: &Process) -> u64 {
+    let threads = fs::read_dir(format!("/proc/{}/task", process.pid)).into_iter().flatten().flatten();
+    let ran = |thread: fs::DirEntry| {
+        let text = fs::read_to_string(thread.path().join("schedstat")).ok()?;
+        text.split_whitespace().next()?.parse::<u64>().ok()
+    };
+    threads.filter_map(ran).sum()
+}
+
+/// What it has read and written (`/proc/PID/io`).
+fn transfer(process: &Process) -> u64 {
+    let text = fs::read_to_string(format!("/proc/{}/io", process.pid)).unwrap_or_default();
+    let number =
+        |line: &str| line.strip_prefix("rchar:").or(line.strip_prefix("wchar:"))?.trim().parse::<u64>().ok();
+    text.lines().filter_map(number).sum()
+}
+
+/// How often one datagram comes back.
+fn answers(from: &NetNs, to: SocketAddr) -> Result<usize> {
+    let count = || -> io::Result<usize> {
+        let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+        socket.set_read_timeout(Some(PROMPT))?;
+        socket.send_to(b"x", to)?;
+        Ok((0..2).take_while(|_| socket.recv(&mut [0]).is_ok()).count())
+    };
+    from.run(count).map_err(Error::io("count answers of", to.to_string()))
+}
+
+/// How many connections to a server in a namespace are established, by their clients' ends.
+fn clients(namespace: &NetNs, server: SocketAddr) -> Result<usize> {
+    const TABLE: &str = "/proc/thread-self/net/tcp";
+    let table = namespace.run(|| fs::read_to_string(TABLE)).map_err(Error::io("read", TABLE))?;
+    let port = format!(":{:04X}", server.port());
+    let established = |line: &&str| {
+        let mut words = line.split_whitespace().skip(2);
+        // Of the remote end; then the state.
+        words.next().is_some_and(|remote| remote.ends_with(&port)) && words.next() == Some("01")
+    };
+    Ok(table.lines().filter(established).count())
+}
