@@ -1,4 +1,4 @@
-//! What an undo that does not succeed looks like. That every other death leaves nothing is the crash matrix's
+//! What an undo that does not succeed looks like, of filters that outlive their holder and of settings. That every other death leaves nothing is the crash matrix's
 //! (`cargo xtask test --only matrix` and `--only vm-matrix`).
 
 use std::fs;
@@ -7,8 +7,11 @@ use std::time::{Duration, Instant};
 use chaos_daemon::fail_point::{Action, Point, Role, Trap};
 use serde_json::json;
 
+use super::supervised::stage::{self, Make};
 use super::{Attach, Context, Outcome, TestResult, tests};
 use crate::fault::Fault;
+use crate::matrix::PROGRAM;
+use crate::matrix::place::{Place, Programs, journals};
 use crate::matrix::trap::TrapFile;
 use crate::process::wait_until;
 use crate::{Error, Mcp};
@@ -18,6 +21,10 @@ tests![
     an_undo_that_fails_twice_is_stuck_in_sight_and_then_done,
     an_undo_that_fails_for_ever_is_stuck_in_sight_until_it_can_be_done,
     a_recovery_that_cannot_undo_says_so_and_the_next_one_can,
+    a_setting_that_cannot_be_taken_back_once_is_stuck_in_sight_and_then_done,
+    a_setting_that_cannot_be_taken_back_twice_is_stuck_in_sight_and_then_done,
+    a_setting_that_can_never_be_taken_back_is_stuck_in_sight_until_it_can,
+    a_recovery_that_cannot_take_a_setting_back_says_so_and_the_next_one_can,
 ];
 
 /// How long the injector waits before it undoes again.
@@ -103,5 +110,101 @@ fn a_recovery_that_cannot_undo_says_so_and_the_next_one_can(context: &Context) -
     }
     file.clear()?;
     bench.judge_death(Instant::now())?;
+    Ok(Outcome::Pass)
+}
+
+/// A group that is frozen and an interface that is down, and how a note calls that.
+const SETTINGS: [(Make, &str); 2] = [(stage::pause, "cgroup.freeze"), (stage::link, "device eth0")];
+
+/// A place where the fault of a setting acts. The undo of the setting comes after the holder's.
+fn set(make: Make, file: &TrapFile) -> Result<Place, Error> {
+    let environment = file.environment();
+    let mut place = Place::new(make, Programs { daemon: PROGRAM, guard: "chaos-daemon", environment })?;
+    let fault = place.fault();
+    fault.inject(&place.running()?.mcp)?;
+    place.assert_acts()?;
+    Ok(place)
+}
+
+/// Removes the fault of each kind of setting, which cannot be undone at so many passes from the first undo of the setting on.
+fn settings_stuck_for(times: Option<u32>) -> TestResult {
+    for (make, named) in SETTINGS {
+        let file = TrapFile::new()?;
+        let mut place = set(make, &file)?;
+        let stuck = setting_stuck_for(&mut place, &file, named, times);
+        stuck.map_err(|error| format!("{named}: {error}{}", place.log()))?;
+    }
+    Ok(Outcome::Pass)
+}
+
+fn setting_stuck_for(
+    place: &mut Place,
+    file: &TrapFile,
+    named: &str,
+    times: Option<u32>,
+) -> Result<(), Error> {
+    let fault = place.fault();
+    let (point, role, action) = (Point::BeforeUndo, Role::Injector, Action::Fail);
+    file.set(&Trap { point, role, first: HALFWAY, times, action })?;
+    let started = Instant::now();
+    let running = place.running()?;
+    let remove = json!({"fault_name": fault.name(), "action": "remove"});
+    let answer = running.mcp.call_tool("chaos_inject_fault", remove)?;
+    assert!(answer.is_error && answer.json["error"]["code"] == "REVERT_FAILED", "{}", answer.json);
+    assert!(answer.json["residue"][0].to_string().contains(named), "{}", answer.json);
+    let (state, note) = status(&running.mcp, &fault)?;
+    assert!(state == "stuck" && note.contains(named), "{state}: {note}");
+    if times.is_none() {
+        std::thread::sleep(2 * RETRY + RETRY / 2);
+        assert_eq!(status(&running.mcp, &fault)?.0, "stuck");
+        // What is called stuck is, and the guard leaves it to the injector, which lives.
+        place.assert_acts()?;
+        assert_eq!(journals(&place.running()?.daemon), 1, "the journal has gone");
+        file.clear()?;
+    }
+    let attempts = if times == Some(1) { 1 } else { 2 };
+    let running = place.running()?;
+    let gone = || fault.status(&running.mcp).map_or(true, |status| status["active"] == false);
+    assert!(wait_until(attempts * RETRY + LIMIT, gone), "{:?}", fault.status(&running.mcp));
+    let least = RETRY * attempts;
+    assert!(started.elapsed() >= least.mul_f64(0.9), "done after {:?}", started.elapsed());
+    file.clear()?;
+    place.judge_survival(&fault)
+}
+
+fn a_setting_that_cannot_be_taken_back_once_is_stuck_in_sight_and_then_done(_: &Context) -> TestResult {
+    settings_stuck_for(Some(1))
+}
+
+fn a_setting_that_cannot_be_taken_back_twice_is_stuck_in_sight_and_then_done(_: &Context) -> TestResult {
+    // The setting, and at the second attempt the holder and the setting.
+    settings_stuck_for(Some(3))
+}
+
+fn a_setting_that_can_never_be_taken_back_is_stuck_in_sight_until_it_can(_: &Context) -> TestResult {
+    settings_stuck_for(None)
+}
+
+fn a_recovery_that_cannot_take_a_setting_back_says_so_and_the_next_one_can(_: &Context) -> TestResult {
+    for (make, named) in SETTINGS {
+        let file = TrapFile::new()?;
+        let mut place = set(make, &file)?;
+        let running = place.running()?;
+        running.guard.kill();
+        running.daemon.kill_everything();
+        let (point, role, action) = (Point::BeforeUndo, Role::Recovery, Action::Fail);
+        file.set(&Trap { point, role, first: HALFWAY, times: None, action })?;
+        for _ in 0..2 {
+            let refused = place.recover()?;
+            let said = format!("{refused:?}");
+            assert!(
+                refused.status.code() == Some(5) && said.contains("STUCK") && said.contains(named),
+                "{said}"
+            );
+            place.assert_acts()?;
+        }
+        file.clear()?;
+        place.judge_recovery()?;
+    }
     Ok(Outcome::Pass)
 }

@@ -2,7 +2,7 @@
 //! judges what whoever is left of them has made good.
 
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 use nix::sys::wait::{WaitPidFlag, waitpid};
@@ -95,6 +95,18 @@ impl Place {
     fn guard_of(&self, daemon: &Daemon) -> Result<Guard> {
         let Programs { guard, environment, .. } = &self.programs;
         Guard::start_program(&binary(guard)?, environment.clone(), daemon)
+    }
+
+    /// Recovers with the build and the environment of the daemon.
+    pub(crate) fn recover(&mut self) -> Result<Output> {
+        let Programs { daemon, environment, .. } = self.programs.clone();
+        let mut command = Command::new(binary(daemon)?);
+        command
+            .arg("recover")
+            .arg("--runtime-dir")
+            .arg(self.running()?.daemon.runtime_dir())
+            .envs(environment);
+        command.output().map_err(Error::io("start", daemon))
     }
 
     /// Another guard in the place of one that has ended, as systemd starts one.
