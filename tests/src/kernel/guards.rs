@@ -13,15 +13,16 @@ use nix::unistd::Pid;
 use serde_json::json;
 
 use super::oracle::{Cgroup, Fake, leased};
-use super::{Context, Outcome, TestResult, tests};
+use super::{Attach, Context, Outcome, TestResult, tests};
 use crate::bpf::{self, CLASSIFIER, TCX_EGRESS};
 use crate::fault::Fault;
 use crate::measure::Echo;
 use crate::process::wait_until;
 use crate::residue::{Behaviour, Level, Witness};
 use crate::skip::Environment;
-use crate::sweep::Strike;
+use crate::sweep::bench::Bench;
 use crate::sweep::tracer::{Aim, Trace};
+use crate::sweep::{Strike, list};
 use crate::worker::Program;
 use crate::{Daemon, Error, NetNs, Pair, Reason, Residue, UdpFlow, netns};
 
@@ -37,7 +38,11 @@ tests![
     a_file_error_shows_in_how_it_behaves,
     a_bystander_counts_what_an_unplugged_cable_loses,
     a_trace_of_a_process_in_full_swing_begins_before_its_first_call_is_struck,
+    no_sign_shows_that_a_fault_acts_when_there_is_none,
 ];
+
+/// What uses processors, as the bench calls it.
+const PROCESSORS: &str = "resource_exhaustion";
 
 fn a_namespace_is_gone_after_a_panic_inside_it(_: &Context) -> TestResult {
     let namespace = NetNs::new()?;
@@ -284,6 +289,19 @@ fn a_trace_of_a_process_in_full_swing_begins_before_its_first_call_is_struck(_: 
         assert!(wait_until(Duration::from_secs(5), dead), "round {round}");
         let seen = trace.finish()?;
         assert!(seen.struck.is_some(), "{seen:?}");
+    }
+    Ok(Outcome::Pass)
+}
+
+fn no_sign_shows_that_a_fault_acts_when_there_is_none(context: &Context) -> TestResult {
+    let mut bench = Bench::new(Attach::Auto)?;
+    // A process that has taken nothing of what others are asked for.
+    let other = bench.fault(PROCESSORS);
+    other.inject(bench.ready()?.1)?;
+    for kind in list::here(context).filter(|kind| kind.sign().is_some() && kind.name != PROCESSORS) {
+        bench.prepare(kind);
+        let absent = || matches!(bench.shows_now(kind), Ok(false));
+        assert!(wait_until(Duration::from_secs(5), absent), "{}: {:?}", kind.name, bench.shows_now(kind));
     }
     Ok(Outcome::Pass)
 }

@@ -93,6 +93,11 @@ impl Bench {
         last
     }
 
+    /// Whether its sign shows at this moment.
+    pub(crate) fn shows_now(&self, kind: &Kind) -> Result<bool> {
+        kind.sign().map_or(Ok(false), |sign| self.shows(sign, self.taken(sign)))
+    }
+
     /// Fails unless it acts.
     pub(crate) fn assert_acts(&self, kind: &Kind) -> Result<()> {
         match self.acts(kind)? {
