@@ -16,17 +16,19 @@ pub struct Asked {
     pub share: u32,
     /// No longer than this; what is not done then is a failure.
     pub limit: Duration,
-    /// Only parts whose name has one of these in it; none: all.
+    /// Only parts whose name has one of these in it.
     pub only: Vec<String>,
+    /// Only kinds that few machines can do, and what `only` has beside. With neither: all.
+    pub rare: bool,
 }
 
 impl Asked {
-    /// Reads `[--stride=N] [--share=N] [--limit=SECONDS] [--only=TEXT[,TEXT…]]`.
+    /// Reads `[--stride=N] [--share=N] [--limit=SECONDS] [--only=TEXT[,TEXT…]] [--rare]`.
     ///
     /// # Errors
     /// With the argument that is none of these.
     pub fn read(arguments: impl Iterator<Item = String>, limit: Duration) -> Result<Self, String> {
-        let mut asked = Self { stride: 1, share: 1, limit, only: Vec::new() };
+        let mut asked = Self { stride: 1, share: 1, limit, only: Vec::new(), rare: false };
         for argument in arguments {
             asked.take(&argument).ok_or(argument)?;
         }
@@ -34,6 +36,10 @@ impl Asked {
     }
 
     fn take(&mut self, argument: &str) -> Option<()> {
+        if argument == "--rare" {
+            self.rare = true;
+            return Some(());
+        }
         let (name, text) = argument.split_once('=')?;
         let number = || text.parse::<u32>().ok().filter(|number| *number > 0);
         match name {
@@ -52,9 +58,10 @@ impl Asked {
         all.iter().copied().skip(offset % share).step_by(share).collect()
     }
 
-    /// Whether a part of this name is asked for.
-    pub fn wants(&self, name: &str) -> bool {
-        self.only.is_empty() || self.only.iter().any(|text| name.contains(text))
+    /// Whether a part of this name is asked for, which few machines can do or many.
+    pub fn wants(&self, name: &str, is_rare: bool) -> bool {
+        let all = self.only.is_empty() && !self.rare;
+        all || (self.rare && is_rare) || self.only.iter().any(|text| name.contains(text))
     }
 }
 
@@ -140,10 +147,21 @@ mod tests {
         let some = asked(&["--stride=6", "--only=pause,link", "--only=error"]).unwrap();
         assert_eq!((some.stride, some.share, some.limit), (6, 1, Duration::from_secs(60)));
         assert_eq!(
-            ["process_pause by Auto", "link_down", "latency"].map(|name| some.wants(name)),
+            ["process_pause by Auto", "link_down", "latency"].map(|name| some.wants(name, true)),
             [true, true, false]
         );
-        assert!(asked(&[]).unwrap().wants("latency"));
+        assert!(asked(&[]).unwrap().wants("latency", false));
+    }
+
+    #[test]
+    fn what_few_machines_can_do_is_asked_for_by_that_beside_what_is_named() {
+        let wanted = |arguments: &[&str]| {
+            let asked = asked(arguments).unwrap();
+            [("latency", true), ("pause", false), ("error", false)]
+                .map(|(name, rare)| asked.wants(name, rare))
+        };
+        assert_eq!(wanted(&["--rare"]), [true, false, false]);
+        assert_eq!(wanted(&["--rare", "--only=pause"]), [true, true, false]);
     }
 
     #[test]

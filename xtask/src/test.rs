@@ -339,13 +339,14 @@ fn vm_soak() -> Result<Tally, Error> {
     Ok(tally)
 }
 
-/// The crash matrix on both kernels of the VM, of what few machines can do: of its events a share, another one on each kernel
-/// and of each kind.
+/// The crash matrix on both kernels of the VM, of what few machines can do, more of what netem does, and filters where they are
+/// filters: of its events a share, another one on each kernel and of each kind.
 fn vm_matrix() -> Result<Tally, Error> {
     tools::require(tools::OBSERVERS)?;
     let mut tally = Tally::default();
-    let only = format!("--only={}", IN_VM_ONLY.join(","));
-    let argv = [vm::program("matrix"), "--share=48".into(), "--stride=90".into(), "--limit=900".into(), only];
+    let more = "--only=network_partition,packet_loss,bandwidth";
+    let options = ["--rare", more, "--share=48", "--stride=90", "--limit=900"];
+    let argv: Vec<_> = std::iter::once(vm::program("matrix")).chain(options.map(str::to_owned)).collect();
     for (release, text, failure) in vm::program_on_all(&artifacts::build()?, &argv)? {
         read_console(&format!("matrix on {release}"), &text, failure, &mut tally);
     }
@@ -356,30 +357,13 @@ fn vm_matrix() -> Result<Tally, Error> {
 fn vm_sweep() -> Result<Tally, Error> {
     tools::require(tools::OBSERVERS)?;
     let mut tally = Tally::default();
-    let argv = [
-        vm::program("sweep"),
-        "--stride=90".to_owned(),
-        "--limit=2000".to_owned(),
-        "--only=latency,file_error,cpu_limit,memory_limit,pids_limit,clock_skew".to_owned(),
-    ];
+    let options = ["--rare", "--stride=90", "--limit=2000"];
+    let argv: Vec<_> = std::iter::once(vm::program("sweep")).chain(options.map(str::to_owned)).collect();
     for (release, text, failure) in vm::program_on_all(&artifacts::build()?, &argv)? {
         read_console(&format!("sweep on {release}"), &text, failure, &mut tally);
     }
     Ok(tally)
 }
-
-/// What needs a kernel with everything, or a machine of its own.
-const IN_VM_ONLY: &[&str] = &[
-    "network_partition",
-    "latency",
-    "packet_loss",
-    "bandwidth",
-    "file_error",
-    "cpu_limit",
-    "memory_limit",
-    "pids_limit",
-    "clock_skew",
-];
 
 /// A program's report between whatever else the console says.
 fn read_console(name: &str, text: &str, failure: Option<String>, tally: &mut Tally) {

@@ -1,5 +1,5 @@
-//! `matrix [--stride=N] [--share=N] [--limit=SECONDS] [--only=TEXT[,TEXT…]]`: the crash matrix for every fault type that
-//! this kernel can do. Prints what it found; its last line is `N passed, N failed, N skipped`, in cells.
+//! `matrix [--stride=N] [--share=N] [--limit=SECONDS] [--only=TEXT[,TEXT…]] [--rare]`: the crash matrix for every
+//! kind that this kernel can do. Prints what it found; its last line is `N passed, N failed, N skipped`, in cells.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -23,13 +23,15 @@ fn main() -> ExitCode {
     let deadline = Instant::now() + asked.limit;
     let context = Context::new();
     let mut tally = Tally::new("cells");
-    for (kind, why) in sweep::lacking(&context).into_iter().filter(|(kind, _)| asked.wants(kind)) {
-        tally.skip(kind, why);
+    let wants = |kind: &Kind, name: &str| asked.wants(name, kind.is_rare());
+    for (kind, why) in sweep::lacking(&context).into_iter().filter(|(kind, _)| wants(kind, kind.name)) {
+        tally.skip(kind.name, why);
     }
     // A share of the events is another one on the other kernel, and for the next kind.
     let mut offset = usize::from(context.kernel >= (6, 6))..;
     let mut next = || offset.next().unwrap_or_default();
-    for matrix in all(&context, asked.stride).iter().filter(|matrix| asked.wants(&matrix.to_string())) {
+    for matrix in all(&context, asked.stride).iter().filter(|matrix| wants(matrix.kind, &matrix.to_string()))
+    {
         let offset = next();
         let events = asked.share_of(EVENTS, offset);
         report(&mut tally, matrix.kind, matrix, "every event", || matrix.run(&events, deadline));
@@ -38,8 +40,9 @@ fn main() -> ExitCode {
     }
     // Only of those that kill the injector.
     let deadly: Vec<_> = EVENTS.iter().copied().filter(|event| event.kills_injector()).collect();
-    for matrix in
-        supervised::all(&context, asked.stride).iter().filter(|matrix| asked.wants(&matrix.to_string()))
+    for matrix in supervised::all(&context, asked.stride)
+        .iter()
+        .filter(|matrix| wants(matrix.kind, &matrix.to_string()))
     {
         let offset = next();
         let events = asked.share_of(&deadly, offset);

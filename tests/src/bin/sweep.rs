@@ -1,5 +1,5 @@
-//! `sweep [--stride=N] [--limit=SECONDS] [--only=TEXT[,TEXT…]]`: the sweep over system calls for every fault type that
-//! this kernel can do. Prints what it found; its last line is `N passed, N failed, N skipped`, in points.
+//! `sweep [--stride=N] [--limit=SECONDS] [--only=TEXT[,TEXT…]] [--rare]`: the sweep over system calls for every kind
+//! that this kernel can do. Prints what it found; its last line is `N passed, N failed, N skipped`, in points.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -20,15 +20,18 @@ fn main() -> ExitCode {
     let deadline = Instant::now() + asked.limit;
     let context = Context::new();
     let mut tally = Tally::new("points");
+    let wants = |kind: &Kind, name: &str| asked.wants(name, kind.is_rare());
     let mut normal = Vec::new();
-    for (kind, why) in sweep::lacking(&context).into_iter().filter(|(kind, _)| asked.wants(kind)) {
-        tally.skip(kind, why);
+    for (kind, why) in sweep::lacking(&context).into_iter().filter(|(kind, _)| wants(kind, kind.name)) {
+        tally.skip(kind.name, why);
     }
     let stride = asked.stride as usize;
-    for sweep in sweep::all(&context, stride).iter().filter(|sweep| asked.wants(&sweep.to_string())) {
+    for sweep in sweep::all(&context, stride).iter().filter(|sweep| wants(sweep.kind, &sweep.to_string())) {
         normal.extend(report(&mut tally, sweep.kind, sweep, || sweep.run(deadline)));
     }
-    for sweep in supervised::all(&context, stride).iter().filter(|sweep| asked.wants(&sweep.to_string())) {
+    for sweep in
+        supervised::all(&context, stride).iter().filter(|sweep| wants(sweep.kind, &sweep.to_string()))
+    {
         report(&mut tally, sweep.kind, sweep, || sweep.run(deadline));
     }
     normal.sort();

@@ -65,6 +65,16 @@ impl Kind {
         }
     }
 
+    /// Whether few machines can do it: it needs a kernel that has everything, or a machine of its own. Of what netem does, one
+    /// kind stands for all.
+    pub fn is_rare(&self) -> bool {
+        match self.needs {
+            Needs::Nothing => false,
+            Needs::Netem => self.name == "latency",
+            Needs::Lsm | Needs::Controllers(_) | Needs::OwnClock => true,
+        }
+    }
+
     /// How it shows on the bench that it acts; a stage knows by itself.
     pub(crate) fn sign(&self) -> Option<Sign> {
         match self.way {
@@ -120,9 +130,9 @@ impl Machine {
 }
 
 /// Kinds that are not tried here, and why.
-pub fn lacking(context: &Context) -> Vec<(&'static str, &'static str)> {
+pub fn lacking(context: &Context) -> Vec<(&'static Kind, &'static str)> {
     let machine = Machine::of(context);
-    all().filter_map(|kind| Some((kind.name, machine.lacks(kind)?))).collect()
+    all().filter_map(|kind| Some((kind, machine.lacks(kind)?))).collect()
 }
 
 /// Every kind that is tried here.
@@ -254,7 +264,7 @@ mod tests {
     fn what_is_not_tried_is_named() {
         let context = Context::new();
         let tried = here(&context).map(|kind| kind.name);
-        let named = lacking(&context).into_iter().map(|(name, _)| name);
+        let named = lacking(&context).into_iter().map(|(kind, _)| kind.name);
         let mut names: Vec<_> = tried.chain(named).collect();
         names.sort_unstable();
         let mut everything: Vec<_> = all().map(|kind| kind.name).collect();
