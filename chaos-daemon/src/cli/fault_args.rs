@@ -151,7 +151,8 @@ pub(super) struct FaultArgs {
     /// memory: until the kernel's OOM killer kills in the unit or cgroup, in place of an amount
     #[arg(long, help_heading = "Effect")]
     oom: bool,
-    /// cpu, memory and what else is held: how long it takes until all of it is used, e.g. 20s [default: no time]
+    /// cpu, memory, disk_fill, file_descriptors, pids, inodes, ports, connection_load: how long it takes until all of it is used, e.g.
+    /// 20s [default: no time]
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, allow_hyphen_values = true, help_heading = "Effect")]
     ramp: Option<Duration>,
     /// disk_fill, inodes, disk_io: a directory of the file system; file_error: a file, or a directory with all below it
@@ -462,4 +463,58 @@ pub(super) fn as_option(mut error: SpecError) -> SpecError {
     };
     error.field = format!("--{}", option.replace('_', "-"));
     error
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{Arg, Command, FromArgMatches};
+
+    use super::*;
+    use crate::spec::parameters;
+
+    const EFFECT: &str = "Effect";
+
+    fn command() -> Command {
+        FaultArgs::augment_args(Command::new("inject").no_binary_name(true))
+    }
+
+    /// The parameters that the option stands for, with a value that it takes.
+    fn stands_for(option: &Arg) -> Vec<String> {
+        let long = format!("--{}", option.get_long().unwrap());
+        let given = |value: Option<&str>| {
+            let words = ["latency", &long].into_iter().chain(value);
+            command().try_get_matches_from(words).ok()
+        };
+        let matches = given(None).or_else(|| ["1", "1s"].into_iter().find_map(|value| given(Some(value))));
+        let args = FaultArgs::from_arg_matches(&matches.unwrap_or_else(|| panic!("{long} takes nothing")));
+        args.unwrap().params().unwrap().keys().cloned().collect()
+    }
+
+    fn effects(command: &Command) -> impl Iterator<Item = &Arg> {
+        command.get_arguments().filter(|option| option.get_help_heading() == Some(EFFECT))
+    }
+
+    #[test]
+    fn every_parameter_of_every_type_has_an_option_which_an_error_about_it_names() {
+        let command = command();
+        let mut reached: Vec<String> = Vec::new();
+        for option in effects(&command) {
+            let names = stands_for(option);
+            let [name] = names.as_slice() else { panic!("{:?} stands for {names:?}", option.get_long()) };
+            let error = as_option(SpecError::new(format!("params.{name}"), "wrong"));
+            assert_eq!(error.field, format!("--{}", option.get_long().unwrap()));
+            reached.push(name.clone());
+        }
+        reached.sort_unstable();
+        assert_eq!(reached, parameters::all());
+    }
+
+    #[test]
+    fn the_help_of_an_option_says_to_which_types_it_belongs() {
+        let command = command();
+        for option in effects(&command) {
+            let help = option.get_help().map(ToString::to_string).unwrap_or_default();
+            parameters::check_words(&stands_for(option)[0], &help);
+        }
+    }
 }

@@ -28,7 +28,7 @@ fn packets() -> Value {
     let answers: Vec<_> = ERROR_ANSWERS.iter().map(|(word, _)| word).chain(DNS_ANSWERS).collect();
     json!({
         "answer": {"type": "string", "enum": answers, "description": "error: what packets are answered with, default reset, which is for TCP only. dns_error: what questions are answered with: nxdomain (the default), servfail, refused, wrong_address, or timeout for nothing."},
-        "names": {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": MOST_NAMES, "description": "dns_error: about which names, e.g. \"db.example.org\", or \"*.example.org\" for all below it; default all."},
+        "names": {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": MOST_NAMES, "description": "dns_error: about which names, e.g. \"db.example.org\", or \"*.example.org\" for all below it; default all. latency: of questions to name servers about these names alone."},
         "addresses": {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": 2, "description": "dns_error: the wrong addresses, at most one of IPv4 and one of IPv6."},
         "delay_ms": {"type": "number", "description": "latency, packet_reorder: delay of each packet. mcp_error: of each answer."},
         "jitter_ms": {"type": "number", "description": "Variation, either way: of the delay (latency; with a distribution, its standard deviation; mcp_error), of the interval (process_kill), of pause and run (process_pause), of down and up (link_down)."},
@@ -76,7 +76,7 @@ fn resources() -> Value {
         "memory_percent": {"type": "number", "minimum": 1, "maximum": 100, "description": "memory: share of the host's memory, or of the limit of the unit or cgroup."},
         "reserve_mb": {"type": "number", "minimum": 64, "description": "memory: MiB that stay available on the host; default the larger of 512 and 10 %."},
         "oom": {"type": "boolean", "default": false, "description": "memory: in place of memory_mb, take memory of a unit or cgroup that has a limit until the kernel's OOM killer kills in it; needs process_kill to be allowed."},
-        "ramp_seconds": {"type": "number", "minimum": 0, "maximum": 3600, "default": 0, "description": "cpu, memory, connections and what else is held: how long it takes until all of it is used."},
+        "ramp_seconds": {"type": "number", "minimum": 0, "maximum": 3600, "default": 0, "description": "cpu, memory, disk_fill, file_descriptors, pids, inodes, ports, connection_load: how long it takes until all of it is used."},
         "path": {"type": "string", "description": "disk_fill, inodes, disk_io: a directory of the file system. file_error: a file, or a directory with all below it."},
         "megabytes": {"type": "number", "minimum": 1, "description": "disk_fill: MiB to take."},
         "percent": {"type": "number", "minimum": 1, "maximum": 100, "description": "disk_fill: how full the file system gets."},
@@ -148,4 +148,28 @@ fn processes() -> Value {
 /// A number of percent within a model of loss.
 fn state(description: &str) -> Value {
     json!({"type": "number", "minimum": 0, "maximum": 100, "description": description})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spec::parameters;
+
+    #[test]
+    fn the_schema_has_every_parameter_of_every_type_and_says_to_which_types_it_belongs() {
+        let properties = object(properties()).unwrap();
+        let mut names: Vec<_> = properties.keys().cloned().collect();
+        names.sort_unstable();
+        assert_eq!(names, parameters::all());
+        for (name, property) in &properties {
+            parameters::check_words(name, property["description"].as_str().unwrap());
+        }
+    }
+
+    #[test]
+    fn no_parameter_is_in_two_families() {
+        let families = [packets(), resources(), processes(), calls(), connections(), mcp()];
+        let sum: usize = families.into_iter().filter_map(object).map(|family| family.len()).sum();
+        assert_eq!(sum, parameters::all().len());
+    }
 }

@@ -14,6 +14,8 @@ pub mod impairment;
 pub mod load;
 pub mod log;
 pub mod mcp;
+#[cfg(test)]
+pub(crate) mod parameters;
 pub mod process;
 pub mod sessions;
 pub mod settings;

@@ -204,8 +204,19 @@ impl ExhaustionParams {
 
     /// A parameter that means nothing for this resource is a mistake, not an extra.
     fn only_fitting(&self, resource: &str) -> Result<(), SpecError> {
-        for (name, given, resources) in [
-            ("cpu_percent", self.cpu_percent.is_some(), &["cpu", "cpu_limit"][..]),
+        for (name, given, resources) in self.belonging() {
+            if given && !resources.contains(&resource) {
+                let problem = format!("belongs to resource {}, not to {resource:?}", resources.join(" and "));
+                return Err(SpecError::new(format!("params.{name}"), problem));
+            }
+        }
+        Ok(())
+    }
+
+    /// Every parameter but the resource itself, whether it is given, and the resources that take it.
+    fn belonging(&self) -> [(&'static str, bool, &'static [&'static str]); 20] {
+        [
+            ("cpu_percent", self.cpu_percent.is_some(), &["cpu", "cpu_limit"]),
             ("cores", self.cores.is_some(), &["cpu"]),
             ("processors", self.processors.is_some(), &["cpu"]),
             (
@@ -229,14 +240,15 @@ impl ExhaustionParams {
             ("pids", self.pids.is_some(), &["pids_limit"]),
             ("device", self.device.is_some(), &["io_limit"]),
             ("bytes_per_second", self.bytes_per_second.is_some(), &["disk_io", "io_limit"]),
-        ] {
-            if given && !resources.contains(&resource) {
-                let problem = format!("belongs to resource {}, not to {resource:?}", resources.join(" and "));
-                return Err(SpecError::new(format!("params.{name}"), problem));
-            }
-        }
-        Ok(())
+        ]
     }
+}
+
+/// The resources that take the parameter `name`; `None` if it belongs to none.
+#[cfg(test)]
+pub(super) fn resources_of(name: &str) -> Option<&'static [&'static str]> {
+    let all = ExhaustionParams::default().belonging();
+    all.into_iter().find(|(known, ..)| *known == name).map(|(.., resources)| resources)
 }
 
 impl ClockParams {
