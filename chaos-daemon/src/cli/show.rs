@@ -414,15 +414,9 @@ pub(super) fn doctor(answer: &Value) -> String {
     let mut out = String::new();
     line!(out, "kernel {}, chaos-daemon {}", text(answer, "kernel"), text(answer, "version"));
     for fault in list(answer, "faults") {
-        let kind = text(fault, "fault_type");
-        if fault["possible"] == json!(true) {
-            line!(out, "  {kind:<20} possible");
-            continue;
-        }
-        let missing: Vec<_> = list(fault, "missing").iter().filter_map(Value::as_str).collect();
-        line!(out, "  {kind:<20} missing: {}", missing.join(", "));
-        if let Some(remedy) = fault["remedy"].as_str() {
-            line!(out, "  {:<20} {remedy}", "");
+        ability(&mut out, text(fault, "fault_type"), fault);
+        for resource in list(fault, "resources") {
+            ability(&mut out, &format!("  {}", text(resource, "resource")), resource);
         }
     }
     for fact in list(answer, "facts") {
@@ -441,6 +435,19 @@ pub(super) fn doctor(answer: &Value) -> String {
         }
     }
     out
+}
+
+/// A line about what is possible or missing, and one about what would supply it.
+fn ability(out: &mut String, name: &str, found: &Value) {
+    if found["possible"] == json!(true) {
+        line!(out, "  {name:<20} possible");
+        return;
+    }
+    let missing: Vec<_> = list(found, "missing").iter().filter_map(Value::as_str).collect();
+    line!(out, "  {name:<20} missing: {}", missing.join(", "));
+    if let Some(remedy) = found["remedy"].as_str() {
+        line!(out, "  {:<20} {remedy}", "");
+    }
 }
 
 /// The types of fault; as a Markdown table for the README.

@@ -15,9 +15,13 @@
 use std::time::Duration;
 
 use super::{DownGround, Plan};
+use crate::host::Requirement;
 use crate::host::panic::AfterPanic;
 use crate::request::{ApiError, ErrorCode};
 use crate::spec::{HostDown, Way};
+
+/// What it needs of the kernel.
+pub const REQUIREMENTS: &[Requirement] = &[Requirement::SysRq];
 
 /// Plans it, where the kernel does `after` afterwards.
 ///

@@ -12,7 +12,7 @@
 //! - **Reference**: Linux `Documentation/admin-guide/cgroup-v2.rst`.
 
 use super::{Plan, settings};
-use crate::host::CgroupRef;
+use crate::host::{CgroupRef, Controller, Requirement};
 use crate::kernel::setting::{CgroupSetting, Knob, Setting};
 use crate::spec::Limit;
 
@@ -20,6 +20,15 @@ use crate::spec::Limit;
 const CPU_PERIOD: f64 = 100_000.0;
 /// The kernel rounds down to whole pages, which have at most so many bytes where Linux runs.
 const LARGEST_PAGE: u64 = 65_536;
+
+/// What a limit of processor time needs of the kernel.
+pub const OF_CPU: &[Requirement] = &[Requirement::CgroupV2, Requirement::Controller(Controller::Cpu)];
+/// Likewise of memory.
+pub const OF_MEMORY: &[Requirement] = &[Requirement::CgroupV2, Requirement::Controller(Controller::Memory)];
+/// Likewise of processes.
+pub const OF_PIDS: &[Requirement] = &[Requirement::CgroupV2, Requirement::Controller(Controller::Pids)];
+/// Likewise of block devices.
+pub const OF_IO: &[Requirement] = &[Requirement::CgroupV2, Requirement::Controller(Controller::Io)];
 
 /// Which value of a cgroup the limit is; `device` is the number of the block device it names, if it names one.
 pub fn knob(limit: &Limit, device: &str) -> Knob {

@@ -33,6 +33,7 @@ pub mod port_in_use;
 pub mod ports;
 pub mod process_kill;
 pub mod process_pause;
+mod requirements;
 pub mod service_restart;
 pub mod service_stop;
 pub mod work;
@@ -44,7 +45,7 @@ use ipnet::IpNet;
 
 use crate::host::panic::AfterPanic;
 use crate::host::supply::{Descriptors, Tasks};
-use crate::host::{CgroupRef, Facts, Lack, PlaceRef, Requirement, Spared};
+use crate::host::{CgroupRef, Facts, PlaceRef, Spared};
 use crate::kernel::netlink::marks::recognise_device;
 use crate::kernel::setting::{Knob, LinkSetting, Setting};
 use crate::kernel::step::{NetNsRef, Step};
@@ -62,6 +63,7 @@ pub use cpu::ProcessorGround;
 pub use disk_fill::DirectoryGround;
 pub use memory::MemoryGround;
 pub use oom::OomGround;
+pub use requirements::{lacks, require, requirements, resources};
 pub use work::{
     Attach, CallWork, Callers, CpuWork, DownWork, FileWork, FlapWork, Goal, HoardWork, LoopWork, Match,
     PacketAction, PacketWork, PauseWork, RestartWork, SignalWork, SpoilWork, Work,
@@ -215,7 +217,7 @@ pub fn plan(
     ground: Option<&Ground>,
     facts: &Facts,
 ) -> Result<Plan, ApiError> {
-    require(effect.fault_type(), facts)?;
+    require(effect, facts)?;
     if let Some(name) = place.map(|place| &place.target.interface.name).filter(|name| is_ours(name)) {
         let text = format!("target.interface: {name} is a device that a fault of chaos-daemon has made");
         return Err(ApiError::new(ErrorCode::InvalidParameter, text)
@@ -353,56 +355,6 @@ fn share(percent: f64, whole: u64) -> u64 {
 fn not_looked_at(fault_type: FaultType) -> ApiError {
     let name = fault_type.name();
     ApiError::new(ErrorCode::TargetNotFound, format!("what {name} would change was not looked at"))
-}
-
-/// What a fault type needs of the kernel.
-pub fn requirements(fault_type: FaultType) -> &'static [Requirement] {
-    match fault_type {
-        FaultType::Latency
-        | FaultType::PacketLoss
-        | FaultType::PacketDuplicate
-        | FaultType::PacketCorrupt
-        | FaultType::PacketReorder
-        | FaultType::Bandwidth => detour::REQUIREMENTS,
-        FaultType::Error => error::REQUIREMENTS,
-        FaultType::DnsError => dns_error::REQUIREMENTS,
-        FaultType::Timeout | FaultType::NetworkPartition => packet_drop::REQUIREMENTS,
-        FaultType::ResourceExhaustion => cpu::REQUIREMENTS,
-        FaultType::Pause => pause::REQUIREMENTS,
-        FaultType::ProcessPause => process_pause::REQUIREMENTS,
-        FaultType::McpError => mcp_error::REQUIREMENTS,
-        FaultType::ConnectError => connect_error::REQUIREMENTS,
-        FaultType::FileError => file_error::REQUIREMENTS,
-        FaultType::ServiceStop | FaultType::ServiceRestart => service_stop::REQUIREMENTS,
-        FaultType::HostReboot => host_reboot::REQUIREMENTS,
-        FaultType::LinkDown
-        | FaultType::ClockSkew
-        | FaultType::HostPanic
-        | FaultType::ProcessKill
-        | FaultType::PortInUse
-        | FaultType::ConnectionLoad => &[],
-    }
-}
-
-/// Everything that `fault_type` lacks on this kernel.
-pub fn lacks(fault_type: FaultType, facts: &Facts) -> Vec<Lack> {
-    requirements(fault_type).iter().filter_map(|requirement| facts.lack(*requirement)).collect()
-}
-
-fn require(fault_type: FaultType, facts: &Facts) -> Result<(), ApiError> {
-    let lacks = lacks(fault_type, facts);
-    let Some(first) = lacks.first() else { return Ok(()) };
-    let names: Vec<_> = lacks.iter().map(|lack| lack.what.as_str()).collect();
-    Err(ApiError::new(
-        ErrorCode::UnsupportedKernel,
-        format!(
-            "{} is not possible on kernel {}: missing {}",
-            fault_type.name(),
-            facts.release,
-            names.join(", ")
-        ),
-    )
-    .hint(first.remedy.clone()))
 }
 
 /// Which of the calls that match fail, for people: nothing if all do.

@@ -15,8 +15,12 @@ use super::work::HoardWork;
 use super::{Goal, Plan, Work, memory};
 use crate::host::oom::{Books, Weight};
 use crate::host::supply::Memory;
-use crate::host::{CgroupRef, ProcessId};
+use crate::host::{CgroupRef, Controller, ProcessId, Requirement};
 use crate::request::{ApiError, ErrorCode, LifetimeClass};
+
+/// What it needs of the kernel.
+pub const REQUIREMENTS: &[Requirement] =
+    &[Requirement::CgroupV2, Requirement::Controller(Controller::Memory)];
 
 /// What a group is like that is to run out of memory.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use super::KernelFiles;
+use super::{Controller, KernelFiles};
 
 /// What is found out when somebody asks for it: it takes its time, and few need it. What was found is kept; what was not is looked
 /// for a second time at once, and again whenever somebody asks, for it may have been the memory of a moment that was missing.
@@ -42,6 +42,8 @@ pub enum Requirement {
     Netem,
     /// Control groups, version 2.
     CgroupV2,
+    /// A controller in it.
+    Controller(Controller),
     /// Tracing processes of others.
     Tracing,
     /// Loading programs that look at what the sockets of a control group ask for.
@@ -52,6 +54,8 @@ pub enum Requirement {
     Descriptors,
     /// The service manager of the host.
     Systemd,
+    /// Having the kernel panic by a key of its debugger.
+    SysRq,
 }
 
 /// What the running kernel can do.
@@ -71,6 +75,8 @@ pub struct Facts {
     pub netem: Option<String>,
     /// Why control groups of version 2 cannot be used; `None` when they can.
     pub cgroup_v2: Option<String>,
+    /// The controllers that they have not, and why.
+    pub controllers: Vec<(Controller, Lack)>,
     /// Why processes cannot be traced; `None` when they can.
     pub tracing: Option<String>,
     /// Why descriptors of other processes cannot be taken; `None` when they can.
@@ -81,6 +87,8 @@ pub struct Facts {
     pub files: Arc<WhenAsked<KernelFiles>>,
     /// Why services cannot be stopped and started; `None` when they can.
     pub systemd: Option<String>,
+    /// Why nothing can be written to `/proc/sysrq-trigger`; `None` when there is such a file.
+    pub sysrq: Option<String>,
 }
 
 /// What is missing, and what would supply it.
@@ -100,6 +108,19 @@ impl Facts {
                 what: format!("cgroup2 ({reason})"),
                 remedy: "mount it: `mount -t cgroup2 none /sys/fs/cgroup`; systemd does so by default"
                     .to_owned(),
+            });
+        }
+        if let Requirement::Controller(needed) = requirement {
+            return self
+                .controllers
+                .iter()
+                .find(|(lacking, _)| *lacking == needed)
+                .map(|(_, lack)| lack.clone());
+        }
+        if requirement == Requirement::SysRq {
+            return self.sysrq.as_ref().map(|reason| Lack {
+                what: format!("CONFIG_MAGIC_SYSRQ ({reason})"),
+                remedy: "run a kernel with CONFIG_MAGIC_SYSRQ, and mount /proc; no module has it".to_owned(),
             });
         }
         if requirement == Requirement::Tracing {
@@ -139,6 +160,8 @@ impl Facts {
             Requirement::Veth => ("veth", "CONFIG_VETH", &self.veth),
             Requirement::Netem
             | Requirement::CgroupV2
+            | Requirement::Controller(_)
+            | Requirement::SysRq
             | Requirement::Tracing
             | Requirement::Descriptors
             | Requirement::CallPrograms

@@ -50,6 +50,14 @@ impl AfterPanic {
     }
 }
 
+/// Why there is no file by which the kernel can be made to panic; `None` where there is one, whoever may write to it.
+pub fn no_trigger() -> Option<String> {
+    match fs::symlink_metadata(SYSRQ) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Some(format!("there is no {SYSRQ}")),
+        _ => None,
+    }
+}
+
 /// Whether this process may make the kernel panic. Nothing is opened, let alone written.
 ///
 /// # Errors

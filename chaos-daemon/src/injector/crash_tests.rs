@@ -100,11 +100,13 @@ fn case(kind: &str, way: Option<&str>, params: Value, attach: Attach, hooks_are_
         veth: None,
         netem: None,
         cgroup_v2: None,
+        controllers: Vec::new(),
         tracing: None,
         descriptors: None,
         call_programs: WhenAsked::new(|| Ok(())),
         files: WhenAsked::new(|| Err(Lack { what: String::new(), remedy: String::new() })),
         systemd: None,
+        sysrq: None,
     };
     let usable = vec![0, 1];
     let ground = fault::Ground::Processors(fault::ProcessorGround { usable, cgroup: None, quota: None });

@@ -1,24 +1,17 @@
 //! What this kernel can do, and what of ours lies about.
 
 use super::state::Injector;
-use crate::fault::{Attach, lacks};
-use crate::request::{Ability, DoctorReport, Leftover, Level, ResidueReport};
+use crate::fault::{Attach, lacks, requirements, resources};
+use crate::host::{Facts, Lack};
+use crate::request::{Ability, DoctorReport, Leftover, Level, ResidueReport, ResourceAbility};
 use crate::residue::{self, Scope};
-use crate::spec::FAULT_TYPES;
+use crate::spec::{FAULT_TYPES, FaultType};
 
 /// The report.
 pub(super) async fn report(injector: &Injector) -> DoctorReport {
     let left = residue(injector, Scope::Here).await.leftovers;
     let residue = left.iter().map(ToString::to_string).collect();
     let facts = injector.facts_met();
-    let ability = |fault_type| {
-        let lacks = lacks(fault_type, &facts);
-        Ability {
-            fault_type,
-            remedy: lacks.first().map(|lack| lack.remedy.clone()),
-            missing: lacks.into_iter().map(|lack| lack.what).collect(),
-        }
-    };
     let attach = match injector.attach {
         Attach::Tcx => "tcx links",
         Attach::Stub => "clsact stubs with a program array",
@@ -26,7 +19,7 @@ pub(super) async fn report(injector: &Injector) -> DoctorReport {
     DoctorReport {
         kernel: facts.release.clone(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        faults: FAULT_TYPES.iter().copied().map(ability).collect(),
+        faults: FAULT_TYPES.iter().map(|fault_type| ability(*fault_type, &facts)).collect(),
         facts: vec![
             ("attachment".to_owned(), attach.to_owned()),
             ("processors".to_owned(), facts.processors.to_string()),
@@ -41,6 +34,25 @@ pub(super) async fn report(injector: &Injector) -> DoctorReport {
         ],
         residue,
     }
+}
+
+fn ability(fault_type: FaultType, facts: &Facts) -> Ability {
+    let (missing, remedy) = told(lacks(requirements(fault_type), facts));
+    let resource = |(name, needed): (&str, _)| {
+        let (missing, remedy) = told(lacks(needed, facts));
+        ResourceAbility { resource: name.to_owned(), missing, remedy }
+    };
+    let resources = match fault_type {
+        FaultType::ResourceExhaustion => resources().into_iter().map(resource).collect(),
+        _ => Vec::new(),
+    };
+    Ability { fault_type, missing, remedy, resources }
+}
+
+/// Everything that is missing, and what would supply the first of it.
+fn told(lacks: Vec<Lack>) -> (Vec<String>, Option<String>) {
+    let remedy = lacks.first().map(|lack| lack.remedy.clone());
+    (lacks.into_iter().map(|lack| lack.what).collect(), remedy)
 }
 
 /// What is left there that no running daemon uses.

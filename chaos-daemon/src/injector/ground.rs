@@ -10,10 +10,10 @@ use std::path::Path;
 use ipnet::IpNet;
 
 use super::{reach, services, supply};
-use crate::fault::{Callers, Crowd, Ground, limit};
+use crate::fault::{Callers, Crowd, Ground, limit, require};
 use crate::host::connections::reached_at;
 use crate::host::privilege::may_set_clock;
-use crate::host::{Cgroup, CgroupRef, Interface, NetNs, PlaceRef, Running, Spared, proxy};
+use crate::host::{Cgroup, CgroupRef, Facts, Interface, NetNs, PlaceRef, Running, Spared, proxy};
 use crate::kernel::netlink::belongings::Inventory;
 use crate::kernel::proxy::find;
 use crate::kernel::setting::{Knob, LinkSetting, clock, link};
@@ -38,11 +38,14 @@ pub(super) fn look(
     permit: &Permit,
     home: &NetNs,
     runtime_dir: &Path,
+    facts: &Facts,
     caller: Caller,
 ) -> Result<Option<Ground>, ApiError> {
     match effect {
         Effect::Limit { cgroup, limit } => {
             let (found, open) = target::cgroup::resolve(cgroup)?;
+            // A group cannot be given a controller that the host has not.
+            require(effect, facts)?;
             let device = match limit {
                 Limit::Io { device, .. } => block_device(device)?,
                 _ => String::new(),
@@ -70,6 +73,7 @@ pub(super) fn look(
                 .hint("`protect.tcp_ports` of the daemon's policy file lists such ports"))
         }
         Effect::Hoard { what, cgroup, .. } => {
+            require(effect, facts)?;
             supply::look(what, cgroup.as_ref(), runtime_dir, caller).map(Some)
         }
         Effect::Cpu(load) => supply::processors(load).map(Some),

@@ -175,7 +175,10 @@ fn admit(
     down::refuse_in_the_way(injector, &fault.effect)?;
     let ground = match &fault.effect {
         Effect::Down(down) => Some(down::look(injector, name, *down)?),
-        effect => ground::look(effect, named, &permit, &injector.home, &injector.runtime_dir, caller)?,
+        effect => {
+            let Injector { home, runtime_dir, facts, .. } = injector;
+            ground::look(effect, named, &permit, home, runtime_dir, facts, caller)?
+        }
     };
     let targets = match (&ground, fault.effect.processes()) {
         (Some(Ground::Crowd(crowd)), Some(selector)) => Some(crowd.selection.report(selector)),

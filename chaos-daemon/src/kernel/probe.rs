@@ -13,7 +13,7 @@ use super::netlink::NetlinkError;
 use super::netlink::probe::probe;
 use super::{process, systemd, trace};
 use crate::host::btf::BtfError;
-use crate::host::{Facts, KernelFiles, Lack, PlaceRef, WhenAsked, cgroup};
+use crate::host::{Facts, KernelFiles, Lack, PlaceRef, WhenAsked, cgroup, controller, panic};
 
 /// Tries what most faults need, and the rest when it is asked for. Takes some milliseconds, and longer when modules have to be loaded.
 pub fn facts() -> Facts {
@@ -33,10 +33,10 @@ pub fn facts() -> Facts {
     // With tcx links no filter is needed.
     let packet_programs = load(Family::Stubs).err().or(if tcx { None } else { filters });
     let processors = u32::try_from(processors).unwrap_or(u32::MAX).max(1);
-    let cgroup_v2 = match cgroup::mount() {
-        Ok(Some(_)) => None,
-        Ok(None) => Some("not mounted as a whole".to_owned()),
-        Err(error) => Some(words(&error)),
+    let (cgroup_v2, controllers) = match cgroup::mount() {
+        Ok(Some(mount)) => (None, controller::lacking(&mount)),
+        Ok(None) => (Some("not mounted as a whole".to_owned()), Vec::new()),
+        Err(error) => (Some(words(&error)), Vec::new()),
     };
     let tracing = trace::forbidden();
     let systemd = systemd::absent();
@@ -48,6 +48,7 @@ pub fn facts() -> Facts {
         veth,
         netem,
         cgroup_v2,
+        controllers,
         tracing,
         descriptors: process::no_descriptors(),
         call_programs: WhenAsked::new(calls),
@@ -58,6 +59,7 @@ pub fn facts() -> Facts {
             })
         }),
         systemd,
+        sysrq: panic::no_trigger(),
     }
 }
 

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use super::results::{Evidence, Failure, Output};
 use crate::experiment::driver::residue;
 use crate::request::fields::Fields;
-use crate::request::{ApiError, DoctorReport, ErrorCode, ResidueReport};
+use crate::request::{ApiError, DoctorReport, ErrorCode, ResidueReport, ResourceAbility};
 use crate::server::service::Service;
 use crate::spec::FaultName;
 
@@ -111,6 +111,31 @@ struct AbilityView {
     #[schemars(with = "String")]
     #[serde(skip_serializing_if = "Option::is_none")]
     remedy: Option<String>,
+    /// Of resource_exhaustion, each resource.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    resources: Vec<ResourceView>,
+}
+
+/// Whether a fault of one resource is possible here.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+struct ResourceView {
+    /// Its name.
+    resource: String,
+    /// Whether this host can do it.
+    possible: bool,
+    /// What is missing, by the name of module, option or capability.
+    missing: Vec<String>,
+    /// What would supply it.
+    #[schemars(with = "String")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    remedy: Option<String>,
+}
+
+impl From<ResourceAbility> for ResourceView {
+    fn from(ability: ResourceAbility) -> Self {
+        let ResourceAbility { resource, missing, remedy } = ability;
+        Self { resource, possible: missing.is_empty(), missing, remedy }
+    }
 }
 
 /// Something worth knowing about the host.
@@ -160,6 +185,7 @@ impl From<DoctorReport> for DoctorOutput {
             possible: ability.missing.is_empty(),
             missing: ability.missing,
             remedy: ability.remedy,
+            resources: ability.resources.into_iter().map(ResourceView::from).collect(),
         };
         Self {
             kernel: report.kernel,

@@ -373,6 +373,20 @@ pub struct Ability {
     pub missing: Vec<String>,
     /// What would supply it.
     pub remedy: Option<String>,
+    /// Of a type that is about several resources, each of them.
+    #[serde(default)]
+    pub resources: Vec<ResourceAbility>,
+}
+
+/// Whether a fault of one resource is possible here.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ResourceAbility {
+    /// Its name, as callers write it.
+    pub resource: String,
+    /// As in [`Ability`].
+    pub missing: Vec<String>,
+    /// As in [`Ability`].
+    pub remedy: Option<String>,
 }
 
 /// Why a request was refused or failed, by a stable name.

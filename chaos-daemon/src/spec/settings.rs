@@ -69,6 +69,18 @@ pub enum Limit {
     },
 }
 
+impl Limit {
+    /// The resource that callers name for it.
+    pub fn resource(&self) -> &'static str {
+        match self {
+            Self::Cpu { .. } => "cpu_limit",
+            Self::Memory { .. } => "memory_limit",
+            Self::Pids { .. } => "pids_limit",
+            Self::Io { .. } => "io_limit",
+        }
+    }
+}
+
 /// What `resource_exhaustion` takes in `params`.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]

@@ -145,6 +145,8 @@ async fn a_dry_run_and_a_doctor_only_look() {
     assert!(plan.stdout.starts_with("would do: "), "{}{}", plan.stdout, plan.stderr);
     let doctor = chaosctl(&server.socket, &["doctor"]).await;
     assert!(doctor.stdout.contains("missing: sch_netem"), "{}", doctor.stdout);
+    let limit = "    pids_limit         missing: the cgroup controller pids (disabled)";
+    assert!(doctor.stdout.contains(limit), "{}", doctor.stdout);
     assert!(server.active.lock().unwrap().is_empty());
 }
 

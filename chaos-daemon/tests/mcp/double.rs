@@ -19,12 +19,12 @@ use chaos_daemon::request::facts::{Facts, LogFacts, ProcessFacts, Question, Unit
 use chaos_daemon::request::wire::Desk;
 use chaos_daemon::request::{
     Ability, ApiError, Caller, DoctorReport, ErrorCode, Evidence, FaultState, FaultStatus, Leftover, Level,
-    LifetimeClass, PlanReport, Removal, Reply, Request, ResidueReport, TargetsReport,
+    LifetimeClass, PlanReport, Removal, Reply, Request, ResidueReport, ResourceAbility, TargetsReport,
 };
 use chaos_daemon::server::ServerOptions;
 use chaos_daemon::server::history::Retention;
 use chaos_daemon::server::runs::MOST_RUNS;
-use chaos_daemon::spec::{FAULT_TYPES, FaultName, FaultRequest, LogSearch};
+use chaos_daemon::spec::{FAULT_TYPES, FaultName, FaultRequest, FaultType, LogSearch};
 
 /// How many processes any selector matches.
 pub(crate) const MATCHING: usize = 20;
@@ -269,6 +269,14 @@ impl Double {
                         fault_type: *kind,
                         missing: vec!["sch_netem".into()],
                         remedy: None,
+                        resources: match kind {
+                            FaultType::ResourceExhaustion => vec![ResourceAbility {
+                                resource: "pids_limit".into(),
+                                missing: vec!["the cgroup controller pids (disabled)".into()],
+                                remedy: Some("boot without it".into()),
+                            }],
+                            _ => Vec::new(),
+                        },
                     })
                     .collect(),
                 facts: vec![("tcx".into(), "yes".into())],

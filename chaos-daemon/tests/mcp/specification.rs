@@ -219,6 +219,12 @@ async fn the_doctor_names_what_is_missing() {
     assert!(!failed);
     assert_eq!(report["faults"][0]["missing"], json!(["sch_netem"]));
     assert_eq!(report["faults"].as_array().unwrap().len(), chaos_daemon::spec::FAULT_TYPES.len());
+    let faults = report["faults"].as_array().unwrap();
+    let exhaustion = faults.iter().find(|fault| fault["fault_type"] == "resource_exhaustion").unwrap();
+    let limit = json!({"resource": "pids_limit", "possible": false, "remedy": "boot without it",
+        "missing": ["the cgroup controller pids (disabled)"]});
+    assert_eq!(exhaustion["resources"], json!([limit]));
+    assert_eq!(faults[0].get("resources"), None);
     assert_eq!(report.get("everywhere"), None, "looking everywhere takes time, and is done when asked for");
 }
 

@@ -8,6 +8,7 @@ use super::{Context, Outcome, TestResult, tests};
 use crate::cgroup::Cgroup;
 use crate::guard::Guard;
 use crate::kinds::impossible;
+use crate::victim::has_controllers;
 use crate::{Daemon, Error, Mcp, Result};
 
 tests![
@@ -60,22 +61,60 @@ fn without_netem_whatever_needs_it_is_refused_by_name_and_nothing_is_changed(
     Ok(Outcome::Pass)
 }
 
-/// Every limit, and what takes a share of one; with words of the refusal.
-fn of_controllers() -> [(&'static str, Value, &'static str, &'static str); 6] {
-    const UNSUPPORTED: &str = "UNSUPPORTED_KERNEL";
-    const INVALID: &str = "INVALID_PARAMETER";
+/// A limit, or what takes a share of one: its name in the table, its parameters, the controller, and whether it is the doctor's
+/// `resource` that needs it; code and words of the refusal where the host has the controller, and the group has not.
+struct Limited {
+    name: &'static str,
+    params: Value,
+    controller: &'static str,
+    resource: Option<&'static str>,
+    code: &'static str,
+    words: &'static str,
+}
+
+fn limited() -> [Limited; 6] {
+    let limit = |name, controller, params: Value, words| Limited {
+        name,
+        params,
+        controller,
+        resource: Some(name),
+        code: UNSUPPORTED,
+        words,
+    };
+    let of_memory = |name, resource, params: Value, words| Limited {
+        name,
+        params,
+        controller: "memory",
+        resource,
+        code: "INVALID_PARAMETER",
+        words,
+    };
+    let cpu = json!({"resource": "cpu_limit", "cpu_percent": 5});
+    let memory = json!({"resource": "memory_limit", "memory_mb": 64});
+    let pids = json!({"resource": "pids_limit", "pids": 5});
+    let disk = json!({"resource": "io_limit", "device": "7:0", "bytes_per_second": 1 << 20});
     let share = json!({"resource": "memory", "memory_percent": 50, "reserve_mb": 64});
-    let limit = |resource: &str, field: &str, value: u64| json!({"resource": resource, field: value});
-    let mut disk = limit("io_limit", "bytes_per_second", 1 << 20);
-    disk["device"] = json!("7:0");
+    let oom = json!({"resource": "memory", "oom": true});
     [
-        ("cpu_limit", limit("cpu_limit", "cpu_percent", 5), UNSUPPORTED, "has no cpu.max"),
-        ("memory_limit", limit("memory_limit", "memory_mb", 64), UNSUPPORTED, "has no memory.high"),
-        ("pids_limit", limit("pids_limit", "pids", 5), UNSUPPORTED, "has no pids.max"),
-        ("io_limit", disk, UNSUPPORTED, "has no io.max"),
-        ("memory of a limit", share, INVALID, "has no limit of memory"),
-        ("oom", json!({"resource": "memory", "oom": true}), INVALID, "has no limit (memory.max)"),
+        limit("cpu_limit", "cpu", cpu, "has no cpu.max"),
+        limit("memory_limit", "memory", memory, "has no memory.high"),
+        limit("pids_limit", "pids", pids, "has no pids.max"),
+        limit("io_limit", "io", disk, "has no io.max"),
+        of_memory("memory of a limit", None, share, "has no limit of memory"),
+        of_memory("oom", Some("memory with oom"), oom, "has no limit (memory.max)"),
     ]
+}
+
+const UNSUPPORTED: &str = "UNSUPPORTED_KERNEL";
+
+/// What the doctor misses for a resource.
+fn missing_for(mcp: &Mcp, resource: &str) -> Result<Vec<Value>> {
+    let report = mcp.call_tool("chaos_doctor", json!({}))?.ok()?;
+    let faults = report["faults"].as_array().cloned().unwrap_or_default();
+    let resources = faults.iter().filter_map(|fault| fault["resources"].as_array()).flatten();
+    let mine = resources.into_iter().find(|found| found["resource"] == resource);
+    let mine = mine.ok_or_else(|| Error::Different(format!("no {resource} in {report}")))?;
+    Ok(mine["missing"].as_array().cloned().unwrap_or_default())
 }
 
 /// In a group below one that hands nothing on, as all are where version 1 has the controllers.
@@ -86,7 +125,20 @@ fn without_its_controller_a_limit_and_a_share_of_one_are_refused_by_name(_: &Con
     let _guard = Guard::start(&daemon)?;
     let mcp = daemon.mcp()?;
     let target = json!({"cgroup": format!("{}/{}", above.name(), group.name())});
-    for (name, params, code, words) in of_controllers() {
+    for Limited { name, params, controller, resource, mut code, words } in limited() {
+        let there = has_controllers(&[controller]);
+        let mut words = words.to_owned();
+        if let Some(resource) = resource {
+            let missing = missing_for(&mcp, resource)?;
+            assert_eq!(missing.is_empty(), there, "{resource}: the doctor misses {missing:?}");
+            if let Some(what) = missing.first().and_then(Value::as_str) {
+                assert!(
+                    what.contains(&format!("the cgroup controller {controller} (")),
+                    "{resource}: {what}"
+                );
+                (code, words) = (UNSUPPORTED, what.to_owned());
+            }
+        }
         let fault = json!({"fault_name": "r", "action": "register", "fault_type": "resource_exhaustion",
             "probability": 1.0, "target": target, "params": params});
         mcp.call_tool("chaos_inject_fault", fault)?.ok()?;
@@ -94,9 +146,14 @@ fn without_its_controller_a_limit_and_a_share_of_one_are_refused_by_name(_: &Con
         let error = &answer.json["error"];
         let message = error["message"].as_str().unwrap_or_default();
         assert!(answer.is_error && error["code"] == code, "{name}: {}", answer.json);
-        assert!(message.contains(words), "{name}: {}", answer.json);
-        // The name is one of many.
-        impossible(name, &message.replace(&*above.name(), "GROUP"));
+        assert!(message.contains(&words), "{name}: {}", answer.json);
+        let hint = error["hint"].as_str().unwrap_or_default();
+        assert!(!hint.is_empty(), "{name}: no way out is named: {}", answer.json);
+        // Where the controller is there, this group only was made without it.
+        if !there {
+            // The name is one of many.
+            impossible(name, &message.replace(&*above.name(), "GROUP"));
+        }
     }
     let status = mcp.call_tool("chaos_status", json!({}))?.ok()?;
     let active = status["active_faults"].as_array().cloned().unwrap_or_default();
