@@ -92,25 +92,26 @@ pub(super) fn look(
         }
         // What is looked at there depends on what else is active.
         Effect::Down(_) => Ok(None),
-        Effect::Files { calls, .. } => {
-            let (cgroup, _) = target::cgroup::resolve(&calls.cgroup)?;
-            Ok(Some(Ground::Files(cgroup, place(&calls.path)?)))
-        }
+        Effect::Files { calls, .. } => Ok(Some(Ground::Files(callers(&calls.whose)?, place(&calls.path)?))),
         Effect::Connect { calls, .. } => {
-            let cgroup = match &calls.whose {
-                Whose::Cgroup(group) => target::cgroup::resolve(group)?.0,
-                Whose::Processes(selector) => target::scope::of_calls(selector)?,
-            };
             let mut peers = calls.peers.clone();
             peers.extend_from_slice(named);
             let protected = permit.protected();
             Ok(Some(Ground::Callers(Callers {
-                cgroup,
+                cgroup: callers(&calls.whose)?,
                 peers,
                 protected_peers: protected.cidrs.clone(),
                 protected_tcp_ports: protected.tcp_ports.clone(),
             })))
         }
+    }
+}
+
+/// The control group of those whose calls fail: theirs alone.
+fn callers(whose: &Whose) -> Result<CgroupRef, ApiError> {
+    match whose {
+        Whose::Cgroup(group) => Ok(target::cgroup::resolve(group)?.0),
+        Whose::Processes(selector) => target::scope::of_calls(selector),
     }
 }
 

@@ -167,7 +167,7 @@ impl FaultType {
                  them at a rate; counts those that are refused, late, or answered with nothing, and times them"
             }
             Self::FileError => {
-                "fails what a cgroup or unit asks of the files at or below a path (opening, making, reading, writing, \
+                "fails what a cgroup, unit or process asks of the files at or below a path (opening, making, reading, writing, \
                  mapping them) with an error of choice"
             }
             Self::ServiceStop => "stops a systemd service, and starts it again at the end (supervised)",

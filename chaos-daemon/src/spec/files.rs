@@ -9,7 +9,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::calls::{Errno, Failure};
-use super::settings::{CgroupSelector, cgroup, need};
+use super::process::Whose;
+use super::settings::need;
 use super::target::TargetRequest;
 use super::units::{Probability, SpecError};
 
@@ -103,7 +104,7 @@ impl Operation {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileCalls {
     /// Whose calls.
-    pub cgroup: CgroupSelector,
+    pub whose: Whose,
     /// A file, or a folder with everything below it in its file system.
     pub path: PathBuf,
     /// Which calls; never empty, and each once.
@@ -153,7 +154,24 @@ impl FileParams {
         if operations.is_empty() {
             operations.extend_from_slice(OPERATIONS);
         }
-        Ok(FileCalls { cgroup: cgroup(target)?, path, operations })
+        Ok(FileCalls { whose: whose(target)?, path, operations })
+    }
+}
+
+/// The service or the processes that a target names, and nothing beside them.
+fn whose(target: &TargetRequest) -> Result<Whose, SpecError> {
+    let found = Whose::parse(target)?.ok_or_else(|| {
+        let problem = "missing: name a cgroup by its path, a unit by target.unit, or processes";
+        SpecError::new("target.cgroup", problem)
+    })?;
+    let TargetRequest { pid, exe, command, container, unit, cgroup, .. } = target.clone();
+    let alone = TargetRequest { pid, exe, command, container, unit, cgroup, ..TargetRequest::default() };
+    match alone == *target {
+        true => Ok(found),
+        false => {
+            let problem = "files are of no network: name a cgroup, a unit or processes, and nothing else";
+            Err(SpecError::new("target", problem))
+        }
     }
 }
 
@@ -203,8 +221,33 @@ mod tests {
         ] {
             assert_eq!(parse(params.clone()).unwrap_err().field, field, "{params}");
         }
-        let params: FileParams = serde_json::from_value(json!({"path": "/a"})).unwrap();
-        assert_eq!(params.calls(&TargetRequest::default()).unwrap_err().field, "target.cgroup");
+    }
+
+    #[test]
+    fn a_group_or_processes_are_named_and_nothing_beside_them() {
+        let whose = |target| {
+            let params: FileParams = serde_json::from_value(json!({"path": "/a"})).unwrap();
+            Ok(params.calls(&serde_json::from_value(target).unwrap())?.whose)
+        };
+        let group = whose(json!({"cgroup": "a"})).map_err(|error: SpecError| error.field);
+        assert!(matches!(group, Ok(Whose::Cgroup(_))), "{group:?}");
+        for target in [
+            json!({"pid": 71}),
+            json!({"container": "0123456789ab"}),
+            json!({"exe": "/a", "unit": "a.service"}),
+        ] {
+            let found = whose(target.clone());
+            assert!(matches!(found, Ok(Whose::Processes(_))), "{target}: {found:?}");
+        }
+        for (target, field) in [
+            (json!({}), "target.cgroup"),
+            (json!({"cgroup": "a", "unit": "a.service"}), "target.cgroup"),
+            (json!({"cgroup": "a", "interface": "eth0"}), "target"),
+            (json!({"pid": 71, "port": 80}), "target"),
+            (json!({"pid": 71, "share": 0.5}), "target.share"),
+        ] {
+            assert_eq!(whose(target.clone()).unwrap_err().field, field, "{target}");
+        }
     }
 
     #[test]

@@ -25,6 +25,7 @@ use crate::{Daemon, Error, Mcp, NetNs, Reason, Residue, Result};
 tests![
     a_kernel_that_cannot_fail_calls_about_files_says_what_it_lacks,
     a_file_error_fails_what_one_group_asks_below_a_folder_and_nothing_else,
+    a_file_error_of_a_process_or_a_container_is_of_its_group_alone,
     a_file_error_is_narrowed_to_operations,
     a_file_error_is_each_of_those_that_it_can_be,
     a_file_error_fails_its_share_of_the_calls_from_the_nth_on_and_so_many_at_most,
@@ -210,6 +211,34 @@ fn a_file_error_fails_what_one_group_asks_below_a_folder_and_nothing_else(_: &Co
             scene.assert_no_residue()?;
         }
         Ok(())
+    })
+}
+
+fn a_file_error_of_a_process_or_a_container_is_of_its_group_alone(_: &Context) -> TestResult {
+    on_scene(|scene| {
+        let (cgroup, id) = Cgroup::of_container()?;
+        let mut inside = Caller::start(&scene.netns, Some(&cgroup))?;
+        let path = scene.path("in/file");
+        scene.assert_service_gets(0)?;
+        assert_eq!(inside.touch(Touch::Open, &path)?, 0, "in the container, before");
+
+        let of_process = scene.fault(json!({})).aimed(json!({"pid": scene.service.pid()}));
+        let answer = of_process.inject(&scene.mcp)?;
+        let description = answer["description"].as_str().unwrap_or_default();
+        assert!(description.contains(&scene.cgroup.name()), "{answer}");
+        scene.assert_service_gets(EIO)?;
+        assert_eq!(inside.touch(Touch::Open, &path)?, 0, "in the container");
+        of_process.remove(&scene.mcp)?;
+        scene.assert_service_gets(0)?;
+
+        let of_container = scene.fault(json!({})).aimed(json!({"container": &id[..40]}));
+        of_container.inject(&scene.mcp)?;
+        assert_eq!(inside.touch(Touch::Open, &path)?, EIO, "in the container");
+        scene.assert_service_gets(0)?;
+        of_container.remove(&scene.mcp)?;
+        assert_eq!(inside.touch(Touch::Open, &path)?, 0, "in the container, after");
+        drop(inside);
+        Ok(scene.assert_no_residue()?)
     })
 }
 

@@ -205,8 +205,13 @@ fn processes_whose_packets_cannot_be_told_from_others_are_refused_by_name(_: &Co
         let named = matches!(&answer, Err(Error::Mcp { problem, .. }) if problem.contains(words));
         assert!(named, "{whose}: expected {words}, got {answer:?}");
     }
-    let calls = Fault::new("connect_error").aimed(json!({"pid": pid})).inject(&scene.mcp);
-    assert!(calls.is_err_and(|error| error.to_string().contains(&neighbour)));
+    for (kind, params) in [("connect_error", json!({})), ("file_error", json!({"path": "/etc"}))] {
+        let calls = Fault::new(kind).aimed(json!({"pid": pid})).with(params).inject(&scene.mcp);
+        assert!(
+            calls.as_ref().is_err_and(|error| error.to_string().contains(&neighbour)),
+            "{kind}: {calls:?}"
+        );
+    }
     drop(alone);
     scene.assert_no_residue()?;
     Ok(Outcome::Pass)

@@ -85,6 +85,10 @@ pub(super) const FILES: &[Part] = &[
     file(
         "of a share, after some, so many times",
         &["file_calls::a_file_error_fails_its_share_of_the_calls_from_the_nth_on_and_so_many_at_most"],
+    file(
+        "of a process, and of a container",
+        &["file_calls::a_file_error_of_a_process_or_a_container_is_of_its_group_alone"],
+    ),
     ),
     file(
         "on an overlay",
