@@ -191,6 +191,18 @@ pub(super) struct FaultArgs {
     /// io_limit: bytes per second, each way; disk_io: both ways together
     #[arg(long, value_name = "BYTES", help_heading = "Effect")]
     bytes_per_second: Option<u64>,
+    /// io_limit, in place of --bytes-per-second: bytes read per second
+    #[arg(long, value_name = "BYTES", help_heading = "Effect")]
+    read_bps: Option<u64>,
+    /// io_limit, likewise: bytes written per second
+    #[arg(long, value_name = "BYTES", help_heading = "Effect")]
+    write_bps: Option<u64>,
+    /// io_limit: reads per second
+    #[arg(long, value_name = "COUNT", help_heading = "Effect")]
+    read_iops: Option<u64>,
+    /// io_limit: writes per second
+    #[arg(long, value_name = "COUNT", help_heading = "Effect")]
+    write_iops: Option<u64>,
     /// clock_skew: by how many seconds the clock is wrong, forwards or back
     #[arg(long, value_name = "SECONDS", allow_hyphen_values = true, help_heading = "Effect")]
     offset_seconds: Option<f64>,
@@ -393,6 +405,10 @@ impl FaultArgs {
         set("size_mb", self.size_mb.map(Value::from));
         set("device", self.device.clone().map(Value::from));
         set("bytes_per_second", self.bytes_per_second.map(Value::from));
+        set("read_bps", self.read_bps.map(Value::from));
+        set("write_bps", self.write_bps.map(Value::from));
+        set("read_iops", self.read_iops.map(Value::from));
+        set("write_iops", self.write_iops.map(Value::from));
         set("errno", self.errno.clone().map(Value::from));
         set("call_probability", self.call_probability.map(Value::from));
         set("operations", list(&self.operations));

@@ -14,7 +14,7 @@
 use super::{Plan, settings};
 use crate::host::{CgroupRef, Controller, Requirement};
 use crate::kernel::setting::{CgroupSetting, Knob, Setting};
-use crate::spec::Limit;
+use crate::spec::{IoRates, Limit};
 
 /// In microseconds: what the kernel takes when nobody says.
 const CPU_PERIOD: f64 = 100_000.0;
@@ -40,14 +40,38 @@ pub fn knob(limit: &Limit, device: &str) -> Knob {
     }
 }
 
-/// The value as the kernel prints it.
-fn value(limit: &Limit) -> String {
+/// The value as the kernel prints it, where it is `old`.
+fn value(limit: &Limit, old: &str) -> String {
     match limit {
         Limit::Cpu { percent } => format!("{:.0} {CPU_PERIOD:.0}", percent / 100.0 * CPU_PERIOD),
         Limit::Memory { bytes } => (bytes / LARGEST_PAGE * LARGEST_PAGE).to_string(),
         Limit::Pids { most } => most.to_string(),
-        Limit::Io { bytes_per_second: rate, .. } => format!("rbps={rate} wbps={rate} riops=max wiops=max"),
+        Limit::Io { rates, .. } => {
+            let rate = |(name, _, rate): (&str, _, Option<u64>)| {
+                let prefix = format!("{name}=");
+                let old = old.split(' ').find_map(|word| word.strip_prefix(&prefix)).unwrap_or("max");
+                format!("{prefix}{}", rate.map_or(old.to_owned(), |rate| rate.to_string()))
+            };
+            in_order(rates).map(rate).join(" ")
+        }
     }
+}
+
+/// The parts of a line of `io.max` in its order: the kernel's name for each, in words, and what it is to be.
+fn in_order(rates: &IoRates) -> [(&'static str, &'static str, Option<u64>); 4] {
+    [
+        ("rbps", "bytes read per second", rates.read_bps),
+        ("wbps", "bytes written per second", rates.write_bps),
+        ("riops", "reads per second", rates.read_iops),
+        ("wiops", "writes per second", rates.write_iops),
+    ]
+}
+
+/// The rates for people: those that are limited.
+fn io_words(rates: &IoRates) -> String {
+    let words = |(_, unit, rate): (&str, &str, Option<u64>)| rate.map(|rate| format!("{rate} {unit}"));
+    let all: Vec<_> = in_order(rates).into_iter().filter_map(words).collect();
+    all.join(", ")
 }
 
 /// Plans it, where the value is `old`.
@@ -56,27 +80,40 @@ pub fn plan(limit: &Limit, cgroup: &CgroupRef, knob: &Knob, old: &str) -> Plan {
         Limit::Cpu { percent } => format!("{percent} % of a processor"),
         Limit::Memory { bytes } => format!("{} MiB of memory, beyond which it is throttled", bytes >> 20),
         Limit::Pids { most } => format!("{most} processes and threads"),
-        Limit::Io { device, bytes_per_second } => {
-            format!("{bytes_per_second} bytes per second of device {device}")
-        }
+        Limit::Io { device, rates } => format!("{} of device {device}", io_words(rates)),
     };
     let path = cgroup.path.display();
     let description = format!("resource_exhaustion: limits cgroup {path} to {what}");
-    let (cgroup, knob, old) = (cgroup.clone(), knob.clone(), old.to_owned());
-    settings(description, Setting::Cgroup(CgroupSetting { cgroup, knob, old, new: value(limit) }))
+    let (cgroup, knob, new) = (cgroup.clone(), knob.clone(), value(limit, old));
+    settings(description, Setting::Cgroup(CgroupSetting { cgroup, knob, old: old.to_owned(), new }))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const FREE: &str = "rbps=max wbps=max riops=max wiops=max";
+
+    fn io(rates: IoRates) -> Limit {
+        Limit::Io { device: "sda".into(), rates }
+    }
+
     #[test]
     fn values_are_written_as_the_kernel_prints_them() {
-        assert_eq!(value(&Limit::Cpu { percent: 20.0 }), "20000 100000");
-        assert_eq!(value(&Limit::Cpu { percent: 1.0 }), "1000 100000");
-        assert_eq!(value(&Limit::Memory { bytes: (10 << 20) + 5 }), "10485760");
-        assert_eq!(value(&Limit::Pids { most: 7 }), "7");
-        let io = Limit::Io { device: "sda".into(), bytes_per_second: 4096 };
-        assert_eq!(value(&io), "rbps=4096 wbps=4096 riops=max wiops=max");
+        assert_eq!(value(&Limit::Cpu { percent: 20.0 }, "max 100000"), "20000 100000");
+        assert_eq!(value(&Limit::Cpu { percent: 1.0 }, "max 100000"), "1000 100000");
+        assert_eq!(value(&Limit::Memory { bytes: (10 << 20) + 5 }, "max"), "10485760");
+        assert_eq!(value(&Limit::Pids { most: 7 }, "max"), "7");
+        let both = IoRates { read_bps: Some(4096), write_bps: Some(4096), ..IoRates::default() };
+        assert_eq!(value(&io(both), FREE), "rbps=4096 wbps=4096 riops=max wiops=max");
+    }
+
+    #[test]
+    fn of_a_disk_what_is_not_limited_stays_as_it_is() {
+        let rates = IoRates { read_iops: Some(7), write_bps: Some(9000), ..IoRates::default() };
+        assert_eq!(value(&io(rates), FREE), "rbps=max wbps=9000 riops=7 wiops=max");
+        let limited = "rbps=5 wbps=max riops=3 wiops=4";
+        assert_eq!(value(&io(rates), limited), "rbps=5 wbps=9000 riops=7 wiops=4");
+        assert_eq!(io_words(&rates), "9000 bytes written per second, 7 reads per second");
     }
 }

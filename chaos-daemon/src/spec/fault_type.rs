@@ -210,7 +210,8 @@ impl FaultType {
                  5 %); file_descriptors: count or leave_free; pids: count; inodes: path, count; ports: count, address (all \
                  of IPv4), port_range (that of connections); disk_io: path, bytes_per_second, size_mb (64); all of these \
                  but disk_io: ramp_seconds (0); cpu_limit: cpu_percent (of one processor); \
-                 memory_limit: memory_mb; pids_limit: pids; io_limit: device, bytes_per_second"
+                 memory_limit: memory_mb; pids_limit: pids; io_limit: device, bytes_per_second (each way), or some of read_bps, write_bps, \
+                 read_iops, write_iops (as they are)"
             }
             Self::PacketLoss => {
                 "in percent: loss_percent, correlation_percent (0); or gilbert_elliott: p, r, one_minus_h (100), one_minus_k (0); \

@@ -35,6 +35,6 @@ pub use load::CpuLoad;
 pub use log::{Log, LogRequest, LogSearch};
 pub use process::{ProcessSelector, Share, Whose};
 pub use sessions::ConnectionLoad;
-pub use settings::{CgroupSelector, Limit, LinkRhythm};
+pub use settings::{CgroupSelector, IoRates, Limit, LinkRhythm};
 pub use target::{Direction, PortMatch, Protocol, TargetRequest, Traffic};
 pub use units::{FaultName, Probability, SpecError};

@@ -64,10 +64,28 @@ pub enum Limit {
     Io {
         /// Device number as `MAJOR:MINOR`, or the name of a block device such as `sda`.
         device: String,
-        /// Bytes per second, each way.
-        bytes_per_second: u64,
+        /// How fast it may still go.
+        rates: IoRates,
     },
 }
+
+/// How fast a cgroup may read from, and write to, a block device. What is not said stays as it is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IoRates {
+    /// Bytes read per second.
+    pub read_bps: Option<u64>,
+    /// Bytes written per second.
+    pub write_bps: Option<u64>,
+    /// Reading operations per second.
+    pub read_iops: Option<u64>,
+    /// Writing operations per second.
+    pub write_iops: Option<u64>,
+}
+
+/// The least and the most bytes per second that a block device can be limited to.
+const IO_BYTES: (u64, u64) = (1024, 1 << 50);
+/// Likewise of operations: the kernel counts them in 32 bits, of which the last number means that there is no limit.
+const IO_OPERATIONS: (u64, u64) = (1, u32::MAX as u64 - 1);
 
 impl Limit {
     /// The resource that callers name for it.
@@ -97,6 +115,10 @@ pub(super) struct ExhaustionParams {
     pids: Option<u32>,
     device: Option<String>,
     pub(super) bytes_per_second: Option<u64>,
+    read_bps: Option<u64>,
+    write_bps: Option<u64>,
+    read_iops: Option<u64>,
+    write_iops: Option<u64>,
     pub(super) path: Option<String>,
     pub(super) megabytes: Option<f64>,
     pub(super) percent: Option<f64>,
@@ -203,15 +225,42 @@ impl ExhaustionParams {
             "io_limit" => {
                 let device =
                     need("params.device", self.device.clone(), "a block device, e.g. \"sda\" or \"8:0\"")?;
-                let rate =
-                    need("params.bytes_per_second", self.bytes_per_second, "bytes per second, each way")?;
-                if !(1024..=1 << 50).contains(&rate) {
-                    return Err(SpecError::new("params.bytes_per_second", "give 1024 or more"));
-                }
-                Limit::Io { device, bytes_per_second: rate }
+                Limit::Io { device, rates: self.rates()? }
             }
             _ => return Ok(None),
         }))
+    }
+
+    /// How fast a block device may still go: each way the same, or apart.
+    fn rates(&self) -> Result<IoRates, SpecError> {
+        let field = |name: &str| format!("params.{name}");
+        let bounded = |name: &str, value: Option<u64>, (least, most): (u64, u64)| match value {
+            Some(value) if !(least..=most).contains(&value) => {
+                Err(SpecError::new(field(name), format!("{value} is out of bounds: give {least} to {most}")))
+            }
+            value => Ok(value),
+        };
+        let both = bounded("bytes_per_second", self.bytes_per_second, IO_BYTES)?;
+        for (name, apart) in [("read_bps", self.read_bps), ("write_bps", self.write_bps)] {
+            if both.is_some() && apart.is_some() {
+                let problem = "bytes_per_second is each way: give that, or read_bps and write_bps";
+                return Err(SpecError::new(field(name), problem));
+            }
+        }
+        let rates = IoRates {
+            read_bps: bounded("read_bps", self.read_bps, IO_BYTES)?.or(both),
+            write_bps: bounded("write_bps", self.write_bps, IO_BYTES)?.or(both),
+            read_iops: bounded("read_iops", self.read_iops, IO_OPERATIONS)?,
+            write_iops: bounded("write_iops", self.write_iops, IO_OPERATIONS)?,
+        };
+        match rates == IoRates::default() {
+            true => {
+                let problem =
+                    "missing: give it (each way), or some of read_bps, write_bps, read_iops, write_iops";
+                Err(SpecError::new("params.bytes_per_second", problem))
+            }
+            false => Ok(rates),
+        }
     }
 
     /// A parameter that means nothing for this resource is a mistake, not an extra.
@@ -226,7 +275,7 @@ impl ExhaustionParams {
     }
 
     /// Every parameter but the resource itself, whether it is given, and the resources that take it.
-    fn belonging(&self) -> [(&'static str, bool, &'static [&'static str]); 20] {
+    fn belonging(&self) -> [(&'static str, bool, &'static [&'static str]); 24] {
         [
             ("cpu_percent", self.cpu_percent.is_some(), &["cpu", "cpu_limit"]),
             ("cores", self.cores.is_some(), &["cpu"]),
@@ -252,6 +301,10 @@ impl ExhaustionParams {
             ("pids", self.pids.is_some(), &["pids_limit"]),
             ("device", self.device.is_some(), &["io_limit"]),
             ("bytes_per_second", self.bytes_per_second.is_some(), &["disk_io", "io_limit"]),
+            ("read_bps", self.read_bps.is_some(), &["io_limit"]),
+            ("write_bps", self.write_bps.is_some(), &["io_limit"]),
+            ("read_iops", self.read_iops.is_some(), &["io_limit"]),
+            ("write_iops", self.write_iops.is_some(), &["io_limit"]),
         ]
     }
 }
@@ -383,6 +436,13 @@ mod tests {
         serde_json::from_value::<ExhaustionParams>(params).unwrap().limit()
     }
 
+    /// With these parameters of a limit of a disk.
+    fn io(mut params: serde_json::Value) -> serde_json::Value {
+        params["resource"] = json!("io_limit");
+        params["device"] = json!("sda");
+        params
+    }
+
     #[test]
     fn every_resource_has_its_own_parameters_and_takes_no_other() {
         assert_eq!(limit(json!({})).unwrap(), None);
@@ -396,11 +456,24 @@ mod tests {
             limit(json!({"resource": "pids_limit", "pids": 5})).unwrap(),
             Some(Limit::Pids { most: 5 })
         );
+        let rates = IoRates { read_bps: Some(4096), write_bps: Some(4096), ..IoRates::default() };
+        let limited = |rates| Some(Limit::Io { device: "sda".into(), rates });
+        assert_eq!(limit(io(json!({"bytes_per_second": 4096}))).unwrap(), limited(rates));
+        let rates = IoRates { read_iops: Some(7), write_bps: Some(8192), ..IoRates::default() };
+        assert_eq!(limit(io(json!({"read_iops": 7, "write_bps": 8192}))).unwrap(), limited(rates));
         for (params, field) in [
             (json!({"resource": "pids_limit"}), "params.pids"),
             (json!({"resource": "pids_limit", "pids": 5, "memory_mb": 1}), "params.memory_mb"),
             (json!({"resource": "cpu_limit", "cpu_percent": 0}), "params.cpu_percent"),
             (json!({"resource": "io_limit", "device": "sda"}), "params.bytes_per_second"),
+            (io(json!({"bytes_per_second": 4096, "read_bps": 4096})), "params.read_bps"),
+            (io(json!({"write_bps": 1000})), "params.write_bps"),
+            (io(json!({"read_iops": 0})), "params.read_iops"),
+            (io(json!({"write_iops": u32::MAX})), "params.write_iops"),
+            (
+                json!({"resource": "disk_io", "path": "/a", "bytes_per_second": 4096, "read_bps": 4096}),
+                "params.read_bps",
+            ),
             (json!({"resource": "files"}), "params.resource"),
             (json!({"pids": 5}), "params.pids"),
         ] {

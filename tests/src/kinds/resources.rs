@@ -111,8 +111,14 @@ const PIDS_LIMIT: &[Part] = &[
     of_unit(&["second_boot_guard::a_service_that_is_killed_has_its_limit_undone_within_three_seconds"]),
 ];
 
-const IO_LIMIT: &[Part] =
-    &[limit("io_limit", "of a cgroup", &["supervised::removing_lifts_a_limit_of_a_disk"])];
+const IO_LIMIT: &[Part] = &[
+    limit("io_limit", "of a cgroup", &["supervised::removing_lifts_a_limit_of_a_disk"]),
+    limit(
+        "io_limit",
+        "read_iops alone, write_bps alone",
+        &["supervised::removing_lifts_a_limit_of_one_way_of_a_disk"],
+    ),
+];
 
 pub(super) const PORT: &[Part] = &[
     part("of TCP", &["hoards::port::a_port_cannot_be_bound_while_the_fault_lasts"]),

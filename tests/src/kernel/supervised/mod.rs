@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 use serde_json::json;
 
-use self::stage::{CLOCK, DISK, FLAPS, LIMITS, MEMORY, Make, PAUSE_AND_LINK, Stage, Stages};
+use self::stage::{CLOCK, DISK, FLAPS, LIMITS, MEMORY, Make, ONE_WAY, PAUSE_AND_LINK, Stage, Stages};
 use super::{Context, KernelTest, Outcome, TestResult};
 use crate::daemon::binary;
 use crate::guard::Guard;
@@ -275,6 +275,7 @@ scenarios! {
     removing_lifts_a_limit: removal on LIMITS;
     removing_lifts_a_limit_of_memory: removal on MEMORY;
     removing_lifts_a_limit_of_a_disk: removal on DISK;
+    removing_lifts_a_limit_of_one_way_of_a_disk: removal on ONE_WAY;
     removing_sets_the_clock_right: removal on CLOCK;
     a_pause_and_a_link_down_end_at_their_time: time on PAUSE_AND_LINK;
     a_limit_ends_at_its_time: time on LIMITS;

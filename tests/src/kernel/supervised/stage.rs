@@ -62,6 +62,9 @@ pub(super) const LIMITS: Stages = Stages { make: &[cpu, pids], controllers: CONT
 /// By itself: who is short of memory is slow.
 pub(super) const MEMORY: Stages = Stages { make: &[memory], controllers: CONTROLLERS, own_clock: false };
 pub(super) const DISK: Stages = Stages { make: &[disk], controllers: &["io"], own_clock: false };
+/// One way of a disk each, and the other as before.
+pub(super) const ONE_WAY: Stages =
+    Stages { make: &[slow_reads, slow_writes], controllers: &["io"], own_clock: false };
 pub(super) const FLAPS: Stages = Stages { make: &[flaps], controllers: &[], own_clock: false };
 pub(super) const CLOCK: Stages = Stages { make: &[clock], controllers: &[], own_clock: true };
 pub(crate) const CONTROLLERS: &[&str] = &["cpu", "pids", "memory"];
@@ -124,7 +127,19 @@ pub(crate) fn memory() -> Result<Box<dyn Stage>> {
 }
 
 pub(crate) fn disk() -> Result<Box<dyn Stage>> {
-    Ok(Box::new(Reading { cgroup: Victim::new(&["io"])?, disk: Disk::new(1 << 20)? }))
+    on_disk(json!({"bytes_per_second": DISK_RATE}), reading, None)
+}
+
+fn slow_reads() -> Result<Box<dyn Stage>> {
+    on_disk(json!({"read_iops": READS}), reading_in_pieces, Some(writing))
+}
+
+fn slow_writes() -> Result<Box<dyn Stage>> {
+    on_disk(json!({"write_bps": DISK_RATE}), writing, Some(reading_in_pieces))
+}
+
+fn on_disk(limit: serde_json::Value, slow: Access, quick: Option<Access>) -> Result<Box<dyn Stage>> {
+    Ok(Box::new(OnDisk { cgroup: Victim::new(&["io"])?, disk: Disk::new(1 << 20)?, limit, slow, quick }))
 }
 
 pub(crate) fn clock() -> Result<Box<dyn Stage>> {
@@ -225,30 +240,69 @@ fn reclaimed(cgroup: &mut Victim) -> Result<bool> {
     Ok(counter(cgroup, "memory.events", "high")? > before)
 }
 
-/// A process that reads from a disk.
-struct Reading {
+/// A process that uses a disk, which is limited.
+struct OnDisk {
     cgroup: Victim,
     disk: Disk,
+    limit: serde_json::Value,
+    /// What is limited, and something that is not.
+    slow: Access,
+    quick: Option<Access>,
 }
 
-/// Bytes per second that the disk is limited to.
-const DISK_RATE: u32 = 128 << 10;
+/// How a disk is used, past the cache: a command, of the disk's path.
+type Access = fn(&str) -> String;
 
-impl Stage for Reading {
+/// Bytes per second that the disk is limited to, and reading operations.
+const DISK_RATE: u32 = 128 << 10;
+const READS: u32 = 8;
+/// What is limited takes twice as long, and what is not much less.
+const SLOW: Duration = Duration::from_millis(250);
+/// How often what is not limited may be slow for another reason.
+const HICCUPS: u32 = 5;
+
+/// Half a second's worth of bytes.
+fn reading(disk: &str) -> String {
+    format!("dd if={disk} of=/dev/null bs=32k count=2 iflag=direct")
+}
+
+/// Half a second's worth of operations, and far less of bytes.
+fn reading_in_pieces(disk: &str) -> String {
+    format!("dd if={disk} of=/dev/null bs=4k count=5 iflag=direct")
+}
+
+/// Half a second's worth of bytes.
+fn writing(disk: &str) -> String {
+    format!("dd if=/dev/zero of={disk} bs=32k count=2 oflag=direct conv=notrunc")
+}
+
+impl OnDisk {
+    fn is_slow(&mut self, access: Access) -> Result<bool> {
+        let start = Instant::now();
+        match self.cgroup.ask(&access(self.disk.path()), Duration::from_secs(20))? {
+            Some(0) => Ok(start.elapsed() > SLOW),
+            other => Err(Error::Different(format!("cannot use the disk: {other:?}"))),
+        }
+    }
+}
+
+impl Stage for OnDisk {
     fn fault(&self) -> Fault {
-        let params =
-            json!({"resource": "io_limit", "device": self.disk.number(), "bytes_per_second": DISK_RATE});
+        let mut params = self.limit.clone();
+        params["resource"] = json!("io_limit");
+        params["device"] = json!(self.disk.number());
         Fault::new("resource_exhaustion").aimed(json!({"cgroup": self.cgroup.name()})).with(params)
     }
 
     fn acts(&mut self) -> Result<bool> {
-        let start = Instant::now();
-        // Half a second's worth, past the cache.
-        let read = format!("dd if={} of=/dev/null bs=32k count=2 iflag=direct", self.disk.path());
-        match self.cgroup.ask(&read, Duration::from_secs(20))? {
-            Some(0) => Ok(start.elapsed() > Duration::from_millis(250)),
-            other => Err(Error::Different(format!("cannot read the disk: {other:?}"))),
+        let slow = self.is_slow(self.slow)?;
+        let Some(quick) = self.quick.filter(|_| slow) else { return Ok(slow) };
+        for _ in 0..HICCUPS {
+            if !self.is_slow(quick)? {
+                return Ok(true);
+            }
         }
+        Err(Error::Different(format!("what is not limited is slow, too: {}", quick(self.disk.path()))))
     }
 
     fn picture(&self) -> Result<String> {
