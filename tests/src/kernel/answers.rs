@@ -20,6 +20,7 @@ tests![
     callers_hear_at_once_that_a_host_cannot_be_reached_and_of_no_other,
     each_answer_is_the_error_that_it_says,
     remote_callers_and_pings_hear_it_too,
+    a_peer_is_refused_at_one_port_and_its_connections_there_are_reset,
     an_unreachable_host_ends_at_its_time,
     killing_every_process_at_once_ends_an_unreachable_host_within_a_second,
     stopping_every_process_ends_an_unreachable_host_within_the_lease,
@@ -152,6 +153,41 @@ fn remote_callers_and_pings_hear_it_too(context: &Context) -> TestResult {
         fault.remove(&mcp)?;
         let answered = tcp_rtt(&pair.far, echo.address(), LIMIT)?;
         assert!(matches!(answered, Tcp::Answered { .. }), "{answered:?}");
+        Ok(())
+    })
+}
+
+/// What a byte that is sent brings back: another, or an error.
+fn echoed(mut end: &TcpStream) -> io::Result<usize> {
+    end.set_read_timeout(Some(LIMIT))?;
+    end.write_all(b"x")?;
+    end.read(&mut [0; 10])
+}
+
+fn a_peer_is_refused_at_one_port_and_its_connections_there_are_reset(context: &Context) -> TestResult {
+    const BESIDE: u16 = 8;
+    on_every_attachment(context, |attach| {
+        let pair = Pair::new()?;
+        let daemon = Daemon::start_with(|command| attach.configure(command))?;
+        let mcp = daemon.mcp()?;
+        let before = Residue::take(&[&pair.near, &pair.far])?;
+        for address in [Pair::NEAR_V4, Pair::NEAR_V6] {
+            let listen = |port| Echo::start(&pair.near, address, port);
+            let (echo, other) = (listen(7)?, listen(BESIDE)?);
+            let open = |to: SocketAddr| pair.far.run(|| TcpStream::connect_timeout(&to, LIMIT));
+            let (there, beside) = (open(echo.address())?, open(other.address())?);
+            assert_eq!((echoed(&there)?, echoed(&beside)?), (1, 1), "before: {address}");
+            let fault = Fault::new("error").on(&pair.near, json!({"port": 7, "direction": "ingress"}));
+            fault.inject(&mcp)?;
+            let (errno, after) = connect(&pair.far, echo.address());
+            assert!(errno == ECONNREFUSED && after < AT_ONCE, "{address}: {errno} after {after:?}");
+            assert_reset_by_sending(&there, "a connection of the peer")?;
+            assert_eq!((connect(&pair.far, other.address()).0, echoed(&beside)?), (0, 1), "a bystander");
+            assert_eq!(fault.status(&mcp)?["state"], "effective");
+            fault.remove(&mcp)?;
+            assert_eq!((echoed(&open(echo.address())?)?, echoed(&beside)?), (1, 1), "after: {address}");
+        }
+        before.assert_unchanged_within(&[&pair.near, &pair.far], LIMIT)?;
         Ok(())
     })
 }

@@ -5,11 +5,14 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use nix::libc::ECONNREFUSED;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 use serde_json::json;
 
 use super::{Context, Outcome, TestResult, tests};
+use crate::caller::{Ask, Caller};
+use crate::cgroup::Cgroup;
 use crate::fault::Fault;
 use crate::measure::{Echo, udp_rtt};
 use crate::pair::INTERFACE;
@@ -19,6 +22,7 @@ use crate::{Daemon, Error, Mcp, Pair, Residue, Result};
 tests![
     a_fault_of_a_host_goes_where_its_name_goes_and_spares_what_is_protected,
     a_fault_of_a_host_goes_on_as_it_was_while_nobody_knows_the_name,
+    calls_to_a_host_fail_where_its_name_goes_and_nobody_elses_do,
 ];
 
 const NAME: &str = "db.chaos.test";
@@ -83,12 +87,20 @@ impl Stage {
         Ok(cut)
     }
 
+    /// What connect(2) says of each peer.
+    fn calls(&self, caller: &mut Caller) -> Result<Vec<i32>> {
+        self.echoes.iter().map(|echo| caller.ask(Ask::Connect(echo.address()))).collect()
+    }
+
     /// Waits until the status shows these addresses of the name.
     fn assert_stands_for(&self, peers: &[&str]) -> Result<()> {
-        let seen =
-            || self.fault().status(&self.mcp).is_ok_and(|status| status["host_addresses"] == json!(peers));
+        self.assert_is_about(&self.fault(), peers)
+    }
+
+    fn assert_is_about(&self, fault: &Fault, peers: &[&str]) -> Result<()> {
+        let seen = || fault.status(&self.mcp).is_ok_and(|status| status["host_addresses"] == json!(peers));
         let shown = wait_until(NOTICED, seen);
-        assert!(shown, "expected {peers:?}, and the status is {}", self.fault().status(&self.mcp)?);
+        assert!(shown, "expected {peers:?}, and the status is {}", fault.status(&self.mcp)?);
         Ok(())
     }
 
@@ -151,6 +163,30 @@ fn a_fault_of_a_host_goes_on_as_it_was_while_nobody_knows_the_name(_: &Context) 
     assert!(wait_until(NOTICED, || stage.cut_off().is_ok_and(|cut| cut == [false; 3])), "after SIGKILL");
     let ended = || fault.status(&stage.mcp).is_ok_and(|status| status["active"] == false);
     assert!(wait_until(NOTICED, ended), "{}", fault.status(&stage.mcp)?);
+    stage.assert_nothing_left()?;
+    Ok(Outcome::Pass)
+}
+
+fn calls_to_a_host_fail_where_its_name_goes_and_nobody_elses_do(_: &Context) -> TestResult {
+    const FAILS: i32 = ECONNREFUSED;
+    let (cgroup, stage) = (Cgroup::new()?, Stage::new()?);
+    let mut service = Caller::start(&stage.pair.near, Some(&cgroup))?;
+    let mut beside = Caller::start(&stage.pair.near, None)?;
+    assert_eq!((stage.calls(&mut service)?, stage.calls(&mut beside)?), (vec![0; 3], vec![0; 3]), "before");
+    let target = json!({"cgroup": cgroup.name(), "host": NAME, "resolve_seconds": 2});
+    let fault = Fault::new("connect_error").aimed(target);
+    fault.inject(&stage.mcp)?;
+    stage.assert_is_about(&fault, &PEERS[..1])?;
+    assert_eq!((stage.calls(&mut service)?, stage.calls(&mut beside)?), (vec![FAILS, 0, 0], vec![0; 3]));
+    stage.name(&PEERS[1..])?;
+    // What it stood for one look-up ago stays for one more; the last is protected.
+    stage.assert_is_about(&fault, &PEERS)?;
+    assert_eq!(stage.calls(&mut service)?, [FAILS, FAILS, 0]);
+    stage.assert_is_about(&fault, &PEERS[1..])?;
+    assert_eq!((stage.calls(&mut service)?, stage.calls(&mut beside)?), (vec![0, FAILS, 0], vec![0; 3]));
+    fault.remove(&stage.mcp)?;
+    assert_eq!((stage.calls(&mut service)?, stage.calls(&mut beside)?), (vec![0; 3], vec![0; 3]), "after");
+    drop((service, beside));
     stage.assert_nothing_left()?;
     Ok(Outcome::Pass)
 }

@@ -46,7 +46,11 @@ pub(super) const ERROR: &[Part] = &[
         &["answers::callers_hear_at_once_that_a_host_cannot_be_reached_and_of_no_other"],
     ),
     part("every answer", &["answers::each_answer_is_the_error_that_it_says"]),
-    part("on the way in", &["answers::remote_callers_and_pings_hear_it_too"]),
+    part("host unreachable, on the way in", &["answers::remote_callers_and_pings_hear_it_too"]),
+    part(
+        "reset of remote callers, new and there, IPv4 and IPv6",
+        &["answers::a_peer_is_refused_at_one_port_and_its_connections_there_are_reset"],
+    ),
     part("of a cgroup", &["services::an_error_of_one_service_fails_its_connections_and_nobody_elses"]),
 ];
 

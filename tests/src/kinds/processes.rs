@@ -72,6 +72,7 @@ pub(super) const CONNECT: &[Part] = &[
 
 const fn file(what: &'static str, tests: &'static [&'static str]) -> Part {
     part(what, tests)
+    part("to a host by its name", &["names::calls_to_a_host_fail_where_its_name_goes_and_nobody_elses_do"]),
         .unless("file_calls::a_kernel_that_cannot_fail_calls_about_files_says_what_it_lacks", "file_error")
 }
 
