@@ -29,6 +29,7 @@ pub mod name_server;
 pub mod netns;
 pub mod pair;
 pub mod process;
+pub mod rate;
 pub mod residue;
 pub mod runner;
 pub mod sabotage;

@@ -46,7 +46,13 @@ const CPU: &[Part] = &[
 ];
 
 const MEMORY: &[Part] = &[
-    part("of the host", &["hoards::memory::memory_is_resident_while_the_fault_lasts_and_free_when_it_ends"]),
+    part(
+        "of the host",
+        &[
+            "hoards::memory::memory_is_resident_while_the_fault_lasts_and_free_when_it_ends",
+            "hoards::memory::the_host_has_less_memory_available_while_the_fault_lasts",
+        ],
+    ),
     part(
         "along a ramp",
         &["hoards::memory::memory_grows_along_its_ramp_and_its_holder_is_the_first_to_be_killed"],
@@ -82,7 +88,13 @@ const DESCRIPTORS: &[Part] =
     &[part("of the host", &["hoards::things::open_files_of_the_host_are_taken_while_the_fault_lasts"])];
 
 const PIDS: &[Part] = &[
-    part("of the host", &["hoards::things::threads_are_there_while_the_fault_lasts"]),
+    part(
+        "of the host",
+        &[
+            "hoards::things::threads_are_there_while_the_fault_lasts",
+            "hoards::things::the_host_has_more_tasks_while_the_fault_lasts",
+        ],
+    ),
     limit(
         "pids_limit",
         "of a cgroup's limit",

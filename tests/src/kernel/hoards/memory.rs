@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use super::{Context, Outcome, TestResult, tests};
-use super::{ENDS, LEASE_ENDS, Taking, evidence, holder};
+use super::{ENDS, LEASE_ENDS, Taking, evidence, holder, shows_on_the_host};
 use crate::fault::Fault;
 use crate::process::{Process, wait_until};
 use crate::victim::{Victim, has_controllers};
@@ -15,6 +15,7 @@ use crate::{Daemon, Error, Reason, Result};
 tests![
     memory_is_resident_while_the_fault_lasts_and_free_when_it_ends,
     memory_is_given_back_when_the_lease_runs_out,
+    the_host_has_less_memory_available_while_the_fault_lasts,
     memory_grows_along_its_ramp_and_its_holder_is_the_first_to_be_killed,
     memory_of_a_cgroup_is_a_share_of_its_limit_and_counts_there,
     memory_of_the_reserve_is_refused_and_nothing_is_taken,
@@ -46,6 +47,24 @@ fn memory_is_resident_while_the_fault_lasts_and_free_when_it_ends(_: &Context) -
 
 fn memory_is_given_back_when_the_lease_runs_out(_: &Context) -> TestResult {
     Ok(taking().ends(LEASE_ENDS)?)
+}
+
+/// More than others take and give back within a moment, on most hosts.
+const MUCH: u64 = 256;
+
+fn the_host_has_less_memory_available_while_the_fault_lasts(_: &Context) -> TestResult {
+    let used = || -> Result<u64> {
+        let text = std::fs::read_to_string("/proc/meminfo").map_err(Error::io("read", "/proc/meminfo"))?;
+        let number = |name: &str| -> Option<u64> {
+            let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+            line.trim().strip_suffix(" kB")?.parse().ok()
+        };
+        let both = number("MemTotal:").zip(number("MemAvailable:"));
+        let (total, available) = both.ok_or_else(|| Error::Different(format!("/proc/meminfo: {text}")))?;
+        Ok((total - available) << 10)
+    };
+    let fault = fault().with(json!({"resource": "memory", "memory_mb": MUCH, "reserve_mb": 64}));
+    Ok(shows_on_the_host(&fault, MUCH * MIB, used)?)
 }
 
 fn memory_grows_along_its_ramp_and_its_holder_is_the_first_to_be_killed(_: &Context) -> TestResult {

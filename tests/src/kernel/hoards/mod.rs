@@ -128,6 +128,36 @@ impl Taking<'_> {
     }
 }
 
+/// How often others are given the chance to be quiet.
+const TRIALS: u32 = 20;
+/// How much of what is asked for others may take or give back meanwhile.
+const OTHERS: f64 = 0.2;
+
+/// Sees it in the books of the whole host, in which everybody's is: as much as was asked for goes when the fault comes, and comes
+/// back when it goes, in one trial at least.
+fn shows_on_the_host(fault: &Fault, asked: u64, used: impl Fn() -> Result<u64>) -> Result<Outcome> {
+    let daemon = Daemon::start()?;
+    let mcp = daemon.mcp()?;
+    let near = |found: i128| (found as f64 / asked as f64 - 1.0).abs() <= OTHERS;
+    let mut seen = Vec::new();
+    for _ in 0..TRIALS {
+        let before = i128::from(used()?);
+        fault.inject(&mcp)?;
+        let during = i128::from(used()?);
+        fault.remove(&mcp)?;
+        let mut back = 0;
+        let given = wait_until(PROMPT, || {
+            back = used().map_or(0, |after| during - i128::from(after));
+            near(back)
+        });
+        if near(during - before) && given {
+            return Ok(Outcome::Pass);
+        }
+        seen.push(format!("{} gone and {back} back", during - before));
+    }
+    Err(Error::Different(format!("asked for {asked}: {}", seen.join(", "))))
+}
+
 fn stop(processes: impl IntoIterator<Item = Process>) {
     processes.into_iter().for_each(|process| process.signal(Signal::SIGSTOP));
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::{Context, Outcome, TestResult, tests};
-use super::{ENDS, Taking, evidence};
+use super::{ENDS, Taking, evidence, shows_on_the_host};
 use crate::fault::Fault;
 use crate::kernel::supervised::stage::cannot_fork;
 use crate::process::{Process, wait_until};
@@ -18,6 +18,7 @@ use crate::{Daemon, Error, NetNs, Reason, Result};
 tests![
     open_files_of_the_host_are_taken_while_the_fault_lasts,
     threads_are_there_while_the_fault_lasts,
+    the_host_has_more_tasks_while_the_fault_lasts,
     a_cgroup_full_of_threads_starts_no_process,
     ports_can_be_neither_bound_nor_connected_from_while_the_fault_lasts,
     more_than_there_may_be_is_refused_by_name,
@@ -41,6 +42,15 @@ fn threads_are_there_while_the_fault_lasts(_: &Context) -> TestResult {
     let threads = |holder: Option<&Process>| Ok(holder.map_or(0, |holder| holder.status("Threads")));
     // The holder's own are two.
     Ok(Taking { fault: taking("pids", 300), used: &threads, asked: 302, give: 2 }.ends(ENDS)?)
+}
+
+fn the_host_has_more_tasks_while_the_fault_lasts(_: &Context) -> TestResult {
+    let tasks = || -> Result<u64> {
+        let text = fs::read_to_string("/proc/loadavg").map_err(Error::io("read", "/proc/loadavg"))?;
+        let count = text.split_whitespace().nth(3).and_then(|both| both.split_once('/')?.1.parse().ok());
+        count.ok_or_else(|| Error::Different(format!("/proc/loadavg: {text}")))
+    };
+    Ok(shows_on_the_host(&taking("pids", 1000), 1000, tasks)?)
 }
 
 fn a_cgroup_full_of_threads_starts_no_process(_: &Context) -> TestResult {
