@@ -10,7 +10,7 @@ use super::scene::Scene;
 use super::{Context, Outcome, TestResult, on_every_attachment, tests};
 use crate::daemon::run_as_nobody;
 use crate::fault::Fault;
-use crate::kinds::impossible;
+use crate::kinds::untried;
 use crate::measure::{Echo, Tcp, tcp_rtt, udp_rtt, udp_rtt_median};
 use crate::pair::INTERFACE;
 use crate::{Daemon, Error, Pair, Result};
@@ -91,7 +91,7 @@ fn taking_the_host_down_is_refused_by_the_default_policy_and_leaves_nothing_behi
             assert!(hint.contains(&format!("`{kind}`")), "{tool} {kind}: {}", answer.json);
             if plain && tool == "chaos_inject_fault" {
                 let message = error["message"].as_str().unwrap_or_default();
-                impossible(kind, &format!("needs-a-machine-of-its-own: {message}"));
+                untried(kind, "refused by policy", message);
             }
         }
     }

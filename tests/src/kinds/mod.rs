@@ -14,9 +14,21 @@ use crate::runner::FIGURE;
 /// What a test puts before the words in which the daemon refuses a kind, behind [`FIGURE`]; xtask looks for it.
 const IMPOSSIBLE: &str = "not possible: ";
 
+/// Likewise of a kind that nobody has tried, though it may be possible.
+const UNTRIED: &str = "not tried: ";
+
 /// Says, for the table, with which words the daemon has refused a kind, which the table knows there by this name.
 pub(crate) fn impossible(of: &str, words: &str) {
-    println!("{FIGURE}{IMPOSSIBLE}{of}: {}", words.replace('\n', " ").trim());
+    say(IMPOSSIBLE, of, words);
+}
+
+/// Says, for the table, why nobody tries a kind here, in a few words, and what the daemon has said when it was asked for.
+pub(crate) fn untried(of: &str, why: &str, words: &str) {
+    say(UNTRIED, of, &format!("{why}: {words}"));
+}
+
+fn say(what: &str, of: &str, words: &str) {
+    println!("{FIGURE}{what}{of}: {}", words.replace('\n', " ").trim());
 }
 
 /// Which program has the tests.
@@ -82,13 +94,15 @@ pub struct Row {
     pub refused: Option<Refused>,
 }
 
-/// A test that passes where a kind is not possible, and says why.
+/// A test that passes where a kind is not possible or not tried, and says why.
 #[derive(Debug, Clone, Serialize)]
 pub struct Refused {
     /// With its suite.
     pub test: String,
-    /// What its words begin with.
+    /// What its words begin with if it has seen that the kind is not possible.
     pub begins: String,
+    /// What they begin with if it has seen only why nobody tries it.
+    pub untried: String,
 }
 
 /// Every line.
@@ -111,6 +125,7 @@ fn named(kind: &str, parts: &'static [Part]) -> Vec<Row> {
         refused: part.refused.map(|(test, of)| Refused {
             test: Suite::Kernel.full(test),
             begins: format!("{IMPOSSIBLE}{of}: "),
+            untried: format!("{UNTRIED}{of}: "),
         }),
     };
     parts.iter().map(row).collect()

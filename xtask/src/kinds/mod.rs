@@ -35,12 +35,14 @@ struct Row {
     refused: Option<Refused>,
 }
 
-/// Who sees it refused where it is not possible.
+/// Who sees it refused where it is not possible, or not tried.
 #[derive(Debug, Deserialize)]
 struct Refused {
     test: String,
-    /// What its words begin with.
+    /// What its words begin with if it is not possible.
     begins: String,
+    /// What they begin with if only nobody tries it.
+    untried: String,
 }
 
 /// Where what the tests said is kept, and where the table is written.

@@ -15,6 +15,8 @@ enum Cell {
     AsOnTheHost,
     /// A test has seen the daemon refuse it, in these words.
     Impossible(String),
+    /// It may be possible, and nobody tries it here, for the reason that these words begin with.
+    Untried(String),
     /// Nobody was meant to try.
     LeftOut(String),
     /// This test has failed.
@@ -32,6 +34,9 @@ impl fmt::Display for Cell {
             Self::Impossible(words) => {
                 write!(formatter, "not possible: {}", words.split(':').next().unwrap_or_default())
             }
+            Self::Untried(words) => {
+                write!(formatter, "not tried here: {}", words.split(':').next().unwrap_or_default())
+            }
             Self::LeftOut(why) => write!(formatter, "left out: {why}"),
             Self::Fail(test) => write!(formatter, "**FAIL**: {test}"),
             Self::Silent(why) => write!(formatter, "**not run**: {why}"),
@@ -40,18 +45,27 @@ impl fmt::Display for Cell {
 }
 
 impl Cell {
+    /// What the daemon has said.
+    fn words(&self) -> Option<&str> {
+        match self {
+            Self::Impossible(words) | Self::Untried(words) => Some(words),
+            _ => None,
+        }
+    }
+
     fn says(&self, note: &str) -> bool {
-        matches!(self, Self::Impossible(words) if words == note)
+        self.words() == Some(note)
     }
 }
 
 /// What a count of cells is called, and which of them it counts.
 type Counted = (&'static str, fn(&Cell) -> bool);
 
-const COUNTED: [Counted; 6] = [
+const COUNTED: [Counted; 7] = [
     ("pass", |cell| matches!(cell, Cell::Pass)),
     ("as on the host", |cell| matches!(cell, Cell::AsOnTheHost)),
     ("not possible", |cell| matches!(cell, Cell::Impossible(_))),
+    ("not tried here", |cell| matches!(cell, Cell::Untried(_))),
     ("left out", |cell| matches!(cell, Cell::LeftOut(_))),
     ("failed", |cell| matches!(cell, Cell::Fail(_))),
     ("not run", |cell| matches!(cell, Cell::Silent(_))),
@@ -126,12 +140,12 @@ impl Table {
         format!("# Every kind of fault on every kernel\n\n{text}\n{notes}\n{}\n", self.counts())
     }
 
-    /// Everything that the daemon has said of what is not possible, each once.
+    /// Everything that the daemon has said of what is not possible or not tried, each once.
     fn notes(&self) -> Vec<&str> {
         let mut notes = Vec::new();
         for cell in self.lines.iter().flat_map(|line| &line.cells) {
-            if let Cell::Impossible(words) = cell
-                && !notes.contains(&words.as_str())
+            if let Some(words) = cell.words()
+                && !notes.contains(&words)
             {
                 notes.push(words);
             }
@@ -176,7 +190,7 @@ fn cell(row: &Row, column: &Column, kept: &Kept) -> Cell {
         Some(said) => (said.outcome == Outcome::Skip && !said.is_elsewhere()).then_some(said.reason.as_str()),
     };
     if let Some(reason) = row.tests.iter().find_map(skips) {
-        return impossible(row.refused.as_ref(), reason, column);
+        return refused(row.refused.as_ref(), reason, column);
     }
     let elsewhere = |test: &&String| column.tests.get(*test).is_some_and(Said::is_elsewhere);
     match row.tests.iter().filter(elsewhere).map(|test| passed_on_host(test, kept)).reduce(|a, b| a && b) {
@@ -197,12 +211,17 @@ fn passed_on_host(test: &str, kept: &Kept) -> bool {
 }
 
 /// Believed only if a test has passed here that saw the daemon refuse it.
-fn impossible(refused: Option<&Refused>, reason: &str, column: &Column) -> Cell {
-    let Some(Refused { test, begins }) = refused else {
+fn refused(refused: Option<&Refused>, reason: &str, column: &Column) -> Cell {
+    let Some(Refused { test, begins, untried }) = refused else {
         return Cell::Silent(format!("skipped ({reason}), and no test is there to see it refused"));
     };
     let seen = column.tests.get(test).filter(|said| said.outcome == Outcome::Pass);
-    let words = seen.and_then(|said| said.reason.lines().find_map(|line| line.strip_prefix(begins.as_str())));
+    let found =
+        |begins: &str| seen.and_then(|said| said.reason.lines().find_map(|line| line.strip_prefix(begins)));
+    if let Some(words) = found(untried) {
+        return Cell::Untried(words.to_owned());
+    }
+    let words = found(begins);
     let name = reason.split(':').next().unwrap_or_default();
     match words {
         None => Cell::Silent(format!("{test} has not seen it refused")),
@@ -220,7 +239,8 @@ mod tests {
     const SEER: &str = "kernel-tests::seer";
 
     fn row(test: &str, refused: bool) -> Row {
-        let refused = refused.then(|| json!({"test": SEER, "begins": "not possible: k: "}));
+        let refused = refused
+            .then(|| json!({"test": SEER, "begins": "not possible: k: ", "untried": "not tried: k: "}));
         let row = json!({"kind": "k", "what": "w", "tests": [test], "refused": refused});
         serde_json::from_value(row).unwrap()
     }
@@ -285,6 +305,22 @@ mod tests {
     }
 
     #[test]
+    fn what_only_the_policy_refuses_is_not_called_impossible() {
+        let skip = (T, "skip", "needs-a-machine-of-its-own: the clock");
+        let said =
+            (SEER, "pass", "not tried: k: refused by policy: POLICY_DENIED: the policy does not allow it");
+        let [cell, _] = judged(T, true, &[skip, said], &[]);
+        let words = "refused by policy: POLICY_DENIED: the policy does not allow it";
+        assert_eq!(
+            (&cell, cell.to_string()),
+            (&Cell::Untried(words.into()), "not tried here: refused by policy".into())
+        );
+        // Of a test that failed, nothing is believed.
+        let [cell, _] = judged(T, true, &[skip, (SEER, "fail", said.2)], &[]);
+        assert!(matches!(cell, Cell::Silent(_)), "{cell}");
+    }
+
+    #[test]
     fn gaps_are_named_and_counted_and_a_table_with_one_does_not_hold() {
         let skip = json!({"outcome": "skip", "reason": "without-x: y"});
         let seer = json!({"outcome": "pass", "reason": "not possible: k: it lacks: x"});
@@ -302,7 +338,7 @@ mod tests {
             "| fault | what of it | 6.1 | 6.12 | 6.18 (host) | seen by |\n|---|---|---|---|---|---|\n",
             "| k | w | pass | not possible: without-x [1] | **not run**: kernel-tests::t | kernel-tests::t |\n",
             "\n[1] without-x: it lacks: x\n",
-            "1 lines, 3 kernels: 1 pass, 0 as on the host, 1 not possible, 0 left out, 0 failed, 1 not run\n",
+            "1 lines, 3 kernels: 1 pass, 0 as on the host, 1 not possible, 0 not tried here, 0 left out, 0 failed, 1 not run\n",
         ] {
             assert!(text.contains(line), "{line}: {text}");
         }
