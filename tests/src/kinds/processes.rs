@@ -28,6 +28,10 @@ pub(super) const KILL: &[Part] = &[
         ],
     ),
     part(
+        "of a pid, a cgroup, a container, a command line",
+        &["processes::targets::a_kill_by_each_selector_ends_whom_it_selects_and_nobody_else"],
+    ),
+    part(
         "of a share",
         &[
             "processes::targets::a_preview_names_who_would_be_hit_and_a_kill_of_the_same_seed_hits_exactly_those",
@@ -68,11 +72,11 @@ pub(super) const CONNECT: &[Part] = &[
         &["calls::a_connect_error_fails_its_share_of_the_calls_after_those_that_pass_first"],
     ),
     part("of a process", &["scopes::a_connect_error_of_a_process_is_of_its_group_alone"]),
+    part("to a host by its name", &["names::calls_to_a_host_fail_where_its_name_goes_and_nobody_elses_do"]),
 ];
 
 const fn file(what: &'static str, tests: &'static [&'static str]) -> Part {
     part(what, tests)
-    part("to a host by its name", &["names::calls_to_a_host_fail_where_its_name_goes_and_nobody_elses_do"]),
         .unless("file_calls::a_kernel_that_cannot_fail_calls_about_files_says_what_it_lacks", "file_error")
 }
 
@@ -81,15 +85,15 @@ pub(super) const FILES: &[Part] = &[
         "below a folder, all operations",
         &["file_calls::a_file_error_fails_what_one_group_asks_below_a_folder_and_nothing_else"],
     ),
+    file(
+        "of a process, and of a container",
+        &["file_calls::a_file_error_of_a_process_or_a_container_is_of_its_group_alone"],
+    ),
     file("open, create, read, write, mmap", &["file_calls::a_file_error_is_narrowed_to_operations"]),
     file("every errno", &["file_calls::a_file_error_is_each_of_those_that_it_can_be"]),
     file(
         "of a share, after some, so many times",
         &["file_calls::a_file_error_fails_its_share_of_the_calls_from_the_nth_on_and_so_many_at_most"],
-    file(
-        "of a process, and of a container",
-        &["file_calls::a_file_error_of_a_process_or_a_container_is_of_its_group_alone"],
-    ),
     ),
     file(
         "on an overlay",
@@ -126,9 +130,15 @@ pub(super) const RESTART: &[Part] = &[service(
     ],
 )];
 
-pub(super) const CLOCK: &[Part] =
-    &[part("an hour and a half back", &["supervised::removing_sets_the_clock_right"])
-        .unless("supervised::refusals::the_clock_is_refused_unless_the_policy_allows_it", "clock_skew")];
+const fn clock(what: &'static str, tests: &'static [&'static str]) -> Part {
+    part(what, tests)
+        .unless("supervised::refusals::the_clock_is_refused_unless_the_policy_allows_it", "clock_skew")
+}
+
+pub(super) const CLOCK: &[Part] = &[
+    clock("an hour and a half back", &["supervised::removing_sets_the_clock_right"]),
+    clock("an hour and a half ahead", &["supervised::removing_sets_a_clock_right_that_is_ahead"]),
+];
 
 const fn down(of: &'static str, what: &'static str, tests: &'static [&'static str]) -> Part {
     Part { what, ..of_unit(tests) }

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::process::Command;
 
 use super::*;
+use crate::cgroup::Cgroup;
 use crate::daemon::binary;
 use crate::guard::Guard;
 use crate::netns::output;
@@ -14,6 +15,7 @@ tests![
     a_preview_names_who_would_be_hit_and_a_kill_of_the_same_seed_hits_exactly_those,
     a_larger_share_has_a_smaller_one_of_the_same_seed_among_it,
     processes_are_found_by_pid_cgroup_program_and_command_line,
+    a_kill_by_each_selector_ends_whom_it_selects_and_nobody_else,
     whoever_the_host_or_the_caller_needs_is_refused_or_left_out_by_name,
     nobody_and_nonsense_are_refused_by_the_field,
 ];
@@ -130,6 +132,37 @@ fn processes_are_found_by_pid_cgroup_program_and_command_line(_: &Context) -> Te
     let link = exe.with_file_name("link");
     std::os::unix::fs::symlink(&exe, &link)?;
     assert_eq!(pids(&plan(&mcp, &json!({"exe": link}))?, true), both);
+    Ok(Outcome::Pass)
+}
+
+fn a_kill_by_each_selector_ends_whom_it_selects_and_nobody_else(_: &Context) -> TestResult {
+    let program = Program::new()?;
+    // Their groups go last, when nobody is in them any more.
+    let (group, (container, id)) = (Cgroup::new()?, Cgroup::of_container()?);
+    let mut bystander = program.start(1, "bystander")?;
+    let daemon = Daemon::start()?;
+    let mcp = daemon.mcp()?;
+    let command = format!("^{} .* by-command$", program.path().display());
+    for (how, joins, target) in [
+        ("by-pid", None, json!({})),
+        ("by-cgroup", Some(&group), json!({"cgroup": group.name()})),
+        ("by-container", Some(&container), json!({"container": &id[..40]})),
+        ("by-command", None, json!({"command": command})),
+    ] {
+        let mut worker = program.start(1, how)?;
+        let pid = worker.pid();
+        if let Some(group) = joins {
+            group.set("cgroup.procs", &pid.to_string())?;
+        }
+        let target = if how == "by-pid" { json!({"pid": pid}) } else { target };
+        assert!(worker.runs() && bystander.runs(), "before {how}");
+        let fault = Fault::new("process_kill").named(how).aimed(target);
+        let answer = fault.inject(&mcp)?;
+        assert_eq!(answer["evidence"]["signals_sent"], 1, "{answer}");
+        assert!(wait_until(LIMIT, || worker.has_ended()), "{how}: {answer}");
+        assert!(!bystander.has_ended() && bystander.runs(), "{how} has met the bystander");
+        fault.remove(&mcp)?;
+    }
     Ok(Outcome::Pass)
 }
 

@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 use serde_json::json;
 
-use self::stage::{CLOCK, DISK, FLAPS, LIMITS, MEMORY, Make, ONE_WAY, PAUSE_AND_LINK, Stage, Stages};
+use self::stage::{
+    CLOCK, CLOCK_AHEAD, DISK, FLAPS, LIMITS, MEMORY, Make, ONE_WAY, PAUSE_AND_LINK, Stage, Stages,
+};
 use super::{Context, KernelTest, Outcome, TestResult};
 use crate::daemon::binary;
 use crate::guard::Guard;
@@ -277,6 +279,7 @@ scenarios! {
     removing_lifts_a_limit_of_a_disk: removal on DISK;
     removing_lifts_a_limit_of_one_way_of_a_disk: removal on ONE_WAY;
     removing_sets_the_clock_right: removal on CLOCK;
+    removing_sets_a_clock_right_that_is_ahead: removal on CLOCK_AHEAD;
     a_pause_and_a_link_down_end_at_their_time: time on PAUSE_AND_LINK;
     a_limit_ends_at_its_time: time on LIMITS;
     a_clock_skew_ends_at_its_time: time on CLOCK;
@@ -285,6 +288,7 @@ scenarios! {
     killing_the_daemon_lifts_a_limit_of_memory_within_three_seconds: kill on MEMORY;
     killing_the_daemon_lifts_a_limit_of_a_disk_within_three_seconds: kill on DISK;
     killing_the_daemon_sets_the_clock_right_within_three_seconds: kill on CLOCK;
+    killing_the_daemon_sets_a_clock_right_that_is_ahead_within_three_seconds: kill on CLOCK_AHEAD;
     stopping_the_daemon_ends_a_pause_and_a_link_down_within_three_seconds: stop on PAUSE_AND_LINK;
     stopping_the_daemon_lifts_a_limit_within_three_seconds: stop on LIMITS;
     stopping_the_daemon_sets_the_clock_right_within_three_seconds: stop on CLOCK;

@@ -19,8 +19,8 @@ use crate::{Error, Pair, Result};
 
 /// How long an answer is waited for when there may be none.
 const PATIENCE: Duration = Duration::from_millis(250);
-/// By how much the clock is set wrong.
-const OFFSET: f64 = -5400.0;
+/// By how much the clock is set wrong, in seconds.
+const OFFSET: f64 = 5400.0;
 
 /// A place for a fault.
 pub(crate) trait Stage {
@@ -67,6 +67,7 @@ pub(super) const ONE_WAY: Stages =
     Stages { make: &[slow_reads, slow_writes], controllers: &["io"], own_clock: false };
 pub(super) const FLAPS: Stages = Stages { make: &[flaps], controllers: &[], own_clock: false };
 pub(super) const CLOCK: Stages = Stages { make: &[clock], controllers: &[], own_clock: true };
+pub(super) const CLOCK_AHEAD: Stages = Stages { make: &[clock_ahead], controllers: &[], own_clock: true };
 pub(crate) const CONTROLLERS: &[&str] = &["cpu", "pids", "memory"];
 
 pub(crate) fn pause() -> Result<Box<dyn Stage>> {
@@ -143,7 +144,11 @@ fn on_disk(limit: serde_json::Value, slow: Access, quick: Option<Access>) -> Res
 }
 
 pub(crate) fn clock() -> Result<Box<dyn Stage>> {
-    Ok(Box::new(Clock { before: clock_distance() }))
+    Ok(Box::new(Clock { before: clock_distance(), offset: -OFFSET }))
+}
+
+fn clock_ahead() -> Result<Box<dyn Stage>> {
+    Ok(Box::new(Clock { before: clock_distance(), offset: OFFSET }))
 }
 
 struct Paused(Victim);
@@ -418,6 +423,7 @@ impl Stage for Flapping {
 
 struct Clock {
     before: f64,
+    offset: f64,
 }
 
 /// Wall clock minus boot clock, in seconds.
@@ -428,11 +434,11 @@ fn clock_distance() -> f64 {
 
 impl Stage for Clock {
     fn fault(&self) -> Fault {
-        Fault::new("clock_skew").aimed(json!({})).with(json!({"offset_seconds": OFFSET}))
+        Fault::new("clock_skew").aimed(json!({})).with(json!({"offset_seconds": self.offset}))
     }
 
     fn acts(&mut self) -> Result<bool> {
-        Ok((clock_distance() - self.before - OFFSET).abs() < 1.0)
+        Ok((clock_distance() - self.before - self.offset).abs() < 1.0)
     }
 
     fn picture(&self) -> Result<String> {
