@@ -18,7 +18,7 @@ use super::recovery::{Recovery, Tracker, is_outage};
 use super::sampling::Mode;
 use super::timeline::{Kind, Recorder, Role, Stage};
 use super::verdict::Verdict;
-use super::verification::{ready, recovered, sample, verify};
+use super::verification::{look_once, ready, recovered, sample, verify};
 use crate::probe::prober::Prober;
 use crate::probe::{NoData, Sample};
 use crate::request::wire::Door;
@@ -30,6 +30,9 @@ const LOOK: Duration = Duration::from_secs(1);
 
 /// How long after a sample the steady state is sampled again, to see when a system is gone and when it is back.
 const OUTAGE_LOOK: Duration = Duration::from_millis(200);
+
+/// How long a run that somebody has stopped still looks at the system once its faults are removed.
+const LAST_LOOK: Duration = Duration::from_secs(2);
 
 /// What can be told of a run while it goes on.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -61,7 +64,7 @@ pub struct Means<'a> {
 pub async fn drive(
     experiment: &Experiment,
     means: &Means<'_>,
-    mut stop: watch::Receiver<bool>,
+    mut stop: watch::Receiver<()>,
     progress: &watch::Sender<Progress>,
 ) -> (Outcome, Option<Recovery>) {
     let mut run = Run {
@@ -81,10 +84,11 @@ pub async fn drive(
         alerts: experiment.guardrails.alerts.iter().map(alert::Watch::new).collect(),
         asking: BTreeSet::new(),
         is_after: false,
+        stopped: false,
         sampled: None,
     };
     let (mut machine, mut effects) = Machine::start(experiment.steps());
-    let mut stopped = false;
+    let mut abandoned = false;
     loop {
         for effect in effects {
             means.recorder.effect(&effect, machine.is_before());
@@ -96,9 +100,9 @@ pub async fn drive(
         run.look();
         let happened = tokio::select! {
             // An error means that nobody is left who could stop it; that is no reason to go on.
-            _ = stop.wait_for(|stop| *stop), if !stopped => {
-                stopped = true;
-                Happened::Event(Event::Abort(Verdict::Aborted, "stopped before its time".to_owned()))
+            stopped = stop.changed(), if !abandoned => {
+                abandoned = stopped.is_err();
+                Happened::Stopped
             }
             Some(happened) = run.answers.next() => happened,
             Some(happened) = run.given_up.next() => happened,
@@ -119,6 +123,10 @@ pub async fn drive(
 /// What the driver hears of.
 enum Happened {
     Event(Event),
+    /// Somebody stops the run, perhaps not for the first time.
+    Stopped,
+    /// The last look at the system after a stop has had its time.
+    Enough,
     /// A fault is active, or may be: when it was asked for, and when it ends.
     Injected(usize, Instant, Instant, Result<(), ApiError>),
     /// The steady state during an outage, or what is taken for one: when it was asked for.
@@ -162,6 +170,8 @@ struct Run<'a> {
     asking: BTreeSet<usize>,
     /// Whether every fault is removed.
     is_after: bool,
+    /// Whether somebody has stopped it.
+    stopped: bool,
     /// The steady state before or after, until there is nothing more to see of alerts.
     sampled: Option<Result<(), String>>,
 }
@@ -176,9 +186,13 @@ impl<'a> Run<'a> {
                     self.all_removed(machine.goes_as_described());
                 }
                 let sampled = |sampled| Happened::Event(Event::Sampled(sampled));
-                self.given_up.push(match machine.is_before() {
-                    true => ready(experiment, means.prober, means.recorder).map(sampled).boxed(),
-                    false => recovered(experiment, means).map(sampled).boxed(),
+                self.given_up.push(match (machine.is_before(), self.stopped) {
+                    (true, _) => ready(experiment, means.prober, means.recorder).map(sampled).boxed(),
+                    (false, false) => recovered(experiment, means).map(sampled).boxed(),
+                    (false, true) => {
+                        self.given_up.push(sleep(LAST_LOOK).map(|()| Happened::Enough).boxed());
+                        look_once(experiment, means).map(sampled).boxed()
+                    }
                 });
             }
             Effect::Observe => {
@@ -234,8 +248,9 @@ impl<'a> Run<'a> {
     fn take_in(&mut self, happened: Happened) -> Vec<Event> {
         match happened {
             Happened::Event(Event::Sampled(sampled)) => self.sampled(sampled),
-            Happened::Event(Event::Abort(verdict, why)) if self.is_after => self.give_up(verdict, why),
             Happened::Event(event) => vec![event],
+            Happened::Stopped => self.stop(),
+            Happened::Enough => self.give_up(),
             Happened::Injected(index, asked, end, result) => {
                 if result.is_ok() {
                     self.active.insert(index, end);
@@ -370,14 +385,22 @@ impl<'a> Run<'a> {
         self.all_seen()
     }
 
-    /// Somebody stops a run all faults of which are removed: only alerts may still be waited for.
-    fn give_up(&mut self, verdict: Verdict, why: String) -> Vec<Event> {
-        if self.asking.is_empty() {
-            return Vec::new();
-        }
+    /// Somebody stops the run: what is injected is removed as ever, and beyond that nothing is waited for.
+    fn stop(&mut self) -> Vec<Event> {
+        self.stopped = true;
+        let stop = Event::Abort(Verdict::Aborted, "stopped before its time".to_owned());
+        let then = if self.is_after { self.give_up() } else { Vec::new() };
+        [vec![stop], then].concat()
+    }
+
+    /// What is not known by now of a run all faults of which are removed is not found out any more.
+    fn give_up(&mut self) -> Vec<Event> {
         self.alerts.iter_mut().for_each(alert::Watch::give_up);
         self.asking.clear();
-        [vec![Event::Abort(verdict, why)], self.all_seen()].concat()
+        self.given_up.clear();
+        let sampled = self.sampled.take().map_or(Event::Unsampled, Event::Sampled);
+        let findings = self.alerts.iter().filter_map(alert::Watch::finding);
+        findings.map(Event::Finding).chain([sampled]).collect()
     }
 
     /// Samples the steady state as long as it is not known whether an outage is over.

@@ -50,6 +50,8 @@ pub enum Pause {
 pub enum Event {
     /// The steady state was sampled, before or after; the text says what was not met.
     Sampled(Result<(), String>),
+    /// The steady state after will not be known.
+    Unsampled,
     /// A pause is over.
     Waited(usize, Pause),
     /// The injector answered.
@@ -200,6 +202,8 @@ impl Machine {
     pub fn step(&mut self, event: Event) -> Vec<Effect> {
         match event {
             Event::Sampled(sampled) => self.sampled(sampled),
+            Event::Unsampled if self.phase == Phase::After => self.finish(false),
+            Event::Unsampled => Vec::new(),
             Event::Waited(index, pause) => self.waited(index, pause),
             Event::Injected(index, result) => self.injected(index, result),
             Event::Probed(index) => match self.tasks.get(index) {
@@ -235,8 +239,8 @@ impl Machine {
                 self.fault(verdict, why);
                 self.unwind()
             }
-            // There is nothing left to remove.
-            Event::Abort(verdict, why) if self.phase == Phase::After => {
+            // All is being removed, or is: whoever sends this does not wait for more than that.
+            Event::Abort(verdict, why) if matches!(self.phase, Phase::Unwinding | Phase::After) => {
                 self.fault(verdict, why);
                 Vec::new()
             }
@@ -245,10 +249,12 @@ impl Machine {
         }
     }
 
-    /// Notes what went wrong.
+    /// Notes what went wrong; to be stopped twice says no more than once.
     fn fault(&mut self, verdict: Verdict, what: String) {
         self.cause.get_or_insert(verdict);
-        self.errors.push(what);
+        if !self.errors.contains(&what) {
+            self.errors.push(what);
+        }
     }
 
     /// Whether the method goes on, or its faults do.

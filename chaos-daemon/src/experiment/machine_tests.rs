@@ -177,6 +177,9 @@ fn the_verdict_is_what_ended_the_run_and_only_then_how_the_system_was() {
         (active(vec![dip(), Event::Lasted, removed(), MET]), Verdict::Deviated),
         (active(vec![Event::Lasted, removed(), found(), MET]), Verdict::Deviated),
         (active(vec![Event::Lasted, removed(), abort(), MET]), Verdict::Aborted),
+        (active(vec![Event::Lasted, removed(), abort(), Event::Unsampled]), Verdict::Aborted),
+        (active(vec![Event::Lasted, abort(), removed(), MET]), Verdict::Aborted),
+        (active(vec![trip(), removed(), abort(), Event::Unsampled]), Verdict::Tripped),
         (active(vec![trip(), removed(), found(), MET]), Verdict::Tripped),
         (active(vec![Event::Lasted, left(), MET]), Verdict::Failed),
         (active(vec![Event::Lasted, left(), unmet()]), Verdict::Failed),
@@ -195,6 +198,15 @@ fn the_verdict_is_what_ended_the_run_and_only_then_how_the_system_was() {
         assert_eq!(outcome.verdict, verdict, "{events:?}");
         assert_eq!(outcome.success(), verdict == Verdict::Held, "{events:?}");
     }
+}
+
+#[test]
+fn a_stop_during_the_removal_or_after_it_is_said_once_however_often_it_comes() {
+    let events = vec![MET, Event::Injected(0, Ok(())), Event::Unsampled, abort(), abort()];
+    let events = [events, vec![Event::Removed(0, Ok(())), abort(), Event::Unsampled]].concat();
+    let outcome = play(vec![INJECT], events).1.unwrap();
+    assert_eq!(outcome.error.as_deref(), Some("stopped before its time"));
+    assert!(outcome.steady_before && !outcome.steady_after);
 }
 
 fn any_step() -> impl Strategy<Value = Step> {
@@ -224,6 +236,7 @@ fn any_event() -> impl Strategy<Value = Event> {
         1 => Just(Event::Deviated("x".into())),
         1 => index().prop_map(|index| Event::Gone(index, "x".into())),
         1 => Just(abort()),
+        1 => Just(Event::Unsampled),
         4 => index().prop_map(|index| Event::Removed(index, Ok(()))),
         1 => index().prop_map(|index| Event::Removed(index, Err("left".into()))),
     ]

@@ -238,7 +238,7 @@ impl Recorder {
             }
             Event::Removed(index, Ok(())) => self.note(Kind::Removed, name(index), ""),
             Event::Removed(index, Err(left)) => self.note(Kind::RemovalFailed, name(index), left),
-            Event::Waited(..) | Event::Probed(_) | Event::Lasted => {}
+            Event::Waited(..) | Event::Probed(_) | Event::Lasted | Event::Unsampled => {}
         }
     }
 

@@ -81,6 +81,11 @@ pub async fn ready(experiment: &Experiment, prober: &Prober, recorder: &Recorder
     if unmet.is_empty() { Ok(()) } else { Err(experiment.variables.hide(&unmet.join(", "))) }
 }
 
+/// The steady state after a run that somebody has stopped: as it is now, whatever time the document gives it.
+pub(super) async fn look_once(experiment: &Experiment, means: &Means<'_>) -> Result<(), String> {
+    sample(experiment, means.prober, (Role::SteadyState, Stage::After), means.recorder, false).await
+}
+
 /// The steady state after the method, which may take its time if the document says how much.
 pub(super) async fn recovered(experiment: &Experiment, means: &Means<'_>) -> Result<(), String> {
     let look =

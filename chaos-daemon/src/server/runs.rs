@@ -45,7 +45,8 @@ pub struct Run {
     pub started_at: String,
     targets: BTreeSet<String>,
     started: Instant,
-    stop: watch::Sender<bool>,
+    /// Each change is a stop.
+    stop: watch::Sender<()>,
     progress: watch::Receiver<Progress>,
     result: watch::Receiver<Option<ExperimentResult>>,
 }
@@ -144,7 +145,7 @@ impl Runs {
     pub fn stop(&self, fault: Option<&FaultName>) {
         for run in self.lock().values() {
             if fault.is_none_or(|fault| run.faults.values().any(|name| name == fault)) {
-                run.stop.send_replace(true);
+                run.stop.send_replace(());
             }
         }
     }
@@ -163,7 +164,7 @@ impl Runs {
         prober: Prober,
     ) -> Result<Run, ApiError> {
         let Occasion { stage, started_by } = occasion;
-        let (stop, stopped) = watch::channel(false);
+        let (stop, stopped) = watch::channel(());
         let (progressing, progress) = watch::channel(Progress::default());
         let (finishing, result) = watch::channel(None);
         let run_id = format!("{:016x}", rand::random::<u64>());
@@ -321,7 +322,7 @@ mod tests {
             started_at: now(),
             targets: target.names().into_iter().collect(),
             started: Instant::now(),
-            stop: watch::channel(false).0,
+            stop: watch::channel(()).0,
             progress: watch::channel(Progress::default()).1,
             result: watch::channel(None).1,
         }

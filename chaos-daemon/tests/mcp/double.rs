@@ -195,6 +195,12 @@ impl Double {
                         _ => {}
                     }
                 }
+                if let Request::Remove { name } = &request
+                    && double.sticks(name)
+                {
+                    double.note(format!("removing {name}"));
+                    tokio::time::sleep(Duration::from_secs(1)).await;
+                }
                 answers.answer(ticket, double.reply(request));
             });
         }
@@ -283,6 +289,12 @@ impl Double {
                 residue: Vec::new(),
             })),
         }
+    }
+
+    /// Whether it takes a second to remove this fault.
+    fn sticks(&self, name: &FaultName) -> bool {
+        let active = self.active.lock().unwrap();
+        active.get(name).is_some_and(|(fault, _)| fault.target.interface.as_deref() == Some("sticky0"))
     }
 
     fn note(&self, what: String) {

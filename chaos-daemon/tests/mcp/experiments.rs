@@ -349,6 +349,104 @@ async fn stop_ends_a_run_which_removes_its_fault_and_says_so() {
     assert!(server.active.lock().unwrap().is_empty());
 }
 
+/// Stops the run that goes on, and waits for what it says to whoever has started it.
+async fn stop_and_hear(server: &Server, client: &mut Client) -> Value {
+    let mut other = Client::open(&server.socket).await;
+    let begin = std::time::Instant::now();
+    assert!(!other.call("chaos_stop", json!({})).await.1);
+    let result = client.answer().await.unwrap()["result"]["structuredContent"].clone();
+    // The last look at the system may take 2 s.
+    assert!(begin.elapsed() < Duration::from_millis(3500), "ended after {:?}: {result}", begin.elapsed());
+    until_finished(&mut other).await;
+    assert!(server.active.lock().unwrap().is_empty(), "a fault is left: {result}");
+    result
+}
+
+#[tokio::test]
+async fn a_stop_ends_a_run_at_once_in_whatever_phase_it_is() {
+    // What the injector was asked last when it is stopped, and whether the port has gone by then.
+    for (phase, interface, lasts, pauses, asked, gone) in [
+        ("pause before", "eth0", "10m", json!({"before": 600}), "", false),
+        ("lasting", "eth0", "10m", json!({}), "inject", true),
+        ("pause after", "eth0", "10m", json!({"after": 600}), "inject", true),
+        ("rollback", "sticky0", "200ms", json!({}), "removing", true),
+        ("after", "eth0", "200ms", json!({}), "remove ", true),
+    ] {
+        let server = Server::start().await;
+        let (listener, address) = port().await;
+        let mut client = Client::open(&server.socket).await;
+        let mut document = document(phase, &address, lasts);
+        document["method"][0]["provider"]["arguments"]["--interface"] = json!(interface);
+        document["method"][0]["pauses"] = pauses;
+        document["extensions"] =
+            json!([{"name": "chaos-daemon", "abort_when": [{"not_recovered_within": "5m"}]}]);
+        register(&mut client, document).await;
+        let params = json!({"name": "chaos_run_experiment", "arguments": {"experiment_name": phase}});
+        client.send("tools/call", params).await;
+        let is_there = || match server.asked.lock().unwrap().last() {
+            Some(last) => !asked.is_empty() && last.starts_with(asked),
+            None => asked.is_empty(),
+        };
+        while gone && server.asked.lock().unwrap().is_empty() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        let listener = (!gone).then_some(listener);
+        while !is_there() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        let result = stop_and_hear(&server, &mut client).await;
+        assert_eq!(result["verdict"], "aborted", "{phase}: {result}");
+        assert!(result["error"].as_str().unwrap().starts_with("stopped before its time"), "{result}");
+        assert_eq!(result["steady_state_before"], true, "{phase}: {result}");
+        drop(listener);
+    }
+}
+
+#[tokio::test]
+async fn a_stop_waits_for_no_sample_that_does_not_come() {
+    for (phase, first) in [("before", 0), ("method", 1)] {
+        let server = Server::start().await;
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/", listener.local_addr().unwrap());
+        // Answers so often, and then no more.
+        let mute = tokio::spawn(async move {
+            let mut open = Vec::new();
+            loop {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                if open.len() < first {
+                    let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+                    tokio::io::AsyncWriteExt::write_all(&mut stream, answer).await.unwrap();
+                }
+                open.push(stream);
+            }
+        });
+        let mut client = Client::open(&server.socket).await;
+        let mut document = document(phase, "127.0.0.1:1", "10m");
+        // No outage, of which samples would be taken.
+        document["method"][0]["provider"]["arguments"]["inject"] = json!("timeout");
+        document["steady-state-hypothesis"]["probes"][0] = json!({"type": "probe", "name": "web", "tolerance": 200,
+            "provider": {"type": "http", "url": url, "timeout": 30}});
+        register(&mut client, document).await;
+        let params = json!({"name": "chaos_run_experiment", "arguments": {"experiment_name": phase}});
+        client.send("tools/call", params).await;
+        while first > 0 && server.active.lock().unwrap().is_empty() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        let result = stop_and_hear(&server, &mut client).await;
+        mute.abort();
+        assert_eq!(
+            (&result["verdict"], &result["error"]),
+            (&json!("aborted"), &json!("stopped before its time"))
+        );
+        assert_eq!(
+            (&result["steady_state_before"], &result["steady_state_after"]),
+            (&json!(first > 0), &json!(false))
+        );
+    }
+}
+
 #[tokio::test]
 async fn a_second_run_is_refused_and_told_which_one_goes_on() {
     let beside = |name: &str, address: &str, interface: &str| {

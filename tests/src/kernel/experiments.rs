@@ -18,6 +18,7 @@ use crate::{Daemon, Mcp, Pair, Residue};
 tests![
     a_run_whose_server_is_killed_is_interrupted_and_leaves_nothing,
     a_run_that_everything_died_under_is_interrupted_for_the_next_daemon,
+    a_run_that_the_daemon_is_stopped_under_leaves_nothing_and_is_interrupted_for_the_next,
 ];
 
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -102,6 +103,30 @@ fn a_run_whose_server_is_killed_is_interrupted_and_leaves_nothing(_: &Context) -
     let mcp = daemon.mcp()?;
     mcp.call_tool("chaos_register_experiment", short)?.ok()?;
     assert_eq!(chaosctl(&daemon, &["run", "cut"])?.output()?.status.code(), Some(0), "{}", daemon.log());
+    Ok(Outcome::Pass)
+}
+
+fn a_run_that_the_daemon_is_stopped_under_leaves_nothing_and_is_interrupted_for_the_next(
+    _: &Context,
+) -> TestResult {
+    let pair = Pair::new()?;
+    let before = Residue::take(&[&pair.near])?;
+    let mut daemon = Daemon::start()?;
+    let mcp = daemon.mcp()?;
+    mcp.call_tool("chaos_register_experiment", document(&pair))?.ok()?;
+    let mut run = chaosctl(&daemon, &["run", "cut"])?;
+    let mut run = run.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+    assert!(wait_until(PATIENCE, || is_cut(&mcp)), "{}", daemon.log());
+    run.kill()?;
+    run.wait()?;
+    // SIGTERM, as a service manager does it; it ends by itself, and well.
+    daemon.stop()?;
+    before.assert_unchanged_within(&[&pair.near], Duration::ZERO)?;
+    let mut inherited = Ok(());
+    let next = Daemon::start_with(|command| inherited = inherit(&daemon, command))?;
+    inherited?;
+    next.mcp()?;
+    assert_interrupted(&listed(&next)?);
     Ok(Outcome::Pass)
 }
 
