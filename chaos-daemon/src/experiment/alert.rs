@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::activity::{Activity, Deed};
+use super::failure::FailureMode;
 use crate::probe::{Probe, Sample};
 
 /// What an alert has to do. All times are at most [`crate::spec::units::LONGEST_FAULT`].
@@ -220,6 +221,17 @@ impl<'a> Watch<'a> {
         }
     }
 
+    /// What kind of failure its finding is.
+    pub fn failure(&self) -> FailureMode {
+        let after = self.began.zip(self.fired).map(|((began, _), fired)| fired.saturating_sub(began));
+        match self.alert.wanted {
+            Wanted::Fires { within, .. } if after.is_none_or(|after| after > within) => {
+                FailureMode::AlertMissing
+            }
+            _ => FailureMode::AlertUnexpected,
+        }
+    }
+
     /// What became of it; `None` when its action was not carried out.
     pub fn report(&self) -> Option<Alarm> {
         let (began, action) = self.began?;
@@ -309,6 +321,7 @@ mod tests {
             watch.observe(ms(asked), ms(asked), &instead);
         }
         assert!(!watch.is_pending());
+        assert_eq!(watch.failure(), FailureMode::AlertMissing);
         let expected = "P1: alert \"pool\" did not fire within 5s of \"kill\": goes to [\"dev\"]";
         assert_eq!(watch.finding().unwrap(), expected);
         // While the method goes on it may still come, and is late then.
@@ -316,6 +329,7 @@ mod tests {
         watch.observe(ms(6500), ms(6500), &sample(false));
         assert!(watch.is_pending());
         watch.observe(ms(7500), ms(7500), &sample(true));
+        assert_eq!(watch.failure(), FailureMode::AlertMissing);
         let expected = "P1: alert \"pool\" fired 6.5s after \"kill\", and not within 5s";
         assert_eq!(watch.finding().unwrap(), expected);
     }
@@ -332,6 +346,7 @@ mod tests {
             watch.observe(ms(3000), ms(3000), &sample(true));
             assert!(!watch.is_pending());
             let finding = watch.finding();
+            assert_eq!(watch.failure(), FailureMode::AlertUnexpected);
             assert_eq!(finding.is_some_and(|finding| finding.starts_with("P2: ")), found);
         }
     }
@@ -351,6 +366,7 @@ mod tests {
         let mut loud = watch(&alert);
         loud.observe(ms(1500), ms(1500), &sample(true));
         loud.observe(ms(2500), ms(2500), &sample(false));
+        assert_eq!(loud.failure(), FailureMode::AlertUnexpected);
         let expected = "P2: alert \"pool\" fired 500.0ms after \"kill\", and must not: firing: \"Pool\"";
         assert_eq!(loud.finding().unwrap(), expected);
     }

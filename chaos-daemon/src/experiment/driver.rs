@@ -173,7 +173,7 @@ struct Run<'a> {
     /// Whether somebody has stopped it.
     stopped: bool,
     /// The steady state before or after, until there is nothing more to see of alerts.
-    sampled: Option<Result<(), String>>,
+    sampled: Option<Event>,
 }
 
 impl<'a> Run<'a> {
@@ -186,9 +186,14 @@ impl<'a> Run<'a> {
                     self.all_removed(machine.goes_as_described());
                 }
                 let sampled = |sampled| Happened::Event(Event::Sampled(sampled));
+                let has_time = experiment.guardrails.recovery.is_some();
+                let in_time = move |sampled| match sampled {
+                    Err(unmet) if has_time => Happened::Event(Event::Overdue(unmet)),
+                    sampled => Happened::Event(Event::Sampled(sampled)),
+                };
                 self.given_up.push(match (machine.is_before(), self.stopped) {
                     (true, _) => ready(experiment, means.prober, means.recorder).map(sampled).boxed(),
-                    (false, false) => recovered(experiment, means).map(sampled).boxed(),
+                    (false, false) => recovered(experiment, means).map(in_time).boxed(),
                     (false, true) => {
                         self.given_up.push(sleep(LAST_LOOK).map(|()| Happened::Enough).boxed());
                         look_once(experiment, means).map(sampled).boxed()
@@ -247,7 +252,7 @@ impl<'a> Run<'a> {
     /// What it means to the machine.
     fn take_in(&mut self, happened: Happened) -> Vec<Event> {
         match happened {
-            Happened::Event(Event::Sampled(sampled)) => self.sampled(sampled),
+            Happened::Event(event @ (Event::Sampled(_) | Event::Overdue(_))) => self.sampled(event),
             Happened::Event(event) => vec![event],
             Happened::Stopped => self.stop(),
             Happened::Enough => self.give_up(),
@@ -316,9 +321,9 @@ impl<'a> Run<'a> {
     }
 
     /// The steady state before or after: after, it is the last word on an outage.
-    fn sampled(&mut self, sampled: Result<(), String>) -> Vec<Event> {
+    fn sampled(&mut self, sampled: Event) -> Vec<Event> {
         let now = self.began.elapsed();
-        self.tracker.observe(now, now, sampled.is_ok());
+        self.tracker.observe(now, now, sampled == Event::Sampled(Ok(())));
         self.sampled = Some(sampled);
         self.tracker.too_late().map(Event::Late).into_iter().chain(self.all_seen()).collect()
     }
@@ -329,8 +334,13 @@ impl<'a> Run<'a> {
             return Vec::new();
         }
         let Some(sampled) = self.sampled.take() else { return Vec::new() };
-        let findings = self.alerts.iter().filter_map(alert::Watch::finding);
-        findings.map(Event::Finding).chain([Event::Sampled(sampled)]).collect()
+        self.findings().chain([sampled]).collect()
+    }
+
+    /// What was not as it should be of alerts.
+    fn findings(&self) -> impl Iterator<Item = Event> {
+        let found = |watch: &alert::Watch<'_>| Some(Event::Finding(watch.failure(), watch.finding()?));
+        self.alerts.iter().filter_map(found)
     }
 
     /// Begins to track an outage if the fault of this activity makes one, and to ask for the alerts of which time counts from here.
@@ -398,9 +408,8 @@ impl<'a> Run<'a> {
         self.alerts.iter_mut().for_each(alert::Watch::give_up);
         self.asking.clear();
         self.given_up.clear();
-        let sampled = self.sampled.take().map_or(Event::Unsampled, Event::Sampled);
-        let findings = self.alerts.iter().filter_map(alert::Watch::finding);
-        findings.map(Event::Finding).chain([sampled]).collect()
+        let sampled = self.sampled.take().unwrap_or(Event::Unsampled);
+        self.findings().chain([sampled]).collect()
     }
 
     /// Samples the steady state as long as it is not known whether an outage is over.

@@ -9,6 +9,7 @@
 //! In the method one activity follows the other, and those in the background go on beside them. Each waits, does what it
 //! does, and waits again. Whatever else happens, the run goes through Unwinding as soon as anything has been injected.
 
+use super::failure::FailureMode;
 use super::verdict::Verdict;
 use crate::request::{ApiError, ErrorCode};
 
@@ -50,6 +51,8 @@ pub enum Pause {
 pub enum Event {
     /// The steady state was sampled, before or after; the text says what was not met.
     Sampled(Result<(), String>),
+    /// The steady state after was not met in the time that it has; the text says what was not met.
+    Overdue(String),
     /// The steady state after will not be known.
     Unsampled,
     /// A pause is over.
@@ -65,7 +68,7 @@ pub enum Event {
     /// The steady state was met again, and later than it had to be; the text says when.
     Late(String),
     /// An alert was not as the document expects; the text says what.
-    Finding(String),
+    Finding(FailureMode, String),
     /// A fault ended before its time; the text says why.
     Gone(usize, String),
     /// The run is to end now, with this verdict; the text says why.
@@ -108,6 +111,8 @@ pub struct Outcome {
     pub steady_after: bool,
     /// What went wrong, in order, after semicolons; failed removals last.
     pub error: Option<String>,
+    /// What failed first, unless it was a success.
+    pub failure: Option<FailureMode>,
 }
 
 impl Outcome {
@@ -156,9 +161,10 @@ pub struct Machine {
     tasks: Vec<Task>,
     faults: Vec<Fault>,
     steady_before: bool,
-    deviated: bool,
+    /// In what way the system was not as it had to be; the first counts.
+    deviation: Option<FailureMode>,
     /// What ended it before its time, or kept it from going as described; the first counts.
-    cause: Option<Verdict>,
+    cause: Option<(Verdict, FailureMode)>,
     errors: Vec<String>,
     left: Vec<String>,
 }
@@ -174,7 +180,7 @@ impl Machine {
             tasks,
             faults,
             steady_before: false,
-            deviated: false,
+            deviation: None,
             cause: None,
             errors: Vec::new(),
             left: Vec::new(),
@@ -202,6 +208,10 @@ impl Machine {
     pub fn step(&mut self, event: Event) -> Vec<Effect> {
         match event {
             Event::Sampled(sampled) => self.sampled(sampled),
+            Event::Overdue(unmet) if self.phase == Phase::After => {
+                self.unmet(FailureMode::NotRecovered, &unmet)
+            }
+            Event::Overdue(_) => Vec::new(),
             Event::Unsampled if self.phase == Phase::After => self.finish(false),
             Event::Unsampled => Vec::new(),
             Event::Waited(index, pause) => self.waited(index, pause),
@@ -213,35 +223,31 @@ impl Machine {
             Event::Lasted if self.phase == Phase::Lasting => self.unwind(),
             Event::Lasted => Vec::new(),
             Event::Deviated(unmet) => {
-                if self.runs() && !self.deviated {
-                    self.deviated = true;
+                if self.runs() && self.deviation.is_none() {
+                    self.deviation = Some(FailureMode::NotSteadyDuring);
                     self.errors.push(format!("steady state not met during the action: {unmet}"));
                 }
                 Vec::new()
             }
-            Event::Late(what) | Event::Finding(what) => {
-                if self.phase == Phase::After {
-                    self.deviated = true;
-                    self.errors.push(what);
-                }
-                Vec::new()
-            }
+            Event::Late(what) => self.found(FailureMode::RtoMissed, what),
+            Event::Finding(mode, what) => self.found(mode, what),
             Event::Gone(index, why) if self.runs() && self.faults.get(index) == Some(&Fault::Active) => {
-                self.fault(Verdict::Failed, format!("the fault ended before its time: {why}"));
+                let what = format!("the fault ended before its time: {why}");
+                self.fault(Verdict::Failed, FailureMode::FaultEndedEarly, what);
                 self.unwind()
             }
             Event::Gone(..) => Vec::new(),
             Event::Abort(verdict, why) if self.phase == Phase::Before => {
-                self.fault(verdict, why);
+                self.fault(verdict, FailureMode::of_end(verdict), why);
                 self.finish(false)
             }
             Event::Abort(verdict, why) if self.runs() => {
-                self.fault(verdict, why);
+                self.fault(verdict, FailureMode::of_end(verdict), why);
                 self.unwind()
             }
             // All is being removed, or is: whoever sends this does not wait for more than that.
             Event::Abort(verdict, why) if matches!(self.phase, Phase::Unwinding | Phase::After) => {
-                self.fault(verdict, why);
+                self.fault(verdict, FailureMode::of_end(verdict), why);
                 Vec::new()
             }
             Event::Abort(..) => Vec::new(),
@@ -250,11 +256,27 @@ impl Machine {
     }
 
     /// Notes what went wrong; to be stopped twice says no more than once.
-    fn fault(&mut self, verdict: Verdict, what: String) {
-        self.cause.get_or_insert(verdict);
+    fn fault(&mut self, verdict: Verdict, mode: FailureMode, what: String) {
+        self.cause.get_or_insert((verdict, mode));
         if !self.errors.contains(&what) {
             self.errors.push(what);
         }
+    }
+
+    /// Notes what the system, or who watches it, was not like; the run goes on.
+    fn found(&mut self, mode: FailureMode, what: String) -> Vec<Effect> {
+        if self.phase == Phase::After {
+            self.deviation.get_or_insert(mode);
+            self.errors.push(what);
+        }
+        Vec::new()
+    }
+
+    /// The last word on the steady state after.
+    fn unmet(&mut self, mode: FailureMode, unmet: &str) -> Vec<Effect> {
+        self.deviation.get_or_insert(mode);
+        self.errors.push(format!("steady state not met after the action: {unmet}"));
+        self.finish(false)
     }
 
     /// Whether the method goes on, or its faults do.
@@ -272,14 +294,12 @@ impl Machine {
                 effects
             }
             (Phase::Before, Err(unmet)) => {
-                self.fault(Verdict::Refused, format!("steady state not met before the action: {unmet}"));
+                let what = format!("steady state not met before the action: {unmet}");
+                self.fault(Verdict::Refused, FailureMode::NotSteadyBefore, what);
                 self.finish(false)
             }
             (Phase::After, Ok(())) => self.finish(true),
-            (Phase::After, Err(unmet)) => {
-                self.errors.push(format!("steady state not met after the action: {unmet}"));
-                self.finish(false)
-            }
+            (Phase::After, Err(unmet)) => self.unmet(FailureMode::NotSteadyAfter, &unmet),
             _ => Vec::new(),
         }
     }
@@ -335,7 +355,7 @@ impl Machine {
                 Some(Fault::Over) => self.done(index),
                 _ => {
                     let what = "an action was to remove a fault that was not active yet";
-                    self.fault(Verdict::Failed, what.to_owned());
+                    self.fault(Verdict::Failed, FailureMode::MethodBroken, what.to_owned());
                     self.unwind()
                 }
             },
@@ -372,7 +392,8 @@ impl Machine {
             }
             (Fault::Asked, Ok(())) => self.remove(index),
             (Fault::Asked, Err(error)) => {
-                self.fault(Verdict::Failed, format!("injecting failed: {error}"));
+                let what = format!("injecting failed: {error}");
+                self.fault(Verdict::Failed, FailureMode::of_refusal(error.code), what);
                 // Refused means unchanged: to remove now could hit a fault of the same name that is another's. Only
                 // without an answer the fault may be there.
                 let uncertain = error.code == ErrorCode::Unavailable;
@@ -382,7 +403,7 @@ impl Machine {
             (_, Err(_)) => Vec::new(),
             (_, Ok(())) => {
                 let what = format!("the run lost its way: {result:?} for activity {index}");
-                self.fault(Verdict::Failed, what);
+                self.fault(Verdict::Failed, FailureMode::MethodBroken, what);
                 self.faults[index] = Fault::Active;
                 self.unwind()
             }
@@ -435,11 +456,13 @@ impl Machine {
 
     fn finish(&mut self, steady_after: bool) -> Vec<Effect> {
         self.phase = Phase::Finished;
-        let verdict = self.cause.unwrap_or(match (self.left.is_empty(), self.deviated || !steady_after) {
-            (false, _) => Verdict::Failed,
-            (true, true) => Verdict::Deviated,
-            (true, false) => Verdict::Held,
-        });
+        let unsteady = (!steady_after).then_some(FailureMode::NotSteadyAfter);
+        let (verdict, failure) = match (self.cause, self.left.is_empty(), self.deviation.or(unsteady)) {
+            (Some((verdict, mode)), ..) => (verdict, Some(mode)),
+            (None, false, _) => (Verdict::Failed, Some(FailureMode::RollbackFailed)),
+            (None, true, Some(mode)) => (Verdict::Deviated, Some(mode)),
+            (None, true, None) => (Verdict::Held, None),
+        };
         let mut texts = std::mem::take(&mut self.errors);
         if !self.left.is_empty() {
             if texts.is_empty() {
@@ -448,7 +471,8 @@ impl Machine {
             texts.extend(self.left.drain(..).map(|left| format!("rollback failed: {left}")));
         }
         let error = (!texts.is_empty()).then(|| texts.join("; "));
-        vec![Effect::Finish(Outcome { verdict, steady_before: self.steady_before, steady_after, error })]
+        let steady_before = self.steady_before;
+        vec![Effect::Finish(Outcome { verdict, steady_before, steady_after, error, failure })]
     }
 }
 

@@ -168,7 +168,7 @@ fn the_verdict_is_what_ended_the_run_and_only_then_how_the_system_was() {
     let trip = || Event::Abort(Verdict::Tripped, "gate".to_owned());
     let left = || Event::Removed(0, Err("veth left".into()));
     let removed = || Event::Removed(0, Ok(()));
-    let found = || Event::Finding("P1: alert".into());
+    let found = || Event::Finding(FailureMode::AlertMissing, "P1: alert".into());
     let dip = || Event::Deviated("p95".into());
     let active = |then: Vec<Event>| [vec![MET, Event::Injected(0, Ok(()))], then].concat();
     for (events, verdict) in [
@@ -197,6 +197,7 @@ fn the_verdict_is_what_ended_the_run_and_only_then_how_the_system_was() {
         let outcome = play(vec![INJECT], events.clone()).1.unwrap();
         assert_eq!(outcome.verdict, verdict, "{events:?}");
         assert_eq!(outcome.success(), verdict == Verdict::Held, "{events:?}");
+        assert_eq!(outcome.success(), outcome.failure.is_none(), "{events:?}");
     }
 }
 
@@ -228,7 +229,8 @@ fn any_event() -> impl Strategy<Value = Event> {
         4 => (index(), pause).prop_map(|(index, pause)| Event::Waited(index, pause)),
         6 => index().prop_map(|index| Event::Injected(index, Ok(()))),
         1 => Just(Event::Late("late".to_owned())),
-        1 => Just(Event::Finding("alert".to_owned())),
+        1 => Just(Event::Finding(FailureMode::AlertMissing, "alert".to_owned())),
+        1 => Just(Event::Overdue("not recovered".to_owned())),
         1 => index().prop_map(|index| refused(index, ErrorCode::InjectionFailed)),
         1 => index().prop_map(|index| refused(index, ErrorCode::Unavailable)),
         3 => index().prop_map(Event::Probed),
@@ -300,6 +302,7 @@ proptest! {
             ledger.event(&event, count);
             if let Some(outcome) = ledger.effects(&machine.step(event)) {
                 prop_assert_eq!(outcome.success(), outcome.verdict == Verdict::Held, "{:?}", outcome);
+                prop_assert_eq!(outcome.success(), outcome.failure.is_none(), "{:?}", outcome);
                 prop_assert!(ledger.active.is_empty() && ledger.asked.is_empty(), "finished with a fault");
                 return Ok(());
             }

@@ -4,6 +4,7 @@ pub mod activity;
 pub mod alert;
 pub mod document;
 pub mod driver;
+pub mod failure;
 pub mod gate;
 pub mod guardrails;
 pub mod hub;
@@ -23,6 +24,7 @@ pub mod verification;
 
 pub use document::Experiment;
 pub use driver::{Means, Progress, drive};
+pub use failure::FailureMode;
 pub use impact::Impact;
 pub use machine::Outcome;
 pub use native::{Grammar, Native};

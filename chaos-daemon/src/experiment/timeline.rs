@@ -222,10 +222,13 @@ impl Recorder {
         let name = |index: &usize| self.names.get(index).map(FaultName::as_str).unwrap_or_default();
         match event {
             Event::Sampled(Ok(())) => self.note(Kind::Met, "", ""),
-            Event::Sampled(Err(unmet)) | Event::Deviated(unmet) | Event::Late(unmet) => {
+            Event::Sampled(Err(unmet))
+            | Event::Overdue(unmet)
+            | Event::Deviated(unmet)
+            | Event::Late(unmet) => {
                 self.note(Kind::NotMet, "", unmet);
             }
-            Event::Finding(what) => self.note(Kind::Finding, "", what),
+            Event::Finding(_, what) => self.note(Kind::Finding, "", what),
             Event::Injected(index, Ok(())) => self.note(Kind::Injected, name(index), ""),
             Event::Injected(index, Err(error)) => {
                 self.note(Kind::InjectionFailed, name(index), &error.to_string());

@@ -48,6 +48,7 @@ async fn what_happens_is_written_with_both_clocks_in_order() {
             steady_before: true,
             steady_after: true,
             error: None,
+            failure: None,
         }),
         false,
     );

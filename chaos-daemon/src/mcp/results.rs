@@ -7,7 +7,7 @@ use rmcp::model::CallToolResult;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::experiment::{Impact, Recovery, Stage, Verdict};
+use crate::experiment::{FailureMode, Impact, Recovery, Stage, Verdict};
 use crate::request::{self, ApiError, FaultStatus, LifetimeClass};
 use crate::server::history::ExperimentResult;
 
@@ -380,6 +380,12 @@ pub(super) struct RunOutput {
     #[schemars(with = "String")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) verdict: Option<Verdict>,
+    /// What failed first, of a run that was no success: "not_steady_before", "not_steady_during", "not_steady_after",
+    /// "not_recovered", "rto_missed", "alert_missing", "alert_unexpected", "gate_breached", "target_vanished", "injection_refused",
+    /// "injection_failed", "fault_ended_early", "probe_broken", "method_broken", "rollback_failed", "aborted" or "interrupted".
+    #[schemars(with = "String")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) failure_mode: Option<FailureMode>,
     /// What share of what its faults match it affected, in percent, of a document with stages.
     #[schemars(with = "u8")]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -429,6 +435,7 @@ impl From<ExperimentResult> for RunOutput {
             gate_reaction_seconds: result.gate_reaction_seconds,
             recovery: result.recovery,
             verdict: result.verdict,
+            failure_mode: result.failure_mode,
             stage: result.stage,
             next: result.next,
             warning: result.warning,

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::history::{ExperimentResult, Recorded, RunFault};
 use super::registry::{replace, replace_synced};
 use crate::experiment::timeline::Occurrence;
-use crate::experiment::{Stage, Verdict};
+use crate::experiment::{FailureMode, Stage, Verdict};
 use crate::request::WentDown;
 use crate::spec::FaultName;
 
@@ -67,6 +67,7 @@ impl Note {
             verdict: Some(Verdict::Interrupted),
             duration_seconds: now.duration_since(began).as_secs_f64().max(0.0),
             error: Some(error),
+            failure_mode: Some(FailureMode::Interrupted),
             started_at: self.started_at.clone(),
             run_id,
             stage: self.stage,

@@ -90,6 +90,7 @@ impl Run {
             success: outcome.success(),
             steady_state_after: outcome.steady_after,
             error: outcome.error.clone(),
+            failure_mode: outcome.failure,
             ..self.result(progress)
         }
     }
@@ -104,6 +105,7 @@ impl Run {
             steady_state_after: false,
             duration_seconds: self.started.elapsed().as_secs_f64(),
             error: None,
+            failure_mode: None,
             started_at: self.started_at.clone(),
             run_id: self.run_id.clone(),
             packets_affected: progress.affected,

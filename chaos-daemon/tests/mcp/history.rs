@@ -178,7 +178,7 @@ async fn all_runs_together_have_figures_and_each_has_a_score() {
     assert!(!failed, "{all}");
     assert_eq!((&all["runs"], &all["successes"], &all["success_rate"]), (&json!(4), &json!(2), &json!(0.5)));
     assert_eq!(all["verdicts"][0], json!({"name": "held", "runs": 2}));
-    let modes = json!([{"name": "injection_failed", "runs": 1}, {"name": "not_steady_before", "runs": 1}]);
+    let modes = json!([{"name": "not_steady_before", "runs": 1}, {"name": "target_vanished", "runs": 1}]);
     assert_eq!(all["failure_modes"], modes);
     let partition = &all["faults"][0];
     assert_eq!((&partition["name"], &partition["runs"]), (&json!("network_partition"), &json!(3)));

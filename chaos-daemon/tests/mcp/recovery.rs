@@ -68,7 +68,10 @@ async fn a_recovery_later_than_its_objective_is_a_deviation_though_the_steady_st
         (&json!("deviated"), &json!(true)),
         "{result}"
     );
-    assert_eq!(result["recovery"]["within_rto"], false);
+    assert_eq!(
+        (&result["recovery"]["within_rto"], &result["failure_mode"]),
+        (&json!(false), &json!("rto_missed"))
+    );
     assert!(result["error"].as_str().unwrap().contains("the rto is 300ms"), "{result}");
 }
 

@@ -19,7 +19,7 @@ use super::score::score;
 use super::{ExperimentResult, Filter, Found, Recorded, Retention, RunFault, Summary, Total};
 use crate::experiment::stage::Step;
 use crate::experiment::timeline::{Occurrence, Reading};
-use crate::experiment::{Stage, Verdict};
+use crate::experiment::{FailureMode, Stage, Verdict};
 
 /// How long another user of the file is waited for: a server that has not quite ended.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -34,7 +34,7 @@ pub(super) const FIRST: &str = MIGRATIONS[0];
 
 /// The columns of a run, in the order in which `result` reads them.
 const RUN: &str = "id, experiment, verdict, success, steady_before, steady_after, seconds, error, started_at, affected, \
-                   gate_reaction, digest, samples_left_out, recovery, stage, next, staged";
+                   gate_reaction, digest, samples_left_out, recovery, stage, next, staged, failure_mode";
 
 /// Why a database is of no use.
 #[derive(Debug, thiserror::Error)]
@@ -176,12 +176,12 @@ impl Database {
         );
         let mut statement = self.connection.prepare(&question)?;
         let rows = statement.query_map(params_from_iter(values), |row| {
-            let types: Option<String> = row.get(18)?;
+            let types: Option<String> = row.get(19)?;
             let types = types.unwrap_or_default();
             Ok(Summary {
                 run: result(row)?,
                 digest: row.get(11)?,
-                score: row.get(17)?,
+                score: row.get(18)?,
                 fault_types: types.split(',').filter(|word| !word.is_empty()).map(str::to_owned).collect(),
             })
         })?;
@@ -320,7 +320,7 @@ fn insert(change: &Transaction<'_>, recorded: &Recorded) -> Result<bool> {
     let run = &recorded.run;
     let began = run.started_at.parse::<jiff::Timestamp>().unwrap_or_default();
     let new = change.execute(
-        "INSERT OR IGNORE INTO run VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT OR IGNORE INTO run VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         params![
             run.run_id,
             run.experiment_name,
@@ -341,6 +341,7 @@ fn insert(change: &Transaction<'_>, recorded: &Recorded) -> Result<bool> {
             run.stage.map(Stage::percent),
             recorded.staged,
             run.next,
+            run.failure_mode.map(FailureMode::name),
         ],
     )?;
     if new == 0 {
@@ -474,6 +475,7 @@ fn result(row: &Row<'_>) -> rusqlite::Result<ExperimentResult> {
     let verdict: Option<String> = row.get(2)?;
     let affected: i64 = row.get(9)?;
     let recovery: Option<String> = row.get(13)?;
+    let failure: Option<String> = row.get(17)?;
     let stage = |percent: Option<u8>| percent.and_then(|percent| Stage::try_from(percent).ok());
     Ok(ExperimentResult {
         run_id: row.get(0)?,
@@ -484,6 +486,7 @@ fn result(row: &Row<'_>) -> rusqlite::Result<ExperimentResult> {
         steady_state_after: row.get(5)?,
         duration_seconds: row.get(6)?,
         error: row.get(7)?,
+        failure_mode: failure.as_deref().and_then(FailureMode::parse),
         started_at: row.get(8)?,
         packets_affected: u64::try_from(affected).unwrap_or_default(),
         gate_reaction_seconds: row.get(10)?,

@@ -72,4 +72,5 @@ pub(super) const MIGRATIONS: &[&str] = &[
     ",
     "ALTER TABLE sample ADD COLUMN late REAL;",
     "ALTER TABLE fault ADD COLUMN weight INTEGER NOT NULL DEFAULT 10;",
+    "ALTER TABLE run ADD COLUMN failure_mode TEXT;",
 ];

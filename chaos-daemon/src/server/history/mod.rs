@@ -20,7 +20,7 @@ use crate::experiment::document::EXTENSION;
 use crate::experiment::guardrails::FULL_WEIGHT;
 use crate::experiment::stage::Step;
 use crate::experiment::timeline::{Occurrence, Reading};
-use crate::experiment::{Recovery, Stage, Verdict};
+use crate::experiment::{FailureMode, Recovery, Stage, Verdict};
 use crate::request::{ApiError, ErrorCode};
 use database::Database;
 
@@ -51,6 +51,9 @@ pub struct ExperimentResult {
     pub duration_seconds: f64,
     /// What went wrong.
     pub error: Option<String>,
+    /// What failed first; none of a success, and in results of before it was recorded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure_mode: Option<FailureMode>,
     /// When it began, ISO 8601 in UTC.
     pub started_at: String,
     /// Handle of the run.

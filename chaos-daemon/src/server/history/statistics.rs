@@ -151,11 +151,17 @@ fn counts(names: impl Iterator<Item = String>) -> Vec<Count> {
 
 /// What failed first, in a word; none for a success.
 pub fn failure_mode(run: &ExperimentResult) -> Option<&'static str> {
-    if run.success {
-        return None;
+    match (run.success, run.failure_mode) {
+        (true, _) => None,
+        (false, Some(mode)) => Some(mode.name()),
+        (false, None) => Some(by_words(run)),
     }
+}
+
+/// The same of a run of before it was recorded, by the words of its error.
+fn by_words(run: &ExperimentResult) -> &'static str {
     let error = run.error.as_deref().unwrap_or_default();
-    Some(match run.verdict {
+    match run.verdict {
         Some(Verdict::Refused) => "not_steady_before",
         Some(Verdict::Tripped) => "gate_breached",
         Some(Verdict::Aborted) => "aborted",
@@ -171,7 +177,7 @@ pub fn failure_mode(run: &ExperimentResult) -> Option<&'static str> {
         Some(Verdict::Failed) if error.contains("it cannot be judged") => "probe_broken",
         Some(Verdict::Failed) if error.contains("rollback failed") => "rollback_failed",
         Some(Verdict::Failed | Verdict::Held) | None => "other",
-    })
+    }
 }
 
 /// Documents of which some runs held and some did not.

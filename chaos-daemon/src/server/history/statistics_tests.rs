@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::experiment::FailureMode;
 use crate::experiment::machine::{Deed, Effect, Event, Machine, Step};
 use crate::experiment::verdict::VERDICTS;
 use crate::request::{ApiError, ErrorCode};
@@ -68,18 +69,21 @@ fn runs_are_counted_by_what_they_have_in_common() {
     assert_eq!(statistics(&[]), Statistics::default());
 }
 
-/// What the state machine really says of a run that goes so.
-fn told(events: Vec<Event>) -> Option<&'static str> {
+/// What the state machine really says of a run that goes so: as it is recorded, and as it was before that.
+fn told(events: Vec<Event>) -> [Option<&'static str>; 2] {
     let step = Step { deed: Deed::Inject, background: false, before: false, after: false };
     let (mut machine, _) = Machine::start(vec![step]);
     for event in events {
         if let Some(Effect::Finish(outcome)) = machine.step(event).pop() {
-            return failure_mode(&ExperimentResult {
+            let result = ExperimentResult {
                 verdict: Some(outcome.verdict),
                 success: outcome.success(),
                 error: outcome.error,
+                failure_mode: outcome.failure,
                 ..ExperimentResult::default()
-            });
+            };
+            let before = ExperimentResult { failure_mode: None, ..result.clone() };
+            return [failure_mode(&result), failure_mode(&before)];
         }
     }
     panic!("the run does not end");
@@ -90,7 +94,7 @@ fn what_failed_is_told_by_what_the_run_itself_says() {
     let met = || Event::Sampled(Ok(()));
     let unmet = |why: &str| Event::Sampled(Err(why.to_owned()));
     let (injected, removed) = (|| Event::Injected(0, Ok(())), || Event::Removed(0, Ok(())));
-    let refused = Event::Injected(0, Err(ApiError::new(ErrorCode::TargetNotFound, "no eth0")));
+    let refused = |code| Event::Injected(0, Err(ApiError::new(code, "no eth0")));
     let left = Event::Removed(0, Err("left behind: a veth".into()));
     let abort = |verdict, why: &str| Event::Abort(verdict, why.to_owned());
     let broken = "gate x was breached: it cannot be judged: refused";
@@ -99,25 +103,41 @@ fn what_failed_is_told_by_what_the_run_itself_says() {
         (Some("not_steady_before"), vec![unmet("up")]),
         (Some("not_steady_after"), vec![met(), injected(), Event::Lasted, removed(), unmet("up")]),
         (
-            Some("not_recovered"),
-            vec![met(), injected(), Event::Lasted, removed(), unmet("not recovered within 5s: up")],
-        ),
-        (
             Some("not_steady_during"),
             vec![met(), injected(), Event::Deviated("up".into()), Event::Lasted, removed(), met()],
         ),
-        (
-            Some("alert"),
-            vec![met(), injected(), Event::Lasted, removed(), Event::Finding("P1: alert".into()), met()],
-        ),
-        (Some("injection_failed"), vec![met(), refused, met()]),
+        (Some("injection_failed"), vec![met(), refused(ErrorCode::InjectionFailed), met()]),
         (Some("fault_ended_early"), vec![met(), injected(), Event::Gone(0, "gone".into()), removed(), met()]),
         (Some("rollback_failed"), vec![met(), injected(), Event::Lasted, left, met()]),
         (Some("gate_breached"), vec![met(), injected(), abort(Verdict::Tripped, "gate x"), removed(), met()]),
         (Some("probe_broken"), vec![met(), injected(), abort(Verdict::Failed, broken), removed(), met()]),
         (Some("aborted"), vec![met(), injected(), abort(Verdict::Aborted, "stopped"), removed(), met()]),
     ] {
-        assert_eq!(told(events), mode);
+        assert_eq!(told(events), [mode, mode]);
+    }
+    // What the words of before did not tell, or called otherwise.
+    let late = || Event::Overdue("not recovered within 5s: up".into());
+    let found = |mode| {
+        vec![met(), injected(), Event::Lasted, removed(), Event::Finding(mode, "P1: alert".into()), met()]
+    };
+    for (mode, before, events) in [
+        ("not_recovered", "not_recovered", vec![met(), injected(), Event::Lasted, removed(), late()]),
+        (
+            "rto_missed",
+            "not_steady_after",
+            vec![met(), injected(), Event::Lasted, removed(), Event::Late("late".into()), met()],
+        ),
+        (
+            "rto_missed",
+            "not_recovered",
+            vec![met(), injected(), Event::Lasted, removed(), Event::Late("late".into()), late()],
+        ),
+        ("alert_missing", "alert", found(FailureMode::AlertMissing)),
+        ("alert_unexpected", "alert", found(FailureMode::AlertUnexpected)),
+        ("target_vanished", "injection_failed", vec![met(), refused(ErrorCode::TargetNotFound), met()]),
+        ("injection_refused", "injection_failed", vec![met(), refused(ErrorCode::PolicyDenied), met()]),
+    ] {
+        assert_eq!(told(events), [Some(mode), Some(before)]);
     }
 }
 

@@ -18,6 +18,7 @@ fn result(run_id: &str, experiment: &str, verdict: Verdict, started_at: &str) ->
         steady_state_after: true,
         duration_seconds: 1.5,
         error: (verdict != Verdict::Held).then(|| "100% of it_all went wrong".into()),
+        failure_mode: (verdict != Verdict::Held).then_some(crate::experiment::FailureMode::RtoMissed),
         started_at: started_at.into(),
         run_id: run_id.into(),
         packets_affected: 7,
