@@ -134,7 +134,8 @@ pub(super) fn figures(answer: &Value) -> String {
             let _ = writeln!(out, "{title}: {}", counts.join(", "));
         }
     }
-    for (title, field) in [("by experiment", "experiments"), ("by fault", "faults"), ("by day", "days")] {
+    fault_figures(&mut out, answer);
+    for (title, field) in [("by experiment", "experiments"), ("by day", "days")] {
         let tallies = show::list(answer, field);
         if !tallies.is_empty() {
             let _ = writeln!(out, "{title}:");
@@ -155,6 +156,26 @@ pub(super) fn figures(answer: &Value) -> String {
             writeln!(out, "flaky: {name}: the same document held {held} times, and did not {deviated} times");
     }
     out
+}
+
+/// What became of faults, by their types.
+fn fault_figures(out: &mut String, answer: &Value) {
+    let tallies = show::list(answer, "faults");
+    if !tallies.is_empty() {
+        out.push_str("by fault:\n");
+    }
+    for tally in tallies {
+        let [runs, asked, injected, effective, clean] =
+            ["runs", "asked", "injected", "effective", "removed_clean"].map(|field| &tally[field]);
+        let _ = write!(out, "  {}: {runs} runs", show::text(tally, "name"));
+        if *asked != json!(0) {
+            let _ = write!(
+                out,
+                "; of {asked} faults {injected} injected, {effective} seen to act, {clean} removed clean"
+            );
+        }
+        out.push('\n');
+    }
 }
 
 /// A report.

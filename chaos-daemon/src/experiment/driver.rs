@@ -22,7 +22,9 @@ use super::verification::{look_once, ready, recovered, sample, verify};
 use crate::probe::prober::Prober;
 use crate::probe::{NoData, Sample};
 use crate::request::wire::Door;
-use crate::request::{ApiError, Caller, ErrorCode, FaultState, FaultStatus, Removal, Reply, Request};
+use crate::request::{
+    ApiError, Caller, ErrorCode, Evidence, FaultState, FaultStatus, Removal, Reply, Request,
+};
 use crate::spec::FaultName;
 
 /// How often faults are looked at.
@@ -45,6 +47,28 @@ pub struct Progress {
     pub reaction: Option<Duration>,
 }
 
+/// What became of a fault that the injector was asked for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Fate {
+    /// Whether it was injected.
+    pub injected: bool,
+    /// Whether it was seen to act.
+    pub effective: bool,
+    /// Whether it is removed, and residue was looked for and none found.
+    pub removed_clean: bool,
+}
+
+/// How a run has ended.
+#[derive(Debug)]
+pub struct Ending {
+    /// The last word on it, and why.
+    pub outcome: Outcome,
+    /// What it has shown of recovery and alerts, if there is anything to tell.
+    pub recovery: Option<Recovery>,
+    /// What became of its faults, by activity; of those whose turn came.
+    pub fates: BTreeMap<usize, Fate>,
+}
+
 /// What a run needs of the daemon.
 #[derive(Debug)]
 pub struct Means<'a> {
@@ -60,13 +84,13 @@ pub struct Means<'a> {
     pub recorder: &'a Recorder,
 }
 
-/// Runs an experiment to its end, and tells what it has shown of recovery and alerts if there is anything to tell. The future must be driven to completion: whoever may go away spawns it.
+/// Runs an experiment to its end. The future must be driven to completion: whoever may go away spawns it.
 pub async fn drive(
     experiment: &Experiment,
     means: &Means<'_>,
     mut stop: watch::Receiver<()>,
     progress: &watch::Sender<Progress>,
-) -> (Outcome, Option<Recovery>) {
+) -> Ending {
     let mut run = Run {
         experiment,
         means,
@@ -74,6 +98,7 @@ pub async fn drive(
         answers: FuturesUnordered::new(),
         active: BTreeMap::new(),
         affected: BTreeMap::new(),
+        fates: BTreeMap::new(),
         looking: false,
         watches: experiment.guardrails.gates.iter().map(Watch::new).collect(),
         began: Instant::now(),
@@ -93,7 +118,8 @@ pub async fn drive(
         for effect in effects {
             means.recorder.effect(&effect, machine.is_before());
             if let Effect::Finish(outcome) = effect {
-                return (outcome, run.tracker.report(&run.alerts));
+                let recovery = run.tracker.report(&run.alerts);
+                return Ending { outcome, recovery, fates: run.fates };
             }
             run.begin(effect, &machine);
         }
@@ -141,7 +167,8 @@ enum Happened {
     Alerted(usize, Instant, Instant, Sample),
     /// What is active, if that could be read.
     Looked(Option<Vec<FaultStatus>>),
-    Removed(usize, Result<Vec<Removal>, ApiError>),
+    /// A fault is removed, or had ended by itself: what it had met, if that is known.
+    Removed(usize, Result<Vec<Removal>, ApiError>, Option<Evidence>),
 }
 
 /// What goes on for one run.
@@ -156,6 +183,8 @@ struct Run<'a> {
     active: BTreeMap<usize, Instant>,
     /// What each fault has acted on.
     affected: BTreeMap<usize, u64>,
+    /// What became of each fault that was asked for.
+    fates: BTreeMap<usize, Fate>,
     looking: bool,
     watches: Vec<Watch<'a>>,
     began: Instant,
@@ -257,6 +286,8 @@ impl<'a> Run<'a> {
             Happened::Stopped => self.stop(),
             Happened::Enough => self.give_up(),
             Happened::Injected(index, asked, end, result) => {
+                let injected = result.is_ok();
+                self.fates.insert(index, Fate { injected, ..Fate::default() });
                 if result.is_ok() {
                     self.active.insert(index, end);
                     self.acted(index, asked);
@@ -281,14 +312,15 @@ impl<'a> Run<'a> {
                 // No answer is not "gone": what cannot be read is unknown, and a fault has its own deadline.
                 faults.map_or_else(Vec::new, |faults| self.compare(&faults))
             }
-            Happened::Removed(index, answer) => {
+            Happened::Removed(index, answer, met) => {
+                if let Some(evidence) = met {
+                    self.met(index, &evidence);
+                }
                 let result = answer.map_err(|error| error.to_string()).and_then(|removals| {
-                    if let Some(removal) = removals.first() {
-                        self.affected.insert(index, removal.evidence.affected);
-                        self.tracker.saw(index, &removal.evidence.processes);
-                    }
                     residue(&removals).map_or(Ok(()), |residue| Err(format!("left behind: {residue}")))
                 });
+                let fate = self.fates.entry(index).or_default();
+                fate.removed_clean = fate.injected && result.is_ok();
                 vec![Event::Removed(index, result)]
             }
         }
@@ -448,25 +480,32 @@ impl<'a> Run<'a> {
     fn compare(&mut self, faults: &[FaultStatus]) -> Vec<Event> {
         let mut gone = Vec::new();
         let soon = Instant::now() + LOOK;
-        self.active.retain(|index, end| {
-            let name = self.means.names.get(index);
-            let why = match faults.iter().find(|fault| Some(&fault.name) == name) {
+        for (index, end) in self.active.clone() {
+            let name = self.means.names.get(&index);
+            let found = faults.iter().find(|fault| Some(&fault.name) == name);
+            if let Some(fault) = found {
+                self.met(index, &fault.evidence);
+            }
+            let why = match found {
                 Some(fault) if fault.state == FaultState::Ended => {
                     fault.note.clone().unwrap_or_else(|| "nobody says why".to_owned())
                 }
-                Some(fault) => {
-                    self.affected.insert(*index, fault.evidence.affected);
-                    self.tracker.saw(*index, &fault.evidence.processes);
-                    return true;
-                }
+                Some(_) => continue,
                 None => "it is no longer active".to_owned(),
             };
-            if *end > soon {
-                gone.push(Event::Gone(*index, why));
+            match end > soon {
+                true => gone.push(Event::Gone(index, why)),
+                false => drop(self.active.remove(&index)),
             }
-            *end > soon
-        });
+        }
         gone
+    }
+
+    /// What the fault of an activity has met so far.
+    fn met(&mut self, index: usize, evidence: &Evidence) {
+        self.affected.insert(index, evidence.affected);
+        self.tracker.saw(index, &evidence.processes);
+        self.fates.entry(index).or_default().effective |= evidence.is_effect();
     }
 }
 
@@ -551,13 +590,28 @@ async fn inject(experiment: &Experiment, index: usize, means: &Means<'_>) -> Hap
 
 /// Removes once: what does not go at the first try, the injector keeps trying by itself.
 async fn remove(index: usize, means: &Means<'_>) -> Happened {
-    let Some(name) = means.names.get(&index) else { return Happened::Removed(index, Ok(Vec::new())) };
+    let Some(name) = means.names.get(&index) else { return Happened::Removed(index, Ok(Vec::new()), None) };
     let answer = match means.door.call(Request::Remove { name: name.clone() }).await {
         Ok(Reply::Removed(removals)) => Ok(removals),
         Ok(other) => Err(unexpected(&other)),
         Err(error) => Err(error),
     };
-    Happened::Removed(index, answer)
+    let met = match answer.as_deref() {
+        Ok([removal, ..]) => Some(removal.evidence),
+        Ok([]) => met_until_its_end(name, means.door).await,
+        Err(_) => None,
+    };
+    Happened::Removed(index, answer, met)
+}
+
+/// What a fault had met that has ended by itself, as one does that lasts as long as it may.
+async fn met_until_its_end(name: &FaultName, door: &Door) -> Option<Evidence> {
+    match door.call(Request::Status).await {
+        Ok(Reply::Status(faults)) => {
+            faults.into_iter().find(|fault| fault.name == *name).map(|fault| fault.evidence)
+        }
+        _ => None,
+    }
 }
 
 /// An answer that does not belong to the question: what was done is unknown.

@@ -23,7 +23,7 @@ pub mod verdict;
 pub mod verification;
 
 pub use document::Experiment;
-pub use driver::{Means, Progress, drive};
+pub use driver::{Ending, Fate, Means, Progress, drive};
 pub use failure::FailureMode;
 pub use impact::Impact;
 pub use machine::Outcome;

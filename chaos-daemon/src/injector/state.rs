@@ -19,7 +19,7 @@ use crate::journal::Journal;
 use crate::journal::down::FILE;
 use crate::kernel::bpf::{Capacity, Family};
 use crate::policy::Policy;
-use crate::request::{Evidence, FaultState, FaultStatus, LifetimeClass, ProcessEvidence, Removal};
+use crate::request::{Evidence, FaultState, FaultStatus, LifetimeClass, Removal};
 use crate::spec::{FaultName, FaultType};
 
 /// How long one heartbeat keeps a fault.
@@ -375,13 +375,7 @@ impl Active {
     /// Takes in what the fault has met.
     pub(super) fn met(&mut self, evidence: Evidence) {
         self.evidence = evidence;
-        let holds = evidence.settings > 0 || evidence.held_bytes > 0 || evidence.held_count > 0;
-        let ProcessEvidence { signals, pauses, ended, .. } = evidence.processes;
-        let opened = evidence.connections.map_or(0, |connections| connections.opened);
-        let Evidence { affected, moved_bytes, downs, oom_kills, host_downs, .. } = evidence;
-        let acted =
-            affected + moved_bytes + downs + oom_kills + host_downs + signals + pauses + ended + opened;
-        if acted > 0 || holds || !evidence.cpu_time.is_zero() {
+        if evidence.is_effect() {
             self.state = FaultState::Effective;
         }
     }

@@ -53,6 +53,9 @@ fn tripped(bad: &str) -> Recorded {
         document: document.as_object().cloned(),
         faults: vec![RunFault {
             weight: 10,
+            injected: None,
+            effective: None,
+            removed_clean: None,
             name: "slow.1".into(),
             fault_type: "latency".into(),
             target: format!(r#"{{"interface":"{bad}"}}"#),

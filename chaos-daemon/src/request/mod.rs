@@ -188,6 +188,19 @@ pub struct Evidence {
     pub connections: Option<ConnectionEvidence>,
 }
 
+impl Evidence {
+    /// Whether the fault was seen to act.
+    pub fn is_effect(&self) -> bool {
+        let ProcessEvidence { signals, pauses, ended, .. } = self.processes;
+        let opened = self.connections.map_or(0, |connections| connections.opened);
+        let Self { affected, moved_bytes, downs, oom_kills, host_downs, .. } = *self;
+        let acted =
+            affected + moved_bytes + downs + oom_kills + host_downs + signals + pauses + ended + opened;
+        let holds = self.settings > 0 || self.held_bytes > 0 || self.held_count > 0;
+        acted > 0 || holds || !self.cpu_time.is_zero()
+    }
+}
+
 /// What has become of the connections that a fault opens.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConnectionEvidence {

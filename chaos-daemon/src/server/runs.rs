@@ -10,7 +10,9 @@ use tokio::sync::watch;
 use super::history::{ExperimentResult, History, Recorded, RunFault, of_document, of_stages};
 use super::notes::{Note, Notes};
 use crate::experiment::timeline::Occurrence;
-use crate::experiment::{Experiment, Means, Outcome, Progress, Recorder, Recovery, Stage, drive, stage};
+use crate::experiment::{
+    Ending, Experiment, Means, Outcome, Progress, Recorder, Recovery, Stage, drive, stage,
+};
 use crate::probe::prober::Prober;
 use crate::request::wire::Door;
 use crate::request::{ApiError, Caller, ErrorCode};
@@ -200,7 +202,7 @@ impl Runs {
             let recorder = Recorder::new(&experiment, started.faults.clone());
             let means =
                 Means { caller, door: &door, prober: &prober, names: &started.faults, recorder: &recorder };
-            let (outcome, recovery) = drive(&experiment, &means, stopped, &progressing).await;
+            let Ending { outcome, recovery, fates } = drive(&experiment, &means, stopped, &progressing).await;
             let mut result = started.result_of(&outcome, recovery, *progressing.borrow());
             tracing::info!(
                 experiment = result.experiment_name,
@@ -213,7 +215,10 @@ impl Runs {
             let events = [known.events.clone(), timeline.events].concat();
             let samples = timeline.samples;
             let samples_left_out = timeline.left_out;
-            let recorded = Recorded { run: result.clone(), events, samples, samples_left_out, ..known };
+            let faults = started.faults.keys().zip(known.faults);
+            let faults = faults.map(|(index, fault)| fault.with_fate(fates.get(index))).collect();
+            let recorded =
+                Recorded { run: result.clone(), faults, events, samples, samples_left_out, ..known };
             result.warning = runs.history.record(recorded).await;
             runs.notes.end(&started.run_id).await;
             runs.lock().remove(&started.run_id);
@@ -279,6 +284,9 @@ fn described(experiment: &Experiment, names: &BTreeMap<usize, FaultName>) -> Vec
         target: serde_json::to_string(&fault.target).unwrap_or_default(),
         seconds: fault.parse().map_or(0.0, |fault| fault.duration.as_secs_f64()),
         weight: experiment.weight(index),
+        injected: None,
+        effective: None,
+        removed_clean: None,
     };
     experiment.faults().map(fault).collect()
 }

@@ -115,6 +115,7 @@ impl Server {
         let words = programs.iter().map(|word| (*word).to_owned()).collect();
         let policy = Arc::new(Mutex::new(Policy { probe_commands: words, ..Policy::default() }));
         let double = Double {
+            ended: Arc::default(),
             asked: Arc::clone(&asked),
             active: Arc::clone(&active),
             residue: Arc::clone(&residue),
@@ -147,6 +148,8 @@ impl Server {
 
 #[derive(Clone)]
 struct Double {
+    /// What has ended by itself.
+    ended: Arc<Mutex<BTreeMap<FaultName, FaultStatus>>>,
     asked: Arc<Mutex<Vec<String>>>,
     active: Arc<Mutex<BTreeMap<FaultName, (FaultRequest, Instant)>>>,
     residue: Arc<Mutex<Vec<String>>>,
@@ -240,9 +243,8 @@ impl Double {
             }
             Request::Status => {
                 let active = self.active.lock().unwrap();
-                Reply::Status(
-                    active.iter().map(|(name, (fault, since))| status(name, fault, *since)).collect(),
-                )
+                let active = active.iter().map(|(name, (fault, since))| status(name, fault, *since));
+                Reply::Status(active.chain(self.ended.lock().unwrap().values().cloned()).collect())
             }
             Request::Residue => {
                 let left = Leftover {
@@ -302,10 +304,13 @@ impl Double {
     }
 
     fn expire(&self) {
-        self.active
-            .lock()
-            .unwrap()
-            .retain(|_, (fault, since)| since.elapsed() < fault.parse().unwrap().duration);
+        let is_over =
+            |fault: &FaultRequest, since: Instant| since.elapsed() >= fault.parse().unwrap().duration;
+        let mut active = self.active.lock().unwrap();
+        for (name, (fault, since)) in active.extract_if(.., |_, (fault, since)| is_over(fault, *since)) {
+            let ended = FaultStatus { state: FaultState::Ended, ..status(&name, &fault, since) };
+            self.ended.lock().unwrap().insert(name, ended);
+        }
     }
 
     fn inject(&self, name: &FaultName, fault: &FaultRequest) -> Result<FaultStatus, ApiError> {
@@ -323,6 +328,7 @@ impl Double {
             return Err(ApiError::new(ErrorCode::FaultActive, format!("{name} is active")));
         }
         let since = Instant::now();
+        self.ended.lock().unwrap().remove(name);
         active.insert(name.clone(), (fault.clone(), since));
         Ok(status(name, fault, since))
     }

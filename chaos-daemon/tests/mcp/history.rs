@@ -182,6 +182,15 @@ async fn all_runs_together_have_figures_and_each_has_a_score() {
     assert_eq!(all["failure_modes"], modes);
     let partition = &all["faults"][0];
     assert_eq!((&partition["name"], &partition["runs"]), (&json!("network_partition"), &json!(3)));
+    // Refused, the third has asked for none.
+    for field in ["asked", "injected", "effective", "removed_clean", "successes"] {
+        assert_eq!(partition[field], 2, "{field}: {partition}");
+    }
+    let timeout = &all["faults"][1];
+    assert_eq!(
+        (&timeout["asked"], &timeout["injected"], &timeout["success_rate"]),
+        (&json!(1), &json!(0), &json!(0.0))
+    );
     assert_eq!(all["mean_score"], 50.0);
     let (one, _) = client.call("chaos_statistics", json!({"experiment_name": "denied"})).await;
     assert_eq!((&one["runs"], &one["mean_score"]), (&json!(1), &json!(0.0)));
@@ -191,6 +200,8 @@ async fn all_runs_together_have_figures_and_each_has_a_score() {
     assert_eq!(told["resiliency"]["factors"][0]["probe_success_percent"], 100.0);
     let text = chaosctl(&server.socket, &["stats"]).await.stdout;
     assert!(text.starts_with("4 runs, 50 % successful, mean resiliency score 50\n"), "{text}");
+    let line = "network_partition: 3 runs; of 2 faults 2 injected, 2 seen to act, 2 removed clean\n";
+    assert!(text.contains(line), "{text}");
     let text = chaosctl(&server.socket, &["stats", "nothing"]).await.stdout;
     assert_eq!(text, "0 runs, 0 % successful\n");
 }

@@ -19,7 +19,7 @@ use super::score::score;
 use super::{ExperimentResult, Filter, Found, Recorded, Retention, RunFault, Summary, Total};
 use crate::experiment::stage::Step;
 use crate::experiment::timeline::{Occurrence, Reading};
-use crate::experiment::{FailureMode, Stage, Verdict};
+use crate::experiment::{FailureMode, Fate, Stage, Verdict};
 
 /// How long another user of the file is waited for: a server that has not quite ended.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -35,6 +35,10 @@ pub(super) const FIRST: &str = MIGRATIONS[0];
 /// The columns of a run, in the order in which `result` reads them.
 const RUN: &str = "id, experiment, verdict, success, steady_before, steady_after, seconds, error, started_at, affected, \
                    gate_reaction, digest, samples_left_out, recovery, stage, next, staged, failure_mode";
+
+/// What is read of a fault.
+const FAULT: &str =
+    "SELECT name, fault_type, target, seconds, weight, injected, effective, removed_clean FROM fault";
 
 /// Why a database is of no use.
 #[derive(Debug, thiserror::Error)]
@@ -171,18 +175,23 @@ impl Database {
         let (conditions, mut values) = conditions(filter);
         values.push(Sql::Integer(filter.limit.map_or(-1, i64::from)));
         let question = format!(
-            "SELECT {RUN}, score, (SELECT group_concat(fault_type, ',') FROM (SELECT fault_type FROM fault WHERE run = id \
-             ORDER BY number)) FROM run WHERE {conditions} ORDER BY started_ms DESC, rowid DESC LIMIT ?"
+            "SELECT {RUN}, score, (SELECT group_concat(word, ',') FROM (SELECT fault_type || ':' || \
+             ifnull(injected || effective || removed_clean, '') AS word FROM fault WHERE run = id ORDER BY number)) FROM run WHERE {conditions} ORDER BY started_ms DESC, rowid DESC LIMIT ?"
         );
         let mut statement = self.connection.prepare(&question)?;
         let rows = statement.query_map(params_from_iter(values), |row| {
             let types: Option<String> = row.get(19)?;
             let types = types.unwrap_or_default();
+            let words: Vec<_> = types.split(',').filter_map(|word| word.split_once(':')).collect();
             Ok(Summary {
                 run: result(row)?,
                 digest: row.get(11)?,
                 score: row.get(18)?,
-                fault_types: types.split(',').filter(|word| !word.is_empty()).map(str::to_owned).collect(),
+                fault_types: words.iter().map(|(kind, _)| (*kind).to_owned()).collect(),
+                fates: words
+                    .iter()
+                    .filter_map(|(kind, bits)| Some(((*kind).to_owned(), fate(bits)?)))
+                    .collect(),
             })
         })?;
         Ok(rows.collect::<rusqlite::Result<_>>()?)
@@ -258,16 +267,18 @@ impl Database {
                 self.connection.query_row(question, [digest], |row| row.get(0)).optional()?;
             recorded.document = text.and_then(|text| serde_json::from_str(&text).ok());
         }
-        recorded.faults =
-            self.list(id, "SELECT name, fault_type, target, seconds, weight FROM fault", |row| {
-                Ok(RunFault {
-                    name: row.get(0)?,
-                    fault_type: row.get(1)?,
-                    target: row.get(2)?,
-                    seconds: row.get(3)?,
-                    weight: row.get(4)?,
-                })
-            })?;
+        recorded.faults = self.list(id, FAULT, |row| {
+            Ok(RunFault {
+                name: row.get(0)?,
+                fault_type: row.get(1)?,
+                target: row.get(2)?,
+                seconds: row.get(3)?,
+                weight: row.get(4)?,
+                injected: row.get(5)?,
+                effective: row.get(6)?,
+                removed_clean: row.get(7)?,
+            })
+        })?;
         recorded.events = self.list(id, "SELECT at, time, kind, subject, detail FROM event", |row| {
             Ok(Occurrence {
                 at_seconds: row.get(0)?,
@@ -351,7 +362,7 @@ fn insert(change: &Transaction<'_>, recorded: &Recorded) -> Result<bool> {
         let text = Value::Object(document.clone()).to_string();
         change.execute("INSERT OR IGNORE INTO document VALUES (?, ?)", params![digest, text])?;
     }
-    let mut statement = change.prepare("INSERT INTO fault VALUES (?, ?, ?, ?, ?, ?, ?)")?;
+    let mut statement = change.prepare("INSERT INTO fault VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")?;
     for (number, fault) in (0_i64..).zip(&recorded.faults) {
         statement.execute(params![
             run.run_id,
@@ -360,7 +371,10 @@ fn insert(change: &Transaction<'_>, recorded: &Recorded) -> Result<bool> {
             fault.fault_type,
             fault.target,
             fault.seconds,
-            fault.weight
+            fault.weight,
+            fault.injected,
+            fault.effective,
+            fault.removed_clean
         ])?;
     }
     let mut statement = change.prepare("INSERT INTO event VALUES (?, ?, ?, ?, ?, ?, ?)")?;
@@ -495,6 +509,14 @@ fn result(row: &Row<'_>) -> rusqlite::Result<ExperimentResult> {
         next: row.get(15)?,
         warning: None,
     })
+}
+
+/// What became of a fault, as a search tells it: a digit for each field, or nothing.
+fn fate(bits: &str) -> Option<Fate> {
+    let [injected, effective, removed_clean] = bits.as_bytes() else { return None };
+    let is_set = |bit: &u8| *bit == b'1';
+    let (injected, effective, removed_clean) = (is_set(injected), is_set(effective), is_set(removed_clean));
+    Some(Fate { injected, effective, removed_clean })
 }
 
 /// The word that stands for a value.

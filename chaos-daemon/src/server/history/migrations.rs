@@ -73,4 +73,9 @@ pub(super) const MIGRATIONS: &[&str] = &[
     "ALTER TABLE sample ADD COLUMN late REAL;",
     "ALTER TABLE fault ADD COLUMN weight INTEGER NOT NULL DEFAULT 10;",
     "ALTER TABLE run ADD COLUMN failure_mode TEXT;",
+    "
+    ALTER TABLE fault ADD COLUMN injected INTEGER;
+    ALTER TABLE fault ADD COLUMN effective INTEGER;
+    ALTER TABLE fault ADD COLUMN removed_clean INTEGER;
+    ",
 ];

@@ -20,7 +20,7 @@ use crate::experiment::document::EXTENSION;
 use crate::experiment::guardrails::FULL_WEIGHT;
 use crate::experiment::stage::Step;
 use crate::experiment::timeline::{Occurrence, Reading};
-use crate::experiment::{FailureMode, Recovery, Stage, Verdict};
+use crate::experiment::{FailureMode, Fate, Recovery, Stage, Verdict};
 use crate::request::{ApiError, ErrorCode};
 use database::Database;
 
@@ -101,6 +101,31 @@ pub struct RunFault {
     /// What it weighs in the resiliency score, from 0 to 10.
     #[serde(default = "full_weight")]
     pub weight: u8,
+    /// Whether it was injected; absent when its turn did not come, or that is not known.
+    #[schemars(with = "bool")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub injected: Option<bool>,
+    /// Whether it was seen to act.
+    #[schemars(with = "bool")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub effective: Option<bool>,
+    /// Whether it is removed, and residue was looked for and none found.
+    #[schemars(with = "bool")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub removed_clean: Option<bool>,
+}
+
+impl RunFault {
+    /// With what became of it, if its turn came.
+    #[must_use]
+    pub fn with_fate(self, fate: Option<&Fate>) -> Self {
+        let (injected, effective, removed_clean) = (
+            fate.map(|fate| fate.injected),
+            fate.map(|fate| fate.effective),
+            fate.map(|fate| fate.removed_clean),
+        );
+        Self { injected, effective, removed_clean, ..self }
+    }
 }
 
 /// What a fault weighs of which nobody says so.
@@ -145,6 +170,8 @@ pub struct Summary {
     pub digest: Option<String>,
     /// The types of its faults, in order.
     pub fault_types: Vec<String>,
+    /// What became of those of them of which it is known, in order.
+    pub fates: Vec<(String, Fate)>,
     /// Its resiliency score, from 0 to 100, if it has one.
     pub score: Option<u8>,
 }

@@ -31,6 +31,9 @@ fn run(faults: &[&str], events: Vec<Occurrence>, samples: Vec<Reading>) -> Recor
         target: String::new(),
         seconds: 1.0,
         weight: if *name == "light" { 3 } else { 10 },
+        injected: None,
+        effective: None,
+        removed_clean: None,
     };
     Recorded { faults: faults.iter().map(fault).collect(), events, samples, ..Recorded::default() }
 }

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{ExperimentResult, Summary};
-use crate::experiment::Verdict;
+use crate::experiment::{Fate, Verdict};
 
 /// The scores are counted in these spans, both ends of which belong to them.
 const SPANS: [(u8, u8); 5] = [(0, 24), (25, 49), (50, 74), (75, 99), (100, 100)];
@@ -23,7 +23,7 @@ pub struct Count {
 /// How runs went that have something in common.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Tally {
-    /// What they have in common: the experiment, the type of fault, the day.
+    /// What they have in common: the experiment, the day.
     pub name: String,
     /// How many.
     pub runs: u64,
@@ -39,6 +39,27 @@ pub struct Tally {
     #[schemars(with = "u8")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latest_score: Option<u8>,
+}
+
+/// How faults of one type went, whatever the system made of them.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct FaultTally {
+    /// Type of fault.
+    pub name: String,
+    /// How many runs have one, or more.
+    pub runs: u64,
+    /// How many faults the injector was asked for, as far as it is recorded.
+    pub asked: u64,
+    /// How many of them were injected.
+    pub injected: u64,
+    /// How many were seen to act.
+    pub effective: u64,
+    /// How many were removed with nothing left.
+    pub removed_clean: u64,
+    /// How many were all of that.
+    pub successes: u64,
+    /// Their share of those that were asked for, from 0 to 1.
+    pub success_rate: f64,
 }
 
 /// One document whose runs ended differently.
@@ -77,8 +98,8 @@ pub struct Statistics {
     pub scores: Vec<Count>,
     /// By experiment.
     pub experiments: Vec<Tally>,
-    /// By type of fault; a run with several counts for each.
-    pub faults: Vec<Tally>,
+    /// By type of fault: not how the system bore it, but whether the fault did what it is for.
+    pub faults: Vec<FaultTally>,
     /// By the day on which they began, in UTC.
     pub days: Vec<Tally>,
     /// Documents of which some runs held and some did not.
@@ -113,10 +134,31 @@ pub fn statistics(runs: &[Summary]) -> Statistics {
             }
         })),
         experiments: by(&|run| vec![run.run.experiment_name.clone()]),
-        faults: by(&|run| run.fault_types.clone()),
+        faults: faults(runs),
         days: by(&|run| run.run.started_at.get(..10).map(str::to_owned).into_iter().collect()),
         flaky: flaky(runs),
     }
+}
+
+fn faults(runs: &[Summary]) -> Vec<FaultTally> {
+    let types: BTreeSet<_> = runs.iter().flat_map(|run| &run.fault_types).collect();
+    let tally = |kind: &String| {
+        let fates: Vec<_> =
+            runs.iter().flat_map(|run| &run.fates).filter(|(other, _)| other == kind).collect();
+        let count = |is: fn(&Fate) -> bool| fates.iter().filter(|(_, fate)| is(fate)).count();
+        let successes = count(|fate| fate.injected && fate.effective && fate.removed_clean);
+        FaultTally {
+            name: kind.clone(),
+            runs: runs.iter().filter(|run| run.fault_types.contains(kind)).count() as u64,
+            asked: fates.len() as u64,
+            injected: count(|fate| fate.injected) as u64,
+            effective: count(|fate| fate.effective) as u64,
+            removed_clean: count(|fate| fate.removed_clean) as u64,
+            successes: successes as u64,
+            success_rate: share(successes, fates.len()),
+        }
+    };
+    types.into_iter().map(tally).collect()
 }
 
 fn tally(name: String, runs: &[&Summary]) -> Tally {

@@ -3,9 +3,9 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::experiment::FailureMode;
 use crate::experiment::machine::{Deed, Effect, Event, Machine, Step};
 use crate::experiment::verdict::VERDICTS;
+use crate::experiment::{FailureMode, Fate};
 use crate::request::{ApiError, ErrorCode};
 
 fn run(
@@ -26,6 +26,7 @@ fn run(
         },
         digest: Some(digest.into()),
         fault_types: faults.iter().map(|fault| (*fault).to_owned()).collect(),
+        fates: Vec::new(),
         score,
     }
 }
@@ -51,7 +52,6 @@ fn runs_are_counted_by_what_they_have_in_common() {
         tallies.iter().map(|tally| (tally.name.clone(), tally.runs, tally.successes)).collect()
     };
     assert_eq!(told(&found.experiments), [("cache".into(), 3, 2), ("queue".into(), 1, 0)]);
-    assert_eq!(told(&found.faults), [("latency".into(), 3, 2), ("timeout".into(), 2, 1)]);
     assert_eq!(
         told(&found.days),
         [("2026-02-01".into(), 1, 1), ("2026-02-02".into(), 1, 0), ("2026-02-03".into(), 2, 1)]
@@ -67,6 +67,38 @@ fn runs_are_counted_by_what_they_have_in_common() {
     }];
     assert_eq!(found.flaky, flaky);
     assert_eq!(statistics(&[]), Statistics::default());
+}
+
+#[test]
+fn a_fault_counts_by_what_it_did_itself_and_not_by_what_the_system_made_of_it() {
+    let fate = |injected, effective, removed_clean| Fate { injected, effective, removed_clean };
+    let with = |mut run: Summary, fates: &[(&str, Fate)]| {
+        run.fates = fates.iter().map(|(kind, fate)| ((*kind).to_owned(), *fate)).collect();
+        run
+    };
+    let all = fate(true, true, true);
+    let runs = [
+        with(
+            run("a", Verdict::Deviated, 1, "a", &["latency", "latency"], None),
+            &[("latency", all), ("latency", all)],
+        ),
+        with(
+            run("b", Verdict::Held, 1, "b", &["latency", "timeout"], None),
+            &[("latency", fate(true, false, true))],
+        ),
+        with(
+            run("c", Verdict::Failed, 1, "c", &["latency"], None),
+            &[("latency", fate(false, false, false))],
+        ),
+        // Of before it was recorded.
+        run("d", Verdict::Held, 1, "d", &["latency"], None),
+    ];
+    let found = statistics(&runs).faults;
+    let [latency, timeout] = found.as_slice() else { panic!("{found:?}") };
+    let counts = (latency.injected, latency.effective, latency.removed_clean);
+    assert_eq!((latency.runs, latency.asked, counts), (4, 4, (3, 2, 3)));
+    assert_eq!((latency.successes, latency.success_rate), (2, 0.5));
+    assert_eq!((timeout.runs, timeout.asked, timeout.success_rate), (1, 0, 0.0));
 }
 
 /// What the state machine really says of a run that goes so: as it is recorded, and as it was before that.
@@ -166,7 +198,10 @@ proptest! {
         prop_assert_eq!(failures + found.successes, total);
         let scored = runs.iter().filter(|run| run.score.is_some()).count() as u64;
         prop_assert_eq!(found.scores.iter().map(|count| count.runs).sum::<u64>(), scored);
-        for tally in found.experiments.iter().chain(&found.faults).chain(&found.days) {
+        for tally in &found.faults {
+            prop_assert!(tally.runs <= total && tally.successes <= tally.asked);
+        }
+        for tally in found.experiments.iter().chain(&found.days) {
             prop_assert!((0.0..=1.0).contains(&tally.success_rate) && tally.successes <= tally.runs);
             prop_assert!(tally.runs <= total);
             prop_assert!(tally.mean_score.is_none_or(|score| (0.0..=100.0).contains(&score)));

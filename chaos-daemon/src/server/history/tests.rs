@@ -40,6 +40,9 @@ fn recorded(run: ExperimentResult) -> Recorded {
         document: Some(document),
         faults: vec![RunFault {
             weight: 7,
+            injected: Some(true),
+            effective: Some(false),
+            removed_clean: Some(true),
             name: "slow.1".into(),
             fault_type: "latency".into(),
             target: r#"{"interface":"eth0"}"#.into(),
@@ -199,6 +202,9 @@ async fn a_database_of_version_1_keeps_its_runs_which_have_no_score() {
     let history = History::open(Some(directory.path()), Retention::default());
     assert_eq!(history.record(held("new", &minute(59))).await, None);
     let found = history.search(Filter::default()).await.unwrap();
+    let fate = Fate { injected: true, effective: false, removed_clean: true };
+    let fates: Vec<_> = found.iter().map(|run| run.fates.as_slice()).collect();
+    assert_eq!(fates, [&[("latency".to_owned(), fate)][..], &[]]);
     let scores: Vec<_> = found.iter().map(|run| (run.run.run_id.as_str(), run.score)).collect();
     // Its only fault could not be injected.
     assert_eq!(scores, [("new", Some(0)), ("old", None)]);
