@@ -324,11 +324,9 @@ pub(super) fn run(answer: &Value) -> String {
         seconds(answer, "duration_seconds")
     );
     line!(out, "  steady state before: {}, after: {}", met("steady_state_before"), met("steady_state_after"));
-    for affected in list(answer, "impact") {
-        impact(&mut out, affected);
-    }
-    for step in list(answer, "plan") {
-        line!(out, "  would do: {}", step.as_str().unwrap_or_default());
+    list(answer, "plans").iter().for_each(|planned| plan_of_action(&mut out, planned));
+    if let Some(digest) = answer["digest"].as_str() {
+        line!(out, "  document {digest}");
     }
     recovery(&mut out, &answer["recovery"]);
     for field in ["error", "warning"] {
@@ -340,6 +338,16 @@ pub(super) fn run(answer: &Value) -> String {
         line!(out, "  next: {next}");
     }
     out
+}
+
+/// What one action of an experiment would do, or why it would be refused.
+fn plan_of_action(out: &mut String, planned: &Value) {
+    line!(out, "  {} ({})", text(planned, "action"), text(planned, "fault_type"));
+    let lines = match planned["error"].as_object() {
+        Some(_) => format!("refused: {}\n", text(&planned["error"], "message")),
+        None => plan(planned),
+    };
+    lines.lines().for_each(|line| line!(out, "    {line}"));
 }
 
 /// Who would be affected, and how badly.

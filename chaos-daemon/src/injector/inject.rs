@@ -1,7 +1,7 @@
 //! Starting a fault: parse, permit, resolve, plan, write down, apply, read back. In this order.
 
 use std::rc::Rc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ipnet::IpNet;
 use tokio::sync::mpsc;
@@ -11,6 +11,7 @@ use super::life::{self, Aim, Life};
 use super::names::{self, Names};
 use super::oom::Doom;
 use super::state::{Active, Injector, LEASE_WINDOW, LifeOrder};
+use super::together::{Seat, refuse_beside};
 use super::{down, ground};
 use crate::fault::{self, Attach, Ground, Place, Plan, Work};
 use crate::holder::arm::{capacity, roomy};
@@ -21,7 +22,8 @@ use crate::kernel::bpf::{Capacity, Family, MOST_NAMED};
 use crate::kernel::step::{NetNsRef, Step, has_clsact};
 use crate::policy::Permit;
 use crate::request::{
-    ApiError, Caller, ErrorCode, Evidence, FaultState, FaultStatus, LifetimeClass, PlanReport, TargetsReport,
+    ApiError, Caller, ErrorCode, Evidence, FaultState, FaultStatus, LifetimeClass, PlanReport, Planned,
+    TargetsReport,
 };
 use crate::spec::fault::Effect;
 use crate::spec::{ConnectionLoad, Fault, FaultName, FaultRequest};
@@ -57,7 +59,7 @@ impl From<ApiError> for Failed {
     }
 }
 
-/// What an injection would do.
+/// What an injection would do; refused where the injection would be.
 pub(super) async fn plan(
     injector: &Injector,
     name: &FaultName,
@@ -66,6 +68,43 @@ pub(super) async fn plan(
 ) -> Result<PlanReport, ApiError> {
     let named = named_peers(request).await?;
     let admitted = admit(injector, name, request, &named, caller)?;
+    Ok(report(injector, &admitted))
+}
+
+/// What injecting each of these would do, at a time when those that it names are active beside it.
+pub(super) async fn plan_all(
+    injector: &Injector,
+    faults: &[Planned],
+    caller: Caller,
+) -> Vec<Result<PlanReport, ApiError>> {
+    let mut plans = Vec::new();
+    for fault in faults {
+        let named = named_peers(&fault.fault).await;
+        plans.push(named.and_then(|named| admit(injector, &fault.name, &fault.fault, &named, caller)));
+    }
+    let seat = |number: usize| {
+        let (planned, admitted) = (faults.get(number)?, plans.get(number)?.as_ref().ok()?);
+        Some(Seat {
+            name: &planned.name,
+            fault: &admitted.fault,
+            lifetime: admitted.plan.lifetime,
+            settings: settings(&admitted.plan),
+        })
+    };
+    let active = injector.active.borrow().len();
+    let numbers = faults.iter().zip(&plans).enumerate();
+    let reports = numbers.map(|(number, (planned, admitted))| {
+        let admitted = admitted.as_ref().map_err(Clone::clone)?;
+        let beside: Vec<_> = planned.beside.iter().filter_map(|other| seat(*other)).collect();
+        if let Some(new) = seat(number) {
+            refuse_beside(&injector.policy, caller, active, &new, &beside.iter().collect::<Vec<_>>())?;
+        }
+        Ok(report(injector, admitted))
+    });
+    reports.collect()
+}
+
+fn report(injector: &Injector, admitted: &Admitted) -> PlanReport {
     let holder = "start a holder process, which owns the fault; undo: end it".to_owned();
     let steps = admitted.plan.steps.iter().map(Step::words);
     let lasting = admitted.plan.lifetime;
@@ -73,14 +112,14 @@ pub(super) async fn plan(
         LifetimeClass::Irreversible => format!("{words}; undo: none"),
         _ => format!("{words}; undo: goes with the holder"),
     });
-    Ok(PlanReport {
+    PlanReport {
         description: admitted.plan.description.clone(),
         lifetime: admitted.plan.lifetime,
         guard: injector.guard.words(admitted.plan.lifetime),
         duration: admitted.fault.duration,
         targets: admitted.targets.clone(),
         steps: std::iter::once(holder).chain(steps).chain(work).collect(),
-    })
+    }
 }
 
 /// Starts a fault. When this returns an error, nothing of it is on the node, or the error says what is.
@@ -93,9 +132,6 @@ pub(super) async fn inject(
     let named = named_peers(request).await?;
     // No await from here until the name is taken: of two injections under one name, one finds it taken.
     let admitted = admit(injector, name, request, &named, caller)?;
-    if admitted.plan.lifetime == LifetimeClass::Supervised {
-        injector.guard.require()?;
-    }
     let (sender, orders) = mpsc::unbounded_channel();
     injector.active.borrow_mut().insert(name.clone(), entry(&admitted, sender));
     let started = start(injector, name, &admitted).await;
@@ -150,11 +186,7 @@ fn admit(
     let fault = request.parse()?;
     let permit = injector.policy.permit(caller, &fault, injector.active.borrow().len())?;
     if let Some(status) = injector.status_of(name) {
-        return Err(ApiError::new(
-            ErrorCode::FaultActive,
-            format!("fault {name} is already active, for another {:.1} s", status.remaining.as_secs_f64()),
-        )
-        .hint("remove it first, or inject under another name"));
+        return Err(active_already(name, status.remaining));
     }
     let permit = match fault.effect.meets_ports() {
         true => permit.sparing(sshd::ports().map_err(|error| {
@@ -186,6 +218,9 @@ fn admit(
     };
     let plan = fault::plan(&fault.effect, place.as_ref(), ground.as_ref(), &injector.facts)?;
     refuse_overlap(injector, &plan)?;
+    if plan.lifetime == LifetimeClass::Supervised {
+        injector.guard.require()?;
+    }
     let place = place.map(|place| (place.netns.id, place.target.interface.index, place.level));
     let names = request.target.host.as_deref();
     let names = names.and_then(|host| Names::new(host, request.target.resolve_every(), named));
@@ -197,14 +232,20 @@ fn admit(
 fn refuse_overlap(injector: &Injector, plan: &Plan) -> Result<(), ApiError> {
     for place in settings(plan) {
         if let Some(other) = injector.changer_of(&place) {
-            return Err(ApiError::new(
-                ErrorCode::LimitReached,
-                format!("fault {other} has changed {place} already, and one at a time can"),
-            )
-            .hint("remove it first, or wait until it ends"));
+            return Err(changed_already(&other, &place));
         }
     }
     Ok(())
+}
+
+pub(super) fn changed_already(other: &FaultName, place: &str) -> ApiError {
+    let text = format!("fault {other} has changed {place} already, and one at a time can");
+    ApiError::new(ErrorCode::LimitReached, text).hint("remove it first, or wait until it ends")
+}
+
+pub(super) fn active_already(name: &FaultName, remaining: Duration) -> ApiError {
+    let text = format!("fault {name} is already active, for another {:.1} s", remaining.as_secs_f64());
+    ApiError::new(ErrorCode::FaultActive, text).hint("remove it first, or inject under another name")
 }
 
 /// The places of the settings that a plan changes.

@@ -21,6 +21,7 @@ pub mod server_process;
 mod services;
 pub mod state;
 mod supply;
+mod together;
 pub mod watch;
 
 use std::net::SocketAddr;
@@ -270,6 +271,9 @@ async fn reply_to(injector: &Rc<Injector>, request: Request) -> Reply {
             Ok(report) => Reply::Planned(Box::new(report)),
             Err(error) => Reply::Error(error),
         },
+        Request::PlanAll { faults, caller } => {
+            Reply::PlannedAll(inject::plan_all(injector, &faults, caller).await)
+        }
         Request::Remove { name } => {
             Reply::Removed(injector.end(&name, "removed").await.into_iter().collect())
         }

@@ -5,6 +5,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use super::inject::PlanOutput;
 use super::results::{Failure, Output, RunOutput, word};
 use crate::experiment::Stage;
 use crate::request::fields::Fields;
@@ -26,14 +27,24 @@ pub(super) async fn run(
     if !dry_run {
         return service.run(&name, stage, caller).await.map(RunOutput::from);
     }
-    let DryRun { result, plans, impact } = service.dry_run(&name, stage, caller).await?;
-    let mut output = RunOutput::from(result);
-    output.dry_run = Some(true);
-    output.packets_affected = None;
-    let steps: Vec<_> = plans.into_iter().flat_map(|plan| plan.steps).collect();
-    output.impact = Some(impact).filter(|impact| !impact.is_empty());
-    output.plan = Some(steps).filter(|steps| !steps.is_empty());
-    Ok(output)
+    service.dry_run(&name, stage, caller).await.map(RunOutput::from)
+}
+
+impl From<DryRun> for RunOutput {
+    fn from(DryRun { result, digest, plans }: DryRun) -> Self {
+        let planned = || plans.iter().filter_map(|planned| planned.plan.as_ref().ok());
+        let steps: Vec<_> = planned().flat_map(|(plan, _)| plan.steps.iter().cloned()).collect();
+        let impact: Vec<_> = planned().map(|(_, impact)| impact.clone()).collect();
+        Self {
+            dry_run: Some(true),
+            packets_affected: None,
+            digest: Some(digest),
+            impact: Some(impact).filter(|impact| !impact.is_empty()),
+            plan: Some(steps).filter(|steps| !steps.is_empty()),
+            plans: Some(plans.into_iter().map(PlanOutput::of_experiment).collect()),
+            ..Self::from(result)
+        }
+    }
 }
 
 pub(super) fn run_failed(arguments: &Map<String, Value>, error: &ApiError) -> CallToolResult {

@@ -8,8 +8,8 @@ use serde_json::{Map, Value};
 use super::results::{Failure, InjectOutput, Output, lifetime, word};
 use crate::experiment::Impact;
 use crate::request::fields::Fields;
-use crate::request::{ApiError, Caller, ErrorCode, FaultStatus, TargetsReport};
-use crate::server::service::{Injection, Service, check};
+use crate::request::{ApiError, Caller, ErrorCode, FaultStatus, PlanReport, TargetsReport};
+use crate::server::service::{Injection, PlannedFault, Service, check};
 use crate::spec::{FaultName, FaultRequest, FaultType, Probability, SpecError};
 
 /// The fields that describe a fault, so that they mean nothing but for `register`.
@@ -193,11 +193,19 @@ pub(super) fn failed(arguments: &Map<String, Value>, error: &ApiError) -> CallTo
     .result()
 }
 
-/// Result of `chaos_plan`.
+/// Result of `chaos_plan`, and what a dry run of an experiment has of each fault.
 #[derive(Debug, Clone, Default, Serialize, JsonSchema)]
 pub(super) struct PlanOutput {
+    /// Name of its action, of a fault of an experiment.
+    #[schemars(with = "String")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    action: Option<String>,
     /// Fault identifier.
     fault_name: String,
+    /// Type of the fault, of a fault of an experiment.
+    #[schemars(with = "String")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fault_type: Option<String>,
     /// What the fault would do to what.
     description: String,
     /// What would bind it to its end: "kernel", "supervised" or "irreversible".
@@ -239,17 +247,37 @@ pub(super) async fn plan(
     let fault = if registered { None } else { Some(fault(&mut fields)?) };
     fields.finish()?;
     let (plan, impact) = service.plan(name.clone(), fault, caller).await?;
-    Ok(PlanOutput {
-        fault_name: name.to_string(),
-        description: plan.description,
-        lifetime: lifetime(plan.lifetime),
-        guard: plan.guard,
-        duration_seconds: plan.duration.as_secs_f64(),
-        steps: plan.steps,
-        targets: plan.targets,
-        impact: Some(impact),
-        error: None,
-    })
+    Ok(PlanOutput::of(&name, plan, impact))
+}
+
+impl PlanOutput {
+    fn of(name: &FaultName, plan: PlanReport, impact: Impact) -> Self {
+        Self {
+            action: None,
+            fault_name: name.to_string(),
+            fault_type: None,
+            description: plan.description,
+            lifetime: lifetime(plan.lifetime),
+            guard: plan.guard,
+            duration_seconds: plan.duration.as_secs_f64(),
+            steps: plan.steps,
+            targets: plan.targets,
+            impact: Some(impact),
+            error: None,
+        }
+    }
+
+    /// Of a fault of an experiment, also of one that would be refused.
+    pub(super) fn of_experiment(planned: PlannedFault) -> Self {
+        let PlannedFault { action, name, fault_type, plan } = planned;
+        let output = match plan {
+            Ok((plan, impact)) => Self::of(&name, plan, impact),
+            Err(error) => {
+                Self { fault_name: name.to_string(), error: Some(Failure::from(&error)), ..Self::default() }
+            }
+        };
+        Self { action: Some(action), fault_type: Some(fault_type.name().to_owned()), ..output }
+    }
 }
 
 pub(super) fn plan_failed(arguments: &Map<String, Value>, error: &ApiError) -> CallToolResult {

@@ -7,6 +7,7 @@ use rmcp::model::CallToolResult;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use super::inject::PlanOutput;
 use crate::experiment::{FailureMode, Impact, Recovery, Stage, Verdict};
 use crate::request::{self, ApiError, FaultStatus, LifetimeClass};
 use crate::server::history::ExperimentResult;
@@ -410,6 +411,14 @@ pub(super) struct RunOutput {
     #[schemars(with = "Vec<Impact>")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) impact: Option<Vec<Impact>>,
+    /// What each action would do, or why it would be refused, for a dry run.
+    #[schemars(with = "Vec<PlanOutput>")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) plans: Option<Vec<PlanOutput>>,
+    /// SHA-256 of the document without its secrets, for a dry run: runs of the same document have the same.
+    #[schemars(with = "String")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) digest: Option<String>,
     /// Stable name of the error, when the call itself failed.
     #[schemars(with = "String")]
     #[serde(skip_serializing_if = "Option::is_none")]

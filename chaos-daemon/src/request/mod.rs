@@ -70,6 +70,13 @@ pub enum Request {
         /// Who asked.
         caller: Caller,
     },
+    /// What the faults of one experiment would do, without doing it.
+    PlanAll {
+        /// The faults.
+        faults: Vec<Planned>,
+        /// Who asked.
+        caller: Caller,
+    },
     /// End a fault. Succeeds when there is none.
     Remove {
         /// Name.
@@ -92,6 +99,17 @@ pub enum Request {
     },
 }
 
+/// A fault that is planned with others.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Planned {
+    /// Name.
+    pub name: FaultName,
+    /// The fault as the caller wrote it.
+    pub fault: FaultRequest,
+    /// The numbers of those others that may be active when this one is injected.
+    pub beside: Vec<usize>,
+}
+
 /// What the injector answers.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum Reply {
@@ -99,6 +117,8 @@ pub enum Reply {
     Injected(Box<FaultStatus>),
     /// What would be done.
     Planned(Box<PlanReport>),
+    /// What would be done for each, or why it would be refused, in their order.
+    PlannedAll(Vec<Result<PlanReport, ApiError>>),
     /// Ended: everything that was removed, and whether residue was looked for and none found.
     Removed(Vec<Removal>),
     /// What is active, and what ended a short while ago.

@@ -179,7 +179,7 @@ impl Runs {
             faults,
             stage,
             started_at: now(),
-            targets: experiment.faults().flat_map(|(_, _, fault)| fault.target.names()).collect(),
+            targets: targets(&experiment),
             started: Instant::now(),
             stop,
             progress,
@@ -227,12 +227,30 @@ impl Runs {
         Ok(run)
     }
 
+    /// Whether an experiment could start now, beside what runs.
+    ///
+    /// # Errors
+    /// As [`Runs::start`].
+    pub fn may_start(&self, experiment: &Experiment) -> Result<(), ApiError> {
+        self.refuse(&experiment.name, &targets(experiment), &self.lock())
+    }
+
+    fn refuse(
+        &self,
+        name: &str,
+        targets: &BTreeSet<String>,
+        going_on: &BTreeMap<String, Run>,
+    ) -> Result<(), ApiError> {
+        match conflict(name, targets, going_on, self.most) {
+            None => Ok(()),
+            Some(conflict) => Err(ApiError::new(ErrorCode::LimitReached, conflict)
+                .hint("follow what runs with chaos_status, or end it with chaos_stop")),
+        }
+    }
+
     fn admit(&self, run: &Run) -> Result<(), ApiError> {
         let mut runs = self.lock();
-        if let Some(conflict) = conflict(run, &runs, self.most) {
-            return Err(ApiError::new(ErrorCode::LimitReached, conflict)
-                .hint("follow what runs with chaos_status, or end it with chaos_stop"));
-        }
+        self.refuse(&run.experiment, &run.targets, &runs)?;
         runs.insert(run.run_id.clone(), run.clone());
         Ok(())
     }
@@ -254,15 +272,25 @@ async fn next(
     stage::next(experiment, &steps, verdict)
 }
 
+/// What the faults of an experiment name as their targets.
+fn targets(experiment: &Experiment) -> BTreeSet<String> {
+    experiment.faults().flat_map(|(_, _, fault)| fault.target.names()).collect()
+}
+
 /// What keeps a run from beginning beside those that go on: the same experiment, the same target, or that they are as many
 /// as there may be.
-fn conflict(new: &Run, going_on: &BTreeMap<String, Run>, most: u32) -> Option<String> {
+fn conflict(
+    new: &str,
+    targets: &BTreeSet<String>,
+    going_on: &BTreeMap<String, Run>,
+    most: u32,
+) -> Option<String> {
     let named = |run: &Run| format!("{:?}, as run {}", run.experiment, run.run_id);
-    if let Some(same) = going_on.values().find(|other| other.experiment == new.experiment) {
-        return Some(format!("{:?} is running already, as run {}", new.experiment, same.run_id));
+    if let Some(same) = going_on.values().find(|other| other.experiment == new) {
+        return Some(format!("{new:?} is running already, as run {}", same.run_id));
     }
     for other in going_on.values() {
-        if let Some(target) = new.targets.intersection(&other.targets).next() {
+        if let Some(target) = targets.intersection(&other.targets).next() {
             let text =
                 format!("{target} is a target of {}, too: a target has one run at a time", named(other));
             return Some(text);
@@ -336,6 +364,10 @@ mod tests {
             progress: watch::channel(Progress::default()).1,
             result: watch::channel(None).1,
         }
+    }
+
+    fn conflict(new: &Run, going_on: &BTreeMap<String, Run>, most: u32) -> Option<String> {
+        super::conflict(&new.experiment, &new.targets, going_on, most)
     }
 
     const ETH0: &str = r#"{"interface": "eth0"}"#;

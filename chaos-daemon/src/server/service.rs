@@ -21,10 +21,10 @@ use crate::probe::Sample;
 use crate::probe::prober::Prober;
 use crate::request::wire::Door;
 use crate::request::{
-    ApiError, Caller, DoctorReport, ErrorCode, FaultState, FaultStatus, PlanReport, Removal, Reply, Request,
-    ResidueReport, WentDown,
+    ApiError, Caller, DoctorReport, ErrorCode, FaultState, FaultStatus, PlanReport, Planned, Removal, Reply,
+    Request, ResidueReport, WentDown,
 };
-use crate::spec::{FaultName, FaultRequest, SpecError, TargetRequest};
+use crate::spec::{FaultName, FaultRequest, FaultType, SpecError, TargetRequest};
 
 /// How long a call waits for an experiment: a little less than any call may take.
 pub const WAIT_FOR_RUN: Duration = Duration::from_secs(44);
@@ -100,12 +100,25 @@ pub struct Overview {
 /// What a dry run of an experiment has shown.
 #[derive(Debug)]
 pub struct DryRun {
-    /// How it went.
+    /// How it went: whether it could be run now.
     pub result: ExperimentResult,
-    /// What the injector would do for each fault.
-    pub plans: Vec<PlanReport>,
-    /// Who would be affected by each, and how badly.
-    pub impact: Vec<Impact>,
+    /// What the document is, but for its secrets: its SHA-256.
+    pub digest: String,
+    /// What each fault would be.
+    pub plans: Vec<PlannedFault>,
+}
+
+/// What a fault of a dry run would be.
+#[derive(Debug)]
+pub struct PlannedFault {
+    /// Name of its action.
+    pub action: String,
+    /// Its name.
+    pub name: FaultName,
+    /// Its type.
+    pub fault_type: FaultType,
+    /// What the injector would do, and who would be affected how badly; or why it would be refused.
+    pub plan: Result<(PlanReport, Impact), ApiError>,
 }
 
 impl Service {
@@ -472,26 +485,14 @@ impl Service {
         let (started_at, started) = (now(), std::time::Instant::now());
         // Of a dry run nothing is recorded.
         let recorder = Recorder::new(&experiment, BTreeMap::new());
+        problems.extend(self.runs.may_start(&experiment).err().map(|error| error.to_string()));
         let steady = ready(&experiment, &self.prober.for_caller(&self.door, caller), &recorder).await;
         let steady_now = steady.is_ok();
         problems.extend(steady.err());
-        let (mut plans, mut impact) = (Vec::new(), Vec::new());
-        for (index, fault_name, fault) in experiment.faults() {
-            let fault_name = match fault_name {
-                Some(name) => name.clone(),
-                None => FaultName::new(if index == 0 {
-                    "dry-run".to_owned()
-                } else {
-                    format!("dry-run.{index}")
-                })?,
-            };
-            match self.plan(fault_name, Some(fault.clone()), caller).await {
-                Ok((plan, affected)) => {
-                    impact.push(affected);
-                    plans.push(plan);
-                }
-                Err(error) => problems.push(error.to_string()),
-            }
+        let plans = self.plan_all(&experiment, caller).await?;
+        for planned in &plans {
+            problems
+                .extend(planned.plan.as_ref().err().map(|error| format!("{:?}: {error}", planned.action)));
         }
         let result = ExperimentResult {
             experiment_name: experiment.name.clone(),
@@ -506,7 +507,32 @@ impl Service {
             stage,
             ..ExperimentResult::default()
         };
-        Ok(DryRun { result, plans, impact })
+        Ok(DryRun { result, digest: of_document(&document).0, plans })
+    }
+
+    /// What the injector would do for each fault of an experiment, or why it would not.
+    async fn plan_all(&self, experiment: &Experiment, caller: Caller) -> Result<Vec<PlannedFault>, ApiError> {
+        let planned = |((index, name, fault), beside): ((usize, Option<&FaultName>, &FaultRequest), _)| {
+            let made_up = if index == 0 { "dry-run".to_owned() } else { format!("dry-run.{index}") };
+            let name = name.cloned().map_or_else(|| FaultName::new(made_up), Ok)?;
+            Ok(Planned { name, fault: fault.clone(), beside })
+        };
+        let faults: Vec<_> =
+            experiment.faults().zip(experiment.beside()).map(planned).collect::<Result<_, SpecError>>()?;
+        let reports = match self.door.call(Request::PlanAll { faults: faults.clone(), caller }).await? {
+            Reply::PlannedAll(reports) if reports.len() == faults.len() => reports,
+            other => return Err(unexpected(&other)),
+        };
+        let names = experiment.faults().filter_map(|(index, ..)| experiment.method.get(index));
+        let all = names.zip(faults).zip(reports).map(|((activity, planned), report)| {
+            let fault_type = planned.fault.fault_type;
+            let affected = |report: PlanReport| {
+                Impact::of(&planned.fault, report.targets.as_ref()).map(|impact| (report, impact))
+            };
+            let plan = report.and_then(|report| affected(report).map_err(ApiError::from));
+            PlannedFault { action: activity.name.clone(), name: planned.name, fault_type, plan }
+        });
+        Ok(all.collect())
     }
 
     /// Returns once the injector is gone.

@@ -216,22 +216,12 @@ impl Double {
                 Ok(status) => Reply::Injected(Box::new(status)),
                 Err(error) => Reply::Error(error),
             },
-            Request::Plan { name, fault, .. } => {
-                self.note(format!("plan {name}"));
-                let fault = fault.parse().unwrap();
-                let found = fault.effect.processes().map(|selector| {
-                    let hit = selector.share.of(MATCHING);
-                    let share = hit as f64 / MATCHING as f64;
-                    TargetsReport { matching: MATCHING, hit, share, ..TargetsReport::default() }
-                });
-                Reply::Planned(Box::new(PlanReport {
-                    description: "would drop packets".into(),
-                    lifetime: LifetimeClass::Kernel,
-                    guard: "the kernel".into(),
-                    duration: fault.duration,
-                    steps: vec!["attach a program; undo: detach it".into()],
-                    targets: found,
-                }))
+            Request::Plan { name, fault, .. } => match self.plan(&name, &fault) {
+                Ok(plan) => Reply::Planned(Box::new(plan)),
+                Err(error) => Reply::Error(error),
+            },
+            Request::PlanAll { faults, .. } => {
+                Reply::PlannedAll(faults.iter().map(|fault| self.plan(&fault.name, &fault.fault)).collect())
             }
             Request::Remove { name } => {
                 self.note(format!("remove {name}"));
@@ -311,6 +301,27 @@ impl Double {
             let ended = FaultStatus { state: FaultState::Ended, ..status(&name, &fault, since) };
             self.ended.lock().unwrap().insert(name, ended);
         }
+    }
+
+    fn plan(&self, name: &FaultName, fault: &FaultRequest) -> Result<PlanReport, ApiError> {
+        self.note(format!("plan {name}"));
+        if fault.target.interface.as_deref() == Some("nosuch0") {
+            return Err(ApiError::new(ErrorCode::TargetNotFound, "no interface nosuch0"));
+        }
+        let fault = fault.parse().unwrap();
+        let found = fault.effect.processes().map(|selector| {
+            let hit = selector.share.of(MATCHING);
+            let share = hit as f64 / MATCHING as f64;
+            TargetsReport { matching: MATCHING, hit, share, ..TargetsReport::default() }
+        });
+        Ok(PlanReport {
+            description: "would drop packets".into(),
+            lifetime: LifetimeClass::Kernel,
+            guard: "the kernel".into(),
+            duration: fault.duration,
+            steps: vec!["attach a program; undo: detach it".into()],
+            targets: found,
+        })
     }
 
     fn inject(&self, name: &FaultName, fault: &FaultRequest) -> Result<FaultStatus, ApiError> {

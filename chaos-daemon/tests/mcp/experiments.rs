@@ -295,6 +295,53 @@ async fn a_dry_run_validates_without_the_action_and_is_not_counted() {
     assert_eq!(client.call("chaos_status", json!({})).await.0["total_runs"], 0);
 }
 
+#[tokio::test]
+async fn a_dry_run_says_what_the_run_would_and_has_every_plan_whole() {
+    let server = Server::start().await;
+    let (_listener, address) = port().await;
+    let mut client = Client::open(&server.socket).await;
+    register(&mut client, document("first", &address, "10m")).await;
+    let mut other = document("second", &address, "10m");
+    let good = json!({"type": "action", "name": "shoot", "provider": {"type": "process", "path": "chaosctl",
+        "arguments": {"inject": "process-kill", "--unit": "a.service", "--for": "30s"}}});
+    other["method"][0]["provider"]["arguments"]["--interface"] = json!("nosuch0");
+    other["method"] = json!([good, other["method"][0]]);
+    register(&mut client, other).await;
+    let dry = json!({"experiment_name": "second", "dry_run": true});
+    let (result, failed) = client.call("chaos_run_experiment", dry.clone()).await;
+    assert!(!failed, "{result}");
+    let plans = result["plans"].as_array().unwrap();
+    let [shoot, cut] = plans.as_slice() else { panic!("{result}") };
+    assert_eq!((&shoot["action"], &shoot["fault_type"]), (&json!("shoot"), &json!("process_kill")));
+    assert_eq!((&shoot["guard"], &shoot["lifetime"]), (&json!("the kernel"), &json!("kernel")));
+    assert_eq!((&shoot["duration_seconds"], &shoot["targets"]["matching"]), (&json!(30.0), &json!(20)));
+    assert_eq!((shoot["steps"].as_array().unwrap().len(), shoot.get("error")), (1, None), "{shoot}");
+    assert_eq!((&cut["action"], &cut["error"]["code"]), (&json!("cut"), &json!("TARGET_NOT_FOUND")), "{cut}");
+    assert_eq!(
+        (&result["success"], &result["error"]),
+        (&json!(false), &json!("\"cut\": no interface nosuch0"))
+    );
+    assert_eq!(result["digest"].as_str().unwrap().len(), 64);
+    // While another one runs the node has no place for it.
+    client
+        .send(
+            "tools/call",
+            json!({"name": "chaos_run_experiment", "arguments": {"experiment_name": "first"}}),
+        )
+        .await;
+    while server.active.lock().unwrap().is_empty() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let mut other = Client::open(&server.socket).await;
+    let (planned, _) = other.call("chaos_run_experiment", dry).await;
+    let (refused, failed) = other.call("chaos_run_experiment", json!({"experiment_name": "second"})).await;
+    assert!(failed && refused["error_code"] == "LIMIT_REACHED", "{refused}");
+    let (planned, refused) = (planned["error"].as_str().unwrap(), refused["error"].as_str().unwrap());
+    assert!(planned.starts_with(refused) && refused.contains("is running \"first\""), "{planned}");
+    assert!(!other.call("chaos_stop", json!({})).await.1);
+    until_finished(&mut other).await;
+}
+
 async fn until_finished(client: &mut Client) -> Value {
     for _ in 0..100 {
         let (status, _) = client.call("chaos_status", json!({"include_results": true})).await;

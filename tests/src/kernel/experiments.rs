@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::{Context, Outcome, TestResult, tests};
 use crate::daemon::binary;
+use crate::guard::Guard;
 use crate::netns::output;
 use crate::pair::INTERFACE;
 use crate::process::wait_until;
@@ -19,6 +20,7 @@ tests![
     a_run_whose_server_is_killed_is_interrupted_and_leaves_nothing,
     a_run_that_everything_died_under_is_interrupted_for_the_next_daemon,
     a_run_that_the_daemon_is_stopped_under_leaves_nothing_and_is_interrupted_for_the_next,
+    a_dry_run_is_refused_where_the_run_would_be,
 ];
 
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -103,6 +105,44 @@ fn a_run_whose_server_is_killed_is_interrupted_and_leaves_nothing(_: &Context) -
     let mcp = daemon.mcp()?;
     mcp.call_tool("chaos_register_experiment", short)?.ok()?;
     assert_eq!(chaosctl(&daemon, &["run", "cut"])?.output()?.status.code(), Some(0), "{}", daemon.log());
+    Ok(Outcome::Pass)
+}
+
+fn a_dry_run_is_refused_where_the_run_would_be(_: &Context) -> TestResult {
+    let pair = Pair::new()?;
+    let before = Residue::take(&[&pair.near])?;
+    let daemon = Daemon::start()?;
+    let mcp = daemon.mcp()?;
+    let mut down = document(&pair);
+    down["method"][0]["provider"]["arguments"] = json!({"inject": "link-down", "--netns": pair.near.name(),
+        "--interface": INTERFACE, "--for": "1s"});
+    let run = |document: &Value, dry: bool| -> Result<Value, Box<dyn std::error::Error>> {
+        mcp.call_tool("chaos_register_experiment", document.clone())?.ok()?;
+        Ok(mcp.call_tool("chaos_run_experiment", json!({"experiment_name": "cut", "dry_run": dry}))?.ok()?)
+    };
+    let says = |result: &Value, words: &str| {
+        let said = result["error"].as_str().is_some_and(|error| error.contains(words));
+        assert!(said && result["success"] == json!(false), "no {words:?} in {result}");
+    };
+    // Supervised, without a guard.
+    for dry in [true, false] {
+        says(&run(&down, dry)?, "needs a guard, but no guard is running");
+    }
+    let _guard = Guard::start(&daemon)?;
+    let planned = run(&down, true)?;
+    assert_eq!(planned["success"], true, "{planned}");
+    let plan = &planned["plans"][0];
+    assert!(
+        plan["lifetime"] == "supervised"
+            && plan["guard"].as_str().is_some_and(|guard| guard.contains("chaos-daemon guard")),
+        "{plan}"
+    );
+    // Two of them, of one link, which each alone could be.
+    down["method"] = json!([down["method"][0], down["method"][0]]);
+    for dry in [true, false] {
+        says(&run(&down, dry)?, "already, and one at a time can");
+    }
+    before.assert_unchanged_within(&[&pair.near], PATIENCE)?;
     Ok(Outcome::Pass)
 }
 

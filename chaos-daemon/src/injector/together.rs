@@ -1,0 +1,115 @@
+//! Whether faults that are planned together could be injected beside each other. Pure: what each is goes in, a refusal comes
+//! out, the same as the second of them would meet if the first were active.
+
+use super::down::takes_down;
+use super::inject::{active_already, changed_already};
+use crate::policy::Policy;
+use crate::request::{ApiError, Caller, ErrorCode, LifetimeClass};
+use crate::spec::{Fault, FaultName};
+
+/// A fault that could be injected if it were the only one.
+#[derive(Debug)]
+pub(super) struct Seat<'a> {
+    pub(super) name: &'a FaultName,
+    pub(super) fault: &'a Fault,
+    pub(super) lifetime: LifetimeClass,
+    /// The places of the settings that it changes.
+    pub(super) settings: Vec<String>,
+}
+
+/// Refuses a fault that could not be injected while these are active `beside` it, and as many others as are active now.
+///
+/// # Errors
+/// Names what is in the way.
+pub(super) fn refuse_beside(
+    policy: &Policy,
+    caller: Caller,
+    active: usize,
+    new: &Seat<'_>,
+    beside: &[&Seat<'_>],
+) -> Result<(), ApiError> {
+    policy.permit(caller, new.fault, active + beside.len())?;
+    for other in beside {
+        if other.name == new.name {
+            return Err(active_already(new.name, other.fault.duration));
+        }
+        if let Some(place) = new.settings.iter().find(|place| other.settings.contains(place)) {
+            return Err(changed_already(other.name, place));
+        }
+        let goes_down = [new, other].map(|seat| takes_down(seat.fault.effect.fault_type()));
+        let is_supervised = other.lifetime == LifetimeClass::Supervised;
+        if goes_down[1] || (goes_down[0] && is_supervised) {
+            let text =
+                format!("fault {} would be active then, and one of the two takes this host down", other.name);
+            return Err(ApiError::new(ErrorCode::LimitReached, text)
+                .hint("have the host go down in an experiment of its own"));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::spec::FaultRequest;
+
+    const ME: Caller = Caller::Unix { uid: 0, gid: 0, pid: 1 };
+
+    fn fault(kind: &str) -> Fault {
+        let request = json!({"fault_type": kind, "probability": 1, "target": {"interface": "eth0"}});
+        serde_json::from_value::<FaultRequest>(request).unwrap().parse().unwrap()
+    }
+
+    fn name(name: &str) -> FaultName {
+        FaultName::new(name).unwrap()
+    }
+
+    #[test]
+    fn faults_of_one_experiment_are_in_each_others_way_as_active_ones_are() {
+        let (cut, down) = (fault("network_partition"), fault("link_down"));
+        let (first, second) = (name("first"), name("second"));
+        let seat = |name, fault, settings: &[&str]| Seat {
+            name,
+            fault,
+            lifetime: LifetimeClass::Kernel,
+            settings: settings.iter().map(|place| (*place).to_owned()).collect(),
+        };
+        let policy = Policy { max_active: 2, ..Policy::default() };
+        let say = |active, new: &Seat<'_>, beside: &[&Seat<'_>]| {
+            refuse_beside(&policy, ME, active, new, beside).map_err(|error| error.message)
+        };
+        let one = seat(&first, &cut, &[]);
+        assert_eq!(say(0, &seat(&second, &cut, &[]), &[&one]), Ok(()));
+        // As many as the policy allows are there with the first of them.
+        assert!(say(1, &seat(&second, &cut, &[]), &[&one]).unwrap_err().starts_with("2 faults are active"));
+        assert_eq!(say(1, &seat(&second, &cut, &[]), &[]), Ok(()));
+        assert!(
+            say(0, &seat(&first, &cut, &[]), &[&one])
+                .unwrap_err()
+                .starts_with("fault first is already active")
+        );
+        let (link, other) = (seat(&first, &down, &["link eth0"]), seat(&second, &down, &["x", "link eth0"]));
+        let said = say(0, &other, &[&link]).unwrap_err();
+        assert_eq!(said, "fault first has changed link eth0 already, and one at a time can");
+        assert_eq!(say(0, &seat(&second, &down, &["link eth1"]), &[&link]), Ok(()));
+    }
+
+    #[test]
+    fn nothing_is_active_when_the_host_goes_down_that_could_outlive_it() {
+        let (first, second) = (name("first"), name("second"));
+        let request = json!({"fault_type": "host_reboot", "probability": 1});
+        let reboot = serde_json::from_value::<FaultRequest>(request).unwrap().parse().unwrap();
+        let cut = fault("network_partition");
+        let policy = Policy { host_reboot: true, ..Policy::default() };
+        let (irreversible, kernel) = (LifetimeClass::Irreversible, LifetimeClass::Kernel);
+        let seat = |name, fault, lifetime| Seat { name, fault, lifetime, settings: Vec::new() };
+        let reboots = seat(&first, &reboot, irreversible);
+        let refused =
+            |new: &Seat<'_>, beside: &Seat<'_>| refuse_beside(&policy, ME, 0, new, &[beside]).is_err();
+        assert!(refused(&seat(&second, &cut, kernel), &reboots));
+        assert!(refused(&reboots, &seat(&second, &cut, LifetimeClass::Supervised)));
+        assert!(!refused(&reboots, &seat(&second, &cut, kernel)));
+    }
+}
