@@ -26,6 +26,7 @@ PEER, BYSTANDER = "127.0.0.2", "127.0.0.3"
 PARTITION = {"fault_type": "network_partition", "probability": 1.0, "duration_seconds": 30,
              "target": {"interface": "lo", "cidr": PEER}}
 TOOLS = {"chaos_inject_fault", "chaos_run_experiment", "chaos_status", "chaos_stop", "chaos_doctor", "chaos_plan",
+         "chaos_plan_experiment",
          "chaos_register_experiment", "chaos_probe", "chaos_list_runs", "chaos_get_run", "chaos_statistics",
          "chaos_schedule"}
 # The server that is probed, and its port.

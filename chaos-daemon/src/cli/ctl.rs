@@ -16,7 +16,7 @@ use super::history::{ReportArgs, RunsArgs};
 use super::hub::{self, HubArgs};
 use super::mcp_proxy::{self, ProxyArgs, ProxyError};
 use super::probe_args::ProbeArgs;
-use super::runs::RunArgs;
+use super::runs::{PlanArgs, RunArgs};
 use super::schedule::{self, ScheduleCommand};
 use super::{bridge, document, history, runs, show, watch};
 use crate::experiment::{Native, schema};
@@ -103,6 +103,9 @@ enum Command {
     /// Run a registered experiment to its end; the exit code is the verdict
     #[command(after_help = runs::EXIT_CODES)]
     Run(RunArgs),
+    /// Show what running an experiment would do, and whether it would be admitted now; it need not be registered
+    #[command(after_help = runs::PLAN_EXIT_CODES)]
+    Plan(PlanArgs),
     /// List what has run, with its verdict, and what runs
     Runs(RunsArgs),
     /// Show a run that has ended: what happened, and when
@@ -313,7 +316,7 @@ fn report(cli: &Cli, done: Result<Done, Failure>) -> ExitCode {
         Err(Failure::Other(error)) => (FAILED, error, None),
         Err(Failure::Client(error)) => client_failure(error),
     };
-    if matches!(cli.command, Command::Run(_)) {
+    if matches!(cli.command, Command::Run(_)) || (matches!(cli.command, Command::Plan(_)) && code != USAGE) {
         code = runs::FAILED;
     }
     match answer {
@@ -390,6 +393,11 @@ async fn carry_out(cli: &Cli) -> Result<Done, Failure> {
         }
         Command::Run(args) => {
             let answer = runs::run(&cli.socket, args).await?;
+            Ok(Done { text: show::run(&answer), code: runs::exit_code(&answer), answer })
+        }
+        Command::Plan(args) => {
+            let document = document::read(&args.file, native)?.0;
+            let answer = runs::plan(&cli.socket, args, document).await?;
             Ok(Done { text: show::run(&answer), code: runs::exit_code(&answer), answer })
         }
         Command::Schema => {

@@ -1,6 +1,6 @@
 //! `chaosctl run`: an experiment to its end.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
@@ -28,6 +28,12 @@ pub(super) const EXIT_CODES: &str = "Exit codes:
 
 With --dry-run: 0, or 2 where it would be refused.";
 
+/// The exit codes of `chaosctl plan`.
+pub(super) const PLAN_EXIT_CODES: &str = "Exit codes:
+  0  it would be run now
+  2  it would be refused; also when the document or the command line makes no sense
+  3  an error; also when the daemon cannot be reached";
+
 /// The exit code of `chaosctl run` for what the daemon, or its client, failed with.
 pub(super) const FAILED: u8 = 3;
 const REFUSED: u8 = 2;
@@ -52,6 +58,26 @@ impl RunArgs {
         fields.extend(self.stage.map(|stage| ("stage".to_owned(), json!(stage))));
         fields
     }
+}
+
+/// An experiment in a file.
+#[derive(Debug, Args)]
+pub(super) struct PlanArgs {
+    /// JSON or YAML file, or - for stdin
+    pub(super) file: PathBuf,
+    /// Of a document with blast_radius: which of its stages; without it, the one that is due
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(1..=100))]
+    stage: Option<u8>,
+}
+
+/// What running `document` would do.
+pub(super) async fn plan(socket: &Path, args: &PlanArgs, document: Value) -> Result<Value, ClientError> {
+    let mut fields = object(json!({"document": document}));
+    fields.extend(args.stage.map(|stage| ("stage".to_owned(), json!(stage))));
+    let client = Client::connect(socket).await?;
+    let answer = client.call("chaos_plan_experiment", fields).await;
+    client.close().await;
+    answer
 }
 
 /// The exit code of a run.

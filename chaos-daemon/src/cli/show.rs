@@ -269,6 +269,11 @@ fn verdict(result: &Value) -> &str {
     }
 }
 
+/// What would become of a run.
+fn admission(answer: &Value) -> &str {
+    if answer["success"] == json!(true) { "would be run, looked at" } else { "would be refused, looked at" }
+}
+
 fn result_line(result: &Value) -> String {
     let error = result["error"].as_str().unwrap_or_default();
     let line = format!(
@@ -320,7 +325,7 @@ pub(super) fn run(answer: &Value) -> String {
         "{}{}: {} after {}",
         text(answer, "experiment_name"),
         answer["stage"].as_u64().map(|stage| format!(" at stage {stage} %")).unwrap_or_default(),
-        verdict(answer),
+        if answer["dry_run"] == json!(true) { admission(answer) } else { verdict(answer) },
         seconds(answer, "duration_seconds")
     );
     line!(out, "  steady state before: {}, after: {}", met("steady_state_before"), met("steady_state_after"));

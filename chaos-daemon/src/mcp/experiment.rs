@@ -1,17 +1,19 @@
 //! `chaos_register_experiment` and `chaos_run_experiment`.
 
-use rmcp::model::CallToolResult;
+use rmcp::model::{CallToolResult, JsonObject};
 use schemars::JsonSchema;
 use serde::Serialize;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::inject::PlanOutput;
 use super::results::{Failure, Output, RunOutput, word};
+use super::tools::{object, text};
 use crate::experiment::Stage;
 use crate::request::fields::Fields;
 use crate::request::{ApiError, Caller};
 use crate::server::runs::now;
 use crate::server::service::{DryRun, Service};
+use crate::spec::SpecError;
 
 pub(super) async fn run(
     service: &Service,
@@ -28,6 +30,46 @@ pub(super) async fn run(
         return service.run(&name, stage, caller).await.map(RunOutput::from);
     }
     service.dry_run(&name, stage, caller).await.map(RunOutput::from)
+}
+
+/// Title, description and input of `chaos_plan_experiment`.
+pub(super) fn plan_tool() -> (&'static str, &'static str, JsonObject) {
+    let document = json!({"type": "object",
+        "description": "In place of experiment_name: a document as chaos_register_experiment takes it. It is not registered."});
+    let stage = json!({"type": "integer", "minimum": 1, "maximum": 100,
+        "description": "Of a document with blast_radius: which of its stages, in percent. Without it, the one that is due."});
+    (
+        "Plan an experiment",
+        "What running an experiment would do, and whether it would be admitted now, without doing any of it: as \
+         chaos_run_experiment with dry_run, also of a document that is not registered. Samples the steady state once.",
+        object(
+            json!({"experiment_name": text("A registered experiment."), "document": document, "stage": stage}),
+            &[],
+        ),
+    )
+}
+
+pub(super) async fn plan(
+    service: &Service,
+    caller: Caller,
+    arguments: Map<String, Value>,
+) -> Result<RunOutput, ApiError> {
+    let mut fields = Fields::new("", arguments);
+    let (name, document) = (fields.string("experiment_name")?, fields.object("document")?);
+    let stage = fields.number("stage")?.map(|percent| Stage::new("stage", percent)).transpose()?;
+    fields.finish()?;
+    let planned = match (name, document) {
+        (Some(name), None) => service.dry_run(&name, stage, caller).await,
+        (None, Some(document)) => service.dry_run_of(&document, stage, caller).await,
+        (Some(_), Some(_)) => {
+            Err(SpecError::new("document", "there is an experiment_name, too: give one of them").into())
+        }
+        (None, None) => {
+            let problem = "missing: give it, or the name of a registered experiment as experiment_name";
+            Err(SpecError::new("document", problem).into())
+        }
+    };
+    planned.map(RunOutput::from)
 }
 
 impl From<DryRun> for RunOutput {

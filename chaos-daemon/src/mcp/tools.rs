@@ -22,6 +22,7 @@ pub(super) enum Call {
     Status,
     RegisterExperiment,
     Plan,
+    PlanExperiment,
     Stop,
     Doctor,
     Probe,
@@ -31,12 +32,13 @@ pub(super) enum Call {
     Schedule,
 }
 
-const CALLS: [Call; 12] = [
+const CALLS: [Call; 13] = [
     Call::Doctor,
     Call::GetRun,
     Call::InjectFault,
     Call::ListRuns,
     Call::Plan,
+    Call::PlanExperiment,
     Call::Probe,
     Call::RegisterExperiment,
     Call::RunExperiment,
@@ -58,6 +60,7 @@ impl Call {
             Self::Status => "chaos_status",
             Self::RegisterExperiment => "chaos_register_experiment",
             Self::Plan => "chaos_plan",
+            Self::PlanExperiment => "chaos_plan_experiment",
             Self::Stop => "chaos_stop",
             Self::Doctor => "chaos_doctor",
             Self::Probe => "chaos_probe",
@@ -88,6 +91,9 @@ impl Call {
                 experiment::register(service, caller, given).await.map(|output| output.result())
             }
             Self::Plan => inject::plan(service, caller, given).await.map(|output| output.result()),
+            Self::PlanExperiment => {
+                experiment::plan(service, caller, given).await.map(|output| output.result())
+            }
             Self::Stop => control::stop(service, given).await.map(|output| output.result()),
             Self::Doctor => control::doctor(service, given).await.map(|output| output.result()),
             Self::Probe => probe::take(service, caller, given).await.map(|output| output.result()),
@@ -104,7 +110,7 @@ impl Call {
         tracing::info!(tool = self.name(), code = ?error.code, %error, "refused or failed");
         match self {
             Self::InjectFault => inject::failed(arguments, error),
-            Self::RunExperiment => experiment::run_failed(arguments, error),
+            Self::RunExperiment | Self::PlanExperiment => experiment::run_failed(arguments, error),
             Self::Status => status::failed(error),
             Self::RegisterExperiment => experiment::register_failed(arguments, error),
             Self::Plan => inject::plan_failed(arguments, error),
@@ -173,6 +179,7 @@ impl Call {
                  fault also which processes it would hit, what share of those that match that is, and who is left out.",
                 object(fault_properties(), &["fault_name"]),
             ),
+            Self::PlanExperiment => experiment::plan_tool(),
             Self::Stop => (
                 "Stop faults",
                 "Ends one active fault, or all of them and every running experiment. Registrations stay. Succeeds \
@@ -199,7 +206,7 @@ impl Call {
     fn output(self) -> Arc<JsonObject> {
         match self {
             Self::InjectFault => schema::of_output::<InjectOutput>(),
-            Self::RunExperiment => schema::of_output::<RunOutput>(),
+            Self::RunExperiment | Self::PlanExperiment => schema::of_output::<RunOutput>(),
             Self::Status => schema::of_output::<StatusOutput>(),
             Self::RegisterExperiment => schema::of_output::<experiment::RegisterOutput>(),
             Self::Plan => schema::of_output::<inject::PlanOutput>(),
@@ -221,6 +228,7 @@ impl Call {
             Self::Schedule => (false, true, true),
             Self::Status
             | Self::Plan
+            | Self::PlanExperiment
             | Self::Doctor
             | Self::Probe
             | Self::ListRuns
@@ -229,8 +237,10 @@ impl Call {
             Self::RegisterExperiment | Self::Stop => (false, false, true),
         };
         // Probes reach out to addresses that the caller, or the experiment, names.
-        let open_world =
-            matches!(self, Self::InjectFault | Self::RunExperiment | Self::Probe | Self::Schedule);
+        let open_world = matches!(
+            self,
+            Self::InjectFault | Self::RunExperiment | Self::PlanExperiment | Self::Probe | Self::Schedule
+        );
         ToolAnnotations::with_title(title)
             .read_only(read_only)
             .destructive(destructive)

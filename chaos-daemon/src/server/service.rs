@@ -327,7 +327,19 @@ impl Service {
         document: Map<String, Value>,
         caller: Caller,
     ) -> Result<(Experiment, Option<String>), ApiError> {
-        let experiment = Experiment::parse(&document, self.grammar, &Nowhere)?;
+        let experiment = self.understand(&document, caller).await?;
+        let name = experiment.name.clone();
+        let change = self.store.change(move |registry| Ok(registry.experiments.insert(name, document)));
+        Ok((experiment, change.await?.1))
+    }
+
+    /// What a document means, if `caller` may have the programs run that it names.
+    async fn understand(
+        &self,
+        document: &Map<String, Value>,
+        caller: Caller,
+    ) -> Result<Experiment, ApiError> {
+        let experiment = Experiment::parse(document, self.grammar, &Nowhere)?;
         let prober = self.prober.for_caller(&self.door, caller);
         for (name, probe) in experiment.probes() {
             prober.admit(&probe.check).await.map_err(|error| ApiError {
@@ -335,9 +347,7 @@ impl Service {
                 ..error
             })?;
         }
-        let name = experiment.name.clone();
-        let change = self.store.change(move |registry| Ok(registry.experiments.insert(name, document)));
-        Ok((experiment, change.await?.1))
+        Ok(experiment)
     }
 
     fn experiment(&self, name: &str) -> Result<(Experiment, Map<String, Value>), ApiError> {
@@ -470,8 +480,32 @@ impl Service {
         caller: Caller,
     ) -> Result<DryRun, ApiError> {
         let (experiment, document) = self.experiment(name)?;
+        self.try_out(experiment, &document, wanted, caller).await
+    }
+
+    /// The same of an experiment that is not registered.
+    ///
+    /// # Errors
+    /// As of [`Service::register_experiment`] and [`Service::dry_run`].
+    pub async fn dry_run_of(
+        &self,
+        document: &Map<String, Value>,
+        wanted: Option<Stage>,
+        caller: Caller,
+    ) -> Result<DryRun, ApiError> {
+        let experiment = self.understand(document, caller).await?;
+        self.try_out(experiment, document, wanted, caller).await
+    }
+
+    async fn try_out(
+        &self,
+        experiment: Experiment,
+        document: &Map<String, Value>,
+        wanted: Option<Stage>,
+        caller: Caller,
+    ) -> Result<DryRun, ApiError> {
         let mut problems = Vec::new();
-        let stage = match self.due(&experiment, &document, wanted).await {
+        let stage = match self.due(&experiment, document, wanted).await {
             Err(error) if error.code == ErrorCode::StageNotDue => {
                 problems.push(error.to_string());
                 wanted
@@ -507,7 +541,7 @@ impl Service {
             stage,
             ..ExperimentResult::default()
         };
-        Ok(DryRun { result, digest: of_document(&document).0, plans })
+        Ok(DryRun { result, digest: of_document(document).0, plans })
     }
 
     /// What the injector would do for each fault of an experiment, or why it would not.

@@ -290,6 +290,46 @@ async fn the_exit_code_of_a_run_is_its_verdict_and_the_run_is_found_again() {
     assert_found_again(socket).await;
 }
 
+#[tokio::test]
+async fn a_plan_of_a_file_says_all_of_it_and_registers_and_does_nothing() {
+    let server = Server::start().await;
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let file = server.state().join("planned.json");
+    let file_name = file.to_str().unwrap();
+    let plan = async |document: &Value, more: &[&str]| {
+        std::fs::write(&file, document.to_string()).unwrap();
+        chaosctl(&server.socket, &[&["plan", file_name], more].concat()).await
+    };
+    let good = plan(&document("planned", &address, "30s"), &[]).await;
+    assert_eq!(good.code, 0, "{}{}", good.stdout, good.stderr);
+    for line in [
+        "planned: would be run, looked at after ",
+        "  cut (timeout)\n    would do: would drop packets\n      for 30s; lifetime class kernel\n      guard: the kernel\n",
+        "      - attach a program; undo: detach it\n",
+        "  document ",
+    ] {
+        assert!(good.stdout.contains(line), "{line}: {}", good.stdout);
+    }
+    let json = plan(&document("planned", &address, "30s"), &["--json"]).await;
+    let json: Value = serde_json::from_str(&json.stdout).unwrap();
+    assert_eq!((&json["dry_run"], &json["plans"][0]["lifetime"]), (&json!(true), &json!("kernel")), "{json}");
+    let mut refused = document("planned", &address, "30s");
+    refused["method"][0]["provider"]["arguments"]["--interface"] = json!("nosuch0");
+    let refused = plan(&refused, &[]).await;
+    assert_eq!(refused.code, 2, "{}{}", refused.stdout, refused.stderr);
+    assert!(refused.stdout.contains("    refused: no interface nosuch0\n"), "{}", refused.stdout);
+    let wrong = plan(&json!({"title": "planned"}), &[]).await;
+    assert!(wrong.code == 2 && wrong.stderr.contains("steady-state-hypothesis"), "{}", wrong.stderr);
+    let status: Value =
+        serde_json::from_str(&chaosctl(&server.socket, &["status", "--json"]).await.stdout).unwrap();
+    assert_eq!((&status["registered_experiments"], &status["total_runs"]), (&json!(0), &json!(0)));
+    assert_eq!(server.take_asked(), ["plan dry-run", "plan dry-run", "plan dry-run"]);
+    std::fs::write(&file, document("planned", &address, "30s").to_string()).unwrap();
+    let absent = chaosctl(&server.state().join("no.sock"), &["plan", file_name]).await;
+    assert_eq!(absent.code, 3, "{}", absent.stderr);
+}
+
 /// What has run is listed and shown, with its verdict.
 async fn assert_found_again(socket: &std::path::Path) {
     let listed = chaosctl(socket, &["runs"]).await.stdout;

@@ -97,6 +97,7 @@ async fn annotations_are_true() {
         let looks = [
             "chaos_status",
             "chaos_plan",
+            "chaos_plan_experiment",
             "chaos_doctor",
             "chaos_probe",
             "chaos_list_runs",
