@@ -80,13 +80,19 @@ enum Command {
         #[arg(value_parser = |text: &str| FaultName::new(text))]
         name: FaultName,
     },
-    /// End one active fault, or all
+    /// End one active fault, one run, or everything
     Stop {
         /// Name; without it, every fault and experiment ends
         #[arg(value_parser = |text: &str| FaultName::new(text))]
         name: Option<FaultName>,
+        /// In place of a fault: the run with this handle, or the beginning of it
+        #[arg(long, value_name = "RUN", conflicts_with_all = ["name", "experiment"])]
+        run: Option<String>,
+        /// In place of a fault: the run of this experiment
+        #[arg(long, value_name = "NAME", conflicts_with = "name")]
+        experiment: Option<String>,
         /// Every fault and experiment
-        #[arg(long, conflicts_with = "name")]
+        #[arg(long, conflicts_with_all = ["name", "run", "experiment"])]
         all: bool,
     },
     /// Show which processes a process fault would hit, and who is left out; takes the options of inject
@@ -466,7 +472,9 @@ async fn ask(client: &Client, command: &Command, json: bool) -> Result<Done, Fai
     let (tool, arguments) = match command {
         Command::Remove { name } => ("chaos_inject_fault", json!({"fault_name": name, "action": "remove"})),
         Command::Stop { name: Some(name), .. } => ("chaos_stop", json!({"fault_name": name})),
-        Command::Stop { name: None, .. } => ("chaos_stop", json!({})),
+        Command::Stop { run: Some(run), .. } => ("chaos_stop", json!({"run_id": run})),
+        Command::Stop { experiment: Some(name), .. } => ("chaos_stop", json!({"experiment_name": name})),
+        Command::Stop { .. } => ("chaos_stop", json!({})),
         Command::Status { watch: true, .. } => {
             watch::status(client, json).await?;
             return Ok(Done::well(String::new(), Value::Null));

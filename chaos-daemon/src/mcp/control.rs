@@ -6,12 +6,13 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::results::{Evidence, Failure, Output};
+use super::results::{Evidence, Failure, Output, RunOutput};
 use crate::experiment::driver::residue;
 use crate::request::fields::Fields;
 use crate::request::{ApiError, DoctorReport, ErrorCode, ResidueReport, ResourceAbility};
+use crate::server::runs::Which;
 use crate::server::service::Service;
-use crate::spec::FaultName;
+use crate::spec::{FaultName, SpecError};
 
 /// One fault that was ended.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
@@ -31,6 +32,9 @@ struct StoppedView {
 pub(super) struct StopOutput {
     /// Faults that were active and are ended.
     stopped: Vec<StoppedView>,
+    /// The run that was ended, when one was named.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    runs: Vec<RunOutput>,
     /// Schedules that will start experiments again, when everything was stopped: pause them with chaos_schedule.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     schedules: Vec<String>,
@@ -51,7 +55,17 @@ impl Output for StopOutput {
 pub(super) async fn stop(service: &Service, arguments: Map<String, Value>) -> Result<StopOutput, ApiError> {
     let mut fields = Fields::new("", arguments);
     let name = fields.string("fault_name")?.map(FaultName::new).transpose()?;
+    let run = fields.string("run_id")?.map(Which::Run);
+    let experiment = fields.string("experiment_name")?.map(Which::Experiment);
     fields.finish()?;
+    match (run, experiment, &name) {
+        (None, None, _) => {}
+        (Some(which), None, None) | (None, Some(which), None) => return stop_run(service, &which).await,
+        _ => {
+            let problem = "fault_name, run_id and experiment_name exclude each other: give one of them";
+            return Err(SpecError::new("run_id", problem).into());
+        }
+    }
     let all = name.is_none();
     let removals = service.stop(name).await?;
     let schedules = if all { going_on(service)? } else { Vec::new() };
@@ -80,7 +94,19 @@ pub(super) async fn stop(service: &Service, arguments: Map<String, Value>) -> Re
         message
             .push_str(&format!("; schedules start runs again, until chaosctl schedule pause --all: {names}"));
     }
-    Ok(StopOutput { stopped, schedules, message, error: error.as_ref().map(Failure::from) })
+    let error = error.as_ref().map(Failure::from);
+    Ok(StopOutput { stopped, schedules, message, error, ..StopOutput::default() })
+}
+
+/// Ends one run, which removes its faults itself.
+async fn stop_run(service: &Service, which: &Which) -> Result<StopOutput, ApiError> {
+    let result = service.stop_run(which).await?;
+    let how = match result.verdict {
+        Some(verdict) => format!("ended: {verdict}"),
+        None => "is being ended".to_owned(),
+    };
+    let message = format!("run {} of {:?} {how}; registrations stay", result.run_id, result.experiment_name);
+    Ok(StopOutput { runs: vec![RunOutput::from(result)], message, ..StopOutput::default() })
 }
 
 /// The schedules that will fire again.

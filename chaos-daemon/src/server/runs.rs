@@ -1,6 +1,7 @@
 //! Runs of experiments: each lives in a task of the daemon's own, so that no client that leaves can stop or leak it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -30,6 +31,33 @@ pub struct Occasion<'a> {
     pub stage: Option<Stage>,
     /// What has begun it, if the caller is not there.
     pub started_by: Option<&'a str>,
+}
+
+/// Which of the runs that go on is meant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Which {
+    /// The one with this handle, or which alone begins with it.
+    Run(String),
+    /// The one of this experiment.
+    Experiment(String),
+}
+
+impl Which {
+    fn is(&self, run: &Run) -> bool {
+        match self {
+            Self::Run(beginning) => run.run_id.starts_with(beginning),
+            Self::Experiment(name) => run.experiment == *name,
+        }
+    }
+}
+
+impl fmt::Display for Which {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Run(beginning) => write!(f, "{beginning:?}"),
+            Self::Experiment(name) => write!(f, "of {name:?}"),
+        }
+    }
 }
 
 /// A run that goes on.
@@ -151,6 +179,27 @@ impl Runs {
             if fault.is_none_or(|fault| run.faults.values().any(|name| name == fault)) {
                 run.stop.send_replace(());
             }
+        }
+    }
+
+    /// Asks one run to stop. It removes its faults itself.
+    ///
+    /// # Errors
+    /// [`ErrorCode::RunNotFound`] when no run that goes on is meant, or more than one.
+    pub fn stop_one(&self, which: &Which) -> Result<Run, ApiError> {
+        let going_on = self.lock();
+        let meant: Vec<_> = going_on.values().filter(|run| which.is(run)).collect();
+        let not_found = |text: String| {
+            ApiError::new(ErrorCode::RunNotFound, text)
+                .hint("chaos_status, or chaosctl runs, lists what runs")
+        };
+        match meant.as_slice() {
+            [run] => {
+                run.stop.send_replace(());
+                Ok(Run::clone(run))
+            }
+            [] => Err(not_found(format!("no run that goes on is {which}"))),
+            _ => Err(not_found(format!("several runs that go on begin with {which}: give more of it"))),
         }
     }
 

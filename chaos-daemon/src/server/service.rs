@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use super::history::{ExperimentResult, History, Retention, of_document, of_stages};
 use super::notes::{Note, Notes};
 use super::registry::{Registry, Store};
-use super::runs::{Occasion, Run, Runs, now};
+use super::runs::{Occasion, Run, Runs, Which, now};
 use super::schedule::Schedules;
 use crate::experiment::driver::unexpected;
 use crate::experiment::stage::{self, Refusal};
@@ -28,6 +28,9 @@ use crate::spec::{FaultName, FaultRequest, FaultType, SpecError, TargetRequest};
 
 /// How long a call waits for an experiment: a little less than any call may take.
 pub const WAIT_FOR_RUN: Duration = Duration::from_secs(44);
+
+/// How long a call waits for a run that it stops.
+pub const WAIT_FOR_STOP: Duration = Duration::from_secs(30);
 
 /// The daemon, as one caller's connection sees it. Clones share everything.
 #[derive(Debug, Clone)]
@@ -253,6 +256,18 @@ impl Service {
     pub async fn stop(&self, name: Option<FaultName>) -> Result<Vec<Removal>, ApiError> {
         self.runs.stop(name.as_ref());
         self.end(name.map_or(Request::StopAll, |name| Request::Remove { name })).await
+    }
+
+    /// Ends one run that goes on, and says how it has ended; after [`WAIT_FOR_STOP`], that it is being ended. Registrations stay.
+    ///
+    /// # Errors
+    /// When there is no such run.
+    pub async fn stop_run(&self, which: &Which) -> Result<ExperimentResult, ApiError> {
+        let run = self.runs.stop_one(which)?;
+        match tokio::time::timeout(WAIT_FOR_STOP, run.finished()).await {
+            Ok(result) => result,
+            Err(_) => Ok(run.so_far("it is being stopped; see chaos_status")),
+        }
     }
 
     async fn end(&self, request: Request) -> Result<Vec<Removal>, ApiError> {

@@ -259,7 +259,14 @@ async fn the_exit_code_of_a_run_is_its_verdict_and_the_run_is_found_again() {
     let (tripped, ()) = tokio::join!(chaosctl(socket, &["run", "gated"]), trip);
     let stop = async {
         active().await;
-        chaosctl(socket, &["stop", "--all"]).await
+        assert_eq!(chaosctl(socket, &["stop", "--run", "nobody"]).await.code, 1);
+        let stopped = chaosctl(socket, &["stop", "--experiment", "long"]).await;
+        assert!(
+            stopped.code == 0 && stopped.stdout.contains(" of \"long\" ended: aborted; "),
+            "{}",
+            stopped.stdout
+        );
+        stopped
     };
     let (aborted, _) = tokio::join!(chaosctl(socket, &["run", "long"]), stop);
     let runs = [

@@ -410,6 +410,56 @@ async fn stop_and_hear(server: &Server, client: &mut Client) -> Value {
 }
 
 #[tokio::test]
+async fn one_run_of_two_is_stopped_by_its_handle_or_its_experiment_and_the_other_goes_on() {
+    let server = Server::start_with(2).await;
+    let (_listener, address) = port().await;
+    let mut client = Client::open(&server.socket).await;
+    for by in ["run_id", "experiment_name"] {
+        let mut callers = Vec::new();
+        for (name, interface) in [("stays", "eth0"), ("ends", "eth1")] {
+            let mut document = document(name, &address, "10m");
+            document["method"][0]["provider"]["arguments"]["--interface"] = json!(interface);
+            register(&mut client, document).await;
+            let mut caller = Client::open(&server.socket).await;
+            caller
+                .send(
+                    "tools/call",
+                    json!({"name": "chaos_run_experiment", "arguments": {"experiment_name": name}}),
+                )
+                .await;
+            callers.push(caller);
+        }
+        while server.active.lock().unwrap().len() < 2 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        let (status, _) = client.call("chaos_status", json!({"experiment_name": "ends"})).await;
+        let which = match by {
+            "run_id" => status["running"][0]["run_id"].as_str().unwrap()[..12].to_owned(),
+            _ => "ends".to_owned(),
+        };
+        let (stopped, failed) = client.call("chaos_stop", json!({by: which})).await;
+        assert!(!failed, "{stopped}");
+        let run = &stopped["runs"][0];
+        assert_eq!(
+            (&run["experiment_name"], &run["verdict"]),
+            (&json!("ends"), &json!("aborted")),
+            "{stopped}"
+        );
+        let names: Vec<_> = server.active.lock().unwrap().keys().map(ToString::to_string).collect();
+        assert!(names.len() == 1 && names[0].starts_with("stays."), "{names:?}");
+        for nobody in [json!({"run_id": "nobody"}), json!({"experiment_name": "ends"})] {
+            let (refused, failed) = client.call("chaos_stop", nobody).await;
+            assert!(failed && refused["error"]["code"] == "RUN_NOT_FOUND", "{refused}");
+        }
+        let both = json!({"run_id": "a", "experiment_name": "stays"});
+        assert!(client.call("chaos_stop", both).await.1);
+        assert_eq!(server.active.lock().unwrap().len(), 1, "a stop that is refused changes nothing");
+        assert!(!client.call("chaos_stop", json!({})).await.1);
+        until_finished(&mut client).await;
+    }
+}
+
+#[tokio::test]
 async fn a_stop_ends_a_run_at_once_in_whatever_phase_it_is() {
     // What the injector was asked last when it is stopped, and whether the port has gone by then.
     for (phase, interface, lasts, pauses, asked, gone) in [
