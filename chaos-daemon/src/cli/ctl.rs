@@ -398,7 +398,7 @@ async fn carry_out(cli: &Cli) -> Result<Done, Failure> {
             Ok(Done::well(text, answer))
         }
         Command::Run(args) => {
-            let answer = runs::run(&cli.socket, args).await?;
+            let answer = runs::run(&cli.socket, args, cli.json).await?;
             Ok(Done { text: show::run(&answer), code: runs::exit_code(&answer), answer })
         }
         Command::Plan(args) => {

@@ -10,6 +10,7 @@ mod history;
 mod hub;
 mod mcp_proxy;
 mod probe_args;
+mod progress;
 mod runs;
 mod schedule;
 mod show;

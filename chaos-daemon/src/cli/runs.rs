@@ -1,5 +1,6 @@
 //! `chaosctl run`: an experiment to its end.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -8,6 +9,7 @@ use serde_json::{Map, Value, json};
 use tokio::time::{Instant, sleep};
 
 use super::client::{Client, ClientError};
+use super::progress::Progress;
 use crate::experiment::Verdict;
 use crate::server::runs::now;
 
@@ -101,11 +103,47 @@ pub(super) fn exit_code(result: &Value) -> u8 {
     }
 }
 
-/// Runs an experiment and waits for its end, however long it takes, also if the daemon's server is started anew meanwhile.
-pub(super) async fn run(socket: &Path, args: &RunArgs) -> Result<Value, ClientError> {
+/// Runs an experiment and waits for its end, however long it takes, also if the daemon's server is started anew meanwhile; shows
+/// how it goes, unless the answer is for programs.
+pub(super) async fn run(socket: &Path, args: &RunArgs, json: bool) -> Result<Value, ClientError> {
+    let mut progress = Progress::new(json || args.dry_run);
+    let ended = follow(socket, args, &mut progress).await;
+    progress.end();
+    ended
+}
+
+/// The answer to `call`, while it is shown how the run goes.
+async fn shown<T, W: Write>(
+    client: &Client,
+    name: &str,
+    progress: &mut Progress<W>,
+    call: impl Future<Output = T>,
+) -> T {
+    tokio::pin!(call);
+    loop {
+        tokio::select! {
+            answer = &mut call => return answer,
+            () = sleep(LOOK), if progress.is_shown() => {
+                let only = object(json!({"experiment_name": name}));
+                if let Ok(status) = client.call("chaos_status", only).await
+                    && let Some(running) = status["running"].get(0)
+                {
+                    progress.show(running);
+                }
+            }
+        }
+    }
+}
+
+async fn follow<W: Write>(
+    socket: &Path,
+    args: &RunArgs,
+    progress: &mut Progress<W>,
+) -> Result<Value, ClientError> {
     let since = now();
     let client = Client::connect(socket).await?;
-    let begun = client.call("chaos_run_experiment", args.fields()).await;
+    let call = client.call("chaos_run_experiment", args.fields());
+    let begun = shown(&client, &args.name, progress, call).await;
     let (mut lost, run_id) = match begun {
         Ok(result) if !result["verdict"].is_null() || args.dry_run => {
             client.close().await;
@@ -126,7 +164,10 @@ pub(super) async fn run(socket: &Path, args: &RunArgs) -> Result<Value, ClientEr
         match status {
             Ok(status) => match find(&status, run_id.as_deref(), &since) {
                 Some(Found::Over(result)) => return Ok(result),
-                Some(Found::Running) => end = Instant::now() + RETURN,
+                Some(Found::Running(running)) => {
+                    progress.show(&running);
+                    end = Instant::now() + RETURN;
+                }
                 // A server that has just started may not have written it down yet.
                 None if Instant::now() < end => {}
                 None => {
@@ -151,7 +192,7 @@ fn results(experiment: Option<&str>) -> Map<String, Value> {
 
 enum Found {
     Over(Value),
-    Running,
+    Running(Value),
 }
 
 /// The run of this handle; without one, the one that began since then.
@@ -162,7 +203,7 @@ fn find(status: &Value, run_id: Option<&str>, since: &str) -> Option<Found> {
     };
     let list = |field: &str| status[field].as_array().into_iter().flatten();
     let over = list("results").rev().find(is_it).map(|result| Found::Over(result.clone()));
-    over.or_else(|| list("running").find(is_it).map(|_| Found::Running))
+    over.or_else(|| list("running").find(is_it).map(|run| Found::Running(run.clone())))
 }
 
 pub(super) fn object(value: Value) -> Map<String, Value> {

@@ -37,7 +37,7 @@ const OUTAGE_LOOK: Duration = Duration::from_millis(200);
 const LAST_LOOK: Duration = Duration::from_secs(2);
 
 /// What can be told of a run while it goes on.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Progress {
     /// Whether the steady state was met before the method.
     pub steady_before: bool,
@@ -45,6 +45,8 @@ pub struct Progress {
     pub affected: u64,
     /// From the question whose answer breached a gate to the last answer that a fault is removed.
     pub reaction: Option<Duration>,
+    /// The numbers of the activities that go on, or whose faults do.
+    pub going_on: Vec<usize>,
 }
 
 /// What became of a fault that the injector was asked for.
@@ -142,7 +144,8 @@ pub async fn drive(
         }
         let affected = run.affected.values().sum();
         let (steady_before, reaction) = (machine.steady_before(), run.reaction);
-        progress.send_modify(|now| *now = Progress { steady_before, affected, reaction });
+        let going_on = machine.going_on();
+        progress.send_modify(|now| *now = Progress { steady_before, affected, reaction, going_on });
     }
 }
 

@@ -198,6 +198,15 @@ impl Machine {
         self.phase == Phase::Before
     }
 
+    /// The numbers of the activities that go on, or whose faults do.
+    pub fn going_on(&self) -> Vec<usize> {
+        let is_done = |index: usize| {
+            let task = self.phase != Phase::Method || matches!(self.tasks[index], Task::Idle | Task::Done);
+            task && matches!(self.faults[index], Fault::None | Fault::Over)
+        };
+        (0..self.steps.len()).filter(|index| !is_done(*index)).collect()
+    }
+
     /// Whether nothing has ended the run before its time, or kept it from going as described.
     pub fn goes_as_described(&self) -> bool {
         self.cause.is_none()

@@ -67,6 +67,7 @@ fn activities_follow_each_other_and_those_in_the_background_go_on_beside_them() 
         Step { after: true, ..INJECT },
     ];
     let (mut machine, _) = Machine::start(steps);
+    let mut told = Vec::new();
     let wait = |index, pause| vec![Effect::Wait(index, pause)];
     for (event, effects) in [
         (MET, vec![Effect::Observe, Effect::Wait(0, Pause::Before), Effect::Wait(1, Pause::Before)]),
@@ -84,7 +85,11 @@ fn activities_follow_each_other_and_those_in_the_background_go_on_beside_them() 
         (Event::Removed(3, Ok(())), vec![Effect::Sample]),
     ] {
         assert_eq!(machine.step(event.clone()), effects, "{event:?}");
+        told.push(machine.going_on());
     }
+    let expected =
+        [&[0, 1][..], &[0, 1], &[0, 1], &[0, 1], &[0, 1], &[0, 1], &[0, 2], &[3], &[3], &[3], &[3], &[]];
+    assert_eq!(told, expected);
     let Effect::Finish(outcome) = machine.step(MET).remove(0) else { panic!("no end") };
     assert_eq!(outcome.error.unwrap(), "steady state not met during the action: p95");
 }

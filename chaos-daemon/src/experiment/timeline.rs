@@ -1,7 +1,7 @@
 //! What happened in a run, and when: for its history, while it goes on.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use schemars::JsonSchema;
@@ -153,20 +153,53 @@ pub struct Timeline {
     pub left_out: u64,
 }
 
+impl Timeline {
+    /// The phase that the run is in, and when it began, in seconds since the run did.
+    pub fn phase(&self) -> Option<(&str, f64)> {
+        let phase = self.events.iter().rev().find(|event| event.kind == Kind::Phase)?;
+        Some((&phase.subject, phase.at_seconds))
+    }
+
+    /// When the method began, in seconds since the run did.
+    pub fn method_began(&self) -> Option<f64> {
+        let is_method = |event: &&Occurrence| event.kind == Kind::Phase && event.subject == "method";
+        self.events.iter().find(is_method).map(|event| event.at_seconds)
+    }
+
+    /// The latest sample of each probe, gate and alert: those of gates first.
+    pub fn latest(&self) -> Vec<Reading> {
+        let mut latest = BTreeMap::new();
+        for sample in &self.samples {
+            // Who looks for recovery looks at the steady state.
+            let role = if sample.role == Role::Recovery { Role::SteadyState } else { sample.role };
+            latest.insert((role != Role::Gate, role, sample.probe.as_str()), sample);
+        }
+        latest.into_values().cloned().collect()
+    }
+}
+
 /// Writes a run's timeline. No secret of the experiment gets into it.
 #[derive(Debug)]
 pub struct Recorder {
     began: Instant,
     variables: Variables,
     names: BTreeMap<usize, FaultName>,
-    timeline: Mutex<Timeline>,
+    timeline: Arc<Mutex<Timeline>>,
 }
 
 impl Recorder {
     /// A timeline that begins now, of a run whose faults have these names, by activity.
     pub fn new(experiment: &Experiment, names: BTreeMap<usize, FaultName>) -> Self {
-        let variables = experiment.variables.clone();
-        Self { began: Instant::now(), variables, names, timeline: Mutex::default() }
+        Self::writing(experiment, names, Arc::default())
+    }
+
+    /// The same, which others can read while it is written.
+    pub fn writing(
+        experiment: &Experiment,
+        names: BTreeMap<usize, FaultName>,
+        timeline: Arc<Mutex<Timeline>>,
+    ) -> Self {
+        Self { began: Instant::now(), variables: experiment.variables.clone(), names, timeline }
     }
 
     /// What is written so far.

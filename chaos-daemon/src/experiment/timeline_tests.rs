@@ -35,6 +35,24 @@ fn sample(ok: bool, detail: &str) -> Sample {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_is_known_last_can_be_read_while_it_is_written() {
+    let recorder = recorder();
+    assert_eq!((recorder.timeline().phase(), recorder.timeline().method_began()), (None, None));
+    recorder.effect(&Effect::Sample, true);
+    recorder.sampled("up", (Role::SteadyState, Stage::Before), &sample(true, "first"), true, None);
+    tokio::time::advance(Duration::from_millis(1500)).await;
+    recorder.effect(&Effect::Observe, false);
+    tokio::time::advance(Duration::from_millis(500)).await;
+    recorder.effect(&Effect::Last(vec![0]), false);
+    recorder.sampled("up", (Role::Recovery, Stage::During), &sample(false, "second"), false, None);
+    recorder.sampled("slow", (Role::Gate, Stage::During), &sample(true, "gate"), true, None);
+    let timeline = recorder.timeline();
+    assert_eq!((timeline.phase(), timeline.method_began()), (Some(("lasting", 2.0)), Some(1.5)));
+    let latest: Vec<_> = timeline.latest().into_iter().map(|sample| sample.detail).collect();
+    assert_eq!(latest, ["gate", "second"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_happens_is_written_with_both_clocks_in_order() {
     let recorder = recorder();
     recorder.effect(&Effect::Sample, true);

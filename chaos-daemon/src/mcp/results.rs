@@ -8,9 +8,11 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::inject::PlanOutput;
+use crate::experiment::timeline::Reading;
 use crate::experiment::{FailureMode, Impact, Recovery, Stage, Verdict};
 use crate::request::{self, ApiError, FaultStatus, LifetimeClass};
 use crate::server::history::ExperimentResult;
+use crate::server::runs::Run;
 
 /// Why a call failed.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
@@ -472,6 +474,41 @@ pub(super) struct RunningView {
     pub(super) fault_names: Vec<String>,
     /// When it began, ISO 8601 in UTC.
     pub(super) started_at: String,
+    /// What share of what its faults match they affect, in percent, of a document with stages.
+    #[schemars(with = "u8")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) stage: Option<Stage>,
+    /// "before", "method", "lasting" (its faults are), "unwinding" (faults are being removed), "after" or "finished".
+    pub(super) phase: String,
+    /// Names of the activities that go on, or whose faults do.
+    pub(super) activities: Vec<String>,
+    /// Seconds since it began.
+    pub(super) elapsed_seconds: f64,
+    /// Seconds until its method is over, or, after it, until the system has to have recovered; absent where nobody can say.
+    #[schemars(with = "f64")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) remaining_seconds: Option<f64>,
+    /// The latest sample of each gate, probe and alert.
+    pub(super) latest: Vec<Reading>,
+}
+
+impl From<&Run> for RunningView {
+    fn from(run: &Run) -> Self {
+        let live = run.live();
+        Self {
+            run_id: run.run_id.clone(),
+            experiment_name: run.experiment.clone(),
+            fault_name: run.faults.values().next().map(ToString::to_string).unwrap_or_default(),
+            fault_names: run.faults.values().map(ToString::to_string).collect(),
+            started_at: run.started_at.clone(),
+            stage: run.stage,
+            phase: live.phase,
+            activities: live.activities,
+            elapsed_seconds: live.elapsed,
+            remaining_seconds: live.left,
+            latest: live.latest,
+        }
+    }
 }
 
 /// Result of `chaos_status`.

@@ -51,15 +51,7 @@ pub(super) async fn carry_out(
         total_runs: total.runs,
         success_rate: rate(total),
         experiments: registry.experiments.keys().filter(|name| wanted(name)).cloned().collect(),
-        running: running
-            .map(|run| RunningView {
-                run_id: run.run_id.clone(),
-                experiment_name: run.experiment.clone(),
-                fault_name: run.faults.values().next().map(ToString::to_string).unwrap_or_default(),
-                fault_names: run.faults.values().map(ToString::to_string).collect(),
-                started_at: run.started_at.clone(),
-            })
-            .collect(),
+        running: running.map(RunningView::from).collect(),
         error,
     })
 }

@@ -3,16 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value};
 use tokio::sync::watch;
 
 use super::history::{ExperimentResult, History, Recorded, RunFault, of_document, of_stages};
 use super::notes::{Note, Notes};
-use crate::experiment::timeline::Occurrence;
+use crate::experiment::timeline::{Occurrence, Reading};
 use crate::experiment::{
-    Ending, Experiment, Means, Outcome, Progress, Recorder, Recovery, Stage, drive, stage,
+    Ending, Experiment, Means, Outcome, Progress, Recorder, Recovery, Stage, Timeline, drive, stage,
 };
 use crate::probe::prober::Prober;
 use crate::request::wire::Door;
@@ -60,6 +60,21 @@ impl fmt::Display for Which {
     }
 }
 
+/// What a run does right now. Times are in seconds.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Live {
+    /// Its phase.
+    pub phase: String,
+    /// The names of the activities that go on, or whose faults do.
+    pub activities: Vec<String>,
+    /// Since it began.
+    pub elapsed: f64,
+    /// Until its method is over, or its system has to have recovered, if that can be said.
+    pub left: Option<f64>,
+    /// The latest sample of each probe, gate and alert.
+    pub latest: Vec<Reading>,
+}
+
 /// A run that goes on.
 #[derive(Debug, Clone)]
 pub struct Run {
@@ -74,6 +89,12 @@ pub struct Run {
     /// When it began, ISO 8601 in UTC.
     pub started_at: String,
     targets: BTreeSet<String>,
+    /// The names of its activities.
+    activities: Arc<[String]>,
+    /// How long its method takes, and how long its system may take to recover.
+    lasts: Duration,
+    recovery: Option<Duration>,
+    timeline: Arc<Mutex<Timeline>>,
     started: Instant,
     /// Each change is a stop.
     stop: watch::Sender<()>,
@@ -104,15 +125,36 @@ impl Run {
 
     /// What can be said before it has finished.
     pub fn so_far(&self, error: &str) -> ExperimentResult {
-        let progress = *self.progress.borrow();
-        ExperimentResult { error: Some(error.to_owned()), ..self.result(progress) }
+        let progress = self.progress.borrow().clone();
+        ExperimentResult { error: Some(error.to_owned()), ..self.result(&progress) }
+    }
+
+    /// What it does right now.
+    pub fn live(&self) -> Live {
+        let timeline = self.timeline.lock().unwrap_or_else(PoisonError::into_inner);
+        let elapsed = self.started.elapsed().as_secs_f64();
+        let (phase, since) = timeline.phase().unwrap_or(("before", 0.0));
+        let (from, lasts) = match phase {
+            "method" | "lasting" => (timeline.method_began(), Some(self.lasts)),
+            "after" => (Some(since), self.recovery),
+            _ => (None, None),
+        };
+        let left = from.zip(lasts).map(|(from, lasts)| (from + lasts.as_secs_f64() - elapsed).max(0.0));
+        let going_on = self.progress.borrow().going_on.clone();
+        Live {
+            phase: phase.to_owned(),
+            activities: going_on.iter().filter_map(|index| self.activities.get(*index)).cloned().collect(),
+            elapsed,
+            left,
+            latest: timeline.latest(),
+        }
     }
 
     fn result_of(
         &self,
         outcome: &Outcome,
         recovery: Option<Recovery>,
-        progress: Progress,
+        progress: &Progress,
     ) -> ExperimentResult {
         ExperimentResult {
             recovery,
@@ -126,7 +168,7 @@ impl Run {
     }
 
     /// What is known without an outcome.
-    fn result(&self, progress: Progress) -> ExperimentResult {
+    fn result(&self, progress: &Progress) -> ExperimentResult {
         ExperimentResult {
             experiment_name: self.experiment.clone(),
             verdict: None,
@@ -229,6 +271,10 @@ impl Runs {
             stage,
             started_at: now(),
             targets: targets(&experiment),
+            activities: experiment.method.iter().map(|activity| activity.name.clone()).collect(),
+            lasts: experiment.lasts(),
+            recovery: experiment.guardrails.recovery,
+            timeline: Arc::default(),
             started: Instant::now(),
             stop,
             progress,
@@ -248,11 +294,12 @@ impl Runs {
         };
         tokio::spawn(async move {
             runs.notes.begin(&started.run_id, started.note(&known)).await;
-            let recorder = Recorder::new(&experiment, started.faults.clone());
+            let recorder =
+                Recorder::writing(&experiment, started.faults.clone(), Arc::clone(&started.timeline));
             let means =
                 Means { caller, door: &door, prober: &prober, names: &started.faults, recorder: &recorder };
             let Ending { outcome, recovery, fates } = drive(&experiment, &means, stopped, &progressing).await;
-            let mut result = started.result_of(&outcome, recovery, *progressing.borrow());
+            let mut result = started.result_of(&outcome, recovery, &progressing.borrow().clone());
             tracing::info!(
                 experiment = result.experiment_name,
                 run = result.run_id,
@@ -408,6 +455,10 @@ mod tests {
             stage: None,
             started_at: now(),
             targets: target.names().into_iter().collect(),
+            activities: Arc::new([]),
+            lasts: Duration::ZERO,
+            recovery: None,
+            timeline: Arc::default(),
             started: Instant::now(),
             stop: watch::channel(()).0,
             progress: watch::channel(Progress::default()).1,

@@ -298,6 +298,28 @@ async fn the_exit_code_of_a_run_is_its_verdict_and_the_run_is_found_again() {
 }
 
 #[tokio::test]
+async fn how_a_run_goes_is_told_while_it_does_and_not_to_programs() {
+    let server = Server::start().await;
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let mut told = document("told", &address, "2s");
+    told["extensions"] = json!([{"name": "chaos-daemon", "rollback_on": [{"name": "guard", "interval": "200ms", "op": "gt",
+        "value": 5000, "provider": {"type": "process", "path": "chaosctl", "arguments": ["probe", "tcp", address]}}]}]);
+    register(&server, &told).await;
+    let run = chaosctl(&server.socket, &["run", "told"]).await;
+    assert_eq!(run.code, 0, "{}{}", run.stdout, run.stderr);
+    let line = run.stderr.lines().find(|line| line.starts_with("told: lasting (cut), "));
+    let line = line.unwrap_or_else(|| panic!("{}", run.stderr));
+    assert!(line.contains(" left; guard ") && line.contains(", port "), "{line}");
+    assert!(!run.stderr.contains('\x1b') && run.stdout.starts_with("told: held after "), "{}", run.stdout);
+    // The same line is not written twice.
+    let lines = run.stderr.lines().filter(|line| line.starts_with("told: lasting (cut), ")).count();
+    assert!(lines == 1, "{}", run.stderr);
+    let run = chaosctl(&server.socket, &["run", "told", "--json"]).await;
+    assert_eq!((run.code, run.stderr.as_str()), (0, ""));
+}
+
+#[tokio::test]
 async fn a_plan_of_a_file_says_all_of_it_and_registers_and_does_nothing() {
     let server = Server::start().await;
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -225,6 +225,14 @@ async fn a_run_is_stopped_by_the_name_of_any_of_its_faults_and_removes_all() {
     let mut other = Client::open(&server.socket).await;
     let (status, _) = other.call("chaos_status", json!({})).await;
     let second = status["running"][0]["fault_names"][1].clone();
+    let running = &status["running"][0];
+    assert_eq!(running["activities"], json!(["cut", "cut"]), "{running}");
+    assert!(["method", "lasting"].contains(&running["phase"].as_str().unwrap()), "{running}");
+    assert!((1.0..=600.0).contains(&running["remaining_seconds"].as_f64().unwrap()), "{running}");
+    assert_eq!(
+        (&running["latest"][0]["probe"], &running["latest"][0]["met"]),
+        (&json!("port"), &json!(true))
+    );
     assert!(!other.call("chaos_stop", json!({"fault_name": second})).await.1);
     let result = client.answer().await.unwrap()["result"]["structuredContent"].clone();
     assert_eq!(result["error"], "stopped before its time");
