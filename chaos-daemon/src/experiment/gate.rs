@@ -169,13 +169,16 @@ impl<'a> Watch<'a> {
             None => {}
         }
         match &self.gate.rule {
-            Rule::Tolerance(tolerance) => match self.gate.form.output(sample) {
-                None => Seen::NoData(sample.detail.clone()),
-                Some(output) => match tolerance.judge(&output) {
-                    Ok(()) => Seen::Good,
-                    Err(problem) => Seen::Bad(format!("{} ({problem})", sample.detail)),
-                },
-            },
+            Rule::Tolerance(tolerance) => {
+                let output = self.gate.form.output(sample);
+                match output.map(|output| tolerance.judge(&output)) {
+                    Some(Ok(())) => Seen::Good,
+                    Some(Err(problem)) if is_data(sample) => {
+                        Seen::Bad(format!("{} ({problem})", sample.detail))
+                    }
+                    _ => Seen::NoData(sample.detail.clone()),
+                }
+            }
             Rule::Compare { op, value, lookback } => {
                 let Some(measured) = sample.value.filter(|value| value.is_finite()) else {
                     return Seen::NoData(sample.detail.clone());
@@ -190,6 +193,11 @@ impl<'a> Watch<'a> {
             }
         }
     }
+}
+
+/// Whether anything was seen at all. `chaosctl probe` ends with a status of its own when nothing was, which says nothing of the system.
+fn is_data(sample: &Sample) -> bool {
+    sample.ok || sample.value.is_some() || sample.answer.is_some()
 }
 
 #[expect(clippy::cast_precision_loss, reason = "there are not 2^52 samples in a window")]

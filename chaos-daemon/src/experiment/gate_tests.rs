@@ -87,7 +87,7 @@ fn every_comparison_is_true_in_a_breach() {
 fn a_tolerance_can_be_a_gate() {
     let tolerance = Tolerance::parse("", json!([0]), Form::Process).unwrap();
     let gate = gate(Rule::Tolerance(tolerance), 1);
-    let sample = |ok| Sample { ok, ..Sample::failed("port".into()) };
+    let sample = |ok| Sample { ok, value: Some(7.0), ..Sample::failed("port".into()) };
     let mut watch = Watch::new(&gate);
     let mut second = 0;
     let mut observe = |ok| {
@@ -97,6 +97,34 @@ fn a_tolerance_can_be_a_gate() {
     assert_eq!(observe(true), None);
     assert_eq!(observe(false), None);
     assert_eq!(observe(false).unwrap(), "gate g was breached for 1.0s: port (1, where [0] is right)");
+}
+
+#[test]
+fn with_a_tolerance_too_what_nothing_came_of_is_no_data_unless_that_is_what_is_right() {
+    // The form, what came back, whether anything was measured, what is right, and what it is: good, bad, or no data.
+    let answer = || Some(json!({"status": 500}));
+    for (form, answer, value, right, seen) in [
+        (Form::Process, None, None, 0, None),
+        (Form::Process, None, Some(612.0), 0, Some(false)),
+        (Form::Process, answer(), None, 0, Some(false)),
+        // To get no answer may be what is right: a port that has to be closed.
+        (Form::Process, None, None, 1, Some(true)),
+        (Form::Http, None, None, 200, None),
+        (Form::Http, answer(), Some(12.0), 200, Some(false)),
+        (Form::Http, answer(), Some(12.0), 500, Some(true)),
+        (Form::Command, None, None, 0, None),
+    ] {
+        let tolerance = Tolerance::parse("", json!(right), form).unwrap();
+        let sample = Sample { answer: answer.clone(), value, ..Sample::failed("seen".into()) };
+        for ignored in [false, true] {
+            let gate =
+                Gate { form, no_data_is_breach: !ignored, ..gate(Rule::Tolerance(tolerance.clone()), 0) };
+            let judged = gate.judge(&sample);
+            assert_eq!(judged.is_ok(), seen.unwrap_or(ignored), "{form:?} {answer:?} {value:?}");
+            let said = judged.is_err_and(|why| why.starts_with("gate g: no data: "));
+            assert_eq!(said, seen.is_none() && !ignored, "{form:?} {answer:?} {value:?}");
+        }
+    }
 }
 
 proptest! {
