@@ -376,11 +376,12 @@ fn recovery(out: &mut String, recovery: &Value) {
                 words.push(format!("{word} after {}", seconds(incident, field)));
             }
         }
-        match (incident["unreachable_after_seconds"].is_null(), incident["recovered_after_seconds"].is_null())
-        {
-            (true, _) => words.push("never seen to fail".to_owned()),
-            (false, true) => words.push("not seen to recover".to_owned()),
-            (false, false) => {}
+        match incident["finding"].as_str() {
+            Some(finding) => words.push(finding.to_owned()),
+            None if incident["recovered_after_seconds"].is_null() => {
+                words.push("not seen to recover".to_owned());
+            }
+            None => {}
         }
         line!(out, "  {}: {}", text(incident, "action"), words.join(", "));
     }

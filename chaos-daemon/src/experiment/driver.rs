@@ -14,7 +14,7 @@ use super::alert::{self, Change};
 use super::document::Experiment;
 use super::gate::Watch;
 use super::machine::{Effect, Event, Machine, Outcome, Pause};
-use super::recovery::{Recovery, Tracker, is_outage};
+use super::recovery::{Recovery, Tracker};
 use super::sampling::Mode;
 use super::timeline::{Kind, Recorder, Role, Stage};
 use super::verdict::Verdict;
@@ -345,6 +345,9 @@ impl<'a> Run<'a> {
         let next = (at + condition.sampling.interval).max(Instant::now());
         self.given_up.push(due(index, next).boxed());
         let Err(unmet) = observed else { return Vec::new() };
+        // Of one condition alone: that all are met again is another question.
+        self.tracker.observe(at - self.began, self.began.elapsed(), false);
+        self.track(OUTAGE_LOOK);
         let unmet = self.experiment.variables.hide(&unmet);
         vec![match condition.sampling.stop_on_failure {
             true => Event::Abort(
@@ -358,6 +361,10 @@ impl<'a> Run<'a> {
     /// The steady state before or after: after, it is the last word on an outage.
     fn sampled(&mut self, sampled: Event) -> Vec<Event> {
         let now = self.began.elapsed();
+        if let Some(unmet) = self.means.recorder.first_unmet(Stage::After) {
+            let unmet = unmet.saturating_duration_since(self.began);
+            self.tracker.observe(unmet, unmet, false);
+        }
         self.tracker.observe(now, now, sampled == Event::Sampled(Ok(())));
         self.sampled = Some(sampled);
         self.tracker.too_late().map(Event::Late).into_iter().chain(self.all_seen()).collect()
@@ -378,13 +385,11 @@ impl<'a> Run<'a> {
         self.alerts.iter().filter_map(found)
     }
 
-    /// Begins to track an outage if the fault of this activity makes one, and to ask for the alerts of which time counts from here.
+    /// Begins to track what the fault of this activity does, an outage at once, and to ask for the alerts of which time counts from here.
     fn acted(&mut self, index: usize, asked: Instant) {
         let experiment = self.experiment;
         let Some(activity) = experiment.method.get(index) else { return };
-        if let Deed::Inject { fault, .. } = &activity.deed
-            && is_outage(fault.fault_type)
-        {
+        if let Deed::Inject { fault, .. } = &activity.deed {
             self.tracker.acted(index, &activity.name, fault.fault_type, asked - self.began);
             self.track(Duration::ZERO);
         }

@@ -10,14 +10,18 @@ use super::alert::{Alarm, Watch};
 use crate::request::ProcessEvidence;
 use crate::spec::FaultType;
 
-/// Faults after which a system is expected to be gone for a while.
+/// Faults after which a system is expected to be gone for a while. Of the others, what a probe sees anyway is measured.
 pub const OUTAGES: &[FaultType] =
     &[FaultType::ProcessKill, FaultType::ServiceRestart, FaultType::ServiceStop, FaultType::NetworkPartition];
+
+/// What is said of an outage that no sample has seen.
+const UNSEEN: &str = "no outage was seen, so recovery was not measured";
 
 /// What a run has shown of recovery. All times are in seconds, and begin when the action was asked for.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Recovery {
-    /// Each action that makes a system unreachable, in the order in which they were carried out.
+    /// Each action that makes a system unreachable, and each other one after which the steady state was seen not to be met, in the
+    /// order in which they were carried out.
     pub incidents: Vec<Incident>,
     /// Each alert that the document speaks of and whose action was carried out.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -38,7 +42,7 @@ pub struct Recovery {
     #[schemars(with = "f64")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rto_seconds: Option<f64>,
-    /// Whether every incident was over within that time.
+    /// Whether every outage that was seen was over within that time; absent when none was.
     #[schemars(with = "bool")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub within_rto: Option<bool>,
@@ -68,6 +72,10 @@ pub struct Incident {
     #[schemars(with = "f64")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recovered_after_seconds: Option<f64>,
+    /// What is missing of these measures, and why.
+    #[schemars(with = "String")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub finding: Option<String>,
 }
 
 /// Whether what a fault does is an outage.
@@ -101,7 +109,7 @@ impl Tracker {
         Self { rto, incidents: Vec::new() }
     }
 
-    /// An action was carried out that was asked for at `began`.
+    /// An action that injects was carried out, and had been asked for at `began`.
     pub fn acted(&mut self, index: usize, action: &str, fault_type: FaultType, began: Duration) {
         let action = action.to_owned();
         let (unreachable, recovered, gone, new) = (None, None, None, None);
@@ -129,15 +137,15 @@ impl Tracker {
         }
     }
 
-    /// Whether there is an incident that is not known to be over.
+    /// Whether there is an incident that is not known to be over, or an outage that has still to be seen.
     pub fn is_open(&self) -> bool {
-        self.incidents.iter().any(|incident| incident.recovered.is_none())
+        self.incidents.iter().any(|incident| incident.is_incident() && incident.recovered.is_none())
     }
 
     /// Which incidents took longer than they may, once the run has seen all that it will; `None` when none did.
     pub fn too_late(&self) -> Option<String> {
         let rto = self.rto?;
-        let late = self.incidents.iter().filter(|incident| !incident.is_within(rto));
+        let late = self.outages().filter(|incident| incident.is_within(rto) == Some(false));
         let words = late.map(|incident| {
             let action = &incident.action;
             match incident.recovered {
@@ -152,26 +160,39 @@ impl Tracker {
     /// The measures, with what became of `alerts`; `None` when nothing was an outage, and no alert was to be seen.
     pub fn report(&self, alerts: &[Watch<'_>]) -> Option<Recovery> {
         let alarms: Vec<_> = alerts.iter().filter_map(Watch::report).collect();
-        if self.incidents.is_empty() && alarms.is_empty() {
+        let incidents: Vec<_> = self.incidents.iter().filter(|incident| incident.is_incident()).collect();
+        if incidents.is_empty() && alarms.is_empty() {
             return None;
         }
-        let rto = self.rto.filter(|_| !self.incidents.is_empty());
+        let rto = self.rto.filter(|_| self.outages().next().is_some());
+        let within: Vec<_> =
+            rto.iter().flat_map(|rto| self.outages().filter_map(|outage| outage.is_within(*rto))).collect();
         Some(Recovery {
-            incidents: self.incidents.iter().map(Open::report).collect(),
             alerts: alarms,
             mttd_by_alert_seconds: mean(alerts.iter().filter_map(Watch::detected)),
-            mttd_seconds: mean(self.incidents.iter().filter_map(|incident| incident.unreachable)),
-            mttr_seconds: mean(self.incidents.iter().filter_map(|incident| incident.recovered)),
+            mttd_seconds: mean(incidents.iter().filter_map(|incident| incident.unreachable)),
+            mttr_seconds: mean(incidents.iter().filter_map(|incident| incident.recovered)),
             rto_seconds: rto.map(|rto| rto.as_secs_f64()),
-            within_rto: rto.map(|rto| self.incidents.iter().all(|incident| incident.is_within(rto))),
+            within_rto: (!within.is_empty()).then(|| !within.contains(&false)),
+            incidents: incidents.into_iter().map(Open::report).collect(),
         })
+    }
+
+    /// What is held to the objective.
+    fn outages(&self) -> impl Iterator<Item = &Open> {
+        self.incidents.iter().filter(|incident| is_outage(incident.fault_type))
     }
 }
 
 impl Open {
-    /// What never failed has nothing to recover from.
-    fn is_within(&self, rto: Duration) -> bool {
-        self.unreachable.is_none() || self.recovered.is_some_and(|after| after <= rto)
+    /// Whether there is anything to measure: an outage is looked for, whatever else there is was seen.
+    fn is_incident(&self) -> bool {
+        is_outage(self.fault_type) || self.unreachable.is_some()
+    }
+
+    /// Whether it was over in time; `None` of what was never seen to fail, which has shown nothing of recovery.
+    fn is_within(&self, rto: Duration) -> Option<bool> {
+        self.unreachable.map(|_| self.recovered.is_some_and(|after| after <= rto))
     }
 
     fn report(&self) -> Incident {
@@ -183,6 +204,7 @@ impl Open {
             gone_after_seconds: seconds(self.gone),
             new_process_after_seconds: seconds(self.new),
             recovered_after_seconds: seconds(self.recovered),
+            finding: self.unreachable.is_none().then(|| UNSEEN.to_owned()),
         }
     }
 }
@@ -236,6 +258,7 @@ mod tests {
             gone_after_seconds: Some(0.003),
             new_process_after_seconds: Some(0.2),
             recovered_after_seconds: Some(2.1),
+            finding: None,
         };
         assert_eq!(report.incidents, [expected]);
         assert_eq!((report.mttd_seconds, report.mttr_seconds), (Some(0.5), Some(2.1)));
@@ -258,15 +281,37 @@ mod tests {
     }
 
     #[test]
-    fn an_objective_is_missed_by_a_late_recovery_and_by_none_but_not_by_no_outage() {
+    fn an_objective_is_missed_by_a_late_recovery_and_by_none_and_no_outage_says_nothing() {
         let mut tracker = tracker(Some(500));
-        assert!(tracker.too_late().is_none() && tracker.report(&[]).unwrap().within_rto == Some(true));
+        // Nothing was seen, which is no success of recovery either.
+        let unseen = tracker.report(&[]).unwrap();
+        assert!(
+            tracker.too_late().is_none() && unseen.within_rto.is_none() && unseen.rto_seconds == Some(0.5)
+        );
+        assert_eq!(unseen.incidents[0].finding.as_deref(), Some(UNSEEN));
         tracker.observe(ms(1100), ms(1200), false);
         assert!(tracker.too_late().unwrap().contains("not seen to recover after \"kill\""));
         tracker.observe(ms(1600), ms(1700), true);
         let late = tracker.too_late().unwrap();
         assert!(late.contains("700") && late.contains("500ms"), "{late}");
         assert_eq!(tracker.report(&[]).unwrap().within_rto, Some(false));
+    }
+
+    #[test]
+    fn a_fault_that_makes_no_outage_is_measured_once_a_sample_is_not_met_and_is_held_to_no_objective() {
+        let mut tracker = Tracker::new(Some(ms(500)));
+        tracker.acted(0, "slow", FaultType::Latency, ms(1000));
+        tracker.acted(1, "load", FaultType::ConnectionLoad, ms(2000));
+        assert!(!tracker.is_open() && tracker.report(&[]).is_none());
+        tracker.observe(ms(1500), ms(1600), false);
+        assert!(tracker.is_open(), "from now on it is looked when it is over");
+        tracker.observe(ms(3000), ms(3100), true);
+        let report = tracker.report(&[]).unwrap();
+        assert_eq!(report.incidents.len(), 1, "of the other nothing was seen");
+        assert_eq!((&*report.incidents[0].action, &report.incidents[0].finding), ("slow", &None));
+        assert_eq!((report.mttd_seconds, report.mttr_seconds), (Some(0.6), Some(2.1)));
+        assert_eq!((tracker.too_late(), report.within_rto, report.rto_seconds), (None, None, None));
+        assert!(!tracker.is_open());
     }
 
     #[test]

@@ -207,6 +207,15 @@ impl Recorder {
         self.timeline.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// When the first sample of the steady state was judged at this stage that was not met.
+    pub(super) fn first_unmet(&self, stage: Stage) -> Option<Instant> {
+        let timeline = self.timeline.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_unmet =
+            |sample: &&Reading| sample.role == Role::SteadyState && sample.stage == stage && !sample.met;
+        let at = timeline.samples.iter().find(is_unmet)?.at_seconds;
+        Some(self.began + Duration::try_from_secs_f64(at).unwrap_or_default())
+    }
+
     /// Writes down that something happened now.
     pub fn note(&self, kind: Kind, subject: &str, detail: &str) {
         let (at_seconds, time) = self.now();

@@ -373,8 +373,8 @@ pub(super) struct RunOutput {
     #[schemars(with = "f64")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) gate_reaction_seconds: Option<f64>,
-    /// When something was killed, stopped, restarted or cut off: how soon that was seen, and how soon all was well again. And what
-    /// became of the alerts that the document speaks of.
+    /// When something was killed, stopped, restarted or cut off, or the steady state was seen to fail after another action: how soon
+    /// that was seen, and how soon all was well again. And what became of the alerts that the document speaks of.
     #[schemars(with = "Recovery")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) recovery: Option<Recovery>,

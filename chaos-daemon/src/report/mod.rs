@@ -118,12 +118,15 @@ pub fn paragraph(recorded: &Recorded) -> String {
             Some(seconds) => format!("{seconds:.2} s after it was asked for"),
             None => "at no time that was seen".to_owned(),
         };
-        said.push(format!(
-            "Of the action \"{}\" the system was seen to fail {}, and to recover {}.",
-            incident.action,
-            after(incident.unreachable_after_seconds),
-            after(incident.recovered_after_seconds)
-        ));
+        said.push(match &incident.finding {
+            Some(finding) => format!("Of the action \"{}\" {finding}.", incident.action),
+            None => format!(
+                "Of the action \"{}\" the system was seen to fail {}, and to recover {}.",
+                incident.action,
+                after(incident.unreachable_after_seconds),
+                after(incident.recovered_after_seconds)
+            ),
+        });
     }
     said.extend(run.recovery.iter().flat_map(|recovery| &recovery.alerts).map(alarm));
     if let Some(error) = &run.error {

@@ -113,6 +113,7 @@ fn recovery_is_told_of_each_action_that_made_an_outage() {
         gone_after_seconds: None,
         new_process_after_seconds: None,
         recovered_after_seconds: recovered,
+        finding: None,
     };
     let mut recorded = tripped("fast");
     let incidents = vec![incident("kill", Some(1.5)), incident("kill again", None)];

@@ -76,6 +76,52 @@ async fn a_recovery_later_than_its_objective_is_a_deviation_though_the_steady_st
 }
 
 #[tokio::test]
+async fn an_outage_that_no_sample_sees_is_a_finding_and_meets_no_objective() {
+    let server = Server::start().await;
+    let mut client = Client::open(&server.socket).await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let mut document = document(&listener.local_addr().unwrap().to_string(), "10s");
+    document["method"][0]["provider"]["arguments"]["--for"] = json!("500ms");
+    assert!(!client.call("chaos_register_experiment", document).await.1);
+    let (result, _) = client.call("chaos_run_experiment", json!({"experiment_name": "outage"})).await;
+    let (recovery, incident) = (&result["recovery"], &result["recovery"]["incidents"][0]);
+    assert_eq!(result["verdict"], "held", "{result}");
+    assert_eq!(incident["finding"], "no outage was seen, so recovery was not measured", "{result}");
+    assert_eq!((recovery.get("within_rto"), &recovery["rto_seconds"]), (None, &json!(10.0)), "{result}");
+}
+
+#[tokio::test]
+async fn what_another_fault_does_to_the_steady_state_is_measured_once_a_sample_sees_it() {
+    let server = Server::start().await;
+    let mut client = Client::open(&server.socket).await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let mut document = document(&address, "10s");
+    document["method"][0]["provider"]["arguments"]["inject"] = json!("timeout");
+    document["extensions"] = json!([{"name": "chaos-daemon", "probes":
+        [{"name": "port", "mode": "Continuous", "interval": "200ms"}]}]);
+    assert!(!client.call("chaos_register_experiment", document).await.1);
+    let outage = tokio::spawn(async move {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        drop(listener);
+        tokio::time::sleep(Duration::from_millis(1000)).await;
+        let _listener = TcpListener::bind(address).await.unwrap();
+        tokio::time::sleep(Duration::from_secs(20)).await;
+    });
+    let (result, _) = client.call("chaos_run_experiment", json!({"experiment_name": "outage"})).await;
+    outage.abort();
+    let (recovery, incident) = (&result["recovery"], &result["recovery"]["incidents"][0]);
+    assert_eq!(
+        (&result["verdict"], &incident["fault_type"]),
+        (&json!("deviated"), &json!("timeout")),
+        "{result}"
+    );
+    let (gone, back) = (&incident["unreachable_after_seconds"], &incident["recovered_after_seconds"]);
+    assert!(seconds(gone) > 0.1 && seconds(back) > seconds(gone) && seconds(back) < 3.5, "{recovery}");
+    assert_eq!((&recovery["mttd_seconds"], &recovery["mttr_seconds"]), (gone, back));
+}
+
+#[tokio::test]
 async fn a_run_that_makes_no_outage_has_no_such_figures_and_an_objective_for_it_is_refused() {
     let server = Server::start().await;
     let mut client = Client::open(&server.socket).await;
