@@ -26,6 +26,17 @@ use chaos_daemon::server::history::Retention;
 use chaos_daemon::server::runs::MOST_RUNS;
 use chaos_daemon::spec::{FAULT_TYPES, FaultName, FaultRequest, FaultType, LogSearch};
 
+/// What the doctor says of a type: netem is missing for each, and for one resource its controller.
+fn ability(fault_type: FaultType) -> Ability {
+    let pids = || ResourceAbility {
+        resource: "pids_limit".into(),
+        missing: vec!["the cgroup controller pids (disabled)".into()],
+        remedy: Some("boot without it".into()),
+    };
+    let resources = (fault_type == FaultType::ResourceExhaustion).then(pids).into_iter().collect();
+    Ability { fault_type, missing: vec!["sch_netem".into()], remedy: None, resources }
+}
+
 /// How many processes any selector matches.
 pub(crate) const MATCHING: usize = 20;
 
@@ -261,22 +272,7 @@ impl Double {
             Request::Doctor => Reply::Doctor(Box::new(DoctorReport {
                 kernel: "6.12.0".into(),
                 version: "0.1.0".into(),
-                faults: FAULT_TYPES
-                    .iter()
-                    .map(|kind| Ability {
-                        fault_type: *kind,
-                        missing: vec!["sch_netem".into()],
-                        remedy: None,
-                        resources: match kind {
-                            FaultType::ResourceExhaustion => vec![ResourceAbility {
-                                resource: "pids_limit".into(),
-                                missing: vec!["the cgroup controller pids (disabled)".into()],
-                                remedy: Some("boot without it".into()),
-                            }],
-                            _ => Vec::new(),
-                        },
-                    })
-                    .collect(),
+                faults: FAULT_TYPES.iter().copied().map(ability).collect(),
                 facts: vec![("tcx".into(), "yes".into())],
                 residue: Vec::new(),
             })),
