@@ -102,6 +102,7 @@ fn print(figures: &mut Figures) {
     println!("SIGKILL, under a fault{}", times(Some(&mut kills), "to normal"));
     println!("faults that ended by themselves{}", times(Some(&mut figures.late), "late"));
     let [target, bystander] = figures.packets;
+    println!("residue when every fault had ended: {}", figures.judged.in_the_end);
     println!("packets: {target} of targets, {bystander} of bystanders; unexplained: {}", figures.unexplained);
 }
 

@@ -17,6 +17,7 @@ use nix::sys::prctl;
 
 use crate::kernel::{Attach, Context};
 use crate::mounts::with_tiny_tmpfs;
+use crate::residue::Judged;
 use crate::skip::Environment;
 use crate::stall::Stalls;
 use crate::{Error, Result};
@@ -82,6 +83,8 @@ pub struct Figures {
     pub stalls: Vec<Duration>,
     /// Steps that went well around a standstill: packets of their targets are not judged, since a lease may have run out.
     pub doubtful: usize,
+    /// What was found of residue when every fault had ended.
+    pub judged: Judged,
     /// What was wrong: lane, number of the step, step.
     pub failures: Vec<String>,
 }
@@ -99,6 +102,7 @@ impl Figures {
         self.unexplained += other.unexplained;
         self.stalls.extend(other.stalls);
         self.doubtful += other.doubtful;
+        self.judged.merge(other.judged);
         self.failures.extend(other.failures);
     }
 }
@@ -180,6 +184,7 @@ fn live(lane: Lane, mut script: Script, steps: usize, deadline: Instant, stalls:
         *soak.figures.steps.entry(format!("{:?}", action.step)).or_default() += 1;
         let (begun, unexplained) = (Instant::now(), soak.figures.unexplained);
         let taken = soak.take(action);
+        soak.figures.judged.merge(soak.world.judged.take());
         let since = begun.checked_sub(BEFORE).unwrap_or(begun);
         let stall = stalls.longest_since(since);
         let Err(error) = taken else {
@@ -207,7 +212,9 @@ fn live(lane: Lane, mut script: Script, steps: usize, deadline: Instant, stalls:
         script.forget();
         soak = Soak { world: World::new(lane)?, figures };
     }
-    match soak.finish() {
+    let finished = soak.finish();
+    soak.figures.judged.merge(soak.world.judged.take());
+    match finished {
         Ok(()) => Ok(soak.figures),
         Err(error) => Ok(soak.failed("at the end", &error)),
     }

@@ -1,6 +1,6 @@
 //! One lane's namespaces, traffic and daemon, and the looks that compare them with what should be.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -21,6 +21,7 @@ use crate::measure::{Echo, Tcp, tcp_rtt, udp_rtt};
 use crate::netns::output;
 use crate::pair::INTERFACE;
 use crate::process::{self, Process, wait_until};
+use crate::residue::Judged;
 use crate::skip::Environment;
 use crate::tools::{Came, Session};
 use crate::worker::{Program, Worker};
@@ -51,6 +52,8 @@ pub(super) struct World {
     pub(super) site: Site,
     /// What should be active.
     pub(super) active: BTreeMap<&'static str, Kind>,
+    /// What was found of residue; whoever takes it counts it.
+    pub(super) judged: Cell<Judged>,
 }
 
 /// What faults of a process and of its calls are aimed at.
@@ -128,7 +131,16 @@ impl World {
         let (site, cgroup) = (Site::new(lane)?, Cgroup::new()?);
         let props = Props::new()?;
         let daemon = start(lane, &cgroup)?;
-        Ok(Self { lane, mcp: daemon.mcp()?, daemon, cgroup, props, site, active: BTreeMap::new() })
+        Ok(Self {
+            lane,
+            mcp: daemon.mcp()?,
+            daemon,
+            cgroup,
+            props,
+            site,
+            active: BTreeMap::new(),
+            judged: Cell::default(),
+        })
     }
 
     /// A fault of this kind under this name.
@@ -340,7 +352,17 @@ impl World {
             // By us: its device is not what it was.
             return Ok(());
         }
-        self.site.before.assert_unchanged_within(&[&self.site.pair.near, &self.site.pair.far], SETTLE)
+        let (near, far, echo) = (&self.site.pair.near, &self.site.pair.far, self.site.echo.address());
+        let answers = || matches!(udp_rtt(near, echo, SILENCE), Ok(Some(_)));
+        let behaves = || match wait_until(SETTLE, answers) {
+            true => Ok(()),
+            false => Err(Error::Late { what: "an echo".into(), after: SETTLE }),
+        };
+        let level = self.site.before.level_within(&[near, far], SETTLE, behaves)?;
+        let mut judged = self.judged.take();
+        let verdict = judged.in_the_end(level, SETTLE);
+        self.judged.set(judged);
+        verdict
     }
 
     /// Texts of the journals, one per fault.
