@@ -171,7 +171,7 @@ enum Happened {
     /// What is active, if that could be read.
     Looked(Option<Vec<FaultStatus>>),
     /// A fault is removed, or had ended by itself: what it had met, if that is known.
-    Removed(usize, Result<Vec<Removal>, ApiError>, Option<Evidence>),
+    Removed(usize, Result<Vec<Removal>, ApiError>, Option<Box<Evidence>>),
 }
 
 /// What goes on for one run.
@@ -609,7 +609,7 @@ async fn remove(index: usize, means: &Means<'_>) -> Happened {
         Ok([]) => met_until_its_end(name, means.door).await,
         Err(_) => None,
     };
-    Happened::Removed(index, answer, met)
+    Happened::Removed(index, answer, met.map(Box::new))
 }
 
 /// What a fault had met that has ended by itself, as one does that lasts as long as it may.
