@@ -4,6 +4,7 @@ pub mod activity;
 pub mod alert;
 pub mod document;
 pub mod driver;
+pub mod ending;
 pub mod failure;
 pub mod gate;
 pub mod guardrails;
@@ -23,7 +24,8 @@ pub mod verdict;
 pub mod verification;
 
 pub use document::Experiment;
-pub use driver::{Ending, Fate, Means, Progress, drive};
+pub use driver::{Means, drive};
+pub use ending::{Ending, Fate, Progress};
 pub use failure::FailureMode;
 pub use impact::Impact;
 pub use machine::Outcome;

@@ -1,12 +1,13 @@
 //! `chaos_stop` and `chaos_doctor`.
 
 use jiff::Timestamp;
-use rmcp::model::CallToolResult;
+use rmcp::model::{CallToolResult, JsonObject};
 use schemars::JsonSchema;
 use serde::Serialize;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::results::{Evidence, Failure, Output, RunOutput};
+use super::tools::{object, text};
 use crate::experiment::driver::residue;
 use crate::request::fields::Fields;
 use crate::request::{ApiError, DoctorReport, ErrorCode, ResidueReport, ResourceAbility};
@@ -50,6 +51,23 @@ impl Output for StopOutput {
     fn failed(&self) -> bool {
         self.error.is_some()
     }
+}
+
+/// Title, description and input of `chaos_stop`.
+pub(super) fn stop_tool() -> (&'static str, &'static str, JsonObject) {
+    (
+        "Stop faults",
+        "Ends one active fault, one run with its faults, or everything: all faults and every running experiment. \
+                 Registrations stay. Succeeds when nothing is active.",
+        object(
+            json!({
+                "fault_name": text("The fault to end. Without it, and without the others, everything ends."),
+                "run_id": text("In its place: the run to end, by its handle, or the beginning of it."),
+                "experiment_name": text("In its place: the experiment whose run is to end."),
+            }),
+            &[],
+        ),
+    )
 }
 
 pub(super) async fn stop(service: &Service, arguments: Map<String, Value>) -> Result<StopOutput, ApiError> {

@@ -180,19 +180,7 @@ impl Call {
                 object(fault_properties(), &["fault_name"]),
             ),
             Self::PlanExperiment => experiment::plan_tool(),
-            Self::Stop => (
-                "Stop faults",
-                "Ends one active fault, one run with its faults, or everything: all faults and every running experiment. \
-                 Registrations stay. Succeeds when nothing is active.",
-                object(
-                    json!({
-                        "fault_name": text("The fault to end. Without it, and without the others, everything ends."),
-                        "run_id": text("In its place: the run to end, by its handle, or the beginning of it."),
-                        "experiment_name": text("In its place: the experiment whose run is to end."),
-                    }),
-                    &[],
-                ),
-            ),
+            Self::Stop => control::stop_tool(),
             Self::Doctor => (
                 "Doctor",
                 "Which faults this host's kernel can do, what is missing for the others, and leftovers if any.",

@@ -34,3 +34,5 @@ mod schedules;
 mod specification;
 #[cfg(test)]
 mod stages;
+#[cfg(test)]
+mod stops;

@@ -362,21 +362,7 @@ fn insert(change: &Transaction<'_>, recorded: &Recorded) -> Result<bool> {
         let text = Value::Object(document.clone()).to_string();
         change.execute("INSERT OR IGNORE INTO document VALUES (?, ?)", params![digest, text])?;
     }
-    let mut statement = change.prepare("INSERT INTO fault VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")?;
-    for (number, fault) in (0_i64..).zip(&recorded.faults) {
-        statement.execute(params![
-            run.run_id,
-            number,
-            fault.name,
-            fault.fault_type,
-            fault.target,
-            fault.seconds,
-            fault.weight,
-            fault.injected,
-            fault.effective,
-            fault.removed_clean
-        ])?;
-    }
+    insert_faults(change, recorded)?;
     let mut statement = change.prepare("INSERT INTO event VALUES (?, ?, ?, ?, ?, ?, ?)")?;
     for (number, event) in (0_i64..).zip(&recorded.events) {
         let kind = word(event.kind);
@@ -408,6 +394,26 @@ fn insert(change: &Transaction<'_>, recorded: &Recorded) -> Result<bool> {
         ])?;
     }
     Ok(true)
+}
+
+/// Writes the faults of a run down.
+fn insert_faults(change: &Transaction<'_>, recorded: &Recorded) -> Result<()> {
+    let mut statement = change.prepare("INSERT INTO fault VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")?;
+    for (number, fault) in (0_i64..).zip(&recorded.faults) {
+        statement.execute(params![
+            recorded.run.run_id,
+            number,
+            fault.name,
+            fault.fault_type,
+            fault.target,
+            fault.seconds,
+            fault.weight,
+            fault.injected,
+            fault.effective,
+            fault.removed_clean
+        ])?;
+    }
+    Ok(())
 }
 
 /// Counts runs of an experiment.
