@@ -33,13 +33,15 @@ pub(crate) const OBSERVERS: &[Tool] = &[
     Tool::new("bpftool", "bpftool", "observes eBPF links"),
 ];
 
-/// What tests use on the host alone: real servers that probes are tried on (34 MB to download, 377 MB on disk), and who else
+/// What tests use on the host alone: real servers that probes are tried on (36 MB to download, 379 MB on disk), and who else
 /// has rules in the kernel.
 pub(crate) const HOST: &[Tool] = &[
     Tool::new("nft", "nftables", "makes tables of somebody else's"),
     Tool::new("prometheus", "prometheus", "is asked for numbers by probes"),
     Tool::new("prometheus-alertmanager", "prometheus-alertmanager", "is asked for alerts by probes"),
     Tool::new("dnsmasq", "dnsmasq-base", "is asked for names by probes"),
+    Tool::new("nginx", "nginx-light", "is asked over TLS by probes"),
+    Tool::new("openssl", "openssl", "makes certificates for it"),
     Tool::new("journalctl", "systemd", "is asked for entries of a journal by the daemon"),
     Tool {
         program: "dpkg-query",

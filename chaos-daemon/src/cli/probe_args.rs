@@ -16,8 +16,9 @@ use crate::probe::pressure::{Gauge, RESOURCES, SHARES, WINDOWS};
 use crate::probe::process::{self, Processes};
 use crate::probe::prometheus::{NO_DATA, Query, REDUCERS, Terms};
 use crate::probe::sockets::{Count, Filter, PROTOCOLS, STATES};
+use crate::probe::tls::Trust;
 use crate::probe::unit::{self, Unit};
-use crate::probe::{Bounds, Check, DEFAULT_TIMEOUT, LONGEST_TIMEOUT, Probe};
+use crate::probe::{Bounds, Check, DEFAULT_TIMEOUT, LONGEST_TIMEOUT, Probe, http};
 use crate::spec::log::PRIORITIES;
 use crate::spec::{LogRequest, SpecError, TargetRequest};
 
@@ -52,6 +53,8 @@ enum CheckArgs {
         /// Status that is right; may be repeated [default: any 2xx]
         #[arg(long)]
         status: Vec<u16>,
+        #[command(flatten)]
+        trust: TrustArgs,
     },
     /// How long answers take: a percentile of several, one after the other, in milliseconds
     Latency {
@@ -67,6 +70,8 @@ enum CheckArgs {
         /// Percentile by the nearest rank; what has no answer is slower than all that has one [default: p95]
         #[arg(long, value_parser = names(PERCENTILES))]
         percentile: Option<String>,
+        #[command(flatten)]
+        trust: TrustArgs,
     },
     /// Whether a name has an address, by one question to a name server
     Dns {
@@ -96,6 +101,8 @@ enum CheckArgs {
         /// Arguments of the call, an object in JSON
         #[arg(long, value_name = "JSON")]
         arguments: Option<String>,
+        #[command(flatten)]
+        trust: TrustArgs,
         /// The server's command line, with the absolute path of its program
         #[arg(last = true, value_name = "PROGRAM")]
         program: Vec<String>,
@@ -227,6 +234,8 @@ enum CheckArgs {
         /// How old the latest sample of a selector may be to be data
         #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
         stale: Option<Duration>,
+        #[command(flatten)]
+        trust: TrustArgs,
     },
     /// How many alerts fire, by a Prometheus Alertmanager: at least one, unless --min or --max say otherwise
     Alert {
@@ -248,7 +257,39 @@ enum CheckArgs {
         /// How long ago it may have begun to fire
         #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
         within: Option<Duration>,
+        #[command(flatten)]
+        trust: TrustArgs,
     },
+}
+
+/// By whose word the server at an https address is who it says.
+#[derive(Debug, Clone, Args)]
+struct TrustArgs {
+    /// CA certificates in PEM by which the server at an https address is verified, in place of those that this host trusts; for the
+    /// daemon below /etc
+    #[arg(long, value_name = "PATH", conflicts_with = "no_verify_tls")]
+    ca_file: Option<String>,
+    /// Believe whoever answers at an https address
+    #[arg(long)]
+    no_verify_tls: bool,
+}
+
+impl TrustArgs {
+    /// What they mean for the server at `url`; none may be given where nothing is verified.
+    fn of(&self, url: Option<&str>) -> Result<Trust, SpecError> {
+        let given = match (&self.ca_file, self.no_verify_tls) {
+            (None, false) => return Ok(Trust::Host),
+            (Some(_), _) => "--ca-file",
+            (None, true) => "--no-verify-tls",
+        };
+        if !url.is_some_and(|url| url.starts_with("https://")) {
+            return Err(SpecError::new(given, "only with an address of https"));
+        }
+        match self.no_verify_tls {
+            true => Ok(Trust::Anyone),
+            false => Trust::file("--ca-file", self.ca_file.as_deref()),
+        }
+    }
 }
 
 fn names<T>(known: &[(&'static str, T)]) -> PossibleValuesParser {
@@ -283,10 +324,17 @@ impl CheckArgs {
     fn check(self) -> Result<Check, SpecError> {
         match self {
             Self::Tcp { address } => Check::tcp("HOST:PORT", &address),
-            Self::Http { url, status } => Check::http("URL", &url, status),
-            Self::Latency { http, tcp, samples, percentile } => {
+            Self::Http { url, status, trust } => {
+                let trust = trust.of(Some(&url))?;
+                Check::request("URL", http::Request { url, trust, ..http::Request::default() }, status)
+            }
+            Self::Latency { http, tcp, samples, percentile, trust } => {
+                let trust = trust.of(http.as_deref())?;
                 let check = match (http, tcp) {
-                    (Some(url), _) => Check::http("--http", &url, Vec::new())?,
+                    (Some(url), _) => {
+                        let request = http::Request { url, trust, ..http::Request::default() };
+                        Check::request("--http", request, Vec::new())?
+                    }
                     (None, Some(address)) => Check::tcp("--tcp", &address)?,
                     (None, None) => {
                         return Err(SpecError::new("--http", "missing: give --http URL, or --tcp HOST:PORT"));
@@ -297,8 +345,9 @@ impl CheckArgs {
             Self::Dns { name, kind, server, rcode } => {
                 Lookup::parse(&name, kind.as_deref(), server.as_deref(), rcode.as_deref()).map(Check::Dns)
             }
-            Self::Mcp { url, tool, call, arguments, program } => {
-                let server = Server::parse(url.as_deref(), program)?;
+            Self::Mcp { url, tool, call, arguments, trust, program } => {
+                let trust = trust.of(url.as_deref())?;
+                let server = Server::parse(url.as_deref(), program, trust)?;
                 Dialogue::parse(server, tool.as_deref(), call.as_deref(), arguments.as_deref())
                     .map(Check::Mcp)
             }
@@ -324,16 +373,19 @@ impl CheckArgs {
                 let request = LogRequest { unit, file, pattern, within, last, priority };
                 Entries::parse(request).map(Check::Log)
             }
-            Self::Prometheus { url, query, range, step, reduce, no_data, stale } => {
+            Self::Prometheus { url, query, range, step, reduce, no_data, stale, trust } => {
+                let trust = trust.of(Some(&url))?;
                 let (reduce, no_data) = (reduce.as_deref(), no_data.as_deref());
                 let terms = Terms { range, step, reduce, no_data, stale };
-                Query::parse(&url, &query, terms).map(Check::Prometheus)
+                let query = Query::parse(&url, &query, terms)?;
+                Ok(Check::Prometheus(query.trusting(trust)))
             }
-            Self::Alert { url, webhook, label, reason, receiver, within } => {
+            Self::Alert { url, webhook, label, reason, receiver, within, trust } => {
+                let trust = trust.of(url.as_deref())?;
                 let (reason, receiver) = (reason.as_deref(), receiver.as_deref());
                 let terms = alert::Terms { labels: &label, reason, receiver, within };
                 let alert = match url {
-                    Some(url) => Alert::parse(&url, terms),
+                    Some(url) => Alert::parse(&url, trust, terms),
                     None if webhook => Alert::told(terms),
                     None => {
                         let problem = "missing: give the address of an Alertmanager, or --webhook";

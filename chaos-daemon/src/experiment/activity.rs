@@ -9,6 +9,7 @@ use super::sampling::Sampling;
 use super::tolerance::{Form, Tolerance};
 use super::variables::{Use, Variables};
 use crate::probe::http::{Method, Request};
+use crate::probe::tls::Trust;
 use crate::probe::{Bounds, Check, DEFAULT_TIMEOUT, LONGEST_TIMEOUT, Probe, Sample};
 use crate::request::fields::Fields;
 use crate::spec::units::{LONGEST_FAULT, seconds};
@@ -314,17 +315,31 @@ fn http_probe(mut provider: Fields) -> Result<Probe, SpecError> {
         Some(arguments) if json => (Vec::new(), Some(Value::Object(arguments).to_string())),
         arguments => (pairs(&provider.at("arguments"), arguments)?, None),
     };
-    for (option, harmless) in [("verify_tls", Value::Bool(true)), ("max_retries", Value::from(0))] {
-        if provider.take(option).is_some_and(|value| value != harmless) {
-            let problem = "not supported: there is no TLS here, and a sample is one request";
-            return Err(SpecError::new(provider.at(option), problem));
-        }
+    let trust = verify_tls(&mut provider)?;
+    if provider.take("max_retries").is_some_and(|value| value != 0) {
+        let problem = "not supported: a sample is one request";
+        return Err(SpecError::new(provider.at("max_retries"), problem));
     }
     let timeout = timeout(&mut provider)?.unwrap_or(DEFAULT_TIMEOUT);
     provider.finish()?;
-    let request = Request { url, method, headers, arguments, json };
+    let request = Request { url, method, headers, arguments, json, trust };
     let check = Check::request(&field, request, Vec::new())?;
     Ok(Probe { check, timeout, bounds: Bounds::default() })
+}
+
+/// What Chaos Toolkit hands to Requests as it is: whether a server is verified, or by the certificates in which file.
+fn verify_tls(provider: &mut Fields) -> Result<Trust, SpecError> {
+    let at = provider.at("verify_tls");
+    match provider.take("verify_tls") {
+        None | Some(Value::Bool(true)) => Ok(Trust::Host),
+        Some(Value::Bool(false)) => Ok(Trust::Anyone),
+        Some(Value::String(path)) => Trust::file(&at, Some(&path)),
+        Some(other) => {
+            let problem =
+                format!("true, false or the path of a file of CA certificates is needed here, not {other}");
+            Err(SpecError::new(at, problem))
+        }
+    }
 }
 
 /// Names with text, from an object.

@@ -251,6 +251,7 @@ impl<'a> Watch<'a> {
 mod tests {
     use super::*;
     use crate::probe::alert::{self, FIRES, Terms};
+    use crate::probe::tls::Trust;
     use crate::probe::{Check, DEFAULT_TIMEOUT};
 
     fn ms(time: u64) -> Duration {
@@ -258,7 +259,9 @@ mod tests {
     }
 
     fn alert(wanted: Wanted) -> Alert {
-        let check = alert::Alert::parse("http://127.0.0.1:9093", Terms::default()).map(Check::Alert).unwrap();
+        let check = alert::Alert::parse("http://127.0.0.1:9093", Trust::Host, Terms::default())
+            .map(Check::Alert)
+            .unwrap();
         let probe = Probe { check, timeout: DEFAULT_TIMEOUT, bounds: FIRES };
         Alert { name: "pool".into(), probe, interval: ms(1000), action: None, wanted }
     }

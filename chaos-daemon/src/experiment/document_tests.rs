@@ -9,6 +9,7 @@ use crate::experiment::gate::{Op, Rule};
 use crate::experiment::tolerance::{Form, Tolerance};
 use crate::experiment::variables::Nowhere;
 use crate::probe::http::{Method, Request};
+use crate::probe::tls::Trust;
 use crate::probe::{Check, Sample};
 use crate::spec::FaultType;
 
@@ -270,10 +271,16 @@ fn a_probe_that_is_not_understood_is_refused_by_name() {
         ("pauses", json!({"after": 1}), "pauses"),
         ("background", json!(true), "background"),
         ("type", json!("action"), "type"),
-        ("provider", json!({"type": "http", "url": "https://x"}), "provider.url"),
+        ("provider", json!({"type": "http", "url": "ftp://x"}), "provider.url"),
         ("provider", json!({"type": "http", "url": "http://x", "headers": {"a": []}}), "provider.headers.a"),
         ("provider", json!({"type": "http", "url": "http://x", "method": "DELETE"}), "provider.method"),
-        ("provider", json!({"type": "http", "url": "http://x", "verify_tls": false}), "provider.verify_tls"),
+        (
+            "provider",
+            json!({"type": "http", "url": "https://x", "verify_tls": "ca.pem"}),
+            "provider.verify_tls",
+        ),
+        ("provider", json!({"type": "http", "url": "https://x", "verify_tls": 0}), "provider.verify_tls"),
+        ("provider", json!({"type": "http", "url": "http://x", "max_retries": 1}), "provider.max_retries"),
         ("provider", json!({"type": "http", "url": "http://${x}"}), "provider.url"),
         ("provider", json!({"type": "http", "url": "http://x", "secrets": ["x"]}), "provider.secrets[0]"),
         ("provider", json!({"type": "http", "url": "http://x", "timeout": 31}), "provider.timeout"),
@@ -386,10 +393,31 @@ fn configuration_goes_into_probes_and_faults_and_secrets_into_probes_only() {
         ],
         arguments: vec![],
         json: Some("{\"port\":5432}".into()),
+        trust: Trust::Host,
     };
     assert_eq!(*request, expected);
     values["method"][0]["provider"]["arguments"]["--delay"] = json!("${token}");
     assert_eq!(parse(values).unwrap_err().field, "method[0].provider.arguments.--delay");
+}
+
+#[test]
+fn whom_a_server_has_to_prove_to_be_is_said_as_in_chaos_toolkit() {
+    for (given, trust) in [
+        (json!(null), Trust::Host),
+        (json!(true), Trust::Host),
+        (json!(false), Trust::Anyone),
+        (json!("/etc/ssl/ca.pem"), Trust::File("/etc/ssl/ca.pem".into())),
+    ] {
+        let mut secure = document();
+        let provider = &mut secure["steady-state-hypothesis"]["probes"][0]["provider"];
+        *provider = json!({"type": "http", "url": "https://x"});
+        if !given.is_null() {
+            provider["verify_tls"] = given.clone();
+        }
+        let experiment = parse(secure).unwrap();
+        let Check::Http { request, .. } = &experiment.conditions[0].probe.check else { panic!("{given}") };
+        assert_eq!(request.trust, trust, "{given}");
+    }
 }
 
 #[test]

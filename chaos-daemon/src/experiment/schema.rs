@@ -102,12 +102,17 @@ fn http() -> Value {
         "type": "object",
         "properties": {
             "type": {"const": "http"},
-            "url": {"type": "string", "description": "http://…"},
+            "url": {"type": "string", "description": "http://… or https://…"},
             "method": {"enum": ["GET", "HEAD", "OPTIONS", "POST"], "default": "GET"},
             "headers": {"type": "object"},
             "arguments": {"type": "object", "description": "The query; with POST a form, or JSON if Content-Type says so."},
             "timeout": {"description": "Seconds."},
-            "verify_tls": {"const": true},
+            "verify_tls": {
+                "anyOf": [{"type": "boolean"}, {"type": "string", "pattern": "^/"}],
+                "default": true,
+                "description": "Whether the server at an https address is verified by the CAs that the host trusts, or by the CA certificates \
+                                in which file, below /etc.",
+            },
             "max_retries": {"const": 0},
             "secrets": {"type": "array", "items": {"type": "string"}},
         },
@@ -162,6 +167,7 @@ fn chaosctl_probe() -> Value {
             "--max",
             200
         ],
+        ["probe", "http", "https://127.0.0.1:8443/health", "--ca-file", "/etc/ssl/payment-ca.pem"],
         ["probe", "dns", "db.example.org", "--server", "127.0.0.1:53"],
         ["probe", "mcp", "http://127.0.0.1:8000/mcp", "--tool", "search"],
         ["probe", "mcp", "--tool", "search", "--", "/usr/local/bin/my-server"],

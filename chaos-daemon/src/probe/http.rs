@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 use ureq::Body;
 use ureq::http::Response;
 
+use super::tls::{self, Trust};
 use super::{Seen, blocking};
 use crate::spec::SpecError;
 
@@ -48,7 +49,7 @@ impl Method {
 /// A request.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Request {
-    /// Address, `http://…`.
+    /// Address, `http://…` or `https://…`.
     pub url: String,
     /// What is done with it.
     pub method: Method,
@@ -58,14 +59,13 @@ pub struct Request {
     pub arguments: Vec<(String, String)>,
     /// What is sent with POST, as JSON, in place of the form.
     pub json: Option<String>,
+    /// By whose word an `https` address is who it says.
+    pub trust: Trust,
 }
 
-/// Refuses an address, which stands at `field`, that this build cannot fetch.
+/// Refuses an address, which stands at `field`, that cannot be fetched.
 pub(super) fn check_address(field: &str, url: &str) -> Result<(), SpecError> {
-    if url.starts_with("https://") {
-        return Err(SpecError::new(field, "https is not available: probe http, or a tcp port"));
-    }
-    let host = url.strip_prefix("http://").unwrap_or_default();
+    let host = ["http://", "https://"].iter().find_map(|scheme| url.strip_prefix(scheme)).unwrap_or_default();
     if host.is_empty() || host.starts_with('/') || url.contains(char::is_whitespace) {
         let problem = format!("{url:?} is not an address: give e.g. \"http://127.0.0.1:8080/health\"");
         return Err(SpecError::new(field, problem));
@@ -84,7 +84,7 @@ pub(super) async fn ask(request: &Request, status: &[u16], limit: Duration) -> S
 fn fetch(request: &Request, status: &[u16], limit: Duration) -> Seen {
     let mut response = match send(request, limit) {
         Ok(response) => response,
-        Err(error) => return Seen::nothing(error.to_string()),
+        Err(problem) => return Seen::nothing(problem),
     };
     let seen = response.status();
     let right = if status.is_empty() { seen.is_success() } else { status.contains(&seen.as_u16()) };
@@ -95,24 +95,30 @@ fn fetch(request: &Request, status: &[u16], limit: Duration) -> Seen {
     };
     match answer(&mut response) {
         Ok(answer) => Seen { verdict, answer: Some(answer), value: None, no_data: None },
-        Err(error) => Seen::nothing(format!("status {}, and then: {error}", seen.as_u16())),
+        Err(error) => Seen::nothing(format!("status {}, and then: {}", seen.as_u16(), tls::problem(&error))),
     }
 }
 
-/// A client that asks whom it is told to ask, and takes every status for an answer. `limit` is for each request.
-pub(super) fn agent(limit: Duration) -> ureq::Agent {
-    ureq::Agent::config_builder()
+/// A client for the server at `url`, which takes every status for an answer, and begins anew: it knows no earlier connection, nor a
+/// session of one. `limit` is for each request.
+pub(super) fn agent(url: &str, trust: &Trust, limit: Duration) -> Result<ureq::Agent, String> {
+    let builder = ureq::Agent::config_builder()
         .timeout_global(Some(limit))
         .http_status_as_error(false)
         .max_redirects(0)
         .max_redirects_will_error(false)
-        .proxy(None)
-        .build()
-        .new_agent()
+        .proxy(None);
+    // Without TLS there is nobody to be trusted.
+    let builder = if url.starts_with("https://") { builder.tls_config(trust.config()?) } else { builder };
+    Ok(builder.build().new_agent())
 }
 
-fn send(request: &Request, limit: Duration) -> Result<Response<Body>, ureq::Error> {
-    let agent = agent(limit);
+fn send(request: &Request, limit: Duration) -> Result<Response<Body>, String> {
+    let agent = agent(&request.url, &request.trust, limit)?;
+    deliver(&agent, request).map_err(|error| tls::problem(&error))
+}
+
+fn deliver(agent: &ureq::Agent, request: &Request) -> Result<Response<Body>, ureq::Error> {
     let arguments = || request.arguments.iter().map(|(key, value)| (key.as_str(), value.as_str()));
     let headers = || request.headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
     let url = request.url.as_str();

@@ -20,6 +20,7 @@ pub mod program;
 pub mod prometheus;
 pub mod runner;
 pub mod sockets;
+pub mod tls;
 pub mod unit;
 
 use std::fmt;
@@ -235,7 +236,7 @@ impl Check {
     /// An HTTP check: a GET of `url`, which stands at `field` of the request.
     ///
     /// # Errors
-    /// When `url` is not an address this build can fetch: it carries no TLS.
+    /// When `url` is not an address of HTTP.
     pub fn http(field: &str, url: &str, status: Vec<u16>) -> Result<Self, SpecError> {
         Self::request(field, http::Request { url: url.to_owned(), ..http::Request::default() }, status)
     }

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::http::{self, Request};
+use super::tls::Trust;
 use super::{NoData, Seen};
 use crate::spec::SpecError;
 
@@ -62,6 +63,7 @@ pub struct Query {
     no_data: NoData,
     /// How old the latest sample of a series may be.
     stale: Option<Duration>,
+    trust: Trust,
 }
 
 /// What is asked beside the query.
@@ -123,7 +125,14 @@ impl Query {
             reducer: named("--reduce", terms.reduce, REDUCERS)?,
             no_data: named("--no-data", terms.no_data, NO_DATA)?,
             stale: terms.stale,
+            trust: Trust::default(),
         })
+    }
+
+    /// The same, of a server that is believed by another's word than the host's.
+    #[must_use]
+    pub fn trusting(self, trust: Trust) -> Self {
+        Self { trust, ..self }
     }
 
     fn request(&self, now: Duration) -> Request {
@@ -148,7 +157,8 @@ impl Query {
                 "query_range"
             }
         };
-        Request { url: format!("{}/api/v1/{path}", self.url), arguments, ..Request::default() }
+        let (url, trust) = (format!("{}/api/v1/{path}", self.url), self.trust.clone());
+        Request { url, arguments, trust, ..Request::default() }
     }
 
     /// The number in an answer.
@@ -317,7 +327,7 @@ mod tests {
         let second = Some(Duration::from_secs(1));
         let none = Terms::default();
         for (url, text, terms, field) in [
-            ("https://x", "up", none, "URL"),
+            ("ftp://x", "up", none, "URL"),
             (URL, " ", none, "QUERY"),
             (URL, "up", Terms { step: second, ..none }, "--step"),
             (URL, "up", Terms { range: Some(Duration::ZERO), ..none }, "--range"),

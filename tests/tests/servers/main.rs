@@ -1,9 +1,10 @@
-//! Probes of real servers: Prometheus, Alertmanager and a name server, each alone in a network namespace. On the host only:
+//! Probes of real servers: Prometheus, Alertmanager, nginx and a name server, each alone in a network namespace. On the host only:
 //! the VM's image has none of them.
 
 #![cfg(test)]
 
 mod alerts;
+mod tls;
 mod told;
 
 use std::fmt::Write as _;

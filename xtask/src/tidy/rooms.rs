@@ -58,6 +58,8 @@ const CRATES: &[(&str, &[&str])] = &[
     ("hyper_util", &["holder/", "probe/"]),
     ("http_body_util", &["holder/", "probe/"]),
     ("zbus", &["kernel/"]),
+    ("rustls", &["probe/"]),
+    ("rustls_native_certs", &["probe/"]),
     ("rusqlite", &["server/"]),
     ("landlock", &["host/"]),
     ("seccompiler", &["host/"]),

@@ -19,6 +19,7 @@ use serde_json::{Value, json};
 
 use self::matcher::Matcher;
 use super::http::{self, Request};
+use super::tls::Trust;
 use super::{Bounds, Seen};
 use crate::spec::SpecError;
 
@@ -41,8 +42,8 @@ pub struct Alert {
 /// Whence it is known that they fire.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 enum Source {
-    /// The Alertmanager at this address is asked.
-    Alertmanager(String),
+    /// The Alertmanager at this address is asked, which is believed by this word.
+    Alertmanager(String, Trust),
     /// The daemon was told.
     Webhook,
 }
@@ -71,9 +72,9 @@ impl Alert {
     ///
     /// # Errors
     /// Names what makes no sense.
-    pub fn parse(url: &str, terms: Terms<'_>) -> Result<Self, SpecError> {
+    pub fn parse(url: &str, trust: Trust, terms: Terms<'_>) -> Result<Self, SpecError> {
         http::check_address("URL", url)?;
-        Self::of(Source::Alertmanager(url.trim_end_matches('/').to_owned()), terms)
+        Self::of(Source::Alertmanager(url.trim_end_matches('/').to_owned(), trust), terms)
     }
 
     /// Understands a question about what the daemon was told.
@@ -110,16 +111,17 @@ impl Alert {
         Ok(Patterns { reason, receiver })
     }
 
-    fn request(&self, url: &str) -> Request {
+    fn request(&self, url: &str, trust: &Trust) -> Request {
         let arguments = self.labels.iter().map(|label| ("filter".to_owned(), label.to_string())).collect();
-        Request { url: format!("{url}/api/v2/alerts"), arguments, ..Request::default() }
+        let (url, trust) = (format!("{url}/api/v2/alerts"), trust.clone());
+        Request { url, arguments, trust, ..Request::default() }
     }
 
     pub(super) async fn take(&self, limit: Duration) -> Seen {
-        let Source::Alertmanager(url) = &self.source else {
+        let Source::Alertmanager(url, trust) = &self.source else {
             return Seen::nothing("only the daemon can know what it was told".to_owned());
         };
-        let asked = http::ask(&self.request(url), &[200], limit).await;
+        let asked = http::ask(&self.request(url, trust), &[200], limit).await;
         match (asked.verdict, asked.answer) {
             (Ok(_), Some(answer)) => self.judge(&answer["body"], Timestamp::now()).into(),
             (Err(status), Some(answer)) => Seen::nothing(match answer["body"].as_str() {
@@ -228,7 +230,7 @@ impl fmt::Display for Alert {
         let labels: Vec<_> = self.labels.iter().map(Matcher::to_string).collect();
         let labels = labels.join(", ");
         match &self.source {
-            Source::Alertmanager(url) => write!(f, "alerts {{{labels}}} of {url}"),
+            Source::Alertmanager(url, _) => write!(f, "alerts {{{labels}}} of {url}"),
             Source::Webhook => write!(f, "alerts {{{labels}}} that the daemon was told of"),
         }
     }
@@ -242,7 +244,7 @@ mod tests {
     const NOW: &str = "2026-05-04T10:00:30Z";
 
     fn alert(terms: Terms<'_>) -> Alert {
-        Alert::parse(URL, terms).unwrap()
+        Alert::parse(URL, Trust::Host, terms).unwrap()
     }
 
     fn fires() -> Value {
@@ -329,8 +331,8 @@ mod tests {
         let labels = ["alertname=Pool", "team!=dev", "job=~a|b", r#"path!~\d+""#, "empty=", "sum=a=b"]
             .map(str::to_owned);
         let alert = alert(Terms { labels: &labels, ..Terms::default() });
-        let Source::Alertmanager(url) = &alert.source else { panic!("{alert}") };
-        let request = alert.request(url);
+        let Source::Alertmanager(url, trust) = &alert.source else { panic!("{alert}") };
+        let request = alert.request(url, trust);
         assert_eq!(request.url, "http://127.0.0.1:9093/api/v2/alerts");
         let sent: Vec<_> = request.arguments.iter().map(|(_, value)| value.as_str()).collect();
         let expected = [
@@ -349,16 +351,16 @@ mod tests {
         let none = Terms::default();
         for label in ["", "alertname", "=x", "1a=x", "a b=x", "a>1", "job=~("] {
             let labels = [label.to_owned()];
-            let error = Alert::parse(URL, Terms { labels: &labels, ..none }).unwrap_err();
+            let error = Alert::parse(URL, Trust::Host, Terms { labels: &labels, ..none }).unwrap_err();
             assert_eq!(error.field, "--label", "{label:?}");
         }
         for (url, terms, field) in [
-            ("https://x", none, "URL"),
+            ("ftp://x", none, "URL"),
             (URL, Terms { reason: Some("("), ..none }, "--reason"),
             (URL, Terms { receiver: Some("a)(b"), ..none }, "--receiver"),
             (URL, Terms { within: Some(Duration::ZERO), ..none }, "--within"),
         ] {
-            assert_eq!(Alert::parse(url, terms).unwrap_err().field, field);
+            assert_eq!(Alert::parse(url, Trust::Host, terms).unwrap_err().field, field);
             let told = Alert::told(terms).map_err(|error| error.field);
             assert_eq!(told.is_err(), field != "URL", "{told:?}");
         }

@@ -8,6 +8,7 @@ use ureq::Body;
 use ureq::http::Response;
 
 use super::super::http::agent;
+use super::super::tls::{self, Trust};
 use super::super::{blocking, late};
 use super::{LARGEST, REVISION, request};
 
@@ -27,6 +28,7 @@ pub(super) struct Session {
 #[derive(Debug, Clone)]
 struct Way {
     url: String,
+    trust: Trust,
     end: Instant,
     /// What the server calls the session, if it keeps some.
     id: Option<String>,
@@ -34,8 +36,9 @@ struct Way {
 }
 
 impl Session {
-    pub(super) fn new(url: &str, end: Instant) -> Self {
-        Self { way: Way { url: url.to_owned(), end, id: None, revision: REVISION.to_owned() }, asked: 0 }
+    pub(super) fn new(url: &str, trust: &Trust, end: Instant) -> Self {
+        let (url, trust, revision) = (url.to_owned(), trust.clone(), REVISION.to_owned());
+        Self { way: Way { url, trust, end, id: None, revision }, asked: 0 }
     }
 
     pub(super) async fn ask(&mut self, method: &str, params: &Value) -> Result<Value, String> {
@@ -83,7 +86,7 @@ impl Way {
         if left.is_zero() {
             return Err("the time was over".to_owned());
         }
-        let mut request = agent(left)
+        let mut request = agent(&self.url, &self.trust, left)?
             .post(&self.url)
             .header("content-type", "application/json")
             .header("accept", "application/json, text/event-stream")
@@ -93,7 +96,7 @@ impl Way {
         }
         let response = request.send(message.to_string()).map_err(|error| match error {
             ureq::Error::Timeout(_) => late(left),
-            other => other.to_string(),
+            other => tls::problem(&other),
         })?;
         if let Some(id) = response.headers().get(SESSION).and_then(|id| id.to_str().ok()) {
             self.id = Some(id.to_owned());
@@ -107,7 +110,8 @@ impl Way {
     fn leave(&mut self) {
         if let Some(id) = &self.id {
             let limit = self.left().max(Duration::from_millis(100));
-            let request = agent(limit).delete(&self.url).header(SESSION, id);
+            let Ok(agent) = agent(&self.url, &self.trust, limit) else { return };
+            let request = agent.delete(&self.url).header(SESSION, id);
             drop(request.header("mcp-protocol-version", &self.revision).call());
         }
     }

@@ -13,6 +13,7 @@ use tokio::time::timeout;
 
 use super::http::check_address;
 use super::program::Program;
+use super::tls::Trust;
 use super::{Seen, late, milliseconds};
 use crate::spec::SpecError;
 
@@ -34,8 +35,8 @@ pub struct Dialogue {
 /// Where a server is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Server {
-    /// At an address ("streamable HTTP").
-    Http(String),
+    /// At an address ("streamable HTTP"), and by whose word it is who it says.
+    Http(String, Trust),
     /// It is started, spoken with over its standard streams, and ended.
     Stdio(Program),
 }
@@ -45,7 +46,7 @@ impl Server {
     ///
     /// # Errors
     /// Names what makes no sense.
-    pub fn parse(url: Option<&str>, words: Vec<String>) -> Result<Self, SpecError> {
+    pub fn parse(url: Option<&str>, words: Vec<String>, trust: Trust) -> Result<Self, SpecError> {
         match url {
             None => Program::parse("PROGRAM", words).map(Self::Stdio),
             Some(url) if !url.contains("://") => {
@@ -53,7 +54,7 @@ impl Server {
                     format!("{url:?} is not an address: for a server over stdio give -- PROGRAM ARGUMENTS");
                 Err(SpecError::new("URL", problem))
             }
-            Some(url) => check_address("URL", url).map(|()| Self::Http(url.to_owned())),
+            Some(url) => check_address("URL", url).map(|()| Self::Http(url.to_owned(), trust)),
         }
     }
 }
@@ -87,14 +88,14 @@ impl Dialogue {
     /// The program that is the server, if it is one over stdio.
     pub fn program(&self) -> Option<&Program> {
         match &self.server {
-            Server::Http(_) => None,
+            Server::Http(..) => None,
             Server::Stdio(program) => Some(program),
         }
     }
 
     pub(super) fn program_mut(&mut self) -> Option<&mut Program> {
         match &mut self.server {
-            Server::Http(_) => None,
+            Server::Http(..) => None,
             Server::Stdio(program) => Some(program),
         }
     }
@@ -107,7 +108,9 @@ impl Dialogue {
     async fn hold(&self, begun: Instant, limit: Duration) -> Result<Seen, String> {
         let (mut session, patience) = match &self.server {
             // It keeps to its end by itself, and says what it was at.
-            Server::Http(url) => (Session::Http(http::Session::new(url, begun + limit)), limit + http::GRACE),
+            Server::Http(url, trust) => {
+                (Session::Http(http::Session::new(url, trust, begun + limit)), limit + http::GRACE)
+            }
             Server::Stdio(program) => (Session::Stdio(Box::new(stdio::Session::start(program)?)), limit),
         };
         let talked = timeout(patience, self.talk(&mut session, begun)).await;
@@ -222,7 +225,7 @@ fn result(mut message: Value) -> Result<Value, String> {
 impl fmt::Display for Dialogue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.server {
-            Server::Http(url) => write!(f, "MCP session with {url}"),
+            Server::Http(url, _) => write!(f, "MCP session with {url}"),
             Server::Stdio(program) => write!(f, "MCP session with {program}"),
         }
     }
@@ -247,20 +250,20 @@ mod tests {
     fn what_makes_no_sense_is_named() {
         let url = "http://127.0.0.1:8000/mcp";
         for (address, call, arguments, field) in [
-            ("https://x/mcp", None, None, "URL"),
+            ("ftp://x/mcp", None, None, "URL"),
             ("my-server --stdio", None, None, "URL"),
             (url, None, Some("{}"), "--arguments"),
             (url, Some("add"), Some("[1]"), "--arguments"),
             (url, Some("add"), Some("{"), "--arguments"),
         ] {
-            let parsed = Server::parse(Some(address), Vec::new())
+            let parsed = Server::parse(Some(address), Vec::new(), Trust::Host)
                 .and_then(|server| Dialogue::parse(server, None, call, arguments));
             assert_eq!(parsed.unwrap_err().field, field, "{address}");
         }
-        let server = Server::parse(Some(url), Vec::new()).unwrap();
+        let server = Server::parse(Some(url), Vec::new(), Trust::Host).unwrap();
         assert!(Dialogue::parse(server, None, Some("add"), Some("{\"a\":1}")).is_ok());
         for words in [vec![], vec!["my-server".to_owned()]] {
-            assert_eq!(Server::parse(None, words).unwrap_err().field, "PROGRAM");
+            assert_eq!(Server::parse(None, words, Trust::Host).unwrap_err().field, "PROGRAM");
         }
     }
 }
