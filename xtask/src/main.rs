@@ -8,6 +8,7 @@ mod ebpf;
 mod error;
 mod kills;
 mod kinds;
+mod kubernetes;
 mod points;
 mod run;
 mod soak;

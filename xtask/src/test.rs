@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::kinds::Place;
 use crate::summary::Tally;
 use crate::verdict::{self, Outcome, Results, Verdict};
-use crate::{kills, kinds, run, tools, vm};
+use crate::{kills, kinds, kubernetes, run, tools, vm};
 
 /// Options of `cargo xtask test`.
 #[derive(Args)]
@@ -52,11 +52,13 @@ const STEPS: &[Step] = &[
     Step { name: "mcp-client", run: mcp_client },
     Step { name: "chaostoolkit", run: chaos_toolkit },
     Step { name: "report", run: report },
+    Step { name: KUBERNETES, run: kubernetes_probes },
     Step { name: "vagrant", run: vagrant },
     // Last, when all have said what they have to say.
     Step { name: "kinds", run: kinds::step },
 ];
 
+const KUBERNETES: &str = "kubernetes";
 const VM: &str = "vm";
 const VM_SOAK: &str = "vm-soak";
 const VM_MATRIX: &str = "vm-matrix";
@@ -65,7 +67,7 @@ const SYSTEMD: &str = "systemd";
 const KILLS_VM: &str = "kills-vm";
 const SABOTAGE_VM: &str = "sabotage-vm";
 /// What only `--long` does, or `--only`.
-const LONG: &[&str] = &[VM_SOAK, VM_MATRIX, VM_SWEEP, KILLS_VM, SYSTEMD];
+const LONG: &[&str] = &[VM_SOAK, VM_MATRIX, VM_SWEEP, KILLS_VM, SYSTEMD, KUBERNETES];
 const IN_VM: &[&str] = &[VM, VM_SOAK, VM_MATRIX, VM_SWEEP, KILLS_VM, SYSTEMD, SABOTAGE_VM];
 
 /// Rounds of each kind and end. `cargo xtask vm --kills 100` and `cargo xtask bench --only kills` do more.
@@ -393,6 +395,16 @@ fn report() -> Result<Tally, Error> {
     unless_lacking("report", tools, || script("tests/report/run.py"))
 }
 
+/// Probes of a real API server, which is built the first time.
+fn kubernetes_probes() -> Result<Tally, Error> {
+    let tools = [tools::PYTHON, tools::KUBERNETES, tools::OBSERVERS].into_iter().try_for_each(tools::require);
+    let mut server = PathBuf::new();
+    let there = tools.and_then(|()| kubernetes::server()).map(|path| server = path);
+    unless_lacking(KUBERNETES, there, || {
+        script_with("tests/kubernetes/run.py", &[("CHAOS_KUBE_APISERVER", &server)])
+    })
+}
+
 /// The Vagrantfile with each provider: libvirt with its settings, VirtualBox without, which only VirtualBox itself can check.
 fn vagrant() -> Result<Tally, Error> {
     unless_lacking("vagrant", tools::require(tools::VAGRANT), || {
@@ -454,10 +466,16 @@ fn systemd() -> Result<Tally, Error> {
 /// A test program in another language. It gets `CHAOS_BIN_DIR`, and its last line is
 /// `N passed, N failed, N skipped`; lines that begin with `FAILED: ` or `skipped: ` say which.
 fn script(path: &str) -> Result<Tally, Error> {
+    script_with(path, &[])
+}
+
+/// The same, with more variables.
+fn script_with(path: &str, variables: &[(&str, &Path)]) -> Result<Tally, Error> {
     let mut tally = Tally::default();
     let built: Artifacts = artifacts::build()?;
     let mut command = Command::new(run::root().join(path));
     command.current_dir(run::root()).env("CHAOS_BIN_DIR", built.bin_dir()?).stderr(Stdio::inherit());
+    command.envs(variables.iter().copied());
     believe(path, &mut command, &mut tally)?;
     Ok(tally)
 }

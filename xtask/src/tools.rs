@@ -59,6 +59,16 @@ pub(crate) const PEERS: &[Tool] = &[
     Tool::new("stress-ng", "stress-ng", "uses processor time, to compare with"),
 ];
 
+/// What builds kube-apiserver: 81 MB to download, 453 MB on disk.
+pub(crate) const GO: &[Tool] = &[Tool::new("go", "golang-go", "builds the API server of Kubernetes")];
+
+/// What probes of Kubernetes are tried on, beside kube-apiserver (17 MB to download, 66 MB on disk).
+pub(crate) const KUBERNETES: &[Tool] = &[
+    Tool::new("etcd", "etcd-server", "keeps what the API server of Kubernetes has"),
+    Tool::new("kubectl", "kubernetes-client", "says what is ready, to compare with"),
+    Tool::new("openssl", "openssl", "makes certificates for it"),
+];
+
 /// What runs the official Python client. Debian's python3 alone cannot make the folder for other people's packages.
 pub(crate) const PYTHON: &[Tool] = &[Tool {
     program: "python3",

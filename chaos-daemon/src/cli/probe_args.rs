@@ -9,6 +9,7 @@ use super::{duration, size};
 use crate::probe::alert::{self, Alert};
 use crate::probe::command::{self, Command};
 use crate::probe::dns::Lookup;
+use crate::probe::kubernetes::{self, Resource, Wanted};
 use crate::probe::latency::{Latency, PERCENTILES};
 use crate::probe::log::{self, Entries};
 use crate::probe::mcp::{Dialogue, Server};
@@ -260,6 +261,48 @@ enum CheckArgs {
         #[command(flatten)]
         trust: TrustArgs,
     },
+    /// Whether a resource of a Kubernetes cluster is there, or ready; the daemon uses the kubeconfigs that its policy names
+    Kubernetes {
+        /// pod, deployment, statefulset, daemonset, job, service or node, and its name, e.g. pod/payment-0
+        #[arg(value_name = "KIND/NAME")]
+        resource: String,
+        /// Kubeconfig, by its absolute path
+        #[arg(long, value_name = "PATH")]
+        kubeconfig: String,
+        /// Context of the kubeconfig [default: its current-context]
+        #[arg(long, value_name = "NAME")]
+        context: Option<String>,
+        /// Namespace [default: that of the context, or default]
+        #[arg(long, value_name = "NAME")]
+        namespace: Option<String>,
+        #[command(flatten)]
+        wanted: WantedArgs,
+    },
+}
+
+/// What is right about a resource; that it is there, unless told otherwise.
+#[derive(Debug, Clone, Args)]
+#[group(multiple = false)]
+struct WantedArgs {
+    /// It is there [default]
+    #[arg(long)]
+    present: bool,
+    /// It is not there
+    #[arg(long)]
+    absent: bool,
+    /// It is there and ready: a pod or a node by its condition, a job that is complete, and of what has replicas as many as it wants
+    #[arg(long)]
+    ready: bool,
+}
+
+impl WantedArgs {
+    fn wanted(&self) -> Wanted {
+        match (self.absent, self.ready) {
+            (true, _) => Wanted::Absent,
+            (_, true) => Wanted::Ready,
+            _ => Wanted::Present,
+        }
+    }
 }
 
 /// By whose word the server at an https address is who it says.
@@ -320,21 +363,23 @@ impl ProbeArgs {
     }
 }
 
+/// A check of the address `url`, which stands at `field`.
+fn get(field: &str, url: String, trust: Trust, status: Vec<u16>) -> Result<Check, SpecError> {
+    Check::request(field, http::Request { url, trust, ..http::Request::default() }, status)
+}
+
 impl CheckArgs {
     fn check(self) -> Result<Check, SpecError> {
         match self {
             Self::Tcp { address } => Check::tcp("HOST:PORT", &address),
             Self::Http { url, status, trust } => {
                 let trust = trust.of(Some(&url))?;
-                Check::request("URL", http::Request { url, trust, ..http::Request::default() }, status)
+                get("URL", url, trust, status)
             }
             Self::Latency { http, tcp, samples, percentile, trust } => {
                 let trust = trust.of(http.as_deref())?;
                 let check = match (http, tcp) {
-                    (Some(url), _) => {
-                        let request = http::Request { url, trust, ..http::Request::default() };
-                        Check::request("--http", request, Vec::new())?
-                    }
+                    (Some(url), _) => get("--http", url, trust, Vec::new())?,
                     (None, Some(address)) => Check::tcp("--tcp", &address)?,
                     (None, None) => {
                         return Err(SpecError::new("--http", "missing: give --http URL, or --tcp HOST:PORT"));
@@ -393,6 +438,12 @@ impl CheckArgs {
                     }
                 };
                 alert.map(Check::Alert)
+            }
+            Self::Kubernetes { resource, kubeconfig, context, namespace, wanted } => {
+                let (context, namespace) = (context.as_deref(), namespace.as_deref());
+                let (kubeconfig, resource, wanted) = (&*kubeconfig, &*resource, wanted.wanted());
+                let terms = kubernetes::Terms { kubeconfig, context, namespace, resource, wanted };
+                Resource::parse(terms).map(Check::Kubernetes)
             }
         }
     }

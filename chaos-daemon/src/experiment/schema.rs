@@ -192,6 +192,11 @@ fn chaosctl_probe() -> Value {
         ["probe", "alert", "http://127.0.0.1:9093", "--label", "severity=page", "--max", 0],
         ["probe", "alert", "--webhook", "--label", "alertname=Watchdog"],
     ]);
+    #[cfg(feature = "kubernetes")]
+    if let Some(examples) = provider["properties"]["arguments"]["examples"].as_array_mut() {
+        let kubeconfig = "/etc/chaos-daemon/kubeconfig";
+        examples.push(json!(["probe", "kubernetes", "--kubeconfig", kubeconfig, "pod/payment-0", "--ready"]));
+    }
     provider
 }
 

@@ -9,6 +9,8 @@ pub mod controller;
 pub mod directory;
 pub mod facts;
 pub mod interface;
+#[cfg(feature = "kubernetes")]
+pub mod kubeconfig;
 pub mod log;
 pub mod nameless;
 pub mod netns;

@@ -69,7 +69,7 @@ pub fn is_plain(path: &str) -> bool {
     })
 }
 
-/// Why a program is not run.
+/// Why a program is not run, or a file not believed.
 #[derive(Debug, thiserror::Error)]
 pub enum Distrust {
     /// There is none, or it cannot be looked at.
@@ -97,15 +97,27 @@ pub enum Distrust {
     },
 }
 
-/// The file at `path` with every symbolic link on the way resolved, if it is a program that only root can change: so are the file, every
-/// folder on the way to it, and every folder with a link on the way.
+/// The file at `path` with every symbolic link on the way resolved, if it is a program that only root can change, see [`roots`].
 ///
 /// # Errors
 /// Names what is not so.
 pub fn trusted(path: &str) -> Result<PathBuf, Distrust> {
+    let (place, found) = roots(Path::new(path))?;
+    match found.is_file() && found.mode() & EXECUTE != 0 {
+        true => Ok(place),
+        false => Err(Distrust::NoProgram { path: place.display().to_string() }),
+    }
+}
+
+/// What is at `path`, and where with every symbolic link on the way resolved, if only root can change it: so are the file, every folder on the
+/// way to it, and every folder with a link on the way.
+///
+/// # Errors
+/// Names what is not so.
+pub fn roots(path: &Path) -> Result<(PathBuf, Metadata), Distrust> {
     let mut done = PathBuf::from("/");
     let mut found = look(&done)?;
-    let mut rest = parts(Path::new(path));
+    let mut rest = parts(path);
     let mut links = 0;
     while let Some(part) = rest.pop() {
         if part == ".." {
@@ -130,10 +142,7 @@ pub fn trusted(path: &str) -> Result<PathBuf, Distrust> {
         found = root_only(&next, file)?;
         done = next;
     }
-    match found.is_file() && found.mode() & EXECUTE != 0 {
-        true => Ok(done),
-        false => Err(Distrust::NoProgram { path: done.display().to_string() }),
-    }
+    Ok((done, found))
 }
 
 fn look(path: &Path) -> Result<Metadata, Distrust> {

@@ -48,6 +48,7 @@ pub(super) async fn look(policy: &Policy, question: Question, caller: Caller) ->
             policy.may_run(caller, &path)?;
             aside(move || program(&path).map(Facts::Command)).await
         }
+        Question::Kubeconfig(path) => policy.may_use(caller, &path).map(|()| Facts::Kubeconfig),
         Question::Log { request, limit } => logs::look(policy, &request, limit, caller).await.map(Facts::Log),
     }
 }

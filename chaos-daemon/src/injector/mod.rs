@@ -9,6 +9,8 @@ mod facts;
 mod ground;
 pub mod holders;
 pub mod inject;
+#[cfg(feature = "kubernetes")]
+mod kubeconfigs;
 pub mod life;
 mod logs;
 pub mod manager;

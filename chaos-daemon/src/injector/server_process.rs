@@ -2,6 +2,7 @@
 //! Another user, no capability, the sockets that they need; the server also without any network, and what the runner starts in a
 //! namespace of process numbers that ends with it. The rest they give up themselves (`host/sandbox.rs`).
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -55,6 +56,8 @@ pub struct Recipe {
     /// Programs that probes may run, and as whom.
     programs: Programs,
     runner: (u32, u32),
+    /// With what probes may ask clusters.
+    kubeconfigs: BTreeSet<String>,
     vsock: Option<(OwnedFd, Vec<u32>)>,
     alerts: Option<Ears>,
     keep_runs: u32,
@@ -81,6 +84,7 @@ impl Recipe {
         own_directory(&directory, user)?;
         let programs = options.policy.programs().map_err(io::Error::other)?;
         let runner = accounts::user(RUNNER)?.unwrap_or(UNNAMED);
+        let kubeconfigs = options.policy.probe_kubeconfigs.clone();
         let (keep_runs, keep_days, most_runs) = (options.keep_runs, options.keep_days, options.most_runs);
         Ok(Self {
             listener,
@@ -88,6 +92,7 @@ impl Recipe {
             user,
             programs,
             runner,
+            kubeconfigs,
             vsock,
             alerts,
             keep_runs,
@@ -107,8 +112,9 @@ impl Recipe {
         let (asks, answers) = StdUnixStream::pair()?;
         let mut fds = vec![answers.into()];
         let heard = self.alerts.as_ref().map(|ears| ears.hand_over(&mut fds)).transpose()?;
+        let shown = self.show_kubeconfigs(&mut fds)?;
         let prober = spawn(self.user, CloneFlags::empty(), fds, |command| {
-            command.arg("prober").args(heard.into_iter().flatten());
+            command.arg("prober").args(heard.into_iter().flatten()).args(shown);
         })?;
         let (runner, runs) = self.start_runner()?.unzip();
         let mut fds = vec![self.listener.try_clone()?.into(), theirs.into(), asks.into()];
@@ -139,6 +145,19 @@ impl Recipe {
             }
         })?;
         Ok((ServerProcess { server, prober, runner }, UnixStream::from_std(ours)?))
+    }
+
+    #[cfg(feature = "kubernetes")]
+    fn show_kubeconfigs(&self, fds: &mut Vec<OwnedFd>) -> io::Result<Vec<String>> {
+        super::kubeconfigs::hand_over(&self.kubeconfigs, fds)
+    }
+
+    #[cfg(not(feature = "kubernetes"))]
+    fn show_kubeconfigs(&self, _: &mut Vec<OwnedFd>) -> io::Result<Vec<String>> {
+        if !self.kubeconfigs.is_empty() {
+            tracing::warn!("the policy names kubeconfigs, and this build has no probes of Kubernetes");
+        }
+        Ok(Vec::new())
     }
 
     /// The runner and the server's end of the stream to it; `None` where no program may be run, or none can be so that it is sure to

@@ -10,7 +10,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 use serde::Deserialize;
 
-use crate::host::program::Programs;
+use crate::host::program::{Programs, is_plain};
 use crate::request::{ApiError, Caller, ErrorCode};
 use crate::spec::fault::Effect;
 use crate::spec::units::{LONGEST_FAULT, SpecError};
@@ -20,6 +20,8 @@ use logs::LogRule;
 
 /// The rule that names programs.
 const PROBE_COMMANDS: &str = "probe_commands";
+/// The rule that names kubeconfigs.
+const PROBE_KUBECONFIGS: &str = "probe_kubeconfigs";
 
 /// What the operator allows, from a TOML file. Everything left out has the default shown by [`Policy::default`].
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -50,6 +52,8 @@ pub struct Policy {
     pub probe_logs: BTreeSet<LogRule>,
     /// Programs that probes may run, each an absolute path, or a folder and `/*`. Default: none.
     pub probe_commands: Vec<String>,
+    /// Kubeconfigs that probes may use, by their absolute paths. Default: none.
+    pub probe_kubeconfigs: BTreeSet<String>,
     /// Traffic that no fault touches, whatever its rule says.
     pub protect: Protected,
 }
@@ -84,6 +88,7 @@ impl Default for Policy {
             load_cidrs: Vec::new(),
             probe_logs: BTreeSet::new(),
             probe_commands: Vec::new(),
+            probe_kubeconfigs: BTreeSet::new(),
             protect: Protected::default(),
         }
     }
@@ -187,6 +192,12 @@ impl Policy {
         if !(1..=64).contains(&self.max_active) {
             return Err(SpecError::new("max_active", "give 1 to 64"));
         }
+        if let Some(odd) = self.probe_kubeconfigs.iter().find(|path| !is_plain(path)) {
+            let problem = format!(
+                "{odd:?} is not the absolute path of a file: give e.g. \"/etc/chaos-daemon/kubeconfig\""
+            );
+            return Err(SpecError::new(PROBE_KUBECONFIGS, problem));
+        }
         self.programs().map(|_| ())
     }
 
@@ -272,6 +283,23 @@ impl Policy {
                 "rule `{PROBE_COMMANDS}` of the daemon's policy file; only the operator changes it: \
                  {PROBE_COMMANDS} = [{path:?}]"
             ))),
+        }
+    }
+
+    /// Decides whether a cluster may be asked by a probe of `caller` with the kubeconfig at `path`.
+    ///
+    /// # Errors
+    /// The rule that forbids it, and what it would have to say.
+    pub fn may_use(&self, caller: Caller, path: &str) -> Result<(), ApiError> {
+        self.check_user(caller)?;
+        match self.probe_kubeconfigs.contains(path) {
+            true => Ok(()),
+            false => Err(denied(
+                format!(
+                    "{path} may not be used unless the daemon's policy file has it: {PROBE_KUBECONFIGS} = [{path:?}]"
+                ),
+                PROBE_KUBECONFIGS,
+            )),
         }
     }
 
@@ -419,6 +447,7 @@ mod tests {
             load_cidrs,
             probe_logs,
             probe_commands,
+            probe_kubeconfigs,
             protect,
         } = toml::from_str(&fields).unwrap();
         assert_eq!(fault_types.unwrap().len(), crate::spec::FAULT_TYPES.len());
@@ -427,7 +456,7 @@ mod tests {
         assert_eq!((max_active, max_duration_seconds), (default.max_active, default.max_duration_seconds));
         assert!(!clock_skew && !host_reboot && !host_panic);
         assert!(critical_interfaces.len() == 1 && load_cidrs.len() == 1 && probe_logs.len() == 2);
-        assert_eq!(probe_commands.len(), 2);
+        assert_eq!((probe_commands.len(), probe_kubeconfigs.len()), (2, 1));
         assert_eq!((protect.tcp_ports, protect.cidrs.len()), (default.protect.tcp_ports, 1));
         for field in [
             "max_active",
@@ -439,6 +468,7 @@ mod tests {
             "load_cidrs",
             "probe_logs",
             "probe_commands",
+            "probe_kubeconfigs",
             "tcp_ports",
         ] {
             assert!(fields.contains(field), "{field} is not there");
@@ -458,6 +488,22 @@ mod tests {
         assert!(policy.may_run(stranger, "/bin/true").unwrap_err().hint.unwrap().contains("`uids`"));
         let odd: Policy = toml::from_str("probe_commands = [\"true\"]").unwrap();
         assert_eq!(odd.check().unwrap_err().field, "probe_commands");
+    }
+
+    #[test]
+    fn a_kubeconfig_is_used_only_if_the_policy_names_it_and_for_nobody_who_may_not_inject() {
+        let refused = Policy::default().may_use(ROOT, "/etc/k").unwrap_err();
+        assert_eq!(refused.code, ErrorCode::PolicyDenied);
+        assert!(refused.message.contains("probe_kubeconfigs = [\"/etc/k\"]"), "{refused}");
+        let policy: Policy = toml::from_str("probe_kubeconfigs = [\"/etc/k\"]\nuids = [1000]").unwrap();
+        assert!(policy.may_use(ROOT, "/etc/k").is_ok() && policy.check().is_ok());
+        assert!(policy.may_use(ROOT, "/etc/k2").is_err());
+        let stranger = Caller::Unix { uid: 1001, gid: 0, pid: 1 };
+        assert!(policy.may_use(stranger, "/etc/k").unwrap_err().hint.unwrap().contains("`uids`"));
+        for odd in ["k", "/etc/*/../k", "~/.kube/config", ""] {
+            let odd: Policy = toml::from_str(&format!("probe_kubeconfigs = [{odd:?}]")).unwrap();
+            assert_eq!(odd.check().unwrap_err().field, "probe_kubeconfigs");
+        }
     }
 
     #[test]

@@ -5,7 +5,9 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use ureq::Body;
+use ureq::config::ConfigBuilder;
 use ureq::http::Response;
+use ureq::typestate::AgentScope;
 
 use super::tls::{self, Trust};
 use super::{Seen, blocking};
@@ -75,16 +77,30 @@ pub(super) fn check_address(field: &str, url: &str) -> Result<(), SpecError> {
 
 /// Carries `request` out; one of `status` is right, or any 2xx when it is empty.
 pub(super) async fn ask(request: &Request, status: &[u16], limit: Duration) -> Seen {
-    let (request, status) = (request.clone(), status.to_vec());
-    // The client's own limit does not cover a name service that hangs; ours does.
-    let fetched = blocking(limit + Duration::from_millis(250), move || fetch(&request, &status, limit)).await;
-    fetched.unwrap_or_else(Seen::nothing)
+    let request = request.clone();
+    let prepare = move || agent(&request.url, &request.trust, limit).map(|agent| (request, agent));
+    carry(prepare, status, limit).await
 }
 
-fn fetch(request: &Request, status: &[u16], limit: Duration) -> Seen {
-    let mut response = match send(request, limit) {
+/// Carries a request out that is made where it may block, with the client for it; otherwise as [`ask`].
+pub(super) async fn carry(
+    prepare: impl FnOnce() -> Result<(Request, ureq::Agent), String> + Send + 'static,
+    status: &[u16],
+    limit: Duration,
+) -> Seen {
+    let status = status.to_vec();
+    let fetch = move || match prepare() {
+        Ok((request, agent)) => fetch(&agent, &request, &status),
+        Err(problem) => Seen::nothing(problem),
+    };
+    // The client's own limit does not cover a name service that hangs; ours does.
+    blocking(limit + Duration::from_millis(250), fetch).await.unwrap_or_else(Seen::nothing)
+}
+
+fn fetch(agent: &ureq::Agent, request: &Request, status: &[u16]) -> Seen {
+    let mut response = match send(agent, request) {
         Ok(response) => response,
-        Err(problem) => return Seen::nothing(problem),
+        Err(error) => return Seen::nothing(tls::problem(&error)),
     };
     let seen = response.status();
     let right = if status.is_empty() { seen.is_success() } else { status.contains(&seen.as_u16()) };
@@ -102,23 +118,26 @@ fn fetch(request: &Request, status: &[u16], limit: Duration) -> Seen {
 /// A client for the server at `url`, which takes every status for an answer, and begins anew: it knows no earlier connection, nor a
 /// session of one. `limit` is for each request.
 pub(super) fn agent(url: &str, trust: &Trust, limit: Duration) -> Result<ureq::Agent, String> {
-    let builder = ureq::Agent::config_builder()
+    let client = client(limit);
+    // Without TLS there is nobody to be trusted.
+    let client = match url.starts_with("https://") {
+        true => client.tls_config(trust.config()?.build()),
+        false => client,
+    };
+    Ok(client.build().new_agent())
+}
+
+/// The settings of such a client.
+pub(super) fn client(limit: Duration) -> ConfigBuilder<AgentScope> {
+    ureq::Agent::config_builder()
         .timeout_global(Some(limit))
         .http_status_as_error(false)
         .max_redirects(0)
         .max_redirects_will_error(false)
-        .proxy(None);
-    // Without TLS there is nobody to be trusted.
-    let builder = if url.starts_with("https://") { builder.tls_config(trust.config()?) } else { builder };
-    Ok(builder.build().new_agent())
+        .proxy(None)
 }
 
-fn send(request: &Request, limit: Duration) -> Result<Response<Body>, String> {
-    let agent = agent(&request.url, &request.trust, limit)?;
-    deliver(&agent, request).map_err(|error| tls::problem(&error))
-}
-
-fn deliver(agent: &ureq::Agent, request: &Request) -> Result<Response<Body>, ureq::Error> {
+fn send(agent: &ureq::Agent, request: &Request) -> Result<Response<Body>, ureq::Error> {
     let arguments = || request.arguments.iter().map(|(key, value)| (key.as_str(), value.as_str()));
     let headers = || request.headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
     let url = request.url.as_str();

@@ -9,6 +9,7 @@ pub mod command;
 pub mod dns;
 pub mod http;
 pub mod instruments;
+pub mod kubernetes;
 pub mod latency;
 pub mod log;
 pub mod mcp;
@@ -58,6 +59,8 @@ pub const KINDS: &[&str] = &[
     "command",
     "prometheus",
     "alert",
+    #[cfg(feature = "kubernetes")]
+    "kubernetes",
 ];
 
 /// Why nothing is known of alerts that are told.
@@ -102,6 +105,8 @@ pub enum Check {
     Log(log::Entries),
     /// What this program says.
     Command(command::Command),
+    /// Whether a resource of a Kubernetes cluster is there, or ready.
+    Kubernetes(kubernetes::Resource),
 }
 
 /// What a measured value has to be. Both bounds belong to what is right; without any, every value is.
@@ -282,6 +287,7 @@ impl fmt::Display for Check {
             Self::Processes(processes) => processes.fmt(f),
             Self::Log(entries) => entries.fmt(f),
             Self::Command(command) => command.fmt(f),
+            Self::Kubernetes(resource) => resource.fmt(f),
         }
     }
 }
@@ -332,7 +338,7 @@ impl Check {
     fn measures_time(&self) -> bool {
         match self {
             Self::Command(command) => command.is_timed(),
-            _ => matches!(self, Self::Http { .. } | Self::Tcp { .. } | Self::Dns(_)),
+            _ => matches!(self, Self::Http { .. } | Self::Tcp { .. } | Self::Dns(_) | Self::Kubernetes(_)),
         }
     }
 
@@ -341,6 +347,14 @@ impl Check {
         match self {
             Self::Command(command) => Some(command.program()),
             Self::Mcp(dialogue) => dialogue.program(),
+            _ => None,
+        }
+    }
+
+    /// The kubeconfig with which somebody is asked for it, if one is.
+    pub fn kubeconfig(&self) -> Option<&str> {
+        match self {
+            Self::Kubernetes(resource) => Some(resource.kubeconfig()),
             _ => None,
         }
     }
@@ -408,6 +422,7 @@ impl Check {
                 Seen::nothing("only the daemon can see this".to_owned())
             }
             Self::Command(command) => command.take(limit).await,
+            Self::Kubernetes(resource) => resource.take(limit).await,
         }
     }
 }

@@ -3,7 +3,7 @@
 //! What the world answers is read here, where there is neither a caller nor the door to the injector; what callers say
 //! is read in the server, where there is no network. The same goes for what others tell by themselves, of alerts. Frames are
 //! those of `request/wire.rs`. What only root can see, facts about units, processes and logs, the injector is asked for instead; and
-//! programs are run by the runner (`runner.rs`), for which the injector is asked for leave.
+//! programs are run by the runner (`runner.rs`), for which the injector is asked for leave, as it is for the use of a kubeconfig.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -16,7 +16,6 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout};
 
 use super::alert::webhook::Webhook;
-use super::program::Program;
 use super::{Check, Probe, Sample, late};
 use crate::request::facts::{Facts, Question as Fact};
 use crate::request::wire::{Door, FrameReader, frame, write_frames};
@@ -75,34 +74,46 @@ impl Prober {
             let facts = answer.unwrap_or_else(|_| Err(late(probe.timeout)));
             return probe.informed(facts, start.elapsed());
         }
-        let Some(program) = probe.check.program() else { return self.prober.sample(probe).await };
         let failed = |why: &str| Sample::failed(format!("{}: {why}", probe.check));
-        let runner = match timeout(probe.timeout, self.leave(program)).await {
-            Ok(Ok(runner)) => runner,
-            Ok(Err(refused)) => return failed(&refused.to_string()),
-            Err(_) => return failed(&late(probe.timeout)),
-        };
-        runner.sample(probe).await
+        match timeout(probe.timeout, self.taker(&probe.check)).await {
+            Ok(Ok(taker)) => taker.sample(probe).await,
+            Ok(Err(refused)) => failed(&refused.to_string()),
+            Err(_) => failed(&late(probe.timeout)),
+        }
     }
 
     /// Whether a sample of this may be taken for the caller, as far as that can be said beforehand.
     ///
     /// # Errors
-    /// Why a program is not run.
+    /// Why a program is not run, or a kubeconfig not used.
     pub async fn admit(&self, check: &Check) -> Result<(), ApiError> {
-        match check.program() {
-            Some(program) => self.leave(program).await.map(drop),
-            None => Ok(()),
+        self.taker(check).await.map(drop)
+    }
+
+    /// Who takes samples of this, if they may be taken for the caller.
+    async fn taker(&self, check: &Check) -> Result<&Line, ApiError> {
+        match (check.program(), check.kubeconfig()) {
+            (Some(program), _) => {
+                self.leave(Fact::Command(program.path().to_owned())).await?;
+                self.runs()
+            }
+            (None, Some(path)) => {
+                self.leave(Fact::Kubeconfig(path.to_owned())).await?;
+                Ok(&self.prober)
+            }
+            (None, None) => Ok(&self.prober),
         }
     }
 
-    /// Who runs this program, if it may be run.
-    async fn leave(&self, program: &Program) -> Result<&Line, ApiError> {
+    async fn leave(&self, question: Fact) -> Result<(), ApiError> {
         let Some((door, caller)) = &self.injector else {
             return Err(ApiError::new(ErrorCode::PolicyDenied, "nobody who may ask for it does"));
         };
-        let question = Fact::Command(program.path().to_owned());
-        door.call(Request::Look { question, caller: *caller }).await?;
+        door.call(Request::Look { question, caller: *caller }).await.map(drop)
+    }
+
+    /// Who runs programs.
+    fn runs(&self) -> Result<&Line, ApiError> {
         self.runner.as_ref().ok_or_else(|| {
             ApiError::new(ErrorCode::Unavailable, "the process that runs programs could not be started")
                 .hint("the daemon's log says why; its unit has to allow it: RestrictNamespaces=pid (see the documentation)")

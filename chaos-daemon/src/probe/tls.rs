@@ -12,7 +12,7 @@ use rustls::CertificateError;
 use rustls::crypto::ring;
 use rustls::pki_types::UnixTime;
 use serde::{Deserialize, Serialize};
-use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
+use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, TlsConfigBuilder, parse_pem};
 
 use crate::spec::SpecError;
 
@@ -54,16 +54,17 @@ impl Trust {
     ///
     /// # Errors
     /// When there is no authority to believe.
-    pub(super) fn config(&self) -> Result<TlsConfig, String> {
-        let builder =
-            TlsConfig::builder().unversioned_rustls_crypto_provider(ring::default_provider().into());
-        let builder = match self {
-            Self::Host => builder.root_certs(of_this_host()?),
-            Self::File(path) => builder.root_certs(RootCerts::from(authorities(path)?)),
-            Self::Anyone => builder.disable_verification(true),
-        };
-        Ok(builder.build())
+    pub(super) fn config(&self) -> Result<TlsConfigBuilder, String> {
+        Ok(match self {
+            Self::Host => builder().root_certs(of_this_host()?),
+            Self::File(path) => builder().root_certs(RootCerts::from(authorities(path)?)),
+            Self::Anyone => builder().disable_verification(true),
+        })
     }
+}
+/// The settings of TLS that do not say who is believed.
+pub(super) fn builder() -> TlsConfigBuilder {
+    TlsConfig::builder().unversioned_rustls_crypto_provider(ring::default_provider().into())
 }
 
 /// What this host trusts. In the prober it is read from within the sandbox, which lets it see `/etc` (`host/sandbox.rs`).
@@ -154,7 +155,8 @@ fn refusal(why: &CertificateError) -> String {
         }
         CertificateError::NotValidForName => "name mismatch".into(),
         CertificateError::NotValidForNameContext { expected, presented } => {
-            let names = if presented.is_empty() { "nobody".to_owned() } else { presented.join(", ") };
+            let names: Vec<_> = presented.iter().map(|name| bare(name)).collect();
+            let names = if names.is_empty() { "nobody".to_owned() } else { names.join(", ") };
             format!("name mismatch: it is for {names}, and not for {}", expected.to_str())
         }
         CertificateError::Revoked => "revoked".into(),
@@ -164,6 +166,11 @@ fn refusal(why: &CertificateError) -> String {
         }
         other => other.to_string(),
     }
+}
+
+/// The name in `DnsName("a.test")`.
+fn bare(name: &str) -> &str {
+    name.split('"').nth(1).unwrap_or(name)
 }
 
 fn date(time: UnixTime) -> String {
@@ -192,7 +199,7 @@ mod tests {
         let path = folder.path().join("ca.pem").display().to_string();
         let refused = |text: &[u8]| {
             std::fs::write(&path, text).unwrap();
-            Trust::File(path.clone()).config().unwrap_err()
+            Trust::File(path.clone()).config().err().unwrap()
         };
         for (text, said) in [
             ("hunter2", "has no certificate"),
@@ -209,7 +216,7 @@ mod tests {
         let pipe = folder.path().join("pipe");
         nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
         for path in [pipe.display().to_string(), format!("{path}.none"), "/".to_owned()] {
-            let problem = Trust::File(path.clone()).config().unwrap_err();
+            let problem = Trust::File(path.clone()).config().err().unwrap();
             assert!(problem.contains(&path), "{problem}");
         }
     }
@@ -233,7 +240,7 @@ mod tests {
                     expected,
                     presented: vec!["DnsName(\"a.test\")".into()],
                 },
-                "name mismatch: it is for DnsName(\"a.test\"), and not for db.test",
+                "name mismatch: it is for a.test, and not for db.test",
             ),
             (CertificateError::BadEncoding, "BadEncoding"),
         ] {

@@ -23,6 +23,8 @@ pub enum Question {
     },
     /// Whether the program at this path may be run for the asker.
     Command(String),
+    /// Whether a cluster may be asked for the asker with the kubeconfig at this path.
+    Kubeconfig(String),
 }
 
 /// What there is to know.
@@ -36,6 +38,8 @@ pub enum Facts {
     Log(LogFacts),
     /// Of a program that may be run: the file that it is.
     Command(String),
+    /// Of a kubeconfig that may be used: nothing of it.
+    Kubeconfig,
 }
 
 /// A unit, as systemd knows it.

@@ -379,6 +379,7 @@ fn look(question: &Question, caller: Caller) -> Result<Facts, ApiError> {
             Facts::Log(LogFacts { count: 2, seen: 9, ahead: 0, last: vec!["ERR 1".into(), "ERR 2".into()] })
         }
         Question::Command(path) => Facts::Command(path.clone()),
+        Question::Kubeconfig(path) => Policy::default().may_use(caller, path).map(|()| Facts::Kubeconfig)?,
     })
 }
 

@@ -27,6 +27,7 @@ tests![
     a_log_is_read_for_who_may_not_read_it_where_the_policy_names_it_and_nowhere_else,
     a_gate_on_a_log_ends_the_fault_once_the_log_says_so,
     a_unit_without_any_entry_is_no_unit_that_is_silent,
+    a_kubeconfig_is_used_only_where_the_policy_names_it_and_nobody_but_root_can_have_put_it_there,
 ];
 
 /// What a dry run says of a steady state of this one probe.
@@ -280,5 +281,52 @@ fn a_unit_without_any_entry_is_no_unit_that_is_silent(_: &Context) -> TestResult
     assert!(["no entry of", "journalctl"].iter().any(|words| said.contains(words)), "{said}");
     let (met, said) = logs.ask(&["--unit", "chaos-other.service", "--max", "0"])?;
     assert!(!met && said.contains("probe_logs = [\"unit:chaos-other.service\"]"), "{said}");
+    Ok(Outcome::Pass)
+}
+
+/// Of a cluster that is not there: what is said is how far it got.
+fn a_kubeconfig_is_used_only_where_the_policy_names_it_and_nobody_but_root_can_have_put_it_there(
+    _: &Context,
+) -> TestResult {
+    fs::create_dir_all("/run")?;
+    let (folder, open) = (TempDir::with_prefix_in("chaos-kube-", "/run")?, tempfile::tempdir()?);
+    let text = "clusters: [{name: c, cluster: {server: 'https://127.0.0.1:9', insecure-skip-tls-verify: true}}]\n\
+                users: [{name: u, user: {token: hunter2}}, {name: p, user: {exec: {command: hunter2}}}]\n\
+                contexts: [{name: t, context: {cluster: c, user: u}}, {name: e, context: {cluster: c, user: p}}]\n\
+                current-context: t\n";
+    let write = |folder: &Path, name: &str, mode| -> std::io::Result<PathBuf> {
+        let path = folder.join(name);
+        fs::write(&path, text)?;
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode))?;
+        Ok(path)
+    };
+    let (good, readable) = (write(folder.path(), "good", 0o600)?, write(folder.path(), "readable", 0o644)?);
+    let (unnamed, changeable) =
+        (write(folder.path(), "unnamed", 0o600)?, write(open.path(), "changeable", 0o600)?);
+    let link = folder.path().join("link");
+    symlink(&good, &link)?;
+    let policy = folder.path().join("policy.toml");
+    fs::write(&policy, format!("probe_kubeconfigs = {:?}\n", [&good, &readable, &changeable, &link]))?;
+    let daemon = Daemon::start_with(|command| {
+        command.arg("--policy").arg(&policy);
+    })?;
+    let mcp = daemon.mcp()?;
+    for (path, more, said) in [
+        (&good, [].as_slice(), "refused"),
+        (&good, &["--context", "e"], "exec is not supported: no program is run"),
+        (&readable, &[], "others may get at it"),
+        (&changeable, &[], "can be written by others than its owner"),
+        (&link, &[], "leads over a link"),
+        (&unnamed, &[], "probe_kubeconfigs = ["),
+    ] {
+        // What cannot be seen is not absent.
+        let kubeconfig = path.display().to_string();
+        let words = [&["kubernetes", "pod/a", "--absent", "--kubeconfig", &kubeconfig], more].concat();
+        let sample = take(&mcp, &json!(words))?;
+        let detail = sample["detail"].as_str().unwrap_or_default();
+        assert!(sample["ok"] == false && detail.contains(said), "{kubeconfig}: {sample}");
+        assert!(!sample.to_string().contains("hunter2"), "{sample}");
+    }
+    assert!(!daemon.log().contains("hunter2"), "{}", daemon.log());
     Ok(Outcome::Pass)
 }

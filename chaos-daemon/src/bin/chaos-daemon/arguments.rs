@@ -22,7 +22,7 @@ use chaos_daemon::injector::runtime::RuntimeError;
 use chaos_daemon::injector::{self, AttachChoice, InjectorError, Options, alerts};
 use chaos_daemon::policy::{Policy, PolicyError};
 use chaos_daemon::probe::alert::webhook::{Token, Webhook};
-use chaos_daemon::probe::{instruments, offspring, prober, runner};
+use chaos_daemon::probe::{instruments, kubernetes, offspring, prober, runner};
 use chaos_daemon::request::{RUNTIME_DIR, WentDown};
 use chaos_daemon::residue::{self, Scope};
 use chaos_daemon::sabotage::{self, UnknownSabotage};
@@ -92,6 +92,8 @@ enum Command {
         alerts_fd: Option<i32>,
         #[arg(long, requires = "alerts_fd")]
         token_fd: Option<i32>,
+        #[arg(long)]
+        kubeconfigs_fd: Option<i32>,
     },
     /// Has programs run for the server's samples; started by `run`.
     #[command(hide = true)]
@@ -223,6 +225,8 @@ enum Failure {
     Sandbox(#[from] SandboxError),
     #[error("read the token of who tells of alerts")]
     Token(#[source] std::io::Error),
+    #[error("read the kubeconfigs for probes")]
+    Kubeconfigs(#[source] std::io::Error),
     #[error("start tokio")]
     Tokio(#[source] std::io::Error),
     #[error("write the manual pages")]
@@ -261,9 +265,9 @@ pub(crate) fn main() -> ExitCode {
             call_this_process(Part::Server);
             server.run()
         }
-        Command::Prober { alerts_fd, token_fd } => {
+        Command::Prober { alerts_fd, token_fd, kubeconfigs_fd } => {
             call_this_process(Part::Prober);
-            run_prober(alerts_fd, token_fd)
+            run_prober(alerts_fd, token_fd, kubeconfigs_fd)
         }
         Command::Runner { command, part } => {
             call_this_process(Part::Runner);
@@ -399,11 +403,17 @@ fn one_thread() -> Result<tokio::runtime::Runtime, Failure> {
     tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Failure::Tokio)
 }
 
-fn run_prober(alerts_fd: Option<i32>, token_fd: Option<i32>) -> Result<(), Failure> {
+fn run_prober(
+    alerts_fd: Option<i32>,
+    token_fd: Option<i32>,
+    kubeconfigs_fd: Option<i32>,
+) -> Result<(), Failure> {
     // SAFETY: this descriptor was opened for this process by the injector, for nobody else in it.
     let socket = unsafe { inherited(CHILD_FD) };
     // SAFETY: so were these.
-    let [alerts, token] = [alerts_fd, token_fd].map(|fd| fd.map(|fd| unsafe { inherited(fd) }));
+    let [alerts, token, kubeconfigs] =
+        [alerts_fd, token_fd, kubeconfigs_fd].map(|fd| fd.map(|fd| unsafe { inherited(fd) }));
+    kubernetes::take_over(kubeconfigs.map(File::from)).map_err(Failure::Kubeconfigs)?;
     // Before nothing more can be opened.
     instruments::open();
     let token = token.map(read_token).transpose()?;
