@@ -118,8 +118,9 @@ fn nginx(namespace: &NetNs, authority: &Authority) -> Server {
             )
         })
         .collect();
+    // One process, which is all gone when it is killed.
     let text = format!(
-        "daemon off; worker_processes 1; user root; pid {folder}/pid; error_log {folder}/log;\n\
+        "daemon off; master_process off; user root; pid {folder}/pid; error_log {folder}/log;\n\
          events {{}}\n\
          http {{ access_log off; client_body_temp_path {folder}/body; proxy_temp_path {folder}/proxy;\n\
          fastcgi_temp_path {folder}/fastcgi; uwsgi_temp_path {folder}/uwsgi; scgi_temp_path {folder}/scgi;\n\
