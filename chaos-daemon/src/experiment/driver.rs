@@ -19,7 +19,7 @@ use super::recovery::Tracker;
 use super::sampling::Mode;
 use super::timeline::{Kind, Recorder, Role, Stage};
 use super::verdict::Verdict;
-use super::verification::{look_once, ready, recovered, sample, verify};
+use super::verification::{look_once, ready, record, recovered, sample, verify};
 use crate::probe::prober::Prober;
 use crate::probe::{NoData, Sample};
 use crate::request::wire::Door;
@@ -526,22 +526,8 @@ async fn look(door: &Door) -> Happened {
     }
 }
 
-/// A sample for the record.
 async fn probe(experiment: &Experiment, index: usize, means: &Means<'_>) -> Happened {
-    if let Some((activity, Deed::Probe(probe))) =
-        experiment.method.get(index).map(|activity| (activity, &activity.deed))
-    {
-        let sample = means.prober.sample(probe).await;
-        means.recorder.sampled(&activity.name, (Role::Method, Stage::During), &sample, sample.ok, None);
-        let detail = experiment.variables.hide(&sample.detail);
-        tracing::info!(
-            experiment = experiment.name,
-            probe = activity.name,
-            ok = sample.ok,
-            detail,
-            "sampled"
-        );
-    }
+    record(experiment, index, means).await;
     Happened::Event(Event::Probed(index))
 }
 

@@ -2,6 +2,7 @@
 
 pub mod activity;
 pub mod alert;
+pub mod beside;
 pub mod document;
 pub mod driver;
 pub mod ending;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use tokio::time::{Instant, sleep};
 
-use super::activity::Condition;
+use super::activity::{Condition, Deed};
 use super::document::Experiment;
 use super::driver::Means;
 use super::timeline::{Recorder, Role, Stage};
@@ -102,5 +102,23 @@ pub(super) async fn recovered(experiment: &Experiment, means: &Means<'_>) -> Res
             Ok(()) => return Ok(()),
         }
         looked = look(false).await;
+    }
+}
+
+/// Takes the sample of an activity, for the record.
+pub(super) async fn record(experiment: &Experiment, index: usize, means: &Means<'_>) {
+    if let Some((activity, Deed::Probe(probe))) =
+        experiment.method.get(index).map(|activity| (activity, &activity.deed))
+    {
+        let sample = means.prober.sample(probe).await;
+        means.recorder.sampled(&activity.name, (Role::Method, Stage::During), &sample, sample.ok, None);
+        let detail = experiment.variables.hide(&sample.detail);
+        tracing::info!(
+            experiment = experiment.name,
+            probe = activity.name,
+            ok = sample.ok,
+            detail,
+            "sampled"
+        );
     }
 }
