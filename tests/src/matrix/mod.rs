@@ -141,7 +141,7 @@ impl Matrix {
         }
         let injected = fault.inject(mcp);
         if injected.is_ok() {
-            file.unless_sprung(|| bench.assert_acts(self.kind))?;
+            file.unless_sprung(|| bench.assert_acts(self.kind, || file.has_sprung()))?;
         }
         if event.is_of_active() {
             file.set(&trap)?;
@@ -185,7 +185,7 @@ impl Matrix {
             let fault = self.fault(&bench);
             bench.prepare(self.kind);
             fault.inject(bench.ready()?.1)?;
-            bench.assert_acts(self.kind)?;
+            bench.assert_acts(self.kind, || false)?;
             bench.kill_everything()?;
             for at in 1..MOST {
                 let role = Role::Recovery;

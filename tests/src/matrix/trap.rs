@@ -65,7 +65,8 @@ impl TrapFile {
         if self.has_sprung() { Ok(()) } else { found }
     }
 
-    fn has_sprung(&self) -> bool {
+    /// Whether somebody has.
+    pub(crate) fn has_sprung(&self) -> bool {
         self.sprung_path().exists()
     }
 

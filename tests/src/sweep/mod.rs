@@ -130,7 +130,7 @@ impl Sweep {
         let trace = Trace::start(Aim { pid, children, at, strike: self.strike, everybody })?;
         let injected = fault.inject(mcp);
         if injected.is_ok() {
-            trace.unless_struck(|| bench.assert_acts(self.kind))?;
+            trace.unless_struck(|| bench.assert_acts(self.kind, || trace.has_struck()))?;
         }
         let removed = injected.is_ok().then(|| fault.remove(mcp));
         let seen = trace.finish()?;

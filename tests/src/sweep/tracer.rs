@@ -84,9 +84,13 @@ impl Trace {
 
     /// What is found before the strike; of what is found after it nothing is said.
     pub(crate) fn unless_struck(&self, find: impl FnOnce() -> Result<()>) -> Result<()> {
-        let has_struck = || self.struck.load(Ordering::Relaxed);
-        let found = if has_struck() { Ok(()) } else { find() };
-        if has_struck() { Ok(()) } else { found }
+        let found = if self.has_struck() { Ok(()) } else { find() };
+        if self.has_struck() { Ok(()) } else { found }
+    }
+
+    /// Whether the call has been reached.
+    pub(crate) fn has_struck(&self) -> bool {
+        self.struck.load(Ordering::Relaxed)
     }
 
     /// Lets go of the process, if it still runs.

@@ -81,16 +81,11 @@ impl Bench {
         }
     }
 
-    /// Whether the fault of this kind that was injected acts.
-    pub(crate) fn acts(&self, kind: &Kind) -> Result<bool> {
+    /// Whether the fault of this kind that was injected acts; it is looked no longer than until the strike.
+    pub(crate) fn acts(&self, kind: &Kind, has_struck: impl Fn() -> bool) -> Result<bool> {
         let Some(sign) = kind.sign() else { return Ok(false) };
         let before = self.taken(sign);
-        let mut last = Ok(false);
-        wait_until(LIMIT, || {
-            last = self.shows(sign, before);
-            !matches!(last, Ok(false))
-        });
-        last
+        look(|| self.shows(sign, before), has_struck)
     }
 
     /// Whether its sign shows at this moment.
@@ -98,9 +93,9 @@ impl Bench {
         kind.sign().map_or(Ok(false), |sign| self.shows(sign, self.taken(sign)))
     }
 
-    /// Fails unless it acts.
-    pub(crate) fn assert_acts(&self, kind: &Kind) -> Result<()> {
-        match self.acts(kind)? {
+    /// Fails unless it acts, or the strike comes before that shows.
+    pub(crate) fn assert_acts(&self, kind: &Kind, has_struck: impl Fn() -> bool) -> Result<()> {
+        match self.acts(kind, &has_struck)? || has_struck() {
             true => Ok(()),
             false => Err(Error::Different("injected, and does not act".into())),
         }
@@ -162,6 +157,16 @@ impl Thing {
     }
 }
 
+/// Looks for a sign, for a while or until the strike: how soon all is normal again is counted from that.
+fn look(mut shows: impl FnMut() -> Result<bool>, has_struck: impl Fn() -> bool) -> Result<bool> {
+    let mut last = Ok(false);
+    wait_until(LIMIT, || {
+        last = shows();
+        has_struck() || !matches!(last, Ok(false))
+    });
+    last
+}
+
 /// What the descriptors of a process refer to, and where to look at it.
 fn files(process: &Process) -> Vec<(String, PathBuf)> {
     let folder = fs::read_dir(format!("/proc/{}/fd", process.pid)).into_iter().flatten().flatten();
@@ -211,4 +216,23 @@ fn clients(namespace: &NetNs, server: SocketAddr) -> Result<usize> {
         words.next().is_some_and(|remote| remote.ends_with(&port)) && words.next() == Some("01")
     };
     Ok(table.lines().filter(established).count())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    #[test]
+    fn nobody_looks_for_a_sign_after_the_strike() {
+        let looked = Cell::new(0);
+        let shows = || {
+            looked.set(looked.get() + 1);
+            Ok(false)
+        };
+        assert!(matches!(look(shows, || looked.get() == 3), Ok(false)));
+        assert_eq!(looked.get(), 3);
+        assert!(matches!(look(|| Ok(true), || false), Ok(true)));
+    }
 }
