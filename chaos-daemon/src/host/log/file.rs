@@ -7,11 +7,13 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Component, Path};
 
 use jiff::Timestamp;
 use nix::errno::Errno;
-use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, openat2};
+use nix::fcntl::{OFlag, open, openat};
 use nix::libc;
+use nix::sys::stat::{Mode, fstat};
 use regex::Regex;
 
 use super::{Limit, LogError, Tally, Window};
@@ -33,7 +35,7 @@ pub fn search(
     limit: Limit,
 ) -> Result<LogFacts, LogError> {
     let io = |operation| move |source| LogError::Io { operation, path: path.to_owned(), source };
-    let (bytes, is_whole) = tail(&mut open(path)?, last).map_err(io("read"))?;
+    let (bytes, is_whole) = tail(&mut regular(path)?, last).map_err(io("read"))?;
     let lines = whole_lines(&bytes, is_whole).ok_or(LogError::Partial(last))?;
     let mut tally = Tally::new(pattern, window);
     let mut time = None;
@@ -56,12 +58,10 @@ pub fn search(
 }
 
 /// Opens a regular file, without any link on the way.
-fn open(path: &str) -> Result<File, LogError> {
-    let how =
-        OpenHow::new().flags(OFlag::O_PATH | OFlag::O_CLOEXEC).resolve(ResolveFlag::RESOLVE_NO_SYMLINKS);
+fn regular(path: &str) -> Result<File, LogError> {
     let named = || path.to_owned();
     let io = |operation| move |source| LogError::Io { operation, path: named(), source };
-    let place = openat2(AT_FDCWD, path, how).map(File::from).map_err(|errno| match errno {
+    let place = find(Path::new(path)).map_err(|errno| match errno {
         Errno::ENOENT | Errno::ENOTDIR => LogError::Absent(named()),
         Errno::ELOOP => LogError::Link(named()),
         Errno::EACCES => LogError::Closed(named()),
@@ -79,6 +79,21 @@ fn open(path: &str) -> Result<File, LogError> {
             io::ErrorKind::PermissionDenied => LogError::Closed(named()),
             _ => io("open")(source),
         })
+}
+
+/// What an absolute path stands for; ELOOP if there is a link on the way. Step by step: openat2(2) and its `RESOLVE_NO_SYMLINKS`
+/// are not there under `RestrictSUIDSGID=` (systemd.exec(5)), which cannot see its flags.
+fn find(path: &Path) -> nix::Result<File> {
+    let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    let mut place = File::from(open("/", flags, Mode::empty())?);
+    for part in path.components().filter(|part| *part != Component::RootDir) {
+        place = File::from(openat(&place, part.as_os_str(), flags, Mode::empty())?);
+        // Of these flags open(2) says that they open a link itself.
+        if fstat(&place)?.st_mode & libc::S_IFMT == libc::S_IFLNK {
+            return Err(Errno::ELOOP);
+        }
+    }
+    Ok(place)
 }
 
 /// The last bytes of a file, as long as it is when it is looked at, and one before them if there is one; and whether that is
@@ -138,7 +153,6 @@ mod tests {
     use std::path::PathBuf;
     use std::time::Duration;
 
-    use nix::sys::stat::Mode;
     use nix::unistd::mkfifo;
     use tempfile::TempDir;
 
