@@ -39,18 +39,47 @@ pub const UDP: u8 = 17;
 /// ICMPv6.
 pub const ICMP_V6: u8 = 58;
 
+/// Ports from the first to the last, both among them, in host order. The default is any port, and none at all.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PortRange {
+    /// The lowest.
+    pub first: u16,
+    /// The highest; 0 is any.
+    pub last: u16,
+}
+
+impl PortRange {
+    /// This port alone.
+    pub const fn one(port: u16) -> Self {
+        Self { first: port, last: port }
+    }
+
+    #[inline(always)]
+    const fn is_any(self) -> bool {
+        self.last == 0
+    }
+
+    #[inline(always)]
+    const fn has(self, port: u16) -> bool {
+        self.is_any() || (self.first <= port && port <= self.last)
+    }
+}
+
 /// The one entry of [`crate::name::RULE`]. All ports in host order; all conditions must hold.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PacketRule {
     /// IP protocol number; 0 is any, and [`ICMP`] selects ICMPv6 on IPv6.
     pub protocol: u16,
-    /// Port on either end; 0 is any. A packet without ports has none that matches.
-    pub port: u16,
-    /// Port on this node's end; 0 is any.
-    pub local_port: u16,
-    /// Port on the peer's end; 0 is any.
-    pub remote_port: u16,
+    /// Zero. Keeps what follows aligned.
+    pub reserved: u16,
+    /// Ports on either end. A packet without ports has none that matches.
+    pub ports: PortRange,
+    /// Ports on this node's end.
+    pub local_ports: PortRange,
+    /// Ports on the peer's end.
+    pub remote_ports: PortRange,
     /// A packet is hit when a random `u32` is below this; [`ALWAYS`] hits every one.
     pub probability: u32,
     /// [`EVERY_PEER`] and [`RETURN_INGRESS`] are the caller's, the others the loader's.
@@ -74,7 +103,7 @@ pub struct PacketRule {
     pub cgroup: u64,
 }
 
-const _: () = assert!(size_of::<PacketRule>() == 48 && align_of::<PacketRule>() == 8);
+const _: () = assert!(size_of::<PacketRule>() == 56 && align_of::<PacketRule>() == 8);
 
 #[cfg(feature = "user")]
 // SAFETY: integers in C layout, and the size says that there is no padding between them.
@@ -104,14 +133,14 @@ impl PacketRule {
 
     #[inline(always)]
     fn selects_ports(&self, packet: &Packet, way: Way) -> bool {
-        if self.port == 0 && self.local_port == 0 && self.remote_port == 0 {
+        if self.ports.is_any() && self.local_ports.is_any() && self.remote_ports.is_any() {
             return true;
         }
         let (local, remote) = packet.ports(way);
         packet.has_ports
-            && (self.port == 0 || self.port == local || self.port == remote)
-            && (self.local_port == 0 || self.local_port == local)
-            && (self.remote_port == 0 || self.remote_port == remote)
+            && (self.ports.has(local) || self.ports.has(remote))
+            && self.local_ports.has(local)
+            && self.remote_ports.has(remote)
     }
 }
 
@@ -167,7 +196,7 @@ mod tests {
     fn a_packet_without_ports_meets_no_port_condition() {
         let icmp = packet(Version::V4, ICMP, 0, 0);
         assert!(enabled().selects(&icmp, Way::Ingress));
-        assert!(!PacketRule { port: 80, ..enabled() }.selects(&icmp, Way::Ingress));
+        assert!(!PacketRule { ports: PortRange::one(80), ..enabled() }.selects(&icmp, Way::Ingress));
     }
 
     #[test]
@@ -183,19 +212,27 @@ mod tests {
         #[test]
         fn local_and_remote_change_places_with_the_direction(source: u16, destination: u16) {
             let packet = packet(Version::V6, UDP, source, destination);
-            let rule = PacketRule { local_port: source, remote_port: destination, ..enabled() };
+            let (one, other) = (PortRange::one(source), PortRange::one(destination));
+            let rule = PacketRule { local_ports: one, remote_ports: other, ..enabled() };
             prop_assert!(rule.selects(&packet, Way::Egress));
-            let turned = PacketRule { local_port: destination, remote_port: source, ..enabled() };
+            let turned = PacketRule { local_ports: other, remote_ports: one, ..enabled() };
             prop_assert!(turned.selects(&packet, Way::Ingress));
         }
 
         #[test]
         fn either_port_matches_both_ends_and_no_other(source: u16, destination: u16, port in 1u16..) {
             let packet = packet(Version::V4, TCP, source, destination);
-            let rule = PacketRule { port, ..enabled() };
+            let rule = PacketRule { ports: PortRange::one(port), ..enabled() };
             for way in [Way::Egress, Way::Ingress] {
                 prop_assert_eq!(rule.selects(&packet, way), port == source || port == destination);
             }
+        }
+
+        #[test]
+        fn a_range_has_its_ends_and_what_is_between(first in 1u16.., more: u16, port: u16) {
+            let range = PortRange { first, last: first.saturating_add(more) };
+            prop_assert_eq!(range.has(port), (range.first..=range.last).contains(&port));
+            prop_assert!(PortRange::default().has(port));
         }
 
         #[test]

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::duration;
 use crate::spec::units::Probability;
-use crate::spec::{FaultName, FaultRequest, FaultType, Share, SpecError, TargetRequest};
+use crate::spec::{FaultName, FaultRequest, FaultType, PortText, Share, SpecError, TargetRequest};
 
 /// A fault, where it goes and how long it lasts.
 #[derive(Debug, Clone, Args)]
@@ -58,15 +58,15 @@ pub(super) struct FaultArgs {
     /// How long after an answer --host is looked up again [default: 5]
     #[arg(long, value_name = "SECONDS", help_heading = "Target")]
     resolve_seconds: Option<u32>,
-    /// Port on either end
+    /// Port on either end; or a range, such as 8000-8100
     #[arg(long, help_heading = "Target")]
-    port: Option<u16>,
-    /// Port on this node's end; port_in_use: the one to take
+    port: Option<PortText>,
+    /// Port on this node's end, or a range; port_in_use: the one to take
     #[arg(long, value_name = "PORT", help_heading = "Target")]
-    local_port: Option<u16>,
-    /// Port on the peer's end
+    local_port: Option<PortText>,
+    /// Port on the peer's end; or a range
     #[arg(long, value_name = "PORT", help_heading = "Target")]
-    remote_port: Option<u16>,
+    remote_port: Option<PortText>,
     /// tcp, udp or icmp [default: any]
     #[arg(long, help_heading = "Target")]
     protocol: Option<String>,
@@ -344,9 +344,9 @@ impl FaultArgs {
                 cidrs: self.cidrs.clone(),
                 host: self.host.clone(),
                 resolve_seconds: self.resolve_seconds,
-                port: self.port,
-                local_port: self.local_port,
-                remote_port: self.remote_port,
+                port: self.port.clone(),
+                local_port: self.local_port.clone(),
+                remote_port: self.remote_port.clone(),
                 protocol: self.protocol.clone(),
                 direction: self.direction.clone(),
                 ..TargetRequest::default()

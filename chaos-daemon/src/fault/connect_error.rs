@@ -26,7 +26,7 @@ pub fn plan(calls: &Connections, failure: &Failure, callers: &Callers) -> Plan {
         work: Work::Calls(CallWork {
             callers: callers.clone(),
             protocol: calls.protocol,
-            port: calls.port,
+            ports: calls.ports,
             failure: *failure,
         }),
     }
@@ -41,8 +41,8 @@ fn words(calls: &Connections, failure: &Failure, callers: &Callers) -> String {
         Protocol::Udp => " from udp",
         Protocol::Any | Protocol::Icmp => " from tcp and udp",
     });
-    if let Some(port) = calls.port {
-        words.push_str(&format!(" port {port}"));
+    if let Some(ports) = calls.ports {
+        words.push_str(&format!(" {ports}"));
     }
     match callers.peers.as_slice() {
         [] => words.push_str(", every peer"),

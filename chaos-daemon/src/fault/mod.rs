@@ -426,9 +426,9 @@ fn traffic_words(traffic: &Traffic, packets: &Match) -> String {
         words.insert_str(0, &format!("{} % of ", share.get() * 100.0));
     }
     let PortMatch { either, local, remote } = traffic.ports;
-    for (label, port) in [("port", either), ("local port", local), ("remote port", remote)] {
-        if let Some(port) = port {
-            words.push_str(&format!(" {label} {port}"));
+    for (end, ports) in [("", either), ("local ", local), ("remote ", remote)] {
+        if let Some(ports) = ports {
+            words.push_str(&format!(" {end}{ports}"));
         }
     }
     match peers.as_slice() {

@@ -20,8 +20,8 @@ use crate::spec::mcp::page::Order;
 use crate::spec::process::{Rhythm, Volleys};
 use crate::spec::sessions::{Amount, Server};
 use crate::spec::{
-    Direction, Failure, FaultName, HostDown, LinkRhythm, LocalPort, PortMatch, Probability, ProcessSelector,
-    Protocol, Questions, Refusal, Way,
+    Direction, Failure, FaultName, HostDown, LinkRhythm, LocalPort, PortMatch, Ports, Probability,
+    ProcessSelector, Protocol, Questions, Refusal, Way,
 };
 use crate::target::Service;
 
@@ -331,8 +331,8 @@ pub struct CallWork {
     pub callers: Callers,
     /// Protocol.
     pub protocol: Protocol,
-    /// Port of the destination.
-    pub port: Option<u16>,
+    /// Ports of the destination.
+    pub ports: Option<Ports>,
     /// How they fail.
     pub failure: Failure,
 }

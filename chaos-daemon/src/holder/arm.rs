@@ -5,7 +5,7 @@ use std::os::fd::{AsFd as _, BorrowedFd};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use chaos_common::rule::{self, EVERY_PEER};
+use chaos_common::rule::{self, EVERY_PEER, PortRange};
 use chaos_common::{CallRule, Counters, PacketRule};
 use ipnet::IpNet;
 
@@ -33,7 +33,7 @@ use crate::kernel::trace::TraceError;
 use crate::request::Evidence;
 use crate::sabotage::{self, Guard};
 use crate::spec::dns::keys;
-use crate::spec::{Direction, Failure, Protocol};
+use crate::spec::{Direction, Failure, Ports, Protocol};
 
 /// A few periods of a burning thread.
 const FIRST_BURN: Duration = Duration::from_millis(40);
@@ -374,13 +374,18 @@ fn number(protocol: Protocol) -> u16 {
     }
 }
 
+/// The ports as the programs know them; none named is any.
+fn range(ports: Option<Ports>) -> PortRange {
+    ports.map_or(PortRange::default(), Ports::range)
+}
+
 /// The rule as the programs read it, without a detour.
 pub(super) fn rule(packets: &Match) -> PacketRule {
     PacketRule {
         protocol: number(packets.protocol),
-        port: packets.ports.either.unwrap_or(0),
-        local_port: packets.ports.local.unwrap_or(0),
-        remote_port: packets.ports.remote.unwrap_or(0),
+        ports: range(packets.ports.either),
+        local_ports: range(packets.ports.local),
+        remote_ports: range(packets.ports.remote),
         probability: packets.packet_probability.threshold(),
         flags: if packets.peers.is_empty() { EVERY_PEER } else { 0 },
         level: packets.level.into(),
@@ -445,7 +450,7 @@ fn arm_calls(work: &CallWork, warm: Option<Programs>, deadline_ns: u64) -> Resul
     let mut programs = CallPrograms::new(programs);
     let rule = PacketRule {
         protocol: number(work.protocol),
-        remote_port: work.port.unwrap_or(0),
+        remote_ports: range(work.ports),
         probability: work.failure.probability.threshold(),
         ..PacketRule::default()
     };

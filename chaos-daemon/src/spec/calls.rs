@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::files::FILE_ERRORS;
+use super::ports::Ports;
 use super::process::Whose;
 use super::target::{self, Protocol, TargetRequest};
 use super::units::{Probability, SpecError};
@@ -89,8 +90,8 @@ pub struct Connections {
     pub host: Option<String>,
     /// Protocol; never [`Protocol::Icmp`].
     pub protocol: Protocol,
-    /// Port of the destination.
-    pub port: Option<u16>,
+    /// Ports of the destination.
+    pub ports: Option<Ports>,
 }
 
 /// What `connect_error` takes in `params`.
@@ -133,11 +134,11 @@ impl Connections {
                 return Err(SpecError::new(field, format!("{why}; leave it out")));
             }
         }
-        if target.port.is_some() && target.remote_port.is_some() && target.port != target.remote_port {
+        let either = target::ports("target.port", target.port.as_ref())?;
+        let remote = target::ports("target.remote_port", target.remote_port.as_ref())?;
+        if either.is_some() && remote.is_some() && either != remote {
             return Err(SpecError::new("target.port", "a call has one port: give port or remote_port"));
         }
-        let port = target::port("target.port", target.port)?;
-        let port = port.or(target::port("target.remote_port", target.remote_port)?);
         let protocol = target::protocol(target.protocol.as_deref())?;
         if protocol == Protocol::Icmp {
             return Err(SpecError::new("target.protocol", "icmp has no connections: give tcp or udp"));
@@ -150,7 +151,7 @@ impl Connections {
             peers: target::peers(target)?,
             host: target.host.clone(),
             protocol,
-            port,
+            ports: either.or(remote),
         })
     }
 }
@@ -169,9 +170,9 @@ mod tests {
     fn a_service_and_where_it_calls_are_a_target() {
         let found = target(json!({"unit": "a.service", "cidr": "10.0.0.7", "port": 5432, "protocol": "tcp"}))
             .unwrap();
-        assert_eq!((found.port, found.protocol), (Some(5432), Protocol::Tcp));
+        assert_eq!((found.ports, found.protocol), (Some(Ports::one(5432)), Protocol::Tcp));
         assert_eq!(found.peers, ["10.0.0.7/32".parse::<IpNet>().unwrap()]);
-        assert_eq!(target(json!({"cgroup": "a", "remote_port": 7})).unwrap().port, Some(7));
+        assert_eq!(target(json!({"cgroup": "a", "remote_port": 7})).unwrap().ports, Some(Ports::one(7)));
     }
 
     #[test]

@@ -8,6 +8,7 @@ use chaos_common::dns::{self, MOST_NAMES};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::ports::Ports;
 use super::target::{PortMatch, Protocol, Traffic};
 use super::units::{Probability, SpecError, packet_share};
 
@@ -84,7 +85,7 @@ impl Questions {
             return Err(SpecError::new("target.protocol", problem));
         }
         if traffic.ports == PortMatch::default() {
-            traffic.ports.either = Some(PORT);
+            traffic.ports.either = Some(Ports::one(PORT));
         }
         Ok(traffic)
     }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::spec::FAULT_TYPES;
-use crate::spec::Protocol;
+use crate::spec::{Ports, Protocol};
 
 fn parse(fault_type: FaultType, target: &str, params: &str) -> Result<Fault, SpecError> {
     FaultRequest {
@@ -82,7 +82,7 @@ fn a_delay_of_questions_is_of_the_port_of_name_servers() {
     let Effect::Impair { traffic, names, .. } = slow(r#"{"interface":"e"}"#, named).unwrap().effect else {
         panic!("no queue");
     };
-    assert_eq!((traffic.ports.either, names.len()), (Some(53), 2));
+    assert_eq!((traffic.ports.either, names.len()), (Some(Ports::one(53)), 2));
     let elsewhere = slow(r#"{"interface":"e","remote_port":5353}"#, named).unwrap();
     assert_eq!(elsewhere.effect.traffic().unwrap().ports.either, None);
     for (target, params, field) in [
@@ -180,9 +180,9 @@ fn only_tcp_can_be_reset() {
 fn questions_are_on_the_port_of_name_servers_unless_another_is_named() {
     let parse = |target: &str| parse(FaultType::DnsError, target, "{}");
     let ports = |target: &str| parse(target).unwrap().effect.traffic().unwrap().ports;
-    assert_eq!(ports(r#"{"interface":"e"}"#).either, Some(53));
+    assert_eq!(ports(r#"{"interface":"e"}"#).either, Some(Ports::one(53)));
     let other = ports(r#"{"interface":"e","remote_port":5353,"protocol":"udp"}"#);
-    assert_eq!((other.either, other.remote), (None, Some(5353)));
+    assert_eq!((other.either, other.remote), (None, Some(Ports::one(5353))));
     for protocol in ["tcp", "icmp"] {
         let target = format!(r#"{{"interface":"e","protocol":"{protocol}"}}"#);
         assert_eq!(parse(&target).unwrap_err().field, "target.protocol");

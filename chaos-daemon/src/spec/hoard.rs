@@ -119,7 +119,8 @@ impl PortParams {
                 "this fault takes a port of this host: give local_port, and maybe protocol and netns";
             return Err(SpecError::new("target", problem));
         }
-        let port = target::port("target.local_port", named.local_port)?;
+        let ports = target::ports("target.local_port", named.local_port.as_ref())?;
+        let ports = need("target.local_port", ports, "the port to take")?;
         let udp = match target::protocol(named.protocol.as_deref())? {
             Protocol::Any | Protocol::Tcp => false,
             Protocol::Udp => true,
@@ -130,7 +131,9 @@ impl PortParams {
         Ok(LocalPort {
             udp,
             address: self.address.as_deref().map(address).transpose()?,
-            port: need("target.local_port", port, "the port to take")?,
+            port: ports.only().ok_or_else(|| {
+                SpecError::new("target.local_port", "this fault takes one port: give it, such as 8080")
+            })?,
         })
     }
 }
@@ -359,6 +362,7 @@ mod tests {
         for (target, params, field) in [
             (json!({}), json!({}), "target.local_port"),
             (json!({"local_port": 0}), json!({}), "target.local_port"),
+            (json!({"local_port": "80-90"}), json!({}), "target.local_port"),
             (json!({"local_port": 80, "protocol": "icmp"}), json!({}), "target.protocol"),
             (json!({"local_port": 80, "port": 80}), json!({}), "target"),
             (json!({"local_port": 80, "unit": "a.service"}), json!({}), "target"),

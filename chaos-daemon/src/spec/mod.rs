@@ -16,6 +16,7 @@ pub mod log;
 pub mod mcp;
 #[cfg(test)]
 pub(crate) mod parameters;
+mod ports;
 pub mod process;
 pub mod sessions;
 pub mod settings;
@@ -33,6 +34,7 @@ pub use host::{HostDown, Way};
 pub use impairment::{Delay, Distribution, Impairment, Loss};
 pub use load::CpuLoad;
 pub use log::{Log, LogRequest, LogSearch};
+pub use ports::{PortText, Ports};
 pub use process::{ProcessSelector, Share, Whose};
 pub use sessions::ConnectionLoad;
 pub use settings::{CgroupSelector, IoRates, Limit, LinkRhythm};

@@ -7,6 +7,7 @@ use ipnet::IpNet;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::ports::{PortText, Ports};
 use super::process::{Share, Whose};
 use super::units::{MOST_PREFIXES, SpecError};
 
@@ -38,18 +39,18 @@ pub struct TargetRequest {
     #[schemars(with = "u32")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resolve_seconds: Option<u32>,
-    /// Port, on either end of the connection.
-    #[schemars(with = "u16")]
+    /// Port, on either end of the connection; or a range, e.g. "8000-8100".
+    #[schemars(with = "PortText")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub port: Option<u16>,
-    /// Port on this node's end only.
-    #[schemars(with = "u16")]
+    pub port: Option<PortText>,
+    /// Port on this node's end only; or a range.
+    #[schemars(with = "PortText")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub local_port: Option<u16>,
-    /// Port on the peer's end only.
-    #[schemars(with = "u16")]
+    pub local_port: Option<PortText>,
+    /// Port on the peer's end only; or a range.
+    #[schemars(with = "PortText")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub remote_port: Option<u16>,
+    pub remote_port: Option<PortText>,
     /// "tcp", "udp" or "icmp" (both ICMP and ICMPv6). Default: any.
     #[schemars(with = "String")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -176,11 +177,11 @@ pub enum Protocol {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PortMatch {
     /// On either end.
-    pub either: Option<u16>,
+    pub either: Option<Ports>,
     /// On this node's end.
-    pub local: Option<u16>,
+    pub local: Option<Ports>,
     /// On the peer's end.
-    pub remote: Option<u16>,
+    pub remote: Option<Ports>,
 }
 
 /// The traffic a network fault selects on its interface: parsed, bounded.
@@ -223,9 +224,9 @@ impl Traffic {
             return Err(no_service_on_arrival());
         }
         let ports = PortMatch {
-            either: port("target.port", target.port)?,
-            local: port("target.local_port", target.local_port)?,
-            remote: port("target.remote_port", target.remote_port)?,
+            either: ports("target.port", target.port.as_ref())?,
+            local: ports("target.local_port", target.local_port.as_ref())?,
+            remote: ports("target.remote_port", target.remote_port.as_ref())?,
         };
         let protocol = protocol(target.protocol.as_deref())?;
         if protocol == Protocol::Icmp && ports != PortMatch::default() {
@@ -286,12 +287,9 @@ pub(super) fn peers(target: &TargetRequest) -> Result<Vec<IpNet>, SpecError> {
     Ok(peers)
 }
 
-/// A port that a target names.
-pub(super) fn port(field: &str, port: Option<u16>) -> Result<Option<u16>, SpecError> {
-    match port {
-        Some(0) => Err(SpecError::new(field, "0 is not a port: give 1 to 65535")),
-        port => Ok(port),
-    }
+/// The ports that a target names.
+pub(super) fn ports(field: &str, given: Option<&PortText>) -> Result<Option<Ports>, SpecError> {
+    given.map(|given| Ports::parse(field, given)).transpose()
 }
 
 /// The protocol that a target names.
@@ -423,5 +421,7 @@ mod tests {
             "target.protocol"
         );
         assert_eq!(target(r#"{"interface":"e","port":0}"#).unwrap_err().field, "target.port");
+        let backwards = r#"{"interface":"e","remote_port":"90-80"}"#;
+        assert_eq!(target(backwards).unwrap_err().field, "target.remote_port");
     }
 }

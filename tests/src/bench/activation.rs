@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use chaos_common::PacketRule;
-use chaos_common::rule::{self, EVERY_PEER};
+use chaos_common::rule::{self, EVERY_PEER, PortRange};
 use chaos_daemon::kernel::bpf::{BpfError, Capacity, Family, Hook, Programs, kernel_has_tcx};
 use chaos_daemon::spec::Direction;
 use serde_json::json;
@@ -186,7 +186,7 @@ impl<'a> Floor<'a> {
             let mut programs = Programs::load(Family::Packets, Capacity { hosts: 16, prefixes: 16 })?;
             let rule = PacketRule {
                 protocol: rule::UDP.into(),
-                remote_port: PORT,
+                remote_ports: PortRange::one(PORT),
                 probability: rule::ALWAYS,
                 flags: EVERY_PEER,
                 level: 1,

@@ -177,6 +177,11 @@ fn a_connect_error_is_narrowed_by_prefix_port_and_protocol_and_spares_what_is_pr
             vec![Ask::Connect(other.address()), Ask::Send(other.address())],
             vec![Ask::Connect(peer), Ask::Connect(peer_v6)],
         ),
+        (
+            json!({"port": "8-9"}),
+            vec![Ask::Connect(other.address()), Ask::Send(other.address())],
+            vec![Ask::Connect(peer), Ask::Send(peer)],
+        ),
         // What the policy protects: a peer, whoever calls it.
         (json!({}), vec![Ask::Connect(peer)], vec![Ask::Connect(peer_v6), Ask::Send(peer_v6)]),
     ] {

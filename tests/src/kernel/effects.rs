@@ -18,6 +18,7 @@ tests![
     a_partition_is_silent_so_that_tcp_keeps_trying,
     a_partition_of_one_direction_lets_the_other_through_on_both_families,
     a_timeout_makes_callers_of_one_port_wait_and_no_others,
+    a_partition_of_a_range_of_ports_meets_both_its_ends_and_spares_what_is_next_to_it,
     an_error_refuses_connections_at_once_on_both_families,
     a_delay_of_100_ms_is_100_ms_on_the_way_out_and_the_root_qdisc_stays,
     a_delay_of_100_ms_is_100_ms_on_the_way_in,
@@ -143,6 +144,37 @@ fn a_timeout_makes_callers_of_one_port_wait_and_no_others(_: &Context) -> TestRe
     let after = tcp_rtt(&pair.near, slow.address(), LIMIT)?;
     assert!(matches!(after, Tcp::Answered { .. }), "{after:?}");
     Ok(Outcome::Pass)
+}
+
+fn a_partition_of_a_range_of_ports_meets_both_its_ends_and_spares_what_is_next_to_it(
+    context: &Context,
+) -> TestResult {
+    const RANGE: (u16, u16) = (8000, 8100);
+    on_every_attachment(context, |attach| {
+        let pair = Pair::new()?;
+        let start = |port: u16| Echo::start(&pair.far, Pair::FAR_V4, port);
+        let hit = [start(RANGE.0)?, start(8050)?, start(RANGE.1)?];
+        let spared = [start(RANGE.0 - 1)?, start(RANGE.1 + 1)?];
+        let daemon = Daemon::start_with(|command| attach.configure(command))?;
+        let mcp = daemon.mcp()?;
+        let answers = |echo: &Echo| udp_rtt(&pair.near, echo.address(), PATIENCE).map(|rtt| rtt.is_some());
+        for echo in hit.iter().chain(&spared) {
+            assert!(answers(echo)?, "before: {}", echo.address());
+        }
+        let range = format!("{}-{}", RANGE.0, RANGE.1);
+        let fault = Fault::new("network_partition").on(&pair.near, json!({"remote_port": range}));
+        fault.inject(&mcp)?;
+        for (echoes, expected) in [(hit.as_slice(), false), (&spared, true)] {
+            for echo in echoes {
+                assert_eq!(answers(echo)?, expected, "{}", echo.address());
+            }
+        }
+        fault.remove(&mcp)?;
+        for echo in &hit {
+            assert!(answers(echo)?, "after: {}", echo.address());
+        }
+        Ok(())
+    })
 }
 
 fn an_error_refuses_connections_at_once_on_both_families(context: &Context) -> TestResult {

@@ -68,6 +68,10 @@ pub(super) const PARTITION: &[Part] = &[
     part("of a peer, both ways", &["effects::a_partition_cuts_the_named_peer_off_both_ways_and_no_other"]),
     part("of TCP", &["effects::a_partition_is_silent_so_that_tcp_keeps_trying"]),
     part(
+        "of a range of ports",
+        &["effects::a_partition_of_a_range_of_ports_meets_both_its_ends_and_spares_what_is_next_to_it"],
+    ),
+    part(
         "out or in alone, IPv4 and IPv6",
         &["effects::a_partition_of_one_direction_lets_the_other_through_on_both_families"],
     ),

@@ -6,6 +6,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use chaos_common::dns::{MOST_NAMES, NAME_ERROR, SILENT, V4, V6};
+use chaos_common::rule::PortRange;
 use chaos_common::{DnsRule, PacketRule};
 use chaos_daemon::kernel::bpf::{BpfError, Hook};
 use chaos_daemon::spec::Direction;
@@ -55,7 +56,7 @@ fn names(of: &[&str]) -> Vec<(String, bool)> {
 fn armed(net: &Net, directions: &[Direction], said: &DnsRule, about: &[&str]) -> Fault {
     let mut fault = load_for(net, Hook::Dns);
     fault.set_names(said, &names(about)).unwrap();
-    set_rule(&mut fault, &PacketRule { port: PORT, ..everything() }, &[]);
+    set_rule(&mut fault, &PacketRule { ports: PortRange::one(PORT), ..everything() }, &[]);
     for direction in directions {
         fault.attach(Hook::Dns, *direction, DEVICE);
     }

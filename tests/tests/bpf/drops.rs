@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use chaos_common::PacketRule;
-use chaos_common::rule::{EVERY_PEER, ICMP, TCP, UDP, threshold};
+use chaos_common::rule::{EVERY_PEER, ICMP, PortRange, TCP, UDP, threshold};
 use chaos_daemon::host::boot_time_ns;
 use chaos_daemon::kernel::bpf::{BpfError, Capacity, Family, Hook, Programs, kernel_has_tcx};
 use chaos_daemon::spec::Direction;
@@ -45,18 +45,35 @@ fn selections() -> Vec<Selection> {
             &[(PEER_V4, PORT), (PEER_V6, PORT)],
         ),
         (
-            PacketRule { port: PORT, ..udp_only },
+            PacketRule { ports: PortRange::one(PORT), ..udp_only },
             &[],
             &[(PEER_V4, PORT), (PEER_V6, PORT)],
             &[(PEER_V4, OTHER_PORT), (PEER_V6, OTHER_PORT)],
         ),
         (
-            PacketRule { remote_port: PORT, ..everything() },
+            PacketRule { remote_ports: PortRange::one(PORT), ..everything() },
             &["10.9.0.2/32"],
             &[(PEER_V4, PORT)],
             &[(PEER_V4, OTHER_PORT), (OTHER_V4, PORT)],
         ),
-        (PacketRule { local_port: PORT, ..everything() }, &[], &[], &[(PEER_V4, PORT), (PEER_V6, PORT)]),
+        (
+            PacketRule { remote_ports: PortRange { first: 1, last: PORT }, ..everything() },
+            &[],
+            &[(PEER_V4, PORT), (PEER_V6, PORT)],
+            &[(PEER_V4, OTHER_PORT), (PEER_V6, OTHER_PORT)],
+        ),
+        (
+            PacketRule { ports: PortRange { first: OTHER_PORT, last: u16::MAX }, ..udp_only },
+            &[],
+            &[(PEER_V4, OTHER_PORT)],
+            &[],
+        ),
+        (
+            PacketRule { local_ports: PortRange::one(PORT), ..everything() },
+            &[],
+            &[],
+            &[(PEER_V4, PORT), (PEER_V6, PORT)],
+        ),
     ]
 }
 
@@ -83,8 +100,9 @@ fn leaving_packets_are_selected_by_host_prefix_protocol_and_port() {
 fn arriving_packets_are_selected_by_their_source() {
     on_a_node_each_way(|net| {
         let receiver = udp(PORT);
-        let local = PacketRule { local_port: PORT, protocol: u16::from(UDP), ..everything() };
-        let remote = PacketRule { remote_port: PORT, ..everything() };
+        let local =
+            PacketRule { local_ports: PortRange::one(PORT), protocol: u16::from(UDP), ..everything() };
+        let remote = PacketRule { remote_ports: PortRange::one(PORT), ..everything() };
         let mut programs = armed(net, Hook::Drop, &[Direction::Ingress], &local, &[]);
         for (rule, peers, node, expected) in [
             (local, &[][..], NODE_V4, false),
@@ -121,8 +139,13 @@ fn neighbours_are_found_while_everything_is_dropped() {
         super::net::ip("neigh flush dev node0");
         let sender = udp(0);
         let receiver = net.on_peer(|| udp(PORT));
-        let programs =
-            armed(net, Hook::Drop, Direction::BOTH, &PacketRule { port: PORT, ..everything() }, &[]);
+        let programs = armed(
+            net,
+            Hook::Drop,
+            Direction::BOTH,
+            &PacketRule { ports: PortRange::one(PORT), ..everything() },
+            &[],
+        );
         assert!(arrives(&sender, at(PEER_V6, OTHER_PORT), &net.on_peer(|| udp(OTHER_PORT))));
         assert!(!arrives(&sender, at(PEER_V6, PORT), &receiver));
         drop(programs);
@@ -224,7 +247,7 @@ fn reading_a_tcx_link_back_notices_that_the_interface_is_gone() {
 fn half_the_packets_are_dropped_at_a_probability_of_a_half() {
     on_a_node(|net| {
         let (sender, receiver) = (udp(0), net.on_peer(|| udp(PORT)));
-        let rule = PacketRule { probability: threshold(0.5), port: PORT, ..everything() };
+        let rule = PacketRule { probability: threshold(0.5), ports: PortRange::one(PORT), ..everything() };
         let programs = armed(net, Hook::Drop, &[Direction::Egress], &rule, &[]);
         let arrived = arrivals(&sender, at(PEER_V4, PORT), &receiver, 2000);
         let counters = programs.counters().unwrap();

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use chaos_common::PacketRule;
-use chaos_common::rule::{RETURN_INGRESS, UDP, threshold};
+use chaos_common::rule::{PortRange, RETURN_INGRESS, UDP, threshold};
 use chaos_daemon::kernel::bpf::{Hook, LoopEnd};
 use chaos_daemon::spec::Direction;
 use nix::net::if_::if_nametoindex;
@@ -58,7 +58,7 @@ fn diverted_packets_arrive_in_both_directions_and_both_versions() {
 fn two_detours_and_a_loss_on_one_device_each_see_a_packet_once() {
     on_a_node_each_way(|net| {
         let (sender, receiver) = (udp(0), net.on_peer(|| udp(PORT)));
-        let rule = PacketRule { protocol: u16::from(UDP), port: PORT, ..everything() };
+        let rule = PacketRule { protocol: u16::from(UDP), ports: PortRange::one(PORT), ..everything() };
         let first = detour(net, 1, Direction::Egress, rule);
         let mut loss = load(net);
         set_rule(&mut loss, &PacketRule { level: 2, probability: threshold(0.5), ..rule }, &[]);
@@ -88,7 +88,7 @@ fn two_detours_and_a_loss_on_one_device_each_see_a_packet_once() {
 fn two_detours_compose_for_arriving_packets() {
     on_a_node_each_way(|net| {
         let receiver = udp(PORT);
-        let rule = PacketRule { protocol: u16::from(UDP), port: PORT, ..everything() };
+        let rule = PacketRule { protocol: u16::from(UDP), ports: PortRange::one(PORT), ..everything() };
         let faults = [1, 2].map(|level| detour(net, level, Direction::Ingress, rule));
         for node in [NODE_V4, NODE_V6] {
             assert_eq!(net.on_peer(|| arrivals(&udp(0), at(node, PORT), &receiver, 50)), 50);

@@ -5,6 +5,7 @@ use std::io::ErrorKind;
 use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
+use chaos_common::rule::PortRange;
 use chaos_common::{PacketRule, unreachable};
 use chaos_daemon::kernel::bpf::Hook;
 use chaos_daemon::spec::Direction;
@@ -21,7 +22,7 @@ const PORT: u16 = 7000;
 const AT_ONCE: Duration = Duration::from_millis(500);
 
 fn rule(answer: u32) -> PacketRule {
-    PacketRule { port: PORT, answer, ..everything() }
+    PacketRule { ports: PortRange::one(PORT), answer, ..everything() }
 }
 
 /// What connect(2) says, at once.
@@ -138,7 +139,7 @@ fn a_ping_is_told_and_a_message_is_not_answered() {
             net,
             Hook::Reject,
             Direction::BOTH,
-            &PacketRule { port: 0, ..rule(unreachable::HOST) },
+            &PacketRule { ports: PortRange::default(), ..rule(unreachable::HOST) },
             &[],
         );
         for address in [PEER_V4, PEER_V6] {

@@ -5,6 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use chaos_common::PacketRule;
+use chaos_common::rule::PortRange;
 use chaos_common::rule::TCP;
 use chaos_daemon::kernel::bpf::Hook;
 use chaos_daemon::spec::Direction;
@@ -18,7 +19,7 @@ use super::net::{
 const PORT: u16 = 7000;
 
 fn rule() -> PacketRule {
-    PacketRule { protocol: u16::from(TCP), port: PORT, ..everything() }
+    PacketRule { protocol: u16::from(TCP), ports: PortRange::one(PORT), ..everything() }
 }
 
 fn assert_refused(to: SocketAddr) {
