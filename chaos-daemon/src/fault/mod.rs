@@ -333,8 +333,8 @@ fn on_supply(what: &Hoard, ramp: Duration, ground: &Ground) -> Result<Plan, ApiE
         (Hoard::Tasks { count }, Ground::Tasks(found, cgroup)) => {
             pids::plan(*count, ramp, cgroup.clone(), *found)
         }
-        (Hoard::Ports { address, range, count }, Ground::Descriptors(found)) => {
-            ports::plan(*address, *range, *count, ramp, found.process)
+        (Hoard::Ports { udp, address, range, count }, Ground::Descriptors(found)) => {
+            ports::plan(*udp, *address, *range, *count, ramp, found.process)
         }
         (Hoard::Port(port), Ground::Descriptors(_)) => Ok(port_in_use::plan(*port)),
         _ => Err(not_looked_at(FaultType::ResourceExhaustion)),

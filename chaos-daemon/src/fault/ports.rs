@@ -1,4 +1,4 @@
-//! Resource exhaustion, ports: TCP ports of an address are taken and held.
+//! Resource exhaustion, ports: TCP or UDP ports of an address are taken and held.
 //!
 //! - **Mechanism**: sockets that are bound and do nothing else, to the ports of a range one after the other; those that are in use
 //!   are passed over. Without a range, it is the one from which the kernel chooses for connections (`ip_local_port_range`).
@@ -21,6 +21,7 @@ use crate::request::ApiError;
 /// # Errors
 /// [`crate::request::ErrorCode::LimitReached`] when one process cannot have so many.
 pub fn plan(
+    udp: bool,
     address: IpAddr,
     range: Option<(u16, u16)>,
     count: u64,
@@ -32,6 +33,7 @@ pub fn plan(
         Some((first, last)) => format!("{first} to {last}"),
         None => "the range for connections".to_owned(),
     };
-    let what = format!("{count} TCP ports of {address}, of {of}");
-    Ok(hoard(&what, Goal::Ports { address, range, count }, ramp, None))
+    let protocol = if udp { "UDP" } else { "TCP" };
+    let what = format!("{count} {protocol} ports of {address}, of {of}");
+    Ok(hoard(&what, Goal::Ports { udp, address, range, count }, ramp, None))
 }

@@ -218,8 +218,11 @@ pub enum Goal {
         /// How many stay free.
         leave: u64,
     },
-    /// TCP ports.
+    /// Ports.
     Ports {
+        /// UDP ports instead of TCP ports.
+        #[serde(default)]
+        udp: bool,
         /// Of which address.
         address: IpAddr,
         /// First and last; `None` is the range for connections.
@@ -474,7 +477,9 @@ impl Goal {
             Self::Inodes { directory, count, .. } => {
                 format!("open {count} files without a name in {}", directory.path.display())
             }
-            Self::Ports { address, count, .. } => format!("bind {count} TCP sockets to {address}"),
+            Self::Ports { udp, address, count, .. } => {
+                format!("bind {count} {} sockets to {address}", if *udp { "UDP" } else { "TCP" })
+            }
             Self::Port(port) => format!("bind a socket to {port}"),
             Self::DiskIo { directory, rate, .. } => {
                 let path = directory.path.display();

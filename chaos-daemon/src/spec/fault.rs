@@ -420,7 +420,7 @@ impl FaultRequest {
         if let Some(limit) = params.limit()? {
             return Ok(Effect::Limit { cgroup: settings::cgroup(&self.target)?, limit });
         }
-        if let Some(what) = params.hoard()? {
+        if let Some(what) = params.hoard(&self.target)? {
             let (mut cgroup, mut netns) = (None, None);
             match what {
                 _ if what.fits_cgroup() => cgroup = settings::cgroup_if_any(&self.target)?,

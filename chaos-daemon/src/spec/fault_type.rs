@@ -133,7 +133,7 @@ impl FaultType {
             Self::Timeout => "drops matching packets silently on their way out, so that callers wait",
             Self::ResourceExhaustion => {
                 "burns CPU time, closed loop, at a percentage of some cores or of the quota of a cgroup or unit; or takes memory, room or inodes of \
-                 a file system, open files, processes, TCP ports or disk bandwidth and holds them; or limits the CPU \
+                 a file system, open files, processes, ports or disk bandwidth and holds them; or limits the CPU \
                  time, memory, processes or disk bandwidth of a cgroup or unit (supervised)"
             }
             Self::NetworkPartition => "drops matching packets silently, both ways",

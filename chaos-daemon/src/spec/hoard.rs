@@ -60,8 +60,10 @@ pub enum Hoard {
         /// How many.
         count: u64,
     },
-    /// TCP ports.
+    /// Ports.
     Ports {
+        /// UDP ports instead of TCP ports.
+        udp: bool,
         /// Of which address; unspecified is all of the family.
         address: IpAddr,
         /// First and last; `None` is the range for connections.
@@ -103,6 +105,15 @@ impl std::fmt::Display for LocalPort {
     }
 }
 
+/// Whether the ports that a target means are those of UDP; of TCP unless it says so.
+fn is_udp(target: &TargetRequest) -> Result<bool, SpecError> {
+    match target::protocol(target.protocol.as_deref())? {
+        Protocol::Any | Protocol::Tcp => Ok(false),
+        Protocol::Udp => Ok(true),
+        Protocol::Icmp => Err(SpecError::new("target.protocol", "icmp has no ports: give tcp or udp")),
+    }
+}
+
 /// What `port_in_use` takes in `params`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -121,15 +132,8 @@ impl PortParams {
         }
         let ports = target::ports("target.local_port", named.local_port.as_ref())?;
         let ports = need("target.local_port", ports, "the port to take")?;
-        let udp = match target::protocol(named.protocol.as_deref())? {
-            Protocol::Any | Protocol::Tcp => false,
-            Protocol::Udp => true,
-            Protocol::Icmp => {
-                return Err(SpecError::new("target.protocol", "icmp has no ports: give tcp or udp"));
-            }
-        };
         Ok(LocalPort {
-            udp,
+            udp: is_udp(named)?,
             address: self.address.as_deref().map(address).transpose()?,
             port: ports.only().ok_or_else(|| {
                 SpecError::new("target.local_port", "this fault takes one port: give it, such as 8080")
@@ -176,7 +180,7 @@ impl Hoard {
 
 impl ExhaustionParams {
     /// What is to be taken and held; `None` for another resource.
-    pub(super) fn hoard(&self) -> Result<Option<Hoard>, SpecError> {
+    pub(super) fn hoard(&self, target: &TargetRequest) -> Result<Option<Hoard>, SpecError> {
         Ok(Some(match self.resource()? {
             "memory" => self.memory()?,
             "disk_fill" => Hoard::Disk(self.disk_fill()?),
@@ -184,6 +188,7 @@ impl ExhaustionParams {
             "pids" => Hoard::Tasks { count: self.count(MOST_THREADS)? },
             "inodes" => Hoard::Inodes { path: self.path()?, count: self.count(MOST_THINGS)? },
             "ports" => Hoard::Ports {
+                udp: is_udp(target)?,
                 address: self.address.as_deref().map_or(Ok(Ipv4Addr::UNSPECIFIED.into()), address)?,
                 range: self.port_range.as_deref().map(port_range).transpose()?,
                 count: self.count(65_535)?,
@@ -318,7 +323,7 @@ mod tests {
     use super::*;
 
     fn hoard(params: serde_json::Value) -> Result<Option<Hoard>, SpecError> {
-        serde_json::from_value::<ExhaustionParams>(params).unwrap().hoard()
+        serde_json::from_value::<ExhaustionParams>(params).unwrap().hoard(&TargetRequest::default())
     }
 
     #[test]

@@ -399,11 +399,15 @@ pub(super) fn cgroup_if_any(target: &TargetRequest) -> Result<Option<CgroupSelec
     }
 }
 
-/// The network namespace that a target names, if it names anything.
+/// The network namespace of ports that a target names, if it names one.
 pub(super) fn netns_if_any(target: &TargetRequest) -> Result<Option<String>, SpecError> {
-    match (TargetRequest { netns: None, ..target.clone() }) == TargetRequest::default() {
+    let rest = TargetRequest { netns: None, protocol: None, ..target.clone() };
+    match rest == TargetRequest::default() {
         true => Ok(target.netns.clone()),
-        false => Err(SpecError::new("target", "ports belong to a network namespace: give netns, or nothing")),
+        false => {
+            let problem = "ports belong to a network namespace: give netns, or nothing, and maybe protocol";
+            Err(SpecError::new("target", problem))
+        }
     }
 }
 

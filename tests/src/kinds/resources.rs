@@ -105,10 +105,13 @@ const PIDS: &[Part] = &[
 const INODES: &[Part] =
     &[part("of a file system", &["hoards::disk::inodes_of_a_file_system_are_missing_while_the_fault_lasts"])];
 
-const PORTS: &[Part] = &[part(
-    "of a network namespace",
-    &["hoards::things::ports_can_be_neither_bound_nor_connected_from_while_the_fault_lasts"],
-)];
+const PORTS: &[Part] = &[
+    part(
+        "of TCP, of a network namespace",
+        &["hoards::things::ports_can_be_neither_bound_nor_connected_from_while_the_fault_lasts"],
+    ),
+    part("of UDP", &["hoards::things::no_datagram_socket_finds_a_port_while_those_of_udp_are_taken"]),
+];
 
 const DISK_IO: &[Part] =
     &[part("of a file system", &["hoards::disk::a_disk_is_read_and_written_as_fast_as_asked_for"])];

@@ -186,7 +186,9 @@ fn open(goal: &Goal) -> io::Result<Box<dyn Store>> {
         Goal::Descriptors { count } => Box::new(things::Descriptors::open(*count)),
         Goal::Tasks { count } => Box::new(things::Tasks::open(*count)),
         Goal::Inodes { directory, count, leave } => Box::new(files::Inodes::open(directory, *count, *leave)?),
-        Goal::Ports { address, range, count } => Box::new(things::Ports::open(*address, *range, *count)?),
+        Goal::Ports { udp, address, range, count } => {
+            Box::new(things::Ports::open(*udp, *address, *range, *count)?)
+        }
         Goal::Port(local) => Box::new(port::Port::open(*local)),
         Goal::DiskIo { directory, bytes, rate } => Box::new(disk_io::DiskIo::open(directory, *bytes, *rate)?),
         Goal::Connections { server, amount, limit } => {

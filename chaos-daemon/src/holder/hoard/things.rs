@@ -139,9 +139,10 @@ impl Drop for Tasks {
     }
 }
 
-/// TCP ports of an address.
+/// Ports of an address.
 #[derive(Debug)]
 pub(super) struct Ports {
+    kind: SockType,
     address: IpAddr,
     range: (u16, u16),
     count: u64,
@@ -152,12 +153,18 @@ pub(super) struct Ports {
 
 impl Ports {
     /// Finds out the range, in the network namespace that this thread is in; takes none yet.
-    pub(super) fn open(address: IpAddr, range: Option<(u16, u16)>, count: u64) -> io::Result<Self> {
+    pub(super) fn open(
+        udp: bool,
+        address: IpAddr,
+        range: Option<(u16, u16)>,
+        count: u64,
+    ) -> io::Result<Self> {
+        let kind = if udp { SockType::Datagram } else { SockType::Stream };
         let range = match range {
             Some(range) => range,
             None => connection_range()?,
         };
-        Ok(Self { address, range, count, next: range.0.into(), wait_until: None, sockets: Vec::new() })
+        Ok(Self { kind, address, range, count, next: range.0.into(), wait_until: None, sockets: Vec::new() })
     }
 }
 
@@ -172,9 +179,9 @@ fn connection_range() -> io::Result<(u16, u16)> {
 }
 
 /// A socket bound to this port; `None` when the port is in use.
-fn bound(address: IpAddr, port: u16) -> io::Result<Option<OwnedFd>> {
+fn bound(kind: SockType, address: IpAddr, port: u16) -> io::Result<Option<OwnedFd>> {
     let family = if address.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
-    let socket = socket(family, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
+    let socket = socket(family, kind, SockFlag::SOCK_CLOEXEC, None)?;
     match bind(socket.as_raw_fd(), &SockaddrStorage::from(SocketAddr::new(address, port))) {
         Ok(()) => Ok(Some(socket)),
         Err(Errno::EADDRINUSE) => Ok(None),
@@ -194,13 +201,14 @@ impl Store for Ports {
         if self.wait_until.is_some_and(|until| Instant::now() < until) {
             return Ok(Step::Short(Shortfall::Exhausted));
         }
-        let (address, last, next) = (self.address, u32::from(self.range.1), &mut self.next);
+        let (kind, address) = (self.kind, self.address);
+        let (last, next) = (u32::from(self.range.1), &mut self.next);
         let step = take_some(&mut self.sockets, wanted, || {
             while let Ok(port) = u16::try_from(*next)
                 && *next <= last
             {
                 *next += 1;
-                if let Some(socket) = bound(address, port)? {
+                if let Some(socket) = bound(kind, address, port)? {
                     return Ok(Some(socket));
                 }
             }
@@ -232,7 +240,7 @@ mod tests {
         let address = "127.0.0.9".parse().unwrap();
         let others = std::net::TcpListener::bind((address, 0)).unwrap();
         let port = others.local_addr().unwrap().port();
-        let mut ports = Ports::open(address, Some((port, port)), 1).unwrap();
+        let mut ports = Ports::open(false, address, Some((port, port)), 1).unwrap();
         assert!(matches!(ports.take(1).unwrap(), Step::Short(Shortfall::Exhausted)));
         drop(others);
         ports.give_back();

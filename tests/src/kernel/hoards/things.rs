@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::ErrorKind;
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
 use std::time::Duration;
 
 use serde_json::json;
@@ -20,6 +20,7 @@ tests![
     threads_are_there_while_the_fault_lasts,
     the_host_has_more_tasks_while_the_fault_lasts,
     a_cgroup_full_of_threads_starts_no_process,
+    no_datagram_socket_finds_a_port_while_those_of_udp_are_taken,
     ports_can_be_neither_bound_nor_connected_from_while_the_fault_lasts,
     more_than_there_may_be_is_refused_by_name,
 ];
@@ -110,6 +111,32 @@ fn ports_can_be_neither_bound_nor_connected_from_while_the_fault_lasts(_: &Conte
     drop((mcp, daemon, server));
     let half = taking("ports", all / 2).aimed(json!({"netns": namespace.name()}));
     Ok(Taking { fault: half, used: &ports, asked: all / 2, give: 0 }.ends(ENDS)?)
+}
+
+fn no_datagram_socket_finds_a_port_while_those_of_udp_are_taken(_: &Context) -> TestResult {
+    let namespace = NetNs::new()?;
+    let address = Ipv4Addr::LOCALHOST;
+    let server = namespace.run(|| -> Result<_> {
+        let path = "/proc/sys/net/ipv4/ip_local_port_range";
+        fs::write(path, format!("{FIRST} {LAST}")).map_err(Error::io("write", path))?;
+        TcpListener::bind((address, 7)).map_err(Error::io("bind", "port 7"))
+    })?;
+    let to = server.local_addr().map_err(Error::io("ask", "a socket"))?;
+    let any = || namespace.run(|| UdpSocket::bind((address, 0)));
+    let daemon = Daemon::start()?;
+    let mcp = daemon.mcp()?;
+    any().map_err(Error::io("bind", "any port before"))?;
+    let all = u64::from(LAST - FIRST + 1);
+    let fault = taking("ports", all).aimed(json!({"netns": namespace.name(), "protocol": "udp"}));
+    fault.inject(&mcp)?;
+    assert_eq!(evidence(&fault, &mcp)?["things_held"], all, "{}", evidence(&fault, &mcp)?);
+    let refused = any();
+    assert!(matches!(&refused, Err(error) if error.kind() == ErrorKind::AddrInUse), "{refused:?}");
+    // Those of TCP are others.
+    namespace.run(|| TcpStream::connect(to)).map_err(Error::io("connect", "meanwhile"))?;
+    fault.remove(&mcp)?;
+    any().map_err(Error::io("bind", "any port after"))?;
+    Ok(Outcome::Pass)
 }
 
 fn more_than_there_may_be_is_refused_by_name(_: &Context) -> TestResult {
