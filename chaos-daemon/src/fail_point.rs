@@ -122,6 +122,7 @@ mod imp {
     use std::time::Duration;
 
     use nix::sys::signal::{Signal, kill};
+    use nix::time::{ClockId, clock_gettime};
     use nix::unistd::{getpid, getppid};
 
     use super::{Action, Point, Role, SPRUNG, Trap, VARIABLE};
@@ -161,7 +162,9 @@ mod imp {
         }
         let (trap, count) = (*trap, *count);
         drop(passed);
-        note(&path, &format!("{trap:?} at pass {count} of process {}\n", getpid()))?;
+        // First the time, of a clock that no fault sets.
+        let now = Duration::from(clock_gettime(ClockId::CLOCK_BOOTTIME)?).as_nanos();
+        note(&path, &format!("{now} {trap:?} at pass {count} of process {}\n", getpid()))?;
         spring(trap)
     }
 

@@ -18,6 +18,8 @@ use crate::process::{self, Process, wait_until};
 const START: Duration = Duration::from_secs(20);
 /// Where hosts of today have one.
 pub(crate) const TMPFS: &str = "/dev/shm";
+/// How long it takes to load programs, at most: where processors are emulated, seconds.
+const WARM: Duration = Duration::from_secs(20);
 const STOP: Duration = Duration::from_secs(10);
 
 /// A running `chaos-daemon`.
@@ -160,6 +162,17 @@ impl Daemon {
         self.children("holder")
     }
 
+    /// Waits until a holder has loaded its programs, and has nothing to do until it is told.
+    ///
+    /// # Errors
+    /// When none has in time.
+    pub fn wait_until_warm(&self) -> Result<()> {
+        match wait_until(WARM, || self.holders().iter().any(|holder| waits_for_orders(holder.pid))) {
+            true => Ok(()),
+            false => Err(Error::Late { what: format!("warm holder; log:\n{}", self.log()), after: WARM }),
+        }
+    }
+
     fn children(&self, role: &str) -> Vec<Process> {
         let mut found = process::descendants(self.injector_pid());
         found.retain(|process| {
@@ -194,7 +207,7 @@ impl Daemon {
         }
         let (reaped, gone) = (
             wait_until(STOP, || matches!(self.injector.try_wait(), Ok(Some(_)) | Err(_))),
-            wait_until(Duration::from_secs(1), || !all.iter().any(Process::runs)),
+            wait_until(STOP, || !all.iter().any(Process::runs)),
         );
         let late =
             |what: &str| Error::Late { what: format!("{what} gone; log:\n{}", self.log()), after: STOP };
@@ -204,6 +217,12 @@ impl Daemon {
             (true, false) => Err(late("children of the injector")),
         }
     }
+}
+
+/// Whether a process sits in recvmsg(2).
+fn waits_for_orders(pid: i32) -> bool {
+    let call = std::fs::read_to_string(format!("/proc/{pid}/syscall")).unwrap_or_default();
+    call.split(' ').next().is_some_and(|number| number.parse() == Ok(nix::libc::SYS_recvmsg))
 }
 
 impl Drop for Daemon {

@@ -220,7 +220,11 @@ fn what_calls_get_and_who_burns_show_in_how_it_behaves(_: &Context) -> TestResul
     let mut witness = Witness::new(&pair)?;
     let daemon = Daemon::start()?;
     let mcp = daemon.mcp()?;
-    let now = |witness: &mut Witness| Behaviour::measure(&pair, &echo, witness);
+    // Whose start takes processor time.
+    let now = |witness: &mut Witness| {
+        daemon.wait_until_warm()?;
+        Behaviour::measure(&pair, &echo, witness)
+    };
     let before = now(&mut witness)?;
     let fault = Fault::new("connect_error").aimed(json!({"cgroup": witness.cgroup.name()}));
     fault.with(json!({"errno": "EACCES"})).inject(&mcp)?;
@@ -254,6 +258,7 @@ fn a_file_error_shows_in_how_it_behaves(context: &Context) -> TestResult {
     let mut witness = Witness::new(&pair)?;
     let daemon = Daemon::start()?;
     let mcp = daemon.mcp()?;
+    daemon.wait_until_warm()?;
     let before = Behaviour::measure(&pair, &echo, &mut witness)?;
     let fault = Fault::new("file_error").aimed(json!({"cgroup": witness.cgroup.name()}));
     let fault = fault.with(json!({"path": witness.folder.path(), "errno": "EROFS"}));
@@ -262,6 +267,7 @@ fn a_file_error_shows_in_how_it_behaves(context: &Context) -> TestResult {
     assert_eq!((failing.connect, failing.open), (None, Some(Errno::EROFS)), "{failing:?}");
     assert!(failing.assert_like(&before).is_err());
     fault.remove(&mcp)?;
+    daemon.wait_until_warm()?;
     Behaviour::measure(&pair, &echo, &mut witness)?.assert_like(&before)?;
     Ok(Outcome::Pass)
 }

@@ -153,7 +153,9 @@ fn setting_stuck_for(
     assert!(answer.is_error && answer.json["error"]["code"] == "REVERT_FAILED", "{}", answer.json);
     assert!(answer.json["residue"][0].to_string().contains(named), "{}", answer.json);
     let (state, note) = status(&running.mcp, &fault)?;
-    assert!(state == "stuck" && note.contains(named), "{state}: {note}");
+    // The first time that it is tried again ends one that fails once.
+    let may_be_over = times == Some(1) && started.elapsed() >= RETRY;
+    assert!(may_be_over || state == "stuck" && note.contains(named), "{state}: {note}");
     if times.is_none() {
         std::thread::sleep(2 * RETRY + RETRY / 2);
         assert_eq!(status(&running.mcp, &fault)?.0, "stuck");

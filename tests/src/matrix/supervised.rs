@@ -19,8 +19,8 @@ use crate::process::wait_until;
 use crate::sweep::{Kind, list};
 use crate::{Error, Result};
 
-/// How soon a guard is dead that ran into a trap after the last thing to wait for.
-const DYING: Duration = Duration::from_millis(300);
+/// How soon a guard that may have something left to do after the last journal has done it, and one that ran into a trap is dead.
+const DYING: Duration = Duration::from_secs(2);
 
 /// Every kind that can be done here.
 pub fn all(context: &Context, stride: u32) -> Vec<Supervised> {
@@ -178,7 +178,10 @@ fn guard_dies(place: &mut Place, file: &TrapFile, point: Point, at: u32) -> Resu
         injector.signal(Signal::SIGKILL);
     }
     wait_until(LIMIT, || running.guard.has_ended() || journals(&running.daemon) == 0);
-    let died = wait_until(DYING, || running.guard.has_ended());
+    if point == Point::AfterForget {
+        file.wait_sprung(DYING);
+    }
+    let died = file.has_sprung() && wait_until(DYING, || running.guard.has_ended());
     if file.clear()?.is_some() != died {
         return Err(Error::Different(format!("the guard died: {died}")));
     }

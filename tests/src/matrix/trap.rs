@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use chaos_daemon::fail_point::{SPRUNG, Trap, VARIABLE};
+use chaos_daemon::host::boot_time_ns;
 use tempfile::TempDir;
 
 use super::PROGRAM;
@@ -52,11 +53,11 @@ impl TrapFile {
         let path = self.path();
         let failed = || Error::io("remove", path.display().to_string());
         fs::remove_file(&path).or_else(ignore_missing).map_err(failed())?;
-        let age = |metadata: fs::Metadata| metadata.modified().ok()?.elapsed().ok();
-        let sprung = fs::metadata(self.sprung_path()).ok().and_then(age);
-        let sprung = sprung.and_then(|age| Instant::now().checked_sub(age));
-        fs::remove_file(self.sprung_path()).or_else(ignore_missing).map_err(failed())?;
-        Ok(sprung)
+        let Ok(sprung) = fs::read_to_string(self.sprung_path()) else { return Ok(None) };
+        fs::remove_file(self.sprung_path()).map_err(failed())?;
+        let time = sprung.lines().last().and_then(|line| line.split(' ').next()?.parse().ok());
+        let time: u64 = time.ok_or_else(|| Error::Different(format!("no time of a trap: {sprung}")))?;
+        Ok(Instant::now().checked_sub(Duration::from_nanos(boot_time_ns().saturating_sub(time))))
     }
 
     /// What is found before somebody runs into it; of what is found after that nothing is said.

@@ -16,7 +16,7 @@ mod node;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
 use crate::netns::NetNs;
@@ -26,6 +26,8 @@ pub use crate::bpf::tcx_programs;
 pub use behaviour::{Behaviour, Witness};
 pub use judged::{Judged, Levels};
 
+/// How long a tool may fail because what it lists vanishes.
+const VANISHING: Duration = Duration::from_secs(2);
 /// The clock may be slewed by so much between two pictures (500 ppm over some minutes), and is read by two calls.
 const CLOCK_TOLERANCE: Duration = Duration::from_millis(100);
 
@@ -140,10 +142,12 @@ impl Residue {
 
     fn difference_after(&self, namespaces: &[&NetNs], settle: Duration) -> Result<String> {
         let mut last = Ok(String::new());
-        wait_until(settle, || {
-            // Listing tools race with objects that vanish under them: only the last answer counts.
+        let start = Instant::now();
+        // Listing tools race with objects that vanish under them: only the last answer counts, and a tool that has failed
+        // for one is asked again.
+        wait_until(settle.max(VANISHING), || {
             last = self.again(namespaces).map(|now| self.difference(&now));
-            matches!(&last, Ok(text) if text.is_empty())
+            matches!(&last, Ok(text) if text.is_empty() || start.elapsed() >= settle)
         });
         last
     }

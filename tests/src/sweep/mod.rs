@@ -139,7 +139,7 @@ impl Sweep {
             removed.transpose()?;
             return Ok((seen, None));
         };
-        let nameless = nameless(server, [Some(injected), removed]);
+        let nameless = || nameless(server, [Some(injected), removed]);
         let normal = self.judge(bench, &fault, nameless, struck);
         normal
             .map(|normal| (seen, Some(normal)))
@@ -150,7 +150,7 @@ impl Sweep {
         &self,
         bench: &mut Bench,
         fault: &crate::fault::Fault,
-        nameless: Option<String>,
+        nameless: impl FnOnce() -> Option<String>,
         struck: Instant,
     ) -> Result<Duration> {
         if self.strike == Strike::KillEverything
@@ -158,7 +158,7 @@ impl Sweep {
         {
             return bench.judge_death(struck);
         }
-        if let Some(answer) = nameless {
+        if let Some(answer) = nameless() {
             return Err(Error::Different(format!("an error without a name: {answer}")));
         }
         // A call that failed may have kept the fault from being removed. It has been by now, or is once more.

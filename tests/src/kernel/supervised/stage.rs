@@ -389,9 +389,9 @@ struct Flapping(Down);
 const PHASE: Duration = Duration::from_millis(100);
 
 impl Flapping {
-    /// Whether it is down at some time while one turn would pass.
-    fn goes_down(&self) -> bool {
-        wait_until(4 * PHASE, || !is_up(&self.0.pair.near))
+    /// Whether it is down at some time within so many phases.
+    fn goes_down(&self, phases: u32) -> bool {
+        wait_until(phases * PHASE, || !is_up(&self.0.pair.near))
     }
 }
 
@@ -401,11 +401,11 @@ impl Stage for Flapping {
     }
 
     fn acts(&mut self) -> Result<bool> {
-        Ok(self.goes_down())
+        Ok(self.goes_down(20))
     }
 
     fn stays_away(&self) -> bool {
-        !self.goes_down()
+        !self.goes_down(6)
     }
 
     fn picture(&self) -> Result<String> {

@@ -38,7 +38,6 @@ const NORMAL: Duration = Duration::from_secs(1);
 /// Objects are gone this soon after their fault: the kernel gives back the maps of security hooks only when every task has been
 /// through a point of rest, which takes seconds on a busy processor that is emulated.
 const SETTLE: Duration = Duration::from_secs(10);
-const START: Duration = Duration::from_secs(20);
 
 /// Namespaces, echo and daemon.
 pub(crate) struct Bench {
@@ -175,11 +174,7 @@ impl Bench {
             self.running = Some(Running { mcp: daemon.mcp()?, daemon });
         }
         let running = self.running()?;
-        let warm = || running.daemon.holders().iter().any(|holder| waits_for_orders(holder.pid));
-        if !wait_until(START, warm) {
-            let what = format!("warm holder; log:\n{}", running.daemon.log());
-            return Err(Error::Late { what, after: START });
-        }
+        running.daemon.wait_until_warm()?;
         self.daemon()
     }
 
@@ -341,15 +336,17 @@ impl Bench {
     }
 
     fn time_to_normal(&self, since: Instant) -> Result<Duration> {
-        let mut last = None;
-        while since.elapsed() < NORMAL {
+        loop {
             let sent = since.elapsed();
-            last = self.abnormal()?;
-            if last.is_none() {
-                return Ok(sent);
+            match self.abnormal()? {
+                None => return Ok(sent),
+                // It is looked once at least, however long ago that was.
+                Some(what) if since.elapsed() >= NORMAL => {
+                    return Err(Error::Late { what: format!("{what} normal"), after: NORMAL });
+                }
+                Some(_) => {}
             }
         }
-        Err(Error::Late { what: format!("{} normal", last.unwrap_or("traffic")), after: NORMAL })
     }
 }
 
@@ -364,10 +361,4 @@ fn journal_is_empty(daemon: &Daemon) -> Result<()> {
         true => Ok(()),
         false => Err(Error::Different(format!("journals left: {:?}", left()))),
     }
-}
-
-/// Whether a process sits in recvmsg(2), as a holder does that has loaded its programs.
-fn waits_for_orders(pid: i32) -> bool {
-    let call = std::fs::read_to_string(format!("/proc/{pid}/syscall")).unwrap_or_default();
-    call.split(' ').next().is_some_and(|number| number.parse() == Ok(nix::libc::SYS_recvmsg))
 }

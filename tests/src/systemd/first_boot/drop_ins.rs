@@ -46,11 +46,11 @@ fn attempt() -> Result<(Option<i32>, String)> {
 fn a_program_that_the_policy_names_is_a_probe_with_the_drop_in_for_programs() -> TestResult {
     installed()?;
     fs::create_dir_all(FOLDER)?;
-    fs::write(PROGRAM, "#!/bin/sh\nid -un >/var/tmp/who 2>/dev/null\n[ \"$1\" = short ] && id -un\n")?;
+    fs::write(PROGRAM, "#!/bin/sh\n[ \"$1\" = short ] && [ \"$(id -un)\" = chaos-probe ]\n")?;
     fs::set_permissions(PROGRAM, fs::Permissions::from_mode(0o755))?;
     fs::write(DOCUMENT_FILE, DOCUMENT)?;
     fs::set_permissions(DOCUMENT_FILE, fs::Permissions::from_mode(0o644))?;
-    // Not named by the policy, and then without the drop-in: refused by name, and nothing is done.
+    // Not named by the policy, and then without the drop-in: refused by name.
     let (code, said) = attempt()?;
     assert!(code != Some(0) && said.contains("probe_commands"), "{code:?} {said}");
     let _policy = OtherPolicy::of(&format!("probe_commands = [{PROGRAM:?}]\n"))?;
