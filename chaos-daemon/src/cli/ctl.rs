@@ -240,7 +240,9 @@ pub fn native(arguments: &[String]) -> Result<Native, String> {
     let words = std::iter::once("chaosctl".to_owned()).chain(arguments.iter().cloned());
     let cli = Cli::try_parse_from(words).map_err(|error| {
         let text = error.render().to_string();
-        text.trim().trim_start_matches("error: ").lines().next().unwrap_or_default().to_owned()
+        // What is wrong and what there is instead, which may be lines of their own; not the usage.
+        let problem = text.trim().trim_start_matches("error: ").split("\n\n").next().unwrap_or_default();
+        problem.lines().map(str::trim).collect::<Vec<_>>().join(" ")
     })?;
     match cli.command {
         Command::Inject(inject) => {

@@ -9,6 +9,7 @@ use super::{duration, size};
 use crate::probe::alert::{self, Alert};
 use crate::probe::command::{self, Command};
 use crate::probe::dns::Lookup;
+use crate::probe::host::{METRICS, Number};
 use crate::probe::kubernetes::{self, Resource, Wanted};
 use crate::probe::latency::{Latency, PERCENTILES};
 use crate::probe::log::{self, Entries};
@@ -122,6 +123,18 @@ enum CheckArgs {
         /// Its command line, with the absolute path of the program
         #[arg(last = true, required = true, value_name = "PROGRAM")]
         program: Vec<String>,
+    },
+    /// A number about this host: memory, processors, load, room in a file system, open files, threads
+    Host {
+        /// What is measured
+        #[arg(value_parser = names(METRICS))]
+        metric: String,
+        /// Of disk and inodes: the file system of this path
+        #[arg(long, value_name = "PATH")]
+        path: Option<String>,
+        /// Of cpu_busy_percent: over how long, at most half of what a sample may take [default: 1s, or that half if it is less]
+        #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+        window: Option<Duration>,
     },
     /// How much of the time work waits for a resource of this host, in percent (PSI)
     Pressure {
@@ -359,7 +372,9 @@ impl ProbeArgs {
             Check::Log(_) if bounds == Bounds::default() => log::OCCURS,
             _ => bounds,
         };
-        Ok(Probe { check, timeout, bounds })
+        let probe = Probe { check, timeout, bounds };
+        probe.fits("--timeout")?;
+        Ok(probe)
     }
 }
 
@@ -398,6 +413,9 @@ impl CheckArgs {
             }
             Self::Command { status, stdout, measure, program } => {
                 Command::parse(program, status, stdout.as_deref(), measure.as_deref()).map(Check::Command)
+            }
+            Self::Host { metric, path, window } => {
+                Number::parse(&metric, path.as_deref(), window).map(Check::Host)
             }
             Self::Pressure { resource, share, window } => {
                 Gauge::parse(&resource, share.as_deref(), window.as_deref()).map(Check::Pressure)

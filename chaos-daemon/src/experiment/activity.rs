@@ -209,7 +209,7 @@ impl Reader<'_> {
 
     /// A `chaosctl` command line, or any other, of which the output is judged.
     fn process_probe(&self, mut provider: Fields) -> Result<(Probe, Form), SpecError> {
-        let place = provider.at("arguments");
+        let (place, within) = (provider.at("arguments"), provider.at("timeout"));
         let limit = timeout(&mut provider)?;
         let path = path(&mut provider)?;
         if !is_chaosctl(&path) {
@@ -221,7 +221,9 @@ impl Reader<'_> {
         match native(path, provider, self.grammar)? {
             Native::Probe(probe) => {
                 let timeout = limit.map_or(probe.timeout, |limit| limit.min(probe.timeout));
-                Ok((Probe { timeout, ..probe }, Form::Process))
+                let probe = Probe { timeout, ..probe };
+                probe.fits(&within)?;
+                Ok((probe, Form::Process))
             }
             _ => Err(SpecError::new(place, "a probe runs \"chaosctl probe …\", or another program")),
         }

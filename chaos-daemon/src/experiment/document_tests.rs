@@ -519,7 +519,15 @@ fn every_probe_stands_in_steady_state_and_gate_and_in_the_schema_as_an_example()
 #[test]
 fn a_probe_that_makes_no_sense_is_named_with_its_place() {
     for (arguments, names) in [
-        (json!(["probe", "pressure", "disk"]), "disk"),
+        (json!(["probe", "host", "memory"]), "memory_used_percent"),
+        (json!(["probe", "host", "disk_used_percent"]), "--path"),
+        (json!(["probe", "host", "disk_used_percent", "--path", "var"]), "absolute"),
+        (json!(["probe", "host", "load1", "--path", "/"]), "--path"),
+        (json!(["probe", "host", "load1", "--window", "1s"]), "--window"),
+        (json!(["probe", "host", "cpu_busy_percent", "--window", "1m"]), "100ms to 15s"),
+        (json!(["probe", "host", "cpu_busy_percent", "--window", "2s"]), "--timeout"),
+        (json!(["probe", "pressure", "disk"]), "possible values: cpu, memory, io, irq"),
+        (json!(["probe", "pressure"]), "<RESOURCE>"),
         (json!(["probe", "pressure", "irq", "--share", "some"]), "--share"),
         (json!(["probe", "sockets", "tcp", "--state", "open"]), "open"),
         (json!(["probe", "sockets", "tcp", "--sum", "used"]), "--sum"),
@@ -545,6 +553,37 @@ fn a_probe_that_makes_no_sense_is_named_with_its_place() {
         assert!(error.field.ends_with(".provider.arguments"), "{arguments}: {error}");
         assert!(error.problem.contains(names), "{arguments}: {error}");
     }
+}
+
+#[test]
+fn numbers_of_the_host_end_a_run_or_roll_it_back() {
+    let host = |arguments: Value| json!({"type": "process", "path": "chaosctl", "arguments": arguments});
+    let memory = json!({"name": "memory", "op": "gt", "value": 80,
+        "provider": host(json!(["probe", "host", "memory_used_percent"]))});
+    let cpu = json!({"name": "cpu", "op": "gt", "value": 90, "alertAfter": "10s", "interval": "4s",
+        "provider": host(json!({"probe": "host", "cpu_busy_percent": "", "--window": "1500ms"}))});
+    let disk = json!({"name": "disk", "op": "lt", "value": 1e9,
+        "provider": host(json!(["probe", "host", "disk_available_bytes", "--path", "/var"]))});
+    let mut guarded = document();
+    guarded["extensions"] = json!([{"name": "chaos-daemon", "rollback_on": [disk],
+        "abort_when": [memory, cpu, {"not_recovered_within": "5m"}]}]);
+    let gates = parse(guarded.clone()).unwrap().guardrails.gates;
+    let checks: Vec<_> = gates.iter().map(|gate| gate.probe.check.to_string()).collect();
+    assert_eq!(
+        checks,
+        ["host disk_available_bytes of /var", "host memory_used_percent", "host cpu_busy_percent over 1.5s"]
+    );
+    assert_eq!(gates[1].rule, Rule::Compare { op: Op::Gt, value: 80.0, lookback: Duration::ZERO });
+    // What a sample may take is the interval: half of it has to do for the window.
+    for interval in [json!("2s"), json!(null)] {
+        guarded["extensions"][0]["abort_when"][1]["interval"] = interval;
+        let error = parse(guarded.clone()).unwrap_err();
+        assert_eq!(error.field, "extensions[0].abort_when[1].interval");
+        assert!(error.problem.contains("give 3s at least"), "{error}");
+    }
+    guarded["extensions"][0]["abort_when"][1]["provider"]["timeout"] = json!(1);
+    let error = parse(guarded).unwrap_err();
+    assert_eq!(error.field, "extensions[0].abort_when[1].provider.timeout");
 }
 
 #[test]

@@ -117,6 +117,7 @@ fn gate(mut fields: Fields, number: usize, reader: &Reader<'_>) -> Result<Gate, 
     let (mut probe, form) = reader.probe(reader.provider(&mut fields, Use::Probe)?)?;
     let interval = interval(&mut fields)?;
     probe.timeout = probe.timeout.min(interval);
+    probe.fits(&fields.at("interval"))?;
     let alert_after = duration(&mut fields, "alertAfter")?.unwrap_or_default();
     let alert_after = within(&fields.at("alertAfter"), alert_after, Duration::ZERO, LONGEST_FAULT)?;
     let no_data = fields.string("noData")?;

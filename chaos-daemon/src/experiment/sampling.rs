@@ -178,6 +178,7 @@ impl Rule {
             }
             condition.sampling = Sampling { mode, ..rule.sampling };
             condition.probe.timeout = rule.timeout.unwrap_or(condition.probe.timeout);
+            condition.probe.fits(&rule.at)?;
         }
         for (stage, when, modes) in
             [(Stage::Before, "before the method", "SOT"), (Stage::After, "after it", "EOT")]

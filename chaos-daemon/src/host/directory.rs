@@ -7,8 +7,8 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use nix::libc;
-use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
-use nix::sys::statvfs::fstatvfs;
+use nix::sys::statfs::{TMPFS_MAGIC, fstatfs, statfs};
+use nix::sys::statvfs::{Statvfs, fstatvfs, statvfs};
 use serde::{Deserialize, Serialize};
 
 /// A directory, pinned.
@@ -75,17 +75,30 @@ impl Space {
     /// # Errors
     /// As the kernel says.
     pub fn of(file: impl AsFd) -> io::Result<Self> {
-        let found = fstatvfs(&file)?;
+        let in_memory = fstatfs(&file)?.filesystem_type() == TMPFS_MAGIC;
+        Ok(Self::found(&fstatvfs(&file)?, in_memory))
+    }
+
+    /// What the file system at `path` has left. No file is opened.
+    ///
+    /// # Errors
+    /// As the kernel says.
+    pub fn at(path: &Path) -> io::Result<Self> {
+        let in_memory = statfs(path)?.filesystem_type() == TMPFS_MAGIC;
+        Ok(Self::found(&statvfs(path)?, in_memory))
+    }
+
+    fn found(found: &Statvfs, in_memory: bool) -> Self {
         let block = found.fragment_size();
         let (all, free) = (found.blocks(), found.blocks_free());
-        Ok(Self {
+        Self {
             bytes: all.saturating_mul(block),
             used: all.saturating_sub(free).saturating_mul(block),
             available: found.blocks_available().saturating_mul(block),
             inodes: found.files(),
             available_inodes: found.files_available(),
-            in_memory: fstatfs(&file)?.filesystem_type() == TMPFS_MAGIC,
-        })
+            in_memory,
+        }
     }
 }
 
@@ -100,6 +113,7 @@ mod tests {
         fs::create_dir(&path).unwrap();
         let found = DirectoryRef::find(&path).unwrap().unwrap();
         let space = Space::of(found.open().unwrap()).unwrap();
+        assert_eq!(Space::at(&path).unwrap().bytes, space.bytes);
         assert!(space.available <= space.bytes && space.bytes > 0, "{space:?}");
         fs::create_dir(root.path().join("b")).unwrap();
         fs::rename(root.path().join("b"), &path).unwrap();

@@ -73,7 +73,7 @@ const SERVER: &[i64] = &[
     libc::SYS_unlinkat,
 ];
 
-/// To look names up, and to connect.
+/// To look names up, to connect, and to see what file systems have left.
 const PROBER: &[i64] = &[
     libc::SYS_connect,
     libc::SYS_getegid,
@@ -86,6 +86,7 @@ const PROBER: &[i64] = &[
     libc::SYS_sendmmsg,
     libc::SYS_sendmsg,
     libc::SYS_setsockopt,
+    libc::SYS_statfs,
     libc::SYS_uname,
 ];
 
@@ -189,6 +190,7 @@ mod tests {
             let rules = rules(network).unwrap();
             assert_eq!(rules.contains_key(&libc::SYS_socket), network);
             assert_eq!(rules.contains_key(&libc::SYS_connect), network);
+            assert_eq!(rules.contains_key(&libc::SYS_statfs), network);
             for never in [libc::SYS_execve, libc::SYS_ptrace, libc::SYS_bpf, libc::SYS_setuid, libc::SYS_kill]
             {
                 assert!(!rules.contains_key(&never), "{never}");

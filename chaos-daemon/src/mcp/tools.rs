@@ -255,9 +255,9 @@ fn probe_tool() -> (&'static str, &'static str, JsonObject) {
         "Take a sample",
         "Takes one sample, as an experiment's probe does, and says whether it is as it should be. A systemd unit: \
                  [\"unit\", \"a.service\", \"--measure\", \"restarts\"]; the processes of a service: [\"process\", \
-                 \"--unit\", \"a.service\", \"--measure\", \"memory_mb\", \"--max\", 500]; an address, as in \
-                 [\"tcp\", \"127.0.0.1:5432\"]; or a program that the daemon's policy names: [\"command\", \"--\", \
-                 \"/usr/lib/payment/check\"].",
+                 \"--unit\", \"a.service\", \"--measure\", \"memory_mb\", \"--max\", 500]; the host: [\"host\", \
+                 \"memory_used_percent\", \"--max\", 80]; an address, as in [\"tcp\", \"127.0.0.1:5432\"]; or a program \
+                 that the daemon's policy names: [\"command\", \"--\", \"/usr/lib/payment/check\"].",
         object(
             json!({
                 "arguments": {

@@ -10,6 +10,12 @@ use std::os::unix::fs::FileExt;
 use std::sync::OnceLock;
 
 const PATHS: &[&str] = &[
+    "/proc/loadavg",
+    "/proc/meminfo",
+    "/proc/stat",
+    "/proc/sys/fs/file-nr",
+    "/proc/sys/kernel/pid_max",
+    "/proc/sys/kernel/threads-max",
     "/proc/pressure/cpu",
     "/proc/pressure/memory",
     "/proc/pressure/io",

@@ -7,6 +7,7 @@
 pub mod alert;
 pub mod command;
 pub mod dns;
+pub mod host;
 pub mod http;
 pub mod instruments;
 pub mod kubernetes;
@@ -51,6 +52,7 @@ pub const KINDS: &[&str] = &[
     "latency",
     "dns",
     "mcp",
+    "host",
     "pressure",
     "sockets",
     "unit",
@@ -85,6 +87,8 @@ pub enum Check {
     },
     /// This name has an address.
     Dns(dns::Lookup),
+    /// A number about this host.
+    Host(host::Number),
     /// How much work waits for a resource of this host.
     Pressure(pressure::Gauge),
     /// How many sockets this host has.
@@ -277,6 +281,7 @@ impl fmt::Display for Check {
             Self::Http { request, .. } => write!(f, "{} {}", request.method.name(), request.url),
             Self::Tcp { host, port } => write!(f, "connect to {host} port {port}"),
             Self::Dns(lookup) => lookup.fmt(f),
+            Self::Host(number) => number.fmt(f),
             Self::Pressure(gauge) => gauge.fmt(f),
             Self::Sockets(count) => count.fmt(f),
             Self::Prometheus(query) => query.fmt(f),
@@ -299,6 +304,17 @@ impl Probe {
         let start = Instant::now();
         let seen = self.check.take(self.timeout).await;
         self.judge(seen, start.elapsed())
+    }
+
+    /// Sees that a sample may take as long as it has to, where `field` says how long it may take.
+    ///
+    /// # Errors
+    /// Says how long it has to be.
+    pub fn fits(&self, field: &str) -> Result<(), SpecError> {
+        match &self.check {
+            Check::Host(number) => number.fits(field, self.timeout),
+            _ => Ok(()),
+        }
     }
 
     /// The sample of a check that was asked of the injector.
@@ -412,6 +428,7 @@ impl Check {
                 Seen { verdict, answer: None, value: None, no_data: None }
             }
             Self::Dns(lookup) => lookup.take(limit).await,
+            Self::Host(number) => number.take(limit).await,
             Self::Pressure(gauge) => gauge.take(limit).await,
             Self::Sockets(count) => count.take(limit).await,
             Self::Prometheus(query) => query.take(limit).await,

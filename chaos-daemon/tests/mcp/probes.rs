@@ -7,6 +7,7 @@ use tokio::process::Command;
 
 use crate::client::{Client, PATIENCE};
 use crate::double::Server;
+use crate::experiments::{document, port, register};
 
 /// Exit code and what was printed.
 async fn chaosctl(server: &Server, words: &[&str]) -> (i32, String) {
@@ -102,6 +103,41 @@ async fn a_gate_on_a_log_goes_by_its_count_and_one_that_the_policy_forbids_lets_
 }
 
 #[tokio::test]
+async fn numbers_of_the_host_are_told_and_a_gate_on_them_keeps_a_run_from_beginning() {
+    let server = Server::start().await;
+    let mut client = Client::open(&server.socket).await;
+    for (words, ok) in [
+        (json!(["host", "memory_used_percent", "--min", 0, "--max", 100]), true),
+        (json!(["host", "memory_available_bytes", "--max", 0]), false),
+        (json!(["host", "cpu_busy_percent", "--window", "100ms", "--max", 100]), true),
+        (json!(["host", "load15", "--min", 0]), true),
+        (json!(["host", "disk_used_percent", "--path", "/tmp", "--max", 100]), true),
+    ] {
+        let (sample, failed) = client.call("chaos_probe", json!({"arguments": words})).await;
+        assert!(!failed && sample["ok"] == ok && sample["value"].is_number(), "{words}: {sample}");
+    }
+    let (sample, _) = client
+        .call("chaos_probe", json!({"arguments": ["host", "disk_used_percent", "--path", "/proc"]}))
+        .await;
+    assert!(sample["ok"] == false && sample["value"].is_null(), "{sample}");
+
+    let (_listener, address) = port().await;
+    for (title, most, verdict) in [("enough", 100, "held"), ("never enough", -1, "refused")] {
+        let mut document = document(title, &address, "100ms");
+        let gate = json!({"name": "memory", "op": "gt", "value": most, "provider": {"type": "process",
+            "path": "chaosctl", "arguments": ["probe", "host", "memory_used_percent"]}});
+        document["extensions"] = json!([{"name": "chaos-daemon", "abort_when": [gate]}]);
+        register(&mut client, document).await;
+        let (result, _) = client.call("chaos_run_experiment", json!({"experiment_name": title})).await;
+        assert_eq!(result["verdict"], verdict, "{result}");
+        let said = result["error"].as_str().unwrap_or_default();
+        assert_eq!(said.contains("gate memory: "), verdict == "refused", "{result}");
+    }
+    let injected = server.take_asked().iter().filter(|asked| asked.starts_with("inject ")).count();
+    assert_eq!(injected, 1);
+}
+
+#[tokio::test]
 async fn what_is_no_probe_is_refused() {
     let server = Server::start().await;
     let mut client = Client::open(&server.socket).await;
@@ -110,6 +146,9 @@ async fn what_is_no_probe_is_refused() {
         json!(["unit"]),
         json!(["process"]),
         json!(["unit", "a.timer"]),
+        json!(["host"]),
+        json!(["host", "disk_used_percent"]),
+        json!(["host", "cpu_busy_percent", "--window", "3s"]),
         json!(["process", "--exe", "a"]),
         json!(["log", "--unit", "a.service"]),
         json!(["log", "--match", "x"]),

@@ -15,6 +15,7 @@ use tempfile::TempDir;
 
 use super::{Context, Outcome, TestResult, tests};
 use crate::daemon::run_as_nobody;
+use crate::mounts::with_tmpfs;
 use crate::process::wait_until;
 use crate::worker::Program;
 use crate::{Daemon, Mcp, process};
@@ -22,6 +23,9 @@ use crate::{Daemon, Mcp, process};
 tests![
     sockets_are_counted_anew_by_the_prober_for_every_sample,
     pressure_is_read_by_the_prober_or_the_kernel_named_that_keeps_none,
+    numbers_of_the_host_are_read_by_the_prober_and_are_what_the_kernel_says,
+    room_of_a_file_system_is_told_without_opening_anything_there,
+    a_gate_on_room_ends_the_fault_that_takes_it,
     processes_are_seen_by_the_injector_with_age_memory_and_descriptors,
     whom_no_preview_shows_no_probe_tells_of,
     a_log_is_read_for_who_may_not_read_it_where_the_policy_names_it_and_nowhere_else,
@@ -91,6 +95,128 @@ fn pressure_is_read_by_the_prober_or_the_kernel_named_that_keeps_none(_: &Contex
     let never = judge(&mcp, &json!(["probe", "pressure", "cpu", "--min", 101]))?;
     assert_eq!(never["steady_state_before"], false, "{never}");
     Ok(Outcome::Pass)
+}
+
+/// What is measured by the tool, within the sandbox.
+fn measure(mcp: &Mcp, words: &[&str]) -> Result<f64, Box<dyn std::error::Error>> {
+    let sample = take(mcp, &json!(words))?;
+    println!("{words:?}: {sample}");
+    assert_eq!(sample["ok"], true, "{words:?}: {sample}");
+    sample["value"].as_f64().ok_or_else(|| format!("{words:?}: {sample}").into())
+}
+
+/// The n-th word of a file as a number.
+fn word(path: &str, index: usize) -> Result<f64, Box<dyn std::error::Error>> {
+    let text = fs::read_to_string(path)?;
+    let word = text.split([' ', '\t', '\n', '/']).filter(|word| !word.is_empty()).nth(index);
+    Ok(word.ok_or_else(|| format!("{path}: {text:?}"))?.parse()?)
+}
+
+/// Beside what this process reads, which is not shut in. Meanwhile things change, by a part of them.
+fn numbers_of_the_host_are_read_by_the_prober_and_are_what_the_kernel_says(_: &Context) -> TestResult {
+    let daemon = Daemon::start()?;
+    let mcp = daemon.mcp()?;
+    let near = |metric: &str, wanted: f64, most: f64| -> Result<(), Box<dyn std::error::Error>> {
+        let seen = measure(&mcp, &["host", metric])?;
+        assert!((seen - wanted).abs() <= most, "{metric}: {seen}, where {wanted} is right");
+        Ok(())
+    };
+    let text = fs::read_to_string("/proc/meminfo")?;
+    let bytes = |name: &str| -> Option<f64> {
+        let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+        Some(line.split_whitespace().next()?.parse::<f64>().ok()? * 1024.0)
+    };
+    let (total, available) = (bytes("MemTotal:").ok_or("none")?, bytes("MemAvailable:").ok_or("none")?);
+    near("memory_used_percent", 100.0 - available * 100.0 / total, 20.0)?;
+    near("memory_available_bytes", available, total / 5.0)?;
+    let (swap, free) = (bytes("SwapTotal:").unwrap_or(0.0), bytes("SwapFree:").unwrap_or(0.0));
+    near("swap_used_percent", if swap > 0.0 { 100.0 - free * 100.0 / swap } else { 0.0 }, 20.0)?;
+    for (index, metric) in ["load1", "load5", "load15"].into_iter().enumerate() {
+        let load = word("/proc/loadavg", index)?;
+        near(metric, load, 5.0 + load)?;
+    }
+    let tasks = word("/proc/loadavg", 4)?;
+    let most = word("/proc/sys/kernel/threads-max", 0)?.min(word("/proc/sys/kernel/pid_max", 0)?);
+    near("tasks_percent", tasks * 100.0 / most, 20.0)?;
+    let (open, most) = (word("/proc/sys/fs/file-nr", 0)?, word("/proc/sys/fs/file-nr", 2)?);
+    near("open_files_percent", open * 100.0 / most, 20.0)?;
+    near("cpu_busy_percent", 50.0, 50.0)?;
+    let watched = take(&mcp, &json!(["host", "cpu_busy_percent", "--window", "300ms"]))?;
+    assert!(watched["seconds"].as_f64() >= Some(0.3), "{watched}");
+    Ok(Outcome::Pass)
+}
+
+/// Runs a closure with a file system of 64 MiB that only it and its daemon see.
+fn on_a_file_system(work: impl FnOnce(&Path) -> TestResult + Send) -> TestResult {
+    let folder = tempfile::tempdir()?;
+    let told = |error: Box<dyn std::error::Error>| error.to_string();
+    let done = with_tmpfs(folder.path(), "size=64m,nr_inodes=4000,mode=1777", || {
+        Ok(work(folder.path()).map_err(told))
+    });
+    Ok(done??)
+}
+
+fn room_of_a_file_system_is_told_without_opening_anything_there(_: &Context) -> TestResult {
+    on_a_file_system(|path| {
+        let (room, closed) = (path.to_string_lossy(), path.join("closed"));
+        fs::write(path.join("a file"), vec![1; 16 << 20])?;
+        fs::create_dir(&closed)?;
+        fs::set_permissions(path, fs::Permissions::from_mode(0o700))?;
+        let daemon = Daemon::start()?;
+        let mcp = daemon.mcp()?;
+        // Nobody else may look into it, and how full it is can be known.
+        assert!((measure(&mcp, &["host", "disk_used_percent", "--path", &room])? - 25.0).abs() < 0.5);
+        let available = measure(&mcp, &["host", "disk_available_bytes", "--path", &room])?;
+        assert!((available - f64::from(48 << 20)).abs() < 1e6, "{available}");
+        let inodes = measure(&mcp, &["host", "inodes_used_percent", "--path", &room])?;
+        assert!((0.01..1.0).contains(&inodes), "{inodes}");
+        fs::set_permissions(&closed, fs::Permissions::from_mode(0o000))?;
+        let below = closed.join("below");
+        for (path, mode, said) in [
+            (&closed, 0o700, "may not go to"),
+            (&closed, 0o755, "ProtectHome="),
+            (&below, 0o755, "may not go to"),
+            (&path.join("none"), 0o755, "there is no"),
+        ] {
+            fs::set_permissions(&*room, fs::Permissions::from_mode(mode))?;
+            let sample = take(&mcp, &json!(["host", "disk_used_percent", "--path", path]))?;
+            let detail = sample["detail"].as_str().unwrap_or_default();
+            assert!(sample["value"].is_null() && detail.contains(said), "{}: {sample}", path.display());
+        }
+        Ok(Outcome::Pass)
+    })
+}
+
+fn a_gate_on_room_ends_the_fault_that_takes_it(_: &Context) -> TestResult {
+    on_a_file_system(|path| {
+        let daemon = Daemon::start()?;
+        let mcp = daemon.mcp()?;
+        let chaosctl =
+            |arguments: Value| json!({"type": "process", "path": "chaosctl", "arguments": arguments});
+        let room = chaosctl(json!(["probe", "host", "disk_used_percent", "--path", path, "--max", 10]));
+        let gate = chaosctl(json!(["probe", "host", "disk_used_percent", "--path", path]));
+        let fill =
+            chaosctl(json!({"inject": "resource_exhaustion", "--resource": "disk_fill", "--path": path,
+            "--percent": 90, "--for": "60s"}));
+        let document = json!({"title": "filled", "rollbacks": [],
+            "steady-state-hypothesis": {"title": "there is room", "probes": [
+                {"type": "probe", "name": "room", "tolerance": 0, "provider": room}]},
+            "method": [{"type": "action", "name": "fill", "provider": fill}],
+            "extensions": [{"name": "chaos-daemon", "abort_when": [
+                {"name": "nearly full", "provider": gate, "op": "gt", "value": 80, "interval": "500ms"}]}]});
+        mcp.call_tool("chaos_register_experiment", document)?.ok()?;
+        let result = mcp.call_tool("chaos_run_experiment", json!({"experiment_name": "filled"}))?.ok()?;
+        assert_eq!(result["verdict"], "tripped", "{result}");
+        let error = result["error"].as_str().unwrap_or_default();
+        assert!(
+            error.contains("gate nearly full was breached") && error.contains("disk_used_percent"),
+            "{error}"
+        );
+        // And the room is there again, which the steady state has seen, too.
+        assert_eq!(result["steady_state_after"], true, "{result}");
+        assert!(measure(&mcp, &["host", "disk_used_percent", "--path", &path.to_string_lossy()])? < 5.0);
+        Ok(Outcome::Pass)
+    })
 }
 
 /// One sample by the tool.
