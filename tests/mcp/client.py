@@ -26,7 +26,7 @@ PEER, BYSTANDER = "127.0.0.2", "127.0.0.3"
 PARTITION = {"fault_type": "network_partition", "probability": 1.0, "duration_seconds": 30,
              "target": {"interface": "lo", "cidr": PEER}}
 TOOLS = {"chaos_inject_fault", "chaos_run_experiment", "chaos_status", "chaos_stop", "chaos_doctor", "chaos_plan",
-         "chaos_plan_experiment",
+         "chaos_plan_experiment", "chaos_list_experiments",
          "chaos_register_experiment", "chaos_probe", "chaos_list_runs", "chaos_get_run", "chaos_statistics",
          "chaos_schedule"}
 # The server that is probed, and its port.
@@ -135,6 +135,25 @@ async def errors(check, tools):
     check("an unknown experiment is an error", error and answer.get("error_code") == "EXPERIMENT_NOT_FOUND", answer)
 
 
+async def experiments(check, tools):
+    """The pages of a list, one experiment each, are the list."""
+    whole, error = await tools.call("chaos_list_experiments")
+    listed = whole.get("experiments", [])
+    built_in = [found["experiment_name"] for found in listed if found["origin"] == "built-in"]
+    check("experiments are listed", not error and "process-death" in built_in and built_in == sorted(built_in), whole)
+    pages, cursor = [], {}
+    while len(pages) <= len(listed):
+        page, error = await tools.call("chaos_list_experiments", limit=1, **cursor)
+        pages += page.get("experiments", [])
+        if error or "next_cursor" not in page:
+            break
+        cursor = {"cursor": page["next_cursor"]}
+    check("page by page, they are the same", pages == listed, pages)
+    answer, error = await tools.call("chaos_list_experiments", cursor="elsewhere")
+    refused = answer.get("error", {}).get("message", "").startswith("cursor:")
+    check("a cursor that is none is refused by name", error and refused, answer)
+
+
 async def session(check, mode, parameters, echo):
     before = node.queues()
     async with Client(parameters, mode=mode) as client:
@@ -143,6 +162,7 @@ async def session(check, mode, parameters, echo):
         await partition(check, tools, echo)
         await dice(check, tools)
         await errors(check, tools)
+        await experiments(check, tools)
         answer, error = await tools.call("chaos_doctor")
         check("doctor finds nothing left behind", not error and answer.get("residue") == [], answer)
     check("the queues of lo are as they were", node.queues() == before, node.queues())

@@ -11,6 +11,7 @@ use serde_json::{Map, Value, json};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::client::{Client, ClientError};
+use super::experiments::{self, ExperimentCommand};
 use super::fault_args::FaultArgs;
 use super::history::{ReportArgs, RunsArgs};
 use super::hub::{self, HubArgs};
@@ -126,7 +127,7 @@ enum Command {
         /// Only this experiment
         experiment: Option<String>,
     },
-    /// Register or run an experiment
+    /// List, register or run experiments
     #[command(subcommand)]
     Experiment(ExperimentCommand),
     /// Have registered experiments run at times, by themselves
@@ -187,17 +188,6 @@ struct InjectArgs {
     /// Stay until the fault has ended; Ctrl-C ends it at once
     #[arg(long, conflicts_with = "dry_run")]
     wait: bool,
-}
-
-#[derive(Debug, Subcommand)]
-enum ExperimentCommand {
-    /// Register an experiment from a Chaos Toolkit document
-    Register {
-        /// JSON or YAML file, or - for stdin
-        file: PathBuf,
-    },
-    /// Run a registered experiment, and wait for its end for 44 seconds; see run
-    Run(RunArgs),
 }
 
 /// Why the command failed.
@@ -503,6 +493,10 @@ async fn ask(client: &Client, command: &Command, json: bool) -> Result<Done, Fai
         Command::Show { run } => {
             let answer = history::run(client, run).await?;
             return Ok(Done::well(history::details(&answer), answer));
+        }
+        Command::Experiment(ExperimentCommand::List(args)) => {
+            let answer = experiments::find(client, args).await?;
+            return Ok(Done::well(experiments::lines(&answer), answer));
         }
         Command::Experiment(ExperimentCommand::Run(args)) => {
             ("chaos_run_experiment", Value::Object(args.fields()))

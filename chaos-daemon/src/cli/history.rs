@@ -61,7 +61,8 @@ impl RunsArgs {
     }
 }
 
-fn verdict(word: &str) -> Result<Verdict, String> {
+/// Understands a verdict.
+pub(super) fn verdict(word: &str) -> Result<Verdict, String> {
     Verdict::parse(word).ok_or_else(|| format!("{word:?} is no verdict"))
 }
 

@@ -5,6 +5,7 @@ mod client;
 mod ctl;
 mod document;
 mod duration;
+mod experiments;
 mod fault_args;
 mod history;
 mod hub;

@@ -102,14 +102,29 @@ fn filter_properties() -> Value {
     })
 }
 
+/// Understands a verdict.
+pub(super) fn verdict(fields: &mut Fields, key: &'static str) -> Result<Option<Verdict>, SpecError> {
+    let Some(word) = fields.string(key)? else { return Ok(None) };
+    let unknown = || {
+        let known: Vec<_> = VERDICTS.iter().map(|verdict| verdict.name()).collect();
+        SpecError::new(key, format!("{word:?} is not one of {}", known.join(", ")))
+    };
+    Verdict::parse(&word).ok_or_else(unknown).map(Some)
+}
+
+/// Understands how many are wanted at most.
+pub(super) fn limit(fields: &mut Fields, unless_given: u32, most: u32) -> Result<u32, SpecError> {
+    let limit = fields.number("limit")?.unwrap_or(f64::from(unless_given));
+    if limit.fract() != 0.0 || !(1.0..=f64::from(most)).contains(&limit) {
+        return Err(SpecError::new("limit", format!("{limit} is not a whole number from 1 to {most}")));
+    }
+    // Whole, and within bounds.
+    Ok(limit as u32)
+}
+
 /// Understands the fields of a search.
 fn filter(fields: &mut Fields) -> Result<Filter, ApiError> {
-    let verdict = fields.string("verdict")?.map(|word| {
-        Verdict::parse(&word).ok_or_else(|| {
-            let known: Vec<_> = VERDICTS.iter().map(|verdict| verdict.name()).collect();
-            SpecError::new("verdict", format!("{word:?} is not one of {}", known.join(", ")))
-        })
-    });
+    let verdict = verdict(fields, "verdict");
     let mut time = |key: &'static str| -> Result<Option<jiff::Timestamp>, SpecError> {
         let Some(text) = fields.string(key)? else { return Ok(None) };
         let time = text.parse().map_err(|error| {
@@ -118,21 +133,16 @@ fn filter(fields: &mut Fields) -> Result<Filter, ApiError> {
         time.map(Some)
     };
     let (since, until) = (time("since")?, time("until")?);
-    let limit = fields.number("limit")?.unwrap_or(f64::from(FOUND_RUNS));
-    if limit.fract() != 0.0 || !(1.0..=f64::from(MOST_FOUND)).contains(&limit) {
-        let problem = format!("{limit} is not a whole number from 1 to {MOST_FOUND}");
-        return Err(SpecError::new("limit", problem).into());
-    }
+    let limit = limit(fields, FOUND_RUNS, MOST_FOUND)?;
     Ok(Filter {
         experiment: fields.string("experiment_name")?,
         fault: fields.string("fault")?,
         target: fields.string("target")?,
-        verdict: verdict.transpose()?,
+        verdict: verdict?,
         text: fields.string("text")?,
         since,
         until,
-        // Whole, and within bounds.
-        limit: Some(limit as u32),
+        limit: Some(limit),
     })
 }
 

@@ -6,7 +6,7 @@ use rmcp::model::{CallToolResult, JsonObject, Tool, ToolAnnotations};
 use serde_json::{Map, Value, json};
 
 use super::results::{InjectOutput, Output, RunOutput, StatusOutput};
-use super::{control, experiment, history, inject, params, probe, schedule, schema, status};
+use super::{catalogue, control, experiment, history, inject, params, probe, schedule, schema, status};
 use crate::experiment::schema as experiment_schema;
 use crate::probe::KINDS;
 use crate::request::{ApiError, Caller};
@@ -21,6 +21,7 @@ pub(super) enum Call {
     RunExperiment,
     Status,
     RegisterExperiment,
+    ListExperiments,
     Plan,
     PlanExperiment,
     Stop,
@@ -32,10 +33,11 @@ pub(super) enum Call {
     Schedule,
 }
 
-const CALLS: [Call; 13] = [
+const CALLS: [Call; 14] = [
     Call::Doctor,
     Call::GetRun,
     Call::InjectFault,
+    Call::ListExperiments,
     Call::ListRuns,
     Call::Plan,
     Call::PlanExperiment,
@@ -59,6 +61,7 @@ impl Call {
             Self::RunExperiment => "chaos_run_experiment",
             Self::Status => "chaos_status",
             Self::RegisterExperiment => "chaos_register_experiment",
+            Self::ListExperiments => "chaos_list_experiments",
             Self::Plan => "chaos_plan",
             Self::PlanExperiment => "chaos_plan_experiment",
             Self::Stop => "chaos_stop",
@@ -90,6 +93,7 @@ impl Call {
             Self::RegisterExperiment => {
                 experiment::register(service, caller, given).await.map(|output| output.result())
             }
+            Self::ListExperiments => catalogue::list(service, given).await.map(|output| output.result()),
             Self::Plan => inject::plan(service, caller, given).await.map(|output| output.result()),
             Self::PlanExperiment => {
                 experiment::plan(service, caller, given).await.map(|output| output.result())
@@ -113,6 +117,7 @@ impl Call {
             Self::RunExperiment | Self::PlanExperiment => experiment::run_failed(arguments, error),
             Self::Status => status::failed(error),
             Self::RegisterExperiment => experiment::register_failed(arguments, error),
+            Self::ListExperiments => catalogue::list_failed(error),
             Self::Plan => inject::plan_failed(arguments, error),
             Self::Stop => control::stop_failed(error),
             Self::Doctor => control::doctor_failed(error),
@@ -179,6 +184,7 @@ impl Call {
                  fault also which processes it would hit, what share of those that match that is, and who is left out.",
                 object(fault_properties(), &["fault_name"]),
             ),
+            Self::ListExperiments => catalogue::list_tool(),
             Self::PlanExperiment => experiment::plan_tool(),
             Self::Stop => control::stop_tool(),
             Self::Doctor => (
@@ -204,6 +210,7 @@ impl Call {
             Self::RunExperiment | Self::PlanExperiment => schema::of_output::<RunOutput>(),
             Self::Status => schema::of_output::<StatusOutput>(),
             Self::RegisterExperiment => schema::of_output::<experiment::RegisterOutput>(),
+            Self::ListExperiments => schema::of_output::<catalogue::ListOutput>(),
             Self::Plan => schema::of_output::<inject::PlanOutput>(),
             Self::Stop => schema::of_output::<control::StopOutput>(),
             Self::Doctor => schema::of_output::<control::DoctorOutput>(),
@@ -222,6 +229,7 @@ impl Call {
             // What it sets breaks something later; to set it again changes nothing.
             Self::Schedule => (false, true, true),
             Self::Status
+            | Self::ListExperiments
             | Self::Plan
             | Self::PlanExperiment
             | Self::Doctor

@@ -2,6 +2,7 @@
 //!
 //! What is spoken on a connection is the business of whoever passes `speak` to [`run`].
 
+pub mod catalogue;
 pub mod history;
 pub mod notes;
 pub mod registry;

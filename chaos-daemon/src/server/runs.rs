@@ -401,7 +401,7 @@ fn conflict(
 }
 
 /// What the faults of an experiment are, with these names.
-fn described(experiment: &Experiment, names: &BTreeMap<usize, FaultName>) -> Vec<RunFault> {
+pub(super) fn described(experiment: &Experiment, names: &BTreeMap<usize, FaultName>) -> Vec<RunFault> {
     let fault = |(index, _, fault): (usize, Option<&FaultName>, &FaultRequest)| RunFault {
         name: names.get(&index).map(ToString::to_string).unwrap_or_default(),
         fault_type: fault.fault_type.name().to_owned(),

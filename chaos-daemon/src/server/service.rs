@@ -37,11 +37,11 @@ pub const WAIT_FOR_STOP: Duration = Duration::from_secs(30);
 pub struct Service {
     door: Door,
     prober: Prober,
-    store: Store,
+    pub(super) store: Store,
     history: History,
-    runs: Runs,
+    pub(super) runs: Runs,
     schedules: Schedules,
-    grammar: Grammar,
+    pub(super) grammar: Grammar,
 }
 
 /// What came of an injection.

@@ -5,6 +5,8 @@ mod alerts;
 #[cfg(test)]
 mod bad_input;
 #[cfg(test)]
+mod catalogue;
+#[cfg(test)]
 mod chaosctl;
 #[cfg(test)]
 mod client;

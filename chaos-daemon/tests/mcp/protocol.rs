@@ -100,6 +100,7 @@ async fn annotations_are_true() {
             "chaos_plan_experiment",
             "chaos_doctor",
             "chaos_probe",
+            "chaos_list_experiments",
             "chaos_list_runs",
             "chaos_get_run",
             "chaos_statistics",

@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use super::migrations::MIGRATIONS;
 use super::score::score;
-use super::{ExperimentResult, Filter, Found, Recorded, Retention, RunFault, Summary, Total};
+use super::{ExperimentResult, Filter, Found, Latest, Recorded, Retention, RunFault, Summary, Total};
 use crate::experiment::stage::Step;
 use crate::experiment::timeline::{Occurrence, Reading};
 use crate::experiment::{FailureMode, Fate, Stage, Verdict};
@@ -205,6 +205,20 @@ impl Database {
         };
         let rows = statement.query_map([], |row| {
             Ok((row.get(0)?, Total { runs: number(row, 1)?, successes: number(row, 2)? }))
+        })?;
+        Ok(rows.collect::<rusqlite::Result<_>>()?)
+    }
+
+    /// The latest run of each experiment.
+    pub(super) fn latest(&self) -> Result<Vec<(String, Latest)>> {
+        // Beside max(), SQLite takes the other columns from the row that has it.
+        let question = "SELECT experiment, id, started_at, verdict, success, max(started_ms) FROM run GROUP BY experiment";
+        let mut statement = self.connection.prepare(question)?;
+        let rows = statement.query_map([], |row| {
+            let verdict: Option<String> = row.get(3)?;
+            let verdict = verdict.as_deref().and_then(Verdict::parse);
+            let (run_id, started_at, success) = (row.get(1)?, row.get(2)?, row.get(4)?);
+            Ok((row.get(0)?, Latest { run_id, started_at, verdict, success }))
         })?;
         Ok(rows.collect::<rusqlite::Result<_>>()?)
     }

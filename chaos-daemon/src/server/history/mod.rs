@@ -87,6 +87,21 @@ pub struct Total {
     pub successes: u64,
 }
 
+/// The latest run of an experiment.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+pub struct Latest {
+    /// Handle.
+    pub run_id: String,
+    /// When it began, ISO 8601 in UTC.
+    pub started_at: String,
+    /// The last word on it; absent in results of before there were verdicts.
+    #[schemars(with = "String")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub verdict: Option<Verdict>,
+    /// Whether the system kept its steady state.
+    pub success: bool,
+}
+
 /// A fault of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RunFault {
@@ -311,6 +326,20 @@ impl History {
                 *sum = Total { runs: sum.runs + total.runs, successes: sum.successes + total.successes };
             }
             Ok(totals)
+        })
+        .await
+    }
+
+    /// The latest run of each experiment, of those that are kept.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub async fn latest(&self) -> Result<BTreeMap<String, Latest>, ApiError> {
+        self.blocking(|shared| {
+            let mut found = shared.all(|database| database.latest())?;
+            // Of both databases; of one experiment the later comes over the earlier.
+            found.sort_by(|(_, left), (_, right)| left.started_at.cmp(&right.started_at));
+            Ok(found.into_iter().collect())
         })
         .await
     }

@@ -247,6 +247,37 @@ async fn at_which_stages_a_document_was_run_is_told_in_order_also_of_what_is_in_
     assert_eq!(again.stages("z".into()).await.unwrap(), []);
 }
 
+#[tokio::test]
+async fn the_latest_run_of_each_experiment_is_told_also_of_what_is_in_memory_only() {
+    let directory = tempfile::tempdir().unwrap();
+    let history = History::open(Some(directory.path()), Retention::default());
+    // Not in the order in which they began.
+    for (run_id, experiment, verdict, at) in [
+        ("b", "x", Verdict::Held, 2),
+        ("a", "x", Verdict::Failed, 1),
+        ("c", "y", Verdict::Deviated, 1),
+        ("d", "z", Verdict::Held, 1),
+    ] {
+        history.record(recorded(result(run_id, experiment, verdict, &minute(at)))).await;
+    }
+    for (run_id, experiment, at) in [("e", "y", 3), ("f", "z", 0)] {
+        let mut shared = history.shared.lock().unwrap();
+        let run = recorded(result(run_id, experiment, Verdict::Tripped, &minute(at)));
+        shared.memory.as_mut().unwrap().record(&run, Retention::default()).unwrap();
+    }
+    let latest = history.latest().await.unwrap();
+    let told: Vec<_> = latest
+        .iter()
+        .map(|(name, run)| (name.as_str(), run.run_id.as_str(), run.verdict, run.success))
+        .collect();
+    let expected = [
+        ("x", "b", Some(Verdict::Held), true),
+        ("y", "e", Some(Verdict::Tripped), false),
+        ("z", "d", Some(Verdict::Held), true),
+    ];
+    assert_eq!(told, expected);
+}
+
 #[test]
 fn the_stages_of_a_document_are_known_by_all_but_its_secrets_and_their_list() {
     let staged = |secret: &str, extension: serde_json::Value, title: &str| {

@@ -1,0 +1,161 @@
+//! `chaos_list_experiments`: which experiments there are.
+
+use rmcp::model::{CallToolResult, JsonObject};
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use super::history::{limit, verdict};
+use super::results::{Failure, Output};
+use super::tools::{object, text};
+use crate::experiment::verdict::VERDICTS;
+use crate::request::ApiError;
+use crate::request::fields::Fields;
+use crate::server::catalogue::{Known, ORIGINS, Origin, Place, Wanted};
+use crate::server::history::Latest;
+use crate::server::service::Service;
+use crate::spec::SpecError;
+
+/// How many experiments are on a page when nobody says.
+const LISTED: u32 = 50;
+/// The most on one page.
+pub(super) const MOST_LISTED: u32 = 250;
+
+/// An experiment in a list.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub(super) struct Listed {
+    /// Name: of one that is registered, the one under which it is run.
+    experiment_name: String,
+    /// "registered", or "built-in": it can be described, and its document registered.
+    origin: Origin,
+    /// What it is about.
+    title: String,
+    /// Its tags.
+    tags: Vec<String>,
+    /// Types of its faults, in order.
+    fault_types: Vec<String>,
+    /// SHA-256 of its document without secrets, by which its runs are known.
+    digest: String,
+    /// Its latest run that has ended.
+    #[schemars(with = "Latest")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last_run: Option<Latest>,
+    /// Handle of its run that goes on.
+    #[schemars(with = "String")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    running: Option<String>,
+    /// Why it cannot be run: this version does not take its document any more.
+    #[schemars(with = "String")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    problem: Option<String>,
+}
+
+impl Listed {
+    fn new(known: &Known, last_run: Option<Latest>, running: Option<String>) -> Self {
+        Self {
+            experiment_name: known.place.name.clone(),
+            origin: known.place.origin,
+            title: known.title(),
+            tags: known.tags(),
+            fault_types: known.faults().into_iter().map(|fault| fault.fault_type).collect(),
+            digest: known.digest.clone(),
+            last_run,
+            running,
+            problem: known.experiment.as_ref().err().map(ToString::to_string),
+        }
+    }
+}
+
+/// Result of `chaos_list_experiments`.
+#[derive(Debug, Clone, Default, Serialize, JsonSchema)]
+pub(super) struct ListOutput {
+    /// The experiments that were found: those registered and then those built in, each by name.
+    experiments: Vec<Listed>,
+    /// The cursor of the page that follows; absent on the last.
+    #[schemars(with = "String")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next_cursor: Option<String>,
+    /// Why the call failed.
+    #[schemars(with = "Failure")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<Failure>,
+}
+
+impl Output for ListOutput {
+    fn failed(&self) -> bool {
+        self.error.is_some()
+    }
+}
+
+/// Title, description and input of `chaos_list_experiments`.
+pub(super) fn list_tool() -> (&'static str, &'static str, JsonObject) {
+    let verdicts: Vec<_> = VERDICTS.iter().map(|verdict| verdict.name()).collect();
+    let origins = ORIGINS.map(Origin::name);
+    let properties = json!({
+        "text": text("Only experiments with this text in their name or title, in whatever case."),
+        "tag": text("Only experiments with this tag."),
+        "fault": text("Only experiments with a fault of this type or name."),
+        "target": text("Only experiments with a fault whose target has this text in it, e.g. \"eth0\" or \"payment.service\"."),
+        "last_verdict": {"type": "string", "enum": verdicts, "description": "Only experiments whose latest run has this verdict."},
+        "origin": {"type": "string", "enum": origins, "description": "Only experiments that are registered, or built in."},
+        "limit": {"type": "integer", "minimum": 1, "maximum": MOST_LISTED, "default": LISTED, "description": "The most experiments on the page."},
+        "cursor": text("The next_cursor of the page before, with the same filters."),
+    });
+    (
+        "List experiments",
+        "Which experiments there are: those registered, which chaos_run_experiment runs, and those built in, which are ready to be \
+         registered. With their faults and the verdict of their latest run, always in the same order, page by page.",
+        object(properties, &[]),
+    )
+}
+
+/// Understands what is looked for.
+fn wanted(fields: &mut Fields) -> Result<Wanted, SpecError> {
+    let origin = fields.string("origin")?.map(|name| {
+        let known = ORIGINS.map(Origin::name).join(", ");
+        Origin::parse(&name)
+            .ok_or_else(|| SpecError::new("origin", format!("{name:?} is not one of {known}")))
+    });
+    Ok(Wanted {
+        text: fields.string("text")?,
+        tag: fields.string("tag")?,
+        fault: fields.string("fault")?,
+        target: fields.string("target")?,
+        verdict: verdict(fields, "last_verdict")?,
+        origin: origin.transpose()?,
+        after: fields.string("cursor")?.map(|cursor| Place::from_cursor(&cursor)).transpose()?,
+    })
+}
+
+pub(super) async fn list(service: &Service, arguments: Map<String, Value>) -> Result<ListOutput, ApiError> {
+    let mut fields = Fields::new("", arguments);
+    let wanted = wanted(&mut fields)?;
+    let limit = limit(&mut fields, LISTED, MOST_LISTED)? as usize;
+    fields.finish()?;
+    let mut found = matching(service, &wanted).await?;
+    let more = found.len() > limit;
+    found.truncate(limit);
+    let next_cursor = found.last().filter(|_| more).map(|(known, _)| known.place.to_cursor());
+    let running = service.going_on();
+    let run = |name: &str| running.iter().find(|run| run.experiment == name).map(|run| run.run_id.clone());
+    let listed = |(known, last): (Known, Option<Latest>)| {
+        let running = run(&known.place.name).filter(|_| known.is_registered());
+        Listed::new(&known, last, running)
+    };
+    Ok(ListOutput { experiments: found.into_iter().map(listed).collect(), next_cursor, error: None })
+}
+
+/// The experiments that are looked for, each with its latest run.
+async fn matching(service: &Service, wanted: &Wanted) -> Result<Vec<(Known, Option<Latest>)>, ApiError> {
+    let mut latest = service.history().latest().await?;
+    let with_latest = |known: Known| {
+        // What is built in is run under its title, once that is registered.
+        let last = if known.is_registered() { latest.remove(&known.place.name) } else { None };
+        wanted.is(&known, last.as_ref()).then_some((known, last))
+    };
+    Ok(service.catalogue().await?.into_iter().filter_map(with_latest).collect())
+}
+
+pub(super) fn list_failed(error: &ApiError) -> CallToolResult {
+    ListOutput { error: Some(Failure::from(error)), ..ListOutput::default() }.result()
+}

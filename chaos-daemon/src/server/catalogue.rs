@@ -1,0 +1,206 @@
+//! Which experiments there are: those that are registered, and those built in, which are ready to be registered.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use super::history::{Latest, RunFault, of_document};
+use super::runs::{Run, described};
+use super::service::Service;
+use crate::experiment::hub::{self, holds};
+use crate::experiment::source::Source;
+use crate::experiment::variables::Nowhere;
+use crate::experiment::{Experiment, Grammar, Verdict};
+use crate::request::{ApiError, ErrorCode};
+use crate::spec::{FaultName, SpecError};
+
+/// Where an experiment is from. In this order they are listed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Origin {
+    /// It is registered, and can be run.
+    Registered,
+    /// It is built in, and can be registered.
+    BuiltIn,
+}
+
+/// Every origin.
+pub const ORIGINS: [Origin; 2] = [Origin::Registered, Origin::BuiltIn];
+
+impl Origin {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Registered => "registered",
+            Self::BuiltIn => hub::BUILT_IN,
+        }
+    }
+
+    /// The origin with this name.
+    pub fn parse(name: &str) -> Option<Self> {
+        ORIGINS.into_iter().find(|origin| origin.name() == name)
+    }
+}
+
+/// Where in the list an experiment stands: by origin, and then by name.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    /// Where it is from.
+    pub origin: Origin,
+    /// Its name.
+    pub name: String,
+}
+
+impl Place {
+    /// Understands what [`Place::to_cursor`] has written.
+    ///
+    /// # Errors
+    /// When it is anything else.
+    pub fn from_cursor(cursor: &str) -> Result<Self, SpecError> {
+        let (origin, name) = cursor.split_once('/').unwrap_or_default();
+        match Origin::parse(origin) {
+            Some(origin) => Ok(Self { origin, name: name.to_owned() }),
+            None => {
+                let problem =
+                    format!("{cursor:?} is none: give the next_cursor of an answer as it stands there");
+                Err(SpecError::new("cursor", problem))
+            }
+        }
+    }
+
+    /// As text that a caller gives back to have what follows.
+    pub fn to_cursor(&self) -> String {
+        format!("{}/{}", self.origin.name(), self.name)
+    }
+}
+
+/// An experiment, and what its document means.
+#[derive(Debug, Clone)]
+pub struct Known {
+    /// Where it stands in the list.
+    pub place: Place,
+    /// The document, without its secrets.
+    pub document: Map<String, Value>,
+    /// What that is: its SHA-256.
+    pub digest: String,
+    /// What it means; of one that an earlier version took and this one does not, why.
+    pub experiment: Result<Experiment, SpecError>,
+}
+
+impl Known {
+    /// What `document` is, of `origin`, under `name`.
+    fn new(origin: Origin, name: String, document: Map<String, Value>, grammar: Grammar) -> Self {
+        let experiment = Experiment::parse(&document, grammar, &Nowhere);
+        let (digest, document) = of_document(&document);
+        Self { place: Place { origin, name }, document, digest, experiment }
+    }
+
+    /// Whether it can be run under its name.
+    pub fn is_registered(&self) -> bool {
+        self.place.origin == Origin::Registered
+    }
+
+    /// A text of the document as it may be shown. Of a document that is not understood nobody knows what is a secret in it.
+    fn shown(&self, text: &str) -> Option<String> {
+        self.experiment.as_ref().ok().map(|experiment| experiment.variables.hide(text))
+    }
+
+    /// What it is about, in a few words.
+    pub fn title(&self) -> String {
+        let title = self.document.get("title").and_then(Value::as_str).unwrap_or_default();
+        self.shown(title).unwrap_or_default()
+    }
+
+    /// Its tags.
+    pub fn tags(&self) -> Vec<String> {
+        let tags = self.document.get("tags").and_then(Value::as_array).into_iter().flatten();
+        tags.filter_map(Value::as_str).filter_map(|tag| self.shown(tag)).collect()
+    }
+
+    /// The faults that it injects. One to which the document gives no name has none until it is run.
+    pub fn faults(&self) -> Vec<RunFault> {
+        let Ok(experiment) = &self.experiment else { return Vec::new() };
+        let named = |(index, name, _): (usize, Option<&FaultName>, _)| Some((index, name?.clone()));
+        described(experiment, &experiment.faults().filter_map(named).collect())
+    }
+}
+
+/// Which experiments are looked for. What is not given does not matter.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Wanted {
+    /// Text in its name or title, in whatever case.
+    pub text: Option<String>,
+    /// A tag.
+    pub tag: Option<String>,
+    /// Type or name of one of its faults.
+    pub fault: Option<String>,
+    /// Text in the target of one of its faults.
+    pub target: Option<String>,
+    /// The verdict of its latest run.
+    pub verdict: Option<Verdict>,
+    /// Where it is from.
+    pub origin: Option<Origin>,
+    /// Only those that come after.
+    pub after: Option<Place>,
+}
+
+impl Wanted {
+    /// Whether this one is looked for, whose latest run was `latest`.
+    pub fn is(&self, known: &Known, latest: Option<&Latest>) -> bool {
+        let Place { origin, name } = &known.place;
+        let faults = known.faults();
+        let any = |wanted: &Option<String>, has: &dyn Fn(&RunFault, &str) -> bool| {
+            wanted.as_ref().is_none_or(|wanted| faults.iter().any(|fault| has(fault, wanted)))
+        };
+        self.origin.is_none_or(|wanted| wanted == *origin)
+            && self.after.as_ref().is_none_or(|after| known.place > *after)
+            && self.text.as_ref().is_none_or(|text| holds(name, text) || holds(&known.title(), text))
+            && self.tag.as_ref().is_none_or(|tag| known.tags().contains(tag))
+            && any(&self.fault, &|fault, wanted| fault.fault_type == wanted || fault.name == wanted)
+            && any(&self.target, &|fault, wanted| holds(&fault.target, wanted))
+            && self.verdict.is_none_or(|verdict| latest.and_then(|latest| latest.verdict) == Some(verdict))
+    }
+}
+
+impl Service {
+    /// Every experiment that is registered or built in, in their order.
+    ///
+    /// # Errors
+    /// When what is built in cannot be read.
+    pub async fn catalogue(&self) -> Result<Vec<Known>, ApiError> {
+        let registered = self.store.read(|registry| registry.experiments.clone());
+        let grammar = self.grammar;
+        // Off the runtime's thread, because they may be many, and long.
+        let read = tokio::task::spawn_blocking(move || all(registered, grammar)).await;
+        let broke = |error| ApiError::new(ErrorCode::Unavailable, format!("reading experiments: {error}"));
+        Ok(read.map_err(broke)??)
+    }
+
+    /// The runs that go on.
+    pub fn going_on(&self) -> Vec<Run> {
+        self.runs.list()
+    }
+}
+
+/// All of them in their order: these that are registered, and those built in.
+///
+/// # Errors
+/// When what is built in cannot be read.
+fn all(registered: BTreeMap<String, Map<String, Value>>, grammar: Grammar) -> Result<Vec<Known>, SpecError> {
+    let registered = registered
+        .into_iter()
+        .map(|(name, document)| Known::new(Origin::Registered, name, document, grammar));
+    let mut known: Vec<_> = registered.collect();
+    for entry in hub::entries([])? {
+        let document = Source::read(&entry.text)?.document().clone();
+        known.push(Known::new(Origin::BuiltIn, entry.name, document, grammar));
+    }
+    known.sort_by(|left, right| left.place.cmp(&right.place));
+    Ok(known)
+}
+
+#[cfg(test)]
+#[path = "catalogue_tests.rs"]
+mod tests;

@@ -1,0 +1,133 @@
+//! Which experiments there are, over MCP and with `chaosctl`.
+
+use serde_json::{Value, json};
+
+use crate::chaosctl::chaosctl;
+use crate::client::Client;
+use crate::double::Server;
+use crate::experiments::{document, port, register};
+
+const BUILT_IN: [&str; 5] =
+    ["dependency-partition", "pool-exhaustion", "process-death", "retry-storm", "slow-dependency"];
+
+fn names(found: &Value) -> Vec<&str> {
+    let experiments = found["experiments"].as_array().unwrap();
+    experiments.iter().map(|experiment| experiment["experiment_name"].as_str().unwrap()).collect()
+}
+
+async fn found(client: &mut Client, filter: Value) -> Value {
+    let (found, failed) = client.call("chaos_list_experiments", filter.clone()).await;
+    assert!(!failed, "{filter}: {found}");
+    found
+}
+
+#[tokio::test]
+async fn what_is_registered_and_built_in_is_listed_in_one_order_and_page_by_page() {
+    let server = Server::start().await;
+    let mut client = Client::open(&server.socket).await;
+    assert_eq!(names(&found(&mut client, json!({})).await), BUILT_IN);
+    for name in ["b", "c/d", "a"] {
+        register(&mut client, document(name, "127.0.0.1:9", "1s")).await;
+    }
+    let all = found(&mut client, json!({})).await;
+    assert_eq!(names(&all), [["a", "b", "c/d"].as_slice(), &BUILT_IN].concat());
+    assert_eq!(all.get("next_cursor"), None);
+    let mut pages = Vec::new();
+    let mut filter = json!({"limit": 3});
+    loop {
+        let page = found(&mut client, filter.clone()).await;
+        pages.extend(page["experiments"].as_array().unwrap().clone());
+        match page.get("next_cursor") {
+            Some(cursor) => filter["cursor"] = cursor.clone(),
+            None => break,
+        }
+        // What comes before the page does not move what follows.
+        register(&mut client, document("0", "127.0.0.1:9", "1s")).await;
+    }
+    assert_eq!(json!(pages), all["experiments"]);
+    assert_eq!(found(&mut client, json!({"limit": 9})).await.get("next_cursor"), None);
+}
+
+#[tokio::test]
+async fn experiments_are_found_by_their_faults_targets_tags_and_latest_verdict() {
+    let server = Server::start().await;
+    let (_listener, address) = port().await;
+    let mut client = Client::open(&server.socket).await;
+    let mut denied = document("denied", &address, "200ms");
+    denied["tags"] = json!(["odd"]);
+    denied["method"][0]["provider"]["arguments"] =
+        json!({"inject": "timeout", "--interface": "nosuch0", "--for": "200ms", "--name": "gone"});
+    register(&mut client, denied).await;
+    register(&mut client, document("holds", &address, "200ms")).await;
+    register(&mut client, document("never ran", &address, "200ms")).await;
+    for name in ["holds", "denied"] {
+        client.call("chaos_run_experiment", json!({"experiment_name": name})).await;
+    }
+    let registered = |more: Value| {
+        let mut filter = more;
+        filter["origin"] = json!("registered");
+        filter
+    };
+    for (filter, expected) in [
+        (registered(json!({})), vec!["denied", "holds", "never ran"]),
+        (json!({"last_verdict": "held"}), vec!["holds"]),
+        (json!({"last_verdict": "failed"}), vec!["denied"]),
+        (json!({"last_verdict": "tripped"}), vec![]),
+        (json!({"tag": "odd"}), vec!["denied"]),
+        (json!({"target": "NOSUCH0"}), vec!["denied"]),
+        (registered(json!({"fault": "network_partition"})), vec!["holds", "never ran"]),
+        (json!({"fault": "gone"}), vec!["denied"]),
+        (json!({"text": "RAN", "origin": "registered"}), vec!["never ran"]),
+        (json!({"text": "killed service"}), vec!["process-death"]),
+        (json!({"origin": "built-in", "tag": "latency"}), vec!["slow-dependency"]),
+    ] {
+        assert_eq!(names(&found(&mut client, filter.clone()).await), expected, "{filter}");
+    }
+    let (runs, _) = client.call("chaos_list_runs", json!({"experiment_name": "holds"})).await;
+    let holds =
+        found(&mut client, json!({"text": "holds", "origin": "registered"})).await["experiments"][0].take();
+    assert_eq!(holds["last_run"]["run_id"], runs["runs"][0]["run_id"]);
+    assert_eq!(
+        (&holds["last_run"]["verdict"], &holds["last_run"]["success"]),
+        (&json!("held"), &json!(true))
+    );
+    assert_eq!(holds["digest"], runs["runs"][0]["digest"]);
+    assert_eq!(holds["fault_types"], json!(["network_partition"]));
+}
+
+#[tokio::test]
+async fn what_makes_no_sense_in_a_list_is_refused_by_name() {
+    let server = Server::start().await;
+    let mut client = Client::open(&server.socket).await;
+    for (filter, field) in [
+        (json!({"cursor": "elsewhere/a"}), "cursor:"),
+        (json!({"limit": 0}), "limit:"),
+        (json!({"limit": 251}), "limit:"),
+        (json!({"last_verdict": "fine"}), "last_verdict:"),
+        (json!({"origin": "hub"}), "origin:"),
+        (json!({"tags": ["a"]}), "tags:"),
+    ] {
+        let (refused, failed) = client.call("chaos_list_experiments", filter.clone()).await;
+        assert!(failed, "{filter}: {refused}");
+        assert_eq!(refused["experiments"], json!([]));
+        assert_eq!(refused["error"]["code"], "INVALID_PARAMETER", "{refused}");
+        let message = refused["error"]["message"].as_str().unwrap();
+        assert!(message.starts_with(field), "{message}");
+    }
+}
+
+#[tokio::test]
+async fn an_operator_lists_experiments() {
+    let server = Server::start().await;
+    let mut client = Client::open(&server.socket).await;
+    register(&mut client, document("mine", "127.0.0.1:9", "1s")).await;
+    let listed = chaosctl(&server.socket, &["experiment", "list"]).await;
+    assert_eq!(listed.code, 0, "{}", listed.stderr);
+    assert!(listed.stdout.starts_with("mine [] network_partition; never run\n"), "{}", listed.stdout);
+    assert!(listed.stdout.contains("process-death: a killed service"), "{}", listed.stdout);
+    let listed = chaosctl(&server.socket, &["--json", "experiment", "list", "--origin", "registered"]).await;
+    assert_eq!(names(&serde_json::from_str(&listed.stdout).unwrap()), ["mine"]);
+    let none = chaosctl(&server.socket, &["experiment", "list", "--last-verdict", "held"]).await;
+    assert_eq!(none.stdout, "nothing was found\n");
+    assert_eq!(chaosctl(&server.socket, &["experiment", "list", "--origin", "hub"]).await.code, 2);
+}
