@@ -26,7 +26,7 @@ PEER, BYSTANDER = "127.0.0.2", "127.0.0.3"
 PARTITION = {"fault_type": "network_partition", "probability": 1.0, "duration_seconds": 30,
              "target": {"interface": "lo", "cidr": PEER}}
 TOOLS = {"chaos_inject_fault", "chaos_run_experiment", "chaos_status", "chaos_stop", "chaos_doctor", "chaos_plan",
-         "chaos_plan_experiment", "chaos_list_experiments",
+         "chaos_plan_experiment", "chaos_list_experiments", "chaos_describe_experiment",
          "chaos_register_experiment", "chaos_probe", "chaos_list_runs", "chaos_get_run", "chaos_statistics",
          "chaos_schedule"}
 # The server that is probed, and its port.
@@ -152,6 +152,12 @@ async def experiments(check, tools):
     answer, error = await tools.call("chaos_list_experiments", cursor="elsewhere")
     refused = answer.get("error", {}).get("message", "").startswith("cursor:")
     check("a cursor that is none is refused by name", error and refused, answer)
+    answer, error = await tools.call("chaos_describe_experiment", experiment_name="process-death")
+    injects = [fault["fault_type"] for fault in answer.get("faults", [])]
+    check("an experiment is described", not error and answer.get("document") and injects == ["process_kill"], answer)
+    answer, error = await tools.call("chaos_describe_experiment", experiment_name=FAULT)
+    unknown = answer.get("error", {}).get("code") == "EXPERIMENT_NOT_FOUND"
+    check("an experiment that is not there cannot be described", error and unknown, answer)
 
 
 async def session(check, mode, parameters, echo):

@@ -127,7 +127,7 @@ enum Command {
         /// Only this experiment
         experiment: Option<String>,
     },
-    /// List, register or run experiments
+    /// List, show, register or run experiments
     #[command(subcommand)]
     Experiment(ExperimentCommand),
     /// Have registered experiments run at times, by themselves
@@ -497,6 +497,10 @@ async fn ask(client: &Client, command: &Command, json: bool) -> Result<Done, Fai
         Command::Experiment(ExperimentCommand::List(args)) => {
             let answer = experiments::find(client, args).await?;
             return Ok(Done::well(experiments::lines(&answer), answer));
+        }
+        Command::Experiment(ExperimentCommand::Show { name }) => {
+            let answer = experiments::show(client, name).await?;
+            return Ok(Done::well(experiments::page(&answer), answer));
         }
         Command::Experiment(ExperimentCommand::Run(args)) => {
             ("chaos_run_experiment", Value::Object(args.fields()))

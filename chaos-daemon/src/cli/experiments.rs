@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use super::client::{Client, ClientError};
 use super::history::verdict;
 use super::runs::{RunArgs, object};
-use super::show::{list, text};
+use super::show::{list, seconds, text};
 use crate::experiment::Verdict;
 use crate::server::catalogue::Origin;
 
@@ -18,6 +18,11 @@ use crate::server::catalogue::Origin;
 pub(super) enum ExperimentCommand {
     /// List those that are registered, with the verdict of their latest run, and those built in
     List(Box<ListArgs>),
+    /// Show one, registered or built in: what it samples and injects, its variables, and its latest runs
+    Show {
+        /// Name
+        name: String,
+    },
     /// Register an experiment from a Chaos Toolkit document
     Register {
         /// JSON or YAML file, or - for stdin
@@ -110,6 +115,43 @@ pub(super) fn lines(answer: &Value) -> String {
         out.push('\n');
     }
     if out.is_empty() { "nothing was found\n".to_owned() } else { out }
+}
+
+/// Everything about one.
+pub(super) async fn show(client: &Client, name: &str) -> Result<Value, ClientError> {
+    client.call("chaos_describe_experiment", object(json!({"experiment_name": name}))).await
+}
+
+/// The same for people, but for the document.
+pub(super) fn page(answer: &Value) -> String {
+    let found = &answer["experiment"];
+    let mut out = lines(&json!({"experiments": [found]}));
+    let mut add = |what: &str, line: String| _ = writeln!(out, "  {what} {line}");
+    if !text(answer, "description").is_empty() {
+        add("expects:", text(answer, "description").to_owned());
+    }
+    add("digest", text(found, "digest").to_owned());
+    for variable in list(answer, "variables") {
+        let from = variable["environment"].as_str().map(|name| format!(" from {name}")).unwrap_or_default();
+        add("variable", format!("{}{from}: {}", text(variable, "name"), variable["default"]));
+    }
+    for secret in list(answer, "secrets").iter().filter_map(Value::as_str) {
+        add("secret", secret.to_owned());
+    }
+    for probe in list(answer, "probes") {
+        let role = text(probe, "role").replace('_', " ");
+        add("probe", format!("{} ({role}): {}", text(probe, "name"), text(probe, "check")));
+    }
+    for fault in list(answer, "faults") {
+        let (kind, name, target) = (text(fault, "fault_type"), text(fault, "name"), text(fault, "target"));
+        let name = if name.is_empty() { String::new() } else { format!(" {name}") };
+        add("fault", format!("{kind}{name} at {target}, for {}", seconds(fault, "seconds")));
+    }
+    for run in list(answer, "runs") {
+        add("run", format!("{} at {}: {}", text(run, "run_id"), text(run, "started_at"), ended(run)));
+    }
+    add("the document:", "chaosctl --json experiment show".to_owned());
+    out
 }
 
 /// How a run has ended.

@@ -200,6 +200,18 @@ impl Variables {
         secrets.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
         secrets.iter().fold(text.to_owned(), |text, secret| text.replace(secret.as_str(), "***"))
     }
+
+    /// `value` without what any secret says, in whatever text it has.
+    pub fn hide_in(&self, value: &Value) -> Value {
+        match value {
+            Value::String(text) => Value::String(self.hide(text)),
+            Value::Array(items) => items.iter().map(|item| self.hide_in(item)).collect(),
+            Value::Object(fields) => {
+                fields.iter().map(|(name, value)| (self.hide(name), self.hide_in(value))).collect()
+            }
+            other => other.clone(),
+        }
+    }
 }
 
 /// `${name}` at the beginning: the name, and what follows.

@@ -51,7 +51,7 @@ pub(super) struct Listed {
 }
 
 impl Listed {
-    fn new(known: &Known, last_run: Option<Latest>, running: Option<String>) -> Self {
+    pub(super) fn new(known: &Known, last_run: Option<Latest>, running: Option<String>) -> Self {
         Self {
             experiment_name: known.place.name.clone(),
             origin: known.place.origin,

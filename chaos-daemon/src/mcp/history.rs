@@ -22,7 +22,7 @@ use crate::spec::SpecError;
 
 /// A run in a list.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
-struct Listed {
+pub(super) struct Listed {
     /// How it went.
     #[serde(flatten)]
     run: RunOutput,

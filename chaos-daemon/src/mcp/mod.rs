@@ -2,6 +2,7 @@
 
 mod catalogue;
 mod control;
+mod describe;
 mod experiment;
 mod history;
 mod inject;
@@ -48,7 +49,7 @@ const INSTRUCTIONS: &str = "chaos-daemon injects real faults (latency, dropped o
 failing connections, CPU load, killed or paused processes) into the Linux host it runs on. Every fault ends by itself at its duration, and at once with chaos_stop.\n\
 Use: chaos_doctor says what this host can do; chaos_plan shows what a fault would do without doing it; \
 chaos_inject_fault registers, injects and removes a fault by name; chaos_status shows what is active and what it has \
-met; chaos_register_experiment and chaos_run_experiment wrap one fault into steady-state checks; chaos_list_experiments finds them; chaos_schedule has an experiment run at \
+met; chaos_register_experiment and chaos_run_experiment wrap one fault into steady-state checks; chaos_list_experiments and chaos_describe_experiment tell of them; chaos_schedule has an experiment run at \
 times by itself; chaos_probe takes one sample.\n\
 Safety: name the narrowest target that serves (interface, unit, cidr, port; exe, share), keep durations short, and never inject into a \
 host whose users have not agreed. The probability of a registered fault is rolled once per inject (default 0.1): \

@@ -6,7 +6,9 @@ use rmcp::model::{CallToolResult, JsonObject, Tool, ToolAnnotations};
 use serde_json::{Map, Value, json};
 
 use super::results::{InjectOutput, Output, RunOutput, StatusOutput};
-use super::{catalogue, control, experiment, history, inject, params, probe, schedule, schema, status};
+use super::{
+    catalogue, control, describe, experiment, history, inject, params, probe, schedule, schema, status,
+};
 use crate::experiment::schema as experiment_schema;
 use crate::probe::KINDS;
 use crate::request::{ApiError, Caller};
@@ -22,6 +24,7 @@ pub(super) enum Call {
     Status,
     RegisterExperiment,
     ListExperiments,
+    DescribeExperiment,
     Plan,
     PlanExperiment,
     Stop,
@@ -33,7 +36,8 @@ pub(super) enum Call {
     Schedule,
 }
 
-const CALLS: [Call; 14] = [
+const CALLS: [Call; 15] = [
+    Call::DescribeExperiment,
     Call::Doctor,
     Call::GetRun,
     Call::InjectFault,
@@ -62,6 +66,7 @@ impl Call {
             Self::Status => "chaos_status",
             Self::RegisterExperiment => "chaos_register_experiment",
             Self::ListExperiments => "chaos_list_experiments",
+            Self::DescribeExperiment => "chaos_describe_experiment",
             Self::Plan => "chaos_plan",
             Self::PlanExperiment => "chaos_plan_experiment",
             Self::Stop => "chaos_stop",
@@ -94,6 +99,9 @@ impl Call {
                 experiment::register(service, caller, given).await.map(|output| output.result())
             }
             Self::ListExperiments => catalogue::list(service, given).await.map(|output| output.result()),
+            Self::DescribeExperiment => {
+                describe::describe(service, given).await.map(|output| output.result())
+            }
             Self::Plan => inject::plan(service, caller, given).await.map(|output| output.result()),
             Self::PlanExperiment => {
                 experiment::plan(service, caller, given).await.map(|output| output.result())
@@ -118,6 +126,7 @@ impl Call {
             Self::Status => status::failed(error),
             Self::RegisterExperiment => experiment::register_failed(arguments, error),
             Self::ListExperiments => catalogue::list_failed(error),
+            Self::DescribeExperiment => describe::failed(arguments, error),
             Self::Plan => inject::plan_failed(arguments, error),
             Self::Stop => control::stop_failed(error),
             Self::Doctor => control::doctor_failed(error),
@@ -185,6 +194,7 @@ impl Call {
                 object(fault_properties(), &["fault_name"]),
             ),
             Self::ListExperiments => catalogue::list_tool(),
+            Self::DescribeExperiment => describe::tool(),
             Self::PlanExperiment => experiment::plan_tool(),
             Self::Stop => control::stop_tool(),
             Self::Doctor => (
@@ -211,6 +221,7 @@ impl Call {
             Self::Status => schema::of_output::<StatusOutput>(),
             Self::RegisterExperiment => schema::of_output::<experiment::RegisterOutput>(),
             Self::ListExperiments => schema::of_output::<catalogue::ListOutput>(),
+            Self::DescribeExperiment => schema::of_output::<describe::Description>(),
             Self::Plan => schema::of_output::<inject::PlanOutput>(),
             Self::Stop => schema::of_output::<control::StopOutput>(),
             Self::Doctor => schema::of_output::<control::DoctorOutput>(),
@@ -230,6 +241,7 @@ impl Call {
             Self::Schedule => (false, true, true),
             Self::Status
             | Self::ListExperiments
+            | Self::DescribeExperiment
             | Self::Plan
             | Self::PlanExperiment
             | Self::Doctor

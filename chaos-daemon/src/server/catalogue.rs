@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use super::history::{Latest, RunFault, of_document};
 use super::runs::{Run, described};
 use super::service::Service;
-use crate::experiment::hub::{self, holds};
+use crate::experiment::hub::{self, Parameter, holds};
 use crate::experiment::source::Source;
 use crate::experiment::variables::Nowhere;
 use crate::experiment::{Experiment, Grammar, Verdict};
@@ -83,7 +83,9 @@ pub struct Known {
     pub place: Place,
     /// The document, without its secrets.
     pub document: Map<String, Value>,
-    /// What that is: its SHA-256.
+    /// The names of its secrets, with their groups.
+    pub secrets: Vec<String>,
+    /// What the document is: its SHA-256.
     pub digest: String,
     /// What it means; of one that an earlier version took and this one does not, why.
     pub experiment: Result<Experiment, SpecError>,
@@ -93,8 +95,9 @@ impl Known {
     /// What `document` is, of `origin`, under `name`.
     fn new(origin: Origin, name: String, document: Map<String, Value>, grammar: Grammar) -> Self {
         let experiment = Experiment::parse(&document, grammar, &Nowhere);
+        let secrets = secrets(&document);
         let (digest, document) = of_document(&document);
-        Self { place: Place { origin, name }, document, digest, experiment }
+        Self { place: Place { origin, name }, document, secrets, digest, experiment }
     }
 
     /// Whether it can be run under its name.
@@ -111,6 +114,25 @@ impl Known {
     pub fn title(&self) -> String {
         let title = self.document.get("title").and_then(Value::as_str).unwrap_or_default();
         self.shown(title).unwrap_or_default()
+    }
+
+    /// What is expected to hold.
+    pub fn description(&self) -> String {
+        self.experiment
+            .as_ref()
+            .map_or_else(|_| String::new(), |experiment| experiment.variables.hide(&experiment.description))
+    }
+
+    /// The document as it may be shown: of one that is not understood, nothing.
+    pub fn shown_document(&self) -> Option<Value> {
+        let experiment = self.experiment.as_ref().ok()?;
+        Some(experiment.variables.hide_in(&Value::Object(self.document.clone())))
+    }
+
+    /// The values of its configuration, as they may be shown.
+    pub fn parameters(&self) -> Vec<Parameter> {
+        let shown = self.shown_document();
+        shown.as_ref().and_then(Value::as_object).map(hub::parameters).unwrap_or_default()
     }
 
     /// Its tags.
@@ -170,7 +192,28 @@ impl Service {
     /// # Errors
     /// When what is built in cannot be read.
     pub async fn catalogue(&self) -> Result<Vec<Known>, ApiError> {
-        let registered = self.store.read(|registry| registry.experiments.clone());
+        self.understood(self.store.read(|registry| registry.experiments.clone())).await
+    }
+
+    /// The experiment of this name: the one that is registered, or else the one that is built in.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub async fn known(&self, name: &str) -> Result<Known, ApiError> {
+        let registered = self.store.read(|registry| registry.experiments.get(name).cloned());
+        let registered = registered.map(|document| (name.to_owned(), document)).into_iter().collect();
+        let mut known = self.understood(registered).await?.into_iter();
+        known.find(|known| known.place.name == name).ok_or_else(|| {
+            let text = format!("no experiment is registered or built in as {name:?}");
+            ApiError::new(ErrorCode::ExperimentNotFound, text)
+                .hint("chaos_list_experiments, or chaosctl experiment list, lists them")
+        })
+    }
+
+    async fn understood(
+        &self,
+        registered: BTreeMap<String, Map<String, Value>>,
+    ) -> Result<Vec<Known>, ApiError> {
         let grammar = self.grammar;
         // Off the runtime's thread, because they may be many, and long.
         let read = tokio::task::spawn_blocking(move || all(registered, grammar)).await;
@@ -182,6 +225,13 @@ impl Service {
     pub fn going_on(&self) -> Vec<Run> {
         self.runs.list()
     }
+}
+
+/// The names of the secrets in a document, with their groups.
+fn secrets(document: &Map<String, Value>) -> Vec<String> {
+    let groups = document.get("secrets").and_then(Value::as_object).into_iter().flatten();
+    let names = groups.filter_map(|(group, members)| Some((group, members.as_object()?)));
+    names.flat_map(|(group, members)| members.keys().map(move |name| format!("{group}.{name}"))).collect()
 }
 
 /// All of them in their order: these that are registered, and those built in.

@@ -131,3 +131,81 @@ async fn an_operator_lists_experiments() {
     assert_eq!(none.stdout, "nothing was found\n");
     assert_eq!(chaosctl(&server.socket, &["experiment", "list", "--origin", "hub"]).await.code, 2);
 }
+
+#[tokio::test]
+async fn an_experiment_is_described_in_whole_but_for_its_secrets() {
+    let server = Server::start().await;
+    let (_listener, address) = port().await;
+    let mut client = Client::open(&server.socket).await;
+    let mut mine = document("mine", &address, "200ms");
+    mine["description"] = json!("nobody says hunter2");
+    mine["configuration"] =
+        json!({"interface": {"type": "env", "key": "NIC", "default": "eth0"}, "word": "hunter2"});
+    mine["secrets"] = json!({"own": {"token": "hunter2"}});
+    mine["method"][0]["provider"]["arguments"]["--interface"] = json!("${interface}");
+    mine["method"][0]["provider"]["arguments"]["--name"] = json!("cut");
+    register(&mut client, mine).await;
+    for _ in 0..2 {
+        client.call("chaos_run_experiment", json!({"experiment_name": "mine"})).await;
+    }
+    let (told, failed) = client.call("chaos_describe_experiment", json!({"experiment_name": "mine"})).await;
+    assert!(!failed, "{told}");
+    assert!(!told.to_string().contains("hunter2"), "{told}");
+    assert_eq!(told["secrets"], json!(["own.token"]));
+    assert_eq!(told["document"].get("secrets"), None);
+    assert_eq!(told["document"]["method"][0]["provider"]["arguments"]["--interface"], "${interface}");
+    assert_eq!(told["description"], "nobody says ***");
+    let interface = json!({"name": "interface", "environment": "NIC", "default": "eth0"});
+    assert_eq!(told["variables"], json!([interface, {"name": "word", "default": "***"}]));
+    let probe = &told["probes"][0];
+    assert_eq!((&probe["name"], &probe["role"]), (&json!("port"), &json!("steady_state")));
+    let number = address.rsplit_once(':').unwrap().1;
+    assert!(probe["check"].as_str().unwrap().ends_with(number), "{probe}");
+    let fault = &told["faults"][0];
+    assert_eq!((&fault["name"], &fault["fault_type"]), (&json!("cut"), &json!("network_partition")));
+    assert!(fault["target"].as_str().unwrap().contains("eth0"), "{fault}");
+    let runs = told["runs"].as_array().unwrap();
+    assert_eq!((runs.len(), &runs[0]["verdict"]), (2, &json!("held")), "{told}");
+    assert!(runs[0]["started_at"].as_str() >= runs[1]["started_at"].as_str());
+    assert_eq!(told["experiment"]["last_run"]["run_id"], runs[0]["run_id"]);
+    // It is the digest by which its runs are known.
+    assert_eq!(told["experiment"]["digest"], runs[0]["digest"]);
+}
+
+#[tokio::test]
+async fn what_is_built_in_is_described_and_its_document_can_be_registered() {
+    let server = Server::start().await;
+    let mut client = Client::open(&server.socket).await;
+    let (told, failed) =
+        client.call("chaos_describe_experiment", json!({"experiment_name": "process-death"})).await;
+    assert!(!failed, "{told}");
+    assert_eq!((&told["experiment"]["origin"], &told["runs"]), (&json!("built-in"), &json!([])));
+    let unit = json!({"name": "unit", "environment": "CHAOS_UNIT", "default": "payment.service"});
+    assert!(told["variables"].as_array().unwrap().contains(&unit), "{told}");
+    register(&mut client, told["document"].clone()).await;
+    let title = told["document"]["title"].clone();
+    let (again, failed) = client.call("chaos_describe_experiment", json!({"experiment_name": title})).await;
+    assert!(!failed, "{again}");
+    assert_eq!(again["experiment"]["origin"], "registered");
+    assert_eq!(again["experiment"]["digest"], told["experiment"]["digest"]);
+    let (refused, failed) =
+        client.call("chaos_describe_experiment", json!({"experiment_name": "nosuch"})).await;
+    assert!(failed && refused["experiment_name"] == "nosuch", "{refused}");
+    assert_eq!(refused["error"]["code"], "EXPERIMENT_NOT_FOUND");
+}
+
+#[tokio::test]
+async fn an_operator_is_shown_an_experiment() {
+    let server = Server::start().await;
+    let shown = chaosctl(&server.socket, &["experiment", "show", "process-death"]).await;
+    assert_eq!(shown.code, 0, "{}", shown.stderr);
+    for line in [
+        "process-death: a killed service is started again and recovers [process, recovery] process_kill; built-in\n",
+        "  variable unit from CHAOS_UNIT: \"payment.service\"\n",
+        "  probe health (steady state): ",
+        "  fault process_kill process-death at {\"unit\":\"payment.service\"",
+    ] {
+        assert!(shown.stdout.contains(line), "{line}: {}", shown.stdout);
+    }
+    assert_eq!(chaosctl(&server.socket, &["experiment", "show", "nosuch"]).await.code, 1);
+}

@@ -101,6 +101,7 @@ async fn annotations_are_true() {
             "chaos_doctor",
             "chaos_probe",
             "chaos_list_experiments",
+            "chaos_describe_experiment",
             "chaos_list_runs",
             "chaos_get_run",
             "chaos_statistics",

@@ -112,7 +112,8 @@ fn injected(activity: &Value) -> Option<&str> {
     }
 }
 
-fn parameters(document: &Map<String, Value>) -> Vec<Parameter> {
+/// The values of the configuration.
+pub fn parameters(document: &Map<String, Value>) -> Vec<Parameter> {
     let configuration = document.get("configuration").and_then(Value::as_object).into_iter().flatten();
     let read = |(name, value): (&String, &Value)| {
         let environment =
