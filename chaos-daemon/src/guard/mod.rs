@@ -4,7 +4,7 @@
 //!
 //! It holds no fault, serves nobody and reads nothing but the runtime directory.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -144,11 +144,15 @@ impl Guard {
         match alive {
             Some((claimant, Ok(Some(process)))) => {
                 let patience = if claimant.recovers { RECOVERY_LIMIT } else { SILENCE };
-                if self.silent_for() <= patience || !self.pending() {
+                // The beat once more at last: it may have come before what is pending.
+                if self.silent_for() <= patience || !self.pending() || self.silent_for() <= patience {
                     // Wakes at once when it ends.
                     drop(process.wait(LOOK));
                 } else {
-                    tracing::error!(pid = claimant.process.pid, "the injector is silent; ending it");
+                    let (pid, silent) = (claimant.process.pid, self.silent_for());
+                    let says = |file| fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
+                    let (stat, waits_in) = (says("stat"), says("wchan"));
+                    tracing::error!(pid, ?silent, stat, waits_in, "the injector is silent; ending it");
                     self.end_and_recover(&process);
                 }
             }

@@ -3,8 +3,10 @@
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use futures_util::future::join_all;
 use ipnet::IpNet;
 use tokio::sync::mpsc;
+use tokio::task::yield_now;
 
 use super::holders::{Holder, HolderFailure};
 use super::life::{self, Aim, Life};
@@ -78,8 +80,10 @@ pub(super) async fn plan_all(
     caller: Caller,
 ) -> Vec<Result<PlanReport, ApiError>> {
     let mut plans = Vec::new();
-    for fault in faults {
-        let named = named_peers(&fault.fault).await;
+    let named = join_all(faults.iter().map(|fault| named_peers(&fault.fault))).await;
+    for (fault, named) in faults.iter().zip(named) {
+        // Heartbeats, and whoever wants a fault to end, come between two of them.
+        yield_now().await;
         plans.push(named.and_then(|named| admit(injector, &fault.name, &fault.fault, &named, caller)));
     }
     let seat = |number: usize| {

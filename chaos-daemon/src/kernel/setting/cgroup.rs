@@ -140,7 +140,8 @@ impl CgroupSetting {
 
     /// See [`super::Setting::present`].
     pub(super) fn present(&self) -> Result<bool, StepError> {
-        Ok(self.look()?.is_some_and(|(_, now)| now == self.new))
+        // What was so before is no trace of ours.
+        Ok(self.new != self.old && self.look()?.is_some_and(|(_, now)| now == self.new))
     }
 
     /// The group and the value it has; `None` when the group has gone, or its controller has been taken from it, and the
@@ -219,6 +220,15 @@ mod tests {
         assert_eq!(setting.undo().unwrap(), Undone::Changed { now: "7".into() });
         assert_eq!(std::fs::read_to_string(folder.path().join("pids.max")).unwrap(), "7\n");
         assert!(matches!(setting.apply(), Err(StepError::Changed { .. })));
+    }
+
+    #[test]
+    fn a_limit_that_was_there_already_stays_and_is_no_trace() {
+        let folder = tempfile::tempdir().unwrap();
+        let setting = CgroupSetting { new: "max".into(), ..setting(folder.path()) };
+        setting.apply().unwrap();
+        assert_eq!(setting.undo().unwrap(), Undone::Absent);
+        assert!(!setting.present().unwrap());
     }
 
     #[test]
