@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use serde_json::{Map, Value, json};
 use tokio::signal::unix::{SignalKind, signal};
@@ -87,10 +88,10 @@ enum Command {
         #[arg(value_parser = |text: &str| FaultName::new(text))]
         name: Option<FaultName>,
         /// In place of a fault: the run with this handle, or the beginning of it
-        #[arg(long, value_name = "RUN", conflicts_with_all = ["name", "experiment"])]
+        #[arg(long, value_name = "RUN", conflicts_with_all = ["name", "experiment"], value_parser = NonEmptyStringValueParser::new())]
         run: Option<String>,
         /// In place of a fault: the run of this experiment
-        #[arg(long, value_name = "NAME", conflicts_with = "name")]
+        #[arg(long, value_name = "NAME", conflicts_with = "name", value_parser = NonEmptyStringValueParser::new())]
         experiment: Option<String>,
         /// Every fault and experiment
         #[arg(long, conflicts_with_all = ["name", "run", "experiment"])]

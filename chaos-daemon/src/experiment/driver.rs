@@ -311,9 +311,11 @@ impl<'a> Run<'a> {
         let next = (at + condition.sampling.interval).max(Instant::now());
         self.given_up.push(due(index, next).boxed());
         let Err(unmet) = observed else { return Vec::new() };
-        // Of one condition alone: that all are met again is another question.
-        self.tracker.observe(at - self.began, self.began.elapsed(), false);
-        self.track(OUTAGE_LOOK);
+        // Of one condition alone: that all are met again is another question, which is not asked of one that is about faults alone.
+        if condition.sampling.is_due(Role::Recovery, Stage::During) {
+            self.tracker.observe(at - self.began, self.began.elapsed(), false);
+            self.track(OUTAGE_LOOK);
+        }
         let unmet = self.experiment.variables.hide(&unmet);
         vec![match condition.sampling.stop_on_failure {
             true => Event::Abort(

@@ -123,7 +123,10 @@ impl Tracker {
             let after = answered.saturating_sub(incident.began);
             match (incident.unreachable, met) {
                 (None, false) => incident.unreachable = Some(after),
-                (Some(_), true) => _ = incident.recovered.get_or_insert(after),
+                // What was asked for before it failed is no news of its recovery.
+                (Some(failed), true) if asked >= incident.began + failed => {
+                    _ = incident.recovered.get_or_insert(after);
+                }
                 _ => {}
             }
         }
@@ -263,6 +266,17 @@ mod tests {
         assert_eq!(report.incidents, [expected]);
         assert_eq!((report.mttd_seconds, report.mttr_seconds), (Some(0.5), Some(2.1)));
         assert_eq!((report.rto_seconds, report.within_rto), (Some(5.0), Some(true)));
+    }
+
+    #[test]
+    fn an_answer_that_was_asked_for_before_the_failure_is_no_recovery() {
+        let mut tracker = tracker(Some(5000));
+        tracker.observe(ms(1900), ms(2000), false);
+        // A slow look at everything that began while all was well.
+        tracker.observe(ms(1100), ms(3000), true);
+        assert!(tracker.is_open());
+        tracker.observe(ms(4000), ms(4100), true);
+        assert_eq!(tracker.report(&[]).unwrap().incidents[0].recovered_after_seconds, Some(3.1));
     }
 
     #[test]

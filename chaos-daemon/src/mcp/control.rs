@@ -73,8 +73,10 @@ pub(super) fn stop_tool() -> (&'static str, &'static str, JsonObject) {
 pub(super) async fn stop(service: &Service, arguments: Map<String, Value>) -> Result<StopOutput, ApiError> {
     let mut fields = Fields::new("", arguments);
     let name = fields.string("fault_name")?.map(FaultName::new).transpose()?;
-    let run = fields.string("run_id")?.map(Which::Run);
-    let experiment = fields.string("experiment_name")?.map(Which::Experiment);
+    // An empty handle would be the beginning of every other.
+    let given = |text: &String| !text.is_empty();
+    let run = fields.string("run_id")?.filter(given).map(Which::Run);
+    let experiment = fields.string("experiment_name")?.filter(given).map(Which::Experiment);
     fields.finish()?;
     match (run, experiment, &name) {
         (None, None, _) => {}
@@ -124,7 +126,18 @@ async fn stop_run(service: &Service, which: &Which) -> Result<StopOutput, ApiErr
         None => "is being ended".to_owned(),
     };
     let message = format!("run {} of {:?} {how}; registrations stay", result.run_id, result.experiment_name);
-    Ok(StopOutput { runs: vec![RunOutput::from(result)], message, ..StopOutput::default() })
+    let error = match (result.left_behind(), result.verdict) {
+        (Some(left), _) => Some(
+            ApiError::new(ErrorCode::RevertFailed, format!("stopping: left behind: {left}"))
+                .hint("it is being retried: look at chaos_status"),
+        ),
+        (None, None) => Some(
+            ApiError::new(ErrorCode::Unavailable, message.clone()).hint("look at chaos_status for its end"),
+        ),
+        (None, Some(_)) => None,
+    };
+    let error = error.as_ref().map(Failure::from);
+    Ok(StopOutput { runs: vec![RunOutput::from(result)], message, error, ..StopOutput::default() })
 }
 
 /// The schedules that will fire again.

@@ -15,11 +15,25 @@ async fn stop_and_hear(server: &Server, client: &mut Client) -> Value {
     let begin = std::time::Instant::now();
     assert!(!other.call("chaos_stop", json!({})).await.1);
     let result = client.answer().await.unwrap()["result"]["structuredContent"].clone();
-    // The last look at the system may take 2 s.
-    assert!(begin.elapsed() < Duration::from_millis(3500), "ended after {:?}: {result}", begin.elapsed());
+    // The last look at the system may take 2 s, and a busy machine ten times as long; what was to go on for 10 min has not.
+    assert!(begin.elapsed() < Duration::from_secs(60), "ended after {:?}: {result}", begin.elapsed());
     until_finished(&mut other).await;
     assert!(server.active.lock().unwrap().is_empty(), "a fault is left: {result}");
     result
+}
+
+/// Waits until the run is in this phase.
+async fn until_phase(server: &Server, phase: &str) {
+    let mut client = Client::open(&server.socket).await;
+    let begin = std::time::Instant::now();
+    loop {
+        let (status, _) = client.call("chaos_status", json!({})).await;
+        if status["running"][0]["phase"] == phase {
+            return;
+        }
+        assert!(begin.elapsed() < Duration::from_secs(60), "not in phase {phase}: {status}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
 }
 
 #[tokio::test]
@@ -73,25 +87,51 @@ async fn one_run_of_two_is_stopped_by_its_handle_or_its_experiment_and_the_other
 }
 
 #[tokio::test]
+async fn a_stop_of_a_run_that_leaves_something_says_so_and_fails() {
+    let server = Server::start().await;
+    let (_listener, address) = port().await;
+    let mut client = Client::open(&server.socket).await;
+    let document = document("leaves", &address, "10m");
+    register(&mut client, document).await;
+    let mut caller = Client::open(&server.socket).await;
+    let params = json!({"name": "chaos_run_experiment", "arguments": {"experiment_name": "leaves"}});
+    caller.send("tools/call", params).await;
+    while server.active.lock().unwrap().is_empty() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    server.residue.lock().unwrap().push("veth left".to_owned());
+    // No handle is the beginning of every other one.
+    let (all, failed) = client
+        .call("chaos_stop", json!({"fault_name": "nothing", "run_id": "", "experiment_name": ""}))
+        .await;
+    assert!(!failed || all["error"]["code"] != "INVALID_PARAMETER", "{all}");
+    assert_eq!(server.active.lock().unwrap().len(), 1, "{all}");
+    let (stopped, failed) = client.call("chaos_stop", json!({"experiment_name": "leaves"})).await;
+    assert!(failed && stopped["error"]["code"] == "REVERT_FAILED", "{stopped}");
+    assert!(stopped["error"]["message"].as_str().unwrap().contains("veth left"), "{stopped}");
+    assert_eq!(stopped["runs"][0]["verdict"], "aborted", "{stopped}");
+}
+
+#[tokio::test]
 async fn a_stop_ends_a_run_at_once_in_whatever_phase_it_is() {
     // What the injector was asked last when it is stopped, and whether the port has gone by then.
-    for (phase, interface, lasts, pauses, asked, gone) in [
-        ("pause before", "eth0", "10m", json!({"before": 600}), "", false),
-        ("lasting", "eth0", "10m", json!({}), "inject", true),
-        ("pause after", "eth0", "10m", json!({"after": 600}), "inject", true),
-        ("rollback", "sticky0", "200ms", json!({}), "removing", true),
-        ("after", "eth0", "200ms", json!({}), "remove ", true),
+    for (when, phase, interface, lasts, pauses, asked, gone) in [
+        ("pause before", "method", "eth0", "10m", json!({"before": 600}), "", false),
+        ("lasting", "lasting", "eth0", "10m", json!({}), "inject", true),
+        ("pause after", "method", "eth0", "10m", json!({"after": 600}), "inject", true),
+        ("rollback", "unwinding", "sticky0", "200ms", json!({}), "removing", true),
+        ("after", "after", "eth0", "200ms", json!({}), "remove ", true),
     ] {
         let server = Server::start().await;
         let (listener, address) = port().await;
         let mut client = Client::open(&server.socket).await;
-        let mut document = document(phase, &address, lasts);
+        let mut document = document(when, &address, lasts);
         document["method"][0]["provider"]["arguments"]["--interface"] = json!(interface);
         document["method"][0]["pauses"] = pauses;
         document["extensions"] =
             json!([{"name": "chaos-daemon", "abort_when": [{"not_recovered_within": "5m"}]}]);
         register(&mut client, document).await;
-        let params = json!({"name": "chaos_run_experiment", "arguments": {"experiment_name": phase}});
+        let params = json!({"name": "chaos_run_experiment", "arguments": {"experiment_name": when}});
         client.send("tools/call", params).await;
         let is_there = || match server.asked.lock().unwrap().last() {
             Some(last) => !asked.is_empty() && last.starts_with(asked),
@@ -104,18 +144,18 @@ async fn a_stop_ends_a_run_at_once_in_whatever_phase_it_is() {
         while !is_there() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        tokio::time::sleep(Duration::from_millis(300)).await;
+        until_phase(&server, phase).await;
         let result = stop_and_hear(&server, &mut client).await;
-        assert_eq!(result["verdict"], "aborted", "{phase}: {result}");
+        assert_eq!(result["verdict"], "aborted", "{when}: {result}");
         assert!(result["error"].as_str().unwrap().starts_with("stopped before its time"), "{result}");
-        assert_eq!(result["steady_state_before"], true, "{phase}: {result}");
+        assert_eq!(result["steady_state_before"], true, "{when}: {result}");
         drop(listener);
     }
 }
 
 #[tokio::test]
 async fn a_stop_waits_for_no_sample_that_does_not_come() {
-    for (phase, first) in [("before", 0), ("method", 1)] {
+    for (phase, first) in [("before", 0), ("lasting", 1)] {
         let server = Server::start().await;
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/", listener.local_addr().unwrap());
@@ -143,7 +183,7 @@ async fn a_stop_waits_for_no_sample_that_does_not_come() {
         while first > 0 && server.active.lock().unwrap().is_empty() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        tokio::time::sleep(Duration::from_millis(200)).await;
+        until_phase(&server, phase).await;
         let result = stop_and_hear(&server, &mut client).await;
         mute.abort();
         assert_eq!(

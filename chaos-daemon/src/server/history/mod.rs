@@ -78,6 +78,13 @@ pub struct ExperimentResult {
     pub warning: Option<String>,
 }
 
+impl ExperimentResult {
+    /// What it could not remove, if anything: how every failed removal stands in `error`, after whatever failed before.
+    pub fn left_behind(&self) -> Option<&str> {
+        self.error.as_deref()?.split_once("rollback failed: ").map(|(_, left)| left)
+    }
+}
+
 /// How often an experiment ran, and how often with success.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Total {
