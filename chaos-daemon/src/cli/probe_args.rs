@@ -383,6 +383,20 @@ fn get(field: &str, url: String, trust: Trust, status: Vec<u16>) -> Result<Check
     Check::request(field, http::Request { url, trust, ..http::Request::default() }, status)
 }
 
+/// What is known of an alert, by an Alertmanager or by being told.
+fn alert(
+    url: Option<&str>,
+    webhook: bool,
+    trust: Trust,
+    terms: alert::Terms<'_>,
+) -> Result<Alert, SpecError> {
+    match url {
+        Some(url) => Alert::parse(url, trust, terms),
+        None if webhook => Alert::told(terms),
+        None => Err(SpecError::new("URL", "missing: give the address of an Alertmanager, or --webhook")),
+    }
+}
+
 impl CheckArgs {
     fn check(self) -> Result<Check, SpecError> {
         match self {
@@ -447,15 +461,7 @@ impl CheckArgs {
                 let trust = trust.of(url.as_deref())?;
                 let (reason, receiver) = (reason.as_deref(), receiver.as_deref());
                 let terms = alert::Terms { labels: &label, reason, receiver, within };
-                let alert = match url {
-                    Some(url) => Alert::parse(&url, trust, terms),
-                    None if webhook => Alert::told(terms),
-                    None => {
-                        let problem = "missing: give the address of an Alertmanager, or --webhook";
-                        Err(SpecError::new("URL", problem))
-                    }
-                };
-                alert.map(Check::Alert)
+                alert(url.as_deref(), webhook, trust, terms).map(Check::Alert)
             }
             Self::Kubernetes { resource, kubeconfig, context, namespace, wanted } => {
                 let (context, namespace) = (context.as_deref(), namespace.as_deref());

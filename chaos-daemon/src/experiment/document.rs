@@ -299,3 +299,7 @@ fn method(fields: &mut Fields, reader: &Reader<'_>) -> Result<Vec<Activity>, Spe
 #[cfg(test)]
 #[path = "document_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "document_probe_tests.rs"]
+mod probe_tests;
