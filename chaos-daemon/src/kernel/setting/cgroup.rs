@@ -122,10 +122,8 @@ impl CgroupSetting {
         if now == self.old {
             return Ok(Undone::Absent);
         }
-        if now != self.new {
-            return Ok(Undone::Changed { now });
-        }
-        match self.knob.write(&cgroup, &self.old) {
+        let Some(before) = self.ours(&now) else { return Ok(Undone::Changed { now }) };
+        match self.knob.write(&cgroup, &before) {
             // It was removed just now.
             Err(error) if matches!(error.raw_os_error(), Some(libc::ENODEV | libc::ENOENT)) => {
                 return Ok(Undone::Absent);
@@ -140,8 +138,19 @@ impl CgroupSetting {
 
     /// See [`super::Setting::present`].
     pub(super) fn present(&self) -> Result<bool, StepError> {
-        // What was so before is no trace of ours.
-        Ok(self.new != self.old && self.look()?.is_some_and(|(_, now)| now == self.new))
+        Ok(self.look()?.is_some_and(|(_, now)| self.ours(&now).is_some()))
+    }
+
+    /// What takes back all that is ours in the value `now`; `None` when nothing is, which what was so before is not. In a line of
+    /// `io.max` each rate is for itself: who sets one leaves the others as they are.
+    fn ours(&self, now: &str) -> Option<String> {
+        if !matches!(self.knob, Knob::IoMax { .. }) {
+            return (self.new != self.old && now == self.new).then(|| self.old.clone());
+        }
+        let rates = self.old.split(' ').zip(self.new.split(' ')).zip(now.split(' '));
+        let ours = rates.filter(|((old, new), now)| old != new && now == new).map(|((old, _), _)| old);
+        let before = ours.collect::<Vec<_>>().join(" ");
+        (!before.is_empty()).then_some(before)
     }
 
     /// The group and the value it has; `None` when the group has gone, or its controller has been taken from it, and the
@@ -220,6 +229,32 @@ mod tests {
         assert_eq!(setting.undo().unwrap(), Undone::Changed { now: "7".into() });
         assert_eq!(std::fs::read_to_string(folder.path().join("pids.max")).unwrap(), "7\n");
         assert!(matches!(setting.apply(), Err(StepError::Changed { .. })));
+    }
+
+    #[test]
+    fn of_a_line_of_rates_those_that_nobody_else_has_set_are_taken_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let (old, new) =
+            ("rbps=9 wbps=max riops=max wiops=max".to_owned(), "rbps=9 wbps=5 riops=7 wiops=max".to_owned());
+        let knob = Knob::IoMax { device: "8:0".into() };
+        let setting = CgroupSetting { knob, old, new, ..setting(folder.path()) };
+        let file = folder.path().join("io.max");
+        for (now, written) in [
+            ("rbps=9 wbps=5 riops=7 wiops=max", Some("wbps=max riops=max")),
+            ("rbps=9 wbps=6 riops=7 wiops=max", Some("riops=max")),
+            ("rbps=1 wbps=6 riops=8 wiops=max", None),
+            ("rbps=9 wbps=max riops=max wiops=max", None),
+        ] {
+            std::fs::write(&file, format!("8:0 {now}\n")).unwrap();
+            assert_eq!(setting.present().unwrap(), written.is_some(), "{now}");
+            let undone = setting.undo().unwrap();
+            let Some(written) = written else {
+                assert!(matches!(undone, Undone::Absent | Undone::Changed { .. }), "{now}");
+                continue;
+            };
+            assert_eq!(undone, Undone::Removed);
+            assert!(std::fs::read_to_string(&file).unwrap().starts_with(&format!("8:0 {written}")), "{now}");
+        }
     }
 
     #[test]
