@@ -271,7 +271,16 @@ fn head(fields: &mut Fields, kinds: &[&str]) -> Result<(String, String), SpecErr
     }
     let name = fields.string("name")?;
     let name = fields.need("name", name, &format!("name the {kind}"))?;
+    printable(&fields.at("name"), &name)?;
     Ok((kind, name))
+}
+
+/// Sees that a name, which stands at `field`, can be shown on a terminal as it is.
+pub(super) fn printable(field: &str, name: &str) -> Result<(), SpecError> {
+    match name.chars().any(char::is_control) {
+        true => Err(SpecError::new(field, format!("{name:?} cannot be shown: give printable text"))),
+        false => Ok(()),
+    }
 }
 
 /// Refuses controls, which may stand at every level.

@@ -102,3 +102,20 @@ fn numbers_of_the_host_end_a_run_or_roll_it_back() {
     let error = parse(guarded).unwrap_err();
     assert_eq!(error.field, "extensions[0].abort_when[1].provider.timeout");
 }
+
+#[test]
+fn a_name_that_would_write_to_the_terminal_of_who_reads_it_is_refused() {
+    for field in
+        ["steady-state-hypothesis.probes[0].name", "method[0].name", "extensions[0].rollback_on[0].name"]
+    {
+        let mut named = probing(&json!(["probe", "pressure", "cpu"]));
+        let pointer = format!("/{}", field.replace(['.', '['], "/").replace(']', ""));
+        match named.pointer_mut(&pointer) {
+            Some(name) => *name = json!("cut\u{1b}]0;"),
+            None => named["extensions"][0]["rollback_on"][0]["name"] = json!("cut\u{1b}]0;"),
+        }
+        let error = parse(named).unwrap_err();
+        assert_eq!(error.field, field, "{error}");
+        assert!(!error.to_string().contains('\u{1b}'), "{error}");
+    }
+}

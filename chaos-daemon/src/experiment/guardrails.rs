@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::activity::Reader;
+use super::activity::{Reader, printable};
 use super::alert::{Alert, Wanted};
 use super::gate::{Gate, Op, Rule};
 use super::sampling;
@@ -114,6 +114,7 @@ impl Guardrails {
 
 fn gate(mut fields: Fields, number: usize, reader: &Reader<'_>) -> Result<Gate, SpecError> {
     let name = fields.string("name")?.unwrap_or_else(|| (number + 1).to_string());
+    printable(&fields.at("name"), &name)?;
     let (mut probe, form) = reader.probe(reader.provider(&mut fields, Use::Probe)?)?;
     let interval = interval(&mut fields)?;
     probe.timeout = probe.timeout.min(interval);

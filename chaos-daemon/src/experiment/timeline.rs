@@ -151,6 +151,9 @@ pub struct Timeline {
     pub samples: Vec<Reading>,
     /// How many samples were taken and are not here, because there were too many.
     pub left_out: u64,
+    /// The latest sample of each probe, gate and alert, those of gates first; also one that is not among the others.
+    #[serde(skip)]
+    latest: BTreeMap<(bool, Role, String), Reading>,
 }
 
 impl Timeline {
@@ -168,13 +171,24 @@ impl Timeline {
 
     /// The latest sample of each probe, gate and alert: those of gates first.
     pub fn latest(&self) -> Vec<Reading> {
-        let mut latest = BTreeMap::new();
-        for sample in &self.samples {
-            // Who looks for recovery looks at the steady state.
-            let role = if sample.role == Role::Recovery { Role::SteadyState } else { sample.role };
-            latest.insert((role != Role::Gate, role, sample.probe.as_str()), sample);
+        self.latest.values().cloned().collect()
+    }
+
+    /// Keeps what decides on the run in any case, which is what is not met, and what comes after the faults; and of each probe the
+    /// latest, kept or not.
+    fn keep(&mut self, reading: Reading) {
+        // Who looks for recovery looks at the steady state.
+        let role = if reading.role == Role::Recovery { Role::SteadyState } else { reading.role };
+        self.latest.insert((role != Role::Gate, role, reading.probe.clone()), reading.clone());
+        let room = match (reading.met, reading.stage) {
+            (_, Stage::After) => 3 * KEPT_SAMPLES,
+            (false, _) => 2 * KEPT_SAMPLES,
+            (true, _) => KEPT_SAMPLES,
+        };
+        match self.samples.len() < room {
+            true => self.samples.push(reading),
+            false => self.left_out += 1,
         }
-        latest.into_values().cloned().collect()
     }
 }
 
@@ -246,17 +260,7 @@ impl Recorder {
             late_seconds: late.map(|late| late.as_secs_f64()),
             detail: self.shown(&sample.detail),
         };
-        let mut timeline = self.timeline.lock().unwrap_or_else(PoisonError::into_inner);
-        // What decides on the run is told in any case: what is not met, and what comes after the faults.
-        let room = match (met, stage) {
-            (_, Stage::After) => 3 * KEPT_SAMPLES,
-            (false, _) => 2 * KEPT_SAMPLES,
-            (true, _) => KEPT_SAMPLES,
-        };
-        match timeline.samples.len() < room {
-            true => timeline.samples.push(reading),
-            false => timeline.left_out += 1,
-        }
+        self.timeline.lock().unwrap_or_else(PoisonError::into_inner).keep(reading);
     }
 
     /// Writes down what the state machine has heard of.

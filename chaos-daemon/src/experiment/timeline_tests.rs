@@ -114,4 +114,10 @@ async fn of_too_many_samples_those_that_are_not_met_and_those_after_the_faults_a
     recorder.sampled("up", (Role::SteadyState, Stage::After), &sample(true, "ok"), true, None);
     let timeline = recorder.timeline();
     assert_eq!((timeline.samples.len(), timeline.left_out), (KEPT_SAMPLES + 2, 7));
+    // What is left out is news all the same.
+    recorder.sampled("up", (Role::SteadyState, Stage::During), &sample(true, "news"), true, None);
+    assert_eq!(
+        recorder.timeline().latest().last().map(|latest| latest.detail.clone()),
+        Some("news".to_owned())
+    );
 }

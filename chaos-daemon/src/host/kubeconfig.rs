@@ -211,10 +211,12 @@ impl Files<'_> {
     }
 
     fn token(&self, user: &Value) -> Result<Option<String>, String> {
-        if let Some(token) = text_of(user, "token")?.filter(|token| !token.is_empty()) {
-            return is_word(&token).then_some(Some(token)).ok_or("token is none".to_owned());
-        }
-        let Some(path) = text_of(user, "tokenFile")?.filter(|path| !path.is_empty()) else { return Ok(None) };
+        // The file counts where there are both (k8s.io/client-go, `rest.Config.BearerTokenFile`).
+        let Some(path) = text_of(user, "tokenFile")?.filter(|path| !path.is_empty()) else {
+            let token = text_of(user, "token")?.filter(|token| !token.is_empty());
+            let is_wrong = token.as_deref().is_some_and(|token| !is_word(token));
+            return if is_wrong { Err("token is none".to_owned()) } else { Ok(token) };
+        };
         let text = (self.read)(&self.folder.join(&path), true)?;
         let token = String::from_utf8_lossy(&text).trim().to_owned();
         is_word(&token).then_some(Some(token)).ok_or(format!("there is no token in {path}"))
@@ -312,8 +314,8 @@ clusters:
 - name: renamed
   cluster: {server: https://k8s.test, tls-server-name: other}
 users:
-- {name: token, user: {token: hunter2, tokenFile: no}}
-- {name: file, user: {tokenFile: token}}
+- {name: token, user: {token: hunter2}}
+- {name: file, user: {token: hunter2, tokenFile: token}}
 - {name: both, user: {client-certificate-data: Q0VSVAo=, client-key: /keys/a.key}}
 - {name: half, user: {client-certificate-data: Q0VSVAo=}}
 - {name: broken, user: {client-certificate-data: hunter2!, client-key: /keys/a.key}}

@@ -9,8 +9,8 @@ use std::io;
 use std::path::Path;
 
 use landlock::{
-    ABI, Access, AccessFs, AccessNet, LandlockStatus, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetError,
-    Scope, path_beneath_rules,
+    ABI, Access, AccessFs, AccessNet, LandlockStatus, RestrictionStatus, Ruleset, RulesetAttr,
+    RulesetCreatedAttr, RulesetError, Scope, path_beneath_rules,
 };
 use nix::sys::prctl;
 use nix::sys::resource::{Resource, setrlimit};
@@ -18,6 +18,8 @@ use nix::sys::stat::{Mode, umask};
 
 use super::syscalls;
 
+/// What Landlock is asked for: a kernel that knows less of it gives what it has.
+const KNOWN: ABI = ABI::V6;
 /// What host names are looked up with: the configuration, and the C library's plug-ins.
 const NAME_SERVICE: &[&str] =
     &["/etc", "/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/share/zoneinfo", "/run/systemd/resolve"];
@@ -72,37 +74,32 @@ impl Sandbox<'_> {
         prctl::set_dumpable(false).map_err(process("give up being traced"))?;
         setrlimit(Resource::RLIMIT_CORE, 0, 0).map_err(process("give up core dumps"))?;
         umask(Mode::from_bits_truncate(0o077));
-        if matches!(self, Self::Runner) {
-            return Ok(true);
-        }
-        let landlocked = self.restrict_files()?;
-        syscalls::restrict(matches!(self, Self::Prober))?;
-        Ok(landlocked)
-    }
-
-    /// As far as the kernel can: what it does not know yet is left to the list of system calls.
-    fn restrict_files(self) -> Result<bool, RulesetError> {
-        let abi = ABI::V6;
-        let ruleset =
-            Ruleset::default().handle_access(AccessFs::from_all(abi))?.scope(Scope::from_all(abi))?;
-        let status = match self {
-            Self::Server { state_dir } => ruleset
-                .handle_access(AccessNet::from_all(abi))?
-                .create()?
-                .add_rules(path_beneath_rules(
-                    state_dir,
-                    AccessFs::ReadFile
-                        | AccessFs::WriteFile
-                        | AccessFs::Truncate
-                        | AccessFs::MakeReg
-                        | AccessFs::RemoveFile,
-                ))?
-                .restrict_self()?,
-            Self::Prober | Self::Runner => ruleset
-                .create()?
-                .add_rules(path_beneath_rules(NAME_SERVICE, AccessFs::ReadFile | AccessFs::ReadDir))?
-                .restrict_self()?,
+        let (landlocked, over_ip) = match self {
+            Self::Runner => return Ok(true),
+            Self::Server { state_dir } => (files_of_server(state_dir)?, false),
+            Self::Prober => (files_of_prober()?, true),
         };
-        Ok(matches!(status.landlock, LandlockStatus::Available { .. }))
+        syscalls::restrict(over_ip)?;
+        Ok(matches!(landlocked.landlock, LandlockStatus::Available { .. }))
     }
+}
+
+/// As far as the kernel can: what it does not know yet is left to the list of system calls.
+fn ruleset() -> Result<Ruleset, RulesetError> {
+    Ruleset::default().handle_access(AccessFs::from_all(KNOWN))?.scope(Scope::from_all(KNOWN))
+}
+
+fn files_of_server(state_dir: Option<&Path>) -> Result<RestrictionStatus, RulesetError> {
+    let rights = AccessFs::ReadFile
+        | AccessFs::WriteFile
+        | AccessFs::Truncate
+        | AccessFs::MakeReg
+        | AccessFs::RemoveFile;
+    let ruleset = ruleset()?.handle_access(AccessNet::from_all(KNOWN))?.create()?;
+    ruleset.add_rules(path_beneath_rules(state_dir, rights))?.restrict_self()
+}
+
+fn files_of_prober() -> Result<RestrictionStatus, RulesetError> {
+    let rights = AccessFs::ReadFile | AccessFs::ReadDir;
+    ruleset()?.create()?.add_rules(path_beneath_rules(NAME_SERVICE, rights))?.restrict_self()
 }

@@ -149,6 +149,7 @@ pub(super) async fn keep_watch(injector: Rc<Injector>, heartbeat: Heartbeat) {
         heartbeat.beat();
         let unguarded = injector.supervised();
         if unguarded.is_empty() {
+            missed = 0;
             continue;
         }
         let Err(problem) = injector.guard.watchful() else {

@@ -155,8 +155,14 @@ fn refusal(why: &CertificateError) -> String {
         }
         CertificateError::NotValidForName => "name mismatch".into(),
         CertificateError::NotValidForNameContext { expected, presented } => {
-            let names: Vec<_> = presented.iter().map(|name| bare(name)).collect();
-            let names = if names.is_empty() { "nobody".to_owned() } else { names.join(", ") };
+            let shown = presented.iter().take(SHOWN_NAMES).map(|name| bare(name).escape_debug().to_string());
+            let mut names: Vec<_> = shown.collect();
+            match presented.len().saturating_sub(SHOWN_NAMES) {
+                0 if names.is_empty() => names.push("nobody".to_owned()),
+                0 => {}
+                more => names.push(format!("{more} more")),
+            }
+            let names = names.join(", ");
             format!("name mismatch: it is for {names}, and not for {}", expected.to_str())
         }
         CertificateError::Revoked => "revoked".into(),
@@ -167,6 +173,9 @@ fn refusal(why: &CertificateError) -> String {
         other => other.to_string(),
     }
 }
+
+/// How many names of a certificate are shown.
+const SHOWN_NAMES: usize = 5;
 
 /// The name in `DnsName("a.test")`.
 fn bare(name: &str) -> &str {
@@ -241,6 +250,13 @@ mod tests {
                     presented: vec!["DnsName(\"a.test\")".into()],
                 },
                 "name mismatch: it is for a.test, and not for db.test",
+            ),
+            (
+                CertificateError::NotValidForNameContext {
+                    expected: ServerName::try_from("db.test").unwrap(),
+                    presented: (0..12).map(|number| format!("DnsName(\"\u{1b}{number}\")")).collect(),
+                },
+                "it is for \\u{1b}0, \\u{1b}1, \\u{1b}2, \\u{1b}3, \\u{1b}4, 7 more, and not",
             ),
             (CertificateError::BadEncoding, "BadEncoding"),
         ] {
