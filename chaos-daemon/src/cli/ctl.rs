@@ -306,6 +306,13 @@ fn bridge_until_end(cli: &Cli) -> ExitCode {
 }
 
 fn report(cli: &Cli, done: Result<Done, Failure>) -> ExitCode {
+    // Of a plan, that it would be refused is no failure.
+    let would_be_refused = match &done {
+        Err(Failure::Client(ClientError::Refused { code, .. })) => {
+            ["POLICY_DENIED", "INVALID_PARAMETER"].contains(&code.as_str())
+        }
+        _ => false,
+    };
     let (mut code, text, answer) = match done {
         Ok(done) => {
             say(&if cli.json { format!("{}\n", done.answer) } else { done.text });
@@ -315,9 +322,12 @@ fn report(cli: &Cli, done: Result<Done, Failure>) -> ExitCode {
         Err(Failure::Other(error)) => (FAILED, error, None),
         Err(Failure::Client(error)) => client_failure(error),
     };
-    if matches!(cli.command, Command::Run(_)) || (matches!(cli.command, Command::Plan(_)) && code != USAGE) {
-        code = runs::FAILED;
-    }
+    code = match cli.command {
+        Command::Run(_) => runs::FAILED,
+        Command::Plan(_) if would_be_refused => runs::REFUSED,
+        Command::Plan(_) if code != USAGE => runs::FAILED,
+        _ => code,
+    };
     match answer {
         Some(answer) if cli.json => say(&format!("{answer}\n")),
         _ if cli.json => say(&format!("{}\n", json!({"error": {"message": text}}))),

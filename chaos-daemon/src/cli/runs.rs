@@ -38,7 +38,8 @@ pub(super) const PLAN_EXIT_CODES: &str = "Exit codes:
 
 /// The exit code of `chaosctl run` for what the daemon, or its client, failed with.
 pub(super) const FAILED: u8 = 3;
-const REFUSED: u8 = 2;
+/// That of a plan which would be refused.
+pub(super) const REFUSED: u8 = 2;
 
 /// A registered experiment.
 #[derive(Debug, Args)]

@@ -354,6 +354,11 @@ async fn a_plan_of_a_file_says_all_of_it_and_registers_and_does_nothing() {
         serde_json::from_str(&chaosctl(&server.socket, &["status", "--json"]).await.stdout).unwrap();
     assert_eq!((&status["registered_experiments"], &status["total_runs"]), (&json!(0), &json!(0)));
     assert_eq!(server.take_asked(), ["plan dry-run", "plan dry-run", "plan dry-run"]);
+    let mut denied = document("planned", &address, "30s");
+    denied["steady-state-hypothesis"]["probes"][0] = json!({"type": "probe", "name": "own", "tolerance": 0,
+        "provider": {"type": "process", "path": "/usr/lib/own/check"}});
+    let denied = plan(&denied, &[]).await;
+    assert!(denied.code == 2 && denied.stderr.contains("POLICY_DENIED"), "{}{}", denied.code, denied.stderr);
     std::fs::write(&file, document("planned", &address, "30s").to_string()).unwrap();
     let absent = chaosctl(&server.state().join("no.sock"), &["plan", file_name]).await;
     assert_eq!(absent.code, 3, "{}", absent.stderr);
