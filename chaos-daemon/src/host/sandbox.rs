@@ -70,8 +70,7 @@ impl Sandbox<'_> {
             move |errno: nix::errno::Errno| SandboxError::Process { operation, source: errno.into() }
         };
         prctl::set_no_new_privs().map_err(process("give up new privileges"))?;
-        // Other processes of the same user, which may be nobody's, can neither trace it nor read its memory.
-        prctl::set_dumpable(false).map_err(process("give up being traced"))?;
+        hide()?;
         setrlimit(Resource::RLIMIT_CORE, 0, 0).map_err(process("give up core dumps"))?;
         umask(Mode::from_bits_truncate(0o077));
         let (landlocked, over_ip) = match self {
@@ -82,6 +81,16 @@ impl Sandbox<'_> {
         syscalls::restrict(over_ip)?;
         Ok(matches!(landlocked.landlock, LandlockStatus::Available { .. }))
     }
+}
+
+/// Keeps other processes of the same user, which may be nobody's, from tracing this one and reading its memory: before a secret is
+/// in it.
+///
+/// # Errors
+/// Says that it could not be given up.
+pub fn hide() -> Result<(), SandboxError> {
+    let operation = "give up being traced";
+    prctl::set_dumpable(false).map_err(|errno| SandboxError::Process { operation, source: errno.into() })
 }
 
 /// As far as the kernel can: what it does not know yet is left to the list of system calls.

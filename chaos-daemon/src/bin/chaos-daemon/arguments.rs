@@ -13,7 +13,7 @@ use chaos_daemon::cli;
 use chaos_daemon::guard::{self, GuardError};
 use chaos_daemon::holder;
 use chaos_daemon::host::program::Programs;
-use chaos_daemon::host::sandbox::{Sandbox, SandboxError};
+use chaos_daemon::host::sandbox::{self, Sandbox, SandboxError};
 use chaos_daemon::host::{Part, Privileges};
 use chaos_daemon::injector::child::CHILD_FD;
 use chaos_daemon::injector::manager::ServiceManager;
@@ -408,6 +408,7 @@ fn run_prober(
     token_fd: Option<i32>,
     kubeconfigs_fd: Option<i32>,
 ) -> Result<(), Failure> {
+    sandbox::hide()?;
     // SAFETY: this descriptor was opened for this process by the injector, for nobody else in it.
     let socket = unsafe { inherited(CHILD_FD) };
     // SAFETY: so were these.
