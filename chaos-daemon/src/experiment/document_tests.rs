@@ -462,6 +462,7 @@ fn an_alert_has_to_fire_in_time_or_must_not_fire_and_time_counts_from_an_action(
         ("must_not_fire", json!(true), "fires_within"),
         ("must_not_fire", json!("yes"), "must_not_fire"),
         ("interval", json!("1ms"), "interval"),
+        ("name", json!("pool\u{1b}]0;"), "name"),
         ("tolerance", json!(0), "tolerance"),
     ] {
         let mut changed = alarmed.clone();

@@ -143,6 +143,7 @@ fn gate(mut fields: Fields, number: usize, reader: &Reader<'_>) -> Result<Gate, 
 
 fn alert(mut fields: Fields, number: usize, reader: &Reader<'_>) -> Result<Alert, SpecError> {
     let name = fields.string("name")?.unwrap_or_else(|| (number + 1).to_string());
+    printable(&fields.at("name"), &name)?;
     let (probe, _) = reader.probe(reader.provider(&mut fields, Use::Probe)?)?;
     if !matches!(probe.check, Check::Alert(_)) || probe.bounds != FIRES {
         let problem = "give \"chaosctl probe alert …\" without --min and --max: what the alert has to do stands beside it";
