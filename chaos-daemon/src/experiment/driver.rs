@@ -406,6 +406,7 @@ impl<'a> Run<'a> {
     /// Somebody stops the run: what is injected is removed as ever, and beyond that nothing is waited for.
     fn stop(&mut self) -> Vec<Event> {
         self.stopped = true;
+        self.tracker.stop(self.began.elapsed());
         let stop = Event::Abort(Verdict::Aborted, "stopped before its time".to_owned());
         let then = if self.is_after { self.give_up() } else { Vec::new() };
         [vec![stop], then].concat()

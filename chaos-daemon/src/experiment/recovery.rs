@@ -42,7 +42,8 @@ pub struct Recovery {
     #[schemars(with = "f64")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rto_seconds: Option<f64>,
-    /// Whether every outage that was seen was over within that time; absent when none was.
+    /// Whether every outage that was seen was over within that time; absent when none was, or somebody stopped the run before that
+    /// could be told.
     #[schemars(with = "bool")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub within_rto: Option<bool>,
@@ -101,12 +102,14 @@ struct Open {
 pub struct Tracker {
     rto: Option<Duration>,
     incidents: Vec<Open>,
+    /// Until when there was somebody who looked, of a run that was stopped.
+    cut_short: Option<Duration>,
 }
 
 impl Tracker {
     /// Nothing has happened yet. `rto` is how long recovery may take.
     pub fn new(rto: Option<Duration>) -> Self {
-        Self { rto, incidents: Vec::new() }
+        Self { rto, ..Self::default() }
     }
 
     /// An action that injects was carried out, and had been asked for at `began`.
@@ -116,9 +119,15 @@ impl Tracker {
         self.incidents.push(Open { index, action, fault_type, began, unreachable, recovered, gone, new });
     }
 
+    /// Somebody has stopped the run: what has still some of its time is not too late, whatever was seen of it.
+    pub fn stop(&mut self, at: Duration) {
+        self.cut_short = Some(at);
+    }
+
     /// The steady state was asked for at `asked`, and known at `answered`. What was asked before an action tells nothing about
     /// it.
     pub fn observe(&mut self, asked: Duration, answered: Duration, met: bool) {
+        self.cut_short = self.cut_short.map(|until| until.max(answered));
         for incident in self.incidents.iter_mut().filter(|incident| asked >= incident.began) {
             let after = answered.saturating_sub(incident.began);
             match (incident.unreachable, met) {
@@ -148,7 +157,7 @@ impl Tracker {
     /// Which incidents took longer than they may, once the run has seen all that it will; `None` when none did.
     pub fn too_late(&self) -> Option<String> {
         let rto = self.rto?;
-        let late = self.outages().filter(|incident| incident.is_within(rto) == Some(false));
+        let late = self.outages().filter(|incident| incident.is_within(rto, self.cut_short) == Some(false));
         let words = late.map(|incident| {
             let action = &incident.action;
             match incident.recovered {
@@ -168,17 +177,26 @@ impl Tracker {
             return None;
         }
         let rto = self.rto.filter(|_| self.outages().next().is_some());
-        let within: Vec<_> =
-            rto.iter().flat_map(|rto| self.outages().filter_map(|outage| outage.is_within(*rto))).collect();
         Some(Recovery {
             alerts: alarms,
             mttd_by_alert_seconds: mean(alerts.iter().filter_map(Watch::detected)),
             mttd_seconds: mean(incidents.iter().filter_map(|incident| incident.unreachable)),
             mttr_seconds: mean(incidents.iter().filter_map(|incident| incident.recovered)),
             rto_seconds: rto.map(|rto| rto.as_secs_f64()),
-            within_rto: (!within.is_empty()).then(|| !within.contains(&false)),
+            within_rto: rto.and_then(|rto| self.are_within(rto)),
             incidents: incidents.into_iter().map(Open::report).collect(),
         })
+    }
+
+    /// Whether all that were seen to fail were over in time: no, as soon as one was not; yes, once that is known of each.
+    fn are_within(&self, rto: Duration) -> Option<bool> {
+        let seen = self.outages().filter(|outage| outage.unreachable.is_some());
+        let within: Vec<_> = seen.map(|outage| outage.is_within(rto, self.cut_short)).collect();
+        match (within.contains(&Some(false)), within.contains(&None)) {
+            (true, _) => Some(false),
+            (false, true) => None,
+            (false, false) => (!within.is_empty()).then_some(true),
+        }
     }
 
     /// What is held to the objective.
@@ -193,9 +211,14 @@ impl Open {
         is_outage(self.fault_type) || self.unreachable.is_some()
     }
 
-    /// Whether it was over in time; `None` of what was never seen to fail, which has shown nothing of recovery.
-    fn is_within(&self, rto: Duration) -> Option<bool> {
-        self.unreachable.map(|_| self.recovered.is_some_and(|after| after <= rto))
+    /// Whether it was over in time; `None` of what was never seen to fail, which has shown nothing of recovery, and of what still
+    /// had some of its time when the run was `cut_short`.
+    fn is_within(&self, rto: Duration, cut_short: Option<Duration>) -> Option<bool> {
+        let had_its_time = cut_short.is_none_or(|until| until.saturating_sub(self.began) >= rto);
+        match (self.unreachable?, self.recovered) {
+            (_, Some(after)) => Some(after <= rto),
+            (_, None) => had_its_time.then_some(false),
+        }
     }
 
     fn report(&self) -> Incident {
@@ -309,6 +332,26 @@ mod tests {
         let late = tracker.too_late().unwrap();
         assert!(late.contains("700") && late.contains("500ms"), "{late}");
         assert_eq!(tracker.report(&[]).unwrap().within_rto, Some(false));
+    }
+
+    #[test]
+    fn a_run_that_is_stopped_before_the_objective_is_over_says_nothing_of_it() {
+        let judged =
+            |tracker: &Tracker| (tracker.too_late().is_some(), tracker.report(&[]).unwrap().within_rto);
+        let mut stopped = tracker(Some(5000));
+        stopped.observe(ms(1100), ms(1200), false);
+        stopped.stop(ms(3000));
+        assert_eq!(judged(&stopped), (false, None), "it had 2 s of its 5");
+        stopped.observe(ms(5000), ms(5000), false);
+        assert_eq!(judged(&stopped), (false, None), "it had 4 s of its 5");
+        let mut recovered = stopped.clone();
+        recovered.observe(ms(5500), ms(5500), true);
+        assert_eq!(judged(&recovered), (false, Some(true)), "it was seen to be well in time");
+        recovered.acted(3, "cut", FaultType::NetworkPartition, ms(5500));
+        recovered.observe(ms(5600), ms(5700), false);
+        assert_eq!(judged(&recovered), (false, None), "of two, one is not known");
+        stopped.observe(ms(6000), ms(6000), false);
+        assert_eq!(judged(&stopped), (true, Some(false)), "it had all of its time");
     }
 
     #[test]

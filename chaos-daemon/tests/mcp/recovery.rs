@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
-use crate::client::Client;
+use crate::client::{Client, closed_port};
 use crate::double::Server;
 
 fn document(address: &str, rto: &str) -> Value {
@@ -88,6 +88,68 @@ async fn an_outage_that_no_sample_sees_is_a_finding_and_meets_no_objective() {
     assert_eq!(result["verdict"], "held", "{result}");
     assert_eq!(incident["finding"], "no outage was seen, so recovery was not measured", "{result}");
     assert_eq!((recovery.get("within_rto"), &recovery["rto_seconds"]), (None, &json!(10.0)), "{result}");
+}
+
+#[tokio::test]
+async fn a_stop_before_the_objective_is_over_does_not_say_that_it_was_missed() {
+    let server = Server::start().await;
+    let mut client = Client::open(&server.socket).await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let mut document = document(&listener.local_addr().unwrap().to_string(), "5m");
+    document["method"][0]["provider"]["arguments"]["--for"] = json!("10m");
+    assert!(!client.call("chaos_register_experiment", document).await.1);
+    let params = json!({"name": "chaos_run_experiment", "arguments": {"experiment_name": "outage"}});
+    client.send("tools/call", params).await;
+    let mut other = Client::open(&server.socket).await;
+    until(&mut other, |running| running["phase"] == "lasting").await;
+    drop(listener);
+    let is_seen = |running: &Value| {
+        running["latest"].as_array().is_some_and(|latest| latest.iter().any(|sample| sample["met"] == false))
+    };
+    until(&mut other, is_seen).await;
+    assert!(!other.call("chaos_stop", json!({})).await.1);
+    let result = client.answer().await.unwrap()["result"]["structuredContent"].clone();
+    let (recovery, error) = (&result["recovery"], result["error"].as_str().unwrap());
+    assert_eq!(result["verdict"], "aborted", "{result}");
+    assert!(recovery["mttd_seconds"].is_number() && !error.contains("not seen to recover"), "{result}");
+    assert_eq!((recovery.get("within_rto"), &recovery["rto_seconds"]), (None, &json!(300.0)), "{result}");
+}
+
+/// Waits until the run that goes on is like this.
+async fn until(client: &mut Client, is_so: impl Fn(&Value) -> bool) {
+    let begin = std::time::Instant::now();
+    loop {
+        let (status, _) = client.call("chaos_status", json!({})).await;
+        if is_so(&status["running"][0]) {
+            return;
+        }
+        assert!(begin.elapsed() < Duration::from_secs(60), "not so after a minute: {status}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_probe_that_is_about_faults_alone_tells_of_no_outage_that_others_would_have_to_see_the_end_of() {
+    let server = Server::start().await;
+    let mut client = Client::open(&server.socket).await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (_closed, closed) = closed_port();
+    let mut document = document(&listener.local_addr().unwrap().to_string(), "10s");
+    let mut probe = document["steady-state-hypothesis"]["probes"][0].clone();
+    probe["name"] = json!("under fault");
+    probe["provider"]["arguments"][2] = json!(closed);
+    document["steady-state-hypothesis"]["probes"].as_array_mut().unwrap().push(probe);
+    // No outage, of which samples would be taken anyway.
+    document["method"][0]["provider"]["arguments"]["inject"] = json!("timeout");
+    document["extensions"] = json!([{"name": "chaos-daemon", "probes":
+        [{"name": "under fault", "mode": "OnChaos", "interval": "200ms"}]}]);
+    assert!(!client.call("chaos_register_experiment", document).await.1);
+    let (result, _) = client.call("chaos_run_experiment", json!({"experiment_name": "outage"})).await;
+    assert_eq!(
+        (&result["verdict"], &result["failure_mode"], result.get("recovery")),
+        (&json!("deviated"), &json!("not_steady_during"), None),
+        "{result}"
+    );
 }
 
 #[tokio::test]
