@@ -306,13 +306,6 @@ fn bridge_until_end(cli: &Cli) -> ExitCode {
 }
 
 fn report(cli: &Cli, done: Result<Done, Failure>) -> ExitCode {
-    // Of a plan, that it would be refused is no failure.
-    let would_be_refused = match &done {
-        Err(Failure::Client(ClientError::Refused { code, .. })) => {
-            ["POLICY_DENIED", "INVALID_PARAMETER"].contains(&code.as_str())
-        }
-        _ => false,
-    };
     let (mut code, text, answer) = match done {
         Ok(done) => {
             say(&if cli.json { format!("{}\n", done.answer) } else { done.text });
@@ -324,8 +317,7 @@ fn report(cli: &Cli, done: Result<Done, Failure>) -> ExitCode {
     };
     code = match cli.command {
         Command::Run(_) => runs::FAILED,
-        Command::Plan(_) if would_be_refused => runs::REFUSED,
-        Command::Plan(_) if code != USAGE => runs::FAILED,
+        Command::Plan(_) => runs::plan_failure(code, answer.is_some()),
         _ => code,
     };
     match answer {

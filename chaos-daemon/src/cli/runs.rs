@@ -38,8 +38,8 @@ pub(super) const PLAN_EXIT_CODES: &str = "Exit codes:
 
 /// The exit code of `chaosctl run` for what the daemon, or its client, failed with.
 pub(super) const FAILED: u8 = 3;
-/// That of a plan which would be refused.
-pub(super) const REFUSED: u8 = 2;
+/// That of a run, or a plan, which is refused.
+const REFUSED: u8 = 2;
 
 /// A registered experiment.
 #[derive(Debug, Args)]
@@ -81,6 +81,16 @@ pub(super) async fn plan(socket: &Path, args: &PlanArgs, document: Value) -> Res
     let answer = client.call("chaos_plan_experiment", fields).await;
     client.close().await;
     answer
+}
+
+/// The exit code of `chaosctl plan` for what has `code` elsewhere. What the daemon refuses to plan, it would refuse to run.
+pub(super) fn plan_failure(code: u8, answered: bool) -> u8 {
+    match code {
+        // A command line that makes no sense, and a daemon that cannot be reached, have the same codes here as there.
+        REFUSED | FAILED => code,
+        _ if answered => REFUSED,
+        _ => FAILED,
+    }
 }
 
 /// The exit code of a run.

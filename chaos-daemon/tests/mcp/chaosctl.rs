@@ -359,7 +359,8 @@ async fn a_plan_of_a_file_says_all_of_it_and_registers_and_does_nothing() {
         "provider": {"type": "process", "path": "/usr/lib/own/check"}});
     let denied = plan(&denied, &[]).await;
     assert!(denied.code == 2 && denied.stderr.contains("POLICY_DENIED"), "{}{}", denied.code, denied.stderr);
-    std::fs::write(&file, document("planned", &address, "30s").to_string()).unwrap();
+    let stage = plan(&document("planned", &address, "30s"), &["--stage", "10"]).await;
+    assert!(stage.code == 2 && stage.stderr.contains("blast_radius"), "{}{}", stage.code, stage.stderr);
     let absent = chaosctl(&server.state().join("no.sock"), &["plan", file_name]).await;
     assert_eq!(absent.code, 3, "{}", absent.stderr);
 }
