@@ -303,7 +303,7 @@ async fn how_a_run_goes_is_told_while_it_does_and_not_to_programs() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let mut told = document("told", &address, "4s");
-    told["extensions"] = json!([{"name": "chaos-daemon", "rollback_on": [{"name": "guard", "interval": "1s", "op": "gt",
+    told["extensions"] = json!([{"name": "chaos-daemon", "rollback_on": [{"name": "guard", "interval": "2s", "op": "gt",
         "value": 5000, "provider": {"type": "process", "path": "chaosctl", "arguments": ["probe", "tcp", address]}}]}]);
     register(&server, &told).await;
     let run = chaosctl(&server.socket, &["run", "told"]).await;

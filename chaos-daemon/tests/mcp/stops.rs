@@ -22,6 +22,15 @@ async fn stop_and_hear(server: &Server, client: &mut Client) -> Value {
     result
 }
 
+/// Waits until it is so, for a minute at most.
+async fn until(is_so: impl Fn() -> bool) {
+    let begin = std::time::Instant::now();
+    while !is_so() {
+        assert!(begin.elapsed() < Duration::from_secs(60), "not so after a minute");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
 /// Waits until the run is in this phase.
 async fn until_phase(server: &Server, phase: &str) {
     let mut client = Client::open(&server.socket).await;
@@ -56,9 +65,7 @@ async fn one_run_of_two_is_stopped_by_its_handle_or_its_experiment_and_the_other
                 .await;
             callers.push(caller);
         }
-        while server.active.lock().unwrap().len() < 2 {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+        until(|| server.active.lock().unwrap().len() == 2).await;
         let (status, _) = client.call("chaos_status", json!({"experiment_name": "ends"})).await;
         let which = match by {
             "run_id" => status["running"][0]["run_id"].as_str().unwrap()[..12].to_owned(),
@@ -96,9 +103,7 @@ async fn a_stop_of_a_run_that_leaves_something_says_so_and_fails() {
     let mut caller = Client::open(&server.socket).await;
     let params = json!({"name": "chaos_run_experiment", "arguments": {"experiment_name": "leaves"}});
     caller.send("tools/call", params).await;
-    while server.active.lock().unwrap().is_empty() {
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    until(|| !server.active.lock().unwrap().is_empty()).await;
     server.residue.lock().unwrap().push("veth left".to_owned());
     // No handle is the beginning of every other one.
     let (all, failed) = client
@@ -137,13 +142,9 @@ async fn a_stop_ends_a_run_at_once_in_whatever_phase_it_is() {
             Some(last) => !asked.is_empty() && last.starts_with(asked),
             None => asked.is_empty(),
         };
-        while gone && server.asked.lock().unwrap().is_empty() {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+        until(|| !gone || !server.asked.lock().unwrap().is_empty()).await;
         let listener = (!gone).then_some(listener);
-        while !is_there() {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+        until(is_there).await;
         until_phase(&server, phase).await;
         let result = stop_and_hear(&server, &mut client).await;
         assert_eq!(result["verdict"], "aborted", "{when}: {result}");
@@ -180,9 +181,7 @@ async fn a_stop_waits_for_no_sample_that_does_not_come() {
         register(&mut client, document).await;
         let params = json!({"name": "chaos_run_experiment", "arguments": {"experiment_name": phase}});
         client.send("tools/call", params).await;
-        while first > 0 && server.active.lock().unwrap().is_empty() {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+        until(|| first == 0 || !server.active.lock().unwrap().is_empty()).await;
         until_phase(&server, phase).await;
         let result = stop_and_hear(&server, &mut client).await;
         mute.abort();
