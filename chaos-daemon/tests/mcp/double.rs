@@ -213,7 +213,7 @@ impl Double {
                     && double.sticks(name)
                 {
                     double.note(format!("removing {name}"));
-                    tokio::time::sleep(Duration::from_secs(1)).await;
+                    tokio::time::sleep(Duration::from_secs(5)).await;
                 }
                 answers.answer(ticket, double.reply(request));
             });
@@ -279,7 +279,7 @@ impl Double {
         }
     }
 
-    /// Whether it takes a second to remove this fault.
+    /// Whether it takes 5 s to remove this fault.
     fn sticks(&self, name: &FaultName) -> bool {
         let active = self.active.lock().unwrap();
         active.get(name).is_some_and(|(fault, _)| fault.target.interface.as_deref() == Some("sticky0"))
