@@ -49,6 +49,15 @@ pub struct CgroupSetting {
     pub new: String,
 }
 
+/// What there is of a setting in a value.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Found {
+    /// What has to be written to take back what is ours; empty when nothing is.
+    ours: String,
+    /// Whether somebody else has changed what we had changed.
+    is_changed: bool,
+}
+
 impl Knob {
     /// The file of a control group that has it.
     pub fn file(&self) -> &'static str {
@@ -119,11 +128,11 @@ impl CgroupSetting {
     /// See [`super::Setting::undo`].
     pub(super) fn undo(&self) -> Result<Undone, StepError> {
         let Some((cgroup, now)) = self.look()? else { return Ok(Undone::Absent) };
-        if now == self.old {
-            return Ok(Undone::Absent);
+        let Found { ours, is_changed } = self.compare(&now);
+        if ours.is_empty() {
+            return Ok(if is_changed { Undone::Changed { now } } else { Undone::Absent });
         }
-        let Some(before) = self.ours(&now) else { return Ok(Undone::Changed { now }) };
-        match self.knob.write(&cgroup, &before) {
+        match self.knob.write(&cgroup, &ours) {
             // It was removed just now.
             Err(error) if matches!(error.raw_os_error(), Some(libc::ENODEV | libc::ENOENT)) => {
                 return Ok(Undone::Absent);
@@ -133,24 +142,37 @@ impl CgroupSetting {
         if self.knob == Knob::Freeze {
             self.wait_frozen(&cgroup, false)?;
         }
-        Ok(Undone::Removed)
+        match self.look()? {
+            Some((_, now)) if is_changed && self.compare(&now).ours.is_empty() => Ok(Undone::Changed { now }),
+            _ => Ok(Undone::Removed),
+        }
     }
 
     /// See [`super::Setting::present`].
     pub(super) fn present(&self) -> Result<bool, StepError> {
-        Ok(self.look()?.is_some_and(|(_, now)| self.ours(&now).is_some()))
+        Ok(self.look()?.is_some_and(|(_, now)| !self.compare(&now).ours.is_empty()))
     }
 
-    /// What takes back all that is ours in the value `now`; `None` when nothing is, which what was so before is not. In a line of
-    /// `io.max` each rate is for itself: who sets one leaves the others as they are.
-    fn ours(&self, now: &str) -> Option<String> {
-        if !matches!(self.knob, Knob::IoMax { .. }) {
-            return (self.new != self.old && now == self.new).then(|| self.old.clone());
+    /// What there is of us in the value `now`, part by part. Of a part that we have left as it was there is nothing.
+    fn compare(&self, now: &str) -> Found {
+        let parts = self.parts(&self.old).zip(self.parts(&self.new)).zip(self.parts(now));
+        let mut found = Found::default();
+        let mut ours = Vec::new();
+        for ((old, new), now) in parts.filter(|((old, new), _)| old != new) {
+            match now {
+                _ if now == new => ours.push(old),
+                _ => found.is_changed |= now != old,
+            }
         }
-        let rates = self.old.split(' ').zip(self.new.split(' ')).zip(now.split(' '));
-        let ours = rates.filter(|((old, new), now)| old != new && now == new).map(|((old, _), _)| old);
-        let before = ours.collect::<Vec<_>>().join(" ");
-        (!before.is_empty()).then_some(before)
+        found.ours = ours.join(" ");
+        found
+    }
+
+    /// What of a value can be set each for itself: the rates in a line of `io.max`, which the kernel always prints in one order
+    /// (`tg_prfill_limit` in block/blk-throttle.c); any other value as a whole.
+    fn parts<'a>(&self, value: &'a str) -> impl Iterator<Item = &'a str> {
+        let several = matches!(self.knob, Knob::IoMax { .. });
+        value.split(move |letter| several && letter == ' ')
     }
 
     /// The group and the value it has; `None` when the group has gone, or its controller has been taken from it, and the
@@ -203,6 +225,8 @@ impl fmt::Display for CgroupSetting {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -231,29 +255,56 @@ mod tests {
         assert!(matches!(setting.apply(), Err(StepError::Changed { .. })));
     }
 
-    #[test]
-    fn of_a_line_of_rates_those_that_nobody_else_has_set_are_taken_back() {
-        let folder = tempfile::tempdir().unwrap();
-        let (old, new) =
-            ("rbps=9 wbps=max riops=max wiops=max".to_owned(), "rbps=9 wbps=5 riops=7 wiops=max".to_owned());
+    const NAMES: [&str; 4] = ["rbps", "wbps", "riops", "wiops"];
+
+    /// A limit of two of the rates of a device.
+    fn rates(folder: &std::path::Path) -> CgroupSetting {
+        let (old, new) = ("rbps=9 wbps=max riops=max wiops=max", "rbps=9 wbps=5 riops=7 wiops=max");
         let knob = Knob::IoMax { device: "8:0".into() };
-        let setting = CgroupSetting { knob, old, new, ..setting(folder.path()) };
-        let file = folder.path().join("io.max");
-        for (now, written) in [
-            ("rbps=9 wbps=5 riops=7 wiops=max", Some("wbps=max riops=max")),
-            ("rbps=9 wbps=6 riops=7 wiops=max", Some("riops=max")),
-            ("rbps=1 wbps=6 riops=8 wiops=max", None),
-            ("rbps=9 wbps=max riops=max wiops=max", None),
+        CgroupSetting { knob, old: old.into(), new: new.into(), ..setting(folder) }
+    }
+
+    #[test]
+    fn of_a_line_of_rates_those_that_nobody_else_has_set_are_taken_back_and_the_others_reported() {
+        let folder = tempfile::tempdir().unwrap();
+        let (setting, file) = (rates(folder.path()), folder.path().join("io.max"));
+        for (now, ours, is_changed) in [
+            ("rbps=9 wbps=5 riops=7 wiops=max", "wbps=max riops=max", false),
+            ("rbps=9 wbps=6 riops=7 wiops=max", "riops=max", true),
+            // What was never ours is nobody's business.
+            ("rbps=1 wbps=5 riops=max wiops=3", "wbps=max", false),
+            ("rbps=1 wbps=max riops=max wiops=max", "", false),
+            ("rbps=9 wbps=6 riops=8 wiops=max", "", true),
+            ("rbps=9 wbps=max riops=max wiops=max", "", false),
         ] {
+            assert_eq!(setting.compare(now), Found { ours: ours.into(), is_changed }, "{now}");
             std::fs::write(&file, format!("8:0 {now}\n")).unwrap();
-            assert_eq!(setting.present().unwrap(), written.is_some(), "{now}");
+            assert_eq!(setting.present().unwrap(), !ours.is_empty(), "{now}");
             let undone = setting.undo().unwrap();
-            let Some(written) = written else {
-                assert!(matches!(undone, Undone::Absent | Undone::Changed { .. }), "{now}");
-                continue;
-            };
-            assert_eq!(undone, Undone::Removed);
+            assert_eq!(matches!(undone, Undone::Changed { .. }), is_changed, "{now}: {undone:?}");
+            assert_eq!(undone == Undone::Removed, !ours.is_empty() && !is_changed, "{now}: {undone:?}");
+            let written = if ours.is_empty() { now } else { ours };
             assert!(std::fs::read_to_string(&file).unwrap().starts_with(&format!("8:0 {written}")), "{now}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_back_leaves_nothing_of_ours_and_changes_nothing_else(
+            old in prop::array::uniform4(0u8..3), new in prop::array::uniform4(0u8..3), now in prop::array::uniform4(0u8..3),
+        ) {
+            let line = |rates: [u8; 4]| {
+                NAMES.iter().zip(rates).map(|(name, rate)| format!("{name}={rate}")).collect::<Vec<_>>().join(" ")
+            };
+            let folder = tempfile::tempdir().unwrap();
+            let setting = CgroupSetting { old: line(old), new: line(new), ..rates(folder.path()) };
+            let ours = setting.compare(&line(now)).ours;
+            for (number, name) in NAMES.iter().enumerate() {
+                let written = ours.split(' ').find_map(|word| word.strip_prefix(&format!("{name}=")));
+                let is_ours = old[number] != new[number] && now[number] == new[number];
+                let before = old[number].to_string();
+                prop_assert_eq!(written, is_ours.then_some(before.as_str()));
+            }
         }
     }
 
