@@ -113,6 +113,8 @@ pub struct Outcome {
     pub error: Option<String>,
     /// What failed first, unless it was a success.
     pub failure: Option<FailureMode>,
+    /// What could not be removed, a text for each fault of which something is left; empty when all is clean.
+    pub left: Vec<String>,
 }
 
 impl Outcome {
@@ -473,15 +475,16 @@ impl Machine {
             (None, true, None) => (Verdict::Held, None),
         };
         let mut texts = std::mem::take(&mut self.errors);
-        if !self.left.is_empty() {
+        let left = std::mem::take(&mut self.left);
+        if !left.is_empty() {
             if texts.is_empty() {
                 texts.push("the action was carried out".to_owned());
             }
-            texts.extend(self.left.drain(..).map(|left| format!("rollback failed: {left}")));
+            texts.extend(left.iter().map(|left| format!("rollback failed: {left}")));
         }
         let error = (!texts.is_empty()).then(|| texts.join("; "));
         let steady_before = self.steady_before;
-        vec![Effect::Finish(Outcome { verdict, steady_before, steady_after, error, failure })]
+        vec![Effect::Finish(Outcome { verdict, steady_before, steady_after, error, failure, left })]
     }
 }
 

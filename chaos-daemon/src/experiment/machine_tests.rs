@@ -148,7 +148,10 @@ fn a_failing_rollback_comes_last_after_a_semicolon_and_hides_nothing() {
             Event::Sampled(steady),
         ];
         let outcome = play(vec![INJECT], events).1.unwrap();
-        assert_eq!(outcome.error.as_deref(), Some(text));
+        assert_eq!(
+            (outcome.error.as_deref(), outcome.left.as_slice()),
+            (Some(text), ["veth left".to_owned()].as_slice())
+        );
         assert!(!outcome.success());
     }
 }

@@ -67,6 +67,7 @@ async fn what_happens_is_written_with_both_clocks_in_order() {
             steady_after: true,
             error: None,
             failure: None,
+            left: Vec::new(),
         }),
         false,
     );

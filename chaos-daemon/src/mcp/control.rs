@@ -73,11 +73,15 @@ pub(super) fn stop_tool() -> (&'static str, &'static str, JsonObject) {
 pub(super) async fn stop(service: &Service, arguments: Map<String, Value>) -> Result<StopOutput, ApiError> {
     let mut fields = Fields::new("", arguments);
     let name = fields.string("fault_name")?.map(FaultName::new).transpose()?;
-    // An empty handle would be the beginning of every other.
-    let given = |text: &String| !text.is_empty();
-    let run = fields.string("run_id")?.filter(given).map(Which::Run);
-    let experiment = fields.string("experiment_name")?.filter(given).map(Which::Experiment);
+    let (run, experiment) = (fields.string("run_id")?, fields.string("experiment_name")?);
     fields.finish()?;
+    // An empty one would be the beginning of every handle; nor is it the wish that everything ends.
+    for (field, given) in [("run_id", &run), ("experiment_name", &experiment)] {
+        if given.as_ref().is_some_and(String::is_empty) {
+            return Err(SpecError::new(field, "empty: say which, or leave it out").into());
+        }
+    }
+    let (run, experiment) = (run.map(Which::Run), experiment.map(Which::Experiment));
     match (run, experiment, &name) {
         (None, None, _) => {}
         (Some(which), None, None) | (None, Some(which), None) => return stop_run(service, &which).await,
@@ -89,10 +93,7 @@ pub(super) async fn stop(service: &Service, arguments: Map<String, Value>) -> Re
     let all = name.is_none();
     let removals = service.stop(name).await?;
     let schedules = if all { going_on(service)? } else { Vec::new() };
-    let error = residue(&removals).map(|residue| {
-        ApiError::new(ErrorCode::RevertFailed, format!("stopping: left behind: {residue}"))
-            .hint("it is being retried: look at chaos_status")
-    });
+    let error = residue(&removals).map(|residue| left_behind(&residue));
     let stopped: Vec<_> = removals
         .into_iter()
         .map(|removal| StoppedView {
@@ -118,6 +119,11 @@ pub(super) async fn stop(service: &Service, arguments: Map<String, Value>) -> Re
     Ok(StopOutput { stopped, schedules, message, error, ..StopOutput::default() })
 }
 
+fn left_behind(what: &str) -> ApiError {
+    ApiError::new(ErrorCode::RevertFailed, format!("stopping: left behind: {what}"))
+        .hint("it is being retried: look at chaos_status")
+}
+
 /// Ends one run, which removes its faults itself.
 async fn stop_run(service: &Service, which: &Which) -> Result<StopOutput, ApiError> {
     let result = service.stop_run(which).await?;
@@ -126,15 +132,12 @@ async fn stop_run(service: &Service, which: &Which) -> Result<StopOutput, ApiErr
         None => "is being ended".to_owned(),
     };
     let message = format!("run {} of {:?} {how}; registrations stay", result.run_id, result.experiment_name);
-    let error = match (result.left_behind(), result.verdict) {
-        (Some(left), _) => Some(
-            ApiError::new(ErrorCode::RevertFailed, format!("stopping: left behind: {left}"))
-                .hint("it is being retried: look at chaos_status"),
-        ),
-        (None, None) => Some(
+    let error = match (result.left.join("; "), result.verdict) {
+        (left, _) if !left.is_empty() => Some(left_behind(&left)),
+        (_, None) => Some(
             ApiError::new(ErrorCode::Unavailable, message.clone()).hint("look at chaos_status for its end"),
         ),
-        (None, Some(_)) => None,
+        (_, Some(_)) => None,
     };
     let error = error.as_ref().map(Failure::from);
     Ok(StopOutput { runs: vec![RunOutput::from(result)], message, error, ..StopOutput::default() })

@@ -163,6 +163,7 @@ impl Run {
             steady_state_after: outcome.steady_after,
             error: outcome.error.clone(),
             failure_mode: outcome.failure,
+            left: outcome.left.clone(),
             ..self.result(progress)
         }
     }
@@ -185,6 +186,7 @@ impl Run {
             recovery: None,
             stage: self.stage,
             next: None,
+            left: Vec::new(),
             warning: None,
         }
     }

@@ -527,6 +527,7 @@ fn result(row: &Row<'_>) -> rusqlite::Result<ExperimentResult> {
         recovery: recovery.as_deref().and_then(|text| serde_json::from_str(text).ok()),
         stage: stage(row.get(14)?),
         next: row.get(15)?,
+        left: Vec::new(),
         warning: None,
     })
 }

@@ -73,16 +73,12 @@ pub struct ExperimentResult {
     /// What to run next, or what would be wider.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
+    /// What it could not remove, each of which stands in `error`, too; nobody knows of a result that was read from the history.
+    #[serde(skip)]
+    pub left: Vec<String>,
     /// What went wrong beside the run: it could not be recorded.
     #[serde(default)]
     pub warning: Option<String>,
-}
-
-impl ExperimentResult {
-    /// What it could not remove, if anything: how every failed removal stands in `error`, after whatever failed before.
-    pub fn left_behind(&self) -> Option<&str> {
-        self.error.as_deref()?.split_once("rollback failed: ").map(|(_, left)| left)
-    }
 }
 
 /// How often an experiment ran, and how often with success.

@@ -26,6 +26,7 @@ fn result(run_id: &str, experiment: &str, verdict: Verdict, started_at: &str) ->
         recovery: Some(Recovery { mttr_seconds: Some(1.25), ..Recovery::default() }),
         stage: Some(Stage::try_from(25).unwrap()),
         next: Some("stage 50 % is due".into()),
+        left: Vec::new(),
         warning: None,
     }
 }
