@@ -144,16 +144,15 @@ impl Guard {
         match alive {
             Some((claimant, Ok(Some(process)))) => {
                 let patience = if claimant.recovers { RECOVERY_LIMIT } else { SILENCE };
-                // The beat once more at last: it may have come before what is pending.
-                if self.silent_for() <= patience || !self.pending() || self.silent_for() <= patience {
+                match self.silent_beyond(patience, Self::pending) {
+                    Some(silent) if Instant::now() >= self.retry => {
+                        let pid = claimant.process.pid;
+                        let (stat, waits_in) = last_seen(pid);
+                        tracing::error!(pid, ?silent, stat, waits_in, "the injector is silent; ending it");
+                        self.end_and_recover(&process);
+                    }
                     // Wakes at once when it ends.
-                    drop(process.wait(LOOK));
-                } else {
-                    let (pid, silent) = (claimant.process.pid, self.silent_for());
-                    let says = |file| fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
-                    let (stat, waits_in) = (says("stat"), says("wchan"));
-                    tracing::error!(pid, ?silent, stat, waits_in, "the injector is silent; ending it");
-                    self.end_and_recover(&process);
+                    _ => drop(process.wait(LOOK)),
                 }
             }
             Some((_, Err(error))) => {
@@ -167,6 +166,13 @@ impl Guard {
             }
             Some((_, Ok(None))) | None => thread::sleep(LOOK),
         }
+    }
+
+    /// How long the injector has not beaten, if that is longer than `patience` and something is pending. The beat is looked at
+    /// once more at last, for it may have come before what is pending.
+    fn silent_beyond(&mut self, patience: Duration, pending: impl FnOnce(&Self) -> bool) -> Option<Duration> {
+        let is_silent = self.silent_for() > patience && pending(self);
+        is_silent.then(|| self.silent_for()).filter(|silent| *silent > patience)
     }
 
     /// How long the injector has not beaten, as far as we have been looking.
@@ -188,9 +194,6 @@ impl Guard {
     }
 
     fn end_and_recover(&mut self, process: &Process) {
-        if Instant::now() < self.retry {
-            return thread::sleep(LOOK);
-        }
         if let Err(error) = process.signal(libc::SIGKILL) {
             tracing::error!(%error, "cannot end the injector");
         }
@@ -220,6 +223,12 @@ impl Guard {
             }
         }
     }
+}
+
+/// What the kernel says of a process, for whoever has to find out why it was silent: its state and usage, and where it waits.
+fn last_seen(pid: i32) -> (String, String) {
+    let says = |file| fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default().trim().to_owned();
+    (says("stat"), says("wchan"))
 }
 
 #[cfg(test)]
@@ -273,5 +282,37 @@ mod tests {
         assert!(silent > Some(SILENCE), "one that has never beaten is silent");
         Heartbeat::of_injector(folder.path()).unwrap().beat();
         assert_eq!(guard.silent_for(), Duration::ZERO);
+    }
+
+    #[test]
+    fn one_that_beats_while_the_guard_looks_for_what_is_pending_is_not_silent() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut guard = Guard::claim(folder.path()).unwrap();
+        let look_for_long = |guard: &mut Guard| (0..ENOUGH_LOOKS).map(|_| guard.silent_for()).max();
+        look_for_long(&mut guard);
+        assert_eq!(guard.silent_beyond(SILENCE, |_| false), None, "nothing is pending");
+        assert!(guard.silent_beyond(SILENCE, |_| true) > Some(SILENCE));
+        let beats = |guard: &Guard| {
+            Heartbeat::of_injector(&guard.runtime_dir).unwrap().beat();
+            true
+        };
+        assert_eq!(guard.silent_beyond(SILENCE, beats), None);
+    }
+
+    #[test]
+    fn what_is_said_of_a_silent_process_is_its_state_as_the_kernel_sees_it() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let process = ProcessId::of(child.id().cast_signed()).unwrap();
+        let opened = process.open().unwrap().unwrap();
+        opened.signal(libc::SIGSTOP).unwrap();
+        let started = Instant::now();
+        let mut said = String::new();
+        while !said.contains(") T ") && started.elapsed() < Duration::from_secs(30) {
+            said = last_seen(process.pid).0;
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(said.contains(") T "), "{said}");
+        assert_eq!(last_seen(process.pid).0, "");
     }
 }

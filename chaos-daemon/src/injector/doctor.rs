@@ -12,6 +12,7 @@ pub(super) async fn report(injector: &Injector) -> DoctorReport {
     let left = residue(injector, Scope::Here).await.leftovers;
     let residue = left.iter().map(ToString::to_string).collect();
     let facts = injector.facts_met();
+    let faults = abilities(facts.clone()).await;
     let attach = match injector.attach {
         Attach::Tcx => "tcx links",
         Attach::Stub => "clsact stubs with a program array",
@@ -19,7 +20,7 @@ pub(super) async fn report(injector: &Injector) -> DoctorReport {
     DoctorReport {
         kernel: facts.release.clone(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        faults: FAULT_TYPES.iter().map(|fault_type| ability(*fault_type, &facts)).collect(),
+        faults,
         facts: vec![
             ("attachment".to_owned(), attach.to_owned()),
             ("processors".to_owned(), facts.processors.to_string()),
@@ -34,6 +35,14 @@ pub(super) async fn report(injector: &Injector) -> DoctorReport {
         ],
         residue,
     }
+}
+
+/// What is possible, found out away from the loop: some of it by loading programs.
+async fn abilities(facts: Facts) -> Vec<Ability> {
+    let look = move || FAULT_TYPES.iter().map(|fault_type| ability(*fault_type, &facts)).collect();
+    tokio::task::spawn_blocking(look)
+        .await
+        .unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
 }
 
 fn ability(fault_type: FaultType, facts: &Facts) -> Ability {

@@ -50,7 +50,7 @@ use manager::{ManagerError, ServiceManager, keep_informed};
 use runtime::{Runtime, RuntimeError, listen_vsock};
 use server_process::{Recipe, ServerProcess};
 use state::Injector;
-use watch::{Heartbeat, keep_watch};
+use watch::{Heartbeat, beat, watch_guard};
 
 /// How long to wait before a server that has died is started again.
 const SERVER_PAUSE: Duration = Duration::from_millis(300);
@@ -199,7 +199,8 @@ async fn serve(
     tokio::task::spawn_blocking(|| ()).await?;
     injector.restock();
     tokio::task::spawn_local(Rc::clone(injector).watch_stock());
-    tokio::task::spawn_local(keep_watch(Rc::clone(injector), heartbeat));
+    tokio::task::spawn_local(beat(heartbeat));
+    tokio::task::spawn_local(watch_guard(Rc::clone(injector)));
     tokio::task::spawn_local(keep_informed(Rc::clone(manager), Rc::clone(injector)));
     loop {
         let (mut server, door) = recipe.start()?;

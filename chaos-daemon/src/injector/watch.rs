@@ -80,7 +80,7 @@ impl Heartbeat {
 }
 
 /// The guard, as the injector sees it.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct GuardPost {
     runtime_dir: PathBuf,
 }
@@ -111,6 +111,16 @@ impl GuardPost {
         }
     }
 
+    /// As [`watchful`](Self::watchful), away from the thread that beats.
+    ///
+    /// # Errors
+    /// As there.
+    async fn look_aside(&self) -> Result<i32, String> {
+        let post = self.clone();
+        let look = tokio::task::spawn_blocking(move || post.watchful());
+        look.await.unwrap_or_else(|error| Err(format!("the guard cannot be looked at: {error}")))
+    }
+
     /// Refuses a fault that needs a guard when there is none.
     ///
     /// # Errors
@@ -139,28 +149,42 @@ impl GuardPost {
     }
 }
 
-/// Beats, and ends every supervised fault when its guard has gone: it would have nobody to end it.
-pub(super) async fn keep_watch(injector: Rc<Injector>, heartbeat: Heartbeat) {
+/// Beats: it is by this that the guard knows this process lives, so nothing that takes its time is done on the way.
+pub(super) async fn beat(heartbeat: Heartbeat) {
     let mut due = interval(BEAT);
     due.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut missed = 0;
     loop {
         due.tick().await;
         heartbeat.beat();
-        let unguarded = injector.supervised();
-        if unguarded.is_empty() {
-            missed = 0;
-            continue;
-        }
-        let Err(problem) = injector.guard.watchful() else {
-            missed = 0;
-            continue;
+    }
+}
+
+/// Looks that missed the guard, in a row.
+#[derive(Debug, Default)]
+struct Misses(u32);
+
+impl Misses {
+    /// One more look at it, which may have missed it: whether that is enough to take it for lost.
+    fn is_lost(&mut self, missed: bool) -> bool {
+        self.0 = if missed { self.0 + 1 } else { 0 };
+        self.0 >= MISSES
+    }
+}
+
+/// Ends every supervised fault when its guard has gone: it would have nobody to end it.
+pub(super) async fn watch_guard(injector: Rc<Injector>) {
+    let mut due = interval(BEAT);
+    due.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut misses = Misses::default();
+    loop {
+        due.tick().await;
+        let missed = match injector.supervised().is_empty() {
+            true => None,
+            false => injector.guard.look_aside().await.err(),
         };
-        missed += 1;
-        if missed < MISSES {
-            continue;
-        }
-        for name in unguarded {
+        let is_lost = misses.is_lost(missed.is_some());
+        let Some(problem) = missed.filter(|_| is_lost) else { continue };
+        for name in injector.supervised() {
             tracing::error!(%name, problem, "a supervised fault has lost its guard; ending it");
             let (injector, reason) = (Rc::clone(&injector), format!("its guard was lost: {problem}"));
             tokio::task::spawn_local(async move { injector.end(&name, &reason).await });
@@ -193,5 +217,15 @@ mod tests {
         assert!(post.watchful().unwrap_err().contains("silent"));
         Heartbeat::of_guard(folder.path()).unwrap().beat();
         assert_eq!(post.watchful(), Ok(me.pid));
+    }
+
+    #[test]
+    fn a_guard_is_lost_after_two_misses_in_a_row_and_not_by_two_with_a_sight_of_it_between() {
+        let mut misses = Misses::default();
+        assert_eq!(
+            [true, false, true, true, true].map(|missed| misses.is_lost(missed)),
+            [false, false, false, true, true]
+        );
+        assert!(!misses.is_lost(false) && !misses.is_lost(true));
     }
 }
