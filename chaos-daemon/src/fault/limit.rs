@@ -6,7 +6,7 @@
 //!   limit of its kind, or `Delegate=`).
 //! - **Lifetime class**: supervised. The value is kernel state: it outlives every process of ours, and a reboot ends it.
 //! - **Undo**: the old value, journalled before the write, is written back if the value is still the one we wrote. What
-//!   somebody else has set since stays.
+//!   somebody else has set since stays. A limit that is there already is refused: there would be nothing to undo.
 //! - **Blast radius**: the processes of the cgroup and of those below it. Without swap, a `memory.high` far below what they
 //!   use nearly stops them.
 //! - **Reference**: Linux `Documentation/admin-guide/cgroup-v2.rst`.

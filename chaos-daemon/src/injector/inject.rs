@@ -21,6 +21,7 @@ use crate::holder::{Lease, Report};
 use crate::host::{NetNs, boot_time_ns, sshd};
 use crate::journal::{Entry, Event};
 use crate::kernel::bpf::{Capacity, Family, MOST_NAMED};
+use crate::kernel::setting::{CgroupSetting, Setting};
 use crate::kernel::step::{NetNsRef, Step, has_clsact};
 use crate::policy::Permit;
 use crate::request::{
@@ -222,6 +223,7 @@ fn admit(
     };
     let plan = fault::plan(&fault.effect, place.as_ref(), ground.as_ref(), &injector.facts)?;
     refuse_overlap(injector, &plan)?;
+    refuse_unchanged(&plan)?;
     if plan.lifetime == LifetimeClass::Supervised {
         injector.guard.require()?;
     }
@@ -237,6 +239,19 @@ fn refuse_overlap(injector: &Injector, plan: &Plan) -> Result<(), ApiError> {
     for place in settings(plan) {
         if let Some(other) = injector.changer_of(&place) {
             return Err(changed_already(&other, &place));
+        }
+    }
+    Ok(())
+}
+
+/// A limit that is there already, by somebody else, would be taken for ours, and have no effect.
+fn refuse_unchanged(plan: &Plan) -> Result<(), ApiError> {
+    for step in &plan.steps {
+        if let Step::Setting(setting @ Setting::Cgroup(CgroupSetting { old, new, .. })) = step
+            && old == new
+        {
+            let text = format!("{} is {old:?} already, so the fault would change nothing", setting.place());
+            return Err(ApiError::new(ErrorCode::InvalidParameter, text).hint("ask for a lower limit"));
         }
     }
     Ok(())

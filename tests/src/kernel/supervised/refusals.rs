@@ -9,7 +9,7 @@ use crate::guard::Guard;
 use crate::kinds::{impossible, untried};
 use crate::pair::INTERFACE;
 use crate::victim::Victim;
-use crate::{Daemon, Error, Mcp, Pair, Result};
+use crate::{Daemon, Error, Mcp, Pair, Reason, Result};
 
 tests![
     without_a_guard_a_supervised_fault_is_refused_with_what_to_do,
@@ -17,6 +17,7 @@ tests![
     loopback_the_default_route_and_a_protected_connection_are_not_taken_down,
     a_link_that_could_not_be_restored_is_refused_by_what_would_be_lost,
     two_faults_do_not_change_the_same_setting,
+    a_limit_that_somebody_else_has_set_is_not_set_again,
     the_clock_is_refused_unless_the_policy_allows_it,
     services_that_nobody_can_stop_are_refused_by_name,
 ];
@@ -123,6 +124,27 @@ fn two_faults_do_not_change_the_same_setting(_: &Context) -> TestResult {
     let (code, words) = refused(&mcp, "pause", target, json!({}))?;
     assert!(code == "LIMIT_REACHED" && words.contains("first"), "{code} {words}");
     first.remove(&mcp)?;
+    Ok(Outcome::Pass)
+}
+
+fn a_limit_that_somebody_else_has_set_is_not_set_again(_: &Context) -> TestResult {
+    if !crate::victim::has_controllers(&["pids"]) {
+        return Ok(Outcome::Skip(Reason::NoCgroupControllers, "pids is not there".into()));
+    }
+    let cgroup = Victim::new(&["pids"])?;
+    cgroup.write("pids.max", "9")?;
+    let daemon = Daemon::start()?;
+    let _guard = Guard::start(&daemon)?;
+    let (mcp, target) = (daemon.mcp()?, json!({"cgroup": cgroup.name()}));
+    let limit = |pids: u32| json!({"resource": "pids_limit", "pids": pids});
+    let (code, words) = refused(&mcp, "resource_exhaustion", target.clone(), limit(9))?;
+    assert!(code == "INVALID_PARAMETER" && words.contains("pids.max"), "{code} {words}");
+    assert!(words.contains(r#""9" already"#) && words.contains("lower"), "{words}");
+    let lower = crate::fault::Fault::new("resource_exhaustion").aimed(target).with(limit(8));
+    lower.inject(&mcp)?;
+    assert_eq!(cgroup.read("pids.max")?, "8");
+    lower.remove(&mcp)?;
+    assert_eq!(cgroup.read("pids.max")?, "9");
     Ok(Outcome::Pass)
 }
 
