@@ -65,6 +65,14 @@ impl Mounted {
     /// When the kernel refuses.
     pub fn new(kind: &str, on: &Path, options: &str) -> Result<Self> {
         std::fs::create_dir(on).map_err(Error::io("create", on.display().to_string()))?;
+        Self::over(kind, on, options)
+    }
+
+    /// As [`Mounted::new`], over a folder that is there: for a thread with mounts of its own, see [`with_tmpfs`].
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn over(kind: &str, on: &Path, options: &str) -> Result<Self> {
         mount(Some(kind), on, Some(kind), MsFlags::empty(), Some(options))
             .map_err(Error::sys("mount on", on.display().to_string()))?;
         Ok(Self(on.to_owned()))

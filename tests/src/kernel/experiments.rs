@@ -11,16 +11,18 @@ use serde_json::{Value, json};
 use super::{Context, Outcome, TestResult, tests};
 use crate::daemon::binary;
 use crate::guard::Guard;
+use crate::mounts::{Ballast, Mounted, with_tiny_tmpfs};
 use crate::netns::output;
 use crate::pair::INTERFACE;
 use crate::process::wait_until;
-use crate::{Daemon, Mcp, Pair, Residue};
+use crate::{Daemon, Error, Mcp, Pair, Residue};
 
 tests![
     a_run_whose_server_is_killed_is_interrupted_and_leaves_nothing,
     a_run_that_everything_died_under_is_interrupted_for_the_next_daemon,
     a_run_that_the_daemon_is_stopped_under_leaves_nothing_and_is_interrupted_for_the_next,
     a_dry_run_is_refused_where_the_run_would_be,
+    on_a_full_disk_a_run_ends_as_ever_and_says_that_it_is_kept_in_memory_only,
 ];
 
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -39,16 +41,21 @@ fn document(pair: &Pair) -> Value {
     })
 }
 
-fn chaosctl(daemon: &Daemon, words: &[&str]) -> Result<Command, crate::Error> {
+fn chaosctl(daemon: &Daemon, words: &[&str]) -> Result<Command, Error> {
     let mut command = Command::new(binary("chaosctl")?);
     command.arg("--socket").arg(daemon.socket()).args(words).stdin(Stdio::null());
     Ok(command)
 }
 
+/// The argument after `--state-dir`.
+fn state_dir(command: &Command) -> std::io::Result<&Path> {
+    let mut words = command.get_args().skip_while(|word| *word != "--state-dir").skip(1);
+    words.next().map(Path::new).ok_or_else(|| std::io::ErrorKind::NotFound.into())
+}
+
 /// Puts the files of a daemon's state directory into that of one that is about to start.
 fn inherit(from: &Daemon, command: &Command) -> std::io::Result<()> {
-    let mut words = command.get_args().skip_while(|word| *word != "--state-dir").skip(1);
-    let to = words.next().map(Path::new).ok_or(std::io::ErrorKind::NotFound)?;
+    let to = state_dir(command)?;
     std::fs::create_dir(to.join("server"))?;
     for file in ["server/registry.json", "server/runs.json"] {
         let (from, to) = (from.state_dir().join(file), to.join(file));
@@ -191,5 +198,46 @@ fn a_run_that_everything_died_under_is_interrupted_for_the_next_daemon(_: &Conte
         Command::new(binary("chaos-daemon")?).arg("recover").arg("--runtime-dir").arg(daemon.runtime_dir()),
     )?;
     before.assert_unchanged_within(&[&pair.near], PATIENCE)?;
+    Ok(Outcome::Pass)
+}
+
+/// The full one is a tmpfs of the test's own, which only this thread and its children see.
+fn on_a_full_disk_a_run_ends_as_ever_and_says_that_it_is_kept_in_memory_only(_: &Context) -> TestResult {
+    with_tiny_tmpfs(65536, || {
+        let pair = Pair::new()?;
+        let before = Residue::take(&[&pair.near])?;
+        let daemon;
+        // Unmounted before the daemon's folder is removed.
+        let mut disk = Err(Error::Different("no state directory".into()));
+        daemon = Daemon::start_with(|command| {
+            disk = state_dir(command)
+                .map_err(Error::io("find", "the state directory"))
+                .and_then(|on| Mounted::over("tmpfs", on, "size=1m,mode=755"));
+        })?;
+        let _disk = disk?;
+        let mut short = document(&pair);
+        short["method"][0]["provider"]["arguments"]["--for"] = json!("300ms");
+        daemon.mcp()?.call_tool("chaos_register_experiment", short)?.ok()?;
+        let run = || -> Result<String, Error> {
+            let output = chaosctl(&daemon, &["run", "cut"])?.output();
+            let output = output.map_err(Error::io("run", "chaosctl"))?;
+            assert_eq!(output.status.code(), Some(0), "{output:?}{}", daemon.log());
+            Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+        };
+        let unkept = "not recorded, so it is forgotten";
+        {
+            let _full = Ballast::fill(&daemon.state_dir())?;
+            let said = run()?;
+            assert!(said.starts_with("cut: held") && said.contains(unkept), "{said}");
+            // The next server has no more room than this one, and knows the experiment.
+            daemon.server().ok_or_else(|| Error::Different("no server".into()))?.signal(Signal::SIGKILL);
+            let said = run()?;
+            assert!(said.starts_with("cut: held") && said.contains(unkept), "{said}");
+        }
+        let said = run()?;
+        assert!(said.starts_with("cut: held") && !said.contains(unkept), "{said}");
+        before.assert_unchanged_within(&[&pair.near], PATIENCE)?;
+        Ok(())
+    })?;
     Ok(Outcome::Pass)
 }
