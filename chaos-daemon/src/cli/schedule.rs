@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use super::client::{Client, ClientError};
 use super::runs::object;
 use super::{duration, show};
-use crate::server::schedule::windows::WindowWords;
+use crate::spec::windows::WindowWords;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum ScheduleCommand {

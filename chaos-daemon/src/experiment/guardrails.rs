@@ -14,6 +14,7 @@ use super::tolerance::Tolerance;
 use super::variables::Use;
 use crate::probe::Check;
 use crate::probe::alert::FIRES;
+use crate::request::facts::Precautions;
 use crate::request::fields::Fields;
 use crate::spec::SpecError;
 use crate::spec::units::LONGEST_FAULT;
@@ -46,6 +47,8 @@ pub struct Guardrails {
     pub alerts: Vec<Alert>,
     /// In which stages it is run; without it, as it is written.
     pub blast_radius: Option<BlastRadius>,
+    /// In which environments it may run; empty for any.
+    pub environments: Vec<String>,
 }
 
 impl Guardrails {
@@ -91,6 +94,14 @@ impl Guardrails {
         if let Some(value) = fields.take("blast_radius") {
             guardrails.blast_radius = Some(BlastRadius::read(&at, value)?);
         }
+        let at = fields.at("environments");
+        for (index, name) in fields.array("environments")?.unwrap_or_default().into_iter().enumerate() {
+            let at = format!("{at}[{index}]");
+            let name = name.as_str().filter(|name| !name.trim().is_empty());
+            let name = name.ok_or_else(|| SpecError::new(&at, "give a name, such as \"staging\""))?;
+            printable(&at, name)?;
+            guardrails.environments.push(name.to_owned());
+        }
         fields.finish()?;
         if guardrails.gates.len() > MOST_GATES {
             return Err(SpecError::new("extensions", format!("too many gates: give at most {MOST_GATES}")));
@@ -99,6 +110,17 @@ impl Guardrails {
             return Err(SpecError::new("extensions", format!("too many alerts: give at most {MOST_ALERTS}")));
         }
         Ok(guardrails)
+    }
+
+    /// What the operator may ask for.
+    pub fn precautions(&self) -> Precautions {
+        let fires = |alert: &Alert| matches!(alert.wanted, Wanted::Fires { .. });
+        Precautions {
+            environments: self.environments.clone(),
+            gate: !self.gates.is_empty(),
+            alert: self.alerts.iter().any(fires),
+            stages: self.blast_radius.is_some(),
+        }
     }
 
     fn entry(&mut self, mut fields: Fields, aborts: bool, reader: &Reader<'_>) -> Result<(), SpecError> {
@@ -286,6 +308,8 @@ pub(super) fn fields() -> Value {
         },
         "alerts": {"type": "array", "items": alert, "maxItems": MOST_ALERTS,
             "description": "Of the extension chaos-daemon: alerts that have to fire because of the faults, or must not."},
+        "environments": {"type": "array", "items": {"type": "string"},
+            "description": "Of the extension chaos-daemon: what a host has to be, by its policy, for it to be run there, such as \"staging\"."},
         "rto": length("Of the extension chaos-daemon: recovery time objective, from an action that kills, stops, restarts or cuts off"),
     })
 }

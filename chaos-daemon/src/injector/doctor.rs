@@ -31,6 +31,10 @@ pub(super) async fn report(injector: &Injector) -> DoctorReport {
                     Err(problem) => format!("{problem}: supervised faults are refused"),
                 },
             ),
+            (
+                "environment".to_owned(),
+                injector.policy.experiments.environment.clone().unwrap_or_else(|| "not named".to_owned()),
+            ),
             ("lease window".to_owned(), format!("{:?}", super::state::LEASE_WINDOW)),
         ],
         residue,

@@ -10,10 +10,10 @@ use super::tools::{object, text};
 use crate::request::fields::Fields;
 use crate::request::{ApiError, Caller};
 use crate::server::schedule::plan::{LONGEST_JITTER, Words};
-use crate::server::schedule::windows::{WindowWords, WindowsWords};
 use crate::server::schedule::{Listed, Outcome, Schedule, name_of};
 use crate::server::service::Service;
 use crate::spec::SpecError;
+use crate::spec::windows::{WindowWords, WindowsWords};
 
 /// A schedule as it is told of.
 #[derive(Debug, Clone, Serialize, JsonSchema)]

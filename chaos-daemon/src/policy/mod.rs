@@ -1,5 +1,6 @@
 //! Who may do what: a pure function from (caller, fault) to a [`Permit`] or a reason.
 
+mod experiments;
 pub mod logs;
 
 use std::collections::BTreeSet;
@@ -8,14 +9,17 @@ use std::path::Path;
 use std::time::Duration;
 
 use ipnet::IpNet;
+use jiff::Timestamp;
 use serde::Deserialize;
 
 use crate::host::program::{Programs, is_plain};
+use crate::request::facts::Precautions;
 use crate::request::{ApiError, Caller, ErrorCode};
 use crate::spec::fault::Effect;
 use crate::spec::units::{LONGEST_FAULT, SpecError};
 use crate::spec::{Fault, FaultType, Hoard};
 
+pub use experiments::ExperimentRules;
 use logs::LogRule;
 
 /// The rule that names programs.
@@ -54,6 +58,8 @@ pub struct Policy {
     pub probe_commands: Vec<String>,
     /// Kubeconfigs that probes may use, by their absolute paths. Default: none.
     pub probe_kubeconfigs: BTreeSet<String>,
+    /// What experiments have to meet before they begin. Default: nothing.
+    pub experiments: ExperimentRules,
     /// Traffic that no fault touches, whatever its rule says.
     pub protect: Protected,
 }
@@ -89,6 +95,7 @@ impl Default for Policy {
             probe_logs: BTreeSet::new(),
             probe_commands: Vec::new(),
             probe_kubeconfigs: BTreeSet::new(),
+            experiments: ExperimentRules::default(),
             protect: Protected::default(),
         }
     }
@@ -198,6 +205,7 @@ impl Policy {
             );
             return Err(SpecError::new(PROBE_KUBECONFIGS, problem));
         }
+        self.experiments.check()?;
         self.programs().map(|_| ())
     }
 
@@ -301,6 +309,15 @@ impl Policy {
                 PROBE_KUBECONFIGS,
             )),
         }
+    }
+
+    /// Decides whether an experiment of `caller` that says this of itself may begin `now`.
+    ///
+    /// # Errors
+    /// The rule that forbids it, and what would be right.
+    pub fn may_begin(&self, caller: Caller, has: &Precautions, now: Timestamp) -> Result<(), ApiError> {
+        self.check_user(caller)?;
+        self.experiments.admit(has, now)
     }
 
     fn check_user(&self, caller: Caller) -> Result<(), ApiError> {
@@ -448,6 +465,7 @@ mod tests {
             probe_logs,
             probe_commands,
             probe_kubeconfigs,
+            experiments,
             protect,
         } = toml::from_str(&fields).unwrap();
         assert_eq!(fault_types.unwrap().len(), crate::spec::FAULT_TYPES.len());
@@ -457,6 +475,14 @@ mod tests {
         assert!(!clock_skew && !host_reboot && !host_panic);
         assert!(critical_interfaces.len() == 1 && load_cidrs.len() == 1 && probe_logs.len() == 2);
         assert_eq!((probe_commands.len(), probe_kubeconfigs.len()), (2, 1));
+        let ExperimentRules { environment, time_zone, only, never, .. } = &experiments;
+        assert!(environment.is_some() && time_zone.is_some() && only.len() == 1 && never.len() == 1);
+        // Switches are at their defaults.
+        let (environment, time_zone, only, never) = (None, None, Vec::new(), Vec::new());
+        assert_eq!(
+            ExperimentRules { environment, time_zone, only, never, ..experiments },
+            default.experiments
+        );
         assert_eq!((protect.tcp_ports, protect.cidrs.len()), (default.protect.tcp_ports, 1));
         for field in [
             "max_active",

@@ -25,6 +25,21 @@ pub enum Question {
     Command(String),
     /// Whether a cluster may be asked for the asker with the kubeconfig at this path.
     Kubeconfig(String),
+    /// Whether an experiment that says this of itself may begin for the asker now.
+    Experiment(Precautions),
+}
+
+/// What an experiment says of itself.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Precautions {
+    /// In which environments it may run; empty if it does not say.
+    pub environments: Vec<String>,
+    /// Whether a gate ends it before its time.
+    pub gate: bool,
+    /// Whether an alert has to fire because of it.
+    pub alert: bool,
+    /// Whether its blast radius has stages.
+    pub stages: bool,
 }
 
 /// What there is to know.
@@ -40,6 +55,8 @@ pub enum Facts {
     Command(String),
     /// Of a kubeconfig that may be used: nothing of it.
     Kubeconfig,
+    /// Of an experiment that may begin: nothing more.
+    Experiment,
 }
 
 /// A unit, as systemd knows it.

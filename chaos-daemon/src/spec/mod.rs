@@ -22,6 +22,7 @@ pub mod sessions;
 pub mod settings;
 pub mod target;
 pub mod units;
+pub mod windows;
 
 pub use answer::Refusal;
 pub use calls::{Connections, Errno, Failure};

@@ -25,6 +25,7 @@ use chaos_daemon::server::ServerOptions;
 use chaos_daemon::server::history::Retention;
 use chaos_daemon::server::runs::MOST_RUNS;
 use chaos_daemon::spec::{FAULT_TYPES, FaultName, FaultRequest, FaultType, LogSearch};
+use jiff::Timestamp;
 
 /// What the doctor says of a type: netem is missing for each, and for one resource its controller.
 fn ability(fault_type: FaultType) -> Ability {
@@ -259,6 +260,10 @@ impl Double {
                 let report = ResidueReport { level: Level::Effect, leftovers, ..ResidueReport::default() };
                 Reply::Residue(Box::new(report))
             }
+            Request::Look { question: Question::Experiment(has), caller } => {
+                let begins = self.policy.lock().unwrap().may_begin(caller, &has, Timestamp::now());
+                begins.map_or_else(Reply::Error, |()| Reply::Seen(Facts::Experiment))
+            }
             Request::Look { question, caller } => {
                 self.note(format!("look {question:?} for {caller:?}"));
                 match &question {
@@ -379,6 +384,7 @@ fn look(question: &Question, caller: Caller) -> Result<Facts, ApiError> {
             Facts::Log(LogFacts { count: 2, seen: 9, ahead: 0, last: vec!["ERR 1".into(), "ERR 2".into()] })
         }
         Question::Command(path) => Facts::Command(path.clone()),
+        Question::Experiment(_) => Facts::Experiment,
         Question::Kubeconfig(path) => Policy::default().may_use(caller, path).map(|()| Facts::Kubeconfig)?,
     })
 }

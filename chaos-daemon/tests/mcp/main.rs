@@ -29,6 +29,8 @@ mod proxy;
 #[cfg(test)]
 mod recovery;
 #[cfg(test)]
+mod rules;
+#[cfg(test)]
 mod sampling;
 #[cfg(test)]
 mod schedules;

@@ -6,7 +6,6 @@
 pub mod cron;
 mod keep;
 pub mod plan;
-pub mod windows;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs;

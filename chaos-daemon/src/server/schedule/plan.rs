@@ -4,15 +4,15 @@
 //! an expression with every hour in it goes by the hours that there are. So it is with cron(8), too.
 
 use jiff::civil::Date;
-use jiff::tz::{AmbiguousOffset, TimeZone, TimeZoneDatabase};
+use jiff::tz::{AmbiguousOffset, TimeZone};
 use jiff::{SignedDuration, Timestamp};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use super::cron::Cron;
-use super::windows::{Windows, WindowsWords};
 use crate::spec::SpecError;
+use crate::spec::windows::{Windows, WindowsWords, zone};
 
 /// How late a firing may come; later it is missed.
 pub const GRACE: SignedDuration = SignedDuration::from_secs(60);
@@ -246,16 +246,6 @@ pub fn settle(handled: Timestamp, tried: Option<Timestamp>, now: Timestamp) -> T
         return handled;
     }
     tried.map_or(now, |tried| tried.max(now))
-}
-
-fn zone(name: &str) -> Result<TimeZone, SpecError> {
-    // Those built in: the server can open no files, and all hosts with one version of the daemon agree.
-    let zone = TimeZoneDatabase::bundled().get(name).ok().filter(|zone| !zone.is_unknown());
-    zone.ok_or_else(|| {
-        let problem =
-            format!("{name:?} is no time zone: give an IANA name such as \"Europe/Berlin\", or \"UTC\"");
-        SpecError::new("time_zone", problem)
-    })
 }
 
 #[cfg(test)]

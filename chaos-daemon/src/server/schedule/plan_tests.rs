@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::server::schedule::windows::WindowWords;
+use crate::spec::windows::WindowWords;
 
 fn at(time: &str) -> Timestamp {
     time.parse().unwrap()

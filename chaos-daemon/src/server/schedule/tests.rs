@@ -1,7 +1,7 @@
 //! What is kept of schedules: through a restart, a broken file, times that were missed, and others' hands.
 
 use super::*;
-use crate::server::schedule::windows::WindowsWords;
+use crate::spec::windows::WindowsWords;
 
 const ROOT: Caller = Caller::Unix { uid: 0, gid: 0, pid: 7 };
 const USER: Caller = Caller::Unix { uid: 1000, gid: 1000, pid: 8 };

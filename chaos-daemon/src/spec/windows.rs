@@ -1,16 +1,31 @@
-//! When a schedule may fire: times of the day on days of the week, as the clock on the wall shows them.
+//! When a schedule may fire, or an experiment begin: times of the day on days of the week, as the clock on the wall shows them.
 
 use jiff::civil::DateTime;
+use jiff::tz::{TimeZone, TimeZoneDatabase};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::spec::SpecError;
+use super::SpecError;
 
 /// The days of a week, in its order.
 const DAYS: [&str; 7] = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"];
 /// The most windows of one kind.
 const MOST_WINDOWS: usize = 50;
 const MINUTES_OF_A_DAY: u16 = 24 * 60;
+
+/// The time zone with this IANA name.
+///
+/// # Errors
+/// Of the field `time_zone`, when there is none.
+pub fn zone(name: &str) -> Result<TimeZone, SpecError> {
+    // Those built in: the server can open no files, and all hosts with one version of the daemon agree.
+    let zone = TimeZoneDatabase::bundled().get(name).ok().filter(|zone| !zone.is_unknown());
+    zone.ok_or_else(|| {
+        let problem =
+            format!("{name:?} is no time zone: give an IANA name such as \"Europe/Berlin\", or \"UTC\"");
+        SpecError::new("time_zone", problem)
+    })
+}
 
 /// A window in words.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -84,7 +99,7 @@ impl Windows {
         Ok(Self { only: Window::all(&words.only, "only")?, never: Window::all(&words.never, "never")? })
     }
 
-    /// Whether a schedule may fire at that time.
+    /// Whether they are open at that time.
     pub fn allow(&self, time: DateTime) -> bool {
         let within = |windows: &[Window]| windows.iter().any(|window| window.has(time));
         (self.only.is_empty() || within(&self.only)) && !within(&self.never)

@@ -1,6 +1,7 @@
 //! What the daemon does for a caller, whatever protocol the caller speaks.
 
-use std::collections::BTreeMap;
+mod dry_run;
+
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,21 +11,22 @@ use serde_json::{Map, Value};
 use super::history::{ExperimentResult, History, Retention, of_document, of_stages};
 use super::notes::{Note, Notes};
 use super::registry::{Registry, Store};
-use super::runs::{Occasion, Run, Runs, Which, now};
+use super::runs::{Occasion, Run, Runs, Which};
 use super::schedule::Schedules;
 use crate::experiment::driver::unexpected;
 use crate::experiment::stage::{self, Refusal};
 use crate::experiment::variables::Nowhere;
-use crate::experiment::verification::ready;
-use crate::experiment::{Experiment, Grammar, Impact, Native, Recorder, Stage};
+use crate::experiment::{Experiment, Grammar, Impact, Native, Stage};
 use crate::probe::Sample;
 use crate::probe::prober::Prober;
+use crate::request::facts::{Facts, Question};
 use crate::request::wire::Door;
 use crate::request::{
-    ApiError, Caller, DoctorReport, ErrorCode, FaultState, FaultStatus, PlanReport, Planned, Removal, Reply,
-    Request, ResidueReport, WentDown,
+    ApiError, Caller, DoctorReport, ErrorCode, FaultState, FaultStatus, PlanReport, Removal, Reply, Request,
+    ResidueReport, WentDown,
 };
-use crate::spec::{FaultName, FaultRequest, FaultType, SpecError, TargetRequest};
+use crate::spec::{FaultName, FaultRequest, SpecError, TargetRequest};
+pub use dry_run::{DryRun, PlannedFault};
 
 /// How long a call waits for an experiment: a little less than any call may take.
 pub const WAIT_FOR_RUN: Duration = Duration::from_secs(44);
@@ -98,30 +100,6 @@ pub struct Overview {
     pub faults: Result<Vec<FaultStatus>, ApiError>,
     /// Runs that go on.
     pub runs: Vec<Run>,
-}
-
-/// What a dry run of an experiment has shown.
-#[derive(Debug)]
-pub struct DryRun {
-    /// How it went: whether it could be run now.
-    pub result: ExperimentResult,
-    /// What the document is, but for its secrets: its SHA-256.
-    pub digest: String,
-    /// What each fault would be.
-    pub plans: Vec<PlannedFault>,
-}
-
-/// What a fault of a dry run would be.
-#[derive(Debug)]
-pub struct PlannedFault {
-    /// Name of its action.
-    pub action: String,
-    /// Its name.
-    pub name: FaultName,
-    /// Its type.
-    pub fault_type: FaultType,
-    /// What the injector would do, and who would be affected how badly; or why it would be refused.
-    pub plan: Result<(PlanReport, Impact), ApiError>,
 }
 
 impl Service {
@@ -379,6 +357,15 @@ impl Service {
         Ok((Experiment::parse(&document, self.grammar, &Nowhere)?, document))
     }
 
+    /// Whether the operator lets it begin now.
+    async fn admit(&self, experiment: &Experiment, caller: Caller) -> Result<(), ApiError> {
+        let question = Question::Experiment(experiment.guardrails.precautions());
+        match self.door.call(Request::Look { question, caller }).await? {
+            Reply::Seen(Facts::Experiment) => Ok(()),
+            other => Err(unexpected(&other)),
+        }
+    }
+
     /// The stage at which an experiment may be run now: the one that is `wanted`, or the one that is due; none of a document
     /// without stages.
     async fn due(
@@ -447,6 +434,7 @@ impl Service {
         started_by: Option<&str>,
     ) -> Result<Run, ApiError> {
         let stage = self.due(experiment, document, wanted).await?;
+        self.admit(experiment, caller).await?;
         let held = stage.map(|stage| stage::at(experiment, stage)).transpose()?;
         let experiment = held.unwrap_or_else(|| experiment.clone());
         let (door, prober) = (self.door.clone(), self.prober.for_caller(&self.door, caller));
@@ -481,107 +469,6 @@ impl Service {
             return Err(ApiError::new(ErrorCode::InvalidParameter, text).hint("set the schedule again"));
         }
         self.begin(&experiment, &document, None, caller, Some(started_by)).await
-    }
-
-    /// Checks an experiment without its actions: the steady state, what the injector would do for each, and who would be
-    /// affected how badly. A stage that is not due is looked at all the same, and said to be refused.
-    ///
-    /// # Errors
-    /// When there is no such experiment, or none with such a stage.
-    pub async fn dry_run(
-        &self,
-        name: &str,
-        wanted: Option<Stage>,
-        caller: Caller,
-    ) -> Result<DryRun, ApiError> {
-        let (experiment, document) = self.experiment(name)?;
-        self.try_out(experiment, &document, wanted, caller).await
-    }
-
-    /// The same of an experiment that is not registered.
-    ///
-    /// # Errors
-    /// As of [`Service::register_experiment`] and [`Service::dry_run`].
-    pub async fn dry_run_of(
-        &self,
-        document: &Map<String, Value>,
-        wanted: Option<Stage>,
-        caller: Caller,
-    ) -> Result<DryRun, ApiError> {
-        let experiment = self.understand(document, caller).await?;
-        self.try_out(experiment, document, wanted, caller).await
-    }
-
-    async fn try_out(
-        &self,
-        experiment: Experiment,
-        document: &Map<String, Value>,
-        wanted: Option<Stage>,
-        caller: Caller,
-    ) -> Result<DryRun, ApiError> {
-        let mut problems = Vec::new();
-        let stage = match self.due(&experiment, document, wanted).await {
-            Err(error) if error.code == ErrorCode::StageNotDue => {
-                problems.push(error.to_string());
-                wanted
-            }
-            due => due?,
-        };
-        let experiment = match stage {
-            Some(stage) => stage::at(&experiment, stage)?,
-            None => experiment,
-        };
-        let (started_at, started) = (now(), std::time::Instant::now());
-        // Of a dry run nothing is recorded.
-        let recorder = Recorder::new(&experiment, BTreeMap::new());
-        problems.extend(self.runs.may_start(&experiment).err().map(|error| error.to_string()));
-        let steady = ready(&experiment, &self.prober.for_caller(&self.door, caller), &recorder).await;
-        let steady_now = steady.is_ok();
-        problems.extend(steady.err());
-        let plans = self.plan_all(&experiment, caller).await?;
-        for planned in &plans {
-            problems
-                .extend(planned.plan.as_ref().err().map(|error| format!("{:?}: {error}", planned.action)));
-        }
-        let result = ExperimentResult {
-            experiment_name: experiment.name.clone(),
-            verdict: None,
-            success: problems.is_empty(),
-            steady_state_before: steady_now,
-            // Nothing happened in between.
-            steady_state_after: steady_now,
-            duration_seconds: started.elapsed().as_secs_f64(),
-            error: (!problems.is_empty()).then(|| problems.join("; ")),
-            started_at,
-            stage,
-            ..ExperimentResult::default()
-        };
-        Ok(DryRun { result, digest: of_document(document).0, plans })
-    }
-
-    /// What the injector would do for each fault of an experiment, or why it would not.
-    async fn plan_all(&self, experiment: &Experiment, caller: Caller) -> Result<Vec<PlannedFault>, ApiError> {
-        let planned = |((index, name, fault), beside): ((usize, Option<&FaultName>, &FaultRequest), _)| {
-            let made_up = if index == 0 { "dry-run".to_owned() } else { format!("dry-run.{index}") };
-            let name = name.cloned().map_or_else(|| FaultName::new(made_up), Ok)?;
-            Ok(Planned { name, fault: fault.clone(), beside })
-        };
-        let faults: Vec<_> =
-            experiment.faults().zip(experiment.beside()).map(planned).collect::<Result<_, SpecError>>()?;
-        let reports = match self.door.call(Request::PlanAll { faults: faults.clone(), caller }).await? {
-            Reply::PlannedAll(reports) if reports.len() == faults.len() => reports,
-            other => return Err(unexpected(&other)),
-        };
-        let names = experiment.faults().filter_map(|(index, ..)| experiment.method.get(index));
-        let all = names.zip(faults).zip(reports).map(|((activity, planned), report)| {
-            let fault_type = planned.fault.fault_type;
-            let affected = |report: PlanReport| {
-                Impact::of(&planned.fault, report.targets.as_ref()).map(|impact| (report, impact))
-            };
-            let plan = report.and_then(|report| affected(report).map_err(ApiError::from));
-            PlannedFault { action: activity.name.clone(), name: planned.name, fault_type, plan }
-        });
-        Ok(all.collect())
     }
 
     /// Returns once the injector is gone.

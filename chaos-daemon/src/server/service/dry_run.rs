@@ -1,0 +1,146 @@
+//! What a run would do and whether it could begin now, without its actions.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+
+use super::Service;
+use crate::experiment::driver::unexpected;
+use crate::experiment::stage;
+use crate::experiment::verification::ready;
+use crate::experiment::{Experiment, Impact, Recorder, Stage};
+use crate::request::{ApiError, Caller, ErrorCode, PlanReport, Planned, Reply, Request};
+use crate::server::history::{ExperimentResult, of_document};
+use crate::server::runs::now;
+use crate::spec::{FaultName, FaultRequest, FaultType, SpecError};
+
+/// What a dry run of an experiment has shown.
+#[derive(Debug)]
+pub struct DryRun {
+    /// How it went: whether it could be run now.
+    pub result: ExperimentResult,
+    /// What the document is, but for its secrets: its SHA-256.
+    pub digest: String,
+    /// What each fault would be.
+    pub plans: Vec<PlannedFault>,
+}
+
+/// What a fault of a dry run would be.
+#[derive(Debug)]
+pub struct PlannedFault {
+    /// Name of its action.
+    pub action: String,
+    /// Its name.
+    pub name: FaultName,
+    /// Its type.
+    pub fault_type: FaultType,
+    /// What the injector would do, and who would be affected how badly; or why it would be refused.
+    pub plan: Result<(PlanReport, Impact), ApiError>,
+}
+
+impl Service {
+    /// Checks an experiment without its actions: the steady state, what the injector would do for each, and who would be
+    /// affected how badly. A stage that is not due is looked at all the same, and said to be refused.
+    ///
+    /// # Errors
+    /// When there is no such experiment, or none with such a stage.
+    pub async fn dry_run(
+        &self,
+        name: &str,
+        wanted: Option<Stage>,
+        caller: Caller,
+    ) -> Result<DryRun, ApiError> {
+        let (experiment, document) = self.experiment(name)?;
+        self.try_out(experiment, &document, wanted, caller).await
+    }
+
+    /// The same of an experiment that is not registered.
+    ///
+    /// # Errors
+    /// As of [`Service::register_experiment`] and [`Service::dry_run`].
+    pub async fn dry_run_of(
+        &self,
+        document: &Map<String, Value>,
+        wanted: Option<Stage>,
+        caller: Caller,
+    ) -> Result<DryRun, ApiError> {
+        let experiment = self.understand(document, caller).await?;
+        self.try_out(experiment, document, wanted, caller).await
+    }
+
+    async fn try_out(
+        &self,
+        experiment: Experiment,
+        document: &Map<String, Value>,
+        wanted: Option<Stage>,
+        caller: Caller,
+    ) -> Result<DryRun, ApiError> {
+        let mut problems = Vec::new();
+        match self.admit(&experiment, caller).await {
+            Err(error) if error.code == ErrorCode::PolicyDenied => problems.push(error.to_string()),
+            admitted => admitted?,
+        }
+        let stage = match self.due(&experiment, document, wanted).await {
+            Err(error) if error.code == ErrorCode::StageNotDue => {
+                problems.push(error.to_string());
+                wanted
+            }
+            due => due?,
+        };
+        let experiment = match stage {
+            Some(stage) => stage::at(&experiment, stage)?,
+            None => experiment,
+        };
+        let (started_at, started) = (now(), std::time::Instant::now());
+        // Of a dry run nothing is recorded.
+        let recorder = Recorder::new(&experiment, BTreeMap::new());
+        problems.extend(self.runs.may_start(&experiment).err().map(|error| error.to_string()));
+        let steady = ready(&experiment, &self.prober.for_caller(&self.door, caller), &recorder).await;
+        let steady_now = steady.is_ok();
+        problems.extend(steady.err());
+        let plans = self.plan_all(&experiment, caller).await?;
+        for planned in &plans {
+            problems
+                .extend(planned.plan.as_ref().err().map(|error| format!("{:?}: {error}", planned.action)));
+        }
+        let result = ExperimentResult {
+            experiment_name: experiment.name.clone(),
+            verdict: None,
+            success: problems.is_empty(),
+            steady_state_before: steady_now,
+            // Nothing happened in between.
+            steady_state_after: steady_now,
+            duration_seconds: started.elapsed().as_secs_f64(),
+            error: (!problems.is_empty()).then(|| problems.join("; ")),
+            started_at,
+            stage,
+            ..ExperimentResult::default()
+        };
+        Ok(DryRun { result, digest: of_document(document).0, plans })
+    }
+
+    /// What the injector would do for each fault of an experiment, or why it would not.
+    async fn plan_all(&self, experiment: &Experiment, caller: Caller) -> Result<Vec<PlannedFault>, ApiError> {
+        let planned = |((index, name, fault), beside): ((usize, Option<&FaultName>, &FaultRequest), _)| {
+            let made_up = if index == 0 { "dry-run".to_owned() } else { format!("dry-run.{index}") };
+            let name = name.cloned().map_or_else(|| FaultName::new(made_up), Ok)?;
+            Ok(Planned { name, fault: fault.clone(), beside })
+        };
+        let faults: Vec<_> =
+            experiment.faults().zip(experiment.beside()).map(planned).collect::<Result<_, SpecError>>()?;
+        let reports = match self.door.call(Request::PlanAll { faults: faults.clone(), caller }).await? {
+            Reply::PlannedAll(reports) if reports.len() == faults.len() => reports,
+            other => return Err(unexpected(&other)),
+        };
+        let names = experiment.faults().filter_map(|(index, ..)| experiment.method.get(index));
+        let all = names.zip(faults).zip(reports).map(|((activity, planned), report)| {
+            let fault_type = planned.fault.fault_type;
+            let affected = |report: PlanReport| {
+                Impact::of(&planned.fault, report.targets.as_ref()).map(|impact| (report, impact))
+            };
+            let plan = report.and_then(|report| affected(report).map_err(ApiError::from));
+            PlannedFault { action: activity.name.clone(), name: planned.name, fault_type, plan }
+        });
+        Ok(all.collect())
+    }
+}

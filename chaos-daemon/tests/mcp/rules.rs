@@ -1,0 +1,45 @@
+//! What the operator's policy asks of experiments: whoever begins one that does not meet it is told the rule, and nothing is done.
+
+use serde_json::{Value, json};
+
+use crate::client::Client;
+use crate::double::Server;
+use crate::experiments::{document, port, register};
+
+async fn run(client: &mut Client, dry: bool) -> (Value, bool) {
+    client.call("chaos_run_experiment", json!({"experiment_name": "cut", "dry_run": dry})).await
+}
+
+#[tokio::test]
+async fn an_experiment_without_what_the_policy_requires_does_not_begin_and_a_dry_run_says_so() {
+    let server = Server::start().await;
+    server.policy.lock().unwrap().experiments =
+        toml::from_str("require_gate = true\nrequire_environments = true\nenvironment = \"test\"").unwrap();
+    let (_listener, address) = port().await;
+    let mut client = Client::open(&server.socket).await;
+    let mut cut = document("cut", &address, "200ms");
+    register(&mut client, cut.clone()).await;
+    let (refused, failed) = run(&mut client, false).await;
+    assert!(failed && refused["error_code"] == "POLICY_DENIED", "{refused}");
+    assert!(refused["hint"].as_str().unwrap().contains("`experiments.require_environments`"), "{refused}");
+    let (told, _) = run(&mut client, true).await;
+    assert_eq!(told["success"], false);
+    assert!(told["error"].as_str().unwrap().contains("needs `environments`"), "{told}");
+    assert_eq!(told["plans"][0]["action"], "cut", "the rest of the plan is there all the same: {told}");
+
+    let gate = json!({"name": "up", "op": "gt", "value": 5000, "interval": "1s",
+        "provider": {"type": "process", "path": "chaosctl", "arguments": ["probe", "tcp", address]}});
+    cut["extensions"] = json!([{"name": "chaos-daemon", "environments": ["staging"], "rollback_on": [gate]}]);
+    register(&mut client, cut.clone()).await;
+    let (refused, _) = run(&mut client, false).await;
+    assert!(
+        refused["error"].as_str().unwrap().contains("environment staging only, and this is test"),
+        "{refused}"
+    );
+    assert!(server.take_asked().iter().all(|asked| asked.starts_with("plan")), "something was injected");
+
+    cut["extensions"][0]["environments"] = json!(["staging", "test"]);
+    register(&mut client, cut).await;
+    let (result, failed) = run(&mut client, false).await;
+    assert!(!failed && result["verdict"] == "held", "{result}");
+}
