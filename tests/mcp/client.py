@@ -10,6 +10,7 @@ import argparse
 import asyncio
 import json
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -46,6 +47,19 @@ BAD = [
     ("an unknown field", {"blast": True}, "INVALID_PARAMETER", "blast:"),
     ("an unknown field of the target", {"target": {"interface": "lo", "iface": "lo"}}, "INVALID_PARAMETER", "target:"),
 ]
+
+
+# An experiment: its name, and how long its fault lasts, in seconds.
+WATCHED, LASTS = "python-client-run", 3
+
+
+def experiment(port):
+    """The document of WATCHED: nothing listens at PEER, so that nobody misses what is cut off."""
+    chaosctl = lambda arguments: {"type": "process", "path": "chaosctl", "arguments": arguments}
+    probe = {"type": "probe", "name": "port", "tolerance": 0, "provider": chaosctl(["probe", "tcp", f"127.0.0.1:{port}"])}
+    cut = chaosctl({"inject": "network-partition", "--interface": "lo", "--cidr": PEER, "--for": f"{LASTS}s"})
+    return {"title": WATCHED, "steady-state-hypothesis": {"title": "it listens", "probes": [probe]},
+            "method": [{"type": "action", "name": "cut", "provider": cut}], "rollbacks": []}
 
 
 class Checks:
@@ -160,6 +174,37 @@ async def experiments(check, tools):
     check("an experiment that is not there cannot be described", error and unknown, answer)
 
 
+async def progress(check, tools):
+    """A run tells how it goes to who wants to hear it, and a wait for its end ends with it."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        answer, error = await tools.call("chaos_register_experiment", **experiment(listener.getsockname()[1]))
+        check("register an experiment", not error, answer)
+        heard = []
+
+        async def hear(progress, total, message):
+            heard.append((progress, total, message))
+
+        result = await tools.client.call_tool("chaos_run_experiment", {"experiment_name": WATCHED}, progress_callback=hear)
+        verdict = (result.structured_content or {}).get("verdict")
+        check("an experiment is run", verdict == "held", result.structured_content)
+        values = [progress for progress, _, _ in heard]
+        rises = all(one < next for one, next in zip(values, values[1:]))
+        check("its progress rises", len(values) >= 2 and rises, heard)
+        check("its progress is told in words", any(message.startswith("lasting (cut), ") for _, _, message in heard), heard)
+        totals = [total >= progress for progress, total, _ in heard if total is not None]
+        check("its progress has a total", totals and all(totals), heard)
+
+        run, error = await tools.call("chaos_run_experiment", experiment_name=WATCHED, wait_seconds=0)
+        check("a run is begun", not error and "verdict" not in run, run)
+        start = time.monotonic()
+        answer, error = await tools.call("chaos_get_run", run_id=run["run_id"], wait_seconds=SESSION / 2)
+        ended = answer.get("ended") is True and answer["run"].get("verdict") == "held"
+        check("a wait ends with the run", not error and ended and time.monotonic() - start < SESSION / 2, answer)
+    for tool, named in (("chaos_run_experiment", {"experiment_name": WATCHED}), ("chaos_get_run", {"run_id": "0"})):
+        answer, error = await tools.call(tool, wait_seconds=60, **named)
+        check(f"{tool} does not wait too long", error and "wait_seconds: 60 is not from 0 to 44" in json.dumps(answer), answer)
+
+
 async def session(check, mode, parameters, echo):
     before = node.queues()
     async with Client(parameters, mode=mode) as client:
@@ -169,6 +214,7 @@ async def session(check, mode, parameters, echo):
         await dice(check, tools)
         await errors(check, tools)
         await experiments(check, tools)
+        await progress(check, tools)
         answer, error = await tools.call("chaos_doctor")
         check("doctor finds nothing left behind", not error and answer.get("residue") == [], answer)
     check("the queues of lo are as they were", node.queues() == before, node.queues())

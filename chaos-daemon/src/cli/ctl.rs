@@ -18,7 +18,7 @@ use super::history::{ReportArgs, RunsArgs};
 use super::hub::{self, HubArgs};
 use super::mcp_proxy::{self, ProxyArgs, ProxyError};
 use super::probe_args::ProbeArgs;
-use super::runs::{PlanArgs, RunArgs};
+use super::runs::{PlanArgs, RunArgs, ShowArgs};
 use super::schedule::{self, ScheduleCommand};
 use super::{bridge, document, history, runs, show, watch};
 use crate::experiment::{Native, schema};
@@ -116,11 +116,9 @@ enum Command {
     Plan(PlanArgs),
     /// List what has run, with its verdict, and what runs
     Runs(RunsArgs),
-    /// Show a run that has ended: what happened, and when
-    Show {
-        /// Its handle, or the beginning of it
-        run: String,
-    },
+    /// Show a run: what happened, and when
+    #[command(after_help = runs::SHOW_EXIT_CODES)]
+    Show(ShowArgs),
     /// Write a report on a run that has ended
     Report(ReportArgs),
     /// Show what all recorded runs say together: success, verdicts, failure modes, scores, what is flaky
@@ -316,7 +314,7 @@ fn report(cli: &Cli, done: Result<Done, Failure>) -> ExitCode {
         Err(Failure::Client(error)) => client_failure(error),
     };
     code = match cli.command {
-        Command::Run(_) => runs::FAILED,
+        Command::Run(_) | Command::Show(ShowArgs { wait: true, .. }) => runs::FAILED,
         Command::Plan(_) => runs::plan_failure(code, answer.is_some()),
         _ => code,
     };
@@ -395,6 +393,10 @@ async fn carry_out(cli: &Cli) -> Result<Done, Failure> {
         Command::Run(args) => {
             let answer = runs::run(&cli.socket, args, cli.json).await?;
             Ok(Done { text: show::run(&answer), code: runs::exit_code(&answer), answer })
+        }
+        Command::Show(args) => {
+            let (answer, code) = runs::show(&cli.socket, args, cli.json).await?;
+            Ok(Done { text: history::details(&answer), code, answer })
         }
         Command::Plan(args) => {
             let document = document::read(&args.file, native)?.0;
@@ -492,10 +494,6 @@ async fn ask(client: &Client, command: &Command, json: bool) -> Result<Done, Fai
         Command::Stats { experiment } => {
             let answer = history::statistics(client, experiment.as_deref()).await?;
             return Ok(Done::well(history::figures(&answer), answer));
-        }
-        Command::Show { run } => {
-            let answer = history::run(client, run).await?;
-            return Ok(Done::well(history::details(&answer), answer));
         }
         Command::Experiment(ExperimentCommand::List(args)) => {
             let answer = experiments::find(client, args).await?;

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::client::{Client, ClientError};
 use super::runs::object;
-use super::{duration, show};
+use super::{duration, progress, show};
 use crate::experiment::Verdict;
 use crate::report;
 use crate::server::history::{FOUND_RUNS, MOST_FOUND, Recorded};
@@ -202,6 +202,10 @@ enum Format {
 impl ReportArgs {
     /// The report on the run that the daemon has told of: text, and the same for programs.
     pub(super) fn write(&self, answer: Value) -> Result<(String, Value), String> {
+        if answer["ended"] == json!(false) {
+            let run = show::text(&answer["run"], "run_id");
+            return Err(format!("run {run} has not ended: chaosctl show --wait {run} waits for that"));
+        }
         let recorded: Recorded = serde_json::from_value(answer)
             .map_err(|error| format!("the daemon's answer on the run: {error}"))?;
         let (text, value) = match self.format {
@@ -225,9 +229,19 @@ impl ReportArgs {
 /// The most samples that are shown to people; `--json` has all.
 const SHOWN_SAMPLES: usize = 40;
 
+/// How a run goes that has not ended.
+fn going_on(answer: &Value) -> String {
+    let (run, line) = (&answer["run"], progress::line(&answer["running"]));
+    let (run_id, began) = (show::text(run, "run_id"), show::text(run, "started_at"));
+    format!("{line}\n  run {run_id}, begun {began}, goes on: --wait waits for its end\n")
+}
+
 /// Everything about a run, for people.
 pub(super) fn details(answer: &Value) -> String {
-    let mut out = show::details(&answer["run"]);
+    let mut out = match answer["ended"] == json!(false) {
+        true => going_on(answer),
+        false => show::details(&answer["run"]),
+    };
     // Writing to a string cannot fail.
     for fault in show::list(answer, "faults") {
         let _ = writeln!(

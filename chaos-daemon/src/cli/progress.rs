@@ -1,4 +1,4 @@
-//! What `chaosctl run` shows of a run that goes on: on a terminal one line that is drawn again and again, elsewhere a line whenever
+//! What `chaosctl` shows of a run that goes on: on a terminal one line that is drawn again and again, elsewhere a line whenever
 //! something has changed. On stderr, so that stdout has the result alone.
 
 use std::io::{IsTerminal, Write, stderr};
@@ -52,7 +52,7 @@ impl<W: Write> Progress<W> {
         self.way != Way::Hidden
     }
 
-    /// Shows what `chaos_status` says of the run.
+    /// Shows what the daemon says of the run.
     pub(super) fn show(&mut self, running: &Value) {
         let (news, line) = (news(running), line(running));
         let is_new = news != self.last;
@@ -75,7 +75,7 @@ impl<W: Write> Progress<W> {
 }
 
 /// `slow: method (cut), 12s, 48s left; p95 512.0, health not met`
-fn line(running: &Value) -> String {
+pub(super) fn line(running: &Value) -> String {
     let mut line = head(running);
     let elapsed = running["elapsed_seconds"].as_f64().unwrap_or_default();
     // Whole seconds: the rest is gone before anybody has read it.

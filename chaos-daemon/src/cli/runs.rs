@@ -1,4 +1,4 @@
-//! `chaosctl run`: an experiment to its end.
+//! `chaosctl run` and `show --wait`: a run to its end.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -9,11 +9,13 @@ use serde_json::{Map, Value, json};
 use tokio::time::{Instant, sleep};
 
 use super::client::{Client, ClientError};
+use super::history;
 use super::progress::Progress;
+use super::show::text;
 use crate::experiment::Verdict;
-use crate::server::runs::now;
+use crate::mcp::LONGEST_WAIT;
 
-/// How often a run that goes on is asked for.
+/// How often it is shown how a run goes.
 const LOOK: Duration = Duration::from_millis(500);
 /// How long a daemon that has gone may take to come back and tell what has become of the run.
 const RETURN: Duration = Duration::from_secs(15);
@@ -29,6 +31,10 @@ pub(super) const EXIT_CODES: &str = "Exit codes:
   6  interrupted: the daemon ended while it went on
 
 With --dry-run: 0, or 2 where it would be refused.";
+
+/// The exit codes of `chaosctl show`.
+pub(super) const SHOW_EXIT_CODES: &str =
+    "Exit codes: with --wait those of chaosctl run; without it 0, or those of the other commands.";
 
 /// The exit codes of `chaosctl plan`.
 pub(super) const PLAN_EXIT_CODES: &str = "Exit codes:
@@ -61,6 +67,16 @@ impl RunArgs {
         fields.extend(self.stage.map(|stage| ("stage".to_owned(), json!(stage))));
         fields
     }
+}
+
+/// A run.
+#[derive(Debug, Args)]
+pub(super) struct ShowArgs {
+    /// Its handle, or the beginning of it
+    run: String,
+    /// Wait until it has ended, and tell meanwhile how it goes; the exit code is the verdict
+    #[arg(long)]
+    pub(super) wait: bool,
 }
 
 /// An experiment in a file.
@@ -117,104 +133,86 @@ pub(super) fn exit_code(result: &Value) -> u8 {
 /// Runs an experiment and waits for its end, however long it takes, also if the daemon's server is started anew meanwhile; shows
 /// how it goes, unless the answer is for programs.
 pub(super) async fn run(socket: &Path, args: &RunArgs, json: bool) -> Result<Value, ClientError> {
-    let mut progress = Progress::new(json || args.dry_run);
-    let ended = follow(socket, args, &mut progress).await;
+    let mut fields = args.fields();
+    if !args.dry_run {
+        fields.insert("wait_seconds".to_owned(), json!(0));
+    }
+    let client = Client::connect(socket).await?;
+    let begun = client.call("chaos_run_experiment", fields).await;
+    client.close().await;
+    match begun? {
+        result if args.dry_run || !result["verdict"].is_null() => Ok(result),
+        result => until_ended(socket, text(&result, "run_id"), true, json).await,
+    }
+}
+
+/// Everything about a run, at its end if that is to be waited for; and the exit code.
+pub(super) async fn show(socket: &Path, args: &ShowArgs, json: bool) -> Result<(Value, u8), ClientError> {
+    let (run, code) = match args.wait {
+        true => {
+            let run = until_ended(socket, &args.run, false, json).await?;
+            (text(&run, "run_id").to_owned(), exit_code(&run))
+        }
+        false => (args.run.clone(), 0),
+    };
+    let client = Client::connect(socket).await?;
+    let answer = history::run(&client, &run).await;
+    client.close().await;
+    Ok((answer?, code))
+}
+
+/// How a run has ended. `known`: there is such a run, whatever a server that has just started says.
+async fn until_ended(socket: &Path, run: &str, known: bool, json: bool) -> Result<Value, ClientError> {
+    let mut progress = Progress::new(json);
+    let ended = follow(socket, run, known, &mut progress).await;
     progress.end();
     ended
 }
 
-/// The answer to `call`, while it is shown how the run goes.
-async fn shown<T, W: Write>(
-    client: &Client,
-    name: &str,
-    progress: &mut Progress<W>,
-    call: impl Future<Output = T>,
-) -> T {
-    tokio::pin!(call);
-    loop {
-        tokio::select! {
-            answer = &mut call => return answer,
-            () = sleep(LOOK), if progress.is_shown() => {
-                let only = object(json!({"experiment_name": name}));
-                if let Ok(status) = client.call("chaos_status", only).await
-                    && let Some(running) = status["running"].get(0)
-                {
-                    progress.show(running);
-                }
-            }
-        }
-    }
-}
-
 async fn follow<W: Write>(
     socket: &Path,
-    args: &RunArgs,
+    run: &str,
+    mut known: bool,
     progress: &mut Progress<W>,
 ) -> Result<Value, ClientError> {
-    let since = now();
-    let client = Client::connect(socket).await?;
-    let call = client.call("chaos_run_experiment", args.fields());
-    let begun = shown(&client, &args.name, progress, call).await;
-    let (mut lost, run_id) = match begun {
-        Ok(result) if !result["verdict"].is_null() || args.dry_run => {
-            client.close().await;
-            return Ok(result);
-        }
-        Ok(result) => (None, result["run_id"].as_str().map(str::to_owned)),
-        Err(error @ ClientError::Call(_)) => (Some(error), None),
-        Err(error) => return Err(error),
-    };
-    let mut client = Some(client);
-    let mut end = Instant::now() + RETURN;
+    let wait = if progress.is_shown() { LOOK } else { LONGEST_WAIT };
+    // First without waiting, so that it is known whether there is such a run before anything is lost.
+    let mut asked = object(json!({"run_id": run}));
+    let (mut client, mut lost) = (None, None);
     loop {
-        sleep(LOOK).await;
-        let status = match &client {
-            Some(client) => client.call("chaos_status", results(Some(&args.name))).await,
-            None => Err(ClientError::Call("the connection was lost".to_owned())),
-        };
-        match status {
-            Ok(status) => match find(&status, run_id.as_deref(), &since) {
-                Some(Found::Over(result)) => return Ok(result),
-                Some(Found::Running(running)) => {
-                    progress.show(&running);
-                    end = Instant::now() + RETURN;
-                }
-                // A server that has just started may not have written it down yet.
-                None if Instant::now() < end => {}
-                None => {
-                    return Err(lost.unwrap_or_else(|| ClientError::Call("the run is unknown".to_owned())));
-                }
-            },
-            Err(error) if Instant::now() < end => {
-                lost.get_or_insert(error);
-                client = Client::connect(socket).await.ok();
+        match look(socket, &mut client, &asked).await {
+            Ok(mut answer) if answer["ended"] == json!(true) => return Ok(answer["run"].take()),
+            Ok(answer) => {
+                progress.show(&answer["running"]);
+                asked =
+                    object(json!({"run_id": answer["run"]["run_id"], "wait_seconds": wait.as_secs_f64()}));
+                (known, lost) = (true, None);
             }
-            Err(error) => return Err(lost.unwrap_or(error)),
+            Err(error) if known => {
+                let (first, end) = lost.take().unwrap_or((error, Instant::now() + RETURN));
+                if Instant::now() >= end {
+                    return Err(first);
+                }
+                lost = Some((first, end));
+                client = None;
+                sleep(LOOK).await;
+            }
+            Err(error) => return Err(error),
         }
     }
 }
 
-/// What `chaos_status` is asked for results with.
-fn results(experiment: Option<&str>) -> Map<String, Value> {
-    let mut arguments = object(json!({"include_results": true}));
-    arguments.extend(experiment.map(|name| ("experiment_name".to_owned(), json!(name))));
-    arguments
-}
-
-enum Found {
-    Over(Value),
-    Running(Value),
-}
-
-/// The run of this handle; without one, the one that began since then.
-fn find(status: &Value, run_id: Option<&str>, since: &str) -> Option<Found> {
-    let is_it = |run: &&Value| match run_id {
-        Some(run_id) => run["run_id"] == json!(run_id),
-        None => run["started_at"].as_str().is_some_and(|began| began >= since),
+/// What the daemon says of a run; `client` is connected if it is not.
+async fn look(
+    socket: &Path,
+    client: &mut Option<Client>,
+    asked: &Map<String, Value>,
+) -> Result<Value, ClientError> {
+    let client = match client {
+        Some(client) => client,
+        None => client.insert(Client::connect(socket).await?),
     };
-    let list = |field: &str| status[field].as_array().into_iter().flatten();
-    let over = list("results").rev().find(is_it).map(|result| Found::Over(result.clone()));
-    over.or_else(|| list("running").find(is_it).map(|run| Found::Running(run.clone())))
+    client.call("chaos_get_run", asked.clone()).await
 }
 
 pub(super) fn object(value: Value) -> Map<String, Value> {

@@ -135,7 +135,8 @@ async fn stop_run(service: &Service, which: &Which) -> Result<StopOutput, ApiErr
     let error = match (result.left.join("; "), result.verdict) {
         (left, _) if !left.is_empty() => Some(left_behind(&left)),
         (_, None) => Some(
-            ApiError::new(ErrorCode::Unavailable, message.clone()).hint("look at chaos_status for its end"),
+            ApiError::new(ErrorCode::Unavailable, message.clone())
+                .hint("chaos_get_run with wait_seconds waits for its end"),
         ),
         (_, Some(_)) => None,
     };

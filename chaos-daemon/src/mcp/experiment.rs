@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 use super::inject::PlanOutput;
 use super::results::{Failure, Output, RunOutput, word};
 use super::tools::{object, text};
+use super::waiting::{Asker, LONGEST_WAIT, wait_property, wait_seconds};
 use crate::experiment::Stage;
 use crate::request::fields::Fields;
 use crate::request::{ApiError, Caller};
@@ -15,21 +16,56 @@ use crate::server::runs::now;
 use crate::server::service::{DryRun, Service};
 use crate::spec::SpecError;
 
+/// Title, description and input of `chaos_run_experiment`.
+pub(super) fn run_tool() -> (&'static str, &'static str, JsonObject) {
+    let dry_run = json!({"type": "boolean", "default": false,
+        "description": "Validate without executing the action."});
+    let stage = json!({"type": "integer", "minimum": 1, "maximum": 100, "description": "Of a document with blast_radius: \
+        which of its stages, in percent. Without it, the one that is due. A stage is due when all smaller ones were held."});
+    let wait = wait_property(
+        LONGEST_WAIT,
+        "How long to wait for the end of the run: with 0 it is only begun. Not with dry_run.",
+    );
+    (
+        "Run an experiment",
+        "Runs a registered experiment: verifies the steady state, carries out the method, always removes \
+         its faults, and verifies the steady state again. Waits up to 44 seconds, or wait_seconds; a longer run goes on by \
+         itself under its run_id, without a verdict yet: chaos_get_run with wait_seconds waits for its end.",
+        object(
+            json!({
+                "experiment_name": text("Name of the experiment to run, e.g. \"kill-cache\"."),
+                "dry_run": dry_run, "stage": stage, "wait_seconds": wait,
+            }),
+            &["experiment_name"],
+        ),
+    )
+}
+
 pub(super) async fn run(
     service: &Service,
     caller: Caller,
     arguments: Map<String, Value>,
+    asker: &Asker,
 ) -> Result<RunOutput, ApiError> {
     let mut fields = Fields::new("", arguments);
     let name = fields.string("experiment_name")?;
     let name = fields.need("experiment_name", name, "name a registered experiment")?;
     let dry_run = fields.boolean("dry_run")?.unwrap_or(false);
     let stage = fields.number("stage")?.map(|percent| Stage::new("stage", percent)).transpose()?;
+    let wait = wait_seconds(&mut fields)?;
     fields.finish()?;
-    if !dry_run {
-        return service.run(&name, stage, caller).await.map(RunOutput::from);
+    if dry_run {
+        if wait.is_some() {
+            let problem = "a dry run begins nothing whose end could be waited for: leave it out";
+            return Err(SpecError::new("wait_seconds", problem).into());
+        }
+        return service.dry_run(&name, stage, caller).await.map(RunOutput::from);
     }
-    service.dry_run(&name, stage, caller).await.map(RunOutput::from)
+    let run = service.run(&name, stage, caller).await?;
+    match asker.until_ended(&run, wait.unwrap_or(LONGEST_WAIT)).await {
+        Some(ended) => ended.map(RunOutput::from),
+        None => Ok(run.so_far("still running: chaos_get_run with wait_seconds waits for its end").into()),
+    }
 }
 
 /// Title, description and input of `chaos_plan_experiment`.

@@ -1,14 +1,16 @@
 //! `chaos_list_runs` and `chaos_get_run`: what has run.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use rmcp::model::{CallToolResult, JsonObject};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::results::{Failure, Output, RunOutput};
+use super::results::{Failure, Output, RunOutput, RunningView};
 use super::tools::{object, text};
+use super::waiting::{Asker, wait_property, wait_seconds};
 use crate::experiment::Verdict;
 use crate::experiment::timeline::{Occurrence, Reading, Role, Stage};
 use crate::experiment::verdict::VERDICTS;
@@ -17,6 +19,7 @@ use crate::request::fields::Fields;
 use crate::server::history::score::{Score, score};
 use crate::server::history::statistics::{Statistics, statistics};
 use crate::server::history::{FOUND_RUNS, Filter, MOST_FOUND, Recorded, RunFault, Summary};
+use crate::server::runs::Run;
 use crate::server::service::Service;
 use crate::spec::SpecError;
 
@@ -76,11 +79,17 @@ pub(super) fn list_tool() -> (&'static str, &'static str, JsonObject) {
 pub(super) fn run_tool() -> (&'static str, &'static str, JsonObject) {
     let everything = json!({"type": "boolean", "default": false, "description": "Every sample, and the document. \
         Otherwise only samples that are not met or say something new."});
+    let wait = wait_property(
+        Duration::ZERO,
+        "Of a run that goes on: how long to wait for its end. The answer comes at once when it ends; `ended` says whether it has.",
+    );
     (
         "Get a run",
-        "Everything about one run that has ended: its faults, what happened when, and what was sampled.",
+        "Everything about one run: its faults, what happened when, and what was sampled; of one that goes on, as far as it \
+         has come. With wait_seconds it waits for its end.",
         object(
-            json!({"run_id": text("Handle of the run, or the beginning of it."), "all_samples": everything}),
+            json!({"run_id": text("Handle of the run, or the beginning of it; one that goes on is meant first."),
+                "all_samples": everything, "wait_seconds": wait}),
             &["run_id"],
         ),
     )
@@ -161,8 +170,14 @@ pub(super) fn list_failed(error: &ApiError) -> CallToolResult {
 /// Result of `chaos_get_run`.
 #[derive(Debug, Clone, Default, Serialize, JsonSchema)]
 pub(super) struct RunDetails {
+    /// Whether it has ended. Otherwise the rest is as far as it has come.
+    ended: bool,
     /// How it went.
     run: RunOutput,
+    /// What it does right now, if it goes on.
+    #[schemars(with = "RunningView")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    running: Option<RunningView>,
     /// SHA-256 of its document, by which runs of the same experiment are known.
     #[schemars(with = "String")]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -202,8 +217,10 @@ impl Output for RunDetails {
 impl From<Recorded> for RunDetails {
     fn from(recorded: Recorded) -> Self {
         Self {
+            ended: true,
             resiliency: score(&recorded),
             run: recorded.run.into(),
+            running: None,
             digest: recorded.digest,
             staged: recorded.staged,
             document: recorded.document,
@@ -216,13 +233,43 @@ impl From<Recorded> for RunDetails {
     }
 }
 
-pub(super) async fn run(service: &Service, arguments: Map<String, Value>) -> Result<RunDetails, ApiError> {
+impl From<&Run> for RunDetails {
+    fn from(run: &Run) -> Self {
+        Self {
+            ended: false,
+            running: Some(run.into()),
+            // What it is made of is not all there yet.
+            resiliency: None,
+            ..run.recorded_so_far("still running").into()
+        }
+    }
+}
+
+pub(super) async fn run(
+    service: &Service,
+    arguments: Map<String, Value>,
+    asker: &Asker,
+) -> Result<RunDetails, ApiError> {
     let mut fields = Fields::new("", arguments);
     let run_id = fields.string("run_id")?;
     let run_id = fields.need("run_id", run_id, "the handle of a run, or the beginning of it")?;
     let all = fields.boolean("all_samples")?.unwrap_or(false);
+    let wait = wait_seconds(&mut fields)?.unwrap_or_default();
     fields.finish()?;
-    let mut details = RunDetails::from(service.history().run(run_id).await?);
+    if run_id.is_empty() {
+        // It would be the beginning of every handle.
+        return Err(SpecError::new("run_id", "empty: say which").into());
+    }
+    let mut details = match service.find_going_on(&run_id)? {
+        None => service.history().run(run_id).await?.into(),
+        Some(run) => match asker.until_ended(&run, wait).await {
+            Some(ended) => {
+                let ended = ended?.into();
+                RunDetails { run: ended, ..service.history().run(run.run_id).await?.into() }
+            }
+            None => RunDetails::from(&run),
+        },
+    };
     if !all {
         details.document = None;
         let taken = details.samples.len();

@@ -15,6 +15,7 @@ mod schema;
 mod status;
 mod tools;
 mod transport;
+mod waiting;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,6 +38,9 @@ use crate::server::service::Service;
 use crate::server::{self, ServerError, ServerOptions, Session};
 use tools::Call;
 use transport::LineTransport;
+use waiting::News;
+
+pub use waiting::LONGEST_WAIT;
 
 /// The most calls of one connection at once.
 pub const MOST_CALLS: usize = 8;
@@ -49,7 +53,7 @@ const INSTRUCTIONS: &str = "chaos-daemon injects real faults (latency, dropped o
 failing connections, CPU load, killed or paused processes) into the Linux host it runs on. Every fault ends by itself at its duration, and at once with chaos_stop.\n\
 Use: chaos_doctor says what this host can do; chaos_plan shows what a fault would do without doing it; \
 chaos_inject_fault registers, injects and removes a fault by name; chaos_status shows what is active and what it has \
-met; chaos_register_experiment and chaos_run_experiment wrap one fault into steady-state checks; chaos_list_experiments and chaos_describe_experiment tell of them; chaos_schedule has an experiment run at \
+met; chaos_register_experiment and chaos_run_experiment wrap one fault into steady-state checks; chaos_list_experiments and chaos_describe_experiment tell of them; chaos_get_run with wait_seconds waits for the end of a run; chaos_schedule has an experiment run at \
 times by itself; chaos_probe takes one sample.\n\
 Safety: name the narrowest target that serves (interface, unit, cidr, port; exe, share), keep durations short, and never inject into a \
 host whose users have not agreed. The probability of a registered fault is rolled once per inject (default 0.1): \
@@ -88,7 +92,12 @@ struct Handler {
 }
 
 impl Handler {
-    async fn answer(&self, call: Call, arguments: Map<String, Value>) -> CallToolResult {
+    async fn answer(
+        &self,
+        call: Call,
+        arguments: Map<String, Value>,
+        request: &RequestContext<RoleServer>,
+    ) -> CallToolResult {
         let Ok(place) = Arc::clone(&self.calls).try_acquire_owned() else {
             let text =
                 format!("{MOST_CALLS} calls of this connection are under way, which is the most at once");
@@ -98,13 +107,27 @@ impl Handler {
             );
         };
         let (service, caller, given) = (self.service.clone(), self.caller, arguments.clone());
+        let (asker, followed) = waiting::between();
+        let mut news = News::new(request, followed);
         // In a task of its own, so that a client that leaves does not cut a change in half.
         let work = tokio::spawn(async move {
-            let result = call.carry_out(&service, caller, given).await;
+            let result = call.carry_out(&service, caller, given, &asker).await;
             drop(place);
             result
         });
-        match tokio::time::timeout(CALL_LIMIT, work).await {
+        let work = tokio::time::timeout(CALL_LIMIT, work);
+        tokio::pin!(work);
+        let answered = loop {
+            tokio::select! {
+                answered = &mut work => break answered,
+                // Nobody hears this; what has begun goes on, but for waits.
+                () = request.ct.cancelled() => {
+                    return call.failed(&arguments, &ApiError::new(ErrorCode::Unavailable, "cancelled by the client"));
+                }
+                () = news.due() => news.tell().await,
+            }
+        };
+        match answered {
             Ok(Ok(result)) => result,
             Ok(Err(error)) => {
                 tracing::error!(%error, ?call, "a call broke");
@@ -149,14 +172,14 @@ impl ServerHandler for Handler {
     async fn call_tool(
         &self,
         request: CallToolRequestParams,
-        _: RequestContext<RoleServer>,
+        context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
         let Some(call) = Call::named(&request.name) else {
             let known: Vec<_> = self.tools.iter().map(|tool| tool.name.as_ref()).collect();
             let text = format!("no tool {:?}: there are {}", request.name, known.join(", "));
             return Err(ErrorData::invalid_params(text, None));
         };
-        Ok(self.answer(call, request.arguments.unwrap_or_default()).await.into())
+        Ok(self.answer(call, request.arguments.unwrap_or_default(), &context).await.into())
     }
 
     async fn list_resources(

@@ -6,6 +6,7 @@ use rmcp::model::{CallToolResult, JsonObject, Tool, ToolAnnotations};
 use serde_json::{Map, Value, json};
 
 use super::results::{InjectOutput, Output, RunOutput, StatusOutput};
+use super::waiting::Asker;
 use super::{
     catalogue, control, describe, experiment, history, inject, params, probe, schedule, schema, status,
 };
@@ -85,6 +86,7 @@ impl Call {
         service: &Service,
         caller: Caller,
         given: Map<String, Value>,
+        asker: &Asker,
     ) -> CallToolResult {
         let arguments = given.clone();
         let result = match self {
@@ -92,7 +94,7 @@ impl Call {
                 inject::carry_out(service, caller, given).await.map(|output| output.result())
             }
             Self::RunExperiment => {
-                experiment::run(service, caller, given).await.map(|output| output.result())
+                experiment::run(service, caller, given, asker).await.map(|output| output.result())
             }
             Self::Status => status::carry_out(service, given).await.map(|output| output.result()),
             Self::RegisterExperiment => {
@@ -110,7 +112,7 @@ impl Call {
             Self::Doctor => control::doctor(service, given).await.map(|output| output.result()),
             Self::Probe => probe::take(service, caller, given).await.map(|output| output.result()),
             Self::ListRuns => history::list(service, given).await.map(|output| output.result()),
-            Self::GetRun => history::run(service, given).await.map(|output| output.result()),
+            Self::GetRun => history::run(service, given, asker).await.map(|output| output.result()),
             Self::Statistics => history::figures(service, given).await.map(|output| output.result()),
             Self::Schedule => schedule::carry_out(service, caller, given).await.map(|output| output.result()),
         };
@@ -149,22 +151,7 @@ impl Call {
                  name. The fault is real: name the narrowest target that serves.",
                 inject_input(),
             ),
-            Self::RunExperiment => (
-                "Run an experiment",
-                "Runs a registered experiment: verifies the steady state, carries out the method, always removes \
-                 its faults, and verifies the steady state again. Waits up to 44 seconds; a longer run goes \
-                 on by itself under its run_id and is reported by chaos_status with include_results.",
-                object(
-                    json!({
-                        "experiment_name": text("Name of the experiment to run, e.g. \"kill-cache\"."),
-                        "dry_run": {"type": "boolean", "default": false, "description": "Validate without executing the action."},
-                        "stage": {"type": "integer", "minimum": 1, "maximum": 100, "description": "Of a document with blast_radius: \
-                            which of its stages, in percent. Without it, the one that is due. A stage is due when all smaller \
-                            ones were held."},
-                    }),
-                    &["experiment_name"],
-                ),
-            ),
+            Self::RunExperiment => experiment::run_tool(),
             Self::Status => (
                 "Status",
                 "Current state: registered and active faults with what they have met, registered experiments, and \

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 
 use super::history::{ExperimentResult, History, Recorded, RunFault, of_document, of_stages};
 use super::notes::{Note, Notes};
-use crate::experiment::timeline::{Occurrence, Reading};
+use crate::experiment::timeline::{Occurrence, Reading, Role};
 use crate::experiment::{
     Ending, Experiment, Means, Outcome, Progress, Recorder, Recovery, Stage, Timeline, drive, stage,
 };
@@ -75,6 +75,31 @@ pub struct Live {
     pub latest: Vec<Reading>,
 }
 
+impl fmt::Display for Live {
+    /// Its phase, activities and time left, and the latest sample of each gate and of what is not met: `lasting (cut), 48 s
+    /// left; p95 512.0`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.phase)?;
+        if !self.activities.is_empty() {
+            write!(f, " ({})", self.activities.join(", "))?;
+        }
+        if let Some(left) = self.left {
+            write!(f, ", {left:.0} s left")?;
+        }
+        let told = self.latest.iter().filter(|sample| sample.role == Role::Gate || !sample.met);
+        for (index, sample) in told.enumerate() {
+            write!(f, "{} {}", if index == 0 { ";" } else { "," }, sample.probe)?;
+            if let Some(value) = sample.value {
+                write!(f, " {value:.1}")?;
+            }
+            if !sample.met {
+                f.write_str(" not met")?;
+            }
+        }
+        Ok(())
+    }
+}
+
 /// A run that goes on.
 #[derive(Debug, Clone)]
 pub struct Run {
@@ -95,6 +120,8 @@ pub struct Run {
     lasts: Duration,
     recovery: Option<Duration>,
     timeline: Arc<Mutex<Timeline>>,
+    /// What its record will have that is known from the beginning.
+    known: Arc<Recorded>,
     started: Instant,
     /// Each change is a stop.
     stop: watch::Sender<()>,
@@ -110,16 +137,33 @@ impl Run {
         ended.ok_or_else(|| ApiError::new(ErrorCode::Unavailable, "the run broke off without a result"))
     }
 
-    fn note(&self, known: &Recorded) -> Note {
+    fn note(&self) -> Note {
         Note {
             experiment: self.experiment.clone(),
             started_at: self.started_at.clone(),
             faults: self.faults.values().cloned().collect(),
-            described: known.faults.clone(),
-            digest: known.digest.clone(),
-            events: known.events.clone(),
+            described: self.known.faults.clone(),
+            digest: self.known.digest.clone(),
+            events: self.known.events.clone(),
             stage: self.stage,
-            staged: known.staged.clone(),
+            staged: self.known.staged.clone(),
+        }
+    }
+
+    /// What its record would have if this were all: `error` says why it is not.
+    pub fn recorded_so_far(&self, error: &str) -> Recorded {
+        let timeline = self.timeline.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        self.recorded(self.so_far(error), timeline)
+    }
+
+    fn recorded(&self, run: ExperimentResult, timeline: Timeline) -> Recorded {
+        let known = Recorded::clone(&self.known);
+        Recorded {
+            run,
+            events: [known.events, timeline.events].concat(),
+            samples: timeline.samples,
+            samples_left_out: timeline.left_out,
+            ..known
         }
     }
 
@@ -231,18 +275,21 @@ impl Runs {
     /// # Errors
     /// [`ErrorCode::RunNotFound`] when no run that goes on is meant, or more than one.
     pub fn stop_one(&self, which: &Which) -> Result<Run, ApiError> {
+        let run = self.find(which)?.ok_or_else(|| not_found(format!("no run that goes on is {which}")))?;
+        run.stop.send_replace(());
+        Ok(run)
+    }
+
+    /// The run that is meant, if it goes on.
+    ///
+    /// # Errors
+    /// [`ErrorCode::RunNotFound`] when more than one is meant.
+    pub fn find(&self, which: &Which) -> Result<Option<Run>, ApiError> {
         let going_on = self.lock();
         let meant: Vec<_> = going_on.values().filter(|run| which.is(run)).collect();
-        let not_found = |text: String| {
-            ApiError::new(ErrorCode::RunNotFound, text)
-                .hint("chaos_status, or chaosctl runs, lists what runs")
-        };
         match meant.as_slice() {
-            [run] => {
-                run.stop.send_replace(());
-                Ok(Run::clone(run))
-            }
-            [] => Err(not_found(format!("no run that goes on is {which}"))),
+            [] => Ok(None),
+            [run] => Ok(Some(Run::clone(run))),
             _ => Err(not_found(format!("several runs that go on begin with {which}: give more of it"))),
         }
     }
@@ -266,17 +313,29 @@ impl Runs {
         let (finishing, result) = watch::channel(None);
         let run_id = format!("{:016x}", rand::random::<u64>());
         let faults = fault_names(&experiment, &run_id)?;
+        let started_at = now();
+        let staged = stage.map(|_| of_stages(document));
+        let (digest, document) = of_document(document);
+        let known = Recorded {
+            digest: Some(digest),
+            staged,
+            document: Some(document),
+            faults: described(&experiment, &faults),
+            events: started_by.map(|by| Occurrence::started(&started_at, by)).into_iter().collect(),
+            ..Recorded::default()
+        };
         let run = Run {
             run_id,
             experiment: experiment.name.clone(),
             faults,
             stage,
-            started_at: now(),
+            started_at,
             targets: targets(&experiment),
             activities: experiment.method.iter().map(|activity| activity.name.clone()).collect(),
             lasts: experiment.lasts(),
             recovery: experiment.guardrails.recovery,
             timeline: Arc::default(),
+            known: Arc::new(known),
             started: Instant::now(),
             stop,
             progress,
@@ -284,18 +343,8 @@ impl Runs {
         };
         self.admit(&run)?;
         let (runs, started) = (self.clone(), run.clone());
-        let staged = stage.map(|_| of_stages(document));
-        let (digest, document) = of_document(document);
-        let known = Recorded {
-            digest: Some(digest),
-            staged,
-            document: Some(document),
-            faults: described(&experiment, &run.faults),
-            events: started_by.map(|by| Occurrence::started(&run.started_at, by)).into_iter().collect(),
-            ..Recorded::default()
-        };
         tokio::spawn(async move {
-            runs.notes.begin(&started.run_id, started.note(&known)).await;
+            runs.notes.begin(&started.run_id, started.note()).await;
             let recorder =
                 Recorder::writing(&experiment, started.faults.clone(), Arc::clone(&started.timeline));
             let means =
@@ -308,15 +357,10 @@ impl Runs {
                 ?outcome,
                 "experiment finished"
             );
-            result.next = next(&experiment, &result, known.staged.clone(), &runs.history).await;
-            let timeline = recorder.timeline();
-            let events = [known.events.clone(), timeline.events].concat();
-            let samples = timeline.samples;
-            let samples_left_out = timeline.left_out;
-            let faults = started.faults.keys().zip(known.faults);
-            let faults = faults.map(|(index, fault)| fault.with_fate(fates.get(index))).collect();
-            let recorded =
-                Recorded { run: result.clone(), faults, events, samples, samples_left_out, ..known };
+            result.next = next(&experiment, &result, started.known.staged.clone(), &runs.history).await;
+            let mut recorded = started.recorded(result.clone(), recorder.timeline());
+            let faults = started.faults.keys().zip(recorded.faults);
+            recorded.faults = faults.map(|(index, fault)| fault.with_fate(fates.get(index))).collect();
             result.warning = runs.history.record(recorded).await;
             runs.notes.end(&started.run_id).await;
             runs.lock().remove(&started.run_id);
@@ -352,6 +396,10 @@ impl Runs {
         runs.insert(run.run_id.clone(), run.clone());
         Ok(())
     }
+}
+
+fn not_found(text: String) -> ApiError {
+    ApiError::new(ErrorCode::RunNotFound, text).hint("chaos_status, or chaosctl runs, lists what runs")
 }
 
 /// What to run after this run; nothing is said when what was run before cannot be read.
@@ -444,70 +492,5 @@ pub fn now() -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::spec::TargetRequest;
-
-    fn run(experiment: &str, target: &str) -> Run {
-        let target: TargetRequest = serde_json::from_str(target).unwrap();
-        Run {
-            run_id: format!("id-of-{experiment}"),
-            experiment: experiment.to_owned(),
-            faults: BTreeMap::new(),
-            stage: None,
-            started_at: now(),
-            targets: target.names().into_iter().collect(),
-            activities: Arc::new([]),
-            lasts: Duration::ZERO,
-            recovery: None,
-            timeline: Arc::default(),
-            started: Instant::now(),
-            stop: watch::channel(()).0,
-            progress: watch::channel(Progress::default()).1,
-            result: watch::channel(None).1,
-        }
-    }
-
-    fn conflict(new: &Run, going_on: &BTreeMap<String, Run>, most: u32) -> Option<String> {
-        super::conflict(&new.experiment, &new.targets, going_on, most)
-    }
-
-    const ETH0: &str = r#"{"interface": "eth0"}"#;
-
-    #[test]
-    fn a_node_has_one_run_unless_told_otherwise_and_the_one_that_goes_on_is_named() {
-        let going_on = BTreeMap::from([("a".to_owned(), run("slow", ETH0))]);
-        let other = run("fast", r#"{"unit": "a.service"}"#);
-        assert_eq!(conflict(&other, &BTreeMap::new(), MOST_RUNS), None);
-        let said = conflict(&other, &going_on, MOST_RUNS).unwrap();
-        assert_eq!(said, "this node has one run at a time, and is running \"slow\", as run id-of-slow");
-        assert_eq!(conflict(&other, &going_on, 2), None);
-        let going_on = BTreeMap::from([("a".to_owned(), run("slow", ETH0)), ("b".to_owned(), other)]);
-        let said = conflict(&run("third", r#"{"unit": "c.service"}"#), &going_on, 2).unwrap();
-        assert!(
-            said.contains("2 runs") && said.contains("\"slow\"") && said.contains("id-of-fast"),
-            "{said}"
-        );
-    }
-
-    #[test]
-    fn of_several_runs_no_two_have_the_same_target_however_many_there_may_be() {
-        let going_on = BTreeMap::from([("a".to_owned(), run("slow", ETH0))]);
-        let said = |target: &str| conflict(&run("other", target), &going_on, MOST_RUNS_EVER);
-        let conflict = said(r#"{"unit": "a.service", "interface": "eth0", "direction": "egress"}"#).unwrap();
-        assert!(
-            conflict.starts_with("interface eth0 is a target of \"slow\", as run id-of-slow"),
-            "{conflict}"
-        );
-        assert_eq!(said(r#"{"interface": "eth1"}"#), None);
-        assert_eq!(said(r#"{"interface": "eth0", "netns": "blue"}"#), None);
-        assert_eq!(said(r#"{"unit": "a.service"}"#), None);
-    }
-
-    #[test]
-    fn an_experiment_runs_once_at_a_time_however_many_runs_there_may_be() {
-        let going_on = BTreeMap::from([("a".to_owned(), run("slow", ETH0))]);
-        let said = conflict(&run("slow", "{}"), &going_on, MOST_RUNS_EVER).unwrap();
-        assert_eq!(said, "\"slow\" is running already, as run id-of-slow");
-    }
-}
+#[path = "runs_tests.rs"]
+mod tests;

@@ -83,11 +83,13 @@ impl Client {
     pub(crate) async fn send(&mut self, method: &str, mut params: Value) -> u64 {
         self.next += 1;
         if self.modern {
-            params["_meta"] = json!({
-                "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-                "io.modelcontextprotocol/clientCapabilities": {},
-                "io.modelcontextprotocol/clientInfo": {"name": "t", "version": "1"},
-            });
+            for (key, value) in [
+                ("protocolVersion", json!("2026-07-28")),
+                ("clientCapabilities", json!({})),
+                ("clientInfo", json!({"name": "t", "version": "1"})),
+            ] {
+                params["_meta"][format!("io.modelcontextprotocol/{key}")] = value;
+            }
         }
         let request = json!({"jsonrpc": "2.0", "id": self.next, "method": method, "params": params});
         self.line(&request.to_string()).await;

@@ -493,7 +493,7 @@ async fn a_run_longer_than_any_call_goes_on_and_is_reported_later() {
     let (result, failed) = client.call("chaos_run_experiment", json!({"experiment_name": "long"})).await;
     assert!(!failed);
     assert_eq!(start.elapsed().as_secs(), 44);
-    assert_eq!(result["error"], "still running; see chaos_status include_results");
+    assert_eq!(result["error"], "still running: chaos_get_run with wait_seconds waits for its end");
     assert_eq!((&result["success"], &result["steady_state_before"]), (&json!(false), &json!(true)));
     let (status, _) = client.call("chaos_status", json!({})).await;
     assert_eq!(status["running"][0]["run_id"], result["run_id"]);

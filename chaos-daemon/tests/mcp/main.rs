@@ -40,3 +40,5 @@ mod specification;
 mod stages;
 #[cfg(test)]
 mod stops;
+#[cfg(test)]
+mod waiting;

@@ -70,13 +70,7 @@ async fn a_firing_is_a_run_as_any_that_says_by_what_it_was_begun() {
         (&json!("stands still: nightly"), &json!(true))
     );
     let run_id = &fired[0]["run_id"];
-    let told = loop {
-        let (told, failed) = client.call("chaos_get_run", json!({"run_id": run_id})).await;
-        match failed {
-            false => break told,
-            true => tokio::time::sleep(Duration::from_millis(100)).await,
-        }
-    };
+    let (told, _) = client.call("chaos_get_run", json!({"run_id": run_id, "wait_seconds": 9})).await;
     assert_eq!(told["run"]["verdict"], "held", "{told}");
     let begun = &told["events"][0];
     assert_eq!(begun["kind"], "started");

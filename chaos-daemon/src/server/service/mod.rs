@@ -28,9 +28,6 @@ use crate::request::{
 use crate::spec::{FaultName, FaultRequest, SpecError, TargetRequest};
 pub use dry_run::{DryRun, PlannedFault};
 
-/// How long a call waits for an experiment: a little less than any call may take.
-pub const WAIT_FOR_RUN: Duration = Duration::from_secs(44);
-
 /// How long a call waits for a run that it stops.
 pub const WAIT_FOR_STOP: Duration = Duration::from_secs(30);
 
@@ -406,23 +403,22 @@ impl Service {
         Ok(Some(admitted.stage))
     }
 
-    /// Runs an experiment and waits for its end, but no longer than a client waits; then says "still running". Of one with
-    /// stages at the one that is `wanted`, or the next that is due.
+    /// Starts a run of an experiment, which goes on whether or not somebody waits for it. Of one with stages at the one that is
+    /// `wanted`, or the next that is due.
     ///
     /// # Errors
     /// When there is no such experiment, it cannot start now, or the stage is not due.
-    pub async fn run(
-        &self,
-        name: &str,
-        wanted: Option<Stage>,
-        caller: Caller,
-    ) -> Result<ExperimentResult, ApiError> {
+    pub async fn run(&self, name: &str, wanted: Option<Stage>, caller: Caller) -> Result<Run, ApiError> {
         let (experiment, document) = self.experiment(name)?;
-        let run = self.begin(&experiment, &document, wanted, caller, None).await?;
-        match tokio::time::timeout(WAIT_FOR_RUN, run.finished()).await {
-            Ok(result) => result,
-            Err(_) => Ok(run.so_far("still running; see chaos_status include_results")),
-        }
+        self.begin(&experiment, &document, wanted, caller, None).await
+    }
+
+    /// The run that goes on whose handle is this, or begins with it.
+    ///
+    /// # Errors
+    /// When several do.
+    pub fn find_going_on(&self, handle: &str) -> Result<Option<Run>, ApiError> {
+        self.runs.find(&Which::Run(handle.to_owned()))
     }
 
     async fn begin(
