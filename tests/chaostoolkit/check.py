@@ -34,10 +34,9 @@ def inject(lasts, after, *arguments):
             "provider": {"type": "process", "path": "chaosctl", "arguments": ["inject", *arguments, "--for", lasts]}}
 
 
-def experiments(address, service):
+def experiments(address):
     """Documents, and whether their steady state is met before and after."""
     cut = inject("500ms", 1.5, "timeout", "--interface", "lo", "--cidr", "127.0.0.2")
-    kill = inject("500ms", 1, "process-kill", "--pid", str(service))
     tolerances = [
         ("a status", 200, True), ("another status", 204, False), ("a list", [200, 204], True),
         ("a list without it", [204, 301], False), ("two that are no range", [199, 201], False),
@@ -70,8 +69,34 @@ def experiments(address, service):
         provider = {"type": "process", "path": "/bin/sh", "arguments": arguments}
         yield steady(title, provider, tolerance, [cut]), (met, met)
     yield document("nobody there", "127.0.0.1:9", 200, [cut]), (False, False)
-    # The last, because it ends the service.
-    yield document("killed", address, 200, [kill]), (True, False)
+
+
+def strategies(address, port):
+    """Documents with a strategy, and whether their steady state is met before, during and after; None: it is not verified."""
+    cut = inject("1500ms", 2, "error", "--interface", "lo", "--cidr", "127.0.0.2")
+    reached = f"127.0.0.2:{port}"
+    for strategy, where, tolerance, met in [
+        ("before-method-only", address, 200, (True, None, None)),
+        ("before-method-only", address, 204, (False, None, None)),
+        ("after-method-only", address, 200, (None, None, True)),
+        ("after-method-only", address, 204, (None, None, False)),
+        ("during-method-only", address, 200, (None, True, None)),
+        ("during-method-only", address, 204, (None, False, None)),
+        ("during-method-only", reached, 200, (None, False, None)),
+        ("continuously", address, 200, (True, True, True)),
+        ("continuously", reached, 200, (True, False, True)),
+        ("default", reached, 200, (True, None, True)),
+    ]:
+        title = f"{strategy}, {tolerance} of {'an address that is cut off' if where == reached else 'a service'}"
+        experiment = document(title, where, tolerance, [cut])
+        experiment["runtime"] = {"hypothesis": {"strategy": strategy}, "rollbacks": {"strategy": "always"}}
+        yield experiment, met
+
+
+def killed(address, service):
+    """A document that ends the service: its steady state is met before and not after."""
+    kill = inject("500ms", 1, "process-kill", "--pid", str(service))
+    return document("killed", address, 200, [kill]), (True, False)
 
 
 def validate(check, programs):
@@ -92,6 +117,87 @@ def under_chaos_toolkit(programs, path):
     told = json.loads(journal.read_text())
     met = [(told["steady_states"].get(when) or {}).get("steady_state_met", False) for when in ("before", "after")]
     return tuple(met), all(run["output"]["status"] == 0 for run in told["run"])
+
+
+def strategy_under_chaos_toolkit(programs, path, *options):
+    """Whether the steady state was met before, all the time during, and after; None where it was not verified. And the method."""
+    journal = programs.folder / "journal.json"
+    journal.unlink(missing_ok=True)
+    programs("chaos", "--no-version-check", "run", "--journal-path", journal, *options, path)
+    told = json.loads(journal.read_text())
+    states = told["steady_states"]
+    before, after = ((states[when] or {}).get("steady_state_met") for when in ("before", "after"))
+    during = [state["steady_state_met"] for state in states["during"]]
+    return (before, all(during) if during else None, after), told["run"]
+
+
+def strategy_natively(programs, path, title):
+    """The same, by the daemon: when it was met with the verdict, and the samples of the method's own probes."""
+    programs("chaosctl", "experiment", "register", path)
+    _, said = programs("chaosctl", "--json", "run", title)
+    try:
+        told = json.loads(said.splitlines()[-1])
+        met = {"before": told["steady_state_before"], "during": told.get("failure_mode") != "not_steady_during",
+               "after": told["steady_state_after"]}
+        seen = tuple(met[when] if when in told["verified"] else None for when in met), told["verdict"]
+        _, said = programs("chaosctl", "--json", "show", told["run_id"])
+        return seen, [sample for sample in json.loads(said)["samples"] if sample["role"] == "method"]
+    except (IndexError, KeyError, ValueError):
+        return said, None
+
+
+def verdict(met):
+    """What is said of a run whose steady state was met at these times."""
+    before, during, after = met
+    if before is False:
+        return "refused"
+    if False in (during, after):
+        return "deviated"
+    return "unverified" if during is None and after is None else "held"
+
+
+def run_strategy(check, programs, experiment, met):
+    """One document with a strategy under both programs."""
+    title = experiment["title"]
+    path = programs.folder / "strategy.json"
+    path.write_text(json.dumps(experiment))
+    code, said = programs("chaos", "--no-version-check", "validate", path)
+    check(f"chaos validates {title}", code == 0, said)
+    seen, _ = strategy_natively(programs, path, title)
+    check(f"natively, {title}", seen == (met, verdict(met)), seen)
+    seen, _ = strategy_under_chaos_toolkit(programs, path)
+    check(f"chaos run, {title}", seen == met, seen)
+
+
+def fail_fast(check, programs, port):
+    """A run that ends when the steady state is not met, without the rest of its method: `--fail-fast`, and `stopOnFailure`."""
+    title = "failing fast"
+    provider = {"type": "http", "url": f"http://127.0.0.1:{port}/health", "timeout": 1}
+    cut = inject("1500ms", 2, "error", "--interface", "lo", "--cidr", "127.0.0.2")
+    look = {"type": "probe", "name": "never taken", "provider": provider}
+    experiment = document(title, f"127.0.0.2:{port}", 200, [cut, look])
+    experiment["runtime"] = {"hypothesis": {"strategy": "continuously"}}
+    experiment["extensions"] = [{"name": "chaos-daemon", "probes": [{"name": "health", "stopOnFailure": True}]}]
+    path = programs.folder / "fast.json"
+    path.write_text(json.dumps(experiment))
+    met = (True, False, True)
+    seen, samples = strategy_natively(programs, path, title)
+    check(f"natively, {title}", seen == (met, "deviated") and samples == [], (seen, samples))
+    seen, activities = strategy_under_chaos_toolkit(programs, path, "--fail-fast")
+    check(f"chaos run, {title}", seen == met and len(activities) == 1, (seen, activities))
+
+
+def probe_as_tolerance(check, programs, address):
+    """Why a probe is no tolerance here: of a program Chaos Toolkit takes any answer for right."""
+    provider = {"type": "process", "path": "/bin/false", "arguments": {}}
+    tolerance = {"type": "probe", "name": "judge", "provider": provider}
+    experiment = document("judged by a program that fails", address, tolerance, [])
+    path = programs.folder / "judged.json"
+    path.write_text(json.dumps(experiment))
+    seen = under_chaos_toolkit(programs, path)
+    check("chaos run takes the answer of a program that fails for right", seen == ((True, True), True), seen)
+    code, said = programs("chaosctl", "validate", path)
+    check("natively, a probe as a tolerance is refused by name", code == 2 and '"probe" is not supported' in said, said)
 
 
 def natively(programs, path, title):
@@ -128,8 +234,15 @@ def main():
             tempfile.TemporaryDirectory(prefix="chaos-toolkit-") as folder:
         tools = checks.Programs(programs, daemon.socket, Path(folder))
         validate(check, tools)
-        for experiment, expected in experiments(f"127.0.0.1:{port}", pid):
+        address = f"127.0.0.1:{port}"
+        for experiment, expected in experiments(address):
             run(check, tools, experiment, expected)
+        for experiment, met in strategies(address, port):
+            run_strategy(check, tools, experiment, met)
+        fail_fast(check, tools, port)
+        probe_as_tolerance(check, tools, address)
+        # The last, because it ends the service.
+        run(check, tools, *killed(address, pid))
     print(f"{check.passed} passed, {check.failed} failed, 0 skipped", flush=True)
     sys.exit(int(check.failed > 0))
 

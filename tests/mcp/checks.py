@@ -64,7 +64,7 @@ def service():
         server = http.server.ThreadingHTTPServer(("", 0), Health)
         os.write(writer, str(server.server_port).encode())
         os.close(writer)
-        threading.Timer(300, lambda: os._exit(0)).start()
+        threading.Timer(600, lambda: os._exit(0)).start()
         server.serve_forever()
     os.close(writer)
     try:

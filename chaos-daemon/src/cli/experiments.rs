@@ -47,7 +47,7 @@ pub(super) struct ListArgs {
     /// Only with this text in the target of a fault, e.g. eth0
     #[arg(long, value_name = "TEXT")]
     target: Option<String>,
-    /// Only those whose latest run has this verdict: held, deviated, refused, failed, tripped, aborted or interrupted
+    /// Only those whose latest run has this verdict: held, deviated, refused, failed, tripped, aborted, interrupted or unverified
     #[arg(long, value_parser = verdict)]
     last_verdict: Option<Verdict>,
     /// Only these: registered or built-in

@@ -25,7 +25,7 @@ pub(super) struct RunsArgs {
     /// Only with this text in the target of a fault, e.g. eth0
     #[arg(long, value_name = "TEXT")]
     target: Option<String>,
-    /// Only with this verdict: held, deviated, refused, failed, tripped, aborted or interrupted
+    /// Only with this verdict: held, deviated, refused, failed, tripped, aborted, interrupted or unverified
     #[arg(long, value_parser = verdict)]
     verdict: Option<Verdict>,
     /// Only with this text in the experiment's name, the error, or what happened

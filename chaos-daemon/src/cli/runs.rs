@@ -22,13 +22,14 @@ const RETURN: Duration = Duration::from_secs(15);
 
 /// The exit codes of `chaosctl run`.
 pub(super) const EXIT_CODES: &str = "Exit codes:
-  0  held: the steady state was met after the run
+  0  held: the steady state was met after the run, or whenever it was to be verified
   1  deviated: it was not met after the run, or at times during it, or again later than its rto
   2  refused: it was not met before, so that nothing was done; also when the command line makes no sense
   3  failed: an error; also when the daemon refuses, or cannot be reached
   4  tripped: a gate was breached
   5  aborted: somebody stopped it
   6  interrupted: the daemon ended while it went on
+  7  unverified: nobody knows what became of the steady state: it was to be verified only before, or was not sampled in time
 
 With --dry-run: 0, or 2 where it would be refused.";
 
@@ -119,6 +120,7 @@ pub(super) fn exit_code(result: &Value) -> u8 {
         Some(Verdict::Tripped) => 4,
         Some(Verdict::Aborted) => 5,
         Some(Verdict::Interrupted) => 6,
+        Some(Verdict::Unverified) => 7,
         None if result["dry_run"] == json!(true) => {
             if result["success"] == json!(true) {
                 0
@@ -230,7 +232,7 @@ mod tests {
     #[test]
     fn every_verdict_has_an_exit_code_of_its_own_which_the_help_explains() {
         let codes: Vec<_> = VERDICTS.iter().map(|verdict| exit_code(&json!({"verdict": verdict}))).collect();
-        assert_eq!(codes, [0, 1, 2, 3, 4, 5, 6]);
+        assert_eq!(codes, [0, 1, 2, 3, 4, 5, 6, 7]);
         for (verdict, code) in VERDICTS.iter().zip(codes) {
             assert!(EXIT_CODES.contains(&format!("\n  {code}  {verdict}: ")), "{verdict}");
         }

@@ -319,7 +319,15 @@ pub(super) fn details(result: &Value) -> String {
 /// How a run went.
 pub(super) fn run(answer: &Value) -> String {
     let mut out = String::new();
-    let met = |field: &str| if answer[field] == json!(true) { "met" } else { "not met" };
+    let met = |stage: &str| {
+        let verified =
+            answer["verified"].as_array().is_none_or(|stages| stages.iter().any(|known| known == stage));
+        match (verified, answer[format!("steady_state_{stage}")] == json!(true)) {
+            (true, true) => "met",
+            (true, false) => "not met",
+            (false, _) => "not verified",
+        }
+    };
     line!(
         out,
         "{}{}: {} after {}",
@@ -328,7 +336,7 @@ pub(super) fn run(answer: &Value) -> String {
         if answer["dry_run"] == json!(true) { admission(answer) } else { verdict(answer) },
         seconds(answer, "duration_seconds")
     );
-    line!(out, "  steady state before: {}, after: {}", met("steady_state_before"), met("steady_state_after"));
+    line!(out, "  steady state before: {}, after: {}", met("before"), met("after"));
     list(answer, "plans").iter().for_each(|planned| plan_of_action(&mut out, planned));
     if let Some(digest) = answer["digest"].as_str() {
         line!(out, "  document {digest}");

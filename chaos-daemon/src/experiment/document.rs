@@ -12,8 +12,9 @@ use super::guardrails::{FULL_WEIGHT, Guardrails};
 use super::machine::{self, Step};
 use super::native::Grammar;
 use super::recovery::is_outage;
-use super::sampling::{Mode, Rule};
+use super::sampling::{Mode, Rule, STRATEGIES};
 use super::stage::BlastRadius;
+use super::timeline::Stages;
 use super::variables::{Outside, Variables};
 use crate::probe::Probe;
 use crate::request::fields::Fields;
@@ -23,6 +24,8 @@ use crate::spec::{FaultName, FaultRequest, SpecError};
 const MOST_PROBES: usize = 32;
 /// The most activities a method may have.
 const MOST_ACTIVITIES: usize = 64;
+/// The strategies of rollbacks that mean what is done anyway.
+pub(super) const ROLLBACKS: [&str; 2] = ["default", "always"];
 /// The extension that is ours.
 pub const EXTENSION: &str = "chaos-daemon";
 
@@ -98,6 +101,11 @@ impl Experiment {
         conditions.chain(gates).chain(method)
     }
 
+    /// When the steady state is to be verified.
+    pub fn asked(&self) -> Stages {
+        asked(&self.conditions)
+    }
+
     /// What the fault of this activity weighs in the resiliency score, from 0 to 10.
     pub fn weight(&self, index: usize) -> u8 {
         let weight = self.method.get(index).and_then(|activity| self.guardrails.weights.get(&activity.name));
@@ -139,6 +147,7 @@ fn read(mut fields: Fields, reader: &Reader<'_>) -> Result<Experiment, SpecError
     )?;
     let mut conditions = conditions(hypothesis, reader)?;
     Rule::apply(&guardrails.sampling, mode, &mut conditions)?;
+    knowable(&guardrails, asked(&conditions))?;
     let method = method(&mut fields, reader)?;
     let is_outage = |activity: &Activity| matches!(&activity.deed, Deed::Inject { fault, .. } if is_outage(fault.fault_type));
     if guardrails.rto.is_some() && !method.iter().any(is_outage) {
@@ -169,6 +178,10 @@ fn read(mut fields: Fields, reader: &Reader<'_>) -> Result<Experiment, SpecError
     Ok(Experiment { name, description, conditions, method, guardrails, variables })
 }
 
+fn asked(conditions: &[Condition]) -> Stages {
+    Stages::of(|stage| conditions.iter().any(|condition| condition.sampling.mode.is_due(stage)))
+}
+
 fn name(fields: &mut Fields) -> Result<String, SpecError> {
     let title = fields.string("title")?;
     let name = fields.string("name")?.or(title);
@@ -191,40 +204,60 @@ fn annotations(fields: &mut Fields) -> Result<(), SpecError> {
     Ok(())
 }
 
-/// When the steady state is sampled, but for probes of which something else is said. That faults are removed does not depend on
-/// what is said.
+/// When the steady state is sampled, but for probes of which something else is said.
 fn runtime(fields: &mut Fields) -> Result<Mode, SpecError> {
     let Some(runtime) = fields.object("runtime")? else { return Ok(Mode::Edge) };
     let mut runtime = Fields::new("runtime", runtime);
-    let mut strategy = |part: &'static str, known: &[&str]| -> Result<Option<String>, SpecError> {
-        let at = runtime.at(part);
-        let Some(object) = runtime.object(part)? else { return Ok(None) };
-        let mut object = Fields::new(&at, object);
-        let strategy = object.string("strategy")?;
-        object.finish()?;
-        match strategy.as_deref().filter(|strategy| !known.contains(strategy)) {
-            None => Ok(strategy),
-            Some(other) => {
-                let problem = format!("{other:?} is not one of {}", known.join(", "));
-                Err(SpecError::new(format!("{at}.strategy"), problem))
-            }
-        }
-    };
-    strategy("rollbacks", &["default", "always", "never", "deviated"])?;
-    let all = ["default", "before-method-only", "after-method-only", "during-method-only", "continuously"];
-    let hypothesis = strategy("hypothesis", &all)?;
+    strategy(&mut runtime, "rollbacks", &ROLLBACKS, "every fault is removed, whatever becomes of the run")?;
+    let names = STRATEGIES.map(|(name, _)| name);
+    let hypothesis = strategy(&mut runtime, "hypothesis", &names, "without any nothing could be learned")?;
     runtime.finish()?;
-    match hypothesis.as_deref() {
-        None | Some("default") => Ok(Mode::Edge),
-        Some("continuously") => Ok(Mode::Continuous),
+    let mode = STRATEGIES.into_iter().find(|(name, _)| Some(*name) == hypothesis.as_deref());
+    Ok(mode.map_or(Mode::Edge, |(_, mode)| mode))
+}
+
+/// The strategy of a part of `runtime`, one of `known`, if it says any; `why` there is no other.
+fn strategy(
+    runtime: &mut Fields,
+    part: &'static str,
+    known: &[&str],
+    why: &str,
+) -> Result<Option<String>, SpecError> {
+    let at = runtime.at(part);
+    let Some(object) = runtime.object(part)? else { return Ok(None) };
+    let mut object = Fields::new(&at, object);
+    let strategy = object.string("strategy")?;
+    object.finish()?;
+    match strategy.as_deref().filter(|strategy| !known.contains(strategy)) {
+        None => Ok(strategy),
         Some(other) => {
-            let problem = format!(
-                "{other:?} is not supported: the steady state is verified before the method and after it; give \
-                 \"default\", or \"continuously\" to have it sampled every second as well"
-            );
-            Err(SpecError::new("runtime.hypothesis.strategy", problem))
+            let problem = format!("{other:?} is not one of {}: {why}", known.join(", "));
+            Err(SpecError::new(format!("{at}.strategy"), problem))
         }
     }
+}
+
+/// Refuses what could not be known of a steady state that is verified at no other time than `asked`.
+fn knowable(guardrails: &Guardrails, asked: Stages) -> Result<(), SpecError> {
+    for (given, part, known, when) in [
+        (guardrails.rto.is_some(), "rto", asked.after, "after the method"),
+        (guardrails.recovery.is_some(), "not_recovered_within", asked.after, "after the method"),
+        (
+            guardrails.blast_radius.is_some(),
+            "blast_radius",
+            asked.during || asked.after,
+            "during the method or after it",
+        ),
+    ] {
+        if given && !known {
+            let problem = format!(
+                "there is {part}, and the steady state is not verified {when}: leave it out, or give another strategy of \
+                 the hypothesis"
+            );
+            return Err(SpecError::new("extensions", problem));
+        }
+    }
+    Ok(())
 }
 
 /// Those of others have no meaning here, as the format says.
@@ -303,3 +336,7 @@ mod tests;
 #[cfg(test)]
 #[path = "document_probe_tests.rs"]
 mod probe_tests;
+
+#[cfg(test)]
+#[path = "strategy_tests.rs"]
+mod strategy_tests;

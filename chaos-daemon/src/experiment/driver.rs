@@ -9,27 +9,23 @@ use futures_util::stream::FuturesUnordered;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::activity::{Condition, Deed};
+use super::activity::Deed;
 use super::alert::{self, Change};
 use super::document::Experiment;
 use super::ending::{Ending, Fate, Progress};
 use super::gate::Watch;
+use super::happened::{Happened, LOOK, ask, ask_for_alert, due, inject, look, observe, probe, remove, track};
 use super::machine::{Effect, Event, Machine, Pause};
 use super::recovery::Tracker;
 use super::sampling::Mode;
-use super::timeline::{Kind, Recorder, Role, Stage};
+use super::timeline::{Kind, Recorder, Role, Stage, Stages};
 use super::verdict::Verdict;
-use super::verification::{look_once, ready, record, recovered, sample, verify};
+use super::verification::{look_once, ready, recovered};
 use crate::probe::prober::Prober;
 use crate::probe::{NoData, Sample};
 use crate::request::wire::Door;
-use crate::request::{
-    ApiError, Caller, ErrorCode, Evidence, FaultState, FaultStatus, Removal, Reply, Request,
-};
+use crate::request::{ApiError, Caller, ErrorCode, Evidence, FaultState, FaultStatus, Removal, Reply};
 use crate::spec::FaultName;
-
-/// How often faults are looked at.
-const LOOK: Duration = Duration::from_secs(1);
 
 /// How long after a sample the steady state is sampled again, to see when a system is gone and when it is back.
 const OUTAGE_LOOK: Duration = Duration::from_millis(200);
@@ -79,8 +75,13 @@ pub async fn drive(
         is_after: false,
         stopped: false,
         sampled: None,
+        asked: experiment.asked(),
+        observing: FuturesUnordered::new(),
+        unobserved: BTreeSet::new(),
+        faultless: BTreeSet::new(),
+        over: watch::channel(true).0,
     };
-    let (mut machine, mut effects) = Machine::start(experiment.steps());
+    let (mut machine, mut effects) = Machine::start(experiment.steps(), run.asked);
     let mut abandoned = false;
     loop {
         for effect in effects {
@@ -100,6 +101,7 @@ pub async fn drive(
             }
             Some(happened) = run.answers.next() => happened,
             Some(happened) = run.given_up.next() => happened,
+            Some(happened) = run.observing.next() => happened,
         };
         let event = run.take_in(happened);
         effects = Vec::new();
@@ -109,35 +111,10 @@ pub async fn drive(
             effects.extend(machine.step(event));
         }
         let affected = run.affected.values().sum();
-        let (steady_before, reaction) = (machine.steady_before(), run.reaction);
-        let going_on = machine.going_on();
-        progress.send_modify(|now| *now = Progress { steady_before, affected, reaction, going_on });
+        let (steady_before, verified) = (machine.steady_before(), machine.verified());
+        let (reaction, going_on) = (run.reaction, machine.going_on());
+        progress.send_modify(|now| *now = Progress { steady_before, verified, affected, reaction, going_on });
     }
-}
-
-/// What the driver hears of.
-enum Happened {
-    Event(Event),
-    /// Somebody stops the run, perhaps not for the first time.
-    Stopped,
-    /// The last look at the system after a stop has had its time.
-    Enough,
-    /// A fault is active, or may be: when it was asked for, and when it ends.
-    Injected(usize, Instant, Instant, Result<(), ApiError>),
-    /// The steady state during an outage, or what is taken for one: when it was asked for.
-    Tracked(Instant, bool),
-    /// It is time to sample a condition: when it was.
-    Due(usize, Instant),
-    /// A condition was sampled while the method went on: when that was due.
-    Observed(usize, Instant, Result<(), String>),
-    /// A gate was sampled: when that was due, and when it was asked for.
-    Gated(usize, Instant, Instant, Sample),
-    /// An alert was asked for: when that was due, and when it was.
-    Alerted(usize, Instant, Instant, Sample),
-    /// What is active, if that could be read.
-    Looked(Option<Vec<FaultStatus>>),
-    /// A fault is removed, or had ended by itself: what it had met, if that is known.
-    Removed(usize, Result<Vec<Removal>, ApiError>, Option<Box<Evidence>>),
 }
 
 /// What goes on for one run.
@@ -170,39 +147,32 @@ struct Run<'a> {
     is_after: bool,
     /// Whether somebody has stopped it.
     stopped: bool,
-    /// The steady state before or after, until there is nothing more to see of alerts.
+    /// The steady state before or after, until there is nothing more to see of alerts, nor of the method.
     sampled: Option<Event>,
+    /// When the steady state is to be verified.
+    asked: Stages,
+    /// Conditions that are being sampled while the method goes on. When it is over each is waited for: it was asked for under the
+    /// faults.
+    observing: FuturesUnordered<BoxFuture<'a, Happened>>,
+    /// Conditions that are to be sampled while the method goes on, and were not yet.
+    unobserved: BTreeSet<usize>,
+    /// Those that are due as soon as there is a fault.
+    faultless: BTreeSet<usize>,
+    /// Whether the method is over, or has not begun.
+    over: watch::Sender<bool>,
 }
 
 impl<'a> Run<'a> {
     fn begin(&mut self, effect: Effect, machine: &Machine) {
         let (experiment, means) = (self.experiment, self.means);
         match effect {
-            Effect::Sample => {
-                self.reaction = self.breached.map(|breached| breached.elapsed());
-                if !machine.is_before() {
-                    self.all_removed(machine.goes_as_described());
-                }
-                let sampled = |sampled| Happened::Event(Event::Sampled(sampled));
-                let has_time = experiment.guardrails.recovery.is_some();
-                let in_time = move |sampled| match sampled {
-                    Err(unmet) if has_time => Happened::Event(Event::Overdue(unmet)),
-                    sampled => Happened::Event(Event::Sampled(sampled)),
-                };
-                self.given_up.push(match (machine.is_before(), self.stopped) {
-                    (true, _) => ready(experiment, means.prober, means.recorder).map(sampled).boxed(),
-                    (false, false) => recovered(experiment, means).map(in_time).boxed(),
-                    (false, true) => {
-                        self.given_up.push(sleep(LAST_LOOK).map(|()| Happened::Enough).boxed());
-                        look_once(experiment, means).map(sampled).boxed()
-                    }
-                });
-            }
+            Effect::Sample => self.sample(machine),
             Effect::Observe => {
+                self.over.send_replace(false);
                 for (index, condition) in experiment.conditions.iter().enumerate() {
                     if condition.sampling.is_due(Role::SteadyState, Stage::During) {
-                        let first = Instant::now()
-                            + condition.sampling.initial_delay.max(condition.sampling.interval);
+                        let first = Instant::now() + condition.sampling.initial_delay;
+                        self.unobserved.insert(index);
                         self.given_up.push(due(index, first).boxed());
                     }
                 }
@@ -226,6 +196,10 @@ impl<'a> Run<'a> {
                 self.given_up.push(sleep_until(end.unwrap_or_else(Instant::now)).map(lasted).boxed());
             }
             Effect::Cancel => {
+                self.over.send_replace(true);
+                if !machine.goes_as_described() {
+                    self.observing.clear();
+                }
                 self.given_up.clear();
                 self.looking = false;
                 self.tracking = false;
@@ -239,6 +213,35 @@ impl<'a> Run<'a> {
         }
     }
 
+    /// Has the steady state sampled, before or after, if it is asked for then. What else has to hold before is looked at in any case.
+    fn sample(&mut self, machine: &Machine) {
+        let (experiment, means, asked) = (self.experiment, self.means, self.asked);
+        self.reaction = self.breached.map(|breached| breached.elapsed());
+        let sampled = |sampled| Happened::Event(Event::Sampled(sampled));
+        if machine.is_before() {
+            let judged = move |ready| match ready {
+                Ok(()) if !asked.before => Happened::Event(Event::Unsampled),
+                ready => sampled(ready),
+            };
+            self.given_up.push(ready(experiment, means.prober, means.recorder).map(judged).boxed());
+            return;
+        }
+        self.all_removed(machine.goes_as_described());
+        if self.stopped {
+            self.given_up.push(sleep(LAST_LOOK).map(|()| Happened::Enough).boxed());
+        }
+        let has_time = experiment.guardrails.recovery.is_some();
+        let in_time = move |looked| match looked {
+            Err(unmet) if has_time => Happened::Event(Event::Overdue(unmet)),
+            looked => sampled(looked),
+        };
+        self.given_up.push(match (asked.after, self.stopped) {
+            (false, _) => std::future::ready(Happened::Event(Event::Unsampled)).boxed(),
+            (true, false) => recovered(experiment, means).map(in_time).boxed(),
+            (true, true) => look_once(experiment, means).map(sampled).boxed(),
+        });
+    }
+
     /// Has the faults looked at from time to time, as long as there are some.
     fn look(&mut self) {
         if !self.looking && !self.active.is_empty() {
@@ -250,7 +253,9 @@ impl<'a> Run<'a> {
     /// What it means to the machine.
     fn take_in(&mut self, happened: Happened) -> Vec<Event> {
         match happened {
-            Happened::Event(event @ (Event::Sampled(_) | Event::Overdue(_))) => self.sampled(event),
+            Happened::Event(event @ (Event::Sampled(_) | Event::Overdue(_) | Event::Unsampled)) => {
+                self.sampled(event)
+            }
             Happened::Event(event) => vec![event],
             Happened::Stopped => self.stop(),
             Happened::Enough => self.give_up(),
@@ -260,6 +265,7 @@ impl<'a> Run<'a> {
                 if result.is_ok() {
                     self.active.insert(index, end);
                     self.acted(index, asked);
+                    self.observe_faults();
                 }
                 vec![Event::Injected(index, result)]
             }
@@ -295,35 +301,60 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Has a condition sampled, unless it is about what faults do and there is none: then it is due again later.
+    /// Has a condition sampled while the method goes on, unless it is about what faults do and there is none: then it is due when there
+    /// is.
     fn observe(&mut self, index: usize, at: Instant) {
         let Some(condition) = self.experiment.conditions.get(index) else { return };
-        let sampling = condition.sampling;
-        match sampling.mode == Mode::OnChaos && self.active.is_empty() {
-            true => self.given_up.push(due(index, at + sampling.interval).boxed()),
-            false => self.given_up.push(observe(condition, index, at, self.means).boxed()),
+        if *self.over.borrow() {
+            return;
+        }
+        match condition.sampling.mode == Mode::OnChaos && self.active.is_empty() {
+            true => _ = self.faultless.insert(index),
+            false => {
+                let over = self.over.subscribe();
+                self.observing.push(observe(condition, index, at, self.means, over).boxed());
+            }
         }
     }
 
-    /// What a condition means while the method goes on; it is sampled again an interval after the last time was due.
+    /// Has those conditions sampled that are about what faults do: there is one.
+    fn observe_faults(&mut self) {
+        for index in std::mem::take(&mut self.faultless) {
+            self.given_up.push(due(index, Instant::now()).boxed());
+        }
+    }
+
+    /// What a condition means while the method goes on; it is sampled again an interval after the last time was due. An answer that
+    /// comes when the method is over still counts for it, but not as one that tells when the system was gone.
     fn observed(&mut self, index: usize, at: Instant, observed: Result<(), String>) -> Vec<Event> {
         let Some(condition) = self.experiment.conditions.get(index) else { return Vec::new() };
-        let next = (at + condition.sampling.interval).max(Instant::now());
-        self.given_up.push(due(index, next).boxed());
-        let Err(unmet) = observed else { return Vec::new() };
-        // Of one condition alone: that all are met again is another question, which is not asked of one that is about faults alone.
-        if condition.sampling.is_due(Role::Recovery, Stage::During) {
-            self.tracker.observe(at - self.began, self.began.elapsed(), false);
-            self.track(OUTAGE_LOOK);
+        let goes_on = !*self.over.borrow();
+        if goes_on {
+            let next = (at + condition.sampling.interval).max(Instant::now());
+            self.given_up.push(due(index, next).boxed());
         }
-        let unmet = self.experiment.variables.hide(&unmet);
-        vec![match condition.sampling.stop_on_failure {
-            true => Event::Abort(
-                Verdict::Deviated,
-                format!("steady state not met during the action: {unmet}: ended by its stopOnFailure"),
-            ),
-            false => Event::Deviated(unmet),
-        }]
+        let last = self.unobserved.remove(&index) && self.unobserved.is_empty();
+        let mut events = Vec::new();
+        if last || observed.is_err() {
+            events.push(Event::Observed);
+        }
+        if let Err(unmet) = observed {
+            // Of one condition alone: that all are met again is another question, which is not asked of one that is about faults alone.
+            if goes_on && condition.sampling.is_due(Role::Recovery, Stage::During) {
+                self.tracker.observe(at - self.began, self.began.elapsed(), false);
+                self.track(OUTAGE_LOOK);
+            }
+            let unmet = self.experiment.variables.hide(&unmet);
+            events.push(match goes_on && condition.sampling.stop_on_failure {
+                true => Event::Abort(
+                    Verdict::Deviated,
+                    format!("steady state not met during the action: {unmet}: ended by its stopOnFailure"),
+                ),
+                false => Event::Deviated(unmet),
+            });
+        }
+        events.extend(self.all_seen());
+        events
     }
 
     /// The steady state before or after: after, it is the last word on an outage.
@@ -333,14 +364,16 @@ impl<'a> Run<'a> {
             let unmet = unmet.saturating_duration_since(self.began);
             self.tracker.observe(unmet, unmet, false);
         }
-        self.tracker.observe(now, now, sampled == Event::Sampled(Ok(())));
+        if sampled != Event::Unsampled {
+            self.tracker.observe(now, now, sampled == Event::Sampled(Ok(())));
+        }
         self.sampled = Some(sampled);
         self.tracker.too_late().map(Event::Late).into_iter().chain(self.all_seen()).collect()
     }
 
-    /// What is known at last, unless an alert is still being waited for.
+    /// What is known at last, unless an alert, or a sample of the method, is still being waited for.
     fn all_seen(&mut self) -> Vec<Event> {
-        if !self.asking.is_empty() {
+        if !self.asking.is_empty() || !self.observing.is_empty() {
             return Vec::new();
         }
         let Some(sampled) = self.sampled.take() else { return Vec::new() };
@@ -406,6 +439,7 @@ impl<'a> Run<'a> {
     /// Somebody stops the run: what is injected is removed as ever, and beyond that nothing is waited for.
     fn stop(&mut self) -> Vec<Event> {
         self.stopped = true;
+        self.observing.clear();
         self.tracker.stop(self.began.elapsed());
         let stop = Event::Abort(Verdict::Aborted, "stopped before its time".to_owned());
         let then = if self.is_after { self.give_up() } else { Vec::new() };
@@ -417,13 +451,14 @@ impl<'a> Run<'a> {
         self.alerts.iter_mut().for_each(alert::Watch::give_up);
         self.asking.clear();
         self.given_up.clear();
+        self.observing.clear();
         let sampled = self.sampled.take().unwrap_or(Event::Unsampled);
         self.findings().chain([sampled]).collect()
     }
 
-    /// Samples the steady state as long as it is not known whether an outage is over.
+    /// Samples the steady state as long as it is not known whether an outage is over, if it has to be met at the end.
     fn track(&mut self, pause: Duration) {
-        if !self.tracking && self.tracker.is_open() {
+        if self.asked.after && !self.tracking && self.tracker.is_open() {
             self.tracking = true;
             self.given_up.push(track(self.experiment, pause, self.means).boxed());
         }
@@ -483,97 +518,6 @@ impl<'a> Run<'a> {
         self.affected.insert(index, evidence.affected);
         self.tracker.saw(index, &evidence.processes);
         self.fates.entry(index).or_default().effective |= evidence.is_effect();
-    }
-}
-
-async fn due(index: usize, at: Instant) -> Happened {
-    sleep_until(at).await;
-    Happened::Due(index, at)
-}
-
-async fn observe(condition: &Condition, index: usize, at: Instant, means: &Means<'_>) -> Happened {
-    let place = (Role::SteadyState, Stage::During);
-    let verified = verify(condition, means.prober, place, means.recorder, Some(at.elapsed())).await;
-    Happened::Observed(index, at, verified)
-}
-
-async fn track(experiment: &Experiment, pause: Duration, means: &Means<'_>) -> Happened {
-    sleep(pause).await;
-    let asked = Instant::now();
-    let place = (Role::Recovery, Stage::During);
-    let met = sample(experiment, means.prober, place, means.recorder, false).await.is_ok();
-    Happened::Tracked(asked, met)
-}
-
-async fn ask(experiment: &Experiment, index: usize, at: Instant, prober: &Prober) -> Happened {
-    sleep_until(at).await;
-    let asked = Instant::now();
-    let sample = match experiment.guardrails.gates.get(index) {
-        Some(gate) => prober.sample(&gate.probe).await,
-        None => Sample::failed("there is no such gate".to_owned()),
-    };
-    Happened::Gated(index, at, asked, sample)
-}
-
-async fn ask_for_alert(experiment: &Experiment, number: usize, at: Instant, prober: &Prober) -> Happened {
-    sleep_until(at).await;
-    let asked = Instant::now();
-    Happened::Alerted(number, at, asked, prober.sample(&experiment.guardrails.alerts[number].probe).await)
-}
-
-async fn look(door: &Door) -> Happened {
-    sleep(LOOK).await;
-    match door.call(Request::Status).await {
-        Ok(Reply::Status(faults)) => Happened::Looked(Some(faults)),
-        _ => Happened::Looked(None),
-    }
-}
-
-async fn probe(experiment: &Experiment, index: usize, means: &Means<'_>) -> Happened {
-    record(experiment, index, means).await;
-    Happened::Event(Event::Probed(index))
-}
-
-async fn inject(experiment: &Experiment, index: usize, means: &Means<'_>) -> Happened {
-    let activity = experiment.method.get(index).map(|activity| &activity.deed);
-    let (Some(Deed::Inject { fault, .. }), Some(name)) = (activity, means.names.get(&index)) else {
-        let error = ApiError::new(ErrorCode::InvalidParameter, format!("activity {index} injects nothing"));
-        return Happened::Injected(index, Instant::now(), Instant::now(), Err(error));
-    };
-    let asked = Instant::now();
-    let request = Request::Inject { name: name.clone(), fault: fault.clone(), caller: means.caller };
-    let result = match means.door.call(request).await {
-        Ok(Reply::Injected(_)) => Ok(()),
-        Ok(other) => Err(unexpected(&other)),
-        Err(error) => Err(error),
-    };
-    let lasts = fault.parse().map_or(Duration::ZERO, |fault| fault.duration);
-    Happened::Injected(index, asked, Instant::now() + lasts, result)
-}
-
-/// Removes once: what does not go at the first try, the injector keeps trying by itself.
-async fn remove(index: usize, means: &Means<'_>) -> Happened {
-    let Some(name) = means.names.get(&index) else { return Happened::Removed(index, Ok(Vec::new()), None) };
-    let answer = match means.door.call(Request::Remove { name: name.clone() }).await {
-        Ok(Reply::Removed(removals)) => Ok(removals),
-        Ok(other) => Err(unexpected(&other)),
-        Err(error) => Err(error),
-    };
-    let met = match answer.as_deref() {
-        Ok([removal, ..]) => Some(removal.evidence),
-        Ok([]) => met_until_its_end(name, means.door).await,
-        Err(_) => None,
-    };
-    Happened::Removed(index, answer, met.map(Box::new))
-}
-
-/// What a fault had met that has ended by itself, as one does that lasts as long as it may.
-async fn met_until_its_end(name: &FaultName, door: &Door) -> Option<Evidence> {
-    match door.call(Request::Status).await {
-        Ok(Reply::Status(faults)) => {
-            faults.into_iter().find(|fault| fault.name == *name).map(|fault| fault.evidence)
-        }
-        _ => None,
     }
 }
 

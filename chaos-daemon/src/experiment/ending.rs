@@ -5,12 +5,15 @@ use std::time::Duration;
 
 use super::machine::Outcome;
 use super::recovery::Recovery;
+use super::timeline::Stages;
 
 /// What can be told of a run while it goes on.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Progress {
     /// Whether the steady state was met before the method.
     pub steady_before: bool,
+    /// When it was verified.
+    pub verified: Stages,
     /// Packets, or calls, that the faults have acted on.
     pub affected: u64,
     /// From the question whose answer breached a gate to the last answer that a fault is removed.

@@ -43,6 +43,8 @@ pub enum FailureMode {
     Aborted,
     /// The daemon, or its server, ended while it went on.
     Interrupted,
+    /// Nothing failed, and nobody knows what became of the steady state.
+    NotVerified,
 }
 
 /// Every mode.
@@ -64,6 +66,7 @@ pub const FAILURE_MODES: &[FailureMode] = &[
     FailureMode::RollbackFailed,
     FailureMode::Aborted,
     FailureMode::Interrupted,
+    FailureMode::NotVerified,
 ];
 
 impl FailureMode {
@@ -87,6 +90,7 @@ impl FailureMode {
             Self::RollbackFailed => "rollback_failed",
             Self::Aborted => "aborted",
             Self::Interrupted => "interrupted",
+            Self::NotVerified => "not_verified",
         }
     }
 
@@ -104,6 +108,7 @@ impl FailureMode {
             Verdict::Failed => Self::ProbeBroken,
             Verdict::Aborted => Self::Aborted,
             Verdict::Interrupted => Self::Interrupted,
+            Verdict::Unverified => Self::NotVerified,
         }
     }
 

@@ -8,8 +8,10 @@
 //!
 //! In the method one activity follows the other, and those in the background go on beside them. Each waits, does what it
 //! does, and waits again. Whatever else happens, the run goes through Unwinding as soon as anything has been injected.
+//! What the document does not ask of the steady state is not sampled; Before and After are gone through all the same.
 
 use super::failure::FailureMode;
+use super::timeline::Stages;
 use super::verdict::Verdict;
 use crate::request::{ApiError, ErrorCode};
 
@@ -53,8 +55,10 @@ pub enum Event {
     Sampled(Result<(), String>),
     /// The steady state after was not met in the time that it has; the text says what was not met.
     Overdue(String),
-    /// The steady state after will not be known.
+    /// The steady state before is not asked for, and all else is ready; or the steady state after will not be known.
     Unsampled,
+    /// While the method went on the steady state was sampled often enough to be judged: everything once, or what was not met.
+    Observed,
     /// A pause is over.
     Waited(usize, Pause),
     /// The injector answered.
@@ -63,7 +67,7 @@ pub enum Event {
     Probed(usize),
     /// Every fault that lasts has had its time.
     Lasted,
-    /// The steady state was not met while the method went on; the text says what.
+    /// The steady state was not met while the method went on; the text says what. The answer may come later.
     Deviated(String),
     /// The steady state was met again, and later than it had to be; the text says when.
     Late(String),
@@ -105,10 +109,12 @@ pub enum Effect {
 pub struct Outcome {
     /// The last word on it.
     pub verdict: Verdict,
-    /// Whether the steady state was met before the method.
+    /// Whether the steady state was met before the method; never, if it was not verified then.
     pub steady_before: bool,
-    /// Whether it was met after.
+    /// Whether it was met after; likewise.
     pub steady_after: bool,
+    /// When it was verified, whatever came of it.
+    pub verified: Stages,
     /// What went wrong, in order, after semicolons; failed removals last.
     pub error: Option<String>,
     /// What failed first, unless it was a success.
@@ -120,7 +126,7 @@ pub struct Outcome {
 impl Outcome {
     /// Whether the system kept its steady state, and the run went as described.
     pub fn success(&self) -> bool {
-        self.steady_before && self.steady_after && self.error.is_none()
+        self.verdict == Verdict::Held
     }
 }
 
@@ -157,6 +163,10 @@ enum Fault {
 #[derive(Debug, Clone)]
 pub struct Machine {
     steps: Vec<Step>,
+    /// When the steady state is to be verified.
+    asked: Stages,
+    /// When it was.
+    verified: Stages,
     phase: Phase,
     /// The next activity to start.
     next: usize,
@@ -172,11 +182,14 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// A run of `steps` that has not begun, and the first thing to do.
-    pub fn start(steps: Vec<Step>) -> (Self, Vec<Effect>) {
+    /// A run of `steps` that has not begun, in which the steady state is to be verified when it is `asked` for, and the first
+    /// thing to do.
+    pub fn start(steps: Vec<Step>, asked: Stages) -> (Self, Vec<Effect>) {
         let (tasks, faults) = (vec![Task::Idle; steps.len()], vec![Fault::None; steps.len()]);
         let machine = Self {
             steps,
+            asked,
+            verified: Stages::default(),
             phase: Phase::Before,
             next: 0,
             tasks,
@@ -193,6 +206,11 @@ impl Machine {
     /// Whether the steady state was met before the method.
     pub fn steady_before(&self) -> bool {
         self.steady_before
+    }
+
+    /// When the steady state was verified so far.
+    pub fn verified(&self) -> Stages {
+        self.verified
     }
 
     /// Whether the steady state before the method is not known yet.
@@ -223,8 +241,13 @@ impl Machine {
                 self.unmet(FailureMode::NotRecovered, &unmet)
             }
             Event::Overdue(_) => Vec::new(),
+            Event::Unsampled if self.phase == Phase::Before && !self.asked.before => self.begin(),
             Event::Unsampled if self.phase == Phase::After => self.finish(false),
             Event::Unsampled => Vec::new(),
+            Event::Observed => {
+                self.verified.during |= self.asked.during && self.has_begun();
+                Vec::new()
+            }
             Event::Waited(index, pause) => self.waited(index, pause),
             Event::Injected(index, result) => self.injected(index, result),
             Event::Probed(index) => match self.tasks.get(index) {
@@ -234,7 +257,7 @@ impl Machine {
             Event::Lasted if self.phase == Phase::Lasting => self.unwind(),
             Event::Lasted => Vec::new(),
             Event::Deviated(unmet) => {
-                if self.runs() && self.deviation.is_none() {
+                if self.has_begun() && self.deviation.is_none() {
                     self.deviation = Some(FailureMode::NotSteadyDuring);
                     self.errors.push(format!("steady state not met during the action: {unmet}"));
                 }
@@ -283,8 +306,12 @@ impl Machine {
         Vec::new()
     }
 
-    /// The last word on the steady state after.
+    /// The last word on the steady state after, if it was asked for.
     fn unmet(&mut self, mode: FailureMode, unmet: &str) -> Vec<Effect> {
+        if !self.asked.after {
+            return self.finish(false);
+        }
+        self.verified.after = true;
         self.deviation.get_or_insert(mode);
         self.errors.push(format!("steady state not met after the action: {unmet}"));
         self.finish(false)
@@ -295,21 +322,37 @@ impl Machine {
         matches!(self.phase, Phase::Method | Phase::Lasting)
     }
 
+    /// Whether the method has begun, and the run is not finished.
+    fn has_begun(&self) -> bool {
+        !matches!(self.phase, Phase::Before | Phase::Finished)
+    }
+
+    fn begin(&mut self) -> Vec<Effect> {
+        self.phase = Phase::Method;
+        let mut effects = vec![Effect::Observe];
+        effects.extend(self.advance());
+        effects
+    }
+
     fn sampled(&mut self, sampled: Result<(), String>) -> Vec<Effect> {
         match (self.phase, sampled) {
             (Phase::Before, Ok(())) => {
-                self.steady_before = true;
-                self.phase = Phase::Method;
-                let mut effects = vec![Effect::Observe];
-                effects.extend(self.advance());
-                effects
+                self.verified.before = self.asked.before;
+                self.steady_before = self.asked.before;
+                self.begin()
             }
             (Phase::Before, Err(unmet)) => {
-                let what = format!("steady state not met before the action: {unmet}");
+                self.verified.before = self.asked.before;
+                // Gates and alerts are looked at in any case.
+                let not = if self.asked.before { "steady state not met" } else { "not ready" };
+                let what = format!("{not} before the action: {unmet}");
                 self.fault(Verdict::Refused, FailureMode::NotSteadyBefore, what);
                 self.finish(false)
             }
-            (Phase::After, Ok(())) => self.finish(true),
+            (Phase::After, Ok(())) => {
+                self.verified.after = self.asked.after;
+                self.finish(self.asked.after)
+            }
             (Phase::After, Err(unmet)) => self.unmet(FailureMode::NotSteadyAfter, &unmet),
             _ => Vec::new(),
         }
@@ -467,13 +510,20 @@ impl Machine {
 
     fn finish(&mut self, steady_after: bool) -> Vec<Effect> {
         self.phase = Phase::Finished;
-        let unsteady = (!steady_after).then_some(FailureMode::NotSteadyAfter);
+        let unsteady = (self.asked.after && !steady_after).then_some(FailureMode::NotSteadyAfter);
+        let unseen = self.asked.during && !self.verified.during;
         let (verdict, failure) = match (self.cause, self.left.is_empty(), self.deviation.or(unsteady)) {
             (Some((verdict, mode)), ..) => (verdict, Some(mode)),
             (None, false, _) => (Verdict::Failed, Some(FailureMode::RollbackFailed)),
             (None, true, Some(mode)) => (Verdict::Deviated, Some(mode)),
+            (None, true, None) if unseen || !(self.asked.during || self.asked.after) => {
+                (Verdict::Unverified, Some(FailureMode::NotVerified))
+            }
             (None, true, None) => (Verdict::Held, None),
         };
+        if verdict == Verdict::Unverified && unseen {
+            self.errors.push("the steady state was not sampled while the method went on".to_owned());
+        }
         let mut texts = std::mem::take(&mut self.errors);
         let left = std::mem::take(&mut self.left);
         if !left.is_empty() {
@@ -483,8 +533,8 @@ impl Machine {
             texts.extend(left.iter().map(|left| format!("rollback failed: {left}")));
         }
         let error = (!texts.is_empty()).then(|| texts.join("; "));
-        let steady_before = self.steady_before;
-        vec![Effect::Finish(Outcome { verdict, steady_before, steady_after, error, failure, left })]
+        let (steady_before, verified) = (self.steady_before, self.verified);
+        vec![Effect::Finish(Outcome { verdict, steady_before, steady_after, verified, error, failure, left })]
     }
 }
 

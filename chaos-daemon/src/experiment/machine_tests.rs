@@ -9,9 +9,17 @@ use super::*;
 const INJECT: Step = Step { deed: Deed::Inject, background: false, before: false, after: false };
 const PROBE: Step = Step { deed: Deed::Probe, ..INJECT };
 
+/// As without a strategy.
+const EDGES: Stages = Stages { before: true, during: false, after: true };
+
 /// Plays `events` to their end, or to the run's.
 fn play(steps: Vec<Step>, events: Vec<Event>) -> (Vec<Effect>, Option<Outcome>) {
-    let (mut machine, mut effects) = Machine::start(steps);
+    play_asked(EDGES, steps, events)
+}
+
+/// The same where the steady state is to be verified when it is `asked` for.
+fn play_asked(asked: Stages, steps: Vec<Step>, events: Vec<Event>) -> (Vec<Effect>, Option<Outcome>) {
+    let (mut machine, mut effects) = Machine::start(steps, asked);
     for event in events {
         let new = machine.step(event);
         effects.extend(new.clone());
@@ -66,7 +74,7 @@ fn activities_follow_each_other_and_those_in_the_background_go_on_beside_them() 
         Step { deed: Deed::Remove(0), ..INJECT },
         Step { after: true, ..INJECT },
     ];
-    let (mut machine, _) = Machine::start(steps);
+    let (mut machine, _) = Machine::start(steps, EDGES);
     let mut told = Vec::new();
     let wait = |index, pause| vec![Effect::Wait(index, pause)];
     for (event, effects) in [
@@ -218,6 +226,101 @@ fn a_stop_during_the_removal_or_after_it_is_said_once_however_often_it_comes() {
     assert!(outcome.steady_before && !outcome.steady_after);
 }
 
+/// What a run comes to: the verdict, the steady state before and after, and when it was verified.
+type Seen = (Verdict, bool, bool, [bool; 3]);
+
+fn seen(asked: [bool; 3], events: Vec<Event>) -> (Seen, Option<String>) {
+    let [before, during, after] = asked;
+    let outcome = play_asked(Stages { before, during, after }, vec![INJECT], events).1.unwrap();
+    let Stages { before, during, after } = outcome.verified;
+    let seen = (outcome.verdict, outcome.steady_before, outcome.steady_after, [before, during, after]);
+    (seen, outcome.error)
+}
+
+/// A run that goes well but for what is said of the steady state.
+fn run(before: Event, during: Vec<Event>, after: Event) -> Vec<Event> {
+    let begun = vec![before, Event::Injected(0, Ok(()))];
+    [begun, during, vec![Event::Lasted, Event::Removed(0, Ok(())), after]].concat()
+}
+
+const ONLY_BEFORE: [bool; 3] = [true, false, false];
+const ONLY_DURING: [bool; 3] = [false, true, false];
+const ONLY_AFTER: [bool; 3] = [false, false, true];
+const CONTINUOUSLY: [bool; 3] = [true, true, true];
+
+#[test]
+fn a_verdict_claims_nothing_of_a_steady_state_that_was_not_to_be_verified() {
+    use Event::{Observed, Unsampled};
+    use Verdict::{Deviated, Held, Refused, Unverified};
+    let unmet = || Event::Sampled(Err("p95".to_owned()));
+    let dip = || vec![Observed, Event::Deviated("p95".into())];
+    for (asked, events, wanted) in [
+        (ONLY_BEFORE, run(MET, vec![], Unsampled), (Unverified, true, false, ONLY_BEFORE)),
+        (ONLY_BEFORE, vec![unmet()], (Refused, false, false, ONLY_BEFORE)),
+        (ONLY_AFTER, run(Unsampled, vec![], MET), (Held, false, true, ONLY_AFTER)),
+        (ONLY_AFTER, run(Unsampled, vec![], unmet()), (Deviated, false, false, ONLY_AFTER)),
+        (ONLY_DURING, run(Unsampled, vec![Observed], Unsampled), (Held, false, false, ONLY_DURING)),
+        (ONLY_DURING, run(Unsampled, dip(), Unsampled), (Deviated, false, false, ONLY_DURING)),
+        (ONLY_DURING, run(Unsampled, vec![], Unsampled), (Unverified, false, false, [false; 3])),
+        (CONTINUOUSLY, run(MET, vec![Observed], MET), (Held, true, true, CONTINUOUSLY)),
+        (CONTINUOUSLY, run(MET, dip(), MET), (Deviated, true, true, CONTINUOUSLY)),
+        (CONTINUOUSLY, run(MET, vec![], MET), (Unverified, true, true, [true, false, true])),
+        (CONTINUOUSLY, run(MET, vec![], unmet()), (Deviated, true, false, [true, false, true])),
+    ] {
+        assert_eq!(seen(asked, events.clone()).0, wanted, "{asked:?} {events:?}");
+    }
+}
+
+#[test]
+fn what_was_to_be_sampled_in_the_method_and_was_not_is_said_and_what_was_not_to_be_is_not() {
+    let (_, error) = seen(CONTINUOUSLY, run(MET, vec![], MET));
+    assert_eq!(error.unwrap(), "the steady state was not sampled while the method went on");
+    assert_eq!(seen(ONLY_BEFORE, run(MET, vec![], Event::Unsampled)).1, None);
+}
+
+#[test]
+fn a_run_whose_steady_state_is_not_asked_for_before_is_refused_for_other_reasons_only() {
+    let breached = || Event::Sampled(Err("gate slow".to_owned()));
+    let (seen, error) = seen(ONLY_AFTER, vec![breached()]);
+    assert_eq!(seen, (Verdict::Refused, false, false, [false; 3]));
+    assert_eq!(error.unwrap(), "not ready before the action: gate slow");
+    // Where it is asked for, a run does not begin without it.
+    let (effects, outcome) = play(vec![INJECT], vec![Event::Unsampled]);
+    assert_eq!((effects, outcome), (vec![Effect::Sample], None));
+}
+
+#[test]
+fn an_answer_that_comes_after_the_method_still_counts_for_it() {
+    let until = vec![Event::Unsampled, Event::Injected(0, Ok(())), Event::Lasted];
+    let late = vec![Event::Observed, Event::Deviated("no answer".into())];
+    for events in [
+        [until.clone(), late.clone(), vec![Event::Removed(0, Ok(())), Event::Unsampled]].concat(),
+        [until, vec![Event::Removed(0, Ok(()))], late, vec![Event::Unsampled]].concat(),
+    ] {
+        let (seen, error) = seen(ONLY_DURING, events);
+        assert_eq!(seen, (Verdict::Deviated, false, false, ONLY_DURING));
+        assert_eq!(error.unwrap(), "steady state not met during the action: no answer");
+    }
+}
+
+#[test]
+fn a_miss_that_ends_the_run_has_it_deviate_under_every_strategy_that_samples_the_method() {
+    let end = || Event::Abort(Verdict::Deviated, "p95: ended by its stopOnFailure".to_owned());
+    for (asked, before, after) in
+        [(ONLY_DURING, Event::Unsampled, Event::Unsampled), (CONTINUOUSLY, MET, MET)]
+    {
+        let events = vec![before, Event::Injected(0, Ok(())), Event::Observed, end()];
+        let ((verdict, .., verified), error) =
+            seen(asked, [events, vec![Event::Removed(0, Ok(())), after]].concat());
+        assert_eq!((verdict, verified), (Verdict::Deviated, asked));
+        assert_eq!(error.unwrap(), "p95: ended by its stopOnFailure");
+    }
+}
+
+fn any_stages() -> impl Strategy<Value = Stages> {
+    any::<[bool; 3]>().prop_map(|[before, during, after]| Stages { before, during, after })
+}
+
 fn any_step() -> impl Strategy<Value = Step> {
     let deed =
         prop_oneof![3 => Just(Deed::Inject), 1 => Just(Deed::Probe), 1 => (0..4usize).prop_map(Deed::Remove)];
@@ -246,7 +349,8 @@ fn any_event() -> impl Strategy<Value = Event> {
         1 => Just(Event::Deviated("x".into())),
         1 => index().prop_map(|index| Event::Gone(index, "x".into())),
         1 => Just(abort()),
-        1 => Just(Event::Unsampled),
+        2 => Just(Event::Unsampled),
+        1 => Just(Event::Observed),
         4 => index().prop_map(|index| Event::Removed(index, Ok(()))),
         1 => index().prop_map(|index| Event::Removed(index, Err("left".into()))),
     ]
@@ -292,6 +396,28 @@ impl Ledger {
     }
 }
 
+/// Whether a run says nothing that it has not verified, and holds only if all that was asked was, and was met.
+fn claims(outcome: &Outcome, asked: Stages) -> Result<(), TestCaseError> {
+    let Outcome { steady_before, steady_after, verified, .. } = outcome;
+    let within = |part: bool, whole: bool| !part || whole;
+    prop_assert!(
+        within(*steady_before, verified.before) && within(*steady_after, verified.after),
+        "{outcome:?}"
+    );
+    for (verified, asked) in
+        [(verified.before, asked.before), (verified.during, asked.during), (verified.after, asked.after)]
+    {
+        prop_assert!(within(verified, asked), "{outcome:?}");
+    }
+    if outcome.verdict == Verdict::Held {
+        prop_assert_eq!(*verified, asked);
+        prop_assert!((*steady_before, *steady_after) == (asked.before, asked.after), "{outcome:?}");
+        prop_assert!(asked.during || asked.after, "nothing was verified after the faults came: {outcome:?}");
+        prop_assert!(outcome.error.is_none() && outcome.left.is_empty(), "{outcome:?}");
+    }
+    Ok(())
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
@@ -300,17 +426,18 @@ proptest! {
     #[test]
     fn every_run_that_injected_removes(
         steps in prop::collection::vec(any_step(), 0..4),
+        asked in any_stages(),
         events in prop::collection::vec(any_event(), 0..60),
     ) {
         let count = steps.len();
-        let (mut machine, _) = Machine::start(steps);
+        let (mut machine, _) = Machine::start(steps, asked);
         let mut ledger = Ledger::default();
         let ends = events.into_iter().chain([abort()]);
         for event in ends {
             ledger.event(&event, count);
             if let Some(outcome) = ledger.effects(&machine.step(event)) {
-                prop_assert_eq!(outcome.success(), outcome.verdict == Verdict::Held, "{:?}", outcome);
                 prop_assert_eq!(outcome.success(), outcome.failure.is_none(), "{:?}", outcome);
+                claims(&outcome, asked)?;
                 prop_assert!(ledger.active.is_empty() && ledger.asked.is_empty(), "finished with a fault");
                 return Ok(());
             }
@@ -325,7 +452,8 @@ proptest! {
                 MET
             };
             ledger.event(&answer, count);
-            if ledger.effects(&machine.step(answer)).is_some() {
+            if let Some(outcome) = ledger.effects(&machine.step(answer)) {
+                claims(&outcome, asked)?;
                 prop_assert!(ledger.active.is_empty() && ledger.asked.is_empty(), "finished with a fault");
                 return Ok(());
             }

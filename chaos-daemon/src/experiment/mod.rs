@@ -9,6 +9,7 @@ pub mod ending;
 pub mod failure;
 pub mod gate;
 pub mod guardrails;
+mod happened;
 pub mod hub;
 pub mod impact;
 pub mod machine;

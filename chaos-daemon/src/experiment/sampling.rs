@@ -1,5 +1,5 @@
-//! When a probe of the steady state is sampled, and how often: the modes of Litmus,
-//! <https://docs.litmuschaos.io/docs/concepts/probes>, by the extension of a document.
+//! When a probe of the steady state is sampled, and how often: by the strategy of the document, or probe by probe in the modes of
+//! Litmus, <https://docs.litmuschaos.io/docs/concepts/probes>, by its extension.
 
 use std::time::Duration;
 
@@ -35,27 +35,34 @@ pub enum Mode {
     Continuous,
     /// Again and again while a fault is active.
     OnChaos,
+    /// Again and again while the method goes on: what Litmus does not have, and Chaos Toolkit does.
+    During,
 }
 
+/// The modes of Litmus, by name.
+const LITMUS: [(&str, Mode); 5] = [
+    ("SOT", Mode::Sot),
+    ("EOT", Mode::Eot),
+    ("Edge", Mode::Edge),
+    ("Continuous", Mode::Continuous),
+    ("OnChaos", Mode::OnChaos),
+];
+
+/// The strategies of Chaos Toolkit, and the mode that each gives to every probe of which nothing else is said.
+pub(super) const STRATEGIES: [(&str, Mode); 5] = [
+    ("default", Mode::Edge),
+    ("before-method-only", Mode::Sot),
+    ("after-method-only", Mode::Eot),
+    ("during-method-only", Mode::During),
+    ("continuously", Mode::Continuous),
+];
+
 impl Mode {
-    const ALL: [Self; 5] = [Self::Sot, Self::Eot, Self::Edge, Self::Continuous, Self::OnChaos];
-
-    /// Its name in Litmus.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Sot => "SOT",
-            Self::Eot => "EOT",
-            Self::Edge => "Edge",
-            Self::Continuous => "Continuous",
-            Self::OnChaos => "OnChaos",
-        }
-    }
-
     /// Whether a probe of this mode is sampled then.
     pub fn is_due(self, stage: Stage) -> bool {
         match stage {
             Stage::Before => matches!(self, Self::Sot | Self::Edge | Self::Continuous),
-            Stage::During => matches!(self, Self::Continuous | Self::OnChaos),
+            Stage::During => matches!(self, Self::Continuous | Self::OnChaos | Self::During),
             Stage::After => matches!(self, Self::Eot | Self::Edge | Self::Continuous),
         }
     }
@@ -120,10 +127,10 @@ impl Rule {
         let mode = match fields.string("mode")? {
             None => None,
             Some(text) => {
-                let mode = Mode::ALL.into_iter().find(|mode| mode.name() == text);
-                let known = Mode::ALL.map(Mode::name).join(", ");
+                let mode = LITMUS.into_iter().find(|(name, _)| *name == text);
+                let known = LITMUS.map(|(name, _)| name).join(", ");
                 let wrong = || SpecError::new(fields.at("mode"), format!("{text:?} is not one of {known}"));
-                Some(mode.ok_or_else(wrong)?)
+                Some(mode.ok_or_else(wrong)?.1)
             }
         };
         let mut time = |key, least, most| -> Result<Option<Duration>, SpecError> {
@@ -152,7 +159,7 @@ impl Rule {
     /// Has the probes be sampled as `rules` say, and those of which none says anything as `mode` does.
     ///
     /// # Errors
-    /// When a rule is about no probe, or about two, or when nothing would be verified before or after.
+    /// When a rule is about no probe, or about two, or when nothing would be verified where `mode` has it be.
     pub(super) fn apply(rules: &[Self], mode: Mode, conditions: &mut [Condition]) -> Result<(), SpecError> {
         for condition in conditions.iter_mut() {
             condition.sampling.mode = mode;
@@ -180,13 +187,16 @@ impl Rule {
             condition.probe.timeout = rule.timeout.unwrap_or(condition.probe.timeout);
             condition.probe.fits(&rule.at)?;
         }
-        for (stage, when, modes) in
-            [(Stage::Before, "before the method", "SOT"), (Stage::After, "after it", "EOT")]
-        {
-            if !conditions.iter().any(|condition| condition.sampling.mode.is_due(stage)) {
+        for (stage, when, modes) in [
+            (Stage::Before, "before the method", "SOT, Edge or Continuous"),
+            (Stage::During, "while the method goes on", "Continuous or OnChaos"),
+            (Stage::After, "after the method", "EOT, Edge or Continuous"),
+        ] {
+            if mode.is_due(stage) && !conditions.iter().any(|condition| condition.sampling.mode.is_due(stage))
+            {
                 let problem = format!(
-                    "no probe is sampled {when}, so that nothing would be verified: give one the mode {modes}, Edge or \
-                     Continuous"
+                    "no probe is sampled {when}, so that nothing would be verified then: give one the mode {modes}, or \
+                     another strategy of the hypothesis"
                 );
                 return Err(SpecError::new("extensions", problem));
             }
@@ -197,7 +207,7 @@ impl Rule {
 
 /// What `probes` of the extension is, for the schema.
 pub(super) fn schema() -> Value {
-    let modes = Mode::ALL.map(Mode::name);
+    let modes = LITMUS.map(|(name, _)| name);
     json!({
         "type": "array",
         "items": {

@@ -36,6 +36,8 @@ fn each_mode_is_sampled_when_litmus_does() {
         (Mode::Edge, true, false, true),
         (Mode::Continuous, true, true, true),
         (Mode::OnChaos, false, true, false),
+        // Of Chaos Toolkit alone.
+        (Mode::During, false, true, false),
     ] {
         let due = [Stage::Before, Stage::During, Stage::After].map(|stage| mode.is_due(stage));
         assert_eq!(due, [before, during, after], "{mode:?}");
@@ -45,7 +47,7 @@ fn each_mode_is_sampled_when_litmus_does() {
 #[test]
 fn who_looks_for_recovery_looks_at_what_has_to_be_met_at_the_end() {
     let looks = |mode| Sampling { mode, ..Sampling::default() }.is_due(Role::Recovery, Stage::During);
-    assert_eq!([Mode::Sot, Mode::OnChaos].map(looks), [false, false]);
+    assert_eq!([Mode::Sot, Mode::OnChaos, Mode::During].map(looks), [false, false, false]);
     assert_eq!([Mode::Eot, Mode::Edge, Mode::Continuous].map(looks), [true, true, true]);
 }
 
@@ -77,6 +79,7 @@ fn a_rule_that_makes_no_sense_is_refused_by_name() {
         (json!([{"name": "c"}]), "\"c\" is no probe of the steady state"),
         (json!([{"name": "a"}, {"name": "a"}]), "is there already"),
         (json!([{"name": "a", "mode": "sot"}]), "is not one of SOT, EOT, Edge, Continuous, OnChaos"),
+        (json!([{"name": "a", "mode": "During"}]), "is not one of SOT, EOT, Edge, Continuous, OnChaos"),
         (json!([{"name": "a", "retry": 1.5}]), "give a whole number, 0 to 10"),
         (json!([{"name": "a", "retry": 11}]), "give a whole number, 0 to 10"),
         (json!([{"name": "a", "interval": "10ms"}]), "probes[0].interval"),
@@ -85,11 +88,30 @@ fn a_rule_that_makes_no_sense_is_refused_by_name() {
         (json!([{"name": "a", "stopOnFailure": true}]), "give it the mode Continuous or OnChaos"),
         (json!([{"name": "a", "probePollingInterval": 1}]), "probePollingInterval"),
         (json!([{"name": "a", "mode": "EOT"}, {"name": "b", "mode": "OnChaos"}]), "before the method"),
-        (json!([{"name": "a", "mode": "SOT"}, {"name": "b", "mode": "SOT"}]), "after it"),
+        (json!([{"name": "a", "mode": "SOT"}, {"name": "b", "mode": "SOT"}]), "after the method"),
     ] {
         let error = applied(rules.clone(), Mode::Edge).unwrap_err();
         assert!(error.contains(said), "{rules}: {error}");
     }
+}
+
+#[test]
+fn what_a_strategy_has_verified_may_be_verified_by_one_probe_and_must_be_by_one() {
+    let both = |mode: &str| json!([{"name": "a", "mode": mode}, {"name": "b", "mode": mode}]);
+    for (strategy, mode, said) in [
+        (Mode::Sot, "EOT", "before the method"),
+        (Mode::Eot, "SOT", "after the method"),
+        (Mode::During, "Edge", "while the method goes on"),
+        (Mode::Continuous, "Edge", "while the method goes on"),
+    ] {
+        let error = applied(both(mode), strategy).unwrap_err();
+        assert!(error.contains(said), "{strategy:?}: {error}");
+        assert!(applied(json!([{"name": "a", "mode": mode}]), strategy).is_ok(), "{strategy:?}");
+    }
+    // What is not asked for need not be.
+    assert!(applied(both("SOT"), Mode::Sot).is_ok() && applied(both("OnChaos"), Mode::During).is_ok());
+    let stops = json!([{"name": "a", "stopOnFailure": true}]);
+    assert!(applied(stops.clone(), Mode::During).is_ok() && applied(stops, Mode::Eot).is_err());
 }
 
 #[test]

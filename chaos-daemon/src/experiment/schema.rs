@@ -2,6 +2,8 @@
 
 use serde_json::{Value, json};
 
+use super::document::ROLLBACKS;
+use super::sampling::STRATEGIES;
 use crate::probe::KINDS;
 
 /// The schema: of what Chaos Toolkit's format allows, the part that is supported.
@@ -59,14 +61,16 @@ fn value() -> Value {
 }
 
 fn runtime() -> Value {
-    let strategy = |known: Value| json!({"type": "object", "properties": {"strategy": {"enum": known}}, "additionalProperties": false});
+    let strategy = |known: Value, description: &str| {
+        json!({"type": "object", "properties": {"strategy": {"enum": known, "default": "default"}},
+        "description": description, "additionalProperties": false})
+    };
     json!({
         "type": "object",
         "properties": {
-            "hypothesis": strategy(json!(["default", "continuously"])),
-            "rollbacks": strategy(json!(["default", "always", "never", "deviated"])),
+            "hypothesis": strategy(json!(STRATEGIES.map(|(name, _)| name)), "When the steady state is verified, unless the extension says otherwise of a probe."),
+            "rollbacks": strategy(json!(ROLLBACKS), "Every fault is removed in any case."),
         },
-        "description": "Faults are removed whatever the strategy of rollbacks is.",
         "additionalProperties": false,
     })
 }

@@ -212,7 +212,11 @@ pub(super) fn schema() -> Value {
 fn tells(verdict: Verdict) -> bool {
     match verdict {
         Verdict::Held | Verdict::Deviated | Verdict::Tripped => true,
-        Verdict::Refused | Verdict::Failed | Verdict::Aborted | Verdict::Interrupted => false,
+        Verdict::Refused
+        | Verdict::Failed
+        | Verdict::Aborted
+        | Verdict::Interrupted
+        | Verdict::Unverified => false,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::Verdict::{Aborted, Deviated, Failed, Held, Interrupted, Refused, Tripped};
+use super::Verdict::{Aborted, Deviated, Failed, Held, Interrupted, Refused, Tripped, Unverified};
 use super::*;
 use crate::cli::native as grammar;
 use crate::experiment::variables::Nowhere;
@@ -90,7 +90,7 @@ fn a_stage_that_was_not_held_the_last_time_has_to_be_held_again() {
 
 #[test]
 fn a_run_that_was_not_completed_neither_earns_a_stage_nor_loses_one() {
-    for verdict in [Refused, Failed, Aborted, Interrupted] {
+    for verdict in [Refused, Failed, Aborted, Interrupted, Unverified] {
         assert_eq!(due(&[(10, verdict)], Some(25)), Err(10));
         assert_eq!(due(&[(10, Held), (10, verdict)], Some(25)), Ok(25));
     }
@@ -204,7 +204,7 @@ fn what_was_held_without_stages_is_held_once_and_what_is_wider_is_named() {
     let wider = "held, which shows this much and no more; widen: more than 20 % of the packets that latency matches; what is worse than \
                  degraded by latency, such as harder parameters, or a network_partition; another target";
     assert_eq!(next(&experiment, &[], Held).unwrap(), wider);
-    for verdict in [Deviated, Tripped, Refused, Failed, Aborted, Interrupted] {
+    for verdict in [Deviated, Tripped, Refused, Failed, Aborted, Interrupted, Unverified] {
         assert_eq!(next(&experiment, &[], verdict), None);
     }
 }

@@ -111,6 +111,50 @@ pub enum Stage {
     After,
 }
 
+impl Stage {
+    /// Every stage, in order.
+    pub const ALL: [Self; 3] = [Self::Before, Self::During, Self::After];
+}
+
+/// At which stages of a run the steady state is to be verified, or was. In JSON a list of them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "Vec<Stage>", into = "Vec<Stage>")]
+pub struct Stages {
+    /// Before the method.
+    pub before: bool,
+    /// While it went on, or its faults did.
+    pub during: bool,
+    /// After all faults were removed.
+    pub after: bool,
+}
+
+impl Stages {
+    /// Those at which `is` is true.
+    pub fn of(is: impl Fn(Stage) -> bool) -> Self {
+        Self { before: is(Stage::Before), during: is(Stage::During), after: is(Stage::After) }
+    }
+
+    fn has(self, stage: Stage) -> bool {
+        match stage {
+            Stage::Before => self.before,
+            Stage::During => self.during,
+            Stage::After => self.after,
+        }
+    }
+}
+
+impl From<Vec<Stage>> for Stages {
+    fn from(stages: Vec<Stage>) -> Self {
+        Self::of(|stage| stages.contains(&stage))
+    }
+}
+
+impl From<Stages> for Vec<Stage> {
+    fn from(stages: Stages) -> Self {
+        Stage::ALL.into_iter().filter(|stage| stages.has(*stage)).collect()
+    }
+}
+
 /// A sample that was taken.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Reading {
@@ -287,7 +331,7 @@ impl Recorder {
             }
             Event::Removed(index, Ok(())) => self.note(Kind::Removed, name(index), ""),
             Event::Removed(index, Err(left)) => self.note(Kind::RemovalFailed, name(index), left),
-            Event::Waited(..) | Event::Probed(_) | Event::Lasted | Event::Unsampled => {}
+            Event::Waited(..) | Event::Probed(_) | Event::Lasted | Event::Observed | Event::Unsampled => {}
         }
     }
 

@@ -65,6 +65,7 @@ async fn what_happens_is_written_with_both_clocks_in_order() {
             verdict: Verdict::Failed,
             steady_before: true,
             steady_after: true,
+            verified: Stages::default(),
             error: None,
             failure: None,
             left: Vec::new(),

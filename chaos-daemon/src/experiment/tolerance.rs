@@ -111,8 +111,9 @@ impl Tolerance {
         let target = match kind.as_str() {
             "range" | "regex" | "jsonpath" => target(&mut fields, &kind, form)?,
             "probe" => {
-                let problem = "\"probe\" is not supported: only one in Python could judge, and none is run here; \
-                               give range, regex or jsonpath";
+                let problem = "\"probe\" is not supported: only one in Python could judge, and none is run here (of http and \
+                               process Chaos Toolkit takes whatever they answer for right); give range, regex or \
+                               jsonpath, or make it a probe of the steady state";
                 return Err(SpecError::new(fields.at("type"), problem));
             }
             other => {

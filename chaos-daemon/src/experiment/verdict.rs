@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// The run went as described, and the steady state was met after it.
+    /// The run went as described, and the steady state was met whenever it was to be verified: after it, or while it went on.
     Held,
     /// The run went as described, and the steady state was not met after it, or at times during it, or met again too late; or
     /// an alert was not as the document expects.
@@ -24,6 +24,9 @@ pub enum Verdict {
     Aborted,
     /// The daemon, or its server, ended while it went on.
     Interrupted,
+    /// The run went as described, and nobody knows what became of the steady state: the document does not ask for it, or what
+    /// it asks for while the method goes on was not sampled.
+    Unverified,
 }
 
 /// Every verdict.
@@ -35,6 +38,7 @@ pub const VERDICTS: &[Verdict] = &[
     Verdict::Tripped,
     Verdict::Aborted,
     Verdict::Interrupted,
+    Verdict::Unverified,
 ];
 
 impl Verdict {
@@ -48,6 +52,7 @@ impl Verdict {
             Self::Failed => "failed",
             Self::Aborted => "aborted",
             Self::Interrupted => "interrupted",
+            Self::Unverified => "unverified",
         }
     }
 

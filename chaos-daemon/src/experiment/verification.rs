@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use tokio::time::{Instant, sleep};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, timeout};
 
 use super::activity::{Condition, Deed};
 use super::document::Experiment;
@@ -27,34 +28,47 @@ pub(super) async fn sample(
         if first {
             sleep(condition.sampling.initial_delay).await;
         }
-        verify(condition, prober, place, recorder, None).await.err()
+        verify(condition, prober, place, recorder, None, None).await.err()
     }));
     let unmet: Vec<_> = samples.await.into_iter().flatten().collect();
     if unmet.is_empty() { Ok(()) } else { Err(experiment.variables.hide(&unmet.join(", "))) }
 }
 
-/// Samples a condition until it is met, as often as it says; the last sample counts, and is the only one that is told of.
+/// Samples a condition until it is met, as often as it says and the method is not `over`; the last sample counts, and is the only one
+/// that is told of.
 pub(super) async fn verify(
     condition: &Condition,
     prober: &Prober,
     place: (Role, Stage),
     recorder: &Recorder,
     late: Option<Duration>,
+    mut over: Option<watch::Receiver<bool>>,
 ) -> Result<(), String> {
     let mut retries = condition.sampling.retries;
     loop {
         let sample = prober.sample(&condition.probe).await;
         let judged = condition.judge(&sample);
-        if judged.is_ok() || retries == 0 {
+        if judged.is_ok() || retries == 0 || is_over(&mut over, condition.sampling.interval).await {
             recorder.sampled(&condition.name, place, &sample, judged.is_ok(), late);
             return judged;
         }
         retries -= 1;
-        sleep(condition.sampling.interval).await;
     }
 }
 
-/// What has to hold before the method: the steady state, no gate that is breached already, and no alert that fires already.
+/// Waits for the next try; whether the method is over before that.
+async fn is_over(over: &mut Option<watch::Receiver<bool>>, pause: Duration) -> bool {
+    match over {
+        None => {
+            sleep(pause).await;
+            false
+        }
+        Some(over) => timeout(pause, over.wait_for(|over| *over)).await.is_ok(),
+    }
+}
+
+/// What has to hold before the method: the steady state, if it is to be verified then, no gate that is breached already, and no
+/// alert that fires already.
 ///
 /// # Errors
 /// What is not met, for people.

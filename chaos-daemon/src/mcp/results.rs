@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::inject::PlanOutput;
-use crate::experiment::timeline::Reading;
+use crate::experiment::timeline::{Reading, Stages};
 use crate::experiment::{FailureMode, Impact, Recovery, Stage, Verdict};
 use crate::request::{self, ApiError, FaultStatus, LifetimeClass};
 use crate::server::history::ExperimentResult;
@@ -350,10 +350,14 @@ pub(super) struct RunOutput {
     pub(super) experiment_name: String,
     /// Whether the system kept its steady state.
     pub(super) success: bool,
-    /// Steady state verified before the action.
+    /// Steady state verified before the action. False, too, if it is not to be verified then, see verified.
     pub(super) steady_state_before: bool,
-    /// Steady state verified after the action.
+    /// Steady state verified after the action. False, too, if it is not to be verified then, see verified.
     pub(super) steady_state_after: bool,
+    /// When it was verified, whatever came of it: "before", "during", "after".
+    #[schemars(with = "Vec<String>")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) verified: Option<Stages>,
     /// How long the run took.
     pub(super) duration_seconds: f64,
     /// What went wrong, if anything; a failed rollback comes last, after a semicolon.
@@ -379,13 +383,15 @@ pub(super) struct RunOutput {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) recovery: Option<Recovery>,
     /// The last word on it, once it has ended: "held", "deviated" (steady state not met after), "refused" (not met before),
-    /// "tripped" (by a gate), "failed", "aborted" (stopped) or "interrupted" (the daemon ended).
+    /// "tripped" (by a gate), "failed", "aborted" (stopped), "interrupted" (the daemon ended) or "unverified" (nobody knows what became
+    /// of the steady state, since it was to be verified neither after nor during, or was not sampled during).
     #[schemars(with = "String")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) verdict: Option<Verdict>,
     /// What failed first, of a run that was no success: "not_steady_before", "not_steady_during", "not_steady_after",
     /// "not_recovered", "rto_missed", "alert_missing", "alert_unexpected", "gate_breached", "target_vanished", "injection_refused",
-    /// "injection_failed", "fault_ended_early", "probe_broken", "method_broken", "rollback_failed", "aborted" or "interrupted".
+    /// "injection_failed", "fault_ended_early", "probe_broken", "method_broken", "rollback_failed", "aborted", "interrupted" or
+    /// "not_verified" (nothing, of a run with the verdict "unverified").
     #[schemars(with = "String")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) failure_mode: Option<FailureMode>,
@@ -438,6 +444,7 @@ impl From<ExperimentResult> for RunOutput {
             success: result.success,
             steady_state_before: result.steady_state_before,
             steady_state_after: result.steady_state_after,
+            verified: result.verified,
             duration_seconds: result.duration_seconds,
             error: result.error,
             started_at: result.started_at,

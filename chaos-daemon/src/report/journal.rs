@@ -43,7 +43,7 @@ pub fn report(recorded: &Recorded) -> Value {
 /// Chaos Toolkit's word: deviating is beside it, and what was not steady before has failed.
 fn status(verdict: Option<Verdict>) -> &'static str {
     match verdict {
-        Some(Verdict::Held | Verdict::Deviated) | None => "completed",
+        Some(Verdict::Held | Verdict::Deviated | Verdict::Unverified) | None => "completed",
         Some(Verdict::Refused | Verdict::Failed) => "failed",
         Some(Verdict::Tripped | Verdict::Aborted) => "aborted",
         Some(Verdict::Interrupted) => "interrupted",

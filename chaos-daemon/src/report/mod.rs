@@ -61,6 +61,20 @@ fn verdict(recorded: &Recorded) -> &'static str {
     }
 }
 
+/// How the system was once the faults were removed.
+fn afterwards(recorded: &Recorded, facts: &Facts<'_>) -> String {
+    match (facts.removed, facts.met_again) {
+        (Some(removed), Some(met)) => {
+            format!("The steady state was met {:.1} s after the last fault was removed.", met - removed)
+        }
+        (Some(_), None) if recorded.run.verified.is_some_and(|verified| !verified.after) => {
+            "The steady state was not verified after the last fault was removed.".to_owned()
+        }
+        (Some(_), None) => "The steady state was not met after the last fault was removed.".to_owned(),
+        (None, _) => "No removal of a fault is recorded.".to_owned(),
+    }
+}
+
 /// The facts of a run, in sentences without any mark-up: what, when, what failed first, what was done, how long it took, and
 /// what of it can be looked up.
 pub fn paragraph(recorded: &Recorded) -> String {
@@ -106,13 +120,7 @@ pub fn paragraph(recorded: &Recorded) -> String {
         let reaction = reaction.unwrap_or_default();
         said.push(format!("At {:.1} s {}{reaction}.", breach.at_seconds, breach.detail));
     }
-    said.push(match (facts.removed, facts.met_again) {
-        (Some(removed), Some(met)) => {
-            format!("The steady state was met {:.1} s after the last fault was removed.", met - removed)
-        }
-        (Some(_), None) => "The steady state was not met after the last fault was removed.".to_owned(),
-        (None, _) => "No removal of a fault is recorded.".to_owned(),
-    });
+    said.push(afterwards(recorded, &facts));
     for incident in run.recovery.iter().flat_map(|recovery| &recovery.incidents) {
         let after = |seconds: Option<f64>| match seconds {
             Some(seconds) => format!("{seconds:.2} s after it was asked for"),

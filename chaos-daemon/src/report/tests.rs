@@ -5,6 +5,7 @@ use serde_json::json;
 use super::*;
 use crate::experiment::alert::Alarm;
 use crate::experiment::recovery::Incident;
+use crate::experiment::timeline::Stages;
 use crate::experiment::{Recovery, Verdict};
 use crate::server::history::{ExperimentResult, RunFault};
 use crate::spec::FaultType;
@@ -102,6 +103,18 @@ fn the_facts_are_told_in_order_with_their_times() {
     ] {
         assert!(text.contains(fact), "{fact}\n{text}");
     }
+}
+
+#[test]
+fn of_a_steady_state_that_was_not_to_be_verified_after_the_faults_nothing_is_claimed() {
+    let mut recorded = tripped("fast");
+    recorded.events.retain(|event| event.kind != Kind::Met);
+    recorded.run.verified = Some(Stages { before: true, during: false, after: true });
+    assert!(paragraph(&recorded).contains("The steady state was not met after the last fault was removed."));
+    recorded.run.verified = Some(Stages { before: true, during: false, after: false });
+    assert!(
+        paragraph(&recorded).contains("The steady state was not verified after the last fault was removed.")
+    );
 }
 
 #[test]

@@ -41,4 +41,6 @@ mod stages;
 #[cfg(test)]
 mod stops;
 #[cfg(test)]
+mod strategies;
+#[cfg(test)]
 mod waiting;

@@ -23,7 +23,7 @@ fn sampled(name: &str, probes: &[(&str, &str)], rules: Value) -> Value {
 }
 
 /// The result of a run, its score, and the samples that were taken in it.
-async fn run(client: &mut Client, name: &str) -> (Value, Value, Vec<Value>) {
+pub(crate) async fn run(client: &mut Client, name: &str) -> (Value, Value, Vec<Value>) {
     let (result, _) = client.call("chaos_run_experiment", json!({"experiment_name": name})).await;
     let asked = json!({"run_id": result["run_id"], "all_samples": true});
     let (told, failed) = client.call("chaos_get_run", asked).await;

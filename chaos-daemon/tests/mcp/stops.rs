@@ -157,7 +157,12 @@ async fn a_stop_ends_a_run_at_once_in_whatever_phase_it_is() {
 
 #[tokio::test]
 async fn a_stop_waits_for_no_sample_that_does_not_come() {
-    for (phase, first) in [("before", 0), ("lasting", 1)] {
+    for (phase, first, strategy, lasts) in [
+        ("before", 0, "default", "10m"),
+        ("lasting", 1, "default", "10m"),
+        ("lasting", 1, "continuously", "10m"),
+        ("after", 0, "during-method-only", "300ms"),
+    ] {
         let server = Server::start().await;
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/", listener.local_addr().unwrap());
@@ -174,7 +179,8 @@ async fn a_stop_waits_for_no_sample_that_does_not_come() {
             }
         });
         let mut client = Client::open(&server.socket).await;
-        let mut document = document(phase, "127.0.0.1:1", "10m");
+        let mut document = document(phase, "127.0.0.1:1", lasts);
+        document["runtime"] = json!({"hypothesis": {"strategy": strategy}});
         // No outage, of which samples would be taken.
         document["method"][0]["provider"]["arguments"]["inject"] = json!("timeout");
         document["steady-state-hypothesis"]["probes"][0] = json!({"type": "probe", "name": "web", "tolerance": 200,
@@ -182,7 +188,7 @@ async fn a_stop_waits_for_no_sample_that_does_not_come() {
         register(&mut client, document).await;
         let params = json!({"name": "chaos_run_experiment", "arguments": {"experiment_name": phase}});
         client.send("tools/call", params).await;
-        until(|| first == 0 || !server.active.lock().unwrap().is_empty()).await;
+        until(|| phase != "lasting" || !server.active.lock().unwrap().is_empty()).await;
         until_phase(&server, phase).await;
         let result = stop_and_hear(&server, &mut client).await;
         mute.abort();

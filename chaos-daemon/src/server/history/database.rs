@@ -34,7 +34,7 @@ pub(super) const FIRST: &str = MIGRATIONS[0];
 
 /// The columns of a run, in the order in which `result` reads them.
 const RUN: &str = "id, experiment, verdict, success, steady_before, steady_after, seconds, error, started_at, affected, \
-                   gate_reaction, digest, samples_left_out, recovery, stage, next, staged, failure_mode";
+                   gate_reaction, digest, samples_left_out, recovery, stage, next, staged, failure_mode, verified";
 
 /// What is read of a fault.
 const FAULT: &str =
@@ -180,13 +180,13 @@ impl Database {
         );
         let mut statement = self.connection.prepare(&question)?;
         let rows = statement.query_map(params_from_iter(values), |row| {
-            let types: Option<String> = row.get(19)?;
+            let types: Option<String> = row.get(20)?;
             let types = types.unwrap_or_default();
             let words: Vec<_> = types.split(',').filter_map(|word| word.split_once(':')).collect();
             Ok(Summary {
                 run: result(row)?,
                 digest: row.get(11)?,
-                score: row.get(18)?,
+                score: row.get(19)?,
                 fault_types: words.iter().map(|(kind, _)| (*kind).to_owned()).collect(),
                 fates: words
                     .iter()
@@ -345,7 +345,7 @@ fn insert(change: &Transaction<'_>, recorded: &Recorded) -> Result<bool> {
     let run = &recorded.run;
     let began = run.started_at.parse::<jiff::Timestamp>().unwrap_or_default();
     let new = change.execute(
-        "INSERT OR IGNORE INTO run VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT OR IGNORE INTO run VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         params![
             run.run_id,
             run.experiment_name,
@@ -367,6 +367,7 @@ fn insert(change: &Transaction<'_>, recorded: &Recorded) -> Result<bool> {
             recorded.staged,
             run.next,
             run.failure_mode.map(FailureMode::name),
+            run.verified.and_then(|verified| serde_json::to_string(&verified).ok()),
         ],
     )?;
     if new == 0 {
@@ -510,6 +511,7 @@ fn result(row: &Row<'_>) -> rusqlite::Result<ExperimentResult> {
     let affected: i64 = row.get(9)?;
     let recovery: Option<String> = row.get(13)?;
     let failure: Option<String> = row.get(17)?;
+    let verified: Option<String> = row.get(18)?;
     let stage = |percent: Option<u8>| percent.and_then(|percent| Stage::try_from(percent).ok());
     Ok(ExperimentResult {
         run_id: row.get(0)?,
@@ -518,6 +520,7 @@ fn result(row: &Row<'_>) -> rusqlite::Result<ExperimentResult> {
         success: row.get(3)?,
         steady_state_before: row.get(4)?,
         steady_state_after: row.get(5)?,
+        verified: verified.as_deref().and_then(|text| serde_json::from_str(text).ok()),
         duration_seconds: row.get(6)?,
         error: row.get(7)?,
         failure_mode: failure.as_deref().and_then(FailureMode::parse),

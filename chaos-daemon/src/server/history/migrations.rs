@@ -78,4 +78,5 @@ pub(super) const MIGRATIONS: &[&str] = &[
     ALTER TABLE fault ADD COLUMN effective INTEGER;
     ALTER TABLE fault ADD COLUMN removed_clean INTEGER;
     ",
+    "ALTER TABLE run ADD COLUMN verified TEXT;",
 ];

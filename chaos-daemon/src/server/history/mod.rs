@@ -19,7 +19,7 @@ use sha2::{Digest as _, Sha256};
 use crate::experiment::document::EXTENSION;
 use crate::experiment::guardrails::FULL_WEIGHT;
 use crate::experiment::stage::Step;
-use crate::experiment::timeline::{Occurrence, Reading};
+use crate::experiment::timeline::{Occurrence, Reading, Stages};
 use crate::experiment::{FailureMode, Fate, Recovery, Stage, Verdict};
 use crate::request::{ApiError, ErrorCode};
 use database::Database;
@@ -43,10 +43,13 @@ pub struct ExperimentResult {
     pub verdict: Option<Verdict>,
     /// Whether the system kept its steady state.
     pub success: bool,
-    /// Steady state before the action.
+    /// Steady state before the action; false, too, if it was not verified.
     pub steady_state_before: bool,
-    /// Steady state after the action.
+    /// Steady state after the action; likewise.
     pub steady_state_after: bool,
+    /// When the steady state was verified; none in results of before it was recorded, and of an interrupted run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verified: Option<Stages>,
     /// How long the run took, in seconds.
     pub duration_seconds: f64,
     /// What went wrong.

@@ -10,6 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Recorded;
+use crate::experiment::Verdict;
 use crate::experiment::timeline::{Kind, Reading, Role, Stage};
 
 /// What one fault adds to a score.
@@ -54,9 +55,10 @@ pub struct Score {
     pub probes: Vec<ProbeResult>,
 }
 
-/// The score of a run; none when it is not known what happened in it.
+/// The score of a run; none when it is not known what happened in it, or what became of the steady state.
 pub fn score(recorded: &Recorded) -> Option<Score> {
-    if recorded.events.is_empty() || recorded.faults.is_empty() {
+    let is_known = recorded.run.verdict != Some(Verdict::Unverified);
+    if recorded.events.is_empty() || recorded.faults.is_empty() || !is_known {
         return None;
     }
     let probes = probes(recorded);
@@ -99,9 +101,11 @@ fn probes(recorded: &Recorded) -> Vec<ProbeResult> {
     let breached =
         |gate: &str| recorded.events.iter().any(|event| event.kind == Kind::Breach && event.subject == gate);
     // Then what was not sampled at the end was not to be: its mode is another.
-    let ended = samples.iter().any(|((role, _), samples)| {
-        *role == Role::SteadyState && samples.iter().any(|sample| sample.stage == Stage::After)
-    });
+    let ended = recorded.run.verdict == Some(Verdict::Held);
+    let ended = ended
+        || samples.iter().any(|((role, _), samples)| {
+            *role == Role::SteadyState && samples.iter().any(|sample| sample.stage == Stage::After)
+        });
     let results = samples.into_iter().map(|((role, probe), samples)| {
         let met = samples.iter().filter(|sample| sample.met).count() as u64;
         let on_the_way = samples.iter().all(|sample| match (role, sample.stage) {

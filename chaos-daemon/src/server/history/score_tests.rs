@@ -52,6 +52,20 @@ fn a_run_whose_probes_all_pass_scores_100() {
 }
 
 #[test]
+fn what_was_never_to_be_sampled_at_the_end_passes_if_the_run_was_held_and_without_a_verdict_there_is_no_score()
+ {
+    let during = vec![sample("up", STEADY, Stage::During, true)];
+    let with = |verdict| {
+        let mut recorded = run(&["a"], vec![event(Kind::Injected, "a")], during.clone());
+        recorded.run.verdict = Some(verdict);
+        score(&recorded).map(|score| score.score)
+    };
+    assert_eq!(with(Verdict::Held), Some(100));
+    assert_eq!(with(Verdict::Aborted), Some(0));
+    assert_eq!(with(Verdict::Unverified), None);
+}
+
+#[test]
 fn a_fault_that_did_not_run_adds_nothing_and_weighs() {
     let samples = [Stage::Before, Stage::After].map(|stage| sample("up", STEADY, stage, true));
     let events = vec![event(Kind::Injected, "a"), event(Kind::InjectionFailed, "b")];

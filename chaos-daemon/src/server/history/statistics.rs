@@ -208,6 +208,7 @@ fn by_words(run: &ExperimentResult) -> &'static str {
         Some(Verdict::Tripped) => "gate_breached",
         Some(Verdict::Aborted) => "aborted",
         Some(Verdict::Interrupted) => "interrupted",
+        Some(Verdict::Unverified) => "not_verified",
         Some(Verdict::Deviated) if error.contains("steady state not met during the action") => {
             "not_steady_during"
         }

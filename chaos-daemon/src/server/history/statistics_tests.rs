@@ -4,6 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::experiment::machine::{Deed, Effect, Event, Machine, Step};
+use crate::experiment::timeline::Stages;
 use crate::experiment::verdict::VERDICTS;
 use crate::experiment::{FailureMode, Fate};
 use crate::request::{ApiError, ErrorCode};
@@ -104,7 +105,7 @@ fn a_fault_counts_by_what_it_did_itself_and_not_by_what_the_system_made_of_it() 
 /// What the state machine really says of a run that goes so: as it is recorded, and as it was before that.
 fn told(events: Vec<Event>) -> [Option<&'static str>; 2] {
     let step = Step { deed: Deed::Inject, background: false, before: false, after: false };
-    let (mut machine, _) = Machine::start(vec![step]);
+    let (mut machine, _) = Machine::start(vec![step], Stages { before: true, during: false, after: true });
     for event in events {
         if let Some(Effect::Finish(outcome)) = machine.step(event).pop() {
             let result = ExperimentResult {

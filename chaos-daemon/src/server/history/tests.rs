@@ -16,6 +16,7 @@ fn result(run_id: &str, experiment: &str, verdict: Verdict, started_at: &str) ->
         success: verdict == Verdict::Held,
         steady_state_before: true,
         steady_state_after: true,
+        verified: Some(Stages { before: true, during: false, after: true }),
         duration_seconds: 1.5,
         error: (verdict != Verdict::Held).then(|| "100% of it_all went wrong".into()),
         failure_mode: (verdict != Verdict::Held).then_some(crate::experiment::FailureMode::RtoMissed),
@@ -207,6 +208,8 @@ async fn a_database_of_version_1_keeps_its_runs_which_have_no_score() {
     let fates: Vec<_> = found.iter().map(|run| run.fates.as_slice()).collect();
     assert_eq!(fates, [&[("latency".to_owned(), fate)][..], &[]]);
     let scores: Vec<_> = found.iter().map(|run| (run.run.run_id.as_str(), run.score)).collect();
+    let verified: Vec<_> = found.iter().map(|run| run.run.verified.is_some()).collect();
+    assert_eq!(verified, [true, false]);
     // Its only fault could not be injected.
     assert_eq!(scores, [("new", Some(0)), ("old", None)]);
     assert_eq!(history.run("old".into()).await.unwrap().digest.as_deref(), Some("d"));

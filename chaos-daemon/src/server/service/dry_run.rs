@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 use super::Service;
 use crate::experiment::driver::unexpected;
 use crate::experiment::stage;
+use crate::experiment::timeline::Stages;
 use crate::experiment::verification::ready;
 use crate::experiment::{Experiment, Impact, Recorder, Stage};
 use crate::request::{ApiError, Caller, ErrorCode, PlanReport, Planned, Reply, Request};
@@ -96,7 +97,8 @@ impl Service {
         let recorder = Recorder::new(&experiment, BTreeMap::new());
         problems.extend(self.runs.may_start(&experiment).err().map(|error| error.to_string()));
         let steady = ready(&experiment, &self.prober.for_caller(&self.door, caller), &recorder).await;
-        let steady_now = steady.is_ok();
+        let asked = experiment.asked().before;
+        let steady_now = asked && steady.is_ok();
         problems.extend(steady.err());
         let plans = self.plan_all(&experiment, caller).await?;
         for planned in &plans {
@@ -110,6 +112,7 @@ impl Service {
             steady_state_before: steady_now,
             // Nothing happened in between.
             steady_state_after: steady_now,
+            verified: Some(Stages { before: asked, during: false, after: asked }),
             duration_seconds: started.elapsed().as_secs_f64(),
             error: (!problems.is_empty()).then(|| problems.join("; ")),
             started_at,
