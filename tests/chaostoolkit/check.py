@@ -9,6 +9,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+import yaml
+
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "mcp"))
 
@@ -187,6 +189,29 @@ def fail_fast(check, programs, port):
     check(f"chaos run, {title}", seen == met and len(activities) == 1, (seen, activities))
 
 
+def shipped(check, programs, address, port):
+    """An experiment of the hub, told where to act by its variables, under both programs. What is cut off is no dependency of the
+    service: Chaos Toolkit looks at it while the fault is still active."""
+    name = "dependency-partition"
+    path = programs.folder / f"{name}.yaml"
+    code, said = programs("chaosctl", "hub", "copy", name, path)
+    check(f"the hub has {name}", code == 0, said)
+    title = yaml.safe_load(path.read_text())["title"]
+    programs.environment.update(CHAOS_INTERFACE="lo", CHAOS_DEPENDENCY="127.0.0.2", CHAOS_DEPENDENCY_PORT=port,
+                                CHAOS_SERVICE=address, CHAOS_OUTAGE_SECONDS="1")
+    for health, met in [(address, (True, None, True)), ("127.0.0.1:9", (False, None, None))]:
+        programs.environment["CHAOS_HEALTH_URL"] = f"http://{health}/health"
+        seen, _ = strategy_natively(programs, path, title)
+        check(f"natively, {name} as shipped, health at {health}", seen == (met, verdict(met)), seen)
+        seen, activities = strategy_under_chaos_toolkit(programs, path)
+        statuses = [run["output"]["status"] for run in activities if run["activity"]["type"] == "action"]
+        injected = [0] if met[0] else []
+        check(f"chaos run, {name} as shipped, health at {health}", (seen, statuses) == (met, injected), (seen, statuses))
+        _, said = programs("chaosctl", "--json", "status")
+        left = [fault["name"] for fault in json.loads(said)["active_faults"] if fault["active"]]
+        check(f"neither leaves a fault, health at {health}", left == [], left)
+
+
 def probe_as_tolerance(check, programs, address):
     """Why a probe is no tolerance here: of a program Chaos Toolkit takes any answer for right."""
     provider = {"type": "process", "path": "/bin/false", "arguments": {}}
@@ -241,6 +266,7 @@ def main():
             run_strategy(check, tools, experiment, met)
         fail_fast(check, tools, port)
         probe_as_tolerance(check, tools, address)
+        shipped(check, tools, address, port)
         # The last, because it ends the service.
         run(check, tools, *killed(address, pid))
     print(f"{check.passed} passed, {check.failed} failed, 0 skipped", flush=True)
