@@ -1,23 +1,29 @@
 //! What this kernel can do, and what of ours lies about.
 
+use super::facts::aside;
 use super::state::Injector;
 use crate::fault::{Attach, lacks, requirements, resources};
 use crate::host::{Facts, Lack};
-use crate::request::{Ability, DoctorReport, Leftover, Level, ResidueReport, ResourceAbility};
+use crate::request::{Ability, ApiError, DoctorReport, Leftover, Level, ResidueReport, ResourceAbility};
 use crate::residue::{self, Scope};
 use crate::spec::{FAULT_TYPES, FaultType};
 
 /// The report.
-pub(super) async fn report(injector: &Injector) -> DoctorReport {
+///
+/// # Errors
+/// When what is possible cannot be found out now.
+pub(super) async fn report(injector: &Injector) -> Result<DoctorReport, ApiError> {
     let left = residue(injector, Scope::Here).await.leftovers;
     let residue = left.iter().map(ToString::to_string).collect();
     let facts = injector.facts_met();
-    let faults = abilities(facts.clone()).await;
+    // Some of it is found out by loading programs.
+    let met = facts.clone();
+    let faults = aside(move || Ok(FAULT_TYPES.iter().map(|kind| ability(*kind, &met)).collect())).await?;
     let attach = match injector.attach {
         Attach::Tcx => "tcx links",
         Attach::Stub => "clsact stubs with a program array",
     };
-    DoctorReport {
+    Ok(DoctorReport {
         kernel: facts.release.clone(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         faults,
@@ -38,15 +44,7 @@ pub(super) async fn report(injector: &Injector) -> DoctorReport {
             ("lease window".to_owned(), format!("{:?}", super::state::LEASE_WINDOW)),
         ],
         residue,
-    }
-}
-
-/// What is possible, found out away from the loop: some of it by loading programs.
-async fn abilities(facts: Facts) -> Vec<Ability> {
-    let look = move || FAULT_TYPES.iter().map(|fault_type| ability(*fault_type, &facts)).collect();
-    tokio::task::spawn_blocking(look)
-        .await
-        .unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
+    })
 }
 
 fn ability(fault_type: FaultType, facts: &Facts) -> Ability {

@@ -57,7 +57,13 @@ pub(super) async fn look(policy: &Policy, question: Question, caller: Caller) ->
     }
 }
 
-async fn aside(look: impl FnOnce() -> Result<Facts, ApiError> + Send + 'static) -> Result<Facts, ApiError> {
+/// Looks on another thread, when it is its turn.
+///
+/// # Errors
+/// As `look`; and when its turn does not come, or it breaks.
+pub(super) async fn aside<T: Send + 'static>(
+    look: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
+) -> Result<T, ApiError> {
     let place = place().await?;
     let looked = spawn_blocking(move || {
         let _place = place;
@@ -71,7 +77,7 @@ async fn place() -> Result<SemaphorePermit<'static>, ApiError> {
         Ok(Ok(place)) => Ok(place),
         _ => Err(ApiError::new(
             ErrorCode::LimitReached,
-            format!("too many questions about units and processes: none was answered within {PATIENCE:?}"),
+            format!("too many questions about this host: none was answered within {PATIENCE:?}"),
         )
         .hint("sample less often")),
     }

@@ -285,7 +285,10 @@ async fn reply_to(injector: &Rc<Injector>, request: Request) -> Reply {
             injector.refresh().await;
             Reply::Status(injector.status())
         }
-        Request::Doctor => Reply::Doctor(Box::new(doctor::report(injector).await)),
+        Request::Doctor => match doctor::report(injector).await {
+            Ok(report) => Reply::Doctor(Box::new(report)),
+            Err(error) => Reply::Error(error),
+        },
         Request::Look { question, caller } => match facts::look(&injector.policy, question, caller).await {
             Ok(facts) => Reply::Seen(facts),
             Err(error) => Reply::Error(error),

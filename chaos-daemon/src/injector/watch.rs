@@ -178,13 +178,14 @@ pub(super) async fn watch_guard(injector: Rc<Injector>) {
     let mut misses = Misses::default();
     loop {
         due.tick().await;
-        let missed = match injector.supervised().is_empty() {
+        let guarded = injector.supervised();
+        let missed = match guarded.is_empty() {
             true => None,
             false => injector.guard.look_aside().await.err(),
         };
         let is_lost = misses.is_lost(missed.is_some());
         let Some(problem) = missed.filter(|_| is_lost) else { continue };
-        for name in injector.supervised() {
+        for name in guarded {
             tracing::error!(%name, problem, "a supervised fault has lost its guard; ending it");
             let (injector, reason) = (Rc::clone(&injector), format!("its guard was lost: {problem}"));
             tokio::task::spawn_local(async move { injector.end(&name, &reason).await });
