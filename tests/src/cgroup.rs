@@ -116,16 +116,37 @@ impl Cgroup {
 
 impl Drop for Cgroup {
     fn drop(&mut self) {
-        let _ = self.kill();
-        let mut last = Ok(());
-        wait_until(GONE, || {
-            last = fs::remove_dir(&self.path);
-            last.is_ok()
-        });
-        if let Err(error) = last {
-            eprintln!("clean up: remove {}: {error}", self.path.display());
+        if let Err(error) = remove(&self.path) {
+            eprintln!("clean up: {error}");
         }
     }
+}
+
+/// The groups directly below the root that a process made and left behind: plain ones, those of containers, those of units.
+pub(crate) fn left_by(pid: u32) -> Vec<PathBuf> {
+    let prefixes = [format!("chaos-test-{pid}-"), format!("docker-{pid:032x}"), format!("ct{pid}-")];
+    let is_its = |entry: &fs::DirEntry| {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        prefixes.iter().any(|prefix| name.starts_with(prefix))
+    };
+    let entries = root().ok().and_then(|root| fs::read_dir(root).ok()).into_iter().flatten().flatten();
+    entries.filter(is_its).map(|entry| entry.path()).collect()
+}
+
+/// Removes a group of ours, with all that is in it.
+pub(crate) fn remove(path: &Path) -> Result<()> {
+    let _ = fs::write(path.join("cgroup.kill"), "1");
+    for entry in fs::read_dir(path).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            remove(&entry.path())?;
+        }
+    }
+    let mut last = Ok(());
+    wait_until(GONE, || {
+        last = fs::remove_dir(path);
+        last.is_ok()
+    });
+    last.map_err(Error::io("remove", path.display().to_string()))
 }
 
 /// Gives the groups below the root a controller's files. For a VM only: the root is everybody's.

@@ -55,9 +55,8 @@ impl Daemon {
     pub fn start_program(program: &str, configure: impl FnOnce(&mut Command)) -> Result<Self> {
         let folder = TempDir::with_prefix("chaos-test-").map_err(Error::io("create", "a folder"))?;
         let log = folder.path().join("log");
-        let tmpfs = Path::new(TMPFS);
-        let tmpfs = if tmpfs.is_dir() { tmpfs.to_path_buf() } else { std::env::temp_dir() };
-        let runtime = TempDir::with_prefix_in("chaos-test-", &tmpfs).map_err(Error::io("create", TMPFS))?;
+        let (prefix, tmpfs) = (prefix(std::process::id()), tmpfs());
+        let runtime = TempDir::with_prefix_in(prefix, tmpfs).map_err(Error::io("create", TMPFS))?;
         // The server drops its privileges, and has to get to its socket still.
         set_mode(folder.path(), 0o755)?;
         set_mode(runtime.path(), 0o755)?;
@@ -217,6 +216,24 @@ impl Daemon {
             (true, false) => Err(late("children of the injector")),
         }
     }
+}
+
+/// Where runtime directories are: their journals must not outlive the boot.
+fn tmpfs() -> PathBuf {
+    let tmpfs = Path::new(TMPFS);
+    if tmpfs.is_dir() { tmpfs.to_path_buf() } else { std::env::temp_dir() }
+}
+
+/// What the names of the runtime directories begin with that a process makes.
+fn prefix(pid: u32) -> String {
+    format!("chaos-test-{pid}-")
+}
+
+/// The runtime directories that a process made and left behind.
+pub(crate) fn left_by(pid: u32) -> Vec<PathBuf> {
+    let is_its = |entry: &fs::DirEntry| entry.file_name().to_string_lossy().starts_with(&prefix(pid));
+    let entries = fs::read_dir(tmpfs()).into_iter().flatten().flatten();
+    entries.filter(is_its).map(|entry| entry.path()).collect()
 }
 
 /// Whether a process sits in recvmsg(2).

@@ -5,6 +5,7 @@
 //! [`kernel`] are registered in one binary, `kernel-tests`. `test-runner` runs either, one process per test, and
 //! refuses a skip that its environment does not excuse. Which of them a VM runs, `xtask/src/vm/image.rs` lists.
 
+pub mod aftermath;
 pub mod asked;
 pub mod bench;
 pub mod bpf;

@@ -1,26 +1,23 @@
 //! Runs test executables, one process per test, and turns what they do into verdicts.
 //!
 //! A process per test means that a crash, a hang or a leak of one test is its own. The runner judges more than the
-//! exit status: exactly one test must have run, a skip must be excused by [`Reason::allowed`], and neither a
-//! process nor a network namespace may be left. A runner that is told to end by a signal ends its test, and takes away
-//! what that has left.
+//! exit status: exactly one test must have run, a skip must be excused by [`Reason::allowed`], and no process, network
+//! namespace, control group or runtime directory may be left. A runner that is told to end by a signal ends its test, and takes
+//! away what that has left.
 
 use std::fs::File;
 use std::io::{self, Read, Seek};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use nix::libc::c_int;
 use nix::sys::prctl;
-use nix::sys::signal::{SigHandler, Signal, signal};
-use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::sys::signal::Signal;
 use serde::Serialize;
 
 use crate::process::{self, wait_until};
 use crate::skip::{Environment, MARK, REASONS, Reason, kernel_release, kernel_version};
-use crate::{Error, Result, netns};
+use crate::{Error, Result, aftermath, netns};
 
 /// A verdict keeps this much of what a failed test wrote.
 const KEPT_OUTPUT: usize = 4000;
@@ -30,13 +27,6 @@ const ELSEWHERE: &str = "passed-on-the-host: nothing of it depends on the kernel
 pub const FIGURE: &str = "figure: ";
 /// Processes of a test may take this long to go after it.
 const SETTLE: Duration = Duration::from_secs(2);
-
-/// Whether a signal has told this process to end.
-static TOLD: AtomicBool = AtomicBool::new(false);
-
-extern "C" fn tell(_: c_int) {
-    TOLD.store(true, Ordering::Relaxed);
-}
 
 /// How a test ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -85,10 +75,7 @@ pub struct Plan {
 pub fn run(plan: &Plan, mut report: impl FnMut(&Line)) -> Result<usize> {
     // Orphans of a test become our children, so that we can tell that they are left.
     prctl::set_child_subreaper(true).map_err(Error::sys("become", "subreaper"))?;
-    for each in [Signal::SIGHUP, Signal::SIGINT, Signal::SIGTERM] {
-        // SAFETY: the handler stores a flag, and does nothing else.
-        unsafe { signal(each, SigHandler::Handler(tell)) }.map_err(Error::sys("handle", each.as_str()))?;
-    }
+    aftermath::listen()?;
     let mut tests = Vec::new();
     for executable in &plan.executables {
         for name in list(executable)? {
@@ -111,8 +98,8 @@ pub fn run(plan: &Plan, mut report: impl FnMut(&Line)) -> Result<usize> {
         };
         let ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
         report(&Line { kernel: kernel.clone(), test: full.clone(), outcome, reason, ms });
-        if TOLD.load(Ordering::Relaxed) {
-            return Err(Error::Different(format!("told to end by a signal, in {full}")));
+        if let Some(signal) = aftermath::told() {
+            return Err(Error::Different(format!("told to end by {signal}, in {full}")));
         }
     }
     Ok(tests.len())
@@ -157,7 +144,7 @@ fn wait(child: &mut Child, limit: Duration) -> io::Result<Option<ExitStatus>> {
     let mut status = None;
     wait_until(limit, || {
         status = child.try_wait().ok().flatten();
-        status.is_some() || TOLD.load(Ordering::Relaxed)
+        status.is_some() || aftermath::told().is_some()
     });
     if status.is_none() {
         child.kill()?;
@@ -178,7 +165,7 @@ fn clean_up_after(pid: u32) -> Vec<String> {
     let mut leaks = Vec::new();
     let me = i32::try_from(std::process::id()).unwrap_or(i32::MAX);
     let left = || {
-        reap();
+        aftermath::reap();
         process::descendants(me)
     };
     if !wait_until(SETTLE, || left().is_empty()) {
@@ -188,21 +175,8 @@ fn clean_up_after(pid: u32) -> Vec<String> {
         }
         wait_until(SETTLE, || left().is_empty());
     }
-    for name in netns::left_by(pid) {
-        leaks.push(format!("left network namespace {name}"));
-        if let Err(error) = netns::remove_by_name(&name) {
-            leaks.push(error.to_string());
-        }
-    }
+    leaks.extend(aftermath::take_away(pid.cast_signed()).iter().map(|what| format!("left {what}")));
     leaks
-}
-
-/// Collects orphans that ended. Only called when no test of ours runs.
-fn reap() {
-    while matches!(
-        waitpid(None, Some(WaitPidFlag::WNOHANG)),
-        Ok(WaitStatus::Exited(..) | WaitStatus::Signaled(..))
-    ) {}
 }
 
 fn judge(

@@ -1,6 +1,7 @@
 //! Builds the project's programs and test binaries, once for the host and the VM alike.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use serde::Deserialize;
 
@@ -32,6 +33,15 @@ impl Artifacts {
             .find(|path| suite(path) == name)
             .map(PathBuf::as_path)
             .ok_or_else(|| Error::Lacking(format!("cargo built no program {name}")))
+    }
+
+    /// A command that runs a program of the tests, which finds the others, and ends and cleans up when this process is gone
+    /// (`tests/src/aftermath.rs`).
+    pub(crate) fn command(&self, name: &str) -> Result<Command, Error> {
+        let mut command = Command::new(self.program(name)?);
+        command.env("CHAOS_BIN_DIR", self.bin_dir()?);
+        command.env("CHAOS_STARTED_BY", std::process::id().to_string());
+        Ok(command)
     }
 }
 
@@ -99,7 +109,7 @@ fn build_tested(what: &[&str]) -> Result<Artifacts, Error> {
     collect(&mut command)
 }
 
-fn cargo_build() -> std::process::Command {
+fn cargo_build() -> Command {
     let mut command = run::cargo();
     command.args(["build", "--package=chaos-daemon", "--package=chaos-tests"]);
     command.arg("--message-format=json-render-diagnostics").stderr(std::process::Stdio::inherit());
@@ -107,7 +117,7 @@ fn cargo_build() -> std::process::Command {
 }
 
 /// Builds, and takes down what cargo says it made.
-fn collect(command: &mut std::process::Command) -> Result<Artifacts, Error> {
+fn collect(command: &mut Command) -> Result<Artifacts, Error> {
     let messages = run::text(command)?;
     let mut artifacts = Artifacts::default();
     for line in messages.lines().filter(|line| line.starts_with('{')) {

@@ -1,6 +1,6 @@
 //! `cargo xtask bench`: builds optimised programs and measures them beside iptables and nft, in one run.
 
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 
 use clap::Args;
 
@@ -41,11 +41,11 @@ pub(crate) fn main(options: &Options) -> Result<ExitCode, Error> {
     tools::require(tools::PEERS)?;
     let built =
         artifacts::build_release(&["chaos-daemon", "chaosctl", "bench", "chaos-worker", "chaos-tools"])?;
-    let mut command = Command::new(built.program("bench")?);
+    let mut command = built.command("bench")?;
+    command.env_remove("CHAOS_ENVIRONMENT");
     command.arg("--json").arg(run::root().join("target/bench.json"));
     command.args(options.quick.then_some("--quick"));
     command.args(options.only.iter().map(|part| format!("--only={part}")));
-    command.env("CHAOS_BIN_DIR", built.bin_dir()?).env_remove("CHAOS_ENVIRONMENT");
     let status = command.status().map_err(|source| run::start_error(&command, source))?;
     // A goal that is missed has been said; what says nothing by itself is said here.
     if status.code().is_none() {

@@ -3,7 +3,7 @@
 //! On this machine it only touches two network namespaces that it makes and removes. The programs are those that
 //! `cargo xtask test` builds, in its target folder, so that either finds the other's work done.
 
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 
 use clap::Args;
 
@@ -44,9 +44,8 @@ pub(crate) fn main(options: &Options) -> Result<ExitCode, Error> {
 }
 
 fn here(built: &Artifacts) -> Result<bool, Error> {
-    let mut command = Command::new(built.program("demo")?);
-    command.arg("partition").env("CHAOS_BIN_DIR", built.bin_dir()?).env_remove("CHAOS_ENVIRONMENT");
-    command.current_dir(run::root());
+    let mut command = built.command("demo")?;
+    command.arg("partition").current_dir(run::root()).env_remove("CHAOS_ENVIRONMENT");
     let status = command.status().map_err(|source| run::start_error(&command, source))?;
     Ok(status.success())
 }

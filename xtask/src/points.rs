@@ -1,6 +1,6 @@
 //! `cargo xtask matrix` and `cargo xtask sweep`: every event, and every system call, at which something can go wrong.
 
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 
 use clap::Args;
 
@@ -27,10 +27,9 @@ pub(crate) fn main(program: &str, options: &Options) -> Result<ExitCode, Error> 
     }
     tools::require(tools::OBSERVERS)?;
     let built = artifacts::build()?;
-    let mut command = Command::new(built.program(program)?);
+    let mut command = built.command(program)?;
     command.arg(format!("--stride={}", options.stride)).arg(format!("--limit={}", options.minutes * 60));
     command.args(options.only.iter().map(|kind| format!("--only={kind}")));
-    command.env("CHAOS_BIN_DIR", built.bin_dir()?);
     let status = command.status().map_err(|source| run::start_error(&command, source))?;
     Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -1,6 +1,6 @@
 //! `cargo xtask soak`: random faults and deaths for as long as asked, then a bystander beside a thousand injections.
 
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 
 use clap::Args;
 
@@ -33,12 +33,11 @@ pub(crate) fn main(options: &Options) -> Result<ExitCode, Error> {
     }
     tools::require(tools::OBSERVERS)?;
     let built = artifacts::build()?;
-    let mut command = Command::new(built.program("soak")?);
+    let mut command = built.command("soak")?;
     command.arg(format!("--minutes={}", options.minutes)).arg(format!("--cycles={}", options.cycles));
     command.args(options.seed.map(|seed| format!("--seed={seed}")));
     command.args(options.steps.map(|steps| format!("--steps={steps}")));
     command.args(options.lane.map(|lane| format!("--lane={lane}")));
-    command.env("CHAOS_BIN_DIR", built.bin_dir()?);
     let status = command.status().map_err(|source| run::start_error(&command, source))?;
     Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -191,9 +191,9 @@ fn host() -> Result<Tally, Error> {
     tools::require(tools::OBSERVERS)?;
     tools::require(tools::HOST)?;
     let built = artifacts::build()?;
-    let mut command = Command::new(built.program("test-runner")?);
+    let mut command = built.command("test-runner")?;
     command.args(&built.tests).arg(built.program(kinds::KERNEL_TESTS)?);
-    let verdicts = verdicts("host", &mut command, &built, &mut tally)?;
+    let verdicts = verdicts("host", &mut command, &mut tally)?;
     kinds::keep(Place::Host, kinds::KERNEL_TESTS, &verdicts)?;
     Ok(tally)
 }
@@ -207,8 +207,8 @@ fn sabotage() -> Result<Tally, Error> {
     }
     tools::require(tools::OBSERVERS)?;
     let built = artifacts::build()?;
-    let mut command = Command::new(built.program("sabotage")?);
-    verdicts("sabotage", &mut command, &built, &mut tally)?;
+    let mut command = built.command("sabotage")?;
+    verdicts("sabotage", &mut command, &mut tally)?;
     Ok(tally)
 }
 
@@ -221,9 +221,9 @@ fn kill() -> Result<Tally, Error> {
     }
     tools::require(tools::OBSERVERS)?;
     let built = artifacts::build()?;
-    let mut command = Command::new(built.program("kills")?);
+    let mut command = built.command("kills")?;
     command.arg(format!("--count={KILLS}"));
-    kills::keep(&verdicts("kills", &mut command, &built, &mut tally)?)?;
+    kills::keep(&verdicts("kills", &mut command, &mut tally)?)?;
     Ok(tally)
 }
 
@@ -243,16 +243,10 @@ fn sabotage_in_vm() -> Result<Tally, Error> {
 }
 
 /// Runs a program that writes a verdict a line to the file that it is told.
-fn verdicts(
-    name: &str,
-    command: &mut Command,
-    built: &Artifacts,
-    tally: &mut Tally,
-) -> Result<Vec<Verdict>, Error> {
+fn verdicts(name: &str, command: &mut Command, tally: &mut Tally) -> Result<Vec<Verdict>, Error> {
     let path = results_of(name);
     std::fs::write(&path, "").map_err(Error::file("write", &path))?;
-    command.arg(format!("--results={}", path.display()));
-    command.env("CHAOS_BIN_DIR", built.bin_dir()?).env_remove("CHAOS_ENVIRONMENT");
+    command.arg(format!("--results={}", path.display())).env_remove("CHAOS_ENVIRONMENT");
     let mut process = command.spawn().map_err(|source| run::start_error(command, source))?;
     let (results, _) = verdict::follow(&mut process, &path, None, |verdict| {
         println!("{}", verdict.line());
@@ -489,8 +483,8 @@ fn program(name: &str, args: &[&str]) -> Result<Tally, Error> {
     }
     tools::require(tools::OBSERVERS)?;
     let built = artifacts::build()?;
-    let mut command = Command::new(built.program(name)?);
-    command.args(args).env("CHAOS_BIN_DIR", built.bin_dir()?).stderr(Stdio::inherit());
+    let mut command = built.command(name)?;
+    command.args(args).stderr(Stdio::inherit());
     believe(name, &mut command, &mut tally)?;
     Ok(tally)
 }

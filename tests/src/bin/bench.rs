@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use chaos_tests::bench::{self, Options, PARTS};
 
 fn main() -> ExitCode {
-    if let Some(code) = chaos_tests::caller::serve_if_asked() {
+    if let Some(code) = chaos_tests::caller::serve_if_asked().or_else(chaos_tests::aftermath::outlive) {
         return code;
     }
     let options = match parse(std::env::args().skip(1)) {

@@ -14,6 +14,9 @@ fn main() -> ExitCode {
         eprintln!("demo: {missing}");
         return ExitCode::from(2);
     }
+    if let Some(code) = chaos_tests::aftermath::outlive() {
+        return code;
+    }
     match demo::run(scene) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,

@@ -17,7 +17,7 @@ struct Options {
 }
 
 fn main() -> ExitCode {
-    if let Some(code) = chaos_tests::caller::serve_if_asked() {
+    if let Some(code) = chaos_tests::caller::serve_if_asked().or_else(chaos_tests::aftermath::outlive) {
         return code;
     }
     let mut options = Options { results: "/dev/stdout".into(), count: 100, only: String::new() };

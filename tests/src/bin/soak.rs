@@ -20,7 +20,7 @@ struct Options {
 }
 
 fn main() -> ExitCode {
-    if let Some(code) = chaos_tests::caller::serve_if_asked() {
+    if let Some(code) = chaos_tests::caller::serve_if_asked().or_else(chaos_tests::aftermath::outlive) {
         return code;
     }
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |age| age.as_secs());

@@ -9,7 +9,7 @@ use chaos_tests::kernel::Context;
 use chaos_tests::sweep::{self, Found, Kind, supervised};
 
 fn main() -> ExitCode {
-    if let Some(code) = chaos_tests::caller::serve_if_asked() {
+    if let Some(code) = chaos_tests::caller::serve_if_asked().or_else(chaos_tests::aftermath::outlive) {
         return code;
     }
     let asked = match Asked::read(std::env::args().skip(1), Duration::from_secs(900)) {

@@ -1,0 +1,172 @@
+//! A program of the tests that is aborted leaves nothing: no process, network namespace, control group or folder.
+
+#![cfg(test)]
+
+use std::fs;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+use chaos_tests::daemon::binary;
+use chaos_tests::process::{self, Process, descendants, wait_until};
+use chaos_tests::{cgroup, netns};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tempfile::TempDir;
+
+/// How soon a program has begun, and how soon all of it is gone.
+const LIMIT: Duration = Duration::from_secs(40);
+/// Has a namespace, a control group and processes of many kinds, for longer than anybody waits here.
+const MATRIX: (&str, &[&str]) = ("matrix", &["--only=process_pause"]);
+
+/// A program, and whoever started it if that is not this process.
+struct Run {
+    started: Child,
+    /// Its temporary files are there, and nobody else's.
+    folder: TempDir,
+    /// Who is in the names of what it makes.
+    program: i32,
+}
+
+impl Run {
+    /// Starts a program by a command, and waits until it has a namespace and a daemon that is ready for a fault.
+    fn begin(mut command: Command) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        command.env("TMPDIR", folder.path()).stdin(Stdio::null()).stdout(Stdio::null());
+        let mut run = Self { started: command.process_group(0).spawn().unwrap(), folder, program: 0 };
+        let is_holder = |process: &Process| process.arguments.get(1).is_some_and(|word| word == "holder");
+        let begun = wait_until(LIMIT, || {
+            run.program = run.number().unwrap_or_default();
+            !run.namespaces().is_empty() && descendants(run.program).iter().any(is_holder)
+        });
+        assert!(begun, "{command:?} has not begun: {:?}", run.left());
+        run
+    }
+
+    fn number(&self) -> Option<i32> {
+        let mut folders = fs::read_dir(self.folder.path()).unwrap().flatten();
+        folders.find_map(|folder| fs::read_to_string(folder.path().join("pid")).ok()?.parse().ok())
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.started.id().cast_signed()), signal).unwrap();
+    }
+
+    fn end(&mut self) -> ExitStatus {
+        let mut ended = None;
+        wait_until(LIMIT, || {
+            ended = self.started.try_wait().unwrap();
+            ended.is_some()
+        });
+        ended.expect("it goes on")
+    }
+
+    fn namespaces(&self) -> Vec<String> {
+        names("/run/netns".as_ref(), &[format!("ct{}-", self.program)])
+    }
+
+    fn processes(&self) -> Vec<Process> {
+        let folder = format!("TMPDIR={}", self.folder.path().display());
+        let knows = |process: &Process| {
+            let text = fs::read(format!("/proc/{}/environ", process.pid)).unwrap_or_default();
+            text.split(|byte| *byte == 0).any(|variable| variable.starts_with(folder.as_bytes()))
+        };
+        process::all().into_iter().filter(knows).collect()
+    }
+
+    /// Whatever there is of it.
+    fn left(&self) -> Vec<String> {
+        let number = self.program;
+        let marked = [format!("chaos-test-{number}-"), format!("ct{number}-")];
+        let processes = self.processes().into_iter().map(|process| format!("{process:?}"));
+        [
+            processes.collect(),
+            self.namespaces(),
+            names(&cgroup::root().unwrap(), &marked),
+            names("/dev/shm".as_ref(), &marked),
+            names(self.folder.path(), &[String::new()]),
+        ]
+        .concat()
+    }
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        if matches!(self.started.try_wait(), Ok(None)) {
+            self.signal(Signal::SIGTERM);
+            wait_until(LIMIT, || !matches!(self.started.try_wait(), Ok(None)));
+        }
+    }
+}
+
+fn names(folder: &Path, prefixes: &[String]) -> Vec<String> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let all = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    all.filter(|name| prefixes.iter().any(|prefix| name.starts_with(prefix))).collect()
+}
+
+fn command((program, arguments): (&str, &[&str])) -> Command {
+    let mut command = Command::new(binary(program).unwrap());
+    command.args(arguments);
+    command
+}
+
+#[test]
+fn a_program_that_is_told_to_end_takes_away_what_it_has_made() {
+    for program in [
+        MATRIX,
+        ("sweep", MATRIX.1),
+        ("soak", &["--minutes=5"]),
+        ("kills", &["--results=/dev/null"]),
+        ("demo", &["partition"]),
+    ] {
+        let mut run = Run::begin(command(program));
+        run.signal(Signal::SIGTERM);
+        assert_eq!(run.end().code(), Some(128 + Signal::SIGTERM as i32), "{program:?}");
+        assert_eq!(run.left(), Vec::<String>::new(), "{program:?}");
+    }
+}
+
+#[test]
+fn a_program_whose_whole_group_is_interrupted_takes_away_what_it_has_made() {
+    let mut run = Run::begin(command(MATRIX));
+    kill(Pid::from_raw(-run.started.id().cast_signed()), Signal::SIGINT).unwrap();
+    assert_eq!(run.end().code(), Some(128 + Signal::SIGINT as i32));
+    assert_eq!(run.left(), Vec::<String>::new());
+}
+
+#[test]
+fn a_program_that_crashes_leaves_nothing() {
+    let mut run = Run::begin(command(MATRIX));
+    kill(Pid::from_raw(run.program), Signal::SIGABRT).unwrap();
+    assert_eq!(run.end().code(), Some(128 + Signal::SIGABRT as i32));
+    assert_eq!(run.left(), Vec::<String>::new());
+}
+
+#[test]
+fn a_program_ends_when_whoever_has_started_it_is_gone() {
+    let mut shell = Command::new("sh");
+    // Not the last command, which the shell would become.
+    shell.args(["-c", "CHAOS_STARTED_BY=$$ \"$@\"; exit", "sh"]);
+    let matrix = command(MATRIX);
+    shell.arg(matrix.get_program()).args(matrix.get_args());
+    let mut run = Run::begin(shell);
+    run.signal(Signal::SIGKILL);
+    assert_eq!(run.end().signal(), Some(Signal::SIGKILL as i32));
+    wait_until(LIMIT, || run.left().is_empty());
+    assert_eq!(run.left(), Vec::<String>::new());
+}
+
+#[test]
+fn what_a_program_that_was_killed_has_left_goes_when_the_next_starts() {
+    let mut run = Run::begin(command(MATRIX));
+    run.signal(Signal::SIGKILL);
+    assert_eq!(run.end().signal(), Some(Signal::SIGKILL as i32));
+    // With its parent, at once.
+    let gone = wait_until(LIMIT, || Process::read(run.program).is_none_or(|program| !program.runs()));
+    assert!(gone && !run.namespaces().is_empty() && !run.processes().is_empty(), "{:?}", run.left());
+    let mut next = command(("matrix", &["--only=no such kind"]));
+    netns::output(next.env("TMPDIR", run.folder.path())).unwrap_err();
+    assert_eq!(run.left(), Vec::<String>::new());
+}
