@@ -110,7 +110,7 @@ impl Event {
     }
 
     /// Whether a fault comes to it only when it is there: what strikes then is to strike one that acts.
-    pub(super) fn is_of_active(self) -> bool {
+    pub fn is_of_active(self) -> bool {
         use Point::{
             AfterDisarm, AfterEnding, AfterForget, AfterRenewal, AfterUndo, BeforeDisarm, BeforeEnding,
             BeforeForget, BeforeRenewal, BeforeUndo,

@@ -1,9 +1,12 @@
 //! What matrix and sweep strike, of every kind of fault: that it is complete is the compiler's to say. A kind is tried here, or
 //! left out for a reason that shows as a skip.
 
+use std::path::Path;
+
 use chaos_daemon::spec::{FAULT_TYPES, FaultType};
 
 use super::bench::{Sign, Thing};
+use crate::kernel::supervised::service;
 use crate::kernel::supervised::stage::{self, Make};
 use crate::kernel::{Attach, Context};
 use crate::skip::Environment;
@@ -36,6 +39,8 @@ enum Needs {
     Controllers(&'static [&'static str]),
     /// A clock that is nobody else's.
     OwnClock,
+    /// A service manager that is nobody else's.
+    OwnManager,
 }
 
 /// A kind of fault. What uses something up is called by what that is, for processors `resource_exhaustion`.
@@ -66,10 +71,10 @@ impl Kind {
     }
 
     /// Whether few machines can do it: it needs a kernel that has everything, or a machine of its own. Of what netem does, one
-    /// kind stands for all.
+    /// kind stands for all. What needs systemd is for tests that have one.
     pub fn is_rare(&self) -> bool {
         match self.needs {
-            Needs::Nothing => false,
+            Needs::Nothing | Needs::OwnManager => false,
             Needs::Netem => self.name == "latency",
             Needs::Lsm | Needs::Controllers(_) | Needs::OwnClock => true,
         }
@@ -104,12 +109,15 @@ struct Machine {
     netem: bool,
     lsm: bool,
     own_clock: bool,
+    own_manager: bool,
 }
 
 impl Machine {
     fn of(context: &Context) -> Self {
-        let own_clock = context.environment == Environment::Vm;
-        Self { netem: context.has_netem(), lsm: context.has_bpf_lsm(), own_clock }
+        let is_own = context.environment == Environment::Vm;
+        // There only where systemd has booted the machine (sd_booted(3)).
+        let own_manager = is_own && Path::new("/run/systemd/system").is_dir();
+        Self { netem: context.has_netem(), lsm: context.has_bpf_lsm(), own_clock: is_own, own_manager }
     }
 
     /// Why a kind cannot be tried here.
@@ -124,6 +132,7 @@ impl Machine {
                 Some("the controllers of cgroup v2 are not there")
             }
             (_, Needs::OwnClock) if !self.own_clock => Some("the clock of a host is not a test's to change"),
+            (_, Needs::OwnManager) if !self.own_manager => Some(NO_MANAGER),
             _ => None,
         }
     }
@@ -175,7 +184,9 @@ fn struck(kind: FaultType) -> &'static [Kind] {
         FaultType::PortInUse => const { &[plain("port_in_use", Sign::Port)] },
         FaultType::ConnectionLoad => const { &[plain("connection_load", Sign::Clients(5))] },
         FaultType::FileError => const { &[of("file_error", Way::Calls(Sign::Files), Needs::Lsm)] },
-        FaultType::ServiceStop => const { &[elsewhere("service_stop", NO_MANAGER)] },
+        FaultType::ServiceStop => {
+            const { &[guarded_by("service_stop", service::stopped, Needs::OwnManager)] }
+        }
         FaultType::ServiceRestart => const { &[elsewhere("service_restart", NO_MANAGER)] },
         FaultType::DnsError => const { &[of("dns_error", Way::Answers(Sign::Questions), Needs::Nothing)] },
         FaultType::McpError => const { &[plain("mcp_error", Sign::Proxy)] },
@@ -184,7 +195,7 @@ fn struck(kind: FaultType) -> &'static [Kind] {
     }
 }
 
-const NO_MANAGER: &str = "no service manager is PID 1 here; the tests on systemd do it";
+const NO_MANAGER: &str = "no service manager is PID 1 here that is a test's own; the tests on systemd do it";
 const TAKES_DOWN: &str = "it would take down the host that judges; the tests on systemd do it, in a VM";
 
 const RESOURCES: &[Kind] = &[

@@ -6,10 +6,11 @@ mod going_down;
 mod lab;
 mod second_boot;
 mod second_boot_guard;
+pub(crate) mod service;
 mod settings;
 mod supervised;
 mod third_boot;
-mod unit;
+pub(crate) mod unit;
 
 /// What a test returns.
 pub type TestResult = Result<(), Box<dyn std::error::Error>>;

@@ -27,7 +27,7 @@ pub(super) fn run(program: &str, args: &[&str]) -> Result<String> {
     output(Command::new(program).args(args))
 }
 
-pub(super) fn systemctl(args: &[&str]) -> Result<String> {
+pub(crate) fn systemctl(args: &[&str]) -> Result<String> {
     run("systemctl", args)
 }
 

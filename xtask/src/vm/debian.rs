@@ -68,9 +68,11 @@ pub(super) fn base(built: &Artifacts, programs: &Path, filter: Option<&str>) -> 
         archive.file(&format!("chaos/{file}"), &image::read(&tree.join(file))?);
     }
     archive.file("chaos/filter", filter.unwrap_or_default().as_bytes());
-    for name in ["test-runner", "systemd-tests", "kernel-tests"] {
+    for name in ["test-runner", "systemd-tests", "kernel-tests", "chaos-daemon-failing"] {
         archive.program(&format!("{BIN_DIR}/{name}"), &image::read(built.program(name)?)?);
     }
+    // Beside the one with fail points there is the one that the package installs.
+    archive.link(&format!("{BIN_DIR}/chaos-daemon"), "/usr/bin/chaos-daemon");
     let folder = run::vm_dir().join("deb");
     let version = env!("CARGO_PKG_VERSION");
     // Two versions of one build: what an upgrade is to dpkg and systemd.

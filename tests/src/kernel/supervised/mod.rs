@@ -3,6 +3,7 @@
 mod flaps;
 mod plans;
 mod refusals;
+pub(crate) mod service;
 pub(crate) mod stage;
 
 use std::time::{Duration, Instant};

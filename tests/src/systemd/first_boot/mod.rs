@@ -1,5 +1,6 @@
 //! From the installation to a reboot, each with faults active.
 
+mod crashes;
 mod drop_ins;
 mod experiments;
 mod exposure;
@@ -44,6 +45,7 @@ pub(super) fn all() -> Vec<Test> {
         exposure::TESTS,
         processes::TESTS,
         services::TESTS,
+        crashes::TESTS,
         drop_ins::TESTS,
         experiments::TESTS,
         storm::TESTS,

@@ -4,13 +4,14 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::Path;
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use crate::error::{Error, Result};
 use crate::process::{Process, wait_until};
+use crate::systemd::service::Service;
 use crate::systemd::settings::OtherPolicy;
 use crate::systemd::unit::{
     GUARD, MEMBER, PATIENCE, SERVICE, chaosctl, installed, is_active, log, main_pid, processes, property,
@@ -29,8 +30,11 @@ tests![
 ];
 
 const NAME: &str = "chaos-stopped.service";
-/// Starts only while this file is there.
+/// It starts only while this file is there.
 const CONDITION: &str = "/run/chaos-stopped-may-start";
+/// `Restart=always`: who stops it has to do so by systemd.
+const UNIT: &str = "[Service]\nType=exec\nExecStartPre=test -e /run/chaos-stopped-may-start\nExecStart=sleep infinity\n\
+                    Restart=always\nRestartSec=200ms\n";
 /// Kills every process of the service at once (cgroup-v2.rst, `cgroup.kill`).
 const SERVICE_KILL: &str = "/sys/fs/cgroup/system.slice/chaos-daemon.service/cgroup.kill";
 /// From the last heartbeat, or from a death.
@@ -38,70 +42,13 @@ const PROMISE: Duration = Duration::from_secs(3);
 /// For a unit to be started, under emulation.
 const START: Duration = Duration::from_secs(2);
 
-/// A service with a file of its own, gone when this is.
-struct Victim {
-    name: &'static str,
-}
-
-impl Victim {
-    fn start() -> Result<Self> {
-        fs::write(CONDITION, "").map_err(Error::io("write", CONDITION))?;
-        // `Restart=always`: who stops it has to do so by systemd.
-        Self::of(
-            NAME,
-            "[Service]\nType=exec\nExecStartPre=test -e /run/chaos-stopped-may-start\nExecStart=sleep infinity\n\
-             Restart=always\nRestartSec=200ms\n",
-        )
-    }
-
-    fn of(name: &'static str, text: &str) -> Result<Self> {
-        let victim = Self { name };
-        let file = victim.file();
-        fs::write(&file, text).map_err(Error::io("write", file))?;
-        systemctl(&["daemon-reload"])?;
-        systemctl(&["start", name])?;
-        Ok(victim)
-    }
-
-    fn file(&self) -> String {
-        format!("/run/systemd/system/{}", self.name)
-    }
-
-    fn pid(&self) -> i32 {
-        property(self.name, "MainPID").ok().and_then(|text| text.parse().ok()).unwrap_or_default()
-    }
-
-    fn state(&self) -> String {
-        property(self.name, "ActiveState").unwrap_or_default()
-    }
-
-    /// How long from now until it runs again, as another process.
-    fn time_to_normal(&self, before: i32, limit: Duration) -> Result<Duration> {
-        let start = Instant::now();
-        let normal = || self.state() == "active" && !matches!(self.pid(), 0) && self.pid() != before;
-        match wait_until(limit, normal) {
-            true => Ok(start.elapsed()),
-            false => Err(Error::Late {
-                what: format!("{} active, not {}; {}", self.name, self.state(), log()),
-                after: limit,
-            }),
-        }
-    }
-}
-
-impl Drop for Victim {
-    fn drop(&mut self) {
-        let _ = systemctl(&["unmask", "--runtime", self.name]);
-        let _ = systemctl(&["stop", self.name]);
-        let _ = fs::remove_file(self.file());
-        let _ = fs::remove_file(CONDITION);
-        let _ = systemctl(&["daemon-reload"]);
-        let _ = systemctl(&["reset-failed", self.name]);
-    }
+fn victim() -> Result<Service> {
+    fs::write(CONDITION, "").map_err(Error::io("write", CONDITION))?;
+    Service::start(NAME, UNIT)
 }
 
 /// Has it stopped, and sees that it is; the process that it was.
-fn stop(victim: &Victim, lasting: &str) -> Result<i32> {
+fn stop(victim: &Service, lasting: &str) -> Result<i32> {
     let pid = victim.pid();
     chaosctl(MEMBER, &["inject", "service_stop", "--name", "gone", "--unit", victim.name, "--for", lasting])?;
     match (victim.state().as_str(), Path::new(&format!("/proc/{pid}")).exists()) {
@@ -130,7 +77,7 @@ fn status(name: &str) -> Value {
 
 fn a_service_is_stopped_while_the_fault_lasts_and_started_again() -> TestResult {
     installed()?;
-    let victim = Victim::start()?;
+    let victim = victim()?;
     let pid = stop(&victim, "10m")?;
     let seen = status("gone");
     assert!(seen["lifetime"] == "supervised" && seen["state"] == "effective", "{seen}");
@@ -155,7 +102,7 @@ fn a_service_is_stopped_while_the_fault_lasts_and_started_again() -> TestResult 
 
 fn a_service_is_started_again_when_the_daemon_is_killed_or_hangs() -> TestResult {
     installed()?;
-    let victim = Victim::start()?;
+    let victim = victim()?;
     let pid = stop(&victim, "10m")?;
     let before = main_pid()?;
     fs::write(SERVICE_KILL, "1")?;
@@ -179,7 +126,7 @@ fn a_service_is_started_again_when_the_daemon_is_killed_or_hangs() -> TestResult
 
 fn what_somebody_else_did_with_a_stopped_service_stays() -> TestResult {
     installed()?;
-    let victim = Victim::start()?;
+    let victim = victim()?;
     stop(&victim, "10m")?;
     systemctl(&["start", NAME])?;
     let theirs = victim.pid();
@@ -212,8 +159,8 @@ fn what_somebody_else_did_with_a_stopped_service_stays() -> TestResult {
 
 fn services_that_cannot_or_must_not_be_stopped_are_refused_by_name() -> TestResult {
     installed()?;
-    let victim = Victim::start()?;
-    let needs = Victim::of(
+    let victim = victim()?;
+    let needs = Service::start(
         "chaos-needs.service",
         "[Unit]\nRequires=chaos-stopped.service\n[Service]\nExecStart=sleep infinity\n",
     )?;
@@ -242,7 +189,7 @@ fn services_that_cannot_or_must_not_be_stopped_are_refused_by_name() -> TestResu
 
 fn a_restart_says_how_long_the_service_was_gone_and_warns_if_it_does_not_come_back() -> TestResult {
     installed()?;
-    let victim = Victim::start()?;
+    let victim = victim()?;
     let pid = victim.pid();
     let restart = ["inject", "service_restart", "--name", "again", "--unit", NAME, "--for", "10m"];
     chaosctl(MEMBER, &restart)?;
@@ -293,7 +240,7 @@ fn sample(words: &[&str]) -> Result<Value> {
 
 fn a_probe_tells_how_a_unit_is_and_how_often_systemd_has_started_it_again() -> TestResult {
     installed()?;
-    let victim = Victim::start()?;
+    let victim = victim()?;
     let restarts = || sample(&["unit", NAME, "--measure", "restarts"]).map(|seen| seen["value"].as_f64());
     assert_eq!(restarts()?, Some(0.0));
     let up = sample(&["unit", NAME, "--sub", "running"])?;
@@ -330,7 +277,7 @@ fn logged(words: &[&str]) -> Result<String> {
 
 fn a_probe_counts_what_a_unit_logs_and_what_is_in_a_file_where_the_policy_names_them() -> TestResult {
     installed()?;
-    let _victim = Victim::of(
+    let _victim = Service::start(
         LOGGING,
         "[Service]\nExecStart=/bin/sh -c 'echo \"<4>pool used up\"; echo all is well; exec sleep infinity'\n",
     )?;

@@ -1,0 +1,82 @@
+//! A service of a test's own, with a file of its own; both gone when the guard is.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use super::unit::{log, property, systemctl};
+use crate::error::{Error, Result};
+use crate::process::wait_until;
+
+/// A service that was started.
+#[derive(Debug)]
+pub(crate) struct Service {
+    /// What it is called.
+    pub(crate) name: &'static str,
+}
+
+impl Service {
+    /// Starts one by what its file says.
+    ///
+    /// # Errors
+    /// When systemd does not.
+    pub(crate) fn start(name: &'static str, text: &str) -> Result<Self> {
+        let service = Self { name };
+        let file = service.file();
+        fs::write(&file, text).map_err(Error::io("write", file))?;
+        systemctl(&["daemon-reload"])?;
+        systemctl(&["start", name])?;
+        Ok(service)
+    }
+
+    /// Where its file is.
+    pub(crate) fn file(&self) -> String {
+        format!("/run/systemd/system/{}", self.name)
+    }
+
+    /// Its main process; 0 when there is none.
+    pub(crate) fn pid(&self) -> i32 {
+        property(self.name, "MainPID").ok().and_then(|text| text.parse().ok()).unwrap_or_default()
+    }
+
+    /// "active", "inactive" and so on.
+    pub(crate) fn state(&self) -> String {
+        property(self.name, "ActiveState").unwrap_or_default()
+    }
+
+    /// Some of its properties, one a line as `NAME=VALUE`, in the order of their names.
+    ///
+    /// # Errors
+    /// When systemd does not say.
+    pub(crate) fn properties(&self, names: &str) -> Result<String> {
+        let text = systemctl(&["show", "--property", names, self.name])?;
+        let mut lines: Vec<_> = text.lines().collect();
+        lines.sort_unstable();
+        Ok(lines.join("\n"))
+    }
+
+    /// How long from now until it runs again, as another process.
+    ///
+    /// # Errors
+    /// When it does not within `limit`.
+    pub(crate) fn time_to_normal(&self, before: i32, limit: Duration) -> Result<Duration> {
+        let start = Instant::now();
+        let normal = || self.state() == "active" && !matches!(self.pid(), 0) && self.pid() != before;
+        match wait_until(limit, normal) {
+            true => Ok(start.elapsed()),
+            false => Err(Error::Late {
+                what: format!("{} active, not {}; {}", self.name, self.state(), log()),
+                after: limit,
+            }),
+        }
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        let _ = systemctl(&["unmask", "--runtime", self.name]);
+        let _ = systemctl(&["stop", self.name]);
+        let _ = fs::remove_file(self.file());
+        let _ = systemctl(&["daemon-reload"]);
+        let _ = systemctl(&["reset-failed", self.name]);
+    }
+}
