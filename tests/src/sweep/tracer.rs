@@ -193,7 +193,7 @@ impl Tracer {
         }
     }
 
-    /// Until everything traced has ended or the flag is up. The kernel lets go of all when the thread ends.
+    /// Until everything traced has ended or the flag is up. Nothing is traced any more then.
     fn run(&mut self) -> nix::Result<()> {
         while !self.threads.is_empty() && !self.stop.load(Ordering::Relaxed) {
             match wait() {
@@ -203,7 +203,33 @@ impl Tracer {
                 Err(errno) => return Err(errno),
             }
         }
-        Ok(())
+        self.let_go()
+    }
+
+    /// Lets every thread go on. The kernel would do so when this thread ends, but somewhat later than one that joins it goes on: a
+    /// stop that nobody has waited for yet would be, to who asks whether the process has ended, its end.
+    fn let_go(&mut self) -> nix::Result<()> {
+        for tid in self.threads.keys() {
+            // One that has ended has nothing to stop.
+            let _ = ptrace::interrupt(Pid::from_raw(*tid));
+        }
+        loop {
+            let status = match wait() {
+                Ok(status) => status,
+                Err(Errno::ECHILD) => return Ok(()),
+                Err(Errno::EINTR) => continue,
+                Err(errno) => return Err(errno),
+            };
+            let Some(tid) = status.pid() else { continue };
+            if self.threads.get(&tid.as_raw()).is_some_and(|thread| thread.failing.is_some()) {
+                // Its call has to return the error first.
+                self.handle(status);
+                let _ = ptrace::interrupt(tid);
+                continue;
+            }
+            let signal = if let WaitStatus::Stopped(_, signal) = status { Some(signal) } else { None };
+            let _ = ptrace::detach(tid, signal);
+        }
     }
 
     fn handle(&mut self, status: WaitStatus) {
@@ -304,4 +330,41 @@ fn threads_of(pid: i32) -> Vec<i32> {
 fn process_of(tid: i32) -> Option<i32> {
     let status = std::fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
     status.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::process::Process;
+    use crate::worker::Program;
+
+    #[test]
+    fn a_process_goes_on_with_nobody_who_traces_it_as_soon_as_that_is_to_stop() {
+        let program = Program::new().unwrap();
+        // Threads that call all the time, and come and go: some stand at a call at any time.
+        let mut worker = program.start(16, "traced").unwrap();
+        let (pid, strike) = (worker.pid(), Strike::Kill);
+        let process = Process::read(pid).unwrap();
+        for round in 0..20 {
+            let mut tracer = Tracer {
+                aim: Aim { pid, children: false, at: usize::MAX, strike, everybody: Vec::new() },
+                stop: Arc::new(AtomicBool::new(true)),
+                struck: Arc::default(),
+                threads: HashMap::new(),
+                seen: Seen::default(),
+            };
+            // On a thread that has no children, as a trace is.
+            let traced = std::thread::scope(|scope| {
+                let trace = || {
+                    tracer.attach().unwrap();
+                    let before = process.status("TracerPid");
+                    tracer.run().unwrap();
+                    (before != 0, process.status("TracerPid") != 0)
+                };
+                scope.spawn(trace).join().unwrap()
+            });
+            assert_eq!(traced, (true, false), "round {round}");
+            assert!(!worker.has_ended() && worker.runs(), "round {round}");
+        }
+    }
 }
