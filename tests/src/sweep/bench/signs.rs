@@ -8,6 +8,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use serde_json::json;
+
 use super::{Bench, Kind};
 use crate::caller::Ask;
 use crate::measure::{Tcp, tcp_rtt, udp_rtt};
@@ -97,8 +99,14 @@ impl Bench {
     pub(crate) fn assert_acts(&self, kind: &Kind, has_struck: impl Fn() -> bool) -> Result<()> {
         match self.acts(kind, &has_struck)? || has_struck() {
             true => Ok(()),
-            false => Err(Error::Different("injected, and does not act".into())),
+            false => Err(Error::Different(format!("injected, and does not act; {}", self.evidence()))),
         }
+    }
+
+    /// What the daemon says of its faults: how much their programs have seen.
+    fn evidence(&self) -> String {
+        let status = self.daemon().and_then(|(_, mcp)| mcp.call_tool("chaos_status", json!({}))?.ok());
+        status.map_or_else(|error| error.to_string(), |status| status["active_faults"].to_string())
     }
 
     fn shows(&self, sign: Sign, before: u64) -> Result<bool> {
