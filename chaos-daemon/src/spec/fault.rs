@@ -221,7 +221,7 @@ impl Effect {
 
     /// Whether it can be in the way of who comes in by a port of this node: only then are such ports looked for.
     pub fn meets_ports(&self) -> bool {
-        self.traffic().is_some() || matches!(self, Self::Load(_))
+        self.traffic().is_some() || matches!(self, Self::Load(_) | Self::LinkDown { .. })
     }
 
     /// The interface it goes to, if it goes to one.

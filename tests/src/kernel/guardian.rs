@@ -219,7 +219,7 @@ fn ssh_goes_on_under(faults: fn(&NetNs) -> Vec<Fault>) -> TestResult {
 }
 
 /// An echo server at a port that a process called `name` has open as well.
-fn listen_as(name: &str, namespace: &NetNs, port: u16) -> Result<Fake> {
+pub(super) fn listen_as(name: &str, namespace: &NetNs, port: u16) -> Result<Fake> {
     let listen = || {
         let listener = TcpListener::bind((Pair::NEAR_V4, port))?;
         let shared = OwnedFd::from(listener.try_clone()?);

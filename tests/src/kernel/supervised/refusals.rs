@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use super::super::guardian::listen_as;
 use super::super::{Context, Outcome, TestResult, tests};
 use crate::guard::Guard;
 use crate::kinds::{impossible, untried};
@@ -87,6 +88,12 @@ fn loopback_the_default_route_and_a_protected_connection_are_not_taken_down(_: &
     let (code, words) = down(INTERFACE)?;
     assert!(code == "TARGET_PROTECTED" && words.contains("connected"), "{code} {words}");
     drop((session, accepted, listener));
+    // Wherever sshd listens.
+    let _sshd = listen_as("sshd", &pair.near, 2222)?;
+    let session = pair.far.run(|| std::net::TcpStream::connect((Pair::NEAR_V4, 2222)))?;
+    let (code, words) = down(INTERFACE)?;
+    assert!(code == "TARGET_PROTECTED" && words.contains("connected"), "{code} {words}");
+    drop(session);
     pair.near.ip(&["route", "add", "default", "via", "10.77.0.2"])?;
     let (code, words) = down(INTERFACE)?;
     assert!(code == "TARGET_PROTECTED" && words.contains("default route"), "{code} {words}");
