@@ -4,21 +4,24 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use chaos_daemon::fail_point::{Action, Point, Role, Trap};
 use chaos_daemon::spec::files::{FILE_ERRORS, OPERATIONS, Operation};
 use nix::libc::{EACCES, EIO, EMFILE, ENOSPC, EROFS};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::{Context, Outcome, TestResult, tests};
+use super::{Attach, Context, Outcome, TestResult, tests};
 use crate::caller::Caller;
 use crate::cgroup::Cgroup;
 use crate::daemon::binary;
 use crate::fault::Fault;
 use crate::kinds::impossible;
+use crate::matrix::trap::TrapFile;
 use crate::mounts::Mounted;
 use crate::netns::output;
 use crate::process::{Process, wait_until};
+use crate::sweep::list;
 use crate::touch::Touch;
 use crate::{Daemon, Error, Mcp, NetNs, Reason, Residue, Result};
 
@@ -30,6 +33,7 @@ tests![
     a_file_error_is_each_of_those_that_it_can_be,
     a_file_error_fails_its_share_of_the_calls_from_the_nth_on_and_so_many_at_most,
     a_file_error_is_of_a_file_and_not_of_its_name,
+    a_file_error_is_of_its_file_whatever_its_holder_looks_at_before,
     a_file_error_is_met_on_an_overlay_and_not_on_what_is_mounted_below,
     two_file_errors_of_one_group_are_two_and_ending_one_leaves_the_other,
     a_file_error_ends_at_its_time,
@@ -344,6 +348,28 @@ fn a_file_error_is_of_a_file_and_not_of_its_name(_: &Context) -> TestResult {
 }
 
 /// As a container has its files: what stat(2) says of them is not what the kernel has.
+fn a_file_error_is_of_its_file_whatever_its_holder_looks_at_before(context: &Context) -> TestResult {
+    let Some(kind) = list::here(context).find(|kind| kind.name == "file_error") else {
+        return Ok(Outcome::Skip(Reason::NoBpfLsm, "no programs at the security hooks of files".into()));
+    };
+    let file = TrapFile::new()?;
+    let mut bench = file.bench(Attach::Auto)?;
+    let fault = bench.fault(kind.name);
+    let (_, mcp) = bench.ready()?;
+    // Nobody comes to this trap: for that the holder looks at the trap's file before and after each of its calls.
+    file.set(&Trap {
+        point: Point::AfterCall,
+        role: Role::Holder,
+        first: u32::MAX,
+        times: None,
+        action: Action::Fail,
+    })?;
+    fault.inject(mcp)?;
+    bench.assert_acts(kind, || false)?;
+    bench.remove(&fault)?;
+    Ok(Outcome::Pass)
+}
+
 fn a_file_error_is_met_on_an_overlay_and_not_on_what_is_mounted_below(_: &Context) -> TestResult {
     on_scene(|scene| {
         let merged = scene.path("merged");

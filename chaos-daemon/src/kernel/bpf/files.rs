@@ -61,8 +61,9 @@ impl Programs {
             inode: 0,
             layout: kernel.layout(),
         };
-        self.set_one(name::PIN, asked)?;
         let link = sys::security_attach(self.loaded.program(name::INODE_GETATTR)?).map_err(failed)?;
+        // Only now: the first file that this thread asks about is the answer.
+        self.set_one(name::PIN, asked)?;
         let looked = place.metadata();
         drop(link);
         looked.map_err(failed)?;
