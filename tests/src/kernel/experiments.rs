@@ -25,7 +25,7 @@ tests![
     on_a_full_disk_a_run_ends_as_ever_and_says_that_it_is_kept_in_memory_only,
 ];
 
-const PATIENCE: Duration = Duration::from_secs(15);
+pub(super) const PATIENCE: Duration = Duration::from_secs(15);
 
 /// An experiment whose fault would last a minute.
 fn document(pair: &Pair) -> Value {
@@ -41,7 +41,7 @@ fn document(pair: &Pair) -> Value {
     })
 }
 
-fn chaosctl(daemon: &Daemon, words: &[&str]) -> Result<Command, Error> {
+pub(super) fn chaosctl(daemon: &Daemon, words: &[&str]) -> Result<Command, Error> {
     let mut command = Command::new(binary("chaosctl")?);
     command.arg("--socket").arg(daemon.socket()).args(words).stdin(Stdio::null());
     Ok(command)
@@ -66,7 +66,7 @@ fn inherit(from: &Daemon, command: &Command) -> std::io::Result<()> {
     Ok(())
 }
 
-fn is_cut(mcp: &Mcp) -> bool {
+pub(super) fn is_cut(mcp: &Mcp) -> bool {
     let status = mcp.call_tool("chaos_status", json!({})).and_then(crate::mcp::Answer::ok);
     let cut = |fault: &Value| fault["name"] == "cut" && fault["active"] == json!(true);
     status.is_ok_and(|status| status["active_faults"].as_array().is_some_and(|all| all.iter().any(cut)))

@@ -33,6 +33,7 @@ mod services;
 mod stuck;
 pub(crate) mod supervised;
 mod trouble;
+mod verdicts;
 mod vsock;
 
 use crate::NetNs;
@@ -167,6 +168,7 @@ pub fn all() -> Vec<KernelTest> {
         programs::TESTS,
         experiments::TESTS,
         hub::TESTS,
+        verdicts::TESTS,
         vsock::TESTS,
         effects::TESTS,
         answers::TESTS,
