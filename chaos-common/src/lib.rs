@@ -15,6 +15,7 @@ pub mod name;
 pub mod packet;
 pub mod reset;
 pub mod rule;
+pub mod socket;
 pub mod unreachable;
 
 pub use call::CallRule;
@@ -23,10 +24,11 @@ pub use dns::{DnsRule, Question};
 pub use file::{FileLayout, FileRule, Pin};
 pub use packet::{Bytes, Packet, Unread, Version, Way};
 pub use rule::PacketRule;
+pub use socket::SocketLayout;
 
 /// Changes whenever a name, a map value or the meaning of a field changes. The object carries it as the size
 /// of the map [`name::ABI`], and the loader refuses an object with another one.
-pub const ABI_VERSION: u32 = 4;
+pub const ABI_VERSION: u32 = 5;
 
 /// Every device is assumed to carry Ethernet headers of this length, as Ethernet, veth, bridges and the loopback
 /// do. On a device without one (tun, WireGuard) no packet looks like IP to the programs, so that none is touched.

@@ -56,6 +56,17 @@ pub const MMAP_FILE: &str = "mmap_file";
 /// Notes the inode that one thread asks for.
 pub const INODE_GETATTR: &str = "inode_getattr";
 
+/// Fails binding a socket to an address.
+pub const SOCKET_BIND: &str = "socket_bind";
+/// Fails listening.
+pub const SOCKET_LISTEN: &str = "socket_listen";
+/// Fails accepting a connection.
+pub const SOCKET_ACCEPT: &str = "socket_accept";
+/// Fails sending.
+pub const SOCKET_SENDMSG: &str = "socket_sendmsg";
+/// Fails receiving.
+pub const SOCKET_RECVMSG: &str = "socket_recvmsg";
+
 /// The programs that look at packets on a device.
 pub const PACKET_PROGRAMS: [&str; 10] = [
     DROP_EGRESS,
@@ -112,6 +123,8 @@ pub const NAMES: &str = "NAMES";
 pub const CALL: &str = "CALL";
 /// Array of one [`crate::FileRule`].
 pub const FILE: &str = "FILE";
+/// Array of one [`crate::SocketLayout`].
+pub const SOCKET: &str = "SOCKET";
 /// Array of one [`crate::Pin`].
 pub const PIN: &str = "PIN";
 /// Array of one `u64`: calls so far that matched while the lease was live.

@@ -12,6 +12,7 @@ use nix::libc::ETIMEDOUT;
 use crate::cgroup::Cgroup;
 use crate::error::{Error, Result};
 use crate::netns::NetNs;
+use crate::plug::Plug;
 use crate::touch::Touch;
 
 /// The argument by which a test executable becomes a caller.
@@ -111,6 +112,22 @@ impl Caller {
         self.hear(&format!("{times} {} {}", touch.word(), path.display()))
     }
 
+    /// What the kernel says to something done with a socket: 0, or an errno.
+    ///
+    /// # Errors
+    /// As [`Caller::ask`].
+    pub fn plug(&mut self, plug: Plug, address: SocketAddr) -> Result<i32> {
+        self.plug_failures(1, plug, address)
+    }
+
+    /// How many of so many such calls are answered with an error.
+    ///
+    /// # Errors
+    /// As [`Caller::ask`].
+    pub fn plug_failures(&mut self, times: u32, plug: Plug, address: SocketAddr) -> Result<i32> {
+        self.hear(&format!("{times} {} {address}", plug.word()))
+    }
+
     fn hear(&mut self, words: &str) -> Result<i32> {
         writeln!(self.orders, "{words}").map_err(Error::io("ask", "a caller"))?;
         let mut line = String::new();
@@ -156,6 +173,9 @@ fn once(line: &str) -> Option<i32> {
         return Some(number(touch.carry_out(to)));
     }
     let to: SocketAddr = to.parse().ok()?;
+    if let Some(plug) = Plug::parse(what) {
+        return Some(number(plug.carry_out(to)));
+    }
     let any: SocketAddr = if to.is_ipv4() { ([0; 4], 0).into() } else { ([0_u16; 8], 0).into() };
     let result = match what {
         "connect" => TcpStream::connect(to).map(drop),

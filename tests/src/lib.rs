@@ -29,6 +29,7 @@ pub mod mounts;
 pub mod name_server;
 pub mod netns;
 pub mod pair;
+pub mod plug;
 pub mod process;
 pub mod rate;
 pub mod residue;

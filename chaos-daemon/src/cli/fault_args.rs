@@ -221,8 +221,8 @@ pub(super) struct FaultArgs {
     /// process_kill: name of the signal, e.g. TERM [default: SIGKILL]
     #[arg(long, value_name = "NAME", help_heading = "Effect")]
     signal: Option<String>,
-    /// process_kill: how often, each time to those that match then [default: 1]; connect_error, file_error: how many calls fail at
-    /// most [default: no limit]
+    /// process_kill: how often, each time to those that match then [default: 1]; connect_error, file_error, socket_error: how many
+    /// calls fail at most [default: no limit]
     #[arg(long, value_name = "COUNT", help_heading = "Effect")]
     times: Option<u64>,
     /// process_kill: time between two volleys [default: 5s]
@@ -241,16 +241,17 @@ pub(super) struct FaultArgs {
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, allow_hyphen_values = true, help_heading = "Effect")]
     up: Option<Duration>,
     /// connect_error: what a call fails with, e.g. host_unreachable [default: connection_refused]; file_error: e.g. no_space
-    /// [default: io_error]
+    /// [default: io_error]; socket_error: e.g. address_in_use [default: no_buffer_space]
     #[arg(long, value_name = "NAME", help_heading = "Effect")]
     errno: Option<String>,
-    /// file_error: which calls fail, of open, create, read, write, mmap [default: all]
+    /// file_error: which calls fail, of open, create, read, write, mmap; socket_error: of bind, listen, accept, send, receive
+    /// [default: all]
     #[arg(long, value_name = "NAMES", value_delimiter = ',', help_heading = "Effect")]
     operations: Vec<String>,
-    /// connect_error, file_error: share of the matching calls that fails, 0 to 1; mcp_error: that any of it is about
+    /// connect_error, file_error, socket_error: share of the matching calls that fails, 0 to 1; mcp_error: that any of it is about
     #[arg(long, value_name = "FRACTION", help_heading = "Effect")]
     call_probability: Option<f64>,
-    /// connect_error, file_error: how many matching calls pass first
+    /// connect_error, file_error, socket_error: how many matching calls pass first
     #[arg(long, value_name = "COUNT", help_heading = "Effect")]
     after_calls: Option<u64>,
     /// mcp_error: share of the calls that --delay delays, 0 to 1 [default: 1]

@@ -10,6 +10,9 @@ use crate::experiment::Impact;
 use crate::request::TargetsReport;
 use crate::spec::FAULT_TYPES;
 
+/// Fault types that meet calls; the others that match something meet packets.
+const OF_CALLS: &[&str] = &["connect_error", "file_error", "socket_error", "mcp_error"];
+
 pub(super) fn text<'a>(value: &'a Value, field: &str) -> &'a str {
     value[field].as_str().unwrap_or_default()
 }
@@ -133,11 +136,7 @@ pub(super) fn status(answer: &Value) -> String {
             line!(
                 out,
                 "      {}: {} matched, {} affected, {} protected",
-                if ["connect_error", "file_error", "mcp_error"].contains(&text(fault, "fault_type")) {
-                    "calls"
-                } else {
-                    "packets"
-                },
+                if OF_CALLS.contains(&text(fault, "fault_type")) { "calls" } else { "packets" },
                 evidence["packets_matched"],
                 evidence["packets_affected"],
                 evidence["packets_protected"]

@@ -36,6 +36,7 @@ pub mod process_pause;
 mod requirements;
 pub mod service_restart;
 pub mod service_stop;
+pub mod socket_error;
 pub mod work;
 
 use std::path::PathBuf;
@@ -53,8 +54,7 @@ use crate::kernel::systemd::Unit;
 use crate::request::{ApiError, ErrorCode, LifetimeClass};
 use crate::spec::fault::Effect;
 use crate::spec::{
-    Direction, Failure, FaultName, FaultType, Hoard, HostDown, PortMatch, Probability, Protocol, Traffic,
-    Way, Whose,
+    Direction, Failure, FaultName, FaultType, Hoard, HostDown, Probability, Protocol, Traffic, Way, Whose,
 };
 use crate::target::NetworkTarget;
 use crate::target::process::Selection;
@@ -66,7 +66,7 @@ pub use oom::OomGround;
 pub use requirements::{lacks, require, requirements, resources};
 pub use work::{
     Attach, CallWork, Callers, CpuWork, DownWork, FileWork, FlapWork, Goal, HoardWork, LoopWork, Match,
-    PacketAction, PacketWork, PauseWork, RestartWork, SignalWork, SpoilWork, Work,
+    PacketAction, PacketWork, PauseWork, RestartWork, SignalWork, SocketWork, SpoilWork, Work,
 };
 
 /// What is needed to carry out a fault, and to undo it.
@@ -252,6 +252,12 @@ pub fn plan(
             }
             _ => return Err(not_looked_at(effect.fault_type())),
         },
+        Effect::Sockets { calls, failure } => match (ground, facts.sockets.get()) {
+            (Some(Ground::Callers(callers)), Ok(kernel)) => {
+                socket_error::plan(calls, failure, callers, *kernel)
+            }
+            _ => return Err(not_looked_at(effect.fault_type())),
+        },
         Effect::Hoard { .. }
         | Effect::Limit { .. }
         | Effect::Pause { .. }
@@ -425,12 +431,7 @@ fn traffic_words(traffic: &Traffic, packets: &Match) -> String {
     if *share != Probability::CERTAIN {
         words.insert_str(0, &format!("{} % of ", share.get() * 100.0));
     }
-    let PortMatch { either, local, remote } = traffic.ports;
-    for (end, ports) in [("", either), ("local ", local), ("remote ", remote)] {
-        if let Some(ports) = ports {
-            words.push_str(&format!(" {end}{ports}"));
-        }
-    }
+    words.push_str(&traffic.ports.words());
     match peers.as_slice() {
         [] => {}
         [one] => words.push_str(&format!(", peer {one}")),

@@ -2,7 +2,7 @@
 
 use super::{
     connect_error, cpu, detour, dns_error, error, file_error, host_panic, host_reboot, limit, mcp_error, oom,
-    packet_drop, pause, process_pause, service_stop,
+    packet_drop, pause, process_pause, service_stop, socket_error,
 };
 use crate::host::{Facts, Lack, Requirement};
 use crate::request::{ApiError, ErrorCode};
@@ -28,6 +28,7 @@ pub fn requirements(fault_type: FaultType) -> &'static [Requirement] {
         FaultType::McpError => mcp_error::REQUIREMENTS,
         FaultType::ConnectError => connect_error::REQUIREMENTS,
         FaultType::FileError => file_error::REQUIREMENTS,
+        FaultType::SocketError => socket_error::REQUIREMENTS,
         FaultType::ServiceStop | FaultType::ServiceRestart => service_stop::REQUIREMENTS,
         FaultType::HostReboot => host_reboot::REQUIREMENTS,
         FaultType::HostPanic => host_panic::REQUIREMENTS,
@@ -121,6 +122,7 @@ mod tests {
             descriptors: None,
             call_programs: WhenAsked::new(|| Ok(())),
             files: WhenAsked::new(|| Err(Lack { what: String::new(), remedy: String::new() })),
+            sockets: WhenAsked::new(|| Err(Lack { what: "CONFIG_BPF_LSM".into(), remedy: "boot".into() })),
             systemd: None,
             sysrq: Some("there is no /proc/sysrq-trigger".into()),
         }
@@ -166,6 +168,18 @@ mod tests {
         }
         let pids = json!({"resource": "pids_limit", "pids": 5});
         assert_eq!(refused(FaultType::ResourceExhaustion, target, pids), None);
+    }
+
+    #[test]
+    fn errors_of_sockets_need_the_security_hooks_that_those_of_connections_do_not() {
+        let refused = |kind| refused(kind, json!({"cgroup": "a"}), json!({}));
+        let error = refused(FaultType::SocketError).unwrap();
+        assert_eq!((error.code, error.hint.as_deref()), (ErrorCode::UnsupportedKernel, Some("boot")));
+        assert!(
+            error.message.contains("socket_error") && error.message.contains("CONFIG_BPF_LSM"),
+            "{error}"
+        );
+        assert_eq!(refused(FaultType::ConnectError), None);
     }
 
     #[test]

@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 use crate::host::CgroupRef;
 use crate::host::directory::DirectoryRef;
 use crate::host::panic::SYSRQ;
-use crate::host::{KernelFiles, PlaceRef, ProcessId, Spared};
-use crate::kernel::bpf::{Family, files};
+use crate::host::{KernelFiles, KernelSockets, PlaceRef, ProcessId, Spared};
+use crate::kernel::bpf::{Family, files, sockets};
 use crate::kernel::netlink::Netem;
 use crate::kernel::setting::Setting;
 use crate::spec::dns::Names;
@@ -19,6 +19,7 @@ use crate::spec::files::Operation;
 use crate::spec::mcp::page::Order;
 use crate::spec::process::{Rhythm, Volleys};
 use crate::spec::sessions::{Amount, Server};
+use crate::spec::sockets::Operation as SocketOperation;
 use crate::spec::{
     Direction, Failure, FaultName, HostDown, LinkRhythm, LocalPort, PortMatch, Ports, Probability,
     ProcessSelector, Protocol, Questions, Refusal, Way,
@@ -40,6 +41,8 @@ pub enum Work {
     Calls(CallWork),
     /// Calls of a control group's processes about files fail.
     Files(FileWork),
+    /// Calls of a control group's processes about sockets fail.
+    Sockets(SocketWork),
     /// Settings of the node are changed, each of which is a step of the journal.
     Settings(Vec<Setting>),
     /// A link goes down and up by turns, as a step of the journal says.
@@ -355,6 +358,23 @@ pub struct FileWork {
     pub kernel: KernelFiles,
 }
 
+/// See [`Work::Sockets`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SocketWork {
+    /// Whose calls; the peers are empty.
+    pub callers: Callers,
+    /// Protocol.
+    pub protocol: Protocol,
+    /// Ports.
+    pub ports: PortMatch,
+    /// Which calls.
+    pub operations: Vec<SocketOperation>,
+    /// How they fail.
+    pub failure: Failure,
+    /// What the programs have to know of this kernel.
+    pub kernel: KernelSockets,
+}
+
 impl Work {
     /// How long a packet may stay with the fault: so long its end may take to let packets out.
     pub fn longest_stay(&self) -> Duration {
@@ -365,6 +385,7 @@ impl Work {
             | Self::Hoard(_)
             | Self::Calls(_)
             | Self::Files(_)
+            | Self::Sockets(_)
             | Self::Settings(_)
             | Self::Flap(_)
             | Self::Signals(_)
@@ -405,18 +426,11 @@ impl Work {
                 "attach programs connect4, connect6, sendmsg4 and sendmsg6 to cgroup {} by links",
                 work.callers.cgroup.path.display()
             )],
-            Self::Files(work) => {
-                let hooks = files::hooks(&work.operations);
-                let programs: Vec<_> = hooks.iter().map(|(program, _)| *program).collect();
-                vec![
-                    format!("open {} without reading it, so that its inode stays", work.place.path.display()),
-                    format!(
-                        "attach programs {} to cgroup {} by links",
-                        programs.join(", "),
-                        work.cgroup.path.display()
-                    ),
-                ]
-            }
+            Self::Files(work) => vec![
+                format!("open {} without reading it, so that its inode stays", work.place.path.display()),
+                attach(&files::hooks(&work.operations), &work.cgroup),
+            ],
+            Self::Sockets(work) => vec![attach(&sockets::hooks(&work.operations), &work.callers.cgroup)],
             Self::Signals(work) => {
                 let (signal, count) = (work.volleys.signal_name(), work.targets.len());
                 vec![format!("send {signal} by pidfd to each of them ({count}), which cannot be taken back")]
@@ -455,6 +469,11 @@ impl Work {
             Self::Settings(_) => Vec::new(),
         }
     }
+}
+
+fn attach(hooks: &[(&str, u32)], group: &CgroupRef) -> String {
+    let programs: Vec<_> = hooks.iter().map(|(program, _)| *program).collect();
+    format!("attach programs {} to cgroup {} by links", programs.join(", "), group.path.display())
 }
 
 fn join(group: &CgroupRef) -> String {

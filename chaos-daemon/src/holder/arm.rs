@@ -18,11 +18,11 @@ use super::pauser::Pauser;
 use super::restarter::Restarter;
 use super::signaller::Signaller;
 use super::spoiler::Spoiler;
-use crate::fault::{Attach, CallWork, FileWork, Goal, Match, PacketAction, PacketWork, Work};
+use crate::fault::{Attach, CallWork, FileWork, Goal, Match, PacketAction, PacketWork, SocketWork, Work};
 use crate::host::privilege::{LOW_PORTS, LimitError, limit_to};
 use crate::host::{CgroupRef, NetNs, NetNsError};
 use crate::kernel::bpf::{BpfError, CallPrograms, Capacity, Family, Hook, NAMED_ROOM, Programs};
-use crate::kernel::bpf::{calls, files};
+use crate::kernel::bpf::{calls, files, sockets};
 use crate::kernel::membership;
 use crate::kernel::netlink::marks::{self, FILTER_HANDLE, FILTER_PREFIX};
 use crate::kernel::netlink::{Clsact, Filter, Netlink, NetlinkError};
@@ -179,6 +179,7 @@ impl Armed {
             }
             Work::Calls(work) => Ok(Self::Calls(Box::new(arm_calls(work, warm, deadline_ns)?))),
             Work::Files(work) => Ok(Self::Calls(Box::new(arm_files(work, warm, deadline_ns)?))),
+            Work::Sockets(work) => Ok(Self::Calls(Box::new(arm_sockets(work, warm, deadline_ns)?))),
             Work::Cpu(work) => {
                 if let Some(group) = &work.cgroup {
                     membership::enter(group).map_err(ArmError::Burn)?;
@@ -395,12 +396,14 @@ pub(super) fn rule(packets: &Match) -> PacketRule {
     }
 }
 
+/// Those that are loaded already, or others with so much room.
+fn loaded(warm: Option<Programs>, family: Family, room: Capacity) -> Result<Programs, BpfError> {
+    warm.map_or_else(|| Programs::load(family, room), Ok)
+}
+
 /// Programs with enough room that spare what is protected.
 pub(super) fn prepare(warm: Option<Programs>, family: Family, packets: &Match) -> Result<Programs, ArmError> {
-    let mut programs = match warm {
-        Some(programs) => programs,
-        None => Programs::load(family, roomy(&packets.peers))?,
-    };
+    let mut programs = loaded(warm, family, roomy(&packets.peers))?;
     spare(&mut programs, &packets.protected_peers, &packets.protected_tcp_ports)?;
     Ok(programs)
 }
@@ -442,10 +445,7 @@ fn arm_packets(
 
 fn arm_calls(work: &CallWork, warm: Option<Programs>, deadline_ns: u64) -> Result<CallPrograms, ArmError> {
     let callers = &work.callers;
-    let mut programs = match warm {
-        Some(programs) => programs,
-        None => Programs::load(Family::Calls, roomy(&callers.peers))?,
-    };
+    let mut programs = loaded(warm, Family::Calls, roomy(&callers.peers))?;
     spare(&mut programs, &callers.protected_peers, &callers.protected_tcp_ports)?;
     let mut programs = CallPrograms::new(programs);
     let rule = PacketRule {
@@ -459,10 +459,7 @@ fn arm_calls(work: &CallWork, warm: Option<Programs>, deadline_ns: u64) -> Resul
 }
 
 fn arm_files(work: &FileWork, warm: Option<Programs>, deadline_ns: u64) -> Result<CallPrograms, ArmError> {
-    let programs = match warm {
-        Some(programs) => programs,
-        None => Programs::load(Family::Files(work.kernel), capacity(&[]))?,
-    };
+    let programs = loaded(warm, Family::Files(work.kernel), capacity(&[]))?;
     let place = work
         .place
         .open()
@@ -477,6 +474,28 @@ fn arm_files(work: &FileWork, warm: Option<Programs>, deadline_ns: u64) -> Resul
         call_rule(failure),
     )?;
     meet(programs, &files::hooks(operations), &work.cgroup, deadline_ns)
+}
+
+fn arm_sockets(
+    work: &SocketWork,
+    warm: Option<Programs>,
+    deadline_ns: u64,
+) -> Result<CallPrograms, ArmError> {
+    let mut programs = loaded(warm, Family::Sockets(work.kernel), capacity(&[]))?;
+    let callers = &work.callers;
+    spare(&mut programs, &callers.protected_peers, &callers.protected_tcp_ports)?;
+    let mut programs = CallPrograms::new(programs);
+    programs.set_sockets(&work.kernel)?;
+    let rule = PacketRule {
+        protocol: number(work.protocol),
+        ports: range(work.ports.either),
+        local_ports: range(work.ports.local),
+        remote_ports: range(work.ports.remote),
+        probability: work.failure.probability.threshold(),
+        ..PacketRule::default()
+    };
+    programs.set_rule(&rule, &[], call_rule(&work.failure))?;
+    meet(programs, &sockets::hooks(&work.operations), &callers.cgroup, deadline_ns)
 }
 
 /// What becomes of calls that match, as the programs read it.

@@ -12,8 +12,8 @@ use super::{deadline, memory};
 use crate::fail_point::{self, Point, Role};
 use crate::fault::{Goal, HoardWork, Work};
 use crate::host::privilege::{
-    CALL_HOLDER, CLOCK, FILE_HOLDER, LimitError, NETWORK_HOLDER, OTHER_HOLDER, PORT_HOLDER, SERVICE_HOLDER,
-    SIGNALLER, TRACER, limit_to,
+    CALL_HOLDER, CLOCK, LimitError, NETWORK_HOLDER, OTHER_HOLDER, PORT_HOLDER, SECURITY_HOLDER,
+    SERVICE_HOLDER, SIGNALLER, TRACER, limit_to,
 };
 use crate::host::{NetNs, NetNsError, boot_time_ns};
 use crate::kernel::bpf::{BpfError, Programs};
@@ -83,7 +83,7 @@ fn needed(work: &Work) -> &'static [Capability] {
     match work {
         Work::Packets(_) | Work::Loop(_) => NETWORK_HOLDER,
         Work::Calls(_) => CALL_HOLDER,
-        Work::Files(_) => FILE_HOLDER,
+        Work::Files(_) | Work::Sockets(_) => SECURITY_HOLDER,
         Work::Cpu(_) => &[],
         // To enter a network namespace; given up before anything is taken.
         Work::Hoard(HoardWork { goal: Goal::Ports { .. } | Goal::Connections { .. }, .. }) => {

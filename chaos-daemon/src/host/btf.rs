@@ -1,12 +1,12 @@
-//! Where this kernel keeps what tells files apart, and under which numbers it knows its security hooks: read from its own
-//! description of its types (BTF), because both differ from kernel to kernel.
+//! Where this kernel keeps what tells files apart, and sockets, and under which numbers it knows its security hooks: read from its
+//! own description of its types (BTF), because both differ from kernel to kernel.
 //!
 //! The format is that of the kernel's Documentation/bpf/btf.rst. aya-obj reads it too, but does not say where a member lies.
 
 use std::fs;
 use std::io;
 
-use chaos_common::FileLayout;
+use chaos_common::{FileLayout, SocketLayout};
 use serde::{Deserialize, Serialize};
 
 /// Where the kernel has it.
@@ -53,6 +53,37 @@ pub struct KernelFiles {
     pub dentry_parent: u32,
 }
 
+/// What programs at the hooks of sockets have to know of this kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KernelSockets {
+    /// Number of the hook `socket_bind` among the kernel's types.
+    pub socket_bind: u32,
+    /// Likewise of `socket_listen`.
+    pub socket_listen: u32,
+    /// Likewise of `socket_accept`.
+    pub socket_accept: u32,
+    /// Likewise of `socket_sendmsg`.
+    pub socket_sendmsg: u32,
+    /// Likewise of `socket_recvmsg`.
+    pub socket_recvmsg: u32,
+    /// See [`SocketLayout`], whose fields these are.
+    pub socket_sock: u32,
+    /// As above.
+    pub family: u32,
+    /// As above.
+    pub protocol: u32,
+    /// As above.
+    pub local_port: u32,
+    /// As above.
+    pub remote_port: u32,
+    /// As above.
+    pub remote_v4: u32,
+    /// As above.
+    pub remote_v6: u32,
+    /// As above.
+    pub message_name: u32,
+}
+
 /// Why this kernel does not say.
 #[derive(Debug, thiserror::Error)]
 pub enum BtfError {
@@ -76,29 +107,24 @@ impl KernelFiles {
     /// # Errors
     /// When the kernel has no description of its types, or no such hooks.
     pub fn read() -> Result<Self, BtfError> {
-        let bytes = fs::read(PATH).map_err(BtfError::Read)?;
-        Self::find(&Btf::parse(&bytes).ok_or(BtfError::Malformed)?)
+        Self::find(&Btf::parse(&read()?).ok_or(BtfError::Malformed)?)
     }
 
     fn find(btf: &Btf<'_>) -> Result<Self, BtfError> {
-        let hook = |name| btf.function(name).ok_or(BtfError::NoHook(name));
-        // The structures are those that the hooks take, whatever else of the kernel has their names.
-        let argument = |hook, number| btf.argument(hook, number).ok_or(BtfError::Malformed);
-        let member = |kind, path: &[&str], words| btf.member(kind, path).ok_or(BtfError::NoMember(words));
-        let (file_open, inode_create) = (hook("bpf_lsm_file_open")?, hook("bpf_lsm_inode_create")?);
-        let inode_getattr = hook("bpf_lsm_inode_getattr")?;
-        let (file, path) = (argument(file_open, 0)?, argument(inode_getattr, 0)?);
-        let dentry = argument(inode_create, 1)?;
+        let (file_open, inode_create) = (btf.hook("bpf_lsm_file_open")?, btf.hook("bpf_lsm_inode_create")?);
+        let inode_getattr = btf.hook("bpf_lsm_inode_getattr")?;
+        let (file, path) = (btf.taken(file_open, 0)?, btf.taken(inode_getattr, 0)?);
+        let dentry = btf.taken(inode_create, 1)?;
         Ok(Self {
             file_open,
             inode_create,
             inode_getattr,
-            file_permission: hook("bpf_lsm_file_permission")?,
-            mmap_file: hook("bpf_lsm_mmap_file")?,
-            file_dentry: member(file, &["f_path", "dentry"], "file.f_path.dentry")?,
-            path_dentry: member(path, &["dentry"], "path.dentry")?,
-            dentry_inode: member(dentry, &["d_inode"], "dentry.d_inode")?,
-            dentry_parent: member(dentry, &["d_parent"], "dentry.d_parent")?,
+            file_permission: btf.hook("bpf_lsm_file_permission")?,
+            mmap_file: btf.hook("bpf_lsm_mmap_file")?,
+            file_dentry: btf.place(file, &["f_path", "dentry"], "file.f_path.dentry")?,
+            path_dentry: btf.place(path, &["dentry"], "path.dentry")?,
+            dentry_inode: btf.place(dentry, &["d_inode"], "dentry.d_inode")?,
+            dentry_parent: btf.place(dentry, &["d_parent"], "dentry.d_parent")?,
         })
     }
 
@@ -111,6 +137,59 @@ impl KernelFiles {
             dentry_parent: self.dentry_parent,
         }
     }
+}
+
+impl KernelSockets {
+    /// Reads it. Takes some milliseconds.
+    ///
+    /// # Errors
+    /// When the kernel has no description of its types, or no such hooks.
+    pub fn read() -> Result<Self, BtfError> {
+        Self::find(&Btf::parse(&read()?).ok_or(BtfError::Malformed)?)
+    }
+
+    fn find(btf: &Btf<'_>) -> Result<Self, BtfError> {
+        let (socket_bind, socket_sendmsg) =
+            (btf.hook("bpf_lsm_socket_bind")?, btf.hook("bpf_lsm_socket_sendmsg")?);
+        // No hook for what is failed takes this one.
+        let sock = btf.taken(btf.hook("bpf_lsm_socket_sock_rcv_skb")?, 0)?;
+        let (socket, message) = (btf.taken(socket_bind, 0)?, btf.taken(socket_sendmsg, 1)?);
+        let common = |name, words| btf.place(sock, &["__sk_common", name], words);
+        Ok(Self {
+            socket_bind,
+            socket_sendmsg,
+            socket_listen: btf.hook("bpf_lsm_socket_listen")?,
+            socket_accept: btf.hook("bpf_lsm_socket_accept")?,
+            socket_recvmsg: btf.hook("bpf_lsm_socket_recvmsg")?,
+            socket_sock: btf.place(socket, &["sk"], "socket.sk")?,
+            family: common("skc_family", "sock.skc_family")?,
+            protocol: btf.place(sock, &["sk_protocol"], "sock.sk_protocol")?,
+            local_port: common("skc_num", "sock.skc_num")?,
+            remote_port: common("skc_dport", "sock.skc_dport")?,
+            remote_v4: common("skc_daddr", "sock.skc_daddr")?,
+            // A kernel without IPv6 has none, and no socket for which it would be looked at.
+            remote_v6: common("skc_v6_daddr", "sock.skc_v6_daddr").unwrap_or_default(),
+            message_name: btf.place(message, &["msg_name"], "msghdr.msg_name")?,
+        })
+    }
+
+    /// What the programs are told.
+    pub fn layout(&self) -> SocketLayout {
+        SocketLayout {
+            socket_sock: self.socket_sock,
+            family: self.family,
+            protocol: self.protocol,
+            local_port: self.local_port,
+            remote_port: self.remote_port,
+            remote_v4: self.remote_v4,
+            remote_v6: self.remote_v6,
+            message_name: self.message_name,
+        }
+    }
+}
+
+fn read() -> Result<Vec<u8>, BtfError> {
+    fs::read(PATH).map_err(BtfError::Read)
 }
 
 /// A description of types, with where each of them starts.
@@ -215,6 +294,20 @@ impl<'a> Btf<'a> {
         (head.kind == STRUCT).then_some(found)
     }
 
+    fn hook(&self, name: &'static str) -> Result<u32, BtfError> {
+        self.function(name).ok_or(BtfError::NoHook(name))
+    }
+
+    /// The structure that a hook takes, whatever else of the kernel has its name.
+    fn taken(&self, hook: u32, number: usize) -> Result<u32, BtfError> {
+        self.argument(hook, number).ok_or(BtfError::Malformed)
+    }
+
+    /// Where a structure has a member; `words` is what messages call it.
+    fn place(&self, structure: u32, path: &[&str], words: &'static str) -> Result<u32, BtfError> {
+        self.member(structure, path).ok_or(BtfError::NoMember(words))
+    }
+
     /// How many bytes after its start a structure has a member of a member. Members without a name count as if theirs were
     /// the structure's own.
     fn member(&self, structure: u32, path: &[&str]) -> Option<u32> {
@@ -308,6 +401,12 @@ mod tests {
                 assert!(
                     found.file_open != found.file_permission && found.dentry_inode != found.dentry_parent
                 );
+            }
+            Err(error) => assert!(matches!(error, BtfError::Read(_) | BtfError::NoHook(_)), "{error}"),
+        }
+        match KernelSockets::read() {
+            Ok(found) => {
+                assert!(found.socket_bind != found.socket_listen && found.local_port != found.remote_port);
             }
             Err(error) => assert!(matches!(error, BtfError::Read(_) | BtfError::NoHook(_)), "{error}"),
         }

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use super::{Controller, KernelFiles};
+use super::{Controller, KernelFiles, KernelSockets};
 
 /// What is found out when somebody asks for it: it takes its time, and few need it. What was found is kept; what was not is looked
 /// for a second time at once, and again whenever somebody asks, for it may have been the memory of a moment that was missing.
@@ -50,6 +50,8 @@ pub enum Requirement {
     CallPrograms,
     /// Loading programs at the security hooks of files, and being asked there.
     FilePrograms,
+    /// Likewise of sockets.
+    SocketPrograms,
     /// Taking descriptors of other processes.
     Descriptors,
     /// The service manager of the host.
@@ -85,6 +87,8 @@ pub struct Facts {
     pub call_programs: Arc<WhenAsked<()>>,
     /// What programs at the security hooks of files have to know.
     pub files: Arc<WhenAsked<KernelFiles>>,
+    /// Likewise of sockets.
+    pub sockets: Arc<WhenAsked<KernelSockets>>,
     /// Why services cannot be stopped and started; `None` when they can.
     pub systemd: Option<String>,
     /// Why nothing can be written to `/proc/sysrq-trigger`; `None` when there is such a file.
@@ -145,6 +149,9 @@ impl Facts {
         if requirement == Requirement::FilePrograms {
             return self.files.get().err();
         }
+        if requirement == Requirement::SocketPrograms {
+            return self.sockets.get().err();
+        }
         if requirement == Requirement::Systemd {
             return self.systemd.as_ref().map(|reason| Lack {
                 what: format!("systemd ({reason})"),
@@ -166,6 +173,7 @@ impl Facts {
             | Requirement::Descriptors
             | Requirement::CallPrograms
             | Requirement::FilePrograms
+            | Requirement::SocketPrograms
             | Requirement::Systemd => ("sch_netem", "CONFIG_NET_SCH_NETEM", &self.netem),
         };
         reason.as_ref().map(|reason| Lack {

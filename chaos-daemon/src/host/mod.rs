@@ -29,7 +29,7 @@ mod syscalls;
 pub mod usage;
 
 pub use boot::{BootId, boot_time_ns};
-pub use btf::KernelFiles;
+pub use btf::{KernelFiles, KernelSockets};
 pub use cgroup::{Cgroup, CgroupRef};
 pub use controller::Controller;
 pub use facts::{Facts, Lack, Requirement, WhenAsked};

@@ -25,8 +25,8 @@ pub const NETWORK_HOLDER: &[Capability] =
 /// What a holder of faults of calls keeps once it knows its work.
 pub const CALL_HOLDER: &[Capability] = &[Capability::CAP_NET_ADMIN, Capability::CAP_BPF];
 
-/// What a holder of faults of files keeps once it knows its work.
-pub const FILE_HOLDER: &[Capability] = &[Capability::CAP_BPF, Capability::CAP_PERFMON];
+/// What a holder of faults of files or sockets keeps once it knows its work.
+pub const SECURITY_HOLDER: &[Capability] = &[Capability::CAP_BPF, Capability::CAP_PERFMON];
 
 /// What the injector and the guard keep in addition where the policy allows the clock to be set wrong.
 pub const CLOCK: Capability = Capability::CAP_SYS_TIME;

@@ -105,6 +105,7 @@ fn case(kind: &str, way: Option<&str>, params: Value, attach: Attach, hooks_are_
         descriptors: None,
         call_programs: WhenAsked::new(|| Ok(())),
         files: WhenAsked::new(|| Err(Lack { what: String::new(), remedy: String::new() })),
+        sockets: WhenAsked::new(|| Err(Lack { what: String::new(), remedy: String::new() })),
         systemd: None,
         sysrq: None,
     };

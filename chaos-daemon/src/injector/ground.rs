@@ -92,23 +92,30 @@ pub(super) fn look(
         }
         // What is looked at there depends on what else is active.
         Effect::Down(_) => Ok(None),
-        Effect::Files { calls, .. } => Ok(Some(Ground::Files(callers(&calls.whose)?, place(&calls.path)?))),
+        Effect::Files { calls, .. } => Ok(Some(Ground::Files(group(&calls.whose)?, place(&calls.path)?))),
         Effect::Connect { calls, .. } => {
-            let mut peers = calls.peers.clone();
-            peers.extend_from_slice(named);
-            let protected = permit.protected();
-            Ok(Some(Ground::Callers(Callers {
-                cgroup: callers(&calls.whose)?,
-                peers,
-                protected_peers: protected.cidrs.clone(),
-                protected_tcp_ports: protected.tcp_ports.clone(),
-            })))
+            let peers = [&calls.peers, named].concat();
+            callers(&calls.whose, peers, permit).map(|callers| Some(Ground::Callers(callers)))
+        }
+        Effect::Sockets { calls, .. } => {
+            callers(&calls.whose, Vec::new(), permit).map(|callers| Some(Ground::Callers(callers)))
         }
     }
 }
 
+/// Whose calls to these peers fail, and what the policy spares.
+fn callers(whose: &Whose, peers: Vec<IpNet>, permit: &Permit) -> Result<Callers, ApiError> {
+    let protected = permit.protected();
+    Ok(Callers {
+        cgroup: group(whose)?,
+        peers,
+        protected_peers: protected.cidrs.clone(),
+        protected_tcp_ports: protected.tcp_ports.clone(),
+    })
+}
+
 /// The control group of those whose calls fail: theirs alone.
-fn callers(whose: &Whose) -> Result<CgroupRef, ApiError> {
+fn group(whose: &Whose) -> Result<CgroupRef, ApiError> {
     match whose {
         Whose::Cgroup(group) => Ok(target::cgroup::resolve(group)?.0),
         Whose::Processes(selector) => target::scope::of_calls(selector),

@@ -399,6 +399,7 @@ fn room(work: &Work, named: bool) -> Option<(Family, Capacity)> {
         Work::Loop(work) => Some((work.family(), room(&work.packets.peers))),
         Work::Calls(work) => Some((Family::Calls, room(&work.callers.peers))),
         Work::Files(work) => Some((Family::Files(work.kernel), capacity(&[]))),
+        Work::Sockets(work) => Some((Family::Sockets(work.kernel), capacity(&[]))),
         Work::Cpu(_)
         | Work::Hoard(_)
         | Work::Settings(_)

@@ -13,7 +13,7 @@ use super::netlink::NetlinkError;
 use super::netlink::probe::probe;
 use super::{process, systemd, trace};
 use crate::host::btf::BtfError;
-use crate::host::{Facts, KernelFiles, Lack, PlaceRef, WhenAsked, cgroup, controller, panic};
+use crate::host::{Facts, KernelFiles, KernelSockets, Lack, PlaceRef, WhenAsked, cgroup, controller, panic};
 
 /// Tries what most faults need, and the rest when it is asked for. Takes some milliseconds, and longer when modules have to be loaded.
 pub fn facts() -> Facts {
@@ -52,12 +52,8 @@ pub fn facts() -> Facts {
         tracing,
         descriptors: process::no_descriptors(),
         call_programs: WhenAsked::new(calls),
-        // On a thread of its own, which may end with what it tries.
-        files: WhenAsked::new(|| {
-            thread::spawn(files).join().unwrap_or_else(|_panic| {
-                Err(no_hooks("programs at the security hooks of files: looking panicked".into()))
-            })
-        }),
+        files: WhenAsked::new(|| aside(files)),
+        sockets: WhenAsked::new(|| aside(sockets)),
         systemd,
         sysrq: panic::no_trigger(),
     }
@@ -71,21 +67,20 @@ fn calls() -> Result<(), Lack> {
     })
 }
 
+/// Room for no peers.
+const NO_PEERS: Capacity = Capacity { hosts: 1, prefixes: 1 };
+
+/// On a thread of its own, which may end with what it tries.
+fn aside<T: Send + 'static>(look: fn() -> Result<T, Lack>) -> Result<T, Lack> {
+    let found = thread::spawn(look).join();
+    found.unwrap_or_else(|_panic| Err(no_hooks("programs at security hooks: looking panicked".into())))
+}
+
 /// Loads the programs for files, and has the kernel ask one of them.
 fn files() -> Result<KernelFiles, Lack> {
-    let kernel = KernelFiles::read().map_err(|error| match error {
-        BtfError::Read(_) | BtfError::Malformed => Lack {
-            what: format!("the kernel's description of its types ({})", words(&error)),
-            remedy: "run a kernel with CONFIG_DEBUG_INFO_BTF; no module has it".to_owned(),
-        },
-        BtfError::NoHook(_) | BtfError::NoMember(_) => no_hooks(format!("CONFIG_BPF_LSM ({error})")),
-    })?;
-    let refused = |error: BpfError| {
-        let (locked, reason) = (lockdown(&error), words(&error));
-        no_hooks(format!("programs at the security hooks of files ({locked}{reason})"))
-    };
-    let room = Capacity { hosts: 1, prefixes: 1 };
-    let mut programs = Programs::load(Family::Files(kernel), room).map_err(refused)?;
+    let kernel = KernelFiles::read().map_err(undescribed)?;
+    let refused = |error: BpfError| refused("files", &error);
+    let mut programs = Programs::load(Family::Files(kernel), NO_PEERS).map_err(refused)?;
     let root = PlaceRef::find(Path::new("/")).and_then(|root| root.map(|root| root.open()).transpose());
     let root = root.ok().flatten().ok_or_else(|| no_hooks("a root folder to look at".into()))?;
     match programs.inode_of(&root, &kernel).map_err(refused)? {
@@ -99,6 +94,29 @@ fn files() -> Result<KernelFiles, Lack> {
             })
         }
     }
+}
+
+/// Loads the programs for sockets. Whether the kernel asks any at its security hooks is found out at those of files.
+fn sockets() -> Result<KernelSockets, Lack> {
+    let kernel = KernelSockets::read().map_err(undescribed)?;
+    Programs::load(Family::Sockets(kernel), NO_PEERS).map_err(|error| refused("sockets", &error))?;
+    files().map(|_| kernel)
+}
+
+/// What the kernel lacks that does not say what programs have to know of it.
+fn undescribed(error: BtfError) -> Lack {
+    match error {
+        BtfError::Read(_) | BtfError::Malformed => Lack {
+            what: format!("the kernel's description of its types ({})", words(&error)),
+            remedy: "run a kernel with CONFIG_DEBUG_INFO_BTF; no module has it".to_owned(),
+        },
+        BtfError::NoHook(_) | BtfError::NoMember(_) => no_hooks(format!("CONFIG_BPF_LSM ({error})")),
+    }
+}
+
+/// Why the kernel refuses programs.
+fn refused(of: &str, error: &BpfError) -> Lack {
+    no_hooks(format!("programs at the security hooks of {of} ({}{})", lockdown(error), words(error)))
 }
 
 /// Whether it is lockdown for which the kernel refuses programs: what it says of it, or, where it cannot be asked, that this is
@@ -117,15 +135,14 @@ fn lockdown(error: &BpfError) -> String {
 }
 
 fn no_hooks(what: String) -> Lack {
-    let remedy = "run a kernel of 6.0 or newer with CONFIG_BPF_LSM and CONFIG_DEBUG_INFO_BTF, `bpf` in the list of `lsm=` on its \
-                  command line (/sys/kernel/security/lsm), and no lockdown (/sys/kernel/security/lockdown: [none])";
+    let remedy = "run a kernel of 6.0 or newer with CONFIG_BPF_LSM, CONFIG_SECURITY_NETWORK and CONFIG_DEBUG_INFO_BTF, `bpf` in the \
+                  list of `lsm=` on its command line (/sys/kernel/security/lsm), and no lockdown (/sys/kernel/security/lockdown: [none])";
     Lack { what, remedy: remedy.to_owned() }
 }
 
 /// Loads the programs of a family once, on a thread of its own, whose memory goes with it.
 fn load(family: Family) -> Result<(), String> {
-    let loaded =
-        thread::spawn(move || Programs::load(family, Capacity { hosts: 1, prefixes: 1 }).map(drop)).join();
+    let loaded = thread::spawn(move || Programs::load(family, NO_PEERS).map(drop)).join();
     match loaded {
         Ok(Ok(())) => Ok(()),
         Ok(Err(error)) => Err(words(&error)),

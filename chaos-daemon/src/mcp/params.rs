@@ -6,10 +6,11 @@ use serde_json::{Map, Value, json};
 use crate::spec::answer::ERROR_ANSWERS;
 use crate::spec::calls::CONNECT_ERRORS;
 use crate::spec::dns::DNS_ANSWERS;
-use crate::spec::files::{FILE_ERRORS, OPERATIONS};
+use crate::spec::files::{self, FILE_ERRORS};
 use crate::spec::mcp::MOST_NAMED;
 use crate::spec::sessions::{MOST_PER_SECOND, MOST_SESSIONS};
 use crate::spec::settings::RESOURCES;
+use crate::spec::sockets::{self, SOCKET_ERRORS};
 
 /// Every parameter of every type. Which of them a type takes is checked when it is registered.
 pub(super) fn properties() -> Value {
@@ -102,15 +103,18 @@ fn resources() -> Value {
 }
 
 fn calls() -> Value {
-    let mut errors: Vec<_> = CONNECT_ERRORS.iter().chain(FILE_ERRORS).map(|(word, ..)| *word).collect();
+    let all = CONNECT_ERRORS.iter().chain(FILE_ERRORS).chain(SOCKET_ERRORS);
+    let mut errors: Vec<_> = all.map(|(word, ..)| *word).collect();
     errors.sort_unstable();
     errors.dedup();
-    let operations: Vec<_> = OPERATIONS.iter().map(|operation| operation.name()).collect();
+    let of_files = files::OPERATIONS.iter().map(|operation| operation.name());
+    let of_sockets = sockets::OPERATIONS.iter().map(|operation| operation.name());
+    let operations: Vec<_> = of_files.chain(of_sockets).collect();
     json!({
-        "errno": {"type": "string", "enum": errors, "description": "connect_error, file_error: what a call fails with; default connection_refused and io_error."},
-        "operations": {"type": "array", "items": {"type": "string", "enum": operations}, "description": "file_error: which calls fail; default all. No kernel can fail fsync."},
-        "call_probability": {"type": "number", "minimum": 0, "maximum": 1, "description": "connect_error, file_error: share of the matching calls that fails. mcp_error: that any of it is about."},
-        "after_calls": {"type": "integer", "minimum": 0, "description": "connect_error, file_error: how many matching calls pass first."},
+        "errno": {"type": "string", "enum": errors, "description": "connect_error, file_error, socket_error: what a call fails with; default connection_refused, io_error and no_buffer_space."},
+        "operations": {"type": "array", "items": {"type": "string", "enum": operations}, "description": "Which calls fail; default all. file_error: of open, create, read, write, mmap; no kernel can fail fsync. socket_error: of bind, listen, accept, send, receive."},
+        "call_probability": {"type": "number", "minimum": 0, "maximum": 1, "description": "connect_error, file_error, socket_error: share of the matching calls that fails. mcp_error: that any of it is about."},
+        "after_calls": {"type": "integer", "minimum": 0, "description": "connect_error, file_error, socket_error: how many matching calls pass first."},
     })
 }
 
@@ -140,7 +144,7 @@ fn mcp() -> Value {
 fn processes() -> Value {
     json!({
         "signal": {"type": "string", "default": "SIGKILL", "description": "process_kill: name of the signal, e.g. \"SIGTERM\"."},
-        "times": {"type": "integer", "minimum": 1, "description": "process_kill: how often, each time to those that match then; default 1. connect_error, file_error: how many calls fail at most."},
+        "times": {"type": "integer", "minimum": 1, "description": "process_kill: how often, each time to those that match then; default 1. connect_error, file_error, socket_error: how many calls fail at most."},
         "interval_seconds": {"type": "number", "default": 5, "description": "process_kill: time between two volleys, if times is above 1."},
         "pause_ms": {"type": "number", "minimum": 1, "description": "process_pause: how long they stand still, in a rhythm."},
         "down_ms": {"type": "number", "minimum": 50, "description": "link_down: how long the link is down, in a rhythm (whose jitter target.seed chooses)."},

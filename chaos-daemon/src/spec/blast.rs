@@ -102,7 +102,7 @@ impl Effect {
             Self::Refuse { packet_probability, .. } | Self::Names { packet_probability, .. } => {
                 of_packets(*packet_probability, partial)
             }
-            Self::Connect { failure, .. } | Self::Files { failure, .. } => {
+            Self::Connect { failure, .. } | Self::Files { failure, .. } | Self::Sockets { failure, .. } => {
                 let Failure { probability, times, .. } = *failure;
                 let severity = if times.is_some() { partial } else { unless_all(probability, partial) };
                 blast(Of::Calls, probability.get(), severity)
@@ -153,7 +153,7 @@ impl FaultType {
             Self::Latency | Self::Error | Self::Timeout | Self::NetworkPartition | Self::DnsError => {
                 Some((Of::Packets, "params.packet_probability"))
             }
-            Self::ConnectError | Self::FileError | Self::McpError => {
+            Self::ConnectError | Self::FileError | Self::SocketError | Self::McpError => {
                 Some((Of::Calls, "params.call_probability"))
             }
             Self::ResourceExhaustion
@@ -239,6 +239,8 @@ mod tests {
             ("connect_error", &unit, json!({}), (Calls, 1.0, Outage)),
             ("connect_error", &unit, json!({"times": 3}), (Calls, 1.0, Partial)),
             ("connect_error", &unit, json!({"call_probability": 0.5}), (Calls, 0.5, Partial)),
+            ("socket_error", &unit, json!({}), (Calls, 1.0, Outage)),
+            ("socket_error", &unit, json!({"times": 3}), (Calls, 1.0, Partial)),
             (
                 "process_kill",
                 &json!({"unit": "a.service", "share": "25%"}),
@@ -281,10 +283,11 @@ mod tests {
                 Some((Of::Packets, _)) => json!({"interface": "eth0"}),
                 _ => json!({"unit": "a.service", "seed": 7}),
             };
-            let target = if *kind == FaultType::ConnectError || *kind == FaultType::FileError {
-                json!({"unit": "a.service"})
-            } else {
-                target
+            let target = match kind {
+                FaultType::ConnectError | FaultType::FileError | FaultType::SocketError => {
+                    json!({"unit": "a.service"})
+                }
+                _ => target,
             };
             let params = match kind {
                 FaultType::FileError => json!({"path": "/data"}),

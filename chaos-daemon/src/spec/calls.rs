@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::files::FILE_ERRORS;
 use super::ports::Ports;
 use super::process::Whose;
+use super::sockets::SOCKET_ERRORS;
 use super::target::{self, Protocol, TargetRequest};
 use super::units::{Probability, SpecError};
 
@@ -51,7 +52,8 @@ impl Errno {
 
     /// Its name, as errno(3) has it.
     pub fn symbol(self) -> &'static str {
-        let found = CONNECT_ERRORS.iter().chain(FILE_ERRORS).find(|(.., number)| *number == self.0);
+        let all = CONNECT_ERRORS.iter().chain(FILE_ERRORS).chain(SOCKET_ERRORS);
+        let found = { all }.find(|(.., number)| *number == self.0);
         found.map_or("an unknown error", |(_, symbol, _)| symbol)
     }
 }
@@ -69,14 +71,64 @@ pub struct Failure {
     pub times: Option<u64>,
 }
 
-/// How many calls may fail, if the caller says.
-pub(super) fn times(times: Option<u64>) -> Result<Option<u64>, SpecError> {
-    match times {
-        Some(0) => {
-            Err(SpecError::new("params.times", "0 is no fault: give 1 or more, or leave it out for no limit"))
+impl Failure {
+    /// What a caller says of it: an error of `known`, the first of them if none is named, for every call unless something
+    /// else is said.
+    ///
+    /// # Errors
+    /// Names the field that is wrong.
+    pub(super) fn parse(
+        known: &[(&str, &str, i32)],
+        errno: Option<&str>,
+        call_probability: Option<f64>,
+        after_calls: u64,
+        times: Option<u64>,
+    ) -> Result<Self, SpecError> {
+        if times == Some(0) {
+            let problem = "0 is no fault: give 1 or more, or leave it out for no limit";
+            return Err(SpecError::new("params.times", problem));
         }
-        times => Ok(times),
+        Ok(Self {
+            errno: Errno::parse(errno, known)?,
+            probability: Probability::new("params.call_probability", call_probability.unwrap_or(1.0))?,
+            after_calls,
+            times,
+        })
     }
+}
+
+/// The operations that a caller names, each once; all of `known` if none is named. `others` are those that cannot be meant, and
+/// why.
+///
+/// # Errors
+/// Names what is not known.
+pub(super) fn operations<T: Copy + PartialEq>(
+    names: &[String],
+    known: &[T],
+    name_of: fn(T) -> &'static str,
+    others: &[(&str, &str)],
+) -> Result<Vec<T>, SpecError> {
+    let mut operations = Vec::new();
+    for name in names {
+        let found = known.iter().copied().find(|operation| name_of(*operation) == name);
+        let operation = found.ok_or_else(|| {
+            let problem = match others.iter().find(|(other, _)| other == name) {
+                Some((_, why)) => format!("{name} {why}"),
+                None => {
+                    let known: Vec<_> = known.iter().map(|operation| name_of(*operation)).collect();
+                    format!("{name:?} is not known: give some of {}", known.join(", "))
+                }
+            };
+            SpecError::new("params.operations", problem)
+        })?;
+        if !operations.contains(&operation) {
+            operations.push(operation);
+        }
+    }
+    if operations.is_empty() {
+        operations.extend_from_slice(known);
+    }
+    Ok(operations)
 }
 
 /// The calls of one service that open a connection, or send without one: parsed, bounded.
@@ -107,13 +159,8 @@ pub(super) struct ConnectParams {
 
 impl ConnectParams {
     pub(super) fn failure(&self) -> Result<Failure, SpecError> {
-        let probability = self.call_probability.unwrap_or(1.0);
-        Ok(Failure {
-            errno: Errno::parse(self.errno.as_deref(), CONNECT_ERRORS)?,
-            probability: Probability::new("params.call_probability", probability)?,
-            after_calls: self.after_calls,
-            times: times(self.times)?,
-        })
+        let (errno, share) = (self.errno.as_deref(), self.call_probability);
+        Failure::parse(CONNECT_ERRORS, errno, share, self.after_calls, self.times)
     }
 }
 
@@ -144,10 +191,7 @@ impl Connections {
             return Err(SpecError::new("target.protocol", "icmp has no connections: give tcp or udp"));
         }
         Ok(Self {
-            whose: Whose::parse(target)?.ok_or_else(|| {
-                let problem = "missing: name a cgroup by its path, a unit by target.unit, or processes";
-                SpecError::new("target.cgroup", problem)
-            })?,
+            whose: Whose::parse(target)?.ok_or_else(Whose::missing)?,
             peers: target::peers(target)?,
             host: target.host.clone(),
             protocol,

@@ -26,6 +26,7 @@ use super::sessions::{ConnectionLoad, LoadParams};
 use super::settings::{
     self, CgroupSelector, ClockParams, ExhaustionParams, Limit, LinkParams, LinkRhythm, NoParams,
 };
+use super::sockets::{SocketCalls, SocketParams};
 use super::target::{Direction, TargetRequest, Traffic};
 use super::units::{
     DEFAULT_FAULT, LONGEST_FAULT, Probability, SHORTEST_FAULT, SpecError, packet_share, seconds,
@@ -182,6 +183,13 @@ pub enum Effect {
         /// How they fail.
         failure: Failure,
     },
+    /// See [`FaultType::SocketError`].
+    Sockets {
+        /// Which calls.
+        calls: SocketCalls,
+        /// How they fail.
+        failure: Failure,
+    },
     /// See [`FaultType::McpError`].
     Spoil {
         /// Which proxies.
@@ -214,6 +222,7 @@ impl Effect {
             Self::Connect { .. }
             | Self::Load(_)
             | Self::Files { .. }
+            | Self::Sockets { .. }
             | Self::Spoil { .. }
             | Self::Down(_) => None,
         }
@@ -267,6 +276,7 @@ impl Effect {
             Self::Connect { .. } => FaultType::ConnectError,
             Self::Load(_) => FaultType::ConnectionLoad,
             Self::Files { .. } => FaultType::FileError,
+            Self::Sockets { .. } => FaultType::SocketError,
             Self::Spoil { .. } => FaultType::McpError,
             Self::Down(HostDown { way: Way::Reboot { .. }, .. }) => FaultType::HostReboot,
             Self::Down(HostDown { way: Way::Panic { .. }, .. }) => FaultType::HostPanic,
@@ -354,6 +364,7 @@ impl FaultRequest {
                 let params: FileParams = self.params()?;
                 Effect::Files { calls: params.calls(&self.target)?, failure: params.failure()? }
             }
+            FaultType::SocketError => self.fail_sockets(&self.params()?)?,
             FaultType::McpError => self.spoil(&self.params()?)?,
             FaultType::HostReboot => {
                 settings::nowhere(&self.target, "it is the whole host that is rebooted")?;
@@ -376,6 +387,10 @@ impl FaultRequest {
     fn answer(&self, params: &DnsParams) -> Result<Effect, SpecError> {
         let traffic = Questions::narrow(Traffic::parse(&self.target, &[Direction::Egress])?)?;
         Ok(Effect::Names { traffic, questions: params.questions()?, packet_probability: params.share()? })
+    }
+
+    fn fail_sockets(&self, params: &SocketParams) -> Result<Effect, SpecError> {
+        Ok(Effect::Sockets { calls: params.calls(&self.target)?, failure: params.failure()? })
     }
 
     fn spoil(&self, params: &McpParams) -> Result<Effect, SpecError> {

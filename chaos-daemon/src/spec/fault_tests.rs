@@ -36,6 +36,7 @@ fn a_partition_goes_both_ways_and_a_timeout_only_out() {
             FaultType::ResourceExhaustion | FaultType::HostReboot | FaultType::HostPanic => ("{}", "{}"),
             FaultType::Pause
             | FaultType::ConnectError
+            | FaultType::SocketError
             | FaultType::ServiceStop
             | FaultType::ServiceRestart => (r#"{"unit":"a.service"}"#, "{}"),
             FaultType::PortInUse => (r#"{"local_port":80}"#, "{}"),

@@ -47,6 +47,8 @@ pub enum FaultType {
     ConnectionLoad,
     /// What a service asks of files fails with an error.
     FileError,
+    /// What a service asks of sockets fails with an error.
+    SocketError,
     /// A service is stopped.
     ServiceStop,
     /// A service is stopped and started again.
@@ -82,6 +84,7 @@ pub const FAULT_TYPES: &[FaultType] = &[
     FaultType::PortInUse,
     FaultType::ConnectionLoad,
     FaultType::FileError,
+    FaultType::SocketError,
     FaultType::ServiceStop,
     FaultType::ServiceRestart,
     FaultType::DnsError,
@@ -113,6 +116,7 @@ impl FaultType {
             Self::PortInUse => "port_in_use",
             Self::ConnectionLoad => "connection_load",
             Self::FileError => "file_error",
+            Self::SocketError => "socket_error",
             Self::ServiceStop => "service_stop",
             Self::ServiceRestart => "service_restart",
             Self::DnsError => "dns_error",
@@ -169,6 +173,10 @@ impl FaultType {
             Self::FileError => {
                 "fails what a cgroup, unit or process asks of the files at or below a path (opening, making, reading, writing, \
                  mapping them) with an error of choice"
+            }
+            Self::SocketError => {
+                "fails what a cgroup, unit or process asks of sockets of IPv4 and IPv6 (binding, listening, accepting, sending, \
+                 receiving) with an error of choice"
             }
             Self::ServiceStop => "stops a systemd service, and starts it again at the end (supervised)",
             Self::ServiceRestart => {
@@ -237,6 +245,12 @@ impl FaultType {
                 "path, operations (all of open, create, read, write, mmap), errno (io_error; or no_space, quota_exceeded, \
                  read_only, permission_denied, not_permitted, not_found, too_many_open_files, too_many_open_files_in_system, \
                  no_memory, timed_out, busy), call_probability (1), after_calls (0), times (no limit)"
+            }
+            Self::SocketError => {
+                "operations (all of bind, listen, accept, send, receive), errno (no_buffer_space; or no_memory, permission_denied, \
+                 not_permitted, address_in_use, address_not_available, too_many_open_files, too_many_open_files_in_system, \
+                 connection_aborted, connection_reset, broken_pipe, timed_out, network_down, network_unreachable, \
+                 host_unreachable, io_error), call_probability (1), after_calls (0), times (no limit)"
             }
             Self::PortInUse => "address (every one, IPv4 and IPv6)",
             Self::DnsError => {

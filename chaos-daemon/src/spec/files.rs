@@ -8,11 +8,11 @@ use nix::libc;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::calls::{Errno, Failure};
+use super::calls::{self, Failure};
 use super::process::Whose;
 use super::settings::need;
 use super::target::TargetRequest;
-use super::units::{Probability, SpecError};
+use super::units::SpecError;
 
 /// The errors that a call about a file can fail with: as callers name them, as errno(3) does, and their numbers.
 pub const FILE_ERRORS: &[(&str, &str, i32)] = &[
@@ -50,13 +50,16 @@ pub enum Operation {
 pub const OPERATIONS: &[Operation] =
     &[Operation::Open, Operation::Create, Operation::Read, Operation::Write, Operation::Mmap];
 
-/// What cannot fail, and why: the kernel asks no security module about it.
+/// What cannot fail, and why.
 const IMPOSSIBLE: &[(&str, &str)] = &[
-    ("fsync", "fail write, or fill the file system with resource_exhaustion"),
-    ("fdatasync", "fail write, or fill the file system with resource_exhaustion"),
-    ("msync", "fail mmap"),
-    ("close", "fail write"),
+    ("fsync", FULL_INSTEAD),
+    ("fdatasync", FULL_INSTEAD),
+    ("msync", "cannot be made to fail: no security hook of the kernel is asked about it; fail mmap"),
+    ("close", "cannot be made to fail: no security hook of the kernel is asked about it; fail write"),
 ];
+
+const FULL_INSTEAD: &str = "cannot be made to fail: no security hook of the kernel is asked about it; fail write, or fill the file \
+                            system with resource_exhaustion";
 
 impl Operation {
     /// As it is written.
@@ -79,24 +82,6 @@ impl Operation {
             Self::Write => file::WRITE,
             Self::Mmap => file::MAP,
         }
-    }
-
-    fn parse(name: &str) -> Result<Self, SpecError> {
-        if let Some(found) = OPERATIONS.iter().find(|operation| operation.name() == name) {
-            return Ok(*found);
-        }
-        let problem = match IMPOSSIBLE.iter().find(|(known, _)| *known == name) {
-            Some((_, instead)) => {
-                format!(
-                    "{name} cannot be made to fail: no security hook of the kernel is asked about it; {instead}"
-                )
-            }
-            None => {
-                let known: Vec<_> = OPERATIONS.iter().map(|operation| operation.name()).collect();
-                format!("{name:?} is not known: give some of {}", known.join(", "))
-            }
-        };
-        Err(SpecError::new("params.operations", problem))
     }
 }
 
@@ -127,13 +112,8 @@ pub(super) struct FileParams {
 
 impl FileParams {
     pub(super) fn failure(&self) -> Result<Failure, SpecError> {
-        let probability = self.call_probability.unwrap_or(1.0);
-        Ok(Failure {
-            errno: Errno::parse(self.errno.as_deref(), FILE_ERRORS)?,
-            probability: Probability::new("params.call_probability", probability)?,
-            after_calls: self.after_calls,
-            times: super::calls::times(self.times)?,
-        })
+        let (errno, share) = (self.errno.as_deref(), self.call_probability);
+        Failure::parse(FILE_ERRORS, errno, share, self.after_calls, self.times)
     }
 
     pub(super) fn calls(&self, target: &TargetRequest) -> Result<FileCalls, SpecError> {
@@ -144,34 +124,9 @@ impl FileParams {
                 "give an absolute path: the daemon has its own directory",
             ));
         }
-        let mut operations = Vec::new();
-        for name in &self.operations {
-            let operation = Operation::parse(name)?;
-            if !operations.contains(&operation) {
-                operations.push(operation);
-            }
-        }
-        if operations.is_empty() {
-            operations.extend_from_slice(OPERATIONS);
-        }
-        Ok(FileCalls { whose: whose(target)?, path, operations })
-    }
-}
-
-/// The service or the processes that a target names, and nothing beside them.
-fn whose(target: &TargetRequest) -> Result<Whose, SpecError> {
-    let found = Whose::parse(target)?.ok_or_else(|| {
-        let problem = "missing: name a cgroup by its path, a unit by target.unit, or processes";
-        SpecError::new("target.cgroup", problem)
-    })?;
-    let TargetRequest { pid, exe, command, container, unit, cgroup, .. } = target.clone();
-    let alone = TargetRequest { pid, exe, command, container, unit, cgroup, ..TargetRequest::default() };
-    match alone == *target {
-        true => Ok(found),
-        false => {
-            let problem = "files are of no network: name a cgroup, a unit or processes, and nothing else";
-            Err(SpecError::new("target", problem))
-        }
+        let operations = calls::operations(&self.operations, OPERATIONS, Operation::name, IMPOSSIBLE)?;
+        let problem = "files are of no network: name a cgroup, a unit or processes, and nothing else";
+        Ok(FileCalls { whose: Whose::alone(target, TargetRequest::default(), problem)?, path, operations })
     }
 }
 

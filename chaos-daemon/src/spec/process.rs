@@ -80,6 +80,27 @@ impl Whose {
             false => Ok(None),
         }
     }
+
+    /// The service or the processes that a target names, and nothing beside them but what `others` has; `problem` says why.
+    ///
+    /// # Errors
+    /// When it names nobody, or more.
+    pub(super) fn alone(
+        target: &TargetRequest,
+        others: TargetRequest,
+        problem: &str,
+    ) -> Result<Self, SpecError> {
+        let found = Self::parse(target)?.ok_or_else(Self::missing)?;
+        let TargetRequest { pid, exe, command, container, unit, cgroup, .. } = target.clone();
+        let alone = TargetRequest { pid, exe, command, container, unit, cgroup, ..others };
+        if alone == *target { Ok(found) } else { Err(SpecError::new("target", problem)) }
+    }
+
+    /// Why calls of nobody cannot fail.
+    pub(super) fn missing() -> SpecError {
+        let problem = "missing: name a cgroup by its path, a unit by target.unit, or processes";
+        SpecError::new("target.cgroup", problem)
+    }
 }
 
 /// A regular expression that is looked for in a command line, whose words are joined by blanks. A plain word is one as well.

@@ -184,6 +184,23 @@ pub struct PortMatch {
     pub remote: Option<Ports>,
 }
 
+impl PortMatch {
+    /// The ports that a target names.
+    pub(super) fn parse(target: &TargetRequest) -> Result<Self, SpecError> {
+        Ok(Self {
+            either: ports("target.port", target.port.as_ref())?,
+            local: ports("target.local_port", target.local_port.as_ref())?,
+            remote: ports("target.remote_port", target.remote_port.as_ref())?,
+        })
+    }
+
+    /// ` port 80`, ` local port 80`, each if it is named.
+    pub fn words(&self) -> String {
+        let each = [("", self.either), ("local ", self.local), ("remote ", self.remote)];
+        each.iter().filter_map(|(end, ports)| ports.map(|ports| format!(" {end}{ports}"))).collect()
+    }
+}
+
 /// The traffic a network fault selects on its interface: parsed, bounded.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Traffic {
@@ -223,11 +240,7 @@ impl Traffic {
         if matches!(whose, Some(Whose::Cgroup(_))) && directions.contains(&Direction::Ingress) {
             return Err(no_service_on_arrival());
         }
-        let ports = PortMatch {
-            either: ports("target.port", target.port.as_ref())?,
-            local: ports("target.local_port", target.local_port.as_ref())?,
-            remote: ports("target.remote_port", target.remote_port.as_ref())?,
-        };
+        let ports = PortMatch::parse(target)?;
         let protocol = protocol(target.protocol.as_deref())?;
         if protocol == Protocol::Icmp && ports != PortMatch::default() {
             return Err(SpecError::new("target.protocol", "icmp has no ports: leave the port out"));

@@ -36,6 +36,7 @@ tests![
     what_is_left_is_told_from_what_still_acts,
     what_calls_get_and_who_burns_show_in_how_it_behaves,
     a_file_error_shows_in_how_it_behaves,
+    a_socket_error_shows_in_how_it_behaves,
     a_bystander_counts_what_an_unplugged_cable_loses,
     a_trace_of_a_process_in_full_swing_begins_before_its_first_call_is_struck,
     no_sign_shows_that_a_fault_acts_when_there_is_none,
@@ -249,6 +250,28 @@ fn what_calls_get_and_who_burns_show_in_how_it_behaves(_: &Context) -> TestResul
 }
 
 fn a_file_error_shows_in_how_it_behaves(context: &Context) -> TestResult {
+    shows_in_how_it_behaves(context, |witness| {
+        let params = json!({"path": witness.folder.path(), "errno": "EROFS"});
+        (Fault::new("file_error").with(params), |seen| {
+            assert_eq!((seen.connect, seen.open, seen.sockets), (None, Some(Errno::EROFS), None), "{seen:?}");
+        })
+    })
+}
+
+fn a_socket_error_shows_in_how_it_behaves(context: &Context) -> TestResult {
+    shows_in_how_it_behaves(context, |_| {
+        let params = json!({"operations": ["receive"], "errno": "EPIPE"});
+        (Fault::new("socket_error").with(params), |seen| {
+            assert_eq!((seen.connect, seen.open, seen.sockets), (None, None, Some(Errno::EPIPE)), "{seen:?}");
+        })
+    })
+}
+
+/// A fault at security hooks of the witness's group, and what is seen of it.
+fn shows_in_how_it_behaves(
+    context: &Context,
+    fault: impl FnOnce(&Witness) -> (Fault, fn(&Behaviour)),
+) -> TestResult {
     if !context.has_bpf_lsm() {
         let lack = "no `bpf` in /sys/kernel/security/lsm, or lockdown";
         return Ok(Outcome::Skip(Reason::NoBpfLsm, lack.into()));
@@ -260,11 +283,11 @@ fn a_file_error_shows_in_how_it_behaves(context: &Context) -> TestResult {
     let mcp = daemon.mcp()?;
     daemon.wait_until_warm()?;
     let before = Behaviour::measure(&pair, &echo, &mut witness)?;
-    let fault = Fault::new("file_error").aimed(json!({"cgroup": witness.cgroup.name()}));
-    let fault = fault.with(json!({"path": witness.folder.path(), "errno": "EROFS"}));
+    let (fault, check) = fault(&witness);
+    let fault = fault.aimed(json!({"cgroup": witness.cgroup.name()}));
     fault.inject(&mcp)?;
     let failing = Behaviour::measure(&pair, &echo, &mut witness)?;
-    assert_eq!((failing.connect, failing.open), (None, Some(Errno::EROFS)), "{failing:?}");
+    check(&failing);
     assert!(failing.assert_like(&before).is_err());
     fault.remove(&mcp)?;
     daemon.wait_until_warm()?;

@@ -30,6 +30,7 @@ mod sandbox;
 mod scene;
 mod scopes;
 mod services;
+mod socket_calls;
 mod stuck;
 pub(crate) mod supervised;
 mod trouble;
@@ -177,6 +178,7 @@ pub fn all() -> Vec<KernelTest> {
         lacks::TESTS,
         calls::TESTS,
         file_calls::TESTS,
+        socket_calls::TESTS,
         services::TESTS,
         stuck::TESTS,
         scopes::TESTS,

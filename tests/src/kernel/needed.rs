@@ -113,6 +113,7 @@ fn of_groups(target: &Value) -> Vec<Fault> {
     let others = [
         of("connect_error", json!({})),
         of("file_error", json!({"path": "/"})),
+        of("socket_error", json!({})),
         of("resource_exhaustion", json!({"resource": "cpu"})),
         of("resource_exhaustion", limit("cpu_limit", "cpu_percent")),
         of("resource_exhaustion", limit("memory_limit", "memory_mb")),

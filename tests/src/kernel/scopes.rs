@@ -205,7 +205,9 @@ fn processes_whose_packets_cannot_be_told_from_others_are_refused_by_name(_: &Co
         let named = matches!(&answer, Err(Error::Mcp { problem, .. }) if problem.contains(words));
         assert!(named, "{whose}: expected {words}, got {answer:?}");
     }
-    for (kind, params) in [("connect_error", json!({})), ("file_error", json!({"path": "/etc"}))] {
+    for (kind, params) in
+        [("connect_error", json!({})), ("file_error", json!({"path": "/etc"})), ("socket_error", json!({}))]
+    {
         let calls = Fault::new(kind).aimed(json!({"pid": pid})).with(params).inject(&scene.mcp);
         assert!(
             calls.as_ref().is_err_and(|error| error.to_string().contains(&neighbour)),

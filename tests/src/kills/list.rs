@@ -107,6 +107,7 @@ fn measured(kind: FaultType) -> &'static [Kind] {
         FaultType::ConnectError => &[CALLS],
         FaultType::DnsError => &[QUESTIONS],
         FaultType::FileError => &[FILES],
+        FaultType::SocketError => &[SOCKETS],
         FaultType::McpError => &[PROXY],
         // Supervised: their guard ends them, which the crash matrix shows.
         FaultType::Pause | FaultType::LinkDown | FaultType::ClockSkew | FaultType::ServiceStop => &[],
@@ -171,6 +172,15 @@ const FILES: Kind = Kind {
     ..packets("file_error", Sign::Files, |scene| {
         let fault = Fault::new("file_error").aimed(json!({"cgroup": scene.cgroup.name()}));
         fault.with(json!({"path": scene.file.path(), "operations": ["open"]}))
+    })
+};
+
+/// Who associates a socket binds it first.
+const SOCKETS: Kind = Kind {
+    needs: Needs::Lsm,
+    ..packets("socket_error", Sign::Calls, |scene| {
+        let fault = Fault::new("socket_error").aimed(json!({"cgroup": scene.cgroup.name()}));
+        fault.with(json!({"operations": ["bind"]}))
     })
 };
 

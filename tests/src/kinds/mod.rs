@@ -153,6 +153,7 @@ const fn parts(kind: FaultType) -> &'static [Part] {
         FaultType::ProcessPause => processes::PROCESS_PAUSE,
         FaultType::ConnectError => processes::CONNECT,
         FaultType::FileError => processes::FILES,
+        FaultType::SocketError => processes::SOCKETS,
         FaultType::McpError => processes::MCP,
         FaultType::ServiceStop => processes::STOP,
         FaultType::ServiceRestart => processes::RESTART,

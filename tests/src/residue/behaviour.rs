@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fs;
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -15,6 +16,7 @@ use crate::cgroup::Cgroup;
 use crate::error::{Error, Result};
 use crate::measure::{Echo, Tcp, tcp_rtt, udp_rtt};
 use crate::pair::Pair;
+use crate::plug::Plug;
 use crate::process;
 use crate::touch::Touch;
 
@@ -72,6 +74,8 @@ pub struct Behaviour {
     pub connect: Option<Errno>,
     /// What it got from open(2).
     pub open: Option<Errno>,
+    /// What it got from bind(2), listen(2), accept(2), send(2) and recv(2), the first error of them.
+    pub sockets: Option<Errno>,
     /// CPU time that the hungriest process of the daemon's used, of those below this one, while a thread here used 100 ms.
     pub burnt: Duration,
 }
@@ -94,6 +98,7 @@ impl Behaviour {
             echo: matches!(tcp_rtt(&pair.near, echo.address(), PATIENCE)?, Tcp::Answered { .. }),
             connect: error(witness.service.ask(Ask::Reach(echo.address()))?),
             open: error(witness.service.touch(Touch::Open, &file)?),
+            sockets: error(witness.service.plug(Plug::Whole, (Ipv4Addr::LOCALHOST, 0).into())?),
             burnt: burnt()?,
         })
     }
@@ -107,7 +112,7 @@ impl Behaviour {
             (Some(now), Some(then)) => now > then + SLOWER,
             (now, then) => now.is_some() != then.is_some(),
         };
-        let calls = |it: &Self| (it.lost, it.echo, it.connect, it.open);
+        let calls = |it: &Self| (it.lost, it.echo, it.connect, it.open, it.sockets);
         let burns = self.burnt > before.burnt + SPIN / 2;
         match calls(self) == calls(before) && !slower && !burns {
             true => Ok(()),

@@ -184,6 +184,8 @@ fn struck(kind: FaultType) -> &'static [Kind] {
         FaultType::PortInUse => const { &[plain("port_in_use", Sign::Port)] },
         FaultType::ConnectionLoad => const { &[plain("connection_load", Sign::Clients(5))] },
         FaultType::FileError => const { &[of("file_error", Way::Calls(Sign::Files), Needs::Lsm)] },
+        // Who associates a socket binds it first.
+        FaultType::SocketError => const { &[of("socket_error", Way::Calls(Sign::Calls), Needs::Lsm)] },
         FaultType::ServiceStop => {
             const { &[guarded_by("service_stop", service::stopped, Needs::OwnManager)] }
         }

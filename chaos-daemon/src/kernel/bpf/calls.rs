@@ -1,5 +1,5 @@
-//! Programs that fail what the sockets of a control group ask for, or what its processes ask of files: attached by links that
-//! die with their holder.
+//! Programs that fail what the sockets of a control group ask for, or what its processes ask of files or sockets: attached by links
+//! that die with their holder.
 
 use std::fs::File;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -35,7 +35,7 @@ struct Link {
     attach_type: u32,
 }
 
-/// The programs of [`super::Family::Calls`] or [`super::Family::Files`] on one control group.
+/// The programs of [`super::Family::Calls`], [`super::Family::Files`] or [`super::Family::Sockets`] on one control group.
 pub struct CallPrograms {
     // Dropped in this order: links before the programs they hold, and the place last, whose inode the programs know.
     links: Vec<Link>,
@@ -49,7 +49,7 @@ impl CallPrograms {
         Self { links: Vec::new(), programs, place: None }
     }
 
-    /// Sets which calls match (by protocol and remote port; no peers are every peer), and what they fail with.
+    /// Sets which calls match (by protocol and ports; no peers are every peer), and what they fail with.
     ///
     /// # Errors
     /// When there are more peers than there is room for, or the kernel refuses.

@@ -11,6 +11,7 @@ pub mod inventory;
 mod object;
 mod peers;
 mod rules;
+pub mod sockets;
 mod sys;
 
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
@@ -19,7 +20,7 @@ use aya::maps::ProgramArray;
 use chaos_common::{Way, name};
 use serde::{Deserialize, Serialize};
 
-use crate::host::KernelFiles;
+use crate::host::{KernelFiles, KernelSockets};
 use crate::sabotage::{self, Guard};
 use crate::spec::Direction;
 pub use calls::CallPrograms;
@@ -56,6 +57,8 @@ pub enum Family {
     Calls,
     /// Those that look at what the processes of a control group ask of files, on this kernel.
     Files(KernelFiles),
+    /// Those that look at what the processes of a control group ask of sockets, on this kernel.
+    Sockets(KernelSockets),
 }
 
 /// What a fault does on its target device.

@@ -11,7 +11,7 @@ use aya_obj::Object;
 use chaos_common::name;
 
 use super::sys::ProgramKind;
-use super::{BpfError, Family, calls, files, sys};
+use super::{BpfError, Family, calls, files, sockets, sys};
 use crate::kernel::netlink::marks::BPF_PREFIX;
 
 /// The maps and programs of one object in the kernel. Closed with this.
@@ -93,6 +93,7 @@ fn members(family: Family) -> Vec<(&'static str, ProgramKind)> {
             calls::HOOKS.map(|(name, attach_type)| (name, ProgramKind::address(attach_type))).to_vec()
         }
         Family::Files(kernel) => files::members(kernel),
+        Family::Sockets(kernel) => sockets::members(kernel),
     }
 }
 

@@ -2,7 +2,7 @@
 //! group only. A file is known by the inode of the place it is at or below, never by a path, which can be another's by now.
 
 use aya_ebpf::bindings::bpf_pidns_info;
-use aya_ebpf::helpers::generated::{bpf_get_ns_current_pid_tgid, bpf_probe_read_kernel};
+use aya_ebpf::helpers::generated::bpf_get_ns_current_pid_tgid;
 use aya_ebpf::macros::{lsm, lsm_cgroup};
 use aya_ebpf::programs::LsmContext;
 use chaos_common::FileRule;
@@ -11,16 +11,7 @@ use chaos_common::rule::ENABLED;
 
 use crate::failure::{PASS, count, fail, strike};
 use crate::maps;
-
-/// The pointer that lies at an offset from an address of the kernel's; `None` when there is none, or nothing can be read.
-#[inline(always)]
-fn pointer(base: u64, offset: u32) -> Option<u64> {
-    let mut value = 0_u64;
-    let at = base.wrapping_add(u64::from(offset));
-    // SAFETY: the helper checks the address that it reads, and writes 8 bytes to the stack.
-    let failed = unsafe { bpf_probe_read_kernel((&raw mut value).cast(), 8, at as *const _) };
-    if failed == 0 && value != 0 { Some(value) } else { None }
-}
+use crate::memory::{argument, pointer};
 
 /// Whether the name at this address is the place, or lies below it in its file system.
 #[inline(always)]
@@ -58,12 +49,6 @@ fn decide(operation: u32, dentry: impl FnOnce(&FileRule) -> Option<u64>) -> i32 
         None => PASS,
         Some(verdict) => fail(verdict),
     }
-}
-
-/// An argument of the hook. All are registers' values in a row.
-#[inline(always)]
-fn argument(ctx: &LsmContext, number: usize) -> u64 {
-    ctx.arg(number)
 }
 
 #[inline(always)]

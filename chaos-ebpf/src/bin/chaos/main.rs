@@ -1,5 +1,5 @@
 //! The eBPF programs of chaos-daemon: tc classifiers that drop, refuse or divert what their rule selects, and programs of
-//! control groups that fail what sockets ask for, or what processes ask of files.
+//! control groups that fail what sockets ask for, or what processes ask of files or sockets.
 //!
 //! Plumbing only: they read the context, ask `chaos-common`, and act. A packet that is left alone always goes on
 //! to the next program (`TC_ACT_UNSPEC`), never past it (`TC_ACT_OK`).
@@ -19,7 +19,10 @@ mod failure;
 mod file;
 mod loopback;
 mod maps;
+mod memory;
+mod peer;
 mod reject;
+mod socket;
 mod turn;
 mod verdict;
 mod view;

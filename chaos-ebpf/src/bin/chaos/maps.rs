@@ -5,7 +5,7 @@ use aya_ebpf::macros::map;
 use aya_ebpf::maps::{Array, HashMap, LpmTrie, PerCpuArray, ProgramArray};
 use chaos_common::{
     ABI_VERSION, CallRule, Counters, DnsRule, FileRule, JUMP_SLOTS, MOST_PROTECTED, Packet, PacketRule, Pin,
-    Question, dns,
+    Question, SocketLayout, dns,
 };
 
 #[map]
@@ -60,6 +60,9 @@ pub(crate) static FAILED: Array<u64> = Array::with_max_entries(1, 0);
 
 #[map]
 pub(crate) static FILE: Array<FileRule> = Array::with_max_entries(1, 0);
+
+#[map]
+pub(crate) static SOCKET: Array<SocketLayout> = Array::with_max_entries(1, 0);
 
 #[map]
 pub(crate) static PIN: Array<Pin> = Array::with_max_entries(1, 0);

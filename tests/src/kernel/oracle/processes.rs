@@ -27,6 +27,7 @@ tests![
     a_stopped_holder_that_has_a_process_stand_still_is_an_effect,
     a_stopped_holder_of_a_connect_error_is_an_effect_on_its_control_group,
     a_stopped_holder_of_a_file_error_is_an_effect_on_its_control_group,
+    a_stopped_holder_of_a_socket_error_is_an_effect_on_its_control_group,
     a_stopped_holder_of_an_mcp_error_is_an_effect_until_its_lease_is_over,
     a_stopped_server_is_named,
     a_holder_without_a_daemon_is_named_and_one_that_burns_is_an_effect,
@@ -129,13 +130,21 @@ fn a_stopped_holder_of_a_connect_error_is_an_effect_on_its_control_group(_: &Con
 }
 
 fn a_stopped_holder_of_a_file_error_is_an_effect_on_its_control_group(context: &Context) -> TestResult {
+    at_security_hooks(context, Fault::new("file_error").with(json!({"path": "/"})))
+}
+
+fn a_stopped_holder_of_a_socket_error_is_an_effect_on_its_control_group(context: &Context) -> TestResult {
+    at_security_hooks(context, Fault::new("socket_error"))
+}
+
+fn at_security_hooks(context: &Context, fault: Fault) -> TestResult {
     if !context.has_bpf_lsm() {
         return Ok(Outcome::Skip(
             Reason::NoBpfLsm,
             "no `bpf` in /sys/kernel/security/lsm, or lockdown".into(),
         ));
     }
-    is_an_effect_on_calls(Fault::new("file_error").with(json!({"path": "/"})))
+    is_an_effect_on_calls(fault)
 }
 
 fn is_an_effect_on_calls(fault: Fault) -> TestResult {

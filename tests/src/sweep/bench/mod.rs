@@ -120,7 +120,7 @@ impl Bench {
         let exhaustion = |params| Fault::new("resource_exhaustion").with(params);
         let (near, far, folder) = (self.pair.near.name(), self.pair.far.name(), self.folder.path());
         match kind {
-            "connect_error" => Fault::new(kind).aimed(json!({"cgroup": self.cgroup.name()})),
+            "connect_error" | "socket_error" => Fault::new(kind).aimed(json!({"cgroup": self.cgroup.name()})),
             "file_error" => Fault::new(kind)
                 .aimed(json!({"cgroup": self.cgroup.name()}))
                 .with(json!({"path": self.file.path(), "operations": ["open"]})),
