@@ -9,6 +9,7 @@ use tokio::sync::mpsc::{Receiver, UnboundedReceiver};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
+use super::beats::Beats;
 use super::down;
 use super::holders::Holder;
 use super::names::{Answer, Names};
@@ -120,7 +121,7 @@ impl Life {
         let mut heartbeat = interval(HEARTBEAT);
         heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut heard = Instant::now();
-        let mut curious: Vec<oneshot::Sender<()>> = Vec::new();
+        let mut beats = Beats::default();
         loop {
             tokio::select! {
                 biased;
@@ -130,10 +131,10 @@ impl Life {
                         return reason;
                     }
                     LifeOrder::Refresh { done } => {
-                        curious.push(done);
                         if self.holder.order(&Order::Renew).await.is_err() {
                             return "its holder died".to_owned();
                         }
+                        beats.sent(Some(done));
                     }
                 },
                 () = &mut due => return "its time was up".to_owned(),
@@ -148,10 +149,7 @@ impl Life {
                     Ok(Report::Beat(evidence)) => {
                         heard = Instant::now();
                         self.injector.update(&self.name, |active| active.met(evidence));
-                        for done in curious.drain(..) {
-                            // Who has left meanwhile does not want to know.
-                            let _ = done.send(());
-                        }
+                        beats.heard();
                     }
                     Ok(Report::Failed { message }) => return format!("it could not be kept up: {message}"),
                     Ok(other) => return format!("its holder said {other:?}"),
@@ -164,6 +162,7 @@ impl Life {
                     if self.holder.order(&Order::Renew).await.is_err() {
                         return "its holder died".to_owned();
                     }
+                    beats.sent(None);
                 }
             }
         }

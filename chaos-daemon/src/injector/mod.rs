@@ -2,6 +2,7 @@
 //! undoes. The server, which speaks with callers, is its child and reaches it through one socketpair only.
 
 pub mod alerts;
+mod beats;
 pub mod child;
 pub mod doctor;
 mod down;
