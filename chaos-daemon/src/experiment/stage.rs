@@ -14,7 +14,7 @@ use crate::spec::blast::{Severity, percent};
 use crate::spec::units::LONGEST_FAULT;
 use crate::spec::{FaultRequest, Share, SpecError};
 
-/// The stages when a document names none, in percent.
+/// The stages when a document names none, in percent; and those that a document which names its own may not leave out.
 const STAGES: [u8; 4] = [10, 25, 50, 100];
 /// The most stages of one document.
 const MOST_STAGES: usize = 10;
@@ -66,7 +66,7 @@ impl fmt::Display for Stage {
     }
 }
 
-/// The stages of a document: rising, and at least one.
+/// The stages of a document: rising, at least one, and with 10, 25, 50 and 100 % among them, up to the last.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BlastRadius {
     stages: Vec<Stage>,
@@ -139,9 +139,15 @@ impl BlastRadius {
             Stage::new(&place, percent)
         };
         let stages: Vec<_> = given.iter().enumerate().map(stage).collect::<Result<_, _>>()?;
-        match stages.is_sorted_by(|before, after| before < after) {
-            true => Ok(Self { stages }),
-            false => Err(SpecError::new(path, "each stage has to be larger than the one before")),
+        if !stages.is_sorted_by(|before, after| before < after) {
+            return Err(SpecError::new(path, "each stage has to be larger than the one before"));
+        }
+        match left_out(&stages).as_slice() {
+            [] => Ok(Self { stages }),
+            left_out => {
+                let problem = format!("a stage may be added, and none skipped: add {}", listed(left_out));
+                Err(SpecError::new(path, problem))
+            }
         }
     }
 
@@ -199,12 +205,28 @@ impl BlastRadius {
     }
 }
 
+/// Which of [`STAGES`] a list goes beyond without having them.
+fn left_out(stages: &[Stage]) -> Vec<Stage> {
+    let is_skipped = |rung: &Stage| stages.last() > Some(rung) && !stages.contains(rung);
+    STAGES.into_iter().map(Stage).filter(is_skipped).collect()
+}
+
+/// In words: `10, 25 and 50`.
+fn listed(stages: &[Stage]) -> String {
+    let words: Vec<_> = stages.iter().map(|stage| stage.percent().to_string()).collect();
+    match words.split_last() {
+        Some((last, before)) if !before.is_empty() => format!("{} and {last}", before.join(", ")),
+        _ => words.concat(),
+    }
+}
+
 /// What the list of stages is, for the schema.
 pub(super) fn schema() -> Value {
     serde_json::json!({
         "type": "array", "minItems": 1, "maxItems": MOST_STAGES, "default": STAGES,
         "items": {"type": "integer", "minimum": 1, "maximum": 100},
-        "description": "Percent of the matching processes, packets or calls; each larger than the one before.",
+        "description": "Percent of the matching processes, packets or calls; each larger than the one before, with 10, 25, 50 and \
+                        100 among them up to the last.",
     })
 }
 

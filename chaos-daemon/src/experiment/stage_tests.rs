@@ -118,7 +118,7 @@ fn a_document_names_its_stages_which_rise_to_100_at_most() {
             .map(|radius| radius.stages().iter().map(|stage| stage.percent()).collect::<Vec<_>>())
     };
     assert_eq!(stages(json!({})).unwrap(), [10, 25, 50, 100]);
-    assert_eq!(stages(json!({"stages": [5, 40.0]})).unwrap(), [5, 40]);
+    assert_eq!(stages(json!({"stages": [5, 10.0]})).unwrap(), [5, 10]);
     for (wrong, field) in [
         (json!({"stages": []}), "at.stages"),
         (json!({"stages": [50, 50]}), "at.stages"),
@@ -132,6 +132,38 @@ fn a_document_names_its_stages_which_rise_to_100_at_most() {
     ] {
         assert_eq!(stages(wrong.clone()).unwrap_err().field, field, "{wrong}");
     }
+}
+
+#[test]
+fn a_list_of_stages_may_be_finer_or_end_sooner_and_leaves_out_none_of_10_25_50_and_100() {
+    let read = |stages: Value| BlastRadius::read("at", json!({"stages": stages}));
+    for right in [
+        json!([5]),
+        json!([10]),
+        json!([2, 10, 15, 25]),
+        json!([10, 25, 49]),
+        json!([1, 10, 25, 50, 75, 100]),
+    ] {
+        read(right.clone()).unwrap_or_else(|error| panic!("{right}: {error}"));
+    }
+    for (wrong, missing) in [
+        (json!([100]), "10, 25 and 50"),
+        (json!([50, 100]), "10 and 25"),
+        (json!([10, 50, 100]), "25"),
+        (json!([10, 25, 100]), "50"),
+        (json!([11]), "10"),
+        (json!([5, 20, 40, 80, 100]), "10, 25 and 50"),
+    ] {
+        let error = read(wrong.clone()).unwrap_err();
+        assert_eq!(error.field, "at.stages", "{wrong}");
+        assert_eq!(
+            error.problem,
+            format!("a stage may be added, and none skipped: add {missing}"),
+            "{wrong}"
+        );
+    }
+    let error = parse(json!({"blast_radius": {"stages": [100]}}), kill()).unwrap_err();
+    assert_eq!(error.field, "extensions[0].blast_radius.stages");
 }
 
 #[test]
@@ -178,20 +210,20 @@ fn what_cannot_be_done_in_stages_is_refused_by_the_name_of_its_action() {
 
 #[test]
 fn after_each_run_the_next_stage_is_named() {
-    let experiment = parse(json!({"blast_radius": {"stages": [10, 40]}}), kill()).unwrap();
+    let experiment = parse(json!({"blast_radius": {"stages": [10, 20]}}), kill()).unwrap();
     let next = |history: &[(u8, Verdict)]| {
         let history: Vec<_> = history.iter().map(|(percent, verdict)| (stage(*percent), *verdict)).collect();
         next(&experiment, &history, history.last().unwrap().1).unwrap()
     };
-    assert_eq!(next(&[(10, Held)]), "stage 40 % is due: chaosctl run \"workers die\" --stage 40");
+    assert_eq!(next(&[(10, Held)]), "stage 20 % is due: chaosctl run \"workers die\" --stage 20");
     assert_eq!(next(&[(10, Deviated)]), "stage 10 % is due again: chaosctl run \"workers die\" --stage 10");
     assert_eq!(
         next(&[(10, Held), (10, Held), (10, Held)]),
         next(&[(10, Held)]),
         "three times the same is no more"
     );
-    let done = next(&[(10, Held), (40, Held)]);
-    let wider = "held at every stage; widen: a stage above 40 %; process_kill for longer than 60s; a fault of another kind \
+    let done = next(&[(10, Held), (20, Held)]);
+    let wider = "held at every stage; widen: a stage above 20 %; process_kill for longer than 60s; a fault of another kind \
                  than process_kill, or two at once; another target";
     assert_eq!(done, wider);
 }

@@ -27,7 +27,7 @@ pub struct ExperimentRules {
     pub require_gate: bool,
     /// Whether it has to name an alert that has to fire: without a monitor that sees it, it would only break things.
     pub require_alert: bool,
-    /// Whether it has to have stages of its blast radius.
+    /// Whether it has to have stages of its blast radius, of which a document leaves out none.
     pub require_stages: bool,
     /// Whose clock and whose weekdays the windows mean, by its IANA name. Default: UTC.
     pub time_zone: Option<String>,

@@ -86,16 +86,37 @@ async fn each_stage_has_to_be_held_before_the_next_and_the_injector_is_asked_for
 }
 
 #[tokio::test]
+async fn a_list_that_leaves_stages_out_is_not_registered_and_the_first_stays_due() {
+    let server = Server::start().await;
+    let (_listener, address) = port().await;
+    let mut client = Client::open(&server.socket).await;
+    register(&mut client, staged(&address, &json!({}))).await;
+    for shortened in [json!([100]), json!([10, 100])] {
+        let document = staged(&address, &json!({"stages": shortened}));
+        let (refused, failed) = client.call("chaos_register_experiment", document).await;
+        assert!(failed && refused.to_string().contains("none skipped"), "{refused}");
+        assert_eq!(run(&mut client, Some(100)).await.0["error_code"], "STAGE_NOT_DUE");
+    }
+    assert!(server.take_asked().is_empty(), "something was injected");
+    let file = server.state().join("shortened.yaml");
+    let document = staged(&address, &json!({"stages": [100]})).to_string();
+    std::fs::write(&file, document.replace("\"stages\"", "\n\"stages\"")).unwrap();
+    let said = chaosctl(&server.socket, &["validate", file.to_str().unwrap()]).await;
+    assert!(said.code == 2 && said.stderr.contains("extensions[0].blast_radius.stages"), "{}", said.stderr);
+    assert!(said.stderr.contains(":2:") && said.stderr.contains("add 10, 25 and 50"), "{}", said.stderr);
+}
+
+#[tokio::test]
 async fn a_stage_that_was_not_met_or_not_completed_is_due_again() {
     let server = Server::start().await;
     let (listener, address) = port().await;
     let mut client = Client::open(&server.socket).await;
-    register(&mut client, staged(&address, &json!({"stages": [50, 100]}))).await;
+    register(&mut client, staged(&address, &json!({"stages": [10, 20]}))).await;
     drop(listener);
     let (refused, failed) = run(&mut client, None).await;
-    assert!(!failed && refused["verdict"] == "refused" && refused["stage"] == 50, "{refused}");
-    assert_eq!(refused["next"], "stage 50 % is due again: chaosctl run \"workers die\" --stage 50");
-    let (skipped, _) = run(&mut client, Some(100)).await;
+    assert!(!failed && refused["verdict"] == "refused" && refused["stage"] == 10, "{refused}");
+    assert_eq!(refused["next"], "stage 10 % is due again: chaosctl run \"workers die\" --stage 10");
+    let (skipped, _) = run(&mut client, Some(20)).await;
     assert!(skipped["error"].as_str().unwrap().contains("its latest run refused"), "{skipped}");
 
     let listener = TcpListener::bind(&address).await.unwrap();
@@ -108,8 +129,8 @@ async fn a_stage_that_was_not_met_or_not_completed_is_due_again() {
     });
     let (result, _) = run(&mut client, None).await;
     outage.await.unwrap();
-    assert_eq!((&result["verdict"], &result["stage"]), (&json!("deviated"), &json!(100)), "{result}");
-    assert_eq!(result["next"], "stage 100 % is due again: chaosctl run \"workers die\" --stage 100");
+    assert_eq!((&result["verdict"], &result["stage"]), (&json!("deviated"), &json!(20)), "{result}");
+    assert_eq!(result["next"], "stage 20 % is due again: chaosctl run \"workers die\" --stage 20");
 }
 
 #[tokio::test]
