@@ -112,6 +112,12 @@ impl Gate {
     pub fn judge(&self, sample: &Sample) -> Result<(), String> {
         Watch::new(self).seen(Duration::ZERO, sample).map_err(|why| format!("gate {}: {why}", self.name))
     }
+
+    /// Whether it is bad that nothing is seen: neither its `noData`, nor its tolerance, nor its probe takes that for right.
+    pub fn needs_data(&self) -> bool {
+        let nothing = |no_data| Sample { no_data, ..Sample::failed("nothing".to_owned()) };
+        [None, self.probe.check.no_data()].into_iter().all(|no_data| self.judge(&nothing(no_data)).is_err())
+    }
 }
 
 /// A gate that is being watched.

@@ -4,6 +4,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
+use crate::probe::prometheus::{Query, Terms};
 use crate::probe::{Bounds, Check, NoData};
 
 fn gate(rule: Rule, alert_after: u64) -> Gate {
@@ -124,6 +125,35 @@ fn with_a_tolerance_too_what_nothing_came_of_is_no_data_unless_that_is_what_is_r
             let said = judged.is_err_and(|why| why.starts_with("gate g: no data: "));
             assert_eq!(said, seen.is_none() && !ignored, "{form:?} {answer:?} {value:?}");
         }
+    }
+}
+
+#[test]
+fn a_gate_needs_data_unless_its_no_data_its_tolerance_or_its_probe_takes_none_for_right() {
+    let right = |status: i32| Rule::Tolerance(Tolerance::parse("", json!(status), Form::Process).unwrap());
+    for (rule, ignored, needed) in [
+        (over(1.0, 0), false, true),
+        (over(1.0, 0), true, false),
+        (right(0), false, true),
+        (right(0), true, false),
+        // A port that has to be closed.
+        (right(1), false, false),
+    ] {
+        let gate = Gate { no_data_is_breach: !ignored, ..gate(rule, 30) };
+        assert_eq!(gate.needs_data(), needed, "{gate:?}");
+    }
+    for (says, ignored, needed) in [
+        ("breach", false, true),
+        ("breach", true, false),
+        ("ok", false, false),
+        ("error", false, true),
+        ("error", true, false),
+    ] {
+        let terms = Terms { no_data: Some(says), ..Terms::default() };
+        let query = Query::parse("http://127.0.0.1:9090", "up", terms).unwrap();
+        let mut gate = Gate { no_data_is_breach: !ignored, ..gate(over(1.0, 0), 0) };
+        gate.probe.check = Check::Prometheus(query);
+        assert_eq!(gate.needs_data(), needed, "{says}, ignored: {ignored}");
     }
 }
 

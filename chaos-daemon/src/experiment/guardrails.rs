@@ -117,7 +117,7 @@ impl Guardrails {
         let fires = |alert: &Alert| matches!(alert.wanted, Wanted::Fires { .. });
         Precautions {
             environments: self.environments.clone(),
-            gate: !self.gates.is_empty(),
+            gate: self.gates.iter().any(Gate::needs_data),
             alert: self.alerts.iter().any(fires),
             stages: self.blast_radius.is_some(),
         }

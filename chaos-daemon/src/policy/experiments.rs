@@ -23,7 +23,7 @@ pub struct ExperimentRules {
     pub environment: Option<String>,
     /// Whether it has to say in which environments it may run.
     pub require_environments: bool,
-    /// Whether it has to have a gate.
+    /// Whether it has to have a gate for which no data is a breach.
     pub require_gate: bool,
     /// Whether it has to name an alert that has to fire: without a monitor that sees it, it would only break things.
     pub require_alert: bool,
@@ -77,7 +77,12 @@ impl ExperimentRules {
     pub(super) fn admit(&self, has: &Precautions, now: Timestamp) -> Result<(), ApiError> {
         self.admit_here(&has.environments)?;
         for (required, has, rule, what) in [
-            (self.require_gate, has.gate, "require_gate", "a gate, in `rollback_on` or `abort_when`"),
+            (
+                self.require_gate,
+                has.gate,
+                "require_gate",
+                "a gate for which no data is a breach, in `rollback_on` or `abort_when`",
+            ),
             (self.require_alert, has.alert, "require_alert", "an alert with `fires_within`, in `alerts`"),
             (self.require_stages, has.stages, "require_stages", "stages, by `blast_radius`"),
         ] {

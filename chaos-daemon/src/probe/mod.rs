@@ -242,6 +242,14 @@ impl Sample {
 }
 
 impl Check {
+    /// What it counts as that there is nothing to measure, if the probe itself says so.
+    pub fn no_data(&self) -> Option<NoData> {
+        match self {
+            Self::Prometheus(query) => Some(query.no_data),
+            _ => None,
+        }
+    }
+
     /// An HTTP check: a GET of `url`, which stands at `field` of the request.
     ///
     /// # Errors

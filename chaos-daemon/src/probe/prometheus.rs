@@ -60,7 +60,7 @@ pub struct Query {
     /// How far back, and in what steps.
     range: Option<(Duration, Duration)>,
     reducer: Reducer,
-    no_data: NoData,
+    pub(super) no_data: NoData,
     /// How old the latest sample of a series may be.
     stale: Option<Duration>,
     trust: Trust,

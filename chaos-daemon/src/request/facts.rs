@@ -34,7 +34,7 @@ pub enum Question {
 pub struct Precautions {
     /// In which environments it may run; empty if it does not say.
     pub environments: Vec<String>,
-    /// Whether a gate ends it before its time.
+    /// Whether a gate ends it before its time, also when nothing can be seen any more.
     pub gate: bool,
     /// Whether an alert has to fire because of it.
     pub alert: bool,

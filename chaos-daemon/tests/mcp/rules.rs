@@ -27,8 +27,15 @@ async fn an_experiment_without_what_the_policy_requires_does_not_begin_and_a_dry
     assert!(told["error"].as_str().unwrap().contains("needs `environments`"), "{told}");
     assert_eq!(told["plans"][0]["action"], "cut", "the rest of the plan is there all the same: {told}");
 
-    let gate = json!({"name": "up", "op": "gt", "value": 5000, "interval": "1s",
+    let mut gate = json!({"name": "up", "op": "gt", "value": 5000, "interval": "1s", "noData": "ignore",
         "provider": {"type": "process", "path": "chaosctl", "arguments": ["probe", "tcp", address]}});
+    cut["extensions"] = json!([{"name": "chaos-daemon", "environments": ["test"], "rollback_on": [gate]}]);
+    register(&mut client, cut.clone()).await;
+    let (refused, _) = run(&mut client, false).await;
+    assert!(refused["hint"].as_str().unwrap().contains("`experiments.require_gate`"), "{refused}");
+    assert!(refused["error"].as_str().unwrap().contains("for which no data is a breach"), "{refused}");
+
+    gate["noData"] = json!("breach");
     cut["extensions"] = json!([{"name": "chaos-daemon", "environments": ["staging"], "rollback_on": [gate]}]);
     register(&mut client, cut.clone()).await;
     let (refused, _) = run(&mut client, false).await;
