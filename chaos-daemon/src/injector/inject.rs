@@ -127,14 +127,20 @@ fn report(injector: &Injector, admitted: &Admitted) -> PlanReport {
     }
 }
 
-/// Starts a fault. When this returns an error, nothing of it is on the node, or the error says what is.
+/// Starts a fault that was asked for in this epoch. When this returns an error, nothing of it is on the node, or the error says
+/// what is.
 pub(super) async fn inject(
     injector: &Rc<Injector>,
     name: &FaultName,
     request: &FaultRequest,
     caller: Caller,
+    epoch: u64,
 ) -> Result<FaultStatus, ApiError> {
     let named = named_peers(request).await?;
+    if injector.epoch() != epoch {
+        let text = format!("inject {name}: every fault was ended after it was asked for");
+        return Err(ApiError::new(ErrorCode::Unavailable, text).hint("ask for it again"));
+    }
     // No await from here until the name is taken: of two injections under one name, one finds it taken.
     let admitted = admit(injector, name, request, &named, caller)?;
     let (sender, orders) = mpsc::unbounded_channel();

@@ -127,8 +127,8 @@ pub enum InjectorError {
 }
 
 /// Runs the daemon until it is told to stop by SIGTERM or SIGINT; then ends every fault. SIGUSR1 ends every
-/// fault and goes on. `manager` is told when callers can connect, that the daemon lives, and when it stops; a socket
-/// that it opened is used instead of one of our own.
+/// fault and every run, with the server, and goes on with a new one. `manager` is told when callers can connect, that the
+/// daemon lives, and when it stops; a socket that it opened is used instead of one of our own.
 ///
 /// # Errors
 /// When it cannot start. Once started it goes on.
@@ -207,13 +207,13 @@ async fn serve(
         let (mut server, door) = recipe.start()?;
         // Said again of a server that was started again, which changes nothing.
         manager.tell("READY=1");
-        let stop = attend(injector, &mut server, Desk::new(door), &mut signals).await;
-        if stop {
+        let over = attend(injector, &mut server, Desk::new(door), &mut signals).await;
+        if over == Over::Stop {
             manager.tell("STOPPING=1");
         }
-        server.end().await;
-        injector.end_all(if stop { "the daemon is stopping" } else { "the server ended" }).await;
-        if stop {
+        // Runs live in the server: without it, none injects what it has not injected yet.
+        tokio::join!(server.end(), injector.end_all(over.words()));
+        if over == Over::Stop {
             injector.clear_stock();
             return Ok(());
         }
@@ -221,49 +221,72 @@ async fn serve(
     }
 }
 
-/// Serves one server's life. True when the daemon shall stop.
+/// Why a server's life is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Over {
+    /// SIGTERM or SIGINT.
+    Stop,
+    /// SIGUSR1.
+    Halt,
+    /// It has ended, or speaks nonsense.
+    Broken,
+}
+
+impl Over {
+    /// What ends the faults, in words.
+    fn words(self) -> &'static str {
+        match self {
+            Self::Stop => "the daemon is stopping",
+            Self::Halt => "SIGUSR1",
+            Self::Broken => "the server ended",
+        }
+    }
+}
+
+/// Serves one server's life, and says why it is over.
 async fn attend(
     injector: &Rc<Injector>,
     server: &mut ServerProcess,
     mut desk: Desk,
     signals: &mut Signals,
-) -> bool {
+) -> Over {
     let answers = desk.answers();
     loop {
         tokio::select! {
             request = desk.next() => match request {
                 Ok(Some((ticket, request))) => {
                     let (injector, answers) = (Rc::clone(injector), answers.clone());
+                    let epoch = injector.epoch();
                     tokio::task::spawn_local(async move {
-                        let reply = reply_to(&injector, request).await;
+                        let reply = reply_to(&injector, request, epoch).await;
                         Answers::answer(&answers, ticket, reply);
                     });
                 }
-                Ok(None) => return false,
+                Ok(None) => return Over::Broken,
                 Err(error) => {
                     tracing::error!(%error, "the server sent nonsense");
-                    return false;
+                    return Over::Broken;
                 }
             },
             how = server.ended() => {
                 tracing::error!(how, "the server ended; every fault is being ended");
-                return false;
+                return Over::Broken;
             }
-            _ = signals.terminate.recv() => return true,
-            _ = signals.interrupt.recv() => return true,
+            _ = signals.terminate.recv() => return Over::Stop,
+            _ = signals.interrupt.recv() => return Over::Stop,
             _ = signals.halt.recv() => {
-                tracing::warn!("SIGUSR1: ending every fault");
-                let injector = Rc::clone(injector);
-                tokio::task::spawn_local(async move { injector.end_all("SIGUSR1").await });
+                tracing::warn!("SIGUSR1: ending every fault and every run, and starting the server anew");
+                return Over::Halt;
             }
         }
     }
 }
 
-async fn reply_to(injector: &Rc<Injector>, request: Request) -> Reply {
+/// Answers a request that came in this epoch.
+async fn reply_to(injector: &Rc<Injector>, request: Request, epoch: u64) -> Reply {
     match request {
         Request::Inject { name, fault, caller } => {
-            match inject::inject(injector, &name, &fault, caller).await {
+            match inject::inject(injector, &name, &fault, caller, epoch).await {
                 Ok(status) => Reply::Injected(Box::new(status)),
                 Err(error) => {
                     tracing::warn!(%name, ?caller, code = ?error.code, %error, "injection refused");

@@ -51,6 +51,8 @@ pub struct Injector {
     pub(super) home: NetNs,
     pub(super) guard: GuardPost,
     pub(super) active: RefCell<BTreeMap<FaultName, Active>>,
+    /// How often every fault has been ended.
+    epoch: Cell<u64>,
     /// Rings when a fault has become active or has gone.
     pub(super) changed: Notify,
     recent: RefCell<VecDeque<FaultStatus>>,
@@ -114,6 +116,7 @@ impl Injector {
             home,
             guard: GuardPost::new(&options.runtime_dir),
             active: RefCell::default(),
+            epoch: Cell::new(0),
             changed: Notify::new(),
             recent: RefCell::default(),
             warm: RefCell::default(),
@@ -214,8 +217,14 @@ impl Injector {
         removal.await.ok()
     }
 
+    /// Another number each time that every fault has been ended: what was asked for in an earlier epoch is not injected any more.
+    pub(super) fn epoch(&self) -> u64 {
+        self.epoch.get()
+    }
+
     /// Ends every fault, all at once, and waits until each has been undone.
     pub(super) async fn end_all(&self, reason: &str) -> Vec<Removal> {
+        self.epoch.set(self.epoch.get().wrapping_add(1));
         let waiting: Vec<_> = {
             let active = self.active.borrow();
             let order = |active: &Active| {

@@ -19,6 +19,7 @@ use crate::{Daemon, Error, Mcp, Pair, Residue};
 
 tests![
     a_run_whose_server_is_killed_is_interrupted_and_leaves_nothing,
+    a_run_that_a_signal_meets_in_a_pause_is_interrupted_and_injects_nothing_after_it,
     a_run_that_everything_died_under_is_interrupted_for_the_next_daemon,
     a_run_that_the_daemon_is_stopped_under_leaves_nothing_and_is_interrupted_for_the_next,
     a_dry_run_is_refused_where_the_run_would_be,
@@ -112,6 +113,35 @@ fn a_run_whose_server_is_killed_is_interrupted_and_leaves_nothing(_: &Context) -
     let mcp = daemon.mcp()?;
     mcp.call_tool("chaos_register_experiment", short)?.ok()?;
     assert_eq!(chaosctl(&daemon, &["run", "cut"])?.output()?.status.code(), Some(0), "{}", daemon.log());
+    Ok(Outcome::Pass)
+}
+
+fn a_run_that_a_signal_meets_in_a_pause_is_interrupted_and_injects_nothing_after_it(
+    _: &Context,
+) -> TestResult {
+    const PAUSE: Duration = Duration::from_secs(4);
+    let pair = Pair::new()?;
+    let before = Residue::take(&[&pair.near])?;
+    let daemon = Daemon::start()?;
+    let mcp = daemon.mcp()?;
+    let mut paused = document(&pair);
+    paused["method"][0]["pauses"] = json!({"before": PAUSE.as_secs()});
+    mcp.call_tool("chaos_register_experiment", paused)?.ok()?;
+    let mut run = chaosctl(&daemon, &["run", "cut"])?;
+    let run = run.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    let phase = || -> Result<Value, Error> {
+        Ok(mcp.call_tool("chaos_status", json!({}))?.ok()?["running"][0]["phase"].clone())
+    };
+    assert!(wait_until(PATIENCE, || phase().is_ok_and(|phase| phase == "method")), "{}", daemon.log());
+    daemon.injector().ok_or("no injector")?.signal(Signal::SIGUSR1);
+    // It would inject now.
+    std::thread::sleep(PAUSE + Duration::from_secs(1));
+    assert!(!is_cut(&daemon.mcp()?), "{}", daemon.log());
+    before.assert_unchanged_within(&[&pair.near], Duration::ZERO)?;
+    let output = run.wait_with_output()?;
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.code() == Some(6) && said.starts_with("cut: interrupted after"), "{output:?}");
+    assert_interrupted(&listed(&daemon)?);
     Ok(Outcome::Pass)
 }
 

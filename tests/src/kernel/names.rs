@@ -1,11 +1,14 @@
 //! A fault that names a host is about what the name stands for now, and not only what it stood for at the start.
 
+use std::fs::File;
 use std::net::IpAddr;
+use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
+use std::thread;
 use std::time::Duration;
 
-use nix::libc::ECONNREFUSED;
+use nix::libc::{ECONNREFUSED, F_SETLEASE, F_WRLCK, SIGURG, fcntl};
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 use serde_json::json;
@@ -23,6 +26,7 @@ tests![
     a_fault_of_a_host_goes_where_its_name_goes_and_spares_what_is_protected,
     a_fault_of_a_host_goes_on_as_it_was_while_nobody_knows_the_name,
     calls_to_a_host_fail_where_its_name_goes_and_nobody_elses_do,
+    a_fault_whose_host_is_still_looked_up_when_all_are_ended_does_not_begin,
 ];
 
 const NAME: &str = "db.chaos.test";
@@ -31,6 +35,8 @@ const PEERS: [&str; 3] = ["10.77.0.2", "10.77.0.3", "10.77.0.4"];
 /// How long an answer may take on its way, and how long a new address may take to be noticed.
 const PATIENCE: Duration = Duration::from_millis(150);
 const NOTICED: Duration = Duration::from_secs(10);
+/// Which signal tells of a lease: a command of fcntl(2), from `asm-generic/fcntl.h`.
+const F_SETSIG: i32 = 10;
 
 /// A peer with three addresses, and a daemon for which names are what a file of the test says.
 struct Stage {
@@ -187,6 +193,42 @@ fn calls_to_a_host_fail_where_its_name_goes_and_nobody_elses_do(_: &Context) -> 
     fault.remove(&stage.mcp)?;
     assert_eq!((stage.calls(&mut service)?, stage.calls(&mut beside)?), (vec![0; 3], vec![0; 3]), "after");
     drop((service, beside));
+    stage.assert_nothing_left()?;
+    Ok(Outcome::Pass)
+}
+
+/// Has who opens a file wait until what comes back is dropped (a lease, see fcntl(2)).
+fn hold(path: &Path) -> Result<File> {
+    let failed = |error| Error::io("take a lease on", path.display().to_string())(error);
+    let file = File::open(path).map_err(failed)?;
+    // SIGURG does nothing, where SIGIO would end this process.
+    for (command, argument) in [(F_SETSIG, SIGURG), (F_SETLEASE, F_WRLCK)] {
+        // SAFETY: these commands take a whole number, and no memory.
+        if unsafe { fcntl(file.as_raw_fd(), command, argument) } == -1 {
+            return Err(failed(std::io::Error::last_os_error()));
+        }
+    }
+    Ok(file)
+}
+
+fn a_fault_whose_host_is_still_looked_up_when_all_are_ended_does_not_begin(_: &Context) -> TestResult {
+    let stage = Stage::new()?;
+    let held = hold(&stage.folder.path().join("hosts"))?;
+    let (fault, socket) = (stage.fault(), stage.daemon.socket());
+    let asked = thread::spawn(move || fault.inject(&Mcp::connect(&socket)?));
+    let threads = format!("/proc/{}/task", stage.daemon.injector_pid());
+    let looked_up = || {
+        let threads = std::fs::read_dir(&threads).into_iter().flatten().flatten();
+        let mut names = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("comm")).ok());
+        names.any(|name| name.trim() == "names")
+    };
+    assert!(wait_until(NOTICED, looked_up), "the name is not looked up");
+    stage.mcp.call_tool("chaos_stop", json!({}))?.ok()?;
+    assert!(!asked.is_finished(), "the look-up did not wait");
+    drop(held);
+    let answer = asked.join().map_err(|_panic| "the client panicked")?;
+    let refused = matches!(&answer, Err(Error::Mcp { problem, .. }) if problem.contains("every fault was ended after it"));
+    assert!(refused, "{answer:?}");
     stage.assert_nothing_left()?;
     Ok(Outcome::Pass)
 }

@@ -93,7 +93,7 @@ impl Soak {
         self.world.assert_calm()
     }
 
-    /// Ending needs no server: a signal does it.
+    /// Ending needs no server: a signal does it, and has another one started.
     pub(super) fn stop_server(&mut self) -> Result<()> {
         let (Some(server), Some(injector)) = (self.world.daemon.server(), self.world.daemon.injector())
         else {
@@ -104,7 +104,6 @@ impl Soak {
             server.signal(Signal::SIGSTOP);
             injector.signal(Signal::SIGUSR1);
             world.time_to_normal(since, Duration::from_secs(2))?;
-            server.signal(Signal::SIGKILL);
             world.reconnect(&server)
         };
         self.world.change(|active| active.clear(), end)?;

@@ -134,14 +134,17 @@ impl Soak {
 
     /// SIGUSR1, without any client.
     pub(super) fn halt(&mut self, action: Action) -> Result<()> {
+        let (Some(server), Some(injector)) = (self.world.daemon.server(), self.world.daemon.injector())
+        else {
+            return Ok(());
+        };
         let (cut, since) = (self.world.expected() == Expected::Cut, Instant::now());
         let normal = self.world.change(
             |active| active.clear(),
             |world| {
-                if let Some(injector) = world.daemon.injector() {
-                    injector.signal(Signal::SIGUSR1);
-                }
+                injector.signal(Signal::SIGUSR1);
                 let normal = world.time_to_normal(since, Duration::from_secs(2));
+                world.reconnect(&server)?;
                 // Until the last of them is undone, more may change.
                 let none = || world.active_names().is_ok_and(|names| names.is_empty());
                 crate::process::wait_until(SETTLE, none);

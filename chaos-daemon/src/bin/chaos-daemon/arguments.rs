@@ -53,7 +53,7 @@ const EXIT_CODES: &str = "Exit codes:
 
 #[derive(Subcommand)]
 enum Command {
-    /// Run in the foreground until SIGTERM or SIGINT, which end every fault. SIGUSR1 ends every fault and goes on.
+    /// Run in the foreground until SIGTERM or SIGINT, which end every fault. SIGUSR1 ends every fault and every run, and goes on.
     Run(Run),
     /// Undo whatever a daemon that died has left; a daemon that is stopped is ended first.
     Recover {
