@@ -24,7 +24,7 @@ const LONGEST_TEXT: usize = 500;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// A schedule began the run.
+    /// A caller or a schedule began the run.
     Started,
     /// A phase began: before, method, lasting, unwinding, after, finished.
     Phase,
@@ -76,7 +76,7 @@ pub struct Occurrence {
 }
 
 impl Occurrence {
-    /// What comes before all else of a run whose caller is not there: `by` began it, at `time`.
+    /// What comes before all else: `by` began the run, at `time`.
     pub fn started(time: &str, by: &str) -> Self {
         let (time, detail) = (time.to_owned(), format!("by {by}"));
         Self { at_seconds: 0.0, time, kind: Kind::Started, subject: String::new(), detail }

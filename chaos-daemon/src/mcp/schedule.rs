@@ -10,7 +10,7 @@ use super::tools::{object, text};
 use crate::request::fields::Fields;
 use crate::request::{ApiError, Caller};
 use crate::server::schedule::plan::{LONGEST_JITTER, Words};
-use crate::server::schedule::{Listed, Outcome, Schedule, name_of};
+use crate::server::schedule::{Listed, Outcome, Schedule};
 use crate::server::service::Service;
 use crate::spec::SpecError;
 use crate::spec::windows::{WindowWords, WindowsWords};
@@ -42,7 +42,7 @@ impl From<Listed> for ScheduleView {
             name,
             words: schedule.words,
             paused: schedule.paused,
-            set_by: name_of(schedule.set_by),
+            set_by: schedule.set_by.to_string(),
             set_at: format!("{:.3}", schedule.set_at),
             next,
             outcomes: schedule.outcomes.into(),

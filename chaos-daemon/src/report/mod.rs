@@ -87,6 +87,9 @@ pub fn paragraph(recorded: &Recorded) -> String {
         verdict(recorded),
         run.run_id
     )];
+    if let Some(started) = recorded.events.iter().find(|event| event.kind == Kind::Started) {
+        said.push(format!("It was started {}.", started.detail));
+    }
     if let Some(stage) = run.stage {
         said.push(format!("It was run at {stage} of its blast radius."));
     }

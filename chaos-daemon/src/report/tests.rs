@@ -106,6 +106,19 @@ fn the_facts_are_told_in_order_with_their_times() {
 }
 
 #[test]
+fn who_has_started_a_run_is_told_where_it_is_recorded() {
+    let mut recorded = tripped("fast");
+    assert!(!paragraph(&recorded).contains("It was started"));
+    recorded.events.insert(0, Occurrence::started("2026-02-05T10:00:00.000Z", "uid 1000, pid 4711"));
+    for text in [paragraph(&recorded), markdown::report(&recorded), html::report(&recorded)] {
+        assert!(
+            text.contains("(run 4f1c). It was started by uid 1000, pid 4711. It was run at stage"),
+            "{text}"
+        );
+    }
+}
+
+#[test]
 fn of_a_steady_state_that_was_not_to_be_verified_after_the_faults_nothing_is_claimed() {
     let mut recorded = tripped("fast");
     recorded.events.retain(|event| event.kind != Kind::Met);

@@ -8,6 +8,7 @@ pub mod residue;
 pub mod targets;
 pub mod wire;
 
+use std::fmt;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -29,7 +30,7 @@ pub enum Caller {
         uid: u32,
         /// Group id.
         gid: u32,
-        /// Process id when it connected; for the log only.
+        /// Process id when it connected, or 0 if it is not known; for log and history only.
         pid: i32,
     },
     /// The far side of a vsock, which carries no user.
@@ -45,6 +46,17 @@ impl Caller {
         match self {
             Self::Unix { pid, .. } => pid,
             Self::Vsock { .. } => 0,
+        }
+    }
+}
+
+impl fmt::Display for Caller {
+    /// `uid 1000, pid 4711`, without the process where it is not known; or `vsock context 3`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unix { uid, pid: 0, .. } => write!(f, "uid {uid}"),
+            Self::Unix { uid, pid, .. } => write!(f, "uid {uid}, pid {pid}"),
+            Self::Vsock { cid } => write!(f, "vsock context {cid}"),
         }
     }
 }

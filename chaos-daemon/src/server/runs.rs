@@ -29,7 +29,7 @@ pub const MOST_RUNS_EVER: u32 = 16;
 pub struct Occasion<'a> {
     /// The stage of its blast radius, if the document has stages.
     pub stage: Option<Stage>,
-    /// What has begun it, if the caller is not there.
+    /// What has begun it, if the caller is not there; without it, the caller has.
     pub started_by: Option<&'a str>,
 }
 
@@ -316,6 +316,7 @@ impl Runs {
         let run_id = format!("{:016x}", rand::random::<u64>());
         let faults = fault_names(&experiment, &run_id)?;
         let started_at = now();
+        let by = started_by.map_or_else(|| caller.to_string(), str::to_owned);
         let staged = stage.map(|_| of_stages(document));
         let (digest, document) = of_document(document);
         let known = Recorded {
@@ -323,7 +324,7 @@ impl Runs {
             staged,
             document: Some(document),
             faults: described(&experiment, &faults),
-            events: started_by.map(|by| Occurrence::started(&started_at, by)).into_iter().collect(),
+            events: vec![Occurrence::started(&started_at, &by)],
             ..Recorded::default()
         };
         let run = Run {

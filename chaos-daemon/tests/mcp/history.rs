@@ -66,6 +66,7 @@ async fn runs_are_found_and_told_in_whole_also_after_a_restart() {
     let kinds: Vec<_> =
         told["events"].as_array().unwrap().iter().map(|event| event["kind"].as_str().unwrap()).collect();
     let expected = [
+        "started",
         "phase",
         "met",
         "phase",
@@ -80,6 +81,9 @@ async fn runs_are_found_and_told_in_whole_also_after_a_restart() {
         "phase",
     ];
     assert_eq!(kinds, expected);
+    // By the kernel's word; what a client says of itself is nobody's business.
+    let by = format!("by uid {}, pid {}", nix::unistd::getuid(), std::process::id());
+    assert_eq!((&told["events"][0]["detail"], &told["events"][0]["at_seconds"]), (&json!(by), &json!(0.0)));
     let phases: Vec<_> =
         told["events"].as_array().unwrap().iter().filter(|event| event["kind"] == "phase").collect();
     let phases: Vec<_> = phases.iter().map(|event| event["subject"].as_str().unwrap()).collect();
@@ -135,6 +139,8 @@ async fn an_operator_searches_and_looks() {
         2
     );
     assert!(list(&["--text", "nosuch0"]).await.contains("  failed  denied  "));
+    assert_eq!(list(&["--text", &format!(", pid {}", std::process::id())]).await.lines().count(), 3);
+    assert_eq!(list(&["--text", ", pid 0"]).await, "no such run\n");
     assert_eq!(list(&["--until", "2d"]).await, "no such run\n");
     // The latest, as the last line.
     assert_eq!(
@@ -152,6 +158,7 @@ async fn an_operator_searches_and_looks() {
     assert!(shown.stdout.contains("injection failed: denied."), "{}", shown.stdout);
     let report = chaosctl(socket, &["report", run_id]).await;
     assert!(report.code == 0 && report.stdout.starts_with("# denied: failed\n"), "{}", report.stderr);
+    assert!(report.stdout.contains("It was started by uid "), "{}", report.stdout);
     let file = server.state().join("report.html");
     let written =
         chaosctl(socket, &["report", run_id, "--format", "html", "--output", file.to_str().unwrap()]).await;

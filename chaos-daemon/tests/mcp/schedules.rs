@@ -75,6 +75,7 @@ async fn a_firing_is_a_run_as_any_that_says_by_what_it_was_begun() {
     let begun = &told["events"][0];
     assert_eq!(begun["kind"], "started");
     assert!(begun["detail"].as_str().unwrap().starts_with("by schedule nightly, of uid "), "{begun}");
+    assert!(!begun["detail"].as_str().unwrap().contains("pid"), "{begun}");
     assert_eq!(told["events"][1]["kind"], "phase");
     let (found, _) = client.call("chaos_list_runs", json!({"text": "schedule nightly"})).await;
     assert_eq!(&found["runs"][0]["run_id"], run_id);

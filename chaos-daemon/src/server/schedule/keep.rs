@@ -6,7 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::plan::Firing;
-use super::{Became, Outcome, Start, name_of, shown};
+use super::{Became, Outcome, Start, shown};
 use crate::server::service::Service;
 
 /// The clock is looked at so often even if nothing is to come: somebody may set it.
@@ -39,7 +39,7 @@ fn until(next: Timestamp, now: Timestamp) -> Duration {
 async fn fire(service: &Service, start: &Start) -> Outcome {
     let Start { name, schedule, firing: Firing { occurrence, .. } } = start;
     let time = shown(*occurrence);
-    let by = format!("schedule {name}, of {}, for {time}", name_of(schedule.set_by));
+    let by = format!("schedule {name}, of {}, for {time}", schedule.set_by);
     match service.run_pinned(&schedule.words.experiment, &schedule.digest, schedule.set_by, &by).await {
         Ok(run) => {
             tracing::info!(schedule = name, experiment = run.experiment, run = run.run_id, "fired");

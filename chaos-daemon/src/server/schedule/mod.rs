@@ -146,14 +146,6 @@ fn same(one: Caller, other: Caller) -> bool {
     }
 }
 
-/// A caller in words.
-pub fn name_of(caller: Caller) -> String {
-    match caller {
-        Caller::Unix { uid, .. } => format!("uid {uid}"),
-        Caller::Vsock { cid } => format!("vsock context {cid}"),
-    }
-}
-
 /// A schedule with its plan.
 #[derive(Debug, Clone)]
 struct Planned {
@@ -291,7 +283,7 @@ impl Schedules {
                 if !schedule.is_of(caller) {
                     let text = format!(
                         "{name:?} runs as {}, so that only they, or root, may have it go on",
-                        name_of(schedule.set_by)
+                        schedule.set_by
                     );
                     let hint = "set it again: then it runs as yours";
                     return Err(ApiError::new(ErrorCode::PolicyDenied, text).hint(hint));
