@@ -14,7 +14,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::client::{Client, ClientError};
 use super::experiments::{self, ExperimentCommand};
 use super::fault_args::FaultArgs;
-use super::history::{ReportArgs, RunsArgs};
+use super::history::{ReportArgs, RunsArgs, StatsArgs};
 use super::hub::{self, HubArgs};
 use super::mcp_proxy::{self, ProxyArgs, ProxyError};
 use super::probe_args::ProbeArgs;
@@ -121,11 +121,8 @@ enum Command {
     Show(ShowArgs),
     /// Write a report on a run that has ended
     Report(ReportArgs),
-    /// Show what all recorded runs say together: success, verdicts, failure modes, scores, what is flaky
-    Stats {
-        /// Only this experiment
-        experiment: Option<String>,
-    },
+    /// Show what all recorded runs say together, or those that a search finds: success, verdicts, failure modes, scores, what is flaky
+    Stats(StatsArgs),
     /// List, show, register or run experiments
     #[command(subcommand)]
     Experiment(ExperimentCommand),
@@ -491,8 +488,8 @@ async fn ask(client: &Client, command: &Command, json: bool) -> Result<Done, Fai
             let (text, answer) = args.write(answer).map_err(Failure::Other)?;
             return Ok(Done::well(text, answer));
         }
-        Command::Stats { experiment } => {
-            let answer = history::statistics(client, experiment.as_deref()).await?;
+        Command::Stats(args) => {
+            let answer = history::statistics(client, args).await?;
             return Ok(Done::well(history::figures(&answer), answer));
         }
         Command::Experiment(ExperimentCommand::List(args)) => {

@@ -1,4 +1,4 @@
-//! `chaosctl runs` and `show`: what has run.
+//! `chaosctl runs`, `show` and `stats`: what has run.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -13,12 +13,9 @@ use crate::experiment::Verdict;
 use crate::report;
 use crate::server::history::{FOUND_RUNS, MOST_FOUND, Recorded};
 
-/// Which runs.
+/// What a search of the history is narrowed by, beside the experiment.
 #[derive(Debug, Args)]
-pub(super) struct RunsArgs {
-    /// Only this experiment
-    #[arg(long, value_name = "NAME")]
-    experiment: Option<String>,
+struct Filters {
     /// Only with a fault of this type or name
     #[arg(long)]
     fault: Option<String>,
@@ -37,6 +34,28 @@ pub(super) struct RunsArgs {
     /// Only begun before then
     #[arg(long, value_name = "TIME", value_parser = time)]
     until: Option<jiff::Timestamp>,
+}
+
+impl Filters {
+    /// As the fields of the tools, with the experiment.
+    fn fields(&self, experiment: Option<&str>) -> Map<String, Value> {
+        let mut fields = object(json!({
+            "experiment_name": experiment, "fault": self.fault, "target": self.target, "verdict": self.verdict,
+            "text": self.text, "since": self.since, "until": self.until,
+        }));
+        fields.retain(|_, value| !value.is_null());
+        fields
+    }
+}
+
+/// Which runs.
+#[derive(Debug, Args)]
+pub(super) struct RunsArgs {
+    /// Only this experiment
+    #[arg(long, value_name = "NAME")]
+    experiment: Option<String>,
+    #[command(flatten)]
+    filters: Filters,
     /// The latest so many
     #[arg(long, value_name = "N", default_value_t = FOUND_RUNS, value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_FOUND)))]
     limit: u32,
@@ -45,20 +64,26 @@ pub(super) struct RunsArgs {
 impl RunsArgs {
     /// As the fields of the tool.
     fn fields(&self) -> Map<String, Value> {
-        let mut fields = object(json!({
-            "experiment_name": self.experiment, "fault": self.fault, "target": self.target,
-            "verdict": self.verdict, "text": self.text, "since": self.since, "until": self.until,
-            "limit": self.limit,
-        }));
-        fields.retain(|_, value| !value.is_null());
+        let mut fields = self.filters.fields(self.experiment.as_deref());
+        fields.insert("limit".to_owned(), json!(self.limit));
         fields
     }
 
     /// Whether runs that go on are asked for, too: nothing is known of them but their experiment.
     fn of_now(&self) -> bool {
-        let narrowed = [&self.fault, &self.target, &self.text].iter().any(|field| field.is_some());
-        !narrowed && self.verdict.is_none() && self.until.is_none()
+        let Filters { fault, target, verdict, text, since: _, until } = &self.filters;
+        let narrowed = [fault, target, text].iter().any(|field| field.is_some());
+        !narrowed && verdict.is_none() && until.is_none()
     }
+}
+
+/// What runs are counted.
+#[derive(Debug, Args)]
+pub(super) struct StatsArgs {
+    /// Only this experiment
+    experiment: Option<String>,
+    #[command(flatten)]
+    filters: Filters,
 }
 
 /// Understands a verdict.
@@ -107,11 +132,9 @@ pub(super) async fn run(client: &Client, run: &str) -> Result<Value, ClientError
     client.call("chaos_get_run", object(json!({"run_id": run, "all_samples": true}))).await
 }
 
-/// What all runs say together, or those of one experiment.
-pub(super) async fn statistics(client: &Client, experiment: Option<&str>) -> Result<Value, ClientError> {
-    let mut only = object(json!({"experiment_name": experiment}));
-    only.retain(|_, value| !value.is_null());
-    client.call("chaos_statistics", only).await
+/// What all runs say together, or those that are asked for.
+pub(super) async fn statistics(client: &Client, args: &StatsArgs) -> Result<Value, ClientError> {
+    client.call("chaos_statistics", args.filters.fields(args.experiment.as_deref())).await
 }
 
 /// The same for people.

@@ -211,6 +211,20 @@ async fn all_runs_together_have_figures_and_each_has_a_score() {
     assert!(text.contains(line), "{text}");
     let text = chaosctl(&server.socket, &["stats", "nothing"]).await.stdout;
     assert_eq!(text, "0 runs, 0 % successful\n");
+    for (words, counted) in [
+        (vec!["holds"], 3),
+        (vec!["holds", "--verdict", "held"], 2),
+        (vec!["--fault", "timeout"], 1),
+        (vec!["--target", "nosuch0", "--since", "1h"], 1),
+        (vec!["--text", "no interface"], 1),
+        (vec!["--until", "2d"], 0),
+    ] {
+        let text = chaosctl(&server.socket, &[&["stats"], words.as_slice()].concat()).await.stdout;
+        assert!(text.starts_with(&format!("{counted} runs, ")), "{words:?}: {text}");
+    }
+    for wrong in [["--since", "soon"], ["--verdict", "green"], ["--limit", "1"]] {
+        assert_eq!(chaosctl(&server.socket, &["stats", wrong[0], wrong[1]]).await.code, 2, "{wrong:?}");
+    }
 }
 
 #[tokio::test]
