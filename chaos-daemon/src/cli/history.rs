@@ -169,6 +169,9 @@ pub(super) fn figures(answer: &Value) -> String {
             let _ = write!(out, "  {}: {runs} runs, {rate:.0} % successful", show::text(tally, "name"));
             if let Some(score) = tally["latest_score"].as_u64() {
                 let _ = write!(out, ", latest score {score}");
+                if let Some(before) = tally["previous_score"].as_u64().filter(|before| *before > score) {
+                    let _ = write!(out, ", fallen from {before}");
+                }
             }
             out.push('\n');
         }
@@ -330,6 +333,18 @@ mod tests {
         }
         for wrong in ["", "soon", "yesterday", "-2d", "99999999999999d"] {
             assert!(time(wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn a_score_that_has_fallen_is_told_with_the_one_before() {
+        let line = |latest: u8, previous: Value| {
+            let tally = json!({"name": "cache", "runs": 2, "success_rate": 0.5, "latest_score": latest, "previous_score": previous});
+            figures(&json!({"runs": 2, "success_rate": 0.5, "experiments": [tally]}))
+        };
+        assert!(line(50, json!(100)).ends_with(", latest score 50, fallen from 100\n"));
+        for (latest, previous) in [(100, json!(50)), (50, json!(50)), (50, json!(null))] {
+            assert!(line(latest, previous).ends_with(&format!(", latest score {latest}\n")));
         }
     }
 

@@ -39,6 +39,10 @@ pub struct Tally {
     #[schemars(with = "u8")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latest_score: Option<u8>,
+    /// Of an experiment that of the one before it that has one: the latest has fallen if it is less.
+    #[schemars(with = "u8")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub previous_score: Option<u8>,
 }
 
 /// How faults of one type went, whatever the system made of them.
@@ -135,7 +139,11 @@ pub fn statistics(runs: &[Summary]) -> Statistics {
         })),
         experiments: by(&|run| vec![run.run.experiment_name.clone()]),
         faults: faults(runs),
-        days: by(&|run| run.run.started_at.get(..10).map(str::to_owned).into_iter().collect()),
+        // One after the other they may be of different experiments.
+        days: by(&|run| run.run.started_at.get(..10).map(str::to_owned).into_iter().collect())
+            .into_iter()
+            .map(|day| Tally { previous_score: None, ..day })
+            .collect(),
         flaky: flaky(runs),
     }
 }
@@ -163,8 +171,9 @@ fn faults(runs: &[Summary]) -> Vec<FaultTally> {
 
 fn tally(name: String, runs: &[&Summary]) -> Tally {
     let successes = runs.iter().filter(|run| run.run.success).count();
-    let scores: Vec<_> = runs.iter().filter_map(|run| run.score).collect();
-    let latest = runs.iter().filter(|run| run.score.is_some()).max_by_key(|run| &run.run.started_at);
+    let mut scored: Vec<_> = runs.iter().filter_map(|run| Some((&run.run.started_at, run.score?))).collect();
+    scored.sort_by_key(|(began, _)| *began);
+    let scores: Vec<_> = scored.into_iter().map(|(_, score)| score).collect();
     Tally {
         name,
         runs: runs.len() as u64,
@@ -172,7 +181,8 @@ fn tally(name: String, runs: &[&Summary]) -> Tally {
         success_rate: share(successes, runs.len()),
         mean_score: (!scores.is_empty())
             .then(|| scores.iter().map(|score| f64::from(*score)).sum::<f64>() / scores.len() as f64),
-        latest_score: latest.and_then(|run| run.score),
+        latest_score: scores.last().copied(),
+        previous_score: scores.iter().rev().nth(1).copied(),
     }
 }
 

@@ -57,7 +57,13 @@ fn runs_are_counted_by_what_they_have_in_common() {
         told(&found.days),
         [("2026-02-01".into(), 1, 1), ("2026-02-02".into(), 1, 0), ("2026-02-03".into(), 2, 1)]
     );
-    assert_eq!((found.experiments[0].latest_score, found.experiments[0].mean_score), (Some(50), Some(75.0)));
+    let cache = &found.experiments[0];
+    assert_eq!(
+        (cache.latest_score, cache.previous_score, cache.mean_score),
+        (Some(50), Some(100), Some(75.0))
+    );
+    assert_eq!((found.experiments[1].latest_score, found.experiments[1].previous_score), (Some(0), None));
+    assert!(found.days.iter().all(|day| day.previous_score.is_none()), "{:?}", found.days);
     // The same document both held and deviated.
     let flaky = [Flaky {
         experiment_name: "cache".into(),
@@ -171,6 +177,17 @@ fn what_failed_is_told_by_what_the_run_itself_says() {
         ("injection_refused", "injection_failed", vec![met(), refused(ErrorCode::PolicyDenied), met()]),
     ] {
         assert_eq!(told(events), [Some(mode), Some(before)]);
+    }
+}
+
+#[test]
+fn the_latest_score_and_the_one_before_are_those_of_the_latest_runs_in_whatever_order_they_are_found() {
+    let run = |day, score| run("cache", Verdict::Held, day, "a", &[], score);
+    let mut runs = vec![run(3, Some(40)), run(1, Some(90)), run(4, None), run(2, Some(70))];
+    for _ in 0..2 {
+        let found = &statistics(&runs).experiments[0];
+        assert_eq!((found.latest_score, found.previous_score), (Some(40), Some(70)));
+        runs.reverse();
     }
 }
 
