@@ -1,6 +1,5 @@
 //! `chaosctl`: its commands, and its exit codes.
 
-use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -9,13 +8,14 @@ use std::time::Duration;
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use serde_json::{Map, Value, json};
-use tokio::signal::unix::{SignalKind, signal};
 
-use super::client::{Client, ClientError};
+use super::client::Client;
 use super::experiments::{self, ExperimentCommand};
+use super::failure::{FAILED, Failure, UNREACHABLE, USAGE, client_failure};
 use super::fault_args::FaultArgs;
 use super::history::{ReportArgs, RunsArgs, StatsArgs};
 use super::hub::{self, HubArgs};
+use super::interrupts::Interrupts;
 use super::mcp_proxy::{self, ProxyArgs, ProxyError};
 use super::probe_args::ProbeArgs;
 use super::runs::{PlanArgs, RunArgs, ShowArgs};
@@ -25,15 +25,6 @@ use crate::experiment::{Native, schema};
 use crate::probe::{Probe, Sample, offspring};
 use crate::request::{ResidueReport, TargetsReport};
 use crate::spec::{FaultName, Probability, SpecError};
-
-/// Refused, or failed, by the daemon; or a probe that was not met.
-const FAILED: u8 = 1;
-/// The command line makes no sense; as clap has it.
-const USAGE: u8 = 2;
-/// The daemon cannot be reached, or went away.
-const UNREACHABLE: u8 = 3;
-/// Not permitted, by the socket's permissions or the policy.
-const NOT_PERMITTED: u8 = 4;
 
 const EXIT_CODES: &str = "Exit codes:
   0  done (also when an injection's probability said no)
@@ -108,7 +99,7 @@ enum Command {
         #[arg(long)]
         results: bool,
     },
-    /// Run a registered experiment to its end; the exit code is the verdict
+    /// Run a registered experiment to its end; the exit code is the verdict. Ctrl-C stops it
     #[command(after_help = runs::EXIT_CODES)]
     Run(RunArgs),
     /// Show what running an experiment would do, and whether it would be admitted now; it need not be registered
@@ -184,25 +175,6 @@ struct InjectArgs {
     /// Stay until the fault has ended; Ctrl-C ends it at once
     #[arg(long, conflicts_with = "dry_run")]
     wait: bool,
-}
-
-/// Why the command failed.
-enum Failure {
-    Usage(SpecError),
-    Client(ClientError),
-    Other(String),
-}
-
-impl From<SpecError> for Failure {
-    fn from(error: SpecError) -> Self {
-        Self::Usage(error)
-    }
-}
-
-impl From<ClientError> for Failure {
-    fn from(error: ClientError) -> Self {
-        Self::Client(error)
-    }
 }
 
 /// What was done: text for people, the answer for programs, and how it went.
@@ -329,30 +301,6 @@ fn say(text: &str) {
     let _ = std::io::stdout().write_all(text.as_bytes());
 }
 
-fn client_failure(error: ClientError) -> (u8, String, Option<Value>) {
-    let text = error.to_string();
-    match error {
-        ClientError::Connect { source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied => {
-            (NOT_PERMITTED, text, None)
-        }
-        ClientError::Connect { .. } | ClientError::Session(_) | ClientError::Call(_) => {
-            (UNREACHABLE, text, None)
-        }
-        ClientError::Refused { code, hint, answer, .. } => {
-            let mut text = format!("{text} ({code})");
-            if let Some(hint) = hint {
-                let _ = write!(text, "\n  {hint}");
-            }
-            let exit = match code.as_str() {
-                "POLICY_DENIED" | "MISSING_PRIVILEGE" => NOT_PERMITTED,
-                "UNAVAILABLE" => UNREACHABLE,
-                _ => FAILED,
-            };
-            (exit, text, Some(answer))
-        }
-    }
-}
-
 async fn carry_out(cli: &Cli) -> Result<Done, Failure> {
     match &cli.command {
         Command::Faults { markdown } => Ok(Done::well(show::faults(*markdown), show::faults_json())),
@@ -389,6 +337,9 @@ async fn carry_out(cli: &Cli) -> Result<Done, Failure> {
         }
         Command::Run(args) => {
             let answer = runs::run(&cli.socket, args, cli.json).await?;
+            if args.detach {
+                return Ok(Done::well(format!("{}\n", show::text(&answer, "run_id")), answer));
+            }
             Ok(Done { text: show::run(&answer), code: runs::exit_code(&answer), answer })
         }
         Command::Show(args) => {
@@ -437,12 +388,10 @@ async fn sample(probe: &Probe) -> Result<Sample, Failure> {
     // Whoever has become this process by exec(2) may have had children.
     let others = offspring::children();
     offspring::adopt().map_err(system)?;
-    let mut terminate = signal(SignalKind::terminate()).map_err(system)?;
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(system)?;
+    let mut interrupts = Interrupts::new().map_err(system)?;
     let sample = tokio::select! {
         sample = probe.sample() => Ok(sample),
-        _ = terminate.recv() => Err("SIGTERM"),
-        _ = interrupt.recv() => Err("SIGINT"),
+        signal = interrupts.next() => Err(signal),
     };
     offspring::end_all(&others);
     sample.map_err(|signal| Failure::Other(format!("{}: ended by {signal}", probe.check)))

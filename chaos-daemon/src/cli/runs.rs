@@ -1,15 +1,19 @@
 //! `chaosctl run` and `show --wait`: a run to its end.
 
+use std::cell::OnceCell;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::time::Duration;
 
 use clap::Args;
 use serde_json::{Map, Value, json};
-use tokio::time::{Instant, sleep};
+use tokio::sync::oneshot;
+use tokio::time::{Instant, sleep, timeout};
 
 use super::client::{Client, ClientError};
 use super::history;
+use super::interrupts::Interrupts;
 use super::progress::Progress;
 use super::show::text;
 use crate::experiment::Verdict;
@@ -19,6 +23,8 @@ use crate::mcp::LONGEST_WAIT;
 const LOOK: Duration = Duration::from_millis(500);
 /// How long a daemon that has gone may take to come back and tell what has become of the run.
 const RETURN: Duration = Duration::from_secs(15);
+/// How long it may take from an interrupt to the end of the run. The removal of a delay waits for the packets in it, for 20 s at most.
+const ENDING: Duration = Duration::from_secs(60);
 
 /// The exit codes of `chaosctl run`.
 pub(super) const EXIT_CODES: &str = "Exit codes:
@@ -27,11 +33,11 @@ pub(super) const EXIT_CODES: &str = "Exit codes:
   2  refused: it was not met before, so that nothing was done; also when the command line makes no sense
   3  failed: an error; also when the daemon refuses, or cannot be reached
   4  tripped: a gate was breached
-  5  aborted: somebody stopped it
+  5  aborted: somebody stopped it, as Ctrl-C or SIGTERM of this command does
   6  interrupted: the daemon ended while it went on
   7  unverified: nobody knows what became of the steady state: it was to be verified only before, or was not sampled in time
 
-With --dry-run: 0, or 2 where it would be refused.";
+With --dry-run: 0, or 2 where it would be refused. With --detach: 0 once it has begun.";
 
 /// The exit codes of `chaosctl show`.
 pub(super) const SHOW_EXIT_CODES: &str =
@@ -59,6 +65,9 @@ pub(super) struct RunArgs {
     /// Of a document with blast_radius: which of its stages; without it, the one that is due
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(1..=100))]
     stage: Option<u8>,
+    /// Only begin it, and print its handle: it goes on by itself, and chaosctl show --wait follows it
+    #[arg(long, conflicts_with = "dry_run")]
+    pub(super) detach: bool,
 }
 
 impl RunArgs {
@@ -94,10 +103,7 @@ pub(super) struct PlanArgs {
 pub(super) async fn plan(socket: &Path, args: &PlanArgs, document: Value) -> Result<Value, ClientError> {
     let mut fields = object(json!({"document": document}));
     fields.extend(args.stage.map(|stage| ("stage".to_owned(), json!(stage))));
-    let client = Client::connect(socket).await?;
-    let answer = client.call("chaos_plan_experiment", fields).await;
-    client.close().await;
-    answer
+    call(socket, "chaos_plan_experiment", fields).await
 }
 
 /// The exit code of `chaosctl plan` for what has `code` elsewhere. What the daemon refuses to plan, it would refuse to run.
@@ -132,27 +138,112 @@ pub(super) fn exit_code(result: &Value) -> u8 {
     }
 }
 
+/// Why a run was not followed to its end.
+pub(super) enum RunError {
+    /// The daemon refused it, or cannot be asked.
+    Client(ClientError),
+    /// Anything else: what, and what to do.
+    Other(String),
+}
+
+impl From<ClientError> for RunError {
+    fn from(error: ClientError) -> Self {
+        Self::Client(error)
+    }
+}
+
 /// Runs an experiment and waits for its end, however long it takes, also if the daemon's server is started anew meanwhile; shows
-/// how it goes, unless the answer is for programs.
-pub(super) async fn run(socket: &Path, args: &RunArgs, json: bool) -> Result<Value, ClientError> {
+/// how it goes, unless the answer is for programs. An interrupt ends the run, a second one only the waiting.
+pub(super) async fn run(socket: &Path, args: &RunArgs, json: bool) -> Result<Value, RunError> {
+    if args.dry_run || args.detach {
+        return Ok(begin(socket, args).await?);
+    }
+    let mut interrupts = Interrupts::new()
+        .map_err(|error| RunError::Other(format!("catching SIGINT and SIGTERM: {error}")))?;
+    let (stop, stopped) = oneshot::channel();
+    let (run, mut progress) = (OnceCell::new(), Progress::new(json));
+    let ended = {
+        let mut ended = pin!(to_the_end(socket, args, &run, &mut progress, stopped));
+        tokio::select! {
+            ended = &mut ended => Ok(ended),
+            signal = interrupts.next() => {
+                // Nobody hears it if the run has just ended.
+                let _ = stop.send(signal);
+                tokio::select! {
+                    ended = timeout(ENDING, &mut ended) => ended.map_err(|_| format!("no end within {ENDING:?}")),
+                    again = interrupts.next() => Err(format!("ended by {again}")),
+                }
+            }
+        }
+    };
+    progress.end();
+    ended.unwrap_or_else(|why| Err(left(run.get(), &why)))
+}
+
+/// What becomes of a run that nobody waits for any more.
+fn left(run: Option<&String>, why: &str) -> RunError {
+    RunError::Other(match run {
+        Some(run) => format!(
+            "{why}: run {run} may go on: stop it with chaosctl stop --run {run}, or see its end with chaosctl show --wait {run}"
+        ),
+        None => {
+            format!("{why}, before the daemon had answered: see with chaosctl status whether the run goes on")
+        }
+    })
+}
+
+/// Begins a run, which then goes on by itself; or only looks, with `--dry-run`.
+async fn begin(socket: &Path, args: &RunArgs) -> Result<Value, ClientError> {
     let mut fields = args.fields();
     if !args.dry_run {
         fields.insert("wait_seconds".to_owned(), json!(0));
     }
-    let client = Client::connect(socket).await?;
-    let begun = client.call("chaos_run_experiment", fields).await;
-    client.close().await;
-    match begun? {
-        result if args.dry_run || !result["verdict"].is_null() => Ok(result),
-        result => until_ended(socket, text(&result, "run_id"), true, json).await,
+    call(socket, "chaos_run_experiment", fields).await
+}
+
+/// Begins a run, whose handle goes to `known`, and follows it to its end, which is asked for as soon as `stopped` has the name of a signal.
+async fn to_the_end<W: Write>(
+    socket: &Path,
+    args: &RunArgs,
+    known: &OnceCell<String>,
+    progress: &mut Progress<W>,
+    stopped: oneshot::Receiver<&'static str>,
+) -> Result<Value, RunError> {
+    let begun = begin(socket, args).await?;
+    if !begun["verdict"].is_null() {
+        return Ok(begun);
     }
+    let run = known.get_or_init(|| text(&begun, "run_id").to_owned());
+    tokio::select! {
+        ended = follow(socket, run, true, progress) => return Ok(ended?),
+        Ok(signal) = stopped => {
+            progress.end();
+            eprintln!("chaosctl: {signal}: stopping run {run}, and waiting for its end; again to wait no longer");
+        }
+    }
+    match call(socket, "chaos_stop", object(json!({"run_id": run}))).await {
+        // It may take longer, leave something, or have ended by itself: that is told of the run.
+        Ok(_) => {}
+        Err(ClientError::Refused { code, .. })
+            if ["UNAVAILABLE", "REVERT_FAILED", "RUN_NOT_FOUND"].contains(&code.as_str()) => {}
+        Err(error) => return Err(left(Some(run), &error.to_string())),
+    }
+    Ok(follow(socket, run, true, progress).await?)
+}
+
+/// One call in a session of its own.
+async fn call(socket: &Path, tool: &'static str, fields: Map<String, Value>) -> Result<Value, ClientError> {
+    let client = Client::connect(socket).await?;
+    let answer = client.call(tool, fields).await;
+    client.close().await;
+    answer
 }
 
 /// Everything about a run, at its end if that is to be waited for; and the exit code.
 pub(super) async fn show(socket: &Path, args: &ShowArgs, json: bool) -> Result<(Value, u8), ClientError> {
     let (run, code) = match args.wait {
         true => {
-            let run = until_ended(socket, &args.run, false, json).await?;
+            let run = until_ended(socket, &args.run, json).await?;
             (text(&run, "run_id").to_owned(), exit_code(&run))
         }
         false => (args.run.clone(), 0),
@@ -163,14 +254,15 @@ pub(super) async fn show(socket: &Path, args: &ShowArgs, json: bool) -> Result<(
     Ok((answer?, code))
 }
 
-/// How a run has ended. `known`: there is such a run, whatever a server that has just started says.
-async fn until_ended(socket: &Path, run: &str, known: bool, json: bool) -> Result<Value, ClientError> {
+/// How a run has ended.
+async fn until_ended(socket: &Path, run: &str, json: bool) -> Result<Value, ClientError> {
     let mut progress = Progress::new(json);
-    let ended = follow(socket, run, known, &mut progress).await;
+    let ended = follow(socket, run, false, &mut progress).await;
     progress.end();
     ended
 }
 
+/// How a run has ended. `known`: there is such a run, whatever a server that has just started says.
 async fn follow<W: Write>(
     socket: &Path,
     run: &str,

@@ -17,6 +17,8 @@ mod experiments;
 #[cfg(test)]
 mod history;
 #[cfg(test)]
+mod interrupts;
+#[cfg(test)]
 mod limits;
 #[cfg(test)]
 mod probes;

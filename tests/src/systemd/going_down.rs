@@ -167,7 +167,9 @@ fn begin_by_an_experiment(kind: &str) -> Result<()> {
     let file = format!("/tmp/chaos-test-{kind}.json");
     fs::write(&file, document.to_string()).map_err(Error::io("write", &file))?;
     chaosctl(MEMBER, &["experiment", "register", &file])?;
-    run("systemd-run", &["--quiet", "--unit", &format!("chaos-run-{kind}"), "chaosctl", "run", kind])?;
+    // Who waits for the run is told to end as well when the host goes down, and would stop it.
+    let unit = format!("chaos-run-{kind}");
+    run("systemd-run", &["--quiet", "--unit", &unit, "chaosctl", "run", "--detach", kind])?;
     let counts = || shown(kind).is_ok_and(|fault| fault["active"] == true);
     match wait_until(PATIENCE, counts) {
         true => Ok(()),
