@@ -99,7 +99,7 @@ enum Command {
         #[arg(long)]
         results: bool,
     },
-    /// Run a registered experiment to its end; the exit code is the verdict. Ctrl-C stops it
+    /// Run an experiment, registered or in a file, to its end; the exit code is the verdict. Ctrl-C stops it
     #[command(after_help = runs::EXIT_CODES)]
     Run(RunArgs),
     /// Show what running an experiment would do, and whether it would be admitted now; it need not be registered
@@ -283,6 +283,7 @@ fn report(cli: &Cli, done: Result<Done, Failure>) -> ExitCode {
         Err(Failure::Client(error)) => client_failure(error),
     };
     code = match cli.command {
+        Command::Run(_) if code == USAGE => USAGE,
         Command::Run(_) | Command::Show(ShowArgs { wait: true, .. }) => runs::FAILED,
         Command::Plan(_) => runs::plan_failure(code, answer.is_some()),
         _ => code,
@@ -336,7 +337,8 @@ async fn carry_out(cli: &Cli) -> Result<Done, Failure> {
             Ok(Done::well(text, answer))
         }
         Command::Run(args) => {
-            let answer = runs::run(&cli.socket, args, cli.json).await?;
+            let experiment = args.subject.read(native)?;
+            let answer = runs::run(&cli.socket, args, experiment, cli.json).await?;
             if args.detach {
                 return Ok(Done::well(format!("{}\n", show::text(&answer, "run_id")), answer));
             }
@@ -348,7 +350,7 @@ async fn carry_out(cli: &Cli) -> Result<Done, Failure> {
         }
         Command::Plan(args) => {
             let document = document::read(&args.file, native)?.0;
-            let answer = runs::plan(&cli.socket, args, document).await?;
+            let answer = runs::plan(&cli.socket, args.stage, &document).await?;
             Ok(Done { text: show::run(&answer), code: runs::exit_code(&answer), answer })
         }
         Command::Schema => {
@@ -449,8 +451,8 @@ async fn ask(client: &Client, command: &Command, json: bool) -> Result<Done, Fai
             let answer = experiments::show(client, name).await?;
             return Ok(Done::well(experiments::page(&answer), answer));
         }
-        Command::Experiment(ExperimentCommand::Run(args)) => {
-            ("chaos_run_experiment", Value::Object(args.fields()))
+        Command::Experiment(ExperimentCommand::Run { name, how }) => {
+            ("chaos_run_experiment", Value::Object(how.fields(name)))
         }
         Command::Experiment(ExperimentCommand::Register { file }) => {
             ("chaos_register_experiment", document::read(file, native)?.0)
@@ -464,7 +466,7 @@ async fn ask(client: &Client, command: &Command, json: bool) -> Result<Done, Fai
     let text = match command {
         Command::Status { .. } => show::status(&answer),
         Command::Doctor { .. } => show::doctor(&answer),
-        Command::Experiment(ExperimentCommand::Run(_)) => show::run(&answer),
+        Command::Experiment(ExperimentCommand::Run { .. }) => show::run(&answer),
         Command::Experiment(ExperimentCommand::Register { .. }) => show::registered(&answer),
         _ => format!("{}\n", answer["message"].as_str().unwrap_or("done")),
     };

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::client::{Client, ClientError};
 use super::history::verdict;
-use super::runs::{RunArgs, object};
+use super::runs::{How, object};
 use super::show::{list, seconds, text};
 use crate::experiment::Verdict;
 use crate::server::catalogue::Origin;
@@ -29,7 +29,12 @@ pub(super) enum ExperimentCommand {
         file: PathBuf,
     },
     /// Run a registered experiment, and wait for its end for 44 seconds; see run
-    Run(RunArgs),
+    Run {
+        /// Name
+        name: String,
+        #[command(flatten)]
+        how: How,
+    },
 }
 
 /// Which experiments.

@@ -15,8 +15,7 @@ use crate::spec::{FAULT_TYPES, FaultType, SpecError};
 /// How an experiment is used.
 pub(super) const USE: &str = "To use one, with values by the environment (show says which):
   chaosctl hub copy process-death .
-  CHAOS_UNIT=payment.service chaosctl experiment register process-death.yaml
-  chaosctl run \"a killed service is started again and recovers\"";
+  CHAOS_UNIT=payment.service chaosctl run process-death.yaml";
 
 /// Where to look, and for what.
 #[derive(Debug, Args)]

@@ -1,23 +1,26 @@
 //! `chaosctl run` and `show --wait`: a run to its end.
 
 use std::cell::OnceCell;
+use std::convert::Infallible;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, ValueHint};
 use serde_json::{Map, Value, json};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::client::{Client, ClientError};
+use super::document;
 use super::history;
 use super::interrupts::Interrupts;
 use super::progress::Progress;
 use super::show::text;
-use crate::experiment::Verdict;
+use crate::experiment::{Grammar, Verdict};
 use crate::mcp::LONGEST_WAIT;
+use crate::spec::SpecError;
 
 /// How often it is shown how a run goes.
 const LOOK: Duration = Duration::from_millis(500);
@@ -54,29 +57,79 @@ pub(super) const FAILED: u8 = 3;
 /// That of a run, or a plan, which is refused.
 const REFUSED: u8 = 2;
 
-/// A registered experiment.
+/// How an experiment is run.
 #[derive(Debug, Args)]
-pub(super) struct RunArgs {
-    /// Name
-    pub(super) name: String,
+pub(super) struct How {
     /// Check without the action
     #[arg(long)]
-    pub(super) dry_run: bool,
+    dry_run: bool,
     /// Of a document with blast_radius: which of its stages; without it, the one that is due
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(1..=100))]
     stage: Option<u8>,
-    /// Only begin it, and print its handle: it goes on by itself, and chaosctl show --wait follows it
-    #[arg(long, conflicts_with = "dry_run")]
-    pub(super) detach: bool,
 }
 
-impl RunArgs {
-    /// As the fields of the tool.
-    pub(super) fn fields(&self) -> Map<String, Value> {
-        let mut fields = object(json!({"experiment_name": self.name, "dry_run": self.dry_run}));
+impl How {
+    /// Of the experiment `name`, as the fields of the tool.
+    pub(super) fn fields(&self, name: &str) -> Map<String, Value> {
+        let mut fields = object(json!({"experiment_name": name, "dry_run": self.dry_run}));
         fields.extend(self.stage.map(|stage| ("stage".to_owned(), json!(stage))));
         fields
     }
+}
+
+/// What is run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Subject {
+    /// The experiment that is registered under this name.
+    Name(String),
+    /// The document in this file, or on stdin if it is `-`.
+    File(PathBuf),
+}
+
+impl Subject {
+    /// By its form alone, so that no file that comes or goes changes what is run.
+    fn parse(text: &str) -> Self {
+        let is_file = text == "-"
+            || ["/", "./", "../"].iter().any(|start| text.starts_with(start))
+            || [".json", ".yaml", ".yml"].iter().any(|end| text.ends_with(end));
+        match is_file {
+            true => Self::File(text.into()),
+            false => Self::Name(text.to_owned()),
+        }
+    }
+
+    /// The same with what is in the file.
+    ///
+    /// # Errors
+    /// As [`document::read`].
+    pub(super) fn read(&self, grammar: Grammar) -> Result<Experiment, SpecError> {
+        Ok(match self {
+            Self::Name(name) => Experiment::Registered(name.clone()),
+            Self::File(file) => Experiment::Document(document::read(file, grammar)?.0),
+        })
+    }
+}
+
+/// What is run, read.
+pub(super) enum Experiment {
+    /// What is registered under this name.
+    Registered(String),
+    /// A document that makes sense.
+    Document(Value),
+}
+
+/// An experiment, registered or in a file.
+#[derive(Debug, Args)]
+pub(super) struct RunArgs {
+    /// Name of a registered one; or a file, which is checked and registered first: what begins with / ./ or ../ or ends in .json,
+    /// .yaml or .yml, or - for stdin
+    #[arg(value_name = "NAME|FILE", value_hint = ValueHint::FilePath, value_parser = |text: &str| Ok::<_, Infallible>(Subject::parse(text)))]
+    pub(super) subject: Subject,
+    #[command(flatten)]
+    how: How,
+    /// Only begin it, and print its handle: it goes on by itself, and chaosctl show --wait follows it
+    #[arg(long, conflicts_with = "dry_run")]
+    pub(super) detach: bool,
 }
 
 /// A run.
@@ -96,13 +149,13 @@ pub(super) struct PlanArgs {
     pub(super) file: PathBuf,
     /// Of a document with blast_radius: which of its stages; without it, the one that is due
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(1..=100))]
-    stage: Option<u8>,
+    pub(super) stage: Option<u8>,
 }
 
 /// What running `document` would do.
-pub(super) async fn plan(socket: &Path, args: &PlanArgs, document: Value) -> Result<Value, ClientError> {
+pub(super) async fn plan(socket: &Path, stage: Option<u8>, document: &Value) -> Result<Value, ClientError> {
     let mut fields = object(json!({"document": document}));
-    fields.extend(args.stage.map(|stage| ("stage".to_owned(), json!(stage))));
+    fields.extend(stage.map(|stage| ("stage".to_owned(), json!(stage))));
     call(socket, "chaos_plan_experiment", fields).await
 }
 
@@ -154,16 +207,22 @@ impl From<ClientError> for RunError {
 
 /// Runs an experiment and waits for its end, however long it takes, also if the daemon's server is started anew meanwhile; shows
 /// how it goes, unless the answer is for programs. An interrupt ends the run, a second one only the waiting.
-pub(super) async fn run(socket: &Path, args: &RunArgs, json: bool) -> Result<Value, RunError> {
-    if args.dry_run || args.detach {
-        return Ok(begin(socket, args).await?);
+pub(super) async fn run(
+    socket: &Path,
+    args: &RunArgs,
+    experiment: Experiment,
+    json: bool,
+) -> Result<Value, RunError> {
+    let begin = begin(socket, &args.how, experiment);
+    if args.how.dry_run || args.detach {
+        return Ok(begin.await?);
     }
     let mut interrupts = Interrupts::new()
         .map_err(|error| RunError::Other(format!("catching SIGINT and SIGTERM: {error}")))?;
     let (stop, stopped) = oneshot::channel();
     let (run, mut progress) = (OnceCell::new(), Progress::new(json));
     let ended = {
-        let mut ended = pin!(to_the_end(socket, args, &run, &mut progress, stopped));
+        let mut ended = pin!(to_the_end(socket, begin, &run, &mut progress, stopped));
         tokio::select! {
             ended = &mut ended => Ok(ended),
             signal = interrupts.next() => {
@@ -192,24 +251,32 @@ fn left(run: Option<&String>, why: &str) -> RunError {
     })
 }
 
-/// Begins a run, which then goes on by itself; or only looks, with `--dry-run`.
-async fn begin(socket: &Path, args: &RunArgs) -> Result<Value, ClientError> {
-    let mut fields = args.fields();
-    if !args.dry_run {
+/// Begins a run, which then goes on by itself; or only looks, with `--dry-run`, which registers nothing.
+async fn begin(socket: &Path, how: &How, experiment: Experiment) -> Result<Value, ClientError> {
+    let name = match experiment {
+        Experiment::Registered(name) => name,
+        Experiment::Document(document) if how.dry_run => return plan(socket, how.stage, &document).await,
+        Experiment::Document(document) => {
+            let registered = call(socket, "chaos_register_experiment", object(document)).await?;
+            text(&registered, "experiment_name").to_owned()
+        }
+    };
+    let mut fields = how.fields(&name);
+    if !how.dry_run {
         fields.insert("wait_seconds".to_owned(), json!(0));
     }
     call(socket, "chaos_run_experiment", fields).await
 }
 
-/// Begins a run, whose handle goes to `known`, and follows it to its end, which is asked for as soon as `stopped` has the name of a signal.
+/// Has a run begun, whose handle goes to `known`, and follows it to its end, which is asked for as soon as `stopped` has the name of a signal.
 async fn to_the_end<W: Write>(
     socket: &Path,
-    args: &RunArgs,
+    begin: impl Future<Output = Result<Value, ClientError>>,
     known: &OnceCell<String>,
     progress: &mut Progress<W>,
     stopped: oneshot::Receiver<&'static str>,
 ) -> Result<Value, RunError> {
-    let begun = begin(socket, args).await?;
+    let begun = begin.await?;
     if !begun["verdict"].is_null() {
         return Ok(begun);
     }
@@ -331,5 +398,15 @@ mod tests {
         assert_eq!(exit_code(&json!({"error": "still running"})), FAILED);
         assert_eq!(exit_code(&json!({"dry_run": true, "success": true})), 0);
         assert_eq!(exit_code(&json!({"dry_run": true, "success": false})), REFUSED);
+    }
+
+    #[test]
+    fn a_file_is_told_from_a_name_by_its_form() {
+        for file in ["-", "/a/b", "./a", "../a b", "a.json", "b/c.yaml", "it holds.yml"] {
+            assert_eq!(Subject::parse(file), Subject::File(file.into()), "{file}");
+        }
+        for name in ["it holds", "p95 of a/b", "a.yaml holds", "--", "~", "json", ".hidden"] {
+            assert_eq!(Subject::parse(name), Subject::Name(name.to_owned()), "{name}");
+        }
     }
 }

@@ -298,6 +298,51 @@ async fn the_exit_code_of_a_run_is_its_verdict_and_the_run_is_found_again() {
 }
 
 #[tokio::test]
+async fn a_file_is_checked_registered_and_run_and_one_that_is_refused_is_told_as_validate_tells_it() {
+    let server = Server::start().await;
+    let socket = &server.socket;
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let file = server.state().join("of a file.json");
+    let file = file.to_str().unwrap();
+    std::fs::write(file, document("of a file", &address, "100ms").to_string()).unwrap();
+    // What is only looked at is not registered, and a file is not looked for by a name.
+    let dry = chaosctl(socket, &["run", file, "--dry-run"]).await;
+    assert!(dry.code == 0 && dry.stdout.contains("would be run"), "{}{}", dry.stdout, dry.stderr);
+    let unknown = chaosctl(socket, &["run", "of a file"]).await;
+    assert!(unknown.code == 3 && unknown.stderr.contains("EXPERIMENT_NOT_FOUND"), "{}", unknown.stderr);
+    let run = chaosctl(socket, &["run", file]).await;
+    assert!(
+        run.code == 0 && run.stdout.starts_with("of a file: held after "),
+        "{}{}",
+        run.stdout,
+        run.stderr
+    );
+    assert_eq!(chaosctl(socket, &["run", "of a file"]).await.code, 0, "it is registered now");
+
+    let mut command = Command::new(env!("CARGO_BIN_EXE_chaosctl"));
+    command.arg("--socket").arg(socket).args(["run", "-"]).kill_on_drop(true);
+    let mut piped = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let text = document("piped", &address, "100ms").to_string();
+    piped.stdin.take().unwrap().write_all(text.as_bytes()).await.unwrap();
+    let piped = tokio::time::timeout(PATIENCE, piped.wait_with_output()).await.expect("no end").unwrap();
+    let said = String::from_utf8_lossy(&piped.stdout);
+    assert!(piped.status.code() == Some(0) && said.starts_with("piped: held after "), "{said}");
+
+    let mut wrong = document("of a file", &address, "100ms");
+    wrong["method"][0]["provider"]["path"] = json!("/bin/sh");
+    std::fs::write(file, wrong.to_string()).unwrap();
+    server.take_asked();
+    for path in [file, "./nowhere", "nowhere.yaml"] {
+        let (run, validated) =
+            (chaosctl(socket, &["run", path]).await, chaosctl(socket, &["validate", path]).await);
+        assert_eq!((run.code, &run.stderr), (2, &validated.stderr), "{path}: {}", run.stdout);
+    }
+    assert!(chaosctl(socket, &["run", file]).await.stderr.contains("method[0].provider.path"));
+    assert_eq!(server.take_asked(), [""; 0]);
+}
+
+#[tokio::test]
 async fn how_a_run_goes_is_told_while_it_does_and_not_to_programs() {
     let server = Server::start().await;
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
