@@ -239,9 +239,9 @@ async def behind_proxy(check, mode, parameters):
         check("behind the proxy, a call is late", not error and time.monotonic() - start >= 0.3)
 
 
-def probe(programs, server, *options):
-    """Exit code and answer of `chaosctl probe mcp`."""
-    command = [str(programs / "chaosctl"), "--json", "probe", "mcp", *options, *server]
+def probe(programs, server, *options, kind="mcp"):
+    """Exit code and answer of `chaosctl probe mcp`, or of another probe that speaks with an MCP server."""
+    command = [str(programs / "chaosctl"), "--json", "probe", kind, *options, *server]
     done = subprocess.run(command, capture_output=True, text=True, timeout=SESSION, check=False)
     return done.returncode, json.loads(done.stdout or "{}"), done.stderr
 
@@ -273,6 +273,8 @@ def probes(check, programs):
                 probed(check, programs, [url])
                 code, answer, _ = probe(programs, [f"http://127.0.0.1:{PORT}/elsewhere"])
                 check("another path is no MCP server", code == 1 and "404" in answer.get("detail", ""), answer)
+                code, answer, said = probe(programs, ["--mcp", url], "--timeout", "20s", "--max", "10000", kind="latency")
+                check("its latency is a percentile", code == 0 and answer["value"] > 0 and "p95" in answer["detail"], answer or said)
             finally:
                 server.kill()
     check.era = "stdio"

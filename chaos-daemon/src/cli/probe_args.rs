@@ -58,7 +58,7 @@ enum CheckArgs {
         #[command(flatten)]
         trust: TrustArgs,
     },
-    /// How long answers take: a percentile of several, one after the other, in milliseconds
+    /// How long answers take: a percentile of several, one after the other, each with a connection of its own, in milliseconds
     Latency {
         /// Address that is got
         #[arg(long, value_name = "URL")]
@@ -66,6 +66,9 @@ enum CheckArgs {
         /// Port that is connected to
         #[arg(long, value_name = "HOST:PORT", conflicts_with = "http")]
         tcp: Option<String>,
+        /// MCP server with which a session is opened, and which lists its tools
+        #[arg(long, value_name = "URL", conflicts_with_all = ["http", "tcp"])]
+        mcp: Option<String>,
         /// How many samples; --timeout is for all of them [default: 20]
         #[arg(long, value_name = "NUMBER")]
         samples: Option<u32>,
@@ -74,6 +77,9 @@ enum CheckArgs {
         percentile: Option<String>,
         #[command(flatten)]
         trust: TrustArgs,
+        /// The command line of an MCP server over stdio, which is started for each sample, with the absolute path of its program
+        #[arg(last = true, value_name = "PROGRAM", conflicts_with_all = ["http", "tcp", "mcp"])]
+        program: Vec<String>,
     },
     /// Whether a name has an address, by one question to a name server
     Dns {
@@ -405,13 +411,18 @@ impl CheckArgs {
                 let trust = trust.of(Some(&url))?;
                 get("URL", url, trust, status)
             }
-            Self::Latency { http, tcp, samples, percentile, trust } => {
-                let trust = trust.of(http.as_deref())?;
+            Self::Latency { http, tcp, mcp, samples, percentile, trust, program } => {
+                let trust = trust.of(http.as_deref().or(mcp.as_deref()))?;
                 let check = match (http, tcp) {
                     (Some(url), _) => get("--http", url, trust, Vec::new())?,
                     (None, Some(address)) => Check::tcp("--tcp", &address)?,
+                    (None, None) if mcp.is_none() && program.is_empty() => {
+                        let problem = "missing: give --http URL, --tcp HOST:PORT, --mcp URL, or -- PROGRAM of an MCP server";
+                        return Err(SpecError::new("--http", problem));
+                    }
                     (None, None) => {
-                        return Err(SpecError::new("--http", "missing: give --http URL, or --tcp HOST:PORT"));
+                        let server = Server::parse("--mcp", mcp.as_deref(), program, trust)?;
+                        Check::Mcp(Dialogue::parse(server, None, None, None)?)
                     }
                 };
                 Latency::new(check, samples, percentile.as_deref()).map(Check::Latency)
@@ -421,7 +432,7 @@ impl CheckArgs {
             }
             Self::Mcp { url, tool, call, arguments, trust, program } => {
                 let trust = trust.of(url.as_deref())?;
-                let server = Server::parse(url.as_deref(), program, trust)?;
+                let server = Server::parse("URL", url.as_deref(), program, trust)?;
                 Dialogue::parse(server, tool.as_deref(), call.as_deref(), arguments.as_deref())
                     .map(Check::Mcp)
             }

@@ -1,11 +1,12 @@
-//! How long answers take: several samples, one after the other, of an address or a port, and a percentile of them.
+//! How long answers take: several samples, one after the other, of an address, a port or an MCP server, each with a connection of its own,
+//! and a percentile of them.
 
 use std::fmt;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Check, Probe, Seen, milliseconds};
+use super::{Check, Probe, Seen};
 use crate::spec::SpecError;
 
 /// The most samples.
@@ -44,6 +45,15 @@ impl Latency {
         Ok(Self { check: Box::new(check), samples, share })
     }
 
+    /// What is sampled.
+    pub(super) fn check(&self) -> &Check {
+        &self.check
+    }
+
+    pub(super) fn check_mut(&mut self) -> &mut Check {
+        &mut self.check
+    }
+
     fn name(&self) -> &'static str {
         PERCENTILES.iter().find(|(_, share)| *share == self.share).map_or("", |(name, _)| name)
     }
@@ -62,25 +72,24 @@ impl Latency {
             let probe =
                 Probe { check: (*self.check).clone(), timeout: left, bounds: super::Bounds::default() };
             let sample = probe.sample().await;
-            match sample.ok {
-                true => times.push(sample.took),
-                false => why = Some(sample.detail),
+            match sample.value.filter(|_| sample.ok) {
+                Some(milliseconds) => times.push(milliseconds),
+                None => why = Some(sample.detail),
             }
         }
         self.judge(times, why).into()
     }
 
-    /// What has no answer is slower than all that has one.
-    fn judge(&self, mut times: Vec<Duration>, why: Option<String>) -> Result<Seen, String> {
-        times.sort_unstable();
+    /// What has no answer is slower than all that has one; the times are in milliseconds.
+    fn judge(&self, mut times: Vec<f64>, why: Option<String>) -> Result<Seen, String> {
+        times.sort_unstable_by(f64::total_cmp);
         let (answered, samples) = (times.len(), self.samples);
         let failed = u64::from(samples) - answered as u64;
         match times.get(rank(samples, self.share)) {
-            Some(time) => {
-                let value = milliseconds(*time);
+            Some(value) => {
                 let name = self.name();
                 Ok(Seen::measured(
-                    value,
+                    *value,
                     format!("{name} {value:.1} ms of {samples}, {failed} without an answer"),
                 ))
             }
@@ -115,7 +124,7 @@ mod tests {
 
     fn judged(percentile: &str, answered: u64) -> Option<f64> {
         // The slowest first: order is the judge's business.
-        let times = (1..=answered).rev().map(Duration::from_millis).collect();
+        let times = (1..=answered).rev().map(|time| time as f64).collect();
         latency(100, percentile).judge(times, None).ok()?.value
     }
 

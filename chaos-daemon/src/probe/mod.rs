@@ -371,6 +371,7 @@ impl Check {
         match self {
             Self::Command(command) => Some(command.program()),
             Self::Mcp(dialogue) => dialogue.program(),
+            Self::Latency(latency) => latency.check().program(),
             _ => None,
         }
     }
@@ -387,6 +388,7 @@ impl Check {
         match self {
             Self::Command(command) => Some(command.program_mut()),
             Self::Mcp(dialogue) => dialogue.program_mut(),
+            Self::Latency(latency) => latency.check_mut().program_mut(),
             _ => None,
         }
     }

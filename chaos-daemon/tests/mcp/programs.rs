@@ -39,7 +39,8 @@ async fn verdict(client: &mut Client, name: &str) -> (Value, String) {
 async fn a_document_with_a_program_that_the_policy_does_not_name_is_refused() {
     for server in [Server::start().await, Server::start_with_programs(&["/usr/bin/env"]).await] {
         let mut client = Client::open(&server.socket).await;
-        for provider in [script("true"), command(&["--", SHELL, "-c", "true"])] {
+        let latency = json!({"type": "process", "path": "chaosctl", "arguments": ["probe", "latency", "--", SHELL, "-c", "true"]});
+        for provider in [script("true"), command(&["--", SHELL, "-c", "true"]), latency] {
             let (answer, failed) =
                 client.call("chaos_register_experiment", steady("no", provider, json!(0))).await;
             let error = &answer["error"];
@@ -124,6 +125,7 @@ async fn the_runner_believes_nobody_and_has_a_list_of_its_own() {
     for (words, why) in [
         (json!(["command", "--", SHELL, "-c", "true"]), "not among the programs that probes may run"),
         (json!(["mcp", "--", SHELL, "-c", "true"]), "not among the programs that probes may run"),
+        (json!(["latency", "--", SHELL, "-c", "true"]), "not among the programs that probes may run"),
         (json!(["command", "--", mine]), "can be written by others"),
     ] {
         let (sample, failed) = client.call("chaos_probe", json!({"arguments": words})).await;
@@ -264,9 +266,14 @@ async fn when_the_runner_is_killed_its_programs_die_and_samples_say_that_it_is_g
 
 /// Exit code and answer of `chaosctl probe mcp`.
 async fn probed(words: &[&str]) -> (i32, Value) {
+    probed_by("mcp", words).await
+}
+
+/// The same of any probe that speaks with an MCP server.
+async fn probed_by(probe: &str, words: &[&str]) -> (i32, Value) {
     let limit: &[&str] = if words.contains(&"--timeout") { &[] } else { &["--timeout", "8s"] };
     let mut command = Command::new(env!("CARGO_BIN_EXE_chaosctl"));
-    command.args(["--json", "probe", "mcp"]).args(limit).args(words);
+    command.args(["--json", "probe", probe]).args(limit).args(words);
     command.stdin(Stdio::null()).kill_on_drop(true);
     let output = tokio::time::timeout(PATIENCE, command.output()).await.expect("no end").unwrap();
     let said =
@@ -295,6 +302,33 @@ async fn an_mcp_server_over_stdio_is_spoken_with_and_ended_and_a_delay_before_it
     assert!(code == 1 && sample["ok"] == false, "{sample}");
     let (code, sample) = probed(&[&["--tool", "none", "--"], &bridge[..]].concat()).await;
     assert!(code == 1 && sample["detail"].as_str().unwrap().contains("no tool \"none\""), "{sample}");
+}
+
+#[tokio::test]
+async fn the_latency_of_an_mcp_server_is_a_percentile_of_sessions_until_its_tools_are_listed() {
+    let server = Server::start().await;
+    let (chaosctl, socket) = (env!("CARGO_BIN_EXE_chaosctl"), server.socket.to_str().unwrap());
+    let bridge = ["--", chaosctl, "--socket", socket, "mcp"];
+    let few = ["--samples", "3", "--percentile", "max"];
+    let (code, sample) = probed_by("latency", &[&few[..], &bridge[..]].concat()).await;
+    let detail = sample["detail"].as_str().unwrap_or_default();
+    assert!(code == 0 && detail.contains("3 times MCP session with "), "{sample}");
+    let value = sample["value"].as_f64().unwrap();
+    assert!(0.0 < value && value / 1e3 < sample["seconds"].as_f64().unwrap(), "{sample}");
+    let slow = [&few[..], &["--max", "0.001"], &bridge[..]].concat();
+    assert_eq!(probed_by("latency", &slow).await.0, 1);
+    let none = [&few[..], &["--", SHELL, "-c", "echo I am none >&2"]].concat();
+    let (code, sample) = probed_by("latency", &none).await;
+    let detail = sample["detail"].as_str().unwrap_or_default();
+    assert!(
+        code == 1 && detail.contains("3 of 3 without an answer") && detail.contains("I am none"),
+        "{sample}"
+    );
+    for words in [&["--mcp", "stdio"][..], &["--mcp", "http://127.0.0.1:1/mcp", "--tcp", "127.0.0.1:1"], &[]]
+    {
+        let (code, said) = probed_by("latency", words).await;
+        assert_eq!(code, 2, "{words:?}: {said}");
+    }
 }
 
 #[tokio::test]

@@ -42,19 +42,24 @@ pub enum Server {
 }
 
 impl Server {
-    /// The server at an address, or the one that a command line starts.
+    /// The server at an address, which stands at `field`, or the one that a command line starts.
     ///
     /// # Errors
     /// Names what makes no sense.
-    pub fn parse(url: Option<&str>, words: Vec<String>, trust: Trust) -> Result<Self, SpecError> {
+    pub fn parse(
+        field: &str,
+        url: Option<&str>,
+        words: Vec<String>,
+        trust: Trust,
+    ) -> Result<Self, SpecError> {
         match url {
             None => Program::parse("PROGRAM", words).map(Self::Stdio),
             Some(url) if !url.contains("://") => {
                 let problem =
                     format!("{url:?} is not an address: for a server over stdio give -- PROGRAM ARGUMENTS");
-                Err(SpecError::new("URL", problem))
+                Err(SpecError::new(field, problem))
             }
-            Some(url) => check_address("URL", url).map(|()| Self::Http(url.to_owned(), trust)),
+            Some(url) => check_address(field, url).map(|()| Self::Http(url.to_owned(), trust)),
         }
     }
 }
@@ -256,14 +261,14 @@ mod tests {
             (url, Some("add"), Some("[1]"), "--arguments"),
             (url, Some("add"), Some("{"), "--arguments"),
         ] {
-            let parsed = Server::parse(Some(address), Vec::new(), Trust::Host)
+            let parsed = Server::parse("URL", Some(address), Vec::new(), Trust::Host)
                 .and_then(|server| Dialogue::parse(server, None, call, arguments));
             assert_eq!(parsed.unwrap_err().field, field, "{address}");
         }
-        let server = Server::parse(Some(url), Vec::new(), Trust::Host).unwrap();
+        let server = Server::parse("URL", Some(url), Vec::new(), Trust::Host).unwrap();
         assert!(Dialogue::parse(server, None, Some("add"), Some("{\"a\":1}")).is_ok());
         for words in [vec![], vec!["my-server".to_owned()]] {
-            assert_eq!(Server::parse(None, words, Trust::Host).unwrap_err().field, "PROGRAM");
+            assert_eq!(Server::parse("URL", None, words, Trust::Host).unwrap_err().field, "PROGRAM");
         }
     }
 }
