@@ -55,6 +55,15 @@ enum CheckArgs {
         /// Status that is right; may be repeated [default: any 2xx]
         #[arg(long)]
         status: Vec<u16>,
+        /// GET, HEAD, OPTIONS or POST [default: GET]
+        #[arg(long)]
+        method: Option<String>,
+        /// Header that is sent, as NAME: VALUE; may be repeated
+        #[arg(long, value_name = "HEADER")]
+        header: Vec<String>,
+        /// What is sent with POST, of the type that a header Content-Type says
+        #[arg(long, value_name = "TEXT")]
+        body: Option<String>,
         #[command(flatten)]
         trust: TrustArgs,
     },
@@ -384,11 +393,6 @@ impl ProbeArgs {
     }
 }
 
-/// A check of the address `url`, which stands at `field`.
-fn get(field: &str, url: String, trust: Trust, status: Vec<u16>) -> Result<Check, SpecError> {
-    Check::request(field, http::Request { url, trust, ..http::Request::default() }, status)
-}
-
 /// What is known of an alert, by an Alertmanager or by being told.
 fn alert(
     url: Option<&str>,
@@ -403,28 +407,43 @@ fn alert(
     }
 }
 
+/// What is sampled for a latency: the one of these that is given.
+fn timed(
+    http: Option<String>,
+    tcp: Option<&str>,
+    mcp: Option<&str>,
+    program: Vec<String>,
+    trust: Trust,
+) -> Result<Check, SpecError> {
+    match (http, tcp) {
+        (Some(url), _) => {
+            Check::request("--http", http::Request { url, trust, ..http::Request::default() }, Vec::new())
+        }
+        (None, Some(address)) => Check::tcp("--tcp", address),
+        (None, None) if mcp.is_none() && program.is_empty() => {
+            let problem =
+                "missing: give --http URL, --tcp HOST:PORT, --mcp URL, or -- PROGRAM of an MCP server";
+            Err(SpecError::new("--http", problem))
+        }
+        (None, None) => {
+            let server = Server::parse("--mcp", mcp, program, trust)?;
+            Dialogue::parse(server, None, None, None).map(Check::Mcp)
+        }
+    }
+}
+
 impl CheckArgs {
     fn check(self) -> Result<Check, SpecError> {
         match self {
             Self::Tcp { address } => Check::tcp("HOST:PORT", &address),
-            Self::Http { url, status, trust } => {
+            Self::Http { url, status, method, header, body, trust } => {
                 let trust = trust.of(Some(&url))?;
-                get("URL", url, trust, status)
+                let request = http::Request::parse(url, method.as_deref(), &header, body, trust)?;
+                Check::request("URL", request, status)
             }
             Self::Latency { http, tcp, mcp, samples, percentile, trust, program } => {
                 let trust = trust.of(http.as_deref().or(mcp.as_deref()))?;
-                let check = match (http, tcp) {
-                    (Some(url), _) => get("--http", url, trust, Vec::new())?,
-                    (None, Some(address)) => Check::tcp("--tcp", &address)?,
-                    (None, None) if mcp.is_none() && program.is_empty() => {
-                        let problem = "missing: give --http URL, --tcp HOST:PORT, --mcp URL, or -- PROGRAM of an MCP server";
-                        return Err(SpecError::new("--http", problem));
-                    }
-                    (None, None) => {
-                        let server = Server::parse("--mcp", mcp.as_deref(), program, trust)?;
-                        Check::Mcp(Dialogue::parse(server, None, None, None)?)
-                    }
-                };
+                let check = timed(http, tcp.as_deref(), mcp.as_deref(), program, trust)?;
                 Latency::new(check, samples, percentile.as_deref()).map(Check::Latency)
             }
             Self::Dns { name, kind, server, rcode } => {

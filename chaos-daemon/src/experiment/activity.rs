@@ -322,7 +322,7 @@ fn http_probe(mut provider: Fields) -> Result<Probe, SpecError> {
     let json = method == Method::Post
         && headers.iter().any(|(name, value)| name == "Content-Type" && value == "application/json");
     let arguments = provider.object("arguments")?;
-    let (arguments, json) = match arguments {
+    let (arguments, body) = match arguments {
         Some(arguments) if json => (Vec::new(), Some(Value::Object(arguments).to_string())),
         arguments => (pairs(&provider.at("arguments"), arguments)?, None),
     };
@@ -333,7 +333,7 @@ fn http_probe(mut provider: Fields) -> Result<Probe, SpecError> {
     }
     let timeout = timeout(&mut provider)?.unwrap_or(DEFAULT_TIMEOUT);
     provider.finish()?;
-    let request = Request { url, method, headers, arguments, json, trust };
+    let request = Request { url, method, headers, arguments, body, trust };
     let check = Check::request(&field, request, Vec::new())?;
     Ok(Probe { check, timeout, bounds: Bounds::default() })
 }

@@ -347,7 +347,7 @@ fn configuration_goes_into_probes_and_faults_and_secrets_into_probes_only() {
             ("Content-Type".into(), "application/json".into()),
         ],
         arguments: vec![],
-        json: Some("{\"port\":5432}".into()),
+        body: Some("{\"port\":5432}".into()),
         trust: Trust::Host,
     };
     assert_eq!(*request, expected);

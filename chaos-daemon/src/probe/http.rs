@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use ureq::Body;
 use ureq::config::ConfigBuilder;
-use ureq::http::Response;
+use ureq::http::{HeaderName, HeaderValue, Response};
 use ureq::typestate::AgentScope;
 
 use super::tls::{self, Trust};
@@ -59,10 +59,49 @@ pub struct Request {
     pub headers: Vec<(String, String)>,
     /// What is sent: with POST as a form, otherwise as the query.
     pub arguments: Vec<(String, String)>,
-    /// What is sent with POST, as JSON, in place of the form.
-    pub json: Option<String>,
+    /// What is sent with POST as it is, in place of the form.
+    pub body: Option<String>,
     /// By whose word an `https` address is who it says.
     pub trust: Trust,
+}
+
+impl Request {
+    /// A request of `url` by this method, with headers as `NAME: VALUE`, and with POST a body.
+    ///
+    /// # Errors
+    /// Names what cannot be sent; the address is [looked at](super::Check::request) elsewhere.
+    pub fn parse(
+        url: String,
+        method: Option<&str>,
+        headers: &[String],
+        body: Option<String>,
+        trust: Trust,
+    ) -> Result<Self, SpecError> {
+        let method = match method {
+            None => Method::default(),
+            Some(name) => Method::parse(name).ok_or_else(|| {
+                SpecError::new("--method", format!("{name:?} is not one of GET, HEAD, OPTIONS and POST"))
+            })?,
+        };
+        if body.is_some() && method != Method::Post {
+            return Err(SpecError::new("--body", "only with --method POST"));
+        }
+        let headers = headers.iter().map(|header| self::header(header)).collect::<Result<_, _>>()?;
+        Ok(Self { url, method, headers, body, trust, arguments: Vec::new() })
+    }
+}
+
+/// A header as `NAME: VALUE`.
+fn header(text: &str) -> Result<(String, String), SpecError> {
+    let parts = text.split_once(':').map(|(name, value)| (name, value.trim()));
+    let fits = |(name, value): &(&str, &str)| {
+        HeaderName::from_bytes(name.as_bytes()).is_ok() && HeaderValue::from_str(value).is_ok()
+    };
+    let (name, value) = parts.filter(fits).ok_or_else(|| {
+        // Not repeated: it may be a secret.
+        SpecError::new("--header", "not a header: give NAME: VALUE, e.g. \"Accept: application/json\"")
+    })?;
+    Ok((name.to_owned(), value.to_owned()))
 }
 
 /// Refuses an address, which stands at `field`, that cannot be fetched.
@@ -148,8 +187,8 @@ fn send(agent: &ureq::Agent, request: &Request) -> Result<Response<Body>, ureq::
         Method::Post => {
             let builder =
                 headers().fold(agent.post(url), |builder, (name, value)| builder.header(name, value));
-            return match &request.json {
-                Some(json) => builder.send(json),
+            return match &request.body {
+                Some(body) => builder.send(body),
                 None => builder.send_form(arguments()),
             };
         }

@@ -69,7 +69,7 @@ async fn a_body_that_is_too_long_is_none_and_not_half_of_it() {
 async fn what_is_sent_arrives() {
     let arguments = vec![("a b".to_owned(), "1&2".to_owned())];
     let headers = vec![("X-Token".to_owned(), "t".to_owned())];
-    for (method, json, expected) in [
+    for (method, body, expected) in [
         (http::Method::Get, None, "GET /health?a%20b=1%262 HTTP/1.1\r\n"),
         (http::Method::Head, None, "HEAD /health?a%20b=1%262 HTTP/1.1\r\n"),
         (http::Method::Post, None, "\r\n\r\na+b=1%262"),
@@ -81,13 +81,38 @@ async fn what_is_sent_arrives() {
             method,
             headers: headers.clone(),
             arguments: arguments.clone(),
-            json,
+            body,
             ..http::Request::default()
         };
         let sample = probe(Check::request("url", asked, vec![]).unwrap()).sample().await;
         let request = request.await.unwrap();
         assert!(sample.ok && request.contains(expected), "{request:?}");
         assert!(request.to_lowercase().contains("x-token: t"), "{request:?}");
+    }
+}
+
+#[test]
+fn a_request_is_understood_and_what_cannot_be_sent_is_named_and_not_repeated() {
+    let parse = |method, header: &str, body: Option<&str>| {
+        let headers = [header.to_owned()];
+        http::Request::parse("http://x/".into(), method, &headers, body.map(str::to_owned), tls::Trust::Host)
+    };
+    let request = parse(Some("post"), "X-Token:  a:b ", Some("{}")).unwrap();
+    assert_eq!((request.method, request.body.as_deref()), (http::Method::Post, Some("{}")));
+    assert_eq!(request.headers, [("X-Token".to_owned(), "a:b".to_owned())]);
+    assert_eq!(parse(None, "A:", None).unwrap().method, http::Method::Get);
+    for (method, header, body, field) in [
+        (Some("PUT"), "A: b", None, "--method"),
+        (None, "A: b", Some("{}"), "--body"),
+        (Some("HEAD"), "A: b", Some(""), "--body"),
+        (None, "hunter2", None, "--header"),
+        (None, "A b: hunter2", None, "--header"),
+        (None, ": hunter2", None, "--header"),
+        (None, "A: hunter2\r\nB: c", None, "--header"),
+    ] {
+        let error = parse(method, header, body).unwrap_err();
+        assert_eq!(error.field, field, "{method:?} {header:?}");
+        assert!(!error.to_string().contains("hunter2"), "{error}");
     }
 }
 
