@@ -262,8 +262,9 @@ def probed(check, programs, server):
 
 
 def probes(check, programs):
-    """`chaosctl probe mcp` against a server of the official library: over HTTP, in either of the two ways to answer, and over stdio."""
-    for check.era, more in (("events", []), ("json", ["json"])):
+    """`chaosctl probe mcp` against a server of the official library: over HTTP, in either of the two ways to answer and without the
+    revisions that have a handshake, and over stdio."""
+    for check.era, more in (("events", []), ("json", ["json"]), ("no handshake", ["modern"])):
         with subprocess.Popen([sys.executable, str(SERVER), str(PORT), *more], stdout=subprocess.DEVNULL,
                               stderr=subprocess.DEVNULL) as server:
             try:
@@ -271,6 +272,9 @@ def probes(check, programs):
                 while probe(programs, [url])[0] and time.monotonic() < end:
                     time.sleep(0.2)
                 probed(check, programs, [url])
+                _, answer, said = probe(programs, [url])
+                revision = "2026-07-28" if "modern" in more else "2025-06-18"
+                check("its revision is told", (answer.get("answer") or {}).get("revision") == revision, answer or said)
                 code, answer, _ = probe(programs, [f"http://127.0.0.1:{PORT}/elsewhere"])
                 check("another path is no MCP server", code == 1 and "404" in answer.get("detail", ""), answer)
                 code, answer, said = probe(programs, ["--mcp", url], "--timeout", "20s", "--max", "10000", kind="latency")

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""A server of the official Python library, for `chaosctl probe mcp`: `server.py PORT [json]` over HTTP, `server.py stdio`."""
+"""A server of the official Python library, for `chaosctl probe mcp`: `server.py PORT [json] [modern]` over HTTP, `server.py stdio`."""
 
 import sys
 
+from mcp.server import streamable_http_manager
 from mcp.server.mcpserver import MCPServer
 
 server = MCPServer("probed")
@@ -24,4 +25,7 @@ if __name__ == "__main__":
     if sys.argv[1] == "stdio":
         server.run("stdio")
     else:
+        if "modern" in sys.argv[2:]:
+            # The library serves both eras. Without a revision that has a handshake, every request that names one is of the other.
+            streamable_http_manager.HANDSHAKE_PROTOCOL_VERSIONS = ()
         server.run("streamable-http", host="127.0.0.1", port=int(sys.argv[1]), json_response="json" in sys.argv[2:])

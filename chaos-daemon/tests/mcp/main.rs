@@ -31,6 +31,8 @@ mod proxy;
 #[cfg(test)]
 mod recovery;
 #[cfg(test)]
+mod revisions;
+#[cfg(test)]
 mod rules;
 #[cfg(test)]
 mod sampling;

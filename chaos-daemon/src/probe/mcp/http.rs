@@ -10,7 +10,7 @@ use ureq::http::Response;
 use super::super::http::agent;
 use super::super::tls::{self, Trust};
 use super::super::{blocking, late};
-use super::{LARGEST, REVISION, request};
+use super::{LARGEST, REVISION, STATELESS, request};
 
 /// Which session a request is of.
 const SESSION: &str = "mcp-session-id";
@@ -48,7 +48,7 @@ impl Session {
     }
 
     pub(super) async fn tell(&mut self, message: Value) -> Result<(), String> {
-        self.go(move |way| way.post(&message).map(drop)).await?
+        self.go(move |way| way.post(&message).and_then(taken)).await?
     }
 
     pub(super) fn agree(&mut self, revision: &str) {
@@ -94,6 +94,11 @@ impl Way {
         if let Some(id) = &self.id {
             request = request.header(SESSION, id);
         }
+        if self.revision == STATELESS {
+            for (name, value) in mirrored(message)? {
+                request = request.header(name, value);
+            }
+        }
         let response = request.send(message.to_string()).map_err(|error| match error {
             ureq::Error::Timeout(_) => late(left),
             other => tls::problem(&other),
@@ -101,10 +106,7 @@ impl Way {
         if let Some(id) = response.headers().get(SESSION).and_then(|id| id.to_str().ok()) {
             self.id = Some(id.to_owned());
         }
-        match response.status() {
-            status if status.is_success() => Ok(response),
-            status => Err(format!("status {}", status.as_u16())),
-        }
+        Ok(response)
     }
 
     fn leave(&mut self) {
@@ -117,8 +119,51 @@ impl Way {
     }
 }
 
+/// The headers that repeat what a message has, as a revision without sessions wants it.
+fn mirrored(message: &Value) -> Result<Vec<(&'static str, &str)>, String> {
+    let text = |value: &Value| value.as_str().is_some_and(is_plain);
+    let (method, name) = (&message["method"], &message["params"]["name"]);
+    if !text(method) || !(name.is_null() || text(name)) {
+        return Err(format!("{name} cannot be said in a header"));
+    }
+    let known = [("mcp-method", method), ("mcp-name", name)];
+    Ok(known.into_iter().filter_map(|(header, value)| Some((header, value.as_str()?))).collect())
+}
+
+/// Whether a header has this as it is; everything else would have to be encoded.
+fn is_plain(text: &str) -> bool {
+    text.trim() == text
+        && !text.starts_with("=?base64?")
+        && text.bytes().all(|byte| matches!(byte, b' '..=b'~'))
+}
+
+/// That a message was taken which has no answer.
+fn taken(response: Response<Body>) -> Result<(), String> {
+    match response.status() {
+        status if status.is_success() => Ok(()),
+        status => Err(format!("status {}", status.as_u16())),
+    }
+}
+
+/// What a status that is no success comes with, if the server says in the protocol's words what is wrong.
+fn refusal(mut response: Response<Body>) -> Result<Value, String> {
+    let status = format!("status {}", response.status().as_u16());
+    let body = response.body_mut().as_reader().take(LARGEST);
+    let mut message: Value = serde_json::from_reader(body).map_err(|_| status.clone())?;
+    match message["error"]["message"].as_str() {
+        Some(why) => {
+            message["error"]["message"] = format!("{status}: {why}").into();
+            Ok(message)
+        }
+        None => Err(status),
+    }
+}
+
 /// The message that answers request `id`: the body, or one of the events of a stream.
 fn answer(mut response: Response<Body>, id: u64) -> Result<Value, String> {
+    if !response.status().is_success() {
+        return refusal(response);
+    }
     let kind = response.headers().get("content-type").and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     let events = kind.starts_with("text/event-stream");
     let reader = response.body_mut().as_reader().take(LARGEST);
@@ -150,6 +195,19 @@ fn event(reader: impl BufRead, id: u64) -> Result<Value, String> {
 mod tests {
     use super::super::result;
     use super::*;
+
+    #[test]
+    fn a_request_is_mirrored_in_headers_if_they_can_have_it() {
+        let of = |name: &str| request(1, "tools/call", &json!({"name": name}));
+        let message = of("add two");
+        let expected = vec![("mcp-method", "tools/call"), ("mcp-name", "add two")];
+        assert_eq!(mirrored(&message), Ok(expected));
+        let list = request(1, "tools/list", &json!({}));
+        assert_eq!(mirrored(&list), Ok(vec![("mcp-method", "tools/list")]));
+        for name in [" a", "ä", "a\nb", "=?base64?YQ==?="] {
+            assert!(mirrored(&of(name)).is_err(), "{name:?}");
+        }
+    }
 
     #[test]
     fn the_answer_is_found_among_the_events_of_a_stream() {

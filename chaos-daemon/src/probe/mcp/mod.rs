@@ -1,5 +1,8 @@
 //! An MCP server (<https://modelcontextprotocol.io/specification/2025-06-18/basic/transports>): opens a session, lists the tools, and
 //! calls one if it is told to. A file for each transport.
+//!
+//! A server that refuses the handshake is asked whether it speaks the revision without one, in which there are no sessions
+//! (<https://modelcontextprotocol.io/specification/2026-07-28/basic/versioning>).
 
 mod http;
 mod stdio;
@@ -17,8 +20,10 @@ use super::tls::Trust;
 use super::{Seen, late, milliseconds};
 use crate::spec::SpecError;
 
-/// The protocol revision that is offered.
+/// The protocol revision that is offered in the handshake.
 const REVISION: &str = "2025-06-18";
+/// The revision that has none: each request says for itself of which revision it is.
+const STATELESS: &str = "2026-07-28";
 /// The most of an answer that is read, in bytes.
 const LARGEST: u64 = 4 << 20;
 
@@ -106,37 +111,49 @@ impl Dialogue {
     }
 
     pub(super) async fn take(&self, limit: Duration) -> Seen {
-        let begun = Instant::now();
-        self.hold(begun, limit).await.into()
+        let end = Instant::now() + limit;
+        let seen = match self.hold(Era::Handshake, limit, end).await {
+            Err(Problem::Refused(why)) => {
+                // Anew, also over stdio: it may have ended by that. That it was first asked for something else is not its time.
+                let other = self.hold(Era::Stateless, limit, end).await;
+                other.map_err(|other| format!("{why}; {}", String::from(other)))
+            }
+            seen => seen.map_err(String::from),
+        };
+        seen.into()
     }
 
-    async fn hold(&self, begun: Instant, limit: Duration) -> Result<Seen, String> {
+    async fn hold(&self, era: Era, limit: Duration, end: Instant) -> Result<Seen, Problem> {
+        let begun = Instant::now();
+        let left = end.saturating_duration_since(begun);
         let (mut session, patience) = match &self.server {
             // It keeps to its end by itself, and says what it was at.
             Server::Http(url, trust) => {
-                (Session::Http(http::Session::new(url, trust, begun + limit)), limit + http::GRACE)
+                (Session::Http(http::Session::new(url, trust, end)), left + http::GRACE)
             }
-            Server::Stdio(program) => (Session::Stdio(Box::new(stdio::Session::start(program)?)), limit),
+            Server::Stdio(program) => (Session::Stdio(Box::new(stdio::Session::start(program)?)), left),
         };
-        let talked = timeout(patience, self.talk(&mut session, begun)).await;
-        let seen = talked.unwrap_or_else(|_| Err(late(limit)));
+        let talked = timeout(patience, self.talk(&mut session, era, begun)).await;
+        let seen = talked.unwrap_or_else(|_| Err(Problem::Failed(late(limit))));
         match (session.leave().await, seen) {
-            (Some(last), Err(why)) => Err(format!("{why}; it said {last:?}")),
+            (Some(last), Err(problem)) => Err(problem.with(|why| format!("{why}; it said {last:?}"))),
             (_, seen) => seen,
         }
     }
 
-    async fn talk(&self, session: &mut Session, begun: Instant) -> Result<Seen, String> {
-        let client = json!({"name": "chaos-daemon", "version": env!("CARGO_PKG_VERSION")});
-        let hello = json!({"protocolVersion": REVISION, "capabilities": {}, "clientInfo": client});
-        let greeting = session.ask("initialize", &hello).await?;
-        let revision =
-            greeting["protocolVersion"].as_str().ok_or("initialize: the answer names no revision")?;
-        session.agree(revision);
-        session.tell("notifications/initialized").await?;
+    async fn talk(&self, session: &mut Session, era: Era, begun: Instant) -> Result<Seen, Problem> {
+        let opened = match era {
+            Era::Handshake => session.greet().await?,
+            Era::Stateless => session.discover().await?,
+        };
+        // Whoever speaks the era and refuses something else is not of another one.
+        self.look(session, &opened, begun).await.map_err(Problem::Failed)
+    }
+
+    async fn look(&self, session: &mut Session, opened: &Opened, begun: Instant) -> Result<Seen, String> {
         let connected = begun.elapsed();
-        let tools = match greeting["capabilities"]["tools"].is_object() {
-            true => names(&session.ask("tools/list", &json!({})).await?)?,
+        let tools = match opened.has_tools {
+            true => names(&session.ask("tools/list", &opened.params(json!({}))).await?)?,
             false => Vec::new(),
         };
         let listed = begun.elapsed();
@@ -144,13 +161,17 @@ impl Dialogue {
             return Err(format!("no tool {tool:?} among {}", tools.join(", ")));
         }
         let mut answer = json!({
-            "server": greeting["serverInfo"]["name"], "revision": revision, "tools": tools,
+            "server": opened.server, "revision": opened.revision, "tools": tools,
             "connect_ms": milliseconds(connected), "list_ms": milliseconds(listed - connected),
         });
         let mut said = format!("{} tools", tools.len());
         if let Some((tool, arguments)) = &self.call {
             let arguments: Value = serde_json::from_str(arguments).map_err(|error| error.to_string())?;
-            let result = session.ask("tools/call", &json!({"name": tool, "arguments": arguments})).await?;
+            let params = opened.params(json!({"name": tool, "arguments": arguments}));
+            let result = session.ask("tools/call", &params).await?;
+            if result["resultType"] == json!("input_required") {
+                return Err(format!("{tool} asks for more input, which a probe has not"));
+            }
             if result["isError"] == json!(true) {
                 let text = result["content"][0]["text"].as_str().unwrap_or_default();
                 return Err(format!("{tool} failed: {}", text.chars().take(200).collect::<String>()));
@@ -169,20 +190,126 @@ fn names(list: &Value) -> Result<Vec<String>, String> {
     Ok(tools.iter().filter_map(|tool| tool["name"].as_str().map(str::to_owned)).collect())
 }
 
+/// How a server and its clients come to terms.
+#[derive(Clone, Copy)]
+enum Era {
+    /// By a handshake, which opens a session.
+    Handshake,
+    /// By each request.
+    Stateless,
+}
+
 /// A session with a server.
 enum Session {
     Http(http::Session),
     Stdio(Box<stdio::Session>),
 }
 
+/// Who asks.
+fn client() -> Value {
+    json!({"name": "chaos-daemon", "version": env!("CARGO_PKG_VERSION")})
+}
+
+/// What is known of a server with which requests can be exchanged.
+struct Opened {
+    revision: String,
+    /// Its name.
+    server: Value,
+    has_tools: bool,
+    /// What each request has to carry.
+    meta: Option<Value>,
+}
+
+impl Opened {
+    /// Parameters of a request.
+    fn params(&self, mut params: Value) -> Value {
+        if let Some(meta) = &self.meta {
+            params["_meta"] = meta.clone();
+        }
+        params
+    }
+}
+
+/// Why a request has no result.
+#[derive(Debug, PartialEq, Eq)]
+enum Problem {
+    /// The server says so.
+    Refused(String),
+    /// There is no answer, or one that is none.
+    Failed(String),
+}
+
+impl Problem {
+    /// The same in other words.
+    fn with(self, words: impl FnOnce(String) -> String) -> Self {
+        match self {
+            Self::Refused(why) => Self::Refused(words(why)),
+            Self::Failed(why) => Self::Failed(words(why)),
+        }
+    }
+}
+
+impl From<String> for Problem {
+    fn from(why: String) -> Self {
+        Self::Failed(why)
+    }
+}
+
+impl From<Problem> for String {
+    fn from(problem: Problem) -> Self {
+        match problem {
+            Problem::Refused(why) | Problem::Failed(why) => why,
+        }
+    }
+}
+
 impl Session {
+    /// Opens it by the handshake.
+    async fn greet(&mut self) -> Result<Opened, Problem> {
+        let hello = json!({"protocolVersion": REVISION, "capabilities": {}, "clientInfo": client()});
+        let mut greeting = self.ask("initialize", &hello).await?;
+        let Some(revision) = greeting["protocolVersion"].as_str().map(str::to_owned) else {
+            return Err("initialize: the answer names no revision".to_owned().into());
+        };
+        self.agree(&revision);
+        self.tell("notifications/initialized").await?;
+        Ok(Opened {
+            revision,
+            server: greeting["serverInfo"]["name"].take(),
+            has_tools: greeting["capabilities"]["tools"].is_object(),
+            meta: None,
+        })
+    }
+
+    /// Asks a server that knows no handshake what it speaks.
+    async fn discover(&mut self) -> Result<Opened, Problem> {
+        self.agree(STATELESS);
+        let meta = json!({
+            "io.modelcontextprotocol/protocolVersion": STATELESS,
+            "io.modelcontextprotocol/clientInfo": client(),
+            "io.modelcontextprotocol/clientCapabilities": {},
+        });
+        let mut found = self.ask("server/discover", &json!({"_meta": meta})).await?;
+        if !found["supportedVersions"].as_array().is_some_and(|known| known.contains(&json!(STATELESS))) {
+            let known = &found["supportedVersions"];
+            return Err(format!("server/discover: it speaks {known}, and not {STATELESS}").into());
+        }
+        Ok(Opened {
+            revision: STATELESS.to_owned(),
+            server: found["_meta"]["io.modelcontextprotocol/serverInfo"]["name"].take(),
+            has_tools: found["capabilities"]["tools"].is_object(),
+            meta: Some(meta),
+        })
+    }
+
     /// Asks, and waits for the answer.
-    async fn ask(&mut self, method: &str, params: &Value) -> Result<Value, String> {
+    async fn ask(&mut self, method: &str, params: &Value) -> Result<Value, Problem> {
         let answer = match self {
             Self::Http(session) => session.ask(method, params).await,
             Self::Stdio(session) => session.ask(method, params).await,
         };
-        answer.and_then(result).map_err(|why| format!("{method}: {why}"))
+        let result = answer.map_err(Problem::Failed).and_then(result);
+        result.map_err(|problem| problem.with(|why| format!("{method}: {why}")))
     }
 
     async fn tell(&mut self, method: &str) -> Result<(), String> {
@@ -217,13 +344,14 @@ fn request(id: u64, method: &str, params: &Value) -> Value {
     json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params})
 }
 
-fn result(mut message: Value) -> Result<Value, String> {
+fn result(mut message: Value) -> Result<Value, Problem> {
     match (message.get("result"), message.get("error")) {
         (Some(_), _) => Ok(message["result"].take()),
         (None, Some(error)) => {
-            Err(error["message"].as_str().unwrap_or("an error without a message").to_owned())
+            let why = error["message"].as_str().unwrap_or("an error without a message");
+            Err(Problem::Refused(why.to_owned()))
         }
-        (None, None) => Err("the answer is none".to_owned()),
+        (None, None) => Err("the answer is none".to_owned().into()),
     }
 }
 
@@ -242,8 +370,9 @@ mod tests {
 
     #[test]
     fn an_error_is_told_from_a_result() {
-        assert_eq!(result(json!({"id": 1, "error": {"code": -1, "message": "no"}})), Err("no".to_owned()));
-        assert!(result(json!({"id": 1})).is_err());
+        let refused = result(json!({"id": 1, "error": {"code": -1, "message": "no"}}));
+        assert_eq!(refused, Err(Problem::Refused("no".to_owned())));
+        assert!(matches!(result(json!({"id": 1})), Err(Problem::Failed(_))));
         assert_eq!(
             names(&json!({"tools": [{"name": "a"}, {"name": "b"}]})),
             Ok(vec!["a".into(), "b".into()])
