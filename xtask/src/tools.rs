@@ -33,14 +33,21 @@ pub(crate) const OBSERVERS: &[Tool] = &[
     Tool::new("bpftool", "bpftool", "observes eBPF links"),
 ];
 
-/// What tests use on the host alone: real servers that probes are tried on (36 MB to download, 379 MB on disk), and who else
+/// What tests use on the host alone: real servers that probes are tried on (84 MB to download, 573 MB on disk), and who else
 /// has rules in the kernel.
 pub(crate) const HOST: &[Tool] = &[
     Tool::new("nft", "nftables", "makes tables of somebody else's"),
     Tool::new("prometheus", "prometheus", "is asked for numbers by probes"),
     Tool::new("prometheus-alertmanager", "prometheus-alertmanager", "is asked for alerts by probes"),
     Tool::new("dnsmasq", "dnsmasq-base", "is asked for names by probes"),
-    Tool::new("nginx", "nginx-light", "is asked over TLS by probes"),
+    Tool::new("nginx", "nginx-light", "is asked by probes, also over TLS"),
+    // Its programs are in no directory where a shell looks.
+    Tool {
+        program: "dpkg-query",
+        probe: &["--show", "postgresql"],
+        package: "postgresql",
+        why: "has a port that probes are tried on",
+    },
     Tool::new("openssl", "openssl", "makes certificates for it"),
     Tool::new("journalctl", "systemd", "is asked for entries of a journal by the daemon"),
     Tool {

@@ -1,11 +1,13 @@
-//! Probes of real servers: Prometheus, Alertmanager, nginx and a name server, each alone in a network namespace. On the host only:
+//! Probes of real servers: Prometheus, Alertmanager, nginx, PostgreSQL and a name server, each alone in a network namespace. On the host only:
 //! the VM's image has none of them.
 
 #![cfg(test)]
 
 mod alerts;
+mod database;
 mod tls;
 mod told;
+mod web;
 
 use std::fmt::Write as _;
 use std::fs;

@@ -257,14 +257,14 @@ fn whatever_asks_an_address_does_it_by_https_too() {
 }
 
 /// What a dry run says of a steady state of one probe.
-fn judge(mcp: &Mcp, provider: &Value) -> Value {
-    let probe = json!({"type": "probe", "name": "answers", "tolerance": 200, "provider": provider});
+pub(super) fn judge(mcp: &Mcp, provider: &Value, tolerance: &Value) -> Value {
+    let probe = json!({"type": "probe", "name": "answers", "tolerance": tolerance, "provider": provider});
     let action = json!({"type": "action", "name": "burn", "provider": {"type": "process", "path": "chaosctl",
         "arguments": {"inject": "resource_exhaustion", "--cpu-percent": 5, "--for": "300ms"}}});
-    let document = json!({"title": "secure", "description": "a probe over TLS", "method": [action], "rollbacks": [],
+    let document = json!({"title": "answers", "description": "a probe of a server", "method": [action], "rollbacks": [],
         "steady-state-hypothesis": {"title": "up", "probes": [probe]}});
     mcp.call_tool("chaos_register_experiment", document).unwrap().ok().unwrap();
-    let run = json!({"experiment_name": "secure", "dry_run": true});
+    let run = json!({"experiment_name": "answers", "dry_run": true});
     mcp.call_tool("chaos_run_experiment", run).unwrap().ok().unwrap()
 }
 
@@ -282,7 +282,7 @@ fn the_prober_sees_whom_the_host_trusts_from_within_its_sandbox_and_files_below_
         let of = |more: Value| {
             let mut provider = json!({"type": "http", "url": "https://localhost:8443/health", "timeout": 3});
             provider.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-            judge(&mcp, &provider)
+            judge(&mcp, &provider, &json!(200))
         };
         let unmet = |more: Value, said: &str| {
             let result = of(more);
