@@ -172,7 +172,7 @@ struct InjectArgs {
     /// Only show what would be done
     #[arg(long)]
     dry_run: bool,
-    /// Stay until the fault has ended; Ctrl-C ends it at once
+    /// Stay until the fault has ended; Ctrl-C, or SIGTERM, ends it at once
     #[arg(long, conflicts_with = "dry_run")]
     wait: bool,
 }
@@ -390,7 +390,7 @@ async fn sample(probe: &Probe) -> Result<Sample, Failure> {
     // Whoever has become this process by exec(2) may have had children.
     let others = offspring::children();
     offspring::adopt().map_err(system)?;
-    let mut interrupts = Interrupts::new().map_err(system)?;
+    let mut interrupts = Interrupts::new().map_err(Failure::Other)?;
     let sample = tokio::select! {
         sample = probe.sample() => Ok(sample),
         signal = interrupts.next() => Err(signal),
@@ -519,6 +519,8 @@ async fn inject(
     if args.dry_run {
         return Ok(Done::well(show::plan(&plan), plan));
     }
+    // From before there is anything to end.
+    let interrupts = args.wait.then(Interrupts::new).transpose().map_err(Failure::Other)?;
     fields.insert("action".to_owned(), json!("register"));
     client.call("chaos_inject_fault", fields).await?;
     let order = |action: &str| object(json!({"fault_name": name, "action": action}));
@@ -532,13 +534,13 @@ async fn inject(
             return Err(error.into());
         }
     };
-    if !args.wait || answer["was_triggered"] == json!(false) {
+    let Some(mut interrupts) = interrupts.filter(|_| answer["was_triggered"] != json!(false)) else {
         return Ok(Done::well(show::injected(&answer), answer));
-    }
+    };
     if !json {
         say(&show::injected(&answer));
     }
-    let ended = watch::until_end(client, &name).await?;
+    let ended = watch::until_end(client, &name, &mut interrupts).await?;
     let answer = client.call("chaos_inject_fault", order("remove")).await?;
     Ok(Done::well(format!("{ended}\n"), answer))
 }

@@ -1,7 +1,5 @@
 //! Ctrl-C and SIGTERM, which a command minds in its own way.
 
-use std::io;
-
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// Both signals; from its making on neither ends this process by itself.
@@ -13,9 +11,9 @@ pub(super) struct Interrupts {
 impl Interrupts {
     /// # Errors
     /// When the system does not let them be caught.
-    pub(super) fn new() -> io::Result<Self> {
-        let (interrupt, terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
-        Ok(Self { interrupt, terminate })
+    pub(super) fn new() -> Result<Self, String> {
+        let caught = |kind| signal(kind).map_err(|error| format!("catching SIGINT and SIGTERM: {error}"));
+        Ok(Self { interrupt: caught(SignalKind::interrupt())?, terminate: caught(SignalKind::terminate())? })
     }
 
     /// Waits for the next one, and names it.

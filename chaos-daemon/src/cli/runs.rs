@@ -217,8 +217,7 @@ pub(super) async fn run(
     if args.how.dry_run || args.detach {
         return Ok(begin.await?);
     }
-    let mut interrupts = Interrupts::new()
-        .map_err(|error| RunError::Other(format!("catching SIGINT and SIGTERM: {error}")))?;
+    let mut interrupts = Interrupts::new().map_err(RunError::Other)?;
     let (stop, stopped) = oneshot::channel();
     let (run, mut progress) = (OnceCell::new(), Progress::new(json));
     let ended = {

@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 use tokio::time::sleep;
 
 use super::client::{Client, ClientError};
+use super::interrupts::Interrupts;
 use super::show;
 use crate::spec::FaultName;
 
@@ -34,11 +35,15 @@ pub(super) async fn status(client: &Client, json: bool) -> Result<(), ClientErro
     }
 }
 
-/// Waits until a fault has ended, or ends it at Ctrl-C. Returns what to say.
-pub(super) async fn until_end(client: &Client, name: &FaultName) -> Result<String, ClientError> {
+/// Waits until a fault has ended, or ends it at an interrupt. Returns what to say.
+pub(super) async fn until_end(
+    client: &Client,
+    name: &FaultName,
+    interrupts: &mut Interrupts,
+) -> Result<String, ClientError> {
     loop {
         tokio::select! {
-            _ = tokio::signal::ctrl_c() => {
+            _ = interrupts.next() => {
                 let arguments = Map::from_iter([("fault_name".to_owned(), json!(name))]);
                 client.call("chaos_stop", arguments).await?;
                 return Ok(format!("{name} stopped"));

@@ -1,4 +1,4 @@
-//! `chaosctl run` that somebody interrupts, and one that does not wait.
+//! `chaosctl run` and `inject --wait` that somebody interrupts, and a run for which nobody waits.
 
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ use crate::experiments::{document, port, register};
 /// How long anything may take here, on a machine that does much else.
 const LONG: Duration = Duration::from_secs(60);
 
-/// `chaosctl run`, which goes on.
+/// A `chaosctl` that goes on.
 struct Running(Child);
 
 impl Running {
@@ -134,4 +134,23 @@ async fn a_detached_run_goes_on_and_its_handle_is_all_that_is_printed() {
     let stopped = chaosctl(&server.socket, &["stop", "--run", run]).await;
     assert_eq!(stopped.code, 0, "{}", stopped.stderr);
     assert_eq!(follows.ended().await.code, 5);
+}
+
+#[tokio::test]
+async fn an_interrupt_ends_the_fault_for_which_somebody_waits() {
+    for signal in [Signal::SIGINT, Signal::SIGTERM] {
+        let server = Server::start().await;
+        let words = ["inject", "timeout", "--interface", "eth0", "--for", "10m", "--wait"];
+        let waits = Running::start(&server.socket, &words);
+        until(|| !server.active.lock().unwrap().is_empty()).await;
+        waits.signal(signal);
+        let output = waits.ended().await;
+        assert!(
+            output.code == 0 && output.stdout.ends_with(" stopped\n"),
+            "{}{}",
+            output.stdout,
+            output.stderr
+        );
+        assert!(server.active.lock().unwrap().is_empty(), "it is left");
+    }
 }
