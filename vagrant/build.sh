@@ -32,3 +32,5 @@ package=$(cargo xtask dist | tail -n 1)
 # Under a name that the Vagrantfile can know.
 ln -sf "$(basename "$package")" target/dist/chaos-daemon.deb
 cargo build --package chaos-tests --bins
+# Apart from the others, which must not get its traps.
+cargo build --package chaos-daemon --features fail-points --bin chaos-daemon-failing

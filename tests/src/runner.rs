@@ -5,6 +5,7 @@
 //! namespace, control group or runtime directory may be left. A runner that is told to end by a signal ends its test, and takes
 //! away what that has left.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read, Seek};
 use std::path::{Path, PathBuf};
@@ -21,7 +22,7 @@ use crate::{Error, Result, aftermath, netns};
 
 /// A verdict keeps this much of what a failed test wrote.
 const KEPT_OUTPUT: usize = 4000;
-/// Why a test is left out that the plan leaves out.
+/// Why a test is left out, unless the plan says it.
 const ELSEWHERE: &str = "passed-on-the-host: nothing of it depends on the kernel";
 /// What a test puts before a figure that belongs into the summary of a run.
 pub const FIGURE: &str = "figure: ";
@@ -60,18 +61,20 @@ pub struct Line {
 pub struct Plan {
     /// Test executables that understand libtest's flags.
     pub executables: Vec<PathBuf>,
-    /// Only tests whose suite and name contain this.
-    pub filter: Option<String>,
+    /// Only tests whose suite and name contain one of these; every test, if there is none.
+    pub filters: Vec<String>,
     /// Longest that one test may take.
     pub limit: Duration,
-    /// Suite and name of tests that have passed elsewhere, and would say the same here.
-    pub leave_out: Vec<String>,
+    /// Suite and name of tests that are not run, and why: those that have passed elsewhere and would say the same here, if
+    /// nothing is said.
+    pub leave_out: HashMap<String, String>,
 }
 
 /// Runs all of it and hands over each verdict as it comes. Returns how many tests there were.
 ///
 /// # Errors
-/// When an executable cannot list its tests: then nothing is known of them. When SIGHUP, SIGINT or SIGTERM came.
+/// When an executable cannot list its tests: then nothing is known of them. When a filter is in no test's name. When SIGHUP,
+/// SIGINT or SIGTERM came.
 pub fn run(plan: &Plan, mut report: impl FnMut(&Line)) -> Result<usize> {
     // Orphans of a test become our children, so that we can tell that they are left.
     prctl::set_child_subreaper(true).map_err(Error::sys("become", "subreaper"))?;
@@ -80,17 +83,23 @@ pub fn run(plan: &Plan, mut report: impl FnMut(&Line)) -> Result<usize> {
     for executable in &plan.executables {
         for name in list(executable)? {
             let full = format!("{}::{name}", suite(executable));
-            if plan.filter.as_ref().is_none_or(|filter| full.contains(filter.as_str())) {
+            if plan.filters.is_empty() || plan.filters.iter().any(|filter| full.contains(filter)) {
                 tests.push((executable, name, full));
             }
+        }
+    }
+    for filter in &plan.filters {
+        if !tests.iter().any(|(_, _, full)| full.contains(filter)) {
+            return Err(Error::Different(format!("no test has {filter:?} in its name")));
         }
     }
     let kernel = kernel_release();
     for (executable, name, full) in &tests {
         let started = Instant::now();
-        let run = || match plan.leave_out.contains(full) {
-            true => Ok((Verdict::Skip, ELSEWHERE.to_owned())),
-            false => run_one(executable, name, plan.limit),
+        let run = || match plan.leave_out.get(full).map(String::as_str) {
+            Some("") => Ok((Verdict::Skip, ELSEWHERE.to_owned())),
+            Some(why) => Ok((Verdict::Skip, why.to_owned())),
+            None => run_one(executable, name, plan.limit),
         };
         let (outcome, reason) = match run() {
             Ok(verdict) => verdict,

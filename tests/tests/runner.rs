@@ -14,6 +14,33 @@ use nix::unistd::Pid;
 /// How soon a test has made its first namespace, and how soon all is gone.
 const LIMIT: Duration = Duration::from_secs(20);
 
+/// One that injects nothing, should it ever run.
+const TEST: &str = "bad_input::half_a_request_is_no_request";
+
+fn said_by_runner(arguments: &[&str]) -> (Option<i32>, String) {
+    let mut runner = Command::new(binary("test-runner").unwrap());
+    let output = runner.args(arguments).arg(binary("kernel-tests").unwrap()).output().unwrap();
+    (output.status.code(), String::from_utf8(output.stdout).unwrap())
+}
+
+#[test]
+fn a_filter_that_no_test_has_in_its_name_is_an_error() {
+    let filters = [format!("--filter={TEST}"), "--filter=no-test-is-called-so".to_owned()];
+    assert_eq!(said_by_runner(&filters.each_ref().map(String::as_str)), (Some(2), String::new()));
+}
+
+#[test]
+fn a_test_that_is_left_out_is_skipped_for_the_reason_that_is_given() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    fs::write(file.path(), format!("kernel-tests::{TEST} a-name: for a reason\n")).unwrap();
+    let left_out = format!("--leave-out={}", file.path().display());
+    let (code, said) = said_by_runner(&[&format!("--filter={TEST}"), &left_out]);
+    assert!(
+        code == Some(0) && said.contains(r#""outcome":"skip","reason":"a-name: for a reason""#),
+        "{said}"
+    );
+}
+
 #[test]
 fn a_runner_that_is_told_to_end_takes_away_what_its_test_has_made() {
     // It waits for seconds, with a fault in a namespace.

@@ -9,7 +9,8 @@ use std::process::{Command, ExitCode};
 use crate::error::Error;
 use crate::{run, tools};
 
-const PROGRAMS: [&str; 2] = ["chaos-daemon", "chaosctl"];
+/// What it installs in `/usr/bin`.
+pub(crate) const PROGRAMS: [&str; 2] = ["chaos-daemon", "chaosctl"];
 
 /// From the tree into the package, as they are.
 const FILES: &[(&str, &str)] = &[

@@ -101,6 +101,10 @@ impl Results {
         if let Some(line) = self.garbled.first() {
             return Some(format!("garbled result line {line:?}"));
         }
+        let failed = self.verdicts.iter().any(|verdict| verdict.outcome == Outcome::Fail);
+        if let Some(status) = self.exit.filter(|status| *status != 0 && !failed) {
+            return Some(format!("it ended with status {status}, and no test had failed"));
+        }
         match self.done {
             None => Some(format!("the run ended after {} verdicts without saying so", self.verdicts.len())),
             Some(0) => Some("no test was run".to_owned()),
@@ -171,5 +175,12 @@ mod tests {
         assert!(results(&[PASS, r#"{"done":true,"count":2}"#]).doubt().is_some());
         assert!(results(&[r#"{"done":true,"count":0}"#]).doubt().is_some());
         assert!(results(&[PASS, "{\"kern", r#"{"done":true,"count":1}"#]).doubt().is_some());
+    }
+
+    #[test]
+    fn a_run_that_fails_without_a_test_that_has_failed_is_not_believed() {
+        let (done, exit) = (r#"{"done":true,"count":1}"#, r#"{"exit":1}"#);
+        assert!(results(&[PASS, done, exit]).doubt().is_some());
+        assert_eq!(results(&[&PASS.replace("pass", "fail"), done, exit]).doubt(), None);
     }
 }

@@ -1,6 +1,8 @@
-//! `test-runner [--results FILE] [--filter TEXT] [--limit SECONDS] [--leave-out FILE] EXECUTABLE...`: runs the tests of the
-//! executables but for those that a line of the file names, and writes one JSON line per test, then the count.
+//! `test-runner [--results=FILE] [--filter=TEXT]... [--limit=SECONDS] [--leave-out=FILE] EXECUTABLE...`: runs the tests of the
+//! executables whose names contain one of the texts, but for those that a line of the file names, behind a space with the reason,
+//! and writes one JSON line per test, then the count.
 
+use std::collections::HashMap;
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::PathBuf;
@@ -12,21 +14,21 @@ use chaos_tests::runner::{self, Plan, Verdict};
 fn main() -> ExitCode {
     let mut plan = Plan {
         executables: Vec::new(),
-        filter: None,
+        filters: Vec::new(),
         limit: Duration::from_secs(120),
-        leave_out: Vec::new(),
+        leave_out: HashMap::new(),
     };
     let mut results = PathBuf::from("/dev/stdout");
     for argument in std::env::args().skip(1) {
         match argument.split_once('=') {
             Some(("--results", path)) => results = path.into(),
-            Some(("--filter", text)) => plan.filter = Some(text.to_owned()),
+            Some(("--filter", text)) => plan.filters.push(text.to_owned()),
             Some(("--limit", text)) => match text.parse() {
                 Ok(seconds) => plan.limit = Duration::from_secs(seconds),
                 Err(error) => return usage(&format!("--limit {text}: {error}")),
             },
             Some(("--leave-out", path)) => match std::fs::read_to_string(path) {
-                Ok(text) => plan.leave_out = text.lines().map(str::to_owned).collect(),
+                Ok(text) => plan.leave_out = text.lines().map(left_out).collect(),
                 Err(error) => return usage(&format!("--leave-out {path}: {error}")),
             },
             _ if argument.starts_with('-') => return usage(&format!("unknown option {argument}")),
@@ -55,6 +57,11 @@ fn main() -> ExitCode {
         }
         Err(error) => usage(&error.to_string()),
     }
+}
+
+fn left_out(line: &str) -> (String, String) {
+    let (name, why) = line.split_once(' ').unwrap_or((line, ""));
+    (name.to_owned(), why.to_owned())
 }
 
 fn usage(problem: &str) -> ExitCode {

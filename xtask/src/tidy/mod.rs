@@ -1,6 +1,7 @@
 //! `cargo xtask tidy`: the rules of the tree that the compiler does not know. Also a test.
 
 mod faults;
+mod provision;
 mod rooms;
 mod text;
 
@@ -48,6 +49,7 @@ fn check(sources: &[Source]) -> Vec<String> {
         problems.extend(text::check(source));
     }
     problems.extend(rooms::check(sources));
+    problems.extend(provision::check(sources));
     problems
 }
 

@@ -17,6 +17,9 @@ use crate::{dist, run, tools};
 /// What the root has beyond a minimal Debian: systemd, the observers of the tests, and what the experiments that are shipped
 /// are run against.
 const PACKAGES: &str = "systemd,systemd-sysv,dbus,iproute2,iputils-ping,bpftool,kmod,procps,postgresql,prometheus,python3,python3-psycopg2";
+/// The programs of the tests. What they start of the daemon's, the package installs.
+const PROGRAMS: [&str; 6] =
+    ["test-runner", "systemd-tests", "kernel-tests", "chaos-daemon-failing", "chaos-tools", "chaos-worker"];
 const RELEASE: &str = "bookworm";
 /// Enough for the packages and for what the tests install; the file is sparse.
 const SIZE: &str = "2G";
@@ -68,7 +71,7 @@ pub(super) fn base(built: &Artifacts, programs: &Path, filter: Option<&str>) -> 
         archive.file(&format!("chaos/{file}"), &image::read(&tree.join(file))?);
     }
     archive.file("chaos/filter", filter.unwrap_or_default().as_bytes());
-    for name in ["test-runner", "systemd-tests", "kernel-tests", "chaos-daemon-failing"] {
+    for name in PROGRAMS {
         archive.program(&format!("{BIN_DIR}/{name}"), &image::read(built.program(name)?)?);
     }
     // Beside the one with fail points there is the one that the package installs.

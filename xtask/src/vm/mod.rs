@@ -26,7 +26,7 @@ use cpio::Archive;
 pub(crate) const KERNELS: [&str; 2] = ["6.1", "6.12"];
 
 /// Wall-clock limit of the VM with systemd, in seconds, unless a longer one was given.
-const LEAST_SYSTEMD_LIMIT: u64 = 4200;
+const LEAST_SYSTEMD_LIMIT: u64 = 4500;
 
 /// Options of `cargo xtask vm`.
 #[derive(Args, Clone)]
