@@ -197,7 +197,7 @@ impl Armed {
                 Ok(Self::Hoard(Keeper::start(work, deadline_ns).map_err(ArmError::Hoard)?))
             }
             Work::Settings(settings) => {
-                settings.iter().try_for_each(Setting::apply)?;
+                settings.iter().try_for_each(|setting| setting.apply(&Kernel))?;
                 Ok(Self::Settings(settings.clone()))
             }
             Work::Flap(work) => Ok(Self::Flap(Flapper::start(work, deadline_ns)?)),

@@ -135,7 +135,7 @@ fn alternate(work: &FlapWork, shared: &Shared) -> Result<(), StepError> {
 }
 
 fn set_down(work: &FlapWork, shared: &Shared) -> Result<(), StepError> {
-    work.setting.apply()?;
+    work.setting.apply(&Kernel)?;
     shared.count(|tally| {
         tally.settings = 1;
         tally.downs += 1;

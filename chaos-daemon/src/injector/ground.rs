@@ -17,7 +17,7 @@ use crate::host::{Cgroup, CgroupRef, Facts, Interface, NetNs, PlaceRef, Running,
 use crate::kernel::netlink::belongings::Inventory;
 use crate::kernel::proxy::find;
 use crate::kernel::setting::{Knob, LinkSetting, clock, link};
-use crate::kernel::step::NetNsRef;
+use crate::kernel::step::{Kernel, NetNsRef};
 use crate::policy::Permit;
 use crate::request::{ApiError, Caller, ErrorCode};
 use crate::spec::fault::Effect;
@@ -124,7 +124,9 @@ fn group(whose: &Whose) -> Result<CgroupRef, ApiError> {
 
 fn wall_clock() -> Result<Ground, ApiError> {
     match may_set_clock() {
-        true => Ok(Ground::Clock(clock::distance_ns())),
+        true => clock::distance_ns().map(Ground::Clock).map_err(|error| {
+            ApiError::new(ErrorCode::InjectionFailed, format!("read the clocks of this host: {error}"))
+        }),
         false => Err(ApiError::new(ErrorCode::MissingPrivilege, "clock_skew needs CAP_SYS_TIME").hint(
             "the unit of an installed daemon withholds it: the documentation says which drop-in gives it",
         )),
@@ -280,7 +282,7 @@ fn interface_up(
         ApiError::new(ErrorCode::InjectionFailed, format!("look at what interface {name:?} has: {error}"))
     };
     let netns = NetNsRef::new(netns.cloned(), &open).map_err(|error| failed(&error))?;
-    let (up, inventory) = link::inventory(&netns, interface.index)
+    let (up, inventory) = link::inventory(&Kernel, &netns, interface.index)
         .map_err(|error| failed(&error))?
         .ok_or_else(|| ApiError::new(ErrorCode::TargetNotFound, format!("interface {name:?} has gone")))?;
     if !up {

@@ -95,40 +95,22 @@ fn undo(node: &impl Node, step: &Step) -> Result<Undone, StepError> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
-
     use super::*;
-    use crate::host::NetNs;
-    use crate::kernel::netlink::{Netlink, NetlinkError};
+    use crate::kernel::fake::FakeNode;
     use crate::kernel::process::ProcessId;
 
     const HOLDER: ProcessId = ProcessId { pid: 100, start_time: 7 };
 
-    /// A node on which a process runs that is overlooked so many times before it is ended.
-    struct Overlooking {
-        times: usize,
-        tried: AtomicUsize,
-    }
-
-    impl Node for Overlooking {
-        fn connect(&self, netns: NetNs) -> Result<Netlink, NetlinkError> {
-            Kernel.connect(netns)
-        }
-
-        fn end(&self, _: ProcessId) -> Result<Undone, StepError> {
-            let before = self.tried.fetch_add(1, Ordering::Relaxed);
-            Ok(if before < self.times { Undone::Absent } else { Undone::Removed })
-        }
-
-        fn runs(&self, _: ProcessId) -> Result<bool, StepError> {
-            Ok(self.tried.load(Ordering::Relaxed) <= self.times)
-        }
-    }
-
+    /// What undoing finds where a process runs that is overlooked so many times before it is ended, and how often it was tried.
     fn undone(times: usize) -> (UndoReport, usize) {
-        let node = Overlooking { times, tried: AtomicUsize::new(0) };
+        let node = FakeNode::default();
+        node.0.change(|objects| {
+            objects.processes.insert(HOLDER.pid, HOLDER.start_time);
+        });
+        node.0.overlook(times);
         let report = undo_on(&node, &[Step::Holder(HOLDER)]);
-        (report, node.tried.into_inner())
+        // Each time it is looked for afterwards.
+        (report, node.0.operations() / 2)
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 pub mod bpf;
 pub mod down;
+#[cfg(test)]
+pub(crate) mod fake;
 pub mod membership;
 pub mod netlink;
 pub mod probe;

@@ -4,8 +4,9 @@
 //! so that only our own is ever removed, and "was never made" is a success.
 
 use std::fmt;
+use std::io;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::libc;
 use serde::{Deserialize, Serialize};
@@ -13,7 +14,9 @@ use serde::{Deserialize, Serialize};
 use super::netlink::marks::{self, FILTER_HANDLE, FILTER_PREFIX};
 use super::netlink::{Netlink, NetlinkError, Qdisc};
 use super::process::ProcessId;
-use super::setting::Setting;
+use super::setting::{OpenGroup, Setting, clock};
+use super::systemd::{Systemd, SystemdError};
+use crate::host::CgroupRef;
 use crate::host::nameless;
 use crate::host::netns::{NetNs, NetNsError, NetNsIdentity};
 use crate::spec::Direction;
@@ -99,6 +102,36 @@ pub trait Node: Sync {
     /// # Errors
     /// When that cannot be known.
     fn runs(&self, id: ProcessId) -> Result<bool, StepError>;
+
+    /// Opens a control group; `None` when it has gone, and with it everything that was set in it.
+    ///
+    /// # Errors
+    /// When it cannot be opened for another reason.
+    fn cgroup(&self, cgroup: &CgroupRef) -> io::Result<Option<impl OpenGroup>>;
+
+    /// Wall clock minus boot clock, in nanoseconds.
+    ///
+    /// # Errors
+    /// When a clock cannot be read.
+    fn clock_distance_ns(&self) -> io::Result<i64>;
+
+    /// Steps the wall clock by so many nanoseconds.
+    ///
+    /// # Errors
+    /// When it is refused.
+    fn step_clock(&self, offset_ns: i64) -> io::Result<()>;
+
+    /// A connection to the service manager, for use in a runtime.
+    ///
+    /// # Errors
+    /// When nobody listens.
+    fn systemd(&self) -> impl Future<Output = Result<Systemd, SystemdError>>;
+
+    /// A moment, to tell how long something has been waited for.
+    fn now(&self) -> Instant;
+
+    /// Lets so much time go by.
+    fn sleep(&self, time: Duration);
 }
 
 /// The kernel that this process runs on.
@@ -116,6 +149,30 @@ impl Node for Kernel {
 
     fn runs(&self, id: ProcessId) -> Result<bool, StepError> {
         Ok(id.open().map_err(|source| StepError::End { pid: id.pid, source })?.is_some())
+    }
+
+    fn cgroup(&self, cgroup: &CgroupRef) -> io::Result<Option<impl OpenGroup>> {
+        cgroup.open()
+    }
+
+    fn clock_distance_ns(&self) -> io::Result<i64> {
+        clock::distance_ns()
+    }
+
+    fn step_clock(&self, offset_ns: i64) -> io::Result<()> {
+        clock::step(offset_ns)
+    }
+
+    fn systemd(&self) -> impl Future<Output = Result<Systemd, SystemdError>> {
+        Systemd::connect()
+    }
+
+    fn now(&self) -> Instant {
+        Instant::now()
+    }
+
+    fn sleep(&self, time: Duration) {
+        thread::sleep(time);
     }
 }
 

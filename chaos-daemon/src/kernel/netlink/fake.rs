@@ -1,176 +1,59 @@
-//! A node that is not there, for tests: devices, qdiscs, filters and processes as values. It answers the messages of
-//! routing netlink as the kernel does, so that everything above the socket is the production code, and each of its
-//! operations can fail, or be the last before everything of ours dies.
+//! The kernel's routing netlink of a node that is not there: it answers from what the node has, and changes it, as the kernel
+//! does.
 
-use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 
-use netlink_packet_core::Emitable;
+use ipnet::IpNet;
+use netlink_packet_core::{Emitable, NLM_F_EXCL};
 use netlink_packet_route::RouteNetlinkMessage as Message;
 use netlink_packet_route::link::{
     InfoData, InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage, Stats64,
 };
 use netlink_packet_route::tc::{TcAttribute, TcFilterBpfOption, TcMessage, TcOption};
 use nix::errno::Errno;
+use nix::libc;
 
 use super::error::{NetlinkError, Refusal};
 use super::qdisc::Qdisc;
-use super::{Line, Netlink};
+use super::wire::{Attributes, Wire};
+use super::{Belongings, Line, Netlink};
 use crate::host::netns::NetNs;
-use crate::kernel::process::ProcessId;
-use crate::kernel::step::{Node, StepError, Undone};
+use crate::kernel::fake::{FakeFilter, FakeKernel, FakeLink, Objects, Place};
 
-/// What goes wrong, and at which operation, counted from 1.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Trouble {
-    /// Everything of ours dies before it.
-    DieBefore(usize),
-    /// It is done, and everything of ours dies.
-    DieAfter(usize),
-    /// It and the next ones, so many together, are refused.
-    Refuse(usize, usize),
-    /// It and the next ones, so many together, are done, and their answers are lost.
-    LoseAnswer(usize, usize),
-}
+/// Lengths of ifaddrmsg, and of rtmsg and ndmsg.
+const ADDRESS_HEADER: usize = 8;
+const HEADER: usize = 12;
+/// `IFA_ADDRESS`, `RTA_DST` and `NDA_DST`.
+const DESTINATION: u16 = 1;
+const RTA_OIF: u16 = 4;
+const RTA_GATEWAY: u16 = 5;
 
-/// A device.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct FakeLink {
-    pub(crate) name: String,
-    pub(crate) peer: Option<u32>,
-    pub(crate) up: bool,
-}
-
-/// Where a filter is: device, hook, preference, handle.
-pub(crate) type Place = (u32, u32, u16, u32);
-
-/// What a filter is: kind and bpf name.
-pub(crate) type FakeFilter = (String, Option<String>);
-
-/// What is on the node.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Objects {
-    pub(crate) links: BTreeMap<u32, FakeLink>,
-    /// Device and parent; kind.
-    pub(crate) qdiscs: BTreeMap<(u32, u32), String>,
-    pub(crate) filters: BTreeMap<Place, FakeFilter>,
-    /// Number and start time.
-    pub(crate) processes: BTreeMap<i32, u64>,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    objects: Objects,
-    operations: usize,
-    trouble: Option<Trouble>,
-    dead: bool,
-}
-
-/// The node.
-#[derive(Debug, Default)]
-pub(crate) struct FakeKernel {
-    state: Mutex<State>,
-}
-
-/// What a connection needs: the node, shared.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct FakeNode(pub(crate) Arc<FakeKernel>);
-
-impl Node for FakeNode {
-    fn connect(&self, netns: NetNs) -> Result<Netlink, NetlinkError> {
+impl Netlink {
+    /// A connection into this node.
+    pub(in crate::kernel) fn fake(kernel: &Arc<FakeKernel>, netns: NetNs) -> Result<Self, NetlinkError> {
         // Nothing is ever asked of it but a device's speed, which it does not know.
         let socket = OwnedFd::from(std::fs::File::open("/dev/null").map_err(NetlinkError::Open)?);
-        Ok(Netlink { line: Line::Fake(Arc::clone(&self.0)), socket, netns })
-    }
-
-    fn end(&self, id: ProcessId) -> Result<Undone, StepError> {
-        self.0
-            .operate(|objects| match objects.processes.get(&id.pid) {
-                Some(start) if *start == id.start_time => {
-                    objects.processes.remove(&id.pid);
-                    Ok(Undone::Removed)
-                }
-                _ => Ok(Undone::Absent),
-            })
-            .map_err(|errno| StepError::End { pid: id.pid, source: errno.into() })
-    }
-
-    fn runs(&self, id: ProcessId) -> Result<bool, StepError> {
-        self.0
-            .operate(|objects| Ok(objects.processes.get(&id.pid) == Some(&id.start_time)))
-            .map_err(|errno| StepError::End { pid: id.pid, source: errno.into() })
+        Ok(Self { line: Line::Fake(Arc::clone(kernel)), socket, netns })
     }
 }
 
 impl FakeKernel {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap()
-    }
-
-    /// What is on the node.
-    pub(crate) fn objects(&self) -> Objects {
-        self.lock().objects.clone()
-    }
-
-    /// Changes the node from outside.
-    pub(crate) fn change(&self, change: impl FnOnce(&mut Objects)) {
-        change(&mut self.lock().objects);
-    }
-
-    /// From here on: this trouble, operations counted anew, and whoever died is there again.
-    pub(crate) fn expect(&self, trouble: Option<Trouble>) {
-        let mut state = self.lock();
-        (state.trouble, state.operations, state.dead) = (trouble, 0, false);
-    }
-
-    /// Operations since [`FakeKernel::expect`].
-    pub(crate) fn operations(&self) -> usize {
-        self.lock().operations
-    }
-
-    /// Whether everything of ours has died since [`FakeKernel::expect`].
-    pub(crate) fn died(&self) -> bool {
-        self.lock().dead
-    }
-
-    fn operate<T>(&self, act: impl FnOnce(&mut Objects) -> Result<T, Errno>) -> Result<T, Errno> {
-        let mut state = self.lock();
-        if state.dead {
-            return Err(Errno::EIO);
-        }
-        state.operations += 1;
-        let at = state.operations;
-        let within = |from: usize, times: usize| (from..from.saturating_add(times)).contains(&at);
-        match state.trouble {
-            Some(Trouble::DieBefore(point)) if at == point => {
-                state.dead = true;
-                Err(Errno::EIO)
-            }
-            Some(Trouble::Refuse(from, times)) if within(from, times) => Err(Errno::EIO),
-            Some(Trouble::DieAfter(point)) if at == point => {
-                // Whatever came of it, nobody is there to hear.
-                let _ = act(&mut state.objects);
-                state.dead = true;
-                Err(Errno::EIO)
-            }
-            Some(Trouble::LoseAnswer(from, times)) if within(from, times) => {
-                let _ = act(&mut state.objects);
-                Err(Errno::EIO)
-            }
-            _ => act(&mut state.objects),
-        }
-    }
-
-    /// Answers a message as the kernel does: what comes before the acknowledgement.
+    /// Answers a message: what comes before the acknowledgement, and whether the list changed meanwhile.
     pub(super) fn answer(
         &self,
         operation: &str,
-        message: &Message,
+        message: &Wire,
+        flags: u16,
     ) -> Result<(Vec<Vec<u8>>, bool), NetlinkError> {
-        self.operate(|objects| answer(objects, message))
-            .map(|answers| (answers, false))
-            .map_err(|errno| NetlinkError::refused(operation.to_owned(), Refusal { errno, words: None }))
+        self.operate(|objects| match message {
+            Wire::Request(message) => answer(objects, message),
+            Wire::Raw(kind, bytes) => answer_raw(objects, *kind, bytes, flags),
+            Wire::Answer(_) => Err(Errno::EINVAL),
+        })
+        .map(|answers| (answers, false))
+        .map_err(|errno| NetlinkError::refused(operation.to_owned(), Refusal { errno, words: None }))
     }
 }
 
@@ -180,7 +63,12 @@ fn answer(objects: &mut Objects, message: &Message) -> Result<Vec<Vec<u8>>, Errn
         Message::NewLink(message) => new_link(objects, message),
         Message::SetLink(message) => {
             let link = objects.links.get_mut(&message.header.index).ok_or(Errno::ENODEV)?;
-            link.up |= message.header.flags.contains(LinkFlags::Up);
+            if message.header.change_mask.contains(LinkFlags::Up) {
+                link.up = message.header.flags.contains(LinkFlags::Up);
+            }
+            if !link.up {
+                goes_down(&mut link.has);
+            }
             Ok(Vec::new())
         }
         Message::DelLink(message) => {
@@ -233,15 +121,19 @@ fn get_link(objects: &Objects, message: &LinkMessage) -> Result<Vec<Vec<u8>>, Er
         Some(name) => link.name == *name,
         None => **index == message.header.index,
     });
-    let (index, link) = matching.next().ok_or(Errno::ENODEV)?;
-    let mut answer = LinkMessage::default();
-    answer.header.index = *index;
-    answer.attributes = vec![
+    matching.next().ok_or(Errno::ENODEV).map(|found| vec![link(found)])
+}
+
+fn link((index, link): (&u32, &FakeLink)) -> Vec<u8> {
+    let mut message = LinkMessage::default();
+    message.header.index = *index;
+    message.header.flags = if link.up { LinkFlags::Up } else { LinkFlags::empty() };
+    message.attributes = vec![
         LinkAttribute::IfName(link.name.clone()),
         LinkAttribute::Mtu(1500),
         LinkAttribute::Stats64(Stats64::default()),
     ];
-    Ok(vec![bytes(&answer)])
+    bytes(&message)
 }
 
 /// A veth pair.
@@ -265,7 +157,7 @@ fn new_link(objects: &mut Objects, message: &LinkMessage) -> Result<Vec<Vec<u8>>
     }
     let first = objects.links.keys().last().copied().unwrap_or_default() + 1;
     for (index, (name, peer)) in (first..).zip(names.into_iter().zip([first + 1, first])) {
-        objects.links.insert(index, FakeLink { name, peer: Some(peer), up: false });
+        objects.links.insert(index, FakeLink { name, peer: Some(peer), ..FakeLink::default() });
     }
     Ok(Vec::new())
 }
@@ -341,4 +233,122 @@ fn bytes(message: &impl Emitable) -> Vec<u8> {
     let mut bytes = vec![0; message.buffer_len()];
     message.emit(&mut bytes);
     bytes
+}
+
+/// What a device loses with going down (`addrconf_ifdown`, `fib_disable_ip`, `neigh_ifdown`).
+fn goes_down(has: &mut Belongings) {
+    has.addresses.retain(|bytes| i32::from(bytes[0]) == libc::AF_INET);
+    has.routes.clear();
+    has.neighbours.clear();
+}
+
+/// What is sent as it came: lists of what devices have, and what is to be had again.
+fn answer_raw(objects: &mut Objects, kind: u16, bytes: &[u8], flags: u16) -> Result<Vec<Vec<u8>>, Errno> {
+    let list = |of: fn(&Belongings) -> &Vec<Vec<u8>>| {
+        Ok(objects.links.values().flat_map(|link| of(&link.has)).cloned().collect())
+    };
+    match kind {
+        libc::RTM_GETLINK => Ok(objects.links.iter().map(link).collect()),
+        libc::RTM_GETADDR => list(|has| &has.addresses),
+        libc::RTM_GETROUTE => list(|has| &has.routes),
+        libc::RTM_GETNEIGH => list(|has| &has.neighbours),
+        libc::RTM_NEWADDR => {
+            let has = &mut device(objects, &bytes[4..8])?.has;
+            insert(&mut has.addresses, bytes, flags)
+        }
+        libc::RTM_NEWNEIGH => {
+            let has = &mut device(objects, &bytes[4..8])?.has;
+            insert(&mut has.neighbours, bytes, flags)
+        }
+        libc::RTM_NEWROUTE => {
+            let attributes = Attributes::behind(bytes, HEADER).ok().ok_or(Errno::EINVAL)?;
+            let link = device(objects, attributes.get(RTA_OIF).ok_or(Errno::EINVAL)?)?;
+            if !link.up {
+                return Err(Errno::ENETDOWN);
+            }
+            if let Some(gateway) = attributes.get(RTA_GATEWAY) {
+                reaches(&link.has, gateway).then_some(()).ok_or(Errno::ENETUNREACH)?;
+            }
+            insert(&mut link.has.routes, bytes, flags)
+        }
+        // A kernel without nexthop objects.
+        _ => Err(Errno::EOPNOTSUPP),
+    }
+}
+
+fn device<'a>(objects: &'a mut Objects, index: &[u8]) -> Result<&'a mut FakeLink, Errno> {
+    let index = index.try_into().map(u32::from_ne_bytes).ok().ok_or(Errno::EINVAL)?;
+    objects.links.get_mut(&index).ok_or(Errno::ENODEV)
+}
+
+fn insert(entries: &mut Vec<Vec<u8>>, entry: &[u8], flags: u16) -> Result<Vec<Vec<u8>>, Errno> {
+    match entries.binary_search_by(|there| there.as_slice().cmp(entry)) {
+        Ok(_) if flags & NLM_F_EXCL != 0 => return Err(Errno::EEXIST),
+        Ok(_) => {}
+        Err(place) => entries.insert(place, entry.to_vec()),
+    }
+    Ok(Vec::new())
+}
+
+/// Whether a gateway is on the link: in the prefix of an address, or of a route without a gateway.
+fn reaches(has: &Belongings, gateway: &[u8]) -> bool {
+    let covers = |bytes: &[u8], header: usize| {
+        let attributes = Attributes::behind(bytes, header).unwrap();
+        let prefix = attributes.get(DESTINATION).and_then(ip).and_then(|to| IpNet::new(to, bytes[1]).ok());
+        let on_link = header == ADDRESS_HEADER || attributes.get(RTA_GATEWAY).is_none();
+        on_link && prefix.zip(ip(gateway)).is_some_and(|(prefix, gateway)| prefix.contains(&gateway))
+    };
+    has.addresses.iter().any(|bytes| covers(bytes, ADDRESS_HEADER))
+        || has.routes.iter().any(|bytes| covers(bytes, HEADER))
+}
+
+fn ip(bytes: &[u8]) -> Option<IpAddr> {
+    let four = <[u8; 4]>::try_from(bytes).map(IpAddr::from);
+    four.or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from)).ok()
+}
+
+fn octets(ip: IpAddr) -> Vec<u8> {
+    match ip {
+        IpAddr::V4(ip) => ip.octets().to_vec(),
+        IpAddr::V6(ip) => ip.octets().to_vec(),
+    }
+}
+
+fn family(ip: IpAddr) -> u8 {
+    if ip.is_ipv4() { libc::AF_INET as u8 } else { libc::AF_INET6 as u8 }
+}
+
+fn entry(header: &[u8], attributes: &[(u16, &[u8])]) -> Vec<u8> {
+    let mut bytes = header.to_vec();
+    for (kind, value) in attributes {
+        let length = u16::try_from(4 + value.len()).unwrap();
+        bytes.extend([length.to_ne_bytes(), kind.to_ne_bytes()].concat());
+        bytes.extend(*value);
+    }
+    bytes
+}
+
+/// An address of a device, as the kernel lists it.
+pub(crate) fn address(ifindex: u32, prefix: IpNet) -> Vec<u8> {
+    // ifa_flags: IFA_F_PERMANENT.
+    let header =
+        [&[family(prefix.addr()), prefix.prefix_len(), 0x80, 0][..], &ifindex.to_ne_bytes()].concat();
+    entry(&header, &[(DESTINATION, &octets(prefix.addr()))])
+}
+
+/// A route through a device that somebody has added.
+pub(crate) fn route(ifindex: u32, to: IpNet, gateway: Option<IpAddr>) -> Vec<u8> {
+    let header = [family(to.addr()), to.prefix_len(), 0, 0, 254, libc::RTPROT_STATIC, 0, 1, 0, 0, 0, 0];
+    let (to, gateway, index) = (octets(to.addr()), gateway.map(octets), ifindex.to_ne_bytes());
+    let mut attributes = vec![(DESTINATION, &to[..]), (RTA_OIF, &index)];
+    attributes.extend(gateway.as_ref().map(|gateway| (RTA_GATEWAY, &gateway[..])));
+    entry(&header, &attributes)
+}
+
+/// A permanent neighbour, whose address on the link ends so.
+pub(crate) fn neighbour(ifindex: u32, ip: IpAddr, last: u8) -> Vec<u8> {
+    const NDA_LLADDR: u16 = 2;
+    let state = libc::NUD_PERMANENT.to_ne_bytes();
+    let header = [&[family(ip), 0, 0, 0][..], &ifindex.to_ne_bytes(), &state, &[0, 1]].concat();
+    entry(&header, &[(DESTINATION, &octets(ip)), (NDA_LLADDR, &[2, 0, 0, 0, 0, 0, 0, last])])
 }

@@ -5,18 +5,43 @@
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Write};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::libc;
 use serde::{Deserialize, Serialize};
 
 use crate::host::{Cgroup, CgroupRef};
-use crate::kernel::step::{StepError, Undone};
+use crate::kernel::step::{Node, StepError, Undone};
 
 /// How long the processes of a group may take to stand still: one that is in the kernel stops on its way out.
 const FREEZE_LIMIT: Duration = Duration::from_secs(2);
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
+
+/// The files of an open control group, which stays this one even when its path is given to another.
+pub trait OpenGroup {
+    /// Reads one, without the line's end.
+    ///
+    /// # Errors
+    /// `NotFound` when the group has no such file, because its controller is not enabled or the group is gone.
+    fn read(&self, file: &str) -> io::Result<String>;
+
+    /// Writes one.
+    ///
+    /// # Errors
+    /// As the kernel says: `ENOENT` or `ENODEV` when it is gone.
+    fn write(&self, file: &str, text: &str) -> io::Result<()>;
+}
+
+impl OpenGroup for Cgroup {
+    fn read(&self, file: &str) -> io::Result<String> {
+        Self::read(self, file)
+    }
+
+    fn write(&self, file: &str, text: &str) -> io::Result<()> {
+        // One write: a kernel file takes a value whole or not at all.
+        File::from(self.file(file, libc::O_WRONLY)?).write_all(text.as_bytes())
+    }
+}
 
 /// Which value of a control group.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -74,7 +99,7 @@ impl Knob {
     ///
     /// # Errors
     /// `NotFound` when the group has no such file.
-    pub fn read(&self, cgroup: &Cgroup) -> io::Result<String> {
+    pub fn read(&self, cgroup: &impl OpenGroup) -> io::Result<String> {
         let text = cgroup.read(self.file())?;
         Ok(match self {
             Self::IoMax { device } => io_line(&text, device),
@@ -82,13 +107,12 @@ impl Knob {
         })
     }
 
-    fn write(&self, cgroup: &Cgroup, value: &str) -> io::Result<()> {
+    fn write(&self, cgroup: &impl OpenGroup, value: &str) -> io::Result<()> {
         let text = match self {
             Self::IoMax { device } => format!("{device} {value}"),
             _ => value.to_owned(),
         };
-        // One write: a kernel file takes a value whole or not at all.
-        File::from(cgroup.file(self.file(), libc::O_WRONLY)?).write_all(text.as_bytes())
+        cgroup.write(self.file(), &text)
     }
 }
 
@@ -110,9 +134,9 @@ impl fmt::Display for Knob {
 
 impl CgroupSetting {
     /// See [`super::Setting::apply`].
-    pub(super) fn apply(&self) -> Result<(), StepError> {
+    pub(super) fn apply(&self, node: &impl Node) -> Result<(), StepError> {
         let gone = || self.failed("find", io::ErrorKind::NotFound.into());
-        let cgroup = self.open()?.ok_or_else(gone)?;
+        let cgroup = self.open(node)?.ok_or_else(gone)?;
         let now = self.knob.read(&cgroup).map_err(|error| self.failed("read", error))?;
         if now != self.old {
             return Err(StepError::Changed { what: self.subject(), expected: self.old.clone(), found: now });
@@ -122,12 +146,12 @@ impl CgroupSetting {
         if now != self.new {
             return Err(StepError::Changed { what: self.subject(), expected: self.new.clone(), found: now });
         }
-        if self.knob == Knob::Freeze { self.wait_frozen(&cgroup, true) } else { Ok(()) }
+        if self.knob == Knob::Freeze { self.wait_frozen(node, &cgroup, true) } else { Ok(()) }
     }
 
     /// See [`super::Setting::undo`].
-    pub(super) fn undo(&self) -> Result<Undone, StepError> {
-        let Some((cgroup, now)) = self.look()? else { return Ok(Undone::Absent) };
+    pub(super) fn undo(&self, node: &impl Node) -> Result<Undone, StepError> {
+        let Some((cgroup, now)) = self.look(node)? else { return Ok(Undone::Absent) };
         let Found { ours, is_changed } = self.compare(&now);
         if ours.is_empty() {
             return Ok(if is_changed { Undone::Changed { now } } else { Undone::Absent });
@@ -140,17 +164,17 @@ impl CgroupSetting {
             written => written.map_err(|error| self.failed("restore", error))?,
         }
         if self.knob == Knob::Freeze {
-            self.wait_frozen(&cgroup, false)?;
+            self.wait_frozen(node, &cgroup, false)?;
         }
-        match self.look()? {
+        match self.look(node)? {
             Some((_, now)) if is_changed && self.compare(&now).ours.is_empty() => Ok(Undone::Changed { now }),
             _ => Ok(Undone::Removed),
         }
     }
 
     /// See [`super::Setting::present`].
-    pub(super) fn present(&self) -> Result<bool, StepError> {
-        Ok(self.look()?.is_some_and(|(_, now)| !self.compare(&now).ours.is_empty()))
+    pub(super) fn present(&self, node: &impl Node) -> Result<bool, StepError> {
+        Ok(self.look(node)?.is_some_and(|(_, now)| !self.compare(&now).ours.is_empty()))
     }
 
     /// What there is of us in the value `now`, part by part. Of a part that we have left as it was there is nothing.
@@ -177,8 +201,8 @@ impl CgroupSetting {
 
     /// The group and the value it has; `None` when the group has gone, or its controller has been taken from it, and the
     /// value with either.
-    fn look(&self) -> Result<Option<(Cgroup, String)>, StepError> {
-        let Some(cgroup) = self.open()? else { return Ok(None) };
+    fn look(&self, node: &impl Node) -> Result<Option<(impl OpenGroup, String)>, StepError> {
+        let Some(cgroup) = self.open(node)? else { return Ok(None) };
         match self.knob.read(&cgroup) {
             Ok(now) => Ok(Some((cgroup, now))),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -186,25 +210,25 @@ impl CgroupSetting {
         }
     }
 
-    fn open(&self) -> Result<Option<Cgroup>, StepError> {
-        self.cgroup.open().map_err(|error| self.failed("find", error))
+    fn open(&self, node: &impl Node) -> Result<Option<impl OpenGroup>, StepError> {
+        node.cgroup(&self.cgroup).map_err(|error| self.failed("find", error))
     }
 
     /// Waits for what `cgroup.events` says: the switch is thrown at once, the processes follow. One above that is frozen
     /// keeps this one frozen, which is not ours to end.
-    fn wait_frozen(&self, cgroup: &Cgroup, wanted: bool) -> Result<(), StepError> {
+    fn wait_frozen(&self, node: &impl Node, cgroup: &impl OpenGroup, wanted: bool) -> Result<(), StepError> {
         let line = if wanted { "frozen 1" } else { "frozen 0" };
-        let end = Instant::now() + FREEZE_LIMIT;
+        let end = node.now() + FREEZE_LIMIT;
         loop {
             let events =
                 cgroup.read("cgroup.events").map_err(|error| self.failed("read the state of", error))?;
             if events.lines().any(|each| each == line) || !wanted {
                 return Ok(());
             }
-            if Instant::now() >= end {
+            if node.now() >= end {
                 return Err(self.failed("wait for", io::ErrorKind::TimedOut.into()));
             }
-            thread::sleep(LOOK_AGAIN);
+            node.sleep(LOOK_AGAIN);
         }
     }
 
@@ -228,6 +252,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::kernel::step::Kernel;
 
     #[test]
     fn a_device_without_a_line_is_not_limited() {
@@ -248,11 +273,11 @@ mod tests {
     fn what_somebody_else_has_set_since_is_kept_and_reported() {
         let folder = tempfile::tempdir().unwrap();
         let setting = setting(folder.path());
-        assert_eq!(setting.undo().unwrap(), Undone::Absent);
+        assert_eq!(setting.undo(&Kernel).unwrap(), Undone::Absent);
         std::fs::write(folder.path().join("pids.max"), "7\n").unwrap();
-        assert_eq!(setting.undo().unwrap(), Undone::Changed { now: "7".into() });
+        assert_eq!(setting.undo(&Kernel).unwrap(), Undone::Changed { now: "7".into() });
         assert_eq!(std::fs::read_to_string(folder.path().join("pids.max")).unwrap(), "7\n");
-        assert!(matches!(setting.apply(), Err(StepError::Changed { .. })));
+        assert!(matches!(setting.apply(&Kernel), Err(StepError::Changed { .. })));
     }
 
     const NAMES: [&str; 4] = ["rbps", "wbps", "riops", "wiops"];
@@ -279,8 +304,8 @@ mod tests {
         ] {
             assert_eq!(setting.compare(now), Found { ours: ours.into(), is_changed }, "{now}");
             std::fs::write(&file, format!("8:0 {now}\n")).unwrap();
-            assert_eq!(setting.present().unwrap(), !ours.is_empty(), "{now}");
-            let undone = setting.undo().unwrap();
+            assert_eq!(setting.present(&Kernel).unwrap(), !ours.is_empty(), "{now}");
+            let undone = setting.undo(&Kernel).unwrap();
             assert_eq!(matches!(undone, Undone::Changed { .. }), is_changed, "{now}: {undone:?}");
             assert_eq!(undone == Undone::Removed, !ours.is_empty() && !is_changed, "{now}: {undone:?}");
             let written = if ours.is_empty() { now } else { ours };
@@ -312,9 +337,9 @@ mod tests {
     fn a_limit_that_was_there_already_stays_and_is_no_trace() {
         let folder = tempfile::tempdir().unwrap();
         let setting = CgroupSetting { new: "max".into(), ..setting(folder.path()) };
-        setting.apply().unwrap();
-        assert_eq!(setting.undo().unwrap(), Undone::Absent);
-        assert!(!setting.present().unwrap());
+        setting.apply(&Kernel).unwrap();
+        assert_eq!(setting.undo(&Kernel).unwrap(), Undone::Absent);
+        assert!(!setting.present(&Kernel).unwrap());
     }
 
     #[test]
@@ -322,10 +347,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let setting = setting(folder.path());
         std::fs::remove_file(folder.path().join("pids.max")).unwrap();
-        assert_eq!(setting.undo().unwrap(), Undone::Absent);
-        assert!(!setting.present().unwrap());
+        assert_eq!(setting.undo(&Kernel).unwrap(), Undone::Absent);
+        assert!(!setting.present(&Kernel).unwrap());
         folder.close().unwrap();
-        assert_eq!(setting.undo().unwrap(), Undone::Absent);
-        assert!(matches!(setting.apply(), Err(StepError::Setting { operation: "find", .. })));
+        assert_eq!(setting.undo(&Kernel).unwrap(), Undone::Absent);
+        assert!(matches!(setting.apply(&Kernel), Err(StepError::Setting { operation: "find", .. })));
     }
 }

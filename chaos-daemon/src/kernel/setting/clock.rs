@@ -5,12 +5,13 @@
 //! clock, which changes by steps only: both run at the same rate, slewed or not (`kernel/time/timekeeping.c`).
 
 use std::fmt;
+use std::io;
 
 use nix::libc;
 use nix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
-use crate::kernel::step::{StepError, Undone};
+use crate::kernel::step::{Node, StepError, Undone};
 
 /// A step of the wall clock, and where it was before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,55 +35,61 @@ enum State {
 const QUICK_NS: i64 = 1_000_000;
 
 /// Wall clock minus boot clock, in nanoseconds.
-pub fn distance_ns() -> i64 {
+///
+/// # Errors
+/// When a clock cannot be read: both exist since Linux 2.6.39.
+pub fn distance_ns() -> io::Result<i64> {
     let read = |clock| {
-        // Both clocks exist since Linux 2.6.39.
-        let now = clock_gettime(clock).unwrap_or_else(|_| nix::sys::time::TimeSpec::new(0, 0));
-        now.tv_sec() * 1_000_000_000 + now.tv_nsec()
+        let now = clock_gettime(clock)?;
+        Ok::<_, io::Error>(now.tv_sec() * 1_000_000_000 + now.tv_nsec())
     };
     let look = || {
-        let before = read(ClockId::CLOCK_BOOTTIME);
-        let wall = read(ClockId::CLOCK_REALTIME);
-        let after = read(ClockId::CLOCK_BOOTTIME);
-        (after - before, wall - before)
+        let before = read(ClockId::CLOCK_BOOTTIME)?;
+        let wall = read(ClockId::CLOCK_REALTIME)?;
+        let after = read(ClockId::CLOCK_BOOTTIME)?;
+        Ok::<_, io::Error>((after - before, wall - before))
     };
     // Somebody else may have had the processor in between: then again, and the quickest counts.
-    let mut best = look();
+    let mut best = look()?;
     for _ in 0..16 {
         if best.0 < QUICK_NS {
             break;
         }
-        best = best.min(look());
+        best = best.min(look()?);
     }
-    best.1
+    Ok(best.1)
 }
 
 impl ClockSetting {
     /// See [`super::Setting::apply`].
-    pub(super) fn apply(&self) -> Result<(), StepError> {
-        step(self.offset_ns)?;
-        match self.state(distance_ns()) {
+    pub(super) fn apply(&self, node: &impl Node) -> Result<(), StepError> {
+        node.step_clock(self.offset_ns).map_err(|error| failed("step", error))?;
+        let distance_ns = distance_on(node)?;
+        match self.state(distance_ns) {
             State::Wrong => Ok(()),
             State::Right => Err(StepError::Changed {
                 what: "the clock".to_owned(),
                 expected: format!("an offset of {:?} s", seconds(self.offset_ns)),
-                found: format!("one of {:?} s", seconds(distance_ns() - self.base_ns)),
+                found: format!("one of {:?} s", seconds(distance_ns - self.base_ns)),
             }),
         }
     }
 
     /// See [`super::Setting::undo`].
-    pub(super) fn undo(&self) -> Result<Undone, StepError> {
-        match self.state(distance_ns()) {
+    pub(super) fn undo(&self, node: &impl Node) -> Result<Undone, StepError> {
+        match self.state(distance_on(node)?) {
             // Never made, or corrected by a time service: setting it back once more would make it wrong.
             State::Right => Ok(Undone::Absent),
-            State::Wrong => step(-self.offset_ns).map(|()| Undone::Removed),
+            State::Wrong => {
+                node.step_clock(-self.offset_ns).map_err(|error| failed("step", error))?;
+                Ok(Undone::Removed)
+            }
         }
     }
 
     /// See [`super::Setting::present`].
-    pub(super) fn present(&self) -> bool {
-        self.state(distance_ns()) == State::Wrong
+    pub(super) fn present(&self, node: &impl Node) -> Result<bool, StepError> {
+        Ok(self.state(distance_on(node)?) == State::Wrong)
     }
 
     fn state(&self, distance_ns: i64) -> State {
@@ -103,8 +110,16 @@ fn seconds(nanoseconds: i64) -> f64 {
     nanoseconds as f64 / 1e9
 }
 
+fn distance_on(node: &impl Node) -> Result<i64, StepError> {
+    node.clock_distance_ns().map_err(|error| failed("read", error))
+}
+
+fn failed(operation: &'static str, source: io::Error) -> StepError {
+    StepError::Setting { operation, what: "the wall clock".to_owned(), source }
+}
+
 /// Steps the wall clock by so much (clock_adjtime(2), `ADJ_SETOFFSET`).
-fn step(offset_ns: i64) -> Result<(), StepError> {
+pub(in crate::kernel) fn step(offset_ns: i64) -> io::Result<()> {
     // SAFETY: timex is plain old data; all zeroes is a valid value.
     let mut request: libc::timex = unsafe { std::mem::zeroed() };
     request.modes = libc::ADJ_SETOFFSET | libc::ADJ_NANO;
@@ -116,11 +131,7 @@ fn step(offset_ns: i64) -> Result<(), StepError> {
     match result {
         // Otherwise a state of the clock, such as "not synchronised".
         0.. => Ok(()),
-        _ => Err(StepError::Setting {
-            operation: "step",
-            what: "the wall clock".to_owned(),
-            source: std::io::Error::last_os_error(),
-        }),
+        _ => Err(io::Error::last_os_error()),
     }
 }
 
@@ -129,13 +140,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_step_that_was_never_made_or_was_corrected_is_not_undone() {
-        let base_ns = distance_ns();
+    fn a_step_is_told_from_one_that_was_never_made_or_was_corrected() {
+        let base_ns = 1_700_000_000_000_000_000;
         for offset_ns in [3_600_000_000_000, -3_600_000_000_000] {
-            // This never touches the clock of the machine.
             let setting = ClockSetting { base_ns, offset_ns };
-            assert!(!setting.present());
-            assert_eq!(setting.undo().unwrap(), Undone::Absent);
+            assert_eq!(setting.state(base_ns), State::Right);
             assert_eq!(setting.state(base_ns + offset_ns), State::Wrong);
             // Others have stepped it by a little, before or after.
             assert_eq!(setting.state(base_ns + offset_ns + 400_000_000), State::Wrong);
@@ -145,8 +154,8 @@ mod tests {
 
     #[test]
     fn the_distance_of_the_clocks_stays_while_time_passes() {
-        let before = distance_ns();
+        let before = distance_ns().unwrap();
         std::thread::sleep(std::time::Duration::from_millis(20));
-        assert!((distance_ns() - before).abs() < 5_000_000);
+        assert!((distance_ns().unwrap() - before).abs() < 5_000_000);
     }
 }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::kernel::netlink::belongings::{Belongings, Inventory};
 use crate::kernel::netlink::{Netlink, NetlinkError};
-use crate::kernel::step::{Kernel, NetNsRef, Node, StepError, Undone, within};
+use crate::kernel::step::{NetNsRef, Node, StepError, Undone, within};
 
 /// A device that is set down, with what it had.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,8 +25,12 @@ pub struct LinkSetting {
 ///
 /// # Errors
 /// When that cannot be known.
-pub fn inventory(netns: &NetNsRef, ifindex: u32) -> Result<Option<(bool, Inventory)>, StepError> {
-    within(&Kernel, netns, None, async |netlink| {
+pub fn inventory(
+    node: &impl Node,
+    netns: &NetNsRef,
+    ifindex: u32,
+) -> Result<Option<(bool, Inventory)>, StepError> {
+    within(node, netns, None, async |netlink| {
         let Some(device) = netlink.link_by_index(ifindex).await? else { return Ok(None) };
         Ok(Some((device.up, netlink.inventory(ifindex).await?)))
     })
@@ -34,8 +38,8 @@ pub fn inventory(netns: &NetNsRef, ifindex: u32) -> Result<Option<(bool, Invento
 
 impl LinkSetting {
     /// See [`super::Setting::apply`].
-    pub(super) fn apply(&self) -> Result<(), StepError> {
-        let down = within(&Kernel, &self.netns, None, async |netlink| {
+    pub(super) fn apply(&self, node: &impl Node) -> Result<(), StepError> {
+        let down = within(node, &self.netns, None, async |netlink| {
             netlink.set_down(self.ifindex).await?;
             Ok(netlink.link_by_index(self.ifindex).await?.map(|device| !device.up))
         })?;

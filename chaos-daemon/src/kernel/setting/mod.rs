@@ -13,7 +13,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-pub use cgroup::{CgroupSetting, Knob};
+pub use cgroup::{CgroupSetting, Knob, OpenGroup};
 pub use clock::ClockSetting;
 pub use link::LinkSetting;
 pub use service::ServiceSetting;
@@ -38,12 +38,12 @@ impl Setting {
     ///
     /// # Errors
     /// When the kernel refuses, or the value is no longer the one that was journalled. Undo then finds what is left.
-    pub fn apply(&self) -> Result<(), StepError> {
+    pub fn apply(&self, node: &impl Node) -> Result<(), StepError> {
         match self {
-            Self::Cgroup(setting) => setting.apply(),
-            Self::Link(setting) => setting.apply(),
-            Self::Clock(setting) => setting.apply(),
-            Self::Service(setting) => setting.apply(),
+            Self::Cgroup(setting) => setting.apply(node),
+            Self::Link(setting) => setting.apply(node),
+            Self::Clock(setting) => setting.apply(node),
+            Self::Service(setting) => setting.apply(node),
         }
     }
 
@@ -53,10 +53,10 @@ impl Setting {
     /// When it may still be there.
     pub fn undo(&self, node: &impl Node) -> Result<Undone, StepError> {
         match self {
-            Self::Cgroup(setting) => setting.undo(),
+            Self::Cgroup(setting) => setting.undo(node),
             Self::Link(setting) => setting.undo(node),
-            Self::Clock(setting) => setting.undo(),
-            Self::Service(setting) => setting.undo(),
+            Self::Clock(setting) => setting.undo(node),
+            Self::Service(setting) => setting.undo(node),
         }
     }
 
@@ -66,10 +66,10 @@ impl Setting {
     /// When that cannot be known.
     pub fn present(&self, node: &impl Node) -> Result<bool, StepError> {
         match self {
-            Self::Cgroup(setting) => setting.present(),
+            Self::Cgroup(setting) => setting.present(node),
             Self::Link(setting) => setting.present(node),
-            Self::Clock(setting) => Ok(setting.present()),
-            Self::Service(setting) => setting.present(),
+            Self::Clock(setting) => setting.present(node),
+            Self::Service(setting) => setting.present(node),
         }
     }
 

@@ -5,13 +5,12 @@
 
 use std::fmt;
 use std::io;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::kernel::step::{StepError, Undone};
-use crate::kernel::systemd::{Systemd, SystemdError, Unit, talk};
+use crate::kernel::step::{Node, StepError, Undone};
+use crate::kernel::systemd::{Systemd, SystemdError, Unit, talk_on};
 
 /// How long a service may take to stop, at an injection.
 const STOP_LIMIT: Duration = Duration::from_secs(15);
@@ -43,16 +42,15 @@ enum State {
 
 impl ServiceSetting {
     /// See [`super::Setting::apply`].
-    pub(super) fn apply(&self) -> Result<(), StepError> {
-        let stopped = talk(async |systemd| {
+    pub(super) fn apply(&self, node: &impl Node) -> Result<(), StepError> {
+        let stopped = talk_on(node, async |systemd| {
             let unit = systemd.unit(&self.unit).await?;
             if self.state(&unit) != State::Running {
                 return Ok(Err(unit.active));
             }
             systemd.stop(&self.unit).await?;
-            self.wait(systemd, STOP_LIMIT, |unit| matches!(unit.active.as_str(), "inactive" | "failed"))
-                .await
-                .map(Ok)
+            let is_over = |unit: &Unit| matches!(unit.active.as_str(), "inactive" | "failed");
+            self.wait(node, systemd, STOP_LIMIT, is_over).await.map(Ok)
         });
         match stopped.map_err(|error| self.failed("stop", error))? {
             Ok(Some(_)) => Ok(()),
@@ -66,15 +64,20 @@ impl ServiceSetting {
     }
 
     /// See [`super::Setting::undo`].
-    pub(super) fn undo(&self) -> Result<Undone, StepError> {
-        talk(async |systemd| self.start_again(systemd).await).map_err(|error| self.failed("start", error))?
+    pub(super) fn undo(&self, node: &impl Node) -> Result<Undone, StepError> {
+        let started = talk_on(node, async |systemd| self.start_again(node, systemd).await);
+        started.map_err(|error| self.failed("start", error))?
     }
 
-    async fn start_again(&self, systemd: &Systemd) -> Result<Result<Undone, StepError>, SystemdError> {
+    async fn start_again(
+        &self,
+        node: &impl Node,
+        systemd: &Systemd,
+    ) -> Result<Result<Undone, StepError>, SystemdError> {
         let mut unit = systemd.unit(&self.unit).await?;
         if self.state(&unit) == State::Running {
             // Who was to stop it may have died with the order under way.
-            thread::sleep(UNDER_WAY);
+            node.sleep(UNDER_WAY);
             unit = systemd.unit(&self.unit).await?;
         }
         match self.state(&unit) {
@@ -87,7 +90,7 @@ impl ServiceSetting {
             State::Running | State::Stopped => systemd.start(&self.unit).await?,
         }
         let over = |unit: &Unit| unit.active == "active" || !unit.is_up() && !unit.job;
-        let last = match self.wait(systemd, START_LIMIT, over).await? {
+        let last = match self.wait(node, systemd, START_LIMIT, over).await? {
             Some(unit) => unit,
             None => systemd.unit(&self.unit).await?,
         };
@@ -104,26 +107,27 @@ impl ServiceSetting {
     /// Waits until this holds; `None` when the time is over.
     async fn wait(
         &self,
+        node: &impl Node,
         systemd: &Systemd,
         limit: Duration,
         holds: impl Fn(&Unit) -> bool,
     ) -> Result<Option<Unit>, SystemdError> {
-        let end = Instant::now() + limit;
+        let end = node.now() + limit;
         loop {
             let unit = systemd.unit(&self.unit).await?;
             if holds(&unit) {
                 return Ok(Some(unit));
             }
-            if Instant::now() >= end {
+            if node.now() >= end {
                 return Ok(None);
             }
-            thread::sleep(LOOK_AGAIN);
+            node.sleep(LOOK_AGAIN);
         }
     }
 
     /// See [`super::Setting::present`].
-    pub(super) fn present(&self) -> Result<bool, StepError> {
-        let unit = talk(async |systemd| systemd.unit(&self.unit).await);
+    pub(super) fn present(&self, node: &impl Node) -> Result<bool, StepError> {
+        let unit = talk_on(node, async |systemd| systemd.unit(&self.unit).await);
         Ok(self.state(&unit.map_err(|error| self.failed("look at", error))?) == State::Stopped)
     }
 
@@ -160,6 +164,7 @@ impl fmt::Display for ServiceSetting {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kernel::step::Kernel;
 
     #[test]
     fn what_somebody_else_has_done_since_is_told_from_what_we_have() {
@@ -190,6 +195,10 @@ mod tests {
             return;
         }
         let setting = ServiceSetting { unit: "a.service".into(), invocation: "0a".into() };
-        assert!(setting.apply().is_err() && setting.undo().is_err() && setting.present().is_err());
+        assert!(
+            setting.apply(&Kernel).is_err()
+                && setting.undo(&Kernel).is_err()
+                && setting.present(&Kernel).is_err()
+        );
     }
 }

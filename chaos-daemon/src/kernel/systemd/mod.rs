@@ -3,6 +3,9 @@
 //!
 //! Reference: org.freedesktop.systemd1(5).
 
+#[cfg(test)]
+mod fake;
+
 use std::collections::HashMap;
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -11,6 +14,8 @@ use std::thread;
 use std::time::Duration;
 
 use zbus::wire::{DynamicType, OwnedObjectPath, OwnedVariant, Structure, Variant};
+
+use super::step::{Kernel, Node};
 
 /// Where the system's message bus listens.
 const SOCKET: &str = "/run/dbus/system_bus_socket";
@@ -30,7 +35,15 @@ const ANSWER: Duration = Duration::from_secs(5);
 /// A connection to the service manager.
 #[derive(Debug)]
 pub struct Systemd {
-    connection: zbus::Connection,
+    line: Line,
+}
+
+/// Who answers.
+#[derive(Debug)]
+enum Line {
+    Bus(zbus::Connection),
+    #[cfg(test)]
+    Fake(fake::FakeBus),
 }
 
 /// Why the service manager cannot be asked.
@@ -108,21 +121,32 @@ pub fn absent() -> Option<String> {
 pub fn talk<T: Send>(
     act: impl AsyncFnOnce(&Systemd) -> Result<T, SystemdError> + Send,
 ) -> Result<T, SystemdError> {
+    talk_on(&Kernel, act)
+}
+
+/// As [`talk`], on any node.
+///
+/// # Errors
+/// As [`talk`].
+pub fn talk_on<T: Send>(
+    node: &impl Node,
+    act: impl AsyncFnOnce(&Systemd) -> Result<T, SystemdError> + Send,
+) -> Result<T, SystemdError> {
     thread::scope(|scope| {
         let thread = thread::Builder::new().spawn_scoped(scope, || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            runtime.map_err(SystemdError::Runtime)?.block_on(async { act(&Systemd::connect().await?).await })
+            runtime.map_err(SystemdError::Runtime)?.block_on(async { act(&node.systemd().await?).await })
         });
         thread.map_err(SystemdError::Runtime)?.join().unwrap_or(Err(SystemdError::Thread))
     })
 }
 
 impl Systemd {
-    async fn connect() -> Result<Self, SystemdError> {
+    pub(super) async fn connect() -> Result<Self, SystemdError> {
         let stream = UnixStream::connect(SOCKET).map_err(SystemdError::Absent)?;
         let built = zbus::connection::Builder::unix_stream(stream).method_timeout(ANSWER).build().await;
         let connection = built.map_err(|error| failed("connect to", "the message bus", error))?;
-        Ok(Self { connection })
+        Ok(Self { line: Line::Bus(connection) })
     }
 
     /// Looks at a unit, whether it is active or not.
@@ -223,7 +247,13 @@ impl Systemd {
         operation: &'static str,
         subject: &str,
     ) -> Result<zbus::Message, SystemdError> {
-        let answer = self.connection.call_method(Some(NAME), path, Some(interface), method, body).await;
+        let answer = match &self.line {
+            Line::Bus(connection) => {
+                connection.call_method(Some(NAME), path, Some(interface), method, body).await
+            }
+            #[cfg(test)]
+            Line::Fake(bus) => bus.call(path, method, body),
+        };
         answer.map_err(|error| failed(operation, subject, error))
     }
 }
@@ -271,11 +301,8 @@ fn read_service(all: &mut Properties, unit: Unit) -> Result<Unit, zbus::Error> {
 
 #[cfg(test)]
 mod tests {
+    use super::fake::property;
     use super::*;
-
-    fn property<'a>(name: &str, value: impl Into<Variant<'a>>) -> (String, OwnedVariant) {
-        (name.to_owned(), OwnedVariant::try_from(value.into()).unwrap())
-    }
 
     /// What systemd says of a service that it is about to start again, and of which a socket is to be stopped with it.
     fn unit() -> Properties {
