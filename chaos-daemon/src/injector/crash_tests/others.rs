@@ -10,7 +10,7 @@ use super::bench::{Bench, at_every_operation, seen};
 use super::cases::{CASES, Case};
 use crate::kernel::fake::{FakeUnit, Objects};
 use crate::kernel::netlink::Belongings;
-use crate::kernel::netlink::fake::address;
+use crate::kernel::netlink::fake::{address, neighbour, route};
 use crate::kernel::setting::{CgroupSetting, ClockSetting, Knob, LinkSetting, ServiceSetting, Setting};
 
 /// Less than what any step of the clock could be mistaken for.
@@ -68,6 +68,13 @@ fn of_link(ifindex: u32) -> Vec<Deed> {
     vec![
         given("set up, and given an address", |ifindex, has| {
             has.addresses.push(address(ifindex, "2001:db8:ffff::1/64".parse().unwrap()));
+        }),
+        given("set up, and given a route", |ifindex, has| {
+            has.routes.push(route(ifindex, "10.200.0.0/16".parse().unwrap(), None));
+        }),
+        // In place of the one that it had.
+        given("set up, and given a neighbour", |ifindex, has| {
+            has.neighbours = vec![neighbour(ifindex, "10.0.0.5".parse().unwrap(), 2)];
         }),
         deed("removed", false, move |objects| drop(objects.links.remove(&ifindex))),
     ]
@@ -149,8 +156,7 @@ fn what_others_do_to_a_setting_of_ours_stays_whatever_happens_while_it_is_undone
 
 #[test]
 fn what_others_have_done_to_a_setting_before_us_stays() {
-    // A link is not looked at again before it is set down.
-    for (case, deed) in all().filter(|(case, _)| !matches!(case.setting(), Some(Setting::Link(_)))) {
+    for (case, deed) in all() {
         let bench = Bench::new(case);
         bench.node.0.change(&deed.act);
         let (entry, made) = bench.inject(None);

@@ -33,12 +33,18 @@ const NEXTHOP_HEADER: usize = 8;
 
 const IFA_ADDRESS: u16 = 1;
 const IFA_LOCAL: u16 = 2;
+const RTA_DST: u16 = 1;
+const RTA_SRC: u16 = 2;
 const RTA_OIF: u16 = 4;
 const RTA_GATEWAY: u16 = 5;
+const RTA_PRIORITY: u16 = 6;
 const RTA_MULTIPATH: u16 = 9;
+const RTA_TABLE: u16 = 15;
 const RTA_VIA: u16 = 18;
 const RTA_NH_ID: u16 = 30;
 const NHA_OIF: u16 = 5;
+const NDA_DST: u16 = 1;
+const NDA_LLADDR: u16 = 2;
 const IFLA_IFNAME: u16 = 3;
 const IFLA_LINK: u16 = 5;
 const IFLA_MASTER: u16 = 10;
@@ -68,6 +74,37 @@ pub struct Inventory {
     pub addresses: Vec<IpAddr>,
     /// Whether a default route leaves through it.
     pub default_route: bool,
+}
+
+/// What tells one entry from another: length of its header, how much of that counts, and which attributes do. Lifetimes, counters
+/// and the state of a check for duplicates tell of the moment.
+type Identity = (usize, usize, &'static [u16]);
+
+const OF_ADDRESS: Identity = (ADDRESS_HEADER, 2, &[IFA_ADDRESS]);
+const OF_ROUTE: Identity =
+    (ROUTE_HEADER, 8, &[RTA_DST, RTA_SRC, RTA_OIF, RTA_GATEWAY, RTA_PRIORITY, RTA_TABLE, RTA_VIA]);
+const OF_NEIGHBOUR: Identity = (NEIGHBOUR_HEADER, 1, &[NDA_DST]);
+const OF_NEIGHBOUR_AS_IT_IS: Identity = (NEIGHBOUR_HEADER, 1, &[NDA_DST, NDA_LLADDR]);
+
+impl Inventory {
+    /// What going down would cost for good and is not in `had`, for people. An address that the kernel or a router has made comes
+    /// back by itself.
+    pub fn beyond(&self, had: &Belongings) -> Vec<String> {
+        // ifa_flags: IFA_F_PERMANENT, which a router's has not. ifa_scope: one of the link alone is the kernel's.
+        let by_hand =
+            |bytes: &[u8]| number(bytes, 2) & 0x80 != 0 && number(bytes, 3) == libc::RT_SCOPE_UNIVERSE;
+        let more = |identity: Identity, now: &[Vec<u8>], had: &[Vec<u8>], counts: &dyn Fn(&[u8]) -> bool| {
+            now.iter().any(|bytes| counts(bytes) && !had.iter().any(|there| same(identity, there, bytes)))
+        };
+        let Belongings { addresses, routes, neighbours } = &self.belongings;
+        let found = [
+            ("an IPv6 address", more(OF_ADDRESS, addresses, &had.addresses, &by_hand)),
+            ("a route", more(OF_ROUTE, routes, &had.routes, &|_| true)),
+            ("a permanent neighbour", more(OF_NEIGHBOUR_AS_IT_IS, neighbours, &had.neighbours, &|_| true)),
+        ];
+        let found = found.into_iter().filter(|(_, is_more)| *is_more).map(|(what, _)| what.to_owned());
+        found.chain(self.unrestorable.iter().cloned()).collect()
+    }
 }
 
 impl Netlink {
@@ -109,14 +146,20 @@ impl Netlink {
         let now = self.inventory(ifindex).await?.belongings;
         let mut lacked = false;
         let mut first = Ok(());
-        for (operation, kind, flags, had, now) in [
-            ("restore an address", libc::RTM_NEWADDR, NLM_F_REPLACE, &had.addresses, &now.addresses),
-            ("restore a route", libc::RTM_NEWROUTE, NLM_F_EXCL, &had.routes, &now.routes),
-            ("restore a neighbour", libc::RTM_NEWNEIGH, NLM_F_REPLACE, &had.neighbours, &now.neighbours),
+        for ((thing, identity, kind), flags, had, now) in [
+            (("an address", OF_ADDRESS, libc::RTM_NEWADDR), NLM_F_REPLACE, &had.addresses, &now.addresses),
+            (("a route", OF_ROUTE, libc::RTM_NEWROUTE), NLM_F_EXCL, &had.routes, &now.routes),
+            // One that was learnt meanwhile gives way.
+            (
+                ("a neighbour", OF_NEIGHBOUR, libc::RTM_NEWNEIGH),
+                NLM_F_REPLACE,
+                &had.neighbours,
+                &now.neighbours,
+            ),
         ] {
-            for bytes in had.iter().filter(|bytes| !now.iter().any(|there| same(kind, there, bytes))) {
+            for bytes in had.iter().filter(|bytes| !now.iter().any(|there| same(identity, there, bytes))) {
                 lacked = true;
-                let operation = format!("{operation} of interface {ifindex}");
+                let operation = format!("restore {thing} of interface {ifindex}");
                 match self.replay(&operation, kind, bytes, NLM_F_CREATE | flags).await {
                     // Back already.
                     Err(error) if error.errno() == Some(Errno::EEXIST) => {}
@@ -258,21 +301,19 @@ fn through_gateway(bytes: &[u8]) -> bool {
         .is_ok_and(|attributes| attributes.get(RTA_GATEWAY).or_else(|| attributes.get(RTA_VIA)).is_some())
 }
 
-/// Whether two entries are the same thing. Of an address, lifetimes and the state of its check for duplicates tell of the
-/// moment: the address itself and its prefix decide.
-fn same(kind: u16, one: &[u8], other: &[u8]) -> bool {
-    if kind != libc::RTM_NEWADDR {
-        return one == other;
-    }
-    let identity = |bytes: &[u8]| {
-        let attributes = Attributes::behind(bytes, ADDRESS_HEADER).ok()?;
-        Some((number(bytes, 1), attributes.get(IFA_ADDRESS)?.to_vec()))
+/// Whether two entries are the same thing; what cannot be read is like nothing.
+fn same((header, counted, kinds): Identity, one: &[u8], other: &[u8]) -> bool {
+    let parts = |bytes: &[u8]| {
+        let attributes = Attributes::behind(bytes, header).ok()?;
+        let values: Vec<_> = kinds.iter().map(|kind| attributes.get(*kind).map(<[u8]>::to_vec)).collect();
+        Some((bytes.get(..counted)?.to_vec(), values))
     };
-    identity(one).is_some_and(|one| identity(other) == Some(one))
+    parts(one).is_some_and(|one| parts(other) == Some(one))
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::fake::{address, neighbour, route};
     use super::*;
 
     #[test]
@@ -291,8 +332,40 @@ mod tests {
             bytes.extend([5, 0, 9, 0, state, 0, 0, 0]);
             bytes
         };
-        assert!(same(libc::RTM_NEWADDR, &entry(64, 1), &entry(64, 2)));
-        assert!(!same(libc::RTM_NEWADDR, &entry(64, 1), &entry(65, 1)));
-        assert!(!same(libc::RTM_NEWROUTE, &entry(64, 1), &entry(64, 2)));
+        assert!(same(OF_ADDRESS, &entry(64, 1), &entry(64, 2)));
+        assert!(!same(OF_ADDRESS, &entry(64, 1), &entry(65, 1)));
+        assert!(!same(OF_ADDRESS, &[10, 64], &[10, 64]));
+    }
+
+    #[test]
+    fn only_what_somebody_has_added_since_and_would_lose_is_beyond_what_a_device_had() {
+        let one = |text: &str| address(2, text.parse().unwrap());
+        let through =
+            |gateway: &str| route(2, "10.1.0.0/16".parse().unwrap(), Some(gateway.parse().unwrap()));
+        let at = |last: u8| neighbour(2, "10.0.0.5".parse().unwrap(), last);
+        let had = Belongings {
+            addresses: vec![one("2001:db8::1/64")],
+            routes: vec![through("10.0.0.1")],
+            neighbours: vec![at(1)],
+        };
+        let with = |change: &dyn Fn(&mut Belongings)| {
+            let mut found = Inventory { belongings: had.clone(), ..Inventory::default() };
+            change(&mut found.belongings);
+            found.beyond(&had)
+        };
+        assert_eq!(with(&|_| {}), [""; 0]);
+        assert_eq!(with(&|now| *now = Belongings::default()), [""; 0]);
+        assert_eq!(with(&|now| now.addresses.push(one("2001:db8::2/64"))), ["an IPv6 address"]);
+        assert_eq!(with(&|now| now.routes.push(through("10.0.0.2"))), ["a route"]);
+        assert_eq!(with(&|now| now.neighbours = vec![at(2)]), ["a permanent neighbour"]);
+        // Of a router, and of the link alone.
+        for (place, value) in [(2, 0), (3, libc::RT_SCOPE_LINK)] {
+            let mut other = one("2001:db8::2/64");
+            other[place] = value;
+            assert_eq!(with(&|now| now.addresses.push(other.clone())), [""; 0]);
+        }
+        let stacked =
+            Inventory { unrestorable: vec!["eth0.5, which stands on it".into()], ..Inventory::default() };
+        assert_eq!(stacked.beyond(&had), ["eth0.5, which stands on it"]);
     }
 }

@@ -39,18 +39,22 @@ pub fn inventory(
 impl LinkSetting {
     /// See [`super::Setting::apply`].
     pub(super) fn apply(&self, node: &impl Node) -> Result<(), StepError> {
-        let down = within(node, &self.netns, None, async |netlink| {
+        let set = within(node, &self.netns, Err("gone".to_owned()), async |netlink| {
+            let more = netlink.inventory(self.ifindex).await?.beyond(&self.had);
+            if !more.is_empty() {
+                return Ok(Err(format!(
+                    "what it has got since, and would lose for good: {}",
+                    more.join(", ")
+                )));
+            }
             netlink.set_down(self.ifindex).await?;
-            Ok(netlink.link_by_index(self.ifindex).await?.map(|device| !device.up))
+            Ok(match netlink.link_by_index(self.ifindex).await? {
+                Some(device) if !device.up => Ok(()),
+                Some(_) => Err("up".to_owned()),
+                None => Err("gone".to_owned()),
+            })
         })?;
-        match down {
-            Some(true) => Ok(()),
-            found => Err(StepError::Changed {
-                what: self.to_string(),
-                expected: "down".to_owned(),
-                found: found.map_or("gone", |_| "up").to_owned(),
-            }),
-        }
+        set.map_err(|found| StepError::Changed { what: self.to_string(), expected: "down".to_owned(), found })
     }
 
     /// See [`super::Setting::undo`]. Also when the device is up already: an undo that was cut short has done that, and not
