@@ -31,8 +31,7 @@ impl Cgroup {
     /// # Errors
     /// When there is no such mount, or the kernel refuses.
     pub fn new() -> Result<Self> {
-        let number = COUNTER.fetch_add(1, Ordering::Relaxed);
-        Self::make(root()?.join(format!("chaos-test-{}-{number}", std::process::id())))
+        Self::make(root()?.join(unused_name()))
     }
 
     /// Makes one as a container engine does, and returns the container's id.
@@ -120,6 +119,11 @@ impl Drop for Cgroup {
             eprintln!("clean up: {error}");
         }
     }
+}
+
+/// A name for a group below the root that nobody else here has.
+pub(crate) fn unused_name() -> String {
+    format!("chaos-test-{}-{}", std::process::id(), COUNTER.fetch_add(1, Ordering::Relaxed))
 }
 
 /// The groups directly below the root that a process made and left behind: plain ones, those of containers, those of units.

@@ -54,28 +54,27 @@ impl Daemon {
     /// As [`Daemon::start`].
     pub fn start_program(program: &str, configure: impl FnOnce(&mut Command)) -> Result<Self> {
         let folder = TempDir::with_prefix("chaos-test-").map_err(Error::io("create", "a folder"))?;
-        let log = folder.path().join("log");
         let (prefix, tmpfs) = (prefix(std::process::id()), tmpfs());
         let runtime = TempDir::with_prefix_in(prefix, tmpfs).map_err(Error::io("create", TMPFS))?;
         // The server drops its privileges, and has to get to its socket still.
         set_mode(folder.path(), 0o755)?;
         set_mode(runtime.path(), 0o755)?;
-        let mut command = Command::new(binary(program)?);
-        command.arg("run");
-        for (flag, dir) in
-            [("--runtime-dir", runtime.path().join("run")), ("--state-dir", folder.path().join("state"))]
-        {
+        for dir in [runtime.path().join("run"), folder.path().join("state")] {
             fs::create_dir(&dir).map_err(Error::io("create", dir.display().to_string()))?;
-            command.arg(flag).arg(dir);
         }
-        let log_file = File::create(&log).map_err(Error::io("create", log.display().to_string()))?;
-        let log_copy = log_file.try_clone().map_err(Error::io("share", log.display().to_string()))?;
-        command.stdin(Stdio::null()).stdout(log_file).stderr(log_copy);
-        configure(&mut command);
-        let injector = command.spawn().map_err(Error::io("start", format!("{command:?}")))?;
+        let injector = spawn(program, &folder, &runtime, configure)?;
         let mut daemon = Self { injector, folder, runtime };
         daemon.wait_ready()?;
         Ok(daemon)
+    }
+
+    /// Starts another in the same directories, when the one that was is dead.
+    ///
+    /// # Errors
+    /// As [`Daemon::start`].
+    pub fn start_again(&mut self, configure: impl FnOnce(&mut Command)) -> Result<()> {
+        self.injector = spawn("chaos-daemon", &self.folder, &self.runtime, configure)?;
+        self.wait_ready()
     }
 
     fn wait_ready(&mut self) -> Result<()> {
@@ -216,6 +215,24 @@ impl Daemon {
             (true, false) => Err(late("children of the injector")),
         }
     }
+}
+
+fn spawn(
+    program: &str,
+    folder: &TempDir,
+    runtime: &TempDir,
+    configure: impl FnOnce(&mut Command),
+) -> Result<Child> {
+    let mut command = Command::new(binary(program)?);
+    command.arg("run").arg("--runtime-dir").arg(runtime.path().join("run"));
+    command.arg("--state-dir").arg(folder.path().join("state"));
+    let log = folder.path().join("log");
+    let log_file = File::options().create(true).append(true).open(&log);
+    let log_file = log_file.map_err(Error::io("open", log.display().to_string()))?;
+    let log_copy = log_file.try_clone().map_err(Error::io("share", log.display().to_string()))?;
+    command.stdin(Stdio::null()).stdout(log_file).stderr(log_copy);
+    configure(&mut command);
+    command.spawn().map_err(Error::io("start", format!("{command:?}")))
 }
 
 /// Where runtime directories are: their journals must not outlive the boot.

@@ -5,15 +5,13 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
+use crate::cgroup::unused_name;
 use crate::error::{Error, Result};
 use crate::process::wait_until;
-
-static COUNTER: AtomicU32 = AtomicU32::new(0);
 
 /// A shell that does what each line says and then writes the line's first word.
 const SCRIPT: &str =
@@ -39,8 +37,7 @@ impl Victim {
         for controller in controllers {
             write(&mount.join("cgroup.subtree_control"), &format!("+{controller}"))?;
         }
-        let name = format!("chaos-test-{}-{}", std::process::id(), COUNTER.fetch_add(1, Ordering::Relaxed));
-        let path = mount.join(name);
+        let path = mount.join(unused_name());
         fs::create_dir(&path).map_err(Error::io("create", path.display().to_string()))?;
         let mut command = Command::new("sh");
         command.args(["-c", SCRIPT]).stdin(Stdio::piped()).stdout(Stdio::piped());

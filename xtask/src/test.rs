@@ -328,7 +328,7 @@ fn results_of(step: &str) -> PathBuf {
 fn vm_soak() -> Result<Tally, Error> {
     tools::require(tools::OBSERVERS)?;
     let mut tally = Tally::default();
-    let argv = [vm::program("soak"), "--steps=40".to_owned(), "--minutes=8".to_owned()];
+    let argv = [vm::program("soak"), "--steps=60".to_owned(), "--minutes=8".to_owned()];
     for (release, text, failure) in vm::program_on_all(&artifacts::build()?, &argv)? {
         read_console(&format!("soak on {release}"), &text, failure, &mut tally);
     }

@@ -101,6 +101,7 @@ fn print(figures: &mut Figures) {
     let mut kills: Vec<_> = all.drain(..).flat_map(|(_, times)| times.clone()).collect();
     println!("SIGKILL, under a fault{}", times(Some(&mut kills), "to normal"));
     println!("faults that ended by themselves{}", times(Some(&mut figures.late), "late"));
+    println!("supervised faults that the guard ended{}", times(Some(&mut figures.guarded), "after"));
     let [target, bystander] = figures.packets;
     println!("residue when every fault had ended: {}", figures.judged.in_the_end);
     println!("packets: {target} of targets, {bystander} of bystanders; unexplained: {}", figures.unexplained);

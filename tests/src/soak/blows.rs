@@ -12,7 +12,7 @@ use crate::process::{Process, wait_until};
 use crate::{Error, Result};
 
 /// After a death of everything.
-const NORMAL: Duration = Duration::from_secs(1);
+pub(super) const NORMAL: Duration = Duration::from_secs(1);
 /// One heartbeat keeps a fault for 3 s.
 pub(super) const LEASE: Duration = Duration::from_millis(3500);
 /// How long the injector may stand still without anything ending: less than a lease without one heartbeat.
@@ -65,7 +65,7 @@ impl Soak {
         self.pause(&injector, action)
     }
 
-    fn pause(&mut self, process: &Process, action: Action) -> Result<()> {
+    pub(super) fn pause(&mut self, process: &Process, action: Action) -> Result<()> {
         process.signal(Signal::SIGSTOP);
         std::thread::sleep(Duration::from_millis(100 + action.number * (MOST_PAUSE_MS - 100) / 1000));
         process.signal(Signal::SIGCONT);
@@ -121,33 +121,47 @@ impl Soak {
                 _ => all.iter().for_each(|process| process.signal(Signal::SIGKILL)),
             }
             let normal = world.time_to_normal(since, NORMAL)?;
+            let guarded = world.guard_ends(since)?;
             // One that is on its way out still holds the lock.
             wait_until(SETTLE, || !all.iter().any(Process::runs));
             world.recover(&all[1..])?;
-            Ok(normal)
+            Ok((normal, guarded))
         };
-        let normal = self.world.change(|active| active.clear(), end)?;
+        let (normal, guarded) = self.world.change(|active| active.clear(), end)?;
         if cut {
             self.note_normal(action, normal);
         }
+        self.figures.guarded.extend(guarded);
         self.world.start()?;
         self.world.assert_calm()
     }
 
-    /// The lease ends what an injector that stands still does not; when it runs again, it can be told to.
+    /// The lease ends what an injector that stands still does not; when it runs again, it can be told to. If it has something to
+    /// guard, the guard kills it instead.
     pub(super) fn hang_injector(&mut self, action: Action) -> Result<()> {
         let Some(injector) = self.world.daemon.injector() else { return Ok(()) };
+        let (all, is_guarded) = (self.world.daemon.processes(), self.world.is_guarded());
         let (cut, since) = (self.is_cut(), Instant::now());
         let end = |world: &mut World| {
             injector.signal(Signal::SIGSTOP);
             let normal = world.time_to_normal(since, LEASE);
-            injector.signal(Signal::SIGCONT);
-            world.mcp.call_tool("chaos_stop", serde_json::json!({}))?.ok()?;
-            normal
+            let guarded = world.guard_ends(since);
+            if is_guarded && guarded.is_ok() {
+                wait_until(SETTLE, || !all.iter().any(Process::runs));
+                world.recover(&all[1..])?;
+            } else {
+                injector.signal(Signal::SIGCONT);
+                world.mcp.call_tool("chaos_stop", serde_json::json!({}))?.ok()?;
+            }
+            Ok((normal?, guarded?))
         };
-        let normal = self.world.change(|active| active.clear(), end)?;
+        let (normal, guarded) = self.world.change(|active| active.clear(), end)?;
         if cut {
             self.note_normal(action, normal);
+        }
+        self.figures.guarded.extend(guarded);
+        if is_guarded {
+            self.world.start()?;
         }
         self.world.assert_calm()
     }
@@ -160,14 +174,15 @@ impl Soak {
             let stands =
                 |process: &Process| Process::read(process.pid).is_none_or(|now| "TZ".contains(now.state));
             wait_until(SETTLE, || all.iter().all(stands));
-            let normal = match action.number % 2 {
-                0 => Some(world.time_to_normal(since, LEASE)?),
-                _ => None,
+            let (normal, guarded) = match action.number % 2 {
+                0 => (Some(world.time_to_normal(since, LEASE)?), world.guard_ends(since)?),
+                _ => (None, None),
             };
             world.recover(&all[1..])?;
-            Ok(normal)
+            Ok((normal, guarded))
         };
-        let normal = self.world.change(|active| active.clear(), end)?;
+        let (normal, guarded) = self.world.change(|active| active.clear(), end)?;
+        self.figures.guarded.extend(guarded);
         if let (true, Some(normal)) = (cut, normal) {
             self.note_normal(action, normal);
         }

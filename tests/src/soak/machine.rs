@@ -76,15 +76,17 @@ impl Soak {
             if !died {
                 return Err(Error::Different(format!("{most} of {used} bytes were enough for everybody")));
             }
-            let injector_died = !all[0].runs();
+            let (injector_died, noticed) = (!all[0].runs(), Instant::now());
             let normal =
                 injector_died.then(|| world.time_to_normal(since, Duration::from_secs(2))).transpose()?;
+            let guarded = injector_died.then(|| world.guard_ends(noticed)).transpose()?.flatten();
             let rest = world.signal_all(Signal::SIGKILL);
             wait_until(SETTLE, || !all.iter().chain(&rest).any(Process::runs));
             world.recover(&all[1..])?;
-            Ok(normal)
+            Ok((normal, guarded))
         };
-        let normal = self.world.change(|active| active.clear(), end)?;
+        let (normal, guarded) = self.world.change(|active| active.clear(), end)?;
+        self.figures.guarded.extend(guarded);
         if let (true, Some(normal)) = (cut, normal) {
             self.note_normal(action, normal);
         }
@@ -95,11 +97,11 @@ impl Soak {
     /// The injector stands in the kernel, writing its journal, and nothing can end it: the deadline ends the fault.
     pub(super) fn freeze_files(&mut self, action: Action) -> Result<()> {
         self.terminate()?;
-        self.world.daemon.stop()?;
+        self.world.stop()?;
         let image = Image::mount_on(TMPFS)?;
         self.world.start()?;
         let normal = self.hang_in_the_kernel(&image, action);
-        self.world.daemon.stop()?;
+        self.world.stop()?;
         drop(image);
         self.world.start()?;
         self.note_normal(action, normal?);

@@ -4,6 +4,7 @@
 //! waiting; in the VM one after the other. What happens in a lane is a function of the seed and the lane's number (`script.rs`).
 
 mod blows;
+mod guarded;
 mod ledger;
 mod machine;
 mod script;
@@ -75,6 +76,8 @@ pub struct Figures {
     pub normal: BTreeMap<String, Vec<Duration>>,
     /// From the end of a fault's time to the first packet that came through.
     pub late: Vec<Duration>,
+    /// From a death or standstill of the injector until the guard had ended all that outlives it.
+    pub guarded: Vec<Duration>,
     /// Packets of targets and of bystanders.
     pub packets: [u64; 2],
     /// Of these, lost without a fault that explains it, come through one, or arrived twice.
@@ -98,6 +101,7 @@ impl Figures {
             self.normal.entry(name).or_default().extend(times);
         }
         self.late.extend(other.late);
+        self.guarded.extend(other.guarded);
         self.packets = [self.packets[0] + other.packets[0], self.packets[1] + other.packets[1]];
         self.unexplained += other.unexplained;
         self.stalls.extend(other.stalls);
@@ -204,7 +208,7 @@ fn live(lane: Lane, mut script: Script, steps: usize, deadline: Instant, stalls:
                 soak.failed(&format!("{at}, after {stall:?} of standing still: {error}; then"), &residue)
             );
         }
-        println!("{lane:?}, {at}: the machine stood still for {stall:?}; the lane begins anew");
+        println!("{lane:?}, {at}: the machine stood still for {stall:?}; the lane begins anew: {error}");
         let mut figures = std::mem::take(&mut soak.figures);
         drop(soak);
         figures.stalls.push(stall);
@@ -228,6 +232,8 @@ impl Soak {
 
     /// Everything dies and is recovered: what should be active is not known any more, but that nothing is left is.
     fn leave_nothing(&mut self) -> Result<()> {
+        // It may stand still, and have recovery wait for it.
+        self.world.guard.kill();
         let dead = self.world.daemon.processes();
         self.world.daemon.kill_everything();
         self.world.recover(&dead)

@@ -27,10 +27,21 @@ pub(super) enum Kind {
     Calls,
     /// An MCP server's tools fail.
     Tools,
+    /// The processes of a control group stand still, also when everybody of the daemon is dead.
+    Frozen,
+    /// A link that nothing else uses is down, likewise.
+    Link,
+}
+
+impl Kind {
+    /// Whether it outlives every process of the daemon.
+    pub(super) fn is_supervised(self) -> bool {
+        matches!(self, Self::Frozen | Self::Link)
+    }
 }
 
 /// What there may be one of at a time.
-const ALONE: [Kind; 2] = [Kind::Stillness, Kind::Tools];
+const ALONE: [Kind; 4] = [Kind::Stillness, Kind::Tools, Kind::Frozen, Kind::Link];
 
 /// What can happen. Those from `KillHolder` on are deaths and other blows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -60,6 +71,11 @@ pub(super) enum Step {
     StopAndRecover,
     Terminate,
     Halt,
+    KillGuard,
+    StopGuard,
+    PauseGuard,
+    ReplaceGuard,
+    KillWithGuard,
     RenameDevice,
     DeleteDevice,
     MoveDevice,
@@ -69,6 +85,16 @@ pub(super) enum Step {
     OutOfMemory,
     FreezeFiles,
     SetClock,
+}
+
+impl Step {
+    /// Whether it strikes the guard, which matters while there is something to guard.
+    fn is_of_guard(self) -> bool {
+        matches!(
+            self,
+            Self::KillGuard | Self::StopGuard | Self::PauseGuard | Self::ReplaceGuard | Self::KillWithGuard
+        )
+    }
 }
 
 /// What a step needs of the machine.
@@ -102,6 +128,11 @@ const STEPS: &[(Step, usize, Needs)] = &[
     (Step::StopAndRecover, 2, Needs::Nothing),
     (Step::Terminate, 2, Needs::Nothing),
     (Step::Halt, 2, Needs::Nothing),
+    (Step::KillGuard, 3, Needs::Nothing),
+    (Step::StopGuard, 2, Needs::Nothing),
+    (Step::PauseGuard, 3, Needs::Nothing),
+    (Step::ReplaceGuard, 3, Needs::Nothing),
+    (Step::KillWithGuard, 4, Needs::Nothing),
     (Step::RenameDevice, 3, Needs::Nothing),
     (Step::DeleteDevice, 2, Needs::Nothing),
     (Step::MoveDevice, 2, Needs::Nothing),
@@ -152,7 +183,8 @@ impl Script {
     /// The script of one of so many lanes, which share out among them what has to come first: every step once, and every
     /// kind.
     pub(super) fn new(seed: u64, lane: u64, lanes: usize, abilities: Abilities) -> Self {
-        let mut kinds = vec![Kind::Partition, Kind::Timeout, Kind::Error, Kind::Cpu];
+        let mut kinds =
+            vec![Kind::Partition, Kind::Timeout, Kind::Error, Kind::Cpu, Kind::Frozen, Kind::Link];
         if abilities.vm {
             // One lane at a time: several that look for processes all the time make this kernel stand still for seconds.
             kinds.extend([Kind::Memory, Kind::Stillness, Kind::Calls, Kind::Tools]);
@@ -210,14 +242,21 @@ impl Script {
             }
             Some(step) if self.names(step).is_empty() => {
                 self.opening.push(step);
-                if self.active.is_empty() { Step::Inject } else { Step::Remove }
+                match step.is_of_guard() && self.active.len() < NAMES.len() {
+                    true => {
+                        self.first_kinds.push(Kind::Frozen);
+                        Step::Inject
+                    }
+                    false if self.active.is_empty() => Step::Inject,
+                    false => Step::Remove,
+                }
             }
             Some(step) => step,
             None => self.weigh(),
         }
     }
 
-    /// A kind for a fault of this name. A process has one tracer, and a proxy obeys one fault.
+    /// A kind for a fault of this name. A process has one tracer, a proxy obeys one fault, and one holds a setting.
     fn kind(&mut self, step: Step, name: &str) -> Kind {
         let others = self.active.iter().filter(|(other, _)| **other != name);
         let taken: Vec<_> = others.map(|(_, kind)| *kind).filter(|kind| ALONE.contains(kind)).collect();
@@ -240,8 +279,13 @@ impl Script {
             Step::KillHolder | Step::PauseHolder | Step::StopHolder => {
                 NAMES.into_iter().filter(active).collect()
             }
+            _ if step.is_of_guard() && !self.is_guarded() => Vec::new(),
             _ => NAMES.to_vec(),
         }
+    }
+
+    fn is_guarded(&self) -> bool {
+        self.active.values().any(|kind| kind.is_supervised())
     }
 
     fn weigh(&mut self) -> Step {
@@ -266,7 +310,8 @@ impl Script {
                 self.active.remove(action.name);
             }
             Step::InjectAgain | Step::Expire | Step::Wait | Step::SetClock => {}
-            Step::PauseHolder | Step::PauseServer | Step::PauseInjector => {}
+            Step::PauseHolder | Step::PauseServer | Step::PauseInjector | Step::PauseGuard => {}
+            Step::KillGuard | Step::StopGuard => self.active.retain(|_, kind| !kind.is_supervised()),
             _ => self.active.clear(),
         }
     }
@@ -333,7 +378,7 @@ mod tests {
 
     #[test]
     fn the_beginnings_of_all_lanes_have_every_step_and_every_kind() {
-        for (vm, lanes, length) in [(true, 2, 35), (false, 4, 25), (false, 1, 60)] {
+        for (vm, lanes, length) in [(true, 2, 40), (false, 4, 25), (false, 1, 70)] {
             let abilities = Abilities { vm, netem: vm };
             let mut script = Vec::new();
             for lane in 0..lanes {
@@ -346,6 +391,8 @@ mod tests {
             }
             for (kind, possible) in [
                 (Kind::Partition, true),
+                (Kind::Frozen, true),
+                (Kind::Link, true),
                 (Kind::Memory, vm),
                 (Kind::Stillness, vm),
                 (Kind::Calls, vm),
@@ -355,6 +402,19 @@ mod tests {
                 assert_eq!(script.iter().any(injected), possible, "{kind:?} of {lanes} lanes");
             }
         }
+    }
+
+    #[test]
+    fn a_guard_is_struck_while_it_has_something_to_guard() {
+        let mut script = Script::new(7, 0, 1, Abilities { vm: false, netem: false });
+        let mut struck = 0;
+        for _ in 0..5000 {
+            let guarded = script.is_guarded();
+            let step = script.next().step;
+            assert!(guarded || !step.is_of_guard(), "{step:?}");
+            struck += usize::from(step.is_of_guard());
+        }
+        assert!(struck > 100, "{struck} times");
     }
 
     #[test]

@@ -11,12 +11,14 @@ use nix::unistd::Pid;
 use serde_json::{Value, json};
 
 use super::Lane;
+use super::guarded::Guarded;
 use super::ledger::{Account, Expected, Ledger};
 use super::script::Kind;
 use crate::caller::{Ask, Caller};
 use crate::cgroup::Cgroup;
 use crate::daemon::binary;
 use crate::fault::Fault;
+use crate::guard::Guard;
 use crate::measure::{Echo, Tcp, tcp_rtt, udp_rtt};
 use crate::netns::output;
 use crate::pair::INTERFACE;
@@ -46,9 +48,12 @@ pub(super) const LASTING: Duration = Duration::from_secs(3000);
 pub(super) struct World {
     pub(super) lane: Lane,
     pub(super) mcp: Mcp,
+    /// Before the daemon, whose directory goes with it.
+    pub(super) guard: Guard,
     pub(super) daemon: Daemon,
     pub(super) cgroup: Cgroup,
     props: Props,
+    pub(super) guarded: Guarded,
     pub(super) site: Site,
     /// What should be active.
     pub(super) active: BTreeMap<&'static str, Kind>,
@@ -129,14 +134,16 @@ impl Site {
 impl World {
     pub(super) fn new(lane: Lane) -> Result<Self> {
         let (site, cgroup) = (Site::new(lane)?, Cgroup::new()?);
-        let props = Props::new()?;
+        let (props, guarded) = (Props::new()?, Guarded::new()?);
         let daemon = start(lane, &cgroup)?;
         Ok(Self {
             lane,
             mcp: daemon.mcp()?,
+            guard: Guard::start(&daemon)?,
             daemon,
             cgroup,
             props,
+            guarded,
             site,
             active: BTreeMap::new(),
             judged: Cell::default(),
@@ -162,7 +169,7 @@ impl World {
                 let params = json!({"resource": "memory", "memory_mb": 8});
                 Some(beside("resource_exhaustion", json!({}), params))
             }
-            _ => None,
+            _ => self.guarded.fault(kind),
         };
         if let Some(fault) = beside {
             return fault.named(name).lasting(duration);
@@ -260,6 +267,9 @@ impl World {
     /// Ending a fault is quicker than what it leaves behind in the states of others, on a busy machine.
     fn check_props(&self) -> Result<()> {
         let is_active = |wanted| self.active.values().any(|kind| *kind == wanted);
+        if let Some(kind) = self.guarded.differs(is_active, SETTLE) {
+            return self.wrong(&format!("{kind:?} acts and should not, or the other way round"));
+        }
         let (still, failing) = (is_active(Kind::Stillness), is_active(Kind::Calls));
         let stands = || (self.props.worker.state() == Some('t')) == still;
         if !wait_until(SETTLE, stands) {
@@ -304,7 +314,7 @@ impl World {
         }
     }
 
-    fn wrong(&self, what: &str) -> Result<()> {
+    pub(super) fn wrong<T>(&self, what: &str) -> Result<T> {
         let (faults, log) = (&self.active, self.daemon.log());
         Err(Error::Different(format!("{what}, with {faults:?} active; log:\n{log}")))
     }
@@ -348,6 +358,7 @@ impl World {
         if !wait_until(UNDONE, || self.journals().is_empty()) {
             return Err(Error::Different(format!("journals left: {:?}", self.journals())));
         }
+        self.guarded.assert_as_before()?;
         if self.site.hurt {
             // By us: its device is not what it was.
             return Ok(());
@@ -405,19 +416,42 @@ impl World {
         if !wait_until(SETTLE, || !dead.iter().any(Process::runs)) {
             return Err(Error::Different(format!("still running: {dead:?}")));
         }
+        self.bury(dead);
+        self.assert_no_residue()
+    }
+
+    fn bury(&mut self, dead: &[Process]) {
         self.daemon.kill_everything();
         // What the injector leaves becomes a child of ours.
         for process in dead {
             let _ = waitpid(Pid::from_raw(process.pid), Some(WaitPidFlag::WNOHANG));
         }
-        self.assert_no_residue()
     }
 
-    /// Starts another daemon, when the one that was is no more.
+    /// Starts another daemon, when the one that was is no more, and a guard for it.
     pub(super) fn start(&mut self) -> Result<()> {
+        self.guard.kill();
         let fresh = start(self.lane, &self.cgroup)?;
         self.mcp = fresh.mcp()?;
+        self.guard = Guard::start(&fresh)?;
         self.daemon = fresh;
+        Ok(())
+    }
+
+    /// Starts the daemon again where the one died that was, and a guard: what was left is undone before it serves.
+    pub(super) fn start_again(&mut self, dead: &[Process]) -> Result<()> {
+        self.bury(dead);
+        let (lane, cgroup) = (self.lane, &self.cgroup);
+        self.daemon.start_again(|command| place(lane, cgroup, command))?;
+        self.mcp = self.daemon.mcp()?;
+        self.guard = Guard::start(&self.daemon)?;
+        self.guarded.assert_as_before()
+    }
+
+    /// Stops the daemon, and its guard, which would wait for another in a directory that goes.
+    pub(super) fn stop(&mut self) -> Result<()> {
+        self.daemon.stop()?;
+        self.guard.kill();
         Ok(())
     }
 
@@ -444,10 +478,12 @@ impl World {
 }
 
 fn start(lane: Lane, cgroup: &Cgroup) -> Result<Daemon> {
-    Daemon::start_with(|command| {
-        lane.attach.configure(command);
-        cgroup.place(command);
-    })
+    Daemon::start_with(|command| place(lane, cgroup, command))
+}
+
+fn place(lane: Lane, cgroup: &Cgroup, command: &mut Command) {
+    lane.attach.configure(command);
+    cgroup.place(command);
 }
 
 /// Collects what has ended of daemons that died before: it is ours, see [`super::run`], and would be told as left behind. Where
