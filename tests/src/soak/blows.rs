@@ -136,6 +136,17 @@ impl Soak {
         self.world.assert_calm()
     }
 
+    /// Everything at once, whatever becomes of packets.
+    pub(super) fn kill_and_recover(&mut self) -> Result<()> {
+        let all = self.world.daemon.processes();
+        let end = |world: &mut World| {
+            world.daemon.kill_everything();
+            world.recover(&all)
+        };
+        self.world.change(|active| active.clear(), end)?;
+        self.world.start()
+    }
+
     /// The lease ends what an injector that stands still does not; when it runs again, it can be told to. If it has something to
     /// guard, the guard kills it instead.
     pub(super) fn hang_injector(&mut self, action: Action) -> Result<()> {

@@ -178,7 +178,7 @@ fn stop_without_descriptors(world: &mut World) -> Result<()> {
     }
     stopped?;
     if !wait_until(SETTLE, || world.active_names().is_ok_and(|names| names.is_empty())) {
-        return Err(Error::Different(format!("stuck; log:\n{}", world.daemon.log())));
+        return world.wrong("stuck without descriptors");
     }
     Ok(())
 }

@@ -226,7 +226,8 @@ fn live(lane: Lane, mut script: Script, steps: usize, deadline: Instant, stalls:
 
 impl Soak {
     fn failed(mut self, at: &str, error: &Error) -> Figures {
-        self.figures.failures.push(format!("{:?}, {at}: {error}", self.world.lane));
+        let (lane, logs) = (self.world.lane, self.world.logs());
+        self.figures.failures.push(format!("{lane:?}, {at}: {error}\n{logs}"));
         self.figures
     }
 

@@ -9,12 +9,14 @@ use super::Soak;
 use super::ledger::Expected;
 use super::script::{Action, Kind, Step};
 use super::world::{LASTING, SETTLE};
-use crate::bpf::tcx_programs;
+use crate::bpf::{TCX_EGRESS, TCX_INGRESS, tcx_programs};
 use crate::pair::INTERFACE;
-use crate::{Error, NetNs, Result};
+use crate::{Error, NetNs, Pair, Result};
 
 /// How long a fault lasts that ends by itself.
 const SHORT: Duration = Duration::from_secs(1);
+/// What a device is called for a while.
+const OTHER: &str = "other0";
 /// A busy machine is late.
 const EARLY: Duration = Duration::from_millis(20);
 
@@ -47,7 +49,7 @@ impl Soak {
             Step::PauseGuard => self.pause_guard(action),
             Step::ReplaceGuard => self.replace_guard(action),
             Step::KillWithGuard => self.kill_with_guard(action),
-            Step::RenameDevice => self.rename_device(),
+            Step::RenameDevice => self.rename_device(action),
             Step::DeleteDevice => self.delete_device(),
             Step::MoveDevice => self.move_device(),
             Step::DeleteNamespace => self.delete_namespace(),
@@ -161,23 +163,43 @@ impl Soak {
         self.world.assert_calm()
     }
 
-    /// A fault is on a device, not on a name.
-    fn rename_device(&mut self) -> Result<()> {
-        let near = |from: &str, to: &str| {
-            format!("link set {from} down\nlink set {from} name {to}\nlink set {to} up\n")
-        };
+    /// A fault is on a device, not on a name. In half of the cases it ends while its device has another one, by a request
+    /// or with all its processes; in the others when the name is back.
+    fn rename_device(&mut self, action: Action) -> Result<()> {
         self.world.hurt();
-        self.world.site.pair.near.ip_batch(&near(INTERFACE, "other0"))?;
+        self.world.site.pair.near.ip_batch(&renamed(INTERFACE, OTHER))?;
         let lost = self.world.fault("lost", Kind::Partition, SHORT).inject(&self.world.mcp);
-        self.world.site.pair.near.ip_batch(&near("other0", INTERFACE))?;
         if !matches!(&lost, Err(Error::Mcp { problem, .. }) if problem.contains("TARGET_NOT_FOUND")) {
             return Err(Error::Different(format!("injected on a device that is not there: {lost:?}")));
         }
+        match action.number % 4 {
+            0 => self.end_elsewhere(|soak| soak.stop_everything())?,
+            2 => self.end_elsewhere(|soak| soak.kill_and_recover())?,
+            _ => {}
+        }
+        let near = &self.world.site.pair.near;
+        near.ip_batch(&renamed(OTHER, INTERFACE))?;
         self.world.site.pair.wait_up()?;
-        // Taking a device down takes its IPv6 addresses along; so a new one goes on.
         self.world.check()?;
         self.stop_everything()?;
+        self.world.assert_calm()?;
+        // Down, a device loses its IPv6 addresses. With them it is what it was; but for its packets, so a new one goes on.
+        let address = format!("{}/64", Pair::NEAR_V6);
+        self.world.site.pair.near.ip(&["address", "add", &address, "dev", INTERFACE, "nodad"])?;
+        self.world.assert_networks_as_before()?;
         self.renew_site()
+    }
+
+    /// Has every fault ended while its device is called something else, and looks at the device.
+    fn end_elsewhere(&mut self, end: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
+        end(self)?;
+        self.world.assert_calm()?;
+        let near = &self.world.site.pair.near;
+        let queues = near.tc(&["qdisc", "show", "dev", OTHER])?;
+        if queues.contains("clsact") != self.world.lane.clsact {
+            return Err(Error::Different(format!("queues of the renamed device: {queues}")));
+        }
+        assert_bare(near, OTHER)
     }
 
     fn delete_device(&mut self) -> Result<()> {
@@ -194,17 +216,10 @@ impl Soak {
         let elsewhere = NetNs::new()?;
         self.world.site.pair.near.ip(&["link", "set", INTERFACE, "netns", elsewhere.name()])?;
         self.stop_everything()?;
+        // Before the far side goes, and the device with it.
+        assert_bare(&elsewhere, INTERFACE)?;
         self.renew_site()?;
-        self.world.assert_calm()?;
-        let shown = ["ingress", "egress"].map(|way| elsewhere.tc(&["filter", "show", "dev", INTERFACE, way]));
-        let index = elsewhere.run(|| nix::net::if_::if_nametoindex(INTERFACE)).unwrap_or_default();
-        let programs = elsewhere.run(|| [46, 47].map(|hook| tcx_programs(index, hook).unwrap_or_default()));
-        let links = elsewhere.ip(&["-o", "link"])?;
-        match format!("{shown:?} {links}").contains("chaos") || programs.iter().any(|found| !found.is_empty())
-        {
-            true => Err(Error::Different(format!("went with the device: {shown:?} {programs:?} {links}"))),
-            false => Ok(()),
-        }
+        self.world.assert_calm()
     }
 
     /// Its name goes; the namespace itself goes with the last holder in it.
@@ -213,5 +228,24 @@ impl Soak {
         self.renew_site()?;
         self.stop_everything()?;
         self.world.assert_calm()
+    }
+}
+
+/// Has `ip` give a device another name.
+fn renamed(from: &str, to: &str) -> String {
+    format!("link set {from} down\nlink set {from} name {to}\nlink set {to} up\n")
+}
+
+/// No program, filter or device of ours is with a device.
+fn assert_bare(namespace: &NetNs, device: &str) -> Result<()> {
+    let shown = ["ingress", "egress"].map(|way| namespace.tc(&["filter", "show", "dev", device, way]));
+    let index =
+        namespace.run(|| nix::net::if_::if_nametoindex(device)).map_err(Error::sys("find", device))?;
+    let hooks = [TCX_INGRESS, TCX_EGRESS];
+    let programs = namespace.run(|| hooks.map(|hook| tcx_programs(index, hook).unwrap_or_default()));
+    let links = namespace.ip(&["-o", "link"])?;
+    match format!("{shown:?} {links}").contains("chaos") || programs.iter().any(|found| !found.is_empty()) {
+        true => Err(Error::Different(format!("with {device}: {shown:?} {programs:?} {links}"))),
+        false => Ok(()),
     }
 }

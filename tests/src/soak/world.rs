@@ -315,8 +315,12 @@ impl World {
     }
 
     pub(super) fn wrong<T>(&self, what: &str) -> Result<T> {
-        let (faults, log) = (&self.active, self.daemon.log());
-        Err(Error::Different(format!("{what}, with {faults:?} active; log:\n{log}")))
+        Err(Error::Different(format!("{what}, with {:?} active", self.active)))
+    }
+
+    /// What daemon and guard wrote.
+    pub(super) fn logs(&self) -> String {
+        format!("log of the daemon:\n{}log of the guard:\n{}", self.daemon.log(), self.guard.log())
     }
 
     fn check_status(&self) -> Result<()> {
@@ -363,6 +367,11 @@ impl World {
             // By us: its device is not what it was.
             return Ok(());
         }
+        self.assert_networks_as_before()
+    }
+
+    /// Links, addresses, queues and all else in the site's namespaces are as they were, and packets get through.
+    pub(super) fn assert_networks_as_before(&self) -> Result<()> {
         let (near, far, echo) = (&self.site.pair.near, &self.site.pair.far, self.site.echo.address());
         let answers = || matches!(udp_rtt(near, echo, SILENCE), Ok(Some(_)));
         let behaves = || match wait_until(SETTLE, answers) {
@@ -399,10 +408,7 @@ impl World {
     /// From `since` until the first packet of the target that comes through left.
     pub(super) fn time_to_normal(&self, since: Instant, limit: Duration) -> Result<Duration> {
         let normal = self.site.target.first_after(since, limit);
-        let late = || {
-            let (faults, log) = (&self.active, self.daemon.log());
-            Error::Late { what: format!("normal traffic after {faults:?}; log:\n{log}"), after: limit }
-        };
+        let late = || Error::Late { what: format!("normal traffic after {:?}", self.active), after: limit };
         normal.filter(|normal| *normal < limit).ok_or_else(late)
     }
 
