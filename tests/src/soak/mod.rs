@@ -22,7 +22,7 @@ use crate::residue::Judged;
 use crate::skip::Environment;
 use crate::stall::Stalls;
 use crate::{Error, Result};
-use script::{Abilities, Action, Script};
+use script::{Abilities, Action, Script, Step};
 use world::World;
 
 /// Room for a daemon's runtime directory, in KiB.
@@ -33,8 +33,8 @@ const ROOM: u32 = 256;
 const BEFORE: Duration = Duration::from_secs(7);
 /// A machine that stands still for longer is none to soak on.
 const LONGEST: Duration = Duration::from_secs(90);
-/// A machine that stands still more often is none to soak on.
-const MOST_STALLS: usize = 8;
+/// In one lane; a machine that stands still more often is none to soak on.
+const MOST_EXCUSED: usize = 8;
 
 /// How long, and which.
 #[derive(Debug, Clone, Copy)]
@@ -70,7 +70,7 @@ impl Lane {
 /// What a soak did.
 #[derive(Debug, Default)]
 pub struct Figures {
-    /// Steps taken, by name.
+    /// Steps taken, by name, but for those that are excused.
     pub steps: BTreeMap<String, usize>,
     /// From a blow to the first packet that came through, when a fault had blocked it; by the blow's name.
     pub normal: BTreeMap<String, Vec<Duration>>,
@@ -82,8 +82,8 @@ pub struct Figures {
     pub packets: [u64; 2],
     /// Of these, lost without a fault that explains it, come through one, or arrived twice.
     pub unexplained: u64,
-    /// How long the machine stood still when a step went wrong: its lane began anew, with nothing left behind.
-    pub stalls: Vec<Duration>,
+    /// Steps that are excused: how long the machine stood still when one went wrong. Its lane began anew, with nothing left behind.
+    pub excused: Vec<Duration>,
     /// Steps that went well around a standstill: packets of their targets are not judged, since a lease may have run out.
     pub doubtful: usize,
     /// What was found of residue when every fault had ended.
@@ -93,6 +93,15 @@ pub struct Figures {
 }
 
 impl Figures {
+    /// How many steps were taken, without those that are excused.
+    pub fn taken(&self) -> usize {
+        self.steps.values().sum()
+    }
+
+    fn count(&mut self, step: Step) {
+        *self.steps.entry(format!("{step:?}")).or_default() += 1;
+    }
+
     fn merge(&mut self, other: Self) {
         for (name, count) in other.steps {
             *self.steps.entry(name).or_default() += count;
@@ -104,7 +113,7 @@ impl Figures {
         self.guarded.extend(other.guarded);
         self.packets = [self.packets[0] + other.packets[0], self.packets[1] + other.packets[1]];
         self.unexplained += other.unexplained;
-        self.stalls.extend(other.stalls);
+        self.excused.extend(other.excused);
         self.doubtful += other.doubtful;
         self.judged.merge(other.judged);
         self.failures.extend(other.failures);
@@ -180,18 +189,18 @@ pub fn run(plan: Plan) -> Result<Figures> {
 
 fn live(lane: Lane, mut script: Script, steps: usize, deadline: Instant, stalls: &Stalls) -> Result<Figures> {
     let mut soak = Soak { world: World::new(lane)?, figures: Figures::default() };
-    for number in 1..=steps {
-        if Instant::now() > deadline {
-            break;
-        }
+    let mut number = 0;
+    // An excused one is not counted, and another is taken instead.
+    while soak.figures.taken() < steps && Instant::now() <= deadline {
+        number += 1;
         let action = script.next();
-        *soak.figures.steps.entry(format!("{:?}", action.step)).or_default() += 1;
         let (begun, unexplained) = (Instant::now(), soak.figures.unexplained);
         let taken = soak.take(action);
         soak.figures.judged.merge(soak.world.judged.take());
         let since = begun.checked_sub(BEFORE).unwrap_or(begun);
         let stall = stalls.longest_since(since);
         let Err(error) = taken else {
+            soak.figures.count(action.step);
             if stall.is_some() {
                 soak.world.disregard(since);
                 soak.figures.doubtful += 1;
@@ -199,11 +208,13 @@ fn live(lane: Lane, mut script: Script, steps: usize, deadline: Instant, stalls:
             continue;
         };
         let at = format!("step {number}, {action:?}");
-        let Some(stall) = stall.filter(|_| soak.figures.stalls.len() < MOST_STALLS) else {
+        let Some(stall) = stall.filter(|_| soak.figures.excused.len() < MOST_EXCUSED) else {
+            soak.figures.count(action.step);
             return Ok(soak.failed(&at, &error));
         };
         stalls.wait_over(LONGEST);
         if let Err(residue) = soak.leave_nothing() {
+            soak.figures.count(action.step);
             return Ok(
                 soak.failed(&format!("{at}, after {stall:?} of standing still: {error}; then"), &residue)
             );
@@ -211,7 +222,7 @@ fn live(lane: Lane, mut script: Script, steps: usize, deadline: Instant, stalls:
         println!("{lane:?}, {at}: the machine stood still for {stall:?}; the lane begins anew: {error}");
         let mut figures = std::mem::take(&mut soak.figures);
         drop(soak);
-        figures.stalls.push(stall);
+        figures.excused.push(stall);
         figures.unexplained = unexplained;
         script.forget();
         soak = Soak { world: World::new(lane)?, figures };
