@@ -61,11 +61,7 @@ impl Process {
 
     /// CPU time it has used, in user mode and in the kernel; zero when it is gone.
     pub fn cpu_time(&self) -> Duration {
-        let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid)).unwrap_or_default();
-        let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
-        // utime and stime, in hundredths of a second (proc(5); USER_HZ is 100 everywhere we run).
-        let ticks: u64 = fields.skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum();
-        Duration::from_millis(ticks * 10)
+        times(self.pid).into_iter().sum()
     }
 
     /// A number in its `status` (proc(5)), in bytes where that is in kB; 0 when the process is gone or has no such field.
@@ -89,6 +85,22 @@ impl Process {
         self.signal(Signal::SIGSTOP);
         wait_until(STOPS, || Self::read(self.pid).is_none_or(|process| "TZ".contains(process.state)));
     }
+}
+
+/// CPU time that a process has used in the kernel; zero when it is gone.
+pub fn kernel_time(pid: i32) -> Duration {
+    times(pid)[1]
+}
+
+/// CPU time in user mode and in the kernel.
+fn times(pid: i32) -> [Duration; 2] {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let fields: Vec<_> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+    // utime and stime, in hundredths of a second (proc(5); USER_HZ is 100 everywhere we run).
+    [11, 12].map(|at| {
+        let ticks = fields.get(at).and_then(|field| field.parse::<u64>().ok()).unwrap_or_default();
+        Duration::from_millis(ticks * 10)
+    })
 }
 
 /// Every process.

@@ -1,7 +1,8 @@
 //! Whether this machine stands still: an emulated or overcommitted processor does for seconds, and what is late then says nothing
 //! about the daemon.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -10,12 +11,14 @@ use nix::libc;
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
 
-use crate::process::wait_until;
+use crate::process::{kernel_time, wait_until};
 
 /// How often each processor is asked.
 const LOOK: Duration = Duration::from_millis(50);
 /// Waking up so much too late is no matter of load.
 const STILL: Duration = Duration::from_millis(750);
+/// Being busy in the kernel for longer than [`STILL`] in such a time is as good as standing still.
+const WINDOW: Duration = Duration::from_secs(1);
 /// Longer than any run.
 const FOREVER: Duration = Duration::from_secs(1_000_000);
 
@@ -77,6 +80,25 @@ impl Stalls {
         }));
     }
 
+    /// Watches as well whether the kernel keeps a process busy, which so long does not go on, either. Which one is to be said
+    /// whenever it is another.
+    pub fn watch_process(&self) -> Kept {
+        let (pid, stop) = (Arc::new(AtomicI32::new(0)), Arc::new(AtomicBool::new(false)));
+        let (seen, of, until) = (Arc::clone(&self.seen), Arc::clone(&pid), Arc::clone(&stop));
+        let look = move || {
+            let mut times = VecDeque::new();
+            while !until.load(Ordering::Relaxed) {
+                let now = Instant::now();
+                times.push_back((now, of.load(Ordering::Relaxed), kernel_time(of.load(Ordering::Relaxed))));
+                if let Some(kept) = kept_since(&mut times) {
+                    lock(&seen).over.push((now, kept));
+                }
+                thread::sleep(LOOK);
+            }
+        };
+        Kept { pid, stop, thread: Some(thread::spawn(look)) }
+    }
+
     /// The longest since then, one that is not over among them.
     pub fn longest_since(&self, since: Instant) -> Option<Duration> {
         lock(&self.seen).longest_since(since, Instant::now())
@@ -95,6 +117,39 @@ impl Drop for Stalls {
             let _ = thread.join();
         }
     }
+}
+
+/// A thread that watches one process after the other.
+#[derive(Debug)]
+pub struct Kept {
+    pid: Arc<AtomicI32>,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Kept {
+    /// From now on it is this one.
+    pub fn watch(&self, pid: i32) {
+        self.pid.store(pid, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// How long a process was in the kernel while these looks at it were taken, if for nearly all of the time. Those that are older than
+/// that go.
+fn kept_since(times: &mut VecDeque<(Instant, i32, Duration)>) -> Option<Duration> {
+    let (now, pid, spent) = *times.back()?;
+    times.retain(|(at, of, _)| *of == pid && now - *at <= WINDOW);
+    let kept = spent.saturating_sub(times.front()?.2);
+    (kept > STILL).then_some(kept)
 }
 
 /// A thread's part in what is seen.
@@ -160,6 +215,23 @@ mod tests {
         assert_eq!(seen(LOOK).longest_since(now, now + SECOND), Some(SECOND - LOOK));
         let seen = Seen { over: Vec::new(), begun: vec![now] };
         assert_eq!(seen.longest_since(now, now + LOOK + STILL), None);
+    }
+
+    #[test]
+    fn a_process_that_the_kernel_keeps_busy_is_told_from_one_that_works_and_from_another() {
+        let start = Instant::now();
+        let looks = |busy: u32, other: i32| {
+            let look =
+                |look: u32| (start + look * LOOK, if look < 10 { other } else { 7 }, look * LOOK * busy / 10);
+            (0..40).map(look).collect::<VecDeque<_>>()
+        };
+        assert_eq!(kept_since(&mut looks(10, 7)), Some(WINDOW));
+        assert_eq!(kept_since(&mut looks(8, 7)), Some(WINDOW * 8 / 10));
+        assert_eq!(kept_since(&mut looks(7, 7)), None);
+        let mut other = looks(10, 8);
+        other.truncate(20);
+        assert_eq!(kept_since(&mut other), None);
+        assert_eq!(other.len(), 10);
     }
 
     #[test]

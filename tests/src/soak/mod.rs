@@ -188,7 +188,7 @@ pub fn run(plan: Plan) -> Result<Figures> {
 }
 
 fn live(lane: Lane, mut script: Script, steps: usize, deadline: Instant, stalls: &Stalls) -> Result<Figures> {
-    let mut soak = Soak { world: World::new(lane)?, figures: Figures::default() };
+    let mut soak = Soak { world: World::new(lane, stalls.watch_process())?, figures: Figures::default() };
     let mut number = 0;
     // An excused one is not counted, and another is taken instead.
     while soak.figures.taken() < steps && Instant::now() <= deadline {
@@ -225,7 +225,7 @@ fn live(lane: Lane, mut script: Script, steps: usize, deadline: Instant, stalls:
         figures.excused.push(stall);
         figures.unexplained = unexplained;
         script.forget();
-        soak = Soak { world: World::new(lane)?, figures };
+        soak = Soak { world: World::new(lane, stalls.watch_process())?, figures };
     }
     let finished = soak.finish();
     soak.figures.judged.merge(soak.world.judged.take());

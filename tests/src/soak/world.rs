@@ -25,6 +25,7 @@ use crate::pair::INTERFACE;
 use crate::process::{self, Process, wait_until};
 use crate::residue::Judged;
 use crate::skip::Environment;
+use crate::stall::Kept;
 use crate::tools::{Came, Session};
 use crate::worker::{Program, Worker};
 use crate::{Daemon, Error, Mcp, Pair, Residue, Result};
@@ -47,6 +48,8 @@ pub(super) const LASTING: Duration = Duration::from_secs(3000);
 /// Everything a lane touches. Fields go in this order.
 pub(super) struct World {
     pub(super) lane: Lane,
+    /// Watches the injector.
+    kept: Kept,
     pub(super) mcp: Mcp,
     /// Before the daemon, whose directory goes with it.
     pub(super) guard: Guard,
@@ -132,12 +135,14 @@ impl Site {
 }
 
 impl World {
-    pub(super) fn new(lane: Lane) -> Result<Self> {
+    pub(super) fn new(lane: Lane, kept: Kept) -> Result<Self> {
         let (site, cgroup) = (Site::new(lane)?, Cgroup::new()?);
         let (props, guarded) = (Props::new()?, Guarded::new()?);
         let daemon = start(lane, &cgroup)?;
+        kept.watch(daemon.injector_pid());
         Ok(Self {
             lane,
+            kept,
             mcp: daemon.mcp()?,
             guard: Guard::start(&daemon)?,
             daemon,
@@ -440,6 +445,7 @@ impl World {
         let fresh = start(self.lane, &self.cgroup)?;
         self.mcp = fresh.mcp()?;
         self.guard = Guard::start(&fresh)?;
+        self.kept.watch(fresh.injector_pid());
         self.daemon = fresh;
         Ok(())
     }
@@ -449,6 +455,7 @@ impl World {
         self.bury(dead);
         let (lane, cgroup) = (self.lane, &self.cgroup);
         self.daemon.start_again(|command| place(lane, cgroup, command))?;
+        self.kept.watch(self.daemon.injector_pid());
         self.mcp = self.daemon.mcp()?;
         self.guard = Guard::start(&self.daemon)?;
         self.guarded.assert_as_before()
