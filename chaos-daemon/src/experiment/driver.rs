@@ -13,7 +13,7 @@ use super::activity::Deed;
 use super::alert::{self, Change};
 use super::document::Experiment;
 use super::ending::{Ending, Fate, Progress};
-use super::gate::Watch;
+use super::gate::{Watch, bad_as_well};
 use super::happened::{Happened, LOOK, ask, ask_for_alert, due, inject, look, observe, probe, remove, track};
 use super::machine::{Effect, Event, Machine, Pause};
 use super::recovery::Tracker;
@@ -477,6 +477,8 @@ impl<'a> Run<'a> {
         recorder.sampled(&gate.name, (Role::Gate, Stage::During), sample, !watch.is_bad(), late);
         if let Some(breach) = breach {
             recorder.note(Kind::Breach, &gate.name, &breach);
+            let as_well = bad_as_well(&self.watches, index, asked - self.began);
+            let breach = [breach].into_iter().chain(as_well).collect::<Vec<_>>().join("; ");
             self.breached = Some(asked);
             // A probe that does not work says nothing about the system.
             let broken = sample.no_data == Some(NoData::Error);

@@ -157,6 +157,13 @@ impl<'a> Watch<'a> {
         }
     }
 
+    /// Its name, and for how long it has been bad by now, for people; `None` when the latest sample was good.
+    fn bad_for(&self, now: Duration) -> Option<String> {
+        let lasting = now.saturating_sub(self.bad_since?);
+        let long = if lasting.is_zero() { String::new() } else { format!(" for {lasting:.1?}") };
+        Some(format!("{:?}{long}", self.gate.name))
+    }
+
     fn seen(&mut self, time: Duration, sample: &Sample) -> Result<(), String> {
         match self.look(time, sample) {
             Seen::Good => Ok(()),
@@ -199,6 +206,13 @@ impl<'a> Watch<'a> {
             }
         }
     }
+}
+
+/// Names the gates that were bad as well when the one of this number was breached, for people; `None` when there was no other.
+pub fn bad_as_well(watches: &[Watch<'_>], breached: usize, now: Duration) -> Option<String> {
+    let others = watches.iter().enumerate().filter(|(index, _)| *index != breached);
+    let bad: Vec<_> = others.filter_map(|(_, watch)| watch.bad_for(now)).collect();
+    (!bad.is_empty()).then(|| format!("bad as well: {}", bad.join(", ")))
 }
 
 /// Whether anything was seen at all. `chaosctl probe` ends with a status of its own when nothing was, which says nothing of the system.

@@ -157,6 +157,29 @@ fn a_gate_needs_data_unless_its_no_data_its_tolerance_or_its_probe_takes_none_fo
     }
 }
 
+#[test]
+fn a_breach_names_the_other_gates_that_are_bad_by_then_and_none_that_got_well() {
+    let named = |name: &str, alert_after| Gate { name: name.into(), ..gate(over(1.5, 0), alert_after) };
+    let gates = [named("first, of two", 60), named("second", 2), named("well", 60), named("just now", 60)];
+    let mut watches: Vec<_> = gates.iter().map(Watch::new).collect();
+    let mut breach = None;
+    for (second, values) in
+        [[2.0, 1.0, 2.0, 1.0], [2.0, 2.0, 1.0, 1.0], [2.0, 2.0, 1.0, 1.0], [2.0, 2.0, 1.0, 2.0]]
+            .into_iter()
+            .enumerate()
+    {
+        for index in [0, 2, 3, 1] {
+            let time = Duration::from_secs(second as u64);
+            breach = watches[index].observe(time, &measured(Some(values[index])));
+        }
+    }
+    assert!(breach.is_some_and(|breach| breach.starts_with("gate second was breached for 2.0s")));
+    let now = Duration::from_secs(3);
+    let expected = "bad as well: \"first, of two\" for 3.0s, \"just now\"";
+    assert_eq!(bad_as_well(&watches, 1, now).as_deref(), Some(expected));
+    assert_eq!(bad_as_well(&watches[1..2], 0, now), None);
+}
+
 proptest! {
     /// Against a definition that looks at all samples at once.
     #[test]
