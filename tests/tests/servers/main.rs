@@ -5,6 +5,7 @@
 
 mod alerts;
 mod database;
+mod shipped;
 mod tls;
 mod told;
 mod web;

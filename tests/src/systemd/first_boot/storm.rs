@@ -13,7 +13,7 @@ use crate::systemd::unit::{PATIENCE, installed, log, run, systemctl};
 use crate::systemd::{TestResult, tests};
 
 tests![
-    the_shipped_experiment_finds_out_a_caller_that_makes_a_storm_of_retries_and_names_it,
+    the_shipped_experiment_finds_out_a_caller_that_makes_a_storm_of_retries_and_names_each_step,
     the_shipped_experiment_holds_for_a_caller_that_bounds_its_retries,
 ];
 
@@ -23,6 +23,14 @@ const CALLER: &str = "chaos-caller.service";
 const PROMETHEUS: &str = "chaos-prometheus.service";
 /// Ports of the three.
 const PORTS: [u16; 3] = [8081, 8082, 9090];
+
+/// What the caller counts.
+const COUNTERS: [&str; 4] = [
+    "http_requests_total",
+    "http_requests_failed_total",
+    "http_client_retries_total",
+    "http_client_rate_limited_total",
+];
 
 /// All three, gone when this is.
 struct Street;
@@ -39,9 +47,19 @@ impl Street {
             "--storage.tsdb.path=/tmp/prometheus",
         ];
         start(PROMETHEUS, &storage)?;
+        let rated = |counter: &&str| {
+            let query = format!("rate({counter}[10s])");
+            run("chaosctl", &["probe", "prometheus", "http://127.0.0.1:9090", &query, "--min", "0"]).is_ok()
+        };
         let up = |port: &u16| TcpStream::connect(SocketAddr::from(([127, 0, 0, 1], *port))).is_ok();
         if !wait_until(PATIENCE, || PORTS.iter().all(up)) {
             return Err(Error::Late { what: format!("ports {PORTS:?} open"), after: PATIENCE });
+        }
+        if !wait_until(PATIENCE, || COUNTERS.iter().all(|counter| rated(&counter))) {
+            return Err(Error::Late {
+                what: format!("Prometheus telling rates of {COUNTERS:?}"),
+                after: PATIENCE,
+            });
         }
         Ok(street)
     }
@@ -62,10 +80,15 @@ fn start(unit: &str, argv: &[&str]) -> Result<()> {
     run("systemd-run", &[&options[..], argv].concat()).map(drop)
 }
 
-/// Rates over a window that Prometheus fills soon; what it has not seen yet is no rate.
-const VARIABLES: [(&str, &str); 6] = [
+/// Rates over a window that Prometheus fills soon.
+const VARIABLES: [(&str, &str); 8] = [
     ("CHAOS_SESSIONS", "10"),
     ("CHAOS_HEALTH_URL", "http://127.0.0.1:8082/health"),
+    ("CHAOS_REQUEST_QUERY", "sum(rate(http_requests_total[10s]))"),
+    (
+        "CHAOS_AMPLIFICATION_QUERY",
+        "sum(rate(http_client_retries_total[10s])) / sum(rate(http_requests_total[10s]))",
+    ),
     ("CHAOS_ERROR_QUERY", "sum(rate(http_requests_failed_total[10s])) / sum(rate(http_requests_total[10s]))"),
     ("CHAOS_RETRY_QUERY", "sum(rate(http_client_retries_total[10s]))"),
     ("CHAOS_REJECTION_QUERY", "sum(rate(http_client_rate_limited_total[10s]))"),
@@ -80,12 +103,15 @@ fn outcome(attempts: &str) -> Result<Value> {
     Ok(result)
 }
 
-fn the_shipped_experiment_finds_out_a_caller_that_makes_a_storm_of_retries_and_names_it() -> TestResult {
+fn the_shipped_experiment_finds_out_a_caller_that_makes_a_storm_of_retries_and_names_each_step() -> TestResult
+{
     installed()?;
     let result = outcome("unbounded")?;
     let error = result["error"].as_str().unwrap_or_default();
     assert_eq!(result["verdict"], "tripped", "{result}; {}", log());
-    assert!(error.contains("retry storm") || error.contains("self-rate-limit"), "{error}");
+    for step in ["pool exhaustion: ", "retry amplification: ", "retry storm: ", "self-rate-limit: "] {
+        assert!(error.contains(step), "{step}: {error}");
+    }
     Ok(())
 }
 

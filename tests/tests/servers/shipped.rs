@@ -1,0 +1,148 @@
+//! Shipped experiments as they are, against a real Prometheus: the storm of retries, whose pool and caller are
+//! `tests/systemd/payment.py`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use chaos_tests::daemon::binary;
+use chaos_tests::process::wait_until;
+use chaos_tests::{Daemon, NetNs};
+use serde_json::Value;
+
+use super::{Server, namespace, probe};
+
+const PROMETHEUS: &str = "http://127.0.0.1:9090";
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Registers an experiment of the hub with these variables, runs it to its end, and says how it ended.
+fn run(daemon: &Daemon, name: &str, variables: &[(&str, &str)]) -> Value {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("experiment.yaml");
+    let chaosctl = |words: &[&str]| {
+        let mut command = Command::new(binary("chaosctl").unwrap());
+        command.arg("--socket").arg(daemon.socket()).args(words).stdin(Stdio::null());
+        command
+    };
+    let done = |command: &mut Command| {
+        let output = command.output().unwrap();
+        (output.status.code(), String::from_utf8([output.stdout, output.stderr].concat()).unwrap())
+    };
+    let copied = done(chaosctl(&["hub", "copy", name]).arg(&file));
+    assert_eq!(copied.0, Some(0), "{copied:?}");
+    let registered = done(chaosctl(&["experiment", "register"]).arg(&file).envs(variables.iter().copied()));
+    assert_eq!(registered.0, Some(0), "{registered:?}");
+    let text = fs::read_to_string(&file).unwrap();
+    let title = text.lines().find_map(|line| line.strip_prefix("title: ")).unwrap();
+    let output = chaosctl(&["--json", "run", title]).output().unwrap();
+    serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {output:?}; {}", daemon.log()))
+}
+
+/// A pool, its caller, a Prometheus that has seen some of both, and a daemon.
+struct Street {
+    daemon: Daemon,
+    _servers: [Server; 3],
+    _folder: tempfile::TempDir,
+    _namespace: NetNs,
+}
+
+/// What the caller counts.
+const COUNTERS: [&str; 4] = [
+    "http_requests_total",
+    "http_requests_failed_total",
+    "http_client_retries_total",
+    "http_client_rate_limited_total",
+];
+
+fn files() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("systemd")
+}
+
+impl Street {
+    fn open(attempts: &str) -> Self {
+        let (namespace, folder) = (namespace(), tempfile::tempdir().unwrap());
+        let script = |words: &[&str]| {
+            Server::start(namespace.command("python3").arg(files().join("payment.py")).args(words))
+        };
+        let (server, caller) = (script(&["server"]), script(&["caller", attempts]));
+        let prometheus = Server::start(
+            namespace
+                .command("prometheus")
+                .arg(format!("--config.file={}", files().join("prometheus.yml").display()))
+                .arg(format!("--storage.tsdb.path={}", folder.path().display()))
+                .arg("--web.listen-address=127.0.0.1:9090"),
+        );
+        let daemon = Daemon::start_with(|command| namespace.place(command)).unwrap();
+        let counted = |name: &&str| {
+            probe(&namespace, &["prometheus", PROMETHEUS, &format!("rate({name}[10s])"), "--min", "0"]).0 == 0
+        };
+        assert!(
+            wait_until(PATIENCE, || COUNTERS.iter().all(|name| counted(&name))),
+            "Prometheus knows no rates"
+        );
+        Self { daemon, _servers: [server, caller, prometheus], _folder: folder, _namespace: namespace }
+    }
+
+    fn run(&self, others: &[(&'static str, &'static str)]) -> Value {
+        let mut variables = VARIABLES.to_vec();
+        variables.extend_from_slice(others);
+        run(&self.daemon, "retry-storm", &variables)
+    }
+}
+
+/// Rates over a window that Prometheus fills soon.
+const VARIABLES: [(&str, &str); 8] = [
+    ("CHAOS_SESSIONS", "10"),
+    ("CHAOS_HEALTH_URL", "http://127.0.0.1:8082/health"),
+    ("CHAOS_REQUEST_QUERY", "sum(rate(http_requests_total[10s]))"),
+    ("CHAOS_ERROR_QUERY", "sum(rate(http_requests_failed_total[10s])) / sum(rate(http_requests_total[10s]))"),
+    (
+        "CHAOS_AMPLIFICATION_QUERY",
+        "sum(rate(http_client_retries_total[10s])) / sum(rate(http_requests_total[10s]))",
+    ),
+    ("CHAOS_RETRY_QUERY", "sum(rate(http_client_retries_total[10s]))"),
+    ("CHAOS_REJECTION_QUERY", "sum(rate(http_client_rate_limited_total[10s]))"),
+    ("CHAOS_HOLD_SECONDS", "25"),
+];
+
+#[test]
+fn the_storm_of_retries_is_refused_where_a_metric_is_not_there_and_held_by_a_caller_that_bounds_its_retries()
+{
+    let street = Street::open("3");
+    let wrong = "sum(rate(no_such_metric_total[10s]))";
+    for (variable, named) in [
+        ("CHAOS_REQUEST_QUERY", "requests come"),
+        ("CHAOS_ERROR_QUERY", "more than 1 % of the requests fail"),
+        ("CHAOS_AMPLIFICATION_QUERY", "retry amplification"),
+        ("CHAOS_RETRY_QUERY", "retry storm"),
+        ("CHAOS_REJECTION_QUERY", "self-rate-limit"),
+    ] {
+        let result = street.run(&[(variable, wrong)]);
+        let error = result["error"].as_str().unwrap_or_default();
+        assert_eq!(result["verdict"], "refused", "{variable}: {result}");
+        assert!(error.contains(named) && error.contains("no data"), "{variable}: {error}");
+    }
+    // Without callers it would show nothing.
+    let result = street.run(&[("CHAOS_REQUESTS_PER_SECOND", "1000")]);
+    assert!(
+        result["verdict"] == "refused" && result["error"].to_string().contains("requests come"),
+        "{result}"
+    );
+
+    let result = street.run(&[]);
+    assert_eq!(result["verdict"], "held", "{result}; {}", street.daemon.log());
+}
+
+#[test]
+fn the_storm_of_retries_of_a_caller_without_bounds_is_ended_and_each_of_its_steps_named() {
+    let street = Street::open("unbounded");
+    let result = street.run(&[]);
+    let error = result["error"].as_str().unwrap_or_default();
+    println!("{error}");
+    assert_eq!(result["verdict"], "tripped", "{result}; {}", street.daemon.log());
+    for step in ["pool exhaustion: ", "retry amplification: ", "retry storm: ", "self-rate-limit: "] {
+        assert!(error.contains(step), "{step}: {error}");
+    }
+}
