@@ -189,7 +189,7 @@ def fail_fast(check, programs, port):
     check(f"chaos run, {title}", seen == met and len(activities) == 1, (seen, activities))
 
 
-def shipped(check, programs, address, port):
+def shipped(check, programs, address, port, unit):
     """An experiment of the hub, told where to act by its variables, under both programs. What is cut off is no dependency of the
     service: Chaos Toolkit looks at it while the fault is still active."""
     name = "dependency-partition"
@@ -198,7 +198,7 @@ def shipped(check, programs, address, port):
     check(f"the hub has {name}", code == 0, said)
     title = yaml.safe_load(path.read_text())["title"]
     programs.environment.update(CHAOS_INTERFACE="lo", CHAOS_DEPENDENCY="127.0.0.2", CHAOS_DEPENDENCY_PORT=port,
-                                CHAOS_SERVICE=address, CHAOS_OUTAGE_SECONDS="1")
+                                CHAOS_SERVICE=address, CHAOS_OUTAGE_SECONDS="1", CHAOS_UNIT=unit, CHAOS_UPTIME_SECONDS="1")
     for health, met in [(address, (True, None, True)), ("127.0.0.1:9", (False, None, None))]:
         programs.environment["CHAOS_HEALTH_URL"] = f"http://{health}/health"
         seen, _ = strategy_natively(programs, path, title)
@@ -266,7 +266,8 @@ def main():
             run_strategy(check, tools, experiment, met)
         fail_fast(check, tools, port)
         probe_as_tolerance(check, tools, address)
-        shipped(check, tools, address, port)
+        with checks.unit(pid) as unit:
+            shipped(check, tools, address, port, unit)
         # The last, because it ends the service.
         run(check, tools, *killed(address, pid))
     print(f"{check.passed} passed, {check.failed} failed, 0 skipped", flush=True)

@@ -56,6 +56,22 @@ class Programs:
 
 
 @contextlib.contextmanager
+def unit(pid):
+    """The name by which a process is found as that of a systemd unit is: it is in a control group that is called so."""
+    with open("/proc/self/mounts", encoding="ascii") as mounts:
+        root = next(Path(mount.split()[1]) for mount in mounts if mount.split()[2] == "cgroup2")
+    before = Path(f"/proc/{pid}/cgroup").read_text(encoding="ascii").split("::", 1)[1].strip()
+    group = root / f"ct{os.getpid()}.service"
+    group.mkdir()
+    try:
+        (group / "cgroup.procs").write_text(str(pid))
+        yield group.name
+    finally:
+        (root / before.lstrip("/") / "cgroup.procs").write_text(str(pid))
+        group.rmdir()
+
+
+@contextlib.contextmanager
 def service():
     """The port and the process of a service that is well: a process of its own, so that it can be killed."""
     reader, writer = os.pipe()

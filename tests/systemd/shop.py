@@ -21,14 +21,21 @@ PLACES = 4
 GRACE = 2.0
 
 
+# Nobody waits in line for what has failed so long ago.
+KNOWN_TO_BE_GONE = 0.5
+
+
 class Database:
     def __init__(self):
         self.lock = threading.Lock()
         self.connection = None
+        self.gone_until = 0.0
 
     def price(self):
         """Asks; connects first if there is no connection."""
         with self.lock:
+            if time.monotonic() < self.gone_until:
+                raise psycopg2.OperationalError("it could not be reached a moment ago")
             try:
                 if self.connection is None:
                     self.connection = psycopg2.connect(DATABASE)
@@ -38,6 +45,7 @@ class Database:
                     return cursor.fetchone()[0]
             except psycopg2.Error:
                 self.connection = None
+                self.gone_until = time.monotonic() + KNOWN_TO_BE_GONE
                 raise
 
 

@@ -3,7 +3,7 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{Context, Outcome, TestResult, tests};
+use super::{Context, Outcome, TestResult, tests, with_netem};
+use crate::cgroup::Cgroup;
 use crate::daemon::binary;
 use crate::netns::output;
 use crate::pair::INTERFACE;
@@ -21,6 +22,8 @@ use crate::{Daemon, Error, NetNs, Pair, Residue, Result};
 
 tests![
     a_shipped_experiment_cuts_off_a_dependency_and_sees_the_service_fail_and_recover,
+    a_shipped_experiment_ends_when_a_service_is_started_again_for_want_of_its_dependency,
+    a_shipped_experiment_ends_when_a_service_answers_with_errors_because_its_dependency_is_slow,
     a_killed_process_that_is_started_again_is_measured_against_its_objective,
 ];
 
@@ -92,6 +95,71 @@ impl Drop for Server {
     }
 }
 
+/// The processes of the service's unit: one, which can be started again.
+struct Main {
+    unit: Cgroup,
+    process: Child,
+}
+
+impl Main {
+    fn start() -> Result<Self> {
+        let unit = Cgroup::of_unit()?;
+        let process = Self::process(&unit)?;
+        Ok(Self { unit, process })
+    }
+
+    fn process(unit: &Cgroup) -> Result<Child> {
+        let mut command = Command::new("sleep");
+        unit.place(command.arg("300").stdin(Stdio::null()));
+        command.spawn().map_err(Error::io("start", "sleep"))
+    }
+
+    fn start_again(&mut self) -> Result<()> {
+        self.end();
+        self.process = Self::process(&self.unit)?;
+        Ok(())
+    }
+
+    fn end(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+impl Drop for Main {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// Registers a shipped experiment for the service and its dependency, with these variables beside those of where they are.
+fn register(daemon: &Daemon, name: &str, variables: &[(&str, &str)]) -> Result<()> {
+    let folder = tempfile::tempdir().map_err(Error::io("make", "a folder"))?;
+    let file = folder.path().join("shipped.yaml");
+    output(chaosctl(daemon, &["hub", "copy", name])?.arg(&file))?;
+    let service_at = format!("{}:{SERVICE}", Pair::NEAR_V4);
+    let mut register = chaosctl(daemon, &["experiment", "register"])?;
+    register
+        .arg(&file)
+        .env("CHAOS_INTERFACE", INTERFACE)
+        .env("CHAOS_DEPENDENCY", Pair::FAR_V4.to_string())
+        .env("CHAOS_DEPENDENCY_PORT", DEPENDENCY.to_string())
+        .env("CHAOS_HEALTH_URL", format!("http://{service_at}/health"))
+        .env("CHAOS_SERVICE", &service_at)
+        .envs(variables.iter().copied());
+    output(&mut register).map(drop)
+}
+
+/// `dependency-partition`, of a service that has been up for three seconds.
+fn register_cut(daemon: &Daemon, main: &Main, seconds: &str) -> Result<()> {
+    let unit = main.unit.name();
+    let up =
+        [("CHAOS_UNIT", unit.as_str()), ("CHAOS_UPTIME_SECONDS", "3"), ("CHAOS_OUTAGE_SECONDS", seconds)];
+    register(daemon, "dependency-partition", &up)?;
+    thread::sleep(Duration::from_millis(3500));
+    Ok(())
+}
+
 /// What the service says of itself, asked by this test.
 fn health(pair: &Pair) -> Option<u16> {
     pair.near.run(|| {
@@ -122,20 +190,8 @@ fn a_shipped_experiment_cuts_off_a_dependency_and_sees_the_service_fail_and_reco
     let (dependency, service) = (Server::dependency(&pair)?, Server::service(&pair)?);
     let before = Residue::take(&[&pair.near])?;
     let daemon = Daemon::start_with(|command| pair.near.place(command))?;
-    let folder = tempfile::tempdir()?;
-    let file = folder.path().join("cut.yaml");
-    output(chaosctl(&daemon, &["hub", "copy", "dependency-partition"])?.arg(&file))?;
-    let service_at = format!("{}:{SERVICE}", Pair::NEAR_V4);
-    let mut register = chaosctl(&daemon, &["experiment", "register"])?;
-    register
-        .arg(&file)
-        .env("CHAOS_INTERFACE", INTERFACE)
-        .env("CHAOS_DEPENDENCY", Pair::FAR_V4.to_string())
-        .env("CHAOS_DEPENDENCY_PORT", DEPENDENCY.to_string())
-        .env("CHAOS_HEALTH_URL", format!("http://{service_at}/health"))
-        .env("CHAOS_SERVICE", &service_at)
-        .env("CHAOS_OUTAGE_SECONDS", "3");
-    output(&mut register)?;
+    let main = Main::start()?;
+    register_cut(&daemon, &main, "3")?;
 
     assert_eq!(health(&pair), Some(200), "before");
     let mut run = chaosctl(&daemon, &["--json", "run", "a service outlives the loss of its dependency"])?;
@@ -154,8 +210,55 @@ fn a_shipped_experiment_cuts_off_a_dependency_and_sees_the_service_fail_and_reco
         (seconds(&incident["unreachable_after_seconds"]), seconds(&incident["recovered_after_seconds"]));
     assert!((0.0..3.0).contains(&gone) && back > 3.0 && back < PATIENCE.as_secs_f64(), "{result}");
     drop(daemon);
-    drop((dependency, service));
+    drop((dependency, service, main));
     before.assert_unchanged_within(&[&pair.near], PATIENCE)?;
+    Ok(Outcome::Pass)
+}
+
+fn a_shipped_experiment_ends_when_a_service_is_started_again_for_want_of_its_dependency(
+    _: &Context,
+) -> TestResult {
+    let pair = Pair::new()?;
+    pair.near.ip(&["link", "set", "lo", "up"])?;
+    let _servers = (Server::dependency(&pair)?, Server::service(&pair)?);
+    let daemon = Daemon::start_with(|command| pair.near.place(command))?;
+    let mut main = Main::start()?;
+    // Far longer than it takes to see that.
+    register_cut(&daemon, &main, "60")?;
+    let mut run = chaosctl(&daemon, &["--json", "run", "a service outlives the loss of its dependency"])?;
+    let run = run.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    let failed = wait_until(PATIENCE, || health(&pair) == Some(503));
+    main.start_again()?;
+    let ended = run.wait_with_output()?;
+    assert!(failed, "the service never failed; {}", daemon.log());
+    let result: Value = serde_json::from_slice(&ended.stdout)?;
+    let error = result["error"].as_str().unwrap_or_default();
+    assert!(ended.status.code() == Some(4) && result["verdict"] == "tripped", "{result}; {}", daemon.log());
+    assert!(error.contains("the service was started again"), "{error}");
+    Ok(Outcome::Pass)
+}
+
+fn a_shipped_experiment_ends_when_a_service_answers_with_errors_because_its_dependency_is_slow(
+    context: &Context,
+) -> TestResult {
+    with_netem(context, errors_of_a_slow_dependency)
+}
+
+fn errors_of_a_slow_dependency() -> TestResult {
+    let pair = Pair::new()?;
+    pair.near.ip(&["link", "set", "lo", "up"])?;
+    let _servers = (Server::dependency(&pair)?, Server::service(&pair)?);
+    let daemon = Daemon::start_with(|command| pair.near.place(command))?;
+    // Slower than the service waits, which then says so soon: of how long answers take nothing shows.
+    let variables = [("CHAOS_DELAY", "1s"), ("CHAOS_P95_MS", "2000"), ("CHAOS_SLOW_SECONDS", "40")];
+    register(&daemon, "slow-dependency", &variables)?;
+    let run = chaosctl(&daemon, &["--json", "run", "a service bears a slow dependency"])?.output();
+    let ended = run.map_err(Error::io("run", "chaosctl"))?;
+    let result: Value = serde_json::from_slice(&ended.stdout)?;
+    let error = result["error"].as_str().unwrap_or_default();
+    assert!(ended.status.code() == Some(4) && result["verdict"] == "tripped", "{result}; {}", daemon.log());
+    assert!(error.contains("an answer is an error") && error.contains("503"), "{error}");
+    assert_eq!(health(&pair), Some(200), "after");
     Ok(Outcome::Pass)
 }
 

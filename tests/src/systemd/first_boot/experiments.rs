@@ -204,7 +204,10 @@ fn the_shipped_experiment_cuts_off_a_database_and_its_service_says_so_and_is_not
     installed()?;
     let _shop = Shop::open()?;
     let before = Shop::pid()?;
-    let variables = [&DEPENDENCY[..], &[("CHAOS_OUTAGE_SECONDS", "10")]].concat();
+    // By its processes it has to have been up for longer than this.
+    let up = [("CHAOS_UNIT", SHOP), ("CHAOS_UPTIME_SECONDS", "1"), ("CHAOS_OUTAGE_SECONDS", "10")];
+    std::thread::sleep(Duration::from_secs(2));
+    let variables = [&DEPENDENCY[..], &up].concat();
     let shipped = Shipped::register(
         "dependency-partition",
         "a service outlives the loss of its dependency",
