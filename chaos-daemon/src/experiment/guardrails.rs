@@ -175,8 +175,9 @@ fn alert(mut fields: Fields, number: usize, reader: &Reader<'_>) -> Result<Alert
     let action = fields.string("action")?;
     let mut time = |key: &'static str| {
         let at = fields.at(key);
-        let time = duration(&mut fields, key)?;
-        time.map(|time| within(&at, time, SHORTEST_INTERVAL, LONGEST_FAULT)).transpose()
+        let Some(value) = fields.take(key) else { return Ok(None) };
+        let value = reader.substituted(&at, value, Use::Probe)?;
+        within(&at, length(&at, &value)?, SHORTEST_INTERVAL, LONGEST_FAULT).map(Some)
     };
     let (fires, gone) = (time("fires_within")?, time("gone_within")?);
     let wanted = match (fires, gone, fields.boolean("must_not_fire")?.unwrap_or(false)) {

@@ -33,8 +33,14 @@ fn latest(verdict: Verdict) -> Latest {
 fn those_registered_come_first_and_each_by_its_name() {
     let known = known(&[document("b"), document("a")]);
     let names: Vec<_> = known.iter().map(|known| known.place.name.as_str()).collect();
-    let built_in =
-        ["dependency-partition", "pool-exhaustion", "process-death", "retry-storm", "slow-dependency"];
+    let built_in = [
+        "dependency-partition",
+        "pool-exhaustion",
+        "process-death",
+        "process-death-alert",
+        "retry-storm",
+        "slow-dependency",
+    ];
     assert_eq!(names, [["a", "b"].as_slice(), &built_in].concat());
     assert_eq!(known.iter().filter(|known| known.is_registered()).count(), 2);
     assert!(known.iter().all(|known| known.experiment.is_ok()));
@@ -75,7 +81,7 @@ fn what_is_looked_for_is_found_by_each_of_its_sides() {
         (Wanted { text: some("killed SERVICE"), ..Wanted::default() }, vec!["process-death"]),
         (
             Wanted { tag: some("recovery"), ..Wanted::default() },
-            vec!["dependency-partition", "process-death"],
+            vec!["dependency-partition", "process-death", "process-death-alert"],
         ),
         (Wanted { fault: some("timeout"), ..Wanted::default() }, vec!["the first"]),
         (Wanted { fault: some("cut.db"), ..Wanted::default() }, vec!["the first"]),

@@ -7,8 +7,14 @@ use crate::client::Client;
 use crate::double::Server;
 use crate::experiments::{document, port, register};
 
-const BUILT_IN: [&str; 5] =
-    ["dependency-partition", "pool-exhaustion", "process-death", "retry-storm", "slow-dependency"];
+const BUILT_IN: [&str; 6] = [
+    "dependency-partition",
+    "pool-exhaustion",
+    "process-death",
+    "process-death-alert",
+    "retry-storm",
+    "slow-dependency",
+];
 
 fn names(found: &Value) -> Vec<&str> {
     let experiments = found["experiments"].as_array().unwrap();
@@ -45,7 +51,8 @@ async fn what_is_registered_and_built_in_is_listed_in_one_order_and_page_by_page
         register(&mut client, document("0", "127.0.0.1:9", "1s")).await;
     }
     assert_eq!(json!(pages), all["experiments"]);
-    assert_eq!(found(&mut client, json!({"limit": 9})).await.get("next_cursor"), None);
+    let whole = json!({"limit": 4 + BUILT_IN.len()});
+    assert_eq!(found(&mut client, whole).await.get("next_cursor"), None);
 }
 
 #[tokio::test]

@@ -135,18 +135,34 @@ pub(super) struct Watched {
     pub(super) daemon: Daemon,
     mcp: Mcp,
     namespace: NetNs,
+    _service: Option<Server>,
     _servers: [Server; 2],
     pub(super) folder: tempfile::TempDir,
 }
 
 impl Watched {
     fn new() -> Self {
-        Self::start(namespace(), tempfile::tempdir().unwrap(), ROUTES, &[])
+        let namespace = namespace();
+        exporter(&namespace, Arc::new(Mutex::new("errors 0\n".to_owned())));
+        Self::start(namespace, tempfile::tempdir().unwrap(), ROUTES, &[])
     }
 
     /// One whose Alertmanager tells the daemon.
     pub(super) fn telling() -> Self {
-        let (namespace, folder) = (namespace(), tempfile::tempdir().unwrap());
+        let namespace = namespace();
+        exporter(&namespace, Arc::new(Mutex::new("errors 0\n".to_owned())));
+        Self::telling_within(namespace)
+    }
+
+    /// The same of a service of somebody's own, which has its numbers at port 9100.
+    pub(super) fn of(service: impl FnOnce(&NetNs) -> Server) -> Self {
+        let namespace = namespace();
+        let service = service(&namespace);
+        Self { _service: Some(service), ..Self::telling_within(namespace) }
+    }
+
+    fn telling_within(namespace: NetNs) -> Self {
+        let folder = tempfile::tempdir().unwrap();
         let listening = listening(folder.path());
         let listening: Vec<_> = listening.iter().map(String::as_str).collect();
         let routes = telling_routes(folder.path());
@@ -154,7 +170,6 @@ impl Watched {
     }
 
     fn start(namespace: NetNs, folder: tempfile::TempDir, routes: &str, arguments: &[&str]) -> Self {
-        exporter(&namespace, Arc::new(Mutex::new("errors 0\n".to_owned())));
         let alertmanager = alertmanager(&namespace, folder.path(), routes);
         let configuration = folder.path().join("prometheus.yml");
         fs::write(&configuration, WATCHED).unwrap();
@@ -172,7 +187,8 @@ impl Watched {
         });
         let daemon = daemon.unwrap();
         let mcp = daemon.mcp().unwrap();
-        let watched = Self { daemon, mcp, namespace, _servers: [alertmanager, prometheus], folder };
+        let watched =
+            Self { daemon, mcp, namespace, _service: None, _servers: [alertmanager, prometheus], folder };
         let up =
             || probe(&watched.namespace, &["prometheus", "http://127.0.0.1:9090", "up", "--min", "1"]).0 == 0;
         assert!(wait_until(Duration::from_secs(60), up), "Prometheus gets no numbers");

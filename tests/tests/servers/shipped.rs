@@ -1,16 +1,18 @@
-//! Shipped experiments as they are, against a real Prometheus: the storm of retries, whose pool and caller are
-//! `tests/systemd/payment.py`.
+//! Shipped experiments as they are, against a real Prometheus and a real Alertmanager: the storm of retries, whose pool and caller are
+//! `tests/systemd/payment.py`, and a service that is killed while somebody is on call.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use chaos_tests::cgroup::Cgroup;
 use chaos_tests::daemon::binary;
 use chaos_tests::process::wait_until;
 use chaos_tests::{Daemon, NetNs};
 use serde_json::Value;
 
+use super::alerts::Watched;
 use super::{Server, namespace, probe};
 
 const PROMETHEUS: &str = "http://127.0.0.1:9090";
@@ -145,4 +147,60 @@ fn the_storm_of_retries_of_a_caller_without_bounds_is_ended_and_each_of_its_step
     for step in ["pool exhaustion: ", "retry amplification: ", "retry storm: ", "self-rate-limit: "] {
         assert!(error.contains(step), "{step}: {error}");
     }
+}
+
+/// What a service with numbers is, for Prometheus and for who asks for its health. It ends by itself when a test is cut off.
+const SERVICE: &str = "
+import http.server, signal
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.send_header('Content-Type', 'text/plain; version=0.0.4')
+        self.end_headers()
+        self.wfile.write(b'errors 0\\n')
+signal.alarm(300)
+http.server.HTTPServer(('127.0.0.1', 9100), Handler).serve_forever()
+";
+
+/// A service in a control group that is found as a unit is, whose supervisor starts it again three seconds after its end.
+fn supervised(namespace: &NetNs, unit: &Cgroup) -> Server {
+    let script = "for _ in 1 2 3 4 5 6; do sh -c 'echo 0 >\"$1\" && exec python3 -c \"$2\"' - \"$1\" \"$2\"; sleep 3; done";
+    let processes = chaos_tests::cgroup::root().unwrap().join(unit.name()).join("cgroup.procs");
+    Server::start(namespace.command("sh").args(["-c", script, "-"]).arg(processes).arg(SERVICE))
+}
+
+#[test]
+fn a_killed_service_comes_back_and_whoever_is_on_call_is_told_of_it_and_of_its_recovery_or_it_is_a_finding() {
+    let unit = Cgroup::of_unit().unwrap();
+    let watched = Watched::of(|namespace| supervised(namespace, &unit));
+    let name = unit.name();
+    let variables = [
+        ("CHAOS_UNIT", name.as_str()),
+        ("CHAOS_HEALTH_URL", "http://127.0.0.1:9100/health"),
+        ("CHAOS_WATCH_SECONDS", "8"),
+        ("CHAOS_ALERT", "alertname=PayDown"),
+        ("CHAOS_ALERT_REASON", "9100 gives no numbers"),
+    ];
+    let result = run(&watched.daemon, "process-death-alert", &variables);
+    println!("{}", result["recovery"]);
+    assert_eq!(result["verdict"], "held", "{result}; {}", watched.daemon.log());
+    let (recovery, incident) = (&result["recovery"], &result["recovery"]["incidents"][0]);
+    let after = |value: &Value| value.as_f64().unwrap_or(f64::NAN);
+    let alert = &recovery["alerts"][0];
+    // Its supervisor waits for three seconds.
+    assert!((3.0..30.0).contains(&after(&incident["new_process_after_seconds"])), "{result}");
+    assert!((3.0..30.0).contains(&after(&incident["recovered_after_seconds"])), "{result}");
+    assert!((0.1..120.0).contains(&after(&alert["fired_after_seconds"])), "{result}");
+    assert!(after(&alert["gone_after_seconds"]) < 300.0, "{result}");
+
+    // It comes back as well, and those are not told who should be.
+    let others =
+        [&variables[..], &[("CHAOS_ALERT_RECEIVER", "developers"), ("CHAOS_ALERT_WITHIN", "6s")]].concat();
+    let result = run(&watched.daemon, "process-death-alert", &others);
+    let finding = result["recovery"]["alerts"][0]["finding"].as_str().unwrap_or_default();
+    assert!(result["verdict"] == "deviated" && result["steady_state_after"] == true, "{result}");
+    assert!(
+        finding.starts_with("P1: alert \"whoever is on call is told\" did not fire within 6s"),
+        "{result}"
+    );
 }

@@ -24,6 +24,7 @@ const DOCUMENTS: &[(&str, &str)] = &[
     ("dependency-partition", include_str!("../../../experiments/dependency-partition.yaml")),
     ("pool-exhaustion", include_str!("../../../experiments/pool-exhaustion.yaml")),
     ("process-death", include_str!("../../../experiments/process-death.yaml")),
+    ("process-death-alert", include_str!("../../../experiments/process-death-alert.yaml")),
     ("retry-storm", include_str!("../../../experiments/retry-storm.yaml")),
     ("slow-dependency", include_str!("../../../experiments/slow-dependency.yaml")),
 ];

@@ -30,7 +30,7 @@ fn every_document_of_the_folder_is_built_in() {
     let there: BTreeSet<_> = here(&folder).entries().unwrap().into_iter().map(|entry| entry.name).collect();
     let known: BTreeSet<_> = built_in().into_iter().map(|entry| entry.name).collect();
     assert_eq!(there, known);
-    assert!(known.len() >= 5);
+    assert!(known.len() >= 6);
 }
 
 #[test]
