@@ -19,6 +19,7 @@ use crate::systemd::{TestResult, tests};
 
 tests![
     the_shipped_experiment_kills_a_service_and_measures_how_soon_it_is_back,
+    an_experiment_restarts_a_service_and_measures_how_soon_it_is_back,
     the_shipped_experiment_cuts_off_a_database_and_its_service_says_so_and_is_not_restarted,
     the_shipped_experiment_slows_a_database_down_and_its_service_goes_on_answering,
     the_shipped_experiment_uses_up_the_sessions_of_a_server_and_it_serves_again,
@@ -114,13 +115,14 @@ fn health() -> Option<Said> {
     ask("GET /health HTTP/1.1\r\nHost: shop\r\nConnection: close\r\n\r\n")
 }
 
-/// An experiment of the hub, registered by a member of the group, with these variables.
+/// An experiment, registered by a member of the group.
 pub(super) struct Shipped {
-    title: &'static str,
+    title: String,
 }
 
 impl Shipped {
-    pub(super) fn register(name: &str, title: &'static str, variables: &[(&str, &str)]) -> Result<Self> {
+    /// One of the hub, with these variables.
+    pub(super) fn register(name: &str, title: &str, variables: &[(&str, &str)]) -> Result<Self> {
         let file = format!("/tmp/chaos-test-{name}.yaml");
         let _ = fs::remove_file(&file);
         output(as_member().args(["chaosctl", "hub", "copy", name, &file]))?;
@@ -132,13 +134,26 @@ impl Shipped {
             &file,
         ]));
         fs::remove_file(&file).map_err(Error::io("remove", file))?;
+        registered.map(|_| Self { title: title.to_owned() })
+    }
+
+    /// This one.
+    fn of(name: &str, document: &Value) -> Result<Self> {
+        let file = format!("/tmp/chaos-test-{name}.json");
+        fs::write(&file, document.to_string()).map_err(Error::io("write", &file))?;
+        let registered = output(as_member().args(["chaosctl", "experiment", "register", &file]));
+        fs::remove_file(&file).map_err(Error::io("remove", file))?;
+        let title = document["title"].as_str().unwrap_or_default().to_owned();
         registered.map(|_| Self { title })
     }
 
     /// Runs it, and says how it ended and whether something was seen meanwhile.
     pub(super) fn run(&self, seen: impl Fn() -> bool) -> Result<(Value, bool)> {
         let mut command = as_member();
-        command.args(["chaosctl", "--json", "run", self.title]).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+            .args(["chaosctl", "--json", "run", &self.title])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         let mut child = command.spawn().map_err(Error::io("start", "chaosctl"))?;
         let mut ever = false;
         while !ended(&mut child) {
@@ -194,6 +209,35 @@ fn the_shipped_experiment_kills_a_service_and_measures_how_soon_it_is_back() -> 
     for field in ["new_process_after_seconds", "recovered_after_seconds"] {
         let after = incident[field].as_f64().unwrap_or_default();
         assert!((1.0..30.0).contains(&after), "{field}: {result}");
+    }
+    assert!(recovery["mttd_seconds"].as_f64() < recovery["mttr_seconds"].as_f64(), "{result}");
+    assert_idle(idle())?;
+    Ok(())
+}
+
+fn an_experiment_restarts_a_service_and_measures_how_soon_it_is_back() -> TestResult {
+    installed()?;
+    let _shop = Shop::open()?;
+    let before = Shop::pid()?;
+    let chaosctl = |arguments: Value| json!({"type": "process", "path": "chaosctl", "arguments": arguments});
+    let document = json!({
+        "title": "a restarted service is back soon",
+        "description": "A restart of its unit is an outage, and no longer than its recovery time objective.",
+        "steady-state-hypothesis": {"title": "it is up", "probes": [{"type": "probe", "name": "health", "tolerance": 200,
+            "provider": {"type": "http", "url": "http://127.0.0.1:8080/health", "timeout": 2}}]},
+        "method": [{"type": "action", "name": "restart it", "pauses": {"after": 20},
+            "provider": chaosctl(json!(["inject", "service_restart", "--unit", SHOP, "--for", "1m"]))}],
+        "rollbacks": [],
+        "extensions": [{"name": "chaos-daemon", "rto": "30s", "abort_when": [{"not_recovered_within": "1m"}]}],
+    });
+    let (result, gone) = held(&Shipped::of("restart", &document)?, || health().is_none())?;
+    assert!(gone && Shop::pid()? != before, "the service was not restarted: {result}");
+    let (recovery, incident) = (&result["recovery"], &result["recovery"]["incidents"][0]);
+    assert_eq!(incident["fault_type"], "service_restart", "{result}");
+    assert_eq!(recovery["within_rto"], true, "{result}");
+    for field in ["gone_after_seconds", "new_process_after_seconds", "recovered_after_seconds"] {
+        let after = incident[field].as_f64().unwrap_or(f64::NAN);
+        assert!((0.0..30.0).contains(&after), "{field}: {result}");
     }
     assert!(recovery["mttd_seconds"].as_f64() < recovery["mttr_seconds"].as_f64(), "{result}");
     assert_idle(idle())?;
