@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use crate::experiment::hub::{self, Entry, Hub, holds};
 use crate::experiment::source::Source;
+use crate::fault::profile::{Lifetime, Need, Profile, Shared};
 use crate::spec::{FAULT_TYPES, FaultType, SpecError};
 
 /// How an experiment is used.
@@ -38,8 +39,8 @@ pub(super) struct HubArgs {
 enum HubCommand {
     /// List experiments and types of fault
     List {
-        /// Only experiments with this tag
-        #[arg(long, value_name = "TAG")]
+        /// Only experiments with this tag, and types of fault of this category: network, resources, errors, process, host
+        #[arg(long, value_name = "CATEGORY")]
         category: Option<String>,
     },
     /// List those in which a word is found
@@ -72,7 +73,8 @@ pub(super) fn carry_out(args: &HubArgs) -> Result<(String, Value), SpecError> {
         HubCommand::List { category: None } => Ok(list(entries.iter().collect(), FAULT_TYPES.to_vec())),
         HubCommand::List { category: Some(tag) } => {
             let tagged = entries.iter().filter(|entry| entry.categories.contains(tag)).collect();
-            Ok(list(tagged, Vec::new()))
+            let of = |kind: &FaultType| kind.categories().iter().any(|category| category.name() == tag);
+            Ok(list(tagged, FAULT_TYPES.iter().copied().filter(of).collect()))
         }
         HubCommand::Search { word } => {
             let faults = FAULT_TYPES.iter().copied().filter(|kind| {
@@ -105,13 +107,15 @@ fn list(entries: Vec<&Entry>, faults: Vec<FaultType>) -> (String, Value) {
         let _ = writeln!(out, "{name:<24} [{}] {title}{from}", categories.join(", "));
     }
     for kind in &faults {
-        let _ = writeln!(out, "{:<24} [fault] {}", kind.name(), kind.summary());
+        let _ = writeln!(out, "{:<24} [fault: {}] {}", kind.name(), categories(*kind), kind.summary());
     }
     if out.is_empty() {
         out.push_str("nothing was found\n");
     }
-    let faults: Vec<_> =
-        faults.iter().map(|kind| json!({"fault_type": kind.name(), "summary": kind.summary()})).collect();
+    let faults = faults.iter().map(
+        |kind| json!({"fault_type": kind.name(), "categories": kind.categories(), "summary": kind.summary()}),
+    );
+    let faults: Vec<_> = faults.collect();
     (out, json!({"experiments": entries, "faults": faults}))
 }
 
@@ -133,17 +137,54 @@ fn show(entry: &Entry) -> Result<(String, Value), SpecError> {
     Ok((out, json!({"experiment": entry, "document": source.document()})))
 }
 
+/// What a type of fault is about.
+fn categories(kind: FaultType) -> String {
+    joined(kind.categories().iter().map(|category| category.name().to_owned()))
+}
+
 /// What there is to know about a type of fault.
 fn page(kind: FaultType, entries: &[Entry]) -> (String, Value) {
-    let using: Vec<_> =
-        entries.iter().filter(|entry| entry.injects(kind.name())).map(|entry| entry.name.as_str()).collect();
-    let (name, summary, parameters) = (kind.name(), kind.summary(), kind.parameters());
-    let experiments = if using.is_empty() { "none".to_owned() } else { using.join(", ") };
-    let out = format!(
-        "{name}: {summary}\nparameters (default): {parameters}\nexperiments with it: {experiments}\n\
-         what it would do here: chaosctl inject {name} … --dry-run; its options: chaosctl inject --help\n"
+    let profile = Profile::of(kind);
+    let using = hub::injecting(entries, kind);
+    let name = kind.name();
+    let mut out = format!("{name}: {}\n", profile.summary);
+    let _ = writeln!(out, "categories: {}", categories(kind));
+    let _ = writeln!(out, "parameters (default): {}", profile.parameters);
+    for Lifetime { class, undone_by, of } in &profile.lifetimes {
+        let of = of.map_or_else(String::new, |of| format!(" of {of}"));
+        let _ = writeln!(
+            out,
+            "lifetime class{of}: {}; undone, if the daemon cannot, by {undone_by}",
+            class.name()
+        );
+    }
+    let severities: Vec<_> = profile.severities.iter().map(|severity| severity.name()).collect();
+    let told = if severities.len() > 1 { ", by what it is told" } else { "" };
+    let _ = writeln!(out, "severity: {}{told}", severities.join(" or "));
+    match &profile.share {
+        Some(Shared { of, field }) => _ = writeln!(out, "share: of {}, by {field}", of.name()),
+        None => out.push_str("share: all or nothing, or by its parameters\n"),
+    }
+    let needs = profile.needs.iter().map(|Need { of, what }| {
+        let of = of.map_or_else(String::new, |of| format!(" (of {of})"));
+        format!("{}{of}", what.join(", "))
+    });
+    let needs: Vec<_> = needs.collect();
+    let needs = if needs.is_empty() { "nothing special".to_owned() } else { needs.join("; ") };
+    let _ = writeln!(out, "needs of the kernel: {needs}");
+    let _ = writeln!(out, "experiments with it: {}", joined(using.iter().map(|name| (*name).to_owned())));
+    let _ = writeln!(
+        out,
+        "what it would do here: chaosctl inject {name} … --dry-run; whether it can: chaosctl doctor; its options: \
+         chaosctl inject --help"
     );
-    (out, json!({"fault_type": name, "summary": summary, "parameters": parameters, "experiments": using}))
+    (out, profile.with_experiments(&using))
+}
+
+/// After commas; "none" of nothing.
+fn joined(words: impl Iterator<Item = String>) -> String {
+    let words: Vec<_> = words.collect();
+    if words.is_empty() { "none".to_owned() } else { words.join(", ") }
 }
 
 fn copy(entry: &Entry, to: &Path) -> Result<(String, Value), SpecError> {

@@ -33,6 +33,7 @@ pub mod port_in_use;
 pub mod ports;
 pub mod process_kill;
 pub mod process_pause;
+pub mod profile;
 mod requirements;
 pub mod service_restart;
 pub mod service_stop;

@@ -60,6 +60,26 @@ pub enum Requirement {
     SysRq,
 }
 
+impl Requirement {
+    /// What is asked for, by its name in the kernel; what is missing is called the same.
+    pub fn name(self) -> String {
+        let name = match self {
+            Self::PacketPrograms => "cls_bpf",
+            Self::Veth => "veth",
+            Self::Netem => "sch_netem",
+            Self::CgroupV2 => "cgroup2",
+            Self::Controller(controller) => return format!("the cgroup controller {}", controller.name()),
+            Self::Tracing => "ptrace",
+            Self::CallPrograms => "programs of control groups that set what a call returns",
+            Self::FilePrograms | Self::SocketPrograms => "`bpf` among the kernel's security modules",
+            Self::Descriptors => "pidfd_getfd",
+            Self::Systemd => "systemd",
+            Self::SysRq => "CONFIG_MAGIC_SYSRQ",
+        };
+        name.to_owned()
+    }
+}
+
 /// What the running kernel can do.
 #[derive(Debug, Clone)]
 pub struct Facts {
@@ -107,9 +127,10 @@ pub struct Lack {
 impl Facts {
     /// What is missing for `requirement`; `None` when it is there.
     pub fn lack(&self, requirement: Requirement) -> Option<Lack> {
+        let name = requirement.name();
         if requirement == Requirement::CgroupV2 {
             return self.cgroup_v2.as_ref().map(|reason| Lack {
-                what: format!("cgroup2 ({reason})"),
+                what: format!("{name} ({reason})"),
                 remedy: "mount it: `mount -t cgroup2 none /sys/fs/cgroup`; systemd does so by default"
                     .to_owned(),
             });
@@ -123,13 +144,13 @@ impl Facts {
         }
         if requirement == Requirement::SysRq {
             return self.sysrq.as_ref().map(|reason| Lack {
-                what: format!("CONFIG_MAGIC_SYSRQ ({reason})"),
+                what: format!("{name} ({reason})"),
                 remedy: "run a kernel with CONFIG_MAGIC_SYSRQ, and mount /proc; no module has it".to_owned(),
             });
         }
         if requirement == Requirement::Tracing {
             return self.tracing.as_ref().map(|reason| Lack {
-                what: format!("ptrace ({reason})"),
+                what: format!("{name} ({reason})"),
                 remedy:
                     "allow it: `sysctl kernel.yama.ptrace_scope` of 3 holds until the next boot; in a unit, \
                          `SystemCallFilter=ptrace`"
@@ -138,7 +159,7 @@ impl Facts {
         }
         if requirement == Requirement::Descriptors {
             return self.descriptors.as_ref().map(|reason| Lack {
-                what: format!("pidfd_getfd ({reason})"),
+                what: format!("{name} ({reason})"),
                 remedy: "run a kernel of 5.6 or newer; in a unit, allow it: `SystemCallFilter=pidfd_getfd`"
                     .to_owned(),
             });
@@ -154,17 +175,15 @@ impl Facts {
         }
         if requirement == Requirement::Systemd {
             return self.systemd.as_ref().map(|reason| Lack {
-                what: format!("systemd ({reason})"),
+                what: format!("{name} ({reason})"),
                 remedy: "run the daemon on a host that systemd has booted and that has a message bus (`apt install dbus`)".to_owned(),
             });
         }
-        let (name, option, reason) = match requirement {
-            Requirement::PacketPrograms => (
-                "cls_bpf",
-                "CONFIG_NET_CLS_BPF, CONFIG_CGROUP_BPF and CONFIG_BPF_SYSCALL",
-                &self.packet_programs,
-            ),
-            Requirement::Veth => ("veth", "CONFIG_VETH", &self.veth),
+        let (option, reason) = match requirement {
+            Requirement::PacketPrograms => {
+                ("CONFIG_NET_CLS_BPF, CONFIG_CGROUP_BPF and CONFIG_BPF_SYSCALL", &self.packet_programs)
+            }
+            Requirement::Veth => ("CONFIG_VETH", &self.veth),
             Requirement::Netem
             | Requirement::CgroupV2
             | Requirement::Controller(_)
@@ -174,7 +193,7 @@ impl Facts {
             | Requirement::CallPrograms
             | Requirement::FilePrograms
             | Requirement::SocketPrograms
-            | Requirement::Systemd => ("sch_netem", "CONFIG_NET_SCH_NETEM", &self.netem),
+            | Requirement::Systemd => ("CONFIG_NET_SCH_NETEM", &self.netem),
         };
         reason.as_ref().map(|reason| Lack {
             what: format!("{name} ({reason})"),

@@ -139,12 +139,11 @@ impl GuardPost {
     /// Who sees to the end of a fault of this class when the daemon cannot, for people.
     pub fn words(&self, class: LifetimeClass) -> String {
         match class {
-            LifetimeClass::Kernel => "the kernel: it goes with the process that holds it".to_owned(),
+            LifetimeClass::Kernel | LifetimeClass::Irreversible => class.undone_by().to_owned(),
             LifetimeClass::Supervised => match self.watchful() {
                 Ok(pid) => format!("chaos-daemon guard (process {pid}), then recovery at the next start"),
                 Err(problem) => format!("none: {problem}"),
             },
-            LifetimeClass::Irreversible => "nobody: it cannot be taken back".to_owned(),
         }
     }
 }

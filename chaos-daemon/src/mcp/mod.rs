@@ -57,7 +57,8 @@ met; chaos_register_experiment and chaos_run_experiment wrap one fault into stea
 times by itself; chaos_probe takes one sample.\n\
 Safety: name the narrowest target that serves (interface, unit, cidr, port; exe, share), keep durations short, and never inject into a \
 host whose users have not agreed. The probability of a registered fault is rolled once per inject (default 0.1): \
-was_triggered=false means that nothing was done. The resource chaos://schema/experiment is the schema of an experiment.";
+was_triggered=false means that nothing was done. The resource chaos://schema/experiment is the schema of an experiment, \
+chaos://fault/NAME what a type of fault does and needs, and who undoes it.";
 
 /// Serves MCP until the injector is gone. `grammar` reads the `chaosctl` command lines in experiments.
 ///

@@ -157,6 +157,26 @@ pub enum LifetimeClass {
     Irreversible,
 }
 
+impl LifetimeClass {
+    /// As it is written.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Kernel => "kernel",
+            Self::Supervised => "supervised",
+            Self::Irreversible => "irreversible",
+        }
+    }
+
+    /// Who sees to the end of such a fault when the daemon cannot, for people.
+    pub fn undone_by(self) -> &'static str {
+        match self {
+            Self::Kernel => "the kernel: it goes with the process that holds it",
+            Self::Supervised => "chaos-daemon guard, then recovery at the next start",
+            Self::Irreversible => "nobody: it cannot be taken back",
+        }
+    }
+}
+
 /// Where a fault is in its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -145,6 +145,37 @@ impl Effect {
 }
 
 impl FaultType {
+    /// How badly those may be off that it affects, the mildest first: which of these it is depends on what it is told, see
+    /// [`Effect::blast`].
+    pub fn severities(self) -> &'static [Severity] {
+        const ALL: &[Severity] = &[Severity::Degraded, Severity::Partial, Severity::Outage];
+        match self {
+            Self::Latency | Self::PacketDuplicate | Self::PacketReorder | Self::Bandwidth => {
+                &[Severity::Degraded]
+            }
+            Self::Timeout
+            | Self::NetworkPartition
+            | Self::PacketLoss
+            | Self::PacketCorrupt
+            | Self::ProcessPause => &[Severity::Degraded, Severity::Outage],
+            Self::Error
+            | Self::DnsError
+            | Self::ConnectError
+            | Self::FileError
+            | Self::SocketError
+            | Self::LinkDown => &[Severity::Partial, Severity::Outage],
+            Self::McpError | Self::ResourceExhaustion => ALL,
+            Self::ClockSkew | Self::ConnectionLoad => &[Severity::Partial],
+            Self::Pause
+            | Self::ProcessKill
+            | Self::PortInUse
+            | Self::ServiceStop
+            | Self::ServiceRestart
+            | Self::HostReboot
+            | Self::HostPanic => &[Severity::Outage],
+        }
+    }
+
     /// What it can be told to affect a share of, and the field that says so; `None` when it is all or nothing, or has a
     /// measure of its own.
     pub fn shared(self) -> Option<(Of, &'static str)> {
@@ -258,6 +289,25 @@ mod tests {
             ("pause", &unit, json!({}), (Everything, 1.0, Outage)),
             ("host_reboot", &json!({}), json!({}), (Everything, 1.0, Outage)),
             ("resource_exhaustion", &json!({}), json!({}), (Everything, 1.0, Degraded)),
+            ("timeout", &eth0, json!({"packet_probability": 0.5}), (Packets, 0.5, Degraded)),
+            ("timeout", &eth0, json!({}), (Packets, 1.0, Outage)),
+            ("packet_corrupt", &eth0, json!({"corrupt_percent": 1}), (Packets, 0.01, Degraded)),
+            ("packet_corrupt", &eth0, json!({"corrupt_percent": 100}), (Packets, 1.0, Outage)),
+            ("packet_reorder", &eth0, json!({"reorder_percent": 5}), (Packets, 1.0, Degraded)),
+            ("dns_error", &eth0, json!({"packet_probability": 0.5}), (Packets, 0.5, Partial)),
+            ("dns_error", &eth0, json!({}), (Packets, 1.0, Outage)),
+            ("file_error", &unit, json!({"path": "/data", "times": 1}), (Calls, 1.0, Partial)),
+            ("file_error", &unit, json!({"path": "/data"}), (Calls, 1.0, Outage)),
+            ("clock_skew", &json!({}), json!({"offset_seconds": 5}), (Everything, 1.0, Partial)),
+            ("service_restart", &unit, json!({}), (Everything, 1.0, Outage)),
+            ("host_panic", &json!({}), json!({}), (Everything, 1.0, Outage)),
+            ("port_in_use", &json!({"local_port": 80}), json!({}), (Everything, 1.0, Outage)),
+            (
+                "connection_load",
+                &json!({}),
+                json!({"url": "tcp://127.0.0.1:80", "sessions": 5}),
+                (Everything, 1.0, Partial),
+            ),
             (
                 "resource_exhaustion",
                 &json!({}),
@@ -272,6 +322,8 @@ mod tests {
             ),
         ] {
             assert_eq!(blast(kind, target.clone(), params.clone()), expected, "{kind} {target} {params}");
+            let severities = FaultType::parse(kind).unwrap().severities();
+            assert!(severities.is_sorted() && severities.contains(&expected.2), "{kind}: {severities:?}");
         }
     }
 

@@ -4,6 +4,7 @@
 pub mod answer;
 pub mod blast;
 pub mod calls;
+pub mod category;
 pub mod dns;
 pub mod fault;
 pub mod fault_type;

@@ -216,3 +216,75 @@ async fn an_operator_is_shown_an_experiment() {
     }
     assert_eq!(chaosctl(&server.socket, &["experiment", "show", "nosuch"]).await.code, 1);
 }
+
+#[tokio::test]
+async fn the_page_of_a_fault_says_what_it_does_and_needs_and_who_undoes_it_alike_in_the_shell_and_over_mcp() {
+    let server = Server::start().await;
+    let mut client = Client::open(&server.socket).await;
+    let shown = chaosctl(&server.socket, &["hub", "show", "network-partition"]).await;
+    assert_eq!(shown.code, 0, "{}", shown.stderr);
+    for line in [
+        "network_partition: drops matching packets silently, both ways",
+        "categories: network",
+        "parameters (default): packet_probability (1)",
+        "lifetime class: kernel; undone, if the daemon cannot, by the kernel: it goes with the process that holds it",
+        "severity: degraded or outage, by what it is told",
+        "share: of packets, by params.packet_probability",
+        "needs of the kernel: cls_bpf",
+        "experiments with it: dependency-partition",
+    ] {
+        assert!(shown.stdout.lines().any(|shown| shown == line), "{line}: {}", shown.stdout);
+    }
+    let shown = chaosctl(&server.socket, &["hub", "show", "resource_exhaustion"]).await.stdout;
+    assert!(
+        shown.contains(
+            "lifetime class of limits: supervised; undone, if the daemon cannot, by chaos-daemon guard"
+        ),
+        "{shown}"
+    );
+    assert!(
+        shown.contains("share: all or nothing, or by its parameters")
+            && shown.contains("cgroup2, the cgroup controller cpu (of cpu_limit)"),
+        "{shown}"
+    );
+
+    let shown = chaosctl(&server.socket, &["--json", "hub", "show", "process-kill"]).await.stdout;
+    let shown: Value = serde_json::from_str(&shown).unwrap();
+    assert_eq!(
+        shown["lifetimes"],
+        json!([{"class": "irreversible", "undone_by": "nobody: it cannot be taken back"}])
+    );
+    assert_eq!(shown["share"], json!({"of": "processes", "field": "target.share"}));
+    assert_eq!((&shown["severities"], &shown["needs"]), (&json!(["outage"]), &json!([])));
+    assert_eq!(shown["experiments"], json!(["process-death", "process-death-alert"]));
+    let read = client.request("resources/read", json!({"uri": "chaos://fault/process_kill"})).await;
+    let page: Value = serde_json::from_str(read["result"]["contents"][0]["text"].as_str().unwrap()).unwrap();
+    assert_eq!(page, shown);
+}
+
+#[tokio::test]
+async fn a_category_has_experiments_and_faults() {
+    let server = Server::start().await;
+    let listed = async |category: &str| {
+        chaosctl(&server.socket, &["--json", "hub", "list", "--category", category]).await.stdout
+    };
+    for (category, experiment, fault, other) in [
+        ("network", "slow-dependency", "bandwidth", "clock_skew"),
+        ("process", "process-death", "service_stop", "latency"),
+        ("resources", "pool-exhaustion", "port_in_use", "host_panic"),
+    ] {
+        let found: Value = serde_json::from_str(&listed(category).await).unwrap();
+        let names = |list: &str, field: &str| -> Vec<_> {
+            let list = found[list].as_array().unwrap().iter();
+            list.map(|entry| entry[field].as_str().unwrap().to_owned()).collect()
+        };
+        assert!(names("experiments", "name").contains(&experiment.to_owned()), "{category}: {found}");
+        let faults = names("faults", "fault_type");
+        assert!(
+            faults.contains(&fault.to_owned()) && !faults.contains(&other.to_owned()),
+            "{category}: {faults:?}"
+        );
+    }
+    let shown = chaosctl(&server.socket, &["hub", "list", "--category", "host"]).await.stdout;
+    assert!(shown.lines().count() == 3 && shown.contains("[fault: host] "), "{shown}");
+}

@@ -1,5 +1,6 @@
 //! The protocol in every revision, and what clients need to find in it.
 
+use chaos_daemon::spec::FAULT_TYPES;
 use serde_json::{Value, json};
 
 use crate::client::Client;
@@ -54,7 +55,7 @@ async fn the_server_says_who_it_is_in_both_eras() {
 }
 
 #[tokio::test]
-async fn the_schema_of_an_experiment_is_a_resource_in_every_revision() {
+async fn the_schema_of_an_experiment_and_the_pages_of_faults_are_resources_in_every_revision() {
     let server = Server::start().await;
     let mut clients = vec![Client::modern(&server.socket).await];
     for revision in LEGACY {
@@ -62,7 +63,7 @@ async fn the_schema_of_an_experiment_is_a_resource_in_every_revision() {
     }
     for mut client in clients {
         let list = client.request("resources/list", json!({})).await["result"]["resources"].clone();
-        assert_eq!(list.as_array().unwrap().len(), 1, "{list}");
+        assert_eq!(list.as_array().unwrap().len(), 1 + FAULT_TYPES.len(), "{list}");
         let uri = &list[0]["uri"];
         assert_eq!(uri, "chaos://schema/experiment");
         let read = client.request("resources/read", json!({"uri": uri})).await;
@@ -70,9 +71,17 @@ async fn the_schema_of_an_experiment_is_a_resource_in_every_revision() {
         assert_eq!((&contents["uri"], &contents["mimeType"]), (uri, &list[0]["mimeType"]), "{read}");
         let schema: Value = serde_json::from_str(contents["text"].as_str().unwrap()).unwrap();
         assert_eq!(schema, chaos_daemon::experiment::schema::document());
-        let absent = client.request("resources/read", json!({"uri": "chaos://schema/other"})).await;
-        let message = absent["error"]["message"].as_str().unwrap_or_default();
-        assert!(message.contains("chaos://schema/experiment"), "{absent}");
+        for fault in &list.as_array().unwrap()[1..] {
+            let read = client.request("resources/read", json!({"uri": fault["uri"]})).await;
+            let page: Value =
+                serde_json::from_str(read["result"]["contents"][0]["text"].as_str().unwrap()).unwrap();
+            assert_eq!((&page["fault_type"], &page["summary"]), (&fault["name"], &fault["description"]));
+        }
+        for uri in ["chaos://schema/other", "chaos://fault/other", "chaos://fault/"] {
+            let absent = client.request("resources/read", json!({"uri": uri})).await;
+            let message = absent["error"]["message"].as_str().unwrap_or_default();
+            assert!(message.contains("chaos://schema/experiment"), "{absent}");
+        }
     }
 }
 

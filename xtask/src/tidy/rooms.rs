@@ -44,8 +44,8 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("experiment", &["spec", "request", "host", "probe", "policy"]),
     ("server", &["spec", "request", "host", "policy", "probe", "experiment", "mcp", "injector"]),
     ("report", &["experiment", "server"]),
-    ("mcp", &["spec", "request", "probe", "experiment", "server"]),
-    ("cli", &["spec", "request", "host", "probe", "experiment", "server", "report", "mcp"]),
+    ("mcp", &["spec", "request", "fault", "probe", "experiment", "server"]),
+    ("cli", &["spec", "request", "host", "fault", "probe", "experiment", "server", "report", "mcp"]),
 ];
 
 /// A crate, and the paths below `chaos-daemon/src` that may name it.

@@ -14,7 +14,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::source::Source;
-use crate::spec::SpecError;
+use crate::spec::{FaultType, SpecError};
 
 /// The name of the hub that is built in.
 pub const BUILT_IN: &str = "built-in";
@@ -98,6 +98,11 @@ impl Entry {
     pub fn injects(&self, fault_type: &str) -> bool {
         self.faults.iter().any(|fault| fault.replace('-', "_") == fault_type)
     }
+}
+
+/// The names of those that inject a fault of this type.
+pub fn injecting(entries: &[Entry], fault_type: FaultType) -> Vec<&str> {
+    entries.iter().filter(|entry| entry.injects(fault_type.name())).map(|entry| entry.name.as_str()).collect()
 }
 
 /// Whether `word` is in `text`, in whatever case.

@@ -7,7 +7,6 @@ use super::*;
 use crate::cli::native as grammar;
 use crate::experiment::Experiment;
 use crate::experiment::variables::Nowhere;
-use crate::spec::FaultType;
 
 fn built_in() -> Vec<Entry> {
     entries([]).unwrap()
