@@ -10,7 +10,7 @@ use std::time::Duration;
 use clap::{Args, ValueHint};
 use serde_json::{Map, Value, json};
 use tokio::sync::oneshot;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep};
 
 use super::client::{Client, ClientError};
 use super::document;
@@ -228,7 +228,8 @@ pub(super) async fn run(
                 // Nobody hears it if the run has just ended.
                 let _ = stop.send(signal);
                 tokio::select! {
-                    ended = timeout(ENDING, &mut ended) => ended.map_err(|_| format!("no end within {ENDING:?}")),
+                    ended = &mut ended => Ok(ended),
+                    () = sleep(ENDING) => Err(format!("no end within {ENDING:?}")),
                     again = interrupts.next() => Err(format!("ended by {again}")),
                 }
             }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use chaos_tests::process::wait_until;
 use chaos_tests::{Daemon, NetNs};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::tls::judge;
 use super::{Server, namespace, probe};

@@ -149,7 +149,8 @@ fn taken(response: Response<Body>) -> Result<(), String> {
 fn refusal(mut response: Response<Body>) -> Result<Value, String> {
     let status = format!("status {}", response.status().as_u16());
     let body = response.body_mut().as_reader().take(LARGEST);
-    let mut message: Value = serde_json::from_reader(body).map_err(|_| status.clone())?;
+    // What is no message says nothing more than the status.
+    let mut message = serde_json::from_reader(body).unwrap_or(Value::Null);
     match message["error"]["message"].as_str() {
         Some(why) => {
             message["error"]["message"] = format!("{status}: {why}").into();
