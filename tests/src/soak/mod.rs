@@ -208,29 +208,23 @@ fn live(lane: Lane, mut script: Script, steps: usize, deadline: Instant, stalls:
             continue;
         };
         let at = format!("step {number}, {action:?}");
-        let Some(stall) = stall.filter(|_| soak.figures.excused.len() < MOST_EXCUSED) else {
+        if let Err(error) = soak.excuse(&at, error, stall, stalls) {
             soak.figures.count(action.step);
             return Ok(soak.failed(&at, &error));
-        };
-        stalls.wait_over(LONGEST);
-        if let Err(residue) = soak.leave_nothing() {
-            soak.figures.count(action.step);
-            return Ok(
-                soak.failed(&format!("{at}, after {stall:?} of standing still: {error}; then"), &residue)
-            );
         }
-        println!("{lane:?}, {at}: the machine stood still for {stall:?}; the lane begins anew: {error}");
         let mut figures = std::mem::take(&mut soak.figures);
         drop(soak);
-        figures.excused.push(stall);
         figures.unexplained = unexplained;
         script.forget();
         soak = Soak { world: World::new(lane, stalls.watch_process())?, figures };
     }
+    let (begun, unexplained) = (Instant::now(), soak.figures.unexplained);
     let finished = soak.finish();
     soak.figures.judged.merge(soak.world.judged.take());
-    match finished {
-        Ok(()) => Ok(soak.figures),
+    let Err(error) = finished else { return Ok(soak.figures) };
+    let stall = stalls.longest_since(begun.checked_sub(BEFORE).unwrap_or(begun));
+    match soak.excuse("at the end", error, stall, stalls) {
+        Ok(()) => Ok(Figures { unexplained, ..soak.figures }),
         Err(error) => Ok(soak.failed("at the end", &error)),
     }
 }
@@ -240,6 +234,19 @@ impl Soak {
         let (lane, logs) = (self.world.lane, self.world.logs());
         self.figures.failures.push(format!("{lane:?}, {at}: {error}\n{logs}"));
         self.figures
+    }
+
+    /// Excuses what went wrong if the machine stood still, and if afterwards everything can be killed and recovered.
+    fn excuse(&mut self, at: &str, error: Error, stall: Option<Duration>, stalls: &Stalls) -> Result<()> {
+        let Some(stall) = stall.filter(|_| self.figures.excused.len() < MOST_EXCUSED) else {
+            return Err(error);
+        };
+        stalls.wait_over(LONGEST);
+        let what = format!("the machine stood still for {stall:?}: {error}");
+        self.leave_nothing().map_err(|residue| Error::Different(format!("{what}; then {residue}")))?;
+        println!("{:?}, {at}: {what}; everything was recovered", self.world.lane);
+        self.figures.excused.push(stall);
+        Ok(())
     }
 
     /// Everything dies and is recovered: what should be active is not known any more, but that nothing is left is.
