@@ -80,10 +80,7 @@ impl Street {
         let counted = |name: &&str| {
             probe(&namespace, &["prometheus", PROMETHEUS, &format!("rate({name}[10s])"), "--min", "0"]).0 == 0
         };
-        assert!(
-            wait_until(PATIENCE, || COUNTERS.iter().all(|name| counted(&name))),
-            "Prometheus knows no rates"
-        );
+        assert!(wait_until(PATIENCE, || COUNTERS.iter().all(counted)), "Prometheus knows no rates");
         Self { daemon, _servers: [server, caller, prometheus], _folder: folder, _namespace: namespace }
     }
 

@@ -55,7 +55,7 @@ impl Street {
         if !wait_until(PATIENCE, || PORTS.iter().all(up)) {
             return Err(Error::Late { what: format!("ports {PORTS:?} open"), after: PATIENCE });
         }
-        if !wait_until(PATIENCE, || COUNTERS.iter().all(|counter| rated(&counter))) {
+        if !wait_until(PATIENCE, || COUNTERS.iter().all(rated)) {
             return Err(Error::Late {
                 what: format!("Prometheus telling rates of {COUNTERS:?}"),
                 after: PATIENCE,
