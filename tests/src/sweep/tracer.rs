@@ -334,16 +334,18 @@ fn process_of(tid: i32) -> Option<i32> {
 
 #[cfg(test)]
 mod tests {
+    use std::process::{Command, Stdio};
+
     use super::*;
     use crate::process::Process;
-    use crate::worker::Program;
 
     #[test]
     fn a_process_goes_on_with_nobody_who_traces_it_as_soon_as_that_is_to_stop() {
-        let program = Program::new().unwrap();
-        // Threads that call all the time, and come and go: some stand at a call at any time.
-        let mut worker = program.start(16, "traced").unwrap();
-        let (pid, strike) = (worker.pid(), Strike::Kill);
+        let mut command = Command::new("sh");
+        // Calls without a pause, so that it stands at one at nearly any time; its own time is limited, should this fail.
+        command.args(["-c", "ulimit -t 60; while kill -0 $$; do :; done"]).stdin(Stdio::null());
+        let mut child = command.spawn().unwrap();
+        let (pid, strike) = (child.id().cast_signed(), Strike::Kill);
         let process = Process::read(pid).unwrap();
         for round in 0..20 {
             let mut tracer = Tracer {
@@ -364,7 +366,9 @@ mod tests {
                 scope.spawn(trace).join().unwrap()
             });
             assert_eq!(traced, (true, false), "round {round}");
-            assert!(!worker.has_ended() && worker.runs(), "round {round}");
+            assert_eq!(child.try_wait().unwrap(), None, "round {round}");
         }
+        child.kill().unwrap();
+        child.wait().unwrap();
     }
 }
