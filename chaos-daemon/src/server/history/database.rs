@@ -86,6 +86,11 @@ impl Database {
         Self::prepare(Connection::open_in_memory()?)
     }
 
+    /// Whether it goes with the process.
+    pub(super) fn is_memory(&self) -> bool {
+        self.connection.path().is_none_or(str::is_empty)
+    }
+
     /// That of this file, which is made when there is none, and brought to this program's version.
     pub(super) fn open(path: &Path) -> Result<Self> {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE

@@ -254,6 +254,8 @@ struct Shared {
     file: Option<Database>,
     /// What could not be written to the file.
     memory: Option<Database>,
+    /// Why not, of the latest: what is in memory is not in the file.
+    unkept: Option<String>,
     /// Why there is no file.
     problem: String,
 }
@@ -268,7 +270,7 @@ impl History {
             tracing::error!(%error, "there is no history in memory");
         }
         let memory = memory.ok();
-        let mut shared = Shared { path, retention, file: None, memory, problem: String::new() };
+        let mut shared = Shared { path, retention, file: None, memory, unkept: None, problem: String::new() };
         shared.reopen();
         Self { shared: Arc::new(Mutex::new(shared)) }
     }
@@ -373,10 +375,14 @@ impl History {
         };
         self.blocking(move |shared| {
             let mut found = Vec::new();
-            for one in shared.all(|database| Ok(vec![database.run(&handle)?]))? {
+            let answers = shared.all(|database| Ok(vec![(database.is_memory(), database.run(&handle)?)]))?;
+            for (in_memory, one) in answers {
                 match one {
                     Found::Nothing => {}
-                    Found::One(run) => found.push(run),
+                    Found::One(mut run) => {
+                        run.run.warning = shared.unkept.clone().filter(|_| in_memory);
+                        found.push(run);
+                    }
                     Found::Several => {
                         return Err(not_found(format!(
                             "several runs begin with {handle:?}: give more of it"
@@ -487,7 +493,9 @@ impl Shared {
         }
         let path = self.path.as_ref()?.display();
         tracing::warn!(run = recorded.run.run_id, %path, %problem, "a run is recorded in memory only");
-        Some(format!("not recorded, so it is forgotten when the daemon ends: {path}: {problem}"))
+        self.unkept =
+            Some(format!("not recorded, so it is forgotten when the daemon ends: {path}: {problem}"));
+        self.unkept.clone()
     }
 
     /// Writes to the file what could not be written there before.

@@ -373,9 +373,12 @@ async fn what_could_not_be_written_is_written_once_it_can_be() {
     let warning = history.record(large).await.unwrap();
     assert!(warning.contains("full"), "{warning}");
     assert_eq!(ids(&history, Filter::default()).await, ["b", "a"]);
-    assert_eq!(history.run("b".into()).await.unwrap().run.run_id, "b");
+    // Whoever asks for it later is told as well, and of no other.
+    let told = async |run: &str| history.run(run.into()).await.unwrap().run.warning;
+    assert_eq!((told("b").await, told("a").await), (Some(warning), None));
     full(1_000_000);
     assert_eq!(history.record(held("c", &minute(3))).await, None);
+    assert_eq!(told("b").await, None);
     drop(history);
     let again = History::open(Some(directory.path()), Retention::default());
     assert_eq!(ids(&again, Filter::default()).await, ["c", "b", "a"]);
