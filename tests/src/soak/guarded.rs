@@ -18,6 +18,8 @@ use crate::{Error, Result};
 
 /// The injector takes a guard for dead that it has missed twice.
 const LOST: Duration = Duration::from_secs(1);
+/// A link that is up again checks its addresses for a second or two, and longer on a machine that stands still.
+const CHECKED: Duration = Duration::from_secs(10);
 /// Long enough for whoever is dying to be dead.
 const DYING: Duration = Duration::from_millis(300);
 
@@ -69,7 +71,7 @@ impl Guarded {
                 now = stage.borrow().picture().unwrap_or_default();
                 now == *before
             };
-            if !wait_until(SETTLE, is_same) {
+            if !wait_until(CHECKED, is_same) {
                 return Err(Error::Different(format!("{kind:?}, before:\n{before}\nafter:\n{now}")));
             }
         }
