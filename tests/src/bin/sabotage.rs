@@ -9,6 +9,9 @@ use chaos_tests::runner::Verdict;
 use chaos_tests::sabotage::Stage;
 
 fn main() -> ExitCode {
+    if let Some(code) = chaos_tests::aftermath::outlive() {
+        return code;
+    }
     let mut netem = false;
     let mut results = "/dev/stdout".to_owned();
     for argument in std::env::args().skip(1) {
