@@ -208,6 +208,7 @@ impl Tracer {
 
     /// Lets every thread go on. The kernel would do so when this thread ends, but somewhat later than one that joins it goes on: a
     /// stop that nobody has waited for yet would be, to who asks whether the process has ended, its end.
+    /// Only for a thread without children of its own, whose ends it would wait for, too.
     fn let_go(&mut self) -> nix::Result<()> {
         for tid in self.threads.keys() {
             // One that has ended has nothing to stop.
