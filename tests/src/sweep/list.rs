@@ -70,13 +70,12 @@ impl Kind {
         }
     }
 
-    /// Whether few machines can do it: it needs a kernel that has everything, or a machine of its own. Of what netem does, one
-    /// kind stands for all. What needs systemd is for tests that have one.
+    /// Whether few machines can do it: it needs a kernel that has everything, or a machine of its own. What needs systemd is for
+    /// tests that have one.
     pub fn is_rare(&self) -> bool {
         match self.needs {
             Needs::Nothing | Needs::OwnManager => false,
-            Needs::Netem => self.name == "latency",
-            Needs::Lsm | Needs::Controllers(_) | Needs::OwnClock => true,
+            Needs::Netem | Needs::Lsm | Needs::Controllers(_) | Needs::OwnClock => true,
         }
     }
 
