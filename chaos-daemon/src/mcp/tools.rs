@@ -359,6 +359,9 @@ fn inject_input() -> JsonObject {
         "type": "string", "enum": ["register", "inject", "remove"],
         "description": "register stores the fault, inject triggers a registered one, remove ends and forgets it.",
     });
+    properties["idempotency_key"] = experiment::key_property(
+        "For inject: one with the key of an earlier one rolls no dice, injects nothing, and is answered with what that one did.",
+    );
     object(properties, &["fault_name", "action"])
 }
 

@@ -488,6 +488,8 @@ pub enum ErrorCode {
     LimitReached,
     /// A smaller stage of the blast radius comes first.
     StageNotDue,
+    /// Something else was begun with this idempotency key.
+    IdempotencyKeyReused,
     /// A kernel operation failed; what had been done was undone.
     InjectionFailed,
     /// Undoing failed; it is being retried.

@@ -19,6 +19,8 @@ mod history;
 #[cfg(test)]
 mod interrupts;
 #[cfg(test)]
+mod keys;
+#[cfg(test)]
 mod limits;
 #[cfg(test)]
 mod probes;
