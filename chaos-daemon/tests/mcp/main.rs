@@ -49,4 +49,6 @@ mod stops;
 #[cfg(test)]
 mod strategies;
 #[cfg(test)]
+mod subscriptions;
+#[cfg(test)]
 mod waiting;

@@ -458,6 +458,11 @@ impl Service {
         self.runs.find(&Which::Run(handle.to_owned()))
     }
 
+    /// The run that goes on whose whole handle is this.
+    pub fn run_going_on(&self, run_id: &str) -> Option<Run> {
+        self.find_going_on(run_id).ok().flatten().filter(|run| run.run_id == run_id)
+    }
+
     async fn begin(
         &self,
         experiment: &Experiment,
