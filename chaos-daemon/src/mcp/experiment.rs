@@ -113,7 +113,8 @@ pub(super) fn plan_tool() -> (&'static str, &'static str, JsonObject) {
     (
         "Plan an experiment",
         "What running an experiment would do, and whether it would be admitted now, without doing any of it: as \
-         chaos_run_experiment with dry_run, also of a document that is not registered. Samples the steady state once.",
+         chaos_run_experiment with dry_run, also of a document that is not registered. Samples the steady state once. Tells how \
+         earlier runs of it went, and of other experiments that are like it.",
         object(
             json!({"experiment_name": text("A registered experiment."), "document": document, "stage": stage}),
             &[],
@@ -145,7 +146,7 @@ pub(super) async fn plan(
 }
 
 impl From<DryRun> for RunOutput {
-    fn from(DryRun { result, digest, plans }: DryRun) -> Self {
+    fn from(DryRun { result, digest, plans, history }: DryRun) -> Self {
         let planned = || plans.iter().filter_map(|planned| planned.plan.as_ref().ok());
         let steps: Vec<_> = planned().flat_map(|(plan, _)| plan.steps.iter().cloned()).collect();
         let impact: Vec<_> = planned().map(|(_, impact)| impact.clone()).collect();
@@ -153,6 +154,7 @@ impl From<DryRun> for RunOutput {
             dry_run: Some(true),
             packets_affected: None,
             digest: Some(digest),
+            history: Some(history),
             impact: Some(impact).filter(|impact| !impact.is_empty()),
             plan: Some(steps).filter(|steps| !steps.is_empty()),
             plans: Some(plans.into_iter().map(PlanOutput::of_experiment).collect()),

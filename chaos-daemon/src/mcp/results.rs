@@ -12,6 +12,7 @@ use crate::experiment::timeline::{Reading, Stages};
 use crate::experiment::{FailureMode, Impact, Recovery, Stage, Verdict};
 use crate::request::{self, ApiError, FaultStatus, LifetimeClass};
 use crate::server::history::ExperimentResult;
+use crate::server::history::precedents::Precedents;
 use crate::server::runs::Run;
 
 /// Why a call failed.
@@ -436,6 +437,10 @@ pub(super) struct RunOutput {
     #[schemars(with = "String")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) digest: Option<String>,
+    /// How earlier runs of it went, and which runs of other experiments are like it, for a dry run.
+    #[schemars(with = "Precedents")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) history: Option<Precedents>,
     /// Stable name of the error, when the call itself failed.
     #[schemars(with = "String")]
     #[serde(skip_serializing_if = "Option::is_none")]
