@@ -79,6 +79,11 @@ pub(super) fn plan(answer: &Value) -> String {
     if let Ok(targets) = serde_json::from_value::<TargetsReport>(answer["targets"].clone()) {
         out.push_str(&targets.to_string());
     }
+    for (field, word) in [("restarts", "started anew by"), ("warnings", "warning")] {
+        for found in list(answer, field).iter().filter_map(Value::as_str) {
+            line!(out, "  {word}: {found}");
+        }
+    }
     out
 }
 

@@ -267,6 +267,15 @@ pub(super) struct PlanOutput {
     #[schemars(with = "TargetsReport")]
     #[serde(skip_serializing_if = "Option::is_none")]
     targets: Option<TargetsReport>,
+    /// process_kill: who would start the processes anew, a line each: systemd by a service's Restart=, a supervisor, perhaps a container
+    /// runtime or a parent that runs the same program, or nobody.
+    #[schemars(with = "Vec<String>")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    restarts: Vec<String>,
+    /// What to see to before it is injected.
+    #[schemars(with = "Vec<String>")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<String>,
     /// Who would be affected, and how badly.
     #[schemars(with = "Impact")]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -309,6 +318,8 @@ impl PlanOutput {
             duration_seconds: plan.duration.as_secs_f64(),
             steps: plan.steps,
             targets: plan.targets,
+            restarts: plan.restarts,
+            warnings: plan.warnings,
             impact: Some(impact),
             error: None,
         }

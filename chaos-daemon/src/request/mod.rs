@@ -412,6 +412,12 @@ pub struct PlanReport {
     /// The processes that would be hit, of a fault that goes to processes.
     #[serde(default)]
     pub targets: Option<TargetsReport>,
+    /// Who would start the processes anew that it kills, a line each, for people.
+    #[serde(default)]
+    pub restarts: Vec<String>,
+    /// What to see to before it is injected, for people.
+    #[serde(default)]
+    pub warnings: Vec<String>,
 }
 
 /// What this kernel can do.

@@ -51,4 +51,6 @@ mod strategies;
 #[cfg(test)]
 mod subscriptions;
 #[cfg(test)]
+mod supervisors;
+#[cfg(test)]
 mod waiting;
