@@ -177,7 +177,8 @@ impl Call {
                 "Plan a fault",
                 "What injecting would do, without doing it: kernel operations in order, each with its undo. Takes \
                  the name of a registered fault, or the same fields as chaos_inject_fault's register. For a process \
-                 fault also which processes it would hit, what share of those that match that is, and who is left out.",
+                 fault also which processes it would hit, what share of those that match that is, and who is left out; \
+                 for process_kill who would start them anew, with a warning when nobody is found.",
                 object(fault_properties(), &["fault_name"]),
             ),
             Self::ListExperiments => catalogue::list_tool(),
@@ -359,6 +360,9 @@ fn inject_input() -> JsonObject {
         "type": "string", "enum": ["register", "inject", "remove"],
         "description": "register stores the fault, inject triggers a registered one, remove ends and forgets it.",
     });
+    properties["idempotency_key"] = experiment::key_property(
+        "For inject: one with the key of an earlier one rolls no dice, injects nothing, and is answered with what that one did.",
+    );
     object(properties, &["fault_name", "action"])
 }
 

@@ -412,6 +412,12 @@ pub struct PlanReport {
     /// The processes that would be hit, of a fault that goes to processes.
     #[serde(default)]
     pub targets: Option<TargetsReport>,
+    /// Who would start the processes anew that it kills, a line each, for people.
+    #[serde(default)]
+    pub restarts: Vec<String>,
+    /// What to see to before it is injected, for people.
+    #[serde(default)]
+    pub warnings: Vec<String>,
 }
 
 /// What this kernel can do.
@@ -488,6 +494,8 @@ pub enum ErrorCode {
     LimitReached,
     /// A smaller stage of the blast radius comes first.
     StageNotDue,
+    /// Something else was begun with this idempotency key.
+    IdempotencyKeyReused,
     /// A kernel operation failed; what had been done was undone.
     InjectionFailed,
     /// Undoing failed; it is being retried.

@@ -11,6 +11,7 @@ use crate::experiment::timeline::Stages;
 use crate::experiment::verification::ready;
 use crate::experiment::{Experiment, Impact, Recorder, Stage};
 use crate::request::{ApiError, Caller, ErrorCode, PlanReport, Planned, Reply, Request};
+use crate::server::history::precedents::Precedents;
 use crate::server::history::{ExperimentResult, of_document};
 use crate::server::runs::now;
 use crate::spec::{FaultName, FaultRequest, FaultType, SpecError};
@@ -24,6 +25,8 @@ pub struct DryRun {
     pub digest: String,
     /// What each fault would be.
     pub plans: Vec<PlannedFault>,
+    /// What has run before of it, and what was like it.
+    pub history: Precedents,
 }
 
 /// What a fault of a dry run would be.
@@ -119,7 +122,9 @@ impl Service {
             stage,
             ..ExperimentResult::default()
         };
-        Ok(DryRun { result, digest: of_document(document).0, plans })
+        let (digest, _) = of_document(document);
+        let history = self.history.precedents(&experiment, &digest).await;
+        Ok(DryRun { result, digest, plans, history })
     }
 
     /// What the injector would do for each fault of an experiment, or why it would not.
