@@ -109,7 +109,7 @@ pub(super) async fn plan(
 }
 
 impl From<DryRun> for RunOutput {
-    fn from(DryRun { result, digest, plans }: DryRun) -> Self {
+    fn from(DryRun { result, digest, host_limits, plans }: DryRun) -> Self {
         let planned = || plans.iter().filter_map(|planned| planned.plan.as_ref().ok());
         let steps: Vec<_> = planned().flat_map(|(plan, _)| plan.steps.iter().cloned()).collect();
         let impact: Vec<_> = planned().map(|(_, impact)| impact.clone()).collect();
@@ -117,6 +117,7 @@ impl From<DryRun> for RunOutput {
             dry_run: Some(true),
             packets_affected: None,
             digest: Some(digest),
+            host_limits: Some(host_limits).filter(|limits| !limits.is_empty()),
             impact: Some(impact).filter(|impact| !impact.is_empty()),
             plan: Some(steps).filter(|steps| !steps.is_empty()),
             plans: Some(plans.into_iter().map(PlanOutput::of_experiment).collect()),

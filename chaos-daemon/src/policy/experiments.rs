@@ -6,8 +6,8 @@ use serde::Deserialize;
 use super::denied;
 use crate::request::ApiError;
 use crate::request::facts::Precautions;
-use crate::spec::SpecError;
 use crate::spec::windows::{WindowWords, Windows, WindowsWords, zone};
+use crate::spec::{HostLimits, SpecError};
 
 /// The table of the policy that has these rules.
 const TABLE: &str = "experiments";
@@ -35,6 +35,8 @@ pub struct ExperimentRules {
     pub only: Vec<String>,
     /// When it never begins, whatever `only` says. Default: nothing.
     pub never: Vec<String>,
+    /// What of this host it has to stay within: beyond, it does not begin, and is ended. Default: no limit.
+    pub host_limits: HostLimits,
 }
 
 impl ExperimentRules {
@@ -48,6 +50,7 @@ impl ExperimentRules {
         }
         let zone = zone(self.zone_name());
         zone.map_err(|error| SpecError::new(format!("{TABLE}.{}", error.field), error.problem))?;
+        self.host_limits.check(&format!("{TABLE}.host_limits"))?;
         self.windows().map(drop)
     }
 
@@ -208,6 +211,7 @@ mod tests {
             ("time_zone = \"Mars/Base\"", "experiments.time_zone"),
             ("only = [\"mon\"]", "experiments.only[0]"),
             ("never = [\"12:00-13:00\", \"25:00-26:00\"]", "experiments.never[1].from"),
+            ("host_limits = { memory_percent = 120 }", "experiments.host_limits.memory_percent"),
         ] {
             let rules: ExperimentRules = toml::from_str(text).unwrap();
             assert_eq!(rules.check().unwrap_err().field, field, "{text}");
