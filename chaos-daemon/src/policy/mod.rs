@@ -483,7 +483,7 @@ mod tests {
         assert!(critical_interfaces.len() == 1 && load_cidrs.len() == 1 && probe_logs.len() == 2);
         assert_eq!((probe_commands.len(), probe_kubeconfigs.len()), (2, 1));
         let ExperimentRules { environment, time_zone, only, never, host_limits, .. } = &experiments;
-        assert!(environment.is_some() && time_zone.is_some() && only.len() == 1 && never.len() == 1);
+        assert!(environment.is_some() && time_zone.is_some() && only.len() == 1 && never.len() == 3);
         host_limits.check("host_limits").unwrap();
         assert_eq!((host_limits.all().len(), host_limits.for_seconds), (6, 10));
         // Switches are at their defaults.
