@@ -49,7 +49,7 @@ pub(super) struct SetArgs {
     /// It fires within such windows only, e.g. 'mon-fri 09:00-17:00'; several are given one by one
     #[arg(long, value_name = "WINDOW", value_parser = WindowWords::of)]
     only: Vec<WindowWords>,
-    /// It never fires within such windows, e.g. '22:00-06:00'
+    /// It never fires within such windows, e.g. '22:00-06:00', or on such dates, e.g. 12-25 or 2026-12-24..2027-01-01
     #[arg(long, value_name = "WINDOW", value_parser = WindowWords::of)]
     never: Vec<WindowWords>,
     /// Each firing comes up to so much later, by chance, e.g. 5m
@@ -144,10 +144,10 @@ fn details(out: &mut String, schedule: &Value) {
     ];
     for kind in ["only", "never"] {
         for window in show::list(&schedule["windows"], kind) {
-            let (days, from, to) =
-                (show::text(window, "days"), show::text(window, "from"), show::text(window, "to"));
-            let days = if days.is_empty() { String::new() } else { format!("{days} ") };
-            lines.push(format!("  {kind} {days}{from}-{to}"));
+            let on = ["days", "dates"].map(|field| show::text(window, field)).concat();
+            let times = format!("{}-{}", show::text(window, "from"), show::text(window, "to"));
+            let words: Vec<_> = [kind, &on, &times].into_iter().filter(|word| !word.is_empty()).collect();
+            lines.push(format!("  {}", words.join(" ")));
         }
     }
     if schedule["jitter_seconds"] != json!(0) {
@@ -187,7 +187,7 @@ mod tests {
     fn a_schedule_is_told_with_all_that_narrows_it_and_what_has_become_of_it() {
         let schedule = json!({
             "name": "nightly", "experiment": "slow", "cron": "0 10 * * 1-5", "time_zone": "Europe/Berlin",
-            "windows": {"only": [{"days": "mon-fri", "from": "09:00", "to": "17:00"}], "never": [{"from": "12:00", "to": "13:00"}]},
+            "windows": {"only": [{"days": "mon-fri", "from": "09:00", "to": "17:00"}], "never": [{"from": "12:00", "to": "13:00"}, {"dates": "12-25", "from": "00:00", "to": "24:00"}]},
             "jitter_seconds": 300, "seed": 7, "paused": false, "set_by": "uid 0", "set_at": "2026-02-05T10:00:00.000Z",
             "next": ["2026-02-06T10:01:00+01:00"],
             "outcomes": [
@@ -200,7 +200,7 @@ mod tests {
         assert_eq!(
             text,
             "nightly: slow at \"0 10 * * 1-5\", Europe/Berlin\n  set by uid 0, 2026-02-05T10:00:00.000Z\n  \
-             only mon-fri 09:00-17:00\n  never 12:00-13:00\n  up to 5m later, by seed 7\n  \
+             only mon-fri 09:00-17:00\n  never 12:00-13:00\n  never 12-25 00:00-24:00\n  up to 5m later, by seed 7\n  \
              next 2026-02-06T10:01:00+01:00\n  2026-02-04T09:00:00Z  fired: chaosctl show 4f1c\n  \
              2026-02-05T09:00:00Z  missed, 3 times: asleep\n"
         );

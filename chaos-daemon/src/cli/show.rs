@@ -344,6 +344,9 @@ pub(super) fn run(answer: &Value) -> String {
     );
     line!(out, "  steady state before: {}, after: {}", met("before"), met("after"));
     list(answer, "plans").iter().for_each(|planned| plan_of_action(&mut out, planned));
+    for limit in list(answer, "host_limits").iter().filter_map(Value::as_str) {
+        line!(out, "  ends by {limit}");
+    }
     if let Some(digest) = answer["digest"].as_str() {
         line!(out, "  document {digest}");
     }

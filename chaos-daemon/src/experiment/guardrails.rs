@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::activity::{Reader, printable};
 use super::alert::{Alert, Wanted};
 use super::gate::{Gate, Op, Rule};
+use super::host_limits;
 use super::sampling;
 use super::stage::BlastRadius;
 use super::tolerance::Tolerance;
@@ -137,6 +138,13 @@ impl Guardrails {
 fn gate(mut fields: Fields, number: usize, reader: &Reader<'_>) -> Result<Gate, SpecError> {
     let name = fields.string("name")?.unwrap_or_else(|| (number + 1).to_string());
     printable(&fields.at("name"), &name)?;
+    if host_limits::is_one(&name) {
+        let problem = format!(
+            "begins with {:?}, as the limits of a host by its policy do: give another name",
+            host_limits::PREFIX
+        );
+        return Err(SpecError::new(fields.at("name"), problem));
+    }
     let (mut probe, form) = reader.probe(reader.provider(&mut fields, Use::Probe)?)?;
     let interval = interval(&mut fields)?;
     probe.timeout = probe.timeout.min(interval);

@@ -10,6 +10,7 @@ pub mod failure;
 pub mod gate;
 pub mod guardrails;
 mod happened;
+pub mod host_limits;
 pub mod hub;
 pub mod impact;
 pub mod machine;

@@ -51,7 +51,8 @@ pub(super) async fn look(policy: &Policy, question: Question, caller: Caller) ->
         }
         Question::Kubeconfig(path) => policy.may_use(caller, &path).map(|()| Facts::Kubeconfig),
         Question::Experiment(has) => {
-            policy.may_begin(caller, &has, Timestamp::now()).map(|()| Facts::Experiment)
+            let limits = policy.may_begin(caller, &has, Timestamp::now())?;
+            Ok(Facts::Experiment(Box::new(limits.clone())))
         }
         Question::Log { request, limit } => logs::look(policy, &request, limit, caller).await.map(Facts::Log),
     }

@@ -146,7 +146,7 @@ pub(super) async fn plan(
 }
 
 impl From<DryRun> for RunOutput {
-    fn from(DryRun { result, digest, plans, history }: DryRun) -> Self {
+    fn from(DryRun { result, digest, host_limits, plans, history }: DryRun) -> Self {
         let planned = || plans.iter().filter_map(|planned| planned.plan.as_ref().ok());
         let steps: Vec<_> = planned().flat_map(|(plan, _)| plan.steps.iter().cloned()).collect();
         let impact: Vec<_> = planned().map(|(_, impact)| impact.clone()).collect();
@@ -155,6 +155,7 @@ impl From<DryRun> for RunOutput {
             packets_affected: None,
             digest: Some(digest),
             history: Some(history),
+            host_limits: Some(host_limits).filter(|limits| !limits.is_empty()),
             impact: Some(impact).filter(|impact| !impact.is_empty()),
             plan: Some(steps).filter(|steps| !steps.is_empty()),
             plans: Some(plans.into_iter().map(PlanOutput::of_experiment).collect()),

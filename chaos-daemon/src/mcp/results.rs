@@ -433,6 +433,10 @@ pub(super) struct RunOutput {
     #[schemars(with = "Vec<PlanOutput>")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) plans: Option<Vec<PlanOutput>>,
+    /// What of this host would end the run by the policy, whatever its document says, for a dry run.
+    #[schemars(with = "Vec<String>")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) host_limits: Option<Vec<String>>,
     /// SHA-256 of the document without its secrets, for a dry run: runs of the same document have the same.
     #[schemars(with = "String")]
     #[serde(skip_serializing_if = "Option::is_none")]

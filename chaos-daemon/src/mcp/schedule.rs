@@ -71,9 +71,11 @@ impl Output for ScheduleOutput {
 
 /// Title, description and input.
 pub(super) fn tool() -> (&'static str, &'static str, JsonObject) {
-    let window = json!({"type": "object", "additionalProperties": false, "required": ["from", "to"], "properties": {
+    let window = json!({"type": "object", "additionalProperties": false, "properties": {
         "days": text("The days on which it begins, e.g. \"mon-fri\" or \"sat,sun\"; every day without it."),
-        "from": text("When it begins, e.g. \"09:00\"."),
+        "dates": text("In place of days: a date, e.g. \"2026-12-24\", or \"12-25\" of every year, or a range of them, e.g. \
+            \"2026-12-24..2027-01-01\". Whole days without from and to."),
+        "from": text("When it begins, e.g. \"09:00\"; needed without dates."),
         "to": text("When it is over, e.g. \"17:00\" or \"24:00\"; on the next day if that is before its beginning."),
     }});
     let windows = |description: &str| json!({"type": "array", "items": window, "description": description});
@@ -87,7 +89,7 @@ pub(super) fn tool() -> (&'static str, &'static str, JsonObject) {
             "description": "set: whose clocks, by the IANA name, e.g. \"Europe/Berlin\"."},
         "windows": {"type": "object", "additionalProperties": false, "description": "set: when it may fire.", "properties": {
             "only": windows("Within one of these only, e.g. business hours."),
-            "never": windows("Never within these, e.g. quiet hours."),
+            "never": windows("Never within these, e.g. quiet hours, or holidays."),
         }},
         "jitter_seconds": {"type": "integer", "minimum": 0, "maximum": LONGEST_JITTER, "default": 0,
             "description": "set: each firing comes up to so many seconds later, by chance."},
@@ -98,8 +100,8 @@ pub(super) fn tool() -> (&'static str, &'static str, JsonObject) {
     (
         "Schedule experiments",
         "Has a registered experiment run by itself at the times of a cron expression in a time zone, within windows, with jitter. \
-         Each firing is a run as by chaos_run_experiment, in the name of who has set the schedule. What is missed is skipped, \
-         and told by list with the latest outcomes. An experiment that is registered anew needs its schedule set again.",
+         Each firing is a run as by chaos_run_experiment, in the name of who has set the schedule. What is missed, or falls on \
+         a date of never, is left out, and told by list with the latest outcomes. An experiment that is registered anew needs its schedule set again.",
         object(properties, &["action"]),
     )
 }
@@ -206,11 +208,16 @@ fn all(windows: Option<Vec<Value>>, path: &str) -> Result<Vec<WindowWords>, Spec
     windows
         .map(|(index, value)| {
             let mut fields = Fields::of(format!("{path}[{index}]"), value)?;
-            let (days, from, to) = (fields.string("days")?, fields.string("from")?, fields.string("to")?);
+            let (days, dates) = (fields.string("days")?, fields.string("dates")?);
+            let (from, to) = (fields.string("from")?, fields.string("to")?);
+            if let (Some(dates), None, None) = (&dates, &from, &to) {
+                fields.finish()?;
+                return Ok(WindowWords { days, ..WindowWords::on(dates.clone()) });
+            }
             let from = fields.need("from", from, "when it begins, e.g. \"09:00\"")?;
             let to = fields.need("to", to, "when it is over, e.g. \"17:00\"")?;
             fields.finish()?;
-            Ok(WindowWords { days, from, to })
+            Ok(WindowWords { days, dates, from, to })
         })
         .collect()
 }

@@ -6,8 +6,8 @@ use serde::Deserialize;
 use super::denied;
 use crate::request::ApiError;
 use crate::request::facts::Precautions;
-use crate::spec::SpecError;
 use crate::spec::windows::{WindowWords, Windows, WindowsWords, zone};
+use crate::spec::{HostLimits, SpecError};
 
 /// The table of the policy that has these rules.
 const TABLE: &str = "experiments";
@@ -33,8 +33,10 @@ pub struct ExperimentRules {
     pub time_zone: Option<String>,
     /// When it may begin, e.g. "mon-fri 09:00-17:00". Default: at any time.
     pub only: Vec<String>,
-    /// When it never begins, whatever `only` says. Default: nothing.
+    /// When it never begins, whatever `only` says, e.g. "2026-12-24..2027-01-01" or "12-25". Default: nothing.
     pub never: Vec<String>,
+    /// What of this host it has to stay within: beyond, it does not begin, and is ended. Default: no limit.
+    pub host_limits: HostLimits,
 }
 
 impl ExperimentRules {
@@ -48,6 +50,7 @@ impl ExperimentRules {
         }
         let zone = zone(self.zone_name());
         zone.map_err(|error| SpecError::new(format!("{TABLE}.{}", error.field), error.problem))?;
+        self.host_limits.check(&format!("{TABLE}.host_limits"))?;
         self.windows().map(drop)
     }
 
@@ -202,12 +205,33 @@ mod tests {
     }
 
     #[test]
+    fn on_holidays_no_experiment_begins_by_the_hosts_own_time() {
+        let holidays = "time_zone = \"Europe/Berlin\"\nnever = [\"2026-12-24..2027-01-01\", \"05-01\"]";
+        let at = |time: &str| rules(holidays).admit(&Precautions::default(), time.parse().unwrap()).is_ok();
+        // In Berlin it is one hour later in winter, and two in summer.
+        for (time, allowed) in [
+            ("2026-12-23T22:59:59Z", true),
+            ("2026-12-23T23:00:00Z", false),
+            ("2027-01-01T22:59:59Z", false),
+            ("2027-01-01T23:00:00Z", true),
+            ("2027-12-24T12:00:00Z", true),
+            ("2031-04-30T22:00:00Z", false),
+            ("2031-05-01T22:00:00Z", true),
+        ] {
+            assert_eq!(at(time), allowed, "{time}");
+        }
+    }
+
+    #[test]
     fn rules_that_make_no_sense_are_refused_by_their_field() {
         for (text, field) in [
             ("environment = \" \"", "experiments.environment"),
             ("time_zone = \"Mars/Base\"", "experiments.time_zone"),
             ("only = [\"mon\"]", "experiments.only[0]"),
+            ("never = [\"12-25\", \"02-30\"]", "experiments.never[1].dates"),
+            ("only = [\"2026-12-24..2026-12-23\"]", "experiments.only[0].dates"),
             ("never = [\"12:00-13:00\", \"25:00-26:00\"]", "experiments.never[1].from"),
+            ("host_limits = { memory_percent = 120 }", "experiments.host_limits.memory_percent"),
         ] {
             let rules: ExperimentRules = toml::from_str(text).unwrap();
             assert_eq!(rules.check().unwrap_err().field, field, "{text}");

@@ -17,7 +17,7 @@ use crate::request::facts::Precautions;
 use crate::request::{ApiError, Caller, ErrorCode};
 use crate::spec::fault::Effect;
 use crate::spec::units::{LONGEST_FAULT, SpecError};
-use crate::spec::{Fault, FaultType, Hoard};
+use crate::spec::{Fault, FaultType, Hoard, HostLimits};
 
 pub use experiments::ExperimentRules;
 use logs::LogRule;
@@ -311,13 +311,20 @@ impl Policy {
         }
     }
 
-    /// Decides whether an experiment of `caller` that says this of itself may begin `now`.
+    /// Decides whether an experiment of `caller` that says this of itself may begin `now`; returns the limits of this host that it has
+    /// to stay within.
     ///
     /// # Errors
     /// The rule that forbids it, and what would be right.
-    pub fn may_begin(&self, caller: Caller, has: &Precautions, now: Timestamp) -> Result<(), ApiError> {
+    pub fn may_begin(
+        &self,
+        caller: Caller,
+        has: &Precautions,
+        now: Timestamp,
+    ) -> Result<&HostLimits, ApiError> {
         self.check_user(caller)?;
-        self.experiments.admit(has, now)
+        self.experiments.admit(has, now)?;
+        Ok(&self.experiments.host_limits)
     }
 
     fn check_user(&self, caller: Caller) -> Result<(), ApiError> {
@@ -475,12 +482,15 @@ mod tests {
         assert!(!clock_skew && !host_reboot && !host_panic);
         assert!(critical_interfaces.len() == 1 && load_cidrs.len() == 1 && probe_logs.len() == 2);
         assert_eq!((probe_commands.len(), probe_kubeconfigs.len()), (2, 1));
-        let ExperimentRules { environment, time_zone, only, never, .. } = &experiments;
-        assert!(environment.is_some() && time_zone.is_some() && only.len() == 1 && never.len() == 1);
+        let ExperimentRules { environment, time_zone, only, never, host_limits, .. } = &experiments;
+        assert!(environment.is_some() && time_zone.is_some() && only.len() == 1 && never.len() == 3);
+        host_limits.check("host_limits").unwrap();
+        assert_eq!((host_limits.all().len(), host_limits.for_seconds), (6, 10));
         // Switches are at their defaults.
         let (environment, time_zone, only, never) = (None, None, Vec::new(), Vec::new());
+        let host_limits = HostLimits::default();
         assert_eq!(
-            ExperimentRules { environment, time_zone, only, never, ..experiments },
+            ExperimentRules { environment, time_zone, only, never, host_limits, ..experiments },
             default.experiments
         );
         assert_eq!((protect.tcp_ports, protect.cidrs.len()), (default.protect.tcp_ports, 1));

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::spec::{LogRequest, TargetRequest};
+use crate::spec::{HostLimits, LogRequest, TargetRequest};
 
 /// What is asked. It is parsed again by who answers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -55,8 +55,8 @@ pub enum Facts {
     Command(String),
     /// Of a kubeconfig that may be used: nothing of it.
     Kubeconfig,
-    /// Of an experiment that may begin: nothing more.
-    Experiment,
+    /// Of an experiment that may begin: within which limits of this host it has to stay.
+    Experiment(Box<HostLimits>),
 }
 
 /// A unit, as systemd knows it.

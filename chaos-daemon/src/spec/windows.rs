@@ -1,6 +1,7 @@
-//! When a schedule may fire, or an experiment begin: times of the day on days of the week, as the clock on the wall shows them.
+//! When a schedule may fire, or an experiment begin: times of the day on days of the week, or on dates, as the clock on the wall shows
+//! them.
 
-use jiff::civil::DateTime;
+use jiff::civil::{Date, DateTime};
 use jiff::tz::{TimeZone, TimeZoneDatabase};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -12,6 +13,10 @@ const DAYS: [&str; 7] = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"];
 /// The most windows of one kind.
 const MOST_WINDOWS: usize = 50;
 const MINUTES_OF_A_DAY: u16 = 24 * 60;
+/// A year that has every day that any has.
+const LEAP_YEAR: i16 = 2024;
+/// What a window of dates begins and ends with when nobody says.
+const WHOLE_DAY: (&str, &str) = ("00:00", "24:00");
 
 /// The time zone with this IANA name.
 ///
@@ -35,6 +40,11 @@ pub struct WindowWords {
     #[schemars(with = "String")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub days: Option<String>,
+    /// In place of days, the dates on which it begins: one, e.g. "2026-12-24", or "12-25" of every year; or the first and the last of a
+    /// range, e.g. "2026-12-24..2027-01-01".
+    #[schemars(with = "String")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dates: Option<String>,
     /// When it begins, e.g. "09:00".
     pub from: String,
     /// When it is over, e.g. "17:00", or "24:00"; on the next day if that is not after its beginning.
@@ -42,21 +52,36 @@ pub struct WindowWords {
 }
 
 impl WindowWords {
-    /// Reads `mon-fri 09:00-17:00`, or without days `22:00-06:00`.
+    /// Reads `mon-fri 09:00-17:00`, or without days `22:00-06:00`; or in place of days dates, `12-24 12:00-24:00`, which without times
+    /// are whole days: `2026-12-24..2027-01-01`.
     ///
     /// # Errors
     /// When it is not of that form; what is in it is looked at by [`Windows::parse`].
     pub fn of(text: &str) -> Result<Self, String> {
         let words: Vec<_> = text.split_whitespace().collect();
-        let (days, times) = match words[..] {
+        let is_dates = |word: &str| word.starts_with(|c: char| c.is_ascii_digit()) && !word.contains(':');
+        let (on, times) = match words[..] {
+            [dates] if is_dates(dates) => return Ok(Self::on(dates.to_owned())),
             [times] => (None, times),
-            [days, times] => (Some(days.to_owned()), times),
+            [on, times] => (Some(on.to_owned()), times),
             _ => (None, ""),
         };
         let Some((from, to)) = times.split_once('-') else {
-            return Err(format!("{text:?} is no window, e.g. \"mon-fri 09:00-17:00\" or \"22:00-06:00\""));
+            return Err(format!(
+                "{text:?} is no window, e.g. \"mon-fri 09:00-17:00\", \"22:00-06:00\", \"12-25\" or \"2026-12-24..2027-01-01\""
+            ));
         };
-        Ok(Self { days, from: from.to_owned(), to: to.to_owned() })
+        let (from, to) = (from.to_owned(), to.to_owned());
+        match on {
+            Some(dates) if is_dates(&dates) => Ok(Self { from, to, ..Self::on(dates) }),
+            days => Ok(Self { days, dates: None, from, to }),
+        }
+    }
+
+    /// All of these dates.
+    pub fn on(dates: String) -> Self {
+        let (from, to) = WHOLE_DAY;
+        Self { days: None, dates: Some(dates), from: from.to_owned(), to: to.to_owned() }
     }
 }
 
@@ -72,11 +97,36 @@ pub struct WindowsWords {
     pub never: Vec<WindowWords>,
 }
 
+/// Days on which a window begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Days {
+    /// Those of the week, a bit each, Monday first.
+    OfWeek(u8),
+    /// From one date to another, both included, which is not before.
+    Dates(Date, Date),
+    /// From one month and day to another of every year, both included; on over the end of the year if that is before.
+    EveryYear((i8, i8), (i8, i8)),
+}
+
+impl Days {
+    fn has(self, date: Date) -> bool {
+        match self {
+            Self::OfWeek(days) => days & (1 << date.weekday().to_monday_zero_offset()) != 0,
+            Self::Dates(first, last) => (first..=last).contains(&date),
+            Self::EveryYear(first, last) => {
+                let day = (date.month(), date.day());
+                let (begun, not_over) = (first <= day, day <= last);
+                if first <= last { begun && not_over } else { begun || not_over }
+            }
+        }
+    }
+}
+
 /// A window that makes sense.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Window {
-    /// The days on which it begins, a bit each, Monday first.
-    days: u8,
+    /// The days on which it begins.
+    days: Days,
     /// Its first minute of the day.
     from: u16,
     /// The minute after its last one.
@@ -105,6 +155,13 @@ impl Windows {
         (self.only.is_empty() || within(&self.only)) && !within(&self.never)
     }
 
+    /// The same without those dates on which nothing ever happens; `None` if there are none.
+    pub fn without_holidays(&self) -> Option<Self> {
+        let is_weekly = |window: &&Window| matches!(window.days, Days::OfWeek(_));
+        let never: Vec<_> = self.never.iter().filter(is_weekly).copied().collect();
+        (never.len() < self.never.len()).then(|| Self { only: self.only.clone(), never })
+    }
+
     /// Whether there are none, so that every time is right.
     pub fn is_empty(&self) -> bool {
         self.only.is_empty() && self.never.is_empty()
@@ -122,9 +179,17 @@ impl Window {
     }
 
     fn parse(words: &WindowWords, path: &str) -> Result<Self, SpecError> {
-        let days = match &words.days {
-            Some(text) => days(text).map_err(|problem| SpecError::new(format!("{path}.days"), problem))?,
-            None => 0x7f,
+        let wrong = |field: &str| {
+            let path = format!("{path}.{field}");
+            move |problem: String| SpecError::new(path, problem)
+        };
+        let days = match (&words.days, &words.dates) {
+            (Some(text), None) => days(text).map(Days::OfWeek).map_err(wrong("days"))?,
+            (None, Some(text)) => dates(text).map_err(wrong("dates"))?,
+            (None, None) => Days::OfWeek(0x7f),
+            (Some(_), Some(_)) => {
+                return Err(wrong("dates")("there are days, too: give one of them".to_owned()));
+            }
         };
         let time = |text: &str, field: &str| {
             minute_of_day(text).ok_or_else(|| {
@@ -144,13 +209,13 @@ impl Window {
     fn has(self, time: DateTime) -> bool {
         // Both are small and not negative.
         let minute = time.hour() as u16 * 60 + time.minute() as u16;
-        let today = time.date().weekday().to_monday_zero_offset();
-        let begins = |day: i8| self.days & (1 << day) != 0;
+        let begins = |date: Date| self.days.has(date);
         if self.from < self.to {
-            return begins(today) && (self.from..self.to).contains(&minute);
+            return begins(time.date()) && (self.from..self.to).contains(&minute);
         }
         // It began today, or yesterday and goes on past midnight.
-        (begins(today) && minute >= self.from) || (begins((today + 6) % 7) && minute < self.to)
+        let began = minute < self.to && time.date().yesterday().is_ok_and(begins);
+        began || (begins(time.date()) && minute >= self.from)
     }
 }
 
@@ -174,6 +239,40 @@ fn days(text: &str) -> Result<u8, String> {
         set |= (first..=first + count).fold(0_u8, |set, day| set | (1 << (day % DAYS.len())));
     }
     Ok(set)
+}
+
+/// `2026-12-24..2027-01-01`, or one of the two; without years, of every year.
+fn dates(text: &str) -> Result<Days, String> {
+    let wrong = |problem: &str| format!("{text:?}: {problem}");
+    let (first, last) = text.split_once("..").unwrap_or((text, text));
+    match (date(first)?, date(last)?) {
+        ((Some(_), first), (Some(_), last)) if first <= last => Ok(Days::Dates(first, last)),
+        ((Some(_), _), (Some(_), _)) => Err(wrong("its end is before its beginning")),
+        ((None, first), (None, last)) => {
+            Ok(Days::EveryYear((first.month(), first.day()), (last.month(), last.day())))
+        }
+        _ => Err(wrong("one of its dates has a year: give both a year, or none")),
+    }
+}
+
+/// `2026-12-24`, with its year; or `12-24`, without.
+fn date(text: &str) -> Result<(Option<i16>, Date), String> {
+    let no_date = || format!("{text:?} is no date, e.g. \"2026-12-24\", or \"12-24\" of every year");
+    let parts: Vec<_> = text.split('-').collect();
+    let (year, month, day) = match parts[..] {
+        [year, month, day] => (Some(year), month, day),
+        [month, day] => (None, month, day),
+        _ => return Err(no_date()),
+    };
+    let is_plain =
+        |digits: &str, length| digits.len() == length && digits.bytes().all(|byte| byte.is_ascii_digit());
+    if !(year.is_none_or(|year| is_plain(year, 4)) && is_plain(month, 2) && is_plain(day, 2)) {
+        return Err(no_date());
+    }
+    let year = year.and_then(|year| year.parse().ok());
+    let day_of = |year: i16| Date::new(year, month.parse().ok()?, day.parse().ok()?).ok();
+    let found = day_of(year.unwrap_or(LEAP_YEAR));
+    found.map(|date| (year, date)).ok_or_else(|| format!("{text:?} is no date: there is no such day"))
 }
 
 /// `09:30`, in minutes since midnight; `24:00` is the end of the day.
@@ -228,6 +327,39 @@ mod tests {
     }
 
     #[test]
+    fn dates_are_whole_days_of_one_year_or_of_every_year() {
+        let at = |windows: &Windows, times: &[&str]| -> Vec<bool> {
+            times.iter().map(|time| windows.allow(time.parse().unwrap())).collect()
+        };
+        let holidays = windows(&[], &["2026-12-24..2027-01-01", "05-01", "12-30..01-02"]);
+        let open = ["2026-12-23T23:59", "2027-01-03T00:00", "2025-12-29T12:00", "2026-05-02T00:00"];
+        assert_eq!(at(&holidays, &open), [true; 4]);
+        let closed = [
+            "2026-12-24T00:00",
+            "2027-01-01T23:59:59",
+            "2026-05-01T12:00",
+            "2031-05-01T00:00",
+            "2029-12-30T00:00",
+            "2030-01-02T23:59",
+        ];
+        assert_eq!(at(&holidays, &closed), [false; 6]);
+        // The day that most years do not have.
+        assert_eq!(at(&windows(&["02-29"], &[]), &["2028-02-29T12:00", "2027-03-01T00:00"]), [true, false]);
+        // With times: past midnight, into a day that is no such date itself.
+        let eve = windows(&["2026-12-31 22:00-02:00"], &[]);
+        let times = ["2026-12-31T21:59", "2026-12-31T22:00", "2027-01-01T01:59", "2027-01-01T22:00"];
+        assert_eq!(at(&eve, &times), [false, true, true, false]);
+    }
+
+    #[test]
+    fn without_holidays_only_the_dates_of_never_are_left_out() {
+        assert_eq!(windows(&["12-25"], &["sat 00:00-24:00"]).without_holidays(), None);
+        let all = windows(&["mon 09:00-17:00", "12-25"], &["12-24..12-26", "12:00-13:00"]);
+        let weekly = windows(&["mon 09:00-17:00", "12-25"], &["12:00-13:00"]);
+        assert_eq!(all.without_holidays(), Some(weekly));
+    }
+
+    #[test]
     fn what_makes_no_sense_is_refused_with_its_field() {
         for (text, field) in [
             ("mon-fri 9-17", "windows.never[0].from"),
@@ -240,11 +372,23 @@ mod tests {
             ("24:00-01:00", "windows.never[0].to"),
             ("someday 09:00-17:00", "windows.never[0].days"),
             ("mon-fri, 09:00-17:00", "windows.never[0].days"),
+            ("02-30", "windows.never[0].dates"),
+            ("2027-02-29", "windows.never[0].dates"),
+            ("2026-13-01", "windows.never[0].dates"),
+            ("2026-12-24..2026-12-23", "windows.never[0].dates"),
+            ("2026-12-24..01-01", "windows.never[0].dates"),
+            ("2026-12-24..", "windows.never[0].dates"),
+            ("26-12-24", "windows.never[0].dates"),
+            ("9-17", "windows.never[0].dates"),
+            ("2026-12-24 00:00-00:00", "windows.never[0].to"),
         ] {
             let never = vec![WindowWords::of(text).unwrap()];
             let error = Windows::parse(&WindowsWords { only: Vec::new(), never }).unwrap_err();
             assert_eq!(error.field, field, "{text}: {error}");
         }
+        let both = WindowWords { days: Some("mon".into()), ..WindowWords::on("12-25".into()) };
+        let error = Windows::parse(&WindowsWords { only: vec![both], never: Vec::new() }).unwrap_err();
+        assert_eq!(error.field, "windows.only[0].dates");
         let never = vec![WindowWords::of("12:00-13:00").unwrap(); MOST_WINDOWS + 1];
         let error = Windows::parse(&WindowsWords { only: Vec::new(), never }).unwrap_err();
         assert_eq!(error.field, "windows.never");

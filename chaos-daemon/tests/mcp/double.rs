@@ -24,7 +24,7 @@ use chaos_daemon::request::{
 use chaos_daemon::server::ServerOptions;
 use chaos_daemon::server::history::Retention;
 use chaos_daemon::server::runs::MOST_RUNS;
-use chaos_daemon::spec::{FAULT_TYPES, FaultName, FaultRequest, FaultType, LogSearch};
+use chaos_daemon::spec::{FAULT_TYPES, FaultName, FaultRequest, FaultType, HostLimits, LogSearch};
 use jiff::Timestamp;
 
 /// What the doctor says of a type: netem is missing for each, and for one resource its controller.
@@ -261,8 +261,10 @@ impl Double {
                 Reply::Residue(Box::new(report))
             }
             Request::Look { question: Question::Experiment(has), caller } => {
-                let begins = self.policy.lock().unwrap().may_begin(caller, &has, Timestamp::now());
-                begins.map_or_else(Reply::Error, |()| Reply::Seen(Facts::Experiment))
+                let policy = self.policy.lock().unwrap();
+                let begins = policy.may_begin(caller, &has, Timestamp::now());
+                let limits = |limits: &HostLimits| Reply::Seen(Facts::Experiment(Box::new(limits.clone())));
+                begins.map_or_else(Reply::Error, limits)
             }
             Request::Look { question, caller } => {
                 self.note(format!("look {question:?} for {caller:?}"));
@@ -388,7 +390,7 @@ fn look(question: &Question, caller: Caller) -> Result<Facts, ApiError> {
             Facts::Log(LogFacts { count: 2, seen: 9, ahead: 0, last: vec!["ERR 1".into(), "ERR 2".into()] })
         }
         Question::Command(path) => Facts::Command(path.clone()),
-        Question::Experiment(_) => Facts::Experiment,
+        Question::Experiment(_) => Facts::Experiment(Box::default()),
         Question::Kubeconfig(path) => Policy::default().may_use(caller, path).map(|()| Facts::Kubeconfig)?,
     })
 }

@@ -1,5 +1,7 @@
 //! What the operator's policy asks of experiments: whoever begins one that does not meet it is told the rule, and nothing is done.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
 use crate::client::Client;
@@ -49,4 +51,54 @@ async fn an_experiment_without_what_the_policy_requires_does_not_begin_and_a_dry
     register(&mut client, cut).await;
     let (result, failed) = run(&mut client, false).await;
     assert!(!failed && result["verdict"] == "held", "{result}");
+}
+
+#[tokio::test]
+async fn a_host_beyond_a_limit_of_the_policy_has_every_run_refused_before_its_method() {
+    let server = Server::start().await;
+    // Every host uses more.
+    server.policy.lock().unwrap().experiments =
+        toml::from_str("host_limits = { memory_percent = 1 }").unwrap();
+    let (_listener, address) = port().await;
+    let mut client = Client::open(&server.socket).await;
+    register(&mut client, document("cut", &address, "200ms")).await;
+    let limit = "policy:experiments.host_limits.memory_percent";
+    let (told, _) = run(&mut client, true).await;
+    assert_eq!(told["host_limits"], json!([format!("{limit}: host memory_used_percent > 1")]), "{told}");
+    assert!(told["success"] == false && told["error"].as_str().unwrap().contains(limit), "{told}");
+    let (refused, _) = run(&mut client, false).await;
+    assert_eq!(refused["verdict"], "refused", "{refused}");
+    assert!(refused["error"].as_str().unwrap().contains(&format!("gate {limit}: ")), "{refused}");
+    assert!(server.take_asked().iter().all(|asked| asked.starts_with("plan")), "something was injected");
+
+    server.policy.lock().unwrap().experiments = toml::from_str("").unwrap();
+    let (told, _) = run(&mut client, true).await;
+    assert!(told["success"] == true && told["host_limits"].is_null(), "{told}");
+}
+
+#[tokio::test]
+async fn a_run_on_a_host_that_comes_to_be_beyond_a_limit_ends_by_it_whatever_its_document_says() {
+    let server = Server::start().await;
+    let place = tempfile::tempdir().unwrap();
+    let limits = format!("host_limits = {{ disk_percent = {{ {:?} = 99 }} }}", place.path());
+    server.policy.lock().unwrap().experiments = toml::from_str(&limits).unwrap();
+    let (_listener, address) = port().await;
+    let mut client = Client::open(&server.socket).await;
+    let mut cut = document("cut", &address, "20s");
+    cut["runtime"] = json!({"hypothesis": {"strategy": "after-method-only"}});
+    cut["extensions"] = json!([{"name": "chaos-daemon", "rollback_on": [{"name": "up", "op": "gt", "value": 5000,
+        "noData": "ignore", "provider": {"type": "process", "path": "chaosctl", "arguments": ["probe", "tcp", address]}}]}]);
+    register(&mut client, cut).await;
+    let ends = tokio::spawn(async move {
+        tokio::time::sleep(Duration::from_millis(1500)).await;
+        // What cannot be seen any more is beyond its limit.
+        place.close().unwrap();
+    });
+    let (tripped, _) = run(&mut client, false).await;
+    ends.await.unwrap();
+    assert_eq!(tripped["verdict"], "tripped", "{tripped}");
+    let limit = "gate policy:experiments.host_limits.disk_percent.";
+    assert!(tripped["error"].as_str().unwrap().contains(limit), "{tripped}");
+    assert!(tripped["duration_seconds"].as_f64().unwrap() < 15.0, "{tripped}");
+    assert!(server.active.lock().unwrap().is_empty(), "its fault is removed");
 }

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Recorded;
 use crate::experiment::Verdict;
+use crate::experiment::host_limits;
 use crate::experiment::timeline::{Kind, Reading, Role, Stage};
 
 /// What one fault adds to a score.
@@ -90,12 +91,16 @@ fn weighed(factors: &[Factor]) -> u8 {
     if weights > 0.0 { (sum / weights) as u8 } else { 0 }
 }
 
-/// Which probes passed, by name.
+/// Which probes passed, by name. The limits of a host are none: they say nothing of the system, and would make one document's scores
+/// differ from host to host.
 fn probes(recorded: &Recorded) -> Vec<ProbeResult> {
+    let counts = |sample: &&Reading| match sample.role {
+        Role::SteadyState => true,
+        Role::Gate => !host_limits::is_one(&sample.probe),
+        _ => false,
+    };
     let mut samples = BTreeMap::<(Role, &str), Vec<&Reading>>::new();
-    for sample in
-        recorded.samples.iter().filter(|sample| matches!(sample.role, Role::SteadyState | Role::Gate))
-    {
+    for sample in recorded.samples.iter().filter(counts) {
         samples.entry((sample.role, &sample.probe)).or_default().push(sample);
     }
     let breached =

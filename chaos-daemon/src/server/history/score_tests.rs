@@ -146,3 +146,16 @@ fn a_run_of_which_nothing_is_known_has_no_score() {
     assert_eq!(score(&Recorded::default()), None);
     assert_eq!(score(&run(&["a"], Vec::new(), Vec::new())), None);
 }
+
+#[test]
+fn the_limits_of_a_host_count_for_nothing() {
+    let limit = "policy:experiments.host_limits.memory_percent";
+    let of = |gate: &str| {
+        let samples =
+            vec![sample("up", STEADY, Stage::After, true), sample(gate, Role::Gate, Stage::Before, true)];
+        let events = vec![event(Kind::Injected, "a"), event(Kind::Breach, gate)];
+        score(&run(&["a"], events, samples)).unwrap()
+    };
+    assert_eq!((of("memory").score, of("memory").probes.len()), (50, 2));
+    assert_eq!((of(limit).score, of(limit).probes.len()), (100, 1));
+}

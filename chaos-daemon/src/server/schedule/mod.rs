@@ -38,16 +38,18 @@ pub enum Became {
     Fired,
     /// Nothing: it would have come too late.
     Missed,
+    /// Nothing: it fell on a date on which it never fires.
+    Skipped,
     /// Nothing: the run was not admitted.
     Refused,
 }
 
-/// A firing that is over, or several that were missed in a row.
+/// A firing that is over, or several in a row that were missed or skipped.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Outcome {
     /// The time that was meant, without jitter; of several the first. ISO 8601 in UTC.
     pub time: String,
-    /// fired, missed or refused.
+    /// fired, missed, skipped or refused.
     #[schemars(with = "String")]
     pub became: Became,
     /// How many times it stands for.
@@ -93,6 +95,15 @@ impl Schedule {
     }
 
     fn note(&mut self, outcome: Outcome) {
+        // Holidays come time by time, and would leave no place for anything else.
+        if let Some(last) = self
+            .outcomes
+            .back_mut()
+            .filter(|last| last.became == Became::Skipped && outcome.became == Became::Skipped)
+        {
+            last.times = last.times.saturating_add(outcome.times);
+            return;
+        }
         while self.outcomes.len() >= KEPT_OUTCOMES {
             self.outcomes.pop_front();
         }
@@ -110,14 +121,22 @@ impl Schedule {
                     return Some(firing);
                 }
                 Due::Missed { first, until, times } => {
-                    self.handled = until;
-                    let reason =
-                        Some("the daemon did not run when it came, or the clock was set ahead".to_owned());
-                    let (time, became) = (shown(first), Became::Missed);
-                    self.note(Outcome { time, became, times, run_id: None, reason });
+                    let reason = "the daemon did not run when it came, or the clock was set ahead";
+                    self.pass(Became::Missed, reason, first, until, times);
+                }
+                Due::Skipped { first, until, times } => {
+                    let reason = "it fell on a date of its windows `never`";
+                    self.pass(Became::Skipped, reason, first, until, times);
                 }
             }
         }
+    }
+
+    /// Deals with times that have come to nothing.
+    fn pass(&mut self, became: Became, reason: &str, first: Timestamp, until: Timestamp, times: u32) {
+        self.handled = until;
+        let reason = Some(reason.to_owned());
+        self.note(Outcome { time: shown(first), became, times, run_id: None, reason });
     }
 
     /// Whether `caller` may have it run in the name of who has set it.

@@ -53,6 +53,8 @@ pub struct Plan {
     cron: Cron,
     zone: TimeZone,
     windows: Windows,
+    /// The windows without the dates on which it never fires, if there are any.
+    workdays: Option<Windows>,
     jitter: u32,
     seed: u32,
 }
@@ -82,6 +84,15 @@ pub enum Due {
         /// How many were; at least, if it is [`MOST_COUNTED`].
         times: u32,
     },
+    /// Nothing: it fell on dates on which it never fires.
+    Skipped {
+        /// The first time that did.
+        first: Timestamp,
+        /// Up to which time all is dealt with.
+        until: Timestamp,
+        /// How many did; at least, if it is [`MOST_COUNTED`].
+        times: u32,
+    },
     /// Nothing, for years.
     Never,
 }
@@ -96,17 +107,19 @@ impl Plan {
             let problem = format!("{} is too long: at most {LONGEST_JITTER}", words.jitter_seconds);
             return Err(SpecError::new("jitter_seconds", problem));
         }
+        let windows = Windows::parse(&words.windows)?;
         let plan = Self {
             cron: Cron::parse(&words.cron)?,
             zone: zone(&words.time_zone)?,
-            windows: Windows::parse(&words.windows)?,
+            workdays: windows.without_holidays(),
+            windows,
             jitter: words.jitter_seconds,
             seed: words.seed,
         };
         if plan.occurrence(now).is_some() {
             return Ok(plan);
         }
-        let free = Self { windows: Windows::default(), ..plan.clone() };
+        let free = Self { windows: Windows::default(), workdays: None, ..plan.clone() };
         Err(match free.occurrence(now) {
             None => SpecError::new("cron", format!("{:?} means no day in the next four years", words.cron)),
             Some(_) => SpecError::new(
@@ -134,7 +147,11 @@ impl Plan {
 
     /// What is to be done `now`, if everything up to `handled` is dealt with.
     pub fn due(&self, handled: Timestamp, now: Timestamp) -> Due {
-        let Some(next) = self.next(handled) else { return Due::Never };
+        let next = self.next(handled);
+        if let Some(skipped) = self.skipped(handled, now, next) {
+            return skipped;
+        }
+        let Some(next) = next else { return Due::Never };
         if next.due > now {
             return Due::NotYet(next.due);
         }
@@ -144,6 +161,9 @@ impl Plan {
         let first = next.occurrence;
         let (mut until, mut times) = (first, 1);
         while let Some(next) = self.next(until).filter(|next| self.is_late(*next, now)) {
+            if self.skipped(until, now, Some(next)).is_some() {
+                break;
+            }
             if times == MOST_COUNTED {
                 // None that could still come is left out.
                 let jitter = SignedDuration::from_secs(self.jitter.into());
@@ -152,6 +172,23 @@ impl Plan {
             (until, times) = (next.occurrence, times + 1);
         }
         Due::Missed { first, until, times }
+    }
+
+    /// The times up to `now` that come after `handled` and before `next`, the next firing: dates have kept them from being any.
+    fn skipped(&self, handled: Timestamp, now: Timestamp, next: Option<Firing>) -> Option<Due> {
+        let windows = self.workdays.clone()?;
+        let free = Self { windows, workdays: None, ..self.clone() };
+        let end = next.map_or(now, |next| now.min(next.occurrence - SignedDuration::from_secs(1)));
+        let after = |time| free.occurrence(time).filter(|time| *time <= end);
+        let first = after(handled)?;
+        let (mut until, mut times) = (first, 1);
+        while let Some(time) = after(until) {
+            if times == MOST_COUNTED {
+                return Some(Due::Skipped { first, until: end, times });
+            }
+            (until, times) = (time, times + 1);
+        }
+        Some(Due::Skipped { first, until, times })
     }
 
     /// Too late by the grace, or by a window that is over.

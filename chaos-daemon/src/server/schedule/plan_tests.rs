@@ -174,6 +174,44 @@ fn a_window_that_is_over_is_not_entered_late() {
 }
 
 #[test]
+fn what_falls_on_a_date_is_skipped_and_counted_and_what_is_late_beside_it_is_missed() {
+    // Every six hours, and 25 and 26 December are holidays, in a zone an hour ahead.
+    let plan = plan(&with_windows(words("0 */6 * * *", "Europe/Berlin"), &[], &["12-25..12-26"]));
+    let expected = ["2026-12-24T18:00:00+01:00", "2026-12-27T00:00:00+01:00"];
+    assert_eq!(times(&plan, "2026-12-24T12:00:00Z", 2), expected);
+    let (eve, over) = (at("2026-12-24T17:00:00Z"), at("2026-12-26T23:00:00Z"));
+    assert_eq!(plan.due(eve, at("2026-12-24T22:59:59Z")), Due::NotYet(over));
+    let midnight = at("2026-12-24T23:00:00Z");
+    let skipped = |until: &str, times| Due::Skipped { first: midnight, until: at(until), times };
+    assert_eq!(plan.due(eve, midnight), skipped("2026-12-24T23:00:00Z", 1));
+    assert_eq!(plan.due(midnight, at("2026-12-25T04:59:59Z")), Due::NotYet(over));
+    // All of them at once, but not what is to be fired after them.
+    assert_eq!(plan.due(eve, at("2026-12-26T23:00:30Z")), skipped("2026-12-26T17:00:00Z", 8));
+    let last = at("2026-12-26T17:00:00Z");
+    assert_eq!(plan.due(last, at("2026-12-26T23:00:30Z")), Due::Fire(Firing { occurrence: over, due: over }));
+    // Nobody was there from the day before to the day after: each time is what it would have been.
+    let (handled, now) = (at("2026-12-24T11:00:00Z"), at("2026-12-27T05:30:00Z"));
+    let missed = |time| Due::Missed { first: time, until: time, times: 1 };
+    assert_eq!(plan.due(handled, now), missed(eve));
+    assert_eq!(plan.due(eve, now), skipped("2026-12-26T17:00:00Z", 8));
+    assert_eq!(plan.due(last, now), Due::Missed { first: over, until: at("2026-12-27T05:00:00Z"), times: 2 });
+}
+
+#[test]
+fn a_long_holiday_is_dealt_with_at_once() {
+    let plan = plan(&with_windows(words("* * * * *", "UTC"), &[], &["2026-02-01..2026-03-31"]));
+    let now = at("2026-03-01T10:00:30Z");
+    let Due::Skipped { until, times, .. } = plan.due(at("2026-02-01T00:00:00Z"), now) else {
+        panic!("not skipped")
+    };
+    assert_eq!((until, times), (now, MOST_COUNTED));
+    assert!(matches!(plan.due(until, now), Due::NotYet(_)));
+    // Hours in which it does not fire are no dates: nothing is told of them.
+    let office = self::plan(&with_windows(words("* * * * *", "UTC"), &[], &["10:00-11:00"]));
+    assert!(matches!(office.due(at("2026-03-01T09:59:00Z"), now), Due::NotYet(_)));
+}
+
+#[test]
 fn years_that_were_missed_are_dealt_with_at_once() {
     let plan = plan(&words("* * * * *", "UTC"));
     let now = at("2026-02-01T10:00:30Z");
@@ -207,6 +245,10 @@ fn what_never_fires_is_refused_with_its_field() {
     assert_eq!(refused(&office).field, "windows");
     let never = with_windows(words("0 20 * * *", "UTC"), &[], &["00:00-24:00"]);
     assert_eq!(refused(&never).field, "windows");
+    let christmas = with_windows(words("0 20 25 12 *", "UTC"), &[], &["12-25"]);
+    assert_eq!(refused(&christmas).field, "windows");
+    let over = with_windows(words("0 20 * * *", "UTC"), &["2025-12-25"], &[]);
+    assert_eq!(refused(&over).field, "windows");
     let late = Words { jitter_seconds: LONGEST_JITTER + 1, ..words("0 20 * * *", "UTC") };
     assert_eq!(refused(&late).field, "jitter_seconds");
     // There is one every four years.

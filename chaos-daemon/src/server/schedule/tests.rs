@@ -1,7 +1,7 @@
 //! What is kept of schedules: through a restart, a broken file, times that were missed, and others' hands.
 
 use super::*;
-use crate::spec::windows::WindowsWords;
+use crate::spec::windows::{WindowWords, WindowsWords};
 
 const ROOT: Caller = Caller::Unix { uid: 0, gid: 0, pid: 7 };
 const USER: Caller = Caller::Unix { uid: 1000, gid: 1000, pid: 8 };
@@ -72,6 +72,32 @@ async fn what_was_missed_is_skipped_and_recorded_also_over_a_restart() {
     assert!(fired(&schedules, "2026-02-05T14:10:00Z").await.is_empty());
     let again = Schedules::open(Some(directory.path()));
     assert_eq!(the_one(&again, "2026-02-05T14:10:00Z").schedule.outcomes, outcomes);
+}
+
+#[tokio::test]
+async fn what_falls_on_a_holiday_is_skipped_and_recorded_as_one_outcome_also_over_a_restart() {
+    let directory = tempfile::tempdir().unwrap();
+    let schedules = Schedules::open(Some(directory.path()));
+    let mut hourly = hourly(USER);
+    // In Berlin 5 February ends at 23:00 UTC.
+    hourly.words.windows.never = vec![WindowWords::of("2026-02-05..2026-02-05").unwrap()];
+    schedules.set("nightly", hourly).await.unwrap();
+    assert_eq!(the_one(&schedules, "2026-02-05T10:00:00Z").next[0], "2026-02-06T00:00:00+01:00");
+    for now in ["2026-02-05T11:00:00Z", "2026-02-05T11:00:30Z", "2026-02-05T13:00:10Z"] {
+        assert!(fired(&schedules, now).await.is_empty(), "{now}");
+    }
+    drop(schedules);
+    let schedules = Schedules::open(Some(directory.path()));
+    assert!(fired(&schedules, "2026-02-05T14:00:00Z").await.is_empty());
+    assert_eq!(fired(&schedules, "2026-02-05T23:00:05Z").await, ["2026-02-05T23:00:00Z"]);
+    let outcomes = the_one(&schedules, "2026-02-05T23:00:05Z").schedule.outcomes;
+    assert_eq!(outcomes.len(), 1, "{outcomes:?}");
+    let Outcome { time, became, times, run_id, reason } = &outcomes[0];
+    assert_eq!(
+        (time.as_str(), *became, *times, run_id),
+        ("2026-02-05T11:00:00Z", Became::Skipped, 12, &None)
+    );
+    assert!(reason.as_ref().unwrap().contains("a date of its windows `never`"), "{outcomes:?}");
 }
 
 #[tokio::test]

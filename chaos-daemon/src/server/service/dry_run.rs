@@ -6,6 +6,7 @@ use serde_json::{Map, Value};
 
 use super::Service;
 use crate::experiment::driver::unexpected;
+use crate::experiment::host_limits;
 use crate::experiment::stage;
 use crate::experiment::timeline::Stages;
 use crate::experiment::verification::ready;
@@ -23,6 +24,8 @@ pub struct DryRun {
     pub result: ExperimentResult,
     /// What the document is, but for its secrets: its SHA-256.
     pub digest: String,
+    /// What of this host it would have to stay within by the policy, a line for each limit; none where it may not begin by the policy.
+    pub host_limits: Vec<String>,
     /// What each fault would be.
     pub plans: Vec<PlannedFault>,
     /// What has run before of it, and what was like it.
@@ -80,10 +83,13 @@ impl Service {
         caller: Caller,
     ) -> Result<DryRun, ApiError> {
         let mut problems = Vec::new();
-        match self.admit(&experiment, caller).await {
-            Err(error) if error.code == ErrorCode::PolicyDenied => problems.push(error.to_string()),
+        let experiment = match self.admit(&experiment, caller).await {
+            Err(error) if error.code == ErrorCode::PolicyDenied => {
+                problems.push(error.to_string());
+                experiment
+            }
             admitted => admitted?,
-        }
+        };
         let stage = match self.due(&experiment, document, wanted).await {
             Err(error) if error.code == ErrorCode::StageNotDue => {
                 problems.push(error.to_string());
@@ -124,7 +130,8 @@ impl Service {
         };
         let (digest, _) = of_document(document);
         let history = self.history.precedents(&experiment, &digest).await;
-        Ok(DryRun { result, digest, plans, history })
+        let host_limits = host_limits::told(&experiment);
+        Ok(DryRun { result, digest, host_limits, plans, history })
     }
 
     /// What the injector would do for each fault of an experiment, or why it would not.

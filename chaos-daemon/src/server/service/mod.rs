@@ -15,6 +15,7 @@ use super::registry::{Registry, Store};
 use super::runs::{Occasion, Run, Runs, Which};
 use super::schedule::Schedules;
 use crate::experiment::driver::unexpected;
+use crate::experiment::host_limits;
 use crate::experiment::stage::{self, Refusal};
 use crate::experiment::variables::Nowhere;
 use crate::experiment::{Experiment, Grammar, Impact, Native, Stage};
@@ -374,11 +375,11 @@ impl Service {
         Ok((Experiment::parse(&document, self.grammar, &Nowhere)?, document))
     }
 
-    /// Whether the operator lets it begin now.
-    async fn admit(&self, experiment: &Experiment, caller: Caller) -> Result<(), ApiError> {
+    /// The experiment as it may be run here, within the limits of this host, if the operator lets it begin now.
+    async fn admit(&self, experiment: &Experiment, caller: Caller) -> Result<Experiment, ApiError> {
         let question = Question::Experiment(experiment.guardrails.precautions());
         match self.door.call(Request::Look { question, caller }).await? {
-            Reply::Seen(Facts::Experiment) => Ok(()),
+            Reply::Seen(Facts::Experiment(limits)) => Ok(host_limits::within(experiment, &limits)?),
             other => Err(unexpected(&other)),
         }
     }
@@ -472,9 +473,9 @@ impl Service {
         started_by: Option<&str>,
     ) -> Result<Run, ApiError> {
         let stage = self.due(experiment, document, wanted).await?;
-        self.admit(experiment, caller).await?;
-        let held = stage.map(|stage| stage::at(experiment, stage)).transpose()?;
-        let experiment = held.unwrap_or_else(|| experiment.clone());
+        let experiment = self.admit(experiment, caller).await?;
+        let held = stage.map(|stage| stage::at(&experiment, stage)).transpose()?;
+        let experiment = held.unwrap_or(experiment);
         let (door, prober) = (self.door.clone(), self.prober.for_caller(&self.door, caller));
         self.runs.start(experiment, document, Occasion { stage, started_by }, caller, door, prober)
     }
