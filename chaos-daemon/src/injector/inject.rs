@@ -410,6 +410,7 @@ async fn start(
 fn fixed_peers(fault: &Fault) -> Vec<IpNet> {
     match &fault.effect {
         Effect::Connect { calls, .. } => calls.peers.clone(),
+        Effect::Sever { packets, .. } => packets.peers.clone(),
         effect => effect.traffic().map_or_else(Vec::new, |traffic| traffic.peers.clone()),
     }
 }
@@ -421,6 +422,7 @@ fn room(work: &Work, named: bool) -> Option<(Family, Capacity)> {
         Work::Packets(work) => Some((work.action.family(), room(&work.packets.peers))),
         Work::Loop(work) => Some((work.family(), room(&work.packets.peers))),
         Work::Calls(work) => Some((Family::Calls, room(&work.callers.peers))),
+        Work::Sever(work) => Some((Family::Severance, room(&work.callers.peers))),
         Work::Files(work) => Some((Family::Files(work.kernel), capacity(&[]))),
         Work::Sockets(work) => Some((Family::Sockets(work.kernel), capacity(&[]))),
         Work::Cpu(_)

@@ -334,9 +334,10 @@ fn target() -> Value {
     let mut target = schema::of_input::<TargetRequest>();
     target.insert(
         "description".to_owned(),
-        json!("Where the fault goes. Every field narrows. A network fault and link_down need interface; service_stop and \
+        json!("Where the fault goes. Every field narrows. A network fault and link_down need interface (network_partition and timeout of a unit, cgroup or processes do not, and are of all \
+               their packets then); service_stop and \
                service_restart need unit; pause, limits, connect_error, file_error and socket_error need unit or cgroup, which narrow a \
-               network fault of direction egress; instead of them \
+               network fault of an interface in direction egress; instead of them \
                network faults, connect_error, file_error and socket_error take exe, command, container or pid, of processes with a network namespace or cgroup of \
                their own; socket_error takes protocol and ports; and cpu, memory, pids and disk_io can be used up in one; ports take netns and protocol; connection_load takes netns; port_in_use needs \
                local_port and takes protocol and netns; process faults and mcp_error \

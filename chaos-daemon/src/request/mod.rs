@@ -444,15 +444,15 @@ pub struct Ability {
     pub missing: Vec<String>,
     /// What would supply it.
     pub remedy: Option<String>,
-    /// Of a type that is about several resources, each of them.
+    /// Of a type that is about several resources, each of them; of others, parts that need something else.
     #[serde(default)]
     pub resources: Vec<ResourceAbility>,
 }
 
-/// Whether a fault of one resource is possible here.
+/// Whether a fault of one resource, or part of a type, is possible here.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ResourceAbility {
-    /// Its name, as callers write it.
+    /// Its name, as callers write it; of a part, what it is.
     pub resource: String,
     /// As in [`Ability`].
     pub missing: Vec<String>,
