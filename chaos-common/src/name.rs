@@ -45,6 +45,11 @@ pub const SENDMSG_V4: &str = "sendmsg4";
 /// Fails sending to an IPv6 address without a connection (UDP).
 pub const SENDMSG_V6: &str = "sendmsg6";
 
+/// Loses what the sockets of a control group send.
+pub const SEVER_EGRESS: &str = "sever_egress";
+/// Loses what arrives for the sockets of a control group.
+pub const SEVER_INGRESS: &str = "sever_ingress";
+
 /// Fails opening a file.
 pub const FILE_OPEN: &str = "file_open";
 /// Fails reading from an open file, and writing to it.

@@ -43,15 +43,17 @@ pub struct Beside {
     pub queue: Option<&'static str>,
     /// Whether a clsact qdisc is on the device before the first fault, so that none comes and goes with them.
     pub clsact: bool,
+    /// What is injected and removed.
+    pub kind: &'static str,
 }
 
 impl Beside {
-    /// A device as it comes, and programs attached as the daemon finds best.
+    /// Partitions, on a device as it comes, with programs attached as the daemon finds best.
     pub fn cycles(cycles: u32) -> Self {
-        Self { cycles, attach: Attach::Auto, queue: None, clsact: false }
+        Self { cycles, attach: Attach::Auto, queue: None, clsact: false, kind: "network_partition" }
     }
 
-    /// Partitions another peer on the same device, so many times, beside a steady flow.
+    /// Injects and removes a fault of another peer on the same device, so many times, beside a steady flow.
     ///
     /// # Errors
     /// When the machine sustains no rate, or a fault fails.
@@ -62,7 +64,7 @@ impl Beside {
         self.clsact.then(|| add(&["clsact"])).transpose()?;
         let daemon = Daemon::start_with(|command| self.attach.configure(command))?;
         let mcp = daemon.mcp()?;
-        let fault = Fault::new("network_partition").on(&pair.near, json!({"cidr": "10.77.0.3"}));
+        let fault = Fault::new(self.kind).on(&pair.near, json!({"cidr": "10.77.0.3"}));
         fault.inject(&mcp)?;
         fault.remove(&mcp)?;
         let rate = sustained(&pair)?;

@@ -1,7 +1,9 @@
 //! A process of the test's own that asks the kernel for what it is told to, and says what it got: a service, as far as a
 //! fault of calls is concerned. It may be in a control group and in a network namespace of the test's.
 
-use std::io::{BufRead, BufReader, Write};
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitCode, Stdio};
@@ -21,6 +23,14 @@ const ROLE: &str = "caller";
 /// Long enough to tell silence from slowness.
 const PATIENCE: Duration = Duration::from_millis(500);
 
+/// Soon enough for what nothing holds up.
+const SOON: Duration = Duration::from_millis(30);
+
+thread_local! {
+    /// Connections that are kept.
+    static KEPT: RefCell<HashMap<SocketAddr, TcpStream>> = RefCell::default();
+}
+
 /// What a caller can ask for.
 #[derive(Debug, Clone, Copy)]
 pub enum Ask {
@@ -32,6 +42,14 @@ pub enum Ask {
     Send(SocketAddr),
     /// A datagram there and back; EAGAIN when nothing comes back within [`PATIENCE`].
     Trip(SocketAddr),
+    /// The same, within [`SOON`].
+    TripSoon(SocketAddr),
+    /// Waits at this address for a datagram of somebody else's; EAGAIN when none comes within [`PATIENCE`].
+    Hear(SocketAddr),
+    /// Opens a TCP connection, and keeps it for what follows.
+    Keep(SocketAddr),
+    /// Sends a byte over the connection to this address that was kept; EAGAIN when none comes back within [`PATIENCE`].
+    Say(SocketAddr),
     /// connect(2) of a UDP socket, which sends nothing.
     Associate(SocketAddr),
 }
@@ -43,6 +61,10 @@ impl Ask {
             Self::Reach(address) => format!("reach {address}"),
             Self::Send(address) => format!("send {address}"),
             Self::Trip(address) => format!("trip {address}"),
+            Self::TripSoon(address) => format!("trip-soon {address}"),
+            Self::Hear(address) => format!("hear {address}"),
+            Self::Keep(address) => format!("keep {address}"),
+            Self::Say(address) => format!("say {address}"),
             Self::Associate(address) => format!("associate {address}"),
         }
     }
@@ -181,15 +203,34 @@ fn once(line: &str) -> Option<i32> {
         "connect" => TcpStream::connect(to).map(drop),
         "reach" => TcpStream::connect_timeout(&to, PATIENCE).map(drop),
         "send" => UdpSocket::bind(any).and_then(|socket| socket.send_to(b"x", to).map(drop)),
-        "trip" => UdpSocket::bind(any).and_then(|socket| {
+        "trip" => trip(any, to, PATIENCE),
+        "trip-soon" => trip(any, to, SOON),
+        "hear" => UdpSocket::bind(to).and_then(|socket| {
             socket.set_read_timeout(Some(PATIENCE))?;
-            socket.send_to(b"x", to)?;
             socket.recv_from(&mut [0; 8]).map(drop)
+        }),
+        "keep" => TcpStream::connect_timeout(&to, PATIENCE).and_then(|stream| {
+            stream.set_read_timeout(Some(PATIENCE))?;
+            KEPT.with_borrow_mut(|kept| kept.insert(to, stream));
+            Ok(())
+        }),
+        "say" => KEPT.with_borrow_mut(|kept| {
+            let stream = kept.get_mut(&to).ok_or(ErrorKind::NotConnected)?;
+            stream.write_all(b"x")?;
+            stream.read_exact(&mut [0])
         }),
         "associate" => UdpSocket::bind(any).and_then(|socket| socket.connect(to)),
         _ => return None,
     };
     Some(number(result))
+}
+
+/// A datagram there and back.
+fn trip(from: SocketAddr, to: SocketAddr, limit: Duration) -> io::Result<()> {
+    let socket = UdpSocket::bind(from)?;
+    socket.set_read_timeout(Some(limit))?;
+    socket.send_to(b"x", to)?;
+    socket.recv_from(&mut [0; 8]).map(drop)
 }
 
 fn number(result: std::io::Result<()>) -> i32 {

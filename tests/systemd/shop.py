@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""A small service that depends on PostgreSQL: GET /health, and an MCP server with sessions of which it has few (POST /mcp).
+"""A small service that depends on PostgreSQL: GET /health, numbers for Prometheus (GET /metrics), and an MCP server with sessions of which it has few (POST /mcp).
 
 What a service of its kind does: it keeps a connection to its database, says 503 with a reason while there is none, and
 connects anew by itself. A session holds one of its places until it is ended, or its client has gone.
@@ -100,10 +100,11 @@ class Handler(BaseHTTPRequestHandler):
         super().finish()
 
     def answer(self, status, body=None, session=None):
-        text = b"" if body is None else json.dumps(body).encode()
+        is_text = isinstance(body, str)
+        text = b"" if body is None else (body if is_text else json.dumps(body)).encode()
         self.send_response(status)
         if text:
-            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Type", "text/plain; version=0.0.4" if is_text else "application/json")
         if session is not None:
             self.send_header("Mcp-Session-Id", session)
         self.send_header("Content-Length", str(len(text)))
@@ -111,14 +112,16 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(text)
 
     def do_GET(self):
-        if self.path != "/health":
+        if self.path not in ("/health", "/metrics"):
             return self.answer(405)
+        with sessions.lock:
+            free = sessions.free()
+        if self.path == "/metrics":
+            return self.answer(200, f"shop_free_places {free}\n")
         try:
             database.price()
         except psycopg2.Error as error:
             return self.answer(503, {"status": "down", "reason": "database_unreachable", "error": str(error)})
-        with sessions.lock:
-            free = sessions.free()
         self.answer(200, {"status": "up", "free_places": free})
 
     def do_DELETE(self):

@@ -18,7 +18,8 @@ pub(super) struct FaultArgs {
     /// Name for the fault [default: its type and four random digits]
     #[arg(long, value_parser = |text: &str| FaultName::new(text))]
     pub(super) name: Option<FaultName>,
-    /// Network interface, e.g. eth0; every network fault needs one, and so does link_down
+    /// Network interface, e.g. eth0; every network fault needs one, and so does link_down; network_partition and timeout without one
+    /// are of all packets of a --unit, --cgroup or processes
     #[arg(long, value_name = "IFACE", help_heading = "Target")]
     interface: Option<String>,
     /// systemd unit, e.g. payment.service: whose packets, calls or processes, who is paused or limited, and where cpu, memory, pids or disk_io are to be used up

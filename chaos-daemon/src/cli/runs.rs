@@ -66,6 +66,9 @@ pub(super) struct How {
     /// Of a document with blast_radius: which of its stages; without it, the one that is due
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(1..=100))]
     stage: Option<u8>,
+    /// Begin no second run, and follow the first, if an earlier command of yours had this key; known for an hour
+    #[arg(long, value_name = "KEY", conflicts_with = "dry_run")]
+    idempotency_key: Option<String>,
 }
 
 impl How {
@@ -73,6 +76,7 @@ impl How {
     pub(super) fn fields(&self, name: &str) -> Map<String, Value> {
         let mut fields = object(json!({"experiment_name": name, "dry_run": self.dry_run}));
         fields.extend(self.stage.map(|stage| ("stage".to_owned(), json!(stage))));
+        fields.extend(self.idempotency_key.as_ref().map(|key| ("idempotency_key".to_owned(), json!(key))));
         fields
     }
 }

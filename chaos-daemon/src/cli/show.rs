@@ -6,8 +6,10 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::duration;
-use crate::experiment::Impact;
+use crate::experiment::{Impact, Verdict};
 use crate::request::TargetsReport;
+use crate::server::history::Latest;
+use crate::server::history::precedents::{Precedents, Similar};
 use crate::spec::FAULT_TYPES;
 
 /// Fault types that meet calls; the others that match something meet packets.
@@ -76,6 +78,11 @@ pub(super) fn plan(answer: &Value) -> String {
     }
     if let Ok(targets) = serde_json::from_value::<TargetsReport>(answer["targets"].clone()) {
         out.push_str(&targets.to_string());
+    }
+    for (field, word) in [("restarts", "started anew by"), ("warnings", "warning")] {
+        for found in list(answer, field).iter().filter_map(Value::as_str) {
+            line!(out, "  {word}: {found}");
+        }
     }
     out
 }
@@ -343,6 +350,7 @@ pub(super) fn run(answer: &Value) -> String {
     if let Some(digest) = answer["digest"].as_str() {
         line!(out, "  document {digest}");
     }
+    precedents(&mut out, &answer["history"]);
     recovery(&mut out, &answer["recovery"]);
     for field in ["error", "warning"] {
         if let Some(text) = answer[field].as_str() {
@@ -353,6 +361,23 @@ pub(super) fn run(answer: &Value) -> String {
         line!(out, "  next: {next}");
     }
     out
+}
+
+/// What has run before, and what was like it.
+fn precedents(out: &mut String, history: &Value) {
+    let Ok(history) = serde_json::from_value::<Precedents>(history.clone()) else { return };
+    line!(out, "  history: {}", history.summary);
+    let ended = |run: &Latest| {
+        let verdict = run.verdict.map_or("ended", Verdict::name);
+        format!("{verdict} (run {}, begun {})", run.run_id, run.started_at)
+    };
+    if let Some(latest) = &history.same_name.latest {
+        line!(out, "    the latest {}", ended(latest));
+    }
+    for Similar { experiment_name, run, similarity, why } in &history.similar {
+        let percent = similarity * 100.0;
+        line!(out, "    {experiment_name} {}: {percent:.0} % alike: {}", ended(run), why.join(", "));
+    }
 }
 
 /// What one action of an experiment would do, or why it would be refused.

@@ -37,6 +37,7 @@ pub mod profile;
 mod requirements;
 pub mod service_restart;
 pub mod service_stop;
+pub mod sever;
 pub mod socket_error;
 pub mod work;
 
@@ -55,7 +56,8 @@ use crate::kernel::systemd::Unit;
 use crate::request::{ApiError, ErrorCode, LifetimeClass};
 use crate::spec::fault::Effect;
 use crate::spec::{
-    Direction, Failure, FaultName, FaultType, Hoard, HostDown, Probability, Protocol, Traffic, Way, Whose,
+    Direction, Failure, FaultName, FaultType, Hoard, HostDown, PortMatch, Probability, Protocol, Traffic,
+    Way, Whose,
 };
 use crate::target::NetworkTarget;
 use crate::target::process::Selection;
@@ -64,10 +66,10 @@ pub use cpu::ProcessorGround;
 pub use disk_fill::DirectoryGround;
 pub use memory::MemoryGround;
 pub use oom::OomGround;
-pub use requirements::{lacks, require, requirements, resources};
+pub use requirements::{lacks, parts, require, requirements};
 pub use work::{
     Attach, CallWork, Callers, CpuWork, DownWork, FileWork, FlapWork, Goal, HoardWork, LoopWork, Match,
-    PacketAction, PacketWork, PauseWork, RestartWork, SignalWork, SocketWork, SpoilWork, Work,
+    PacketAction, PacketWork, PauseWork, RestartWork, SeverWork, SignalWork, SocketWork, SpoilWork, Work,
 };
 
 /// What is needed to carry out a fault, and to undo it.
@@ -144,7 +146,7 @@ pub enum Ground {
     Clock(i64),
     /// Processes.
     Crowd(Box<Crowd>),
-    /// A control group whose calls fail.
+    /// A control group whose calls fail, or whose packets vanish.
     Callers(Callers),
     /// A control group whose calls about files fail, and which files.
     Files(CgroupRef, PlaceRef),
@@ -268,6 +270,7 @@ pub fn plan(
         | Effect::ProcessPause { .. }
         | Effect::ServiceStop { .. }
         | Effect::ServiceRestart { .. }
+        | Effect::Sever { .. }
         | Effect::Connect { .. }
         | Effect::Spoil { .. }
         | Effect::Down(_)
@@ -298,6 +301,9 @@ fn on_ground(effect: &Effect, ground: Option<&Ground>) -> Result<Plan, ApiError>
         }
         (Effect::Connect { calls, failure }, Some(Ground::Callers(callers))) => {
             Ok(connect_error::plan(calls, failure, callers))
+        }
+        (Effect::Sever { packets, packet_probability, partition }, Some(Ground::Callers(callers))) => {
+            Ok(sever::plan(packets, *packet_probability, *partition, callers))
         }
         (Effect::Load(load), Some(Ground::Descriptors(found))) => connection_load::plan(load, found.process),
         (Effect::ServiceStop { .. }, Some(Ground::Service(unit))) => Ok(service_stop::plan(unit)),
@@ -422,22 +428,8 @@ fn attach_steps(packets: &Match, place: &Place<'_>) -> Vec<Step> {
 /// The traffic in words: "tcp port 5432, peer 10.0.0.0/8 on eth0, egress".
 fn traffic_words(traffic: &Traffic, packets: &Match) -> String {
     let Match { peers, service, packet_probability: share, .. } = packets;
-    let mut words = match traffic.protocol {
-        Protocol::Any => "all packets",
-        Protocol::Tcp => "tcp",
-        Protocol::Udp => "udp",
-        Protocol::Icmp => "icmp",
-    }
-    .to_owned();
-    if *share != Probability::CERTAIN {
-        words.insert_str(0, &format!("{} % of ", share.get() * 100.0));
-    }
-    words.push_str(&traffic.ports.words());
-    match peers.as_slice() {
-        [] => {}
-        [one] => words.push_str(&format!(", peer {one}")),
-        [first, ..] => words.push_str(&format!(", {} peer prefixes ({first}, …)", peers.len())),
-    }
+    let mut words = transport_words(traffic.protocol, traffic.ports, *share);
+    words.push_str(&peer_words(peers));
     if let Some(service) = service {
         words.push_str(&format!(" of cgroup {}", service.cgroup.path.display()));
     }
@@ -449,10 +441,37 @@ fn traffic_words(traffic: &Traffic, packets: &Match) -> String {
         }
         (None, _) => {}
     }
-    words.push_str(match traffic.directions.as_slice() {
+    words + direction_words(&traffic.directions)
+}
+
+/// Which packets of all: "25 % of tcp port 5432".
+fn transport_words(protocol: Protocol, ports: PortMatch, share: Probability) -> String {
+    let mut words = match protocol {
+        Protocol::Any => "all packets",
+        Protocol::Tcp => "tcp",
+        Protocol::Udp => "udp",
+        Protocol::Icmp => "icmp",
+    }
+    .to_owned();
+    if share != Probability::CERTAIN {
+        words.insert_str(0, &format!("{} % of ", share.get() * 100.0));
+    }
+    words + &ports.words()
+}
+
+/// Whom they come from or go to: nothing if that is everybody.
+fn peer_words(peers: &[IpNet]) -> String {
+    match peers {
+        [] => String::new(),
+        [one] => format!(", peer {one}"),
+        [first, ..] => format!(", {} peer prefixes ({first}, …)", peers.len()),
+    }
+}
+
+fn direction_words(directions: &[Direction]) -> &'static str {
+    match directions {
         [Direction::Egress] => ", egress",
         [Direction::Ingress] => ", ingress",
         _ => ", both ways",
-    });
-    words
+    }
 }

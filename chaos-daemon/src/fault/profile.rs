@@ -3,7 +3,7 @@
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::requirements::{requirements, resources};
+use super::requirements::{parts, requirements};
 use crate::host::Requirement;
 use crate::request::LifetimeClass;
 use crate::spec::FaultType;
@@ -56,7 +56,7 @@ pub struct Shared {
 /// What is needed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Need {
-    /// The resource that needs it; all of the type without.
+    /// The resource, or other part, that needs it; all of the type without.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub of: Option<&'static str>,
     /// Their names.
@@ -129,13 +129,13 @@ fn needs(fault_type: FaultType) -> Vec<Need> {
         of,
         what: needed.iter().map(|requirement| requirement.name()).collect(),
     };
-    let needs: Vec<_> = match fault_type {
-        FaultType::ResourceExhaustion => {
-            resources().into_iter().map(|(resource, needed)| named((Some(resource), needed))).collect()
-        }
-        _ => vec![named((None, requirements(fault_type)))],
+    let whole = match fault_type {
+        // All of it is of one resource or another.
+        FaultType::ResourceExhaustion => None,
+        _ => Some(named((None, requirements(fault_type)))),
     };
-    needs.into_iter().filter(|need| !need.what.is_empty()).collect()
+    let parts = parts(fault_type).into_iter().map(|(part, needed)| named((Some(part), needed)));
+    whole.into_iter().chain(parts).filter(|need| !need.what.is_empty()).collect()
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use super::{
     connect_error, cpu, detour, dns_error, error, file_error, host_panic, host_reboot, limit, mcp_error, oom,
-    packet_drop, pause, process_pause, service_stop, socket_error,
+    packet_drop, pause, process_pause, service_stop, sever, socket_error,
 };
 use crate::host::{Facts, Lack, Requirement};
 use crate::request::{ApiError, ErrorCode};
@@ -40,9 +40,18 @@ pub fn requirements(fault_type: FaultType) -> &'static [Requirement] {
     }
 }
 
+/// The parts of a fault type that need something else than the whole, each with what it needs of the kernel.
+pub fn parts(fault_type: FaultType) -> Vec<(&'static str, &'static [Requirement])> {
+    match fault_type {
+        FaultType::ResourceExhaustion => resources(),
+        FaultType::Timeout | FaultType::NetworkPartition => vec![(OF_SERVICE, sever::REQUIREMENTS)],
+        _ => Vec::new(),
+    }
+}
+
 /// What `resource_exhaustion` can be about, in the order of [`RESOURCES`], each with what it needs of the kernel; memory a second
 /// time, until it kills.
-pub fn resources() -> Vec<(&'static str, &'static [Requirement])> {
+fn resources() -> Vec<(&'static str, &'static [Requirement])> {
     let mut all = Vec::new();
     for resource in RESOURCES {
         all.push((*resource, of_resource(resource)));
@@ -54,6 +63,7 @@ pub fn resources() -> Vec<(&'static str, &'static [Requirement])> {
 }
 
 const WITH_OOM: &str = "memory with oom";
+const OF_SERVICE: &str = "a service without an interface";
 
 fn of_resource(resource: &str) -> &'static [Requirement] {
     match resource {
@@ -78,6 +88,7 @@ pub fn lacks(requirements: &[Requirement], facts: &Facts) -> Vec<Lack> {
 pub fn require(effect: &Effect, facts: &Facts) -> Result<(), ApiError> {
     let fault_type = effect.fault_type();
     let (resource, needed) = match effect {
+        Effect::Sever { .. } => (Some(OF_SERVICE), sever::REQUIREMENTS),
         Effect::Limit { limit, .. } => (Some(limit.resource()), of_resource(limit.resource())),
         Effect::Hoard { what: Hoard::Oom { .. }, .. } => (Some(WITH_OOM), oom::REQUIREMENTS),
         _ => (None, requirements(fault_type)),
@@ -121,6 +132,9 @@ mod tests {
             tracing: None,
             descriptors: None,
             call_programs: WhenAsked::new(|| Ok(())),
+            sever_programs: WhenAsked::new(|| {
+                Err(Lack { what: "CONFIG_CGROUP_BPF".into(), remedy: "build".into() })
+            }),
             files: WhenAsked::new(|| Err(Lack { what: String::new(), remedy: String::new() })),
             sockets: WhenAsked::new(|| Err(Lack { what: "CONFIG_BPF_LSM".into(), remedy: "boot".into() })),
             systemd: None,
@@ -180,6 +194,20 @@ mod tests {
             "{error}"
         );
         assert_eq!(refused(FaultType::ConnectError), None);
+    }
+
+    #[test]
+    fn a_partition_of_a_service_needs_programs_of_groups_only_where_it_names_no_interface() {
+        let of_service = json!({"cgroup": "a"});
+        let error = refused(FaultType::NetworkPartition, of_service.clone(), json!({})).unwrap();
+        assert_eq!((error.code, error.hint.as_deref()), (ErrorCode::UnsupportedKernel, Some("build")));
+        assert!(error.message.contains("(a service without an interface)"), "{error}");
+        assert!(refused(FaultType::Timeout, of_service, json!({})).is_some());
+        let on_interface = json!({"cgroup": "a", "interface": "eth0", "direction": "egress"});
+        assert_eq!(refused(FaultType::NetworkPartition, on_interface, json!({})), None);
+        let parts = parts(FaultType::NetworkPartition);
+        assert_eq!(lacks(parts[0].1, &facts()).len(), 1);
+        assert_eq!(lacks(requirements(FaultType::NetworkPartition), &facts()), []);
     }
 
     #[test]

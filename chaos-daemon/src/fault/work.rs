@@ -11,7 +11,7 @@ use crate::host::CgroupRef;
 use crate::host::directory::DirectoryRef;
 use crate::host::panic::SYSRQ;
 use crate::host::{KernelFiles, KernelSockets, PlaceRef, ProcessId, Spared};
-use crate::kernel::bpf::{Family, files, sockets};
+use crate::kernel::bpf::{Family, files, sever, sockets};
 use crate::kernel::netlink::Netem;
 use crate::kernel::setting::Setting;
 use crate::spec::dns::Names;
@@ -39,6 +39,8 @@ pub enum Work {
     Hoard(HoardWork),
     /// Calls of a control group's sockets fail.
     Calls(CallWork),
+    /// Packets of a control group's sockets vanish.
+    Sever(SeverWork),
     /// Calls of a control group's processes about files fail.
     Files(FileWork),
     /// Calls of a control group's processes about sockets fail.
@@ -317,7 +319,7 @@ pub struct DownWork {
     pub description: String,
 }
 
-/// Whose calls, and where to.
+/// Whose calls or packets, and where to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Callers {
     /// The control group, pinned.
@@ -341,6 +343,21 @@ pub struct CallWork {
     pub ports: Option<Ports>,
     /// How they fail.
     pub failure: Failure,
+}
+
+/// See [`Work::Sever`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SeverWork {
+    /// Whose packets, and from and to whom.
+    pub callers: Callers,
+    /// Protocol.
+    pub protocol: Protocol,
+    /// Ports.
+    pub ports: PortMatch,
+    /// Directions.
+    pub directions: Vec<Direction>,
+    /// Share of the matching packets that vanishes.
+    pub packet_probability: Probability,
 }
 
 /// See [`Work::Files`].
@@ -384,6 +401,7 @@ impl Work {
             | Self::Cpu(_)
             | Self::Hoard(_)
             | Self::Calls(_)
+            | Self::Sever(_)
             | Self::Files(_)
             | Self::Sockets(_)
             | Self::Settings(_)
@@ -430,6 +448,7 @@ impl Work {
                 format!("open {} without reading it, so that its inode stays", work.place.path.display()),
                 attach(&files::hooks(&work.operations), &work.cgroup),
             ],
+            Self::Sever(work) => vec![attach(&sever::hooks(&work.directions), &work.callers.cgroup)],
             Self::Sockets(work) => vec![attach(&sockets::hooks(&work.operations), &work.callers.cgroup)],
             Self::Signals(work) => {
                 let (signal, count) = (work.volleys.signal_name(), work.targets.len());

@@ -1,28 +1,28 @@
 //! Carrying out work: from inert plumbing to the one write that arms it, and back.
 
 use std::io;
-use std::os::fd::{AsFd as _, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use chaos_common::rule::{self, EVERY_PEER, PortRange};
-use chaos_common::{CallRule, Counters, PacketRule};
+use chaos_common::{Counters, PacketRule};
 use ipnet::IpNet;
 
 use super::burner::Burner;
 use super::countdown::Countdown;
 use super::detour::{self, Loop};
 use super::flapper::Flapper;
+use super::group::{arm_calls, arm_files, arm_severance, arm_sockets};
 use super::hoard::Keeper;
 use super::pauser::Pauser;
 use super::restarter::Restarter;
 use super::signaller::Signaller;
 use super::spoiler::Spoiler;
-use crate::fault::{Attach, CallWork, FileWork, Goal, Match, PacketAction, PacketWork, SocketWork, Work};
+use crate::fault::{Attach, Goal, Match, PacketAction, PacketWork, Work};
 use crate::host::privilege::{LOW_PORTS, LimitError, limit_to};
-use crate::host::{CgroupRef, NetNs, NetNsError};
+use crate::host::{NetNs, NetNsError};
 use crate::kernel::bpf::{BpfError, CallPrograms, Capacity, Family, Hook, NAMED_ROOM, Programs};
-use crate::kernel::bpf::{calls, files, sockets};
 use crate::kernel::membership;
 use crate::kernel::netlink::marks::{self, FILTER_HANDLE, FILTER_PREFIX};
 use crate::kernel::netlink::{Clsact, Filter, Netlink, NetlinkError};
@@ -33,7 +33,7 @@ use crate::kernel::trace::TraceError;
 use crate::request::Evidence;
 use crate::sabotage::{self, Guard};
 use crate::spec::dns::keys;
-use crate::spec::{Direction, Failure, Ports, Protocol};
+use crate::spec::{Direction, Ports, Protocol};
 
 /// A few periods of a burning thread.
 const FIRST_BURN: Duration = Duration::from_millis(40);
@@ -178,6 +178,7 @@ impl Armed {
                 Ok(Self::Loops(loops))
             }
             Work::Calls(work) => Ok(Self::Calls(Box::new(arm_calls(work, warm, deadline_ns)?))),
+            Work::Sever(work) => Ok(Self::Calls(Box::new(arm_severance(work, warm, deadline_ns)?))),
             Work::Files(work) => Ok(Self::Calls(Box::new(arm_files(work, warm, deadline_ns)?))),
             Work::Sockets(work) => Ok(Self::Calls(Box::new(arm_sockets(work, warm, deadline_ns)?))),
             Work::Cpu(work) => {
@@ -366,7 +367,7 @@ pub(super) fn netlink<T>(act: impl AsyncFnOnce(&Netlink) -> Result<T, ArmError>)
 }
 
 /// The number by which the programs know a protocol.
-fn number(protocol: Protocol) -> u16 {
+pub(super) fn number(protocol: Protocol) -> u16 {
     match protocol {
         Protocol::Any => 0,
         Protocol::Tcp => rule::TCP.into(),
@@ -376,7 +377,7 @@ fn number(protocol: Protocol) -> u16 {
 }
 
 /// The ports as the programs know them; none named is any.
-fn range(ports: Option<Ports>) -> PortRange {
+pub(super) fn range(ports: Option<Ports>) -> PortRange {
     ports.map_or(PortRange::default(), Ports::range)
 }
 
@@ -397,7 +398,7 @@ pub(super) fn rule(packets: &Match) -> PacketRule {
 }
 
 /// Those that are loaded already, or others with so much room.
-fn loaded(warm: Option<Programs>, family: Family, room: Capacity) -> Result<Programs, BpfError> {
+pub(super) fn loaded(warm: Option<Programs>, family: Family, room: Capacity) -> Result<Programs, BpfError> {
     warm.map_or_else(|| Programs::load(family, room), Ok)
 }
 
@@ -441,94 +442,6 @@ fn arm_packets(
     }
     check_attached(&programs)?;
     Ok(programs)
-}
-
-fn arm_calls(work: &CallWork, warm: Option<Programs>, deadline_ns: u64) -> Result<CallPrograms, ArmError> {
-    let callers = &work.callers;
-    let mut programs = loaded(warm, Family::Calls, roomy(&callers.peers))?;
-    spare(&mut programs, &callers.protected_peers, &callers.protected_tcp_ports)?;
-    let mut programs = CallPrograms::new(programs);
-    let rule = PacketRule {
-        protocol: number(work.protocol),
-        remote_ports: range(work.ports),
-        probability: work.failure.probability.threshold(),
-        ..PacketRule::default()
-    };
-    programs.set_rule(&rule, &callers.peers, call_rule(&work.failure))?;
-    meet(programs, &calls::hooks(rule.protocol), &callers.cgroup, deadline_ns)
-}
-
-fn arm_files(work: &FileWork, warm: Option<Programs>, deadline_ns: u64) -> Result<CallPrograms, ArmError> {
-    let programs = loaded(warm, Family::Files(work.kernel), capacity(&[]))?;
-    let place = work
-        .place
-        .open()
-        .map_err(|source| ArmError::Place { path: work.place.path.display().to_string(), source })?;
-    let (operations, failure) = (&work.operations, &work.failure);
-    let mut programs = CallPrograms::new(programs);
-    programs.set_place(
-        place,
-        operations,
-        &work.kernel,
-        failure.probability.threshold(),
-        call_rule(failure),
-    )?;
-    meet(programs, &files::hooks(operations), &work.cgroup, deadline_ns)
-}
-
-fn arm_sockets(
-    work: &SocketWork,
-    warm: Option<Programs>,
-    deadline_ns: u64,
-) -> Result<CallPrograms, ArmError> {
-    let mut programs = loaded(warm, Family::Sockets(work.kernel), capacity(&[]))?;
-    let callers = &work.callers;
-    spare(&mut programs, &callers.protected_peers, &callers.protected_tcp_ports)?;
-    let mut programs = CallPrograms::new(programs);
-    programs.set_sockets(&work.kernel)?;
-    let rule = PacketRule {
-        protocol: number(work.protocol),
-        ports: range(work.ports.either),
-        local_ports: range(work.ports.local),
-        remote_ports: range(work.ports.remote),
-        probability: work.failure.probability.threshold(),
-        ..PacketRule::default()
-    };
-    programs.set_rule(&rule, &[], call_rule(&work.failure))?;
-    meet(programs, &sockets::hooks(&work.operations), &callers.cgroup, deadline_ns)
-}
-
-/// What becomes of calls that match, as the programs read it.
-fn call_rule(failure: &Failure) -> CallRule {
-    CallRule {
-        after: failure.after_calls,
-        times: failure.times.unwrap_or(0),
-        errno: failure.errno.number(),
-        ..CallRule::default()
-    }
-}
-
-/// Has programs that know their rule meet the calls of a control group, and reads back that they do.
-fn meet(
-    mut programs: CallPrograms,
-    hooks: &[(&'static str, u32)],
-    cgroup: &CgroupRef,
-    deadline_ns: u64,
-) -> Result<CallPrograms, ArmError> {
-    let path = cgroup.path.display().to_string();
-    let group = cgroup.open().map_err(|source| ArmError::Cgroup { path: path.clone(), source })?;
-    let group = group.ok_or_else(|| ArmError::NoCgroup(path.clone()))?;
-    // Nothing is attached yet, so that this arms nothing; the attachment that follows does.
-    programs.renew(deadline_ns)?;
-    programs.attach(hooks, group.as_fd(), &path)?;
-    match programs.missing(cgroup.id, &path)? {
-        None => Ok(programs),
-        Some(program) => Err(ArmError::ReadBack {
-            subject: format!("program {program} on cgroup {path}"),
-            asked: "attached".to_owned(),
-            found: "not attached".to_owned(),
-        }),
-    }
 }
 
 /// Attaches the fault's program to its device: the last step, after which packets meet it.

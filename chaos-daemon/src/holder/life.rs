@@ -82,7 +82,7 @@ fn load(preload: &Preload) -> Result<Programs, BpfError> {
 fn needed(work: &Work) -> &'static [Capability] {
     match work {
         Work::Packets(_) | Work::Loop(_) => NETWORK_HOLDER,
-        Work::Calls(_) => CALL_HOLDER,
+        Work::Calls(_) | Work::Sever(_) => CALL_HOLDER,
         Work::Files(_) | Work::Sockets(_) => SECURITY_HOLDER,
         Work::Cpu(_) => &[],
         // To enter a network namespace; given up before anything is taken.

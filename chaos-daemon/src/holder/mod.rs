@@ -16,6 +16,7 @@ mod countdown;
 pub mod deadline;
 mod detour;
 pub mod flapper;
+mod group;
 pub mod hoard;
 pub mod keeper;
 pub mod life;

@@ -48,6 +48,8 @@ pub enum Requirement {
     Tracing,
     /// Loading programs that look at what the sockets of a control group ask for.
     CallPrograms,
+    /// Loading programs that lose packets of a control group's sockets.
+    SeverPrograms,
     /// Loading programs at the security hooks of files, and being asked there.
     FilePrograms,
     /// Likewise of sockets.
@@ -71,6 +73,7 @@ impl Requirement {
             Self::Controller(controller) => return format!("the cgroup controller {}", controller.name()),
             Self::Tracing => "ptrace",
             Self::CallPrograms => "programs of control groups that set what a call returns",
+            Self::SeverPrograms => "programs of control groups that see packets",
             Self::FilePrograms | Self::SocketPrograms => "`bpf` among the kernel's security modules",
             Self::Descriptors => "pidfd_getfd",
             Self::Systemd => "systemd",
@@ -105,6 +108,8 @@ pub struct Facts {
     pub descriptors: Option<String>,
     /// Whether programs for control groups can be loaded.
     pub call_programs: Arc<WhenAsked<()>>,
+    /// Whether programs for the packets of control groups can be loaded.
+    pub sever_programs: Arc<WhenAsked<()>>,
     /// What programs at the security hooks of files have to know.
     pub files: Arc<WhenAsked<KernelFiles>>,
     /// Likewise of sockets.
@@ -164,14 +169,12 @@ impl Facts {
                     .to_owned(),
             });
         }
-        if requirement == Requirement::CallPrograms {
-            return self.call_programs.get().err();
-        }
-        if requirement == Requirement::FilePrograms {
-            return self.files.get().err();
-        }
-        if requirement == Requirement::SocketPrograms {
-            return self.sockets.get().err();
+        match requirement {
+            Requirement::CallPrograms => return self.call_programs.get().err(),
+            Requirement::SeverPrograms => return self.sever_programs.get().err(),
+            Requirement::FilePrograms => return self.files.get().err(),
+            Requirement::SocketPrograms => return self.sockets.get().err(),
+            _ => {}
         }
         if requirement == Requirement::Systemd {
             return self.systemd.as_ref().map(|reason| Lack {
@@ -191,6 +194,7 @@ impl Facts {
             | Requirement::Tracing
             | Requirement::Descriptors
             | Requirement::CallPrograms
+            | Requirement::SeverPrograms
             | Requirement::FilePrograms
             | Requirement::SocketPrograms
             | Requirement::Systemd => ("CONFIG_NET_SCH_NETEM", &self.netem),

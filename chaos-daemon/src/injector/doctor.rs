@@ -2,7 +2,7 @@
 
 use super::facts::aside;
 use super::state::Injector;
-use crate::fault::{Attach, lacks, requirements, resources};
+use crate::fault::{Attach, lacks, parts, requirements};
 use crate::host::{Facts, Lack};
 use crate::request::{Ability, ApiError, DoctorReport, Leftover, Level, ResidueReport, ResourceAbility};
 use crate::residue::{self, Scope};
@@ -53,10 +53,7 @@ fn ability(fault_type: FaultType, facts: &Facts) -> Ability {
         let (missing, remedy) = told(lacks(needed, facts));
         ResourceAbility { resource: name.to_owned(), missing, remedy }
     };
-    let resources = match fault_type {
-        FaultType::ResourceExhaustion => resources().into_iter().map(resource).collect(),
-        _ => Vec::new(),
-    };
+    let resources = parts(fault_type).into_iter().map(resource).collect();
     Ability { fault_type, missing, remedy, resources }
 }
 

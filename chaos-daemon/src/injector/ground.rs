@@ -97,13 +97,17 @@ pub(super) fn look(
             let peers = [&calls.peers, named].concat();
             callers(&calls.whose, peers, permit).map(|callers| Some(Ground::Callers(callers)))
         }
+        Effect::Sever { packets, .. } => {
+            let peers = [&packets.peers, named].concat();
+            callers(&packets.whose, peers, permit).map(|callers| Some(Ground::Callers(callers)))
+        }
         Effect::Sockets { calls, .. } => {
             callers(&calls.whose, Vec::new(), permit).map(|callers| Some(Ground::Callers(callers)))
         }
     }
 }
 
-/// Whose calls to these peers fail, and what the policy spares.
+/// Whose calls to these peers fail, or packets vanish, and what the policy spares.
 fn callers(whose: &Whose, peers: Vec<IpNet>, permit: &Permit) -> Result<Callers, ApiError> {
     let protected = permit.protected();
     Ok(Callers {
@@ -114,7 +118,7 @@ fn callers(whose: &Whose, peers: Vec<IpNet>, permit: &Permit) -> Result<Callers,
     })
 }
 
-/// The control group of those whose calls fail: theirs alone.
+/// The control group of those whose calls fail, or packets vanish: theirs alone.
 fn group(whose: &Whose) -> Result<CgroupRef, ApiError> {
     match whose {
         Whose::Cgroup(group) => Ok(target::cgroup::resolve(group)?.0),

@@ -14,7 +14,7 @@ use super::names::{self, Names};
 use super::oom::Doom;
 use super::state::{Active, Injector, LEASE_WINDOW, LifeOrder};
 use super::together::{Seat, refuse_beside};
-use super::{down, ground};
+use super::{down, ground, supervisors};
 use crate::fault::{self, Attach, Ground, Place, Plan, Work};
 use crate::holder::arm::{capacity, roomy};
 use crate::holder::{Lease, Report};
@@ -30,6 +30,7 @@ use crate::request::{
 };
 use crate::spec::fault::Effect;
 use crate::spec::{ConnectionLoad, Fault, FaultName, FaultRequest};
+use crate::target::supervisor::Supervision;
 use crate::target::{self, NetworkTarget};
 
 /// Everything that is decided before anything is changed.
@@ -71,7 +72,7 @@ pub(super) async fn plan(
 ) -> Result<PlanReport, ApiError> {
     let named = named_peers(request).await?;
     let admitted = admit(injector, name, request, &named, caller)?;
-    Ok(report(injector, &admitted))
+    Ok(supervised(report(injector, &admitted), &admitted).await)
 }
 
 /// What injecting each of these would do, at a time when those that it names are active beside it.
@@ -106,7 +107,21 @@ pub(super) async fn plan_all(
         }
         Ok(report(injector, admitted))
     });
-    reports.collect()
+    let reports: Vec<Result<PlanReport, ApiError>> = reports.collect();
+    let mut told = Vec::new();
+    for (report, admitted) in reports.into_iter().zip(&plans) {
+        told.push(match (report, admitted) {
+            (Ok(report), Ok(admitted)) => Ok(supervised(report, admitted).await),
+            (refused, _) => refused,
+        });
+    }
+    told
+}
+
+/// The same with who would start anew what it kills.
+async fn supervised(report: PlanReport, admitted: &Admitted) -> PlanReport {
+    let Supervision { lines, warning } = supervisors::look(&admitted.plan.work).await;
+    PlanReport { restarts: lines, warnings: warning.into_iter().collect(), ..report }
 }
 
 fn report(injector: &Injector, admitted: &Admitted) -> PlanReport {
@@ -123,6 +138,8 @@ fn report(injector: &Injector, admitted: &Admitted) -> PlanReport {
         guard: injector.guard.words(admitted.plan.lifetime),
         duration: admitted.fault.duration,
         targets: admitted.targets.clone(),
+        restarts: Vec::new(),
+        warnings: Vec::new(),
         steps: std::iter::once(holder).chain(steps).chain(work).collect(),
     }
 }
@@ -393,6 +410,7 @@ async fn start(
 fn fixed_peers(fault: &Fault) -> Vec<IpNet> {
     match &fault.effect {
         Effect::Connect { calls, .. } => calls.peers.clone(),
+        Effect::Sever { packets, .. } => packets.peers.clone(),
         effect => effect.traffic().map_or_else(Vec::new, |traffic| traffic.peers.clone()),
     }
 }
@@ -404,6 +422,7 @@ fn room(work: &Work, named: bool) -> Option<(Family, Capacity)> {
         Work::Packets(work) => Some((work.action.family(), room(&work.packets.peers))),
         Work::Loop(work) => Some((work.family(), room(&work.packets.peers))),
         Work::Calls(work) => Some((Family::Calls, room(&work.callers.peers))),
+        Work::Sever(work) => Some((Family::Severance, room(&work.callers.peers))),
         Work::Files(work) => Some((Family::Files(work.kernel), capacity(&[]))),
         Work::Sockets(work) => Some((Family::Sockets(work.kernel), capacity(&[]))),
         Work::Cpu(_)

@@ -24,6 +24,7 @@ pub mod runtime;
 pub mod server_process;
 mod services;
 pub mod state;
+mod supervisors;
 mod supply;
 mod together;
 pub mod watch;

@@ -52,6 +52,7 @@ pub fn facts() -> Facts {
         tracing,
         descriptors: process::no_descriptors(),
         call_programs: WhenAsked::new(calls),
+        sever_programs: WhenAsked::new(severance),
         files: WhenAsked::new(|| aside(files)),
         sockets: WhenAsked::new(|| aside(sockets)),
         systemd,
@@ -64,6 +65,14 @@ fn calls() -> Result<(), Lack> {
     load(Family::Calls).map_err(|reason| Lack {
         what: format!("programs of control groups that set what a call returns ({reason})"),
         remedy: "run a kernel of 5.18 or newer with CONFIG_CGROUP_BPF; no module has it".to_owned(),
+    })
+}
+
+/// Loads the programs for the packets of control groups.
+fn severance() -> Result<(), Lack> {
+    load(Family::Severance).map_err(|reason| Lack {
+        what: format!("programs of control groups that see packets ({reason})"),
+        remedy: "run a kernel of 5.12 or newer with CONFIG_CGROUP_BPF; no module has it".to_owned(),
     })
 }
 

@@ -172,15 +172,15 @@ struct AbilityView {
     #[schemars(with = "String")]
     #[serde(skip_serializing_if = "Option::is_none")]
     remedy: Option<String>,
-    /// Of resource_exhaustion, each resource.
+    /// Of resource_exhaustion, each resource; of others, parts that need something else.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     resources: Vec<ResourceView>,
 }
 
-/// Whether a fault of one resource is possible here.
+/// Whether a fault of one resource, or part of a type, is possible here.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 struct ResourceView {
-    /// Its name.
+    /// Its name, or what part it is.
     resource: String,
     /// Whether this host can do it.
     possible: bool,

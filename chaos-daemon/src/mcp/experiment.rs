@@ -1,5 +1,7 @@
 //! `chaos_register_experiment` and `chaos_run_experiment`.
 
+use std::time::Duration;
+
 use rmcp::model::{CallToolResult, JsonObject};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -12,7 +14,8 @@ use super::waiting::{Asker, LONGEST_WAIT, wait_property, wait_seconds};
 use crate::experiment::Stage;
 use crate::request::fields::Fields;
 use crate::request::{ApiError, Caller};
-use crate::server::runs::now;
+use crate::server::keys::{Begun, IdempotencyKey, LONGEST_KEY};
+use crate::server::runs::{Run, now};
 use crate::server::service::{DryRun, Service};
 use crate::spec::SpecError;
 
@@ -26,6 +29,9 @@ pub(super) fn run_tool() -> (&'static str, &'static str, JsonObject) {
         LONGEST_WAIT,
         "How long to wait for the end of the run: with 0 it is only begun. Not with dry_run.",
     );
+    let key = key_property(
+        "A call with the key of an earlier one begins no second run, and is answered with the first. Not with dry_run.",
+    );
     (
         "Run an experiment",
         "Runs a registered experiment: verifies the steady state, carries out the method, always removes \
@@ -34,7 +40,7 @@ pub(super) fn run_tool() -> (&'static str, &'static str, JsonObject) {
         object(
             json!({
                 "experiment_name": text("Name of the experiment to run, e.g. \"kill-cache\"."),
-                "dry_run": dry_run, "stage": stage, "wait_seconds": wait,
+                "dry_run": dry_run, "stage": stage, "wait_seconds": wait, "idempotency_key": key,
             }),
             &["experiment_name"],
         ),
@@ -53,19 +59,49 @@ pub(super) async fn run(
     let dry_run = fields.boolean("dry_run")?.unwrap_or(false);
     let stage = fields.number("stage")?.map(|percent| Stage::new("stage", percent)).transpose()?;
     let wait = wait_seconds(&mut fields)?;
+    let key = idempotency_key(&mut fields)?;
     fields.finish()?;
     if dry_run {
-        if wait.is_some() {
-            let problem = "a dry run begins nothing whose end could be waited for: leave it out";
-            return Err(SpecError::new("wait_seconds", problem).into());
+        let given = [("wait_seconds", wait.is_some()), ("idempotency_key", key.is_some())];
+        if let Some((field, _)) = given.into_iter().find(|(_, is_given)| *is_given) {
+            let problem = match field {
+                "wait_seconds" => "a dry run begins nothing whose end could be waited for: leave it out",
+                _ => "a dry run begins nothing, however often it is asked for: leave it out",
+            };
+            return Err(SpecError::new(field, problem).into());
         }
         return service.dry_run(&name, stage, caller).await.map(RunOutput::from);
     }
-    let run = service.run(&name, stage, caller).await?;
-    match asker.until_ended(&run, wait.unwrap_or(LONGEST_WAIT)).await {
+    let wait = wait.unwrap_or(LONGEST_WAIT);
+    let Some(key) = key else {
+        let run = service.run(&name, stage, caller).await?;
+        return outcome(&run, wait, asker).await;
+    };
+    let Begun { what: run_id, repeated } = service.run_once(&name, stage, &key, caller).await?;
+    let output = match service.find_going_on(&run_id)? {
+        Some(run) => outcome(&run, wait, asker).await?,
+        None => service.history().run(run_id).await?.run.into(),
+    };
+    Ok(RunOutput { repeated: Some(repeated.is_some()), ..output })
+}
+
+/// How a run has ended if it does within `wait`, and otherwise how far it has come.
+async fn outcome(run: &Run, wait: Duration, asker: &Asker) -> Result<RunOutput, ApiError> {
+    match asker.until_ended(run, wait).await {
         Some(ended) => ended.map(RunOutput::from),
         None => Ok(run.so_far("still running: chaos_get_run with wait_seconds waits for its end").into()),
     }
+}
+
+/// Understands the key of what is to be begun once.
+pub(super) fn idempotency_key(fields: &mut Fields) -> Result<Option<IdempotencyKey>, SpecError> {
+    fields.string("idempotency_key")?.map(IdempotencyKey::new).transpose()
+}
+
+/// That field as JSON Schema.
+pub(super) fn key_property(description: &str) -> Value {
+    json!({"type": "string", "minLength": 1, "maxLength": LONGEST_KEY, "pattern": "^[!-~]+$",
+        "description": format!("{description} Known for an hour, and until the daemon's server ends.")})
 }
 
 /// Title, description and input of `chaos_plan_experiment`.
@@ -77,7 +113,8 @@ pub(super) fn plan_tool() -> (&'static str, &'static str, JsonObject) {
     (
         "Plan an experiment",
         "What running an experiment would do, and whether it would be admitted now, without doing any of it: as \
-         chaos_run_experiment with dry_run, also of a document that is not registered. Samples the steady state once.",
+         chaos_run_experiment with dry_run, also of a document that is not registered. Samples the steady state once. Tells how \
+         earlier runs of it went, and of other experiments that are like it.",
         object(
             json!({"experiment_name": text("A registered experiment."), "document": document, "stage": stage}),
             &[],
@@ -109,7 +146,7 @@ pub(super) async fn plan(
 }
 
 impl From<DryRun> for RunOutput {
-    fn from(DryRun { result, digest, host_limits, plans }: DryRun) -> Self {
+    fn from(DryRun { result, digest, host_limits, plans, history }: DryRun) -> Self {
         let planned = || plans.iter().filter_map(|planned| planned.plan.as_ref().ok());
         let steps: Vec<_> = planned().flat_map(|(plan, _)| plan.steps.iter().cloned()).collect();
         let impact: Vec<_> = planned().map(|(_, impact)| impact.clone()).collect();
@@ -117,6 +154,7 @@ impl From<DryRun> for RunOutput {
             dry_run: Some(true),
             packets_affected: None,
             digest: Some(digest),
+            history: Some(history),
             host_limits: Some(host_limits).filter(|limits| !limits.is_empty()),
             impact: Some(impact).filter(|impact| !impact.is_empty()),
             plan: Some(steps).filter(|steps| !steps.is_empty()),

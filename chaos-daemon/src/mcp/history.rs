@@ -14,8 +14,8 @@ use super::waiting::{Asker, wait_property, wait_seconds};
 use crate::experiment::Verdict;
 use crate::experiment::timeline::{Occurrence, Reading, Role, Stage};
 use crate::experiment::verdict::VERDICTS;
-use crate::request::ApiError;
 use crate::request::fields::Fields;
+use crate::request::{ApiError, ErrorCode};
 use crate::server::history::score::{Score, score};
 use crate::server::history::statistics::{Statistics, statistics};
 use crate::server::history::{FOUND_RUNS, Filter, MOST_FOUND, Recorded, RunFault, Summary};
@@ -245,6 +245,16 @@ impl From<&Run> for RunDetails {
     }
 }
 
+impl RunDetails {
+    /// Without the document, and the samples that say nothing new.
+    fn leave_out(&mut self) {
+        self.document = None;
+        let taken = self.samples.len();
+        self.samples = telling(std::mem::take(&mut self.samples));
+        self.samples_left_out += (taken - self.samples.len()) as u64;
+    }
+}
+
 pub(super) async fn run(
     service: &Service,
     arguments: Map<String, Value>,
@@ -260,7 +270,7 @@ pub(super) async fn run(
         // It would be the beginning of every handle.
         return Err(SpecError::new("run_id", "empty: say which").into());
     }
-    let mut details = match service.find_going_on(&run_id)? {
+    let mut details: RunDetails = match service.find_going_on(&run_id)? {
         None => service.history().run(run_id).await?.into(),
         Some(run) => match asker.until_ended(&run, wait).await {
             Some(ended) => {
@@ -271,12 +281,24 @@ pub(super) async fn run(
         },
     };
     if !all {
-        details.document = None;
-        let taken = details.samples.len();
-        details.samples = telling(details.samples);
-        details.samples_left_out += (taken - details.samples.len()) as u64;
+        details.leave_out();
     }
     Ok(details)
+}
+
+/// What `chaos_get_run` tells of the run with this very handle, as JSON.
+pub(super) async fn page(service: &Service, run_id: &str) -> Result<String, ApiError> {
+    let mut details: RunDetails = match service.run_going_on(run_id) {
+        Some(run) => RunDetails::from(&run),
+        None => service.history().run(run_id.to_owned()).await?.into(),
+    };
+    if details.run.run_id != run_id {
+        let text = format!("no run has the handle {run_id:?}, though one begins with it");
+        return Err(ApiError::new(ErrorCode::RunNotFound, text));
+    }
+    details.leave_out();
+    let broken = |error: serde_json::Error| ApiError::new(ErrorCode::Unavailable, error.to_string());
+    serde_json::to_string(&details).map_err(broken)
 }
 
 /// The samples that say something which the one before of the same probe did not.

@@ -1,14 +1,18 @@
 //! `chaos_inject_fault`: registers, injects and removes faults by name; and `chaos_plan`, which only looks.
 
+use std::time::Duration;
+
 use rmcp::model::CallToolResult;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use super::experiment::idempotency_key;
 use super::results::{Failure, InjectOutput, Output, lifetime, word};
 use crate::experiment::Impact;
 use crate::request::fields::Fields;
 use crate::request::{ApiError, Caller, ErrorCode, FaultStatus, PlanReport, TargetsReport};
+use crate::server::keys::{Begun, IdempotencyKey};
 use crate::server::service::{Injection, PlannedFault, Service, check};
 use crate::spec::{FaultName, FaultRequest, FaultType, Probability, SpecError};
 
@@ -18,7 +22,7 @@ const OF_A_FAULT: [&str; 6] =
 
 enum Action {
     Register(Box<FaultRequest>),
-    Inject,
+    Inject(Option<IdempotencyKey>),
     Remove,
 }
 
@@ -30,7 +34,7 @@ pub(super) async fn carry_out(
     let (name, action) = parse(arguments)?;
     match action {
         Action::Register(fault) => register(service, name, *fault).await,
-        Action::Inject => inject(service, name, caller).await,
+        Action::Inject(key) => inject(service, name, key, caller).await,
         Action::Remove => remove(service, name).await,
     }
 }
@@ -50,13 +54,20 @@ fn parse(arguments: Map<String, Value>) -> Result<(FaultName, Action), SpecError
                     return Err(SpecError::new(field, problem));
                 }
             }
-            if action == "inject" { Action::Inject } else { Action::Remove }
+            match action.as_str() {
+                "inject" => Action::Inject(idempotency_key(&mut fields)?),
+                _ => Action::Remove,
+            }
         }
         other => {
             let problem = format!("{other:?} is not known: give \"register\", \"inject\" or \"remove\"");
             return Err(SpecError::new("action", problem));
         }
     };
+    if !matches!(action, Action::Inject(_)) && fields.take("idempotency_key").is_some() {
+        let problem = "belongs to action \"inject\": the others can be repeated as they are";
+        return Err(SpecError::new("idempotency_key", problem));
+    }
     fields.finish()?;
     Ok((name, action))
 }
@@ -116,13 +127,30 @@ async fn register(service: &Service, name: FaultName, fault: FaultRequest) -> Re
     })
 }
 
-async fn inject(service: &Service, name: FaultName, caller: Caller) -> Result<InjectOutput, ApiError> {
+async fn inject(
+    service: &Service,
+    name: FaultName,
+    key: Option<IdempotencyKey>,
+    caller: Caller,
+) -> Result<InjectOutput, ApiError> {
     let mut output = InjectOutput {
         status: "injected".to_owned(),
         fault_name: name.to_string(),
         ..InjectOutput::default()
     };
-    match service.inject(name.clone(), caller).await? {
+    let injection = match key {
+        None => service.inject(name.clone(), caller).await?,
+        Some(key) => {
+            let Begun { what, repeated } = service.inject_once(name.clone(), &key, caller).await?;
+            output.repeated = Some(repeated.is_some());
+            if let Some(ago) = repeated {
+                repeat(&mut output, &what, ago);
+                return Ok(output);
+            }
+            what
+        }
+    };
+    match injection {
         Injection::NotTriggered(fault) => {
             output.fault_type = fault.fault_type.name().to_owned();
             let probability = fault.probability.get();
@@ -137,6 +165,25 @@ async fn inject(service: &Service, name: FaultName, caller: Caller) -> Result<In
         }
     }
     Ok(output)
+}
+
+/// What an earlier call has begun. How the fault is now it does not say: another one of its name may have come.
+fn repeat(output: &mut InjectOutput, injection: &Injection, ago: Duration) {
+    let ago = ago.as_secs_f64();
+    let (fault, was) = match injection {
+        Injection::NotTriggered(fault) => (fault, "the roll said no".to_owned()),
+        Injection::Active(fault, status) => {
+            output.was_triggered = true;
+            output.error_message.clone_from(&fault.error_message);
+            output.description = Some(status.description.clone());
+            output.lifetime = Some(lifetime(status.lifetime));
+            output.guard = Some(status.guard.clone());
+            (fault, format!("{}; chaos_status says how it is now", status.description))
+        }
+    };
+    output.fault_type = fault.fault_type.name().to_owned();
+    output.message =
+        Some(format!("nothing was done now; the first call with this key, {ago:.1} s ago: {was}"));
 }
 
 fn describe(output: &mut InjectOutput, status: &FaultStatus) {
@@ -220,6 +267,15 @@ pub(super) struct PlanOutput {
     #[schemars(with = "TargetsReport")]
     #[serde(skip_serializing_if = "Option::is_none")]
     targets: Option<TargetsReport>,
+    /// process_kill: who would start the processes anew, a line each: systemd by a service's Restart=, a supervisor, perhaps a container
+    /// runtime or a parent that runs the same program, or nobody.
+    #[schemars(with = "Vec<String>")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    restarts: Vec<String>,
+    /// What to see to before it is injected.
+    #[schemars(with = "Vec<String>")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<String>,
     /// Who would be affected, and how badly.
     #[schemars(with = "Impact")]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -262,6 +318,8 @@ impl PlanOutput {
             duration_seconds: plan.duration.as_secs_f64(),
             steps: plan.steps,
             targets: plan.targets,
+            restarts: plan.restarts,
+            warnings: plan.warnings,
             impact: Some(impact),
             error: None,
         }

@@ -13,6 +13,7 @@ mod results;
 mod schedule;
 mod schema;
 mod status;
+mod subscriptions;
 mod tools;
 mod transport;
 mod waiting;
@@ -22,24 +23,26 @@ use std::time::Duration;
 
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, CompleteRequestMethod, CompleteRequestParams,
-    CompleteResult, Implementation, ListPromptsRequestMethod, ListPromptsResult,
-    ListResourceTemplatesRequestMethod, ListResourceTemplatesResult, ListResourcesResult, ListToolsResult,
-    PaginatedRequestParams, ReadResourceRequestParams, ReadResourceResponse, ServerCapabilities,
-    ServerConfig, Tool,
+    CompleteResult, Implementation, ListPromptsRequestMethod, ListPromptsResult, ListResourceTemplatesResult,
+    ListResourcesResult, ListToolsResult, PaginatedRequestParams, ReadResourceRequestParams,
+    ReadResourceResponse, ServerCapabilities, ServerConfig, SubscribeRequestParams, SubscriptionFilter, Tool,
+    UnsubscribeRequestParams,
 };
-use rmcp::service::{RequestContext, RoleServer};
+use rmcp::service::{RequestContext, RoleServer, SubscriptionContext};
 use rmcp::{ErrorData, ServerHandler, ServiceExt};
 use serde_json::{Map, Value};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::experiment::Grammar;
 use crate::request::{ApiError, Caller, ErrorCode};
 use crate::server::service::Service;
 use crate::server::{self, ServerError, ServerOptions, Session};
+use subscriptions::Subscriptions;
 use tools::Call;
 use transport::LineTransport;
 use waiting::News;
 
+pub use subscriptions::MOST_FOLLOWED;
 pub use waiting::LONGEST_WAIT;
 
 /// The most calls of one connection at once.
@@ -58,7 +61,7 @@ times by itself; chaos_probe takes one sample.\n\
 Safety: name the narrowest target that serves (interface, unit, cidr, port; exe, share), keep durations short, and never inject into a \
 host whose users have not agreed. The probability of a registered fault is rolled once per inject (default 0.1): \
 was_triggered=false means that nothing was done. The resource chaos://schema/experiment is the schema of an experiment, \
-chaos://fault/NAME what a type of fault does and needs, and who undoes it.";
+chaos://fault/NAME what a type of fault does and needs, and who undoes it, chaos://run/RUN_ID a run, to which one can subscribe.";
 
 /// Serves MCP until the injector is gone. `grammar` reads the `chaosctl` command lines in experiments.
 ///
@@ -71,7 +74,8 @@ pub async fn serve(options: ServerOptions, grammar: Grammar) -> Result<(), Serve
 
 async fn speak(session: Session, tools: Arc<Vec<Tool>>) {
     let Session { service, caller, reader, writer } = session;
-    let handler = Handler { service, caller, tools, calls: Arc::new(Semaphore::new(MOST_CALLS)) };
+    let calls = Arc::new(Semaphore::new(MOST_CALLS));
+    let handler = Handler { service, caller, tools, calls, subscriptions: Subscriptions::default() };
     let opened = tokio::time::timeout(OPENING_LIMIT, handler.serve(LineTransport::new(reader, writer))).await;
     match opened {
         Ok(Ok(running)) => {
@@ -90,22 +94,28 @@ struct Handler {
     caller: Caller,
     tools: Arc<Vec<Tool>>,
     calls: Arc<Semaphore>,
+    subscriptions: Subscriptions,
 }
 
 impl Handler {
+    /// A place among the calls that are under way.
+    fn place(&self) -> Result<OwnedSemaphorePermit, ApiError> {
+        Arc::clone(&self.calls).try_acquire_owned().ok().ok_or_else(|| {
+            let text =
+                format!("{MOST_CALLS} calls of this connection are under way, which is the most at once");
+            ApiError::new(ErrorCode::LimitReached, text).hint("wait for one to end")
+        })
+    }
+
     async fn answer(
         &self,
         call: Call,
         arguments: Map<String, Value>,
         request: &RequestContext<RoleServer>,
     ) -> CallToolResult {
-        let Ok(place) = Arc::clone(&self.calls).try_acquire_owned() else {
-            let text =
-                format!("{MOST_CALLS} calls of this connection are under way, which is the most at once");
-            return call.failed(
-                &arguments,
-                &ApiError::new(ErrorCode::LimitReached, text).hint("wait for one to end"),
-            );
+        let place = match self.place() {
+            Ok(place) => place,
+            Err(error) => return call.failed(&arguments, &error),
         };
         let (service, caller, given) = (self.service.clone(), self.caller, arguments.clone());
         let (asker, followed) = waiting::between();
@@ -152,9 +162,15 @@ impl Handler {
 
 impl ServerHandler for Handler {
     fn get_info(&self) -> ServerConfig {
-        ServerConfig::new(ServerCapabilities::builder().enable_tools().enable_resources().build())
-            .with_server_info(Implementation::new("chaos-daemon", env!("CARGO_PKG_VERSION")))
-            .with_instructions(INSTRUCTIONS)
+        ServerConfig::new(
+            ServerCapabilities::builder()
+                .enable_tools()
+                .enable_resources()
+                .enable_resources_subscribe()
+                .build(),
+        )
+        .with_server_info(Implementation::new("chaos-daemon", env!("CARGO_PKG_VERSION")))
+        .with_instructions(INSTRUCTIONS)
     }
 
     async fn list_tools(
@@ -196,7 +212,49 @@ impl ServerHandler for Handler {
         request: ReadResourceRequestParams,
         _: RequestContext<RoleServer>,
     ) -> Result<ReadResourceResponse, ErrorData> {
-        resources::read(&request.uri).map(Into::into)
+        let Some(run_id) = resources::run_id(&request.uri) else {
+            return resources::read(&request.uri).map(Into::into);
+        };
+        // It is as much work as a call.
+        let _place = self.place().map_err(|error| ErrorData::internal_error(error.to_string(), None))?;
+        resources::read_run(&self.service, &request.uri, run_id).await.map(Into::into)
+    }
+
+    async fn list_resource_templates(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListResourceTemplatesResult, ErrorData> {
+        Ok(resources::templates())
+    }
+
+    // Of revisions with a session: one resource each.
+
+    async fn subscribe(
+        &self,
+        request: SubscribeRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        self.subscriptions.subscribe(&self.service, request.uri, context.peer).await
+    }
+
+    async fn unsubscribe(
+        &self,
+        request: UnsubscribeRequestParams,
+        _: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        self.subscriptions.unsubscribe(&request.uri);
+        Ok(())
+    }
+
+    // Of the revision without: one request for several, which lasts.
+
+    fn accepted_subscription_filter(&self, requested: &SubscriptionFilter) -> Option<SubscriptionFilter> {
+        Some(subscriptions::accepted(requested))
+    }
+
+    async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
+        self.subscriptions.listen(&self.service, &context).await
     }
 
     // What is not offered is not there, rather than empty.
@@ -215,13 +273,5 @@ impl ServerHandler for Handler {
         _: RequestContext<RoleServer>,
     ) -> Result<ListPromptsResult, ErrorData> {
         Err(ErrorData::method_not_found::<ListPromptsRequestMethod>())
-    }
-
-    async fn list_resource_templates(
-        &self,
-        _: Option<PaginatedRequestParams>,
-        _: RequestContext<RoleServer>,
-    ) -> Result<ListResourceTemplatesResult, ErrorData> {
-        Err(ErrorData::method_not_found::<ListResourceTemplatesRequestMethod>())
     }
 }

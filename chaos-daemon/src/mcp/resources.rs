@@ -1,10 +1,16 @@
-//! Resources: documents that a client may read. The JSON Schema of an experiment, and a page about each type of fault.
+//! Resources: documents that a client may read. The JSON Schema of an experiment, a page about each type of fault, and each run.
 
 use rmcp::ErrorData;
-use rmcp::model::{ListResourcesResult, ReadResourceResult, Resource, ResourceContents};
+use rmcp::model::{
+    ListResourceTemplatesResult, ListResourcesResult, ReadResourceResult, Resource, ResourceContents,
+    ResourceTemplate,
+};
 
+use super::history;
 use crate::experiment::{hub, schema};
 use crate::fault::profile::Profile;
+use crate::request::ErrorCode;
+use crate::server::service::Service;
 use crate::spec::{FAULT_TYPES, FaultType};
 
 /// Where the schema is found.
@@ -12,6 +18,8 @@ const EXPERIMENT: &str = "chaos://schema/experiment";
 const SCHEMA: &str = "application/schema+json";
 /// Where the page of a type of fault is found, before its name.
 const FAULT: &str = "chaos://fault/";
+/// Where a run is found, before its handle.
+const RUN: &str = "chaos://run/";
 const PAGE: &str = "application/json";
 
 pub(super) fn list() -> ListResourcesResult {
@@ -29,19 +37,58 @@ pub(super) fn list() -> ListResourcesResult {
     ListResourcesResult::with_all_items([experiment].into_iter().chain(faults).collect())
 }
 
-/// What stands at `uri`.
+/// The resources that are not listed, because runs come and go.
+pub(super) fn templates() -> ListResourceTemplatesResult {
+    let run = ResourceTemplate::new(format!("{RUN}{{run_id}}"), "run")
+        .with_title("A run of an experiment")
+        .with_description(
+            "What chaos_get_run tells of it, by its whole handle, also while it goes on. A subscriber hears when there is something new \
+             about it, once a second at most, and when it has ended.",
+        )
+        .with_mime_type(PAGE);
+    ListResourceTemplatesResult::with_all_items(vec![run])
+}
+
+/// The handle of the run that `uri` is about, if it is about one.
+pub(super) fn run_id(uri: &str) -> Option<&str> {
+    let is_plain = |id: &&str| !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    uri.strip_prefix(RUN).filter(is_plain)
+}
+
+/// That nothing is there.
+pub(super) fn unknown(uri: &str) -> ErrorData {
+    let text = format!(
+        "no resource {uri:?}: there are {EXPERIMENT}, for each type of fault {FAULT}NAME, and for each run that goes on or is \
+         recorded {RUN}RUN_ID"
+    );
+    ErrorData::resource_not_found(text, None)
+}
+
+/// The run at `uri`.
+pub(super) async fn read_run(
+    service: &Service,
+    uri: &str,
+    run_id: &str,
+) -> Result<ReadResourceResult, ErrorData> {
+    match history::page(service, run_id).await {
+        Ok(text) => Ok(contents(text, uri, PAGE)),
+        Err(error) if error.code == ErrorCode::RunNotFound => Err(unknown(uri)),
+        Err(error) => Err(ErrorData::internal_error(error.to_string(), None)),
+    }
+}
+
+fn contents(text: String, uri: &str, kind: &str) -> ReadResourceResult {
+    ReadResourceResult::new(vec![ResourceContents::text(text, uri).with_mime_type(kind)])
+}
+
+/// What stands at `uri`, which is about no run.
 pub(super) fn read(uri: &str) -> Result<ReadResourceResult, ErrorData> {
     let (text, kind) = match uri.strip_prefix(FAULT).map(FaultType::parse) {
         Some(Ok(fault_type)) => (page(fault_type)?, PAGE),
         None if uri == EXPERIMENT => (format!("{:#}", schema::document()), SCHEMA),
-        _ => {
-            let text = format!(
-                "no resource {uri:?}: there are {EXPERIMENT} and, for each type of fault, {FAULT}NAME"
-            );
-            return Err(ErrorData::resource_not_found(text, None));
-        }
+        _ => return Err(unknown(uri)),
     };
-    Ok(ReadResourceResult::new(vec![ResourceContents::text(text, uri).with_mime_type(kind)]))
+    Ok(contents(text, uri, kind))
 }
 
 /// What there is to know about a type of fault, with the experiments that are built in.

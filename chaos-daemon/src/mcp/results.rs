@@ -12,6 +12,7 @@ use crate::experiment::timeline::{Reading, Stages};
 use crate::experiment::{FailureMode, Impact, Recovery, Stage, Verdict};
 use crate::request::{self, ApiError, FaultStatus, LifetimeClass};
 use crate::server::history::ExperimentResult;
+use crate::server::history::precedents::Precedents;
 use crate::server::runs::Run;
 
 /// Why a call failed.
@@ -221,6 +222,11 @@ pub(super) struct InjectOutput {
     pub(super) fault_type: String,
     /// Whether the fault was actually triggered (for inject).
     pub(super) was_triggered: bool,
+    /// Of an inject with an idempotency_key: whether an earlier one has rolled the dice, and injected if they said so, and this one
+    /// nothing. What has become of the fault since then, chaos_status tells.
+    #[schemars(with = "bool")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) repeated: Option<bool>,
     /// What happened, in a sentence.
     #[schemars(with = "String")]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -369,6 +375,10 @@ pub(super) struct RunOutput {
     #[schemars(with = "String")]
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(super) run_id: String,
+    /// Of a call with an idempotency_key: whether an earlier call has begun this run, and this one nothing.
+    #[schemars(with = "bool")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) repeated: Option<bool>,
     /// Packets the fault acted on.
     #[schemars(with = "u64")]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -431,6 +441,10 @@ pub(super) struct RunOutput {
     #[schemars(with = "String")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) digest: Option<String>,
+    /// How earlier runs of it went, and which runs of other experiments are like it, for a dry run.
+    #[schemars(with = "Precedents")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) history: Option<Precedents>,
     /// Stable name of the error, when the call itself failed.
     #[schemars(with = "String")]
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -177,7 +177,8 @@ impl Call {
                 "Plan a fault",
                 "What injecting would do, without doing it: kernel operations in order, each with its undo. Takes \
                  the name of a registered fault, or the same fields as chaos_inject_fault's register. For a process \
-                 fault also which processes it would hit, what share of those that match that is, and who is left out.",
+                 fault also which processes it would hit, what share of those that match that is, and who is left out; \
+                 for process_kill who would start them anew, with a warning when nobody is found.",
                 object(fault_properties(), &["fault_name"]),
             ),
             Self::ListExperiments => catalogue::list_tool(),
@@ -333,9 +334,10 @@ fn target() -> Value {
     let mut target = schema::of_input::<TargetRequest>();
     target.insert(
         "description".to_owned(),
-        json!("Where the fault goes. Every field narrows. A network fault and link_down need interface; service_stop and \
+        json!("Where the fault goes. Every field narrows. A network fault and link_down need interface (network_partition and timeout of a unit, cgroup or processes do not, and are of all \
+               their packets then); service_stop and \
                service_restart need unit; pause, limits, connect_error, file_error and socket_error need unit or cgroup, which narrow a \
-               network fault of direction egress; instead of them \
+               network fault of an interface in direction egress; instead of them \
                network faults, connect_error, file_error and socket_error take exe, command, container or pid, of processes with a network namespace or cgroup of \
                their own; socket_error takes protocol and ports; and cpu, memory, pids and disk_io can be used up in one; ports take netns and protocol; connection_load takes netns; port_in_use needs \
                local_port and takes protocol and netns; process faults and mcp_error \
@@ -359,6 +361,9 @@ fn inject_input() -> JsonObject {
         "type": "string", "enum": ["register", "inject", "remove"],
         "description": "register stores the fault, inject triggers a registered one, remove ends and forgets it.",
     });
+    properties["idempotency_key"] = experiment::key_property(
+        "For inject: one with the key of an earlier one rolls no dice, injects nothing, and is answered with what that one did.",
+    );
     object(properties, &["fault_name", "action"])
 }
 

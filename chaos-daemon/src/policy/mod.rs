@@ -35,7 +35,7 @@ const PROBE_KUBECONFIGS: &str = "probe_kubeconfigs";
 pub struct Policy {
     /// Fault types that may be injected. Default: all.
     pub fault_types: Option<BTreeSet<FaultTypeName>>,
-    /// Interfaces that may be targets. Default: all.
+    /// Interfaces that may be targets; with a list, no fault goes to the packets of a service on all of them. Default: all.
     pub interfaces: Option<BTreeSet<String>>,
     /// User ids that may inject; root always may. Default: whoever may open the socket.
     pub uids: Option<BTreeSet<u32>>,
@@ -238,6 +238,10 @@ impl Policy {
         {
             return Err(denied(format!("interface {interface:?} is not allowed"), "interfaces"));
         }
+        if self.interfaces.is_some() && matches!(fault.effect, Effect::Sever { .. }) {
+            let text = "packets of a service on every interface are not allowed: name one that is allowed";
+            return Err(denied(text.to_owned(), "interfaces"));
+        }
         if let Some(switch) = self.switched_off(fault_type) {
             return Err(denied(format!("{switch} is off unless it is allowed"), switch));
         }
@@ -365,8 +369,10 @@ fn denied(message: String, rule: &str) -> ApiError {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
-    use crate::spec::{CpuLoad, HostDown, Way};
+    use crate::spec::{CpuLoad, FaultRequest, HostDown, Way};
 
     const ROOT: Caller = Caller::Unix { uid: 0, gid: 0, pid: 1 };
 
@@ -398,6 +404,21 @@ mod tests {
         assert!(error.hint.unwrap().contains("`fault_types`"));
         let stranger = Caller::Unix { uid: 1001, gid: 0, pid: 1 };
         assert!(policy.permit(stranger, &fault(1), 0).unwrap_err().hint.unwrap().contains("`uids`"));
+    }
+
+    #[test]
+    fn where_interfaces_are_listed_a_service_is_cut_off_on_one_of_those_alone() {
+        let fault = |target: serde_json::Value| {
+            let request = json!({"fault_type": "network_partition", "probability": 1, "target": target});
+            serde_json::from_value::<FaultRequest>(request).unwrap().parse().unwrap()
+        };
+        let everywhere = fault(json!({"unit": "a.service"}));
+        let there = fault(json!({"unit": "a.service", "interface": "eth1", "direction": "egress"}));
+        assert!(Policy::default().permit(ROOT, &everywhere, 0).is_ok());
+        let listing: Policy = toml::from_str("interfaces = [\"eth1\"]").unwrap();
+        let error = listing.permit(ROOT, &everywhere, 0).unwrap_err();
+        assert!(error.code == ErrorCode::PolicyDenied && error.hint.unwrap().contains("`interfaces`"));
+        assert!(listing.permit(ROOT, &there, 0).is_ok());
     }
 
     #[test]

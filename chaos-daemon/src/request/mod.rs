@@ -412,6 +412,12 @@ pub struct PlanReport {
     /// The processes that would be hit, of a fault that goes to processes.
     #[serde(default)]
     pub targets: Option<TargetsReport>,
+    /// Who would start the processes anew that it kills, a line each, for people.
+    #[serde(default)]
+    pub restarts: Vec<String>,
+    /// What to see to before it is injected, for people.
+    #[serde(default)]
+    pub warnings: Vec<String>,
 }
 
 /// What this kernel can do.
@@ -438,15 +444,15 @@ pub struct Ability {
     pub missing: Vec<String>,
     /// What would supply it.
     pub remedy: Option<String>,
-    /// Of a type that is about several resources, each of them.
+    /// Of a type that is about several resources, each of them; of others, parts that need something else.
     #[serde(default)]
     pub resources: Vec<ResourceAbility>,
 }
 
-/// Whether a fault of one resource is possible here.
+/// Whether a fault of one resource, or part of a type, is possible here.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ResourceAbility {
-    /// Its name, as callers write it.
+    /// Its name, as callers write it; of a part, what it is.
     pub resource: String,
     /// As in [`Ability`].
     pub missing: Vec<String>,
@@ -488,6 +494,8 @@ pub enum ErrorCode {
     LimitReached,
     /// A smaller stage of the blast radius comes first.
     StageNotDue,
+    /// Something else was begun with this idempotency key.
+    IdempotencyKeyReused,
     /// A kernel operation failed; what had been done was undone.
     InjectionFailed,
     /// Undoing failed; it is being retried.

@@ -8,7 +8,7 @@ use chaos_common::name;
 
 use super::census::{BpfIds, Process, Role};
 use super::{JournalSeen, Seen};
-use crate::kernel::bpf::inventory::{Pinned, Program};
+use crate::kernel::bpf::inventory::{Link, Pinned, Program};
 use crate::kernel::netlink::marks::BPF_PREFIX;
 use crate::kernel::netlink::residue::Residue;
 use crate::kernel::process::ProcessId;
@@ -146,8 +146,12 @@ impl<'a> Judge<'a> {
             }
         }
         let links = self.seen.inventory.links.iter().filter(|link| programs.contains(&link.program));
-        let groups: BTreeSet<u64> = links.filter_map(|link| link.cgroup).collect();
-        places.extend(groups.iter().map(|id| format!("the calls of cgroup id {id}")));
+        let met = |link: &Link| {
+            let severs = self.program(link.program).is_some_and(|program| severs(&program.name));
+            Some((link.cgroup?, if severs { "packets" } else { "calls" }))
+        };
+        let groups: BTreeSet<_> = links.filter_map(met).collect();
+        places.extend(groups.iter().map(|(id, what)| format!("the {what} of cgroup id {id}")));
         places
     }
 
@@ -500,6 +504,13 @@ impl BpfIds {
 fn acts(program: &str) -> bool {
     let name = program.strip_prefix(BPF_PREFIX).unwrap_or(program);
     !name.is_empty() && ![name::HAIRPIN, name::COMEBACK].contains(&name)
+}
+
+/// Whether a program is about the packets of a control group. The kernel cuts names.
+fn severs(program: &str) -> bool {
+    [name::SEVER_EGRESS, name::SEVER_INGRESS]
+        .iter()
+        .any(|name| program.len() > BPF_PREFIX.len() && format!("{BPF_PREFIX}{name}").starts_with(program))
 }
 
 fn condition(process: &Process) -> &'static str {

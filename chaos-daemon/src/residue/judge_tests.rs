@@ -84,6 +84,20 @@ fn a_stopped_holder_of_a_fault_of_calls_acts_on_a_control_group() {
 }
 
 #[test]
+fn a_stopped_holder_of_a_partition_of_a_service_acts_on_the_packets_of_a_control_group() {
+    let mut seen = partition('S', 'T', 2 * SECOND);
+    seen.networks.clear();
+    // As the kernel cuts it.
+    seen.inventory.programs[0].name = "chaos_sever_egr".to_owned();
+    seen.inventory.links = vec![Link { id: 3, kind: 3, program: 1, cgroup: Some(77) }];
+    let (found, _) = judge(&seen);
+    assert!(
+        found[0].leftover.what.ends_with("its fault acts on the packets of cgroup id 77 for 2.0 s more"),
+        "{found:?}"
+    );
+}
+
+#[test]
 fn a_holder_that_runs_under_a_stopped_daemon_is_not_in_use() {
     let both = [("daemon".to_owned(), Level::Inert), ("holder".to_owned(), Level::Effect)];
     assert_eq!(levels(&partition('T', 'S', SECOND)), both);

@@ -4,6 +4,7 @@
 
 pub mod catalogue;
 pub mod history;
+pub mod keys;
 pub mod notes;
 pub mod registry;
 pub mod runs;

@@ -173,6 +173,12 @@ impl Run {
         ExperimentResult { error: Some(error.to_owned()), ..self.result(&progress) }
     }
 
+    /// How much has happened in it and was sampled by now: what grows when there is something new.
+    pub fn happened(&self) -> u64 {
+        let timeline = self.timeline.lock().unwrap_or_else(PoisonError::into_inner);
+        (timeline.events.len() + timeline.samples.len()) as u64 + timeline.left_out
+    }
+
     /// What it does right now.
     pub fn live(&self) -> Live {
         let timeline = self.timeline.lock().unwrap_or_else(PoisonError::into_inner);

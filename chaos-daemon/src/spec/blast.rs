@@ -98,7 +98,9 @@ impl Effect {
                 | Impairment::Reorder(_)
                 | Impairment::Rate { .. } => blast(Of::Packets, packet_probability.get(), degraded),
             },
-            Self::Drop { packet_probability, .. } => of_packets(*packet_probability, degraded),
+            Self::Drop { packet_probability, .. } | Self::Sever { packet_probability, .. } => {
+                of_packets(*packet_probability, degraded)
+            }
             Self::Refuse { packet_probability, .. } | Self::Names { packet_probability, .. } => {
                 of_packets(*packet_probability, partial)
             }

@@ -22,6 +22,7 @@ use super::impairment::{
 use super::load::CpuLoad;
 use super::mcp::{McpParams, Spoiling};
 use super::process::{KillParams, PauseParams, ProcessSelector, Rhythm, Volleys};
+use super::service::ServicePackets;
 use super::sessions::{ConnectionLoad, LoadParams};
 use super::settings::{
     self, CgroupSelector, ClockParams, ExhaustionParams, Limit, LinkParams, LinkRhythm, NoParams,
@@ -100,6 +101,15 @@ pub enum Effect {
         /// Which packets.
         traffic: Traffic,
         /// Share of the matching packets that is dropped.
+        packet_probability: Probability,
+        /// Which of the two types this is.
+        partition: bool,
+    },
+    /// Likewise, of one service on every interface.
+    Sever {
+        /// Which packets.
+        packets: ServicePackets,
+        /// Share of the matching packets that is lost.
         packet_probability: Probability,
         /// Which of the two types this is.
         partition: bool,
@@ -202,7 +212,7 @@ pub enum Effect {
 }
 
 impl Effect {
-    /// The traffic a network fault selects.
+    /// The traffic a network fault selects on its interface.
     pub fn traffic(&self) -> Option<&Traffic> {
         match self {
             Self::Impair { traffic, .. }
@@ -219,7 +229,8 @@ impl Effect {
             | Self::ProcessPause { .. }
             | Self::ServiceStop { .. }
             | Self::ServiceRestart { .. } => None,
-            Self::Connect { .. }
+            Self::Sever { .. }
+            | Self::Connect { .. }
             | Self::Load(_)
             | Self::Files { .. }
             | Self::Sockets { .. }
@@ -230,7 +241,7 @@ impl Effect {
 
     /// Whether it can be in the way of who comes in by a port of this node: only then are such ports looked for.
     pub fn meets_ports(&self) -> bool {
-        self.traffic().is_some() || matches!(self, Self::Load(_) | Self::LinkDown { .. })
+        self.traffic().is_some() || matches!(self, Self::Sever { .. } | Self::Load(_) | Self::LinkDown { .. })
     }
 
     /// The interface it goes to, if it goes to one.
@@ -264,8 +275,10 @@ impl Effect {
             },
             Self::Refuse { .. } => FaultType::Error,
             Self::Names { .. } => FaultType::DnsError,
-            Self::Drop { partition: true, .. } => FaultType::NetworkPartition,
-            Self::Drop { partition: false, .. } => FaultType::Timeout,
+            Self::Drop { partition: true, .. } | Self::Sever { partition: true, .. } => {
+                FaultType::NetworkPartition
+            }
+            Self::Drop { partition: false, .. } | Self::Sever { partition: false, .. } => FaultType::Timeout,
             Self::Hoard { what: Hoard::Port(_), .. } => FaultType::PortInUse,
             Self::Cpu(_) | Self::Hoard { .. } | Self::Limit { .. } => FaultType::ResourceExhaustion,
             Self::Pause { .. } => FaultType::Pause,
@@ -405,8 +418,12 @@ impl FaultRequest {
 
     fn lose(&self, directions: &[Direction], partition: bool) -> Result<Effect, SpecError> {
         let params: DropParams = self.params()?;
+        let packet_probability = packet_share(params.packet_probability)?;
+        if let Some(packets) = ServicePackets::parse(&self.target, directions)? {
+            return Ok(Effect::Sever { packets, packet_probability, partition });
+        }
         let traffic = Traffic::parse(&self.target, directions)?;
-        Ok(Effect::Drop { traffic, packet_probability: packet_share(params.packet_probability)?, partition })
+        Ok(Effect::Drop { traffic, packet_probability, partition })
     }
 
     /// What says itself which share of the packets it is about.

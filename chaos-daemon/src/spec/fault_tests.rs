@@ -31,6 +31,14 @@ fn a_partition_goes_both_ways_and_a_timeout_only_out() {
     assert_eq!(partition.effect.traffic().unwrap().directions, Direction::BOTH);
     let timeout = parse(FaultType::Timeout, r#"{"interface":"e"}"#, "{}").unwrap();
     assert_eq!(timeout.effect.traffic().unwrap().directions, [Direction::Egress]);
+    for (kind, directions) in
+        [(FaultType::NetworkPartition, Direction::BOTH), (FaultType::Timeout, &[Direction::Egress][..])]
+    {
+        let effect = parse(kind, r#"{"unit":"a.service"}"#, "{}").unwrap().effect;
+        let Effect::Sever { packets, .. } = &effect else { panic!("{effect:?}") };
+        assert_eq!((packets.directions.as_slice(), effect.fault_type()), (directions, kind));
+        assert!(effect.meets_ports() && effect.traffic().is_none() && effect.interface().is_none());
+    }
     for kind in FAULT_TYPES {
         let (target, params) = match kind {
             FaultType::ResourceExhaustion | FaultType::HostReboot | FaultType::HostPanic => ("{}", "{}"),
@@ -54,6 +62,22 @@ fn a_partition_goes_both_ways_and_a_timeout_only_out() {
         };
         assert_eq!(parse(*kind, target, params).unwrap().effect.fault_type(), *kind);
     }
+}
+
+#[test]
+fn of_a_service_only_what_drops_packets_does_without_an_interface_and_the_refusal_says_so() {
+    for kind in [FaultType::Latency, FaultType::Error, FaultType::DnsError, FaultType::Bandwidth] {
+        let params = if kind == FaultType::Bandwidth { r#"{"rate_kbit":8}"# } else { "{}" };
+        for target in [r#"{"unit":"a.service"}"#, r#"{"pid":7}"#] {
+            let refused = parse(kind, target, params).unwrap_err();
+            assert_eq!(refused.field, "target.interface", "{kind:?}");
+            assert!(refused.problem.contains("only network_partition and timeout do without"), "{refused}");
+        }
+        let refused = parse(kind, "{}", params).unwrap_err();
+        assert!(!refused.problem.contains("network_partition"), "{refused}");
+    }
+    let nobody = parse(FaultType::NetworkPartition, r#"{"cidr":"10.0.0.7"}"#, "{}").unwrap_err();
+    assert_eq!(nobody.field, "target.interface");
 }
 
 #[test]

@@ -134,13 +134,18 @@ impl FaultType {
                 "answers matching packets with an error, so that callers fail at once: TCP segments with a reset, or any \
                  packet with a message that its destination cannot be reached"
             }
-            Self::Timeout => "drops matching packets silently on their way out, so that callers wait",
+            Self::Timeout => {
+                "drops matching packets silently on their way out, so that callers wait; of an interface, or of a unit or cgroup on \
+                 every one"
+            }
             Self::ResourceExhaustion => {
                 "burns CPU time, closed loop, at a percentage of some cores or of the quota of a cgroup or unit; or takes memory, room or inodes of \
                  a file system, open files, processes, ports or disk bandwidth and holds them; or limits the CPU \
                  time, memory, processes or disk bandwidth of a cgroup or unit (supervised)"
             }
-            Self::NetworkPartition => "drops matching packets silently, both ways",
+            Self::NetworkPartition => {
+                "drops matching packets silently, both ways; of an interface, or of a unit or cgroup on every one"
+            }
             Self::PacketLoss => {
                 "loses matching packets with netem, unseen by their sender: at random, or in bursts by a model with states"
             }

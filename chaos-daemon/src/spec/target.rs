@@ -15,7 +15,8 @@ use super::units::{MOST_PREFIXES, SpecError};
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TargetRequest {
-    /// Network interface, by name, e.g. "eth0".
+    /// Network interface, by name, e.g. "eth0". network_partition and timeout of a unit, cgroup or processes go without: then all
+    /// that their sockets send and get is met, over the loopback only where cidr, cidrs or host says so.
     #[schemars(with = "String")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interface: Option<String>,
@@ -240,11 +241,7 @@ impl Traffic {
         if matches!(whose, Some(Whose::Cgroup(_))) && directions.contains(&Direction::Ingress) {
             return Err(no_service_on_arrival());
         }
-        let ports = PortMatch::parse(target)?;
-        let protocol = protocol(target.protocol.as_deref())?;
-        if protocol == Protocol::Icmp && ports != PortMatch::default() {
-            return Err(SpecError::new("target.protocol", "icmp has no ports: leave the port out"));
-        }
+        let (protocol, ports) = transport(target)?;
         Ok(Self {
             interface,
             netns: target.netns.clone(),
@@ -263,19 +260,34 @@ impl Traffic {
     }
 }
 
+/// The protocol and the ports that packets are narrowed by.
+pub(super) fn transport(target: &TargetRequest) -> Result<(Protocol, PortMatch), SpecError> {
+    let (protocol, ports) = (protocol(target.protocol.as_deref())?, PortMatch::parse(target)?);
+    if protocol == Protocol::Icmp && ports != PortMatch::default() {
+        return Err(SpecError::new("target.protocol", "icmp has no ports: leave the port out"));
+    }
+    Ok((protocol, ports))
+}
+
 /// Why a fault of what arrives cannot be of one service.
 pub fn no_service_on_arrival() -> SpecError {
     SpecError::new(
         "target.direction",
         "a packet that arrives meets the interface before its service is known: with a unit or cgroup, or processes without a \
-         network namespace of their own, give \"egress\"",
+         network namespace of their own, give \"egress\"; or leave the interface out of network_partition and timeout, which are \
+         of the service's sockets then, both ways",
     )
 }
 
 /// The interface that a target names.
 pub(super) fn interface_name(target: &TargetRequest) -> Result<String, SpecError> {
     let interface = target.interface.clone().ok_or_else(|| {
-        SpecError::new("target.interface", "missing: name the network interface, e.g. \"eth0\"")
+        let mut problem = "missing: name the network interface, e.g. \"eth0\"".to_owned();
+        if target.unit.is_some() || target.cgroup.is_some() || names_processes(target) {
+            problem
+                .push_str("; of a unit, cgroup or processes, only network_partition and timeout do without");
+        }
+        SpecError::new("target.interface", problem)
     })?;
     if interface.is_empty() || interface.len() > 15 || interface.contains(['/', ' ', '\0']) {
         return Err(SpecError::new("target.interface", format!("{interface:?} is not an interface name")));
@@ -319,7 +331,16 @@ pub(super) fn protocol(text: Option<&str>) -> Result<Protocol, SpecError> {
     }
 }
 
-fn parse_direction(text: Option<&str>, default: &[Direction]) -> Result<Vec<Direction>, SpecError> {
+/// Whether it names processes by themselves.
+fn names_processes(target: &TargetRequest) -> bool {
+    target.pid.is_some() || target.exe.is_some() || target.command.is_some() || target.container.is_some()
+}
+
+/// The directions that a target names.
+pub(super) fn parse_direction(
+    text: Option<&str>,
+    default: &[Direction],
+) -> Result<Vec<Direction>, SpecError> {
     Ok(match text {
         None => default.to_vec(),
         Some("both") => Direction::BOTH.to_vec(),

@@ -4,6 +4,7 @@
 pub mod cgroup;
 pub mod process;
 pub mod scope;
+pub mod supervisor;
 
 use std::net::{IpAddr, ToSocketAddrs};
 

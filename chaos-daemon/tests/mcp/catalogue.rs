@@ -224,13 +224,13 @@ async fn the_page_of_a_fault_says_what_it_does_and_needs_and_who_undoes_it_alike
     let shown = chaosctl(&server.socket, &["hub", "show", "network-partition"]).await;
     assert_eq!(shown.code, 0, "{}", shown.stderr);
     for line in [
-        "network_partition: drops matching packets silently, both ways",
+        "network_partition: drops matching packets silently, both ways; of an interface, or of a unit or cgroup on every one",
         "categories: network",
         "parameters (default): packet_probability (1)",
         "lifetime class: kernel; undone, if the daemon cannot, by the kernel: it goes with the process that holds it",
         "severity: degraded or outage, by what it is told",
         "share: of packets, by params.packet_probability",
-        "needs of the kernel: cls_bpf",
+        "needs of the kernel: cls_bpf; cgroup2, programs of control groups that see packets (of a service without an interface)",
         "experiments with it: dependency-partition",
     ] {
         assert!(shown.stdout.lines().any(|shown| shown == line), "{line}: {}", shown.stdout);

@@ -323,7 +323,11 @@ impl Double {
             let share = hit as f64 / MATCHING as f64;
             TargetsReport { matching: MATCHING, hit, share, ..TargetsReport::default() }
         });
+        let kills = fault.effect.fault_type() == FaultType::ProcessKill;
+        let of_kills = |text: &str| kills.then(|| text.to_owned()).into_iter().collect();
         Ok(PlanReport {
+            restarts: of_kills("nobody was found: 1 process: 71 (a)"),
+            warnings: of_kills("nobody was found who would start again 1 of 1: set up a supervisor first"),
             description: "would drop packets".into(),
             lifetime: LifetimeClass::Kernel,
             guard: "the kernel".into(),

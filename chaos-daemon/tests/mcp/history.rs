@@ -303,3 +303,72 @@ async fn a_run_that_cannot_be_recorded_ends_as_any_and_says_so() {
     // As long as the daemon runs it is found.
     assert_eq!(names(&client.call("chaos_list_runs", json!({})).await.0), ["holds"]);
 }
+
+#[tokio::test]
+async fn a_plan_tells_how_it_went_before_and_what_was_like_it_and_an_empty_history_is_said_to_be() {
+    let (server, listener) = with_runs().await;
+    let address = listener.local_addr().unwrap().to_string();
+    let mut client = Client::open(&server.socket).await;
+    let (plan, failed) = client.call("chaos_plan_experiment", json!({"experiment_name": "holds"})).await;
+    assert!(!failed, "{plan}");
+    let history = &plan["history"];
+    let held = json!([{"name": "held", "runs": 2}]);
+    for field in ["same_name", "same_document"] {
+        assert_eq!((&history[field]["runs"], &history[field]["verdicts"]), (&json!(2), &held), "{plan}");
+    }
+    let (runs, _) = client.call("chaos_list_runs", json!({"limit": 1})).await;
+    let latest = &history["same_name"]["latest"];
+    assert_eq!(
+        (&latest["run_id"], &latest["verdict"]),
+        (&runs["runs"][0]["run_id"], &json!("held")),
+        "{plan}"
+    );
+    assert_eq!(history["similar"], json!([]), "the fault of `denied` has another type and target: {plan}");
+
+    // Of the same fault of the same target, and one more, under another name.
+    let mut wider = document("wider", &address, "200ms");
+    let more = wider["method"][0].clone();
+    wider["method"].as_array_mut().unwrap().push(more);
+    wider["method"][1]["provider"]["arguments"] =
+        json!({"inject": "timeout", "--interface": "eth1", "--for": "200ms"});
+    let (dry, failed) = client.call("chaos_plan_experiment", json!({"document": wider})).await;
+    assert!(!failed, "{dry}");
+    let history = &dry["history"];
+    assert_eq!(
+        (&history["same_name"]["runs"], history["same_name"].get("latest")),
+        (&json!(0), None),
+        "{dry}"
+    );
+    let similar = history["similar"].as_array().unwrap();
+    let names: Vec<_> = similar.iter().map(|run| run["experiment_name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["holds", "denied"], "{dry}");
+    assert_eq!(similar[0]["run_id"], runs["runs"][0]["run_id"], "{dry}");
+    assert_eq!(similar[0]["why"], json!(["network_partition of interface eth0"]), "{dry}");
+    assert_eq!(similar[1]["why"], json!(["timeout"]), "{dry}");
+    assert!(similar[0]["similarity"].as_f64() > similar[1]["similarity"].as_f64(), "{dry}");
+
+    let server = Server::start().await;
+    let mut client = Client::open(&server.socket).await;
+    let (plan, _) =
+        client.call("chaos_plan_experiment", json!({"document": document("new", &address, "1s")})).await;
+    let empty = json!({"runs": 0, "verdicts": []});
+    let summary = "no run of this experiment is recorded; no run of another one is like it";
+    let nothing = json!({"summary": summary, "same_name": empty, "same_document": empty, "similar": []});
+    assert_eq!(plan["history"], nothing, "{plan}");
+    // Nothing of a run itself.
+    register(&mut client, document("new", &address, "200ms")).await;
+    let (result, _) = client.call("chaos_run_experiment", json!({"experiment_name": "new"})).await;
+    assert_eq!(result.get("history"), None, "{result}");
+}
+
+#[tokio::test]
+async fn an_operator_sees_in_a_plan_how_it_went_before() {
+    let (server, listener) = with_runs().await;
+    let address = listener.local_addr().unwrap().to_string();
+    let file = server.state().join("plan.json");
+    std::fs::write(&file, document("holds", &address, "200ms").to_string()).unwrap();
+    let planned = chaosctl(&server.socket, &["plan", file.to_str().unwrap()]).await;
+    assert_eq!(planned.code, 0, "{}", planned.stderr);
+    let history = "  history: this experiment ran 2 times (held 2), this document 2 times (held 2); no run of another one is like it\n    the latest held (run ";
+    assert!(planned.stdout.contains(history), "{}", planned.stdout);
+}

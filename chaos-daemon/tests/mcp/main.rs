@@ -21,6 +21,8 @@ mod history;
 #[cfg(test)]
 mod interrupts;
 #[cfg(test)]
+mod keys;
+#[cfg(test)]
 mod limits;
 #[cfg(test)]
 mod probes;
@@ -48,5 +50,9 @@ mod stages;
 mod stops;
 #[cfg(test)]
 mod strategies;
+#[cfg(test)]
+mod subscriptions;
+#[cfg(test)]
+mod supervisors;
 #[cfg(test)]
 mod waiting;

@@ -45,7 +45,7 @@ async fn the_server_says_who_it_is_in_both_eras() {
     for info in [&initialized, &discovered] {
         assert!(info["instructions"].as_str().unwrap().contains("chaos_stop"));
         assert!(info["capabilities"]["tools"].is_object());
-        assert!(info["capabilities"]["resources"].is_object());
+        assert_eq!(info["capabilities"]["resources"], json!({"subscribe": true}));
         assert!(info["capabilities"].get("prompts").is_none());
     }
     assert!(
@@ -88,9 +88,11 @@ async fn the_schema_of_an_experiment_and_the_pages_of_faults_are_resources_in_ev
 #[tokio::test]
 async fn what_is_not_declared_is_not_there() {
     let server = Server::start().await;
+    let complete = json!({"ref": {"type": "ref/resource", "uri": "chaos://run/{run_id}"},
+        "argument": {"name": "run_id", "value": "4"}});
     for mut client in [Client::open(&server.socket).await, Client::modern(&server.socket).await] {
-        for method in ["prompts/list", "resources/templates/list"] {
-            assert_eq!(client.request(method, json!({})).await["error"]["code"], -32601, "{method}");
+        for (method, params) in [("prompts/list", json!({})), ("completion/complete", complete.clone())] {
+            assert_eq!(client.request(method, params).await["error"]["code"], -32601, "{method}");
         }
     }
 }

@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use super::{Attach, Context, Outcome, TestResult, tests};
+use super::{Attach, Context, Outcome, TestResult, tests, with_netem};
 use crate::Reason;
 use crate::bystander::Beside;
 use crate::skip::Environment;
 
 tests![
     a_bystander_loses_no_packet_while_a_partition_comes_and_goes,
+    a_bystander_loses_no_packet_while_delays_of_others_come_and_go,
     a_bystander_loses_no_packet_where_a_clsact_is_there_already_with_and_without_a_queue,
     a_clsact_that_comes_and_goes_costs_a_bystander_some_milliseconds_of_packets_and_no_more,
 ];
@@ -34,6 +35,17 @@ fn a_bystander_loses_no_packet_while_a_partition_comes_and_goes(context: &Contex
     let bystander = Beside::cycles(cycles(context)).measure()?;
     assert_eq!(bystander.harmed(), 0, "{bystander}");
     Ok(Outcome::Pass)
+}
+
+/// Its packets never see the queue of the delay, which is on a device of ours. The clsact qdisc of old kernels is there already.
+fn a_bystander_loses_no_packet_while_delays_of_others_come_and_go(context: &Context) -> TestResult {
+    with_netem(context, || {
+        let clsact = context.kernel < (6, 6);
+        let bystander = Beside { kind: "latency", clsact, ..Beside::cycles(cycles(context)) }.measure()?;
+        println!("beside delays: {bystander}");
+        assert_eq!(bystander.harmed(), 0, "{bystander}");
+        Ok(Outcome::Pass)
+    })
 }
 
 fn a_bystander_loses_no_packet_where_a_clsact_is_there_already_with_and_without_a_queue(

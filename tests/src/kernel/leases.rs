@@ -13,11 +13,13 @@ use crate::fault::Fault;
 use crate::measure::{Echo, udp_rtt};
 use crate::process::{Process, wait_until};
 use crate::skip::Environment;
+use crate::worker::Program;
 use crate::{Daemon, Error, Pair, Reason, Result};
 
 tests![
     with_a_stopped_injector_and_every_processor_busy_the_lease_ends_a_fault,
     with_a_stopped_injector_and_every_processor_busy_its_time_ends_a_fault,
+    with_a_stopped_injector_and_every_processor_busy_paused_processes_go_on,
     with_a_stopped_injector_and_no_memory_to_spare_the_lease_ends_a_fault,
     a_clock_set_forward_neither_ends_a_fault_early_nor_keeps_it,
     a_clock_set_back_neither_ends_a_fault_early_nor_keeps_it,
@@ -28,6 +30,8 @@ tests![
 const LEASE: Duration = Duration::from_secs(3);
 /// Faults that end by lease have a time that is far off.
 const FAR: Duration = Duration::from_secs(60);
+/// So much later than a lease ends, a timer kills a holder that has not given back what no deadline in the kernel can end.
+const TIMER: Duration = Duration::from_millis(500);
 /// How much later than promised may be seen from outside, by a process that has to wait for its turn itself.
 const SEEN: Duration = Duration::from_millis(700);
 /// By then something is wrong that is not a matter of time.
@@ -135,6 +139,31 @@ fn with_a_stopped_injector_and_every_processor_busy_its_time_ends_a_fault(contex
         assert!(ended < latest + SEEN, "it ended {:?} late", ended - latest);
         Ok(())
     })
+}
+
+/// The holder lets them go itself; if it cannot, a timer kills it half a second later.
+fn with_a_stopped_injector_and_every_processor_busy_paused_processes_go_on(_: &Context) -> TestResult {
+    let worker_program = Program::new()?;
+    let worker = worker_program.start(0, "lease")?;
+    let daemon = Daemon::start()?;
+    let fault = Fault::new("process_pause").aimed(json!({"pid": worker.pid()})).lasting(FAR);
+    fault.inject(&daemon.mcp()?)?;
+    let stands = || worker.state() == Some('t');
+    assert!(wait_until(PATIENCE, stands), "the fault has no effect");
+    let injector = daemon.injector().ok_or("no injector")?;
+    injector.signal(Signal::SIGSTOP);
+    let since = Instant::now();
+    let burners = Burners::start()?;
+    let goes_on = wait_until(LIMIT, || !stands());
+    let after = since.elapsed();
+    drop(burners);
+    // Before the injector runs again, which renews the lease.
+    let runs = worker.runs();
+    injector.signal(Signal::SIGCONT);
+    assert!(goes_on, "it still stands {LIMIT:?} after the injector had stopped");
+    assert!(after < LEASE + TIMER + SEEN, "it went on {after:?} after the injector had stopped");
+    assert!(runs, "it does not run: state {:?}, {}", worker.state(), daemon.log());
+    Ok(Outcome::Pass)
 }
 
 /// The daemon's control group has no byte to spare, and whatever of it is not in use has to be read again.

@@ -31,6 +31,7 @@ mod sandbox;
 mod scene;
 mod scopes;
 mod services;
+mod severed;
 mod socket_calls;
 mod stuck;
 pub(crate) mod supervised;
@@ -181,6 +182,7 @@ pub fn all() -> Vec<KernelTest> {
         calls::TESTS,
         file_calls::TESTS,
         socket_calls::TESTS,
+        severed::TESTS,
         services::TESTS,
         stuck::TESTS,
         scopes::TESTS,

@@ -1,14 +1,14 @@
 //! A fault that names a host is about what the name stands for now, and not only what it stood for at the start.
 
 use std::fs::File;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
-use nix::libc::{ECONNREFUSED, F_SETLEASE, F_WRLCK, SIGURG, fcntl};
+use nix::libc::{EAGAIN, ECONNREFUSED, F_SETLEASE, F_WRLCK, SIGURG, fcntl};
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 use serde_json::json;
@@ -26,6 +26,7 @@ tests![
     a_fault_of_a_host_goes_where_its_name_goes_and_spares_what_is_protected,
     a_fault_of_a_host_goes_on_as_it_was_while_nobody_knows_the_name,
     calls_to_a_host_fail_where_its_name_goes_and_nobody_elses_do,
+    packets_of_a_service_to_a_host_are_lost_where_its_name_goes_and_nobody_elses_are,
     a_fault_whose_host_is_still_looked_up_when_all_are_ended_does_not_begin,
 ];
 
@@ -93,9 +94,9 @@ impl Stage {
         Ok(cut)
     }
 
-    /// What connect(2) says of each peer.
-    fn calls(&self, caller: &mut Caller) -> Result<Vec<i32>> {
-        self.echoes.iter().map(|echo| caller.ask(Ask::Connect(echo.address()))).collect()
+    /// What a caller gets of each peer.
+    fn ask(&self, caller: &mut Caller, ask: fn(SocketAddr) -> Ask) -> Result<Vec<i32>> {
+        self.echoes.iter().map(|echo| caller.ask(ask(echo.address()))).collect()
     }
 
     /// Waits until the status shows these addresses of the name.
@@ -174,24 +175,36 @@ fn a_fault_of_a_host_goes_on_as_it_was_while_nobody_knows_the_name(_: &Context) 
 }
 
 fn calls_to_a_host_fail_where_its_name_goes_and_nobody_elses_do(_: &Context) -> TestResult {
-    const FAILS: i32 = ECONNREFUSED;
+    of_a_service("connect_error", Ask::Connect, ECONNREFUSED)
+}
+
+fn packets_of_a_service_to_a_host_are_lost_where_its_name_goes_and_nobody_elses_are(
+    _: &Context,
+) -> TestResult {
+    of_a_service("network_partition", Ask::Trip, EAGAIN)
+}
+
+/// A fault of one service and a host: what it asks gets this where the name goes, and nowhere else.
+fn of_a_service(kind: &'static str, ask: fn(SocketAddr) -> Ask, fails: i32) -> TestResult {
     let (cgroup, stage) = (Cgroup::new()?, Stage::new()?);
     let mut service = Caller::start(&stage.pair.near, Some(&cgroup))?;
     let mut beside = Caller::start(&stage.pair.near, None)?;
-    assert_eq!((stage.calls(&mut service)?, stage.calls(&mut beside)?), (vec![0; 3], vec![0; 3]), "before");
-    let target = json!({"cgroup": cgroup.name(), "host": NAME, "resolve_seconds": 2});
-    let fault = Fault::new("connect_error").aimed(target);
+    let get = |caller: &mut Caller| stage.ask(caller, ask);
+    assert_eq!((get(&mut service)?, get(&mut beside)?), (vec![0; 3], vec![0; 3]), "before");
+    // Longer than it takes to ask of a packet that is lost.
+    let target = json!({"cgroup": cgroup.name(), "host": NAME, "resolve_seconds": 3});
+    let fault = Fault::new(kind).aimed(target);
     fault.inject(&stage.mcp)?;
     stage.assert_is_about(&fault, &PEERS[..1])?;
-    assert_eq!((stage.calls(&mut service)?, stage.calls(&mut beside)?), (vec![FAILS, 0, 0], vec![0; 3]));
+    assert_eq!((get(&mut service)?, get(&mut beside)?), (vec![fails, 0, 0], vec![0; 3]));
     stage.name(&PEERS[1..])?;
     // What it stood for one look-up ago stays for one more; the last is protected.
     stage.assert_is_about(&fault, &PEERS)?;
-    assert_eq!(stage.calls(&mut service)?, [FAILS, FAILS, 0]);
+    assert_eq!(get(&mut service)?, [fails, fails, 0]);
     stage.assert_is_about(&fault, &PEERS[1..])?;
-    assert_eq!((stage.calls(&mut service)?, stage.calls(&mut beside)?), (vec![0, FAILS, 0], vec![0; 3]));
+    assert_eq!((get(&mut service)?, get(&mut beside)?), (vec![0, fails, 0], vec![0; 3]));
     fault.remove(&stage.mcp)?;
-    assert_eq!((stage.calls(&mut service)?, stage.calls(&mut beside)?), (vec![0; 3], vec![0; 3]), "after");
+    assert_eq!((get(&mut service)?, get(&mut beside)?), (vec![0; 3], vec![0; 3]), "after");
     drop((service, beside));
     stage.assert_nothing_left()?;
     Ok(Outcome::Pass)

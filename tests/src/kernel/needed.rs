@@ -111,6 +111,7 @@ fn of_groups(target: &Value) -> Vec<Fault> {
     let packets =
         ["network_partition", "timeout", "error"].map(|kind| Fault::new(kind).aimed(egress.clone()));
     let others = [
+        Fault::new("network_partition").aimed(target.clone()).named("everywhere"),
         of("connect_error", json!({})),
         of("file_error", json!({"path": "/"})),
         of("socket_error", json!({})),

@@ -62,6 +62,10 @@ pub(super) const TIMEOUT: &[Part] = &[
     ),
     part("of a process", &["scopes::a_fault_of_a_process_that_shares_its_namespace_is_of_its_group_alone"]),
     part("of a container", &["scopes::a_fault_of_a_container_is_of_its_namespace_or_its_group"]),
+    part(
+        "of a cgroup without an interface",
+        &["severed::a_timeout_of_a_service_loses_what_it_sends_and_spares_the_loopback"],
+    ),
 ];
 
 pub(super) const PARTITION: &[Part] = &[
@@ -88,6 +92,21 @@ pub(super) const PARTITION: &[Part] = &[
         &["scopes::a_partition_of_a_process_with_a_namespace_of_its_own_is_of_all_that_namespace_both_ways"],
     ),
     part("of a container", &["scopes::a_fault_of_a_container_is_of_its_namespace_or_its_group"]),
+    part(
+        "of a cgroup without an interface, both ways, IPv4 and IPv6",
+        &[
+            "severed::a_partition_of_a_service_cuts_it_off_both_ways_on_both_families_and_nobody_beside_it",
+            "severed::a_partition_of_a_service_in_one_direction_lets_the_other_through",
+        ],
+    ),
+    part(
+        "of a cgroup without an interface, and of a host by its name",
+        &["names::packets_of_a_service_to_a_host_are_lost_where_its_name_goes_and_nobody_elses_are"],
+    ),
+    part(
+        "of a process without an interface",
+        &["severed::a_partition_of_a_process_without_an_interface_is_of_its_group"],
+    ),
 ];
 
 pub(super) const LOSS: &[Part] = &[

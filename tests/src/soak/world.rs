@@ -58,6 +58,8 @@ pub(super) struct World {
     props: Props,
     pub(super) guarded: Guarded,
     pub(super) site: Site,
+    /// Processes, mounts, control groups, eBPF objects and the clock before any fault; in the VM, where nobody else has any.
+    node: Option<Residue>,
     /// What should be active.
     pub(super) active: BTreeMap<&'static str, Kind>,
     /// What was found of residue; whoever takes it counts it.
@@ -140,16 +142,19 @@ impl World {
         let (props, guarded) = (Props::new()?, Guarded::new()?);
         let daemon = start(lane, &cgroup)?;
         kept.watch(daemon.injector_pid());
+        let (mcp, guard) = (daemon.mcp()?, Guard::start(&daemon)?);
+        let in_vm = Environment::detect() == Environment::Vm;
         Ok(Self {
             lane,
             kept,
-            mcp: daemon.mcp()?,
-            guard: Guard::start(&daemon)?,
+            mcp,
+            guard,
             daemon,
             cgroup,
             props,
             guarded,
             site,
+            node: in_vm.then(|| Residue::take(&[])).transpose()?,
             active: BTreeMap::new(),
             judged: Cell::default(),
         })
@@ -368,6 +373,9 @@ impl World {
             return Err(Error::Different(format!("journals left: {:?}", self.journals())));
         }
         self.guarded.assert_as_before()?;
+        if let Some(node) = &self.node {
+            node.assert_unchanged_within(&[], SETTLE)?;
+        }
         if self.site.hurt {
             // By us: its device is not what it was.
             return Ok(());

@@ -70,13 +70,12 @@ impl Kind {
         }
     }
 
-    /// Whether few machines can do it: it needs a kernel that has everything, or a machine of its own. Of what netem does, one
-    /// kind stands for all. What needs systemd is for tests that have one.
+    /// Whether few machines can do it: it needs a kernel that has everything, or a machine of its own. What needs systemd is for
+    /// tests that have one.
     pub fn is_rare(&self) -> bool {
         match self.needs {
             Needs::Nothing | Needs::OwnManager => false,
-            Needs::Netem => self.name == "latency",
-            Needs::Lsm | Needs::Controllers(_) | Needs::OwnClock => true,
+            Needs::Netem | Needs::Lsm | Needs::Controllers(_) | Needs::OwnClock => true,
         }
     }
 
@@ -169,7 +168,7 @@ fn struck(kind: FaultType) -> &'static [Kind] {
         FaultType::Error => const { &[packets("error", Sign::Resets)] },
         FaultType::Timeout => const { &[packets("timeout", Sign::Echoes)] },
         FaultType::ResourceExhaustion => RESOURCES,
-        FaultType::NetworkPartition => const { &[packets("network_partition", Sign::Echoes)] },
+        FaultType::NetworkPartition => PARTITIONS,
         FaultType::PacketLoss => const { &[netem("packet_loss", Sign::Echoes)] },
         FaultType::PacketDuplicate => const { &[netem("packet_duplicate", Sign::Twins)] },
         FaultType::PacketCorrupt => const { &[netem("packet_corrupt", Sign::Echoes)] },
@@ -213,6 +212,11 @@ const RESOURCES: &[Kind] = &[
     guarded_by("memory_limit", stage::memory, Needs::Controllers(stage::CONTROLLERS)),
     guarded_by("pids_limit", stage::pids, Needs::Controllers(stage::CONTROLLERS)),
     guarded_by("io_limit", stage::disk, Needs::Controllers(&["io"])),
+];
+
+const PARTITIONS: &[Kind] = &[
+    packets("network_partition", Sign::Echoes),
+    of("network_partition_of_a_cgroup", Way::Calls(Sign::Trips), Needs::Nothing),
 ];
 
 const LINKS: &[Kind] = &[

@@ -161,6 +161,7 @@ pub(super) fn assert_fresh_boot() -> Result<()> {
         }
     }
     assert_nothing_is_held()?;
+    run("chaosctl", &["doctor", "--residue"])?;
     assert_idle(idle())
 }
 

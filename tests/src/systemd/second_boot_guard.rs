@@ -28,6 +28,7 @@ tests![
     a_service_that_is_killed_has_the_clock_set_right_within_three_seconds_with_the_drop_in_for_it,
     a_service_that_hangs_has_its_faults_undone_within_three_seconds,
     a_guard_that_is_killed_is_started_again_and_its_faults_have_ended,
+    a_guard_that_hangs_has_its_faults_ended_by_the_daemon_and_is_started_again_by_its_watchdog,
     a_service_and_a_guard_that_are_killed_at_once_come_back_and_their_faults_have_ended,
     an_upgrade_ends_supervised_faults,
     stopping_the_service_ends_supervised_faults_and_the_guard,
@@ -38,6 +39,8 @@ const SERVICE_KILL: &str = "/sys/fs/cgroup/system.slice/chaos-daemon.service/cgr
 const GUARD_KILL: &str = "/sys/fs/cgroup/system.slice/chaos-daemon-guard.service/cgroup.kill";
 /// For systemd to start the service, or the guard, and for that to undo: no promise, but a bound, under emulation.
 const BY_SYSTEMD: Duration = Duration::from_secs(20);
+/// For the watchdog of the guard's unit, 30 s, to miss it, and for systemd to start another.
+const BY_WATCHDOG: Duration = Duration::from_secs(60);
 /// Of each kind.
 const KILLS: usize = 3;
 
@@ -167,6 +170,30 @@ fn a_guard_that_is_killed_is_started_again_and_its_faults_have_ended() -> TestRe
     assert!(wait_until(2 * PROMISE, guarded), "{}", log());
     chaosctl(MEMBER, &["stop", "--all"])?;
     lab.time_to_normal(2 * PROMISE)?;
+    lab.inject_all()?;
+    chaosctl(MEMBER, &["stop", "--all"])?;
+    lab.assert_clean()?;
+    Ok(())
+}
+
+fn a_guard_that_hangs_has_its_faults_ended_by_the_daemon_and_is_started_again_by_its_watchdog() -> TestResult
+{
+    installed()?;
+    let lab = Supervised::new()?;
+    lab.inject_all()?;
+    let before = property(GUARD, "MainPID")?;
+    Process::read(before.parse()?).ok_or("no guard")?.signal(Signal::SIGSTOP);
+    let start = Instant::now();
+    let took = lab.time_to_normal(2 * PROMISE)?;
+    say(&format!("normal {took:?} after the guard was stopped"));
+    assert!(
+        wait_until(PROMISE, || chaosctl(MEMBER, &["doctor"]).is_ok_and(|said| said.contains("is silent")))
+    );
+    let refused = lab.inject_all().map_or_else(|error| error.to_string(), |()| "injected".to_owned());
+    assert!(refused.contains("needs a guard"), "without a guard: {refused}");
+    let anew = || is_active(GUARD) && property(GUARD, "MainPID").is_ok_and(|now| now != before && now != "0");
+    assert!(wait_until(BY_WATCHDOG, anew), "{}", log());
+    say(&format!("a new guard {:?} after the old one was stopped", start.elapsed()));
     lab.inject_all()?;
     chaosctl(MEMBER, &["stop", "--all"])?;
     lab.assert_clean()?;

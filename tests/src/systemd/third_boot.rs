@@ -25,6 +25,7 @@ fn removing_the_package_during_faults_ends_them_and_purging_leaves_no_file() -> 
     assert!(supervised.normal(), "{}", supervised.picture());
     lab.time_to_normal(Duration::from_secs(2))?;
     lab.assert_clean(0)?;
+    supervised.assert_as_before()?;
     assert!(processes().is_empty() && !is_active(SERVICE) && !is_active(SOCKET));
     assert!(Path::new("/etc/chaos-daemon/policy.toml").exists(), "removing took the operator's policy");
     run("dpkg", &["--purge", "chaos-daemon"])?;

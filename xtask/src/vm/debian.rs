@@ -16,7 +16,7 @@ use crate::{dist, run, tools};
 
 /// What the root has beyond a minimal Debian: systemd, the observers of the tests, and what the experiments that are shipped
 /// are run against.
-const PACKAGES: &str = "systemd,systemd-sysv,dbus,iproute2,iputils-ping,bpftool,kmod,procps,postgresql,prometheus,python3,python3-psycopg2";
+const PACKAGES: &str = "systemd,systemd-sysv,dbus,iproute2,iputils-ping,bpftool,kmod,procps,postgresql,prometheus,prometheus-alertmanager,python3,python3-psycopg2";
 /// The programs of the tests. What they start of the daemon's, the package installs.
 const PROGRAMS: [&str; 6] =
     ["test-runner", "systemd-tests", "kernel-tests", "chaos-daemon-failing", "chaos-tools", "chaos-worker"];
@@ -40,7 +40,7 @@ pub(super) fn disk() -> Result<PathBuf, Error> {
         Command::new("mmdebstrap")
             .args(["--variant=minbase", &format!("--include={PACKAGES}")])
             // The tests that need it start it: a boot under emulation is slow enough.
-            .arg("--customize-hook=chroot \"$1\" systemctl disable postgresql prometheus")
+            .arg("--customize-hook=chroot \"$1\" systemctl disable postgresql prometheus prometheus-alertmanager")
             .arg(RELEASE)
             .arg(&tree),
     )?;

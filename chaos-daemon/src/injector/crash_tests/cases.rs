@@ -74,8 +74,9 @@ fn cases(fault_type: FaultType) -> Vec<Case> {
     let processes = || json!({"exe": "/bin/x"});
     let service = || json!({"unit": SERVICE});
     match fault_type {
-        FaultType::Latency | FaultType::Error | FaultType::Timeout | FaultType::NetworkPartition => {
-            on_every_hook(fault_type)
+        FaultType::Latency | FaultType::Error => on_every_hook(fault_type),
+        FaultType::Timeout | FaultType::NetworkPartition => {
+            on_every_hook(fault_type).into_iter().chain(one(service(), json!({}))).collect()
         }
         FaultType::PacketLoss => queued(json!({"loss_percent": 10})),
         FaultType::PacketDuplicate => queued(json!({"duplicate_percent": 10})),
@@ -201,6 +202,7 @@ fn facts() -> Facts {
         tracing: None,
         descriptors: None,
         call_programs: WhenAsked::new(|| Ok(())),
+        sever_programs: WhenAsked::new(|| Ok(())),
         files: WhenAsked::new(|| {
             Ok(KernelFiles {
                 file_open: 1,
@@ -272,7 +274,7 @@ fn ground(effect: &Effect, node: &FakeNode) -> Option<Ground> {
             let spared = Spared { session: Vec::new(), program: None };
             Ground::Crowd(Box::new(Crowd { selection, spared }))
         }
-        Effect::Connect { .. } | Effect::Sockets { .. } => Ground::Callers(Callers {
+        Effect::Connect { .. } | Effect::Sockets { .. } | Effect::Sever { .. } => Ground::Callers(Callers {
             cgroup,
             peers: Vec::new(),
             protected_peers: Vec::new(),

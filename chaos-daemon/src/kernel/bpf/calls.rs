@@ -1,10 +1,10 @@
-//! Programs that fail what the sockets of a control group ask for, or what its processes ask of files or sockets: attached by links
-//! that die with their holder.
+//! Programs that fail what the sockets of a control group ask for, or what its processes ask of files or sockets, and those that lose
+//! its packets: attached by links that die with their holder.
 
 use std::fs::File;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
-use chaos_common::rule::{EVERY_PEER, TCP};
+use chaos_common::rule::TCP;
 use chaos_common::{CallRule, Counters, PacketRule, name};
 use ipnet::IpNet;
 
@@ -35,7 +35,8 @@ struct Link {
     attach_type: u32,
 }
 
-/// The programs of [`super::Family::Calls`], [`super::Family::Files`] or [`super::Family::Sockets`] on one control group.
+/// The programs of [`super::Family::Calls`], [`super::Family::Files`], [`super::Family::Sockets`] or [`super::Family::Severance`] on one
+/// control group.
 pub struct CallPrograms {
     // Dropped in this order: links before the programs they hold, and the place last, whose inode the programs know.
     links: Vec<Link>,
@@ -60,12 +61,10 @@ impl CallPrograms {
         failure: CallRule,
     ) -> Result<(), BpfError> {
         self.programs.set_one(name::CALL, failure)?;
-        let flags = if peers.is_empty() { EVERY_PEER } else { 0 };
-        // Calls know no level; the rule wants one.
-        self.programs.set_rule(&PacketRule { level: 1, flags, ..*rule }, peers)
+        self.set_packets(rule, peers)
     }
 
-    /// Attaches programs to a control group: from here on they meet calls. `path` is what messages call it.
+    /// Attaches programs to a control group: from here on they meet calls, or packets. `path` is what messages call it.
     ///
     /// # Errors
     /// When the kernel refuses one.
@@ -117,7 +116,7 @@ impl CallPrograms {
         self.programs.renew(deadline_boot_ns)
     }
 
-    /// Calls counted since the programs were loaded.
+    /// Calls, or packets, counted since the programs were loaded.
     ///
     /// # Errors
     /// When the kernel refuses.

@@ -11,6 +11,7 @@ pub mod inventory;
 mod object;
 mod peers;
 mod rules;
+pub mod sever;
 pub mod sockets;
 mod sys;
 
@@ -55,6 +56,8 @@ pub enum Family {
     DnsDetour,
     /// Those that look at what the sockets of a control group ask for.
     Calls,
+    /// Those that lose what the sockets of a control group send and get.
+    Severance,
     /// Those that look at what the processes of a control group ask of files, on this kernel.
     Files(KernelFiles),
     /// Those that look at what the processes of a control group ask of sockets, on this kernel.

@@ -11,7 +11,7 @@ use aya_obj::Object;
 use chaos_common::name;
 
 use super::sys::ProgramKind;
-use super::{BpfError, Family, calls, files, sockets, sys};
+use super::{BpfError, Family, calls, files, sever, sockets, sys};
 use crate::kernel::netlink::marks::BPF_PREFIX;
 
 /// The maps and programs of one object in the kernel. Closed with this.
@@ -91,6 +91,9 @@ fn members(family: Family) -> Vec<(&'static str, ProgramKind)> {
         Family::DnsDetour => name::DETAIN_PROGRAMS.map(|name| (name, ProgramKind::CLASSIFIER)).to_vec(),
         Family::Calls => {
             calls::HOOKS.map(|(name, attach_type)| (name, ProgramKind::address(attach_type))).to_vec()
+        }
+        Family::Severance => {
+            sever::HOOKS.map(|(name, attach_type)| (name, ProgramKind::packet(attach_type))).to_vec()
         }
         Family::Files(kernel) => files::members(kernel),
         Family::Sockets(kernel) => sockets::members(kernel),

@@ -25,6 +25,10 @@ const BPF_MAP_DELETE_BATCH: libc::c_int = 27;
 const BPF_LINK_CREATE: libc::c_int = 28;
 
 /// enum bpf_attach_type.
+pub(super) const BPF_CGROUP_INET_INGRESS: u32 = 0;
+/// enum bpf_attach_type.
+pub(super) const BPF_CGROUP_INET_EGRESS: u32 = 1;
+/// enum bpf_attach_type.
 pub(super) const BPF_CGROUP_INET4_CONNECT: u32 = 10;
 /// enum bpf_attach_type.
 pub(super) const BPF_CGROUP_INET6_CONNECT: u32 = 11;
@@ -55,6 +59,11 @@ pub(super) struct ProgramKind {
 impl ProgramKind {
     /// A tc classifier (`BPF_PROG_TYPE_SCHED_CLS`).
     pub(super) const CLASSIFIER: Self = Self { kind: 3, attach_type: 0, hook: 0 };
+
+    /// A program that sees the packets of a control group's sockets (`BPF_PROG_TYPE_CGROUP_SKB`).
+    pub(super) const fn packet(attach_type: u32) -> Self {
+        Self { kind: 8, attach_type, hook: 0 }
+    }
 
     /// A program that sees the addresses of a control group's sockets (`BPF_PROG_TYPE_CGROUP_SOCK_ADDR`).
     pub(super) const fn address(attach_type: u32) -> Self {

@@ -72,12 +72,12 @@ impl Problem {
     }
 }
 
-type Result<T> = std::result::Result<T, Problem>;
+pub(super) type Result<T> = std::result::Result<T, Problem>;
 
 /// One database.
 #[derive(Debug)]
 pub(super) struct Database {
-    connection: Connection,
+    pub(super) connection: Connection,
 }
 
 impl Database {

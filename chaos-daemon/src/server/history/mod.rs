@@ -3,6 +3,7 @@
 
 mod database;
 mod migrations;
+pub mod precedents;
 pub mod score;
 pub mod statistics;
 
@@ -94,7 +95,7 @@ pub struct Total {
 }
 
 /// The latest run of an experiment.
-#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Latest {
     /// Handle.
     pub run_id: String,
@@ -102,7 +103,7 @@ pub struct Latest {
     pub started_at: String,
     /// The last word on it; absent in results of before there were verdicts.
     #[schemars(with = "String")]
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verdict: Option<Verdict>,
     /// Whether the system kept its steady state.
     pub success: bool,

@@ -12,6 +12,7 @@ use crate::experiment::timeline::Stages;
 use crate::experiment::verification::ready;
 use crate::experiment::{Experiment, Impact, Recorder, Stage};
 use crate::request::{ApiError, Caller, ErrorCode, PlanReport, Planned, Reply, Request};
+use crate::server::history::precedents::Precedents;
 use crate::server::history::{ExperimentResult, of_document};
 use crate::server::runs::now;
 use crate::spec::{FaultName, FaultRequest, FaultType, SpecError};
@@ -27,6 +28,8 @@ pub struct DryRun {
     pub host_limits: Vec<String>,
     /// What each fault would be.
     pub plans: Vec<PlannedFault>,
+    /// What has run before of it, and what was like it.
+    pub history: Precedents,
 }
 
 /// What a fault of a dry run would be.
@@ -125,8 +128,10 @@ impl Service {
             stage,
             ..ExperimentResult::default()
         };
+        let (digest, _) = of_document(document);
+        let history = self.history.precedents(&experiment, &digest).await;
         let host_limits = host_limits::told(&experiment);
-        Ok(DryRun { result, digest: of_document(document).0, host_limits, plans })
+        Ok(DryRun { result, digest, host_limits, plans, history })
     }
 
     /// What the injector would do for each fault of an experiment, or why it would not.

@@ -9,6 +9,7 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 
 use super::history::{ExperimentResult, History, Retention, of_document, of_stages};
+use super::keys::{Begun, IdempotencyKey, Keys};
 use super::notes::{Note, Notes};
 use super::registry::{Registry, Store};
 use super::runs::{Occasion, Run, Runs, Which};
@@ -40,6 +41,9 @@ pub struct Service {
     pub(super) store: Store,
     history: History,
     pub(super) runs: Runs,
+    /// By which runs were begun, each known by its handle.
+    run_keys: Keys<String>,
+    injection_keys: Keys<Injection>,
     schedules: Schedules,
     pub(super) grammar: Grammar,
 }
@@ -124,7 +128,8 @@ impl Service {
         }
         let runs = Runs::new(notes, history.clone(), most_runs);
         let schedules = Schedules::open(state_dir);
-        Self { door, prober, store, history, runs, schedules, grammar }
+        let (run_keys, injection_keys) = (Keys::default(), Keys::default());
+        Self { door, prober, store, history, runs, run_keys, injection_keys, schedules, grammar }
     }
 
     /// What runs by itself, and when.
@@ -180,6 +185,21 @@ impl Service {
             Reply::Injected(status) => Ok(Injection::Active(fault, status)),
             other => Err(unexpected(&other)),
         }
+    }
+
+    /// As [`Service::inject`], but of the calls of a caller with the same `key` only the first rolls the dice and injects: the others
+    /// are answered with what came of it then.
+    ///
+    /// # Errors
+    /// As of [`Service::inject`] and [`Keys::once`].
+    pub async fn inject_once(
+        &self,
+        name: FaultName,
+        key: &IdempotencyKey,
+        caller: Caller,
+    ) -> Result<Begun<Injection>, ApiError> {
+        let asked = format!("fault {name}");
+        self.injection_keys.once(caller, key, asked, self.inject(name, caller)).await
     }
 
     /// What injecting would do, and who would be affected how badly. `fault` is the registered one of this name when none is given.
@@ -414,12 +434,34 @@ impl Service {
         self.begin(&experiment, &document, wanted, caller, None).await
     }
 
+    /// As [`Service::run`], but of the calls of a caller with the same `key` only the first starts a run; all get the handle of that one,
+    /// which may have ended.
+    ///
+    /// # Errors
+    /// As of [`Service::run`] and [`Keys::once`].
+    pub async fn run_once(
+        &self,
+        name: &str,
+        wanted: Option<Stage>,
+        key: &IdempotencyKey,
+        caller: Caller,
+    ) -> Result<Begun<String>, ApiError> {
+        let stage = wanted.map(|stage| format!(" at stage {}", stage.percent())).unwrap_or_default();
+        let begin = async { Ok(self.run(name, wanted, caller).await?.run_id) };
+        self.run_keys.once(caller, key, format!("experiment {name:?}{stage}"), begin).await
+    }
+
     /// The run that goes on whose handle is this, or begins with it.
     ///
     /// # Errors
     /// When several do.
     pub fn find_going_on(&self, handle: &str) -> Result<Option<Run>, ApiError> {
         self.runs.find(&Which::Run(handle.to_owned()))
+    }
+
+    /// The run that goes on whose whole handle is this.
+    pub fn run_going_on(&self, run_id: &str) -> Option<Run> {
+        self.find_going_on(run_id).ok().flatten().filter(|run| run.run_id == run_id)
     }
 
     async fn begin(

@@ -1,5 +1,5 @@
 //! The eBPF programs of chaos-daemon: tc classifiers that drop, refuse or divert what their rule selects, and programs of
-//! control groups that fail what sockets ask for, or what processes ask of files or sockets.
+//! control groups that fail what sockets ask for, or what processes ask of files or sockets, or lose what sockets send and get.
 //!
 //! Plumbing only: they read the context, ask `chaos-common`, and act. A packet that is left alone always goes on
 //! to the next program (`TC_ACT_UNSPEC`), never past it (`TC_ACT_OK`).
@@ -22,6 +22,7 @@ mod maps;
 mod memory;
 mod peer;
 mod reject;
+mod sever;
 mod socket;
 mod turn;
 mod verdict;

@@ -1,4 +1,4 @@
-//! Whether the rule is about the peer of a call, and whether peer or port are protected.
+//! Whether the rule is about the peer of a call or a packet of a control group, and whether peer or port are protected.
 
 use chaos_common::rule::{EVERY_PEER, PROTECTED_PORTS, PROTECTED_V4, PROTECTED_V6, port_key};
 use chaos_common::socket::Peer;
@@ -19,12 +19,18 @@ pub(crate) fn is_selected(rule: &PacketRule, peer: &Peer) -> bool {
 /// The packet's destination is the peer's port.
 #[inline(always)]
 pub(crate) fn is_protected(rule: &PacketRule, peer: &Peer, packet: &Packet) -> bool {
-    let named = match peer.v4() {
+    // The ports that are protected are this host's: where else a call goes, they mean nothing.
+    is_protected_peer(rule, peer)
+        || peer.is_this_host() && is_protected_port(rule, packet.protocol, packet.destination)
+}
+
+/// Whether the peer is protected by its address.
+#[inline(always)]
+pub(crate) fn is_protected_peer(rule: &PacketRule, peer: &Peer) -> bool {
+    match peer.v4() {
         Some(address) => rule.has(PROTECTED_V4) && covers(&maps::PROTECTED_V4, address),
         None => rule.has(PROTECTED_V6) && covers(&maps::PROTECTED_V6, peer.v6()),
-    };
-    // The ports that are protected are this host's: where else a call goes, they mean nothing.
-    named || peer.is_this_host() && is_protected_port(rule, packet.protocol, packet.destination)
+    }
 }
 
 /// Whether a port of this host is protected.

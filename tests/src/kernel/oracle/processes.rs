@@ -26,6 +26,7 @@ tests![
     a_stopped_holder_whose_lease_runs_is_an_effect,
     a_stopped_holder_that_has_a_process_stand_still_is_an_effect,
     a_stopped_holder_of_a_connect_error_is_an_effect_on_its_control_group,
+    a_stopped_holder_of_a_partition_of_a_service_is_an_effect_on_the_packets_of_its_control_group,
     a_stopped_holder_of_a_file_error_is_an_effect_on_its_control_group,
     a_stopped_holder_of_a_socket_error_is_an_effect_on_its_control_group,
     a_stopped_holder_of_an_mcp_error_is_an_effect_until_its_lease_is_over,
@@ -126,7 +127,13 @@ fn a_stopped_holder_that_has_a_process_stand_still_is_an_effect(_: &Context) -> 
 }
 
 fn a_stopped_holder_of_a_connect_error_is_an_effect_on_its_control_group(_: &Context) -> TestResult {
-    is_an_effect_on_calls(Fault::new("connect_error"))
+    is_an_effect_on("calls", Fault::new("connect_error"))
+}
+
+fn a_stopped_holder_of_a_partition_of_a_service_is_an_effect_on_the_packets_of_its_control_group(
+    _: &Context,
+) -> TestResult {
+    is_an_effect_on("packets", Fault::new("network_partition"))
 }
 
 fn a_stopped_holder_of_a_file_error_is_an_effect_on_its_control_group(context: &Context) -> TestResult {
@@ -144,10 +151,10 @@ fn at_security_hooks(context: &Context, fault: Fault) -> TestResult {
             "no `bpf` in /sys/kernel/security/lsm, or lockdown".into(),
         ));
     }
-    is_an_effect_on_calls(fault)
+    is_an_effect_on("calls", fault)
 }
 
-fn is_an_effect_on_calls(fault: Fault) -> TestResult {
+fn is_an_effect_on(what: &str, fault: Fault) -> TestResult {
     use std::os::unix::fs::MetadataExt;
     in_time(|| {
         let cgroup = super::files::Cgroup::new(&format!("ct{}-calls", std::process::id()))?;
@@ -162,7 +169,7 @@ fn is_an_effect_on_calls(fault: Fault) -> TestResult {
         let in_time = stopped.elapsed() < LEASE / 2;
         processes.iter().for_each(|process| process.signal(Signal::SIGCONT));
         if in_time {
-            verdict?.names("effect", "holder", &format!("its fault acts on the calls of cgroup id {id}"))?;
+            verdict?.names("effect", "holder", &format!("its fault acts on the {what} of cgroup id {id}"))?;
         }
         Ok(in_time)
     })?;

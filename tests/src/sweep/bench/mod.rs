@@ -121,6 +121,9 @@ impl Bench {
         let (near, far, folder) = (self.pair.near.name(), self.pair.far.name(), self.folder.path());
         match kind {
             "connect_error" | "socket_error" => Fault::new(kind).aimed(json!({"cgroup": self.cgroup.name()})),
+            "network_partition_of_a_cgroup" => {
+                Fault::new("network_partition").aimed(json!({"cgroup": self.cgroup.name()}))
+            }
             "file_error" => Fault::new(kind)
                 .aimed(json!({"cgroup": self.cgroup.name()}))
                 .with(json!({"path": self.file.path(), "operations": ["open"]})),

@@ -38,6 +38,8 @@ pub(crate) enum Sign {
     Questions,
     /// A call of a process in a control group fails.
     Calls,
+    /// A datagram of such a process does not come back, or late.
+    Trips,
     /// What such a process asks of a file fails.
     Files,
     /// A call to an MCP server behind a proxy fails.
@@ -118,6 +120,7 @@ impl Bench {
             Sign::Resets => matches!(tcp_rtt(near, to, PROMPT)?, Tcp::Reset(_)),
             Sign::Questions => !comes_back(near, to, PROMPT)?,
             Sign::Calls => self.service.borrow_mut().ask(Ask::Associate(to))? != 0,
+            Sign::Trips => self.service.borrow_mut().ask(Ask::TripSoon(to))? != 0,
             Sign::Files => self.service.borrow_mut().touch(Touch::Open, self.file.path())? != 0,
             Sign::Proxy => self.session.borrow_mut().ask("a", PROMPT)? == Came::Error,
             Sign::Traced => self.worker.state() == Some('t'),

@@ -65,7 +65,7 @@ fn a_program_that_the_policy_names_is_a_probe_with_the_drop_in_for_programs() ->
     Ok(())
 }
 
-const TOKEN: &str = "b4a5cf7e2f4a4d13a1f0";
+pub(super) const TOKEN: &str = "b4a5cf7e2f4a4d13a1f0";
 const TOKEN_FILE: &str = "/etc/chaos-daemon/alert-token";
 const TOLD: &str = "ExecStart=\nExecStart=/usr/bin/chaos-daemon run --policy /etc/chaos-daemon/policy.toml \
                     --alert-webhook 127.0.0.1:9199 --alert-webhook-token-file /etc/chaos-daemon/alert-token\n";
@@ -92,14 +92,34 @@ fn told(token: &str) -> Result<String> {
     talk().map_err(Error::io("tell", "127.0.0.1:9199"))
 }
 
+/// The token, and the drop-in with which the daemon hears who knows it.
+pub(super) struct Hearing(Option<DropIn>);
+
+/// Has the daemon listen for alerts.
+pub(super) fn hearing() -> Result<Hearing> {
+    write_token()?;
+    DropIn::install(&[SERVICE], TOLD).map(|drop_in| Hearing(Some(drop_in)))
+}
+
+impl Drop for Hearing {
+    fn drop(&mut self) {
+        drop(self.0.take());
+        let _ = fs::remove_file(TOKEN_FILE);
+    }
+}
+
+fn write_token() -> Result<()> {
+    fs::write(TOKEN_FILE, TOKEN)
+        .and_then(|()| fs::set_permissions(TOKEN_FILE, fs::Permissions::from_mode(0o640)))
+        .map_err(Error::io("write", TOKEN_FILE))
+}
+
 fn alerts_are_heard_of_who_knows_the_token_with_the_drop_in_for_alerts() -> TestResult {
     installed()?;
-    fs::write(TOKEN_FILE, TOKEN)?;
-    fs::set_permissions(TOKEN_FILE, fs::Permissions::from_mode(0o640))?;
     let pool = ["probe", "alert", "--webhook", "--label", "alertname=PoolUsedUp"];
     let (code, said) = ran(&pool)?;
     assert!(code != Some(0) && said.contains("--alert-webhook"), "{code:?} {said}");
-    let drop_in = DropIn::install(&[SERVICE], TOLD)?;
+    let hearing = hearing()?;
     assert!(told("0123456789abcdef0123")?.contains(" 401"));
     assert_eq!(ran(&pool)?.0, Some(1), "a stranger was heard");
     assert!(told(TOKEN)?.contains(" 200"));
@@ -109,8 +129,7 @@ fn alerts_are_heard_of_who_knows_the_token_with_the_drop_in_for_alerts() -> Test
         run("runuser", &["-u", STRANGER, "--", "cat", TOKEN_FILE]).is_err(),
         "anybody can read the token"
     );
-    drop(drop_in);
+    drop(hearing);
     assert!(TcpStream::connect("127.0.0.1:9199").is_err(), "somebody listens without the drop-in");
-    fs::remove_file(TOKEN_FILE)?;
     Ok(())
 }

@@ -25,7 +25,7 @@ tests![
     the_shipped_experiment_uses_up_the_sessions_of_a_server_and_it_serves_again,
 ];
 
-const SHOP: &str = "chaos-shop.service";
+pub(super) const SHOP: &str = "chaos-shop.service";
 const UNIT_FILE: &str = "/run/systemd/system/chaos-shop.service";
 const UNIT: &str = "[Service]\nType=exec\nUser=nobody\nExecStart=/usr/bin/python3 /chaos/shop.py\nRestart=always\n\
                     RestartSec=1s\n";
@@ -39,10 +39,10 @@ const PLACES: u64 = 4;
 const ANSWER: Duration = Duration::from_secs(6);
 
 /// The service and its database, gone when this is.
-struct Shop;
+pub(super) struct Shop;
 
 impl Shop {
-    fn open() -> Result<Self> {
+    pub(super) fn open() -> Result<Self> {
         let shop = Self;
         systemctl(&["start", DATABASE])?;
         let asked = |statements: &str, database: &str| {
@@ -67,7 +67,7 @@ impl Shop {
         }
     }
 
-    fn pid() -> Result<String> {
+    pub(super) fn pid() -> Result<String> {
         property(SHOP, "MainPID")
     }
 }
@@ -172,7 +172,7 @@ impl Shipped {
 }
 
 /// As [`Shipped::run`], of what has to hold.
-fn held(shipped: &Shipped, seen: impl Fn() -> bool) -> Result<(Value, bool)> {
+pub(super) fn held(shipped: &Shipped, seen: impl Fn() -> bool) -> Result<(Value, bool)> {
     let (result, ever) = shipped.run(seen)?;
     match result["verdict"] == "held" {
         true => Ok((result, ever)),

@@ -4,6 +4,7 @@ mod crashes;
 mod drop_ins;
 mod experiments;
 mod exposure;
+mod on_call;
 mod processes;
 mod reboot;
 mod services;
@@ -49,6 +50,7 @@ pub(super) fn all() -> Vec<Test> {
         drop_ins::TESTS,
         experiments::TESTS,
         storm::TESTS,
+        on_call::TESTS,
         stop_post::TESTS,
         reboot::TESTS,
     ]

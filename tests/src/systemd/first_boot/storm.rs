@@ -20,7 +20,7 @@ tests![
 const TITLE: &str = "callers do not make a storm of a pool that is used up";
 const SERVER: &str = "chaos-payment.service";
 const CALLER: &str = "chaos-caller.service";
-const PROMETHEUS: &str = "chaos-prometheus.service";
+pub(super) const PROMETHEUS: &str = "chaos-prometheus.service";
 /// Ports of the three.
 const PORTS: [u16; 3] = [8081, 8082, 9090];
 
@@ -74,7 +74,7 @@ impl Drop for Street {
 }
 
 /// Runs a program as a service of nobody's.
-fn start(unit: &str, argv: &[&str]) -> Result<()> {
+pub(super) fn start(unit: &str, argv: &[&str]) -> Result<()> {
     let unit = format!("--unit={unit}");
     let options = ["--quiet", "--collect", "--property=DynamicUser=yes", "--property=PrivateTmp=yes", &unit];
     run("systemd-run", &[&options[..], argv].concat()).map(drop)

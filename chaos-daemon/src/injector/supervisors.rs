@@ -1,0 +1,98 @@
+//! Who would start the processes anew that a plan kills: asked for plans alone, and away from the loop.
+
+use std::collections::BTreeMap;
+
+use super::facts::aside;
+use crate::fault::Work;
+use crate::host::Running;
+use crate::kernel::systemd::{self, talk};
+use crate::request::{ApiError, ErrorCode};
+use crate::target::supervisor::{Service, Services, Supervision, services, supervision};
+
+/// The most services that systemd is asked for.
+const MOST_ASKED: usize = 16;
+
+/// Looks at those that `work` would kill, if it would kill any; what cannot be looked at is said.
+pub(super) async fn look(work: &Work) -> Supervision {
+    let Work::Signals(work) = work else { return Supervision::default() };
+    let (targets, signal) = (work.targets.clone(), work.volleys.signal);
+    let looked = aside(move || {
+        let all = Running::all().map_err(|error| {
+            ApiError::new(ErrorCode::Unavailable, format!("look at the processes of this host: {error}"))
+        })?;
+        let hit: Vec<_> = all.iter().filter(|process| targets.contains(&process.id)).cloned().collect();
+        Ok(supervision(&hit, &all, &ask(services(&hit)), signal))
+    });
+    looked.await.unwrap_or_else(|error| Supervision {
+        lines: vec![format!("not known: {error}")],
+        ..Supervision::default()
+    })
+}
+
+/// What systemd knows of these services.
+fn ask(mut names: Vec<String>) -> Services {
+    names.truncate(MOST_ASKED);
+    if names.is_empty() {
+        return Ok(BTreeMap::new());
+    }
+    if let Some(reason) = systemd::absent() {
+        return Err(format!("no systemd runs here: {reason}"));
+    }
+    let asked = talk(async |systemd| {
+        let mut known = BTreeMap::new();
+        for name in &names {
+            let unit = systemd.unit(name).await?;
+            let main_pid = i32::try_from(unit.main_pid).unwrap_or_default();
+            known.insert(name.clone(), Service { main_pid, restart: unit.restart });
+        }
+        Ok(known)
+    });
+    asked.map_err(|error| format!("ask systemd: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::fault::work::SignalWork;
+    use crate::host::{ProcessId, Spared};
+    use crate::spec::ProcessSelector;
+    use crate::spec::TargetRequest;
+    use crate::spec::process::Volleys;
+
+    #[tokio::test]
+    async fn of_a_child_of_this_test_nobody_is_found_and_nothing_is_done_to_it() {
+        let mut child = Command::new("sleep").arg("61").spawn().unwrap();
+        let pid = child.id().cast_signed();
+        let id = ProcessId::of(pid).unwrap();
+        let target = TargetRequest { pid: Some(child.id()), ..TargetRequest::default() };
+        let work = Work::Signals(SignalWork {
+            selector: ProcessSelector::parse(&target).unwrap(),
+            targets: vec![id],
+            spared: Spared::default(),
+            volleys: Volleys { signal: 9, times: 1, interval: Duration::ZERO, jitter: Duration::ZERO },
+        });
+        // It executes its program a moment after it is there: until then it is this program, as its parent is.
+        let mut told = look(&work).await;
+        for _ in 0..500 {
+            if told.lines.iter().any(|line| line.contains("(sleep)")) {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            told = look(&work).await;
+        }
+        let goes_on = child.try_wait().unwrap().is_none();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(goes_on, "the child has ended");
+        assert_eq!(told.lines.len(), 1, "{told:?}");
+        assert!(told.lines[0].contains(&format!("1 process: {pid} (sleep)")), "{told:?}");
+        // Where this test runs in a container, its runtime might.
+        let is_contained = told.lines[0].contains("container runtime");
+        assert_eq!(told.warning.is_some(), !is_contained, "{told:?}");
+        let gone = look(&work).await;
+        assert_eq!(gone, Supervision::default());
+    }
+}
