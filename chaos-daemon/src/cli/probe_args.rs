@@ -1,5 +1,6 @@
 //! The options of `chaosctl probe`.
 
+use std::fmt;
 use std::time::Duration;
 
 use clap::builder::PossibleValuesParser;
@@ -8,6 +9,7 @@ use clap::{Args, Subcommand};
 use super::{duration, size};
 use crate::probe::alert::{self, Alert};
 use crate::probe::command::{self, Command};
+use crate::probe::credential::{self, Credential};
 use crate::probe::dns::Lookup;
 use crate::probe::host::{METRICS, Number};
 use crate::probe::kubernetes::{self, Resource, Wanted};
@@ -66,6 +68,8 @@ enum CheckArgs {
         body: Option<String>,
         #[command(flatten)]
         trust: TrustArgs,
+        #[command(flatten)]
+        credential: CredentialArgs,
     },
     /// How long answers take: a percentile of several, one after the other, each with a connection of its own, in milliseconds
     Latency {
@@ -86,6 +90,8 @@ enum CheckArgs {
         percentile: Option<String>,
         #[command(flatten)]
         trust: TrustArgs,
+        #[command(flatten)]
+        credential: CredentialArgs,
         /// The command line of an MCP server over stdio, which is started for each sample, with the absolute path of its program
         #[arg(last = true, value_name = "PROGRAM", conflicts_with_all = ["http", "tcp", "mcp"])]
         program: Vec<String>,
@@ -120,6 +126,8 @@ enum CheckArgs {
         arguments: Option<String>,
         #[command(flatten)]
         trust: TrustArgs,
+        #[command(flatten)]
+        credential: CredentialArgs,
         /// The server's command line, with the absolute path of its program
         #[arg(last = true, value_name = "PROGRAM")]
         program: Vec<String>,
@@ -265,6 +273,8 @@ enum CheckArgs {
         stale: Option<Duration>,
         #[command(flatten)]
         trust: TrustArgs,
+        #[command(flatten)]
+        credential: CredentialArgs,
     },
     /// How many alerts fire, by a Prometheus Alertmanager: at least one, unless --min or --max say otherwise
     Alert {
@@ -288,6 +298,8 @@ enum CheckArgs {
         within: Option<Duration>,
         #[command(flatten)]
         trust: TrustArgs,
+        #[command(flatten)]
+        credential: CredentialArgs,
     },
     /// Whether a resource of a Kubernetes cluster is there, or ready; the daemon uses the kubeconfigs that its policy names
     Kubernetes {
@@ -363,6 +375,39 @@ impl TrustArgs {
     }
 }
 
+/// By what the server at an address knows who asks.
+#[derive(Clone, Args)]
+struct CredentialArgs {
+    /// Bearer token that each request shows: in a document ${name} of its secrets; on a command line anybody can read it in ps
+    #[arg(long, value_name = "TOKEN")]
+    bearer: Option<String>,
+    /// File that has the token in one line; the daemon shows what is in those that its policy names, to whom it says
+    #[arg(long, value_name = "PATH")]
+    bearer_file: Option<String>,
+    /// User and password, in place of a token
+    #[arg(long, value_name = "USER:PASSWORD")]
+    basic: Option<String>,
+    /// File that has both in one line, USER:PASSWORD
+    #[arg(long, value_name = "PATH")]
+    basic_file: Option<String>,
+}
+
+impl fmt::Debug for CredentialArgs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CredentialArgs").finish_non_exhaustive()
+    }
+}
+
+impl CredentialArgs {
+    /// What they mean for the server at `url`; none may be given where nobody is shown one.
+    fn of(&self, url: Option<&str>, trust: &Trust) -> Result<Option<Credential>, SpecError> {
+        let Self { bearer, bearer_file, basic, basic_file } = self;
+        let (bearer, basic) = (bearer.as_deref(), basic.as_deref());
+        let (bearer_file, basic_file) = (bearer_file.as_deref(), basic_file.as_deref());
+        Credential::parse(credential::Terms { bearer, bearer_file, basic, basic_file }, url, trust)
+    }
+}
+
 fn names<T>(known: &[(&'static str, T)]) -> PossibleValuesParser {
     PossibleValuesParser::new(known.iter().map(|(name, _)| *name))
 }
@@ -413,11 +458,12 @@ fn timed(
     tcp: Option<&str>,
     mcp: Option<&str>,
     program: Vec<String>,
-    trust: Trust,
+    (trust, credential): (Trust, Option<Credential>),
 ) -> Result<Check, SpecError> {
     match (http, tcp) {
         (Some(url), _) => {
-            Check::request("--http", http::Request { url, trust, ..http::Request::default() }, Vec::new())
+            let request = http::Request { url, trust, credential, ..http::Request::default() };
+            Check::request("--http", request, Vec::new())
         }
         (None, Some(address)) => Check::tcp("--tcp", address),
         (None, None) if mcp.is_none() && program.is_empty() => {
@@ -427,7 +473,8 @@ fn timed(
         }
         (None, None) => {
             let server = Server::parse("--mcp", mcp, program, trust)?;
-            Dialogue::parse(server, None, None, None).map(Check::Mcp)
+            let dialogue = Dialogue::parse(server, None, None, None)?;
+            Ok(Check::Mcp(dialogue.showing(credential)))
         }
     }
 }
@@ -436,24 +483,29 @@ impl CheckArgs {
     fn check(self) -> Result<Check, SpecError> {
         match self {
             Self::Tcp { address } => Check::tcp("HOST:PORT", &address),
-            Self::Http { url, status, method, header, body, trust } => {
+            Self::Http { url, status, method, header, body, trust, credential } => {
                 let trust = trust.of(Some(&url))?;
+                let credential = credential.of(Some(&url), &trust)?;
                 let request = http::Request::parse(url, method.as_deref(), &header, body, trust)?;
-                Check::request("URL", request, status)
+                Check::request("URL", request.showing(credential)?, status)
             }
-            Self::Latency { http, tcp, mcp, samples, percentile, trust, program } => {
-                let trust = trust.of(http.as_deref().or(mcp.as_deref()))?;
-                let check = timed(http, tcp.as_deref(), mcp.as_deref(), program, trust)?;
+            Self::Latency { http, tcp, mcp, samples, percentile, trust, credential, program } => {
+                let url = http.as_deref().or(mcp.as_deref());
+                let trust = trust.of(url)?;
+                let credential = credential.of(url, &trust)?;
+                let check = timed(http, tcp.as_deref(), mcp.as_deref(), program, (trust, credential))?;
                 Latency::new(check, samples, percentile.as_deref()).map(Check::Latency)
             }
             Self::Dns { name, kind, server, rcode } => {
                 Lookup::parse(&name, kind.as_deref(), server.as_deref(), rcode.as_deref()).map(Check::Dns)
             }
-            Self::Mcp { url, tool, call, arguments, trust, program } => {
+            Self::Mcp { url, tool, call, arguments, trust, credential, program } => {
                 let trust = trust.of(url.as_deref())?;
+                let credential = credential.of(url.as_deref(), &trust)?;
                 let server = Server::parse("URL", url.as_deref(), program, trust)?;
-                Dialogue::parse(server, tool.as_deref(), call.as_deref(), arguments.as_deref())
-                    .map(Check::Mcp)
+                let arguments = arguments.as_deref();
+                let dialogue = Dialogue::parse(server, tool.as_deref(), call.as_deref(), arguments)?;
+                Ok(Check::Mcp(dialogue.showing(credential)))
             }
             Self::Command { status, stdout, measure, program } => {
                 Command::parse(program, status, stdout.as_deref(), measure.as_deref()).map(Check::Command)
@@ -480,18 +532,21 @@ impl CheckArgs {
                 let request = LogRequest { unit, file, pattern, within, last, priority };
                 Entries::parse(request).map(Check::Log)
             }
-            Self::Prometheus { url, query, range, step, reduce, no_data, stale, trust } => {
+            Self::Prometheus { url, query, range, step, reduce, no_data, stale, trust, credential } => {
                 let trust = trust.of(Some(&url))?;
+                let credential = credential.of(Some(&url), &trust)?;
                 let (reduce, no_data) = (reduce.as_deref(), no_data.as_deref());
                 let terms = Terms { range, step, reduce, no_data, stale };
                 let query = Query::parse(&url, &query, terms)?;
-                Ok(Check::Prometheus(query.trusting(trust)))
+                Ok(Check::Prometheus(query.trusting(trust).showing(credential)))
             }
-            Self::Alert { url, webhook, label, reason, receiver, within, trust } => {
+            Self::Alert { url, webhook, label, reason, receiver, within, trust, credential } => {
                 let trust = trust.of(url.as_deref())?;
+                let credential = credential.of(url.as_deref(), &trust)?;
                 let (reason, receiver) = (reason.as_deref(), receiver.as_deref());
                 let terms = alert::Terms { labels: &label, reason, receiver, within };
-                alert(url.as_deref(), webhook, trust, terms).map(Check::Alert)
+                let alert = alert(url.as_deref(), webhook, trust, terms)?;
+                Ok(Check::Alert(alert.showing(credential)))
             }
             Self::Kubernetes { resource, kubeconfig, context, namespace, wanted } => {
                 let (context, namespace) = (context.as_deref(), namespace.as_deref());

@@ -333,7 +333,7 @@ fn http_probe(mut provider: Fields) -> Result<Probe, SpecError> {
     }
     let timeout = timeout(&mut provider)?.unwrap_or(DEFAULT_TIMEOUT);
     provider.finish()?;
-    let request = Request { url, method, headers, arguments, body, trust };
+    let request = Request { url, method, headers, arguments, body, trust, credential: None };
     let check = Check::request(&field, request, Vec::new())?;
     Ok(Probe { check, timeout, bounds: Bounds::default() })
 }

@@ -56,7 +56,14 @@ impl Alert {
         match (sample.value, sample.ok) {
             (Some(_), false) => Ok(()),
             (Some(_), true) => Err(format!("alert {:?} fires already: {}", self.name, sample.detail)),
-            (None, _) => Err(format!("alert {:?} cannot be seen: {}", self.name, sample.detail)),
+            (None, _) => {
+                // Whoever is expected to be told of it counts as somebody who watches.
+                let so = match self.wanted {
+                    Wanted::Fires { .. } => ", so nobody can be seen watching",
+                    Wanted::Silence => "",
+                };
+                Err(format!("alert {:?} cannot be seen{so}: {}", self.name, sample.detail))
+            }
         }
     }
 }

@@ -98,7 +98,8 @@ impl Experiment {
             Deed::Probe(probe) => Some((activity.name.as_str(), probe)),
             _ => None,
         });
-        conditions.chain(gates).chain(method)
+        let alerts = self.guardrails.alerts.iter().map(|alert| (alert.name.as_str(), &alert.probe));
+        conditions.chain(gates).chain(method).chain(alerts)
     }
 
     /// When the steady state is to be verified.

@@ -349,6 +349,7 @@ fn configuration_goes_into_probes_and_faults_and_secrets_into_probes_only() {
         arguments: vec![],
         body: Some("{\"port\":5432}".into()),
         trust: Trust::Host,
+        credential: None,
     };
     assert_eq!(*request, expected);
     values["method"][0]["provider"]["arguments"]["--delay"] = json!("${token}");

@@ -23,6 +23,7 @@ pub mod process;
 pub mod program;
 pub mod proxy;
 pub mod sandbox;
+pub mod secret;
 pub mod sshd;
 pub mod supply;
 mod syscalls;

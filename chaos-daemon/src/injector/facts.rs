@@ -1,5 +1,5 @@
 //! What a probe asks the injector, because only root sees it, or the policy decides: how a unit is, what processes are like, what a
-//! log says, whether a program may be run or an experiment begin. It reads, away from the loop, a few at a time; and tells no caller more than the preview
+//! log says, whether a program may be run, a credential shown or an experiment begin. It reads, away from the loop, a few at a time; and tells no caller more than the preview
 //! of a fault of the same target does, or the policy.
 
 use std::time::Duration;
@@ -50,6 +50,9 @@ pub(super) async fn look(policy: &Policy, question: Question, caller: Caller) ->
             aside(move || program(&path).map(Facts::Command)).await
         }
         Question::Kubeconfig(path) => policy.may_use(caller, &path).map(|()| Facts::Kubeconfig),
+        Question::Credential { path, url } => {
+            policy.may_show(caller, &path, &url).map(|()| Facts::Credential)
+        }
         Question::Experiment(has) => {
             let limits = policy.may_begin(caller, &has, Timestamp::now())?;
             Ok(Facts::Experiment(Box::new(limits.clone())))

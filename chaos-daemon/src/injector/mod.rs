@@ -4,6 +4,7 @@
 pub mod alerts;
 mod beats;
 pub mod child;
+mod credentials;
 pub mod doctor;
 mod down;
 mod facts;

@@ -2,7 +2,7 @@
 //! Another user, no capability, the sockets that they need; the server also without any network, and what the runner starts in a
 //! namespace of process numbers that ends with it. The rest they give up themselves (`host/sandbox.rs`).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -26,6 +26,7 @@ use super::child::{CHILD_FD, start_child};
 use crate::host::accounts;
 use crate::host::program::Programs;
 use crate::request::WentDown;
+use crate::spec::origin::Origin;
 
 /// The user that an installed daemon has for its server.
 const USER: &str = "chaos";
@@ -58,6 +59,8 @@ pub struct Recipe {
     runner: (u32, u32),
     /// With what probes may ask clusters.
     kubeconfigs: BTreeSet<String>,
+    /// What probes may show, and to whom.
+    credentials: BTreeMap<String, BTreeSet<Origin>>,
     vsock: Option<(OwnedFd, Vec<u32>)>,
     alerts: Option<Ears>,
     keep_runs: u32,
@@ -85,6 +88,7 @@ impl Recipe {
         let programs = options.policy.programs().map_err(io::Error::other)?;
         let runner = accounts::user(RUNNER)?.unwrap_or(UNNAMED);
         let kubeconfigs = options.policy.probe_kubeconfigs.clone();
+        let credentials = options.policy.probe_credentials.clone();
         let (keep_runs, keep_days, most_runs) = (options.keep_runs, options.keep_days, options.most_runs);
         Ok(Self {
             listener,
@@ -93,6 +97,7 @@ impl Recipe {
             programs,
             runner,
             kubeconfigs,
+            credentials,
             vsock,
             alerts,
             keep_runs,
@@ -113,8 +118,9 @@ impl Recipe {
         let mut fds = vec![answers.into()];
         let heard = self.alerts.as_ref().map(|ears| ears.hand_over(&mut fds)).transpose()?;
         let shown = self.show_kubeconfigs(&mut fds)?;
+        let entrusted = super::credentials::hand_over(&self.credentials, &mut fds)?;
         let prober = spawn(self.user, CloneFlags::empty(), fds, |command| {
-            command.arg("prober").args(heard.into_iter().flatten()).args(shown);
+            command.arg("prober").args(heard.into_iter().flatten()).args(shown).args(entrusted);
         })?;
         let (runner, runs) = self.start_runner()?.unzip();
         let mut fds = vec![self.listener.try_clone()?.into(), theirs.into(), asks.into()];

@@ -1,9 +1,10 @@
 //! Who may do what: a pure function from (caller, fault) to a [`Permit`] or a reason.
 
+mod credentials;
 mod experiments;
 pub mod logs;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;
@@ -16,6 +17,7 @@ use crate::host::program::{Programs, is_plain};
 use crate::request::facts::Precautions;
 use crate::request::{ApiError, Caller, ErrorCode};
 use crate::spec::fault::Effect;
+use crate::spec::origin::Origin;
 use crate::spec::units::{LONGEST_FAULT, SpecError};
 use crate::spec::{Fault, FaultType, Hoard, HostLimits};
 
@@ -58,6 +60,8 @@ pub struct Policy {
     pub probe_commands: Vec<String>,
     /// Kubeconfigs that probes may use, by their absolute paths. Default: none.
     pub probe_kubeconfigs: BTreeSet<String>,
+    /// Files with credentials that probes may show, by their absolute paths, and to whom. Default: none.
+    pub probe_credentials: BTreeMap<String, BTreeSet<Origin>>,
     /// What experiments have to meet before they begin. Default: nothing.
     pub experiments: ExperimentRules,
     /// Traffic that no fault touches, whatever its rule says.
@@ -95,6 +99,7 @@ impl Default for Policy {
             probe_logs: BTreeSet::new(),
             probe_commands: Vec::new(),
             probe_kubeconfigs: BTreeSet::new(),
+            probe_credentials: BTreeMap::new(),
             experiments: ExperimentRules::default(),
             protect: Protected::default(),
         }
@@ -205,6 +210,7 @@ impl Policy {
             );
             return Err(SpecError::new(PROBE_KUBECONFIGS, problem));
         }
+        credentials::check(&self.probe_credentials)?;
         self.experiments.check()?;
         self.programs().map(|_| ())
     }
@@ -493,6 +499,7 @@ mod tests {
             probe_logs,
             probe_commands,
             probe_kubeconfigs,
+            probe_credentials,
             experiments,
             protect,
         } = toml::from_str(&fields).unwrap();
@@ -502,7 +509,7 @@ mod tests {
         assert_eq!((max_active, max_duration_seconds), (default.max_active, default.max_duration_seconds));
         assert!(!clock_skew && !host_reboot && !host_panic);
         assert!(critical_interfaces.len() == 1 && load_cidrs.len() == 1 && probe_logs.len() == 2);
-        assert_eq!((probe_commands.len(), probe_kubeconfigs.len()), (2, 1));
+        assert_eq!((probe_commands.len(), probe_kubeconfigs.len(), probe_credentials.len()), (2, 1, 1));
         let ExperimentRules { environment, time_zone, only, never, host_limits, .. } = &experiments;
         assert!(environment.is_some() && time_zone.is_some() && only.len() == 1 && never.len() == 3);
         host_limits.check("host_limits").unwrap();
@@ -526,6 +533,7 @@ mod tests {
             "probe_logs",
             "probe_commands",
             "probe_kubeconfigs",
+            "probe_credentials",
             "tcp_ports",
         ] {
             assert!(fields.contains(field), "{field} is not there");

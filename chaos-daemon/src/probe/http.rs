@@ -9,12 +9,16 @@ use ureq::config::ConfigBuilder;
 use ureq::http::{HeaderName, HeaderValue, Response};
 use ureq::typestate::AgentScope;
 
+use super::credential::Credential;
 use super::tls::{self, Trust};
 use super::{Seen, blocking};
 use crate::spec::SpecError;
 
 /// The most of a body that is read, in bytes.
 pub const LARGEST_BODY: u64 = 256 * 1024;
+
+/// The header that shows a credential.
+pub(super) const AUTHORIZATION: &str = "authorization";
 
 /// What is done with the address.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,6 +67,8 @@ pub struct Request {
     pub body: Option<String>,
     /// By whose word an `https` address is who it says.
     pub trust: Trust,
+    /// What is shown to whoever is asked.
+    pub credential: Option<Credential>,
 }
 
 impl Request {
@@ -87,7 +93,20 @@ impl Request {
             return Err(SpecError::new("--body", "only with --method POST"));
         }
         let headers = headers.iter().map(|header| self::header(header)).collect::<Result<_, _>>()?;
-        Ok(Self { url, method, headers, body, trust, arguments: Vec::new() })
+        Ok(Self { url, method, headers, body, trust, arguments: Vec::new(), credential: None })
+    }
+
+    /// The same, with a credential.
+    ///
+    /// # Errors
+    /// When a header shows one already.
+    pub fn showing(self, credential: Option<Credential>) -> Result<Self, SpecError> {
+        let is_shown = |(name, _): &(String, String)| name.eq_ignore_ascii_case(AUTHORIZATION);
+        if credential.is_some() && self.headers.iter().any(is_shown) {
+            let problem = "Authorization is what --bearer, --basic and their files make: give one of both";
+            return Err(SpecError::new("--header", problem));
+        }
+        Ok(Self { credential, ..self })
     }
 }
 
@@ -117,7 +136,14 @@ pub(super) fn check_address(field: &str, url: &str) -> Result<(), SpecError> {
 /// Carries `request` out; one of `status` is right, or any 2xx when it is empty.
 pub(super) async fn ask(request: &Request, status: &[u16], limit: Duration) -> Seen {
     let request = request.clone();
-    let prepare = move || agent(&request.url, &request.trust, limit).map(|agent| (request, agent));
+    let prepare = move || {
+        let agent = agent(&request.url, &request.trust, limit)?;
+        let shown =
+            request.credential.as_ref().map(|credential| credential.header(&request.url, &request.trust));
+        let shown = shown.transpose()?.map(|shown| (AUTHORIZATION.to_owned(), shown));
+        let headers = request.headers.iter().cloned().chain(shown).collect();
+        Ok((Request { headers, ..request }, agent))
+    };
     carry(prepare, status, limit).await
 }
 

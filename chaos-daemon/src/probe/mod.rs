@@ -6,6 +6,7 @@
 
 pub mod alert;
 pub mod command;
+pub mod credential;
 pub mod dns;
 pub mod host;
 pub mod http;
@@ -36,6 +37,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use self::alert::webhook::Hearsay;
+use self::credential::Credential;
 use crate::request::facts::{Facts, Question};
 use crate::spec::SpecError;
 use program::Program;
@@ -311,7 +313,11 @@ impl Probe {
     pub async fn sample(&self) -> Sample {
         let start = Instant::now();
         let seen = self.check.take(self.timeout).await;
-        self.judge(seen, start.elapsed())
+        let sample = self.judge(seen, start.elapsed());
+        match self.check.credential() {
+            Some((credential, url)) => credential.hide(url, sample),
+            None => sample,
+        }
     }
 
     /// Sees that a sample may take as long as it has to, where `field` says how long it may take.
@@ -380,6 +386,18 @@ impl Check {
     pub fn kubeconfig(&self) -> Option<&str> {
         match self {
             Self::Kubernetes(resource) => Some(resource.kubeconfig()),
+            _ => None,
+        }
+    }
+
+    /// What is shown to whoever is asked, and at which address.
+    pub fn credential(&self) -> Option<(&Credential, &str)> {
+        match self {
+            Self::Http { request, .. } => Some((request.credential.as_ref()?, &request.url)),
+            Self::Prometheus(query) => query.credential(),
+            Self::Alert(alert) => alert.credential(),
+            Self::Mcp(dialogue) => dialogue.credential(),
+            Self::Latency(latency) => latency.check().credential(),
             _ => None,
         }
     }

@@ -3,7 +3,7 @@
 //! What the world answers is read here, where there is neither a caller nor the door to the injector; what callers say
 //! is read in the server, where there is no network. The same goes for what others tell by themselves, of alerts. Frames are
 //! those of `request/wire.rs`. What only root can see, facts about units, processes and logs, the injector is asked for instead; and
-//! programs are run by the runner (`runner.rs`), for which the injector is asked for leave, as it is for the use of a kubeconfig.
+//! programs are run by the runner (`runner.rs`), for which the injector is asked for leave, as it is for the use of a kubeconfig or of a credential.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -85,13 +85,19 @@ impl Prober {
     /// Whether a sample of this may be taken for the caller, as far as that can be said beforehand.
     ///
     /// # Errors
-    /// Why a program is not run, or a kubeconfig not used.
+    /// Why a program is not run, a kubeconfig not used, or a credential not shown.
     pub async fn admit(&self, check: &Check) -> Result<(), ApiError> {
         self.taker(check).await.map(drop)
     }
 
     /// Who takes samples of this, if they may be taken for the caller.
     async fn taker(&self, check: &Check) -> Result<&Line, ApiError> {
+        if let Some((credential, url)) = check.credential()
+            && let Some(path) = credential.file()
+        {
+            self.leave(Fact::Credential { path: path.to_owned(), url: url.to_owned() }).await?;
+            return Ok(&self.prober);
+        }
         match (check.program(), check.kubeconfig()) {
             (Some(program), _) => {
                 self.leave(Fact::Command(program.path().to_owned())).await?;

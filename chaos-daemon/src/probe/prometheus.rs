@@ -8,6 +8,7 @@ use regex_lite::Regex;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::credential::Credential;
 use super::http::{self, Request};
 use super::tls::Trust;
 use super::{NoData, Seen};
@@ -64,6 +65,7 @@ pub struct Query {
     /// How old the latest sample of a series may be.
     stale: Option<Duration>,
     trust: Trust,
+    credential: Option<Credential>,
 }
 
 /// What is asked beside the query.
@@ -126,6 +128,7 @@ impl Query {
             no_data: named("--no-data", terms.no_data, NO_DATA)?,
             stale: terms.stale,
             trust: Trust::default(),
+            credential: None,
         })
     }
 
@@ -133,6 +136,16 @@ impl Query {
     #[must_use]
     pub fn trusting(self, trust: Trust) -> Self {
         Self { trust, ..self }
+    }
+
+    /// The same, with a credential.
+    #[must_use]
+    pub fn showing(self, credential: Option<Credential>) -> Self {
+        Self { credential, ..self }
+    }
+
+    pub(super) fn credential(&self) -> Option<(&Credential, &str)> {
+        Some((self.credential.as_ref()?, &self.url))
     }
 
     fn request(&self, now: Duration) -> Request {
@@ -157,8 +170,9 @@ impl Query {
                 "query_range"
             }
         };
-        let (url, trust) = (format!("{}/api/v1/{path}", self.url), self.trust.clone());
-        Request { url, arguments, trust, ..Request::default() }
+        let (trust, credential) = (self.trust.clone(), self.credential.clone());
+        let url = format!("{}/api/v1/{path}", self.url);
+        Request { url, arguments, trust, credential, ..Request::default() }
     }
 
     /// The number in an answer.

@@ -25,6 +25,13 @@ pub enum Question {
     Command(String),
     /// Whether a cluster may be asked for the asker with the kubeconfig at this path.
     Kubeconfig(String),
+    /// Whether what is in the file at this path may be shown for the asker to the server at an address.
+    Credential {
+        /// Path of the file.
+        path: String,
+        /// The address.
+        url: String,
+    },
     /// Whether an experiment that says this of itself may begin for the asker now.
     Experiment(Precautions),
 }
@@ -55,6 +62,8 @@ pub enum Facts {
     Command(String),
     /// Of a kubeconfig that may be used: nothing of it.
     Kubeconfig,
+    /// Of a credential that may be shown: nothing of it.
+    Credential,
     /// Of an experiment that may begin: within which limits of this host it has to stay.
     Experiment(Box<HostLimits>),
 }

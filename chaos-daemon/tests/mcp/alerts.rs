@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::process::Command;
 
 use crate::client::{Client, PATIENCE};
@@ -141,6 +141,30 @@ async fn a_daemon_that_listens_for_none_says_so_and_no_run_begins_that_needs_it(
         .await;
     let (result, _) = client.call("chaos_run_experiment", json!({"experiment_name": "told"})).await;
     assert!(result["verdict"] == "refused" && result["error"].as_str().unwrap().contains(said), "{result}");
+    assert!(!server.take_asked().iter().any(|asked| asked.starts_with("inject ")));
+}
+
+#[tokio::test]
+async fn where_an_alertmanager_cannot_be_reached_nobody_is_seen_watching_and_no_run_begins() {
+    let server = Server::start().await;
+    server.policy.lock().unwrap().experiments.require_alert = true;
+    let mut client = Client::open(&server.socket).await;
+    // Bound, never listening: refused.
+    let closed = TcpSocket::new_v4().unwrap();
+    closed.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let url = format!("http://{}", closed.local_addr().unwrap());
+    let arguments = ["probe", "alert", &url, "--label", "alertname=Pool"];
+    let provider = json!({"type": "process", "path": "chaosctl", "arguments": arguments});
+    register(&mut client, "100ms", json!([{"name": "pool", "provider": provider, "fires_within": "5s"}]))
+        .await;
+    for dry_run in [true, false] {
+        let run = json!({"experiment_name": "told", "dry_run": dry_run});
+        let (result, _) = client.call("chaos_run_experiment", run).await;
+        let error = result["error"].as_str().unwrap();
+        let said = "alert \"pool\" cannot be seen, so nobody can be seen watching: ";
+        assert!(error.contains(said) && error.contains(&url) && error.contains("refused"), "{result}");
+        assert!(dry_run || result["verdict"] == "refused", "{result}");
+    }
     assert!(!server.take_asked().iter().any(|asked| asked.starts_with("inject ")));
 }
 

@@ -273,6 +273,12 @@ impl Double {
                         Ok(()) => Reply::Seen(Facts::Command(path.clone())),
                         Err(error) => Reply::Error(error),
                     },
+                    Question::Credential { path, url } => {
+                        match self.policy.lock().unwrap().may_show(caller, path, url) {
+                            Ok(()) => Reply::Seen(Facts::Credential),
+                            Err(error) => Reply::Error(error),
+                        }
+                    }
                     question => look(question, caller).map_or_else(Reply::Error, Reply::Seen),
                 }
             }
@@ -390,6 +396,7 @@ fn look(question: &Question, caller: Caller) -> Result<Facts, ApiError> {
             Facts::Log(LogFacts { count: 2, seen: 9, ahead: 0, last: vec!["ERR 1".into(), "ERR 2".into()] })
         }
         Question::Command(path) => Facts::Command(path.clone()),
+        Question::Credential { .. } => Facts::Credential,
         Question::Experiment(_) => Facts::Experiment(Box::default()),
         Question::Kubeconfig(path) => Policy::default().may_use(caller, path).map(|()| Facts::Kubeconfig)?,
     })

@@ -11,6 +11,8 @@ mod chaosctl;
 #[cfg(test)]
 mod client;
 #[cfg(test)]
+mod credentials;
+#[cfg(test)]
 mod double;
 #[cfg(test)]
 mod experiments;

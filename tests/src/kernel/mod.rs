@@ -5,6 +5,7 @@ mod answers;
 mod bad_input;
 mod bystanders;
 mod calls;
+mod credentials;
 mod dns;
 mod effects;
 mod experiments;
@@ -167,6 +168,7 @@ pub fn all() -> Vec<KernelTest> {
         needed::TESTS,
         sandbox::TESTS,
         probes::TESTS,
+        credentials::TESTS,
         programs::TESTS,
         experiments::TESTS,
         hub::TESTS,

@@ -22,7 +22,7 @@ use chaos_daemon::injector::runtime::RuntimeError;
 use chaos_daemon::injector::{self, AttachChoice, InjectorError, Options, alerts};
 use chaos_daemon::policy::{Policy, PolicyError};
 use chaos_daemon::probe::alert::webhook::{Token, Webhook};
-use chaos_daemon::probe::{instruments, kubernetes, offspring, prober, runner};
+use chaos_daemon::probe::{credential, instruments, kubernetes, offspring, prober, runner};
 use chaos_daemon::request::{RUNTIME_DIR, WentDown};
 use chaos_daemon::residue::{self, Scope};
 use chaos_daemon::sabotage::{self, UnknownSabotage};
@@ -94,6 +94,8 @@ enum Command {
         token_fd: Option<i32>,
         #[arg(long)]
         kubeconfigs_fd: Option<i32>,
+        #[arg(long)]
+        credentials_fd: Option<i32>,
     },
     /// Has programs run for the server's samples; started by `run`.
     #[command(hide = true)]
@@ -227,6 +229,8 @@ enum Failure {
     Token(#[source] std::io::Error),
     #[error("read the kubeconfigs for probes")]
     Kubeconfigs(#[source] std::io::Error),
+    #[error("read the credentials for probes")]
+    Credentials(#[source] std::io::Error),
     #[error("start tokio")]
     Tokio(#[source] std::io::Error),
     #[error("write the manual pages")]
@@ -265,9 +269,9 @@ pub(crate) fn main() -> ExitCode {
             call_this_process(Part::Server);
             server.run()
         }
-        Command::Prober { alerts_fd, token_fd, kubeconfigs_fd } => {
+        Command::Prober { alerts_fd, token_fd, kubeconfigs_fd, credentials_fd } => {
             call_this_process(Part::Prober);
-            run_prober(alerts_fd, token_fd, kubeconfigs_fd)
+            run_prober([alerts_fd, token_fd, kubeconfigs_fd, credentials_fd])
         }
         Command::Runner { command, part } => {
             call_this_process(Part::Runner);
@@ -403,18 +407,15 @@ fn one_thread() -> Result<tokio::runtime::Runtime, Failure> {
     tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Failure::Tokio)
 }
 
-fn run_prober(
-    alerts_fd: Option<i32>,
-    token_fd: Option<i32>,
-    kubeconfigs_fd: Option<i32>,
-) -> Result<(), Failure> {
+/// `fds`: where alerts are told, the token of who may, kubeconfigs and credentials.
+fn run_prober(fds: [Option<i32>; 4]) -> Result<(), Failure> {
     sandbox::hide()?;
     // SAFETY: this descriptor was opened for this process by the injector, for nobody else in it.
     let socket = unsafe { inherited(CHILD_FD) };
     // SAFETY: so were these.
-    let [alerts, token, kubeconfigs] =
-        [alerts_fd, token_fd, kubeconfigs_fd].map(|fd| fd.map(|fd| unsafe { inherited(fd) }));
+    let [alerts, token, kubeconfigs, credentials] = fds.map(|fd| fd.map(|fd| unsafe { inherited(fd) }));
     kubernetes::take_over(kubeconfigs.map(File::from)).map_err(Failure::Kubeconfigs)?;
+    credential::take_over(credentials.map(File::from)).map_err(Failure::Credentials)?;
     // Before nothing more can be opened.
     instruments::open();
     let token = token.map(read_token).transpose()?;

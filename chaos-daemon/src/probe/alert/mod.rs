@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use self::matcher::Matcher;
+use super::credential::Credential;
 use super::http::{self, Request};
 use super::tls::Trust;
 use super::{Bounds, Seen};
@@ -37,6 +38,7 @@ pub struct Alert {
     reason: Option<String>,
     receiver: Option<String>,
     within: Option<Duration>,
+    credential: Option<Credential>,
 }
 
 /// Whence it is known that they fire.
@@ -95,9 +97,23 @@ impl Alert {
             reason: terms.reason.map(str::to_owned),
             receiver: terms.receiver.map(str::to_owned),
             within: terms.within,
+            credential: None,
         };
         alert.patterns()?;
         Ok(alert)
+    }
+
+    /// The same, with a credential.
+    #[must_use]
+    pub fn showing(self, credential: Option<Credential>) -> Self {
+        Self { credential, ..self }
+    }
+
+    pub(super) fn credential(&self) -> Option<(&Credential, &str)> {
+        match &self.source {
+            Source::Alertmanager(url, _) => Some((self.credential.as_ref()?, url)),
+            Source::Webhook => None,
+        }
     }
 
     /// Whether it is about what the daemon was told.
@@ -114,7 +130,7 @@ impl Alert {
     fn request(&self, url: &str, trust: &Trust) -> Request {
         let arguments = self.labels.iter().map(|label| ("filter".to_owned(), label.to_string())).collect();
         let (url, trust) = (format!("{url}/api/v2/alerts"), trust.clone());
-        Request { url, arguments, trust, ..Request::default() }
+        Request { url, arguments, trust, credential: self.credential.clone(), ..Request::default() }
     }
 
     pub(super) async fn take(&self, limit: Duration) -> Seen {

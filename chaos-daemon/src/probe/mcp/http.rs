@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 use ureq::Body;
 use ureq::http::Response;
 
-use super::super::http::agent;
+use super::super::credential::Credential;
+use super::super::http::{AUTHORIZATION, agent};
 use super::super::tls::{self, Trust};
 use super::super::{blocking, late};
 use super::{LARGEST, REVISION, STATELESS, request};
@@ -29,6 +30,7 @@ pub(super) struct Session {
 struct Way {
     url: String,
     trust: Trust,
+    credential: Option<Credential>,
     end: Instant,
     /// What the server calls the session, if it keeps some.
     id: Option<String>,
@@ -36,9 +38,9 @@ struct Way {
 }
 
 impl Session {
-    pub(super) fn new(url: &str, trust: &Trust, end: Instant) -> Self {
+    pub(super) fn new(url: &str, trust: &Trust, credential: Option<&Credential>, end: Instant) -> Self {
         let (url, trust, revision) = (url.to_owned(), trust.clone(), REVISION.to_owned());
-        Self { way: Way { url, trust, end, id: None, revision }, asked: 0 }
+        Self { way: Way { url, trust, credential: credential.cloned(), end, id: None, revision }, asked: 0 }
     }
 
     pub(super) async fn ask(&mut self, method: &str, params: &Value) -> Result<Value, String> {
@@ -81,6 +83,11 @@ impl Way {
         self.end.saturating_duration_since(Instant::now())
     }
 
+    /// What each request shows, if there is a credential.
+    fn shown(&self) -> Result<Option<String>, String> {
+        self.credential.as_ref().map(|credential| credential.header(&self.url, &self.trust)).transpose()
+    }
+
     fn post(&mut self, message: &Value) -> Result<Response<Body>, String> {
         let left = self.left();
         if left.is_zero() {
@@ -91,6 +98,9 @@ impl Way {
             .header("content-type", "application/json")
             .header("accept", "application/json, text/event-stream")
             .header("mcp-protocol-version", &self.revision);
+        if let Some(shown) = self.shown()? {
+            request = request.header(AUTHORIZATION, shown);
+        }
         if let Some(id) = &self.id {
             request = request.header(SESSION, id);
         }
@@ -113,7 +123,10 @@ impl Way {
         if let Some(id) = &self.id {
             let limit = self.left().max(Duration::from_millis(100));
             let Ok(agent) = agent(&self.url, &self.trust, limit) else { return };
-            let request = agent.delete(&self.url).header(SESSION, id);
+            let mut request = agent.delete(&self.url).header(SESSION, id);
+            if let Ok(Some(shown)) = self.shown() {
+                request = request.header(AUTHORIZATION, shown);
+            }
             drop(request.header("mcp-protocol-version", &self.revision).call());
         }
     }

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use tokio::time::timeout;
 
+use super::credential::Credential;
 use super::http::check_address;
 use super::program::Program;
 use super::tls::Trust;
@@ -35,6 +36,7 @@ pub struct Dialogue {
     call: Option<(String, String)>,
     /// A tool that has to be in the list.
     tool: Option<String>,
+    credential: Option<Credential>,
 }
 
 /// Where a server is.
@@ -92,7 +94,20 @@ impl Dialogue {
             },
         };
         let call = call.map(|call| (call.to_owned(), arguments));
-        Ok(Self { server, call, tool: tool.map(str::to_owned) })
+        Ok(Self { server, call, tool: tool.map(str::to_owned), credential: None })
+    }
+
+    /// The same, with a credential.
+    #[must_use]
+    pub fn showing(self, credential: Option<Credential>) -> Self {
+        Self { credential, ..self }
+    }
+
+    pub(super) fn credential(&self) -> Option<(&Credential, &str)> {
+        match &self.server {
+            Server::Http(url, _) => Some((self.credential.as_ref()?, url)),
+            Server::Stdio(_) => None,
+        }
     }
 
     /// The program that is the server, if it is one over stdio.
@@ -129,7 +144,8 @@ impl Dialogue {
         let (mut session, patience) = match &self.server {
             // It keeps to its end by itself, and says what it was at.
             Server::Http(url, trust) => {
-                (Session::Http(http::Session::new(url, trust, end)), left + http::GRACE)
+                let session = http::Session::new(url, trust, self.credential.as_ref(), end);
+                (Session::Http(session), left + http::GRACE)
             }
             Server::Stdio(program) => (Session::Stdio(Box::new(stdio::Session::start(program)?)), left),
         };
@@ -174,6 +190,8 @@ impl Dialogue {
             }
             if result["isError"] == json!(true) {
                 let text = result["content"][0]["text"].as_str().unwrap_or_default();
+                let hidden = self.credential().map(|(credential, url)| credential.hidden(url, text));
+                let text = hidden.as_deref().unwrap_or(text);
                 return Err(format!("{tool} failed: {}", text.chars().take(200).collect::<String>()));
             }
             answer["call_ms"] = json!(milliseconds(begun.elapsed() - listed));

@@ -1,0 +1,100 @@
+//! Which credentials probes may show, and to whom.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Policy, denied};
+use crate::host::program::is_plain;
+use crate::request::{ApiError, Caller};
+use crate::spec::SpecError;
+use crate::spec::origin::Origin;
+
+/// The rule that names them.
+const PROBE_CREDENTIALS: &str = "probe_credentials";
+
+/// Whether all of it makes sense.
+pub(super) fn check(credentials: &BTreeMap<String, BTreeSet<Origin>>) -> Result<(), SpecError> {
+    for (path, origins) in credentials {
+        let field = format!("{PROBE_CREDENTIALS}.{path:?}");
+        if !is_plain(path) {
+            let problem = "not the absolute path of a file: give e.g. \"/etc/chaos-daemon/prometheus.token\"";
+            return Err(SpecError::new(field, problem));
+        }
+        if origins.is_empty() {
+            let problem = "nobody may be shown it: give origins, e.g. [\"https://127.0.0.1:9090\"]";
+            return Err(SpecError::new(field, problem));
+        }
+    }
+    Ok(())
+}
+
+impl Policy {
+    /// Decides whether a probe of `caller` may show what is in the file at `path` to the server at `url`.
+    ///
+    /// # Errors
+    /// The rule that forbids it, and what it would have to say.
+    pub fn may_show(&self, caller: Caller, path: &str, url: &str) -> Result<(), ApiError> {
+        self.check_user(caller)?;
+        let origin = Origin::of(url);
+        let origins = self.probe_credentials.get(path);
+        if origin.as_ref().zip(origins).is_some_and(|(origin, origins)| origins.contains(origin)) {
+            return Ok(());
+        }
+        let shown = match origin {
+            None => "an address with no origin but scheme, host and port".to_owned(),
+            Some(origin) => format!(
+                "{origin} unless the daemon's policy file has it: {PROBE_CREDENTIALS} = {{ {path:?} = [\"{origin}\"] }}"
+            ),
+        };
+        Err(denied(format!("{path} may not be shown to {shown}"), PROBE_CREDENTIALS))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::request::ErrorCode;
+
+    const ROOT: Caller = Caller::Unix { uid: 0, gid: 0, pid: 1 };
+
+    #[test]
+    fn a_credential_is_shown_only_where_the_policy_says_and_for_nobody_who_may_not_inject() {
+        let refused = Policy::default().may_show(ROOT, "/etc/t", "https://p.test/api").unwrap_err();
+        assert_eq!(refused.code, ErrorCode::PolicyDenied);
+        let would = "probe_credentials = { \"/etc/t\" = [\"https://p.test:443\"] }";
+        assert!(refused.message.contains(would), "{refused}");
+        let text = "probe_credentials = { \"/etc/t\" = [\"https://p.test\", \"http://127.0.0.1:9090\"] }\nuids = [1000]";
+        let policy: Policy = toml::from_str(text).unwrap();
+        policy.check().unwrap();
+        let may = |path, url| policy.may_show(ROOT, path, url).is_ok();
+        assert!(may("/etc/t", "https://p.test:443/x?y") && may("/etc/t", "http://127.0.0.1:9090"));
+        for url in [
+            "http://p.test",
+            "https://p.test:9090",
+            "https://evil/p.test",
+            "https://p.test@evil",
+            "http://127.0.0.1",
+        ] {
+            assert!(!may("/etc/t", url), "{url}");
+        }
+        assert!(!may("/etc/t2", "https://p.test"));
+        let stranger = Caller::Unix { uid: 1001, gid: 0, pid: 1 };
+        let refused = policy.may_show(stranger, "/etc/t", "https://p.test").unwrap_err();
+        assert!(refused.hint.unwrap().contains("`uids`"));
+    }
+
+    #[test]
+    fn rules_that_make_no_sense_are_refused_by_their_field() {
+        for (path, origins) in
+            [("t", "[\"https://a\"]"), ("/etc/*/../t", "[\"https://a\"]"), ("/etc/t", "[]")]
+        {
+            let policy: Policy =
+                toml::from_str(&format!("probe_credentials = {{ {path:?} = {origins} }}")).unwrap();
+            assert_eq!(policy.check().unwrap_err().field, format!("probe_credentials.{path:?}"));
+        }
+        for origin in ["*", "p.test", "https://a/path", "https://u:p@a"] {
+            let text = format!("probe_credentials = {{ \"/etc/t\" = [{origin:?}] }}");
+            let error = toml::from_str::<Policy>(&text).unwrap_err();
+            assert!(error.to_string().contains("is no origin"), "{error}");
+        }
+    }
+}
