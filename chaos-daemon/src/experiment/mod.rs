@@ -18,6 +18,7 @@ pub mod native;
 pub mod recovery;
 pub mod sampling;
 pub mod schema;
+pub mod severity;
 pub mod source;
 pub mod stage;
 pub mod timeline;

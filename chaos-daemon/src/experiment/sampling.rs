@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::activity::Condition;
 use super::guardrails::{LONGEST_INTERVAL, SHORTEST_INTERVAL, duration, duration_schema, within};
+use super::severity::SEVERITIES;
 use super::timeline::{Role, Stage};
 use crate::probe::LONGEST_TIMEOUT;
 use crate::request::fields::Fields;
@@ -151,6 +152,13 @@ impl Rule {
             }
         };
         let stop_on_failure = fields.boolean("stopOnFailure")?.unwrap_or(false);
+        // The score has it from the document that the history keeps.
+        if let Some(text) = fields.string("severity")?
+            && !SEVERITIES.iter().any(|(name, _)| *name == text)
+        {
+            let problem = format!("{text:?} is not one of critical and warning");
+            return Err(SpecError::new(fields.at("severity"), problem));
+        }
         fields.finish()?;
         let sampling = Sampling { interval, retries, initial_delay, stop_on_failure, ..Sampling::default() };
         Ok(Self { at, probe, mode, sampling, timeout })
@@ -208,6 +216,7 @@ impl Rule {
 /// What `probes` of the extension is, for the schema.
 pub(super) fn schema() -> Value {
     let modes = LITMUS.map(|(name, _)| name);
+    let severities = SEVERITIES.map(|(name, _)| name);
     json!({
         "type": "array",
         "items": {
@@ -222,6 +231,8 @@ pub(super) fn schema() -> Value {
                 "initialDelay": duration_schema("How long it waits before the first sample of before, during and after"),
                 "stopOnFailure": {"type": "boolean", "default": false,
                     "description": "Whether the run ends when it is not met while the method goes on."},
+                "severity": {"enum": severities, "default": "warning",
+                    "description": "How severe it is that it does not pass, for the score by severity: critical counts for 3, warning for 1."},
             },
             "required": ["name"],
             "additionalProperties": false,

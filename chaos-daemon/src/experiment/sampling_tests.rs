@@ -54,7 +54,7 @@ fn who_looks_for_recovery_looks_at_what_has_to_be_met_at_the_end() {
 #[test]
 fn a_probe_is_sampled_as_its_rule_says_and_any_other_as_the_strategy_does() {
     let rule = json!({"name": "a", "mode": "OnChaos", "probeTimeout": "250ms", "interval": 2, "retry": 3,
-        "initialDelay": "1m", "stopOnFailure": true});
+        "initialDelay": "1m", "stopOnFailure": true, "severity": "critical"});
     let conditions = applied(json!([rule]), Mode::Continuous).unwrap();
     let sampling = Sampling {
         mode: Mode::OnChaos,
@@ -86,6 +86,7 @@ fn a_rule_that_makes_no_sense_is_refused_by_name() {
         (json!([{"name": "a", "probeTimeout": "31s"}]), "probes[0].probeTimeout"),
         (json!([{"name": "a", "initialDelay": "1h"}]), "probes[0].initialDelay"),
         (json!([{"name": "a", "stopOnFailure": true}]), "give it the mode Continuous or OnChaos"),
+        (json!([{"name": "a", "severity": "Critical"}]), "is not one of critical and warning"),
         (json!([{"name": "a", "probePollingInterval": 1}]), "probePollingInterval"),
         (json!([{"name": "a", "mode": "EOT"}, {"name": "b", "mode": "OnChaos"}]), "before the method"),
         (json!([{"name": "a", "mode": "SOT"}, {"name": "b", "mode": "SOT"}]), "after the method"),

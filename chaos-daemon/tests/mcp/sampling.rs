@@ -85,11 +85,12 @@ async fn a_log_is_looked_at_again_and_again_in_the_modes_that_go_by_time() {
 }
 
 #[tokio::test]
-async fn a_probe_that_stops_on_failure_ends_the_run_and_has_it_deviate() {
+async fn a_probe_that_stops_on_failure_ends_the_run_has_it_deviate_and_costs_as_much_as_it_is_severe() {
     let server = Server::start().await;
     let (listener, address) = port().await;
     let mut client = Client::open(&server.socket).await;
-    let rules = json!([{"name": "up", "mode": "OnChaos", "interval": "100ms", "stopOnFailure": true}, {"name": "edge"}]);
+    let rules = json!([{"name": "up", "mode": "OnChaos", "interval": "100ms", "stopOnFailure": true, "severity": "critical"},
+        {"name": "edge"}]);
     let (_other, steady) = port().await;
     let mut told = sampled("stops", &[("up", &address), ("edge", &steady)], rules);
     told["method"][0]["pauses"] = json!({});
@@ -107,6 +108,9 @@ async fn a_probe_that_stops_on_failure_ends_the_run_and_has_it_deviate() {
         (&json!("deviated"), &json!(true)),
         "{result}"
     );
+    let (told, _) = client.call("chaos_get_run", json!({"run_id": result["run_id"]})).await;
+    let by_severity = json!({"score": 25, "total": 4, "lost": 3, "passed": 1, "failed": 1});
+    assert_eq!(told["resiliency"]["severity_score"], by_severity, "{told}");
     let error = result["error"].as_str().unwrap();
     assert!(
         error.starts_with("steady state not met during the action: up: ") && error.ends_with("stopOnFailure"),

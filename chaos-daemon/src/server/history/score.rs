@@ -3,6 +3,9 @@
 //!
 //! Sum of (weight × probe success percent) over the sum of the weights, without what is behind the point. A fault that was
 //! not injected adds nothing to the first sum, and its weight to the second. All probes of a run are those of each of its faults.
+//!
+//! Beside it the score by severity, as krkn has it: what share of the points its probes kept,
+//! <https://github.com/krkn-chaos/krkn/blob/673897815fdd1f4d0f623b66ac4069ffc34ec3c9/krkn/resiliency/score.py>.
 
 use std::collections::BTreeMap;
 
@@ -12,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use super::Recorded;
 use crate::experiment::Verdict;
 use crate::experiment::host_limits;
+use crate::experiment::severity::Severity;
 use crate::experiment::timeline::{Kind, Reading, Role, Stage};
 
 /// What one fault adds to a score.
@@ -43,6 +47,24 @@ pub struct ProbeResult {
     pub met: u64,
     /// How many were taken, as far as they are kept.
     pub samples: u64,
+    /// How severe it is that it does not pass, as the document has it: critical, warning; of a gate, warning.
+    #[schemars(with = "String")]
+    pub severity: Severity,
+}
+
+/// What share of the points its probes kept: a critical one counts for 3, any other for 1, and one that was never sampled for nothing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SeverityScore {
+    /// From 0 to 100; 0 when there are no points.
+    pub score: u8,
+    /// All points.
+    pub total: u64,
+    /// Those of the probes that did not pass.
+    pub lost: u64,
+    /// How many probes passed.
+    pub passed: u64,
+    /// How many did not.
+    pub failed: u64,
 }
 
 /// A score, and what it is made of.
@@ -54,6 +76,8 @@ pub struct Score {
     pub factors: Vec<Factor>,
     /// Which probes passed.
     pub probes: Vec<ProbeResult>,
+    /// What that is by severity.
+    pub severity_score: SeverityScore,
 }
 
 /// The score of a run; none when it is not known what happened in it, or what became of the steady state.
@@ -80,7 +104,22 @@ pub fn score(recorded: &Recorded) -> Option<Score> {
     });
     let factors: Vec<_> = factors.collect();
     let score = weighed(&factors);
-    Some(Score { score, factors, probes })
+    let severity_score = by_severity(&probes);
+    Some(Score { score, factors, probes, severity_score })
+}
+
+/// krkn's formula.
+fn by_severity(probes: &[ProbeResult]) -> SeverityScore {
+    let points = |probe: &ProbeResult| match probe.severity {
+        Severity::Critical => 3,
+        Severity::Warning => 1,
+    };
+    let (passed, failed): (Vec<_>, Vec<_>) = probes.iter().partition(|probe| probe.passed);
+    let total = probes.iter().map(points).sum();
+    let lost = failed.iter().map(|probe| points(probe)).sum();
+    // In this order, and cut off, as krkn does: 29 of 100 are 28.
+    let score = if total == 0 { 0 } else { ((total - lost) as f64 / total as f64 * 100.0) as u8 };
+    SeverityScore { score, total, lost, passed: passed.len() as u64, failed: failed.len() as u64 }
 }
 
 /// Litmus' formula.
@@ -127,7 +166,11 @@ fn probes(recorded: &Recorded) -> Vec<ProbeResult> {
                 on_the_way && last.map_or(ended, |sample| sample.met)
             }
         };
-        ProbeResult { probe: probe.to_owned(), role, passed, met, samples: samples.len() as u64 }
+        let severity = match (role, &recorded.document) {
+            (Role::SteadyState, Some(document)) => Severity::of(document, probe),
+            _ => Severity::default(),
+        };
+        ProbeResult { probe: probe.to_owned(), role, passed, met, samples: samples.len() as u64, severity }
     });
     results.collect()
 }

@@ -45,9 +45,10 @@ fn a_run_whose_probes_all_pass_scores_100() {
     let samples = [Stage::Before, Stage::During, Stage::After].map(|stage| sample("up", STEADY, stage, true));
     let score = score(&run(&["a"], vec![event(Kind::Injected, "a")], samples.to_vec())).unwrap();
     assert_eq!(score.score, 100);
+    let severity = Severity::Warning;
     assert_eq!(
         score.probes,
-        [ProbeResult { probe: "up".into(), role: STEADY, passed: true, met: 3, samples: 3 }]
+        [ProbeResult { probe: "up".into(), role: STEADY, passed: true, met: 3, samples: 3, severity }]
     );
 }
 
@@ -139,6 +140,57 @@ fn a_gate_passes_unless_it_is_breached() {
     assert_eq!(score(&recorded).unwrap().score, 100);
     recorded.events.push(event(Kind::Breach, "fast"));
     assert_eq!(score(&recorded).unwrap().score, 50);
+}
+
+/// The score by severity of a run whose probes passed or not, by the document that these are in.
+fn by_severity_of(probes: &[(&str, bool)], rules: serde_json::Value) -> SeverityScore {
+    let samples = probes.iter().map(|(probe, met)| sample(probe, STEADY, Stage::After, *met)).collect();
+    let mut recorded = run(&["a"], vec![event(Kind::Injected, "a")], samples);
+    let document = serde_json::json!({"extensions": [{"name": "other", "probes": 1}, {"name": "chaos-daemon", "probes": rules}]});
+    recorded.document = document.as_object().cloned();
+    score(&recorded).unwrap().severity_score
+}
+
+#[test]
+fn by_severity_a_critical_probe_counts_for_three_others_and_one_that_was_not_sampled_for_nothing() {
+    let rules = serde_json::json!([{"name": "critical", "severity": "critical"}, {"name": "plain", "retry": 1},
+        {"name": "never sampled", "severity": "critical"}]);
+    let of = |probes: &[(&str, bool)]| by_severity_of(probes, rules.clone());
+    let found = of(&[("critical", true), ("plain", false), ("unnamed", true)]);
+    assert_eq!(found, SeverityScore { score: 80, total: 5, lost: 1, passed: 2, failed: 1 });
+    let found = of(&[("critical", false), ("plain", true), ("unnamed", true)]);
+    assert_eq!(found, SeverityScore { score: 40, total: 5, lost: 3, passed: 2, failed: 1 });
+    // Two of three are 66.66…
+    assert_eq!(of(&[("a", true), ("b", true), ("c", false)]).score, 66);
+    assert_eq!((of(&[("critical", true)]).score, of(&[("critical", false)]).score), (100, 0));
+}
+
+/// What `krkn/resiliency/score.py` returns of as many SLOs of the severity warning, of which so many passed.
+#[test]
+fn the_score_by_severity_is_cut_off_where_krkn_cuts() {
+    for (passed, all, expected) in [(29, 100, 28), (57, 100, 56), (7, 25, 28), (2, 3, 66), (100, 100, 100)] {
+        let names: Vec<_> = (0..all).map(|number| number.to_string()).collect();
+        let probes: Vec<_> =
+            names.iter().enumerate().map(|(number, name)| (name.as_str(), number < passed)).collect();
+        assert_eq!(by_severity_of(&probes, serde_json::json!([])).score, expected, "{passed} of {all}");
+    }
+}
+
+#[test]
+fn without_a_probe_there_are_no_points_and_the_score_by_severity_is_0() {
+    let score = score(&run(&["a"], vec![event(Kind::Injected, "a")], Vec::new())).unwrap();
+    assert_eq!(score.severity_score, SeverityScore { score: 0, total: 0, lost: 0, passed: 0, failed: 0 });
+}
+
+#[test]
+fn a_gate_counts_as_a_warning_by_severity_also_with_the_name_of_a_critical_probe() {
+    let samples =
+        vec![sample("up", STEADY, Stage::After, true), sample("up", Role::Gate, Stage::Before, false)];
+    let mut recorded = run(&["a"], vec![event(Kind::Injected, "a")], samples);
+    let document = serde_json::json!({"extensions": [{"name": "chaos-daemon", "probes": [{"name": "up", "severity": "critical"}]}]});
+    recorded.document = document.as_object().cloned();
+    let found = score(&recorded).unwrap().severity_score;
+    assert_eq!(found, SeverityScore { score: 75, total: 4, lost: 1, passed: 1, failed: 1 });
 }
 
 #[test]
