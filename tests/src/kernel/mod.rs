@@ -7,6 +7,7 @@ mod bystanders;
 mod calls;
 mod credentials;
 mod dns;
+mod dry_runs;
 mod effects;
 mod experiments;
 mod file_calls;
@@ -177,6 +178,7 @@ pub fn all() -> Vec<KernelTest> {
         effects::TESTS,
         answers::TESTS,
         dns::TESTS,
+        dry_runs::TESTS,
         impairments::TESTS,
         lacks::TESTS,
         calls::TESTS,
