@@ -85,7 +85,8 @@ fn the_shipped_experiment_kills_a_service_and_whoever_is_on_call_is_told_of_it_a
     let (recovery, alert) = (&result["recovery"], &result["recovery"]["alerts"][0]);
     let after = |field: &str| alert[field].as_f64().unwrap_or(f64::NAN);
     assert!((0.1..120.0).contains(&after("fired_after_seconds")), "{result}; {}", log());
-    assert!((0.1..300.0).contains(&after("gone_after_seconds")), "{result}; {}", log());
+    // From the end of the fault, before which it may be resolved: it was killed once.
+    assert!((0.0..300.0).contains(&after("gone_after_seconds")), "{result}; {}", log());
     assert_eq!(recovery["within_rto"], json!(true), "{result}");
     assert_idle(idle())?;
     Ok(())
