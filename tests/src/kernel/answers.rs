@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
 
 use chaos_daemon::spec::answer::ERROR_ANSWERS;
-use nix::libc::{EACCES, ECONNREFUSED, EHOSTUNREACH, ENETUNREACH};
+use nix::libc::{EACCES, ECONNREFUSED, EHOSTUNREACH, ENETUNREACH, ETIMEDOUT};
 use nix::sys::socket::{setsockopt, sockopt};
 use serde_json::json;
 
@@ -56,9 +56,13 @@ fn datagram(from: &NetNs, to: SocketAddr) -> i32 {
     heard.err().map_or(0, number)
 }
 
-/// -1 is none of the kernel's.
+/// Of an end of the standard library's own, the kernel's number, or its words.
 fn number(error: io::Error) -> i32 {
-    error.raw_os_error().unwrap_or(-1)
+    match error.raw_os_error() {
+        Some(errno) => errno,
+        None if error.kind() == ErrorKind::TimedOut => ETIMEDOUT,
+        None => panic!("an error without a number: {error}"),
+    }
 }
 
 fn unreachable(pair: &Pair) -> Fault {
