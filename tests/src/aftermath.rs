@@ -1,11 +1,12 @@
 //! What a program of the tests leaves when it is told to end, or killed, and who takes it away: a parent, which outlives it.
 //!
 //! Whatever such a program makes is a process below it, bears its process id in the name (network namespaces, control groups,
-//! runtime directories), or is in its folder of temporary files. Where the parent is killed, too, the next start takes
-//! it away.
+//! runtime directories), or is in its folder of temporary files. The same holds of the tests that it starts, see [`answer_for`].
+//! Where the parent is killed, too, the next start takes it away.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, Permissions};
+use std::io::Write;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::parent_id;
 use std::path::{Path, PathBuf};
@@ -22,7 +23,7 @@ use nix::unistd::{ForkResult, Pid, fork, geteuid};
 use tempfile::TempDir;
 
 use crate::process::{self, Process, wait_until};
-use crate::{Error, Result, cgroup, daemon, netns};
+use crate::{Error, Result, cgroup, daemon, mounts, netns};
 
 /// By which somebody tells a program to end.
 const SIGNALS: [Signal; 3] = [Signal::SIGHUP, Signal::SIGINT, Signal::SIGTERM];
@@ -30,8 +31,8 @@ const SIGNALS: [Signal; 3] = [Signal::SIGHUP, Signal::SIGINT, Signal::SIGTERM];
 const STARTER: &str = "CHAOS_STARTED_BY";
 /// What the name of a program's folder begins with.
 const FOLDER: &str = "chaos-run-";
-/// In that folder: the process id that is in the names of what the program makes.
-const PID: &str = "pid";
+/// In that folder: a line for each process id that is in the names of what is made.
+const PIDS: &str = "pids";
 /// How long processes may take to be gone that were killed.
 const GONE: Duration = Duration::from_secs(10);
 /// How often it is looked what has become of the program.
@@ -46,10 +47,7 @@ extern "C" fn tell(number: c_int) {
 
 /// From here on, signals that tell this process to end are only noted, for [`told`]. So is the end of who has started it, if
 /// that has asked for it.
-///
-/// # Errors
-/// When the kernel refuses.
-pub fn listen() -> Result<()> {
+fn listen() -> Result<()> {
     for each in SIGNALS {
         // SAFETY: the handler stores a number, and does nothing else.
         unsafe { signal(each, SigHandler::Handler(tell)) }.map_err(Error::sys("handle", each.as_str()))?;
@@ -65,12 +63,13 @@ pub fn listen() -> Result<()> {
 }
 
 /// The signal that has told this process to end, if one has.
-pub fn told() -> Option<Signal> {
+fn told() -> Option<Signal> {
     Signal::try_from(TOLD.load(Ordering::Relaxed)).ok()
 }
 
 /// To be called before anything else is done. The program goes on as a child, with `None`; its parent waits for its end, takes
-/// away what is left, and has the exit code.
+/// away what is left, and has the exit code. A program that another one of the tests has started goes on itself, with `None`: what
+/// it leaves is that one's.
 pub fn outlive() -> Option<ExitCode> {
     begin().unwrap_or_else(|error| {
         eprintln!("before anything was begun: {error}");
@@ -79,6 +78,9 @@ pub fn outlive() -> Option<ExitCode> {
 }
 
 fn begin() -> Result<Option<ExitCode>> {
+    if std::env::temp_dir().join(PIDS).is_file() {
+        return Ok(None);
+    }
     listen()?;
     take_away_of_dead();
     let folder = Folder::new()?;
@@ -89,7 +91,7 @@ fn begin() -> Result<Option<ExitCode>> {
     match unsafe { fork() }.map_err(Error::sys("fork", "the program"))? {
         ForkResult::Parent { child } => {
             let ended = wait_for(child)?;
-            Ok(Some(finish(child, &folder, ended)))
+            Ok(Some(finish(&folder, ended)))
         }
         ForkResult::Child => {
             for each in SIGNALS {
@@ -100,7 +102,7 @@ fn begin() -> Result<Option<ExitCode>> {
             if parent_id() != parent {
                 return Err(Error::Different("the parent has ended".into()));
             }
-            folder.take()?;
+            sign(&folder.path, std::process::id())?;
             // SAFETY: this process has one thread still.
             unsafe { std::env::set_var("TMPDIR", &folder.path) };
             Ok(None)
@@ -126,11 +128,11 @@ fn wait_for(program: Pid) -> Result<WaitStatus> {
 }
 
 /// Takes away what the program has left, says what became of it, and has its exit code.
-fn finish(program: Pid, folder: &Folder, ended: WaitStatus) -> ExitCode {
+fn finish(folder: &Folder, ended: WaitStatus) -> ExitCode {
     let me = std::process::id().cast_signed();
     let mut left = end_all(|| process::descendants(me));
-    left.extend(take_away(program.as_raw()));
-    left.extend(folder.remove().err().map(|error| error.to_string()));
+    left.extend(signed_in(&folder.path).into_iter().flat_map(take_away));
+    left.extend(remove(&folder.path));
     let code = |number: i32| ExitCode::from(u8::try_from(number).unwrap_or(u8::MAX));
     if let Some(signal) = told() {
         eprintln!("told to end by {signal}; taken away: {}", listed(&left));
@@ -208,16 +210,14 @@ fn take_away_of_dead() {
         if !is_ours || !entry.file_name().to_string_lossy().starts_with(FOLDER) {
             continue;
         }
+        let (pids, Ok(folder)) = (signed_in(&path), File::open(&path)) else { continue };
         // Without a number it is only just being made, and not locked yet.
-        let pid = fs::read_to_string(path.join(PID)).ok().and_then(|text| text.parse::<i32>().ok());
-        let (Some(pid), Ok(folder)) = (pid, File::open(&path)) else { continue };
-        // A number that is somebody else's by now may be in the names of what is theirs.
-        if folder.try_lock().is_err() || Process::read(pid).is_some_and(|process| process.runs()) {
+        if pids.is_empty() || folder.try_lock().is_err() {
             continue;
         }
         let mut left = end_all(|| started_in(&path));
-        left.extend(take_away(pid));
-        left.extend(fs::remove_dir_all(&path).err().map(|error| format!("{}: {error}", path.display())));
+        left.extend(pids.into_iter().flat_map(take_away));
+        left.extend(remove(&path));
         eprintln!("left by a program that was killed, and taken away: {}", listed(&left));
     }
 }
@@ -248,15 +248,41 @@ impl Folder {
         lock.set_permissions(Permissions::from_mode(0o755)).map_err(failed("set the mode of"))?;
         Ok(Self { path, _lock: lock })
     }
+}
 
-    /// Makes it this process's.
-    fn take(&self) -> Result<()> {
-        let path = self.path.join(PID);
-        fs::write(&path, std::process::id().to_string())
-            .map_err(Error::io("write", path.display().to_string()))
-    }
+/// Of a program that is outlived: what bears the number of this child of it is taken away with the rest.
+///
+/// # Errors
+/// When its folder cannot be written.
+pub(crate) fn answer_for(child: u32) -> Result<()> {
+    sign(&std::env::temp_dir(), child)
+}
 
-    fn remove(&self) -> Result<()> {
-        fs::remove_dir_all(&self.path).map_err(Error::io("remove", self.path.display().to_string()))
+/// Writes a process into a program's folder, as one whose number is in the names of what it makes.
+fn sign(folder: &Path, pid: u32) -> Result<()> {
+    let path = folder.join(PIDS);
+    let line = format!("{pid}\n");
+    let mut options = File::options();
+    let file = options.append(true).create(true).open(&path);
+    file.and_then(|mut file| file.write_all(line.as_bytes()))
+        .map_err(Error::io("write", path.display().to_string()))
+}
+
+/// Those that have signed, but for numbers that somebody else has by now: names with these may be theirs.
+fn signed_in(folder: &Path) -> Vec<i32> {
+    let text = fs::read_to_string(folder.join(PIDS)).unwrap_or_default();
+    let is_free = |pid: &i32| Process::read(*pid).is_none_or(|process| !process.runs());
+    text.lines().filter_map(|line| line.parse().ok()).filter(is_free).collect()
+}
+
+/// Removes a program's folder, and first what is mounted in it. Says what could not be removed, and what was mounted.
+fn remove(folder: &Path) -> Vec<String> {
+    let mut left = Vec::new();
+    for path in mounts::below(folder) {
+        left.push(format!("mount {}", path.display()));
+        left.extend(mounts::unmount(&path).err().map(|error| error.to_string()));
     }
+    let removed = fs::remove_dir_all(folder).map_err(Error::io("remove", folder.display().to_string()));
+    left.extend(removed.err().map(|error| error.to_string()));
+    left
 }

@@ -81,11 +81,24 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        // Lazily: whoever still has it open, or a fault on it, lets go of it later.
-        if let Err(error) = umount2(&self.0, MntFlags::MNT_DETACH) {
-            eprintln!("clean up: unmount {}: {error}", self.0.display());
+        if let Err(error) = unmount(&self.0) {
+            eprintln!("clean up: {error}");
         }
     }
+}
+
+/// Unmounts lazily: whoever still has it open, or a fault on it, lets go of it later.
+pub(crate) fn unmount(path: &Path) -> Result<()> {
+    umount2(path, MntFlags::MNT_DETACH).map_err(Error::sys("unmount", path.display().to_string()))
+}
+
+/// Where something is mounted in a folder, the latest first. Of names with spaces and the like nothing is known, see proc(5).
+pub(crate) fn below(folder: &Path) -> Vec<PathBuf> {
+    let text = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let points = text.lines().filter_map(|line| line.split(' ').nth(4)).map(PathBuf::from);
+    let mut below: Vec<_> = points.filter(|point| point.starts_with(folder) && point != folder).collect();
+    below.reverse();
+    below
 }
 
 /// A file that takes all the room that is left, until the guard goes.

@@ -73,12 +73,10 @@ pub struct Plan {
 /// Runs all of it and hands over each verdict as it comes. Returns how many tests there were.
 ///
 /// # Errors
-/// When an executable cannot list its tests: then nothing is known of them. When a filter is in no test's name. When SIGHUP,
-/// SIGINT or SIGTERM came.
+/// When an executable cannot list its tests: then nothing is known of them. When a filter is in no test's name.
 pub fn run(plan: &Plan, mut report: impl FnMut(&Line)) -> Result<usize> {
     // Orphans of a test become our children, so that we can tell that they are left.
     prctl::set_child_subreaper(true).map_err(Error::sys("become", "subreaper"))?;
-    aftermath::listen()?;
     let mut tests = Vec::new();
     for executable in &plan.executables {
         for name in list(executable)? {
@@ -107,9 +105,6 @@ pub fn run(plan: &Plan, mut report: impl FnMut(&Line)) -> Result<usize> {
         };
         let ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
         report(&Line { kernel: kernel.clone(), test: full.clone(), outcome, reason, ms });
-        if let Some(signal) = aftermath::told() {
-            return Err(Error::Different(format!("told to end by {signal}, in {full}")));
-        }
     }
     Ok(tests.len())
 }
@@ -142,8 +137,10 @@ fn run_one(executable: &Path, name: &str, limit: Duration) -> Result<(Verdict, S
         .spawn()
         .map_err(Error::io("start", shown()))?;
     let pid = child.id();
+    let answered_for = aftermath::answer_for(pid);
     let status = wait(&mut child, limit).map_err(Error::io("wait for", shown()))?;
     let leaks = clean_up_after(pid);
+    answered_for?;
     let text = read_back(&mut file).map_err(Error::io("read", "output file"))?;
     Ok(judge(status, limit, &leaks, &text, Environment::detect(), kernel_version()))
 }
@@ -153,7 +150,7 @@ fn wait(child: &mut Child, limit: Duration) -> io::Result<Option<ExitStatus>> {
     let mut status = None;
     wait_until(limit, || {
         status = child.try_wait().ok().flatten();
-        status.is_some() || aftermath::told().is_some()
+        status.is_some()
     });
     if status.is_none() {
         child.kill()?;

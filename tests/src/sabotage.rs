@@ -10,7 +10,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use chaos_daemon::sabotage::Guard;
-use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::mount::{MsFlags, mount};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -20,7 +20,7 @@ use crate::measure::{Echo, udp_rtt};
 use crate::process::wait_until;
 use crate::runner::{Line, Verdict};
 use crate::skip::kernel_release;
-use crate::{Daemon, Error, Pair, Result};
+use crate::{Daemon, Error, Pair, Result, mounts};
 
 /// What a normal build does not contain, and every sabotaged one does.
 const VARIABLE: &str = "CHAOS_SABOTAGE";
@@ -245,8 +245,8 @@ impl Stage {
 impl Drop for Stage {
     fn drop(&mut self) {
         // Pins go with their file system.
-        if let Err(error) = umount2(&self.pins(), MntFlags::MNT_DETACH) {
-            eprintln!("clean up: unmount {}: {error}", self.pins().display());
+        if let Err(error) = mounts::unmount(&self.pins()) {
+            eprintln!("clean up: {error}");
         }
     }
 }

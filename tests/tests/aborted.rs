@@ -20,13 +20,16 @@ const LIMIT: Duration = Duration::from_secs(40);
 /// Has a namespace, a control group and processes of many kinds, for longer than anybody waits here.
 const MATRIX: (&str, &[&str]) = ("matrix", &["--only=process_pause"]);
 
+/// Waits for seconds, with a fault in a namespace.
+const TEST: &str = "lifetime::a_fault_ends_at_its_time_without_anybody_asking";
+
 /// A program, and whoever started it if that is not this process.
 struct Run {
     started: Child,
     /// Its temporary files are there, and nobody else's.
     folder: TempDir,
-    /// Who is in the names of what it makes.
-    program: i32,
+    /// Itself, and the tests that it runs: they are in the names of what is made.
+    named: Vec<i32>,
 }
 
 impl Run {
@@ -34,19 +37,25 @@ impl Run {
     fn begin(mut command: Command) -> Self {
         let folder = tempfile::tempdir().unwrap();
         command.env("TMPDIR", folder.path()).stdin(Stdio::null()).stdout(Stdio::null());
-        let mut run = Self { started: command.process_group(0).spawn().unwrap(), folder, program: 0 };
+        let mut run = Self { started: command.process_group(0).spawn().unwrap(), folder, named: Vec::new() };
         let is_holder = |process: &Process| process.arguments.get(1).is_some_and(|word| word == "holder");
         let begun = wait_until(LIMIT, || {
-            run.program = run.number().unwrap_or_default();
-            !run.namespaces().is_empty() && descendants(run.program).iter().any(is_holder)
+            run.named = run.numbers();
+            !run.namespaces().is_empty() && descendants(run.program()).iter().any(is_holder)
         });
         assert!(begun, "{command:?} has not begun: {:?}", run.left());
         run
     }
 
-    fn number(&self) -> Option<i32> {
-        let mut folders = fs::read_dir(self.folder.path()).unwrap().flatten();
-        folders.find_map(|folder| fs::read_to_string(folder.path().join("pid")).ok()?.parse().ok())
+    fn numbers(&self) -> Vec<i32> {
+        let folders = fs::read_dir(self.folder.path()).unwrap().flatten();
+        let texts = folders.filter_map(|folder| fs::read_to_string(folder.path().join("pids")).ok());
+        texts.flat_map(|text| text.lines().map(|line| line.parse().unwrap()).collect::<Vec<_>>()).collect()
+    }
+
+    /// The first of them, or nobody before it has begun.
+    fn program(&self) -> i32 {
+        self.named.first().copied().unwrap_or_default()
     }
 
     fn signal(&self, signal: Signal) {
@@ -63,7 +72,11 @@ impl Run {
     }
 
     fn namespaces(&self) -> Vec<String> {
-        names("/run/netns".as_ref(), &[format!("ct{}-", self.program)])
+        names("/run/netns".as_ref(), &self.marks(|number| format!("ct{number}-")))
+    }
+
+    fn marks(&self, mark: impl Fn(&i32) -> String) -> Vec<String> {
+        self.named.iter().map(mark).collect()
     }
 
     fn processes(&self) -> Vec<Process> {
@@ -77,8 +90,11 @@ impl Run {
 
     /// Whatever there is of it.
     fn left(&self) -> Vec<String> {
-        let number = self.program;
-        let marked = [format!("chaos-test-{number}-"), format!("ct{number}-")];
+        let marked = [
+            self.marks(|number| format!("chaos-test-{number}-")),
+            self.marks(|number| format!("ct{number}-")),
+        ]
+        .concat();
         let processes = self.processes().into_iter().map(|process| format!("{process:?}"));
         [
             processes.collect(),
@@ -130,16 +146,24 @@ fn a_program_that_is_told_to_end_takes_away_what_it_has_made() {
 
 #[test]
 fn a_program_whose_whole_group_is_interrupted_takes_away_what_it_has_made() {
-    let mut run = Run::begin(command(MATRIX));
-    kill(Pid::from_raw(-run.started.id().cast_signed()), Signal::SIGINT).unwrap();
-    assert_eq!(run.end().code(), Some(128 + Signal::SIGINT as i32));
-    assert_eq!(run.left(), Vec::<String>::new());
+    // The others run tests, each a process of its own, and one has a file system mounted as well.
+    let test = format!("--filter={TEST}");
+    let kernel_tests = binary("kernel-tests").unwrap();
+    let runner = ["--results=/dev/null", &test, kernel_tests.to_str().unwrap()];
+    for program in
+        [MATRIX, ("sabotage", &["--results=/dev/null"]), ("test-runner", &runner), ("kernel-tests", &[TEST])]
+    {
+        let mut run = Run::begin(command(program));
+        kill(Pid::from_raw(-run.started.id().cast_signed()), Signal::SIGINT).unwrap();
+        assert_eq!(run.end().code(), Some(128 + Signal::SIGINT as i32), "{program:?}");
+        assert_eq!(run.left(), Vec::<String>::new(), "{program:?}");
+    }
 }
 
 #[test]
 fn a_program_that_crashes_leaves_nothing() {
     let mut run = Run::begin(command(MATRIX));
-    kill(Pid::from_raw(run.program), Signal::SIGABRT).unwrap();
+    kill(Pid::from_raw(run.program()), Signal::SIGABRT).unwrap();
     assert_eq!(run.end().code(), Some(128 + Signal::SIGABRT as i32));
     assert_eq!(run.left(), Vec::<String>::new());
 }
@@ -164,7 +188,7 @@ fn what_a_program_that_was_killed_has_left_goes_when_the_next_starts() {
     run.signal(Signal::SIGKILL);
     assert_eq!(run.end().signal(), Some(Signal::SIGKILL as i32));
     // With its parent, at once.
-    let gone = wait_until(LIMIT, || Process::read(run.program).is_none_or(|program| !program.runs()));
+    let gone = wait_until(LIMIT, || Process::read(run.program()).is_none_or(|program| !program.runs()));
     assert!(gone && !run.namespaces().is_empty() && !run.processes().is_empty(), "{:?}", run.left());
     let mut next = command(("matrix", &["--only=no such kind"]));
     netns::output(next.env("TMPDIR", run.folder.path())).unwrap_err();

@@ -12,6 +12,9 @@ use std::time::Duration;
 use chaos_tests::runner::{self, Plan, Verdict};
 
 fn main() -> ExitCode {
+    if let Some(code) = chaos_tests::aftermath::outlive() {
+        return code;
+    }
     let mut plan = Plan {
         executables: Vec::new(),
         filters: Vec::new(),
