@@ -11,6 +11,7 @@ mod kinds;
 mod kubernetes;
 mod points;
 mod run;
+mod said;
 mod soak;
 mod summary;
 mod test;

@@ -1,15 +1,16 @@
 //! `cargo xtask test`: every test there is, step by step, and one line at the end that says how it went.
 
-use std::io::{BufRead, BufReader};
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 
 use crate::artifacts::{self, Artifacts};
 use crate::error::Error;
 use crate::kinds::Place;
+use crate::said::{believe, read_console, read_libtest};
 use crate::summary::Tally;
 use crate::verdict::{self, Outcome, Results, Verdict};
 use crate::{kills, kinds, kubernetes, run, tools, vm};
@@ -18,7 +19,7 @@ use crate::{kills, kinds, kubernetes, run, tools, vm};
 #[derive(Args)]
 pub(crate) struct Options {
     /// Only this step; may be repeated
-    #[arg(long, value_parser = STEPS.iter().map(|step| step.name).collect::<Vec<_>>())]
+    #[arg(long, value_parser = steps().map(|step| step.name).collect::<Vec<_>>())]
     only: Vec<String>,
     /// Leave out what needs QEMU
     #[arg(long)]
@@ -33,31 +34,47 @@ struct Step {
     run: fn() -> Result<Tally, Error>,
 }
 
-/// Every step, in order: cheap ones first. A test that is not reached from here is not run.
-const STEPS: &[Step] = &[
-    Step { name: "unit", run: unit },
-    Step { name: "host", run: host },
-    Step { name: "sweep", run: || program("sweep", &["--stride=36"]) },
-    Step { name: "matrix", run: || program("matrix", &["--stride=36"]) },
-    Step { name: "soak", run: || program("soak", &["--steps=2000", "--minutes=10", "--cycles=1000"]) },
-    Step { name: "sabotage", run: sabotage },
-    Step { name: "kills", run: kill },
-    Step { name: VM, run: kernels },
-    Step { name: VM_SOAK, run: vm_soak },
-    Step { name: VM_MATRIX, run: vm_matrix },
-    Step { name: VM_SWEEP, run: vm_sweep },
-    Step { name: KILLS_VM, run: kill_in_vm },
-    Step { name: SABOTAGE_VM, run: sabotage_in_vm },
-    Step { name: SYSTEMD, run: systemd },
-    Step { name: "mcp-client", run: mcp_client },
-    Step { name: "chaostoolkit", run: chaos_toolkit },
-    Step { name: "report", run: report },
-    Step { name: KUBERNETES, run: kubernetes_probes },
-    Step { name: "vagrant", run: vagrant },
-    // Last, when all have said what they have to say.
-    Step { name: "kinds", run: kinds::step },
+/// Steps that go one after the other.
+type Lane = &'static [Step];
+
+/// Every step, in phases that go one after the other, cheap ones first, and of which the lanes go side by side: what mostly waits
+/// there, and measures nothing. A test that is not reached from here is not run.
+const PHASES: &[&[Lane]] = &[
+    &[&[Step { name: "unit", run: unit }]],
+    &[&[Step { name: "host", run: host }]],
+    &[
+        &[Step { name: "sweep", run: || program("sweep", &["--stride=36"]) }],
+        &[Step { name: "matrix", run: || program("matrix", &["--stride=36"]) }],
+        &[
+            Step { name: SERVERS, run: servers },
+            Step { name: "mcp-client", run: mcp_client },
+            Step { name: "chaostoolkit", run: chaos_toolkit },
+            Step { name: "report", run: report },
+            Step { name: KUBERNETES, run: kubernetes_probes },
+            Step { name: "vagrant", run: vagrant },
+        ],
+    ],
+    &[&[
+        Step { name: "soak", run: || program("soak", &["--steps=2000", "--minutes=10", "--cycles=1000"]) },
+        Step { name: "sabotage", run: sabotage },
+        Step { name: "kills", run: kill },
+        Step { name: VM, run: kernels },
+        Step { name: VM_SOAK, run: vm_soak },
+        Step { name: VM_MATRIX, run: vm_matrix },
+        Step { name: VM_SWEEP, run: vm_sweep },
+        Step { name: KILLS_VM, run: kill_in_vm },
+        Step { name: SABOTAGE_VM, run: sabotage_in_vm },
+        Step { name: SYSTEMD, run: systemd },
+        // Last, when all have said what they have to say.
+        Step { name: "kinds", run: kinds::step },
+    ]],
 ];
 
+fn steps() -> impl Iterator<Item = &'static Step> {
+    PHASES.iter().copied().flatten().copied().flatten()
+}
+
+const SERVERS: &str = "servers";
 const KUBERNETES: &str = "kubernetes";
 const VM: &str = "vm";
 const VM_SOAK: &str = "vm-soak";
@@ -75,6 +92,10 @@ const KILLS: u32 = 10;
 const KILLS_IN_VM: u32 = 2;
 
 impl Options {
+    fn wants(&self, step: &Step) -> bool {
+        self.only.is_empty() || self.only.iter().any(|name| name == step.name)
+    }
+
     /// Why a step is not run, if so.
     fn leaves_out(&self, step: &Step) -> Option<&'static str> {
         let (in_vm, is_long) = (IN_VM.contains(&step.name), LONG.contains(&step.name));
@@ -94,30 +115,50 @@ pub(crate) fn main(options: &Options) -> Result<ExitCode, Error> {
     }
     let mut total = Tally::default();
     let mut lines = Vec::new();
-    for step in STEPS
-        .iter()
-        .filter(|step| options.only.is_empty() || options.only.iter().any(|name| name == step.name))
-    {
-        println!("== {}", step.name);
-        let started = Instant::now();
-        // A step that cannot be run is a failure of that step, not the end of the others.
-        let tally = match options.leaves_out(step) {
-            Some(why) => Tally::skipped(format!("{}: {why}", step.name)),
-            None => (step.run)().unwrap_or_else(|error| {
-                crate::error::report(&error);
-                let mut tally = Tally::default();
-                tally.fail(format!("{}: {error}", step.name));
-                tally
-            }),
-        };
-        lines.push(format!("{}: {} ({:.0} s)", step.name, tally.line(), started.elapsed().as_secs_f64()));
-        total.merge(tally);
+    for phase in PHASES {
+        for (name, tally, took) in side_by_side(phase, options) {
+            lines.push(format!("{name}: {} ({:.0} s)", tally.line(), took.as_secs_f64()));
+            total.merge(tally);
+        }
     }
     println!("== summary");
     total.print_exceptions();
     lines.iter().for_each(|line| println!("{line}"));
     println!("{}", total.line());
     Ok(total.exit_code())
+}
+
+/// What came of a step, and how long it took.
+type Done = (&'static str, Tally, Duration);
+
+fn side_by_side(lanes: &'static [Lane], options: &Options) -> Vec<Done> {
+    std::thread::scope(|scope| {
+        let running: Vec<_> = lanes.iter().map(|lane| scope.spawn(|| one_by_one(lane, options))).collect();
+        running
+            .into_iter()
+            .flat_map(|lane| lane.join().unwrap_or_else(|panic| resume_unwind(panic)))
+            .collect()
+    })
+}
+
+fn one_by_one(lane: Lane, options: &Options) -> Vec<Done> {
+    lane.iter().filter(|step| options.wants(step)).map(|step| carry_out(step, options)).collect()
+}
+
+fn carry_out(step: &Step, options: &Options) -> Done {
+    println!("== {}", step.name);
+    let started = Instant::now();
+    // A step that cannot be run is a failure of that step, not the end of the others.
+    let tally = match options.leaves_out(step) {
+        Some(why) => Tally::skipped(format!("{}: {why}", step.name)),
+        None => (step.run)().unwrap_or_else(|error| {
+            crate::error::report(&error);
+            let mut tally = Tally::default();
+            tally.fail(format!("{}: {error}", step.name));
+            tally
+        }),
+    };
+    (step.name, tally, started.elapsed())
 }
 
 /// Unit tests and doc tests of every crate. What chaos-tests has in `tests/` needs root: that is the next step.
@@ -143,59 +184,34 @@ fn cargo_test(args: &[&str], tally: &mut Tally) -> Result<(), Error> {
     Ok(())
 }
 
-/// What libtest's text said.
-#[derive(Debug, Default)]
-struct Ran {
-    passed: usize,
-    failed: usize,
-    /// Passed, by the line that ends each executable's run.
-    announced: usize,
-}
-
-/// Reads the lines `test NAME ... ok | FAILED | ignored[, reason]`.
-fn read_libtest(text: &str, tally: &mut Tally) -> Ran {
-    let mut ran = Ran::default();
-    for line in text.lines() {
-        if let Some(result) = line.strip_prefix("test result: ") {
-            let passed = result.split_once(". ").and_then(|(_, rest)| rest.split(' ').next()?.parse().ok());
-            ran.announced += passed.unwrap_or(0);
-            continue;
-        }
-        let Some((name, outcome)) = line.strip_prefix("test ").and_then(|rest| rest.rsplit_once(" ... "))
-        else {
-            continue;
-        };
-        match outcome {
-            "ok" => {
-                ran.passed += 1;
-                tally.pass(1);
-            }
-            "FAILED" => {
-                ran.failed += 1;
-                tally.fail(name);
-            }
-            _ if outcome.starts_with("ignored") => tally.skip(format!("{name}: {outcome}")),
-            _ => {}
-        }
-    }
-    ran
-}
-
-/// Everything in `tests/` on this machine's kernel, inside namespaces of its own.
+/// What is in `tests/` on this machine's kernel, inside namespaces of its own, but for what has a step of its own.
 fn host() -> Result<Tally, Error> {
     let mut tally = Tally::default();
+    let verdicts = run_suites("host", |suite| suite != SERVERS, &mut tally)?;
+    kinds::keep(Place::Host, kinds::KERNEL_TESTS, &verdicts)?;
+    Ok(tally)
+}
+
+/// Probes and experiments against Debian's own servers.
+fn servers() -> Result<Tally, Error> {
+    let mut tally = Tally::default();
+    run_suites(SERVERS, |suite| suite == SERVERS, &mut tally)?;
+    Ok(tally)
+}
+
+fn run_suites(step: &str, is_meant: impl Fn(&str) -> bool, tally: &mut Tally) -> Result<Vec<Verdict>, Error> {
     if !tools::is_root() {
-        tally.skip("host: needs root to make network namespaces");
-        return Ok(tally);
+        tally.skip(format!("{step}: needs root to make network namespaces"));
+        return Ok(Vec::new());
     }
     tools::require(tools::OBSERVERS)?;
     tools::require(tools::HOST)?;
     let built = artifacts::build()?;
+    let kernel_tests = built.program(kinds::KERNEL_TESTS)?;
+    let suites = built.tests.iter().map(PathBuf::as_path).chain([kernel_tests]);
     let mut command = built.command("test-runner")?;
-    command.args(&built.tests).arg(built.program(kinds::KERNEL_TESTS)?);
-    let verdicts = verdicts("host", &mut command, &mut tally)?;
-    kinds::keep(Place::Host, kinds::KERNEL_TESTS, &verdicts)?;
-    Ok(tally)
+    command.args(suites.filter(|path| is_meant(&artifacts::suite(path))));
+    verdicts(step, &mut command, tally)
 }
 
 /// Whether a test notices each guard that is taken out of the daemon.
@@ -360,16 +376,6 @@ fn vm_sweep() -> Result<Tally, Error> {
     Ok(tally)
 }
 
-/// A program's report between whatever else the console says.
-fn read_console(name: &str, text: &str, failure: Option<String>, tally: &mut Tally) {
-    let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
-    let end = lines.iter().rposition(|line| counts(line).is_some()).map_or(0, |at| at + 1);
-    read_script(name, &lines[..end].join("\n"), failure.is_none(), tally);
-    if let Some(failure) = failure {
-        tally.fail(format!("{name}: {failure}"));
-    }
-}
-
 /// The official Python client against a real daemon.
 fn mcp_client() -> Result<Tally, Error> {
     let tools = tools::require(tools::PYTHON).and_then(|()| tools::require(tools::OBSERVERS));
@@ -488,57 +494,9 @@ fn program(name: &str, args: &[&str]) -> Result<Tally, Error> {
     Ok(tally)
 }
 
-fn believe(name: &str, command: &mut Command, tally: &mut Tally) -> Result<(), Error> {
-    let mut process =
-        command.stdout(Stdio::piped()).spawn().map_err(|source| run::start_error(command, source))?;
-    let mut text = String::new();
-    for line in process.stdout.take().into_iter().flat_map(|stdout| BufReader::new(stdout).lines()) {
-        let line = line.map_err(Error::file("read what is said by", Path::new(name)))?;
-        println!("{line}");
-        text.push_str(&line);
-        text.push('\n');
-    }
-    let status = process.wait().map_err(Error::file("wait for", Path::new(name)))?;
-    read_script(name, &text, status.success(), tally);
-    Ok(())
-}
-
-fn read_script(path: &str, text: &str, succeeded: bool, tally: &mut Tally) {
-    let named = |prefix| text.lines().filter_map(move |line| line.strip_prefix(prefix));
-    named("FAILED: ").for_each(|what| tally.fail(format!("{path} {what}")));
-    named("skipped: ").for_each(|what| tally.skip(format!("{path} {what}")));
-    let (failed, skipped) = (named("FAILED: ").count(), named("skipped: ").count());
-    match text.lines().last().and_then(counts) {
-        Some([passed, f, s]) if [f, s] == [failed, skipped] && succeeded == (failed == 0) => {
-            tally.pass(passed)
-        }
-        _ => tally.fail(format!("{path}: its last line does not agree with the rest")),
-    }
-}
-
-/// Reads `N passed, N failed, N skipped`.
-fn counts(line: &str) -> Option<[usize; 3]> {
-    let mut numbers = [0; 3];
-    let mut parts = line.split(", ");
-    for (number, word) in numbers.iter_mut().zip(["passed", "failed", "skipped"]) {
-        *number = parts.next()?.strip_suffix(word)?.trim_end().parse().ok()?;
-    }
-    parts.next().is_none().then_some(numbers)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn libtest_output_is_counted_by_name() {
-        let mut tally = Tally::default();
-        let text = "test a ... ok\ntest b ... ignored, no time\ntest c - should panic ... ok\ntest d ... FAILED\n\n\
-            test result: FAILED. 2 passed; 1 failed; 1 ignored; 0 measured\n";
-        let ran = read_libtest(text, &mut tally);
-        assert_eq!((ran.passed, ran.failed, ran.announced), (2, 1, 2));
-        assert_eq!(tally.line(), "2 passed, 1 failed, 1 skipped");
-    }
 
     #[test]
     fn what_depends_on_the_kernel_is_repeated_on_it_though_it_passed_on_the_host() {
@@ -547,38 +505,5 @@ mod tests {
         let passed = tests.map(str::to_owned);
         let left_out = |series| not_repeated(&passed, series);
         assert_eq!(vm::KERNELS.map(left_out), [vec![&*passed[1]], vec![&*passed[1], &*passed[3]]]);
-    }
-
-    #[test]
-    fn a_script_is_only_believed_when_its_lines_agree() {
-        let line = |text: &str, succeeded| {
-            let mut tally = Tally::default();
-            read_script("x", text, succeeded, &mut tally);
-            tally.line()
-        };
-        assert_eq!(
-            line("skipped: b: why\n3 passed, 0 failed, 1 skipped\n", true),
-            "3 passed, 0 failed, 1 skipped"
-        );
-        assert_eq!(
-            line("FAILED: a\n3 passed, 1 failed, 0 skipped\n", false),
-            "3 passed, 1 failed, 0 skipped"
-        );
-        assert_eq!(line("3 passed, 0 failed, 0 skipped\n", false), "0 passed, 1 failed, 0 skipped");
-        assert_eq!(line("done\n", true), "0 passed, 1 failed, 0 skipped");
-    }
-
-    #[test]
-    fn a_programs_report_is_found_on_a_console_and_a_failed_boot_is_a_failure() {
-        let line = |text: &str, failure: Option<&str>| {
-            let mut tally = Tally::default();
-            read_console("x", text, failure.map(str::to_owned), &mut tally);
-            tally.line()
-        };
-        let text =
-            "[    1.5] noise\nseed 1\r\n3 passed, 0 failed, 0 skipped\r\n[   9.1] reboot: Power down\n";
-        assert_eq!(line(text, None), "3 passed, 0 failed, 0 skipped");
-        assert_eq!(line(text, Some("time limit")), "0 passed, 2 failed, 0 skipped");
-        assert_eq!(line("[    1.5] noise\n", None), "0 passed, 1 failed, 0 skipped");
     }
 }

@@ -1,6 +1,7 @@
 //! The programs of other projects that tests need, which package brings each, and installing what is missing.
 
 use std::process::Command;
+use std::sync::Mutex;
 
 use crate::error::Error;
 use crate::run;
@@ -133,6 +134,9 @@ pub(crate) const VM: &[Tool] = &[
 
 /// Makes sure that every tool is there: installs with apt-get when we are root, else names what is missing.
 pub(crate) fn require(tools: &[Tool]) -> Result<(), Error> {
+    // Steps go side by side, and apt-get lets nobody else install meanwhile.
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let _held = ONE_AT_A_TIME.lock();
     let missing: Vec<&Tool> = tools.iter().filter(|tool| !tool.is_there()).collect();
     if missing.is_empty() {
         return Ok(());

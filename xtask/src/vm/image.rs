@@ -16,7 +16,7 @@ use crate::run;
 pub(super) const BIN_DIR: &str = "/chaos/bin";
 
 /// The suites that a VM runs: those whose outcome depends on the kernel. The others need no second kernel and may need
-/// what the image lacks; `cargo xtask test` runs every suite in its step "host".
+/// what the image lacks; `cargo xtask test` runs every suite in its steps "host" and "servers".
 const KERNEL_SUITES: &[&str] = &["bpf", "netlink", "kernel-tests"];
 
 /// Programs of other projects, copied with the libraries they need: the tests' second opinion.

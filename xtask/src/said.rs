@@ -1,0 +1,145 @@
+//! What test programs say, read and counted: libtest's text, the report of a script or of a program of ours, and the same on the
+//! console of a VM.
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use crate::error::Error;
+use crate::run;
+use crate::summary::Tally;
+
+/// What libtest's text said.
+#[derive(Debug, Default)]
+pub(crate) struct Ran {
+    pub(crate) passed: usize,
+    pub(crate) failed: usize,
+    /// Passed, by the line that ends each executable's run.
+    pub(crate) announced: usize,
+}
+
+/// Reads the lines `test NAME ... ok | FAILED | ignored[, reason]`.
+pub(crate) fn read_libtest(text: &str, tally: &mut Tally) -> Ran {
+    let mut ran = Ran::default();
+    for line in text.lines() {
+        if let Some(result) = line.strip_prefix("test result: ") {
+            let passed = result.split_once(". ").and_then(|(_, rest)| rest.split(' ').next()?.parse().ok());
+            ran.announced += passed.unwrap_or(0);
+            continue;
+        }
+        let Some((name, outcome)) = line.strip_prefix("test ").and_then(|rest| rest.rsplit_once(" ... "))
+        else {
+            continue;
+        };
+        match outcome {
+            "ok" => {
+                ran.passed += 1;
+                tally.pass(1);
+            }
+            "FAILED" => {
+                ran.failed += 1;
+                tally.fail(name);
+            }
+            _ if outcome.starts_with("ignored") => tally.skip(format!("{name}: {outcome}")),
+            _ => {}
+        }
+    }
+    ran
+}
+
+/// Runs such a program, shows what it says, and counts it.
+pub(crate) fn believe(name: &str, command: &mut Command, tally: &mut Tally) -> Result<(), Error> {
+    let mut process =
+        command.stdout(Stdio::piped()).spawn().map_err(|source| run::start_error(command, source))?;
+    let mut text = String::new();
+    for line in process.stdout.take().into_iter().flat_map(|stdout| BufReader::new(stdout).lines()) {
+        let line = line.map_err(Error::file("read what is said by", Path::new(name)))?;
+        println!("{line}");
+        text.push_str(&line);
+        text.push('\n');
+    }
+    let status = process.wait().map_err(Error::file("wait for", Path::new(name)))?;
+    read_script(name, &text, status.success(), tally);
+    Ok(())
+}
+
+fn read_script(path: &str, text: &str, succeeded: bool, tally: &mut Tally) {
+    let named = |prefix| text.lines().filter_map(move |line| line.strip_prefix(prefix));
+    named("FAILED: ").for_each(|what| tally.fail(format!("{path} {what}")));
+    named("skipped: ").for_each(|what| tally.skip(format!("{path} {what}")));
+    let (failed, skipped) = (named("FAILED: ").count(), named("skipped: ").count());
+    match text.lines().last().and_then(counts) {
+        Some([passed, f, s]) if [f, s] == [failed, skipped] && succeeded == (failed == 0) => {
+            tally.pass(passed)
+        }
+        _ => tally.fail(format!("{path}: its last line does not agree with the rest")),
+    }
+}
+
+/// Reads `N passed, N failed, N skipped`.
+fn counts(line: &str) -> Option<[usize; 3]> {
+    let mut numbers = [0; 3];
+    let mut parts = line.split(", ");
+    for (number, word) in numbers.iter_mut().zip(["passed", "failed", "skipped"]) {
+        *number = parts.next()?.strip_suffix(word)?.trim_end().parse().ok()?;
+    }
+    parts.next().is_none().then_some(numbers)
+}
+
+/// A program's report between whatever else the console says.
+pub(crate) fn read_console(name: &str, text: &str, failure: Option<String>, tally: &mut Tally) {
+    let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
+    let end = lines.iter().rposition(|line| counts(line).is_some()).map_or(0, |at| at + 1);
+    read_script(name, &lines[..end].join("\n"), failure.is_none(), tally);
+    if let Some(failure) = failure {
+        tally.fail(format!("{name}: {failure}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn libtest_output_is_counted_by_name() {
+        let mut tally = Tally::default();
+        let text = "test a ... ok\ntest b ... ignored, no time\ntest c - should panic ... ok\ntest d ... FAILED\n\n\
+            test result: FAILED. 2 passed; 1 failed; 1 ignored; 0 measured\n";
+        let ran = read_libtest(text, &mut tally);
+        assert_eq!((ran.passed, ran.failed, ran.announced), (2, 1, 2));
+        assert_eq!(tally.line(), "2 passed, 1 failed, 1 skipped");
+    }
+
+    #[test]
+    fn a_script_is_only_believed_when_its_lines_agree() {
+        let line = |text: &str, succeeded| {
+            let mut tally = Tally::default();
+            read_script("x", text, succeeded, &mut tally);
+            tally.line()
+        };
+        assert_eq!(
+            line("skipped: b: why\n3 passed, 0 failed, 1 skipped\n", true),
+            "3 passed, 0 failed, 1 skipped"
+        );
+        assert_eq!(
+            line("FAILED: a\n3 passed, 1 failed, 0 skipped\n", false),
+            "3 passed, 1 failed, 0 skipped"
+        );
+        assert_eq!(line("3 passed, 0 failed, 0 skipped\n", false), "0 passed, 1 failed, 0 skipped");
+        assert_eq!(line("done\n", true), "0 passed, 1 failed, 0 skipped");
+    }
+
+    #[test]
+    fn a_programs_report_is_found_on_a_console_and_a_failed_boot_is_a_failure() {
+        let line = |text: &str, failure: Option<&str>| {
+            let mut tally = Tally::default();
+            read_console("x", text, failure.map(str::to_owned), &mut tally);
+            tally.line()
+        };
+        let text =
+            "[    1.5] noise\nseed 1\r\n3 passed, 0 failed, 0 skipped\r\n[   9.1] reboot: Power down\n";
+        assert_eq!(line(text, None), "3 passed, 0 failed, 0 skipped");
+        assert_eq!(line(text, Some("time limit")), "0 passed, 2 failed, 0 skipped");
+        assert_eq!(line("[    1.5] noise\n", None), "0 passed, 1 failed, 0 skipped");
+    }
+}
