@@ -44,6 +44,8 @@ pub(super) enum Sign {
     Worker,
     /// Calls of a process in a control group fail.
     Calls,
+    /// No datagram of such a process comes back soon.
+    Trips,
     /// What such a process asks of a file fails.
     Files,
     /// A port cannot be bound.
@@ -124,6 +126,9 @@ const PARTITIONS: &[Kind] = &[
         attach: Attach::Clsact,
         ..packets("partition (stub)", Sign::Echoes, |scene| scene.packets("network_partition"))
     },
+    packets("partition (cgroup)", Sign::Trips, |scene| {
+        Fault::new("network_partition").aimed(json!({"cgroup": scene.cgroup.name()}))
+    }),
 ];
 const TIMEOUT: Kind = packets("timeout", Sign::Echoes, |scene| scene.packets("timeout"));
 const ERROR: Kind = packets("error", Sign::Connections, |scene| scene.packets("error"));
@@ -278,6 +283,7 @@ impl Scene {
         Ok(match sign {
             Sign::Worker => self.worker.state() != Some('t'),
             Sign::Calls => service.ask(Ask::Associate((Pair::FAR_V4, PORT).into()))? == 0,
+            Sign::Trips => service.ask(Ask::TripSoon((Pair::FAR_V4, PORT).into()))? == 0,
             Sign::Proxy => self.session.borrow_mut().ask("a", SOON)? == Came::Result,
             Sign::Files => service.touch(Touch::Open, self.file.path())? == 0,
             Sign::Port => self.pair.near.run(|| TcpListener::bind((Ipv4Addr::UNSPECIFIED, PORT + 1))).is_ok(),

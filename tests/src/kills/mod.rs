@@ -74,6 +74,7 @@ impl Kind {
             Sign::Holder
             | Sign::Worker
             | Sign::Calls
+            | Sign::Trips
             | Sign::Files
             | Sign::Port
             | Sign::Proxy
