@@ -4,7 +4,7 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitCode, Stdio};
 use std::time::Duration;
@@ -240,4 +240,12 @@ fn number(result: std::io::Result<()>) -> i32 {
         errno => errno.unwrap_or(-1),
     };
     result.err().map_or(0, errno)
+}
+
+/// An IPv4 address as a program for IPv6 writes it.
+pub(crate) fn mapped(address: SocketAddr) -> SocketAddr {
+    match address.ip() {
+        IpAddr::V4(v4) => (v4.to_ipv6_mapped(), address.port()).into(),
+        IpAddr::V6(_) => address,
+    }
 }

@@ -41,16 +41,20 @@ impl Fault {
     #[must_use]
     pub fn here(mut self, narrow: Value) -> Self {
         self.target = json!({"interface": INTERFACE});
-        if let (Value::Object(target), Value::Object(narrow)) = (&mut self.target, narrow) {
-            target.extend(narrow);
-        }
-        self
+        self.narrowed(narrow)
     }
 
     /// At exactly this target.
     #[must_use]
     pub fn aimed(mut self, target: Value) -> Self {
         self.target = target;
+        self
+    }
+
+    /// At its target, for what `narrow` says (an object of target fields).
+    #[must_use]
+    pub fn narrowed(mut self, narrow: Value) -> Self {
+        extend(&mut self.target, narrow);
         self
     }
 
@@ -63,6 +67,13 @@ impl Fault {
     #[must_use]
     pub fn with(mut self, params: Value) -> Self {
         self.params = params;
+        self
+    }
+
+    /// With further parameters.
+    #[must_use]
+    pub fn and_with(mut self, params: Value) -> Self {
+        extend(&mut self.params, params);
         self
     }
 
@@ -133,5 +144,11 @@ impl Fault {
         let faults = status["active_faults"].as_array().cloned().unwrap_or_default();
         let mine = faults.into_iter().find(|fault| fault["name"] == self.name.as_str());
         mine.ok_or_else(|| Error::Different(format!("no {} in {status}", self.name)))
+    }
+}
+
+fn extend(object: &mut Value, by: Value) {
+    if let (Value::Object(object), Value::Object(by)) = (object, by) {
+        object.extend(by);
     }
 }

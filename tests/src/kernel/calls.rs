@@ -1,22 +1,20 @@
 //! What the calls of one service get: measured by a process in a control group of the test's, and by one beside it.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::time::{Duration, Instant};
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
 
 use chaos_daemon::spec::calls::CONNECT_ERRORS;
 use nix::libc::{ECONNREFUSED, EHOSTUNREACH, ENETDOWN, ENETUNREACH, ETIMEDOUT};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
+use super::served::{self, LEASE, SETTLE, Served};
 use super::{Context, Outcome, TestResult, tests};
-use crate::caller::{Ask, Caller};
+use crate::caller::{Ask, Caller, mapped};
 use crate::cgroup::Cgroup;
-use crate::daemon::binary;
 use crate::fault::Fault;
 use crate::measure::Echo;
-use crate::netns::output;
-use crate::process::{Process, wait_until};
-use crate::{Daemon, Error, Mcp, Pair, Residue, Result};
+use crate::{Daemon, Mcp, Pair, Residue, Result};
 
 tests![
     a_connect_error_fails_the_calls_of_one_group_on_both_families_and_nobody_elses,
@@ -30,9 +28,6 @@ tests![
     a_holder_that_dies_takes_its_connect_error_with_it,
     a_connect_error_of_the_daemon_s_group_or_of_the_root_is_refused,
 ];
-
-const SETTLE: Duration = Duration::from_secs(2);
-const LEASE: Duration = Duration::from_secs(3);
 
 /// A service in a group of its own, one beside it, and a peer of both.
 struct Scene {
@@ -66,11 +61,7 @@ impl Scene {
     }
 
     fn fault(&self, narrow: Value) -> Fault {
-        let mut target = json!({"cgroup": self.cgroup.name()});
-        if let (Value::Object(target), Value::Object(narrow)) = (&mut target, narrow) {
-            target.extend(narrow);
-        }
-        Fault::new("connect_error").aimed(target)
+        Fault::new("connect_error").aimed(json!({"cgroup": self.cgroup.name()})).narrowed(narrow)
     }
 
     /// Every way to call the peer.
@@ -88,29 +79,27 @@ impl Scene {
         }
         Ok(())
     }
+}
 
-    /// How long it takes from now until a call of the service succeeds; the time at which the first that did was made.
-    fn time_to_normal(&mut self, limit: Duration) -> Result<Duration> {
-        let (start, call) = (Instant::now(), Ask::Connect(self.echo.address()));
-        while start.elapsed() < limit {
-            let made = start.elapsed();
-            if self.service.ask(call)? == 0 {
-                return Ok(made);
-            }
-        }
-        Err(Error::Late { what: "the service's calls normal".into(), after: limit })
+impl Served for Scene {
+    fn daemon(&self) -> &Daemon {
+        &self.daemon
+    }
+
+    fn mcp(&self) -> &Mcp {
+        &self.mcp
+    }
+
+    fn is_normal(&mut self) -> Result<bool> {
+        Ok(self.service.ask(Ask::Connect(self.echo.address()))? == 0)
+    }
+
+    fn assert_all_is_normal(&mut self) -> Result<()> {
+        self.assert_service_gets(0)
     }
 
     fn assert_no_residue(&self) -> Result<()> {
         self.before.assert_unchanged_within(&[&self.pair.near], SETTLE)
-    }
-}
-
-/// An IPv4 address as a program for IPv6 writes it.
-fn mapped(address: SocketAddr) -> SocketAddr {
-    match address.ip() {
-        IpAddr::V4(v4) => (v4.to_ipv6_mapped(), address.port()).into(),
-        IpAddr::V6(_) => address,
     }
 }
 
@@ -247,43 +236,15 @@ fn two_connect_errors_of_one_group_are_two_and_ending_one_leaves_the_other(_: &C
 
 fn a_connect_error_ends_at_its_time(_: &Context) -> TestResult {
     let mut scene = Scene::new()?;
-    // Long enough for a slow machine to see it before it ends.
-    let lasting = Duration::from_secs(3);
-    scene.fault(json!({})).lasting(lasting).inject(&scene.mcp)?;
-    let (started, call) = (Instant::now(), Ask::Connect(scene.echo.address()));
-    assert_eq!(scene.service.ask(call)?, ECONNREFUSED);
-    let mut last = Duration::ZERO;
-    while last < 2 * lasting {
-        let made = started.elapsed();
-        if scene.service.ask(call)? == 0 {
-            break;
-        }
-        last = made;
-    }
-    // A call that was made later must have succeeded, however slow the machine is.
-    assert!(last < lasting + Duration::from_millis(500), "it still failed a call after {last:?}");
-    scene.assert_service_gets(0)?;
-    scene.assert_no_residue()?;
+    let fault = scene.fault(json!({}));
+    served::ends_at_its_time(&mut scene, &fault)?;
     Ok(Outcome::Pass)
 }
 
-/// Does this to every process of the daemon; the fault has to be over within `limit`, and recovery leaves nothing.
 fn survives(blow: Signal, limit: Duration) -> TestResult {
     let mut scene = Scene::new()?;
-    scene.fault(json!({})).inject(&scene.mcp)?;
-    scene.assert_service_gets(ECONNREFUSED)?;
-    let processes = scene.daemon.processes();
-    processes.iter().for_each(|process| process.signal(blow));
-    let normal = scene.time_to_normal(2 * limit);
-    // Those that are stopped would not end when they are told to.
-    processes.iter().for_each(|process| process.signal(Signal::SIGKILL));
-    let after = normal?;
-    assert!(after < limit, "the service was normal only {after:?} after the blow");
-    assert!(wait_until(SETTLE, || !processes.iter().any(Process::runs)));
-    let mut recover = std::process::Command::new(binary("chaos-daemon")?);
-    output(recover.arg("recover").arg("--runtime-dir").arg(scene.daemon.runtime_dir()))?;
-    scene.assert_service_gets(0)?;
-    scene.assert_no_residue()?;
+    let fault = scene.fault(json!({}));
+    served::survives(&mut scene, &fault, blow, limit)?;
     Ok(Outcome::Pass)
 }
 
@@ -297,15 +258,8 @@ fn stopping_every_process_ends_a_connect_error_within_the_lease(_: &Context) -> 
 
 fn a_holder_that_dies_takes_its_connect_error_with_it(_: &Context) -> TestResult {
     let mut scene = Scene::new()?;
-    let waiting: Vec<_> = scene.daemon.holders().iter().map(|holder| holder.pid).collect();
-    scene.fault(json!({})).inject(&scene.mcp)?;
-    scene.assert_service_gets(ECONNREFUSED)?;
-    for holder in scene.daemon.holders().iter().filter(|holder| !waiting.contains(&holder.pid)) {
-        holder.signal(Signal::SIGKILL);
-    }
-    scene.time_to_normal(Duration::from_secs(1))?;
-    assert!(scene.daemon.injector().is_some_and(|injector| injector.runs()));
-    scene.assert_no_residue()?;
+    let fault = scene.fault(json!({}));
+    served::ends_with_its_holder(&mut scene, &fault)?;
     Ok(Outcome::Pass)
 }
 

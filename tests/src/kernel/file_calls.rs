@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use chaos_daemon::fail_point::{Action, Point, Role, Trap};
 use chaos_daemon::spec::files::{FILE_ERRORS, OPERATIONS, Operation};
@@ -11,19 +11,16 @@ use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use super::served::{self, LEASE, SETTLE, Served, lack};
 use super::{Attach, Context, Outcome, TestResult, tests};
 use crate::caller::Caller;
 use crate::cgroup::Cgroup;
-use crate::daemon::binary;
 use crate::fault::Fault;
-use crate::kinds::impossible;
 use crate::matrix::trap::TrapFile;
 use crate::mounts::Mounted;
-use crate::netns::output;
-use crate::process::{Process, wait_until};
 use crate::sweep::list;
 use crate::touch::Touch;
-use crate::{Daemon, Error, Mcp, NetNs, Reason, Residue, Result};
+use crate::{Daemon, Mcp, NetNs, Reason, Residue, Result};
 
 tests![
     a_kernel_that_cannot_fail_calls_about_files_says_what_it_lacks,
@@ -43,8 +40,6 @@ tests![
     a_file_error_of_the_daemon_s_group_or_of_no_file_is_refused,
 ];
 
-const SETTLE: Duration = Duration::from_secs(2);
-const LEASE: Duration = Duration::from_secs(3);
 const ON_OPEN_FILES: [Touch; 3] = [Touch::Read, Touch::Write, Touch::Map];
 
 /// Of what may fail by the test's own files as well.
@@ -77,7 +72,7 @@ impl Scene {
         let beside = Caller::start(&netns, None)?;
         let daemon = Daemon::start()?;
         let mcp = daemon.mcp()?;
-        if let Some(lack) = lack(&mcp)? {
+        if let Some(lack) = lack(&mcp, "file_error")? {
             return Ok(Err(lack));
         }
         let before = Residue::take(&[&netns])?;
@@ -98,11 +93,8 @@ impl Scene {
 
     /// About the folder `in`, with these parameters beside it.
     fn fault(&self, params: Value) -> Fault {
-        let mut all = json!({"path": self.path("in")});
-        if let (Value::Object(all), Value::Object(params)) = (&mut all, params) {
-            all.extend(params);
-        }
-        Fault::new("file_error").aimed(json!({"cgroup": self.cgroup.name()})).with(all)
+        let fault = Fault::new("file_error").aimed(json!({"cgroup": self.cgroup.name()}));
+        fault.with(json!({"path": self.path("in")})).and_with(params)
     }
 
     /// A path in a folder at which nothing is yet.
@@ -130,34 +122,29 @@ impl Scene {
         }
         Ok(())
     }
+}
 
-    /// How long it takes from now until the service can read again; the time at which the first reading that succeeded began.
-    fn time_to_normal(&mut self, limit: Duration) -> Result<Duration> {
-        let (start, path) = (Instant::now(), self.path("in/file"));
-        while start.elapsed() < limit {
-            let made = start.elapsed();
-            if self.service.touch(Touch::Read, &path)? == 0 {
-                return Ok(made);
-            }
-        }
-        Err(Error::Late { what: "the service's reading normal".into(), after: limit })
+impl Served for Scene {
+    fn daemon(&self) -> &Daemon {
+        &self.daemon
+    }
+
+    fn mcp(&self) -> &Mcp {
+        &self.mcp
+    }
+
+    fn is_normal(&mut self) -> Result<bool> {
+        let path = self.path("in/file");
+        Ok(self.service.touch(Touch::Read, &path)? == 0)
+    }
+
+    fn assert_all_is_normal(&mut self) -> Result<()> {
+        self.assert_service_gets(0)
     }
 
     fn assert_no_residue(&self) -> Result<()> {
         self.before.assert_unchanged_within(&[&self.netns], SETTLE)
     }
-}
-
-/// What the daemon says this kernel lacks for the fault.
-fn lack(mcp: &Mcp) -> Result<Option<String>> {
-    let report = mcp.call_tool("chaos_doctor", json!({}))?.ok()?;
-    let faults = report["faults"].as_array().cloned().unwrap_or_default();
-    let mine = faults.iter().find(|fault| fault["fault_type"] == "file_error");
-    let missing = mine
-        .map(|fault| fault["missing"].clone())
-        .ok_or_else(|| Error::Different(format!("no file_error in {report}")))?;
-    let missing = missing.as_array().cloned().unwrap_or_default();
-    Ok(missing.first().map(|what| what.as_str().unwrap_or_default().to_owned()))
 }
 
 /// Runs a test on a scene, if the kernel can have one.
@@ -169,28 +156,10 @@ fn on_scene(test: impl FnOnce(&mut Scene) -> Tried<()>) -> TestResult {
 }
 
 fn a_kernel_that_cannot_fail_calls_about_files_says_what_it_lacks(context: &Context) -> TestResult {
-    let (cgroup, daemon) = (Cgroup::new()?, Daemon::start()?);
-    let mcp = daemon.mcp()?;
-    let lack = lack(&mcp)?;
-    if context.environment == crate::skip::Environment::Vm {
-        assert_eq!(lack, None, "the VM's kernels can");
-        return Ok(Outcome::Pass);
-    }
-    let Some(lack) = lack else { return Ok(Outcome::Pass) };
+    let cgroup = Cgroup::new()?;
     let fault =
         Fault::new("file_error").aimed(json!({"cgroup": cgroup.name()})).with(json!({"path": "/etc"}));
-    fault.register(&mcp)?;
-    let answer =
-        mcp.call_tool("chaos_inject_fault", json!({"fault_name": "file_error", "action": "inject"}))?;
-    assert!(answer.is_error && answer.json["error"]["code"] == "UNSUPPORTED_KERNEL", "{}", answer.json);
-    let (message, hint) = (&answer.json["error"]["message"], &answer.json["error"]["hint"]);
-    assert!(message.as_str().is_some_and(|message| message.contains(&lack)), "{message} without {lack:?}");
-    // Whatever it is, it is one of these, and the hint says what would help.
-    let known = ["BPF_LSM", "security", "types"].iter().any(|word| lack.contains(word));
-    let helps = ["lsm=", "CONFIG_"].iter().any(|word| hint.as_str().is_some_and(|hint| hint.contains(word)));
-    assert!(known && helps, "{lack:?}: {hint}");
-    impossible("file_error", message.as_str().unwrap_or_default());
-    Ok(Outcome::Pass)
+    served::is_refused_where_it_cannot_be(context, "file_error", &fault)
 }
 
 fn a_file_error_fails_what_one_group_asks_below_a_folder_and_nothing_else(_: &Context) -> TestResult {
@@ -428,52 +397,17 @@ fn two_file_errors_of_one_group_are_two_and_ending_one_leaves_the_other(_: &Cont
     })
 }
 
-/// On a machine so slow that the fault is over before the first call, one that lasts longer is tried.
 fn a_file_error_ends_at_its_time(_: &Context) -> TestResult {
     on_scene(|scene| {
-        let path = scene.path("in/file");
-        for lasting in [2, 4, 8, 16].map(Duration::from_secs) {
-            let injected = Instant::now();
-            scene.fault(json!({})).lasting(lasting).inject(&scene.mcp)?;
-            let started = Instant::now();
-            let got = scene.service.touch(Touch::Read, &path)?;
-            if got == 0 && injected.elapsed() > lasting {
-                continue;
-            }
-            assert_eq!(got, EIO);
-            let mut last = Duration::ZERO;
-            while last < 2 * lasting {
-                let made = started.elapsed();
-                if scene.service.touch(Touch::Read, &path)? == 0 {
-                    break;
-                }
-                last = made;
-            }
-            assert!(last < lasting + Duration::from_millis(500), "it still failed a call after {last:?}");
-            scene.assert_service_gets(0)?;
-            return Ok(scene.assert_no_residue()?);
-        }
-        Err("no fault was seen before its end".into())
+        let fault = scene.fault(json!({}));
+        Ok(served::ends_at_its_time(scene, &fault)?)
     })
 }
 
-/// Does this to every process of the daemon; the fault has to be over within `limit`, and recovery leaves nothing.
 fn survives(blow: Signal, limit: Duration) -> TestResult {
     on_scene(|scene| {
-        scene.fault(json!({})).inject(&scene.mcp)?;
-        assert_eq!(scene.service.touch(Touch::Read, &scene.folder.path().join("in/file"))?, EIO);
-        let processes = scene.daemon.processes();
-        processes.iter().for_each(|process| process.signal(blow));
-        let normal = scene.time_to_normal(2 * limit);
-        // Those that are stopped would not end when they are told to.
-        processes.iter().for_each(|process| process.signal(Signal::SIGKILL));
-        let after = normal?;
-        assert!(after < limit, "the service was normal only {after:?} after the blow");
-        assert!(wait_until(SETTLE, || !processes.iter().any(Process::runs)));
-        let mut recover = std::process::Command::new(binary("chaos-daemon")?);
-        output(recover.arg("recover").arg("--runtime-dir").arg(scene.daemon.runtime_dir()))?;
-        scene.assert_service_gets(0)?;
-        Ok(scene.assert_no_residue()?)
+        let fault = scene.fault(json!({}));
+        Ok(served::survives(scene, &fault, blow, limit)?)
     })
 }
 
@@ -487,15 +421,8 @@ fn stopping_every_process_ends_a_file_error_within_the_lease(_: &Context) -> Tes
 
 fn a_holder_that_dies_takes_its_file_error_with_it(_: &Context) -> TestResult {
     on_scene(|scene| {
-        let waiting: Vec<_> = scene.daemon.holders().iter().map(|holder| holder.pid).collect();
-        scene.fault(json!({})).inject(&scene.mcp)?;
-        assert_eq!(scene.service.touch(Touch::Read, &scene.folder.path().join("in/file"))?, EIO);
-        for holder in scene.daemon.holders().iter().filter(|holder| !waiting.contains(&holder.pid)) {
-            holder.signal(Signal::SIGKILL);
-        }
-        scene.time_to_normal(Duration::from_secs(1))?;
-        assert!(scene.daemon.injector().is_some_and(|injector| injector.runs()));
-        Ok(scene.assert_no_residue()?)
+        let fault = scene.fault(json!({}));
+        Ok(served::ends_with_its_holder(scene, &fault)?)
     })
 }
 
@@ -505,11 +432,8 @@ fn a_file_error_of_the_daemon_s_group_or_of_no_file_is_refused(_: &Context) -> T
     let mcp = daemon.mcp()?;
     let there = folder.path();
     let refused = |target: Value, path: &Path, params: Value, expected: &str| -> Result<()> {
-        let mut all = json!({"path": path});
-        if let (Value::Object(all), Value::Object(params)) = (&mut all, params) {
-            all.extend(params);
-        }
-        let fault = Fault::new("file_error").aimed(target.clone()).with(all.clone());
+        let fault = Fault::new("file_error").aimed(target.clone());
+        let fault = fault.with(json!({"path": path})).and_with(params.clone());
         let answer = match fault.register(&mcp) {
             Ok(_) => {
                 mcp.call_tool("chaos_inject_fault", json!({"fault_name": "file_error", "action": "inject"}))?
@@ -520,7 +444,7 @@ fn a_file_error_of_the_daemon_s_group_or_of_no_file_is_refused(_: &Context) -> T
         };
         assert!(
             answer.is_error && answer.json["error"]["code"] == expected,
-            "{target}, {all}: {}",
+            "{target}, {path:?}, {params}: {}",
             answer.json
         );
         Ok(())

@@ -31,6 +31,7 @@ mod programs;
 mod sandbox;
 mod scene;
 mod scopes;
+mod served;
 mod services;
 mod severed;
 mod socket_calls;

@@ -11,15 +11,15 @@ use nix::libc::{EAGAIN, ETIMEDOUT};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
+use super::served::{self, LEASE, SETTLE, Served};
 use super::{Context, Outcome, TestResult, tests};
-use crate::caller::{Ask, Caller};
+use crate::caller::{Ask, Caller, mapped};
 use crate::cgroup::Cgroup;
-use crate::daemon::binary;
 use crate::fault::Fault;
 use crate::measure::Echo;
-use crate::netns::{NetNs, output};
+use crate::netns::NetNs;
 use crate::plug::Plug;
-use crate::process::{Process, wait_until};
+use crate::process::wait_until;
 use crate::{Daemon, Error, Mcp, Pair, Residue, Result};
 
 tests![
@@ -39,8 +39,6 @@ tests![
     what_cannot_be_cut_off_without_an_interface_is_refused_by_name,
 ];
 
-const SETTLE: Duration = Duration::from_secs(2);
-const LEASE: Duration = Duration::from_secs(3);
 const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 /// Where the service listens for datagrams.
 const HEARS: u16 = 9;
@@ -79,11 +77,7 @@ impl Scene {
     }
 
     fn fault(&self, narrow: Value) -> Fault {
-        let mut target = json!({"cgroup": self.cgroup.name()});
-        if let (Value::Object(target), Value::Object(narrow)) = (&mut target, narrow) {
-            target.extend(narrow);
-        }
-        Fault::new("network_partition").aimed(target)
+        Fault::new("network_partition").aimed(json!({"cgroup": self.cgroup.name()})).narrowed(narrow)
     }
 
     fn trip(&mut self) -> Result<i32> {
@@ -134,30 +128,28 @@ impl Scene {
             Err(error) => Err(failed(error)),
         }
     }
+}
 
-    /// How long it takes from now until a datagram of the service comes back; the time at which the first that did was sent.
-    fn time_to_normal(&mut self, limit: Duration) -> Result<Duration> {
-        let start = Instant::now();
-        while start.elapsed() < limit {
-            let sent = start.elapsed();
-            // Not waited for long, so that there are many of them.
-            if self.service.ask(Ask::TripSoon(self.echo.address()))? == 0 {
-                return Ok(sent);
-            }
-        }
-        Err(Error::Late { what: "the service's packets normal".into(), after: limit })
+impl Served for Scene {
+    fn daemon(&self) -> &Daemon {
+        &self.daemon
+    }
+
+    fn mcp(&self) -> &Mcp {
+        &self.mcp
+    }
+
+    fn is_normal(&mut self) -> Result<bool> {
+        // Not waited for long, so that there are many of them.
+        Ok(self.service.ask(Ask::TripSoon(self.echo.address()))? == 0)
+    }
+
+    fn assert_all_is_normal(&mut self) -> Result<()> {
+        self.assert_service_gets(0, 0)
     }
 
     fn assert_no_residue(&self) -> Result<()> {
         self.before.assert_unchanged_within(&[&self.pair.near], SETTLE)
-    }
-}
-
-/// An IPv4 address as a program for IPv6 writes it.
-fn mapped(address: SocketAddr) -> SocketAddr {
-    match address.ip() {
-        IpAddr::V4(v4) => (v4.to_ipv6_mapped(), address.port()).into(),
-        IpAddr::V6(_) => address,
     }
 }
 
@@ -407,43 +399,15 @@ fn a_partition_of_a_process_without_an_interface_is_of_its_group(_: &Context) ->
 
 fn a_partition_of_a_service_ends_at_its_time(_: &Context) -> TestResult {
     let mut scene = Scene::new()?;
-    // Long enough for a slow machine to see it before it ends.
-    let lasting = Duration::from_secs(3);
-    scene.fault(json!({})).lasting(lasting).inject(&scene.mcp)?;
-    let started = Instant::now();
-    assert_eq!(scene.trip()?, EAGAIN);
-    let mut last = Duration::ZERO;
-    while last < 2 * lasting {
-        let sent = started.elapsed();
-        if scene.trip()? == 0 {
-            break;
-        }
-        last = sent;
-    }
-    // A datagram that was sent later must have come back, however slow the machine is.
-    assert!(last < lasting + Duration::from_millis(500), "it still lost a datagram after {last:?}");
-    scene.assert_service_gets(0, 0)?;
-    scene.assert_no_residue()?;
+    let fault = scene.fault(json!({}));
+    served::ends_at_its_time(&mut scene, &fault)?;
     Ok(Outcome::Pass)
 }
 
-/// Does this to every process of the daemon; the fault has to be over within `limit`, and recovery leaves nothing.
 fn survives(blow: Signal, limit: Duration) -> TestResult {
     let mut scene = Scene::new()?;
-    scene.fault(json!({})).inject(&scene.mcp)?;
-    scene.assert_service_gets(EAGAIN, ETIMEDOUT)?;
-    let processes = scene.daemon.processes();
-    processes.iter().for_each(|process| process.signal(blow));
-    let normal = scene.time_to_normal(2 * limit);
-    // Those that are stopped would not end when they are told to.
-    processes.iter().for_each(|process| process.signal(Signal::SIGKILL));
-    let after = normal?;
-    assert!(after < limit, "the service was normal only {after:?} after the blow");
-    assert!(wait_until(SETTLE, || !processes.iter().any(Process::runs)));
-    let mut recover = Command::new(binary("chaos-daemon")?);
-    output(recover.arg("recover").arg("--runtime-dir").arg(scene.daemon.runtime_dir()))?;
-    scene.assert_service_gets(0, 0)?;
-    scene.assert_no_residue()?;
+    let fault = scene.fault(json!({}));
+    served::survives(&mut scene, &fault, blow, limit)?;
     Ok(Outcome::Pass)
 }
 
@@ -452,21 +416,13 @@ fn killing_every_process_at_once_ends_a_partition_of_a_service_within_a_second(_
 }
 
 fn stopping_every_process_ends_a_partition_of_a_service_within_the_lease(_: &Context) -> TestResult {
-    // The datagram that is under way when the lease ends is waited for.
-    survives(Signal::SIGSTOP, LEASE + Duration::from_secs(1))
+    survives(Signal::SIGSTOP, LEASE + Duration::from_millis(500))
 }
 
 fn a_holder_that_dies_takes_its_partition_of_a_service_with_it(_: &Context) -> TestResult {
     let mut scene = Scene::new()?;
-    let waiting: Vec<_> = scene.daemon.holders().iter().map(|holder| holder.pid).collect();
-    scene.fault(json!({})).inject(&scene.mcp)?;
-    scene.assert_service_gets(EAGAIN, ETIMEDOUT)?;
-    for holder in scene.daemon.holders().iter().filter(|holder| !waiting.contains(&holder.pid)) {
-        holder.signal(Signal::SIGKILL);
-    }
-    scene.time_to_normal(Duration::from_secs(1))?;
-    assert!(scene.daemon.injector().is_some_and(|injector| injector.runs()));
-    scene.assert_no_residue()?;
+    let fault = scene.fault(json!({}));
+    served::ends_with_its_holder(&mut scene, &fault)?;
     Ok(Outcome::Pass)
 }
 

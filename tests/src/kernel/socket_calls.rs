@@ -2,24 +2,21 @@
 //! by one beside it.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use chaos_daemon::spec::sockets::{OPERATIONS, Operation, SOCKET_ERRORS};
 use nix::libc::{EADDRINUSE, ECONNREFUSED, ECONNRESET, EIO, ENETDOWN, ENOBUFS};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
+use super::served::{self, LEASE, SETTLE, Served, lack};
 use super::{Context, Outcome, TestResult, tests};
 use crate::caller::{Ask, Caller};
 use crate::cgroup::Cgroup;
-use crate::daemon::binary;
 use crate::fault::Fault;
-use crate::kinds::impossible;
-use crate::netns::output;
 use crate::plug::Plug;
-use crate::process::{Process, wait_until};
 use crate::touch::Touch;
-use crate::{Daemon, Error, Mcp, NetNs, Reason, Residue, Result};
+use crate::{Daemon, Mcp, NetNs, Reason, Residue, Result};
 
 tests![
     a_kernel_that_cannot_fail_calls_about_sockets_says_what_it_lacks,
@@ -39,8 +36,6 @@ tests![
     a_socket_error_of_the_daemon_s_group_or_of_what_cannot_be_met_is_refused,
 ];
 
-const SETTLE: Duration = Duration::from_secs(2);
-const LEASE: Duration = Duration::from_secs(3);
 const PORT: u16 = 9000;
 /// A port that nobody has.
 const ANYWHERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
@@ -88,7 +83,7 @@ impl Scene {
         let mut beside = Caller::start(&netns[1], None)?;
         let daemon = Daemon::start_with(configure)?;
         let mcp = daemon.mcp()?;
-        if let Some(lack) = lack(&mcp)? {
+        if let Some(lack) = lack(&mcp, "socket_error")? {
             return Ok(Err(lack));
         }
         for address in addresses {
@@ -104,11 +99,7 @@ impl Scene {
     }
 
     fn narrow(&self, narrow: Value) -> Fault {
-        let mut target = json!({"cgroup": self.cgroup.name()});
-        if let (Value::Object(target), Value::Object(narrow)) = (&mut target, narrow) {
-            target.extend(narrow);
-        }
-        Fault::new("socket_error").aimed(target)
+        Fault::new("socket_error").aimed(json!({"cgroup": self.cgroup.name()})).narrowed(narrow)
     }
 
     /// Fails unless the service gets this from whatever it asks of its sockets of IPv4 and IPv6, and nobody anything from all
@@ -123,35 +114,29 @@ impl Scene {
         assert_eq!(self.service.plug(Plug::WholeUnix, V4)?, 0, "unix sockets of the service");
         Ok(())
     }
+}
 
-    /// How long it takes from now until nothing that the service asks fails; the time at which the first attempt that succeeded
-    /// began.
-    fn time_to_normal(&mut self, limit: Duration) -> Result<Duration> {
-        let start = Instant::now();
-        while start.elapsed() < limit {
-            let made = start.elapsed();
-            if self.service.plug(Plug::Whole, ANYWHERE)? == 0 {
-                return Ok(made);
-            }
-        }
-        Err(Error::Late { what: "the service's calls normal".into(), after: limit })
+impl Served for Scene {
+    fn daemon(&self) -> &Daemon {
+        &self.daemon
+    }
+
+    fn mcp(&self) -> &Mcp {
+        &self.mcp
+    }
+
+    fn is_normal(&mut self) -> Result<bool> {
+        // Nothing of what there is fails.
+        Ok(self.service.plug(Plug::Whole, ANYWHERE)? == 0)
+    }
+
+    fn assert_all_is_normal(&mut self) -> Result<()> {
+        self.assert_service_gets(0)
     }
 
     fn assert_no_residue(&self) -> Result<()> {
         self.before.assert_unchanged_within(&[&self.netns[0], &self.netns[1]], SETTLE)
     }
-}
-
-/// What the daemon says this kernel lacks for the fault.
-fn lack(mcp: &Mcp) -> Result<Option<String>> {
-    let report = mcp.call_tool("chaos_doctor", json!({}))?.ok()?;
-    let faults = report["faults"].as_array().cloned().unwrap_or_default();
-    let mine = faults.iter().find(|fault| fault["fault_type"] == "socket_error");
-    let missing = mine
-        .map(|fault| fault["missing"].clone())
-        .ok_or_else(|| Error::Different(format!("no socket_error in {report}")))?;
-    let missing = missing.as_array().cloned().unwrap_or_default();
-    Ok(missing.first().map(|what| what.as_str().unwrap_or_default().to_owned()))
 }
 
 /// Runs a test on a scene, if the kernel can have one.
@@ -163,26 +148,9 @@ fn on_scene(test: impl FnOnce(&mut Scene) -> Tried<()>) -> TestResult {
 }
 
 fn a_kernel_that_cannot_fail_calls_about_sockets_says_what_it_lacks(context: &Context) -> TestResult {
-    let (cgroup, daemon) = (Cgroup::new()?, Daemon::start()?);
-    let mcp = daemon.mcp()?;
-    let lack = lack(&mcp)?;
-    if context.environment == crate::skip::Environment::Vm {
-        assert_eq!(lack, None, "the VM's kernels can");
-        return Ok(Outcome::Pass);
-    }
-    let Some(lack) = lack else { return Ok(Outcome::Pass) };
-    Fault::new("socket_error").aimed(json!({"cgroup": cgroup.name()})).register(&mcp)?;
-    let answer =
-        mcp.call_tool("chaos_inject_fault", json!({"fault_name": "socket_error", "action": "inject"}))?;
-    assert!(answer.is_error && answer.json["error"]["code"] == "UNSUPPORTED_KERNEL", "{}", answer.json);
-    let (message, hint) = (&answer.json["error"]["message"], &answer.json["error"]["hint"]);
-    assert!(message.as_str().is_some_and(|message| message.contains(&lack)), "{message} without {lack:?}");
-    // Whatever it is, it is one of these, and the hint says what would help.
-    let known = ["BPF_LSM", "security", "types"].iter().any(|word| lack.contains(word));
-    let helps = ["lsm=", "CONFIG_"].iter().any(|word| hint.as_str().is_some_and(|hint| hint.contains(word)));
-    assert!(known && helps, "{lack:?}: {hint}");
-    impossible("socket_error", message.as_str().unwrap_or_default());
-    Ok(Outcome::Pass)
+    let cgroup = Cgroup::new()?;
+    let fault = Fault::new("socket_error").aimed(json!({"cgroup": cgroup.name()}));
+    served::is_refused_where_it_cannot_be(context, "socket_error", &fault)
 }
 
 fn a_socket_error_fails_what_one_group_asks_on_both_families_and_nothing_else(_: &Context) -> TestResult {
@@ -430,51 +398,17 @@ fn a_socket_error_and_errors_of_connections_and_files_act_side_by_side_and_end_o
     })
 }
 
-/// On a machine so slow that the fault is over before the first call, one that lasts longer is tried.
 fn a_socket_error_ends_at_its_time(_: &Context) -> TestResult {
     on_scene(|scene| {
-        for lasting in [2, 4, 8, 16].map(Duration::from_secs) {
-            let injected = Instant::now();
-            scene.fault(json!({})).lasting(lasting).inject(&scene.mcp)?;
-            let started = Instant::now();
-            let got = scene.service.plug(Plug::Bind, V4)?;
-            if got == 0 && injected.elapsed() > lasting {
-                continue;
-            }
-            assert_eq!(got, ENOBUFS);
-            let mut last = Duration::ZERO;
-            while last < 2 * lasting {
-                let made = started.elapsed();
-                if scene.service.plug(Plug::Bind, V4)? == 0 {
-                    break;
-                }
-                last = made;
-            }
-            assert!(last < lasting + Duration::from_millis(500), "it still failed a call after {last:?}");
-            scene.assert_service_gets(0)?;
-            return Ok(scene.assert_no_residue()?);
-        }
-        Err("no fault was seen before its end".into())
+        let fault = scene.fault(json!({}));
+        Ok(served::ends_at_its_time(scene, &fault)?)
     })
 }
 
-/// Does this to every process of the daemon; the fault has to be over within `limit`, and recovery leaves nothing.
 fn survives(params: Value, blow: Signal, limit: Duration) -> TestResult {
     on_scene(|scene| {
-        scene.fault(params).inject(&scene.mcp)?;
-        assert_eq!(scene.service.plug(Plug::Bind, V4)?, ENOBUFS);
-        let processes = scene.daemon.processes();
-        processes.iter().for_each(|process| process.signal(blow));
-        let normal = scene.time_to_normal(2 * limit);
-        // Those that are stopped would not end when they are told to.
-        processes.iter().for_each(|process| process.signal(Signal::SIGKILL));
-        let after = normal?;
-        assert!(after < limit, "the service was normal only {after:?} after the blow");
-        assert!(wait_until(SETTLE, || !processes.iter().any(Process::runs)));
-        let mut recover = std::process::Command::new(binary("chaos-daemon")?);
-        output(recover.arg("recover").arg("--runtime-dir").arg(scene.daemon.runtime_dir()))?;
-        scene.assert_service_gets(0)?;
-        Ok(scene.assert_no_residue()?)
+        let fault = scene.fault(params);
+        Ok(served::survives(scene, &fault, blow, limit)?)
     })
 }
 
@@ -497,15 +431,8 @@ fn stopping_every_process_ends_a_socket_error_within_the_lease(_: &Context) -> T
 
 fn a_holder_that_dies_takes_its_socket_error_with_it(_: &Context) -> TestResult {
     on_scene(|scene| {
-        let waiting: Vec<_> = scene.daemon.holders().iter().map(|holder| holder.pid).collect();
-        scene.fault(json!({"operations": ["bind"]})).inject(&scene.mcp)?;
-        assert_eq!(scene.service.plug(Plug::Bind, V4)?, ENOBUFS);
-        for holder in scene.daemon.holders().iter().filter(|holder| !waiting.contains(&holder.pid)) {
-            holder.signal(Signal::SIGKILL);
-        }
-        scene.time_to_normal(Duration::from_secs(1))?;
-        assert!(scene.daemon.injector().is_some_and(|injector| injector.runs()));
-        Ok(scene.assert_no_residue()?)
+        let fault = scene.fault(json!({"operations": ["bind"]}));
+        Ok(served::ends_with_its_holder(scene, &fault)?)
     })
 }
 
