@@ -45,7 +45,10 @@ fn a_test_that_is_left_out_is_skipped_for_the_reason_that_is_given() {
 fn a_runner_that_is_told_to_end_takes_away_what_its_test_has_made() {
     // It waits for seconds, with a fault in a namespace.
     let test = "lifetime::a_fault_ends_at_its_time_without_anybody_asking";
+    // Not that of a runner which runs this test: then it would be for that one to take away what is left.
+    let folder = tempfile::tempdir().unwrap();
     let mut runner = Command::new(binary("test-runner").unwrap())
+        .env("TMPDIR", folder.path())
         .args(["--results=/dev/null", &format!("--filter={test}")])
         .arg(binary("kernel-tests").unwrap())
         .stdin(Stdio::null())
@@ -72,4 +75,5 @@ fn a_runner_that_is_told_to_end_takes_away_what_its_test_has_made() {
     }
     assert!(begun && ended, "begun: {begun}, ended: {ended}");
     assert_eq!(named(&prefix), 0, "namespaces of {prefix} are left");
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "its folder is left");
 }
