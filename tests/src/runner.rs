@@ -27,7 +27,7 @@ const ELSEWHERE: &str = "passed-on-the-host: nothing of it depends on the kernel
 /// What a test puts before a figure that belongs into the summary of a run.
 pub const FIGURE: &str = "figure: ";
 /// Processes of a test may take this long to go after it.
-const SETTLE: Duration = Duration::from_secs(2);
+const SETTLE: Duration = Duration::from_secs(10);
 
 /// How a test ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]

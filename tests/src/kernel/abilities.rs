@@ -21,7 +21,7 @@ tests![
     vsock_has_a_loopback,
 ];
 
-const LIMIT: Duration = Duration::from_secs(2);
+const LIMIT: Duration = Duration::from_secs(10);
 
 fn a_cable_carries_udp_tcp_and_icmp_on_both_families(_: &Context) -> TestResult {
     let pair = Pair::new()?;

@@ -28,7 +28,7 @@ tests![
     an_error_of_what_leaves_resets_this_end_also_for_what_arrives,
 ];
 
-const LIMIT: Duration = Duration::from_secs(2);
+const LIMIT: Duration = Duration::from_secs(10);
 /// Less than it takes until a SYN is sent again of itself.
 const AT_ONCE: Duration = Duration::from_millis(500);
 

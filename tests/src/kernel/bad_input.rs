@@ -24,7 +24,7 @@ tests![
     a_refused_command_line_leaves_what_is_registered_as_it_was,
 ];
 
-const LIMIT: Duration = Duration::from_secs(2);
+const LIMIT: Duration = Duration::from_secs(10);
 
 /// What is laid over a right registration, the code of the error, and what its message starts with.
 fn wrong() -> Vec<(Value, &'static str, &'static str)> {

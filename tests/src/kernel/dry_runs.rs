@@ -23,7 +23,7 @@ const REFUSALS: [&str; 4] = ["UNSUPPORTED_KERNEL", "UNAVAILABLE", "POLICY_DENIED
 /// What a policy has to allow; on a machine of its own, lest a plan does more than it should.
 const CLOCK: &str = "clock_skew = true\n";
 /// What comes and goes by itself may take so long.
-const SETTLE: Duration = Duration::from_secs(2);
+const SETTLE: Duration = Duration::from_secs(10);
 /// Of this many there is a plan on any machine.
 const LEAST_PLANNED: usize = 12;
 

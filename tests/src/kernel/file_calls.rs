@@ -11,8 +11,8 @@ use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::served::{self, LEASE, SETTLE, Served, lack};
-use super::{Attach, Context, Outcome, TestResult, tests};
+use super::served::{self, AT_ONCE, LEASE, SETTLE, Served, lack};
+use super::{Attach, Context, Outcome, STANDSTILL, TestResult, punctual, tests};
 use crate::caller::Caller;
 use crate::cgroup::Cgroup;
 use crate::fault::Fault;
@@ -405,18 +405,20 @@ fn a_file_error_ends_at_its_time(_: &Context) -> TestResult {
 }
 
 fn survives(blow: Signal, limit: Duration) -> TestResult {
-    on_scene(|scene| {
-        let fault = scene.fault(json!({}));
-        Ok(served::survives(scene, &fault, blow, limit)?)
+    punctual(|| {
+        on_scene(|scene| {
+            let fault = scene.fault(json!({}));
+            Ok(served::survives(scene, &fault, blow, limit)?)
+        })
     })
 }
 
 fn killing_every_process_at_once_ends_a_file_error_within_a_second(_: &Context) -> TestResult {
-    survives(Signal::SIGKILL, Duration::from_secs(1))
+    survives(Signal::SIGKILL, AT_ONCE)
 }
 
 fn stopping_every_process_ends_a_file_error_within_the_lease(_: &Context) -> TestResult {
-    survives(Signal::SIGSTOP, LEASE + Duration::from_millis(500))
+    survives(Signal::SIGSTOP, LEASE + STANDSTILL)
 }
 
 fn a_holder_that_dies_takes_its_file_error_with_it(_: &Context) -> TestResult {

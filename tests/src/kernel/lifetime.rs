@@ -6,7 +6,10 @@ use nix::sys::signal::Signal;
 use serde_json::json;
 
 use super::effects::inject_netem;
-use super::{Attach, Context, Outcome, TestResult, on_every_attachment, tests, with_netem};
+use super::served::AT_ONCE;
+use super::{
+    Attach, Context, Outcome, STANDSTILL, TestResult, Tried, on_every_attachment, punctual, tests, with_netem,
+};
 use crate::daemon::binary;
 use crate::fault::Fault;
 use crate::measure::{Echo, udp_rtt, udp_rtt_median};
@@ -34,7 +37,7 @@ tests![
     an_injection_succeeds_after_the_waiting_holder_was_killed,
 ];
 
-const LIMIT: Duration = Duration::from_secs(2);
+const LIMIT: Duration = Duration::from_secs(10);
 /// How long a daemon may take to start, where processors are emulated.
 const START: Duration = Duration::from_secs(20);
 const PATIENCE: Duration = Duration::from_millis(300);
@@ -78,8 +81,7 @@ fn a_fault_ends_at_its_time_without_anybody_asking(context: &Context) -> TestRes
         let fault = partition(&pair).lasting(lasting);
         fault.inject(&mcp)?;
         assert!(!normal(&pair, &echo)?);
-        let after = time_to_normal(&pair, &echo, 2 * lasting)?;
-        assert!(after < lasting + Duration::from_millis(500), "it lasted {after:?}");
+        time_to_normal(&pair, &echo, lasting + STANDSTILL)?;
         before.assert_unchanged_within(&[&pair.near], LIMIT)?;
         Ok(())
     })
@@ -95,39 +97,41 @@ pub(super) enum Blow {
 pub(super) fn survives(context: &Context, blow: Blow, fault: fn(&Pair) -> Fault) -> TestResult {
     let mut skipped = None;
     let passed = on_every_attachment(context, |attach| {
-        let pair = Pair::new()?;
-        let echo = Echo::start(&pair.far, Pair::FAR_V4, 7)?;
-        let mut daemon = Daemon::start_with(|command| attach.configure(command))?;
-        let before = Residue::take(&[&pair.near])?;
-        skipped = inject_netem(&fault(&pair), &daemon.mcp()?)?;
-        if skipped.is_some() {
-            return Ok(());
-        }
-        assert!(!normal(&pair, &echo)?, "the fault has no effect");
-        let limit = match blow {
-            Blow::Kill => Duration::from_secs(1),
-            Blow::Stop => LEASE + Duration::from_millis(500),
-        };
-        let processes = daemon.processes();
-        let signal = match blow {
-            Blow::Kill => Signal::SIGKILL,
-            Blow::Stop => Signal::SIGSTOP,
-        };
-        processes.iter().for_each(|process| process.signal(signal));
-        let after = time_to_normal(&pair, &echo, 2 * limit).inspect_err(|_| kill_all(&processes))?;
-        assert!(after < limit, "traffic was normal only {after:?} after the blow");
-        if let Blow::Kill = blow {
-            assert!(wait_until(LIMIT, || !processes.iter().any(|process| process.runs())));
-        }
-        let said = recover(&daemon)?;
-        assert!(!said.contains("STUCK"), "{said}");
-        assert!(wait_until(LIMIT, || !processes.iter().any(|process| process.runs())), "somebody still runs");
-        before.assert_unchanged_within(&[&pair.near], LIMIT)?;
-        assert!(normal(&pair, &echo)?);
-        daemon.kill_everything();
-        Ok(())
+        punctual(|| {
+            skipped = survives_once(attach, blow, fault)?;
+            Ok(())
+        })
     })?;
     Ok(skipped.unwrap_or(passed))
+}
+
+fn survives_once(attach: Attach, blow: Blow, fault: fn(&Pair) -> Fault) -> Tried<Option<Outcome>> {
+    let pair = Pair::new()?;
+    let echo = Echo::start(&pair.far, Pair::FAR_V4, 7)?;
+    let mut daemon = Daemon::start_with(|command| attach.configure(command))?;
+    let before = Residue::take(&[&pair.near])?;
+    let skipped = inject_netem(&fault(&pair), &daemon.mcp()?)?;
+    if skipped.is_some() {
+        return Ok(skipped);
+    }
+    assert!(!normal(&pair, &echo)?, "the fault has no effect");
+    let (signal, limit) = match blow {
+        Blow::Kill => (Signal::SIGKILL, AT_ONCE),
+        Blow::Stop => (Signal::SIGSTOP, LEASE + STANDSTILL),
+    };
+    let processes = daemon.processes();
+    processes.iter().for_each(|process| process.signal(signal));
+    time_to_normal(&pair, &echo, limit).inspect_err(|_| kill_all(&processes))?;
+    if let Blow::Kill = blow {
+        assert!(wait_until(LIMIT, || !processes.iter().any(|process| process.runs())));
+    }
+    let said = recover(&daemon)?;
+    assert!(!said.contains("STUCK"), "{said}");
+    assert!(wait_until(LIMIT, || !processes.iter().any(|process| process.runs())), "somebody still runs");
+    before.assert_unchanged_within(&[&pair.near], LIMIT)?;
+    time_to_normal(&pair, &echo, LIMIT)?;
+    daemon.kill_everything();
+    Ok(None)
 }
 
 /// Of processes that are stopped, and so do not end when they are told to.
@@ -175,10 +179,10 @@ fn a_stopped_holder_dies_with_its_injector(context: &Context) -> TestResult {
         let (injector, holders) = (daemon.injector().ok_or("no injector")?, daemon.holders());
         holders.iter().for_each(|holder| holder.signal(Signal::SIGSTOP));
         injector.signal(Signal::SIGKILL);
-        let dead = wait_until(Duration::from_secs(1), || !holders.iter().any(Process::runs));
+        let dead = wait_until(LIMIT, || !holders.iter().any(Process::runs));
         kill_all(&holders);
         assert!(dead, "a stopped holder outlived its injector");
-        assert!(time_to_normal(&pair, &echo, LIMIT)? < Duration::from_secs(1));
+        time_to_normal(&pair, &echo, LIMIT)?;
         Ok(())
     })
 }
@@ -239,7 +243,7 @@ fn a_server_that_dies_ends_every_fault_and_is_started_again(_: &Context) -> Test
     fault.inject(&daemon.mcp()?)?;
     let server = daemon.server().ok_or("no server")?;
     server.signal(Signal::SIGKILL);
-    assert!(time_to_normal(&pair, &echo, LIMIT)? < Duration::from_secs(1));
+    time_to_normal(&pair, &echo, LIMIT)?;
     before.assert_unchanged_within(&[&pair.near], LIMIT)?;
     assert!(wait_until(LIMIT, || daemon.server().is_some_and(|now| now.pid != server.pid)), "no new server");
     // What was registered is still known.
@@ -255,7 +259,7 @@ fn a_signal_ends_every_fault_without_any_client(_: &Context) -> TestResult {
     partition(&pair).inject(&daemon.mcp()?)?;
     assert!(udp_rtt(&pair.near, echo.address(), PATIENCE)?.is_none());
     daemon.injector().ok_or("no injector")?.signal(Signal::SIGUSR1);
-    assert!(time_to_normal(&pair, &echo, LIMIT)? < Duration::from_secs(1));
+    time_to_normal(&pair, &echo, LIMIT)?;
     assert!(daemon.injector().is_some_and(|injector| injector.runs()), "the daemon went too");
     Ok(Outcome::Pass)
 }

@@ -41,8 +41,11 @@ mod trouble;
 mod verdicts;
 mod vsock;
 
-use crate::NetNs;
+use std::time::Duration;
+
+use crate::runner::FIGURE;
 use crate::skip::{Environment, Reason, kernel_version};
+use crate::{Error, NetNs};
 
 /// What a test may ask about where it runs.
 #[derive(Debug, Clone, Copy)]
@@ -136,6 +139,28 @@ fn on_every_attachment(
         test(*way).map_err(|error| format!("attached by {way:?}: {error}"))?;
     }
     Ok(Outcome::Pass)
+}
+
+/// So much later than on time something may be seen to end: a machine that is shared or emulated stands still for seconds. How soon
+/// everything ends is measured by `kills` and `bench`.
+const STANDSTILL: Duration = Duration::from_secs(8);
+
+/// What may come of a part of a test.
+type Tried<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+/// Tries a promise that can only be told by its time from what else would end a fault some time later, such as a lease. A machine
+/// that stands still is late once; who breaks the promise is late each time.
+fn punctual<T>(mut attempt: impl FnMut() -> Tried<T>) -> Tried<T> {
+    const TRIES: usize = 3;
+    let is_late =
+        |error: &(dyn std::error::Error + 'static)| matches!(error.downcast_ref(), Some(Error::Late { .. }));
+    for _ in 1..TRIES {
+        match attempt() {
+            Err(error) if is_late(&*error) => println!("{FIGURE}tried again: {error}"),
+            done => return done,
+        }
+    }
+    attempt()
 }
 
 /// Runs a test that has packets queued, or skips it as a whole: one that leaves a part of itself out says nothing of that.

@@ -24,7 +24,7 @@ tests![
     a_policy_that_cannot_be_used_is_refused_at_the_start_with_its_path,
 ];
 
-const LIMIT: Duration = Duration::from_secs(2);
+const LIMIT: Duration = Duration::from_secs(10);
 const PATIENCE: Duration = Duration::from_millis(400);
 
 /// A policy file; it goes with the folder.

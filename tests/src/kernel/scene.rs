@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::pair::INTERFACE;
 use crate::{Daemon, Error, Mcp, Pair, Residue, Result};
 
-const SETTLE: Duration = Duration::from_secs(2);
+const SETTLE: Duration = Duration::from_secs(10);
 
 /// Where a refusal is tried.
 pub(super) struct Scene {

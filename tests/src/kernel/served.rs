@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 use serde_json::json;
 
-use super::{Context, Outcome, TestResult};
+use super::{Context, Outcome, STANDSTILL, TestResult};
 use crate::daemon::binary;
 use crate::fault::Fault;
 use crate::kinds::impossible;
@@ -18,8 +18,10 @@ use crate::{Daemon, Error, Mcp, Result};
 
 /// How long a fault may go on whose daemon stands still.
 pub(super) const LEASE: Duration = Duration::from_secs(3);
+/// How long a fault may go on whose daemon is dead: less than what is left of its lease, which would end it too.
+pub(super) const AT_ONCE: Duration = Duration::from_millis(1500);
 /// How soon everything is as before that need not be at once.
-pub(super) const SETTLE: Duration = Duration::from_secs(2);
+pub(super) const SETTLE: Duration = Duration::from_secs(10);
 
 /// A service, whoever is beside it, and the daemon.
 pub(super) trait Served {
@@ -61,7 +63,7 @@ pub(super) fn ends_at_its_time(scene: &mut impl Served, fault: &Fault) -> Result
             continue;
         }
         let mut last = Duration::ZERO;
-        while last < 2 * lasting {
+        while last < lasting + STANDSTILL {
             let asked = started.elapsed();
             if scene.is_normal()? {
                 break;
@@ -69,7 +71,7 @@ pub(super) fn ends_at_its_time(scene: &mut impl Served, fault: &Fault) -> Result
             last = asked;
         }
         // What was asked for later must have gone well, however slow the machine is.
-        assert!(last < lasting + Duration::from_millis(500), "it still acted after {last:?}");
+        assert!(last < lasting + STANDSTILL, "it still acted after {last:?}");
         scene.assert_all_is_normal()?;
         return scene.assert_no_residue();
     }
@@ -82,11 +84,10 @@ pub(super) fn survives(scene: &mut impl Served, fault: &Fault, blow: Signal, lim
     assert!(!scene.is_normal()?, "it has no effect");
     let processes = scene.daemon().processes();
     processes.iter().for_each(|process| process.signal(blow));
-    let normal = time_to_normal(scene, 2 * limit);
+    let normal = time_to_normal(scene, limit);
     // Those that are stopped would not end when they are told to.
     processes.iter().for_each(|process| process.signal(Signal::SIGKILL));
-    let after = normal?;
-    assert!(after < limit, "the service was normal only {after:?} after the blow");
+    normal?;
     assert!(wait_until(SETTLE, || !processes.iter().any(Process::runs)));
     let mut recover = Command::new(binary("chaos-daemon")?);
     output(recover.arg("recover").arg("--runtime-dir").arg(scene.daemon().runtime_dir()))?;
@@ -102,7 +103,7 @@ pub(super) fn ends_with_its_holder(scene: &mut impl Served, fault: &Fault) -> Re
     for holder in scene.daemon().holders().iter().filter(|holder| !waiting.contains(&holder.pid)) {
         holder.signal(Signal::SIGKILL);
     }
-    time_to_normal(scene, Duration::from_secs(1))?;
+    time_to_normal(scene, SETTLE)?;
     assert!(scene.daemon().injector().is_some_and(|injector| injector.runs()));
     scene.assert_no_residue()
 }

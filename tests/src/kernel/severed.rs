@@ -11,8 +11,8 @@ use nix::libc::{EAGAIN, ETIMEDOUT};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
-use super::served::{self, LEASE, SETTLE, Served};
-use super::{Context, Outcome, TestResult, tests};
+use super::served::{self, AT_ONCE, LEASE, SETTLE, Served};
+use super::{Context, Outcome, STANDSTILL, TestResult, punctual, tests};
 use crate::caller::{Ask, Caller, mapped};
 use crate::cgroup::Cgroup;
 use crate::fault::Fault;
@@ -405,18 +405,20 @@ fn a_partition_of_a_service_ends_at_its_time(_: &Context) -> TestResult {
 }
 
 fn survives(blow: Signal, limit: Duration) -> TestResult {
-    let mut scene = Scene::new()?;
-    let fault = scene.fault(json!({}));
-    served::survives(&mut scene, &fault, blow, limit)?;
-    Ok(Outcome::Pass)
+    punctual(|| {
+        let mut scene = Scene::new()?;
+        let fault = scene.fault(json!({}));
+        served::survives(&mut scene, &fault, blow, limit)?;
+        Ok(Outcome::Pass)
+    })
 }
 
 fn killing_every_process_at_once_ends_a_partition_of_a_service_within_a_second(_: &Context) -> TestResult {
-    survives(Signal::SIGKILL, Duration::from_secs(1))
+    survives(Signal::SIGKILL, AT_ONCE)
 }
 
 fn stopping_every_process_ends_a_partition_of_a_service_within_the_lease(_: &Context) -> TestResult {
-    survives(Signal::SIGSTOP, LEASE + Duration::from_millis(500))
+    survives(Signal::SIGSTOP, LEASE + STANDSTILL)
 }
 
 fn a_holder_that_dies_takes_its_partition_of_a_service_with_it(_: &Context) -> TestResult {

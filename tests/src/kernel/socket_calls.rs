@@ -9,8 +9,8 @@ use nix::libc::{EADDRINUSE, ECONNREFUSED, ECONNRESET, EIO, ENETDOWN, ENOBUFS};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
-use super::served::{self, LEASE, SETTLE, Served, lack};
-use super::{Context, Outcome, TestResult, tests};
+use super::served::{self, AT_ONCE, LEASE, SETTLE, Served, lack};
+use super::{Context, Outcome, STANDSTILL, TestResult, punctual, tests};
 use crate::caller::{Ask, Caller};
 use crate::cgroup::Cgroup;
 use crate::fault::Fault;
@@ -405,28 +405,30 @@ fn a_socket_error_ends_at_its_time(_: &Context) -> TestResult {
     })
 }
 
-fn survives(params: Value, blow: Signal, limit: Duration) -> TestResult {
-    on_scene(|scene| {
-        let fault = scene.fault(params);
-        Ok(served::survives(scene, &fault, blow, limit)?)
+fn survives(params: &Value, blow: Signal, limit: Duration) -> TestResult {
+    punctual(|| {
+        on_scene(|scene| {
+            let fault = scene.fault(params.clone());
+            Ok(served::survives(scene, &fault, blow, limit)?)
+        })
     })
 }
 
 fn killing_every_process_at_once_ends_a_socket_error_of_one_operation_within_a_second(
     _: &Context,
 ) -> TestResult {
-    survives(json!({"operations": ["bind"]}), Signal::SIGKILL, Duration::from_secs(1))
+    survives(&json!({"operations": ["bind"]}), Signal::SIGKILL, AT_ONCE)
 }
 
 /// The kernel lets go of one hook after the other, and waits in between.
 fn killing_every_process_at_once_ends_a_socket_error_of_all_operations_within_the_lease(
     _: &Context,
 ) -> TestResult {
-    survives(json!({}), Signal::SIGKILL, LEASE)
+    survives(&json!({}), Signal::SIGKILL, LEASE)
 }
 
 fn stopping_every_process_ends_a_socket_error_within_the_lease(_: &Context) -> TestResult {
-    survives(json!({}), Signal::SIGSTOP, LEASE + Duration::from_millis(500))
+    survives(&json!({}), Signal::SIGSTOP, LEASE + STANDSTILL)
 }
 
 fn a_holder_that_dies_takes_its_socket_error_with_it(_: &Context) -> TestResult {

@@ -6,7 +6,7 @@ use nix::sys::signal::Signal;
 use serde_json::json;
 
 use super::scene::Scene;
-use super::{Attach, Context, Outcome, TestResult, on_every_attachment, tests};
+use super::{Attach, Context, Outcome, STANDSTILL, TestResult, on_every_attachment, tests};
 use crate::fault::Fault;
 use crate::measure::{Echo, udp_rtt, udp_rtt_median};
 use crate::mounts::{Ballast, with_tiny_tmpfs};
@@ -20,7 +20,7 @@ tests![
 ];
 
 const PATIENCE: Duration = Duration::from_millis(300);
-const LIMIT: Duration = Duration::from_secs(4);
+const LIMIT: Duration = Duration::from_secs(10);
 /// One heartbeat keeps a fault for so long.
 const LEASE: Duration = Duration::from_secs(3);
 
@@ -61,7 +61,7 @@ fn a_fault_whose_holder_stands_still_is_removed_within_its_lease_and_a_second(
         let asked = Instant::now();
         fault.remove(&mcp)?;
         let after = asked.elapsed();
-        assert!(after < LEASE + Duration::from_secs(1), "removed only after {after:?}");
+        assert!(after < LEASE + STANDSTILL, "removed only after {after:?}");
         assert!(!holder.runs(), "the holder is there still");
         udp_rtt_median(&pair.near, echo.address(), 3, LIMIT)?;
         before.assert_unchanged_within(&[&pair.near], LIMIT)?;

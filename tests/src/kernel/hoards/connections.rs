@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::{Context, Outcome, TestResult, tests};
-use super::{ENDS, LEASE_ENDS, Taking, evidence};
+use super::{ENDS, LEASE_ENDS, PROMPT, Taking, evidence};
 use crate::fault::Fault;
 use crate::process::{Process, wait_until};
 use crate::{Daemon, Error, NetNs, Pair, Result, Wire};
@@ -193,7 +193,7 @@ fn a_daemon_of_sixteen_connections_serves_nobody_else_while_they_are_held(_: &Co
     assert_eq!(connections["empty_answers"], 0, "{connections}");
     assert!(!serves()?, "it serves somebody beside those that are held");
     fault.remove(&mcp)?;
-    assert!(wait_until(Duration::from_secs(1), || serves().unwrap_or(false)), "it serves nobody after");
+    assert!(wait_until(PROMPT, || serves().unwrap_or(false)), "it serves nobody after");
     Ok(Outcome::Pass)
 }
 

@@ -8,7 +8,7 @@ use nix::sched::{CpuSet, sched_getaffinity};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
 
-use super::{Context, Outcome, TestResult, holder, tests};
+use super::{Context, Outcome, PROMPT, TestResult, holder, tests};
 use crate::fault::Fault;
 use crate::process::{Process, wait_until};
 use crate::rate::reaches;
@@ -105,10 +105,10 @@ fn a_holder_joins_the_cgroup_that_is_named_and_leaves_it_with_the_fault(_: &Cont
     assert!(protected, "{pause:?}");
     cpu.remove(&mcp)?;
     memory.remove(&mcp)?;
-    assert!(wait_until(Duration::from_secs(1), || members().is_ok_and(|count| count == 1)));
+    assert!(wait_until(PROMPT, || members().is_ok_and(|count| count == 1)));
     victim.write("cgroup.freeze", "1")?;
     let frozen = || victim.read("cgroup.events").is_ok_and(|events| events.contains("frozen 1"));
-    assert!(wait_until(Duration::from_secs(1), frozen));
+    assert!(wait_until(PROMPT, frozen));
     let refused = cpu.inject(&mcp);
     assert!(matches!(&refused, Err(Error::Mcp { problem, .. }) if problem.contains("frozen")), "{refused:?}");
     Ok(Outcome::Pass)

@@ -3,14 +3,13 @@
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
 use std::path::Path;
-use std::time::Duration;
 
 use nix::sys::statvfs::statvfs;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::{Context, Outcome, TestResult, tests};
-use super::{ENDS, LEASE_ENDS, Taking, evidence, holder};
+use super::{ENDS, LEASE_ENDS, PROMPT, Taking, evidence, holder};
 use crate::fault::Fault;
 use crate::mounts::with_tmpfs;
 use crate::process::{Process, wait_until};
@@ -121,7 +120,7 @@ fn a_disk_is_read_and_written_as_fast_as_asked_for(_: &Context) -> TestResult {
         assert!(evidence(&fault, &mcp)?["bytes_moved"].as_u64() > Some(rate));
         fault.remove(&mcp)?;
         assert!(!holder.runs());
-        assert!(wait_until(Duration::from_secs(1), || used(path).is_ok_and(|now| now == before)));
+        assert!(wait_until(PROMPT, || used(path).is_ok_and(|now| now == before)));
         Ok(Outcome::Pass)
     })
 }

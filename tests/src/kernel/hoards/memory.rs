@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use super::{Context, Outcome, TestResult, tests};
-use super::{ENDS, LEASE_ENDS, Taking, evidence, holder, shows_on_the_host};
+use super::{ENDS, LEASE_ENDS, PROMPT, Taking, evidence, holder, shows_on_the_host};
 use crate::fault::Fault;
 use crate::process::{Process, wait_until};
 use crate::victim::{Victim, has_controllers};
@@ -126,7 +126,7 @@ fn memory_of_a_cgroup_is_a_share_of_its_limit_and_counts_there(_: &Context) -> T
         "{procs}"
     );
     fault.remove(&mcp)?;
-    let back = wait_until(Duration::from_secs(1), || used().is_ok_and(|now| now < before + 8 * MIB));
+    let back = wait_until(PROMPT, || used().is_ok_and(|now| now < before + 8 * MIB));
     assert!(back, "{} bytes before, {} after", before, used()?);
     assert!(victim.read("memory.events")?.contains("oom_kill 0"));
     Ok(Outcome::Pass)

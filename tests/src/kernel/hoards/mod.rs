@@ -13,19 +13,19 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
-use super::{Context, KernelTest, Outcome, TestResult, tests};
+use super::{Context, KernelTest, Outcome, STANDSTILL, TestResult, tests};
 use crate::fault::Fault;
 use crate::process::{Process, wait_until};
 use crate::{Daemon, Error, Residue, Result};
 
 /// How soon everything is there again once the fault has ended.
-const PROMPT: Duration = Duration::from_secs(1);
+const PROMPT: Duration = Duration::from_secs(10);
 /// How long one heartbeat keeps a fault.
 const LEASE: Duration = Duration::from_secs(3);
 /// A holder that stands still is killed so long after its lease.
 const GRACE: Duration = Duration::from_secs(1);
 /// How much later than promised may be seen from outside.
-const SEEN: Duration = Duration::from_millis(700);
+const SEEN: Duration = STANDSTILL;
 /// How long one lasts that ends by itself: longer than a busy host takes to say that it is there.
 const SHORT: Duration = Duration::from_secs(2);
 

@@ -3,12 +3,11 @@
 use std::fs;
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
-use std::time::Duration;
 
 use serde_json::json;
 
 use super::{Context, Outcome, TestResult, tests};
-use super::{ENDS, Taking, evidence, shows_on_the_host};
+use super::{ENDS, PROMPT, Taking, evidence, shows_on_the_host};
 use crate::fault::Fault;
 use crate::kernel::supervised::stage::cannot_fork;
 use crate::process::{Process, wait_until};
@@ -69,7 +68,7 @@ fn a_cgroup_full_of_threads_starts_no_process(_: &Context) -> TestResult {
     assert_eq!(evidence(&fault, &mcp)?["shortfall"], "exhausted");
     assert!(cannot_fork(&mut victim)?, "somebody could start a process");
     fault.remove(&mcp)?;
-    let back = wait_until(Duration::from_secs(1), || victim.read("pids.current").is_ok_and(|now| now == "1"));
+    let back = wait_until(PROMPT, || victim.read("pids.current").is_ok_and(|now| now == "1"));
     assert!(back, "{}", victim.read("pids.current")?);
     assert!(!cannot_fork(&mut victim)?, "it is full still");
     Ok(Outcome::Pass)

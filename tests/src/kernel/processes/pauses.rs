@@ -25,8 +25,8 @@ tests![
     when_everybody_is_stopped_the_holder_is_killed_soon_after_the_lease,
 ];
 
-/// From the end of a pause until its process runs, on a busy machine.
-const PROMISE: Duration = Duration::from_millis(500);
+/// From the death of everybody until its process runs: less than a lease, which would end it too.
+const PROMISE: Duration = Duration::from_millis(1500);
 
 /// A worker with threads, and a fault that has it stand still.
 struct Scene {
@@ -106,8 +106,8 @@ fn every_thread_of_who_is_paused_stands_still_and_nobody_else_does(_: &Context) 
         "{status}"
     );
     scene.fault.remove(&scene.mcp)?;
-    let after = scene.time_to_normal(PROMISE)?;
-    assert!(after < PROMISE / 10, "it ran {after:?} after the removal was answered");
+    assert_ne!(scene.worker.state(), Some('t'), "the removal was answered too early");
+    assert!(scene.worker.runs() && tracer_of(scene.worker.pid()) == 0);
     scene.before.assert_unchanged_within(&[], LIMIT)?;
     Ok(Outcome::Pass)
 }
@@ -168,8 +168,7 @@ fn in_a_rhythm_processes_stand_still_and_run_by_turns(_: &Context) -> TestResult
 fn a_pause_ends_at_its_time(_: &Context) -> TestResult {
     let lasting = Duration::from_secs(2);
     let scene = Scene::paused(lasting)?;
-    let after = scene.time_to_normal(2 * lasting)?;
-    assert!(after < lasting + PROMISE, "it lasted {after:?}");
+    scene.time_to_normal(lasting + STANDSTILL)?;
     scene.before.assert_unchanged_within(&[], LIMIT)?;
     Ok(Outcome::Pass)
 }
@@ -219,7 +218,7 @@ fn a_process_with_a_tracer_is_refused_by_name(_: &Context) -> TestResult {
 fn the_death_of_the_holder_lets_everybody_go_on(_: &Context) -> TestResult {
     let scene = Scene::paused(LONG)?;
     scene.holder.signal(Signal::SIGKILL);
-    let after = scene.time_to_normal(PROMISE)?;
+    let after = scene.time_to_normal(LIMIT)?;
     println!("it ran {after:?} after SIGKILL of the holder");
     met(&scene.fault, &scene.mcp, LIMIT, |status| status["active"] == false)?;
     scene.before.assert_unchanged_within(&[], LIMIT)?;
@@ -228,12 +227,15 @@ fn the_death_of_the_holder_lets_everybody_go_on(_: &Context) -> TestResult {
 
 fn the_death_of_everybody_lets_everybody_go_on(_: &Context) -> TestResult {
     for whom in [Daemon::processes, |daemon: &Daemon| daemon.injector().into_iter().collect()] {
-        let mut scene = Scene::paused(LONG)?;
-        whom(&scene.daemon).iter().for_each(|process| process.signal(Signal::SIGKILL));
-        let after = scene.time_to_normal(PROMISE)?;
-        println!("it ran {after:?} after SIGKILL");
-        scene.daemon.kill_everything();
-        scene.before.assert_unchanged_within(&[], LIMIT)?;
+        punctual(|| {
+            let mut scene = Scene::paused(LONG)?;
+            whom(&scene.daemon).iter().for_each(|process| process.signal(Signal::SIGKILL));
+            let after = scene.time_to_normal(PROMISE)?;
+            println!("it ran {after:?} after SIGKILL");
+            scene.daemon.kill_everything();
+            scene.before.assert_unchanged_within(&[], LIMIT)?;
+            Ok(())
+        })?;
     }
     Ok(Outcome::Pass)
 }
@@ -241,7 +243,7 @@ fn the_death_of_everybody_lets_everybody_go_on(_: &Context) -> TestResult {
 fn a_stopped_injector_ends_a_pause_with_the_lease(_: &Context) -> TestResult {
     let mut scene = Scene::paused(LONG)?;
     scene.daemon.injector().iter().for_each(|injector| injector.signal(Signal::SIGSTOP));
-    let after = scene.time_to_normal(LEASE + PROMISE);
+    let after = scene.time_to_normal(LEASE + STANDSTILL);
     // It has let go by itself.
     let lives = scene.holder.runs();
     scene.daemon.kill_everything();
@@ -254,7 +256,7 @@ fn a_stopped_injector_ends_a_pause_with_the_lease(_: &Context) -> TestResult {
 fn a_stopped_holder_is_killed_soon_after_the_lease(_: &Context) -> TestResult {
     let scene = Scene::paused(LONG)?;
     scene.holder.signal(Signal::SIGSTOP);
-    let after = scene.time_to_normal(LEASE + Duration::from_secs(1))?;
+    let after = scene.time_to_normal(LEASE + STANDSTILL)?;
     println!("it ran {after:?} after the holder was stopped");
     let status = met(&scene.fault, &scene.mcp, LIMIT, |status| status["active"] == false)?;
     assert!(status["note"].as_str().is_some_and(|note| note.contains("holder died")), "{status}");
@@ -265,7 +267,7 @@ fn a_stopped_holder_is_killed_soon_after_the_lease(_: &Context) -> TestResult {
 fn when_everybody_is_stopped_the_holder_is_killed_soon_after_the_lease(_: &Context) -> TestResult {
     let mut scene = Scene::paused(LONG)?;
     scene.daemon.processes().iter().for_each(|process| process.signal(Signal::SIGSTOP));
-    let after = scene.time_to_normal(LEASE + Duration::from_secs(1));
+    let after = scene.time_to_normal(LEASE + STANDSTILL);
     scene.daemon.kill_everything();
     println!("it ran {:?} after everybody was stopped", after?);
     scene.before.assert_unchanged_within(&[], LIMIT)?;

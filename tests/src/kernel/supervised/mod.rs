@@ -14,7 +14,7 @@ use serde_json::json;
 use self::stage::{
     CLOCK, CLOCK_AHEAD, DISK, FLAPS, LIMITS, MEMORY, Make, ONE_WAY, PAUSE_AND_LINK, Stage, Stages,
 };
-use super::{Context, KernelTest, Outcome, TestResult};
+use super::{Context, KernelTest, Outcome, STANDSTILL, TestResult};
 use crate::daemon::binary;
 use crate::guard::Guard;
 use crate::netns::output;
@@ -26,7 +26,7 @@ use crate::{Daemon, Error, Mcp, Reason, Result};
 /// After the last heartbeat of the injector; what is promised.
 const PROMISE: Duration = Duration::from_secs(3);
 /// After the end, for the picture to be as it was: a second address check of IPv6 takes a second.
-const SETTLE: Duration = Duration::from_secs(5);
+const SETTLE: Duration = Duration::from_secs(10);
 
 /// Everything of one trial. Dropped in this order.
 struct Trial {
@@ -159,7 +159,7 @@ fn removal(stage: Make) -> Result<String> {
 
 fn time(stage: Make) -> Result<String> {
     let mut trial = Trial::with_active_fault(stage, Duration::from_secs(4))?;
-    let after = trial.time_to_normal(Duration::from_secs(5))?;
+    let after = trial.time_to_normal(Duration::from_secs(4) + STANDSTILL)?;
     Ok(format!("ended by itself {after:?} after it was seen to act"))
 }
 
@@ -168,7 +168,7 @@ fn blow(stage: Make, signal: Signal, whom: fn(&Daemon) -> Vec<Process>) -> Resul
     let mut trial = Trial::with_active_fault(stage, LONG)?;
     let processes = trial.daemon.processes();
     whom(&trial.daemon).iter().for_each(|process| process.signal(signal));
-    let after = trial.time_to_normal(PROMISE)?;
+    let after = trial.time_to_normal(PROMISE + STANDSTILL)?;
     if !wait_until(SETTLE, || !processes.iter().any(Process::runs)) {
         return Err(Error::Different("somebody of the daemon still runs".into()));
     }
@@ -223,7 +223,7 @@ fn guard_dies(stage: Make) -> Result<String> {
     for signal in [Signal::SIGKILL, Signal::SIGSTOP] {
         let mut trial = Trial::with_active_fault(stage, LONG)?;
         trial.guard.signal(signal);
-        let after = trial.time_to_normal(PROMISE + Duration::from_secs(1))?;
+        let after = trial.time_to_normal(PROMISE + STANDSTILL)?;
         let status = trial.stage.fault().status(&trial.mcp)?;
         if !status["note"].as_str().unwrap_or_default().contains("its guard was lost") {
             return Err(Error::Different(format!("the status does not say why: {status}")));
