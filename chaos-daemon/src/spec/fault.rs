@@ -14,7 +14,7 @@ use super::calls::{ConnectParams, Connections, Failure};
 use super::dns::{DnsParams, Names, Questions};
 use super::fault_type::FaultType;
 use super::files::{FileCalls, FileParams};
-use super::hoard::{Hoard, PortParams};
+use super::hoard::{self, Hoard, PortParams};
 use super::host::{HostDown, PanicParams, RebootParams, Way};
 use super::impairment::{
     BandwidthParams, CorruptParams, DuplicateParams, Impairment, LatencyParams, LossParams, ReorderParams,
@@ -457,6 +457,7 @@ impl FaultRequest {
             match what {
                 _ if what.fits_cgroup() => cgroup = settings::cgroup_if_any(&self.target)?,
                 Hoard::Ports { .. } => netns = settings::netns_if_any(&self.target)?,
+                Hoard::Descriptors { .. } => settings::nowhere(&self.target, hoard::NO_SERVICE_S_FILES)?,
                 _ => settings::nowhere(&self.target, "this resource is the whole host's")?,
             }
             if matches!(what, Hoard::Oom { .. }) && cgroup.is_none() {

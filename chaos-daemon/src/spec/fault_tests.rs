@@ -213,3 +213,16 @@ fn questions_are_on_the_port_of_name_servers_unless_another_is_named() {
         assert_eq!(parse(&target).unwrap_err().field, "target.protocol");
     }
 }
+
+#[test]
+fn open_files_are_not_taken_from_one_service_and_the_refusal_says_why_and_what_does_it() {
+    let params = r#"{"resource":"file_descriptors","count":100}"#;
+    assert!(parse(FaultType::ResourceExhaustion, "{}", params).is_ok());
+    for target in [r#"{"unit":"a.service"}"#, r#"{"cgroup":"a"}"#, r#"{"pid":12}"#, r#"{"exe":"/bin/x"}"#] {
+        let refused = parse(FaultType::ResourceExhaustion, target, params).unwrap_err();
+        assert_eq!(refused.field, "target", "{target}: {refused}");
+        for word in ["RLIMIT_NOFILE", "file_error", "socket_error", "too_many_open_files"] {
+            assert!(refused.problem.contains(word), "{target}: no {word} in {refused}");
+        }
+    }
+}

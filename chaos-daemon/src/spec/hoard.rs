@@ -17,6 +17,10 @@ const MEBIBYTE: f64 = 1_048_576.0;
 const MOST_THREADS: u64 = 15_000;
 /// What a process may have of descriptors at most, unless an administrator has changed it (`fs.nr_open`).
 const MOST_THINGS: u64 = 1_048_576;
+/// Why open files are not taken from one service.
+pub(super) const NO_SERVICE_S_FILES: &str = "open files are taken from the host's table. One service cannot be given fewer: its processes \
+     would pass the limit (RLIMIT_NOFILE) on to those that they start, which would keep it when the fault has ended. To have its \
+     calls fail as if it had too many, give file_error or socket_error the errno too_many_open_files; to take them from the host";
 /// The fewest entries of the host's table of open files that may be kept free.
 const LEAST_FREE: u64 = 256;
 /// The slowest load of a disk, in bytes per second.
