@@ -10,16 +10,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
 use crate::daemon::binary;
 use crate::error::{Error, Result};
-use crate::process::{Process, wait_until};
+use crate::process::{Process, descendants, wait_until};
 
 /// How long a worker may take to begin.
 const START: Duration = Duration::from_secs(5);
 /// How long one that runs may be without a count, on a busy machine.
 const HICCUP: Duration = Duration::from_secs(2);
+/// Keeps what its arguments say running below another shell, which has the arguments in its command line and not the name of this one.
+const NEST: &str = r#"while sleep 0.05; do sh -c '"$@"; :' sh "$@"; done"#;
 
 /// A program at a path of its own, of which workers can be started.
 #[derive(Debug)]
@@ -54,6 +57,22 @@ impl Program {
         let worker = Worker { child, file, threads };
         match wait_until(START, || worker.counts().iter().all(|count| *count > 0)) {
             true => Ok(worker),
+            false => Err(Error::Late { what: format!("worker {word} counting"), after: START }),
+        }
+    }
+
+    /// Keeps a worker running below a shell that is below another, in whose command line `above` stands.
+    ///
+    /// # Errors
+    /// When it does not begin to count.
+    pub fn start_below(&self, above: &str, word: &str) -> Result<Nest> {
+        let (path, file) = (self.path(), self.folder.path().join(format!("count-{word}")));
+        let mut command = Command::new("sh");
+        command.args(["-c", NEST, above]).arg(&path).arg(&file).args(["0", word]).stdin(Stdio::null());
+        let child = command.spawn().map_err(Error::io("start", "a shell"))?;
+        let nest = Nest { shell: Worker { child, file, threads: 0 }, path };
+        match wait_until(START, || nest.shell.counts()[0] > 0) {
+            true => Ok(nest),
             false => Err(Error::Late { what: format!("worker {word} counting"), after: START }),
         }
     }
@@ -162,6 +181,37 @@ impl Drop for Worker {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+/// A worker below others, kept running until this is dropped.
+#[derive(Debug)]
+pub struct Nest {
+    /// The outer shell, and what the worker counts.
+    shell: Worker,
+    path: PathBuf,
+}
+
+impl Nest {
+    /// The process id of the worker that runs now; 0 between two.
+    pub fn pid(&self) -> i32 {
+        let is_worker = |process: &Process| process.arguments.first().is_some_and(|word| self.path == *word);
+        descendants(self.shell.pid()).into_iter().find(is_worker).map_or(0, |process| process.pid)
+    }
+
+    /// Whether it counts within some time.
+    pub fn runs(&self) -> bool {
+        self.shell.runs()
+    }
+}
+
+impl Drop for Nest {
+    fn drop(&mut self) {
+        // One that stands still starts nobody.
+        if let Some(shell) = Process::read(self.shell.pid()) {
+            shell.stop();
+        }
+        descendants(self.shell.pid()).iter().for_each(|process| process.signal(Signal::SIGKILL));
     }
 }
 

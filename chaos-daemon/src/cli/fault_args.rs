@@ -37,6 +37,9 @@ pub(super) struct FaultArgs {
     /// Likewise: those in whose command line this regular expression (or word) is found
     #[arg(long, value_name = "REGEX", help_heading = "Target")]
     command: Option<String>,
+    /// Likewise: those below a process in whose command line this regular expression (or word) is found, also further up
+    #[arg(long, value_name = "REGEX", help_heading = "Target")]
+    below: Option<String>,
     /// Likewise: those of the container of this id
     #[arg(long, value_name = "ID", help_heading = "Target")]
     container: Option<String>,
@@ -339,6 +342,7 @@ impl FaultArgs {
                 pid: self.pid,
                 exe: self.exe.clone(),
                 command: self.command.clone(),
+                below: self.below.clone(),
                 container: self.container.clone(),
                 share: self.share,
                 seed: self.seed,

@@ -217,6 +217,9 @@ enum CheckArgs {
         /// Those in whose command line this regular expression (or word) is found
         #[arg(long, value_name = "REGEX")]
         command: Option<String>,
+        /// Those below a process in whose command line this regular expression (or word) is found, also further up
+        #[arg(long, value_name = "REGEX")]
+        below: Option<String>,
         /// Those of the container of this id
         #[arg(long, value_name = "ID")]
         container: Option<String>,
@@ -523,9 +526,9 @@ impl CheckArgs {
             Self::Unit { name, state, sub, measure } => {
                 Unit::parse(&name, state.as_deref(), sub.as_deref(), measure.as_deref()).map(Check::Unit)
             }
-            Self::Process { unit, cgroup, exe, command, container, pid, measure } => {
-                let target =
-                    TargetRequest { unit, cgroup, exe, command, container, pid, ..TargetRequest::default() };
+            Self::Process { unit, cgroup, exe, command, below, container, pid, measure } => {
+                let none = TargetRequest::default();
+                let target = TargetRequest { unit, cgroup, exe, command, below, container, pid, ..none };
                 Processes::parse(target, measure.as_deref()).map(Check::Processes)
             }
             Self::Log { unit, file, pattern, within, last, priority } => {

@@ -209,12 +209,13 @@ impl Volley {
         let there: BTreeSet<i32> = there.into_iter().collect();
         self.before.retain(|pid| there.contains(pid));
         // One that does not match may do so when it has become another program.
-        let mut new = there.difference(&self.before).filter_map(|pid| Running::read(*pid)).peekable();
-        if new.peek().is_none() {
+        let new: BTreeSet<i32> = there.difference(&self.before).copied().collect();
+        if new.is_empty() {
             return false;
         }
         // While a service starts, its control group may not be there yet.
         let Ok(matcher) = Matcher::new(&work.selector) else { return false };
-        new.any(|process| matcher.matches(&process) && process.vital(&work.spared).is_none())
+        let matching = matcher.matching(Running::with_those_above(new.iter().copied()));
+        matching.iter().any(|process| new.contains(&process.id.pid) && process.vital(&work.spared).is_none())
     }
 }

@@ -1,5 +1,6 @@
 //! The processes of this host as procfs shows them, and which of them are never a target.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -93,6 +94,21 @@ impl Running {
         Ok(numbers()?.into_iter().filter_map(Self::read).collect())
     }
 
+    /// Those of these numbers that run, and everybody above them.
+    pub fn with_those_above(numbers: impl IntoIterator<Item = i32>) -> Vec<Self> {
+        let mut found: BTreeMap<i32, Self> = BTreeMap::new();
+        let mut next: Vec<i32> = numbers.into_iter().collect();
+        while let Some(pid) = next.pop() {
+            if !found.contains_key(&pid)
+                && let Some(process) = Self::read(pid)
+            {
+                next.push(process.parent);
+                found.insert(pid, process);
+            }
+        }
+        found.into_values().collect()
+    }
+
     /// The systemd unit whose control group it is in, the innermost one.
     pub fn unit(&self) -> Option<&str> {
         let components = self.cgroup.as_ref()?.iter().rev().filter_map(|part| part.to_str());
@@ -180,6 +196,14 @@ mod tests {
         assert!(me.command.starts_with(&std::env::args().next().unwrap()), "{me:?}");
         assert!(me.of_this_host && !me.of_kernel && me.tracer == 0, "{me:?}");
         assert!(Running::all().unwrap().iter().any(|process| process.id == me.id));
+    }
+
+    #[test]
+    fn above_this_process_is_its_parent_and_so_on() {
+        let me = me();
+        let found = Running::with_those_above([me.id.pid, i32::MAX]);
+        let has = |pid: i32| found.iter().any(|process| process.id.pid == pid);
+        assert!(has(me.id.pid) && has(me.parent), "{found:?}");
     }
 
     #[test]

@@ -157,13 +157,16 @@ fn place(path: &Path) -> Result<PlaceRef, ApiError> {
 
 /// The processes that match, but for those that this host or the caller cannot do without.
 fn crowd(selector: &ProcessSelector, caller: Caller) -> Result<Ground, ApiError> {
-    select(selector, everybody()?, |_| true, caller)
+    let all = everybody()?;
+    let spared = Spared::of(caller.process(), &all);
+    select(selector, Matcher::new(selector)?.matching(all), spared)
 }
 
 /// The proxies among the processes that match; none of those that are hit has a fault already.
 fn proxies(selector: &ProcessSelector, caller: Caller) -> Result<Ground, ApiError> {
-    let (all, matcher) = (everybody()?, Matcher::new(selector)?);
-    let matching: Vec<_> = all.iter().filter(|process| matcher.matches(process)).collect();
+    let all = everybody()?;
+    let spared = Spared::of(caller.process(), &all);
+    let mut matching = Matcher::new(selector)?.matching(all);
     let mut pages = BTreeMap::new();
     // Of nobody else a descriptor is taken.
     for process in matching.iter().filter(|process| process.command.split(' ').any(|word| word == PROXY)) {
@@ -176,7 +179,8 @@ fn proxies(selector: &ProcessSelector, caller: Caller) -> Result<Ground, ApiErro
             "put `chaosctl mcp-proxy --` before the server's command in the configuration of its client",
         ));
     }
-    let ground = select(selector, all, |process| pages.contains_key(&process.id), caller)?;
+    matching.retain(|process| pages.contains_key(&process.id));
+    let ground = select(selector, matching, spared)?;
     let Ground::Crowd(crowd) = &ground else { return Ok(ground) };
     let claimed = |process: &&Running| {
         pages.get(&process.id).is_some_and(|page| proxy::is_claimed(page).unwrap_or(false))
@@ -205,15 +209,9 @@ fn everybody() -> Result<Vec<Running>, ApiError> {
     })
 }
 
-fn select(
-    selector: &ProcessSelector,
-    all: Vec<Running>,
-    meant: impl Fn(&Running) -> bool,
-    caller: Caller,
-) -> Result<Ground, ApiError> {
-    let spared = Spared::of(caller.process(), &all);
-    let all = all.into_iter().filter(meant).collect();
-    let selection = target::process::resolve(selector, all, &spared)?;
+/// Whom of those that match the fault goes to.
+fn select(selector: &ProcessSelector, matching: Vec<Running>, spared: Spared) -> Result<Ground, ApiError> {
+    let selection = target::process::choose(selector, matching, &spared)?;
     Ok(Ground::Crowd(Box::new(Crowd { selection, spared })))
 }
 

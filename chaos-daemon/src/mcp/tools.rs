@@ -338,10 +338,10 @@ fn target() -> Value {
                their packets then); service_stop and \
                service_restart need unit; pause, limits, connect_error, file_error and socket_error need unit or cgroup, which narrow a \
                network fault of an interface in direction egress; instead of them \
-               network faults, connect_error, file_error and socket_error take exe, command, container or pid, of processes with a network namespace or cgroup of \
+               network faults, connect_error, file_error and socket_error take exe, command, below, container or pid, of processes with a network namespace or cgroup of \
                their own; socket_error takes protocol and ports; and cpu, memory, pids and disk_io can be used up in one; ports take netns and protocol; connection_load takes netns; port_in_use needs \
                local_port and takes protocol and netns; process faults and mcp_error \
-               need unit, cgroup, exe, command, container or pid, and take share and seed."),
+               need unit, cgroup, exe, command, below, container or pid, and take share and seed."),
     );
     if let Some(Value::Object(properties)) = target.get_mut("properties") {
         for (field, values) in

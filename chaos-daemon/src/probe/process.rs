@@ -148,6 +148,8 @@ mod tests {
         assert_eq!(refused(TargetRequest::default(), None), "--unit");
         let wrong = TargetRequest { exe: Some("a".into()), ..TargetRequest::default() };
         assert_eq!(refused(wrong, None), "--exe");
+        let wrong = TargetRequest { below: Some("(".into()), ..TargetRequest::default() };
+        assert_eq!(refused(wrong, None), "--below");
         let right = TargetRequest { pid: Some(1), ..TargetRequest::default() };
         assert_eq!(refused(right, Some("threads")), "--measure");
     }

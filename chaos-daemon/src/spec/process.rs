@@ -39,6 +39,8 @@ pub struct ProcessSelector {
     pub exe: Option<String>,
     /// Those whose command line matches.
     pub command: Option<CommandPattern>,
+    /// Those below a process whose command line matches: its children, theirs, and so on.
+    pub below: Option<CommandPattern>,
     /// Those of a container, by its id or the beginning of it.
     pub container: Option<String>,
     /// What share of them.
@@ -69,13 +71,11 @@ impl Whose {
                 ));
             }
         }
-        let TargetRequest { pid, exe, command, container, unit, cgroup, .. } = target.clone();
-        if pid.is_some() || exe.is_some() || command.is_some() || container.is_some() {
-            let alone =
-                TargetRequest { pid, exe, command, container, unit, cgroup, ..TargetRequest::default() };
+        if names_processes(target) {
+            let alone = whose(target, TargetRequest::default());
             return Ok(Some(Self::Processes(ProcessSelector::parse(&alone)?)));
         }
-        match unit.is_some() || cgroup.is_some() {
+        match target.unit.is_some() || target.cgroup.is_some() {
             true => Ok(Some(Self::Cgroup(settings::cgroup_of(target)?))),
             false => Ok(None),
         }
@@ -91,9 +91,7 @@ impl Whose {
         problem: &str,
     ) -> Result<Self, SpecError> {
         let found = Self::parse(target)?.ok_or_else(Self::missing)?;
-        let TargetRequest { pid, exe, command, container, unit, cgroup, .. } = target.clone();
-        let alone = TargetRequest { pid, exe, command, container, unit, cgroup, ..others };
-        if alone == *target { Ok(found) } else { Err(SpecError::new("target", problem)) }
+        if whose(target, others) == *target { Ok(found) } else { Err(SpecError::new("target", problem)) }
     }
 
     /// Why calls of nobody cannot fail.
@@ -103,19 +101,31 @@ impl Whose {
     }
 }
 
+/// What a target says of whose packets or calls; the rest as in `others`.
+fn whose(target: &TargetRequest, others: TargetRequest) -> TargetRequest {
+    let TargetRequest { pid, exe, command, below, container, unit, cgroup, .. } = target.clone();
+    TargetRequest { pid, exe, command, below, container, unit, cgroup, ..others }
+}
+
+/// Whether a target names processes by themselves.
+pub(super) fn names_processes(target: &TargetRequest) -> bool {
+    let TargetRequest { pid, exe, command, below, container, .. } = target;
+    pid.is_some() || exe.is_some() || command.is_some() || below.is_some() || container.is_some()
+}
+
 /// A regular expression that is looked for in a command line, whose words are joined by blanks. A plain word is one as well.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct CommandPattern(String);
 
 impl CommandPattern {
-    /// Parses a pattern.
+    /// Parses a pattern, which stands at `field`.
     ///
     /// # Errors
     /// When it is empty, too long, or no regular expression.
-    pub fn new(text: impl Into<String>) -> Result<Self, SpecError> {
+    pub fn parse(field: &str, text: impl Into<String>) -> Result<Self, SpecError> {
         let text = text.into();
-        let wrong = |problem: String| SpecError::new("target.command", problem);
+        let wrong = |problem: String| SpecError::new(field, problem);
         if text.is_empty() || text.len() > LONGEST_PATTERN {
             return Err(wrong(format!("give a regular expression of 1 to {LONGEST_PATTERN} bytes")));
         }
@@ -135,7 +145,7 @@ impl TryFrom<String> for CommandPattern {
     type Error = SpecError;
 
     fn try_from(text: String) -> Result<Self, SpecError> {
-        Self::new(text)
+        Self::parse("target", text)
     }
 }
 
@@ -255,38 +265,35 @@ impl ProcessSelector {
             unit: None,
             exe: None,
             command: None,
+            below: None,
             container: None,
             share: None,
             seed: None,
             ..target.clone()
         };
         if alone != TargetRequest::default() {
-            let problem =
-                "this fault goes to processes: give unit, cgroup, exe, command, container or pid, and share";
+            let problem = "this fault goes to processes: give unit, cgroup, exe, command, below, container or pid, and share";
             return Err(SpecError::new("target", problem));
         }
         let named = target.cgroup.is_some() || target.unit.is_some();
+        let pattern = |field: &str, text: &Option<String>| {
+            text.as_ref().map(|text| CommandPattern::parse(field, text)).transpose()
+        };
         let selector = Self {
             pid: target.pid.map(pid).transpose()?,
             cgroup: named.then(|| settings::cgroup_of(target)).transpose()?,
             exe: target.exe.clone().map(exe).transpose()?,
-            command: target.command.clone().map(CommandPattern::new).transpose()?,
+            command: pattern("target.command", &target.command)?,
+            below: pattern("target.below", &target.below)?,
             container: target.container.clone().map(container).transpose()?,
             share: target.share.unwrap_or(Share::ALL),
             seed: target.seed.unwrap_or_default(),
         };
-        let narrows = [
-            selector.pid.is_some(),
-            selector.cgroup.is_some(),
-            selector.exe.is_some(),
-            selector.command.is_some(),
-            selector.container.is_some(),
-        ];
-        match narrows.contains(&true) {
+        match named || names_processes(target) {
             true => Ok(selector),
             false => Err(SpecError::new(
                 "target.unit",
-                "missing: name processes by unit, cgroup, exe, command, container or pid",
+                "missing: name processes by unit, cgroup, exe, command, below, container or pid",
             )),
         }
     }
@@ -302,6 +309,7 @@ impl std::fmt::Display for ProcessSelector {
         }));
         words.extend(self.exe.as_ref().map(|exe| format!("exe {exe}")));
         words.extend(self.command.as_ref().map(|command| format!("command {:?}", command.as_str())));
+        words.extend(self.below.as_ref().map(|below| format!("below {:?}", below.as_str())));
         words.extend(self.container.as_ref().map(|container| format!("container {container}")));
         f.write_str(&words.join(", "))
     }
@@ -475,6 +483,15 @@ mod tests {
         let all = all.unwrap();
         assert_eq!(all.to_string(), "unit a.service, command \"--shard=[0-9]+\"");
         assert_eq!((all.share.fraction(), all.seed), (0.25, 7));
+        for (target, words) in [
+            (json!({"below": "agent"}), "below \"agent\""),
+            (json!({"below": "agent", "command": "mcp"}), "command \"mcp\", below \"agent\""),
+        ] {
+            let selector = selector(target).unwrap();
+            assert_eq!(selector.to_string(), words);
+            let text = serde_json::to_string(&selector).unwrap();
+            assert_eq!(serde_json::from_str::<ProcessSelector>(&text).unwrap(), selector);
+        }
         for (bad, field) in [
             (json!({}), "target.unit"),
             (json!({"share": 0.5}), "target.unit"),
@@ -483,6 +500,9 @@ mod tests {
             (json!({"exe": "nginx"}), "target.exe"),
             (json!({"command": ""}), "target.command"),
             (json!({"command": "("}), "target.command"),
+            (json!({"below": ""}), "target.below"),
+            (json!({"command": "a", "below": "("}), "target.below"),
+            (json!({"below": "a".repeat(LONGEST_PATTERN + 1)}), "target.below"),
             (json!({"container": "web"}), "target.container"),
             (json!({"unit": "a.service", "cgroup": "b"}), "target.cgroup"),
             (json!({"pid": 5, "interface": "eth0"}), "target"),

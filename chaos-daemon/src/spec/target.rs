@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::ports::{PortText, Ports};
-use super::process::{Share, Whose};
+use super::process::{Share, Whose, names_processes};
 use super::units::{MOST_PREFIXES, SpecError};
 
 /// Where a fault goes, as a caller writes it. Every field narrows.
@@ -84,6 +84,11 @@ pub struct TargetRequest {
     #[schemars(with = "String")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
+    /// Regular expression (a plain word is one) to be found in the command line of a process above, its parent or one further up, for
+    /// faults of processes, of packets and of calls.
+    #[schemars(with = "String")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub below: Option<String>,
     /// Share of the matching processes, as a fraction (0.25) or a percentage ("25%"); never fewer than one. Default: all.
     #[schemars(with = "Share")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -116,6 +121,7 @@ impl TargetRequest {
         name("pid", self.pid.map(|pid| pid.to_string()));
         name("exe", self.exe.clone());
         name("command", self.command.as_ref().map(|command| format!("{command:?}")));
+        name("below", self.below.as_ref().map(|below| format!("{below:?}")));
         if names.is_empty() {
             names.push(match &self.netns {
                 Some(netns) => format!("network namespace {netns}"),
@@ -331,11 +337,6 @@ pub(super) fn protocol(text: Option<&str>) -> Result<Protocol, SpecError> {
     }
 }
 
-/// Whether it names processes by themselves.
-fn names_processes(target: &TargetRequest) -> bool {
-    target.pid.is_some() || target.exe.is_some() || target.command.is_some() || target.container.is_some()
-}
-
 /// The directions that a target names.
 pub(super) fn parse_direction(
     text: Option<&str>,
@@ -427,6 +428,7 @@ mod tests {
             (r#"{"interface":"e","exe":"nginx"}"#, "target.exe"),
             (r#"{"interface":"e","pid":71,"share":0.5}"#, "target.share"),
             (r#"{"interface":"e","container":"web"}"#, "target.container"),
+            (r#"{"interface":"e","below":"("}"#, "target.below"),
         ] {
             assert_eq!(target(json).unwrap_err().field, field, "{json}");
         }
@@ -439,6 +441,7 @@ mod tests {
         assert_eq!(names(both), ["interface e", "unit a.service"]);
         assert_eq!(names(r#"{"interface":"e","netns":"n"}"#), ["interface e of network namespace n"]);
         assert_eq!(names(r#"{"pid":7,"exe":"/a","command":"b c"}"#), ["pid 7", "exe /a", "command \"b c\""]);
+        assert_eq!(names(r#"{"command":"mcp","below":"a"}"#), ["command \"mcp\"", "below \"a\""]);
         assert_eq!(names(r#"{"netns":"n","local_port":80}"#), ["network namespace n"]);
         assert_eq!(names("{}"), ["this host"]);
     }

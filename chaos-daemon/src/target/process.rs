@@ -1,6 +1,7 @@
 //! From a selector to processes, pinned by number and start time: who matches, who is left out and why, and which of the
 //! rest make up the share.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -13,6 +14,7 @@ use crate::host::{ProcessId, Running, Spared};
 use crate::request::targets::{LeftOut, TargetProcess, TargetsReport};
 use crate::request::{ApiError, ErrorCode};
 use crate::spec::ProcessSelector;
+use crate::spec::process::CommandPattern;
 
 /// The most processes that one fault goes to: whoever matches more has hardly meant them all.
 const MOST_HIT: usize = 1000;
@@ -28,7 +30,7 @@ pub struct Selection {
     pub left_out: Vec<(Running, &'static str)>,
 }
 
-/// A selector that can be asked of one process after the other: pattern compiled, paths looked up.
+/// A selector that can be asked of processes again and again: patterns compiled, paths looked up.
 pub struct Matcher {
     selector: ProcessSelector,
     /// The path of the control group below the mount.
@@ -36,6 +38,7 @@ pub struct Matcher {
     /// The program's path, and what it leads to if it is a link.
     programs: Vec<String>,
     command: Option<Regex>,
+    below: Option<Regex>,
 }
 
 impl Matcher {
@@ -56,15 +59,22 @@ impl Matcher {
         {
             programs.extend(real.into_os_string().into_string());
         }
-        let pattern = selector.command.as_ref().map(|pattern| Regex::new(pattern.as_str())).transpose();
-        let command = pattern.map_err(|error| {
-            ApiError::new(ErrorCode::InvalidParameter, format!("target.command: {error}"))
-        })?;
-        Ok(Self { selector: selector.clone(), group, programs, command })
+        let command = compiled("target.command", selector.command.as_ref())?;
+        let below = compiled("target.below", selector.below.as_ref())?;
+        Ok(Self { selector: selector.clone(), group, programs, command, below })
     }
 
-    /// Whether the process matches; whether it may be a target is another question.
-    pub fn matches(&self, process: &Running) -> bool {
+    /// Those of `all` that match; whether they may be targets is another question. Who is above a process has to be among them.
+    pub fn matching(&self, mut all: Vec<Running>) -> Vec<Running> {
+        let below = self.below.as_ref().map(|pattern| below(pattern, &all));
+        let is_below =
+            |process: &Running| below.as_ref().is_none_or(|numbers| numbers.contains(&process.id.pid));
+        all.retain(|process| self.fits(process) && is_below(process));
+        all
+    }
+
+    /// Whether the process matches by what it is itself.
+    fn fits(&self, process: &Running) -> bool {
         let in_container = |id: &str| {
             let path = process.cgroup.iter().flat_map(|path| path.iter());
             path.filter_map(|part| part.to_str()).any(|part| part.contains(id))
@@ -82,18 +92,34 @@ impl Matcher {
 
     /// Sorts processes into those that are hit, those beyond the share, and those that are left out.
     pub fn select(&self, all: Vec<Running>, spared: &Spared) -> Selection {
-        let mut selection = Selection::default();
-        for process in all.into_iter().filter(|process| self.matches(process)) {
-            match process.vital(spared) {
-                Some(why) => selection.left_out.push((process, why)),
-                None => selection.hit.push(process),
+        Selection::of(&self.selector, self.matching(all), spared)
+    }
+}
+
+fn compiled(field: &str, pattern: Option<&CommandPattern>) -> Result<Option<Regex>, ApiError> {
+    let compiled = pattern.map(|pattern| Regex::new(pattern.as_str())).transpose();
+    compiled.map_err(|error| ApiError::new(ErrorCode::InvalidParameter, format!("{field}: {error}")))
+}
+
+/// The numbers of those who are below a process in whose command line the pattern is found: its children, theirs, and so on.
+fn below(pattern: &Regex, all: &[Running]) -> BTreeSet<i32> {
+    let mut children: BTreeMap<i32, Vec<&Running>> = BTreeMap::new();
+    for process in all {
+        children.entry(process.parent).or_default().push(process);
+    }
+    let mut parents: Vec<_> = all.iter().filter(|process| pattern.is_match(&process.command)).collect();
+    let mut below = BTreeSet::new();
+    while let Some(parent) = parents.pop() {
+        // Taken out, so that nobody's children are looked at twice.
+        for child in children.remove(&parent.id.pid).unwrap_or_default() {
+            // A parent is never the younger one: it has ended, and its number was given to another.
+            if parent.id.start_time <= child.id.start_time {
+                below.insert(child.id.pid);
+                parents.push(child);
             }
         }
-        let Selection { hit, spared, .. } = &mut selection;
-        hit.sort_by_key(|process| rank(self.selector.seed, process.id));
-        *spared = hit.split_off(self.selector.share.of(hit.len()));
-        selection
     }
+    below
 }
 
 /// Where a process stands among those that match: the share is the first so many, so that a larger share of the same seed has
@@ -125,7 +151,19 @@ pub fn resolve(
     all: Vec<Running>,
     spared: &Spared,
 ) -> Result<Selection, ApiError> {
-    let selection = Matcher::new(selector)?.select(all, spared);
+    choose(selector, Matcher::new(selector)?.matching(all), spared)
+}
+
+/// The same of processes that match.
+///
+/// # Errors
+/// As [`resolve`].
+pub fn choose(
+    selector: &ProcessSelector,
+    matching: Vec<Running>,
+    spared: &Spared,
+) -> Result<Selection, ApiError> {
+    let selection = Selection::of(selector, matching, spared);
     if selection.hit.is_empty() {
         return Err(nobody(selector, &selection));
     }
@@ -159,6 +197,21 @@ pub fn nobody(selector: &ProcessSelector, selection: &Selection) -> ApiError {
 }
 
 impl Selection {
+    /// Sorts those that match into those that are hit, those beyond the share, and those that are left out.
+    fn of(selector: &ProcessSelector, matching: Vec<Running>, spared: &Spared) -> Self {
+        let mut selection = Self::default();
+        for process in matching {
+            match process.vital(spared) {
+                Some(why) => selection.left_out.push((process, why)),
+                None => selection.hit.push(process),
+            }
+        }
+        let Self { hit, spared, .. } = &mut selection;
+        hit.sort_by_key(|process| rank(selector.seed, process.id));
+        *spared = hit.split_off(selector.share.of(hit.len()));
+        selection
+    }
+
     /// The identities of those that are hit.
     pub fn ids(&self) -> Vec<ProcessId> {
         self.hit.iter().map(|process| process.id).collect()
@@ -209,12 +262,9 @@ impl Selection {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use proptest::prelude::*;
 
     use super::*;
-    use crate::spec::process::CommandPattern;
     use crate::spec::{CgroupSelector, Share};
 
     fn anybody() -> ProcessSelector {
@@ -223,6 +273,7 @@ mod tests {
             cgroup: None,
             exe: None,
             command: None,
+            below: None,
             container: None,
             share: Share::ALL,
             seed: 0,
@@ -253,6 +304,10 @@ mod tests {
         ]
     }
 
+    fn pattern(text: &str) -> CommandPattern {
+        CommandPattern::parse("target.command", text).unwrap()
+    }
+
     fn pids(processes: &[Running]) -> BTreeSet<i32> {
         processes.iter().map(|process| process.id.pid).collect()
     }
@@ -263,7 +318,7 @@ mod tests {
             |selector: &ProcessSelector| Matcher::new(selector).unwrap().select(node(), &Spared::default());
         let program = ProcessSelector { exe: Some("/opt/a".into()), ..anybody() };
         assert_eq!(pids(&select(&program).hit), [10, 11].into());
-        let shard = CommandPattern::new("--shard=1$").unwrap();
+        let shard = pattern("--shard=1$");
         let command = ProcessSelector { command: Some(shard.clone()), ..anybody() };
         let selection = select(&command);
         assert_eq!(pids(&selection.hit), [10, 12].into());
@@ -275,6 +330,57 @@ mod tests {
         let group =
             Matcher { group: Some("system.slice/a.service".into()), ..Matcher::new(&anybody()).unwrap() };
         assert_eq!(pids(&group.select(node(), &Spared::default()).hit), [10, 11].into());
+    }
+
+    /// An agent (20) with a shell (21) that has started a server (22), which has a child (23); and a server of somebody else's (30).
+    fn agents() -> Vec<Running> {
+        let server = "/opt/mcp-server --stdio";
+        let processes = [
+            (1, 0, "/sbin/init"),
+            (20, 1, "/opt/agent --chat"),
+            (21, 20, "sh -c mcp-server"),
+            (22, 21, server),
+            (23, 22, "cat"),
+            (30, 1, server),
+        ];
+        let child = |(pid, parent, command)| Running { parent, ..running(pid, "/opt/a", command, "") };
+        processes.map(child).into()
+    }
+
+    fn below_of(text: &str, command: Option<&str>, all: Vec<Running>) -> BTreeSet<i32> {
+        let (below, command) = (Some(pattern(text)), command.map(pattern));
+        pids(&Matcher::new(&ProcessSelector { below, command, ..anybody() }).unwrap().matching(all))
+    }
+
+    #[test]
+    fn below_is_whoever_has_such_a_process_anywhere_above_and_not_that_process() {
+        assert_eq!(below_of("agent", None, agents()), [21, 22, 23].into());
+        assert_eq!(below_of("agent", Some("mcp-server"), agents()), [21, 22].into());
+        assert_eq!(below_of("agent", Some("mcp-server --stdio"), agents()), [22].into());
+        // One's own command line does not count, and that of PID 1 does.
+        assert_eq!(below_of("mcp-server", Some("mcp-server"), agents()), [22].into());
+        assert_eq!(below_of("init", Some("--stdio"), agents()), [22, 30].into());
+        assert_eq!(below_of("nobody", None, agents()), [].into());
+    }
+
+    #[test]
+    fn a_number_that_was_given_to_another_is_nobodys_parent_and_a_circle_has_an_end() {
+        let mut later = agents();
+        later[1].id.start_time = 2000;
+        assert_eq!(below_of("agent", None, later), [].into());
+        let mut circle = agents();
+        circle[1].parent = 23;
+        assert_eq!(below_of("agent", Some("mcp-server"), circle), [21, 22].into());
+    }
+
+    #[test]
+    fn who_is_vital_is_left_out_below_anybody() {
+        let mut all = agents();
+        all[3].name = "sshd".into();
+        let selector = ProcessSelector { below: Some(pattern("agent")), ..anybody() };
+        let selection = resolve(&selector, all, &Spared::default()).unwrap();
+        assert_eq!(pids(&selection.hit), [21, 23].into());
+        assert_eq!(selection.left_out[0].0.id.pid, 22);
     }
 
     #[test]

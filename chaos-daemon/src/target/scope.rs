@@ -178,6 +178,7 @@ mod tests {
             cgroup: None,
             exe: None,
             command: None,
+            below: None,
             container: None,
             share: crate::spec::Share::ALL,
             seed: 0,

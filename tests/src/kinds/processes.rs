@@ -32,6 +32,10 @@ pub(super) const KILL: &[Part] = &[
         &["processes::targets::a_kill_by_each_selector_ends_whom_it_selects_and_nobody_else"],
     ),
     part(
+        "below another process",
+        &["processes::targets::below_another_process_are_its_children_and_theirs_and_nobody_elses"],
+    ),
+    part(
         "of a share",
         &[
             "processes::targets::a_preview_names_who_would_be_hit_and_a_kill_of_the_same_seed_hits_exactly_those",

@@ -216,6 +216,12 @@ fn who_is_no_proxy_or_has_a_fault_already_is_refused_by_name(_: &Context) -> Tes
         (json!({"pid": worker.pid()}), &fails, "TARGET_NOT_FOUND", "is a chaosctl mcp-proxy"),
         (json!({"pid": worker.pid()}), &fails, "TARGET_NOT_FOUND", "`chaosctl mcp-proxy --`"),
         (json!({"exe": "/nonexistent"}), &fails, "TARGET_NOT_FOUND", "no process matches"),
+        (
+            json!({"pid": session.pid(), "below": "no agent"}),
+            &fails,
+            "TARGET_NOT_FOUND",
+            "no process matches",
+        ),
         (json!({"pid": session.pid()}), &json!({}), "INVALID_PARAMETER", "nothing would happen"),
         (json!({"pid": session.pid()}), &json!({"fail": 0.6, "drop": 0.6}), "INVALID_PARAMETER", "1.2"),
         (json!({}), &fails, "INVALID_PARAMETER", "target.unit"),
@@ -224,7 +230,9 @@ fn who_is_no_proxy_or_has_a_fault_already_is_refused_by_name(_: &Context) -> Tes
         let expected = found == code || code == "INVALID_PARAMETER" && found == "MISSING_PARAMETER";
         assert!(expected && words.contains(text), "{target}, {params}: {found} {words}");
     }
-    let fault = spoils(&session, fails.clone());
+    // This program has started it.
+    let target = json!({"pid": session.pid(), "below": "kernel-tests"});
+    let fault = Fault::new("mcp_error").aimed(target).with(fails.clone());
     fault.inject(&mcp)?;
     let (code, words) = refused(&mcp, "mcp_error", &json!({"pid": session.pid()}), &fails)?;
     assert!(code == "INVALID_PARAMETER" && words.contains("has an mcp_error already"), "{words}");

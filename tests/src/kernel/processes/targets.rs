@@ -16,6 +16,8 @@ tests![
     a_larger_share_has_a_smaller_one_of_the_same_seed_among_it,
     processes_are_found_by_pid_cgroup_program_and_command_line,
     a_kill_by_each_selector_ends_whom_it_selects_and_nobody_else,
+    below_another_process_are_its_children_and_theirs_and_nobody_elses,
+    who_comes_in_the_place_of_a_process_below_another_is_seen_there,
     whoever_the_host_or_the_caller_needs_is_refused_or_left_out_by_name,
     nobody_and_nonsense_are_refused_by_the_field,
 ];
@@ -166,6 +168,69 @@ fn a_kill_by_each_selector_ends_whom_it_selects_and_nobody_else(_: &Context) -> 
     Ok(Outcome::Pass)
 }
 
+/// A word for the command line of a shell, which nobody else has in theirs.
+fn agent(word: &str) -> String {
+    format!("agent-{}-{word}", std::process::id())
+}
+
+fn below_another_process_are_its_children_and_theirs_and_nobody_elses(_: &Context) -> TestResult {
+    let program = Program::new()?;
+    let plain = program.start(0, "plain")?;
+    let (red, blue) =
+        (program.start_below(&agent("red"), "red")?, program.start_below(&agent("blue"), "blue")?);
+    let daemon = Daemon::start()?;
+    let mcp = daemon.mcp()?;
+    let (exe, command) = (program.path(), format!("^{} ", program.path().display()));
+    let (of_red, of_blue) = (i64::from(red.pid()), i64::from(blue.pid()));
+    for (target, expected) in [
+        (json!({"exe": exe, "below": agent("red")}), BTreeSet::from([of_red])),
+        (json!({"command": command, "below": agent("(blue|green)")}), BTreeSet::from([of_blue])),
+        (json!({"exe": exe, "below": agent("")}), BTreeSet::from([of_red, of_blue])),
+        (json!({"pid": plain.pid(), "below": agent("none")}), BTreeSet::new()),
+    ] {
+        let hit = plan(&mcp, &target).map(|targets| pids(&targets, true)).unwrap_or_default();
+        assert_eq!(hit, expected, "{target}");
+    }
+    // Alone, it is everybody there: the shell between them, too, and not the one that is meant by it.
+    let everybody = plan(&mcp, &json!({"below": agent("red")}))?;
+    let shells: Vec<_> =
+        everybody["processes"].as_array().into_iter().flatten().map(|one| &one["name"]).collect();
+    assert!(pids(&everybody, true).contains(&of_red) && shells.len() == 2, "{everybody}");
+    // By the command line of chaosctl, which has the word in its own, and in a probe.
+    let socket = format!("--socket={}", daemon.socket().display());
+    let (whose, above) = (format!("--command={command}"), format!("--below={}", agent("red")));
+    let chaosctl = |words: &[&str]| output(Command::new(binary("chaosctl")?).arg(&socket).args(words));
+    let said = chaosctl(&["targets", "process_kill", &whose, &above])?;
+    assert!(said.starts_with("1 of 1 matching process"), "{said}");
+    chaosctl(&["probe", "--min=1", "--max=1", "process", &whose, &above])?;
+
+    let fault = Fault::new("process_kill").aimed(json!({"command": command, "below": agent("red")}));
+    let answer = fault.inject(&mcp)?;
+    assert_eq!(answer["evidence"]["signals_sent"], 1, "{answer}");
+    assert!(wait_until(LIMIT, || i64::from(red.pid()) != of_red), "{answer}");
+    assert!(i64::from(blue.pid()) == of_blue && blue.runs() && plain.runs(), "a bystander was met");
+    fault.remove(&mcp)?;
+    let (code, words) = refused(&mcp, "process_kill", &json!({"below": agent("none")}), &json!({}))?;
+    assert!(code == "TARGET_NOT_FOUND" && words.contains("below \"agent-"), "{words}");
+    Ok(Outcome::Pass)
+}
+
+fn who_comes_in_the_place_of_a_process_below_another_is_seen_there(_: &Context) -> TestResult {
+    let program = Program::new()?;
+    let _plain = program.start(0, "plain")?;
+    let nest = program.start_below(&agent("green"), "green")?;
+    let daemon = Daemon::start()?;
+    let mcp = daemon.mcp()?;
+    let first = nest.pid();
+    let fault = Fault::new("process_kill").aimed(json!({"exe": program.path(), "below": agent("green")}));
+    let answer = fault.inject(&mcp)?;
+    assert_eq!(answer["evidence"]["signals_sent"], 1, "{answer}");
+    let status = met(&fault, &mcp, LIMIT, |status| status["evidence"]["back_after_seconds"].is_number())?;
+    assert!(wait_until(LIMIT, || ![0, first].contains(&nest.pid())) && nest.runs(), "{status}");
+    fault.remove(&mcp)?;
+    Ok(Outcome::Pass)
+}
+
 fn whoever_the_host_or_the_caller_needs_is_refused_or_left_out_by_name(_: &Context) -> TestResult {
     let program = Program::new()?;
     let worker = program.start(0, "plain")?;
@@ -214,6 +279,7 @@ fn nobody_and_nonsense_are_refused_by_the_field(_: &Context) -> TestResult {
         (json!({"exe": "/no/such/program"}), json!({}), "TARGET_NOT_FOUND", "/no/such/program"),
         (json!({"unit": "no-such.service"}), json!({}), "TARGET_NOT_FOUND", "no-such.service"),
         (json!({"command": "("}), json!({}), "INVALID_PARAMETER", "target.command"),
+        (json!({"below": "("}), json!({}), "INVALID_PARAMETER", "target.below"),
         (json!({"exe": "worker"}), json!({}), "INVALID_PARAMETER", "target.exe"),
         (json!({"exe": "/x", "share": 2}), json!({}), "INVALID_PARAMETER", "share"),
         (json!({"exe": "/x", "interface": "eth0"}), json!({}), "INVALID_PARAMETER", "target"),
