@@ -250,6 +250,7 @@ fn an_ssh_session_goes_on_wherever_sshd_listens(_: &Context) -> TestResult {
     fault.inject(&scene.mcp)?;
     let usual = ssh.exchange()?;
     assert!(usual < Duration::from_secs(1), "a byte took {usual:?}");
+    web.0.set_read_timeout(Some(PATIENCE))?;
     assert!(web.exchange().is_err(), "the partition has no effect");
     fault.remove(&scene.mcp)?;
     scene.assert_untouched()?;
