@@ -72,6 +72,8 @@ fn wait_carrier(namespace: &NetNs) -> Result<()> {
         namespace.ip(&show).is_ok_and(|text| text.contains("state UP"))
     };
     if wait_until(CARRIER, up) {
+        // It says so (`linkwatch_do_dev`) a moment before it lets packets pass, and holds until then the lock that this takes.
+        namespace.ip(&["link", "set", "dev", INTERFACE, "up"])?;
         return Ok(());
     }
     Err(Error::Late { what: format!("carrier of {INTERFACE} in {}", namespace.name()), after: CARRIER })

@@ -41,17 +41,19 @@ type Lane = &'static [Step];
 /// there, and measures nothing. A test that is not reached from here is not run.
 const PHASES: &[&[Lane]] = &[
     &[&[Step { name: "unit", run: unit }]],
-    &[&[Step { name: "host", run: host }]],
     &[
-        &[Step { name: "sweep", run: || program("sweep", &["--stride=36"]) }],
-        &[Step { name: "matrix", run: || program("matrix", &["--stride=36"]) }],
+        &[Step { name: "host", run: host }],
         &[
-            Step { name: SERVERS, run: servers },
+            Step { name: "matrix", run: || program("matrix", &["--stride=36"]) },
             Step { name: "mcp-client", run: mcp_client },
             Step { name: "chaostoolkit", run: chaos_toolkit },
             Step { name: "report", run: report },
             Step { name: KUBERNETES, run: kubernetes_probes },
             Step { name: "vagrant", run: vagrant },
+        ],
+        &[
+            Step { name: "sweep", run: || program("sweep", &["--stride=36"]) },
+            Step { name: SERVERS, run: servers },
         ],
     ],
     &[&[
