@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::io::Write;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::process::Command;
 
 use nix::mount::{MsFlags, mount};
@@ -45,6 +45,9 @@ fn main() {
 }
 
 fn set_up() -> Result<(), String> {
+    // The kernel makes it as /tmp is, and whoever may write to / may change what is below it.
+    fs::set_permissions("/", fs::Permissions::from_mode(0o755))
+        .map_err(|error| format!("chmod /: {error}"))?;
     for (source, folder, kind, options) in MOUNTS {
         fs::create_dir_all(folder).map_err(|error| format!("create {folder}: {error}"))?;
         mount(Some(*source), *folder, Some(*kind), MsFlags::empty(), Some(*options))
