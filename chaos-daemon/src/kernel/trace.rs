@@ -132,8 +132,10 @@ impl Standstill {
     pub fn attend(&mut self) {
         loop {
             let mut status = 0;
+            // Of this thread only: what another one traces, or has started, is not ours to hear of.
+            let options = libc::__WALL | libc::__WNOTHREAD | libc::WNOHANG;
             // SAFETY: the kernel writes one int, which lives until the call is over.
-            let tid = unsafe { libc::waitpid(-1, &raw mut status, libc::__WALL | libc::WNOHANG) };
+            let tid = unsafe { libc::waitpid(-1, &raw mut status, options) };
             match tid {
                 0 => return,
                 -1 if Errno::last() == Errno::EINTR => {}
@@ -272,26 +274,34 @@ mod tests {
 
     use super::*;
 
-    fn child(script: &str) -> (Child, ProcessId) {
-        let child = Command::new("sh").args(["-c", script]).stdin(Stdio::null()).spawn().unwrap();
-        let id = ProcessId::of(child.id().cast_signed()).unwrap();
-        (child, id)
+    /// A process that ends with this value.
+    struct Busy(Child);
+
+    impl Busy {
+        fn start() -> (Self, ProcessId) {
+            let mut shell = Command::new("sh");
+            let child = shell.args(["-c", "while :; do :; done"]).stdin(Stdio::null()).spawn().unwrap();
+            let id = ProcessId::of(child.id().cast_signed()).unwrap();
+            (Self(child), id)
+        }
+    }
+
+    impl Drop for Busy {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
     }
 
     fn state(pid: i32) -> char {
         procfs::process::Process::new(pid).unwrap().stat().unwrap().state
     }
 
-    fn end(mut child: Child) {
-        child.kill().unwrap();
-        child.wait().unwrap();
-    }
-
     #[test]
     fn a_process_stands_still_until_the_value_is_dropped() {
         assert_eq!(forbidden(), None);
-        let (child, id) = child("while :; do :; done");
-        // On a thread of its own: tests share a process, and waitpid(2) would collect each other's children.
+        let (_busy, id) = Busy::start();
+        // On a thread of its own, as this one's children are the processes that it has started.
         thread::spawn(move || {
             let still = Standstill::begin(&[id]).unwrap();
             assert_eq!((still.held(), state(id.pid)), (1, 't'));
@@ -300,12 +310,22 @@ mod tests {
         })
         .join()
         .unwrap();
-        end(child);
+    }
+
+    #[test]
+    fn threads_side_by_side_do_not_hear_what_is_meant_for_each_other() {
+        let trace = || {
+            let (_busy, id) = Busy::start();
+            let begin = || (0..100).try_for_each(|_| Standstill::begin(&[id]).map(drop));
+            thread::scope(|scope| scope.spawn(begin).join().unwrap())
+        };
+        let both = [thread::spawn(trace), thread::spawn(trace)];
+        both.into_iter().for_each(|one| one.join().unwrap().unwrap());
     }
 
     #[test]
     fn the_end_of_the_thread_is_enough_and_who_has_ended_is_left_out() {
-        let (child, id) = child("while :; do :; done");
+        let (_busy, id) = Busy::start();
         thread::spawn(move || {
             let gone = ProcessId { start_time: id.start_time + 1, ..id };
             assert!(matches!(Standstill::begin(&[gone]), Err(TraceError::Ended)));
@@ -319,6 +339,5 @@ mod tests {
             thread::sleep(LOOK);
         }
         assert_ne!(state(id.pid), 't');
-        end(child);
     }
 }
