@@ -29,7 +29,7 @@ const PINS: &str = "CHAOS_SABOTAGE_PINS";
 const CONFESSION: &str = "this process is sabotaged";
 
 const KILLING_EVERYTHING: &str =
-    "lifetime::killing_every_process_at_once_ends_a_partition_within_a_second_and_recover_leaves_nothing";
+    "lifetime::killing_every_process_at_once_ends_a_partition_at_once_and_recover_leaves_nothing";
 
 /// What notices that a guard is missing.
 #[derive(Debug, Clone, Copy)]
@@ -54,7 +54,7 @@ fn watch(guard: Guard) -> Watch {
             ("lifetime::a_fault_ends_at_its_time_without_anybody_asking", "residue after", false)
         }
         Guard::Deadline => (
-            "lifetime::stopping_every_process_ends_a_partition_within_the_lease_and_recover_leaves_nothing",
+            "lifetime::stopping_every_process_ends_a_partition_with_the_lease_and_recover_leaves_nothing",
             "traffic normal not within",
             false,
         ),
@@ -68,11 +68,9 @@ fn watch(guard: Guard) -> Watch {
             "a stopped holder outlived its injector",
             false,
         ),
-        Guard::GuardUnit => (
-            "supervised::killing_the_daemon_ends_a_pause_and_a_link_down_within_three_seconds",
-            "normal; now",
-            false,
-        ),
+        Guard::GuardUnit => {
+            ("supervised::killing_the_daemon_ends_a_pause_and_a_link_down", "normal; now", false)
+        }
         Guard::Exclusions => (
             "policy::a_protected_port_is_spared_by_a_partition_of_everything_else",
             "the protected port",

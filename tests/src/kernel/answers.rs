@@ -22,8 +22,8 @@ tests![
     remote_callers_and_pings_hear_it_too,
     a_peer_is_refused_at_one_port_and_its_connections_there_are_reset,
     an_unreachable_host_ends_at_its_time,
-    killing_every_process_at_once_ends_an_unreachable_host_within_a_second,
-    stopping_every_process_ends_an_unreachable_host_within_the_lease,
+    killing_every_process_at_once_ends_an_unreachable_host_at_once,
+    stopping_every_process_ends_an_unreachable_host_with_the_lease,
     an_error_both_ways_resets_either_end_of_a_connection_at_its_next_segment_and_not_before,
     an_error_of_what_leaves_resets_this_end_also_for_what_arrives,
 ];
@@ -216,11 +216,11 @@ fn an_unreachable_host_ends_at_its_time(context: &Context) -> TestResult {
     })
 }
 
-fn killing_every_process_at_once_ends_an_unreachable_host_within_a_second(context: &Context) -> TestResult {
+fn killing_every_process_at_once_ends_an_unreachable_host_at_once(context: &Context) -> TestResult {
     survives(context, Blow::Kill, unreachable)
 }
 
-fn stopping_every_process_ends_an_unreachable_host_within_the_lease(context: &Context) -> TestResult {
+fn stopping_every_process_ends_an_unreachable_host_with_the_lease(context: &Context) -> TestResult {
     survives(context, Blow::Stop, unreachable)
 }
 

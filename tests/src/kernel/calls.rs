@@ -23,8 +23,8 @@ tests![
     a_connect_error_fails_its_share_of_the_calls_after_those_that_pass_first,
     two_connect_errors_of_one_group_are_two_and_ending_one_leaves_the_other,
     a_connect_error_ends_at_its_time,
-    killing_every_process_at_once_ends_a_connect_error_within_a_second,
-    stopping_every_process_ends_a_connect_error_within_the_lease,
+    killing_every_process_at_once_ends_a_connect_error_at_once,
+    stopping_every_process_ends_a_connect_error_with_the_lease,
     a_holder_that_dies_takes_its_connect_error_with_it,
     a_connect_error_of_the_daemon_s_group_or_of_the_root_is_refused,
 ];
@@ -250,11 +250,11 @@ fn survives(blow: Signal, limit: Duration) -> TestResult {
     })
 }
 
-fn killing_every_process_at_once_ends_a_connect_error_within_a_second(_: &Context) -> TestResult {
+fn killing_every_process_at_once_ends_a_connect_error_at_once(_: &Context) -> TestResult {
     survives(Signal::SIGKILL, AT_ONCE)
 }
 
-fn stopping_every_process_ends_a_connect_error_within_the_lease(_: &Context) -> TestResult {
+fn stopping_every_process_ends_a_connect_error_with_the_lease(_: &Context) -> TestResult {
     survives(Signal::SIGSTOP, LEASE + STANDSTILL)
 }
 

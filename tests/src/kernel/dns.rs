@@ -33,8 +33,8 @@ tests![
     questions_that_arrive_are_answered,
     one_server_is_met_and_another_is_not,
     only_the_service_that_is_meant_hears_it,
-    killing_every_process_at_once_ends_it_within_a_second,
-    stopping_every_process_ends_it_within_the_lease,
+    killing_every_process_at_once_ends_it_at_once,
+    stopping_every_process_ends_it_with_the_lease,
 ];
 
 const LIMIT: Duration = Duration::from_secs(10);
@@ -414,10 +414,10 @@ fn survives_once(attach: Attach, blow: Signal, limit: Duration) -> Tried<()> {
     Ok(())
 }
 
-fn killing_every_process_at_once_ends_it_within_a_second(context: &Context) -> TestResult {
+fn killing_every_process_at_once_ends_it_at_once(context: &Context) -> TestResult {
     survives(context, Signal::SIGKILL, AT_ONCE)
 }
 
-fn stopping_every_process_ends_it_within_the_lease(context: &Context) -> TestResult {
+fn stopping_every_process_ends_it_with_the_lease(context: &Context) -> TestResult {
     survives(context, Signal::SIGSTOP, LEASE + STANDSTILL)
 }

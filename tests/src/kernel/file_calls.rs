@@ -34,8 +34,8 @@ tests![
     a_file_error_is_met_on_an_overlay_and_not_on_what_is_mounted_below,
     two_file_errors_of_one_group_are_two_and_ending_one_leaves_the_other,
     a_file_error_ends_at_its_time,
-    killing_every_process_at_once_ends_a_file_error_within_a_second,
-    stopping_every_process_ends_a_file_error_within_the_lease,
+    killing_every_process_at_once_ends_a_file_error_at_once,
+    stopping_every_process_ends_a_file_error_with_the_lease,
     a_holder_that_dies_takes_its_file_error_with_it,
     a_file_error_of_the_daemon_s_group_or_of_no_file_is_refused,
 ];
@@ -413,11 +413,11 @@ fn survives(blow: Signal, limit: Duration) -> TestResult {
     })
 }
 
-fn killing_every_process_at_once_ends_a_file_error_within_a_second(_: &Context) -> TestResult {
+fn killing_every_process_at_once_ends_a_file_error_at_once(_: &Context) -> TestResult {
     survives(Signal::SIGKILL, AT_ONCE)
 }
 
-fn stopping_every_process_ends_a_file_error_within_the_lease(_: &Context) -> TestResult {
+fn stopping_every_process_ends_a_file_error_with_the_lease(_: &Context) -> TestResult {
     survives(Signal::SIGSTOP, LEASE + STANDSTILL)
 }
 

@@ -20,10 +20,10 @@ use crate::{Daemon, Error, Pair, Residue};
 
 tests![
     a_fault_ends_at_its_time_without_anybody_asking,
-    killing_every_process_at_once_ends_a_partition_within_a_second_and_recover_leaves_nothing,
-    killing_every_process_at_once_ends_a_delay_within_a_second_and_recover_leaves_nothing,
-    stopping_every_process_ends_a_partition_within_the_lease_and_recover_leaves_nothing,
-    stopping_every_process_ends_a_delay_within_the_lease_and_recover_leaves_nothing,
+    killing_every_process_at_once_ends_a_partition_at_once_and_recover_leaves_nothing,
+    killing_every_process_at_once_ends_a_delay_at_once_and_recover_leaves_nothing,
+    stopping_every_process_ends_a_partition_with_the_lease_and_recover_leaves_nothing,
+    stopping_every_process_ends_a_delay_with_the_lease_and_recover_leaves_nothing,
     a_stopped_holder_dies_with_its_injector,
     a_stopped_holder_is_killed_some_time_after_the_end_of_its_fault,
     a_holder_that_dies_takes_its_own_fault_with_it_and_no_other,
@@ -144,25 +144,25 @@ pub(super) fn recover(daemon: &Daemon) -> Result<String, Error> {
     output(command.arg("recover").arg("--runtime-dir").arg(daemon.runtime_dir()))
 }
 
-fn killing_every_process_at_once_ends_a_partition_within_a_second_and_recover_leaves_nothing(
+fn killing_every_process_at_once_ends_a_partition_at_once_and_recover_leaves_nothing(
     context: &Context,
 ) -> TestResult {
     survives(context, Blow::Kill, partition)
 }
 
-fn killing_every_process_at_once_ends_a_delay_within_a_second_and_recover_leaves_nothing(
+fn killing_every_process_at_once_ends_a_delay_at_once_and_recover_leaves_nothing(
     context: &Context,
 ) -> TestResult {
     survives(context, Blow::Kill, delay)
 }
 
-fn stopping_every_process_ends_a_partition_within_the_lease_and_recover_leaves_nothing(
+fn stopping_every_process_ends_a_partition_with_the_lease_and_recover_leaves_nothing(
     context: &Context,
 ) -> TestResult {
     survives(context, Blow::Stop, partition)
 }
 
-fn stopping_every_process_ends_a_delay_within_the_lease_and_recover_leaves_nothing(
+fn stopping_every_process_ends_a_delay_with_the_lease_and_recover_leaves_nothing(
     context: &Context,
 ) -> TestResult {
     survives(context, Blow::Stop, delay)

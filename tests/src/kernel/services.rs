@@ -21,7 +21,7 @@ tests![
     a_fault_of_a_group_leaves_the_group_above_alone,
     an_error_of_one_service_fails_its_connections_and_nobody_elses,
     a_delay_of_one_service_is_its_own,
-    killing_every_process_at_once_ends_a_timeout_of_one_service_within_a_second,
+    killing_every_process_at_once_ends_a_timeout_of_one_service_at_once,
     what_arrives_and_the_daemon_s_own_group_are_refused,
 ];
 
@@ -168,9 +168,7 @@ fn a_delay_of_one_service_is_its_own(context: &Context) -> TestResult {
     Ok(skipped.unwrap_or(passed))
 }
 
-fn killing_every_process_at_once_ends_a_timeout_of_one_service_within_a_second(
-    context: &Context,
-) -> TestResult {
+fn killing_every_process_at_once_ends_a_timeout_of_one_service_at_once(context: &Context) -> TestResult {
     on_every_attachment(context, |attach| punctual(|| ends_at_once_with_its_daemon(attach)))
 }
 

@@ -33,8 +33,8 @@ tests![
     two_partitions_of_one_service_are_two_and_ending_one_leaves_the_other,
     a_partition_of_a_process_without_an_interface_is_of_its_group,
     a_partition_of_a_service_ends_at_its_time,
-    killing_every_process_at_once_ends_a_partition_of_a_service_within_a_second,
-    stopping_every_process_ends_a_partition_of_a_service_within_the_lease,
+    killing_every_process_at_once_ends_a_partition_of_a_service_at_once,
+    stopping_every_process_ends_a_partition_of_a_service_with_the_lease,
     a_holder_that_dies_takes_its_partition_of_a_service_with_it,
     what_cannot_be_cut_off_without_an_interface_is_refused_by_name,
 ];
@@ -413,11 +413,11 @@ fn survives(blow: Signal, limit: Duration) -> TestResult {
     })
 }
 
-fn killing_every_process_at_once_ends_a_partition_of_a_service_within_a_second(_: &Context) -> TestResult {
+fn killing_every_process_at_once_ends_a_partition_of_a_service_at_once(_: &Context) -> TestResult {
     survives(Signal::SIGKILL, AT_ONCE)
 }
 
-fn stopping_every_process_ends_a_partition_of_a_service_within_the_lease(_: &Context) -> TestResult {
+fn stopping_every_process_ends_a_partition_of_a_service_with_the_lease(_: &Context) -> TestResult {
     survives(Signal::SIGSTOP, LEASE + STANDSTILL)
 }
 

@@ -29,9 +29,9 @@ tests![
     a_socket_error_goes_by_who_calls_and_not_by_who_made_the_socket,
     a_socket_error_and_errors_of_connections_and_files_act_side_by_side_and_end_one_by_one,
     a_socket_error_ends_at_its_time,
-    killing_every_process_at_once_ends_a_socket_error_of_one_operation_within_a_second,
+    killing_every_process_at_once_ends_a_socket_error_of_one_operation_at_once,
     killing_every_process_at_once_ends_a_socket_error_of_all_operations_within_the_lease,
-    stopping_every_process_ends_a_socket_error_within_the_lease,
+    stopping_every_process_ends_a_socket_error_with_the_lease,
     a_holder_that_dies_takes_its_socket_error_with_it,
     a_socket_error_of_the_daemon_s_group_or_of_what_cannot_be_met_is_refused,
 ];
@@ -414,9 +414,7 @@ fn survives(params: &Value, blow: Signal, limit: Duration) -> TestResult {
     })
 }
 
-fn killing_every_process_at_once_ends_a_socket_error_of_one_operation_within_a_second(
-    _: &Context,
-) -> TestResult {
+fn killing_every_process_at_once_ends_a_socket_error_of_one_operation_at_once(_: &Context) -> TestResult {
     survives(&json!({"operations": ["bind"]}), Signal::SIGKILL, AT_ONCE)
 }
 
@@ -427,7 +425,7 @@ fn killing_every_process_at_once_ends_a_socket_error_of_all_operations_within_th
     survives(&json!({}), Signal::SIGKILL, LEASE)
 }
 
-fn stopping_every_process_ends_a_socket_error_within_the_lease(_: &Context) -> TestResult {
+fn stopping_every_process_ends_a_socket_error_with_the_lease(_: &Context) -> TestResult {
     survives(&json!({}), Signal::SIGSTOP, LEASE + STANDSTILL)
 }
 

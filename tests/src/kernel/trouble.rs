@@ -14,7 +14,7 @@ use crate::process::{Process, limit_descriptors, wait_until};
 use crate::{Daemon, Error, Pair, Residue, Result};
 
 tests![
-    a_fault_whose_holder_stands_still_is_removed_within_its_lease_and_a_second,
+    a_fault_whose_holder_stands_still_is_removed_soon_after_its_lease,
     a_failed_injection_that_cannot_be_undone_shows_as_stuck_until_it_is,
     without_room_for_its_journal_a_fault_is_refused_and_active_ones_can_be_removed,
 ];
@@ -45,9 +45,7 @@ fn waiting_holder(daemon: &Daemon) -> Result<Process> {
     found.ok_or_else(|| Error::Late { what: "a waiting holder".into(), after: LIMIT })
 }
 
-fn a_fault_whose_holder_stands_still_is_removed_within_its_lease_and_a_second(
-    context: &Context,
-) -> TestResult {
+fn a_fault_whose_holder_stands_still_is_removed_soon_after_its_lease(context: &Context) -> TestResult {
     on_every_attachment(context, |attach: Attach| {
         let pair = Pair::new()?;
         let echo = Echo::start(&pair.far, Pair::FAR_V4, 7)?;
