@@ -10,7 +10,7 @@ pub(super) const PAUSE: &[Part] = &[
             "supervised::a_pause_and_a_link_down_end_at_their_time",
         ],
     ),
-    of_unit(&["second_boot_guard::a_service_that_is_killed_has_its_pause_undone"]),
+    of_unit(&["second_boot_guard::a_service_that_is_killed_has_its_pause_undone_within_three_seconds"]),
 ];
 
 pub(super) const KILL: &[Part] = &[

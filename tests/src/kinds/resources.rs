@@ -123,7 +123,7 @@ const MEMORY_LIMIT: &[Part] =
 
 const PIDS_LIMIT: &[Part] = &[
     limit("pids_limit", "of a cgroup", &["supervised::removing_lifts_a_limit"]),
-    of_unit(&["second_boot_guard::a_service_that_is_killed_has_its_limit_undone"]),
+    of_unit(&["second_boot_guard::a_service_that_is_killed_has_its_limit_undone_within_three_seconds"]),
 ];
 
 const IO_LIMIT: &[Part] = &[
