@@ -5,9 +5,14 @@
 export CHAOS_ENVIRONMENT=vm DEBIAN_FRONTEND=noninteractive
 results=/dev/ttyS1
 
+# The tests whose names contain one of the arguments.
 run() {
+    for name; do
+        set -- "$@" "--filter=$name"
+        shift
+    done
     # The limit is for what hangs: dpkg, cut off in the middle, would fail every test after it.
-    /chaos/bin/test-runner --results=$results --limit=300 --filter="$1" /chaos/bin/systemd-tests
+    /chaos/bin/test-runner --results=$results --limit=300 "$@" /chaos/bin/systemd-tests
 }
 
 # What the Vagrant box does, with the kernel tests whose names contain one of the arguments; without any, with all.
@@ -35,8 +40,8 @@ going_down() {
 # A machine that was installed has names; one that was bootstrapped has none.
 [ -e /etc/hosts ] || printf '127.0.0.1 localhost\n::1 localhost\n' >/etc/hosts
 stty -F $results raw 2>/dev/null || true
-filter=$(cat /chaos/filter)
-case "$filter" in
+filters=$(cat /chaos/filters)
+case "$filters" in
 '' | going_down) ;;
 provision)
     provision
@@ -44,12 +49,13 @@ provision)
     ;;
 *)
     # Some tests only: all in this boot, after the package is there.
-    run "$filter"
+    # No name has a space in it.
+    run $filters
     finish $?
     ;;
 esac
 boot=$(cat /chaos/boot 2>/dev/null || echo first)
-if [ "$filter" = going_down ] && [ "$boot" = first ]; then
+if [ "$filters" = going_down ] && [ "$boot" = first ]; then
     boot=reboot
 fi
 case "$boot" in
@@ -84,7 +90,7 @@ panic)
 *)
     run going_down::up_again
     code=$?
-    [ -z "$filter" ] || finish $code
+    [ -z "$filters" ] || finish $code
     # A few of the kernel tests, which need each program that the script has to bring. On all of them the other VM is spent.
     provision effects stuck::a_recovery_that_cannot_undo kills::a_killed_service proxies::calls_behind_a_proxy \
         leases::with_a_stopped_injector_and_no_memory packets::what_others_have packets::a_device_in_a_named_namespace

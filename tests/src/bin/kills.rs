@@ -1,4 +1,4 @@
-//! `kills --results=FILE [--count=N] [--only=TEXT]`: ends faults of every kind in every way so many times, and says how
+//! `kills --results=FILE [--count=N] [--only=TEXT]...`: ends faults of every kind in every way so many times, and says how
 //! soon everything was normal (of ends that are no deaths a fifth as many). One JSON line per figure, as `test-runner` writes, with the figure in it.
 
 use std::fs::OpenOptions;
@@ -13,14 +13,14 @@ use serde_json::{Value, json};
 struct Options {
     results: String,
     count: usize,
-    only: String,
+    only: Vec<String>,
 }
 
 fn main() -> ExitCode {
     if let Some(code) = chaos_tests::caller::serve_if_asked().or_else(chaos_tests::aftermath::outlive) {
         return code;
     }
-    let mut options = Options { results: "/dev/stdout".into(), count: 100, only: String::new() };
+    let mut options = Options { results: "/dev/stdout".into(), count: 100, only: Vec::new() };
     for argument in std::env::args().skip(1) {
         if read(&argument, &mut options).is_none() {
             return refuse(&format!("what is {argument}?"));
@@ -39,7 +39,8 @@ fn main() -> ExitCode {
     let (mut lines, mut failed) = (0, false);
     for kind in kinds() {
         for end in kind.ends() {
-            if !format!("{} {end:?}", kind.name).contains(&options.only) {
+            let name = format!("{} {end:?}", kind.name);
+            if !options.only.is_empty() && !options.only.iter().any(|text| name.contains(text)) {
                 continue;
             }
             for line in lines_of(kind, *end, end.count(options.count)) {
@@ -57,7 +58,7 @@ fn read(argument: &str, options: &mut Options) -> Option<()> {
     let (name, text) = argument.split_once('=')?;
     match name {
         "--results" => text.clone_into(&mut options.results),
-        "--only" => text.clone_into(&mut options.only),
+        "--only" => options.only.push(text.to_owned()),
         "--count" => options.count = text.parse().ok().filter(|count| *count > 0)?,
         _ => return None,
     }

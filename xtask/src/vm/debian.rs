@@ -52,8 +52,8 @@ pub(super) fn disk() -> Result<PathBuf, Error> {
 }
 
 /// The initramfs, without the kernel's modules: what mounts the disk, and what it puts there.
-/// `programs` is the folder of the programs to be packed.
-pub(super) fn base(built: &Artifacts, programs: &Path, filter: Option<&str>) -> Result<Archive, Error> {
+/// `programs` is the folder of the programs to be packed; without `filters`, every test is run.
+pub(super) fn base(built: &Artifacts, programs: &Path, filters: &[String]) -> Result<Archive, Error> {
     let mut archive = Archive::default();
     for folder in ["dev", "proc", "sys", "root", "etc"] {
         archive.folder(folder);
@@ -70,7 +70,7 @@ pub(super) fn base(built: &Artifacts, programs: &Path, filter: Option<&str>) -> 
     {
         archive.file(&format!("chaos/{file}"), &image::read(&tree.join(file))?);
     }
-    archive.file("chaos/filter", filter.unwrap_or_default().as_bytes());
+    archive.file("chaos/filters", filters.join("\n").as_bytes());
     for name in PROGRAMS {
         archive.program(&format!("{BIN_DIR}/{name}"), &image::read(built.program(name)?)?);
     }

@@ -26,12 +26,12 @@ const OBSERVERS: &[&str] = &["ip", "tc", "ping", "bpftool"];
 pub(super) const LEFT_OUT: &str = "etc/left-out";
 
 /// Runs the suites of the kernel, but for what [`LEFT_OUT`] names, if it is there.
-pub(super) fn test_command(filter: Option<&str>, leave_out: bool) -> Vec<String> {
+pub(super) fn test_command(filters: &[String], leave_out: bool) -> Vec<String> {
     let mut argv = vec![format!("{BIN_DIR}/test-runner"), "--results=/dev/ttyS1".to_owned()];
     // Emulated, a test takes several times as long as on the machine itself.
     argv.push("--limit=240".to_owned());
     argv.extend(leave_out.then(|| format!("--leave-out=/{LEFT_OUT}")));
-    argv.extend(filter.map(|filter| format!("--filter={filter}")));
+    argv.extend(filters.iter().map(|filter| format!("--filter={filter}")));
     argv.extend(KERNEL_SUITES.iter().map(|name| format!("{BIN_DIR}/{name}")));
     argv
 }

@@ -34,9 +34,9 @@ pub(crate) struct Options {
     /// Kernel series, e.g. 6.1; may be repeated. Default: every series we test on
     #[arg(long)]
     kernel: Vec<String>,
-    /// Only tests whose name contains this
+    /// Only tests whose name contains this; may be repeated: any of them
     #[arg(long)]
-    filter: Option<String>,
+    filter: Vec<String>,
     /// Wall-clock limit of one VM, in seconds; a hang of one test ends much earlier
     #[arg(long, env = "CHAOS_VM_TIMEOUT", default_value_t = 2400)]
     timeout: u64,
@@ -113,7 +113,7 @@ pub(crate) fn test_all(
     leave_out: impl Fn(&str) -> Vec<String>,
 ) -> Result<Vec<Boot>, Error> {
     tools::require(tools::VM)?;
-    let common = image::base(built, &image::test_command(None, true), None)?;
+    let common = image::base(built, &image::test_command(&[], true), None)?;
     let mut all = Vec::new();
     for series in KERNELS {
         let mut base = common.clone();
@@ -127,13 +127,13 @@ pub(crate) fn test_all(
 /// Kills everything under faults of every kind so many times, on every kernel.
 pub(crate) fn test_kills(built: &Artifacts, count: u32) -> Result<Vec<Boot>, Error> {
     tools::require(tools::VM)?;
-    let options = Options { filter: Some("Kill".to_owned()), ..Options::defaults() };
+    let options = Options { filter: vec!["Kill".to_owned()], ..Options::defaults() };
     boot_kills(&options, built, count)
 }
 
 fn boot_kills(options: &Options, built: &Artifacts, count: u32) -> Result<Vec<Boot>, Error> {
     let mut argv = vec![program("kills"), "--results=/dev/ttyS1".to_owned(), format!("--count={count}")];
-    argv.extend(options.filter.as_deref().map(|filter| format!("--only={filter}")));
+    argv.extend(options.filter.iter().map(|filter| format!("--only={filter}")));
     let boots = boot_all(options, &image::base(built, &argv, None)?)?;
     boots.iter().try_for_each(|boot| kills::keep(&boot.results.verdicts))?;
     Ok(boots)
@@ -162,7 +162,7 @@ fn boot_systemd(options: &Options, built: &Artifacts, programs: &Path) -> Result
     // Six boots and five runs of dpkg.
     let options = &Options { timeout: options.timeout.max(LEAST_SYSTEMD_LIMIT), ..options.clone() };
     let disk = debian::disk()?;
-    let base = debian::base(built, programs, options.filter.as_deref())?;
+    let base = debian::base(built, programs, &options.filter)?;
     let machines = machines(options, &base, Some(&disk))?;
     machines.iter().map(|machine| qemu::boot(machine, qemu::Show::Verdicts)).collect()
 }
@@ -217,7 +217,7 @@ pub(crate) fn program_on_all(
 }
 
 fn boot_tests(options: &Options, built: &Artifacts) -> Result<Vec<Boot>, Error> {
-    boot_all(options, &image::base(built, &image::test_command(options.filter.as_deref(), false), None)?)
+    boot_all(options, &image::base(built, &image::test_command(&options.filter, false), None)?)
 }
 
 fn boot_all(options: &Options, base: &Archive) -> Result<Vec<Boot>, Error> {
