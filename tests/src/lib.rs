@@ -60,5 +60,6 @@ pub use wire::Wire;
 
 #[cfg(test)]
 mod readme;
+mod server;
 #[cfg(test)]
 mod switches;

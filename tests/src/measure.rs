@@ -2,23 +2,16 @@
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
 use crate::netns::{NetNs, output};
-
-const POLL: Duration = Duration::from_millis(20);
+use crate::server::{POLL, Server};
 
 /// An echo server for UDP and TCP on one port; it ends with the guard.
 #[derive(Debug)]
-pub struct Echo {
-    address: SocketAddr,
-    stop: Arc<AtomicBool>,
-    threads: Vec<JoinHandle<()>>,
-}
+pub struct Echo(Server);
 
 impl Echo {
     /// Listens in a namespace, on this address and port.
@@ -26,35 +19,12 @@ impl Echo {
     /// # Errors
     /// When the port cannot be had.
     pub fn start(namespace: &NetNs, address: IpAddr, port: u16) -> Result<Self> {
-        let address = SocketAddr::new(address, port);
-        let sockets = namespace.run(|| -> io::Result<_> {
-            let (udp, tcp) = (UdpSocket::bind(address)?, TcpListener::bind(address)?);
-            udp.set_read_timeout(Some(POLL))?;
-            tcp.set_nonblocking(true)?;
-            Ok((udp, tcp))
-        });
-        let (udp, tcp) = sockets.map_err(Error::io("listen on", address.to_string()))?;
-        let stop = Arc::new(AtomicBool::new(false));
-        let (stop_udp, stop_tcp) = (Arc::clone(&stop), Arc::clone(&stop));
-        let threads = vec![
-            std::thread::spawn(move || echo_udp(&udp, &stop_udp)),
-            std::thread::spawn(move || echo_tcp(&tcp, &stop_tcp)),
-        ];
-        Ok(Self { address, stop, threads })
+        Server::start(namespace, address, port, echo_udp, echo_tcp).map(Self)
     }
 
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
-        self.address
-    }
-}
-
-impl Drop for Echo {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        for thread in self.threads.drain(..) {
-            let _ = thread.join();
-        }
+        self.0.address
     }
 }
 

@@ -3,15 +3,13 @@
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crate::error::{Error, Result};
 use crate::netns::NetNs;
+use crate::server::Server;
 
-const POLL: Duration = Duration::from_millis(20);
 const HEADER: usize = 12;
 
 /// What the server says that the addresses of every name are.
@@ -203,11 +201,7 @@ pub fn comes_back(from: &NetNs, echo: SocketAddr, limit: Duration) -> Result<boo
 
 /// A name server; it ends with the guard.
 #[derive(Debug)]
-pub struct NameServer {
-    address: SocketAddr,
-    stop: Arc<AtomicBool>,
-    threads: Vec<JoinHandle<()>>,
-}
+pub struct NameServer(Server);
 
 impl NameServer {
     /// Starts one in a namespace, at this address and port.
@@ -215,35 +209,12 @@ impl NameServer {
     /// # Errors
     /// When the port cannot be had.
     pub fn start(namespace: &NetNs, address: IpAddr, port: u16) -> Result<Self> {
-        let address = SocketAddr::new(address, port);
-        let sockets = namespace.run(|| -> io::Result<_> {
-            let (udp, tcp) = (UdpSocket::bind(address)?, TcpListener::bind(address)?);
-            udp.set_read_timeout(Some(POLL))?;
-            tcp.set_nonblocking(true)?;
-            Ok((udp, tcp))
-        });
-        let (udp, tcp) = sockets.map_err(Error::io("listen on", address.to_string()))?;
-        let stop = Arc::new(AtomicBool::new(false));
-        let (stop_udp, stop_tcp) = (Arc::clone(&stop), Arc::clone(&stop));
-        let threads = vec![
-            std::thread::spawn(move || serve_udp(&udp, &stop_udp)),
-            std::thread::spawn(move || serve_tcp(&tcp, &stop_tcp)),
-        ];
-        Ok(Self { address, stop, threads })
+        Server::start(namespace, address, port, serve_udp, serve_tcp).map(Self)
     }
 
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
-        self.address
-    }
-}
-
-impl Drop for NameServer {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        for thread in self.threads.drain(..) {
-            let _ = thread.join();
-        }
+        self.0.address
     }
 }
 

@@ -18,10 +18,43 @@ pub(super) const LEASE: Duration = Duration::from_millis(3500);
 /// How long the injector may stand still without anything ending: less than a lease without one heartbeat.
 const MOST_PAUSE_MS: u64 = 900;
 
+/// How soon after a blow packets came through again, and what outlives the daemon had ended, where that was looked at.
+#[derive(Default)]
+pub(super) struct Seen {
+    pub(super) normal: Option<Duration>,
+    pub(super) guarded: Option<Duration>,
+}
+
 impl Soak {
     /// Whether the target is cut off, so that it can be seen when that ends.
     pub(super) fn is_cut(&self) -> bool {
         self.world.expected() == Expected::Cut
+    }
+
+    /// Everything ends by this blow, which recovers, too; then there is another daemon.
+    pub(super) fn strike(
+        &mut self,
+        action: Action,
+        blow: impl FnOnce(&mut World) -> Result<Seen>,
+    ) -> Result<()> {
+        self.end_by(action, blow)?;
+        self.world.start()?;
+        self.world.assert_calm()
+    }
+
+    /// Everything ends by this blow; notes what was seen of it.
+    pub(super) fn end_by(
+        &mut self,
+        action: Action,
+        blow: impl FnOnce(&mut World) -> Result<Seen>,
+    ) -> Result<()> {
+        let cut = self.is_cut();
+        let seen = self.world.change(|active| active.clear(), blow)?;
+        self.figures.guarded.extend(seen.guarded);
+        if let (true, Some(normal)) = (cut, seen.normal) {
+            self.note_normal(action, normal);
+        }
+        Ok(())
     }
 
     pub(super) fn kill_holder(&mut self, action: Action) -> Result<()> {
@@ -112,28 +145,19 @@ impl Soak {
 
     /// By SIGKILL: the injector alone, everything at once, the whole control group.
     pub(super) fn kill(&mut self, action: Action) -> Result<()> {
-        let (cut, all) = (self.is_cut(), self.world.daemon.processes());
+        let all = self.world.daemon.processes();
         let since = Instant::now();
-        let end = |world: &mut World| {
+        self.strike(action, |world| {
             match action.step {
                 Step::KillInjector => all[0].signal(Signal::SIGKILL),
                 Step::KillCgroup => world.cgroup.kill()?,
                 _ => all.iter().for_each(|process| process.signal(Signal::SIGKILL)),
             }
-            let normal = world.time_to_normal(since, NORMAL)?;
+            let normal = Some(world.time_to_normal(since, NORMAL)?);
             let guarded = world.guard_ends(since)?;
-            // One that is on its way out still holds the lock.
-            wait_until(SETTLE, || !all.iter().any(Process::runs));
-            world.recover(&all[1..])?;
-            Ok((normal, guarded))
-        };
-        let (normal, guarded) = self.world.change(|active| active.clear(), end)?;
-        if cut {
-            self.note_normal(action, normal);
-        }
-        self.figures.guarded.extend(guarded);
-        self.world.start()?;
-        self.world.assert_calm()
+            world.recover_from(&all)?;
+            Ok(Seen { normal, guarded })
+        })
     }
 
     /// Everything at once, whatever becomes of packets.
@@ -152,25 +176,19 @@ impl Soak {
     pub(super) fn hang_injector(&mut self, action: Action) -> Result<()> {
         let Some(injector) = self.world.daemon.injector() else { return Ok(()) };
         let (all, is_guarded) = (self.world.daemon.processes(), self.world.is_guarded());
-        let (cut, since) = (self.is_cut(), Instant::now());
-        let end = |world: &mut World| {
+        let since = Instant::now();
+        self.end_by(action, |world| {
             injector.signal(Signal::SIGSTOP);
             let normal = world.time_to_normal(since, LEASE);
             let guarded = world.guard_ends(since);
             if is_guarded && guarded.is_ok() {
-                wait_until(SETTLE, || !all.iter().any(Process::runs));
-                world.recover(&all[1..])?;
+                world.recover_from(&all)?;
             } else {
                 injector.signal(Signal::SIGCONT);
                 world.mcp.call_tool("chaos_stop", serde_json::json!({}))?.ok()?;
             }
-            Ok((normal?, guarded?))
-        };
-        let (normal, guarded) = self.world.change(|active| active.clear(), end)?;
-        if cut {
-            self.note_normal(action, normal);
-        }
-        self.figures.guarded.extend(guarded);
+            Ok(Seen { normal: Some(normal?), guarded: guarded? })
+        })?;
         if is_guarded {
             self.world.start()?;
         }
@@ -179,26 +197,20 @@ impl Soak {
 
     /// What is stopped can neither renew nor undo: the lease ends it, or recovery.
     pub(super) fn stop_and_recover(&mut self, action: Action) -> Result<()> {
-        let (cut, since) = (self.is_cut(), Instant::now());
-        let end = |world: &mut World| {
+        let since = Instant::now();
+        self.strike(action, |world| {
             let all = world.signal_all(Signal::SIGSTOP);
             let stands =
                 |process: &Process| Process::read(process.pid).is_none_or(|now| "TZ".contains(now.state));
             wait_until(SETTLE, || all.iter().all(stands));
-            let (normal, guarded) = match action.number % 2 {
-                0 => (Some(world.time_to_normal(since, LEASE)?), world.guard_ends(since)?),
-                _ => (None, None),
-            };
+            let mut seen = Seen::default();
+            if action.number.is_multiple_of(2) {
+                seen.normal = Some(world.time_to_normal(since, LEASE)?);
+                seen.guarded = world.guard_ends(since)?;
+            }
             world.recover(&all[1..])?;
-            Ok((normal, guarded))
-        };
-        let (normal, guarded) = self.world.change(|active| active.clear(), end)?;
-        self.figures.guarded.extend(guarded);
-        if let (true, Some(normal)) = (cut, normal) {
-            self.note_normal(action, normal);
-        }
-        self.world.start()?;
-        self.world.assert_calm()
+            Ok(seen)
+        })
     }
 
     pub(super) fn terminate(&mut self) -> Result<()> {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 
 use super::Soak;
-use super::blows::{LEASE, NORMAL};
+use super::blows::{LEASE, NORMAL, Seen};
 use super::script::{Action, Kind, Step};
 use super::world::{SETTLE, World};
 use crate::fault::Fault;
@@ -136,33 +136,25 @@ impl Soak {
 
     /// Another guard takes over at once, and the injector dies: whether or not the daemon has noticed, nothing is left.
     pub(super) fn replace_guard(&mut self, action: Action) -> Result<()> {
-        let (cut, all) = (self.is_cut(), self.world.daemon.processes());
-        let end = |world: &mut World| {
+        let all = self.world.daemon.processes();
+        self.strike(action, |world| {
             world.start_guard()?;
             let since = Instant::now();
             all[0].signal(Signal::SIGKILL);
-            let normal = world.time_to_normal(since, NORMAL)?;
+            let normal = Some(world.time_to_normal(since, NORMAL)?);
             let guarded = world.guard_ends(since)?;
-            wait_until(SETTLE, || !all.iter().any(Process::runs));
-            world.recover(&all[1..])?;
-            Ok((normal, guarded))
-        };
-        let (normal, guarded) = self.world.change(|active| active.clear(), end)?;
-        if cut {
-            self.note_normal(action, normal);
-        }
-        self.figures.guarded.extend(guarded);
-        self.world.start()?;
-        self.world.assert_calm()
+            world.recover_from(&all)?;
+            Ok(Seen { normal, guarded })
+        })
     }
 
     /// With the guard dies the injector, or everybody: what outlives them stays until somebody recovers, which `recover`, another
     /// guard and another daemon do.
     pub(super) fn kill_with_guard(&mut self, action: Action) -> Result<()> {
-        let (cut, all) = (self.is_cut(), self.world.daemon.processes());
+        let all = self.world.daemon.processes();
         let (alone, next) = (action.number.is_multiple_of(2), action.number / 2 % 3);
         let since = Instant::now();
-        let end = |world: &mut World| {
+        self.end_by(action, |world| {
             world.guard.signal(Signal::SIGKILL);
             let others = if alone { &all[..1] } else { &all[..] };
             others.iter().for_each(|process| process.signal(Signal::SIGKILL));
@@ -182,12 +174,8 @@ impl Soak {
                 }
                 _ => world.start_again(&all[1..])?,
             }
-            Ok(normal)
-        };
-        let normal = self.world.change(|active| active.clear(), end)?;
-        if cut {
-            self.note_normal(action, normal);
-        }
+            Ok(Seen { normal: Some(normal), guarded: None })
+        })?;
         if next < 2 {
             self.world.start()?;
         }

@@ -12,7 +12,7 @@ use nix::{ioctl_readwrite, libc};
 use serde_json::json;
 
 use super::Soak;
-use super::blows::LEASE;
+use super::blows::{LEASE, Seen};
 use super::script::{Action, Kind};
 use super::world::{LASTING, SETTLE, World};
 use crate::daemon::TMPFS;
@@ -64,8 +64,8 @@ impl Soak {
     /// Whom the kernel kills is its choice; nothing of a fault may be left, whoever it was.
     pub(super) fn out_of_memory(&mut self, action: Action) -> Result<()> {
         let all = self.world.daemon.processes();
-        let (cut, since) = (self.is_cut(), Instant::now());
-        let end = |world: &mut World| {
+        let since = Instant::now();
+        self.strike(action, |world| {
             let used: u64 = world.cgroup.get("memory.current")?.trim().parse().unwrap_or(1 << 20);
             // One of them at least, or all.
             let most = if action.number.is_multiple_of(2) { used / 2 } else { 1 << 16 };
@@ -83,15 +83,8 @@ impl Soak {
             let rest = world.signal_all(Signal::SIGKILL);
             wait_until(SETTLE, || !all.iter().chain(&rest).any(Process::runs));
             world.recover(&all[1..])?;
-            Ok((normal, guarded))
-        };
-        let (normal, guarded) = self.world.change(|active| active.clear(), end)?;
-        self.figures.guarded.extend(guarded);
-        if let (true, Some(normal)) = (cut, normal) {
-            self.note_normal(action, normal);
-        }
-        self.world.start()?;
-        self.world.assert_calm()
+            Ok(Seen { normal, guarded })
+        })
     }
 
     /// The injector stands in the kernel, writing its journal, and nothing can end it: the deadline ends the fault.
@@ -139,8 +132,7 @@ impl Soak {
                     normal
                 });
                 if dies {
-                    wait_until(SETTLE, || !all.iter().any(Process::runs));
-                    world.recover(&all[1..])?;
+                    world.recover_from(&all)?;
                     world.start()?;
                 } else {
                     world.mcp.call_tool("chaos_stop", json!({}))?.ok()?;

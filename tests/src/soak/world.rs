@@ -425,6 +425,13 @@ impl World {
         normal.filter(|normal| *normal < limit).ok_or_else(late)
     }
 
+    /// Recovers after a death of the daemon, of whose processes the first is the injector, as soon as they are gone: one that is on
+    /// its way out still holds the lock.
+    pub(super) fn recover_from(&mut self, all: &[Process]) -> Result<()> {
+        wait_until(SETTLE, || !all.iter().any(Process::runs));
+        self.recover(&all[1..])
+    }
+
     /// Recovers after a death of the daemon, whose processes are gone or stand still.
     pub(super) fn recover(&mut self, dead: &[Process]) -> Result<()> {
         let mut command = Command::new(binary("chaos-daemon")?);
