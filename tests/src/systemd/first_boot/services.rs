@@ -131,7 +131,7 @@ fn what_somebody_else_did_with_a_stopped_service_stays() -> TestResult {
     systemctl(&["start", NAME])?;
     let theirs = victim.pid();
     let said = chaosctl(MEMBER, &["--json", "remove", "gone"])?;
-    assert!(said.contains("started by somebody else") && victim.pid() == theirs, "{said}");
+    assert!(said.contains("started by somebody else") && victim.pid() == theirs, "{said}; {}", log());
 
     stop(&victim, "10m")?;
     // What refers to it keeps systemd from forgetting it.
@@ -141,10 +141,10 @@ fn what_somebody_else_did_with_a_stopped_service_stays() -> TestResult {
     let remembered = !property(NAME, "InvocationID")?.is_empty();
     let said = chaosctl(MEMBER, &["--json", "remove", "gone"])?;
     if remembered {
-        assert!(said.contains("stopped by somebody else") && !is_active(NAME), "{said}");
+        assert!(said.contains("stopped by somebody else") && !is_active(NAME), "{said}; {}", log());
     } else {
         say("systemd forgets a service that nothing refers to, so that it was started again");
-        assert!(is_active(NAME), "{said}");
+        assert!(is_active(NAME), "{said}; {}", log());
     }
     systemctl(&["start", NAME])?;
 
