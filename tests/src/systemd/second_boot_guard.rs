@@ -10,8 +10,8 @@ use super::lab::{assert_idle, idle};
 use super::settings::{DropIn, OtherPolicy};
 use super::supervised::{PROMISE, Supervised};
 use super::unit::{
-    GUARD, MEMBER, NEXT_PACKAGE, SERVICE, chaosctl, installed, is_active, log, main_pid, property, run, say,
-    systemctl, wait_restarted,
+    GUARD, MEMBER, NEXT_PACKAGE, SERVICE, chaosctl, installed, is_active, is_active_anew, log, main_pid,
+    main_pid_of, run, say, systemctl, wait_restarted,
 };
 use super::{TestResult, tests};
 use crate::error::{Error, Result};
@@ -162,12 +162,10 @@ fn a_guard_that_is_killed_is_started_again_and_its_faults_have_ended() -> TestRe
     installed()?;
     let lab = Supervised::new()?;
     lab.inject_all()?;
-    let before = property(GUARD, "MainPID")?;
+    let before = main_pid_of(GUARD)?;
     systemctl(&["kill", "--signal=KILL", GUARD])?;
     // Either the new guard is there before the daemon has missed the old one, or the daemon ends them.
-    let guarded =
-        || is_active(GUARD) && property(GUARD, "MainPID").is_ok_and(|now| now != before && now != "0");
-    assert!(wait_until(2 * PROMISE, guarded), "{}", log());
+    assert!(wait_until(2 * PROMISE, || is_active_anew(GUARD, before)), "{}", log());
     chaosctl(MEMBER, &["stop", "--all"])?;
     lab.time_to_normal(2 * PROMISE)?;
     lab.inject_all()?;
@@ -181,8 +179,8 @@ fn a_guard_that_hangs_has_its_faults_ended_by_the_daemon_and_is_started_again_by
     installed()?;
     let lab = Supervised::new()?;
     lab.inject_all()?;
-    let before = property(GUARD, "MainPID")?;
-    Process::read(before.parse()?).ok_or("no guard")?.signal(Signal::SIGSTOP);
+    let before = main_pid_of(GUARD)?;
+    Process::read(before).ok_or("no guard")?.signal(Signal::SIGSTOP);
     let start = Instant::now();
     let took = lab.time_to_normal(2 * PROMISE)?;
     say(&format!("normal {took:?} after the guard was stopped"));
@@ -191,8 +189,7 @@ fn a_guard_that_hangs_has_its_faults_ended_by_the_daemon_and_is_started_again_by
     );
     let refused = lab.inject_all().map_or_else(|error| error.to_string(), |()| "injected".to_owned());
     assert!(refused.contains("needs a guard"), "without a guard: {refused}");
-    let anew = || is_active(GUARD) && property(GUARD, "MainPID").is_ok_and(|now| now != before && now != "0");
-    assert!(wait_until(BY_WATCHDOG, anew), "{}", log());
+    assert!(wait_until(BY_WATCHDOG, || is_active_anew(GUARD, before)), "{}", log());
     say(&format!("a new guard {:?} after the old one was stopped", start.elapsed()));
     lab.inject_all()?;
     chaosctl(MEMBER, &["stop", "--all"])?;

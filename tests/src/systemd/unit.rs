@@ -38,7 +38,12 @@ pub(super) fn property(unit: &str, name: &str) -> Result<String> {
 
 /// Process id of the injector; 0 when there is none.
 pub(super) fn main_pid() -> Result<i32> {
-    let text = property(SERVICE, "MainPID")?;
+    main_pid_of(SERVICE)
+}
+
+/// Process id of a unit's main process; 0 when there is none.
+pub(super) fn main_pid_of(unit: &str) -> Result<i32> {
+    let text = property(unit, "MainPID")?;
     text.parse().map_err(|error| Error::Different(format!("MainPID is {text:?}: {error}")))
 }
 
@@ -46,10 +51,20 @@ pub(super) fn is_active(unit: &str) -> bool {
     property(unit, "ActiveState").is_ok_and(|state| state == "active")
 }
 
+/// Whether a unit is active with another main process than `before`. Asked for in one: between two questions the old process may
+/// end, and the new one is not ready yet.
+pub(super) fn is_active_anew(unit: &str, before: i32) -> bool {
+    let Ok(text) = systemctl(&["show", "--property", "ActiveState,MainPID", unit]) else { return false };
+    let is = |name: &str, right: &dyn Fn(&str) -> bool| {
+        text.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix('=')).any(right)
+    };
+    let is_new = |pid: &str| pid.parse::<i32>().is_ok_and(|pid| pid != 0 && pid != before);
+    is("ActiveState", &|state| state == "active") && is("MainPID", &is_new)
+}
+
 /// Waits until the service is active with another main process than `before`.
 pub(super) fn wait_restarted(before: i32) -> Result<()> {
-    let restarted = || is_active(SERVICE) && main_pid().is_ok_and(|now| now != 0 && now != before);
-    match wait_until(PATIENCE, restarted) {
+    match wait_until(PATIENCE, || is_active_anew(SERVICE, before)) {
         true => Ok(()),
         false => Err(Error::Late { what: format!("{SERVICE} active again; {}", log()), after: PATIENCE }),
     }
