@@ -17,6 +17,18 @@ pub const CLASSIFIER: u32 = 3;
 pub const CGROUP_SKB: u32 = 8;
 /// `BPF_CGROUP_INET_EGRESS`, an attach type.
 pub const CGROUP_EGRESS: u32 = 1;
+/// Attach types of control groups that faults may use, with their names: packets, calls, security hooks.
+const CGROUP_HOOKS: [(u32, &str); 9] = [
+    (0, "inet_ingress"),
+    (CGROUP_EGRESS, "inet_egress"),
+    (8, "inet4_bind"),
+    (9, "inet6_bind"),
+    (10, "inet4_connect"),
+    (11, "inet6_connect"),
+    (14, "udp4_sendmsg"),
+    (15, "udp6_sendmsg"),
+    (43, "lsm_cgroup"),
+];
 /// `BPF_TCX_INGRESS`, an attach type.
 pub const TCX_INGRESS: u32 = 46;
 /// `BPF_TCX_EGRESS`, an attach type.
@@ -210,6 +222,21 @@ fn name_of(kind: Kind, open: libc::c_long, id: u32) -> io::Result<Option<String>
     };
     let name = info[at..at + 16].split(|byte| *byte == 0).next().unwrap_or_default();
     Ok(Some(String::from_utf8_lossy(name).into_owned()))
+}
+
+/// How many programs are attached to a control group itself, at each hook that has any, whoever holds them.
+///
+/// # Errors
+/// When the folder cannot be opened. A hook that the kernel does not know has none.
+pub fn cgroup_programs(cgroup: &Path) -> io::Result<Vec<(&'static str, u32)>> {
+    let folder = std::fs::File::open(cgroup)?;
+    let count = |(hook, name): (u32, &'static str)| {
+        let mut attr = Attr::default();
+        (attr[0], attr[1]) = (folder.as_raw_fd().unsigned_abs(), hook);
+        // Without room for ids it says how many there are.
+        call(PROG_QUERY, &mut attr).is_ok_and(|_| attr[6] > 0).then_some((name, attr[6]))
+    };
+    Ok(CGROUP_HOOKS.into_iter().filter_map(count).collect())
 }
 
 /// Ids of the programs on a tcx hook of the current namespace, in their order.

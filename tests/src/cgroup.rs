@@ -23,6 +23,8 @@ const GONE: Duration = Duration::from_secs(5);
 pub struct Cgroup {
     path: PathBuf,
     processes: Arc<OwnedFd>,
+    /// Whether it is the test's own.
+    is_ours: bool,
 }
 
 impl Cgroup {
@@ -54,11 +56,22 @@ impl Cgroup {
     }
 
     fn make(path: PathBuf) -> Result<Self> {
-        let subject = path.display().to_string();
-        fs::create_dir(&path).map_err(Error::io("create", subject.clone()))?;
+        fs::create_dir(&path).map_err(Error::io("create", path.display().to_string()))?;
+        Self::open(path, true)
+    }
+
+    /// One that somebody else has made and will remove, such as a unit's.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn of_others(path: &Path) -> Result<Self> {
+        Self::open(path.to_owned(), false)
+    }
+
+    fn open(path: PathBuf, is_ours: bool) -> Result<Self> {
         let processes = File::options().write(true).open(path.join("cgroup.procs"));
-        let processes = processes.map_err(Error::io("open cgroup.procs of", subject))?;
-        Ok(Self { path, processes: Arc::new(processes.into()) })
+        let processes = processes.map_err(Error::io("open cgroup.procs of", path.display().to_string()))?;
+        Ok(Self { path, processes: Arc::new(processes.into()), is_ours })
     }
 
     /// Makes one below this one, which has to live longer.
@@ -67,6 +80,11 @@ impl Cgroup {
     /// When the kernel refuses.
     pub fn below(&self) -> Result<Self> {
         Self::make(self.path.join("below"))
+    }
+
+    /// Its folder.
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Its name; for one directly below the mount, its path from there.
@@ -115,7 +133,9 @@ impl Cgroup {
 
 impl Drop for Cgroup {
     fn drop(&mut self) {
-        if let Err(error) = remove(&self.path) {
+        if self.is_ours
+            && let Err(error) = remove(&self.path)
+        {
             eprintln!("clean up: {error}");
         }
     }

@@ -1,6 +1,7 @@
 //! The guards themselves: what a test makes is gone afterwards, also when the test panics; and that instruments see.
 
 use std::fs;
+use std::os::fd::{AsFd, AsRawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -14,7 +15,7 @@ use serde_json::json;
 
 use super::oracle::{Cgroup, Fake, leased};
 use super::{Attach, Context, Outcome, TestResult, tests};
-use crate::bpf::{self, CLASSIFIER, TCX_EGRESS};
+use crate::bpf::{self, CGROUP_EGRESS, CGROUP_SKB, CLASSIFIER, TCX_EGRESS};
 use crate::fault::Fault;
 use crate::measure::Echo;
 use crate::process::wait_until;
@@ -113,7 +114,7 @@ fn every_other_change_in_a_namespace_shows_until_it_is_taken_back(context: &Cont
     if context.kernel >= (6, 6) {
         let index = near.run(|| nix::net::if_::if_nametoindex("eth0"))?;
         let program = bpf::load("somebodys", CLASSIFIER, None)?;
-        let link = near.run(|| bpf::attach(std::os::fd::AsFd::as_fd(&program), index, TCX_EGRESS))?;
+        let link = near.run(|| bpf::attach(program.as_fd(), index, TCX_EGRESS))?;
         let difference = before.difference(&before.again(&[near])?);
         assert!(difference.contains(&format!("tcx #{index} egress")), "{difference}");
         drop(link);
@@ -142,13 +143,18 @@ fn what_is_left_on_the_node_shows_until_it_is_taken_back(context: &Context) -> T
     fs::write(cgroup.path().join("cgroup.freeze"), "0")?;
     is_gone()?;
 
+    let (program, group) = (bpf::load("somebodys", CGROUP_SKB, None)?, fs::File::open(cgroup.path())?);
+    let link = bpf::attach(program.as_fd(), group.as_raw_fd().unsigned_abs(), CGROUP_EGRESS)?;
+    shows("inet_egress=1 programs")?;
+    drop(link);
+    is_gone()?;
+
     let mark = format!("chaos{:08x}", std::process::id());
     let folder = tempfile::tempdir()?;
     let point = folder.path().join(&mark);
     fs::create_dir(&point)?;
     mount(None::<&str>, &point, Some("bpf"), MsFlags::empty(), None::<&str>)?;
-    let pinned = bpf::array("chaos_RULE", 1)
-        .and_then(|map| bpf::pin(std::os::fd::AsFd::as_fd(&map), &point.join("map")));
+    let pinned = bpf::array("chaos_RULE", 1).and_then(|map| bpf::pin(map.as_fd(), &point.join("map")));
     let seen = pinned.and_then(|()| {
         shows(&format!("mount {}", point.display()))?;
         shows(&format!("pin {}", point.join("map").display()))?;

@@ -2,7 +2,7 @@
 //!
 //! Of each namespace: links, addresses, routes, rules, qdiscs, filters, tcx programs, nft tables, sysctls below `net`. Of
 //! the node: our processes that are stopped or that nobody keeps, our mounts, pins and files without a name, control groups
-//! and their limits, eBPF objects of ours that no process holds, and the clock. On a host others test beside, so that of the
+//! and their limits and programs, eBPF objects of ours that no process holds, and the clock. On a host others test beside, so that of the
 //! node only what is below this process, or named, is looked at; in the VM it is everything.
 //!
 //! What is left is at one of three levels ([`Level`]). Nothing here uses the daemon's code but what its processes are called,
@@ -15,6 +15,7 @@ mod network;
 mod node;
 
 use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -130,7 +131,11 @@ impl Residue {
             return Ok(Level::Identical);
         }
         let report = chaos_daemon::residue::look(None, chaos_daemon::residue::Scope::Everywhere);
-        let ours = |text: &str| namespaces.iter().any(|namespace| text.contains(namespace.name()));
+        let groups = self.groups();
+        let ours = |text: &str| {
+            namespaces.iter().any(|namespace| text.contains(namespace.name()))
+                || groups.iter().any(|group| text.contains(group))
+        };
         let acts = report.leftovers.iter().find(|left| {
             left.level == chaos_daemon::request::Level::Effect && (ours(&left.what) || ours(&left.place))
         });
@@ -138,6 +143,12 @@ impl Residue {
             Some(left) => Level::Effect(format!("{left}\n{difference}")),
             None => Level::Inert(difference),
         })
+    }
+
+    /// What the daemon's oracle calls these control groups: by their ids, which are the numbers of their inodes.
+    fn groups(&self) -> Vec<String> {
+        let ids = self.cgroups.iter().filter_map(|path| path.metadata().ok());
+        ids.map(|folder| format!("of cgroup id {} ", folder.ino())).collect()
     }
 
     fn difference_after(&self, namespaces: &[&NetNs], settle: Duration) -> Result<String> {

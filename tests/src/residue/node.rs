@@ -116,7 +116,7 @@ fn mounts(all: bool, lines: &mut BTreeMap<String, String>) -> Result<()> {
     Ok(())
 }
 
-/// Everything below a folder, and the limits of each if they are control groups.
+/// Everything below a folder, and the limits of each, and the programs that are attached to it, if they are control groups.
 fn tree(root: &Path, cgroups: bool, lines: &mut BTreeMap<String, String>) {
     let mut folders = vec![root.to_owned()];
     while let Some(folder) = folders.pop() {
@@ -125,7 +125,13 @@ fn tree(root: &Path, cgroups: bool, lines: &mut BTreeMap<String, String>) {
                 let text = fs::read_to_string(folder.join(name)).ok()?;
                 Some(format!("{name}={}", text.trim().replace('\n', ",")))
             });
-            lines.insert(format!("cgroup {}", folder.display()), limits.collect::<Vec<_>>().join(" "));
+            // One that has gone meanwhile has none.
+            let programs = bpf::cgroup_programs(&folder).unwrap_or_default();
+            let programs = programs.iter().map(|(hook, count)| format!("{hook}={count} programs"));
+            lines.insert(
+                format!("cgroup {}", folder.display()),
+                limits.chain(programs).collect::<Vec<_>>().join(" "),
+            );
         }
         for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
             match entry.file_type() {

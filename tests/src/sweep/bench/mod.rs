@@ -95,7 +95,7 @@ impl Bench {
         let folder = TempDir::with_prefix("chaos-test-").map_err(Error::io("create", "a folder"))?;
         let service = RefCell::new(Caller::start(&pair.near, Some(&cgroup))?);
         let session = RefCell::new(Session::start()?);
-        let before = Residue::take(&[&pair.near, &pair.far])?;
+        let before = Residue::take_with(&[&pair.near, &pair.far], &[cgroup.path()])?;
         Ok(Self {
             attach,
             program,
