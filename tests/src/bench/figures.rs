@@ -58,6 +58,7 @@ impl Goal {
 pub struct Report {
     figures: Map<String, Value>,
     goals: Vec<Goal>,
+    skipped: Vec<String>,
 }
 
 impl Report {
@@ -85,15 +86,23 @@ impl Report {
         self.goals.push(Goal { what: what.into(), value, bounds, unit });
     }
 
-    /// Prints a verdict per goal.
+    /// Says that something was not measured, and why: with the goals, and in the JSON.
+    pub(super) fn skip(&mut self, what: impl Into<String>) {
+        let what = what.into();
+        println!("  skipped: {what}");
+        self.skipped.push(what);
+    }
+
+    /// Prints a verdict per goal, and what was not measured.
     pub(super) fn print_goals(&self) {
         println!("== goals");
         self.goals.iter().for_each(|goal| println!("{}", goal.line()));
+        self.skipped.iter().for_each(|what| println!("  skipped: {what}"));
     }
 
-    /// Whether every goal was reached.
+    /// Whether there were goals, and every one was reached.
     pub fn all_met(&self) -> bool {
-        self.goals.iter().all(Goal::met)
+        !self.goals.is_empty() && self.goals.iter().all(Goal::met)
     }
 
     /// All of it.
@@ -105,7 +114,7 @@ impl Report {
             })
         };
         let goals: Vec<_> = self.goals.iter().map(goal).collect();
-        json!({"facts": facts, "figures": self.figures, "goals": goals})
+        json!({"facts": facts, "figures": self.figures, "goals": goals, "skipped": self.skipped})
     }
 }
 
@@ -129,6 +138,7 @@ mod tests {
         report.within("c", 0.8, (0.9, 1.1), "");
         assert!(!report.all_met() && report.goals[3].line().contains("MISSED by 0.10"));
         let mut report = Report::default();
+        assert!(!report.all_met(), "nothing was judged");
         report.at_most("nothing was measured", f64::NAN, 2.0, "");
         assert!(!report.all_met());
     }

@@ -35,7 +35,7 @@ pub(super) fn measure(options: &Options, processors: Processors, report: &mut Re
     for mebibytes in options.pick(&[1024, 2048, 4096][..], &[1024][..]) {
         let free = available()?;
         if free < mebibytes * MIB + SPARE {
-            println!("  {mebibytes:<34}skipped: only {} MiB are available", free / MIB);
+            report.skip(format!("{mebibytes} MiB of memory: only {} MiB are available", free / MIB));
             continue;
         }
         let (mut held, mut ours, mut bare) = (Vec::new(), Vec::new(), Vec::new());
