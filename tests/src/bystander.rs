@@ -80,6 +80,11 @@ impl Beside {
 }
 
 impl Bystander {
+    /// Packets per second that were sent beside all cycles.
+    pub fn achieved(&self) -> f64 {
+        self.flow.sent as f64 / self.took.as_secs_f64()
+    }
+
     /// Packets that were lost, refused, or came twice.
     pub fn harmed(&self) -> u64 {
         self.flow.lost() + self.flow.refused + self.flow.duplicated

@@ -12,6 +12,11 @@ use chaos_tests::soak::{Figures, Plan, run};
 /// Packets per second of the bystander: fewer would hardly meet the moments at which something changes.
 const LEAST_RATE: u32 = 10_000;
 
+/// Of that rate, on a machine that has more to do.
+const LEAST_SHARE: f64 = 0.9;
+/// Of the steps, around how many the machine may stand still, so that nothing is said of packets that are targets.
+const MOST_DOUBTFUL: f64 = 0.2;
+
 struct Options {
     minutes: u64,
     seed: u64,
@@ -51,9 +56,18 @@ fn main() -> ExitCode {
     {
         figures.failures.push(format!("only {passed} steps within {} minutes", options.minutes));
     }
+    if figures.doubtful as f64 > MOST_DOUBTFUL * passed as f64 {
+        let doubtful = figures.doubtful;
+        figures
+            .failures
+            .push(format!("the machine stood still around {doubtful} of {passed} steps: too often"));
+    }
     if options.cycles > 0 {
         match Beside::cycles(options.cycles).measure() {
-            Ok(bystander) if bystander.rate < LEAST_RATE => {
+            Ok(bystander)
+                if bystander.rate < LEAST_RATE
+                    || bystander.achieved() < LEAST_SHARE * f64::from(LEAST_RATE) =>
+            {
                 figures.failures.push(format!("slower than {LEAST_RATE} packets/s: {bystander}"));
             }
             Ok(bystander) if bystander.harmed() == 0 => {
