@@ -14,6 +14,8 @@ pub struct Asked {
     pub stride: u32,
     /// Of all events, every how many, other ones for each kind and kernel; 1 is every one.
     pub share: u32,
+    /// Which share of the events it is: any number, so that one run after the other sees all of them.
+    pub offset: usize,
     /// No longer than this; what is not done then is a failure.
     pub limit: Duration,
     /// Only parts whose name has one of these in it.
@@ -23,12 +25,12 @@ pub struct Asked {
 }
 
 impl Asked {
-    /// Reads `[--stride=N] [--share=N] [--limit=SECONDS] [--only=TEXT[,TEXT…]] [--rare]`.
+    /// Reads `[--stride=N] [--share=N] [--offset=N] [--limit=SECONDS] [--only=TEXT[,TEXT…]] [--rare]`.
     ///
     /// # Errors
     /// With the argument that is none of these.
     pub fn read(arguments: impl Iterator<Item = String>, limit: Duration) -> Result<Self, String> {
-        let mut asked = Self { stride: 1, share: 1, limit, only: Vec::new(), rare: false };
+        let mut asked = Self { stride: 1, share: 1, offset: 0, limit, only: Vec::new(), rare: false };
         for argument in arguments {
             asked.take(&argument).ok_or(argument)?;
         }
@@ -45,6 +47,7 @@ impl Asked {
         match name {
             "--stride" => self.stride = number()?,
             "--share" => self.share = number()?,
+            "--offset" => self.offset = text.parse().ok()?,
             "--limit" => self.limit = Duration::from_secs(number()?.into()),
             "--only" => self.only.extend(text.split(',').map(str::to_owned)),
             _ => return None,

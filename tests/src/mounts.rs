@@ -2,13 +2,33 @@
 
 use std::fs::File;
 use std::io::{ErrorKind, Write};
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, unshare};
+use nix::{ioctl_readwrite, libc};
+use tempfile::NamedTempFile;
 
 use crate::daemon::TMPFS;
 use crate::error::{Error, Result};
+use crate::netns::output;
+
+ioctl_readwrite!(
+    /// Holds every write to a file system until [`thaw`] (ioctl_fsfreeze; `include/uapi/linux/fs.h`).
+    freeze,
+    b'X',
+    119,
+    libc::c_int
+);
+ioctl_readwrite!(
+    /// Undoes [`freeze`].
+    thaw,
+    b'X',
+    120,
+    libc::c_int
+);
 
 /// Runs a closure on a thread with mounts of its own, where the folder of the daemons' runtime directories is a tmpfs
 /// of so many KiB. Whatever processes it starts see the same.
@@ -128,6 +148,63 @@ impl Drop for Ballast {
     fn drop(&mut self) {
         if let Err(error) = std::fs::remove_file(&self.0) {
             eprintln!("clean up: remove {}: {error}", self.0.display());
+        }
+    }
+}
+
+/// An ext4 file system in a file of the test's own, mounted as a disk over a folder until the guard goes: for a thread with mounts
+/// of its own, see [`with_tmpfs`].
+#[derive(Debug)]
+pub(crate) struct Disk {
+    folder: PathBuf,
+    _file: NamedTempFile,
+}
+
+impl Disk {
+    /// Makes one of this size.
+    ///
+    /// # Errors
+    /// When a tool refuses.
+    pub(crate) fn mount_on(folder: &Path, mebibytes: u64) -> Result<Self> {
+        // Not yet known to /dev, where nobody else loads it; nor to modprobe, where it is built in.
+        let _ = output(Command::new("modprobe").arg("loop"));
+        let file = NamedTempFile::new().map_err(Error::io("create", "an image"))?;
+        file.as_file().set_len(mebibytes << 20).map_err(Error::io("size", "an image"))?;
+        output(Command::new("mkfs.ext4").args(["-q", "-F", "-O", "^has_journal"]).arg(file.path()))?;
+        output(Command::new("mount").args(["-t", "ext4", "-o", "loop"]).arg(file.path()).arg(folder))?;
+        Ok(Self { folder: folder.to_owned(), _file: file })
+    }
+
+    /// Holds every write until the guard goes.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub(crate) fn freeze(&self) -> Result<Frozen> {
+        let subject = || self.folder.display().to_string();
+        let root = File::open(&self.folder).map_err(Error::io("open", subject()))?;
+        // SAFETY: the kernel ignores the argument.
+        unsafe { freeze(root.as_raw_fd(), std::ptr::null_mut()) }.map_err(Error::sys("freeze", subject()))?;
+        Ok(Frozen(root))
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        if let Err(error) = umount2(&self.folder, MntFlags::MNT_DETACH) {
+            eprintln!("clean up: unmount {}: {error}", self.folder.display());
+        }
+    }
+}
+
+/// A file system to which nobody can write, until this goes.
+#[derive(Debug)]
+pub(crate) struct Frozen(File);
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        // SAFETY: the kernel ignores the argument.
+        if let Err(error) = unsafe { thaw(self.0.as_raw_fd(), std::ptr::null_mut()) } {
+            eprintln!("clean up: thaw: {error}");
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
 
@@ -188,24 +188,24 @@ fn cargo_test(args: &[&str], tally: &mut Tally) -> Result<(), Error> {
 
 /// What is in `tests/` on this machine's kernel, inside namespaces of its own, but for what has a step of its own.
 fn host() -> Result<Tally, Error> {
-    let mut tally = Tally::default();
-    let verdicts = run_suites("host", |suite| suite != SERVERS, &mut tally)?;
-    kinds::keep(Place::Host, kinds::KERNEL_TESTS, &verdicts)?;
-    Ok(tally)
+    unless_lacking("host", tools::root(), || {
+        let mut tally = Tally::default();
+        let verdicts = run_suites("host", |suite| suite != SERVERS, &mut tally)?;
+        kinds::keep(Place::Host, kinds::KERNEL_TESTS, &verdicts)?;
+        Ok(tally)
+    })
 }
 
 /// Probes and experiments against Debian's own servers.
 fn servers() -> Result<Tally, Error> {
-    let mut tally = Tally::default();
-    run_suites(SERVERS, |suite| suite == SERVERS, &mut tally)?;
-    Ok(tally)
+    unless_lacking(SERVERS, tools::root(), || {
+        let mut tally = Tally::default();
+        run_suites(SERVERS, |suite| suite == SERVERS, &mut tally)?;
+        Ok(tally)
+    })
 }
 
 fn run_suites(step: &str, is_meant: impl Fn(&str) -> bool, tally: &mut Tally) -> Result<Vec<Verdict>, Error> {
-    if !tools::is_root() {
-        tally.skip(format!("{step}: needs root to make network namespaces"));
-        return Ok(Vec::new());
-    }
     tools::require(tools::OBSERVERS)?;
     tools::require(tools::HOST)?;
     let built = artifacts::build()?;
@@ -218,31 +218,23 @@ fn run_suites(step: &str, is_meant: impl Fn(&str) -> bool, tally: &mut Tally) ->
 
 /// Whether a test notices each guard that is taken out of the daemon.
 fn sabotage() -> Result<Tally, Error> {
-    let mut tally = Tally::default();
-    if !tools::is_root() {
-        tally.skip("sabotage: needs root to make network namespaces");
-        return Ok(tally);
-    }
-    tools::require(tools::OBSERVERS)?;
-    let built = artifacts::build()?;
-    let mut command = built.command("sabotage")?;
-    verdicts("sabotage", &mut command, &mut tally)?;
-    Ok(tally)
+    unless_lacking("sabotage", tools::root(), || {
+        tools::require(tools::OBSERVERS)?;
+        let mut tally = Tally::default();
+        verdicts("sabotage", &mut artifacts::build()?.command("sabotage")?, &mut tally)?;
+        Ok(tally)
+    })
 }
 
 /// How soon everything is normal after every kind of end. What is asserted is generous, what is printed is not.
 fn kill() -> Result<Tally, Error> {
-    let mut tally = Tally::default();
-    if !tools::is_root() {
-        tally.skip("kills: needs root to make network namespaces");
-        return Ok(tally);
-    }
-    tools::require(tools::OBSERVERS)?;
-    let built = artifacts::build()?;
-    let mut command = built.command("kills")?;
-    command.arg(format!("--count={KILLS}"));
-    kills::keep(&verdicts("kills", &mut command, &mut tally)?)?;
-    Ok(tally)
+    unless_lacking("kills", tools::root(), || {
+        tools::require(tools::OBSERVERS)?;
+        let (mut tally, mut command) = (Tally::default(), artifacts::build()?.command("kills")?);
+        command.arg(format!("--count={KILLS}"));
+        kills::keep(&verdicts("kills", &mut command, &mut tally)?)?;
+        Ok(tally)
+    })
 }
 
 fn kill_in_vm() -> Result<Tally, Error> {
@@ -302,10 +294,13 @@ const DEPENDS_ON_KERNEL: &[&str] = &[
     "guards",
     "lacks",
     "lifetime",
+    "names",
     "oracle::packets",
+    "overlap",
     "sandbox",
     "scopes",
     "services",
+    "severed",
 ];
 /// And those for which it only matters that the oldest kernel has no links: what stays attached has to be inert, and be undone.
 const DEPENDS_ON_LINKS: &[&str] = &["leases", "stuck"];
@@ -346,20 +341,23 @@ fn results_of(step: &str) -> PathBuf {
 fn vm_soak() -> Result<Tally, Error> {
     tools::require(tools::OBSERVERS)?;
     let mut tally = Tally::default();
-    let argv = [vm::program("soak"), "--steps=60".to_owned(), "--minutes=8".to_owned()];
+    // With 40 steps in each of two lanes every kind of step is among them.
+    let argv = [vm::program("soak"), "--steps=80".to_owned(), "--minutes=12".to_owned()];
     for (release, text, failure) in vm::program_on_all(&artifacts::build()?, &argv)? {
         read_console(&format!("soak on {release}"), &text, failure, &mut tally);
     }
     Ok(tally)
 }
 
-/// The crash matrix on both kernels of the VM, of what few machines can do, and filters where they are filters: of its events a
-/// share, another one on each kernel and of each kind.
+/// The crash matrix of every kind on both kernels of the VM: of its events a share, another one on each kernel, of each kind, and
+/// each time, which it says.
 fn vm_matrix() -> Result<Tally, Error> {
     tools::require(tools::OBSERVERS)?;
     let mut tally = Tally::default();
-    let options = ["--rare", "--only=network_partition", "--share=48", "--stride=90", "--limit=900"];
-    let argv: Vec<_> = std::iter::once(vm::program("matrix")).chain(options.map(str::to_owned)).collect();
+    let options = ["--share=48", "--stride=90", "--limit=1800"].map(str::to_owned);
+    let minutes = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |age| age.as_secs() / 60);
+    let offset = format!("--offset={}", minutes % 48);
+    let argv: Vec<_> = std::iter::once(vm::program("matrix")).chain(options).chain([offset]).collect();
     for (release, text, failure) in vm::program_on_all(&artifacts::build()?, &argv)? {
         read_console(&format!("matrix on {release}"), &text, failure, &mut tally);
     }
@@ -483,17 +481,13 @@ fn script_with(path: &str, variables: &[(&str, &Path)]) -> Result<Tally, Error> 
 
 /// A test program of ours that needs root, and that reports as a script does.
 fn program(name: &str, args: &[&str]) -> Result<Tally, Error> {
-    let mut tally = Tally::default();
-    if !tools::is_root() {
-        tally.skip(format!("{name}: needs root to make network namespaces"));
-        return Ok(tally);
-    }
-    tools::require(tools::OBSERVERS)?;
-    let built = artifacts::build()?;
-    let mut command = built.command(name)?;
-    command.args(args).stderr(Stdio::inherit());
-    believe(name, &mut command, &mut tally)?;
-    Ok(tally)
+    unless_lacking(name, tools::root(), || {
+        tools::require(tools::OBSERVERS)?;
+        let (mut tally, mut command) = (Tally::default(), artifacts::build()?.command(name)?);
+        command.args(args).stderr(Stdio::inherit());
+        believe(name, &mut command, &mut tally)?;
+        Ok(tally)
+    })
 }
 
 #[cfg(test)]

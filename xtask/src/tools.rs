@@ -32,6 +32,7 @@ pub(crate) const OBSERVERS: &[Tool] = &[
     Tool::new("tc", "iproute2", "observes qdiscs and filters"),
     Tool::new("ping", "iputils-ping", "measures round trips independently"),
     Tool::new("bpftool", "bpftool", "observes eBPF links"),
+    Tool::new("mkfs.ext4", "e2fsprogs", "makes the disks of tests"),
 ];
 
 /// What tests use on the host alone: real servers that probes are tried on (84 MB to download, 573 MB on disk), and who else
@@ -193,6 +194,17 @@ fn install(packages: &[&str], more: &[&str]) -> Result<(), Error> {
 /// Fetches the package lists.
 pub(crate) fn update() -> Result<(), Error> {
     run::output(Command::new("apt-get").args(["update", "-q"])).map(drop)
+}
+
+/// Succeeds when we are root.
+///
+/// # Errors
+/// As for a package that is missing.
+pub(crate) fn root() -> Result<(), Error> {
+    match is_root() {
+        true => Ok(()),
+        false => Err(Error::Lacking("needs root to make network namespaces".into())),
+    }
 }
 
 /// Whether we may change namespaces and install packages.

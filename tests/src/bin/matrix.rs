@@ -1,4 +1,4 @@
-//! `matrix [--stride=N] [--share=N] [--limit=SECONDS] [--only=TEXT[,TEXT…]] [--rare]`: the crash matrix for every
+//! `matrix [--stride=N] [--share=N] [--offset=N] [--limit=SECONDS] [--only=TEXT[,TEXT…]] [--rare]`: the crash matrix for every
 //! kind that this kernel can do. Prints what it found; its last line is `N passed, N failed, N skipped`, in cells.
 
 use std::process::ExitCode;
@@ -27,8 +27,11 @@ fn main() -> ExitCode {
     for (kind, why) in sweep::lacking(&context).into_iter().filter(|(kind, _)| wants(kind, kind.name)) {
         tally.skip(kind.name, why);
     }
+    if asked.share > 1 {
+        println!("every {}th event, from the {}th on", asked.share, asked.offset);
+    }
     // A share of the events is another one on the other kernel, and for the next kind.
-    let mut offset = usize::from(context.kernel >= (6, 6))..;
+    let mut offset = asked.offset + usize::from(context.kernel >= (6, 6))..;
     let mut next = || offset.next().unwrap_or_default();
     for matrix in all(&context, asked.stride).iter().filter(|matrix| wants(matrix.kind, &matrix.to_string()))
     {

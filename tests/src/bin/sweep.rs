@@ -13,8 +13,8 @@ fn main() -> ExitCode {
         return code;
     }
     let asked = match Asked::read(std::env::args().skip(1), Duration::from_secs(900)) {
-        Ok(asked) if asked.share == 1 => asked,
-        Ok(_) => return refuse("--share"),
+        Ok(asked) if asked.share == 1 && asked.offset == 0 => asked,
+        Ok(_) => return refuse("--share or --offset"),
         Err(argument) => return refuse(&argument),
     };
     let deadline = Instant::now() + asked.limit;

@@ -6,6 +6,9 @@ use chaos_tests::systemd;
 use libtest_mimic::{Arguments, Trial};
 
 fn main() -> ExitCode {
+    if let Some(code) = chaos_tests::caller::serve_if_asked() {
+        return code;
+    }
     // In the order of the list: the first installs, the last removes.
     let trials = systemd::all()
         .into_iter()

@@ -22,10 +22,12 @@ tests![
     a_delay_is_spread_as_its_distribution_says,
     a_correlated_delay_resembles_the_one_before,
     a_loss_of_10_percent_loses_10_percent_and_no_sender_is_told,
+    a_correlated_loss_comes_in_rows,
     losses_by_a_model_with_states_come_in_bursts,
     a_duplicate_arrives_once_more_and_no_more_both_ways,
     a_corrupted_packet_fails_its_checksum_or_is_lost,
     reordered_packets_overtake_and_none_is_lost,
+    what_arrives_is_lost_corrupted_and_reordered_on_both_families_and_what_leaves_is_not,
     a_bandwidth_is_what_gets_through_both_ways,
     loss_and_delay_add_up_in_either_order_and_ending_one_leaves_the_other,
     what_is_sent_on_the_loopback_is_late_and_none_of_it_is_lost,
@@ -222,6 +224,21 @@ fn a_loss_of_10_percent_loses_10_percent_and_no_sender_is_told(_: &Context) -> T
     })
 }
 
+/// Of half of the packets a correlation leaves the share as it is: the kernel's average of the roll and the one before is as often
+/// below the middle as above it.
+fn a_correlated_loss_comes_in_rows(_: &Context) -> TestResult {
+    const PACKETS: u64 = 2000;
+    let params = json!({"loss_percent": 50, "correlation_percent": 75});
+    impaired(&[("packet_loss", params)], |scene, _| {
+        let trace = out(scene, Load::of(PACKETS, 2000))?;
+        let (lost, length) = (trace.lost(), trace.burst());
+        // Rows of four say less than as many on their own.
+        assert!((lost - 0.5).abs() < 2.4 * tolerance(0.5, PACKETS), "{lost:.3} were lost");
+        assert!((3.0..6.0).contains(&length), "{length:.2} in a row, where chance alone makes 2");
+        Ok(())
+    })
+}
+
 fn losses_by_a_model_with_states_come_in_bursts(_: &Context) -> TestResult {
     const PACKETS: u64 = 2000;
     // A burst begins at 5 % of the packets and ends at 25 %: a sixth is lost, four in a row.
@@ -317,6 +334,52 @@ fn reordered_packets_overtake_and_none_is_lost(_: &Context) -> TestResult {
         assert!(quantile(&times, 0.05) < 50.0 && quantile(&times, 0.5) > 95.0, "{times:?}");
         Ok(())
     })
+}
+
+fn what_arrives_is_lost_corrupted_and_reordered_on_both_families_and_what_leaves_is_not(
+    _: &Context,
+) -> TestResult {
+    const PACKETS: u64 = 600;
+    const SHARE: f64 = 0.3;
+    let scene = Scene::new()?;
+    for (near, far, cidr) in
+        [(Pair::NEAR_V4, Pair::FAR_V4, "10.77.0.2"), (Pair::NEAR_V6, Pair::FAR_V6, "fd77::2")]
+    {
+        let inwards = || Load::of(PACKETS, 800).send(&scene.pair.far, &scene.pair.near, (near, 9).into());
+        let outwards = || Load::of(100, 800).send(&scene.pair.near, &scene.pair.far, (far, 9).into());
+        for (kind, params) in [
+            ("packet_loss", json!({"loss_percent": 100.0 * SHARE})),
+            ("packet_corrupt", json!({"corrupt_percent": 100.0 * SHARE})),
+            ("packet_reorder", json!({"reorder_percent": 100.0 * SHARE, "delay_ms": 100})),
+        ] {
+            let narrow = json!({"cidr": cidr, "direction": "ingress"});
+            let fault = Fault::new(kind).on(&scene.pair.near, narrow).with(params);
+            if let Some(skip) = inject_netem(&fault, &scene.mcp)? {
+                return Ok(skip);
+            }
+            let (met, spared) = (inwards()?, outwards()?);
+            let whole = spared.arrivals.iter().all(|arrival| arrival.whole);
+            assert!(
+                whole && spared.received() == 100 && spared.overtakers() == 0,
+                "{kind} {cidr}: {spared:?}"
+            );
+            let wrong = met.arrivals.iter().filter(|arrival| !arrival.whole).count() as f64 / PACKETS as f64;
+            let overtook = met.overtakers() as f64 / PACKETS as f64;
+            // A wrong bit of the link's header, or of a field that nobody minds, changes nothing that can be seen.
+            let (seen, least) = match kind {
+                "packet_loss" => (met.lost(), SHARE),
+                "packet_corrupt" => (met.lost() + wrong, 0.7 * SHARE),
+                _ => (overtook, SHARE),
+            };
+            let off = tolerance(SHARE, PACKETS);
+            assert!((least - off..=SHARE + off).contains(&seen), "{kind} {cidr}: {seen:.3} of what arrives");
+            fault.remove(&scene.mcp)?;
+            let after = inwards()?;
+            assert_eq!((after.received(), after.overtakers()), (PACKETS, 0), "{cidr} after {kind}");
+        }
+    }
+    scene.assert_untouched()?;
+    Ok(Outcome::Pass)
 }
 
 /// A sender that a busy machine lets wait for longer than the queue lasts sends too little: it gets another two tries.

@@ -1,6 +1,11 @@
 //! Packets, and the interface that they go through.
 
-use super::{Part, part};
+use super::{Part, of_unit, part};
+
+/// Packets, calls and files of a unit.
+pub(super) const SCOPED: Part = of_unit(&[
+    "first_boot::scopes::packets_calls_and_files_of_a_unit_meet_faults_of_its_own_and_nobody_elses_do",
+]);
 
 /// Who sees what needs netem refused.
 const NO_NETEM: &str = "lacks::without_netem_whatever_needs_it_is_refused_by_name_and_nothing_is_changed";
@@ -52,6 +57,7 @@ pub(super) const ERROR: &[Part] = &[
         &["answers::a_peer_is_refused_at_one_port_and_its_connections_there_are_reset"],
     ),
     part("of a cgroup", &["services::an_error_of_one_service_fails_its_connections_and_nobody_elses"]),
+    SCOPED,
 ];
 
 pub(super) const TIMEOUT: &[Part] = &[
@@ -66,6 +72,7 @@ pub(super) const TIMEOUT: &[Part] = &[
         "of a cgroup without an interface",
         &["severed::a_timeout_of_a_service_loses_what_it_sends_and_spares_the_loopback"],
     ),
+    SCOPED,
 ];
 
 pub(super) const PARTITION: &[Part] = &[
@@ -107,7 +114,12 @@ pub(super) const PARTITION: &[Part] = &[
         "of a process without an interface",
         &["severed::a_partition_of_a_process_without_an_interface_is_of_its_group"],
     ),
+    SCOPED,
 ];
+
+const INWARDS: &str = "on the way in, IPv4 and IPv6";
+const INWARDS_TESTS: &[&str] =
+    &["impairments::what_arrives_is_lost_corrupted_and_reordered_on_both_families_and_what_leaves_is_not"];
 
 pub(super) const LOSS: &[Part] = &[
     netem(
@@ -115,6 +127,8 @@ pub(super) const LOSS: &[Part] = &[
         "by chance",
         &["impairments::a_loss_of_10_percent_loses_10_percent_and_no_sender_is_told"],
     ),
+    netem("packet_loss", "correlated", &["impairments::a_correlated_loss_comes_in_rows"]),
+    netem("packet_loss", INWARDS, INWARDS_TESTS),
     netem(
         "packet_loss",
         "gilbert_elliott and four_state",
@@ -133,17 +147,23 @@ pub(super) const DUPLICATE: &[Part] = &[netem(
     &["impairments::a_duplicate_arrives_once_more_and_no_more_both_ways"],
 )];
 
-pub(super) const CORRUPT: &[Part] = &[netem(
-    "packet_corrupt",
-    "a bit of some packets",
-    &["impairments::a_corrupted_packet_fails_its_checksum_or_is_lost"],
-)];
+pub(super) const CORRUPT: &[Part] = &[
+    netem(
+        "packet_corrupt",
+        "a bit of some packets",
+        &["impairments::a_corrupted_packet_fails_its_checksum_or_is_lost"],
+    ),
+    netem("packet_corrupt", INWARDS, INWARDS_TESTS),
+];
 
-pub(super) const REORDER: &[Part] = &[netem(
-    "packet_reorder",
-    "any packet, and every fifth",
-    &["impairments::reordered_packets_overtake_and_none_is_lost"],
-)];
+pub(super) const REORDER: &[Part] = &[
+    netem(
+        "packet_reorder",
+        "any packet, and every fifth",
+        &["impairments::reordered_packets_overtake_and_none_is_lost"],
+    ),
+    netem("packet_reorder", INWARDS, INWARDS_TESTS),
+];
 
 pub(super) const BANDWIDTH: &[Part] =
     &[netem("bandwidth", "out and in", &["impairments::a_bandwidth_is_what_gets_through_both_ways"])];

@@ -1,5 +1,6 @@
 //! Processes, what they ask for, services, the clock, and the host as a whole.
 
+use super::packets::SCOPED;
 use super::{Part, of_unit, part};
 
 pub(super) const PAUSE: &[Part] = &[
@@ -77,6 +78,7 @@ pub(super) const CONNECT: &[Part] = &[
     ),
     part("of a process", &["scopes::a_connect_error_of_a_process_is_of_its_group_alone"]),
     part("to a host by its name", &["names::calls_to_a_host_fail_where_its_name_goes_and_nobody_elses_do"]),
+    SCOPED,
 ];
 
 const fn file(what: &'static str, tests: &'static [&'static str]) -> Part {
@@ -103,6 +105,7 @@ pub(super) const FILES: &[Part] = &[
         "on an overlay",
         &["file_calls::a_file_error_is_met_on_an_overlay_and_not_on_what_is_mounted_below"],
     ),
+    SCOPED,
 ];
 
 const fn socket(what: &'static str, tests: &'static [&'static str]) -> Part {
@@ -134,6 +137,7 @@ pub(super) const SOCKETS: &[Part] = &[
         "of a share, after some, so many times",
         &["socket_calls::a_socket_error_fails_its_share_of_the_calls_from_the_nth_on_and_so_many_at_most"],
     ),
+    SCOPED,
 ];
 
 pub(super) const MCP: &[Part] = &[

@@ -28,6 +28,11 @@ pub(super) fn parts(resource: &str) -> &'static [Part] {
     }
 }
 
+/// Processor time and memory of a unit.
+const USED_UP: Part = of_unit(&[
+    "first_boot::scopes::processor_time_and_memory_are_used_up_in_the_group_of_a_unit_and_given_back",
+]);
+
 const CPU: &[Part] = &[
     part("of the host", &["effects::burning_cpu_takes_the_share_asked_for"]),
     part(
@@ -43,6 +48,7 @@ const CPU: &[Part] = &[
         "of a cgroup's quota",
         &["hoards::cpu::cpu_time_of_a_cgroup_is_a_share_of_its_quota_and_counts_there"],
     ),
+    USED_UP,
 ];
 
 const MEMORY: &[Part] = &[
@@ -69,6 +75,7 @@ const MEMORY: &[Part] = &[
             "hoards::memory::memory_of_a_cgroup_runs_out_when_asked_and_the_kernel_kills_there_and_nobody_else",
         ],
     ),
+    USED_UP,
 ];
 
 const DISK: &[Part] = &[
@@ -113,13 +120,25 @@ const PORTS: &[Part] = &[
     part("of UDP", &["hoards::things::no_datagram_socket_finds_a_port_while_those_of_udp_are_taken"]),
 ];
 
-const DISK_IO: &[Part] =
-    &[part("of a file system", &["hoards::disk::a_disk_is_read_and_written_as_fast_as_asked_for"])];
+const DISK_IO: &[Part] = &[part(
+    "of a file system, and of the disk below it",
+    &[
+        "hoards::disk::a_disk_is_read_and_written_as_fast_as_asked_for",
+        "hoards::disk::what_is_read_and_written_reaches_the_disk_and_stops_with_the_fault",
+    ],
+)];
 
-const CPU_LIMIT: &[Part] = &[limit("cpu_limit", "of a cgroup", &["supervised::removing_lifts_a_limit"])];
+const CPU_LIMIT: &[Part] = &[
+    limit("cpu_limit", "of a cgroup", &["supervised::removing_lifts_a_limit"]),
+    of_unit(&["second_boot_guard::a_service_that_is_killed_has_its_cpu_limit_undone_within_three_seconds"]),
+];
 
-const MEMORY_LIMIT: &[Part] =
-    &[limit("memory_limit", "of a cgroup", &["supervised::removing_lifts_a_limit_of_memory"])];
+const MEMORY_LIMIT: &[Part] = &[
+    limit("memory_limit", "of a cgroup", &["supervised::removing_lifts_a_limit_of_memory"]),
+    of_unit(&[
+        "second_boot_guard::a_service_that_is_killed_has_its_memory_limit_undone_within_three_seconds",
+    ]),
+];
 
 const PIDS_LIMIT: &[Part] = &[
     limit("pids_limit", "of a cgroup", &["supervised::removing_lifts_a_limit"]),
@@ -133,6 +152,7 @@ const IO_LIMIT: &[Part] = &[
         "read_iops alone, write_bps alone",
         &["supervised::removing_lifts_a_limit_of_one_way_of_a_disk"],
     ),
+    of_unit(&["second_boot_guard::a_service_that_is_killed_has_its_io_limit_undone_within_three_seconds"]),
 ];
 
 pub(super) const PORT: &[Part] = &[

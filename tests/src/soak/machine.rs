@@ -1,14 +1,10 @@
 //! The soak's steps that take something away from the daemon: descriptors, room, memory, its files, the time.
 
-use std::fs::File;
-use std::os::fd::AsRawFd;
-use std::process::Command;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
-use nix::mount::{MntFlags, umount2};
 use nix::sys::signal::Signal;
 use nix::time::{ClockId, clock_gettime, clock_settime};
-use nix::{ioctl_readwrite, libc};
 use serde_json::json;
 
 use super::Soak;
@@ -16,27 +12,11 @@ use super::blows::{LEASE, Seen};
 use super::script::{Action, Kind};
 use super::world::{LASTING, SETTLE, World};
 use crate::daemon::TMPFS;
-use crate::mounts::Ballast;
-use crate::netns::output;
+use crate::mounts::{Ballast, Disk};
 use crate::process::{Process, limit_descriptors, wait_until};
 use crate::{Error, Result};
 
 const HOUR: Duration = Duration::from_secs(3600);
-
-ioctl_readwrite!(
-    /// Holds every write to a file system until [`thaw`] (ioctl_fsfreeze; `include/uapi/linux/fs.h`).
-    freeze,
-    b'X',
-    119,
-    libc::c_int
-);
-ioctl_readwrite!(
-    /// Undoes [`freeze`].
-    thaw,
-    b'X',
-    120,
-    libc::c_int
-);
 
 impl Soak {
     /// No further descriptor for the injector: injecting fails by name, and what is active ends all the same, at
@@ -91,7 +71,7 @@ impl Soak {
     pub(super) fn freeze_files(&mut self, action: Action) -> Result<()> {
         self.terminate()?;
         self.world.stop()?;
-        let image = Image::mount_on(TMPFS)?;
+        let image = Disk::mount_on(Path::new(TMPFS), 4)?;
         self.world.start()?;
         let normal = self.hang_in_the_kernel(&image, action);
         self.world.stop()?;
@@ -101,7 +81,7 @@ impl Soak {
         self.world.assert_calm()
     }
 
-    fn hang_in_the_kernel(&mut self, image: &Image, action: Action) -> Result<Duration> {
+    fn hang_in_the_kernel(&mut self, image: &Disk, action: Action) -> Result<Duration> {
         let Action { name, .. } = action;
         self.world.change(
             |active| _ = active.insert(name, Kind::Partition),
@@ -180,50 +160,4 @@ fn step(forward: bool) -> Result<()> {
     let now = Duration::from(clock_gettime(clock).map_err(Error::sys("read", "the clock"))?);
     let then = if forward { now + HOUR } else { now.saturating_sub(HOUR) };
     clock_settime(clock, then.into()).map_err(Error::sys("step", "the clock"))
-}
-
-/// A file system of our own, in a file, over a folder; for this thread's mounts only.
-struct Image {
-    folder: &'static str,
-    _file: tempfile::NamedTempFile,
-}
-
-impl Image {
-    fn mount_on(folder: &'static str) -> Result<Self> {
-        // Not yet known to /dev, where nobody else loads it.
-        output(Command::new("modprobe").arg("loop"))?;
-        let file = tempfile::NamedTempFile::new().map_err(Error::io("create", "an image"))?;
-        file.as_file().set_len(4 << 20).map_err(Error::io("size", "an image"))?;
-        output(Command::new("mke2fs").arg("-F").arg(file.path()))?;
-        output(Command::new("mount").args(["-t", "ext2", "-o", "loop"]).arg(file.path()).arg(folder))?;
-        Ok(Self { folder, _file: file })
-    }
-
-    /// Holds every write until the guard goes.
-    fn freeze(&self) -> Result<Frozen> {
-        let root = File::open(self.folder).map_err(Error::io("open", self.folder))?;
-        // SAFETY: the kernel ignores the argument.
-        unsafe { freeze(root.as_raw_fd(), std::ptr::null_mut()) }
-            .map_err(Error::sys("freeze", self.folder))?;
-        Ok(Frozen(root))
-    }
-}
-
-impl Drop for Image {
-    fn drop(&mut self) {
-        if let Err(error) = umount2(self.folder, MntFlags::MNT_DETACH) {
-            eprintln!("clean up: unmount {}: {error}", self.folder);
-        }
-    }
-}
-
-struct Frozen(File);
-
-impl Drop for Frozen {
-    fn drop(&mut self) {
-        // SAFETY: the kernel ignores the argument.
-        if let Err(error) = unsafe { thaw(self.0.as_raw_fd(), std::ptr::null_mut()) } {
-            eprintln!("clean up: thaw: {error}");
-        }
-    }
 }

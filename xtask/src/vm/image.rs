@@ -20,7 +20,7 @@ pub(super) const BIN_DIR: &str = "/chaos/bin";
 const KERNEL_SUITES: &[&str] = &["bpf", "netlink", "kernel-tests"];
 
 /// Programs of other projects, copied with the libraries they need: the tests' second opinion.
-const OBSERVERS: &[&str] = &["ip", "tc", "ping", "bpftool"];
+const OBSERVERS: &[&str] = &["ip", "tc", "ping", "bpftool", "mkfs.ext4"];
 
 /// Names of tests that are left out, one a line.
 pub(super) const LEFT_OUT: &str = "etc/left-out";

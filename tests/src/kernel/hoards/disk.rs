@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use super::{Context, Outcome, TestResult, tests};
 use super::{ENDS, LEASE_ENDS, PROMPT, Taking, evidence, holder};
 use crate::fault::Fault;
-use crate::mounts::with_tmpfs;
+use crate::mounts::{Disk, with_tmpfs};
 use crate::process::{Process, wait_until};
 use crate::rate::reaches;
 use crate::{Daemon, Error, Result};
@@ -22,6 +22,7 @@ tests![
     a_file_system_filled_to_the_brim_takes_no_more_and_no_file_is_seen,
     inodes_of_a_file_system_are_missing_while_the_fault_lasts,
     a_disk_is_read_and_written_as_fast_as_asked_for,
+    what_is_read_and_written_reaches_the_disk_and_stops_with_the_fault,
     what_cannot_be_filled_is_refused_by_name,
 ];
 
@@ -96,13 +97,23 @@ fn inodes_of_a_file_system_are_missing_while_the_fault_lasts(_: &Context) -> Tes
     })
 }
 
-/// What a process has read and written, by the kernel's count.
-fn moved(process: &Process) -> u64 {
+/// What a process has read and written, by two of the kernel's counts (proc(5)).
+fn counted(process: &Process, counts: [&str; 2]) -> u64 {
     let text = fs::read_to_string(format!("/proc/{}/io", process.pid)).unwrap_or_default();
     let number = |name: &str| {
         text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok()).unwrap_or(0)
     };
-    number("rchar:") + number("wchar:")
+    counts.map(number).iter().sum()
+}
+
+/// By calls.
+fn moved(process: &Process) -> u64 {
+    counted(process, ["rchar:", "wchar:"])
+}
+
+/// From and to a device.
+fn transferred(process: &Process) -> u64 {
+    counted(process, ["read_bytes:", "write_bytes:"])
 }
 
 fn a_disk_is_read_and_written_as_fast_as_asked_for(_: &Context) -> TestResult {
@@ -121,6 +132,27 @@ fn a_disk_is_read_and_written_as_fast_as_asked_for(_: &Context) -> TestResult {
         fault.remove(&mcp)?;
         assert!(!holder.runs());
         assert!(wait_until(PROMPT, || used(path).is_ok_and(|now| now == before)));
+        Ok(Outcome::Pass)
+    })
+}
+
+fn what_is_read_and_written_reaches_the_disk_and_stops_with_the_fault(_: &Context) -> TestResult {
+    on_a_file_system(|path| {
+        let folder = path.join("disk");
+        fs::create_dir(&folder).map_err(Error::io("create", folder.display().to_string()))?;
+        let _disk = Disk::mount_on(&folder, 64)?;
+        let daemon = Daemon::start()?;
+        let mcp = daemon.mcp()?;
+        let before = used(&folder)?;
+        let rate = 4 * MIB;
+        let fault = fault(&folder, json!({"resource": "disk_io", "bytes_per_second": rate, "size_mb": 8}));
+        fault.inject(&mcp)?;
+        let holder = holder(&daemon)?;
+        // No page cache is in between: what it says that it moves, the device moves.
+        reaches(rate as f64, || Ok(transferred(&holder) as f64))?;
+        fault.remove(&mcp)?;
+        assert!(!holder.runs());
+        assert!(wait_until(PROMPT, || used(&folder).is_ok_and(|now| now == before)));
         Ok(Outcome::Pass)
     })
 }

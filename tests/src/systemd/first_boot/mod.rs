@@ -7,6 +7,7 @@ mod exposure;
 mod on_call;
 mod processes;
 mod reboot;
+mod scopes;
 mod services;
 mod stop_post;
 mod storm;
@@ -46,6 +47,7 @@ pub(super) fn all() -> Vec<Test> {
         exposure::TESTS,
         processes::TESTS,
         services::TESTS,
+        scopes::TESTS,
         crashes::TESTS,
         drop_ins::TESTS,
         experiments::TESTS,

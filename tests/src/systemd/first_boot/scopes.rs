@@ -1,0 +1,142 @@
+//! Faults of one unit alone, by the installed daemon: of its packets, its calls and its files, and what is used up in its control
+//! group; seen by a process that is in that group, and by one that is beside it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use nix::libc::{EAGAIN, ECONNREFUSED, EIO, ENOBUFS};
+
+use crate::caller::{Ask, Caller};
+use crate::cgroup::Cgroup;
+use crate::error::{Error, Result};
+use crate::measure::Echo;
+use crate::pair::INTERFACE;
+use crate::process::wait_until;
+use crate::rate::reaches;
+use crate::systemd::service::Service;
+use crate::systemd::unit::{MEMBER, PATIENCE, chaosctl, installed, log};
+use crate::systemd::{TestResult, tests};
+use crate::touch::Touch;
+use crate::{Pair, Residue};
+
+tests![
+    packets_calls_and_files_of_a_unit_meet_faults_of_its_own_and_nobody_elses_do,
+    processor_time_and_memory_are_used_up_in_the_group_of_a_unit_and_given_back,
+];
+
+const NAME: &str = "chaos-scoped.service";
+/// What is used up of its processor time is a share of this.
+const UNIT: &str = "[Service]\nExecStart=sleep infinity\nCPUQuota=40%\nMemoryAccounting=yes\n";
+const GROUP: &str = "/sys/fs/cgroup/system.slice/chaos-scoped.service";
+/// Not where the daemon's sandbox sees another folder.
+const FOLDER: &str = "/srv/chaos-scoped";
+const MIB: f64 = 1048576.0;
+
+/// Whoever asks in the unit and beside it, and whom they ask.
+struct Scene {
+    inside: Caller,
+    beside: Caller,
+    echo: Echo,
+    file: PathBuf,
+    before: Residue,
+    pair: Pair,
+    _unit: Service,
+}
+
+/// Something to ask for.
+type Asking = fn(&mut Caller, &Echo, &Path) -> Result<i32>;
+
+const CONNECT: Asking = |caller, echo, _| caller.ask(Ask::Connect(echo.address()));
+const TRIP: Asking = |caller, echo, _| caller.ask(Ask::Trip(echo.address()));
+/// Who associates a socket binds it first.
+const ASSOCIATE: Asking = |caller, echo, _| caller.ask(Ask::Associate(echo.address()));
+const OPEN: Asking = |caller, _, file| caller.touch(Touch::Open, file);
+
+impl Scene {
+    fn new() -> Result<Self> {
+        let unit = Service::start(NAME, UNIT)?;
+        let pair = Pair::new()?;
+        let group = Cgroup::of_others(Path::new(GROUP))?;
+        let (inside, beside) = (Caller::start(&pair.near, Some(&group))?, Caller::start(&pair.near, None)?);
+        let echo = Echo::start(&pair.far, Pair::FAR_V4, 7)?;
+        let file = Path::new(FOLDER).join("file");
+        fs::create_dir_all(FOLDER)
+            .and_then(|()| fs::write(&file, "some bytes"))
+            .map_err(Error::io("write", FOLDER))?;
+        let before = Residue::take_with(&[&pair.near], &[Path::new(GROUP)])?;
+        Ok(Self { inside, beside, echo, file, before, pair, _unit: unit })
+    }
+
+    /// Fails unless this gets so far in the unit, and beside it goes well.
+    fn assert_unit_gets(&mut self, ask: Asking, errno: i32, when: &str) -> TestResult {
+        let got =
+            (ask(&mut self.inside, &self.echo, &self.file)?, ask(&mut self.beside, &self.echo, &self.file)?);
+        assert_eq!(got, (errno, 0), "in the unit and beside it, {when}; {}", log());
+        Ok(())
+    }
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(FOLDER);
+    }
+}
+
+fn packets_calls_and_files_of_a_unit_meet_faults_of_its_own_and_nobody_elses_do() -> TestResult {
+    installed()?;
+    let mut scene = Scene::new()?;
+    let netns = scene.pair.near.name().to_owned();
+    let here = ["--netns", &netns, "--interface", INTERFACE, "--direction", "egress"];
+    let cases: [(&str, &[&str], Asking, i32); 6] = [
+        ("connect_error", &[], CONNECT, ECONNREFUSED),
+        ("network_partition", &[], TRIP, EAGAIN),
+        ("timeout", &here, TRIP, EAGAIN),
+        ("error", &here, CONNECT, ECONNREFUSED),
+        ("socket_error", &["--operations", "bind"], ASSOCIATE, ENOBUFS),
+        ("file_error", &["--path", FOLDER, "--operations", "open"], OPEN, EIO),
+    ];
+    for (kind, options, ask, errno) in cases {
+        scene.assert_unit_gets(ask, 0, &format!("before {kind}"))?;
+        let target = ["inject", kind, "--name", "scoped", "--unit", NAME, "--for", "10m"];
+        chaosctl(MEMBER, &[&target, options].concat())?;
+        scene.assert_unit_gets(ask, errno, kind)?;
+        chaosctl(MEMBER, &["remove", "scoped"])?;
+        scene.assert_unit_gets(ask, 0, &format!("after {kind}"))?;
+    }
+    scene.before.assert_unchanged_within(&[&scene.pair.near], PATIENCE)?;
+    Ok(())
+}
+
+fn processor_time_and_memory_are_used_up_in_the_group_of_a_unit_and_given_back() -> TestResult {
+    installed()?;
+    let _unit = Service::start(NAME, UNIT)?;
+    let read = |file: &str| fs::read_to_string(Path::new(GROUP).join(file)).map_err(Error::io("read", file));
+    let burned = || -> Result<f64> {
+        let text = read("cpu.stat")?;
+        let used = text.lines().find_map(|line| line.strip_prefix("usage_usec ")?.parse::<f64>().ok());
+        used.map(|used| used / 1e6).ok_or_else(|| Error::Different(format!("cpu.stat: {text}")))
+    };
+    let held = || -> Result<f64> {
+        let text = read("memory.current")?;
+        text.trim().parse().map_err(|error| Error::Different(format!("memory.current: {text}: {error}")))
+    };
+    let inject = |options: &[&str]| {
+        let fault = ["inject", "resource_exhaustion", "--name", "used", "--unit", NAME, "--for", "10m"];
+        chaosctl(MEMBER, &[&fault, options].concat())
+    };
+    inject(&["--cpu-percent", "50"])?;
+    // Half of 0.4 processors.
+    reaches(0.2, burned)?;
+    chaosctl(MEMBER, &["remove", "used"])?;
+    let after = burned()?;
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    assert!(burned()? - after < 0.05, "it still burns");
+
+    let before = held()?;
+    inject(&["--resource", "memory", "--memory-mb", "64"])?;
+    let more = (held()? - before) / MIB;
+    assert!((60.0..90.0).contains(&more), "asked for 64 MiB, and there are {more:.1} more");
+    chaosctl(MEMBER, &["remove", "used"])?;
+    assert!(wait_until(PATIENCE, || held().is_ok_and(|now| now - before < 8.0 * MIB)), "it still holds them");
+    Ok(())
+}
