@@ -130,6 +130,15 @@ impl Session {
         self.hear(call, patience)
     }
 
+    /// Asks which tools there are, and waits for the answer.
+    ///
+    /// # Errors
+    /// When the proxy has ended.
+    pub fn list(&mut self, patience: Duration) -> Result<Came> {
+        let call = self.say("tools/list", &json!({}))?;
+        self.hear(call, patience)
+    }
+
     fn say(&mut self, method: &str, params: &Value) -> Result<u64> {
         self.calls += 1;
         let id = self.calls;

@@ -1,5 +1,6 @@
 //! Any two network faults on one device, about the same packets, in either order: whichever ends, the other is there as if it
-//! had been alone.
+//! had been alone. And while both act: of two that drop or answer, the one that came first decides about each packet that both are
+//! about, but that a partition swallows answers, too.
 
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpStream, UdpSocket};
@@ -64,6 +65,24 @@ struct Signs {
     question: Option<(Heard, bool)>,
 }
 
+impl Signs {
+    /// What shows of two that drop or answer, of which the first one injected decides about whatever it meets, and the second about
+    /// the rest. An answer comes in as one of the peer's would: a partition, which is both ways, is about it, too.
+    fn of_both(normal: &Self, first: (&Asked, &Self), second: (&Asked, &Self)) -> Self {
+        let (kind, _) = second.0;
+        let (first, second) =
+            if *kind == "network_partition" { (second.1, first.1) } else { (first.1, second.1) };
+        fn decided<T: Clone + PartialEq>(normal: &T, first: &T, second: &T) -> T {
+            if first == normal { second.clone() } else { first.clone() }
+        }
+        Self {
+            datagram: decided(&normal.datagram, &first.datagram, &second.datagram),
+            connection: decided(&normal.connection, &first.connection, &second.connection),
+            question: decided(&normal.question, &first.question, &second.question),
+        }
+    }
+}
+
 struct Stage {
     scene: Scene,
     echo: Echo,
@@ -108,8 +127,14 @@ impl Stage {
         Ok(signs)
     }
 
-    /// Has both begin and end in every order.
-    fn overlap(&self, normal: &Signs, first: (&Asked, &Signs), second: (&Asked, &Signs)) -> Result<()> {
+    /// Has both begin and end in every order. What they do together is looked at where one of them decides.
+    fn overlap(
+        &self,
+        normal: &Signs,
+        first: (&Asked, &Signs),
+        second: (&Asked, &Signs),
+        one_decides: bool,
+    ) -> Result<()> {
         let mcp: &Mcp = &self.scene.mcp;
         let (one, other) = (self.fault("first", first.0), self.fault("second", second.0));
         let expect = |expected: &Signs, when: &str| -> Result<()> {
@@ -124,9 +149,15 @@ impl Stage {
         };
         one.inject(mcp)?;
         other.inject(mcp)?;
+        if one_decides {
+            expect(&Signs::of_both(normal, first, second), "both act, and the first came first")?;
+        }
         one.remove(mcp)?;
         expect(second.1, "the first, which came first, has ended")?;
         one.inject(mcp)?;
+        if one_decides {
+            expect(&Signs::of_both(normal, second, first), "both act, and the second came first")?;
+        }
         other.remove(mcp)?;
         expect(first.1, "the second, which came first, has ended")?;
         other.inject(mcp)?;
@@ -189,7 +220,7 @@ fn said<T>(result: std::io::Result<T>, to: SocketAddr) -> Result<std::result::Re
 }
 
 /// Every two of `faults`, but for those of which both are among the first `done`.
-fn every_two(faults: &[Asked], done: usize) -> TestResult {
+fn every_two(faults: &[Asked], done: usize, one_decides: bool) -> TestResult {
     let stage = Stage::new()?;
     let normal = stage.signs()?;
     let alone = faults.iter().map(|asked| stage.alone(asked)).collect::<Result<Vec<_>>>()?;
@@ -199,7 +230,7 @@ fn every_two(faults: &[Asked], done: usize) -> TestResult {
     for second in 1..faults.len() {
         for first in (0..second).filter(|_| second >= done) {
             let [first, second] = [first, second].map(|at| (&faults[at], &alone[at]));
-            stage.overlap(&normal, first, second)?;
+            stage.overlap(&normal, first, second, one_decides)?;
         }
     }
     stage.scene.assert_untouched()?;
@@ -207,7 +238,7 @@ fn every_two(faults: &[Asked], done: usize) -> TestResult {
 }
 
 fn of_two_faults_that_drop_or_answer_either_is_exact_when_the_other_ends(_: &Context) -> TestResult {
-    every_two(&plain(), 0)
+    every_two(&plain(), 0, true)
 }
 
 fn of_two_faults_of_which_one_is_a_queue_either_is_exact_when_the_other_ends(
@@ -215,5 +246,5 @@ fn of_two_faults_of_which_one_is_a_queue_either_is_exact_when_the_other_ends(
 ) -> TestResult {
     // One that drops and one that answers stand for all that need no queue: under emulation every injection takes seconds.
     let [_, drops, answers, ..] = plain();
-    with_netem(context, || every_two(&[&[drops, answers][..], &queues()].concat(), 2))
+    with_netem(context, || every_two(&[&[drops, answers][..], &queues()].concat(), 2, false))
 }

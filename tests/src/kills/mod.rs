@@ -271,7 +271,14 @@ impl Place {
             fault.remove(mcp)?;
             return Ok(None);
         };
-        let observer = Observer::start(self.kind, &self.scene, daemon)?;
+        let observer = match Observer::start(self.kind, &self.scene, daemon) {
+            // It was over before anybody looked.
+            Err(_) if Instant::now() >= end => {
+                fault.remove(mcp)?;
+                return Ok(None);
+            }
+            started => started?,
+        };
         let processes = daemon.processes();
         processes.iter().for_each(|process| process.signal(Signal::SIGSTOP));
         let in_time = Instant::now() < end;

@@ -151,6 +151,11 @@ pub(super) const MCP: &[Part] = &[
         "delay, drop, truncate, corrupt, a share",
         &["processes::proxies::calls_are_delayed_dropped_truncated_and_corrupted_as_the_fault_says"],
     ),
+    part("of methods", &["processes::proxies::only_the_methods_that_are_named_meet_the_fault"]),
+    part(
+        "of a share of the calls",
+        &["processes::proxies::a_share_of_the_matching_calls_meets_the_fault_and_of_those_a_share_is_late"],
+    ),
 ];
 
 const fn service(of: &'static str, tests: &'static [&'static str]) -> Part {

@@ -91,8 +91,13 @@ const DISK: &[Part] = &[
     ),
 ];
 
-const DESCRIPTORS: &[Part] =
-    &[part("of the host", &["hoards::things::open_files_of_the_host_are_taken_while_the_fault_lasts"])];
+/// What is counted one by one.
+const COUNTED: Part = part("along a ramp", &["hoards::things::what_is_counted_grows_along_its_ramp"]);
+
+const DESCRIPTORS: &[Part] = &[
+    part("of the host", &["hoards::things::open_files_of_the_host_are_taken_while_the_fault_lasts"]),
+    COUNTED,
+];
 
 const PIDS: &[Part] = &[
     part(
@@ -107,6 +112,7 @@ const PIDS: &[Part] = &[
         "of a cgroup's limit",
         &["hoards::things::a_cgroup_full_of_threads_starts_no_process"],
     ),
+    COUNTED,
 ];
 
 const INODES: &[Part] =
@@ -117,6 +123,7 @@ const PORTS: &[Part] = &[
         "of TCP, of a network namespace",
         &["hoards::things::ports_can_be_neither_bound_nor_connected_from_while_the_fault_lasts"],
     ),
+    part("of a range", &["hoards::things::ports_of_a_range_are_taken_and_none_beside_it"]),
     part("of UDP", &["hoards::things::no_datagram_socket_finds_a_port_while_those_of_udp_are_taken"]),
 ];
 

@@ -6,19 +6,24 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
+use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 use super::lab::{assert_idle, idle};
 use super::settings::POLICY;
 use super::supervised::Supervised;
-use super::unit::{MEMBER, PATIENCE, SERVICE, chaosctl, installed, is_active, log, run, say, systemctl};
+use super::unit::{
+    MEMBER, PATIENCE, SERVICE, SERVICE_KILL, chaosctl, installed, is_active, log, main_pid, run, say,
+    systemctl, wait_restarted,
+};
 use super::{TestResult, tests};
 use crate::error::{Error, Result};
-use crate::process::wait_until;
+use crate::process::{Process, wait_until};
 
 tests![
     reboot_and_panic_are_refused_until_the_policy_allows_them,
     reboot_is_prevented_by_a_removal_by_a_stop_of_the_daemon_and_by_what_is_in_its_way,
+    reboot_does_not_come_when_the_daemon_is_killed_or_hangs_while_it_counts,
     reboot_in_order_by_an_experiment_begins,
     forced_after_a_reboot_in_order_everything_is_told,
     forced_reboot_begins,
@@ -126,6 +131,25 @@ fn reboot_is_prevented_by_a_removal_by_a_stop_of_the_daemon_and_by_what_is_in_it
     refused(&inject, &["is supervised"])?;
     chaosctl(MEMBER, &["stop", "--all"])?;
     assert!(lab.normal(), "{}", lab.picture());
+    assert_idle(idle())?;
+    Ok(())
+}
+
+fn reboot_does_not_come_when_the_daemon_is_killed_or_hangs_while_it_counts() -> TestResult {
+    installed()?;
+    for hangs in [false, true] {
+        chaosctl(MEMBER, &["inject", "host_reboot", "--name", "r", "--countdown", CALLED_OFF.0])?;
+        let before = main_pid()?;
+        match hangs {
+            false => fs::write(SERVICE_KILL, "1")?,
+            true => Process::read(before).ok_or("no injector")?.signal(Signal::SIGSTOP),
+        }
+        still_up()?;
+        // One that hangs is killed by its guard or its watchdog.
+        wait_restarted(before)?;
+        systemctl(&["reset-failed", SERVICE])?;
+        still_up()?;
+    }
     assert_idle(idle())?;
     Ok(())
 }

@@ -10,8 +10,8 @@ use super::lab::{assert_idle, idle};
 use super::settings::{DropIn, OtherPolicy};
 use super::supervised::{PROMISE, Supervised};
 use super::unit::{
-    GUARD, MEMBER, NEXT_PACKAGE, SERVICE, chaosctl, installed, is_active, is_active_anew, log, main_pid,
-    main_pid_of, run, say, systemctl, wait_restarted,
+    GUARD, MEMBER, NEXT_PACKAGE, SERVICE, SERVICE_KILL, chaosctl, installed, is_active, is_active_anew, log,
+    main_pid, main_pid_of, run, say, systemctl, wait_restarted,
 };
 use super::{TestResult, tests};
 use crate::error::{Error, Result};
@@ -34,8 +34,7 @@ tests![
     stopping_the_service_ends_supervised_faults_and_the_guard,
 ];
 
-/// Kills every process of the service, or of the guard's, at once (cgroup-v2.rst, `cgroup.kill`).
-const SERVICE_KILL: &str = "/sys/fs/cgroup/system.slice/chaos-daemon.service/cgroup.kill";
+/// As [`SERVICE_KILL`], of the guard's.
 const GUARD_KILL: &str = "/sys/fs/cgroup/system.slice/chaos-daemon-guard.service/cgroup.kill";
 /// For systemd to start the service, or the guard, and for that to undo: no promise, but a bound, under emulation.
 const BY_SYSTEMD: Duration = Duration::from_secs(20);

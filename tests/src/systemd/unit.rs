@@ -11,6 +11,8 @@ use crate::process::{self, Process, wait_until};
 
 pub(super) const SERVICE: &str = "chaos-daemon.service";
 pub(super) const GUARD: &str = "chaos-daemon-guard.service";
+/// Kills every process of the service at once (cgroup-v2.rst, `cgroup.kill`).
+pub(super) const SERVICE_KILL: &str = "/sys/fs/cgroup/system.slice/chaos-daemon.service/cgroup.kill";
 pub(super) const SOCKET: &str = "chaos-daemon.socket";
 /// The package, and the same with a higher version.
 pub(super) const PACKAGE: &str = "/chaos/this.deb";

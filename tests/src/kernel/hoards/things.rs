@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 
@@ -21,6 +22,8 @@ tests![
     a_cgroup_full_of_threads_starts_no_process,
     no_datagram_socket_finds_a_port_while_those_of_udp_are_taken,
     ports_can_be_neither_bound_nor_connected_from_while_the_fault_lasts,
+    ports_of_a_range_are_taken_and_none_beside_it,
+    what_is_counted_grows_along_its_ramp,
     more_than_there_may_be_is_refused_by_name,
 ];
 
@@ -110,6 +113,65 @@ fn ports_can_be_neither_bound_nor_connected_from_while_the_fault_lasts(_: &Conte
     drop((mcp, daemon, server));
     let half = taking("ports", all / 2).aimed(json!({"netns": namespace.name()}));
     Ok(Taking { fault: half, used: &ports, asked: all / 2, give: 0 }.ends(ENDS)?)
+}
+
+fn ports_of_a_range_are_taken_and_none_beside_it(_: &Context) -> TestResult {
+    const RANGE: (u16, u16) = (20_000, 20_031);
+    let namespace = NetNs::new()?;
+    namespace.ip(&["link", "set", "lo", "up"])?;
+    let taken = |first: u16, last: u16| {
+        let taken = |port: &u16| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_err();
+        namespace.run(|| (first..=last).filter(taken).count())
+    };
+    let (within, beside) =
+        (|| taken(RANGE.0, RANGE.1), || taken(RANGE.0 - 8, RANGE.0 - 1) + taken(RANGE.1 + 1, RANGE.1 + 8));
+    let all = usize::from(RANGE.1 - RANGE.0 + 1);
+    let daemon = Daemon::start()?;
+    let mcp = daemon.mcp()?;
+    let range = format!("{}-{}", RANGE.0, RANGE.1);
+    let params = json!({"resource": "ports", "count": all, "port_range": range});
+    let fault = taking("ports", 1).aimed(json!({"netns": namespace.name()})).with(params);
+    assert_eq!((within(), beside()), (0, 0), "before");
+    fault.inject(&mcp)?;
+    assert_eq!((within(), beside()), (all, 0));
+    fault.remove(&mcp)?;
+    assert!(wait_until(PROMPT, || within() == 0), "{} are taken still", within());
+    Ok(Outcome::Pass)
+}
+
+/// How many things a holder has.
+type Held = fn(&Process) -> u64;
+
+/// By the holder's own books of descriptors, and by its threads: half-way up there must not be more than half.
+fn what_is_counted_grows_along_its_ramp(_: &Context) -> TestResult {
+    const COUNT: u64 = 400;
+    const RAMP: f64 = 2.0;
+    let files: Held =
+        |holder| fs::read_dir(format!("/proc/{}/fd", holder.pid)).map_or(0, |open| open.count() as u64);
+    let threads: Held = |holder| holder.status("Threads");
+    for (resource, held) in [("file_descriptors", files), ("pids", threads)] {
+        let daemon = Daemon::start()?;
+        let mcp = daemon.mcp()?;
+        let params = json!({"resource": resource, "count": COUNT, "ramp_seconds": RAMP as u32});
+        let (fault, start) = (taking(resource, COUNT).with(params), Instant::now());
+        let answer = fault.inject(&mcp)?;
+        assert_eq!(answer["evidence"]["shortfall"], "growing", "{answer}");
+        let holder = super::holder(&daemon)?;
+        while held(&holder) < COUNT {
+            // It is counted before it is looked at the clock: what is there then was there by that time.
+            let (now, since) = (held(&holder), start.elapsed().as_secs_f64());
+            // What the holder has of its own, and a step of the ramp.
+            let most = (since / RAMP).min(1.0) * COUNT as f64 + 64.0;
+            assert!((now as f64) <= most, "{resource}: {now} of {COUNT} after {since:.2} s");
+            assert!(start.elapsed() < PROMPT, "{resource}: {now} of {COUNT} after {:?}", start.elapsed());
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        let took = start.elapsed().as_secs_f64();
+        assert!(took > 0.7 * RAMP, "{resource}: all of it after {took:.2} s");
+        fault.remove(&mcp)?;
+        assert!(!holder.runs());
+    }
+    Ok(Outcome::Pass)
 }
 
 fn no_datagram_socket_finds_a_port_while_those_of_udp_are_taken(_: &Context) -> TestResult {

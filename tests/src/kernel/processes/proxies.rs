@@ -16,6 +16,8 @@ tests![
     calls_behind_a_proxy_fail_while_the_fault_is_active_and_neither_before_nor_after,
     calls_are_delayed_dropped_truncated_and_corrupted_as_the_fault_says,
     only_the_tools_that_are_named_meet_the_fault,
+    only_the_methods_that_are_named_meet_the_fault,
+    a_share_of_the_matching_calls_meets_the_fault_and_of_those_a_share_is_late,
     a_proxy_of_another_user_is_met_too,
     an_mcp_error_ends_at_its_time,
     an_answer_that_is_late_comes_when_the_holder_dies,
@@ -158,6 +160,51 @@ fn only_the_tools_that_are_named_meet_the_fault(_: &Context) -> TestResult {
     assert_eq!(session.ask("search", PATIENCE)?, Came::Error);
     assert_eq!(session.ask("list", PATIENCE)?, Came::Result);
     fault.remove(&mcp)?;
+    Ok(Outcome::Pass)
+}
+
+fn only_the_methods_that_are_named_meet_the_fault(_: &Context) -> TestResult {
+    let mut session = Session::start()?;
+    let daemon = Daemon::start()?;
+    let mcp = daemon.mcp()?;
+    for (methods, of_call, of_list) in [
+        (json!(["tools/list"]), Came::Result, Came::Error),
+        (json!(["tools/call", "tools/list"]), Came::Error, Came::Error),
+    ] {
+        let fault = spoils(&session, json!({"fail": 1, "methods": methods}));
+        fault.inject(&mcp)?;
+        assert_eq!(session.ask("a", PATIENCE)?, of_call, "a call under {methods}");
+        assert_eq!(session.list(PATIENCE)?, of_list, "a list under {methods}");
+        fault.remove(&mcp)?;
+        assert_eq!((session.ask("a", PATIENCE)?, session.list(PATIENCE)?), (Came::Result, Came::Result));
+    }
+    Ok(Outcome::Pass)
+}
+
+fn a_share_of_the_matching_calls_meets_the_fault_and_of_those_a_share_is_late(_: &Context) -> TestResult {
+    const CALLS: usize = 60;
+    let mut session = Session::start()?;
+    let daemon = Daemon::start()?;
+    let mcp = daemon.mcp()?;
+    let half = spoils(&session, json!({"fail": 1, "call_probability": 0.5}));
+    half.inject(&mcp)?;
+    let came = (0..CALLS).map(|_| session.ask("a", PATIENCE)).collect::<Result<Vec<_>>>()?;
+    let failed = came.iter().filter(|came| **came == Came::Error).count();
+    // Outside of this once in some 10^5 seeds, and the seed is the same each time.
+    assert!((13..=47).contains(&failed), "{failed} of {CALLS} failed");
+    half.remove(&mcp)?;
+
+    let late = spoils(&session, json!({"delay_ms": 200, "delay_share": 0.5}));
+    late.inject(&mcp)?;
+    let mut delayed = 0;
+    for _ in 0..CALLS / 2 {
+        let asked = Instant::now();
+        assert_eq!(session.ask("a", PATIENCE)?, Came::Result);
+        delayed += usize::from(asked.elapsed() >= Duration::from_millis(200));
+    }
+    // A machine that stands still makes some more late.
+    assert!((4..=26).contains(&delayed), "{delayed} of {} were late", CALLS / 2);
+    late.remove(&mcp)?;
     Ok(Outcome::Pass)
 }
 

@@ -14,8 +14,8 @@ use crate::process::{Process, wait_until};
 use crate::systemd::service::Service;
 use crate::systemd::settings::OtherPolicy;
 use crate::systemd::unit::{
-    GUARD, MEMBER, PATIENCE, SERVICE, chaosctl, installed, is_active, log, main_pid, processes, property,
-    run, say, systemctl, wait_restarted,
+    GUARD, MEMBER, PATIENCE, SERVICE, SERVICE_KILL, chaosctl, installed, is_active, log, main_pid, processes,
+    property, run, say, systemctl, wait_restarted,
 };
 use crate::systemd::{TestResult, tests};
 
@@ -35,8 +35,6 @@ const CONDITION: &str = "/run/chaos-stopped-may-start";
 /// `Restart=always`: who stops it has to do so by systemd.
 const UNIT: &str = "[Service]\nType=exec\nExecStartPre=test -e /run/chaos-stopped-may-start\nExecStart=sleep infinity\n\
                     Restart=always\nRestartSec=200ms\n";
-/// Kills every process of the service at once (cgroup-v2.rst, `cgroup.kill`).
-const SERVICE_KILL: &str = "/sys/fs/cgroup/system.slice/chaos-daemon.service/cgroup.kill";
 /// From the last heartbeat, or from a death.
 const PROMISE: Duration = Duration::from_secs(3);
 /// For a unit to be started, under emulation.
