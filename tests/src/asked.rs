@@ -14,7 +14,8 @@ pub struct Asked {
     pub stride: u32,
     /// Of all events, every how many, other ones for each kind and kernel; 1 is every one.
     pub share: u32,
-    /// Which share of the events it is: any number, so that one run after the other sees all of them.
+    /// Which share of the events it is, and which calls a stride leaves out: any number, so that one run after the other sees all
+    /// of them.
     pub offset: usize,
     /// No longer than this; what is not done then is a failure.
     pub limit: Duration,

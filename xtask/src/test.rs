@@ -355,21 +355,26 @@ fn vm_matrix() -> Result<Tally, Error> {
     tools::require(tools::OBSERVERS)?;
     let mut tally = Tally::default();
     let options = ["--share=48", "--stride=90", "--limit=1800"].map(str::to_owned);
-    let minutes = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |age| age.as_secs() / 60);
-    let offset = format!("--offset={}", minutes % 48);
-    let argv: Vec<_> = std::iter::once(vm::program("matrix")).chain(options).chain([offset]).collect();
+    let argv: Vec<_> = std::iter::once(vm::program("matrix")).chain(options).chain([other_ones()]).collect();
     for (release, text, failure) in vm::program_on_all(&artifacts::build()?, &argv)? {
         read_console(&format!("matrix on {release}"), &text, failure, &mut tally);
     }
     Ok(tally)
 }
 
-/// The sweep over system calls on both kernels of the VM, of what few machines can do.
+/// Has a share be another one each time, as long as nobody looks for one that has failed: it is said which it was.
+fn other_ones() -> String {
+    let age = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    format!("--offset={}", age.as_secs() / 60 % 1000)
+}
+
+/// The sweep over system calls on both kernels of the VM, of what few machines can do; other calls each time.
 fn vm_sweep() -> Result<Tally, Error> {
     tools::require(tools::OBSERVERS)?;
     let mut tally = Tally::default();
     let options = ["--rare", "--stride=90", "--limit=2000"];
-    let argv: Vec<_> = std::iter::once(vm::program("sweep")).chain(options.map(str::to_owned)).collect();
+    let options = options.map(str::to_owned).into_iter().chain([other_ones()]);
+    let argv: Vec<_> = std::iter::once(vm::program("sweep")).chain(options).collect();
     for (release, text, failure) in vm::program_on_all(&artifacts::build()?, &argv)? {
         read_console(&format!("sweep on {release}"), &text, failure, &mut tally);
     }

@@ -1,4 +1,4 @@
-//! `sweep [--stride=N] [--limit=SECONDS] [--only=TEXT[,TEXT…]] [--rare]`: the sweep over system calls for every kind
+//! `sweep [--stride=N] [--offset=N] [--limit=SECONDS] [--only=TEXT[,TEXT…]] [--rare]`: the sweep over system calls for every kind
 //! that this kernel can do. Prints what it found; its last line is `N passed, N failed, N skipped`, in points.
 
 use std::process::ExitCode;
@@ -13,8 +13,8 @@ fn main() -> ExitCode {
         return code;
     }
     let asked = match Asked::read(std::env::args().skip(1), Duration::from_secs(900)) {
-        Ok(asked) if asked.share == 1 && asked.offset == 0 => asked,
-        Ok(_) => return refuse("--share or --offset"),
+        Ok(asked) if asked.share == 1 => asked,
+        Ok(_) => return refuse("--share"),
         Err(argument) => return refuse(&argument),
     };
     let deadline = Instant::now() + asked.limit;
@@ -26,11 +26,18 @@ fn main() -> ExitCode {
         tally.skip(kind.name, why);
     }
     let stride = asked.stride as usize;
-    for sweep in sweep::all(&context, stride).iter().filter(|sweep| wants(sweep.kind, &sweep.to_string())) {
+    if stride > 1 {
+        println!("every {stride}th call, by offset {}", asked.offset);
+    }
+    for sweep in sweep::all(&context, stride, asked.offset)
+        .iter()
+        .filter(|sweep| wants(sweep.kind, &sweep.to_string()))
+    {
         normal.extend(report(&mut tally, sweep.kind, sweep, || sweep.run(deadline)));
     }
-    for sweep in
-        supervised::all(&context, stride).iter().filter(|sweep| wants(sweep.kind, &sweep.to_string()))
+    for sweep in supervised::all(&context, stride, asked.offset)
+        .iter()
+        .filter(|sweep| wants(sweep.kind, &sweep.to_string()))
     {
         report(&mut tally, sweep.kind, sweep, || sweep.run(deadline));
     }

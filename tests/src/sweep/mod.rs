@@ -197,12 +197,12 @@ impl std::fmt::Display for Sweep {
 }
 
 /// Every sweep of every kind that is tried here, on every attachment that it has. Kinds make much the same calls: with another
-/// first for each, a stride leaves out little.
-pub fn all(context: &Context, stride: usize) -> Vec<Sweep> {
+/// first for each, a stride leaves out little; with another offset each time, nothing for long.
+pub fn all(context: &Context, stride: usize, offset: usize) -> Vec<Sweep> {
     let each = |(position, kind): (usize, &'static Kind)| {
         let looks = kind.name.starts_with("process_") || kind.name == "mcp_error";
         let stride = if looks { stride * LOOKING } else { stride };
-        let first = 1 + position % stride;
+        let first = 1 + (position + offset) % stride;
         let ways = kind.attachments(context).iter();
         ways.flat_map(move |way| sweeps(kind, *way, stride, first))
     };

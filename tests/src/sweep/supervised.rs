@@ -41,8 +41,8 @@ pub struct Supervised {
     first: usize,
 }
 
-/// Every sweep of every kind that can be done here.
-pub fn all(context: &Context, stride: usize) -> Vec<Supervised> {
+/// Every sweep of every kind that can be done here; what is left out by a stride is up to the offset.
+pub fn all(context: &Context, stride: usize, offset: usize) -> Vec<Supervised> {
     use Strike::{Fail, Kill, KillEverything};
     use Whose::{Guard, Holder, Injector};
     const PASSES: &[(Whose, Strike)] = &[
@@ -60,7 +60,7 @@ pub fn all(context: &Context, stride: usize) -> Vec<Supervised> {
     // Kinds make much the same calls: with another first for each, a stride leaves out little.
     let kinds = list::guarded(context).enumerate();
     let sweeps = kinds.flat_map(|(position, (kind, make))| {
-        let first = 1 + position % stride;
+        let first = 1 + (position + offset) % stride;
         PASSES.iter().map(move |(whose, strike)| Supervised {
             kind,
             make,
