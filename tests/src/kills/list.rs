@@ -17,6 +17,7 @@ use crate::fault::Fault;
 use crate::kernel::{Attach, Context};
 use crate::measure::Echo;
 use crate::name_server::comes_back;
+use crate::skip::Environment;
 use crate::tools::{Came, Session};
 use crate::touch::Touch;
 use crate::worker::{Program, Worker};
@@ -239,6 +240,7 @@ pub(super) struct Scene {
     file: NamedTempFile,
     folder: TempDir,
     echo: Echo,
+    is_emulated: bool,
 }
 
 /// Accepts every connection, and keeps it until its client closes it.
@@ -270,6 +272,7 @@ impl Scene {
             file: NamedTempFile::new().map_err(Error::io("create", "a file"))?,
             folder: TempDir::with_prefix("chaos-test-").map_err(Error::io("create", "a folder"))?,
             echo,
+            is_emulated: Environment::detect() == Environment::Vm,
         })
     }
 
@@ -283,7 +286,11 @@ impl Scene {
         Ok(match sign {
             Sign::Worker => self.worker.state() != Some('t'),
             Sign::Calls => service.ask(Ask::Associate((Pair::FAR_V4, PORT).into()))? == 0,
-            Sign::Trips => service.ask(Ask::TripSoon((Pair::FAR_V4, PORT).into()))? == 0,
+            Sign::Trips => {
+                let to = (Pair::FAR_V4, PORT).into();
+                let ask = if self.is_emulated { Ask::TripSoon(to) } else { Ask::TripAtOnce(to) };
+                service.ask(ask)? == 0
+            }
             Sign::Proxy => self.session.borrow_mut().ask("a", SOON)? == Came::Result,
             Sign::Files => service.touch(Touch::Open, self.file.path())? == 0,
             Sign::Port => self.pair.near.run(|| TcpListener::bind((Ipv4Addr::UNSPECIFIED, PORT + 1))).is_ok(),
