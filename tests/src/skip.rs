@@ -16,6 +16,8 @@ pub enum Reason {
     NoVsockLoopback,
     /// Loading BPF LSM programs is refused (lockdown).
     NoBpfLsm,
+    /// No file can be mounted as a disk.
+    NoLoop,
     /// The controllers of cgroup v2 are not there, because version 1 has them.
     NoCgroupControllers,
     /// It would change what belongs to everybody on the machine: its clock, its memory, its power.
@@ -28,6 +30,7 @@ pub const REASONS: &[Reason] = &[
     Reason::NoTcx,
     Reason::NoVsockLoopback,
     Reason::NoBpfLsm,
+    Reason::NoLoop,
     Reason::NoCgroupControllers,
     Reason::NotOurMachine,
 ];
@@ -40,6 +43,7 @@ impl Reason {
             Self::NoTcx => "kernel-without-tcx",
             Self::NoVsockLoopback => "kernel-without-vsock_loopback",
             Self::NoBpfLsm => "kernel-without-bpf-lsm",
+            Self::NoLoop => "kernel-without-loop-devices",
             Self::NoCgroupControllers => "no-cgroup-v2-controllers",
             Self::NotOurMachine => "needs-a-machine-of-its-own",
         }

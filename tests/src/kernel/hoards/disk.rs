@@ -14,7 +14,8 @@ use crate::fault::Fault;
 use crate::mounts::{Disk, with_tmpfs};
 use crate::process::{Process, wait_until};
 use crate::rate::reaches;
-use crate::{Daemon, Error, Result};
+use crate::skip::Environment;
+use crate::{Daemon, Error, Reason, Result};
 
 tests![
     room_of_a_file_system_is_missing_while_the_fault_lasts_and_there_again_when_it_ends,
@@ -136,7 +137,10 @@ fn a_disk_is_read_and_written_as_fast_as_asked_for(_: &Context) -> TestResult {
     })
 }
 
-fn what_is_read_and_written_reaches_the_disk_and_stops_with_the_fault(_: &Context) -> TestResult {
+fn what_is_read_and_written_reaches_the_disk_and_stops_with_the_fault(context: &Context) -> TestResult {
+    if context.environment == Environment::Host && !Path::new("/dev/loop-control").exists() {
+        return Ok(Outcome::Skip(Reason::NoLoop, "/dev/loop-control is not there".into()));
+    }
     on_a_file_system(|path| {
         let folder = path.join("disk");
         fs::create_dir(&folder).map_err(Error::io("create", folder.display().to_string()))?;
