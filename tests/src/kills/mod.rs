@@ -33,7 +33,7 @@ const ENOUGH: usize = 20;
 const SHORT: Duration = Duration::from_millis(250);
 const LONG: Duration = Duration::from_secs(2);
 /// How long objects may take to go; most of all the maps of security hooks, on a busy processor that is emulated.
-const SETTLE: Duration = Duration::from_secs(30);
+const SETTLE: Duration = Duration::from_secs(10);
 
 /// What ends a fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -37,7 +37,7 @@ const PATIENCE: Duration = Duration::from_millis(100);
 const NORMAL: Duration = Duration::from_secs(1);
 /// Objects are gone this soon after their fault: the kernel gives back the maps of security hooks only when every task has been
 /// through a point of rest, which takes seconds on a busy processor that is emulated.
-const SETTLE: Duration = Duration::from_secs(30);
+const SETTLE: Duration = Duration::from_secs(10);
 
 /// Namespaces, echo and daemon.
 pub(crate) struct Bench {
