@@ -28,7 +28,7 @@ fn main() -> ExitCode {
         tally.skip(kind.name, why);
     }
     if asked.share > 1 {
-        println!("every {}th event, from the {}th on", asked.share, asked.offset);
+        println!("every {}th event, by offset {}", asked.share, asked.offset);
     }
     // A share of the events is another one on the other kernel, and for the next kind.
     let mut offset = asked.offset + usize::from(context.kernel >= (6, 6))..;

@@ -55,10 +55,16 @@ impl Scene {
         let echo = Echo::start(&pair.far, Pair::FAR_V4, 7)?;
         let daemon = Daemon::start_with(configure)?;
         let fault = Fault::new("network_partition").on(&pair.near, json!({"cidr": "10.77.0.2"}));
+        let asked = Instant::now();
         fault.lasting(lasting).inject(&daemon.mcp()?)?;
         let scene = Self { pair, echo, daemon };
-        assert!(!scene.normal()?, "the fault has no effect");
-        Ok(scene)
+        match scene.normal()? {
+            false => Ok(scene),
+            true if asked.elapsed() >= lasting => {
+                Err(Error::Late { what: "a fault seen before its end".into(), after: lasting })
+            }
+            true => Err(Error::Different("the fault has no effect".into())),
+        }
     }
 
     fn normal(&self) -> Result<bool> {

@@ -2,8 +2,8 @@
 //!
 //! Of each namespace: links, addresses, routes, rules, qdiscs, filters, tcx programs, nft tables, sysctls below `net`. Of
 //! the node: our processes that are stopped or that nobody keeps, our mounts, pins and files without a name, control groups
-//! and their limits and programs, eBPF objects of ours that no process holds, and the clock. On a host others test beside, so that of the
-//! node only what is below this process, or named, is looked at; in the VM it is everything.
+//! and their limits and programs, eBPF objects of ours that no process holds, and the clock. On a host others test beside,
+//! so that of the node only what is below this process, or named, is looked at; in the VM it is everything.
 //!
 //! What is left is at one of three levels ([`Level`]). Nothing here uses the daemon's code but what its processes are called,
 //! and the last question, whether a difference still acts, which [`Behaviour`] answers by itself and the daemon's oracle is
