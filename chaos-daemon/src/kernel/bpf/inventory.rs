@@ -6,7 +6,7 @@
 use std::ffi::CString;
 use std::fs;
 use std::io;
-use std::os::fd::{AsFd as _, AsRawFd as _, FromRawFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
@@ -209,7 +209,7 @@ pub fn attached(ifindex: u32) -> io::Result<Vec<Attached>> {
         // SAFETY: the layout is that of a query; the kernel writes at most `count` ids to either array, which both
         // have that many and live through the call.
         match unsafe { sys::bpf(BPF_PROG_QUERY, &mut attr) } {
-            Ok(_) => {}
+            Ok(()) => {}
             // No tcx; no such device any more.
             Err(error) if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ENODEV)) => continue,
             Err(error) => return Err(error),
@@ -228,9 +228,8 @@ pub fn pinned(path: &Path) -> io::Result<Option<Pinned>> {
     let text = CString::new(path.as_os_str().as_bytes())?;
     let mut attr = PathAttr { path: text.as_ptr() as u64, ..PathAttr::default() };
     // SAFETY: the layout is that of a path; the kernel reads it up to its zero, and it lives through the call.
-    let fd = match unsafe { sys::bpf(BPF_OBJ_GET, &mut attr) } {
-        // SAFETY: the kernel has just made this descriptor, close-on-exec, for nobody else.
-        Ok(fd) => unsafe { OwnedFd::from_raw_fd(fd) },
+    let fd = match unsafe { sys::bpf_fd(BPF_OBJ_GET, &mut attr) } {
+        Ok(fd) => fd,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error),
     };
@@ -260,7 +259,7 @@ fn each<T>(
         let mut attr = IdAttr { id, ..IdAttr::default() };
         // SAFETY: the layout is that of an id, and has no addresses.
         match unsafe { sys::bpf(next, &mut attr) } {
-            Ok(_) => id = attr.next_id,
+            Ok(()) => id = attr.next_id,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(found),
             Err(error) => return Err(error),
         }
@@ -273,9 +272,8 @@ fn each<T>(
 fn by_id(open: libc::c_int, id: u32) -> io::Result<Option<OwnedFd>> {
     let mut attr = IdAttr { id, ..IdAttr::default() };
     // SAFETY: the layout is that of an id, and has no addresses.
-    match unsafe { sys::bpf(open, &mut attr) } {
-        // SAFETY: the kernel has just made this descriptor, close-on-exec, for nobody else.
-        Ok(fd) => Ok(Some(unsafe { OwnedFd::from_raw_fd(fd) })),
+    match unsafe { sys::bpf_fd(open, &mut attr) } {
+        Ok(fd) => Ok(Some(fd)),
         // EAGAIN: a link that is still being made (bpf_link_by_id(), kernel/bpf/syscall.c).
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::WouldBlock) => Ok(None),
         Err(error) => Err(error),

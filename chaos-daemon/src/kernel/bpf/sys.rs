@@ -212,17 +212,41 @@ pub(super) struct CgroupLink {
     padding_at_end: u32,
 }
 
+/// A command that gives nothing back but what it writes.
+///
 /// # Safety
 /// `A` is the layout of the member of union bpf_attr that `command` takes, and the addresses in it are valid for
 /// as much as the kernel reads and writes there.
-pub(super) unsafe fn bpf<A>(command: libc::c_int, attr: &mut A) -> io::Result<libc::c_int> {
+pub(super) unsafe fn bpf<A>(command: libc::c_int, attr: &mut A) -> io::Result<()> {
     fail_point::pass(Point::BeforeCall)?;
+    // SAFETY: the caller's promise is what is asked for.
+    unsafe { call(command, attr) }?;
+    fail_point::pass(Point::AfterCall)
+}
+
+/// A command that gives a descriptor back.
+///
+/// # Safety
+/// As for [`bpf`]; and `command` is one that makes a descriptor.
+pub(super) unsafe fn bpf_fd<A>(command: libc::c_int, attr: &mut A) -> io::Result<OwnedFd> {
+    fail_point::pass(Point::BeforeCall)?;
+    // SAFETY: the caller's promise is what is asked for.
+    let made = unsafe { call(command, attr) }?;
+    // SAFETY: the kernel has just made this descriptor, close-on-exec, for nobody else.
+    let made = unsafe { OwnedFd::from_raw_fd(made) };
+    // Owned by now, so that a failure here loses nothing.
+    fail_point::pass(Point::AfterCall)?;
+    Ok(made)
+}
+
+/// # Safety
+/// As for [`bpf`].
+unsafe fn call<A>(command: libc::c_int, attr: &mut A) -> io::Result<libc::c_int> {
     // SAFETY: `attr` is valid for its size, by the type; what it points to is the caller's promise.
     let done = unsafe { libc::syscall(libc::SYS_bpf, command, std::ptr::from_mut(attr), size_of::<A>()) };
     if done < 0 {
         return Err(io::Error::last_os_error());
     }
-    fail_point::pass(Point::AfterCall)?;
     // A descriptor or 0, so the cast loses nothing.
     Ok(done as libc::c_int)
 }
@@ -245,7 +269,7 @@ pub(super) fn insert_all<K: Pod>(map: BorrowedFd<'_>, keys: &[K]) -> io::Result<
     let mut attr = BatchAttr { values: values.as_ptr() as u64, ..batch_attr(map, keys) };
     // SAFETY: the layout is that of a batch; the kernel reads `count` keys and values, and both slices have that
     // many and live through the call.
-    unsafe { bpf(BPF_MAP_UPDATE_BATCH, &mut attr).map(drop) }
+    unsafe { bpf(BPF_MAP_UPDATE_BATCH, &mut attr) }
 }
 
 /// Removes all keys from a map. One that is not there ends the batch, so they must be.
@@ -255,7 +279,7 @@ pub(super) fn remove_all<K: Pod>(map: BorrowedFd<'_>, keys: &[K]) -> io::Result<
     }
     let mut attr = batch_attr(map, keys);
     // SAFETY: the layout is that of a batch; the kernel reads `count` keys, and the slice has that many.
-    unsafe { bpf(BPF_MAP_DELETE_BATCH, &mut attr).map(drop) }
+    unsafe { bpf(BPF_MAP_DELETE_BATCH, &mut attr) }
 }
 
 /// Loads a program of a type, made for an attach type where its type has several. Returns the reason and the verifier's
@@ -281,18 +305,16 @@ pub(super) fn load_program(
     attr.name.iter_mut().zip(name.bytes().take(room)).for_each(|(to, from)| *to = from);
     // SAFETY: the layout is that of a program to be loaded; the kernel reads `count` instructions and the licence up
     // to its zero, both of which live through the call.
-    let reason = match unsafe { bpf(BPF_PROG_LOAD, &mut attr) } {
-        // SAFETY: the kernel has just made this descriptor, close-on-exec, for nobody else.
-        Ok(program) => return Ok(unsafe { OwnedFd::from_raw_fd(program) }),
+    let reason = match unsafe { bpf_fd(BPF_PROG_LOAD, &mut attr) } {
+        Ok(program) => return Ok(program),
         Err(reason) => reason,
     };
     // Once more, for the reason. Verifying without a log is faster, and succeeds but for a broken build.
     let mut log = vec![0u8; VERIFIER_LOG];
     (attr.log_level, attr.log_size, attr.log) = (1, VERIFIER_LOG as u32, log.as_mut_ptr() as u64);
     // SAFETY: as above; the kernel writes at most `log_size` bytes into the log.
-    if let Ok(program) = unsafe { bpf(BPF_PROG_LOAD, &mut attr) } {
-        // SAFETY: as above.
-        return Ok(unsafe { OwnedFd::from_raw_fd(program) });
+    if let Ok(program) = unsafe { bpf_fd(BPF_PROG_LOAD, &mut attr) } {
+        return Ok(program);
     }
     let log = String::from_utf8_lossy(&log);
     let lines: Vec<_> = log.trim_end_matches(['\0', '\n']).lines().rev().take(12).collect();
@@ -309,7 +331,7 @@ pub(super) fn set_program(map: BorrowedFd<'_>, slot: u32, program: BorrowedFd<'_
         ..ElementAttr::default()
     };
     // SAFETY: the layout is that of an element; key and value of a program array have four bytes, as these have.
-    unsafe { bpf(BPF_MAP_UPDATE_ELEM, &mut attr).map(drop) }
+    unsafe { bpf(BPF_MAP_UPDATE_ELEM, &mut attr) }
 }
 
 /// Another descriptor of the same file, the lowest that is free and at least `least`.
@@ -330,7 +352,7 @@ pub(super) fn program_in(map: BorrowedFd<'_>, slot: u32) -> io::Result<Option<u3
     };
     // SAFETY: the layout is that of an element; key and value of a program array have four bytes, as these have.
     match unsafe { bpf(BPF_MAP_LOOKUP_ELEM, &mut attr) } {
-        Ok(_) => Ok(Some(id)),
+        Ok(()) => Ok(Some(id)),
         Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(None),
         Err(error) => Err(error),
     }
@@ -350,7 +372,7 @@ pub(super) fn has_tcx() -> io::Result<bool> {
         QueryAttr { target_ifindex: LOOPBACK, attach_type: BPF_TCX_INGRESS, ..QueryAttr::default() };
     // SAFETY: the layout is that of a query; with room for no ids the kernel only counts them.
     match unsafe { bpf(BPF_PROG_QUERY, &mut attr) } {
-        Ok(_) => Ok(attr.revision > 0),
+        Ok(()) => Ok(attr.revision > 0),
         // Before 6.6 the attach type is unknown.
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(false),
         // Programs are there, and more than the room for none.
@@ -365,9 +387,7 @@ pub(super) fn tcx_attach(program: BorrowedFd<'_>, interface: u32, attach_type: u
     let program = program.as_raw_fd().unsigned_abs();
     let mut attr = LinkAttr { program, interface, attach_type, ..LinkAttr::default() };
     // SAFETY: the layout is that of a link to be made, without addresses.
-    let link = unsafe { bpf(BPF_LINK_CREATE, &mut attr)? };
-    // SAFETY: the kernel has just made this descriptor, close-on-exec, for nobody else.
-    Ok(unsafe { OwnedFd::from_raw_fd(link) })
+    unsafe { bpf_fd(BPF_LINK_CREATE, &mut attr) }
 }
 
 /// Attaches a program to a control group, beside those that are there. It stays while the link, or a copy of it, is open.
@@ -409,5 +429,5 @@ pub(super) fn get_info<I>(object: BorrowedFd<'_>, info: &mut I) -> io::Result<()
     };
     // SAFETY: the layout is that of an inquiry; the kernel writes at most `length` bytes into `info`, all of whose
     // fields are integers.
-    unsafe { bpf(BPF_OBJ_GET_INFO_BY_FD, &mut attr).map(drop) }
+    unsafe { bpf(BPF_OBJ_GET_INFO_BY_FD, &mut attr) }
 }
