@@ -120,7 +120,10 @@ pub(super) fn status(answer: &Value) -> String {
             let told = evidence["host_downs"] != json!(0);
             line!(out, "      {}", if told { "the host goes down" } else { "it can still be prevented" });
         } else if text(fault, "lifetime") == "supervised" {
-            line!(out, "      settings as the fault has set them: {}", evidence["settings_held"]);
+            let times = evidence["times_held_back"].as_u64();
+            let times =
+                times.map(|times| format!("; held its cgroup back {times} times")).unwrap_or_default();
+            line!(out, "      settings as the fault has set them: {}{times}", evidence["settings_held"]);
         } else if evidence["cpu_seconds"].as_f64().unwrap_or_default() > 0.0 {
             line!(out, "      CPU time burned: {}", seconds(evidence, "cpu_seconds"));
         } else if evidence["bytes_moved"].as_u64().unwrap_or_default() > 0 {

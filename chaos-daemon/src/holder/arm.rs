@@ -17,6 +17,7 @@ use super::group::{arm_calls, arm_files, arm_severance, arm_sockets};
 use super::hoard::Keeper;
 use super::pauser::Pauser;
 use super::restarter::Restarter;
+use super::settings::Standing;
 use super::signaller::Signaller;
 use super::spoiler::Spoiler;
 use crate::fault::{Attach, Goal, Match, PacketAction, PacketWork, Work};
@@ -26,7 +27,6 @@ use crate::kernel::bpf::{BpfError, CallPrograms, Capacity, Family, Hook, NAMED_R
 use crate::kernel::membership;
 use crate::kernel::netlink::marks::{self, FILTER_HANDLE, FILTER_PREFIX};
 use crate::kernel::netlink::{Clsact, Filter, Netlink, NetlinkError};
-use crate::kernel::setting::Setting;
 use crate::kernel::step::{Kernel, StepError};
 use crate::kernel::systemd::SystemdError;
 use crate::kernel::trace::TraceError;
@@ -49,8 +49,8 @@ pub enum Armed {
     Cpu(Burner),
     /// Something taken.
     Hoard(Keeper),
-    /// Settings of the node. Dropping them does nothing: who reads the journal undoes them.
-    Settings(Vec<Setting>),
+    /// Settings of the node.
+    Settings(Standing),
     /// A link that goes down and up by turns. Dropping it leaves the link up, and who reads the journal undoes all of it.
     Flap(Flapper),
     /// Signals, sent in volleys.
@@ -197,10 +197,7 @@ impl Armed {
                 limit_to(if matches!(work.goal, Goal::Port(_)) { &[LOW_PORTS] } else { &[] })?;
                 Ok(Self::Hoard(Keeper::start(work, deadline_ns).map_err(ArmError::Hoard)?))
             }
-            Work::Settings(settings) => {
-                settings.iter().try_for_each(|setting| setting.apply(&Kernel))?;
-                Ok(Self::Settings(settings.clone()))
-            }
+            Work::Settings(settings) => Ok(Self::Settings(Standing::apply(settings)?)),
             Work::Flap(work) => Ok(Self::Flap(Flapper::start(work, deadline_ns)?)),
             Work::Signals(work) => {
                 Signaller::start(work, deadline_ns).map(Self::Signals).map_err(ArmError::Signals)
@@ -299,11 +296,7 @@ impl Armed {
             Self::Spoil(spoiler) => sum = spoiler.evidence().map_err(ArmError::Spoil)?,
             Self::Down(countdown, _) => sum.host_downs = countdown.downs().map_err(ArmError::Down)?,
             Self::Flap(flapper) => sum = flapper.evidence().map_err(ArmError::Rhythm)?,
-            Self::Settings(settings) => {
-                for each in settings {
-                    sum.settings += u64::from(each.present(&Kernel)?);
-                }
-            }
+            Self::Settings(standing) => sum = standing.evidence()?,
         }
         Ok(sum)
     }

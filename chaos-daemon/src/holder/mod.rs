@@ -24,6 +24,7 @@ mod memory;
 mod pauser;
 pub mod protocol;
 mod restarter;
+mod settings;
 pub mod signaller;
 mod spoiler;
 

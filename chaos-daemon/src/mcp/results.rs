@@ -70,6 +70,11 @@ pub(super) struct Evidence {
     pub(super) cpu_seconds: f64,
     /// Settings of the host that are as the fault has set them, for a supervised fault.
     pub(super) settings_held: u64,
+    /// cpu_limit, memory_limit, pids_limit: how often the kernel has held the cgroup back by the limit (`nr_throttled` of
+    /// `cpu.stat`, `high` of `memory.events.local`, `max` of `pids.events`); of other settings it does not count.
+    #[schemars(with = "u64")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) times_held_back: Option<u64>,
     /// link_down in a rhythm: how often the link was set down.
     pub(super) link_downs: u64,
     /// Bytes that the fault holds, of memory or of a file system.
@@ -191,6 +196,7 @@ impl From<request::Evidence> for Evidence {
             packets_protected: evidence.protected,
             cpu_seconds: evidence.cpu_time.as_secs_f64(),
             settings_held: evidence.settings,
+            times_held_back: evidence.held_back,
             link_downs: evidence.downs,
             bytes_held: evidence.held_bytes,
             bytes_on_huge_pages: evidence.huge_bytes,

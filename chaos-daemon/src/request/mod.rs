@@ -207,6 +207,9 @@ pub struct Evidence {
     /// Settings of the node that are as the fault has set them.
     #[serde(default)]
     pub settings: u64,
+    /// How often the kernel has held somebody back by a limit of the fault; `None` where the kernel does not count that.
+    #[serde(default)]
+    pub held_back: Option<u64>,
     /// How often a fault with a rhythm has set a link down.
     #[serde(default)]
     pub downs: u64,
@@ -248,7 +251,9 @@ impl Evidence {
         let Self { affected, moved_bytes, downs, oom_kills, host_downs, .. } = *self;
         let acted =
             affected + moved_bytes + downs + oom_kills + host_downs + signals + pauses + ended + opened;
-        let holds = self.settings > 0 || self.held_bytes > 0 || self.held_count > 0;
+        // A limit that nobody meets is there, and acts on nobody.
+        let settings = self.held_back.unwrap_or(self.settings);
+        let holds = settings > 0 || self.held_bytes > 0 || self.held_count > 0;
         acted > 0 || holds || !self.cpu_time.is_zero()
     }
 }
@@ -409,7 +414,7 @@ pub struct PlanReport {
     pub duration: Duration,
     /// Kernel operations, in order, each with its undo.
     pub steps: Vec<String>,
-    /// The processes that would be hit, of a fault that goes to processes.
+    /// The processes that would be hit, but of a fault that is the whole host's.
     #[serde(default)]
     pub targets: Option<TargetsReport>,
     /// Who would start the processes anew that it kills, a line each, for people.

@@ -3,8 +3,9 @@
 //! Reference: Linux `Documentation/admin-guide/cgroup-v2.rst`.
 
 use std::fmt;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Write};
+use std::path::Path;
 use std::time::Duration;
 
 use nix::libc;
@@ -107,6 +108,27 @@ impl Knob {
         })
     }
 
+    /// How often the kernel has held a process of the group, which is at `path`, back by this value; `None` where it does not
+    /// count that, as of `io.max`.
+    fn held_back(&self, cgroup: &impl OpenGroup, path: &Path) -> io::Result<Option<u64>> {
+        let count = |file, name| match cgroup.read(file) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            read => Ok(numbered(&read?, name)),
+        };
+        match self {
+            Self::CpuMax => count("cpu.stat", "nr_throttled "),
+            // Without what groups below have met by limits of their own.
+            Self::MemoryHigh => count("memory.events.local", "high "),
+            // Before Linux 6.11 the kernel counts in the group that was to get another process (pids_can_fork(),
+            // kernel/cgroup/pids.c), from then on in the one whose limit it was.
+            Self::PidsMax => match count("pids.events.local", "max ")? {
+                Some(count) => Ok(Some(count)),
+                None => refused_forks(path).map(Some),
+            },
+            Self::IoMax { .. } | Self::Freeze => Ok(None),
+        }
+    }
+
     fn write(&self, cgroup: &impl OpenGroup, value: &str) -> io::Result<()> {
         let text = match self {
             Self::IoMax { device } => format!("{device} {value}"),
@@ -121,6 +143,26 @@ fn io_line(text: &str, device: &str) -> String {
     let prefix = format!("{device} ");
     let line = text.lines().find_map(|line| line.strip_prefix(&prefix));
     line.unwrap_or("rbps=max wbps=max riops=max wiops=max").to_owned()
+}
+
+/// The number after a name, in a file with one such pair a line.
+fn numbered(text: &str, name: &str) -> Option<u64> {
+    text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok())
+}
+
+/// What `pids.events` says of the group at `path` and of those below it.
+fn refused_forks(path: &Path) -> io::Result<u64> {
+    // One that has just gone has nothing to say.
+    let events = fs::read_to_string(path.join("pids.events")).unwrap_or_default();
+    let mut sum = numbered(&events, "max ").unwrap_or_default();
+    let Ok(entries) = fs::read_dir(path) else { return Ok(sum) };
+    for entry in entries {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            sum += refused_forks(&entry.path())?;
+        }
+    }
+    Ok(sum)
 }
 
 impl fmt::Display for Knob {
@@ -175,6 +217,14 @@ impl CgroupSetting {
     /// See [`super::Setting::present`].
     pub(super) fn present(&self, node: &impl Node) -> Result<bool, StepError> {
         Ok(self.look(node)?.is_some_and(|(_, now)| !self.compare(&now).ours.is_empty()))
+    }
+
+    /// See [`super::Setting::held_back`]. Of a group that has gone there is nothing to count.
+    pub(super) fn held_back(&self, node: &impl Node) -> Result<Option<u64>, StepError> {
+        let Some(cgroup) = self.open(node)? else { return Ok(None) };
+        self.knob
+            .held_back(&cgroup, &self.cgroup.path)
+            .map_err(|error| self.failed("read the count of", error))
     }
 
     /// What there is of us in the value `now`, part by part. Of a part that we have left as it was there is nothing.
@@ -331,6 +381,27 @@ mod tests {
                 prop_assert_eq!(written, is_ours.then_some(before.as_str()));
             }
         }
+    }
+
+    #[test]
+    fn what_the_kernel_counts_is_read_where_this_kernel_has_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |file: &str, text: &str| std::fs::write(folder.path().join(file), text).unwrap();
+        let counted =
+            |knob: Knob| CgroupSetting { knob, ..setting(folder.path()) }.held_back(&Kernel).unwrap();
+        let disk = || Knob::IoMax { device: "8:0".into() };
+        assert_eq!([Knob::CpuMax, Knob::MemoryHigh, disk(), Knob::Freeze].map(counted), [None; 4]);
+        write("cpu.stat", "usage_usec 9\nnr_periods 3\nnr_throttled 2\nthrottled_usec 7\n");
+        write("memory.events.local", "low 0\nhigh 5\nmax 1\n");
+        assert_eq!([Knob::CpuMax, Knob::MemoryHigh].map(counted), [Some(2), Some(5)]);
+        // Below, as before Linux 6.11; and then by itself.
+        std::fs::create_dir_all(folder.path().join("a/b")).unwrap();
+        write("pids.events", "max 1\n");
+        write("a/b/pids.events", "max 3\n");
+        assert_eq!(counted(Knob::PidsMax), Some(4));
+        write("pids.events.local", "max 7\n");
+        assert_eq!(counted(Knob::PidsMax), Some(7));
+        folder.close().unwrap();
     }
 
     #[test]

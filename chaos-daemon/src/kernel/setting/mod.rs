@@ -73,6 +73,17 @@ impl Setting {
         }
     }
 
+    /// How often the kernel has held somebody back by it; `None` where the kernel does not count that.
+    ///
+    /// # Errors
+    /// When the count cannot be read.
+    pub fn held_back(&self, node: &impl Node) -> Result<Option<u64>, StepError> {
+        match self {
+            Self::Cgroup(setting) => setting.held_back(node),
+            Self::Link(_) | Self::Clock(_) | Self::Service(_) => Ok(None),
+        }
+    }
+
     /// What two faults cannot hold at once, because the second would take the first's value for the node's own.
     pub fn place(&self) -> String {
         match self {
