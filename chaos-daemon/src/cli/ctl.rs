@@ -88,7 +88,7 @@ enum Command {
         #[arg(long, conflicts_with_all = ["name", "run", "experiment"])]
         all: bool,
     },
-    /// Show which processes a process fault would hit, and who is left out; takes the options of inject
+    /// Show which processes a fault would hit, and who is left out; takes the options of inject
     Targets(Box<FaultArgs>),
     /// Show what is registered and active
     Status {
@@ -491,8 +491,8 @@ async fn targets(
     let answer = client.call("chaos_plan", fields).await?["targets"].take();
     if answer.is_null() {
         let problem =
-            "this type of fault does not go to processes: give process_kill, process_pause or mcp_error";
-        return Err(Failure::Usage(SpecError::new("TYPE", problem)));
+            "this fault is the whole host's: name a unit, a cgroup, processes or a network namespace";
+        return Err(Failure::Usage(SpecError::new("target", problem)));
     }
     let report: TargetsReport = serde_json::from_value(answer.clone())
         .map_err(|error| Failure::Other(format!("the daemon's answer on targets: {error}")))?;

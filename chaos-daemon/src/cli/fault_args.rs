@@ -28,7 +28,7 @@ pub(super) struct FaultArgs {
     /// cgroup v2, by its path below /sys/fs/cgroup: instead of a unit
     #[arg(long, value_name = "PATH", help_heading = "Target")]
     cgroup: Option<String>,
-    /// Faults of processes, packets and calls: this process
+    /// Instead of a unit: this process; but for faults of processes, its network namespace or cgroup is meant, if that is its own
     #[arg(long, help_heading = "Target")]
     pid: Option<u32>,
     /// Likewise: those that run this program, by its absolute path

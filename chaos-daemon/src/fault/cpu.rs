@@ -81,7 +81,7 @@ mod tests {
 
     fn work(cores: Option<u32>, processors: &[u32], quota: Option<(u64, u64)>) -> Result<CpuWork, ApiError> {
         let (ramp, processors) = (Duration::ZERO, processors.to_vec());
-        let load = CpuLoad { percent: 50.0, cores, processors, ramp, cgroup: None };
+        let load = CpuLoad { percent: 50.0, cores, processors, ramp, whose: None };
         match plan(&load, &ProcessorGround { usable: vec![0, 1, 2, 3], cgroup: None, quota })?.work {
             Work::Cpu(work) => Ok(work),
             other => panic!("{other:?}"),

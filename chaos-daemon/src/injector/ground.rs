@@ -42,8 +42,8 @@ pub(super) fn look(
     caller: Caller,
 ) -> Result<Option<Ground>, ApiError> {
     match effect {
-        Effect::Limit { cgroup, limit } => {
-            let (found, open) = target::cgroup::resolve(cgroup)?;
+        Effect::Limit { whose, limit } => {
+            let (found, open) = target::cgroup::resolve(&target::scope::group(whose)?)?;
             // A group cannot be given a controller that the host has not.
             require(effect, facts)?;
             let device = match limit {
@@ -52,8 +52,8 @@ pub(super) fn look(
             };
             value(found, &open, limit::knob(limit, &device)).map(Some)
         }
-        Effect::Pause { cgroup } => {
-            let (found, open) = target::cgroup::resolve(cgroup)?;
+        Effect::Pause { whose } => {
+            let (found, open) = target::cgroup::resolve(&target::scope::group(whose)?)?;
             let ground = value(found, &open, Knob::Freeze)?;
             if let Ground::Cgroup { cgroup, old, .. } = &ground
                 && old != "0"
@@ -72,9 +72,9 @@ pub(super) fn look(
             Err(ApiError::new(ErrorCode::TargetProtected, problem)
                 .hint("`protect.tcp_ports` of the daemon's policy file lists such ports"))
         }
-        Effect::Hoard { what, cgroup, .. } => {
+        Effect::Hoard { what, whose, .. } => {
             require(effect, facts)?;
-            supply::look(what, cgroup.as_ref(), runtime_dir, caller).map(Some)
+            supply::look(what, whose.as_ref(), runtime_dir, caller).map(Some)
         }
         Effect::Cpu(load) => supply::processors(load).map(Some),
         Effect::ProcessKill { processes, .. } => crowd(processes, caller).map(Some),
@@ -120,10 +120,7 @@ fn callers(whose: &Whose, peers: Vec<IpNet>, permit: &Permit) -> Result<Callers,
 
 /// The control group of those whose calls fail, or packets vanish: theirs alone.
 fn group(whose: &Whose) -> Result<CgroupRef, ApiError> {
-    match whose {
-        Whose::Cgroup(group) => Ok(target::cgroup::resolve(group)?.0),
-        Whose::Processes(selector) => target::scope::of_calls(selector),
-    }
+    target::cgroup::resolve(&target::scope::group(whose)?).map(|(found, _)| found)
 }
 
 fn wall_clock() -> Result<Ground, ApiError> {

@@ -14,7 +14,7 @@ use super::names::{self, Names};
 use super::oom::Doom;
 use super::state::{Active, Injector, LEASE_WINDOW, LifeOrder};
 use super::together::{Seat, refuse_beside};
-use super::{down, ground, supervisors};
+use super::{affected, down, ground, supervisors};
 use crate::fault::{self, Attach, Ground, Place, Plan, Work};
 use crate::holder::arm::{capacity, roomy};
 use crate::holder::{Lease, Report};
@@ -42,6 +42,7 @@ struct Admitted {
     netns: Option<NetNs>,
     id: u32,
     place: Option<(crate::host::NetNsIdentity, u32, u8)>,
+    /// Those that were chosen, of a fault that goes to processes.
     targets: Option<TargetsReport>,
     /// The host that the target names, and what it stands for.
     names: Option<Names>,
@@ -72,7 +73,7 @@ pub(super) async fn plan(
 ) -> Result<PlanReport, ApiError> {
     let named = named_peers(request).await?;
     let admitted = admit(injector, name, request, &named, caller)?;
-    Ok(supervised(report(injector, &admitted), &admitted).await)
+    Ok(supervised(report(injector, &admitted)?, &admitted).await)
 }
 
 /// What injecting each of these would do, at a time when those that it names are active beside it.
@@ -105,7 +106,7 @@ pub(super) async fn plan_all(
         if let Some(new) = seat(number) {
             refuse_beside(&injector.policy, caller, active, &new, &beside.iter().collect::<Vec<_>>())?;
         }
-        Ok(report(injector, admitted))
+        report(injector, admitted)
     });
     let reports: Vec<Result<PlanReport, ApiError>> = reports.collect();
     let mut told = Vec::new();
@@ -124,7 +125,7 @@ async fn supervised(report: PlanReport, admitted: &Admitted) -> PlanReport {
     PlanReport { restarts: lines, warnings: warning.into_iter().collect(), ..report }
 }
 
-fn report(injector: &Injector, admitted: &Admitted) -> PlanReport {
+fn report(injector: &Injector, admitted: &Admitted) -> Result<PlanReport, ApiError> {
     let holder = "start a holder process, which owns the fault; undo: end it".to_owned();
     let steps = admitted.plan.steps.iter().map(Step::words);
     let lasting = admitted.plan.lifetime;
@@ -132,16 +133,20 @@ fn report(injector: &Injector, admitted: &Admitted) -> PlanReport {
         LifetimeClass::Irreversible => format!("{words}; undo: none"),
         _ => format!("{words}; undo: goes with the holder"),
     });
-    PlanReport {
+    let targets = match &admitted.targets {
+        Some(chosen) => Some(chosen.clone()),
+        None => affected::look(&admitted.plan.work, admitted.target.as_ref())?,
+    };
+    Ok(PlanReport {
         description: admitted.plan.description.clone(),
         lifetime: admitted.plan.lifetime,
         guard: injector.guard.words(admitted.plan.lifetime),
         duration: admitted.fault.duration,
-        targets: admitted.targets.clone(),
+        targets,
         restarts: Vec::new(),
         warnings: Vec::new(),
         steps: std::iter::once(holder).chain(steps).chain(work).collect(),
-    }
+    })
 }
 
 /// Starts a fault that was asked for in this epoch. When this returns an error, nothing of it is on the node, or the error says
@@ -241,7 +246,7 @@ fn admit(
         }
     };
     let targets = match (&ground, fault.effect.processes()) {
-        (Some(Ground::Crowd(crowd)), Some(selector)) => Some(crowd.selection.report(selector)),
+        (Some(Ground::Crowd(crowd)), Some(selector)) => Some(crowd.selection.report(selector.seed)),
         _ => None,
     };
     let plan = fault::plan(&fault.effect, place.as_ref(), ground.as_ref(), &injector.facts)?;

@@ -1,6 +1,7 @@
 //! The privileged process: checks every request again, keeps one holder per fault, renews their leases, and
 //! undoes. The server, which speaks with callers, is its child and reaches it through one socketpair only.
 
+mod affected;
 pub mod alerts;
 mod beats;
 pub mod child;

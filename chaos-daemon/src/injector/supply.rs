@@ -5,10 +5,11 @@ use std::path::Path;
 
 use super::oom;
 use crate::fault::{DirectoryGround, Ground, MemoryGround, ProcessorGround};
+use crate::host::CgroupRef;
 use crate::host::directory::{DirectoryRef, Space};
 use crate::host::supply::{self, Descriptors, Memory, Tasks};
 use crate::request::{ApiError, Caller, ErrorCode};
-use crate::spec::{CgroupSelector, CpuLoad, DiskFill, Hoard};
+use crate::spec::{CpuLoad, DiskFill, Hoard, Whose};
 use crate::target;
 
 /// Looks. `runtime_dir` is the daemon's own.
@@ -17,11 +18,11 @@ use crate::target;
 /// Names what cannot be a target, and why.
 pub(super) fn look(
     what: &Hoard,
-    cgroup: Option<&CgroupSelector>,
+    whose: Option<&Whose>,
     runtime_dir: &Path,
     caller: Caller,
 ) -> Result<Ground, ApiError> {
-    let cgroup = cgroup.map(target::cgroup::resolve_to_join).transpose()?;
+    let cgroup = whose.map(joined).transpose()?;
     let open = || Descriptors::read().map_err(|error| failed("the host's open files", &error));
     match what {
         Hoard::Memory { .. } => {
@@ -47,10 +48,15 @@ pub(super) fn look(
 /// # Errors
 /// As [`look`].
 pub(super) fn processors(load: &CpuLoad) -> Result<Ground, ApiError> {
-    let cgroup = load.cgroup.as_ref().map(target::cgroup::resolve_to_join).transpose()?;
+    let cgroup = load.whose.as_ref().map(joined).transpose()?;
     let usable = supply::usable_processors().map_err(|error| failed("the processors", &error))?;
     let quota = cgroup.as_ref().and_then(|group| supply::cpu_quota(&group.path));
     Ok(Ground::Processors(ProcessorGround { usable, cgroup, quota }))
+}
+
+/// The control group that the holder is to join.
+fn joined(whose: &Whose) -> Result<CgroupRef, ApiError> {
+    target::cgroup::resolve_to_join(&target::scope::group(whose)?)
 }
 
 fn memory() -> Result<Memory, ApiError> {

@@ -263,7 +263,7 @@ pub(super) struct PlanOutput {
     duration_seconds: f64,
     /// Kernel operations in order, each with its undo.
     steps: Vec<String>,
-    /// The processes that would be hit, of a fault that goes to processes.
+    /// The processes that would be hit, but of a fault that is the whole host's.
     #[schemars(with = "TargetsReport")]
     #[serde(skip_serializing_if = "Option::is_none")]
     targets: Option<TargetsReport>,

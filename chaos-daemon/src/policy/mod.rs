@@ -378,7 +378,7 @@ mod tests {
 
     fn fault(seconds: u64) -> Fault {
         let (ramp, processors) = (Duration::ZERO, Vec::new());
-        let load = CpuLoad { percent: 50.0, cores: None, processors, ramp, cgroup: None };
+        let load = CpuLoad { percent: 50.0, cores: None, processors, ramp, whose: None };
         Fault { duration: Duration::from_secs(seconds), effect: Effect::Cpu(load) }
     }
 
@@ -463,7 +463,7 @@ mod tests {
     #[test]
     fn who_may_not_kill_may_not_have_the_kernel_kill() {
         let what = Hoard::Oom { reserve: None };
-        let effect = Effect::Hoard { what, ramp: Duration::ZERO, cgroup: None, netns: None };
+        let effect = Effect::Hoard { what, ramp: Duration::ZERO, whose: None, netns: None };
         let fault = Fault { duration: Duration::from_secs(1), effect };
         assert!(Policy::default().permit(ROOT, &fault, 0).is_ok());
         let policy: Policy = toml::from_str("fault_types = [\"resource_exhaustion\"]").unwrap();

@@ -21,12 +21,10 @@ use super::impairment::{
 };
 use super::load::CpuLoad;
 use super::mcp::{McpParams, Spoiling};
-use super::process::{KillParams, PauseParams, ProcessSelector, Rhythm, Volleys};
+use super::process::{KillParams, PauseParams, ProcessSelector, Rhythm, Volleys, Whose};
 use super::service::ServicePackets;
 use super::sessions::{ConnectionLoad, LoadParams};
-use super::settings::{
-    self, CgroupSelector, ClockParams, ExhaustionParams, Limit, LinkParams, LinkRhythm, NoParams,
-};
+use super::settings::{self, ClockParams, ExhaustionParams, Limit, LinkParams, LinkRhythm, NoParams};
 use super::sockets::{SocketCalls, SocketParams};
 use super::target::{Direction, TargetRequest, Traffic};
 use super::units::{
@@ -122,22 +120,22 @@ pub enum Effect {
         what: Hoard,
         /// How long it takes until all of it is taken.
         ramp: Duration,
-        /// In which control group it is taken; `None` is the daemon's own.
-        cgroup: Option<CgroupSelector>,
+        /// In whose control group it is taken; `None` is the daemon's own.
+        whose: Option<Whose>,
         /// Network namespace of ports, as the caller named it; `None` is the daemon's own.
         netns: Option<String>,
     },
     /// See [`FaultType::ResourceExhaustion`].
     Limit {
         /// Whom it limits.
-        cgroup: CgroupSelector,
+        whose: Whose,
         /// To what.
         limit: Limit,
     },
     /// See [`FaultType::Pause`].
     Pause {
         /// Who stands still.
-        cgroup: CgroupSelector,
+        whose: Whose,
     },
     /// See [`FaultType::LinkDown`].
     LinkDown {
@@ -336,7 +334,7 @@ impl FaultRequest {
             FaultType::ResourceExhaustion => self.exhaustion()?,
             FaultType::Pause => {
                 let NoParams {} = self.params()?;
-                Effect::Pause { cgroup: settings::cgroup(&self.target)? }
+                Effect::Pause { whose: settings::group(&self.target)? }
             }
             FaultType::LinkDown => {
                 let rhythm = self.params::<LinkParams>()?.rhythm(self.target.seed)?;
@@ -370,7 +368,7 @@ impl FaultRequest {
             FaultType::PortInUse => {
                 let what = self.params::<PortParams>()?.port(&self.target)?;
                 let netns = self.target.netns.clone();
-                Effect::Hoard { what: Hoard::Port(what), ramp: Duration::ZERO, cgroup: None, netns }
+                Effect::Hoard { what: Hoard::Port(what), ramp: Duration::ZERO, whose: None, netns }
             }
             FaultType::ConnectionLoad => Effect::Load(self.params::<LoadParams>()?.load(&self.target)?),
             FaultType::FileError => {
@@ -450,24 +448,24 @@ impl FaultRequest {
     fn exhaustion(&self) -> Result<Effect, SpecError> {
         let params: ExhaustionParams = self.params()?;
         if let Some(limit) = params.limit()? {
-            return Ok(Effect::Limit { cgroup: settings::cgroup(&self.target)?, limit });
+            return Ok(Effect::Limit { whose: settings::group(&self.target)?, limit });
         }
         if let Some(what) = params.hoard(&self.target)? {
-            let (mut cgroup, mut netns) = (None, None);
+            let (mut whose, mut netns) = (None, None);
             match what {
-                _ if what.fits_cgroup() => cgroup = settings::cgroup_if_any(&self.target)?,
+                _ if what.fits_cgroup() => whose = settings::group_if_any(&self.target)?,
                 Hoard::Ports { .. } => netns = settings::netns_if_any(&self.target)?,
                 Hoard::Descriptors { .. } => settings::nowhere(&self.target, hoard::NO_SERVICE_S_FILES)?,
                 _ => settings::nowhere(&self.target, "this resource is the whole host's")?,
             }
-            if matches!(what, Hoard::Oom { .. }) && cgroup.is_none() {
+            if matches!(what, Hoard::Oom { .. }) && whose.is_none() {
                 let problem =
                     "never of the whole host: give target.unit or target.cgroup, with a limit of memory";
                 return Err(SpecError::new("params.oom", problem));
             }
-            return Ok(Effect::Hoard { what, ramp: params.ramp()?, cgroup, netns });
+            return Ok(Effect::Hoard { what, ramp: params.ramp()?, whose, netns });
         }
-        Ok(Effect::Cpu(params.cpu(settings::cgroup_if_any(&self.target)?)?))
+        Ok(Effect::Cpu(params.cpu(settings::group_if_any(&self.target)?)?))
     }
 
     fn params<T: DeserializeOwned>(&self) -> Result<T, SpecError> {

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::settings::{CgroupSelector, ExhaustionParams, within};
+use super::process::Whose;
+use super::settings::{ExhaustionParams, within};
 use super::units::SpecError;
 
 /// How much of each core is burned when nobody says.
@@ -23,13 +24,13 @@ pub struct CpuLoad {
     pub processors: Vec<u32>,
     /// How long it takes until all of it is burned.
     pub ramp: Duration,
-    /// In which control group; `None` is the daemon's own.
-    pub cgroup: Option<CgroupSelector>,
+    /// In whose control group; `None` is the daemon's own.
+    pub whose: Option<Whose>,
 }
 
 impl ExhaustionParams {
     /// The load that is asked for.
-    pub(super) fn cpu(&self, cgroup: Option<CgroupSelector>) -> Result<CpuLoad, SpecError> {
+    pub(super) fn cpu(&self, whose: Option<Whose>) -> Result<CpuLoad, SpecError> {
         let percent = self.cpu_percent.unwrap_or(DEFAULT_PERCENT);
         let percent = within("params.cpu_percent", percent, 1.0, 100.0)?;
         if self.cores.is_some_and(|cores| !(1..=4096).contains(&cores)) {
@@ -39,7 +40,7 @@ impl ExhaustionParams {
         if self.cores.is_some() && !processors.is_empty() {
             return Err(SpecError::new("params.processors", "give cores or processors, not both"));
         }
-        Ok(CpuLoad { percent, cores: self.cores, processors, ramp: self.ramp()?, cgroup })
+        Ok(CpuLoad { percent, cores: self.cores, processors, ramp: self.ramp()?, whose })
     }
 }
 

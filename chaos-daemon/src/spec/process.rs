@@ -49,7 +49,7 @@ pub struct ProcessSelector {
     pub seed: u64,
 }
 
-/// Whose packets or calls.
+/// Whose packets, calls or resources.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Whose {
     /// Those of a control group, and of those below it.
@@ -67,7 +67,7 @@ impl Whose {
             if given {
                 return Err(SpecError::new(
                     field,
-                    "packets and calls are of all processes of a service: leave it out",
+                    "this fault is of all processes of a service or cgroup: leave it out",
                 ));
             }
         }
@@ -94,14 +94,14 @@ impl Whose {
         if whose(target, others) == *target { Ok(found) } else { Err(SpecError::new("target", problem)) }
     }
 
-    /// Why calls of nobody cannot fail.
+    /// Why nobody is not a target.
     pub(super) fn missing() -> SpecError {
         let problem = "missing: name a cgroup by its path, a unit by target.unit, or processes";
         SpecError::new("target.cgroup", problem)
     }
 }
 
-/// What a target says of whose packets or calls; the rest as in `others`.
+/// What a target says of whose packets, calls or resources; the rest as in `others`.
 fn whose(target: &TargetRequest, others: TargetRequest) -> TargetRequest {
     let TargetRequest { pid, exe, command, below, container, unit, cgroup, .. } = target.clone();
     TargetRequest { pid, exe, command, below, container, unit, cgroup, ..others }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::process::jitter;
+use super::process::{Whose, jitter};
 use super::target::{TargetRequest, interface_name};
 use super::units::{SpecError, millis};
 
@@ -326,14 +326,10 @@ impl ClockParams {
     }
 }
 
-/// The control group that a target names, and nothing beside it.
-pub(super) fn cgroup(target: &TargetRequest) -> Result<CgroupSelector, SpecError> {
-    let alone = TargetRequest { cgroup: None, unit: None, ..target.clone() };
-    if alone != TargetRequest::default() {
-        let problem = "this fault goes to a cgroup: give target.cgroup or target.unit, and nothing else";
-        return Err(SpecError::new("target", problem));
-    }
-    cgroup_of(target)
+/// The control group, or the processes with one of their own, that a target names, and nothing beside it.
+pub(super) fn group(target: &TargetRequest) -> Result<Whose, SpecError> {
+    let problem = "this fault goes to a cgroup: give target.cgroup, target.unit or what tells its processes, and nothing else";
+    Whose::alone(target, TargetRequest::default(), problem)
 }
 
 /// The control group that a target names, whatever it names beside it.
@@ -391,11 +387,11 @@ pub(super) fn link(target: &TargetRequest) -> Result<(String, Option<String>), S
     Ok((interface_name(target)?, target.netns.clone()))
 }
 
-/// The control group that a target names, if it names anything.
-pub(super) fn cgroup_if_any(target: &TargetRequest) -> Result<Option<CgroupSelector>, SpecError> {
+/// The same, if a target names anything.
+pub(super) fn group_if_any(target: &TargetRequest) -> Result<Option<Whose>, SpecError> {
     match *target == TargetRequest::default() {
         true => Ok(None),
-        false => cgroup(target).map(Some),
+        false => group(target).map(Some),
     }
 }
 
@@ -495,18 +491,23 @@ mod tests {
     }
 
     #[test]
-    fn a_cgroup_is_named_once_and_alone() {
+    fn a_cgroup_is_named_once_and_alone_or_by_who_is_in_it() {
         let target = |json| serde_json::from_value::<TargetRequest>(json).unwrap();
-        let unit = cgroup(&target(json!({"unit": "a.service"}))).unwrap();
-        assert_eq!(unit, CgroupSelector::Unit("a.service".into()));
+        let unit = group(&target(json!({"unit": "a.service"}))).unwrap();
+        assert_eq!(unit, Whose::Cgroup(CgroupSelector::Unit("a.service".into())));
+        for processes in [json!({"container": "0123456789ab"}), json!({"pid": 71}), json!({"exe": "/a"})] {
+            assert!(matches!(group(&target(processes)), Ok(Whose::Processes(_))));
+        }
         for bad in [
             json!({}),
             json!({"unit": "a.service", "cgroup": "b"}),
             json!({"unit": "a"}),
             json!({"unit": "../a.service"}),
             json!({"unit": "a.service", "interface": "eth0"}),
+            json!({"pid": 71, "interface": "eth0"}),
+            json!({"pid": 71, "share": 0.5}),
         ] {
-            assert!(cgroup(&target(bad.clone())).is_err(), "{bad} was accepted");
+            assert!(group(&target(bad.clone())).is_err(), "{bad} was accepted");
         }
     }
 }

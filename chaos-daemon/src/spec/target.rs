@@ -60,32 +60,32 @@ pub struct TargetRequest {
     #[schemars(with = "String")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub direction: Option<String>,
-    /// systemd unit, e.g. "payment.service", for pause, limits and faults of processes, or where cpu, memory, pids or disk_io are to be used up.
+    /// systemd unit, e.g. "payment.service": for pause, limits and faults of processes, packets and calls, or where cpu, memory, pids or disk_io are to be used up.
     #[schemars(with = "String")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unit: Option<String>,
-    /// cgroup v2, by its path below /sys/fs/cgroup, for pause, limits and faults of processes, or where cpu, memory, pids or disk_io are to be used up.
+    /// cgroup v2, by its path below /sys/fs/cgroup: for pause, limits and faults of processes, packets and calls, or where cpu, memory, pids or disk_io are to be used up.
     #[schemars(with = "String")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cgroup: Option<String>,
-    /// Container, by its id or the first 12 digits of it or more, for faults of processes, of packets and of calls.
+    /// Container, by its id or the first 12 digits of it or more: for whatever takes a cgroup.
     #[schemars(with = "String")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub container: Option<String>,
-    /// Process id, for faults of processes, of packets and of calls: there, of its network namespace or control group if that is its own.
+    /// Process id: for whatever takes a cgroup. But for faults of processes, its network namespace or control group is meant, if that is its own.
     #[schemars(with = "u32")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
-    /// Program, by its absolute path, e.g. "/usr/sbin/nginx", for faults of processes, of packets and of calls.
+    /// Program, by its absolute path, e.g. "/usr/sbin/nginx": those who run it, for whatever takes a cgroup.
     #[schemars(with = "String")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exe: Option<String>,
-    /// Regular expression (a plain word is one) to be found in the command line, for faults of processes, of packets and of calls.
+    /// Regular expression (a plain word is one) to be found in the command line, for whatever takes a cgroup.
     #[schemars(with = "String")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
     /// Regular expression (a plain word is one) to be found in the command line of a process above, its parent or one further up, for
-    /// faults of processes, of packets and of calls.
+    /// whatever takes a cgroup.
     #[schemars(with = "String")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub below: Option<String>,

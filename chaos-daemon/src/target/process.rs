@@ -227,8 +227,8 @@ impl Selection {
         format!("{hit} of {matching} process{plural} ({selector}): {}{more}", few.join(", "))
     }
 
-    /// What callers are shown.
-    pub fn report(&self, selector: &ProcessSelector) -> TargetsReport {
+    /// What callers are shown; `seed` is the one that has chosen.
+    pub fn report(&self, seed: u64) -> TargetsReport {
         let (hit, matching) = (self.hit.len(), self.hit.len() + self.spared.len());
         let shown = |process: &Running, hit: bool| TargetProcess {
             pid: process.id.pid,
@@ -252,7 +252,7 @@ impl Selection {
             matching,
             hit,
             share,
-            seed: selector.seed,
+            seed,
             processes: listed.take(TargetsReport::MOST_LISTED).collect(),
             protected: self.left_out.len(),
             left_out: left_out.take(TargetsReport::MOST_LISTED).collect(),

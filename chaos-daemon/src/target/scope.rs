@@ -1,4 +1,4 @@
-//! From processes to what packets and calls can be told by: a network namespace that is theirs alone, or a control group that is.
+//! From processes to what their packets, calls and resources can be told by: a network namespace that is theirs alone, or a control group that is.
 //! What others share with them is refused by name, because those would be hit as well.
 
 use std::collections::BTreeSet;
@@ -7,9 +7,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use super::{Service, cgroup, not_found, process};
-use crate::host::{CgroupRef, NetNs, ProcessId, Running, Spared};
+use crate::host::{NetNs, ProcessId, Running, Spared};
 use crate::request::{ApiError, ErrorCode};
-use crate::spec::{CgroupSelector, ProcessSelector};
+use crate::spec::{CgroupSelector, ProcessSelector, Whose};
 
 /// Where the packets of processes are found.
 #[derive(Debug)]
@@ -60,13 +60,15 @@ pub fn of_packets(selector: &ProcessSelector, home: &NetNs) -> Result<Scope, Api
     Ok(Scope { netns_name: (!at_home).then_some(name), netns, service })
 }
 
-/// Finds the control group of processes, pinned.
+/// The control group of whoever is named: that group itself, or the one that is the processes' alone.
 ///
 /// # Errors
-/// As [`of_packets`].
-pub fn of_calls(selector: &ProcessSelector) -> Result<CgroupRef, ApiError> {
-    let group = Meant::find(selector)?.group(selector)?;
-    cgroup::resolve(&group).map(|(found, _)| found)
+/// As [`of_packets`], of processes.
+pub fn group(whose: &Whose) -> Result<CgroupSelector, ApiError> {
+    match whose {
+        Whose::Cgroup(group) => Ok(group.clone()),
+        Whose::Processes(selector) => Meant::find(selector)?.group(selector),
+    }
 }
 
 impl Meant {
@@ -153,7 +155,7 @@ fn words(process: &Running) -> String {
 }
 
 fn ambiguous(selector: &ProcessSelector, problem: &str) -> ApiError {
-    let message = format!("target: packets and calls of {selector} cannot be told from others': {problem}");
+    let message = format!("target: {selector} cannot be told from others: {problem}");
     ApiError::new(ErrorCode::InvalidParameter, message)
         .hint("name the whole service by unit or cgroup, or run what is meant in a cgroup of its own")
 }
@@ -184,7 +186,7 @@ mod tests {
             seed: 0,
         };
         // This process runs the program of the daemon, as far as this process can know: it is never a target.
-        let refused = of_calls(&me).unwrap_err();
+        let refused = group(&Whose::Processes(me)).unwrap_err();
         assert_eq!(refused.code, ErrorCode::TargetProtected, "{refused}");
     }
 }

@@ -11,6 +11,10 @@ pub(super) const PAUSE: &[Part] = &[
             "supervised::a_pause_and_a_link_down_end_at_their_time",
         ],
     ),
+    part(
+        "of a process, and of a container",
+        &["supervised::groups::a_pause_of_a_process_or_a_container_is_of_its_cgroup_alone"],
+    ),
     of_unit(&["second_boot_guard::a_service_that_is_killed_has_its_pause_undone_within_three_seconds"]),
 ];
 

@@ -48,6 +48,10 @@ const CPU: &[Part] = &[
         "of a cgroup's quota",
         &["hoards::cpu::cpu_time_of_a_cgroup_is_a_share_of_its_quota_and_counts_there"],
     ),
+    part(
+        "of a container",
+        &["supervised::groups::processor_time_is_used_up_in_the_cgroup_of_a_container"],
+    ),
     USED_UP,
 ];
 
@@ -136,19 +140,39 @@ const DISK_IO: &[Part] = &[part(
 )];
 
 const CPU_LIMIT: &[Part] = &[
-    limit("cpu_limit", "of a cgroup", &["supervised::removing_lifts_a_limit"]),
+    limit(
+        "cpu_limit",
+        "of a cgroup",
+        &["supervised::removing_lifts_a_limit", "supervised::a_limit_counts_who_meets_it"],
+    ),
     of_unit(&["second_boot_guard::a_service_that_is_killed_has_its_cpu_limit_undone_within_three_seconds"]),
 ];
 
 const MEMORY_LIMIT: &[Part] = &[
-    limit("memory_limit", "of a cgroup", &["supervised::removing_lifts_a_limit_of_memory"]),
+    limit(
+        "memory_limit",
+        "of a cgroup",
+        &[
+            "supervised::removing_lifts_a_limit_of_memory",
+            "supervised::a_limit_of_memory_counts_who_meets_it",
+        ],
+    ),
     of_unit(&[
         "second_boot_guard::a_service_that_is_killed_has_its_memory_limit_undone_within_three_seconds",
     ]),
 ];
 
 const PIDS_LIMIT: &[Part] = &[
-    limit("pids_limit", "of a cgroup", &["supervised::removing_lifts_a_limit"]),
+    limit(
+        "pids_limit",
+        "of a cgroup",
+        &["supervised::removing_lifts_a_limit", "supervised::a_limit_counts_who_meets_it"],
+    ),
+    limit(
+        "pids_limit",
+        "of a process",
+        &["supervised::groups::a_limit_of_a_process_is_of_its_cgroup_alone"],
+    ),
     of_unit(&["second_boot_guard::a_service_that_is_killed_has_its_limit_undone_within_three_seconds"]),
 ];
 

@@ -4,10 +4,13 @@ use std::collections::BTreeSet;
 use std::process::Command;
 
 use super::*;
+use crate::Pair;
+use crate::caller::Caller;
 use crate::cgroup::Cgroup;
 use crate::daemon::binary;
 use crate::guard::Guard;
 use crate::netns::output;
+use crate::pair::INTERFACE;
 use crate::process::{self, Process};
 use crate::victim::Victim;
 
@@ -20,6 +23,7 @@ tests![
     who_comes_in_the_place_of_a_process_below_another_is_seen_there,
     whoever_the_host_or_the_caller_needs_is_refused_or_left_out_by_name,
     nobody_and_nonsense_are_refused_by_the_field,
+    a_preview_of_a_fault_of_a_place_names_who_is_there,
 ];
 
 fn plan(mcp: &Mcp, target: &Value) -> Result<Value> {
@@ -165,6 +169,39 @@ fn a_kill_by_each_selector_ends_whom_it_selects_and_nobody_else(_: &Context) -> 
         assert!(!bystander.has_ended() && bystander.runs(), "{how} has met the bystander");
         fault.remove(&mcp)?;
     }
+    Ok(Outcome::Pass)
+}
+
+fn a_preview_of_a_fault_of_a_place_names_who_is_there(_: &Context) -> TestResult {
+    let (pair, victim, daemon) = (Pair::new()?, Victim::new(&[])?, Daemon::start()?);
+    let caller = Caller::start(&pair.far, None)?;
+    let _guard = Guard::start(&daemon)?;
+    let mcp = daemon.mcp()?;
+    let there = |kind: &str, target: &Value, params: Value| -> Result<Value> {
+        let fault = json!({"fault_name": "p", "fault_type": kind, "target": target, "params": params});
+        Ok(mcp.call_tool("chaos_plan", fault)?.ok()?["targets"].take())
+    };
+    let (group, far) = (json!({"cgroup": victim.name()}), pair.far.name());
+    for (kind, target, params, pid) in [
+        ("pause", &group, json!({}), victim.pid()),
+        ("connect_error", &group, json!({}), victim.pid()),
+        ("timeout", &group, json!({}), victim.pid()),
+        ("resource_exhaustion", &group, json!({"resource": "pids", "count": 1}), victim.pid()),
+        ("link_down", &json!({"interface": INTERFACE, "netns": far}), json!({}), caller.pid()),
+        ("timeout", &json!({"interface": INTERFACE, "netns": far}), json!({}), caller.pid()),
+        ("timeout", &json!({"interface": INTERFACE, "pid": caller.pid()}), json!({}), caller.pid()),
+    ] {
+        let shown = there(kind, target, params)?;
+        assert_eq!(pids(&shown, true), [i64::from(pid)].into(), "{kind} of {target}: {shown}");
+        assert_eq!((&shown["matching"], &shown["share"]), (&json!(1), &json!(1.0)), "{kind} of {target}");
+    }
+    // What is everybody's is nobody's in particular, and chaosctl says so.
+    assert!(there("timeout", &json!({"interface": "lo", "cidr": "127.0.0.9"}), json!({}))?.is_null());
+    let mut command = Command::new(binary("chaosctl")?);
+    command.arg("--socket").arg(daemon.socket()).args(["targets", "timeout", "--interface", "lo"]);
+    let said = command.output()?;
+    let words = String::from_utf8_lossy(&said.stderr).into_owned();
+    assert!(!said.status.success() && words.contains("the whole host's"), "{words}");
     Ok(Outcome::Pass)
 }
 

@@ -1,6 +1,7 @@
 //! Supervised faults outlive every process of the daemon; their guard ends them, and recovery when there is none.
 
 mod flaps;
+mod groups;
 mod plans;
 mod refusals;
 pub(crate) mod service;
@@ -55,6 +56,11 @@ impl Trial {
         }
         let answer = stage.fault().lasting(lasting).inject(&mcp)?;
         if answer["lifetime"] != "supervised" || answer["evidence"]["settings_held"] != 1 {
+            return Err(Error::Different(format!("{answer}")));
+        }
+        // Of what the kernel counts nothing is claimed before somebody has met it.
+        let met_by_nobody = answer["evidence"]["times_held_back"] == 0;
+        if met_by_nobody != (answer["state"] == "no_traffic") {
             return Err(Error::Different(format!("{answer}")));
         }
         let mut trial = Self { stage, guard, daemon, mcp, before, _policy: policy };
@@ -261,6 +267,38 @@ fn restart(stage: Make) -> Result<String> {
     }
 }
 
+/// Every further time that somebody meets the limit, status has counted more.
+fn count(stage: Make) -> Result<String> {
+    let mut trial = Trial::with_active_fault(stage, LONG)?;
+    let mut before = 0;
+    for _ in 0..2 {
+        let mut status = trial.stage.fault().status(&trial.mcp)?;
+        let count = |status: &serde_json::Value| status["evidence"]["times_held_back"].as_u64();
+        let told = wait_until(SETTLE, || {
+            status = trial.stage.fault().status(&trial.mcp).unwrap_or_default();
+            status["state"] == "effective" && count(&status).is_some_and(|now| now > before)
+        });
+        if !told {
+            return Err(Error::Different(format!("more than {before} times: {status}")));
+        }
+        before = count(&status).unwrap_or_default();
+        if !trial.stage.acts()? {
+            return Err(Error::Different("it acts no longer".into()));
+        }
+    }
+    Ok(format!("held back {before} times before the last"))
+}
+
+/// What the kernel does not count is effective as soon as it is read back.
+fn no_count(stage: Make) -> Result<String> {
+    let trial = Trial::with_active_fault(stage, LONG)?;
+    let status = trial.stage.fault().status(&trial.mcp)?;
+    match status["state"] == "effective" && status["evidence"]["times_held_back"].is_null() {
+        true => Ok("effective, and not counted".into()),
+        false => Err(Error::Different(status.to_string())),
+    }
+}
+
 /// A test for each scenario on each list of stages.
 macro_rules! scenarios {
     ($($name:ident: $scenario:ident on $stages:ident;)*) => {
@@ -279,6 +317,9 @@ scenarios! {
     removing_lifts_a_limit_of_memory: removal on MEMORY;
     removing_lifts_a_limit_of_a_disk: removal on DISK;
     removing_lifts_a_limit_of_one_way_of_a_disk: removal on ONE_WAY;
+    a_limit_counts_who_meets_it: count on LIMITS;
+    a_limit_of_memory_counts_who_meets_it: count on MEMORY;
+    a_limit_of_a_disk_is_not_counted: no_count on DISK;
     removing_sets_the_clock_right: removal on CLOCK;
     removing_sets_a_clock_right_that_is_ahead: removal on CLOCK_AHEAD;
     a_pause_and_a_link_down_end_at_their_time: time on PAUSE_AND_LINK;
@@ -313,5 +354,5 @@ scenarios! {
 
 /// Every test of this module.
 pub(super) fn all() -> Vec<KernelTest> {
-    [PLAYED, flaps::TESTS, plans::TESTS, refusals::TESTS].concat()
+    [PLAYED, flaps::TESTS, groups::TESTS, plans::TESTS, refusals::TESTS].concat()
 }
