@@ -53,7 +53,7 @@ impl Tally {
         boot.results.verdicts.iter().for_each(|verdict| self.add(verdict));
         println!("{}: booted, tested and powered off in {:.1} s", boot.release, boot.took.as_secs_f64());
         if let Some(failure) = &boot.failure {
-            println!("{}: {failure}; the console ends with\n{}", boot.release, boot.console_tail);
+            println!("{}: {failure}; the console ends with\n{}", boot.release, boot.console_tail());
             self.failed.push(format!("{}: {failure}", boot.release));
         }
     }

@@ -48,10 +48,7 @@ const CPU: &[Part] = &[
         "of a cgroup's quota",
         &["hoards::cpu::cpu_time_of_a_cgroup_is_a_share_of_its_quota_and_counts_there"],
     ),
-    part(
-        "of a container",
-        &["supervised::groups::processor_time_is_used_up_in_the_cgroup_of_a_container"],
-    ),
+    part("of a container", &["supervised::groups::processor_time_is_used_up_in_the_cgroup_of_a_container"]),
     USED_UP,
 ];
 
@@ -168,11 +165,7 @@ const PIDS_LIMIT: &[Part] = &[
         "of a cgroup",
         &["supervised::removing_lifts_a_limit", "supervised::a_limit_counts_who_meets_it"],
     ),
-    limit(
-        "pids_limit",
-        "of a process",
-        &["supervised::groups::a_limit_of_a_process_is_of_its_cgroup_alone"],
-    ),
+    limit("pids_limit", "of a process", &["supervised::groups::a_limit_of_a_process_is_of_its_cgroup_alone"]),
     of_unit(&["second_boot_guard::a_service_that_is_killed_has_its_limit_undone_within_three_seconds"]),
 ];
 

@@ -78,10 +78,19 @@ pub(crate) struct Boot {
     pub(crate) results: Results,
     /// Why the boot failed as a whole: time limit, panic, no verdict.
     pub(crate) failure: Option<String>,
-    /// The last lines of the console.
-    pub(crate) console_tail: String,
+    /// All that was on the console.
+    pub(crate) console: String,
     /// From starting QEMU to its end.
     pub(crate) took: Duration,
+}
+
+impl Boot {
+    /// The last lines of the console.
+    pub(crate) fn console_tail(&self) -> String {
+        const LINES: usize = 40;
+        let lines: Vec<_> = self.console.lines().collect();
+        lines[lines.len().saturating_sub(LINES)..].join("\n")
+    }
 }
 
 pub(crate) fn main(options: &Options) -> Result<ExitCode, Error> {
@@ -182,14 +191,14 @@ pub(crate) fn show(built: &Artifacts, kernel: &str, argv: &[String]) -> Result<b
     for machine in machines(&options, &base, None)? {
         let boot = qemu::boot(&machine, qemu::Show::Program)?;
         if let Some(failure) = &boot.failure {
-            eprintln!("the VM failed: {failure}\n{}", boot.console_tail);
+            eprintln!("the VM failed: {failure}\n{}", boot.console_tail());
         }
         succeeded &= boot.failure.is_none() && boot.results.exit == Some(0);
     }
     Ok(succeeded)
 }
 
-/// Runs a program of the image, side by side on each kernel: its name for people, what the console said last, and
+/// Runs a program of the image, side by side on each kernel: its name for people, what the console said, and
 /// why it did not end well.
 pub(crate) fn program_on_all(
     built: &Artifacts,
@@ -204,7 +213,7 @@ pub(crate) fn program_on_all(
             Some(0) => boot.failure,
             exit => Some(boot.failure.unwrap_or_else(|| format!("exit {exit:?}"))),
         };
-        Ok((boot.release, boot.console_tail, failure))
+        Ok((boot.release, boot.console, failure))
     };
     let machines = machines(&options, &base, None)?;
     std::thread::scope(|scope| {

@@ -64,8 +64,6 @@ fn is_kernel_noise(line: &str) -> bool {
 /// What the kernel calls a panic that a test has asked for.
 const ASKED_FOR: &str = "sysrq triggered crash";
 
-const TAIL_LINES: usize = 40;
-
 /// Boots and waits for the end.
 pub(super) fn boot(machine: &Machine, show: Show) -> Result<Boot, Error> {
     let results_path = machine.dir.join("results.jsonl");
@@ -85,14 +83,7 @@ pub(super) fn boot(machine: &Machine, show: Show) -> Result<Boot, Error> {
     })?;
     let console = fs::read_to_string(&console_path).unwrap_or_default();
     let failure = failure(&results, &console, timed_out.then_some(machine.limit), show);
-    let lines: Vec<_> = console.lines().collect();
-    Ok(Boot {
-        release: machine.kernel.release.clone(),
-        results,
-        failure,
-        console_tail: lines[lines.len().saturating_sub(TAIL_LINES)..].join("\n"),
-        took: started.elapsed(),
-    })
+    Ok(Boot { release: machine.kernel.release.clone(), results, failure, console, took: started.elapsed() })
 }
 
 fn command(machine: &Machine, results: &Path, show: Show) -> Result<Command, Error> {
