@@ -284,7 +284,7 @@ fn a_duplicate_arrives_once_more_and_no_more_both_ways(_: &Context) -> TestResul
 }
 
 /// UDP packets with a wrong checksum that a namespace has received.
-fn checksum_errors(namespace: &NetNs) -> Result<u64> {
+pub(super) fn checksum_errors(namespace: &NetNs) -> Result<u64> {
     // `/proc/net` is that of the first thread.
     let text = namespace
         .run(|| std::fs::read_to_string("/proc/thread-self/net/snmp"))

@@ -8,17 +8,24 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use super::impairments::checksum_errors;
 use super::scene::Scene;
+use super::supervised::stage::is_up;
 use super::{Context, Outcome, TestResult, tests, with_netem};
 use crate::fault::Fault;
+use crate::guard::Guard;
 use crate::measure::Echo;
 use crate::name_server::{Heard, Kind, NameServer, Over, ask};
 use crate::pair::Pair;
+use crate::process::wait_until;
+use crate::trace::{Load, quantile};
 use crate::{Error, Mcp, NetNs, Result};
 
 tests![
     of_two_faults_that_drop_or_answer_either_is_exact_when_the_other_ends,
     of_two_faults_of_which_one_is_a_queue_either_is_exact_when_the_other_ends,
+    of_two_queues_of_any_kind_either_is_as_it_was_alone_when_the_other_ends,
+    a_link_that_is_down_and_a_fault_of_its_packets_leave_each_other_alone,
 ];
 
 /// How long an answer is waited for.
@@ -247,4 +254,130 @@ fn of_two_faults_of_which_one_is_a_queue_either_is_exact_when_the_other_ends(
     // One that drops and one that answers stand for all that need no queue: under emulation every injection takes seconds.
     let [_, drops, answers, ..] = plain();
     with_netem(context, || every_two(&[&[drops, answers][..], &queues()].concat(), 2, false))
+}
+
+/// What netem does that shows in many packets alone, each of them clearly and in another way.
+fn shares() -> [(Asked, Traits); 5] {
+    let none = Traits::NONE;
+    [
+        (("packet_loss", json!({"loss_percent": 50})), Traits { lost: true, ..none }),
+        (("packet_duplicate", json!({"duplicate_percent": 50})), Traits { copied: true, ..none }),
+        (("packet_corrupt", json!({"corrupt_percent": 50})), Traits { lost: true, wrong: true, ..none }),
+        (
+            ("packet_reorder", json!({"reorder_percent": 50, "delay_ms": 80})),
+            Traits { overtaken: true, late: true, ..none },
+        ),
+        // So slow that ten packets, which wait at most, take a tenth of a second.
+        (("bandwidth", json!({"rate_kbit": 100})), Traits { lost: true, late: true, ..none }),
+    ]
+}
+
+/// What becomes of many packets: whether more than a little of them is meant by each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Traits {
+    lost: bool,
+    copied: bool,
+    overtaken: bool,
+    late: bool,
+    wrong: bool,
+}
+
+impl Traits {
+    const NONE: Self = Self { lost: false, copied: false, overtaken: false, late: false, wrong: false };
+
+    fn see(stage: &Stage) -> Result<Self> {
+        const PACKETS: u64 = 100;
+        const LITTLE: f64 = 0.1;
+        let Pair { near, far } = &stage.scene.pair;
+        let wrong = checksum_errors(far)?;
+        let trace = Load::of(PACKETS, 800).send(near, far, (Pair::FAR_V4, 9).into())?;
+        let share = |count: u64| count as f64 / PACKETS as f64 > LITTLE;
+        Ok(Self {
+            lost: trace.lost() > LITTLE,
+            copied: share(trace.copies()),
+            overtaken: share(trace.overtakers()),
+            late: quantile(&trace.times(), 0.75) > 50.0,
+            wrong: share(checksum_errors(far)? - wrong),
+        })
+    }
+
+    /// Looks until it is so, since a machine that is busy makes any packet late; three times at most.
+    fn expect(self, stage: &Stage, when: &str) -> Result<()> {
+        let mut seen = Vec::new();
+        while seen.len() < 3 {
+            let now = Self::see(stage)?;
+            if now == self {
+                return Ok(());
+            }
+            seen.push(now);
+        }
+        Err(Error::Different(format!("{when}: {seen:?}, and not {self:?}")))
+    }
+}
+
+fn of_two_queues_of_any_kind_either_is_as_it_was_alone_when_the_other_ends(context: &Context) -> TestResult {
+    with_netem(context, || {
+        let stage = Stage::new()?;
+        Traits::NONE.expect(&stage, "before")?;
+        let mut known: Vec<(Asked, Traits)> = Vec::new();
+        for (asked, traits) in shares() {
+            let (mcp, second) = (&stage.scene.mcp, stage.fault("second", &asked));
+            second.inject(mcp)?;
+            traits.expect(&stage, &format!("{asked:?} alone"))?;
+            second.remove(mcp)?;
+            for (earlier, alone) in &known {
+                let pair = format!("{} and {}", earlier.0, asked.0);
+                let first = stage.fault("first", earlier);
+                first.inject(mcp)?;
+                second.inject(mcp)?;
+                first.remove(mcp)?;
+                traits.expect(&stage, &format!("{pair}: the first, which came first, has ended"))?;
+                first.inject(mcp)?;
+                second.remove(mcp)?;
+                alone.expect(&stage, &format!("{pair}: the second, which came first, has ended"))?;
+                first.remove(mcp)?;
+                Traits::NONE.expect(&stage, &format!("{pair}: both have ended"))?;
+            }
+            known.push((asked, traits));
+        }
+        stage.scene.assert_untouched()?;
+        Ok(Outcome::Pass)
+    })
+}
+
+fn a_link_that_is_down_and_a_fault_of_its_packets_leave_each_other_alone(_: &Context) -> TestResult {
+    /// For neighbours to be found again.
+    const SETTLE: Duration = Duration::from_secs(10);
+    let stage = Stage::new()?;
+    let (near, mcp) = (&stage.scene.pair.near, &stage.scene.mcp);
+    let _guard = Guard::start(&stage.scene.daemon)?;
+    let normal = stage.signs()?;
+    let down = Fault::new("link_down").on(near, json!({})).named("down").lasting(LONG);
+    let [drops, _, _, answers, _] = plain();
+    for asked in [drops, answers] {
+        let (alone, fault) = (stage.alone(&asked)?, stage.fault("fault", &asked));
+        let becomes = |expected: &Signs, when: &str| {
+            let mut signs = None;
+            let same = wait_until(SETTLE, || {
+                signs = stage.signs().ok();
+                signs.as_ref() == Some(expected)
+            });
+            assert!(same, "{asked:?}: {when}: {signs:?}, and not {expected:?}");
+        };
+        fault.inject(mcp)?;
+        down.inject(mcp)?;
+        assert!(!is_up(near), "{asked:?} came first: the link is up");
+        down.remove(mcp)?;
+        becomes(&alone, "the link, which came last, is up again");
+        down.inject(mcp)?;
+        fault.remove(mcp)?;
+        assert!(!is_up(near), "{asked:?} has ended: the link is up");
+        fault.inject(mcp)?;
+        down.remove(mcp)?;
+        becomes(&alone, "the link, which came first, is up again");
+        fault.remove(mcp)?;
+        becomes(&normal, "both have ended");
+    }
+    stage.scene.assert_untouched()?;
+    Ok(Outcome::Pass)
 }

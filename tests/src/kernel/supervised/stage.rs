@@ -326,7 +326,7 @@ impl Stage for OnDisk {
 }
 
 /// Whether the interface is administratively up, as the kernel says in its namespace.
-pub(super) fn is_up(namespace: &NetNs) -> bool {
+pub(in crate::kernel) fn is_up(namespace: &NetNs) -> bool {
     namespace.run(|| {
         let mut all = nix::ifaddrs::getifaddrs().into_iter().flatten();
         all.any(|found| found.interface_name == INTERFACE && found.flags.contains(InterfaceFlags::IFF_UP))
