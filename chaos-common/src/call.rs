@@ -14,8 +14,8 @@ pub struct CallRule {
     pub times: u64,
     /// The errno that a call fails with, as a positive number.
     pub errno: u32,
-    /// Zero. Keeps the size a multiple of 8.
-    pub reserved: u32,
+    /// The signal (signal(7)) that the caller is sent beside it; 0 is none.
+    pub signal: u32,
 }
 
 const _: () = assert!(size_of::<CallRule>() == 24 && align_of::<CallRule>() == 8);

@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitCode, Stdio};
 use std::time::Duration;
@@ -101,6 +102,11 @@ impl Caller {
             (Some(orders), Some(answers)) => Ok(Self { process, orders, answers: BufReader::new(answers) }),
             _ => Err(Error::Different("a caller without pipes".into())),
         }
+    }
+
+    /// The signal that has ended it, if one has.
+    pub fn ended_by(&mut self) -> Option<i32> {
+        self.process.try_wait().ok().flatten()?.signal()
     }
 
     /// Its process id.

@@ -222,7 +222,8 @@ pub(super) struct FaultArgs {
     /// host_panic: also where kernel.panic is 0, so that the host stays down until somebody resets it
     #[arg(long, help_heading = "Effect")]
     stay_down: bool,
-    /// process_kill: name of the signal, e.g. TERM [default: SIGKILL]
+    /// process_kill: name of the signal, e.g. TERM [default: SIGKILL]; file_error and socket_error: the one that whoever makes the call is
+    /// sent beside its error [default: none]
     #[arg(long, value_name = "NAME", help_heading = "Effect")]
     signal: Option<String>,
     /// process_kill: how often, each time to those that match then [default: 1]; connect_error, file_error, socket_error: how many

@@ -1,18 +1,18 @@
 //! File errors: what a service asks of the files at or below one place answers with an error at once.
 //!
 //! - **Mechanism**: programs at security hooks (BPF LSM) of one control group: `file_open`, `inode_create`, `file_permission`
-//!   (each read and write) and `mmap_file`, which set what the call returns (`bpf_set_retval`). No file system is touched.
+//!   (each read and write) and `mmap_file`, which set what the call returns (`bpf_set_retval`), and send the caller a signal where
+//!   one is asked for (`bpf_send_signal`). No file system is touched.
 //! - **Kernel requirement**: `CONFIG_BPF_LSM` with `bpf` in the list of security modules, `CONFIG_DEBUG_INFO_BTF`, no lockdown;
 //!   programs at security hooks of a control group are of Linux 6.0.
-//! - **Lifetime class**: kernel. The links die with the holder.
+//! - **Lifetime class**: kernel. The links die with the holder. With a signal: irreversible, since what it has ended stays so.
 //! - **Undo**: end the holder. What has failed stays failed; an open(2) that was to make a file and failed at `open` has made it.
 //! - **Blast radius**: processes that are in the named control group, or below it, when they call, and files at or below the named
 //!   place in its file system, by whichever path or mount they are reached.
 //! - **Reference**: Linux `security/security.c`, `kernel/bpf/bpf_lsm.c`, `kernel/bpf/cgroup.c` (`__cgroup_bpf_run_lsm_current`).
 
-use super::{FileWork, Plan, Work, failure_words};
+use super::{FileWork, Plan, Work, failure_lifetime, failure_words};
 use crate::host::{CgroupRef, KernelFiles, PlaceRef, Requirement};
-use crate::request::LifetimeClass;
 use crate::spec::{Failure, FileCalls};
 
 /// What it needs of the kernel.
@@ -38,7 +38,7 @@ pub fn plan(
     );
     Plan {
         steps: Vec::new(),
-        lifetime: LifetimeClass::Kernel,
+        lifetime: failure_lifetime(failure),
         description,
         work: Work::Files(FileWork {
             cgroup: cgroup.clone(),
@@ -55,6 +55,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::request::LifetimeClass;
     use crate::spec::FaultRequest;
     use crate::spec::fault::Effect;
 
@@ -65,7 +66,7 @@ mod tests {
             "params": {"path": "/var/lib/a", "operations": ["write", "create"], "errno": "no_space", "after_calls": 2, "times": 1},
         }))
         .unwrap();
-        let Effect::Files { calls, failure } = request.parse().unwrap().effect else { panic!() };
+        let Effect::Files { calls, mut failure } = request.parse().unwrap().effect else { panic!() };
         let cgroup = CgroupRef { path: "/sys/fs/cgroup/a".into(), id: 7 };
         let place = PlaceRef { path: calls.path.clone(), device: 1, inode: 2, is_folder: true };
         let kernel: KernelFiles = serde_json::from_value(json!({
@@ -73,7 +74,8 @@ mod tests {
             "file_dentry": 6, "path_dentry": 7, "dentry_inode": 8, "dentry_parent": 9,
         }))
         .unwrap();
-        let plan = plan(&calls, &failure, &cgroup, &place, kernel);
+        let of = |failure: &Failure| plan(&calls, failure, &cgroup, &place, kernel);
+        let plan = of(&failure);
         assert_eq!(
             plan.description,
             "file_error: cgroup /sys/fs/cgroup/a gets ENOSPC from write, create at /var/lib/a and below, after the first 2, \
@@ -85,5 +87,13 @@ mod tests {
             words.ends_with("programs file_permission, inode_create to cgroup /sys/fs/cgroup/a by links"),
             "{words}"
         );
+        failure.signal = Some(9);
+        let hard = of(&failure);
+        assert!(
+            hard.description.ends_with("; whoever makes the call is sent SIGKILL"),
+            "{}",
+            hard.description
+        );
+        assert_eq!(hard.lifetime, LifetimeClass::Irreversible);
     }
 }

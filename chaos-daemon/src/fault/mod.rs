@@ -55,6 +55,7 @@ use crate::kernel::step::{NetNsRef, Step};
 use crate::kernel::systemd::Unit;
 use crate::request::{ApiError, ErrorCode, LifetimeClass};
 use crate::spec::fault::Effect;
+use crate::spec::process::signal_name;
 use crate::spec::{
     Direction, Failure, FaultName, FaultType, Hoard, HostDown, PortMatch, Probability, Protocol, Traffic,
     Way, Whose,
@@ -382,7 +383,18 @@ fn failure_words(failure: &Failure) -> String {
     if let Some(times) = failure.times {
         words.push_str(&format!(", {times} times at most"));
     }
+    if let Some(signal) = failure.signal {
+        words.push_str(&format!("; whoever makes the call is sent {}", signal_name(signal)));
+    }
     words
+}
+
+/// A signal that was sent cannot be taken back; an error of a call is over with the call.
+fn failure_lifetime(failure: &Failure) -> LifetimeClass {
+    match failure.signal {
+        Some(_) => LifetimeClass::Irreversible,
+        None => LifetimeClass::Kernel,
+    }
 }
 
 /// A variation, for people: ` ± 50ms`, or nothing.

@@ -100,12 +100,13 @@ fn lifetimes(fault_type: FaultType) -> Vec<Lifetime> {
         | FaultType::Bandwidth
         | FaultType::ProcessPause
         | FaultType::ConnectError
-        | FaultType::FileError
-        | FaultType::SocketError
         | FaultType::DnsError
         | FaultType::McpError
         | FaultType::PortInUse
         | FaultType::ConnectionLoad => &[(Kernel, None)],
+        FaultType::FileError | FaultType::SocketError => {
+            &[(Kernel, Some("errors")), (Irreversible, Some("a signal"))]
+        }
         FaultType::ResourceExhaustion => &[
             (Kernel, Some("what is burned, or taken and held")),
             (Supervised, Some("limits")),

@@ -1,20 +1,20 @@
 //! Socket errors: what a service asks of sockets answers with an error at once.
 //!
 //! - **Mechanism**: programs at security hooks (BPF LSM) of one control group: `socket_bind`, `socket_listen`, `socket_accept`,
-//!   `socket_sendmsg` and `socket_recvmsg`, which set what the call returns (`bpf_set_retval`). Nothing is sent, taken or
+//!   `socket_sendmsg` and `socket_recvmsg`, which set what the call returns (`bpf_set_retval`), and send the caller a signal where one
+//!   is asked for (`bpf_send_signal`). Nothing is sent, taken or
 //!   thrown away: a connection that is not accepted waits on, and so do bytes that are not received. A call is the group's if
 //!   who calls is in it, whoever made the socket; sockets of IPv4 and IPv6 are met, and no others.
 //! - **Kernel requirement**: as for file errors, and `CONFIG_SECURITY_NETWORK`.
-//! - **Lifetime class**: kernel. The links die with the holder.
+//! - **Lifetime class**: kernel. The links die with the holder. With a signal: irreversible, since what it has ended stays so.
 //! - **Undo**: end the holder. What has failed stays failed; every socket can be asked again.
 //! - **Blast radius**: processes that are in the named control group, or below it, when they call, and sockets of the named
 //!   protocol and ports; what the policy protects is spared. Calls that wait already are not met, because the kernel asks before
 //!   they wait.
 //! - **Reference**: Linux `net/socket.c`, `security/security.c`, `kernel/bpf/cgroup.c` (`__cgroup_bpf_run_lsm_current`).
 
-use super::{Callers, Plan, SocketWork, Work, failure_words};
+use super::{Callers, Plan, SocketWork, Work, failure_lifetime, failure_words};
 use crate::host::{KernelSockets, Requirement};
-use crate::request::LifetimeClass;
 use crate::spec::{Failure, Protocol, SocketCalls};
 
 /// What it needs of the kernel.
@@ -38,7 +38,7 @@ pub fn plan(calls: &SocketCalls, failure: &Failure, callers: &Callers, kernel: K
     );
     Plan {
         steps: Vec::new(),
-        lifetime: LifetimeClass::Kernel,
+        lifetime: failure_lifetime(failure),
         description,
         work: Work::Sockets(SocketWork {
             callers: callers.clone(),
@@ -57,6 +57,7 @@ mod tests {
 
     use super::*;
     use crate::host::CgroupRef;
+    use crate::request::LifetimeClass;
     use crate::spec::FaultRequest;
     use crate::spec::fault::Effect;
 

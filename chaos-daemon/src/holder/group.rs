@@ -100,7 +100,7 @@ fn call_rule(failure: &Failure) -> CallRule {
         after: failure.after_calls,
         times: failure.times.unwrap_or(0),
         errno: failure.errno.number(),
-        ..CallRule::default()
+        signal: failure.signal.map_or(0, i32::unsigned_abs),
     }
 }
 

@@ -14,7 +14,7 @@ use crate::target::NetworkTarget;
 use crate::target::process::Selection;
 
 /// Where those are who are hit.
-enum Place {
+pub(super) enum Place {
     /// In this control group or below it: its path below the mount.
     Group(PathBuf),
     /// In this network namespace.
@@ -22,7 +22,16 @@ enum Place {
 }
 
 impl Place {
-    fn has(&self, process: &Running) -> bool {
+    /// In a control group.
+    ///
+    /// # Errors
+    /// When it cannot be known where control groups are mounted.
+    pub(super) fn group(cgroup: &CgroupRef) -> io::Result<Self> {
+        Ok(Self::Group(below(&mount()?.unwrap_or_default(), &cgroup.path)))
+    }
+
+    /// Whether the process is there.
+    pub(super) fn has(&self, process: &Running) -> bool {
         match self {
             Self::Group(path) => process.cgroup.as_ref().is_some_and(|group| group.starts_with(path)),
             Self::Namespace(NetNsIdentity { dev, inode, .. }) => {

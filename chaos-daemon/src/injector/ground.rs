@@ -9,6 +9,7 @@ use std::path::Path;
 
 use ipnet::IpNet;
 
+use super::affected::Place;
 use super::{reach, services, supply};
 use crate::fault::{Callers, Crowd, Ground, limit, require};
 use crate::host::connections::reached_at;
@@ -21,7 +22,7 @@ use crate::kernel::step::{Kernel, NetNsRef};
 use crate::policy::Permit;
 use crate::request::{ApiError, Caller, ErrorCode};
 use crate::spec::fault::Effect;
-use crate::spec::{Hoard, Limit, LocalPort, ProcessSelector, Whose};
+use crate::spec::{Failure, Hoard, Limit, LocalPort, ProcessSelector, Whose};
 use crate::target;
 use crate::target::process::Matcher;
 
@@ -92,7 +93,11 @@ pub(super) fn look(
         }
         // What is looked at there depends on what else is active.
         Effect::Down(_) => Ok(None),
-        Effect::Files { calls, .. } => Ok(Some(Ground::Files(group(&calls.whose)?, place(&calls.path)?))),
+        Effect::Files { calls, failure } => {
+            let (group, place) = (group(&calls.whose)?, place(&calls.path)?);
+            refuse_to_end_who_is_needed(&group, failure, caller)?;
+            Ok(Some(Ground::Files(group, place)))
+        }
         Effect::Connect { calls, .. } => {
             let peers = [&calls.peers, named].concat();
             callers(&calls.whose, peers, permit).map(|callers| Some(Ground::Callers(callers)))
@@ -101,8 +106,10 @@ pub(super) fn look(
             let peers = [&packets.peers, named].concat();
             callers(&packets.whose, peers, permit).map(|callers| Some(Ground::Callers(callers)))
         }
-        Effect::Sockets { calls, .. } => {
-            callers(&calls.whose, Vec::new(), permit).map(|callers| Some(Ground::Callers(callers)))
+        Effect::Sockets { calls, failure } => {
+            let callers = callers(&calls.whose, Vec::new(), permit)?;
+            refuse_to_end_who_is_needed(&callers.cgroup, failure, caller)?;
+            Ok(Some(Ground::Callers(callers)))
         }
     }
 }
@@ -121,6 +128,32 @@ fn callers(whose: &Whose, peers: Vec<IpNet>, permit: &Permit) -> Result<Callers,
 /// The control group of those whose calls fail, or packets vanish: theirs alone.
 fn group(whose: &Whose) -> Result<CgroupRef, ApiError> {
     target::cgroup::resolve(&target::scope::group(whose)?).map(|(found, _)| found)
+}
+
+/// A signal that comes with an error may meet anybody in the group: nobody in there may be one whom this host or the caller needs.
+fn refuse_to_end_who_is_needed(group: &CgroupRef, failure: &Failure, caller: Caller) -> Result<(), ApiError> {
+    if failure.signal.is_none() {
+        return Ok(());
+    }
+    let inside = Place::group(group).map_err(|error| {
+        ApiError::new(ErrorCode::InjectionFailed, format!("look for the place of the cgroup: {error}"))
+    })?;
+    let all = everybody()?;
+    let spared = Spared::of(caller.process(), &all);
+    let mut needed = all
+        .iter()
+        .filter(|process| inside.has(process))
+        .filter_map(|process| process.vital(&spared).map(|why| (process, why)));
+    match needed.next() {
+        None => Ok(()),
+        Some((process, why)) => {
+            let (path, id, name) = (group.path.display(), process.id.pid, &process.name);
+            let text =
+                format!("cgroup {path} is protected from signals: process {id} ({name}) is in it, and {why}");
+            Err(ApiError::new(ErrorCode::TargetProtected, text)
+                .hint("leave the signal out, or name another cgroup"))
+        }
+    }
 }
 
 fn wall_clock() -> Result<Ground, ApiError> {

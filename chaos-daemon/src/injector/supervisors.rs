@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use super::affected::Place;
 use super::facts::aside;
 use crate::fault::Work;
-use crate::host::Running;
+use crate::host::{CgroupRef, ProcessId, Running};
 use crate::kernel::systemd::{self, talk};
 use crate::request::{ApiError, ErrorCode};
 use crate::target::supervisor::{Service, Services, Supervision, services, supervision};
@@ -14,19 +15,47 @@ const MOST_ASKED: usize = 16;
 
 /// Looks at those that `work` would kill, if it would kill any; what cannot be looked at is said.
 pub(super) async fn look(work: &Work) -> Supervision {
-    let Work::Signals(work) = work else { return Supervision::default() };
-    let (targets, signal) = (work.targets.clone(), work.volleys.signal);
+    let Some((prey, signal)) = prey(work) else { return Supervision::default() };
     let looked = aside(move || {
         let all = Running::all().map_err(|error| {
             ApiError::new(ErrorCode::Unavailable, format!("look at the processes of this host: {error}"))
         })?;
-        let hit: Vec<_> = all.iter().filter(|process| targets.contains(&process.id)).cloned().collect();
+        let hit: Vec<_> = match prey {
+            Prey::Those(ids) => all.iter().filter(|process| ids.contains(&process.id)).cloned().collect(),
+            Prey::In(group) => {
+                let place = Place::group(&group).map_err(|error| {
+                    ApiError::new(
+                        ErrorCode::Unavailable,
+                        format!("look for the place of the cgroup: {error}"),
+                    )
+                })?;
+                all.iter().filter(|process| place.has(process)).cloned().collect()
+            }
+        };
         Ok(supervision(&hit, &all, &ask(services(&hit)), signal))
     });
     looked.await.unwrap_or_else(|error| Supervision {
         lines: vec![format!("not known: {error}")],
         ..Supervision::default()
     })
+}
+
+/// Whom a signal may meet.
+enum Prey {
+    Those(Vec<ProcessId>),
+    /// Whoever is in the control group.
+    In(CgroupRef),
+}
+
+/// Whom `work` sends which signal, if it sends any.
+fn prey(work: &Work) -> Option<(Prey, i32)> {
+    let (group, failure) = match work {
+        Work::Signals(work) => return Some((Prey::Those(work.targets.clone()), work.volleys.signal)),
+        Work::Files(work) => (&work.cgroup, &work.failure),
+        Work::Sockets(work) => (&work.callers.cgroup, &work.failure),
+        _ => return None,
+    };
+    failure.signal.map(|signal| (Prey::In(group.clone()), signal))
 }
 
 /// What systemd knows of these services.
@@ -57,7 +86,7 @@ mod tests {
 
     use super::*;
     use crate::fault::work::SignalWork;
-    use crate::host::{ProcessId, Spared};
+    use crate::host::Spared;
     use crate::spec::ProcessSelector;
     use crate::spec::TargetRequest;
     use crate::spec::process::Volleys;

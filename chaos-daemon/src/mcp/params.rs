@@ -143,7 +143,7 @@ fn mcp() -> Value {
 
 fn processes() -> Value {
     json!({
-        "signal": {"type": "string", "default": "SIGKILL", "description": "process_kill: name of the signal, e.g. \"SIGTERM\"."},
+        "signal": {"type": "string", "description": "process_kill: name of the signal, e.g. \"SIGTERM\" (SIGKILL); file_error, socket_error: the signal that whoever makes the call is sent beside its error (none)."},
         "times": {"type": "integer", "minimum": 1, "description": "process_kill: how often, each time to those that match then; default 1. connect_error, file_error, socket_error: how many calls fail at most."},
         "interval_seconds": {"type": "number", "default": 5, "description": "process_kill: time between two volleys, if times is above 1."},
         "pause_ms": {"type": "number", "minimum": 1, "description": "process_pause: how long they stand still, in a rhythm."},

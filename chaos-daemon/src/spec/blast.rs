@@ -105,8 +105,12 @@ impl Effect {
                 of_packets(*packet_probability, partial)
             }
             Self::Connect { failure, .. } | Self::Files { failure, .. } | Self::Sockets { failure, .. } => {
-                let Failure { probability, times, .. } = *failure;
-                let severity = if times.is_some() { partial } else { unless_all(probability, partial) };
+                let Failure { probability, times, signal, .. } = *failure;
+                let severity = match (signal, times) {
+                    (Some(_), _) => outage,
+                    (None, Some(_)) => partial,
+                    (None, None) => unless_all(probability, partial),
+                };
                 blast(Of::Calls, probability.get(), severity)
             }
             Self::Spoil { spoiling, .. } => {
@@ -300,6 +304,7 @@ mod tests {
             ("dns_error", &eth0, json!({}), (Packets, 1.0, Outage)),
             ("file_error", &unit, json!({"path": "/data", "times": 1}), (Calls, 1.0, Partial)),
             ("file_error", &unit, json!({"path": "/data"}), (Calls, 1.0, Outage)),
+            ("file_error", &unit, json!({"path": "/data", "signal": "KILL"}), (Calls, 1.0, Outage)),
             ("clock_skew", &json!({}), json!({"offset_seconds": 5}), (Everything, 1.0, Partial)),
             ("service_restart", &unit, json!({}), (Everything, 1.0, Outage)),
             ("host_panic", &json!({}), json!({}), (Everything, 1.0, Outage)),

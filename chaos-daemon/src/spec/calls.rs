@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::files::FILE_ERRORS;
 use super::ports::Ports;
-use super::process::Whose;
+use super::process::{Whose, signal};
 use super::sockets::SOCKET_ERRORS;
 use super::target::{self, Protocol, TargetRequest};
 use super::units::{Probability, SpecError};
@@ -69,6 +69,8 @@ pub struct Failure {
     pub after_calls: u64,
     /// So many calls fail at most; `None` is no limit.
     pub times: Option<u64>,
+    /// Number of the signal (signal(7)) that whoever makes such a call is sent beside it; `None` is none.
+    pub signal: Option<i32>,
 }
 
 impl Failure {
@@ -93,7 +95,18 @@ impl Failure {
             probability: Probability::new("params.call_probability", call_probability.unwrap_or(1.0))?,
             after_calls,
             times,
+            signal: None,
         })
+    }
+
+    /// The same, of calls by which a signal may come. One that was meant to end a process once is not to end each that comes in its
+    /// place: so with a signal and nothing said, one call fails.
+    ///
+    /// # Errors
+    /// When there is no signal of this name, or it would leave processes standing still.
+    pub(super) fn with_signal(self, name: Option<&str>) -> Result<Self, SpecError> {
+        let Some(name) = name else { return Ok(self) };
+        Ok(Self { signal: Some(signal(Some(name))?), times: self.times.or(Some(1)), ..self })
     }
 }
 

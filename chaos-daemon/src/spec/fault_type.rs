@@ -249,13 +249,15 @@ impl FaultType {
             Self::FileError => {
                 "path, operations (all of open, create, read, write, mmap), errno (io_error; or no_space, quota_exceeded, \
                  read_only, permission_denied, not_permitted, not_found, too_many_open_files, too_many_open_files_in_system, \
-                 no_memory, timed_out, busy), call_probability (1), after_calls (0), times (no limit)"
+                 no_memory, timed_out, busy), call_probability (1), after_calls (0), times (no limit; with signal: 1), signal (none; \
+                 such as SIGKILL: whoever makes the call is sent it)"
             }
             Self::SocketError => {
                 "operations (all of bind, listen, accept, send, receive), errno (no_buffer_space; or no_memory, permission_denied, \
                  not_permitted, address_in_use, address_not_available, too_many_open_files, too_many_open_files_in_system, \
                  connection_aborted, connection_reset, broken_pipe, timed_out, network_down, network_unreachable, \
-                 host_unreachable, io_error), call_probability (1), after_calls (0), times (no limit)"
+                 host_unreachable, io_error), call_probability (1), after_calls (0), times (no limit; with signal: 1), signal (none; \
+                 such as SIGKILL: whoever makes the call is sent it)"
             }
             Self::PortInUse => "address (every one, IPv4 and IPv6)",
             Self::DnsError => {

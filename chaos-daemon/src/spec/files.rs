@@ -108,12 +108,14 @@ pub(super) struct FileParams {
     #[serde(default)]
     after_calls: u64,
     times: Option<u64>,
+    signal: Option<String>,
 }
 
 impl FileParams {
     pub(super) fn failure(&self) -> Result<Failure, SpecError> {
         let (errno, share) = (self.errno.as_deref(), self.call_probability);
-        Failure::parse(FILE_ERRORS, errno, share, self.after_calls, self.times)
+        Failure::parse(FILE_ERRORS, errno, share, self.after_calls, self.times)?
+            .with_signal(self.signal.as_deref())
     }
 
     pub(super) fn calls(&self, target: &TargetRequest) -> Result<FileCalls, SpecError> {
@@ -152,6 +154,19 @@ mod tests {
         let (calls, failure) = parse(params).unwrap();
         assert_eq!(calls.operations, [Operation::Write, Operation::Open]);
         assert_eq!((failure.errno.symbol(), failure.times), ("ENOSPC", Some(3)));
+    }
+
+    #[test]
+    fn a_signal_comes_once_unless_something_else_is_said_and_stops_nobody() {
+        let failure = |params| parse(params).unwrap().1;
+        let plain = failure(json!({"path": "/a"}));
+        assert_eq!((plain.signal, plain.times), (None, None));
+        let hard = failure(json!({"path": "/a", "signal": "kill", "after_calls": 4}));
+        assert_eq!((hard.signal, hard.times, hard.after_calls), (Some(9), Some(1), 4));
+        assert_eq!(failure(json!({"path": "/a", "signal": "SIGTERM", "times": 3})).times, Some(3));
+        for name in ["SIGSTOP", "SIGNOTHING"] {
+            assert_eq!(parse(json!({"path": "/a", "signal": name})).unwrap_err().field, "params.signal");
+        }
     }
 
     #[test]

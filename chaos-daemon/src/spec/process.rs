@@ -361,8 +361,13 @@ pub struct Volleys {
 impl Volleys {
     /// The signal's name.
     pub fn signal_name(&self) -> &'static str {
-        Signal::try_from(self.signal).map_or("a signal", Signal::as_str)
+        signal_name(self.signal)
     }
+}
+
+/// The name of the signal of this number.
+pub fn signal_name(number: i32) -> &'static str {
+    Signal::try_from(number).map_or("a signal", Signal::as_str)
 }
 
 /// How `process_pause` alternates.
@@ -411,7 +416,11 @@ impl KillParams {
     }
 }
 
-fn signal(name: Option<&str>) -> Result<i32, SpecError> {
+/// The number of the signal of this name, which may lack its `SIG`; SIGKILL if none is named.
+///
+/// # Errors
+/// When there is none, or it would leave processes standing still.
+pub(super) fn signal(name: Option<&str>) -> Result<i32, SpecError> {
     let Some(name) = name else { return Ok(Signal::SIGKILL as i32) };
     let upper = name.to_ascii_uppercase();
     let long = if upper.starts_with("SIG") { upper } else { format!("SIG{upper}") };

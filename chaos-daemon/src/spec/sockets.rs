@@ -107,12 +107,14 @@ pub(super) struct SocketParams {
     #[serde(default)]
     after_calls: u64,
     times: Option<u64>,
+    signal: Option<String>,
 }
 
 impl SocketParams {
     pub(super) fn failure(&self) -> Result<Failure, SpecError> {
         let (errno, share) = (self.errno.as_deref(), self.call_probability);
-        Failure::parse(SOCKET_ERRORS, errno, share, self.after_calls, self.times)
+        Failure::parse(SOCKET_ERRORS, errno, share, self.after_calls, self.times)?
+            .with_signal(self.signal.as_deref())
     }
 
     pub(super) fn calls(&self, target: &TargetRequest) -> Result<SocketCalls, SpecError> {

@@ -2,11 +2,12 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 use chaos_daemon::fail_point::{Action, Point, Role, Trap};
 use chaos_daemon::spec::files::{FILE_ERRORS, OPERATIONS, Operation};
-use nix::libc::{EACCES, EIO, EMFILE, ENOSPC, EROFS};
+use nix::libc::{EACCES, EBUSY, EIO, EMFILE, ENOSPC, EROFS};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -15,9 +16,11 @@ use super::served::{self, AT_ONCE, LEASE, SETTLE, Served, lack};
 use super::{Attach, Context, Outcome, STANDSTILL, TestResult, punctual, tests};
 use crate::caller::Caller;
 use crate::cgroup::Cgroup;
+use crate::daemon::binary;
 use crate::fault::Fault;
 use crate::matrix::trap::TrapFile;
 use crate::mounts::Mounted;
+use crate::process::wait_until;
 use crate::sweep::list;
 use crate::touch::Touch;
 use crate::{Daemon, Mcp, NetNs, Reason, Residue, Result};
@@ -29,6 +32,7 @@ tests![
     a_file_error_is_narrowed_to_operations,
     a_file_error_is_each_of_those_that_it_can_be,
     a_file_error_fails_its_share_of_the_calls_from_the_nth_on_and_so_many_at_most,
+    the_nth_call_ends_who_makes_it_and_who_comes_in_its_place_goes_on,
     a_file_error_is_of_a_file_and_not_of_its_name,
     a_file_error_is_of_its_file_whatever_its_holder_looks_at_before,
     a_file_error_is_met_on_an_overlay_and_not_on_what_is_mounted_below,
@@ -285,6 +289,57 @@ fn a_file_error_fails_its_share_of_the_calls_from_the_nth_on_and_so_many_at_most
         assert_eq!(scene.service.touch_failures(100, Touch::Write, &path)?, 0, "after");
         Ok(scene.assert_no_residue()?)
     })
+}
+
+fn the_nth_call_ends_who_makes_it_and_who_comes_in_its_place_goes_on(_: &Context) -> TestResult {
+    on_scene(|scene| {
+        let path = scene.path("in/file");
+        scene.assert_service_gets(0)?;
+        let kill = scene.fault(json!({"operations": ["write"], "after_calls": 2, "signal": "SIGKILL"}));
+        let plan = json!({"fault_name": "p", "fault_type": "file_error", "target": {"cgroup": scene.cgroup.name()},
+            "params": {"path": scene.path("in"), "signal": "SIGKILL"}});
+        let plan = scene.mcp.call_tool("chaos_plan", plan)?.ok()?;
+        let (restarts, pid) = (plan["restarts"].to_string(), scene.service.pid().to_string());
+        assert!(restarts.contains(&pid), "a plan does not say who would start the service anew: {plan}");
+        let answer = kill.inject(&scene.mcp)?;
+        assert_eq!(answer["lifetime"], "irreversible", "{answer}");
+        for _ in 0..2 {
+            assert_eq!(scene.service.touch(Touch::Write, &path)?, 0);
+        }
+        // It does not answer any more.
+        assert!(scene.service.touch(Touch::Write, &path).is_err(), "the third call came back");
+        assert!(wait_until(SETTLE, || scene.service.ended_by() == Some(Signal::SIGKILL as i32)));
+        assert_eq!(scene.beside.touch(Touch::Write, &path)?, 0, "beside the service");
+        scene.service = Caller::start(&scene.netns, Some(&scene.cgroup))?;
+        for touch in [Touch::Take, Touch::Write] {
+            assert_eq!(scene.service.touch(touch, &path)?, 0, "{touch:?} by who came in its place");
+        }
+        let status = kill.status(&scene.mcp)?;
+        let affected = &status["evidence"]["packets_affected"];
+        assert_eq!((&status["state"], affected), (&json!("effective"), &json!(1)), "{status}");
+        kill.remove(&scene.mcp)?;
+
+        // Who outlives the signal has the error as well.
+        let shake = scene.fault(json!({"operations": ["open"], "errno": "busy", "signal": "WINCH"}));
+        shake.inject(&scene.mcp)?;
+        for errno in [EBUSY, 0] {
+            assert_eq!(scene.service.touch(Touch::Open, &path)?, errno);
+        }
+        shake.remove(&scene.mcp)?;
+        refuses_to_end_its_caller(scene)
+    })
+}
+
+/// Who asks from within the group would be ended as well.
+fn refuses_to_end_its_caller(scene: &Scene) -> Tried<()> {
+    let mut command = Command::new(binary("chaosctl")?);
+    scene.cgroup.place(&mut command);
+    command.arg("--socket").arg(scene.daemon.socket()).args(["inject", "file_error", "--signal", "KILL"]);
+    command.args(["--cgroup", &scene.cgroup.name(), "--path"]).arg(scene.path("in"));
+    let said = command.output()?;
+    let words = String::from_utf8_lossy(&said.stderr).into_owned();
+    assert!(!said.status.success() && words.contains("protected from signals"), "{words}");
+    Ok(())
 }
 
 fn a_file_error_is_of_a_file_and_not_of_its_name(_: &Context) -> TestResult {

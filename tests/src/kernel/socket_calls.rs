@@ -15,6 +15,7 @@ use crate::caller::{Ask, Caller};
 use crate::cgroup::Cgroup;
 use crate::fault::Fault;
 use crate::plug::Plug;
+use crate::process::wait_until;
 use crate::touch::Touch;
 use crate::{Daemon, Mcp, NetNs, Reason, Residue, Result};
 
@@ -22,6 +23,7 @@ tests![
     a_kernel_that_cannot_fail_calls_about_sockets_says_what_it_lacks,
     a_socket_error_fails_what_one_group_asks_on_both_families_and_nothing_else,
     a_socket_error_of_a_process_or_a_container_is_of_its_group_alone,
+    a_call_about_a_socket_ends_who_makes_it_and_nobody_else,
     a_socket_error_is_narrowed_to_operations,
     a_socket_error_is_narrowed_by_protocol_and_ports_and_spares_what_is_protected,
     a_socket_error_is_each_of_those_that_it_can_be,
@@ -177,6 +179,23 @@ fn a_socket_error_fails_what_one_group_asks_on_both_families_and_nothing_else(_:
             scene.assert_service_gets(0)?;
             scene.assert_no_residue()?;
         }
+        Ok(())
+    })
+}
+
+fn a_call_about_a_socket_ends_who_makes_it_and_nobody_else(_: &Context) -> TestResult {
+    on_scene(|scene| {
+        scene.assert_service_gets(0)?;
+        let kill = scene.fault(json!({"operations": ["listen"], "signal": "TERM"}));
+        let answer = kill.inject(&scene.mcp)?;
+        assert_eq!(answer["lifetime"], "irreversible", "{answer}");
+        assert!(scene.service.plug(Plug::Whole, ANYWHERE).is_err(), "the call came back");
+        assert!(wait_until(SETTLE, || scene.service.ended_by() == Some(Signal::SIGTERM as i32)));
+        assert_eq!(scene.beside.plug(Plug::Whole, ANYWHERE)?, 0, "beside the service");
+        let status = kill.status(&scene.mcp)?;
+        let affected = &status["evidence"]["packets_affected"];
+        assert_eq!((&status["state"], affected), (&json!("effective"), &json!(1)), "{status}");
+        kill.remove(&scene.mcp)?;
         Ok(())
     })
 }

@@ -106,6 +106,10 @@ pub(super) const FILES: &[Part] = &[
         &["file_calls::a_file_error_fails_its_share_of_the_calls_from_the_nth_on_and_so_many_at_most"],
     ),
     file(
+        "the n-th call ends who makes it",
+        &["file_calls::the_nth_call_ends_who_makes_it_and_who_comes_in_its_place_goes_on"],
+    ),
+    file(
         "on an overlay",
         &["file_calls::a_file_error_is_met_on_an_overlay_and_not_on_what_is_mounted_below"],
     ),
@@ -137,6 +141,10 @@ pub(super) const SOCKETS: &[Part] = &[
         &["socket_calls::a_socket_error_is_narrowed_by_protocol_and_ports_and_spares_what_is_protected"],
     ),
     socket("every errno", &["socket_calls::a_socket_error_is_each_of_those_that_it_can_be"]),
+    socket(
+        "a call ends who makes it",
+        &["socket_calls::a_call_about_a_socket_ends_who_makes_it_and_nobody_else"],
+    ),
     socket(
         "of a share, after some, so many times",
         &["socket_calls::a_socket_error_fails_its_share_of_the_calls_from_the_nth_on_and_so_many_at_most"],

@@ -3,7 +3,9 @@
 
 use core::arch::asm;
 
-use aya_ebpf::helpers::generated::{bpf_get_prandom_u32, bpf_ktime_get_boot_ns, bpf_set_retval};
+use aya_ebpf::helpers::generated::{
+    bpf_get_prandom_u32, bpf_ktime_get_boot_ns, bpf_send_signal, bpf_set_retval,
+};
 use chaos_common::rule::{ALWAYS, hits};
 use chaos_common::{PacketRule, lease};
 
@@ -32,6 +34,20 @@ pub(crate) unsafe fn count(counter: *mut u64) -> u64 {
         );
     }
     number
+}
+
+/// As [`strike`]; the caller is sent the signal of the rule beside it, if there is one. For security hooks only: the kernel lets
+/// no other program for calls send signals.
+#[inline(always)]
+pub(crate) fn strike_hard(rule: &PacketRule) -> Option<i32> {
+    let verdict = strike(rule)?;
+    let signal = maps::CALL.get(0)?.signal;
+    if signal != 0 {
+        // Who cannot get one, as PID 1 of the host, gets the error alone.
+        // SAFETY: the helper takes a number.
+        unsafe { bpf_send_signal(signal) };
+    }
+    Some(verdict)
 }
 
 /// What a call returns that matches and is not protected, if the fault acts on it. Counts either way.

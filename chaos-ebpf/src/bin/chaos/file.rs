@@ -9,7 +9,7 @@ use chaos_common::FileRule;
 use chaos_common::file::{CREATE, MAP, MOST_DEPTH, OPEN, permission};
 use chaos_common::rule::ENABLED;
 
-use crate::failure::{PASS, count, fail, strike};
+use crate::failure::{PASS, count, fail, strike_hard};
 use crate::maps;
 use crate::memory::{argument, pointer};
 
@@ -40,7 +40,7 @@ fn hit(operation: u32, dentry: impl FnOnce(&FileRule) -> Option<u64>) -> Option<
     }
     // SAFETY: the slot of a map.
     unsafe { count(&raw mut (*maps::COUNTERS.get_ptr_mut(0)?).matched) };
-    strike(rule)
+    strike_hard(rule)
 }
 
 #[inline(always)]

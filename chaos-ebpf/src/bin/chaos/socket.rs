@@ -6,7 +6,7 @@ use aya_ebpf::programs::LsmContext;
 use chaos_common::socket::{Name, Peer, Socket};
 use chaos_common::{PacketRule, SocketLayout, Way};
 
-use crate::failure::{PASS, count, fail, strike};
+use crate::failure::{PASS, count, fail, strike_hard};
 use crate::maps;
 use crate::memory::{argument, pointer, read};
 use crate::peer::{is_protected, is_protected_port};
@@ -60,7 +60,7 @@ fn hit(ctx: &LsmContext, look: impl FnOnce(u64, &SocketLayout) -> Option<(Socket
         unsafe { count(&raw mut (*maps::COUNTERS.get_ptr_mut(0)?).protected) };
         return None;
     }
-    strike(rule)
+    strike_hard(rule)
 }
 
 #[inline(always)]

@@ -1,0 +1,233 @@
+//! Who may do what, under which policy.
+
+use serde_json::json;
+
+use super::*;
+use crate::spec::{CpuLoad, FaultRequest, HostDown, Way};
+
+const ROOT: Caller = Caller::Unix { uid: 0, gid: 0, pid: 1 };
+
+fn fault(seconds: u64) -> Fault {
+    let (ramp, processors) = (Duration::ZERO, Vec::new());
+    let load = CpuLoad { percent: 50.0, cores: None, processors, ramp, whose: None };
+    Fault { duration: Duration::from_secs(seconds), effect: Effect::Cpu(load) }
+}
+
+#[test]
+fn the_default_policy_spares_ssh_and_bounds_number_and_duration() {
+    let policy = Policy::default();
+    let permit = policy.permit(ROOT, &fault(60), 0).unwrap();
+    assert_eq!(permit.protected().tcp_ports, [22]);
+    assert_eq!(policy.permit(ROOT, &fault(60), 8).unwrap_err().code, ErrorCode::LimitReached);
+    assert_eq!(policy.permit(ROOT, &fault(3601), 0).unwrap_err().code, ErrorCode::PolicyDenied);
+}
+
+#[test]
+fn ports_that_are_spared_as_well_are_added_to_those_of_the_policy() {
+    let permit = Policy::default().permit(ROOT, &fault(60), 0).unwrap();
+    assert_eq!(permit.sparing(vec![22, 2222, 2222]).protected().tcp_ports, [22, 2222]);
+}
+
+#[test]
+fn each_rule_denies_by_its_name() {
+    let policy: Policy = toml::from_str("fault_types = [\"latency\"]\nuids = [1000]").unwrap();
+    let error = policy.permit(ROOT, &fault(1), 0).unwrap_err();
+    assert!(error.hint.unwrap().contains("`fault_types`"));
+    let stranger = Caller::Unix { uid: 1001, gid: 0, pid: 1 };
+    assert!(policy.permit(stranger, &fault(1), 0).unwrap_err().hint.unwrap().contains("`uids`"));
+}
+
+#[test]
+fn where_interfaces_are_listed_a_service_is_cut_off_on_one_of_those_alone() {
+    let fault = |target: serde_json::Value| {
+        let request = json!({"fault_type": "network_partition", "probability": 1, "target": target});
+        serde_json::from_value::<FaultRequest>(request).unwrap().parse().unwrap()
+    };
+    let everywhere = fault(json!({"unit": "a.service"}));
+    let there = fault(json!({"unit": "a.service", "interface": "eth1", "direction": "egress"}));
+    assert!(Policy::default().permit(ROOT, &everywhere, 0).is_ok());
+    let listing: Policy = toml::from_str("interfaces = [\"eth1\"]").unwrap();
+    let error = listing.permit(ROOT, &everywhere, 0).unwrap_err();
+    assert!(error.code == ErrorCode::PolicyDenied && error.hint.unwrap().contains("`interfaces`"));
+    assert!(listing.permit(ROOT, &there, 0).is_ok());
+}
+
+#[test]
+fn the_clock_is_left_alone_unless_the_policy_says_otherwise() {
+    let effect = Effect::ClockSkew { offset_ns: 1 };
+    let fault = Fault { duration: Duration::from_secs(1), effect };
+    let error = Policy::default().permit(ROOT, &fault, 0).unwrap_err();
+    assert!(error.code == ErrorCode::PolicyDenied && error.hint.unwrap().contains("`clock_skew`"));
+    let allowing: Policy = toml::from_str("clock_skew = true").unwrap();
+    assert!(allowing.permit(ROOT, &fault, 0).is_ok());
+}
+
+#[test]
+fn the_host_is_left_up_unless_the_policy_says_otherwise_of_each_way() {
+    let down = |way| {
+        let effect = Effect::Down(HostDown { way, countdown: Duration::from_secs(1) });
+        Fault { duration: Duration::from_secs(2), effect }
+    };
+    let ways = [
+        ("host_reboot", down(Way::Reboot { forced: false }), down(Way::Reboot { forced: true })),
+        (
+            "host_panic",
+            down(Way::Panic { sync: false, stay_down: false }),
+            down(Way::Panic { sync: true, stay_down: true }),
+        ),
+    ];
+    for (switch, plain, other) in &ways {
+        for fault in [plain, other] {
+            let error = Policy::default().permit(ROOT, fault, 0).unwrap_err();
+            assert_eq!(error.code, ErrorCode::PolicyDenied);
+            assert!(error.hint.unwrap().contains(&format!("`{switch}`")));
+            // All types are allowed by name: no reason to be allowed.
+            let named: Policy = toml::from_str(&format!("fault_types = [\"{switch}\"]")).unwrap();
+            assert_eq!(named.permit(ROOT, fault, 0).unwrap_err().code, ErrorCode::PolicyDenied);
+        }
+        let allowing: Policy = toml::from_str(&format!("{switch} = true")).unwrap();
+        let allowed = ways.iter().filter(|(_, fault, _)| allowing.permit(ROOT, fault, 0).is_ok());
+        assert_eq!(allowed.map(|(switch, ..)| *switch).collect::<Vec<_>>(), [*switch]);
+    }
+}
+
+#[test]
+fn who_may_not_kill_may_not_have_the_kernel_kill() {
+    let what = Hoard::Oom { reserve: None };
+    let effect = Effect::Hoard { what, ramp: Duration::ZERO, whose: None, netns: None };
+    let fault = Fault { duration: Duration::from_secs(1), effect };
+    assert!(Policy::default().permit(ROOT, &fault, 0).is_ok());
+    let policy: Policy = toml::from_str("fault_types = [\"resource_exhaustion\"]").unwrap();
+    let refused = policy.permit(ROOT, &fault, 0).unwrap_err();
+    assert!(refused.code == ErrorCode::PolicyDenied && refused.message.contains("process_kill"), "{refused}");
+}
+
+#[test]
+fn who_may_not_kill_may_send_no_signal_with_an_error() {
+    let fault = |params| {
+        let request = json!({"fault_type": "file_error", "probability": 1.0, "target": {"cgroup": "a"}, "params": params});
+        serde_json::from_value::<FaultRequest>(request).unwrap().parse().unwrap()
+    };
+    let (plain, hard) = (fault(json!({"path": "/a"})), fault(json!({"path": "/a", "signal": "SIGKILL"})));
+    assert!(Policy::default().permit(ROOT, &hard, 0).is_ok());
+    let policy: Policy = toml::from_str("fault_types = [\"file_error\"]").unwrap();
+    assert!(policy.permit(ROOT, &plain, 0).is_ok());
+    let refused = policy.permit(ROOT, &hard, 0).unwrap_err();
+    assert!(refused.code == ErrorCode::PolicyDenied && refused.message.contains("process_kill"), "{refused}");
+}
+
+#[test]
+fn the_policy_that_is_installed_is_the_default_and_names_every_field() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../systemd/policy.toml");
+    assert_eq!(Policy::load(Path::new(path)).unwrap(), Policy::default());
+    // With each `#field = value` and `#[table]` taken in, nothing is at its "not given".
+    let fields: String = std::fs::read_to_string(path)
+        .unwrap()
+        .lines()
+        .filter_map(|line| line.strip_prefix('#').filter(|rest| !rest.starts_with(' ')))
+        .map(|line| format!("{line}\n"))
+        .collect();
+    let Policy {
+        fault_types,
+        interfaces,
+        uids,
+        max_active,
+        max_duration_seconds,
+        clock_skew,
+        host_reboot,
+        host_panic,
+        critical_interfaces,
+        load_cidrs,
+        probe_logs,
+        probe_commands,
+        probe_kubeconfigs,
+        probe_credentials,
+        experiments,
+        protect,
+    } = toml::from_str(&fields).unwrap();
+    assert_eq!(fault_types.unwrap().len(), crate::spec::FAULT_TYPES.len());
+    assert!(interfaces.is_some() && uids.is_some());
+    let default = Policy::default();
+    assert_eq!((max_active, max_duration_seconds), (default.max_active, default.max_duration_seconds));
+    assert!(!clock_skew && !host_reboot && !host_panic);
+    assert!(critical_interfaces.len() == 1 && load_cidrs.len() == 1 && probe_logs.len() == 2);
+    assert_eq!((probe_commands.len(), probe_kubeconfigs.len(), probe_credentials.len()), (2, 1, 1));
+    let ExperimentRules { environment, time_zone, only, never, host_limits, .. } = &experiments;
+    assert!(environment.is_some() && time_zone.is_some() && only.len() == 1 && never.len() == 3);
+    host_limits.check("host_limits").unwrap();
+    assert_eq!((host_limits.all().len(), host_limits.for_seconds), (6, 10));
+    // Switches are at their defaults.
+    let (environment, time_zone, only, never) = (None, None, Vec::new(), Vec::new());
+    let host_limits = HostLimits::default();
+    assert_eq!(
+        ExperimentRules { environment, time_zone, only, never, host_limits, ..experiments },
+        default.experiments
+    );
+    assert_eq!((protect.tcp_ports, protect.cidrs.len()), (default.protect.tcp_ports, 1));
+    for field in [
+        "max_active",
+        "max_duration_seconds",
+        "clock_skew",
+        "host_reboot",
+        "host_panic",
+        "critical_interfaces",
+        "load_cidrs",
+        "probe_logs",
+        "probe_commands",
+        "probe_kubeconfigs",
+        "probe_credentials",
+        "tcp_ports",
+    ] {
+        assert!(fields.contains(field), "{field} is not there");
+    }
+}
+
+#[test]
+fn a_program_is_run_only_if_the_policy_names_it_and_for_nobody_who_may_not_inject() {
+    let refused = Policy::default().may_run(ROOT, "/bin/true").unwrap_err();
+    assert_eq!(refused.code, ErrorCode::PolicyDenied);
+    assert!(refused.message.contains("/bin/true"), "{refused}");
+    assert!(refused.hint.unwrap().contains("probe_commands = [\"/bin/true\"]"));
+    let policy: Policy = toml::from_str("probe_commands = [\"/bin/*\"]\nuids = [1000]").unwrap();
+    assert!(policy.may_run(ROOT, "/bin/true").is_ok());
+    assert!(policy.may_run(ROOT, "/bin/deep/true").is_err());
+    let stranger = Caller::Unix { uid: 1001, gid: 0, pid: 1 };
+    assert!(policy.may_run(stranger, "/bin/true").unwrap_err().hint.unwrap().contains("`uids`"));
+    let odd: Policy = toml::from_str("probe_commands = [\"true\"]").unwrap();
+    assert_eq!(odd.check().unwrap_err().field, "probe_commands");
+}
+
+#[test]
+fn a_kubeconfig_is_used_only_if_the_policy_names_it_and_for_nobody_who_may_not_inject() {
+    let refused = Policy::default().may_use(ROOT, "/etc/k").unwrap_err();
+    assert_eq!(refused.code, ErrorCode::PolicyDenied);
+    assert!(refused.message.contains("probe_kubeconfigs = [\"/etc/k\"]"), "{refused}");
+    let policy: Policy = toml::from_str("probe_kubeconfigs = [\"/etc/k\"]\nuids = [1000]").unwrap();
+    assert!(policy.may_use(ROOT, "/etc/k").is_ok() && policy.check().is_ok());
+    assert!(policy.may_use(ROOT, "/etc/k2").is_err());
+    let stranger = Caller::Unix { uid: 1001, gid: 0, pid: 1 };
+    assert!(policy.may_use(stranger, "/etc/k").unwrap_err().hint.unwrap().contains("`uids`"));
+    for odd in ["k", "/etc/*/../k", "~/.kube/config", ""] {
+        let odd: Policy = toml::from_str(&format!("probe_kubeconfigs = [{odd:?}]")).unwrap();
+        assert_eq!(odd.check().unwrap_err().field, "probe_kubeconfigs");
+    }
+}
+
+#[test]
+fn a_policy_with_an_unknown_field_is_refused() {
+    assert!(toml::from_str::<Policy>("fault_type = []").is_err());
+}
+
+#[test]
+fn a_look_is_allowed_to_whom_a_preview_is() {
+    let previews = [FaultType::ProcessKill, FaultType::ProcessPause];
+    assert!(Policy::default().may_look(ROOT, &previews).is_ok());
+    let pauses: Policy = toml::from_str("fault_types = [\"process_pause\"]\nuids = [1000]").unwrap();
+    let user = |uid| Caller::Unix { uid, gid: uid, pid: 7 };
+    assert!(pauses.may_look(user(1000), &previews).is_ok());
+    let refused = pauses.may_look(user(1001), &previews).unwrap_err();
+    assert!(refused.code == ErrorCode::PolicyDenied && refused.message.contains("1001"), "{refused}");
+    let delays: Policy = toml::from_str("fault_types = [\"latency\"]").unwrap();
+    let refused = delays.may_look(ROOT, &previews).unwrap_err();
+    assert!(refused.message.contains("process_kill, process_pause"), "{refused}");
+}
