@@ -29,11 +29,8 @@ fn pid_1_services_and_the_daemon_itself_are_refused_as_targets(_: &Context) -> T
     };
     for pid in [1, injector, server] {
         let network = scene.registration(json!({"target": {"pid": pid}}));
-        let burner = json!({"fault_type": "resource_exhaustion", "target": alone(json!({"pid": pid}))});
-        for registration in [network, scene.registration(burner)] {
-            let [code, message, _] = scene.refused(registration.clone())?;
-            assert_eq!(code, "INVALID_PARAMETER", "{registration}: {message}");
-        }
+        let [code, message, _] = scene.refused(network.clone())?;
+        assert_eq!(code, "INVALID_PARAMETER", "{network}: {message}");
     }
     // Of another file than the daemon, as after an upgrade.
     let folder = tempfile::tempdir().map_err(Error::io("create", "a folder"))?;
@@ -49,7 +46,7 @@ fn pid_1_services_and_the_daemon_itself_are_refused_as_targets(_: &Context) -> T
     targets.push(json!({"exe": older}));
     targets.push(json!({"command": format!("^{} guard", older.display())}));
     for target in targets {
-        for kind in ["process_kill", "process_pause"] {
+        for kind in ["process_kill", "process_pause", "pause", "resource_exhaustion"] {
             let mut only = alone(target.clone());
             for field in ["exe", "command"] {
                 only[field] = target[field].clone();
