@@ -1,10 +1,10 @@
 //! Socket errors: what a service asks of sockets answers with an error at once.
 //!
 //! - **Mechanism**: programs at security hooks (BPF LSM) of one control group: `socket_bind`, `socket_listen`, `socket_accept`,
-//!   `socket_sendmsg` and `socket_recvmsg`, which set what the call returns (`bpf_set_retval`), and send the caller a signal where one
-//!   is asked for (`bpf_send_signal`). Nothing is sent, taken or
-//!   thrown away: a connection that is not accepted waits on, and so do bytes that are not received. A call is the group's if
-//!   who calls is in it, whoever made the socket; sockets of IPv4 and IPv6 are met, and no others.
+//!   `socket_sendmsg` and `socket_recvmsg`, which set what the call returns (`bpf_set_retval`), and send the caller a signal where
+//!   one is asked for (`bpf_send_signal`). Nothing is sent, taken or thrown away: a connection that is not accepted waits on, and
+//!   so do bytes that are not received. A call is the group's if who calls is in it, whoever made the socket; sockets of IPv4 and
+//!   IPv6 are met, and no others.
 //! - **Kernel requirement**: as for file errors, and `CONFIG_SECURITY_NETWORK`.
 //! - **Lifetime class**: kernel. The links die with the holder. With a signal: irreversible, since what it has ended stays so.
 //! - **Undo**: end the holder. What has failed stays failed; every socket can be asked again.

@@ -5,6 +5,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use super::facts::aside;
 use crate::fault::{Match, Work};
 use crate::host::cgroup::{mount, of_unit};
 use crate::host::{CgroupRef, NetNsIdentity, Running, Spared};
@@ -42,22 +43,30 @@ impl Place {
     }
 }
 
-/// The processes that are there now; `None` of a fault that is the whole host's, or goes to processes themselves.
+/// The processes that are there now; `None` of a fault that is the whole host's, or goes to processes themselves. Looked at
+/// beside the loop: on a large host that takes a while.
 ///
 /// # Errors
 /// When they cannot be looked at.
-pub(super) fn look(work: &Work, target: Option<&NetworkTarget>) -> Result<Option<TargetsReport>, ApiError> {
-    let failed = |error: &dyn std::fmt::Display| {
-        ApiError::new(ErrorCode::InjectionFailed, format!("look at who would be hit: {error}"))
-    };
+pub(super) async fn look(
+    work: &Work,
+    target: Option<&NetworkTarget>,
+) -> Result<Option<TargetsReport>, ApiError> {
     let mount = mount().map_err(|error| failed(&error))?.unwrap_or_default();
     let Some(place) = place(&mount, work, target).map_err(|error| failed(&error))? else { return Ok(None) };
-    let all = Running::all().map_err(|error| failed(&error))?;
-    let ours = Spared::of(0, &all).program;
-    let is_nobody =
-        |process: &Running| process.of_kernel || process.program.is_some() && process.program == ours;
-    let hit = all.into_iter().filter(|process| place.has(process) && !is_nobody(process)).collect();
-    Ok(Some(Selection { hit, ..Selection::default() }.report(0)))
+    aside(move || {
+        let all = Running::all().map_err(|error| failed(&error))?;
+        let ours = Spared::of(0, &all).program;
+        let is_nobody =
+            |process: &Running| process.of_kernel || process.program.is_some() && process.program == ours;
+        let hit = all.into_iter().filter(|process| place.has(process) && !is_nobody(process)).collect();
+        Ok(Some(Selection { hit, ..Selection::default() }.report(0)))
+    })
+    .await
+}
+
+fn failed(error: &io::Error) -> ApiError {
+    ApiError::new(ErrorCode::InjectionFailed, format!("look at who would be hit: {error}"))
 }
 
 /// Where the work is felt; control groups are mounted at `mount`.

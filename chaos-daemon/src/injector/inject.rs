@@ -73,7 +73,7 @@ pub(super) async fn plan(
 ) -> Result<PlanReport, ApiError> {
     let named = named_peers(request).await?;
     let admitted = admit(injector, name, request, &named, caller)?;
-    Ok(supervised(report(injector, &admitted)?, &admitted).await)
+    Ok(told(report(injector, &admitted), &admitted).await)
 }
 
 /// What injecting each of these would do, at a time when those that it names are active beside it.
@@ -106,26 +106,35 @@ pub(super) async fn plan_all(
         if let Some(new) = seat(number) {
             refuse_beside(&injector.policy, caller, active, &new, &beside.iter().collect::<Vec<_>>())?;
         }
-        report(injector, admitted)
+        Ok(report(injector, admitted))
     });
     let reports: Vec<Result<PlanReport, ApiError>> = reports.collect();
-    let mut told = Vec::new();
+    let mut all = Vec::new();
     for (report, admitted) in reports.into_iter().zip(&plans) {
-        told.push(match (report, admitted) {
-            (Ok(report), Ok(admitted)) => Ok(supervised(report, admitted).await),
+        all.push(match (report, admitted) {
+            (Ok(report), Ok(admitted)) => Ok(told(report, admitted).await),
             (refused, _) => refused,
         });
     }
-    told
+    all
 }
 
-/// The same with who would start anew what it kills.
-async fn supervised(report: PlanReport, admitted: &Admitted) -> PlanReport {
-    let Supervision { lines, warning } = supervisors::look(&admitted.plan.work).await;
-    PlanReport { restarts: lines, warnings: warning.into_iter().collect(), ..report }
+/// The same with who would be hit, and who would start anew what it kills.
+async fn told(report: PlanReport, admitted: &Admitted) -> PlanReport {
+    let Admitted { plan, target, targets, .. } = admitted;
+    let Supervision { lines, warning } = supervisors::look(&plan.work).await;
+    let mut warnings: Vec<_> = warning.into_iter().collect();
+    let targets = match targets {
+        Some(chosen) => Some(chosen.clone()),
+        None => affected::look(&plan.work, target.as_ref()).await.unwrap_or_else(|error| {
+            warnings.push(format!("who would be hit is not known: {error}"));
+            None
+        }),
+    };
+    PlanReport { targets, restarts: lines, warnings, ..report }
 }
 
-fn report(injector: &Injector, admitted: &Admitted) -> Result<PlanReport, ApiError> {
+fn report(injector: &Injector, admitted: &Admitted) -> PlanReport {
     let holder = "start a holder process, which owns the fault; undo: end it".to_owned();
     let steps = admitted.plan.steps.iter().map(Step::words);
     let lasting = admitted.plan.lifetime;
@@ -133,20 +142,16 @@ fn report(injector: &Injector, admitted: &Admitted) -> Result<PlanReport, ApiErr
         LifetimeClass::Irreversible => format!("{words}; undo: none"),
         _ => format!("{words}; undo: goes with the holder"),
     });
-    let targets = match &admitted.targets {
-        Some(chosen) => Some(chosen.clone()),
-        None => affected::look(&admitted.plan.work, admitted.target.as_ref())?,
-    };
-    Ok(PlanReport {
+    PlanReport {
         description: admitted.plan.description.clone(),
         lifetime: admitted.plan.lifetime,
         guard: injector.guard.words(admitted.plan.lifetime),
         duration: admitted.fault.duration,
-        targets,
+        targets: None,
         restarts: Vec::new(),
         warnings: Vec::new(),
         steps: std::iter::once(holder).chain(steps).chain(work).collect(),
-    })
+    }
 }
 
 /// Starts a fault that was asked for in this epoch. When this returns an error, nothing of it is on the node, or the error says

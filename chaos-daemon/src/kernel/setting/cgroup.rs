@@ -123,7 +123,7 @@ impl Knob {
             // kernel/cgroup/pids.c), from then on in the one whose limit it was.
             Self::PidsMax => match count("pids.events.local", "max ")? {
                 Some(count) => Ok(Some(count)),
-                None => refused_forks(path).map(Some),
+                None => Ok(Some(refused_forks(path))),
             },
             Self::IoMax { .. } | Self::Freeze => Ok(None),
         }
@@ -150,19 +150,13 @@ fn numbered(text: &str, name: &str) -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok())
 }
 
-/// What `pids.events` says of the group at `path` and of those below it.
-fn refused_forks(path: &Path) -> io::Result<u64> {
-    // One that has just gone has nothing to say.
+/// What `pids.events` says of the group at `path` and of those below it. One that has just gone has nothing to say.
+fn refused_forks(path: &Path) -> u64 {
     let events = fs::read_to_string(path.join("pids.events")).unwrap_or_default();
-    let mut sum = numbered(&events, "max ").unwrap_or_default();
-    let Ok(entries) = fs::read_dir(path) else { return Ok(sum) };
-    for entry in entries {
-        let entry = entry?;
-        if entry.file_type()?.is_dir() {
-            sum += refused_forks(&entry.path())?;
-        }
-    }
-    Ok(sum)
+    let here = numbered(&events, "max ").unwrap_or_default();
+    let entries = fs::read_dir(path).into_iter().flatten().flatten();
+    let groups = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    here + groups.map(|group| refused_forks(&group.path())).sum::<u64>()
 }
 
 impl fmt::Display for Knob {
