@@ -239,13 +239,20 @@ mod tests {
 
     #[test]
     fn the_kernel_s_own_list_is_read() {
-        for address in ["127.0.0.1:0", "[::1]:0"] {
-            let listener = TcpListener::bind(address).unwrap();
-            let address = listener.local_addr().unwrap();
-            let now = |state: &str, port, peer| count(Some(state), port, peer).read().unwrap().value;
-            assert_eq!(now("listen", Some(address.port()), None), Some(1.0));
-            let _clients: Vec<_> = (0..3).map(|_| TcpStream::connect(address).unwrap()).collect();
-            assert_eq!(now("established", None, Some(address.port())), Some(3.0));
+        // At a port that nobody else's test has, of either family.
+        let listeners = (0..100).find_map(|_| {
+            let four = TcpListener::bind("127.0.0.1:0").ok()?;
+            let six = TcpListener::bind(("::1", four.local_addr().ok()?.port())).ok()?;
+            Some([four, six])
+        });
+        let addresses = listeners.as_ref().unwrap().each_ref().map(|listener| listener.local_addr().unwrap());
+        let port = Some(addresses[0].port());
+        let now = |state: &str, port, peer| count(Some(state), port, peer).read().unwrap().value;
+        assert_eq!(now("listen", port, None), Some(2.0));
+        let mut clients = Vec::new();
+        for (address, established) in addresses.into_iter().zip([3.0, 6.0]) {
+            clients.extend((0..3).map(|_| TcpStream::connect(address).unwrap()));
+            assert_eq!(now("established", None, port), Some(established));
         }
     }
 }
