@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 
+use super::affected::Place;
 use crate::fault::Ground;
 use crate::fault::oom::{Member, OomGround};
 use crate::host::oom::{Books, Weight, killed};
 use crate::host::supply::Memory;
-use crate::host::{CgroupRef, ProcessId, Running, Spared, cgroup};
+use crate::host::{CgroupRef, ProcessId, Running, Spared};
 use crate::request::{ApiError, Caller, ErrorCode};
 
 /// How often it is looked whether the kernel has killed: sooner than a service manager takes away the group of a service that has
@@ -26,11 +27,10 @@ pub(super) fn look(group: Option<CgroupRef>, memory: Memory, caller: Caller) -> 
     let failed = |what: &str| ApiError::new(ErrorCode::InjectionFailed, format!("look at {what}"));
     let cgroup = group.ok_or_else(|| failed("the cgroup: none is named"))?;
     let all = Running::all().map_err(|error| failed(&format!("the processes of this host: {error}")))?;
-    let mount = cgroup::mount().ok().flatten().ok_or_else(|| failed("cgroup v2: it is not mounted"))?;
-    let path = cgroup.path.strip_prefix(mount).unwrap_or(&cgroup.path);
+    let place =
+        Place::group(&cgroup).map_err(|error| failed(&format!("the place of the cgroup: {error}")))?;
     let spared = Spared::of(caller.process(), &all);
-    let inside = all.iter().filter(|process| process.cgroup.as_ref().is_some_and(|at| at.starts_with(path)));
-    let members = inside.filter_map(|process| {
+    let members = all.iter().filter(|process| place.has(process)).filter_map(|process| {
         let weight = Weight::of(process.id.pid)?;
         Some(Member { id: process.id, name: process.name.clone(), weight, vital: process.vital(&spared) })
     });
