@@ -23,6 +23,7 @@ use super::schedule::{self, ScheduleCommand};
 use super::{bridge, document, history, runs, show, watch};
 use crate::experiment::{Native, schema};
 use crate::probe::{Probe, Sample, offspring};
+use crate::request::targets::UNKNOWN_TARGETS;
 use crate::request::{ResidueReport, TargetsReport};
 use crate::spec::{FaultName, Probability, SpecError};
 
@@ -488,8 +489,13 @@ async fn targets(
     mut fields: Map<String, Value>,
 ) -> Result<Done, Failure> {
     fields.insert("fault_name".to_owned(), json!(fault.name()?));
-    let answer = client.call("chaos_plan", fields).await?["targets"].take();
+    let mut plan = client.call("chaos_plan", fields).await?;
+    let answer = plan["targets"].take();
     if answer.is_null() {
+        let warnings = plan["warnings"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        if let Some(unknown) = { warnings }.find(|warning| warning.starts_with(UNKNOWN_TARGETS)) {
+            return Err(Failure::Other(unknown.to_owned()));
+        }
         let problem =
             "this fault is the whole host's: name a unit, a cgroup, processes or a network namespace";
         return Err(Failure::Usage(SpecError::new("target", problem)));

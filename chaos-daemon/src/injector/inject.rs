@@ -24,6 +24,7 @@ use crate::kernel::bpf::{Capacity, Family, MOST_NAMED};
 use crate::kernel::setting::{CgroupSetting, Setting};
 use crate::kernel::step::{NetNsRef, Step, has_clsact};
 use crate::policy::Permit;
+use crate::request::targets::UNKNOWN_TARGETS;
 use crate::request::{
     ApiError, Caller, ErrorCode, Evidence, FaultState, FaultStatus, LifetimeClass, PlanReport, Planned,
     TargetsReport,
@@ -127,7 +128,7 @@ async fn told(report: PlanReport, admitted: &Admitted) -> PlanReport {
     let targets = match targets {
         Some(chosen) => Some(chosen.clone()),
         None => affected::look(&plan.work, target.as_ref()).await.unwrap_or_else(|error| {
-            warnings.push(format!("who would be hit is not known: {error}"));
+            warnings.push(format!("{UNKNOWN_TARGETS}: {error}"));
             None
         }),
     };

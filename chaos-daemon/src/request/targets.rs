@@ -5,6 +5,9 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+/// How the warning of a plan begins that cannot say who would be hit.
+pub const UNKNOWN_TARGETS: &str = "who would be hit is not known";
+
 /// The processes that a selector matches, and which of them would be hit. At most [`TargetsReport::MOST_LISTED`] of each
 /// kind are listed; the numbers are of all.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
