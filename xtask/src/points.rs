@@ -13,7 +13,7 @@ pub(crate) struct Options {
     /// Of requests to the kernel, or of system calls, every how many
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     stride: u32,
-    /// Which of them: with another number, others
+    /// Which of them: with another number, others; every run says its own
     #[arg(long, value_name = "N", default_value_t = 0)]
     offset: u32,
     /// Only what has this in its name, as `latency`; may be repeated

@@ -44,7 +44,7 @@ const PHASES: &[&[Lane]] = &[
     &[
         &[Step { name: "host", run: host }],
         &[
-            Step { name: "matrix", run: || program("matrix", &["--stride=36"]) },
+            Step { name: "matrix", run: || program("matrix", &["--stride=48", &other_ones()]) },
             Step { name: "mcp-client", run: mcp_client },
             Step { name: "chaostoolkit", run: chaos_toolkit },
             Step { name: "report", run: report },
@@ -52,13 +52,13 @@ const PHASES: &[&[Lane]] = &[
             Step { name: "vagrant", run: vagrant },
         ],
         &[
-            Step { name: "sweep", run: || program("sweep", &["--stride=36"]) },
+            Step { name: "sweep", run: || program("sweep", &["--stride=48", &other_ones()]) },
             Step { name: SERVERS, run: servers },
+            Step { name: "sabotage", run: sabotage },
         ],
     ],
     &[&[
         Step { name: "soak", run: || program("soak", &["--steps=2000", "--minutes=10", "--cycles=1000"]) },
-        Step { name: "sabotage", run: sabotage },
         Step { name: "kills", run: kill },
         Step { name: VM, run: kernels },
         Step { name: VM_SOAK, run: vm_soak },
@@ -281,32 +281,26 @@ fn kernels() -> Result<Tally, Error> {
 }
 
 /// Modules of kernel tests that meet what differs from kernel to kernel: what is there at all, which programs the verifier
-/// takes, how they are attached, what packets and calls meet, what a death leaves, what is shut in, and what only a machine of
-/// one's own lets be seen.
-const DEPENDS_ON_KERNEL: &[&str] = &[
-    "abilities",
-    "answers",
+/// takes, what packets and calls meet, what a death leaves, and what only a machine of one's own lets be seen.
+const DEPENDS_ON_KERNEL: &[&str] =
+    &["abilities", "answers", "calls", "dns", "effects", "lacks", "oracle::packets", "sandbox", "severed"];
+/// And those that meet how programs are attached: by links (tcx) or as filters (clsact), which is one and the same on every kernel
+/// that has links, or has none. What stays attached has to be inert, and be undone.
+const DEPENDS_ON_LINKS: &[&str] = &[
     "bystanders",
-    "calls",
-    "dns",
-    "effects",
     "guardian",
     "guards",
-    "lacks",
+    "leases",
     "lifetime",
     "names",
-    "oracle::packets",
     "overlap",
-    "sandbox",
     "scopes",
     "services",
-    "severed",
+    "stuck",
 ];
-/// And those for which it only matters that the oldest kernel has no links: what stays attached has to be inert, and be undone.
-const DEPENDS_ON_LINKS: &[&str] = &["leases", "stuck"];
 
 /// Kernel tests that passed in this run's step "host".
-fn passed_on_host() -> Result<Vec<String>, Error> {
+fn passed_on_host() -> Result<Vec<Verdict>, Error> {
     let path = results_of("host");
     let text = match std::fs::read_to_string(&path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -315,21 +309,21 @@ fn passed_on_host() -> Result<Vec<String>, Error> {
     let mut results = Results::default();
     text.lines().for_each(|line| results.read(line));
     let passed = results.verdicts.into_iter().filter(|verdict| verdict.outcome == Outcome::Pass);
-    Ok(passed.map(|verdict| verdict.test).collect())
+    Ok(passed.collect())
 }
 
-/// Those of them that would say the same on this kernel.
-fn not_repeated(passed: &[String], series: &str) -> Vec<String> {
-    let oldest = vm::KERNELS.first() == Some(&series);
-    let links = if oldest { DEPENDS_ON_LINKS } else { &[] };
-    let alike = |test: &&String| {
-        let module = test.strip_prefix("kernel-tests::");
+/// Those of them that would say the same on a kernel.
+fn not_repeated(passed: &[Verdict], series: &str) -> Vec<String> {
+    let alike = |verdict: &&Verdict| {
+        let same = vm::has_links(&verdict.kernel) == vm::has_links(series);
+        let other = if same { &[] } else { DEPENDS_ON_LINKS };
+        let module = verdict.test.strip_prefix("kernel-tests::");
         let depends = |module: &str| {
-            DEPENDS_ON_KERNEL.iter().chain(links).any(|depends| module.starts_with(&format!("{depends}::")))
+            DEPENDS_ON_KERNEL.iter().chain(other).any(|depends| module.starts_with(&format!("{depends}::")))
         };
         module.is_some_and(|module| !depends(module))
     };
-    passed.iter().filter(alike).cloned().collect()
+    passed.iter().filter(alike).map(|verdict| verdict.test.clone()).collect()
 }
 
 /// Where a step's verdicts are written.
@@ -362,10 +356,11 @@ fn vm_matrix() -> Result<Tally, Error> {
     Ok(tally)
 }
 
-/// Has a share be another one each time, as long as nobody looks for one that has failed: it is said which it was.
+/// Has share and stride choose others each time, as long as nobody looks for one that has failed: it is said which they were. As
+/// many numbers as it takes for each event of a share to meet each call of a stride.
 fn other_ones() -> String {
     let age = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    format!("--offset={}", age.as_secs() / 60 % 1000)
+    format!("--offset={}", age.as_secs() / 60 % 10_000)
 }
 
 /// The sweep over system calls on both kernels of the VM, of what few machines can do; other calls each time.
@@ -501,10 +496,21 @@ mod tests {
 
     #[test]
     fn what_depends_on_the_kernel_is_repeated_on_it_though_it_passed_on_the_host() {
-        let tests =
-            ["netlink::a", "kernel-tests::policy::b", "kernel-tests::guards::c", "kernel-tests::stuck::d"];
-        let passed = tests.map(str::to_owned);
-        let left_out = |series| not_repeated(&passed, series);
-        assert_eq!(vm::KERNELS.map(left_out), [vec![&*passed[1]], vec![&*passed[1], &*passed[3]]]);
+        let modules =
+            ["netlink::a", "kernel-tests::policy::b", "kernel-tests::dns::c", "kernel-tests::stuck::d"];
+        let left_out = |host: &str| {
+            let passed = modules.map(|test| Verdict {
+                kernel: host.to_owned(),
+                test: test.to_owned(),
+                outcome: Outcome::Pass,
+                reason: String::new(),
+                ms: 1,
+                figures: serde_json::Map::new(),
+            });
+            vm::KERNELS.map(|series| not_repeated(&passed, series))
+        };
+        let [policy, stuck] = [modules[1], modules[3]];
+        assert_eq!(left_out("6.18.1-x"), [vec![policy], vec![policy, stuck]]);
+        assert_eq!(left_out("6.1.0-9-amd64"), [vec![policy, stuck], vec![policy]]);
     }
 }

@@ -7,6 +7,7 @@ use std::process::Child;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 use crate::error::Error;
 
@@ -36,7 +37,7 @@ pub(crate) struct Verdict {
     pub(crate) ms: u64,
     /// What it measured, by name.
     #[serde(default)]
-    pub(crate) figures: serde_json::Map<String, serde_json::Value>,
+    pub(crate) figures: Map<String, Value>,
 }
 
 impl Verdict {
@@ -71,6 +72,17 @@ pub(crate) enum Line {
     Exit {
         exit: i32,
     },
+    Measured(Measured),
+}
+
+/// All that `bench` has measured.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Measured {
+    facts: Value,
+    figures: Value,
+    goals: Value,
+    skipped: Value,
+    counts: Value,
 }
 
 /// What a results file says so far.
@@ -79,6 +91,7 @@ pub(crate) struct Results {
     pub(crate) verdicts: Vec<Verdict>,
     pub(crate) done: Option<usize>,
     pub(crate) exit: Option<i32>,
+    pub(crate) measured: Option<Measured>,
     /// Lines that are none of ours.
     pub(crate) garbled: Vec<String>,
 }
@@ -91,6 +104,7 @@ impl Results {
             // One line for each boot in which tests ran.
             Ok(Line::Done { count, .. }) => self.done = Some(self.done.unwrap_or(0) + count),
             Ok(Line::Exit { exit }) => self.exit = Some(exit),
+            Ok(Line::Measured(measured)) => self.measured = Some(measured),
             Err(_) if line.trim().is_empty() => {}
             Err(_) => self.garbled.push(line.trim().to_owned()),
         }
@@ -182,5 +196,13 @@ mod tests {
         let (done, exit) = (r#"{"done":true,"count":1}"#, r#"{"exit":1}"#);
         assert!(results(&[PASS, done, exit]).doubt().is_some());
         assert_eq!(results(&[&PASS.replace("pass", "fail"), done, exit]).doubt(), None);
+    }
+
+    #[test]
+    fn what_was_measured_is_kept_whole() {
+        let line = r#"{"facts":{"kernel":"6"},"figures":{"a":{"b":1.5}},"goals":[{"met":true}],"skipped":[],"counts":{"met":1}}"#;
+        let results = results(&[line, r#"{"exit":0}"#]);
+        assert!(results.garbled.is_empty() && results.exit == Some(0));
+        assert_eq!(serde_json::to_string(&results.measured).unwrap(), line);
     }
 }

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 use crate::verdict::{Outcome, Verdict};
+use crate::vm::version;
 
 /// Why a test is left out that has passed on the host (`tests/src/runner.rs`).
 const ELSEWHERE: &str = "passed-on-the-host";
@@ -95,11 +96,6 @@ impl Kept {
 /// The suite of a test.
 pub(super) fn suite_of(test: &str) -> &str {
     test.split("::").next().unwrap_or_default()
-}
-
-/// The numbers at the beginning of a kernel's release, so that 6.1 comes before 6.12.
-fn version(release: &str) -> Vec<u32> {
-    release.split(['.', '-', '+']).map_while(|part| part.parse().ok()).collect()
 }
 
 #[cfg(test)]

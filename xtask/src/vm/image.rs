@@ -25,12 +25,13 @@ const OBSERVERS: &[&str] = &["ip", "tc", "ping", "bpftool", "mkfs.ext4"];
 /// Names of tests that are left out, one a line.
 pub(super) const LEFT_OUT: &str = "etc/left-out";
 
-/// Runs the suites of the kernel, but for what [`LEFT_OUT`] names, if it is there.
-pub(super) fn test_command(filters: &[String], leave_out: bool) -> Vec<String> {
+/// Runs a partition of the tests of the suites of the kernel (which, of how many), but for what [`LEFT_OUT`] names.
+pub(super) fn test_command(filters: &[String], (number, partitions): (usize, usize)) -> Vec<String> {
     let mut argv = vec![format!("{BIN_DIR}/test-runner"), "--results=/dev/ttyS1".to_owned()];
     // Emulated, a test takes several times as long as on the machine itself.
     argv.push("--limit=240".to_owned());
-    argv.extend(leave_out.then(|| format!("--leave-out=/{LEFT_OUT}")));
+    argv.push(format!("--partition={number}/{partitions}"));
+    argv.push(format!("--leave-out=/{LEFT_OUT}"));
     argv.extend(filters.iter().map(|filter| format!("--filter={filter}")));
     argv.extend(KERNEL_SUITES.iter().map(|name| format!("{BIN_DIR}/{name}")));
     argv

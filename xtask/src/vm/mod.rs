@@ -11,6 +11,7 @@ mod qemu;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use clap::{Args, Parser};
@@ -25,6 +26,21 @@ use cpio::Archive;
 /// Debian's stable kernel, without tcx, and its backported one, with tcx.
 pub(crate) const KERNELS: [&str; 2] = ["6.1", "6.12"];
 
+/// Whether a kernel attaches programs to devices by links (tcx, from 6.6 on), by its release or series.
+pub(crate) fn has_links(release: &str) -> bool {
+    version(release) >= vec![6, 6]
+}
+
+/// The numbers at the beginning of a kernel's release, so that 6.1 comes before 6.12.
+pub(crate) fn version(release: &str) -> Vec<u32> {
+    release.split(['.', '-', '+']).map_while(|part| part.parse().ok()).collect()
+}
+
+/// Where a program in a VM writes its results, a line of JSON each.
+pub(crate) const RESULTS: &str = "/dev/ttyS1";
+
+/// Machines that share the tests of one kernel, so that no processor is idle while another kernel's take longer.
+const PARTITIONS: usize = 2;
 /// Wall-clock limit of the VM with systemd, in seconds, unless a longer one was given.
 const LEAST_SYSTEMD_LIMIT: u64 = 4500;
 
@@ -62,6 +78,12 @@ impl Options {
     fn defaults() -> Self {
         Defaults::parse_from(["vm"]).options
     }
+
+    /// The kernels that are asked for.
+    fn series(&self) -> impl Iterator<Item = &str> {
+        let all: &[&str] = if self.kernel.is_empty() { &KERNELS } else { &[] };
+        all.iter().copied().chain(self.kernel.iter().map(String::as_str))
+    }
 }
 
 /// The options without arguments: defaults and environment.
@@ -85,6 +107,11 @@ pub(crate) struct Boot {
 }
 
 impl Boot {
+    /// Whether it came to its end, and what it ran was content.
+    pub(crate) fn succeeded(&self) -> bool {
+        self.failure.is_none() && self.results.exit == Some(0)
+    }
+
     /// The last lines of the console.
     pub(crate) fn console_tail(&self) -> String {
         const LINES: usize = 40;
@@ -122,15 +149,8 @@ pub(crate) fn test_all(
     leave_out: impl Fn(&str) -> Vec<String>,
 ) -> Result<Vec<Boot>, Error> {
     tools::require(tools::VM)?;
-    let common = image::base(built, &image::test_command(&[], true), None)?;
-    let mut all = Vec::new();
-    for series in KERNELS {
-        let mut base = common.clone();
-        base.file(image::LEFT_OUT, leave_out(series).join("\n").as_bytes());
-        let options = Options { kernel: vec![series.to_owned()], ..Options::defaults() };
-        all.extend(machines(&options, &base, None)?);
-    }
-    boot_machines(&Options::defaults(), &all)
+    let options = Options::defaults();
+    boot_machines(&options, &test_machines(&options, built, leave_out)?)
 }
 
 /// Kills everything under faults of every kind so many times, on every kernel.
@@ -166,14 +186,13 @@ pub(crate) fn test_systemd(built: &Artifacts) -> Result<Vec<Boot>, Error> {
     boot_systemd(&Options::defaults(), built, built.bin_dir()?)
 }
 
-/// Boots Debian on one kernel after the other, with a package of the programs in a folder.
+/// Boots Debian, with a package of the programs in a folder.
 fn boot_systemd(options: &Options, built: &Artifacts, programs: &Path) -> Result<Vec<Boot>, Error> {
     // Six boots and five runs of dpkg.
     let options = &Options { timeout: options.timeout.max(LEAST_SYSTEMD_LIMIT), ..options.clone() };
     let disk = debian::disk()?;
     let base = debian::base(built, programs, &options.filter)?;
-    let machines = machines(options, &base, Some(&disk))?;
-    machines.iter().map(|machine| qemu::boot(machine, qemu::Show::Verdicts)).collect()
+    boot_machines(options, &machines(options, &base, Some(&disk))?)
 }
 
 /// Where a program of ours is in the image.
@@ -181,21 +200,18 @@ pub(crate) fn program(name: &str) -> String {
     format!("{}/{name}", image::BIN_DIR)
 }
 
-/// Runs a program of the image in one VM and shows what it writes as it writes it. True when it succeeded.
-pub(crate) fn show(built: &Artifacts, kernel: &str, argv: &[String]) -> Result<bool, Error> {
+/// Runs a program of the image in one VM and shows what it writes as it writes it.
+pub(crate) fn show(built: &Artifacts, kernel: &str, argv: &[String]) -> Result<Boot, Error> {
     tools::require(tools::OBSERVERS)?;
     tools::require(tools::VM)?;
     let options = Options { kernel: vec![kernel.to_owned()], ..Options::defaults() };
-    let mut succeeded = true;
-    let base = image::base(built, argv, None)?;
-    for machine in machines(&options, &base, None)? {
-        let boot = qemu::boot(&machine, qemu::Show::Program)?;
-        if let Some(failure) = &boot.failure {
-            eprintln!("the VM failed: {failure}\n{}", boot.console_tail());
-        }
-        succeeded &= boot.failure.is_none() && boot.results.exit == Some(0);
+    let machines = machines(&options, &image::base(built, argv, None)?, None)?;
+    let machine = machines.first().ok_or_else(|| Error::Lacking(format!("no kernel {kernel}")))?;
+    let boot = qemu::boot(machine, qemu::Show::Program)?;
+    if let Some(failure) = &boot.failure {
+        eprintln!("the VM failed: {failure}\n{}", boot.console_tail());
     }
-    Ok(succeeded)
+    Ok(boot)
 }
 
 /// Runs a program of the image, side by side on each kernel: its name for people, what the console said, and
@@ -226,29 +242,54 @@ pub(crate) fn program_on_all(
 }
 
 fn boot_tests(options: &Options, built: &Artifacts) -> Result<Vec<Boot>, Error> {
-    boot_all(options, &image::base(built, &image::test_command(&options.filter, false), None)?)
+    boot_machines(options, &test_machines(options, built, |_| Vec::new())?)
+}
+
+/// The machines that the kernel tests run in, without those that `leave_out` names for each kernel.
+fn test_machines(
+    options: &Options,
+    built: &Artifacts,
+    leave_out: impl Fn(&str) -> Vec<String>,
+) -> Result<Vec<qemu::Machine>, Error> {
+    // What a filter lets through is not worth a second boot.
+    let partitions = if options.filter.is_empty() { PARTITIONS } else { 1 };
+    let mut machines = Vec::new();
+    for number in 1..=partitions {
+        let argv = image::test_command(&options.filter, (number, partitions));
+        let common = image::base(built, &argv, None)?;
+        for series in options.series() {
+            let mut base = common.clone();
+            base.file(image::LEFT_OUT, leave_out(series).join("\n").as_bytes());
+            machines.push(machine(options, series, number, &base, None)?);
+        }
+    }
+    Ok(machines)
 }
 
 fn boot_all(options: &Options, base: &Archive) -> Result<Vec<Boot>, Error> {
     boot_machines(options, &machines(options, base, None)?)
 }
 
+/// Boots them, as many side by side as there are kernels.
 fn boot_machines(options: &Options, machines: &[qemu::Machine]) -> Result<Vec<Boot>, Error> {
-    if options.sequential {
-        return machines.iter().map(|machine| qemu::boot(machine, qemu::Show::Verdicts)).collect();
-    }
-    std::thread::scope(|scope| {
-        let running: Vec<_> = machines
-            .iter()
-            .map(|machine| scope.spawn(move || qemu::boot(machine, qemu::Show::Verdicts)))
-            .collect();
+    let queue = Mutex::new(machines.iter());
+    let lane = || {
+        let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).next();
+        std::iter::from_fn(next)
+            .map(|machine| qemu::boot(machine, qemu::Show::Verdicts))
+            .collect::<Result<Vec<_>, Error>>()
+    };
+    let lanes = if options.sequential { 1 } else { KERNELS.len() };
+    let boots: Result<Vec<_>, Error> = std::thread::scope(|scope| {
+        let running: Vec<_> = (0..lanes).map(|_| scope.spawn(lane)).collect();
         running
             .into_iter()
             .map(|thread| {
                 thread.join().unwrap_or_else(|_| Err(Error::Lacking("the thread of a VM panicked".into())))
             })
             .collect()
-    })
+    });
+    Ok(boots?.into_iter().flatten().collect())
 }
 
 fn run_command(options: &Options, built: &Artifacts) -> Result<ExitCode, Error> {
@@ -274,30 +315,33 @@ fn run_command(options: &Options, built: &Artifacts) -> Result<ExitCode, Error> 
     Ok(code)
 }
 
-/// Fetches the kernels and writes the image of each.
+/// The machine of each kernel.
 fn machines(options: &Options, base: &Archive, disk: Option<&Path>) -> Result<Vec<qemu::Machine>, Error> {
+    options.series().map(|series| machine(options, series, 1, base, disk)).collect()
+}
+
+/// Fetches a kernel, and writes its image into a folder of this one among the machines with that kernel.
+fn machine(
+    options: &Options,
+    series: &str,
+    number: usize,
+    base: &Archive,
+    disk: Option<&Path>,
+) -> Result<qemu::Machine, Error> {
     let started = Instant::now();
-    let asked: Vec<&str> = if options.kernel.is_empty() {
-        KERNELS.to_vec()
-    } else {
-        options.kernel.iter().map(String::as_str).collect()
-    };
-    let mut machines = Vec::new();
-    for series in asked {
-        let kernel = kernel::obtain(series)?;
-        let dir = run::vm_dir().join(&kernel.release);
-        std::fs::create_dir_all(&dir).map_err(Error::file("create", &dir))?;
-        let initramfs = dir.join(if disk.is_some() { "systemd.cpio" } else { "initramfs.cpio" });
-        image::write(base, &kernel, &initramfs)?;
-        machines.push(qemu::Machine {
-            kernel,
-            initramfs,
-            disk: disk.map(Path::to_path_buf),
-            dir,
-            memory: options.memory,
-            limit: Duration::from_secs(options.timeout),
-        });
-    }
-    eprintln!("images ready after {:.1} s", started.elapsed().as_secs_f64());
-    Ok(machines)
+    let kernel = kernel::obtain(series)?;
+    let name = if number == 1 { kernel.release.clone() } else { format!("{}-{number}", kernel.release) };
+    let dir = run::vm_dir().join(name);
+    std::fs::create_dir_all(&dir).map_err(Error::file("create", &dir))?;
+    let initramfs = dir.join(if disk.is_some() { "systemd.cpio" } else { "initramfs.cpio" });
+    image::write(base, &kernel, &initramfs)?;
+    eprintln!("image ready after {:.1} s", started.elapsed().as_secs_f64());
+    Ok(qemu::Machine {
+        kernel,
+        initramfs,
+        disk: disk.map(Path::to_path_buf),
+        dir,
+        memory: options.memory,
+        limit: Duration::from_secs(options.timeout),
+    })
 }
