@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use crate::residue::Judged;
+use crate::residue::{Judged, Surroundings};
 
 /// The command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,7 +15,7 @@ pub struct Asked {
     /// Of all events, every how many, other ones for each kind and kernel; 1 is every one.
     pub share: u32,
     /// Which share of the events it is, and which calls a stride leaves out: any number, so that one run after the other sees all
-    /// of them.
+    /// of them, over as many as share and stride are together.
     pub offset: usize,
     /// No longer than this; what is not done then is a failure.
     pub limit: Duration,
@@ -60,6 +60,20 @@ impl Asked {
     pub fn share_of<T: Copy>(&self, all: &[T], offset: usize) -> Vec<T> {
         let share = (self.share as usize).clamp(1, all.len().max(1));
         all.iter().copied().skip(offset % share).step_by(share).collect()
+    }
+
+    /// The offset of what a stride leaves out. It goes on when every share has had its turn, so that each event meets each call.
+    pub fn choice_of_calls(&self) -> usize {
+        self.offset / self.share as usize
+    }
+
+    /// Says what is left out, so that the same can be asked for again.
+    pub fn print_choice(&self) {
+        for (every, what) in [(self.share, "event"), (self.stride, "call")] {
+            if every > 1 {
+                println!("every {every}th {what}, by offset {}", self.offset);
+            }
+        }
     }
 
     /// Whether a part of this name is asked for, which few machines can do or many.
@@ -118,6 +132,15 @@ impl Tally {
         self.failures.extend_from_slice(failures);
     }
 
+    /// Says it if what is around does not behave after the last strike of a kind as before the first one: no cell, and no point.
+    pub fn behaves(&mut self, kind: &'static str, before: crate::Result<Surroundings>) {
+        let started = Instant::now();
+        if let Err(error) = before.and_then(|mut around| around.assert_as_before()) {
+            let failure = format!("{kind}, when all was over: {error}");
+            self.add(kind, &format!("what is around {kind}"), 0, &[failure], started);
+        }
+    }
+
     /// Counts what was found of residue of such faults.
     pub fn judge(&mut self, whose: &'static str, judged: Judged) {
         self.judged.entry(whose).or_default().merge(judged);
@@ -174,6 +197,29 @@ mod tests {
         let shares: Vec<_> = (7..10).map(|offset| third.share_of(&[1, 2, 3, 4, 5], offset)).collect();
         assert_eq!(shares, [vec![2, 5], vec![3], vec![1, 4]]);
         assert_eq!(third.share_of(&[1, 2], 7), [2], "of few there is one at least");
+    }
+
+    #[test]
+    fn over_as_many_offsets_as_share_and_stride_are_together_each_event_meets_each_choice_of_calls() {
+        let events = ["a", "b", "c", "d", "e"];
+        for (share, kinds_before) in [(1, 2), (3, 0), (3, 1), (7, 4)] {
+            let mut met: Vec<_> = (0..share * 4)
+                .map(|offset| {
+                    asked(&[&format!("--share={share}"), "--stride=4", &format!("--offset={offset}")])
+                })
+                .flat_map(|asked| {
+                    let asked = asked.unwrap();
+                    let choice = asked.choice_of_calls() % 4;
+                    asked
+                        .share_of(&events, asked.offset + kinds_before)
+                        .into_iter()
+                        .map(move |event| (event, choice))
+                })
+                .collect();
+            met.sort_unstable();
+            met.dedup();
+            assert_eq!(met.len(), events.len() * 4, "share {share}");
+        }
     }
 
     #[test]

@@ -10,10 +10,11 @@ use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitCode, Stdio};
 use std::time::Duration;
 
-use nix::libc::ETIMEDOUT;
+use nix::libc::{EAGAIN, EBADMSG, ENOENT, ETIMEDOUT};
 
 use crate::cgroup::Cgroup;
 use crate::error::{Error, Result};
+use crate::name_server::{Heard, Kind, Over, ask_from_here};
 use crate::netns::NetNs;
 use crate::plug::Plug;
 use crate::touch::Touch;
@@ -58,6 +59,9 @@ pub enum Ask {
     Say(SocketAddr),
     /// connect(2) of a UDP socket, which sends nothing.
     Associate(SocketAddr),
+    /// Asks this name server for the addresses of a name, over UDP: ENOENT when it says that there is no such name, EAGAIN when it
+    /// says nothing within [`PATIENCE`], EBADMSG when it says anything but the truth.
+    Resolve(SocketAddr),
 }
 
 impl Ask {
@@ -73,6 +77,7 @@ impl Ask {
             Self::Keep(address) => format!("keep {address}"),
             Self::Say(address) => format!("say {address}"),
             Self::Associate(address) => format!("associate {address}"),
+            Self::Resolve(address) => format!("resolve {address}"),
         }
     }
 }
@@ -233,6 +238,7 @@ fn once(line: &str) -> Option<i32> {
             stream.read_exact(&mut [0])
         }),
         "associate" => UdpSocket::bind(any).and_then(|socket| socket.connect(to)),
+        "resolve" => resolve(to),
         _ => return None,
     };
     Some(number(result))
@@ -244,6 +250,19 @@ fn trip(from: SocketAddr, to: SocketAddr, limit: Duration) -> io::Result<()> {
     socket.set_read_timeout(Some(limit))?;
     socket.send_to(b"x", to)?;
     socket.recv_from(&mut [0; 8]).map(drop)
+}
+
+/// Believes nothing but the truth.
+fn resolve(server: SocketAddr) -> io::Result<()> {
+    const NO_SUCH_NAME: u8 = 3;
+    let heard = ask_from_here(server, Over::Udp, "db.example.org", Kind::A, PATIENCE)?;
+    let errno = match heard {
+        Heard::Silence => EAGAIN,
+        Heard::Said(NO_SUCH_NAME, ..) => ENOENT,
+        heard if heard == Heard::truth(Kind::A) => return Ok(()),
+        Heard::Said(..) | Heard::Reset => EBADMSG,
+    };
+    Err(io::Error::from_raw_os_error(errno))
 }
 
 fn number(result: std::io::Result<()>) -> i32 {

@@ -124,6 +124,21 @@ impl Daemon {
         Mcp::connect(&self.socket())
     }
 
+    /// As [`Daemon::mcp`], waiting so long for a server that is being started again: none begins until it listens.
+    ///
+    /// # Errors
+    /// As [`Daemon::mcp`].
+    pub fn mcp_within(&self, limit: Duration) -> Result<Mcp> {
+        let mut mcp = self.mcp();
+        wait_until(limit, || {
+            if mcp.is_err() {
+                mcp = self.mcp();
+            }
+            mcp.is_ok()
+        });
+        mcp
+    }
+
     /// Process id of the injector, which is the parent of all others.
     pub fn injector_pid(&self) -> i32 {
         i32::try_from(self.injector.id()).unwrap_or(i32::MAX)

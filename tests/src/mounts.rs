@@ -54,24 +54,43 @@ pub fn with_tmpfs<T: Send>(
     options: &str,
     work: impl FnOnce() -> Result<T> + Send,
 ) -> Result<T> {
-    let result = std::thread::scope(|scope| {
-        scope
-            .spawn(|| {
-                cover(folder, options)?;
-                work()
-            })
-            .join()
-    });
-    result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    let cover = || {
+        mount(Some("tmpfs"), folder, Some("tmpfs"), MsFlags::empty(), Some(options))
+            .map_err(Error::sys("mount a tmpfs on", folder.display().to_string()))
+    };
+    with_own_mounts(cover, work)
 }
 
-fn cover(folder: &Path, options: &str) -> Result<()> {
-    unshare(CloneFlags::CLONE_NEWNS).map_err(Error::sys("unshare", "the mounts"))?;
-    let none = None::<&str>;
-    mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)
-        .map_err(Error::sys("make private", "the mounts"))?;
-    mount(Some("tmpfs"), folder, Some("tmpfs"), MsFlags::empty(), Some(options))
-        .map_err(Error::sys("mount a tmpfs on", folder.display().to_string()))
+/// As [`with_tiny_tmpfs`], without what is mounted on a folder.
+///
+/// # Errors
+/// As [`with_tiny_tmpfs`].
+///
+/// # Panics
+/// When the closure does.
+pub fn without<T: Send>(folder: &Path, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+    let unmount =
+        || umount2(folder, MntFlags::MNT_DETACH).map_err(Error::sys("unmount", folder.display().to_string()));
+    with_own_mounts(unmount, work)
+}
+
+/// Runs `work` on a thread with mounts of its own, after `change` has changed them.
+fn with_own_mounts<T: Send>(
+    change: impl FnOnce() -> Result<()> + Send,
+    work: impl FnOnce() -> Result<T> + Send,
+) -> Result<T> {
+    let result = std::thread::scope(|scope| {
+        let run = || {
+            unshare(CloneFlags::CLONE_NEWNS).map_err(Error::sys("unshare", "the mounts"))?;
+            let none = None::<&str>;
+            mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)
+                .map_err(Error::sys("make private", "the mounts"))?;
+            change()?;
+            work()
+        };
+        scope.spawn(run).join()
+    });
+    result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 /// A file system that is mounted below a folder of the test's own, until the guard goes.

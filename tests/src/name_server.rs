@@ -140,21 +140,32 @@ pub fn ask(
     kind: Kind,
     limit: Duration,
 ) -> Result<Heard> {
+    let heard = from.run(|| ask_from_here(server, over, name, kind, limit));
+    heard.map_err(Error::io("ask", format!("{server} for {name}")))
+}
+
+/// As [`ask`], from where this thread is.
+pub(crate) fn ask_from_here(
+    server: SocketAddr,
+    over: Over,
+    name: &str,
+    kind: Kind,
+    limit: Duration,
+) -> io::Result<Heard> {
     static ID: AtomicU16 = AtomicU16::new(1);
     let question = question(ID.fetch_add(1, Ordering::Relaxed), name, kind);
-    let answer = from.run(|| match over {
+    let answer = match over {
         Over::Udp => over_udp(server, &question, limit),
         Over::Tcp => over_tcp(server, &question, limit),
-    });
-    let heard = match answer {
+    };
+    match answer {
         Ok(answer) => understand(&question, &answer),
         Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
             Ok(Heard::Silence)
         }
         Err(error) if error.kind() == ErrorKind::ConnectionReset => Ok(Heard::Reset),
         Err(error) => Err(error),
-    };
-    heard.map_err(Error::io("ask", format!("{server} for {name}")))
+    }
 }
 
 fn over_udp(server: SocketAddr, question: &[u8], limit: Duration) -> io::Result<Vec<u8>> {

@@ -10,6 +10,7 @@ use std::fs::File;
 use std::io::{self, Read, Seek};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::str::FromStr;
 use std::time::{Duration, Instant};
 
 use nix::sys::prctl;
@@ -68,6 +69,39 @@ pub struct Plan {
     /// Suite and name of tests that are not run, and why: those that have passed elsewhere and would say the same here, if
     /// nothing is said.
     pub leave_out: HashMap<String, String>,
+    /// Which of them.
+    pub partition: Partition,
+}
+
+/// Every so manieth test, written `1/2`: what one of several machines does of what they share. Neighbours, which are alike and take
+/// alike long, are in different ones.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Partition {
+    /// From 1.
+    number: usize,
+    of: usize,
+}
+
+impl Partition {
+    /// Every test.
+    pub const WHOLE: Self = Self { number: 1, of: 1 };
+
+    fn has(self, index: usize) -> bool {
+        index % self.of == self.number - 1
+    }
+}
+
+impl FromStr for Partition {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        let numbers =
+            text.split_once('/').and_then(|(number, of)| Some((number.parse().ok()?, of.parse().ok()?)));
+        match numbers {
+            Some((number @ 1.., of)) if number <= of => Ok(Self { number, of }),
+            _ => Err("must be one of how many, such as 1/2".to_owned()),
+        }
+    }
 }
 
 /// Runs all of it and hands over each verdict as it comes. Returns how many tests there were.
@@ -91,6 +125,8 @@ pub fn run(plan: &Plan, mut report: impl FnMut(&Line)) -> Result<usize> {
             return Err(Error::Different(format!("no test has {filter:?} in its name")));
         }
     }
+    let mine = |(index, test)| plan.partition.has(index).then_some(test);
+    let tests: Vec<_> = tests.into_iter().enumerate().filter_map(mine).collect();
     let kernel = kernel_release();
     for (executable, name, full) in &tests {
         let started = Instant::now();
@@ -256,6 +292,18 @@ mod tests {
         assert_eq!(verdict(Some(101), &[], OK, host), Verdict::Fail);
         assert_eq!(verdict(None, &[], OK, host), Verdict::Fail);
         assert_eq!(verdict(Some(0), &["left process 1".into()], OK, host), Verdict::Fail);
+    }
+
+    #[test]
+    fn every_test_is_in_one_partition() {
+        let partitions = ["1/3", "2/3", "3/3"].map(|text| text.parse::<Partition>().unwrap());
+        for index in 0..10 {
+            assert_eq!(partitions.iter().filter(|partition| partition.has(index)).count(), 1, "{index}");
+        }
+        assert!((0..10).all(|index| Partition::WHOLE.has(index)));
+        for wrong in ["", "1", "0/2", "3/2", "1/0", "-1/2", "a/b"] {
+            assert!(wrong.parse::<Partition>().is_err(), "{wrong}");
+        }
     }
 
     #[test]

@@ -29,10 +29,11 @@ pub struct ProcessorGround {
     pub quota: Option<(u64, u64)>,
 }
 
-/// Plans it. More cores than there are processors means all of them.
+/// Plans it. More cores than there are processors means all of them, and so does a quota of more.
 ///
 /// # Errors
-/// [`ErrorCode::InvalidParameter`] when a processor that is named cannot be used.
+/// [`ErrorCode::InvalidParameter`] when a processor that is named cannot be used, or fewer are named than the share of the quota
+/// takes.
 pub fn plan(load: &CpuLoad, ground: &ProcessorGround) -> Result<Plan, ApiError> {
     let ProcessorGround { usable, cgroup, quota } = ground;
     let all = u32::try_from(usable.len()).unwrap_or(u32::MAX);
@@ -45,12 +46,7 @@ pub fn plan(load: &CpuLoad, ground: &ProcessorGround) -> Result<Plan, ApiError> 
     let cores = if named > 0 { named } else { load.cores.unwrap_or(all).min(all) };
     let (percent, of) = match quota {
         None => (load.percent, format!("{cores} of {all} processors")),
-        Some((time, period)) => {
-            // Spread evenly: one processor may be less than the quota, and no thread can burn more than one.
-            let processors = ratio(*time, *period);
-            let each = (load.percent * processors / f64::from(cores.max(1))).min(100.0);
-            (each, format!("its quota of {processors} processors, on {cores}"))
-        }
+        Some((time, period)) => of_quota(load, ratio(*time, *period), cores, all)?,
     };
     let mut description = format!("resource_exhaustion: burns {} % of {of}", load.percent);
     if let Some(cgroup) = cgroup {
@@ -68,6 +64,35 @@ pub fn plan(load: &CpuLoad, ground: &ProcessorGround) -> Result<Plan, ApiError> 
     })
 }
 
+/// Percent of each of so many cores, and of what that is a share, where `quota` is a number of processors, of `all` that there are.
+/// It is spread evenly: one processor may be less than the quota, and no thread can burn more than one.
+fn of_quota(load: &CpuLoad, quota: f64, cores: u32, all: u32) -> Result<(f64, String), ApiError> {
+    let processors = quota.min(f64::from(all));
+    let burned = load.percent * processors / 100.0;
+    // A share that takes a core to the brim may come out a little above it.
+    let least = (burned - 1e-9).ceil();
+    let words = match quota > processors {
+        false => format!("its quota of {} processors", rounded(quota)),
+        true => format!("all {all} processors (its quota of {} is more)", rounded(quota)),
+    };
+    if least > f64::from(cores) {
+        let field = if load.processors.is_empty() { "cores" } else { "processors" };
+        let (percent, burned) = (load.percent, rounded(burned));
+        let message = format!(
+            "params.{field}: {percent} % of {words} is {burned} processors, more than the {cores} that are named can burn"
+        );
+        return Err(ApiError::new(ErrorCode::InvalidParameter, message)
+            .hint(format!("name at least {least} {field}, or none, which means all; or a smaller share")));
+    }
+    let each = (burned * 100.0 / f64::from(cores.max(1))).min(100.0);
+    Ok((each, format!("{words}, on {cores}")))
+}
+
+/// To two digits, for people.
+fn rounded(number: f64) -> f64 {
+    (number * 100.0).round() / 100.0
+}
+
 #[expect(clippy::cast_precision_loss, reason = "microseconds of some periods")]
 fn ratio(time: u64, period: u64) -> f64 {
     time as f64 / period.max(1) as f64
@@ -79,11 +104,17 @@ mod tests {
 
     use super::*;
 
-    fn work(cores: Option<u32>, processors: &[u32], quota: Option<(u64, u64)>) -> Result<CpuWork, ApiError> {
+    fn planned(
+        percent: f64,
+        cores: Option<u32>,
+        processors: &[u32],
+        quota: Option<(u64, u64)>,
+    ) -> Result<(f64, u32, String), ApiError> {
         let (ramp, processors) = (Duration::ZERO, processors.to_vec());
-        let load = CpuLoad { percent: 50.0, cores, processors, ramp, whose: None };
-        match plan(&load, &ProcessorGround { usable: vec![0, 1, 2, 3], cgroup: None, quota })?.work {
-            Work::Cpu(work) => Ok(work),
+        let load = CpuLoad { percent, cores, processors, ramp, whose: None };
+        let plan = plan(&load, &ProcessorGround { usable: vec![0, 1, 2, 3], cgroup: None, quota })?;
+        match plan.work {
+            Work::Cpu(work) => Ok((work.percent, work.cores, plan.description)),
             other => panic!("{other:?}"),
         }
     }
@@ -91,13 +122,43 @@ mod tests {
     #[test]
     fn a_share_is_of_each_core_or_of_the_quota() {
         let of = |cores, processors: &[u32], quota| {
-            work(cores, processors, quota).map(|work| (work.percent, work.cores)).unwrap()
+            planned(50.0, cores, processors, quota).map(|(percent, cores, _)| (percent, cores)).unwrap()
         };
         assert_eq!(of(None, &[], None), (50.0, 4));
         assert_eq!(of(Some(9), &[], None), (50.0, 4));
         assert_eq!(of(None, &[1, 3], None), (50.0, 2));
         assert_eq!(of(Some(2), &[], Some((40_000, 100_000))), (10.0, 2));
-        assert_eq!(of(Some(1), &[], Some((800_000, 100_000))), (100.0, 1));
-        assert_eq!(work(None, &[4], None).unwrap_err().code, ErrorCode::InvalidParameter);
+        let unusable = planned(50.0, None, &[4], None).unwrap_err();
+        assert_eq!(unusable.code, ErrorCode::InvalidParameter);
+    }
+
+    #[test]
+    fn a_share_of_a_quota_that_the_cores_cannot_burn_is_refused_with_how_many_could() {
+        let quota = Some((400_000, 100_000));
+        for (cores, processors, field) in [(Some(1), &[][..], "cores"), (None, &[1, 2, 3], "processors")] {
+            let error = planned(80.0, cores, processors, quota).unwrap_err();
+            assert_eq!(error.code, ErrorCode::InvalidParameter, "{error}");
+            let words = format!("params.{field}: 80 % of its quota of 4 processors is 3.2 processors");
+            assert!(error.message.starts_with(&words), "{error}");
+            assert!(error.hint.is_some_and(|hint| hint.contains(&format!("at least 4 {field}"))));
+        }
+        let (percent, cores, description) = planned(80.0, Some(4), &[], quota).unwrap();
+        assert_eq!((percent, cores), (80.0, 4));
+        assert!(description.contains("burns 80 % of its quota of 4 processors, on 4"), "{description}");
+        // To the brim is not above it, whatever the fractions are.
+        assert_eq!(planned(50.0, Some(2), &[], quota).unwrap().0, 100.0);
+        assert_eq!(planned(70.0, Some(1), &[], Some((10, 7))).unwrap().0, 100.0);
+        assert!(planned(70.0, Some(1), &[], Some((143, 100))).is_err());
+    }
+
+    #[test]
+    fn a_quota_of_more_processors_than_there_are_counts_as_all_of_them() {
+        let quota = Some((800_000, 100_000));
+        let (percent, cores, description) = planned(50.0, None, &[], quota).unwrap();
+        assert_eq!((percent, cores), (50.0, 4));
+        let words = "burns 50 % of all 4 processors (its quota of 8 is more), on 4";
+        assert!(description.contains(words), "{description}");
+        assert_eq!(planned(50.0, Some(2), &[], quota).unwrap().0, 100.0);
+        assert!(planned(50.0, Some(1), &[], quota).is_err());
     }
 }

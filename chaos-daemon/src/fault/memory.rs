@@ -27,7 +27,7 @@ pub struct MemoryGround {
     pub cgroup: Option<CgroupRef>,
     /// The host's.
     pub memory: Memory,
-    /// What the control group may have, if it is limited.
+    /// What the control group may have, if it or one above it is limited.
     pub limit: Option<u64>,
 }
 
@@ -80,11 +80,11 @@ fn whole(ground: &MemoryGround) -> Result<u64, ApiError> {
         (Some(cgroup), None) => Err(ApiError::new(
             ErrorCode::InvalidParameter,
             format!(
-                "params.memory_percent: cgroup {} has no limit of memory to take a share of",
+                "params.memory_percent: cgroup {} has no limit of memory to take a share of, nor has one above it",
                 cgroup.path.display()
             ),
         )
-        .hint("give params.memory_mb")),
+        .hint("give params.memory_mb, or the unit a limit (`MemoryMax=`)")),
     }
 }
 

@@ -67,7 +67,7 @@ pub use cpu::ProcessorGround;
 pub use disk_fill::DirectoryGround;
 pub use memory::MemoryGround;
 pub use oom::OomGround;
-pub use requirements::{lacks, parts, require, requirements};
+pub use requirements::{called, lacks, parts, remedy, require, requirements};
 pub use work::{
     Attach, CallWork, Callers, CpuWork, DownWork, FileWork, FlapWork, Goal, HoardWork, LoopWork, Match,
     PacketAction, PacketWork, PauseWork, RestartWork, SeverWork, SignalWork, SocketWork, SpoilWork, Work,
@@ -210,18 +210,17 @@ fn down(what: String, down: HostDown, ground: &DownGround) -> Plan {
     }
 }
 
-/// Plans a fault on this node. `place` must be there for an effect that has traffic, `ground` for one that changes a
-/// setting or goes to a cgroup.
+/// Plans a fault on this node, which has all that [`require`] asks for. `place` must be there for an effect that has traffic,
+/// `ground` for one that changes a setting or goes to a cgroup.
 ///
 /// # Errors
-/// [`ErrorCode::UnsupportedKernel`] names what the kernel lacks.
+/// Names what cannot be done with what was found.
 pub fn plan(
     effect: &Effect,
     place: Option<&Place<'_>>,
     ground: Option<&Ground>,
     facts: &Facts,
 ) -> Result<Plan, ApiError> {
-    require(effect, facts)?;
     if let Some(name) = place.map(|place| &place.target.interface.name).filter(|name| is_ours(name)) {
         let text = format!("target.interface: {name} is a device that a fault of chaos-daemon has made");
         return Err(ApiError::new(ErrorCode::InvalidParameter, text)

@@ -81,139 +81,52 @@ pub fn lacks(requirements: &[Requirement], facts: &Facts) -> Vec<Lack> {
     requirements.iter().filter_map(|requirement| facts.lack(*requirement)).collect()
 }
 
-/// Refuses what this kernel cannot do.
-///
-/// # Errors
-/// [`ErrorCode::UnsupportedKernel`] names everything that is missing, and what would supply the first of it.
-pub fn require(effect: &Effect, facts: &Facts) -> Result<(), ApiError> {
-    let fault_type = effect.fault_type();
-    let (resource, needed) = match effect {
+/// What would supply all of this, each remedy once; `None` when nothing is missing.
+pub fn remedy(lacks: &[Lack]) -> Option<String> {
+    let mut remedies: Vec<&str> = Vec::new();
+    for lack in lacks {
+        if !remedies.contains(&lack.remedy.as_str()) {
+            remedies.push(&lack.remedy);
+        }
+    }
+    (!remedies.is_empty()).then(|| remedies.join("; and "))
+}
+
+/// What a fault needs of the kernel, and the part of its type that it is, where parts need something else than the whole.
+fn needs(effect: &Effect) -> (Option<&'static str>, Vec<Requirement>) {
+    let (part, needed) = match effect {
         Effect::Sever { .. } => (Some(OF_SERVICE), sever::REQUIREMENTS),
         Effect::Limit { limit, .. } => (Some(limit.resource()), of_resource(limit.resource())),
         Effect::Hoard { what: Hoard::Oom { .. }, .. } => (Some(WITH_OOM), oom::REQUIREMENTS),
-        _ => (None, requirements(fault_type)),
+        _ => (None, requirements(effect.fault_type())),
     };
-    let lacks = lacks(needed, facts);
-    let Some(first) = lacks.first() else { return Ok(()) };
+    let mut needed = needed.to_vec();
+    if effect.names_cgroup() && !needed.contains(&Requirement::CgroupV2) {
+        needed.push(Requirement::CgroupV2);
+    }
+    (part, needed)
+}
+
+/// Refuses what this kernel cannot do. To be asked before anything is looked at: what is looked for may be missing for the same
+/// reason.
+///
+/// # Errors
+/// [`ErrorCode::UnsupportedKernel`] names the fault, everything that is missing, and what would supply it.
+pub fn require(effect: &Effect, facts: &Facts) -> Result<(), ApiError> {
+    let lacks = lacks(&needs(effect).1, facts);
+    let Some(remedy) = remedy(&lacks) else { return Ok(()) };
     let names: Vec<_> = lacks.iter().map(|lack| lack.what.as_str()).collect();
-    let of = resource.map_or_else(String::new, |resource| format!(" ({resource})"));
-    Err(ApiError::new(
-        ErrorCode::UnsupportedKernel,
-        format!(
-            "{}{of} is not possible on kernel {}: missing {}",
-            fault_type.name(),
-            facts.release,
-            names.join(", ")
-        ),
-    )
-    .hint(first.remedy.clone()))
+    let (called, release) = (called(effect), &facts.release);
+    let text = format!("{called} is not possible on kernel {release}: missing {}", names.join(", "));
+    Err(ApiError::new(ErrorCode::UnsupportedKernel, text).hint(remedy))
+}
+
+/// A fault as refusals call it: its type, and the part of that where parts need something else than the whole.
+pub fn called(effect: &Effect) -> String {
+    let name = effect.fault_type().name();
+    needs(effect).0.map_or_else(|| name.to_owned(), |part| format!("{name} ({part})"))
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-    use crate::host::{Controller, WhenAsked};
-    use crate::spec::{FaultRequest, Probability};
-
-    /// A kernel that has all but memory's controller and the key that makes it panic.
-    fn facts() -> Facts {
-        let lack = Lack { what: "the cgroup controller memory (disabled)".into(), remedy: "boot".into() };
-        Facts {
-            release: "6.1".into(),
-            processors: 2,
-            tcx: true,
-            packet_programs: None,
-            veth: None,
-            netem: None,
-            cgroup_v2: None,
-            controllers: vec![(Controller::Memory, lack)],
-            tracing: None,
-            descriptors: None,
-            call_programs: WhenAsked::new(|| Ok(())),
-            sever_programs: WhenAsked::new(|| {
-                Err(Lack { what: "CONFIG_CGROUP_BPF".into(), remedy: "build".into() })
-            }),
-            files: WhenAsked::new(|| Err(Lack { what: String::new(), remedy: String::new() })),
-            sockets: WhenAsked::new(|| Err(Lack { what: "CONFIG_BPF_LSM".into(), remedy: "boot".into() })),
-            systemd: None,
-            sysrq: Some("there is no /proc/sysrq-trigger".into()),
-        }
-    }
-
-    fn refused(
-        fault_type: FaultType,
-        target: serde_json::Value,
-        params: serde_json::Value,
-    ) -> Option<ApiError> {
-        let request = FaultRequest {
-            fault_type,
-            probability: Probability::CERTAIN,
-            duration_seconds: None,
-            error_message: None,
-            target: serde_json::from_value(target).unwrap(),
-            params: params.as_object().unwrap().clone(),
-        };
-        require(&request.parse().unwrap().effect, &facts()).err()
-    }
-
-    #[test]
-    fn each_resource_is_missing_what_it_needs_and_an_injection_is_refused_with_the_same_words() {
-        let missing = |name: &str| {
-            let found = resources().into_iter().find(|(resource, _)| *resource == name).unwrap();
-            lacks(found.1, &facts())
-        };
-        for possible in RESOURCES.iter().filter(|resource| **resource != "memory_limit") {
-            assert_eq!(missing(possible), [], "{possible}");
-        }
-        let (limited, killed) = (missing("memory_limit"), missing(WITH_OOM));
-        assert_eq!((limited.len(), &limited), (1, &killed));
-        let target = json!({"cgroup": "a"});
-        for params in
-            [json!({"resource": "memory_limit", "memory_mb": 64}), json!({"resource": "memory", "oom": true})]
-        {
-            let error = refused(FaultType::ResourceExhaustion, target.clone(), params).unwrap();
-            assert_eq!(
-                (error.code, error.hint.as_ref()),
-                (ErrorCode::UnsupportedKernel, Some(&limited[0].remedy))
-            );
-            assert!(error.message.contains(&limited[0].what) && error.message.contains("(memory"), "{error}");
-        }
-        let pids = json!({"resource": "pids_limit", "pids": 5});
-        assert_eq!(refused(FaultType::ResourceExhaustion, target, pids), None);
-    }
-
-    #[test]
-    fn errors_of_sockets_need_the_security_hooks_that_those_of_connections_do_not() {
-        let refused = |kind| refused(kind, json!({"cgroup": "a"}), json!({}));
-        let error = refused(FaultType::SocketError).unwrap();
-        assert_eq!((error.code, error.hint.as_deref()), (ErrorCode::UnsupportedKernel, Some("boot")));
-        assert!(
-            error.message.contains("socket_error") && error.message.contains("CONFIG_BPF_LSM"),
-            "{error}"
-        );
-        assert_eq!(refused(FaultType::ConnectError), None);
-    }
-
-    #[test]
-    fn a_partition_of_a_service_needs_programs_of_groups_only_where_it_names_no_interface() {
-        let of_service = json!({"cgroup": "a"});
-        let error = refused(FaultType::NetworkPartition, of_service.clone(), json!({})).unwrap();
-        assert_eq!((error.code, error.hint.as_deref()), (ErrorCode::UnsupportedKernel, Some("build")));
-        assert!(error.message.contains("(a service without an interface)"), "{error}");
-        assert!(refused(FaultType::Timeout, of_service, json!({})).is_some());
-        let on_interface = json!({"cgroup": "a", "interface": "eth0", "direction": "egress"});
-        assert_eq!(refused(FaultType::NetworkPartition, on_interface, json!({})), None);
-        let parts = parts(FaultType::NetworkPartition);
-        assert_eq!(lacks(parts[0].1, &facts()).len(), 1);
-        assert_eq!(lacks(requirements(FaultType::NetworkPartition), &facts()), []);
-    }
-
-    #[test]
-    fn a_panic_needs_the_key_that_makes_the_kernel_panic() {
-        let error = refused(FaultType::HostPanic, json!({}), json!({})).unwrap();
-        assert!(error.message.contains("CONFIG_MAGIC_SYSRQ"), "{error}");
-        assert_eq!(refused(FaultType::ClockSkew, json!({}), json!({"offset_seconds": 5})), None);
-    }
-}
+#[path = "requirements_tests.rs"]
+mod tests;

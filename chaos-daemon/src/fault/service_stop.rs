@@ -18,7 +18,7 @@ use crate::kernel::setting::{ServiceSetting, Setting};
 use crate::kernel::systemd::Unit;
 
 /// What it needs.
-pub const REQUIREMENTS: &[Requirement] = &[Requirement::Systemd];
+pub const REQUIREMENTS: &[Requirement] = &[Requirement::Systemd, Requirement::CgroupV2];
 
 /// Plans it.
 pub fn plan(unit: &Unit) -> Plan {

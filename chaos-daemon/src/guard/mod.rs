@@ -8,6 +8,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -18,7 +19,7 @@ use nix::libc;
 use crate::host::MissingPrivilege;
 use crate::host::privilege::{GUARD, LimitError, check_guard, limit_to};
 use crate::injector::manager::ServiceManager;
-use crate::injector::recover::{RecoverError, Recovered, recover, recover_journal};
+use crate::injector::recover::{RecoverError, Recovered, recover};
 use crate::injector::runtime::{Claimant, Runtime};
 use crate::injector::watch::{Heartbeat, SILENCE};
 use crate::journal::Journal;
@@ -31,9 +32,6 @@ const LOOK: Duration = Duration::from_millis(50);
 const ENOUGH_LOOKS: u32 = 20;
 /// How long a process that recovers may take: longer than the steps of all faults that it may find.
 const RECOVERY_LIMIT: Duration = Duration::from_secs(60);
-/// How long a killed injector may take to go, before its journal is undone all the same: a process that was killed does
-/// nothing more in user space, and what it holds in the kernel is no concern of ours.
-const END_LIMIT: Duration = Duration::from_millis(200);
 /// How long to wait before an undo that failed is tried again.
 const RETRY: Duration = Duration::from_secs(2);
 /// How often the service manager hears of us.
@@ -71,25 +69,23 @@ pub enum GuardError {
 pub fn run(runtime_dir: &Path, manager: &ServiceManager) -> Result<(), GuardError> {
     check_guard()?;
     limit_to(GUARD)?;
-    let mut guard = Guard::claim(runtime_dir)?;
+    let mut guard = Guard::claim(runtime_dir, manager)?;
     manager.tell("READY=1");
     tracing::info!(runtime_dir = %runtime_dir.display(), "guarding");
-    let mut told: Option<Instant> = None;
     loop {
-        guard.heartbeat.beat();
-        if told.is_none_or(|told| told.elapsed() > TELL) {
-            manager.tell("WATCHDOG=1");
-            told = Some(Instant::now());
-        }
+        guard.beat();
         guard.look();
     }
 }
 
-struct Guard {
+struct Guard<'a> {
     me: ProcessId,
     runtime_dir: PathBuf,
     journal: Journal,
     heartbeat: Heartbeat,
+    manager: &'a ServiceManager,
+    /// When the service manager heard of us last.
+    told: Option<Instant>,
     /// The injector's beat that was seen last, and in how many looks in a row. While the host is suspended or has no time for
     /// anybody, we do not look either: what could not beat then is not dead.
     seen: (u64, u32),
@@ -99,8 +95,8 @@ struct Guard {
     _lock: Flock<File>,
 }
 
-impl Guard {
-    fn claim(runtime_dir: &Path) -> Result<Self, GuardError> {
+impl<'a> Guard<'a> {
+    fn claim(runtime_dir: &Path, manager: &'a ServiceManager) -> Result<Self, GuardError> {
         let io = |operation, path: &Path| {
             let path = path.to_owned();
             move |source| GuardError::Io { operation, path, source }
@@ -127,7 +123,17 @@ impl Guard {
             Journal::open(runtime_dir.join("journal")).map_err(io("open the journal in", runtime_dir))?;
         let now = Instant::now();
         let runtime_dir = runtime_dir.to_owned();
-        Ok(Self { me, runtime_dir, journal, heartbeat, seen: (0, 0), retry: now, _lock: lock })
+        let (told, seen) = (None, (0, 0));
+        Ok(Self { me, runtime_dir, journal, heartbeat, manager, told, seen, retry: now, _lock: lock })
+    }
+
+    /// Says that it is there, to the injector and to the service manager.
+    fn beat(&mut self) {
+        self.heartbeat.beat();
+        if self.told.is_none_or(|told| told.elapsed() > TELL) {
+            self.manager.tell("WATCHDOG=1");
+            self.told = Some(Instant::now());
+        }
     }
 
     /// Who is named as injector, alive or not. After a recovery of ours that is this process, which stands for nobody.
@@ -142,6 +148,14 @@ impl Guard {
         }
         let alive = self.injector().map(|claimant| (claimant, claimant.process.open()));
         match alive {
+            // Killed, and gone in a moment; or it hangs in the kernel, for nobody knows how long.
+            Some((claimant, Ok(Some(process)))) if process.dying => {
+                let hangs = !process.wait(LOOK).unwrap_or(false);
+                if hangs && Instant::now() >= self.retry && self.pending() {
+                    tracing::error!(pid = claimant.process.pid, "the injector was killed, and has not ended");
+                    self.end_and_recover(&process);
+                }
+            }
             Some((claimant, Ok(Some(process)))) => {
                 let patience = if claimant.recovers { RECOVERY_LIMIT } else { SILENCE };
                 match self.silent_beyond(patience, Self::pending) {
@@ -161,8 +175,7 @@ impl Guard {
             }
             Some((_, Ok(None))) | None if self.pending() && Instant::now() >= self.retry => {
                 tracing::error!("the injector has ended and left supervised faults; undoing them");
-                let recovered = recover(&self.runtime_dir, None);
-                self.report(recovered);
+                self.recover();
             }
             Some((_, Ok(None))) | None => thread::sleep(LOOK),
         }
@@ -193,14 +206,34 @@ impl Guard {
             .map_or(true, |found| found.iter().any(crate::journal::Found::is_supervised))
     }
 
+    /// What was killed does nothing more in user space: if it hangs in the kernel, recovery takes its place.
     fn end_and_recover(&mut self, process: &Process) {
         if let Err(error) = process.signal(libc::SIGKILL) {
             tracing::error!(%error, "cannot end the injector");
         }
-        let recovered = match process.wait(END_LIMIT) {
-            Ok(true) => recover(&self.runtime_dir, None),
-            _ => recover_journal(&self.journal).map_err(RecoverError::Journal),
-        };
+        self.recover();
+    }
+
+    /// Recovers, and beats meanwhile, for as long as that may take.
+    fn recover(&mut self) {
+        let runtime_dir = self.runtime_dir.clone();
+        let recovered = thread::scope(|scope| {
+            let (under_way, over) = mpsc::channel::<()>();
+            let work = || {
+                let _until_it_is_over = under_way;
+                recover(&runtime_dir, None)
+            };
+            let worker = thread::Builder::new().spawn_scoped(scope, work).ok()?;
+            let begun = Instant::now();
+            while begun.elapsed() < RECOVERY_LIMIT
+                && over.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout)
+            {
+                self.beat();
+            }
+            worker.join().ok()
+        });
+        // Without a thread for it, or when that has panicked.
+        let recovered = recovered.unwrap_or_else(|| recover(&self.runtime_dir, None));
         self.report(recovered);
     }
 
@@ -235,31 +268,76 @@ fn last_seen(pid: i32) -> (String, String) {
 mod tests {
     use super::*;
     use crate::host::CgroupRef;
+    use crate::kernel::process::end_child;
+    use crate::kernel::process::tests::child_without_its_first_thread;
     use crate::kernel::setting::{CgroupSetting, Knob, Setting};
     use crate::kernel::step::Step;
     use crate::spec::{FaultName, FaultType};
 
+    /// Has the journal say that the folder, a control group as far as values go, was limited to 5 processes instead of 9.
+    fn begin_limit(guard: &Guard<'_>) {
+        let cgroup = CgroupRef::find(&guard.runtime_dir).unwrap().unwrap();
+        let setting = CgroupSetting { cgroup, knob: Knob::PidsMax, old: "9".into(), new: "5".into() };
+        let name = FaultName::new("a").unwrap();
+        let step = Step::Setting(Setting::Cgroup(setting));
+        guard.journal.begin(1, &name, FaultType::ResourceExhaustion, &[step]).unwrap();
+    }
+
     #[test]
     fn one_guard_per_runtime_directory() {
         let folder = tempfile::tempdir().unwrap();
-        let first = Guard::claim(folder.path()).unwrap();
-        assert!(matches!(Guard::claim(folder.path()), Err(GuardError::InUse(_))));
+        let manager = ServiceManager::default();
+        let first = Guard::claim(folder.path(), &manager).unwrap();
+        assert!(matches!(Guard::claim(folder.path(), &manager), Err(GuardError::InUse(_))));
         drop(first);
-        assert!(Guard::claim(folder.path()).is_ok());
+        assert!(Guard::claim(folder.path(), &manager).is_ok());
+    }
+
+    #[test]
+    fn while_it_waits_for_somebody_else_who_recovers_the_guard_beats() {
+        let folder = tempfile::tempdir().unwrap();
+        let manager = ServiceManager::default();
+        let mut guard = Guard::claim(folder.path(), &manager).unwrap();
+        let other = Runtime::claim(folder.path()).unwrap();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                thread::sleep(SILENCE / 2);
+                drop(other);
+            });
+            guard.recover();
+        });
+        let age = guard.heartbeat.age();
+        assert!(age < SILENCE / 4, "the last beat was {age:?} ago");
+    }
+
+    #[test]
+    fn what_an_injector_has_left_is_undone_although_a_thread_of_it_has_not_ended() {
+        let folder = tempfile::tempdir().unwrap();
+        let manager = ServiceManager::default();
+        let mut guard = Guard::claim(folder.path(), &manager).unwrap();
+        let value = folder.path().join("pids.max");
+        std::fs::write(&value, "5\n").unwrap();
+        begin_limit(&guard);
+        let dead = child_without_its_first_thread(|| {
+            let mut runtime = Runtime::claim(folder.path()).unwrap();
+            drop(runtime.serve());
+            runtime
+        });
+        guard.look();
+        assert!(!guard.pending());
+        assert_eq!(std::fs::read_to_string(&value).unwrap(), "9\n");
+        end_child(dead.pid).unwrap();
     }
 
     #[test]
     fn an_undo_that_failed_is_tried_again_soon_although_the_recovery_has_left_the_guards_name() {
         let folder = tempfile::tempdir().unwrap();
-        let mut guard = Guard::claim(folder.path()).unwrap();
+        let manager = ServiceManager::default();
+        let mut guard = Guard::claim(folder.path(), &manager).unwrap();
         // A control group as far as values go, of which one cannot be read at first.
         let value = folder.path().join("pids.max");
         std::fs::create_dir(&value).unwrap();
-        let cgroup = CgroupRef::find(folder.path()).unwrap().unwrap();
-        let setting = CgroupSetting { cgroup, knob: Knob::PidsMax, old: "9".into(), new: "5".into() };
-        let name = FaultName::new("a").unwrap();
-        let step = Step::Setting(Setting::Cgroup(setting));
-        guard.journal.begin(1, &name, FaultType::ResourceExhaustion, &[step]).unwrap();
+        begin_limit(&guard);
 
         guard.look();
         assert!(guard.pending(), "what cannot be read was taken for undone");
@@ -276,7 +354,8 @@ mod tests {
     #[test]
     fn an_injector_is_silent_only_after_it_has_been_looked_at_for_a_while() {
         let folder = tempfile::tempdir().unwrap();
-        let mut guard = Guard::claim(folder.path()).unwrap();
+        let manager = ServiceManager::default();
+        let mut guard = Guard::claim(folder.path(), &manager).unwrap();
         assert_eq!(guard.silent_for(), Duration::ZERO);
         let silent = (0..ENOUGH_LOOKS).map(|_| guard.silent_for()).max();
         assert!(silent > Some(SILENCE), "one that has never beaten is silent");
@@ -287,12 +366,13 @@ mod tests {
     #[test]
     fn one_that_beats_while_the_guard_looks_for_what_is_pending_is_not_silent() {
         let folder = tempfile::tempdir().unwrap();
-        let mut guard = Guard::claim(folder.path()).unwrap();
-        let look_for_long = |guard: &mut Guard| (0..ENOUGH_LOOKS).map(|_| guard.silent_for()).max();
+        let manager = ServiceManager::default();
+        let mut guard = Guard::claim(folder.path(), &manager).unwrap();
+        let look_for_long = |guard: &mut Guard<'_>| (0..ENOUGH_LOOKS).map(|_| guard.silent_for()).max();
         look_for_long(&mut guard);
         assert_eq!(guard.silent_beyond(SILENCE, |_| false), None, "nothing is pending");
         assert!(guard.silent_beyond(SILENCE, |_| true) > Some(SILENCE));
-        let beats = |guard: &Guard| {
+        let beats = |guard: &Guard<'_>| {
             Heartbeat::of_injector(&guard.runtime_dir).unwrap().beat();
             true
         };

@@ -269,6 +269,33 @@ impl Armed {
         Ok(())
     }
 
+    /// Spares these peers, and these TCP ports of this node, and no others from now on.
+    ///
+    /// # Errors
+    /// When there is no room for them, or the kernel refuses.
+    pub fn spare(&mut self, peers: &[IpNet], tcp_ports: &[u16]) -> Result<(), ArmError> {
+        match self {
+            Self::Packets(programs) => spare(programs, peers, tcp_ports)?,
+            Self::Loops(loops) => {
+                for each in loops {
+                    spare(&mut each.programs, peers, tcp_ports)?;
+                }
+            }
+            Self::Calls(programs) => programs.protect(peers, &ports(tcp_ports))?,
+            // These are not in the way of packets.
+            Self::Cpu(_)
+            | Self::Hoard(_)
+            | Self::Signals(_)
+            | Self::Restart(_)
+            | Self::Pause(_)
+            | Self::Spoil(_)
+            | Self::Down(..)
+            | Self::Flap(_)
+            | Self::Settings(_) => {}
+        }
+        Ok(())
+    }
+
     /// What the fault has met so far.
     ///
     /// # Errors
@@ -284,7 +311,7 @@ impl Armed {
             Self::Packets(programs) => add(programs.counters()?),
             Self::Loops(loops) => {
                 for each in loops {
-                    add(each.programs.counters()?);
+                    add(each.counters()?);
                 }
             }
             Self::Calls(programs) => add(programs.counters()?),
@@ -404,8 +431,12 @@ pub(super) fn prepare(warm: Option<Programs>, family: Family, packets: &Match) -
 
 /// Has the programs spare these peers, and these TCP ports of this node.
 pub(super) fn spare(programs: &mut Programs, peers: &[IpNet], tcp_ports: &[u16]) -> Result<(), BpfError> {
-    let ports: Vec<_> = tcp_ports.iter().map(|port| (rule::TCP, *port)).collect();
-    programs.protect(peers, &ports)
+    programs.protect(peers, &ports(tcp_ports))
+}
+
+/// TCP ports as the programs know them.
+fn ports(tcp_ports: &[u16]) -> Vec<(u8, u16)> {
+    tcp_ports.iter().map(|port| (rule::TCP, *port)).collect()
 }
 
 fn arm_packets(

@@ -11,6 +11,7 @@ use crate::host::{BootId, boot_time_ns};
 use crate::journal::DownRecord;
 use crate::journal::down::wall_clock;
 use crate::kernel::down::Machine;
+use crate::request::chain;
 use crate::spec::{FaultType, Way};
 
 /// A countdown, called off when the value is dropped.
@@ -162,7 +163,7 @@ impl Shared {
             }
             _ => match machine.go_down(way) {
                 Ok(()) => Phase::Down,
-                Err(error) => Phase::Failed(super::life::chain(&error)),
+                Err(error) => Phase::Failed(chain(&error)),
             },
         };
         if *phase != Phase::Down {

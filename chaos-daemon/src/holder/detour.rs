@@ -1,5 +1,6 @@
 //! The way round of a packet that is to be delayed, lost or changed: a veth pair with netem, and programs on both ends.
 
+use std::cell::Cell;
 use std::time::Duration;
 
 use super::arm::{ArmError, attach, check_attached, filter, netlink, prepare, rule};
@@ -8,12 +9,12 @@ use crate::fault::{Attach, LoopWork};
 use crate::host::NetNs;
 use crate::kernel::bpf::{Hook, LoopEnd, Programs};
 use crate::kernel::netlink::marks::{self, NETEM_HANDLE};
-use crate::kernel::netlink::{Device, Netlink};
+use crate::kernel::netlink::{Device, Loss, NetemState, Netlink};
 use crate::sabotage::{self, Guard};
 use crate::spec::Direction;
 use crate::spec::dns::keys;
-use chaos_common::DnsRule;
 use chaos_common::rule::RETURN_INGRESS;
+use chaos_common::{Counters, DnsRule};
 
 /// How long our own device may take to come up.
 const UP_LIMIT: Duration = Duration::from_secs(5);
@@ -24,6 +25,8 @@ pub struct Loop {
     pub(super) near: Device,
     /// The longest delay that is planned.
     pub(super) longest: Duration,
+    /// What was last read of the packets that it has lost, where that is what it is for.
+    lost: Option<Cell<u32>>,
     /// Keeps the private namespace, and with it both ends and the queue. Last, so that it goes last.
     _private: NetNs,
 }
@@ -34,8 +37,29 @@ impl Loop {
     /// # Errors
     /// When the kernel cannot be asked.
     pub(super) fn backlog(&self) -> Result<u32, ArmError> {
+        Ok(self.state()?.map_or(0, |state| state.backlog_packets))
+    }
+
+    /// What it has met so far. Affected are the packets that went through it; of a loss, which is the only thing that netem counts
+    /// (`qdisc_qstats_drop` in net/sched/sch_netem.c), those that were lost.
+    ///
+    /// # Errors
+    /// When the counters of the programs cannot be read.
+    pub(super) fn counters(&self) -> Result<Counters, ArmError> {
+        let mut counters = self.programs.counters()?;
+        if let Some(lost) = &self.lost {
+            // Not to be told is no reason to end.
+            if let Ok(Some(state)) = self.state() {
+                lost.set(state.drops);
+            }
+            counters.affected = lost.get().into();
+        }
+        Ok(counters)
+    }
+
+    fn state(&self) -> Result<Option<NetemState>, ArmError> {
         let near = self.near.ifindex;
-        netlink(async |netlink| Ok(netlink.read_netem(near).await?.map_or(0, |state| state.backlog_packets)))
+        netlink(async |netlink| Ok(netlink.read_netem(near).await?))
     }
 }
 
@@ -93,7 +117,8 @@ pub(super) fn arm(
         plumb(&mut programs)?;
     }
     check_attached(&programs)?;
-    Ok(Loop { programs, near: pair.near, longest: work.longest, _private: private })
+    let lost = (work.netem.loss != Loss::default()).then(Cell::default);
+    Ok(Loop { programs, near: pair.near, longest: work.longest, lost, _private: private })
 }
 
 /// Puts the queue on the near end, brings it up, and reads it back.

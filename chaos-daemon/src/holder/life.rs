@@ -18,6 +18,7 @@ use crate::host::privilege::{
 use crate::host::{NetNs, NetNsError, boot_time_ns};
 use crate::kernel::bpf::{BpfError, Programs};
 use crate::kernel::setting::Setting;
+use crate::request::chain;
 use crate::sabotage;
 use crate::spec::Way;
 
@@ -65,7 +66,9 @@ pub fn run(socket: OwnedFd, packets: bool) -> Result<(), HolderError> {
             hold(&mut socket, &work, lease, warm, netns.map(NetNs::of_fd).transpose()?)
         }
         Order::Disarm => Ok(()),
-        Order::Renew | Order::Aim { .. } => Err(HolderError::Unexpected("renew or aim before arm")),
+        Order::Renew | Order::Aim { .. } | Order::Spare { .. } => {
+            Err(HolderError::Unexpected("renew, aim or spare before arm"))
+        }
         Order::Load(_) => Err(HolderError::Unexpected("load twice")),
     }
 }
@@ -154,6 +157,10 @@ fn hold(
                 Ok(()) => send(socket, &Report::Aimed)?,
                 Err(error) => send(socket, &Report::Failed { message: chain(&error) })?,
             },
+            Order::Spare { peers, tcp_ports } => match armed.spare(&peers, &tcp_ports) {
+                Ok(()) => send(socket, &Report::Spared)?,
+                Err(error) => send(socket, &Report::Failed { message: chain(&error) })?,
+            },
             Order::Disarm => return disarm(socket, armed),
             Order::Arm { .. } | Order::Load(_) => return Err(HolderError::Unexpected("arm or load twice")),
         }
@@ -174,15 +181,4 @@ fn disarm(socket: &mut UnixStream, mut armed: Armed) -> Result<(), HolderError> 
         Err(error) => send(socket, &Report::Failed { message: chain(&error) })?,
     }
     Ok(())
-}
-
-/// An error and its causes on one line.
-pub(super) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text.push_str(&format!(": {cause}"));
-        source = cause.source();
-    }
-    text
 }

@@ -72,6 +72,13 @@ pub enum Order {
         /// All of them.
         peers: Vec<IpNet>,
     },
+    /// Spare these from now on, and no others.
+    Spare {
+        /// Peers.
+        peers: Vec<IpNet>,
+        /// TCP ports of this node.
+        tcp_ports: Vec<u16>,
+    },
     /// Stop, let queued packets out, take everything away, and end.
     Disarm,
 }
@@ -92,6 +99,8 @@ pub enum Report {
     Beat(Evidence),
     /// About the peers of the last order to aim.
     Aimed,
+    /// Sparing what the last order to spare says.
+    Spared,
     /// Undone.
     Disarmed(Evidence),
 }

@@ -11,7 +11,7 @@ use nix::libc;
 use serde::{Deserialize, Serialize};
 
 use super::part::Part;
-use super::sshd::is_sshd;
+use super::vital::Nearness;
 
 /// A control group as the journal writes it: how to find it again, and how to know that it is the same.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -156,7 +156,7 @@ pub fn of_unit(mount: &Path, unit: &str) -> io::Result<Option<PathBuf>> {
     Ok(None)
 }
 
-/// A process of this host that must neither stand still nor be starved.
+/// A process that must neither stand still nor be starved.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Vital {
     /// Its number.
@@ -165,19 +165,12 @@ pub struct Vital {
     pub name: String,
 }
 
-/// Programs by which the host lives or its operator reaches it, beside our own. Those of containers are not meant: they have
-/// pid namespaces of their own.
-const VITAL: &[&str] = &["systemd", "init", "dbus-daemon", "dbus-broker"];
-/// Whole families of them; the kernel cuts names to 15 bytes.
-const VITAL_FAMILIES: &[&str] = &["systemd-", "(sd-", "dbus-broker-"];
-
 /// The first vital process in the group at `path` or below it. `holders` says whether those of faults are vital.
 ///
 /// # Errors
 /// When procfs cannot be read.
 pub fn vital_process(mount: &Path, path: &Path, holders: bool) -> io::Result<Option<Vital>> {
     let Ok(group) = path.strip_prefix(mount) else { return Ok(None) };
-    let ours = fs::read_link("/proc/self/ns/pid")?;
     for entry in fs::read_dir("/proc")?.flatten() {
         let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else {
             continue;
@@ -188,22 +181,14 @@ pub fn vital_process(mount: &Path, path: &Path, holders: bool) -> io::Result<Opt
             continue;
         }
         let name = fs::read_to_string(entry.path().join("comm")).unwrap_or_default().trim_end().to_owned();
-        let of_this_host = fs::read_link(entry.path().join("ns/pid")).is_ok_and(|theirs| theirs == ours);
         let ourselves = u32::try_from(pid) == Ok(std::process::id());
         let holds = Part::named(&name) == Some(Part::Holder);
-        if ourselves || pid == 1 || of_this_host && is_vital(&name) && (holders || !holds) {
+        let is_vital = || Nearness::read(&entry.path()).is_vital(&name) && (holders || !holds);
+        if ourselves || pid == 1 || is_vital() {
             return Ok(Some(Vital { pid, name }));
         }
     }
     Ok(None)
-}
-
-/// Whether a process of this host that has this name is one by which the host lives or its operator reaches it.
-pub fn is_vital(name: &str) -> bool {
-    Part::named(name).is_some()
-        || is_sshd(name)
-        || VITAL.contains(&name)
-        || VITAL_FAMILIES.iter().any(|family| name.starts_with(family))
 }
 
 /// Whether `/proc/PID/cgroup` says that the process is in `group`, or below it.
@@ -269,7 +254,5 @@ mod tests {
         let mount = Path::new("/m");
         // Everybody is in the root or below it.
         assert!(vital_process(mount, mount, true).unwrap().is_some());
-        assert!(is_vital("sshd") && is_vital("systemd-journal") && !is_vital("postgres"));
-        assert!(Part::ALL.iter().all(|part| is_vital(part.name())));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use super::{Controller, KernelFiles, KernelSockets};
+use super::{Controller, KernelFiles, KernelSockets, Unusable};
 
 /// What is found out when somebody asks for it: it takes its time, and few need it. What was found is kept; what was not is looked
 /// for a second time at once, and again whenever somebody asks, for it may have been the memory of a moment that was missing.
@@ -93,11 +93,11 @@ pub struct Facts {
     /// tcx links (Linux 6.6).
     pub tcx: bool,
     /// Why packet programs cannot be loaded or attached; `None` when they can.
-    pub packet_programs: Option<String>,
+    pub packet_programs: Option<Unusable>,
     /// Why no veth pair can be made; `None` when one can.
-    pub veth: Option<String>,
+    pub veth: Option<Unusable>,
     /// Why netem cannot be used; `None` when it can.
-    pub netem: Option<String>,
+    pub netem: Option<Unusable>,
     /// Why control groups of version 2 cannot be used; `None` when they can.
     pub cgroup_v2: Option<String>,
     /// The controllers that they have not, and why.
@@ -129,83 +129,120 @@ pub struct Lack {
     pub remedy: String,
 }
 
+impl Lack {
+    fn new(requirement: Requirement, reason: &str, remedy: &str) -> Self {
+        Self { what: format!("{} ({reason})", requirement.name()), remedy: remedy.to_owned() }
+    }
+
+    /// That there are no control groups of version 2.
+    pub fn of_cgroup_v2(reason: &str) -> Self {
+        let remedy = "mount it: `mount -t cgroup2 none /sys/fs/cgroup`; systemd does so by default";
+        Self::new(Requirement::CgroupV2, reason, remedy)
+    }
+
+    /// That there is no systemd to ask.
+    pub fn of_systemd(reason: &str) -> Self {
+        let remedy = "boot the host by systemd (`apt install systemd-sysv` and a reboot), with a message bus (`apt install dbus`, \
+                      `systemctl start dbus.socket`)";
+        Self::new(Requirement::Systemd, reason, remedy)
+    }
+}
+
 impl Facts {
     /// What is missing for `requirement`; `None` when it is there.
     pub fn lack(&self, requirement: Requirement) -> Option<Lack> {
-        let name = requirement.name();
-        if requirement == Requirement::CgroupV2 {
-            return self.cgroup_v2.as_ref().map(|reason| Lack {
-                what: format!("{name} ({reason})"),
-                remedy: "mount it: `mount -t cgroup2 none /sys/fs/cgroup`; systemd does so by default"
-                    .to_owned(),
-            });
-        }
-        if let Requirement::Controller(needed) = requirement {
-            return self
-                .controllers
-                .iter()
-                .find(|(lacking, _)| *lacking == needed)
-                .map(|(_, lack)| lack.clone());
-        }
-        if requirement == Requirement::SysRq {
-            return self.sysrq.as_ref().map(|reason| Lack {
-                what: format!("{name} ({reason})"),
-                remedy: "run a kernel with CONFIG_MAGIC_SYSRQ, and mount /proc; no module has it".to_owned(),
-            });
-        }
-        if requirement == Requirement::Tracing {
-            return self.tracing.as_ref().map(|reason| Lack {
-                what: format!("{name} ({reason})"),
-                remedy:
-                    "allow it: `sysctl kernel.yama.ptrace_scope` of 3 holds until the next boot; in a unit, \
-                         `SystemCallFilter=ptrace`"
-                        .to_owned(),
-            });
-        }
-        if requirement == Requirement::Descriptors {
-            return self.descriptors.as_ref().map(|reason| Lack {
-                what: format!("{name} ({reason})"),
-                remedy: "run a kernel of 5.6 or newer; in a unit, allow it: `SystemCallFilter=pidfd_getfd`"
-                    .to_owned(),
-            });
-        }
-        match requirement {
-            Requirement::CallPrograms => return self.call_programs.get().err(),
-            Requirement::SeverPrograms => return self.sever_programs.get().err(),
-            Requirement::FilePrograms => return self.files.get().err(),
-            Requirement::SocketPrograms => return self.sockets.get().err(),
-            _ => {}
-        }
-        if requirement == Requirement::Systemd {
-            return self.systemd.as_ref().map(|reason| Lack {
-                what: format!("{name} ({reason})"),
-                remedy: "run the daemon on a host that systemd has booted and that has a message bus (`apt install dbus`)".to_owned(),
-            });
-        }
-        let (option, reason) = match requirement {
-            Requirement::PacketPrograms => {
-                ("CONFIG_NET_CLS_BPF, CONFIG_CGROUP_BPF and CONFIG_BPF_SYSCALL", &self.packet_programs)
-            }
-            Requirement::Veth => ("CONFIG_VETH", &self.veth),
-            Requirement::Netem
-            | Requirement::CgroupV2
-            | Requirement::Controller(_)
-            | Requirement::SysRq
-            | Requirement::Tracing
-            | Requirement::Descriptors
-            | Requirement::CallPrograms
-            | Requirement::SeverPrograms
-            | Requirement::FilePrograms
-            | Requirement::SocketPrograms
-            | Requirement::Systemd => ("CONFIG_NET_SCH_NETEM", &self.netem),
+        let module = |found: &Option<Unusable>, options: &str| {
+            found.as_ref().map(|why| {
+                let name = requirement.name();
+                let remedy = why.remedy(&name, options, &self.release);
+                Lack { what: format!("{name} ({why})"), remedy }
+            })
         };
-        reason.as_ref().map(|reason| Lack {
-            what: format!("{name} ({reason})"),
-            remedy: format!(
-                "load the module `{name}` (modprobe {name}; on cloud kernels it is in the full kernel image or in \
-                 linux-modules-extra), or run a kernel with {option}"
+        let because =
+            |reason: &Option<String>, remedy| reason.as_ref().map(|why| Lack::new(requirement, why, remedy));
+        match requirement {
+            Requirement::PacketPrograms => {
+                module(&self.packet_programs, "CONFIG_NET_CLS_BPF, CONFIG_CGROUP_BPF and CONFIG_BPF_SYSCALL")
+            }
+            Requirement::Veth => module(&self.veth, "CONFIG_VETH"),
+            Requirement::Netem => module(&self.netem, "CONFIG_NET_SCH_NETEM"),
+            Requirement::CgroupV2 => self.cgroup_v2.as_ref().map(|reason| Lack::of_cgroup_v2(reason)),
+            Requirement::Controller(needed) => {
+                let lack = self.controllers.iter().find(|(lacking, _)| *lacking == needed);
+                lack.map(|(_, lack)| lack.clone())
+            }
+            Requirement::Tracing => because(
+                &self.tracing,
+                "allow it: where `sysctl kernel.yama.ptrace_scope` says 3, boot without what sets that, for it holds until the next \
+                 boot; in a unit, `SystemCallFilter=ptrace`",
             ),
-        })
+            Requirement::CallPrograms => self.call_programs.get().err(),
+            Requirement::SeverPrograms => self.sever_programs.get().err(),
+            Requirement::FilePrograms => self.files.get().err(),
+            Requirement::SocketPrograms => self.sockets.get().err(),
+            Requirement::Descriptors => because(
+                &self.descriptors,
+                "run a kernel of 5.6 or newer; in a unit, allow it: `SystemCallFilter=pidfd_getfd`",
+            ),
+            Requirement::Systemd => self.systemd.as_ref().map(|reason| Lack::of_systemd(reason)),
+            Requirement::SysRq => because(
+                &self.sysrq,
+                "run a kernel with CONFIG_MAGIC_SYSRQ, and mount /proc; no module has it",
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+impl Facts {
+    /// A kernel that can do everything.
+    pub fn of_everything() -> Self {
+        Self {
+            release: "6.1".into(),
+            processors: 2,
+            tcx: true,
+            packet_programs: None,
+            veth: None,
+            netem: None,
+            cgroup_v2: None,
+            controllers: Vec::new(),
+            tracing: None,
+            descriptors: None,
+            call_programs: WhenAsked::new(|| Ok(())),
+            sever_programs: WhenAsked::new(|| Ok(())),
+            files: WhenAsked::new(|| {
+                Ok(KernelFiles {
+                    file_open: 1,
+                    file_permission: 2,
+                    inode_create: 3,
+                    mmap_file: 4,
+                    inode_getattr: 5,
+                    file_dentry: 6,
+                    path_dentry: 7,
+                    dentry_inode: 8,
+                    dentry_parent: 9,
+                })
+            }),
+            sockets: WhenAsked::new(|| {
+                Ok(KernelSockets {
+                    socket_bind: 1,
+                    socket_listen: 2,
+                    socket_accept: 3,
+                    socket_sendmsg: 4,
+                    socket_recvmsg: 5,
+                    socket_sock: 6,
+                    family: 7,
+                    protocol: 8,
+                    local_port: 9,
+                    remote_port: 10,
+                    remote_v4: 11,
+                    remote_v6: 12,
+                    message_name: 13,
+                })
+            }),
+            systemd: None,
+            sysrq: None,
+        }
     }
 }
 

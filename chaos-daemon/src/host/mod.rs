@@ -12,6 +12,7 @@ pub mod interface;
 #[cfg(feature = "kubernetes")]
 pub mod kubeconfig;
 pub mod log;
+pub mod module;
 pub mod nameless;
 pub mod netns;
 pub mod oom;
@@ -28,6 +29,7 @@ pub mod sshd;
 pub mod supply;
 mod syscalls;
 pub mod usage;
+pub mod vital;
 
 pub use boot::{BootId, boot_time_ns};
 pub use btf::{KernelFiles, KernelSockets};
@@ -35,6 +37,7 @@ pub use cgroup::{Cgroup, CgroupRef};
 pub use controller::Controller;
 pub use facts::{Facts, Lack, Requirement, WhenAsked};
 pub use interface::Interface;
+pub use module::Unusable;
 pub use netns::{NetNs, NetNsError, NetNsIdentity};
 pub use part::Part;
 pub use place::PlaceRef;

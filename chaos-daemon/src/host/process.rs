@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use procfs::process::{Process, StatFlags};
 use serde::{Deserialize, Serialize};
 
-use super::cgroup::is_vital;
 use super::part::Part;
+use super::vital::Nearness;
 
 /// A process that cannot be mistaken for a later one of the same number: the pid and the time it started, in
 /// clock ticks since boot (`/proc/PID/stat`, field 22; proc(5)).
@@ -51,8 +51,8 @@ pub struct Running {
     pub cgroup: Option<PathBuf>,
     /// Whether it is a thread of the kernel.
     pub of_kernel: bool,
-    /// Whether it is in the pid namespace of this process: a container's `systemd` is not the host's.
-    pub of_this_host: bool,
+    /// Whether it is of this host, and in its network.
+    pub nearness: Nearness,
     /// Number of the process that traces its first thread; 0 when nobody does.
     pub tracer: i32,
 }
@@ -70,7 +70,6 @@ impl Running {
         let membership = fs::read_to_string(folder.join("cgroup")).unwrap_or_default();
         let cgroup = membership.lines().find_map(|line| line.strip_prefix("0::/"));
         let exe = process.exe().ok().and_then(|path| path.into_os_string().into_string().ok());
-        let ours = fs::read_link("/proc/self/ns/pid").ok();
         Some(Self {
             id: ProcessId { pid, start_time: stat.starttime },
             parent: stat.ppid,
@@ -80,7 +79,7 @@ impl Running {
             command: process.cmdline().unwrap_or_default().join(" "),
             cgroup: cgroup.map(PathBuf::from),
             of_kernel,
-            of_this_host: ours.is_some() && fs::read_link(folder.join("ns/pid")).ok() == ours,
+            nearness: Nearness::read(&folder),
             tracer: process.status().map_or(0, |status| process_of(status.tracerpid)),
         })
     }
@@ -170,11 +169,11 @@ impl Running {
             return Some("it is a thread of the kernel");
         }
         // By its name, too: an upgrade has replaced the file that an older one runs.
-        let is_part = self.of_this_host && Part::named(&self.name).is_some();
+        let is_part = self.nearness.of_this_host && Part::named(&self.name).is_some();
         if is_part || spared.program.is_some() && self.program == spared.program {
             return Some("it is a part of chaos-daemon");
         }
-        if self.of_this_host && is_vital(&self.name) {
+        if self.nearness.is_vital(&self.name) {
             return Some("this host or its operator needs it");
         }
         spared.session.contains(&self.id).then_some("it is the caller, or an ancestor of it")
@@ -194,7 +193,7 @@ mod tests {
         let me = me();
         assert_eq!(me.exe, std::env::current_exe().unwrap().to_str().map(str::to_owned));
         assert!(me.command.starts_with(&std::env::args().next().unwrap()), "{me:?}");
-        assert!(me.of_this_host && !me.of_kernel && me.tracer == 0, "{me:?}");
+        assert!(me.nearness.of_this_host && !me.of_kernel && me.tracer == 0, "{me:?}");
         assert!(Running::all().unwrap().iter().any(|process| process.id == me.id));
     }
 
@@ -221,8 +220,13 @@ mod tests {
             let process = Running { name: name.into(), ..stranger.clone() };
             assert!(process.vital(&nobody).is_some(), "{name}");
             // A container has an init system of its own.
-            assert!(Running { of_this_host: false, ..process }.vital(&nobody).is_none(), "{name}");
+            let nearness = Nearness { of_this_host: false, ..process.nearness };
+            assert!(Running { nearness, ..process }.vital(&nobody).is_none(), "{name}");
         }
+        let client = Running { name: "dhclient".into(), ..stranger.clone() };
+        assert_eq!(client.vital(&nobody), Some("this host or its operator needs it"));
+        let nearness = Nearness { in_this_network: false, ..client.nearness };
+        assert_eq!(Running { nearness, ..client }.vital(&nobody), None);
         let session = Spared::of(me().id.pid, &all);
         assert!(session.session.contains(&me().id) && session.session.len() > 1, "{session:?}");
         assert_eq!(me().vital(&session), Some("it is a part of chaos-daemon"));

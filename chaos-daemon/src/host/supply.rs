@@ -1,6 +1,7 @@
 //! How much of a resource is left, for the host and for a control group: what a fault that takes some must know, before and
 //! while it takes.
 
+use std::cmp::Ordering;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -93,7 +94,7 @@ impl Tasks {
         let room = |group: &Path| {
             Some(number(&group.join("pids.max"))?.saturating_sub(number(&group.join("pids.current"))?))
         };
-        let own_room = own_cgroup()?.and_then(|own| own.ancestors().filter_map(room).min());
+        let own_room = own_cgroup()?.and_then(|own| least(&own, room, u64::cmp));
         Ok(Self { used, most: most.unwrap_or(0), own_room })
     }
 }
@@ -109,8 +110,13 @@ pub fn own_cgroup() -> io::Result<Option<PathBuf>> {
     Ok(path.map(|path| mount.join(path)))
 }
 
-/// The bytes that a control group may have: the less of `memory.max` and `memory.high`. `None` when it has no limit.
+/// The bytes that a control group may have: the least limit of it and of those above it, each the less of `memory.max` and
+/// `memory.high`. `None` when none has one.
 pub fn memory_limit(group: &Path) -> Option<u64> {
+    least(group, own_memory_limit, u64::cmp)
+}
+
+fn own_memory_limit(group: &Path) -> Option<u64> {
     ["memory.max", "memory.high"].iter().filter_map(|file| number(&group.join(file))).min()
 }
 
@@ -118,7 +124,7 @@ pub fn memory_limit(group: &Path) -> Option<u64> {
 /// back first (`inactive_file`) counts as free. `None` when nothing limits it.
 pub fn memory_room(group: &Path) -> Option<u64> {
     let room = |group: &Path| {
-        let limit = memory_limit(group)?;
+        let limit = own_memory_limit(group)?;
         let used = number(&group.join("memory.current"))?;
         let stat = fs::read_to_string(group.join("memory.stat")).unwrap_or_default();
         let idle = stat.lines().find_map(|line| line.strip_prefix("inactive_file ")?.parse::<u64>().ok());
@@ -126,7 +132,16 @@ pub fn memory_room(group: &Path) -> Option<u64> {
         let reserve = limit / 20;
         Some(limit.saturating_sub(reserve).saturating_sub(used.saturating_sub(idle.unwrap_or(0))))
     };
-    group.ancestors().filter_map(room).min()
+    least(group, room, u64::cmp)
+}
+
+/// The least that is read of a control group and of those above it: what limits those limits it as well. `None` when nothing is.
+fn least<T>(
+    group: &Path,
+    read: impl Fn(&Path) -> Option<T>,
+    compare: impl Fn(&T, &T) -> Ordering,
+) -> Option<T> {
+    group.ancestors().filter_map(read).min_by(compare)
 }
 
 /// The processors that this process may use, ascending.
@@ -147,13 +162,8 @@ pub fn cpu_quota(group: &Path) -> Option<(u64, u64)> {
         let (quota, period) = text.trim().split_once(' ')?;
         Some((quota.parse::<u64>().ok()?, period.parse::<u64>().ok()?))
     };
-    let quotas = group.ancestors().filter_map(quota);
     // Fractions, compared without dividing.
-    quotas.reduce(
-        |least, each| {
-            if each.0.saturating_mul(least.1) < least.0.saturating_mul(each.1) { each } else { least }
-        },
-    )
+    least(group, quota, |one, other| one.0.saturating_mul(other.1).cmp(&other.0.saturating_mul(one.1)))
 }
 
 /// A number in a file of the kernel; `None` when it says `max`, or there is no such file.
@@ -192,7 +202,12 @@ mod tests {
         assert_eq!((memory_limit(&group), memory_room(&group)), (Some(1000), Some(550)));
         write(&above, "memory.max", "600\n");
         write(&above, "memory.current", "560\n");
-        assert_eq!(memory_room(&group), Some(10));
+        assert_eq!((memory_limit(&group), memory_room(&group)), (Some(600), Some(10)));
+        write(&above, "memory.high", "400\n");
+        assert_eq!(memory_limit(&group), Some(400));
+        write(&group, "memory.max", "max\n");
+        write(&above, "memory.high", "max\n");
+        assert_eq!((memory_limit(&group), memory_room(&group)), (Some(600), Some(10)));
         assert_eq!(memory_room(root.path()), None);
         write(&group, "cpu.max", "max 100000\n");
         assert_eq!(cpu_quota(&group), None);

@@ -2,7 +2,7 @@
 
 use super::facts::aside;
 use super::state::Injector;
-use crate::fault::{Attach, lacks, parts, requirements};
+use crate::fault::{Attach, lacks, parts, remedy, requirements};
 use crate::host::{Facts, Lack};
 use crate::request::{Ability, ApiError, DoctorReport, Leftover, Level, ResidueReport, ResourceAbility};
 use crate::residue::{self, Scope};
@@ -57,9 +57,9 @@ fn ability(fault_type: FaultType, facts: &Facts) -> Ability {
     Ability { fault_type, missing, remedy, resources }
 }
 
-/// Everything that is missing, and what would supply the first of it.
+/// Everything that is missing, and what would supply it.
 fn told(lacks: Vec<Lack>) -> (Vec<String>, Option<String>) {
-    let remedy = lacks.first().map(|lack| lack.remedy.clone());
+    let remedy = remedy(&lacks);
     (lacks.into_iter().map(|lack| lack.what).collect(), remedy)
 }
 

@@ -11,7 +11,7 @@ use crate::host::panic::{AfterPanic, may_panic};
 use crate::host::{BootId, boot_time_ns};
 use crate::journal::down::wall_clock;
 use crate::journal::{Back, DownRecord, FoundDown};
-use crate::kernel::systemd::{self, talk};
+use crate::kernel::systemd::talk;
 use crate::request::{ApiError, ErrorCode, Evidence, FaultState, FaultStatus, LifetimeClass, WentDown};
 use crate::spec::fault::Effect;
 use crate::spec::{FaultName, FaultType, HostDown, Way};
@@ -54,13 +54,12 @@ pub(super) fn refuse_in_the_way(injector: &Injector, effect: &Effect) -> Result<
 pub(super) fn look(injector: &Injector, name: &FaultName, down: HostDown) -> Result<Ground, ApiError> {
     let after_panic = match down.way {
         Way::Reboot { .. } => {
-            let lacking = |reason: &dyn std::fmt::Display| {
-                ApiError::new(ErrorCode::UnsupportedKernel, format!("host_reboot needs systemd: {reason}"))
-            };
-            if let Some(reason) = systemd::absent() {
-                return Err(lacking(&reason).hint("it is systemd that reboots a host; host_panic needs none"));
-            }
-            if talk(async |systemd| systemd.is_stopping().await).map_err(|error| lacking(&error))? {
+            let stopping = talk(async |systemd| systemd.is_stopping().await).map_err(|error| {
+                let text = format!("host_reboot: ask systemd, which reboots a host: {error}");
+                ApiError::new(ErrorCode::InjectionFailed, text)
+                    .hint("see why it does not answer (`systemctl status`); host_panic needs no systemd")
+            })?;
+            if stopping {
                 return Err(ApiError::new(ErrorCode::LimitReached, "this host is going down already"));
             }
             None

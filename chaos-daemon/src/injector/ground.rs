@@ -11,10 +11,10 @@ use ipnet::IpNet;
 
 use super::affected::Place;
 use super::{reach, services, supply};
-use crate::fault::{Callers, Crowd, Ground, limit, require};
+use crate::fault::{Callers, Crowd, Ground, called, limit};
 use crate::host::connections::reached_at;
 use crate::host::privilege::may_set_clock;
-use crate::host::{Cgroup, CgroupRef, Facts, Interface, NetNs, PlaceRef, Running, Spared, proxy};
+use crate::host::{Cgroup, CgroupRef, Interface, NetNs, PlaceRef, Running, Spared, proxy};
 use crate::kernel::netlink::belongings::Inventory;
 use crate::kernel::proxy::find;
 use crate::kernel::setting::{Knob, LinkSetting, clock, link};
@@ -39,23 +39,20 @@ pub(super) fn look(
     permit: &Permit,
     home: &NetNs,
     runtime_dir: &Path,
-    facts: &Facts,
     caller: Caller,
 ) -> Result<Option<Ground>, ApiError> {
     match effect {
         Effect::Limit { whose, limit } => {
             let (found, open) = target::cgroup::resolve(&target::scope::group(whose)?)?;
-            // A group cannot be given a controller that the host has not.
-            require(effect, facts)?;
             let device = match limit {
                 Limit::Io { device, .. } => block_device(device)?,
                 _ => String::new(),
             };
-            value(found, &open, limit::knob(limit, &device)).map(Some)
+            value(effect, found, &open, limit::knob(limit, &device)).map(Some)
         }
         Effect::Pause { whose } => {
             let (found, open) = target::cgroup::resolve(&target::scope::group(whose)?)?;
-            let ground = value(found, &open, Knob::Freeze)?;
+            let ground = value(effect, found, &open, Knob::Freeze)?;
             if let Ground::Cgroup { cgroup, old, .. } = &ground
                 && old != "0"
             {
@@ -74,7 +71,6 @@ pub(super) fn look(
                 .hint("`protect.tcp_ports` of the daemon's policy file lists such ports"))
         }
         Effect::Hoard { what, whose, .. } => {
-            require(effect, facts)?;
             supply::look(what, whose.as_ref(), runtime_dir, caller).map(Some)
         }
         Effect::Cpu(load) => supply::processors(load).map(Some),
@@ -265,22 +261,25 @@ fn invalid(message: String) -> ApiError {
     ApiError::new(ErrorCode::InvalidParameter, message)
 }
 
-fn value(cgroup: CgroupRef, open: &Cgroup, knob: Knob) -> Result<Ground, ApiError> {
+fn value(effect: &Effect, cgroup: CgroupRef, open: &Cgroup, knob: Knob) -> Result<Ground, ApiError> {
     match knob.read(open) {
         Ok(old) => Ok(Ground::Cgroup { cgroup, knob, old }),
-        Err(error) => Err(unreadable(&cgroup, &knob, &error)),
+        Err(error) => Err(unreadable(&called(effect), &cgroup, &knob, &error)),
     }
 }
 
 /// What a group has no file for, its kernel or its parent lacks; anything else that fails says nothing about them.
-fn unreadable(cgroup: &CgroupRef, knob: &Knob, error: &io::Error) -> ApiError {
+fn unreadable(fault: &str, cgroup: &CgroupRef, knob: &Knob, error: &io::Error) -> ApiError {
     let (file, path) = (knob.file(), cgroup.path.display());
     if error.kind() != io::ErrorKind::NotFound {
-        return ApiError::new(ErrorCode::InjectionFailed, format!("read {file} of cgroup {path}: {error}"));
+        return ApiError::new(
+            ErrorCode::InjectionFailed,
+            format!("{fault}: read {file} of cgroup {path}: {error}"),
+        );
     }
     let controller = file.split('.').next().unwrap_or_default();
     let parent = cgroup.path.parent().unwrap_or(&cgroup.path).display();
-    ApiError::new(ErrorCode::UnsupportedKernel, format!("cgroup {path} has no {file}: {error}")).hint(format!(
+    ApiError::new(ErrorCode::UnsupportedKernel, format!("{fault}: cgroup {path} has no {file}: {error}")).hint(format!(
         "enable the controller: `echo +{controller} > {parent}/cgroup.subtree_control`, or give the unit any limit of \
          that kind"
     ))
@@ -377,8 +376,13 @@ mod tests {
     #[test]
     fn only_a_file_that_is_not_there_is_called_missing_from_the_kernel() {
         let cgroup = CgroupRef { path: "/sys/fs/cgroup/shop.slice".into(), id: 7 };
-        let code = |errno| unreadable(&cgroup, &Knob::CpuMax, &io::Error::from_raw_os_error(errno)).code;
-        assert_eq!(code(nix::libc::ENOENT), ErrorCode::UnsupportedKernel);
+        let refusal =
+            |errno| unreadable("a limit", &cgroup, &Knob::CpuMax, &io::Error::from_raw_os_error(errno));
+        let code = |errno| refusal(errno).code;
+        let missing = refusal(nix::libc::ENOENT);
+        assert_eq!(missing.code, ErrorCode::UnsupportedKernel);
+        assert!(missing.message.starts_with("a limit: cgroup") && missing.message.contains("no cpu.max"));
+        assert!(missing.hint.is_some_and(|hint| hint.contains("`echo +cpu >")));
         assert_eq!(code(nix::libc::ENOMEM), ErrorCode::InjectionFailed);
         assert_eq!(code(nix::libc::EIO), ErrorCode::InjectionFailed);
     }

@@ -17,7 +17,7 @@ use crate::fault::Work;
 use crate::holder::protocol::{frame, send_with_fd};
 use crate::holder::{Lease, Order, Preload, Report};
 use crate::host::NetNs;
-use crate::kernel::process::ProcessId;
+use crate::kernel::process::{END_LIMIT, ProcessId};
 
 /// No report is longer, in bytes; a verifier's log is what comes close.
 const LONGEST_REPORT: u32 = 16 << 20;
@@ -159,10 +159,16 @@ impl Holder {
         }
     }
 
-    /// Kills it and waits until it is gone.
+    /// Kills it and waits until it is gone, but not for one that hangs in the kernel: that is collected whenever it ends, and the
+    /// journal's step of it says until then that it is there.
     pub async fn end(mut self) {
-        if let Err(error) = self.child.kill().await {
-            tracing::warn!(pid = self.id.pid, %error, "cannot kill a holder");
+        let pid = self.id.pid;
+        if let Err(error) = self.child.start_kill() {
+            tracing::warn!(pid, %error, "cannot kill a holder");
+        }
+        if tokio::time::timeout(END_LIMIT, self.child.wait()).await.is_err() {
+            tracing::error!(pid, "a holder was killed, and has not ended: it hangs in the kernel");
+            tokio::task::spawn_local(async move { self.child.wait().await });
         }
     }
 

@@ -14,11 +14,11 @@ use super::names::{self, Names};
 use super::oom::Doom;
 use super::state::{Active, Injector, LEASE_WINDOW, LifeOrder};
 use super::together::{Seat, refuse_beside};
-use super::{affected, down, ground, supervisors};
+use super::{affected, down, ground, supervisors, ways_in};
 use crate::fault::{self, Attach, Ground, Place, Plan, Work};
 use crate::holder::arm::{capacity, roomy};
 use crate::holder::{Lease, Report};
-use crate::host::{NetNs, boot_time_ns, sshd};
+use crate::host::{NetNs, boot_time_ns};
 use crate::journal::{Entry, Event};
 use crate::kernel::bpf::{Capacity, Family, MOST_NAMED};
 use crate::kernel::setting::{CgroupSetting, Setting};
@@ -29,7 +29,7 @@ use crate::request::{
     ApiError, Caller, ErrorCode, Evidence, FaultState, FaultStatus, LifetimeClass, PlanReport, Planned,
     TargetsReport,
 };
-use crate::spec::fault::Effect;
+use crate::spec::fault::{Effect, WaysIn};
 use crate::spec::{ConnectionLoad, Fault, FaultName, FaultRequest};
 use crate::target::supervisor::Supervision;
 use crate::target::{self, NetworkTarget};
@@ -49,7 +49,7 @@ struct Admitted {
     names: Option<Names>,
     /// Whom the kernel is to kill.
     doom: Option<Doom>,
-    _permit: Permit,
+    permit: Permit,
 }
 
 /// Why a fault was not started.
@@ -177,7 +177,7 @@ pub(super) async fn inject(
     injector.restock();
     match started {
         Ok((holder, journal, lease, evidence)) => {
-            injector.update(name, |active| active.met(evidence));
+            injector.update(name, |active| active.applied(evidence));
             injector.changed.notify_one();
             tracing::info!(%name, ?caller, fault = admitted.plan.description, "injected");
             let status = injector.status_of(name);
@@ -227,12 +227,9 @@ fn admit(
     if let Some(status) = injector.status_of(name) {
         return Err(active_already(name, status.remaining));
     }
-    let permit = match fault.effect.meets_ports() {
-        true => permit.sparing(sshd::ports().map_err(|error| {
-            ApiError::new(ErrorCode::InjectionFailed, format!("look at which ports sshd listens: {error}"))
-        })?),
-        false => permit,
-    };
+    // Before anything is looked at, which may be missing for the same reason.
+    fault::require(&fault.effect, &injector.facts)?;
+    let permit = ways_in::sparing(injector, permit, fault.effect.ways_in())?;
     let id = rand::random::<u32>() & !1;
     let target =
         fault.effect.traffic().map(|traffic| target::resolve(traffic, named, &injector.home)).transpose()?;
@@ -247,8 +244,8 @@ fn admit(
     let ground = match &fault.effect {
         Effect::Down(down) => Some(down::look(injector, name, *down)?),
         effect => {
-            let Injector { home, runtime_dir, facts, .. } = injector;
-            ground::look(effect, named, &permit, home, runtime_dir, facts, caller)?
+            let Injector { home, runtime_dir, .. } = injector;
+            ground::look(effect, named, &permit, home, runtime_dir, caller)?
         }
     };
     let targets = match (&ground, fault.effect.processes()) {
@@ -265,7 +262,7 @@ fn admit(
     let names = request.target.host.as_deref();
     let names = names.and_then(|host| Names::new(host, request.target.resolve_every(), named));
     let doom = Doom::of(ground.as_ref());
-    Ok(Admitted { fault, plan, id, place, target, netns, targets, names, doom, _permit: permit })
+    Ok(Admitted { fault, plan, id, place, target, netns, targets, names, doom, permit })
 }
 
 /// Of two faults that change one setting, the second would take the first's value for the node's own.
@@ -356,7 +353,7 @@ fn entry(admitted: &Admitted, orders: mpsc::UnboundedSender<LifeOrder>) -> Activ
         fault_type: admitted.fault.effect.fault_type(),
         lifetime: admitted.plan.lifetime,
         description: admitted.plan.description.clone(),
-        state: FaultState::NoTraffic,
+        state: FaultState::Starting,
         started: Instant::now(),
         duration: admitted.fault.duration,
         evidence: Evidence::default(),
@@ -399,9 +396,16 @@ async fn start(
         Ok(other) => Err(HolderFailure::Refused(format!("expected armed, got {other:?}"))),
         Err(error) => Err(error),
     };
+    let armed = match armed {
+        Ok(evidence) if admitted.fault.effect.ways_in() == WaysIn::Soon => {
+            ways_in::spare_now(injector, &mut holder, &admitted.permit).await.map(|()| evidence)
+        }
+        armed => armed,
+    };
     match armed {
         Ok(evidence) => Ok((holder, journal, lease, evidence)),
         Err(error) => {
+            injector.update(name, |active| active.state = FaultState::Ending);
             holder.end().await;
             let mut error = failed(&words(&error)).hint("nothing of it is left on this node");
             // What somebody else has changed meanwhile is not ours, and the error is told all the same.

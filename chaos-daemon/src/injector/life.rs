@@ -30,6 +30,8 @@ const DISARM_LIMIT: Duration = Duration::from_millis(1500);
 const EXIT_LIMIT: Duration = Duration::from_secs(2);
 /// How long to wait before an undo that failed is tried again.
 const RETRY: Duration = Duration::from_secs(2);
+/// Why most faults end.
+const TIME_UP: &str = "its time was up";
 
 /// What one fault's task owns.
 pub(super) struct Life {
@@ -71,6 +73,11 @@ async fn next_answer(aim: Option<&mut Aim>) -> Answer {
         },
         _ => pending().await,
     }
+}
+
+/// How long a fault still has that ends at `end_ns`, both boot time; `None` when its time is up.
+fn time_left(end_ns: u64, now_ns: u64) -> Option<Duration> {
+    end_ns.checked_sub(now_ns).filter(|left| *left > 0).map(Duration::from_nanos)
 }
 
 type Waiting = Vec<oneshot::Sender<Removal>>;
@@ -115,7 +122,8 @@ impl Life {
 
     /// Heartbeats until there is a reason to end; returns it.
     async fn hold(&mut self, orders: &mut UnboundedReceiver<LifeOrder>, waiting: &mut Waiting) -> String {
-        let rest = Duration::from_nanos(self.lease.end_ns.saturating_sub(boot_time_ns()));
+        let end_ns = self.lease.end_ns;
+        let rest = time_left(end_ns, boot_time_ns()).unwrap_or_default();
         let due = sleep_until(Instant::now() + rest);
         tokio::pin!(due);
         let mut heartbeat = interval(HEARTBEAT);
@@ -137,7 +145,7 @@ impl Life {
                         beats.sent(Some(done));
                     }
                 },
-                () = &mut due => return "its time was up".to_owned(),
+                () = &mut due => return TIME_UP.to_owned(),
                 () = Doom::wait(self.doom.as_ref()) => self.doomed(),
                 answer = next_answer(self.aim.as_mut()) => {
                     if !self.take_aim(answer).await {
@@ -156,6 +164,11 @@ impl Life {
                     Err(_) => return "its holder died".to_owned(),
                 },
                 _ = heartbeat.tick() => {
+                    // Tokio's clock stands still while the host is suspended, and boot time, by which a fault ends, goes on.
+                    match time_left(end_ns, boot_time_ns()) {
+                        Some(left) => due.as_mut().reset(Instant::now() + left),
+                        None => return TIME_UP.to_owned(),
+                    }
                     if heard.elapsed() > 2 * self.lease.window {
                         return "its holder was silent for two lease windows".to_owned();
                     }
@@ -304,5 +317,22 @@ async fn undo(
             return;
         }
         stuck(injector, name, &residue).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_of_a_fault_is_up_at_its_end_and_as_long_after_it_as_a_suspended_host_may_have_slept() {
+        let end_ns = 5_000_000_000;
+        assert_eq!(time_left(end_ns, 0), Some(Duration::from_secs(5)));
+        assert_eq!(time_left(end_ns, end_ns - 1), Some(Duration::from_nanos(1)));
+        assert_eq!(time_left(end_ns, end_ns), None);
+        // A second by the monotonic clock, and a night by this one.
+        assert_eq!(time_left(end_ns, 30_000_000_000_000), None);
+        // As the boot clock reads where it cannot be read.
+        assert_eq!(time_left(end_ns, u64::MAX), None);
     }
 }

@@ -29,6 +29,7 @@ mod supervisors;
 mod supply;
 mod together;
 pub mod watch;
+mod ways_in;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -40,7 +41,7 @@ use tokio::task::LocalSet;
 
 use crate::fail_point::{self, Role};
 use crate::host::privilege::{CLOCK, INJECTOR, LOW_PORTS, limit_to};
-use crate::host::{MissingPrivilege, NetNs, NetNsError, Privileges};
+use crate::host::{MissingPrivilege, NetNs, NetNsError, Privileges, sshd};
 use crate::journal::Journal;
 use crate::journal::down::FILE;
 use crate::kernel::probe;
@@ -161,8 +162,9 @@ pub fn run(options: &Options, mut manager: ServiceManager) -> Result<(), Injecto
     let facts = probe::facts();
     let home =
         NetNs::current().and_then(|home| home.identity().map(|_| home)).map_err(InjectorError::Home)?;
+    let ways_in = sshd::ports().map_err(io("look at which ports sshd listens"))?;
     tracing::info!(kernel = facts.release, tcx = facts.tcx, netem = facts.netem.is_none(), "ready");
-    let injector = Rc::new(Injector::new(options, privileges, facts, journal, home));
+    let injector = Rc::new(Injector::new(options, privileges, facts, journal, home, ways_in));
     told.into_iter().for_each(|status| injector.remember(status));
     // One thread, the main one: it starts every child, and a child's parent-death signal is bound to the thread.
     let tokio = tokio::runtime::Builder::new_current_thread()

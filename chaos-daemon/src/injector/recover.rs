@@ -2,19 +2,15 @@
 
 use std::io;
 use std::path::Path;
-use std::time::Duration;
 
 use nix::libc;
 
 use super::runtime::{Runtime, RuntimeError};
 use crate::fail_point::{self, Role};
 use crate::journal::{Journal, undo_on};
-use crate::kernel::process::ProcessId;
+use crate::kernel::process::{END_LIMIT, ProcessId};
 use crate::kernel::step::{Kernel, Node};
 use crate::residue::{self, Scope};
-
-/// How long a hung daemon may take to die.
-const END_LIMIT: Duration = Duration::from_secs(5);
 
 /// What recovery found.
 #[derive(Debug, Default, serde::Serialize)]
@@ -65,7 +61,7 @@ pub enum RecoverError {
 }
 
 /// Recovers after a daemon that ran in `runtime_dir`. One that still runs is refused; one that is stopped
-/// (SIGSTOP) is ended first, since it can neither renew nor undo. With `sweep`, also removes what carries our marks and
+/// (SIGSTOP) is ended first, since it can neither renew nor undo; one that was killed and hangs in the kernel is left to it. With `sweep`, also removes what carries our marks and
 /// no running daemon uses, whoever made it, there.
 ///
 /// # Errors
@@ -86,7 +82,7 @@ pub fn recover(runtime_dir: &Path, sweep: Option<Scope>) -> Result<Recovered, Re
     Ok(recovered)
 }
 
-/// Undoes every journal that was left behind.
+/// Undoes every journal that was left behind. One that is not understood as a whole is kept, and stuck.
 ///
 /// # Errors
 /// When the journals cannot be read.
@@ -113,9 +109,14 @@ pub fn recover_on(node: &impl Node, journal: &Journal) -> io::Result<Recovered> 
         recovered.removed.extend(report.removed.iter().map(ToString::to_string));
         recovered.stuck.extend(report.residue());
         recovered.kept.extend(report.kept);
-        if report.stuck.is_empty() {
+        // What cannot be read may be there still.
+        let unclear = found
+            .not_understood()
+            .map(|what| format!("journal {}: {what}: {}", found.path.display(), found.remedy()));
+        if report.stuck.is_empty() && unclear.is_none() {
             found.forget()?;
         }
+        recovered.stuck.extend(unclear);
     }
     Ok(recovered)
 }
@@ -128,8 +129,7 @@ fn end_if_stopped(daemon: ProcessId) -> Result<(), RecoverError> {
     }
     tracing::warn!(pid = daemon.pid, "the daemon is stopped; ending it");
     process.signal(libc::SIGKILL).map_err(failed)?;
-    match process.wait(END_LIMIT).map_err(failed)? {
-        true => Ok(()),
-        false => Err(failed(io::Error::from(io::ErrorKind::TimedOut))),
-    }
+    // Whoever is not gone by then hangs in the kernel, and nothing more comes of it.
+    process.wait(END_LIMIT).map_err(failed)?;
+    Ok(())
 }

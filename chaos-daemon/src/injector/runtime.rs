@@ -25,6 +25,8 @@ const VSOCK_BACKLOG: i32 = 128;
 
 /// How long one that recovers (the guard, `recover`, a daemon that starts) is waited for by the next.
 const HANDOVER: Duration = Duration::from_secs(10);
+/// How long one that was killed may take to let go of its lock by ending. Longer than that it hangs in the kernel.
+const DEATH: Duration = Duration::from_millis(200);
 /// Bytes of the locked file; more than any claimant takes.
 const CLAIM_LENGTH: usize = 96;
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
@@ -81,15 +83,17 @@ pub enum RuntimeError {
 
 impl Runtime {
     /// Claims `directory` for this process, to recover in it and perhaps to serve in it afterwards; it is made if it is
-    /// not there. Waits for somebody else who recovers.
+    /// not there. Waits for somebody else who recovers. Takes the place of one that was killed and hangs in the kernel with the
+    /// lock: it does nothing more, and may hang for as long as a file system does.
     ///
     /// # Errors
     /// [`RuntimeError::InUse`] when another daemon has it.
     pub fn claim(directory: &Path) -> Result<Self, RuntimeError> {
-        let patience = Instant::now() + HANDOVER;
+        let begun = Instant::now();
         loop {
-            match Self::try_claim(directory) {
-                Err(RuntimeError::InUse { .. }) if Instant::now() < patience && !Self::serves(directory) => {
+            let waited = begun.elapsed();
+            match Self::try_claim(directory, waited >= DEATH) {
+                Err(RuntimeError::InUse { .. }) if waited < HANDOVER && !Self::serves(directory) => {
                     thread::sleep(LOOK_AGAIN);
                 }
                 claimed => return claimed,
@@ -97,13 +101,17 @@ impl Runtime {
         }
     }
 
-    /// Whether whoever is named in the lock serves. One that has ended does not: somebody else is about to take its place.
+    /// Whether whoever is named in the lock serves. One that has ended, or was killed, does not: somebody else is about to take
+    /// its place.
     fn serves(directory: &Path) -> bool {
-        let claimant = Self::named(directory);
-        claimant.is_some_and(|claimant| !claimant.recovers && !matches!(claimant.process.open(), Ok(None)))
+        let lives = |claimant: Claimant| match claimant.process.open() {
+            Ok(process) => process.is_some_and(|process| !process.dying),
+            Err(_) => true,
+        };
+        Self::named(directory).is_some_and(|claimant| !claimant.recovers && lives(claimant))
     }
 
-    fn try_claim(directory: &Path) -> Result<Self, RuntimeError> {
+    fn try_claim(directory: &Path, supplant: bool) -> Result<Self, RuntimeError> {
         let io = |operation, path: &Path| {
             let path = path.display().to_string();
             move |source| RuntimeError::Io { operation, path, source }
@@ -113,24 +121,30 @@ impl Runtime {
             .mode(0o755)
             .create(directory)
             .map_err(io("create the runtime directory", directory))?;
-        let path = directory.join("lock");
-        let mut file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .open(&path)
-            .map_err(io("open", &path))?;
-        let holder = read_claimant(&mut file);
-        let mut lock =
-            Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, error)| match error {
+        let lock = |path: &Path, file| {
+            Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| match errno {
                 Errno::EWOULDBLOCK => RuntimeError::InUse {
-                    pid: holder.map_or(0, |claimant| claimant.process.pid),
+                    pid: Self::named(directory).map_or(0, |claimant| claimant.process.pid),
                     directory: directory.display().to_string(),
                 },
-                error => io("lock", &path)(error.into()),
-            })?;
+                errno => io("lock", path)(errno.into()),
+            })
+        };
+        // One after the other: nobody else claims until whoever has the lock is named, or while it is taken from one that hangs.
+        let turn = File::open(directory).map_err(io("open", directory))?;
+        let _turn = lock(directory, turn)?;
+        let path = directory.join("lock");
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false).mode(0o600);
+        let open = || options.open(&path).map_err(io("open", &path));
+        let mut lock = match lock(&path, open()?) {
+            Err(RuntimeError::InUse { .. }) if supplant && Self::named(directory).is_some_and(hangs) => {
+                // That process keeps the lock on the file that was there, and nobody else will look at it.
+                fs::remove_file(&path).map_err(io("replace", &path))?;
+                lock(&path, open()?)?
+            }
+            locked => locked?,
+        };
         // Before the name: the guard takes whoever is named, and does not beat, for one that hangs.
         Heartbeat::of_injector(directory).map_err(io("open the heartbeat in", directory))?.beat();
         write_claimant(&mut lock, true).map_err(io("write", &path))?;
@@ -239,6 +253,13 @@ impl Drop for Runtime {
     }
 }
 
+/// Whether who has claimed is dead but for a thread that hangs in the kernel.
+fn hangs(claimant: Claimant) -> bool {
+    let Ok(Some(process)) = claimant.process.open() else { return false };
+    // Of one whose first thread alone has ended the others might go on: so they are killed.
+    process.dying && process.signal(libc::SIGKILL).is_ok()
+}
+
 fn read_claimant(file: &mut File) -> Option<Claimant> {
     let mut text = String::new();
     file.read_to_string(&mut text).ok()?;
@@ -251,4 +272,45 @@ fn write_claimant(file: &mut File, recovers: bool) -> io::Result<()> {
     file.rewind()?;
     // One write of always the same length: who reads it meanwhile reads a claimant, the last one or this one.
     file.write_all(format!("{text:<CLAIM_LENGTH$}").as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::process::end_child;
+    use crate::kernel::process::tests::child_without_its_first_thread;
+
+    #[test]
+    fn a_place_is_taken_from_one_that_is_dead_but_for_a_thread_and_from_nobody_who_lives() {
+        let folder = tempfile::tempdir().unwrap();
+        let dead = child_without_its_first_thread(|| {
+            let mut runtime = Runtime::claim(folder.path()).unwrap();
+            drop(runtime.serve());
+            runtime
+        });
+        assert_eq!(Runtime::claimant(folder.path()), Some(dead));
+        let mut runtime = Runtime::claim(folder.path()).unwrap();
+        runtime.serve().unwrap();
+        let me = std::process::id().cast_signed();
+        assert_eq!(Runtime::claimant(folder.path()).map(|claimant| claimant.pid), Some(me));
+        let refused = Runtime::claim(folder.path());
+        assert!(matches!(refused, Err(RuntimeError::InUse { pid, .. }) if pid == me), "{refused:?}");
+        end_child(dead.pid).unwrap();
+        assert!(Runtime::claim(folder.path()).is_err(), "it took the lock along");
+        drop(runtime);
+        assert!(Runtime::claim(folder.path()).is_ok());
+    }
+
+    #[test]
+    fn one_that_recovers_is_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let recovers = Runtime::claim(folder.path()).unwrap();
+        let begun = Instant::now();
+        thread::scope(|scope| {
+            let next = scope.spawn(|| Runtime::claim(folder.path()).map(|_| begun.elapsed()));
+            thread::sleep(2 * DEATH);
+            drop(recovers);
+            assert!(next.join().unwrap().unwrap() >= 2 * DEATH);
+        });
+    }
 }

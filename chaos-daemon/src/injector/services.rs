@@ -2,27 +2,12 @@
 //! not be started again.
 
 use crate::fault::Ground;
+use crate::host::Lack;
+use crate::host::vital::is_vital_unit;
 use crate::kernel::systemd::{self, SystemdError, Unit, talk};
 use crate::request::{ApiError, ErrorCode};
 use crate::spec::CgroupSelector;
 use crate::target;
-
-/// Services by which the host lives or its operator reaches it, by the beginnings of their names; and ourselves.
-const VITAL: &[&str] = &[
-    "systemd-",
-    "dbus",
-    "ssh",
-    "networking",
-    "NetworkManager",
-    "ifup@",
-    "dhcpcd",
-    "wpa_supplicant",
-    "getty@",
-    "serial-getty@",
-    "console-getty",
-    "user@",
-    "chaos-daemon",
-];
 
 /// Looks at a service that is to be stopped and started later.
 ///
@@ -64,7 +49,9 @@ pub(super) fn to_restart(name: &str) -> Result<Ground, ApiError> {
 /// When there is none, nobody can be asked, or the host needs it.
 pub(super) fn look(name: &str) -> Result<Unit, ApiError> {
     if let Some(reason) = systemd::absent() {
-        return Err(ApiError::new(ErrorCode::UnsupportedKernel, format!("no systemd runs here: {reason}")));
+        let lack = Lack::of_systemd(&reason);
+        let text = format!("target.unit: nobody to ask about {name}: missing {}", lack.what);
+        return Err(ApiError::new(ErrorCode::UnsupportedKernel, text).hint(lack.remedy));
     }
     let unit = talk(async |systemd| systemd.unit(name).await).map_err(|error| unknown(&error))?;
     if unit.load == "not-found" {
@@ -74,7 +61,7 @@ pub(super) fn look(name: &str) -> Result<Unit, ApiError> {
         )
         .hint("`systemctl list-units --type=service` shows what there is"));
     }
-    if VITAL.iter().any(|vital| [name, &unit.name].iter().any(|name| name.starts_with(vital))) {
+    if [name, &unit.name].into_iter().any(is_vital_unit) {
         return Err(ApiError::new(
             ErrorCode::TargetProtected,
             format!("{} is protected: this host or its operator needs it", unit.name),

@@ -14,7 +14,7 @@ use super::watch::GuardPost;
 use super::{AttachChoice, Options};
 use crate::fault::Attach;
 use crate::holder::Preload;
-use crate::host::{Facts, NetNs, NetNsIdentity, Privileges};
+use crate::host::{Facts, NetNs, NetNsIdentity, Privileges, Unusable};
 use crate::journal::Journal;
 use crate::journal::down::FILE;
 use crate::kernel::bpf::{Capacity, Family};
@@ -50,6 +50,8 @@ pub struct Injector {
     /// The network namespace of the daemon: that of every target that names none.
     pub(super) home: NetNs,
     pub(super) guard: GuardPost,
+    /// The TCP ports at which sshd was when it was last looked.
+    pub(super) ways_in: RefCell<Vec<u16>>,
     pub(super) active: RefCell<BTreeMap<FaultName, Active>>,
     /// How often every fault has been ended.
     epoch: Cell<u64>,
@@ -99,6 +101,7 @@ impl Injector {
         facts: Facts,
         journal: Journal,
         home: NetNs,
+        ways_in: Vec<u16>,
     ) -> Self {
         let attach = match options.attach {
             AttachChoice::Auto if facts.tcx => Attach::Tcx,
@@ -115,6 +118,7 @@ impl Injector {
             attach,
             home,
             guard: GuardPost::new(&options.runtime_dir),
+            ways_in: RefCell::new(ways_in),
             active: RefCell::default(),
             epoch: Cell::new(0),
             changed: Notify::new(),
@@ -128,7 +132,7 @@ impl Injector {
     /// What the kernel can do, by what the last holder that was to wait has met as well. That need not be so for ever: an
     /// injection tries anew.
     pub(super) fn facts_met(&self) -> Facts {
-        let unloadable = self.unloadable.borrow().clone();
+        let unloadable = self.unloadable.borrow().clone().map(Unusable::Refused);
         Facts { packet_programs: self.facts.packet_programs.clone().or(unloadable), ..self.facts.clone() }
     }
 
@@ -204,7 +208,10 @@ impl Injector {
         let active = self.active.borrow();
         let lasting = |active: &Active| {
             active.lifetime == LifetimeClass::Supervised
-                && matches!(active.state, FaultState::NoTraffic | FaultState::Effective)
+                && matches!(
+                    active.state,
+                    FaultState::Starting | FaultState::NoTraffic | FaultState::Effective
+                )
         };
         active.iter().filter(|(_, active)| lasting(active)).map(|(name, _)| name.clone()).collect()
     }
@@ -379,6 +386,12 @@ impl Active {
             FaultType::ServiceRestart => "the service is not active again: `systemctl status` says why",
             _ => ALONE,
         }
+    }
+
+    /// Takes in that the fault was applied and read back, and what it has met by then.
+    pub(super) fn applied(&mut self, evidence: Evidence) {
+        self.state = FaultState::NoTraffic;
+        self.met(evidence);
     }
 
     /// Takes in what the fault has met.

@@ -2,6 +2,7 @@
 
 use crate::fail_point::{self, Point};
 use crate::kernel::step::{Kernel, Node, Step, StepError, Undone};
+use crate::request::chain;
 
 /// How often a step is undone that is found again after it.
 const ATTEMPTS: usize = 3;
@@ -32,7 +33,7 @@ impl UndoReport {
         self.stuck
             .iter()
             .map(|stuck| match &stuck.error {
-                Some(error) => format!("{}: {error}", stuck.step),
+                Some(error) => format!("{}: {}", stuck.step, chain(error)),
                 None => format!("{}: still there", stuck.step),
             })
             .collect()
@@ -121,6 +122,15 @@ mod tests {
             assert_eq!(report.removed, [Step::Holder(HOLDER)], "{times}");
             assert_eq!(tried, times + 1);
         }
+    }
+
+    #[test]
+    fn what_is_stuck_is_told_with_the_cause() {
+        let source = std::io::Error::other("it hangs in the kernel");
+        let error = StepError::End { pid: HOLDER.pid, source };
+        let stuck = vec![Stuck { step: Step::Holder(HOLDER), error: Some(error) }];
+        let report = UndoReport { stuck, ..UndoReport::default() };
+        assert_eq!(report.residue(), ["holder process 100: end holder 100: it hangs in the kernel"]);
     }
 
     #[test]

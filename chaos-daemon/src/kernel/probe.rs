@@ -13,7 +13,11 @@ use super::netlink::NetlinkError;
 use super::netlink::probe::probe;
 use super::{process, systemd, trace};
 use crate::host::btf::BtfError;
-use crate::host::{Facts, KernelFiles, KernelSockets, Lack, PlaceRef, WhenAsked, cgroup, controller, panic};
+use crate::host::{
+    Facts, KernelFiles, KernelSockets, Lack, PlaceRef, Requirement, Unusable, WhenAsked, cgroup, controller,
+    panic,
+};
+use crate::request::chain;
 
 /// Tries what most faults need, and the rest when it is asked for. Takes some milliseconds, and longer when modules have to be loaded.
 pub fn facts() -> Facts {
@@ -23,15 +27,19 @@ pub fn facts() -> Facts {
     let processors = (0..CpuSet::count()).filter(|cpu| allowed.is_set(*cpu).unwrap_or(false)).count();
     let tcx = kernel_has_tcx().unwrap_or(false);
     let (veth, filters, netem) = match probe() {
-        Ok(support) => (reason(support.veth), reason(support.filters), reason(support.netem)),
+        Ok(support) => {
+            let unusable = |answer: Result<(), NetlinkError>| unusable(answer, &release);
+            (unusable(support.veth), unusable(support.filters), unusable(support.netem))
+        }
         Err(error) => {
-            let reason = words(&error);
-            (Some(reason.clone()), Some(reason.clone()), Some(reason))
+            let reason = Some(Unusable::Refused(words(&error)));
+            (reason.clone(), reason.clone(), reason)
         }
     };
     // Whether the kernel takes those that look at packets, the first holder finds out: to verify them takes longer than all of this.
     // With tcx links no filter is needed.
-    let packet_programs = load(Family::Stubs).err().or(if tcx { None } else { filters });
+    let packet_programs =
+        load(Family::Stubs).err().map(Unusable::Refused).or(if tcx { None } else { filters });
     let processors = u32::try_from(processors).unwrap_or(u32::MAX).max(1);
     let (cgroup_v2, controllers) = match cgroup::mount() {
         Ok(Some(mount)) => (None, controller::lacking(&mount)),
@@ -62,18 +70,26 @@ pub fn facts() -> Facts {
 
 /// Loads the programs for control groups.
 fn calls() -> Result<(), Lack> {
-    load(Family::Calls).map_err(|reason| Lack {
-        what: format!("programs of control groups that set what a call returns ({reason})"),
+    load(Family::Calls).map_err(|reason| no_call_programs(&reason))
+}
+
+fn no_call_programs(reason: &str) -> Lack {
+    Lack {
+        what: format!("{} ({reason})", Requirement::CallPrograms.name()),
         remedy: "run a kernel of 5.18 or newer with CONFIG_CGROUP_BPF; no module has it".to_owned(),
-    })
+    }
 }
 
 /// Loads the programs for the packets of control groups.
 fn severance() -> Result<(), Lack> {
-    load(Family::Severance).map_err(|reason| Lack {
-        what: format!("programs of control groups that see packets ({reason})"),
+    load(Family::Severance).map_err(|reason| no_sever_programs(&reason))
+}
+
+fn no_sever_programs(reason: &str) -> Lack {
+    Lack {
+        what: format!("{} ({reason})", Requirement::SeverPrograms.name()),
         remedy: "run a kernel of 5.12 or newer with CONFIG_CGROUP_BPF; no module has it".to_owned(),
-    })
+    }
 }
 
 /// Room for no peers.
@@ -94,14 +110,16 @@ fn files() -> Result<KernelFiles, Lack> {
     let root = root.ok().flatten().ok_or_else(|| no_hooks("a root folder to look at".into()))?;
     match programs.inode_of(&root, &kernel).map_err(refused)? {
         Some(_) => Ok(kernel),
-        None => {
-            let list = fs::read_to_string("/sys/kernel/security/lsm").unwrap_or_default();
-            let list = if list.is_empty() { "its list".to_owned() } else { list.trim().to_owned() };
-            Err(Lack {
-                what: format!("`bpf` among the kernel's security modules ({})", words(&BpfError::NotAsked)),
-                remedy: format!("add it on the kernel's command line, `lsm={list},bpf`, and boot"),
-            })
-        }
+        None => Err(not_asked(&fs::read_to_string("/sys/kernel/security/lsm").unwrap_or_default())),
+    }
+}
+
+/// That the kernel does not ask such programs, with the list of those that it asks.
+fn not_asked(list: &str) -> Lack {
+    let list = if list.is_empty() { "its list" } else { list.trim() };
+    Lack {
+        what: format!("{} ({})", Requirement::FilePrograms.name(), words(&BpfError::NotAsked)),
+        remedy: format!("add it on the kernel's command line, `lsm={list},bpf`, and boot"),
     }
 }
 
@@ -159,22 +177,36 @@ fn load(family: Family) -> Result<(), String> {
     }
 }
 
-fn reason(answer: Result<(), NetlinkError>) -> Option<String> {
+fn unusable(answer: Result<(), NetlinkError>, release: &str) -> Option<Unusable> {
     answer.err().map(|error| match error {
-        NetlinkError::MissingModule { .. } => {
-            "not built in, and no module of that name is installed".to_owned()
-        }
-        error => words(&error),
+        NetlinkError::MissingModule { module, .. } => Unusable::missing(module, release),
+        error => Unusable::Refused(words(&error)),
     })
 }
 
 /// An error and its causes, without the verifier's log.
 fn words(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text.push_str(&format!(": {cause}"));
-        source = cause.source();
+    chain(error).split(" Verifier output").next().unwrap_or_default().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_found_out_by_trying_has_a_remedy_with_an_option() {
+        let program = || BpfError::NotAsked;
+        let unreadable = BtfError::Read(io::Error::from(io::ErrorKind::NotFound));
+        for lack in [
+            no_call_programs("refused"),
+            no_sever_programs("refused"),
+            undescribed(unreadable),
+            undescribed(BtfError::NoHook("file_open")),
+            refused("files", &program()),
+            not_asked("lockdown,yama"),
+        ] {
+            let says = |word: &str| lack.remedy.contains(word);
+            assert!(says("CONFIG_") || says("`lsm=lockdown,yama,bpf`"), "{lack:?}");
+        }
     }
-    text.split(" Verifier output").next().unwrap_or_default().to_owned()
 }

@@ -1,5 +1,6 @@
 //! Processes by identity: a pidfd and a start time, never a bare number that the kernel may have given away.
 
+use std::fs;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::time::Duration;
@@ -13,16 +14,25 @@ use nix::unistd::Pid;
 
 pub use crate::host::ProcessId;
 
-/// A live process, held by a pidfd (pidfd_open(2)).
+/// How long an ended process may take to go.
+pub const END_LIMIT: Duration = Duration::from_secs(5);
+/// SIGKILL among the signals that are pending (proc(5), `SigPnd` and `ShdPnd`). It stays there until the thread is gone.
+const KILLED: u64 = 1 << (libc::SIGKILL - 1);
+
+/// A process of which a thread at least has not ended, held by a pidfd (pidfd_open(2)).
 #[derive(Debug)]
 pub struct Process {
     pidfd: OwnedFd,
     /// Whether it was stopped (state `T` or `t` of proc(5)) when it was opened.
     pub stopped: bool,
+    /// Whether its first thread had ended when it was opened, or was killed: nothing of it is done any more by that thread, but a
+    /// system call in which one of its threads hangs, and until that is over it keeps its memory, its files and its locks.
+    pub dying: bool,
 }
 
 impl ProcessId {
-    /// Opens the process, if it is still the same and has not ended.
+    /// Opens the process, if it is still the same and has not ended. One has when all its threads have: a first thread that is a
+    /// zombie says nothing of the others, which may hang in the kernel for as long as they like.
     ///
     /// # Errors
     /// When the kernel refuses for another reason than that there is no such process.
@@ -38,10 +48,11 @@ impl ProcessId {
             Err(procfs::ProcError::NotFound(_)) => return Ok(None),
             Err(error) => return Err(io::Error::other(error)),
         };
-        if stat.starttime != self.start_time || matches!(stat.state, 'Z' | 'X') {
-            return Ok(None);
-        }
-        Ok(Some(Process { pidfd, stopped: matches!(stat.state, 'T' | 't') }))
+        let dying = matches!(stat.state, 'Z' | 'X') || is_killed(self.pid);
+        let process = Process { pidfd, stopped: matches!(stat.state, 'T' | 't'), dying };
+        // The pidfd tells when the last thread has ended (`pidfd_poll` in the kernel), and not before.
+        let gone = stat.starttime != self.start_time || dying && process.wait(Duration::ZERO)?;
+        Ok((!gone).then_some(process))
     }
 }
 
@@ -124,6 +135,16 @@ pub fn no_descriptors() -> Option<String> {
     tried.err().map(|error| format!("the system call is refused: {error}"))
 }
 
+/// Whether SIGKILL is on its way to the first thread of a process, which then does nothing more but to end.
+fn is_killed(pid: i32) -> bool {
+    let status = fs::read(format!("/proc/{pid}/status")).unwrap_or_default();
+    let pending = |line: &str| {
+        let set = line.strip_prefix("SigPnd:").or_else(|| line.strip_prefix("ShdPnd:"))?;
+        u64::from_str_radix(set.trim(), 16).ok()
+    };
+    String::from_utf8_lossy(&status).lines().filter_map(pending).any(|signals| signals & KILLED != 0)
+}
+
 fn pidfd_open(pid: i32) -> io::Result<OwnedFd> {
     // SAFETY: plain system call without pointers; the result is a new fd or -1.
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
@@ -135,7 +156,7 @@ fn pidfd_open(pid: i32) -> io::Result<OwnedFd> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
     #[test]
@@ -153,6 +174,66 @@ mod tests {
         let name = |fd: i32| std::fs::read_link(format!("/proc/self/fd/{fd}")).unwrap();
         assert_eq!(name(theirs.as_raw_fd()), name(file.as_raw_fd()));
         assert!(me.descriptor(i32::MAX).unwrap().is_none());
+    }
+
+    /// A child whose first thread makes this and ends, while another waits to be killed.
+    pub(crate) fn child_without_its_first_thread<T>(first: impl FnOnce() -> T) -> ProcessId {
+        // SAFETY: the child makes a thread and system calls, and never returns.
+        let pid = unsafe { libc::fork() };
+        if pid == 0 {
+            // SAFETY: a system call without pointers. Whatever becomes of the test, the child ends.
+            unsafe { libc::alarm(60) };
+            let _kept = first();
+            let waits = std::thread::Builder::new().spawn(|| {
+                loop {
+                    std::thread::park();
+                }
+            });
+            // SAFETY: ends this thread, or without the other one the process.
+            unsafe {
+                match waits {
+                    Ok(_) => libc::syscall(libc::SYS_exit, 0),
+                    Err(_) => libc::syscall(libc::SYS_exit_group, 1),
+                }
+            };
+        }
+        let id = ProcessId::of(pid).unwrap();
+        let state = || procfs::process::Process::new(pid).unwrap().stat().unwrap().state;
+        let since = std::time::Instant::now();
+        while state() != 'Z' && since.elapsed() < END_LIMIT {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert_eq!(state(), 'Z');
+        id
+    }
+
+    #[test]
+    fn a_process_of_which_only_the_first_thread_has_ended_has_not() {
+        let id = child_without_its_first_thread(|| ());
+        let process = id.open().unwrap().expect("taken for ended");
+        assert!(process.dying && !process.stopped);
+        assert!(!process.wait(Duration::from_millis(20)).unwrap());
+        process.signal(libc::SIGKILL).unwrap();
+        assert!(process.wait(END_LIMIT).unwrap());
+        assert!(id.open().unwrap().is_none(), "nobody has collected it, and it has ended");
+        end_child(id.pid).unwrap();
+        assert!(id.open().unwrap().is_none());
+    }
+
+    #[test]
+    fn a_process_that_goes_on_or_is_stopped_is_not_dying() {
+        let me = ProcessId::of(std::process::id().cast_signed()).unwrap();
+        assert!(!me.open().unwrap().unwrap().dying);
+        let child = std::process::Command::new("sleep").arg("30").spawn().unwrap().id().cast_signed();
+        let id = ProcessId::of(child).unwrap();
+        id.open().unwrap().unwrap().signal(libc::SIGSTOP).unwrap();
+        let since = std::time::Instant::now();
+        while !id.open().unwrap().unwrap().stopped && since.elapsed() < END_LIMIT {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let stopped = id.open().unwrap().unwrap();
+        assert!(stopped.stopped && !stopped.dying);
+        end_child(child).unwrap();
     }
 
     #[test]

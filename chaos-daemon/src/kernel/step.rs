@@ -13,16 +13,13 @@ use serde::{Deserialize, Serialize};
 
 use super::netlink::marks::{self, FILTER_HANDLE, FILTER_PREFIX};
 use super::netlink::{Netlink, NetlinkError, Qdisc};
-use super::process::ProcessId;
+use super::process::{END_LIMIT, ProcessId};
 use super::setting::{OpenGroup, Setting, clock};
 use super::systemd::{Systemd, SystemdError};
 use crate::host::CgroupRef;
 use crate::host::nameless;
 use crate::host::netns::{NetNs, NetNsError, NetNsIdentity};
 use crate::spec::Direction;
-
-/// How long an ended process may take to go.
-const END_LIMIT: Duration = Duration::from_secs(5);
 
 /// A network namespace as the journal writes it: how to find it again, and how to know that it is the same.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -378,7 +375,7 @@ fn end(id: ProcessId) -> Result<Undone, StepError> {
     } else {
         Err(failed(std::io::Error::new(
             std::io::ErrorKind::TimedOut,
-            "killed, but still there: it hangs in the kernel; its fault has stopped by its deadline",
+            "killed, and has not ended: it hangs in the kernel, and until that lets it go it keeps what it has taken",
         )))
     }
 }

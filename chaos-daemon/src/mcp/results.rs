@@ -292,11 +292,12 @@ pub(super) struct FaultView {
     pub(super) probability: f64,
     /// Whether it is registered, so that inject finds it.
     pub(super) registered: bool,
-    /// Whether it acts on the host now; absent when that is not known.
+    /// Whether it is on the host now, also while it starts or is being undone; absent when that is not known.
     #[schemars(with = "bool")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) active: Option<bool>,
-    /// Where it is in its life: "no_traffic", "effective", "ending", "ended" or "stuck".
+    /// Where it is in its life: "starting" (being applied), "no_traffic" (nothing has met it yet), "effective", "ending", "ended"
+    /// or "stuck".
     #[schemars(with = "String")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) state: Option<String>,

@@ -115,6 +115,9 @@ impl Default for Protected {
 /// Leave to start one fault. Only [`Policy::permit`] makes one.
 #[derive(Debug)]
 pub struct Permit {
+    /// By the policy.
+    protect: Protected,
+    /// And what is spared as well.
     protected: Protected,
     critical_interfaces: BTreeSet<String>,
     load_cidrs: Vec<IpNet>,
@@ -126,16 +129,21 @@ impl Permit {
         &self.protected
     }
 
-    /// Leave to do less: these TCP ports of this node are spared as well.
+    /// Leave to do less: beside what the policy protects, these TCP ports of this node are spared.
     #[must_use]
-    pub fn sparing(mut self, tcp_ports: Vec<u16>) -> Self {
-        let known = &mut self.protected.tcp_ports;
+    pub fn sparing(self, tcp_ports: &[u16]) -> Self {
+        Self { protected: self.protected_with(tcp_ports), ..self }
+    }
+
+    /// What the policy protects, and these TCP ports of this node.
+    pub fn protected_with(&self, tcp_ports: &[u16]) -> Protected {
+        let mut all = self.protect.clone();
         for port in tcp_ports {
-            if !known.contains(&port) {
-                known.push(port);
+            if !all.tcp_ports.contains(port) {
+                all.tcp_ports.push(*port);
             }
         }
-        self
+        all
     }
 
     /// Whether this interface may be set down even if the host is reached through it.
@@ -273,7 +281,7 @@ impl Policy {
             .hint("remove one first, or wait until one ends"));
         }
         let Self { protect, critical_interfaces, load_cidrs, .. } = self.clone();
-        Ok(Permit { protected: protect, critical_interfaces, load_cidrs })
+        Ok(Permit { protected: protect.clone(), protect, critical_interfaces, load_cidrs })
     }
 
     /// Decides whether `caller` may be told what a preview of a fault of one of these types would tell.

@@ -23,9 +23,11 @@ fn the_default_policy_spares_ssh_and_bounds_number_and_duration() {
 }
 
 #[test]
-fn ports_that_are_spared_as_well_are_added_to_those_of_the_policy() {
+fn ports_that_are_spared_as_well_are_added_to_those_of_the_policy_and_not_to_each_other() {
     let permit = Policy::default().permit(ROOT, &fault(60), 0).unwrap();
-    assert_eq!(permit.sparing(vec![22, 2222, 2222]).protected().tcp_ports, [22, 2222]);
+    let permit = permit.sparing(&[22, 2222, 2222]);
+    assert_eq!(permit.protected().tcp_ports, [22, 2222]);
+    assert_eq!(permit.protected_with(&[2022]).tcp_ports, [22, 2022]);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //!
 //! Both sides speak length-prefixed JSON over a socketpair (see [`wire`]).
 
+mod causes;
 pub mod facts;
 pub mod fields;
 pub mod residue;
@@ -15,6 +16,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::spec::{FaultName, FaultRequest, FaultType, SpecError};
+pub use causes::chain;
 pub use residue::{Leftover, Level, ResidueReport};
 pub use targets::TargetsReport;
 
@@ -181,6 +183,8 @@ impl LifetimeClass {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FaultState {
+    /// Being applied; not read back yet.
+    Starting,
     /// Applied and read back, but nothing has met it yet.
     NoTraffic,
     /// Applied, and seen to act.

@@ -48,6 +48,8 @@ pub(super) struct Process {
     pub(super) role: Role,
     /// State of proc(5): R, S, D, T, t, Z, X, I. D only if it is hung.
     pub(super) state: char,
+    /// Whether its first thread has ended and another has not: it was killed, and that one hangs in the kernel.
+    pub(super) dying: bool,
     /// Ids of the programs, maps and links that it has open.
     pub(super) bpf: BpfIds,
     /// Files of ours it has open that have no name any more.
@@ -111,7 +113,8 @@ pub(super) fn take() -> io::Result<Census> {
             continue;
         };
         census.looked_at += 1;
-        let folder = entry.path();
+        let thread = thread_to_look_at(pid);
+        let folder = folder_of(thread);
         for thread in entries(&folder.join("task")) {
             note_network(&mut networks, thread.join("ns/net"), pid);
             note_mounts(&mut mounts, &thread);
@@ -121,10 +124,10 @@ pub(super) fn take() -> io::Result<Census> {
         for path in &open.networks {
             note_network(&mut networks, path.clone(), pid);
         }
-        census.processes.extend(process(pid, &folder, open));
+        census.processes.extend(process(pid, thread, open));
     }
     for holder in census.processes.iter_mut().filter(|process| process.role == Role::Holder) {
-        let threads = Path::new("/proc").join(holder.pid.to_string()).join("task");
+        let threads = folder_of(holder.pid).join("task");
         let by_it = |(tracer, _): &&(i32, i32)| threads.join(tracer.to_string()).exists();
         holder.traces = traced.iter().filter(by_it).map(|(_, pid)| *pid).collect();
     }
@@ -147,6 +150,21 @@ pub(super) fn take() -> io::Result<Census> {
     }
     census.mounts = mounts.into_values().collect();
     Ok(census)
+}
+
+fn folder_of(pid: i32) -> PathBuf {
+    Path::new("/proc").join(pid.to_string())
+}
+
+/// The thread at which procfs shows what a process has: its first one, unless that has ended before the others.
+fn thread_to_look_at(pid: i32) -> i32 {
+    let folder = folder_of(pid);
+    if Stat::read(&folder).is_none_or(|first| first.state != 'Z' || first.threads < 2) {
+        return pid;
+    }
+    let lives = |thread: &PathBuf| Stat::read(thread).is_some_and(|stat| !matches!(stat.state, 'Z' | 'X'));
+    let other = entries(&folder.join("task")).find(lives);
+    other.and_then(|thread| thread.file_name()?.to_str()?.parse().ok()).unwrap_or(pid)
 }
 
 /// The thread that traces a process.
@@ -174,8 +192,7 @@ fn open(path: &Path) -> Result<Option<NetNs>, NetNsError> {
 
 /// A path of another process's mount namespace, as this one reaches it (proc(5), `/proc/PID/root`).
 pub(super) fn reach(pid: i32, path: &Path) -> PathBuf {
-    let inside = path.strip_prefix("/").unwrap_or(path);
-    Path::new("/proc").join(pid.to_string()).join("root").join(inside)
+    folder_of(pid).join("root").join(path.strip_prefix("/").unwrap_or(path))
 }
 
 fn name_of(point: &Path) -> String {
@@ -271,9 +288,11 @@ impl BpfIds {
     }
 }
 
-/// The process, if it is one of ours or has to do with packet programs.
-fn process(pid: i32, folder: &Path, open: Open) -> Option<Process> {
-    let stat = Stat::read(folder)?;
+/// The process, if it is one of ours or has to do with packet programs; looked at by this thread of it.
+fn process(pid: i32, thread: i32, open: Open) -> Option<Process> {
+    let stat = Stat::read(&folder_of(pid))?;
+    let folder = &folder_of(thread);
+    let dying = thread != pid;
     let role = role(folder, &stat);
     let role = match role {
         Some(role) => role,
@@ -286,7 +305,7 @@ fn process(pid: i32, folder: &Path, open: Open) -> Option<Process> {
         state = Stat::read(folder).filter(|again| again.start_time == stat.start_time)?.state;
     }
     let holds = if role == Role::Holder { Holdings::read(folder) } else { Holdings::default() };
-    let runtime_dir = (role == Role::Injector).then(|| runtime_dir(pid, folder));
+    let runtime_dir = (role == Role::Injector).then(|| runtime_dir(thread, folder));
     Some(Process {
         pid,
         parent: stat.parent,
@@ -294,6 +313,7 @@ fn process(pid: i32, folder: &Path, open: Open) -> Option<Process> {
         name: stat.name,
         role,
         state,
+        dying,
         bpf: open.bpf,
         nameless: open.nameless,
         traces: Vec::new(),
@@ -306,6 +326,7 @@ struct Stat {
     name: String,
     state: char,
     parent: i32,
+    threads: u64,
     start_time: u64,
 }
 
@@ -319,6 +340,7 @@ impl Stat {
             name: text[start + 1..end].to_owned(),
             state: fields.first()?.chars().next()?,
             parent: fields.get(1)?.parse().ok()?,
+            threads: fields.get(17)?.parse().ok()?,
             start_time: fields.get(19)?.parse().ok()?,
         })
     }
@@ -385,7 +407,7 @@ fn runtime_dir(pid: i32, folder: &Path) -> PathBuf {
 pub(super) fn burns(pid: i32) -> bool {
     // Nanoseconds on a processor, of each thread (Documentation/scheduler/sched-stats.rst).
     let used = || -> u64 {
-        let threads = entries(&Path::new("/proc").join(pid.to_string()).join("task"));
+        let threads = entries(&folder_of(pid).join("task"));
         let time = |thread: PathBuf| {
             let text = fs::read_to_string(thread.join("schedstat")).ok()?;
             text.split(' ').next()?.parse::<u64>().ok()

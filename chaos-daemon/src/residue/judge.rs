@@ -20,6 +20,7 @@ const SWEEP: &str = "`chaos-daemon recover --sweep --everywhere` removes it";
 const START: &str = "removed at the next start of the daemon, or by `chaos-daemon recover`";
 
 const COLLECTED: &str = "it goes when its parent collects it";
+const LET_GO: &str = "it goes when the kernel lets go of it, and nobody can end it sooner";
 
 /// How a thing is removed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -164,13 +165,11 @@ impl<'a> Judge<'a> {
                 Role::Injector => {
                     let what =
                         format!("process {id} is {}: it renews nothing and ends nothing", condition(process));
-                    self.note(
-                        Level::Inert,
-                        "daemon",
-                        what,
-                        "",
-                        "`chaos-daemon recover` ends it, and with it its holders",
-                    );
+                    let goes = match process.dying {
+                        true => format!("{LET_GO}; what it has left goes by `chaos-daemon recover`"),
+                        false => "`chaos-daemon recover` ends it, and with it its holders".to_owned(),
+                    };
+                    self.note(Level::Inert, "daemon", what, "", &goes);
                 }
                 Role::Server | Role::Prober if parent_runs && process.runs() => {}
                 Role::Runner if process.runs() && (parent_runs || self.is_of_runner(process)) => {}
@@ -202,6 +201,7 @@ impl<'a> Judge<'a> {
             _ => "server",
         };
         let goes = match (process.state, process.role) {
+            _ if process.dying => LET_GO,
             ('Z', _) => COLLECTED,
             (_, Role::Guard) => "SIGKILL ends it; no supervised fault starts without another",
             _ => "it ends with its daemon, or by SIGKILL",
@@ -259,6 +259,7 @@ impl<'a> Judge<'a> {
             what.push_str("; it burns CPU time");
         }
         let (kind, goes) = match is_holder {
+            true if process.dying => ("holder", LET_GO),
             true if process.state == 'Z' => ("holder", COLLECTED),
             true => (
                 "holder",
@@ -270,7 +271,8 @@ impl<'a> Judge<'a> {
         let found = self.note(level, kind, what, "", goes);
         // What it does changes while it is looked at.
         found.key = format!("{kind} {pid}");
-        found.mark = (is_holder && process.state != 'Z').then_some(Mark::Process(id));
+        let ends = process.dying || process.state != 'Z';
+        found.mark = (is_holder && ends).then_some(Mark::Process(id));
     }
 
     fn holder_condition(&self, process: &Process) -> String {
@@ -429,7 +431,15 @@ impl<'a> Judge<'a> {
                 format!("fault {name} ({})", kind.name())
             });
             let steps = found.steps.len();
+            let unclear = found.not_understood();
             let (what, goes) = match journal.keeper {
+                _ if let Some(unclear) = &unclear => {
+                    let present = match journal.present.is_empty() {
+                        true => String::new(),
+                        false => format!(", still there: {}", journal.present.join(", ")),
+                    };
+                    (format!("of {fault}, with {unclear}{present}"), found.remedy())
+                }
                 Some(_) if !found.ending => {
                     self.in_use += 1;
                     continue;
@@ -452,7 +462,11 @@ impl<'a> Judge<'a> {
             };
             // What nobody's death ends is no mere leftover.
             let acts = journal.keeper.is_none() && found.is_supervised() && !journal.present.is_empty();
-            let level = if acts { Level::Effect } else { Level::Inert };
+            let level = match unclear {
+                _ if acts => Level::Effect,
+                Some(_) => Level::Unknown,
+                None => Level::Inert,
+            };
             self.note(level, "journal", what, &found.path.display().to_string(), &goes);
         }
     }
@@ -515,6 +529,7 @@ fn severs(program: &str) -> bool {
 
 fn condition(process: &Process) -> &'static str {
     match process.state {
+        _ if process.dying => "killed, and hangs in the kernel",
         'T' | 't' => "stopped",
         'Z' | 'X' => "a zombie",
         'D' => "hung in the kernel",

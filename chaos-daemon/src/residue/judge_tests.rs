@@ -25,6 +25,7 @@ fn process(pid: i32, parent: i32, role: Role, state: char) -> Process {
         name: "name".into(),
         role,
         state,
+        dying: false,
         bpf: BpfIds::default(),
         nameless: Vec::new(),
         traces: Vec::new(),
@@ -68,6 +69,33 @@ fn a_stopped_holder_is_an_effect_for_as_long_as_its_lease_runs_and_is_killed_by_
     );
     assert!(matches!(&found[0].mark, Some(Mark::Process(id)) if id.pid == HOLDER));
     assert_eq!(levels(&partition('S', 'T', 0)), [("holder".to_owned(), Level::Inert)]);
+}
+
+#[test]
+fn who_was_killed_and_hangs_in_the_kernel_is_told_with_what_it_holds_and_is_no_zombie() {
+    let mut seen = partition('S', 'D', 2 * SECOND);
+    seen.census.processes[1].dying = true;
+    seen.census.processes[1].holds = Holdings { memory_kib: 64 << 10, ..Holdings::default() };
+    let (found, _) = judge(&seen);
+    assert_eq!(found.len(), 1, "{found:?}");
+    let left = &found[0].leftover;
+    assert!(left.what.starts_with("process 11 is killed, and hangs in the kernel"), "{left:?}");
+    assert!(
+        left.what.contains("it holds 64 MiB of memory") && left.goes.contains("lets go of it"),
+        "{left:?}"
+    );
+    assert_eq!(left.level, Level::Effect);
+    assert!(matches!(&found[0].mark, Some(Mark::Process(id)) if id.pid == HOLDER));
+}
+
+#[test]
+fn a_daemon_that_was_killed_and_hangs_in_the_kernel_keeps_nothing_in_use() {
+    let mut seen = partition('D', 'S', SECOND);
+    seen.census.processes[0].dying = true;
+    let both = [("daemon".to_owned(), Level::Inert), ("holder".to_owned(), Level::Effect)];
+    assert_eq!(levels(&seen), both);
+    let (found, _) = judge(&seen);
+    assert!(found[0].leftover.goes.contains("what it has left goes by `chaos-daemon recover`"), "{found:?}");
 }
 
 #[test]
@@ -173,7 +201,7 @@ fn device(fault: u32) -> Residue {
 
 fn journal(fault: u32, keeper: Option<i32>, ending: bool) -> JournalSeen {
     let path = format!("/run/x/journal/{fault:08x}.jsonl").into();
-    let found = journal::Found { path, fault: None, of_this_boot: true, steps: Vec::new(), ending };
+    let found = journal::Found { path, ending, ..journal::Found::default() };
     JournalSeen { found, keeper, present: Vec::new() }
 }
 
@@ -190,6 +218,26 @@ fn a_device_is_in_use_by_the_journal_of_a_running_daemon_until_it_is_being_undon
     assert_eq!(with(vec![journal(0x20, Some(DAEMON), true)]), ["device", "journal"]);
     assert_eq!(with(vec![journal(0x20, None, false)]), ["device", "journal"]);
     assert_eq!(with(vec![journal(0x22, Some(DAEMON), false)]), ["device"]);
+}
+
+#[test]
+fn a_journal_that_is_not_understood_is_unknown_whoever_keeps_it_and_acts_if_something_of_it_is_there() {
+    let unclear = journal::Unclear { line: 3, cause: "unknown variant `Teapot`".into() };
+    for (keeper, present, level) in [
+        (None, vec![], Level::Unknown),
+        (Some(DAEMON), vec![], Level::Unknown),
+        (None, vec!["device x".to_owned()], Level::Effect),
+    ] {
+        let mut journal = journal(0x20, keeper, false);
+        journal.found.unclear.push(unclear.clone());
+        journal.present = present;
+        let seen = Seen { journals: vec![journal], ..Seen::default() };
+        let (found, in_use) = judge(&seen);
+        let leftover = &found[0].leftover;
+        assert_eq!((found.len(), leftover.level, in_use), (1, level, 0), "{leftover}");
+        assert!(leftover.what.contains("line 3 (unknown variant `Teapot`) not understood"), "{leftover}");
+        assert!(leftover.goes.contains("of the version that wrote it"), "{leftover}");
+    }
 }
 
 #[test]

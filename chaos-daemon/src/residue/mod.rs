@@ -20,14 +20,12 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
-use nix::libc;
-
 use crate::host::boot_time_ns;
 use crate::journal;
 use crate::kernel::bpf::inventory::{Inventory, inventory};
 use crate::kernel::process::ProcessId;
-use crate::kernel::step::Kernel;
-use crate::request::{Leftover, Level, RUNTIME_DIR, ResidueReport};
+use crate::kernel::step::{Kernel, Node, Undone};
+use crate::request::{Leftover, Level, RUNTIME_DIR, ResidueReport, chain};
 use census::{Census, Process, Role};
 use judge::{Found, Mark, judge};
 use network::Network;
@@ -35,9 +33,6 @@ use places::Places;
 
 /// What is there twice, this long after one another, is not just coming or going.
 const AGAIN: Duration = Duration::from_millis(100);
-
-/// How long a killed process may take to go.
-const END_LIMIT: Duration = Duration::from_secs(5);
 
 /// Where to look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -127,12 +122,8 @@ pub fn sweep(runtime_dir: Option<&Path>, scope: Scope) -> Swept {
 }
 
 fn end(id: ProcessId) -> io::Result<bool> {
-    let Some(process) = id.open()? else { return Ok(false) };
-    process.signal(libc::SIGKILL)?;
-    match process.wait(END_LIMIT)? {
-        true => Ok(true),
-        false => Err(io::Error::new(io::ErrorKind::TimedOut, "killed, but it hangs in the kernel")),
-    }
+    let ended = Kernel.end(id).map_err(|error| io::Error::other(chain(&error)))?;
+    Ok(ended == Undone::Removed)
 }
 
 fn look_twice(runtime_dir: Option<&Path>, scope: Scope) -> Look {
@@ -233,7 +224,7 @@ fn still_there(found: &journal::Found, keeper: Option<i32>, unknown: &mut Vec<St
 impl Process {
     /// Whether it runs, or would if it had something to do. That a holder is in state D was seen twice.
     fn runs(&self) -> bool {
-        let hung = self.state == 'D' && self.role == Role::Holder;
+        let hung = self.dying || self.state == 'D' && self.role == Role::Holder;
         !hung && !matches!(self.state, 'T' | 't' | 'Z' | 'X')
     }
 

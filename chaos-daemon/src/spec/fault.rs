@@ -26,7 +26,7 @@ use super::service::ServicePackets;
 use super::sessions::{ConnectionLoad, LoadParams};
 use super::settings::{self, ClockParams, ExhaustionParams, Limit, LinkParams, LinkRhythm, NoParams};
 use super::sockets::{SocketCalls, SocketParams};
-use super::target::{Direction, TargetRequest, Traffic};
+use super::target::{Direction, Protocol, TargetRequest, Traffic};
 use super::units::{
     DEFAULT_FAULT, LONGEST_FAULT, Probability, SHORTEST_FAULT, SpecError, packet_share, seconds,
 };
@@ -209,6 +209,17 @@ pub enum Effect {
     Down(HostDown),
 }
 
+/// How soon it has to be known by which TCP ports of this node an operator comes in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WaysIn {
+    /// The fault is not in their way.
+    Never,
+    /// Before anything happens: it ends connections, or is refused for their sake.
+    Before,
+    /// As soon as it acts: what a connection has lost until then is sent again.
+    Soon,
+}
+
 impl Effect {
     /// The traffic a network fault selects on its interface.
     pub fn traffic(&self) -> Option<&Traffic> {
@@ -237,9 +248,33 @@ impl Effect {
         }
     }
 
-    /// Whether it can be in the way of who comes in by a port of this node: only then are such ports looked for.
-    pub fn meets_ports(&self) -> bool {
-        self.traffic().is_some() || matches!(self, Self::Sever { .. } | Self::Load(_) | Self::LinkDown { .. })
+    /// How soon it has to be known by which TCP ports of this node an operator comes in.
+    pub fn ways_in(&self) -> WaysIn {
+        let lost = |protocol: Protocol| match protocol {
+            Protocol::Any | Protocol::Tcp => WaysIn::Soon,
+            Protocol::Udp | Protocol::Icmp => WaysIn::Never,
+        };
+        match self {
+            Self::Impair { traffic, .. } | Self::Drop { traffic, .. } => lost(traffic.protocol),
+            Self::Sever { packets, .. } => lost(packets.protocol),
+            Self::Refuse { .. } | Self::Names { .. } | Self::Load(_) | Self::LinkDown { .. } => {
+                WaysIn::Before
+            }
+            Self::Cpu(_)
+            | Self::Hoard { .. }
+            | Self::Limit { .. }
+            | Self::Pause { .. }
+            | Self::ClockSkew { .. }
+            | Self::ProcessKill { .. }
+            | Self::ProcessPause { .. }
+            | Self::ServiceStop { .. }
+            | Self::ServiceRestart { .. }
+            | Self::Connect { .. }
+            | Self::Files { .. }
+            | Self::Sockets { .. }
+            | Self::Spoil { .. }
+            | Self::Down(_) => WaysIn::Never,
+        }
     }
 
     /// The interface it goes to, if it goes to one.
@@ -257,6 +292,30 @@ impl Effect {
             | Self::ProcessPause { processes, .. }
             | Self::Spoil { processes, .. } => Some(processes),
             _ => None,
+        }
+    }
+
+    /// Whose packets, calls or resources it is about, if it is not about processes as such.
+    pub fn whose(&self) -> Option<&Whose> {
+        match self {
+            Self::Cpu(load) => load.whose.as_ref(),
+            Self::Hoard { whose, .. } => whose.as_ref(),
+            Self::Limit { whose, .. } | Self::Pause { whose } => Some(whose),
+            Self::Sever { packets, .. } => Some(&packets.whose),
+            Self::Connect { calls, .. } => Some(&calls.whose),
+            Self::Files { calls, .. } => Some(&calls.whose),
+            Self::Sockets { calls, .. } => Some(&calls.whose),
+            _ => self.traffic().and_then(|traffic| traffic.whose.as_ref()),
+        }
+    }
+
+    /// Whether a control group has to be found for it: one that is named, or that of processes.
+    pub fn names_cgroup(&self) -> bool {
+        match self.whose() {
+            Some(Whose::Cgroup(_)) => true,
+            // Their packets are told by a network namespace where it is theirs alone.
+            Some(Whose::Processes(processes)) => processes.cgroup.is_some() || self.traffic().is_none(),
+            None => self.processes().is_some_and(|processes| processes.cgroup.is_some()),
         }
     }
 

@@ -26,6 +26,21 @@ fn every_type_is_found_by_its_wire_name() {
 }
 
 #[test]
+fn ports_of_operators_are_known_before_connections_end_and_soon_where_packets_are_lost() {
+    let needed = |kind, target, params| parse(kind, target, params).unwrap().effect.ways_in();
+    let any = r#"{"interface":"e"}"#;
+    assert_eq!(needed(FaultType::NetworkPartition, any, "{}"), WaysIn::Soon);
+    assert_eq!(
+        needed(FaultType::Latency, r#"{"interface":"e","protocol":"tcp"}"#, r#"{"delay_ms":1}"#),
+        WaysIn::Soon
+    );
+    assert_eq!(needed(FaultType::Timeout, r#"{"interface":"e","protocol":"udp"}"#, "{}"), WaysIn::Never);
+    assert_eq!(needed(FaultType::Error, any, "{}"), WaysIn::Before);
+    assert_eq!(needed(FaultType::LinkDown, any, "{}"), WaysIn::Before);
+    assert_eq!(needed(FaultType::ResourceExhaustion, "{}", "{}"), WaysIn::Never);
+}
+
+#[test]
 fn a_partition_goes_both_ways_and_a_timeout_only_out() {
     let partition = parse(FaultType::NetworkPartition, r#"{"interface":"e"}"#, "{}").unwrap();
     assert_eq!(partition.effect.traffic().unwrap().directions, Direction::BOTH);
@@ -37,7 +52,9 @@ fn a_partition_goes_both_ways_and_a_timeout_only_out() {
         let effect = parse(kind, r#"{"unit":"a.service"}"#, "{}").unwrap().effect;
         let Effect::Sever { packets, .. } = &effect else { panic!("{effect:?}") };
         assert_eq!((packets.directions.as_slice(), effect.fault_type()), (directions, kind));
-        assert!(effect.meets_ports() && effect.traffic().is_none() && effect.interface().is_none());
+        assert!(
+            effect.ways_in() == WaysIn::Soon && effect.traffic().is_none() && effect.interface().is_none()
+        );
     }
     for kind in FAULT_TYPES {
         let (target, params) = match kind {

@@ -305,10 +305,10 @@ pub(super) fn interface_name(target: &TargetRequest) -> Result<String, SpecError
 pub(super) fn peers(target: &TargetRequest) -> Result<Vec<IpNet>, SpecError> {
     let mut peers = Vec::with_capacity(target.cidrs.len() + 1);
     for (index, text) in target.cidrs.iter().enumerate() {
-        peers.push(prefix(&format!("target.cidrs[{index}]"), text)?);
+        peers.push(prefix(text, || format!("target.cidrs[{index}]"))?);
     }
     if let Some(text) = &target.cidr {
-        peers.push(prefix("target.cidr", text)?);
+        peers.push(prefix(text, || "target.cidr".to_owned())?);
     }
     if peers.len() > MOST_PREFIXES {
         return Err(SpecError::new("target.cidrs", format!("at most {MOST_PREFIXES} prefixes per fault")));
@@ -356,14 +356,14 @@ pub(super) fn parse_direction(
     })
 }
 
-fn prefix(field: &str, text: &str) -> Result<IpNet, SpecError> {
+fn prefix(text: &str, field: impl FnOnce() -> String) -> Result<IpNet, SpecError> {
     let net = match text.contains('/') {
         true => IpNet::from_str(text).ok(),
         false => std::net::IpAddr::from_str(text).ok().map(IpNet::from),
     };
     net.map(|net| net.trunc()).ok_or_else(|| {
         SpecError::new(
-            field,
+            field(),
             format!("{text:?} is not an address prefix: give e.g. \"10.0.0.0/8\", \"2001:db8::/32\" or \"10.0.0.7\""),
         )
     })

@@ -7,12 +7,13 @@ use serde::{Deserialize, Serialize};
 
 use super::not_found;
 use crate::host::cgroup::{below, level, mount, of_unit, vital_process};
-use crate::host::{Cgroup, CgroupRef};
+use crate::host::{Cgroup, CgroupRef, Lack};
 use crate::request::{ApiError, ErrorCode};
 use crate::spec::CgroupSelector;
 
 /// Finds the group that is named, opens it, and refuses one in which, or below which, anything lives that this host or its
-/// operator cannot do without: PID 1, systemd and its services, the message bus, sshd and its sessions, this daemon.
+/// operator cannot do without: PID 1, systemd and its services, the message bus, sshd and its sessions, what configures the
+/// host's network, this daemon.
 ///
 /// # Errors
 /// [`ErrorCode::TargetNotFound`], or [`ErrorCode::TargetProtected`] with the process that protects it.
@@ -39,8 +40,9 @@ pub fn resolve_to_join(selector: &CgroupSelector) -> Result<CgroupRef, ApiError>
 fn resolve_with(selector: &CgroupSelector, holders: bool) -> Result<(CgroupRef, Cgroup), ApiError> {
     let failed = |error: io::Error| not_found(format!("target.cgroup: look for it: {error}"));
     let mount = mount().map_err(failed)?.ok_or_else(|| {
-        ApiError::new(ErrorCode::UnsupportedKernel, "target.cgroup: no cgroup v2 is mounted")
-            .hint("systemd mounts it at /sys/fs/cgroup by default")
+        let lack = Lack::of_cgroup_v2("not mounted as a whole");
+        ApiError::new(ErrorCode::UnsupportedKernel, format!("target.cgroup: missing {}", lack.what))
+            .hint(lack.remedy)
     })?;
     let (path, name) = match selector {
         CgroupSelector::Path(text) => {

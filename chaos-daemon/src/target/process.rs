@@ -265,6 +265,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::host::vital::Nearness;
     use crate::spec::{CgroupSelector, Share};
 
     fn anybody() -> ProcessSelector {
@@ -290,7 +291,7 @@ mod tests {
             command: command.to_owned(),
             cgroup: Some(group.into()),
             of_kernel: false,
-            of_this_host: true,
+            nearness: Nearness { of_this_host: true, in_this_network: true },
             tracer: 0,
         }
     }

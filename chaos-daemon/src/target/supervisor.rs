@@ -201,7 +201,7 @@ fn container(process: &Running) -> Option<String> {
     };
     let parts = process.cgroup.iter().flat_map(|path| path.iter()).filter_map(|part| part.to_str());
     let by_group = parts.filter_map(id).next_back();
-    by_group.or_else(|| (!process.of_this_host).then(|| "a pid namespace of its own".to_owned()))
+    by_group.or_else(|| (!process.nearness.of_this_host).then(|| "a pid namespace of its own".to_owned()))
 }
 
 fn is_supervisor(process: &Running) -> bool {

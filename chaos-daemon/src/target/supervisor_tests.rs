@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::host::ProcessId;
+use crate::host::vital::Nearness;
 
 const KILL: i32 = 9;
 const TERM: i32 = 15;
@@ -16,7 +17,7 @@ fn running(pid: i32, parent: i32, name: &str, group: &str) -> Running {
         command: name.to_owned(),
         cgroup: Some(group.into()),
         of_kernel: false,
-        of_this_host: true,
+        nearness: Nearness { of_this_host: true, in_this_network: true },
         tracer: 0,
     }
 }
@@ -97,7 +98,8 @@ fn supervisors_and_container_runtimes_are_found_and_what_cannot_be_known_is_no_w
         let (line, warns) = one(running(71, 1, "payment", &group), &[], &none, KILL);
         assert!(line.contains("container runtime") && line.contains("0123456789ab)") && !warns, "{line}");
     }
-    let apart = Running { of_this_host: false, ..running(71, 1, "payment", "") };
+    let nearness = Nearness { of_this_host: false, in_this_network: false };
+    let apart = Running { nearness, ..running(71, 1, "payment", "") };
     assert!(one(apart, &[], &none, KILL).0.contains("a pid namespace of its own"));
     let user = running(71, 60, "app", "user.slice/user-7.slice/user@7.service/app.slice/app.service");
     let (line, warns) = one(user, &[], &none, KILL);

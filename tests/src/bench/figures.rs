@@ -1,5 +1,6 @@
 //! Medians, tables, goals, and the report that collects them.
 
+use std::fmt;
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
@@ -59,6 +60,32 @@ pub struct Report {
     figures: Map<String, Value>,
     goals: Vec<Goal>,
     skipped: Vec<String>,
+    /// Goals of what was skipped.
+    not_measured: usize,
+}
+
+/// What became of the goals.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Counts {
+    /// Those that were reached.
+    pub met: usize,
+    /// Those that were not.
+    pub missed: usize,
+    /// Those of what cannot be measured here.
+    pub not_measured: usize,
+}
+
+impl Counts {
+    /// Whether there were goals, and every one that was measured was reached.
+    pub fn all_met(self) -> bool {
+        self.met > 0 && self.missed == 0
+    }
+}
+
+impl fmt::Display for Counts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} goals met, {} missed, {} not measured", self.met, self.missed, self.not_measured)
+    }
 }
 
 impl Report {
@@ -86,9 +113,10 @@ impl Report {
         self.goals.push(Goal { what: what.into(), value, bounds, unit });
     }
 
-    /// Says that something was not measured, and why: with the goals, and in the JSON.
-    pub(super) fn skip(&mut self, what: impl Into<String>) {
+    /// Says that something was not measured, which has so many goals, and why: with the goals, and in the JSON.
+    pub(super) fn skip(&mut self, what: impl Into<String>, goals: usize) {
         let what = what.into();
+        self.not_measured += goals;
         println!("  skipped: {what}");
         self.skipped.push(what);
     }
@@ -100,9 +128,10 @@ impl Report {
         self.skipped.iter().for_each(|what| println!("  skipped: {what}"));
     }
 
-    /// Whether there were goals, and every one was reached.
-    pub fn all_met(&self) -> bool {
-        !self.goals.is_empty() && self.goals.iter().all(Goal::met)
+    /// How many goals were reached, and how many not.
+    pub fn counts(&self) -> Counts {
+        let met = self.goals.iter().filter(|goal| goal.met()).count();
+        Counts { met, missed: self.goals.len() - met, not_measured: self.not_measured }
     }
 
     /// All of it.
@@ -114,7 +143,11 @@ impl Report {
             })
         };
         let goals: Vec<_> = self.goals.iter().map(goal).collect();
-        json!({"facts": facts, "figures": self.figures, "goals": goals, "skipped": self.skipped})
+        let Counts { met, missed, not_measured } = self.counts();
+        json!({
+            "facts": facts, "figures": self.figures, "goals": goals, "skipped": self.skipped,
+            "counts": {"met": met, "missed": missed, "not_measured": not_measured},
+        })
     }
 }
 
@@ -134,13 +167,27 @@ mod tests {
         report.at_most("a", 1.0, 2.0, "");
         report.at_most("negative is fine", -5.0, 2.0, "");
         report.within("b", 1.0, (0.9, 1.1), "");
-        assert!(report.all_met());
+        assert!(report.counts().all_met());
         report.within("c", 0.8, (0.9, 1.1), "");
-        assert!(!report.all_met() && report.goals[3].line().contains("MISSED by 0.10"));
+        assert!(!report.counts().all_met() && report.goals[3].line().contains("MISSED by 0.10"));
         let mut report = Report::default();
-        assert!(!report.all_met(), "nothing was judged");
+        assert!(!report.counts().all_met(), "nothing was judged");
         report.at_most("nothing was measured", f64::NAN, 2.0, "");
-        assert!(!report.all_met());
+        assert!(!report.counts().all_met());
+    }
+
+    #[test]
+    fn what_was_not_measured_is_counted_apart_and_misses_nothing() {
+        let mut report = Report::default();
+        report.skip("a", 3);
+        assert!(!report.counts().all_met(), "nothing was judged");
+        report.at_most("b", 1.0, 2.0, "");
+        report.skip("c", 1);
+        assert!(report.counts().all_met());
+        assert_eq!(report.counts().to_string(), "1 goals met, 0 missed, 4 not measured");
+        report.at_most("d", 3.0, 2.0, "");
+        let counts = json!({"met": 1, "missed": 1, "not_measured": 4});
+        assert!(!report.counts().all_met() && report.json(json!({}))["counts"] == counts);
     }
 
     #[test]

@@ -67,7 +67,7 @@ fn await_stock(daemon: &Daemon) -> Result<()> {
     Ok(())
 }
 
-/// Measures, prints, writes. True when every goal is met.
+/// Measures, prints, writes; the last line is how many goals were met. True when that is every one that was measured.
 ///
 /// # Errors
 /// When a measurement cannot be made, which says nothing about any goal.
@@ -88,11 +88,14 @@ pub fn run(options: &Options) -> Result<bool> {
             json!({"kernel": kernel_release(), "quick": options.quick, "version": env!("CARGO_PKG_VERSION")});
         write(path, &report.json(facts))?;
     }
-    Ok(report.all_met())
+    let counts = report.counts();
+    println!("{counts}");
+    Ok(counts.all_met())
 }
 
 fn write(path: &Path, figures: &serde_json::Value) -> Result<()> {
-    let text = format!("{figures:#}\n");
+    // In one line, which is what a serial line takes too.
+    let text = format!("{figures}\n");
     std::fs::write(path, text).map_err(Error::io("write", path.display().to_string()))?;
     println!("figures in {}", path.display());
     Ok(())

@@ -18,6 +18,9 @@ use crate::process::wait_until;
 use crate::{Daemon, Error, Mcp, NetNs, Pair, Result};
 
 const PORT: u16 = 4997;
+/// Their places among the ways to block many targets: a fault that is known, nft, and the script next.
+const KNOWN: usize = 1;
+const NFT: usize = 2;
 
 pub(super) fn measure(options: &Options, processors: Processors, report: &mut Report) -> Result<()> {
     starts(options, report)?;
@@ -102,9 +105,11 @@ fn many(
     let list = targets::list(Kind::Hosts, count);
     let file = write(&targets::nft(Kind::Hosts, &list))?;
     let script = write(&targets::script(&list))?;
-    let fault = Fault::new("network_partition").here(json!({"cidrs": list})).named("many");
+    let fault = Fault::new("network_partition").here(json!({"cidrs": list}));
+    let (whole, known) = (fault.clone().named("whole"), fault.named("known"));
     let mut ways: Vec<Box<dyn Way + '_>> = vec![
-        Box::new(Ours { daemon, mcp, fault }),
+        Box::new(Ours { daemon, mcp, fault: whole, registers: true }),
+        Box::new(Ours { daemon, mcp, fault: known, registers: false }),
         Box::new(Nft { namespace: &pair.near, file: file.path().to_path_buf() }),
     ];
     // It takes seconds for 1,000, and would hours for 100,000.
@@ -124,7 +129,7 @@ fn many(
     };
     for (turn, way) in ways.iter().enumerate() {
         let active = column(turn, |times| times.active);
-        let ratio = active / column(1, |times| times.active);
+        let ratio = active / column(NFT, |times| times.active);
         let (returned, removed) = (column(turn, |times| times.returned), column(turn, |times| times.removed));
         let name = format!("{}, {count} targets", way.name());
         row(&name, &[active, ratio, returned, removed].map(|value| format!("{value:.2}")));
@@ -135,8 +140,8 @@ fn many(
         report.keep("many targets", &name, figure);
     }
     if count <= 1_000 {
-        let ours = column(0, |times| times.active);
-        for (turn, goal) in [(1, 1.0 / 3.0), (2, 0.01)] {
+        let ours = column(KNOWN, |times| times.active);
+        for (turn, goal) in [(NFT, 1.0 / 3.0), (NFT + 1, 0.01)] {
             let what = format!("{count} targets active, of the time of {}", ways[turn].name());
             report.at_most(&what, ours / column(turn, |times| times.active), goal, "");
         }
@@ -144,24 +149,31 @@ fn many(
     Ok(())
 }
 
-/// Injected in one call: what is registered has been so before, as the others' files have been written before.
+/// With the call that brings the targets along, as the others have their files read meanwhile; or without, for a fault that is known.
 struct Ours<'a> {
     daemon: &'a Daemon,
     mcp: &'a Mcp,
     fault: Fault,
+    /// Whether that call is timed.
+    registers: bool,
 }
 
 impl Way for Ours<'_> {
     fn name(&self) -> &'static str {
-        "chaos-daemon, over MCP"
+        if self.registers { "register and inject" } else { "inject alone" }
     }
 
     fn prepare(&mut self) -> Result<()> {
-        self.fault.register(self.mcp)?;
+        if !self.registers {
+            self.fault.register(self.mcp)?;
+        }
         await_stock(self.daemon)
     }
 
     fn block(&mut self) -> Result<()> {
+        if self.registers {
+            self.fault.register(self.mcp)?;
+        }
         let call = json!({"fault_name": self.fault.name(), "action": "inject"});
         self.mcp.call_tool("chaos_inject_fault", call)?.ok().map(drop)
     }

@@ -7,7 +7,8 @@ use chaos_tests::kernel::{self, Context, Outcome};
 use libtest_mimic::{Arguments, Completion, Trial};
 
 fn main() -> ExitCode {
-    if let Some(code) = chaos_tests::caller::serve_if_asked().or_else(chaos_tests::aftermath::outlive) {
+    let role = chaos_tests::caller::serve_if_asked().or_else(chaos_tests::claimant::serve_if_asked);
+    if let Some(code) = role.or_else(chaos_tests::aftermath::outlive) {
         return code;
     }
     let trials = kernel::all()

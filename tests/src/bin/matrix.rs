@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use chaos_tests::asked::{Asked, Tally};
 use chaos_tests::kernel::Context;
 use chaos_tests::matrix::{EVENTS, Found, UNDOING, all, supervised};
+use chaos_tests::residue::Surroundings;
 use chaos_tests::sweep::{self, Kind};
 
 fn main() -> ExitCode {
@@ -27,13 +28,13 @@ fn main() -> ExitCode {
     for (kind, why) in sweep::lacking(&context).into_iter().filter(|(kind, _)| wants(kind, kind.name)) {
         tally.skip(kind.name, why);
     }
-    if asked.share > 1 {
-        println!("every {}th event, by offset {}", asked.share, asked.offset);
-    }
+    asked.print_choice();
+    let (stride, choice) = (asked.stride as usize, asked.choice_of_calls());
     // A share of the events is another one on the other kernel, and for the next kind.
     let mut offset = asked.offset + usize::from(context.kernel >= (6, 6))..;
     let mut next = || offset.next().unwrap_or_default();
-    for matrix in all(&context, asked.stride).iter().filter(|matrix| wants(matrix.kind, &matrix.to_string()))
+    for matrix in
+        all(&context, stride, choice).iter().filter(|matrix| wants(matrix.kind, &matrix.to_string()))
     {
         let offset = next();
         let events = asked.share_of(EVENTS, offset);
@@ -43,15 +44,16 @@ fn main() -> ExitCode {
     }
     // Only of those that kill the injector.
     let deadly: Vec<_> = EVENTS.iter().copied().filter(|event| event.kills_injector()).collect();
-    for matrix in supervised::all(&context, asked.stride)
+    for matrix in supervised::all(&context, stride, choice)
         .iter()
         .filter(|matrix| wants(matrix.kind, &matrix.to_string()))
     {
         let offset = next();
-        let events = asked.share_of(&deadly, offset);
+        let (events, around) = (asked.share_of(&deadly, offset), Surroundings::new());
         report(&mut tally, matrix.kind, matrix, "every event", || matrix.run(&events, deadline));
         let points = asked.share_of(UNDOING, offset);
         report(&mut tally, matrix.kind, matrix, "its guard", || matrix.guards(&points, deadline));
+        tally.behaves(matrix.kind.name, around);
     }
     tally.end()
 }

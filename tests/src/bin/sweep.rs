@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use chaos_tests::asked::{Asked, Tally};
 use chaos_tests::kernel::Context;
+use chaos_tests::residue::Surroundings;
 use chaos_tests::sweep::{self, Found, Kind, supervised};
 
 fn main() -> ExitCode {
@@ -25,21 +26,21 @@ fn main() -> ExitCode {
     for (kind, why) in sweep::lacking(&context).into_iter().filter(|(kind, _)| wants(kind, kind.name)) {
         tally.skip(kind.name, why);
     }
-    let stride = asked.stride as usize;
-    if stride > 1 {
-        println!("every {stride}th call, by offset {}", asked.offset);
-    }
-    for sweep in sweep::all(&context, stride, asked.offset)
-        .iter()
-        .filter(|sweep| wants(sweep.kind, &sweep.to_string()))
+    asked.print_choice();
+    let (stride, choice) = (asked.stride as usize, asked.choice_of_calls());
+    for sweep in
+        sweep::all(&context, stride, choice).iter().filter(|sweep| wants(sweep.kind, &sweep.to_string()))
     {
         normal.extend(report(&mut tally, sweep.kind, sweep, || sweep.run(deadline)));
     }
-    for sweep in supervised::all(&context, stride, asked.offset)
-        .iter()
-        .filter(|sweep| wants(sweep.kind, &sweep.to_string()))
-    {
-        report(&mut tally, sweep.kind, sweep, || sweep.run(deadline));
+    let mut guarded = supervised::all(&context, stride, choice);
+    guarded.retain(|sweep| wants(sweep.kind, &sweep.to_string()));
+    for of_a_kind in guarded.chunk_by(|one, other| one.kind.name == other.kind.name) {
+        let around = Surroundings::new();
+        for sweep in of_a_kind {
+            report(&mut tally, sweep.kind, sweep, || sweep.run(deadline));
+        }
+        tally.behaves(of_a_kind[0].kind.name, around);
     }
     normal.sort();
     let quantile = |share: f64| {

@@ -1,6 +1,6 @@
-//! `test-runner [--results=FILE] [--filter=TEXT]... [--limit=SECONDS] [--leave-out=FILE] EXECUTABLE...`: runs the tests of the
-//! executables whose names contain one of the texts, but for those that a line of the file names, behind a space with the reason,
-//! and writes one JSON line per test, then the count.
+//! `test-runner [--results=FILE] [--filter=TEXT]... [--limit=SECONDS] [--leave-out=FILE] [--partition=N/M] EXECUTABLE...`: runs
+//! the tests of the executables whose names contain one of the texts, of these every M-th from the N-th, but for those that a line
+//! of the file names, behind a space with the reason, and writes one JSON line per test, then the count.
 
 use std::collections::HashMap;
 use std::fs::OpenOptions;
@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use chaos_tests::runner::{self, Plan, Verdict};
+use chaos_tests::runner::{self, Partition, Plan, Verdict};
 
 fn main() -> ExitCode {
     if let Some(code) = chaos_tests::aftermath::outlive() {
@@ -20,6 +20,7 @@ fn main() -> ExitCode {
         filters: Vec::new(),
         limit: Duration::from_secs(120),
         leave_out: HashMap::new(),
+        partition: Partition::WHOLE,
     };
     let mut results = PathBuf::from("/dev/stdout");
     for argument in std::env::args().skip(1) {
@@ -33,6 +34,10 @@ fn main() -> ExitCode {
             Some(("--leave-out", path)) => match std::fs::read_to_string(path) {
                 Ok(text) => plan.leave_out = text.lines().map(left_out).collect(),
                 Err(error) => return usage(&format!("--leave-out {path}: {error}")),
+            },
+            Some(("--partition", text)) => match text.parse() {
+                Ok(partition) => plan.partition = partition,
+                Err(error) => return usage(&format!("--partition {text}: {error}")),
             },
             _ if argument.starts_with('-') => return usage(&format!("unknown option {argument}")),
             _ => plan.executables.push(argument.into()),

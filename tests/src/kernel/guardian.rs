@@ -23,7 +23,8 @@ tests![
     loopback_is_left_alone_unless_it_is_named,
     ssh_sessions_go_on_and_begin_under_every_fault_on_everything,
     ssh_sessions_go_on_and_begin_under_every_queue_for_everything,
-    an_ssh_session_goes_on_wherever_sshd_listens,
+    an_ssh_session_goes_on_wherever_sshd_listens_and_where_it_did_so_does_none,
+    an_ssh_session_goes_on_wherever_sshd_listens_under_a_queue_for_everything,
     arp_and_neighbour_discovery_pass_every_fault_on_everything,
     arp_and_neighbour_discovery_pass_every_queue_for_everything,
     dhcp_passes_every_fault_on_everything,
@@ -228,7 +229,10 @@ pub(super) fn listen_as(name: &str, namespace: &NetNs, port: u16) -> Result<Fake
     };
     let (listener, shared) = namespace.run(listen).map_err(Error::io("listen on", port.to_string()))?;
     std::thread::spawn(move || {
-        if let Ok((mut stream, _)) = listener.accept() {
+        let accepted = listener.accept();
+        // From here on it is that process alone that listens.
+        drop(listener);
+        if let Ok((mut stream, _)) = accepted {
             let mut echo = [0];
             while stream.read_exact(&mut echo).and_then(|()| stream.write_all(&echo)).is_ok() {}
         }
@@ -237,22 +241,34 @@ pub(super) fn listen_as(name: &str, namespace: &NetNs, port: u16) -> Result<Fake
     namespace.run(|| Fake::start_as(name, "sleep", &["60"], shared.into()))
 }
 
-fn an_ssh_session_goes_on_wherever_sshd_listens(_: &Context) -> TestResult {
+fn an_ssh_session_goes_on_wherever_sshd_listens_and_where_it_did_so_does_none(_: &Context) -> TestResult {
+    wherever_sshd_listens(plain)
+}
+
+fn an_ssh_session_goes_on_wherever_sshd_listens_under_a_queue_for_everything(
+    context: &Context,
+) -> TestResult {
+    with_netem(context, || wherever_sshd_listens(|near| queues(near).into_iter().take(2).collect()))
+}
+
+/// With sshd at another port for each of these faults, and somebody else where it was before.
+fn wherever_sshd_listens(faults: fn(&NetNs) -> Vec<Fault>) -> TestResult {
     let scene = Scene::new()?;
     let (near, far) = (&scene.pair.near, &scene.pair.far);
-    let (ssh_port, web_port) = (2222, 8080);
-    let _sshd = listen_as("sshd", near, ssh_port)?;
-    let _web = listen_as("web", near, web_port)?;
-    let mut ssh = Session::open(far, (Pair::NEAR_V4, ssh_port).into())?;
-    let mut web = Session::open(far, (Pair::NEAR_V4, web_port).into())?;
-    web.exchange()?;
-    let fault = Fault::new("network_partition").on(near, everything());
-    fault.inject(&scene.mcp)?;
-    let usual = ssh.exchange()?;
-    assert!(usual < Duration::from_secs(1), "a byte took {usual:?}");
-    web.0.set_read_timeout(Some(PATIENCE))?;
-    assert!(web.exchange().is_err(), "the partition has no effect");
-    fault.remove(&scene.mcp)?;
+    for (fault, ssh_port) in faults(near).into_iter().zip(2222..) {
+        let web_port = ssh_port - 1;
+        let _sshd = listen_as("sshd", near, ssh_port)?;
+        let _web = listen_as("web", near, web_port)?;
+        let mut ssh = Session::open(far, (Pair::NEAR_V4, ssh_port).into())?;
+        let mut web = Session::open(far, (Pair::NEAR_V4, web_port).into())?;
+        web.exchange()?;
+        fault.inject(&scene.mcp)?;
+        let usual = ssh.exchange()?;
+        assert!(usual < Duration::from_secs(1), "{fault:?}: a byte took {usual:?}");
+        web.0.set_read_timeout(Some(PATIENCE))?;
+        assert!(web.exchange().is_err(), "{fault:?} has no effect");
+        fault.remove(&scene.mcp)?;
+    }
     scene.assert_untouched()?;
     Ok(Outcome::Pass)
 }

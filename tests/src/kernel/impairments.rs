@@ -22,6 +22,7 @@ tests![
     a_delay_is_spread_as_its_distribution_says,
     a_correlated_delay_resembles_the_one_before,
     a_loss_of_10_percent_loses_10_percent_and_no_sender_is_told,
+    a_loss_that_has_lost_nothing_yet_is_not_called_effective,
     a_correlated_loss_comes_in_rows,
     losses_by_a_model_with_states_come_in_bursts,
     a_duplicate_arrives_once_more_and_no_more_both_ways,
@@ -220,8 +221,37 @@ fn a_loss_of_10_percent_loses_10_percent_and_no_sender_is_told(_: &Context) -> T
         let lost = trace.lost();
         assert!((lost - 0.1).abs() < tolerance(0.1, PACKETS), "{lost:.3} were lost");
         assert_eq!((trace.copies(), trace.overtakers()), (0, 0));
+        let evidence = &fault(scene, "packet_loss", Value::Null).status(&scene.mcp)?["evidence"];
+        assert_eq!(evidence["packets_matched"], PACKETS, "{evidence}");
+        // A receiver that has no time may lose a few more.
+        let counted = evidence["packets_affected"].as_u64().unwrap_or_default();
+        let missing = PACKETS - trace.received();
+        assert!(
+            (missing.saturating_sub(20)..=missing).contains(&counted),
+            "{missing} are missing: {evidence}"
+        );
         Ok(())
     })
+}
+
+fn a_loss_that_has_lost_nothing_yet_is_not_called_effective(_: &Context) -> TestResult {
+    let scene = Scene::new()?;
+    // Of a million one.
+    let fault = fault(&scene, "packet_loss", json!({"loss_percent": 0.0001}));
+    if let Some(skip) = inject_netem(&fault, &scene.mcp)? {
+        return Ok(skip);
+    }
+    let trace = out(&scene, Load::of(20, 1000))?;
+    assert_eq!(trace.received(), 20);
+    let status = fault.status(&scene.mcp)?;
+    assert_eq!(status["evidence"]["packets_matched"], 20, "{status}");
+    assert_eq!(
+        (&status["evidence"]["packets_affected"], &status["state"]),
+        (&json!(0), &json!("no_traffic"))
+    );
+    fault.remove(&scene.mcp)?;
+    scene.assert_untouched()?;
+    Ok(Outcome::Pass)
 }
 
 /// Of half of the packets a correlation leaves the share as it is: the kernel's average of the roll and the one before is as often
@@ -283,17 +313,23 @@ fn a_duplicate_arrives_once_more_and_no_more_both_ways(_: &Context) -> TestResul
     Ok(Outcome::Pass)
 }
 
-/// UDP packets with a wrong checksum that a namespace has received.
-pub(super) fn checksum_errors(namespace: &NetNs) -> Result<u64> {
+/// A count of the kernel's about the UDP datagrams of a namespace, such as `InCsumErrors` (proc_net(5), `snmp`).
+pub(super) fn udp_counter(namespace: &NetNs, name: &str) -> Result<u64> {
     // `/proc/net` is that of the first thread.
     let text = namespace
         .run(|| std::fs::read_to_string("/proc/thread-self/net/snmp"))
         .map_err(Error::io("read", "/proc/thread-self/net/snmp"))?;
     let mut lines = text.lines().filter_map(|line| line.strip_prefix("Udp: ")).map(str::split_whitespace);
-    let value = lines.next().zip(lines.next()).and_then(|(names, values)| {
-        names.zip(values).find(|(name, _)| *name == "InCsumErrors")?.1.parse().ok()
-    });
-    value.ok_or_else(|| Error::Different(format!("no InCsumErrors in {text}")))
+    let value = lines
+        .next()
+        .zip(lines.next())
+        .and_then(|(names, values)| names.zip(values).find(|(of, _)| *of == name)?.1.parse().ok());
+    value.ok_or_else(|| Error::Different(format!("no {name} in {text}")))
+}
+
+/// UDP packets with a wrong checksum that a namespace has received.
+pub(super) fn checksum_errors(namespace: &NetNs) -> Result<u64> {
+    udp_counter(namespace, "InCsumErrors")
 }
 
 fn a_corrupted_packet_fails_its_checksum_or_is_lost(_: &Context) -> TestResult {
@@ -347,6 +383,13 @@ fn what_arrives_is_lost_corrupted_and_reordered_on_both_families_and_what_leaves
     {
         let inwards = || Load::of(PACKETS, 800).send(&scene.pair.far, &scene.pair.near, (near, 9).into());
         let outwards = || Load::of(100, 800).send(&scene.pair.near, &scene.pair.far, (far, 9).into());
+        let assert_clear = |when: &str| -> Result<()> {
+            let trace = inwards()?;
+            assert_eq!((trace.received(), trace.overtakers()), (PACKETS, 0), "{cidr} {when}");
+            assert!(trace.arrivals.iter().all(|arrival| arrival.whole), "{cidr} {when}");
+            Ok(())
+        };
+        assert_clear("before")?;
         for (kind, params) in [
             ("packet_loss", json!({"loss_percent": 100.0 * SHARE})),
             ("packet_corrupt", json!({"corrupt_percent": 100.0 * SHARE})),
@@ -374,8 +417,7 @@ fn what_arrives_is_lost_corrupted_and_reordered_on_both_families_and_what_leaves
             let off = tolerance(SHARE, PACKETS);
             assert!((least - off..=SHARE + off).contains(&seen), "{kind} {cidr}: {seen:.3} of what arrives");
             fault.remove(&scene.mcp)?;
-            let after = inwards()?;
-            assert_eq!((after.received(), after.overtakers()), (PACKETS, 0), "{cidr} after {kind}");
+            assert_clear(&format!("after {kind}"))?;
         }
     }
     scene.assert_untouched()?;

@@ -10,9 +10,11 @@ use serde_json::json;
 use super::{Attach, Context, Outcome, STANDSTILL, TestResult, on_every_attachment, punctual, tests};
 use crate::cgroup::{self, Cgroup};
 use crate::fault::Fault;
+use crate::guard::Guard;
 use crate::measure::{Echo, udp_rtt};
 use crate::process::{Process, wait_until};
 use crate::skip::Environment;
+use crate::victim::Victim;
 use crate::worker::Program;
 use crate::{Daemon, Error, Pair, Reason, Result};
 
@@ -40,6 +42,8 @@ const SEEN: Duration = STANDSTILL;
 /// By then something is wrong that is not a matter of time.
 const LIMIT: Duration = Duration::from_secs(30);
 const PATIENCE: Duration = Duration::from_millis(100);
+/// What the injector ends by itself is over so long after the machine has woken: it looks at boot time once a second.
+const WOKEN: Duration = Duration::from_secs(3);
 const HOUR: Duration = Duration::from_secs(3600);
 
 /// Namespaces, a daemon, and a partition that acts.
@@ -258,15 +262,30 @@ fn a_fault_whose_time_is_up_while_the_machine_is_suspended_is_over_when_it_wakes
     }
     // By the monotonic clock it would go on for most of this.
     let lasting = Duration::from_secs(12);
+    let group = Victim::new(&[])?;
     let scene = Scene::new(lasting, |_| ())?;
+    let _guard = Guard::start(&scene.daemon)?;
+    let mcp = scene.daemon.mcp()?;
+    let pause = Fault::new("pause").aimed(json!({"cgroup": group.name()})).lasting(lasting);
+    pause.inject(&mcp)?;
+    assert_eq!(group.read("cgroup.freeze")?, "1");
     let (before, awake) = (clock(ClockId::CLOCK_BOOTTIME)?, clock(ClockId::CLOCK_MONOTONIC)?);
     suspend(Duration::from_secs(14))?;
+    let woken = Instant::now();
     let (slept, ran) = (clock(ClockId::CLOCK_BOOTTIME)? - before, clock(ClockId::CLOCK_MONOTONIC)? - awake);
     println!("suspended: boot time went on by {slept:?}, the monotonic clock by {ran:?}");
     assert!(slept > ran + Duration::from_secs(1), "it was not suspended");
     let after = scene.time_to_normal(Instant::now())?;
     assert!(after < SEEN, "it ended {after:?} after the machine had woken");
-    let mcp = scene.daemon.mcp()?;
+    // No program asks the clock whether a setting has had its time, so that the injector has to.
+    let thawed = wait_until(LIMIT, || group.read("cgroup.freeze").is_ok_and(|frozen| frozen == "0"));
+    let after = woken.elapsed();
+    println!("thawed {after:?} after the machine had woken");
+    assert!(thawed && after < WOKEN, "it was paused for {after:?} after the machine had woken");
+    let ended = || pause.status(&mcp).is_ok_and(|status| status["active"] == false);
+    assert!(wait_until(WOKEN, ended), "{}", pause.status(&mcp)?);
+    let status = pause.status(&mcp)?;
+    assert!(status["note"].as_str().is_some_and(|note| note.contains("its time was up")), "{status}");
     let none = || {
         let status = mcp.call_tool("chaos_status", json!({})).map(|answer| answer.json).unwrap_or_default();
         let faults = status["active_faults"].as_array().cloned().unwrap_or_default();

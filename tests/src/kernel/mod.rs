@@ -15,6 +15,7 @@ mod guardian;
 mod guards;
 mod hoards;
 mod hub;
+mod hung;
 mod impairments;
 mod lacks;
 mod leases;
@@ -213,6 +214,7 @@ pub fn all() -> Vec<KernelTest> {
         severed::TESTS,
         services::TESTS,
         stuck::TESTS,
+        hung::TESTS,
         scopes::TESTS,
         names::TESTS,
         overlap::TESTS,

@@ -1,9 +1,11 @@
 //! Who is never a target, whatever fault is meant for it: what this host lives by, and the daemon itself.
 
+use std::collections::BTreeSet;
 use std::process::Stdio;
 
 use serde_json::{Value, json};
 
+use super::lacks::lacking;
 use super::oracle::Fake;
 use super::scene::Scene;
 use super::{Context, Outcome, TestResult, tests};
@@ -99,16 +101,20 @@ fn expected(target: &Value) -> Result<&'static str> {
 const NEEDED: [&str; 7] =
     ["sshd", "sshd-session", "systemd", "systemd-journald", "systemd-logind", "dbus-daemon", "dbus-broker"];
 
-/// A fault of every kind that goes to a group or to the processes in it.
-fn of_groups(target: &Value) -> Vec<Fault> {
-    let of = |kind: &'static str, params: Value| Fault::new(kind).aimed(target.clone()).with(params);
+/// A fault of every kind that goes to a group or to the processes in it, but for those that are `lacking`: what the kernel cannot do
+/// is refused before any target is looked at.
+fn of_groups(target: &Value, lacking: &BTreeSet<String>) -> Vec<Fault> {
+    let of = |kind: &'static str, params: Value| {
+        let name = params["resource"].as_str().unwrap_or(kind);
+        (!lacking.contains(name)).then(|| Fault::new(kind).aimed(target.clone()).with(params))
+    };
     let limit = |resource: &str, field: &str| json!({"resource": resource, field: 50});
     let mut egress = target.clone();
     (egress["interface"], egress["direction"]) = (json!("lo"), json!("egress"));
     let packets =
         ["network_partition", "timeout", "error"].map(|kind| Fault::new(kind).aimed(egress.clone()));
     let others = [
-        Fault::new("network_partition").aimed(target.clone()).named("everywhere"),
+        Some(Fault::new("network_partition").aimed(target.clone()).named("everywhere")),
         of("connect_error", json!({})),
         of("file_error", json!({"path": "/"})),
         of("socket_error", json!({})),
@@ -120,7 +126,7 @@ fn of_groups(target: &Value) -> Vec<Fault> {
         of("process_kill", json!({})),
         of("process_pause", json!({})),
     ];
-    packets.into_iter().chain(others).collect()
+    packets.into_iter().chain(others.into_iter().flatten()).collect()
 }
 
 /// By path and as a unit, the group itself and one above it; and as soon as the process has gone, no more.
@@ -128,6 +134,7 @@ fn a_group_with_a_service_that_the_host_needs_is_refused_by_whom_it_protects(_: 
     let (above, daemon) = (Cgroup::of_unit()?, Daemon::start()?);
     let (group, mcp) = (above.below()?, daemon.mcp()?);
     let below = format!("{}/{}", above.name(), group.name());
+    let lacking = lacking(&mcp)?;
     for name in NEEDED {
         let service = Fake::start_as(name, "sleep", &["60"], Stdio::null())?;
         group.set("cgroup.procs", &service.pid().to_string())?;
@@ -136,7 +143,7 @@ fn a_group_with_a_service_that_the_host_needs_is_refused_by_whom_it_protects(_: 
         for target in
             [json!({"cgroup": below}), json!({"cgroup": above.name()}), json!({"unit": above.name()})]
         {
-            for fault in of_groups(&target) {
+            for fault in of_groups(&target, &lacking) {
                 fault.register(&mcp)?;
                 let inject = json!({"fault_name": fault.name(), "action": "inject"});
                 let answer = mcp.call_tool("chaos_inject_fault", inject)?;

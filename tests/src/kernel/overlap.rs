@@ -25,7 +25,9 @@ tests![
     of_two_faults_that_drop_or_answer_either_is_exact_when_the_other_ends,
     of_two_faults_of_which_one_is_a_queue_either_is_exact_when_the_other_ends,
     of_two_queues_of_any_kind_either_is_as_it_was_alone_when_the_other_ends,
+    beside_a_delay_or_a_timeout_a_queue_of_any_kind_is_as_it_was_alone_when_that_ends,
     a_link_that_is_down_and_a_fault_of_its_packets_leave_each_other_alone,
+    a_link_that_is_down_and_a_queue_leave_each_other_alone,
 ];
 
 /// How long an answer is waited for.
@@ -263,10 +265,12 @@ fn of_two_faults_of_which_one_is_a_queue_either_is_exact_when_the_other_ends(
     with_netem(context, || every_two(&[&[drops, answers][..], &queues()].concat(), 2, false))
 }
 
-/// What netem does that shows in many packets alone, each of them clearly and in another way.
-fn shares() -> [(Asked, Traits); 5] {
+/// What shows in many packets alone, each of them clearly: everything that netem does, and half of them dropped before it.
+fn shares() -> [(Asked, Traits); 7] {
     let none = Traits::NONE;
     [
+        (("timeout", json!({"packet_probability": 0.5})), Traits { lost: true, ..none }),
+        (("latency", json!({"delay_ms": 80})), Traits { late: true, ..none }),
         (("packet_loss", json!({"loss_percent": 50})), Traits { lost: true, ..none }),
         (("packet_duplicate", json!({"duplicate_percent": 50})), Traits { copied: true, ..none }),
         (("packet_corrupt", json!({"corrupt_percent": 50})), Traits { lost: true, wrong: true, ..none }),
@@ -318,41 +322,64 @@ impl Traits {
             }
             seen.push(now);
         }
-        Err(Error::Different(format!("{when}: {seen:?}, and not {self:?}")))
+        let status = stage.scene.mcp.call_tool("chaos_status", json!({}))?.ok()?;
+        Err(Error::Different(format!("{when}: {seen:?}, and not {self:?}; {status}")))
     }
 }
 
 fn of_two_queues_of_any_kind_either_is_as_it_was_alone_when_the_other_ends(context: &Context) -> TestResult {
-    with_netem(context, || {
-        let stage = Stage::new()?;
-        Traits::NONE.expect(&stage, "before")?;
-        let mut known: Vec<(Asked, Traits)> = Vec::new();
-        for (asked, traits) in shares() {
-            let (mcp, second) = (&stage.scene.mcp, stage.fault("second", &asked));
+    let [_, _, queues @ ..] = shares();
+    with_netem(context, || every_two_shares(&queues, queues.len()))
+}
+
+fn beside_a_delay_or_a_timeout_a_queue_of_any_kind_is_as_it_was_alone_when_that_ends(
+    context: &Context,
+) -> TestResult {
+    with_netem(context, || every_two_shares(&shares(), 2))
+}
+
+/// Every two of these, of which one at least is among the first `beside`.
+fn every_two_shares(faults: &[(Asked, Traits)], beside: usize) -> TestResult {
+    let stage = Stage::new()?;
+    Traits::NONE.expect(&stage, "before")?;
+    let mcp = &stage.scene.mcp;
+    for (number, (asked, traits)) in faults.iter().enumerate() {
+        let second = stage.fault("second", asked);
+        second.inject(mcp)?;
+        traits.expect(&stage, &format!("{asked:?} alone"))?;
+        second.remove(mcp)?;
+        for (earlier, alone) in faults[..number].iter().take(beside) {
+            let pair = format!("{} and {}", earlier.0, asked.0);
+            let first = stage.fault("first", earlier);
+            first.inject(mcp)?;
             second.inject(mcp)?;
-            traits.expect(&stage, &format!("{asked:?} alone"))?;
+            first.remove(mcp)?;
+            traits.expect(&stage, &format!("{pair}: the first, which came first, has ended"))?;
+            first.inject(mcp)?;
             second.remove(mcp)?;
-            for (earlier, alone) in &known {
-                let pair = format!("{} and {}", earlier.0, asked.0);
-                let first = stage.fault("first", earlier);
-                first.inject(mcp)?;
-                second.inject(mcp)?;
-                first.remove(mcp)?;
-                traits.expect(&stage, &format!("{pair}: the first, which came first, has ended"))?;
-                first.inject(mcp)?;
-                second.remove(mcp)?;
-                alone.expect(&stage, &format!("{pair}: the second, which came first, has ended"))?;
-                first.remove(mcp)?;
-                Traits::NONE.expect(&stage, &format!("{pair}: both have ended"))?;
-            }
-            known.push((asked, traits));
+            alone.expect(&stage, &format!("{pair}: the second, which came first, has ended"))?;
+            second.inject(mcp)?;
+            second.remove(mcp)?;
+            alone.expect(&stage, &format!("{pair}: the second, which came last, has ended"))?;
+            first.remove(mcp)?;
+            Traits::NONE.expect(&stage, &format!("{pair}: both have ended"))?;
         }
-        stage.scene.assert_untouched()?;
-        Ok(Outcome::Pass)
-    })
+    }
+    stage.scene.assert_untouched()?;
+    Ok(Outcome::Pass)
 }
 
 fn a_link_that_is_down_and_a_fault_of_its_packets_leave_each_other_alone(_: &Context) -> TestResult {
+    let [drops, _, _, answers, _] = plain();
+    beside_a_link_that_is_down(&[drops, answers])
+}
+
+fn a_link_that_is_down_and_a_queue_leave_each_other_alone(context: &Context) -> TestResult {
+    let [delays, ..] = queues();
+    with_netem(context, || beside_a_link_that_is_down(&[delays]))
+}
+
+fn beside_a_link_that_is_down(faults: &[Asked]) -> TestResult {
     /// For neighbours to be found again.
     const SETTLE: Duration = Duration::from_secs(10);
     let stage = Stage::new()?;
@@ -360,9 +387,8 @@ fn a_link_that_is_down_and_a_fault_of_its_packets_leave_each_other_alone(_: &Con
     let _guard = Guard::start(&stage.scene.daemon)?;
     let normal = stage.signs()?;
     let down = Fault::new("link_down").on(near, json!({})).named("down").lasting(LONG);
-    let [drops, _, _, answers, _] = plain();
-    for asked in [drops, answers] {
-        let (alone, fault) = (stage.alone(&asked)?, stage.fault("fault", &asked));
+    for asked in faults {
+        let (alone, fault) = (stage.alone(asked)?, stage.fault("fault", asked));
         let becomes = |expected: &Signs, when: &str| {
             let mut signs = None;
             let same = wait_until(SETTLE, || {

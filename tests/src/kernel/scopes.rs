@@ -2,16 +2,18 @@
 
 use std::time::Duration;
 
-use nix::libc::{EAGAIN, ECONNREFUSED};
+use nix::libc::{EAGAIN, ECONNREFUSED, ENOENT};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
-use super::served::AT_ONCE;
+use super::effects::inject_netem;
+use super::served::{AT_ONCE, lack};
 use super::{Attach, Context, Outcome, TestResult, Tried, on_every_attachment, punctual, tests};
 use crate::caller::{Ask, Caller};
 use crate::cgroup::Cgroup;
 use crate::fault::Fault;
 use crate::measure::{Echo, icmp_rtt};
+use crate::name_server::NameServer;
 use crate::pair::INTERFACE;
 use crate::process::wait_until;
 use crate::{Daemon, Error, Mcp, Pair, Residue, Result};
@@ -20,6 +22,10 @@ tests![
     a_partition_of_a_process_with_a_namespace_of_its_own_is_of_all_that_namespace_both_ways,
     a_fault_of_a_process_that_shares_its_namespace_is_of_its_group_alone,
     a_fault_of_a_container_is_of_its_namespace_or_its_group,
+    a_dns_error_of_a_process_that_shares_its_namespace_is_of_its_group_alone,
+    a_dns_error_of_a_container_is_of_its_namespace_or_its_group,
+    a_loss_of_a_process_that_shares_its_namespace_is_of_its_group_alone,
+    a_loss_of_a_container_is_of_its_namespace_or_its_group,
     a_connect_error_of_a_process_is_of_its_group_alone,
     a_fault_of_a_process_ends_at_its_time_and_with_the_daemon_and_outlives_the_process,
     processes_whose_packets_cannot_be_told_from_others_are_refused_by_name,
@@ -32,6 +38,7 @@ const SETTLE: Duration = Duration::from_secs(10);
 struct Scene {
     pair: Pair,
     echo: Echo,
+    names: NameServer,
     daemon: Daemon,
     mcp: Mcp,
     before: Residue,
@@ -41,10 +48,11 @@ impl Scene {
     fn new(attach: Attach) -> Result<Self> {
         let pair = Pair::new()?;
         let echo = Echo::start(&pair.far, Pair::FAR_V4, 7)?;
+        let names = NameServer::start(&pair.far, Pair::FAR_V4, 53)?;
         let daemon = Daemon::start_with(|command| attach.configure(command))?;
         let mcp = daemon.mcp()?;
         let before = Residue::take(&[&pair.near])?;
-        Ok(Self { pair, echo, daemon, mcp, before })
+        Ok(Self { pair, echo, names, daemon, mcp, before })
     }
 
     fn trip(&self, caller: &mut Caller) -> Result<i32> {
@@ -134,6 +142,108 @@ fn a_fault_of_a_container_is_of_its_namespace_or_its_group(_: &Context) -> TestR
     Ok(Outcome::Pass)
 }
 
+/// A kind of fault, and how it shows: what is asked for, and what comes of it meanwhile.
+struct Sign {
+    kind: &'static str,
+    params: Value,
+    ask: fn(&Scene) -> Ask,
+    errno: i32,
+}
+
+impl Sign {
+    fn dns_error() -> Self {
+        Self {
+            kind: "dns_error",
+            params: json!({"names": ["db.example.org"]}),
+            ask: |scene| Ask::Resolve(scene.names.address()),
+            errno: ENOENT,
+        }
+    }
+
+    fn loss() -> Self {
+        Self {
+            kind: "packet_loss",
+            params: json!({"loss_percent": 100}),
+            ask: |scene| Ask::Trip(scene.echo.address()),
+            errno: EAGAIN,
+        }
+    }
+
+    /// Has these callers ask before a fault of the one whose it is, while it is there, and after it: each is met or not.
+    fn meets(
+        &self,
+        scene: &Scene,
+        whose: &Value,
+        callers: &mut [(&mut Caller, bool)],
+    ) -> Tried<Option<Outcome>> {
+        let fault = fault(self.kind, whose).with(self.params.clone());
+        let ask = (self.ask)(scene);
+        let mut assert_get = |when: &str, errno: i32| -> Result<()> {
+            for (number, (caller, is_met)) in callers.iter_mut().enumerate() {
+                let expected = if *is_met { errno } else { 0 };
+                assert_eq!(caller.ask(ask)?, expected, "{} of {whose}, {when}: caller {number}", self.kind);
+            }
+            Ok(())
+        };
+        assert_get("before", 0)?;
+        if let Some(skip) = inject_netem(&fault, &scene.mcp)? {
+            return Ok(Some(skip));
+        }
+        assert_get("during", self.errno)?;
+        fault.remove(&scene.mcp)?;
+        assert_get("after", 0)?;
+        Ok(None)
+    }
+
+    fn of_a_process(&self, context: &Context) -> TestResult {
+        let mut skipped = None;
+        let passed = on_every_attachment(context, |attach| {
+            let (cgroup, scene) = (Cgroup::new()?, Scene::new(attach)?);
+            let mut service = Caller::start(&scene.pair.near, Some(&cgroup))?;
+            let mut beside = Caller::start(&scene.pair.near, None)?;
+            let whose = json!({"pid": service.pid()});
+            let callers = &mut [(&mut service, true), (&mut beside, false)];
+            skipped = self.meets(&scene, &whose, callers)?;
+            scene.assert_no_residue()?;
+            Ok(())
+        })?;
+        Ok(skipped.unwrap_or(passed))
+    }
+
+    fn of_a_container(&self) -> TestResult {
+        let ((cgroup, id), scene) = (Cgroup::of_container()?, Scene::new(Attach::Auto)?);
+        let mut first = Caller::start(&scene.pair.near, Some(&cgroup))?;
+        let mut second = Caller::start(&scene.pair.near, Some(&cgroup))?;
+        let whose = json!({"container": &id[..40]});
+        let whole = &mut [(&mut first, true), (&mut second, true)];
+        if let Some(skip) = self.meets(&scene, &whose, whole)? {
+            return Ok(skip);
+        }
+        // Another container of the same pod.
+        let mut beside = Caller::start(&scene.pair.near, None)?;
+        let part = &mut [(&mut first, true), (&mut second, true), (&mut beside, false)];
+        self.meets(&scene, &whose, part)?;
+        scene.assert_no_residue()?;
+        Ok(Outcome::Pass)
+    }
+}
+
+fn a_dns_error_of_a_process_that_shares_its_namespace_is_of_its_group_alone(context: &Context) -> TestResult {
+    Sign::dns_error().of_a_process(context)
+}
+
+fn a_dns_error_of_a_container_is_of_its_namespace_or_its_group(_: &Context) -> TestResult {
+    Sign::dns_error().of_a_container()
+}
+
+fn a_loss_of_a_process_that_shares_its_namespace_is_of_its_group_alone(context: &Context) -> TestResult {
+    Sign::loss().of_a_process(context)
+}
+
+fn a_loss_of_a_container_is_of_its_namespace_or_its_group(_: &Context) -> TestResult {
+    Sign::loss().of_a_container()
+}
+
 fn a_connect_error_of_a_process_is_of_its_group_alone(_: &Context) -> TestResult {
     let (cgroup, scene) = (Cgroup::new()?, Scene::new(Attach::Auto)?);
     let mut service = Caller::start(&scene.pair.near, Some(&cgroup))?;
@@ -216,11 +326,10 @@ fn processes_whose_packets_cannot_be_told_from_others_are_refused_by_name(_: &Co
     for (kind, params) in
         [("connect_error", json!({})), ("file_error", json!({"path": "/etc"})), ("socket_error", json!({}))]
     {
+        // What the kernel lacks is said first.
+        let words = lack(&scene.mcp, kind)?.unwrap_or_else(|| neighbour.clone());
         let calls = Fault::new(kind).aimed(json!({"pid": pid})).with(params).inject(&scene.mcp);
-        assert!(
-            calls.as_ref().is_err_and(|error| error.to_string().contains(&neighbour)),
-            "{kind}: {calls:?}"
-        );
+        assert!(calls.as_ref().is_err_and(|error| error.to_string().contains(&words)), "{kind}: {calls:?}");
     }
     drop(alone);
     scene.assert_no_residue()?;

@@ -8,12 +8,14 @@ use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 use super::effects::inject_netem;
+use super::impairments::udp_counter;
 use super::served::AT_ONCE;
 use super::{Attach, Context, Outcome, TestResult, Tried, on_every_attachment, punctual, tests};
 use crate::caller::{Ask, Caller};
 use crate::cgroup::Cgroup;
 use crate::fault::Fault;
 use crate::measure::Echo;
+use crate::process::wait_until;
 use crate::{Daemon, Error, Mcp, Pair, Residue, Result};
 
 tests![
@@ -21,6 +23,11 @@ tests![
     a_fault_of_a_group_leaves_the_group_above_alone,
     an_error_of_one_service_fails_its_connections_and_nobody_elses,
     a_delay_of_one_service_is_its_own,
+    a_rate_of_one_service_is_its_own,
+    a_reordering_of_one_service_is_its_own,
+    a_loss_of_one_service_is_its_own,
+    a_corruption_of_one_service_is_its_own,
+    a_duplication_of_one_service_is_its_own,
     killing_every_process_at_once_ends_a_timeout_of_one_service_at_once,
     what_arrives_and_the_daemon_s_own_group_are_refused,
 ];
@@ -130,42 +137,121 @@ fn an_error_of_one_service_fails_its_connections_and_nobody_elses(context: &Cont
 }
 
 fn a_delay_of_one_service_is_its_own(context: &Context) -> TestResult {
+    holds_up_one_service(context, "latency", &json!({"delay_ms": 200}), 0)
+}
+
+fn a_rate_of_one_service_is_its_own(context: &Context) -> TestResult {
+    // A datagram of one byte is 344 bits with its headers (Ethernet, IPv4, UDP): the seventh waits for 258 ms.
+    holds_up_one_service(context, "bandwidth", &json!({"rate_kbit": 8}), 6)
+}
+
+fn a_reordering_of_one_service_is_its_own(context: &Context) -> TestResult {
+    // Of a thousand one overtakes: what each member sends does not.
+    holds_up_one_service(context, "packet_reorder", &json!({"reorder_percent": 0.1, "delay_ms": 200}), 0)
+}
+
+/// What a fault holds up for at least this long comes back late.
+const DELAY: Duration = Duration::from_millis(200);
+
+/// Behind so many datagrams, round trips of the service take longer while this fault is there, and those of who is beside it do
+/// not.
+fn holds_up_one_service(context: &Context, kind: &'static str, params: &Value, ahead: u32) -> TestResult {
+    meets_one_service(context, kind, params, |scene| {
+        let (trip, send) = (scene.trip(), Ask::Send(scene.echo.address()));
+        let behind = |caller: &mut Caller| {
+            assert_eq!(caller.failures(ahead, send)?, 0);
+            timed(caller, trip)
+        };
+        for member in &mut scene.service {
+            let (errno, took) = behind(member)?;
+            assert!(errno == 0 && took >= DELAY, "the service: {errno}, {took:?}");
+        }
+        let (errno, took) = behind(&mut scene.beside)?;
+        assert!(errno == 0 && took < DELAY, "beside it: {errno}, {took:?}");
+        Ok(())
+    })
+}
+
+fn timed(caller: &mut Caller, call: Ask) -> Result<(i32, Duration)> {
+    let start = Instant::now();
+    caller.ask(call).map(|errno| (errno, start.elapsed()))
+}
+
+/// A busy machine is late once, and a delay each time.
+fn assert_prompt(scene: &mut Scene, when: &str) -> Result<()> {
+    let trip = scene.trip();
+    for member in &mut scene.service {
+        let trips = (0..3).map(|_| timed(member, trip)).collect::<Result<Vec<_>>>()?;
+        let soon = trips.iter().any(|(errno, took)| *errno == 0 && *took < DELAY);
+        assert!(soon, "the service {when}: {trips:?}");
+    }
+    Ok(())
+}
+
+/// Looks at a service before a fault of its packets that needs netem, while it is there, and after it, on every attachment.
+fn meets_one_service(
+    context: &Context,
+    kind: &'static str,
+    params: &Value,
+    during: impl Fn(&mut Scene) -> Result<()>,
+) -> TestResult {
     let mut skipped = None;
     let passed = on_every_attachment(context, |attach| {
         let mut scene = Scene::new(attach)?;
-        let delay = Duration::from_millis(200);
-        let fault = scene.fault("latency").with(json!({"delay_ms": 200}));
-        let trip = scene.trip();
-        let timed = |caller: &mut Caller| {
-            let start = Instant::now();
-            caller.ask(trip).map(|errno| (errno, start.elapsed()))
-        };
-        let prompt = |service: &mut [Caller; 2], when: &str| -> Result<()> {
-            for member in service {
-                // A busy machine is late once, and a delay each time.
-                let trips = (0..3).map(|_| timed(member)).collect::<Result<Vec<_>>>()?;
-                let soon = trips.iter().any(|(errno, took)| *errno == 0 && *took < delay);
-                assert!(soon, "the service {when}: {trips:?}");
-            }
-            Ok(())
-        };
-        prompt(&mut scene.service, "before")?;
+        let fault = scene.fault(kind).with(params.clone());
+        assert_prompt(&mut scene, "before")?;
         skipped = inject_netem(&fault, &scene.mcp)?;
         if skipped.is_some() {
             return Ok(());
         }
-        for member in &mut scene.service {
-            let (errno, took) = timed(member)?;
-            assert!(errno == 0 && took >= delay, "the service: {errno}, {took:?}");
-        }
-        let (errno, took) = timed(&mut scene.beside)?;
-        assert!(errno == 0 && took < delay, "beside it: {errno}, {took:?}");
+        during(&mut scene)?;
+        assert_eq!(fault.status(&scene.mcp)?["state"], "effective");
         fault.remove(&scene.mcp)?;
-        prompt(&mut scene.service, "after")?;
+        assert_prompt(&mut scene, "after")?;
         scene.assert_over()?;
         Ok(())
     })?;
     Ok(skipped.unwrap_or(passed))
+}
+
+fn a_loss_of_one_service_is_its_own(context: &Context) -> TestResult {
+    meets_one_service(context, "packet_loss", &json!({"loss_percent": 100}), |scene| {
+        scene.assert_service_gets(scene.trip(), EAGAIN)
+    })
+}
+
+fn a_corruption_of_one_service_is_its_own(context: &Context) -> TestResult {
+    /// Nobody looks at the sender's Ethernet address, so that what has its bit turned over there arrives.
+    const TRIPS: u32 = 10;
+    meets_one_service(context, "packet_corrupt", &json!({"corrupt_percent": 100}), |scene| {
+        let trip = scene.trip();
+        for member in &mut scene.service {
+            let lost = member.failures(TRIPS, trip)?;
+            assert!(lost > 1, "{lost} of {TRIPS} of the service's");
+        }
+        assert_eq!(scene.beside.failures(TRIPS, trip)?, 0, "beside it");
+        Ok(())
+    })
+}
+
+fn a_duplication_of_one_service_is_its_own(context: &Context) -> TestResult {
+    meets_one_service(context, "packet_duplicate", &json!({"duplicate_percent": 100}), |scene| {
+        let (trip, before) = (scene.trip(), received(scene)?);
+        // Whose copy could come late goes first.
+        for caller in [&mut scene.beside].into_iter().chain(&mut scene.service) {
+            assert_eq!(caller.ask(trip)?, 0);
+        }
+        // One of who is beside it, and two of each member.
+        let count = || received(scene).map_or(0, |count| count - before);
+        assert!(wait_until(SETTLE, || count() >= 5), "{} arrived", count());
+        assert_eq!(count(), 5, "of three sent");
+        Ok(())
+    })
+}
+
+/// Datagrams that the server has received.
+fn received(scene: &Scene) -> Result<u64> {
+    udp_counter(&scene.pair.far, "InDatagrams")
 }
 
 fn killing_every_process_at_once_ends_a_timeout_of_one_service_at_once(context: &Context) -> TestResult {

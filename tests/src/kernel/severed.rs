@@ -11,6 +11,7 @@ use nix::libc::{EAGAIN, ETIMEDOUT};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
+use super::guardian::listen_as;
 use super::served::{self, AT_ONCE, LEASE, SETTLE, Served};
 use super::{Context, Outcome, STANDSTILL, TestResult, punctual, tests};
 use crate::caller::{Ask, Caller, mapped};
@@ -27,7 +28,7 @@ tests![
     a_partition_of_a_service_in_one_direction_lets_the_other_through,
     a_timeout_of_a_service_loses_what_it_sends_and_spares_the_loopback,
     a_partition_of_a_service_is_narrowed_by_peer_protocol_and_port_and_of_the_loopback_when_that_is_named,
-    a_partition_of_a_service_spares_protected_peers_and_ports,
+    a_partition_of_a_service_spares_protected_peers_and_ports_and_those_of_sshd,
     a_partition_of_a_service_loses_its_share_of_the_packets,
     a_partition_of_a_service_is_silent_so_that_its_connections_outlive_it,
     two_partitions_of_one_service_are_two_and_ending_one_leaves_the_other,
@@ -290,7 +291,7 @@ fn a_partition_of_a_service_is_narrowed_by_peer_protocol_and_port_and_of_the_loo
     Ok(Outcome::Pass)
 }
 
-fn a_partition_of_a_service_spares_protected_peers_and_ports(_: &Context) -> TestResult {
+fn a_partition_of_a_service_spares_protected_peers_and_ports_and_those_of_sshd(_: &Context) -> TestResult {
     let policy = tempfile::NamedTempFile::new()?;
     std::fs::write(policy.path(), "[protect]\ncidrs = [\"fd77::2/128\"]\ntcp_ports = [2222]\n")?;
     let mut scene = Scene::with(|command| {
@@ -317,6 +318,13 @@ fn a_partition_of_a_service_spares_protected_peers_and_ports(_: &Context) -> Tes
         "{matched} {affected} {protected}"
     );
     fault.remove(&scene.mcp)?;
+    // The host's sshd listens at that other port by now, somewhere.
+    let elsewhere = Pair::new()?;
+    let sshd = listen_as("sshd", &elsewhere.near, other.port())?;
+    fault.inject(&scene.mcp)?;
+    assert_eq!((peer.ask(Ask::Reach(other))?, scene.service.ask(Ask::Reach(v4))?), (0, ETIMEDOUT));
+    fault.remove(&scene.mcp)?;
+    drop((sshd, elsewhere));
     // Of the loopback, by its name: a port of this host is spared, whoever asks for it.
     let named = scene.fault(json!({"cidr": "127.0.0.1"})).named("named");
     named.inject(&scene.mcp)?;

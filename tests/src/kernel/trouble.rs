@@ -15,6 +15,7 @@ use crate::{Daemon, Error, Pair, Residue, Result};
 
 tests![
     a_fault_whose_holder_stands_still_is_removed_soon_after_its_lease,
+    a_fault_that_its_holder_has_not_applied_yet_shows_as_starting_and_can_be_removed,
     a_failed_injection_that_cannot_be_undone_shows_as_stuck_until_it_is,
     without_room_for_its_journal_a_fault_is_refused_and_active_ones_can_be_removed,
 ];
@@ -65,6 +66,43 @@ fn a_fault_whose_holder_stands_still_is_removed_soon_after_its_lease(context: &C
         before.assert_unchanged_within(&[&pair.near], LIMIT)?;
         Ok(())
     })
+}
+
+fn a_fault_that_its_holder_has_not_applied_yet_shows_as_starting_and_can_be_removed(
+    _: &Context,
+) -> TestResult {
+    let pair = Pair::new()?;
+    let daemon = Daemon::start()?;
+    let (fault, client, other, mcp) = (partition(&pair), daemon.mcp()?, daemon.mcp()?, daemon.mcp()?);
+    let before = Residue::take(&[&pair.near])?;
+    let state = || fault.status(&mcp).map(|status| status["state"].clone());
+    for removed in [false, true] {
+        let holder = waiting_holder(&daemon)?;
+        holder.signal(Signal::SIGSTOP);
+        let answer = std::thread::scope(|scope| -> Result<_> {
+            let injecting = scope.spawn(|| fault.inject(&client));
+            let starting = wait_until(LIMIT, || state().is_ok_and(|state| state == "starting"));
+            let removing = removed.then(|| scope.spawn(|| fault.remove(&other)));
+            std::thread::sleep(PATIENCE);
+            let still = state();
+            holder.signal(Signal::SIGCONT);
+            let answer = injecting.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            assert!(starting, "it never started");
+            assert_eq!(still?, "starting");
+            if let Some(removing) = removing {
+                removing.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+            }
+            Ok(answer)
+        })?;
+        if removed {
+            assert!(state().is_err(), "it is there still: {:?}", state());
+        } else {
+            assert_eq!((&answer?["state"], state()?), (&json!("no_traffic"), json!("no_traffic")));
+            fault.remove(&mcp)?;
+        }
+    }
+    before.assert_unchanged_within(&[&pair.near], LIMIT)?;
+    Ok(Outcome::Pass)
 }
 
 /// The holder dies while it arms, and the injector, without a free descriptor, cannot look whether a filter is left.

@@ -32,7 +32,8 @@ pub(super) const LATENCY: &[Part] = &[
         "on lo, IPv4 and IPv6",
         &["impairments::what_is_sent_on_the_loopback_is_late_and_none_of_it_is_lost"],
     ),
-    late("of a cgroup", &["services::a_delay_of_one_service_is_its_own"]),
+    late(OF_CGROUP, &["services::a_delay_of_one_service_is_its_own"]),
+    SCOPED,
     netem(
         "latency of names",
         "of answers about names",
@@ -56,14 +57,14 @@ pub(super) const ERROR: &[Part] = &[
         "reset of remote callers, new and there, IPv4 and IPv6",
         &["answers::a_peer_is_refused_at_one_port_and_its_connections_there_are_reset"],
     ),
-    part("of a cgroup", &["services::an_error_of_one_service_fails_its_connections_and_nobody_elses"]),
+    part(OF_CGROUP, &["services::an_error_of_one_service_fails_its_connections_and_nobody_elses"]),
     SCOPED,
 ];
 
 pub(super) const TIMEOUT: &[Part] = &[
     part("of a port and protocol", &["effects::a_timeout_makes_callers_of_one_port_wait_and_no_others"]),
     part(
-        "of a cgroup",
+        OF_CGROUP,
         &["services::a_timeout_and_a_partition_of_one_service_meet_its_packets_and_nobody_elses"],
     ),
     part("of a process", &["scopes::a_fault_of_a_process_that_shares_its_namespace_is_of_its_group_alone"]),
@@ -91,7 +92,7 @@ pub(super) const PARTITION: &[Part] = &[
         &["names::a_fault_of_a_host_goes_where_its_name_goes_and_spares_what_is_protected"],
     ),
     part(
-        "of a cgroup",
+        OF_CGROUP,
         &["services::a_timeout_and_a_partition_of_one_service_meet_its_packets_and_nobody_elses"],
     ),
     part(
@@ -121,6 +122,8 @@ const INWARDS: &str = "on the way in, IPv4 and IPv6";
 const INWARDS_TESTS: &[&str] =
     &["impairments::what_arrives_is_lost_corrupted_and_reordered_on_both_families_and_what_leaves_is_not"];
 
+const OF_CGROUP: &str = "of a cgroup";
+
 pub(super) const LOSS: &[Part] = &[
     netem(
         "packet_loss",
@@ -139,13 +142,28 @@ pub(super) const LOSS: &[Part] = &[
         "beside a delay",
         &["impairments::loss_and_delay_add_up_in_either_order_and_ending_one_leaves_the_other"],
     ),
+    netem("packet_loss", OF_CGROUP, &["services::a_loss_of_one_service_is_its_own"]),
+    netem(
+        "packet_loss",
+        "of a process",
+        &["scopes::a_loss_of_a_process_that_shares_its_namespace_is_of_its_group_alone"],
+    ),
+    netem(
+        "packet_loss",
+        "of a container",
+        &["scopes::a_loss_of_a_container_is_of_its_namespace_or_its_group"],
+    ),
+    SCOPED,
 ];
 
-pub(super) const DUPLICATE: &[Part] = &[netem(
-    "packet_duplicate",
-    "out and in",
-    &["impairments::a_duplicate_arrives_once_more_and_no_more_both_ways"],
-)];
+pub(super) const DUPLICATE: &[Part] = &[
+    netem(
+        "packet_duplicate",
+        "out and in",
+        &["impairments::a_duplicate_arrives_once_more_and_no_more_both_ways"],
+    ),
+    netem("packet_duplicate", OF_CGROUP, &["services::a_duplication_of_one_service_is_its_own"]),
+];
 
 pub(super) const CORRUPT: &[Part] = &[
     netem(
@@ -154,6 +172,7 @@ pub(super) const CORRUPT: &[Part] = &[
         &["impairments::a_corrupted_packet_fails_its_checksum_or_is_lost"],
     ),
     netem("packet_corrupt", INWARDS, INWARDS_TESTS),
+    netem("packet_corrupt", OF_CGROUP, &["services::a_corruption_of_one_service_is_its_own"]),
 ];
 
 pub(super) const REORDER: &[Part] = &[
@@ -163,10 +182,13 @@ pub(super) const REORDER: &[Part] = &[
         &["impairments::reordered_packets_overtake_and_none_is_lost"],
     ),
     netem("packet_reorder", INWARDS, INWARDS_TESTS),
+    netem("packet_reorder", OF_CGROUP, &["services::a_reordering_of_one_service_is_its_own"]),
 ];
 
-pub(super) const BANDWIDTH: &[Part] =
-    &[netem("bandwidth", "out and in", &["impairments::a_bandwidth_is_what_gets_through_both_ways"])];
+pub(super) const BANDWIDTH: &[Part] = &[
+    netem("bandwidth", "out and in", &["impairments::a_bandwidth_is_what_gets_through_both_ways"]),
+    netem("bandwidth", OF_CGROUP, &["services::a_rate_of_one_service_is_its_own"]),
+];
 
 pub(super) const DNS: &[Part] = &[
     part(
@@ -180,7 +202,13 @@ pub(super) const DNS: &[Part] = &[
     part("on lo", &["dns::questions_over_the_loopback_are_answered"]),
     part("on the way in", &["dns::questions_that_arrive_are_answered"]),
     part("of one server", &["dns::one_server_is_met_and_another_is_not"]),
-    part("of a cgroup", &["dns::only_the_service_that_is_meant_hears_it"]),
+    part(OF_CGROUP, &["dns::only_the_service_that_is_meant_hears_it"]),
+    part(
+        "of a process",
+        &["scopes::a_dns_error_of_a_process_that_shares_its_namespace_is_of_its_group_alone"],
+    ),
+    part("of a container", &["scopes::a_dns_error_of_a_container_is_of_its_namespace_or_its_group"]),
+    SCOPED,
 ];
 
 pub(super) const LINK: &[Part] = &[

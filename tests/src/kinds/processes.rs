@@ -168,6 +168,9 @@ pub(super) const MCP: &[Part] = &[
         "of a share of the calls",
         &["processes::proxies::a_share_of_the_matching_calls_meets_the_fault_and_of_those_a_share_is_late"],
     ),
+    of_unit(&[
+        "first_boot::drop_ins::calls_to_an_mcp_server_fail_with_the_drop_in_for_them_and_neither_without_it_nor_after",
+    ]),
 ];
 
 const fn service(of: &'static str, tests: &'static [&'static str]) -> Part {

@@ -34,6 +34,7 @@ const USED_UP: Part = of_unit(&[
 ]);
 
 const CPU: &[Part] = &[
+    // That the host's processors are busier for it is seen where others leave them idle, which is no matter of the kernel.
     part("of the host", &["effects::burning_cpu_takes_the_share_asked_for"]),
     part(
         "of a named processor, along a ramp",
@@ -59,6 +60,10 @@ const MEMORY: &[Part] = &[
             "hoards::memory::memory_is_resident_while_the_fault_lasts_and_free_when_it_ends",
             "hoards::memory::the_host_has_less_memory_available_while_the_fault_lasts",
         ],
+    ),
+    part(
+        "a percentage of the host's",
+        &["hoards::memory::a_percentage_of_the_host_s_memory_is_missing_there_while_the_fault_lasts"],
     ),
     part(
         "along a ramp",
@@ -128,13 +133,22 @@ const PORTS: &[Part] = &[
     part("of UDP", &["hoards::things::no_datagram_socket_finds_a_port_while_those_of_udp_are_taken"]),
 ];
 
-const DISK_IO: &[Part] = &[part(
-    "of a file system, and of the disk below it",
-    &[
-        "hoards::disk::a_disk_is_read_and_written_as_fast_as_asked_for",
-        "hoards::disk::what_is_read_and_written_reaches_the_disk_and_stops_with_the_fault",
-    ],
-)];
+const DISK_IO: &[Part] = &[
+    part(
+        "of a file system, and of the disk below it",
+        &[
+            "hoards::disk::a_disk_is_read_and_written_as_fast_as_asked_for",
+            "hoards::disk::what_is_read_and_written_reaches_the_disk_and_stops_with_the_fault",
+        ],
+    ),
+    // That it is in the group's own books is seen where the controller is, which the fault does not need.
+    part(
+        "in a cgroup, and in a container",
+        &[
+            "hoards::disk::a_file_system_is_read_and_written_from_within_the_cgroup_or_the_container_that_is_named",
+        ],
+    ),
+];
 
 const CPU_LIMIT: &[Part] = &[
     limit(

@@ -19,7 +19,7 @@ use crate::fault::Fault;
 use crate::kernel::{Attach, Context};
 use crate::residue::Judged;
 use crate::sweep::bench::Bench;
-use crate::sweep::passes::{Missed, Passes};
+use crate::sweep::passes::{self, Missed, Passes};
 use crate::sweep::{Kind, list, nameless};
 use crate::{Error, Result};
 use cells::Repeats;
@@ -42,9 +42,9 @@ pub struct Matrix {
     /// How programs are attached.
     pub attach: Attach,
     /// Of requests to the kernel, every how many; 1 is every one.
-    pub stride: u32,
+    pub stride: usize,
     /// The first of them, from 1.
-    pub first: u32,
+    pub first: usize,
 }
 
 /// What was found.
@@ -66,16 +66,14 @@ enum Cell {
     Passed,
 }
 
-/// Every kind that is tried here, on every attachment that it has.
-pub fn all(context: &Context, stride: u32) -> Vec<Matrix> {
-    // Kinds make much the same calls: with another first for each, a stride leaves out little.
-    let mut firsts = (0..stride).cycle().map(|position| 1 + position);
-    let each = |kind: &'static Kind| {
-        let first = if kind.is_attached() { firsts.next().unwrap_or(1) } else { 1 };
+/// Every kind that is tried here, on every attachment that it has; what is left out by a stride is up to the offset.
+pub fn all(context: &Context, stride: usize, offset: usize) -> Vec<Matrix> {
+    let each = |(position, kind): (usize, &'static Kind)| {
+        let first = passes::first(position, offset, stride);
         let ways = kind.attachments(context).iter();
         ways.map(move |attach| Matrix { kind, attach: *attach, stride, first })
     };
-    list::here(context).flat_map(each).collect()
+    list::here(context).enumerate().flat_map(each).collect()
 }
 
 impl Matrix {
@@ -86,15 +84,9 @@ impl Matrix {
     pub fn run(&self, events: &[Event], deadline: Instant) -> Result<Found> {
         let trap = TrapFile::new()?;
         let mut bench = trap.bench(self.attach)?;
-        let mut found = Found::default();
+        let (mut found, behaved) = (Found::default(), bench.behaviour(Bench::everything)?);
         for event in events.iter().filter(|event| event.happens_to(self.kind)) {
-            let (first, stride) = match event.repeats() {
-                Repeats::PerCall => (self.first, self.stride),
-                // There are few of them.
-                Repeats::PerStep => (1, (self.stride / 15).clamp(1, 4)),
-                Repeats::Not => (1, MOST),
-            };
-            let mut passes = Passes::new(first as usize, stride as usize);
+            let mut passes = self.passes(event.repeats());
             while let Ok(at @ ..MOST) = u32::try_from(passes.at()) {
                 if Instant::now() > deadline {
                     found.failures.push(format!("{self}: not done in time, at {event} {at}"));
@@ -124,7 +116,23 @@ impl Matrix {
                 found.cells += 1;
             }
         }
+        if let Err(error) = bench.assert_behaves_like(&behaved, Bench::everything) {
+            found.failures.push(format!("{self}, after every event: {error}"));
+        }
         Ok(found)
+    }
+
+    /// Which passes of an event are struck.
+    fn passes(&self, repeats: Repeats) -> Passes {
+        match repeats {
+            Repeats::PerCall => Passes::new(self.first, self.stride),
+            Repeats::PerStep => {
+                // There are few of them.
+                let stride = (self.stride / 15).clamp(1, 4);
+                Passes::new(passes::first(self.first - 1, 0, stride), stride)
+            }
+            Repeats::Not => Passes::once(),
+        }
     }
 
     /// Injects and removes, with a trap on the way.
@@ -234,5 +242,26 @@ impl Matrix {
 impl std::fmt::Display for Matrix {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} by {:?}", self.kind.name, self.attach)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sweep::passes::tests::struck_by_all;
+
+    #[test]
+    fn over_all_offsets_of_a_stride_every_pass_of_every_event_is_struck() {
+        let context = Context::new();
+        for stride in [1, 36, 90] {
+            let all: Vec<_> = (0..stride).map(|offset| all(&context, stride, offset)).collect();
+            for position in 0..all[0].len() {
+                for (repeats, there) in [(Repeats::PerCall, 60), (Repeats::PerCall, 4), (Repeats::PerStep, 7)]
+                {
+                    let passes = all.iter().map(|matrices| matrices[position].passes(repeats));
+                    assert_eq!(struck_by_all(passes, there, 1), (1..=there).collect::<Vec<_>>());
+                }
+            }
+        }
     }
 }

@@ -162,7 +162,7 @@ impl Place {
         let Some(mut running) = self.running.take() else { return Ok(()) };
         if fault.remove(&running.mcp).is_err() {
             // The server may have been started again, and with it every connection has ended.
-            fault.remove(&running.daemon.mcp()?)?;
+            fault.remove(&running.daemon.mcp_within(LIMIT)?)?;
         }
         let on_time = wait_until(LIMIT, || self.is_normal());
         let lives = running.daemon.injector().is_some_and(|injector| injector.runs());

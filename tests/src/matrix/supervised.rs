@@ -16,15 +16,20 @@ use super::{Found, HEARTBEAT, MOST, PROGRAM};
 use crate::kernel::Context;
 use crate::kernel::supervised::stage::Make;
 use crate::process::wait_until;
+use crate::sweep::passes::{self, Missed, Passes};
 use crate::sweep::{Kind, list};
 use crate::{Error, Result};
 
 /// How soon a guard that may have something left to do after the last journal has done it, and one that ran into a trap is dead.
 const DYING: Duration = Duration::from_secs(2);
 
-/// Every kind that can be done here.
-pub fn all(context: &Context, stride: u32) -> Vec<Supervised> {
-    list::guarded(context).map(|(kind, make)| Supervised { kind, make, stride }).collect()
+/// Every kind that can be done here; what is left out by a stride is up to the offset.
+pub fn all(context: &Context, stride: usize, offset: usize) -> Vec<Supervised> {
+    let each = |(position, (kind, make))| {
+        let first = passes::first(position, offset, stride);
+        Supervised { kind, make, stride, first }
+    };
+    list::guarded(context).enumerate().map(each).collect()
 }
 
 /// The events of one supervised fault's life.
@@ -34,7 +39,9 @@ pub struct Supervised {
     pub kind: &'static Kind,
     make: Make,
     /// Of requests to the kernel, every how many; 1 is every one.
-    stride: u32,
+    stride: usize,
+    /// The first of them, from 1.
+    first: usize,
 }
 
 impl Supervised {
@@ -47,8 +54,8 @@ impl Supervised {
         let mut place = self.place("chaos-daemon", &file)?;
         let mut found = Found::default();
         for event in events.iter().filter(|event| event.kills_injector()) {
-            let stride = self.stride_of(event.repeats());
-            for at in (1..MOST).step_by(stride as usize) {
+            let mut passes = self.passes(event.repeats());
+            while let Ok(at @ ..MOST) = u32::try_from(passes.at()) {
                 if Instant::now() > deadline {
                     found.failures.push(format!("{self}: not done in time, at {event} {at}"));
                     return Ok(found);
@@ -56,21 +63,25 @@ impl Supervised {
                 let died = injector_dies(&mut place, &file, event, at);
                 found.judged.merge(mem::take(&mut place.judged));
                 match died {
-                    Ok(true) => found.cells += 1,
-                    // A value in a file is changed by no request of those that count.
-                    Ok(false) if at == 1 && event.repeats() != Repeats::PerCall => {
-                        found.failures.push(format!("{self}: never came to {event}"));
-                        break;
-                    }
-                    Ok(false) => break,
+                    Ok(true) => {}
+                    Ok(false) => match passes.missed(1) {
+                        Missed::Another => continue,
+                        // A value in a file is changed by no request of those that count.
+                        Missed::Nothing if event.repeats() != Repeats::PerCall => {
+                            found.failures.push(format!("{self}: never came to {event}"));
+                            break;
+                        }
+                        Missed::Nothing | Missed::Done => break,
+                    },
                     Err(error) => {
-                        found.cells += 1;
                         found.failures.push(format!("{self}, {event} {at}: {error}{}", place.log()));
                         file.clear()?;
                         drop(place);
                         place = self.place("chaos-daemon", &file)?;
                     }
                 }
+                passes.struck();
+                found.cells += 1;
             }
         }
         Ok(found)
@@ -85,8 +96,9 @@ impl Supervised {
         let file = TrapFile::new()?;
         let mut found = Found::default();
         for &point in points {
-            let stride = if point == Point::AfterCall { self.stride } else { 1 };
-            for at in (1..MOST).step_by(stride as usize) {
+            let calls = point == Point::AfterCall;
+            let mut passes = self.passes(if calls { Repeats::PerCall } else { Repeats::PerStep });
+            while let Ok(at @ ..MOST) = u32::try_from(passes.at()) {
                 if Instant::now() > deadline {
                     found.failures.push(format!("{self}: not done in time, at the guard's {point:?} {at}"));
                     return Ok(found);
@@ -95,19 +107,23 @@ impl Supervised {
                 let died = guard_dies(&mut place, &file, point, at);
                 found.judged.merge(place.judged);
                 match died {
-                    Ok(true) => found.cells += 1,
-                    Ok(false) if at == 1 && point != Point::AfterCall => {
-                        found.failures.push(format!("{self}: the guard never came to {point:?}"));
-                        break;
-                    }
-                    Ok(false) => break,
+                    Ok(true) => {}
+                    Ok(false) => match passes.missed(1) {
+                        Missed::Another => continue,
+                        Missed::Nothing if !calls => {
+                            found.failures.push(format!("{self}: the guard never came to {point:?}"));
+                            break;
+                        }
+                        Missed::Nothing | Missed::Done => break,
+                    },
                     Err(error) => {
-                        found.cells += 1;
                         let log = place.log();
                         found.failures.push(format!("{self}, guard at {point:?} {at}: {error}{log}"));
                         file.clear()?;
                     }
                 }
+                passes.struck();
+                found.cells += 1;
             }
         }
         Ok(found)
@@ -118,11 +134,12 @@ impl Supervised {
         Place::new(self.make, Programs { daemon: PROGRAM, guard, environment: file.environment() })
     }
 
-    fn stride_of(&self, repeats: Repeats) -> u32 {
+    /// Which passes of an event are struck.
+    fn passes(&self, repeats: Repeats) -> Passes {
         match repeats {
-            Repeats::PerCall => self.stride,
-            Repeats::PerStep => 1,
-            Repeats::Not => MOST,
+            Repeats::PerCall => Passes::new(self.first, self.stride),
+            Repeats::PerStep => Passes::new(1, 1),
+            Repeats::Not => Passes::once(),
         }
     }
 }

@@ -24,7 +24,7 @@ use crate::netns::NetNs;
 use crate::process::wait_until;
 
 pub use crate::bpf::tcx_programs;
-pub use behaviour::{Behaviour, Witness};
+pub use behaviour::{Behaviour, Surroundings, Witness};
 pub use judged::{Judged, Levels};
 
 /// How long a tool may fail because what it lists vanishes.

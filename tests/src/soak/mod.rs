@@ -18,7 +18,7 @@ use nix::sys::prctl;
 
 use crate::kernel::{Attach, Context};
 use crate::mounts::with_tiny_tmpfs;
-use crate::residue::Judged;
+use crate::residue::{Behaviour, Judged};
 use crate::skip::Environment;
 use crate::stall::Stalls;
 use crate::{Error, Result};
@@ -188,7 +188,9 @@ pub fn run(plan: Plan) -> Result<Figures> {
 }
 
 fn live(lane: Lane, mut script: Script, steps: usize, deadline: Instant, stalls: &Stalls) -> Result<Figures> {
-    let mut soak = Soak { world: World::new(lane, stalls.watch_process())?, figures: Figures::default() };
+    let world = World::new(lane, stalls.watch_process())?;
+    let behaved = world.behaviour()?;
+    let mut soak = Soak { world, figures: Figures::default() };
     let mut number = 0;
     // An excused one is not counted, and another is taken instead.
     while soak.figures.taken() < steps && Instant::now() <= deadline {
@@ -219,7 +221,7 @@ fn live(lane: Lane, mut script: Script, steps: usize, deadline: Instant, stalls:
         soak = Soak { world: World::new(lane, stalls.watch_process())?, figures };
     }
     let (begun, unexplained) = (Instant::now(), soak.figures.unexplained);
-    let finished = soak.finish();
+    let finished = soak.finish(&behaved);
     soak.figures.judged.merge(soak.world.judged.take());
     let Err(error) = finished else { return Ok(soak.figures) };
     let stall = stalls.longest_since(begun.checked_sub(BEFORE).unwrap_or(begun));
@@ -272,10 +274,14 @@ impl Soak {
         }
     }
 
-    fn finish(&mut self) -> Result<()> {
+    fn finish(&mut self, behaved: &Behaviour) -> Result<()> {
         self.stop_everything()?;
         self.world.assert_calm()?;
         self.world.ask_the_doctor()?;
+        if self.world.is_hurt() {
+            self.renew_site()?;
+        }
+        self.world.assert_behaves_like(behaved)?;
         self.renew_site()
     }
 

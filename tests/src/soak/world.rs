@@ -9,6 +9,7 @@ use nix::sys::signal::Signal;
 use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
+use tempfile::NamedTempFile;
 
 use super::Lane;
 use super::guarded::Guarded;
@@ -23,7 +24,7 @@ use crate::measure::{Echo, Tcp, tcp_rtt, udp_rtt};
 use crate::netns::output;
 use crate::pair::INTERFACE;
 use crate::process::{self, Process, wait_until};
-use crate::residue::Judged;
+use crate::residue::{Behaviour, Judged};
 use crate::skip::Environment;
 use crate::stall::Kept;
 use crate::tools::{Came, Session};
@@ -133,6 +134,24 @@ impl Site {
 
     fn close(self) -> [Account; 2] {
         [self.target.close(), self.bystander.close()]
+    }
+}
+
+/// Who calls the kernel to see how the site behaves, for as long as that takes.
+struct Watching {
+    service: Caller,
+    file: NamedTempFile,
+}
+
+impl Watching {
+    fn new(world: &World) -> Result<Self> {
+        let service = Caller::start(&world.site.pair.near, Some(&world.props.cgroup))?;
+        Ok(Self { service, file: NamedTempFile::new().map_err(Error::io("create", "a file"))? })
+    }
+
+    fn measure(&mut self, world: &World) -> Result<Behaviour> {
+        let Site { pair, echo, .. } = &world.site;
+        Behaviour::of_traffic_and_calls(pair, echo, &mut self.service, self.file.path())
     }
 }
 
@@ -326,6 +345,24 @@ impl World {
 
     pub(super) fn wrong<T>(&self, what: &str) -> Result<T> {
         Err(Error::Different(format!("{what}, with {:?} active", self.active)))
+    }
+
+    /// How it behaves before all faults: losses, round trip, and what calls get of somebody at whose group faults are aimed. What
+    /// processors do is not in it: other lanes have daemons, too.
+    pub(super) fn behaviour(&self) -> Result<Behaviour> {
+        let mut watching = Watching::new(self)?;
+        Behaviour::before(|| watching.measure(self))
+    }
+
+    /// Fails unless it behaves as it did then.
+    pub(super) fn assert_behaves_like(&self, before: &Behaviour) -> Result<()> {
+        let mut watching = Watching::new(self)?;
+        Behaviour::after(before, || watching.measure(self))
+    }
+
+    /// Whether something else than faults has happened to the site's device.
+    pub(super) fn is_hurt(&self) -> bool {
+        self.site.hurt
     }
 
     /// What daemon and guard wrote.

@@ -87,11 +87,6 @@ impl Kind {
         }
     }
 
-    /// Whether it is attached to an interface.
-    pub(crate) fn is_attached(&self) -> bool {
-        matches!(self.way, Way::Packets(_) | Way::Answers(_))
-    }
-
     /// Whether the warm holder takes it, and none is started for it.
     pub(crate) fn is_for_warm_holder(&self) -> bool {
         matches!(self.way, Way::Packets(_))

@@ -18,7 +18,7 @@ use crate::kernel::{Attach, Context};
 use crate::process::{Process, wait_until};
 use crate::residue::Judged;
 use crate::{Error, Result};
-use bench::Bench;
+use bench::{Bench, Look};
 use passes::{Missed, Passes};
 use tracer::{Aim, Seen, Trace};
 
@@ -79,7 +79,8 @@ impl Sweep {
     /// When it cannot be carried out at all.
     pub fn run(&self, deadline: Instant) -> Result<Found> {
         let mut bench = Bench::new(self.attach)?;
-        let mut found = Found::default();
+        let look = self.look();
+        let (mut found, behaved) = (Found::default(), bench.behaviour(look)?);
         let mut passes = Passes::new(self.first, self.stride);
         while passes.at() < MOST {
             let at = passes.at();
@@ -108,7 +109,18 @@ impl Sweep {
             passes.struck();
             found.points += 1;
         }
+        if let Err(error) = bench.assert_behaves_like(&behaved, look) {
+            found.failures.push(format!("{self}, after every call: {error}"));
+        }
         Ok(found)
+    }
+
+    /// At processors, which takes longest, in the last sweep of a kind.
+    fn look(&self) -> Look {
+        match (self.whose, self.strike) == LAST {
+            true => Bench::everything,
+            false => Bench::traffic_and_calls,
+        }
     }
 
     /// Injects and removes, with a strike at a call. No time when it was not reached.
@@ -202,12 +214,14 @@ pub fn all(context: &Context, stride: usize, offset: usize) -> Vec<Sweep> {
     let each = |(position, kind): (usize, &'static Kind)| {
         let looks = kind.name.starts_with("process_") || kind.name == "mcp_error";
         let stride = if looks { stride * LOOKING } else { stride };
-        let first = 1 + (position + offset) % stride;
+        let first = passes::first(position, offset, stride);
         let ways = kind.attachments(context).iter();
         ways.flat_map(move |way| sweeps(kind, *way, stride, first))
     };
     list::here(context).enumerate().flat_map(each).collect()
 }
+
+const LAST: (Whose, Strike) = (Whose::Injector, Strike::Fail(libc::EIO));
 
 fn sweeps(kind: &'static Kind, attach: Attach, stride: usize, first: usize) -> Vec<Sweep> {
     use Strike::{Fail, Kill, KillEverything};
@@ -219,7 +233,7 @@ fn sweeps(kind: &'static Kind, attach: Attach, stride: usize, first: usize) -> V
         (Holder, Fail(libc::ENOMEM)),
         (Holder, Fail(libc::EPERM)),
         (Injector, Fail(libc::ENOMEM)),
-        (Injector, Fail(libc::EIO)),
+        LAST,
     ]
     .into_iter()
     .map(|(whose, strike)| Sweep { kind, attach, whose, strike, stride, first })

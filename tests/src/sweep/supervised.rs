@@ -10,7 +10,7 @@ use nix::libc;
 use nix::sys::signal::Signal;
 
 use super::calls::Strike;
-use super::passes::{Missed, Passes};
+use super::passes::{self, Missed, Passes};
 use super::tracer::{Aim, Seen, Trace};
 use super::{Found, Kind, MOST, list, nameless};
 use crate::kernel::Context;
@@ -57,10 +57,9 @@ pub fn all(context: &Context, stride: usize, offset: usize) -> Vec<Supervised> {
         (Guard, Fail(libc::ENOMEM)),
         (Guard, Fail(libc::EIO)),
     ];
-    // Kinds make much the same calls: with another first for each, a stride leaves out little.
     let kinds = list::guarded(context).enumerate();
     let sweeps = kinds.flat_map(|(position, (kind, make))| {
-        let first = 1 + (position + offset) % stride;
+        let first = passes::first(position, offset, stride);
         PASSES.iter().map(move |(whose, strike)| Supervised {
             kind,
             make,

@@ -23,7 +23,7 @@ use chaos_daemon::injector::{self, AttachChoice, InjectorError, Options, alerts}
 use chaos_daemon::policy::{Policy, PolicyError};
 use chaos_daemon::probe::alert::webhook::{Token, Webhook};
 use chaos_daemon::probe::{credential, instruments, kubernetes, offspring, prober, runner};
-use chaos_daemon::request::{RUNTIME_DIR, WentDown};
+use chaos_daemon::request::{RUNTIME_DIR, WentDown, chain};
 use chaos_daemon::residue::{self, Scope};
 use chaos_daemon::sabotage::{self, UnknownSabotage};
 use chaos_daemon::server::history::{KEPT_RUNS, Retention};
@@ -495,13 +495,7 @@ fn print(line: &str) {
 
 fn fail(failure: &Failure) -> ExitCode {
     use std::io::Write;
-    let mut text = failure.to_string();
-    let mut source = std::error::Error::source(failure);
-    while let Some(cause) = source {
-        text.push_str(&format!(": {cause}"));
-        source = cause.source();
-    }
-    drop(writeln!(std::io::stderr(), "chaos-daemon: {text}"));
+    drop(writeln!(std::io::stderr(), "chaos-daemon: {}", chain(failure)));
     ExitCode::from(match failure {
         Failure::Injector(InjectorError::Privilege(_)) | Failure::Guard(GuardError::Privilege(_)) => 4,
         Failure::Guard(GuardError::InUse(_))

@@ -15,10 +15,11 @@ use super::{Step, Store};
 use crate::host::supply;
 use crate::request::{Evidence, Shortfall};
 
-/// No step is longer for each thread that takes part, in bytes: some 30 ms without huge pages.
-const STEP: u64 = 64 << 20;
+/// No step is longer for each thread that takes part, in bytes: some 100 ms without huge pages. At its end the threads wait for each
+/// other, so that it is not much shorter either.
+const STEP: u64 = 256 << 20;
 /// What a thread populates at a time, in bytes: so little that none waits long for the last.
-const PIECE: u64 = 8 << 20;
+const PIECE: u64 = HUGE;
 /// No more threads take at once: most of the time goes into clearing pages, which a few do as fast as the memory is.
 const MOST_THREADS: u64 = 4;
 /// The size of a huge page where Linux runs on 4 KiB pages.

@@ -13,9 +13,7 @@ use crate::host::directory::{DirectoryRef, Space};
 use crate::host::oom::{Books, Weight};
 use crate::host::panic::AfterPanic;
 use crate::host::supply::{Descriptors, Memory, Tasks};
-use crate::host::{
-    CgroupRef, Facts, Interface, KernelFiles, KernelSockets, NetNs, PlaceRef, Spared, WhenAsked,
-};
+use crate::host::{CgroupRef, Facts, Interface, NetNs, PlaceRef, Spared};
 use crate::kernel::fake::{FakeGroup, FakeLink, FakeNode, FakeUnit, Objects};
 use crate::kernel::netlink::fake::{address, neighbour, route};
 use crate::kernel::netlink::marks::{self, FILTER_HANDLE, FILTER_PREFIX};
@@ -182,60 +180,11 @@ fn case(fault_type: FaultType, target: &Value, params: &Value, attach: Attach, h
         protected_peers: &[],
         protected_tcp_ports: &[],
     };
-    let plan = fault::plan(&effect, Some(&place), ground(&effect, &node).as_ref(), &facts()).unwrap();
+    let plan =
+        fault::plan(&effect, Some(&place), ground(&effect, &node).as_ref(), &Facts::of_everything()).unwrap();
     let what =
         format!("{} {target} {params} {attach:?}, hooks are ours: {hooks_are_ours}", fault_type.name());
     Case { what, fault_type, plan, before }
-}
-
-/// A kernel that can do everything.
-fn facts() -> Facts {
-    Facts {
-        release: "6.1".into(),
-        processors: 2,
-        tcx: true,
-        packet_programs: None,
-        veth: None,
-        netem: None,
-        cgroup_v2: None,
-        controllers: Vec::new(),
-        tracing: None,
-        descriptors: None,
-        call_programs: WhenAsked::new(|| Ok(())),
-        sever_programs: WhenAsked::new(|| Ok(())),
-        files: WhenAsked::new(|| {
-            Ok(KernelFiles {
-                file_open: 1,
-                file_permission: 2,
-                inode_create: 3,
-                mmap_file: 4,
-                inode_getattr: 5,
-                file_dentry: 6,
-                path_dentry: 7,
-                dentry_inode: 8,
-                dentry_parent: 9,
-            })
-        }),
-        sockets: WhenAsked::new(|| {
-            Ok(KernelSockets {
-                socket_bind: 1,
-                socket_listen: 2,
-                socket_accept: 3,
-                socket_sendmsg: 4,
-                socket_recvmsg: 5,
-                socket_sock: 6,
-                family: 7,
-                protocol: 8,
-                local_port: 9,
-                remote_port: 10,
-                remote_v4: 11,
-                remote_v6: 12,
-                message_name: 13,
-            })
-        }),
-        systemd: None,
-        sysrq: None,
-    }
 }
 
 fn group() -> CgroupRef {

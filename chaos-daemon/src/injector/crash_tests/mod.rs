@@ -197,6 +197,34 @@ fn a_journal_that_is_cut_off_anywhere_is_recovered_from() {
 }
 
 #[test]
+fn a_line_that_is_not_understood_keeps_the_journal_and_everything_else_in_it_is_undone() {
+    for case in CASES.iter() {
+        let bench = Bench::new(case);
+        bench.inject(None);
+        bench.everything_died(true);
+        let path = bench.journals().remove(0);
+        let (text, made) = (std::fs::read_to_string(&path).unwrap(), bench.node.0.objects());
+        let whole: Vec<_> = text.lines().collect();
+        for at in 0..=whole.len() {
+            bench.node.0.change(|objects| *objects = made.clone());
+            let mut lines = whole.clone();
+            lines.insert(at, r#"{"intent":{"Teapot":{"cups":3}}}"#);
+            std::fs::write(&path, lines.join("\n") + "\n").unwrap();
+            let recovered = bench.recover(None);
+            assert_eq!(bench.seen(), seen(case.before.clone()), "{}, line {at}: {recovered:?}", case.what);
+            let words = format!("{}: line {} (", path.display(), at + 1);
+            let is_told = recovered.stuck.len() == 1 && recovered.stuck[0].contains(&words);
+            assert!(is_told, "{}, line {at}: {recovered:?}", case.what);
+            assert_eq!(std::fs::read_to_string(&path).unwrap().lines().count(), lines.len(), "{}", case.what);
+        }
+        // Once it is understood again, as by the version that wrote it.
+        bench.node.0.change(|objects| *objects = made.clone());
+        std::fs::write(&path, text).unwrap();
+        bench.assert_recovers("a line that was not understood");
+    }
+}
+
+#[test]
 fn a_stranger_in_the_very_place_of_ours_is_left_alone() {
     for case in CASES.iter() {
         for step in &case.plan.steps {

@@ -108,6 +108,14 @@ impl CallPrograms {
         self.programs.change_hosts(peers)
     }
 
+    /// As [`Programs::protect`].
+    ///
+    /// # Errors
+    /// As [`Programs::protect`].
+    pub fn protect(&mut self, nets: &[IpNet], ports: &[(u8, u16)]) -> Result<(), BpfError> {
+        self.programs.protect(nets, ports)
+    }
+
     /// As [`Programs::renew`].
     ///
     /// # Errors

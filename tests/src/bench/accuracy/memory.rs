@@ -18,9 +18,13 @@ const MIB: u64 = 1 << 20;
 const GOAL_HELD: (f64, f64) = (0.99, 1.01);
 /// How long it may take, of what the loop takes.
 const GOAL_TIME: f64 = 1.2;
+/// How much is held, and how soon.
+const GOALS: usize = 2;
 /// What has to be free beside what is taken.
 const SPARE: u64 = 4096 * MIB;
 const LIMIT: Duration = Duration::from_secs(60);
+/// How often Linux tells a hypervisor which memory is free.
+const REPORTING: Duration = Duration::from_secs(2);
 /// How often it is looked: seldom enough not to take a processor from who takes memory.
 const POLL: Duration = Duration::from_millis(1);
 
@@ -35,14 +39,16 @@ pub(super) fn measure(options: &Options, processors: Processors, report: &mut Re
     for mebibytes in options.pick(&[1024, 2048, 4096][..], &[1024][..]) {
         let free = available()?;
         if free < mebibytes * MIB + SPARE {
-            report.skip(format!("{mebibytes} MiB of memory: only {} MiB are available", free / MIB));
+            report.skip(format!("{mebibytes} MiB of memory: only {} MiB are available", free / MIB), GOALS);
             continue;
         }
         let (mut held, mut ours, mut bare) = (Vec::new(), Vec::new(), Vec::new());
-        for _ in 0..options.pick(5, 3) {
+        for round in 0..options.pick(15, 3) {
+            settle(round, *mebibytes)?;
             let (bytes, took) = taken(&daemon, &mcp, *mebibytes)?;
             held.push(bytes as f64 / MIB as f64);
             ours.push(took.as_secs_f64() * 1e3);
+            settle(round, *mebibytes)?;
             bare.push(populate(mebibytes * MIB)?.as_secs_f64() * 1e3);
         }
         let (held, ours, bare) = (median(&held), median(&ours), median(&bare));
@@ -67,6 +73,14 @@ pub(super) fn measure(options: &Options, processors: Processors, report: &mut Re
     }
     daemon.stop()?;
     processors.keep_to_actions()
+}
+
+/// Has what is taken next be there at once. A hypervisor takes back what is free, and whoever is given that waits for it; it does so
+/// every two seconds (Linux `mm/page_reporting.c`), so that each round begins at another moment of them.
+fn settle(round: usize, mebibytes: u64) -> Result<()> {
+    const GOLDEN: f64 = 0.618_034;
+    std::thread::sleep(REPORTING.mul_f64((round as f64 * GOLDEN).fract()));
+    populate(mebibytes * MIB).map(drop)
 }
 
 /// Resident bytes, and the time from the call until they were.

@@ -85,12 +85,18 @@ impl Site {
     }
 }
 
+/// What is asked for, each with a goal.
+const DELAYS_MS: [u32; 4] = [1, 10, 100, 1000];
+const RATES_KBIT: [u32; 3] = [1_000, 5_000, 20_000];
+const LOSSES_PERCENT: [f64; 3] = [1.0, 10.0, 50.0];
+
 pub(super) fn measure(options: &Options, report: &mut Report) -> Result<()> {
     let mut site = Site::new()?;
     let there =
         delays(options, &site, report)? && rates(options, &site, report)? && losses(options, &site, report)?;
     if !there {
-        report.skip("network: kernel-without-sch_netem; `cargo xtask bench --vm` measures it in a VM");
+        let goals = DELAYS_MS.len() + RATES_KBIT.len() + LOSSES_PERCENT.len();
+        report.skip("network: kernel-without-sch_netem; `cargo xtask bench --vm` measures it in a VM", goals);
     }
     site.daemon.stop()
 }
@@ -100,7 +106,7 @@ fn delays(options: &Options, site: &Site, report: &mut Report) -> Result<bool> {
     row("asked for", &["ours", "tc netem", "our error", "its error"].map(str::to_owned));
     let packets = options.pick(200, 50);
     let bare = median(&site.send(Load::of(packets, 100))?.times());
-    for asked in [1_u32, 10, 100, 1000] {
+    for asked in DELAYS_MS {
         let case = Case::new("latency", json!({"delay_ms": asked}), &format!("limit 10000 delay {asked}ms"));
         let linger = Duration::from_millis(u64::from(asked) + 500);
         let Some(traces) = site.both(&case, Load { linger, ..Load::of(packets, 100) })? else {
@@ -124,7 +130,7 @@ fn delays(options: &Options, site: &Site, report: &mut Report) -> Result<bool> {
 fn rates(options: &Options, site: &Site, report: &mut Report) -> Result<bool> {
     println!("== rate: what arrives of full frames, of which twice as much is sent (kbit/s)");
     row("asked for", &["ours", "tc netem", "ours of it", "its"].map(str::to_owned));
-    for asked in [1_000_u32, 5_000, 20_000] {
+    for asked in RATES_KBIT {
         let per_second = f64::from(asked) * 1000.0 / (FRAME * 8) as f64;
         let seconds = options.pick(4.0, 1.0);
         let packets = (2.0 * per_second * seconds) as u64;
@@ -155,7 +161,7 @@ fn losses(options: &Options, site: &Site, report: &mut Report) -> Result<bool> {
     let packets: u64 = options.pick(100_000, 10_000);
     println!("== loss: percent of {packets} packets, and the distance in standard errors");
     row("asked for", &["ours", "tc netem", "our distance", "its distance"].map(str::to_owned));
-    for asked in [1.0, 10.0, 50.0] {
+    for asked in LOSSES_PERCENT {
         let case =
             Case::new("packet_loss", json!({"loss_percent": asked}), &format!("limit 10000 loss {asked}%"));
         let Some(traces) = site.both(&case, Load::of(packets, 4_000))? else { return Ok(false) };

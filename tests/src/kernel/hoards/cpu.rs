@@ -12,11 +12,15 @@ use super::{Context, Outcome, PROMPT, TestResult, holder, tests};
 use crate::fault::Fault;
 use crate::process::{Process, wait_until};
 use crate::rate::reaches;
+use crate::runner::FIGURE;
+use crate::skip::Environment;
 use crate::victim::{Victim, has_controllers};
 use crate::{Daemon, Error, Reason, Result};
 
 tests![
     cpu_time_is_burned_on_the_processor_that_is_named_and_more_and_more_of_it,
+    the_host_is_busier_while_cpu_time_is_burned_and_as_before_after_it,
+    both_processors_that_are_named_are_busier_while_the_fault_lasts,
     a_holder_joins_the_cgroup_that_is_named_and_leaves_it_with_the_fault,
     cpu_time_of_a_cgroup_is_a_share_of_its_quota_and_counts_there,
 ];
@@ -25,11 +29,98 @@ fn fault(params: Value) -> Fault {
     Fault::new("resource_exhaustion").with(params)
 }
 
-/// A processor that this process, and so its daemons, may use.
-fn last_processor() -> Result<usize> {
+/// The last processors, so many at most, that this process, and so its daemons, may use.
+fn last_processors(count: usize) -> Result<Vec<usize>> {
     let usable = sched_getaffinity(Pid::from_raw(0)).map_err(Error::sys("read", "the affinity"))?;
-    let last = (0..CpuSet::count()).rev().find(|processor| usable.is_set(*processor).unwrap_or(false));
-    last.ok_or_else(|| Error::Different("no processor".into()))
+    let usable = (0..CpuSet::count()).rev().filter(|processor| usable.is_set(*processor).unwrap_or(false));
+    let last: Vec<_> = usable.take(count).collect();
+    if last.is_empty() { Err(Error::Different("no processor".into())) } else { Ok(last) }
+}
+
+/// How long it is looked how busy processors are: a tick of the kernel's books is half a percent.
+const LOOK: Duration = Duration::from_secs(2);
+/// How often others are given the chance to be as busy before, during and after, and how often they have to leave room, for it to
+/// say something that nothing was seen.
+const LOOKS: usize = 12;
+const LEAST_LOOKS: usize = 4;
+/// What is asked for, in percent, and how much of it others may take or leave meanwhile.
+const SHARE: u32 = 50;
+const OTHERS: f64 = 0.3;
+
+/// The time that a processor was not idle, or all of them (`cpu`), and all the time, since boot (proc_stat(5)).
+fn busy_and_all(whose: &str) -> Result<(f64, f64)> {
+    let text = fs::read_to_string("/proc/stat").map_err(Error::io("read", "/proc/stat"))?;
+    let line = text.lines().find_map(|line| line.strip_prefix(whose)?.strip_prefix(' '));
+    // Up to what is stolen: what guests use is in the first two.
+    let times: Vec<f64> =
+        line.unwrap_or_default().split_whitespace().take(8).filter_map(|ticks| ticks.parse().ok()).collect();
+    match times[..] {
+        [_, _, _, idle, waiting, ..] => {
+            let all = times.iter().sum::<f64>();
+            Ok((all - idle - waiting, all))
+        }
+        _ => Err(Error::Different(format!("no {whose} in /proc/stat: {text}"))),
+    }
+}
+
+/// Which share of the time each of these is busy.
+fn busy(whose: &[String]) -> Result<Vec<f64>> {
+    let look = || whose.iter().map(|whose| busy_and_all(whose)).collect::<Result<Vec<_>>>();
+    let before = look()?;
+    std::thread::sleep(LOOK);
+    let both = look()?.into_iter().zip(before);
+    Ok(both.map(|((busy, all), (was_busy, were))| (busy - was_busy) / (all - were).max(1.0)).collect())
+}
+
+/// Sees it in the books of the processors, in which everybody's time is: each of these is busier by about this share while the
+/// fault lasts than before it and after it, in one trial at least. Where others leave no processor so much idle, nothing can be seen.
+fn makes_busier(context: &Context, fault: &Fault, whose: &[String], by: f64) -> Result<Outcome> {
+    let daemon = Daemon::start()?;
+    let mcp = daemon.mcp()?;
+    let mut seen = Vec::new();
+    for _ in 0..LOOKS {
+        let before = busy(whose)?;
+        if before.iter().any(|busy| busy + by > 1.0) {
+            continue;
+        }
+        fault.inject(&mcp)?;
+        let during = busy(whose)?;
+        fault.remove(&mcp)?;
+        let after = busy(whose)?;
+        let near = |others: &[f64]| {
+            let mut both = during.iter().zip(others);
+            both.all(|(during, other)| ((during - other) / by - 1.0).abs() <= OTHERS)
+        };
+        if near(&before) && near(&after) {
+            return Ok(Outcome::Pass);
+        }
+        seen.push(format!("{before:.2?}, {during:.2?}, {after:.2?}"));
+    }
+    match context.environment {
+        Environment::Host if seen.len() < LEAST_LOOKS => {
+            let busy = format!("others leave less than {by} of {whose:?} idle most of the time: {seen:?}");
+            Ok(Outcome::Skip(Reason::NotOurMachine, busy))
+        }
+        _ => Err(Error::Different(format!("{whose:?} not busier by {by}: {}", seen.join("; ")))),
+    }
+}
+
+fn the_host_is_busier_while_cpu_time_is_burned_and_as_before_after_it(context: &Context) -> TestResult {
+    let usable = last_processors(CpuSet::count())?.len() as f64;
+    let all = nix::unistd::sysconf(nix::unistd::SysconfVar::_NPROCESSORS_ONLN);
+    let all = all.map_err(Error::sys("count", "the processors"))?.unwrap_or(1) as f64;
+    let fault = fault(json!({"cpu_percent": SHARE}));
+    Ok(makes_busier(context, &fault, &["cpu".to_owned()], f64::from(SHARE) / 100.0 * usable / all)?)
+}
+
+/// One, where there is no second one.
+fn both_processors_that_are_named_are_busier_while_the_fault_lasts(context: &Context) -> TestResult {
+    let named = last_processors(2)?;
+    let list: Vec<_> = named.iter().map(usize::to_string).collect();
+    println!("{FIGURE}of {} processors", list.len());
+    let fault = fault(json!({"cpu_percent": SHARE, "processors": list.join(",")}));
+    let whose: Vec<_> = named.iter().map(|processor| format!("cpu{processor}")).collect();
+    Ok(makes_busier(context, &fault, &whose, f64::from(SHARE) / 100.0)?)
 }
 
 /// The burning threads of a process, by their folders in procfs.
@@ -62,7 +153,7 @@ fn burned(process: &Process) -> f64 {
 fn cpu_time_is_burned_on_the_processor_that_is_named_and_more_and_more_of_it(_: &Context) -> TestResult {
     let daemon = Daemon::start()?;
     let mcp = daemon.mcp()?;
-    let processor = last_processor()?.to_string();
+    let processor = last_processors(1)?[0].to_string();
     let load =
         |processors: &str| fault(json!({"cpu_percent": 40, "processors": processors, "ramp_seconds": 2}));
     let refused = load("8000").inject(&mcp);

@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
 use std::path::Path;
+use std::time::Duration;
 
 use nix::sys::statvfs::statvfs;
 use serde_json::{Value, json};
@@ -10,11 +11,13 @@ use tempfile::TempDir;
 
 use super::{Context, Outcome, TestResult, tests};
 use super::{ENDS, LEASE_ENDS, PROMPT, Taking, evidence, holder};
+use crate::cgroup::Cgroup;
 use crate::fault::Fault;
 use crate::mounts::{Disk, with_tmpfs};
 use crate::process::{Process, wait_until};
 use crate::rate::reaches;
 use crate::skip::Environment;
+use crate::victim::{Victim, has_controllers};
 use crate::{Daemon, Error, Reason, Result};
 
 tests![
@@ -24,6 +27,8 @@ tests![
     inodes_of_a_file_system_are_missing_while_the_fault_lasts,
     a_disk_is_read_and_written_as_fast_as_asked_for,
     what_is_read_and_written_reaches_the_disk_and_stops_with_the_fault,
+    a_file_system_is_read_and_written_from_within_the_cgroup_or_the_container_that_is_named,
+    what_a_cgroup_reads_and_writes_of_a_disk_is_in_its_own_books,
     what_cannot_be_filled_is_refused_by_name,
 ];
 
@@ -34,6 +39,19 @@ const OPTIONS: &str = "size=64m,nr_inodes=4000,mode=1777";
 fn on_a_file_system(work: impl FnOnce(&Path) -> Result<Outcome> + Send) -> TestResult {
     let folder = TempDir::new()?;
     Ok(with_tmpfs(folder.path(), OPTIONS, || work(folder.path()))?)
+}
+
+/// Likewise with one that is on a disk of its own.
+fn on_a_disk(context: &Context, work: impl FnOnce(&Path) -> Result<Outcome> + Send) -> TestResult {
+    if context.environment == Environment::Host && !Path::new("/dev/loop-control").exists() {
+        return Ok(Outcome::Skip(Reason::NoLoop, "/dev/loop-control is not there".into()));
+    }
+    on_a_file_system(|path| {
+        let folder = path.join("disk");
+        fs::create_dir(&folder).map_err(Error::io("create", folder.display().to_string()))?;
+        let _disk = Disk::mount_on(&folder, 64)?;
+        work(&folder)
+    })
 }
 
 fn fault(path: &Path, params: Value) -> Fault {
@@ -99,8 +117,8 @@ fn inodes_of_a_file_system_are_missing_while_the_fault_lasts(_: &Context) -> Tes
 }
 
 /// What a process has read and written, by two of the kernel's counts (proc(5)).
-fn counted(process: &Process, counts: [&str; 2]) -> u64 {
-    let text = fs::read_to_string(format!("/proc/{}/io", process.pid)).unwrap_or_default();
+fn counted(pid: i32, counts: [&str; 2]) -> u64 {
+    let text = fs::read_to_string(format!("/proc/{pid}/io")).unwrap_or_default();
     let number = |name: &str| {
         text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok()).unwrap_or(0)
     };
@@ -108,13 +126,13 @@ fn counted(process: &Process, counts: [&str; 2]) -> u64 {
 }
 
 /// By calls.
-fn moved(process: &Process) -> u64 {
-    counted(process, ["rchar:", "wchar:"])
+fn moved(pid: i32) -> u64 {
+    counted(pid, ["rchar:", "wchar:"])
 }
 
 /// From and to a device.
-fn transferred(process: &Process) -> u64 {
-    counted(process, ["read_bytes:", "write_bytes:"])
+fn transferred(pid: i32) -> u64 {
+    counted(pid, ["read_bytes:", "write_bytes:"])
 }
 
 fn a_disk_is_read_and_written_as_fast_as_asked_for(_: &Context) -> TestResult {
@@ -128,7 +146,7 @@ fn a_disk_is_read_and_written_as_fast_as_asked_for(_: &Context) -> TestResult {
         fault.inject(&mcp)?;
         let holder = holder(&daemon)?;
         assert_eq!(used(path)?.0 - before.0, 8 * MIB);
-        reaches(rate as f64, || Ok(moved(&holder) as f64))?;
+        reaches(rate as f64, || Ok(moved(holder.pid) as f64))?;
         assert!(evidence(&fault, &mcp)?["bytes_moved"].as_u64() > Some(rate));
         fault.remove(&mcp)?;
         assert!(!holder.runs());
@@ -138,25 +156,97 @@ fn a_disk_is_read_and_written_as_fast_as_asked_for(_: &Context) -> TestResult {
 }
 
 fn what_is_read_and_written_reaches_the_disk_and_stops_with_the_fault(context: &Context) -> TestResult {
-    if context.environment == Environment::Host && !Path::new("/dev/loop-control").exists() {
-        return Ok(Outcome::Skip(Reason::NoLoop, "/dev/loop-control is not there".into()));
-    }
-    on_a_file_system(|path| {
-        let folder = path.join("disk");
-        fs::create_dir(&folder).map_err(Error::io("create", folder.display().to_string()))?;
-        let _disk = Disk::mount_on(&folder, 64)?;
+    on_a_disk(context, |folder| {
         let daemon = Daemon::start()?;
         let mcp = daemon.mcp()?;
-        let before = used(&folder)?;
+        let before = used(folder)?;
         let rate = 4 * MIB;
-        let fault = fault(&folder, json!({"resource": "disk_io", "bytes_per_second": rate, "size_mb": 8}));
+        let fault = fault(folder, json!({"resource": "disk_io", "bytes_per_second": rate, "size_mb": 8}));
         fault.inject(&mcp)?;
         let holder = holder(&daemon)?;
         // No page cache is in between: what it says that it moves, the device moves.
-        reaches(rate as f64, || Ok(transferred(&holder) as f64))?;
+        reaches(rate as f64, || Ok(transferred(holder.pid) as f64))?;
         fault.remove(&mcp)?;
         assert!(!holder.runs());
-        assert!(wait_until(PROMPT, || used(&folder).is_ok_and(|now| now == before)));
+        assert!(wait_until(PROMPT, || used(folder).is_ok_and(|now| now == before)));
+        Ok(Outcome::Pass)
+    })
+}
+
+/// How long nothing is moved where nobody moves anything, and how much may be that is little.
+const QUIET: Duration = Duration::from_millis(500);
+const LITTLE: f64 = 65_536.0;
+
+/// Fails if this count grows by itself.
+fn assert_quiet(when: &str, counter: impl Fn() -> Result<f64>) -> Result<()> {
+    let start = counter()?;
+    std::thread::sleep(QUIET);
+    let more = counter()? - start;
+    assert!(more < LITTLE, "{more} bytes in {QUIET:?} {when}");
+    Ok(())
+}
+
+/// By what those have moved who are in the group: its idle process, and meanwhile the holder.
+fn a_file_system_is_read_and_written_from_within_the_cgroup_or_the_container_that_is_named(
+    _: &Context,
+) -> TestResult {
+    let ((container, id), victim, contained) =
+        (Cgroup::of_container()?, Victim::new(&[])?, Victim::new(&[])?);
+    container.set("cgroup.procs", &contained.pid().to_string())?;
+    on_a_file_system(|path| {
+        let daemon = Daemon::start()?;
+        let mcp = daemon.mcp()?;
+        let (rate, before) = (8 * MIB, used(path)?);
+        for (target, group) in [
+            (json!({"cgroup": victim.name()}), victim.path()),
+            (json!({"container": &id[..40]}), container.path()),
+        ] {
+            let members = || -> Result<Vec<i32>> {
+                let text = fs::read_to_string(group.join("cgroup.procs"))
+                    .map_err(Error::io("read cgroup.procs of", group.display().to_string()))?;
+                Ok(text.lines().filter_map(|pid| pid.parse().ok()).collect())
+            };
+            let in_it = || Ok(members()?.into_iter().map(moved).sum::<u64>() as f64);
+            let fault = fault(path, json!({"resource": "disk_io", "bytes_per_second": rate, "size_mb": 8}));
+            let fault = fault.aimed(target.clone());
+            assert_quiet(&format!("before {target}"), in_it)?;
+            fault.inject(&mcp)?;
+            assert_eq!(members()?.len(), 2, "the holder is not in it: {target}");
+            reaches(rate as f64, in_it)?;
+            fault.remove(&mcp)?;
+            let gone = || members().is_ok_and(|members| members.len() == 1);
+            assert!(wait_until(PROMPT, || gone() && used(path).is_ok_and(|now| now == before)), "{target}");
+            assert_quiet(&format!("after {target}"), in_it)?;
+        }
+        Ok(Outcome::Pass)
+    })
+}
+
+/// By what the kernel counts of the group (cgroup-v2.rst, `io.stat`): a file system without a disk is not in it.
+fn what_a_cgroup_reads_and_writes_of_a_disk_is_in_its_own_books(context: &Context) -> TestResult {
+    if !has_controllers(&["io"]) {
+        return Ok(Outcome::Skip(Reason::NoCgroupControllers, "io is not there".into()));
+    }
+    let victim = Victim::new(&["io"])?;
+    on_a_disk(context, |folder| {
+        let daemon = Daemon::start()?;
+        let mcp = daemon.mcp()?;
+        let counted = || -> Result<f64> {
+            let text = victim.read("io.stat")?;
+            let bytes = |word: &str| {
+                let number = word.strip_prefix("rbytes=").or_else(|| word.strip_prefix("wbytes="));
+                number.and_then(|number| number.parse::<f64>().ok())
+            };
+            Ok(text.split_whitespace().filter_map(bytes).sum())
+        };
+        let rate = 4 * MIB;
+        let fault = fault(folder, json!({"resource": "disk_io", "bytes_per_second": rate, "size_mb": 8}));
+        let fault = fault.aimed(json!({"cgroup": victim.name()}));
+        assert_quiet("before", counted)?;
+        fault.inject(&mcp)?;
+        reaches(rate as f64, counted)?;
+        fault.remove(&mcp)?;
+        assert_quiet("after", counted)?;
         Ok(Outcome::Pass)
     })
 }

@@ -1,5 +1,6 @@
 //! Memory.
 
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -7,6 +8,7 @@ use serde_json::json;
 
 use super::{Context, Outcome, TestResult, tests};
 use super::{ENDS, LEASE_ENDS, PROMPT, Taking, evidence, holder, shows_on_the_host};
+use crate::cgroup::Cgroup;
 use crate::fault::Fault;
 use crate::process::{Process, wait_until};
 use crate::victim::{Victim, has_controllers};
@@ -16,6 +18,7 @@ tests![
     memory_is_resident_while_the_fault_lasts_and_free_when_it_ends,
     memory_is_given_back_when_the_lease_runs_out,
     the_host_has_less_memory_available_while_the_fault_lasts,
+    a_percentage_of_the_host_s_memory_is_missing_there_while_the_fault_lasts,
     memory_grows_along_its_ramp_and_its_holder_is_the_first_to_be_killed,
     memory_of_a_cgroup_is_a_share_of_its_limit_and_counts_there,
     memory_of_the_reserve_is_refused_and_nothing_is_taken,
@@ -52,19 +55,34 @@ fn memory_is_given_back_when_the_lease_runs_out(_: &Context) -> TestResult {
 /// More than others take and give back within a moment, on most hosts.
 const MUCH: u64 = 256;
 
-fn the_host_has_less_memory_available_while_the_fault_lasts(_: &Context) -> TestResult {
-    let used = || -> Result<u64> {
-        let text = std::fs::read_to_string("/proc/meminfo").map_err(Error::io("read", "/proc/meminfo"))?;
-        let number = |name: &str| -> Option<u64> {
-            let line = text.lines().find_map(|line| line.strip_prefix(name))?;
-            line.trim().strip_suffix(" kB")?.parse().ok()
-        };
-        let both = number("MemTotal:").zip(number("MemAvailable:"));
-        let (total, available) = both.ok_or_else(|| Error::Different(format!("/proc/meminfo: {text}")))?;
-        Ok((total - available) << 10)
+/// The memory of the host, and what of it is available, in bytes (proc_meminfo(5)).
+fn of_the_host() -> Result<(u64, u64)> {
+    let text = std::fs::read_to_string("/proc/meminfo").map_err(Error::io("read", "/proc/meminfo"))?;
+    let number = |name: &str| -> Option<u64> {
+        let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+        line.trim().strip_suffix(" kB")?.parse().ok()
     };
+    let both = number("MemTotal:").zip(number("MemAvailable:"));
+    let (total, available) = both.ok_or_else(|| Error::Different(format!("/proc/meminfo: {text}")))?;
+    Ok((total << 10, available << 10))
+}
+
+fn used_on_the_host() -> Result<u64> {
+    of_the_host().map(|(total, available)| total - available)
+}
+
+fn the_host_has_less_memory_available_while_the_fault_lasts(_: &Context) -> TestResult {
     let fault = fault().with(json!({"resource": "memory", "memory_mb": MUCH, "reserve_mb": 64}));
-    Ok(shows_on_the_host(&fault, MUCH * MIB, used)?)
+    Ok(shows_on_the_host(&fault, MUCH * MIB, used_on_the_host)?)
+}
+
+/// Of what the host has, and beside what is in use. As much as above; on a host of more than 25 GiB the least that can be asked for.
+fn a_percentage_of_the_host_s_memory_is_missing_there_while_the_fault_lasts(_: &Context) -> TestResult {
+    let (total, _) = of_the_host()?;
+    let percent = (100.0 * (MUCH * MIB) as f64 / total as f64).max(1.0);
+    let asked = (percent / 100.0 * total as f64) as u64;
+    let fault = fault().with(json!({"resource": "memory", "memory_percent": percent, "reserve_mb": 64}));
+    Ok(shows_on_the_host(&fault, asked, used_on_the_host)?)
 }
 
 fn memory_grows_along_its_ramp_and_its_holder_is_the_first_to_be_killed(_: &Context) -> TestResult {
@@ -112,6 +130,21 @@ fn memory_of_a_cgroup_is_a_share_of_its_limit_and_counts_there(_: &Context) -> T
         "{refused:?}"
     );
     victim.write("memory.max", &(2 * TAKEN * MIB).to_string())?;
+    // One below it has no limit of its own: what is above limits it.
+    let below = Cgroup::of_others(victim.path())?.below()?;
+    for (path, procs) in [
+        (victim.name(), victim.path().to_owned()),
+        (format!("{}/below", victim.name()), below.path().to_owned()),
+    ] {
+        counts_there(&daemon, &victim, &fault.clone().aimed(json!({"cgroup": path})), &procs)?;
+    }
+    assert!(victim.read("memory.events")?.contains("oom_kill 0"));
+    Ok(Outcome::Pass)
+}
+
+/// Injects it and removes it: half of what the victim's group may have is used there meanwhile, by a holder in this group.
+fn counts_there(daemon: &Daemon, victim: &Victim, fault: &Fault, group: &Path) -> Result<()> {
+    let mcp = daemon.mcp()?;
     let used = || -> Result<u64> {
         let text = victim.read("memory.current")?;
         text.parse().map_err(|error| Error::Different(format!("memory.current: {text}: {error}")))
@@ -120,16 +153,16 @@ fn memory_of_a_cgroup_is_a_share_of_its_limit_and_counts_there(_: &Context) -> T
     fault.inject(&mcp)?;
     let taken = used()?.saturating_sub(before);
     assert!((TAKEN * MIB..(TAKEN + 8) * MIB).contains(&taken), "{taken} bytes");
-    let procs = victim.read("cgroup.procs")?;
+    let procs = std::fs::read_to_string(group.join("cgroup.procs"))
+        .map_err(Error::io("read cgroup.procs of", group.display().to_string()))?;
     assert!(
-        procs.lines().any(|pid| pid == holder(&daemon).map_or(0, |holder| holder.pid).to_string()),
+        procs.lines().any(|pid| pid == holder(daemon).map_or(0, |holder| holder.pid).to_string()),
         "{procs}"
     );
     fault.remove(&mcp)?;
     let back = wait_until(PROMPT, || used().is_ok_and(|now| now < before + 8 * MIB));
     assert!(back, "{} bytes before, {} after", before, used()?);
-    assert!(victim.read("memory.events")?.contains("oom_kill 0"));
-    Ok(Outcome::Pass)
+    Ok(())
 }
 
 fn memory_of_the_reserve_is_refused_and_nothing_is_taken(_: &Context) -> TestResult {

@@ -163,7 +163,7 @@ fn stop(processes: impl IntoIterator<Item = Process>) {
 }
 
 /// The process that holds the one fault which needs no packet program.
-fn holder(daemon: &Daemon) -> Result<Process> {
+pub(super) fn holder(daemon: &Daemon) -> Result<Process> {
     let mut holders = daemon.holders();
     holders.retain(|holder| holder.arguments.len() == 2);
     holders.pop().ok_or_else(|| Error::Different("no process holds the fault".into()))

@@ -21,6 +21,7 @@ tests![
     a_journal_is_named_and_what_it_lists_goes_at_the_next_start,
     a_journal_of_an_earlier_boot_is_named,
     a_journal_that_cannot_be_read_is_unknown_and_never_nothing,
+    a_journal_that_another_version_wrote_is_kept_by_recovery_and_its_line_named,
 ];
 
 fn a_control_group_is_inert_while_it_is_empty_and_an_effect_with_somebody_in_it(_: &Context) -> TestResult {
@@ -124,6 +125,30 @@ fn a_journal_that_cannot_be_read_is_unknown_and_never_nothing(_: &Context) -> Te
     fs::create_dir_all(runtime.path().join("journal/00000001.jsonl"))?;
     let verdict = Verdict::ask(runtime.path())?;
     verdict.names("unknown", "look", &runtime.path().display().to_string())?;
+    Ok(Outcome::Pass)
+}
+
+fn a_journal_that_another_version_wrote_is_kept_by_recovery_and_its_line_named(_: &Context) -> TestResult {
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
+    let lines = [
+        first_line(boot.trim()).replace("latency\"", "latency\",\"version\":\"99.0.0\""),
+        r#"{"intent":{"Teapot":{}}}"#.into(),
+    ];
+    let runtime = runtime_with(number(1), &lines)?;
+    let place = runtime.path().display().to_string();
+    let line = "line 2 (unknown variant `Teapot`";
+    for _ in 0..2 {
+        let verdict = Verdict::ask(runtime.path())?;
+        let left = verdict.names("unknown", "journal", &place)?;
+        let what = left["what"].as_str().unwrap_or_default();
+        assert!(what.contains(line) && what.contains("fault slow (latency)"), "{left}");
+        assert!(left["goes"].as_str().is_some_and(|goes| goes.contains("version 99.0.0;")), "{left}");
+        let mut recover = Command::new(crate::daemon::binary("chaos-daemon")?);
+        let said = recover.arg("recover").arg("--runtime-dir").arg(runtime.path()).output()?;
+        let text = String::from_utf8_lossy(&said.stdout);
+        assert!(said.status.code() == Some(5) && text.contains("STUCK journal"), "{said:?}");
+        assert!(text.contains(line) && text.contains("version 99.0.0;"), "{text}");
+    }
     Ok(Outcome::Pass)
 }
 

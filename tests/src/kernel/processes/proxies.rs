@@ -36,7 +36,11 @@ const PROMISE: Duration = Duration::from_millis(1500);
 const LONG: Duration = Duration::from_secs(60);
 
 fn spoils(session: &Session, params: Value) -> Fault {
-    Fault::new("mcp_error").aimed(json!({"pid": session.pid()})).with(params)
+    spoils_of(session.pid(), params)
+}
+
+fn spoils_of(proxy: i32, params: Value) -> Fault {
+    Fault::new("mcp_error").aimed(json!({"pid": proxy})).with(params)
 }
 
 /// A session all of whose calls fail.
@@ -183,28 +187,44 @@ fn only_the_methods_that_are_named_meet_the_fault(_: &Context) -> TestResult {
 
 fn a_share_of_the_matching_calls_meets_the_fault_and_of_those_a_share_is_late(_: &Context) -> TestResult {
     const CALLS: usize = 60;
+    const LATE: Duration = Duration::from_millis(200);
     let mut session = Session::start()?;
     let daemon = Daemon::start()?;
     let mcp = daemon.mcp()?;
-    let half = spoils(&session, json!({"fail": 1, "call_probability": 0.5}));
+    let pid = session.pid();
+    // How many of so many calls fail, and how many are late.
+    let mut call = |calls: usize| -> Result<(usize, usize)> {
+        let (mut failed, mut late) = (0, 0);
+        for _ in 0..calls {
+            let asked = Instant::now();
+            match session.ask("a", PATIENCE)? {
+                Came::Result => late += usize::from(asked.elapsed() >= LATE),
+                Came::Error => failed += 1,
+                other => return Err(Error::Different(format!("{other:?}"))),
+            }
+        }
+        Ok((failed, late))
+    };
+    // A machine that stands still makes some late.
+    let as_ever = |(failed, late): (usize, usize)| failed == 0 && late <= 3;
+    let before = call(CALLS)?;
+    assert!(as_ever(before), "before: {before:?} of {CALLS} failed, were late");
+    let half = spoils_of(pid, json!({"fail": 1, "call_probability": 0.5}));
     half.inject(&mcp)?;
-    let came = (0..CALLS).map(|_| session.ask("a", PATIENCE)).collect::<Result<Vec<_>>>()?;
-    let failed = came.iter().filter(|came| **came == Came::Error).count();
+    let (failed, _) = call(CALLS)?;
     // Outside of this once in some 10^5 seeds, and the seed is the same each time.
     assert!((13..=47).contains(&failed), "{failed} of {CALLS} failed");
     half.remove(&mcp)?;
+    let between = call(CALLS / 2)?;
+    assert!(as_ever(between), "between: {between:?} of {} failed, were late", CALLS / 2);
 
-    let late = spoils(&session, json!({"delay_ms": 200, "delay_share": 0.5}));
+    let late = spoils_of(pid, json!({"delay_ms": LATE.as_millis(), "delay_share": 0.5}));
     late.inject(&mcp)?;
-    let mut delayed = 0;
-    for _ in 0..CALLS / 2 {
-        let asked = Instant::now();
-        assert_eq!(session.ask("a", PATIENCE)?, Came::Result);
-        delayed += usize::from(asked.elapsed() >= Duration::from_millis(200));
-    }
-    // A machine that stands still makes some more late.
-    assert!((4..=26).contains(&delayed), "{delayed} of {} were late", CALLS / 2);
+    let (failed, delayed) = call(CALLS / 2)?;
+    assert!(failed == 0 && (4..=26).contains(&delayed), "{failed} failed, {delayed} of {} late", CALLS / 2);
     late.remove(&mcp)?;
+    let after = call(CALLS / 2)?;
+    assert!(as_ever(after), "after: {after:?} of {} failed, were late", CALLS / 2);
     Ok(Outcome::Pass)
 }
 

@@ -1,7 +1,7 @@
 //! Who is hit, who never is, and that both are known before.
 
 use std::collections::BTreeSet;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use super::*;
 use crate::Pair;
@@ -9,7 +9,8 @@ use crate::caller::Caller;
 use crate::cgroup::Cgroup;
 use crate::daemon::binary;
 use crate::guard::Guard;
-use crate::netns::output;
+use crate::kernel::oracle::Fake;
+use crate::netns::{NetNs, output};
 use crate::pair::INTERFACE;
 use crate::process::{self, Process};
 use crate::victim::Victim;
@@ -22,6 +23,7 @@ tests![
     below_another_process_are_its_children_and_theirs_and_nobody_elses,
     who_comes_in_the_place_of_a_process_below_another_is_seen_there,
     whoever_the_host_or_the_caller_needs_is_refused_or_left_out_by_name,
+    what_configures_the_hosts_network_is_refused_by_name_and_what_does_another_is_a_target,
     nobody_and_nonsense_are_refused_by_the_field,
     a_preview_of_a_fault_of_a_place_names_who_is_there,
 ];
@@ -305,6 +307,39 @@ fn whoever_the_host_or_the_caller_needs_is_refused_or_left_out_by_name(_: &Conte
     assert_eq!(code, "TARGET_PROTECTED", "{words}");
     assert!(worker.runs() && mcp.call_tool("chaos_status", json!({}))?.ok().is_ok());
     drop(daemon);
+    Ok(Outcome::Pass)
+}
+
+fn what_configures_the_hosts_network_is_refused_by_name_and_what_does_another_is_a_target(
+    _: &Context,
+) -> TestResult {
+    let namespace = NetNs::new()?;
+    let groups = [Victim::new(&[])?, Victim::new(&[])?];
+    let client = || Fake::start_as("dhclient", "sleep", &["60"], Stdio::null());
+    let (here, there) = (client()?, namespace.run(client)?);
+    let daemon = Daemon::start()?;
+    let _guard = Guard::start(&daemon)?;
+    let mcp = daemon.mcp()?;
+    for (group, client) in groups.iter().zip([&here, &there]) {
+        group.write("cgroup.procs", &client.pid().to_string())?;
+    }
+    let named = format!("process {} (dhclient)", here.pid());
+    for (kind, target) in [
+        ("process_kill", json!({"pid": here.pid()})),
+        ("process_pause", json!({"pid": here.pid()})),
+        ("pause", json!({"cgroup": groups[0].name()})),
+        ("network_partition", json!({"cgroup": groups[0].name()})),
+    ] {
+        let (code, words) = refused(&mcp, kind, &target, &json!({}))?;
+        assert!(code == "TARGET_PROTECTED" && words.contains(&named), "{kind}: {code} {words}");
+    }
+    let pause = Fault::new("pause").aimed(json!({"cgroup": groups[1].name()}));
+    pause.inject(&mcp)?;
+    assert_eq!(groups[1].read("cgroup.freeze")?, "1");
+    pause.remove(&mcp)?;
+    let kill = Fault::new("process_kill").aimed(json!({"pid": there.pid()}));
+    kill.inject(&mcp)?;
+    assert!(wait_until(LIMIT, || !there.runs()) && here.runs());
     Ok(Outcome::Pass)
 }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::super::guardian::listen_as;
+use super::super::lacks::assert_helps;
 use super::super::{Context, Outcome, TestResult, tests};
 use crate::guard::Guard;
 use crate::kinds::{impossible, untried};
@@ -23,7 +24,7 @@ tests![
     services_that_nobody_can_stop_are_refused_by_name,
 ];
 
-/// Registers a fault that has to be refused at its injection; code and message of the refusal.
+/// Registers a fault that has to be refused at its injection; code of the refusal, and its message with its hint.
 fn refused(mcp: &Mcp, kind: &str, target: Value, params: Value) -> Result<(String, String)> {
     let tool = "chaos_inject_fault";
     let register = json!({"fault_name": "r", "action": "register", "fault_type": kind, "probability": 1.0,
@@ -171,15 +172,20 @@ fn services_that_nobody_can_stop_are_refused_by_name(_: &Context) -> TestResult 
     let _guard = Guard::start(&daemon)?;
     let mcp = daemon.mcp()?;
     // With systemd or without, there is no service of this name.
-    let booted = std::path::Path::new("/run/dbus/system_bus_socket").exists();
-    let expected =
-        if booted { ("TARGET_NOT_FOUND", "no unit") } else { ("UNSUPPORTED_KERNEL", "no systemd runs here") };
+    let booted = ["/run/systemd/system", "/run/dbus/system_bus_socket"]
+        .map(|path| std::path::Path::new(path).exists());
     for kind in ["service_stop", "service_restart"] {
         let (code, words) = refused(&mcp, kind, json!({"unit": "chaos-no-such.service"}), json!({}))?;
-        assert!(code == expected.0 && words.contains(expected.1), "{kind}: {code} {words}");
-        match booted {
-            true => untried(kind, "the services of this host are not a test's", &words),
-            false => impossible(kind, &words),
+        match booted == [true; 2] {
+            true => {
+                assert!(code == "TARGET_NOT_FOUND" && words.contains("no unit"), "{kind}: {code} {words}");
+                untried(kind, "the services of this host are not a test's", &words);
+            }
+            false => {
+                assert_helps(kind, "systemd (", [&code, &words, &words]);
+                assert!(words.contains("`apt install dbus`"), "{words}");
+                impossible(kind, &words);
+            }
         }
     }
     let slice = crate::fault::Fault::new("service_stop").aimed(json!({"unit": "a.slice"})).register(&mcp);

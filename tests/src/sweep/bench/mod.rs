@@ -22,7 +22,7 @@ use crate::measure::{Echo, Tcp, tcp_rtt, udp_rtt};
 use crate::name_server::comes_back;
 use crate::netns::output;
 use crate::process::{self, Process, wait_until};
-use crate::residue::{Judged, Level};
+use crate::residue::{Behaviour, Judged, Level};
 use crate::sweep::Kind;
 use crate::tools::{Came, Session};
 use crate::touch::Touch;
@@ -65,6 +65,9 @@ pub(crate) struct Bench {
     /// For faults that take room.
     folder: TempDir,
 }
+
+/// What of its behaviour is looked at.
+pub(crate) type Look = fn(&Bench) -> Result<Behaviour>;
 
 struct Running {
     // Before the daemon, so that it hangs up first.
@@ -181,6 +184,29 @@ impl Bench {
         self.daemon()
     }
 
+    /// How it behaves before all faults, looked at so.
+    pub(crate) fn behaviour(&mut self, look: Look) -> Result<Behaviour> {
+        self.ready()?;
+        Behaviour::before(|| look(self))
+    }
+
+    /// Fails unless it behaves as it did then.
+    pub(crate) fn assert_behaves_like(&mut self, before: &Behaviour, look: Look) -> Result<()> {
+        self.ready()?;
+        Behaviour::after(before, || look(self))
+    }
+
+    /// Losses, round trip, and what calls of the service get: in a few milliseconds.
+    pub(crate) fn traffic_and_calls(&self) -> Result<Behaviour> {
+        let (mut service, file) = (self.service.borrow_mut(), self.file.path());
+        Behaviour::of_traffic_and_calls(&self.pair, &self.echo, &mut service, file)
+    }
+
+    /// And who uses up CPU time: 100 ms of it, on a busy machine twice as long.
+    pub(crate) fn everything(&self) -> Result<Behaviour> {
+        self.traffic_and_calls()?.and_of_processors()
+    }
+
     /// The daemon, whatever it does.
     pub(crate) fn daemon(&self) -> Result<(&Daemon, &Mcp)> {
         self.running().map(|running| (&running.daemon, &running.mcp))
@@ -258,7 +284,8 @@ impl Bench {
     }
 
     fn assert_nothing_left(&mut self) -> Result<()> {
-        let level = self.level(SETTLE, || self.time_to_normal(Instant::now()).map(drop))?;
+        // How soon was judged before: now it is whether.
+        let level = self.level(SETTLE, || self.normal_within(Instant::now(), SETTLE).map(drop))?;
         self.judged.in_the_end(level, SETTLE)
     }
 
@@ -272,7 +299,7 @@ impl Bench {
             && fault.remove(&running.mcp).is_err()
         {
             // The server may have been started again, and with it every connection has ended.
-            fault.remove(&running.daemon.mcp()?)?;
+            fault.remove(&running.daemon.mcp_within(SETTLE)?)?;
         }
         Ok(Instant::now())
     }
@@ -339,13 +366,17 @@ impl Bench {
     }
 
     fn time_to_normal(&self, since: Instant) -> Result<Duration> {
+        self.normal_within(since, NORMAL)
+    }
+
+    fn normal_within(&self, since: Instant, limit: Duration) -> Result<Duration> {
         loop {
             let sent = since.elapsed();
             match self.abnormal()? {
                 None => return Ok(sent),
                 // It is looked once at least, however long ago that was.
-                Some(what) if since.elapsed() >= NORMAL => {
-                    return Err(Error::Late { what: format!("{what} normal"), after: NORMAL });
+                Some(what) if since.elapsed() >= limit => {
+                    return Err(Error::Late { what: format!("{what} normal"), after: limit });
                 }
                 Some(_) => {}
             }

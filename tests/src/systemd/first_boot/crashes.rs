@@ -23,7 +23,7 @@ const LIMIT: Duration = Duration::from_secs(280);
 fn matrix() -> Result<Supervised> {
     // The daemon's own program, as the package brings it, guards and recovers.
     installed()?;
-    let all = supervised::all(&Context::new(), 1);
+    let all = supervised::all(&Context::new(), 1, 0);
     let found = all.into_iter().find(|matrix| matrix.kind.name == "service_stop");
     found.ok_or_else(|| Error::Different("the matrix does not try service_stop here".into()))
 }

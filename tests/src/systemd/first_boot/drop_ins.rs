@@ -1,20 +1,27 @@
-//! What the unit withholds and a drop-in of the documentation gives: programs as probes, and being told of alerts.
+//! What the unit withholds and a drop-in of the documentation gives: programs as probes, being told of alerts, and faults of calls
+//! to MCP servers.
 
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use crate::cgroup::Cgroup;
+use crate::daemon::binary;
 use crate::error::{Error, Result};
+use crate::systemd::service::Service;
 use crate::systemd::settings::{DropIn, OtherPolicy};
 use crate::systemd::unit::{MEMBER, SERVICE, STRANGER, chaosctl, installed, run};
 use crate::systemd::{TestResult, tests};
+use crate::tools::{Came, Session};
 
 tests![
     a_program_that_the_policy_names_is_a_probe_with_the_drop_in_for_programs,
     alerts_are_heard_of_who_knows_the_token_with_the_drop_in_for_alerts,
+    calls_to_an_mcp_server_fail_with_the_drop_in_for_them_and_neither_without_it_nor_after,
 ];
 
 const FOLDER: &str = "/usr/local/lib/checks";
@@ -131,5 +138,34 @@ fn alerts_are_heard_of_who_knows_the_token_with_the_drop_in_for_alerts() -> Test
     );
     drop(hearing);
     assert!(TcpStream::connect("127.0.0.1:9199").is_err(), "somebody listens without the drop-in");
+    Ok(())
+}
+
+/// A unit with an MCP server behind a proxy.
+const OF_TOOLS: &str = "chaos-tools.service";
+/// How long an answer may take under emulation.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn calls_to_an_mcp_server_fail_with_the_drop_in_for_them_and_neither_without_it_nor_after() -> TestResult {
+    installed()?;
+    let _unit = Service::start(OF_TOOLS, "[Service]\nExecStart=sleep infinity\n")?;
+    let group = Cgroup::of_others(&Path::new("/sys/fs/cgroup/system.slice").join(OF_TOOLS))?;
+    let (proxy, server) = (Path::new("/usr/bin/chaosctl"), binary("chaos-tools")?);
+    let mut session = Session::start_with(proxy, &server, |command| group.place(command))?;
+    let mut asked = |when: &str, came: Came| -> Result<()> {
+        assert_eq!(session.ask("a", PATIENCE)?, came, "{when}");
+        Ok(())
+    };
+    let fault = ["inject", "mcp_error", "--name", "tools", "--unit", OF_TOOLS, "--fail", "1", "--for", "10m"];
+    let (code, said) = ran(&fault)?;
+    let named = said.contains("pidfd_getfd") && said.contains("SystemCallFilter=pidfd_getfd");
+    assert!(code != Some(0) && named, "{code:?} {said}");
+    asked("without the drop-in", Came::Result)?;
+    let _drop_in = DropIn::install(&[SERVICE], "SystemCallFilter=pidfd_getfd\n")?;
+    asked("before", Came::Result)?;
+    chaosctl(MEMBER, &fault)?;
+    asked("during", Came::Error)?;
+    chaosctl(MEMBER, &["remove", "tools"])?;
+    asked("after", Came::Result)?;
     Ok(())
 }

@@ -120,6 +120,8 @@ fn services_that_the_host_needs_are_refused_by_name() -> TestResult {
         let absent = unit == "dbus.service" && refused.contains("TARGET_NOT_FOUND");
         assert!(refused.contains("TARGET_PROTECTED") || absent, "{unit}: {refused}");
     }
+    // What the unit lacks is said before anything of the target.
+    let _may_trace = DropIn::install(&[SERVICE], "SystemCallFilter=ptrace\n")?;
     let refused =
         chaosctl(MEMBER, &["targets", "process_pause", "--pid", "1"]).err().map(|error| error.to_string());
     assert!(refused.as_ref().is_some_and(|error| error.contains("TARGET_PROTECTED")), "{refused:?}");

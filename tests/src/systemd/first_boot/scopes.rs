@@ -4,12 +4,13 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use nix::libc::{EAGAIN, ECONNREFUSED, EIO, ENOBUFS};
+use nix::libc::{EAGAIN, ECONNREFUSED, EIO, ENOBUFS, ENOENT};
 
 use crate::caller::{Ask, Caller};
 use crate::cgroup::Cgroup;
 use crate::error::{Error, Result};
 use crate::measure::Echo;
+use crate::name_server::NameServer;
 use crate::pair::INTERFACE;
 use crate::process::wait_until;
 use crate::rate::reaches;
@@ -37,17 +38,22 @@ struct Scene {
     inside: Caller,
     beside: Caller,
     echo: Echo,
+    _names: NameServer,
     file: PathBuf,
     before: Residue,
     pair: Pair,
     _unit: Service,
 }
 
+/// Where the name server is, beside the echo.
+const NAMES: u16 = 53;
+
 /// Something to ask for.
 type Asking = fn(&mut Caller, &Echo, &Path) -> Result<i32>;
 
 const CONNECT: Asking = |caller, echo, _| caller.ask(Ask::Connect(echo.address()));
 const TRIP: Asking = |caller, echo, _| caller.ask(Ask::Trip(echo.address()));
+const RESOLVE: Asking = |caller, echo, _| caller.ask(Ask::Resolve((echo.address().ip(), NAMES).into()));
 /// Who associates a socket binds it first.
 const ASSOCIATE: Asking = |caller, echo, _| caller.ask(Ask::Associate(echo.address()));
 const OPEN: Asking = |caller, _, file| caller.touch(Touch::Open, file);
@@ -59,12 +65,13 @@ impl Scene {
         let group = Cgroup::of_others(Path::new(GROUP))?;
         let (inside, beside) = (Caller::start(&pair.near, Some(&group))?, Caller::start(&pair.near, None)?);
         let echo = Echo::start(&pair.far, Pair::FAR_V4, 7)?;
+        let _names = NameServer::start(&pair.far, Pair::FAR_V4, NAMES)?;
         let file = Path::new(FOLDER).join("file");
         fs::create_dir_all(FOLDER)
             .and_then(|()| fs::write(&file, "some bytes"))
             .map_err(Error::io("write", FOLDER))?;
         let before = Residue::take_with(&[&pair.near], &[Path::new(GROUP)])?;
-        Ok(Self { inside, beside, echo, file, before, pair, _unit: unit })
+        Ok(Self { inside, beside, echo, _names, file, before, pair, _unit: unit })
     }
 
     /// Fails unless this gets so far in the unit, and beside it goes well.
@@ -87,11 +94,17 @@ fn packets_calls_and_files_of_a_unit_meet_faults_of_its_own_and_nobody_elses_do(
     let mut scene = Scene::new()?;
     let netns = scene.pair.near.name().to_owned();
     let here = ["--netns", &netns, "--interface", INTERFACE, "--direction", "egress"];
-    let cases: [(&str, &[&str], Asking, i32); 6] = [
+    let lost = [&here[..], &["--loss-percent", "100"]].concat();
+    // For longer than anybody waits for an answer.
+    let late = [&here[..], &["--delay", "2s"]].concat();
+    let cases: [(&str, &[&str], Asking, i32); 9] = [
         ("connect_error", &[], CONNECT, ECONNREFUSED),
         ("network_partition", &[], TRIP, EAGAIN),
         ("timeout", &here, TRIP, EAGAIN),
         ("error", &here, CONNECT, ECONNREFUSED),
+        ("dns_error", &here, RESOLVE, ENOENT),
+        ("packet_loss", &lost, TRIP, EAGAIN),
+        ("latency", &late, TRIP, EAGAIN),
         ("socket_error", &["--operations", "bind"], ASSOCIATE, ENOBUFS),
         ("file_error", &["--path", FOLDER, "--operations", "open"], OPEN, EIO),
     ];
