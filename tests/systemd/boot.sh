@@ -42,7 +42,7 @@ going_down() {
 stty -F $results raw 2>/dev/null || true
 filters=$(cat /chaos/filters)
 case "$filters" in
-'' | going_down) ;;
+'' | going_down | power_cut) ;;
 provision)
     provision
     finish $?
@@ -55,9 +55,10 @@ provision)
     ;;
 esac
 boot=$(cat /chaos/boot 2>/dev/null || echo first)
-if [ "$filters" = going_down ] && [ "$boot" = first ]; then
-    boot=reboot
-fi
+case "$boot $filters" in
+'first going_down') boot=reboot ;;
+'first power_cut') boot=second ;;
+esac
 case "$boot" in
 first)
     echo second >/chaos/boot
@@ -68,7 +69,10 @@ second)
     echo third >/chaos/boot
     # The mark has to outlive the power, and nothing else is helped.
     sync /chaos/boot
-    run second_boot
+    case "$filters" in
+    '') run second_boot ;;
+    *) run first_boot::installing the_power_goes ;;
+    esac
     # What the tests said has to leave the serial port.
     sleep 1
     # At once: nothing is stopped, synced or unmounted (the kernel's admin-guide/sysrq.rst).
@@ -76,6 +80,8 @@ second)
     ;;
 third)
     run outlives_a_power_cut
+    code=$?
+    [ -z "$filters" ] || finish $code
     going_down reboot forced
     ;;
 reboot)

@@ -44,7 +44,7 @@ const PHASES: &[&[Lane]] = &[
     &[
         &[Step { name: "host", run: host }],
         &[
-            Step { name: "matrix", run: || program("matrix", &["--stride=56", &other_ones()]) },
+            Step { name: "matrix", run: || program("matrix", &["--stride=64", &other_ones()]) },
             Step { name: "mcp-client", run: mcp_client },
             Step { name: "chaostoolkit", run: chaos_toolkit },
             Step { name: "report", run: report },
@@ -52,7 +52,7 @@ const PHASES: &[&[Lane]] = &[
             Step { name: "vagrant", run: vagrant },
         ],
         &[
-            Step { name: "sweep", run: || program("sweep", &["--stride=56", &other_ones()]) },
+            Step { name: "sweep", run: || program("sweep", &["--stride=64", &other_ones()]) },
             Step { name: SERVERS, run: servers },
             Step { name: "sabotage", run: sabotage },
         ],

@@ -156,6 +156,8 @@ pub(super) fn hold_on_the_host() -> Result<()> {
     let unit = Path::new("/etc/systemd/system").join(HELD);
     fs::write(&unit, HELD_UNIT).map_err(Error::io("write", HELD))?;
     systemctl(&["enable", "--now", HELD])?;
+    // The power goes next: what systemd starts then has to be on the disk.
+    nix::unistd::sync();
     run(
         "chaosctl",
         &[
@@ -181,7 +183,11 @@ pub(super) fn hold_on_the_host() -> Result<()> {
 /// After a boot: the service of [`hold_on_the_host`] runs as if there had been no fault.
 pub(super) fn assert_nothing_is_held() -> Result<()> {
     if !wait_until(PATIENCE, || is_active(HELD)) {
-        return Err(Error::Late { what: format!("{HELD} active; {}", log()), after: PATIENCE });
+        let shown = systemctl(&["show", "--property=LoadState,ActiveState,Result,InvocationID", HELD])?;
+        return Err(Error::Late {
+            what: format!("{HELD} active, which is {shown}; {}", log()),
+            after: PATIENCE,
+        });
     }
     match held() {
         (frozen, limit) if frozen.contains("frozen 0") && limit != LIMIT => Ok(()),
