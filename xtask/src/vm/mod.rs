@@ -43,6 +43,8 @@ pub(crate) const RESULTS: &str = "/dev/ttyS1";
 const PARTITIONS: usize = 2;
 /// Wall-clock limit of the VM with systemd, in seconds, unless a longer one was given.
 const LEAST_SYSTEMD_LIMIT: u64 = 4500;
+/// The same of one kill under faults of every kind, and of the ends that are measured beside it; it took 100 to 200 s.
+const LEAST_LIMIT_OF_A_KILL: u64 = 300;
 
 /// Options of `cargo xtask vm`.
 #[derive(Args, Clone)]
@@ -161,6 +163,8 @@ pub(crate) fn test_kills(built: &Artifacts, count: u32) -> Result<Vec<Boot>, Err
 }
 
 fn boot_kills(options: &Options, built: &Artifacts, count: u32) -> Result<Vec<Boot>, Error> {
+    let least = LEAST_LIMIT_OF_A_KILL.saturating_mul(count.into());
+    let options = &Options { timeout: options.timeout.max(least), ..options.clone() };
     let mut argv = vec![program("kills"), "--results=/dev/ttyS1".to_owned(), format!("--count={count}")];
     argv.extend(options.filter.iter().map(|filter| format!("--only={filter}")));
     let boots = boot_all(options, &image::base(built, &argv, None)?)?;
