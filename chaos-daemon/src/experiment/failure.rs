@@ -143,6 +143,7 @@ mod tests {
             (ErrorCode::TargetNotFound, FailureMode::TargetVanished),
             (ErrorCode::PolicyDenied, FailureMode::InjectionRefused),
             (ErrorCode::LimitReached, FailureMode::InjectionRefused),
+            (ErrorCode::GuardMissing, FailureMode::InjectionRefused),
             (ErrorCode::InjectionFailed, FailureMode::InjectionFailed),
             (ErrorCode::Unavailable, FailureMode::InjectionFailed),
         ] {

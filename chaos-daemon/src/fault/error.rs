@@ -12,8 +12,8 @@
 //! - **Lifetime class**: kernel. Connections that were reset stay reset: callers must connect again. Those that are there
 //!   survive ICMP (RFC 1122 4.2.3.9), and go on when the fault is over, unless they have timed out.
 //! - **Undo**: end the holder; with clsact, also delete the inert filter.
-//! - **Blast radius**: the named device, prefixes, protocol and ports; protected traffic is spared. What nothing may answer
-//!   (resets, fragments, ICMP errors, multicast and broadcast) and what has IP options is dropped silently.
+//! - **Blast radius**: the named device, prefixes, protocol and ports; protected traffic is spared. ICMP errors pass. What else
+//!   nothing may answer (resets, fragments, multicast and broadcast) and what has IP options is dropped silently.
 //! - **Reference**: RFC 9293 §3.10.7.1 (answers to a segment for a closed port), RFC 792, RFC 4443 §3.1, Linux
 //!   `net/ipv4/tcp_ipv4.c` (`tcp_v4_err`), `net/ipv4/tcp_input.c` (`tcp_rcv_synsent_state_process`).
 

@@ -51,6 +51,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::spec::units::{LONGEST_DELAY, LONGEST_JITTER};
 
     #[test]
     fn a_queue_waits_for_the_latest_that_its_distribution_can_make() {
@@ -67,5 +68,15 @@ mod tests {
         let normal = queue(&delay(Distribution::Normal));
         assert_eq!((normal.longest, normal.netem.limit), (Duration::from_millis(140), 42_000));
         assert_eq!(normal.verb, "latency: delays by 100ms ± 10ms (normal)");
+    }
+
+    #[test]
+    fn the_service_has_longer_to_stop_than_packets_may_be_delayed() {
+        let unit = include_str!("../../../systemd/chaos-daemon.service");
+        let limit = unit.lines().find_map(|line| line.strip_prefix("TimeoutStopSec=")).unwrap();
+        let (delay, jitter) = (LONGEST_DELAY, LONGEST_JITTER);
+        let (correlation, distribution) = (Probability::NEVER, Distribution::Normal);
+        let longest = queue(&Delay { delay, jitter, correlation, distribution, packet_rate: None }).longest;
+        assert!(Duration::from_secs(limit.parse().unwrap()) > longest + Duration::from_secs(10), "{longest:?}");
     }
 }

@@ -176,7 +176,8 @@ fn place(path: &Path) -> Result<PlaceRef, ApiError> {
     })?;
     found.ok_or_else(|| {
         ApiError::new(ErrorCode::TargetNotFound, format!("params.path: no file or folder {shown}")).hint(
-            "of files that do not exist yet, name their folder; an installed daemon does not see /tmp, /var/tmp and /home",
+            "of files that do not exist yet, name their folder; an installed daemon sees none of /tmp, /var/tmp, /home, \
+             /root and /run/user",
         )
     })
 }

@@ -102,7 +102,7 @@ pub struct Options {
 #[derive(Debug, thiserror::Error)]
 pub enum InjectorError {
     /// Not root, or root without what it needs.
-    #[error("injecting faults needs root")]
+    #[error("this needs root")]
     Privilege(#[from] MissingPrivilege),
     /// The runtime directory.
     #[error(transparent)]

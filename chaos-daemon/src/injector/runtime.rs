@@ -130,18 +130,19 @@ impl Runtime {
                 errno => io("lock", path)(errno.into()),
             })
         };
-        // One after the other: nobody else claims until whoever has the lock is named, or while it is taken from one that hangs.
-        let turn = File::open(directory).map_err(io("open", directory))?;
-        let _turn = lock(directory, turn)?;
-        let path = directory.join("lock");
+        // Only root can open these: a lock needs no more than an open file (flock(2)), and keeps whoever recovers waiting.
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false).mode(0o600);
-        let open = || options.open(&path).map_err(io("open", &path));
-        let mut lock = match lock(&path, open()?) {
+        let open = |path: &Path| options.open(path).map_err(io("open", path));
+        // One after the other: nobody else claims until whoever has the lock is named, or while it is taken from one that hangs.
+        let turn = directory.join("turn");
+        let _turn = lock(&turn, open(&turn)?)?;
+        let path = directory.join("lock");
+        let mut lock = match lock(&path, open(&path)?) {
             Err(RuntimeError::InUse { .. }) if supplant && Self::named(directory).is_some_and(hangs) => {
                 // That process keeps the lock on the file that was there, and nobody else will look at it.
                 fs::remove_file(&path).map_err(io("replace", &path))?;
-                lock(&path, open()?)?
+                lock(&path, open(&path)?)?
             }
             locked => locked?,
         };
@@ -299,6 +300,23 @@ mod tests {
         assert!(Runtime::claim(folder.path()).is_err(), "it took the lock along");
         drop(runtime);
         assert!(Runtime::claim(folder.path()).is_ok());
+    }
+
+    #[test]
+    fn who_may_only_look_keeps_nobody_from_recovering() {
+        let folder = tempfile::tempdir().unwrap();
+        drop(Runtime::claim(folder.path()).unwrap());
+        // What everybody can open, everybody can lock.
+        let look = |path: &Path| Flock::lock(File::open(path).unwrap(), FlockArg::LockExclusive).unwrap();
+        let mut held = vec![look(folder.path())];
+        for entry in fs::read_dir(folder.path()).unwrap().map(Result::unwrap) {
+            let mode = entry.metadata().unwrap().permissions().mode();
+            if mode & 0o077 != 0 {
+                held.push(look(&entry.path()));
+            }
+        }
+        let claimed = Runtime::try_claim(folder.path(), false);
+        assert!(claimed.is_ok(), "{claimed:?} beside {} locks", held.len());
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //!
 //! ```text
 //! RUNTIME_DIR/lock         who serves or recovers; locked by it       injector, recover, guard while it recovers
+//! RUNTIME_DIR/turn         locked while one claims `lock`             the same
 //! RUNTIME_DIR/beat         the injector's last beat
 //! RUNTIME_DIR/guard        who guards; locked by it                   guard
 //! RUNTIME_DIR/guard.beat   the guard's last beat
@@ -129,7 +130,7 @@ impl GuardPost {
         self.watchful().map(drop).map_err(|problem| {
             let message =
                 format!("this fault outlives the daemon's processes and needs a guard, but {problem}");
-            ApiError::new(ErrorCode::Unavailable, message).hint(format!(
+            ApiError::new(ErrorCode::GuardMissing, message).hint(format!(
                 "start one: `systemctl start chaos-daemon-guard`, or `chaos-daemon guard --runtime-dir {}`",
                 self.runtime_dir.display()
             ))

@@ -499,6 +499,8 @@ pub enum ErrorCode {
     UnsupportedKernel,
     /// A capability or root is missing.
     MissingPrivilege,
+    /// The fault outlives the daemon's processes, and no guard watches.
+    GuardMissing,
     /// Too many at once.
     LimitReached,
     /// A smaller stage of the blast radius comes first.
@@ -545,7 +547,7 @@ impl ApiError {
 impl From<SpecError> for ApiError {
     fn from(error: SpecError) -> Self {
         let code = match error.field.as_str() {
-            "probability" | "params.packet_probability" => ErrorCode::InvalidProbability,
+            field if field.ends_with("probability") => ErrorCode::InvalidProbability,
             _ if error.problem.starts_with("missing") => ErrorCode::MissingParameter,
             _ => ErrorCode::InvalidParameter,
         };

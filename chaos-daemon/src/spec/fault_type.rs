@@ -135,8 +135,8 @@ impl FaultType {
                  packet with a message that its destination cannot be reached"
             }
             Self::Timeout => {
-                "drops matching packets silently on their way out, so that callers wait; of an interface, or of a unit or cgroup on \
-                 every one"
+                "drops matching packets silently on their way out, so that callers wait; of an interface, or of a unit, cgroup or \
+                 processes on every interface"
             }
             Self::ResourceExhaustion => {
                 "burns CPU time, closed loop, at a percentage of some cores or of the quota of a cgroup or unit; or takes memory, room or inodes of \
@@ -144,7 +144,8 @@ impl FaultType {
                  time, memory, processes or disk bandwidth of a cgroup or unit (supervised)"
             }
             Self::NetworkPartition => {
-                "drops matching packets silently, both ways; of an interface, or of a unit or cgroup on every one"
+                "drops matching packets silently, both ways; of an interface, or of a unit, cgroup or \
+                 processes on every interface"
             }
             Self::PacketLoss => {
                 "loses matching packets with netem, unseen by their sender: at random, or in bursts by a model with states"
@@ -233,7 +234,7 @@ impl FaultType {
             Self::PacketDuplicate => "duplicate_percent, correlation_percent (0)",
             Self::PacketCorrupt => "corrupt_percent, correlation_percent (0)",
             Self::PacketReorder => {
-                "reorder_percent, correlation_percent (0), delay_ms (100), gap (1: any packet; 5: every fifth), \
+                "reorder_percent, correlation_percent (0), delay_ms (100), gap (1: any packet; 5: at most every fifth), \
                  packet_rate (per second, 200000)"
             }
             Self::Bandwidth => "rate_kbit (1000 bits per second, with Ethernet headers)",

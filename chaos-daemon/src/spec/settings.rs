@@ -172,7 +172,8 @@ impl LinkParams {
             (None, Some(_)) => need("params.down_ms", None, "how long it is down"),
             (Some(down), Some(up)) => {
                 let (down, up) = (phase("params.down_ms", down)?, phase("params.up_ms", up)?);
-                let jitter = jitter(self.jitter_ms, down.min(up))?;
+                // No part may come out shorter than the shortest.
+                let jitter = jitter(self.jitter_ms, down.min(up) - LINK_PHASE.0)?;
                 Ok(Some(LinkRhythm { down, up, jitter, seed: seed.unwrap_or_default() }))
             }
         }

@@ -64,6 +64,17 @@ async fn every_bad_registration_is_refused_by_name_and_changes_nothing() {
 }
 
 #[tokio::test]
+async fn a_share_of_calls_out_of_bounds_is_refused_as_a_probability() {
+    let server = Server::start().await;
+    let mut client = Client::open(&server.socket).await;
+    let mut fault = registration("fault_type", json!("connect_error"));
+    (fault["target"], fault["params"]) = (json!({"unit": "a.service"}), json!({"call_probability": 2}));
+    let (result, failed) = client.call("chaos_inject_fault", fault).await;
+    assert!(failed && result["error"]["code"] == "INVALID_PROBABILITY", "{result}");
+    assert!(result["error"]["message"].as_str().unwrap().starts_with("params.call_probability:"), "{result}");
+}
+
+#[tokio::test]
 async fn what_describes_a_fault_has_no_place_in_inject_and_remove() {
     let server = Server::start().await;
     let mut client = Client::open(&server.socket).await;

@@ -224,7 +224,7 @@ async fn the_page_of_a_fault_says_what_it_does_and_needs_and_who_undoes_it_alike
     let shown = chaosctl(&server.socket, &["hub", "show", "network-partition"]).await;
     assert_eq!(shown.code, 0, "{}", shown.stderr);
     for line in [
-        "network_partition: drops matching packets silently, both ways; of an interface, or of a unit or cgroup on every one",
+        "network_partition: drops matching packets silently, both ways; of an interface, or of a unit, cgroup or processes on every interface",
         "categories: network",
         "parameters (default): packet_probability (1)",
         "lifetime class: kernel; undone, if the daemon cannot, by the kernel: it goes with the process that holds it",

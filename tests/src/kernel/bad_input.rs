@@ -188,6 +188,9 @@ fn without_root_the_daemon_names_every_capability_it_lacks(_: &Context) -> TestR
     for capability in INJECTOR {
         assert!(text.contains(&capability.to_string()), "{capability} is not named: {text}");
     }
+    let output = run_as_nobody("chaos-daemon", &["recover", &runtime_dir])?;
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(4) && text.contains("needs root"), "{text}");
     assert!(!runtime.exists() && !state.exists(), "it made its directories all the same");
     Ok(Outcome::Pass)
 }

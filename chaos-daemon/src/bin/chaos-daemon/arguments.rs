@@ -12,6 +12,7 @@ use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use chaos_daemon::cli;
 use chaos_daemon::guard::{self, GuardError};
 use chaos_daemon::holder;
+use chaos_daemon::host::privilege::check_guard;
 use chaos_daemon::host::program::Programs;
 use chaos_daemon::host::sandbox::{self, Sandbox, SandboxError};
 use chaos_daemon::host::{Part, Privileges};
@@ -469,6 +470,9 @@ fn report_residue(runtime_dir: &std::path::Path, json: bool) -> ExitCode {
 }
 
 fn report_recovery(runtime_dir: &std::path::Path, sweep: Option<Scope>, json: bool) -> ExitCode {
+    if let Err(missing) = check_guard() {
+        return fail(&InjectorError::Privilege(missing).into());
+    }
     match recover(runtime_dir, sweep) {
         Err(error) => fail(&error.into()),
         Ok(recovered) => {

@@ -67,7 +67,7 @@ fn a_rhythm_that_makes_no_sense_is_refused_by_name(_: &Context) -> TestResult {
         (json!({"down_ms": 100}), "params.up_ms"),
         (json!({"up_ms": 100}), "params.down_ms"),
         (json!({"down_ms": 10, "up_ms": 100}), "params.down_ms: 10 ms is out of bounds"),
-        (json!({"down_ms": 100, "up_ms": 100, "jitter_ms": 101}), "params.jitter_ms"),
+        (json!({"down_ms": 100, "up_ms": 100, "jitter_ms": 51}), "params.jitter_ms"),
         (json!({"jitter_ms": 5}), "params.jitter_ms: belongs to down_ms and up_ms"),
         (json!({}), "target.seed: belongs to down_ms and up_ms"),
     ] {

@@ -7,6 +7,7 @@ mod refusals;
 pub(crate) mod service;
 pub(crate) mod stage;
 
+use std::fs::File;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
@@ -186,6 +187,17 @@ fn kill(stage: Make) -> Result<String> {
     blow(stage, Signal::SIGKILL, Daemon::processes)
 }
 
+/// While somebody has locked what everybody can open, and with it can lock.
+fn kill_beside_a_lock(stage: Make) -> Result<String> {
+    let mut trial = Trial::with_active_fault(stage, LONG)?;
+    let locked = File::open(trial.daemon.runtime_dir()).and_then(|folder| folder.lock().map(|()| folder));
+    let _locked = locked.map_err(Error::io("lock", "the runtime directory"))?;
+    trial.daemon.processes().iter().for_each(|process| process.signal(Signal::SIGKILL));
+    let after = trial.time_to_normal(PROMISE + STANDSTILL)?;
+    trial.daemon.kill_everything();
+    Ok(format!("normal {after:?} after SIGKILL"))
+}
+
 fn stop(stage: Make) -> Result<String> {
     blow(stage, Signal::SIGSTOP, Daemon::processes)
 }
@@ -326,6 +338,7 @@ scenarios! {
     a_limit_ends_at_its_time: time on LIMITS;
     a_clock_skew_ends_at_its_time: time on CLOCK;
     killing_the_daemon_ends_a_pause_and_a_link_down: kill on PAUSE_AND_LINK;
+    a_lock_that_anybody_can_take_keeps_neither_a_pause_nor_a_link_down_on: kill_beside_a_lock on PAUSE_AND_LINK;
     killing_the_daemon_lifts_a_limit: kill on LIMITS;
     killing_the_daemon_lifts_a_limit_of_memory: kill on MEMORY;
     killing_the_daemon_lifts_a_limit_of_a_disk: kill on DISK;

@@ -37,7 +37,7 @@ fn a_plan_says_of_which_class_a_fault_is_and_who_would_guard_it(_: &Context) -> 
     let supervised = [of("link_down", &link), of("pause", &json!({"cgroup": cgroup.name()}))];
     for fault in &supervised {
         let [code, words] = refused(&mcp, fault)?;
-        assert!(code == "UNAVAILABLE" && words.contains("no guard is running"), "{fault}: {code} {words}");
+        assert!(code == "GUARD_MISSING" && words.contains("no guard is running"), "{fault}: {code} {words}");
     }
     let guard = Guard::start(&daemon)?;
     let who = format!("chaos-daemon guard (process {}), then recovery at the next start", guard.pid());
@@ -55,7 +55,7 @@ fn a_plan_says_of_which_class_a_fault_is_and_who_would_guard_it(_: &Context) -> 
     let held = planned(&mcp, &of("network_partition", &link))?;
     assert_eq!(held, ["kernel", "the kernel: it goes with the process that holds it"]);
     drop(guard);
-    let lost = || refused(&mcp, &supervised[0]).is_ok_and(|[code, _]| code == "UNAVAILABLE");
+    let lost = || refused(&mcp, &supervised[0]).is_ok_and(|[code, _]| code == "GUARD_MISSING");
     assert!(wait_until(Duration::from_secs(5), lost), "the guard has ended, and is promised still");
 
     let status = mcp.call_tool("chaos_status", json!({}))?.ok()?;

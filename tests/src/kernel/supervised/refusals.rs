@@ -43,7 +43,7 @@ fn without_a_guard_a_supervised_fault_is_refused_with_what_to_do(_: &Context) ->
     let mut cgroup = Victim::new(&[])?;
     let daemon = Daemon::start()?;
     let (code, words) = refused(&daemon.mcp()?, "pause", json!({"cgroup": cgroup.name()}), json!({}))?;
-    assert_eq!(code, "UNAVAILABLE", "{words}");
+    assert_eq!(code, "GUARD_MISSING", "{words}");
     assert!(
         words.contains("no guard is running") && words.contains("systemctl start chaos-daemon-guard"),
         "{words}"
