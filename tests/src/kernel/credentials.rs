@@ -9,9 +9,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use serde_json::{Value, json};
-use tempfile::TempDir;
 
 use super::{Context, Outcome, TestResult, tests};
+use crate::daemon::folder_of_roots;
 use crate::{Daemon, Mcp};
 
 tests![a_credential_of_a_file_is_shown_at_the_origins_of_the_policy_and_nowhere_else];
@@ -88,8 +88,7 @@ fn write(folder: &Path, name: &str, text: &str, mode: u32) -> std::io::Result<Pa
 }
 
 fn a_credential_of_a_file_is_shown_at_the_origins_of_the_policy_and_nowhere_else(_: &Context) -> TestResult {
-    fs::create_dir_all("/run")?;
-    let (folder, open) = (TempDir::with_prefix_in("chaos-token-", "/run")?, tempfile::tempdir()?);
+    let (folder, open) = (folder_of_roots("token")?, tempfile::tempdir()?);
     let (token, basic) =
         (write(folder.path(), "token", TOKEN, 0o600)?, write(folder.path(), "basic", BASIC, 0o600)?);
     let readable = write(folder.path(), "readable", TOKEN, 0o644)?;
