@@ -1,7 +1,7 @@
 //! What a program of the tests leaves when it is told to end, or killed, and who takes it away: a parent, which outlives it.
 //!
 //! Whatever such a program makes is a process below it, bears its process id in the name (network namespaces, control groups,
-//! runtime directories), or is in its folder of temporary files. The same holds of the tests that it starts, see [`answer_for`].
+//! other folders), or is in its folder of temporary files. The same holds of the tests that it starts, see [`answer_for`].
 //! Where the parent is killed, too, the next start takes it away.
 
 use std::collections::BTreeMap;
@@ -155,13 +155,13 @@ fn listed(left: &[String]) -> String {
     if left.is_empty() { "nothing".to_owned() } else { left.join("; ") }
 }
 
-/// Kills processes until there are none; says which there were.
+/// Kills processes until there are none; says which there were. Those that thaw file systems end by themselves.
 fn end_all(find: impl Fn() -> Vec<Process>) -> Vec<String> {
     let mut left = BTreeMap::new();
     let gone = wait_until(GONE, || {
         reap();
         let found = find();
-        for process in found.iter().filter(|process| process.runs()) {
+        for process in found.iter().filter(|process| process.runs() && !mounts::thaws(process)) {
             let words = || process.arguments.iter().take(2).cloned().collect::<Vec<_>>().join(" ");
             left.entry(process.pid).or_insert_with(|| format!("process {} {}", process.pid, words()));
             process.signal(Signal::SIGKILL);
@@ -196,7 +196,7 @@ pub(crate) fn take_away(pid: i32) -> Vec<String> {
     }
     for path in daemon::left_by(pid.cast_unsigned()) {
         let removed = fs::remove_dir_all(&path).map_err(Error::io("remove", path.display().to_string()));
-        remove("runtime directory", path.display().to_string(), removed);
+        remove("folder", path.display().to_string(), removed);
     }
     left
 }

@@ -146,9 +146,16 @@ pub(crate) fn unused_name() -> String {
     format!("chaos-test-{}-{}", std::process::id(), COUNTER.fetch_add(1, Ordering::Relaxed))
 }
 
-/// The groups directly below the root that a process made and left behind: plain ones, those of containers, those of units.
+/// What the name of a group of a process begins with that looks like a fault's: the residue oracle is shown such a one.
+pub(crate) fn like_a_faults(pid: u32) -> String {
+    format!("chaos1{pid:06x}")
+}
+
+/// The groups directly below the root that a process made and left behind: plain ones, those of containers, those of units, those
+/// that look like a fault's.
 pub(crate) fn left_by(pid: u32) -> Vec<PathBuf> {
-    let prefixes = [format!("chaos-test-{pid}-"), format!("docker-{pid:032x}"), format!("ct{pid}-")];
+    let prefixes =
+        [format!("chaos-test-{pid}-"), format!("docker-{pid:032x}"), format!("ct{pid}-"), like_a_faults(pid)];
     let is_its = |entry: &fs::DirEntry| {
         let name = entry.file_name().to_string_lossy().into_owned();
         prefixes.iter().any(|prefix| name.starts_with(prefix))

@@ -21,6 +21,8 @@ pub(crate) const TMPFS: &str = "/dev/shm";
 /// How long it takes to load programs, at most: where processors are emulated, seconds.
 const WARM: Duration = Duration::from_secs(20);
 const STOP: Duration = Duration::from_secs(10);
+/// Where nobody but root can put anything.
+const ROOTS: &str = "/run";
 
 /// A running `chaos-daemon`.
 #[derive(Debug)]
@@ -256,16 +258,27 @@ fn tmpfs() -> PathBuf {
     if tmpfs.is_dir() { tmpfs.to_path_buf() } else { std::env::temp_dir() }
 }
 
-/// What the names of the runtime directories begin with that a process makes.
+/// A folder for files that the daemon takes from root alone, so that nobody else may have been able to put them there.
+///
+/// # Errors
+/// When it cannot be made.
+pub(crate) fn folder_of_roots(what: &str) -> Result<TempDir> {
+    fs::create_dir_all(ROOTS).map_err(Error::io("create", ROOTS))?;
+    let prefix = format!("{}{what}-", prefix(std::process::id()));
+    TempDir::with_prefix_in(prefix, ROOTS).map_err(Error::io("create a folder in", ROOTS))
+}
+
+/// What the names of the folders begin with that a process makes here.
 fn prefix(pid: u32) -> String {
     format!("chaos-test-{pid}-")
 }
 
-/// The runtime directories that a process made and left behind.
+/// The folders that a process made here and left behind.
 pub(crate) fn left_by(pid: u32) -> Vec<PathBuf> {
     let is_its = |entry: &fs::DirEntry| entry.file_name().to_string_lossy().starts_with(&prefix(pid));
-    let entries = fs::read_dir(tmpfs()).into_iter().flatten().flatten();
-    entries.filter(is_its).map(|entry| entry.path()).collect()
+    let entries =
+        [tmpfs(), ROOTS.into()].into_iter().filter_map(|folder| fs::read_dir(folder).ok()).flatten();
+    entries.flatten().filter(is_its).map(|entry| entry.path()).collect()
 }
 
 /// Whether a process sits in recvmsg(2).

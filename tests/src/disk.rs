@@ -1,4 +1,4 @@
-//! A block device of a test's own: memory behind a loop device, gone when the guard is.
+//! A block device of a test's own: memory behind a loop device, gone when the guard is, or the test.
 
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;
@@ -16,16 +16,25 @@ nix::ioctl_none_bad!(
     free_number,
     0x4C82
 );
-nix::ioctl_write_int_bad!(
-    /// Puts a file behind a loop device (`LOOP_SET_FD`).
+nix::ioctl_write_ptr_bad!(
+    /// Puts a file behind a loop device (`LOOP_CONFIGURE`).
     put_behind,
-    0x4C00
+    0x4C0A,
+    Config
 );
 nix::ioctl_none_bad!(
     /// Takes it away again, once nobody has the device open (`LOOP_CLR_FD`).
     take_away,
     0x4C01
 );
+
+/// A `struct loop_config` in words of 32 bits: a file's descriptor, the size of a block, a `struct loop_info64`, and zeros.
+type Config = [u32; 76];
+
+/// Which of these words has the flags.
+const FLAGS: usize = 15;
+/// The device is free again once nobody has it open, as when the test is killed (`LO_FLAGS_AUTOCLEAR`).
+const AUTOCLEAR: u32 = 4;
 
 /// A disk in memory.
 #[derive(Debug)]
@@ -55,8 +64,11 @@ impl Disk {
             unsafe { free_number(control.as_raw_fd()) }.map_err(Error::sys("find", "a free loop device"))?;
         let path = format!("/dev/loop{number}");
         let device = open(&path)?;
-        // SAFETY: both descriptors are open.
-        unsafe { put_behind(device.as_raw_fd(), memory.as_raw_fd()) }.map_err(Error::sys("set up", &path))?;
+        let mut config: Config = [0; 76];
+        (config[0], config[FLAGS]) = (memory.as_raw_fd().cast_unsigned(), AUTOCLEAR);
+        // SAFETY: both descriptors are open, and the kernel reads one struct, which lives until the call is over.
+        let set_up = unsafe { put_behind(device.as_raw_fd(), &raw const config) };
+        set_up.map_err(Error::sys("set up", &path))?;
         let rdev = device.metadata().map_err(Error::io("look at", &path))?.st_rdev();
         Ok(Self { device, number: format!("{}:{}", major(rdev), minor(rdev)), path })
     }

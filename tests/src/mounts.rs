@@ -3,8 +3,9 @@
 use std::fs::File;
 use std::io::{ErrorKind, Write};
 use std::os::fd::AsRawFd;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command, ExitStatus, Stdio};
 
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, unshare};
@@ -14,6 +15,10 @@ use tempfile::NamedTempFile;
 use crate::daemon::TMPFS;
 use crate::error::{Error, Result};
 use crate::netns::output;
+use crate::process::Process;
+
+/// Thaws a file system, whose root is its standard output, when nobody has the other end of its standard input any more.
+const THAWER: &str = "read -r _; fsfreeze --unfreeze /proc/self/fd/1";
 
 ioctl_readwrite!(
     /// Holds every write to a file system until [`thaw`] (ioctl_fsfreeze; `include/uapi/linux/fs.h`).
@@ -194,16 +199,23 @@ impl Disk {
         Ok(Self { folder: folder.to_owned(), _file: file })
     }
 
-    /// Holds every write until the guard goes.
+    /// Holds every write until the guard goes, or the test.
     ///
     /// # Errors
     /// When the kernel refuses.
     pub(crate) fn freeze(&self) -> Result<Frozen> {
         let subject = || self.folder.display().to_string();
         let root = File::open(&self.folder).map_err(Error::io("open", subject()))?;
+        let shared = root.try_clone().map_err(Error::io("share", subject()))?;
+        let mut thawer = Command::new("sh");
+        // In a group of its own: what interrupts the test does not end it.
+        thawer.args(["-c", THAWER]).stdin(Stdio::piped()).stdout(shared).process_group(0);
+        let thawer = thawer.spawn().map_err(Error::io("start", "a shell"))?;
+        let frozen = Frozen { root, thawer };
         // SAFETY: the kernel ignores the argument.
-        unsafe { freeze(root.as_raw_fd(), std::ptr::null_mut()) }.map_err(Error::sys("freeze", subject()))?;
-        Ok(Frozen(root))
+        unsafe { freeze(frozen.root.as_raw_fd(), std::ptr::null_mut()) }
+            .map_err(Error::sys("freeze", subject()))?;
+        Ok(frozen)
     }
 }
 
@@ -215,15 +227,27 @@ impl Drop for Disk {
     }
 }
 
-/// A file system to which nobody can write, until this goes.
+/// A file system to which nobody can write, until this goes. One that stays frozen when its last mount point has gone cannot be
+/// thawed any more, so that a process of its own does it, also when the test is killed.
 #[derive(Debug)]
-pub(crate) struct Frozen(File);
+pub(crate) struct Frozen {
+    root: File,
+    thawer: Child,
+}
 
 impl Drop for Frozen {
     fn drop(&mut self) {
-        // SAFETY: the kernel ignores the argument.
-        if let Err(error) = unsafe { thaw(self.0.as_raw_fd(), std::ptr::null_mut()) } {
-            eprintln!("clean up: thaw: {error}");
+        // This closes the standard input first.
+        let thawed = self.thawer.wait();
+        if !thawed.as_ref().is_ok_and(ExitStatus::success) {
+            // SAFETY: the kernel ignores the argument.
+            let instead = unsafe { thaw(self.root.as_raw_fd(), std::ptr::null_mut()) };
+            eprintln!("clean up: thaw: {thawed:?}, and then {instead:?}");
         }
     }
+}
+
+/// Whether a process is there to thaw what a test has frozen. It ends by itself when the test has, and is not to be killed.
+pub(crate) fn thaws(process: &Process) -> bool {
+    process.arguments.iter().any(|word| word.contains("fsfreeze"))
 }

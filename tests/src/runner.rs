@@ -2,7 +2,7 @@
 //!
 //! A process per test means that a crash, a hang or a leak of one test is its own. The runner judges more than the
 //! exit status: exactly one test must have run, a skip must be excused by [`Reason::allowed`], and no process, network
-//! namespace, control group or runtime directory may be left. A runner that is told to end by a signal ends its test, and takes
+//! namespace, control group or folder may be left. A runner that is told to end by a signal ends its test, and takes
 //! away what that has left.
 
 use std::collections::HashMap;

@@ -18,7 +18,7 @@ pub enum Reason {
     NoBpfLsm,
     /// No file can be mounted as a disk.
     NoLoop,
-    /// The controllers of cgroup v2 are not there, because version 1 has them.
+    /// The controllers of cgroup v2 are not there, because version 1 has them, or are not enabled on this host.
     NoCgroupControllers,
     /// It would change what belongs to everybody on the machine: its clock, its memory, its power.
     NotOurMachine,

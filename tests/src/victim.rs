@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use crate::cgroup::unused_name;
+use crate::cgroup::{enable, unused_name};
 use crate::error::{Error, Result};
 use crate::process::wait_until;
+use crate::skip::Environment;
 
 /// A shell that does what each line says and then writes the line's first word.
 const SCRIPT: &str =
@@ -28,14 +29,15 @@ pub struct Victim {
 }
 
 impl Victim {
-    /// Makes one, with these controllers enabled for it. On a host, give none: they are not ours to enable.
+    /// Makes one, with these controllers, of which [`has_controllers`] says whether it can have them.
     ///
     /// # Errors
     /// When there is no cgroup v2, or no such controller.
     pub fn new(controllers: &[&str]) -> Result<Self> {
         let mount = mount()?;
-        for controller in controllers {
-            write(&mount.join("cgroup.subtree_control"), &format!("+{controller}"))?;
+        // On a host they are enabled already: its root is not ours to change.
+        if Environment::detect() == Environment::Vm {
+            controllers.iter().try_for_each(|controller| enable(controller))?;
         }
         let path = mount.join(unused_name());
         fs::create_dir(&path).map_err(Error::io("create", path.display().to_string()))?;
@@ -144,9 +146,22 @@ fn mount() -> Result<PathBuf> {
     path.ok_or_else(|| Error::Different("no cgroup v2 is mounted".into()))
 }
 
-/// Whether these controllers are there to be enabled.
+/// Whether a [`Victim`] can have these controllers: on a host only those that are enabled for the groups below its root.
 pub fn has_controllers(controllers: &[&str]) -> bool {
-    let listed = mount().ok().and_then(|mount| fs::read_to_string(mount.join("cgroup.controllers")).ok());
+    match Environment::detect() {
+        Environment::Vm => are_there(controllers),
+        Environment::Host => are_listed("cgroup.subtree_control", controllers),
+    }
+}
+
+/// Whether the kernel has these controllers for cgroup v2, enabled or not.
+pub fn are_there(controllers: &[&str]) -> bool {
+    are_listed("cgroup.controllers", controllers)
+}
+
+/// Whether a file of the root lists these controllers.
+fn are_listed(file: &str, controllers: &[&str]) -> bool {
+    let listed = mount().ok().and_then(|mount| fs::read_to_string(mount.join(file)).ok());
     let listed = listed.unwrap_or_default();
     controllers.iter().all(|wanted| listed.split_whitespace().any(|there| there == *wanted))
 }

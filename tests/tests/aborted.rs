@@ -1,4 +1,4 @@
-//! A program of the tests that is aborted leaves nothing: no process, network namespace, control group or folder.
+//! A program of the tests that is aborted leaves nothing: no process, network namespace, control group, folder or disk.
 
 #![cfg(test)]
 
@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use chaos_tests::daemon::binary;
 use chaos_tests::process::{self, Process, descendants, wait_until};
+use chaos_tests::skip::{Reason, skip};
 use chaos_tests::{cgroup, netns};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -34,14 +35,18 @@ struct Run {
 
 impl Run {
     /// Starts a program by a command, and waits until it has a namespace and a daemon that is ready for a fault.
-    fn begin(mut command: Command) -> Self {
+    fn begin(command: Command) -> Self {
+        Self::begin_until(command, |run| !run.namespaces().is_empty() && run.has("holder"))
+    }
+
+    /// Starts a program by a command, and waits until so much of it can be seen.
+    fn begin_until(mut command: Command, seen: impl Fn(&Self) -> bool) -> Self {
         let folder = tempfile::tempdir().unwrap();
         command.env("TMPDIR", folder.path()).stdin(Stdio::null()).stdout(Stdio::null());
         let mut run = Self { started: command.process_group(0).spawn().unwrap(), folder, named: Vec::new() };
-        let is_holder = |process: &Process| process.arguments.get(1).is_some_and(|word| word == "holder");
         let begun = wait_until(LIMIT, || {
             run.named = run.numbers();
-            !run.namespaces().is_empty() && descendants(run.program()).iter().any(is_holder)
+            seen(&run)
         });
         assert!(begun, "{command:?} has not begun: {:?}", run.left());
         run
@@ -75,6 +80,31 @@ impl Run {
         names("/run/netns".as_ref(), &self.marks(|number| format!("ct{number}-")))
     }
 
+    /// Folders that only root can have made.
+    fn folders(&self) -> Vec<String> {
+        names("/run".as_ref(), &self.marks(|number| format!("chaos-test-{number}-")))
+    }
+
+    /// Control groups that look like a fault's.
+    fn groups_of_faults(&self) -> Vec<String> {
+        names(&cgroup::root().unwrap(), &self.marks(|number| format!("chaos1{number:06x}")))
+    }
+
+    /// Files of its own that are disks.
+    fn disks(&self) -> Vec<String> {
+        let devices = fs::read_dir("/sys/block").into_iter().flatten().flatten();
+        let files =
+            devices.filter_map(|device| fs::read_to_string(device.path().join("loop/backing_file")).ok());
+        files.filter(|file| file.starts_with(self.folder.path().to_str().unwrap())).collect()
+    }
+
+    /// Whether a process below it has this as its first argument.
+    fn has(&self, argument: &str) -> bool {
+        descendants(self.program())
+            .iter()
+            .any(|process| process.arguments.get(1).is_some_and(|it| it == argument))
+    }
+
     fn marks(&self, mark: impl Fn(&i32) -> String) -> Vec<String> {
         self.named.iter().map(mark).collect()
     }
@@ -99,6 +129,9 @@ impl Run {
         [
             processes.collect(),
             self.namespaces(),
+            self.folders(),
+            self.groups_of_faults(),
+            self.disks(),
             names(&cgroup::root().unwrap(), &marked),
             names("/dev/shm".as_ref(), &marked),
             names(self.folder.path(), &[String::new()]),
@@ -158,6 +191,51 @@ fn a_program_whose_whole_group_is_interrupted_takes_away_what_it_has_made() {
         assert_eq!(run.end().code(), Some(128 + Signal::SIGINT as i32), "{program:?}");
         assert_eq!(run.left(), Vec::<String>::new(), "{program:?}");
     }
+}
+
+#[test]
+fn a_test_that_is_told_to_end_takes_away_what_is_not_among_its_temporary_files() {
+    let tests: [(&str, fn(&Run) -> Vec<String>); 4] = [
+        (
+            "probes::a_kubeconfig_is_used_only_where_the_policy_names_it_and_nobody_but_root_can_have_put_it_there",
+            Run::folders,
+        ),
+        ("programs::a_program_is_run_as_a_user_without_rights_who_is_not_the_servers", Run::folders),
+        (
+            "credentials::a_credential_of_a_file_is_shown_at_the_origins_of_the_policy_and_nowhere_else",
+            Run::folders,
+        ),
+        (
+            "oracle::files::a_control_group_is_inert_while_it_is_empty_and_an_effect_with_somebody_in_it",
+            Run::groups_of_faults,
+        ),
+    ];
+    for (test, made) in tests {
+        let kernel_test = command(("kernel-tests", &[test, "--exact"]));
+        let mut run = Run::begin_until(kernel_test, |run| !made(run).is_empty());
+        run.signal(Signal::SIGTERM);
+        assert_eq!(run.end().code(), Some(128 + Signal::SIGTERM as i32), "{test}");
+        assert_eq!(run.left(), Vec::<String>::new(), "{test}");
+    }
+}
+
+#[test]
+fn a_test_that_is_told_to_end_leaves_no_file_system_frozen() {
+    const TEST: &str = "hung::a_daemon_that_is_told_to_stop_ends_although_a_holder_hangs";
+    if !Path::new("/dev/loop-control").exists() {
+        return skip(Reason::NoLoop, "/dev/loop-control is not there");
+    }
+    let is_frozen = |run: &Run| {
+        let hangs = |process: &Process| process.state == 'D' || process.state == 'Z' && process.threads > 1;
+        let all = descendants(run.program());
+        all.iter().any(hangs) && all.iter().any(|process| process.arguments.join(" ").contains("fsfreeze"))
+    };
+    let mut run = Run::begin_until(command(("kernel-tests", &[TEST, "--exact"])), is_frozen);
+    run.signal(Signal::SIGTERM);
+    assert_eq!(run.end().code(), Some(128 + Signal::SIGTERM as i32));
+    // A disk goes when nothing is mounted on it any more, and the kernel takes its time.
+    wait_until(LIMIT, || run.left().is_empty());
+    assert_eq!(run.left(), Vec::<String>::new());
 }
 
 #[test]

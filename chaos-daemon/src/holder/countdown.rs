@@ -291,23 +291,26 @@ mod tests {
     #[test]
     fn a_removal_before_it_is_over_prevents_all_of_it() {
         let stage = Stage::new(REBOOT);
-        let (longer, countdown) = (Duration::from_millis(300), stage.start(FAR));
-        countdown.renew(longer, FAR);
+        let countdown = stage.start(FAR);
+        countdown.renew(PATIENCE, FAR);
         thread::sleep(COUNTDOWN);
-        countdown.renew(longer, 0);
+        countdown.renew(PATIENCE, 0);
         // Nor does a renewal bring it back.
         countdown.renew(Duration::ZERO, FAR);
-        thread::sleep(longer + COUNTDOWN);
-        assert_eq!((countdown.downs(), stage.done().len(), stage.written()), (Ok(0), 0, None));
+        thread::sleep(3 * COUNTDOWN);
+        assert_eq!(countdown.downs(), Ok(0));
+        // Waits for the end of the thread.
+        drop(countdown);
+        assert_eq!((stage.done().len(), stage.written()), (0, None));
     }
 
     #[test]
     fn the_end_of_the_holder_prevents_it_as_well() {
         let stage = Stage::new(REBOOT);
         let countdown = stage.start(FAR);
-        countdown.renew(COUNTDOWN, FAR);
+        countdown.renew(PATIENCE, FAR);
+        // Waits for the end of the thread.
         drop(countdown);
-        thread::sleep(3 * COUNTDOWN);
         assert_eq!((stage.done().len(), stage.written()), (0, None));
     }
 

@@ -8,13 +8,17 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
+use chaos_daemon::host::secret::roots;
 use serde_json::{Value, json};
-use tempfile::TempDir;
 
 use super::{Context, Outcome, TestResult, tests};
+use crate::daemon::folder_of_roots;
 use crate::{Daemon, Mcp};
 
-tests![a_credential_of_a_file_is_shown_at_the_origins_of_the_policy_and_nowhere_else];
+tests![
+    a_credential_of_a_file_is_shown_at_the_origins_of_the_policy_and_nowhere_else,
+    a_file_is_taken_for_roots_by_its_mode_and_the_way_to_it,
+];
 
 const TOKEN: &str = "hunter2-hunter2";
 const BASIC: &str = "probe:hunter2";
@@ -88,8 +92,7 @@ fn write(folder: &Path, name: &str, text: &str, mode: u32) -> std::io::Result<Pa
 }
 
 fn a_credential_of_a_file_is_shown_at_the_origins_of_the_policy_and_nowhere_else(_: &Context) -> TestResult {
-    fs::create_dir_all("/run")?;
-    let (folder, open) = (TempDir::with_prefix_in("chaos-token-", "/run")?, tempfile::tempdir()?);
+    let (folder, open) = (folder_of_roots("token")?, tempfile::tempdir()?);
     let (token, basic) =
         (write(folder.path(), "token", TOKEN, 0o600)?, write(folder.path(), "basic", BASIC, 0o600)?);
     let readable = write(folder.path(), "readable", TOKEN, 0o644)?;
@@ -134,5 +137,30 @@ fn a_credential_of_a_file_is_shown_at_the_origins_of_the_policy_and_nowhere_else
     }
     assert!(door.shown().is_empty() && other.shown().is_empty(), "somebody was shown what may not be");
     assert!(!daemon.log().contains("hunter2"), "{}", daemon.log());
+    Ok(Outcome::Pass)
+}
+
+fn a_file_is_taken_for_roots_by_its_mode_and_the_way_to_it(_: &Context) -> TestResult {
+    let folder = folder_of_roots("secret")?;
+    for (mode, secret, said) in [
+        (0o600, true, None),
+        (0o640, true, None),
+        (0o644, false, None),
+        (0o644, true, Some("others may get at it")),
+        (0o620, true, Some("can be written by others")),
+    ] {
+        let read = roots(&write(folder.path(), "file", "x", mode)?, secret);
+        match said {
+            None => assert_eq!(read?, b"x\n", "{mode:o}"),
+            Some(said) => {
+                assert!(read.as_ref().is_err_and(|error| error.contains(said)), "{mode:o}: {read:?}");
+            }
+        }
+    }
+    let file = write(folder.path(), "file", "x", 0o600)?;
+    let link = folder.path().join("link");
+    symlink(&file, &link)?;
+    let refused = roots(&link, true);
+    assert!(refused.as_ref().is_err_and(|error| error.contains("leads over a link")), "{refused:?}");
     Ok(Outcome::Pass)
 }

@@ -134,8 +134,10 @@ fn what_is_left_on_the_node_shows_until_it_is_taken_back(context: &Context) -> T
                 before.again(&[]).map_or_else(|error| error.to_string(), |now| before.difference(&now));
             difference.contains(what)
         });
-        assert!(seen, "{what}: {difference:?}");
-        Ok(())
+        match seen {
+            true => Ok(()),
+            false => Err(Error::Different(format!("{what} does not show: {difference:?}"))),
+        }
     };
     let is_gone = || before.assert_unchanged_within(&[], Duration::from_secs(1));
     fs::write(cgroup.path().join("cgroup.freeze"), "1")?;

@@ -523,7 +523,11 @@ fn every_impairment_ends_at_its_time_and_with_the_daemon(_: &Context) -> TestRes
     processes.iter().for_each(|process| process.signal(Signal::SIGKILL));
     assert!(wait_until(LIMIT, || !processes.iter().any(|process| process.runs())), "somebody still runs");
     // The kernel takes a namespace apart some time after its last process.
-    std::thread::sleep(Duration::from_millis(500));
+    let clears = || {
+        let trace = out(&scene, Load::of(100, 1000));
+        trace.is_ok_and(|trace| (trace.received(), trace.copies(), trace.overtakers()) == (100, 0, 0))
+    };
+    assert!(wait_until(LIMIT, clears), "it goes on after the death of the daemon");
     assert_clear(&scene)?;
     let said = recover(&scene.daemon)?;
     assert!(!said.contains("STUCK"), "{said}");

@@ -14,7 +14,7 @@ use crate::kinds::{impossible, untried};
 use crate::mcp::Answer;
 use crate::mounts::without;
 use crate::seccomp::forbid;
-use crate::victim::has_controllers;
+use crate::victim::are_there;
 use crate::{Daemon, Error, Mcp, Result};
 
 tests![
@@ -183,7 +183,7 @@ fn without_its_controller_a_limit_and_a_share_of_one_are_refused_by_name(_: &Con
     let mcp = daemon.mcp()?;
     let target = json!({"cgroup": format!("{}/{}", above.name(), group.name())});
     for Limited { name, params, controller, resource, mut code, words } in limited() {
-        let there = has_controllers(&[controller]);
+        let there = are_there(&[controller]);
         let mut words = words.to_owned();
         if let Some(resource) = resource {
             let missing = missing_for(&mcp, resource)?;
@@ -310,7 +310,7 @@ fn a_unit_that_nobody_has_is_refused_by_name(_: &Context) -> TestResult {
     let target = json!({"unit": UNIT});
     let mut said = String::new();
     // A limit is refused for want of its controller first.
-    let (pids, number) = if has_controllers(&["pids"]) { ("pids_limit", "pids") } else { ("pids", "count") };
+    let (pids, number) = if are_there(&["pids"]) { ("pids_limit", "pids") } else { ("pids", "count") };
     for (kind, params) in [
         ("pause", json!({})),
         ("process_kill", json!({})),

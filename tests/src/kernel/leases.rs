@@ -260,8 +260,8 @@ fn a_fault_whose_time_is_up_while_the_machine_is_suspended_is_over_when_it_wakes
     if context.environment == Environment::Host {
         return Ok(Outcome::Skip(Reason::NotOurMachine, "it would suspend everybody".into()));
     }
-    // By the monotonic clock it would go on for most of this.
-    let lasting = Duration::from_secs(12);
+    // By the monotonic clock it would go on for most of this, which is longer than a machine stands still.
+    let lasting = Duration::from_secs(20);
     let group = Victim::new(&[])?;
     let scene = Scene::new(lasting, |_| ())?;
     let _guard = Guard::start(&scene.daemon)?;
@@ -270,7 +270,7 @@ fn a_fault_whose_time_is_up_while_the_machine_is_suspended_is_over_when_it_wakes
     pause.inject(&mcp)?;
     assert_eq!(group.read("cgroup.freeze")?, "1");
     let (before, awake) = (clock(ClockId::CLOCK_BOOTTIME)?, clock(ClockId::CLOCK_MONOTONIC)?);
-    suspend(Duration::from_secs(14))?;
+    suspend(Duration::from_secs(22))?;
     let woken = Instant::now();
     let (slept, ran) = (clock(ClockId::CLOCK_BOOTTIME)? - before, clock(ClockId::CLOCK_MONOTONIC)? - awake);
     println!("suspended: boot time went on by {slept:?}, the monotonic clock by {ran:?}");
@@ -281,9 +281,9 @@ fn a_fault_whose_time_is_up_while_the_machine_is_suspended_is_over_when_it_wakes
     let thawed = wait_until(LIMIT, || group.read("cgroup.freeze").is_ok_and(|frozen| frozen == "0"));
     let after = woken.elapsed();
     println!("thawed {after:?} after the machine had woken");
-    assert!(thawed && after < WOKEN, "it was paused for {after:?} after the machine had woken");
+    assert!(thawed && after < WOKEN + SEEN, "it was paused for {after:?} after the machine had woken");
     let ended = || pause.status(&mcp).is_ok_and(|status| status["active"] == false);
-    assert!(wait_until(WOKEN, ended), "{}", pause.status(&mcp)?);
+    assert!(wait_until(WOKEN + SEEN, ended), "{}", pause.status(&mcp)?);
     let status = pause.status(&mcp)?;
     assert!(status["note"].as_str().is_some_and(|note| note.contains("its time was up")), "{status}");
     let none = || {

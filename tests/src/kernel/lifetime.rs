@@ -209,25 +209,31 @@ fn a_holder_that_dies_takes_its_own_fault_with_it_and_no_other(context: &Context
         let daemon = Daemon::start_with(|command| attach.configure(command))?;
         let mcp = daemon.mcp()?;
         let before = Residue::take(&[&pair.near])?;
+        daemon.wait_until_warm()?;
         let first = partition(&pair).named("first");
         first.inject(&mcp)?;
         let second =
             Fault::new("network_partition").named("second").on(&pair.near, json!({"cidr": "fd77::2"}));
         second.inject(&mcp)?;
         assert!(!normal(&pair, &v4)? && !normal(&pair, &v6)?);
-        // One of them may be the warm holder, whose death ends no fault.
-        let mut freed = Vec::new();
-        for holder in daemon.holders() {
+        // The oldest first: the youngest is the warm holder, whose death ends no fault.
+        let mut holders = daemon.holders();
+        holders.sort_by_key(|holder| holder.start_time);
+        let mut freed = [false; 2];
+        for holder in holders {
             holder.signal(Signal::SIGKILL);
-            std::thread::sleep(Duration::from_millis(100));
-            freed = vec![normal(&pair, &v4)?, normal(&pair, &v6)?];
-            if freed.contains(&true) {
+            let any = wait_until(LIMIT, || {
+                freed = [&v4, &v6].map(|echo| normal(&pair, echo).unwrap_or(false));
+                freed.contains(&true)
+            });
+            if any {
                 break;
             }
         }
         assert_eq!(freed.iter().filter(|free| **free).count(), 1, "v4 and v6 are free: {freed:?}");
-        let (dead, alive) = if freed[0] { (&first, &second) } else { (&second, &first) };
+        let (dead, alive, held) = if freed[0] { (&first, &second, &v6) } else { (&second, &first, &v4) };
         assert!(wait_until(LIMIT, || dead.status(&mcp).is_ok_and(|status| status["active"] == false)));
+        assert!(!normal(&pair, held)?, "the other fault went with the one whose holder died");
         alive.remove(&mcp)?;
         before.assert_unchanged_within(&[&pair.near], LIMIT)?;
         Ok(())

@@ -147,11 +147,11 @@ fn on_every_attachment(
 const STANDSTILL: Duration = Duration::from_secs(8);
 
 /// What may come of a part of a test.
-type Tried<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+pub(crate) type Tried<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 /// Tries a promise that can only be told by its time from what else would end a fault some time later, such as a lease. A machine
 /// that stands still is late once; who breaks the promise is late each time.
-fn punctual<T>(mut attempt: impl FnMut() -> Tried<T>) -> Tried<T> {
+pub(crate) fn punctual<T>(mut attempt: impl FnMut() -> Tried<T>) -> Tried<T> {
     const TRIES: usize = 3;
     let is_late =
         |error: &(dyn std::error::Error + 'static)| matches!(error.downcast_ref(), Some(Error::Late { .. }));

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::{Context, Outcome, TestResult, tests};
-use crate::daemon::run_as_nobody;
+use crate::daemon::{folder_of_roots, run_as_nobody};
 use crate::mounts::with_tmpfs;
 use crate::process::wait_until;
 use crate::worker::Program;
@@ -414,8 +414,7 @@ fn a_unit_without_any_entry_is_no_unit_that_is_silent(_: &Context) -> TestResult
 fn a_kubeconfig_is_used_only_where_the_policy_names_it_and_nobody_but_root_can_have_put_it_there(
     _: &Context,
 ) -> TestResult {
-    fs::create_dir_all("/run")?;
-    let (folder, open) = (TempDir::with_prefix_in("chaos-kube-", "/run")?, tempfile::tempdir()?);
+    let (folder, open) = (folder_of_roots("kube")?, tempfile::tempdir()?);
     let text = "clusters: [{name: c, cluster: {server: 'https://127.0.0.1:9', insecure-skip-tls-verify: true}}]\n\
                 users: [{name: u, user: {token: hunter2}}, {name: p, user: {exec: {command: hunter2}}}]\n\
                 contexts: [{name: t, context: {cluster: c, user: u}}, {name: e, context: {cluster: c, user: p}}]\n\

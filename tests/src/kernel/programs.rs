@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::{Context, Outcome, TestResult, tests};
+use crate::daemon::folder_of_roots;
 use crate::mcp::Answer;
 use crate::process::{self, Process, wait_until};
 use crate::{Daemon, Error, Mcp, Result};
@@ -57,9 +58,7 @@ impl Scene {
 
 /// A script in a folder of root's; it goes with the folder.
 fn script(text: &str) -> Result<(TempDir, PathBuf)> {
-    let run = "/run";
-    fs::create_dir_all(run).map_err(Error::io("create", run))?;
-    let folder = TempDir::with_prefix_in("chaos-checks-", run).map_err(Error::io("create", run))?;
+    let folder = folder_of_roots("checks")?;
     let path = folder.path().join("check");
     let mode = |path: &std::path::Path| fs::set_permissions(path, fs::Permissions::from_mode(0o755));
     fs::write(&path, format!("#!/bin/sh\n{text}\n"))

@@ -32,8 +32,10 @@ tests![
 ];
 
 const PATIENCE: Duration = Duration::from_millis(300);
-const PROMPT: Duration = Duration::from_secs(1);
-const SETTLE: Duration = Duration::from_secs(10);
+/// Long enough for a slow machine to see a fault before it ends.
+const PROMPT: Duration = Duration::from_secs(4);
+/// How soon everything is as before, also after so long.
+const SETTLE: Duration = Duration::from_secs(14);
 
 struct Scene {
     pair: Pair,

@@ -164,7 +164,7 @@ impl fmt::Display for ServiceSetting {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernel::step::Kernel;
+    use crate::kernel::fake::{FakeNode, FakeUnit, Trouble};
 
     #[test]
     fn what_somebody_else_has_done_since_is_told_from_what_we_have() {
@@ -191,14 +191,24 @@ mod tests {
 
     #[test]
     fn without_a_service_manager_nothing_is_reported_as_done() {
-        if crate::kernel::systemd::absent().is_none() {
-            return;
-        }
         let setting = ServiceSetting { unit: "a.service".into(), invocation: "0a".into() };
-        assert!(
-            setting.apply(&Kernel).is_err()
-                && setting.undo(&Kernel).is_err()
-                && setting.present(&Kernel).is_err()
-        );
+        let (node, unit) = (FakeNode::default(), setting.unit.clone());
+        let running = FakeUnit { load: "loaded", active: "active", start: 0x0a, job: None };
+        node.0.change(|objects| _ = objects.units.insert(unit, running));
+        assert!(!setting.present(&node).unwrap());
+        // Nobody listens any more.
+        node.0.expect(Some(Trouble::Refuse(1, usize::MAX)));
+        let refused = [
+            setting.apply(&node).unwrap_err(),
+            setting.undo(&node).unwrap_err(),
+            setting.present(&node).unwrap_err(),
+        ];
+        for error in refused {
+            let why = match &error {
+                StepError::Setting { what, source, .. } if *what == setting.unit => source.to_string(),
+                error => panic!("{error:?}"),
+            };
+            assert!(why.contains("connect to the message bus"), "{why}");
+        }
     }
 }

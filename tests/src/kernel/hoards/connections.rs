@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -13,7 +13,7 @@ use super::{Context, Outcome, TestResult, tests};
 use super::{ENDS, LEASE_ENDS, PROMPT, Taking, evidence};
 use crate::fault::Fault;
 use crate::process::{Process, wait_until};
-use crate::{Daemon, Error, NetNs, Pair, Result, Wire};
+use crate::{Daemon, Error, Mcp, NetNs, Pair, Result, Wire};
 
 tests![
     a_pool_of_workers_serves_nobody_else_while_the_fault_lasts_and_everybody_after_it,
@@ -142,6 +142,7 @@ fn what_is_held_refused_and_late_is_counted_and_timed(_: &Context) -> TestResult
     let found = evidence(&fault, &mcp)?;
     assert_eq!((&found["things_held"], server.now()), (&json!(WORKERS - 1), WORKERS - 1), "{found}");
     assert_eq!(found["connections"]["opened"], json!(WORKERS - 1), "{found}");
+    assert_eq!(found["connections"]["refused"], 0, "{found}");
     assert!(found["shortfall"].is_null(), "{found}");
     for times in ["connect_ms", "first_byte_ms"] {
         let [low, high] =
@@ -163,7 +164,29 @@ fn what_is_held_refused_and_late_is_counted_and_timed(_: &Context) -> TestResult
         "{found}"
     );
     fault.remove(&mcp)?;
+    refusals_are_counted(&namespace, &mcp)?;
     Ok(Outcome::Pass)
+}
+
+/// By a server that has gone: each of its connections is tried again, and refused.
+fn refusals_are_counted(namespace: &NetNs, mcp: &Mcp) -> Result<()> {
+    const SESSIONS: u64 = 2;
+    let listener = namespace.run(|| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)));
+    let listener = listener.map_err(Error::io("bind", "a listener"))?;
+    let address = listener.local_addr().map_err(Error::io("ask", "a listener"))?;
+    let params = json!({"url": format!("tcp://{address}"), "sessions": SESSIONS, "timeout_ms": 500});
+    let fault = Fault::new("connection_load").aimed(json!({"netns": namespace.name()})).with(params);
+    let fault = fault.named("gone");
+    fault.inject(mcp)?;
+    drop(listener);
+    // What was open is reset, which may count as refused as well.
+    let refused = || {
+        evidence(&fault, mcp).is_ok_and(|found| {
+            found["connections"]["refused"].as_u64() > Some(SESSIONS) && found["things_held"] == 0
+        })
+    };
+    assert!(wait_until(PROMPT, refused), "{}", evidence(&fault, mcp)?);
+    fault.remove(mcp).map(drop)
 }
 
 fn a_daemon_of_sixteen_connections_serves_nobody_else_while_they_are_held(_: &Context) -> TestResult {
@@ -207,11 +230,12 @@ fn connections_are_opened_and_closed_at_the_rate_and_none_lingers(_: &Context) -
     thread::sleep(Duration::from_millis(300));
     assert_eq!(server.ever(), 0, "somebody connects before");
     fault.inject(&mcp)?;
-    let before = server.ever();
+    let (started, before) = (Instant::now(), server.ever());
     thread::sleep(Duration::from_secs(2));
     let opened = server.ever() - before;
-    // A busy machine opens fewer, never more.
-    assert!((RATE / 2..=2 * RATE + RATE / 5).contains(&opened), "{opened} in 2 s");
+    // A busy machine opens fewer, never more; but who wakes late has counted for longer.
+    let most = RATE as f64 * started.elapsed().as_secs_f64() * 1.1;
+    assert!(opened >= RATE / 2 && opened as f64 <= most, "{opened} in {:?}", started.elapsed());
     assert!(is_served(&namespace, server.address), "the workers are free in between");
     let answer = fault.remove(&mcp)?;
     let after = server.ever();

@@ -158,3 +158,15 @@ impl Drop for Elsewhere {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cgroup::like_a_faults;
+
+    #[test]
+    fn a_group_that_bears_a_number_of_a_test_is_known_for_the_tests() {
+        let name = format!("chaos{:08x}-limit", number(1));
+        assert!(name.starts_with(&like_a_faults(std::process::id())), "{name}");
+    }
+}
