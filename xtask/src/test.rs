@@ -92,6 +92,8 @@ const IN_VM: &[&str] = &[VM, VM_SOAK, VM_MATRIX, VM_SWEEP, KILLS_VM, SYSTEMD, SA
 /// Rounds of each kind and end. `cargo xtask vm --kills 100` and `cargo xtask bench --only kills` do more.
 const KILLS: u32 = 10;
 const KILLS_IN_VM: u32 = 2;
+/// How many seconds matrix, sweep and soak may take in each VM. On a slow machine the sweep does not end within 2,000.
+const VM_LIMIT: u64 = 5400;
 
 impl Options {
     fn wants(&self, step: &Step) -> bool {
@@ -337,7 +339,7 @@ fn vm_soak() -> Result<Tally, Error> {
     let mut tally = Tally::default();
     // With 40 steps in each of two lanes every kind of step is among them.
     let argv = [vm::program("soak"), "--steps=80".to_owned(), "--minutes=12".to_owned()];
-    for (release, text, failure) in vm::program_on_all(&artifacts::build()?, &argv)? {
+    for (release, text, failure) in vm::program_on_all(&artifacts::build()?, &argv, VM_LIMIT)? {
         read_console(&format!("soak on {release}"), &text, failure, &mut tally);
     }
     Ok(tally)
@@ -348,9 +350,9 @@ fn vm_soak() -> Result<Tally, Error> {
 fn vm_matrix() -> Result<Tally, Error> {
     tools::require(tools::OBSERVERS)?;
     let mut tally = Tally::default();
-    let options = ["--share=48", "--stride=90", "--limit=1800"].map(str::to_owned);
+    let options = ["--share=48".to_owned(), "--stride=90".to_owned(), format!("--limit={VM_LIMIT}")];
     let argv: Vec<_> = std::iter::once(vm::program("matrix")).chain(options).chain([other_ones()]).collect();
-    for (release, text, failure) in vm::program_on_all(&artifacts::build()?, &argv)? {
+    for (release, text, failure) in vm::program_on_all(&artifacts::build()?, &argv, VM_LIMIT)? {
         read_console(&format!("matrix on {release}"), &text, failure, &mut tally);
     }
     Ok(tally)
@@ -367,10 +369,9 @@ fn other_ones() -> String {
 fn vm_sweep() -> Result<Tally, Error> {
     tools::require(tools::OBSERVERS)?;
     let mut tally = Tally::default();
-    let options = ["--rare", "--stride=90", "--limit=2000"];
-    let options = options.map(str::to_owned).into_iter().chain([other_ones()]);
-    let argv: Vec<_> = std::iter::once(vm::program("sweep")).chain(options).collect();
-    for (release, text, failure) in vm::program_on_all(&artifacts::build()?, &argv)? {
+    let options = ["--rare".to_owned(), "--stride=90".to_owned(), format!("--limit={VM_LIMIT}")];
+    let argv: Vec<_> = std::iter::once(vm::program("sweep")).chain(options).chain([other_ones()]).collect();
+    for (release, text, failure) in vm::program_on_all(&artifacts::build()?, &argv, VM_LIMIT)? {
         read_console(&format!("sweep on {release}"), &text, failure, &mut tally);
     }
     Ok(tally)

@@ -2,7 +2,7 @@
 //! `sabotage` do anything of this; in all others [`without`] is always false, and the environment is not looked at.
 //!
 //! A place that keeps a guard asks `sabotage::without(Guard::…)`, on one line. Which tests have to notice which
-//! guard's absence is in `tests/src/sabotage/`; `cargo xtask test --only sabotage` sees to it that they do.
+//! guard's absence is in `tests/src/sabotage.rs`; `cargo xtask test --only sabotage` sees to it that they do.
 
 #[cfg(feature = "sabotage")]
 mod active;

@@ -46,6 +46,8 @@ const LEAST_SYSTEMD_LIMIT: u64 = 4500;
 /// The same of one kill under faults of every kind, and of the ends that are measured beside it: twice what each of a
 /// hundred took on a slow machine.
 const LEAST_LIMIT_OF_A_KILL: u64 = 240;
+/// What booting takes, and what a program may be late, in seconds.
+const BEFORE_AND_AFTER: u64 = 300;
 
 /// Options of `cargo xtask vm`.
 #[derive(Args, Clone)]
@@ -225,13 +227,14 @@ pub(crate) fn show(built: &Artifacts, kernel: &str, argv: &[String]) -> Result<B
 }
 
 /// Runs a program of the image, side by side on each kernel: its name for people, what the console said, and
-/// why it did not end well.
+/// why it did not end well. It may take so many seconds, and the machine a few minutes more.
 pub(crate) fn program_on_all(
     built: &Artifacts,
     argv: &[String],
+    limit: u64,
 ) -> Result<Vec<(String, String, Option<String>)>, Error> {
     tools::require(tools::VM)?;
-    let options = Options::defaults();
+    let options = Options::defaults().lasting(limit + BEFORE_AND_AFTER);
     let base = image::base(built, argv, None)?;
     let outcome = |machine: &qemu::Machine| {
         let boot = qemu::boot(machine, qemu::Show::Program)?;
