@@ -11,7 +11,8 @@ use nix::sys::socket::{setsockopt, sockopt};
 use serde_json::json;
 
 use super::lifetime::{Blow, survives};
-use super::{Context, Outcome, TestResult, on_every_attachment, tests};
+use super::served::LEASE;
+use super::{Context, Outcome, TestResult, assert_lasted, on_every_attachment, tests};
 use crate::fault::Fault;
 use crate::measure::{Echo, Tcp, tcp_rtt, udp_rtt_median};
 use crate::{Daemon, NetNs, Pair, Residue};
@@ -202,14 +203,17 @@ fn an_unreachable_host_ends_at_its_time(context: &Context) -> TestResult {
         let echo = Echo::start(&pair.far, Pair::FAR_V4, 7)?;
         let daemon = Daemon::start_with(|command| attach.configure(command))?;
         let before = Residue::take(&[&pair.near])?;
+        let mcp = daemon.mcp()?;
         // Long enough for a slow machine to see it before it ends.
-        let lasting = Duration::from_secs(4);
-        unreachable(&pair).lasting(lasting).inject(&daemon.mcp()?)?;
+        let lasting = LEASE;
+        let asked = Instant::now();
+        unreachable(&pair).lasting(lasting).inject(&mcp)?;
         let start = Instant::now();
         assert_eq!(datagram(&pair.near, echo.address()), EHOSTUNREACH);
         while datagram(&pair.near, echo.address()) != 0 {
             assert!(start.elapsed() < lasting + AT_ONCE, "it goes on");
         }
+        assert_lasted(asked, lasting);
         udp_rtt_median(&pair.near, echo.address(), 3, LIMIT)?;
         before.assert_unchanged_within(&[&pair.near], LIMIT)?;
         Ok(())

@@ -50,6 +50,8 @@ struct Scene {
     mcp: Mcp,
     fault: Fault,
     before: Residue,
+    /// When the fault was asked for.
+    asked: Instant,
     /// The holder of the fault.
     holder: Process,
 }
@@ -62,6 +64,7 @@ impl Scene {
         let before = Residue::take(&[])?;
         assert_eq!(session.ask("a", PATIENCE)?, Came::Result);
         let fault = spoils(&session, json!({"fail": 1})).lasting(lasting);
+        let asked = Instant::now();
         let answer = fault.inject(&mcp)?;
         if answer["lifetime"] != "kernel" || session.ask("a", PATIENCE)? != Came::Error {
             return Err(Error::Different(format!("{answer}; {}", daemon.log())));
@@ -74,7 +77,7 @@ impl Scene {
         };
         let holder = daemon.holders().into_iter().find(holds);
         let holder = holder.ok_or_else(|| Error::Different("no holder has the page".into()))?;
-        Ok(Self { session, daemon, mcp, fault, before, holder })
+        Ok(Self { session, daemon, mcp, fault, before, asked, holder })
     }
 
     /// How long from now until a call passes; then all do.
@@ -253,6 +256,7 @@ fn an_mcp_error_ends_at_its_time(_: &Context) -> TestResult {
     let lasting = Duration::from_secs(2);
     let mut scene = Scene::failing(lasting)?;
     scene.time_to_normal(lasting + STANDSTILL)?;
+    assert_lasted(scene.asked, lasting);
     met(&scene.fault, &scene.mcp, LIMIT, |status| status["active"] == false)?;
     scene.before.assert_unchanged_within(&[], LIMIT)?;
     Ok(Outcome::Pass)

@@ -15,7 +15,7 @@ use serde_json::json;
 use self::stage::{
     CLOCK, CLOCK_AHEAD, DISK, FLAPS, LIMITS, MEMORY, Make, ONE_WAY, PAUSE_AND_LINK, Stage, Stages,
 };
-use super::{Context, KernelTest, Outcome, STANDSTILL, TestResult};
+use super::{Context, KernelTest, Outcome, STANDSTILL, TestResult, assert_lasted};
 use crate::daemon::binary;
 use crate::guard::Guard;
 use crate::netns::output;
@@ -36,6 +36,8 @@ struct Trial {
     daemon: Daemon,
     mcp: Mcp,
     before: String,
+    /// When the fault was asked for.
+    asked: Instant,
     _policy: tempfile::NamedTempFile,
 }
 
@@ -54,7 +56,8 @@ impl Trial {
         if stage.acts()? {
             return Err(Error::Different("it acts before it is injected".into()));
         }
-        let answer = stage.fault().lasting(lasting).inject(&mcp)?;
+        let (fault, asked) = (stage.fault().lasting(lasting), Instant::now());
+        let answer = fault.inject(&mcp)?;
         if answer["lifetime"] != "supervised" || answer["evidence"]["settings_held"] != 1 {
             return Err(Error::Different(format!("{answer}")));
         }
@@ -63,7 +66,7 @@ impl Trial {
         if met_by_nobody != (answer["state"] == "no_traffic") {
             return Err(Error::Different(format!("{answer}")));
         }
-        let mut trial = Self { stage, guard, daemon, mcp, before, _policy: policy };
+        let mut trial = Self { stage, guard, daemon, mcp, before, asked, _policy: policy };
         match trial.stage.acts()? {
             true => Ok(trial),
             false => Err(Error::Different(format!("injected, and does not act; {}", trial.daemon.log()))),
@@ -72,21 +75,26 @@ impl Trial {
 
     /// How long from now until the kernel shows what it showed before. Then it does not act, and nothing is journalled.
     fn time_to_normal(&mut self, promise: Duration) -> Result<Duration> {
+        let after = self.wait_until_normal(promise)?;
+        self.assert_normal()?;
+        Ok(after)
+    }
+
+    /// How long from now until the kernel shows, of what the fault changes, what it showed before.
+    fn wait_until_normal(&self, promise: Duration) -> Result<Duration> {
         let start = Instant::now();
         let changed = self.before.lines().next().unwrap_or_default().to_owned();
         let normal = || {
             let now = self.stage.picture();
             now.is_ok_and(|now| now.lines().next() == Some(&changed)) && self.stage.stays_away()
         };
-        if !wait_until(promise, normal) {
-            return Err(Error::Late {
+        match wait_until(promise, normal) {
+            true => Ok(start.elapsed()),
+            false => Err(Error::Late {
                 what: format!("normal; now {:?}; guard:\n{}", self.stage.picture(), self.guard.log()),
                 after: promise,
-            });
+            }),
         }
-        let after = start.elapsed();
-        self.assert_normal()?;
-        Ok(after)
     }
 
     fn assert_normal(&mut self) -> Result<()> {
@@ -164,8 +172,11 @@ fn removal(stage: Make) -> Result<String> {
 }
 
 fn time(stage: Make) -> Result<String> {
-    let mut trial = Trial::with_active_fault(stage, Duration::from_secs(4))?;
-    let after = trial.time_to_normal(Duration::from_secs(4) + STANDSTILL)?;
+    const LASTING: Duration = Duration::from_secs(4);
+    let mut trial = Trial::with_active_fault(stage, LASTING)?;
+    let after = trial.wait_until_normal(LASTING + STANDSTILL)?;
+    assert_lasted(trial.asked, LASTING);
+    trial.assert_normal()?;
     Ok(format!("ended by itself {after:?} after it was seen to act"))
 }
 
