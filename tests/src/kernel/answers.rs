@@ -295,6 +295,14 @@ fn an_error_of_what_leaves_resets_this_end_also_for_what_arrives(_: &Context) ->
         far.write_all(b"x")?;
         assert_eq!(heard(&near, AT_ONCE)?, ErrorKind::ConnectionReset);
         fault.remove(&mcp)?;
+        let [mut near, mut far] = connection(&pair, to)?;
+        for end in [&near, &far] {
+            end.set_read_timeout(Some(LIMIT))?;
+        }
+        far.write_all(b"x")?;
+        assert_eq!(near.read(&mut [0; 10])?, 1, "what arrives after it");
+        near.write_all(b"x")?;
+        assert_eq!(far.read(&mut [0; 10])?, 1, "what leaves after it");
     }
     Ok(Outcome::Pass)
 }

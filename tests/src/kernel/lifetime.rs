@@ -13,6 +13,7 @@ use super::{
 };
 use crate::daemon::binary;
 use crate::fault::Fault;
+use crate::matrix::place::journals;
 use crate::measure::{Echo, udp_rtt, udp_rtt_median};
 use crate::netns::output;
 use crate::process::{Process, wait_until};
@@ -337,6 +338,8 @@ fn a_fault_in_a_namespace_that_is_gone_can_be_removed(context: &Context) -> Test
         fault.inject(&mcp)?;
         drop(pair);
         fault.remove(&mcp)?;
+        // It is answered just before the journal is closed.
+        assert!(wait_until(LIMIT, || journals(&daemon) == 0), "it is in the journal still");
         Ok(())
     })
 }

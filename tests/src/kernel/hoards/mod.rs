@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
+pub(super) use self::cpu::busy_and_all;
 use super::{Context, KernelTest, Outcome, STANDSTILL, TestResult, assert_lasted, tests};
 use crate::fault::Fault;
 use crate::process::{Process, wait_until};
