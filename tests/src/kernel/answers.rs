@@ -11,7 +11,10 @@ use nix::sys::socket::{setsockopt, sockopt};
 use serde_json::json;
 
 use super::lifetime::{Blow, survives};
-use super::{Context, Outcome, STANDSTILL, TestResult, Tried, on_every_attachment, punctual, tests};
+use super::served::LEASE;
+use super::{
+    Context, Outcome, STANDSTILL, TestResult, Tried, assert_lasted, on_every_attachment, punctual, tests,
+};
 use crate::fault::Fault;
 use crate::measure::{Echo, Tcp, tcp_rtt, udp_rtt_median};
 use crate::{Daemon, Error, NetNs, Pair, Residue};
@@ -206,14 +209,17 @@ fn an_unreachable_host_ends_at_its_time(context: &Context) -> TestResult {
         let echo = Echo::start(&pair.far, Pair::FAR_V4, 7)?;
         let daemon = Daemon::start_with(|command| attach.configure(command))?;
         let before = Residue::take(&[&pair.near])?;
+        let mcp = daemon.mcp()?;
         // Long enough for a slow machine to see it before it ends.
-        let lasting = Duration::from_secs(4);
-        unreachable(&pair).lasting(lasting).inject(&daemon.mcp()?)?;
+        let lasting = LEASE;
+        let asked = Instant::now();
+        unreachable(&pair).lasting(lasting).inject(&mcp)?;
         let start = Instant::now();
         assert_eq!(datagram(&pair.near, echo.address()), EHOSTUNREACH);
         while datagram(&pair.near, echo.address()) != 0 {
             assert!(start.elapsed() < lasting + STANDSTILL, "it goes on");
         }
+        assert_lasted(asked, lasting);
         udp_rtt_median(&pair.near, echo.address(), 3, LIMIT)?;
         before.assert_unchanged_within(&[&pair.near], LIMIT)?;
         Ok(())
@@ -295,6 +301,14 @@ fn an_error_of_what_leaves_resets_this_end_also_for_what_arrives(_: &Context) ->
         far.write_all(b"x")?;
         assert_eq!(heard(&near, LIMIT)?, ErrorKind::ConnectionReset);
         fault.remove(&mcp)?;
+        let [mut near, mut far] = connection(&pair, to)?;
+        for end in [&near, &far] {
+            end.set_read_timeout(Some(LIMIT))?;
+        }
+        far.write_all(b"x")?;
+        assert_eq!(near.read(&mut [0; 10])?, 1, "what arrives after it");
+        near.write_all(b"x")?;
+        assert_eq!(far.read(&mut [0; 10])?, 1, "what leaves after it");
     }
     Ok(Outcome::Pass)
 }

@@ -187,21 +187,32 @@ fn without_names_every_question_is_met_and_nothing_but_questions(_: &Context) ->
     let echo = crate::measure::Echo::start(&stage.pair.far, Pair::FAR_V4, 5301)?;
     let daemon = Daemon::start()?;
     let mcp = daemon.mcp()?;
+    let assert_heard = |expected: &Heard, when: &str| -> TestResult {
+        for server in stage.addresses() {
+            for name in ["", "org", MEANT[0], OTHERS[0]] {
+                let heard = stage.ask(server, name, Kind::Mail)?;
+                assert_eq!(&heard, expected, "{when}: {name:?} from {server}");
+            }
+        }
+        Ok(Outcome::Pass)
+    };
+    let truth = Heard::truth(Kind::Mail);
+    assert_heard(&truth, "before")?;
     let fault = stage.fault(json!({}));
     fault.inject(&mcp)?;
-    for server in stage.addresses() {
-        for name in ["", "org", MEANT[0], OTHERS[0]] {
-            assert_eq!(stage.ask(server, name, Kind::Mail)?, Heard::code(NXDOMAIN), "{name:?} from {server}");
-        }
-    }
+    assert_heard(&Heard::code(NXDOMAIN), "during")?;
     assert_eq!(stage.ask(elsewhere.address(), MEANT[0], Kind::A)?, Heard::truth(Kind::A), "another port");
     fault.remove(&mcp)?;
+    assert_heard(&truth, "after")?;
+    let comes_back = || crate::name_server::comes_back(&stage.pair.near, echo.address(), LIMIT);
+    assert!(comes_back()?, "a question, before");
     let fault = stage.fault(json!({})).on(&stage.pair.near, json!({"remote_port": 5301}));
     fault.inject(&mcp)?;
     let trip = crate::measure::udp_rtt(&stage.pair.near, echo.address(), LIMIT)?;
     assert!(trip.is_some(), "a datagram that is no question");
-    assert!(!crate::name_server::comes_back(&stage.pair.near, echo.address(), LIMIT)?, "one that is");
+    assert!(!comes_back()?, "one that is");
     fault.remove(&mcp)?;
+    assert!(comes_back()?, "a question, after");
     Ok(Outcome::Pass)
 }
 

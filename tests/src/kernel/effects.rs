@@ -305,6 +305,7 @@ fn delaying(change: fn(&Fault, &crate::Mcp, &Pair) -> Result<UdpFlow, Error>) ->
     let report = flow.finish()?;
     assert!(report.sent > 50, "{report:?}");
     assert_eq!((report.lost(), report.refused), (0, 0), "packets were lost: {report:?}");
+    assert!(report.slowest.as_millis() >= 95, "none was late: {report:?}");
     Ok(Outcome::Pass)
 }
 

@@ -8,10 +8,12 @@ use serde_json::json;
 use super::effects::inject_netem;
 use super::served::AT_ONCE;
 use super::{
-    Attach, Context, Outcome, STANDSTILL, TestResult, Tried, on_every_attachment, punctual, tests, with_netem,
+    Attach, Context, Outcome, STANDSTILL, TestResult, Tried, assert_lasted, on_every_attachment, punctual,
+    tests, with_netem,
 };
 use crate::daemon::binary;
 use crate::fault::Fault;
+use crate::matrix::place::journals;
 use crate::measure::{Echo, udp_rtt, udp_rtt_median};
 use crate::netns::output;
 use crate::process::{Process, wait_until};
@@ -77,11 +79,13 @@ fn a_fault_ends_at_its_time_without_anybody_asking(context: &Context) -> TestRes
         let mcp = daemon.mcp()?;
         let before = Residue::take(&[&pair.near])?;
         // Long enough for a slow machine to see it before it ends.
-        let lasting = Duration::from_secs(4);
+        let lasting = LEASE;
         let fault = partition(&pair).lasting(lasting);
+        let asked = Instant::now();
         fault.inject(&mcp)?;
         assert!(!normal(&pair, &echo)?);
         time_to_normal(&pair, &echo, lasting + STANDSTILL)?;
+        assert_lasted(asked, lasting);
         before.assert_unchanged_within(&[&pair.near], LIMIT)?;
         Ok(())
     })
@@ -340,6 +344,8 @@ fn a_fault_in_a_namespace_that_is_gone_can_be_removed(context: &Context) -> Test
         fault.inject(&mcp)?;
         drop(pair);
         fault.remove(&mcp)?;
+        // It is answered just before the journal is closed.
+        assert!(wait_until(LIMIT, || journals(&daemon) == 0), "it is in the journal still");
         Ok(())
     })
 }

@@ -42,7 +42,7 @@ mod trouble;
 mod verdicts;
 mod vsock;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::runner::FIGURE;
 use crate::skip::{Environment, Reason, kernel_version};
@@ -145,6 +145,14 @@ fn on_every_attachment(
 /// So much later than on time something may be seen to end: a machine that is shared or emulated stands still for seconds. How soon
 /// everything ends is measured by `kills` and `bench`.
 const STANDSTILL: Duration = Duration::from_secs(8);
+
+/// Fails if a fault that was asked for at this time, to last so long, was over too early. To be called once its end has been
+/// seen. It begins after it was asked for: a slow machine only makes it longer. One that stands still may let a lease run out,
+/// but not of a fault that is no longer than a lease.
+fn assert_lasted(asked: Instant, lasting: Duration) {
+    let after = asked.elapsed();
+    assert!(after >= lasting, "it was over after {after:?}, and was to last {lasting:?}");
+}
 
 /// What may come of a part of a test.
 pub(crate) type Tried<T> = std::result::Result<T, Box<dyn std::error::Error>>;

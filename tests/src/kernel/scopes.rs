@@ -1,6 +1,6 @@
 //! Faults of packets and of calls that name processes: what is theirs alone is hit, and what others share with them is refused.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::libc::{EAGAIN, ECONNREFUSED, ENOENT};
 use nix::sys::signal::Signal;
@@ -8,7 +8,9 @@ use serde_json::{Value, json};
 
 use super::effects::inject_netem;
 use super::served::{AT_ONCE, lack};
-use super::{Attach, Context, Outcome, TestResult, Tried, on_every_attachment, punctual, tests};
+use super::{
+    Attach, Context, Outcome, TestResult, Tried, assert_lasted, on_every_attachment, punctual, tests,
+};
 use crate::caller::{Ask, Caller};
 use crate::cgroup::Cgroup;
 use crate::fault::Fault;
@@ -268,9 +270,11 @@ fn a_fault_of_a_process_ends_at_its_time_and_with_the_daemon_and_outlives_the_pr
         let scene = Scene::new(attach)?;
         let mut caller = Caller::start(&scene.pair.near, None)?;
         let short = fault("network_partition", &json!({"pid": caller.pid()})).lasting(PROMPT);
+        let asked = Instant::now();
         short.inject(&scene.mcp)?;
         assert_eq!(scene.trip(&mut caller)?, EAGAIN);
         assert!(wait_until(SETTLE, || scene.trip(&mut caller).is_ok_and(|errno| errno == 0)));
+        assert_lasted(asked, PROMPT);
         // The namespace is found again without the process by which it was found.
         let orphaned = fault("network_partition", &json!({"pid": caller.pid()})).named("orphaned");
         orphaned.inject(&scene.mcp)?;

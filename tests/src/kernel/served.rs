@@ -8,7 +8,7 @@ use nix::sys::signal::Signal;
 use serde_json::json;
 
 use super::lacks::assert_helps;
-use super::{Context, Outcome, STANDSTILL, TestResult};
+use super::{Context, Outcome, STANDSTILL, TestResult, assert_lasted};
 use crate::daemon::binary;
 use crate::fault::Fault;
 use crate::kinds::impossible;
@@ -67,6 +67,7 @@ pub(super) fn ends_at_its_time(scene: &mut impl Served, fault: &Fault) -> Result
         while last < lasting + STANDSTILL {
             let asked = started.elapsed();
             if scene.is_normal()? {
+                assert_lasted(injected, lasting);
                 break;
             }
             last = asked;

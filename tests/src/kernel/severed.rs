@@ -12,6 +12,7 @@ use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 use super::guardian::listen_as;
+use super::impairments::udp_counter;
 use super::served::{self, AT_ONCE, LEASE, SETTLE, Served};
 use super::{Context, Outcome, STANDSTILL, TestResult, punctual, tests};
 use crate::caller::{Ask, Caller, mapped};
@@ -340,15 +341,27 @@ fn a_partition_of_a_service_spares_protected_peers_and_ports_and_those_of_sshd(_
 }
 
 fn a_partition_of_a_service_loses_its_share_of_the_packets(_: &Context) -> TestResult {
-    let mut scene = Scene::new()?;
+    const SENT: u32 = 400;
+    let (mut scene, sent) = (Scene::new()?, u64::from(SENT));
+    // What found its receiver's buffer full has arrived, too.
+    let arrived = || -> Result<u64> {
+        let far = &scene.pair.far;
+        Ok(udp_counter(far, "InDatagrams")? + udp_counter(far, "RcvbufErrors")?)
+    };
     let fault = scene
         .fault(json!({"direction": "egress", "protocol": "udp"}))
         .with(json!({"packet_probability": 0.5}));
     fault.inject(&scene.mcp)?;
-    assert_eq!(scene.service.failures(400, Ask::Send(scene.echo.address()))?, 0, "the service is told");
+    let before = arrived()?;
+    assert_eq!(scene.service.failures(SENT, Ask::Send(scene.echo.address()))?, 0, "the service is told");
     let [matched, affected, _] = evidence(&fault, &scene.mcp)?;
+    // Whatever is under way is there by then, also what the fault has only counted.
+    std::thread::sleep(Duration::from_millis(300));
+    wait_until(SETTLE, || arrived().is_ok_and(|now| now - before + affected >= sent));
+    let lost = sent.saturating_sub(arrived()? - before);
+    assert_eq!((matched, affected), (sent, lost), "packets that were met, and that have not arrived");
     // Outside of this once in some 10^9 runs.
-    assert!(matched == 400 && (140..=260).contains(&affected), "{affected} of {matched} packets were lost");
+    assert!((140..=260).contains(&lost), "{lost} of {sent} packets were lost");
     fault.remove(&scene.mcp)?;
     scene.assert_service_gets(0, 0)?;
     scene.assert_no_residue()?;

@@ -48,7 +48,7 @@ const SHARE: u32 = 50;
 const OTHERS: f64 = 0.3;
 
 /// The time that a processor was not idle, or all of them (`cpu`), and all the time, since boot (proc_stat(5)).
-fn busy_and_all(whose: &str) -> Result<(f64, f64)> {
+pub(in crate::kernel) fn busy_and_all(whose: &str) -> Result<(f64, f64)> {
     let text = fs::read_to_string("/proc/stat").map_err(Error::io("read", "/proc/stat"))?;
     let line = text.lines().find_map(|line| line.strip_prefix(whose)?.strip_prefix(' '));
     // Up to what is stolen: what guests use is in the first two.

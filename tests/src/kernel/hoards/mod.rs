@@ -8,12 +8,13 @@ mod port;
 mod protocols;
 mod things;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
-use super::{Context, KernelTest, Outcome, STANDSTILL, TestResult, tests};
+pub(super) use self::cpu::busy_and_all;
+use super::{Context, KernelTest, Outcome, STANDSTILL, TestResult, assert_lasted, tests};
 use crate::fault::Fault;
 use crate::process::{Process, wait_until};
 use crate::{Daemon, Error, Residue, Result};
@@ -71,6 +72,7 @@ impl Taking<'_> {
         let before = (self.used)(None)?;
         let lasting = if end == End::Time { SHORT } else { Duration::from_secs(30) };
         let fault = self.fault.clone().lasting(lasting);
+        let asked = Instant::now();
         let answer = fault.inject(&mcp)?;
         assert_eq!(
             (&answer["lifetime"], &answer["state"]),
@@ -109,6 +111,9 @@ impl Taking<'_> {
             left = (self.used)(Some(&holder)).unwrap_or(u64::MAX).saturating_sub(before);
             left <= self.give
         });
+        if end == End::Time {
+            assert_lasted(asked, lasting);
+        }
         let processes = daemon.processes();
         if LEASE_ENDS.contains(&end) {
             // Who stands still cannot be ended in order.

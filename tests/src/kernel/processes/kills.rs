@@ -24,6 +24,11 @@ fn again_and_again(program: &Program) -> Fault {
     on("process_kill", program).with(json!({"times": 1000, "interval_seconds": 0.2, "jitter_ms": 50}))
 }
 
+/// Fails unless it strikes at least three times, and whoever it has struck is replaced each time.
+fn assert_repeats(supervisor: &Supervisor) {
+    assert!(wait_until(2 * LIMIT, || supervisor.started() >= 4), "only {} started", supervisor.started());
+}
+
 /// Whether nobody is killed for some time.
 fn is_quiet(supervisor: &Supervisor) -> bool {
     // One that was killed just now is still to be replaced.
@@ -102,7 +107,7 @@ fn a_repeat_hits_whoever_has_come_and_a_removal_prevents_the_next(_: &Context) -
     let mcp = daemon.mcp()?;
     let fault = again_and_again(&program);
     fault.inject(&mcp)?;
-    assert!(wait_until(2 * LIMIT, || supervisor.started() >= 4), "{}", fault.status(&mcp)?);
+    assert_repeats(&supervisor);
     let removed = fault.remove(&mcp)?;
     let sent = removed["evidence"]["signals_sent"].as_u64().unwrap_or_default();
     assert!(
@@ -138,6 +143,7 @@ fn the_death_of_the_holder_ends_the_repeats(_: &Context) -> TestResult {
     let before: Vec<i32> = daemon.holders().iter().map(|holder| holder.pid).collect();
     let fault = again_and_again(&program);
     fault.inject(&mcp)?;
+    assert_repeats(&supervisor);
     let holders = daemon.holders();
     let new: Vec<_> = holders.iter().filter(|holder| !before.contains(&holder.pid)).collect();
     new.iter().for_each(|holder| holder.signal(Signal::SIGKILL));
@@ -153,6 +159,7 @@ fn the_death_of_the_injector_ends_the_repeats(_: &Context) -> TestResult {
     let supervisor = program.supervise(RESTART)?;
     let mut daemon = Daemon::start()?;
     again_and_again(&program).inject(&daemon.mcp()?)?;
+    assert_repeats(&supervisor);
     let processes = daemon.processes();
     daemon.injector().iter().for_each(|injector| injector.signal(Signal::SIGKILL));
     assert!(wait_until(LIMIT, || !processes.iter().any(|process| process.runs())), "somebody still runs");
@@ -166,6 +173,7 @@ fn no_signal_is_sent_when_the_lease_is_over(_: &Context) -> TestResult {
     let supervisor = program.supervise(RESTART)?;
     let mut daemon = Daemon::start()?;
     again_and_again(&program).inject(&daemon.mcp()?)?;
+    assert_repeats(&supervisor);
     // The holder goes on, and hears nothing any more.
     let injector = daemon.injector().ok_or("no injector")?;
     injector.signal(Signal::SIGSTOP);

@@ -11,7 +11,7 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
-use super::{Context, KernelTest, Outcome, STANDSTILL, TestResult, punctual, tests};
+use super::{Context, KernelTest, Outcome, STANDSTILL, TestResult, assert_lasted, punctual, tests};
 use crate::fault::Fault;
 use crate::process::wait_until;
 use crate::worker::Program;

@@ -35,6 +35,8 @@ struct Scene {
     mcp: Mcp,
     fault: Fault,
     before: Residue,
+    /// When the fault was asked for.
+    asked: Instant,
     /// The holder of the fault.
     holder: Process,
     _program: Program,
@@ -48,6 +50,7 @@ impl Scene {
         let mcp = daemon.mcp()?;
         let before = Residue::take(&[])?;
         let fault = on("process_pause", &program).lasting(lasting);
+        let asked = Instant::now();
         let answer = fault.inject(&mcp)?;
         let evidence = &answer["evidence"];
         if answer["lifetime"] != "kernel" || evidence["processes_paused"] != 1 || evidence["pauses"] != 1 {
@@ -57,7 +60,7 @@ impl Scene {
         let holder = daemon.holders().into_iter().find(|holder| has_thread(holder, tracer));
         let holder = holder.ok_or_else(|| Error::Different(format!("{tracer} is no holder's thread")))?;
         match worker.stands_still() && worker.state() == Some('t') {
-            true => Ok(Self { worker, daemon, mcp, fault, before, holder, _program: program }),
+            true => Ok(Self { worker, daemon, mcp, fault, before, asked, holder, _program: program }),
             false => Err(Error::Different(format!("it runs; {answer}; {}", daemon.log()))),
         }
     }
@@ -169,6 +172,7 @@ fn a_pause_ends_at_its_time(_: &Context) -> TestResult {
     let lasting = Duration::from_secs(2);
     let scene = Scene::paused(lasting)?;
     scene.time_to_normal(lasting + STANDSTILL)?;
+    assert_lasted(scene.asked, lasting);
     scene.before.assert_unchanged_within(&[], LIMIT)?;
     Ok(Outcome::Pass)
 }

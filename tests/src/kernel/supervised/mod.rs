@@ -14,9 +14,9 @@ use nix::sys::signal::Signal;
 use serde_json::json;
 
 use self::stage::{
-    CLOCK, CLOCK_AHEAD, DISK, FLAPS, LIMITS, MEMORY, Make, ONE_WAY, PAUSE_AND_LINK, Stage, Stages,
+    CLOCK, CLOCK_AHEAD, DISK, FLAPS, LIMITS, LINK, MEMORY, Make, ONE_WAY, PAUSE_AND_LINK, Stage, Stages,
 };
-use super::{Context, KernelTest, Outcome, STANDSTILL, TestResult};
+use super::{Context, KernelTest, Outcome, STANDSTILL, TestResult, assert_lasted};
 use crate::daemon::binary;
 use crate::guard::Guard;
 use crate::netns::output;
@@ -37,6 +37,8 @@ struct Trial {
     daemon: Daemon,
     mcp: Mcp,
     before: String,
+    /// When the fault was asked for.
+    asked: Instant,
     _policy: tempfile::NamedTempFile,
 }
 
@@ -55,7 +57,8 @@ impl Trial {
         if stage.acts()? {
             return Err(Error::Different("it acts before it is injected".into()));
         }
-        let answer = stage.fault().lasting(lasting).inject(&mcp)?;
+        let (fault, asked) = (stage.fault().lasting(lasting), Instant::now());
+        let answer = fault.inject(&mcp)?;
         if answer["lifetime"] != "supervised" || answer["evidence"]["settings_held"] != 1 {
             return Err(Error::Different(format!("{answer}")));
         }
@@ -64,7 +67,7 @@ impl Trial {
         if met_by_nobody != (answer["state"] == "no_traffic") {
             return Err(Error::Different(format!("{answer}")));
         }
-        let mut trial = Self { stage, guard, daemon, mcp, before, _policy: policy };
+        let mut trial = Self { stage, guard, daemon, mcp, before, asked, _policy: policy };
         match trial.stage.acts()? {
             true => Ok(trial),
             false => Err(Error::Different(format!("injected, and does not act; {}", trial.daemon.log()))),
@@ -73,21 +76,26 @@ impl Trial {
 
     /// How long from now until the kernel shows what it showed before. Then it does not act, and nothing is journalled.
     fn time_to_normal(&mut self, promise: Duration) -> Result<Duration> {
+        let after = self.wait_until_normal(promise)?;
+        self.assert_normal()?;
+        Ok(after)
+    }
+
+    /// How long from now until the kernel shows, of what the fault changes, what it showed before.
+    fn wait_until_normal(&self, promise: Duration) -> Result<Duration> {
         let start = Instant::now();
         let changed = self.before.lines().next().unwrap_or_default().to_owned();
         let normal = || {
             let now = self.stage.picture();
             now.is_ok_and(|now| now.lines().next() == Some(&changed)) && self.stage.stays_away()
         };
-        if !wait_until(promise, normal) {
-            return Err(Error::Late {
+        match wait_until(promise, normal) {
+            true => Ok(start.elapsed()),
+            false => Err(Error::Late {
                 what: format!("normal; now {:?}; guard:\n{}", self.stage.picture(), self.guard.log()),
                 after: promise,
-            });
+            }),
         }
-        let after = start.elapsed();
-        self.assert_normal()?;
-        Ok(after)
     }
 
     fn assert_normal(&mut self) -> Result<()> {
@@ -165,8 +173,11 @@ fn removal(stage: Make) -> Result<String> {
 }
 
 fn time(stage: Make) -> Result<String> {
-    let mut trial = Trial::with_active_fault(stage, Duration::from_secs(4))?;
-    let after = trial.time_to_normal(Duration::from_secs(4) + STANDSTILL)?;
+    const LASTING: Duration = Duration::from_secs(4);
+    let mut trial = Trial::with_active_fault(stage, LASTING)?;
+    let after = trial.wait_until_normal(LASTING + STANDSTILL)?;
+    assert_lasted(trial.asked, LASTING);
+    trial.assert_normal()?;
     Ok(format!("ended by itself {after:?} after it was seen to act"))
 }
 
@@ -230,9 +241,9 @@ fn second_writer(stage: Make) -> Result<String> {
     let expected = trial.stage.disturb()?;
     let answer = trial.stage.fault().remove(&trial.mcp)?;
     let now = trial.stage.picture()?;
-    match now.contains(&expected) {
-        true => Ok(answer["message"].as_str().unwrap_or_default().to_owned()),
-        false => Err(Error::Different(format!("{expected:?} was overwritten: {now}; {answer}"))),
+    match expected.iter().find(|words| !now.contains(words.as_str())) {
+        None => Ok(answer["message"].as_str().unwrap_or_default().to_owned()),
+        Some(words) => Err(Error::Different(format!("there is no {words:?}: {now}; {answer}"))),
     }
 }
 
@@ -351,7 +362,7 @@ scenarios! {
     killing_everything_and_the_guard_leaves_a_pause_and_a_link_down_to_recover: kill_with_guard on PAUSE_AND_LINK;
     killing_everything_and_the_guard_leaves_a_limit_to_recover: kill_with_guard on LIMITS;
     killing_everything_and_the_guard_leaves_a_clock_to_recover: kill_with_guard on CLOCK;
-    what_somebody_else_did_to_a_paused_group_or_a_link_stays: second_writer on PAUSE_AND_LINK;
+    what_somebody_else_did_to_a_link_that_was_down_stays: second_writer on LINK;
     what_somebody_else_has_limited_since_stays: second_writer on LIMITS;
     what_somebody_else_has_limited_a_disk_to_since_stays: second_writer on DISK;
     a_clock_that_somebody_has_corrected_is_left_alone: second_writer on CLOCK;

@@ -1,10 +1,9 @@
 //! The stage of a service that is stopped. Needs a systemd that is the test's own.
 
+use crate::Result;
 use crate::fault::Fault;
 use crate::process::Process;
 use crate::systemd::service::Service;
-use crate::systemd::unit::systemctl;
-use crate::{Error, Result};
 
 use super::stage::Stage;
 
@@ -33,13 +32,5 @@ impl Stage for Stopped {
 
     fn picture(&self) -> Result<String> {
         self.0.properties(PROPERTIES)
-    }
-
-    fn disturb(&self) -> Result<String> {
-        systemctl(&["start", NAME])?;
-        match self.0.state() {
-            state if state == "active" => Ok(state),
-            state => Err(Error::Different(format!("{NAME} was started, and is {state}"))),
-        }
     }
 }

@@ -42,8 +42,10 @@ pub(crate) trait Stage {
     fn cgroups(&self) -> Vec<&Path> {
         Vec::new()
     }
-    /// Does what somebody else might do while the fault is active; returns what the picture contains from then on.
-    fn disturb(&self) -> Result<String>;
+    /// Does what somebody else might do while the fault is active; returns what the picture contains once it has been removed.
+    fn disturb(&self) -> Result<Vec<String>> {
+        Err(Error::Different("nobody else can do to it what its undo would not do".into()))
+    }
 }
 
 /// Makes a stage.
@@ -58,6 +60,7 @@ pub(super) struct Stages {
 }
 
 pub(super) const PAUSE_AND_LINK: Stages = Stages { make: &[pause, link], controllers: &[], own_clock: false };
+pub(super) const LINK: Stages = Stages { make: &[link], controllers: &[], own_clock: false };
 pub(super) const LIMITS: Stages = Stages { make: &[cpu, pids], controllers: CONTROLLERS, own_clock: false };
 /// By itself: who is short of memory is slow.
 pub(super) const MEMORY: Stages = Stages { make: &[memory], controllers: CONTROLLERS, own_clock: false };
@@ -169,11 +172,6 @@ impl Stage for Paused {
     fn cgroups(&self) -> Vec<&Path> {
         vec![self.0.path()]
     }
-
-    fn disturb(&self) -> Result<String> {
-        self.0.write("cgroup.freeze", "0")?;
-        Ok("frozen 0".into())
-    }
 }
 
 struct Limited {
@@ -203,9 +201,9 @@ impl Stage for Limited {
         vec![self.cgroup.path()]
     }
 
-    fn disturb(&self) -> Result<String> {
+    fn disturb(&self) -> Result<Vec<String>> {
         self.cgroup.write(self.file, self.other)?;
-        Ok(self.other.to_owned())
+        Ok(vec![self.other.to_owned()])
     }
 }
 
@@ -318,10 +316,10 @@ impl Stage for OnDisk {
         vec![self.cgroup.path()]
     }
 
-    fn disturb(&self) -> Result<String> {
+    fn disturb(&self) -> Result<Vec<String>> {
         let other = format!("{} rbps=max wbps=4194304 riops=max wiops=max", self.disk.number());
         self.cgroup.write("io.max", &other)?;
-        Ok(other)
+        Ok(vec![other])
     }
 }
 
@@ -376,9 +374,19 @@ impl Stage for Down {
         vec![&self.pair.near, &self.pair.far]
     }
 
-    fn disturb(&self) -> Result<String> {
-        self.pair.near.ip(&["link", "set", "dev", INTERFACE, "up", "txqueuelen", "777"])?;
-        Ok("qlen 777".into())
+    fn disturb(&self) -> Result<Vec<String>> {
+        // Up again, with something else in two of the places that the undo fills.
+        for words in [
+            "link set dev eth0 up txqueuelen 777",
+            "-4 route add 198.51.100.0/24 via 10.77.0.3 dev eth0 metric 7",
+            "neigh replace 10.77.0.9 lladdr 02:00:00:00:00:77 dev eth0 nud permanent",
+        ] {
+            self.pair.near.ip(&words.split(' ').collect::<Vec<_>>())?;
+        }
+        let theirs = ["qlen 777", "198.51.100.0/24 via 10.77.0.3 ", "10.77.0.9 lladdr 02:00:00:00:00:77 "];
+        // What they have not brought back is for the undo to give.
+        let ours = ["2001:db8:1::1/64 ", "2001:db8:2::/64 via fd77::2 "];
+        Ok(theirs.into_iter().chain(ours).map(str::to_owned).collect())
     }
 }
 
@@ -415,10 +423,6 @@ impl Stage for Flapping {
     fn namespaces(&self) -> Vec<&NetNs> {
         vec![&self.0.pair.near, &self.0.pair.far]
     }
-
-    fn disturb(&self) -> Result<String> {
-        self.0.disturb()
-    }
 }
 
 struct Clock {
@@ -447,14 +451,14 @@ impl Stage for Clock {
         Ok(if moved.abs() < 0.05 { "right".into() } else { format!("wrong by {moved:.1} s") })
     }
 
-    fn disturb(&self) -> Result<String> {
+    fn disturb(&self) -> Result<Vec<String>> {
         let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_BOOTTIME)
             .map_err(Error::sys("read", "a clock"))?;
         let right = Duration::from(now).as_secs_f64() + self.before + 0.2;
         let right = Duration::from_secs_f64(right);
         nix::time::clock_settime(nix::time::ClockId::CLOCK_REALTIME, right.into())
             .map_err(Error::sys("set", "the clock"))?;
-        Ok("wrong by 0.2 s".into())
+        Ok(vec!["wrong by 0.2 s".into()])
     }
 }
 

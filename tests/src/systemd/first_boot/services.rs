@@ -131,19 +131,20 @@ fn what_somebody_else_did_with_a_stopped_service_stays() -> TestResult {
     let said = chaosctl(MEMBER, &["--json", "remove", "gone"])?;
     assert!(said.contains("started by somebody else") && victim.pid() == theirs, "{said}; {}", log());
 
+    // What nothing refers to systemd would forget.
+    let refers = Service::start(
+        "chaos-refers.service",
+        "[Unit]\nWants=chaos-stopped.service\n[Service]\nExecStart=sleep infinity\n",
+    )?;
     stop(&victim, "10m")?;
-    // What refers to it keeps systemd from forgetting it.
-    systemctl(&["enable", "--runtime", NAME]).ok();
     systemctl(&["start", NAME])?;
+    let theirs = property(NAME, "InvocationID")?;
     systemctl(&["stop", NAME])?;
-    let remembered = !property(NAME, "InvocationID")?.is_empty();
+    let remembered = property(NAME, "InvocationID")?;
+    assert!(!theirs.is_empty() && remembered == theirs, "systemd has forgotten it: {theirs}, {remembered:?}");
     let said = chaosctl(MEMBER, &["--json", "remove", "gone"])?;
-    if remembered {
-        assert!(said.contains("stopped by somebody else") && !is_active(NAME), "{said}; {}", log());
-    } else {
-        say("systemd forgets a service that nothing refers to, so that it was started again");
-        assert!(is_active(NAME), "{said}; {}", log());
-    }
+    assert!(said.contains("stopped by somebody else") && !is_active(NAME), "{said}; {}", log());
+    drop(refers);
     systemctl(&["start", NAME])?;
 
     stop(&victim, "10m")?;
