@@ -95,7 +95,7 @@ fn of_services() -> Result<Expected> {
 fn plan(mcp: &Mcp, fault: &Value) -> Result<Answer> {
     let mut answer = mcp.call_tool("chaos_plan", fault.clone());
     wait_until(SETTLE, || {
-        let again = answer.as_ref().is_ok_and(|answer| answer.json["error"]["code"] == "UNAVAILABLE");
+        let again = answer.as_ref().is_ok_and(|answer| answer.json["error"]["code"] == "GUARD_MISSING");
         if again {
             answer = mcp.call_tool("chaos_plan", fault.clone());
         }
