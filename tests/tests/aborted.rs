@@ -193,9 +193,12 @@ fn a_program_whose_whole_group_is_interrupted_takes_away_what_it_has_made() {
     }
 }
 
+/// What a run has left, by name.
+type Left = fn(&Run) -> Vec<String>;
+
 #[test]
 fn a_test_that_is_told_to_end_takes_away_what_is_not_among_its_temporary_files() {
-    let tests: [(&str, fn(&Run) -> Vec<String>); 4] = [
+    let tests: [(&str, Left); 4] = [
         (
             "probes::a_kubeconfig_is_used_only_where_the_policy_names_it_and_nobody_but_root_can_have_put_it_there",
             Run::folders,

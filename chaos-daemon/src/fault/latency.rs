@@ -77,6 +77,9 @@ mod tests {
         let (delay, jitter) = (LONGEST_DELAY, LONGEST_JITTER);
         let (correlation, distribution) = (Probability::NEVER, Distribution::Normal);
         let longest = queue(&Delay { delay, jitter, correlation, distribution, packet_rate: None }).longest;
-        assert!(Duration::from_secs(limit.parse().unwrap()) > longest + Duration::from_secs(10), "{longest:?}");
+        assert!(
+            Duration::from_secs(limit.parse().unwrap()) > longest + Duration::from_secs(10),
+            "{longest:?}"
+        );
     }
 }
