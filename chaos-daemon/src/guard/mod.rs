@@ -15,6 +15,8 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use nix::libc;
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
 
 use crate::host::MissingPrivilege;
 use crate::host::privilege::{GUARD, LimitError, check_guard, limit_to};
@@ -62,7 +64,8 @@ pub enum GuardError {
     },
 }
 
-/// Guards the daemon of `runtime_dir` until it is killed: SIGTERM does, and a daemon with supervised faults then ends them.
+/// Guards the daemon of `runtime_dir` until SIGTERM. A daemon with supervised faults then ends them; what one that is dead or
+/// hangs has left, the guard ends first.
 ///
 /// # Errors
 /// When it cannot start.
@@ -70,12 +73,29 @@ pub fn run(runtime_dir: &Path, manager: &ServiceManager) -> Result<(), GuardErro
     check_guard()?;
     limit_to(GUARD)?;
     let mut guard = Guard::claim(runtime_dir, manager)?;
+    let orders = orders().map_err(|source| {
+        let path = runtime_dir.to_owned();
+        GuardError::Io { operation: "listen for signals in", path, source }
+    })?;
     manager.tell("READY=1");
     tracing::info!(runtime_dir = %runtime_dir.display(), "guarding");
+    let mut told = false;
     loop {
         guard.beat();
+        told |= orders.read_signal().is_ok_and(|signal| signal.is_some());
+        if told && guard.may_leave() {
+            return Ok(());
+        }
         guard.look();
     }
+}
+
+/// SIGTERM, to be read between two looks (signalfd(2)) instead of being died of.
+fn orders() -> io::Result<SignalFd> {
+    let mut mask = SigSet::empty();
+    mask.add(Signal::SIGTERM);
+    mask.thread_block()?;
+    Ok(SignalFd::with_flags(&mask, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?)
 }
 
 struct Guard<'a> {
@@ -204,6 +224,15 @@ impl<'a> Guard<'a> {
         self.journal
             .left_behind()
             .map_or(true, |found| found.iter().any(crate::journal::Found::is_supervised))
+    }
+
+    /// Whether nobody needs it: an injector that beats ends its faults when it misses the guard, and otherwise nothing may be left.
+    fn may_leave(&self) -> bool {
+        let lives =
+            |claimant: Claimant| claimant.process.open().is_ok_and(|open| open.is_some_and(|it| !it.dying));
+        let beats = self.injector().is_some_and(lives)
+            && Heartbeat::of_injector(&self.runtime_dir).is_ok_and(|heartbeat| heartbeat.age() < SILENCE);
+        beats || !self.pending()
     }
 
     /// What was killed does nothing more in user space: if it hangs in the kernel, recovery takes its place.
@@ -341,6 +370,7 @@ mod tests {
 
         guard.look();
         assert!(guard.pending(), "what cannot be read was taken for undone");
+        assert!(!guard.may_leave(), "nobody else would try again");
         std::fs::remove_dir(&value).unwrap();
         std::fs::write(&value, "5\n").unwrap();
         let failed = Instant::now();

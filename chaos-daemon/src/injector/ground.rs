@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::net::IpAddr;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use ipnet::IpNet;
@@ -43,7 +44,7 @@ pub(super) fn look(
 ) -> Result<Option<Ground>, ApiError> {
     match effect {
         Effect::Limit { whose, limit } => {
-            let (found, open) = target::cgroup::resolve(&target::scope::group(whose)?)?;
+            let (found, open) = lasting(whose)?;
             let device = match limit {
                 Limit::Io { device, .. } => block_device(device)?,
                 _ => String::new(),
@@ -51,7 +52,7 @@ pub(super) fn look(
             value(effect, found, &open, limit::knob(limit, &device)).map(Some)
         }
         Effect::Pause { whose } => {
-            let (found, open) = target::cgroup::resolve(&target::scope::group(whose)?)?;
+            let (found, open) = lasting(whose)?;
             let ground = value(effect, found, &open, Knob::Freeze)?;
             if let Ground::Cgroup { cgroup, old, .. } = &ground
                 && old != "0"
@@ -119,6 +120,21 @@ fn callers(whose: &Whose, peers: Vec<IpNet>, permit: &Permit) -> Result<Callers,
         protected_peers: protected.cidrs.clone(),
         protected_tcp_ports: protected.tcp_ports.clone(),
     })
+}
+
+/// The control group of which a value is changed, that whoever undoes it can get to: injector and guard have no right to pass
+/// over modes (CAP_DAC_OVERRIDE), which the owner of a directory on the way may change.
+fn lasting(whose: &Whose) -> Result<(CgroupRef, Cgroup), ApiError> {
+    let (found, open) = target::cgroup::resolve(&target::scope::group(whose)?)?;
+    let owned = |folder: &&Path| folder.symlink_metadata().is_ok_and(|is| is.uid() != 0);
+    let Some(others) = found.path.ancestors().find(owned) else { return Ok((found, open)) };
+    let problem = format!(
+        "cgroup {}: {} is not root's, and its owner could keep the old value from being given back",
+        found.path.display(),
+        others.display()
+    );
+    Err(ApiError::new(ErrorCode::TargetProtected, problem)
+        .hint("name a cgroup above it that is root's, such as the slice of the user"))
 }
 
 /// The control group of those whose calls fail, or packets vanish: theirs alone.

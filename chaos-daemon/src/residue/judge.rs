@@ -445,7 +445,13 @@ impl<'a> Judge<'a> {
                     continue;
                 }
                 Some(pid) => (
-                    format!("of {fault}, which is being undone"),
+                    match journal.present.is_empty() {
+                        true => format!("of {fault}, which is being undone"),
+                        false => format!(
+                            "of {fault}, which is being undone, still there: {}",
+                            journal.present.join(", ")
+                        ),
+                    },
                     format!("the daemon (process {pid}) tries until all of it is gone"),
                 ),
                 None if !found.of_this_boot => (format!("of {fault} in an earlier boot"), START.to_owned()),
@@ -460,8 +466,8 @@ impl<'a> Judge<'a> {
                     )
                 }
             };
-            // What nobody's death ends is no mere leftover.
-            let acts = journal.keeper.is_none() && found.is_supervised() && !journal.present.is_empty();
+            // What nobody's death ends is no mere leftover, also where a daemon has not got rid of it yet.
+            let acts = found.is_supervised() && !journal.present.is_empty();
             let level = match unclear {
                 _ if acts => Level::Effect,
                 Some(_) => Level::Unknown,

@@ -208,10 +208,10 @@ fn read_journals(seen: &mut Seen, runtime_dir: Option<&Path>) {
     }
 }
 
-/// What is there of the steps of a journal that nobody keeps. What a journal of another boot says is void.
+/// What is there of the steps of a journal, unless its fault goes on. What a journal of another boot says is void.
 fn still_there(found: &journal::Found, keeper: Option<i32>, unknown: &mut Vec<String>) -> Vec<String> {
     let mut present = Vec::new();
-    for step in found.steps.iter().filter(|_| keeper.is_none() && found.of_this_boot) {
+    for step in found.steps.iter().filter(|_| (keeper.is_none() || found.ending) && found.of_this_boot) {
         match step.present(&Kernel) {
             Ok(true) => present.push(step.to_string()),
             Ok(false) => {}

@@ -168,6 +168,12 @@ fn setting_stuck_for(
         // What is called stuck is, and the guard leaves it to the injector, which lives.
         place.assert_acts()?;
         assert_eq!(journals(&place.running()?.daemon), 1, "the journal has gone");
+        let doctor = place.running()?.mcp.call_tool("chaos_doctor", json!({"residue": true}))?.ok()?;
+        let report = &doctor["everywhere"];
+        assert!(
+            report["level"] == "effect" && report.to_string().contains("which is being undone, still there"),
+            "{report}"
+        );
         file.clear()?;
     }
     let attempts = if times == Some(1) { 1 } else { 2 };

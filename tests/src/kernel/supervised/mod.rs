@@ -209,6 +209,19 @@ fn kill_beside_a_lock(stage: Make) -> Result<String> {
     Ok(format!("normal {after:?} after SIGKILL"))
 }
 
+/// As a service manager does that stops both, of which the daemon has not ended by itself.
+fn dismiss(stage: Make) -> Result<String> {
+    let mut trial = Trial::with_active_fault(stage, LONG)?;
+    trial.daemon.processes().iter().for_each(|process| process.signal(Signal::SIGKILL));
+    trial.guard.signal(Signal::SIGTERM);
+    let after = trial.time_to_normal(PROMISE + STANDSTILL)?;
+    if !wait_until(SETTLE, || trial.guard.has_ended()) {
+        return Err(Error::Different("the guard does not go".into()));
+    }
+    trial.daemon.kill_everything();
+    Ok(format!("normal {after:?} after both were told"))
+}
+
 fn stop(stage: Make) -> Result<String> {
     blow(stage, Signal::SIGSTOP, Daemon::processes)
 }
@@ -366,6 +379,7 @@ scenarios! {
     what_somebody_else_has_limited_since_stays: second_writer on LIMITS;
     what_somebody_else_has_limited_a_disk_to_since_stays: second_writer on DISK;
     a_clock_that_somebody_has_corrected_is_left_alone: second_writer on CLOCK;
+    a_guard_that_is_told_to_go_ends_what_a_dead_daemon_has_left_first: dismiss on PAUSE_AND_LINK;
     a_guard_that_dies_or_hangs_ends_a_pause_and_a_link_down: guard_dies on PAUSE_AND_LINK;
     removing_ends_a_rhythm_with_the_link_up_and_all_it_had: removal on FLAPS;
     a_rhythm_ends_at_its_time_with_the_link_up: time on FLAPS;

@@ -1,5 +1,6 @@
 //! What supervised faults are refused, by name, before anything is changed.
 
+use std::os::unix::fs::chown;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -7,6 +8,7 @@ use serde_json::{Value, json};
 use super::super::guardian::listen_as;
 use super::super::lacks::assert_helps;
 use super::super::{Context, Outcome, TestResult, tests};
+use crate::daemon::NOBODY;
 use crate::guard::Guard;
 use crate::kinds::{impossible, untried};
 use crate::pair::INTERFACE;
@@ -16,6 +18,7 @@ use crate::{Daemon, Error, Mcp, Pair, Reason, Result};
 tests![
     without_a_guard_a_supervised_fault_is_refused_with_what_to_do,
     the_group_of_the_daemon_and_every_group_above_one_are_refused,
+    a_group_of_somebody_else_is_refused_who_could_keep_it_as_it_is,
     loopback_the_default_route_and_a_protected_connection_are_not_taken_down,
     a_link_that_could_not_be_restored_is_refused_by_what_would_be_lost,
     two_faults_do_not_change_the_same_setting,
@@ -50,6 +53,17 @@ fn without_a_guard_a_supervised_fault_is_refused_with_what_to_do(_: &Context) ->
     );
     assert_eq!(cgroup.read("cgroup.freeze")?, "0");
     assert!(cgroup.ask("true", Duration::from_secs(5))?.is_some());
+    Ok(Outcome::Pass)
+}
+
+fn a_group_of_somebody_else_is_refused_who_could_keep_it_as_it_is(_: &Context) -> TestResult {
+    let cgroup = Victim::new(&[])?;
+    let daemon = Daemon::start()?;
+    let _guard = Guard::start(&daemon)?;
+    chown(cgroup.path(), Some(NOBODY), None).map_err(Error::io("give away", "a cgroup"))?;
+    let (code, words) = refused(&daemon.mcp()?, "pause", json!({"cgroup": cgroup.name()}), json!({}))?;
+    assert!(code == "TARGET_PROTECTED" && words.contains("is not root's"), "{code} {words}");
+    assert_eq!(cgroup.read("cgroup.freeze")?, "0");
     Ok(Outcome::Pass)
 }
 
