@@ -14,7 +14,9 @@ use super::alert::{self, Change};
 use super::document::Experiment;
 use super::ending::{Ending, Fate, Progress};
 use super::gate::{Watch, bad_as_well};
-use super::happened::{Happened, LOOK, ask, ask_for_alert, due, inject, look, observe, probe, remove, track};
+use super::happened::{
+    Happened, LOOK, ask, ask_for_alert, due, inject, look, observe, probe, remove, track, why_gone,
+};
 use super::machine::{Effect, Event, Machine, Pause};
 use super::recovery::Tracker;
 use super::sampling::Mode;
@@ -206,8 +208,9 @@ impl<'a> Run<'a> {
                 self.asking.clear();
             }
             Effect::Remove(index) => {
-                self.active.remove(&index);
-                self.answers.push(remove(index, means).boxed());
+                // What ends a run may have ended its faults, too.
+                let end = self.active.remove(&index).filter(|_| machine.goes_as_described());
+                self.answers.push(remove(index, end, means).boxed());
             }
             Effect::Finish(_) => {}
         }
@@ -287,7 +290,7 @@ impl<'a> Run<'a> {
                 // No answer is not "gone": what cannot be read is unknown, and a fault has its own deadline.
                 faults.map_or_else(Vec::new, |faults| self.compare(&faults))
             }
-            Happened::Removed(index, answer, met) => {
+            Happened::Removed(index, answer, met, gone) => {
                 if let Some(evidence) = met {
                     self.met(index, &evidence);
                 }
@@ -296,7 +299,8 @@ impl<'a> Run<'a> {
                 });
                 let fate = self.fates.entry(index).or_default();
                 fate.removed_clean = fate.injected && result.is_ok();
-                vec![Event::Removed(index, result)]
+                let gone = gone.map(|why| Event::Gone(index, why));
+                gone.into_iter().chain([Event::Removed(index, result)]).collect()
             }
         }
     }
@@ -500,15 +504,11 @@ impl<'a> Run<'a> {
             if let Some(fault) = found {
                 self.met(index, &fault.evidence);
             }
-            let why = match found {
-                Some(fault) if fault.state == FaultState::Ended => {
-                    fault.note.clone().unwrap_or_else(|| "nobody says why".to_owned())
-                }
-                Some(_) => continue,
-                None => "it is no longer active".to_owned(),
-            };
+            if found.is_some_and(|fault| fault.state != FaultState::Ended) {
+                continue;
+            }
             match end > soon {
-                true => gone.push(Event::Gone(index, why)),
+                true => gone.push(Event::Gone(index, why_gone(found))),
                 false => drop(self.active.remove(&index)),
             }
         }
@@ -536,3 +536,7 @@ pub(crate) fn residue(removals: &[Removal]) -> Option<String> {
     let residue: Vec<_> = removals.iter().flat_map(|removal| removal.residue.iter().cloned()).collect();
     (!residue.is_empty()).then(|| residue.join(", "))
 }
+
+#[cfg(test)]
+#[path = "driver_tests.rs"]
+mod tests;

@@ -110,7 +110,8 @@ impl Gate {
     /// # Errors
     /// Why it is bad, for people.
     pub fn judge(&self, sample: &Sample) -> Result<(), String> {
-        Watch::new(self).seen(Duration::ZERO, sample).map_err(|why| format!("gate {}: {why}", self.name))
+        let seen = Watch::new(self).seen(Duration::ZERO, sample).unwrap_or(Ok(()));
+        seen.map_err(|why| format!("gate {}: {why}", self.name))
     }
 
     /// Whether it is bad that nothing is seen: neither its `noData`, nor its tolerance, nor its probe takes that for right.
@@ -134,7 +135,7 @@ impl<'a> Watch<'a> {
         Self { gate, measured: VecDeque::new(), bad_since: None }
     }
 
-    /// Whether the latest sample was bad, which is no breach yet if the gate waits for more.
+    /// Whether the latest sample that says anything was bad, which is no breach yet if the gate waits for more.
     pub fn is_bad(&self) -> bool {
         self.bad_since.is_some()
     }
@@ -142,11 +143,13 @@ impl<'a> Watch<'a> {
     /// Takes a sample in, that was asked for at `time`, on a clock that never goes back. A breach comes out, for people.
     pub fn observe(&mut self, time: Duration, sample: &Sample) -> Option<String> {
         match self.seen(time, sample) {
-            Ok(()) => {
+            // Nobody has seen that it got well.
+            None => None,
+            Some(Ok(())) => {
                 self.bad_since = None;
                 None
             }
-            Err(why) => {
+            Some(Err(why)) => {
                 let lasting = time.saturating_sub(*self.bad_since.get_or_insert(time));
                 let breach = || {
                     let long = if lasting.is_zero() { String::new() } else { format!(" for {lasting:.1?}") };
@@ -157,19 +160,20 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// Its name, and for how long it has been bad by now, for people; `None` when the latest sample was good.
+    /// Its name, and for how long it has been bad by now, for people; `None` when the latest sample that says anything was good.
     fn bad_for(&self, now: Duration) -> Option<String> {
         let lasting = now.saturating_sub(self.bad_since?);
         let long = if lasting.is_zero() { String::new() } else { format!(" for {lasting:.1?}") };
         Some(format!("{:?}{long}", self.gate.name))
     }
 
-    fn seen(&mut self, time: Duration, sample: &Sample) -> Result<(), String> {
+    /// Whether a sample is good, and why it is not; `None` when it says nothing.
+    fn seen(&mut self, time: Duration, sample: &Sample) -> Option<Result<(), String>> {
         match self.look(time, sample) {
-            Seen::Good => Ok(()),
-            Seen::NoData(_) if !self.gate.no_data_is_breach => Ok(()),
-            Seen::NoData(why) => Err(format!("no data: {why}")),
-            Seen::Bad(why) => Err(why),
+            Seen::Good => Some(Ok(())),
+            Seen::NoData(_) if !self.gate.no_data_is_breach => None,
+            Seen::NoData(why) => Some(Err(format!("no data: {why}"))),
+            Seen::Bad(why) => Some(Err(why)),
         }
     }
 
@@ -193,7 +197,8 @@ impl<'a> Watch<'a> {
                 }
             }
             Rule::Compare { op, value, lookback } => {
-                let Some(measured) = sample.value.filter(|value| value.is_finite()) else {
+                // Infinity is a value: more, or less, than every other.
+                let Some(measured) = sample.value.filter(|value| !value.is_nan()) else {
                     return Seen::NoData(sample.detail.clone());
                 };
                 self.measured.push_back((time, measured));
@@ -201,6 +206,8 @@ impl<'a> Watch<'a> {
                 let mean = mean(&self.measured);
                 match op.holds(mean, *value) {
                     true => Seen::Bad(format!("{mean:.3} {op} {value} ({})", sample.detail)),
+                    // Of both infinities there is no mean, with which every comparison is false.
+                    false if mean.is_nan() => Seen::NoData(sample.detail.clone()),
                     false => Seen::Good,
                 }
             }

@@ -69,6 +69,39 @@ fn no_data_is_good_only_if_the_document_says_so() {
 }
 
 #[test]
+fn no_data_that_is_ignored_neither_ends_a_breach_nor_is_one() {
+    let (bad, good) = (Some(2.0), Some(1.0));
+    let lenient = Gate { no_data_is_breach: false, ..gate(over(1.5, 0), 2) };
+    for (samples, second) in [
+        (vec![bad, None, bad], Some(2)),
+        (vec![bad, None, None, None, bad], Some(4)),
+        (vec![bad, None, good, bad, None], None),
+        (vec![bad, None, None, None], None),
+        (vec![None, None, bad, bad], None),
+    ] {
+        assert_eq!(breached(&lenient, &samples), second, "{samples:?}");
+    }
+    let mut watch = Watch::new(&lenient);
+    for (second, (value, is_bad)) in
+        [(bad, true), (None, true), (good, false), (None, false)].iter().enumerate()
+    {
+        assert_eq!(watch.observe(Duration::from_secs(second as u64), &measured(*value)), None);
+        assert_eq!(watch.is_bad(), *is_bad, "{second}");
+    }
+}
+
+#[test]
+fn infinity_is_more_or_less_than_every_value_and_both_together_are_no_data() {
+    let (most, least) = (Some(f64::INFINITY), Some(f64::NEG_INFINITY));
+    let lenient = |lookback| Gate { no_data_is_breach: false, ..gate(over(1.5, lookback), 0) };
+    assert_eq!(breached(&lenient(0), &[least, most]), Some(1));
+    assert_eq!(breached(&gate(over(1.5, 0), 0), &[least]), None);
+    assert_eq!(breached(&lenient(9), &[Some(1.0), most]), Some(1));
+    assert_eq!(breached(&lenient(9), &[least, most]), None);
+    assert_eq!(breached(&gate(over(1.5, 9), 0), &[least, most]), Some(1));
+}
+
+#[test]
 fn every_comparison_is_true_in_a_breach() {
     for (op, value, bad) in [
         (Op::Gt, 1.0, false),

@@ -14,7 +14,7 @@ use super::verification::{record, sample, verify};
 use crate::probe::Sample;
 use crate::probe::prober::Prober;
 use crate::request::wire::Door;
-use crate::request::{ApiError, ErrorCode, Evidence, FaultStatus, Removal, Reply, Request};
+use crate::request::{ApiError, ErrorCode, Evidence, FaultState, FaultStatus, Removal, Reply, Request};
 use crate::spec::FaultName;
 
 /// How often faults are looked at.
@@ -41,8 +41,8 @@ pub(super) enum Happened {
     Alerted(usize, Instant, Instant, Sample),
     /// What is active, if that could be read.
     Looked(Option<Vec<FaultStatus>>),
-    /// A fault is removed, or had ended by itself: what it had met, if that is known.
-    Removed(usize, Result<Vec<Removal>, ApiError>, Option<Box<Evidence>>),
+    /// A fault is removed, or had ended by itself: what it had met, if that is known; why it ended, if that was before its time.
+    Removed(usize, Result<Vec<Removal>, ApiError>, Option<Box<Evidence>>, Option<String>),
 }
 
 pub(super) async fn due(index: usize, at: Instant) -> Happened {
@@ -122,28 +122,43 @@ pub(super) async fn inject(experiment: &Experiment, index: usize, means: &Means<
     Happened::Injected(index, asked, Instant::now() + lasts, result)
 }
 
-/// Removes once: what does not go at the first try, the injector keeps trying by itself.
-pub(super) async fn remove(index: usize, means: &Means<'_>) -> Happened {
-    let Some(name) = means.names.get(&index) else { return Happened::Removed(index, Ok(Vec::new()), None) };
+/// Removes once: what does not go at the first try, the injector keeps trying by itself. `end` is when the fault ends by itself,
+/// if it matters that it has not ended before.
+pub(super) async fn remove(index: usize, end: Option<Instant>, means: &Means<'_>) -> Happened {
+    let Some(name) = means.names.get(&index) else {
+        return Happened::Removed(index, Ok(Vec::new()), None, None);
+    };
+    let is_due = end.is_none_or(|end| end <= Instant::now() + LOOK);
     let answer = match means.door.call(Request::Remove { name: name.clone() }).await {
         Ok(Reply::Removed(removals)) => Ok(removals),
         Ok(other) => Err(unexpected(&other)),
         Err(error) => Err(error),
     };
-    let met = match answer.as_deref() {
-        Ok([removal, ..]) => Some(removal.evidence),
-        Ok([]) => met_until_its_end(name, means.door).await,
-        Err(_) => None,
+    let (met, gone) = match answer.as_deref() {
+        Ok([removal, ..]) => (Some(removal.evidence), None),
+        Ok([]) => {
+            let status = status(name, means.door).await;
+            (status.as_ref().map(|fault| fault.evidence), (!is_due).then(|| why_gone(status.as_ref())))
+        }
+        Err(_) => (None, None),
     };
-    Happened::Removed(index, answer, met.map(Box::new))
+    Happened::Removed(index, answer, met.map(Box::new), gone)
 }
 
-/// What a fault had met that has ended by itself, as one does that lasts as long as it may.
-async fn met_until_its_end(name: &FaultName, door: &Door) -> Option<Evidence> {
+/// What is known of a fault that has ended by itself, as one does that lasts as long as it may.
+async fn status(name: &FaultName, door: &Door) -> Option<FaultStatus> {
     match door.call(Request::Status).await {
-        Ok(Reply::Status(faults)) => {
-            faults.into_iter().find(|fault| fault.name == *name).map(|fault| fault.evidence)
-        }
+        Ok(Reply::Status(faults)) => faults.into_iter().find(|fault| fault.name == *name),
         _ => None,
+    }
+}
+
+/// Why a fault has ended, for people.
+pub(super) fn why_gone(status: Option<&FaultStatus>) -> String {
+    match status {
+        Some(fault) if fault.state == FaultState::Ended => {
+            fault.note.clone().unwrap_or_else(|| "nobody says why".to_owned())
+        }
+        _ => "it is no longer active".to_owned(),
     }
 }

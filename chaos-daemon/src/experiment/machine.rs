@@ -73,7 +73,7 @@ pub enum Event {
     Late(String),
     /// An alert was not as the document expects; the text says what.
     Finding(FailureMode, String),
-    /// A fault ended before its time; the text says why.
+    /// A fault ended before its time, as was seen while it was to be active or when it was to be removed; the text says why.
     Gone(usize, String),
     /// The run is to end now, with this verdict; the text says why.
     Abort(Verdict, String),
@@ -265,12 +265,7 @@ impl Machine {
             }
             Event::Late(what) => self.found(FailureMode::RtoMissed, what),
             Event::Finding(mode, what) => self.found(mode, what),
-            Event::Gone(index, why) if self.runs() && self.faults.get(index) == Some(&Fault::Active) => {
-                let what = format!("the fault ended before its time: {why}");
-                self.fault(Verdict::Failed, FailureMode::FaultEndedEarly, what);
-                self.unwind()
-            }
-            Event::Gone(..) => Vec::new(),
+            Event::Gone(index, why) => self.gone(index, &why),
             Event::Abort(verdict, why) if self.phase == Phase::Before => {
                 self.fault(verdict, FailureMode::of_end(verdict), why);
                 self.finish(false)
@@ -462,6 +457,22 @@ impl Machine {
                 self.unwind()
             }
         }
+    }
+
+    /// That a fault was gone when it was to be removed says something only of a run that has gone as described until then: what
+    /// ends a run may have ended its faults, too.
+    fn gone(&mut self, index: usize, why: &str) -> Vec<Effect> {
+        let is_news = match self.faults.get(index) {
+            Some(Fault::Active) => self.runs(),
+            Some(Fault::Removing) => self.goes_as_described(),
+            _ => false,
+        };
+        if !is_news {
+            return Vec::new();
+        }
+        let what = format!("the fault ended before its time: {why}");
+        self.fault(Verdict::Failed, FailureMode::FaultEndedEarly, what);
+        self.unwind()
     }
 
     fn removed(&mut self, index: usize, result: Result<(), String>) -> Vec<Effect> {

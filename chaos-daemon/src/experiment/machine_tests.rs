@@ -165,6 +165,41 @@ fn a_failing_rollback_comes_last_after_a_semicolon_and_hides_nothing() {
 }
 
 #[test]
+fn a_fault_that_is_gone_when_it_is_to_be_removed_fails_a_run_that_nothing_else_has_ended() {
+    let early = "the fault ended before its time: its holder died";
+    let gone = || Event::Gone(0, "its holder died".into());
+    for (over, verdict, text) in [
+        (Event::Lasted, Verdict::Failed, early),
+        (abort(), Verdict::Aborted, "stopped before its time"),
+        (Event::Abort(Verdict::Tripped, "gate".to_owned()), Verdict::Tripped, "gate"),
+    ] {
+        let events =
+            vec![MET, Event::Injected(0, Ok(())), over, gone(), Event::Removed(0, Ok(())), gone(), MET];
+        let outcome = play(vec![INJECT], events).1.unwrap();
+        assert_eq!((outcome.verdict, outcome.error.as_deref()), (verdict, Some(text)));
+    }
+}
+
+#[test]
+fn a_fault_that_an_action_finds_gone_ends_the_method_there() {
+    let steps =
+        vec![INJECT, Step { background: true, ..INJECT }, Step { deed: Deed::Remove(0), ..INJECT }, PROBE];
+    let (mut machine, _) = Machine::start(steps, EDGES);
+    for (event, effects) in [
+        (MET, vec![Effect::Observe, Effect::Inject(0)]),
+        (Event::Injected(0, Ok(())), vec![Effect::Inject(1), Effect::Remove(0)]),
+        (Event::Injected(1, Ok(())), vec![]),
+        (Event::Gone(0, "its holder died".into()), vec![Effect::Cancel, Effect::Remove(1)]),
+        (Event::Removed(0, Ok(())), vec![]),
+        (Event::Removed(1, Ok(())), vec![Effect::Sample]),
+    ] {
+        assert_eq!(machine.step(event.clone()), effects, "{event:?}");
+    }
+    let Effect::Finish(outcome) = machine.step(MET).remove(0) else { panic!("no end") };
+    assert_eq!((outcome.verdict, outcome.failure), (Verdict::Failed, Some(FailureMode::FaultEndedEarly)));
+}
+
+#[test]
 fn a_refused_injection_removes_nothing_but_an_unanswered_one_does() {
     let then = |code| play(vec![INJECT], vec![MET, refused(0, code)]).0[3..].to_vec();
     assert_eq!(then(ErrorCode::FaultActive), [Effect::Cancel, Effect::Sample]);

@@ -14,6 +14,8 @@ use crate::probe::prober::Prober;
 
 /// How often recovery is looked for.
 const RECOVERY_LOOK: Duration = Duration::from_millis(250);
+/// How often towards the end of the time that it has: an answer that comes later does not count.
+const LATEST_LOOK: Duration = Duration::from_millis(20);
 
 /// Samples every condition that is due then, all at once; `first`: each after its delay.
 pub(super) async fn sample(
@@ -108,11 +110,17 @@ pub(super) async fn recovered(experiment: &Experiment, means: &Means<'_>) -> Res
     let end = Instant::now() + limit;
     let mut looked = look(true).await;
     loop {
+        let now = Instant::now();
+        let left = end.saturating_duration_since(now);
         match looked {
-            Err(unmet) if Instant::now() >= end => {
+            Err(unmet) if left.is_zero() => {
                 return Err(format!("not recovered within {limit:?}: {unmet}"));
             }
-            Err(_) => sleep(RECOVERY_LOOK.min(end - Instant::now())).await,
+            Err(_) => sleep((left / 2).clamp(LATEST_LOOK, RECOVERY_LOOK)).await,
+            Ok(()) if left.is_zero() => {
+                let late = now.saturating_duration_since(end);
+                return Err(format!("not recovered within {limit:?}: seen to be met {late:.1?} after that"));
+            }
             Ok(()) => return Ok(()),
         }
         looked = look(false).await;

@@ -56,7 +56,8 @@ pub(super) async fn take(
     Ok(ProbeOutput {
         ok: sample.ok,
         detail: sample.detail,
-        value: sample.value,
+        // JSON has no infinity, and the detail says it.
+        value: sample.value.filter(|value| value.is_finite()),
         seconds: sample.took.as_secs_f64(),
         error: None,
     })

@@ -10,6 +10,7 @@ use ureq::http::{HeaderName, HeaderValue, Response};
 use ureq::typestate::AgentScope;
 
 use super::credential::Credential;
+use super::passage::{DEEPEST, is_deeper};
 use super::tls::{self, Trust};
 use super::{Seen, blocking};
 use crate::spec::SpecError;
@@ -232,7 +233,9 @@ fn answer(response: &mut Response<Body>) -> Result<Value, ureq::Error> {
     let is_json = headers.get("Content-Type").is_some_and(|kind| *kind == "application/json");
     let body = match response.body_mut().with_config().limit(LARGEST_BODY).read_to_vec() {
         Ok(bytes) => {
-            let json = if is_json { serde_json::from_slice(&bytes).ok() } else { None };
+            let json: Option<Value> = if is_json { serde_json::from_slice(&bytes).ok() } else { None };
+            // What is nested too deep to be handed on is text, as what is no JSON.
+            let json = json.filter(|json| !is_deeper(json, DEEPEST - 1));
             json.unwrap_or_else(|| String::from_utf8_lossy(&bytes).into())
         }
         Err(ureq::Error::BodyExceedsLimit(_)) => Value::Null,

@@ -16,6 +16,7 @@ pub mod latency;
 pub mod log;
 pub mod mcp;
 pub mod offspring;
+mod passage;
 pub mod pressure;
 pub mod prober;
 pub mod process;
@@ -38,6 +39,7 @@ use tokio::time::timeout;
 
 use self::alert::webhook::Hearsay;
 use self::credential::Credential;
+use self::passage::{DEEPEST, is_deeper, read_number, write_number};
 use crate::request::facts::{Facts, Question};
 use crate::spec::SpecError;
 use program::Program;
@@ -196,6 +198,14 @@ impl Seen {
     fn measured(value: f64, what: String) -> Self {
         Self { verdict: Ok(what), answer: None, value: Some(value), no_data: None }
     }
+
+    /// The same, unless nobody else could read what came back.
+    fn readable(self) -> Self {
+        match self.answer.as_ref().is_some_and(|answer| is_deeper(answer, DEEPEST)) {
+            true => Self::nothing(format!("an answer that is nested more than {DEEPEST} levels deep")),
+            false => self,
+        }
+    }
 }
 
 impl From<Result<Self, String>> for Seen {
@@ -214,6 +224,7 @@ pub struct Sample {
     /// How long it took.
     pub took: Duration,
     /// What was measured; of what answers the milliseconds until it did. `None` when nothing was.
+    #[serde(serialize_with = "write_number", deserialize_with = "read_number")]
     pub value: Option<f64>,
     /// What came back: of HTTP an object with `status`, `headers` and `body`. `None` when nothing did.
     pub answer: Option<Value>,
@@ -347,6 +358,7 @@ impl Probe {
     }
 
     fn judge(&self, seen: Seen, took: Duration) -> Sample {
+        let seen = seen.readable();
         let answered = seen.verdict.is_ok() || seen.answer.is_some();
         let value = match self.check.measures_time() {
             true => answered.then_some(milliseconds(took)),

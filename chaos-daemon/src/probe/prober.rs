@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tokio::net::UnixStream;
@@ -16,10 +17,13 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout};
 
 use super::alert::webhook::Webhook;
-use super::{Check, Probe, Sample, late};
+use super::{Check, Probe, Sample, late, runner};
 use crate::request::facts::{Facts, Question as Fact};
 use crate::request::wire::{Door, FrameReader, frame, write_frames};
 use crate::request::{ApiError, Caller, ErrorCode, Reply, Request};
+
+/// How much longer than its time limit a sample is waited for: whoever takes it keeps to that by itself, unless it stands still.
+const GRACE: Duration = Duration::from_secs(2);
 
 #[derive(Serialize, Deserialize)]
 struct Question {
@@ -33,8 +37,31 @@ struct Answer {
     sample: Sample,
 }
 
+/// What is left of an answer that cannot be read.
+#[derive(Deserialize)]
+struct OnlyId {
+    id: u64,
+}
+
+/// Who waits for a sample, or for why its answer cannot be read.
+type Asker = oneshot::Sender<Result<Sample, String>>;
+
 /// Samples that are waited for; `None` once the prober is gone.
-type Waiting = Mutex<Option<HashMap<u64, oneshot::Sender<Sample>>>>;
+type Waiting = Mutex<Option<HashMap<u64, Asker>>>;
+
+/// A place among those who wait, which is given back however the wait ends.
+struct Place<'a> {
+    waiting: &'a Waiting,
+    id: u64,
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        if let Some(waiting) = lock(self.waiting).as_mut() {
+            waiting.remove(&self.id);
+        }
+    }
+}
 
 /// The server's ends. Clones share the streams.
 #[derive(Debug, Clone)]
@@ -66,7 +93,7 @@ impl Prober {
         Self { injector: Some((door.clone(), caller)), ..self.clone() }
     }
 
-    /// Has one sample taken. As [`Probe::sample`], it never fails: a prober that is gone is what was seen.
+    /// Has one sample taken. As [`Probe::sample`], it never fails: a prober that is gone, or does not answer, is what was seen.
     pub async fn sample(&self, probe: &Probe) -> Sample {
         if let Some(fact) = probe.check.question(probe.timeout) {
             let start = Instant::now();
@@ -76,7 +103,11 @@ impl Prober {
         }
         let failed = |why: &str| Sample::failed(format!("{}: {why}", probe.check));
         match timeout(probe.timeout, self.taker(&probe.check)).await {
-            Ok(Ok(taker)) => taker.sample(probe).await,
+            Ok(Ok(taker)) => {
+                let patience = patience(probe);
+                let sample = timeout(patience, taker.sample(probe)).await;
+                sample.unwrap_or_else(|_| failed(&late(patience)))
+            }
             Ok(Err(refused)) => failed(&refused.to_string()),
             Err(_) => failed(&late(probe.timeout)),
         }
@@ -149,44 +180,68 @@ impl Line {
     }
 
     async fn sample(&self, probe: &Probe) -> Sample {
-        let gone = || {
-            Sample::failed(format!(
-                "{}: the process that probes is gone; the daemon starts another",
-                probe.check
-            ))
-        };
+        let failed = |why: &str| Sample::failed(format!("{}: {why}", probe.check));
+        let gone = || failed("the process that probes is gone; the daemon starts another");
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let (answer, answered) = oneshot::channel();
         match lock(&self.waiting).as_mut() {
             Some(waiting) => waiting.insert(id, answer),
             None => return gone(),
         };
+        let _place = Place { waiting: &self.waiting, id };
         let asked =
             frame(&Question { id, probe: probe.clone() }).ok().and_then(|bytes| self.frames.send(bytes).ok());
         match asked {
-            Some(()) => answered.await.unwrap_or_else(|_| gone()),
+            Some(()) => match answered.await {
+                Ok(Ok(sample)) => sample,
+                Ok(Err(why)) => failed(&why),
+                Err(_) => gone(),
+            },
             None => gone(),
         }
     }
 }
 
-fn lock(waiting: &Waiting) -> MutexGuard<'_, Option<HashMap<u64, oneshot::Sender<Sample>>>> {
+/// How long a sample is waited for. One of a program may first wait for a place, and at last for the end of what it has started.
+fn patience(probe: &Probe) -> Duration {
+    match probe.check.program() {
+        Some(_) => 2 * probe.timeout + 2 * runner::GRACE + GRACE,
+        None => probe.timeout + GRACE,
+    }
+}
+
+fn lock(waiting: &Waiting) -> MutexGuard<'_, Option<HashMap<u64, Asker>>> {
     waiting.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 async fn read_answers(mut reader: FrameReader, waiting: Arc<Waiting>) {
     while let Ok(Some(frame)) = reader.next().await {
-        let Ok(answer) = serde_json::from_slice::<Answer>(&frame) else {
-            tracing::error!("the prober's answer is not one");
-            break;
+        let (id, sample) = match understood(&frame) {
+            Ok(answer) => answer,
+            Err(error) => {
+                tracing::error!(%error, "the prober's answer is not one");
+                continue;
+            }
         };
-        let asker = lock(&waiting).as_mut().and_then(|waiting| waiting.remove(&answer.id));
+        let asker = lock(&waiting).as_mut().and_then(|waiting| waiting.remove(&id));
         if let Some(asker) = asker {
             // One that has left does not want the sample.
-            let _ = asker.send(answer.sample);
+            let _ = asker.send(sample);
         }
     }
     lock(&waiting).take();
+}
+
+/// Whose answer a frame is, and the sample, or why it cannot be read: what the world says has a part in it, and must not be able
+/// to keep other samples from being read. What is passed over to find the number may be nested as deep as it likes.
+fn understood(frame: &[u8]) -> Result<(u64, Result<Sample, String>), serde_json::Error> {
+    match serde_json::from_slice::<Answer>(frame) {
+        Ok(Answer { id, sample }) => Ok((id, Ok(sample))),
+        Err(problem) => {
+            let OnlyId { id } = serde_json::from_slice(frame)?;
+            Ok((id, Err(format!("the answer cannot be read: {problem}"))))
+        }
+    }
 }
 
 /// The prober's end: takes samples, all at once, until the server is gone or says something that is not a question; and listens at
@@ -234,9 +289,10 @@ where
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use serde_json::Value;
 
     use super::*;
+    use crate::probe::command::Command;
     use crate::probe::{Bounds, Check};
 
     fn probe(address: &str) -> Probe {
@@ -272,5 +328,40 @@ mod tests {
         for sample in [waiting.await.unwrap(), prober.sample(&probe("127.0.0.1:9")).await] {
             assert!(!sample.ok && sample.detail.contains("gone"), "{sample:?}");
         }
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_cannot_be_read_is_one_failed_sample_and_the_next_is_read() {
+        let (server, other) = UnixStream::pair().unwrap();
+        let deep = (0..150).fold(Value::Null, |inner, _| Value::Array(vec![inner]));
+        tokio::spawn(answer_questions(other, move |asked| {
+            let answer = matches!(asked.check, Check::Tcp { port: 9, .. }).then(|| deep.clone());
+            async move { Sample { ok: true, answer, ..Sample::failed("seen".to_owned()) } }
+        }));
+        let prober = Prober::new(server, None);
+        let unread = prober.sample(&probe("127.0.0.1:9")).await;
+        assert!(!unread.ok && unread.detail.contains("cannot be read"), "{unread:?}");
+        let read = prober.sample(&probe("127.0.0.1:10")).await;
+        assert!(read.ok, "{read:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_prober_that_does_not_answer_is_waited_for_as_long_as_a_sample_may_take_and_no_longer() {
+        let (server, _silent) = UnixStream::pair().unwrap();
+        let prober = Prober::new(server, None);
+        let asked = probe("127.0.0.1:9");
+        let begun = Instant::now();
+        let sample = timeout(Duration::from_secs(600), prober.sample(&asked)).await.unwrap();
+        assert!(!sample.ok && sample.detail.contains("no answer within 2.5s"), "{sample:?}");
+        assert!(begun.elapsed() >= asked.timeout + GRACE, "{:?}", begun.elapsed());
+        assert!(lock(&prober.prober.waiting).as_ref().is_some_and(HashMap::is_empty));
+    }
+
+    #[test]
+    fn a_sample_of_a_program_is_waited_for_longer_than_the_runner_takes_to_give_it_up() {
+        let program = Command::parse(vec!["/bin/true".to_owned()], vec![], None, None).unwrap();
+        let asked = Probe { check: Check::Command(program), ..probe("127.0.0.1:9") };
+        // For a place, for the sample, and for the end of whoever has taken it.
+        assert!(patience(&asked) > asked.timeout + (asked.timeout + runner::GRACE) + runner::GRACE);
     }
 }

@@ -46,8 +46,9 @@ impl Reducer {
         let last = points.last().copied()?;
         Some(match self {
             Self::Last => last,
-            Self::Min => points.iter().copied().fold(f64::INFINITY, f64::min),
-            Self::Max => points.iter().copied().fold(f64::NEG_INFINITY, f64::max),
+            // Of what is no number, and of nothing else, neither is one.
+            Self::Min => points.iter().copied().fold(last, f64::min),
+            Self::Max => points.iter().copied().fold(last, f64::max),
             Self::Avg => points.iter().sum::<f64>() / points.len() as f64,
         })
     }
@@ -184,9 +185,10 @@ impl Query {
         }
         let points = points(&body["data"])?;
         let number = self.reducer.reduce(&points).ok_or_else(|| Problem::NoData("no data".to_owned()))?;
-        match number.is_finite() {
-            true => Ok(number),
-            false => Err(Problem::NoData(format!("no data: {number}"))),
+        // Infinity is one: more, or less, than every bound.
+        match number.is_nan() {
+            false => Ok(number),
+            true => Err(Problem::NoData(format!("no data: {number}"))),
         }
     }
 
@@ -307,7 +309,6 @@ mod tests {
             ("matrix", json!([])),
             ("matrix", json!([{"values": []}])),
             ("vector", json!([{"value": [1, "NaN"]}])),
-            ("vector", json!([{"value": [1, "+Inf"]}])),
         ] {
             let number = instant.number(&answer(kind, &result));
             assert!(matches!(number, Err(Problem::NoData(_))), "{result}: {number:?}");
@@ -321,6 +322,26 @@ mod tests {
             json!({"body": "<html>"}),
         ] {
             assert!(matches!(instant.number(&bad), Err(Problem::Wrong(_))), "{bad}");
+        }
+    }
+
+    #[test]
+    fn infinity_is_a_number_and_what_is_none_makes_none_of_it() {
+        let instant = query(Terms::default());
+        for (text, number) in [("+Inf", f64::INFINITY), ("-Inf", f64::NEG_INFINITY)] {
+            let seen = instant.number(&answer("vector", &json!([{"value": [1, text]}])));
+            assert_eq!(seen, Ok(number));
+        }
+        let over = |reduce| {
+            let range = Some(Duration::from_secs(60));
+            query(Terms { range, reduce: Some(reduce), ..Terms::default() })
+        };
+        let matrix = |values: &Value| answer("matrix", &json!([{"values": values}]));
+        let mixed = matrix(&json!([[1, "NaN"], [2, "1"], [3, "+Inf"], [4, "NaN"]]));
+        assert_eq!((over("min").number(&mixed), over("max").number(&mixed)), (Ok(1.0), Ok(f64::INFINITY)));
+        let none = matrix(&json!([[1, "NaN"], [2, "NaN"]]));
+        for reduce in ["last", "min", "max", "avg"] {
+            assert!(matches!(over(reduce).number(&none), Err(Problem::NoData(_))), "{reduce}");
         }
     }
 

@@ -28,7 +28,7 @@ use crate::request::wire::MAX_FRAME;
 /// So many samples are taken at once; others wait, as long as they may take.
 const AT_ONCE: usize = 16;
 /// How much longer than its time limit a sample may take, until nothing is left of its program.
-const GRACE: Duration = Duration::from_secs(2);
+pub(super) const GRACE: Duration = Duration::from_secs(2);
 /// How often the first process of the namespace looks whether it has been left something, in milliseconds.
 const ROUND: u16 = 1000;
 

@@ -63,6 +63,32 @@ async fn an_answer_is_kept_with_status_headers_and_body() {
 }
 
 #[tokio::test]
+async fn a_body_that_is_nested_too_deep_to_be_handed_on_is_text() {
+    for (depth, is_text) in [(99, false), (100, true), (126, true)] {
+        let body = format!("{}{}", "[".repeat(depth), "]".repeat(depth));
+        let length = body.len();
+        let head = "HTTP/1.1 200 OK\r\nContent-Type: application/json";
+        let response = format!("{head}\r\nContent-Length: {length}\r\n\r\n{body}");
+        let url = http_server(response.leak()).await;
+        let sample = probe(Check::http("url", &url, vec![]).unwrap()).sample().await;
+        assert!(sample.ok, "{sample:?}");
+        assert_eq!(sample.answer.unwrap()["body"].is_string(), is_text, "{depth}");
+    }
+}
+
+#[test]
+fn what_came_back_too_deep_to_be_handed_on_is_said_and_left_out() {
+    let probe = probe(Check::tcp("address", "127.0.0.1:9").unwrap());
+    for (depth, ok) in [(100, true), (101, false), (126, false)] {
+        let answer = (0..depth).fold(json!(1), |inner, _| json!({"a": inner}));
+        let seen = Seen { answer: Some(answer), ..Seen::measured(1.0, "seen".to_owned()) };
+        let sample = probe.judge(seen, Duration::ZERO);
+        assert_eq!((sample.ok, sample.answer.is_some()), (ok, ok), "{depth}");
+        assert_eq!(sample.detail.contains("more than 100 levels deep"), !ok, "{}", sample.detail);
+    }
+}
+
+#[tokio::test]
 async fn a_body_that_is_too_long_is_none_and_not_half_of_it() {
     let length = usize::try_from(http::LARGEST_BODY).unwrap() + 1;
     let long = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{}", "x".repeat(length));

@@ -1,0 +1,113 @@
+//! Tests of the driver, with an injector that says what it is told to, and the real prober.
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, UnixStream};
+
+use super::*;
+use crate::cli::native as grammar;
+use crate::experiment::variables::Nowhere;
+use crate::probe::prober;
+use crate::request::wire::Desk;
+use crate::request::{LifetimeClass, Request};
+use crate::spec::FaultType;
+
+/// Cuts something off for a minute, and removes that after a moment.
+fn experiment(probe: &Value, extensions: &Value) -> Experiment {
+    let document = json!({
+        "title": "cut",
+        "steady-state-hypothesis": {"title": "up", "probes": [probe]},
+        "method": [{"type": "action", "name": "cut", "pauses": {"after": 0.1},
+            "provider": {"type": "process", "path": "chaosctl", "arguments":
+                {"inject": "timeout", "--interface": "eth0", "--for": "1m"}}}],
+        "extensions": extensions,
+    });
+    Experiment::parse(document.as_object().unwrap(), grammar, &Nowhere).unwrap()
+}
+
+fn prober() -> Prober {
+    let (server, other) = UnixStream::pair().unwrap();
+    tokio::spawn(prober::serve(other, None));
+    Prober::new(server, None)
+}
+
+fn status(name: &FaultName, state: FaultState, note: Option<&str>) -> FaultStatus {
+    FaultStatus {
+        name: name.clone(),
+        fault_type: FaultType::Timeout,
+        state,
+        lifetime: LifetimeClass::Kernel,
+        guard: String::new(),
+        description: String::new(),
+        age: Duration::ZERO,
+        remaining: Duration::ZERO,
+        evidence: Evidence { affected: 7, ..Evidence::default() },
+        addresses: Vec::new(),
+        note: note.map(str::to_owned),
+    }
+}
+
+/// Injects whatever it is asked for, and when that is to be removed it has ended.
+async fn injector(mut desk: Desk, name: FaultName) {
+    let answers = desk.answers();
+    while let Ok(Some((ticket, request))) = desk.next().await {
+        let reply = match request {
+            Request::Inject { .. } => Reply::Injected(Box::new(status(&name, FaultState::NoTraffic, None))),
+            Request::Remove { .. } => Reply::Removed(Vec::new()),
+            _ => Reply::Status(vec![status(&name, FaultState::Ended, Some("its holder died"))]),
+        };
+        answers.answer(ticket, reply);
+    }
+}
+
+#[tokio::test]
+async fn a_run_whose_fault_had_died_when_it_was_to_be_removed_has_failed_and_says_of_what() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let probe = json!({"type": "probe", "name": "up", "tolerance": 0,
+        "provider": {"type": "process", "path": "chaosctl", "arguments": ["probe", "tcp", address]}});
+    let experiment = experiment(&probe, &json!([]));
+    let name = FaultName::new("cut.1").unwrap();
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    tokio::spawn(injector(Desk::new(theirs), name.clone()));
+    let names = BTreeMap::from([(0, name)]);
+    let recorder = Recorder::new(&experiment, names.clone());
+    let (door, prober, caller) = (Door::new(ours), prober(), Caller::Vsock { cid: 3 });
+    let means = Means { caller, door: &door, prober: &prober, names: &names, recorder: &recorder };
+    let (_stop, stopped) = watch::channel(());
+    let progress = watch::channel(Progress::default()).0;
+    let Ending { outcome, fates, .. } = drive(&experiment, &means, stopped, &progress).await;
+    assert_eq!(outcome.verdict, Verdict::Failed, "{outcome:?}");
+    assert_eq!(outcome.error.as_deref(), Some("the fault ended before its time: its holder died"));
+    assert!(outcome.steady_after && fates[&0].effective, "{outcome:?}");
+}
+
+/// Says at once that it is not well, and then, much later, that it is.
+async fn slow_to_recover(listener: TcpListener) {
+    let (mut response, mut delay) = ("HTTP/1.1 503 No\r\nContent-Length: 0\r\n\r\n", Duration::ZERO);
+    while let Ok((mut stream, _)) = listener.accept().await {
+        let mut request = [0; 1024];
+        assert!(stream.read(&mut request).await.unwrap() > 0);
+        sleep(delay).await;
+        stream.write_all(response.as_bytes()).await.unwrap();
+        (response, delay) = ("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", Duration::from_secs(1));
+    }
+}
+
+#[tokio::test]
+async fn a_steady_state_that_is_met_by_a_late_answer_has_not_recovered_in_time() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    tokio::spawn(slow_to_recover(listener));
+    let probe =
+        json!({"type": "probe", "name": "up", "tolerance": 200, "provider": {"type": "http", "url": url}});
+    let limit = json!([{"name": "chaos-daemon", "abort_when": [{"not_recovered_within": "300ms"}]}]);
+    let experiment = experiment(&probe, &limit);
+    let (ours, _theirs) = UnixStream::pair().unwrap();
+    let names = BTreeMap::new();
+    let recorder = Recorder::new(&experiment, BTreeMap::new());
+    let (door, prober, caller) = (Door::new(ours), prober(), Caller::Vsock { cid: 3 });
+    let means = Means { caller, door: &door, prober: &prober, names: &names, recorder: &recorder };
+    let late = recovered(&experiment, &means).await.unwrap_err();
+    assert!(late.starts_with("not recovered within 300ms: "), "{late}");
+}
