@@ -20,6 +20,7 @@ mod logs;
 pub mod manager;
 mod names;
 mod oom;
+mod orders;
 mod reach;
 pub mod recover;
 pub mod runtime;
