@@ -13,10 +13,16 @@ pub(super) struct Beats {
 }
 
 impl Beats {
-    /// One has been sent, for who asked for it if somebody did.
-    pub(super) fn sent(&mut self, asked: Option<oneshot::Sender<()>>) {
+    /// One has been sent, for those who asked for it.
+    pub(super) fn sent(&mut self, asked: impl IntoIterator<Item = oneshot::Sender<()>>) {
         self.sent += 1;
-        self.waiting.extend(asked.map(|done| (self.sent, done)));
+        let number = self.sent;
+        self.waiting.extend(asked.into_iter().map(|done| (number, done)));
+    }
+
+    /// Whether one is out that somebody asked for.
+    pub(super) fn are_awaited(&self) -> bool {
+        !self.waiting.is_empty()
     }
 
     /// The next one has been answered, and what the answer brings is known to all: tells those who waited for it.
@@ -43,11 +49,22 @@ mod tests {
         beats.sent(Some(first));
         beats.sent(Some(second));
         beats.heard();
+        assert!(beats.are_awaited());
         assert!(told_first.try_recv().is_err(), "by the answer to a heartbeat of before");
         beats.heard();
         assert!(told_first.try_recv().is_ok() && told_second.try_recv().is_err());
         beats.heard();
-        assert!(told_second.try_recv().is_ok());
+        assert!(told_second.try_recv().is_ok() && !beats.are_awaited());
+    }
+
+    #[test]
+    fn all_who_ask_at_once_are_told_by_the_answer_to_one_heartbeat() {
+        let mut beats = Beats::default();
+        let (asked, told): (Vec<_>, Vec<_>) = (0..3).map(|_| oneshot::channel()).unzip();
+        beats.sent(asked);
+        assert!(beats.are_awaited());
+        beats.heard();
+        assert!(told.into_iter().all(|mut told| told.try_recv().is_ok()) && !beats.are_awaited());
     }
 
     #[test]

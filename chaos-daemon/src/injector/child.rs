@@ -1,4 +1,4 @@
-//! Starting children of the injector, so that none is ever forgotten.
+//! Starting and ending children of the injector, so that none is ever forgotten, and none ever waited for without end.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -8,9 +8,10 @@ use nix::fcntl::OFlag;
 use nix::libc;
 use nix::unistd::pipe2;
 use tokio::process::{Child, Command};
+use tokio::time::timeout;
 
 use super::manager;
-use crate::kernel::process::end_child;
+use crate::kernel::process::{END_LIMIT, end_child};
 use crate::sabotage::{self, Guard};
 
 /// The descriptor under which a child finds its socket.
@@ -29,6 +30,22 @@ pub fn start_child(mut command: Command, fds: Vec<OwnedFd>) -> io::Result<Child>
     die_with_parent(&mut command, fds);
     // tokio forgets one that has started and that it cannot watch then: no memory, or too many watches of the kernel.
     command.spawn().inspect_err(|_| end_forgotten(told))
+}
+
+/// Kills a child, and does not wait for its end.
+pub fn kill(child: &mut Child, what: &str) {
+    if let Err(error) = child.start_kill() {
+        tracing::warn!(pid = child.id(), %error, "cannot kill the {what}");
+    }
+}
+
+/// Waits until a child that was killed is gone, but not for one that hangs in the kernel: that is collected whenever it ends.
+/// Must be called within a `LocalSet`.
+pub async fn collect(mut child: Child, what: &str) {
+    if timeout(END_LIMIT, child.wait()).await.is_err() {
+        tracing::error!(pid = child.id(), "the {what} was killed, and has not ended: it hangs in the kernel");
+        tokio::task::spawn_local(async move { child.wait().await });
+    }
 }
 
 fn tell_number(command: &mut Command, tell: OwnedFd) {
@@ -95,8 +112,13 @@ mod tests {
     use std::process::Stdio;
     use std::thread;
 
+    use std::time::Duration;
+
     use nix::errno::Errno;
+    use nix::sys::signal::{Signal, kill};
     use nix::sys::wait::{Id, WaitPidFlag, waitid};
+    use nix::unistd::Pid;
+    use tokio::task::LocalSet;
 
     use super::*;
     use crate::host::refuse;
@@ -129,6 +151,32 @@ mod tests {
                 let refused = start_child(sleeper(), Vec::new()).unwrap_err();
                 assert_eq!(refused.raw_os_error(), Some(libc::ENOSPC), "{refused}");
                 assert!(!has_child(), "a child is left");
+            });
+        };
+        thread::spawn(on_a_thread).join().unwrap();
+    }
+
+    #[test]
+    fn a_child_that_does_not_end_is_not_waited_for_and_is_collected_when_it_has() {
+        let on_a_thread = || {
+            // The clock runs ahead while nothing happens.
+            let mut tokio = tokio::runtime::Builder::new_current_thread();
+            let tokio = tokio.enable_all().start_paused(true).build().unwrap();
+            LocalSet::new().block_on(&tokio, async {
+                let hung = start_child(sleeper(), Vec::new()).unwrap();
+                let pid = Pid::from_raw(hung.id().unwrap().cast_signed());
+                let since = tokio::time::Instant::now();
+                collect(hung, "sleeper").await;
+                assert!(since.elapsed() >= END_LIMIT && has_child());
+                tokio::time::resume();
+                kill(pid, Signal::SIGKILL).unwrap();
+                for _ in 0..1000 {
+                    if !has_child() {
+                        return;
+                    }
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
+                panic!("nobody has collected it");
             });
         };
         thread::spawn(on_a_thread).join().unwrap();

@@ -1,5 +1,6 @@
 //! What this kernel can do, and what of ours lies about.
 
+use super::aside::Places;
 use super::facts::aside;
 use super::state::Injector;
 use crate::fault::{Attach, lacks, parts, remedy, requirements};
@@ -7,6 +8,9 @@ use crate::host::{Facts, Lack};
 use crate::request::{Ability, ApiError, DoctorReport, Leftover, Level, ResidueReport, ResourceAbility};
 use crate::residue::{self, Scope};
 use crate::spec::{FAULT_TYPES, FaultType};
+
+/// So many look for leftovers at once, whoever asks: that goes into every file system, and may take for ever in one.
+static PLACES: Places = Places::new(2, "looks for leftovers");
 
 /// The report.
 ///
@@ -66,8 +70,8 @@ fn told(lacks: Vec<Lack>) -> (Vec<String>, Option<String>) {
 /// What is left there that no running daemon uses.
 pub(super) async fn residue(injector: &Injector, scope: Scope) -> ResidueReport {
     let runtime_dir = injector.runtime_dir.clone();
-    let look = tokio::task::spawn_blocking(move || residue::look(Some(&runtime_dir), scope));
-    look.await.unwrap_or_else(|error| {
+    let looked = PLACES.run(move || residue::look(Some(&runtime_dir), scope)).await;
+    looked.unwrap_or_else(|error| {
         let left = Leftover {
             level: Level::Unknown,
             kind: "look".to_owned(),

@@ -6,10 +6,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use nix::time::{ClockId, clock_gettime};
-use tokio::sync::{Semaphore, SemaphorePermit};
-use tokio::task::spawn_blocking;
-use tokio::time::timeout;
 
+use super::aside::Places;
 use super::{logs, services};
 use crate::host::program::{Distrust, trusted};
 use crate::host::usage::Usage;
@@ -26,10 +24,8 @@ const OF_UNITS: &[FaultType] = &[FaultType::ServiceStop, FaultType::ServiceResta
 /// Faults whose preview tells of processes.
 const OF_PROCESSES: &[FaultType] = &[FaultType::ProcessKill, FaultType::ProcessPause];
 
-/// So many look at once, whoever asks: undoing must always find a thread.
-static PLACES: Semaphore = Semaphore::const_new(2);
-/// How long a question waits for its turn.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// So many look at once, whoever asks.
+static PLACES: Places = Places::new(2, "questions about this host");
 
 /// Looks.
 ///
@@ -68,23 +64,7 @@ pub(super) async fn look(policy: &Policy, question: Question, caller: Caller) ->
 pub(super) async fn aside<T: Send + 'static>(
     look: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
 ) -> Result<T, ApiError> {
-    let place = place().await?;
-    let looked = spawn_blocking(move || {
-        let _place = place;
-        look()
-    });
-    looked.await.map_err(|error| ApiError::new(ErrorCode::Unavailable, format!("looking broke: {error}")))?
-}
-
-async fn place() -> Result<SemaphorePermit<'static>, ApiError> {
-    match timeout(PATIENCE, PLACES.acquire()).await {
-        Ok(Ok(place)) => Ok(place),
-        _ => Err(ApiError::new(
-            ErrorCode::LimitReached,
-            format!("too many questions about this host: none was answered within {PATIENCE:?}"),
-        )
-        .hint("sample less often")),
-    }
+    PLACES.run(look).await?
 }
 
 /// The file that a program which the policy names is.

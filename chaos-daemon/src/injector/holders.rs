@@ -12,12 +12,12 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::process::{Child, Command};
 use tokio::sync::mpsc;
 
-use super::child::start_child;
+use super::child::{collect, kill, start_child};
 use crate::fault::Work;
 use crate::holder::protocol::{frame, send_with_fd};
 use crate::holder::{Lease, Order, Preload, Report};
 use crate::host::NetNs;
-use crate::kernel::process::{END_LIMIT, ProcessId};
+use crate::kernel::process::ProcessId;
 
 /// No report is longer, in bytes; a verifier's log is what comes close.
 const LONGEST_REPORT: u32 = 16 << 20;
@@ -162,14 +162,8 @@ impl Holder {
     /// Kills it and waits until it is gone, but not for one that hangs in the kernel: that is collected whenever it ends, and the
     /// journal's step of it says until then that it is there.
     pub async fn end(mut self) {
-        let pid = self.id.pid;
-        if let Err(error) = self.child.start_kill() {
-            tracing::warn!(pid, %error, "cannot kill a holder");
-        }
-        if tokio::time::timeout(END_LIMIT, self.child.wait()).await.is_err() {
-            tracing::error!(pid, "a holder was killed, and has not ended: it hangs in the kernel");
-            tokio::task::spawn_local(async move { self.child.wait().await });
-        }
+        kill(&mut self.child, "holder");
+        collect(self.child, "holder").await;
     }
 
     /// Waits until it has ended by itself, killing it after `limit`.

@@ -5,14 +5,14 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use ipnet::IpNet;
-use tokio::sync::mpsc;
 use tokio::task::yield_now;
 
 use super::holders::{Holder, HolderFailure};
 use super::life::{self, Aim, Life};
 use super::names::{self, Names};
 use super::oom::Doom;
-use super::state::{Active, Injector, LEASE_WINDOW, LifeOrder};
+use super::orders::{Line, line};
+use super::state::{Active, Injector, LEASE_WINDOW};
 use super::together::{Seat, refuse_beside};
 use super::{affected, down, ground, supervisors, ways_in};
 use crate::fault::{self, Attach, Ground, Place, Plan, Work};
@@ -171,8 +171,8 @@ pub(super) async fn inject(
     }
     // No await from here until the name is taken: of two injections under one name, one finds it taken.
     let admitted = admit(injector, name, request, &named, caller)?;
-    let (sender, orders) = mpsc::unbounded_channel();
-    injector.active.borrow_mut().insert(name.clone(), entry(&admitted, sender));
+    let (line, orders) = line();
+    injector.active.borrow_mut().insert(name.clone(), entry(&admitted, line));
     let started = start(injector, name, &admitted).await;
     injector.restock();
     match started {
@@ -348,7 +348,7 @@ fn place<'a>(
     })
 }
 
-fn entry(admitted: &Admitted, orders: mpsc::UnboundedSender<LifeOrder>) -> Active {
+fn entry(admitted: &Admitted, line: Line) -> Active {
     Active {
         fault_type: admitted.fault.effect.fault_type(),
         lifetime: admitted.plan.lifetime,
@@ -362,7 +362,7 @@ fn entry(admitted: &Admitted, orders: mpsc::UnboundedSender<LifeOrder>) -> Activ
         settings: settings(&admitted.plan),
         addresses: admitted.names.as_ref().map(Names::aimed).unwrap_or_default(),
         owns_clsact: admitted.plan.steps.iter().any(|step| matches!(step, Step::Clsact { .. })),
-        orders,
+        line,
     }
 }
 

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use ipnet::IpNet;
-use tokio::sync::mpsc::{Receiver, UnboundedReceiver};
+use tokio::sync::mpsc::Receiver;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
@@ -14,7 +14,8 @@ use super::down;
 use super::holders::Holder;
 use super::names::{Answer, Names};
 use super::oom::Doom;
-use super::state::{Injector, LifeOrder};
+use super::orders::{End, Next, Orders};
+use super::state::Injector;
 use crate::holder::{Lease, Order, Report};
 use crate::host::boot_time_ns;
 use crate::journal::{Entry, Event, undo_all};
@@ -84,9 +85,10 @@ type Waiting = Vec<oneshot::Sender<Removal>>;
 
 impl Life {
     /// Keeps the fault until it is due, told to end, or its holder dies; then undoes it, until nothing is left.
-    pub(super) async fn live(mut self, mut orders: UnboundedReceiver<LifeOrder>) {
+    pub(super) async fn live(mut self, mut orders: Orders) {
         let mut waiting = Waiting::new();
         let reason = self.hold(&mut orders, &mut waiting).await;
+        orders.refuse_asks();
         self.injector.update(&self.name, |active| {
             active.state = FaultState::Ending;
             active.note = Some(reason.clone());
@@ -121,7 +123,7 @@ impl Life {
     }
 
     /// Heartbeats until there is a reason to end; returns it.
-    async fn hold(&mut self, orders: &mut UnboundedReceiver<LifeOrder>, waiting: &mut Waiting) -> String {
+    async fn hold(&mut self, orders: &mut Orders, waiting: &mut Waiting) -> String {
         let end_ns = self.lease.end_ns;
         let rest = time_left(end_ns, boot_time_ns()).unwrap_or_default();
         let due = sleep_until(Instant::now() + rest);
@@ -133,19 +135,20 @@ impl Life {
         loop {
             tokio::select! {
                 biased;
-                Some(order) = orders.recv() => match order {
-                    LifeOrder::End { reason, done } => {
+                // No more than one heartbeat is out for who asks: a holder that stands still takes in so many and no more.
+                next = orders.next(due.as_mut(), !beats.are_awaited()) => match next {
+                    Next::Due => return TIME_UP.to_owned(),
+                    Next::End(End { reason, done }) => {
                         waiting.push(done);
                         return reason;
                     }
-                    LifeOrder::Refresh { done } => {
+                    Next::Ask(asked) => {
                         if self.holder.order(&Order::Renew).await.is_err() {
                             return "its holder died".to_owned();
                         }
-                        beats.sent(Some(done));
+                        beats.sent(asked);
                     }
                 },
-                () = &mut due => return TIME_UP.to_owned(),
                 () = Doom::wait(self.doom.as_ref()) => self.doomed(),
                 answer = next_answer(self.aim.as_mut()) => {
                     if !self.take_aim(answer).await {
@@ -239,9 +242,10 @@ pub(super) async fn retry(
     injector: Rc<Injector>,
     name: FaultName,
     journal: Entry,
-    mut orders: UnboundedReceiver<LifeOrder>,
+    mut orders: Orders,
     residue: Vec<String>,
 ) {
+    orders.refuse_asks();
     stuck(&injector, &name, &residue).await;
     undo(&injector, &name, &journal, &mut orders, Waiting::new()).await;
     close(journal);
@@ -280,7 +284,7 @@ async fn undo(
     injector: &Injector,
     name: &FaultName,
     journal: &Entry,
-    orders: &mut UnboundedReceiver<LifeOrder>,
+    orders: &mut Orders,
     mut waiting: Waiting,
 ) {
     loop {
@@ -291,11 +295,7 @@ async fn undo(
                 active.note = Some(format!("{}; {each}", active.note.take().unwrap_or_default()));
             });
         }
-        while let Ok(order) = orders.try_recv() {
-            if let LifeOrder::End { done, .. } = order {
-                waiting.push(done);
-            }
-        }
+        waiting.extend(orders.take_ends());
         let removal = injector.status_of(name).map(|status| Removal {
             name: name.clone(),
             fault_type: status.fault_type,

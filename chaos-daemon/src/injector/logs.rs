@@ -13,9 +13,9 @@ use regex::Regex;
 use tokio::io::AsyncReadExt;
 use tokio::process::{Child, Command};
 use tokio::sync::{Semaphore, SemaphorePermit};
-use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
+use super::aside::on_a_thread;
 use super::child::start_child;
 use super::server_process::{drop_rights, unprivileged};
 use crate::host::accounts;
@@ -25,7 +25,7 @@ use crate::request::facts::LogFacts;
 use crate::request::{ApiError, Caller, ErrorCode};
 use crate::spec::{Log, LogRequest, LogSearch};
 
-/// So many are read at once, whoever asks: undoing must always find a thread, also while a file system hangs.
+/// So many are read at once, whoever asks, also while a file system hangs.
 static PLACES: Semaphore = Semaphore::const_new(2);
 /// The longest that reading may take, whatever is asked for.
 const LONGEST: Duration = Duration::from_secs(30);
@@ -84,7 +84,7 @@ async fn aside<T: Send + 'static>(
     limit: Limit,
     read: impl FnOnce() -> Result<T, LogError> + Send + 'static,
 ) -> Result<(T, Place), ApiError> {
-    let reading = spawn_blocking(move || read().map(|done| (done, place)));
+    let reading = on_a_thread(move || read().map(|done| (done, place)));
     match timeout(limit.left(), reading).await {
         Ok(Ok(done)) => done.map_err(|error| refuse(&error)),
         Ok(Err(error)) => Err(unavailable(format!("reading broke: {error}"))),

@@ -3,6 +3,7 @@
 
 mod affected;
 pub mod alerts;
+mod aside;
 mod beats;
 pub mod child;
 mod credentials;
@@ -19,6 +20,7 @@ mod logs;
 pub mod manager;
 mod names;
 mod oom;
+mod orders;
 mod reach;
 pub mod recover;
 pub mod runtime;
@@ -60,7 +62,8 @@ use watch::{Heartbeat, beat, watch_guard};
 /// How long to wait before a server that has died is started again.
 const SERVER_PAUSE: Duration = Duration::from_millis(300);
 
-/// How long threads that block are kept: for good, since undoing must not depend on whether a thread can be made.
+/// How long tokio's threads that block are kept: for good, since undoing must not depend on whether a thread can be made. What
+/// callers ask for takes none of them ([`aside`]).
 const KEEP_THREADS: Duration = Duration::from_secs(u32::MAX as u64);
 
 /// How packet programs are attached to target devices.

@@ -1,16 +1,18 @@
 //! The addresses of a host that a fault names, asked for again and again while the fault is active.
 
-use std::io;
-use std::thread;
 use std::time::Duration;
 
 use ipnet::IpNet;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 use tokio::time::sleep;
 
+use super::aside::Places;
 use crate::kernel::bpf::MOST_NAMED;
-use crate::request::{ApiError, ErrorCode};
+use crate::request::ApiError;
 use crate::target;
+
+/// So many look-ups at once, for callers and for the faults that are active.
+static PLACES: Places = Places::new(16, "look-ups of host names");
 
 /// What a name stands for, or why that is not known.
 pub(super) type Answer = Result<Vec<IpNet>, ApiError>;
@@ -82,20 +84,9 @@ impl Names {
     }
 }
 
-/// The addresses of a host, asked for on a thread of its own, which nobody waits for: name servers may take longer than the
-/// daemon does to end.
+/// The addresses of a host, asked for away from the loop: name servers may take longer than a lease lasts, or the daemon to end.
 pub(super) async fn lookup(host: String) -> Answer {
-    let failed = |error: &dyn std::fmt::Display| {
-        ApiError::new(ErrorCode::TargetNotFound, format!("target.host: look-up failed: {error}"))
-    };
-    let (answer, answered) = oneshot::channel();
-    let ask = move || {
-        // Nobody who waits any more is fine.
-        let _ = answer.send(target::addresses_of(&host));
-    };
-    let started: io::Result<_> = thread::Builder::new().name("names".to_owned()).spawn(ask);
-    started.map_err(|error| failed(&error))?;
-    answered.await.map_err(|error| failed(&error))?
+    PLACES.run(move || target::addresses_of(&host)).await?
 }
 
 #[cfg(test)]

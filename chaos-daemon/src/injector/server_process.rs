@@ -22,7 +22,7 @@ use tokio::time::timeout;
 
 use super::Options;
 use super::alerts::Ears;
-use super::child::{CHILD_FD, start_child};
+use super::child::{CHILD_FD, collect, kill, start_child};
 use crate::host::accounts;
 use crate::host::program::Programs;
 use crate::request::WentDown;
@@ -257,19 +257,20 @@ impl ServerProcess {
         }
     }
 
-    /// Kills them and waits until they are gone. The runner ends what it has started before it goes, since the server is gone.
-    pub async fn end(&mut self) {
-        let runner = self.runner.as_mut().map(|runner| ("runner", runner));
-        for (which, child) in
-            [("server", &mut self.server), ("prober", &mut self.prober)].into_iter().chain(runner)
-        {
-            if which == "runner" && timeout(RUNNER_ENDS, child.wait()).await.is_ok() {
-                continue;
+    /// Kills them, all at once, and waits until they are gone, but not for one that hangs in the kernel: no signal would be heard
+    /// meanwhile, and no other server started. The runner ends what it has started before it goes, since the server is gone.
+    pub async fn end(self) {
+        let Self { mut server, mut prober, runner } = self;
+        kill(&mut server, "server");
+        kill(&mut prober, "prober");
+        let runner = async {
+            let Some(mut runner) = runner else { return };
+            if timeout(RUNNER_ENDS, runner.wait()).await.is_err() {
+                kill(&mut runner, "runner");
+                collect(runner, "runner").await;
             }
-            if let Err(error) = child.kill().await {
-                tracing::warn!(%error, "cannot kill the {which}");
-            }
-        }
+        };
+        tokio::join!(collect(server, "server"), collect(prober, "prober"), runner);
     }
 }
 

@@ -7,9 +7,10 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use ipnet::IpNet;
-use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::sync::Notify;
 
 use super::holders::{Holder, HolderFailure};
+use super::orders::Line;
 use super::watch::GuardPost;
 use super::{AttachChoice, Options};
 use crate::fault::Attach;
@@ -83,15 +84,7 @@ pub(super) struct Active {
     /// Whether it undoes the device's clsact qdisc.
     pub(super) owns_clsact: bool,
     /// To the task that keeps it.
-    pub(super) orders: mpsc::UnboundedSender<LifeOrder>,
-}
-
-/// What the task of a fault can be told.
-pub(super) enum LifeOrder {
-    /// End the fault, and say what was found.
-    End { reason: String, done: oneshot::Sender<Removal> },
-    /// Ask the holder what the fault has met, and say when it is known.
-    Refresh { done: oneshot::Sender<()> },
+    pub(super) line: Line,
 }
 
 impl Injector {
@@ -218,9 +211,7 @@ impl Injector {
 
     /// Ends one fault and waits until it has been undone. `None` when there is none of this name.
     pub(super) async fn end(&self, name: &FaultName, reason: &str) -> Option<Removal> {
-        let (done, removal) = oneshot::channel();
-        let order = LifeOrder::End { reason: reason.to_owned(), done };
-        self.active.borrow().get(name)?.orders.send(order).ok()?;
+        let removal = self.active.borrow().get(name)?.line.end(reason)?;
         removal.await.ok()
     }
 
@@ -232,15 +223,8 @@ impl Injector {
     /// Ends every fault, all at once, and waits until each has been undone.
     pub(super) async fn end_all(&self, reason: &str) -> Vec<Removal> {
         self.epoch.set(self.epoch.get().wrapping_add(1));
-        let waiting: Vec<_> = {
-            let active = self.active.borrow();
-            let order = |active: &Active| {
-                let (done, removal) = oneshot::channel();
-                let order = LifeOrder::End { reason: reason.to_owned(), done };
-                active.orders.send(order).ok().map(|()| removal)
-            };
-            active.values().filter_map(order).collect()
-        };
+        let waiting: Vec<_> =
+            self.active.borrow().values().filter_map(|active| active.line.end(reason)).collect();
         let mut removals = Vec::new();
         for each in waiting {
             removals.extend(each.await.ok());
@@ -250,14 +234,7 @@ impl Injector {
 
     /// Asks every holder what its fault has met. One that does not answer in time keeps its last word.
     pub(super) async fn refresh(&self) {
-        let waiting: Vec<_> = {
-            let active = self.active.borrow();
-            let order = |active: &Active| {
-                let (done, refreshed) = oneshot::channel();
-                active.orders.send(LifeOrder::Refresh { done }).ok().map(|()| refreshed)
-            };
-            active.values().filter_map(order).collect()
-        };
+        let waiting: Vec<_> = self.active.borrow().values().filter_map(|active| active.line.ask()).collect();
         let all = async {
             for each in waiting {
                 // A fault that has ended meanwhile has nothing new to say.

@@ -75,7 +75,8 @@ pub async fn serve(options: ServerOptions, grammar: Grammar) -> Result<(), Serve
 async fn speak(session: Session, tools: Arc<Vec<Tool>>) {
     let Session { service, caller, reader, writer } = session;
     let calls = Arc::new(Semaphore::new(MOST_CALLS));
-    let handler = Handler { service, caller, tools, calls, subscriptions: Subscriptions::default() };
+    let subscriptions = Subscriptions::default();
+    let handler = Handler { service, caller, tools, calls: Arc::clone(&calls), subscriptions };
     let opened = tokio::time::timeout(OPENING_LIMIT, handler.serve(LineTransport::new(reader, writer))).await;
     match opened {
         Ok(Ok(running)) => {
@@ -86,6 +87,9 @@ async fn speak(session: Session, tools: Arc<Vec<Tool>>) {
         Ok(Err(error)) => tracing::debug!(?caller, %error, "no session was opened"),
         Err(_) => tracing::info!(?caller, "closed: no session within {OPENING_LIMIT:?}"),
     }
+    // What has begun goes on without its client, in this connection's place: who comes and goes has no more at once than others.
+    let all = u32::try_from(MOST_CALLS).unwrap_or(u32::MAX);
+    let _ended = calls.acquire_many(all).await;
 }
 
 /// One connection's side of the protocol.

@@ -31,7 +31,7 @@ use crate::request::{Caller, WentDown};
 use history::Retention;
 use service::Service;
 
-/// The most connections at once.
+/// The most connections at once. One counts until all that was asked for on it has ended.
 pub const MOST_CONNECTIONS: usize = 16;
 
 /// What the server is started with.
@@ -95,7 +95,8 @@ pub struct Session {
     pub writer: Box<dyn AsyncWrite + Send + Unpin>,
 }
 
-/// Serves connections with `speak` until the injector is gone, which is the end of the server's work.
+/// Serves connections with `speak` until the injector is gone, which is the end of the server's work. A connection has its place
+/// for as long as `speak` takes.
 ///
 /// # Errors
 /// When a socket is of no use, or connections can no longer be accepted.
@@ -156,8 +157,10 @@ where
     ) {
         let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {
             tracing::warn!(?caller, "refused: {MOST_CONNECTIONS} connections are open");
-            let text =
-                format!("{MOST_CONNECTIONS} connections are open, which is the most at once: close one");
+            let text = format!(
+                "{MOST_CONNECTIONS} connections are open, or have left calls that go on, which is the most at once: close \
+                 one"
+            );
             tokio::spawn(async move { refuse(&mut writer, &text).await });
             return;
         };

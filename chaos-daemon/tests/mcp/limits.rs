@@ -68,6 +68,27 @@ async fn the_seventeenth_connection_is_told_why_it_is_refused() {
 }
 
 #[tokio::test]
+async fn a_connection_has_its_place_until_its_calls_have_ended_also_when_its_client_has_left() {
+    let server = Server::start().await;
+    let mut leaving = Client::open(&server.socket).await;
+    let hung = json!({"fault_type": "timeout", "probability": 1, "target": {"interface": "hung0"}});
+    leaving.fault("f", "register", hung).await;
+    let arguments = json!({"fault_name": "f", "action": "inject"});
+    leaving.send("tools/call", json!({"name": "chaos_inject_fault", "arguments": arguments})).await;
+    let mut leaving = patient(leaving).await;
+    leaving.end();
+    assert!(leaving.answer().await.is_none());
+    tokio::time::resume();
+    let mut others = Vec::new();
+    for _ in 1..16 {
+        others.push(Client::open(&server.socket).await);
+    }
+    let mut refused = Client::raw(&server.socket).await;
+    let answer = refused.answer().await.unwrap();
+    assert!(answer["error"]["message"].as_str().unwrap().contains("16 connections"), "{answer}");
+}
+
+#[tokio::test]
 async fn the_ninth_call_at_once_is_refused_and_a_slow_one_keeps_nobody_waiting() {
     let server = Server::start().await;
     let mut client = Client::open(&server.socket).await;
