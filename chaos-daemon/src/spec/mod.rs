@@ -5,6 +5,7 @@ pub mod answer;
 pub mod blast;
 pub mod calls;
 pub mod category;
+pub mod command;
 pub mod dns;
 pub mod fault;
 pub mod fault_type;
