@@ -14,6 +14,7 @@ pub mod hoard;
 pub mod host;
 pub mod host_limits;
 pub mod impairment;
+pub mod ip;
 pub mod load;
 pub mod log;
 pub mod mcp;
