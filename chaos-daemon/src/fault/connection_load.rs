@@ -13,14 +13,15 @@
 use std::fmt::Write;
 
 use super::{Goal, HoardWork, Plan, Work, descriptors};
+use crate::host::socket_file::SparedSockets;
 use crate::request::{ApiError, LifetimeClass};
 use crate::spec::sessions::{Amount, ConnectionLoad};
 
-/// Plans it; the process may have `most` descriptors.
+/// Plans it; the process may have `most` descriptors, and connects to none of the sockets that are `spared`.
 ///
 /// # Errors
 /// [`crate::request::ErrorCode::LimitReached`] when one process cannot have so many.
-pub fn plan(load: &ConnectionLoad, most: u64) -> Result<Plan, ApiError> {
+pub fn plan(load: &ConnectionLoad, most: u64, spared: &SparedSockets) -> Result<Plan, ApiError> {
     let ConnectionLoad { server, amount, timeout, ramp, netns } = load;
     let mut description = match amount {
         Amount::Held(count) => {
@@ -41,7 +42,8 @@ pub fn plan(load: &ConnectionLoad, most: u64) -> Result<Plan, ApiError> {
     if !ramp.is_zero() {
         let _ = write!(description, ", all of it after {ramp:?}");
     }
-    let goal = Goal::Connections { server: server.clone(), amount: *amount, limit: *timeout };
+    let (server, spared) = (server.clone(), spared.clone());
+    let goal = Goal::Connections { server, amount: *amount, limit: *timeout, spared };
     Ok(Plan {
         work: Work::Hoard(HoardWork { goal, ramp: *ramp, cgroup: None }),
         steps: Vec::new(),
@@ -66,6 +68,7 @@ mod tests {
             ramp: Duration::from_secs(5),
             netns: None,
         };
+        let plan = |load: &ConnectionLoad, most| plan(load, most, &SparedSockets::default());
         let words = plan(&load(Amount::Held(900)), 1024).unwrap().description;
         assert_eq!(
             words,

@@ -47,6 +47,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 
 use crate::host::panic::AfterPanic;
+use crate::host::socket_file::SparedSockets;
 use crate::host::supply::{Descriptors, Tasks};
 use crate::host::{CgroupRef, Facts, PlaceRef, Spared};
 use crate::kernel::netlink::marks::recognise_device;
@@ -130,6 +131,8 @@ pub enum Ground {
     Directory(Box<DirectoryGround>, Option<CgroupRef>, u64),
     /// Open files.
     Descriptors(Descriptors),
+    /// Open files, and sockets that nobody is to be connected to.
+    Reach(Descriptors, SparedSockets),
     /// Processes and threads, and the cgroup to join.
     Tasks(Tasks, Option<CgroupRef>),
     /// A value of a control group.
@@ -305,7 +308,9 @@ fn on_ground(effect: &Effect, ground: Option<&Ground>) -> Result<Plan, ApiError>
         (Effect::Sever { packets, packet_probability, partition }, Some(Ground::Callers(callers))) => {
             Ok(sever::plan(packets, *packet_probability, *partition, callers))
         }
-        (Effect::Load(load), Some(Ground::Descriptors(found))) => connection_load::plan(load, found.process),
+        (Effect::Load(load), Some(Ground::Reach(found, spared))) => {
+            connection_load::plan(load, found.process, spared)
+        }
         (Effect::ServiceStop { .. }, Some(Ground::Service(unit))) => Ok(service_stop::plan(unit)),
         (Effect::ServiceRestart { .. }, Some(Ground::Service(unit))) => Ok(service_restart::plan(unit)),
         (Effect::ProcessPause { processes, rhythm }, Some(Ground::Crowd(crowd))) => {

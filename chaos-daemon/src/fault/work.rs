@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::host::CgroupRef;
 use crate::host::directory::DirectoryRef;
 use crate::host::panic::SYSRQ;
+use crate::host::socket_file::SparedSockets;
 use crate::host::{KernelFiles, KernelSockets, PlaceRef, ProcessId, Spared};
 use crate::kernel::bpf::{Family, files, sever, sockets};
 use crate::kernel::netlink::Netem;
@@ -254,6 +255,8 @@ pub enum Goal {
         amount: Amount,
         /// How long one may take to open, and each answer to come.
         limit: Duration,
+        /// Sockets that nobody is to be connected to, wherever the path leads by then.
+        spared: SparedSockets,
     },
 }
 

@@ -25,6 +25,7 @@ pub mod program;
 pub mod proxy;
 pub mod sandbox;
 pub mod secret;
+pub mod socket_file;
 pub mod sshd;
 pub mod supply;
 mod syscalls;

@@ -1,8 +1,8 @@
 //! The processes of this host as procfs shows them, and which of them are never a target.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -11,6 +11,10 @@ use serde::{Deserialize, Serialize};
 
 use super::part::Part;
 use super::vital::Nearness;
+
+/// How much of a command line counts, in bytes: whoever runs a process can make it as long as he likes (prctl(2),
+/// `PR_SET_MM_MAP`). What else is read of a process here the kernel bounds.
+pub const LONGEST_COMMAND: usize = 64 << 10;
 
 /// A process that cannot be mistaken for a later one of the same number: the pid and the time it started, in
 /// clock ticks since boot (`/proc/PID/stat`, field 22; proc(5)).
@@ -45,7 +49,7 @@ pub struct Running {
     pub exe: Option<String>,
     /// The file that it runs, by device and inode.
     pub program: Option<(u64, u64)>,
-    /// Words of its command line, joined by blanks.
+    /// Words of its command line, joined by blanks; of a long one the first [`LONGEST_COMMAND`] bytes.
     pub command: String,
     /// Path of its control group (version 2) below the mount.
     pub cgroup: Option<PathBuf>,
@@ -76,7 +80,8 @@ impl Running {
             name: stat.comm,
             exe: exe.map(|exe| exe.strip_suffix(" (deleted)").map_or(exe.clone(), str::to_owned)),
             program: fs::metadata(folder.join("exe")).ok().map(|file| (file.dev(), file.ino())),
-            command: process.cmdline().unwrap_or_default().join(" "),
+            // Who has ended meanwhile has none.
+            command: words(&command_line(&folder).unwrap_or_default()),
             cgroup: cgroup.map(PathBuf::from),
             of_kernel,
             nearness: Nearness::read(&folder),
@@ -114,6 +119,26 @@ impl Running {
         let is_unit = |name: &&str| name.ends_with(".service") || name.ends_with(".scope");
         components.into_iter().find(is_unit)
     }
+}
+
+/// The command line of the process whose folder of procfs this is, as far as it counts: a NUL ends each word.
+///
+/// # Errors
+/// When it cannot be read.
+pub fn command_line(folder: &Path) -> io::Result<Vec<u8>> {
+    beginning(File::open(folder.join("cmdline"))?)
+}
+
+fn beginning(file: impl Read) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    file.take(LONGEST_COMMAND as u64).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Words that end with a NUL each, joined by blanks. What is no UTF-8 is read as U+FFFD.
+fn words(bytes: &[u8]) -> String {
+    let words = bytes.split(|byte| *byte == 0).filter(|word| !word.is_empty());
+    words.map(String::from_utf8_lossy).collect::<Vec<_>>().join(" ")
 }
 
 /// The process that a thread belongs to; 0 is nobody's.
@@ -195,6 +220,13 @@ mod tests {
         assert!(me.command.starts_with(&std::env::args().next().unwrap()), "{me:?}");
         assert!(me.nearness.of_this_host && !me.of_kernel && me.tracer == 0, "{me:?}");
         assert!(Running::all().unwrap().iter().any(|process| process.id == me.id));
+    }
+
+    #[test]
+    fn of_a_command_line_without_an_end_only_the_beginning_is_read() {
+        assert_eq!(beginning(io::repeat(b'x')).unwrap().len(), LONGEST_COMMAND);
+        assert_eq!(words(b"/opt/a\0--name\0\0b c\xff\0"), "/opt/a --name b c\u{fffd}");
+        assert_eq!(words(b""), "");
     }
 
     #[test]

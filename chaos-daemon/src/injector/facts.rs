@@ -106,7 +106,7 @@ fn processes(target: &TargetRequest, caller: Caller) -> Result<ProcessFacts, Api
         Err(error) if error.code == ErrorCode::TargetNotFound => return Ok(ProcessFacts::default()),
         matcher => matcher?,
     };
-    let selection = matcher.select(all, &spared);
+    let selection = matcher.select(all, &spared)?;
     if selection.hit.is_empty() && !selection.left_out.is_empty() {
         return Err(nobody(&selector, &selection));
     }

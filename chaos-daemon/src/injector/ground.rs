@@ -202,14 +202,14 @@ fn place(path: &Path) -> Result<PlaceRef, ApiError> {
 fn crowd(selector: &ProcessSelector, caller: Caller) -> Result<Ground, ApiError> {
     let all = everybody()?;
     let spared = Spared::of(caller.process(), &all);
-    select(selector, Matcher::new(selector)?.matching(all), spared)
+    select(selector, Matcher::new(selector)?.matching(all)?, spared)
 }
 
 /// The proxies among the processes that match; none of those that are hit has a fault already.
 fn proxies(selector: &ProcessSelector, caller: Caller) -> Result<Ground, ApiError> {
     let all = everybody()?;
     let spared = Spared::of(caller.process(), &all);
-    let mut matching = Matcher::new(selector)?.matching(all);
+    let mut matching = Matcher::new(selector)?.matching(all)?;
     let mut pages = BTreeMap::new();
     // Of nobody else a descriptor is taken.
     for process in matching.iter().filter(|process| process.command.split(' ').any(|word| word == PROXY)) {

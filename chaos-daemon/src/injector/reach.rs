@@ -1,20 +1,16 @@
 //! Whether a server may be loaded: it is this host's own, or the policy names it, and nobody depends on it for the way in.
 
-use std::fs;
 use std::net::SocketAddr;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
 use crate::fault::Ground;
+use crate::host::socket_file::{SocketFile, SparedSockets};
 use crate::host::supply::Descriptors;
 use crate::host::{NetNs, connections};
 use crate::policy::Permit;
 use crate::request::{ApiError, ErrorCode};
 use crate::spec::sessions::{ConnectionLoad, Place};
 use crate::target;
-
-/// Where sockets are without which a host cannot be run.
-const VITAL: &[&str] = &["/run/systemd", "/run/dbus", "/run/udev"];
 
 /// Looks. `runtime_dir` is the daemon's own.
 ///
@@ -26,16 +22,20 @@ pub(super) fn look(
     home: &NetNs,
     runtime_dir: &Path,
 ) -> Result<Ground, ApiError> {
-    match &load.server.place {
-        Place::Tcp(address) => match &load.netns {
-            None => tcp(*address, permit, home)?,
-            Some(name) => tcp(*address, permit, &target::resolve_netns(name)?)?,
-        },
+    let spared = match &load.server.place {
+        Place::Tcp(address) => {
+            match &load.netns {
+                None => tcp(*address, permit, home)?,
+                Some(name) => tcp(*address, permit, &target::resolve_netns(name)?)?,
+            }
+            SparedSockets::default()
+        }
         Place::Unix(path) => unix(path, runtime_dir)?,
-    }
-    Ok(Ground::Descriptors(Descriptors::read().map_err(|error| {
+    };
+    let open = Descriptors::read().map_err(|error| {
         ApiError::new(ErrorCode::InjectionFailed, format!("look at the host's open files: {error}"))
-    })?))
+    })?;
+    Ok(Ground::Reach(open, spared))
 }
 
 fn tcp(address: SocketAddr, permit: &Permit, netns: &NetNs) -> Result<(), ApiError> {
@@ -58,26 +58,52 @@ fn tcp(address: SocketAddr, permit: &Permit, netns: &NetNs) -> Result<(), ApiErr
     Ok(())
 }
 
-fn unix(path: &Path, runtime_dir: &Path) -> Result<(), ApiError> {
+/// Looks at the file that is there now, and says which it may not be: another can be there at the next connection.
+fn unix(path: &Path, runtime_dir: &Path) -> Result<SparedSockets, ApiError> {
     let shown = path.display();
-    let not_found = |why: &dyn std::fmt::Display| {
-        ApiError::new(ErrorCode::TargetNotFound, format!("params.url: {shown}: {why}"))
+    let not_found = |error: std::io::Error| {
+        ApiError::new(ErrorCode::TargetNotFound, format!("params.url: {shown}: {error}"))
     };
-    let found = fs::canonicalize(path).map_err(|error| not_found(&error))?;
-    let identity = |path: &Path| fs::metadata(path).map(|meta| (meta.dev(), meta.ino()));
-    let meta = fs::metadata(&found).map_err(|error| not_found(&error))?;
-    if !meta.file_type().is_socket() {
-        return Err(not_found(&"it is no socket"));
+    let found = SocketFile::find(path).map_err(not_found)?;
+    let spared_ones = SparedSockets::look(&runtime_dir.join("mcp.sock"));
+    match spared_ones.what(&found).map_err(not_found)? {
+        Some(what) => Err(spared(format!("{shown} is {what}"))),
+        None => Ok(spared_ones),
     }
-    if VITAL.iter().any(|folder| found.starts_with(folder)) {
-        return Err(spared(format!("{shown} is a socket by which the host is run")));
-    }
-    if identity(&runtime_dir.join("mcp.sock")).is_ok_and(|ours| ours == (meta.dev(), meta.ino())) {
-        return Err(spared(format!("{shown} is this daemon's own socket, by which its faults are ended")));
-    }
-    Ok(())
 }
 
 fn spared(why: String) -> ApiError {
     ApiError::new(ErrorCode::TargetProtected, format!("params.url: {why}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    #[test]
+    fn a_socket_is_judged_by_the_file_that_its_path_leads_to() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        let _listeners =
+            ["mcp.sock", "other", "second (deleted)"].map(|name| UnixListener::bind(path(name)).unwrap());
+        symlink(path("mcp.sock"), path("link")).unwrap();
+        fs::write(path("file"), "").unwrap();
+        // The text of this link of procfs names another file than it leads to.
+        fs::hard_link(path("mcp.sock"), path("second")).unwrap();
+        let second = SocketFile::find(&path("second")).unwrap();
+        fs::remove_file(path("second")).unwrap();
+        assert!(fs::read_link(second.path()).unwrap().ends_with("second (deleted)"));
+        let refused = |path: &Path| unix(path, folder.path()).unwrap_err().code;
+        assert!(unix(&path("other"), folder.path()).is_ok());
+        for protected in [path("mcp.sock"), path("link"), second.path()] {
+            assert_eq!(refused(&protected), ErrorCode::TargetProtected, "{protected:?}");
+        }
+        for nothing in [path("file"), path("none"), folder.path().to_owned()] {
+            assert_eq!(refused(&nothing), ErrorCode::TargetNotFound, "{nothing:?}");
+        }
+    }
 }

@@ -17,6 +17,7 @@ use crate::host::program::{Programs, is_plain};
 use crate::request::facts::Precautions;
 use crate::request::{ApiError, Caller, ErrorCode};
 use crate::spec::fault::Effect;
+use crate::spec::ip::prefixes;
 use crate::spec::origin::Origin;
 use crate::spec::units::{LONGEST_FAULT, SpecError};
 use crate::spec::{Fault, FaultType, Hoard, HostLimits};
@@ -53,6 +54,7 @@ pub struct Policy {
     /// Default: none.
     pub critical_interfaces: BTreeSet<String>,
     /// Addresses of other hosts that connection_load may open connections to. Default: none.
+    #[serde(deserialize_with = "prefixes")]
     pub load_cidrs: Vec<IpNet>,
     /// Logs that probes may read. Default: none.
     pub probe_logs: BTreeSet<LogRule>,
@@ -78,6 +80,7 @@ pub struct FaultTypeName(FaultType);
 #[serde(deny_unknown_fields, default)]
 pub struct Protected {
     /// Peers.
+    #[serde(deserialize_with = "prefixes")]
     pub cidrs: Vec<IpNet>,
     /// TCP ports of this node, beside those at which sshd listens. Default: 22, so that operators keep their way in.
     pub tcp_ports: Vec<u16>,

@@ -3,6 +3,7 @@
 use serde_json::json;
 
 use super::*;
+use crate::spec::sessions::{ConnectionLoad, Place, Server};
 use crate::spec::{CpuLoad, FaultRequest, HostDown, Way};
 
 const ROOT: Caller = Caller::Unix { uid: 0, gid: 0, pid: 1 };
@@ -232,4 +233,20 @@ fn a_look_is_allowed_to_whom_a_preview_is() {
     let delays: Policy = toml::from_str("fault_types = [\"latency\"]").unwrap();
     let refused = delays.may_look(ROOT, &previews).unwrap_err();
     assert!(refused.message.contains("process_kill, process_pause"), "{refused}");
+}
+
+#[test]
+fn an_address_of_ipv4_is_met_by_rules_of_ipv4_alone_however_either_is_written() {
+    let policy: Policy =
+        toml::from_str("load_cidrs = [\"::/0\"]\n[protect]\ncidrs = [\"::ffff:10.0.0.0/104\"]").unwrap();
+    let permit = policy.permit(ROOT, &fault(60), 0).unwrap();
+    let request = json!({"fault_type": "connection_load", "probability": 1,
+        "params": {"url": "tcp://[::ffff:10.0.0.5]:80", "sessions": 1}});
+    let load = serde_json::from_value::<FaultRequest>(request).unwrap().parse().unwrap().effect;
+    let Effect::Load(ConnectionLoad { server: Server { place: Place::Tcp(address), .. }, .. }) = load else {
+        panic!("{load:?}")
+    };
+    assert!(!permit.may_load(address.ip()));
+    assert!(permit.protected().cidrs.iter().any(|prefix| prefix.contains(&address.ip())));
+    assert!(permit.may_load("2001:db8::1".parse().unwrap()));
 }

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::holdings::Holdings;
+use crate::host::process::command_line;
 use crate::host::{NetNs, NetNsError, Part};
 
 /// A process that is hung in the kernel stays in state D for longer than this; others are there for moments.
@@ -383,7 +384,7 @@ fn runs_our_program(folder: &Path) -> bool {
 }
 
 fn arguments(folder: &Path) -> Vec<String> {
-    let bytes = fs::read(folder.join("cmdline")).unwrap_or_default();
+    let bytes = command_line(folder).unwrap_or_default();
     bytes.split(|byte| *byte == 0).map(|word| String::from_utf8_lossy(word).into_owned()).collect()
 }
 

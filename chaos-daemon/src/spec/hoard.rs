@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::ip;
 use super::settings::{ExhaustionParams, need, within};
 use super::target::{self, Protocol, TargetRequest};
 use super::units::SpecError;
@@ -293,8 +294,8 @@ impl ExhaustionParams {
 }
 
 fn address(text: &str) -> Result<IpAddr, SpecError> {
-    text.parse().map_err(|error| {
-        SpecError::new("params.address", format!("{text:?}: {error}: give an address of this host"))
+    ip::address(text).ok_or_else(|| {
+        SpecError::new("params.address", format!("{text:?} is no address: give one of this host"))
     })
 }
 
@@ -368,6 +369,8 @@ mod tests {
         let port =
             parse(json!({"local_port": 53, "protocol": "udp", "netns": "n"}), json!({"address": "::1"}));
         assert_eq!(port.unwrap().to_string(), "UDP port 53 of ::1");
+        let port = parse(json!({"local_port": 80}), json!({"address": "::ffff:127.0.0.1"})).unwrap();
+        assert_eq!(port.to_string(), "TCP port 80 of 127.0.0.1");
         for (target, params, field) in [
             (json!({}), json!({}), "target.local_port"),
             (json!({"local_port": 0}), json!({}), "target.local_port"),

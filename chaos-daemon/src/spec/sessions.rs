@@ -8,6 +8,7 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::ip;
 use super::settings::{need, within};
 use super::target::TargetRequest;
 use super::units::{SpecError, millis};
@@ -206,7 +207,7 @@ fn tcp(url: &str, authority: &str, port: Option<u16>) -> Result<Place, SpecError
     let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
     let address = match bare {
         "localhost" => Some(IpAddr::from(Ipv4Addr::LOCALHOST)),
-        other => other.parse().ok(),
+        other => ip::address(other),
     };
     let problem = match (address, given) {
         (Some(address), Some(port)) if port != 0 && !address.is_unspecified() && !address.is_multicast() => {
@@ -242,6 +243,7 @@ mod tests {
         for (url, place, exchange) in [
             ("tcp://127.0.0.1:5432", at("127.0.0.1:5432"), Exchange::Nothing),
             ("tcp://[::1]:80", at("[::1]:80"), Exchange::Nothing),
+            ("tcp://[::ffff:10.0.0.5]:80", at("10.0.0.5:80"), Exchange::Nothing),
             ("unix:/run/a.sock", Place::Unix("/run/a.sock".into()), Exchange::Nothing),
             ("http://localhost", at("127.0.0.1:80"), Exchange::Http { path: path("/") }),
             ("http://10.0.0.7:8080/a?b#c", at("10.0.0.7:8080"), Exchange::Http { path: path("/a?b") }),
@@ -258,6 +260,8 @@ mod tests {
             "tcp://127.0.0.1:0",
             "tcp://127.0.0.1:80/",
             "tcp://0.0.0.0:80",
+            "tcp://[::ffff:0.0.0.0]:80",
+            "tcp://[::ffff:224.0.0.1]:80",
             "http://example.org",
             "https://127.0.0.1",
             "unix:a",

@@ -7,6 +7,7 @@ use ipnet::IpNet;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::ip;
 use super::ports::{PortText, Ports};
 use super::process::{Share, Whose, names_processes};
 use super::units::{MOST_PREFIXES, SpecError};
@@ -359,9 +360,9 @@ pub(super) fn parse_direction(
 fn prefix(text: &str, field: impl FnOnce() -> String) -> Result<IpNet, SpecError> {
     let net = match text.contains('/') {
         true => IpNet::from_str(text).ok(),
-        false => std::net::IpAddr::from_str(text).ok().map(IpNet::from),
+        false => ip::address(text).map(IpNet::from),
     };
-    net.map(|net| net.trunc()).ok_or_else(|| {
+    net.map(|net| ip::canonical(net.trunc())).ok_or_else(|| {
         SpecError::new(
             field(),
             format!("{text:?} is not an address prefix: give e.g. \"10.0.0.0/8\", \"2001:db8::/32\" or \"10.0.0.7\""),
@@ -393,6 +394,15 @@ mod tests {
             target(r#"{"interface":"eth0","cidr":"10.0.0.7","cidrs":["10.1.2.3/16","::1"]}"#).unwrap();
         let texts: Vec<_> = traffic.peers.iter().map(ToString::to_string).collect();
         assert_eq!(texts, ["10.0.0.7/32", "10.1.0.0/16", "::1/128"]);
+    }
+
+    #[test]
+    fn a_peer_of_ipv4_is_one_however_it_is_written() {
+        let traffic =
+            target(r#"{"interface":"eth0","cidr":"::ffff:10.0.0.7","cidrs":["::ffff:10.1.2.3/104"]}"#)
+                .unwrap();
+        let texts: Vec<_> = traffic.peers.iter().map(ToString::to_string).collect();
+        assert_eq!(texts, ["10.0.0.0/8", "10.0.0.7/32"]);
     }
 
     #[test]

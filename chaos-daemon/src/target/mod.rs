@@ -136,12 +136,12 @@ fn no_netns(name: &str, error: &dyn std::error::Error) -> ApiError {
 /// [`ErrorCode::TargetNotFound`] when the name has none.
 pub fn addresses_of(host: &str) -> Result<Vec<IpNet>, ApiError> {
     if let Ok(address) = host.parse::<IpAddr>() {
-        return Ok(vec![address.into()]);
+        return Ok(vec![address.to_canonical().into()]);
     }
     let found: Vec<IpNet> = (host, 0)
         .to_socket_addrs()
         .map_err(|error| not_found(format!("target.host: resolve {host:?}: {error}")))?
-        .map(|address| address.ip().into())
+        .map(|address| address.ip().to_canonical().into())
         .collect();
     if found.is_empty() {
         return Err(not_found(format!("target.host: {host:?} has no address")));
@@ -151,4 +151,15 @@ pub fn addresses_of(host: &str) -> Result<Vec<IpNet>, ApiError> {
 
 fn not_found(message: String) -> ApiError {
     ApiError::new(ErrorCode::TargetNotFound, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_that_is_an_address_of_ipv4_is_one_however_it_is_written() {
+        assert_eq!(addresses_of("::ffff:10.0.0.7").unwrap(), ["10.0.0.7/32".parse::<IpNet>().unwrap()]);
+        assert_eq!(addresses_of("::1").unwrap(), ["::1/128".parse::<IpNet>().unwrap()]);
+    }
 }

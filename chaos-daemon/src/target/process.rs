@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use regex_lite::Regex;
 
@@ -14,10 +15,13 @@ use crate::host::{ProcessId, Running, Spared};
 use crate::request::targets::{LeftOut, TargetProcess, TargetsReport};
 use crate::request::{ApiError, ErrorCode};
 use crate::spec::ProcessSelector;
-use crate::spec::process::CommandPattern;
+use crate::spec::command::CommandPattern;
 
 /// The most processes that one fault goes to: whoever matches more has hardly meant them all.
 const MOST_HIT: usize = 1000;
+/// How long command lines may be searched: other people have written them, and the injector renews no lease meanwhile. The last
+/// search may take about as long again, by the bounds of expressions and of command lines.
+const LONGEST_SEARCH: Duration = Duration::from_secs(1);
 
 /// What a selector comes to.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -65,15 +69,24 @@ impl Matcher {
     }
 
     /// Those of `all` that match; whether they may be targets is another question. Who is above a process has to be among them.
-    pub fn matching(&self, mut all: Vec<Running>) -> Vec<Running> {
-        let below = self.below.as_ref().map(|pattern| below(pattern, &all));
+    ///
+    /// # Errors
+    /// [`ErrorCode::LimitReached`] when searching their command lines takes too long.
+    pub fn matching(&self, mut all: Vec<Running>) -> Result<Vec<Running>, ApiError> {
+        let until = Instant::now() + LONGEST_SEARCH;
+        let below = self.below.as_ref().map(|pattern| below(pattern, &all, until)).transpose()?;
         let is_below =
             |process: &Running| below.as_ref().is_none_or(|numbers| numbers.contains(&process.id.pid));
         all.retain(|process| self.fits(process) && is_below(process));
-        all
+        if let Some(pattern) = &self.command {
+            let found = found_in(pattern, &all, until)?;
+            let found: BTreeSet<_> = found.into_iter().map(|process| process.id).collect();
+            all.retain(|process| found.contains(&process.id));
+        }
+        Ok(all)
     }
 
-    /// Whether the process matches by what it is itself.
+    /// Whether the process matches by what it is itself, but for its command line.
     fn fits(&self, process: &Running) -> bool {
         let in_container = |id: &str| {
             let path = process.cgroup.iter().flat_map(|path| path.iter());
@@ -86,28 +99,49 @@ impl Matcher {
                 .as_ref()
                 .is_none_or(|group| process.cgroup.as_ref().is_some_and(|path| path.starts_with(group)))
             && (self.programs.is_empty() || process.exe.as_deref().is_some_and(of_program))
-            && self.command.as_ref().is_none_or(|pattern| pattern.is_match(&process.command))
             && self.selector.container.as_deref().is_none_or(in_container)
     }
 
     /// Sorts processes into those that are hit, those beyond the share, and those that are left out.
-    pub fn select(&self, all: Vec<Running>, spared: &Spared) -> Selection {
-        Selection::of(&self.selector, self.matching(all), spared)
+    ///
+    /// # Errors
+    /// As [`Matcher::matching`].
+    pub fn select(&self, all: Vec<Running>, spared: &Spared) -> Result<Selection, ApiError> {
+        Ok(Selection::of(&self.selector, self.matching(all)?, spared))
     }
 }
 
 fn compiled(field: &str, pattern: Option<&CommandPattern>) -> Result<Option<Regex>, ApiError> {
-    let compiled = pattern.map(|pattern| Regex::new(pattern.as_str())).transpose();
-    compiled.map_err(|error| ApiError::new(ErrorCode::InvalidParameter, format!("{field}: {error}")))
+    Ok(pattern.map(|pattern| pattern.compile(field)).transpose()?)
+}
+
+/// Those in whose command line the pattern is found, all of them looked at before `until`.
+fn found_in<'a>(
+    pattern: &Regex,
+    processes: &'a [Running],
+    until: Instant,
+) -> Result<Vec<&'a Running>, ApiError> {
+    let mut found = Vec::new();
+    for process in processes {
+        if Instant::now() >= until {
+            let text = format!("target: not every command line was searched within {LONGEST_SEARCH:?}");
+            return Err(ApiError::new(ErrorCode::LimitReached, text)
+                .hint("give a simpler expression, or name unit, cgroup or exe beside it"));
+        }
+        if pattern.is_match(&process.command) {
+            found.push(process);
+        }
+    }
+    Ok(found)
 }
 
 /// The numbers of those who are below a process in whose command line the pattern is found: its children, theirs, and so on.
-fn below(pattern: &Regex, all: &[Running]) -> BTreeSet<i32> {
+fn below(pattern: &Regex, all: &[Running], until: Instant) -> Result<BTreeSet<i32>, ApiError> {
     let mut children: BTreeMap<i32, Vec<&Running>> = BTreeMap::new();
     for process in all {
         children.entry(process.parent).or_default().push(process);
     }
-    let mut parents: Vec<_> = all.iter().filter(|process| pattern.is_match(&process.command)).collect();
+    let mut parents = found_in(pattern, all, until)?;
     let mut below = BTreeSet::new();
     while let Some(parent) = parents.pop() {
         // Taken out, so that nobody's children are looked at twice.
@@ -119,7 +153,7 @@ fn below(pattern: &Regex, all: &[Running]) -> BTreeSet<i32> {
             }
         }
     }
-    below
+    Ok(below)
 }
 
 /// Where a process stands among those that match: the share is the first so many, so that a larger share of the same seed has
@@ -145,13 +179,13 @@ fn below_mount(path: &Path) -> Result<PathBuf, ApiError> {
 ///
 /// # Errors
 /// [`ErrorCode::TargetNotFound`] when none matches, [`ErrorCode::TargetProtected`] when none of those that do may be a target,
-/// [`ErrorCode::LimitReached`] when they are too many.
+/// [`ErrorCode::LimitReached`] when they are too many, or looking for them takes too long.
 pub fn resolve(
     selector: &ProcessSelector,
     all: Vec<Running>,
     spared: &Spared,
 ) -> Result<Selection, ApiError> {
-    choose(selector, Matcher::new(selector)?.matching(all), spared)
+    choose(selector, Matcher::new(selector)?.matching(all)?, spared)
 }
 
 /// The same of processes that match.
@@ -315,8 +349,9 @@ mod tests {
 
     #[test]
     fn every_field_narrows_and_who_is_vital_is_left_out_with_why() {
+        let nobody = Spared::default();
         let select =
-            |selector: &ProcessSelector| Matcher::new(selector).unwrap().select(node(), &Spared::default());
+            |selector: &ProcessSelector| Matcher::new(selector).unwrap().select(node(), &nobody).unwrap();
         let program = ProcessSelector { exe: Some("/opt/a".into()), ..anybody() };
         assert_eq!(pids(&select(&program).hit), [10, 11].into());
         let shard = pattern("--shard=1$");
@@ -330,7 +365,7 @@ mod tests {
         assert_eq!(pids(&select(&container).hit), [12].into());
         let group =
             Matcher { group: Some("system.slice/a.service".into()), ..Matcher::new(&anybody()).unwrap() };
-        assert_eq!(pids(&group.select(node(), &Spared::default()).hit), [10, 11].into());
+        assert_eq!(pids(&group.select(node(), &nobody).unwrap().hit), [10, 11].into());
     }
 
     /// An agent (20) with a shell (21) that has started a server (22), which has a child (23); and a server of somebody else's (30).
@@ -350,7 +385,8 @@ mod tests {
 
     fn below_of(text: &str, command: Option<&str>, all: Vec<Running>) -> BTreeSet<i32> {
         let (below, command) = (Some(pattern(text)), command.map(pattern));
-        pids(&Matcher::new(&ProcessSelector { below, command, ..anybody() }).unwrap().matching(all))
+        let matcher = Matcher::new(&ProcessSelector { below, command, ..anybody() }).unwrap();
+        pids(&matcher.matching(all).unwrap())
     }
 
     #[test]
@@ -362,6 +398,17 @@ mod tests {
         assert_eq!(below_of("mcp-server", Some("mcp-server"), agents()), [22].into());
         assert_eq!(below_of("init", Some("--stdio"), agents()), [22, 30].into());
         assert_eq!(below_of("nobody", None, agents()), [].into());
+    }
+
+    #[test]
+    fn command_lines_are_searched_for_a_limited_time_whoever_has_written_them() {
+        let pattern = pattern("agent").compile("target.below").unwrap();
+        let in_time = Instant::now() + LONGEST_SEARCH;
+        assert_eq!(below(&pattern, &agents(), in_time).unwrap(), [21, 22, 23].into());
+        assert_eq!(found_in(&pattern, &agents(), in_time).unwrap().len(), 1);
+        let late = Instant::now();
+        assert_eq!(below(&pattern, &agents(), late).unwrap_err().code, ErrorCode::LimitReached);
+        assert_eq!(found_in(&pattern, &agents(), late).unwrap_err().code, ErrorCode::LimitReached);
     }
 
     #[test]
@@ -408,7 +455,7 @@ mod tests {
             let select = |percent: u32, all: Vec<Running>| {
                 let share = Share::new(f64::from(percent) / 100.0).unwrap();
                 let selector = ProcessSelector { share, seed, ..anybody() };
-                Matcher::new(&selector).unwrap().select(all, &Spared::default())
+                Matcher::new(&selector).unwrap().select(all, &Spared::default()).unwrap()
             };
             let few = select(small, node.clone());
             let mut backwards = node.clone();

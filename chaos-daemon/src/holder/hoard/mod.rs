@@ -191,8 +191,8 @@ fn open(goal: &Goal) -> io::Result<Box<dyn Store>> {
         }
         Goal::Port(local) => Box::new(port::Port::open(*local)),
         Goal::DiskIo { directory, bytes, rate } => Box::new(disk_io::DiskIo::open(directory, *bytes, *rate)?),
-        Goal::Connections { server, amount, limit } => {
-            Box::new(sessions::Sessions::open(server, *amount, *limit)?)
+        Goal::Connections { server, amount, limit, spared } => {
+            Box::new(sessions::Sessions::open(server, *amount, *limit, spared)?)
         }
     })
 }

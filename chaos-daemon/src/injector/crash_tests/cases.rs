@@ -12,6 +12,7 @@ use crate::fault::{
 use crate::host::directory::{DirectoryRef, Space};
 use crate::host::oom::{Books, Weight};
 use crate::host::panic::AfterPanic;
+use crate::host::socket_file::SparedSockets;
 use crate::host::supply::{Descriptors, Memory, Tasks};
 use crate::host::{CgroupRef, Facts, Interface, NetNs, PlaceRef, Spared};
 use crate::kernel::fake::{FakeGroup, FakeLink, FakeNode, FakeUnit, Objects};
@@ -232,7 +233,10 @@ fn ground(effect: &Effect, node: &FakeNode) -> Option<Ground> {
         Effect::Files { .. } => {
             Ground::Files(cgroup, PlaceRef { path: "/a".into(), device: 1, inode: 2, is_folder: false })
         }
-        Effect::Load(_) => Ground::Descriptors(Descriptors { used: 0, table: MUCH, process: MUCH }),
+        Effect::Load(_) => {
+            let open = Descriptors { used: 0, table: MUCH, process: MUCH };
+            Ground::Reach(open, SparedSockets::default())
+        }
         Effect::Down(_) => Ground::Host(Box::new(DownGround {
             name: FaultName::new("a").unwrap(),
             record: "/a".into(),

@@ -18,6 +18,7 @@ use tokio::time::{Interval, interval, sleep, timeout};
 use self::session::Session;
 use self::tally::{Outcome, Tally};
 use super::{Step, Store};
+use crate::host::socket_file::SparedSockets;
 use crate::request::{Evidence, Shortfall};
 use crate::spec::sessions::{Amount, Exchange, MOST_PER_SECOND, Server};
 
@@ -37,6 +38,7 @@ const GOODBYE: Duration = Duration::from_millis(700);
 struct Terms {
     server: Server,
     limit: Duration,
+    spared: SparedSockets,
     tally: Tally,
 }
 
@@ -75,14 +77,20 @@ struct Gate {
 
 impl Sessions {
     /// Opens one connection, to see that somebody is there, and closes it again.
-    pub(super) fn open(server: &Server, amount: Amount, limit: Duration) -> io::Result<Self> {
+    pub(super) fn open(
+        server: &Server,
+        amount: Amount,
+        limit: Duration,
+        spared: &SparedSockets,
+    ) -> io::Result<Self> {
         let runtime = runtime()?;
         let place = &server.place;
-        let first = runtime.block_on(async { timeout(FIRST, session::connect(place)).await });
+        let first = runtime.block_on(async { timeout(FIRST, session::connect(place, spared)).await });
         let late = || io::Error::new(io::ErrorKind::TimedOut, format!("nobody answered within {FIRST:?}"));
         let first = first.unwrap_or_else(|_elapsed| Err(late()));
         first.map_err(|error| io::Error::new(error.kind(), format!("connect to {place}: {error}")))?;
-        let terms = Arc::new(Terms { server: server.clone(), limit, tally: Tally::default() });
+        let (server, spared) = (server.clone(), spared.clone());
+        let terms = Arc::new(Terms { server, limit, spared, tally: Tally::default() });
         Ok(Self { terms, amount, running: None, wanted: 0, settled: false })
     }
 

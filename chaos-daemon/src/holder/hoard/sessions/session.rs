@@ -1,6 +1,7 @@
 //! One connection: opened, asked what is to be asked, and then watched until the server ends it.
 
 use std::io::{self, ErrorKind};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
@@ -11,6 +12,7 @@ use super::Terms;
 use super::http::Http;
 use super::mcp::{Lines, Posts};
 use super::tally::{Outcome, Tally, Timed};
+use crate::host::socket_file::{SocketFile, SparedSockets};
 use crate::spec::sessions::{Exchange, Place};
 
 /// A connected socket.
@@ -33,20 +35,20 @@ pub(super) enum Session {
 impl Session {
     /// Opens one, and has its answers.
     pub(super) async fn open(terms: &Terms) -> Result<Self, Outcome> {
-        let (tally, since) = (&terms.tally, Instant::now());
+        let (tally, place, since) = (&terms.tally, &terms.server.place, Instant::now());
         let stream =
-            within(terms.limit, async { connect(&terms.server.place).await.map_err(|e| opening(&e)) });
+            within(terms.limit, async { connect(place, &terms.spared).await.map_err(|e| opening(&e)) });
         let stream = stream.await?;
         tally.took(Timed::Connect, since.elapsed());
         let session = match &terms.server.exchange {
             Exchange::Nothing => Self::Plain { stream, since },
             Exchange::Http { path } => {
-                let mut http = Http::new(stream, &terms.server.place).await?;
+                let mut http = Http::new(stream, place).await?;
                 within(terms.limit, http.get(path, tally)).await?;
                 Self::Http(http)
             }
             Exchange::Mcp { path: Some(path) } => {
-                let http = Http::new(stream, &terms.server.place).await?;
+                let http = Http::new(stream, place).await?;
                 Self::Posts(Posts::open(http, path, terms).await?)
             }
             Exchange::Mcp { path: None } => Self::Lines(Lines::open(stream, terms).await?),
@@ -99,9 +101,9 @@ pub(super) async fn within<T>(
 
 /// Connects. However such a TCP connection is closed, also by SIGKILL, the kernel forgets it at once: no port of this host
 /// is kept for a minute (`TIME_WAIT`) after the fault.
-pub(super) async fn connect(place: &Place) -> io::Result<Box<dyn Stream>> {
+pub(super) async fn connect(place: &Place, spared: &SparedSockets) -> io::Result<Box<dyn Stream>> {
     let address = match place {
-        Place::Unix(path) => return Ok(Box::new(UnixStream::connect(path).await?)),
+        Place::Unix(path) => return connect_unix(path, spared).await,
         Place::Tcp(address) => address,
     };
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
@@ -112,6 +114,16 @@ pub(super) async fn connect(place: &Place) -> io::Result<Box<dyn Stream>> {
         return Err(ErrorKind::ConnectionRefused.into());
     }
     Ok(Box::new(stream))
+}
+
+/// Connects to the file that is there now, if it is none of those that are spared: a server that starts again makes another, and
+/// whoever may write to its folder puts there what he likes.
+async fn connect_unix(path: &Path, spared: &SparedSockets) -> io::Result<Box<dyn Stream>> {
+    let socket = SocketFile::find(path)?;
+    if let Some(what) = spared.what(&socket)? {
+        return Err(io::Error::new(ErrorKind::ConnectionRefused, format!("it is {what}")));
+    }
+    Ok(Box::new(UnixStream::connect(socket.path()).await?))
 }
 
 /// Why one did not open.

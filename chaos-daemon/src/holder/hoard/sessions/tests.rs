@@ -23,9 +23,13 @@ fn listen(serve: impl Fn(TcpStream) + Send + Sync + Clone + 'static) -> String {
     address.to_string()
 }
 
+fn open(url: &str, amount: Amount) -> io::Result<Sessions> {
+    Sessions::open(&Server::parse(url).unwrap(), amount, LIMIT, &SparedSockets::default())
+}
+
 /// Takes steps until something is known of `count` attempts, and says how many are held and what was counted.
 fn counted(url: &str, amount: Amount, count: u64) -> (u64, ConnectionEvidence) {
-    let mut sessions = Sessions::open(&Server::parse(url).unwrap(), amount, LIMIT).unwrap();
+    let mut sessions = open(url, amount).unwrap();
     let end = Instant::now() + Duration::from_secs(10);
     while sessions.terms.tally.concluded() < count && Instant::now() < end {
         sessions.take(sessions.goal()).unwrap();
@@ -80,8 +84,7 @@ fn connections_are_held_and_a_server_that_closes_them_unsaid_has_answered_with_n
 fn nobody_who_listens_is_no_load_and_no_session() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("tcp://{}", listener.local_addr().unwrap());
-    let server = Server::parse(&url).unwrap();
-    let mut sessions = Sessions::open(&server, Amount::Held(5), LIMIT).unwrap();
+    let mut sessions = open(&url, Amount::Held(5)).unwrap();
     drop(listener);
     for _ in 0..5 {
         sessions.take(5).unwrap();
@@ -89,7 +92,7 @@ fn nobody_who_listens_is_no_load_and_no_session() {
     let evidence = sessions.held();
     assert_eq!((evidence.held_count, evidence.shortfall), (0, Some(Shortfall::Exhausted)));
     assert!(evidence.connections.unwrap().refused >= 5, "{evidence:?}");
-    let error = Sessions::open(&server, Amount::Held(5), LIMIT).unwrap_err().to_string();
+    let error = open(&url, Amount::Held(5)).unwrap_err().to_string();
     assert!(error.contains("connect to 127.0.0.1 port") && error.contains("refused"), "{error}");
 }
 
@@ -122,8 +125,7 @@ fn an_answer_is_good_empty_or_an_error_by_its_status_and_body() {
 #[test]
 fn connections_are_opened_and_closed_at_the_rate() {
     let server = says("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
-    let server = Server::parse(&format!("http://{server}")).unwrap();
-    let mut sessions = Sessions::open(&server, Amount::PerSecond(100), LIMIT).unwrap();
+    let mut sessions = open(&format!("http://{server}"), Amount::PerSecond(100)).unwrap();
     let start = Instant::now();
     while start.elapsed() < Duration::from_secs(1) {
         sessions.take(100).unwrap();
@@ -223,4 +225,32 @@ fn an_mcp_session_over_lines_is_held_and_a_refusal_in_its_place_is_an_error_answ
     }
     let (held, found) = counted(&format!("mcp+unix:{}", path.display()), Amount::Held(5), 5);
     assert_eq!((held, found.opened, found.error_answers), (3, 3, 2), "{found:?}");
+}
+
+#[test]
+fn a_path_is_followed_at_each_connection_and_never_to_a_socket_that_is_spared() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, own) = (folder.path().join("a"), folder.path().join("own"));
+    let (listener, spared) = (UnixListener::bind(&path).unwrap(), UnixListener::bind(&own).unwrap());
+    spared.set_nonblocking(true).unwrap();
+    let server = Server::parse(&format!("unix:{}", path.display())).unwrap();
+    let mut sessions = Sessions::open(&server, Amount::Held(3), LIMIT, &SparedSockets::look(&own)).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    std::os::unix::fs::symlink(&own, &path).unwrap();
+    for _ in 0..5 {
+        sessions.take(3).unwrap();
+    }
+    let evidence = sessions.held();
+    let refused = evidence.connections.unwrap().refused;
+    assert!(evidence.held_count == 0 && refused >= 3, "{evidence:?}");
+    assert_eq!(spared.accept().unwrap_err().kind(), io::ErrorKind::WouldBlock);
+    // A server that starts again makes its socket anew.
+    std::fs::remove_file(&path).unwrap();
+    drop(listener);
+    let _again = UnixListener::bind(&path).unwrap();
+    let end = Instant::now() + Duration::from_secs(10);
+    while sessions.held().held_count < 3 && Instant::now() < end {
+        sessions.take(3).unwrap();
+    }
+    assert_eq!(sessions.held().held_count, 3);
 }
