@@ -16,6 +16,7 @@ pub mod impairment;
 pub mod load;
 pub mod log;
 pub mod mcp;
+pub mod netns;
 pub mod origin;
 #[cfg(test)]
 pub(crate) mod parameters;
