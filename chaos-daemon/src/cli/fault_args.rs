@@ -50,7 +50,7 @@ pub(super) struct FaultArgs {
     /// calls meet what [default: 0]
     #[arg(long, value_name = "NUMBER", help_heading = "Target")]
     seed: Option<u64>,
-    /// Network namespace: a name below /run/netns, or the path of a namespace file
+    /// Network namespace: a name in /run/netns, or a path such as /proc/PID/ns/net
     #[arg(long, value_name = "NAME|PATH", help_heading = "Target")]
     netns: Option<String>,
     /// Peer addresses, e.g. 10.1.0.0/16 or 2001:db8::7; may be repeated

@@ -1,9 +1,11 @@
 //! Network namespaces, pinned by a file descriptor: while a [`NetNs`] lives, its namespace cannot be mistaken
 //! for another one that got the same name, nor go away.
 
-use std::fs::File;
+use std::fs::{self, File, OpenOptions};
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::thread;
@@ -12,7 +14,7 @@ use nix::errno::Errno;
 use nix::libc;
 use nix::sched::{CloneFlags, setns, unshare};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
-use nix::sys::stat::fstat;
+use nix::sys::stat::{fstat, makedev};
 use serde::{Deserialize, Serialize};
 
 /// Where `ip netns` keeps the namespaces that have a name (ip-netns(8)).
@@ -62,6 +64,19 @@ pub enum NetNsError {
     Work(#[source] io::Error),
 }
 
+impl NetNsError {
+    /// Whether what was to be opened is not there any more, or something else is in its place.
+    pub fn has_gone(&self) -> bool {
+        match self {
+            Self::NotOne { .. } => true,
+            Self::Open { source, .. } => {
+                matches!(source.raw_os_error(), Some(libc::ENOENT | libc::ESRCH))
+            }
+            _ => false,
+        }
+    }
+}
+
 /// What tells one namespace from every other since boot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct NetNsIdentity {
@@ -92,7 +107,7 @@ impl NetNs {
             return Err(NetNsError::Name(name_or_path.to_owned()));
         }
         // Joining an absolute path replaces the base.
-        Self::open_file(&Path::new(NAMED).join(name_or_path))
+        Self::at(&Path::new(NAMED).join(name_or_path))
     }
 
     /// The namespace the calling thread is in.
@@ -100,7 +115,24 @@ impl NetNs {
     /// # Errors
     /// When `/proc` is not mounted.
     pub fn current() -> Result<Self, NetNsError> {
-        Self::open_file(Path::new("/proc/thread-self/ns/net"))
+        Self::at(Path::new("/proc/thread-self/ns/net"))
+    }
+
+    /// Opens the namespace that a path leads to. Whatever else is there by now is not opened: that might wait for somebody, as
+    /// for the other end of a pipe, or do something, as to a watchdog. The way there is walked, though.
+    ///
+    /// # Errors
+    /// When the file cannot be opened, or it is no network namespace.
+    pub fn at(path: &Path) -> Result<Self, NetNsError> {
+        let failed = |source: io::Error| NetNsError::Open { path: path.to_path_buf(), source };
+        let subject = path.display().to_string();
+        let place = OpenOptions::new().read(true).custom_flags(libc::O_PATH).open(path).map_err(failed)?;
+        if !is_of_namespaces(&place).map_err(failed)? {
+            return Err(NetNsError::NotOne { subject });
+        }
+        // The same file, whatever the path leads to by now.
+        let file = File::open(format!("/proc/self/fd/{}", place.as_raw_fd())).map_err(failed)?;
+        Self::checked(file.into(), subject)
     }
 
     /// Takes a descriptor that somebody else opened.
@@ -110,12 +142,6 @@ impl NetNs {
     pub fn of_fd(fd: OwnedFd) -> Result<Self, NetNsError> {
         let subject = format!("file descriptor {}", fd.as_raw_fd());
         Self::checked(fd, subject)
-    }
-
-    fn open_file(path: &Path) -> Result<Self, NetNsError> {
-        let file =
-            File::open(path).map_err(|source| NetNsError::Open { path: path.to_path_buf(), source })?;
-        Self::checked(file.into(), path.display().to_string())
     }
 
     fn checked(fd: OwnedFd, subject: String) -> Result<Self, NetNsError> {
@@ -157,9 +183,18 @@ impl NetNs {
         if let Some(known) = self.identity.get() {
             return Ok(*known);
         }
-        let stat = fstat(&self.fd).map_err(NetNsError::Identify)?;
+        let (dev, inode) = self.number()?;
         let cookie = self.inside(|| Ok(own_cookie()?))?;
-        Ok(*self.identity.get_or_init(|| NetNsIdentity { dev: stat.st_dev, inode: stat.st_ino, cookie }))
+        Ok(*self.identity.get_or_init(|| NetNsIdentity { dev, inode, cookie }))
+    }
+
+    /// Device and inode of its file. As long as it lives no other namespace has them.
+    ///
+    /// # Errors
+    /// When the kernel does not tell.
+    pub fn number(&self) -> Result<(u64, u64), NetNsError> {
+        let stat = fstat(&self.fd).map_err(NetNsError::Identify)?;
+        Ok((stat.st_dev, stat.st_ino))
     }
 
     /// Another pin on the same namespace.
@@ -208,6 +243,20 @@ impl AsFd for NetNs {
     }
 }
 
+/// Whether a file that is open as a mere place is on the file system of all namespaces. Its own one, which may not answer, is not
+/// asked (statx(2), `AT_STATX_DONT_SYNC`).
+fn is_of_namespaces(place: &File) -> io::Result<bool> {
+    let flags = libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC;
+    let mut found = MaybeUninit::<libc::statx>::zeroed();
+    // SAFETY: the path is an empty string that ends with a zero; the kernel writes to `found` alone, which outlives the call.
+    let result = unsafe { libc::statx(place.as_raw_fd(), c"".as_ptr(), flags, 0, found.as_mut_ptr()) };
+    Errno::result(result)?;
+    // SAFETY: zeros are a valid value of this plain struct, and the kernel has written another one over them.
+    let found = unsafe { found.assume_init() };
+    let device = makedev(found.stx_dev_major.into(), found.stx_dev_minor.into());
+    Ok(device == fs::metadata("/proc/thread-self/ns/net")?.dev())
+}
+
 /// The cookie of the namespace the calling thread is in.
 fn own_cookie() -> Result<u64, Errno> {
     let socket = socket(AddressFamily::Unix, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None)?;
@@ -228,7 +277,36 @@ fn own_cookie() -> Result<u64, Errno> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use nix::sys::stat::Mode;
+    use nix::unistd::mkfifo;
+
     use super::*;
+
+    #[test]
+    fn a_pipe_in_the_place_of_a_namespace_is_refused_and_not_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("pipe");
+        mkfifo(&path, Mode::S_IRWXU).unwrap();
+        let (tell, told) = mpsc::channel();
+        let named = path.display().to_string();
+        // Opened to be read, it waits for whoever writes.
+        thread::spawn(move || tell.send(NetNs::open(&named).map(drop).map_err(|error| error.to_string())));
+        let answer = told.recv_timeout(Duration::from_secs(10)).unwrap();
+        assert_eq!(answer, Err(format!("{} is not a network namespace", path.display())));
+    }
+
+    #[test]
+    fn a_namespace_is_opened_over_a_link_and_is_the_same() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("link");
+        std::os::unix::fs::symlink("/proc/thread-self/ns/net", &path).unwrap();
+        let (opened, here) = (NetNs::at(&path).unwrap(), NetNs::current().unwrap());
+        assert_eq!(opened.number().unwrap(), here.number().unwrap());
+        assert_eq!(opened.identity().unwrap(), here.identity().unwrap());
+    }
 
     #[test]
     fn what_is_no_network_namespace_is_refused_by_name() {

@@ -19,7 +19,7 @@ use super::systemd::{Systemd, SystemdError};
 use crate::host::CgroupRef;
 use crate::host::nameless;
 use crate::host::netns::{NetNs, NetNsError, NetNsIdentity};
-use crate::spec::Direction;
+use crate::spec::{Direction, netns};
 
 /// A network namespace as the journal writes it: how to find it again, and how to know that it is the same.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -176,23 +176,14 @@ impl Node for Kernel {
 /// Why a step could not be undone or looked at.
 #[derive(Debug, thiserror::Error)]
 pub enum StepError {
-    /// The namespace has lost its name, and where it is cannot be told.
-    #[error("look for network namespace {name}, which has lost its name")]
-    Search {
-        /// The name it had.
-        name: String,
-        /// Why.
-        #[source]
-        source: std::io::Error,
-    },
-    /// The namespace cannot be found again.
+    /// Where the namespace is by now, or whether it is at all, cannot be told.
     #[error("find network namespace {name} again")]
-    Namespace {
+    Search {
         /// Its name.
         name: String,
         /// Why.
         #[source]
-        source: NetNsError,
+        source: std::io::Error,
     },
     /// No runtime to talk to the kernel in.
     #[error("start a runtime for netlink")]
@@ -248,21 +239,17 @@ impl NetNsRef {
     }
 
     /// Opens the namespace again, by its name or wherever else it is. `None` when it has gone, and with it everything
-    /// that was in it.
+    /// that was in it. Where others than root and the kernel say what a name leads to, nobody goes: the way may never end.
     fn open(&self) -> Result<Option<NetNs>, StepError> {
-        let opened = match &self.name {
-            None => NetNs::current(),
-            Some(name) => NetNs::open(name),
+        let named = match &self.name {
+            None => NetNs::current().ok(),
+            Some(name) if netns::is_trusted(name) => NetNs::open(name).ok(),
+            Some(_) => None,
         };
-        match opened.and_then(|netns| Ok((netns.identity()? == self.id).then_some(netns))) {
-            Ok(Some(netns)) => Ok(Some(netns)),
-            // Another one has the name now, or none.
-            Ok(None) => self.find(),
-            Err(NetNsError::Open { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
-                self.find()
-            }
-            Err(NetNsError::NotOne { .. }) => self.find(),
-            Err(source) => Err(StepError::Namespace { name: self.words(), source }),
+        match named {
+            Some(opened) if opened.identity().is_ok_and(|id| id == self.id) => Ok(Some(opened)),
+            // Another one has the name now, or none, or it leads nowhere.
+            _ => self.find(),
         }
     }
 
@@ -419,4 +406,58 @@ fn connect_and<T>(
         let netlink = node.connect(netns)?;
         Ok(act(&netlink).await?)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+    use std::sync::mpsc;
+
+    use nix::sys::stat::Mode;
+    use nix::unistd::mkfifo;
+
+    use super::*;
+
+    /// Records this process's namespace under a name, and expects it when it is opened again.
+    fn assert_found_again(name: String) {
+        let (tell, told) = mpsc::channel();
+        // A pipe may be waited for.
+        thread::spawn(move || {
+            let recorded = NetNsRef::new(Some(name), &NetNs::current().unwrap()).unwrap();
+            let opened = recorded.open().map_err(|error| crate::request::chain(&error));
+            tell.send((opened.map(|netns| netns.map(|netns| netns.identity().unwrap())), recorded.id))
+        });
+        let (opened, id) = told.recv_timeout(Duration::from_secs(30)).unwrap();
+        assert_eq!(opened, Ok(Some(id)));
+    }
+
+    #[test]
+    fn a_namespace_whose_path_is_a_pipe_or_a_loop_by_now_is_found_by_what_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        mkfifo(&at("pipe"), Mode::S_IRWXU).unwrap();
+        symlink(at("loop"), at("loop")).unwrap();
+        std::fs::write(at("file"), "").unwrap();
+        for name in ["pipe", "loop", "file", "file/ns", "none"] {
+            assert_found_again(at(name).display().to_string());
+        }
+    }
+
+    #[test]
+    fn a_namespace_whose_name_fails_in_whatever_way_is_found_by_what_it_is() {
+        // Too long for a name; another namespace or none of ours to see; nobody's.
+        for name in ["n".repeat(5000), "/proc/1/ns/net".to_owned(), "/proc/2147483647/ns/net".to_owned()] {
+            assert!(netns::is_trusted(&name));
+            assert_found_again(name);
+        }
+    }
+
+    #[test]
+    fn a_namespace_that_has_gone_is_gone_whatever_its_name_leads_to() {
+        let id = NetNs::current().unwrap().identity().unwrap();
+        let gone = NetNsIdentity { cookie: u64::MAX, ..id };
+        for name in [None, Some("none".to_owned()), Some("/tmp/none".to_owned())] {
+            assert!(NetNsRef { name, id: gone }.open().unwrap().is_none());
+        }
+    }
 }

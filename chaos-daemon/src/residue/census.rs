@@ -11,8 +11,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::holdings::Holdings;
+use crate::host::mounts::{MountNamespaces, reach};
 use crate::host::process::command_line;
-use crate::host::{NetNs, NetNsError, Part};
+use crate::host::{MountNamespace, NetNs, NetNsError, Part};
 
 /// A process that is hung in the kernel stays in state D for longer than this; others are there for moments.
 const HUNG: Duration = Duration::from_millis(50);
@@ -79,15 +80,6 @@ pub(super) struct Namespace {
     pub(super) label: String,
 }
 
-/// A mount namespace, by a thread that is in it.
-#[derive(Debug, Clone)]
-pub(super) struct MountNamespace {
-    /// The thread.
-    pub(super) pid: i32,
-    /// Its `mountinfo` (proc(5)).
-    pub(super) mounts: String,
-}
-
 /// What the pass found.
 #[derive(Debug, Default)]
 pub(super) struct Census {
@@ -107,7 +99,7 @@ pub(super) fn take() -> io::Result<Census> {
     let mut census = Census::default();
     // By the text of the link, `net:[inode]`: where it can be opened, and what to call it.
     let mut networks: BTreeMap<String, (PathBuf, String)> = BTreeMap::new();
-    let mut mounts: BTreeMap<PathBuf, MountNamespace> = BTreeMap::new();
+    let mut mounts = MountNamespaces::default();
     let mut traced: Vec<(i32, i32)> = Vec::new();
     for entry in fs::read_dir("/proc")?.flatten() {
         let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else {
@@ -118,7 +110,9 @@ pub(super) fn take() -> io::Result<Census> {
         let folder = folder_of(thread);
         for thread in entries(&folder.join("task")) {
             note_network(&mut networks, thread.join("ns/net"), pid);
-            note_mounts(&mut mounts, &thread);
+            if let Err(error) = mounts.note(&thread) {
+                census.unknown.push(format!("mounts of {}: {error}", thread.display()));
+            }
         }
         traced.extend(tracer(&folder).map(|tracer| (tracer, pid)));
         let open = open_files(&folder);
@@ -132,12 +126,12 @@ pub(super) fn take() -> io::Result<Census> {
         let by_it = |(tracer, _): &&(i32, i32)| threads.join(tracer.to_string()).exists();
         holder.traces = traced.iter().filter(by_it).map(|(_, pid)| *pid).collect();
     }
-    for mount in mounts.values() {
-        for (link, point) in network_mounts(&mount.mounts) {
-            let path = reach(mount.pid, &point);
+    census.mounts = mounts.into_vec();
+    for namespace in &census.mounts {
+        for (link, point) in namespace.networks() {
             let label = format!("network namespace {}", name_of(&point));
             // A name is what people know; it goes before a process.
-            networks.insert(link, (path, label));
+            networks.insert(link.to_owned(), (namespace.reach(&point), label));
         }
     }
     let here = fs::read_link("/proc/thread-self/ns/net").map(|link| link.display().to_string());
@@ -149,7 +143,6 @@ pub(super) fn take() -> io::Result<Census> {
             Err(error) => census.unknown.push(format!("{label} ({}): {error}", path.display())),
         }
     }
-    census.mounts = mounts.into_values().collect();
     Ok(census)
 }
 
@@ -175,25 +168,13 @@ fn tracer(folder: &Path) -> Option<i32> {
     tracer.trim().parse().ok().filter(|tracer| *tracer != 0)
 }
 
-/// Opens a namespace; `None` when it has gone meanwhile.
+/// Opens a namespace; `None` when it has gone meanwhile, or another file has the place by now.
 fn open(path: &Path) -> Result<Option<NetNs>, NetNsError> {
-    let Some(text) = path.to_str() else { return Ok(None) };
-    match NetNs::open(text) {
+    match NetNs::at(path) {
         Ok(netns) => Ok(Some(netns)),
-        Err(NetNsError::Open { source, .. })
-            if matches!(source.raw_os_error(), Some(nix::libc::ENOENT | nix::libc::ESRCH)) =>
-        {
-            Ok(None)
-        }
-        // Another file has the place by now.
-        Err(NetNsError::NotOne { .. }) => Ok(None),
+        Err(error) if error.has_gone() => Ok(None),
         Err(error) => Err(error),
     }
-}
-
-/// A path of another process's mount namespace, as this one reaches it (proc(5), `/proc/PID/root`).
-pub(super) fn reach(pid: i32, path: &Path) -> PathBuf {
-    folder_of(pid).join("root").join(path.strip_prefix("/").unwrap_or(path))
 }
 
 fn name_of(point: &Path) -> String {
@@ -208,36 +189,6 @@ fn note_network(networks: &mut BTreeMap<String, (PathBuf, String)>, path: PathBu
         let label = format!("{link} (of process {pid})");
         networks.entry(link).or_insert((path, label));
     }
-}
-
-/// A thread may have left its process's mount namespace. `/proc/TID/root` leads there, though `/proc` does not list it.
-fn note_mounts(mounts: &mut BTreeMap<PathBuf, MountNamespace>, thread: &Path) {
-    let id = thread.file_name().and_then(|name| name.to_str()?.parse().ok());
-    if let (Some(pid), Ok(link)) = (id, fs::read_link(thread.join("ns/mnt")))
-        && !mounts.contains_key(&link)
-        && let Ok(text) = fs::read_to_string(thread.join("mountinfo"))
-    {
-        mounts.insert(link, MountNamespace { pid, mounts: text });
-    }
-}
-
-/// Where network namespaces are mounted: fields 4 and 5 of mountinfo (proc(5)).
-fn network_mounts(mountinfo: &str) -> Vec<(String, PathBuf)> {
-    let place = |line: &str| {
-        let mut fields = line.split(' ').skip(3);
-        let link = fields.next().filter(|root| root.starts_with("net:["))?;
-        Some((link.to_owned(), PathBuf::from(unescape(fields.next()?))))
-    };
-    mountinfo.lines().filter_map(place).collect()
-}
-
-/// mountinfo writes blanks and the like as three octal digits.
-pub(super) fn unescape(text: &str) -> String {
-    let mut out = text.to_owned();
-    for (code, plain) in [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")] {
-        out = out.replace(code, plain);
-    }
-    out
 }
 
 #[derive(Debug, Default)]
@@ -430,11 +381,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_named_namespace_is_found_in_mountinfo_and_told_by_its_name() {
-        let line = "412 30 0:4 net:[4026532345] /run/netns/blue\\040one rw shared:200 - nsfs nsfs rw\n";
-        let found = network_mounts(&format!("31 23 0:27 / /sys/fs/bpf rw - bpf bpf rw\n{line}"));
-        assert_eq!(found, [("net:[4026532345]".to_owned(), PathBuf::from("/run/netns/blue one"))]);
-        assert_eq!(name_of(&found[0].1), "blue one");
+    fn a_namespace_is_told_by_its_name_or_by_where_else_it_is_mounted() {
+        assert_eq!(name_of(Path::new("/run/netns/blue one")), "blue one");
         assert_eq!(name_of(Path::new("/run/docker/netns/1")), "/run/docker/netns/1");
     }
 

@@ -6,7 +6,8 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use super::census::{MountNamespace, reach, unescape};
+use crate::host::MountNamespace;
+use crate::host::mounts::Mount;
 use crate::kernel::bpf::inventory::{Pinned, pinned};
 use crate::kernel::netlink::marks;
 
@@ -36,14 +37,14 @@ pub(super) fn look(namespaces: &[MountNamespace]) -> Places {
     // A file system is often mounted in many namespaces.
     let mut seen = BTreeSet::new();
     for namespace in namespaces {
-        for (point, kind) in mounts(&namespace.mounts) {
+        for Mount { point, kind, .. } in namespace.each() {
             if point.components().any(|part| is_our_file(&part.as_os_str().to_string_lossy())) {
                 places.mounts.push(point.clone());
             }
             if !matches!(kind, "bpf" | "cgroup" | "cgroup2") {
                 continue;
             }
-            let path = reach(namespace.pid, &point);
+            let path = namespace.reach(&point);
             // It may have gone, or something else be mounted over it.
             let Ok(meta) = fs::metadata(&path) else { continue };
             if seen.insert(meta.dev()) {
@@ -86,15 +87,6 @@ pub(super) fn is_our_file(path: &str) -> bool {
     marks::recognise_folder(name.strip_prefix("memfd:").unwrap_or(name)).is_some()
 }
 
-/// Mount point and type of file system: fields 5 and, after the dash, 9 of mountinfo (proc(5)).
-fn mounts(mountinfo: &str) -> impl Iterator<Item = (PathBuf, &str)> {
-    mountinfo.lines().filter_map(|line| {
-        let (left, right) = line.split_once(" - ")?;
-        let point = unescape(left.split(' ').nth(4)?);
-        Some((PathBuf::from(point), right.split(' ').next()?))
-    })
-}
-
 /// Calls `note` for everything below `root`, within its file system.
 fn walk(root: &Path, mut note: impl FnMut(&Path, bool)) -> io::Result<()> {
     let mut folders = vec![root.to_owned()];
@@ -133,13 +125,5 @@ mod tests {
         for other in ["/memfd:pulse", "/tmp/#1234", "/var/log/chaos-daemon", "/chaos0000beef/x"] {
             assert!(!is_our_file(other), "{other}");
         }
-    }
-
-    #[test]
-    fn a_mount_is_read_with_its_type_whatever_stands_between() {
-        let text = "31 23 0:27 / /sys/fs/bpf rw,nosuid shared:9 master:1 - bpf bpf rw,mode=700\n\
-                    32 23 0:28 / /mnt/a\\040b rw - tmpfs none rw\n";
-        let found: Vec<_> = mounts(text).collect();
-        assert_eq!(found, [("/sys/fs/bpf".into(), "bpf"), ("/mnt/a b".into(), "tmpfs")]);
     }
 }

@@ -21,6 +21,7 @@ use super::impairment::{
 };
 use super::load::CpuLoad;
 use super::mcp::{McpParams, Spoiling};
+use super::netns;
 use super::process::{KillParams, PauseParams, ProcessSelector, Rhythm, Volleys, Whose};
 use super::service::ServicePackets;
 use super::sessions::{ConnectionLoad, LoadParams};
@@ -376,6 +377,7 @@ impl FaultRequest {
             return Err(SpecError::new("error_message", "longer than 512 bytes"));
         }
         self.target.check_resolving()?;
+        netns::check(self.target.netns.as_deref())?;
         let effect = match self.fault_type {
             FaultType::Latency => {
                 let params: LatencyParams = self.params()?;

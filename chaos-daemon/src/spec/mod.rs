@@ -18,6 +18,7 @@ pub mod ip;
 pub mod load;
 pub mod log;
 pub mod mcp;
+pub mod netns;
 pub mod origin;
 #[cfg(test)]
 pub(crate) mod parameters;

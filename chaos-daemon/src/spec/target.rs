@@ -21,7 +21,7 @@ pub struct TargetRequest {
     #[schemars(with = "String")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interface: Option<String>,
-    /// Network namespace: a name below /run/netns, or the path of a namespace file. Default: the host's.
+    /// Network namespace: a name in /run/netns, or a path such as /proc/PID/ns/net. Default: the host's.
     #[schemars(with = "String")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub netns: Option<String>,

@@ -42,6 +42,11 @@ fn wrong() -> Vec<(Value, &'static str, &'static str)> {
             "params.packet_probability: ",
         ),
         (json!({"target": {"cidr": "10.0.0.0/33"}}), "INVALID_PARAMETER", "target.cidr: \"10.0.0.0/33\""),
+        (
+            json!({"target": {"netns": "/tmp/ns"}}),
+            "INVALID_PARAMETER",
+            "target.netns: \"/tmp/ns\" is no place",
+        ),
         (json!({"target": {"interface": null}}), "MISSING_PARAMETER", "target.interface: "),
         (json!({"duration_seconds": -1}), "INVALID_PARAMETER", "duration_seconds: -1 s is out of bounds"),
         (json!({"duration_seconds": 0}), "INVALID_PARAMETER", "duration_seconds: "),

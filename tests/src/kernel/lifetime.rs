@@ -1,11 +1,18 @@
 //! Every fault ends: by its time, by removal, and by the death of whichever process dies.
 
+use std::fs::File;
+use std::process::Command;
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
+use nix::mount::{MsFlags, mount};
 use nix::sys::signal::Signal;
+use nix::unistd::gettid;
 use serde_json::json;
+use tempfile::TempDir;
 
 use super::effects::inject_netem;
+use super::oracle::Elsewhere;
 use super::served::AT_ONCE;
 use super::{
     Attach, Context, Outcome, STANDSTILL, TestResult, Tried, assert_lasted, on_every_attachment, punctual,
@@ -16,6 +23,7 @@ use crate::fault::Fault;
 use crate::matrix::place::journals;
 use crate::measure::{Echo, udp_rtt, udp_rtt_median};
 use crate::netns::output;
+use crate::pair::INTERFACE;
 use crate::process::{Process, wait_until};
 use crate::sweep::{Strike, Sweep, Whose, list};
 use crate::{Daemon, Error, Pair, Residue};
@@ -34,6 +42,7 @@ tests![
     a_fault_injected_again_under_its_name_shows_as_active,
     recover_refuses_while_a_daemon_runs,
     a_fault_in_a_namespace_that_lost_its_name_is_undone_there,
+    a_fault_in_a_namespace_that_only_a_mount_of_somebody_else_keeps_is_undone_there,
     a_fault_in_a_namespace_that_is_gone_can_be_removed,
     a_delay_ends_at_whichever_system_call_of_its_holder_everything_dies,
     an_injection_succeeds_after_the_waiting_holder_was_killed,
@@ -333,6 +342,43 @@ fn a_fault_in_a_namespace_that_lost_its_name_is_undone_there(context: &Context) 
         before.assert_unchanged_within(&[&pair.near], LIMIT)?;
         Ok(())
     })
+}
+
+fn a_fault_in_a_namespace_that_only_a_mount_of_somebody_else_keeps_is_undone_there(
+    _: &Context,
+) -> TestResult {
+    let pair = Pair::new()?;
+    // What outlives a holder, on every kernel.
+    let daemon = Daemon::start_with(|command| Attach::Clsact.configure(command))?;
+    let mcp = daemon.mcp()?;
+    let fault = partition(&pair);
+    fault.inject(&mcp)?;
+    let queues = ["qdisc", "show", "dev", INTERFACE];
+    let before = pair.near.tc(&queues)?;
+    assert!(before.contains("clsact"), "{before}");
+    let folder = TempDir::new()?;
+    let (name, kept) = (pair.near.path(), folder.path().join("kept"));
+    File::create_new(&kept)?;
+    let (tell, told) = mpsc::channel();
+    let point = kept.clone();
+    let elsewhere = Elsewhere::new(move || {
+        mount(Some(&name), &point, None::<&str>, MsFlags::MS_BIND, None::<&str>)
+            .map_err(Error::sys("mount on", point.display().to_string()))?;
+        // Without anyone who waits there is nobody to tell.
+        let _ = tell.send(gettid());
+        Ok(())
+    })?;
+    let there = format!("/proc/{}/root{}", told.recv()?, kept.display());
+    // With its name goes the last descriptor. The peer stays, without which there would be nothing to undo.
+    let Pair { near, far } = pair;
+    drop(near);
+    fault.remove(&mcp)?;
+    let namespace = chaos_daemon::host::NetNs::at(there.as_ref())?;
+    let show = || output(Command::new("tc").args(queues)).map_err(std::io::Error::other);
+    let after = namespace.inside(show)?;
+    assert!(!after.contains("clsact"), "{after}");
+    drop((elsewhere, far));
+    Ok(Outcome::Pass)
 }
 
 fn a_fault_in_a_namespace_that_is_gone_can_be_removed(context: &Context) -> TestResult {

@@ -109,13 +109,13 @@ fn number(n: u32) -> u32 {
 }
 
 /// A thread in a mount namespace of its own, with something mounted or made there by `make`. All of it goes with this.
-struct Elsewhere {
+pub(super) struct Elsewhere {
     stop: Option<mpsc::Sender<()>>,
     thread: Option<JoinHandle<Result<()>>>,
 }
 
 impl Elsewhere {
-    fn new(make: impl FnOnce() -> Result<()> + Send + 'static) -> Result<Self> {
+    pub(super) fn new(make: impl FnOnce() -> Result<()> + Send + 'static) -> Result<Self> {
         let (stop, stopped) = mpsc::channel();
         let (ready, made) = mpsc::channel();
         let thread = std::thread::spawn(move || {
