@@ -376,8 +376,7 @@ impl FaultRequest {
         if self.error_message.as_ref().is_some_and(|text| text.len() > 512) {
             return Err(SpecError::new("error_message", "longer than 512 bytes"));
         }
-        self.target.check_resolving()?;
-        netns::check(self.target.netns.as_deref())?;
+        self.target.check_resolving().and_then(|()| netns::check(self.target.netns.as_deref()))?;
         let effect = match self.fault_type {
             FaultType::Latency => {
                 let params: LatencyParams = self.params()?;
