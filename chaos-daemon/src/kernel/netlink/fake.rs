@@ -240,6 +240,7 @@ fn goes_down(has: &mut Belongings) {
     has.addresses.retain(|bytes| i32::from(bytes[0]) == libc::AF_INET);
     has.routes.clear();
     has.neighbours.clear();
+    has.proxies.clear();
 }
 
 /// What is sent as it came: lists of what devices have, and what is to be had again.
@@ -251,6 +252,7 @@ fn answer_raw(objects: &mut Objects, kind: u16, bytes: &[u8], flags: u16) -> Res
         libc::RTM_GETLINK => Ok(objects.links.iter().map(link).collect()),
         libc::RTM_GETADDR => list(|has| &has.addresses),
         libc::RTM_GETROUTE => list(|has| &has.routes),
+        libc::RTM_GETNEIGH if is_proxy(bytes) => list(|has| &has.proxies),
         libc::RTM_GETNEIGH => list(|has| &has.neighbours),
         libc::RTM_NEWADDR => {
             let has = &mut device(objects, &bytes[4..8])?.has;
@@ -258,7 +260,8 @@ fn answer_raw(objects: &mut Objects, kind: u16, bytes: &[u8], flags: u16) -> Res
         }
         libc::RTM_NEWNEIGH => {
             let has = &mut device(objects, &bytes[4..8])?.has;
-            insert(&mut has.neighbours, bytes, flags)
+            let entries = if is_proxy(bytes) { &mut has.proxies } else { &mut has.neighbours };
+            insert(entries, bytes, flags)
         }
         libc::RTM_NEWROUTE => {
             let attributes = Attributes::behind(bytes, HEADER).ok().ok_or(Errno::EINVAL)?;
@@ -274,6 +277,11 @@ fn answer_raw(objects: &mut Objects, kind: u16, bytes: &[u8], flags: u16) -> Res
         // A kernel without nexthop objects.
         _ => Err(Errno::EOPNOTSUPP),
     }
+}
+
+/// By the flags of a ndmsg.
+fn is_proxy(bytes: &[u8]) -> bool {
+    bytes[10] & libc::NTF_PROXY != 0
 }
 
 fn device<'a>(objects: &'a mut Objects, index: &[u8]) -> Result<&'a mut FakeLink, Errno> {
@@ -351,4 +359,11 @@ pub(crate) fn neighbour(ifindex: u32, ip: IpAddr, last: u8) -> Vec<u8> {
     let state = libc::NUD_PERMANENT.to_ne_bytes();
     let header = [&[family(ip), 0, 0, 0][..], &ifindex.to_ne_bytes(), &state, &[0, 1]].concat();
     entry(&header, &[(DESTINATION, &octets(ip)), (NDA_LLADDR, &[2, 0, 0, 0, 0, 0, 0, last])])
+}
+
+/// A neighbour for which a device answers.
+pub(crate) fn proxy(ifindex: u32, ip: IpAddr) -> Vec<u8> {
+    let state = libc::NUD_PERMANENT.to_ne_bytes();
+    let header = [&[family(ip), 0, 0, 0][..], &ifindex.to_ne_bytes(), &state, &[libc::NTF_PROXY, 1]].concat();
+    entry(&header, &[(DESTINATION, &octets(ip))])
 }

@@ -86,13 +86,13 @@ impl fmt::Display for LinkSetting {
         if let Some(name) = &self.netns.name {
             write!(f, " in {name}")?;
         }
-        let Belongings { addresses, routes, neighbours } = &self.had;
+        let Belongings { addresses, routes, neighbours, proxies } = &self.had;
         write!(
             f,
             ", with {} addresses, {} routes, {} neighbours",
             addresses.len(),
             routes.len(),
-            neighbours.len()
+            neighbours.len() + proxies.len()
         )
     }
 }

@@ -92,6 +92,8 @@ fn link_with_belongings() -> Result<Down> {
         "-6 route add 2001:db8:2::/64 via fd77::2 dev eth0",
         "-6 route add default via 2001:db8:1::2 dev eth0 metric 2048",
         "neigh add 10.77.0.9 lladdr 02:00:00:00:00:09 dev eth0 nud permanent",
+        "neigh add proxy 10.77.0.8 dev eth0",
+        "neigh add proxy fd77::8 dev eth0",
     ] {
         near.ip(&words.split(' ').collect::<Vec<_>>())?;
     }
@@ -359,6 +361,7 @@ impl Stage for Down {
             "-4 route show table all",
             "-6 route show table all",
             "neigh show dev eth0 nud permanent",
+            "neigh show proxy",
         ] {
             let mut lines: Vec<_> =
                 near.ip(&words.split(' ').collect::<Vec<_>>())?.lines().map(str::to_owned).collect();
@@ -385,7 +388,8 @@ impl Stage for Down {
         }
         let theirs = ["qlen 777", "198.51.100.0/24 via 10.77.0.3 ", "10.77.0.9 lladdr 02:00:00:00:00:77 "];
         // What they have not brought back is for the undo to give.
-        let ours = ["2001:db8:1::1/64 ", "2001:db8:2::/64 via fd77::2 "];
+        let ours =
+            ["2001:db8:1::1/64 ", "2001:db8:2::/64 via fd77::2 ", "10.77.0.8 dev eth0", "fd77::8 dev eth0"];
         Ok(theirs.into_iter().chain(ours).map(str::to_owned).collect())
     }
 }
