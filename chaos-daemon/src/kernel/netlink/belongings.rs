@@ -10,6 +10,7 @@
 //! `net/core/neighbour.c` (`neigh_ifdown`, `pneigh_ifdown`).
 
 use std::net::IpAddr;
+use std::time::{Duration, Instant};
 
 use netlink_packet_core::{DecodeError, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
 use nix::errno::Errno;
@@ -22,6 +23,10 @@ use super::wire::{Attributes, Wire};
 
 /// No more routes and addresses than these are kept in a journal.
 const MOST: usize = 4096;
+/// How long routes wait for their sources. To check an address for duplicates takes the kernel 1 to 2 s (`addrconf_dad_kick`),
+/// from when there is a carrier. Who undoes tries again when it takes longer; others who would recover wait for it meanwhile.
+const CHECK_LIMIT: Duration = Duration::from_secs(4);
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// `RTM_GETNEXTHOP` (linux/rtnetlink.h).
 const RTM_GETNEXTHOP: u16 = 106;
@@ -42,6 +47,7 @@ const RTA_SRC: u16 = 2;
 const RTA_OIF: u16 = 4;
 const RTA_GATEWAY: u16 = 5;
 const RTA_PRIORITY: u16 = 6;
+const RTA_PREFSRC: u16 = 7;
 const RTA_MULTIPATH: u16 = 9;
 const RTA_TABLE: u16 = 15;
 const RTA_VIA: u16 = 18;
@@ -159,7 +165,6 @@ impl Netlink {
         let mut first = Ok(());
         for ((thing, identity, kind), flags, had, now) in [
             (("an address", OF_ADDRESS, libc::RTM_NEWADDR), NLM_F_REPLACE, &had.addresses, &now.addresses),
-            (("a route", OF_ROUTE, libc::RTM_NEWROUTE), NLM_F_EXCL, &had.routes, &now.routes),
             // One that was learnt meanwhile gives way.
             (
                 ("a neighbour", OF_NEIGHBOUR, libc::RTM_NEWNEIGH),
@@ -173,18 +178,48 @@ impl Netlink {
                 &had.proxies,
                 &now.proxies,
             ),
+            // Last: they may have to wait.
+            (("a route", OF_ROUTE, libc::RTM_NEWROUTE), NLM_F_EXCL, &had.routes, &now.routes),
         ] {
-            for bytes in had.iter().filter(|bytes| !now.iter().any(|there| same(identity, there, bytes))) {
-                lacked = true;
-                let operation = format!("restore {thing} of interface {ifindex}");
-                match self.replay(&operation, kind, bytes, NLM_F_CREATE | flags).await {
-                    // Back already.
-                    Err(error) if error.errno() == Some(Errno::EEXIST) => {}
-                    done => first = first.and(done),
-                }
-            }
+            let lacks = |bytes: &&Vec<u8>| !now.iter().any(|there| same(identity, there, bytes));
+            let lacking: Vec<_> = had.iter().filter(lacks).collect();
+            lacked |= !lacking.is_empty();
+            let operation = format!("restore {thing} of interface {ifindex}");
+            first = first.and(self.give_back(&operation, kind, flags, lacking).await);
         }
         first.map(|()| lacked)
+    }
+
+    /// Sends these again, in order, each whatever becomes of the others. A route is refused while its source is checked for
+    /// duplicates, and so are those that need it: then what was refused is sent again until that is over, within bounds.
+    async fn give_back(
+        &self,
+        operation: &str,
+        kind: u16,
+        flags: u16,
+        mut lacking: Vec<&Vec<u8>>,
+    ) -> Result<(), NetlinkError> {
+        let end = Instant::now() + CHECK_LIMIT;
+        loop {
+            let (mut refused, mut first, mut waits) = (Vec::new(), Ok(()), false);
+            for bytes in lacking {
+                match self.replay(operation, kind, bytes, NLM_F_CREATE | flags).await {
+                    Ok(()) => {}
+                    // Back already.
+                    Err(error) if error.errno() == Some(Errno::EEXIST) => {}
+                    Err(error) => {
+                        waits |= kind == libc::RTM_NEWROUTE && may_lack_source(bytes, &error);
+                        refused.push(bytes);
+                        first = first.and(Err(error));
+                    }
+                }
+            }
+            if !waits || Instant::now() >= end {
+                return first;
+            }
+            lacking = refused;
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
     }
 
     async fn list(&self, operation: &str, kind: u16, header: usize) -> Result<Vec<Vec<u8>>, NetlinkError> {
@@ -338,6 +373,14 @@ fn hops_through(mut hops: &[u8], ifindex: u32) -> bool {
 fn through_gateway(bytes: &[u8]) -> bool {
     Attributes::behind(bytes, ROUTE_HEADER)
         .is_ok_and(|attributes| attributes.get(RTA_GATEWAY).or_else(|| attributes.get(RTA_VIA)).is_some())
+}
+
+/// Whether a route may be refused for its source: an address that is checked for duplicates is none yet (`ipv6_chk_addr`).
+fn may_lack_source(route: &[u8], refusal: &NetlinkError) -> bool {
+    refusal.errno() == Some(Errno::EINVAL)
+        && i32::from(number(route, 0)) == libc::AF_INET6
+        && Attributes::behind(route, ROUTE_HEADER)
+            .is_ok_and(|attributes| attributes.get(RTA_PREFSRC).is_some())
 }
 
 /// Whether two entries are the same thing; what cannot be read is like nothing.

@@ -29,6 +29,7 @@ const HEADER: usize = 12;
 const DESTINATION: u16 = 1;
 const RTA_OIF: u16 = 4;
 const RTA_GATEWAY: u16 = 5;
+const RTA_PREFSRC: u16 = 7;
 
 impl Netlink {
     /// A connection into this node.
@@ -47,6 +48,13 @@ impl FakeKernel {
         message: &Wire,
         flags: u16,
     ) -> Result<(Vec<Vec<u8>>, bool), NetlinkError> {
+        if let Wire::Raw(libc::RTM_NEWROUTE, bytes) = message
+            && Attributes::behind(bytes, HEADER).is_ok_and(|all| all.get(RTA_PREFSRC).is_some())
+            && self.checks()
+        {
+            let refusal = Refusal { errno: Errno::EINVAL, words: None };
+            return Err(NetlinkError::refused(operation.to_owned(), refusal));
+        }
         self.operate(|objects| match message {
             Wire::Request(message) => answer(objects, message),
             Wire::Raw(kind, bytes) => answer_raw(objects, *kind, bytes, flags),
@@ -351,6 +359,11 @@ pub(crate) fn route(ifindex: u32, to: IpNet, gateway: Option<IpAddr>) -> Vec<u8>
     let mut attributes = vec![(DESTINATION, &to[..]), (RTA_OIF, &index)];
     attributes.extend(gateway.as_ref().map(|gateway| (RTA_GATEWAY, &gateway[..])));
     entry(&header, &attributes)
+}
+
+/// The same route with a preferred source.
+pub(crate) fn sourced(route: &[u8], source: IpAddr) -> Vec<u8> {
+    entry(route, &[(RTA_PREFSRC, &octets(source))])
 }
 
 /// A permanent neighbour, whose address on the link ends so.

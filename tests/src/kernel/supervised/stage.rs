@@ -19,6 +19,8 @@ use crate::{Error, Pair, Result};
 
 /// How long an answer is waited for when there may be none.
 const PATIENCE: Duration = Duration::from_millis(250);
+/// To check an address for duplicates takes 1 to 2 s.
+const CHECK: Duration = Duration::from_secs(10);
 /// By how much the clock is set wrong, in seconds.
 const OFFSET: f64 = 5400.0;
 
@@ -61,6 +63,7 @@ pub(super) struct Stages {
 
 pub(super) const PAUSE_AND_LINK: Stages = Stages { make: &[pause, link], controllers: &[], own_clock: false };
 pub(super) const LINK: Stages = Stages { make: &[link], controllers: &[], own_clock: false };
+pub(super) const SOURCED_LINK: Stages = Stages { make: &[sourced_link], controllers: &[], own_clock: false };
 pub(super) const LIMITS: Stages = Stages { make: &[cpu, pids], controllers: CONTROLLERS, own_clock: false };
 /// By itself: who is short of memory is slow.
 pub(super) const MEMORY: Stages = Stages { make: &[memory], controllers: CONTROLLERS, own_clock: false };
@@ -99,6 +102,20 @@ fn link_with_belongings() -> Result<Down> {
     }
     let echo = Echo::start(&pair.far, Pair::FAR_V6, 7)?;
     Ok(Down { pair, echo })
+}
+
+/// With a route whose source is an address that is checked for duplicates each time that it comes, and one that needs that route.
+fn sourced_link() -> Result<Box<dyn Stage>> {
+    let down = link_with_belongings()?;
+    let ip = |words: &str| down.pair.near.ip(&words.split(' ').collect::<Vec<_>>());
+    ip("-6 address add 2001:db8:3::1/64 dev eth0")?;
+    let is_checked = || ip("-6 address show dev eth0").is_ok_and(|text| !text.contains("tentative"));
+    if !wait_until(CHECK, is_checked) {
+        return Err(Error::Late { what: "address checked for duplicates".into(), after: CHECK });
+    }
+    ip("-6 route add 2001:db8:4::/64 dev eth0 src 2001:db8:3::1")?;
+    ip("-6 route add 2001:db8:5::/64 via 2001:db8:4::9 dev eth0")?;
+    Ok(Box::new(down))
 }
 
 pub(crate) fn flaps() -> Result<Box<dyn Stage>> {
