@@ -10,6 +10,7 @@ use ipnet::IpNet;
 use tokio::sync::{Notify, mpsc, oneshot};
 
 use super::holders::{Holder, HolderFailure};
+use super::inject::settings;
 use super::watch::GuardPost;
 use super::{AttachChoice, Options};
 use crate::fault::Attach;
@@ -18,6 +19,7 @@ use crate::host::{Facts, NetNs, NetNsIdentity, Privileges, Unusable};
 use crate::journal::Journal;
 use crate::journal::down::FILE;
 use crate::kernel::bpf::{Capacity, Family};
+use crate::kernel::step::Step;
 use crate::policy::Policy;
 use crate::request::{Evidence, FaultState, FaultStatus, LifetimeClass, Removal};
 use crate::spec::{FaultName, FaultType};
@@ -360,6 +362,37 @@ impl Injector {
 }
 
 impl Active {
+    /// What a daemon that died has left: these steps.
+    pub(super) fn left(
+        fault_type: FaultType,
+        steps: &[Step],
+        orders: mpsc::UnboundedSender<LifeOrder>,
+    ) -> Self {
+        let place = |step: &Step| match step {
+            Step::Stub { netns, ifindex, level, .. } => Some((netns.id, *ifindex, *level)),
+            _ => None,
+        };
+        let lifetime = match steps.iter().any(Step::is_supervised) {
+            true => LifetimeClass::Supervised,
+            false => LifetimeClass::Kernel,
+        };
+        Self {
+            fault_type,
+            lifetime,
+            description: format!("{}: left by a daemon that died", fault_type.name()),
+            state: FaultState::Stuck,
+            started: Instant::now(),
+            duration: Duration::ZERO,
+            evidence: Evidence::default(),
+            note: None,
+            place: steps.iter().find_map(place),
+            settings: settings(steps),
+            addresses: Vec::new(),
+            owns_clsact: steps.iter().any(|step| matches!(step, Step::Clsact { .. })),
+            orders,
+        }
+    }
+
     fn status(&self, name: &FaultName, guard: &GuardPost) -> FaultStatus {
         let age = self.started.elapsed();
         FaultStatus {
