@@ -75,7 +75,15 @@ impl Daemon {
     /// # Errors
     /// As [`Daemon::start`].
     pub fn start_again(&mut self, configure: impl FnOnce(&mut Command)) -> Result<()> {
-        self.injector = spawn("chaos-daemon", &self.folder, &self.runtime, configure)?;
+        self.start_program_again("chaos-daemon", configure)
+    }
+
+    /// As [`Daemon::start_again`], by another name: a build of the daemon for tests.
+    ///
+    /// # Errors
+    /// As [`Daemon::start`].
+    pub fn start_program_again(&mut self, program: &str, configure: impl FnOnce(&mut Command)) -> Result<()> {
+        self.injector = spawn(program, &self.folder, &self.runtime, configure)?;
         self.wait_ready()
     }
 

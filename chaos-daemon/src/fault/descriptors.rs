@@ -1,7 +1,7 @@
 //! Resource exhaustion, file descriptors: open files of the host's table are taken and held.
 //!
 //! - **Mechanism**: the null device is opened again and again in one process: each time is an entry of the kernel's table of
-//!   open files (`fs.file-max`), and a descriptor of the process.
+//!   open files (`fs.file-max`), and a descriptor of the process. Before every few it looks how many entries are left.
 //! - **Kernel requirement**: none. One process may have as many as its hard limit (`RLIMIT_NOFILE`) allows.
 //! - **Lifetime class**: kernel: they are closed with the process. A stopped one is killed by its timer when the lease runs out.
 //! - **Undo**: end the holder.
@@ -43,7 +43,7 @@ pub fn plan(
         .hint("ask for fewer, or give params.leave_free for how many are to stay free"));
     }
     let what = format!("{count} open files, {leave} of the host's kept free");
-    Ok(hoard(&what, Goal::Descriptors { count }, ramp, None))
+    Ok(hoard(&what, Goal::Descriptors { count, leave }, ramp, None))
 }
 
 /// Whether one process may have so many descriptors.

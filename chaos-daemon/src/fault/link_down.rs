@@ -5,8 +5,8 @@
 //! - **Kernel requirement**: none.
 //! - **Lifetime class**: supervised. The device stays down when everybody of ours is dead; a reboot ends it.
 //! - **Undo**: set up again, then given back what the kernel takes away for good: IPv6 addresses, routes that neither the
-//!   kernel nor a router has made, permanent neighbours; all journalled before. A router's routes and temporary addresses
-//!   come back with its next announcement. A device that others stand on (VLAN, bridge, bond) or that nexthop objects or
+//!   kernel nor a router has made, permanent neighbours, proxies; all journalled before. A router's routes and temporary
+//!   addresses come back with its next announcement. A device that others stand on (VLAN, bridge, bond) or that nexthop objects or
 //!   multipath routes use is refused, because those would not come back.
 //! - **Blast radius**: everything that goes through the device. `lo` is refused, and in the daemon's own namespace so are the
 //!   device of the default route and one with established connections to a protected port, unless the policy names it.

@@ -1,7 +1,8 @@
 //! Resource exhaustion, processes: places for processes and threads are taken and held.
 //!
 //! - **Mechanism**: threads of the holder, which sleep. The kernel counts threads where it counts processes: for
-//!   `kernel.threads-max` and `kernel.pid_max`, and for `pids.max` of the cgroup that the holder has joined.
+//!   `kernel.threads-max` and `kernel.pid_max`, and for `pids.max` of the cgroup that the holder has joined. Before every few it
+//!   looks how many more there can be.
 //! - **Kernel requirement**: none; cgroup v2 with the controller `pids` to exhaust a cgroup.
 //! - **Lifetime class**: kernel: they are the process's. A stopped one is killed by its timer when the lease runs out.
 //! - **Undo**: end the holder.
@@ -41,7 +42,9 @@ pub fn plan(count: u64, ramp: Duration, cgroup: Option<CgroupRef>, found: Tasks)
         )
         .hint("ask for fewer, raise TasksMax= of the daemon's unit, or name a target"));
     }
-    Ok(hoard(&format!("{count} processes and threads"), Goal::Tasks { count }, ramp, cgroup))
+    let own_leave = cgroup.is_none().then_some(LEAST_RESERVE);
+    let goal = Goal::Tasks { count, leave, own_leave };
+    Ok(hoard(&format!("{count} processes and threads"), goal, ramp, cgroup))
 }
 
 #[cfg(test)]
@@ -55,5 +58,19 @@ mod tests {
         let take = |count, cgroup| plan(count, Duration::ZERO, cgroup, found);
         assert!(take(1_488, None).is_ok() && take(1_489, None).is_err());
         assert!(take(8_000, cgroup()).is_ok() && take(8_001, cgroup()).is_err());
+    }
+
+    #[test]
+    fn what_stays_is_told_to_whoever_takes_and_a_target_may_be_full() {
+        let found = Tasks { used: 1_000, most: 10_000, own_room: Some(2_000) };
+        let reserves = |cgroup| match plan(1, Duration::ZERO, cgroup, found).unwrap().work {
+            crate::fault::Work::Hoard(crate::fault::HoardWork {
+                goal: Goal::Tasks { leave, own_leave, .. },
+                ..
+            }) => (leave, own_leave),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(reserves(None), (1_000, Some(512)));
+        assert_eq!(reserves(Some(CgroupRef { path: "/sys/fs/cgroup/a".into(), id: 1 })), (1_000, None));
     }
 }

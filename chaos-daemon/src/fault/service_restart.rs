@@ -7,8 +7,8 @@
 //!   becomes of the daemon.
 //! - **Undo**: none.
 //! - **Blast radius**: whoever uses the service while it is gone, and units that are bound to it (`Requires=`, `BindsTo=`, `PartOf=`),
-//!   which systemd restarts along with it.
-//! - **Reference**: org.freedesktop.systemd1(5).
+//!   which systemd restarts along with it. One that it would stop and not start (`StopPropagatedFrom=`) is a reason to refuse.
+//! - **Reference**: org.freedesktop.systemd1(5), systemd.unit(5).
 
 use super::{Plan, RestartWork, Work};
 use crate::kernel::systemd::Unit;

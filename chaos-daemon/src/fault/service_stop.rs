@@ -8,8 +8,8 @@
 //! - **Undo**: started again, if it is still stopped and nobody has started it meanwhile. One that somebody has started, or started
 //!   and stopped, is theirs; so is one that was masked, and every service of a host that goes down.
 //! - **Blast radius**: whoever uses the service. What would be stopped with it and not started with it (`Requires=`, `BindsTo=`,
-//!   `PartOf=` in others) is a reason to refuse, as are units without a file, which are gone when they are stopped. A socket, timer
-//!   or path unit of the service is left alone, and may start it again.
+//!   `PartOf=`, `StopPropagatedFrom=` in others) is a reason to refuse, as are units without a file, which are gone when they are
+//!   stopped. A socket, timer or path unit of the service is left alone, and may start it again.
 //! - **Reference**: org.freedesktop.systemd1(5), systemd.unit(5).
 
 use super::{Plan, settings};

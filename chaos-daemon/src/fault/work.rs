@@ -209,11 +209,17 @@ pub enum Goal {
     Descriptors {
         /// How many.
         count: u64,
+        /// How many entries of the host's table stay free.
+        leave: u64,
     },
     /// Processes and threads.
     Tasks {
         /// How many.
         count: u64,
+        /// How many more the host can have still.
+        leave: u64,
+        /// How many more the holder's own control group can have still; `None` where that is the target, which may be full.
+        own_leave: Option<u64>,
     },
     /// Files of a file system.
     Inodes {
@@ -513,8 +519,8 @@ impl Goal {
                 let path = directory.path.display();
                 format!("open a file without a name in {path} and allocate {} MiB for it", bytes >> 20)
             }
-            Self::Descriptors { count } => format!("open the null device {count} times"),
-            Self::Tasks { count } => format!("start {count} threads that sleep"),
+            Self::Descriptors { count, .. } => format!("open the null device {count} times"),
+            Self::Tasks { count, .. } => format!("start {count} threads that sleep"),
             Self::Inodes { directory, count, .. } => {
                 format!("open {count} files without a name in {}", directory.path.display())
             }

@@ -84,6 +84,16 @@ impl Tasks {
     /// # Errors
     /// When procfs cannot be read.
     pub fn read() -> io::Result<Self> {
+        let (used, most) = Self::of_host()?;
+        let own_room = own_cgroup()?.and_then(|own| task_room(&own));
+        Ok(Self { used, most, own_room })
+    }
+
+    /// How many there are on the host, and how many there may be.
+    ///
+    /// # Errors
+    /// When procfs cannot be read.
+    pub fn of_host() -> io::Result<(u64, u64)> {
         let load = fs::read_to_string("/proc/loadavg")?;
         // "0.00 0.00 0.00 RUNNING/ALL LAST"
         let all = load.split(['/', ' ']).nth(4).and_then(|word| word.parse().ok());
@@ -91,12 +101,17 @@ impl Tasks {
             all.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, format!("/proc/loadavg: {load}")))?;
         let most = ["threads-max", "pid_max"];
         let most = most.iter().filter_map(|name| number(&Path::new("/proc/sys/kernel").join(name))).min();
-        let room = |group: &Path| {
-            Some(number(&group.join("pids.max"))?.saturating_sub(number(&group.join("pids.current"))?))
-        };
-        let own_room = own_cgroup()?.and_then(|own| least(&own, room, u64::cmp));
-        Ok(Self { used, most: most.unwrap_or(0), own_room })
+        Ok((used, most.unwrap_or(0)))
     }
+}
+
+/// How many more processes and threads a control group may have before it, or one above it, is at its limit. `None` when nothing
+/// limits it.
+pub fn task_room(group: &Path) -> Option<u64> {
+    let room = |group: &Path| {
+        Some(number(&group.join("pids.max"))?.saturating_sub(number(&group.join("pids.current"))?))
+    };
+    least(group, room, u64::cmp)
 }
 
 /// The directory of the control group (v2) that this process is in; `None` when there is no version 2.
@@ -209,6 +224,12 @@ mod tests {
         write(&above, "memory.high", "max\n");
         assert_eq!((memory_limit(&group), memory_room(&group)), (Some(600), Some(10)));
         assert_eq!(memory_room(root.path()), None);
+        assert_eq!(task_room(&group), None);
+        for (group, max, current) in [(&group, "100\n", "40\n"), (&above, "90\n", "50\n")] {
+            write(group, "pids.max", max);
+            write(group, "pids.current", current);
+        }
+        assert_eq!(task_room(&group), Some(40));
         write(&group, "cpu.max", "max 100000\n");
         assert_eq!(cpu_quota(&group), None);
         write(&above, "cpu.max", "150000 100000\n");

@@ -96,7 +96,7 @@ pub(super) async fn plan_all(
             name: &planned.name,
             fault: &admitted.fault,
             lifetime: admitted.plan.lifetime,
-            settings: settings(&admitted.plan),
+            settings: settings(&admitted.plan.steps),
         })
     };
     let active = injector.active.borrow().len();
@@ -267,7 +267,7 @@ fn admit(
 
 /// Of two faults that change one setting, the second would take the first's value for the node's own.
 fn refuse_overlap(injector: &Injector, plan: &Plan) -> Result<(), ApiError> {
-    for place in settings(plan) {
+    for place in settings(&plan.steps) {
         if let Some(other) = injector.changer_of(&place) {
             return Err(changed_already(&other, &place));
         }
@@ -298,13 +298,13 @@ pub(super) fn active_already(name: &FaultName, remaining: Duration) -> ApiError 
     ApiError::new(ErrorCode::FaultActive, text).hint("remove it first, or inject under another name")
 }
 
-/// The places of the settings that a plan changes.
-fn settings(plan: &Plan) -> Vec<String> {
+/// The places of the settings among these steps.
+pub(super) fn settings(steps: &[Step]) -> Vec<String> {
     let place = |step: &Step| match step {
         Step::Setting(setting) => Some(setting.place()),
         _ => None,
     };
-    plan.steps.iter().filter_map(place).collect()
+    steps.iter().filter_map(place).collect()
 }
 
 fn place<'a>(
@@ -359,7 +359,7 @@ fn entry(admitted: &Admitted, line: Line) -> Active {
         evidence: Evidence::default(),
         note: None,
         place: admitted.place,
-        settings: settings(&admitted.plan),
+        settings: settings(&admitted.plan.steps),
         addresses: admitted.names.as_ref().map(Names::aimed).unwrap_or_default(),
         owns_clsact: admitted.plan.steps.iter().any(|step| matches!(step, Step::Clsact { .. })),
         line,

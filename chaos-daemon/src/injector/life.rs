@@ -1,5 +1,6 @@
 //! One active fault from its first heartbeat to the last look for residue.
 
+use std::collections::btree_map;
 use std::future::pending;
 use std::rc::Rc;
 use std::time::Duration;
@@ -14,8 +15,9 @@ use super::down;
 use super::holders::Holder;
 use super::names::{Answer, Names};
 use super::oom::Doom;
-use super::orders::{End, Next, Orders};
-use super::state::Injector;
+use super::orders::{End, Next, Orders, line};
+use super::recover::Unfinished;
+use super::state::{Active, Injector};
 use crate::holder::{Lease, Order, Report};
 use crate::host::boot_time_ns;
 use crate::journal::{Entry, Event, undo_all};
@@ -249,7 +251,34 @@ pub(super) async fn retry(
     stuck(&injector, &name, &residue).await;
     undo(&injector, &name, &journal, &mut orders, Waiting::new()).await;
     close(journal);
-    tracing::info!(%name, "undone what a failed injection had left");
+    tracing::info!(%name, "undone what was left");
+}
+
+/// Goes on with what a daemon that died has left and the recovery at the start could not undo: like a failed injection of which
+/// something is left, under the fault's name.
+pub(super) fn take_up(injector: &Rc<Injector>, left: Unfinished) {
+    let Unfinished { found, residue } = left;
+    // Without a first line it is not understood.
+    let Some((name, fault_type)) = found.fault.clone() else { return };
+    let journal = match found.reopen() {
+        Ok(journal) => journal,
+        Err(error) => {
+            tracing::error!(%name, %error, "cannot open the journal of what is left; it is for the next start");
+            return;
+        }
+    };
+    let (line, orders) = line();
+    match injector.active.borrow_mut().entry(name.clone()) {
+        btree_map::Entry::Vacant(place) => {
+            place.insert(Active::left(fault_type, journal.steps(), line));
+        }
+        btree_map::Entry::Occupied(_) => {
+            tracing::error!(%name, "something else is left under the same name; it is for the next start");
+            return;
+        }
+    }
+    injector.changed.notify_one();
+    tokio::task::spawn_local(retry(Rc::clone(injector), name, journal, orders, residue));
 }
 
 pub(super) fn close(journal: Entry) {

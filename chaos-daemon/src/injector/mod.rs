@@ -54,6 +54,7 @@ use crate::residue::Scope;
 
 use alerts::{AlertsError, Ears};
 use manager::{ManagerError, ServiceManager, keep_informed};
+use recover::Unfinished;
 use runtime::{Runtime, RuntimeError, listen_vsock};
 use server_process::{Recipe, ServerProcess};
 use state::Injector;
@@ -145,7 +146,8 @@ pub fn run(options: &Options, mut manager: ServiceManager) -> Result<(), Injecto
     fail_point::enter(Role::Injector);
     let mut runtime = Runtime::claim(&options.runtime_dir)?;
     let journal = Journal::open(runtime.journal_dir()).map_err(io("open the journal"))?;
-    recover::recover_journal(&journal).map_err(io("read the journal"))?.log();
+    let recovered = recover::recover_journal(&journal).map_err(io("read the journal"))?;
+    recovered.log();
     let (told, went_down) = down::tell(&options.state_dir.join(FILE)).unzip();
     let vsock = match &options.vsock {
         Some((port, cids)) => Some((listen_vsock(*port)?, cids.clone())),
@@ -177,7 +179,7 @@ pub fn run(options: &Options, mut manager: ServiceManager) -> Result<(), Injecto
         .map_err(io("start tokio"))?;
     let heartbeat = runtime.serve()?;
     LocalSet::new()
-        .block_on(&tokio, serve(&injector, &recipe, &Rc::new(manager), heartbeat))
+        .block_on(&tokio, serve(&injector, &recipe, &Rc::new(manager), heartbeat, recovered.unfinished))
         .map_err(io("serve"))
 }
 
@@ -202,10 +204,12 @@ async fn serve(
     recipe: &Recipe,
     manager: &Rc<ServiceManager>,
     heartbeat: Heartbeat,
+    left: Vec<Unfinished>,
 ) -> std::io::Result<()> {
     let mut signals = Signals::new()?;
     // The first thread that undoes, while threads can still be had; it stays.
     tokio::task::spawn_blocking(|| ()).await?;
+    left.into_iter().for_each(|left| life::take_up(injector, left));
     injector.restock();
     tokio::task::spawn_local(Rc::clone(injector).watch_stock());
     tokio::task::spawn_local(beat(heartbeat));

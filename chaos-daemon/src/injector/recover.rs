@@ -7,7 +7,7 @@ use nix::libc;
 
 use super::runtime::{Runtime, RuntimeError};
 use crate::fail_point::{self, Role};
-use crate::journal::{Journal, undo_on};
+use crate::journal::{Found, Journal, undo_on};
 use crate::kernel::process::{END_LIMIT, ProcessId};
 use crate::kernel::step::{Kernel, Node};
 use crate::residue::{self, Scope};
@@ -23,6 +23,18 @@ pub struct Recovered {
     pub kept: Vec<String>,
     /// Journals of an earlier boot, whose kernel state died with it.
     pub void: usize,
+    /// Journals that are understood, and of which something is stuck: whoever stays may undo it later.
+    #[serde(skip)]
+    pub unfinished: Vec<Unfinished>,
+}
+
+/// A journal of which something may still be there.
+#[derive(Debug)]
+pub struct Unfinished {
+    /// It.
+    pub found: Found,
+    /// What may be there, for people.
+    pub residue: Vec<String>,
 }
 
 impl Recovered {
@@ -107,16 +119,18 @@ pub fn recover_on(node: &impl Node, journal: &Journal) -> io::Result<Recovered> 
         }
         let report = undo_on(node, &found.steps);
         recovered.removed.extend(report.removed.iter().map(ToString::to_string));
-        recovered.stuck.extend(report.residue());
+        let residue = report.residue();
+        recovered.stuck.extend_from_slice(&residue);
         recovered.kept.extend(report.kept);
         // What cannot be read may be there still.
         let unclear = found
             .not_understood()
             .map(|what| format!("journal {}: {what}: {}", found.path.display(), found.remedy()));
-        if report.stuck.is_empty() && unclear.is_none() {
-            found.forget()?;
+        match unclear {
+            Some(unclear) => recovered.stuck.push(unclear),
+            None if residue.is_empty() => found.forget()?,
+            None => recovered.unfinished.push(Unfinished { found, residue }),
         }
-        recovered.stuck.extend(unclear);
     }
     Ok(recovered)
 }

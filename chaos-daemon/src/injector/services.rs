@@ -19,19 +19,7 @@ pub(super) fn to_stop(name: &str) -> Result<Ground, ApiError> {
         return Err(invalid(format!("{name} has no file: once stopped, it could not be started again"))
             .hint("`systemd-run` makes such units; `service_restart` and `pause` take them"));
     }
-    let others = talk(async |systemd| {
-        let mut others = Vec::new();
-        for other in &unit.takes_along {
-            others.push(systemd.unit(other).await?);
-        }
-        Ok(others)
-    });
-    let others = others.map_err(|error| unknown(&error))?;
-    if let Some(other) = others.iter().find(|other| other.is_up()) {
-        let problem =
-            format!("stopping {name} would stop {} as well, which would not be started again", other.name);
-        return Err(invalid(problem).hint("stop that one first, or name it in place of this one"));
-    }
+    refuse_with("stopping", name, &unit.takes_along)?;
     Ok(Ground::Service(Box::new(unit)))
 }
 
@@ -40,7 +28,32 @@ pub(super) fn to_stop(name: &str) -> Result<Ground, ApiError> {
 /// # Errors
 /// As [`to_stop`].
 pub(super) fn to_restart(name: &str) -> Result<Ground, ApiError> {
-    active(name).map(|unit| Ground::Service(Box::new(unit)))
+    let unit = active(name)?;
+    refuse_with("restarting", name, &unit.left_by_restart)?;
+    Ok(Ground::Service(Box::new(unit)))
+}
+
+/// Refuses what would stop one of these as well, if it is up.
+fn refuse_with(deed: &str, name: &str, others: &[String]) -> Result<(), ApiError> {
+    if others.is_empty() {
+        return Ok(());
+    }
+    let others = talk(async |systemd| {
+        let mut found = Vec::new();
+        for other in others {
+            found.push(systemd.unit(other).await?);
+        }
+        Ok(found)
+    });
+    let others = others.map_err(|error| unknown(&error))?;
+    match others.iter().find(|other| other.is_up()) {
+        None => Ok(()),
+        Some(other) => {
+            let problem =
+                format!("{deed} {name} would stop {} as well, which would not be started again", other.name);
+            Err(invalid(problem).hint("stop that one first, or name it in place of this one"))
+        }
+    }
 }
 
 /// Looks at a unit of which callers may be told.

@@ -10,6 +10,7 @@ use ipnet::IpNet;
 use tokio::sync::Notify;
 
 use super::holders::{Holder, HolderFailure};
+use super::inject::settings;
 use super::orders::Line;
 use super::watch::GuardPost;
 use super::{AttachChoice, Options};
@@ -19,6 +20,7 @@ use crate::host::{Facts, NetNs, NetNsIdentity, Privileges, Unusable};
 use crate::journal::Journal;
 use crate::journal::down::FILE;
 use crate::kernel::bpf::{Capacity, Family};
+use crate::kernel::step::Step;
 use crate::policy::Policy;
 use crate::request::{Evidence, FaultState, FaultStatus, LifetimeClass, Removal};
 use crate::spec::{FaultName, FaultType};
@@ -337,6 +339,33 @@ impl Injector {
 }
 
 impl Active {
+    /// What a daemon that died has left: these steps.
+    pub(super) fn left(fault_type: FaultType, steps: &[Step], line: Line) -> Self {
+        let place = |step: &Step| match step {
+            Step::Stub { netns, ifindex, level, .. } => Some((netns.id, *ifindex, *level)),
+            _ => None,
+        };
+        let lifetime = match steps.iter().any(Step::is_supervised) {
+            true => LifetimeClass::Supervised,
+            false => LifetimeClass::Kernel,
+        };
+        Self {
+            fault_type,
+            lifetime,
+            description: format!("{}: left by a daemon that died", fault_type.name()),
+            state: FaultState::Stuck,
+            started: Instant::now(),
+            duration: Duration::ZERO,
+            evidence: Evidence::default(),
+            note: None,
+            place: steps.iter().find_map(place),
+            settings: settings(steps),
+            addresses: Vec::new(),
+            owns_clsact: steps.iter().any(|step| matches!(step, Step::Clsact { .. })),
+            line,
+        }
+    }
+
     fn status(&self, name: &FaultName, guard: &GuardPost) -> FaultStatus {
         let age = self.started.elapsed();
         FaultStatus {

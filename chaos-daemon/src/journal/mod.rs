@@ -243,6 +243,18 @@ impl Found {
         )
     }
 
+    /// Opens this journal again, to go on undoing what is in it.
+    ///
+    /// # Errors
+    /// When the file cannot be opened.
+    pub fn reopen(&self) -> io::Result<Entry> {
+        let file = OpenOptions::new().write(true).open(&self.path)?;
+        let text = fs::read(&self.path)?;
+        // What comes after the last newline is no line.
+        let length = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+        Ok(Entry { file, path: self.path.clone(), steps: self.steps.clone(), length: length as u64 })
+    }
+
     /// Forgets this journal: everything in it is undone or void.
     ///
     /// # Errors
@@ -363,6 +375,22 @@ mod tests {
         entry.file.write_all(b"\"appl").unwrap();
         entry.note(Event::Ending { reason: "its time".into() }).unwrap();
         assert!(journal.left_behind().unwrap()[0].ending);
+    }
+
+    #[test]
+    fn a_journal_that_was_left_behind_is_gone_on_with_and_closed() {
+        let (_directory, journal) = journal();
+        let name = FaultName::new("a").unwrap();
+        let entry = journal.begin(1, &name, FaultType::Latency, &[holder(1)]).unwrap();
+        entry.file.write_all_at(b"\"appl", entry.length).unwrap();
+        drop(entry);
+        let mut again = journal.left_behind().unwrap().remove(0).reopen().unwrap();
+        assert_eq!(again.steps(), [holder(1)]);
+        again.note(Event::Ending { reason: "told".into() }).unwrap();
+        let found = journal.left_behind().unwrap().remove(0);
+        assert!(found.ending && found.unclear.is_empty(), "{found:?}");
+        again.close().unwrap();
+        assert!(journal.left_behind().unwrap().is_empty());
     }
 
     #[test]

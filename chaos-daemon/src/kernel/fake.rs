@@ -190,6 +190,7 @@ struct State {
     dead: bool,
     slept: Duration,
     overlooked: usize,
+    checked: usize,
 }
 
 /// What answers.
@@ -318,6 +319,18 @@ impl FakeKernel {
         let mut state = self.lock();
         let left = state.overlooked;
         state.overlooked = left.saturating_sub(1);
+        left > 0
+    }
+
+    /// From here on, so many routes with a source are refused because that is checked for duplicates still.
+    pub(crate) fn check_addresses(&self, times: usize) {
+        self.lock().checked = times;
+    }
+
+    pub(super) fn checks(&self) -> bool {
+        let mut state = self.lock();
+        let left = state.checked;
+        state.checked = left.saturating_sub(1);
         left > 0
     }
 

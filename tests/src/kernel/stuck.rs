@@ -25,6 +25,7 @@ tests![
     a_setting_that_cannot_be_taken_back_twice_is_stuck_in_sight_and_then_done,
     a_setting_that_can_never_be_taken_back_is_stuck_in_sight_until_it_can,
     a_recovery_that_cannot_take_a_setting_back_says_so_and_the_next_one_can,
+    what_a_daemon_that_starts_cannot_take_back_is_stuck_in_sight_until_it_can,
 ];
 
 /// How long the injector waits before it undoes again.
@@ -219,6 +220,31 @@ fn a_recovery_that_cannot_take_a_setting_back_says_so_and_the_next_one_can(_: &C
         }
         file.clear()?;
         place.judge_recovery()?;
+    }
+    Ok(Outcome::Pass)
+}
+
+/// Nobody is there to undo it but the daemon that starts.
+fn what_a_daemon_that_starts_cannot_take_back_is_stuck_in_sight_until_it_can(_: &Context) -> TestResult {
+    for (make, named) in SETTINGS {
+        let file = TrapFile::new()?;
+        let mut place = set(make, &file)?;
+        let fault = place.fault();
+        let running = place.running()?;
+        running.guard.kill();
+        running.daemon.kill_everything();
+        let (point, role, action) = (Point::BeforeUndo, Role::Injector, Action::Fail);
+        file.set(&Trap { point, role, first: HALFWAY, times: None, action })?;
+        place.start_again()?;
+        std::thread::sleep(RETRY + RETRY / 2);
+        let shown = status(&place.running()?.mcp, &fault);
+        assert!(is_stuck(&shown, named), "{shown:?}");
+        place.assert_acts()?;
+        file.clear()?;
+        let running = place.running()?;
+        let gone = || fault.status(&running.mcp).map_or(true, |status| status["active"] == false);
+        assert!(wait_until(RETRY + LIMIT, gone), "{:?}", fault.status(&running.mcp));
+        place.judge_survival(&fault)?;
     }
     Ok(Outcome::Pass)
 }

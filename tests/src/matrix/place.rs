@@ -109,6 +109,19 @@ impl Place {
         command.output().map_err(Error::io("start", daemon))
     }
 
+    /// Another daemon in the same directories, and a guard, when those that were are dead.
+    pub(crate) fn start_again(&mut self) -> Result<()> {
+        let Some(mut running) = self.running.take() else { return Ok(()) };
+        let Programs { daemon, environment, .. } = self.programs.clone();
+        running.daemon.start_program_again(daemon, |command| {
+            command.arg("--policy").arg(self.policy.path()).envs(environment);
+        })?;
+        running.mcp = running.daemon.mcp()?;
+        running.guard = self.guard_of(&running.daemon)?;
+        self.running = Some(running);
+        Ok(())
+    }
+
     /// Another guard in the place of one that has ended, as systemd starts one.
     pub(crate) fn replace_guard(&mut self) -> Result<()> {
         if let Some(mut running) = self.running.take() {

@@ -183,8 +183,8 @@ fn open(goal: &Goal) -> io::Result<Box<dyn Store>> {
         Goal::Memory { bytes, reserve } => Box::new(memory::Memory::open(*bytes, *reserve)?),
         Goal::Oom { bytes, reserve } => Box::new(oom::Oom::open(*bytes, *reserve)?),
         Goal::Disk { directory, bytes, leave } => Box::new(files::Disk::open(directory, *bytes, *leave)?),
-        Goal::Descriptors { count } => Box::new(things::Descriptors::open(*count)),
-        Goal::Tasks { count } => Box::new(things::Tasks::open(*count)),
+        Goal::Descriptors { count, leave } => Box::new(things::Descriptors::open(*count, *leave)),
+        Goal::Tasks { count, leave, own_leave } => Box::new(things::Tasks::open(*count, *leave, *own_leave)?),
         Goal::Inodes { directory, count, leave } => Box::new(files::Inodes::open(directory, *count, *leave)?),
         Goal::Ports { udp, address, range, count } => {
             Box::new(things::Ports::open(*udp, *address, *range, *count)?)

@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -14,22 +15,37 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrStorage, bind,
 
 use super::{Step, Store};
 use crate::host::part::HELD_THREAD;
+use crate::host::supply;
 use crate::request::{Evidence, Shortfall};
 
 /// No step takes more, so that an order to end is heard in between.
 const STEP: u64 = 128;
+/// Nor a larger part of what may be taken: others take some meanwhile, other faults among them, who have seen as much room.
+const PART: u64 = 16;
 /// Threads that do nothing but sleep need little.
 const STACK: usize = 16 << 10;
 /// How often ports that were in use are tried again.
 const AGAIN: Duration = Duration::from_secs(5);
 
-/// Takes one after the other, up to `wanted` and no more than a step: short of it when the kernel gives no more.
+/// Takes one after the other, up to `wanted` and no more than a step: short of it when `room`, which says how many can be taken
+/// without touching a reserve, says none, or when the kernel gives no more.
 fn take_some<T>(
     things: &mut Vec<T>,
     wanted: u64,
+    room: impl FnOnce() -> io::Result<u64>,
     mut take: impl FnMut() -> io::Result<Option<T>>,
 ) -> io::Result<Step> {
-    for _ in 0..wanted.saturating_sub(things.len() as u64).min(STEP) {
+    let missing = wanted.saturating_sub(things.len() as u64);
+    if missing == 0 {
+        return Ok(Step::Enough);
+    }
+    let room = match room() {
+        Ok(0) => return Ok(Step::Short(Shortfall::Reserve)),
+        Ok(room) => room,
+        Err(_) if !things.is_empty() => return Ok(Step::Short(Shortfall::Exhausted)),
+        Err(error) => return Err(error),
+    };
+    for _ in 0..missing.min(STEP).min(room.div_ceil(PART)) {
         match take() {
             Ok(Some(thing)) => things.push(thing),
             Ok(None) => return Ok(Step::Short(Shortfall::Exhausted)),
@@ -54,13 +70,14 @@ pub(super) fn raise_descriptor_limit() -> io::Result<()> {
 #[derive(Debug)]
 pub(super) struct Descriptors {
     count: u64,
+    leave: u64,
     files: Vec<File>,
 }
 
 impl Descriptors {
     /// Takes none yet.
-    pub(super) fn open(count: u64) -> Self {
-        Self { count, files: Vec::new() }
+    pub(super) fn open(count: u64, leave: u64) -> Self {
+        Self { count, leave, files: Vec::new() }
     }
 }
 
@@ -70,7 +87,12 @@ impl Store for Descriptors {
     }
 
     fn take(&mut self, wanted: u64) -> io::Result<Step> {
-        take_some(&mut self.files, wanted, || File::open("/dev/null").map(Some))
+        let leave = self.leave;
+        let room = || {
+            let supply::Descriptors { used, table, .. } = supply::Descriptors::read()?;
+            Ok(table.saturating_sub(used).saturating_sub(leave))
+        };
+        take_some(&mut self.files, wanted, room, || File::open("/dev/null").map(Some))
     }
 
     fn give_back(&mut self) {
@@ -86,14 +108,21 @@ impl Store for Descriptors {
 #[derive(Debug)]
 pub(super) struct Tasks {
     count: u64,
+    leave: u64,
+    /// The control group that this process is in, and how many more that can have still, if it is not to be full.
+    own: Option<(PathBuf, u64)>,
     over: Arc<(Mutex<bool>, Condvar)>,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl Tasks {
-    /// Takes none yet.
-    pub(super) fn open(count: u64) -> Self {
-        Self { count, over: Arc::default(), threads: Vec::new() }
+    /// Takes none yet. `own_leave` stay free in the control group that this process is in.
+    pub(super) fn open(count: u64, leave: u64, own_leave: Option<u64>) -> io::Result<Self> {
+        let own = match own_leave {
+            Some(leave) => supply::own_cgroup()?.map(|own| (own, leave)),
+            None => None,
+        };
+        Ok(Self { count, leave, own, over: Arc::default(), threads: Vec::new() })
     }
 
     fn set_over(&self, over: bool) {
@@ -102,21 +131,30 @@ impl Tasks {
     }
 }
 
+/// How many can be taken without touching the reserve of the host, and of the own control group if it has one.
+fn room_for_tasks(leave: u64, own: Option<&(PathBuf, u64)>) -> io::Result<u64> {
+    let (used, most) = supply::Tasks::of_host()?;
+    let host = most.saturating_sub(used).saturating_sub(leave);
+    let own = own.and_then(|(group, leave)| Some(supply::task_room(group)?.saturating_sub(*leave)));
+    Ok(host.min(own.unwrap_or(u64::MAX)))
+}
+
 impl Store for Tasks {
     fn goal(&self) -> u64 {
         self.count
     }
 
     fn take(&mut self, wanted: u64) -> io::Result<Step> {
-        let over = &self.over;
-        take_some(&mut self.threads, wanted, || {
+        let Self { leave, own, over, threads, .. } = self;
+        let take = || {
             let over = Arc::clone(over);
             let sleep = move || {
                 let sleeping = over.0.lock().unwrap_or_else(PoisonError::into_inner);
                 drop(over.1.wait_while(sleeping, |over| !*over));
             };
             thread::Builder::new().name(HELD_THREAD.to_owned()).stack_size(STACK).spawn(sleep).map(Some)
-        })
+        };
+        take_some(threads, wanted, || room_for_tasks(*leave, own.as_ref()), take)
     }
 
     fn give_back(&mut self) {
@@ -203,7 +241,7 @@ impl Store for Ports {
         }
         let (kind, address) = (self.kind, self.address);
         let (last, next) = (u32::from(self.range.1), &mut self.next);
-        let step = take_some(&mut self.sockets, wanted, || {
+        let take = || {
             while let Ok(port) = u16::try_from(*next)
                 && *next <= last
             {
@@ -213,7 +251,8 @@ impl Store for Ports {
                 }
             }
             Ok(None)
-        })?;
+        };
+        let step = take_some(&mut self.sockets, wanted, || Ok(u64::MAX), take)?;
         if let Step::Short(_) = step {
             self.next = self.range.0.into();
             self.wait_until = Some(Instant::now() + AGAIN);
@@ -250,8 +289,32 @@ mod tests {
     }
 
     #[test]
+    fn nothing_is_taken_of_a_reserve() {
+        let mut files = Descriptors::open(3, u64::MAX);
+        assert!(matches!(files.take(3).unwrap(), Step::Short(Shortfall::Reserve)));
+        let mut tasks = Tasks::open(3, u64::MAX, None).unwrap();
+        assert!(matches!(tasks.take(3).unwrap(), Step::Short(Shortfall::Reserve)));
+        assert_eq!((files.held().held_count, tasks.held().held_count), (0, 0));
+    }
+
+    #[test]
+    fn a_step_takes_a_small_part_of_what_may_be_taken_and_looks_before_each() {
+        let mut things = Vec::new();
+        let mut step = |room: u64| take_some(&mut things, 200, || Ok(room), || Ok(Some(()))).unwrap();
+        assert!(matches!(step(u64::MAX), Step::More));
+        assert!(matches!(step(160), Step::More));
+        assert!(matches!(step(1), Step::More));
+        assert!(matches!(step(0), Step::Short(Shortfall::Reserve)));
+        assert_eq!(things.len() as u64, STEP + 160 / PART + 1);
+        let unknown = || Err(io::Error::other("procfs is away"));
+        let step = take_some(&mut things, 200, unknown, || Ok(Some(()))).unwrap();
+        assert!(matches!(step, Step::Short(Shortfall::Exhausted)));
+        assert!(take_some(&mut Vec::new(), 1, unknown, || Ok(Some(()))).is_err());
+    }
+
+    #[test]
     fn threads_end_when_they_are_given_back_and_can_be_taken_again() {
-        let mut tasks = Tasks::open(3);
+        let mut tasks = Tasks::open(3, 0, None).unwrap();
         for _ in 0..2 {
             assert!(matches!(tasks.take(3).unwrap(), Step::Enough));
             assert_eq!(tasks.held().held_count, 3);

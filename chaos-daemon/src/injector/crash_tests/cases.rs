@@ -16,7 +16,7 @@ use crate::host::socket_file::SparedSockets;
 use crate::host::supply::{Descriptors, Memory, Tasks};
 use crate::host::{CgroupRef, Facts, Interface, NetNs, PlaceRef, Spared};
 use crate::kernel::fake::{FakeGroup, FakeLink, FakeNode, FakeUnit, Objects};
-use crate::kernel::netlink::fake::{address, neighbour, route};
+use crate::kernel::netlink::fake::{address, neighbour, proxy, route};
 use crate::kernel::netlink::marks::{self, FILTER_HANDLE, FILTER_PREFIX};
 use crate::kernel::netlink::{Belongings, Qdisc};
 use crate::kernel::process::ProcessId;
@@ -354,6 +354,7 @@ fn belongings(ifindex: u32, net: u8) -> Belongings {
             through(v6("8::/64"), v6(":9")),
         ]),
         neighbours: in_order(vec![neighbour(ifindex, v4("0.5").parse().unwrap(), 1)]),
+        proxies: in_order([v4("0.6"), v6(":6")].map(|text| proxy(ifindex, text.parse().unwrap())).into()),
     }
 }
 

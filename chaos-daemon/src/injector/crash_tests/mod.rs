@@ -132,6 +132,8 @@ fn whatever_happens_while_recovering_the_next_recovery_leaves_the_node_as_it_was
             let recovered = bench.recover(Some(trouble));
             let operations = bench.node.0.operations();
             assert_eq!(recovered.stuck.is_empty(), bench.journals().is_empty(), "{}, {trouble:?}", case.what);
+            // Who stays can go on with it.
+            assert_eq!(recovered.unfinished.len(), bench.journals().len(), "{}, {trouble:?}", case.what);
             bench.assert_recovers(&format!("recovering with {trouble:?}"));
             operations
         });
@@ -214,7 +216,7 @@ fn a_line_that_is_not_understood_keeps_the_journal_and_everything_else_in_it_is_
             assert_eq!(bench.seen(), seen(case.before.clone()), "{}, line {at}: {recovered:?}", case.what);
             let words = format!("{}: line {} (", path.display(), at + 1);
             let is_told = recovered.stuck.len() == 1 && recovered.stuck[0].contains(&words);
-            assert!(is_told, "{}, line {at}: {recovered:?}", case.what);
+            assert!(is_told && recovered.unfinished.is_empty(), "{}, line {at}: {recovered:?}", case.what);
             assert_eq!(std::fs::read_to_string(&path).unwrap().lines().count(), lines.len(), "{}", case.what);
         }
         // Once it is understood again, as by the version that wrote it.

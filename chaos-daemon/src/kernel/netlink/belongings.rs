@@ -1,14 +1,16 @@
 //! What a device loses when it is set down and does not get back by itself when it comes up: IPv6 addresses, routes that
-//! somebody has added, permanent neighbours. Kept as the kernel's own messages, and sent back as they are.
+//! somebody has added, permanent neighbours, and those for which it answers (proxies). Kept as the kernel's own messages, and sent
+//! back as they are.
 //!
 //! IPv4 addresses stay, and the routes that the kernel makes of addresses come back with them. What a router has announced
 //! (routes, temporary addresses) comes back with its next announcement, which the kernel asks for. What cannot be had back
 //! is an [`Unrestorable`].
 //!
 //! Reference: rtnetlink(7); Linux `net/ipv6/addrconf.c` (`addrconf_ifdown`), `net/ipv4/fib_frontend.c` (`fib_disable_ip`),
-//! `net/core/neighbour.c` (`neigh_ifdown`).
+//! `net/core/neighbour.c` (`neigh_ifdown`, `pneigh_ifdown`).
 
 use std::net::IpAddr;
+use std::time::{Duration, Instant};
 
 use netlink_packet_core::{DecodeError, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
 use nix::errno::Errno;
@@ -21,6 +23,10 @@ use super::wire::{Attributes, Wire};
 
 /// No more routes and addresses than these are kept in a journal.
 const MOST: usize = 4096;
+/// How long routes wait for their sources. To check an address for duplicates takes the kernel 1 to 2 s (`addrconf_dad_kick`),
+/// from when there is a carrier. Who undoes tries again when it takes longer; others who would recover wait for it meanwhile.
+const CHECK_LIMIT: Duration = Duration::from_secs(4);
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// `RTM_GETNEXTHOP` (linux/rtnetlink.h).
 const RTM_GETNEXTHOP: u16 = 106;
@@ -30,6 +36,9 @@ const ADDRESS_HEADER: usize = 8;
 const ROUTE_HEADER: usize = 12;
 const NEIGHBOUR_HEADER: usize = 12;
 const NEXTHOP_HEADER: usize = 8;
+/// Where ndmsg has its state, and its flags.
+const NEIGHBOUR_STATE: usize = 8;
+const NEIGHBOUR_FLAGS: usize = 10;
 
 const IFA_ADDRESS: u16 = 1;
 const IFA_LOCAL: u16 = 2;
@@ -38,6 +47,7 @@ const RTA_SRC: u16 = 2;
 const RTA_OIF: u16 = 4;
 const RTA_GATEWAY: u16 = 5;
 const RTA_PRIORITY: u16 = 6;
+const RTA_PREFSRC: u16 = 7;
 const RTA_MULTIPATH: u16 = 9;
 const RTA_TABLE: u16 = 15;
 const RTA_VIA: u16 = 18;
@@ -61,6 +71,9 @@ pub struct Belongings {
     pub routes: Vec<Vec<u8>>,
     /// Permanent neighbours (ndmsg).
     pub neighbours: Vec<Vec<u8>>,
+    /// Neighbours for which it answers (ndmsg with `NTF_PROXY`).
+    #[serde(default)]
+    pub proxies: Vec<Vec<u8>>,
 }
 
 /// What is known of a device before it is set down.
@@ -96,11 +109,12 @@ impl Inventory {
         let more = |identity: Identity, now: &[Vec<u8>], had: &[Vec<u8>], counts: &dyn Fn(&[u8]) -> bool| {
             now.iter().any(|bytes| counts(bytes) && !had.iter().any(|there| same(identity, there, bytes)))
         };
-        let Belongings { addresses, routes, neighbours } = &self.belongings;
+        let Belongings { addresses, routes, neighbours, proxies } = &self.belongings;
         let found = [
             ("an IPv6 address", more(OF_ADDRESS, addresses, &had.addresses, &by_hand)),
             ("a route", more(OF_ROUTE, routes, &had.routes, &|_| true)),
             ("a permanent neighbour", more(OF_NEIGHBOUR_AS_IT_IS, neighbours, &had.neighbours, &|_| true)),
+            ("a proxy neighbour", more(OF_NEIGHBOUR, proxies, &had.proxies, &|_| true)),
         ];
         let found = found.into_iter().filter(|(_, is_more)| *is_more).map(|(what, _)| what.to_owned());
         found.chain(self.unrestorable.iter().cloned()).collect()
@@ -122,12 +136,15 @@ impl Netlink {
             read(&bytes, "list routes", |bytes| route(bytes, ifindex, &mut found))?;
         }
         for bytes in self.list("list neighbours", libc::RTM_GETNEIGH, NEIGHBOUR_HEADER).await? {
-            let state = u16::from_ne_bytes([number(&bytes, 8), number(&bytes, 9)]);
-            let of_ip = matches!(i32::from(number(&bytes, 0)), libc::AF_INET | libc::AF_INET6);
-            if index(&bytes, 4) == ifindex && of_ip && state & libc::NUD_PERMANENT != 0 {
+            let state = [NEIGHBOUR_STATE, NEIGHBOUR_STATE + 1].map(|at| number(&bytes, at));
+            let state = u16::from_ne_bytes(state);
+            if is_neighbour(&bytes, ifindex) && state & libc::NUD_PERMANENT != 0 {
                 found.belongings.neighbours.push(bytes);
             }
         }
+        let mut proxies = self.proxies().await?;
+        proxies.retain(|bytes| is_neighbour(bytes, ifindex));
+        found.belongings.proxies = proxies.into_iter().map(lasting).collect();
         self.nexthops(ifindex, &mut found).await?;
         // Routes on the link before those through a gateway that is on it.
         found.belongings.routes.sort_by_key(|bytes| through_gateway(bytes));
@@ -148,7 +165,6 @@ impl Netlink {
         let mut first = Ok(());
         for ((thing, identity, kind), flags, had, now) in [
             (("an address", OF_ADDRESS, libc::RTM_NEWADDR), NLM_F_REPLACE, &had.addresses, &now.addresses),
-            (("a route", OF_ROUTE, libc::RTM_NEWROUTE), NLM_F_EXCL, &had.routes, &now.routes),
             // One that was learnt meanwhile gives way.
             (
                 ("a neighbour", OF_NEIGHBOUR, libc::RTM_NEWNEIGH),
@@ -156,22 +172,68 @@ impl Netlink {
                 &had.neighbours,
                 &now.neighbours,
             ),
+            (
+                ("a proxy neighbour", OF_NEIGHBOUR, libc::RTM_NEWNEIGH),
+                NLM_F_REPLACE,
+                &had.proxies,
+                &now.proxies,
+            ),
+            // Last: they may have to wait.
+            (("a route", OF_ROUTE, libc::RTM_NEWROUTE), NLM_F_EXCL, &had.routes, &now.routes),
         ] {
-            for bytes in had.iter().filter(|bytes| !now.iter().any(|there| same(identity, there, bytes))) {
-                lacked = true;
-                let operation = format!("restore {thing} of interface {ifindex}");
-                match self.replay(&operation, kind, bytes, NLM_F_CREATE | flags).await {
-                    // Back already.
-                    Err(error) if error.errno() == Some(Errno::EEXIST) => {}
-                    done => first = first.and(done),
-                }
-            }
+            let lacks = |bytes: &&Vec<u8>| !now.iter().any(|there| same(identity, there, bytes));
+            let lacking: Vec<_> = had.iter().filter(lacks).collect();
+            lacked |= !lacking.is_empty();
+            let operation = format!("restore {thing} of interface {ifindex}");
+            first = first.and(self.give_back(&operation, kind, flags, lacking).await);
         }
         first.map(|()| lacked)
     }
 
+    /// Sends these again, in order, each whatever becomes of the others. A route is refused while its source is checked for
+    /// duplicates, and so are those that need it: then what was refused is sent again until that is over, within bounds.
+    async fn give_back(
+        &self,
+        operation: &str,
+        kind: u16,
+        flags: u16,
+        mut lacking: Vec<&Vec<u8>>,
+    ) -> Result<(), NetlinkError> {
+        let end = Instant::now() + CHECK_LIMIT;
+        loop {
+            let (mut refused, mut first, mut waits) = (Vec::new(), Ok(()), false);
+            for bytes in lacking {
+                match self.replay(operation, kind, bytes, NLM_F_CREATE | flags).await {
+                    Ok(()) => {}
+                    // Back already.
+                    Err(error) if error.errno() == Some(Errno::EEXIST) => {}
+                    Err(error) => {
+                        waits |= kind == libc::RTM_NEWROUTE && may_lack_source(bytes, &error);
+                        refused.push(bytes);
+                        first = first.and(Err(error));
+                    }
+                }
+            }
+            if !waits || Instant::now() >= end {
+                return first;
+            }
+            lacking = refused;
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+    }
+
     async fn list(&self, operation: &str, kind: u16, header: usize) -> Result<Vec<Vec<u8>>, NetlinkError> {
         self.dump_wire(operation, || Wire::Raw(kind, vec![0; header])).await
+    }
+
+    /// Those that are no neighbours but answered for, of which no other list tells.
+    async fn proxies(&self) -> Result<Vec<Vec<u8>>, NetlinkError> {
+        let wanted = || {
+            let mut header = vec![0; NEIGHBOUR_HEADER];
+            header[NEIGHBOUR_FLAGS] = libc::NTF_PROXY;
+            Wire::Raw(libc::RTM_GETNEIGH, header)
+        };
+        self.dump_wire("list proxy neighbours", wanted).await
     }
 
     /// Devices that stand on this one and go down with it.
@@ -230,6 +292,18 @@ fn number(bytes: &[u8], at: usize) -> u8 {
 
 fn index(bytes: &[u8], at: usize) -> u32 {
     bytes.get(at..at + 4).and_then(|four| four.try_into().ok()).map_or(0, u32::from_ne_bytes)
+}
+
+fn is_neighbour(bytes: &[u8], ifindex: u32) -> bool {
+    index(bytes, 4) == ifindex && matches!(i32::from(number(bytes, 0)), libc::AF_INET | libc::AF_INET6)
+}
+
+/// A proxy that stays when the carrier goes, as `ip` makes them. Which do so no list tells: each is listed without a state.
+fn lasting(mut proxy: Vec<u8>) -> Vec<u8> {
+    if let Some(state) = proxy.get_mut(NEIGHBOUR_STATE..NEIGHBOUR_FLAGS) {
+        state.copy_from_slice(&libc::NUD_PERMANENT.to_ne_bytes());
+    }
+    proxy
 }
 
 fn address(bytes: &[u8], ifindex: u32, found: &mut Inventory) -> Result<(), DecodeError> {
@@ -301,6 +375,14 @@ fn through_gateway(bytes: &[u8]) -> bool {
         .is_ok_and(|attributes| attributes.get(RTA_GATEWAY).or_else(|| attributes.get(RTA_VIA)).is_some())
 }
 
+/// Whether a route may be refused for its source: an address that is checked for duplicates is none yet (`ipv6_chk_addr`).
+fn may_lack_source(route: &[u8], refusal: &NetlinkError) -> bool {
+    refusal.errno() == Some(Errno::EINVAL)
+        && i32::from(number(route, 0)) == libc::AF_INET6
+        && Attributes::behind(route, ROUTE_HEADER)
+            .is_ok_and(|attributes| attributes.get(RTA_PREFSRC).is_some())
+}
+
 /// Whether two entries are the same thing; what cannot be read is like nothing.
 fn same((header, counted, kinds): Identity, one: &[u8], other: &[u8]) -> bool {
     let parts = |bytes: &[u8]| {
@@ -313,7 +395,7 @@ fn same((header, counted, kinds): Identity, one: &[u8], other: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::fake::{address, neighbour, route};
+    use super::super::fake::{address, neighbour, proxy, route};
     use super::*;
 
     #[test]
@@ -338,15 +420,27 @@ mod tests {
     }
 
     #[test]
+    fn a_proxy_is_given_back_so_that_it_stays_when_the_carrier_goes() {
+        let kept = proxy(2, "10.0.0.6".parse().unwrap());
+        let mut listed = kept.clone();
+        listed[NEIGHBOUR_STATE..NEIGHBOUR_FLAGS].fill(0);
+        assert_ne!(listed, kept);
+        assert_eq!(lasting(listed), kept);
+        assert_eq!(kept[NEIGHBOUR_FLAGS], libc::NTF_PROXY);
+    }
+
+    #[test]
     fn only_what_somebody_has_added_since_and_would_lose_is_beyond_what_a_device_had() {
         let one = |text: &str| address(2, text.parse().unwrap());
         let through =
             |gateway: &str| route(2, "10.1.0.0/16".parse().unwrap(), Some(gateway.parse().unwrap()));
         let at = |last: u8| neighbour(2, "10.0.0.5".parse().unwrap(), last);
+        let answered = |ip: &str| proxy(2, ip.parse().unwrap());
         let had = Belongings {
             addresses: vec![one("2001:db8::1/64")],
             routes: vec![through("10.0.0.1")],
             neighbours: vec![at(1)],
+            proxies: vec![answered("10.0.0.6")],
         };
         let with = |change: &dyn Fn(&mut Belongings)| {
             let mut found = Inventory { belongings: had.clone(), ..Inventory::default() };
@@ -358,6 +452,8 @@ mod tests {
         assert_eq!(with(&|now| now.addresses.push(one("2001:db8::2/64"))), ["an IPv6 address"]);
         assert_eq!(with(&|now| now.routes.push(through("10.0.0.2"))), ["a route"]);
         assert_eq!(with(&|now| now.neighbours = vec![at(2)]), ["a permanent neighbour"]);
+        // Also where it is a neighbour.
+        assert_eq!(with(&|now| now.proxies.push(answered("10.0.0.5"))), ["a proxy neighbour"]);
         // Of a router, and of the link alone.
         for (place, value) in [(2, 0), (3, libc::RT_SCOPE_LINK)] {
             let mut other = one("2001:db8::2/64");

@@ -29,6 +29,7 @@ const HEADER: usize = 12;
 const DESTINATION: u16 = 1;
 const RTA_OIF: u16 = 4;
 const RTA_GATEWAY: u16 = 5;
+const RTA_PREFSRC: u16 = 7;
 
 impl Netlink {
     /// A connection into this node.
@@ -47,6 +48,13 @@ impl FakeKernel {
         message: &Wire,
         flags: u16,
     ) -> Result<(Vec<Vec<u8>>, bool), NetlinkError> {
+        if let Wire::Raw(libc::RTM_NEWROUTE, bytes) = message
+            && Attributes::behind(bytes, HEADER).is_ok_and(|all| all.get(RTA_PREFSRC).is_some())
+            && self.checks()
+        {
+            let refusal = Refusal { errno: Errno::EINVAL, words: None };
+            return Err(NetlinkError::refused(operation.to_owned(), refusal));
+        }
         self.operate(|objects| match message {
             Wire::Request(message) => answer(objects, message),
             Wire::Raw(kind, bytes) => answer_raw(objects, *kind, bytes, flags),
@@ -240,6 +248,7 @@ fn goes_down(has: &mut Belongings) {
     has.addresses.retain(|bytes| i32::from(bytes[0]) == libc::AF_INET);
     has.routes.clear();
     has.neighbours.clear();
+    has.proxies.clear();
 }
 
 /// What is sent as it came: lists of what devices have, and what is to be had again.
@@ -251,6 +260,7 @@ fn answer_raw(objects: &mut Objects, kind: u16, bytes: &[u8], flags: u16) -> Res
         libc::RTM_GETLINK => Ok(objects.links.iter().map(link).collect()),
         libc::RTM_GETADDR => list(|has| &has.addresses),
         libc::RTM_GETROUTE => list(|has| &has.routes),
+        libc::RTM_GETNEIGH if is_proxy(bytes) => list(|has| &has.proxies),
         libc::RTM_GETNEIGH => list(|has| &has.neighbours),
         libc::RTM_NEWADDR => {
             let has = &mut device(objects, &bytes[4..8])?.has;
@@ -258,7 +268,8 @@ fn answer_raw(objects: &mut Objects, kind: u16, bytes: &[u8], flags: u16) -> Res
         }
         libc::RTM_NEWNEIGH => {
             let has = &mut device(objects, &bytes[4..8])?.has;
-            insert(&mut has.neighbours, bytes, flags)
+            let entries = if is_proxy(bytes) { &mut has.proxies } else { &mut has.neighbours };
+            insert(entries, bytes, flags)
         }
         libc::RTM_NEWROUTE => {
             let attributes = Attributes::behind(bytes, HEADER).ok().ok_or(Errno::EINVAL)?;
@@ -274,6 +285,11 @@ fn answer_raw(objects: &mut Objects, kind: u16, bytes: &[u8], flags: u16) -> Res
         // A kernel without nexthop objects.
         _ => Err(Errno::EOPNOTSUPP),
     }
+}
+
+/// By the flags of a ndmsg.
+fn is_proxy(bytes: &[u8]) -> bool {
+    bytes[10] & libc::NTF_PROXY != 0
 }
 
 fn device<'a>(objects: &'a mut Objects, index: &[u8]) -> Result<&'a mut FakeLink, Errno> {
@@ -345,10 +361,22 @@ pub(crate) fn route(ifindex: u32, to: IpNet, gateway: Option<IpAddr>) -> Vec<u8>
     entry(&header, &attributes)
 }
 
+/// The same route with a preferred source.
+pub(crate) fn sourced(route: &[u8], source: IpAddr) -> Vec<u8> {
+    entry(route, &[(RTA_PREFSRC, &octets(source))])
+}
+
 /// A permanent neighbour, whose address on the link ends so.
 pub(crate) fn neighbour(ifindex: u32, ip: IpAddr, last: u8) -> Vec<u8> {
     const NDA_LLADDR: u16 = 2;
     let state = libc::NUD_PERMANENT.to_ne_bytes();
     let header = [&[family(ip), 0, 0, 0][..], &ifindex.to_ne_bytes(), &state, &[0, 1]].concat();
     entry(&header, &[(DESTINATION, &octets(ip)), (NDA_LLADDR, &[2, 0, 0, 0, 0, 0, 0, last])])
+}
+
+/// A neighbour for which a device answers.
+pub(crate) fn proxy(ifindex: u32, ip: IpAddr) -> Vec<u8> {
+    let state = libc::NUD_PERMANENT.to_ne_bytes();
+    let header = [&[family(ip), 0, 0, 0][..], &ifindex.to_ne_bytes(), &state, &[libc::NTF_PROXY, 1]].concat();
+    entry(&header, &[(DESTINATION, &octets(ip))])
 }

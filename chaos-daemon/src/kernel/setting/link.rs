@@ -86,13 +86,44 @@ impl fmt::Display for LinkSetting {
         if let Some(name) = &self.netns.name {
             write!(f, " in {name}")?;
         }
-        let Belongings { addresses, routes, neighbours } = &self.had;
+        let Belongings { addresses, routes, neighbours, proxies } = &self.had;
         write!(
             f,
             ", with {} addresses, {} routes, {} neighbours",
             addresses.len(),
             routes.len(),
-            neighbours.len()
+            neighbours.len() + proxies.len()
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::NetNs;
+    use crate::kernel::fake::{FakeLink, FakeNode};
+    use crate::kernel::netlink::fake::{address, route, sourced};
+
+    #[test]
+    fn a_route_comes_back_whose_source_is_checked_for_duplicates_and_so_does_one_that_needs_it() {
+        let on_link = route(2, "2001:db8:f::/48".parse().unwrap(), None);
+        let on_link = sourced(&on_link, "2001:db8::1".parse().unwrap());
+        let gateway = "2001:db8:f::9".parse().unwrap();
+        let through = route(2, "2001:db8:a::/48".parse().unwrap(), Some(gateway));
+        let addresses = vec![address(2, "2001:db8::1/64".parse().unwrap())];
+        let had = Belongings { addresses, routes: vec![on_link, through], ..Belongings::default() };
+        let netns = NetNsRef::new(None, &NetNs::current().unwrap()).unwrap();
+        let setting = LinkSetting { netns, ifindex: 2, name: "eth0".into(), had };
+        let node = FakeNode::default();
+        let link = FakeLink { name: "eth0".into(), ..FakeLink::default() };
+        node.0.change(|objects| _ = objects.links.insert(2, link));
+        node.0.check_addresses(3);
+        assert_eq!(setting.undo(&node).unwrap(), Undone::Removed);
+        let link = node.0.objects().links.remove(&2).unwrap();
+        let mut has = setting.had.clone();
+        has.routes.sort();
+        assert!(link.up);
+        assert_eq!(link.has, has);
+        assert_eq!(setting.undo(&node).unwrap(), Undone::Absent);
     }
 }

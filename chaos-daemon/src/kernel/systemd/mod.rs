@@ -96,6 +96,8 @@ pub struct Unit {
     pub on_request: bool,
     /// Units that would be stopped with it, and not started with it.
     pub takes_along: Vec<String>,
+    /// Those of them that a restart of it stops as well, and does not start.
+    pub left_by_restart: Vec<String>,
     /// Number of its main process; 0 when there is none.
     pub main_pid: u32,
     /// When systemd starts it again by itself: "no", "always", "on-failure" and so on.
@@ -277,6 +279,8 @@ fn read_unit(all: &mut Properties) -> Result<Unit, zbus::Error> {
     for relation in ["RequiredBy", "RequisiteOf", "BoundBy", "ConsistsOf"] {
         takes_along.extend(take::<Vec<String>>(all, relation)?);
     }
+    let left_by_restart = passed_on(all)?;
+    takes_along.extend_from_slice(&left_by_restart);
     let invocation: Vec<u8> = take(all, "InvocationID")?;
     let job: Structure<'static> = take(all, "Job")?;
     Ok(Unit {
@@ -290,8 +294,25 @@ fn read_unit(all: &mut Properties) -> Result<Unit, zbus::Error> {
         transient: take(all, "Transient")?,
         on_request: take::<bool>(all, "CanStop")? && take::<bool>(all, "CanStart")?,
         takes_along,
+        left_by_restart,
         ..Unit::default()
     })
+}
+
+/// Units to which it passes its stop on (`PropagatesStopTo=`, systemd 249 and later), but for those that its start starts, too.
+/// From systemd 253 on the stop within a restart is passed on likewise, and these stay stopped; what follows it by the other
+/// relations is restarted.
+fn passed_on(all: &mut Properties) -> Result<Vec<String>, zbus::Error> {
+    let mut listed = |relation: &str| match all.remove(relation) {
+        Some(value) => Vec::<String>::try_from(value),
+        None => Ok(Vec::new()),
+    };
+    let mut stopped = listed("PropagatesStopTo")?;
+    for relation in ["Requires", "BindsTo", "Wants", "Upholds"] {
+        let started = listed(relation)?;
+        stopped.retain(|unit| !started.contains(unit));
+    }
+    Ok(stopped)
 }
 
 fn read_service(all: &mut Properties, unit: Unit) -> Result<Unit, zbus::Error> {
@@ -339,6 +360,23 @@ mod tests {
         ]);
         let read = read_service(&mut service, Unit::default()).unwrap();
         assert_eq!((read.main_pid, read.restart.as_str(), read.restarts), (71, "always", Some(3)));
+    }
+
+    #[test]
+    fn who_is_stopped_with_a_unit_and_not_started_with_it_is_known_also_where_only_the_stop_is_passed_on() {
+        let units = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        // Before systemd 249 there is no such property.
+        let read = read_unit(&mut unit()).unwrap();
+        assert_eq!((read.takes_along, read.left_by_restart), (units(&["b.service"]), units(&[])));
+        let mut all = unit();
+        all.extend([
+            property("PropagatesStopTo", units(&["c.service", "d.service", "e.service"])),
+            property("Wants", units(&["d.service"])),
+            property("Requires", units(&["e.service"])),
+        ]);
+        let read = read_unit(&mut all).unwrap();
+        assert_eq!(read.takes_along, ["b.service", "c.service"]);
+        assert_eq!(read.left_by_restart, ["c.service"]);
     }
 
     #[test]

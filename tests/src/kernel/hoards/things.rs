@@ -24,6 +24,7 @@ tests![
     ports_can_be_neither_bound_nor_connected_from_while_the_fault_lasts,
     ports_of_a_range_are_taken_and_none_beside_it,
     what_is_counted_grows_along_its_ramp,
+    two_faults_that_take_open_files_at_once_leave_the_reserve,
     more_than_there_may_be_is_refused_by_name,
 ];
 
@@ -170,6 +171,51 @@ fn what_is_counted_grows_along_its_ramp(_: &Context) -> TestResult {
         assert!(took > 0.7 * RAMP, "{resource}: all of it after {took:.2} s");
         fault.remove(&mcp)?;
         assert!(!holder.runs());
+    }
+    Ok(Outcome::Pass)
+}
+
+/// How many entries of the host's table of open files are free.
+fn free_files() -> Result<u64> {
+    let text = fs::read_to_string("/proc/sys/fs/file-nr").map_err(Error::io("read", "file-nr"))?;
+    let numbers: Vec<u64> = text.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+    match numbers.as_slice() {
+        [used, _, table] => Ok(table.saturating_sub(*used)),
+        _ => Err(Error::Different(format!("file-nr: {text}"))),
+    }
+}
+
+/// When each of them was planned there was room for it; there is none for both.
+fn two_faults_that_take_open_files_at_once_leave_the_reserve(_: &Context) -> TestResult {
+    const EACH: u64 = 2000;
+    const ROOM: u64 = 3000;
+    // Others open and close files, too, and the kernel counts them by processor.
+    const GIVE: u64 = 700;
+    const RAMP: Duration = Duration::from_secs(8);
+    let daemon = Daemon::start()?;
+    let mcp = daemon.mcp()?;
+    let params = json!({
+        "resource": "file_descriptors", "count": EACH, "leave_free": free_files()?.saturating_sub(ROOM),
+        "ramp_seconds": RAMP.as_secs(),
+    });
+    let faults = ["first", "second"].map(|name| {
+        let fault = Fault::new("resource_exhaustion").named(name).with(params.clone());
+        fault.lasting(Duration::from_secs(60))
+    });
+    for fault in &faults {
+        fault.inject(&mcp)?;
+    }
+    let mut seen = Vec::new();
+    let grown = wait_until(RAMP + PROMPT, || {
+        seen = faults.iter().filter_map(|fault| evidence(fault, &mcp).ok()).collect();
+        seen.len() == faults.len() && seen.iter().all(|evidence| evidence["shortfall"] != "growing")
+    });
+    assert!(grown, "{seen:?}");
+    let held: u64 = seen.iter().filter_map(|evidence| evidence["things_held"].as_u64()).sum();
+    assert!((ROOM - GIVE..=ROOM + GIVE).contains(&held), "{held} are held: {seen:?}");
+    assert!(seen.iter().any(|evidence| evidence["shortfall"] == "reserve"), "{seen:?}");
+    for fault in &faults {
+        fault.remove(&mcp)?;
     }
     Ok(Outcome::Pass)
 }

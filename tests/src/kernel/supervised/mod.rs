@@ -14,7 +14,8 @@ use nix::sys::signal::Signal;
 use serde_json::json;
 
 use self::stage::{
-    CLOCK, CLOCK_AHEAD, DISK, FLAPS, LIMITS, LINK, MEMORY, Make, ONE_WAY, PAUSE_AND_LINK, Stage, Stages,
+    CLOCK, CLOCK_AHEAD, DISK, FLAPS, LIMITS, LINK, MEMORY, Make, ONE_WAY, PAUSE_AND_LINK, SOURCED_LINK,
+    Stage, Stages,
 };
 use super::{Context, KernelTest, Outcome, STANDSTILL, TestResult, assert_lasted};
 use crate::daemon::binary;
@@ -375,6 +376,9 @@ scenarios! {
     killing_everything_and_the_guard_leaves_a_pause_and_a_link_down_to_recover: kill_with_guard on PAUSE_AND_LINK;
     killing_everything_and_the_guard_leaves_a_limit_to_recover: kill_with_guard on LIMITS;
     killing_everything_and_the_guard_leaves_a_clock_to_recover: kill_with_guard on CLOCK;
+    removing_brings_a_route_back_whose_source_is_checked_for_duplicates: removal on SOURCED_LINK;
+    killing_the_daemon_brings_a_route_back_whose_source_is_checked_for_duplicates: kill on SOURCED_LINK;
+    recover_brings_a_route_back_whose_source_is_checked_for_duplicates: kill_with_guard on SOURCED_LINK;
     what_somebody_else_did_to_a_link_that_was_down_stays: second_writer on LINK;
     what_somebody_else_has_limited_since_stays: second_writer on LIMITS;
     what_somebody_else_has_limited_a_disk_to_since_stays: second_writer on DISK;

@@ -19,6 +19,8 @@ use crate::{Error, Pair, Result};
 
 /// How long an answer is waited for when there may be none.
 const PATIENCE: Duration = Duration::from_millis(250);
+/// To check an address for duplicates takes 1 to 2 s.
+const CHECK: Duration = Duration::from_secs(10);
 /// By how much the clock is set wrong, in seconds.
 const OFFSET: f64 = 5400.0;
 
@@ -61,6 +63,7 @@ pub(super) struct Stages {
 
 pub(super) const PAUSE_AND_LINK: Stages = Stages { make: &[pause, link], controllers: &[], own_clock: false };
 pub(super) const LINK: Stages = Stages { make: &[link], controllers: &[], own_clock: false };
+pub(super) const SOURCED_LINK: Stages = Stages { make: &[sourced_link], controllers: &[], own_clock: false };
 pub(super) const LIMITS: Stages = Stages { make: &[cpu, pids], controllers: CONTROLLERS, own_clock: false };
 /// By itself: who is short of memory is slow.
 pub(super) const MEMORY: Stages = Stages { make: &[memory], controllers: CONTROLLERS, own_clock: false };
@@ -92,11 +95,27 @@ fn link_with_belongings() -> Result<Down> {
         "-6 route add 2001:db8:2::/64 via fd77::2 dev eth0",
         "-6 route add default via 2001:db8:1::2 dev eth0 metric 2048",
         "neigh add 10.77.0.9 lladdr 02:00:00:00:00:09 dev eth0 nud permanent",
+        "neigh add proxy 10.77.0.8 dev eth0",
+        "neigh add proxy fd77::8 dev eth0",
     ] {
         near.ip(&words.split(' ').collect::<Vec<_>>())?;
     }
     let echo = Echo::start(&pair.far, Pair::FAR_V6, 7)?;
     Ok(Down { pair, echo })
+}
+
+/// With a route whose source is an address that is checked for duplicates each time that it comes, and one that needs that route.
+fn sourced_link() -> Result<Box<dyn Stage>> {
+    let down = link_with_belongings()?;
+    let ip = |words: &str| down.pair.near.ip(&words.split(' ').collect::<Vec<_>>());
+    ip("-6 address add 2001:db8:3::1/64 dev eth0")?;
+    let is_checked = || ip("-6 address show dev eth0").is_ok_and(|text| !text.contains("tentative"));
+    if !wait_until(CHECK, is_checked) {
+        return Err(Error::Late { what: "address checked for duplicates".into(), after: CHECK });
+    }
+    ip("-6 route add 2001:db8:4::/64 dev eth0 src 2001:db8:3::1")?;
+    ip("-6 route add 2001:db8:5::/64 via 2001:db8:4::9 dev eth0")?;
+    Ok(Box::new(down))
 }
 
 pub(crate) fn flaps() -> Result<Box<dyn Stage>> {
@@ -359,6 +378,7 @@ impl Stage for Down {
             "-4 route show table all",
             "-6 route show table all",
             "neigh show dev eth0 nud permanent",
+            "neigh show proxy",
         ] {
             let mut lines: Vec<_> =
                 near.ip(&words.split(' ').collect::<Vec<_>>())?.lines().map(str::to_owned).collect();
@@ -385,7 +405,8 @@ impl Stage for Down {
         }
         let theirs = ["qlen 777", "198.51.100.0/24 via 10.77.0.3 ", "10.77.0.9 lladdr 02:00:00:00:00:77 "];
         // What they have not brought back is for the undo to give.
-        let ours = ["2001:db8:1::1/64 ", "2001:db8:2::/64 via fd77::2 "];
+        let ours =
+            ["2001:db8:1::1/64 ", "2001:db8:2::/64 via fd77::2 ", "10.77.0.8 dev eth0", "fd77::8 dev eth0"];
         Ok(theirs.into_iter().chain(ours).map(str::to_owned).collect())
     }
 }

@@ -179,7 +179,15 @@ fn services_that_cannot_or_must_not_be_stopped_are_refused_by_name() -> TestResu
     refused("service_stop", "chaos-transient.service", "has no file")?;
     refused("service_stop", "chaos-no-such.service", "TARGET_NOT_FOUND")?;
     refused("service_stop", "system.slice", "is no service")?;
-    systemctl(&["stop", "chaos-transient.service", needs.name, victim.name])?;
+    systemctl(&["stop", "chaos-transient.service", needs.name])?;
+    let follows = Service::start(
+        "chaos-follows.service",
+        "[Unit]\nStopPropagatedFrom=chaos-stopped.service\n[Service]\nExecStart=sleep infinity\n",
+    )?;
+    for kind in ["service_stop", "service_restart"] {
+        refused(kind, NAME, "chaos-follows.service as well")?;
+    }
+    systemctl(&["stop", follows.name, victim.name])?;
     refused("service_stop", NAME, "only a service that is active")?;
     refused("service_restart", NAME, "only a service that is active")?;
     nothing_is_left()?;
