@@ -13,6 +13,17 @@ pub enum Way {
     Ingress,
 }
 
+impl Way {
+    /// The other one.
+    #[inline(always)]
+    pub const fn back(self) -> Self {
+        match self {
+            Self::Egress => Self::Ingress,
+            Self::Ingress => Self::Egress,
+        }
+    }
+}
+
 /// IP version.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Version {

@@ -233,7 +233,7 @@ fn a_fault_whose_host_is_still_looked_up_when_all_are_ended_does_not_begin(_: &C
     let looked_up = || {
         let threads = std::fs::read_dir(&threads).into_iter().flatten().flatten();
         let mut names = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("comm")).ok());
-        names.any(|name| name.trim() == "names")
+        names.any(|name| name.trim() == "aside")
     };
     assert!(wait_until(NOTICED, looked_up), "the name is not looked up");
     stage.mcp.call_tool("chaos_stop", json!({}))?.ok()?;

@@ -1,5 +1,6 @@
 //! What the operator's policy file forbids is not done, and what it protects is not hit.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -13,13 +14,14 @@ use crate::fault::Fault;
 use crate::kinds::untried;
 use crate::measure::{Echo, Tcp, tcp_rtt, udp_rtt, udp_rtt_median};
 use crate::pair::INTERFACE;
-use crate::{Daemon, Error, Pair, Result};
+use crate::{Daemon, Error, Pair, Residue, Result};
 
 tests![
     a_policy_refuses_by_the_name_of_its_rule_and_allows_the_rest,
     a_user_that_the_policy_does_not_list_may_look_but_not_inject,
     a_protected_port_is_spared_by_a_partition_of_everything_else,
     a_protected_peer_is_spared_by_a_partition_of_everyone_else,
+    what_is_protected_is_spared_over_the_loopback_whichever_end_speaks,
     taking_the_host_down_is_refused_by_the_default_policy_and_leaves_nothing_behind,
     a_policy_that_cannot_be_used_is_refused_at_the_start_with_its_path,
 ];
@@ -170,6 +172,39 @@ fn a_protected_peer_is_spared_by_a_partition_of_everyone_else(_: &Context) -> Te
     fault.remove(&scene.mcp)?;
     scene.assert_untouched()?;
     Ok(Outcome::Pass)
+}
+
+/// There a port is the sender's of every second packet, and so is the address of a peer.
+fn what_is_protected_is_spared_over_the_loopback_whichever_end_speaks(context: &Context) -> TestResult {
+    let (_folder, path) = policy("[protect]\ntcp_ports = [5432]\ncidrs = [\"127.0.0.9/32\"]\n")?;
+    on_every_attachment(context, |attach| {
+        let pair = Pair::new()?;
+        let near = &pair.near;
+        near.ip(&["link", "set", "lo", "up"])?;
+        let daemon = Daemon::start_with(|command| {
+            command.arg("--policy").arg(&path);
+            attach.configure(command);
+        })?;
+        let (mcp, before) = (daemon.mcp()?, Residue::take(&[near])?);
+        let address = |last: u8| IpAddr::from([127, 0, 0, last]);
+        let port = Echo::start(near, address(2), 5432)?;
+        let peer = Echo::start(near, address(9), 80)?;
+        let cut = Echo::start(near, address(2), 80)?;
+        let all = json!({"interface": "lo", "netns": near.name()});
+        let fault = Fault::new("network_partition").aimed(all);
+        fault.inject(&mcp)?;
+        let silent = tcp_rtt(near, cut.address(), PATIENCE)?;
+        assert!(matches!(silent, Tcp::Silent), "port 80 still answers: {silent:?}");
+        for (what, spared) in [("port", &port), ("peer", &peer)] {
+            let answered = tcp_rtt(near, spared.address(), LIMIT)?;
+            assert!(matches!(answered, Tcp::Answered { .. }), "the protected {what}: {answered:?}");
+        }
+        fault.remove(&mcp)?;
+        let answered = tcp_rtt(near, cut.address(), LIMIT)?;
+        assert!(matches!(answered, Tcp::Answered { .. }), "afterwards: {answered:?}");
+        before.assert_unchanged_within(&[near], LIMIT)?;
+        Ok(())
+    })
 }
 
 fn a_policy_that_cannot_be_used_is_refused_at_the_start_with_its_path(_: &Context) -> TestResult {

@@ -6,12 +6,13 @@ use aya_ebpf::maps::lpm_trie::Key;
 use aya_ebpf::programs::TcContext;
 use chaos_common::packet::peer_at;
 use chaos_common::rule::{
-    ALWAYS, ENABLED, EVERY_PEER, HOSTS_V4, HOSTS_V6, NETS_V4, NETS_V6, PROTECTED_PORTS, PROTECTED_V4,
-    PROTECTED_V6, hits, port_key,
+    ALWAYS, ENABLED, EVERY_PEER, HOSTS_V4, HOSTS_V6, NETS_V4, NETS_V6, PROTECTED_V4, PROTECTED_V6, hits,
 };
 use chaos_common::{Bytes, Packet, PacketRule, Version, Way, lease, mark};
 
+use crate::loopback::LOOPBACK;
 use crate::maps;
+use crate::peer::is_protected_port;
 use crate::view::{self, Skb as _, View};
 
 /// The rule and the packet, if the fault acts on this packet. Counts either way.
@@ -43,7 +44,7 @@ pub(crate) fn hit_within(
     // SAFETY: a slot of a per-CPU array, which only this program on this CPU changes now.
     let counters = unsafe { &mut *maps::COUNTERS.get_ptr_mut(0)? };
     counters.matched += 1;
-    if packet.is_link_life() || is_protected(rule, &View::of(ctx), &packet, way)? {
+    if packet.is_link_life() || is_protected(rule, ctx, &packet, way)? {
         counters.protected += 1;
         return None;
     }
@@ -138,18 +139,30 @@ pub(crate) fn selects_v6(rule: &PacketRule, peer: [u32; 4]) -> bool {
         || (rule.has(NETS_V6) && covers(&maps::NETS_V6, peer))
 }
 
-/// `None`: the address cannot be read.
+/// Whether port or peer are exempt. Over the loopback both ends are this host's ports, and each is the other's peer. `None`: an
+/// address cannot be read.
 #[inline(always)]
-fn is_protected(rule: &PacketRule, bytes: &View, packet: &Packet, way: Way) -> Option<bool> {
-    if rule.has(PROTECTED_PORTS) && packet.has_ports {
-        let key = port_key(packet.protocol, packet.ports(way).0);
-        // SAFETY: presence is all that is asked; the value is not read.
-        if unsafe { maps::PROTECTED_PORTS.get(key) }.is_some() {
-            return Some(true);
-        }
+fn is_protected(rule: &PacketRule, ctx: &TcContext, packet: &Packet, way: Way) -> Option<bool> {
+    let here = ctx.interface() == LOOPBACK;
+    let (local, remote) = packet.ports(way);
+    if packet.has_ports
+        && (is_protected_port(rule, packet.protocol, local)
+            || here && is_protected_port(rule, packet.protocol, remote))
+    {
+        return Some(true);
     }
-    let at = peer_at(packet.version, way);
-    Some(match packet.version {
+    let bytes = View::of(ctx);
+    Some(
+        is_protected_peer(rule, &bytes, packet.version, way)?
+            || here && is_protected_peer(rule, &bytes, packet.version, way.back())?,
+    )
+}
+
+/// Whether the policy exempts who is at the other end of this way. `None`: the address cannot be read.
+#[inline(always)]
+fn is_protected_peer(rule: &PacketRule, bytes: &View, version: Version, way: Way) -> Option<bool> {
+    let at = peer_at(version, way);
+    Some(match version {
         Version::V4 => rule.has(PROTECTED_V4) && covers(&maps::PROTECTED_V4, bytes.raw32(at)?),
         Version::V6 => rule.has(PROTECTED_V6) && covers(&maps::PROTECTED_V6, address_v6(bytes, at)?),
     })
