@@ -216,6 +216,18 @@ impl Armed {
         }
     }
 
+    /// Whether what the fault was applied to is still where it was, before it goes on.
+    ///
+    /// # Errors
+    /// When it is not, or the kernel cannot be asked.
+    pub fn check(&self) -> Result<(), ArmError> {
+        match self {
+            Self::Loops(loops) => loops.iter().try_for_each(Loop::check),
+            // These go with their target, or say themselves what has become of it.
+            _ => Ok(()),
+        }
+    }
+
     /// Goes on until `deadline_ns`.
     ///
     /// # Errors

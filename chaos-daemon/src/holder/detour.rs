@@ -23,6 +23,8 @@ const UP_LIMIT: Duration = Duration::from_secs(5);
 pub struct Loop {
     pub(super) programs: Programs,
     pub(super) near: Device,
+    /// The target device.
+    target: (u32, String),
     /// The longest delay that is planned.
     pub(super) longest: Duration,
     /// What was last read of the packets that it has lost, where that is what it is for.
@@ -32,6 +34,27 @@ pub struct Loop {
 }
 
 impl Loop {
+    /// Whether both ends of the way are where they were: a device that has moved to another namespace takes its programs along,
+    /// which then send packets to whatever has the other's number there, or nowhere.
+    ///
+    /// # Errors
+    /// When one is not there any more, or the kernel cannot be asked.
+    pub(super) fn check(&self) -> Result<(), ArmError> {
+        let ends = [(self.target.0, &self.target.1), (self.near.ifindex, &self.near.name)];
+        netlink(async |here| {
+            for (index, name) in ends {
+                if here.link_by_index(index).await?.is_none() {
+                    return Err(ArmError::ReadBack {
+                        subject: format!("device {name} ({index})"),
+                        asked: "in the namespace where it was".to_owned(),
+                        found: "not there".to_owned(),
+                    });
+                }
+            }
+            Ok(())
+        })
+    }
+
     /// Packets that wait in its queue.
     ///
     /// # Errors
@@ -118,7 +141,8 @@ pub(super) fn arm(
     }
     check_attached(&programs)?;
     let lost = (work.netem.loss != Loss::default()).then(Cell::default);
-    Ok(Loop { programs, near: pair.near, longest: work.longest, lost, _private: private })
+    let target = (packets.ifindex, packets.interface.clone());
+    Ok(Loop { programs, near: pair.near, target, longest: work.longest, lost, _private: private })
 }
 
 /// Puts the queue on the near end, brings it up, and reads it back.

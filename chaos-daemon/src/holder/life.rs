@@ -145,7 +145,10 @@ fn hold(
         match order {
             Order::Renew => {
                 fail_point::pass(Point::BeforeRenewal)?;
-                let renewed = armed.renew(lease.renewed_at(boot_time_ns())).and_then(|()| armed.evidence());
+                let renewed = armed
+                    .check()
+                    .and_then(|()| armed.renew(lease.renewed_at(boot_time_ns())))
+                    .and_then(|()| armed.evidence());
                 fail_point::pass(Point::AfterRenewal)?;
                 match renewed {
                     Ok(evidence) => send(socket, &Report::Beat(evidence))?,

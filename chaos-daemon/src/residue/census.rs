@@ -6,7 +6,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -301,7 +300,7 @@ impl Stat {
 /// Ours are known by the name they give themselves. Anybody can take one: holders, injectors and guards are root's as well, and
 /// a server, a prober, a runner and a guard run the daemon's program, unless they have ended.
 fn role(folder: &Path, stat: &Stat) -> Option<Role> {
-    let of_root = || fs::metadata(folder).is_ok_and(|folder| folder.uid() == 0);
+    let of_root = || fs::read_to_string(folder.join("status")).is_ok_and(|status| is_of_root(&status));
     match Part::named(&stat.name) {
         Some(Part::Holder) if of_root() => Some(Role::Holder),
         Some(Part::Server) if stat.state == 'Z' || runs_our_program(folder) => Some(Role::Server),
@@ -326,6 +325,13 @@ fn role(folder: &Path, stat: &Stat) -> Option<Role> {
         }
         _ => None,
     }
+}
+
+/// Whether root runs a process, by its status in procfs: its real, effective, saved and file system user. The owner of its folder is
+/// root as well when somebody else's may not be dumped (proc(5)), and a program of root's that anybody starts keeps his real user.
+fn is_of_root(status: &str) -> bool {
+    let users = status.lines().find_map(|line| line.strip_prefix("Uid:"));
+    users.is_some_and(|users| users.split_whitespace().eq(["0"; 4]))
 }
 
 /// Also when an upgrade has replaced the file, which then shows as deleted.
@@ -392,6 +398,15 @@ mod tests {
         ids.note("pos:\t0\nflags:\t02000002\nlink_type:\ttcx\nlink_id:\t3\nprog_tag:\t0\nprog_id:\t12\nifindex:\t2\n");
         ids.note("map_type:\t2\nmap_id:\t7\nfrozen:\t0\n");
         assert_eq!((ids.links, ids.programs, ids.maps), ([3].into(), [12].into(), [7].into()));
+    }
+
+    #[test]
+    fn a_process_is_roots_only_when_root_is_all_of_its_users() {
+        assert!(is_of_root("Name:\tsh\nUid:\t0\t0\t0\t0\nGid:\t5\t5\t5\t5\n"));
+        for users in ["1000\t0\t0\t0", "1000\t1000\t1000\t1000", "0\t1000\t0\t1000", ""] {
+            assert!(!is_of_root(&format!("Name:\tsh\nUid:\t{users}\nGid:\t0\t0\t0\t0\n")), "{users}");
+        }
+        assert!(!is_of_root(""));
     }
 
     #[test]

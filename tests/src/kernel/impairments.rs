@@ -14,6 +14,7 @@ use super::scene::Scene;
 use super::{Context, Outcome, TestResult, tests};
 use crate::fault::Fault;
 use crate::measure::{Echo, Tcp, tcp_rtt, udp_rtt, udp_rtt_least};
+use crate::pair::INTERFACE;
 use crate::process::wait_until;
 use crate::trace::{Load, Trace, autocorrelation, mean, quantile, tolerance};
 use crate::{Error, NetNs, Pair, Residue, Result};
@@ -33,6 +34,7 @@ tests![
     loss_and_delay_add_up_in_either_order_and_ending_one_leaves_the_other,
     what_is_sent_on_the_loopback_is_late_and_none_of_it_is_lost,
     every_impairment_ends_at_its_time_and_with_the_daemon,
+    a_delay_whose_device_moves_elsewhere_ends_and_so_does_one_that_loses_its_way_round,
 ];
 
 const LIMIT: Duration = Duration::from_secs(10);
@@ -533,6 +535,38 @@ fn every_impairment_ends_at_its_time_and_with_the_daemon(_: &Context) -> TestRes
     assert!(!said.contains("STUCK"), "{said}");
     scene.assert_links_unchanged()?;
     scene.daemon.kill_everything();
+    Ok(Outcome::Pass)
+}
+
+/// In the other namespace what is sent round would go to a number that means nothing there.
+fn a_delay_whose_device_moves_elsewhere_ends_and_so_does_one_that_loses_its_way_round(
+    _: &Context,
+) -> TestResult {
+    let scene = Scene::new()?;
+    let near = &scene.pair.near;
+    let late = fault(&scene, "latency", json!({"delay_ms": 50}));
+    let ends = || {
+        let over = || late.status(&scene.mcp).is_ok_and(|status| status["active"] == false);
+        assert!(wait_until(LIMIT, over), "it goes on");
+        late.remove(&scene.mcp)
+    };
+    if let Some(skip) = inject_netem(&late, &scene.mcp)? {
+        return Ok(skip);
+    }
+    let links = near.ip(&["-o", "link"])?;
+    let way = links.split([' ', '@']).find(|word| word.starts_with("chaos"));
+    let way = way.ok_or_else(|| Error::Different(format!("no way round: {links}")))?;
+    near.ip(&["link", "delete", way])?;
+    ends()?;
+    assert_clear(&scene)?;
+
+    inject_netem(&late, &scene.mcp)?;
+    let elsewhere = NetNs::new()?;
+    near.ip(&["link", "set", INTERFACE, "netns", elsewhere.name()])?;
+    elsewhere.ip_batch(&format!("address add 10.77.0.1/24 dev {INTERFACE}\nlink set {INTERFACE} up\n"))?;
+    ends()?;
+    let trace = Load::of(100, 1000).send(&elsewhere, &scene.pair.far, (Pair::FAR_V4, 9).into())?;
+    assert_eq!((trace.sent, trace.received()), (100, 100), "{trace:?}");
     Ok(Outcome::Pass)
 }
 
