@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::process::Child;
 use std::time::{Duration, Instant};
 
 use chaos_daemon::host::Part;
@@ -180,6 +181,17 @@ pub fn limit_descriptors(pid: i32, count: u64) -> Result<u64> {
     match (read, written) {
         (0, 0) => Ok(old.rlim_cur),
         _ => Err(Error::io("limit", format!("process {pid}"))(std::io::Error::last_os_error())),
+    }
+}
+
+/// A child that ends with this.
+#[derive(Debug)]
+pub struct Killed(pub Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        // One that has ended by itself is ended, too.
+        let _ = (self.0.kill(), self.0.wait());
     }
 }
 

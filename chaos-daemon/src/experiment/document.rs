@@ -14,7 +14,7 @@ use super::native::Grammar;
 use super::recovery::is_outage;
 use super::sampling::{Mode, Rule, STRATEGIES};
 use super::stage::BlastRadius;
-use super::timeline::Stages;
+use super::timeline::{Role, Stage, Stages};
 use super::variables::{Outside, Variables};
 use crate::probe::Probe;
 use crate::request::fields::Fields;
@@ -149,6 +149,7 @@ fn read(mut fields: Fields, reader: &Reader<'_>) -> Result<Experiment, SpecError
     let mut conditions = conditions(hypothesis, reader)?;
     Rule::apply(&guardrails.sampling, mode, &mut conditions)?;
     knowable(&guardrails, asked(&conditions))?;
+    soon_enough(&guardrails, &conditions)?;
     let method = method(&mut fields, reader)?;
     let is_outage = |activity: &Activity| matches!(&activity.deed, Deed::Inject { fault, .. } if is_outage(fault.fault_type));
     if guardrails.rto.is_some() && !method.iter().any(is_outage) {
@@ -259,6 +260,24 @@ fn knowable(guardrails: &Guardrails, asked: Stages) -> Result<(), SpecError> {
         }
     }
     Ok(())
+}
+
+/// Refuses a time to recover that is over before the steady state is looked at for the first time.
+fn soon_enough(guardrails: &Guardrails, conditions: &[Condition]) -> Result<(), SpecError> {
+    let Some(limit) = guardrails.recovery else { return Ok(()) };
+    let after =
+        conditions.iter().filter(|condition| condition.sampling.is_due(Role::SteadyState, Stage::After));
+    match after.max_by_key(|condition| condition.sampling.initial_delay) {
+        Some(last) if last.sampling.initial_delay >= limit => {
+            let (name, delay) = (&last.name, last.sampling.initial_delay);
+            let problem = format!(
+                "not_recovered_within is {limit:?}, and {name:?} is sampled for the first time after its initialDelay of \
+                 {delay:?}: give it more time"
+            );
+            Err(SpecError::new("extensions", problem))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Those of others have no meaning here, as the format says.

@@ -47,12 +47,15 @@ fn status(name: &FaultName, state: FaultState, note: Option<&str>) -> FaultStatu
     }
 }
 
-/// Injects whatever it is asked for, and when that is to be removed it has ended.
-async fn injector(mut desk: Desk, name: FaultName) {
+/// Injects whatever it is asked for, which ends after `remaining`, and when that is to be removed it has ended.
+async fn injector(mut desk: Desk, name: FaultName, remaining: Duration) {
     let answers = desk.answers();
     while let Ok(Some((ticket, request))) = desk.next().await {
         let reply = match request {
-            Request::Inject { .. } => Reply::Injected(Box::new(status(&name, FaultState::NoTraffic, None))),
+            Request::Inject { .. } => Reply::Injected(Box::new(FaultStatus {
+                remaining,
+                ..status(&name, FaultState::NoTraffic, None)
+            })),
             Request::Remove { .. } => Reply::Removed(Vec::new()),
             _ => Reply::Status(vec![status(&name, FaultState::Ended, Some("its holder died"))]),
         };
@@ -60,8 +63,8 @@ async fn injector(mut desk: Desk, name: FaultName) {
     }
 }
 
-#[tokio::test]
-async fn a_run_whose_fault_had_died_when_it_was_to_be_removed_has_failed_and_says_of_what() {
+/// How a run ends whose fault has that much of its time left when it has been applied, and is over when it is to be removed.
+async fn ending(remaining: Duration) -> Ending {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let probe = json!({"type": "probe", "name": "up", "tolerance": 0,
@@ -69,17 +72,28 @@ async fn a_run_whose_fault_had_died_when_it_was_to_be_removed_has_failed_and_say
     let experiment = experiment(&probe, &json!([]));
     let name = FaultName::new("cut.1").unwrap();
     let (ours, theirs) = UnixStream::pair().unwrap();
-    tokio::spawn(injector(Desk::new(theirs), name.clone()));
+    tokio::spawn(injector(Desk::new(theirs), name.clone(), remaining));
     let names = BTreeMap::from([(0, name)]);
     let recorder = Recorder::new(&experiment, names.clone());
     let (door, prober, caller) = (Door::new(ours), prober(), Caller::Vsock { cid: 3 });
     let means = Means { caller, door: &door, prober: &prober, names: &names, recorder: &recorder };
     let (_stop, stopped) = watch::channel(());
     let progress = watch::channel(Progress::default()).0;
-    let Ending { outcome, fates, .. } = drive(&experiment, &means, stopped, &progress).await;
+    drive(&experiment, &means, stopped, &progress).await
+}
+
+#[tokio::test]
+async fn a_run_whose_fault_had_died_when_it_was_to_be_removed_has_failed_and_says_of_what() {
+    let Ending { outcome, fates, .. } = ending(Duration::from_secs(60)).await;
     assert_eq!(outcome.verdict, Verdict::Failed, "{outcome:?}");
     assert_eq!(outcome.error.as_deref(), Some("the fault ended before its time: its holder died"));
     assert!(outcome.steady_after && fates[&0].effective, "{outcome:?}");
+}
+
+#[tokio::test]
+async fn a_fault_whose_time_went_by_while_it_was_applied_has_not_ended_before_it() {
+    let Ending { outcome, .. } = ending(Duration::ZERO).await;
+    assert_eq!((outcome.verdict, outcome.error.as_deref()), (Verdict::Held, None), "{outcome:?}");
 }
 
 /// Says at once that it is not well, and then, much later, that it is.

@@ -113,12 +113,12 @@ pub(super) async fn inject(experiment: &Experiment, index: usize, means: &Means<
     };
     let asked = Instant::now();
     let request = Request::Inject { name: name.clone(), fault: fault.clone(), caller: means.caller };
-    let result = match means.door.call(request).await {
-        Ok(Reply::Injected(_)) => Ok(()),
-        Ok(other) => Err(unexpected(&other)),
-        Err(error) => Err(error),
+    // Its time began before it was applied, which may take long.
+    let (lasts, result) = match means.door.call(request).await {
+        Ok(Reply::Injected(status)) => (status.remaining, Ok(())),
+        Ok(other) => (Duration::ZERO, Err(unexpected(&other))),
+        Err(error) => (Duration::ZERO, Err(error)),
     };
-    let lasts = fault.parse().map_or(Duration::ZERO, |fault| fault.duration);
     Happened::Injected(index, asked, Instant::now() + lasts, result)
 }
 

@@ -69,6 +69,23 @@ fn what_could_not_be_known_under_a_strategy_is_refused_by_name() {
 }
 
 #[test]
+fn a_time_to_recover_that_is_over_before_the_first_sample_is_refused() {
+    let with = |limit: &str| {
+        let mut told = document();
+        let probe = &told["steady-state-hypothesis"]["probes"][0]["name"];
+        let probes = json!([{"name": probe, "initialDelay": "15s"}]);
+        told["extensions"] =
+            json!([{"name": EXTENSION, "probes": probes, "abort_when": [{"not_recovered_within": limit}]}]);
+        parse(told)
+    };
+    assert!(with("16s").is_ok());
+    for limit in ["10s", "15s"] {
+        let problem = with(limit).unwrap_err().problem;
+        assert!(problem.contains("initialDelay of 15s: give it more time"), "{limit}: {problem}");
+    }
+}
+
+#[test]
 fn a_strategy_that_is_not_supported_is_refused_with_those_that_are_and_why() {
     let problem = parse(under("skip")).unwrap_err().problem;
     assert!(problem.contains("during-method-only, continuously: without any nothing"), "{problem}");

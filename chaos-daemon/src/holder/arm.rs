@@ -216,10 +216,10 @@ impl Armed {
         }
     }
 
-    /// Whether what the fault was applied to is still where it was, before it goes on.
+    /// Whether what the fault was applied to is still where it was.
     ///
     /// # Errors
-    /// When it is not, or the kernel cannot be asked.
+    /// When it is not.
     pub fn check(&self) -> Result<(), ArmError> {
         match self {
             Self::Loops(loops) => loops.iter().try_for_each(Loop::check),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::arm::{ArmError, attach, check_attached, filter, netlink, prepare, rule};
 use crate::fault::detour::loop_id;
 use crate::fault::{Attach, LoopWork};
-use crate::host::NetNs;
+use crate::host::{Interface, NetNs};
 use crate::kernel::bpf::{Hook, LoopEnd, Programs};
 use crate::kernel::netlink::marks::{self, NETEM_HANDLE};
 use crate::kernel::netlink::{Device, Loss, NetemState, Netlink};
@@ -35,24 +35,21 @@ pub struct Loop {
 
 impl Loop {
     /// Whether both ends of the way are where they were: a device that has moved to another namespace takes its programs along,
-    /// which then send packets to whatever has the other's number there, or nowhere.
+    /// which then send packets to whatever has the other's number there, or nowhere. Not to be told is no reason to end.
     ///
     /// # Errors
-    /// When one is not there any more, or the kernel cannot be asked.
+    /// When one is not there any more.
     pub(super) fn check(&self) -> Result<(), ArmError> {
-        let ends = [(self.target.0, &self.target.1), (self.near.ifindex, &self.near.name)];
-        netlink(async |here| {
-            for (index, name) in ends {
-                if here.link_by_index(index).await?.is_none() {
-                    return Err(ArmError::ReadBack {
-                        subject: format!("device {name} ({index})"),
-                        asked: "in the namespace where it was".to_owned(),
-                        found: "not there".to_owned(),
-                    });
-                }
+        for (index, name) in [(self.target.0, &self.target.1), (self.near.ifindex, &self.near.name)] {
+            if matches!(Interface::is_here(index), Ok(false)) {
+                return Err(ArmError::ReadBack {
+                    subject: format!("device {name} ({index})"),
+                    asked: "in the namespace where it was".to_owned(),
+                    found: "not there".to_owned(),
+                });
             }
-            Ok(())
-        })
+        }
+        Ok(())
     }
 
     /// Packets that wait in its queue.

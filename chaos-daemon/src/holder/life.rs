@@ -12,7 +12,7 @@ use super::{deadline, memory};
 use crate::fail_point::{self, Point, Role};
 use crate::fault::{Goal, HoardWork, Work};
 use crate::host::privilege::{
-    CALL_HOLDER, CLOCK, LimitError, NETWORK_HOLDER, OTHER_HOLDER, PORT_HOLDER, SECURITY_HOLDER,
+    CALL_HOLDER, CLOCK, LINK_HOLDER, LimitError, NETWORK_HOLDER, OTHER_HOLDER, PORT_HOLDER, SECURITY_HOLDER,
     SERVICE_HOLDER, SIGNALLER, TRACER, limit_to,
 };
 use crate::host::{NetNs, NetNsError, boot_time_ns};
@@ -113,7 +113,7 @@ fn needed_to_set(setting: &Setting) -> &'static [Capability] {
     match setting {
         // Root owns these files.
         Setting::Cgroup(_) => &[],
-        Setting::Link(_) => &[Capability::CAP_NET_ADMIN, Capability::CAP_SYS_ADMIN],
+        Setting::Link(_) => LINK_HOLDER,
         Setting::Clock(_) => &[CLOCK],
         Setting::Service(_) => SERVICE_HOLDER,
     }
@@ -146,13 +146,13 @@ fn hold(
             Order::Renew => {
                 fail_point::pass(Point::BeforeRenewal)?;
                 let renewed = armed
-                    .check()
-                    .and_then(|()| armed.renew(lease.renewed_at(boot_time_ns())))
+                    .renew(lease.renewed_at(boot_time_ns()))
+                    .and_then(|()| armed.check())
                     .and_then(|()| armed.evidence());
                 fail_point::pass(Point::AfterRenewal)?;
                 match renewed {
                     Ok(evidence) => send(socket, &Report::Beat(evidence))?,
-                    // Not renewed: the fault ends at its deadline; the injector hears why and ends the holder.
+                    // The injector hears why and ends the holder; the fault ends at its deadline at the latest.
                     Err(error) => send(socket, &Report::Failed { message: chain(&error) })?,
                 }
             }

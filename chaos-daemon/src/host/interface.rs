@@ -14,6 +14,10 @@ nix::ioctl_readwrite_bad!(
     get_index, nix::libc::SIOCGIFINDEX, ifreq
 );
 nix::ioctl_readwrite_bad!(
+    /// Reads the name of an interface (netdevice(7)).
+    get_name, nix::libc::SIOCGIFNAME, ifreq
+);
+nix::ioctl_readwrite_bad!(
     /// Reads the type of hardware behind an interface (netdevice(7)).
     get_hardware_address, nix::libc::SIOCGIFHWADDR, ifreq
 );
@@ -44,6 +48,24 @@ impl Interface {
     /// When the kernel refuses the question.
     pub fn find_here(name: &str) -> Result<Option<Self>, NetNsError> {
         find_here(name).map_err(NetNsError::Work)
+    }
+
+    /// Whether there is one of this index in the namespace that the calling thread is in. The kernel looks without a lock that
+    /// somebody may hold for long (`netdev_get_name` in net/core/dev.c).
+    ///
+    /// # Errors
+    /// When the kernel refuses the question.
+    pub fn is_here(index: u32) -> io::Result<bool> {
+        let socket = socket(AddressFamily::Inet, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None)?;
+        // SAFETY: ifreq is plain old data; all zeroes is a valid value.
+        let mut request: ifreq = unsafe { std::mem::zeroed() };
+        request.ifr_ifru.ifru_ifindex = index.cast_signed();
+        // SAFETY: SIOCGIFNAME reads ifr_ifindex and writes ifr_name of the ifreq it is given.
+        match unsafe { get_name(socket.as_raw_fd(), &raw mut request) } {
+            Ok(_) => Ok(true),
+            Err(Errno::ENODEV) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
     }
 }
 
@@ -79,4 +101,16 @@ fn request(name: &str) -> Option<ifreq> {
         *slot = byte.cast_signed();
     }
     Some(request)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interface_is_known_to_be_here_by_its_index() {
+        let lo = Interface::find_here("lo").unwrap().unwrap();
+        assert!(Interface::is_here(lo.index).unwrap());
+        assert!(!Interface::is_here(i32::MAX.cast_unsigned()).unwrap());
+    }
 }

@@ -1,12 +1,18 @@
 //! What is mounted where, in the mount namespaces of others too, as procfs shows it (proc(5)).
 
-use std::collections::BTreeMap;
-use std::fs;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
 use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use nix::errno::Errno;
 use nix::libc;
 use nix::unistd::gettid;
+
+/// `NS_GET_USERNS` (linux/nsfs.h): a descriptor of the user namespace that owns a namespace.
+const NS_GET_USERNS: libc::Ioctl = nix::request_code_none!(0xb7, 1) as libc::Ioctl;
 
 /// Types of file systems that ask somebody else for what is on them, who may never answer. Those of FUSE have more behind a dot.
 const ASKING: &[&str] = &["fuse", "fuseblk", "nfs", "nfs4", "cifs", "smb3", "ceph", "9p", "afs"];
@@ -98,9 +104,14 @@ pub fn reach(pid: i32, path: &Path) -> PathBuf {
     root.join(path.strip_prefix("/").unwrap_or(path))
 }
 
-/// The mount namespaces that threads are in, each once.
+/// The mount namespaces that threads are in, each once, of those that this process's user namespace owns. In others a user without
+/// rights mounts what he likes, as much as he likes, and over what he likes; they are not looked at.
 #[derive(Debug, Default)]
-pub struct MountNamespaces(BTreeMap<PathBuf, Seen>);
+pub struct MountNamespaces {
+    seen: BTreeMap<PathBuf, Seen>,
+    /// Those that are not looked at.
+    foreign: BTreeSet<PathBuf>,
+}
 
 /// A mount namespace, and how far down in it the root is of the thread by which it is seen: that sees nothing above it.
 #[derive(Debug)]
@@ -126,19 +137,54 @@ impl MountNamespaces {
         let Some(pid) = thread.file_name().and_then(|name| name.to_str()?.parse::<i32>().ok()) else {
             return Ok(());
         };
-        let (link, root) = (fs::read_link(thread.join("ns/mnt"))?, fs::read_link(thread.join("root"))?);
-        let depth = root.components().count();
-        if self.0.get(&link).is_none_or(|seen| depth < seen.depth) {
+        let link = fs::read_link(thread.join("ns/mnt"))?;
+        if self.foreign.contains(&link) {
+            return Ok(());
+        }
+        if !self.seen.contains_key(&link) && !is_owned_here(&File::open(thread.join("ns/mnt"))?)? {
+            self.foreign.insert(link);
+            return Ok(());
+        }
+        let depth = depth_of_root(thread)?;
+        if self.seen.get(&link).is_none_or(|seen| depth < seen.depth) {
             let namespace = MountNamespace { pid, mounts: mountinfo(thread)? };
-            self.0.insert(link, Seen { depth, namespace });
+            self.seen.insert(link, Seen { depth, namespace });
         }
         Ok(())
     }
 
     /// All that were taken in.
     pub fn into_vec(self) -> Vec<MountNamespace> {
-        self.0.into_values().map(|seen| seen.namespace).collect()
+        self.seen.into_values().map(|seen| seen.namespace).collect()
     }
+}
+
+/// How far down the root of a thread is; one whose path is too long to be told (readlink(2)) further than any other.
+fn depth_of_root(thread: &Path) -> io::Result<usize> {
+    match fs::read_link(thread.join("root")) {
+        Ok(root) => Ok(root.components().count()),
+        Err(error) if is_too_long(&error) => Ok(usize::MAX),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether the user namespace of this process owns a namespace: only who has its rights can have changed what is in it.
+fn is_owned_here(namespace: &File) -> io::Result<bool> {
+    // SAFETY: this request takes no argument and only reads.
+    let owner = match Errno::result(unsafe { libc::ioctl(namespace.as_raw_fd(), NS_GET_USERNS) }) {
+        // SAFETY: the call has made this descriptor, which is nobody else's.
+        Ok(fd) => File::from(unsafe { OwnedFd::from_raw_fd(fd) }),
+        // One that is above, or beside (ioctl_nsfs(2)).
+        Err(Errno::EPERM) => return Ok(false),
+        Err(error) => return Err(error.into()),
+    };
+    let (owner, own) = (owner.metadata()?, fs::metadata("/proc/thread-self/ns/user")?);
+    Ok((owner.dev(), owner.ino()) == (own.dev(), own.ino()))
+}
+
+/// Whether the text of a link in procfs is longer than the kernel tells: no namespace has such a name.
+pub fn is_too_long(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::ENAMETOOLONG)
 }
 
 /// Whether what was to be looked at in procfs has gone with its process, or is not ours to see.

@@ -6,13 +6,13 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::slice;
 
-use super::mounts::{MountNamespace, MountNamespaces, is_out_of_sight};
+use super::mounts::{MountNamespace, MountNamespaces, is_out_of_sight, is_too_long};
 use super::netns::{NetNs, NetNsError, NetNsIdentity};
 use crate::request::chain;
 
 /// Looks for the namespace wherever procfs shows one. `None`: nobody is in it any more, no descriptor that we may see
-/// refers to it, and it is mounted in no mount namespace that somebody is in. What is left of it then, if a forgotten socket
-/// keeps it at all, nobody can reach.
+/// refers to it, and it is mounted in no mount namespace of our user namespace that somebody is in. What is left of it then, if
+/// a forgotten socket or a mount in a user namespace keeps it at all, nobody is in.
 ///
 /// # Errors
 /// When procfs cannot be read, or something cannot be looked at that may be the namespace: then that may be there.
@@ -145,6 +145,8 @@ impl Search {
                 }
             }
             Ok(_) => {}
+            // Of a file so far down: anybody may have one open.
+            Err(error) if is_too_long(&error) => {}
             Err(error) => self.missed(error),
         }
         None

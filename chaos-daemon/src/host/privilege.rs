@@ -54,6 +54,10 @@ pub const SIGNALLER: &[Capability] = &[Capability::CAP_KILL, Capability::CAP_SYS
 /// What a holder that stops or restarts a service keeps: systemd asks for it (`bus_verify_manage_units_async`).
 pub const SERVICE_HOLDER: &[Capability] = &[Capability::CAP_SYS_ADMIN];
 
+/// What a holder of a link keeps: to enter its network namespace, also by a process of another user, and to set it down and up.
+pub const LINK_HOLDER: &[Capability] =
+    &[Capability::CAP_NET_ADMIN, Capability::CAP_SYS_ADMIN, Capability::CAP_SYS_PTRACE];
+
 /// What a holder that has processes stand still keeps: to trace those of other users.
 pub const TRACER: &[Capability] = &[Capability::CAP_SYS_PTRACE];
 

@@ -9,8 +9,10 @@ use crate::request::{Ability, ApiError, DoctorReport, Leftover, Level, ResidueRe
 use crate::residue::{self, Scope};
 use crate::spec::{FAULT_TYPES, FaultType};
 
-/// So many look for leftovers at once, whoever asks: that goes into every file system, and may take for ever in one.
+/// So many look for leftovers at once, whoever asks.
 static PLACES: Places = Places::new(2, "looks for leftovers");
+/// The same everywhere: that goes into every file system, and may take for ever in one.
+static PLACES_EVERYWHERE: Places = Places::new(2, "looks for leftovers everywhere");
 
 /// The report.
 ///
@@ -70,7 +72,11 @@ fn told(lacks: Vec<Lack>) -> (Vec<String>, Option<String>) {
 /// What is left there that no running daemon uses.
 pub(super) async fn residue(injector: &Injector, scope: Scope) -> ResidueReport {
     let runtime_dir = injector.runtime_dir.clone();
-    let looked = PLACES.run(move || residue::look(Some(&runtime_dir), scope)).await;
+    let places = match scope {
+        Scope::Here => &PLACES,
+        Scope::Everywhere => &PLACES_EVERYWHERE,
+    };
+    let looked = places.run(move || residue::look(Some(&runtime_dir), scope)).await;
     looked.unwrap_or_else(|error| {
         let left = Leftover {
             level: Level::Unknown,

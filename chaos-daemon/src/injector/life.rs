@@ -95,10 +95,8 @@ impl Life {
             active.state = FaultState::Ending;
             active.note = Some(reason.clone());
         });
-        if let Err(error) = self.journal.note(Event::Ending { reason: reason.clone() }) {
-            tracing::warn!(name = %self.name, %error, "cannot write the journal; undoing all the same");
-        }
-        let Self { injector, name, mut holder, journal, drain, doom, .. } = self;
+        let Self { injector, name, mut holder, mut journal, drain, doom, .. } = self;
+        note_ending(&name, &mut journal, &reason);
         match disarm(&name, &mut holder, drain).await {
             Some(evidence) => {
                 injector.update(&name, |active| active.evidence = evidence);
@@ -243,11 +241,12 @@ async fn disarm(name: &FaultName, holder: &mut Holder, drain: Duration) -> Optio
 pub(super) async fn retry(
     injector: Rc<Injector>,
     name: FaultName,
-    journal: Entry,
+    mut journal: Entry,
     mut orders: Orders,
     residue: Vec<String>,
 ) {
     orders.refuse_asks();
+    note_ending(&name, &mut journal, "something of it is left");
     stuck(&injector, &name, &residue).await;
     undo(&injector, &name, &journal, &mut orders, Waiting::new()).await;
     close(journal);
@@ -279,6 +278,13 @@ pub(super) fn take_up(injector: &Rc<Injector>, left: Unfinished) {
     }
     injector.changed.notify_one();
     tokio::task::spawn_local(retry(Rc::clone(injector), name, journal, orders, residue));
+}
+
+/// From here on what the journal has is to go, and what of it is there is left.
+fn note_ending(name: &FaultName, journal: &mut Entry, reason: &str) {
+    if let Err(error) = journal.note(Event::Ending { reason: reason.to_owned() }) {
+        tracing::warn!(%name, %error, "cannot write the journal; undoing all the same");
+    }
 }
 
 pub(super) fn close(journal: Entry) {

@@ -11,8 +11,10 @@ use crate::kernel::bpf::MOST_NAMED;
 use crate::request::ApiError;
 use crate::target;
 
-/// So many look-ups at once, for callers and for the faults that are active.
+/// So many look-ups at once for callers, and beside them for the faults that are active: however much callers ask, those learn where
+/// their hosts are.
 static PLACES: Places = Places::new(16, "look-ups of host names");
+static PLACES_OF_FAULTS: Places = Places::new(16, "look-ups of host names for active faults");
 
 /// What a name stands for, or why that is not known.
 pub(super) type Answer = Result<Vec<IpNet>, ApiError>;
@@ -59,7 +61,7 @@ impl Names {
                     () = sleep(every) => {}
                     () = sender.closed() => return,
                 }
-                if sender.send(lookup(host.clone()).await).await.is_err() {
+                if sender.send(look_up_in(&PLACES_OF_FAULTS, host.clone()).await).await.is_err() {
                     return;
                 }
             }
@@ -86,7 +88,11 @@ impl Names {
 
 /// The addresses of a host, asked for away from the loop: name servers may take longer than a lease lasts, or the daemon to end.
 pub(super) async fn lookup(host: String) -> Answer {
-    PLACES.run(move || target::addresses_of(&host)).await?
+    look_up_in(&PLACES, host).await
+}
+
+async fn look_up_in(places: &'static Places, host: String) -> Answer {
+    places.run(move || target::addresses_of(&host)).await?
 }
 
 #[cfg(test)]

@@ -9,7 +9,8 @@ use super::runtime::{Runtime, RuntimeError};
 use crate::fail_point::{self, Role};
 use crate::journal::{Found, Journal, undo_on};
 use crate::kernel::process::{END_LIMIT, ProcessId};
-use crate::kernel::step::{Kernel, Node};
+use crate::kernel::setting::Setting;
+use crate::kernel::step::{Kernel, Node, Step};
 use crate::residue::{self, Scope};
 
 /// What recovery found.
@@ -73,8 +74,8 @@ pub enum RecoverError {
 }
 
 /// Recovers after a daemon that ran in `runtime_dir`. One that still runs is refused; one that is stopped
-/// (SIGSTOP) is ended first, since it can neither renew nor undo; one that was killed and hangs in the kernel is left to it. With `sweep`, also removes what carries our marks and
-/// no running daemon uses, whoever made it, there.
+/// (SIGSTOP) is ended first, since it can neither renew nor undo; one that was killed and hangs in the kernel is left to it. With
+/// `sweep`, also removes what carries our marks and no running daemon uses, whoever made it, there.
 ///
 /// # Errors
 /// When a daemon is running, or the journal cannot be read.
@@ -109,8 +110,7 @@ pub fn recover_journal(journal: &Journal) -> io::Result<Recovered> {
 pub fn recover_on(node: &impl Node, journal: &Journal) -> io::Result<Recovered> {
     let mut recovered = Recovered::default();
     let mut all = journal.left_behind()?;
-    // First what does not end by itself.
-    all.sort_by_key(|found| !found.is_supervised());
+    all.sort_by_key(turn);
     for found in all {
         if !found.of_this_boot {
             recovered.void += 1;
@@ -133,6 +133,16 @@ pub fn recover_on(node: &impl Node, journal: &Journal) -> io::Result<Recovered> 
         }
     }
     Ok(recovered)
+}
+
+/// When a journal has its turn: first what does not end by itself, and of that last a link, which may have to be waited for.
+fn turn(found: &Found) -> u8 {
+    let has_link = found.steps.iter().any(|step| matches!(step, Step::Setting(Setting::Link(_))));
+    match (found.is_supervised(), has_link) {
+        (true, false) => 0,
+        (true, true) => 1,
+        (false, _) => 2,
+    }
 }
 
 fn end_if_stopped(daemon: ProcessId) -> Result<(), RecoverError> {

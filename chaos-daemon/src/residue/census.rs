@@ -12,7 +12,8 @@ use std::time::Duration;
 use super::holdings::Holdings;
 use crate::host::mounts::{MountNamespaces, reach};
 use crate::host::process::command_line;
-use crate::host::{MountNamespace, NetNs, NetNsError, Part};
+use crate::host::{MountNamespace, NetNs, Part};
+use crate::request::chain;
 
 /// A process that is hung in the kernel stays in state D for longer than this; others are there for moments.
 const HUNG: Duration = Duration::from_millis(50);
@@ -96,8 +97,8 @@ pub(super) struct Census {
 /// When procfs cannot be read at all.
 pub(super) fn take() -> io::Result<Census> {
     let mut census = Census::default();
-    // By the text of the link, `net:[inode]`: where it can be opened, and what to call it.
-    let mut networks: BTreeMap<String, (PathBuf, String)> = BTreeMap::new();
+    let own = MountNamespace::own()?;
+    let mut networks = Networks::new();
     let mut mounts = MountNamespaces::default();
     let mut traced: Vec<(i32, i32)> = Vec::new();
     for entry in fs::read_dir("/proc")?.flatten() {
@@ -128,18 +129,25 @@ pub(super) fn take() -> io::Result<Census> {
     census.mounts = mounts.into_vec();
     for namespace in &census.mounts {
         for (link, point) in namespace.networks() {
-            let label = format!("network namespace {}", name_of(&point));
+            let network = networks.entry(link.to_owned()).or_default();
             // A name is what people know; it goes before a process.
-            networks.insert(link.to_owned(), (namespace.reach(&point), label));
+            network.label = format!("network namespace {}", name_of(&point));
+            match namespace.hazard(&point, &own) {
+                Some(kind) => {
+                    network.hidden = Some(format!("behind a file system that may not answer ({kind})"))
+                }
+                None => network.paths.push(namespace.reach(&point)),
+            }
         }
     }
     let here = fs::read_link("/proc/thread-self/ns/net").map(|link| link.display().to_string());
-    for (link, (path, label)) in networks {
-        let label = if here.as_ref().is_ok_and(|here| *here == link) { String::new() } else { label };
-        match open(&path) {
+    for (link, network) in networks {
+        let label =
+            if here.as_ref().is_ok_and(|here| *here == link) { String::new() } else { network.label.clone() };
+        match network.open(&link) {
             Ok(Some(netns)) => census.namespaces.push(Namespace { netns, label }),
             Ok(None) => {}
-            Err(error) => census.unknown.push(format!("{label} ({}): {error}", path.display())),
+            Err(problem) => census.unknown.push(format!("{label}: {problem}")),
         }
     }
     Ok(census)
@@ -167,12 +175,33 @@ fn tracer(folder: &Path) -> Option<i32> {
     tracer.trim().parse().ok().filter(|tracer| *tracer != 0)
 }
 
-/// Opens a namespace; `None` when it has gone meanwhile, or another file has the place by now.
-fn open(path: &Path) -> Result<Option<NetNs>, NetNsError> {
-    match NetNs::at(path) {
-        Ok(netns) => Ok(Some(netns)),
-        Err(error) if error.has_gone() => Ok(None),
-        Err(error) => Err(error),
+/// Network namespaces by the text of their link, `net:[inode]`.
+type Networks = BTreeMap<String, Network>;
+
+/// Where a network namespace can be opened, and what to call it.
+#[derive(Debug, Default)]
+struct Network {
+    /// By a process that is in it or has it open, and where it is mounted.
+    paths: Vec<PathBuf>,
+    label: String,
+    /// Why nobody goes where it is mounted.
+    hidden: Option<String>,
+}
+
+impl Network {
+    /// Opens it; `None` when it has gone meanwhile, or another file has each of its places by now. What is mounted over one of them
+    /// is not taken for it.
+    fn open(self, link: &str) -> Result<Option<NetNs>, String> {
+        let mut problem = self.hidden;
+        for path in self.paths {
+            match NetNs::at(&path).and_then(|netns| Ok((netns.number()?.1, netns))) {
+                Ok((inode, netns)) if link == format!("net:[{inode}]") => return Ok(Some(netns)),
+                Ok(_) => {}
+                Err(error) if error.has_gone() => {}
+                Err(error) => problem = Some(format!("{}: {}", path.display(), chain(&error))),
+            }
+        }
+        problem.map_or(Ok(None), Err)
     }
 }
 
@@ -181,12 +210,12 @@ fn name_of(point: &Path) -> String {
     name.unwrap_or(point).display().to_string()
 }
 
-fn note_network(networks: &mut BTreeMap<String, (PathBuf, String)>, path: PathBuf, pid: i32) {
+fn note_network(networks: &mut Networks, path: PathBuf, pid: i32) {
     let Ok(link) = fs::read_link(&path) else { return };
     let link = link.to_string_lossy().into_owned();
     if link.starts_with("net:[") {
         let label = format!("{link} (of process {pid})");
-        networks.entry(link).or_insert((path, label));
+        networks.entry(link).or_insert_with(|| Network { paths: vec![path], label, hidden: None });
     }
 }
 
@@ -398,6 +427,22 @@ mod tests {
         ids.note("pos:\t0\nflags:\t02000002\nlink_type:\ttcx\nlink_id:\t3\nprog_tag:\t0\nprog_id:\t12\nifindex:\t2\n");
         ids.note("map_type:\t2\nmap_id:\t7\nfrozen:\t0\n");
         assert_eq!((ids.links, ids.programs, ids.maps), ([3].into(), [12].into(), [7].into()));
+    }
+
+    #[test]
+    fn a_namespace_is_opened_where_it_is_and_what_is_in_its_place_is_not_taken_for_it() {
+        let own = Path::new("/proc/thread-self/ns/net");
+        let link = fs::read_link(own).unwrap().display().to_string();
+        let at = |paths: &[&str]| Network {
+            paths: paths.iter().map(PathBuf::from).collect(),
+            ..Network::default()
+        };
+        assert!(
+            at(&["/proc/self/ns/uts", "/none", "/proc/thread-self/ns/net"]).open(&link).unwrap().is_some()
+        );
+        assert!(at(&["/proc/thread-self/ns/net"]).open("net:[1]").unwrap().is_none());
+        let hidden = Network { hidden: Some("behind fuse".to_owned()), ..at(&["/none"]) };
+        assert_eq!(hidden.open(&link).unwrap_err(), "behind fuse");
     }
 
     #[test]

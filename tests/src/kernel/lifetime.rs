@@ -1,12 +1,17 @@
 //! Every fault ends: by its time, by removal, and by the death of whichever process dies.
 
 use std::fs::File;
-use std::process::Command;
+use std::io::{BufRead, BufReader};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::Path;
+use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
+use nix::fcntl::{OFlag, open, openat};
 use nix::mount::{MsFlags, mount};
 use nix::sys::signal::Signal;
+use nix::sys::stat::{Mode, mkdirat};
 use nix::unistd::gettid;
 use serde_json::json;
 use tempfile::TempDir;
@@ -24,7 +29,7 @@ use crate::matrix::place::journals;
 use crate::measure::{Echo, udp_rtt, udp_rtt_median};
 use crate::netns::output;
 use crate::pair::INTERFACE;
-use crate::process::{Process, wait_until};
+use crate::process::{Killed, Process, wait_until};
 use crate::sweep::{Strike, Sweep, Whose, list};
 use crate::{Daemon, Error, Pair, Residue};
 
@@ -44,6 +49,7 @@ tests![
     a_fault_in_a_namespace_that_lost_its_name_is_undone_there,
     a_fault_in_a_namespace_that_only_a_mount_of_somebody_else_keeps_is_undone_there,
     a_fault_in_a_namespace_that_is_gone_can_be_removed,
+    what_a_user_has_open_or_mounted_keeps_no_fault_in_a_namespace_that_is_gone,
     a_delay_ends_at_whichever_system_call_of_its_holder_everything_dies,
     an_injection_succeeds_after_the_waiting_holder_was_killed,
 ];
@@ -394,6 +400,47 @@ fn a_fault_in_a_namespace_that_is_gone_can_be_removed(context: &Context) -> Test
         assert!(wait_until(LIMIT, || journals(&daemon) == 0), "it is in the journal still");
         Ok(())
     })
+}
+
+/// A folder so far down that the kernel does not tell where it is; and a mount of the namespace in a user namespace, which another
+/// mount hides.
+fn what_a_user_has_open_or_mounted_keeps_no_fault_in_a_namespace_that_is_gone(_: &Context) -> TestResult {
+    let pair = Pair::new()?;
+    // What outlives a holder, on every kernel.
+    let daemon = Daemon::start_with(|command| Attach::Clsact.configure(command))?;
+    let mcp = daemon.mcp()?;
+    let fault = partition(&pair);
+    fault.inject(&mcp)?;
+    let folder = TempDir::new()?;
+    let deep = far_down(folder.path())?;
+    let shown = std::fs::read_link(format!("/proc/self/fd/{}", deep.as_raw_fd()));
+    let refused = shown.err().and_then(|error| error.raw_os_error());
+    assert_eq!(refused, Some(nix::libc::ENAMETOOLONG));
+    std::fs::create_dir(folder.path().join("m"))?;
+    File::create_new(folder.path().join("m/ns"))?;
+    let script = "mount -o bind \"$1\" m/ns && mount -t tmpfs none m && echo mounted && exec sleep 60";
+    let mut user = Command::new("unshare");
+    user.args(["-U", "-r", "-m", "sh", "-c", script, "sh"]).arg(pair.near.path());
+    let mut user = Killed(user.current_dir(folder.path()).stdout(Stdio::piped()).spawn()?);
+    let mut said = String::new();
+    BufReader::new(user.0.stdout.take().ok_or("no output")?).read_line(&mut said)?;
+    assert_eq!(said, "mounted\n");
+    drop(pair);
+    fault.remove(&mcp)?;
+    assert!(wait_until(LIMIT, || journals(&daemon) == 0), "it is in the journal still");
+    drop((deep, user));
+    Ok(Outcome::Pass)
+}
+
+/// Makes a folder whose path is longer than any that the kernel tells.
+fn far_down(folder: &Path) -> nix::Result<OwnedFd> {
+    let name = "d".repeat(255);
+    let mut deep = open(folder, OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty())?;
+    for _ in 0..20 {
+        mkdirat(&deep, name.as_str(), Mode::S_IRWXU)?;
+        deep = openat(&deep, name.as_str(), OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty())?;
+    }
+    Ok(deep)
 }
 
 /// A few points of the sweep, where there is netem; on the host the sweep has a step of its own.

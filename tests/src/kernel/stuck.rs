@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use chaos_daemon::fail_point::{Action, Point, Role, Trap};
 use serde_json::json;
 
+use super::oracle::Verdict;
 use super::supervised::stage::{self, Make};
 use super::{Attach, Context, Outcome, TestResult, tests};
 use crate::fault::Fault;
@@ -240,6 +241,7 @@ fn what_a_daemon_that_starts_cannot_take_back_is_stuck_in_sight_until_it_can(_: 
         let shown = status(&place.running()?.mcp, &fault);
         assert!(is_stuck(&shown, named), "{shown:?}");
         place.assert_acts()?;
+        Verdict::ask(&place.running()?.daemon.runtime_dir())?.names("effect", "journal", named)?;
         file.clear()?;
         let running = place.running()?;
         let gone = || fault.status(&running.mcp).map_or(true, |status| status["active"] == false);

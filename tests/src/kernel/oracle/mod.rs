@@ -32,14 +32,14 @@ pub(super) fn all() -> Vec<KernelTest> {
 }
 
 /// What the oracle said.
-struct Verdict {
+pub(super) struct Verdict {
     code: i32,
     report: Value,
 }
 
 impl Verdict {
     /// Asks it, on behalf of a daemon that ran in `runtime_dir`.
-    fn ask(runtime_dir: &Path) -> Result<Self> {
+    pub(super) fn ask(runtime_dir: &Path) -> Result<Self> {
         let mut command = Command::new(binary("chaos-daemon")?);
         command.args(["recover", "--dry-run", "--json", "--runtime-dir"]).arg(runtime_dir);
         let output = command.output().map_err(Error::io("start", "chaos-daemon recover --dry-run"))?;
@@ -71,7 +71,7 @@ impl Verdict {
 
     /// The one thing of this kind whose text or place contains this; it must be at this level, and say how it goes. The
     /// verdict as a whole, and the exit code, must be at least as bad.
-    fn names(&self, level: &str, kind: &str, text: &str) -> Result<&Value> {
+    pub(super) fn names(&self, level: &str, kind: &str, text: &str) -> Result<&Value> {
         let found: Vec<_> = self.naming(text).into_iter().filter(|left| left["kind"] == kind).collect();
         let wrong = |problem: &str| {
             Err(Error::Different(format!("{problem}: {level} {kind} {text}: {:#}", self.report)))

@@ -1,16 +1,25 @@
 //! A link that goes down and up by turns: how long it is either, what it keeps, and what is refused.
 
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
 use super::super::{Context, Outcome, TestResult, tests};
 use super::stage::is_up;
+use crate::daemon::NOBODY;
 use crate::fault::Fault;
 use crate::guard::Guard;
+use crate::pair::INTERFACE;
+use crate::process::Killed;
 use crate::{Daemon, Error, Pair};
 
-tests![in_a_rhythm_a_link_is_down_and_up_by_turns, a_rhythm_that_makes_no_sense_is_refused_by_name,];
+tests![
+    in_a_rhythm_a_link_is_down_and_up_by_turns,
+    a_link_in_the_namespace_of_a_process_of_another_user_goes_down_and_up,
+    a_rhythm_that_makes_no_sense_is_refused_by_name,
+];
 
 const WATCHED: Duration = Duration::from_secs(3);
 const LOOK: Duration = Duration::from_millis(5);
@@ -55,6 +64,24 @@ fn in_a_rhythm_a_link_is_down_and_up_by_turns(_: &Context) -> TestResult {
     fault.remove(&mcp)?;
     assert_eq!(watch(&pair), (1.0, 0), "it does not stay up");
     assert!(pair.near.ip(&["-6", "address", "show", "dev", "eth0"])?.contains("fd77::1/64"));
+    Ok(Outcome::Pass)
+}
+
+/// By whom the namespace is reached, as that of a container without root.
+fn a_link_in_the_namespace_of_a_process_of_another_user_goes_down_and_up(_: &Context) -> TestResult {
+    let pair = Pair::new()?;
+    let daemon = Daemon::start()?;
+    let _guard = Guard::start(&daemon)?;
+    let mcp = daemon.mcp()?;
+    let user = pair.near.run(|| Command::new("sleep").arg("60").uid(NOBODY).gid(NOBODY).spawn())?;
+    let user = Killed(user);
+    let path = format!("/proc/{}/ns/net", user.0.id());
+    pair.near.lose_name()?;
+    let fault = Fault::new("link_down").aimed(json!({"netns": path, "interface": INTERFACE}));
+    fault.inject(&mcp)?;
+    assert!(!is_up(&pair.near));
+    fault.remove(&mcp)?;
+    assert!(is_up(&pair.near));
     Ok(Outcome::Pass)
 }
 
