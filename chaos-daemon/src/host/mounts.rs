@@ -168,8 +168,14 @@ fn depth_of_root(thread: &Path) -> io::Result<usize> {
     }
 }
 
-/// Whether the user namespace of this process owns a namespace: only who has its rights can have changed what is in it.
+/// Whether the user namespace of this process owns a namespace: only who has its rights can have changed what is in it. Where the
+/// kernel knows no user namespaces, it has not even this question.
 fn is_owned_here(namespace: &File) -> io::Result<bool> {
+    let own = match fs::metadata("/proc/thread-self/ns/user") {
+        Ok(own) => own,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(true),
+        Err(error) => return Err(error),
+    };
     // SAFETY: this request takes no argument and only reads.
     let owner = match Errno::result(unsafe { libc::ioctl(namespace.as_raw_fd(), NS_GET_USERNS) }) {
         // SAFETY: the call has made this descriptor, which is nobody else's.
@@ -178,7 +184,7 @@ fn is_owned_here(namespace: &File) -> io::Result<bool> {
         Err(Errno::EPERM) => return Ok(false),
         Err(error) => return Err(error.into()),
     };
-    let (owner, own) = (owner.metadata()?, fs::metadata("/proc/thread-self/ns/user")?);
+    let owner = owner.metadata()?;
     Ok((owner.dev(), owner.ino()) == (own.dev(), own.ino()))
 }
 

@@ -388,6 +388,8 @@ async fn start(
         .map_err(|error| failed(&format!("write the journal: {error}")))?;
     let duration = u64::try_from(admitted.fault.duration.as_nanos()).unwrap_or(u64::MAX);
     let lease = Lease { end_ns: boot_time_ns().saturating_add(duration), window: LEASE_WINDOW };
+    // A holder may have had to be waited for.
+    injector.update(name, |active| active.started = Instant::now());
     let netns = admitted.target.as_ref().map(|target| &target.netns).or(admitted.netns.as_ref());
     let armed = match holder.arm(&admitted.plan.work, lease, netns).await {
         Ok(Report::Armed(evidence)) => {

@@ -136,7 +136,7 @@ pub(super) fn take() -> io::Result<Census> {
                 Some(kind) => {
                     network.hidden = Some(format!("behind a file system that may not answer ({kind})"))
                 }
-                None => network.paths.push(namespace.reach(&point)),
+                None => network.mounts.push(namespace.reach(&point)),
             }
         }
     }
@@ -181,24 +181,34 @@ type Networks = BTreeMap<String, Network>;
 /// Where a network namespace can be opened, and what to call it.
 #[derive(Debug, Default)]
 struct Network {
-    /// By a process that is in it or has it open, and where it is mounted.
-    paths: Vec<PathBuf>,
+    /// By the first process that is in it or has it open.
+    process: Option<PathBuf>,
+    /// Where it is mounted.
+    mounts: Vec<PathBuf>,
     label: String,
     /// Why nobody goes where it is mounted.
     hidden: Option<String>,
 }
 
 impl Network {
-    /// Opens it; `None` when it has gone meanwhile, or another file has each of its places by now. What is mounted over one of them
-    /// is not taken for it.
+    /// Opens it; `None` when it has gone with its process meanwhile. What is mounted over it is not taken for it, and then it is
+    /// there, and not seen.
+    ///
+    /// # Errors
+    /// Says why it is not seen.
     fn open(self, link: &str) -> Result<Option<NetNs>, String> {
         let mut problem = self.hidden;
-        for path in self.paths {
-            match NetNs::at(&path).and_then(|netns| Ok((netns.number()?.1, netns))) {
+        let at = |path: &Path| NetNs::at(path).and_then(|netns| Ok((netns.number()?.1, netns)));
+        match self.process.as_deref().map(at) {
+            Some(Ok((inode, netns))) if link == format!("net:[{inode}]") => return Ok(Some(netns)),
+            Some(Err(error)) if !error.has_gone() => problem = Some(chain(&error)),
+            _ => {}
+        }
+        for path in self.mounts {
+            match at(&path) {
                 Ok((inode, netns)) if link == format!("net:[{inode}]") => return Ok(Some(netns)),
-                Ok(_) => {}
-                Err(error) if error.has_gone() => {}
-                Err(error) => problem = Some(format!("{}: {}", path.display(), chain(&error))),
+                Ok(_) => problem = Some(format!("another one is mounted over it at {}", path.display())),
+                Err(error) => problem = Some(chain(&error)),
             }
         }
         problem.map_or(Ok(None), Err)
@@ -215,7 +225,7 @@ fn note_network(networks: &mut Networks, path: PathBuf, pid: i32) {
     let link = link.to_string_lossy().into_owned();
     if link.starts_with("net:[") {
         let label = format!("{link} (of process {pid})");
-        networks.entry(link).or_insert_with(|| Network { paths: vec![path], label, hidden: None });
+        networks.entry(link).or_insert_with(|| Network { process: Some(path), label, ..Network::default() });
     }
 }
 
@@ -430,18 +440,24 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_is_opened_where_it_is_and_what_is_in_its_place_is_not_taken_for_it() {
-        let own = Path::new("/proc/thread-self/ns/net");
-        let link = fs::read_link(own).unwrap().display().to_string();
-        let at = |paths: &[&str]| Network {
-            paths: paths.iter().map(PathBuf::from).collect(),
+    fn a_namespace_is_opened_where_it_is_and_what_is_mounted_over_it_is_not_taken_for_it() {
+        const HERE: &str = "/proc/thread-self/ns/net";
+        let link = fs::read_link(HERE).unwrap().display().to_string();
+        let of = |process: &str, mounts: &[&str]| Network {
+            process: Some(process.into()),
+            mounts: mounts.iter().map(PathBuf::from).collect(),
             ..Network::default()
         };
-        assert!(
-            at(&["/proc/self/ns/uts", "/none", "/proc/thread-self/ns/net"]).open(&link).unwrap().is_some()
-        );
-        assert!(at(&["/proc/thread-self/ns/net"]).open("net:[1]").unwrap().is_none());
-        let hidden = Network { hidden: Some("behind fuse".to_owned()), ..at(&["/none"]) };
+        assert!(of(HERE, &["/none"]).open(&link).unwrap().is_some());
+        assert!(of("/none", &["/proc/self/ns/uts", HERE]).open(&link).unwrap().is_some());
+        for gone in ["/none", HERE] {
+            assert!(of(gone, &[]).open("net:[1]").unwrap().is_none(), "{gone}");
+        }
+        for covered in ["/none", "/proc/self/ns/uts", HERE] {
+            let problem = of("/none", &[covered]).open("net:[1]").unwrap_err();
+            assert!(problem.contains(covered), "{problem}");
+        }
+        let hidden = Network { hidden: Some("behind fuse".to_owned()), ..of("/none", &[]) };
         assert_eq!(hidden.open(&link).unwrap_err(), "behind fuse");
     }
 

@@ -565,7 +565,10 @@ fn a_delay_whose_device_moves_elsewhere_ends_and_so_does_one_that_loses_its_way_
     near.ip(&["link", "set", INTERFACE, "netns", elsewhere.name()])?;
     elsewhere.ip_batch(&format!("address add 10.77.0.1/24 dev {INTERFACE}\nlink set {INTERFACE} up\n"))?;
     ends()?;
-    let trace = Load::of(100, 1000).send(&elsewhere, &scene.pair.far, (Pair::FAR_V4, 9).into())?;
+    let send = |load: Load| load.send(&elsewhere, &scene.pair.far, (Pair::FAR_V4, 9).into());
+    // The kernel takes a while to see that the cable is plugged in again.
+    assert!(wait_until(LIMIT, || send(Load::of(10, 1000)).is_ok_and(|trace| trace.received() == 10)));
+    let trace = send(Load::of(100, 1000))?;
     assert_eq!((trace.sent, trace.received()), (100, 100), "{trace:?}");
     Ok(Outcome::Pass)
 }
