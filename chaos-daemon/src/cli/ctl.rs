@@ -141,7 +141,7 @@ enum Command {
     },
     /// Show what this host can do, and what is missing
     Doctor {
-        /// Instead look everywhere on the host for what faults have left; exit code 0, 5 or 7
+        /// Instead look everywhere on the host for what faults have left; exit code 0, 1, 5 or 7
         #[arg(long)]
         residue: bool,
     },

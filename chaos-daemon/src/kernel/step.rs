@@ -239,7 +239,8 @@ impl NetNsRef {
     }
 
     /// Opens the namespace again, by its name or wherever else it is. `None` when it has gone, and with it everything
-    /// that was in it. Where others than root and the kernel say what a name leads to, nobody goes: the way may never end.
+    /// that was in it, or counts as gone ([`nameless::find`]). Where others than root and the kernel say what a name leads
+    /// to, nobody goes: the way may never end.
     fn open(&self) -> Result<Option<NetNs>, StepError> {
         let named = match &self.name {
             None => NetNs::current().ok(),

@@ -1,9 +1,10 @@
 //! The residue oracle: what of ours is on this node that no running fault uses, found by our marks alone, and whether it
 //! still does anything.
 //!
-//! It looks into every network namespace that a process is in, that a descriptor refers to or that is mounted, lists
-//! every eBPF object, walks every bpffs and control group tree, and reads the journals of daemons that run: what these
-//! name is in use, not left over. Nothing here changes the node but [`sweep`].
+//! It looks into every network namespace that a process is in, that a descriptor refers to or that is mounted, but for
+//! mount namespaces of user namespaces, lists every eBPF object, walks every bpffs and control group tree, and reads the
+//! journals of daemons that run: what these name of faults that are not being ended is in use, not left over. Nothing
+//! here changes the node but [`sweep`].
 
 mod census;
 mod holdings;

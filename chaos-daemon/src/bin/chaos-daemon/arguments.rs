@@ -49,7 +49,7 @@ const EXIT_CODES: &str = "Exit codes:
   2  wrong usage
   4  not permitted: root is needed
   5  something of ours is left on the node; with --dry-run: and does nothing
-  6  a daemon is running
+  6  a daemon is running; guard: another guard is
   7  recover --dry-run: a fault that nobody keeps still acts";
 
 #[derive(Subcommand)]
