@@ -134,7 +134,7 @@ impl Place {
     /// Waits, for what is promised at most, until nothing of the fault is left or the guard has ended; says whether it has.
     pub(crate) fn wait_for_guard(&mut self) -> bool {
         let Some(running) = self.running.take() else { return false };
-        let done = || journals(&running.daemon) == 0 && self.is_normal();
+        let done = || begun(&running.daemon) == 0 && self.is_normal();
         wait_until(LIMIT, || !running.guard.runs() || done());
         let ended = !running.guard.runs();
         self.running = Some(running);
@@ -151,13 +151,12 @@ impl Place {
     pub(crate) fn judge_guard(&mut self, struck: Instant) -> Result<()> {
         let Some(mut running) = self.running.take() else { return Ok(()) };
         let left = LIMIT.saturating_sub(struck.elapsed());
-        let on_time = wait_until(left, || journals(&running.daemon) == 0 && self.is_normal());
-        let (guard, journals) = (running.guard.log(), journals(&running.daemon));
+        let on_time = wait_until(left, || begun(&running.daemon) == 0 && self.is_normal());
+        let (guard, begun) = (running.guard.log(), begun(&running.daemon));
         let guards = !running.guard.has_ended();
         bury(&mut running);
         if !on_time {
-            let what =
-                format!("normal; now {:?}, {journals} journals; guard:\n{guard}", self.stage.picture());
+            let what = format!("normal; now {:?}, {begun} journals; guard:\n{guard}", self.stage.picture());
             return Err(Error::Late { what, after: LIMIT });
         }
         if !guards {
@@ -166,6 +165,10 @@ impl Place {
         let said = recover(&running.daemon)?;
         if !said.contains("nothing was left behind") {
             return Err(Error::Different(format!("the guard left something: {said}")));
+        }
+        let journals = journals(&running.daemon);
+        if journals > 0 {
+            return Err(Error::Different(format!("{journals} journals are there still: {said}")));
         }
         self.assert_as_before()
     }
@@ -253,6 +256,13 @@ fn bury(running: &mut Running) {
     for orphan in orphans.iter().filter(|orphan| orphan.state == 'Z') {
         let _ = waitpid(Pid::from_raw(orphan.pid), Some(WaitPidFlag::WNOHANG));
     }
+}
+
+/// How many journals have a whole line. Of one that has none nothing was made: it is not the guard's, but for the next recovery to
+/// take away.
+fn begun(daemon: &Daemon) -> usize {
+    let journals = std::fs::read_dir(daemon.runtime_dir().join("journal")).into_iter().flatten().flatten();
+    journals.filter(|file| std::fs::read(file.path()).is_ok_and(|text| text.contains(&b'\n'))).count()
 }
 
 /// How many journals there are.
