@@ -131,14 +131,18 @@ impl Place {
         Ok(())
     }
 
-    /// Waits, for what is promised at most, until nothing of the fault is left or the guard has ended; says whether it has.
-    pub(crate) fn wait_for_guard(&mut self) -> bool {
-        let Some(running) = self.running.take() else { return false };
+    /// Waits, for what is promised at most, until nothing of the fault is left or the guard has ended.
+    pub(crate) fn wait_for_guard(&self) {
+        let Some(running) = &self.running else { return };
         let done = || begun(&running.daemon) == 0 && self.is_normal();
         wait_until(LIMIT, || !running.guard.runs() || done());
-        let ended = !running.guard.runs();
-        self.running = Some(running);
-        ended
+    }
+
+    /// Whether the guard has ended. One that was `killed` is waited for: that may have been after it had undone everything.
+    pub(crate) fn guard_has_ended(&self, killed: bool) -> bool {
+        let Some(running) = &self.running else { return false };
+        let limit = if killed { LIMIT } else { Duration::ZERO };
+        wait_until(limit, || !running.guard.runs())
     }
 
     /// Whether the kernel shows what it showed before, as far as the fault itself changes it.

@@ -167,9 +167,9 @@ impl Supervised {
         if let Some(injector) = injector {
             injector.signal(Signal::SIGKILL);
         }
-        let ended = place.wait_for_guard();
+        place.wait_for_guard();
         let seen = trace.finish()?;
-        if ended {
+        if place.guard_has_ended(seen.struck.is_some() && matches!(self.strike, Strike::Kill)) {
             place.replace_guard()?;
         }
         let call = seen.struck.map_or("no call", |(call, _)| call);
