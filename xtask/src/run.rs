@@ -22,6 +22,14 @@ pub(crate) fn cargo() -> Command {
     command
 }
 
+/// A program that is killed when the thread that starts it ends, however that ends (`PR_SET_PDEATHSIG`, prctl(2)): nothing
+/// that can run for an hour is to outlive who reads its results.
+pub(crate) fn bound(program: &str) -> Command {
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL", program]);
+    command
+}
+
 /// Runs to the end and returns what it wrote to standard output.
 pub(crate) fn output(command: &mut Command) -> Result<Vec<u8>, Error> {
     let output = command.stdin(Stdio::null()).output().map_err(|source| start_error(command, source))?;
@@ -55,4 +63,28 @@ pub(crate) fn find(program: &str) -> Option<PathBuf> {
         .chain(["/usr/sbin", "/sbin"].map(PathBuf::from))
         .map(|dir| dir.join(program))
         .find(|path| path.is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader};
+    use std::os::unix::process::ExitStatusExt;
+
+    use super::*;
+
+    #[test]
+    fn a_program_that_is_bound_is_killed_when_who_started_it_ends() {
+        const KILL: i32 = 9;
+        let start = || {
+            let mut command = bound("sh");
+            let mut child = command.args(["-c", "echo up; exec sleep 60"]).stdout(Stdio::piped()).spawn()?;
+            // Before it says something it may not be bound yet.
+            let mut line = String::new();
+            child.stdout.as_mut().map(|output| BufReader::new(output).read_line(&mut line)).transpose()?;
+            Ok::<_, std::io::Error>((child, line))
+        };
+        let (mut child, line) = std::thread::spawn(start).join().unwrap().unwrap();
+        assert_eq!(line, "up\n");
+        assert_eq!(child.wait().unwrap().signal(), Some(KILL));
+    }
 }

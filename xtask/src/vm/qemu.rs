@@ -87,7 +87,7 @@ pub(super) fn boot(machine: &Machine, show: Show) -> Result<Boot, Error> {
 }
 
 fn command(machine: &Machine, results: &Path, show: Show) -> Result<Command, Error> {
-    let mut command = Command::new("qemu-system-x86_64");
+    let mut command = run::bound("qemu-system-x86_64");
     // The device node of KVM may exist and still hang every guest, so KVM is only ever asked for.
     if std::env::var("CHAOS_VM_ACCEL").is_ok_and(|accel| accel == "kvm") {
         command.args(["-accel", "kvm", "-cpu", "host"]);
