@@ -8,9 +8,13 @@ use std::process::Command;
 
 use nix::mount::{MsFlags, mount};
 use nix::sys::reboot::{RebootMode, reboot};
+use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::Pid;
 
+/// Open files, soft and hard, that systemd allows (`DefaultLimitNOFILE=`, systemd-system.conf(5)). The kernel's own are fewer
+/// than tests take.
+const OPEN_FILES: (u64, u64) = (1024, 524_288);
 /// Source, folder, type, options.
 const MOUNTS: &[(&str, &str, &str, &str)] = &[
     ("proc", "/proc", "proc", ""),
@@ -48,6 +52,8 @@ fn set_up() -> Result<(), String> {
     // The kernel makes it as /tmp is, and whoever may write to / may change what is below it.
     fs::set_permissions("/", fs::Permissions::from_mode(0o755))
         .map_err(|error| format!("chmod /: {error}"))?;
+    setrlimit(Resource::RLIMIT_NOFILE, OPEN_FILES.0, OPEN_FILES.1)
+        .map_err(|error| format!("raise the limit of open files: {error}"))?;
     for (source, folder, kind, options) in MOUNTS {
         fs::create_dir_all(folder).map_err(|error| format!("create {folder}: {error}"))?;
         mount(Some(*source), *folder, Some(*kind), MsFlags::empty(), Some(*options))
