@@ -41,3 +41,5 @@ pub mod report;
 pub mod mcp;
 
 pub mod cli;
+
+pub mod roles;

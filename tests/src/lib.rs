@@ -32,6 +32,7 @@ pub mod netns;
 pub mod pair;
 pub mod plug;
 pub mod process;
+pub mod programs;
 pub mod rate;
 pub mod residue;
 pub mod runner;

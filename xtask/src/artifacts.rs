@@ -8,12 +8,13 @@ use serde::Deserialize;
 use crate::error::Error;
 use crate::run;
 
-const TARGET: &str = "x86_64-unknown-linux-gnu";
+/// The executable that is most programs of the tests, by the name it is started under.
+const MANY: &str = "chaos-tests";
 
 /// What was built.
 #[derive(Debug, Default)]
 pub(crate) struct Artifacts {
-    /// Programs: chaos-daemon, chaos-daemon-failing, chaos-daemon-sabotaged, chaosctl, kernel-tests, test-runner, vm-init.
+    /// Programs: chaos-daemon, chaosctl, and those of the tests. Each name of [`MANY`] is one of them.
     pub(crate) programs: Vec<PathBuf>,
     /// One executable per file or folder in `tests/tests/`.
     pub(crate) tests: Vec<PathBuf>,
@@ -62,10 +63,10 @@ struct Target {
 pub(crate) fn build() -> Result<Artifacts, Error> {
     let suites = suites()?;
     let what: Vec<_> = std::iter::once("--bins").chain(suites.iter().map(String::as_str)).collect();
-    let mut built = build_tested(&what)?;
+    let mut built = build_with(&what)?;
     // The daemons with fail points, and without a guard, under names of their own. Apart from the others, which must not get
     // the features; both in one build, because a feature of which nobody makes use changes nothing.
-    let variants = build_tested(&[
+    let variants = build_with(&[
         "--bin=chaos-daemon-failing",
         "--bin=chaos-daemon-sabotaged",
         "--features=chaos-daemon/fail-points,chaos-daemon/sabotage",
@@ -87,10 +88,10 @@ fn suites() -> Result<Vec<String>, Error> {
     Ok(flags)
 }
 
-/// As [`build`], but only these programs: quicker, and the VM's image smaller.
+/// As [`build`], but only these executables: quicker, and the VM's image smaller.
 pub(crate) fn build_programs(names: &[&str]) -> Result<Artifacts, Error> {
     let flags: Vec<_> = names.iter().map(|name| format!("--bin={name}")).collect();
-    build_tested(&flags.iter().map(String::as_str).collect::<Vec<_>>())
+    build_with(&flags.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
 /// Builds these programs optimised and dynamically linked, as an installed daemon is: for measurements.
@@ -100,13 +101,9 @@ pub(crate) fn build_release(names: &[&str]) -> Result<Artifacts, Error> {
     collect(&mut command)
 }
 
-fn build_tested(what: &[&str]) -> Result<Artifacts, Error> {
-    let mut command = cargo_build();
-    command
-        .args(what)
-        .args(["--profile=tested", "--target", TARGET, "--target-dir"])
-        .arg(run::vm_dir().join("build"));
-    collect(&mut command)
+/// By the profile of unit tests, so that nothing is compiled twice.
+fn build_with(what: &[&str]) -> Result<Artifacts, Error> {
+    collect(cargo_build().args(what))
 }
 
 fn cargo_build() -> Command {
@@ -130,10 +127,26 @@ fn collect(command: &mut Command) -> Result<Artifacts, Error> {
         if target.kind.iter().any(|kind| kind == "test") {
             artifacts.tests.push(executable);
         } else {
+            if executable.ends_with(MANY) {
+                artifacts.programs.extend(names_of(&executable)?);
+            }
             artifacts.programs.push(executable);
         }
     }
     Ok(artifacts)
+}
+
+/// Links each name that an executable has beside it, and returns the links.
+fn names_of(executable: &Path) -> Result<Vec<PathBuf>, Error> {
+    let names = run::text(&mut Command::new(executable))?;
+    let link = |name: &str| {
+        let path = executable.with_file_name(name);
+        let _ = std::fs::remove_file(&path);
+        // A hard link: what looks at the processes sees each by its own name.
+        std::fs::hard_link(executable, &path).map_err(Error::file("link", &path))?;
+        Ok(path)
+    };
+    names.lines().map(link).collect()
 }
 
 /// The name of a suite: the executable's, without the hash that cargo adds.

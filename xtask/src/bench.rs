@@ -31,7 +31,7 @@ pub(crate) fn main(options: &Options) -> Result<ExitCode, Error> {
     }
     tools::require(tools::OBSERVERS)?;
     if options.vm {
-        let built = artifacts::build_programs(&["chaos-daemon", "bench", "vm-init"])?;
+        let built = artifacts::build_programs(&["chaos-daemon", "chaos-tests"])?;
         let mut argv = vec![vm::program("bench"), "--only=network".to_owned()];
         argv.extend(["--json", vm::RESULTS].map(str::to_owned));
         argv.extend(options.quick.then(|| "--quick".to_owned()));
@@ -47,8 +47,13 @@ pub(crate) fn main(options: &Options) -> Result<ExitCode, Error> {
         return Ok(if boot.succeeded() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
     }
     tools::require(tools::PEERS)?;
-    let built =
-        artifacts::build_release(&["chaos-daemon", "chaosctl", "bench", "chaos-worker", "chaos-tools"])?;
+    let built = artifacts::build_release(&[
+        "chaos-daemon",
+        "chaosctl",
+        "chaos-tests",
+        "chaos-worker",
+        "chaos-tools",
+    ])?;
     let mut command = built.command("bench")?;
     command.env_remove("CHAOS_ENVIRONMENT");
     command.arg("--json").arg(run::root().join("target/bench.json"));

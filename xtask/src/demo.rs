@@ -32,7 +32,7 @@ pub(crate) fn main(options: &Options) -> Result<ExitCode, Error> {
     }
     tools::require(tools::OBSERVERS)?;
     eprintln!("building (the first time takes a few minutes)");
-    let built = artifacts::build_programs(&["chaos-daemon", "chaosctl", "demo", "vm-init"])?;
+    let built = artifacts::build_programs(&["chaos-daemon", "chaosctl", "chaos-tests"])?;
     println!("== here: a partition");
     let mut held = here(&built)?;
     if options.vm {

@@ -131,6 +131,7 @@ pub(crate) const VM: &[Tool] = &[
     Tool::new("xz", "xz-utils", "decompresses the modules of the test kernels"),
     Tool::new("busybox", "busybox-static", "is the VM's shell and modprobe"),
     Tool::new("dpkg-deb", "dpkg", "unpacks the kernel packages"),
+    Tool::new("strip", "binutils", "leaves debug information out of the image"),
 ];
 
 /// Makes sure that every tool is there: installs with apt-get when we are root, else names what is missing.

@@ -46,6 +46,13 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("report", &["experiment", "server"]),
     ("mcp", &["spec", "request", "fault", "probe", "experiment", "server"]),
     ("cli", &["spec", "request", "host", "fault", "probe", "experiment", "server", "report", "mcp"]),
+    (
+        "roles",
+        &[
+            "sabotage", "spec", "request", "host", "residue", "holder", "policy", "injector", "guard",
+            "probe", "server", "cli",
+        ],
+    ),
 ];
 
 /// A crate, and the paths below `chaos-daemon/src` that may name it.
@@ -64,9 +71,9 @@ const CRATES: &[(&str, &[&str])] = &[
     ("landlock", &["host/"]),
     ("seccompiler", &["host/"]),
     ("rmcp", &["mcp/", "cli/"]),
-    ("clap", &["cli/", "bin/"]),
-    ("clap_complete", &["cli/", "bin/"]),
-    ("clap_mangen", &["cli/", "bin/"]),
+    ("clap", &["cli/", "roles"]),
+    ("clap_complete", &["cli/"]),
+    ("clap_mangen", &["cli/", "roles"]),
 ];
 
 /// Every call in a forbidden direction, as `path:line: problem`.

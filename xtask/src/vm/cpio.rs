@@ -41,6 +41,18 @@ impl Archive {
         self.entry(path, PROGRAM, (0, 0), content);
     }
 
+    /// Adds an executable file under each of these paths, as one file with so many hard links.
+    pub(super) fn program_of_many_names(&mut self, paths: &[String], content: &[u8]) {
+        paths.iter().for_each(|path| self.parent(path));
+        self.inode += 1;
+        let (inode, links) = (self.inode, paths.len());
+        for (number, path) in paths.iter().enumerate() {
+            // The kernel fills the first, and links the others to it by their number.
+            let content = if number == 0 { content } else { &[] };
+            self.entry_of(inode, links, path, PROGRAM, (0, 0), content);
+        }
+    }
+
     /// Adds a symbolic link.
     pub(super) fn link(&mut self, path: &str, target: &str) {
         self.parent(path);
@@ -66,14 +78,26 @@ impl Archive {
     }
 
     fn entry(&mut self, path: &str, mode: u32, device: (u32, u32), content: &[u8]) {
-        let name = path.trim_start_matches('/');
         self.inode += 1;
+        self.entry_of(self.inode, 1, path, mode, device, content);
+    }
+
+    fn entry_of(
+        &mut self,
+        inode: u32,
+        links: usize,
+        path: &str,
+        mode: u32,
+        device: (u32, u32),
+        content: &[u8],
+    ) {
+        let name = path.trim_start_matches('/');
         let fields = [
-            self.inode,
+            inode,
             mode,
             0, // uid
             0, // gid
-            1, // links
+            u32::try_from(links).unwrap_or(u32::MAX),
             0, // modification time: nothing in the image depends on when it was made
             u32::try_from(content.len()).unwrap_or(u32::MAX),
             0, // device of the archive, major and minor
@@ -104,6 +128,19 @@ impl Archive {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_of_many_names_has_its_content_once_and_one_number() {
+        let mut archive = Archive::default();
+        archive.program_of_many_names(&["one".to_owned(), "two".to_owned()], b"content");
+        let bytes = archive.finish();
+        let text = String::from_utf8_lossy(&bytes);
+        let entries: Vec<_> = text.split("070701").skip(1).take(2).collect();
+        let field = |entry: usize, number: usize| &entries[entry][number * 8..(number + 1) * 8];
+        assert_eq!((field(0, 0), field(0, 4), field(1, 4)), (field(1, 0), "00000002", "00000002"));
+        assert_eq!((field(0, 6), field(1, 6)), ("00000007", "00000000"));
+        assert_eq!(text.matches("content").count(), 1);
+    }
 
     #[test]
     fn parents_come_first_and_once_and_everything_is_aligned() {

@@ -18,8 +18,7 @@ use crate::{dist, run, tools};
 /// are run against.
 const PACKAGES: &str = "systemd,systemd-sysv,dbus,iproute2,iputils-ping,bpftool,kmod,procps,postgresql,prometheus,prometheus-alertmanager,python3,python3-psycopg2";
 /// The programs of the tests. What they start of the daemon's, the package installs.
-const PROGRAMS: [&str; 6] =
-    ["test-runner", "systemd-tests", "kernel-tests", "chaos-daemon-failing", "chaos-tools", "chaos-worker"];
+const PROGRAMS: [&str; 4] = ["chaos-tests", "chaos-daemon-failing", "chaos-tools", "chaos-worker"];
 const RELEASE: &str = "bookworm";
 /// Enough for the packages and for what the tests install; the file is sparse.
 const SIZE: &str = "2G";
@@ -72,7 +71,7 @@ pub(super) fn base(built: &Artifacts, programs: &Path, filters: &[String]) -> Re
     }
     archive.file("chaos/filters", filters.join("\n").as_bytes());
     for name in PROGRAMS {
-        archive.program(&format!("{BIN_DIR}/{name}"), &image::read(built.program(name)?)?);
+        archive.program(&format!("{BIN_DIR}/{name}"), &image::stripped(built.program(name)?)?);
     }
     // Beside the one with fail points there is the one that the package installs.
     archive.link(&format!("{BIN_DIR}/chaos-daemon"), "/usr/bin/chaos-daemon");

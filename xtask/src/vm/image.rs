@@ -1,8 +1,9 @@
 //! What goes into the initramfs: our programs, busybox, a few independent observers, the libraries of all, and the
 //! kernel's modules.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -53,18 +54,17 @@ pub(super) fn base(built: &Artifacts, argv: &[String], extra: Option<&Path>) -> 
     archive.file("chaos/argv", argv.join("\0").as_bytes());
 
     let mut libraries = BTreeSet::new();
-    archive.program("init", &read(built.program("vm-init")?)?);
     let mut programs: BTreeSet<&Path> = built.programs.iter().map(PathBuf::as_path).collect();
-    programs.retain(|path| !path.ends_with("vm-init"));
     // A demonstration builds programs only.
     if !built.tests.is_empty() {
         for name in KERNEL_SUITES {
             programs.insert(built.program(name)?);
         }
     }
-    for path in programs {
-        archive.program(&format!("{BIN_DIR}/{}", suite(path)), &read(path)?);
-        libraries.extend(libraries_of(path)?);
+    for names in one_by_one(&programs)? {
+        let packed: Vec<_> = names.iter().map(|path| format!("{BIN_DIR}/{}", suite(path))).collect();
+        archive.program_of_many_names(&packed, &stripped(names[0])?);
+        libraries.extend(libraries_of(names[0])?);
     }
     if let Some(path) = extra {
         let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
@@ -79,6 +79,21 @@ pub(super) fn base(built: &Artifacts, argv: &[String], extra: Option<&Path>) -> 
     }
     add_libraries(&mut archive, libraries)?;
     Ok(archive)
+}
+
+/// The paths of each file: more than one where they are hard links.
+fn one_by_one<'a>(paths: &BTreeSet<&'a Path>) -> Result<Vec<Vec<&'a Path>>, Error> {
+    let mut files: BTreeMap<u64, Vec<&Path>> = BTreeMap::new();
+    for path in paths {
+        let inode = fs::metadata(path).map_err(Error::file("look at", path))?.ino();
+        files.entry(inode).or_default().push(path);
+    }
+    Ok(files.into_values().collect())
+}
+
+/// A program without its debug information: the VM unpacks the image into its memory.
+pub(super) fn stripped(path: &Path) -> Result<Vec<u8>, Error> {
+    run::output(Command::new("strip").args(["--strip-debug", "-o", "/dev/stdout"]).arg(path))
 }
 
 /// busybox, with nothing else: for an initramfs that only mounts the root.

@@ -110,12 +110,14 @@ fn command(machine: &Machine, results: &Path, show: Show) -> Result<Command, Err
     // An oops is a failure: panic, and then end before the results are complete, or stand still until the time limit.
     // Without the check of the timer: on a busy machine its interrupts come so late under emulation that the kernel takes the
     // timer for broken, and panics (`check_timer` in its `arch/x86/kernel/apic/io_apic.c`).
-    let append =
-        format!("console=ttyS0 loglevel={} oops=panic no_timer_check rdinit=/init", show.kernel_log_level());
+    let append = format!("console=ttyS0 loglevel={} oops=panic no_timer_check", show.kernel_log_level());
     match &machine.disk {
-        None => command.args(["-no-reboot", "-append", &format!("{append} panic=-1")]),
+        None => {
+            let init = super::program("vm-init");
+            command.args(["-no-reboot", "-append", &format!("{append} panic=-1 rdinit={init}")])
+        }
         Some(disk) => command
-            .args(["-append", &format!("{append} panic=0 systemd.show_status=no")])
+            .args(["-append", &format!("{append} panic=0 rdinit=/init systemd.show_status=no")])
             .arg("-drive")
             .arg(format!("file={},if=virtio,format=raw,snapshot=on", disk.display())),
     };

@@ -3,12 +3,11 @@
 
 use std::process::ExitCode;
 
-use chaos_tests::kernel::{self, Context, Outcome};
+use crate::kernel::{self, Context, Outcome};
 use libtest_mimic::{Arguments, Completion, Trial};
 
-fn main() -> ExitCode {
-    let role = chaos_tests::caller::serve_if_asked().or_else(chaos_tests::claimant::serve_if_asked);
-    if let Some(code) = role.or_else(chaos_tests::aftermath::outlive) {
+pub(super) fn main() -> ExitCode {
+    if let Some(code) = crate::aftermath::outlive() {
         return code;
     }
     let trials = kernel::all()
@@ -17,7 +16,7 @@ fn main() -> ExitCode {
             Trial::ignorable_test(test.name, move || match (test.run)(&Context::new()) {
                 Ok(Outcome::Pass) => Ok(Completion::Completed),
                 Ok(Outcome::Skip(reason, detail)) => {
-                    chaos_tests::skip(reason, &detail);
+                    crate::skip(reason, &detail);
                     Ok(Completion::ignored_with(reason.name()))
                 }
                 Err(failure) => Err(failure.to_string().into()),

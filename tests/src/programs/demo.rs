@@ -2,9 +2,9 @@
 
 use std::process::ExitCode;
 
-use chaos_tests::demo::{self, Scene};
+use crate::demo::{self, Scene};
 
-fn main() -> ExitCode {
+pub(super) fn main() -> ExitCode {
     let argument = std::env::args().nth(1).unwrap_or_default();
     let Some(scene) = Scene::parse(&argument) else {
         eprintln!("usage: demo partition|delay");
@@ -14,7 +14,7 @@ fn main() -> ExitCode {
         eprintln!("demo: {missing}");
         return ExitCode::from(2);
     }
-    if let Some(code) = chaos_tests::aftermath::outlive() {
+    if let Some(code) = crate::aftermath::outlive() {
         return code;
     }
     match demo::run(scene) {

@@ -6,9 +6,9 @@
 use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use chaos_tests::bystander::Beside;
-use chaos_tests::kernel::Attach;
-use chaos_tests::soak::{Figures, Plan, run};
+use crate::bystander::Beside;
+use crate::kernel::Attach;
+use crate::soak::{Figures, Plan, run};
 
 /// Packets per second of the bystander: fewer would hardly meet the moments at which something changes.
 const LEAST_RATE: u32 = 10_000;
@@ -26,8 +26,8 @@ struct Options {
     cycles: u32,
 }
 
-fn main() -> ExitCode {
-    if let Some(code) = chaos_tests::caller::serve_if_asked().or_else(chaos_tests::aftermath::outlive) {
+pub(super) fn main() -> ExitCode {
+    if let Some(code) = crate::aftermath::outlive() {
         return code;
     }
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |age| age.as_secs());

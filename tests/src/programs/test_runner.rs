@@ -9,10 +9,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use chaos_tests::runner::{self, Partition, Plan, Verdict};
+use crate::runner::{self, Partition, Plan, Verdict};
 
-fn main() -> ExitCode {
-    if let Some(code) = chaos_tests::aftermath::outlive() {
+pub(super) fn main() -> ExitCode {
+    if let Some(code) = crate::aftermath::outlive() {
         return code;
     }
     let mut plan = Plan {

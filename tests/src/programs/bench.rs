@@ -2,10 +2,10 @@
 
 use std::process::ExitCode;
 
-use chaos_tests::bench::{self, Options, PARTS};
+use crate::bench::{self, Options, PARTS};
 
-fn main() -> ExitCode {
-    if let Some(code) = chaos_tests::caller::serve_if_asked().or_else(chaos_tests::aftermath::outlive) {
+pub(super) fn main() -> ExitCode {
+    if let Some(code) = crate::aftermath::outlive() {
         return code;
     }
     let options = match parse(std::env::args().skip(1)) {

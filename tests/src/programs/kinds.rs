@@ -2,9 +2,9 @@
 
 use std::process::ExitCode;
 
-use chaos_tests::kinds;
+use crate::kinds;
 
-fn main() -> ExitCode {
+pub(super) fn main() -> ExitCode {
     for row in kinds::rows() {
         println!("{}", serde_json::json!(row));
     }

@@ -4,7 +4,7 @@
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::{PermissionsExt, symlink};
-use std::process::Command;
+use std::process::{Command, ExitCode};
 
 use nix::mount::{MsFlags, mount};
 use nix::sys::reboot::{RebootMode, reboot};
@@ -29,7 +29,7 @@ const MOUNTS: &[(&str, &str, &str, &str)] = &[
     ("devpts", "/dev/pts", "devpts", ""),
 ];
 
-fn main() {
+pub(super) fn main() -> ExitCode {
     let status = set_up().and_then(|()| run()).unwrap_or_else(|error| {
         eprintln!("vm-init: {error}");
         255
@@ -46,6 +46,7 @@ fn main() {
     nix::unistd::sync();
     // Only returns when it fails; then the kernel panics for want of PID 1, which QEMU and the host notice.
     let _ = reboot(RebootMode::RB_POWER_OFF);
+    ExitCode::FAILURE
 }
 
 fn set_up() -> Result<(), String> {

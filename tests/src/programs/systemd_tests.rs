@@ -2,13 +2,10 @@
 
 use std::process::ExitCode;
 
-use chaos_tests::systemd;
+use crate::systemd;
 use libtest_mimic::{Arguments, Trial};
 
-fn main() -> ExitCode {
-    if let Some(code) = chaos_tests::caller::serve_if_asked() {
-        return code;
-    }
+pub(super) fn main() -> ExitCode {
     // In the order of the list: the first installs, the last removes.
     let trials = systemd::all()
         .into_iter()

@@ -6,8 +6,8 @@ use std::io::Write;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use chaos_tests::kills::{End, Kind, Measured, kinds, measure};
-use chaos_tests::skip::kernel_release;
+use crate::kills::{End, Kind, Measured, kinds, measure};
+use crate::skip::kernel_release;
 use serde_json::{Value, json};
 
 struct Options {
@@ -16,8 +16,8 @@ struct Options {
     only: Vec<String>,
 }
 
-fn main() -> ExitCode {
-    if let Some(code) = chaos_tests::caller::serve_if_asked().or_else(chaos_tests::aftermath::outlive) {
+pub(super) fn main() -> ExitCode {
+    if let Some(code) = crate::aftermath::outlive() {
         return code;
     }
     let mut options = Options { results: "/dev/stdout".into(), count: 100, only: Vec::new() };

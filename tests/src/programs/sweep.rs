@@ -4,13 +4,13 @@
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use chaos_tests::asked::{Asked, Tally};
-use chaos_tests::kernel::Context;
-use chaos_tests::residue::Surroundings;
-use chaos_tests::sweep::{self, Found, Kind, supervised};
+use crate::asked::{Asked, Tally};
+use crate::kernel::Context;
+use crate::residue::Surroundings;
+use crate::sweep::{self, Found, Kind, supervised};
 
-fn main() -> ExitCode {
-    if let Some(code) = chaos_tests::caller::serve_if_asked().or_else(chaos_tests::aftermath::outlive) {
+pub(super) fn main() -> ExitCode {
+    if let Some(code) = crate::aftermath::outlive() {
         return code;
     }
     let asked = match Asked::read(std::env::args().skip(1), Duration::from_secs(900)) {
@@ -56,7 +56,7 @@ fn report(
     tally: &mut Tally,
     kind: &Kind,
     sweep: impl std::fmt::Display,
-    run: impl FnOnce() -> chaos_tests::Result<Found>,
+    run: impl FnOnce() -> crate::Result<Found>,
 ) -> Vec<Duration> {
     let started = Instant::now();
     let found = run()

@@ -1,4 +1,7 @@
 //! The `chaos-daemon` command: run, recover, guard, and the roles that it starts itself.
+//!
+//! It is here and not in the executable, because an `async fn` is compiled where it is first waited for: each of the executables
+//! would compile the whole daemon again.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -9,28 +12,28 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 
-use chaos_daemon::cli;
-use chaos_daemon::guard::{self, GuardError};
-use chaos_daemon::holder;
-use chaos_daemon::host::privilege::check_guard;
-use chaos_daemon::host::program::Programs;
-use chaos_daemon::host::sandbox::{self, Sandbox, SandboxError};
-use chaos_daemon::host::{Part, Privileges};
-use chaos_daemon::injector::child::CHILD_FD;
-use chaos_daemon::injector::manager::ServiceManager;
-use chaos_daemon::injector::recover::{RecoverError, recover};
-use chaos_daemon::injector::runtime::RuntimeError;
-use chaos_daemon::injector::{self, AttachChoice, InjectorError, Options, alerts};
-use chaos_daemon::policy::{Policy, PolicyError};
-use chaos_daemon::probe::alert::webhook::{Token, Webhook};
-use chaos_daemon::probe::{credential, instruments, kubernetes, offspring, prober, runner};
-use chaos_daemon::request::{RUNTIME_DIR, WentDown, chain};
-use chaos_daemon::residue::{self, Scope};
-use chaos_daemon::sabotage::{self, UnknownSabotage};
-use chaos_daemon::server::history::{KEPT_RUNS, Retention};
-use chaos_daemon::server::runs::{MOST_RUNS, MOST_RUNS_EVER};
-use chaos_daemon::server::{ServerError, ServerOptions, VsockOptions};
-use chaos_daemon::spec::SpecError;
+use crate::cli;
+use crate::guard::{self, GuardError};
+use crate::holder;
+use crate::host::privilege::check_guard;
+use crate::host::program::Programs;
+use crate::host::sandbox::{self, Sandbox, SandboxError};
+use crate::host::{Part, Privileges};
+use crate::injector::child::CHILD_FD;
+use crate::injector::manager::ServiceManager;
+use crate::injector::recover::{RecoverError, recover};
+use crate::injector::runtime::RuntimeError;
+use crate::injector::{self, AttachChoice, InjectorError, Options, alerts};
+use crate::policy::{Policy, PolicyError};
+use crate::probe::alert::webhook::{Token, Webhook};
+use crate::probe::{credential, instruments, kubernetes, offspring, prober, runner};
+use crate::request::{RUNTIME_DIR, WentDown, chain};
+use crate::residue::{self, Scope};
+use crate::sabotage::{self, UnknownSabotage};
+use crate::server::history::{KEPT_RUNS, Retention};
+use crate::server::runs::{MOST_RUNS, MOST_RUNS_EVER};
+use crate::server::{ServerError, ServerOptions, VsockOptions};
+use crate::spec::SpecError;
 
 /// Where an installed daemon keeps what outlives a boot.
 const STATE_DIR: &str = "/var/lib/chaos-daemon";
@@ -241,7 +244,7 @@ enum Failure {
 }
 
 /// Runs the command line of this process.
-pub(crate) fn main() -> ExitCode {
+pub fn main() -> ExitCode {
     let arguments = Arguments::parse();
     log_to_stderr();
     if let Err(unknown) = sabotage::check() {

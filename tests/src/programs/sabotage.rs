@@ -5,11 +5,11 @@ use std::fs::OpenOptions;
 use std::io::Write;
 use std::process::ExitCode;
 
-use chaos_tests::runner::Verdict;
-use chaos_tests::sabotage::Stage;
+use crate::runner::Verdict;
+use crate::sabotage::Stage;
 
-fn main() -> ExitCode {
-    if let Some(code) = chaos_tests::aftermath::outlive() {
+pub(super) fn main() -> ExitCode {
+    if let Some(code) = crate::aftermath::outlive() {
         return code;
     }
     let mut netem = false;

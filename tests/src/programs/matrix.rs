@@ -4,14 +4,14 @@
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use chaos_tests::asked::{Asked, Tally};
-use chaos_tests::kernel::Context;
-use chaos_tests::matrix::{EVENTS, Found, UNDOING, all, supervised};
-use chaos_tests::residue::Surroundings;
-use chaos_tests::sweep::{self, Kind};
+use crate::asked::{Asked, Tally};
+use crate::kernel::Context;
+use crate::matrix::{EVENTS, Found, UNDOING, all, supervised};
+use crate::residue::Surroundings;
+use crate::sweep::{self, Kind};
 
-fn main() -> ExitCode {
-    if let Some(code) = chaos_tests::caller::serve_if_asked().or_else(chaos_tests::aftermath::outlive) {
+pub(super) fn main() -> ExitCode {
+    if let Some(code) = crate::aftermath::outlive() {
         return code;
     }
     let asked = match Asked::read(std::env::args().skip(1), Duration::from_secs(1800)) {
@@ -63,7 +63,7 @@ fn report(
     kind: &Kind,
     matrix: impl std::fmt::Display,
     what: &str,
-    run: impl FnOnce() -> chaos_tests::Result<Found>,
+    run: impl FnOnce() -> crate::Result<Found>,
 ) {
     let (started, part) = (Instant::now(), format!("{matrix}, {what}"));
     let found = run()
