@@ -3,6 +3,7 @@
 mod host;
 mod scripts;
 mod steps;
+mod tree;
 mod unit;
 mod vm;
 

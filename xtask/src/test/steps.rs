@@ -2,7 +2,7 @@
 
 use super::host::{self, SERVERS};
 use super::unit::unit;
-use super::{other_ones, scripts, vm};
+use super::{other_ones, scripts, tree, vm};
 use crate::error::Error;
 use crate::kinds;
 use crate::summary::Tally;
@@ -19,7 +19,13 @@ pub(super) type Lane = &'static [Step];
 /// Every step, in phases that go one after the other, cheap ones first, and of which the lanes go side by side: what mostly waits
 /// there, and measures nothing. A test that is not reached from here is not run.
 pub(super) const PHASES: &[&[Lane]] = &[
-    &[&[Step { name: "unit", run: unit }]],
+    &[&[
+        Step { name: "fmt", run: tree::form },
+        Step { name: "tidy", run: tree::rules },
+        Step { name: "clippy", run: tree::lints },
+        Step { name: "ebpf", run: tree::object },
+        Step { name: "unit", run: unit },
+    ]],
     &[
         &[Step { name: "host", run: host::host }],
         &[

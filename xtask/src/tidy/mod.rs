@@ -43,7 +43,7 @@ pub(crate) fn main(options: &Options) -> Result<ExitCode, Error> {
 }
 
 /// All that needs no build of the daemon.
-fn check(sources: &[Source]) -> Vec<String> {
+pub(crate) fn check(sources: &[Source]) -> Vec<String> {
     let mut problems = Vec::new();
     for source in sources {
         problems.extend(text::check(source));
@@ -54,7 +54,7 @@ fn check(sources: &[Source]) -> Vec<String> {
 }
 
 /// What git tracks or would track; binary files are left out.
-fn sources() -> Result<Vec<Source>, Error> {
+pub(crate) fn sources() -> Result<Vec<Source>, Error> {
     let list = run::text(
         Command::new("git")
             .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
