@@ -49,13 +49,13 @@ pub(crate) fn main() -> Result<ExitCode, Error> {
 /// host names the way that the host is set up for.
 pub(crate) fn build() -> Result<PathBuf, Error> {
     let mut command = run::cargo();
-    command.args(["build", "--release", "--package=chaos-daemon", "--bins"]);
+    command.args(["build", "--profile=dist", "--package=chaos-daemon", "--bins"]);
     let status = command.status().map_err(|source| run::start_error(&command, source))?;
     if !status.success() {
         let output = String::new();
-        return Err(Error::Status { command: "cargo build --release".into(), status, output });
+        return Err(Error::Status { command: "cargo build --profile=dist".into(), status, output });
     }
-    Ok(run::root().join("target/release"))
+    Ok(run::root().join("target/dist"))
 }
 
 /// Packs the programs as this version into `folder`; returns the package.
