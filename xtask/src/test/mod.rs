@@ -50,6 +50,8 @@ impl Options {
 }
 
 pub(crate) fn main(options: &Options) -> Result<ExitCode, Error> {
+    let folder = run::vm_dir();
+    std::fs::create_dir_all(&folder).map_err(Error::file("create", &folder))?;
     // What passed in another run says nothing of this one.
     let _ = std::fs::remove_file(results_of("host"));
     if options.only.is_empty() {
