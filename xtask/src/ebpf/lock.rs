@@ -105,10 +105,11 @@ fn list(root: &Path, below: &Path, files: &mut Vec<PathBuf>) -> Result<(), EbpfE
     Ok(())
 }
 
+/// What the object is built by: its own profile, which leaves nothing that decides to the one that it inherits from.
 fn profile(root: &Path) -> Result<String, EbpfError> {
     let manifest: toml::Table = parse(&root.join("Cargo.toml"))?;
     let profile = |name: &str| manifest.get("profile").and_then(|profiles| profiles.get(name)).cloned();
-    Ok(format!("{:?} {:?}", profile("release"), profile("bpf")))
+    Ok(format!("{:?}", profile("bpf")))
 }
 
 #[derive(Deserialize)]
