@@ -1,11 +1,13 @@
-//! What the programs `matrix` and `sweep` are asked, and how they report: a line for each part, one for each kind, the
-//! total, what was found of residue, and last `N passed, N failed, N skipped`.
+//! What the programs `matrix` and `sweep` are asked, and how they report: a line for each cell, with what was wrong in it; then one
+//! for each kind, the total, what was found of residue, and last `N passed, N failed, N skipped`, in points that were struck.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use crate::residue::{Judged, Surroundings};
+use crate::cells::Choice;
+use crate::residue::Judged;
+use crate::sweep::{Found, Kind};
 
 /// The command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,19 +21,22 @@ pub struct Asked {
     pub offset: usize,
     /// No longer than this; what is not done then is a failure.
     pub limit: Duration,
-    /// Only parts whose name has one of these in it.
+    /// Only cells whose name has one of these in it.
     pub only: Vec<String>,
     /// Only kinds that few machines can do, and what `only` has beside. With neither: all.
     pub rare: bool,
+    /// Which of these cells.
+    pub choice: Choice,
 }
 
 impl Asked {
-    /// Reads `[--stride=N] [--share=N] [--offset=N] [--limit=SECONDS] [--only=TEXT[,TEXT…]] [--rare]`.
+    /// Reads `[--stride=N] [--share=N] [--offset=N] [--limit=SECONDS] [--only=TEXT[,TEXT…]] [--rare]`, and what [`Choice`] reads.
     ///
     /// # Errors
     /// With the argument that is none of these.
     pub fn read(arguments: impl Iterator<Item = String>, limit: Duration) -> Result<Self, String> {
-        let mut asked = Self { stride: 1, share: 1, offset: 0, limit, only: Vec::new(), rare: false };
+        let (only, choice) = (Vec::new(), Choice::default());
+        let mut asked = Self { stride: 1, share: 1, offset: 0, limit, only, rare: false, choice };
         for argument in arguments {
             asked.take(&argument).ok_or(argument)?;
         }
@@ -41,6 +46,9 @@ impl Asked {
     fn take(&mut self, argument: &str) -> Option<()> {
         if argument == "--rare" {
             self.rare = true;
+            return Some(());
+        }
+        if self.choice.take(argument).is_some() {
             return Some(());
         }
         let (name, text) = argument.split_once('=')?;
@@ -84,80 +92,47 @@ impl Asked {
 }
 
 /// What was done.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Tally {
-    /// What is counted.
-    unit: &'static str,
-    kinds: BTreeMap<&'static str, usize>,
+    cells: usize,
+    /// Points that were struck and as they should be.
+    passed: BTreeMap<&'static str, usize>,
     /// What was found of residue, by whose it was.
     judged: BTreeMap<&'static str, Judged>,
-    failures: Vec<String>,
-    skipped: Vec<String>,
+    failed: usize,
+    skipped: BTreeSet<String>,
 }
 
 impl Tally {
-    /// Of cells, or of points.
-    pub fn new(unit: &'static str) -> Self {
-        Self {
-            unit,
-            kinds: BTreeMap::new(),
-            judged: BTreeMap::new(),
-            failures: Vec::new(),
-            skipped: Vec::new(),
-        }
-    }
-
-    /// Says that a kind cannot be done here, and why.
+    /// Notes that a kind cannot be done here, and why.
     pub fn skip(&mut self, kind: &str, why: &str) {
-        self.skipped.push(format!("{kind}: {why}"));
+        self.skipped.insert(format!("{kind}: {why}"));
     }
 
-    /// Says what became of one part: how many passed, and what was wrong.
-    pub fn add(
-        &mut self,
-        kind: &'static str,
-        part: &str,
-        passed: usize,
-        failures: &[String],
-        started: Instant,
-    ) {
-        println!(
-            "{part}: {} {}, {:.1} s",
-            passed + failures.len(),
-            self.unit,
-            started.elapsed().as_secs_f64()
-        );
-        failures.iter().for_each(|failure| println!("  wrong: {failure}"));
-        *self.kinds.entry(kind).or_default() += passed;
-        self.failures.extend_from_slice(failures);
+    /// Says what became of one cell.
+    pub fn add(&mut self, kind: &Kind, cell: &str, found: Found, started: Instant) {
+        let failed = found.failures.len();
+        // What could not be carried out at all is a point that failed.
+        let passed = found.points.saturating_sub(failed);
+        println!("{cell}: {} points, {:.1} s", passed + failed, started.elapsed().as_secs_f64());
+        found.failures.iter().for_each(|failure| println!("FAILED: {cell}: {failure}"));
+        self.cells += 1;
+        self.failed += failed;
+        *self.passed.entry(kind.name).or_default() += passed;
+        self.judged.entry(kind.class()).or_default().merge(found.judged);
     }
 
-    /// Says it if what is around does not behave after the last strike of a kind as before the first one: no cell, and no point.
-    pub fn behaves(&mut self, kind: &'static str, before: crate::Result<Surroundings>) {
-        let started = Instant::now();
-        if let Err(error) = before.and_then(|mut around| around.assert_as_before()) {
-            let failure = format!("{kind}, when all was over: {error}");
-            self.add(kind, &format!("what is around {kind}"), 0, &[failure], started);
-        }
-    }
-
-    /// Counts what was found of residue of such faults.
-    pub fn judge(&mut self, whose: &'static str, judged: Judged) {
-        self.judged.entry(whose).or_default().merge(judged);
-    }
-
-    /// Says what was done of each kind, and of all; what was wrong, and what is left out.
+    /// Says what was done of each kind, and of all; and what is left out.
     pub fn end(&self) -> ExitCode {
-        let (passed, failed) = (self.kinds.values().sum::<usize>(), self.failures.len());
-        self.failures.iter().for_each(|failure| println!("FAILED: {failure}"));
+        let passed = self.passed.values().sum::<usize>();
+        let (failed, skipped) = (self.failed, self.skipped.len());
         self.skipped.iter().for_each(|kind| println!("skipped: {kind}"));
-        for (kind, passed) in &self.kinds {
-            println!("  {kind}: {passed} {} passed", self.unit);
-        }
-        println!("total: {} {} of {} kinds", passed + failed, self.unit, self.kinds.len());
+        self.passed.iter().for_each(|(kind, passed)| println!("  {kind}: {passed} points passed"));
+        println!("total: {} points of {} kinds", passed + failed, self.passed.len());
         self.judged.iter().for_each(|(whose, judged)| println!("residue of {whose}: {judged}"));
-        println!("{passed} passed, {failed} failed, {} skipped", self.skipped.len());
-        if failed == 0 && passed + self.skipped.len() > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+        println!("cells: {}", self.cells);
+        println!("{passed} passed, {failed} failed, {skipped} skipped");
+        if failed == 0 && passed + skipped > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
     }
 }
 

@@ -11,6 +11,7 @@ pub mod bench;
 pub mod bpf;
 pub mod bystander;
 pub mod caller;
+pub mod cells;
 pub mod cgroup;
 pub mod claimant;
 pub mod daemon;

@@ -10,13 +10,13 @@ use std::fs::File;
 use std::io::{self, Read, Seek};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::str::FromStr;
 use std::time::{Duration, Instant};
 
 use nix::sys::prctl;
 use nix::sys::signal::Signal;
 use serde::Serialize;
 
+use crate::cells::Choice;
 use crate::process::{self, wait_until};
 use crate::skip::{Environment, MARK, REASONS, Reason, kernel_release, kernel_version};
 use crate::{Error, Result, aftermath, netns};
@@ -70,65 +70,54 @@ pub struct Plan {
     /// nothing is said.
     pub leave_out: HashMap<String, String>,
     /// Which of them.
-    pub partition: Partition,
+    pub choice: Choice,
 }
 
-/// Every so manieth test, written `1/2`: what one of several machines does of what they share. Neighbours, which are alike and take
-/// alike long, are in different ones.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Partition {
-    /// From 1.
-    number: usize,
-    of: usize,
+/// A test of an executable: its name there, and with its suite.
+struct Test<'a> {
+    executable: &'a Path,
+    name: String,
+    full: String,
 }
 
-impl Partition {
-    /// Every test.
-    pub const WHOLE: Self = Self { number: 1, of: 1 };
-
-    fn has(self, index: usize) -> bool {
-        index % self.of == self.number - 1
-    }
-}
-
-impl FromStr for Partition {
-    type Err = String;
-
-    fn from_str(text: &str) -> std::result::Result<Self, String> {
-        let numbers =
-            text.split_once('/').and_then(|(number, of)| Some((number.parse().ok()?, of.parse().ok()?)));
-        match numbers {
-            Some((number @ 1.., of)) if number <= of => Ok(Self { number, of }),
-            _ => Err("must be one of how many, such as 1/2".to_owned()),
-        }
-    }
-}
-
-/// Runs all of it and hands over each verdict as it comes. Returns how many tests there were.
-///
-/// # Errors
-/// When an executable cannot list its tests: then nothing is known of them. When a filter is in no test's name.
-pub fn run(plan: &Plan, mut report: impl FnMut(&Line)) -> Result<usize> {
-    // Orphans of a test become our children, so that we can tell that they are left.
-    prctl::set_child_subreaper(true).map_err(Error::sys("become", "subreaper"))?;
+/// The tests that the plan asks for.
+fn chosen(plan: &Plan) -> Result<Vec<Test<'_>>> {
     let mut tests = Vec::new();
     for executable in &plan.executables {
         for name in list(executable)? {
             let full = format!("{}::{name}", suite(executable));
             if plan.filters.is_empty() || plan.filters.iter().any(|filter| full.contains(filter)) {
-                tests.push((executable, name, full));
+                tests.push(Test { executable, name, full });
             }
         }
     }
     for filter in &plan.filters {
-        if !tests.iter().any(|(_, _, full)| full.contains(filter)) {
+        if !tests.iter().any(|test| test.full.contains(filter)) {
             return Err(Error::Different(format!("no test has {filter:?} in its name")));
         }
     }
-    let mine = |(index, test)| plan.partition.has(index).then_some(test);
-    let tests: Vec<_> = tests.into_iter().enumerate().filter_map(mine).collect();
+    plan.choice.of(tests, |test| &test.full).map_err(Error::Different)
+}
+
+/// Suite and name of each test that [`run`] would run.
+///
+/// # Errors
+/// As [`run`].
+pub fn names(plan: &Plan) -> Result<Vec<String>> {
+    Ok(chosen(plan)?.into_iter().map(|test| test.full).collect())
+}
+
+/// Runs all of it and hands over each verdict as it comes. Returns how many tests there were.
+///
+/// # Errors
+/// When an executable cannot list its tests: then nothing is known of them. When a filter is in no test's name, or a cell is no
+/// test.
+pub fn run(plan: &Plan, mut report: impl FnMut(&Line)) -> Result<usize> {
+    // Orphans of a test become our children, so that we can tell that they are left.
+    prctl::set_child_subreaper(true).map_err(Error::sys("become", "subreaper"))?;
+    let tests = chosen(plan)?;
     let kernel = kernel_release();
-    for (executable, name, full) in &tests {
+    for Test { executable, name, full } in &tests {
         let started = Instant::now();
         let run = || match plan.leave_out.get(full).map(String::as_str) {
             Some("") => Ok((Verdict::Skip, ELSEWHERE.to_owned())),
@@ -204,6 +193,13 @@ fn read_back(file: &mut File) -> io::Result<String> {
 
 /// Ends what a test left, and says what it was.
 fn clean_up_after(pid: u32) -> Vec<String> {
+    let mut leaks = end_children();
+    leaks.extend(aftermath::take_away(pid.cast_signed()).iter().map(|what| format!("left {what}")));
+    leaks
+}
+
+/// Ends what still runs below this process, when something is over that was to leave nothing, and says what it was.
+pub fn end_children() -> Vec<String> {
     let mut leaks = Vec::new();
     let me = i32::try_from(std::process::id()).unwrap_or(i32::MAX);
     let left = || {
@@ -217,7 +213,6 @@ fn clean_up_after(pid: u32) -> Vec<String> {
         }
         wait_until(SETTLE, || left().is_empty());
     }
-    leaks.extend(aftermath::take_away(pid.cast_signed()).iter().map(|what| format!("left {what}")));
     leaks
 }
 
@@ -292,18 +287,6 @@ mod tests {
         assert_eq!(verdict(Some(101), &[], OK, host), Verdict::Fail);
         assert_eq!(verdict(None, &[], OK, host), Verdict::Fail);
         assert_eq!(verdict(Some(0), &["left process 1".into()], OK, host), Verdict::Fail);
-    }
-
-    #[test]
-    fn every_test_is_in_one_partition() {
-        let partitions = ["1/3", "2/3", "3/3"].map(|text| text.parse::<Partition>().unwrap());
-        for index in 0..10 {
-            assert_eq!(partitions.iter().filter(|partition| partition.has(index)).count(), 1, "{index}");
-        }
-        assert!((0..10).all(|index| Partition::WHOLE.has(index)));
-        for wrong in ["", "1", "0/2", "3/2", "1/0", "-1/2", "a/b"] {
-            assert!(wrong.parse::<Partition>().is_err(), "{wrong}");
-        }
     }
 
     #[test]

@@ -5,7 +5,8 @@ use std::process::ExitCode;
 use clap::Args;
 
 use crate::error::Error;
-use crate::{artifacts, run, tools};
+use crate::test::quoted;
+use crate::{test, tools};
 
 /// Options of both.
 #[derive(Args)]
@@ -19,6 +20,9 @@ pub(crate) struct Options {
     /// Only what has this in its name, as `latency`; may be repeated
     #[arg(long, value_name = "KIND")]
     only: Vec<String>,
+    /// Only the cell of this name; may be repeated
+    #[arg(long, value_name = "NAME")]
+    cell: Vec<String>,
     /// No longer than this: what is not done then is a failure
     #[arg(long, value_name = "M", default_value_t = 600)]
     minutes: u64,
@@ -28,12 +32,15 @@ pub(crate) fn main(program: &str, options: &Options) -> Result<ExitCode, Error> 
     if !tools::is_root() {
         return Err(Error::Lacking(format!("{program}: needs root to make network namespaces")));
     }
-    tools::require(tools::OBSERVERS)?;
-    let built = artifacts::build()?;
-    let mut command = built.command(program)?;
-    command.arg(format!("--stride={}", options.stride)).arg(format!("--offset={}", options.offset));
-    command.arg(format!("--limit={}", options.minutes * 60));
-    command.args(options.only.iter().map(|kind| format!("--only={kind}")));
-    let status = command.status().map_err(|source| run::start_error(&command, source))?;
-    Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    let Options { stride, offset, only, cell, minutes } = options;
+    let (stride, offset) = (format!("--stride={stride}"), format!("--offset={offset}"));
+    let limit = format!("--limit={}", minutes * 60);
+    let only = only.iter().map(|kind| format!("--only={kind}"));
+    let cells = cell.iter().map(|cell| format!("--cell={cell}"));
+    let arguments: Vec<_> =
+        [stride.clone(), offset.clone(), limit].into_iter().chain(only).chain(cells).collect();
+    let replay = |cell: &str| format!("cargo xtask {program} {stride} {offset} --cell {}", quoted(cell));
+    let tally = test::program(program, &arguments, &replay)?;
+    tally.print_exceptions();
+    Ok(tally.exit_code())
 }

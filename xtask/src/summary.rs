@@ -5,12 +5,26 @@ use std::process::ExitCode;
 use crate::verdict::{Outcome, Verdict};
 use crate::vm::Boot;
 
+/// The command that runs again what has failed in a cell of this name, or a test, and nothing else.
+pub(crate) type Replay<'a> = &'a dyn Fn(&str) -> String;
+
+/// What has failed, and the command that runs it again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Failure {
+    what: String,
+    replay: Option<String>,
+}
+
 /// Passed, failed and skipped tests; the last two by name.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     passed: usize,
-    failed: Vec<String>,
+    failed: Vec<Failure>,
     skipped: Vec<String>,
+    /// Of a set of tests, how many cells were run.
+    pub(crate) cells: usize,
+    /// And from what that which was left to chance followed.
+    pub(crate) seed: Option<u64>,
 }
 
 impl Tally {
@@ -19,9 +33,37 @@ impl Tally {
         self.passed += count;
     }
 
+    /// The same, of a set whose cells followed from a seed.
+    pub(crate) fn by_seed(self, seed: u64) -> Self {
+        Self { seed: Some(seed), ..self }
+    }
+
     /// Adds one failure.
     pub(crate) fn fail(&mut self, what: impl Into<String>) {
-        self.failed.push(what.into());
+        self.failed.push(Failure { what: what.into(), replay: None });
+    }
+
+    /// Adds one failure that a command runs again.
+    pub(crate) fn fail_again(&mut self, what: impl Into<String>, replay: String) {
+        self.failed.push(Failure { what: what.into(), replay: Some(replay) });
+    }
+
+    /// Has each failure that has no command of its own run again by this one.
+    pub(crate) fn replay_by(&mut self, command: &str) {
+        self.failed.iter_mut().for_each(|failure| {
+            failure.replay.get_or_insert_with(|| command.to_owned());
+        });
+    }
+
+    /// The commands that run again what has failed.
+    #[cfg(test)]
+    pub(crate) fn replays(&self) -> Vec<&str> {
+        self.failed.iter().filter_map(|failure| failure.replay.as_deref()).collect()
+    }
+
+    /// Whether something passed, and nothing failed.
+    pub(crate) fn has_passed(&self) -> bool {
+        self.failed.is_empty() && self.passed > 0
     }
 
     /// One skipped test, with its reason, and nothing else.
@@ -37,24 +79,25 @@ impl Tally {
     }
 
     /// Adds one verdict.
-    pub(crate) fn add(&mut self, verdict: &Verdict) {
+    pub(crate) fn add(&mut self, verdict: &Verdict, replay: Replay<'_>) {
         // The rest of a failure's reason, its output, has been printed with the verdict.
         let reason = verdict.reason.lines().next().unwrap_or_default();
         let line = format!("{} {}: {reason}", verdict.kernel, verdict.test);
         match verdict.outcome {
             Outcome::Pass => self.passed += 1,
-            Outcome::Fail => self.failed.push(line),
+            Outcome::Fail => self.fail_again(line, replay(&verdict.test)),
             Outcome::Skip => self.skipped.push(line),
         }
     }
 
     /// Adds all that one VM did; a boot that failed as a whole is one failure more.
-    pub(crate) fn add_boot(&mut self, boot: &Boot) {
-        boot.results.verdicts.iter().for_each(|verdict| self.add(verdict));
+    pub(crate) fn add_boot(&mut self, boot: &Boot, replay: Replay<'_>) {
+        boot.results.verdicts.iter().for_each(|verdict| self.add(verdict, replay));
+        self.cells += boot.results.cells();
         println!("{}: booted, tested and powered off in {:.1} s", boot.release, boot.took.as_secs_f64());
         if let Some(failure) = &boot.failure {
             println!("{}: {failure}; the console ends with\n{}", boot.release, boot.console_tail());
-            self.failed.push(format!("{}: {failure}", boot.release));
+            self.fail(format!("{}: {failure}", boot.release));
         }
     }
 
@@ -63,12 +106,16 @@ impl Tally {
         self.passed += other.passed;
         self.failed.extend(other.failed);
         self.skipped.extend(other.skipped);
+        self.cells += other.cells;
     }
 
     /// Prints what failed and what was skipped, by name.
     pub(crate) fn print_exceptions(&self) {
         self.skipped.iter().for_each(|line| println!("skipped: {line}"));
-        self.failed.iter().for_each(|line| println!("FAILED: {line}"));
+        for Failure { what, replay } in &self.failed {
+            println!("FAILED: {what}");
+            replay.iter().for_each(|command| print_replay(command));
+        }
     }
 
     /// The summary. Its form is fixed: scripts read it.
@@ -78,8 +125,13 @@ impl Tally {
 
     /// Success only when something passed and nothing failed.
     pub(crate) fn exit_code(&self) -> ExitCode {
-        if self.failed.is_empty() && self.passed > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+        if self.has_passed() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
     }
+}
+
+/// Says by which command a failure is run again.
+pub(crate) fn print_replay(command: &str) {
+    println!("  replay: {command}");
 }
 
 #[cfg(test)]
@@ -92,5 +144,15 @@ mod tests {
         tally.pass(3);
         tally.skip("x: no netem");
         assert_eq!(tally.line(), "3 passed, 0 failed, 1 skipped");
+    }
+
+    #[test]
+    fn a_failure_is_run_again_by_its_own_command_or_by_that_of_its_step() {
+        let mut tally = Tally::default();
+        tally.fail("the program died");
+        tally.fail_again("a test", "run the test".into());
+        tally.replay_by("run the step");
+        assert_eq!(tally.replays(), ["run the step", "run the test"]);
+        assert!(!tally.has_passed());
     }
 }

@@ -62,11 +62,12 @@ impl Verdict {
 #[serde(untagged)]
 pub(crate) enum Line {
     Verdict(Verdict),
-    /// The runner came to its end, having run so many tests.
+    /// The runner came to its end, having run so many tests, of so many cells if each has not one.
     Done {
         #[serde(rename = "done")]
         _done: bool,
         count: usize,
+        cells: Option<usize>,
     },
     /// PID 1 of the VM saw its child end with this status.
     Exit {
@@ -90,6 +91,8 @@ pub(crate) struct Measured {
 pub(crate) struct Results {
     pub(crate) verdicts: Vec<Verdict>,
     pub(crate) done: Option<usize>,
+    /// Cells that were run, if the program counts them.
+    pub(crate) counted: Option<usize>,
     pub(crate) exit: Option<i32>,
     pub(crate) measured: Option<Measured>,
     /// Lines that are none of ours.
@@ -102,12 +105,21 @@ impl Results {
         match serde_json::from_str(line.trim()) {
             Ok(Line::Verdict(verdict)) => self.verdicts.push(verdict),
             // One line for each boot in which tests ran.
-            Ok(Line::Done { count, .. }) => self.done = Some(self.done.unwrap_or(0) + count),
+            Ok(Line::Done { count, cells, .. }) => {
+                self.done = Some(self.done.unwrap_or(0) + count);
+                self.counted = cells.map_or(self.counted, |more| Some(self.counted.unwrap_or(0) + more));
+            }
             Ok(Line::Exit { exit }) => self.exit = Some(exit),
             Ok(Line::Measured(measured)) => self.measured = Some(measured),
             Err(_) if line.trim().is_empty() => {}
             Err(_) => self.garbled.push(line.trim().to_owned()),
         }
+    }
+
+    /// How many cells were run: of tests, each that was not skipped is one.
+    pub(crate) fn cells(&self) -> usize {
+        let run = self.verdicts.iter().filter(|verdict| verdict.outcome != Outcome::Skip);
+        self.counted.unwrap_or_else(|| run.count())
     }
 
     /// Why these results cannot be believed, if so: a run that did not come to its end has failed.
@@ -196,6 +208,14 @@ mod tests {
         let (done, exit) = (r#"{"done":true,"count":1}"#, r#"{"exit":1}"#);
         assert!(results(&[PASS, done, exit]).doubt().is_some());
         assert_eq!(results(&[&PASS.replace("pass", "fail"), done, exit]).doubt(), None);
+    }
+
+    #[test]
+    fn cells_are_counted_by_the_program_or_are_the_tests_that_were_run() {
+        let done = r#"{"done":true,"count":2}"#;
+        assert_eq!(results(&[PASS, &PASS.replace("pass", "skip"), done]).cells(), 1);
+        let of_cells = |cells| format!(r#"{{"done":true,"count":1,"cells":{cells}}}"#);
+        assert_eq!(results(&[PASS, &of_cells(3), PASS, &of_cells(2)]).cells(), 5);
     }
 
     #[test]

@@ -76,12 +76,16 @@ pub struct Kind {
     fault: fn(&Scene) -> Fault,
 }
 
-/// Every kind that this kernel can do.
+/// Every kind that there is.
+pub(super) fn all() -> impl Iterator<Item = Kind> {
+    FAULT_TYPES.iter().flat_map(|kind| measured(*kind)).copied()
+}
+
+/// Those that this kernel can do.
 pub fn kinds() -> Vec<Kind> {
     let context = Context::new();
     let (netem, lsm) = (context.has_netem(), context.has_bpf_lsm());
-    let all = FAULT_TYPES.iter().flat_map(|kind| measured(*kind)).copied();
-    let here = all.filter(|kind| match kind.needs {
+    let here = all().filter(|kind| match kind.needs {
         Needs::Nothing => true,
         Needs::Netem => netem,
         Needs::Lsm => lsm,
@@ -322,8 +326,7 @@ mod tests {
 
     #[test]
     fn no_two_figures_have_one_name() {
-        let mut names: Vec<_> =
-            FAULT_TYPES.iter().flat_map(|kind| measured(*kind)).map(|kind| kind.name).collect();
+        let mut names: Vec<_> = super::all().map(|kind| kind.name).collect();
         let all = names.len();
         names.sort_unstable();
         names.dedup();

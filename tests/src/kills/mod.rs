@@ -83,6 +83,26 @@ impl Kind {
     }
 }
 
+/// A kind and an end.
+#[derive(Debug)]
+pub struct Cell {
+    /// Of both.
+    pub name: String,
+    /// What is ended.
+    pub kind: Kind,
+    /// By what.
+    pub end: End,
+}
+
+/// Every cell there is, by what ends it: alike ones are neighbours.
+pub fn cells() -> Vec<Cell> {
+    let ended_by = |end| {
+        let kinds = list::all().filter(move |kind| kind.ends().contains(&end));
+        kinds.map(move |kind| Cell { name: format!("{} {end:?}", kind.name), kind, end })
+    };
+    [End::Kill, End::Time, End::Removal].into_iter().flat_map(ended_by).collect()
+}
+
 /// What was measured.
 #[derive(Debug)]
 pub struct Measured {

@@ -15,12 +15,13 @@ use chaos_daemon::fail_point::{Action, Point, Role, Trap};
 use nix::libc::SIGKILL;
 use serde_json::json;
 
+use crate::asked::Asked;
 use crate::fault::Fault;
-use crate::kernel::{Attach, Context};
-use crate::residue::Judged;
+use crate::kernel::Attach;
 use crate::sweep::bench::Bench;
+use crate::sweep::cell::{Cell, Work};
 use crate::sweep::passes::{self, Missed, Passes};
-use crate::sweep::{Kind, list, nameless};
+use crate::sweep::{Found, Kind, list, nameless};
 use crate::{Error, Result};
 use cells::Repeats;
 use trap::TrapFile;
@@ -47,37 +48,55 @@ pub struct Matrix {
     pub first: usize,
 }
 
-/// What was found.
-#[derive(Debug, Default)]
-pub struct Found {
-    /// Cells that were reached: a fault type, an attachment, an event, and what happens there.
-    pub cells: usize,
-    /// What was found of residue.
-    pub judged: Judged,
-    /// What was wrong, and where.
-    pub failures: Vec<String>,
-}
-
-/// What became of a cell.
-enum Cell {
+/// What became of a strike.
+enum Struck {
     /// The event has not so many passes.
     NotThere,
     /// All as it should be.
     Passed,
 }
 
-/// Every kind that is tried here, on every attachment that it has; what is left out by a stride is up to the offset.
-pub fn all(context: &Context, stride: usize, offset: usize) -> Vec<Matrix> {
+/// Every cell there is: of each kind every event, and whoever recovers from it, or guards it.
+pub fn cells(asked: &Asked, kernel: (u32, u32)) -> Vec<Cell> {
+    let (stride, choice) = (asked.stride as usize, asked.choice_of_calls());
+    // A share of the events is another one on the other kernel, and for the next kind.
+    let mut offset = asked.offset + usize::from(kernel >= (6, 6))..;
+    let mut next = || offset.next().unwrap_or_default();
+    let mut cells = Vec::new();
+    for matrix in all(stride, choice) {
+        let offset = next();
+        let (events, points) = (asked.share_of(EVENTS, offset), asked.share_of(UNDOING, offset));
+        let mut add = |part, what, work: Work| {
+            cells.push(Cell::on_bench(matrix.kind, matrix.attach, part, format!("{matrix}, {what}"), work));
+        };
+        add(0, "every event", Box::new(move |deadline| matrix.run(&events, deadline)));
+        add(1, "recovery", Box::new(move |_| matrix.recoveries(&points)));
+    }
+    // Only of those that kill the injector.
+    let deadly: Vec<_> = EVENTS.iter().copied().filter(|event| event.kills_injector()).collect();
+    for matrix in supervised::all(stride, choice) {
+        let offset = next();
+        let (events, points) = (asked.share_of(&deadly, offset), asked.share_of(UNDOING, offset));
+        let mut add = |part, what, work: Work| {
+            cells.push(Cell::guarded(matrix.kind, part, format!("{matrix}, {what}"), work));
+        };
+        add(0, "every event", Box::new(move |deadline| matrix.run(&events, deadline)));
+        add(1, "its guard", Box::new(move |deadline| matrix.guards(&points, deadline)));
+    }
+    cells
+}
+
+/// Every kind, on every attachment that it can have; what is left out by a stride is up to the offset.
+fn all(stride: usize, offset: usize) -> Vec<Matrix> {
     let each = |(position, kind): (usize, &'static Kind)| {
         let first = passes::first(position, offset, stride);
-        let ways = kind.attachments(context).iter();
-        ways.map(move |attach| Matrix { kind, attach: *attach, stride, first })
+        kind.attachments().iter().map(move |attach| Matrix { kind, attach: *attach, stride, first })
     };
-    list::here(context).enumerate().flat_map(each).collect()
+    list::all().enumerate().flat_map(each).collect()
 }
 
 impl Matrix {
-    /// Carries out the cells of `events`, until `deadline` at most: being late is a failure.
+    /// Strikes at each of `events`, until `deadline` at most: being late is a failure.
     ///
     /// # Errors
     /// When it cannot be carried out at all.
@@ -89,35 +108,35 @@ impl Matrix {
             let mut passes = self.passes(event.repeats());
             while let Ok(at @ ..MOST) = u32::try_from(passes.at()) {
                 if Instant::now() > deadline {
-                    found.failures.push(format!("{self}: not done in time, at {event} {at}"));
+                    found.failures.push(format!("not done in time, at {event} {at}"));
                     return Ok(found);
                 }
-                let cell = self.cell(&trap, &mut bench, event, at);
+                let struck = self.strike(&trap, &mut bench, event, at);
                 found.judged.merge(mem::take(&mut bench.judged));
-                match cell {
+                match struck {
                     // How many there are nobody has counted.
-                    Ok(Cell::NotThere) => match passes.missed(1) {
+                    Ok(Struck::NotThere) => match passes.missed(1) {
                         Missed::Another => continue,
                         Missed::Nothing if event.must_be() => {
-                            found.failures.push(format!("{self}: never came to {event}"));
+                            found.failures.push(format!("never came to {event}"));
                             break;
                         }
                         Missed::Nothing | Missed::Done => break,
                     },
-                    Ok(Cell::Passed) => {}
+                    Ok(Struck::Passed) => {}
                     Err(error) => {
-                        found.failures.push(format!("{self}, {event} {at}: {error}{}", bench.log()));
+                        found.failures.push(format!("{event} {at}: {error}{}", bench.log()));
                         trap.clear()?;
                         drop(bench);
                         bench = trap.bench(self.attach)?;
                     }
                 }
                 passes.struck();
-                found.cells += 1;
+                found.points += 1;
             }
         }
         if let Err(error) = bench.assert_behaves_like(&behaved, Bench::everything) {
-            found.failures.push(format!("{self}, after every event: {error}"));
+            found.failures.push(format!("after every event: {error}"));
         }
         Ok(found)
     }
@@ -136,7 +155,7 @@ impl Matrix {
     }
 
     /// Injects and removes, with a trap on the way.
-    fn cell(&self, file: &TrapFile, bench: &mut Bench, event: &Event, at: u32) -> Result<Cell> {
+    fn strike(&self, file: &TrapFile, bench: &mut Bench, event: &Event, at: u32) -> Result<Struck> {
         let fault = self.fault(bench);
         bench.prepare(self.kind);
         bench.ready()?;
@@ -161,10 +180,10 @@ impl Matrix {
         let Some(struck) = file.clear()? else {
             injected?;
             removed.transpose()?;
-            return Ok(Cell::NotThere);
+            return Ok(Struck::NotThere);
         };
         if event.kills_injector() {
-            return bench.judge_death(struck).map(|_| Cell::Passed);
+            return bench.judge_death(struck).map(|_| Struck::Passed);
         }
         if let Some(answer) = nameless(server, [Some(injected), removed]) {
             return Err(Error::Different(format!("an error without a name: {answer}")));
@@ -177,7 +196,7 @@ impl Matrix {
             Point::BeforeForget | Point::AfterForget => bench.restart()?,
             _ => bench.journal_is_empty()?,
         }
-        Ok(Cell::Passed)
+        Ok(Struck::Passed)
     }
 
     /// Everything dies with the fault active; then recovery itself dies, again and again, at each of its events of `points`
@@ -201,23 +220,23 @@ impl Matrix {
                 let recovery = bench.recover()?;
                 let died = recovery.status.signal() == Some(SIGKILL);
                 if !died && !recovery.status.success() {
-                    found.failures.push(format!("{self}: recovery at {point:?} {at}: {recovery:?}"));
+                    found.failures.push(format!("recovery at {point:?} {at}: {recovery:?}"));
                 }
                 if file.clear()?.is_some() != died {
-                    found.failures.push(format!("{self}: recovery at {point:?} {at}: died: {died}"));
+                    found.failures.push(format!("recovery at {point:?} {at}: died: {died}"));
                 }
                 if !died && at == 1 && self.recovers_by(point) {
-                    found.failures.push(format!("{self}: recovery never came to {point:?}"));
+                    found.failures.push(format!("recovery never came to {point:?}"));
                 }
                 if !died {
                     break;
                 }
-                found.cells += 1;
+                found.points += 1;
             }
             let judged = bench.judge_death(Instant::now());
             found.judged.merge(bench.judged);
             if let Err(error) = judged {
-                found.failures.push(format!("{self}: recovery at {point:?}: {error}"));
+                found.failures.push(format!("recovery at {point:?}: {error}"));
             }
         }
         Ok(found)
@@ -252,9 +271,8 @@ mod tests {
 
     #[test]
     fn over_all_offsets_of_a_stride_every_pass_of_every_event_is_struck() {
-        let context = Context::new();
         for stride in [1, 36, 90] {
-            let all: Vec<_> = (0..stride).map(|offset| all(&context, stride, offset)).collect();
+            let all: Vec<_> = (0..stride).map(|offset| all(stride, offset)).collect();
             for position in 0..all[0].len() {
                 for (repeats, there) in [(Repeats::PerCall, 60), (Repeats::PerCall, 4), (Repeats::PerStep, 7)]
                 {

@@ -12,24 +12,23 @@ use nix::sys::signal::Signal;
 use super::cells::{Event, Repeats};
 use super::place::{LIMIT, Place, Programs, journals};
 use super::trap::TrapFile;
-use super::{Found, HEARTBEAT, MOST, PROGRAM};
-use crate::kernel::Context;
+use super::{HEARTBEAT, MOST, PROGRAM};
 use crate::kernel::supervised::stage::Make;
 use crate::process::wait_until;
 use crate::sweep::passes::{self, Missed, Passes};
-use crate::sweep::{Kind, list};
+use crate::sweep::{Found, Kind, list};
 use crate::{Error, Result};
 
 /// How soon a guard that may have something left to do after the last journal has done it, and one that ran into a trap is dead.
 const DYING: Duration = Duration::from_secs(2);
 
-/// Every kind that can be done here; what is left out by a stride is up to the offset.
-pub fn all(context: &Context, stride: usize, offset: usize) -> Vec<Supervised> {
-    let each = |(position, (kind, make))| {
+/// Every kind; what is left out by a stride is up to the offset.
+pub fn all(stride: usize, offset: usize) -> Vec<Supervised> {
+    let each = |(position, kind, make)| {
         let first = passes::first(position, offset, stride);
         Supervised { kind, make, stride, first }
     };
-    list::guarded(context).enumerate().map(each).collect()
+    list::guarded().map(each).collect()
 }
 
 /// The events of one supervised fault's life.
@@ -57,7 +56,7 @@ impl Supervised {
             let mut passes = self.passes(event.repeats());
             while let Ok(at @ ..MOST) = u32::try_from(passes.at()) {
                 if Instant::now() > deadline {
-                    found.failures.push(format!("{self}: not done in time, at {event} {at}"));
+                    found.failures.push(format!("not done in time, at {event} {at}"));
                     return Ok(found);
                 }
                 let died = injector_dies(&mut place, &file, event, at);
@@ -68,20 +67,20 @@ impl Supervised {
                         Missed::Another => continue,
                         // A value in a file is changed by no request of those that count.
                         Missed::Nothing if event.repeats() != Repeats::PerCall => {
-                            found.failures.push(format!("{self}: never came to {event}"));
+                            found.failures.push(format!("never came to {event}"));
                             break;
                         }
                         Missed::Nothing | Missed::Done => break,
                     },
                     Err(error) => {
-                        found.failures.push(format!("{self}, {event} {at}: {error}{}", place.log()));
+                        found.failures.push(format!("{event} {at}: {error}{}", place.log()));
                         file.clear()?;
                         drop(place);
                         place = self.place("chaos-daemon", &file)?;
                     }
                 }
                 passes.struck();
-                found.cells += 1;
+                found.points += 1;
             }
         }
         Ok(found)
@@ -100,7 +99,7 @@ impl Supervised {
             let mut passes = self.passes(if calls { Repeats::PerCall } else { Repeats::PerStep });
             while let Ok(at @ ..MOST) = u32::try_from(passes.at()) {
                 if Instant::now() > deadline {
-                    found.failures.push(format!("{self}: not done in time, at the guard's {point:?} {at}"));
+                    found.failures.push(format!("not done in time, at the guard's {point:?} {at}"));
                     return Ok(found);
                 }
                 let mut place = self.place(PROGRAM, &file)?;
@@ -111,19 +110,19 @@ impl Supervised {
                     Ok(false) => match passes.missed(1) {
                         Missed::Another => continue,
                         Missed::Nothing if !calls => {
-                            found.failures.push(format!("{self}: the guard never came to {point:?}"));
+                            found.failures.push(format!("the guard never came to {point:?}"));
                             break;
                         }
                         Missed::Nothing | Missed::Done => break,
                     },
                     Err(error) => {
                         let log = place.log();
-                        found.failures.push(format!("{self}, guard at {point:?} {at}: {error}{log}"));
+                        found.failures.push(format!("guard at {point:?} {at}: {error}{log}"));
                         file.clear()?;
                     }
                 }
                 passes.struck();
-                found.cells += 1;
+                found.points += 1;
             }
         }
         Ok(found)

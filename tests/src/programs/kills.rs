@@ -1,12 +1,14 @@
-//! `kills --results=FILE [--count=N] [--only=TEXT]...`: ends faults of every kind in every way so many times, and says how
-//! soon everything was normal (of ends that are no deaths a fifth as many). One JSON line per figure, as `test-runner` writes, with the figure in it.
+//! `kills --results=FILE [--count=N] [--only=TEXT]... [--partition=K/N] [--cell=NAME]... [--list]`: ends faults of every kind in every
+//! way so many times, and says how soon everything was normal (of ends that are no deaths a fifth as many). One JSON line per figure,
+//! as `test-runner` writes, with the figure in it; last, how many lines and cells there were.
 
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use crate::kills::{End, Kind, Measured, kinds, measure};
+use crate::cells::{self, Choice};
+use crate::kills::{self, Cell, Measured, kinds, measure};
 use crate::skip::kernel_release;
 use serde_json::{Value, json};
 
@@ -14,18 +16,27 @@ struct Options {
     results: String,
     count: usize,
     only: Vec<String>,
+    choice: Choice,
 }
 
 pub(super) fn main() -> ExitCode {
     if let Some(code) = crate::aftermath::outlive() {
         return code;
     }
-    let mut options = Options { results: "/dev/stdout".into(), count: 100, only: Vec::new() };
+    let (results, choice) = ("/dev/stdout".into(), Choice::default());
+    let mut options = Options { results, count: 100, only: Vec::new(), choice };
     for argument in std::env::args().skip(1) {
         if read(&argument, &mut options).is_none() {
             return refuse(&format!("what is {argument}?"));
         }
     }
+    let cells = match chosen(&options) {
+        Ok(cells) if options.choice.is_list => {
+            return cells::print(&cells.iter().map(|cell| &cell.name).collect::<Vec<_>>());
+        }
+        Ok(cells) => cells,
+        Err(problem) => return refuse(&problem),
+    };
     let results = &options.results;
     let mut sink = match OpenOptions::new().append(true).create(true).open(results) {
         Ok(sink) => sink,
@@ -37,24 +48,21 @@ pub(super) fn main() -> ExitCode {
         }
     };
     let (mut lines, mut failed) = (0, false);
-    for kind in kinds() {
-        for end in kind.ends() {
-            let name = format!("{} {end:?}", kind.name);
-            if !options.only.is_empty() && !options.only.iter().any(|text| name.contains(text)) {
-                continue;
-            }
-            for line in lines_of(kind, *end, end.count(options.count)) {
-                lines += 1;
-                failed |= line["outcome"] == "fail";
-                write(line);
-            }
+    for cell in &cells {
+        for line in lines_of(cell, cell.end.count(options.count)) {
+            lines += 1;
+            failed |= line["outcome"] == "fail";
+            write(line);
         }
     }
-    write(json!({"done": true, "count": lines}));
+    write(json!({"done": true, "count": lines, "cells": cells.len()}));
     if failed || lines == 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
 fn read(argument: &str, options: &mut Options) -> Option<()> {
+    if options.choice.take(argument).is_some() {
+        return Some(());
+    }
     let (name, text) = argument.split_once('=')?;
     match name {
         "--results" => text.clone_into(&mut options.results),
@@ -65,10 +73,21 @@ fn read(argument: &str, options: &mut Options) -> Option<()> {
     Some(())
 }
 
+/// The cells that are asked for, of those that this kernel can do.
+fn chosen(options: &Options) -> Result<Vec<Cell>, String> {
+    let mut cells = kills::cells();
+    let wanted = |cell: &Cell| options.only.iter().any(|text| cell.name.contains(text));
+    cells.retain(|cell| options.only.is_empty() || wanted(cell));
+    let mut chosen = options.choice.of(cells, |cell| &cell.name)?;
+    let here = kinds();
+    chosen.retain(|cell| here.iter().any(|kind| kind.name == cell.kind.name));
+    Ok(chosen)
+}
+
 /// One verdict for each figure, or one for the failure.
-fn lines_of(kind: Kind, end: End, count: usize) -> Vec<Value> {
+fn lines_of(cell: &Cell, count: usize) -> Vec<Value> {
     let started = Instant::now();
-    let measured = measure(kind, end, count)
+    let measured = measure(cell.kind, cell.end, count)
         .unwrap_or_else(|error| Measured { figures: Vec::new(), failure: Some(error) });
     let ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
     let line = |test: String, outcome: &str| json!({"kernel": kernel_release(), "test": test, "outcome": outcome, "ms": ms});
@@ -78,7 +97,7 @@ fn lines_of(kind: Kind, end: End, count: usize) -> Vec<Value> {
         line
     });
     let failure = measured.failure.map(|error| {
-        let mut line = line(format!("{}: {end:?}", kind.name), "fail");
+        let mut line = line(cell.name.clone(), "fail");
         line["reason"] = json!(error.to_string());
         line
     });

@@ -11,6 +11,7 @@ mod kinds;
 mod matrix;
 mod sabotage;
 mod soak;
+mod struck;
 mod sweep;
 mod systemd_tests;
 mod test_runner;
@@ -20,8 +21,11 @@ use std::ffi::OsStr;
 use std::path::Path;
 use std::process::ExitCode;
 
+/// The name under which a program is started, and its main function.
+type Program = (&'static str, fn() -> ExitCode);
+
 /// Every program, by the name under which it is started.
-const PROGRAMS: &[(&str, fn() -> ExitCode)] = &[
+const PROGRAMS: &[Program] = &[
     ("bench", bench::main),
     ("demo", demo::main),
     ("kernel-tests", kernel_tests::main),

@@ -1,6 +1,6 @@
 //! `soak [--minutes=M] [--seed=S] [--steps=N] [--lane=L] [--cycles=N]`: random steps and deaths, in several lanes side by
-//! side; then so many injections beside a bystander. Prints the seed first, and again when something is wrong. With
-//! `--steps`, fewer are a failure. The last line is `N passed, N failed, N skipped`, in steps; those that went wrong because the
+//! side; then so many injections beside a bystander. Prints the seed first. With `--steps`, fewer are a failure, and with 0 of them
+//! there is the bystander alone. The last line is `N passed, N failed, N skipped`, in steps; those that went wrong because the
 //! machine stood still are in neither number, and are told before.
 
 use std::process::ExitCode;
@@ -40,14 +40,17 @@ pub(super) fn main() -> ExitCode {
     }
     println!("seed {}", options.seed);
     let started = Instant::now();
-    let figures = run(Plan {
+    let plan = Plan {
         seed: options.seed,
         steps: options.steps.unwrap_or(usize::MAX),
         limit: Duration::from_secs(options.minutes * 60),
         lane: options.lane,
+    };
+    let figures = if plan.steps == 0 { Ok(Figures::default()) } else { run(plan) };
+    let mut figures = figures.unwrap_or_else(|error| Figures {
+        failures: vec![format!("every lane: {error}")],
+        ..Figures::default()
     });
-    let mut figures =
-        figures.unwrap_or_else(|error| Figures { failures: vec![error.to_string()], ..Figures::default() });
     let mut passed = figures.taken();
     println!("{passed} steps in {:.0} s", started.elapsed().as_secs_f64());
     print(&mut figures);
@@ -55,13 +58,13 @@ pub(super) fn main() -> ExitCode {
         && figures.failures.is_empty()
         && options.steps.is_some_and(|asked| passed < asked)
     {
-        figures.failures.push(format!("only {passed} steps within {} minutes", options.minutes));
+        figures.failures.push(format!("every lane: only {passed} steps within {} minutes", options.minutes));
     }
     if figures.doubtful as f64 > MOST_DOUBTFUL * passed as f64 {
         let doubtful = figures.doubtful;
-        figures
-            .failures
-            .push(format!("the machine stood still around {doubtful} of {passed} steps: too often"));
+        figures.failures.push(format!(
+            "every lane: the machine stood still around {doubtful} of {passed} steps: too often"
+        ));
     }
     // As it is best; and as it is before Linux 6.6, where a clsact qdisc is there already.
     let best = Beside::cycles(options.cycles);
@@ -72,19 +75,22 @@ pub(super) fn main() -> ExitCode {
                 if bystander.rate < LEAST_RATE
                     || bystander.achieved() < LEAST_SHARE * f64::from(LEAST_RATE) =>
             {
-                figures.failures.push(format!("slower than {LEAST_RATE} packets/s: {bystander}"));
+                figures.failures.push(format!(
+                    "bystander by {:?}: slower than {LEAST_RATE} packets/s: {bystander}",
+                    way.attach
+                ));
             }
             Ok(bystander) if bystander.harmed() == 0 => {
                 passed += 1;
                 println!("attached by {:?}: {bystander}", way.attach);
             }
-            Ok(bystander) => figures.failures.push(format!("attached by {:?}: {bystander}", way.attach)),
-            Err(error) => figures.failures.push(format!("bystander, attached by {:?}: {error}", way.attach)),
+            Ok(bystander) => figures.failures.push(format!("bystander by {:?}: {bystander}", way.attach)),
+            Err(error) => figures.failures.push(format!("bystander by {:?}: {error}", way.attach)),
         }
     }
     let failed = figures.failures.len();
     for failure in &figures.failures {
-        println!("FAILED: --seed={}: {failure}", options.seed);
+        println!("FAILED: {failure}");
     }
     println!(
         "the machine stood still around {} steps, whose targets' packets are not judged",
@@ -95,6 +101,7 @@ pub(super) fn main() -> ExitCode {
         "and in {} more, for up to {longest:.1?}, which went wrong and are excused",
         figures.excused.len()
     );
+    println!("cells: {passed}");
     println!("{} passed, {failed} failed, 0 skipped", passed.saturating_sub(failed));
     if failed == 0 && passed > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

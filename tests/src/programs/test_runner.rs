@@ -1,6 +1,7 @@
-//! `test-runner [--results=FILE] [--filter=TEXT]... [--limit=SECONDS] [--leave-out=FILE] [--partition=N/M] EXECUTABLE...`: runs
-//! the tests of the executables whose names contain one of the texts, of these every M-th from the N-th, but for those that a line
-//! of the file names, behind a space with the reason, and writes one JSON line per test, then the count.
+//! `test-runner [--results=FILE] [--filter=TEXT]... [--limit=SECONDS] [--leave-out=FILE] [--partition=K/N] [--cell=TEST]... [--list]
+//! EXECUTABLE...`: runs the tests of the executables whose names contain one of the texts, of these every N-th from the K-th, or
+//! those that are cells, but for those that a line of the file names, behind a space with the reason, and writes one JSON line per
+//! test, then the count. With `--list` it only says which they are.
 
 use std::collections::HashMap;
 use std::fs::OpenOptions;
@@ -9,7 +10,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use crate::runner::{self, Partition, Plan, Verdict};
+use crate::cells::{self, Choice};
+use crate::runner::{self, Plan, Verdict};
 
 pub(super) fn main() -> ExitCode {
     if let Some(code) = crate::aftermath::outlive() {
@@ -20,7 +22,7 @@ pub(super) fn main() -> ExitCode {
         filters: Vec::new(),
         limit: Duration::from_secs(120),
         leave_out: HashMap::new(),
-        partition: Partition::WHOLE,
+        choice: Choice::default(),
     };
     let mut results = PathBuf::from("/dev/stdout");
     for argument in std::env::args().skip(1) {
@@ -35,13 +37,16 @@ pub(super) fn main() -> ExitCode {
                 Ok(text) => plan.leave_out = text.lines().map(left_out).collect(),
                 Err(error) => return usage(&format!("--leave-out {path}: {error}")),
             },
-            Some(("--partition", text)) => match text.parse() {
-                Ok(partition) => plan.partition = partition,
-                Err(error) => return usage(&format!("--partition {text}: {error}")),
-            },
+            _ if plan.choice.take(&argument).is_some() => {}
             _ if argument.starts_with('-') => return usage(&format!("unknown option {argument}")),
             _ => plan.executables.push(argument.into()),
         }
+    }
+    if plan.choice.is_list {
+        return match runner::names(&plan) {
+            Ok(names) => cells::print(&names),
+            Err(error) => usage(&error.to_string()),
+        };
     }
     // Not truncated: it may be a terminal, or a file that somebody reads from already.
     let mut sink = match OpenOptions::new().append(true).create(true).open(&results) {

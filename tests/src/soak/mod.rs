@@ -88,7 +88,7 @@ pub struct Figures {
     pub doubtful: usize,
     /// What was found of residue when every fault had ended.
     pub judged: Judged,
-    /// What was wrong: lane, number of the step, step.
+    /// What was wrong: `lane N: `, number of the step, step; or `every lane: `.
     pub failures: Vec<String>,
 }
 
@@ -178,8 +178,8 @@ pub fn run(plan: Plan) -> Result<Figures> {
             for thread in running {
                 match thread.join() {
                     Ok(Ok(figures)) => total.merge(figures),
-                    Ok(Err(error)) => total.failures.push(error.to_string()),
-                    Err(_) => total.failures.push("a lane panicked".into()),
+                    Ok(Err(error)) => total.failures.push(format!("every lane: {error}")),
+                    Err(_) => total.failures.push("every lane: one panicked".into()),
                 }
             }
         });
@@ -234,7 +234,7 @@ fn live(lane: Lane, mut script: Script, steps: usize, deadline: Instant, stalls:
 impl Soak {
     fn failed(mut self, at: &str, error: &Error) -> Figures {
         let (lane, logs) = (self.world.lane, self.world.logs());
-        self.figures.failures.push(format!("{lane:?}, {at}: {error}\n{logs}"));
+        self.figures.failures.push(format!("lane {}: {lane:?}, {at}: {error}\n{logs}", lane.number));
         self.figures
     }
 

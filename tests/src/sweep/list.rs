@@ -53,13 +53,18 @@ pub struct Kind {
 }
 
 impl Kind {
-    /// The attachments that it is tried with on the bench; none when it is not tried there.
-    pub(crate) fn attachments(&self, context: &Context) -> &'static [Attach] {
+    /// The attachments that it is tried with on the bench, on a kernel that has all; none when it is not tried there.
+    pub(crate) fn attachments(&self) -> &'static [Attach] {
         match self.way {
-            Way::Packets(_) | Way::Answers(_) => context.attachments(),
+            Way::Packets(_) | Way::Answers(_) => const { &[Attach::Auto, Attach::Clsact] },
             Way::Calls(_) | Way::Plain(_) => const { &[Attach::Auto] },
             Way::Guarded(_) | Way::Elsewhere(_) => const { &[] },
         }
+    }
+
+    /// Whether other tests try it, and no cell does.
+    pub(super) fn is_elsewhere(&self) -> bool {
+        matches!(self.way, Way::Elsewhere(_))
     }
 
     /// What its faults are called, by who ends them: the kernel, or a guard.
@@ -99,7 +104,8 @@ impl Kind {
 }
 
 /// What this machine has of what kinds need.
-struct Machine {
+#[derive(Debug)]
+pub struct Machine {
     netem: bool,
     lsm: bool,
     own_clock: bool,
@@ -107,7 +113,8 @@ struct Machine {
 }
 
 impl Machine {
-    fn of(context: &Context) -> Self {
+    /// Finds it out.
+    pub fn of(context: &Context) -> Self {
         let is_own = context.environment == Environment::Vm;
         // There only where systemd has booted the machine (sd_booted(3)).
         let own_manager = is_own && Path::new("/run/systemd/system").is_dir();
@@ -115,7 +122,7 @@ impl Machine {
     }
 
     /// Why a kind cannot be tried here.
-    fn lacks(&self, kind: &Kind) -> Option<&'static str> {
+    pub fn lacks(&self, kind: &Kind) -> Option<&'static str> {
         match (kind.way, kind.needs) {
             (Way::Elsewhere(why), _) => Some(why),
             (_, Needs::Netem) if !self.netem => Some("this kernel has no sch_netem"),
@@ -132,27 +139,22 @@ impl Machine {
     }
 }
 
-/// Kinds that are not tried here, and why.
-pub fn lacking(context: &Context) -> Vec<(&'static Kind, &'static str)> {
-    let machine = Machine::of(context);
-    all().filter_map(|kind| Some((kind, machine.lacks(kind)?))).collect()
-}
-
 /// Every kind that is tried here.
 pub(crate) fn here(context: &Context) -> impl Iterator<Item = &'static Kind> {
     let machine = Machine::of(context);
     all().filter(move |kind| machine.lacks(kind).is_none())
 }
 
-/// Of these, those that have a guard, and their stages.
-pub(crate) fn guarded(context: &Context) -> impl Iterator<Item = (&'static Kind, Make)> {
-    here(context).filter_map(|kind| match kind.way {
-        Way::Guarded(make) => Some((kind, make)),
+/// Those of all kinds that have a guard, and their stages, with their places among all.
+pub(crate) fn guarded() -> impl Iterator<Item = (usize, &'static Kind, Make)> {
+    all().enumerate().filter_map(|(position, kind)| match kind.way {
+        Way::Guarded(make) => Some((position, kind, make)),
         _ => None,
     })
 }
 
-fn all() -> impl Iterator<Item = &'static Kind> {
+/// Every kind.
+pub(crate) fn all() -> impl Iterator<Item = &'static Kind> {
     FAULT_TYPES.iter().flat_map(|kind| struck(*kind))
 }
 
@@ -270,17 +272,5 @@ mod tests {
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), count);
-    }
-
-    #[test]
-    fn what_is_not_tried_is_named() {
-        let context = Context::new();
-        let tried = here(&context).map(|kind| kind.name);
-        let named = lacking(&context).into_iter().map(|(kind, _)| kind.name);
-        let mut names: Vec<_> = tried.chain(named).collect();
-        names.sort_unstable();
-        let mut everything: Vec<_> = all().map(|kind| kind.name).collect();
-        everything.sort_unstable();
-        assert_eq!(names, everything);
     }
 }

@@ -3,6 +3,7 @@
 
 pub(crate) mod bench;
 mod calls;
+pub mod cell;
 pub(crate) mod list;
 pub(crate) mod passes;
 pub mod supervised;
@@ -14,16 +15,18 @@ use std::time::{Duration, Instant};
 use nix::libc;
 use serde_json::Value;
 
-use crate::kernel::{Attach, Context};
+use crate::asked::Asked;
+use crate::kernel::Attach;
 use crate::process::{Process, wait_until};
 use crate::residue::Judged;
 use crate::{Error, Result};
 use bench::{Bench, Look};
+use cell::Cell;
 use passes::{Missed, Passes};
 use tracer::{Aim, Seen, Trace};
 
 pub use calls::Strike;
-pub use list::{Kind, lacking};
+pub use list::{Kind, Machine};
 
 /// No fault makes so many calls.
 const MOST: usize = 10_000;
@@ -59,7 +62,7 @@ pub struct Sweep {
     pub first: usize,
 }
 
-/// What a sweep found.
+/// What the strikes of a cell found.
 #[derive(Debug, Default)]
 pub struct Found {
     /// Points that were struck.
@@ -85,7 +88,7 @@ impl Sweep {
         while passes.at() < MOST {
             let at = passes.at();
             if Instant::now() > deadline {
-                found.failures.push(format!("{self}: not done in time, at call {at}"));
+                found.failures.push(format!("not done in time, at call {at}"));
                 break;
             }
             let point = self.point(&mut bench, at);
@@ -95,13 +98,13 @@ impl Sweep {
                     Missed::Another => continue,
                     Missed::Done => break,
                     Missed::Nothing => {
-                        found.failures.push(format!("{self}: made no call that counts"));
+                        found.failures.push("made no call that counts".into());
                         break;
                     }
                 },
                 Ok((_, Some(normal))) => found.normal.push(normal),
                 Err(error) => {
-                    found.failures.push(format!("{self}, call {at}: {error}{}", bench.log()));
+                    found.failures.push(format!("call {at}: {error}{}", bench.log()));
                     drop(bench);
                     bench = Bench::new(self.attach)?;
                 }
@@ -110,7 +113,7 @@ impl Sweep {
             found.points += 1;
         }
         if let Err(error) = bench.assert_behaves_like(&behaved, look) {
-            found.failures.push(format!("{self}, after every call: {error}"));
+            found.failures.push(format!("after every call: {error}"));
         }
         Ok(found)
     }
@@ -209,17 +212,32 @@ impl std::fmt::Display for Sweep {
     }
 }
 
-/// Every sweep of every kind that is tried here, on every attachment that it has. Kinds make much the same calls: with another
-/// first for each, a stride leaves out little; with another offset each time, nothing for long.
-pub fn all(context: &Context, stride: usize, offset: usize) -> Vec<Sweep> {
+/// Every cell there is: each sweep of each kind.
+pub fn cells(asked: &Asked) -> Vec<Cell> {
+    let (stride, choice) = (asked.stride as usize, asked.choice_of_calls());
+    let sweep = |(part, sweep): (usize, Sweep)| {
+        let name = sweep.to_string();
+        Cell::on_bench(sweep.kind, sweep.attach, part, name, move |deadline| sweep.run(deadline))
+    };
+    let sweeps = all(stride, choice).into_iter().flat_map(|of_a_kind| of_a_kind.into_iter().enumerate());
+    let guarded = supervised::all(stride, choice).into_iter().flat_map(|of_a_kind| {
+        of_a_kind.into_iter().enumerate().map(|(part, sweep)| {
+            Cell::guarded(sweep.kind, part, sweep.to_string(), move |deadline| sweep.run(deadline))
+        })
+    });
+    sweeps.map(sweep).chain(guarded).collect()
+}
+
+/// The sweeps of every kind, on every attachment that it can have. Kinds make much the same calls: with another first for each, a
+/// stride leaves out little; with another offset each time, nothing for long.
+fn all(stride: usize, offset: usize) -> Vec<Vec<Sweep>> {
     let each = |(position, kind): (usize, &'static Kind)| {
         let looks = kind.name.starts_with("process_") || kind.name == "mcp_error";
         let stride = if looks { stride * LOOKING } else { stride };
         let first = passes::first(position, offset, stride);
-        let ways = kind.attachments(context).iter();
-        ways.flat_map(move |way| sweeps(kind, *way, stride, first))
+        kind.attachments().iter().map(move |way| sweeps(kind, *way, stride, first))
     };
-    list::here(context).enumerate().flat_map(each).collect()
+    list::all().enumerate().flat_map(each).collect()
 }
 
 const LAST: (Whose, Strike) = (Whose::Injector, Strike::Fail(libc::EIO));

@@ -13,7 +13,6 @@ use super::calls::Strike;
 use super::passes::{self, Missed, Passes};
 use super::tracer::{Aim, Seen, Trace};
 use super::{Found, Kind, MOST, list, nameless};
-use crate::kernel::Context;
 use crate::kernel::supervised::stage::Make;
 use crate::matrix::place::{Place, Programs};
 use crate::{Error, Result};
@@ -41,8 +40,8 @@ pub struct Supervised {
     first: usize,
 }
 
-/// Every sweep of every kind that can be done here; what is left out by a stride is up to the offset.
-pub fn all(context: &Context, stride: usize, offset: usize) -> Vec<Supervised> {
+/// The sweeps of every kind; what is left out by a stride is up to the offset.
+pub(super) fn all(stride: usize, offset: usize) -> Vec<Vec<Supervised>> {
     use Strike::{Fail, Kill, KillEverything};
     use Whose::{Guard, Holder, Injector};
     const PASSES: &[(Whose, Strike)] = &[
@@ -57,19 +56,19 @@ pub fn all(context: &Context, stride: usize, offset: usize) -> Vec<Supervised> {
         (Guard, Fail(libc::ENOMEM)),
         (Guard, Fail(libc::EIO)),
     ];
-    let kinds = list::guarded(context).enumerate();
-    let sweeps = kinds.flat_map(|(position, (kind, make))| {
+    let sweeps = |(position, kind, make)| {
         let first = passes::first(position, offset, stride);
-        PASSES.iter().map(move |(whose, strike)| Supervised {
+        let sweep = |(whose, strike): &(Whose, Strike)| Supervised {
             kind,
             make,
             whose: *whose,
             strike: *strike,
             stride,
             first,
-        })
-    });
-    sweeps.collect()
+        };
+        PASSES.iter().map(sweep).collect()
+    };
+    list::guarded().map(sweeps).collect()
 }
 
 impl Supervised {
@@ -84,7 +83,7 @@ impl Supervised {
         while passes.at() < MOST {
             let at = passes.at();
             if Instant::now() > deadline {
-                found.failures.push(format!("{self}: not done in time, at call {at}"));
+                found.failures.push(format!("not done in time, at call {at}"));
                 break;
             }
             let point = self.point(&mut place, at);
@@ -94,13 +93,13 @@ impl Supervised {
                     Missed::Another => continue,
                     Missed::Done => break,
                     Missed::Nothing => {
-                        found.failures.push(format!("{self}: made no call that counts"));
+                        found.failures.push("made no call that counts".into());
                         break;
                     }
                 },
                 Ok(_) => {}
                 Err(error) => {
-                    found.failures.push(format!("{self}, call {at}: {error}{}", place.log()));
+                    found.failures.push(format!("call {at}: {error}{}", place.log()));
                     drop(place);
                     place = self.place()?;
                 }

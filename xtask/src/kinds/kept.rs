@@ -48,6 +48,9 @@ pub(super) struct Kept {
     pub(super) columns: Vec<Column>,
     /// Suites that were not meant to run, and why.
     pub(super) left_out: BTreeMap<String, String>,
+    /// Suites of which only a share was meant to run in VMs, and where the others are.
+    #[serde(default)]
+    pub(super) in_shares: BTreeMap<String, String>,
 }
 
 impl Kept {
@@ -69,6 +72,21 @@ impl Kept {
 
     pub(super) fn leave_out(&mut self, suite: &str, why: &str) {
         self.left_out.insert(suite.to_owned(), why.to_owned());
+    }
+
+    /// Says where the tests of a suite are that no VM was meant to run, if there are such.
+    pub(super) fn others_in_vms(&mut self, suite: &str, others: Option<String>) {
+        match others {
+            Some(others) => self.in_shares.insert(suite.to_owned(), others),
+            None => self.in_shares.remove(suite),
+        };
+    }
+
+    /// Why nothing was heard of a test in one place, if that was meant.
+    pub(super) fn why_left_out(&self, test: &str, place: Place) -> Option<&str> {
+        let suite = suite_of(test);
+        let in_share = || self.in_shares.get(suite).filter(|_| place == Place::Vm);
+        self.left_out.get(suite).or_else(in_share).map(String::as_str)
     }
 
     /// Adds what the tests of a suite have said; other suites may have run beside it, and are not looked at.
@@ -127,6 +145,18 @@ mod tests {
         assert!(kept.columns.is_empty() && kept.left_out.contains_key("s"));
         kept.add(Place::Vm, "s", &[verdict("6.1", "s::a", Outcome::Pass)]);
         assert!(kept.left_out.is_empty());
+    }
+
+    #[test]
+    fn of_a_suite_that_runs_in_shares_tests_may_be_missing_in_vms_alone() {
+        let mut kept = Kept::default();
+        kept.others_in_vms("s", Some("in another share".into()));
+        let why =
+            |kept: &Kept| [Place::Vm, Place::Host].map(|place| kept.why_left_out("s::a", place).is_some());
+        assert_eq!(why(&kept), [true, false]);
+        assert_eq!(kept.why_left_out("other::a", Place::Vm), None);
+        kept.others_in_vms("s", None);
+        assert_eq!(why(&kept), [false, false]);
     }
 
     #[test]

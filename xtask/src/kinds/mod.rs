@@ -55,11 +55,9 @@ fn table_file() -> PathBuf {
 }
 
 /// Forgets what other runs have said; those who run only with `--long` are known to be left out.
-pub(crate) fn begin(long: bool) -> Result<(), Error> {
+pub(crate) fn begin() -> Result<(), Error> {
     let mut kept = Kept::default();
-    if !long {
-        kept.leave_out(SYSTEMD_TESTS, "only with --long");
-    }
+    kept.leave_out(SYSTEMD_TESTS, "only with --long");
     kept.write(&kept_file())
 }
 
@@ -70,9 +68,12 @@ pub(crate) fn keep(place: Place, suite: &str, verdicts: &[Verdict]) -> Result<()
     kept.write(&kept_file())
 }
 
-/// Keeps what they have said in VMs.
-pub(crate) fn keep_boots(suite: &str, boots: &[Boot]) -> Result<(), Error> {
-    boots.iter().try_for_each(|boot| keep(Place::Vm, suite, &boot.results.verdicts))
+/// Keeps what they have said in VMs, and where the others of the suite are that were not meant to run there.
+pub(crate) fn keep_boots(suite: &str, boots: &[Boot], others: Option<String>) -> Result<(), Error> {
+    let mut kept = Kept::read(&kept_file())?;
+    boots.iter().for_each(|boot| kept.add(Place::Vm, suite, &boot.results.verdicts));
+    kept.others_in_vms(suite, others);
+    kept.write(&kept_file())
 }
 
 /// The table itself, on the screen and in its file.

@@ -179,8 +179,8 @@ fn cell(row: &Row, column: &Column, kept: &Kept) -> Cell {
         return Cell::Fail(test.clone());
     }
     if let Some(test) = row.tests.iter().find(|test| outcome(test).is_none() && !is_for_vms(test, column)) {
-        return match kept.left_out.get(suite_of(test)) {
-            Some(why) => Cell::LeftOut(why.clone()),
+        return match kept.why_left_out(test, column.place) {
+            Some(why) => Cell::LeftOut(why.to_owned()),
             None => Cell::Silent(test.clone()),
         };
     }

@@ -3,94 +3,124 @@
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
+use super::chosen::Chosen;
 use super::{results_of, unless_lacking};
 use crate::artifacts;
 use crate::error::Error;
 use crate::kinds::{self, Place};
 use crate::said::believe;
-use crate::summary::Tally;
-use crate::verdict::{self, Verdict};
-use crate::{kills, run, tools};
+use crate::summary::{Replay, Tally, print_replay};
+use crate::verdict::{self, Outcome, Verdict};
+use crate::{kills, run, soak, tools};
 
 /// The suite of probes and experiments against real servers, which is a step.
 pub(super) const SERVERS: &str = "servers";
 /// Rounds of each kind and end. `cargo xtask vm --kills 100` and `cargo xtask bench --only kills` do more.
 const KILLS: u32 = 10;
+/// Of calls of one cell, every how many are struck; others in the next round.
+const STRIDE: &str = "--stride=64";
+/// What a share of the soak does: steps, minutes that they may take, and injections beside a bystander.
+const SOAK: (u64, u64, u32) = (334, 10, 167);
 
 /// What is in `tests/` on this machine's kernel, inside namespaces of its own, but for what has a step of its own.
-pub(super) fn host() -> Result<Tally, Error> {
-    unless_lacking("host", tools::root(), || {
+pub(super) fn host(chosen: &Chosen) -> Result<Tally, Error> {
+    unless_lacking(chosen.step, tools::root(), || {
         let mut tally = Tally::default();
-        let verdicts = run_suites("host", |suite| suite != SERVERS, &mut tally)?;
+        let verdicts = run_suites(chosen, |suite| suite != SERVERS, &mut tally)?;
         kinds::keep(Place::Host, kinds::KERNEL_TESTS, &verdicts)?;
         Ok(tally)
     })
 }
 
 /// Probes and experiments against Debian's own servers.
-pub(super) fn servers() -> Result<Tally, Error> {
-    unless_lacking(SERVERS, tools::root(), || {
+pub(super) fn servers(chosen: &Chosen) -> Result<Tally, Error> {
+    unless_lacking(chosen.step, tools::root(), || {
         let mut tally = Tally::default();
-        run_suites(SERVERS, |suite| suite == SERVERS, &mut tally)?;
+        run_suites(chosen, |suite| suite == SERVERS, &mut tally)?;
         Ok(tally)
     })
 }
 
-fn run_suites(step: &str, is_meant: impl Fn(&str) -> bool, tally: &mut Tally) -> Result<Vec<Verdict>, Error> {
+fn run_suites(
+    chosen: &Chosen,
+    is_meant: impl Fn(&str) -> bool,
+    tally: &mut Tally,
+) -> Result<Vec<Verdict>, Error> {
     tools::require(tools::OBSERVERS)?;
     tools::require(tools::HOST)?;
     let built = artifacts::build()?;
     let kernel_tests = built.program(kinds::KERNEL_TESTS)?;
     let suites = built.tests.iter().map(PathBuf::as_path).chain([kernel_tests]);
     let mut command = built.command("test-runner")?;
+    command.args(chosen.arguments()).args(chosen.filters.iter().map(|filter| format!("--filter={filter}")));
     command.args(suites.filter(|path| is_meant(&artifacts::suite(path))));
-    verdicts(step, &mut command, tally)
+    verdicts(chosen, &mut command, tally)
+}
+
+/// The crash matrix, or the sweep over system calls, of every kind that this kernel can do.
+pub(super) fn points(chosen: &Chosen) -> Result<Tally, Error> {
+    let only = chosen.filters.iter().map(|filter| format!("--only={filter}"));
+    let arguments: Vec<_> = chosen.arguments().into_iter().chain(only).chain([STRIDE.to_owned()]).collect();
+    unless_lacking(chosen.step, tools::root(), || {
+        program(chosen.step, &arguments, &|cell| chosen.replay(cell))
+    })
+}
+
+/// Random steps and deaths, by a seed of this landing.
+pub(super) fn soak(chosen: &Chosen) -> Result<Tally, Error> {
+    let (steps, minutes, cycles) = SOAK;
+    let plan = soak::Plan { seed: chosen.seed(), steps: Some(steps), minutes, lane: None, cycles };
+    unless_lacking(chosen.step, tools::root(), || Ok(plan.run()?.by_seed(plan.seed)))
 }
 
 /// Whether a test notices each guard that is taken out of the daemon.
-pub(super) fn sabotage() -> Result<Tally, Error> {
-    unless_lacking("sabotage", tools::root(), || {
+pub(super) fn sabotage(chosen: &Chosen) -> Result<Tally, Error> {
+    unless_lacking(chosen.step, tools::root(), || {
         tools::require(tools::OBSERVERS)?;
-        let mut tally = Tally::default();
-        verdicts("sabotage", &mut artifacts::build()?.command("sabotage")?, &mut tally)?;
+        let (mut tally, mut command) = (Tally::default(), artifacts::build()?.command("sabotage")?);
+        verdicts(chosen, command.args(chosen.arguments()), &mut tally)?;
         Ok(tally)
     })
 }
 
 /// How soon everything is normal after every kind of end. What is asserted is generous, what is printed is not.
-pub(super) fn kill() -> Result<Tally, Error> {
-    unless_lacking("kills", tools::root(), || {
+pub(super) fn kill(chosen: &Chosen) -> Result<Tally, Error> {
+    unless_lacking(chosen.step, tools::root(), || {
         tools::require(tools::OBSERVERS)?;
         let (mut tally, mut command) = (Tally::default(), artifacts::build()?.command("kills")?);
-        command.arg(format!("--count={KILLS}"));
-        kills::keep(&verdicts("kills", &mut command, &mut tally)?)?;
+        command.arg(format!("--count={KILLS}")).args(chosen.arguments());
+        command.args(chosen.filters.iter().map(|filter| format!("--only={filter}")));
+        kills::keep(&verdicts(chosen, &mut command, &mut tally)?)?;
         Ok(tally)
     })
 }
 
 /// A test program of ours that needs root, and that reports as a script does.
-pub(super) fn program(name: &str, args: &[&str]) -> Result<Tally, Error> {
-    unless_lacking(name, tools::root(), || {
-        tools::require(tools::OBSERVERS)?;
-        let (mut tally, mut command) = (Tally::default(), artifacts::build()?.command(name)?);
-        command.args(args).stderr(Stdio::inherit());
-        believe(name, &mut command, &mut tally)?;
-        Ok(tally)
-    })
+pub(crate) fn program(name: &str, arguments: &[String], replay: Replay<'_>) -> Result<Tally, Error> {
+    tools::require(tools::OBSERVERS)?;
+    let (mut tally, mut command) = (Tally::default(), artifacts::build()?.command(name)?);
+    command.args(arguments).stderr(Stdio::inherit());
+    believe(name, &mut command, replay, &mut tally)?;
+    Ok(tally)
 }
 
-/// Runs a program that writes a verdict a line to the file that it is told.
-fn verdicts(name: &str, command: &mut Command, tally: &mut Tally) -> Result<Vec<Verdict>, Error> {
-    let path = results_of(name);
+/// Runs a program that writes a verdict a line to the file that it is given.
+fn verdicts(chosen: &Chosen, command: &mut Command, tally: &mut Tally) -> Result<Vec<Verdict>, Error> {
+    let path = results_of(chosen.step);
     std::fs::write(&path, "").map_err(Error::file("write", &path))?;
     command.arg(format!("--results={}", path.display())).env_remove("CHAOS_ENVIRONMENT");
     let mut process = command.spawn().map_err(|source| run::start_error(command, source))?;
+    let replay: Replay<'_> = &|test| chosen.replay(test);
     let (results, _) = verdict::follow(&mut process, &path, None, |verdict| {
         println!("{}", verdict.line());
-        tally.add(verdict);
+        if verdict.outcome == Outcome::Fail {
+            print_replay(&replay(&verdict.test));
+        }
+        tally.add(verdict, replay);
     })?;
+    tally.cells += results.cells();
     if let Some(doubt) = results.doubt() {
-        tally.fail(format!("{name}: {doubt}"));
+        tally.fail(format!("{}: {doubt}", chosen.step));
     }
     Ok(results.verdicts)
 }

@@ -1,6 +1,14 @@
-//! `cargo xtask test`: every test there is, step by step, and one line at the end that says how it went.
+//! `cargo xtask test`: every test there is, step by step, and one line at the end that says how it went. Of what takes long each
+//! run takes a share (`steps.rs`), which the ledger keeps (`ledger.rs`).
 
+mod chosen;
+mod coverage;
 mod host;
+mod landing;
+mod ledger;
+mod load;
+mod long;
+mod options;
 mod scripts;
 mod steps;
 mod tree;
@@ -10,103 +18,160 @@ mod vm;
 use std::panic::resume_unwind;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-
-use clap::Args;
+use std::time::{Duration, Instant};
 
 use crate::error::Error;
 use crate::summary::Tally;
 use crate::{kinds, run};
-use steps::{IN_VM, LONG, Lane, PHASES, Step, steps};
+use coverage::Coverage;
+use landing::Landing;
+use ledger::Book;
+use load::Load;
+use steps::{Lane, PHASES, Step, steps};
 
-/// Options of `cargo xtask test`.
-#[derive(Args)]
-pub(crate) struct Options {
-    /// Only this step; may be repeated
-    #[arg(long, value_parser = steps().map(|step| step.name).collect::<Vec<_>>())]
-    only: Vec<String>,
-    /// Leave out what needs QEMU
-    #[arg(long)]
-    no_vm: bool,
-    /// Also what takes long: more of what dies, and the package on systemd, on emulated machines
-    #[arg(long)]
-    long: bool,
-}
-
-impl Options {
-    fn wants(&self, step: &Step) -> bool {
-        self.only.is_empty() || self.only.iter().any(|name| name == step.name)
-    }
-
-    /// Why a step is not run, if so.
-    fn leaves_out(&self, step: &Step) -> Option<&'static str> {
-        let (in_vm, is_long) = (IN_VM.contains(&step.name), LONG.contains(&step.name));
-        match self {
-            Self { no_vm: true, .. } if in_vm => Some("--no-vm"),
-            Self { long: false, .. } if is_long && self.only.is_empty() => Some("only with --long"),
-            _ => None,
-        }
-    }
-}
+pub(crate) use chosen::{Chosen, Share, quoted};
+pub(crate) use host::program;
+pub(crate) use options::Options;
 
 pub(crate) fn main(options: &Options) -> Result<ExitCode, Error> {
+    if let Some(problem) = options.problem() {
+        return Err(Error::Lacking(problem));
+    }
+    let landing = Landing::look();
+    let book = Book::open(&run::root(), steps::sets(|_| true), landing.clone())?;
+    if options.coverage {
+        return print_coverage(options, &landing, &book);
+    }
     let folder = run::vm_dir();
     std::fs::create_dir_all(&folder).map_err(Error::file("create", &folder))?;
     // What passed in another run says nothing of this one.
     let _ = std::fs::remove_file(results_of("host"));
-    if options.only.is_empty() {
-        kinds::begin(options.long)?;
-    }
-    let mut total = Tally::default();
-    let mut lines = Vec::new();
-    for phase in PHASES {
-        for (name, tally, took) in side_by_side(phase, options) {
-            lines.push(format!("{name}: {} ({:.0} s)", tally.line(), took.as_secs_f64()));
-            total.merge(tally);
-        }
-    }
+    let load = options.under_load.then(Load::start).transpose()?;
+    let run = Run { options, landing, book };
+    run.announce();
+    let done = if options.long {
+        long::go_on(&run, options.minutes.map(|minutes| Duration::from_secs(60 * minutes)))
+    } else {
+        run.every_phase()?
+    };
     println!("== summary");
+    let (mut total, mut lines) = (Tally::default(), Vec::new());
+    for (title, tally, took) in done {
+        lines.push(format!("{title}: {} ({:.0} s)", tally.line(), took.as_secs_f64()));
+        total.merge(tally);
+    }
     total.print_exceptions();
     lines.iter().for_each(|line| println!("{line}"));
+    load.iter().for_each(|load| println!("{}", load.line()));
     println!("{}", total.line());
     Ok(total.exit_code())
 }
 
+fn print_coverage(options: &Options, landing: &Landing, book: &Book) -> Result<ExitCode, Error> {
+    let sets = steps::sets(|step| options.wants(step));
+    let coverage = Coverage::new(&sets, &book.ledger(), landing);
+    let json = |source| Error::Json { what: "coverage".into(), source };
+    let text = if options.json { coverage.json().map_err(json)? + "\n" } else { coverage.text() };
+    print!("{text}");
+    Ok(ExitCode::SUCCESS)
+}
+
 /// What came of a step, and how long it took.
-type Done = (&'static str, Tally, Duration);
+type Done = (String, Tally, Duration);
 
-fn side_by_side(lanes: &'static [Lane], options: &Options) -> Vec<Done> {
-    std::thread::scope(|scope| {
-        let running: Vec<_> = lanes.iter().map(|lane| scope.spawn(|| one_by_one(lane, options))).collect();
-        running
-            .into_iter()
-            .flat_map(|lane| lane.join().unwrap_or_else(|panic| resume_unwind(panic)))
-            .collect()
-    })
+/// One run of the command.
+struct Run<'a> {
+    options: &'a Options,
+    landing: Landing,
+    book: Book,
 }
 
-fn one_by_one(lane: Lane, options: &Options) -> Vec<Done> {
-    lane.iter().filter(|step| options.wants(step)).map(|step| carry_out(step, options)).collect()
-}
+impl Run<'_> {
+    /// Says which share of each set it is about to run.
+    fn announce(&self) {
+        let Landing { number, commit, void } = &self.landing;
+        println!("landing {number} ({commit})");
+        void.iter().for_each(|why| println!("nothing is entered in the ledger: {why}"));
+        if self.options.long {
+            return;
+        }
+        let mine = steps().filter(|step| self.options.wants(step) && self.options.leaves_out(step).is_none());
+        for step in mine.filter(|step| step.shares > 0) {
+            println!("  {}", self.chosen(step, None).title());
+        }
+    }
 
-fn carry_out(step: &Step, options: &Options) -> Done {
-    println!("== {}", step.name);
-    let started = Instant::now();
-    // A step that cannot be run is a failure of that step, not the end of the others.
-    let tally = match options.leaves_out(step) {
-        Some(why) => Tally::skipped(format!("{}: {why}", step.name)),
-        None => (step.run)().unwrap_or_else(|error| {
-            crate::error::report(&error);
-            let mut tally = Tally::default();
-            tally.fail(format!("{}: {error}", step.name));
-            tally
-        }),
-    };
-    (step.name, tally, started.elapsed())
+    fn every_phase(&self) -> Result<Vec<Done>, Error> {
+        if self.options.only.is_empty() {
+            kinds::begin()?;
+        }
+        Ok(PHASES.iter().flat_map(|phase| self.side_by_side(phase)).collect())
+    }
+
+    fn side_by_side(&self, lanes: &'static [Lane]) -> Vec<Done> {
+        std::thread::scope(|scope| {
+            let running: Vec<_> = lanes.iter().map(|lane| scope.spawn(|| self.one_by_one(lane))).collect();
+            running
+                .into_iter()
+                .flat_map(|lane| lane.join().unwrap_or_else(|panic| resume_unwind(panic)))
+                .collect()
+        })
+    }
+
+    fn one_by_one(&self, lane: Lane) -> Vec<Done> {
+        let wanted = lane.iter().filter(|step| self.options.wants(step));
+        wanted.map(|step| self.carry_out(step, None)).collect()
+    }
+
+    /// What of a step is run: of a set this share, or that of this landing.
+    fn chosen(&self, step: &Step, share: Option<Share>) -> Chosen {
+        let one = &self.options.one;
+        let turn = one.share.and_then(|number| Share::all(step.shares).nth(number as usize - 1));
+        let turn = share.or(turn).unwrap_or_else(|| Share::at(self.landing.number, step.shares));
+        Chosen {
+            step: step.name,
+            takes: step.takes,
+            shares: step.shares,
+            share: (step.shares > 0 && !one.is_by_name()).then_some(turn),
+            landing: self.landing.number,
+            offset: one.offset,
+            cells: one.cell.clone(),
+            filters: one.filter.clone(),
+        }
+    }
+
+    fn carry_out(&self, step: &Step, share: Option<Share>) -> Done {
+        let chosen = self.chosen(step, share);
+        let title = chosen.title();
+        println!("== {title}");
+        let started = Instant::now();
+        let mut tally = match self.options.leaves_out(step) {
+            Some(why) => Tally::skipped(format!("{}: {why}", step.name)),
+            // A step that cannot be run is a failure of that step, not the end of the others.
+            None => {
+                (step.run)(&chosen).and_then(|tally| self.enter(&chosen, tally)).unwrap_or_else(|error| {
+                    crate::error::report(&error);
+                    let mut tally = Tally::default();
+                    tally.fail(format!("{}: {error}", step.name));
+                    tally
+                })
+            }
+        };
+        tally.replay_by(&chosen.replay_all());
+        (title, tally, started.elapsed())
+    }
+
+    /// Enters a share that has passed in the ledger.
+    fn enter(&self, chosen: &Chosen, tally: Tally) -> Result<Tally, Error> {
+        if let Some(share) = chosen.share.filter(|_| tally.has_passed()) {
+            self.book.enter(chosen.step, share, tally.cells, tally.seed)?;
+        }
+        Ok(tally)
+    }
 }
 
 /// Runs a step whose tools are there. Where they cannot be had, it is left out by name, but never in CI.
-pub(super) fn unless_lacking(
+fn unless_lacking(
     name: &str,
     tools: Result<(), Error>,
     step: impl FnOnce() -> Result<Tally, Error>,
@@ -125,11 +190,4 @@ pub(super) fn unless_lacking(
 /// Where a step's verdicts are written.
 fn results_of(step: &str) -> PathBuf {
     run::vm_dir().join(format!("{step}-results.jsonl"))
-}
-
-/// Has share and stride choose others each time, as long as nobody looks for one that has failed: it is said which they were. As
-/// many numbers as it takes for each event of a share to meet each call of a stride.
-fn other_ones() -> String {
-    let age = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    format!("--offset={}", age.as_secs() / 60 % 10_000)
 }

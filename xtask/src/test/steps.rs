@@ -1,8 +1,10 @@
-//! The table of steps: what there is, and in which order.
+//! The table of steps: what there is, in which order, and in how many shares.
 
+use super::chosen::{Chosen, Takes};
 use super::host::{self, SERVERS};
+use super::ledger::Set;
 use super::unit::unit;
-use super::{other_ones, scripts, tree, vm};
+use super::{scripts, tree, vm};
 use crate::error::Error;
 use crate::kinds;
 use crate::summary::Tally;
@@ -10,53 +12,78 @@ use crate::summary::Tally;
 /// One part of `cargo xtask test`.
 pub(super) struct Step {
     pub(super) name: &'static str,
-    pub(super) run: fn() -> Result<Tally, Error>,
+    pub(super) takes: Takes,
+    /// Of a set of cells, in how many shares it is run, one each landing; 0 of what is run whole.
+    pub(super) shares: u32,
+    pub(super) run: Run,
+}
+
+type Run = fn(&Chosen) -> Result<Tally, Error>;
+
+impl Step {
+    /// Run whole.
+    const fn whole(name: &'static str, run: Run) -> Self {
+        Self { name, takes: Takes::NOTHING, shares: 0, run }
+    }
+
+    /// Run whole, unless some of it is asked for.
+    const fn suite(name: &'static str, takes: Takes, run: Run) -> Self {
+        Self { takes, ..Self::whole(name, run) }
+    }
+
+    /// A set: a share each landing.
+    const fn set(name: &'static str, shares: u32, takes: Takes, run: Run) -> Self {
+        Self { name, takes, shares, run }
+    }
+
+    /// As one of the ledger.
+    pub(super) fn as_set(&self) -> Option<Set> {
+        (self.shares > 0).then_some(Set { name: self.name, shares: self.shares })
+    }
 }
 
 /// Steps that go one after the other.
 pub(super) type Lane = &'static [Step];
 
 /// Every step, in phases that go one after the other, cheap ones first, and of which the lanes go side by side: what mostly waits
-/// there, and measures nothing. A test that is not reached from here is not run.
+/// there, and measures nothing. A test that is not reached from here is not run. The shares of a set are as many as make each of
+/// them take a minute or two on two processors, and at most twelve: within so many landings each cell is met.
 pub(super) const PHASES: &[&[Lane]] = &[
     &[&[
-        Step { name: "fmt", run: tree::form },
-        Step { name: "tidy", run: tree::rules },
-        Step { name: "clippy", run: tree::lints },
-        Step { name: "ebpf", run: tree::object },
-        Step { name: "unit", run: unit },
+        Step::whole("fmt", |_| tree::form()),
+        Step::whole("tidy", |_| tree::rules()),
+        Step::whole("clippy", |_| tree::lints()),
+        Step::whole("ebpf", |_| tree::object()),
+        Step::suite("unit", Takes::FILTERS, unit),
     ]],
     &[
-        &[Step { name: "host", run: host::host }],
+        &[Step::suite("host", Takes::NAMES, host::host)],
         &[
-            Step { name: "matrix", run: || host::program("matrix", &["--stride=64", &other_ones()]) },
-            Step { name: "mcp-client", run: scripts::mcp_client },
-            Step { name: "chaostoolkit", run: scripts::chaos_toolkit },
-            Step { name: "report", run: scripts::report },
-            Step { name: KUBERNETES, run: scripts::kubernetes_probes },
-            Step { name: "vagrant", run: scripts::vagrant },
+            Step::set("matrix", 6, Takes::POINTS, host::points),
+            Step::whole("mcp-client", scripts::mcp_client),
+            Step::whole("chaostoolkit", scripts::chaos_toolkit),
+            Step::whole("report", scripts::report),
+            Step::set(KUBERNETES, 1, Takes::NOTHING, scripts::kubernetes_probes),
+            Step::whole("vagrant", scripts::vagrant),
         ],
         &[
-            Step { name: "sweep", run: || host::program("sweep", &["--stride=64", &other_ones()]) },
-            Step { name: SERVERS, run: host::servers },
-            Step { name: "sabotage", run: host::sabotage },
+            Step::set("sweep", 6, Takes::POINTS, host::points),
+            Step::suite(SERVERS, Takes::NAMES, host::servers),
+            Step::set("sabotage", 4, Takes::NAMES, host::sabotage),
         ],
     ],
     &[&[
-        Step {
-            name: "soak",
-            run: || host::program("soak", &["--steps=2000", "--minutes=10", "--cycles=1000"]),
-        },
-        Step { name: "kills", run: host::kill },
-        Step { name: VM, run: vm::kernels },
-        Step { name: VM_SOAK, run: vm::vm_soak },
-        Step { name: VM_MATRIX, run: vm::vm_matrix },
-        Step { name: VM_SWEEP, run: vm::vm_sweep },
-        Step { name: KILLS_VM, run: vm::kill_in_vm },
-        Step { name: SABOTAGE_VM, run: vm::sabotage_in_vm },
-        Step { name: SYSTEMD, run: vm::systemd },
+        Step::set("soak", 6, Takes::NOTHING, host::soak),
+        Step::set("kills", 4, Takes::NAMES, host::kill),
+        Step::set(SABOTAGE_VM, 2, Takes::NAMES, vm::sabotage),
+        Step::set(VM, 4, Takes::NAMES, vm::kernels),
+        Step::set(KILLS_VM, 6, Takes::NAMES, vm::kill),
+        Step::set(VM_SWEEP, 12, Takes::POINTS, vm::sweep),
+        Step::set(VM_MATRIX, 12, Takes::POINTS, vm::matrix),
+        Step::set(VM_SOAK, vm::SOAK_LANES, Takes::NOTHING, vm::soak),
+        Step::set(SYSTEMD, vm::KERNELS, Takes::NOTHING, vm::systemd),
         // Last, when all have said what they have to say.
-        Step { name: "kinds", run: kinds::step },
+        Step::whole("kinds", |_| kinds::step()),
     ]],
 ];
 
@@ -65,15 +92,37 @@ pub(super) fn steps() -> impl Iterator<Item = &'static Step> {
     PHASES.iter().copied().flatten().copied().flatten()
 }
 
+/// Every set of cells of these steps, cheap ones first.
+pub(super) fn sets(wanted: impl Fn(&Step) -> bool) -> Vec<Set> {
+    let mut wanted: Vec<_> = steps().filter(|step| wanted(step)).filter_map(Step::as_set).collect();
+    wanted.sort_by_key(|set| LONG.contains(&set.name));
+    wanted
+}
+
 pub(super) const KUBERNETES: &str = "kubernetes";
-const VM: &str = "vm";
+pub(super) const VM: &str = "vm";
 const VM_SOAK: &str = "vm-soak";
 const VM_MATRIX: &str = "vm-matrix";
 const VM_SWEEP: &str = "vm-sweep";
 const SYSTEMD: &str = "systemd";
 const KILLS_VM: &str = "kills-vm";
 const SABOTAGE_VM: &str = "sabotage-vm";
-/// What only `--long` does, or `--only`.
+/// Sets of which no share is run but by `--long`, or `--only`.
 pub(super) const LONG: &[&str] = &[VM_SOAK, VM_MATRIX, VM_SWEEP, KILLS_VM, SYSTEMD, KUBERNETES];
 /// What needs QEMU.
 pub(super) const IN_VM: &[&str] = &[VM, VM_SOAK, VM_MATRIX, VM_SWEEP, KILLS_VM, SYSTEMD, SABOTAGE_VM];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_two_steps_have_one_name_and_no_set_takes_more_than_twelve_landings() {
+        let mut names: Vec<_> = steps().map(|step| step.name).collect();
+        let count = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), count);
+        assert!(sets(|_| true).iter().all(|set| (1..=12).contains(&set.shares)));
+    }
+}

@@ -1,26 +1,45 @@
 //! What runs in VMs, on their kernels.
 
-use super::{other_ones, results_of};
+use super::chosen::{Chosen, quoted};
+use super::results_of;
 use crate::error::Error;
 use crate::said::read_console;
 use crate::summary::Tally;
 use crate::verdict::{Outcome, Results, Verdict};
 use crate::{artifacts, kinds, tools, vm};
 
-const KILLS_IN_VM: u32 = 2;
+/// Rounds of each kind.
+const KILLS: u32 = 2;
 /// How many seconds matrix, sweep and soak may take in each VM. On a slow machine the sweep does not end within 2,000.
-const VM_LIMIT: u64 = 5400;
+const LIMIT: u64 = 5400;
+/// Lanes of the soak in a VM (`tests/src/soak/mod.rs`), of which a share is one.
+pub(super) const SOAK_LANES: u32 = 2;
+/// Of the VM with systemd a share is a kernel.
+pub(super) const KERNELS: u32 = vm::KERNELS.len() as u32;
 
 /// The kernel tests on both kernels of the VM, but for what has just passed on the host and does not depend on the kernel.
 /// `cargo xtask vm` runs everything.
-pub(super) fn kernels() -> Result<Tally, Error> {
+pub(super) fn kernels(chosen: &Chosen) -> Result<Tally, Error> {
     tools::require(tools::OBSERVERS)?;
     let mut tally = Tally::default();
     let passed = passed_on_host()?;
-    let boots = vm::test_all(&artifacts::build()?, |series| not_repeated(&passed, series))?;
-    boots.iter().for_each(|boot| tally.add_boot(boot));
-    kinds::keep_boots(kinds::KERNEL_TESTS, &boots)?;
+    let boots = vm::test_all(&artifacts::build()?, chosen, |series| not_repeated(&passed, series))?;
+    for boot in &boots {
+        let replay = |test: &str| vm_command(&boot.release, &format!("--filter {}", quoted(test)));
+        tally.add_boot(boot, &replay);
+    }
+    kinds::keep_boots(kinds::KERNEL_TESTS, &boots, others(chosen))?;
     Ok(tally)
+}
+
+/// Where those tests are that this share has not.
+fn others(chosen: &Chosen) -> Option<String> {
+    chosen.share.filter(|share| share.of() > 1).map(|share| format!("in another share than {share}"))
+}
+
+/// The command that boots a kernel again, by its release, and does this there.
+fn vm_command(release: &str, what: &str) -> String {
+    format!("{} {what}", vm::command(release))
 }
 
 /// Modules of kernel tests that meet what differs from kernel to kernel: what is there at all, which programs the verifier
@@ -69,64 +88,88 @@ fn not_repeated(passed: &[Verdict], series: &str) -> Vec<String> {
     passed.iter().filter(alike).map(|verdict| verdict.test.clone()).collect()
 }
 
-/// The soak on both kernels of the VM, where packets can be delayed, and where memory, files and clock are ours.
-pub(super) fn vm_soak() -> Result<Tally, Error> {
+/// Runs a program with these arguments on both kernels. It reports as a script does.
+fn program(chosen: &Chosen, name: &str, arguments: &[String]) -> Result<Tally, Error> {
     tools::require(tools::OBSERVERS)?;
     let mut tally = Tally::default();
-    // With 40 steps in each of two lanes every kind of step is among them.
-    let argv = [vm::program("soak"), "--steps=80".to_owned(), "--minutes=12".to_owned()];
-    for (release, text, failure) in vm::program_on_all(&artifacts::build()?, &argv, VM_LIMIT)? {
-        read_console(&format!("soak on {release}"), &text, failure, &mut tally);
+    let argv: Vec<_> = [vm::program(name)].iter().chain(arguments).cloned().collect();
+    for (release, text, failure) in vm::program_on_all(&artifacts::build()?, &argv, LIMIT)? {
+        let replay = |cell: &str| {
+            // The name of a cell says it without its share.
+            let rest = arguments.iter().filter(|word| !word.starts_with("--partition="));
+            let words: Vec<_> = [vm::program(name)].iter().chain(rest).map(|word| quoted(word)).collect();
+            let cell = if chosen.takes.cells { quoted(&format!("--cell={cell}")) } else { String::new() };
+            vm_command(&release, format!("-- {} {cell}", words.join(" ")).trim_end())
+        };
+        read_console(&format!("{name} on {release}"), &text, failure, &replay, &mut tally);
     }
     Ok(tally)
+}
+
+/// The soak on both kernels of the VM, where packets can be delayed, and where memory, files and clock are ours.
+pub(super) fn soak(chosen: &Chosen) -> Result<Tally, Error> {
+    // With 40 steps in each of two lanes every kind of step is among them.
+    let mut arguments = vec!["--steps=80".to_owned(), "--minutes=12".to_owned()];
+    // The lanes of one round have one seed, by which they share out among them what has to come first.
+    arguments.push(format!("--seed={}", chosen.offset()));
+    arguments.extend(chosen.share.map(|share| format!("--lane={}", share.number() - 1)));
+    Ok(program(chosen, "soak", &arguments)?.by_seed(chosen.offset()))
 }
 
 /// The crash matrix of every kind on both kernels of the VM: of its events a share, another one on each kernel, of each kind, and
-/// each time, which it says.
-pub(super) fn vm_matrix() -> Result<Tally, Error> {
-    tools::require(tools::OBSERVERS)?;
-    let mut tally = Tally::default();
-    let options = ["--share=48".to_owned(), "--stride=90".to_owned(), format!("--limit={VM_LIMIT}")];
-    let argv: Vec<_> = std::iter::once(vm::program("matrix")).chain(options).chain([other_ones()]).collect();
-    for (release, text, failure) in vm::program_on_all(&artifacts::build()?, &argv, VM_LIMIT)? {
-        read_console(&format!("matrix on {release}"), &text, failure, &mut tally);
-    }
-    Ok(tally)
+/// in each round of landings.
+pub(super) fn matrix(chosen: &Chosen) -> Result<Tally, Error> {
+    points(chosen, "matrix", &["--share=48", "--stride=90"])
 }
 
-/// The sweep over system calls on both kernels of the VM, of what few machines can do; other calls each time.
-pub(super) fn vm_sweep() -> Result<Tally, Error> {
-    tools::require(tools::OBSERVERS)?;
-    let mut tally = Tally::default();
-    let options = ["--rare".to_owned(), "--stride=90".to_owned(), format!("--limit={VM_LIMIT}")];
-    let argv: Vec<_> = std::iter::once(vm::program("sweep")).chain(options).chain([other_ones()]).collect();
-    for (release, text, failure) in vm::program_on_all(&artifacts::build()?, &argv, VM_LIMIT)? {
-        read_console(&format!("sweep on {release}"), &text, failure, &mut tally);
-    }
-    Ok(tally)
+/// The sweep over system calls on both kernels of the VM, of what few machines can do; other calls in each round of landings.
+pub(super) fn sweep(chosen: &Chosen) -> Result<Tally, Error> {
+    points(chosen, "sweep", &["--rare", "--stride=90"])
 }
 
-pub(super) fn kill_in_vm() -> Result<Tally, Error> {
+fn points(chosen: &Chosen, name: &str, density: &[&str]) -> Result<Tally, Error> {
+    let only = chosen.filters.iter().map(|filter| format!("--only={filter}"));
+    let density = density.iter().map(|&word| word.to_owned());
+    let limit = [format!("--limit={LIMIT}")];
+    program(chosen, name, &density.chain(limit).chain(chosen.arguments()).chain(only).collect::<Vec<_>>())
+}
+
+pub(super) fn kill(chosen: &Chosen) -> Result<Tally, Error> {
     tools::require(tools::OBSERVERS)?;
     let mut tally = Tally::default();
-    vm::test_kills(&artifacts::build()?, KILLS_IN_VM)?.iter().for_each(|boot| tally.add_boot(boot));
+    for boot in vm::test_kills(&artifacts::build()?, KILLS, chosen)? {
+        let replay =
+            |cell: &str| vm_command(&boot.release, &format!("--kills {KILLS} --filter {}", quoted(cell)));
+        tally.add_boot(&boot, &replay);
+    }
     Ok(tally)
 }
 
 /// The guards whose absence shows with a delay only, on the kernel where filters are filters.
-pub(super) fn sabotage_in_vm() -> Result<Tally, Error> {
+pub(super) fn sabotage(chosen: &Chosen) -> Result<Tally, Error> {
     tools::require(tools::OBSERVERS)?;
     let mut tally = Tally::default();
-    tally.add_boot(&vm::test_sabotage(&artifacts::build()?)?);
+    let boot = vm::test_sabotage(&artifacts::build()?, chosen)?;
+    tally.add_boot(&boot, &|cell| {
+        let cell = quoted(&format!("--cell={cell}"));
+        vm_command(&boot.release, &format!("-- {} --netem {cell}", vm::program("sabotage")))
+    });
     Ok(tally)
 }
 
-/// The package on a real systemd, on every kernel. `cargo xtask vm --systemd` does it with the release programs.
-pub(super) fn systemd() -> Result<Tally, Error> {
+/// The package on a real systemd, a kernel each landing. `cargo xtask vm --systemd` does it with the release programs.
+pub(super) fn systemd(chosen: &Chosen) -> Result<Tally, Error> {
     let mut tally = Tally::default();
-    let boots = vm::test_systemd(&artifacts::build()?)?;
-    boots.iter().for_each(|boot| tally.add_boot(boot));
-    kinds::keep_boots(kinds::SYSTEMD_TESTS, &boots)?;
+    let kernels = match chosen.share {
+        Some(share) => vm::KERNELS.iter().skip(share.number() as usize - 1).take(1).copied().collect(),
+        None => vm::KERNELS.to_vec(),
+    };
+    let boots = vm::test_systemd(&artifacts::build()?, &kernels)?;
+    for boot in &boots {
+        let replay = |test: &str| vm_command(&boot.release, &format!("--systemd --filter {}", quoted(test)));
+        tally.add_boot(boot, &replay);
+    }
+    kinds::keep_boots(kinds::SYSTEMD_TESTS, &boots, others(chosen))?;
     Ok(tally)
 }
 

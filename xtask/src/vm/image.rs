@@ -12,6 +12,7 @@ use super::kernel::{self, Kernel};
 use crate::artifacts::{Artifacts, suite};
 use crate::error::Error;
 use crate::run;
+use crate::test::Share;
 
 /// Where our programs are in the image. `vm-init` sets `CHAOS_BIN_DIR` to it.
 pub(super) const BIN_DIR: &str = "/chaos/bin";
@@ -26,12 +27,13 @@ const OBSERVERS: &[&str] = &["ip", "tc", "ping", "bpftool", "mkfs.ext4"];
 /// Names of tests that are left out, one a line.
 pub(super) const LEFT_OUT: &str = "etc/left-out";
 
-/// Runs a partition of the tests of the suites of the kernel (which, of how many), but for what [`LEFT_OUT`] names.
-pub(super) fn test_command(filters: &[String], (number, partitions): (usize, usize)) -> Vec<String> {
+/// Runs a share of the tests of the suites of the kernel, or those of these names, but for what [`LEFT_OUT`] names.
+pub(super) fn test_command(filters: &[String], names: &[String], share: Share) -> Vec<String> {
     let mut argv = vec![format!("{BIN_DIR}/test-runner"), "--results=/dev/ttyS1".to_owned()];
     // Emulated, a test takes several times as long as on the machine itself.
     argv.push("--limit=240".to_owned());
-    argv.push(format!("--partition={number}/{partitions}"));
+    argv.push(format!("--partition={share}"));
+    argv.extend(names.iter().map(|name| format!("--cell={name}")));
     argv.push(format!("--leave-out=/{LEFT_OUT}"));
     argv.extend(filters.iter().map(|filter| format!("--filter={filter}")));
     argv.extend(KERNEL_SUITES.iter().map(|name| format!("{BIN_DIR}/{name}")));

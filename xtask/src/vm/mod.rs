@@ -19,6 +19,7 @@ use clap::{Args, Parser};
 use crate::artifacts::{self, Artifacts};
 use crate::error::Error;
 use crate::summary::Tally;
+use crate::test::{Chosen, Share, quoted};
 use crate::verdict::Results;
 use crate::{dist, kills, kinds, run, tools};
 use cpio::Archive;
@@ -36,11 +37,16 @@ pub(crate) fn version(release: &str) -> Vec<u32> {
     release.split(['.', '-', '+']).map_while(|part| part.parse().ok()).collect()
 }
 
+/// Whether a kernel's release is one of a series.
+pub(crate) fn is_of(release: &str, series: &str) -> bool {
+    version(release).starts_with(&version(series))
+}
+
 /// Where a program in a VM writes its results, a line of JSON each.
 pub(crate) const RESULTS: &str = "/dev/ttyS1";
 
 /// Machines that share the tests of one kernel, so that no processor is idle while another kernel's take longer.
-const PARTITIONS: usize = 2;
+const PARTITIONS: u32 = 2;
 /// Wall-clock limit of the VM with systemd, in seconds, unless a longer one was given.
 const LEAST_SYSTEMD_LIMIT: u64 = 4500;
 /// The same of one kill under faults of every kind, and of the ends that are measured beside it: twice what each of a
@@ -88,6 +94,13 @@ impl Options {
     /// The same, with a limit of at least so many seconds.
     fn lasting(&self, least: u64) -> Self {
         Self { timeout: self.timeout.max(least), ..self.clone() }
+    }
+
+    /// The command that runs a test again, or a kind of kill, on a kernel.
+    fn replay(&self, release: &str, test: &str) -> String {
+        let kills = self.kills.map(|count| format!("--kills {count} "));
+        let what = kills.or(self.systemd.then(|| "--systemd ".to_owned())).unwrap_or_default();
+        format!("{} {what}--filter {}", command(release), quoted(test))
     }
 
     /// The kernels that are asked for.
@@ -141,39 +154,55 @@ pub(crate) fn main(options: &Options) -> Result<ExitCode, Error> {
     let boots = if options.systemd {
         boot_systemd(options, &built, &dist::build()?)?
     } else if let Some(count) = options.kills {
-        boot_kills(options, &built, count)?
+        boot_kills(options, &built, count, &[])?
     } else {
         boot_tests(options, &built)?
     };
     let suite = if options.systemd { kinds::SYSTEMD_TESTS } else { kinds::KERNEL_TESTS };
-    kinds::keep_boots(suite, &boots)?;
+    kinds::keep_boots(suite, &boots, None)?;
     let mut tally = Tally::default();
-    boots.iter().for_each(|boot| tally.add_boot(boot));
+    for boot in &boots {
+        let replay = |test: &str| options.replay(&boot.release, test);
+        tally.add_boot(boot, &replay);
+    }
     tally.print_exceptions();
     println!("{}", tally.line());
     Ok(tally.exit_code())
 }
 
+/// The command that boots a kernel again, by its release.
+pub(crate) fn command(release: &str) -> String {
+    let series = KERNELS.into_iter().find(|series| is_of(release, series));
+    format!("cargo xtask vm --kernel {}", series.unwrap_or(release))
+}
+
 /// Boots every kernel, with default options, for `cargo xtask test`, and leaves out tests by what `leave_out` says of it.
 pub(crate) fn test_all(
     built: &Artifacts,
+    chosen: &Chosen,
     leave_out: impl Fn(&str) -> Vec<String>,
 ) -> Result<Vec<Boot>, Error> {
     tools::require(tools::VM)?;
-    let options = Options::defaults();
-    boot_machines(&options, &test_machines(&options, built, leave_out)?)
+    let options = Options { filter: chosen.filters.clone(), ..Options::defaults() };
+    boot_machines(&options, &test_machines(&options, built, chosen.share, &chosen.cells, leave_out)?)
 }
 
-/// Kills everything under faults of every kind so many times, on every kernel.
-pub(crate) fn test_kills(built: &Artifacts, count: u32) -> Result<Vec<Boot>, Error> {
+/// Kills everything under faults of the kinds of a share so many times, on every kernel.
+pub(crate) fn test_kills(built: &Artifacts, count: u32, chosen: &Chosen) -> Result<Vec<Boot>, Error> {
     tools::require(tools::VM)?;
-    let options = Options { filter: vec!["Kill".to_owned()], ..Options::defaults() };
-    boot_kills(&options, built, count)
+    let filter = if chosen.filters.is_empty() { vec!["Kill".to_owned()] } else { chosen.filters.clone() };
+    boot_kills(&Options { filter, ..Options::defaults() }, built, count, &chosen.arguments())
 }
 
-fn boot_kills(options: &Options, built: &Artifacts, count: u32) -> Result<Vec<Boot>, Error> {
+fn boot_kills(
+    options: &Options,
+    built: &Artifacts,
+    count: u32,
+    arguments: &[String],
+) -> Result<Vec<Boot>, Error> {
     let options = &options.lasting(LEAST_LIMIT_OF_A_KILL.saturating_mul(count.into()));
     let mut argv = vec![program("kills"), "--results=/dev/ttyS1".to_owned(), format!("--count={count}")];
+    argv.extend_from_slice(arguments);
     argv.extend(options.filter.iter().map(|filter| format!("--only={filter}")));
     let boots = boot_all(options, &image::base(built, &argv, None)?)?;
     boots.iter().try_for_each(|boot| kills::keep(&boot.results.verdicts))?;
@@ -181,21 +210,23 @@ fn boot_kills(options: &Options, built: &Artifacts, count: u32) -> Result<Vec<Bo
 }
 
 /// Takes guards out of the daemon, on the oldest kernel.
-pub(crate) fn test_sabotage(built: &Artifacts) -> Result<Boot, Error> {
+pub(crate) fn test_sabotage(built: &Artifacts, chosen: &Chosen) -> Result<Boot, Error> {
     tools::require(tools::VM)?;
     let options = Options {
         kernel: KERNELS.first().map(ToString::to_string).into_iter().collect(),
         ..Options::defaults()
     };
-    let argv = [program("sabotage"), "--results=/dev/ttyS1".to_owned(), "--netem".to_owned()];
+    let mut argv = vec![program("sabotage"), "--results=/dev/ttyS1".to_owned(), "--netem".to_owned()];
+    argv.extend(chosen.arguments());
     let boot = boot_all(&options, &image::base(built, &argv, None)?)?.pop();
     boot.ok_or_else(|| Error::Lacking("no kernel to boot".into()))
 }
 
-/// Boots Debian with the package of the programs that the other tests use.
-pub(crate) fn test_systemd(built: &Artifacts) -> Result<Vec<Boot>, Error> {
+/// Boots Debian on these kernels, with the package of the programs that the other tests use.
+pub(crate) fn test_systemd(built: &Artifacts, kernels: &[&str]) -> Result<Vec<Boot>, Error> {
     tools::require(tools::VM)?;
-    boot_systemd(&Options::defaults(), built, built.bin_dir()?)
+    let kernel = kernels.iter().map(ToString::to_string).collect();
+    boot_systemd(&Options { kernel, ..Options::defaults() }, built, built.bin_dir()?)
 }
 
 /// Boots Debian, with a package of the programs in a folder.
@@ -255,20 +286,23 @@ pub(crate) fn program_on_all(
 }
 
 fn boot_tests(options: &Options, built: &Artifacts) -> Result<Vec<Boot>, Error> {
-    boot_machines(options, &test_machines(options, built, |_| Vec::new())?)
+    boot_machines(options, &test_machines(options, built, None, &[], |_| Vec::new())?)
 }
 
-/// The machines that the kernel tests run in, without those that `leave_out` names for each kernel.
+/// The machines that a share of the kernel tests run in, or those of these names, without what `leave_out` names for each kernel.
 fn test_machines(
     options: &Options,
     built: &Artifacts,
+    share: Option<Share>,
+    names: &[String],
     leave_out: impl Fn(&str) -> Vec<String>,
 ) -> Result<Vec<qemu::Machine>, Error> {
-    // What a filter lets through is not worth a second boot.
-    let partitions = if options.filter.is_empty() { PARTITIONS } else { 1 };
+    // What a filter lets through is not worth a second boot, nor is a share.
+    let partitions =
+        if options.filter.is_empty() && names.is_empty() && share.is_none() { PARTITIONS } else { 1 };
     let mut machines = Vec::new();
-    for number in 1..=partitions {
-        let argv = image::test_command(&options.filter, (number, partitions));
+    for (number, part) in (1..).zip(Share::all(partitions)) {
+        let argv = image::test_command(&options.filter, names, share.unwrap_or(part));
         let common = image::base(built, &argv, None)?;
         for series in options.series() {
             let mut base = common.clone();

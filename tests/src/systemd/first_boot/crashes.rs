@@ -4,9 +4,9 @@
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
-use crate::kernel::Context;
 use crate::matrix::supervised::{self, Supervised};
-use crate::matrix::{EVENTS, Event, Found, UNDOING};
+use crate::matrix::{EVENTS, Event, UNDOING};
+use crate::sweep::Found;
 use crate::systemd::unit::{installed, say};
 use crate::systemd::{TestResult, tests};
 
@@ -23,14 +23,14 @@ const LIMIT: Duration = Duration::from_secs(280);
 fn matrix() -> Result<Supervised> {
     // The daemon's own program, as the package brings it, guards and recovers.
     installed()?;
-    let all = supervised::all(&Context::new(), 1, 0);
+    let all = supervised::all(1, 0);
     let found = all.into_iter().find(|matrix| matrix.kind.name == "service_stop");
-    found.ok_or_else(|| Error::Different("the matrix does not try service_stop here".into()))
+    found.ok_or_else(|| Error::Different("the matrix does not try service_stop".into()))
 }
 
 fn judge(what: &str, found: &Found) -> TestResult {
-    say(&format!("service_stop, {what}: {} cells; residue {}", found.cells, found.judged));
-    assert!(found.failures.is_empty() && found.cells > 0, "{}", found.failures.join("\n"));
+    say(&format!("service_stop, {what}: {} strikes; residue {}", found.points, found.judged));
+    assert!(found.failures.is_empty() && found.points > 0, "{}", found.failures.join("\n"));
     Ok(())
 }
 

@@ -1,0 +1,154 @@
+//! What `cargo xtask test` can be asked for.
+
+use clap::Args;
+
+use super::steps::{IN_VM, LONG, Step, steps};
+
+/// Options of `cargo xtask test`.
+#[derive(Args)]
+pub(crate) struct Options {
+    /// Only this step; may be repeated
+    #[arg(long, value_parser = steps().map(|step| step.name).collect::<Vec<_>>())]
+    pub(super) only: Vec<String>,
+    /// Leave out what needs QEMU
+    #[arg(long)]
+    pub(super) no_vm: bool,
+    /// Go on where the ledger ends: shares of what takes long, those that never ran first, then the oldest
+    #[arg(long, conflicts_with = "one")]
+    pub(super) long: bool,
+    /// Begin no share when so many minutes are over
+    #[arg(long, value_name = "M", requires = "long")]
+    pub(super) minutes: Option<u64>,
+    /// Run nothing: print which shares have run since which commit, and which never
+    #[arg(long, conflicts_with_all = ["long", "one", "under_load"])]
+    pub(super) coverage: bool,
+    /// As JSON
+    #[arg(long, requires = "coverage")]
+    pub(super) json: bool,
+    /// Beside two processes that use up all the processor time they get
+    #[arg(long)]
+    pub(super) under_load: bool,
+    #[command(flatten)]
+    pub(super) one: OfOne,
+}
+
+/// What is run of one step, which `--only` names.
+#[derive(Args)]
+#[group(id = "one", multiple = true)]
+pub(super) struct OfOne {
+    /// Of one step, another share than this landing's, from 1
+    #[arg(long, value_name = "K", conflicts_with_all = ["cell", "filter"], value_parser = clap::value_parser!(u32).range(1..))]
+    pub(super) share: Option<u32>,
+    /// Of one step, the cell, or the test, of this name; may be repeated
+    #[arg(long, value_name = "NAME")]
+    pub(super) cell: Vec<String>,
+    /// Of one step, what has this in its name; may be repeated (of unit tests, a package)
+    #[arg(long, value_name = "TEXT")]
+    pub(super) filter: Vec<String>,
+    /// Of one step, which calls and events are struck of those that a stride leaves out: every run says its own
+    #[arg(long, value_name = "N")]
+    pub(super) offset: Option<u64>,
+}
+
+impl OfOne {
+    /// Why a step cannot be run so, if so.
+    fn refused_by(&self, step: &Step) -> Option<String> {
+        let name = step.name;
+        if self.share.is_some_and(|share| share > step.shares) {
+            return Some(format!("--share: {name} has {} shares", step.shares));
+        }
+        let given = [
+            ("--cell", !self.cell.is_empty(), step.takes.cells),
+            ("--filter", !self.filter.is_empty(), step.takes.filters),
+            ("--offset", self.offset.is_some(), step.takes.offset),
+        ];
+        let (option, ..) = given.into_iter().find(|(_, is_given, is_taken)| *is_given && !is_taken)?;
+        Some(format!("{option}: {name} has no such choice"))
+    }
+
+    fn is_given(&self) -> bool {
+        self.share.is_some() || self.offset.is_some() || !self.cell.is_empty() || !self.filter.is_empty()
+    }
+
+    /// Whether what is run is named.
+    pub(super) fn is_by_name(&self) -> bool {
+        !self.cell.is_empty() || !self.filter.is_empty()
+    }
+}
+
+impl Options {
+    pub(super) fn wants(&self, step: &Step) -> bool {
+        self.only.is_empty() || self.only.iter().any(|name| name == step.name)
+    }
+
+    /// Why a step is not run, if so.
+    pub(super) fn leaves_out(&self, step: &Step) -> Option<&'static str> {
+        let (in_vm, is_long) = (IN_VM.contains(&step.name), LONG.contains(&step.name));
+        match self {
+            Self { no_vm: true, .. } if in_vm => Some("--no-vm"),
+            Self { long: false, .. } if is_long && self.only.is_empty() => Some("only with --long"),
+            _ => None,
+        }
+    }
+
+    /// Why nothing can be run by these, if so.
+    pub(super) fn problem(&self) -> Option<String> {
+        let mut chosen = steps().filter(|step| !self.only.is_empty() && self.wants(step));
+        match (self.one.is_given(), chosen.next(), chosen.next()) {
+            (false, ..) => None,
+            (true, Some(step), None) => self.one.refused_by(step),
+            _ => Some("--share, --cell, --filter and --offset are for one step, which --only names".into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        options: Options,
+    }
+
+    fn problem(words: &str) -> Option<String> {
+        let line = Line::try_parse_from(["test"].into_iter().chain(words.split_whitespace()));
+        line.map_or_else(|error| Some(error.to_string()), |line| line.options.problem())
+    }
+
+    #[test]
+    fn what_is_of_one_step_needs_one_that_has_it() {
+        for words in
+            ["--only matrix --cell a --offset 7", "--only matrix --share 1", "--only host --filter dns::"]
+        {
+            assert_eq!(problem(words), None, "{words}");
+        }
+        for words in [
+            "--cell a",
+            "--only matrix --only sweep --cell a",
+            "--only report --cell a",
+            "--only host --offset 7",
+            "--only host --share 1",
+            "--only matrix --share 13",
+            "--only matrix --share 0",
+            "--only matrix --share 1 --cell a",
+        ] {
+            assert!(problem(words).is_some(), "{words}");
+        }
+    }
+
+    #[test]
+    fn what_goes_on_chooses_by_itself_and_coverage_runs_nothing() {
+        for words in
+            ["--long --minutes 5 --only matrix", "--coverage --json --only sweep", "--under-load --only soak"]
+        {
+            assert_eq!(problem(words), None, "{words}");
+        }
+        for words in ["--minutes 5", "--json", "--long --only matrix --share 1", "--coverage --long"] {
+            assert!(problem(words).is_some(), "{words}");
+        }
+    }
+}
