@@ -111,6 +111,12 @@ fn list() -> Result<Vec<Row>, Error> {
     text.lines().map(row).collect()
 }
 
+/// Of every kind its name and a test that sees it act, a pair for each test.
+pub(crate) fn seers() -> Result<Vec<(String, String)>, Error> {
+    let pairs = |row: Row| row.tests.into_iter().map(move |test| (row.kind.clone(), test));
+    Ok(list()?.into_iter().flat_map(pairs).collect())
+}
+
 fn row(line: &str) -> Result<Row, Error> {
     serde_json::from_str(line).map_err(|source| Error::Json { what: "a kind of fault".into(), source })
 }

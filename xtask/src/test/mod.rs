@@ -1,6 +1,7 @@
 //! `cargo xtask test`: every test there is, step by step, and one line at the end that says how it went. Of what takes long each
 //! run takes a share (`steps.rs`), which the ledger keeps (`ledger.rs`).
 
+mod affected;
 mod chosen;
 mod coverage;
 mod host;
@@ -23,6 +24,7 @@ use std::time::{Duration, Instant};
 use crate::error::Error;
 use crate::summary::Tally;
 use crate::{kinds, run};
+use affected::Selection;
 use coverage::Coverage;
 use landing::Landing;
 use ledger::Book;
@@ -47,7 +49,8 @@ pub(crate) fn main(options: &Options) -> Result<ExitCode, Error> {
     // What passed in another run says nothing of this one.
     let _ = std::fs::remove_file(results_of("host"));
     let load = options.under_load.then(Load::start).transpose()?;
-    let run = Run { options, landing, book };
+    let affected = options.affected.then(|| affected::since(options.base.as_deref())).transpose()?;
+    let run = Run { options, landing, book, affected };
     run.announce();
     let done = if options.long {
         long::go_on(&run, options.minutes.map(|minutes| Duration::from_secs(60 * minutes)))
@@ -84,6 +87,8 @@ struct Run<'a> {
     options: &'a Options,
     landing: Landing,
     book: Book,
+    /// What can notice a change, if that is all that is asked for.
+    affected: Option<Selection>,
 }
 
 impl Run<'_> {
@@ -95,14 +100,17 @@ impl Run<'_> {
         if self.options.long {
             return;
         }
-        let mine = steps().filter(|step| self.options.wants(step) && self.options.leaves_out(step).is_none());
+        if let Some(affected) = &self.affected {
+            affected.lines(steps().map(|step| step.name)).iter().for_each(|line| println!("{line}"));
+        }
+        let mine = steps().filter(|step| self.wants(step) && self.options.leaves_out(step).is_none());
         for step in mine.filter(|step| step.shares > 0) {
             println!("  {}", self.chosen(step, None).title());
         }
     }
 
     fn every_phase(&self) -> Result<Vec<Done>, Error> {
-        if self.options.only.is_empty() {
+        if self.options.only.is_empty() && self.affected.is_none() {
             kinds::begin()?;
         }
         Ok(PHASES.iter().flat_map(|phase| self.side_by_side(phase)).collect())
@@ -119,8 +127,15 @@ impl Run<'_> {
     }
 
     fn one_by_one(&self, lane: Lane) -> Vec<Done> {
-        let wanted = lane.iter().filter(|step| self.options.wants(step));
+        let wanted = lane.iter().filter(|step| self.wants(step));
         wanted.map(|step| self.carry_out(step, None)).collect()
+    }
+
+    fn wants(&self, step: &Step) -> bool {
+        match &self.affected {
+            Some(affected) => affected.has(step.name),
+            None => self.options.wants(step),
+        }
     }
 
     /// What of a step is run: of a set this share, or that of this landing.
@@ -128,15 +143,18 @@ impl Run<'_> {
         let one = &self.options.one;
         let turn = one.share.and_then(|number| Share::all(step.shares).nth(number as usize - 1));
         let turn = share.or(turn).unwrap_or_else(|| Share::at(self.landing.number, step.shares));
+        let affected = self.affected.as_ref().map(|affected| affected.filters(step.name));
+        let filters = affected.unwrap_or_else(|| one.filter.clone());
+        let is_by_name = !one.cell.is_empty() || !filters.is_empty();
         Chosen {
             step: step.name,
             takes: step.takes,
             shares: step.shares,
-            share: (step.shares > 0 && !one.is_by_name()).then_some(turn),
+            share: (step.shares > 0 && !is_by_name).then_some(turn),
             landing: self.landing.number,
             offset: one.offset,
             cells: one.cell.clone(),
-            filters: one.filter.clone(),
+            filters,
         }
     }
 

@@ -10,6 +10,12 @@ pub(crate) struct Options {
     /// Only this step; may be repeated
     #[arg(long, value_parser = steps().map(|step| step.name).collect::<Vec<_>>())]
     pub(super) only: Vec<String>,
+    /// Only what can notice the changes since a revision; says what it leaves out
+    #[arg(long, conflicts_with_all = ["only", "long", "coverage", "one"])]
+    pub(super) affected: bool,
+    /// That revision. Default: main; on main itself, the last commit
+    #[arg(long, value_name = "REV", requires = "affected")]
+    pub(super) base: Option<String>,
     /// Leave out what needs QEMU
     #[arg(long)]
     pub(super) no_vm: bool,
@@ -68,11 +74,6 @@ impl OfOne {
 
     fn is_given(&self) -> bool {
         self.share.is_some() || self.offset.is_some() || !self.cell.is_empty() || !self.filter.is_empty()
-    }
-
-    /// Whether what is run is named.
-    pub(super) fn is_by_name(&self) -> bool {
-        !self.cell.is_empty() || !self.filter.is_empty()
     }
 }
 
@@ -142,12 +143,22 @@ mod tests {
 
     #[test]
     fn what_goes_on_chooses_by_itself_and_coverage_runs_nothing() {
-        for words in
-            ["--long --minutes 5 --only matrix", "--coverage --json --only sweep", "--under-load --only soak"]
-        {
+        for words in [
+            "--long --minutes 5 --only matrix",
+            "--coverage --json --only sweep",
+            "--under-load --only soak",
+            "--affected --base HEAD",
+        ] {
             assert_eq!(problem(words), None, "{words}");
         }
-        for words in ["--minutes 5", "--json", "--long --only matrix --share 1", "--coverage --long"] {
+        for words in [
+            "--minutes 5",
+            "--json",
+            "--long --only matrix --share 1",
+            "--coverage --long",
+            "--base HEAD",
+            "--affected --only unit",
+        ] {
             assert!(problem(words).is_some(), "{words}");
         }
     }
