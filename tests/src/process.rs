@@ -1,7 +1,7 @@
 //! Looking at processes through `/proc`, and ending those that a test started.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::time::{Duration, Instant};
 
@@ -88,11 +88,6 @@ impl Process {
     }
 }
 
-/// CPU time that a process has used in the kernel; zero when it is gone.
-pub fn kernel_time(pid: i32) -> Duration {
-    times(pid)[1]
-}
-
 /// CPU time in user mode and in the kernel.
 fn times(pid: i32) -> [Duration; 2] {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
@@ -129,14 +124,18 @@ fn family(pid: i32) -> Vec<i32> {
     let mut parents = vec![pid];
     while let Some(parent) = parents.pop() {
         for thread in threads_that_start_others(parent) {
-            let children = fs::read_to_string(thread.join("children")).unwrap_or_default();
-            let children: Vec<i32> =
-                children.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+            let children = children(&thread);
             parents.extend(&children);
             found.extend(children);
         }
     }
     found
+}
+
+/// What a thread, by its folder in `/proc`, has started, and nobody has collected yet.
+pub fn children(thread: &Path) -> Vec<i32> {
+    let children = fs::read_to_string(thread.join("children")).unwrap_or_default();
+    children.split_whitespace().filter_map(|word| word.parse().ok()).collect()
 }
 
 /// Asks again and again, at most so long, whether something holds by now.

@@ -1,17 +1,27 @@
 //! Starting and ending children of the injector, so that none is ever forgotten, and none ever waited for without end.
+//!
+//! Collecting one is done aside. The kernel takes apart what `/proc` shows of it meanwhile, and tries again and again until whoever
+//! was just reading there has let go (`d_invalidate` in fs/dcache.c). Where processors are scarce that may last for longer than a
+//! lease, and no heartbeat would be sent.
 
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
 
 use nix::fcntl::OFlag;
 use nix::libc;
-use nix::unistd::pipe2;
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
+use nix::unistd::{Pid, pipe2};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
 use tokio::process::{Child, Command};
+use tokio::task::{spawn_blocking, spawn_local};
 use tokio::time::timeout;
 
 use super::manager;
-use crate::kernel::process::{END_LIMIT, end_child};
+use crate::kernel::process::{END_LIMIT, end_child, pidfd_open};
 use crate::sabotage::{self, Guard};
 
 /// The descriptor under which a child finds its socket.
@@ -39,12 +49,58 @@ pub fn kill(child: &mut Child, what: &str) {
     }
 }
 
+/// How a child has ended that is still to be collected; `None` while it runs.
+///
+/// # Errors
+/// When it has been collected.
+pub fn status(child: &Child) -> io::Result<Option<ExitStatus>> {
+    let pid = child.id().ok_or(io::ErrorKind::NotFound)?.cast_signed();
+    let look = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+    // As wait(2) says it.
+    Ok(match waitid(Id::Pid(Pid::from_raw(pid)), look)? {
+        WaitStatus::Exited(_, code) => Some(ExitStatus::from_raw(code << 8)),
+        WaitStatus::Signaled(_, signal, _) => Some(ExitStatus::from_raw(signal as i32)),
+        _ => None,
+    })
+}
+
+/// Waits until a child has ended, and does not collect it. Must be called within a runtime.
+///
+/// # Errors
+/// When it cannot be watched.
+pub async fn ended(child: &mut Child) -> io::Result<ExitStatus> {
+    match watch(child) {
+        Ok(watch) => drop(watch.readable().await?),
+        // No more descriptors. There is one for this already, with which it is collected at once.
+        Err(_) => return child.wait().await,
+    }
+    match status(child)? {
+        Some(status) => Ok(status),
+        None => child.wait().await,
+    }
+}
+
+fn watch(child: &Child) -> io::Result<AsyncFd<OwnedFd>> {
+    let pid = child.id().ok_or(io::ErrorKind::NotFound)?;
+    let pidfd = pidfd_open(pid.cast_signed())?;
+    // SAFETY: the descriptor is its own, and is open for as long as it is watched.
+    Ok(unsafe { AsyncFd::register_with_interest(pidfd, Interest::READABLE)? })
+}
+
 /// Waits until a child that was killed is gone, but not for one that hangs in the kernel: that is collected whenever it ends.
 /// Must be called within a `LocalSet`.
 pub async fn collect(mut child: Child, what: &str) {
-    if timeout(END_LIMIT, child.wait()).await.is_err() {
-        tracing::error!(pid = child.id(), "the {what} was killed, and has not ended: it hangs in the kernel");
-        tokio::task::spawn_local(async move { child.wait().await });
+    let pid = child.id();
+    let gone = spawn_local(async move {
+        let ended = ended(&mut child).await;
+        let collected = spawn_blocking(move || child.try_wait()).await;
+        if let (Err(error), _) | (_, Ok(Err(error))) = (ended, collected) {
+            tracing::warn!(pid, %error, "cannot collect a child");
+        }
+    });
+    // It goes on when nobody waits for it any more.
+    if timeout(END_LIMIT, gone).await.is_err() {
+        tracing::error!(pid, "the {what} was killed, and has not ended: it hangs in the kernel");
     }
 }
 
@@ -115,7 +171,7 @@ mod tests {
     use std::time::Duration;
 
     use nix::errno::Errno;
-    use nix::sys::signal::{Signal, kill};
+    use nix::sys::signal::{Signal, kill as send};
     use nix::sys::wait::{Id, WaitPidFlag, waitid};
     use nix::unistd::Pid;
     use tokio::task::LocalSet;
@@ -169,7 +225,7 @@ mod tests {
                 collect(hung, "sleeper").await;
                 assert!(since.elapsed() >= END_LIMIT && has_child());
                 tokio::time::resume();
-                kill(pid, Signal::SIGKILL).unwrap();
+                send(pid, Signal::SIGKILL).unwrap();
                 for _ in 0..1000 {
                     if !has_child() {
                         return;
@@ -177,6 +233,45 @@ mod tests {
                     tokio::time::sleep(Duration::from_millis(10)).await;
                 }
                 panic!("nobody has collected it");
+            });
+        };
+        thread::spawn(on_a_thread).join().unwrap();
+    }
+
+    #[test]
+    fn a_child_is_collected_aside_and_how_it_ended_is_told_before() {
+        let on_a_thread = || {
+            let mut tokio = tokio::runtime::Builder::new_current_thread();
+            let tokio = tokio.enable_all().max_blocking_threads(1).build().unwrap();
+            LocalSet::new().block_on(&tokio, async {
+                // The thread aside is there before anything is refused to this one.
+                spawn_blocking(|| ()).await.unwrap();
+                let mut child = start_child(sleeper(), Vec::new()).unwrap();
+                assert_eq!(status(&child).unwrap(), None);
+                refuse(libc::SYS_wait4, libc::EDEADLK);
+                kill(&mut child, "sleeper");
+                for _ in 0..2 {
+                    assert_eq!(ended(&mut child).await.unwrap().signal(), Some(libc::SIGKILL));
+                    assert!(has_child(), "it was collected here");
+                }
+                collect(child, "sleeper").await;
+                assert!(!has_child(), "nobody has collected it");
+            });
+        };
+        thread::spawn(on_a_thread).join().unwrap();
+    }
+
+    #[test]
+    fn how_a_child_ended_is_told_as_wait_tells_it() {
+        let on_a_thread = || {
+            let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            tokio.block_on(async {
+                let mut command = Command::new("sh");
+                command.args(["-c", "exit 3"]);
+                let mut child = start_child(command, Vec::new()).unwrap();
+                let told = ended(&mut child).await.unwrap();
+                assert_eq!((told, told.code()), (child.wait().await.unwrap(), Some(3)));
+                assert_eq!(status(&child).unwrap_err().kind(), io::ErrorKind::NotFound);
             });
         };
         thread::spawn(on_a_thread).join().unwrap();

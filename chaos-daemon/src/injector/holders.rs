@@ -12,7 +12,7 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::process::{Child, Command};
 use tokio::sync::mpsc;
 
-use super::child::{collect, kill, start_child};
+use super::child::{collect, ended, kill, start_child, status};
 use crate::fault::Work;
 use crate::holder::protocol::{frame, send_with_fd};
 use crate::holder::{Lease, Order, Preload, Report};
@@ -99,8 +99,8 @@ impl Holder {
     }
 
     /// Whether it has not ended.
-    pub fn runs(&mut self) -> bool {
-        matches!(self.child.try_wait(), Ok(None))
+    pub fn runs(&self) -> bool {
+        matches!(status(&self.child), Ok(None))
     }
 
     /// Gives it work, and waits until the work is applied and read back, or refused.
@@ -168,9 +168,10 @@ impl Holder {
 
     /// Waits until it has ended by itself, killing it after `limit`.
     pub async fn finish(mut self, limit: Duration) {
-        if tokio::time::timeout(limit, self.child.wait()).await.is_err() {
-            self.end().await;
+        if tokio::time::timeout(limit, ended(&mut self.child)).await.is_err() {
+            return self.end().await;
         }
+        collect(self.child, "holder").await;
     }
 
     async fn send_bytes(&mut self, bytes: &[u8], fd: Option<BorrowedFd<'_>>) -> io::Result<()> {

@@ -22,7 +22,7 @@ use tokio::time::timeout;
 
 use super::Options;
 use super::alerts::Ears;
-use super::child::{CHILD_FD, collect, kill, start_child};
+use super::child::{CHILD_FD, collect, ended, kill, start_child};
 use crate::host::accounts;
 use crate::host::program::Programs;
 use crate::request::WentDown;
@@ -242,13 +242,13 @@ impl ServerProcess {
     pub async fn ended(&mut self) -> String {
         let runner = async {
             match &mut self.runner {
-                Some(runner) => runner.wait().await,
+                Some(runner) => ended(runner).await,
                 None => std::future::pending().await,
             }
         };
         let (which, status) = tokio::select! {
-            status = self.server.wait() => ("server", status),
-            status = self.prober.wait() => ("prober", status),
+            status = ended(&mut self.server) => ("server", status),
+            status = ended(&mut self.prober) => ("prober", status),
             status = runner => ("runner", status),
         };
         match status {
@@ -265,10 +265,10 @@ impl ServerProcess {
         kill(&mut prober, "prober");
         let runner = async {
             let Some(mut runner) = runner else { return };
-            if timeout(RUNNER_ENDS, runner.wait()).await.is_err() {
+            if timeout(RUNNER_ENDS, ended(&mut runner)).await.is_err() {
                 kill(&mut runner, "runner");
-                collect(runner, "runner").await;
             }
+            collect(runner, "runner").await;
         };
         tokio::join!(collect(server, "server"), collect(prober, "prober"), runner);
     }

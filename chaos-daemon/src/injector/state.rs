@@ -254,7 +254,7 @@ impl Injector {
             _ => None,
         };
         // It may have been killed while it waited.
-        if let Some(mut holder) = warm
+        if let Some(holder) = warm
             && holder.runs()
         {
             return Ok(holder);
@@ -301,7 +301,7 @@ impl Injector {
 
     /// Has the packet hooks kept switched on. False when that cannot be done, nor tried again.
     async fn keep_hooks(&self) -> bool {
-        if self.keeper.borrow_mut().as_mut().is_some_and(Holder::runs) {
+        if self.keeper.borrow().as_ref().is_some_and(Holder::runs) {
             return true;
         }
         match Holder::start_keeper().await {
@@ -322,7 +322,7 @@ impl Injector {
         loop {
             hooks = hooks && self.keep_hooks().await;
             tokio::time::sleep(STOCK_WATCH).await;
-            let ended = self.warm.borrow_mut().as_mut().is_some_and(|holder| !holder.runs());
+            let ended = self.warm.borrow().as_ref().is_some_and(|holder| !holder.runs());
             if ended {
                 self.warm.borrow_mut().take();
                 self.restock();

@@ -145,7 +145,11 @@ fn is_killed(pid: i32) -> bool {
     String::from_utf8_lossy(&status).lines().filter_map(pending).any(|signals| signals & KILLED != 0)
 }
 
-fn pidfd_open(pid: i32) -> io::Result<OwnedFd> {
+/// A descriptor of a process, which can be read from when the last thread of it has ended (pidfd_open(2)).
+///
+/// # Errors
+/// When there is no such process, or no descriptor left.
+pub fn pidfd_open(pid: i32) -> io::Result<OwnedFd> {
     // SAFETY: plain system call without pointers; the result is a new fd or -1.
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
     match i32::try_from(fd) {

@@ -20,7 +20,7 @@ use crate::kernel::{Attach, Context};
 use crate::mounts::with_tiny_tmpfs;
 use crate::residue::{Behaviour, Judged};
 use crate::skip::Environment;
-use crate::stall::Stalls;
+use crate::stall::{Cause, Stalls};
 use crate::{Error, Result};
 use script::{Abilities, Action, Script, Step};
 use world::World;
@@ -31,9 +31,9 @@ const ROOM: u32 = 256;
 /// What went on so long before a step can be the reason why it went wrong: faults end early two lease windows after a holder, or the
 /// injector, fell silent.
 const BEFORE: Duration = Duration::from_secs(7);
-/// A machine that stands still for longer is none to soak on.
+/// A machine on which it lasts longer is none to soak on.
 const LONGEST: Duration = Duration::from_secs(90);
-/// In one lane; a machine that stands still more often is none to soak on.
+/// In one lane; a machine that has more to be excused is none to soak on.
 const MOST_EXCUSED: usize = 8;
 
 /// How long, and which.
@@ -82,9 +82,9 @@ pub struct Figures {
     pub packets: [u64; 2],
     /// Of these, lost without a fault that explains it, come through one, or arrived twice.
     pub unexplained: u64,
-    /// Steps that are excused: how long the machine stood still when one went wrong. Its lane began anew, with nothing left behind.
-    pub excused: Vec<Duration>,
-    /// Steps that went well around a standstill: packets of their targets are not judged, since a lease may have run out.
+    /// Steps that went wrong and are excused, by the cause that was seen. Their lane began anew, with nothing left behind.
+    pub excused: Vec<Cause>,
+    /// Steps that went well while something kept the daemon: packets of their targets are not judged, since a lease may have run out.
     pub doubtful: usize,
     /// What was found of residue when every fault had ended.
     pub judged: Judged,
@@ -188,7 +188,7 @@ pub fn run(plan: Plan) -> Result<Figures> {
 }
 
 fn live(lane: Lane, mut script: Script, steps: usize, deadline: Instant, stalls: &Stalls) -> Result<Figures> {
-    let world = World::new(lane, stalls.watch_process())?;
+    let world = World::new(lane, stalls.watch_lane())?;
     let behaved = world.behaviour()?;
     let mut soak = Soak { world, figures: Figures::default() };
     let mut number = 0;
@@ -200,17 +200,16 @@ fn live(lane: Lane, mut script: Script, steps: usize, deadline: Instant, stalls:
         let taken = soak.take(action);
         soak.figures.judged.merge(soak.world.judged.take());
         let since = begun.checked_sub(BEFORE).unwrap_or(begun);
-        let stall = stalls.longest_since(since);
         let Err(error) = taken else {
             soak.figures.count(action.step);
-            if stall.is_some() {
+            if soak.world.seen.cause_since(since).is_some() {
                 soak.world.disregard(since);
                 soak.figures.doubtful += 1;
             }
             continue;
         };
         let at = format!("step {number}, {action:?}");
-        if let Err(error) = soak.excuse(&at, error, stall, stalls) {
+        if let Err(error) = soak.excuse(&at, error, since) {
             soak.figures.count(action.step);
             return Ok(soak.failed(&at, &error));
         }
@@ -218,14 +217,13 @@ fn live(lane: Lane, mut script: Script, steps: usize, deadline: Instant, stalls:
         drop(soak);
         figures.unexplained = unexplained;
         script.forget();
-        soak = Soak { world: World::new(lane, stalls.watch_process())?, figures };
+        soak = Soak { world: World::new(lane, stalls.watch_lane())?, figures };
     }
     let (begun, unexplained) = (Instant::now(), soak.figures.unexplained);
     let finished = soak.finish(&behaved);
     soak.figures.judged.merge(soak.world.judged.take());
     let Err(error) = finished else { return Ok(soak.figures) };
-    let stall = stalls.longest_since(begun.checked_sub(BEFORE).unwrap_or(begun));
-    match soak.excuse("at the end", error, stall, stalls) {
+    match soak.excuse("at the end", error, begun.checked_sub(BEFORE).unwrap_or(begun)) {
         Ok(()) => Ok(Figures { unexplained, ..soak.figures }),
         Err(error) => Ok(soak.failed("at the end", &error)),
     }
@@ -238,16 +236,21 @@ impl Soak {
         self.figures
     }
 
-    /// Excuses what went wrong if the machine stood still, and if afterwards everything can be killed and recovered.
-    fn excuse(&mut self, at: &str, error: Error, stall: Option<Duration>, stalls: &Stalls) -> Result<()> {
-        let Some(stall) = stall.filter(|_| self.figures.excused.len() < MOST_EXCUSED) else {
-            return Err(error);
+    /// Excuses what went wrong if a cause was seen that is not the daemon's, and if afterwards everything can be killed and recovered.
+    fn excuse(&mut self, at: &str, error: Error, since: Instant) -> Result<()> {
+        let cause = self.world.seen.any_cause_since(since);
+        let Some(cause) = cause.filter(|_| self.figures.excused.len() < MOST_EXCUSED) else {
+            let rcu = self.world.seen.rcu_since(since);
+            let unseen = "nothing was seen that excuses it";
+            return Err(Error::Different(format!("{error}; {unseen} (RCU took at most {rcu:.1?})")));
         };
-        stalls.wait_over(LONGEST);
-        let what = format!("the machine stood still for {stall:?}: {error}");
+        self.world.seen.wait_over(LONGEST);
+        // All of it, now that it is over.
+        let cause = self.world.seen.any_cause_since(since).unwrap_or(cause);
+        let what = format!("{error}; excused, because {cause}");
         self.leave_nothing().map_err(|residue| Error::Different(format!("{what}; then {residue}")))?;
         println!("{:?}, {at}: {what}; everything was recovered", self.world.lane);
-        self.figures.excused.push(stall);
+        self.figures.excused.push(cause);
         Ok(())
     }
 

@@ -26,7 +26,7 @@ use crate::pair::INTERFACE;
 use crate::process::{self, Process, wait_until};
 use crate::residue::{Behaviour, Judged};
 use crate::skip::Environment;
-use crate::stall::Kept;
+use crate::stall;
 use crate::tools::{Came, Session};
 use crate::worker::{Program, Worker};
 use crate::{Daemon, Error, Mcp, Pair, Residue, Result};
@@ -49,8 +49,8 @@ pub(super) const LASTING: Duration = Duration::from_secs(3000);
 /// Everything a lane touches. Fields go in this order.
 pub(super) struct World {
     pub(super) lane: Lane,
-    /// Watches the injector.
-    kept: Kept,
+    /// What keeps the lane and the daemon's processes from going on.
+    pub(super) seen: stall::Lane,
     pub(super) mcp: Mcp,
     /// Before the daemon, whose directory goes with it.
     pub(super) guard: Guard,
@@ -156,16 +156,15 @@ impl Watching {
 }
 
 impl World {
-    pub(super) fn new(lane: Lane, kept: Kept) -> Result<Self> {
+    pub(super) fn new(lane: Lane, seen: stall::Lane) -> Result<Self> {
         let (site, cgroup) = (Site::new(lane)?, Cgroup::new()?);
         let (props, guarded) = (Props::new()?, Guarded::new()?);
         let daemon = start(lane, &cgroup)?;
-        kept.watch(daemon.injector_pid());
         let (mcp, guard) = (daemon.mcp()?, Guard::start(&daemon)?);
         let in_vm = Environment::detect() == Environment::Vm;
         Ok(Self {
             lane,
-            kept,
+            seen,
             mcp,
             guard,
             daemon,
@@ -270,7 +269,8 @@ impl World {
         self.site.bystander.settle(Expected::Through);
     }
 
-    /// The machine stood still: from then until now faults may have ended early, and nothing can be said of the target's packets.
+    /// The daemon was kept from going on: from then until now faults may have ended early, and nothing can be said of the target's
+    /// packets.
     pub(super) fn disregard(&self, since: Instant) {
         self.site.target.expect(since, Expected::Either);
         self.settle();
@@ -497,7 +497,6 @@ impl World {
         let fresh = start(self.lane, &self.cgroup)?;
         self.mcp = fresh.mcp()?;
         self.guard = Guard::start(&fresh)?;
-        self.kept.watch(fresh.injector_pid());
         self.daemon = fresh;
         Ok(())
     }
@@ -507,7 +506,6 @@ impl World {
         self.bury(dead);
         let (lane, cgroup) = (self.lane, &self.cgroup);
         self.daemon.start_again(|command| place(lane, cgroup, command))?;
-        self.kept.watch(self.daemon.injector_pid());
         self.mcp = self.daemon.mcp()?;
         self.guard = Guard::start(&self.daemon)?;
         self.guarded.assert_as_before()
