@@ -20,7 +20,7 @@ import node  # noqa: E402
 
 def document(title, address, tolerance, method):
     """An experiment whose steady state is the health of `address`."""
-    return steady(title, {"type": "http", "url": f"http://{address}/health", "timeout": 1}, tolerance, method)
+    return steady(title, {"type": "http", "url": f"http://{address}/health", "timeout": 30}, tolerance, method)
 
 
 def steady(title, provider, tolerance, method):
@@ -73,9 +73,14 @@ def experiments(address):
     yield document("nobody there", "127.0.0.1:9", 200, [cut]), (False, False)
 
 
+def refused(is_watched):
+    """An action that has 127.0.0.2 refuse; for long where somebody is to notice who looks once a second."""
+    lasts, after = ("6s", 7) if is_watched else ("1500ms", 2)
+    return inject(lasts, after, "error", "--interface", "lo", "--cidr", "127.0.0.2")
+
+
 def strategies(address, port):
     """Documents with a strategy, and whether their steady state is met before, during and after; None: it is not verified."""
-    cut = inject("1500ms", 2, "error", "--interface", "lo", "--cidr", "127.0.0.2")
     reached = f"127.0.0.2:{port}"
     for strategy, where, tolerance, met in [
         ("before-method-only", address, 200, (True, None, None)),
@@ -90,7 +95,7 @@ def strategies(address, port):
         ("default", reached, 200, (True, None, True)),
     ]:
         title = f"{strategy}, {tolerance} of {'an address that is cut off' if where == reached else 'a service'}"
-        experiment = document(title, where, tolerance, [cut])
+        experiment = document(title, where, tolerance, [refused(where == reached)])
         experiment["runtime"] = {"hypothesis": {"strategy": strategy}, "rollbacks": {"strategy": "always"}}
         yield experiment, met
 
@@ -174,8 +179,8 @@ def run_strategy(check, programs, experiment, met):
 def fail_fast(check, programs, port):
     """A run that ends when the steady state is not met, without the rest of its method: `--fail-fast`, and `stopOnFailure`."""
     title = "failing fast"
-    provider = {"type": "http", "url": f"http://127.0.0.1:{port}/health", "timeout": 1}
-    cut = inject("1500ms", 2, "error", "--interface", "lo", "--cidr", "127.0.0.2")
+    provider = {"type": "http", "url": f"http://127.0.0.1:{port}/health", "timeout": 30}
+    cut = refused(True)
     look = {"type": "probe", "name": "never taken", "provider": provider}
     experiment = document(title, f"127.0.0.2:{port}", 200, [cut, look])
     experiment["runtime"] = {"hypothesis": {"strategy": "continuously"}}

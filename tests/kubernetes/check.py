@@ -68,7 +68,7 @@ class Probe:
         self.check, self.tools = check, tools
 
     def __call__(self, name, kubeconfig, resource, *options, code, says):
-        ended, said = self.tools("chaosctl", "probe", "kubernetes", "--kubeconfig", kubeconfig, resource, "--timeout", "20s", *options)
+        ended, said = self.tools("chaosctl", "probe", "kubernetes", "--kubeconfig", kubeconfig, resource, "--timeout", "30s", *options)
         held = ended == code and says in said and "hunter2" not in said
         self.check(f"chaosctl: {name}", held, (ended, said))
 
@@ -78,8 +78,10 @@ class Probe:
         kind = resource.split("/")[0]
         conditions = {"pod": "Ready", "node": "Ready", "job": "Complete"}
         waits = ["wait", f"--for=condition={conditions[kind]}"] if kind in conditions else ["rollout", "status"]
+        # What is ready is so at once, however long that takes.
+        limit = f"--timeout={cluster.HANG if is_ready else 1}s"
         ended, said = self.tools("kubectl", "--kubeconfig", kubeconfig, "--cache-dir", self.tools.folder / "cache", *waits, resource,
-                                 "--timeout=1s")
+                                 limit)
         self.check(f"kubectl: {name}", (ended == 0) == is_ready, (ended, said))
 
 
@@ -150,8 +152,8 @@ def credentials(check, probe, files, folder):
 
 def judged(tools, kubeconfig, *options):
     """Whether a steady state of one such probe is met, by the daemon, and what it says."""
-    provider = {"type": "process", "path": "chaosctl", "timeout": 20,
-                "arguments": ["probe", "kubernetes", "--kubeconfig", kubeconfig, "pod/pay-0", "--timeout", "20s", *options]}
+    provider = {"type": "process", "path": "chaosctl", "timeout": 30,
+                "arguments": ["probe", "kubernetes", "--kubeconfig", kubeconfig, "pod/pay-0", "--timeout", "30s", *options]}
     burn = ["inject", "resource_exhaustion", "--cpu-percent", "5", "--for", "300ms"]
     document = {"title": "cluster", "description": "Of a cluster.", "rollbacks": [],
                 "steady-state-hypothesis": {"title": "so", "probes": [

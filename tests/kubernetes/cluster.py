@@ -11,12 +11,11 @@ import time
 import urllib.error
 import urllib.request
 
+from node import HANG
+
 ADDRESS = "127.0.0.1:6443"
 # Nobody's but this cluster's, which has no one else's.
 TOKENS = {"admin": "hunter2-admin-token", "stranger": "hunter2-stranger-token"}
-START = 120
-STOP = 15
-PATIENCE = 10
 
 
 class Cluster:
@@ -60,7 +59,7 @@ class Cluster:
             self.processes.append(subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log))
 
     def _wait_ready(self):
-        until = time.monotonic() + START
+        until = time.monotonic() + 2 * HANG
         while True:
             try:
                 # The namespace is made by the server itself, some time after it is ready.
@@ -88,7 +87,7 @@ class Cluster:
                           "2", "-extfile", f"{name}.ext", "-out", f"{name}.pem")
 
     def _openssl(self, *words):
-        subprocess.run(["openssl", *words], cwd=self.folder, check=True, capture_output=True, timeout=PATIENCE)
+        subprocess.run(["openssl", *words], cwd=self.folder, check=True, capture_output=True, timeout=HANG)
 
     def ask(self, method, path, body=None, kind="application/json"):
         """Status and answer of one request, in the name of who may do anything."""
@@ -97,7 +96,7 @@ class Cluster:
         request = urllib.request.Request(f"https://{ADDRESS}{path}", data, headers, method=method)
         context = ssl.create_default_context(cafile=self.folder / "ca.pem")
         try:
-            with urllib.request.urlopen(request, timeout=PATIENCE, context=context) as answer:
+            with urllib.request.urlopen(request, timeout=HANG, context=context) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()
@@ -126,7 +125,7 @@ class Cluster:
         for process in reversed(self.processes):
             process.send_signal(signal.SIGTERM)
             try:
-                process.wait(STOP)
+                process.wait(HANG)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()

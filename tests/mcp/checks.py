@@ -10,8 +10,7 @@ import sys
 import threading
 from pathlib import Path
 
-# One command, in seconds.
-PATIENCE = 60
+import node
 
 
 class Health(http.server.BaseHTTPRequestHandler):
@@ -50,7 +49,7 @@ class Programs:
         self.environment = {**os.environ, "PATH": path, "CHAOS_SOCKET": str(socket), "CHAOS_TEST_TOKEN": "hunter2"}
 
     def __call__(self, *command):
-        done = subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=PATIENCE,
+        done = subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=node.HANG,
                               check=False, env=self.environment, cwd=self.folder)
         return done.returncode, done.stdout + done.stderr
 

@@ -24,7 +24,7 @@ import node
 
 FAULT = "python-client-check"
 PEER, BYSTANDER = "127.0.0.2", "127.0.0.3"
-PARTITION = {"fault_type": "network_partition", "probability": 1.0, "duration_seconds": 30,
+PARTITION = {"fault_type": "network_partition", "probability": 1.0, "duration_seconds": 600,
              "target": {"interface": "lo", "cidr": PEER}}
 TOOLS = {"chaos_inject_fault", "chaos_run_experiment", "chaos_status", "chaos_stop", "chaos_doctor", "chaos_plan",
          "chaos_plan_experiment", "chaos_list_experiments", "chaos_describe_experiment",
@@ -32,8 +32,10 @@ TOOLS = {"chaos_inject_fault", "chaos_run_experiment", "chaos_status", "chaos_st
          "chaos_schedule"}
 # The server that is probed, and its port.
 SERVER, PORT = Path(__file__).resolve().parent / "server.py", 8765
-# One session, and everything together, in seconds.
-SESSION, ALL = 60, 240
+# What only a hang takes of one session, and of everything together, in seconds; and the longest that may be waited for a run.
+SESSION, ALL, WAIT = 5 * node.HANG, 20 * node.HANG, 44
+# The longest time limit of a probe.
+PATIENT = ("--timeout", "30s")
 
 # A registration that is right but for this is refused: what is changed, the error's name, what its message starts with.
 BAD = [
@@ -105,14 +107,14 @@ async def listing(check, tools):
 
 async def partition(check, tools, echo):
     # Off the event loop, which has the session to keep.
-    answers = lambda address: asyncio.to_thread(echo.answers, address)
+    answers = lambda address, *patience: asyncio.to_thread(echo.answers, address, *patience)
     check("before, the peer answers", await answers(PEER))
     answer, error = await tools.fault("register", **PARTITION)
     check("register", not error and answer.get("status") == "registered", answer)
     check("registering alone does nothing", await answers(PEER))
     answer, error = await tools.fault("inject")
     check("inject", not error and answer.get("status") == "injected" and answer.get("was_triggered") is True, answer)
-    check("during, the peer does not answer", not await answers(PEER))
+    check("during, the peer does not answer", not await answers(PEER, node.SILENCE))
     check("during, a bystander answers", await answers(BYSTANDER))
     seen = await tools.status()
     met = seen and seen["active"] and seen["state"] == "effective" and seen["evidence"]["packets_affected"] > 0
@@ -197,12 +199,12 @@ async def progress(check, tools):
         run, error = await tools.call("chaos_run_experiment", experiment_name=WATCHED, wait_seconds=0)
         check("a run is begun", not error and "verdict" not in run, run)
         start = time.monotonic()
-        answer, error = await tools.call("chaos_get_run", run_id=run["run_id"], wait_seconds=SESSION / 2)
+        answer, error = await tools.call("chaos_get_run", run_id=run["run_id"], wait_seconds=WAIT)
         ended = answer.get("ended") is True and answer["run"].get("verdict") == "held"
-        check("a wait ends with the run", not error and ended and time.monotonic() - start < SESSION / 2, answer)
+        check("a wait ends with the run", not error and ended and time.monotonic() - start < WAIT, answer)
     for tool, named in (("chaos_run_experiment", {"experiment_name": WATCHED}), ("chaos_get_run", {"run_id": "0"})):
-        answer, error = await tools.call(tool, wait_seconds=60, **named)
-        check(f"{tool} does not wait too long", error and "wait_seconds: 60 is not from 0 to 44" in json.dumps(answer), answer)
+        answer, error = await tools.call(tool, wait_seconds=WAIT + 1, **named)
+        check(f"{tool} does not wait too long", error and f"wait_seconds: {WAIT + 1} is not from 0 to {WAIT}" in json.dumps(answer), answer)
 
 
 async def session(check, mode, parameters, echo):
@@ -241,8 +243,8 @@ async def behind_proxy(check, mode, parameters):
 
 def probe(programs, server, *options, kind="mcp"):
     """Exit code and answer of `chaosctl probe mcp`, or of another probe that speaks with an MCP server."""
-    command = [str(programs / "chaosctl"), "--json", "probe", kind, *options, *server]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=SESSION, check=False)
+    command = [str(programs / "chaosctl"), "--json", "probe", kind, *PATIENT, *options, *server]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=node.HANG, check=False)
     return done.returncode, json.loads(done.stdout or "{}"), done.stderr
 
 
@@ -268,7 +270,7 @@ def probes(check, programs):
         with subprocess.Popen([sys.executable, str(SERVER), str(PORT), *more], stdout=subprocess.DEVNULL,
                               stderr=subprocess.DEVNULL) as server:
             try:
-                url, end = f"http://127.0.0.1:{PORT}/mcp", time.monotonic() + SESSION / 2
+                url, end = f"http://127.0.0.1:{PORT}/mcp", time.monotonic() + node.HANG
                 while probe(programs, [url])[0] and time.monotonic() < end:
                     time.sleep(0.2)
                 probed(check, programs, [url])
@@ -277,15 +279,14 @@ def probes(check, programs):
                 check("its revision is told", (answer.get("answer") or {}).get("revision") == revision, answer or said)
                 code, answer, _ = probe(programs, [f"http://127.0.0.1:{PORT}/elsewhere"])
                 check("another path is no MCP server", code == 1 and "404" in answer.get("detail", ""), answer)
-                code, answer, said = probe(programs, ["--mcp", url], "--timeout", "20s", "--max", "10000", kind="latency")
+                code, answer, said = probe(programs, ["--mcp", url], "--max", "10000", kind="latency")
                 check("its latency is a percentile", code == 0 and answer["value"] > 0 and "p95" in answer["detail"], answer or said)
             finally:
                 server.kill()
     check.era = "stdio"
-    # It takes a while until Python has come so far.
-    server = ["--timeout", "30s", "--", sys.executable, str(SERVER), "stdio"]
+    server = ["--", sys.executable, str(SERVER), "stdio"]
     probed(check, programs, server)
-    proxied = ["--timeout", "30s", "--", str(programs / "chaosctl"), "mcp-proxy", "--delay", "700ms", *server[2:]]
+    proxied = ["--", str(programs / "chaosctl"), "mcp-proxy", "--delay", "700ms", *server[1:]]
     code, answer, _ = probe(programs, proxied, "--call", "add", "--arguments", '{"a": 1, "b": 2}')
     late = (answer.get("answer") or {}).get("call_ms", 0)
     check("behind the proxy, a call is late", code == 0 and late >= 700, answer)

@@ -19,8 +19,10 @@ from pathlib import Path
 SIOCGIFFLAGS, SIOCSIFFLAGS = 0x8913, 0x8914
 IFF_UP = 1
 IP_PKTINFO = 8
-START = 20
-STOP = 10
+# What takes so long hangs, however busy the machine is, in seconds.
+HANG = 60
+# How long it is waited for what is not to come.
+SILENCE = 0.4
 
 
 def enter(outside):
@@ -63,7 +65,7 @@ class Daemon:
         return self
 
     def _wait_ready(self):
-        until = time.monotonic() + START
+        until = time.monotonic() + HANG
         while not self._accepts():
             ended = self.process.poll()
             if ended is not None or time.monotonic() > until:
@@ -77,7 +79,7 @@ class Daemon:
     def __exit__(self, *_):
         self.process.send_signal(signal.SIGTERM)
         try:
-            self.process.wait(STOP)
+            self.process.wait(HANG)
         except subprocess.TimeoutExpired:
             # Its children go with it.
             self.process.kill()
@@ -108,7 +110,7 @@ class Echo:
             except TimeoutError:
                 pass
 
-    def answers(self, address, patience=0.4):
+    def answers(self, address, patience=HANG):
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
             client.connect((address, self.port))
             client.settimeout(patience)
@@ -130,5 +132,5 @@ def queues():
     texts = []
     for what, *where in shown:
         command = ["tc", "-j", what, where[0], "dev", "lo", *where[1:]]
-        texts.append(subprocess.run(command, capture_output=True, text=True, check=False, timeout=10).stdout.strip())
+        texts.append(subprocess.run(command, capture_output=True, text=True, check=False, timeout=HANG).stdout.strip())
     return [json.loads(text or "[]") for text in texts]

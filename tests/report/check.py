@@ -17,8 +17,6 @@ sys.path.insert(0, str(HERE.parent / "mcp"))
 import checks  # noqa: E402
 import node  # noqa: E402
 
-# Of one page, in seconds.
-PATIENCE = 60
 # Of a screen, and of a narrow one, in CSS pixels.
 WIDTHS = (1280, 420)
 # A name that would be mark-up, and is longer than there is place for.
@@ -51,19 +49,19 @@ def process(*arguments):
 
 
 def document(title, port, gate):
-    """An experiment that cuts 127.0.0.2 off for two seconds; a gate that watches it ends that sooner."""
+    """An experiment that cuts 127.0.0.2 off for two seconds, or for long, and a gate that watches it ends that sooner."""
     method = [{"type": "action", "name": "cut", "pauses": {"after": 1},
                "provider": process("inject", "timeout", "--name", "cut", "--interface", "lo", "--cidr", "127.0.0.2",
-                                   "--for", "2s")},
+                                   "--for", "1m" if gate else "2s")},
               {"type": "probe", "name": "for the record", "provider": process("probe", "tcp", f"127.0.0.1:{port}")}]
     steady = [{"type": "probe", "name": NAME, "tolerance": 200,
-               "provider": {"type": "http", "url": f"http://127.0.0.1:{port}/health", "timeout": 1}}]
+               "provider": {"type": "http", "url": f"http://127.0.0.1:{port}/health", "timeout": 30}}]
     told = {"title": title, "description": "Of a page.", "tags": ["page"],
             "steady-state-hypothesis": {"title": "up", "probes": steady}, "method": method, "rollbacks": []}
     if gate:
-        reach = process("probe", "tcp", f"127.0.0.2:{port}", "--timeout", "200ms")
+        reach = process("probe", "tcp", f"127.0.0.2:{port}", "--timeout", "3s")
         told["extensions"] = [{"name": "chaos-daemon", "rollback_on": [
-            {"name": "the far side answers", "provider": reach, "op": "gt", "value": 100, "interval": "200ms"}]}]
+            {"name": "the far side answers", "provider": reach, "op": "gt", "value": 2500, "interval": "200ms"}]}]
     return told
 
 
@@ -124,7 +122,7 @@ def browse(programs):
         options.add_argument(argument)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     browser = webdriver.Chrome(options=options, service=webdriver.ChromeService("/usr/bin/chromedriver"))
-    browser.set_page_load_timeout(PATIENCE)
+    browser.set_page_load_timeout(node.HANG)
     return browser
 
 

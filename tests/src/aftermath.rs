@@ -23,7 +23,7 @@ use nix::unistd::{ForkResult, Pid, fork, geteuid};
 use tempfile::TempDir;
 
 use crate::process::{self, Process, wait_until};
-use crate::{Error, Result, cgroup, daemon, mounts, netns};
+use crate::{Error, HANG, Result, cgroup, daemon, mounts, netns};
 
 /// By which somebody tells a program to end.
 const SIGNALS: [Signal; 3] = [Signal::SIGHUP, Signal::SIGINT, Signal::SIGTERM];
@@ -33,8 +33,6 @@ const STARTER: &str = "CHAOS_STARTED_BY";
 const FOLDER: &str = "chaos-run-";
 /// In that folder: a line for each process id that is in the names of what is made.
 const PIDS: &str = "pids";
-/// How long processes may take to be gone that were killed.
-const GONE: Duration = Duration::from_secs(10);
 /// How often it is looked what has become of the program.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -155,20 +153,26 @@ fn listed(left: &[String]) -> String {
     if left.is_empty() { "nothing".to_owned() } else { left.join("; ") }
 }
 
+/// Whether a process is none that ends by itself, when it has thawed a file system. While one becomes another program it has no
+/// arguments for a moment, and nothing is known of it.
+fn may_be_killed(process: &Process) -> bool {
+    !mounts::thaws(process) && (process.state == 'Z' || !process.arguments.is_empty())
+}
+
 /// Kills processes until there are none; says which there were. Those that thaw file systems end by themselves.
 fn end_all(find: impl Fn() -> Vec<Process>) -> Vec<String> {
     let mut left = BTreeMap::new();
-    let gone = wait_until(GONE, || {
+    let gone = wait_until(HANG, || {
         reap();
         let found = find();
-        for process in found.iter().filter(|process| process.runs() && !mounts::thaws(process)) {
+        for process in found.iter().filter(|process| process.runs() && may_be_killed(process)) {
             let words = || process.arguments.iter().take(2).cloned().collect::<Vec<_>>().join(" ");
             left.entry(process.pid).or_insert_with(|| format!("process {} {}", process.pid, words()));
             process.signal(Signal::SIGKILL);
         }
         found.is_empty()
     });
-    let late = (!gone).then(|| format!("processes that do not end within {GONE:?}"));
+    let late = (!gone).then(|| format!("processes that do not end within {HANG:?}"));
     left.into_values().chain(late).collect()
 }
 
@@ -285,4 +289,26 @@ fn remove(folder: &Path) -> Vec<String> {
     let removed = fs::remove_dir_all(folder).map_err(Error::io("remove", folder.display().to_string()));
     left.extend(removed.err().map(|error| error.to_string()));
     left
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_thaws_a_file_system_is_spared_also_while_it_becomes_the_program_that_does_it() {
+        let process = |state: char, arguments: &[&str]| Process {
+            pid: 1,
+            parent: 0,
+            start_time: 0,
+            state,
+            threads: 2,
+            arguments: arguments.iter().map(|word| (*word).to_owned()).collect(),
+        };
+        assert!(!may_be_killed(&process('S', &["sh", "-c", "read end; exec fsfreeze -u /dev/stdout"])));
+        assert!(!may_be_killed(&process('R', &[])));
+        assert!(may_be_killed(&process('S', &["sleep", "60"])));
+        // Whose first thread has ended, and another hangs.
+        assert!(may_be_killed(&process('Z', &[])));
+    }
 }

@@ -14,9 +14,11 @@ use nix::libc::{EAGAIN, EBADMSG, ENOENT, ETIMEDOUT};
 
 use crate::cgroup::Cgroup;
 use crate::error::{Error, Result};
+use crate::measure::{is_silence, receive};
 use crate::name_server::{Heard, Kind, Over, ask_from_here};
 use crate::netns::NetNs;
 use crate::plug::Plug;
+use crate::process::look_patiently;
 use crate::touch::Touch;
 
 /// The argument by which a test executable becomes a caller.
@@ -223,20 +225,11 @@ fn once(line: &str) -> Option<i32> {
         "trip" => trip(any, to, PATIENCE),
         "trip-soon" => trip(any, to, SOON),
         "trip-at-once" => trip(any, to, AT_ONCE),
-        "hear" => UdpSocket::bind(to).and_then(|socket| {
-            socket.set_read_timeout(Some(PATIENCE))?;
-            socket.recv_from(&mut [0; 8]).map(drop)
-        }),
-        "keep" => TcpStream::connect_timeout(&to, PATIENCE).and_then(|stream| {
-            stream.set_read_timeout(Some(PATIENCE))?;
+        "hear" => UdpSocket::bind(to).and_then(|socket| receive(&socket, &mut [0; 8], PATIENCE).map(drop)),
+        "keep" => TcpStream::connect_timeout(&to, PATIENCE).map(|stream| {
             KEPT.with_borrow_mut(|kept| kept.insert(to, stream));
-            Ok(())
         }),
-        "say" => KEPT.with_borrow_mut(|kept| {
-            let stream = kept.get_mut(&to).ok_or(ErrorKind::NotConnected)?;
-            stream.write_all(b"x")?;
-            stream.read_exact(&mut [0])
-        }),
+        "say" => KEPT.with_borrow_mut(|kept| say(kept.get_mut(&to).ok_or(ErrorKind::NotConnected)?)),
         "associate" => UdpSocket::bind(any).and_then(|socket| socket.connect(to)),
         "resolve" => resolve(to),
         _ => return None,
@@ -247,9 +240,18 @@ fn once(line: &str) -> Option<i32> {
 /// A datagram there and back.
 fn trip(from: SocketAddr, to: SocketAddr, limit: Duration) -> io::Result<()> {
     let socket = UdpSocket::bind(from)?;
-    socket.set_read_timeout(Some(limit))?;
     socket.send_to(b"x", to)?;
-    socket.recv_from(&mut [0; 8]).map(drop)
+    receive(&socket, &mut [0; 8], limit).map(drop)
+}
+
+/// A byte over a connection and back.
+fn say(stream: &mut TcpStream) -> io::Result<()> {
+    stream.write_all(b"x")?;
+    let heard = look_patiently(PATIENCE, |nap| {
+        let heard = stream.set_read_timeout(Some(nap)).and_then(|()| stream.read_exact(&mut [0]));
+        Some(heard).filter(|heard| !heard.as_ref().is_err_and(is_silence))
+    });
+    heard.unwrap_or_else(|| Err(ErrorKind::WouldBlock.into()))
 }
 
 /// Believes nothing but the truth.
@@ -267,8 +269,9 @@ fn resolve(server: SocketAddr) -> io::Result<()> {
 
 fn number(result: std::io::Result<()>) -> i32 {
     let errno = |error: std::io::Error| match error.raw_os_error() {
-        // The standard library's own end of a wait.
-        None if error.kind() == std::io::ErrorKind::TimedOut => ETIMEDOUT,
+        // The standard library's own end of a wait, and ours.
+        None if error.kind() == ErrorKind::TimedOut => ETIMEDOUT,
+        None if error.kind() == ErrorKind::WouldBlock => EAGAIN,
         errno => errno.unwrap_or(-1),
     };
     result.err().map_or(0, errno)

@@ -8,15 +8,14 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
 
 use nix::libc;
 
 use crate::error::{Error, Result};
+use crate::late::HANG;
 use crate::process::wait_until;
 
 static COUNTER: AtomicU32 = AtomicU32::new(0);
-const GONE: Duration = Duration::from_secs(5);
 
 /// A control group for processes that a test starts.
 #[derive(Debug)]
@@ -173,7 +172,7 @@ pub(crate) fn remove(path: &Path) -> Result<()> {
         }
     }
     let mut last = Ok(());
-    wait_until(GONE, || {
+    wait_until(HANG, || {
         last = fs::remove_dir(path);
         last.is_ok()
     });

@@ -12,12 +12,10 @@ use std::time::Duration;
 use chaos_daemon::injector::runtime::Runtime;
 
 use crate::error::{Error, Result};
-use crate::process::{Process, wait_until};
+use crate::process::{Process, wait_for};
 
 /// The argument by which a test executable becomes a claimant.
 const ROLE: &str = "claimant";
-/// How soon it has claimed.
-const START: Duration = Duration::from_secs(10);
 /// Between two writes, and two beats.
 const STEP: Duration = Duration::from_millis(20);
 
@@ -37,10 +35,8 @@ impl Claimant {
         let pid = claimant.0.id().cast_signed();
         let serves =
             || Runtime::named(runtime_dir).is_some_and(|named| named.process.pid == pid && !named.recovers);
-        match wait_until(START, || serves() && file.exists()) {
-            true => Ok(claimant),
-            false => Err(Error::Late { what: "claimant serving".into(), after: START }),
-        }
+        wait_for("claimant that serves", || serves() && file.exists())?;
+        Ok(claimant)
     }
 
     /// As `/proc` shows it; `None` when it has been collected.

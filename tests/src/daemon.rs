@@ -6,21 +6,17 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
 use crate::error::{Error, Result};
+use crate::late::HANG;
 use crate::mcp::Mcp;
 use crate::process::{self, Process, wait_until};
 
-const START: Duration = Duration::from_secs(20);
 /// Where hosts of today have one.
 pub(crate) const TMPFS: &str = "/dev/shm";
-/// How long it takes to load programs, at most: where processors are emulated, seconds.
-const WARM: Duration = Duration::from_secs(20);
-const STOP: Duration = Duration::from_secs(10);
 /// Where nobody but root can put anything.
 const ROOTS: &str = "/run";
 
@@ -90,7 +86,7 @@ impl Daemon {
     fn wait_ready(&mut self) -> Result<()> {
         let socket = self.socket();
         let mut ended = None;
-        let ready = wait_until(START, || {
+        let ready = wait_until(HANG, || {
             ended = self.injector.try_wait().ok().flatten();
             ended.is_some() || UnixStream::connect(&socket).is_ok()
         });
@@ -100,9 +96,7 @@ impl Daemon {
                 output: format!("{status} before it was ready; its log:\n{}", self.log()),
             }),
             None if ready => Ok(()),
-            None => {
-                Err(Error::Late { what: format!("daemon with log\n{}\nready", self.log()), after: START })
-            }
+            None => Err(Error::Hung { what: format!("readiness of a daemon; its log:\n{}", self.log()) }),
         }
     }
 
@@ -134,13 +128,13 @@ impl Daemon {
         Mcp::connect(&self.socket())
     }
 
-    /// As [`Daemon::mcp`], waiting so long for a server that is being started again: none begins until it listens.
+    /// As [`Daemon::mcp`], waiting for a server that is being started again: none begins until it listens.
     ///
     /// # Errors
     /// As [`Daemon::mcp`].
-    pub fn mcp_within(&self, limit: Duration) -> Result<Mcp> {
+    pub fn mcp_again(&self) -> Result<Mcp> {
         let mut mcp = self.mcp();
-        wait_until(limit, || {
+        wait_until(HANG, || {
             if mcp.is_err() {
                 mcp = self.mcp();
             }
@@ -190,9 +184,9 @@ impl Daemon {
     /// # Errors
     /// When none has in time.
     pub fn wait_until_warm(&self) -> Result<()> {
-        match wait_until(WARM, || self.holders().iter().any(|holder| waits_for_orders(holder.pid))) {
+        match wait_until(HANG, || self.holders().iter().any(|holder| waits_for_orders(holder.pid))) {
             true => Ok(()),
-            false => Err(Error::Late { what: format!("warm holder; log:\n{}", self.log()), after: WARM }),
+            false => Err(Error::Hung { what: format!("warm holder; log:\n{}", self.log()) }),
         }
     }
 
@@ -216,7 +210,7 @@ impl Daemon {
         let all = self.processes();
         all.iter().for_each(|process| process.signal(Signal::SIGKILL));
         let _ = self.injector.wait();
-        wait_until(STOP, || !all.iter().any(Process::runs));
+        wait_until(HANG, || !all.iter().any(Process::runs));
     }
 
     /// Ends it as systemd would, and waits for it to go.
@@ -229,15 +223,14 @@ impl Daemon {
             injector.signal(Signal::SIGTERM);
         }
         let (reaped, gone) = (
-            wait_until(STOP, || matches!(self.injector.try_wait(), Ok(Some(_)) | Err(_))),
-            wait_until(STOP, || !all.iter().any(Process::runs)),
+            wait_until(HANG, || matches!(self.injector.try_wait(), Ok(Some(_)) | Err(_))),
+            wait_until(HANG, || !all.iter().any(Process::runs)),
         );
-        let late =
-            |what: &str| Error::Late { what: format!("{what} gone; log:\n{}", self.log()), after: STOP };
+        let hung = |what: &str| Error::Hung { what: format!("end of {what}; log:\n{}", self.log()) };
         match (reaped, gone) {
             (true, true) => Ok(()),
-            (false, _) => Err(late("injector")),
-            (true, false) => Err(late("children of the injector")),
+            (false, _) => Err(hung("the injector")),
+            (true, false) => Err(hung("children of the injector")),
         }
     }
 }

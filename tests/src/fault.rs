@@ -4,8 +4,12 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::late::HANG;
 use crate::pair::INTERFACE;
 use crate::{Error, Mcp, NetNs, Result};
+
+/// Longer than anybody waits for an end: one that comes is not by the fault's own time.
+pub const LONG: Duration = Duration::from_secs(10 * HANG.as_secs());
 
 /// A fault to inject, on `eth0` of a namespace or on the host.
 #[derive(Debug, Clone)]
@@ -18,15 +22,9 @@ pub struct Fault {
 }
 
 impl Fault {
-    /// A fault of a type, named after it, for 30 seconds.
+    /// A fault of a type, named after it, for [`LONG`].
     pub fn new(kind: &'static str) -> Self {
-        Self {
-            name: kind.to_owned(),
-            kind,
-            target: json!({}),
-            params: json!({}),
-            duration: Duration::from_secs(30),
-        }
+        Self { name: kind.to_owned(), kind, target: json!({}), params: json!({}), duration: LONG }
     }
 
     /// On `eth0` of a namespace, for what `narrow` says (an object of target fields).

@@ -14,6 +14,8 @@ use crate::netns::NetNs;
 
 /// How long the receiver goes on listening after the last packet was sent.
 const LINGER: Duration = Duration::from_millis(300);
+/// How long it waits for a packet at a time.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// In bytes as the kernel counts them, some 800 for a packet of ours.
 const RECEIVE_BUFFER: usize = 32 << 20;
@@ -62,7 +64,7 @@ impl UdpFlow {
         let far = bind(to, address)?;
         // Room for seconds of it: what a busy machine reads late is not lost.
         setsockopt(&far, RcvBufForce, &RECEIVE_BUFFER).map_err(Error::sys("set up", "receiver"))?;
-        far.set_read_timeout(Some(Duration::from_millis(20))).map_err(Error::io("set up", "receiver"))?;
+        far.set_read_timeout(Some(LOOK)).map_err(Error::io("set up", "receiver"))?;
         let unspecified: SocketAddr =
             if address.is_ipv4() { ([0; 4], 0).into() } else { ([0; 16], 0).into() };
         let near = bind(from, unspecified)?;
@@ -127,13 +129,15 @@ fn receive(socket: &UdpSocket, epoch: Instant, stop: &AtomicBool) -> FlowReport 
         FlowReport { sent: 0, refused: 0, received: 0, duplicated: 0, reordered: 0, slowest: Duration::ZERO };
     let mut seen = std::collections::HashSet::new();
     let mut highest = None;
-    let mut last = Instant::now();
-    while !stop.load(Ordering::Relaxed) || last.elapsed() < LINGER {
+    // Counted in looks: who has not had a processor for long has not read yet what is there.
+    let mut silence = Duration::ZERO;
+    while !stop.load(Ordering::Relaxed) || silence < LINGER {
         let mut packet = [0; 16];
         if !matches!(socket.recv(&mut packet), Ok(16)) {
+            silence += LOOK;
             continue;
         }
-        last = Instant::now();
+        silence = Duration::ZERO;
         let (number, sent_at) = packet.split_at(8);
         let number = u64::from_be_bytes(number.try_into().unwrap_or_default());
         let sent_at = u64::from_be_bytes(sent_at.try_into().unwrap_or_default());

@@ -3,16 +3,14 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
 use crate::Daemon;
 use crate::daemon::binary;
 use crate::error::{Error, Result};
+use crate::late::HANG;
 use crate::process::{Process, wait_until};
-
-const START: Duration = Duration::from_secs(10);
 
 /// A running guard.
 #[derive(Debug)]
@@ -47,11 +45,9 @@ impl Guard {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(file);
         let child = command.spawn().map_err(Error::io("start", format!("{command:?}")))?;
         let guard = Self { child, log };
-        match wait_until(START, || guard.log().contains("guarding")) {
+        match wait_until(HANG, || guard.log().contains("guarding")) {
             true => Ok(guard),
-            false => {
-                Err(Error::Late { what: format!("guard ready; its log:\n{}", guard.log()), after: START })
-            }
+            false => Err(Error::Hung { what: format!("readiness of a guard; its log:\n{}", guard.log()) }),
         }
     }
 

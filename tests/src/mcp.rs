@@ -1,7 +1,6 @@
 //! A blocking MCP client over the daemon's unix socket, so that tests read from top to bottom.
 
 use std::path::Path;
-use std::time::Duration;
 
 use rmcp::model::CallToolRequestParams;
 use rmcp::service::RunningService;
@@ -11,9 +10,7 @@ use tokio::net::UnixStream;
 use tokio::runtime::Runtime;
 
 use crate::error::{Error, Result};
-
-/// No call of the daemon blocks for longer than 45 s.
-const LIMIT: Duration = Duration::from_secs(50);
+use crate::late::HANG;
 
 /// What a tool answered.
 #[derive(Debug, Clone)]
@@ -103,9 +100,9 @@ async fn bounded<T, E: std::fmt::Display>(
     what: &str,
     work: impl Future<Output = std::result::Result<T, E>>,
 ) -> Result<T> {
-    match tokio::time::timeout(LIMIT, work).await {
+    match tokio::time::timeout(HANG, work).await {
         Ok(result) => result.map_err(|error| Error::Mcp { what: what.into(), problem: error.to_string() }),
-        Err(_elapsed) => Err(Error::Late { what: format!("answer to {what}"), after: LIMIT }),
+        Err(_elapsed) => Err(Error::Hung { what: format!("answer to {what}") }),
     }
 }
 

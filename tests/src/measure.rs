@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
 use crate::netns::{NetNs, output};
+use crate::process::look_patiently;
 use crate::server::{POLL, Server};
 
 /// An echo server for UDP and TCP on one port; it ends with the guard.
@@ -57,7 +58,7 @@ fn echo_stream(mut stream: TcpStream, stop: &AtomicBool) {
         match stream.read(&mut buffer) {
             Ok(0) => return,
             Ok(length) if stream.write_all(&buffer[..length]).is_err() => return,
-            Err(error) if !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => return,
+            Err(error) if !is_silence(&error) => return,
             Ok(_) | Err(_) => {}
         }
     }
@@ -73,18 +74,34 @@ pub fn udp_rtt(from: &NetNs, to: SocketAddr, limit: Duration) -> Result<Option<D
     from.run(|| {
         let socket = UdpSocket::bind(any(to))?;
         socket.connect(to)?;
-        socket.set_read_timeout(Some(limit))?;
         let started = Instant::now();
         socket.send(&sequence)?;
         let mut buffer = [0; 64];
-        match socket.recv(&mut buffer) {
+        match receive(&socket, &mut buffer, limit) {
             Ok(length) if buffer[..length] == sequence => Ok(Some(started.elapsed())),
             Ok(_) => Err(io::Error::new(ErrorKind::InvalidData, "an echo of something else")),
-            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => Ok(None),
+            Err(error) if is_silence(&error) => Ok(None),
             Err(error) => Err(error),
         }
     })
     .map_err(Error::io("measure UDP to", to.to_string()))
+}
+
+/// As `recv`, patiently: on a machine that stands still nobody answers, and this is no silence.
+///
+/// # Errors
+/// What the socket says, and `WouldBlock` when nothing has come.
+pub fn receive(socket: &UdpSocket, buffer: &mut [u8], patience: Duration) -> io::Result<usize> {
+    let received = look_patiently(patience, |nap| {
+        let received = socket.set_read_timeout(Some(nap)).and_then(|()| socket.recv(buffer));
+        Some(received).filter(|received| !received.as_ref().is_err_and(is_silence))
+    });
+    received.unwrap_or_else(|| Err(ErrorKind::WouldBlock.into()))
+}
+
+/// Whether an error says that nothing came in time.
+pub(crate) fn is_silence(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
 }
 
 /// The quickest of `count` datagrams' round trips: what the path itself takes, whatever else the machine is doing.
@@ -106,8 +123,8 @@ pub fn udp_rtt_median(from: &NetNs, to: SocketAddr, count: usize, limit: Duratio
 fn udp_rtts(from: &NetNs, to: SocketAddr, count: usize, limit: Duration) -> Result<Vec<Duration>> {
     let mut times = Vec::with_capacity(count);
     for _ in 0..count {
-        let late = || Error::Late { what: format!("echo from {to}"), after: limit };
-        times.push(udp_rtt(from, to, limit)?.ok_or_else(late)?);
+        let silent = || Error::in_vain(format!("echo from {to}"), limit);
+        times.push(udp_rtt(from, to, limit)?.ok_or_else(silent)?);
     }
     times.sort();
     Ok(times)
@@ -151,7 +168,7 @@ pub fn tcp_rtt(from: &NetNs, to: SocketAddr, limit: Duration) -> Result<Tcp> {
             ErrorKind::ConnectionRefused | ErrorKind::ConnectionReset | ErrorKind::UnexpectedEof => {
                 Ok(Tcp::Reset(started.elapsed()))
             }
-            ErrorKind::WouldBlock | ErrorKind::TimedOut => Ok(Tcp::Silent),
+            _ if is_silence(&error) => Ok(Tcp::Silent),
             _ => Err(error),
         })
         .map_err(Error::io("measure TCP to", to.to_string()))

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::time::Duration;
 
 use crate::error::{Error, Result};
+use crate::measure::{is_silence, receive};
 use crate::netns::NetNs;
 use crate::server::Server;
 
@@ -160,9 +161,7 @@ pub(crate) fn ask_from_here(
     };
     match answer {
         Ok(answer) => understand(&question, &answer),
-        Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
-            Ok(Heard::Silence)
-        }
+        Err(error) if is_silence(&error) => Ok(Heard::Silence),
         Err(error) if error.kind() == ErrorKind::ConnectionReset => Ok(Heard::Reset),
         Err(error) => Err(error),
     }
@@ -172,10 +171,9 @@ fn over_udp(server: SocketAddr, question: &[u8], limit: Duration) -> io::Result<
     let any = if server.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
     let socket = UdpSocket::bind(any)?;
     socket.connect(server)?;
-    socket.set_read_timeout(Some(limit))?;
     socket.send(question)?;
     let mut buffer = vec![0; 1500];
-    let length = socket.recv(&mut buffer)?;
+    let length = receive(&socket, &mut buffer, limit)?;
     buffer.truncate(length);
     Ok(buffer)
 }
@@ -205,7 +203,7 @@ pub fn comes_back(from: &NetNs, echo: SocketAddr, limit: Duration) -> Result<boo
     let question = question(7, "db.example.org", Kind::A);
     match from.run(|| over_udp(echo, &question, limit)) {
         Ok(back) => Ok(back == question),
-        Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => Ok(false),
+        Err(error) if is_silence(&error) => Ok(false),
         Err(error) => Err(Error::io("send a question to", echo.to_string())(error)),
     }
 }

@@ -2,16 +2,12 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use std::time::Duration;
-
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::netns::NetNs;
-use crate::process::wait_until;
+use crate::process::wait_for;
 
 /// The interface on either side.
 pub const INTERFACE: &str = "eth0";
-
-const CARRIER: Duration = Duration::from_secs(5);
 
 /// Two namespaces and the veth between them. Faults go on the `near` side; the `far` side is the peer.
 #[derive(Debug)]
@@ -71,10 +67,8 @@ fn wait_carrier(namespace: &NetNs) -> Result<()> {
         let show = ["-o", "link", "show", "dev", INTERFACE];
         namespace.ip(&show).is_ok_and(|text| text.contains("state UP"))
     };
-    if wait_until(CARRIER, up) {
-        // It says so (`linkwatch_do_dev`) a moment before it lets packets pass, and holds until then the lock that this takes.
-        namespace.ip(&["link", "set", "dev", INTERFACE, "up"])?;
-        return Ok(());
-    }
-    Err(Error::Late { what: format!("carrier of {INTERFACE} in {}", namespace.name()), after: CARRIER })
+    wait_for(&format!("carrier of {INTERFACE} in {}", namespace.name()), up)?;
+    // It says so (`linkwatch_do_dev`) a moment before it lets packets pass, and holds until then the lock that this takes.
+    namespace.ip(&["link", "set", "dev", INTERFACE, "up"])?;
+    Ok(())
 }

@@ -11,9 +11,10 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::error::{Error, Result};
+use crate::late::HANG;
 
-/// How soon a process that was told to stop has stopped.
-const STOPS: Duration = Duration::from_secs(5);
+/// What waits for something that cannot be seen waits so long at a time.
+const NAP: Duration = Duration::from_millis(20);
 
 /// A process as `/proc` shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -84,7 +85,7 @@ impl Process {
     /// Stops it, and waits until it is: the signal has come when kill(2) returns, its effect has not.
     pub fn stop(&self) {
         self.signal(Signal::SIGSTOP);
-        wait_until(STOPS, || Self::read(self.pid).is_none_or(|process| "TZ".contains(process.state)));
+        wait_until(HANG, || Self::read(self.pid).is_none_or(|process| "TZ".contains(process.state)));
     }
 }
 
@@ -150,6 +151,34 @@ pub fn wait_until(limit: Duration, mut holds: impl FnMut() -> bool) -> bool {
         }
         std::thread::sleep(Duration::from_millis(5));
     }
+}
+
+/// Waits for what only a hang keeps from happening.
+///
+/// # Errors
+/// When it has not happened by then.
+pub fn wait_for(what: &str, holds: impl FnMut() -> bool) -> Result<()> {
+    match wait_until(HANG, holds) {
+        true => Ok(()),
+        false => Err(Error::Hung { what: what.to_owned() }),
+    }
+}
+
+/// Waits so long for what cannot be seen. In short naps: a machine that stands still loses one of them, and whoever is waited for has
+/// had as many turns on its processors as this thread.
+pub fn linger(span: Duration) {
+    for _ in 0..naps(span) {
+        std::thread::sleep(NAP);
+    }
+}
+
+/// Looks for something for so long, counted as by [`linger`]: a look takes one nap, and tells by `None` that it was in vain.
+pub fn look_patiently<T>(patience: Duration, mut look: impl FnMut(Duration) -> Option<T>) -> Option<T> {
+    (0..naps(patience)).find_map(|_| look(NAP.min(patience)))
+}
+
+fn naps(span: Duration) -> u128 {
+    span.as_millis().div_ceil(NAP.as_millis()).max(1)
 }
 
 /// The threads of a process that may have children, by folder. Of the daemon's processes not more than these: what has been listed of a

@@ -2,8 +2,8 @@
 //!
 //! A process per test means that a crash, a hang or a leak of one test is its own. The runner judges more than the
 //! exit status: exactly one test must have run, a skip must be excused by [`Reason::allowed`], and no process, network
-//! namespace, control group or folder may be left. A runner that is told to end by a signal ends its test, and takes
-//! away what that has left.
+//! namespace, control group or folder may be left. A test that was late, and nothing else, is tried once more: what is late
+//! twice has failed. A runner that is told to end by a signal ends its test, and takes away what that has left.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -17,9 +17,10 @@ use nix::sys::signal::Signal;
 use serde::Serialize;
 
 use crate::cells::Choice;
+use crate::late::{self, SECOND_TRY};
 use crate::process::{self, wait_until};
 use crate::skip::{Environment, MARK, REASONS, Reason, kernel_release, kernel_version};
-use crate::{Error, Result, aftermath, netns};
+use crate::{Error, HANG, Result, aftermath, netns};
 
 /// A verdict keeps this much of what a failed test wrote.
 const KEPT_OUTPUT: usize = 4000;
@@ -27,8 +28,6 @@ const KEPT_OUTPUT: usize = 4000;
 const ELSEWHERE: &str = "passed-on-the-host: nothing of it depends on the kernel";
 /// What a test puts before a figure that belongs into the summary of a run.
 pub const FIGURE: &str = "figure: ";
-/// Processes of a test may take this long to go after it.
-const SETTLE: Duration = Duration::from_secs(10);
 
 /// How a test ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -51,10 +50,17 @@ pub struct Line {
     pub test: String,
     /// How it ended.
     pub outcome: Verdict,
-    /// Why it failed or was skipped; the figures of one that passed, if it says any.
+    /// Why it failed or was skipped; the figures of one that passed, if it says any. Behind [`SECOND_TRY`], why it was tried twice.
     pub reason: String,
     /// How long it took, in milliseconds.
     pub ms: u64,
+    /// How often it was tried, if more than once.
+    #[serde(skip_serializing_if = "is_first")]
+    pub tries: u32,
+}
+
+fn is_first(tries: &u32) -> bool {
+    *tries == 1
 }
 
 /// What to run.
@@ -120,18 +126,46 @@ pub fn run(plan: &Plan, mut report: impl FnMut(&Line)) -> Result<usize> {
     for Test { executable, name, full } in &tests {
         let started = Instant::now();
         let run = || match plan.leave_out.get(full).map(String::as_str) {
-            Some("") => Ok((Verdict::Skip, ELSEWHERE.to_owned())),
-            Some(why) => Ok((Verdict::Skip, why.to_owned())),
-            None => run_one(executable, name, plan.limit),
+            Some("") => Judged::from((Verdict::Skip, ELSEWHERE.to_owned())),
+            Some(why) => Judged::from((Verdict::Skip, why.to_owned())),
+            None => run_one(executable, name, plan.limit)
+                .unwrap_or_else(|error| Judged::failed(error.to_string())),
         };
-        let (outcome, reason) = match run() {
-            Ok(verdict) => verdict,
-            Err(error) => (Verdict::Fail, error.to_string()),
-        };
+        let (Judged { verdict: outcome, reason, .. }, tries) = again_if_late(run);
         let ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
-        report(&Line { kernel: kernel.clone(), test: full.clone(), outcome, reason, ms });
+        report(&Line { kernel: kernel.clone(), test: full.clone(), outcome, reason, ms, tries });
     }
     Ok(tests.len())
+}
+
+/// What one try of a test came to.
+#[derive(Debug)]
+struct Judged {
+    verdict: Verdict,
+    reason: String,
+    /// What it was late with, if it failed by that and nothing else.
+    late: Option<String>,
+}
+
+impl Judged {
+    fn failed(reason: String) -> Self {
+        (Verdict::Fail, reason).into()
+    }
+}
+
+impl From<(Verdict, String)> for Judged {
+    fn from((verdict, reason): (Verdict, String)) -> Self {
+        Self { verdict, reason, late: None }
+    }
+}
+
+/// Tries once more what was late and nothing else, and says why. With how often it was tried.
+fn again_if_late(mut run: impl FnMut() -> Judged) -> (Judged, u32) {
+    let first = run();
+    let Some(why) = &first.late else { return (first, 1) };
+    let mut second = run();
+    second.reason = format!("{}\n{SECOND_TRY}{why}", second.reason).trim_start().to_owned();
+    (second, 2)
 }
 
 /// The executable's name without the hash that cargo adds.
@@ -150,7 +184,7 @@ fn list(executable: &Path) -> Result<Vec<String>> {
     Ok(text.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect())
 }
 
-fn run_one(executable: &Path, name: &str, limit: Duration) -> Result<(Verdict, String)> {
+fn run_one(executable: &Path, name: &str, limit: Duration) -> Result<Judged> {
     let shown = || executable.display().to_string();
     let mut file = tempfile::tempfile().map_err(Error::io("create", "output file"))?;
     let share = |file: &File| file.try_clone().map_err(Error::io("share", "output file"));
@@ -206,12 +240,12 @@ pub fn end_children() -> Vec<String> {
         aftermath::reap();
         process::descendants(me)
     };
-    if !wait_until(SETTLE, || left().is_empty()) {
+    if !wait_until(HANG, || left().is_empty()) {
         for process in left() {
             leaks.push(format!("left process {} {:?}", process.pid, process.arguments));
             process.signal(Signal::SIGKILL);
         }
-        wait_until(SETTLE, || left().is_empty());
+        wait_until(HANG, || left().is_empty());
     }
     leaks
 }
@@ -223,11 +257,14 @@ fn judge(
     text: &str,
     environment: Environment,
     kernel: (u32, u32),
-) -> (Verdict, String) {
-    let fail = |why: String| (Verdict::Fail, format!("{why}\n{}", tail(text)));
+) -> Judged {
+    let fail = |why: String| Judged::failed(format!("{why}\n{}", tail(text)));
     let Some(status) = status else { return fail(format!("not done after {limit:?}: killed")) };
     if !status.success() {
-        return fail(format!("{status}: {}", message(text)));
+        let message = message(text);
+        let late =
+            (message.contains(late::MARK) && leaks.is_empty()).then(|| message.replace(late::MARK, ""));
+        return Judged { late, ..fail(format!("{status}: {message}")) };
     }
     if !leaks.is_empty() {
         return fail(leaks.join("; "));
@@ -236,7 +273,7 @@ fn judge(
         let name = said.split(':').next().unwrap_or_default();
         let known: Option<Reason> = REASONS.iter().copied().find(|reason| reason.name() == name);
         return match known {
-            Some(reason) if reason.allowed(environment, kernel) => (Verdict::Skip, said.to_owned()),
+            Some(reason) if reason.allowed(environment, kernel) => (Verdict::Skip, said.to_owned()).into(),
             _ => fail(format!("skipped without excuse: {said}")),
         };
     }
@@ -245,7 +282,7 @@ fn judge(
         return fail("ended well without having run".into());
     }
     let figures: Vec<_> = text.lines().filter_map(|line| line.split(FIGURE).nth(1)).collect();
-    (Verdict::Pass, figures.join("\n"))
+    (Verdict::Pass, figures.join("\n")).into()
 }
 
 /// What the test itself said, for summaries: the line below the panic's place, or below libtest-mimic's heading.
@@ -271,9 +308,13 @@ mod tests {
 
     const OK: &str = "test result: ok. 1 passed; 0 failed; 0 ignored";
 
-    fn verdict(status: Option<i32>, leaks: &[String], text: &str, environment: Environment) -> Verdict {
+    fn judged(status: Option<i32>, leaks: &[String], text: &str, environment: Environment) -> Judged {
         let status = status.map(|code| ExitStatus::from_raw(code << 8));
-        judge(status, Duration::from_secs(1), leaks, text, environment, (6, 12)).0
+        judge(status, Duration::from_secs(1), leaks, text, environment, (6, 12))
+    }
+
+    fn verdict(status: Option<i32>, leaks: &[String], text: &str, environment: Environment) -> Verdict {
+        judged(status, leaks, text, environment).verdict
     }
 
     #[test]
@@ -292,10 +333,48 @@ mod tests {
     #[test]
     fn the_figures_of_a_test_that_passed_are_kept() {
         let text = format!("noise\n{FIGURE}3.0 for the unit\n{OK}");
-        let status = Some(ExitStatus::from_raw(0));
-        let limit = Duration::from_secs(1);
-        let (verdict, figures) = judge(status, limit, &[], &text, Environment::Vm, (6, 12));
-        assert_eq!((verdict, figures.as_str()), (Verdict::Pass, "3.0 for the unit"));
+        let judged = judged(Some(0), &[], &text, Environment::Vm);
+        assert_eq!((judged.verdict, judged.reason.as_str()), (Verdict::Pass, "3.0 for the unit"));
+    }
+
+    fn late(what: &str) -> String {
+        Error::Late { what: what.to_owned(), after: Duration::from_secs(1) }.to_string()
+    }
+
+    #[test]
+    fn who_fails_by_being_late_alone_is_late() {
+        let host = Environment::Host;
+        let panicked =
+            |message: &str| format!("thread 'a' panicked at a.rs:1:2:\n{message}\nnote: a backtrace");
+        let returned = |message: &str| format!("---- a ----\nattached by Auto: {message}\n\nfailures:");
+        for text in [panicked(&late("normal")), returned(&late("normal"))] {
+            let why = judged(Some(101), &[], &text, host).late;
+            assert!(why.is_some_and(|why| why.ends_with("normal not within 1s")), "{text}");
+            assert!(judged(Some(101), &["left process 1".into()], &text, host).late.is_none());
+            assert!(judged(None, &[], &text, host).late.is_none(), "it hung");
+        }
+        // What was late on the way is not why it failed.
+        let other = format!("{}\n{}", late("an echo"), panicked("left: 1, right: 2"));
+        assert!(judged(Some(101), &[], &other, host).late.is_none());
+        assert!(judged(Some(0), &[], OK, host).late.is_none());
+    }
+
+    #[test]
+    fn who_was_late_is_tried_once_more_and_nobody_else() {
+        let tried = |verdicts: &[(Verdict, Option<&str>)]| {
+            let mut left = verdicts.iter();
+            let (judged, tries) = again_if_late(|| {
+                let (verdict, late) = *left.next().unwrap();
+                Judged { verdict, reason: String::new(), late: late.map(str::to_owned) }
+            });
+            (judged.verdict, judged.reason, tries)
+        };
+        let (pass, fail, late) = (Verdict::Pass, Verdict::Fail, Some("by 1 s"));
+        let why = format!("{SECOND_TRY}by 1 s");
+        assert_eq!(tried(&[(pass, None)]), (pass, String::new(), 1));
+        assert_eq!(tried(&[(fail, None)]), (fail, String::new(), 1));
+        assert_eq!(tried(&[(fail, late), (pass, None)]), (pass, why.clone(), 2));
+        assert_eq!(tried(&[(fail, late), (fail, late)]), (fail, why, 2));
     }
 
     #[test]

@@ -16,6 +16,7 @@ use tempfile::TempDir;
 
 use crate::daemon::binary;
 use crate::fault::Fault;
+use crate::late::HANG;
 use crate::measure::{Echo, udp_rtt};
 use crate::process::wait_until;
 use crate::runner::{Line, Verdict};
@@ -107,6 +108,21 @@ pub fn cells(netem: bool) -> Vec<Cell> {
     first.into_iter().chain(guards).map(cell).collect()
 }
 
+/// What one test of the tests has found that passed.
+struct Found {
+    what: String,
+    /// What its verdict says beside that.
+    reason: String,
+    /// How often the test was tried.
+    tries: u32,
+}
+
+impl Found {
+    fn once(what: &str) -> Self {
+        Self { what: what.to_owned(), reason: String::new(), tries: 1 }
+    }
+}
+
 /// A folder in which `chaos-daemon` is the sabotaged build, beside a bpf file system for pins. Both go with it.
 #[derive(Debug)]
 pub struct Stage {
@@ -156,15 +172,17 @@ impl Stage {
     /// its test with nothing taken out, but one for each test. Returns how many there were.
     pub fn run(&self, cells: &[Cell], mut report: impl FnMut(&Line)) -> usize {
         let (mut count, mut passed) = (0, BTreeSet::new());
-        let mut judge = |cell: &Cell, work: &dyn Fn() -> Result<String>| {
+        let mut judge = |cell: &Cell, work: &dyn Fn() -> Result<Found>| {
             let started = Instant::now();
-            let (outcome, test, reason) = match work() {
-                Ok(what) => (Verdict::Pass, format!("{} ... {what}", cell.name), String::new()),
-                Err(error) => (Verdict::Fail, cell.name.clone(), error.to_string()),
+            let (outcome, test, reason, tries) = match work() {
+                Ok(Found { what, reason, tries }) => {
+                    (Verdict::Pass, format!("{} ... {what}", cell.name), reason, tries)
+                }
+                Err(error) => (Verdict::Fail, cell.name.clone(), error.to_string(), 1),
             };
             count += 1;
             let ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
-            report(&Line { kernel: kernel_release(), test, outcome, reason, ms });
+            report(&Line { kernel: kernel_release(), test, outcome, reason, ms, tries });
         };
         for cell in cells {
             match cell.what {
@@ -182,47 +200,52 @@ impl Stage {
         count
     }
 
-    fn normal_builds_have_none_of_it(&self) -> Result<String> {
+    fn normal_builds_have_none_of_it(&self) -> Result<Found> {
         let has = |name: &str| {
             let path = self.programs.join(name);
             let bytes = fs::read(&path).map_err(Error::io("read", path.display().to_string()))?;
             Ok::<_, Error>(bytes.windows(VARIABLE.len()).any(|window| window == VARIABLE.as_bytes()))
         };
         match (has("chaos-daemon-sabotaged")?, has("chaos-daemon")?) {
-            (true, false) => Ok("none of it is in a normal build".to_owned()),
+            (true, false) => Ok(Found::once("none of it is in a normal build")),
             (sabotaged, normal) => Err(Error::Different(format!(
                 "{VARIABLE} is in the sabotaged build: {sabotaged}, and in the normal one: {normal}"
             ))),
         }
     }
 
-    fn an_unknown_name_is_refused(&self) -> Result<String> {
+    fn an_unknown_name_is_refused(&self) -> Result<Found> {
         let mut command = Command::new(self.folder().join("chaos-daemon"));
         let output = command.arg("recover").env(VARIABLE, "nonsense").output();
         let output = output.map_err(Error::io("start", "the sabotaged daemon"))?;
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
         match (output.status.code(), text.contains("no sabotage called \"nonsense\"")) {
-            (Some(1), true) => Ok("an unknown name is refused".to_owned()),
+            (Some(1), true) => Ok(Found::once("an unknown name is refused")),
             (code, _) => Err(Error::Different(format!("an unknown name gave {code:?}: {text}"))),
         }
     }
 
-    fn passes(&self, test: &'static str) -> Result<String> {
+    fn passes(&self, test: &'static str) -> Result<Found> {
         let verdict = self.verdict(test, None)?;
         match verdict["outcome"].as_str() {
-            Some("pass") => Ok(format!("with nothing taken out, lets pass {test}")),
+            Some("pass") => Ok(Found {
+                what: format!("with nothing taken out, lets pass {test}"),
+                reason: verdict["reason"].as_str().unwrap_or_default().to_owned(),
+                tries: if verdict["tries"].is_null() { 1 } else { 2 },
+            }),
             _ => Err(Error::Different(format!("with nothing taken out, {test}: {verdict}"))),
         }
     }
 
-    fn is_caught(&self, guard: Guard) -> Result<String> {
+    /// Of what has to be late a second try says nothing, and is not counted.
+    fn is_caught(&self, guard: Guard) -> Result<Found> {
         self.injects(guard)?;
         let Watch { test, says, .. } = watch(guard);
         let verdict = self.verdict(test, Some(guard))?;
         let reason = verdict["reason"].as_str().unwrap_or_default();
         match verdict["outcome"].as_str() {
             Some("fail") if reason.lines().next().is_some_and(|line| line.contains(says)) => {
-                Ok(format!("caught by {test}"))
+                Ok(Found::once(&format!("caught by {test}")))
             }
             Some("fail") => Err(Error::Different(format!("{test} failed, not with {says:?}: {reason}"))),
             outcome => Err(Error::Different(format!("NOT CAUGHT by {test}: {outcome:?} {reason}"))),
@@ -231,7 +254,6 @@ impl Stage {
 
     /// The sabotage reaches every process, and yet the daemon does its work.
     fn injects(&self, guard: Guard) -> Result<()> {
-        const LIMIT: Duration = Duration::from_secs(5);
         const ROLES: usize = 3;
         let pair = Pair::new()?;
         let echo = Echo::start(&pair.far, Pair::FAR_V4, 7)?;
@@ -243,10 +265,10 @@ impl Stage {
             return Err(Error::Different(format!("without {guard:?}, a fault has no effect")));
         }
         let confessions = || daemon.log().matches(CONFESSION).count();
-        if !wait_until(LIMIT, || confessions() >= ROLES) {
+        if !wait_until(HANG, || confessions() >= ROLES) {
             let what =
                 format!("word of injector, server and holder, but {}:\n{}", confessions(), daemon.log());
-            return Err(Error::Late { what, after: LIMIT });
+            return Err(Error::Hung { what });
         }
         Ok(())
     }

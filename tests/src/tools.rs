@@ -5,18 +5,14 @@ use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use crate::daemon::binary;
 use crate::error::{Error, Result};
-use crate::process::{self, wait_until};
-
-/// How long a handshake may take on a busy machine.
-const START: Duration = Duration::from_secs(10);
-/// How long the proxy may take to end once its client has gone.
-const END: Duration = Duration::from_secs(10);
+use crate::late::HANG;
+use crate::process::{self, look_patiently, wait_until};
 
 /// What came of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,8 +69,8 @@ impl Session {
         let parameters = json!({"protocolVersion": "2025-06-18", "capabilities": {},
             "clientInfo": {"name": "t", "version": "1"}});
         let id = session.say("initialize", &parameters)?;
-        if session.hear(id, START)? != Came::Result {
-            return Err(Error::Late { what: "handshake of an MCP session".into(), after: START });
+        if session.hear(id, HANG)? != Came::Result {
+            return Err(Error::Hung { what: "handshake of an MCP session".into() });
         }
         session.write(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"}))?;
         Ok(session)
@@ -104,14 +100,17 @@ impl Session {
     /// # Errors
     /// When the proxy has ended.
     pub fn hear(&mut self, call: u64, patience: Duration) -> Result<Came> {
-        let until = Instant::now() + patience;
         loop {
-            match self.lines.recv_timeout(until.saturating_duration_since(Instant::now())) {
-                Err(RecvTimeoutError::Timeout) => return Ok(Came::Nothing),
+            let heard = look_patiently(patience, |nap| match self.lines.recv_timeout(nap) {
+                Err(RecvTimeoutError::Timeout) => None,
                 Err(RecvTimeoutError::Disconnected) => {
-                    return Err(Error::Different("the proxy has ended".into()));
+                    Some(Err(Error::Different("the proxy has ended".into())))
                 }
-                Ok(line) => match serde_json::from_str::<Value>(&line) {
+                Ok(line) => Some(Ok(line)),
+            });
+            match heard.transpose()? {
+                None => return Ok(Came::Nothing),
+                Some(line) => match serde_json::from_str::<Value>(&line) {
                     Err(_) => return Ok(Came::Garbage),
                     Ok(answer) if answer["id"] != json!(call) => {}
                     Ok(answer) if answer["error"].is_null() => return Ok(Came::Result),
@@ -155,7 +154,7 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         drop(self.stdin.take());
-        if !wait_until(END, || matches!(self.proxy.try_wait(), Ok(Some(_)))) {
+        if !wait_until(HANG, || matches!(self.proxy.try_wait(), Ok(Some(_)))) {
             let _ = self.proxy.kill();
             let _ = self.proxy.wait();
         }

@@ -5,13 +5,14 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::cgroup::{enable, unused_name};
 use crate::error::{Error, Result};
-use crate::process::wait_until;
+use crate::late::HANG;
+use crate::process::{look_patiently, wait_until};
 use crate::skip::Environment;
 
 /// A shell that does what each line says and then writes the line's first word.
@@ -104,15 +105,17 @@ impl Victim {
         self.asked += 1;
         let io = |op| Error::io(op, "a shell in a cgroup");
         writeln!(self.orders, "{} {command}", self.asked).map_err(io("ask"))?;
-        let end = Instant::now() + limit;
         loop {
-            let rest = end.saturating_duration_since(Instant::now());
-            let timeout = PollTimeout::try_from(rest).unwrap_or(PollTimeout::MAX);
-            let mut fds = [PollFd::new(self.answers.get_ref().as_fd(), PollFlags::POLLIN)];
-            if self.answers.buffer().is_empty()
-                && poll(&mut fds, timeout).map_err(Error::sys("poll", "a pipe"))? == 0
-            {
-                return Ok(None);
+            let is_heard = |nap| {
+                let timeout = PollTimeout::try_from(nap).unwrap_or(PollTimeout::MAX);
+                let mut fds = [PollFd::new(self.answers.get_ref().as_fd(), PollFlags::POLLIN)];
+                Some(poll(&mut fds, timeout)).filter(|found| *found != Ok(0))
+            };
+            if self.answers.buffer().is_empty() {
+                match look_patiently(limit, is_heard) {
+                    None => return Ok(None),
+                    Some(found) => found.map_err(Error::sys("poll", "a pipe"))?,
+                };
             }
             let mut line = String::new();
             if self.answers.read_line(&mut line).map_err(io("hear"))? == 0 {
@@ -132,7 +135,7 @@ impl Drop for Victim {
         let _ = self.write("cgroup.freeze", "0");
         let _ = self.process.kill();
         let _ = self.process.wait();
-        let gone = wait_until(Duration::from_secs(5), || fs::remove_dir(&self.path).is_ok());
+        let gone = wait_until(HANG, || fs::remove_dir(&self.path).is_ok());
         if !gone {
             eprintln!("cgroup {} could not be removed", self.path.display());
         }

@@ -5,15 +5,13 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::time::Duration;
 
 use nix::sys::socket::{Shutdown, setsockopt, shutdown, sockopt};
 use nix::sys::time::TimeVal;
 use serde_json::{Value, json};
 
 use crate::error::{Error, Result};
-
-const LIMIT: Duration = Duration::from_secs(20);
+use crate::late::HANG;
 
 /// A connection on which nothing is checked before it is sent.
 #[derive(Debug)]
@@ -38,7 +36,7 @@ impl Wire {
     /// # Errors
     /// When it takes no time limit.
     pub fn over(socket: OwnedFd) -> Result<Self> {
-        let limit = TimeVal::new(LIMIT.as_secs().cast_signed(), 0);
+        let limit = TimeVal::new(HANG.as_secs().cast_signed(), 0);
         setsockopt(&socket, sockopt::ReceiveTimeout, &limit)
             .and_then(|()| setsockopt(&socket, sockopt::SendTimeout, &limit))
             .map_err(Error::sys("set the time limit of", "a connection"))?;

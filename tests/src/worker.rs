@@ -15,12 +15,9 @@ use tempfile::TempDir;
 
 use crate::daemon::binary;
 use crate::error::{Error, Result};
-use crate::process::{Process, descendants, wait_until};
+use crate::late::HANG;
+use crate::process::{Process, descendants, wait_for, wait_until};
 
-/// How long a worker may take to begin.
-const START: Duration = Duration::from_secs(5);
-/// How long one that runs may be without a count, on a busy machine.
-const HICCUP: Duration = Duration::from_secs(2);
 /// Keeps what its arguments say running below another shell, which has the arguments in its command line and not the name of this one.
 const NEST: &str = r#"while sleep 0.05; do sh -c '"$@"; :' sh "$@"; done"#;
 
@@ -55,10 +52,8 @@ impl Program {
         let file = self.folder.path().join(format!("count-{word}"));
         let child = spawn(&self.path(), &file, threads, word)?;
         let worker = Worker { child, file, threads };
-        match wait_until(START, || worker.counts().iter().all(|count| *count > 0)) {
-            true => Ok(worker),
-            false => Err(Error::Late { what: format!("worker {word} counting"), after: START }),
-        }
+        wait_for(&format!("count of worker {word}"), || worker.counts().iter().all(|count| *count > 0))?;
+        Ok(worker)
     }
 
     /// Keeps a worker running below a shell that is below another, in whose command line `above` stands.
@@ -71,10 +66,8 @@ impl Program {
         command.args(["-c", NEST, above]).arg(&path).arg(&file).args(["0", word]).stdin(Stdio::null());
         let child = command.spawn().map_err(Error::io("start", "a shell"))?;
         let nest = Nest { shell: Worker { child, file, threads: 0 }, path };
-        match wait_until(START, || nest.shell.counts()[0] > 0) {
-            true => Ok(nest),
-            false => Err(Error::Late { what: format!("worker {word} counting"), after: START }),
-        }
+        wait_for(&format!("count of worker {word}"), || nest.shell.counts()[0] > 0)?;
+        Ok(nest)
     }
 
     /// Keeps one worker running: starts another some time after it has ended, as a service manager does.
@@ -98,7 +91,7 @@ fn spawn(path: &Path, file: &Path, threads: u64, word: &str) -> Result<Child> {
     command.arg(file).arg(threads.to_string()).arg(word).stdin(Stdio::null());
     let mut started = command.spawn();
     // Another thread of ours has just forked, and has the file open for writing until it executes something.
-    wait_until(START, || {
+    wait_until(HANG, || {
         let busy = matches!(&started, Err(error) if error.kind() == ErrorKind::ExecutableFileBusy);
         if busy {
             started = command.spawn();
@@ -156,7 +149,7 @@ impl Worker {
     /// Whether every thread counts within some time.
     pub fn runs(&self) -> bool {
         let before = self.counts();
-        wait_until(HICCUP, || self.counts().iter().zip(&before).all(|(now, before)| now > before))
+        wait_until(HANG, || self.counts().iter().zip(&before).all(|(now, before)| now > before))
     }
 
     /// Whether no thread counts for some time.

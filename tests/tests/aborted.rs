@@ -6,8 +6,8 @@ use std::fs;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::time::Duration;
 
+use chaos_tests::HANG;
 use chaos_tests::daemon::binary;
 use chaos_tests::process::{self, Process, descendants, wait_until};
 use chaos_tests::skip::{Reason, skip};
@@ -16,8 +16,6 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tempfile::TempDir;
 
-/// How soon a program has begun, and how soon all of it is gone.
-const LIMIT: Duration = Duration::from_secs(40);
 /// Has a namespace, a control group and processes of many kinds, for longer than anybody waits here.
 const MATRIX: (&str, &[&str]) = ("matrix", &["--only=process_pause"]);
 
@@ -44,7 +42,7 @@ impl Run {
         let folder = tempfile::tempdir().unwrap();
         command.env("TMPDIR", folder.path()).stdin(Stdio::null()).stdout(Stdio::null());
         let mut run = Self { started: command.process_group(0).spawn().unwrap(), folder, named: Vec::new() };
-        let begun = wait_until(LIMIT, || {
+        let begun = wait_until(HANG, || {
             run.named = run.numbers();
             seen(&run)
         });
@@ -69,7 +67,7 @@ impl Run {
 
     fn end(&mut self) -> ExitStatus {
         let mut ended = None;
-        wait_until(LIMIT, || {
+        wait_until(HANG, || {
             ended = self.started.try_wait().unwrap();
             ended.is_some()
         });
@@ -144,7 +142,7 @@ impl Drop for Run {
     fn drop(&mut self) {
         if matches!(self.started.try_wait(), Ok(None)) {
             self.signal(Signal::SIGTERM);
-            wait_until(LIMIT, || !matches!(self.started.try_wait(), Ok(None)));
+            wait_until(HANG, || !matches!(self.started.try_wait(), Ok(None)));
         }
     }
 }
@@ -237,7 +235,7 @@ fn a_test_that_is_told_to_end_leaves_no_file_system_frozen() {
     run.signal(Signal::SIGTERM);
     assert_eq!(run.end().code(), Some(128 + Signal::SIGTERM as i32));
     // A disk goes when nothing is mounted on it any more, and the kernel takes its time.
-    wait_until(LIMIT, || run.left().is_empty());
+    wait_until(HANG, || run.left().is_empty());
     assert_eq!(run.left(), Vec::<String>::new());
 }
 
@@ -259,7 +257,7 @@ fn a_program_ends_when_whoever_has_started_it_is_gone() {
     let mut run = Run::begin(shell);
     run.signal(Signal::SIGKILL);
     assert_eq!(run.end().signal(), Some(Signal::SIGKILL as i32));
-    wait_until(LIMIT, || run.left().is_empty());
+    wait_until(HANG, || run.left().is_empty());
     assert_eq!(run.left(), Vec::<String>::new());
 }
 
@@ -269,7 +267,7 @@ fn what_a_program_that_was_killed_has_left_goes_when_the_next_starts() {
     run.signal(Signal::SIGKILL);
     assert_eq!(run.end().signal(), Some(Signal::SIGKILL as i32));
     // With its parent, at once.
-    let gone = wait_until(LIMIT, || Process::read(run.program()).is_none_or(|program| !program.runs()));
+    let gone = wait_until(HANG, || Process::read(run.program()).is_none_or(|program| !program.runs()));
     assert!(gone && !run.namespaces().is_empty() && !run.processes().is_empty(), "{:?}", run.left());
     let mut next = command(("matrix", &["--only=no such kind"]));
     netns::output(next.env("TMPDIR", run.folder.path())).unwrap_err();

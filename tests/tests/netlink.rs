@@ -18,6 +18,7 @@ mod tests {
         Chance, Clsact, LinkLayer, Loss, Netem, Netlink, NetlinkError, Qdisc, Residue, VethPair,
     };
     use chaos_daemon::spec::{Direction, Distribution};
+    use chaos_tests::HANG;
     use chaos_tests::kernel::Context;
     use chaos_tests::skip::{Reason, skip};
     use nix::errno::Errno;
@@ -121,7 +122,7 @@ mod tests {
                 side.set_up(device.ifindex).await.unwrap();
             }
             for (side, device) in [(&near_side, &pair.near), (&far_side, &pair.far)] {
-                assert!(side.wait_until_running(device.ifindex, MS(2000)).await.unwrap());
+                assert!(side.wait_until_running(device.ifindex, HANG).await.unwrap());
             }
             tokio::time::sleep(MS(300)).await;
             for (side, device) in [(&near_side, &pair.near), (&far_side, &pair.far)] {
@@ -185,15 +186,15 @@ mod tests {
             far_side.set_up(pair.far.ifindex).await.unwrap();
             timings.push(("set_up of both", start.elapsed()));
             let start = Instant::now();
-            assert!(near_side.wait_until_running(pair.near.ifindex, MS(2000)).await.unwrap());
-            assert!(far_side.wait_until_running(pair.far.ifindex, MS(2000)).await.unwrap());
+            assert!(near_side.wait_until_running(pair.near.ifindex, HANG).await.unwrap());
+            assert!(far_side.wait_until_running(pair.far.ifindex, HANG).await.unwrap());
             timings.push(("until both run", start.elapsed()));
             made = Instant::now();
         });
         runtime().block_on(async {
             let netlink = Netlink::open_in(watcher).unwrap();
             while netlink.link(&near_name(7)).await.unwrap().is_some() {
-                assert!(made.elapsed() < Duration::from_secs(5), "the near end outlives its namespace");
+                assert!(made.elapsed() < HANG, "the near end outlives its namespace");
                 tokio::time::sleep(Duration::from_micros(200)).await;
             }
             timings.push(("near end gone after the namespace", made.elapsed()));

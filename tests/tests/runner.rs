@@ -4,15 +4,12 @@
 
 use std::fs;
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
+use chaos_tests::HANG;
 use chaos_tests::daemon::binary;
 use chaos_tests::process::{descendants, wait_until};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-
-/// How soon a test has made its first namespace, and how soon all is gone.
-const LIMIT: Duration = Duration::from_secs(20);
 
 /// One that injects nothing, should it ever run.
 const TEST: &str = "bad_input::half_a_request_is_no_request";
@@ -62,13 +59,13 @@ fn a_runner_that_is_told_to_end_takes_away_what_its_test_has_made() {
         entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(prefix)).count()
     };
     let mut prefix = String::new();
-    let begun = wait_until(LIMIT, || {
+    let begun = wait_until(HANG, || {
         let tests = descendants(pid).into_iter().find(|process| is_test(&process.arguments));
         prefix = tests.map(|test| format!("ct{}-", test.pid)).unwrap_or_default();
         !prefix.is_empty() && named(&prefix) > 0
     });
     kill(Pid::from_raw(pid), Signal::SIGTERM).unwrap();
-    let ended = wait_until(LIMIT, || runner.try_wait().unwrap().is_some());
+    let ended = wait_until(HANG, || runner.try_wait().unwrap().is_some());
     if !ended {
         runner.kill().unwrap();
         runner.wait().unwrap();

@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 use crate::error::Error;
 use crate::run;
 use crate::summary::{Replay, Tally, print_replay};
+use crate::verdict::SECOND_TRY;
 
 /// What libtest's text said.
 #[derive(Debug, Default)]
@@ -107,6 +108,7 @@ fn read_script(path: &str, text: &str, succeeded: bool, replay: Replay<'_>, tall
     named(FAILED).for_each(|what| tally.fail_again(format!("{path} {what}"), replay(cell(what))));
     tally.cells += named("cells: ").filter_map(|count| count.parse::<usize>().ok()).sum::<usize>();
     named("skipped: ").for_each(|what| tally.skip(format!("{path} {what}")));
+    named(SECOND_TRY).for_each(|what| tally.second_try(format!("{path} {what}")));
     let (failed, skipped) = (named(FAILED).count(), named("skipped: ").count());
     match text.lines().last().and_then(counts) {
         Some([passed, f, s]) if [f, s] == [failed, skipped] && succeeded == (failed == 0) => {
@@ -178,6 +180,11 @@ mod tests {
         );
         assert_eq!(line("3 passed, 0 failed, 0 skipped\n", false), "0 passed, 1 failed, 0 skipped");
         assert_eq!(line("done\n", true), "0 passed, 1 failed, 0 skipped");
+        let late = "second try: a: by 1 s\n".repeat(3);
+        assert_eq!(
+            line(&format!("{late}3 passed, 0 failed, 0 skipped\n"), true),
+            "3 passed, 1 failed, 0 skipped"
+        );
     }
 
     #[test]

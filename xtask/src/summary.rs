@@ -2,8 +2,11 @@
 
 use std::process::ExitCode;
 
-use crate::verdict::{Outcome, Verdict};
+use crate::verdict::{Outcome, SECOND_TRY, Verdict};
 use crate::vm::Boot;
+
+/// So many tests may be late in a run, and be tried once more. More is no accident.
+const MOST_SECOND_TRIES: usize = 2;
 
 /// The command that runs again what has failed in a cell of this name, or a test, and nothing else.
 pub(crate) type Replay<'a> = &'a dyn Fn(&str) -> String;
@@ -15,7 +18,7 @@ struct Failure {
     replay: Option<String>,
 }
 
-/// Passed, failed and skipped tests; the last two by name.
+/// Passed, failed and skipped tests; the last two by name, and so are those that were tried twice.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     passed: usize,
@@ -25,6 +28,7 @@ pub(crate) struct Tally {
     pub(crate) cells: usize,
     /// And from what that which was left to chance followed.
     pub(crate) seed: Option<u64>,
+    second_tries: Vec<String>,
 }
 
 impl Tally {
@@ -63,7 +67,7 @@ impl Tally {
 
     /// Whether something passed, and nothing failed.
     pub(crate) fn has_passed(&self) -> bool {
-        self.failed.is_empty() && self.passed > 0
+        self.failures() == 0 && self.passed > 0
     }
 
     /// One skipped test, with its reason, and nothing else.
@@ -78,11 +82,19 @@ impl Tally {
         self.skipped.push(what.into());
     }
 
+    /// Adds a second try of something that was late, with the reason; it is counted beside what came of it.
+    pub(crate) fn second_try(&mut self, what: impl Into<String>) {
+        self.second_tries.push(what.into());
+    }
+
     /// Adds one verdict.
     pub(crate) fn add(&mut self, verdict: &Verdict, replay: Replay<'_>) {
         // The rest of a failure's reason, its output, has been printed with the verdict.
         let reason = verdict.reason.lines().next().unwrap_or_default();
         let line = format!("{} {}: {reason}", verdict.kernel, verdict.test);
+        if let Some(why) = verdict.second_try() {
+            self.second_try(format!("{} {}: {why}", verdict.kernel, verdict.test));
+        }
         match verdict.outcome {
             Outcome::Pass => self.passed += 1,
             Outcome::Fail => self.fail_again(line, replay(&verdict.test)),
@@ -107,20 +119,34 @@ impl Tally {
         self.failed.extend(other.failed);
         self.skipped.extend(other.skipped);
         self.cells += other.cells;
+        self.second_tries.extend(other.second_tries);
     }
 
-    /// Prints what failed and what was skipped, by name.
+    /// Prints what was tried twice, what failed and what was skipped, by name.
     pub(crate) fn print_exceptions(&self) {
         self.skipped.iter().for_each(|line| println!("skipped: {line}"));
+        self.second_tries.iter().for_each(|line| println!("{SECOND_TRY}{line}"));
         for Failure { what, replay } in &self.failed {
             println!("FAILED: {what}");
             replay.iter().for_each(|command| print_replay(command));
         }
+        if self.is_often_late() {
+            let count = self.second_tries.len();
+            println!("FAILED: {count} second tries for being late, and {MOST_SECOND_TRIES} may be in a run");
+        }
+    }
+
+    fn is_often_late(&self) -> bool {
+        self.second_tries.len() > MOST_SECOND_TRIES
+    }
+
+    fn failures(&self) -> usize {
+        self.failed.len() + usize::from(self.is_often_late())
     }
 
     /// The summary. Its form is fixed: scripts read it.
     pub(crate) fn line(&self) -> String {
-        format!("{} passed, {} failed, {} skipped", self.passed, self.failed.len(), self.skipped.len())
+        format!("{} passed, {} failed, {} skipped", self.passed, self.failures(), self.skipped.len())
     }
 
     /// Success only when something passed and nothing failed.
@@ -154,5 +180,24 @@ mod tests {
         tally.replay_by("run the step");
         assert_eq!(tally.replays(), ["run the step", "run the test"]);
         assert!(!tally.has_passed());
+    }
+
+    #[test]
+    fn two_second_tries_may_be_in_a_run_and_a_third_is_a_failure() {
+        let late = r#"{"kernel":"6.1","test":"a","outcome":"pass","reason":"3 ms\nsecond try: by 1 s","ms":3,"tries":2}"#;
+        let [once, late]: [Verdict; 2] =
+            [late.replace("2}", "1}"), late.to_owned()].map(|line| serde_json::from_str(&line).unwrap());
+        let mut tally = Tally::default();
+        for verdict in [&once, &late, &late] {
+            tally.add(verdict, &str::to_owned);
+        }
+        assert_eq!(
+            (tally.line().as_str(), tally.second_tries[0].as_str()),
+            ("3 passed, 0 failed, 0 skipped", "6.1 a: by 1 s")
+        );
+        let mut other = Tally::default();
+        other.add(&late, &str::to_owned);
+        tally.merge(other);
+        assert_eq!(tally.line(), "4 passed, 1 failed, 0 skipped");
     }
 }

@@ -11,6 +11,8 @@ use serde_json::{Map, Value};
 
 use crate::error::Error;
 
+/// What stands before why something was tried twice (`tests/src/late.rs`).
+pub(crate) const SECOND_TRY: &str = "second try: ";
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 /// How a test ended.
@@ -35,12 +37,21 @@ pub(crate) struct Verdict {
     pub(crate) reason: String,
     /// How long it took, in milliseconds.
     pub(crate) ms: u64,
+    /// How often it was tried, if more than once: it was late, and why is in a line of the reason.
+    #[serde(default)]
+    pub(crate) tries: u32,
     /// What it measured, by name.
     #[serde(default)]
     pub(crate) figures: Map<String, Value>,
 }
 
 impl Verdict {
+    /// Why the first of two tries does not count.
+    pub(crate) fn second_try(&self) -> Option<&str> {
+        let why = self.reason.lines().find_map(|line| line.strip_prefix(SECOND_TRY));
+        (self.tries > 1).then_some(why.unwrap_or_default())
+    }
+
     /// One line for people.
     pub(crate) fn line(&self) -> String {
         let word = match self.outcome {

@@ -144,7 +144,10 @@ fn cpu_time() -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use super::*;
+    use crate::waits::wait_for;
 
     fn half(processors: Vec<u32>) -> CpuWork {
         CpuWork { percent: 50.0, cores: 1, processors, ramp: Duration::ZERO, cgroup: None }
@@ -177,14 +180,18 @@ mod tests {
 
     #[test]
     fn no_more_than_half_a_processor_is_burned_until_the_deadline_and_nothing_after() {
-        let start = boot_time_ns();
-        let burner = Burner::start(&half(Vec::new()), start + 400_000_000).unwrap();
-        thread::sleep(Duration::from_millis(800));
-        let burned = burner.burned().as_secs_f64();
-        // How much less it is depends on who else wants the processor.
-        assert!((0.001..0.30).contains(&burned), "burned {burned} s of the 0.2 s asked for");
+        let start = Instant::now();
+        let burner = Burner::start(&half(Vec::new()), u64::MAX).unwrap();
+        // How long it takes depends on who else wants the processor.
+        wait_for(|| burner.burned() > Duration::from_millis(200));
+        let (burned, age) = (burner.burned(), start.elapsed());
+        assert!(burned < age.mul_f64(0.55) + MOST_DEBT, "burned {burned:?} of {age:?}");
+        burner.renew(boot_time_ns());
+        thread::sleep(Duration::from_millis(200));
         let after = burner.burned();
-        thread::sleep(Duration::from_millis(100));
-        assert!(burner.burned() - after < Duration::from_millis(10));
+        thread::sleep(Duration::from_millis(200));
+        // A turn that others have interrupted is told of when it ends.
+        let more = burner.burned() - after;
+        assert!(more < MOST_DEBT, "{more:?} burned after the deadline");
     }
 }

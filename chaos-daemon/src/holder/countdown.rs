@@ -185,10 +185,10 @@ mod tests {
     use super::*;
     use crate::kernel::down::DownError;
     use crate::spec::{FaultName, HostDown};
+    use crate::waits::{HANG, wait_for};
 
     const FAR: u64 = u64::MAX;
     const COUNTDOWN: Duration = Duration::from_millis(50);
-    const PATIENCE: Duration = Duration::from_secs(10);
 
     /// A host that only notes what is done to it, and what was written down by then.
     #[derive(Clone)]
@@ -248,14 +248,6 @@ mod tests {
         }
     }
 
-    fn wait_for(done: impl Fn() -> bool) {
-        let end = Instant::now() + PATIENCE;
-        while !done() {
-            assert!(Instant::now() < end, "too late");
-            thread::sleep(Duration::from_millis(2));
-        }
-    }
-
     const REBOOT: Way = Way::Reboot { forced: false };
 
     #[test]
@@ -292,9 +284,9 @@ mod tests {
     fn a_removal_before_it_is_over_prevents_all_of_it() {
         let stage = Stage::new(REBOOT);
         let countdown = stage.start(FAR);
-        countdown.renew(PATIENCE, FAR);
+        countdown.renew(HANG, FAR);
         thread::sleep(COUNTDOWN);
-        countdown.renew(PATIENCE, 0);
+        countdown.renew(HANG, 0);
         // Nor does a renewal bring it back.
         countdown.renew(Duration::ZERO, FAR);
         thread::sleep(3 * COUNTDOWN);
@@ -308,7 +300,7 @@ mod tests {
     fn the_end_of_the_holder_prevents_it_as_well() {
         let stage = Stage::new(REBOOT);
         let countdown = stage.start(FAR);
-        countdown.renew(PATIENCE, FAR);
+        countdown.renew(HANG, FAR);
         // Waits for the end of the thread.
         drop(countdown);
         assert_eq!((stage.done().len(), stage.written()), (0, None));

@@ -278,12 +278,12 @@ fn own_cookie() -> Result<u64, Errno> {
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc;
-    use std::time::Duration;
 
     use nix::sys::stat::Mode;
     use nix::unistd::mkfifo;
 
     use super::*;
+    use crate::waits::HANG;
 
     #[test]
     fn a_pipe_in_the_place_of_a_namespace_is_refused_and_not_waited_for() {
@@ -294,7 +294,7 @@ mod tests {
         let named = path.display().to_string();
         // Opened to be read, it waits for whoever writes.
         thread::spawn(move || tell.send(NetNs::open(&named).map(drop).map_err(|error| error.to_string())));
-        let answer = told.recv_timeout(Duration::from_secs(10)).unwrap();
+        let answer = told.recv_timeout(HANG).unwrap();
         assert_eq!(answer, Err(format!("{} is not a network namespace", path.display())));
     }
 

@@ -117,10 +117,9 @@ mod tests {
     use std::net::{SocketAddr, TcpListener, TcpStream};
     use std::os::fd::OwnedFd;
     use std::process::{Command, Stdio};
-    use std::thread;
-    use std::time::{Duration, Instant};
 
     use super::*;
+    use crate::waits::wait_for;
 
     #[test]
     fn each_port_is_told_once_and_listening_ones_before_those_of_connections() {
@@ -161,10 +160,7 @@ mod tests {
             .unwrap();
         // Whoever starts a program hears of it a moment before the program has its name.
         let comm = format!("/proc/{}/comm", sshd.id());
-        let started = Instant::now();
-        while fs::read_to_string(&comm).unwrap() != "sshd\n" && started.elapsed() < Duration::from_secs(5) {
-            thread::sleep(Duration::from_millis(1));
-        }
+        wait_for(|| fs::read_to_string(&comm).unwrap() == "sshd\n");
         let of = |user| [listens, session, stranger].map(|port| has(user, port));
         let (mine, others) = (of(me), of(me + 1));
         sshd.kill().unwrap();

@@ -57,8 +57,13 @@ mod tests {
     use std::fs::File;
     use std::process::{Command, Stdio};
     use std::thread::sleep;
+    use std::time::Instant;
 
     use super::*;
+    use crate::waits::wait_for;
+
+    /// The kernel counts when a process has started in these.
+    const TICK: Duration = Duration::from_millis(20);
 
     #[test]
     fn an_age_is_from_the_tick_of_the_start() {
@@ -74,12 +79,11 @@ mod tests {
             command.arg("60").stdin(Stdio::null()).stdout(Stdio::null());
             command
         };
+        let before = Instant::now();
         let mut child = quiet().stderr(Stdio::null()).spawn().unwrap();
         let id = ProcessId::of(child.id().cast_signed()).unwrap();
         // Until it has executed its program, it has the descriptors of this process.
-        while fs::read_to_string(format!("/proc/{}/comm", id.pid)).unwrap() != "sleep\n" {
-            sleep(Duration::from_millis(1));
-        }
+        wait_for(|| fs::read_to_string(format!("/proc/{}/comm", id.pid)).unwrap() == "sleep\n");
         sleep(Duration::from_millis(100));
         let usage = Usage::of(id).unwrap();
         // This test has every right to look; what it was itself started with the child may have, too.
@@ -87,7 +91,11 @@ mod tests {
         assert_eq!(usage.descriptors, u64::try_from(there).ok());
         assert!(there >= 3, "{there}");
         assert!(usage.resident > 0 && usage.resident < 64 << 20, "{usage:?}");
-        assert!((Duration::from_millis(80)..Duration::from_secs(30)).contains(&usage.age), "{usage:?}");
+        let most = before.elapsed() + TICK;
+        assert!(
+            (Duration::from_millis(100) - TICK..most).contains(&usage.age),
+            "{usage:?}, and at most {most:?}"
+        );
         let stranger = ProcessId { start_time: id.start_time + 1, ..id };
         assert_eq!(Usage::of(stranger), None, "its number belongs to another");
         child.kill().unwrap();

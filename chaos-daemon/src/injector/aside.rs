@@ -74,6 +74,7 @@ mod tests {
     use tokio::task::spawn_blocking;
 
     use super::*;
+    use crate::waits::HANG;
 
     #[tokio::test(start_paused = true)]
     async fn however_many_ask_no_more_is_done_at_a_time_than_there_are_places_for() {
@@ -119,7 +120,7 @@ mod tests {
                 wait.recv().is_ok()
             }));
             began.await.unwrap();
-            timeout(Duration::from_secs(10), spawn_blocking(|| ())).await.expect("no thread").unwrap();
+            timeout(HANG, spawn_blocking(|| ())).await.expect("no thread").unwrap();
         });
         drop(tokio);
         go.send(()).expect("it has been waited for");

@@ -168,8 +168,6 @@ mod tests {
     use std::process::Stdio;
     use std::thread;
 
-    use std::time::Duration;
-
     use nix::errno::Errno;
     use nix::sys::signal::{Signal, kill as send};
     use nix::sys::wait::{Id, WaitPidFlag, waitid};
@@ -178,6 +176,7 @@ mod tests {
 
     use super::*;
     use crate::host::refuse;
+    use crate::waits::see;
 
     /// Whether the calling thread has a child, dead or alive.
     fn has_child() -> bool {
@@ -226,13 +225,7 @@ mod tests {
                 assert!(since.elapsed() >= END_LIMIT && has_child());
                 tokio::time::resume();
                 send(pid, Signal::SIGKILL).unwrap();
-                for _ in 0..1000 {
-                    if !has_child() {
-                        return;
-                    }
-                    tokio::time::sleep(Duration::from_millis(10)).await;
-                }
-                panic!("nobody has collected it");
+                see(async || !has_child()).await;
             });
         };
         thread::spawn(on_a_thread).join().unwrap();

@@ -129,6 +129,7 @@ mod tests {
     use std::process::{Child, Command};
 
     use super::*;
+    use crate::waits::{HANG, see};
 
     const NOBODY: Caller = Caller::Vsock { cid: 7 };
 
@@ -148,17 +149,14 @@ mod tests {
             TargetRequest { pid: Some(pid), command: Some("sleep 61".into()), ..TargetRequest::default() };
         let mut seen = ProcessFacts::default();
         // It executes its program a moment after it is there.
-        for _ in 0..500 {
-            match asked(target.clone()).await {
-                Ok(Facts::Processes(facts)) if facts.count == 1 => {
-                    seen = facts;
-                    break;
-                }
-                _ => tokio::time::sleep(Duration::from_millis(10)).await,
+        see(async || {
+            if let Ok(Facts::Processes(facts)) = asked(target.clone()).await {
+                seen = facts;
             }
-        }
-        assert_eq!(seen.count, 1);
-        assert!(seen.youngest == seen.oldest && seen.youngest.unwrap() < Duration::from_secs(60), "{seen:?}");
+            seen.count == 1
+        })
+        .await;
+        assert!(seen.youngest == seen.oldest && seen.youngest.unwrap() < HANG, "{seen:?}");
         assert!(seen.descriptors.unwrap() >= 3 && seen.resident.unwrap() > 0, "{seen:?}");
         child.kill().unwrap();
         child.wait().unwrap();

@@ -90,6 +90,7 @@ mod tests {
     use crate::spec::ProcessSelector;
     use crate::spec::TargetRequest;
     use crate::spec::process::Volleys;
+    use crate::waits::see;
 
     #[tokio::test]
     async fn of_a_child_of_this_test_nobody_is_found_and_nothing_is_done_to_it() {
@@ -104,14 +105,12 @@ mod tests {
             volleys: Volleys { signal: 9, times: 1, interval: Duration::ZERO, jitter: Duration::ZERO },
         });
         // It executes its program a moment after it is there: until then it is this program, as its parent is.
-        let mut told = look(&work).await;
-        for _ in 0..500 {
-            if told.lines.iter().any(|line| line.contains("(sleep)")) {
-                break;
-            }
-            tokio::time::sleep(Duration::from_millis(10)).await;
+        let mut told = Supervision::default();
+        see(async || {
             told = look(&work).await;
-        }
+            told.lines.iter().any(|line| line.contains("(sleep)"))
+        })
+        .await;
         let goes_on = child.try_wait().unwrap().is_none();
         child.kill().unwrap();
         child.wait().unwrap();

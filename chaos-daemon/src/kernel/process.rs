@@ -162,6 +162,7 @@ pub fn pidfd_open(pid: i32) -> io::Result<OwnedFd> {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::waits::{HANG, wait_for};
 
     #[test]
     fn a_process_of_the_same_number_but_another_start_is_a_stranger() {
@@ -186,7 +187,7 @@ pub(crate) mod tests {
         let pid = unsafe { libc::fork() };
         if pid == 0 {
             // SAFETY: a system call without pointers. Whatever becomes of the test, the child ends.
-            unsafe { libc::alarm(60) };
+            unsafe { libc::alarm(600) };
             let _kept = first();
             let waits = std::thread::Builder::new().spawn(|| {
                 loop {
@@ -203,11 +204,7 @@ pub(crate) mod tests {
         }
         let id = ProcessId::of(pid).unwrap();
         let state = || procfs::process::Process::new(pid).unwrap().stat().unwrap().state;
-        let since = std::time::Instant::now();
-        while state() != 'Z' && since.elapsed() < END_LIMIT {
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        assert_eq!(state(), 'Z');
+        wait_for(|| state() == 'Z');
         id
     }
 
@@ -218,7 +215,7 @@ pub(crate) mod tests {
         assert!(process.dying && !process.stopped);
         assert!(!process.wait(Duration::from_millis(20)).unwrap());
         process.signal(libc::SIGKILL).unwrap();
-        assert!(process.wait(END_LIMIT).unwrap());
+        assert!(process.wait(HANG).unwrap());
         assert!(id.open().unwrap().is_none(), "nobody has collected it, and it has ended");
         end_child(id.pid).unwrap();
         assert!(id.open().unwrap().is_none());
@@ -228,13 +225,10 @@ pub(crate) mod tests {
     fn a_process_that_goes_on_or_is_stopped_is_not_dying() {
         let me = ProcessId::of(std::process::id().cast_signed()).unwrap();
         assert!(!me.open().unwrap().unwrap().dying);
-        let child = std::process::Command::new("sleep").arg("30").spawn().unwrap().id().cast_signed();
+        let child = std::process::Command::new("sleep").arg("600").spawn().unwrap().id().cast_signed();
         let id = ProcessId::of(child).unwrap();
         id.open().unwrap().unwrap().signal(libc::SIGSTOP).unwrap();
-        let since = std::time::Instant::now();
-        while !id.open().unwrap().unwrap().stopped && since.elapsed() < END_LIMIT {
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        wait_for(|| id.open().unwrap().unwrap().stopped);
         let stopped = id.open().unwrap().unwrap();
         assert!(stopped.stopped && !stopped.dying);
         end_child(child).unwrap();
@@ -242,11 +236,11 @@ pub(crate) mod tests {
 
     #[test]
     fn a_killed_child_is_seen_to_end_and_cannot_be_opened_again() {
-        let mut child = std::process::Command::new("sleep").arg("30").spawn().unwrap();
+        let mut child = std::process::Command::new("sleep").arg("600").spawn().unwrap();
         let id = ProcessId::of(child.id().cast_signed()).unwrap();
         let process = id.open().unwrap().unwrap();
         process.signal(libc::SIGKILL).unwrap();
-        assert!(process.wait(Duration::from_secs(5)).unwrap());
+        assert!(process.wait(HANG).unwrap());
         child.wait().unwrap();
         assert!(id.open().unwrap().is_none());
         process.signal(libc::SIGKILL).unwrap();
@@ -254,7 +248,7 @@ pub(crate) mod tests {
 
     #[test]
     fn a_child_is_ended_and_collected_and_a_stranger_is_left_alone() {
-        let mut child = std::process::Command::new("sleep").arg("30").spawn().unwrap();
+        let mut child = std::process::Command::new("sleep").arg("600").spawn().unwrap();
         end_child(child.id().cast_signed()).unwrap();
         assert!(child.wait().is_err(), "it was not collected");
         let parent = nix::unistd::getppid().as_raw();

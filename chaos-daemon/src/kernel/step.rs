@@ -418,6 +418,7 @@ mod tests {
     use nix::unistd::mkfifo;
 
     use super::*;
+    use crate::waits::HANG;
 
     /// Records this process's namespace under a name, and expects it when it is opened again.
     fn assert_found_again(name: String) {
@@ -428,7 +429,7 @@ mod tests {
             let opened = recorded.open().map_err(|error| crate::request::chain(&error));
             tell.send((opened.map(|netns| netns.map(|netns| netns.identity().unwrap())), recorded.id))
         });
-        let (opened, id) = told.recv_timeout(Duration::from_secs(30)).unwrap();
+        let (opened, id) = told.recv_timeout(HANG).unwrap();
         assert_eq!(opened, Ok(Some(id)));
     }
 

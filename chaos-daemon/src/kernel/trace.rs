@@ -273,6 +273,7 @@ mod tests {
     use std::process::{Child, Command, Stdio};
 
     use super::*;
+    use crate::waits::wait_for;
 
     /// A process that ends with this value.
     struct Busy(Child);
@@ -334,10 +335,6 @@ mod tests {
         })
         .join()
         .unwrap();
-        let until = Instant::now() + Duration::from_secs(5);
-        while state(id.pid) == 't' && Instant::now() < until {
-            thread::sleep(LOOK);
-        }
-        assert_ne!(state(id.pid), 't');
+        wait_for(|| state(id.pid) != 't');
     }
 }

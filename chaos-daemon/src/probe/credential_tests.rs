@@ -1,7 +1,5 @@
 //! Credentials: what is shown to whom, and that they are shown nowhere else.
 
-use std::time::Duration;
-
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
@@ -172,10 +170,9 @@ async fn a_secret_that_was_not_shown_hides_nothing_and_a_time_without_answer_say
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", silent.local_addr().unwrap());
     for kind in [&["http", &url][..], &["mcp", &url], &["prometheus", &url, "up"]] {
-        let begun = std::time::Instant::now();
         let seen = sample(&[kind, &["--bearer", TOKEN, "--timeout", "300ms"]].concat()).await;
-        assert!(!seen.ok && !format!("{seen:?}").contains("hunter2"), "{seen:?}");
-        assert!(begun.elapsed() < Duration::from_secs(3));
+        assert!(!seen.ok && seen.detail.contains("no answer within 300ms"), "{seen:?}");
+        assert!(!format!("{seen:?}").contains("hunter2"), "{seen:?}");
     }
 }
 

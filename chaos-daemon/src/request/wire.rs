@@ -279,6 +279,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::waits::HANG;
 
     fn pair() -> (Door, Desk) {
         let (server, injector) = UnixStream::pair().unwrap();
@@ -316,7 +317,7 @@ mod tests {
         desk.next().await.unwrap().unwrap();
         drop(desk);
         assert_eq!(waiting.await.unwrap().unwrap_err().code, ErrorCode::Unavailable);
-        tokio::time::timeout(Duration::from_secs(5), door.closed()).await.unwrap();
+        tokio::time::timeout(HANG, door.closed()).await.unwrap();
         assert_eq!(door.call(Request::Status).await.unwrap_err().code, ErrorCode::Unavailable);
     }
 

@@ -11,6 +11,7 @@ use tokio::process::Command;
 
 use crate::client::{Client, PATIENCE};
 use crate::double::Server;
+use crate::experiments::{until, until_active};
 
 const TOKEN: &str = "0123456789abcdef";
 
@@ -174,24 +175,19 @@ async fn an_experiment_is_judged_by_what_the_daemon_is_told_of_its_fault() {
     let mut client = Client::open(&server.socket).await;
     let pool = told(&["--label", "alertname=Pool", "--receiver", "oncall"]);
     let alerts = json!([
-        {"name": "pool", "provider": pool, "fires_within": "5s", "gone_within": "5s", "interval": "100ms"},
+        {"name": "pool", "provider": pool, "fires_within": "1m", "gone_within": "1m", "interval": "100ms"},
         {"name": "others", "provider": told(&["--label", "alertname!=Pool"]), "must_not_fire": true, "interval": "100ms"},
     ]);
-    register(&mut client, "600ms", alerts).await;
+    register(&mut client, "2s", alerts).await;
     for (other, verdict) in [(None, "held"), (Some("Disk"), "deviated")] {
         // Told while the fault is active, and when it is over.
         let telling = async {
-            let begun = |server: &Server| !server.active.lock().unwrap().is_empty();
-            while !begun(&server) {
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
+            until_active(&server).await;
             tell(address, TOKEN, "oncall", "Pool", "firing").await;
             if let Some(other) = other {
                 tell(address, TOKEN, "oncall", other, "firing").await;
             }
-            while begun(&server) {
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
+            until(|| server.active.lock().unwrap().is_empty()).await;
             tokio::time::sleep(Duration::from_millis(300)).await;
             tell(address, TOKEN, "oncall", "Pool", "resolved").await;
         };
@@ -203,7 +199,7 @@ async fn an_experiment_is_judged_by_what_the_daemon_is_told_of_its_fault() {
         let [fired, gone] =
             ["fired_after_seconds", "gone_after_seconds"].map(|key| pool[key].as_f64().unwrap());
         // As soon as it is told, and 300 ms after the end.
-        assert!((0.0..5.0).contains(&fired) && (0.2..5.0).contains(&gone), "{result}");
+        assert!((0.0..60.0).contains(&fired) && (0.2..60.0).contains(&gone), "{result}");
         assert!(pool["finding"].is_null(), "{result}");
         let finding = others["finding"].as_str().unwrap_or_default();
         assert_eq!(

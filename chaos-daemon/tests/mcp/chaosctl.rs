@@ -8,6 +8,7 @@ use tokio::process::Command;
 
 use crate::client::{PATIENCE, closed_port};
 use crate::double::Server;
+use crate::experiments::until_active;
 
 pub(crate) struct Output {
     pub(crate) code: i32,
@@ -247,11 +248,7 @@ async fn the_exit_code_of_a_run_is_its_verdict_and_the_run_is_found_again() {
     denied["method"][0]["provider"]["arguments"]["--interface"] = json!("nosuch0");
     register(&server, &denied).await;
 
-    let active = || async {
-        while server.active.lock().unwrap().is_empty() {
-            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-        }
-    };
+    let active = || until_active(&server);
     let trip = async {
         active().await;
         drop(guard);

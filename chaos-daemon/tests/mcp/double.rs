@@ -48,6 +48,8 @@ pub(crate) struct Server {
     pub(crate) asked: Arc<Mutex<Vec<String>>>,
     /// What is injected.
     pub(crate) active: Arc<Mutex<BTreeMap<FaultName, (FaultRequest, Instant)>>>,
+    /// What was injected last.
+    pub(crate) latest: Arc<Mutex<Option<FaultRequest>>>,
     /// Residue that removals report.
     pub(crate) residue: Arc<Mutex<Vec<String>>>,
     /// What the injector allows.
@@ -123,19 +125,20 @@ impl Server {
         };
         tokio::spawn(async move { cli::serve(options).await.unwrap() });
         desk.set_nonblocking(true).unwrap();
-        let (asked, active, residue) = (Arc::default(), Arc::default(), Arc::default());
+        let (asked, active, latest, residue) = <(Arc<_>, Arc<_>, Arc<_>, Arc<_>)>::default();
         let words = programs.iter().map(|word| (*word).to_owned()).collect();
         let policy = Arc::new(Mutex::new(Policy { probe_commands: words, ..Policy::default() }));
         let double = Double {
             ended: Arc::default(),
             asked: Arc::clone(&asked),
             active: Arc::clone(&active),
+            latest: Arc::clone(&latest),
             residue: Arc::clone(&residue),
             policy: Arc::clone(&policy),
         };
         let desk = Desk::new(tokio::net::UnixStream::from_std(desk).unwrap());
         let desk = Some(tokio::spawn(double.serve(desk)));
-        Self { socket, asked, active, residue, policy, runner, desk, directory }
+        Self { socket, asked, active, latest, residue, policy, runner, desk, directory }
     }
 
     /// What the injector was asked since the last time.
@@ -164,6 +167,7 @@ struct Double {
     ended: Arc<Mutex<BTreeMap<FaultName, FaultStatus>>>,
     asked: Arc<Mutex<Vec<String>>>,
     active: Arc<Mutex<BTreeMap<FaultName, (FaultRequest, Instant)>>>,
+    latest: Arc<Mutex<Option<FaultRequest>>>,
     residue: Arc<Mutex<Vec<String>>>,
     policy: Arc<Mutex<Policy>>,
 }
@@ -354,6 +358,7 @@ impl Double {
         let since = Instant::now();
         self.ended.lock().unwrap().remove(name);
         active.insert(name.clone(), (fault.clone(), since));
+        *self.latest.lock().unwrap() = Some(fault.clone());
         Ok(status(name, fault, since))
     }
 

@@ -1,28 +1,24 @@
 //! `chaosctl run` and `inject --wait` that somebody interrupts, and a run for which nobody waits.
 
 use std::process::Stdio;
-use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::json;
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
+use tokio::io::AsyncReadExt;
 use tokio::process::{Child, Command};
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 use crate::chaosctl::{Output, chaosctl};
-use crate::client::Client;
+use crate::client::{Client, PATIENCE};
 use crate::double::Server;
-use crate::experiments::{document, port, register};
-
-/// How long anything may take here, on a machine that does much else.
-const LONG: Duration = Duration::from_secs(60);
+use crate::experiments::{document, port, register, until};
 
 /// A `chaosctl` that goes on.
-struct Running(Child);
+pub(crate) struct Running(Child);
 
 impl Running {
-    fn start(socket: &std::path::Path, words: &[&str]) -> Self {
+    pub(crate) fn start(socket: &std::path::Path, words: &[&str]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_chaosctl"));
         command.arg("--socket").arg(socket).args(words);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
@@ -40,21 +36,29 @@ impl Running {
         u64::from_str_radix(caught.trim(), 16).unwrap() & (1 << (Signal::SIGTERM as i32 - 1)) != 0
     }
 
-    async fn ended(self) -> Output {
-        let output = timeout(LONG, self.0.wait_with_output()).await.expect("chaosctl does not end").unwrap();
+    /// Waits until a line of its standard error has these words, which it then is without.
+    pub(crate) async fn until_it_says(&mut self, words: &str) -> String {
+        let stderr = self.0.stderr.as_mut().unwrap();
+        let mut line = Vec::new();
+        loop {
+            match timeout(PATIENCE, stderr.read_u8()).await.expect("no word of it").expect("it has ended") {
+                b'\n' if String::from_utf8_lossy(&line).contains(words) => {
+                    return String::from_utf8_lossy(&line).into_owned();
+                }
+                b'\n' => line.clear(),
+                byte => line.push(byte),
+            }
+        }
+    }
+
+    pub(crate) async fn ended(self) -> Output {
+        let output =
+            timeout(PATIENCE, self.0.wait_with_output()).await.expect("chaosctl does not end").unwrap();
         Output {
             code: output.status.code().unwrap(),
             stdout: String::from_utf8(output.stdout).unwrap(),
             stderr: String::from_utf8(output.stderr).unwrap(),
         }
-    }
-}
-
-async fn until(is_so: impl Fn() -> bool) {
-    let begin = Instant::now();
-    while !is_so() {
-        assert!(begin.elapsed() < LONG, "not so after {LONG:?}");
-        sleep(Duration::from_millis(10)).await;
     }
 }
 
@@ -90,18 +94,12 @@ async fn an_interrupt_stops_the_run_and_waits_for_its_verdict() {
 async fn a_second_interrupt_ends_the_waiting_at_once_and_says_how_to_stop_the_run() {
     // The removal takes 5 s there.
     let (server, mut running, _listener) = started("sticks", "sticky0", &[]).await;
-    let mut stderr = BufReader::new(running.0.stderr.take().unwrap());
     running.signal(Signal::SIGINT);
-    let mut line = String::new();
-    while !line.contains("SIGINT: stopping run ") {
-        line.clear();
-        assert!(timeout(LONG, stderr.read_line(&mut line)).await.unwrap().unwrap() > 0, "no word of it");
-    }
+    let line = running.until_it_says("SIGINT: stopping run ").await;
     let run = line.split("stopping run ").nth(1).unwrap().split(',').next().unwrap().to_owned();
     running.signal(Signal::SIGINT);
     let output = running.ended().await;
-    let mut said = String::new();
-    stderr.read_to_string(&mut said).await.unwrap();
+    let said = output.stderr;
     assert_eq!((output.code, output.stdout.as_str()), (3, ""), "{said}");
     assert!(said.contains(&format!("run {run} may go on: stop it with chaosctl stop --run {run}")), "{said}");
     let mut client = Client::open(&server.socket).await;

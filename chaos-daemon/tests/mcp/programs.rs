@@ -1,5 +1,6 @@
 //! Programs that probes run: which may be, what they say, and that nothing of them is left; the real runner takes the samples.
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
@@ -9,7 +10,7 @@ use tokio::process::Command;
 
 use crate::client::{Client, PATIENCE};
 use crate::double::Server;
-use crate::experiments::{document, register};
+use crate::experiments::{document, register, until};
 
 const SHELL: &str = "/bin/sh";
 
@@ -84,7 +85,7 @@ async fn programs_that_the_policy_names_are_steady_states_and_gates() {
         assert_eq!(verdict, expected, "{name}: {error}");
     }
     let mut gated = steady("gated", script("true"), json!(0));
-    gated["method"][0]["provider"]["arguments"]["--for"] = json!("30s");
+    gated["method"][0]["provider"]["arguments"]["--for"] = json!("10m");
     gated["extensions"] = json!([{"name": "chaos-daemon", "rollback_on": [{"name": "errors", "op": "gt", "value": 5, "interval": "200ms",
         "provider": command(&["--measure", "stdout", "--", SHELL, "-c", "cat /tmp/no-such-file 2>/dev/null || echo 2"])}]}]);
     let folder = tempfile::tempdir().unwrap();
@@ -93,9 +94,7 @@ async fn programs_that_the_policy_names_are_steady_states_and_gates() {
     register(&mut client, serde_json::from_str(&text).unwrap()).await;
     let active = server.active.clone();
     tokio::spawn(async move {
-        while active.lock().unwrap().is_empty() {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+        until(|| !active.lock().unwrap().is_empty()).await;
         std::fs::write(file, "17").unwrap();
     });
     let (verdict, error) = verdict(&mut client, "gated").await;
@@ -143,12 +142,15 @@ async fn a_tool_has_the_daemon_run_a_program_for_its_caller() {
     assert!(!failed && sample["ok"] == true && sample["value"] == 3.0, "{sample}");
     let asked = server.take_asked();
     assert!(asked[0].contains("Command(\"/bin/sh\")") && asked[0].contains("Unix { uid"), "{asked:?}");
-    // Several at once do not wait for each other.
-    let sleeps = json!({"arguments": ["command", "--", SHELL, "-c", "sleep 1; echo awake"]});
-    let start = std::time::Instant::now();
-    let all = futures(&server, &sleeps).await;
+    // Several at once do not wait for each other: none would end before all have begun.
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
+    let path = folder.path().display();
+    let script =
+        format!("echo here >> {path}/all; until [ $(wc -l < {path}/all) -ge 8 ]; do sleep 0.05; done");
+    let meets = json!({"arguments": ["--timeout", "30s", "command", "--", SHELL, "-c", script]});
+    let all = futures(&server, &meets).await;
     assert!(all.iter().all(|sample| sample["ok"] == true), "{all:?}");
-    assert!(start.elapsed() < Duration::from_secs(6), "{:?}", start.elapsed());
 }
 
 /// Eight samples at once.
@@ -173,7 +175,7 @@ fn runs(file: &Path) -> Option<bool> {
 }
 
 async fn wait_for(file: &Path, running: bool) {
-    for _ in 0..1000 {
+    for _ in 0..6000 {
         if runs(file) == Some(running) {
             return;
         }
@@ -198,7 +200,7 @@ async fn what_has_left_the_group_of_its_program_ends_with_it_all_the_same() {
     let folder = tempfile::tempdir().unwrap();
     for (name, then, ok) in [("ended", "echo done", true), ("late", "sleep 600", false)] {
         let file = folder.path().join(name);
-        let words = json!(["--timeout", "2s", "command", "--", SHELL, "-c", escaping(&file, then)]);
+        let words = json!(["--timeout", "5s", "command", "--", SHELL, "-c", escaping(&file, then)]);
         let (sample, _) = client.call("chaos_probe", json!({"arguments": words})).await;
         assert_eq!(sample["ok"], ok, "{sample}");
         // Before it is answered.
@@ -238,7 +240,7 @@ async fn chaosctl_spares_the_children_of_the_shell_that_has_become_it() {
     let (other, mine) = (folder.path().join("other"), folder.path().join("mine"));
     let mut command = Command::new(SHELL);
     command.args(["-c", "sleep 600 >/dev/null 2>&1 & echo $! > $0; exec \"$@\""]).arg(&other);
-    command.args([env!("CARGO_BIN_EXE_chaosctl"), "probe", "command", "--timeout", "8s", "--", SHELL, "-c"]);
+    command.args([env!("CARGO_BIN_EXE_chaosctl"), "probe", "command", "--timeout", "30s", "--", SHELL, "-c"]);
     command.arg(escaping(&mine, "echo up")).stdin(Stdio::null()).stdout(Stdio::piped()).kill_on_drop(true);
     let output = tokio::time::timeout(PATIENCE, command.output()).await.unwrap().unwrap();
     assert!(output.status.success(), "{output:?}");
@@ -271,7 +273,7 @@ async fn probed(words: &[&str]) -> (i32, Value) {
 
 /// The same of any probe that speaks with an MCP server.
 async fn probed_by(probe: &str, words: &[&str]) -> (i32, Value) {
-    let limit: &[&str] = if words.contains(&"--timeout") { &[] } else { &["--timeout", "8s"] };
+    let limit: &[&str] = if words.contains(&"--timeout") { &[] } else { &["--timeout", "30s"] };
     let mut command = Command::new(env!("CARGO_BIN_EXE_chaosctl"));
     command.args(["--json", "probe", probe]).args(limit).args(words);
     command.stdin(Stdio::null()).kill_on_drop(true);
@@ -293,7 +295,8 @@ async fn an_mcp_server_over_stdio_is_spoken_with_and_ended_and_a_delay_before_it
     assert!(answer["tools"].as_array().unwrap().contains(&json!("chaos_probe")), "{sample}");
     let time = |sample: &Value, key: &str| sample["answer"][key].as_f64().unwrap();
     let parts: f64 = ["connect_ms", "list_ms", "call_ms"].iter().map(|key| time(&sample, key)).sum();
-    assert!((parts - sample["value"].as_f64().unwrap()).abs() < 50.0, "{sample}");
+    // What is between the parts is theirs who wait for a processor.
+    assert!(parts <= sample["value"].as_f64().unwrap() + 1.0, "{sample}");
     let proxy = [chaosctl, "mcp-proxy", "--delay", "700ms", "--"];
     let (code, slow) = probed(&[&call[..], &proxy[..], &bridge[..]].concat()).await;
     assert!(code == 0 && time(&slow, "call_ms") >= 700.0, "{slow}");

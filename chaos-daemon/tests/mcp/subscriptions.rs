@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::client::Client;
+use crate::client::{Client, PATIENCE};
 use crate::double::Server;
-use crate::experiments::{document, port, register, until_finished};
+use crate::experiments::{document, port, register, until_active, until_finished};
 
 /// The most runs that one connection follows.
 const MOST: usize = 16;
@@ -72,9 +72,7 @@ async fn a_run_is_a_resource_with_what_chaos_get_run_tells() {
         assert_eq!(uris, [&json!("chaos://run/{run_id}")], "{listed}");
         let run_id = begin(&mut client, name, &address, "10m").await;
         let uri = format!("chaos://run/{run_id}");
-        while server.active.lock().unwrap().is_empty() {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+        until_active(&server).await;
         let page = read(&mut client, &uri).await;
         assert_eq!((&page["ended"], &page["running"]["run_id"]), (&json!(false), &json!(run_id)), "{page}");
         assert_eq!(page["faults"][0]["fault_type"], "timeout", "{page}");
@@ -102,7 +100,7 @@ async fn a_subscriber_hears_once_a_second_at_most_that_there_is_something_new_an
         Client::open(&server.socket).await,
         Client::modern(&server.socket).await,
     ] {
-        let run_id = begin(&mut other, "heard", &address, "4s").await;
+        let run_id = begin(&mut other, "heard", &address, "10m").await;
         let uri = format!("chaos://run/{run_id}");
         let is_modern =
             client.request("resources/subscribe", json!({"uri": uri})).await["error"]["code"] == -32601;
@@ -130,8 +128,10 @@ async fn a_subscriber_hears_once_a_second_at_most_that_there_is_something_new_an
             if page["ended"] == json!(true) {
                 break;
             }
+            if heard.len() == 4 {
+                assert!(!other.call("chaos_stop", json!({"run_id": run_id})).await.1);
+            }
         }
-        assert!((3..=8).contains(&heard.len()), "{} updates in 4 s", heard.len());
         assert!(seen.is_sorted_by(|one, next| one < next), "an update without news: {seen:?}");
         // But for the last one. A machine that is busy may hear one late, and the next in time.
         let total = heard[heard.len() - 2].duration_since(heard[0]).as_secs_f64();
@@ -218,10 +218,10 @@ async fn one_connection_follows_so_many_runs_and_a_place_that_is_given_back_is_f
         let mut missing = count;
         while missing > 0 {
             let line = client.answer().await.unwrap();
-            if let Some(error) = line["error"]["message"].as_str() {
-                refused.push(error.to_owned());
-            }
-            missing -= usize::from(line["method"] == "notifications/subscriptions/acknowledged");
+            let error = line["error"]["message"].as_str();
+            refused.extend(error.map(str::to_owned));
+            let is_accepted = line["method"] == "notifications/subscriptions/acknowledged";
+            missing -= usize::from(is_accepted || error.is_some());
         }
         (ids, refused)
     };
@@ -236,9 +236,16 @@ async fn one_connection_follows_so_many_runs_and_a_place_that_is_given_back_is_f
         }
     }
     cancel(&mut client, ids[0]).await;
-    tokio::time::sleep(Duration::from_millis(300)).await;
-    let (_, refused) = acknowledged(&mut client, 1).await;
-    assert_eq!(refused, Vec::<String>::new());
+    // Nobody answers to a cancellation: the place is free some time later.
+    let begin = Instant::now();
+    loop {
+        let (_, refused) = acknowledged(&mut client, 1).await;
+        if refused.is_empty() {
+            break;
+        }
+        assert!(begin.elapsed() < PATIENCE, "{refused:?}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
     // It is each connection's own.
     let mut next = Client::open(&server.socket).await;
     let subscribed = next.request("resources/subscribe", json!({"uri": uri[0]})).await;

@@ -8,7 +8,8 @@ use tokio::time::Instant;
 use crate::chaosctl::chaosctl;
 use crate::client::Client;
 use crate::double::Server;
-use crate::experiments::{document, port, register, until_finished};
+use crate::experiments::{document, port, register, until_active, until_finished};
+use crate::interrupts::Running;
 
 /// Begins a run of an experiment whose fault lasts so long, and does not wait for it; its handle.
 async fn begin(client: &mut Client, name: &str, address: &str, lasts: &str) -> String {
@@ -61,7 +62,7 @@ async fn who_gives_a_token_hears_once_a_second_how_a_run_goes_and_nobody_else_do
         let lasting = |news: &&Value| news["message"].as_str().unwrap().starts_with("lasting (cut), ");
         let lasting = news.iter().find(lasting).unwrap_or_else(|| panic!("{news:?}"));
         assert!(lasting["message"].as_str().unwrap().contains(" s left"), "{lasting}");
-        assert!((2.5..10.0).contains(&lasting["total"].as_f64().unwrap()), "{lasting}");
+        assert!((2.5..60.0).contains(&lasting["total"].as_f64().unwrap()), "{lasting}");
         // Each line is an answer: nothing is told after the end, nor to who has not asked for it.
         assert!(!client.call("chaos_status", json!({})).await.1);
         assert_eq!(client.call("chaos_run_experiment", run).await.0["verdict"], "held");
@@ -148,9 +149,7 @@ async fn who_cancels_a_wait_waits_no_more_and_the_run_goes_on() {
         let run = json!({"name": "chaos_run_experiment", "arguments": {"experiment_name": name}});
         let mut waiting = vec![client.send("tools/call", run).await];
         let mut other = Client::open(&server.socket).await;
-        while server.active.lock().unwrap().is_empty() {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+        until_active(&server).await;
         let (status, _) = other.call("chaos_status", json!({})).await;
         let run_id = &status["running"][0]["run_id"];
         let wait = json!({"name": "chaos_get_run", "arguments": {"run_id": run_id, "wait_seconds": 44}});
@@ -168,7 +167,7 @@ async fn who_cancels_a_wait_waits_no_more_and_the_run_goes_on() {
         // The waits give their places back, and are not answered: the next answer is to the next call.
         let begin = Instant::now();
         while client.call("chaos_status", json!({})).await.1 {
-            assert!(begin.elapsed() < Duration::from_secs(10), "the waits go on");
+            assert!(begin.elapsed() < Duration::from_secs(40), "the waits go on");
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         let (goes_on, _) = client.call("chaos_get_run", json!({"run_id": run_id})).await;
@@ -230,16 +229,12 @@ async fn an_operator_waits_for_a_run_that_somebody_else_has_begun() {
     assert!(report.code == 1 && report.stderr.contains(" has not ended"), "{}", report.stderr);
     let unknown = chaosctl(socket, &["show", "--wait", "nobody"]).await;
     assert!(unknown.code == 3 && unknown.stderr.contains("RUN_NOT_FOUND"), "{}", unknown.stderr);
-    let stop = async {
-        // Long enough for a line.
-        tokio::time::sleep(Duration::from_secs(2)).await;
-        assert!(!client.call("chaos_stop", json!({"run_id": run_id})).await.1);
-    };
-    let words = ["show", handle, "--wait"];
-    let (waited, ()) = tokio::join!(chaosctl(socket, &words), stop);
+    let mut waiting = Running::start(socket, &["show", handle, "--wait"]);
+    waiting.until_it_says("begun: ").await;
+    assert!(!client.call("chaos_stop", json!({"run_id": run_id})).await.1);
+    let waited = waiting.ended().await;
     assert_eq!(waited.code, 5, "{}{}", waited.stdout, waited.stderr);
     assert!(waited.stdout.starts_with("begun: aborted after "), "{}", waited.stdout);
-    assert!(waited.stderr.starts_with("begun: "), "{}", waited.stderr);
     let waited = chaosctl(socket, &["--json", "show", "--wait", handle]).await;
     let told: Value = serde_json::from_str(&waited.stdout).unwrap();
     assert_eq!((waited.code, &told["ended"], waited.stderr.as_str()), (5, &json!(true), ""), "{told}");

@@ -102,7 +102,7 @@ fn await_more(counter: &AtomicUsize, count: usize, what: &str) -> Result<()> {
     if wait_until(PATIENCE, || counter.load(Ordering::Relaxed) >= enough) {
         return Ok(());
     }
-    Err(Error::Late { what: format!("{count} {what}"), after: PATIENCE })
+    Err(Error::in_vain(format!("{count} {what}"), PATIENCE))
 }
 
 fn shoot(near: &UdpSocket, far: &UdpSocket, to: SocketAddr, told: &Shared) -> Vec<Shot> {

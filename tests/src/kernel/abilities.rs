@@ -9,6 +9,7 @@ use nix::sys::socket::{
 
 use super::{Context, Outcome, TestResult, tests};
 use crate::bpf::tcx_programs;
+use crate::late::HANG;
 use crate::measure::{Echo, Tcp, icmp_rtt, tcp_rtt, udp_rtt_median};
 use crate::pair::INTERFACE;
 use crate::{Error, NetNs, Pair, Reason, Residue, UdpFlow};
@@ -21,19 +22,17 @@ tests![
     vsock_has_a_loopback,
 ];
 
-const LIMIT: Duration = Duration::from_secs(10);
-
 fn a_cable_carries_udp_tcp_and_icmp_on_both_families(_: &Context) -> TestResult {
     let pair = Pair::new()?;
     for address in [Pair::FAR_V4, Pair::FAR_V6] {
         let echo = Echo::start(&pair.far, address, 7)?;
-        udp_rtt_median(&pair.near, echo.address(), 3, LIMIT)?;
-        let tcp = tcp_rtt(&pair.near, echo.address(), LIMIT)?;
+        udp_rtt_median(&pair.near, echo.address(), 3, HANG)?;
+        let tcp = tcp_rtt(&pair.near, echo.address(), HANG)?;
         assert!(matches!(tcp, Tcp::Answered { .. }), "{tcp:?}");
         drop(echo);
-        let refused = tcp_rtt(&pair.near, (address, 7).into(), LIMIT)?;
+        let refused = tcp_rtt(&pair.near, (address, 7).into(), HANG)?;
         assert!(matches!(refused, Tcp::Reset(_)), "{refused:?}");
-        assert!(icmp_rtt(&pair.near, address, LIMIT)?.is_some(), "no answer to ping from {address}");
+        assert!(icmp_rtt(&pair.near, address, HANG)?.is_some(), "no answer to ping from {address}");
     }
     Ok(Outcome::Pass)
 }
@@ -41,7 +40,7 @@ fn a_cable_carries_udp_tcp_and_icmp_on_both_families(_: &Context) -> TestResult 
 fn netem_in_a_private_namespace_delays_and_goes_without_trace(_: &Context) -> TestResult {
     let pair = Pair::new()?;
     let echo = Echo::start(&pair.far, Pair::FAR_V4, 7)?;
-    let before = udp_rtt_median(&pair.near, echo.address(), 5, LIMIT)?;
+    let before = udp_rtt_median(&pair.near, echo.address(), 5, HANG)?;
     let picture = Residue::take(&[&pair.near])?;
     match pair.near.tc(&["qdisc", "add", "dev", INTERFACE, "root", "netem", "delay", "50ms"]) {
         Ok(_) => {}
@@ -50,7 +49,7 @@ fn netem_in_a_private_namespace_delays_and_goes_without_trace(_: &Context) -> Te
         }
         Err(error) => return Err(error.into()),
     }
-    let during = udp_rtt_median(&pair.near, echo.address(), 5, LIMIT)?;
+    let during = udp_rtt_median(&pair.near, echo.address(), 5, HANG)?;
     // netem may be late but never early; how late depends on what else the machine does.
     assert!(
         during >= Duration::from_millis(50) && before < during,
@@ -58,7 +57,7 @@ fn netem_in_a_private_namespace_delays_and_goes_without_trace(_: &Context) -> Te
     );
     assert!(!picture.difference(&Residue::take(&[&pair.near])?).is_empty(), "netem does not show");
     pair.near.tc(&["qdisc", "del", "dev", INTERFACE, "root"])?;
-    picture.assert_unchanged_within(&[&pair.near], LIMIT)?;
+    picture.assert_unchanged_within(&[&pair.near], HANG)?;
     Ok(Outcome::Pass)
 }
 
@@ -84,7 +83,7 @@ fn filters_come_and_go_without_losing_a_packet(_: &Context) -> TestResult {
         (0, 0, 0, 0),
         "{report:?}"
     );
-    picture.assert_unchanged_within(&[&pair.near], LIMIT)?;
+    picture.assert_unchanged_within(&[&pair.near], HANG)?;
     Ok(Outcome::Pass)
 }
 

@@ -1,7 +1,6 @@
 //! Bad input, a kernel that lacks something, a caller without rights: each gets an error by name and changes nothing.
 
 use std::process::{Command, Output};
-use std::time::Duration;
 
 use chaos_daemon::host::privilege::INJECTOR;
 use serde_json::{Value, json};
@@ -10,6 +9,7 @@ use super::lacks::assert_helps;
 use super::scene::Scene;
 use super::{Context, Outcome, TestResult, tests};
 use crate::daemon::{binary, run_as_nobody};
+use crate::late::HANG;
 use crate::measure::{Echo, udp_rtt_median};
 use crate::{Error, Pair, Wire};
 
@@ -24,8 +24,6 @@ tests![
     a_stranger_may_not_connect_and_is_told_what_to_do,
     a_refused_command_line_leaves_what_is_registered_as_it_was,
 ];
-
-const LIMIT: Duration = Duration::from_secs(10);
 
 /// What is laid over a right registration, the code of the error, and what its message starts with.
 fn wrong() -> Vec<(Value, &'static str, &'static str)> {
@@ -153,7 +151,7 @@ fn half_a_request_is_no_request(_: &Context) -> TestResult {
 
     scene.mcp.call_tool("chaos_inject_fault", scene.registration(json!({})))?.ok()?;
     cut(&request(json!({"fault_name": "f", "action": "inject"})))?;
-    udp_rtt_median(&scene.pair.near, echo.address(), 3, LIMIT)?;
+    udp_rtt_median(&scene.pair.near, echo.address(), 3, HANG)?;
     let status = scene.mcp.call_tool("chaos_status", json!({}))?.ok()?;
     assert_eq!(status["active_faults"][0]["active"], false, "{status}");
     scene.mcp.call_tool("chaos_inject_fault", json!({"fault_name": "f", "action": "remove"}))?.ok()?;

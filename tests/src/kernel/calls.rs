@@ -8,11 +8,12 @@ use nix::libc::{ECONNREFUSED, EHOSTUNREACH, ENETDOWN, ENETUNREACH, ETIMEDOUT};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
-use super::served::{self, AT_ONCE, LEASE, SETTLE, Served};
-use super::{Context, Outcome, STANDSTILL, TestResult, punctual, tests};
+use super::served::{self, AT_ONCE, LEASE, Served};
+use super::{Context, Outcome, STANDSTILL, TestResult, tests};
 use crate::caller::{Ask, Caller, mapped};
 use crate::cgroup::Cgroup;
 use crate::fault::Fault;
+use crate::late::HANG;
 use crate::measure::Echo;
 use crate::{Daemon, Mcp, Pair, Residue, Result};
 
@@ -99,7 +100,7 @@ impl Served for Scene {
     }
 
     fn assert_no_residue(&self) -> Result<()> {
-        self.before.assert_unchanged_within(&[&self.pair.near], SETTLE)
+        self.before.assert_unchanged_within(&[&self.pair.near], HANG)
     }
 }
 
@@ -242,12 +243,10 @@ fn a_connect_error_ends_at_its_time(_: &Context) -> TestResult {
 }
 
 fn survives(blow: Signal, limit: Duration) -> TestResult {
-    punctual(|| {
-        let mut scene = Scene::new()?;
-        let fault = scene.fault(json!({}));
-        served::survives(&mut scene, &fault, blow, limit)?;
-        Ok(Outcome::Pass)
-    })
+    let mut scene = Scene::new()?;
+    let fault = scene.fault(json!({}));
+    served::survives(&mut scene, &fault, blow, limit)?;
+    Ok(Outcome::Pass)
 }
 
 fn killing_every_process_at_once_ends_a_connect_error_at_once(_: &Context) -> TestResult {

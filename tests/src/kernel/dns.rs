@@ -10,11 +10,12 @@ use serde_json::{Value, json};
 use super::lifetime::recover;
 use super::served::AT_ONCE;
 use super::{
-    Attach, Context, Outcome, STANDSTILL, TestResult, Tried, on_every_attachment, punctual, tests, with_netem,
+    Attach, Context, Outcome, STANDSTILL, TestResult, Tried, on_every_attachment, tests, with_netem,
 };
 use crate::cgroup::Cgroup;
 use crate::daemon::binary;
 use crate::fault::Fault;
+use crate::late::HANG;
 use crate::name_server::{Heard, Kind, NameServer, Over, ask};
 use crate::netns::NetNs;
 use crate::process::wait_until;
@@ -37,7 +38,6 @@ tests![
     stopping_every_process_ends_it_with_the_lease,
 ];
 
-const LIMIT: Duration = Duration::from_secs(10);
 /// Long enough to tell silence from slowness.
 const PATIENCE: Duration = Duration::from_millis(400);
 /// How long one heartbeat keeps a fault.
@@ -74,7 +74,7 @@ impl Stage {
 
     /// Asks over UDP.
     fn ask(&self, server: SocketAddr, name: &str, kind: Kind) -> crate::Result<Heard> {
-        ask(&self.pair.near, server, Over::Udp, name, kind, LIMIT)
+        ask(&self.pair.near, server, Over::Udp, name, kind, HANG)
     }
 
     /// Both servers, with both kinds of question.
@@ -89,7 +89,7 @@ impl Stage {
             assert_eq!(self.ask(server, name, kind)?, Heard::truth(kind), "{when}: {name} from {server}");
         }
         for server in self.addresses() {
-            let heard = ask(&self.pair.near, server, Over::Tcp, names[0], Kind::A, LIMIT)?;
+            let heard = ask(&self.pair.near, server, Over::Tcp, names[0], Kind::A, HANG)?;
             assert_eq!(heard, Heard::truth(Kind::A), "{when}: {} from {server} over TCP", names[0]);
         }
         Ok(Outcome::Pass)
@@ -115,7 +115,7 @@ fn names_that_are_meant_get_the_error_at_once_and_all_others_the_truth(context: 
         assert_eq!(status["evidence"]["packets_affected"], MEANT.len(), "{status}");
         fault.remove(&mcp)?;
         stage.assert_truth(&MEANT, "after")?;
-        before.assert_unchanged_within(&namespaces, LIMIT)?;
+        before.assert_unchanged_within(&namespaces, HANG)?;
         Ok(())
     })
 }
@@ -132,29 +132,31 @@ fn answers_about_names_that_are_meant_come_late_and_all_others_at_once(context: 
         let fault = late(json!(NAMES)).on(&stage.pair.near, json!({}));
         let taken = |over, name: &str, (server, kind): (SocketAddr, Kind)| -> crate::Result<Duration> {
             let asked = Instant::now();
-            let heard = ask(&stage.pair.near, server, over, name, kind, LIMIT)?;
+            let heard = ask(&stage.pair.near, server, over, name, kind, HANG)?;
             assert_eq!(heard, Heard::truth(kind), "{name} from {server}");
             Ok(asked.elapsed())
         };
-        let prompt = taken(Over::Udp, MEANT[0], stage.ways()[0])?;
-        assert!(prompt < DELAY, "before the fault only after {prompt:?}");
+        // A busy machine is late once, and a delay each time.
+        let assert_prompt = |name: &str, way: (SocketAddr, Kind)| {
+            let prompt = || taken(Over::Udp, name, way).is_ok_and(|taken| taken < DELAY);
+            assert!(wait_until(HANG, prompt), "{name} takes {DELAY:?} each time");
+        };
+        assert_prompt(MEANT[0], stage.ways()[0]);
         fault.inject(&mcp)?;
         for (name, way) in MEANT.iter().zip(stage.ways()) {
             let taken = taken(Over::Udp, name, way)?;
-            assert!((DELAY..LIMIT).contains(&taken), "{name} after {taken:?}");
+            assert!(taken >= DELAY, "{name} after {taken:?}");
         }
         let over_tcp = taken(Over::Tcp, MEANT[0], stage.ways()[0])?;
-        assert!((DELAY..LIMIT).contains(&over_tcp), "after {over_tcp:?}");
+        assert!(over_tcp >= DELAY, "after {over_tcp:?}");
         for (name, way) in OTHERS.iter().zip(stage.ways().into_iter().cycle()) {
-            let taken = taken(Over::Udp, name, way)?;
-            assert!(taken < DELAY, "{name} after {taken:?}");
+            assert_prompt(name, way);
         }
         let status = fault.status(&mcp)?;
         assert_eq!(status["state"], "effective", "{status}");
         fault.remove(&mcp)?;
-        let taken = taken(Over::Udp, MEANT[0], stage.ways()[0])?;
-        assert!(taken < DELAY, "after the fault only after {taken:?}");
-        before.assert_unchanged_within(&namespaces, LIMIT)?;
+        assert_prompt(MEANT[0], stage.ways()[0]);
+        before.assert_unchanged_within(&namespaces, HANG)?;
         Ok(())
     };
     with_netem(context, || on_every_attachment(context, test))
@@ -204,11 +206,11 @@ fn without_names_every_question_is_met_and_nothing_but_questions(_: &Context) ->
     assert_eq!(stage.ask(elsewhere.address(), MEANT[0], Kind::A)?, Heard::truth(Kind::A), "another port");
     fault.remove(&mcp)?;
     assert_heard(&truth, "after")?;
-    let comes_back = || crate::name_server::comes_back(&stage.pair.near, echo.address(), LIMIT);
+    let comes_back = || crate::name_server::comes_back(&stage.pair.near, echo.address(), HANG);
     assert!(comes_back()?, "a question, before");
     let fault = stage.fault(json!({})).on(&stage.pair.near, json!({"remote_port": 5301}));
     fault.inject(&mcp)?;
-    let trip = crate::measure::udp_rtt(&stage.pair.near, echo.address(), LIMIT)?;
+    let trip = crate::measure::udp_rtt(&stage.pair.near, echo.address(), HANG)?;
     assert!(trip.is_some(), "a datagram that is no question");
     assert!(!comes_back()?, "one that is");
     fault.remove(&mcp)?;
@@ -268,7 +270,7 @@ fn a_question_over_tcp_has_its_connection_reset(context: &Context) -> TestResult
         let stage = Stage::new()?;
         let daemon = Daemon::start_with(|command| attach.configure(command))?;
         let mcp = daemon.mcp()?;
-        let over_tcp = |server, name| ask(&stage.pair.near, server, Over::Tcp, name, Kind::A, LIMIT);
+        let over_tcp = |server, name| ask(&stage.pair.near, server, Over::Tcp, name, Kind::A, HANG);
         stage.assert_truth(&MEANT, "before")?;
         let fault = stage.fault(json!({"names": NAMES}));
         fault.inject(&mcp)?;
@@ -313,7 +315,7 @@ fn answered_near(
             _ => {}
         }
         for server in &servers {
-            let heard = |over, name| ask(from, server.address(), over, name, Kind::Aaaa, LIMIT);
+            let heard = |over, name| ask(from, server.address(), over, name, Kind::Aaaa, HANG);
             let what = format!("{when} {direction} of {interface}, {}", server.address());
             assert_eq!(&heard(Over::Udp, MEANT[2])?, udp, "{what}");
             assert_eq!(&heard(Over::Tcp, MEANT[2])?, tcp, "{what}");
@@ -398,7 +400,7 @@ fn only_the_service_that_is_meant_hears_it(_: &Context) -> TestResult {
 
 /// Strikes every process at once, and looks how soon the names are told the truth.
 fn survives(context: &Context, blow: Signal, limit: Duration) -> TestResult {
-    on_every_attachment(context, |attach| punctual(|| survives_once(attach, blow, limit)))
+    on_every_attachment(context, |attach| survives_once(attach, blow, limit))
 }
 
 fn survives_once(attach: Attach, blow: Signal, limit: Duration) -> Tried<()> {
@@ -415,11 +417,11 @@ fn survives_once(attach: Attach, blow: Signal, limit: Duration) -> Tried<()> {
     let said = recover(&daemon);
     processes.iter().for_each(|process| process.signal(Signal::SIGKILL));
     if !is_normal {
-        return Err(Error::Late { what: "the truth".into(), after: limit }.into());
+        return Err(Error::in_vain("the truth", limit).into());
     }
     let said = said?;
     assert!(!said.contains("STUCK"), "{said}");
-    before.assert_unchanged_within(&[&stage.pair.near], LIMIT)?;
+    before.assert_unchanged_within(&[&stage.pair.near], HANG)?;
     stage.assert_truth(&MEANT, "after")?;
     daemon.kill_everything();
     Ok(())

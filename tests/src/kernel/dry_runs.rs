@@ -2,13 +2,13 @@
 
 use std::net::TcpListener;
 use std::path::Path;
-use std::time::Duration;
 
 use chaos_daemon::spec::{FAULT_TYPES, FaultType};
 use serde_json::{Value, json};
 
 use super::{Context, Outcome, TestResult, tests};
 use crate::guard::Guard;
+use crate::late::HANG;
 use crate::mcp::Answer;
 use crate::pair::INTERFACE;
 use crate::process::{Process, wait_until};
@@ -46,8 +46,6 @@ const DENIED: &str = "POLICY_DENIED";
 const UNIT: &str = "cron.service";
 /// What a policy has to allow; on a machine of its own, lest a plan does more than it should.
 const CLOCK: &str = "clock_skew = true\n";
-/// What comes and goes by itself may take so long.
-const SETTLE: Duration = Duration::from_secs(10);
 
 /// What is to come of a plan of this type. For want of something none is refused where no test may be skipped for that.
 fn expected(context: &Context, has_netem: bool, fault_type: FaultType) -> Result<Expected> {
@@ -94,7 +92,7 @@ fn of_services() -> Result<Expected> {
 /// Asks for a plan; again while the guard, which had no time for a moment, is not there.
 fn plan(mcp: &Mcp, fault: &Value) -> Result<Answer> {
     let mut answer = mcp.call_tool("chaos_plan", fault.clone());
-    wait_until(SETTLE, || {
+    wait_until(HANG, || {
         let again = answer.as_ref().is_ok_and(|answer| answer.json["error"]["code"] == "GUARD_MISSING");
         if again {
             answer = mcp.call_tool("chaos_plan", fault.clone());
@@ -211,14 +209,14 @@ fn plans_of_every_type_of_fault_and_a_dry_run_of_an_experiment_change_nothing(
         let notes = std::fs::read_dir(&journal).map_err(Error::io("list", "the journal"))?.count();
         assert_eq!(notes, 0, "{kind}: a plan is in the journal");
         before
-            .assert_unchanged_within(&spaces, SETTLE)
+            .assert_unchanged_within(&spaces, HANG)
             .map_err(|error| format!("after the plan of {kind}: {error}"))?;
     }
     let reached = stage.server.local_addr().map_err(Error::io("ask for", "an address"))?.to_string();
     let document = experiment(stage.pair.near.name(), &reached);
     let answer = mcp.call_tool("chaos_plan_experiment", json!({"document": document}))?.ok()?;
     assert_eq!(answer["success"], true, "{answer}");
-    before.assert_unchanged_within(&spaces, SETTLE)?;
+    before.assert_unchanged_within(&spaces, HANG)?;
     println!("planned: {}", planned.join(", "));
     assert!(stage.worker.runs(), "the worker does not run");
     assert!(daemon.processes().iter().all(Process::runs) && daemon.processes().len() == lived);

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use super::{Context, Outcome, TestResult, tests};
 use crate::daemon::binary;
 use crate::guard::Guard;
+use crate::late::HANG;
 use crate::mounts::{Ballast, Mounted, with_tiny_tmpfs};
 use crate::netns::output;
 use crate::pair::INTERFACE;
@@ -26,9 +27,7 @@ tests![
     on_a_full_disk_a_run_ends_as_ever_and_says_that_it_is_kept_in_memory_only,
 ];
 
-pub(super) const PATIENCE: Duration = Duration::from_secs(15);
-
-/// An experiment whose fault would last a minute.
+/// An experiment whose fault would last for longer than anybody waits.
 fn document(pair: &Pair) -> Value {
     let chaosctl = |arguments: Value| json!({"type": "process", "path": "chaosctl", "arguments": arguments});
     json!({
@@ -37,7 +36,7 @@ fn document(pair: &Pair) -> Value {
         "steady-state-hypothesis": {"title": "there are sockets", "probes": [{"type": "probe", "name": "sockets",
             "tolerance": 0, "provider": chaosctl(json!(["probe", "sockets", "all", "--min", 0]))}]},
         "method": [{"type": "action", "name": "cut", "provider": chaosctl(json!({"inject": "network-partition",
-            "--netns": pair.near.name(), "--interface": INTERFACE, "--name": "cut", "--for": "1m"}))}],
+            "--netns": pair.near.name(), "--interface": INTERFACE, "--name": "cut", "--for": "10m"}))}],
         "rollbacks": [],
     })
 }
@@ -97,7 +96,7 @@ fn a_run_whose_server_is_killed_is_interrupted_and_leaves_nothing(_: &Context) -
     mcp.call_tool("chaos_register_experiment", document(&pair))?.ok()?;
     let mut run = chaosctl(&daemon, &["run", "cut"])?;
     let run = run.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
-    assert!(wait_until(PATIENCE, || is_cut(&mcp)), "{}", daemon.log());
+    assert!(wait_until(HANG, || is_cut(&mcp)), "{}", daemon.log());
     assert!(listed(&daemon)?.contains("  running  cut"));
     let server = daemon.server().ok_or("no server")?;
     server.signal(Signal::SIGKILL);
@@ -106,7 +105,7 @@ fn a_run_whose_server_is_killed_is_interrupted_and_leaves_nothing(_: &Context) -
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.code() == Some(6) && said.starts_with("cut: interrupted after"), "{output:?}");
     assert_interrupted(&listed(&daemon)?);
-    before.assert_unchanged_within(&[&pair.near], PATIENCE)?;
+    before.assert_unchanged_within(&[&pair.near], HANG)?;
     // The next run is not kept from running, and ends as it should.
     let mut short = document(&pair);
     short["method"][0]["provider"]["arguments"]["--for"] = json!("300ms");
@@ -132,7 +131,7 @@ fn a_run_that_a_signal_meets_in_a_pause_is_interrupted_and_injects_nothing_after
     let phase = || -> Result<Value, Error> {
         Ok(mcp.call_tool("chaos_status", json!({}))?.ok()?["running"][0]["phase"].clone())
     };
-    assert!(wait_until(PATIENCE, || phase().is_ok_and(|phase| phase == "method")), "{}", daemon.log());
+    assert!(wait_until(HANG, || phase().is_ok_and(|phase| phase == "method")), "{}", daemon.log());
     daemon.injector().ok_or("no injector")?.signal(Signal::SIGUSR1);
     // It would inject now.
     std::thread::sleep(PAUSE + Duration::from_secs(1));
@@ -178,7 +177,7 @@ fn a_dry_run_is_refused_where_the_run_would_be(_: &Context) -> TestResult {
     down["method"] = json!([down["method"][0], down["method"][0]]);
     says(&run(&down, true)?, "already, and one at a time can");
     says(&run(&down, false)?, "is down already");
-    before.assert_unchanged_within(&[&pair.near], PATIENCE)?;
+    before.assert_unchanged_within(&[&pair.near], HANG)?;
     Ok(Outcome::Pass)
 }
 
@@ -192,7 +191,7 @@ fn a_run_that_the_daemon_is_stopped_under_leaves_nothing_and_is_interrupted_for_
     mcp.call_tool("chaos_register_experiment", document(&pair))?.ok()?;
     let mut run = chaosctl(&daemon, &["run", "cut"])?;
     let mut run = run.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
-    assert!(wait_until(PATIENCE, || is_cut(&mcp)), "{}", daemon.log());
+    assert!(wait_until(HANG, || is_cut(&mcp)), "{}", daemon.log());
     run.kill()?;
     run.wait()?;
     // SIGTERM, as a service manager does it; it ends by itself, and well.
@@ -214,7 +213,7 @@ fn a_run_that_everything_died_under_is_interrupted_for_the_next_daemon(_: &Conte
     mcp.call_tool("chaos_register_experiment", document(&pair))?.ok()?;
     let mut run = chaosctl(&daemon, &["run", "cut"])?;
     let mut run = run.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
-    assert!(wait_until(PATIENCE, || is_cut(&mcp)), "{}", daemon.log());
+    assert!(wait_until(HANG, || is_cut(&mcp)), "{}", daemon.log());
     run.kill()?;
     run.wait()?;
     daemon.kill_everything();
@@ -227,7 +226,7 @@ fn a_run_that_everything_died_under_is_interrupted_for_the_next_daemon(_: &Conte
     output(
         Command::new(binary("chaos-daemon")?).arg("recover").arg("--runtime-dir").arg(daemon.runtime_dir()),
     )?;
-    before.assert_unchanged_within(&[&pair.near], PATIENCE)?;
+    before.assert_unchanged_within(&[&pair.near], HANG)?;
     Ok(Outcome::Pass)
 }
 
@@ -266,7 +265,7 @@ fn on_a_full_disk_a_run_ends_as_ever_and_says_that_it_is_kept_in_memory_only(_: 
         }
         let said = run()?;
         assert!(said.starts_with("cut: held") && !said.contains(unkept), "{said}");
-        before.assert_unchanged_within(&[&pair.near], PATIENCE)?;
+        before.assert_unchanged_within(&[&pair.near], HANG)?;
         Ok(())
     })?;
     Ok(Outcome::Pass)

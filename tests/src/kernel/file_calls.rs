@@ -12,12 +12,13 @@ use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::served::{self, AT_ONCE, LEASE, SETTLE, Served, lack};
-use super::{Attach, Context, Outcome, STANDSTILL, TestResult, punctual, tests};
+use super::served::{self, AT_ONCE, LEASE, Served, lack};
+use super::{Attach, Context, Outcome, STANDSTILL, TestResult, tests};
 use crate::caller::Caller;
 use crate::cgroup::Cgroup;
 use crate::daemon::binary;
 use crate::fault::Fault;
+use crate::late::HANG;
 use crate::matrix::trap::TrapFile;
 use crate::mounts::Mounted;
 use crate::process::wait_until;
@@ -147,7 +148,7 @@ impl Served for Scene {
     }
 
     fn assert_no_residue(&self) -> Result<()> {
-        self.before.assert_unchanged_within(&[&self.netns], SETTLE)
+        self.before.assert_unchanged_within(&[&self.netns], HANG)
     }
 }
 
@@ -308,7 +309,7 @@ fn the_nth_call_ends_who_makes_it_and_who_comes_in_its_place_goes_on(_: &Context
         }
         // It does not answer any more.
         assert!(scene.service.touch(Touch::Write, &path).is_err(), "the third call came back");
-        assert!(wait_until(SETTLE, || scene.service.ended_by() == Some(Signal::SIGKILL as i32)));
+        assert!(wait_until(HANG, || scene.service.ended_by() == Some(Signal::SIGKILL as i32)));
         assert_eq!(scene.beside.touch(Touch::Write, &path)?, 0, "beside the service");
         scene.service = Caller::start(&scene.netns, Some(&scene.cgroup))?;
         for touch in [Touch::Take, Touch::Write] {
@@ -460,11 +461,9 @@ fn a_file_error_ends_at_its_time(_: &Context) -> TestResult {
 }
 
 fn survives(blow: Signal, limit: Duration) -> TestResult {
-    punctual(|| {
-        on_scene(|scene| {
-            let fault = scene.fault(json!({}));
-            Ok(served::survives(scene, &fault, blow, limit)?)
-        })
+    on_scene(|scene| {
+        let fault = scene.fault(json!({}));
+        Ok(served::survives(scene, &fault, blow, limit)?)
     })
 }
 

@@ -13,7 +13,8 @@ use super::oracle::Fake;
 use super::scene::Scene;
 use super::{Context, Outcome, TestResult, tests, with_netem};
 use crate::fault::Fault;
-use crate::measure::{Echo, Tcp, any, icmp_rtt, tcp_rtt, udp_rtt};
+use crate::late::{HANG, within};
+use crate::measure::{Echo, Tcp, any, icmp_rtt, receive, tcp_rtt, udp_rtt};
 use crate::pair::INTERFACE;
 use crate::process::wait_until;
 use crate::{Daemon, Error, NetNs, Pair, Result};
@@ -31,10 +32,9 @@ tests![
     dhcp_passes_every_queue_for_everything,
 ];
 
-const LIMIT: Duration = Duration::from_secs(10);
 const PATIENCE: Duration = Duration::from_millis(400);
-/// How long a stranger's packets may take to get through in time, when what the last fault had is out of the way.
-const NORMAL: Duration = Duration::from_secs(15);
+/// Half of what a queue of these tests holds a packet up for.
+const PROMPT: Duration = Duration::from_secs(1);
 /// The answer that only TCP has.
 const RESET: &str = "reset";
 const V4_LO: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
@@ -73,10 +73,9 @@ fn passes(from: &NetNs, to: SocketAddr) -> bool {
     let connects = matches!(tcp_rtt(from, to, PATIENCE), Ok(Tcp::Answered { .. }));
     let large = || -> std::io::Result<bool> {
         let socket = UdpSocket::bind(any(to))?;
-        socket.set_read_timeout(Some(PATIENCE))?;
         socket.connect(to)?;
         socket.send(&[7; 1400])?;
-        Ok(socket.recv(&mut [0; 1500])? == 1400)
+        Ok(receive(&socket, &mut [0; 1500], PATIENCE)? == 1400)
     };
     connects && from.run(large).unwrap_or(false)
 }
@@ -92,7 +91,7 @@ fn under_each(faults: fn(&NetNs) -> Vec<Fault>, protected: fn(&Scene, &Fault) ->
     let near = &scene.pair.near;
     let stranger = Echo::start(&scene.pair.far, Pair::FAR_V6, 7)?;
     for fault in faults(near) {
-        let normal = wait_until(NORMAL, || passes(near, stranger.address()));
+        let normal = wait_until(HANG, || passes(near, stranger.address()));
         assert!(normal, "nothing passes before {fault:?}");
         fault.inject(&scene.mcp)?;
         assert!(acts(near, stranger.address()), "{fault:?} does nothing");
@@ -124,7 +123,7 @@ fn the_daemon_answers_and_stops_while_everything_on_every_device_is_cut(_: &Cont
     daemon.mcp()?.call_tool("chaos_stop", json!({}))?.ok()?;
     println!("status and stop took {:?}", started.elapsed());
     for echo in [&far, &own] {
-        assert!(udp_rtt(&pair.near, echo.address(), LIMIT)?.is_some(), "{} is silent", echo.address());
+        assert!(udp_rtt(&pair.near, echo.address(), HANG)?.is_some(), "{} is silent", echo.address());
     }
     Ok(Outcome::Pass)
 }
@@ -139,7 +138,7 @@ fn loopback_is_left_alone_unless_it_is_named(_: &Context) -> TestResult {
     // Packets to an address of one's own go through lo, too.
     for address in [V4_LO, V6_LO, Pair::NEAR_V4, Pair::NEAR_V6] {
         let own = Echo::start(near, address, 7)?;
-        assert!(udp_rtt(near, own.address(), LIMIT)?.is_some(), "{address} is cut");
+        assert!(udp_rtt(near, own.address(), HANG)?.is_some(), "{address} is cut");
     }
     fault.remove(&scene.mcp)?;
     // There is no way to mean every device.
@@ -165,9 +164,9 @@ struct Session(TcpStream);
 impl Session {
     fn open(from: &NetNs, to: SocketAddr) -> Result<Self> {
         let open = || {
-            let stream = TcpStream::connect_timeout(&to, LIMIT)?;
+            let stream = TcpStream::connect_timeout(&to, HANG)?;
             stream.set_nodelay(true)?;
-            stream.set_read_timeout(Some(LIMIT))?;
+            stream.set_read_timeout(Some(HANG))?;
             Ok(Self(stream))
         };
         from.run(open).map_err(Error::io("connect to", to.to_string()))
@@ -202,15 +201,15 @@ fn ssh_goes_on_under(faults: fn(&NetNs) -> Vec<Fault>) -> TestResult {
     for address in [Pair::NEAR_V4, Pair::NEAR_V6] {
         let (ssh, web) = (Echo::start(near, address, 22)?, Echo::start(near, address, 80)?);
         let session = Session::open(far, ssh.address())?;
-        assert!(wait_until(NORMAL, || passes(far, web.address())), "nothing passes before, at {address}");
+        assert!(wait_until(HANG, || passes(far, web.address())), "nothing passes before, at {address}");
         doors.push((ssh, web, session));
     }
     for fault in faults(near) {
         fault.inject(&scene.mcp)?;
         for (ssh, web, session) in &mut doors {
             let usual = session.exchange()?;
-            assert!(usual < Duration::from_secs(1), "{fault:?}: a byte took {usual:?}");
-            let new = tcp_rtt(far, ssh.address(), LIMIT)?;
+            within(PROMPT, usual, &format!("{fault:?}: a byte"))?;
+            let new = tcp_rtt(far, ssh.address(), HANG)?;
             assert!(matches!(new, Tcp::Answered { .. }), "{fault:?}: a new session: {new:?}");
             assert!(acts(far, web.address()), "{fault:?} does nothing");
         }
@@ -238,7 +237,7 @@ pub(super) fn listen_as(name: &str, namespace: &NetNs, port: u16) -> Result<Fake
         }
     });
     // In the namespace of its socket, as a server is.
-    namespace.run(|| Fake::start_as(name, "sleep", &["60"], shared.into()))
+    namespace.run(|| Fake::start_as(name, "sleep", &["600"], shared.into()))
 }
 
 fn an_ssh_session_goes_on_wherever_sshd_listens_and_where_it_did_so_does_none(_: &Context) -> TestResult {
@@ -264,7 +263,7 @@ fn wherever_sshd_listens(faults: fn(&NetNs) -> Vec<Fault>) -> TestResult {
         web.exchange()?;
         fault.inject(&scene.mcp)?;
         let usual = ssh.exchange()?;
-        assert!(usual < Duration::from_secs(1), "{fault:?}: a byte took {usual:?}");
+        within(PROMPT, usual, &format!("{fault:?}: a byte"))?;
         web.0.set_read_timeout(Some(PATIENCE))?;
         assert!(web.exchange().is_err(), "{fault:?} has no effect");
         fault.remove(&scene.mcp)?;
@@ -293,7 +292,7 @@ fn neighbours_are_found(scene: &Scene, fault: &Fault) -> Result<()> {
                 let shown = from.ip(&["neigh", "show", "to", &address.to_string(), "dev", INTERFACE]);
                 shown.is_ok_and(|text| text.contains("lladdr"))
             };
-            let found = wait_until(LIMIT, known);
+            let found = wait_until(HANG, known);
             assert!(found, "{fault:?}: {address} was not found ({heard:?}): {}", from.ip(&["neigh"])?);
         }
     }
@@ -331,12 +330,13 @@ fn ask(client: &UdpSocket, to: SocketAddr, server: &UdpSocket, back: Option<Sock
         server.send_to(b"offer", back.unwrap_or(from))?;
         Ok(client.recv_from(&mut buffer).is_ok_and(|(length, _)| &buffer[..length] == b"offer"))
     };
-    for _ in 0..5 {
+    let until = Instant::now() + HANG;
+    while Instant::now() < until {
         if asked().map_err(Error::io("ask", to.to_string()))? {
             return Ok(());
         }
     }
-    Err(Error::Different(format!("no answer from {to}")))
+    Err(Error::Hung { what: format!("answer from {to}") })
 }
 
 fn dhcp_passes_every_fault_on_everything(_: &Context) -> TestResult {

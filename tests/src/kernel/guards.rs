@@ -16,7 +16,8 @@ use serde_json::json;
 use super::oracle::{Cgroup, Fake, leased};
 use super::{Attach, Context, Outcome, TestResult, tests};
 use crate::bpf::{self, CGROUP_EGRESS, CGROUP_SKB, CLASSIFIER, TCX_EGRESS};
-use crate::fault::Fault;
+use crate::fault::{Fault, LONG};
+use crate::late::HANG;
 use crate::measure::Echo;
 use crate::process::wait_until;
 use crate::residue::{Behaviour, Level, Witness};
@@ -105,7 +106,7 @@ fn every_other_change_in_a_namespace_shows_until_it_is_taken_back(context: &Cont
         let difference = before.difference(&before.again(&[near])?);
         assert!(difference.contains(&format!("+ {} {shows}", near.name())), "{change}: {difference}");
         run(back)?;
-        before.assert_unchanged_within(&[near], Duration::from_secs(1))?;
+        before.assert_unchanged_within(&[near], HANG)?;
     }
     near.run(|| fs::write("/proc/sys/net/ipv4/ip_default_ttl", "63"))?;
     let difference = before.difference(&before.again(&[near])?);
@@ -119,7 +120,7 @@ fn every_other_change_in_a_namespace_shows_until_it_is_taken_back(context: &Cont
         assert!(difference.contains(&format!("tcx #{index} egress")), "{difference}");
         drop(link);
     }
-    before.assert_unchanged_within(&[near], Duration::from_secs(1))?;
+    before.assert_unchanged_within(&[near], HANG)?;
     Ok(Outcome::Pass)
 }
 
@@ -129,7 +130,7 @@ fn what_is_left_on_the_node_shows_until_it_is_taken_back(context: &Context) -> T
     let shows = |what: &str| -> Result<(), Error> {
         let mut difference = String::new();
         // A process takes its name, and its place in /proc, when it is given a processor.
-        let seen = wait_until(Duration::from_secs(10), || {
+        let seen = wait_until(HANG, || {
             difference =
                 before.again(&[]).map_or_else(|error| error.to_string(), |now| before.difference(&now));
             difference.contains(what)
@@ -139,7 +140,7 @@ fn what_is_left_on_the_node_shows_until_it_is_taken_back(context: &Context) -> T
             false => Err(Error::Different(format!("{what} does not show: {difference:?}"))),
         }
     };
-    let is_gone = || before.assert_unchanged_within(&[], Duration::from_secs(1));
+    let is_gone = || before.assert_unchanged_within(&[], HANG);
     fs::write(cgroup.path().join("cgroup.freeze"), "1")?;
     shows("cgroup.freeze=1")?;
     fs::write(cgroup.path().join("cgroup.freeze"), "0")?;
@@ -170,7 +171,7 @@ fn what_is_left_on_the_node_shows_until_it_is_taken_back(context: &Context) -> T
     is_gone()?;
 
     for part in Part::ALL {
-        let fake = Fake::start_as(part.name(), "sleep", &["30"], Stdio::null())?;
+        let fake = Fake::start_as(part.name(), "sleep", &["600"], Stdio::null())?;
         let (pid, line) = (fake.pid(), format!("process {} {}", part.name(), fake.pid()));
         // These two are nobody's children, and at work while they run.
         if !matches!(part, Part::Injector | Part::Guard) {
@@ -185,7 +186,7 @@ fn what_is_left_on_the_node_shows_until_it_is_taken_back(context: &Context) -> T
     let path = folder.path().join(format!("{mark}-fill"));
     let file = fs::File::create(&path)?;
     fs::remove_file(&path)?;
-    let mut keeper = Command::new("sleep").arg("30").stdin(file).spawn()?;
+    let mut keeper = Command::new("sleep").arg("600").stdin(file).spawn()?;
     let seen = shows(&path.display().to_string());
     keeper.kill()?;
     keeper.wait()?;
@@ -214,7 +215,7 @@ fn what_is_left_is_told_from_what_still_acts(context: &Context) -> TestResult {
     pair.far.ip(&["address", "add", "10.77.0.2/24", "dev", "eth0"])?;
     if context.kernel >= (6, 6) {
         // Nobody notices it yet, and the daemon's oracle knows that it acts.
-        let link = leased(&pair.near, Duration::from_secs(20))?;
+        let link = leased(&pair.near, LONG)?;
         assert!(matches!(level()?, Level::Effect(text) if text.contains("acts on eth0 egress")));
         drop(link);
     }
@@ -251,7 +252,7 @@ fn what_calls_get_and_who_burns_show_in_how_it_behaves(_: &Context) -> TestResul
     let burner = Fake::start("sh", &["-c", "while :; do :; done"])?;
     // The two are on processors of their own, of which one may be much busier than the other.
     let burns = || now(&mut witness).is_ok_and(|now| now.assert_like(&before).is_err());
-    assert!(wait_until(Duration::from_secs(30), burns), "nobody sees it burn");
+    assert!(wait_until(HANG, burns), "nobody sees it burn");
     drop(burner);
     now(&mut witness)?.assert_like(&before)?;
     Ok(Outcome::Pass)
@@ -323,7 +324,7 @@ fn a_trace_of_a_process_in_full_swing_begins_before_its_first_call_is_struck(_: 
         let (pid, strike) = (worker.pid(), Strike::Kill);
         let trace = Trace::start(Aim { pid, children: false, at: 1, strike, everybody: Vec::new() })?;
         let dead = || matches!(worker.state(), None | Some('Z'));
-        assert!(wait_until(Duration::from_secs(5), dead), "round {round}");
+        assert!(wait_until(HANG, dead), "round {round}");
         let seen = trace.finish()?;
         assert!(seen.struck.is_some(), "{seen:?}");
     }
@@ -338,7 +339,7 @@ fn no_sign_shows_that_a_fault_acts_when_there_is_none(context: &Context) -> Test
     for kind in list::here(context).filter(|kind| kind.sign().is_some() && kind.name != PROCESSORS) {
         bench.prepare(kind);
         let absent = || matches!(bench.shows_now(kind), Ok(false));
-        assert!(wait_until(Duration::from_secs(5), absent), "{}: {:?}", kind.name, bench.shows_now(kind));
+        assert!(wait_until(HANG, absent), "{}: {:?}", kind.name, bench.shows_now(kind));
     }
     Ok(Outcome::Pass)
 }

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use super::{Context, Outcome, STANDSTILL, TestResult, tests, with_netem};
 use crate::cgroup::Cgroup;
 use crate::daemon::binary;
+use crate::late::{self, HANG};
 use crate::netns::output;
 use crate::pair::INTERFACE;
 use crate::process::wait_until;
@@ -31,7 +32,6 @@ const SERVICE: u16 = 8080;
 const DEPENDENCY: u16 = 5432;
 /// How long the service waits for its dependency.
 const WAITS: Duration = Duration::from_millis(300);
-const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A server on a thread of its own; ends when dropped.
 struct Server {
@@ -196,7 +196,7 @@ fn a_shipped_experiment_cuts_off_a_dependency_and_sees_the_service_fail_and_reco
     assert_eq!(health(&pair), Some(200), "before");
     let mut run = chaosctl(&daemon, &["--json", "run", "a service outlives the loss of its dependency"])?;
     let run = run.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
-    let failed = wait_until(PATIENCE, || health(&pair) == Some(503));
+    let failed = wait_until(HANG, || health(&pair) == Some(503));
     let ended = run.wait_with_output()?;
     assert!(failed, "the service never failed; {}", daemon.log());
     let result: Value = serde_json::from_slice(&ended.stdout)?;
@@ -208,10 +208,10 @@ fn a_shipped_experiment_cuts_off_a_dependency_and_sees_the_service_fail_and_reco
     // It is cut off for the pause and as long as the activity in the background takes; the first sample is taken at once.
     let (gone, back) =
         (seconds(&incident["unreachable_after_seconds"]), seconds(&incident["recovered_after_seconds"]));
-    assert!((0.0..3.0).contains(&gone) && back > 3.0 && back < PATIENCE.as_secs_f64(), "{result}");
+    assert!((0.0..3.0).contains(&gone) && back > 3.0, "{result}");
     drop(daemon);
     drop((dependency, service, main));
-    before.assert_unchanged_within(&[&pair.near], PATIENCE)?;
+    before.assert_unchanged_within(&[&pair.near], HANG)?;
     Ok(Outcome::Pass)
 }
 
@@ -224,10 +224,10 @@ fn a_shipped_experiment_ends_when_a_service_is_started_again_for_want_of_its_dep
     let daemon = Daemon::start_with(|command| pair.near.place(command))?;
     let mut main = Main::start()?;
     // Far longer than it takes to see that.
-    register_cut(&daemon, &main, "60")?;
+    register_cut(&daemon, &main, "600")?;
     let mut run = chaosctl(&daemon, &["--json", "run", "a service outlives the loss of its dependency"])?;
     let run = run.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
-    let failed = wait_until(PATIENCE, || health(&pair) == Some(503));
+    let failed = wait_until(HANG, || health(&pair) == Some(503));
     main.start_again()?;
     let ended = run.wait_with_output()?;
     assert!(failed, "the service never failed; {}", daemon.log());
@@ -250,7 +250,7 @@ fn errors_of_a_slow_dependency() -> TestResult {
     let _servers = (Server::dependency(&pair)?, Server::service(&pair)?);
     let daemon = Daemon::start_with(|command| pair.near.place(command))?;
     // Slower than the service waits, which then says so soon: of how long answers take nothing shows.
-    let variables = [("CHAOS_DELAY", "1s"), ("CHAOS_P95_MS", "2000"), ("CHAOS_SLOW_SECONDS", "40")];
+    let variables = [("CHAOS_DELAY", "1s"), ("CHAOS_P95_MS", "2000"), ("CHAOS_SLOW_SECONDS", "600")];
     register(&daemon, "slow-dependency", &variables)?;
     let run = chaosctl(&daemon, &["--json", "run", "a service bears a slow dependency"])?.output();
     let ended = run.map_err(Error::io("run", "chaosctl"))?;
@@ -297,9 +297,13 @@ fn a_killed_process_that_is_started_again_is_measured_against_its_objective(_: &
         let after = |field: &str| seconds(&incident[field]);
         let (gone, unreachable) = (after("gone_after_seconds"), after("unreachable_after_seconds"));
         let (new, back) = (after("new_process_after_seconds"), after("recovered_after_seconds"));
-        let standstill = STANDSTILL.as_secs_f64();
-        assert!(gone < 1.0 + standstill && unreachable < 1.5 + standstill, "{result}");
-        assert!(new > 0.9 && back > 0.9 && back > unreachable && back < 4.0 + standstill, "{result}");
+        assert!(new > 0.9 && back > 0.9 && back > unreachable, "{result}");
+        for (limit, seconds, what) in
+            [(1.0, gone, "gone"), (1.5, unreachable, "unreachable"), (4.0, back, "back")]
+        {
+            let after = Duration::try_from_secs_f64(seconds)?;
+            late::within(Duration::from_secs_f64(limit) + STANDSTILL, after, &format!("{what} in {result}"))?;
+        }
     }
     Ok(Outcome::Pass)
 }

@@ -22,9 +22,10 @@ use crate::claimant::Claimant;
 use crate::daemon::binary;
 use crate::fault::Fault;
 use crate::guard::Guard;
+use crate::late::{HANG, within};
 use crate::matrix::place::journals;
 use crate::mounts::{Disk, with_tmpfs};
-use crate::process::{Process, wait_until};
+use crate::process::{Process, wait_for, wait_until};
 use crate::skip::Environment;
 use crate::victim::Victim;
 use crate::{Daemon, Error, Reason, Result};
@@ -38,8 +39,6 @@ tests![
 const MIB: u64 = 1 << 20;
 /// Longer than a disk takes to read or write.
 const MOMENT: Duration = Duration::from_millis(500);
-/// How soon a thread hangs, and how soon it goes on.
-const SOON: Duration = Duration::from_secs(10);
 /// How long a removal waits for a holder: to disarm (1.5 s), to end by itself (2 s), and, killed, to be gone (5 s, twice).
 const REMOVAL: Duration = Duration::from_secs(14);
 /// How soon the guard has undone what a dead injector has left.
@@ -79,10 +78,7 @@ fn hangs(pid: i32) -> bool {
 }
 
 fn wait_until_hangs(pid: i32) -> Result<()> {
-    match wait_until(SOON, || hangs(pid)) {
-        true => Ok(()),
-        false => Err(Error::Late { what: format!("thread of process {pid} hanging"), after: SOON }),
-    }
+    wait_for(&format!("hanging thread of process {pid}"), || hangs(pid))
 }
 
 fn recover(daemon: &Daemon) -> Result<Output> {
@@ -104,7 +100,7 @@ fn a_fault_whose_holder_hangs_is_stuck_until_the_kernel_lets_it_go(context: &Con
         let remove = json!({"fault_name": fault.name(), "action": "remove"});
         let answer = mcp.call_tool("chaos_inject_fault", remove)?;
         println!("answered after {:?}", started.elapsed());
-        assert!(started.elapsed() < REMOVAL + STANDSTILL, "answered after {:?}", started.elapsed());
+        within(REMOVAL + STANDSTILL, started.elapsed(), "the answer")?;
         assert!(answer.is_error && answer.json["error"]["code"] == "REVERT_FAILED", "{}", answer.json);
         let named =
             |text: &str| text.contains(&format!("process {pid}")) && text.contains("it hangs in the kernel");
@@ -119,7 +115,7 @@ fn a_fault_whose_holder_hangs_is_stuck_until_the_kernel_lets_it_go(context: &Con
 
         drop(frozen);
         let gone = || fault.status(&mcp).map_or(true, |status| status["active"] == false);
-        assert!(wait_until(SOON + STANDSTILL, gone), "{:?}", fault.status(&mcp));
+        assert!(wait_until(HANG, gone), "{:?}", fault.status(&mcp));
         assert!(Process::read(pid).is_none(), "nobody has collected it: {:?}", Process::read(pid));
         assert_eq!(journals(&daemon), 0);
         fault.inject(&mcp)?;
@@ -138,7 +134,7 @@ fn a_daemon_that_is_told_to_stop_ends_although_a_holder_hangs(context: &Context)
         let frozen = disk.freeze()?;
         wait_until_hangs(pid)?;
         injector.signal(Signal::SIGTERM);
-        assert!(wait_until(REMOVAL + STANDSTILL, || !injector.runs()), "it waits for its holder");
+        assert!(wait_until(HANG, || !injector.runs()), "it waits for its holder");
         // What is left is said, and not forgotten.
         let refused = recover(&daemon)?;
         let said = format!("{refused:?}");
@@ -149,7 +145,7 @@ fn a_daemon_that_is_told_to_stop_ends_although_a_holder_hangs(context: &Context)
         assert_eq!(journals(&daemon), 1, "the journal has gone");
 
         drop(frozen);
-        assert!(wait_until(SOON, || Process::read(pid).is_none_or(|process| !process.runs())));
+        assert!(wait_until(HANG, || Process::read(pid).is_none_or(|process| !process.runs())));
         let done = recover(&daemon)?;
         assert!(done.status.success() && journals(&daemon) == 0, "{done:?}");
         daemon.kill_everything();
@@ -192,10 +188,12 @@ fn what_a_killed_injector_leaves_that_hangs_is_undone_and_its_place_is_taken(
             let now = Process::read(injector.pid);
             now.is_some_and(|now| now.state == 'Z' && now.threads > 1 && hangs(injector.pid))
         };
-        assert!(wait_until(SOON, still_hangs), "{:?}", claimant.process());
+        assert!(wait_until(HANG, still_hangs), "{:?}", claimant.process());
         let undone = || victim.read("cgroup.freeze").is_ok_and(|value| value == "0");
-        assert!(wait_until(GUARDED + STANDSTILL, undone), "guard:\n{}", guard.log());
-        assert!(wait_until(SOON, || journals(&daemon) == 0), "guard:\n{}", guard.log());
+        let killed = Instant::now();
+        assert!(wait_until(HANG, undone), "guard:\n{}", guard.log());
+        within(GUARDED + STANDSTILL, killed.elapsed(), "the undoing by the guard")?;
+        assert!(wait_until(HANG, || journals(&daemon) == 0), "guard:\n{}", guard.log());
         assert_eq!(GuardPost::new(&runtime_dir).watchful(), Ok(guard.pid()));
         let said = recover(&daemon)?;
         assert!(said.status.success(), "{said:?}");
@@ -206,7 +204,7 @@ fn what_a_killed_injector_leaves_that_hangs_is_undone_and_its_place_is_taken(
         // A place that is taken by one that lives is not for anybody else.
         assert_eq!(recover(&daemon)?.status.code(), Some(6));
         drop(frozen);
-        assert!(wait_until(SOON, || !injector.runs()));
+        assert!(wait_until(HANG, || !injector.runs()));
         assert_eq!(recover(&daemon)?.status.code(), Some(6), "the lock went with the one that hung");
         daemon.stop()?;
         Ok(Outcome::Pass)

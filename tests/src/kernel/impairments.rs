@@ -12,7 +12,8 @@ use super::effects::inject_netem;
 use super::lifetime::recover;
 use super::scene::Scene;
 use super::{Context, Outcome, TestResult, tests};
-use crate::fault::Fault;
+use crate::fault::{Fault, LONG};
+use crate::late::HANG;
 use crate::measure::{Echo, Tcp, tcp_rtt, udp_rtt, udp_rtt_least};
 use crate::pair::INTERFACE;
 use crate::process::wait_until;
@@ -37,7 +38,6 @@ tests![
     a_delay_whose_device_moves_elsewhere_ends_and_so_does_one_that_loses_its_way_round,
 ];
 
-const LIMIT: Duration = Duration::from_secs(10);
 /// How often a figure is taken that what else the machine does can spoil.
 const TRIES: usize = 3;
 /// Everything that netem does beside delaying.
@@ -115,7 +115,7 @@ fn what_is_sent_on_the_loopback_is_late_and_none_of_it_is_lost(_: &Context) -> T
         let to = echo.address();
         let mut connected =
             near.run(|| TcpStream::connect(to)).map_err(Error::io("connect to", to.to_string()))?;
-        let baseline = udp_rtt_least(near, to, 15, LIMIT)?;
+        let baseline = udp_rtt_least(near, to, 15, HANG)?;
         let narrow = json!({"interface": "lo", "remote_port": PORT});
         let fault = Fault::new("latency").on(near, narrow).with(json!({"delay_ms": 200}));
         if let Some(skip) = inject_netem(&fault, &scene.mcp)? {
@@ -126,27 +126,27 @@ fn what_is_sent_on_the_loopback_is_late_and_none_of_it_is_lost(_: &Context) -> T
             (time.saturating_sub(baseline) >= Duration::from_millis(190)) == (to.ip() != Pair::NEAR_V4)
         };
         for _ in 0..5 {
-            let time = udp_rtt(near, to, LIMIT)?;
+            let time = udp_rtt(near, to, HANG)?;
             assert!(time.is_some_and(late), "UDP to {to} took {time:?}, {baseline:?} before");
         }
         let started = Instant::now();
         let mut back = [0];
         connected
-            .set_read_timeout(Some(LIMIT))
+            .set_read_timeout(Some(HANG))
             .and_then(|()| connected.write_all(b"x"))
             .and_then(|()| connected.read_exact(&mut back))
             .map_err(Error::io("use", to.to_string()))?;
         assert!(late(started.elapsed()), "TCP to {to} took {:?}", started.elapsed());
-        match tcp_rtt(near, to, LIMIT)? {
+        match tcp_rtt(near, to, HANG)? {
             Tcp::Answered { connect, echo } => {
                 assert!(late(connect) && late(echo), "{to}: {connect:?}, {echo:?}")
             }
             other => panic!("connecting to {to}: {other:?}"),
         }
         fault.remove(&scene.mcp)?;
-        assert!(udp_rtt_least(near, to, 5, LIMIT)? < Duration::from_millis(100), "{to} is late still");
+        assert!(udp_rtt_least(near, to, 5, HANG)? < Duration::from_millis(100), "{to} is late still");
     }
-    before.assert_unchanged_within(&[near], LIMIT)?;
+    before.assert_unchanged_within(&[near], HANG)?;
     Ok(Outcome::Pass)
 }
 
@@ -513,23 +513,23 @@ fn every_impairment_ends_at_its_time_and_with_the_daemon(_: &Context) -> TestRes
     for kind in KINDS {
         let fault = fault(&scene, kind, params(kind));
         let over = || fault.status(&scene.mcp).is_ok_and(|status| status["active"] == false);
-        assert!(wait_until(Duration::from_secs(10), over), "{kind} goes on after its time");
+        assert!(wait_until(HANG, over), "{kind} goes on after its time");
         fault.remove(&scene.mcp)?;
     }
     assert_clear(&scene)?;
     scene.assert_untouched()?;
 
-    inject(Duration::from_secs(60))?;
+    inject(LONG)?;
     assert!(out(&scene, Load::of(200, 1000))?.lost() > 0.1, "no effect");
     let processes = scene.daemon.processes();
     processes.iter().for_each(|process| process.signal(Signal::SIGKILL));
-    assert!(wait_until(LIMIT, || !processes.iter().any(|process| process.runs())), "somebody still runs");
+    assert!(wait_until(HANG, || !processes.iter().any(|process| process.runs())), "somebody still runs");
     // The kernel takes a namespace apart some time after its last process.
     let clears = || {
         let trace = out(&scene, Load::of(100, 1000));
         trace.is_ok_and(|trace| (trace.received(), trace.copies(), trace.overtakers()) == (100, 0, 0))
     };
-    assert!(wait_until(LIMIT, clears), "it goes on after the death of the daemon");
+    assert!(wait_until(HANG, clears), "it goes on after the death of the daemon");
     assert_clear(&scene)?;
     let said = recover(&scene.daemon)?;
     assert!(!said.contains("STUCK"), "{said}");
@@ -547,7 +547,7 @@ fn a_delay_whose_device_moves_elsewhere_ends_and_so_does_one_that_loses_its_way_
     let late = fault(&scene, "latency", json!({"delay_ms": 50}));
     let ends = || {
         let over = || late.status(&scene.mcp).is_ok_and(|status| status["active"] == false);
-        assert!(wait_until(LIMIT, over), "it goes on");
+        assert!(wait_until(HANG, over), "it goes on");
         late.remove(&scene.mcp)
     };
     if let Some(skip) = inject_netem(&late, &scene.mcp)? {
@@ -567,7 +567,7 @@ fn a_delay_whose_device_moves_elsewhere_ends_and_so_does_one_that_loses_its_way_
     ends()?;
     let send = |load: Load| load.send(&elsewhere, &scene.pair.far, (Pair::FAR_V4, 9).into());
     // The kernel takes a while to see that the cable is plugged in again.
-    assert!(wait_until(LIMIT, || send(Load::of(10, 1000)).is_ok_and(|trace| trace.received() == 10)));
+    assert!(wait_until(HANG, || send(Load::of(10, 1000)).is_ok_and(|trace| trace.received() == 10)));
     let trace = send(Load::of(100, 1000))?;
     assert_eq!((trace.sent, trace.received()), (100, 100), "{trace:?}");
     Ok(Outcome::Pass)

@@ -7,10 +7,11 @@ use nix::sys::signal::Signal;
 use nix::time::{ClockId, clock_gettime, clock_settime};
 use serde_json::json;
 
-use super::{Attach, Context, Outcome, STANDSTILL, TestResult, on_every_attachment, punctual, tests};
+use super::{Attach, Context, Outcome, STANDSTILL, TestResult, on_every_attachment, tests};
 use crate::cgroup::{self, Cgroup};
-use crate::fault::Fault;
+use crate::fault::{Fault, LONG};
 use crate::guard::Guard;
+use crate::late::{HANG, within};
 use crate::measure::{Echo, udp_rtt};
 use crate::process::{Process, wait_until};
 use crate::skip::Environment;
@@ -30,8 +31,6 @@ tests![
 
 /// One heartbeat keeps a fault for so long.
 const LEASE: Duration = Duration::from_secs(3);
-/// Faults that end by lease have a time that is far off.
-const FAR: Duration = Duration::from_secs(60);
 /// A time that ends this long before the lease that a fault is injected with: what ends a fault by then is its time.
 const SHORT: Duration = Duration::from_millis(1500);
 const BEFORE_LEASE: Duration = Duration::from_millis(1200);
@@ -39,8 +38,6 @@ const BEFORE_LEASE: Duration = Duration::from_millis(1200);
 const TIMER: Duration = Duration::from_millis(500);
 /// How much later than promised may be seen from outside, by a process that has to wait for its turn itself.
 const SEEN: Duration = STANDSTILL;
-/// By then something is wrong that is not a matter of time.
-const LIMIT: Duration = Duration::from_secs(30);
 const PATIENCE: Duration = Duration::from_millis(100);
 /// What the injector ends by itself is over so long after the machine has woken: it looks at boot time once a second.
 const WOKEN: Duration = Duration::from_secs(3);
@@ -77,13 +74,13 @@ impl Scene {
 
     /// How long it takes from `since` until traffic is normal: when the first packet that came through left.
     fn time_to_normal(&self, since: Instant) -> Result<Duration> {
-        while since.elapsed() < LIMIT {
+        while since.elapsed() < HANG {
             let sent = since.elapsed();
             if self.normal()? {
                 return Ok(sent);
             }
         }
-        Err(Error::Late { what: "traffic normal".into(), after: LIMIT })
+        Err(Error::Hung { what: "traffic normal".into() })
     }
 
     fn injector(&self) -> Result<Process> {
@@ -125,38 +122,33 @@ fn ends_by_lease<T>(scene: &Scene, stress: impl FnOnce() -> Result<T>) -> Result
     let ended = stress().and_then(|_stress| scene.time_to_normal(since));
     injector.signal(Signal::SIGCONT);
     let after = ended?;
-    assert!(after < LEASE + SEEN, "it ended {after:?} after the injector had stopped");
-    Ok(())
+    within(LEASE + SEEN, after, "the end after the injector had stopped")
 }
 
 fn with_a_stopped_injector_and_every_processor_busy_the_lease_ends_a_fault(context: &Context) -> TestResult {
     on_every_attachment(context, |attach: Attach| {
-        let scene = Scene::new(FAR, |command| attach.configure(command))?;
+        let scene = Scene::new(LONG, |command| attach.configure(command))?;
         Ok(ends_by_lease(&scene, Burners::start)?)
     })
 }
 
 fn with_a_stopped_injector_and_every_processor_busy_its_time_ends_a_fault(context: &Context) -> TestResult {
     on_every_attachment(context, |attach: Attach| {
-        punctual(|| {
-            let asked = Instant::now();
-            let scene = Scene::new(SHORT, |command| attach.configure(command))?;
-            let (latest, injector) = (Instant::now() + SHORT, scene.injector()?);
-            injector.signal(Signal::SIGSTOP);
-            let burners = Burners::start()?;
-            let ended = scene.time_to_normal(asked);
-            drop(burners);
-            injector.signal(Signal::SIGCONT);
-            let ended = asked + ended?;
-            assert!(ended >= asked + SHORT, "it ended {:?} early", asked + SHORT - ended);
-            match ended < latest + BEFORE_LEASE {
-                true => Ok(()),
-                false => {
-                    Err(Error::Late { what: "a fault whose time is up over".into(), after: BEFORE_LEASE }
-                        .into())
-                }
-            }
-        })
+        let asked = Instant::now();
+        let scene = Scene::new(SHORT, |command| attach.configure(command))?;
+        let (latest, injector) = (Instant::now() + SHORT, scene.injector()?);
+        injector.signal(Signal::SIGSTOP);
+        let burners = Burners::start()?;
+        let ended = scene.time_to_normal(asked);
+        drop(burners);
+        injector.signal(Signal::SIGCONT);
+        let ended = asked + ended?;
+        assert!(ended >= asked + SHORT, "it ended {:?} early", asked + SHORT - ended);
+        Ok(within(
+            BEFORE_LEASE,
+            ended.saturating_duration_since(latest),
+            "the end of a fault whose time is up",
+        )?)
     })
 }
 
@@ -165,22 +157,22 @@ fn with_a_stopped_injector_and_every_processor_busy_paused_processes_go_on(_: &C
     let worker_program = Program::new()?;
     let worker = worker_program.start(0, "lease")?;
     let daemon = Daemon::start()?;
-    let fault = Fault::new("process_pause").aimed(json!({"pid": worker.pid()})).lasting(FAR);
+    let fault = Fault::new("process_pause").aimed(json!({"pid": worker.pid()})).lasting(LONG);
     fault.inject(&daemon.mcp()?)?;
     let stands = || worker.state() == Some('t');
-    assert!(wait_until(PATIENCE, stands), "the fault has no effect");
+    assert!(wait_until(HANG, stands), "the fault has no effect");
     let injector = daemon.injector().ok_or("no injector")?;
     injector.signal(Signal::SIGSTOP);
     let since = Instant::now();
     let burners = Burners::start()?;
-    let goes_on = wait_until(LIMIT, || !stands());
+    let goes_on = wait_until(HANG, || !stands());
     let after = since.elapsed();
     drop(burners);
     // Before the injector runs again, which renews the lease.
     let runs = worker.runs();
     injector.signal(Signal::SIGCONT);
-    assert!(goes_on, "it still stands {LIMIT:?} after the injector had stopped");
-    assert!(after < LEASE + TIMER + SEEN, "it went on {after:?} after the injector had stopped");
+    assert!(goes_on, "it still stands {HANG:?} after the injector had stopped");
+    within(LEASE + TIMER + SEEN, after, "going on after the injector had stopped")?;
     assert!(runs, "it does not run: state {:?}, {}", worker.state(), daemon.log());
     Ok(Outcome::Pass)
 }
@@ -192,7 +184,7 @@ fn with_a_stopped_injector_and_no_memory_to_spare_the_lease_ends_a_fault(context
     }
     cgroup::enable("memory")?;
     let cgroup = Cgroup::new()?;
-    let scene = Scene::new(FAR, |command| cgroup.place(command))?;
+    let scene = Scene::new(LONG, |command| cgroup.place(command))?;
     ends_by_lease(&scene, || {
         let used: u64 = cgroup.get("memory.current")?.trim().parse().unwrap_or(u64::MAX);
         // Not below: the kernel would kill, which ends a fault, too.
@@ -246,9 +238,9 @@ fn with_the_clock_set(context: &Context, forward: bool) -> TestResult {
     let ended = asked + scene.time_to_normal(asked)?;
     drop(stepped);
     assert!(ended >= asked + lasting, "it ended {:?} early", asked + lasting - ended);
-    assert!(ended < latest + SEEN, "it ended {:?} late", ended - latest);
+    within(SEEN, ended.saturating_duration_since(latest), "the end after its time")?;
     // And by its lease, while the injector stands still.
-    let scene = Scene::new(FAR, |_| ())?;
+    let scene = Scene::new(LONG, |_| ())?;
     ends_by_lease(&scene, || Stepped::new(forward))?;
     Ok(Outcome::Pass)
 }
@@ -276,14 +268,15 @@ fn a_fault_whose_time_is_up_while_the_machine_is_suspended_is_over_when_it_wakes
     println!("suspended: boot time went on by {slept:?}, the monotonic clock by {ran:?}");
     assert!(slept > ran + Duration::from_secs(1), "it was not suspended");
     let after = scene.time_to_normal(Instant::now())?;
-    assert!(after < SEEN, "it ended {after:?} after the machine had woken");
+    within(SEEN, after, "the end after the machine had woken")?;
     // No program asks the clock whether a setting has had its time, so that the injector has to.
-    let thawed = wait_until(LIMIT, || group.read("cgroup.freeze").is_ok_and(|frozen| frozen == "0"));
+    let thawed = wait_until(HANG, || group.read("cgroup.freeze").is_ok_and(|frozen| frozen == "0"));
     let after = woken.elapsed();
     println!("thawed {after:?} after the machine had woken");
-    assert!(thawed && after < WOKEN + SEEN, "it was paused for {after:?} after the machine had woken");
+    assert!(thawed, "it is paused for {after:?} after the machine had woken");
+    within(WOKEN + SEEN, after, "the end of a pause after the machine had woken")?;
     let ended = || pause.status(&mcp).is_ok_and(|status| status["active"] == false);
-    assert!(wait_until(WOKEN + SEEN, ended), "{}", pause.status(&mcp)?);
+    assert!(wait_until(HANG, ended), "{}", pause.status(&mcp)?);
     let status = pause.status(&mcp)?;
     assert!(status["note"].as_str().is_some_and(|note| note.contains("its time was up")), "{status}");
     let none = || {
@@ -291,7 +284,7 @@ fn a_fault_whose_time_is_up_while_the_machine_is_suspended_is_over_when_it_wakes
         let faults = status["active_faults"].as_array().cloned().unwrap_or_default();
         faults.iter().all(|fault| fault["active"] == false)
     };
-    assert!(wait_until(LIMIT, none), "it is still shown as active");
+    assert!(wait_until(HANG, none), "it is still shown as active");
     Ok(Outcome::Pass)
 }
 

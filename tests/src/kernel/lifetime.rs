@@ -20,11 +20,12 @@ use super::effects::inject_netem;
 use super::oracle::Elsewhere;
 use super::served::AT_ONCE;
 use super::{
-    Attach, Context, Outcome, STANDSTILL, TestResult, Tried, assert_lasted, on_every_attachment, punctual,
-    tests, with_netem,
+    Attach, Context, Outcome, STANDSTILL, TestResult, Tried, assert_lasted, on_every_attachment, tests,
+    with_netem,
 };
 use crate::daemon::binary;
-use crate::fault::Fault;
+use crate::fault::{Fault, LONG};
+use crate::late::HANG;
 use crate::matrix::place::journals;
 use crate::measure::{Echo, udp_rtt, udp_rtt_median};
 use crate::netns::output;
@@ -54,9 +55,8 @@ tests![
     an_injection_succeeds_after_the_waiting_holder_was_killed,
 ];
 
-const LIMIT: Duration = Duration::from_secs(10);
-/// How long a daemon may take to start, where processors are emulated.
-const START: Duration = Duration::from_secs(20);
+/// How soon a stopped holder has gone that the kernel kills.
+const KILLED: Duration = Duration::from_secs(10);
 const PATIENCE: Duration = Duration::from_millis(300);
 /// How long one heartbeat keeps a fault.
 const LEASE: Duration = Duration::from_secs(3);
@@ -83,7 +83,7 @@ fn time_to_normal(pair: &Pair, echo: &Echo, limit: Duration) -> Result<Duration,
             return Ok(sent);
         }
     }
-    Err(Error::Late { what: "traffic normal".into(), after: limit })
+    Err(Error::in_vain("traffic normal", limit))
 }
 
 fn a_fault_ends_at_its_time_without_anybody_asking(context: &Context) -> TestResult {
@@ -101,7 +101,7 @@ fn a_fault_ends_at_its_time_without_anybody_asking(context: &Context) -> TestRes
         assert!(!normal(&pair, &echo)?);
         time_to_normal(&pair, &echo, lasting + STANDSTILL)?;
         assert_lasted(asked, lasting);
-        before.assert_unchanged_within(&[&pair.near], LIMIT)?;
+        before.assert_unchanged_within(&[&pair.near], HANG)?;
         Ok(())
     })
 }
@@ -116,10 +116,8 @@ pub(super) enum Blow {
 pub(super) fn survives(context: &Context, blow: Blow, fault: fn(&Pair) -> Fault) -> TestResult {
     let mut skipped = None;
     let passed = on_every_attachment(context, |attach| {
-        punctual(|| {
-            skipped = survives_once(attach, blow, fault)?;
-            Ok(())
-        })
+        skipped = survives_once(attach, blow, fault)?;
+        Ok(())
     })?;
     Ok(skipped.unwrap_or(passed))
 }
@@ -142,13 +140,13 @@ fn survives_once(attach: Attach, blow: Blow, fault: fn(&Pair) -> Fault) -> Tried
     processes.iter().for_each(|process| process.signal(signal));
     time_to_normal(&pair, &echo, limit).inspect_err(|_| kill_all(&processes))?;
     if let Blow::Kill = blow {
-        assert!(wait_until(LIMIT, || !processes.iter().any(|process| process.runs())));
+        assert!(wait_until(HANG, || !processes.iter().any(|process| process.runs())));
     }
     let said = recover(&daemon)?;
     assert!(!said.contains("STUCK"), "{said}");
-    assert!(wait_until(LIMIT, || !processes.iter().any(|process| process.runs())), "somebody still runs");
-    before.assert_unchanged_within(&[&pair.near], LIMIT)?;
-    time_to_normal(&pair, &echo, LIMIT)?;
+    assert!(wait_until(HANG, || !processes.iter().any(|process| process.runs())), "somebody still runs");
+    before.assert_unchanged_within(&[&pair.near], HANG)?;
+    time_to_normal(&pair, &echo, HANG)?;
     daemon.kill_everything();
     Ok(None)
 }
@@ -198,10 +196,11 @@ fn a_stopped_holder_dies_with_its_injector(context: &Context) -> TestResult {
         let (injector, holders) = (daemon.injector().ok_or("no injector")?, daemon.holders());
         holders.iter().for_each(|holder| holder.signal(Signal::SIGSTOP));
         injector.signal(Signal::SIGKILL);
-        let dead = wait_until(LIMIT, || !holders.iter().any(Process::runs));
+        let dead = wait_until(KILLED, || !holders.iter().any(Process::runs));
         kill_all(&holders);
-        assert!(dead, "a stopped holder outlived its injector");
-        time_to_normal(&pair, &echo, LIMIT)?;
+        dead.then_some(())
+            .ok_or_else(|| Error::in_vain("a stopped holder outlived its injector: gone", KILLED))?;
+        time_to_normal(&pair, &echo, HANG)?;
         Ok(())
     })
 }
@@ -215,9 +214,10 @@ fn a_stopped_holder_is_killed_some_time_after_the_end_of_its_fault(_: &Context) 
     partition(&pair).lasting(LASTING).inject(&daemon.mcp()?)?;
     let (processes, holders) = (daemon.processes(), daemon.holders());
     processes.iter().for_each(|process| process.signal(Signal::SIGSTOP));
-    let died = wait_until(LASTING + GRACE + LIMIT, || !holders.iter().all(Process::runs));
+    let died = wait_until(LASTING + GRACE + KILLED, || !holders.iter().all(Process::runs));
     kill_all(&processes);
-    assert!(died, "a stopped holder outlived its fault");
+    let limit = LASTING + GRACE + KILLED;
+    died.then_some(()).ok_or_else(|| Error::in_vain("a stopped holder outlived its fault: gone", limit))?;
     Ok(Outcome::Pass)
 }
 
@@ -241,7 +241,7 @@ fn a_holder_that_dies_takes_its_own_fault_with_it_and_no_other(context: &Context
         let mut freed = [false; 2];
         for holder in holders {
             holder.signal(Signal::SIGKILL);
-            let any = wait_until(LIMIT, || {
+            let any = wait_until(HANG, || {
                 freed = [&v4, &v6].map(|echo| normal(&pair, echo).unwrap_or(false));
                 freed.contains(&true)
             });
@@ -251,10 +251,10 @@ fn a_holder_that_dies_takes_its_own_fault_with_it_and_no_other(context: &Context
         }
         assert_eq!(freed.iter().filter(|free| **free).count(), 1, "v4 and v6 are free: {freed:?}");
         let (dead, alive, held) = if freed[0] { (&first, &second, &v6) } else { (&second, &first, &v4) };
-        assert!(wait_until(LIMIT, || dead.status(&mcp).is_ok_and(|status| status["active"] == false)));
+        assert!(wait_until(HANG, || dead.status(&mcp).is_ok_and(|status| status["active"] == false)));
         assert!(!normal(&pair, held)?, "the other fault went with the one whose holder died");
         alive.remove(&mcp)?;
-        before.assert_unchanged_within(&[&pair.near], LIMIT)?;
+        before.assert_unchanged_within(&[&pair.near], HANG)?;
         Ok(())
     })
 }
@@ -268,9 +268,9 @@ fn a_server_that_dies_ends_every_fault_and_is_started_again(_: &Context) -> Test
     fault.inject(&daemon.mcp()?)?;
     let server = daemon.server().ok_or("no server")?;
     server.signal(Signal::SIGKILL);
-    time_to_normal(&pair, &echo, LIMIT)?;
-    before.assert_unchanged_within(&[&pair.near], LIMIT)?;
-    assert!(wait_until(LIMIT, || daemon.server().is_some_and(|now| now.pid != server.pid)), "no new server");
+    time_to_normal(&pair, &echo, HANG)?;
+    before.assert_unchanged_within(&[&pair.near], HANG)?;
+    assert!(wait_until(HANG, || daemon.server().is_some_and(|now| now.pid != server.pid)), "no new server");
     // What was registered is still known.
     let mcp = daemon.mcp()?;
     assert_eq!(fault.status(&mcp)?["active"], false);
@@ -284,7 +284,7 @@ fn a_signal_ends_every_fault_without_any_client(_: &Context) -> TestResult {
     partition(&pair).inject(&daemon.mcp()?)?;
     assert!(udp_rtt(&pair.near, echo.address(), PATIENCE)?.is_none());
     daemon.injector().ok_or("no injector")?.signal(Signal::SIGUSR1);
-    time_to_normal(&pair, &echo, LIMIT)?;
+    time_to_normal(&pair, &echo, HANG)?;
     assert!(daemon.injector().is_some_and(|injector| injector.runs()), "the daemon went too");
     Ok(Outcome::Pass)
 }
@@ -317,7 +317,7 @@ fn recover_refuses_while_a_daemon_runs(_: &Context) -> TestResult {
     );
     assert!(!normal(&pair, &echo)?, "the refused recovery changed something");
     fault.remove(&mcp)?;
-    udp_rtt_median(&pair.near, echo.address(), 3, LIMIT)?;
+    udp_rtt_median(&pair.near, echo.address(), 3, HANG)?;
     Ok(Outcome::Pass)
 }
 
@@ -326,10 +326,10 @@ fn an_injection_succeeds_after_the_waiting_holder_was_killed(_: &Context) -> Tes
     let echo = Echo::start(&pair.far, Pair::FAR_V4, 7)?;
     let daemon = Daemon::start()?;
     // The socket is there before the daemon knows what the kernel can do.
-    assert!(wait_until(START, || !daemon.holders().is_empty()), "no holder waits");
+    assert!(wait_until(HANG, || !daemon.holders().is_empty()), "no holder waits");
     let waiting = daemon.holders();
     waiting.iter().for_each(|holder| holder.signal(Signal::SIGKILL));
-    assert!(wait_until(LIMIT, || !waiting.iter().any(|holder| holder.runs())));
+    assert!(wait_until(HANG, || !waiting.iter().any(|holder| holder.runs())));
     partition(&pair).inject(&daemon.mcp()?)?;
     assert!(!normal(&pair, &echo)?);
     Ok(Outcome::Pass)
@@ -345,7 +345,7 @@ fn a_fault_in_a_namespace_that_lost_its_name_is_undone_there(context: &Context) 
         fault.inject(&mcp)?;
         pair.near.lose_name()?;
         fault.remove(&mcp)?;
-        before.assert_unchanged_within(&[&pair.near], LIMIT)?;
+        before.assert_unchanged_within(&[&pair.near], HANG)?;
         Ok(())
     })
 }
@@ -397,7 +397,7 @@ fn a_fault_in_a_namespace_that_is_gone_can_be_removed(context: &Context) -> Test
         drop(pair);
         fault.remove(&mcp)?;
         // It is answered just before the journal is closed.
-        assert!(wait_until(LIMIT, || journals(&daemon) == 0), "it is in the journal still");
+        assert!(wait_until(HANG, || journals(&daemon) == 0), "it is in the journal still");
         Ok(())
     })
 }
@@ -427,7 +427,7 @@ fn what_a_user_has_open_or_mounted_keeps_no_fault_in_a_namespace_that_is_gone(_:
     assert_eq!(said, "mounted\n");
     drop(pair);
     fault.remove(&mcp)?;
-    assert!(wait_until(LIMIT, || journals(&daemon) == 0), "it is in the journal still");
+    assert!(wait_until(HANG, || journals(&daemon) == 0), "it is in the journal still");
     drop((deep, user));
     Ok(Outcome::Pass)
 }
@@ -448,7 +448,8 @@ fn a_delay_ends_at_whichever_system_call_of_its_holder_everything_dies(context: 
     const STRIDE: usize = 45;
     with_netem(context, || {
         let kind = list::here(context).find(|kind| kind.name == "latency").ok_or("no such kind")?;
-        let deadline = Instant::now() + Duration::from_secs(200);
+        // The runner ends a test that hangs.
+        let deadline = Instant::now() + LONG;
         for strike in [Strike::Kill, Strike::KillEverything] {
             let (attach, whose) = (Attach::Auto, Whose::Holder);
             let found = Sweep { kind, attach, whose, strike, stride: STRIDE, first: 20 }.run(deadline)?;

@@ -10,10 +10,11 @@ use nix::sys::signal::Signal;
 use serde_json::json;
 use tempfile::TempDir;
 
-use super::{Context, Outcome, TestResult, punctual, tests};
+use super::{Context, Outcome, TestResult, tests};
 use crate::daemon::binary;
 use crate::fault::Fault;
-use crate::process::wait_until;
+use crate::late::HANG;
+use crate::process::{wait_for, wait_until};
 use crate::{Daemon, Error, Mcp, Pair};
 
 tests![
@@ -22,8 +23,6 @@ tests![
     a_passed_socket_is_served_instead_of_one_of_the_daemons_own_and_stays_when_it_ends,
     no_child_of_the_daemon_inherits_what_the_manager_said,
 ];
-
-const LIMIT: Duration = Duration::from_secs(10);
 
 /// The manager's end.
 struct Ear {
@@ -54,10 +53,7 @@ impl Ear {
     }
 
     fn hears(&self, line: &str) -> Result<(), Error> {
-        match wait_until(LIMIT, || self.hear().iter().any(|heard| heard == line)) {
-            true => Ok(()),
-            false => Err(Error::Late { what: format!("the manager heard {line}"), after: LIMIT }),
-        }
+        wait_for(&format!("{line} heard by the manager"), || self.hear().iter().any(|heard| heard == line))
     }
 
     /// Hears all that has been said by now.
@@ -104,16 +100,12 @@ fn a_manager_with_a_watchdog_hears_of_a_daemon_that_lives_and_not_of_one_that_ha
     })?;
     ear.hears("READY=1")?;
     let (span, injector) = (Duration::from_secs(3), daemon.injector().ok_or("no injector")?);
-    let alive = punctual(|| {
-        ear.hear_out();
-        match ear.count_within(span) {
-            alive @ 4.. => Ok(alive),
-            alive => {
-                Err(Error::Late { what: format!("more than {alive} signs of life"), after: span }.into())
-            }
-        }
-    })?;
+    ear.hear_out();
+    let alive = ear.count_within(span);
     assert!(alive <= 8, "{alive} signs of life within {span:?}, one each 500 ms was asked for");
+    if alive < 4 {
+        return Err(Error::in_vain(format!("more than {alive} signs of life"), span).into());
+    }
     injector.signal(Signal::SIGSTOP);
     ear.hear_out();
     assert_eq!(ear.count_within(span), 0, "a daemon that stands still said that it lives");
@@ -139,7 +131,7 @@ fn a_passed_socket_is_served_instead_of_one_of_the_daemons_own_and_stays_when_it
     command.stdin(std::os::fd::OwnedFd::from(listener.try_clone()?));
     command.process_group(0);
     let mut daemon = command.spawn()?;
-    let answered = wait_until(LIMIT, || Mcp::connect(&path).is_ok());
+    let answered = wait_until(HANG, || Mcp::connect(&path).is_ok());
     let own = folder.path().join("run/mcp.sock").exists();
     let pid = nix::unistd::Pid::from_raw(i32::try_from(daemon.id())?);
     nix::sys::signal::kill(pid, Signal::SIGTERM)?;
@@ -157,7 +149,7 @@ fn no_child_of_the_daemon_inherits_what_the_manager_said(_: &Context) -> TestRes
         ear.configure(command);
         command.envs([("WATCHDOG_USEC", "9000000"), ("LISTEN_FDS", "1"), ("LISTEN_FDNAMES", "x")]);
     })?;
-    assert!(wait_until(LIMIT, || daemon.server().is_some() && !daemon.holders().is_empty()));
+    assert!(wait_until(HANG, || daemon.server().is_some() && !daemon.holders().is_empty()));
     for child in daemon.server().into_iter().chain(daemon.holders()) {
         let environment = std::fs::read(format!("/proc/{}/environ", child.pid))?;
         let environment = String::from_utf8_lossy(&environment).into_owned();

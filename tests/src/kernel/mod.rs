@@ -44,9 +44,8 @@ mod vsock;
 
 use std::time::{Duration, Instant};
 
-use crate::runner::FIGURE;
+use crate::NetNs;
 use crate::skip::{Environment, Reason, kernel_version};
-use crate::{Error, NetNs};
 
 /// What a test may ask about where it runs.
 #[derive(Debug, Clone, Copy)]
@@ -142,8 +141,8 @@ fn on_every_attachment(
     Ok(Outcome::Pass)
 }
 
-/// So much later than on time something may be seen to end: a machine that is shared or emulated stands still for seconds. How soon
-/// everything ends is measured by `kills` and `bench`.
+/// So much later than on time something may be seen to end, or it is late: a machine that is shared or emulated stands still for
+/// seconds. How soon everything ends is measured by `kills` and `bench`.
 const STANDSTILL: Duration = Duration::from_secs(8);
 
 /// Fails if a fault that was asked for at this time, to last so long, was over too early. To be called once its end has been
@@ -156,21 +155,6 @@ fn assert_lasted(asked: Instant, lasting: Duration) {
 
 /// What may come of a part of a test.
 pub(crate) type Tried<T> = std::result::Result<T, Box<dyn std::error::Error>>;
-
-/// Tries a promise that can only be told by its time from what else would end a fault some time later, such as a lease. A machine
-/// that stands still is late once; who breaks the promise is late each time.
-pub(crate) fn punctual<T>(mut attempt: impl FnMut() -> Tried<T>) -> Tried<T> {
-    const TRIES: usize = 3;
-    let is_late =
-        |error: &(dyn std::error::Error + 'static)| matches!(error.downcast_ref(), Some(Error::Late { .. }));
-    for _ in 1..TRIES {
-        match attempt() {
-            Err(error) if is_late(&*error) => println!("{FIGURE}tried again: {error}"),
-            done => return done,
-        }
-    }
-    attempt()
-}
 
 /// Runs a test that has packets queued, or skips it as a whole: one that leaves a part of itself out says nothing of that.
 fn with_netem(context: &Context, test: impl FnOnce() -> TestResult) -> TestResult {

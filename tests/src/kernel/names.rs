@@ -17,6 +17,7 @@ use super::{Context, Outcome, TestResult, tests};
 use crate::caller::{Ask, Caller};
 use crate::cgroup::Cgroup;
 use crate::fault::Fault;
+use crate::late::HANG;
 use crate::measure::{Echo, udp_rtt};
 use crate::pair::INTERFACE;
 use crate::process::wait_until;
@@ -35,7 +36,6 @@ const NAME: &str = "db.chaos.test";
 const PEERS: [&str; 3] = ["10.77.0.2", "10.77.0.3", "10.77.0.4"];
 /// How long an answer may take on its way, and how long a new address may take to be noticed.
 const PATIENCE: Duration = Duration::from_millis(150);
-const NOTICED: Duration = Duration::from_secs(10);
 /// Which signal tells of a lease: a command of fcntl(2), from `asm-generic/fcntl.h`.
 const F_SETSIG: i32 = 10;
 
@@ -106,14 +106,14 @@ impl Stage {
 
     fn assert_is_about(&self, fault: &Fault, peers: &[&str]) -> Result<()> {
         let seen = || fault.status(&self.mcp).is_ok_and(|status| status["host_addresses"] == json!(peers));
-        let shown = wait_until(NOTICED, seen);
+        let shown = wait_until(HANG, seen);
         assert!(shown, "expected {peers:?}, and the status is {}", fault.status(&self.mcp)?);
         Ok(())
     }
 
     fn assert_nothing_left(self) -> Result<()> {
         assert_eq!(self.cut_off()?, [false; 3]);
-        self.before.assert_unchanged_within(&[&self.pair.near, &self.pair.far], Duration::from_secs(2))?;
+        self.before.assert_unchanged_within(&[&self.pair.near, &self.pair.far], HANG)?;
         drop(self.daemon);
         Ok(())
     }
@@ -161,15 +161,15 @@ fn a_fault_of_a_host_goes_on_as_it_was_while_nobody_knows_the_name(_: &Context) 
         let note = fault.status(&stage.mcp).map(|status| status["note"].to_string());
         note.is_ok_and(|note| note.contains(NAME) && note.contains("goes on"))
     };
-    assert!(wait_until(NOTICED, noted), "{}", fault.status(&stage.mcp)?);
+    assert!(wait_until(HANG, noted), "{}", fault.status(&stage.mcp)?);
     assert_eq!(stage.cut_off()?, [true, false, false]);
     stage.name(&PEERS[1..2])?;
     stage.assert_stands_for(&PEERS[1..2])?;
     assert_eq!((stage.cut_off()?, &fault.status(&stage.mcp)?["note"]), ([false, true, false], &json!(null)));
     stage.daemon.holders().iter().for_each(|holder| holder.signal(nix::sys::signal::Signal::SIGKILL));
-    assert!(wait_until(NOTICED, || stage.cut_off().is_ok_and(|cut| cut == [false; 3])), "after SIGKILL");
+    assert!(wait_until(HANG, || stage.cut_off().is_ok_and(|cut| cut == [false; 3])), "after SIGKILL");
     let ended = || fault.status(&stage.mcp).is_ok_and(|status| status["active"] == false);
-    assert!(wait_until(NOTICED, ended), "{}", fault.status(&stage.mcp)?);
+    assert!(wait_until(HANG, ended), "{}", fault.status(&stage.mcp)?);
     stage.assert_nothing_left()?;
     Ok(Outcome::Pass)
 }
@@ -235,7 +235,7 @@ fn a_fault_whose_host_is_still_looked_up_when_all_are_ended_does_not_begin(_: &C
         let mut names = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("comm")).ok());
         names.any(|name| name.trim() == "aside")
     };
-    assert!(wait_until(NOTICED, looked_up), "the name is not looked up");
+    assert!(wait_until(HANG, looked_up), "the name is not looked up");
     stage.mcp.call_tool("chaos_stop", json!({}))?.ok()?;
     assert!(!asked.is_finished(), "the look-up did not wait");
     drop(held);

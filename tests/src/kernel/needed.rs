@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::process::Stdio;
-use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -14,6 +13,7 @@ use crate::cgroup::Cgroup;
 use crate::daemon::binary;
 use crate::fault::Fault;
 use crate::guard::Guard;
+use crate::late::HANG;
 use crate::process::wait_until;
 use crate::{Daemon, Error, Pair, Result};
 
@@ -23,9 +23,6 @@ tests![
     a_device_of_a_fault_is_refused_as_a_target,
 ];
 
-/// How soon all of the daemon's processes are there.
-const START: Duration = Duration::from_secs(20);
-
 fn pid_1_services_and_the_daemon_itself_are_refused_as_targets(context: &Context) -> TestResult {
     let scene = Scene::new()?;
     let injector = scene.daemon.injector_pid();
@@ -33,7 +30,7 @@ fn pid_1_services_and_the_daemon_itself_are_refused_as_targets(context: &Context
     let mut known = vec![server, scene.daemon.prober().ok_or("no prober")?.pid];
     // Of the kernels without tcx none has hooks that are kept on.
     if context.kernel >= (6, 6) {
-        assert!(wait_until(START, || scene.daemon.keeper().is_some()), "no keeper");
+        assert!(wait_until(HANG, || scene.daemon.keeper().is_some()), "no keeper");
         known.push(scene.daemon.keeper().ok_or("no keeper any more")?.pid);
     }
     let alone = |target: Value| {

@@ -12,8 +12,9 @@ use super::impairments::checksum_errors;
 use super::scene::Scene;
 use super::supervised::stage::is_up;
 use super::{Context, Outcome, TestResult, tests, with_netem};
-use crate::fault::Fault;
+use crate::fault::{Fault, LONG};
 use crate::guard::Guard;
+use crate::late::HANG;
 use crate::measure::Echo;
 use crate::name_server::{Heard, Kind, NameServer, Over, ask};
 use crate::pair::Pair;
@@ -36,7 +37,6 @@ const PATIENCE: Duration = Duration::from_millis(600);
 const DELAY_MS: u64 = 300;
 const LATE: Duration = Duration::from_millis(DELAY_MS / 2);
 /// Longer than anything here takes, also where it is emulated.
-const LONG: Duration = Duration::from_secs(600);
 /// How often what shows is looked at, as long as it is not as it should be.
 const TRIES: usize = 3;
 const PORT: u16 = 7;
@@ -393,8 +393,6 @@ fn a_link_that_is_down_and_a_queue_leave_each_other_alone(context: &Context) -> 
 }
 
 fn beside_a_link_that_is_down(faults: &[Asked]) -> TestResult {
-    /// For neighbours to be found again.
-    const SETTLE: Duration = Duration::from_secs(10);
     let stage = Stage::new()?;
     let (near, mcp) = (&stage.scene.pair.near, &stage.scene.mcp);
     let _guard = Guard::start(&stage.scene.daemon)?;
@@ -404,11 +402,12 @@ fn beside_a_link_that_is_down(faults: &[Asked]) -> TestResult {
         let (alone, fault) = (stage.alone(asked)?, stage.fault("fault", asked));
         let becomes = |expected: &Signs, when: &str| {
             let mut signs = None;
-            let same = wait_until(SETTLE, || {
+            let same = wait_until(HANG, || {
                 signs = stage.signs().ok();
                 signs.as_ref() == Some(expected)
             });
-            assert!(same, "{asked:?}: {when}: {signs:?}, and not {expected:?}");
+            let status = if same { None } else { Some(mcp.call_tool("chaos_status", json!({}))) };
+            assert!(same, "{asked:?}: {when}: {signs:?}, and not {expected:?}; {status:?}");
         };
         fault.inject(mcp)?;
         down.inject(mcp)?;

@@ -12,6 +12,7 @@ use super::{Context, Outcome, TestResult, on_every_attachment, tests};
 use crate::daemon::run_as_nobody;
 use crate::fault::Fault;
 use crate::kinds::untried;
+use crate::late::HANG;
 use crate::measure::{Echo, Tcp, tcp_rtt, udp_rtt, udp_rtt_median};
 use crate::pair::INTERFACE;
 use crate::{Daemon, Error, Pair, Residue, Result};
@@ -26,7 +27,6 @@ tests![
     a_policy_that_cannot_be_used_is_refused_at_the_start_with_its_path,
 ];
 
-const LIMIT: Duration = Duration::from_secs(10);
 const PATIENCE: Duration = Duration::from_millis(400);
 
 /// A policy file; it goes with the folder.
@@ -144,7 +144,7 @@ fn a_protected_port_is_spared_by_a_partition_of_everything_else(context: &Contex
         fault.inject(&scene.mcp)?;
         let silent = tcp_rtt(far, cut.address(), PATIENCE)?;
         assert!(matches!(silent, Tcp::Silent), "port 80 still answers: {silent:?}");
-        let answered = tcp_rtt(far, spared.address(), LIMIT)?;
+        let answered = tcp_rtt(far, spared.address(), HANG)?;
         assert!(matches!(answered, Tcp::Answered { .. }), "the protected port: {answered:?}");
         // The same port of another protocol is nobody's way in.
         assert_eq!(udp_rtt(far, spared.address(), PATIENCE)?, None, "UDP port 5432 still answers");
@@ -168,7 +168,7 @@ fn a_protected_peer_is_spared_by_a_partition_of_everyone_else(_: &Context) -> Te
     let fault = Fault::new("network_partition").on(near, everyone);
     fault.inject(&scene.mcp)?;
     assert_eq!(udp_rtt(near, cut.address(), PATIENCE)?, None, "the other peer still answers");
-    udp_rtt_median(near, spared.address(), 5, LIMIT)?;
+    udp_rtt_median(near, spared.address(), 5, HANG)?;
     fault.remove(&scene.mcp)?;
     scene.assert_untouched()?;
     Ok(Outcome::Pass)
@@ -196,13 +196,13 @@ fn what_is_protected_is_spared_over_the_loopback_whichever_end_speaks(context: &
         let silent = tcp_rtt(near, cut.address(), PATIENCE)?;
         assert!(matches!(silent, Tcp::Silent), "port 80 still answers: {silent:?}");
         for (what, spared) in [("port", &port), ("peer", &peer)] {
-            let answered = tcp_rtt(near, spared.address(), LIMIT)?;
+            let answered = tcp_rtt(near, spared.address(), HANG)?;
             assert!(matches!(answered, Tcp::Answered { .. }), "the protected {what}: {answered:?}");
         }
         fault.remove(&mcp)?;
-        let answered = tcp_rtt(near, cut.address(), LIMIT)?;
+        let answered = tcp_rtt(near, cut.address(), HANG)?;
         assert!(matches!(answered, Tcp::Answered { .. }), "afterwards: {answered:?}");
-        before.assert_unchanged_within(&[near], LIMIT)?;
+        before.assert_unchanged_within(&[near], HANG)?;
         Ok(())
     })
 }

@@ -16,6 +16,7 @@ use tempfile::TempDir;
 use super::hoards::{busy_and_all, holder};
 use super::{Context, Outcome, TestResult, Tried, tests};
 use crate::daemon::{folder_of_roots, run_as_nobody};
+use crate::late::HANG;
 use crate::mounts::with_tmpfs;
 use crate::process::wait_until;
 use crate::worker::Program;
@@ -251,7 +252,7 @@ fn a_gate_on_room_ends_the_fault_that_takes_it(_: &Context) -> TestResult {
         let gate = chaosctl(json!(["probe", "host", "disk_used_percent", "--path", path]));
         let fill =
             chaosctl(json!({"inject": "resource_exhaustion", "--resource": "disk_fill", "--path": path,
-            "--percent": 90, "--for": "60s"}));
+            "--percent": 90, "--for": "10m"}));
         let document = json!({"title": "filled", "rollbacks": [],
             "steady-state-hypothesis": {"title": "there is room", "probes": [
                 {"type": "probe", "name": "room", "tolerance": 0, "provider": room}]},
@@ -292,7 +293,7 @@ fn processes_are_seen_by_the_injector_with_age_memory_and_descriptors(context: &
     };
     assert!((of("count")? - 2.0).abs() < 0.01);
     let (youngest, oldest) = (of("youngest")?, of("oldest")?);
-    assert!(oldest - youngest > 0.4 && oldest < 60.0, "{youngest} {oldest}");
+    assert!(oldest - youngest > 0.4 && oldest < 600.0, "{youngest} {oldest}");
     assert!(of("memory_mb")? > 0.1, "{}", of("memory_mb")?);
     // Counted by this test, which is root with every right.
     let counted = std::fs::read_dir(format!("/proc/{}/fd", worker.pid()))?.count();
@@ -426,7 +427,7 @@ fn a_gate_on_a_log_ends_the_fault_once_the_log_says_so(_: &Context) -> TestResul
         "steady-state-hypothesis": {"title": "ready", "probes": [
             {"type": "probe", "name": "ready", "tolerance": 0, "provider": ready}]},
         "method": [{"type": "action", "name": "burn",
-            "provider": chaosctl(json!({"inject": "resource_exhaustion", "--cpu-percent": 5, "--for": "40s"}))}],
+            "provider": chaosctl(json!({"inject": "resource_exhaustion", "--cpu-percent": 5, "--for": "10m"}))}],
         "extensions": [{"name": "chaos-daemon",
             "rollback_on": [{"name": "errors", "provider": probe, "op": "gt", "value": 0, "interval": "200ms"}]}]});
     let mcp = logs.daemon.mcp()?;
@@ -438,11 +439,11 @@ fn a_gate_on_a_log_ends_the_fault_once_the_log_says_so(_: &Context) -> TestResul
             status.call_tool("chaos_status", json!({})).map(|answer| answer.json["active_faults"][0].clone());
         seen.is_ok_and(|fault| fault.is_object())
     };
-    let (daemon, start) = (&logs.daemon, Instant::now());
+    let daemon = &logs.daemon;
     let (result, written) = std::thread::scope(|scope| {
         let writer = scope.spawn(move || -> std::io::Result<bool> {
-            wait_until(Duration::from_secs(30), acts);
-            let burns = wait_until(Duration::from_secs(10), || holder(daemon).is_ok());
+            wait_until(HANG, acts);
+            let burns = wait_until(HANG, || holder(daemon).is_ok());
             OpenOptions::new().append(true).open(log)?.write_all(b"ERR pool used up\n")?;
             Ok(burns)
         });
@@ -452,10 +453,8 @@ fn a_gate_on_a_log_ends_the_fault_once_the_log_says_so(_: &Context) -> TestResul
     let result = result?.ok()?;
     assert_eq!(result["verdict"], "tripped", "{result}");
     assert!(result.to_string().contains("ERR pool used up"), "{result}");
-    let took = start.elapsed();
-    assert!(took < Duration::from_secs(35), "{took:?}");
     // By its time it would end later.
-    assert!(wait_until(Duration::from_secs(3), || holder(daemon).is_err()), "it still burns");
+    assert!(wait_until(HANG, || holder(daemon).is_err()), "it still burns");
     Ok(Outcome::Pass)
 }
 

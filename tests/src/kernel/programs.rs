@@ -3,7 +3,6 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use chaos_daemon::host::accounts;
 use nix::sys::signal::Signal;
@@ -12,6 +11,7 @@ use tempfile::TempDir;
 
 use super::{Context, Outcome, TestResult, tests};
 use crate::daemon::folder_of_roots;
+use crate::late::HANG;
 use crate::mcp::Answer;
 use crate::process::{self, Process, wait_until};
 use crate::{Daemon, Error, Mcp, Result};
@@ -28,8 +28,6 @@ tests![
 
 /// The user of programs where there is no account for them.
 const UNNAMED: u32 = 65_533;
-/// How long the kernel and the daemon may take to end a process.
-const SOON: Duration = Duration::from_secs(10);
 
 /// A daemon whose policy names programs; the folder has the policy.
 struct Scene {
@@ -194,9 +192,9 @@ impl Stubborn {
             let _ = mcp.call_tool("chaos_probe", words);
         });
         let started = Self { mark, sample };
-        match wait_until(SOON, || started.processes().len() >= 2) {
+        match wait_until(HANG, || started.processes().len() >= 2) {
             true => Ok(started),
-            false => Err(Error::Late { what: format!("programs; {}", scene.daemon.log()), after: SOON }),
+            false => Err(Error::Hung { what: format!("programs started; {}", scene.daemon.log()) }),
         }
     }
 
@@ -206,7 +204,7 @@ impl Stubborn {
 
     /// Ends when nothing of it is left.
     fn assert_gone(self, what: &str, scene: &Scene) {
-        let gone = wait_until(SOON, || self.processes().is_empty());
+        let gone = wait_until(HANG, || self.processes().is_empty());
         let left = self.processes();
         left.iter().for_each(|process| process.signal(Signal::SIGKILL));
         assert!(gone, "after {what}: {left:?}; {}", scene.daemon.log());
@@ -227,7 +225,7 @@ fn what_has_left_its_programs_session_is_gone_when_the_sample_is_answered(_: &Co
     for (number, then, ok) in [(20, "sleep 1; kill -0 $!", true), (21, "sleep 60", false)] {
         let mark = mark(number);
         let script = format!("{} & {then}", leaves(&mark));
-        let seen = scene.probe(&["--timeout", "4s", "command", "--", "/bin/sh", "-c", &script])?;
+        let seen = scene.probe(&["--timeout", "8s", "command", "--", "/bin/sh", "-c", &script])?;
         assert_eq!(seen["ok"], ok, "{seen}");
         let left = marked(&mark);
         assert!(left.is_empty(), "{left:?}");
@@ -288,7 +286,7 @@ fn a_runner_that_dies_is_replaced_together_with_the_server(_: &Context) -> TestR
             && scene.daemon.server().is_some_and(|now| now != server)
             && scene.daemon.runner().is_some_and(|now| now != runner)
     };
-    assert!(wait_until(SOON, replaced), "{}", scene.daemon.log());
+    assert!(wait_until(HANG, replaced), "{}", scene.daemon.log());
     let words = json!({"arguments": ["command", "--", "/bin/sh", "-c", "exit 0"]});
     let seen = scene.daemon.mcp()?.call_tool("chaos_probe", words)?.ok()?;
     assert_eq!(seen["ok"], true, "{seen}");

@@ -3,12 +3,12 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpListener;
-use std::time::Duration;
 
 use serde_json::json;
 
 use super::{Context, Outcome, TestResult, tests};
 use crate::Daemon;
+use crate::late::HANG;
 use crate::process::{Process, wait_until};
 use crate::sandbox::{Around, Role, prove, prove_architecture};
 
@@ -35,11 +35,7 @@ fn the_server_is_refused_all_that_its_reference_unit_forbids(_: &Context) -> Tes
     assert!(server.runs());
     daemon.mcp()?.call_tool("chaos_status", json!({}))?.ok()?;
     println!("a call of i386 ends it: {}", prove_architecture(&server)?);
-    assert!(
-        wait_until(Duration::from_secs(10), || daemon.mcp().is_ok() && !server.runs()),
-        "{}",
-        daemon.log()
-    );
+    assert!(wait_until(HANG, || daemon.mcp().is_ok() && !server.runs()), "{}", daemon.log());
     Ok(Outcome::Pass)
 }
 
@@ -105,7 +101,7 @@ fn a_prober_that_dies_is_replaced_together_with_the_server(_: &Context) -> TestR
     prober.signal(nix::sys::signal::Signal::SIGKILL);
     let replaced =
         || !server.runs() && daemon.server().is_some_and(|now| now != server) && daemon.prober().is_some();
-    assert!(wait_until(Duration::from_secs(10), replaced), "{}", daemon.log());
+    assert!(wait_until(HANG, replaced), "{}", daemon.log());
     daemon.mcp()?.call_tool("chaos_status", json!({}))?.ok()?;
     Ok(Outcome::Pass)
 }

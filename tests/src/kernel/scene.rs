@@ -1,14 +1,12 @@
 //! Two namespaces, a daemon, a client, and the promise that a refusal changes nothing.
 
 use std::process::Command;
-use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::late::HANG;
 use crate::pair::INTERFACE;
 use crate::{Daemon, Error, Mcp, Pair, Residue, Result};
-
-const SETTLE: Duration = Duration::from_secs(10);
 
 /// Where a refusal is tried.
 pub(super) struct Scene {
@@ -70,7 +68,7 @@ impl Scene {
 
     /// The links, queues and filters of both namespaces are as they were.
     pub(super) fn assert_links_unchanged(&self) -> Result<()> {
-        self.before.assert_unchanged_within(&[&self.pair.near, &self.pair.far], SETTLE)
+        self.before.assert_unchanged_within(&[&self.pair.near, &self.pair.far], HANG)
     }
 }
 

@@ -8,12 +8,11 @@ use serde_json::{Value, json};
 
 use super::effects::inject_netem;
 use super::served::{AT_ONCE, lack};
-use super::{
-    Attach, Context, Outcome, TestResult, Tried, assert_lasted, on_every_attachment, punctual, tests,
-};
+use super::{Attach, Context, Outcome, TestResult, Tried, assert_lasted, on_every_attachment, tests};
 use crate::caller::{Ask, Caller};
 use crate::cgroup::Cgroup;
 use crate::fault::Fault;
+use crate::late::HANG;
 use crate::measure::{Echo, icmp_rtt};
 use crate::name_server::NameServer;
 use crate::pair::INTERFACE;
@@ -36,8 +35,6 @@ tests![
 const PATIENCE: Duration = Duration::from_millis(300);
 /// Long enough for a slow machine to see a fault before it ends.
 const PROMPT: Duration = Duration::from_secs(4);
-/// How soon everything is as before, also after so long.
-const SETTLE: Duration = Duration::from_secs(14);
 
 struct Scene {
     pair: Pair,
@@ -64,7 +61,7 @@ impl Scene {
     }
 
     fn assert_no_residue(&self) -> Result<()> {
-        self.before.assert_unchanged_within(&[&self.pair.near], SETTLE)
+        self.before.assert_unchanged_within(&[&self.pair.near], HANG)
     }
 }
 
@@ -273,7 +270,7 @@ fn a_fault_of_a_process_ends_at_its_time_and_with_the_daemon_and_outlives_the_pr
         let asked = Instant::now();
         short.inject(&scene.mcp)?;
         assert_eq!(scene.trip(&mut caller)?, EAGAIN);
-        assert!(wait_until(SETTLE, || scene.trip(&mut caller).is_ok_and(|errno| errno == 0)));
+        assert!(wait_until(HANG, || scene.trip(&mut caller).is_ok_and(|errno| errno == 0)));
         assert_lasted(asked, PROMPT);
         // The namespace is found again without the process by which it was found.
         let orphaned = fault("network_partition", &json!({"pid": caller.pid()})).named("orphaned");
@@ -286,7 +283,7 @@ fn a_fault_of_a_process_ends_at_its_time_and_with_the_daemon_and_outlives_the_pr
         scene.assert_no_residue()?;
 
         drop(scene);
-        punctual(|| ends_with_the_daemon(attach))
+        ends_with_the_daemon(attach)
     })
 }
 
@@ -299,7 +296,7 @@ fn ends_with_the_daemon(attach: Attach) -> Tried<()> {
     // The trip that is under way waits for its answer in vain.
     match wait_until(AT_ONCE, || scene.trip(&mut caller).is_ok_and(|errno| errno == 0)) {
         true => scene.daemon.kill_everything(),
-        false => return Err(Error::Late { what: "traffic normal".into(), after: AT_ONCE }.into()),
+        false => return Err(Error::in_vain("traffic normal", AT_ONCE).into()),
     }
     Ok(())
 }

@@ -12,6 +12,7 @@ use super::{Context, Outcome, STANDSTILL, TestResult, assert_lasted};
 use crate::daemon::binary;
 use crate::fault::Fault;
 use crate::kinds::impossible;
+use crate::late::{HANG, within};
 use crate::netns::output;
 use crate::process::{Process, wait_until};
 use crate::skip::Environment;
@@ -21,8 +22,6 @@ use crate::{Daemon, Error, Mcp, Result};
 pub(super) const LEASE: Duration = Duration::from_secs(3);
 /// How long a fault may go on whose daemon is dead: less than what is left of its lease, which would end it too.
 pub(super) const AT_ONCE: Duration = Duration::from_millis(1500);
-/// How soon everything is as before that need not be at once.
-pub(super) const SETTLE: Duration = Duration::from_secs(10);
 
 /// A service, whoever is beside it, and the daemon.
 pub(super) trait Served {
@@ -48,7 +47,7 @@ fn time_to_normal(scene: &mut impl Served, limit: Duration) -> Result<Duration> 
             return Ok(asked);
         }
     }
-    Err(Error::Late { what: "the service normal".into(), after: limit })
+    Err(Error::in_vain("the service normal", limit))
 }
 
 /// The fault has to end at its time, with nobody asking.
@@ -73,7 +72,7 @@ pub(super) fn ends_at_its_time(scene: &mut impl Served, fault: &Fault) -> Result
             last = asked;
         }
         // What was asked for later must have gone well, however slow the machine is.
-        assert!(last < lasting + STANDSTILL, "it still acted after {last:?}");
+        within(lasting + STANDSTILL, last, "the last that was met")?;
         scene.assert_all_is_normal()?;
         return scene.assert_no_residue();
     }
@@ -90,7 +89,7 @@ pub(super) fn survives(scene: &mut impl Served, fault: &Fault, blow: Signal, lim
     // Those that are stopped would not end when they are told to.
     processes.iter().for_each(|process| process.signal(Signal::SIGKILL));
     normal?;
-    assert!(wait_until(SETTLE, || !processes.iter().any(Process::runs)));
+    assert!(wait_until(HANG, || !processes.iter().any(Process::runs)));
     let mut recover = Command::new(binary("chaos-daemon")?);
     output(recover.arg("recover").arg("--runtime-dir").arg(scene.daemon().runtime_dir()))?;
     scene.assert_all_is_normal()?;
@@ -105,7 +104,7 @@ pub(super) fn ends_with_its_holder(scene: &mut impl Served, fault: &Fault) -> Re
     for holder in scene.daemon().holders().iter().filter(|holder| !waiting.contains(&holder.pid)) {
         holder.signal(Signal::SIGKILL);
     }
-    time_to_normal(scene, SETTLE)?;
+    time_to_normal(scene, HANG)?;
     assert!(scene.daemon().injector().is_some_and(|injector| injector.runs()));
     scene.assert_no_residue()
 }

@@ -1,7 +1,6 @@
 //! What becomes of the packets of one service without an interface: measured by a process in a control group of the test's, by one
 //! beside it on the same interface, and from the other side of the cable.
 
-use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,15 +12,16 @@ use serde_json::{Value, json};
 
 use super::guardian::listen_as;
 use super::impairments::udp_counter;
-use super::served::{self, AT_ONCE, LEASE, SETTLE, Served};
-use super::{Context, Outcome, STANDSTILL, TestResult, punctual, tests};
+use super::served::{self, AT_ONCE, LEASE, Served};
+use super::{Context, Outcome, STANDSTILL, TestResult, tests};
 use crate::caller::{Ask, Caller, mapped};
 use crate::cgroup::Cgroup;
 use crate::fault::Fault;
-use crate::measure::Echo;
+use crate::late::HANG;
+use crate::measure::{Echo, is_silence, receive};
 use crate::netns::NetNs;
 use crate::plug::Plug;
-use crate::process::wait_until;
+use crate::process::{linger, wait_until};
 use crate::{Daemon, Error, Mcp, Pair, Residue, Result};
 
 tests![
@@ -121,12 +121,9 @@ impl Scene {
         let failed = Error::io("hear on", "the far side");
         assert_eq!(self.service.ask(Ask::Send(to))?, 0, "the service is told");
         // Over a cable it is there at once.
-        socket
-            .set_read_timeout(Some(Duration::from_millis(300)))
-            .map_err(Error::io("wait on", "a socket"))?;
-        match socket.recv(&mut [0; 8]) {
+        match receive(&socket, &mut [0; 8], Duration::from_millis(300)) {
             Ok(_) => Ok(true),
-            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => Ok(false),
+            Err(error) if is_silence(&error) => Ok(false),
             Err(error) => Err(failed(error)),
         }
     }
@@ -151,7 +148,7 @@ impl Served for Scene {
     }
 
     fn assert_no_residue(&self) -> Result<()> {
-        self.before.assert_unchanged_within(&[&self.pair.near], SETTLE)
+        self.before.assert_unchanged_within(&[&self.pair.near], HANG)
     }
 }
 
@@ -356,8 +353,8 @@ fn a_partition_of_a_service_loses_its_share_of_the_packets(_: &Context) -> TestR
     assert_eq!(scene.service.failures(SENT, Ask::Send(scene.echo.address()))?, 0, "the service is told");
     let [matched, affected, _] = evidence(&fault, &scene.mcp)?;
     // Whatever is under way is there by then, also what the fault has only counted.
-    std::thread::sleep(Duration::from_millis(300));
-    wait_until(SETTLE, || arrived().is_ok_and(|now| now - before + affected >= sent));
+    linger(Duration::from_millis(300));
+    wait_until(HANG, || arrived().is_ok_and(|now| now - before + affected >= sent));
     let lost = sent.saturating_sub(arrived()? - before);
     assert_eq!((matched, affected), (sent, lost), "packets that were met, and that have not arrived");
     // Outside of this once in some 10^9 runs.
@@ -382,7 +379,7 @@ fn a_partition_of_a_service_is_silent_so_that_its_connections_outlive_it(_: &Con
     }
     fault.remove(&scene.mcp)?;
     // It is sent again when the timer says so, which has doubled each time.
-    let goes_on = wait_until(2 * LONG, || matches!(scene.service.ask(Ask::Say(to)), Ok(0)));
+    let goes_on = wait_until(HANG, || matches!(scene.service.ask(Ask::Say(to)), Ok(0)));
     assert!(goes_on, "the connection has not gone on");
     scene.assert_service_gets(0, 0)?;
     scene.assert_no_residue()?;
@@ -426,12 +423,10 @@ fn a_partition_of_a_service_ends_at_its_time(_: &Context) -> TestResult {
 }
 
 fn survives(blow: Signal, limit: Duration) -> TestResult {
-    punctual(|| {
-        let mut scene = Scene::new()?;
-        let fault = scene.fault(json!({}));
-        served::survives(&mut scene, &fault, blow, limit)?;
-        Ok(Outcome::Pass)
-    })
+    let mut scene = Scene::new()?;
+    let fault = scene.fault(json!({}));
+    served::survives(&mut scene, &fault, blow, limit)?;
+    Ok(Outcome::Pass)
 }
 
 fn killing_every_process_at_once_ends_a_partition_of_a_service_at_once(_: &Context) -> TestResult {

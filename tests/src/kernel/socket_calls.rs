@@ -9,11 +9,12 @@ use nix::libc::{EADDRINUSE, ECONNREFUSED, ECONNRESET, EIO, ENETDOWN, ENOBUFS};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
-use super::served::{self, AT_ONCE, LEASE, SETTLE, Served, lack};
-use super::{Context, Outcome, STANDSTILL, TestResult, punctual, tests};
+use super::served::{self, AT_ONCE, LEASE, Served, lack};
+use super::{Context, Outcome, STANDSTILL, TestResult, tests};
 use crate::caller::{Ask, Caller};
 use crate::cgroup::Cgroup;
 use crate::fault::Fault;
+use crate::late::HANG;
 use crate::plug::Plug;
 use crate::process::wait_until;
 use crate::touch::Touch;
@@ -137,7 +138,7 @@ impl Served for Scene {
     }
 
     fn assert_no_residue(&self) -> Result<()> {
-        self.before.assert_unchanged_within(&[&self.netns[0], &self.netns[1]], SETTLE)
+        self.before.assert_unchanged_within(&[&self.netns[0], &self.netns[1]], HANG)
     }
 }
 
@@ -190,7 +191,7 @@ fn a_call_about_a_socket_ends_who_makes_it_and_nobody_else(_: &Context) -> TestR
         let answer = kill.inject(&scene.mcp)?;
         assert_eq!(answer["lifetime"], "irreversible", "{answer}");
         assert!(scene.service.plug(Plug::Whole, ANYWHERE).is_err(), "the call came back");
-        assert!(wait_until(SETTLE, || scene.service.ended_by() == Some(Signal::SIGTERM as i32)));
+        assert!(wait_until(HANG, || scene.service.ended_by() == Some(Signal::SIGTERM as i32)));
         assert_eq!(scene.beside.plug(Plug::Whole, ANYWHERE)?, 0, "beside the service");
         let status = kill.status(&scene.mcp)?;
         let affected = &status["evidence"]["packets_affected"];
@@ -425,11 +426,9 @@ fn a_socket_error_ends_at_its_time(_: &Context) -> TestResult {
 }
 
 fn survives(params: &Value, blow: Signal, limit: Duration) -> TestResult {
-    punctual(|| {
-        on_scene(|scene| {
-            let fault = scene.fault(params.clone());
-            Ok(served::survives(scene, &fault, blow, limit)?)
-        })
+    on_scene(|scene| {
+        let fault = scene.fault(params.clone());
+        Ok(served::survives(scene, &fault, blow, limit)?)
     })
 }
 

@@ -11,6 +11,7 @@ use super::oracle::Verdict;
 use super::supervised::stage::{self, Make};
 use super::{Attach, Context, Outcome, TestResult, tests};
 use crate::fault::Fault;
+use crate::late::HANG;
 use crate::matrix::PROGRAM;
 use crate::matrix::place::{Place, Programs, journals};
 use crate::matrix::trap::TrapFile;
@@ -31,7 +32,6 @@ tests![
 
 /// How long the injector waits before it undoes again.
 const RETRY: Duration = Duration::from_secs(2);
-const LIMIT: Duration = Duration::from_secs(4);
 /// The first of a fault's stubs: its undo comes after the holder's, and before that of the other stub.
 const HALFWAY: u32 = 2;
 
@@ -75,10 +75,9 @@ fn stuck_for(context: &Context, times: Option<u32>) -> TestResult {
         assert!(fs::read_dir(daemon.runtime_dir().join("journal"))?.next().is_some(), "the journal has gone");
         file.clear()?;
     }
-    let attempts = if times == Some(1) { 1 } else { 2 };
     // Registered or not, it is active no more.
     let gone = || fault.status(mcp).map_or(true, |status| status["active"] == false);
-    assert!(wait_until(attempts * RETRY + LIMIT, gone), "{:?}", fault.status(mcp));
+    assert!(wait_until(HANG, gone), "{:?}", fault.status(mcp));
     let least = if times == Some(1) { RETRY } else { 2 * RETRY };
     assert!(started.elapsed() >= least.mul_f64(0.9), "done after {:?}", started.elapsed());
     file.clear()?;
@@ -181,7 +180,7 @@ fn setting_stuck_for(
     let attempts = if times == Some(1) { 1 } else { 2 };
     let running = place.running()?;
     let gone = || fault.status(&running.mcp).map_or(true, |status| status["active"] == false);
-    assert!(wait_until(attempts * RETRY + LIMIT, gone), "{:?}", fault.status(&running.mcp));
+    assert!(wait_until(HANG, gone), "{:?}", fault.status(&running.mcp));
     let least = RETRY * attempts;
     assert!(started.elapsed() >= least.mul_f64(0.9), "done after {:?}", started.elapsed());
     file.clear()?;
@@ -237,15 +236,18 @@ fn what_a_daemon_that_starts_cannot_take_back_is_stuck_in_sight_until_it_can(_: 
         let (point, role, action) = (Point::BeforeUndo, Role::Injector, Action::Fail);
         file.set(&Trap { point, role, first: HALFWAY, times: None, action })?;
         place.start_again()?;
+        let running = place.running()?;
+        let shown = || status(&running.mcp, &fault);
+        assert!(wait_until(HANG, || is_stuck(&shown(), named)), "{:?}", shown());
+        // And is after it has been tried again.
         std::thread::sleep(RETRY + RETRY / 2);
-        let shown = status(&place.running()?.mcp, &fault);
-        assert!(is_stuck(&shown, named), "{shown:?}");
+        assert!(is_stuck(&shown(), named), "{:?}", shown());
         place.assert_acts()?;
         Verdict::ask(&place.running()?.daemon.runtime_dir())?.names("effect", "journal", named)?;
         file.clear()?;
         let running = place.running()?;
         let gone = || fault.status(&running.mcp).map_or(true, |status| status["active"] == false);
-        assert!(wait_until(RETRY + LIMIT, gone), "{:?}", fault.status(&running.mcp));
+        assert!(wait_until(HANG, gone), "{:?}", fault.status(&running.mcp));
         place.judge_survival(&fault)?;
     }
     Ok(Outcome::Pass)

@@ -6,8 +6,9 @@ use std::process::Stdio;
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
-use super::experiments::{PATIENCE, chaosctl, is_cut};
+use super::experiments::{chaosctl, is_cut};
 use super::{Context, Outcome, TestResult, tests};
+use crate::late::HANG;
 use crate::netns::output;
 use crate::pair::INTERFACE;
 use crate::process::wait_until;
@@ -59,9 +60,9 @@ const RUNS: [Run; 7] = [
     Run { verdict: "deviated", code: 1, lasting: "3s", meanwhile: Meanwhile::Lost, ..HELD },
     Run { verdict: "refused", code: 2, steady: false, ..HELD },
     Run { verdict: "failed", code: 3, interface: "no-such", ..HELD },
-    Run { verdict: "tripped", code: 4, gate: true, lasting: "1m", meanwhile: Meanwhile::Lost, ..HELD },
-    Run { verdict: "aborted", code: 5, lasting: "1m", meanwhile: Meanwhile::Stopped, ..HELD },
-    Run { verdict: "interrupted", code: 6, lasting: "1m", meanwhile: Meanwhile::Killed, ..HELD },
+    Run { verdict: "tripped", code: 4, gate: true, lasting: "10m", meanwhile: Meanwhile::Lost, ..HELD },
+    Run { verdict: "aborted", code: 5, lasting: "10m", meanwhile: Meanwhile::Stopped, ..HELD },
+    Run { verdict: "interrupted", code: 6, lasting: "10m", meanwhile: Meanwhile::Killed, ..HELD },
 ];
 
 impl Run {
@@ -96,11 +97,8 @@ impl Run {
         let mut run = chaosctl(daemon, &["run", self.verdict])?;
         let failed = || Error::io("run", self.verdict);
         let run = run.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().map_err(failed())?;
-        if !matches!(self.meanwhile, Meanwhile::Nothing) && !wait_until(PATIENCE, || is_cut(&mcp)) {
-            return Err(Error::Late {
-                what: format!("{} has begun: {}", self.verdict, daemon.log()),
-                after: PATIENCE,
-            });
+        if !matches!(self.meanwhile, Meanwhile::Nothing) && !wait_until(HANG, || is_cut(&mcp)) {
+            return Err(Error::Hung { what: format!("beginning of {}: {}", self.verdict, daemon.log()) });
         }
         match self.meanwhile {
             Meanwhile::Nothing => {}
@@ -126,7 +124,7 @@ fn a_run_ends_in_one_of_many_ways_and_is_found_in_the_history_by_that(_: &Contex
     let daemon = Daemon::start_with(|command| pair.near.place(command))?;
     for run in &RUNS {
         run.carry_out(&pair, &daemon)?;
-        before.assert_unchanged_within(&[&pair.near], PATIENCE)?;
+        before.assert_unchanged_within(&[&pair.near], HANG)?;
     }
     for Run { verdict, .. } in &RUNS {
         let found = output(&mut chaosctl(&daemon, &["runs", "--verdict", verdict])?)?;

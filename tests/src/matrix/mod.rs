@@ -18,6 +18,7 @@ use serde_json::json;
 use crate::asked::Asked;
 use crate::fault::Fault;
 use crate::kernel::Attach;
+use crate::late::SecondTry;
 use crate::sweep::bench::Bench;
 use crate::sweep::cell::{Cell, Work};
 use crate::sweep::passes::{self, Missed, Passes};
@@ -104,6 +105,7 @@ impl Matrix {
         let trap = TrapFile::new()?;
         let mut bench = trap.bench(self.attach)?;
         let (mut found, behaved) = (Found::default(), bench.behaviour(Bench::everything)?);
+        let mut second_try = SecondTry::default();
         for event in events.iter().filter(|event| event.happens_to(self.kind)) {
             let mut passes = self.passes(event.repeats());
             while let Ok(at @ ..MOST) = u32::try_from(passes.at()) {
@@ -125,10 +127,14 @@ impl Matrix {
                     },
                     Ok(Struck::Passed) => {}
                     Err(error) => {
-                        found.failures.push(format!("{event} {at}: {error}{}", bench.log()));
+                        let (what, log) = (format!("{self}, {event} {at}"), bench.log());
                         trap.clear()?;
                         drop(bench);
                         bench = trap.bench(self.attach)?;
+                        if second_try.is_due(what.clone(), &error) {
+                            continue;
+                        }
+                        found.failures.push(format!("{what}: {error}{log}"));
                     }
                 }
                 passes.struck();

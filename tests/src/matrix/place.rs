@@ -14,15 +14,14 @@ use crate::fault::Fault;
 use crate::guard::Guard;
 use crate::kernel::supervised::settled;
 use crate::kernel::supervised::stage::{Make, Stage};
+use crate::late::HANG;
 use crate::netns::output;
 use crate::process::{self, Process, wait_until};
 use crate::residue::{Judged, Level};
 use crate::{Daemon, Error, Mcp, Residue, Result};
 
 /// Three seconds after the last heartbeat are promised; a machine under load is not a fault.
-pub(crate) const LIMIT: Duration = Duration::from_secs(5);
-/// A link that is up again checks its addresses for a second or two.
-const SETTLE: Duration = Duration::from_secs(5);
+const LIMIT: Duration = Duration::from_secs(5);
 
 /// Which builds take part, and what their environment has.
 #[derive(Debug, Clone)]
@@ -131,17 +130,17 @@ impl Place {
         Ok(())
     }
 
-    /// Waits, for what is promised at most, until nothing of the fault is left or the guard has ended.
+    /// Waits until nothing of the fault is left or the guard has ended.
     pub(crate) fn wait_for_guard(&self) {
         let Some(running) = &self.running else { return };
         let done = || begun(&running.daemon) == 0 && self.is_normal();
-        wait_until(LIMIT, || !running.guard.runs() || done());
+        wait_until(HANG, || !running.guard.runs() || done());
     }
 
     /// Whether the guard has ended. One that was `killed` is waited for: that may have been after it had undone everything.
     pub(crate) fn guard_has_ended(&self, killed: bool) -> bool {
         let Some(running) = &self.running else { return false };
-        let limit = if killed { LIMIT } else { Duration::ZERO };
+        let limit = if killed { HANG } else { Duration::ZERO };
         wait_until(limit, || !running.guard.runs())
     }
 
@@ -161,7 +160,7 @@ impl Place {
         bury(&mut running);
         if !on_time {
             let what = format!("normal; now {:?}, {begun} journals; guard:\n{guard}", self.stage.picture());
-            return Err(Error::Late { what, after: LIMIT });
+            return Err(Error::in_vain(what, LIMIT));
         }
         if !guards {
             return Err(Error::Different(format!("the guard has ended:\n{guard}")));
@@ -182,19 +181,19 @@ impl Place {
         let Some(mut running) = self.running.take() else { return Ok(()) };
         if fault.remove(&running.mcp).is_err() {
             // The server may have been started again, and with it every connection has ended.
-            fault.remove(&running.daemon.mcp_within(LIMIT)?)?;
+            fault.remove(&running.daemon.mcp_again()?)?;
         }
-        let on_time = wait_until(LIMIT, || self.is_normal());
+        let is_normal = wait_until(HANG, || self.is_normal());
         let lives = running.daemon.injector().is_some_and(|injector| injector.runs());
         let log = running.daemon.log();
         running.daemon.stop()?;
         let said = recover(&running.daemon)?;
         let journals = journals(&running.daemon);
         bury(&mut running);
-        if !on_time || journals > 0 || said.contains("STUCK") {
+        if !is_normal || journals > 0 || said.contains("STUCK") {
             let now = self.stage.picture();
-            let what = format!("normal; now {now:?}, {journals} journals, {said}; daemon:\n{log}");
-            return Err(Error::Late { what, after: LIMIT });
+            let what = format!("not normal; now {now:?}, {journals} journals, {said}; daemon:\n{log}");
+            return Err(Error::Different(what));
         }
         if !lives {
             return Err(Error::Different(format!("the injector died; log:\n{log}")));
@@ -217,8 +216,8 @@ impl Place {
     }
 
     fn assert_as_before(&mut self) -> Result<()> {
-        let level = self.level(SETTLE)?;
-        self.judged.in_the_end(level, SETTLE)
+        let level = self.level(HANG)?;
+        self.judged.in_the_end(level, HANG)
     }
 
     fn level(&mut self, settle: Duration) -> Result<Level> {
@@ -229,7 +228,9 @@ impl Place {
         });
         let wrong = match now == self.picture {
             false => Some(format!("before:\n{}\nafter:\n{now}", self.picture)),
-            true => self.stage.acts()?.then(|| "it acts, and does not show".to_owned()),
+            // A machine that stands still does not answer, and one that is told to does not for good.
+            true => (!wait_until(settle, || !self.stage.acts().unwrap_or(true)))
+                .then(|| "it acts, and does not show".to_owned()),
         };
         let behaves = || wrong.map_or(Ok(()), |wrong| Err(Error::Different(wrong)));
         self.before.level_within(&self.stage.namespaces(), settle, behaves)
@@ -254,7 +255,7 @@ fn bury(running: &mut Running) {
     let all = running.daemon.processes();
     running.daemon.kill_everything();
     running.guard.kill();
-    wait_until(LIMIT, || !all.iter().any(Process::runs));
+    wait_until(HANG, || !all.iter().any(Process::runs));
     // Children of ours only where orphans become ours.
     let orphans = process::descendants(std::process::id().cast_signed());
     for orphan in orphans.iter().filter(|orphan| orphan.state == 'Z') {

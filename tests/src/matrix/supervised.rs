@@ -10,16 +10,17 @@ use chaos_daemon::fail_point::{Action, Point, Role, Trap};
 use nix::sys::signal::Signal;
 
 use super::cells::{Event, Repeats};
-use super::place::{LIMIT, Place, Programs, journals};
+use super::place::{Place, Programs, journals};
 use super::trap::TrapFile;
 use super::{HEARTBEAT, MOST, PROGRAM};
 use crate::kernel::supervised::stage::Make;
+use crate::late::{HANG, SecondTry};
 use crate::process::wait_until;
 use crate::sweep::passes::{self, Missed, Passes};
 use crate::sweep::{Found, Kind, list};
 use crate::{Error, Result};
 
-/// How soon a guard that may have something left to do after the last journal has done it, and one that ran into a trap is dead.
+/// How soon a guard that may have something left to do after the last journal has done it.
 const DYING: Duration = Duration::from_secs(2);
 
 /// Every kind; what is left out by a stride is up to the offset.
@@ -51,7 +52,7 @@ impl Supervised {
     pub fn run(&self, events: &[Event], deadline: Instant) -> Result<Found> {
         let file = TrapFile::new()?;
         let mut place = self.place("chaos-daemon", &file)?;
-        let mut found = Found::default();
+        let (mut found, mut second_try) = (Found::default(), SecondTry::default());
         for event in events.iter().filter(|event| event.kills_injector()) {
             let mut passes = self.passes(event.repeats());
             while let Ok(at @ ..MOST) = u32::try_from(passes.at()) {
@@ -73,10 +74,14 @@ impl Supervised {
                         Missed::Nothing | Missed::Done => break,
                     },
                     Err(error) => {
-                        found.failures.push(format!("{event} {at}: {error}{}", place.log()));
+                        let (what, log) = (format!("{self}, {event} {at}"), place.log());
                         file.clear()?;
                         drop(place);
                         place = self.place("chaos-daemon", &file)?;
+                        if second_try.is_due(what.clone(), &error) {
+                            continue;
+                        }
+                        found.failures.push(format!("{what}: {error}{log}"));
                     }
                 }
                 passes.struck();
@@ -93,7 +98,7 @@ impl Supervised {
     /// When it cannot be carried out at all.
     pub fn guards(&self, points: &[Point], deadline: Instant) -> Result<Found> {
         let file = TrapFile::new()?;
-        let mut found = Found::default();
+        let (mut found, mut second_try) = (Found::default(), SecondTry::default());
         for &point in points {
             let calls = point == Point::AfterCall;
             let mut passes = self.passes(if calls { Repeats::PerCall } else { Repeats::PerStep });
@@ -116,9 +121,12 @@ impl Supervised {
                         Missed::Nothing | Missed::Done => break,
                     },
                     Err(error) => {
-                        let log = place.log();
-                        found.failures.push(format!("guard at {point:?} {at}: {error}{log}"));
+                        let (what, log) = (format!("{self}, guard at {point:?} {at}"), place.log());
                         file.clear()?;
+                        if second_try.is_due(what.clone(), &error) {
+                            continue;
+                        }
+                        found.failures.push(format!("{what}: {error}{log}"));
                     }
                 }
                 passes.struck();
@@ -193,11 +201,11 @@ fn guard_dies(place: &mut Place, file: &TrapFile, point: Point, at: u32) -> Resu
     if let Some(injector) = running.daemon.injector() {
         injector.signal(Signal::SIGKILL);
     }
-    wait_until(LIMIT, || running.guard.has_ended() || journals(&running.daemon) == 0);
+    wait_until(HANG, || running.guard.has_ended() || journals(&running.daemon) == 0);
     if point == Point::AfterForget {
         file.wait_sprung(DYING);
     }
-    let died = file.has_sprung() && wait_until(DYING, || running.guard.has_ended());
+    let died = file.has_sprung() && wait_until(HANG, || running.guard.has_ended());
     if file.clear()?.is_some() != died {
         return Err(Error::Different(format!("the guard died: {died}")));
     }

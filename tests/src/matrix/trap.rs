@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use super::PROGRAM;
 use crate::kernel::Attach;
-use crate::process::wait_until;
+use crate::process::look_patiently;
 use crate::sweep::bench::Bench;
 use crate::{Error, Result};
 
@@ -71,9 +71,12 @@ impl TrapFile {
         self.sprung_path().exists()
     }
 
-    /// Waits until somebody has, at most so long.
-    pub(crate) fn wait_sprung(&self, limit: Duration) -> bool {
-        wait_until(limit, || self.has_sprung())
+    /// Waits until somebody has, patiently, for so long: it may be that nobody will.
+    pub(crate) fn wait_sprung(&self, patience: Duration) {
+        look_patiently(patience, |nap| {
+            std::thread::sleep(nap);
+            self.has_sprung().then_some(())
+        });
     }
 
     fn sprung_path(&self) -> PathBuf {

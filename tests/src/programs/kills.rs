@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use crate::cells::{self, Choice};
 use crate::kills::{self, Cell, Measured, kinds, measure};
+use crate::late::{MARK, SECOND_TRY};
 use crate::skip::kernel_release;
 use serde_json::{Value, json};
 
@@ -87,8 +88,11 @@ fn chosen(options: &Options) -> Result<Vec<Cell>, String> {
 /// One verdict for each figure, or one for the failure.
 fn lines_of(cell: &Cell, count: usize) -> Vec<Value> {
     let started = Instant::now();
-    let measured = measure(cell.kind, cell.end, count)
-        .unwrap_or_else(|error| Measured { figures: Vec::new(), failure: Some(error) });
+    let measured = measure(cell.kind, cell.end, count).unwrap_or_else(|error| Measured {
+        figures: Vec::new(),
+        failure: Some(error),
+        late: None,
+    });
     let ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
     let line = |test: String, outcome: &str| json!({"kernel": kernel_release(), "test": test, "outcome": outcome, "ms": ms});
     let figures = measured.figures.into_iter().map(|(what, figures)| {
@@ -101,7 +105,13 @@ fn lines_of(cell: &Cell, count: usize) -> Vec<Value> {
         line["reason"] = json!(error.to_string());
         line
     });
-    figures.chain(failure).collect()
+    let mut lines: Vec<_> = figures.chain(failure).collect();
+    if let (Some(first), Some(late)) = (lines.first_mut(), measured.late) {
+        let reason = first["reason"].as_str().unwrap_or_default().to_owned();
+        first["tries"] = json!(2);
+        first["reason"] = json!(format!("{reason}\n{SECOND_TRY}{}", late.replace(MARK, "")).trim_start());
+    }
+    lines
 }
 
 fn refuse(problem: &str) -> ExitCode {

@@ -11,6 +11,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use crate::cells::{self, Choice};
+use crate::fault::LONG;
 use crate::runner::{self, Plan, Verdict};
 
 pub(super) fn main() -> ExitCode {
@@ -20,7 +21,7 @@ pub(super) fn main() -> ExitCode {
     let mut plan = Plan {
         executables: Vec::new(),
         filters: Vec::new(),
-        limit: Duration::from_secs(120),
+        limit: LONG,
         leave_out: HashMap::new(),
         choice: Choice::default(),
     };

@@ -11,6 +11,7 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
 use crate::error::{Error, Result};
+use crate::late::HANG;
 
 /// The instruction `syscall`, and `int 0x80`, by which programs for i386 call.
 const SYSCALL: [u8; 2] = [0x0f, 0x05];
@@ -18,8 +19,6 @@ const INT_80: [u8; 2] = [0xcd, 0x80];
 const EPOLL: [i64; 2] = [libc::SYS_epoll_wait, libc::SYS_epoll_pwait];
 /// Below the stack pointer, out of the way of what the process itself has there.
 const SCRATCH: u64 = 2048;
-/// How long it may be busy.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 /// One argument of a call.
 #[derive(Debug, Clone, Copy)]
@@ -46,7 +45,7 @@ impl Puppet {
     /// # Errors
     /// When it cannot be traced, or never waits.
     pub(super) fn take(pid: i32) -> Result<Self> {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + HANG;
         loop {
             let puppet = Self::stop(pid)?;
             let code = puppet.peek(puppet.saved.rip - 2)?.to_ne_bytes();
@@ -55,7 +54,7 @@ impl Puppet {
                 return Ok(puppet);
             }
             if Instant::now() >= until {
-                return Err(Error::Late { what: format!("process {pid} waits for events"), after: PATIENCE });
+                return Err(Error::Hung { what: format!("wait for events by process {pid}") });
             }
             drop(puppet);
             std::thread::sleep(Duration::from_millis(10));

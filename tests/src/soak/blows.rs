@@ -7,8 +7,9 @@ use nix::sys::signal::Signal;
 use super::Soak;
 use super::ledger::Expected;
 use super::script::{Action, Step};
-use super::world::{SETTLE, World};
-use crate::process::{Process, wait_until};
+use super::world::World;
+use crate::late::HANG;
+use crate::process::{Process, wait_for, wait_until};
 use crate::{Error, Result};
 
 /// After a death of everything.
@@ -63,13 +64,10 @@ impl Soak {
         let since = Instant::now();
         let end = |world: &mut World| {
             holder.signal(Signal::SIGKILL);
-            match wait_until(SETTLE, || !holder.runs()) {
-                true => Ok(()),
-                false => Err(Error::Late { what: "a killed holder gone".into(), after: SETTLE }),
-            }?;
+            wait_for("a killed holder gone", || !holder.runs())?;
             // Where a clsact goes with its fault, that is a change, too.
             let name = action.name;
-            wait_until(SETTLE, || world.active_names().is_ok_and(|names| !names.iter().any(|n| n == name)));
+            wait_until(HANG, || world.active_names().is_ok_and(|names| !names.iter().any(|n| n == name)));
             Ok(())
         };
         self.world.change(|active| _ = active.remove(action.name), end)?;
@@ -110,7 +108,7 @@ impl Soak {
         let holder = self.world.holder_of(action.name)?;
         holder.signal(Signal::SIGSTOP);
         self.remove(action)?;
-        match wait_until(SETTLE, || !holder.runs()) {
+        match wait_until(HANG, || !holder.runs()) {
             true => Ok(()),
             false => Err(Error::Different("a holder that stands still outlives its fault".into())),
         }
@@ -136,7 +134,7 @@ impl Soak {
         let end = |world: &mut World| {
             server.signal(Signal::SIGSTOP);
             injector.signal(Signal::SIGUSR1);
-            world.time_to_normal(since, Duration::from_secs(2))?;
+            world.time_to_normal(since, HANG)?;
             world.reconnect(&server)
         };
         self.world.change(|active| active.clear(), end)?;
@@ -202,7 +200,7 @@ impl Soak {
             let all = world.signal_all(Signal::SIGSTOP);
             let stands =
                 |process: &Process| Process::read(process.pid).is_none_or(|now| "TZ".contains(now.state));
-            wait_until(SETTLE, || all.iter().all(stands));
+            wait_until(HANG, || all.iter().all(stands));
             let mut seen = Seen::default();
             if action.number.is_multiple_of(2) {
                 seen.normal = Some(world.time_to_normal(since, LEASE)?);

@@ -8,18 +8,15 @@ use nix::sys::signal::Signal;
 use super::Soak;
 use super::blows::{LEASE, NORMAL, Seen};
 use super::script::{Action, Kind, Step};
-use super::world::{SETTLE, World};
+use super::world::World;
 use crate::fault::Fault;
 use crate::guard::Guard;
 use crate::kernel::supervised::settled;
 use crate::kernel::supervised::stage::{self, Make, Stage};
+use crate::late::{HANG, within};
 use crate::process::{Process, wait_until};
 use crate::{Error, Result};
 
-/// The injector takes a guard for dead that it has missed twice.
-const LOST: Duration = Duration::from_secs(1);
-/// A link that is up again checks its addresses for a second or two, and longer on a machine that stands still.
-const CHECKED: Duration = Duration::from_secs(10);
 /// Long enough for whoever is dying to be dead.
 const DYING: Duration = Duration::from_millis(300);
 
@@ -62,7 +59,7 @@ impl Guarded {
 
     /// Nothing acts, and what a fault takes away is there again.
     pub(super) fn assert_as_before(&self) -> Result<()> {
-        if let Some(kind) = self.differs(|_| false, SETTLE) {
+        if let Some(kind) = self.differs(|_| false, HANG) {
             return Err(Error::Different(format!("{kind:?} still acts")));
         }
         for Place { kind, stage, before } in &self.0 {
@@ -71,7 +68,7 @@ impl Guarded {
                 now = stage.borrow().picture().unwrap_or_default();
                 now == *before
             };
-            if !wait_until(CHECKED, is_same) {
+            if !wait_until(HANG, is_same) {
                 return Err(Error::Different(format!("{kind:?}, before:\n{before}\nafter:\n{now}")));
             }
         }
@@ -91,9 +88,9 @@ impl World {
         if !self.is_guarded() {
             return Ok(None);
         }
-        let goes_on = self.guarded.differs(|_| false, LEASE.saturating_sub(since.elapsed()));
+        let goes_on = self.guarded.differs(|_| false, HANG);
         match (goes_on, since.elapsed()) {
-            (None, after) if after < LEASE => Ok(Some(after)),
+            (None, after) => within(LEASE, after, "the end of everything by the guard").map(|()| Some(after)),
             (goes_on, after) => {
                 self.wrong(&format!("after {after:?} the guard has not ended everything: {goes_on:?}"))
             }
@@ -114,7 +111,7 @@ impl Soak {
         let kills = action.step == Step::KillGuard;
         let end = |world: &mut World| {
             world.guard.signal(if kills { Signal::SIGKILL } else { Signal::SIGSTOP });
-            let goes_on = world.guarded.differs(|_| false, LEASE + LOST);
+            let goes_on = world.guarded.differs(|_| false, HANG);
             world.guard.signal(Signal::SIGCONT);
             if kills {
                 world.start_guard()?;
@@ -159,7 +156,7 @@ impl Soak {
             let others = if alone { &all[..1] } else { &all[..] };
             others.iter().for_each(|process| process.signal(Signal::SIGKILL));
             let normal = world.time_to_normal(since, NORMAL)?;
-            wait_until(SETTLE, || !all.iter().any(Process::runs));
+            wait_until(HANG, || !all.iter().any(Process::runs));
             std::thread::sleep(DYING);
             let active: Vec<_> = world.active.values().copied().collect();
             if let Some(kind) = world.guarded.differs(|kind| active.contains(&kind), Duration::ZERO) {

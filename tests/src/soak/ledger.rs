@@ -10,11 +10,10 @@ use nix::sys::socket::setsockopt;
 use nix::sys::socket::sockopt::RcvBufForce;
 
 use crate::error::{Error, Result};
+use crate::late::HANG;
 use crate::netns::NetNs;
 use crate::process::wait_until;
 
-/// A busy machine hands over late what has arrived.
-const LINGER: Duration = Duration::from_secs(3);
 const POLL: Duration = Duration::from_millis(20);
 const RECEIVE_BUFFER: usize = 32 << 20;
 
@@ -123,7 +122,7 @@ impl Ledger {
     /// Stops, waits for what is under way, and accounts for every packet.
     pub(super) fn close(mut self) -> Account {
         self.sending.store(false, Ordering::Relaxed);
-        wait_until(LINGER, || lock(&self.books).account().lost == 0);
+        wait_until(HANG, || lock(&self.books).account().lost == 0);
         self.stop();
         lock(&self.books).account()
     }

@@ -10,8 +10,9 @@ use serde_json::json;
 use super::Soak;
 use super::blows::{LEASE, Seen};
 use super::script::{Action, Kind};
-use super::world::{LASTING, SETTLE, World};
+use super::world::{LASTING, World};
 use crate::daemon::TMPFS;
+use crate::late::HANG;
 use crate::mounts::{Ballast, Disk};
 use crate::process::{Process, limit_descriptors, wait_until};
 use crate::{Error, Result};
@@ -51,17 +52,16 @@ impl Soak {
             let most = if action.number.is_multiple_of(2) { used / 2 } else { 1 << 16 };
             // EBUSY: nobody was left to kill, and it is too much still.
             let _ = world.cgroup.set("memory.max", &most.to_string());
-            let died = wait_until(SETTLE, || !all.iter().all(Process::runs));
+            let died = wait_until(HANG, || !all.iter().all(Process::runs));
             world.cgroup.set("memory.max", "max")?;
             if !died {
                 return Err(Error::Different(format!("{most} of {used} bytes were enough for everybody")));
             }
             let (injector_died, noticed) = (!all[0].runs(), Instant::now());
-            let normal =
-                injector_died.then(|| world.time_to_normal(since, Duration::from_secs(2))).transpose()?;
+            let normal = injector_died.then(|| world.time_to_normal(since, HANG)).transpose()?;
             let guarded = injector_died.then(|| world.guard_ends(noticed)).transpose()?.flatten();
             let rest = world.signal_all(Signal::SIGKILL);
-            wait_until(SETTLE, || !all.iter().chain(&rest).any(Process::runs));
+            wait_until(HANG, || !all.iter().chain(&rest).any(Process::runs));
             world.recover(&all[1..])?;
             Ok(Seen { normal, guarded })
         })
@@ -99,7 +99,7 @@ impl Soak {
                     let frozen = image.freeze()?;
                     scope.spawn(move || second.inject(&client));
                     let hangs = || Process::read(injector.pid).is_some_and(|now| now.state == 'D');
-                    if !wait_until(SETTLE, hangs) {
+                    if !wait_until(HANG, hangs) {
                         return Err(Error::Different("the injector does not hang".into()));
                     }
                     // Until now it renewed.
@@ -149,7 +149,7 @@ fn stop_without_descriptors(world: &mut World) -> Result<()> {
         Err(error) => return Err(Error::Different(format!("no error with a name: {error}"))),
     }
     stopped?;
-    if !wait_until(SETTLE, || world.active_names().is_ok_and(|names| names.is_empty())) {
+    if !wait_until(HANG, || world.active_names().is_ok_and(|names| names.is_empty())) {
         return world.wrong("stuck without descriptors");
     }
     Ok(())

@@ -8,8 +8,9 @@ use serde_json::json;
 use super::Soak;
 use super::ledger::Expected;
 use super::script::{Action, Kind, Step};
-use super::world::{LASTING, SETTLE};
+use super::world::LASTING;
 use crate::bpf::{TCX_EGRESS, TCX_INGRESS, tcx_programs};
+use crate::late::HANG;
 use crate::pair::INTERFACE;
 use crate::{Error, NetNs, Pair, Result};
 
@@ -149,11 +150,11 @@ impl Soak {
             |active| active.clear(),
             |world| {
                 injector.signal(Signal::SIGUSR1);
-                let normal = world.time_to_normal(since, Duration::from_secs(2));
+                let normal = world.time_to_normal(since, HANG);
                 world.reconnect(&server)?;
                 // Until the last of them is undone, more may change.
                 let none = || world.active_names().is_ok_and(|names| names.is_empty());
-                crate::process::wait_until(SETTLE, none);
+                crate::process::wait_until(HANG, none);
                 normal
             },
         )?;

@@ -20,10 +20,11 @@ use crate::cgroup::Cgroup;
 use crate::daemon::binary;
 use crate::fault::Fault;
 use crate::guard::Guard;
+use crate::late::HANG;
 use crate::measure::{Echo, Tcp, tcp_rtt, udp_rtt};
 use crate::netns::output;
 use crate::pair::INTERFACE;
-use crate::process::{self, Process, wait_until};
+use crate::process::{self, Process, wait_for, wait_until};
 use crate::residue::{Behaviour, Judged};
 use crate::skip::Environment;
 use crate::stall;
@@ -31,10 +32,6 @@ use crate::tools::{Came, Session};
 use crate::worker::{Program, Worker};
 use crate::{Daemon, Error, Mcp, Pair, Residue, Result};
 
-/// Everything is as it was this soon after everything ended.
-pub(super) const SETTLE: Duration = Duration::from_secs(5);
-/// What could not be undone at once is tried again every two seconds.
-const UNDONE: Duration = Duration::from_secs(8);
 /// What a latency fault of the soak adds.
 const DELAY: Duration = Duration::from_millis(20);
 /// A busy machine delays, too.
@@ -115,12 +112,7 @@ impl Site {
         for address in [Pair::FAR_V4, Pair::FAR_V6] {
             let greeted = Echo::start(&pair.far, address, 6)?;
             let answers = || matches!(udp_rtt(&pair.near, greeted.address(), SILENCE), Ok(Some(_)));
-            if !wait_until(SETTLE, answers) {
-                return Err(Error::Late {
-                    what: format!("{address} reached before any fault"),
-                    after: SETTLE,
-                });
-            }
+            wait_for(&format!("{address} reached before any fault"), answers)?;
         }
         let before = Residue::of_networks(&[&pair.near, &pair.far])?;
         let interval = Duration::from_millis(match Environment::detect() {
@@ -286,7 +278,7 @@ impl World {
         let answered = |patience| matches!(tcp_rtt(from, to, patience), Ok(Tcp::Answered { .. }));
         match cut {
             true if answered(SILENCE + DELAY * 4 * delays) => self.wrong("TCP gets through"),
-            false if !wait_until(SETTLE, || answered(Duration::from_secs(1))) => {
+            false if !wait_until(HANG, || answered(Duration::from_secs(1))) => {
                 self.wrong("TCP does not get through")
             }
             _ => Ok(()),
@@ -296,12 +288,12 @@ impl World {
     /// Ending a fault is quicker than what it leaves behind in the states of others, on a busy machine.
     fn check_props(&self) -> Result<()> {
         let is_active = |wanted| self.active.values().any(|kind| *kind == wanted);
-        if let Some(kind) = self.guarded.differs(is_active, SETTLE) {
+        if let Some(kind) = self.guarded.differs(is_active, HANG) {
             return self.wrong(&format!("{kind:?} acts and should not, or the other way round"));
         }
         let (still, failing) = (is_active(Kind::Stillness), is_active(Kind::Calls));
         let stands = || (self.props.worker.state() == Some('t')) == still;
-        if !wait_until(SETTLE, stands) {
+        if !wait_until(HANG, stands) {
             let state = self.props.worker.state();
             return self.wrong(&format!("a process is in state {state:?}"));
         }
@@ -310,7 +302,7 @@ impl World {
         if (answer != 0) != failing {
             return self.wrong(&format!("a call gets {answer}"));
         }
-        let came = self.props.session.borrow_mut().ask("a", SETTLE)?;
+        let came = self.props.session.borrow_mut().ask("a", HANG)?;
         match came {
             Came::Error if is_active(Kind::Tools) => Ok(()),
             Came::Result if !is_active(Kind::Tools) => Ok(()),
@@ -372,7 +364,7 @@ impl World {
 
     fn check_status(&self) -> Result<()> {
         let mut last = String::new();
-        let agrees = wait_until(SETTLE, || {
+        let agrees = wait_until(HANG, || {
             last = match self.active_names() {
                 Ok(names) if names.iter().eq(self.active.keys()) => return true,
                 Ok(names) => format!("{names:?}, not {:?}", self.active),
@@ -399,19 +391,19 @@ impl World {
         self.check()?;
         self.assert_no_residue()?;
         let idle = || self.daemon.holders().len() <= WARM;
-        match wait_until(SETTLE, idle) {
+        match wait_until(HANG, idle) {
             true => Ok(()),
             false => Err(Error::Different(format!("holders left: {:?}", self.daemon.holders()))),
         }
     }
 
     fn assert_no_residue(&self) -> Result<()> {
-        if !wait_until(UNDONE, || self.journals().is_empty()) {
+        if !wait_until(HANG, || self.journals().is_empty()) {
             return Err(Error::Different(format!("journals left: {:?}", self.journals())));
         }
         self.guarded.assert_as_before()?;
         if let Some(node) = &self.node {
-            node.assert_unchanged_within(&[], SETTLE)?;
+            node.assert_unchanged_within(&[], HANG)?;
         }
         if self.site.hurt {
             // By us: its device is not what it was.
@@ -424,13 +416,10 @@ impl World {
     pub(super) fn assert_networks_as_before(&self) -> Result<()> {
         let (near, far, echo) = (&self.site.pair.near, &self.site.pair.far, self.site.echo.address());
         let answers = || matches!(udp_rtt(near, echo, SILENCE), Ok(Some(_)));
-        let behaves = || match wait_until(SETTLE, answers) {
-            true => Ok(()),
-            false => Err(Error::Late { what: "an echo".into(), after: SETTLE }),
-        };
-        let level = self.site.before.level_within(&[near, far], SETTLE, behaves)?;
+        let behaves = || wait_for("an echo", answers);
+        let level = self.site.before.level_within(&[near, far], HANG, behaves)?;
         let mut judged = self.judged.take();
-        let verdict = judged.in_the_end(level, SETTLE);
+        let verdict = judged.in_the_end(level, HANG);
         self.judged.set(judged);
         verdict
     }
@@ -458,14 +447,14 @@ impl World {
     /// From `since` until the first packet of the target that comes through left.
     pub(super) fn time_to_normal(&self, since: Instant, limit: Duration) -> Result<Duration> {
         let normal = self.site.target.first_after(since, limit);
-        let late = || Error::Late { what: format!("normal traffic after {:?}", self.active), after: limit };
+        let late = || Error::in_vain(format!("normal traffic after {:?}", self.active), limit);
         normal.filter(|normal| *normal < limit).ok_or_else(late)
     }
 
     /// Recovers after a death of the daemon, of whose processes the first is the injector, as soon as they are gone: one that is on
     /// its way out still holds the lock.
     pub(super) fn recover_from(&mut self, all: &[Process]) -> Result<()> {
-        wait_until(SETTLE, || !all.iter().any(Process::runs));
+        wait_until(HANG, || !all.iter().any(Process::runs));
         self.recover(&all[1..])
     }
 
@@ -476,7 +465,7 @@ impl World {
         if said.contains("STUCK") {
             return Err(Error::Different(said));
         }
-        if !wait_until(SETTLE, || !dead.iter().any(Process::runs)) {
+        if !wait_until(HANG, || !dead.iter().any(Process::runs)) {
             return Err(Error::Different(format!("still running: {dead:?}")));
         }
         self.bury(dead);
@@ -521,7 +510,7 @@ impl World {
     /// Waits until the server is another one, and connects to it.
     pub(super) fn reconnect(&mut self, old: &Process) -> Result<()> {
         let daemon = &self.daemon;
-        wait_until(SETTLE, || daemon.server().is_some_and(|now| now.pid != old.pid));
+        wait_until(HANG, || daemon.server().is_some_and(|now| now.pid != old.pid));
         self.mcp = daemon.mcp()?;
         Ok(())
     }

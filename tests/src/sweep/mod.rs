@@ -17,6 +17,7 @@ use serde_json::Value;
 
 use crate::asked::Asked;
 use crate::kernel::Attach;
+use crate::late::{HANG, SecondTry};
 use crate::process::{Process, wait_until};
 use crate::residue::Judged;
 use crate::{Error, Result};
@@ -33,8 +34,6 @@ const MOST: usize = 10_000;
 
 /// Where processes are looked for, files of every process of the host are opened: so many times wider is the stride there.
 const LOOKING: usize = 8;
-/// How soon a server has ended that cannot reach the injector, or was told to.
-const SERVER_ENDS: Duration = Duration::from_secs(5);
 
 /// Whose calls are struck.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,7 +83,7 @@ impl Sweep {
         let mut bench = Bench::new(self.attach)?;
         let look = self.look();
         let (mut found, behaved) = (Found::default(), bench.behaviour(look)?);
-        let mut passes = Passes::new(self.first, self.stride);
+        let (mut passes, mut second_try) = (Passes::new(self.first, self.stride), SecondTry::default());
         while passes.at() < MOST {
             let at = passes.at();
             if Instant::now() > deadline {
@@ -104,9 +103,13 @@ impl Sweep {
                 },
                 Ok((_, Some(normal))) => found.normal.push(normal),
                 Err(error) => {
-                    found.failures.push(format!("call {at}: {error}{}", bench.log()));
+                    let (what, log) = (format!("{self}, call {at}"), bench.log());
                     drop(bench);
                     bench = Bench::new(self.attach)?;
+                    if second_try.is_due(what.clone(), &error) {
+                        continue;
+                    }
+                    found.failures.push(format!("{what}: {error}{log}"));
                 }
             }
             passes.struck();
@@ -194,7 +197,7 @@ impl Sweep {
 pub(crate) fn nameless(server: Option<Process>, answers: [Option<Result<Value>>; 2]) -> Option<String> {
     let mut failures = answers.into_iter().flatten().filter_map(Result::err);
     let nameless = failures.find(|error| !has_name(error))?;
-    let ends = |server: Process| wait_until(SERVER_ENDS, || !server.runs());
+    let ends = |server: Process| wait_until(HANG, || !server.runs());
     (!server.is_some_and(ends)).then(|| nameless.to_string())
 }
 

@@ -14,6 +14,7 @@ use super::passes::{self, Missed, Passes};
 use super::tracer::{Aim, Seen, Trace};
 use super::{Found, Kind, MOST, list, nameless};
 use crate::kernel::supervised::stage::Make;
+use crate::late::SecondTry;
 use crate::matrix::place::{Place, Programs};
 use crate::{Error, Result};
 
@@ -79,7 +80,7 @@ impl Supervised {
     pub fn run(&self, deadline: Instant) -> Result<Found> {
         let mut place = self.place()?;
         let mut found = Found::default();
-        let mut passes = Passes::new(self.first, self.stride);
+        let (mut passes, mut second_try) = (Passes::new(self.first, self.stride), SecondTry::default());
         while passes.at() < MOST {
             let at = passes.at();
             if Instant::now() > deadline {
@@ -99,9 +100,13 @@ impl Supervised {
                 },
                 Ok(_) => {}
                 Err(error) => {
-                    found.failures.push(format!("call {at}: {error}{}", place.log()));
+                    let (what, log) = (format!("{self}, call {at}"), place.log());
                     drop(place);
                     place = self.place()?;
+                    if second_try.is_due(what.clone(), &error) {
+                        continue;
+                    }
+                    found.failures.push(format!("{what}: {error}{log}"));
                 }
             }
             passes.struck();

@@ -13,11 +13,12 @@ use super::lab::{assert_idle, idle};
 use super::settings::POLICY;
 use super::supervised::Supervised;
 use super::unit::{
-    MEMBER, PATIENCE, SERVICE, SERVICE_KILL, chaosctl, installed, is_active, log, main_pid, run, say,
-    systemctl, wait_restarted,
+    MEMBER, SERVICE, SERVICE_KILL, chaosctl, installed, is_active, log, main_pid, run, say, systemctl,
+    wait_restarted,
 };
 use super::{TestResult, tests};
 use crate::error::{Error, Result};
+use crate::late::HANG;
 use crate::process::{Process, wait_until};
 
 tests![
@@ -195,7 +196,7 @@ fn begin_by_an_experiment(kind: &str) -> Result<()> {
     let unit = format!("chaos-run-{kind}");
     run("systemd-run", &["--quiet", "--unit", &unit, "chaosctl", "run", "--detach", kind])?;
     let counts = || shown(kind).is_ok_and(|fault| fault["active"] == true);
-    match wait_until(PATIENCE, counts) {
+    match wait_until(HANG, counts) {
         true => Ok(()),
         false => {
             let said = run("journalctl", &["--no-pager", "--lines=20", "--output=cat", "--unit=chaos-run-*"]);
@@ -214,8 +215,8 @@ fn reboot_in_order_by_an_experiment_begins() -> TestResult {
 fn assert_told(kind: &str) -> Result<()> {
     assert_another_boot()?;
     let serves = || is_active(SERVICE) && status().is_ok();
-    if !wait_until(PATIENCE, serves) {
-        return Err(Error::Late { what: format!("{SERVICE} serving; {}", log()), after: PATIENCE });
+    if !wait_until(HANG, serves) {
+        return Err(Error::Hung { what: format!("{SERVICE} serving; {}", log()) });
     }
     chaosctl(MEMBER, &["doctor", "--residue"])?;
     assert_idle(idle())?;

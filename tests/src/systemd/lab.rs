@@ -3,10 +3,9 @@
 use std::time::{Duration, Instant};
 
 use super::supervised::{assert_nothing_is_held, hold_on_the_host};
-use super::unit::{
-    MEMBER, PATIENCE as PATIENCE_OF_SYSTEMD, SERVICE, SOCKET, chaosctl, is_active, log, processes, run,
-};
+use super::unit::{MEMBER, SERVICE, SOCKET, chaosctl, is_active, log, processes, run};
 use crate::error::{Error, Result};
+use crate::late::HANG;
 use crate::measure::{Echo, udp_rtt};
 use crate::process::wait_until;
 use crate::skip::kernel_version;
@@ -17,8 +16,6 @@ const DELAY: Duration = Duration::from_millis(300);
 const NORMAL: Duration = Duration::from_millis(150);
 /// How long one packet is waited for.
 const PATIENCE: Duration = Duration::from_millis(1000);
-/// How long kernel and daemon may take to tidy up after traffic is normal.
-const SETTLE: Duration = Duration::from_secs(20);
 /// Index of `lo`, in every network namespace.
 const LOOPBACK: u32 = 1;
 /// The daemon's journal of steps to undo.
@@ -93,7 +90,7 @@ impl Lab {
                 return Ok(sent);
             }
         }
-        Err(Error::Late { what: format!("traffic normal; {}", log()), after: limit })
+        Err(Error::in_vain(format!("traffic normal; {}", log()), limit))
     }
 
     /// What a daemon that died has left of the faults, which has to be something, and nothing that acts.
@@ -110,7 +107,7 @@ impl Lab {
     /// Links, qdiscs, filters, tcx programs and eBPF links are as before, no undo is pending, and so many processes of
     /// the daemon are left (without a fault: [`idle`]).
     pub(super) fn assert_clean(&self, expected: usize) -> Result<()> {
-        self.before.assert_unchanged_within(&[&self.pair.near], SETTLE)?;
+        self.before.assert_unchanged_within(&[&self.pair.near], HANG)?;
         if !self.normal()? {
             return Err(Error::Different("traffic is not normal".into()));
         }
@@ -121,8 +118,8 @@ impl Lab {
 /// Injects on the host's own loopback and into a service of its own, and sees that it acts.
 pub(super) fn inject_on_the_host() -> Result<()> {
     let answers = || chaosctl(MEMBER, &["status"]).is_ok();
-    if !wait_until(PATIENCE_OF_SYSTEMD, answers) {
-        return Err(Error::Late { what: format!("an answer; {}", log()), after: PATIENCE_OF_SYSTEMD });
+    if !wait_until(HANG, answers) {
+        return Err(Error::Hung { what: format!("an answer; {}", log()) });
     }
     run("ping", PING_CUT)?;
     for (name, address, fault) in ON_THE_HOST {
@@ -141,8 +138,8 @@ pub(super) fn inject_on_the_host() -> Result<()> {
 /// After a boot: nothing of [`inject_on_the_host`] is there, or acts, and the daemon runs.
 pub(super) fn assert_fresh_boot() -> Result<()> {
     let different = |what: &str, seen: String| Err(Error::Different(format!("{what}: {seen}")));
-    if !wait_until(PATIENCE_OF_SYSTEMD, || is_active(SERVICE) && is_active(SOCKET)) {
-        return Err(Error::Late { what: format!("{SERVICE} active; {}", log()), after: PATIENCE_OF_SYSTEMD });
+    if !wait_until(HANG, || is_active(SERVICE) && is_active(SOCKET)) {
+        return Err(Error::Hung { what: format!("{SERVICE} active; {}", log()) });
     }
     run("ping", PING_CUT)?;
     let (links, qdiscs) = (run("ip", &["link"])?, run("tc", &["qdisc"])?);
@@ -168,7 +165,7 @@ pub(super) fn assert_fresh_boot() -> Result<()> {
 /// As [`Lab::assert_clean`], without looking at the network.
 pub(super) fn assert_idle(expected: usize) -> Result<()> {
     let pending = || std::fs::read_dir(JOURNAL).map_or(0, Iterator::count);
-    if wait_until(SETTLE, || pending() == 0 && processes().len() == expected) {
+    if wait_until(HANG, || pending() == 0 && processes().len() == expected) {
         return Ok(());
     }
     let running: Vec<_> = processes().into_iter().map(|process| process.arguments).collect();

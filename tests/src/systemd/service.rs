@@ -3,8 +3,9 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
-use super::unit::{PATIENCE, log, property, systemctl};
+use super::unit::{log, property, systemctl};
 use crate::error::{Error, Result};
+use crate::late::HANG;
 use crate::process::{Process, wait_until};
 
 /// A service that was started.
@@ -61,16 +62,14 @@ impl Service {
     /// When it does not within `limit`.
     pub(crate) fn time_to_normal(&self, before: i32, limit: Duration) -> Result<Duration> {
         let start = Instant::now();
-        let late = |after| Error::Late {
-            what: format!("{} active, not {}; {}", self.name, self.state(), log()),
-            after,
-        };
+        let late =
+            |after| Error::in_vain(format!("{} active, not {}; {}", self.name, self.state(), log()), after);
         if !wait_until(limit, || self.main_processes().any(|pid| pid != before)) {
             return Err(late(limit));
         }
         let took = start.elapsed();
         let agrees = || self.state() == "active" && !matches!(self.pid(), 0) && self.pid() != before;
-        if wait_until(PATIENCE, agrees) { Ok(took) } else { Err(late(PATIENCE)) }
+        if wait_until(HANG, agrees) { Ok(took) } else { Err(late(HANG)) }
     }
 
     /// What runs in its control group and is what such services run once they are started: `sleep`.

@@ -4,8 +4,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use super::unit::{PATIENCE, is_active, log, run, systemctl};
+use super::unit::{is_active, log, run, systemctl};
 use crate::error::{Error, Result};
+use crate::late::HANG;
 use crate::pair::INTERFACE;
 use crate::process::wait_until;
 use crate::{Pair, Residue};
@@ -125,13 +126,13 @@ impl Supervised {
         let start = Instant::now();
         match wait_until(limit, || self.normal()) {
             true => Ok(start.elapsed()),
-            false => Err(Error::Late { what: format!("{}; {}", self.picture(), log()), after: limit }),
+            false => Err(Error::in_vain(format!("normal: {}; {}", self.picture(), log()), limit)),
         }
     }
 
     /// The oracle finds nothing of any fault.
     pub(super) fn assert_as_before(&self) -> Result<()> {
-        self.before.assert_unchanged_within(&[&self.pair.near], PATIENCE)
+        self.before.assert_unchanged_within(&[&self.pair.near], HANG)
     }
 
     /// Nor does the doctor.
@@ -182,12 +183,9 @@ pub(super) fn hold_on_the_host() -> Result<()> {
 
 /// After a boot: the service of [`hold_on_the_host`] runs as if there had been no fault.
 pub(super) fn assert_nothing_is_held() -> Result<()> {
-    if !wait_until(PATIENCE, || is_active(HELD)) {
+    if !wait_until(HANG, || is_active(HELD)) {
         let shown = systemctl(&["show", "--property=LoadState,ActiveState,Result,InvocationID", HELD])?;
-        return Err(Error::Late {
-            what: format!("{HELD} active, which is {shown}; {}", log()),
-            after: PATIENCE,
-        });
+        return Err(Error::Hung { what: format!("{HELD} active, which is {shown}; {}", log()) });
     }
     match held() {
         (frozen, limit) if frozen.contains("frozen 0") && limit != LIMIT => Ok(()),

@@ -3,9 +3,9 @@
 use std::fs;
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
 
 use crate::error::{Error, Result};
+use crate::late::HANG;
 use crate::netns::output;
 use crate::process::{self, Process, wait_until};
 
@@ -21,9 +21,6 @@ pub(super) const NEXT_PACKAGE: &str = "/chaos/next.deb";
 pub(super) const MEMBER: &str = "alice";
 /// A user who may not.
 pub(super) const STRANGER: &str = "mallory";
-
-/// How long anything of systemd may take under emulation.
-pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(super) fn run(program: &str, args: &[&str]) -> Result<String> {
     output(Command::new(program).args(args))
@@ -66,9 +63,9 @@ pub(super) fn is_active_anew(unit: &str, before: i32) -> bool {
 
 /// Waits until the service is active with another main process than `before`.
 pub(super) fn wait_restarted(before: i32) -> Result<()> {
-    match wait_until(PATIENCE, || is_active_anew(SERVICE, before)) {
+    match wait_until(HANG, || is_active_anew(SERVICE, before)) {
         true => Ok(()),
-        false => Err(Error::Late { what: format!("{SERVICE} active again; {}", log()), after: PATIENCE }),
+        false => Err(Error::Hung { what: format!("{SERVICE} active again; {}", log()) }),
     }
 }
 
@@ -83,9 +80,9 @@ pub(super) fn installed() -> Result<()> {
         }
     }
     run("usermod", &["--append", "--groups", "chaos", MEMBER])?;
-    match wait_until(PATIENCE, || is_active(SERVICE)) {
+    match wait_until(HANG, || is_active(SERVICE)) {
         true => Ok(()),
-        false => Err(Error::Late { what: format!("{SERVICE} active; {}", log()), after: PATIENCE }),
+        false => Err(Error::Hung { what: format!("{SERVICE} active; {}", log()) }),
     }
 }
 

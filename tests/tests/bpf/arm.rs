@@ -12,6 +12,7 @@ use chaos_daemon::kernel::bpf::{Capacity, Family, Hook, LoopEnd, Programs, kerne
 use chaos_daemon::kernel::netlink::marks::{self, FILTER_HANDLE, FILTER_PREFIX};
 use chaos_daemon::kernel::netlink::{Clsact, Netlink, NetlinkError};
 use chaos_daemon::spec::Direction;
+use chaos_tests::fault::LONG;
 use ipnet::IpNet;
 use nix::net::if_::if_nametoindex;
 
@@ -140,7 +141,7 @@ pub(crate) fn armed(
     for direction in directions {
         fault.attach(hook, *direction, DEVICE);
     }
-    renew(&mut fault, Duration::from_secs(60));
+    renew(&mut fault, LONG);
     fault
 }
 

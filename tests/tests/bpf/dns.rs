@@ -10,6 +10,7 @@ use chaos_common::rule::PortRange;
 use chaos_common::{DnsRule, PacketRule};
 use chaos_daemon::kernel::bpf::{BpfError, Hook};
 use chaos_daemon::spec::Direction;
+use chaos_tests::measure::receive;
 use chaos_tests::name_server::{Heard, Kind, question, understand};
 
 use super::arm::{Fault, everything, load_for, renew, set_rule};
@@ -31,12 +32,11 @@ const NO_SUCH_NAME: DnsRule = DnsRule { flags: 0, code: NAME_ERROR, v4: [0; 4], 
 fn hear(server: SocketAddr, name: &str, kind: Kind) -> Heard {
     let any = if server.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
     let socket = UdpSocket::bind(any).unwrap();
-    socket.set_read_timeout(Some(PATIENCE)).unwrap();
     socket.connect(server).unwrap();
     let asked = question(77, name, kind);
     socket.send(&asked).unwrap();
     let mut buffer = [0; 1500];
-    match socket.recv(&mut buffer) {
+    match receive(&socket, &mut buffer, PATIENCE) {
         Ok(length) => understand(&asked, &buffer[..length]).unwrap(),
         Err(error) if error.kind() == ErrorKind::WouldBlock => Heard::Silence,
         // The question went through.

@@ -7,12 +7,13 @@ use chaos_common::rule::{EVERY_PEER, ICMP, PortRange, TCP, UDP, threshold};
 use chaos_daemon::host::boot_time_ns;
 use chaos_daemon::kernel::bpf::{BpfError, Capacity, Family, Hook, Programs, kernel_has_tcx};
 use chaos_daemon::spec::Direction;
+use chaos_tests::late::assert_within;
 use chaos_tests::skip::{Reason, kernel_version, skip};
 
 use super::arm::{Fault, armed, everything, index, load, renew, set_rule};
 use super::net::{
-    DEVICE, NODE_V4, NODE_V6, OTHER_V4, OTHER_V6, PEER_V4, PEER_V6, arrivals, arrives, at, connect, echo,
-    on_a_node, on_a_node_each_way, ping, round_trip, udp,
+    DEVICE, NODE_V4, NODE_V6, OTHER_V4, OTHER_V6, PEER_V4, PEER_V6, answers, arrivals, arrives, at, connect,
+    echo, on_a_node, on_a_node_each_way, ping, round_trip, udp,
 };
 
 const PORT: u16 = 7000;
@@ -127,9 +128,9 @@ fn icmp_means_the_icmp_of_both_versions() {
         let rule = PacketRule { protocol: u16::from(ICMP), ..everything() };
         let programs = armed(net, Hook::Drop, &[Direction::Egress], &rule, &["10.9.0.2/32", "fd09::2/128"]);
         assert!(!ping(PEER_V4) && !ping(PEER_V6));
-        assert!(ping(OTHER_V4) && ping(OTHER_V6));
+        assert!(answers(OTHER_V4) && answers(OTHER_V6));
         drop(programs);
-        assert!(ping(PEER_V4) && ping(PEER_V6));
+        assert!(answers(PEER_V4) && answers(PEER_V6));
     });
 }
 
@@ -202,7 +203,8 @@ fn traffic_flows_again_when_the_lease_runs_out_and_nobody_acts() {
         // TCP sends again what was lost, as it would had the network lost it.
         round_trip(&mut stream, 100).unwrap();
         let took = start.elapsed();
-        assert!((500..3000).contains(&took.as_millis()), "{took:?}");
+        assert!(took >= Duration::from_millis(500), "{took:?}");
+        assert_within(Duration::from_secs(3), took, "the end of the lease");
         assert!(programs.counters().unwrap().expired > 0);
     });
 }

@@ -6,12 +6,14 @@ use chaos_common::PacketRule;
 use chaos_common::rule::{PortRange, RETURN_INGRESS, UDP, threshold};
 use chaos_daemon::kernel::bpf::{Hook, LoopEnd};
 use chaos_daemon::spec::Direction;
+use chaos_tests::HANG;
+use chaos_tests::process::wait_until;
 use nix::net::if_::if_nametoindex;
 
 use super::arm::{Fault, everything, load, renew, set_rule};
 use super::net::{
-    DEVICE, NODE_V4, NODE_V6, Net, PEER_V4, PEER_V6, STRANGE, arrivals, arrives, at, connect, echo,
-    frames_from, ip, on_a_node_each_way, ping, round_trip, sniff, udp,
+    DEVICE, NODE_V4, NODE_V6, Net, PEER_V4, PEER_V6, STRANGE, answers, arrivals, arrives, at, connect, echo,
+    frames_from, ip, on_a_node_each_way, round_trip, sniff, udp,
 };
 
 const PORT: u16 = 7000;
@@ -44,7 +46,7 @@ fn diverted_packets_arrive_in_both_directions_and_both_versions() {
         for (level, direction) in [(1, Direction::Egress), (2, Direction::Ingress)] {
             let programs = detour(net, level, direction, everything());
             for address in [PEER_V4, PEER_V6] {
-                assert!(ping(address), "{direction:?} {address}");
+                assert!(answers(address), "{direction:?} {address}");
                 let mut stream = connect(at(address, PORT)).unwrap();
                 round_trip(&mut stream, 2_000_000).unwrap();
             }
@@ -114,7 +116,8 @@ fn an_expired_detour_diverts_nothing_and_lets_nothing_strange_out() {
             ip(&format!("link set near1 {state}"));
         }
         std::thread::sleep(Duration::from_millis(2500));
-        assert!(frames_from(&inside, STRANGE) > 0, "the ends said nothing, so this shows nothing");
+        let said = || frames_from(&inside, STRANGE) > 0;
+        assert!(wait_until(HANG, said), "the ends said nothing, so this shows nothing");
         assert_eq!(frames_from(&outside, STRANGE), 0, "something strange left through the device");
     });
 }

@@ -11,6 +11,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use chaos_daemon::fault::Attach;
+use chaos_tests::HANG;
+use chaos_tests::process::{wait_for, wait_until};
 use nix::errno::Errno;
 use nix::libc;
 use nix::sched::{CloneFlags, setns, unshare};
@@ -95,7 +97,7 @@ impl Net {
         // Neighbours, so that the first packet of a test does not wait for an answer.
         for peer in [PEER_V4, OTHER_V4, PEER_V6, OTHER_V6] {
             // The kernel takes a moment to notice that the pair is up.
-            assert!((0..5).any(|_| ping(peer)), "no way to {peer}");
+            assert!(answers(peer), "no way to {peer}");
         }
         net
     }
@@ -126,10 +128,7 @@ impl Net {
         });
         ip(&format!("link set {near} address {STRANGE_TEXT} up"));
         self.on_far_end(|| ip(&format!("link set {far} address {STRANGE_TEXT} up")));
-        let start = Instant::now();
-        while !is_up(near) || !self.on_far_end(|| is_up(far)) {
-            assert!(start.elapsed() < Duration::from_secs(5), "{near} and {far} do not come up");
-        }
+        wait_for(&format!("{near} and {far} up"), || is_up(near) && self.on_far_end(|| is_up(far))).unwrap();
     }
 }
 
@@ -155,7 +154,7 @@ fn namespace() -> (File, i32) {
         let file = File::open("/proc/thread-self/ns/net").unwrap();
         send.send((file, nix::unistd::gettid().as_raw())).unwrap();
         // Long enough for `ip` to move a device here; then the open file alone keeps the namespace.
-        thread::sleep(Duration::from_secs(5));
+        thread::sleep(HANG);
     });
     receive.recv().unwrap()
 }
@@ -181,6 +180,11 @@ fn is_up(device: &str) -> bool {
 /// Whether one ping from the calling thread's namespace is answered within a second.
 pub(crate) fn ping(to: &str) -> bool {
     Command::new("ping").args(["-c1", "-W1", "-q", to]).output().unwrap().status.success()
+}
+
+/// Whether pings from there are answered.
+pub(crate) fn answers(to: &str) -> bool {
+    wait_until(HANG, || ping(to))
 }
 
 /// A socket address from its parts.
@@ -216,8 +220,11 @@ pub(crate) fn arrivals(from: &UdpSocket, to: SocketAddr, receiver: &UdpSocket, c
         from.send_to(b"chaos", to).expect("the sender noticed");
         drain(&mut arrived);
     }
-    let end = Instant::now() + QUIET;
-    while arrived < count && Instant::now() < end {
+    // In short naps: on a machine that stands still nothing arrives, and this is no quiet.
+    for _ in 0..QUIET.as_millis() {
+        if arrived >= count {
+            break;
+        }
         thread::sleep(Duration::from_millis(1));
         drain(&mut arrived);
     }
@@ -232,7 +239,7 @@ pub(crate) fn arrives(from: &UdpSocket, to: SocketAddr, receiver: &UdpSocket) ->
 /// Connects within a second.
 pub(crate) fn connect(to: SocketAddr) -> std::io::Result<TcpStream> {
     let stream = TcpStream::connect_timeout(&to, Duration::from_secs(1))?;
-    stream.set_read_timeout(Some(Duration::from_secs(3)))?;
+    stream.set_read_timeout(Some(HANG))?;
     stream.set_nodelay(true)?;
     Ok(stream)
 }
@@ -243,7 +250,7 @@ pub(crate) fn echo(port: u16) {
     thread::spawn(move || {
         for stream in listener.incoming().take(64) {
             let mut stream = stream.unwrap();
-            stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+            stream.set_read_timeout(Some(HANG)).unwrap();
             thread::spawn(move || {
                 let mut buffer = [0u8; 65536];
                 while let Ok(length @ 1..) = stream.read(&mut buffer) {

@@ -8,6 +8,7 @@ use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use chaos_tests::HANG;
 use chaos_tests::daemon::binary;
 use chaos_tests::process::wait_until;
 use chaos_tests::{Daemon, Mcp, NetNs};
@@ -37,7 +38,7 @@ pub(super) fn alertmanager(namespace: &NetNs, folder: &Path, routes: &str) -> Se
             .args(["--web.listen-address=127.0.0.1:9093", "--cluster.listen-address="]),
     );
     let ready = || probe(namespace, &["http", "http://127.0.0.1:9093/-/ready"]).0 == 0;
-    assert!(wait_until(Duration::from_secs(30), ready), "no Alertmanager");
+    assert!(wait_until(HANG, ready), "no Alertmanager");
     server
 }
 
@@ -98,19 +99,19 @@ fn alertmanager_tells_whether_an_alert_fires_with_these_labels_for_this_reason_a
     assert_eq!(of_pool(&["--min", "2"]).1["value"], 2.0);
     // One of which nobody hears because of another, and both once that is over.
     raise(&namespace, "NodeDown", "ops", "it is gone", 60);
-    assert!(wait_until(Duration::from_secs(10), || of_pool(&["--max", "0"]).0 == 0), "{:?}", of_pool(&[]));
+    assert!(wait_until(HANG, || of_pool(&["--max", "0"]).0 == 0), "{:?}", of_pool(&[]));
     assert!(
         of_pool(&[]).1["detail"].as_str().unwrap().contains("silenced or inhibited"),
         "{:?}",
         of_pool(&[])
     );
     raise(&namespace, "NodeDown", "ops", "it is gone", -1);
-    assert!(wait_until(Duration::from_secs(10), || of_pool(&["--min", "2"]).0 == 0), "{:?}", of_pool(&[]));
+    assert!(wait_until(HANG, || of_pool(&["--min", "2"]).0 == 0), "{:?}", of_pool(&[]));
     // Resolved.
     for team in ["pay", "dev"] {
         raise(&namespace, "PoolUsedUp", team, "", -1);
     }
-    assert!(wait_until(Duration::from_secs(10), || of_pool(&["--max", "0"]).0 == 0), "{:?}", of_pool(&[]));
+    assert!(wait_until(HANG, || of_pool(&["--max", "0"]).0 == 0), "{:?}", of_pool(&[]));
     // What is no Alertmanager.
     let (code, wrong) = probe(&namespace, &["alert", "http://127.0.0.1:9093/nothing"]);
     assert!(code == 1 && wrong["value"].is_null(), "{wrong}");
@@ -191,7 +192,7 @@ impl Watched {
             Self { daemon, mcp, namespace, _service: None, _servers: [alertmanager, prometheus], folder };
         let up =
             || probe(&watched.namespace, &["prometheus", "http://127.0.0.1:9090", "up", "--min", "1"]).0 == 0;
-        assert!(wait_until(Duration::from_secs(60), up), "Prometheus gets no numbers");
+        assert!(wait_until(HANG, up), "Prometheus gets no numbers");
         watched
     }
 

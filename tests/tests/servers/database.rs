@@ -4,8 +4,8 @@ use std::fs;
 use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
+use chaos_tests::HANG;
 use chaos_tests::NetNs;
 use chaos_tests::netns::output;
 use chaos_tests::process::wait_until;
@@ -18,7 +18,6 @@ use super::{namespace, probe};
 /// Who has no rights: nobody and nogroup.
 const NOBODY: u32 = 65534;
 /// How long the server may take to start, to end, and to answer.
-const LIMIT: Duration = Duration::from_secs(60);
 const ADDRESS: &str = "127.0.0.1:5432";
 
 /// Where Debian has the programs of a version.
@@ -72,7 +71,7 @@ impl Postgres {
     /// Whether it has ended within the limit, without waiting for its clients.
     fn end(&mut self) -> bool {
         self.signal(Signal::SIGINT);
-        wait_until(LIMIT, || self.server.try_wait().unwrap().is_some())
+        wait_until(HANG, || self.server.try_wait().unwrap().is_some())
     }
 
     fn log(&self) -> String {
@@ -96,7 +95,7 @@ fn the_port_of_postgresql_is_open_while_it_runs_and_that_it_answers_is_for_its_o
     let (code, before) = tcp(&[]);
     assert!(code == 1 && before["value"].is_null(), "{before}");
     let mut postgres = Postgres::start(&namespace);
-    assert!(wait_until(LIMIT, || tcp(&[]).0 == 0), "{:?}: {}", tcp(&[]), postgres.log());
+    assert!(wait_until(HANG, || tcp(&[]).0 == 0), "{:?}: {}", tcp(&[]), postgres.log());
     let (code, open) = tcp(&["--max", "3000"]);
     assert!(code == 0 && (0.0..3000.0).contains(&open["value"].as_f64().unwrap()), "{open}");
     let (code, latency) =
@@ -109,7 +108,7 @@ fn the_port_of_postgresql_is_open_while_it_runs_and_that_it_answers_is_for_its_o
         let words = ["--timeout", "10s", "--", client, "--host=127.0.0.1", "--port=5432", "--timeout=2"];
         probe(&namespace, &[&["command", "--stdout", "accepting connections"], &words[..]].concat())
     };
-    assert!(wait_until(LIMIT, || ready().0 == 0), "{:?}: {}", ready(), postgres.log());
+    assert!(wait_until(HANG, || ready().0 == 0), "{:?}: {}", ready(), postgres.log());
     // One that stands still has its port open, by the kernel's word; its client has no answer.
     postgres.signal(Signal::SIGSTOP);
     let (still_open, silent) = (tcp(&[]), ready());

@@ -16,8 +16,9 @@ use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
+use chaos_tests::HANG;
 use chaos_tests::NetNs;
 use chaos_tests::daemon::binary;
 use chaos_tests::process::wait_until;
@@ -79,7 +80,7 @@ fn a_name_server_answers_with_addresses_or_a_code_and_over_tcp_what_is_long() {
             .arg(format!("--addn-hosts={}", hosts.display())),
     );
     let ask = |words: &[&str]| probe(&namespace, &[&["dns", "--server", "127.0.0.1"], words].concat());
-    assert!(wait_until(Duration::from_secs(10), || ask(&["db.test"]).0 == 0), "{:?}", ask(&["db.test"]));
+    assert!(wait_until(HANG, || ask(&["db.test"]).0 == 0), "{:?}", ask(&["db.test"]));
     let (_, answer) = ask(&["db.test"]);
     assert_eq!(answer["answer"]["addresses"], json!(["10.1.2.3"]), "{answer}");
     assert_eq!(answer["answer"]["rcode"], "NOERROR");
@@ -140,7 +141,7 @@ fn prometheus_gives_a_number_of_now_or_of_a_range_and_says_when_it_has_none() {
     let url = "http://127.0.0.1:9090";
     let ask = |query: &str, words: &[&str]| probe(&namespace, &[&["prometheus", url, query], words].concat());
     let scraped = || ask("count_over_time(errors[1m]) >= 3", &[]).0 == 0;
-    assert!(wait_until(Duration::from_secs(60), scraped), "{:?}", ask("errors", &[]));
+    assert!(wait_until(HANG, scraped), "{:?}", ask("errors", &[]));
     assert_eq!(ask("errors", &[]).1["value"], 0.25);
     assert_eq!(ask("errors", &["--max", "0.2"]).0, 1);
     assert_eq!(ask("sum(errors_by)", &[]).1["value"], 3.0);
@@ -170,7 +171,7 @@ fn prometheus_gives_a_number_of_now_or_of_a_range_and_says_when_it_has_none() {
     assert_eq!(ask("errors", &["--stale", "60s"]).1["value"], 0.25);
     // Over a range.
     *metrics.lock().unwrap() = "errors 4\n".to_owned();
-    assert!(wait_until(Duration::from_secs(30), || ask("errors", &[]).1["value"] == 4.0));
+    assert!(wait_until(HANG, || ask("errors", &[]).1["value"] == 4.0));
     let reduced =
         |reduce| ask("errors", &["--range", "1m", "--step", "1s", "--reduce", reduce]).1["value"].clone();
     assert_eq!((reduced("min"), reduced("max"), reduced("last")), (json!(0.25), json!(4.0), json!(4.0)));

@@ -4,8 +4,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
+use chaos_tests::HANG;
 use chaos_tests::cgroup::Cgroup;
 use chaos_tests::daemon::binary;
 use chaos_tests::process::wait_until;
@@ -16,7 +16,6 @@ use super::alerts::Watched;
 use super::{Server, namespace, probe};
 
 const PROMETHEUS: &str = "http://127.0.0.1:9090";
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Registers an experiment of the hub with these variables, runs it to its end, and says how it ended.
 fn run(daemon: &Daemon, name: &str, variables: &[(&str, &str)]) -> Value {
@@ -80,7 +79,7 @@ impl Street {
         let counted = |name: &&str| {
             probe(&namespace, &["prometheus", PROMETHEUS, &format!("rate({name}[10s])"), "--min", "0"]).0 == 0
         };
-        assert!(wait_until(PATIENCE, || COUNTERS.iter().all(counted)), "Prometheus knows no rates");
+        assert!(wait_until(HANG, || COUNTERS.iter().all(counted)), "Prometheus knows no rates");
         Self { daemon, _servers: [server, caller, prometheus], _folder: folder, _namespace: namespace }
     }
 

@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
 
+use chaos_tests::HANG;
 use chaos_tests::mounts::with_tmpfs;
 use chaos_tests::netns::output;
 use chaos_tests::process::wait_until;
@@ -131,7 +131,7 @@ fn nginx(namespace: &NetNs, authority: &Authority) -> Server {
     let server = Server::start(namespace.command("nginx").arg("-c").arg(&configuration));
     let ready = || probe(namespace, &["http", "http://127.0.0.1:8080/"]).0 == 0;
     let log = || fs::read_to_string(authority.0.join("log")).unwrap_or_default();
-    assert!(wait_until(Duration::from_secs(20), ready), "no nginx: {}", log());
+    assert!(wait_until(HANG, ready), "no nginx: {}", log());
     server
 }
 

@@ -8,6 +8,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use chaos_tests::Daemon;
+use chaos_tests::HANG;
 use chaos_tests::daemon::binary;
 use chaos_tests::process::wait_until;
 use chaos_tests::sandbox::{Around, Role, prove};
@@ -60,8 +61,7 @@ fn alertmanager_tells_the_daemon_of_what_fires_and_is_resolved_and_of_nothing_th
     });
     let mut daemon = daemon.unwrap();
     let _server = alertmanager(&namespace, folder.path(), &telling_routes(folder.path()));
-    let told =
-        |daemon: &Daemon, words: &[&str]| wait_until(Duration::from_secs(10), || heard(daemon, words).0 == 0);
+    let told = |daemon: &Daemon, words: &[&str]| wait_until(HANG, || heard(daemon, words).0 == 0);
     assert_eq!((heard(&daemon, &[]).0, heard(&daemon, &["--max", "0"]).0), (1, 0));
 
     raise(&namespace, "PoolUsedUp", "dev", "", 300);
@@ -92,7 +92,7 @@ fn alertmanager_tells_the_daemon_of_what_fires_and_is_resolved_and_of_nothing_th
     assert_eq!(heard(&daemon, &["--label", "alertname=NodeDown"]).0, 0);
     prober.signal(nix::sys::signal::Signal::SIGKILL);
     let again = || daemon.prober().is_some_and(|now| now != prober) && heard(&daemon, &["--max", "0"]).0 == 0;
-    assert!(wait_until(Duration::from_secs(20), again), "{}", daemon.log());
+    assert!(wait_until(HANG, again), "{}", daemon.log());
     raise(&namespace, "DiskFull", "pay", "", 300);
     assert!(told(&daemon, &["--label", "alertname=DiskFull"]), "{:?}; {}", heard(&daemon, &[]), daemon.log());
     // Nobody listens there any more.
@@ -172,7 +172,7 @@ fn a_fault_is_held_if_its_notification_arrives_and_its_recovery_too_and_not_if_o
     let expected = "P1: alert \"receiver\" did not fire within 8s of \"cut\": ";
     assert!(findings[1].starts_with(expected) && findings[1].contains("goes to [\"oncall\"]"), "{result}");
     let gone = || heard(&watched.daemon, &["--max", "0"]).0 == 0;
-    assert!(wait_until(Duration::from_secs(30), gone), "{:?}", heard(&watched.daemon, &[]));
+    assert!(wait_until(HANG, gone), "{:?}", heard(&watched.daemon, &[]));
 
     // The alert fires, and its notification is not taken.
     fs::write(watched.folder.path().join("copy"), "0decaf0decaf0decaf").unwrap();

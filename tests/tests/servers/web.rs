@@ -2,8 +2,8 @@
 
 use std::fs;
 use std::path::Path;
-use std::time::Duration;
 
+use chaos_tests::HANG;
 use chaos_tests::process::wait_until;
 use chaos_tests::{Daemon, NetNs};
 use serde_json::json;
@@ -34,7 +34,7 @@ fn nginx(namespace: &NetNs, folder: &Path) -> Server {
     let server = Server::start(namespace.command("nginx").arg("-c").arg(&configuration));
     let ready = || probe(namespace, &["http", &format!("{URL}/health")]).0 == 0;
     let log = || fs::read_to_string(folder.join("log")).unwrap_or_default();
-    assert!(wait_until(Duration::from_secs(20), ready), "no nginx: {}", log());
+    assert!(wait_until(HANG, ready), "no nginx: {}", log());
     server
 }
 

@@ -122,7 +122,15 @@ mod tests {
 
     fn verdict(kernel: &str, test: &str, outcome: Outcome) -> Verdict {
         let (kernel, test) = (kernel.to_owned(), test.to_owned());
-        Verdict { kernel, test, outcome, reason: String::new(), ms: 1, figures: serde_json::Map::new() }
+        Verdict {
+            kernel,
+            test,
+            outcome,
+            reason: String::new(),
+            ms: 1,
+            tries: 1,
+            figures: serde_json::Map::new(),
+        }
     }
 
     #[test]

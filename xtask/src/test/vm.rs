@@ -188,6 +188,7 @@ mod tests {
                 outcome: Outcome::Pass,
                 reason: String::new(),
                 ms: 1,
+                tries: 1,
                 figures: serde_json::Map::new(),
             });
             vm::KERNELS.map(|series| not_repeated(&passed, series))

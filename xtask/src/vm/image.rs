@@ -30,8 +30,6 @@ pub(super) const LEFT_OUT: &str = "etc/left-out";
 /// Runs a share of the tests of the suites of the kernel, or those of these names, but for what [`LEFT_OUT`] names.
 pub(super) fn test_command(filters: &[String], names: &[String], share: Share) -> Vec<String> {
     let mut argv = vec![format!("{BIN_DIR}/test-runner"), "--results=/dev/ttyS1".to_owned()];
-    // Emulated, a test takes several times as long as on the machine itself.
-    argv.push("--limit=240".to_owned());
     argv.push(format!("--partition={share}"));
     argv.extend(names.iter().map(|name| format!("--cell={name}")));
     argv.push(format!("--leave-out=/{LEFT_OUT}"));

@@ -157,8 +157,8 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
+    use crate::waits::HANG as LIMIT;
 
-    const LIMIT: Duration = Duration::from_secs(20);
     const NOW: &str = "2026-05-04T10:01:00Z";
 
     fn folder() -> (TempDir, PathBuf) {

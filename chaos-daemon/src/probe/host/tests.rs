@@ -11,8 +11,8 @@ use tokio::sync::Semaphore;
 use super::cpu::Times;
 use super::*;
 use crate::host::directory::Space;
+use crate::waits::HANG as LIMIT;
 
-const LIMIT: Duration = Duration::from_secs(20);
 const MIB: u64 = 1 << 20;
 
 /// Of a host with 24 GiB and 4 GiB of swap.

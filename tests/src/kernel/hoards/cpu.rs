@@ -8,10 +8,11 @@ use nix::sched::{CpuSet, sched_getaffinity};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
 
-use super::{Context, Outcome, PROMPT, TestResult, holder, tests};
+use super::{Context, Outcome, TestResult, holder, tests};
 use crate::fault::Fault;
+use crate::late::HANG;
 use crate::process::{Process, wait_until};
-use crate::rate::reaches;
+use crate::rate::{burned, burning, burns};
 use crate::runner::FIGURE;
 use crate::skip::Environment;
 use crate::victim::{Victim, has_controllers};
@@ -123,31 +124,14 @@ fn both_processors_that_are_named_are_busier_while_the_fault_lasts(context: &Con
     Ok(makes_busier(context, &fault, &whose, f64::from(SHARE) / 100.0)?)
 }
 
-/// The burning threads of a process, by their folders in procfs.
-fn burning(process: &Process) -> Vec<PathBuf> {
-    let threads = fs::read_dir(format!("/proc/{}/task", process.pid)).into_iter().flatten().flatten();
-    let burns =
-        |path: &PathBuf| fs::read_to_string(path.join("comm")).is_ok_and(|name| name.starts_with("burn-"));
-    threads.map(|thread| thread.path()).filter(burns).collect()
-}
-
-/// Where they may run, as the kernel says.
+/// Where the burning threads of a process may run, as the kernel says.
 fn places(process: &Process) -> Vec<String> {
     let place = |path: &PathBuf| {
         let status = fs::read_to_string(path.join("status")).ok()?;
         let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
         Some(list.trim().to_owned())
     };
-    burning(process).iter().filter_map(place).collect()
-}
-
-/// CPU time that they have used, in seconds: what it takes to start a process is not theirs.
-fn burned(process: &Process) -> f64 {
-    let used = |path: &PathBuf| {
-        let stat = fs::read_to_string(path.join("schedstat")).ok()?;
-        stat.split(' ').next()?.parse::<f64>().ok()
-    };
-    burning(process).iter().filter_map(used).sum::<f64>() / 1e9
+    burning(process.pid).iter().filter_map(place).collect()
 }
 
 fn cpu_time_is_burned_on_the_processor_that_is_named_and_more_and_more_of_it(_: &Context) -> TestResult {
@@ -165,12 +149,12 @@ fn cpu_time_is_burned_on_the_processor_that_is_named_and_more_and_more_of_it(_: 
     assert_eq!(places(&burner), [processor]);
     // Half-way up, half of what the height would be so far; on a busy machine less, and never more.
     std::thread::sleep(Duration::from_secs(1).saturating_sub(start.elapsed()));
-    let (used, age) = (burned(&burner), start.elapsed().as_secs_f64());
+    let (used, age) = (burned(burner.pid), start.elapsed().as_secs_f64());
     let climbed = age.min(2.0);
     let most = 0.4 * (climbed * climbed / 4.0 + (age - climbed)) + 0.06;
     assert!(used < most, "{used:.3} s burned after {age:.2} s, and {most:.3} is the most");
     std::thread::sleep(Duration::from_millis(1200));
-    reaches(0.4, || Ok(burned(&burner)))?;
+    burns(0.4, burner.pid, || Ok(burned(burner.pid)))?;
     load("0").remove(&mcp)?;
     assert!(!burner.runs(), "it still burns");
     Ok(Outcome::Pass)
@@ -196,10 +180,10 @@ fn a_holder_joins_the_cgroup_that_is_named_and_leaves_it_with_the_fault(_: &Cont
     assert!(protected, "{pause:?}");
     cpu.remove(&mcp)?;
     memory.remove(&mcp)?;
-    assert!(wait_until(PROMPT, || members().is_ok_and(|count| count == 1)));
+    assert!(wait_until(HANG, || members().is_ok_and(|count| count == 1)));
     victim.write("cgroup.freeze", "1")?;
     let frozen = || victim.read("cgroup.events").is_ok_and(|events| events.contains("frozen 1"));
-    assert!(wait_until(PROMPT, frozen));
+    assert!(wait_until(HANG, frozen));
     let refused = cpu.inject(&mcp);
     assert!(matches!(&refused, Err(Error::Mcp { problem, .. }) if problem.contains("frozen")), "{refused:?}");
     Ok(Outcome::Pass)
@@ -224,7 +208,7 @@ fn cpu_time_of_a_cgroup_is_a_share_of_its_quota_and_counts_there(_: &Context) ->
     assert!(used()? - idle < 0.01, "it burns before");
     fault.inject(&mcp)?;
     // Half of 0.4 processors. What the holder's heartbeats take is in it, and little.
-    reaches(0.2, used)?;
+    burns(0.2, holder(&daemon)?.pid, used)?;
     fault.remove(&mcp)?;
     let after = used()?;
     std::thread::sleep(Duration::from_millis(300));

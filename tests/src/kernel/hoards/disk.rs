@@ -10,9 +10,10 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::{Context, Outcome, TestResult, tests};
-use super::{ENDS, LEASE_ENDS, PROMPT, Taking, evidence, holder};
+use super::{ENDS, LEASE_ENDS, Taking, evidence, holder};
 use crate::cgroup::Cgroup;
 use crate::fault::Fault;
+use crate::late::HANG;
 use crate::mounts::{Disk, with_tmpfs};
 use crate::process::{Process, wait_until};
 use crate::rate::reaches;
@@ -150,7 +151,7 @@ fn a_disk_is_read_and_written_as_fast_as_asked_for(_: &Context) -> TestResult {
         assert!(evidence(&fault, &mcp)?["bytes_moved"].as_u64() > Some(rate));
         fault.remove(&mcp)?;
         assert!(!holder.runs());
-        assert!(wait_until(PROMPT, || used(path).is_ok_and(|now| now == before)));
+        assert!(wait_until(HANG, || used(path).is_ok_and(|now| now == before)));
         Ok(Outcome::Pass)
     })
 }
@@ -168,7 +169,7 @@ fn what_is_read_and_written_reaches_the_disk_and_stops_with_the_fault(context: &
         reaches(rate as f64, || Ok(transferred(holder.pid) as f64))?;
         fault.remove(&mcp)?;
         assert!(!holder.runs());
-        assert!(wait_until(PROMPT, || used(folder).is_ok_and(|now| now == before)));
+        assert!(wait_until(HANG, || used(folder).is_ok_and(|now| now == before)));
         Ok(Outcome::Pass)
     })
 }
@@ -215,7 +216,7 @@ fn a_file_system_is_read_and_written_from_within_the_cgroup_or_the_container_tha
             reaches(rate as f64, in_it)?;
             fault.remove(&mcp)?;
             let gone = || members().is_ok_and(|members| members.len() == 1);
-            assert!(wait_until(PROMPT, || gone() && used(path).is_ok_and(|now| now == before)), "{target}");
+            assert!(wait_until(HANG, || gone() && used(path).is_ok_and(|now| now == before)), "{target}");
             assert_quiet(&format!("after {target}"), in_it)?;
         }
         Ok(Outcome::Pass)

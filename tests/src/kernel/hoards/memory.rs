@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use super::{Context, Outcome, TestResult, tests};
-use super::{ENDS, LEASE_ENDS, PROMPT, Taking, evidence, holder, shows_on_the_host};
+use super::{ENDS, LEASE_ENDS, Taking, evidence, holder, shows_on_the_host};
 use crate::cgroup::Cgroup;
 use crate::fault::Fault;
+use crate::late::HANG;
 use crate::process::{Process, wait_until};
 use crate::victim::{Victim, has_controllers};
 use crate::{Daemon, Error, Reason, Result};
@@ -108,7 +109,7 @@ fn memory_grows_along_its_ramp_and_its_holder_is_the_first_to_be_killed(_: &Cont
         let evidence = evidence(&fault, &mcp);
         evidence.is_ok_and(|now| now["bytes_held"] == TAKEN * MIB && now["shortfall"].is_null())
     };
-    assert!(wait_until(Duration::from_secs(3), all), "{}", evidence(&fault, &mcp)?);
+    assert!(wait_until(HANG, all), "{}", evidence(&fault, &mcp)?);
     assert!(start.elapsed() > Duration::from_millis(1700), "all of it after {:?}", start.elapsed());
     fault.remove(&mcp)?;
     assert!(!holder.runs());
@@ -160,7 +161,7 @@ fn counts_there(daemon: &Daemon, victim: &Victim, fault: &Fault, group: &Path) -
         "{procs}"
     );
     fault.remove(&mcp)?;
-    let back = wait_until(PROMPT, || used().is_ok_and(|now| now < before + 8 * MIB));
+    let back = wait_until(HANG, || used().is_ok_and(|now| now < before + 8 * MIB));
     assert!(back, "{} bytes before, {} after", before, used()?);
     Ok(())
 }
@@ -193,7 +194,7 @@ fn large(controllers: &[&str]) -> Result<Victim> {
     // Of a part that is copied: all of it through a pipe would take a shell long, in small reads.
     let parts = "$part".repeat(LARGE);
     let grow = format!("part=$(printf %{MIB}s); large={parts}");
-    assert_eq!(victim.ask(&grow, Duration::from_secs(30))?, Some(0));
+    assert_eq!(victim.ask(&grow, HANG)?, Some(0));
     Ok(victim)
 }
 
@@ -210,7 +211,7 @@ fn memory_of_a_cgroup_runs_out_when_asked_and_the_kernel_kills_there_and_nobody_
         takes_all_that_it_can(&daemon, &mut victim)?;
         let survived = runs_out(&daemon, &mut victim)?;
         // Nobody else: whoever has as much in another group, and the daemon, which is asked.
-        assert_eq!(bystander.ask("true", Duration::from_secs(2))?, Some(0));
+        assert_eq!(bystander.ask("true", HANG)?, Some(0));
         assert!(bystander.read("memory.events")?.contains("oom_kill 0"));
         if survived {
             return Ok(Outcome::Pass);
@@ -227,7 +228,7 @@ fn takes_all_that_it_can(daemon: &Daemon, victim: &mut Victim) -> Result<()> {
     let answer = harmless.inject(&mcp)?;
     assert_eq!(answer["evidence"]["shortfall"], "reserve", "{answer}");
     harmless.remove(&mcp)?;
-    assert_eq!(victim.ask("true", Duration::from_secs(2))?, Some(0));
+    assert_eq!(victim.ask("true", HANG)?, Some(0));
     assert!(victim.read("memory.events")?.contains("oom_kill 0"));
     Ok(())
 }
@@ -240,8 +241,8 @@ fn runs_out(daemon: &Daemon, victim: &mut Victim) -> Result<bool> {
     assert_eq!((&answer["lifetime"], &answer["evidence"]["oom_kills"]), (&"irreversible".into(), &0.into()));
     let holder = holder(daemon)?;
     let struck = || evidence(&fault, &mcp).is_ok_and(|now| now["shortfall"] == "struck");
-    assert!(wait_until(Duration::from_secs(10), || struck() || !holder.runs()), "{}", fault.status(&mcp)?);
-    assert!(victim.ask("true", Duration::from_secs(2)).is_err(), "the process is still there");
+    assert!(wait_until(HANG, || struck() || !holder.runs()), "{}", fault.status(&mcp)?);
+    assert!(victim.ask("true", HANG).is_err(), "the process is still there");
     let kills = if holder.runs() { 1 } else { 2 };
     let events = victim.read("memory.events")?;
     assert!(events.contains(&format!("oom_kill {kills}\n")), "{events}");
@@ -249,7 +250,7 @@ fn runs_out(daemon: &Daemon, victim: &mut Victim) -> Result<bool> {
         let note = fault.status(&mcp).map(|status| status["note"].to_string()).unwrap_or_default();
         note.contains(&format!("rose by {kills}")) && note.contains(&format!("{} (", victim.pid()))
     };
-    assert!(wait_until(Duration::from_secs(10), named), "{}", fault.status(&mcp)?);
+    assert!(wait_until(HANG, named), "{}", fault.status(&mcp)?);
     let status = fault.status(&mcp)?;
     if !holder.runs() {
         let note = status["note"].as_str().unwrap_or_default();
@@ -260,9 +261,9 @@ fn runs_out(daemon: &Daemon, victim: &mut Victim) -> Result<bool> {
     let evidence_of = |field: &str| &status["evidence"][field];
     assert_eq!((evidence_of("oom_kills"), evidence_of("bytes_held")), (&1.into(), &0.into()), "{status}");
     // Who comes in its place is seen, and lives.
-    let mut next = victim.join(Command::new("sleep").arg("60"))?;
+    let mut next = victim.join(Command::new("sleep").arg("600"))?;
     let back = || evidence(&fault, &mcp).is_ok_and(|now| now["back_after_seconds"].is_number());
-    assert!(wait_until(Duration::from_secs(10), back), "{}", fault.status(&mcp)?);
+    assert!(wait_until(HANG, back), "{}", fault.status(&mcp)?);
     fault.remove(&mcp)?;
     assert!(!holder.runs());
     assert!(next.try_wait().is_ok_and(|ended| ended.is_none()), "it was killed as well");
@@ -285,8 +286,8 @@ fn memory_that_runs_out_in_a_cgroup_that_dies_together_takes_the_holder_along_an
     let description = answer["description"].as_str().unwrap_or_default();
     assert!(description.contains("memory.oom.group is set"), "{answer}");
     let ended = || fault.status(&mcp).is_ok_and(|status| status["active"] == false);
-    assert!(wait_until(Duration::from_secs(10), ended), "{}", fault.status(&mcp)?);
-    assert!(victim.ask("true", Duration::from_secs(2)).is_err(), "the process is still there");
+    assert!(wait_until(HANG, ended), "{}", fault.status(&mcp)?);
+    assert!(victim.ask("true", HANG).is_err(), "the process is still there");
     let status = fault.status(&mcp)?;
     assert!(status["evidence"]["oom_kills"].as_u64().is_some_and(|kills| kills >= 2), "{status}");
     let note = status["note"].as_str().unwrap_or_default();

@@ -15,12 +15,11 @@ use serde_json::Value;
 
 pub(super) use self::cpu::busy_and_all;
 use super::{Context, KernelTest, Outcome, STANDSTILL, TestResult, assert_lasted, tests};
-use crate::fault::Fault;
+use crate::fault::{Fault, LONG};
+use crate::late::HANG;
 use crate::process::{Process, wait_until};
 use crate::{Daemon, Error, Residue, Result};
 
-/// How soon everything is there again once the fault has ended.
-const PROMPT: Duration = Duration::from_secs(10);
 /// How long one heartbeat keeps a fault.
 const LEASE: Duration = Duration::from_secs(3);
 /// A holder that stands still is killed so long after its lease.
@@ -70,7 +69,7 @@ impl Taking<'_> {
         let mcp = daemon.mcp()?;
         let residue = Residue::take(&[])?;
         let before = (self.used)(None)?;
-        let lasting = if end == End::Time { SHORT } else { Duration::from_secs(30) };
+        let lasting = if end == End::Time { SHORT } else { LONG };
         let fault = self.fault.clone().lasting(lasting);
         let asked = Instant::now();
         let answer = fault.inject(&mcp)?;
@@ -82,20 +81,24 @@ impl Taking<'_> {
         let holder = holder(&daemon)?;
         let taken = (self.used)(Some(&holder))?.saturating_sub(before);
         let bounds = self.asked.saturating_sub(self.give)..=self.asked + self.give;
-        assert!(bounds.contains(&taken), "asked for {}, and {taken} are missing; {answer}", self.asked);
+        let seen = bounds.contains(&taken);
+        if !seen && asked.elapsed() >= lasting {
+            return Err(Error::in_vain("a fault seen before its end", lasting));
+        }
+        assert!(seen, "asked for {}, and {taken} are missing; {answer}", self.asked);
         let limit = match end {
             End::Removal => {
                 fault.remove(&mcp)?;
-                PROMPT
+                HANG
             }
-            End::Time => SHORT + PROMPT,
+            End::Time => SHORT + SEEN,
             End::HolderKilled => {
                 holder.signal(Signal::SIGKILL);
-                PROMPT
+                HANG
             }
             End::EverybodyKilled => {
                 daemon.kill_everything();
-                PROMPT
+                HANG
             }
             End::InjectorStopped => {
                 stop(daemon.injector());
@@ -119,17 +122,18 @@ impl Taking<'_> {
             // Who stands still cannot be ended in order.
             processes.iter().for_each(|process| process.signal(Signal::SIGCONT));
         }
-        assert!(back, "after {limit:?}, {left} are still missing");
+        if !back {
+            return Err(Error::in_vain(format!("all but {left} back"), limit));
+        }
         if end == End::HolderKilled {
-            let gone =
-                wait_until(PROMPT, || fault.status(&mcp).is_ok_and(|status| status["active"] == false));
+            let gone = wait_until(HANG, || fault.status(&mcp).is_ok_and(|status| status["active"] == false));
             assert!(gone, "it still shows as active");
         }
         if end != End::EverybodyKilled && end != End::EverybodyStopped {
             daemon.stop()?;
         }
         drop(daemon);
-        residue.assert_unchanged_within(&[], PROMPT)
+        residue.assert_unchanged_within(&[], HANG)
     }
 }
 
@@ -151,7 +155,7 @@ fn shows_on_the_host(fault: &Fault, asked: u64, used: impl Fn() -> Result<u64>) 
         let during = i128::from(used()?);
         fault.remove(&mcp)?;
         let mut back = 0;
-        let given = wait_until(PROMPT, || {
+        let given = wait_until(HANG, || {
             back = used().map_or(0, |after| during - i128::from(after));
             near(back)
         });

@@ -7,12 +7,12 @@ use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
-use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use super::{Context, ENDS, Taking, TestResult, tests};
 use crate::fault::Fault;
+use crate::late::HANG;
 use crate::process::{Process, wait_until};
 use crate::{Error, NetNs, Result};
 
@@ -78,8 +78,8 @@ fn load(url: String) -> Fault {
 
 /// What is held is opened in the background: a moment is given to it.
 fn settled(count: impl Fn() -> Result<u64>, holder: Option<&Process>) -> Result<u64> {
-    if holder.is_some_and(Process::runs) {
-        wait_until(Duration::from_secs(2), || count().is_ok_and(|count| count == SESSIONS));
+    if let Some(holder) = holder {
+        wait_until(HANG, || !holder.runs() || count().is_ok_and(|count| count == SESSIONS));
     }
     count()
 }

@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use super::{Context, Outcome, TestResult, tests};
-use super::{ENDS, PROMPT, Taking, evidence, shows_on_the_host};
+use super::{ENDS, Taking, evidence, shows_on_the_host};
 use crate::fault::Fault;
 use crate::kernel::supervised::stage::cannot_fork;
+use crate::late::HANG;
 use crate::process::{Process, wait_until};
 use crate::victim::{Victim, has_controllers};
 use crate::{Daemon, Error, NetNs, Reason, Result};
@@ -72,7 +73,7 @@ fn a_cgroup_full_of_threads_starts_no_process(_: &Context) -> TestResult {
     assert_eq!(evidence(&fault, &mcp)?["shortfall"], "exhausted");
     assert!(cannot_fork(&mut victim)?, "somebody could start a process");
     fault.remove(&mcp)?;
-    let back = wait_until(PROMPT, || victim.read("pids.current").is_ok_and(|now| now == "1"));
+    let back = wait_until(HANG, || victim.read("pids.current").is_ok_and(|now| now == "1"));
     assert!(back, "{}", victim.read("pids.current")?);
     assert!(!cannot_fork(&mut victim)?, "it is full still");
     Ok(Outcome::Pass)
@@ -136,7 +137,7 @@ fn ports_of_a_range_are_taken_and_none_beside_it(_: &Context) -> TestResult {
     fault.inject(&mcp)?;
     assert_eq!((within(), beside()), (all, 0));
     fault.remove(&mcp)?;
-    assert!(wait_until(PROMPT, || within() == 0), "{} are taken still", within());
+    assert!(wait_until(HANG, || within() == 0), "{} are taken still", within());
     Ok(Outcome::Pass)
 }
 
@@ -164,7 +165,7 @@ fn what_is_counted_grows_along_its_ramp(_: &Context) -> TestResult {
             // What the holder has of its own, and a step of the ramp.
             let most = (since / RAMP).min(1.0) * COUNT as f64 + 64.0;
             assert!((now as f64) <= most, "{resource}: {now} of {COUNT} after {since:.2} s");
-            assert!(start.elapsed() < PROMPT, "{resource}: {now} of {COUNT} after {:?}", start.elapsed());
+            assert!(start.elapsed() < HANG, "{resource}: {now} of {COUNT} after {:?}", start.elapsed());
             std::thread::sleep(Duration::from_millis(50));
         }
         let took = start.elapsed().as_secs_f64();
@@ -198,15 +199,13 @@ fn two_faults_that_take_open_files_at_once_leave_the_reserve(_: &Context) -> Tes
         "resource": "file_descriptors", "count": EACH, "leave_free": free_files()?.saturating_sub(ROOM),
         "ramp_seconds": RAMP.as_secs(),
     });
-    let faults = ["first", "second"].map(|name| {
-        let fault = Fault::new("resource_exhaustion").named(name).with(params.clone());
-        fault.lasting(Duration::from_secs(60))
-    });
+    let faults =
+        ["first", "second"].map(|name| Fault::new("resource_exhaustion").named(name).with(params.clone()));
     for fault in &faults {
         fault.inject(&mcp)?;
     }
     let mut seen = Vec::new();
-    let grown = wait_until(RAMP + PROMPT, || {
+    let grown = wait_until(HANG, || {
         seen = faults.iter().filter_map(|fault| evidence(fault, &mcp).ok()).collect();
         seen.len() == faults.len() && seen.iter().all(|evidence| evidence["shortfall"] != "growing")
     });

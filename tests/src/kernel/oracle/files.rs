@@ -171,7 +171,7 @@ impl Cgroup {
 
     /// A process in it.
     fn sleeper(&self) -> Result<Sleeper> {
-        let child = Sleeper(Command::new("sleep").arg("30").spawn().map_err(Error::io("start", "sleep"))?);
+        let child = Sleeper(Command::new("sleep").arg("600").spawn().map_err(Error::io("start", "sleep"))?);
         let procs = self.path.join("cgroup.procs");
         fs::write(&procs, child.0.id().to_string())
             .map_err(Error::io("write", procs.display().to_string()))?;

@@ -17,7 +17,7 @@ use tempfile::TempDir;
 use super::super::{Context, Outcome, TestResult, on_every_attachment, tests, with_netem};
 use super::{Elsewhere, Verdict, number};
 use crate::bpf::{self, CLASSIFIER, TCX_EGRESS};
-use crate::fault::Fault;
+use crate::fault::{Fault, LONG};
 use crate::pair::INTERFACE;
 use crate::skip::Environment;
 use crate::{Daemon, Error, NetNs, Pair, Reason, Result};
@@ -61,7 +61,7 @@ fn a_device_in_a_namespace_that_only_a_process_is_in_is_named(_: &Context) -> Te
     let namespace = NetNs::new()?;
     let near = near_name(number(1));
     namespace.ip(&["link", "add", &near, "type", "veth", "peer", "name", &far_name(number(1))])?;
-    let inside = Sleeper(namespace.command("sleep").arg("30").spawn().map_err(Error::io("start", "sleep"))?);
+    let inside = Sleeper(namespace.command("sleep").arg("600").spawn().map_err(Error::io("start", "sleep"))?);
     namespace.lose_name()?;
     let verdict = Verdict::of_node()?;
     let left = verdict.names("inert", "device", &near)?;
@@ -114,7 +114,7 @@ fn a_link_a_program_and_a_map_that_are_pinned_are_named_with_their_pins(context:
         if tcx {
             nix::sched::setns(&near, nix::sched::CloneFlags::CLONE_NEWNET)
                 .map_err(Error::sys("enter", "near"))?;
-            bpf::pin(attached(Duration::from_secs(60))?.as_fd(), &root.join("link"))?;
+            bpf::pin(attached(LONG)?.as_fd(), &root.join("link"))?;
         }
         Ok(())
     })?;
@@ -160,7 +160,7 @@ fn what_others_have_on_their_devices_is_not_named(context: &Context) -> TestResu
         true => Some(near.run(|| bpf::attach(program.as_fd(), index()?, TCX_EGRESS))?),
         false => None,
     };
-    let sleeper = Sleeper(Command::new("sleep").arg0("chaos-holder").arg("30").spawn()?);
+    let sleeper = Sleeper(Command::new("sleep").arg0("chaos-holder").arg("600").spawn()?);
     let verdict = Verdict::of_node()?;
     verdict.is_silent_on(near.name())?;
     verdict.is_silent_on(&format!("process {} ", std::process::id()))?;

@@ -15,7 +15,8 @@ use tempfile::TempDir;
 
 use super::super::{Attach, Context, Outcome, TestResult, on_every_attachment, tests};
 use super::Verdict;
-use crate::fault::Fault;
+use crate::fault::{Fault, LONG};
+use crate::late::HANG;
 use crate::process::{Process, wait_until};
 use crate::tools::Session;
 use crate::worker::Program;
@@ -36,7 +37,6 @@ tests![
     a_holder_that_hangs_in_the_kernel_is_named,
 ];
 
-const LIMIT: Duration = Duration::from_secs(5);
 /// How long one heartbeat keeps a fault.
 const LEASE: Duration = Duration::from_secs(3);
 /// How often an answer may come too late to say anything.
@@ -53,7 +53,7 @@ fn in_time(mut attempt: impl FnMut() -> Tried<bool>) -> Tried<()> {
             return Ok(());
         }
     }
-    Err(Error::Late { what: "an answer of the oracle".into(), after: LEASE / 2 }.into())
+    Err(Error::in_vain("an answer of the oracle", LEASE / 2).into())
 }
 
 fn a_stopped_daemon_and_its_holder_act_until_the_lease_is_over_and_recover_ends_them(
@@ -86,7 +86,7 @@ fn acts_until_its_lease_is_over(attach: Attach) -> Tried<bool> {
     verdict.names("inert", "journal", &daemon.runtime_dir().display().to_string())?;
     let mut recover = Command::new(crate::daemon::binary("chaos-daemon")?);
     crate::netns::output(recover.arg("recover").arg("--runtime-dir").arg(daemon.runtime_dir()))?;
-    assert!(wait_until(LIMIT, || !processes.iter().any(Process::runs)), "somebody still runs");
+    assert!(wait_until(HANG, || !processes.iter().any(Process::runs)), "somebody still runs");
     daemon.kill_everything();
     let verdict = Verdict::ask(&daemon.runtime_dir())?;
     verdict.is_silent_on(pair.near.name())?;
@@ -100,11 +100,11 @@ fn acts_until_its_lease_is_over(attach: Attach) -> Tried<bool> {
 
 fn a_stopped_holder_whose_lease_runs_is_an_effect(context: &Context) -> TestResult {
     let pair = Pair::new()?;
-    let link = super::packets::acting(&pair.near, Duration::from_secs(60), context.kernel >= (6, 6))?;
-    let holder = Fake::start_as("chaos-holder", "sleep", &["30"], link.into())?;
+    let link = super::packets::acting(&pair.near, LONG, context.kernel >= (6, 6))?;
+    let holder = Fake::start_as("chaos-holder", "sleep", &["600"], link.into())?;
     kill(Pid::from_raw(holder.pid()), Signal::SIGSTOP)?;
     let is_stopped = || Process::read(holder.pid()).is_some_and(|process| process.state == 'T');
-    assert!(wait_until(LIMIT, is_stopped));
+    assert!(wait_until(HANG, is_stopped));
     let verdict = Verdict::of_node()?;
     let left = verdict.names("effect", "holder", &format!("process {} is stopped", holder.pid()))?;
     let acts = format!("its fault acts on eth0 egress in network namespace {}", pair.near.name());
@@ -208,7 +208,7 @@ fn a_stopped_server_is_named(_: &Context) -> TestResult {
     let named = |process: &Process| {
         fs::read_to_string(format!("/proc/{}/comm", process.pid)).is_ok_and(|name| name == "chaos-server\n")
     };
-    assert!(wait_until(LIMIT, || daemon.server().as_ref().is_some_and(named)));
+    assert!(wait_until(HANG, || daemon.server().as_ref().is_some_and(named)));
     let server = daemon.server().ok_or("no server")?;
     server.stop();
     Verdict::of_node()?.names("inert", "server", &format!("process {} is stopped", server.pid))?;
@@ -217,7 +217,7 @@ fn a_stopped_server_is_named(_: &Context) -> TestResult {
 }
 
 fn a_holder_without_a_daemon_is_named_and_one_that_burns_is_an_effect(_: &Context) -> TestResult {
-    let stray = Fake::start("sleep", &["30"])?;
+    let stray = Fake::start("sleep", &["600"])?;
     let burner = Fake::start("sh", &["-c", "while :; do :; done"])?;
     let named = |fake: &Fake| format!("process {} is a fault without a daemon", fake.child.id());
     let verdict = Verdict::of_node()?;
@@ -231,7 +231,7 @@ fn a_zombie_of_a_holder_is_named(_: &Context) -> TestResult {
     let fake = Fake::start("sleep", &["0"])?;
     let pid = fake.child.id();
     let is_zombie = || Process::read(pid.cast_signed()).is_some_and(|process| process.state == 'Z');
-    assert!(wait_until(LIMIT, is_zombie));
+    assert!(wait_until(HANG, is_zombie));
     Verdict::of_node()?.names("inert", "holder", &format!("process {pid} is a zombie"))?;
     Ok(Outcome::Pass)
 }
@@ -239,7 +239,7 @@ fn a_zombie_of_a_holder_is_named(_: &Context) -> TestResult {
 fn a_holder_that_hangs_in_the_kernel_is_named(_: &Context) -> TestResult {
     let hung = Hung::start()?;
     let hangs = || Process::read(hung.0.as_raw()).is_some_and(|process| process.state == 'D');
-    assert!(wait_until(LIMIT, hangs), "{:?}", Process::read(hung.0.as_raw()));
+    assert!(wait_until(HANG, hangs), "{:?}", Process::read(hung.0.as_raw()));
     Verdict::of_node()?.names("inert", "holder", &format!("process {} is hung in the kernel", hung.0))?;
     Ok(Outcome::Pass)
 }

@@ -26,17 +26,20 @@ fn again_and_again(program: &Program) -> Fault {
 
 /// Fails unless it strikes at least three times, and whoever it has struck is replaced each time.
 fn assert_repeats(supervisor: &Supervisor) {
-    assert!(wait_until(2 * LIMIT, || supervisor.started() >= 4), "only {} started", supervisor.started());
+    assert!(wait_until(HANG, || supervisor.started() >= 4), "only {} started", supervisor.started());
 }
 
 /// Whether nobody is killed for some time.
 fn is_quiet(supervisor: &Supervisor) -> bool {
+    let nobody_is_killed = || {
+        let (count, latest) = (supervisor.started(), supervisor.latest());
+        std::thread::sleep(QUIET);
+        let runs = Process::read(latest).is_some_and(|process| process.state != 'Z');
+        runs && supervisor.started() == count
+    };
     // One that was killed just now is still to be replaced.
     std::thread::sleep(4 * RESTART);
-    let (count, latest) = (supervisor.started(), supervisor.latest());
-    std::thread::sleep(QUIET);
-    let runs = Process::read(latest).is_some_and(|process| process.state != 'Z');
-    runs && supervisor.started() == count
+    nobody_is_killed() || nobody_is_killed()
 }
 
 fn a_killed_service_is_seen_to_end_and_to_come_back_and_others_run_on(_: &Context) -> TestResult {
@@ -57,7 +60,7 @@ fn a_killed_service_is_seen_to_end_and_to_come_back_and_others_run_on(_: &Contex
     );
     let words = answer["description"].as_str().unwrap_or_default();
     assert!(words.contains("SIGKILL to 1 of 1 process "), "{words}");
-    let status = met(&fault, &mcp, LIMIT, |status| status["evidence"]["back_after_seconds"].is_number())?;
+    let status = met(&fault, &mcp, |status| status["evidence"]["back_after_seconds"].is_number())?;
     let evidence = &status["evidence"];
     assert_eq!(
         (&status["state"], &evidence["processes_ended"]),
@@ -66,9 +69,14 @@ fn a_killed_service_is_seen_to_end_and_to_come_back_and_others_run_on(_: &Contex
     );
     let seconds = |field: &str| evidence[field].as_f64().unwrap_or(-1.0);
     let (gone, back) = (seconds("gone_after_seconds"), seconds("back_after_seconds"));
-    let standstill = STANDSTILL.as_secs_f64();
-    assert!((0.0..1.0 + standstill).contains(&gone), "{status}");
-    assert!((RESTART.as_secs_f64()..2.0 + standstill).contains(&back), "{status}");
+    assert!(back >= RESTART.as_secs_f64(), "{status}");
+    for (limit, seconds) in [(1, gone), (2, back)] {
+        within(
+            Duration::from_secs(limit) + STANDSTILL,
+            Duration::try_from_secs_f64(seconds)?,
+            &status.to_string(),
+        )?;
+    }
     assert!(
         supervisor.started() == 2 && supervisor.latest() != first && status["note"].is_null(),
         "{status}"
@@ -77,7 +85,7 @@ fn a_killed_service_is_seen_to_end_and_to_come_back_and_others_run_on(_: &Contex
     // Once means once.
     assert!(is_quiet(&supervisor));
     fault.remove(&mcp)?;
-    before.assert_unchanged_within(&[], LIMIT)?;
+    before.assert_unchanged_within(&[], HANG)?;
     Ok(Outcome::Pass)
 }
 
@@ -88,14 +96,14 @@ fn without_a_supervisor_the_status_says_so(_: &Context) -> TestResult {
     let mcp = daemon.mcp()?;
     let fault = on("process_kill", &program).with(json!({"signal": "TERM"}));
     fault.inject(&mcp)?;
-    assert!(wait_until(LIMIT, || worker.has_ended()));
+    assert!(wait_until(HANG, || worker.has_ended()));
     let said = |status: &Value| status["note"].as_str().is_some_and(|note| note.contains("no supervisor?"));
-    let status = met(&fault, &mcp, Duration::from_secs(8), said)?;
+    let status = met(&fault, &mcp, said)?;
     assert!(status["evidence"]["gone_after_seconds"].is_number(), "{status}");
     assert!(status["evidence"]["back_after_seconds"].is_null(), "{status}");
     // Late is better than never.
     let _second = program.start(1, "again")?;
-    met(&fault, &mcp, LIMIT, |status| status["evidence"]["back_after_seconds"].is_number() && !said(status))?;
+    met(&fault, &mcp, |status| status["evidence"]["back_after_seconds"].is_number() && !said(status))?;
     fault.remove(&mcp)?;
     Ok(Outcome::Pass)
 }
@@ -148,7 +156,7 @@ fn the_death_of_the_holder_ends_the_repeats(_: &Context) -> TestResult {
     let new: Vec<_> = holders.iter().filter(|holder| !before.contains(&holder.pid)).collect();
     new.iter().for_each(|holder| holder.signal(Signal::SIGKILL));
     let ended = |status: &Value| status["active"] == false;
-    let status = met(&fault, &mcp, LIMIT, ended)?;
+    let status = met(&fault, &mcp, ended)?;
     assert!(status["note"].as_str().is_some_and(|note| note.contains("holder died")), "{status}");
     assert!(is_quiet(&supervisor), "somebody is killed after the death of the holder");
     Ok(Outcome::Pass)
@@ -162,7 +170,7 @@ fn the_death_of_the_injector_ends_the_repeats(_: &Context) -> TestResult {
     assert_repeats(&supervisor);
     let processes = daemon.processes();
     daemon.injector().iter().for_each(|injector| injector.signal(Signal::SIGKILL));
-    assert!(wait_until(LIMIT, || !processes.iter().any(|process| process.runs())), "somebody still runs");
+    assert!(wait_until(HANG, || !processes.iter().any(|process| process.runs())), "somebody still runs");
     assert!(is_quiet(&supervisor), "somebody is killed after the death of the injector");
     daemon.kill_everything();
     Ok(Outcome::Pass)
@@ -192,9 +200,9 @@ fn repeats_end_with_the_time_of_the_fault(_: &Context) -> TestResult {
     let before = Residue::take(&[])?;
     let fault = again_and_again(&program).lasting(Duration::from_secs(3));
     fault.inject(&mcp)?;
-    met(&fault, &mcp, 2 * LIMIT, |status| status["active"] == false)?;
+    met(&fault, &mcp, |status| status["active"] == false)?;
     assert!(supervisor.started() >= 3, "{} started", supervisor.started());
     assert!(is_quiet(&supervisor), "somebody is killed after the end of the fault");
-    before.assert_unchanged_within(&[], LIMIT)?;
+    before.assert_unchanged_within(&[], HANG)?;
     Ok(Outcome::Pass)
 }

@@ -11,14 +11,13 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
-use super::{Context, KernelTest, Outcome, STANDSTILL, TestResult, assert_lasted, punctual, tests};
-use crate::fault::Fault;
+use super::{Context, KernelTest, Outcome, STANDSTILL, TestResult, assert_lasted, tests};
+use crate::fault::{Fault, LONG};
+use crate::late::{HANG, within};
 use crate::process::wait_until;
 use crate::worker::Program;
 use crate::{Daemon, Error, Mcp, Residue, Result};
 
-/// How long what happens at once may take on a busy machine.
-const LIMIT: Duration = Duration::from_secs(10);
 /// How long one heartbeat keeps a fault.
 const LEASE: Duration = Duration::from_secs(3);
 
@@ -45,14 +44,14 @@ fn refused(mcp: &Mcp, kind: &str, target: &Value, params: &Value) -> Result<(Str
 }
 
 /// What a fault has met, again and again until `holds` of it.
-fn met(fault: &Fault, mcp: &Mcp, limit: Duration, holds: impl Fn(&Value) -> bool) -> Result<Value> {
+fn met(fault: &Fault, mcp: &Mcp, holds: impl Fn(&Value) -> bool) -> Result<Value> {
     let mut status = Value::Null;
-    let seen = wait_until(limit, || {
+    let seen = wait_until(HANG, || {
         status = fault.status(mcp).unwrap_or_default();
         holds(&status)
     });
     match seen {
         true => Ok(status),
-        false => Err(Error::Different(format!("status after {limit:?}: {status}"))),
+        false => Err(Error::Different(format!("status after {HANG:?}: {status}"))),
     }
 }

@@ -27,13 +27,10 @@ tests![
     whoever_is_stopped_calls_pass_when_the_lease_is_over,
 ];
 
-/// How long an answer may take on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(10);
 /// How long an answer is waited for that must not come.
 const SILENCE: Duration = Duration::from_millis(400);
 /// From the death of everybody until calls pass: less than a lease, which would end it too.
 const PROMISE: Duration = Duration::from_millis(1500);
-const LONG: Duration = Duration::from_secs(60);
 
 fn spoils(session: &Session, params: Value) -> Fault {
     spoils_of(session.pid(), params)
@@ -62,11 +59,11 @@ impl Scene {
         let daemon = Daemon::start()?;
         let mcp = daemon.mcp()?;
         let before = Residue::take(&[])?;
-        assert_eq!(session.ask("a", PATIENCE)?, Came::Result);
+        assert_eq!(session.ask("a", HANG)?, Came::Result);
         let fault = spoils(&session, json!({"fail": 1})).lasting(lasting);
         let asked = Instant::now();
         let answer = fault.inject(&mcp)?;
-        if answer["lifetime"] != "kernel" || session.ask("a", PATIENCE)? != Came::Error {
+        if answer["lifetime"] != "kernel" || session.ask("a", HANG)? != Came::Error {
             return Err(Error::Different(format!("{answer}; {}", daemon.log())));
         }
         let holds = |holder: &Process| {
@@ -85,12 +82,12 @@ impl Scene {
         let start = Instant::now();
         while start.elapsed() < limit {
             let asked = start.elapsed();
-            if self.session.ask("a", PATIENCE)? == Came::Result {
-                assert!(self.session.ask("b", PATIENCE)? == Came::Result);
+            if self.session.ask("a", HANG)? == Came::Result {
+                assert!(self.session.ask("b", HANG)? == Came::Result);
                 return Ok(asked);
             }
         }
-        Err(Error::Late { what: format!("calls; {}", self.daemon.log()), after: limit })
+        Err(Error::in_vain(format!("calls pass; {}", self.daemon.log()), limit))
     }
 }
 
@@ -99,28 +96,28 @@ fn calls_behind_a_proxy_fail_while_the_fault_is_active_and_neither_before_nor_af
 ) -> TestResult {
     let mut other = Session::start()?;
     let mut scene = Scene::failing(LONG)?;
-    assert_eq!(other.ask("a", PATIENCE)?, Came::Result);
+    assert_eq!(other.ask("a", HANG)?, Came::Result);
     // For longer than a lease: heartbeats keep it.
     std::thread::sleep(LEASE + Duration::from_millis(500));
-    assert_eq!(scene.session.ask("b", PATIENCE)?, Came::Error);
+    assert_eq!(scene.session.ask("b", HANG)?, Came::Error);
     let counted = |status: &Value| {
         let evidence = &status["evidence"];
         evidence["packets_matched"] == 2 && evidence["packets_affected"] == 2
     };
-    let status = met(&scene.fault, &scene.mcp, LIMIT, counted)?;
+    let status = met(&scene.fault, &scene.mcp, counted)?;
     assert_eq!(status["state"], "effective", "{status}");
     scene.fault.remove(&scene.mcp)?;
-    assert_eq!(scene.session.ask("a", PATIENCE)?, Came::Result, "the removal was answered too early");
-    scene.before.assert_unchanged_within(&[], LIMIT)?;
+    assert_eq!(scene.session.ask("a", HANG)?, Came::Result, "the removal was answered too early");
+    scene.before.assert_unchanged_within(&[], HANG)?;
     Ok(Outcome::Pass)
 }
 
-/// How long the quickest of a few calls takes, none of which fails.
+/// How long the quickest of a few calls takes, none of which fails: a busy machine makes some late.
 fn quickest(session: &mut Session) -> Result<Duration> {
-    let mut least = PATIENCE;
-    for _ in 0..5 {
+    let mut least = HANG;
+    for _ in 0..10 {
         let asked = Instant::now();
-        assert_eq!(session.ask("a", PATIENCE)?, Came::Result);
+        assert_eq!(session.ask("a", HANG)?, Came::Result);
         least = least.min(asked.elapsed());
     }
     Ok(least)
@@ -141,7 +138,7 @@ fn calls_are_delayed_dropped_truncated_and_corrupted_as_the_fault_says(_: &Conte
         fault.inject(&mcp)?;
         assert_eq!(session.ask("a", SILENCE)?, came, "{params}");
         fault.remove(&mcp)?;
-        assert_eq!(session.ask("a", PATIENCE)?, Came::Result, "after {params}");
+        assert_eq!(session.ask("a", HANG)?, Came::Result, "after {params}");
     }
     let fault = spoils(&session, json!({"delay_ms": DELAY.as_millis()}));
     fault.inject(&mcp)?;
@@ -155,10 +152,10 @@ fn calls_are_delayed_dropped_truncated_and_corrupted_as_the_fault_says(_: &Conte
         let fault = Fault::new("mcp_error").aimed(json!({"pid": session.pid(), "seed": 11}));
         let fault = fault.with(json!({"fail": 0.5}));
         fault.inject(&mcp)?;
-        let pattern: Vec<_> = (0..20).map(|_| session.ask("a", PATIENCE)).collect::<Result<_>>()?;
+        let pattern: Vec<_> = (0..20).map(|_| session.ask("a", HANG)).collect::<Result<_>>()?;
         patterns.push(pattern);
         fault.remove(&mcp)?;
-        assert_eq!(session.ask("a", PATIENCE)?, Came::Result, "after half of them");
+        assert_eq!(session.ask("a", HANG)?, Came::Result, "after half of them");
     }
     let failed = patterns[0].iter().filter(|came| **came == Came::Error).count();
     assert!(patterns[0] == patterns[1] && (4..=16).contains(&failed), "{patterns:?}");
@@ -171,10 +168,10 @@ fn only_the_tools_that_are_named_meet_the_fault(_: &Context) -> TestResult {
     let mcp = daemon.mcp()?;
     let fault = spoils(&session, json!({"fail": 1, "tools": ["search"]}));
     fault.inject(&mcp)?;
-    assert_eq!(session.ask("search", PATIENCE)?, Came::Error);
-    assert_eq!(session.ask("list", PATIENCE)?, Came::Result);
+    assert_eq!(session.ask("search", HANG)?, Came::Error);
+    assert_eq!(session.ask("list", HANG)?, Came::Result);
     fault.remove(&mcp)?;
-    assert_eq!(session.ask("search", PATIENCE)?, Came::Result, "after it");
+    assert_eq!(session.ask("search", HANG)?, Came::Result, "after it");
     Ok(Outcome::Pass)
 }
 
@@ -188,10 +185,10 @@ fn only_the_methods_that_are_named_meet_the_fault(_: &Context) -> TestResult {
     ] {
         let fault = spoils(&session, json!({"fail": 1, "methods": methods}));
         fault.inject(&mcp)?;
-        assert_eq!(session.ask("a", PATIENCE)?, of_call, "a call under {methods}");
-        assert_eq!(session.list(PATIENCE)?, of_list, "a list under {methods}");
+        assert_eq!(session.ask("a", HANG)?, of_call, "a call under {methods}");
+        assert_eq!(session.list(HANG)?, of_list, "a list under {methods}");
         fault.remove(&mcp)?;
-        assert_eq!((session.ask("a", PATIENCE)?, session.list(PATIENCE)?), (Came::Result, Came::Result));
+        assert_eq!((session.ask("a", HANG)?, session.list(HANG)?), (Came::Result, Came::Result));
     }
     Ok(Outcome::Pass)
 }
@@ -208,7 +205,7 @@ fn a_share_of_the_matching_calls_meets_the_fault_and_of_those_a_share_is_late(_:
         let (mut failed, mut late) = (0, 0);
         for _ in 0..calls {
             let asked = Instant::now();
-            match session.ask("a", PATIENCE)? {
+            match session.ask("a", HANG)? {
                 Came::Result => late += usize::from(asked.elapsed() >= LATE),
                 Came::Error => failed += 1,
                 other => return Err(Error::Different(format!("{other:?}"))),
@@ -254,9 +251,9 @@ fn a_proxy_of_another_user_is_met_too(_: &Context) -> TestResult {
     let fault = Fault::new("mcp_error").aimed(json!({"command": folder.path()})).with(json!({"fail": 1}));
     let answer = fault.inject(&mcp)?;
     let described = answer["description"].as_str().is_some_and(|text| text.contains("1 of 1 process ("));
-    assert!(described && session.ask("a", PATIENCE)? == Came::Error, "{answer}");
+    assert!(described && session.ask("a", HANG)? == Came::Error, "{answer}");
     fault.remove(&mcp)?;
-    assert_eq!(session.ask("a", PATIENCE)?, Came::Result);
+    assert_eq!(session.ask("a", HANG)?, Came::Result);
     Ok(Outcome::Pass)
 }
 
@@ -265,8 +262,8 @@ fn an_mcp_error_ends_at_its_time(_: &Context) -> TestResult {
     let mut scene = Scene::failing(lasting)?;
     scene.time_to_normal(lasting + STANDSTILL)?;
     assert_lasted(scene.asked, lasting);
-    met(&scene.fault, &scene.mcp, LIMIT, |status| status["active"] == false)?;
-    scene.before.assert_unchanged_within(&[], LIMIT)?;
+    met(&scene.fault, &scene.mcp, |status| status["active"] == false)?;
+    scene.before.assert_unchanged_within(&[], HANG)?;
     Ok(Outcome::Pass)
 }
 
@@ -279,7 +276,7 @@ fn an_answer_that_is_late_comes_when_the_holder_dies(_: &Context) -> TestResult 
     assert_eq!(session.hear(call, SILENCE)?, Came::Nothing);
     daemon.processes().iter().for_each(|process| process.signal(Signal::SIGKILL));
     let killed = Instant::now();
-    assert_eq!(session.hear(call, PATIENCE)?, Came::Result);
+    assert_eq!(session.hear(call, HANG)?, Came::Result);
     println!("the answer came {:?} after SIGKILL", killed.elapsed());
     Ok(Outcome::Pass)
 }
@@ -322,24 +319,21 @@ fn who_is_no_proxy_or_has_a_fault_already_is_refused_by_name(_: &Context) -> Tes
 fn the_death_of_the_holder_lets_calls_pass(_: &Context) -> TestResult {
     let mut scene = Scene::failing(LONG)?;
     scene.holder.signal(Signal::SIGKILL);
-    let after = scene.time_to_normal(LIMIT)?;
+    let after = scene.time_to_normal(HANG)?;
     println!("calls passed {after:?} after SIGKILL of the holder");
-    met(&scene.fault, &scene.mcp, LIMIT, |status| status["active"] == false)?;
-    scene.before.assert_unchanged_within(&[], LIMIT)?;
+    met(&scene.fault, &scene.mcp, |status| status["active"] == false)?;
+    scene.before.assert_unchanged_within(&[], HANG)?;
     Ok(Outcome::Pass)
 }
 
 fn the_death_of_everybody_lets_calls_pass(_: &Context) -> TestResult {
     for whom in [Daemon::processes, |daemon: &Daemon| daemon.injector().into_iter().collect()] {
-        punctual(|| {
-            let mut scene = Scene::failing(LONG)?;
-            whom(&scene.daemon).iter().for_each(|process| process.signal(Signal::SIGKILL));
-            let after = scene.time_to_normal(PROMISE)?;
-            println!("calls passed {after:?} after SIGKILL");
-            scene.daemon.kill_everything();
-            scene.before.assert_unchanged_within(&[], LIMIT)?;
-            Ok(())
-        })?;
+        let mut scene = Scene::failing(LONG)?;
+        whom(&scene.daemon).iter().for_each(|process| process.signal(Signal::SIGKILL));
+        let after = scene.time_to_normal(PROMISE)?;
+        println!("calls passed {after:?} after SIGKILL");
+        scene.daemon.kill_everything();
+        scene.before.assert_unchanged_within(&[], HANG)?;
     }
     Ok(Outcome::Pass)
 }
@@ -357,7 +351,7 @@ fn whoever_is_stopped_calls_pass_when_the_lease_is_over(_: &Context) -> TestResu
         let after = scene.time_to_normal(LEASE + STANDSTILL);
         scene.daemon.kill_everything();
         println!("calls passed {:?} after {name} was stopped", after?);
-        scene.before.assert_unchanged_within(&[], LIMIT)?;
+        scene.before.assert_unchanged_within(&[], HANG)?;
     }
     Ok(Outcome::Pass)
 }

@@ -79,7 +79,7 @@ fn a_preview_names_who_would_be_hit_and_a_kill_of_the_same_seed_hits_exactly_tho
     let fault = Fault::new("process_kill").aimed(target);
     fault.inject(&mcp)?;
     let hit = pids(&preview, true);
-    assert!(wait_until(LIMIT, || workers
+    assert!(wait_until(HANG, || workers
         .iter_mut()
         .filter_map(|each| each.has_ended().then_some(()))
         .count()
@@ -167,7 +167,7 @@ fn a_kill_by_each_selector_ends_whom_it_selects_and_nobody_else(_: &Context) -> 
         let fault = Fault::new("process_kill").named(how).aimed(target);
         let answer = fault.inject(&mcp)?;
         assert_eq!(answer["evidence"]["signals_sent"], 1, "{answer}");
-        assert!(wait_until(LIMIT, || worker.has_ended()), "{how}: {answer}");
+        assert!(wait_until(HANG, || worker.has_ended()), "{how}: {answer}");
         assert!(!bystander.has_ended() && bystander.runs(), "{how} has met the bystander");
         fault.remove(&mcp)?;
     }
@@ -246,7 +246,7 @@ fn below_another_process_are_its_children_and_theirs_and_nobody_elses(_: &Contex
     let fault = Fault::new("process_kill").aimed(json!({"command": command, "below": agent("red")}));
     let answer = fault.inject(&mcp)?;
     assert_eq!(answer["evidence"]["signals_sent"], 1, "{answer}");
-    assert!(wait_until(LIMIT, || i64::from(red.pid()) != of_red), "{answer}");
+    assert!(wait_until(HANG, || i64::from(red.pid()) != of_red), "{answer}");
     assert!(i64::from(blue.pid()) == of_blue && blue.runs() && plain.runs(), "a bystander was met");
     fault.remove(&mcp)?;
     let (code, words) = refused(&mcp, "process_kill", &json!({"below": agent("none")}), &json!({}))?;
@@ -264,8 +264,8 @@ fn who_comes_in_the_place_of_a_process_below_another_is_seen_there(_: &Context) 
     let fault = Fault::new("process_kill").aimed(json!({"exe": program.path(), "below": agent("green")}));
     let answer = fault.inject(&mcp)?;
     assert_eq!(answer["evidence"]["signals_sent"], 1, "{answer}");
-    let status = met(&fault, &mcp, LIMIT, |status| status["evidence"]["back_after_seconds"].is_number())?;
-    assert!(wait_until(LIMIT, || ![0, first].contains(&nest.pid())) && nest.runs(), "{status}");
+    let status = met(&fault, &mcp, |status| status["evidence"]["back_after_seconds"].is_number())?;
+    assert!(wait_until(HANG, || ![0, first].contains(&nest.pid())) && nest.runs(), "{status}");
     fault.remove(&mcp)?;
     Ok(Outcome::Pass)
 }
@@ -315,7 +315,7 @@ fn what_configures_the_hosts_network_is_refused_by_name_and_what_does_another_is
 ) -> TestResult {
     let namespace = NetNs::new()?;
     let groups = [Victim::new(&[])?, Victim::new(&[])?];
-    let client = || Fake::start_as("dhclient", "sleep", &["60"], Stdio::null());
+    let client = || Fake::start_as("dhclient", "sleep", &["600"], Stdio::null());
     let (here, there) = (client()?, namespace.run(client)?);
     let daemon = Daemon::start()?;
     let _guard = Guard::start(&daemon)?;
@@ -339,7 +339,7 @@ fn what_configures_the_hosts_network_is_refused_by_name_and_what_does_another_is
     pause.remove(&mcp)?;
     let kill = Fault::new("process_kill").aimed(json!({"pid": there.pid()}));
     kill.inject(&mcp)?;
-    assert!(wait_until(LIMIT, || !there.runs()) && here.runs());
+    assert!(wait_until(HANG, || !there.runs()) && here.runs());
     Ok(Outcome::Pass)
 }
 

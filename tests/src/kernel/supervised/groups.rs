@@ -9,6 +9,7 @@ use super::stage::cannot_fork;
 use crate::cgroup::Cgroup;
 use crate::fault::Fault;
 use crate::guard::Guard;
+use crate::late::HANG;
 use crate::process::wait_until;
 use crate::victim::{Victim, has_controllers};
 use crate::{Daemon, Error, Reason};
@@ -20,8 +21,6 @@ tests![
     a_process_whose_cgroup_others_share_is_refused_by_their_name,
 ];
 
-/// For a shell to answer, and for it to be clear that it does not.
-const PATIENCE: Duration = Duration::from_secs(5);
 const SILENCE: Duration = Duration::from_millis(500);
 
 fn answers(victim: &mut Victim, limit: Duration) -> crate::Result<bool> {
@@ -40,11 +39,11 @@ fn a_pause_of_a_process_or_a_container_is_of_its_cgroup_alone(_: &Context) -> Te
         let fault = Fault::new("pause").aimed(target.clone());
         fault.inject(&mcp)?;
         for (other, victim) in victims.iter_mut().enumerate() {
-            let limit = if other == number { SILENCE } else { PATIENCE };
+            let limit = if other == number { SILENCE } else { HANG };
             assert_eq!(answers(victim, limit)?, other != number, "victim {other} under {target}");
         }
         fault.remove(&mcp)?;
-        assert!(answers(&mut victims[number], PATIENCE)?, "after {target}");
+        assert!(answers(&mut victims[number], HANG)?, "after {target}");
     }
     Ok(Outcome::Pass)
 }
@@ -81,7 +80,7 @@ fn processor_time_is_used_up_in_the_cgroup_of_a_container(_: &Context) -> TestRe
     let fault = fault.with(json!({"resource": "cpu", "cores": 1, "cpu_percent": 20}));
     let before = used()?;
     fault.inject(&mcp)?;
-    let burns = wait_until(PATIENCE, || used().is_ok_and(|now| now > before + 100_000));
+    let burns = wait_until(HANG, || used().is_ok_and(|now| now > before + 100_000));
     assert!(burns, "{} µs used there; {}", used()? - before, fault.status(&mcp)?);
     fault.remove(&mcp)?;
     let after = used()?;
@@ -108,6 +107,6 @@ fn a_process_whose_cgroup_others_share_is_refused_by_their_name(_: &Context) -> 
     }
     refused("pause", json!({}), &json!({"pid": 1}), "TARGET_PROTECTED");
     refused("pause", json!({}), &json!({"pid": victim.pid(), "share": "50%"}), "target.share");
-    assert!(answers(&mut victim, PATIENCE)? && victim.read("cgroup.freeze")? == "0");
+    assert!(answers(&mut victim, HANG)? && victim.read("cgroup.freeze")? == "0");
     Ok(Outcome::Pass)
 }

@@ -19,7 +19,9 @@ use self::stage::{
 };
 use super::{Context, KernelTest, Outcome, STANDSTILL, TestResult, assert_lasted};
 use crate::daemon::binary;
+use crate::fault::LONG;
 use crate::guard::Guard;
+use crate::late::HANG;
 use crate::netns::output;
 use crate::process::{Process, wait_until};
 use crate::skip::Environment;
@@ -28,8 +30,6 @@ use crate::{Daemon, Error, Mcp, Reason, Result};
 
 /// After the last heartbeat of the injector; what is promised.
 const PROMISE: Duration = Duration::from_secs(3);
-/// After the end, for the picture to be as it was: a second address check of IPv6 takes a second.
-const SETTLE: Duration = Duration::from_secs(10);
 
 /// Everything of one trial. Dropped in this order.
 struct Trial {
@@ -55,7 +55,7 @@ impl Trial {
         let guard = Guard::start(&daemon)?;
         let mcp = daemon.mcp()?;
         let before = settled(stage.as_ref())?;
-        if stage.acts()? {
+        if !wait_until(HANG, || !stage.acts().unwrap_or(true)) {
             return Err(Error::Different("it acts before it is injected".into()));
         }
         let (fault, asked) = (stage.fault().lasting(lasting), Instant::now());
@@ -71,6 +71,9 @@ impl Trial {
         let mut trial = Self { stage, guard, daemon, mcp, before, asked, _policy: policy };
         match trial.stage.acts()? {
             true => Ok(trial),
+            false if asked.elapsed() >= lasting => {
+                Err(Error::in_vain("a fault seen before its end", lasting))
+            }
             false => Err(Error::Different(format!("injected, and does not act; {}", trial.daemon.log()))),
         }
     }
@@ -92,28 +95,28 @@ impl Trial {
         };
         match wait_until(promise, normal) {
             true => Ok(start.elapsed()),
-            false => Err(Error::Late {
-                what: format!("normal; now {:?}; guard:\n{}", self.stage.picture(), self.guard.log()),
-                after: promise,
-            }),
+            false => Err(Error::in_vain(
+                format!("normal; now {:?}; guard:\n{}", self.stage.picture(), self.guard.log()),
+                promise,
+            )),
         }
     }
 
     fn assert_normal(&mut self) -> Result<()> {
         let mut now = String::new();
-        wait_until(SETTLE, || {
+        wait_until(HANG, || {
             now = self.stage.picture().unwrap_or_default();
             now == self.before
         });
         if now != self.before {
             return Err(Error::Different(format!("before:\n{}\nafter:\n{now}", self.before)));
         }
-        if self.stage.acts()? {
+        if !wait_until(HANG, || !self.stage.acts().unwrap_or(true)) {
             return Err(Error::Different("it still acts".into()));
         }
         let journal = self.daemon.runtime_dir().join("journal");
         let entries = || std::fs::read_dir(&journal).map_or(0, Iterator::count);
-        match wait_until(SETTLE, || entries() == 0) {
+        match wait_until(HANG, || entries() == 0) {
             true => Ok(()),
             false => Err(Error::Different(format!("{} journals are left; {}", entries(), self.daemon.log()))),
         }
@@ -128,7 +131,7 @@ impl Trial {
 /// A picture that does not change any more: fresh IPv6 addresses are checked for duplicates first.
 pub(crate) fn settled(stage: &dyn Stage) -> Result<String> {
     let mut last = stage.picture()?;
-    let end = Instant::now() + SETTLE;
+    let end = Instant::now() + HANG;
     while last.contains("tentative") && Instant::now() < end {
         std::thread::sleep(Duration::from_millis(20));
         last = stage.picture()?;
@@ -158,8 +161,6 @@ fn play(context: &Context, stages: Stages, scenario: fn(Make) -> Result<String>)
     Ok(Outcome::Pass)
 }
 
-const LONG: Duration = Duration::from_secs(60);
-
 fn removal(stage: Make) -> Result<String> {
     let mut trial = Trial::with_active_fault(stage, LONG)?;
     let fault = trial.stage.fault();
@@ -188,7 +189,7 @@ fn blow(stage: Make, signal: Signal, whom: fn(&Daemon) -> Vec<Process>) -> Resul
     let processes = trial.daemon.processes();
     whom(&trial.daemon).iter().for_each(|process| process.signal(signal));
     let after = trial.time_to_normal(PROMISE + STANDSTILL)?;
-    if !wait_until(SETTLE, || !processes.iter().any(Process::runs)) {
+    if !wait_until(HANG, || !processes.iter().any(Process::runs)) {
         return Err(Error::Different("somebody of the daemon still runs".into()));
     }
     trial.daemon.kill_everything();
@@ -216,7 +217,7 @@ fn dismiss(stage: Make) -> Result<String> {
     trial.daemon.processes().iter().for_each(|process| process.signal(Signal::SIGKILL));
     trial.guard.signal(Signal::SIGTERM);
     let after = trial.time_to_normal(PROMISE + STANDSTILL)?;
-    if !wait_until(SETTLE, || trial.guard.has_ended()) {
+    if !wait_until(HANG, || trial.guard.has_ended()) {
         return Err(Error::Different("the guard does not go".into()));
     }
     trial.daemon.kill_everything();
@@ -282,13 +283,13 @@ fn restart(stage: Make) -> Result<String> {
     let injector = trial.daemon.injector();
     trial.daemon.processes().iter().for_each(|process| process.signal(Signal::SIGKILL));
     // As a service manager does, which waits for no more than the process.
-    wait_until(SETTLE, || !injector.as_ref().is_some_and(Process::runs));
+    wait_until(HANG, || !injector.as_ref().is_some_and(Process::runs));
     // At once, in competition with the guard: neither is refused, and both leave nothing.
     let mut next = std::process::Command::new(binary("chaos-daemon")?);
     next.arg("run").arg("--runtime-dir").arg(&runtime).arg("--state-dir").arg(&state);
     next.stdin(std::process::Stdio::null()).stderr(std::process::Stdio::null());
     let mut next = next.spawn().map_err(Error::io("start", "a daemon"))?;
-    let serves = wait_until(Duration::from_secs(15), || {
+    let serves = wait_until(HANG, || {
         Mcp::connect(&runtime.join("mcp.sock"))
             .is_ok_and(|mcp| mcp.call_tool("chaos_status", json!({})).is_ok())
     });
@@ -311,7 +312,7 @@ fn count(stage: Make) -> Result<String> {
     for _ in 0..2 {
         let mut status = trial.stage.fault().status(&trial.mcp)?;
         let count = |status: &serde_json::Value| status["evidence"]["times_held_back"].as_u64();
-        let told = wait_until(SETTLE, || {
+        let told = wait_until(HANG, || {
             status = trial.stage.fault().status(&trial.mcp).unwrap_or_default();
             status["state"] == "effective" && count(&status).is_some_and(|now| now > before)
         });

@@ -1,7 +1,6 @@
 //! What a plan says of a fault that outlives every process: its class, and who would guard it. It only looks.
 
 use std::process::Command;
-use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -9,6 +8,7 @@ use super::super::{Context, Outcome, TestResult, tests};
 use super::stage::is_up;
 use crate::daemon::binary;
 use crate::guard::Guard;
+use crate::late::HANG;
 use crate::netns::output;
 use crate::pair::INTERFACE;
 use crate::process::wait_until;
@@ -56,7 +56,7 @@ fn a_plan_says_of_which_class_a_fault_is_and_who_would_guard_it(_: &Context) -> 
     assert_eq!(held, ["kernel", "the kernel: it goes with the process that holds it"]);
     drop(guard);
     let lost = || refused(&mcp, &supervised[0]).is_ok_and(|[code, _]| code == "GUARD_MISSING");
-    assert!(wait_until(Duration::from_secs(5), lost), "the guard has ended, and is promised still");
+    assert!(wait_until(HANG, lost), "the guard has ended, and is promised still");
 
     let status = mcp.call_tool("chaos_status", json!({}))?.ok()?;
     let active = status["active_faults"].as_array().cloned().unwrap_or_default();

@@ -10,17 +10,16 @@ use serde_json::json;
 
 use crate::disk::Disk;
 use crate::fault::Fault;
+use crate::late::HANG;
 use crate::measure::{Echo, udp_rtt};
 use crate::netns::NetNs;
 use crate::pair::INTERFACE;
-use crate::process::wait_until;
+use crate::process::{wait_for, wait_until};
 use crate::victim::Victim;
 use crate::{Error, Pair, Result};
 
 /// How long an answer is waited for when there may be none.
 const PATIENCE: Duration = Duration::from_millis(250);
-/// To check an address for duplicates takes 1 to 2 s.
-const CHECK: Duration = Duration::from_secs(10);
 /// By how much the clock is set wrong, in seconds.
 const OFFSET: f64 = 5400.0;
 
@@ -110,9 +109,7 @@ fn sourced_link() -> Result<Box<dyn Stage>> {
     let ip = |words: &str| down.pair.near.ip(&words.split(' ').collect::<Vec<_>>());
     ip("-6 address add 2001:db8:3::1/64 dev eth0")?;
     let is_checked = || ip("-6 address show dev eth0").is_ok_and(|text| !text.contains("tentative"));
-    if !wait_until(CHECK, is_checked) {
-        return Err(Error::Late { what: "address checked for duplicates".into(), after: CHECK });
-    }
+    wait_for("address checked for duplicates", is_checked)?;
     ip("-6 route add 2001:db8:4::/64 dev eth0 src 2001:db8:3::1")?;
     ip("-6 route add 2001:db8:5::/64 via 2001:db8:4::9 dev eth0")?;
     Ok(Box::new(down))
@@ -236,7 +233,7 @@ fn counter(cgroup: &Victim, file: &str, name: &str) -> Result<u64> {
 fn throttled(cgroup: &mut Victim) -> Result<bool> {
     let before = counter(cgroup, "cpu.stat", "nr_throttled")?;
     // Some 20 ms of work without a limit, even under emulation.
-    cgroup.ask("i=0; while [ $i -lt 4000 ]; do i=$((i+1)); done", Duration::from_secs(20))?;
+    cgroup.ask("i=0; while [ $i -lt 4000 ]; do i=$((i+1)); done", HANG)?;
     Ok(counter(cgroup, "cpu.stat", "nr_throttled")? > before)
 }
 
@@ -258,7 +255,7 @@ pub(in crate::kernel) fn cannot_fork(cgroup: &mut Victim) -> Result<bool> {
 fn reclaimed(cgroup: &mut Victim) -> Result<bool> {
     let before = counter(cgroup, "memory.events", "high")?;
     // A little more than the limit, with the shell itself: what goes far beyond is slowed down for minutes.
-    cgroup.ask("dd if=/dev/zero of=/dev/null bs=2M count=1", Duration::from_secs(5))?;
+    cgroup.ask("dd if=/dev/zero of=/dev/null bs=2M count=1", HANG)?;
     Ok(counter(cgroup, "memory.events", "high")? > before)
 }
 
@@ -301,7 +298,7 @@ fn writing(disk: &str) -> String {
 impl OnDisk {
     fn is_slow(&mut self, access: Access) -> Result<bool> {
         let start = Instant::now();
-        match self.cgroup.ask(&access(self.disk.path()), Duration::from_secs(20))? {
+        match self.cgroup.ask(&access(self.disk.path()), HANG)? {
             Some(0) => Ok(start.elapsed() > SLOW),
             other => Err(Error::Different(format!("cannot use the disk: {other:?}"))),
         }

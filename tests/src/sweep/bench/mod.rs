@@ -18,6 +18,7 @@ use crate::cgroup::Cgroup;
 use crate::daemon::binary;
 use crate::fault::Fault;
 use crate::kernel::Attach;
+use crate::late::HANG;
 use crate::measure::{Echo, Tcp, tcp_rtt, udp_rtt};
 use crate::name_server::comes_back;
 use crate::netns::output;
@@ -35,9 +36,6 @@ pub(crate) use signs::{Sign, Thing};
 const PATIENCE: Duration = Duration::from_millis(100);
 /// Traffic is normal this soon after a strike.
 const NORMAL: Duration = Duration::from_secs(1);
-/// Objects are gone this soon after their fault: the kernel gives back the maps of security hooks only when every task has been
-/// through a point of rest, which takes seconds on a busy processor that is emulated.
-const SETTLE: Duration = Duration::from_secs(10);
 
 /// Namespaces, echo and daemon.
 pub(crate) struct Bench {
@@ -222,7 +220,7 @@ impl Bench {
         let normal = self.time_to_normal(struck)?;
         let Some(mut running) = self.running.take() else { return Ok(normal) };
         running.daemon.kill_everything();
-        if !wait_until(SETTLE, || self.orphans().is_empty()) {
+        if !wait_until(HANG, || self.orphans().is_empty()) {
             return Err(Error::Different(format!("still running: {:?}", self.orphans())));
         }
         self.assert_nothing_acts()?;
@@ -241,7 +239,7 @@ impl Bench {
         if let Some(running) = &mut self.running {
             running.daemon.kill_everything();
         }
-        match wait_until(SETTLE, || self.orphans().is_empty()) {
+        match wait_until(HANG, || self.orphans().is_empty()) {
             true => Ok(()),
             false => Err(Error::Different(format!("still running: {:?}", self.orphans()))),
         }
@@ -267,7 +265,7 @@ impl Bench {
         let Some(running) = &self.running else { return Ok(normal) };
         // A holder that was started for a fault has no room to load programs for one not known yet.
         let idle = || running.daemon.holders().iter().all(|holder| holder.arguments.len() > 2);
-        if !wait_until(SETTLE, idle) {
+        if !wait_until(HANG, idle) {
             return Err(Error::Different(format!("holders left: {:?}", running.daemon.holders())));
         }
         Ok(normal)
@@ -285,8 +283,8 @@ impl Bench {
 
     fn assert_nothing_left(&mut self) -> Result<()> {
         // How soon was judged before: now it is whether.
-        let level = self.level(SETTLE, || self.normal_within(Instant::now(), SETTLE).map(drop))?;
-        self.judged.in_the_end(level, SETTLE)
+        let level = self.level(HANG, || self.normal_within(Instant::now(), HANG).map(drop))?;
+        self.judged.in_the_end(level, HANG)
     }
 
     fn level(&self, settle: Duration, behaves: impl FnOnce() -> Result<()>) -> Result<Level> {
@@ -299,7 +297,7 @@ impl Bench {
             && fault.remove(&running.mcp).is_err()
         {
             // The server may have been started again, and with it every connection has ended.
-            fault.remove(&running.daemon.mcp_within(SETTLE)?)?;
+            fault.remove(&running.daemon.mcp_again()?)?;
         }
         Ok(Instant::now())
     }
@@ -376,7 +374,7 @@ impl Bench {
                 None => return Ok(sent),
                 // It is looked once at least, however long ago that was.
                 Some(what) if since.elapsed() >= limit => {
-                    return Err(Error::Late { what: format!("{what} normal"), after: limit });
+                    return Err(Error::in_vain(format!("{what} normal"), limit));
                 }
                 Some(_) => {}
             }
@@ -391,7 +389,7 @@ fn journal_is_empty(daemon: &Daemon) -> Result<()> {
         // The daemon died before it was made.
         Err(_) => Vec::new(),
     };
-    match wait_until(SETTLE, || left().is_empty()) {
+    match wait_until(HANG, || left().is_empty()) {
         true => Ok(()),
         false => Err(Error::Different(format!("journals left: {:?}", left()))),
     }

@@ -12,6 +12,7 @@ use serde_json::json;
 
 use super::{Bench, Kind};
 use crate::caller::Ask;
+use crate::late::HANG;
 use crate::measure::{Tcp, tcp_rtt, udp_rtt};
 use crate::name_server::comes_back;
 use crate::netns::NetNs;
@@ -22,8 +23,6 @@ use crate::{Error, Result};
 
 /// What has not come back within this is late, or lost.
 const PROMPT: Duration = Duration::from_millis(30);
-/// How long it is looked for a sign: some are a matter of chance, or of time.
-const LIMIT: Duration = Duration::from_secs(2);
 
 /// How it shows that a fault acts.
 #[derive(Debug, Clone, Copy)]
@@ -171,7 +170,7 @@ impl Thing {
 /// Looks for a sign, for a while or until the strike: how soon all is normal again is counted from that.
 fn look(mut shows: impl FnMut() -> Result<bool>, has_struck: impl Fn() -> bool) -> Result<bool> {
     let mut last = Ok(false);
-    wait_until(LIMIT, || {
+    wait_until(HANG, || {
         last = shows();
         has_struck() || !matches!(last, Ok(false))
     });

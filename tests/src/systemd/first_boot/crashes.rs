@@ -18,7 +18,7 @@ tests![
 ];
 
 /// Before the runner's limit, with a word on how far it came.
-const LIMIT: Duration = Duration::from_secs(280);
+const LIMIT: Duration = Duration::from_secs(580);
 
 fn matrix() -> Result<Supervised> {
     // The daemon's own program, as the package brings it, guards and recovers.

@@ -7,11 +7,11 @@ use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
 
 use crate::cgroup::Cgroup;
 use crate::daemon::binary;
 use crate::error::{Error, Result};
+use crate::late::HANG;
 use crate::systemd::service::Service;
 use crate::systemd::settings::{DropIn, OtherPolicy};
 use crate::systemd::unit::{MEMBER, SERVICE, STRANGER, chaosctl, installed, run};
@@ -86,7 +86,7 @@ const FIRING: &str = r#"{"version": "4", "groupKey": "{}:{}", "truncatedAlerts":
 fn told(token: &str) -> Result<String> {
     let talk = || -> std::io::Result<String> {
         let mut stream = TcpStream::connect("127.0.0.1:9199")?;
-        stream.set_read_timeout(Some(Duration::from_secs(20)))?;
+        stream.set_read_timeout(Some(HANG))?;
         let head = format!(
             "POST /alerts HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\nConnection: close\r\n"
         );
@@ -143,8 +143,6 @@ fn alerts_are_heard_of_who_knows_the_token_with_the_drop_in_for_alerts() -> Test
 
 /// A unit with an MCP server behind a proxy.
 const OF_TOOLS: &str = "chaos-tools.service";
-/// How long an answer may take under emulation.
-const PATIENCE: Duration = Duration::from_secs(20);
 
 fn calls_to_an_mcp_server_fail_with_the_drop_in_for_them_and_neither_without_it_nor_after() -> TestResult {
     installed()?;
@@ -153,7 +151,7 @@ fn calls_to_an_mcp_server_fail_with_the_drop_in_for_them_and_neither_without_it_
     let (proxy, server) = (Path::new("/usr/bin/chaosctl"), binary("chaos-tools")?);
     let mut session = Session::start_with(proxy, &server, |command| group.place(command))?;
     let mut asked = |when: &str, came: Came| -> Result<()> {
-        assert_eq!(session.ask("a", PATIENCE)?, came, "{when}");
+        assert_eq!(session.ask("a", HANG)?, came, "{when}");
         Ok(())
     };
     let fault = ["inject", "mcp_error", "--name", "tools", "--unit", OF_TOOLS, "--fail", "1", "--for", "10m"];

@@ -11,10 +11,11 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::error::{Error, Result};
+use crate::late::HANG;
 use crate::netns::output;
 use crate::process::wait_until;
 use crate::systemd::lab::{assert_idle, idle};
-use crate::systemd::unit::{MEMBER, PATIENCE, installed, log, property, run, say, systemctl};
+use crate::systemd::unit::{MEMBER, installed, log, property, run, say, systemctl};
 use crate::systemd::{TestResult, tests};
 
 tests![
@@ -48,8 +49,8 @@ impl Shop {
         let asked = |statements: &str, database: &str| {
             run("runuser", &["-u", "postgres", "--", "psql", "-q", "-d", database, "-c", statements])
         };
-        if !wait_until(PATIENCE, || asked("select 1", "postgres").is_ok()) {
-            return Err(Error::Late { what: "PostgreSQL answering".into(), after: PATIENCE });
+        if !wait_until(HANG, || asked("select 1", "postgres").is_ok()) {
+            return Err(Error::Hung { what: "PostgreSQL answering".into() });
         }
         if asked("select 1", "shop").is_err() {
             asked("create database shop", "postgres")?;
@@ -58,11 +59,11 @@ impl Shop {
         fs::write(UNIT_FILE, UNIT).map_err(Error::io("write", UNIT_FILE))?;
         systemctl(&["daemon-reload"])?;
         systemctl(&["start", SHOP])?;
-        match wait_until(PATIENCE, || health().is_some_and(|said| said.status == 200)) {
+        match wait_until(HANG, || health().is_some_and(|said| said.status == 200)) {
             true => Ok(shop),
             false => {
                 let said = run("journalctl", &["--no-pager", "--lines=20", "--unit", SHOP, "--output=cat"])?;
-                Err(Error::Late { what: format!("the service healthy; it said {said}"), after: PATIENCE })
+                Err(Error::Hung { what: format!("the service healthy; it said {said}") })
             }
         }
     }
@@ -304,7 +305,7 @@ fn the_shipped_experiment_uses_up_the_sessions_of_a_server_and_it_serves_again()
     let (result, full) = held(&shipped, || health().is_some_and(places(0)))?;
     assert!(full, "no session was refused a place: {result}");
     let all = || health().is_some_and(places(PLACES));
-    assert!(wait_until(PATIENCE, all), "a place is still taken");
+    assert!(wait_until(HANG, all), "a place is still taken");
     assert_idle(idle())?;
     Ok(())
 }

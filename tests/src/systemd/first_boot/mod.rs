@@ -27,6 +27,7 @@ use super::unit::{
     property, run, systemctl, wait_restarted,
 };
 use super::{Test, TestResult, tests, unit};
+use crate::late::HANG;
 use crate::process::{Process, wait_until};
 
 tests![
@@ -84,7 +85,7 @@ fn a_member_of_the_group_injects_and_removes() -> TestResult {
     installed()?;
     let lab = Lab::with_active_faults()?;
     let told = || property(SERVICE, "StatusText").is_ok_and(|text| text.starts_with("2 faults"));
-    assert!(wait_until(Duration::from_secs(5), told), "{}", property(SERVICE, "StatusText")?);
+    assert!(wait_until(HANG, told), "{}", property(SERVICE, "StatusText")?);
     chaosctl(MEMBER, &["stop", "slow"])?;
     chaosctl(MEMBER, &["remove", "cut"])?;
     lab.time_to_normal(Duration::from_secs(2))?;

@@ -9,9 +9,10 @@ use super::drop_ins::{TOKEN, hearing};
 use super::experiments::{SHOP, Shipped, Shop, held};
 use super::storm::{PROMETHEUS, start};
 use crate::error::{Error, Result};
+use crate::late::HANG;
 use crate::process::wait_until;
 use crate::systemd::lab::{assert_idle, idle};
-use crate::systemd::unit::{PATIENCE, installed, log, run, systemctl};
+use crate::systemd::unit::{installed, log, run, systemctl};
 use crate::systemd::{TestResult, tests};
 
 tests![the_shipped_experiment_kills_a_service_and_whoever_is_on_call_is_told_of_it_and_that_it_is_over];
@@ -57,9 +58,9 @@ impl Watch {
         let up = ["probe", "prometheus", "http://127.0.0.1:9090", "up", "--min", "1"];
         let ready = ["probe", "http", "http://127.0.0.1:9093/-/ready"];
         let both = || run("chaosctl", &up).is_ok() && run("chaosctl", &ready).is_ok();
-        match wait_until(PATIENCE, both) {
+        match wait_until(HANG, both) {
             true => Ok(watch),
-            false => Err(Error::Late { what: "Prometheus and Alertmanager ready".into(), after: PATIENCE }),
+            false => Err(Error::Hung { what: "Prometheus and Alertmanager ready".into() }),
         }
     }
 }

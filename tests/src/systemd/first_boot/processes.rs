@@ -1,16 +1,16 @@
 //! Faults of a service's processes, within the rights that the installed unit has.
 
 use std::fs;
-use std::time::Duration;
 
 use serde_json::Value;
 
 use crate::error::{Error, Result};
+use crate::late::HANG;
 use crate::process::{Process, wait_until};
 use crate::systemd::lab::{assert_idle, idle};
 use crate::systemd::settings::DropIn;
 use crate::systemd::unit::{
-    MEMBER, PATIENCE, SERVICE, chaosctl, installed, log, main_pid, property, systemctl, wait_restarted,
+    MEMBER, SERVICE, chaosctl, installed, log, main_pid, property, systemctl, wait_restarted,
 };
 use crate::systemd::{TestResult, tests};
 
@@ -79,7 +79,7 @@ fn the_installed_daemon_pauses_a_service_which_goes_on_when_the_daemon_is_killed
     assert_eq!(state(pid), Some('t'), "{}", log());
     let before = main_pid()?;
     systemctl(&["kill", "--kill-whom=all", "--signal=KILL", SERVICE])?;
-    assert!(wait_until(Duration::from_secs(5), || state(pid) == Some('S')), "{:?}", state(pid));
+    assert!(wait_until(HANG, || state(pid) == Some('S')), "{:?}", state(pid));
     wait_restarted(before)?;
     assert_eq!(Victim::pid(), pid, "the service was restarted");
     chaosctl(MEMBER, &["remove", "still"])?;
@@ -93,9 +93,9 @@ fn a_service_that_the_installed_daemon_kills_is_seen_to_be_started_again() -> Te
     let pid = Victim::pid();
     chaosctl(MEMBER, &["inject", "process_kill", "--name", "gone", "--unit", VICTIM, "--for", "10m"])?;
     let started = || !matches!(Victim::pid(), 0) && Victim::pid() != pid;
-    assert!(wait_until(PATIENCE, started), "{}", log());
+    assert!(wait_until(HANG, started), "{}", log());
     let mut evidence = Value::Null;
-    let seen = wait_until(PATIENCE, || {
+    let seen = wait_until(HANG, || {
         let status = chaosctl(MEMBER, &["--json", "status"]).unwrap_or_default();
         let status: Value = serde_json::from_str(&status).unwrap_or_default();
         let faults = status["active_faults"].as_array().cloned().unwrap_or_default();

@@ -10,12 +10,13 @@ use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use crate::error::{Error, Result};
+use crate::late::HANG;
 use crate::process::{Process, wait_until};
 use crate::systemd::service::Service;
 use crate::systemd::settings::OtherPolicy;
 use crate::systemd::unit::{
-    GUARD, MEMBER, PATIENCE, SERVICE, SERVICE_KILL, chaosctl, installed, is_active, log, main_pid, processes,
-    property, run, say, systemctl, wait_restarted,
+    GUARD, MEMBER, SERVICE, SERVICE_KILL, chaosctl, installed, is_active, log, main_pid, processes, property,
+    run, say, systemctl, wait_restarted,
 };
 use crate::systemd::{TestResult, tests};
 
@@ -60,7 +61,7 @@ fn nothing_is_left() -> Result<()> {
     let pending = || fs::read_dir("/run/chaos-daemon/journal").map_or(0, Iterator::count);
     let is_holder = |process: &Process| process.arguments.get(1).is_some_and(|word| word == "holder");
     let holders = || processes().iter().filter(|process| is_holder(process)).count();
-    match wait_until(PATIENCE, || pending() == 0 && holders() <= 1) {
+    match wait_until(HANG, || pending() == 0 && holders() <= 1) {
         true => Ok(()),
         false => Err(Error::Different(format!("{} journals, {} holders; {}", pending(), holders(), log()))),
     }
@@ -108,7 +109,7 @@ fn a_service_is_started_again_when_the_daemon_is_killed_or_hangs() -> TestResult
     say(&format!("a stopped service was started {after:?} after every process of the daemon was killed"));
     wait_restarted(before)?;
     let _ = systemctl(&["reset-failed", SERVICE]);
-    assert!(wait_until(PATIENCE, || is_active(GUARD)), "{}", log());
+    assert!(wait_until(HANG, || is_active(GUARD)), "{}", log());
 
     let pid = stop(&victim, "10m")?;
     let before = main_pid()?;
@@ -117,7 +118,7 @@ fn a_service_is_started_again_when_the_daemon_is_killed_or_hangs() -> TestResult
     say(&format!("a stopped service was started {after:?} after the injector was stopped"));
     wait_restarted(before)?;
     let _ = systemctl(&["reset-failed", SERVICE]);
-    assert!(wait_until(PATIENCE, || is_active(GUARD)), "{}", log());
+    assert!(wait_until(HANG, || is_active(GUARD)), "{}", log());
     nothing_is_left()?;
     Ok(())
 }
@@ -200,9 +201,9 @@ fn a_restart_says_how_long_the_service_was_gone_and_warns_if_it_does_not_come_ba
     let pid = victim.pid();
     let restart = ["inject", "service_restart", "--name", "again", "--unit", NAME, "--for", "10m"];
     chaosctl(MEMBER, &restart)?;
-    victim.time_to_normal(pid, PATIENCE)?;
+    victim.time_to_normal(pid, HANG)?;
     let mut seen = Value::Null;
-    let known = wait_until(PATIENCE, || {
+    let known = wait_until(HANG, || {
         seen = status("again");
         seen["evidence"]["back_after_seconds"].is_number()
     });
@@ -215,7 +216,7 @@ fn a_restart_says_how_long_the_service_was_gone_and_warns_if_it_does_not_come_ba
     fs::remove_file(CONDITION)?;
     chaosctl(MEMBER, &restart)?;
     // systemd gives up after five tries.
-    let warned = wait_until(PATIENCE, || {
+    let warned = wait_until(HANG, || {
         seen = status("again");
         seen["note"].as_str().is_some_and(|note| note.contains("is not active again"))
     });
@@ -256,7 +257,7 @@ fn a_probe_tells_how_a_unit_is_and_how_often_systemd_has_started_it_again() -> T
     assert_eq!(sample(&["process", "--unit", NAME])?["value"], 1.0);
     assert!(sample(&["process", "--unit", NAME, "--measure", "memory_mb"])?["value"].as_f64() > Some(0.0));
     Process::read(pid).ok_or("no victim")?.signal(Signal::SIGKILL);
-    victim.time_to_normal(pid, PATIENCE)?;
+    victim.time_to_normal(pid, HANG)?;
     assert_eq!(restarts()?, Some(1.0));
     let young = sample(&["process", "--unit", NAME, "--measure", "youngest", "--max", "60"])?;
     assert!(young["value"].is_number(), "{young}");
@@ -295,7 +296,7 @@ fn a_probe_counts_what_a_unit_logs_and_what_is_in_a_file_where_the_policy_names_
     let rules = format!("probe_logs = [\"unit:{LOGGING}\", \"unit:chaos-no-such.service\", \"{LOGS}/*\"]\n");
     let _policy = OtherPolicy::of(&rules)?;
     // What a service writes is on its way to the journal for a while.
-    let arrived = wait_until(PATIENCE, || sample(&pool).is_ok_and(|seen| seen["value"] == 1.0));
+    let arrived = wait_until(HANG, || sample(&pool).is_ok_and(|seen| seen["value"] == 1.0));
     assert!(arrived, "{}", logged(&pool[1..])?);
     sample(&[&pool[..], &["--priority", "warning"]].concat())?;
     sample(&[&pool[..], &["--priority", "err", "--max", "0"]].concat())?;

@@ -5,10 +5,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::error::{Error, Result};
+use crate::late::HANG;
 use crate::process::wait_until;
 use crate::runner::FIGURE;
 use crate::systemd::lab::{Lab, idle};
-use crate::systemd::unit::{MEMBER, PATIENCE, SERVICE, chaosctl, installed, log, property, systemctl};
+use crate::systemd::unit::{MEMBER, SERVICE, chaosctl, installed, log, property, systemctl};
 use crate::systemd::{TestResult, tests};
 
 tests![what_an_unclean_stop_has_left_is_gone_after_exec_stop_post_alone];
@@ -61,12 +62,12 @@ fn what_an_unclean_stop_has_left_is_gone_after_exec_stop_post_alone() -> TestRes
     let lab = Lab::with_active_faults()?;
     systemctl(&["kill", "--kill-whom=all", "--signal=KILL", SERVICE])?;
     let sub_state = |wanted: &str| property(SERVICE, "SubState").is_ok_and(|now| now == wanted);
-    assert!(wait_until(PATIENCE, || sub_state("stop-post")), "{}", log());
+    assert!(wait_until(HANG, || sub_state("stop-post")), "{}", log());
     lab.time_to_normal(Duration::from_secs(5))?;
     let left = lab.inert_leftovers()?;
     println!("{FIGURE}{} lines of inert leftovers before ExecStopPost", left.lines().count());
     fs::write(GO, "")?;
-    assert!(wait_until(PATIENCE, || sub_state("failed")), "{}", log());
+    assert!(wait_until(HANG, || sub_state("failed")), "{}", log());
     lab.assert_clean(0)?;
     assert_eq!(property(SERVICE, "MainPID")?, "0");
     assert_eq!(property(SERVICE, "NRestarts")?, "0");

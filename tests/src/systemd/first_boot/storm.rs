@@ -7,9 +7,10 @@ use serde_json::Value;
 
 use super::experiments::Shipped;
 use crate::error::{Error, Result};
+use crate::late::HANG;
 use crate::process::wait_until;
 use crate::systemd::lab::{assert_idle, idle};
-use crate::systemd::unit::{PATIENCE, installed, log, run, systemctl};
+use crate::systemd::unit::{installed, log, run, systemctl};
 use crate::systemd::{TestResult, tests};
 
 tests![
@@ -52,14 +53,11 @@ impl Street {
             run("chaosctl", &["probe", "prometheus", "http://127.0.0.1:9090", &query, "--min", "0"]).is_ok()
         };
         let up = |port: &u16| TcpStream::connect(SocketAddr::from(([127, 0, 0, 1], *port))).is_ok();
-        if !wait_until(PATIENCE, || PORTS.iter().all(up)) {
-            return Err(Error::Late { what: format!("ports {PORTS:?} open"), after: PATIENCE });
+        if !wait_until(HANG, || PORTS.iter().all(up)) {
+            return Err(Error::Hung { what: format!("ports {PORTS:?} open") });
         }
-        if !wait_until(PATIENCE, || COUNTERS.iter().all(rated)) {
-            return Err(Error::Late {
-                what: format!("Prometheus telling rates of {COUNTERS:?}"),
-                after: PATIENCE,
-            });
+        if !wait_until(HANG, || COUNTERS.iter().all(rated)) {
+            return Err(Error::Hung { what: format!("Prometheus telling rates of {COUNTERS:?}") });
         }
         Ok(street)
     }
