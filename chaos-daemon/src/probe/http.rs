@@ -12,7 +12,7 @@ use ureq::typestate::AgentScope;
 use super::credential::Credential;
 use super::passage::{DEEPEST, is_deeper};
 use super::tls::{self, Trust};
-use super::{Seen, blocking};
+use super::{Seen, blocking, late};
 use crate::spec::SpecError;
 
 /// The most of a body that is read, in bytes.
@@ -156,17 +156,21 @@ pub(super) async fn carry(
 ) -> Seen {
     let status = status.to_vec();
     let fetch = move || match prepare() {
-        Ok((request, agent)) => fetch(&agent, &request, &status),
+        Ok((request, agent)) => fetch(&agent, &request, &status, limit),
         Err(problem) => Seen::nothing(problem),
     };
     // The client's own limit does not cover a name service that hangs; ours does.
     blocking(limit + Duration::from_millis(250), fetch).await.unwrap_or_else(Seen::nothing)
 }
 
-fn fetch(agent: &ureq::Agent, request: &Request, status: &[u16]) -> Seen {
+fn fetch(agent: &ureq::Agent, request: &Request, status: &[u16], limit: Duration) -> Seen {
+    let problem = |error: &ureq::Error| match error {
+        ureq::Error::Timeout(_) => late(limit),
+        other => tls::problem(other),
+    };
     let mut response = match send(agent, request) {
         Ok(response) => response,
-        Err(error) => return Seen::nothing(tls::problem(&error)),
+        Err(error) => return Seen::nothing(problem(&error)),
     };
     let seen = response.status();
     let right = if status.is_empty() { seen.is_success() } else { status.contains(&seen.as_u16()) };
@@ -177,7 +181,7 @@ fn fetch(agent: &ureq::Agent, request: &Request, status: &[u16]) -> Seen {
     };
     match answer(&mut response) {
         Ok(answer) => Seen { verdict, answer: Some(answer), value: None, no_data: None },
-        Err(error) => Seen::nothing(format!("status {}, and then: {}", seen.as_u16(), tls::problem(&error))),
+        Err(error) => Seen::nothing(format!("status {}, and then: {}", seen.as_u16(), problem(&error))),
     }
 }
 

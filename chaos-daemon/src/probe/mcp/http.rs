@@ -31,6 +31,8 @@ struct Way {
     url: String,
     trust: Trust,
     credential: Option<Credential>,
+    /// For all that is asked in it, and when that is over.
+    limit: Duration,
     end: Instant,
     /// What the server calls the session, if it keeps some.
     id: Option<String>,
@@ -38,9 +40,16 @@ struct Way {
 }
 
 impl Session {
-    pub(super) fn new(url: &str, trust: &Trust, credential: Option<&Credential>, end: Instant) -> Self {
+    pub(super) fn new(
+        url: &str,
+        trust: &Trust,
+        credential: Option<&Credential>,
+        limit: Duration,
+        end: Instant,
+    ) -> Self {
         let (url, trust, revision) = (url.to_owned(), trust.clone(), REVISION.to_owned());
-        Self { way: Way { url, trust, credential: credential.cloned(), end, id: None, revision }, asked: 0 }
+        let credential = credential.cloned();
+        Self { way: Way { url, trust, credential, limit, end, id: None, revision }, asked: 0 }
     }
 
     pub(super) async fn ask(&mut self, method: &str, params: &Value) -> Result<Value, String> {
@@ -91,7 +100,7 @@ impl Way {
     fn post(&mut self, message: &Value) -> Result<Response<Body>, String> {
         let left = self.left();
         if left.is_zero() {
-            return Err("the time was over".to_owned());
+            return Err(late(self.limit));
         }
         let mut request = agent(&self.url, &self.trust, left)?
             .post(&self.url)
@@ -110,7 +119,7 @@ impl Way {
             }
         }
         let response = request.send(message.to_string()).map_err(|error| match error {
-            ureq::Error::Timeout(_) => late(left),
+            ureq::Error::Timeout(_) => late(self.limit),
             other => tls::problem(&other),
         })?;
         if let Some(id) = response.headers().get(SESSION).and_then(|id| id.to_str().ok()) {

@@ -144,7 +144,7 @@ impl Dialogue {
         let (mut session, patience) = match &self.server {
             // It keeps to its end by itself, and says what it was at.
             Server::Http(url, trust) => {
-                let session = http::Session::new(url, trust, self.credential.as_ref(), end);
+                let session = http::Session::new(url, trust, self.credential.as_ref(), limit, end);
                 (Session::Http(session), left + http::GRACE)
             }
             Server::Stdio(program) => (Session::Stdio(Box::new(stdio::Session::start(program)?)), left),
