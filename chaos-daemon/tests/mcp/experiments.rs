@@ -8,6 +8,9 @@ use tokio::net::TcpListener;
 use crate::client::{Client, PATIENCE, closed_port};
 use crate::double::Server;
 
+/// How often the strategy "continuously" samples.
+const INTERVAL: Duration = Duration::from_secs(1);
+
 pub(crate) fn document(name: &str, address: &str, lasts: &str) -> Value {
     json!({
         "title": name,
@@ -109,6 +112,8 @@ async fn a_steady_state_that_is_sampled_continuously_tells_what_was_over_before_
         until_active(&server).await;
         drop(listener);
         until_seen(&mut other).await;
+        // Whoever measures how long an outage lasts has seen it. The hypothesis is sampled less often.
+        tokio::time::sleep(3 * INTERVAL).await;
         TcpListener::bind(&address).await.unwrap()
     };
     let run = client.call("chaos_run_experiment", json!({"experiment_name": "dip"}));

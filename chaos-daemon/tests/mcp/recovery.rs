@@ -152,6 +152,8 @@ async fn what_another_fault_does_to_the_steady_state_is_measured_once_a_sample_s
         until_active(&server).await;
         drop(listener);
         until_seen(&mut other).await;
+        // From then on it is measured, by samples of its own.
+        tokio::time::sleep(Duration::from_secs(2)).await;
         TcpListener::bind(&address).await.unwrap()
     };
     let run = client.call("chaos_run_experiment", json!({"experiment_name": "outage"}));

@@ -35,6 +35,7 @@ fn cargo_test(what: &[String], tally: &mut Tally) -> Result<(), Error> {
     let (reader, writer) = std::io::pipe().map_err(failed)?;
     let mut command = run::cargo();
     command.args(["test", "--no-fail-fast"]).args(what).env("CARGO_TERM_COLOR", "never");
+    command.env("RUST_TEST_THREADS", threads().to_string());
     command.stdin(Stdio::null()).stdout(writer.try_clone().map_err(failed)?).stderr(writer);
     let mut process = command.spawn().map_err(|source| run::start_error(&command, source))?;
     // It holds the other end of the pipe.
@@ -52,6 +53,11 @@ fn cargo_test(what: &[String], tally: &mut Tally) -> Result<(), Error> {
         tally.fail(format!("cargo test {}: {status}, {ran:?}", what.join(" ")));
     }
     Ok(())
+}
+
+/// How many tests are run at once: most of them wait, for samples and for time-outs.
+fn threads() -> usize {
+    3 * std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 /// The command that runs one test, by what cargo calls its program: the source and the executable.
