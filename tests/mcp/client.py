@@ -286,7 +286,7 @@ def probes(check, programs):
     check.era = "stdio"
     server = ["--", sys.executable, str(SERVER), "stdio"]
     probed(check, programs, server)
-    proxied = ["--", str(programs / "chaosctl"), "mcp-proxy", "--delay", "700ms", *server[1:]]
+    proxied = ["--", str(programs / "chaosctl"), "mcp-proxy", "--delay", "700ms", *server]
     code, answer, _ = probe(programs, proxied, "--call", "add", "--arguments", '{"a": 1, "b": 2}')
     late = (answer.get("answer") or {}).get("call_ms", 0)
     check("behind the proxy, a call is late", code == 0 and late >= 700, answer)

@@ -10,14 +10,14 @@ for name in $(/chaos/bin/chaos-tests); do
     [ -e "/chaos/bin/$name" ] || ln /chaos/bin/chaos-tests "/chaos/bin/$name"
 done
 
-# The tests whose names contain one of the arguments.
+# The tests whose names contain one of the arguments; of these every so manieth, if that is asked for.
 run() {
     for name; do
         set -- "$@" "--filter=$name"
         shift
     done
     # The limit is for what hangs: dpkg, cut off in the middle, would fail every test after it.
-    /chaos/bin/test-runner --results=$results "$@" /chaos/bin/systemd-tests
+    /chaos/bin/test-runner --results=$results $partition "$@" /chaos/bin/systemd-tests
 }
 
 # What the Vagrant box does, with the kernel tests whose names contain one of the arguments; without any, with all.
@@ -45,9 +45,16 @@ going_down() {
 # A machine that was installed has names; one that was bootstrapped has none.
 [ -e /etc/hosts ] || printf '127.0.0.1 localhost\n::1 localhost\n' >/etc/hosts
 stty -F $results raw 2>/dev/null || true
+partition=
 filters=$(cat /chaos/filters)
 case "$filters" in
-'' | going_down | power_cut) ;;
+'' | going_down | boots) ;;
+--partition=*)
+    # A part of all that needs no other boot.
+    partition=$filters
+    run first_boot second_boot_guard removing_the_package
+    finish $?
+    ;;
 provision)
     provision
     finish $?
@@ -60,14 +67,14 @@ provision)
     ;;
 esac
 boot=$(cat /chaos/boot 2>/dev/null || echo first)
-case "$boot $filters" in
-'first going_down') boot=reboot ;;
-'first power_cut') boot=second ;;
-esac
+[ "$boot $filters" != 'first going_down' ] || boot=reboot
 case "$boot" in
 first)
     echo second >/chaos/boot
-    run first_boot
+    case "$filters" in
+    '') run first_boot ;;
+    *) run first_boot::installing first_boot::reboot ;;
+    esac
     exec systemctl --no-block reboot
     ;;
 second)
@@ -76,7 +83,7 @@ second)
     sync /chaos/boot
     case "$filters" in
     '') run second_boot ;;
-    *) run first_boot::installing the_power_goes ;;
+    *) run second_boot:: ;;
     esac
     # What the tests said has to leave the serial port.
     sleep 1

@@ -81,7 +81,7 @@ pub(super) const PHASES: &[&[Lane]] = &[
         Step::set(VM_SWEEP, 12, Takes::POINTS, vm::sweep),
         Step::set(VM_MATRIX, 12, Takes::POINTS, vm::matrix),
         Step::set(VM_SOAK, vm::SOAK_LANES, Takes::NOTHING, vm::soak),
-        Step::set(SYSTEMD, vm::KERNELS, Takes::NOTHING, vm::systemd),
+        Step::set(SYSTEMD, vm::SYSTEMD_SHARES, Takes::NOTHING, vm::systemd),
         // Last, when all have said what they have to say.
         Step::whole("kinds", |_| kinds::step()),
     ]],

@@ -14,8 +14,12 @@ const KILLS: u32 = 2;
 const LIMIT: u64 = 5400;
 /// Lanes of the soak in a VM (`tests/src/soak/mod.rs`), of which a share is one.
 pub(super) const SOAK_LANES: u32 = 2;
-/// Of the VM with systemd a share is a kernel.
-pub(super) const KERNELS: u32 = vm::KERNELS.len() as u32;
+/// What a VM with systemd does in a share, as `tests/systemd/boot.sh` has it: a part of the tests that need one boot alone, those of
+/// which a reboot and a power cut are in the middle, and those in which faults take the machine down.
+const SYSTEMD_PARTS: [&str; 6] =
+    ["--partition=1/4", "--partition=2/4", "--partition=3/4", "--partition=4/4", "boots", "going_down"];
+/// Each of them on each kernel.
+pub(super) const SYSTEMD_SHARES: u32 = (SYSTEMD_PARTS.len() * vm::KERNELS.len()) as u32;
 
 /// The kernel tests on both kernels of the VM, but for what has just passed on the host and does not depend on the kernel.
 /// `cargo xtask vm` runs everything.
@@ -157,14 +161,18 @@ pub(super) fn sabotage(chosen: &Chosen) -> Result<Tally, Error> {
     Ok(tally)
 }
 
-/// The package on a real systemd, a kernel each landing. `cargo xtask vm --systemd` does it with the release programs.
+/// The package on a real systemd, a part of its tests on a kernel each landing. `cargo xtask vm --systemd` does all of it with the
+/// release programs.
 pub(super) fn systemd(chosen: &Chosen) -> Result<Tally, Error> {
     let mut tally = Tally::default();
-    let kernels = match chosen.share {
-        Some(share) => vm::KERNELS.iter().skip(share.number() as usize - 1).take(1).copied().collect(),
-        None => vm::KERNELS.to_vec(),
+    let (kernels, filters) = match chosen.share {
+        Some(share) => {
+            let (part, kernel) = systemd_share(share.number());
+            (vec![kernel], vec![part.to_owned()])
+        }
+        None => (vm::KERNELS.to_vec(), chosen.filters.clone()),
     };
-    let boots = vm::test_systemd(&artifacts::build()?, &kernels)?;
+    let boots = vm::test_systemd(&artifacts::build()?, &kernels, &filters)?;
     for boot in &boots {
         let replay = |test: &str| vm_command(&boot.release, &format!("--systemd --filter {}", quoted(test)));
         tally.add_boot(boot, &replay);
@@ -173,9 +181,23 @@ pub(super) fn systemd(chosen: &Chosen) -> Result<Tally, Error> {
     Ok(tally)
 }
 
+/// What is done in a share, and on which kernel. The kernels take turns.
+fn systemd_share(number: u32) -> (&'static str, &'static str) {
+    let index = (number - 1) as usize % (SYSTEMD_SHARES as usize);
+    (SYSTEMD_PARTS[index / vm::KERNELS.len()], vm::KERNELS[index % vm::KERNELS.len()])
+}
+
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
+
+    #[test]
+    fn each_part_of_the_tests_with_systemd_is_run_on_each_kernel() {
+        let shares: BTreeSet<_> = (1..=SYSTEMD_SHARES).map(systemd_share).collect();
+        assert_eq!(shares.len(), SYSTEMD_PARTS.len() * vm::KERNELS.len());
+    }
 
     #[test]
     fn what_depends_on_the_kernel_is_repeated_on_it_though_it_passed_on_the_host() {

@@ -222,11 +222,17 @@ pub(crate) fn test_sabotage(built: &Artifacts, chosen: &Chosen) -> Result<Boot, 
     boot.ok_or_else(|| Error::Lacking("no kernel to boot".into()))
 }
 
-/// Boots Debian on these kernels, with the package of the programs that the other tests use.
-pub(crate) fn test_systemd(built: &Artifacts, kernels: &[&str]) -> Result<Vec<Boot>, Error> {
+/// Boots Debian on these kernels, with the package of the programs that the other tests use, and runs what has one of these in its
+/// name.
+pub(crate) fn test_systemd(
+    built: &Artifacts,
+    kernels: &[&str],
+    filters: &[String],
+) -> Result<Vec<Boot>, Error> {
     tools::require(tools::VM)?;
     let kernel = kernels.iter().map(ToString::to_string).collect();
-    boot_systemd(&Options { kernel, ..Options::defaults() }, built, built.bin_dir()?)
+    let options = Options { kernel, filter: filters.to_vec(), ..Options::defaults() };
+    boot_systemd(&options, built, built.bin_dir()?)
 }
 
 /// Boots Debian, with a package of the programs in a folder.
