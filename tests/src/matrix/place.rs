@@ -183,17 +183,19 @@ impl Place {
             // The server may have been started again, and with it every connection has ended.
             fault.remove(&running.daemon.mcp_again()?)?;
         }
-        let is_normal = wait_until(HANG, || self.is_normal());
+        let on_time = wait_until(LIMIT, || self.is_normal());
         let lives = running.daemon.injector().is_some_and(|injector| injector.runs());
         let log = running.daemon.log();
         running.daemon.stop()?;
         let said = recover(&running.daemon)?;
         let journals = journals(&running.daemon);
         bury(&mut running);
-        if !is_normal || journals > 0 || said.contains("STUCK") {
-            let now = self.stage.picture();
-            let what = format!("not normal; now {now:?}, {journals} journals, {said}; daemon:\n{log}");
-            return Err(Error::Different(what));
+        let now = || format!("now {:?}, {journals} journals, {said}; daemon:\n{log}", self.stage.picture());
+        if journals > 0 || said.contains("STUCK") {
+            return Err(Error::Different(format!("a removal leaves something; {}", now())));
+        }
+        if !on_time {
+            return Err(Error::in_vain(format!("normal; {}", now()), LIMIT));
         }
         if !lives {
             return Err(Error::Different(format!("the injector died; log:\n{log}")));
