@@ -1,9 +1,10 @@
 //! What runs on this machine's own kernel: the suites, and the programs of the tests that need root.
 
-use std::path::PathBuf;
+use std::panic::resume_unwind;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use super::chosen::Chosen;
+use super::chosen::{Chosen, Share};
 use super::{results_of, unless_lacking};
 use crate::artifacts;
 use crate::error::Error;
@@ -15,6 +16,8 @@ use crate::{kills, run, soak, tools};
 
 /// The suite of probes and experiments against real servers, which is a step.
 pub(super) const SERVERS: &str = "servers";
+/// Runners of what is in `tests/`, side by side: most tests wait most of the time.
+const RUNNERS: u32 = 2;
 /// Rounds of each kind and end. `cargo xtask vm --kills 100` and `cargo xtask bench --only kills` do more.
 const KILLS: u32 = 10;
 /// Of calls of one cell, every how many are struck; others in the next round.
@@ -22,11 +25,16 @@ const STRIDE: &str = "--stride=64";
 /// What a share of the soak does: steps, minutes that they may take, and injections beside a bystander.
 const SOAK: (u64, u64, u32) = (334, 10, 167);
 
+/// Where the verdicts of these tests are, a file for each runner.
+pub(super) fn results() -> impl Iterator<Item = PathBuf> {
+    Share::all(RUNNERS).map(|part| results_of(&format!("host-{}", part.number())))
+}
+
 /// What is in `tests/` on this machine's kernel, inside namespaces of its own, but for what has a step of its own.
 pub(super) fn host(chosen: &Chosen) -> Result<Tally, Error> {
     unless_lacking(chosen.step, tools::root(), || {
         let mut tally = Tally::default();
-        let verdicts = run_suites(chosen, |suite| suite != SERVERS, &mut tally)?;
+        let verdicts = run_suites(chosen, RUNNERS, |suite| suite != SERVERS, &mut tally)?;
         kinds::keep(Place::Host, kinds::KERNEL_TESTS, &verdicts)?;
         Ok(tally)
     })
@@ -36,13 +44,15 @@ pub(super) fn host(chosen: &Chosen) -> Result<Tally, Error> {
 pub(super) fn servers(chosen: &Chosen) -> Result<Tally, Error> {
     unless_lacking(chosen.step, tools::root(), || {
         let mut tally = Tally::default();
-        run_suites(chosen, |suite| suite == SERVERS, &mut tally)?;
+        run_suites(chosen, 1, |suite| suite == SERVERS, &mut tally)?;
         Ok(tally)
     })
 }
 
+/// Runs suites by so many runners side by side, of which each has a part of the tests. What is asked for by name has one.
 fn run_suites(
     chosen: &Chosen,
+    runners: u32,
     is_meant: impl Fn(&str) -> bool,
     tally: &mut Tally,
 ) -> Result<Vec<Verdict>, Error> {
@@ -51,10 +61,30 @@ fn run_suites(
     let built = artifacts::build()?;
     let kernel_tests = built.program(kinds::KERNEL_TESTS)?;
     let suites = built.tests.iter().map(PathBuf::as_path).chain([kernel_tests]);
-    let mut command = built.command("test-runner")?;
-    command.args(chosen.arguments()).args(chosen.filters.iter().map(|filter| format!("--filter={filter}")));
-    command.args(suites.filter(|path| is_meant(&artifacts::suite(path))));
-    verdicts(chosen, &mut command, tally)
+    let suites: Vec<_> = suites.filter(|path| is_meant(&artifacts::suite(path))).collect();
+    let is_by_name = !chosen.cells.is_empty() || !chosen.filters.is_empty();
+    let run = &|part: Share| -> Result<_, Error> {
+        let mut command = built.command("test-runner")?;
+        command.args(chosen.arguments()).args(chosen.filters.iter().map(|text| format!("--filter={text}")));
+        if part.of() > 1 {
+            command.arg(format!("--partition={part}"));
+        }
+        let (mut tally, path) = (Tally::default(), results_of(&format!("{}-{}", chosen.step, part.number())));
+        let verdicts = verdicts(chosen, command.args(&suites), &path, &mut tally)?;
+        Ok((verdicts, tally))
+    };
+    let parts: Vec<_> = std::thread::scope(|scope| {
+        let parts = Share::all(if is_by_name { 1 } else { runners });
+        let running: Vec<_> = parts.map(|part| scope.spawn(move || run(part))).collect();
+        running.into_iter().map(|part| part.join().unwrap_or_else(|panic| resume_unwind(panic))).collect()
+    });
+    let mut all = Vec::new();
+    for part in parts {
+        let (verdicts, of_part): (Vec<_>, _) = part?;
+        tally.merge(of_part);
+        all.extend(verdicts);
+    }
+    Ok(all)
 }
 
 /// The crash matrix, or the sweep over system calls, of every kind that this kernel can do.
@@ -78,7 +108,7 @@ pub(super) fn sabotage(chosen: &Chosen) -> Result<Tally, Error> {
     unless_lacking(chosen.step, tools::root(), || {
         tools::require(tools::OBSERVERS)?;
         let (mut tally, mut command) = (Tally::default(), artifacts::build()?.command("sabotage")?);
-        verdicts(chosen, command.args(chosen.arguments()), &mut tally)?;
+        verdicts(chosen, command.args(chosen.arguments()), &results_of(chosen.step), &mut tally)?;
         Ok(tally)
     })
 }
@@ -90,7 +120,7 @@ pub(super) fn kill(chosen: &Chosen) -> Result<Tally, Error> {
         let (mut tally, mut command) = (Tally::default(), artifacts::build()?.command("kills")?);
         command.arg(format!("--count={KILLS}")).args(chosen.arguments());
         command.args(chosen.filters.iter().map(|filter| format!("--only={filter}")));
-        kills::keep(&verdicts(chosen, &mut command, &mut tally)?)?;
+        kills::keep(&verdicts(chosen, &mut command, &results_of(chosen.step), &mut tally)?)?;
         Ok(tally)
     })
 }
@@ -104,14 +134,18 @@ pub(crate) fn program(name: &str, arguments: &[String], replay: Replay<'_>) -> R
     Ok(tally)
 }
 
-/// Runs a program that writes a verdict a line to the file that it is given.
-fn verdicts(chosen: &Chosen, command: &mut Command, tally: &mut Tally) -> Result<Vec<Verdict>, Error> {
-    let path = results_of(chosen.step);
-    std::fs::write(&path, "").map_err(Error::file("write", &path))?;
+/// Runs a program that writes a verdict a line to this file.
+fn verdicts(
+    chosen: &Chosen,
+    command: &mut Command,
+    path: &Path,
+    tally: &mut Tally,
+) -> Result<Vec<Verdict>, Error> {
+    std::fs::write(path, "").map_err(Error::file("write", path))?;
     command.arg(format!("--results={}", path.display())).env_remove("CHAOS_ENVIRONMENT");
     let mut process = command.spawn().map_err(|source| run::start_error(command, source))?;
     let replay: Replay<'_> = &|test| chosen.replay(test);
-    let (results, _) = verdict::follow(&mut process, &path, None, |verdict| {
+    let (results, _) = verdict::follow(&mut process, path, None, |verdict| {
         println!("{}", verdict.line());
         if verdict.outcome == Outcome::Fail {
             print_replay(&replay(&verdict.test));

@@ -47,7 +47,7 @@ pub(crate) fn main(options: &Options) -> Result<ExitCode, Error> {
     let folder = run::vm_dir();
     std::fs::create_dir_all(&folder).map_err(Error::file("create", &folder))?;
     // What passed in another run says nothing of this one.
-    let _ = std::fs::remove_file(results_of("host"));
+    host::results().for_each(|path| drop(std::fs::remove_file(path)));
     let load = options.under_load.then(Load::start).transpose()?;
     let affected = options.affected.then(|| affected::since(options.base.as_deref())).transpose()?;
     let run = Run { options, landing, book, affected };

@@ -1,7 +1,7 @@
 //! What runs in VMs, on their kernels.
 
 use super::chosen::{Chosen, quoted};
-use super::results_of;
+use super::host;
 use crate::error::Error;
 use crate::said::read_console;
 use crate::summary::Tally;
@@ -67,13 +67,13 @@ const DEPENDS_ON_LINKS: &[&str] = &[
 
 /// Kernel tests that passed in this run's step "host".
 fn passed_on_host() -> Result<Vec<Verdict>, Error> {
-    let path = results_of("host");
-    let text = match std::fs::read_to_string(&path) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-        read => read.map_err(Error::file("read", &path))?,
-    };
     let mut results = Results::default();
-    text.lines().for_each(|line| results.read(line));
+    for path in host::results() {
+        match std::fs::read_to_string(&path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            read => read.map_err(Error::file("read", &path))?.lines().for_each(|line| results.read(line)),
+        }
+    }
     let passed = results.verdicts.into_iter().filter(|verdict| verdict.outcome == Outcome::Pass);
     Ok(passed.collect())
 }
