@@ -17,7 +17,7 @@ use crate::{kills, run, soak, tools};
 /// The suite of probes and experiments against real servers, which is a step.
 pub(super) const SERVERS: &str = "servers";
 /// Runners of what is in `tests/`, side by side: most tests wait most of the time.
-const RUNNERS: u32 = 2;
+const RUNNERS: u32 = 4;
 /// Rounds of each kind and end. `cargo xtask vm --kills 100` and `cargo xtask bench --only kills` do more.
 const KILLS: u32 = 10;
 /// Of calls of one cell, every how many are struck; others in the next round.
