@@ -13,7 +13,9 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::sys::prctl;
+use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::signal::Signal;
+use nix::sys::time::TimeValLike;
 use serde::Serialize;
 
 use crate::cells::Choice;
@@ -54,6 +56,9 @@ pub struct Line {
     pub reason: String,
     /// How long it took, in milliseconds.
     pub ms: u64,
+    /// How much processor time its processes used meanwhile, as far as they were collected; of a process per test only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpu_ms: Option<u64>,
     /// How often it was tried, if more than once.
     #[serde(skip_serializing_if = "is_first")]
     pub tries: u32,
@@ -124,7 +129,7 @@ pub fn run(plan: &Plan, mut report: impl FnMut(&Line)) -> Result<usize> {
     let tests = chosen(plan)?;
     let kernel = kernel_release();
     for Test { executable, name, full } in &tests {
-        let started = Instant::now();
+        let (started, used) = (Instant::now(), children_used());
         let run = || match plan.leave_out.get(full).map(String::as_str) {
             Some("") => Judged::from((Verdict::Skip, ELSEWHERE.to_owned())),
             Some(why) => Judged::from((Verdict::Skip, why.to_owned())),
@@ -133,7 +138,8 @@ pub fn run(plan: &Plan, mut report: impl FnMut(&Line)) -> Result<usize> {
         };
         let (Judged { verdict: outcome, reason, .. }, tries) = again_if_late(run);
         let ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
-        report(&Line { kernel: kernel.clone(), test: full.clone(), outcome, reason, ms, tries });
+        let cpu_ms = Some(children_used().saturating_sub(used));
+        report(&Line { kernel: kernel.clone(), test: full.clone(), outcome, reason, ms, cpu_ms, tries });
     }
     Ok(tests.len())
 }
@@ -166,6 +172,13 @@ fn again_if_late(mut run: impl FnMut() -> Judged) -> (Judged, u32) {
     let mut second = run();
     second.reason = format!("{}\n{SECOND_TRY}{why}", second.reason).trim_start().to_owned();
     (second, 2)
+}
+
+/// Processor time of children that were collected, and of theirs, in milliseconds (getrusage(2)).
+fn children_used() -> u64 {
+    let Ok(usage) = getrusage(UsageWho::RUSAGE_CHILDREN) else { return 0 };
+    let ms = usage.user_time().num_milliseconds() + usage.system_time().num_milliseconds();
+    u64::try_from(ms).unwrap_or_default()
 }
 
 /// The executable's name without the hash that cargo adds.
@@ -227,20 +240,20 @@ fn read_back(file: &mut File) -> io::Result<String> {
 
 /// Ends what a test left, and says what it was.
 fn clean_up_after(pid: u32) -> Vec<String> {
-    let mut leaks = end_children();
+    let mut leaks = end_children(HANG);
     leaks.extend(aftermath::take_away(pid.cast_signed()).iter().map(|what| format!("left {what}")));
     leaks
 }
 
-/// Ends what still runs below this process, when something is over that was to leave nothing, and says what it was.
-pub fn end_children() -> Vec<String> {
+/// Ends what still runs below this process so long after something is over that was to leave nothing, and says what it was.
+pub fn end_children(patience: Duration) -> Vec<String> {
     let mut leaks = Vec::new();
     let me = i32::try_from(std::process::id()).unwrap_or(i32::MAX);
     let left = || {
         aftermath::reap();
         process::descendants(me)
     };
-    if !wait_until(HANG, || left().is_empty()) {
+    if !wait_until(patience, || left().is_empty()) {
         for process in left() {
             leaks.push(format!("left process {} {:?}", process.pid, process.arguments));
             process.signal(Signal::SIGKILL);

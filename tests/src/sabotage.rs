@@ -182,7 +182,7 @@ impl Stage {
             };
             count += 1;
             let ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
-            report(&Line { kernel: kernel_release(), test, outcome, reason, ms, tries });
+            report(&Line { kernel: kernel_release(), test, outcome, reason, ms, cpu_ms: None, tries });
         };
         for cell in cells {
             match cell.what {

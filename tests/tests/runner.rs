@@ -10,6 +10,7 @@ use chaos_tests::daemon::binary;
 use chaos_tests::process::{descendants, wait_until};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use serde_json::{Value, json};
 
 /// One that injects nothing, should it ever run.
 const TEST: &str = "bad_input::half_a_request_is_no_request";
@@ -73,4 +74,68 @@ fn a_runner_that_is_told_to_end_takes_away_what_its_test_has_made() {
     assert!(begun && ended, "begun: {begun}, ended: {ended}");
     assert_eq!(named(&prefix), 0, "namespaces of {prefix} are left");
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "its folder is left");
+}
+
+/// Runs jobs as PID 1 of a VM does, and returns what each line of the results says but when it was.
+fn said_of_jobs(jobs: &Value) -> Vec<Value> {
+    let folder = tempfile::tempdir().unwrap();
+    let (list, results) = (folder.path().join("jobs"), folder.path().join("results"));
+    fs::write(&list, jobs.to_string()).unwrap();
+    fs::write(&results, "").unwrap();
+    let status = Command::new(binary("vm-init").unwrap()).args([&list, &results]).status().unwrap();
+    assert!(status.success());
+    let text = fs::read_to_string(&results).unwrap();
+    let line = |line: &str| {
+        let mut said = serde_json::from_str(line).unwrap_or_else(|_| Value::from(line));
+        if let Value::Object(said) = &mut said {
+            let [up, idle] = serde_json::from_value(said.remove("at").unwrap()).unwrap();
+            assert!(0.0 < up && 0.0 <= idle, "{line}");
+        }
+        said
+    };
+    text.lines().filter(|text| !text.is_empty()).map(line).collect()
+}
+
+fn job(name: &str, script: &str) -> Value {
+    json!({"name": name, "argv": ["/bin/sh", "-c", script], "limit": 30})
+}
+
+#[test]
+fn jobs_are_run_one_after_the_other_and_each_says_how_it_ended() {
+    let mut second = job("second", "echo noise >&2; echo 3 passed, 0 failed, 0 skipped; exit 3");
+    second["says_results"] = true.into();
+    assert_eq!(
+        said_of_jobs(&json!([job("first", "kill -9 $$"), second])),
+        [
+            json!({"begin": "first"}),
+            json!({"end": "first", "status": 137, "problems": []}),
+            json!({"begin": "second"}),
+            json!("3 passed, 0 failed, 0 skipped"),
+            json!({"end": "second", "status": 3, "problems": []}),
+        ]
+    );
+}
+
+#[test]
+fn a_job_that_hangs_is_ended_at_its_limit_and_one_that_cannot_be_started_is_said_and_the_next_is_run() {
+    let mut hangs = job("hangs", "printf cut-off; trap '' TERM; while :; do sleep 0.1; done");
+    hangs["limit"] = 1.into();
+    hangs["says_results"] = true.into();
+    let lacking = json!({"name": "lacking", "argv": ["/chaos/no-such-program"], "limit": 1});
+    let said = said_of_jobs(&json!([hangs, lacking, job("next", "true")]));
+    assert_eq!(said[1], json!("cut-off"), "it does not spoil the line after it");
+    assert_eq!(said[2], json!({"end": "hangs", "status": null, "problems": ["not done after 1 s: ended"]}));
+    assert!(said[4]["problems"][0].as_str().unwrap().contains("/chaos/no-such-program"), "{said:?}");
+    assert_eq!(said[6], json!({"end": "next", "status": 0, "problems": []}));
+}
+
+#[test]
+fn what_a_job_leaves_is_named_and_ended_and_the_next_job_has_left_nothing() {
+    let said = said_of_jobs(&json!([job("leaves", "sleep 1234 & exit 0"), job("next", "true")]));
+    let problems = said[1]["problems"].as_array().unwrap();
+    assert!(
+        problems.len() == 1 && problems[0].as_str().unwrap().contains(r#"["sleep", "1234"]"#),
+        "{said:?}"
+    );
+    assert_eq!(said[3], json!({"end": "next", "status": 0, "problems": []}));
 }

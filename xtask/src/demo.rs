@@ -38,7 +38,7 @@ pub(crate) fn main(options: &Options) -> Result<ExitCode, Error> {
     if options.vm {
         println!("== in a VM: a delay of 100 ms");
         let argv = [vm::program("demo"), "delay".to_owned()];
-        held &= vm::show(&built, &options.kernel, &argv)?.succeeded();
+        held &= vm::show(&built, &options.kernel, &argv)?.failure.is_none();
     }
     Ok(if held { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -128,8 +128,8 @@ fn counts(line: &str) -> Option<[usize; 3]> {
     parts.next().is_none().then_some(numbers)
 }
 
-/// A program's report between whatever else the console says.
-pub(crate) fn read_console(
+/// The report of a program, which ended well unless there is a failure. Lines behind its last one are somebody else's.
+pub(crate) fn read_text(
     name: &str,
     text: &str,
     failure: Option<String>,
@@ -199,10 +199,10 @@ mod tests {
     }
 
     #[test]
-    fn a_programs_report_is_found_on_a_console_and_a_failed_boot_is_a_failure() {
+    fn a_programs_report_ends_with_its_last_line_and_a_failure_of_the_whole_is_one_more() {
         let line = |text: &str, failure: Option<&str>| {
             let mut tally = Tally::default();
-            read_console("x", text, failure.map(str::to_owned), &str::to_owned, &mut tally);
+            read_text("x", text, failure.map(str::to_owned), &str::to_owned, &mut tally);
             tally.line()
         };
         let text =

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use crate::verdict::{Outcome, SECOND_TRY, Verdict};
-use crate::vm::Boot;
+use crate::vm::Heard;
 
 /// So many tests may be late in a run, and be tried once more. More is no accident.
 const MOST_SECOND_TRIES: usize = 2;
@@ -102,14 +102,12 @@ impl Tally {
         }
     }
 
-    /// Adds all that one VM did; a boot that failed as a whole is one failure more.
-    pub(crate) fn add_boot(&mut self, boot: &Boot, replay: Replay<'_>) {
-        boot.results.verdicts.iter().for_each(|verdict| self.add(verdict, replay));
-        self.cells += boot.results.cells();
-        println!("{}: booted, tested and powered off in {:.1} s", boot.release, boot.took.as_secs_f64());
-        if let Some(failure) = &boot.failure {
-            println!("{}: {failure}; the console ends with\n{}", boot.release, boot.console_tail());
-            self.fail(format!("{}: {failure}", boot.release));
+    /// Adds all that was heard from one VM; what failed as a whole is one failure more.
+    pub(crate) fn add_heard(&mut self, heard: &Heard, replay: Replay<'_>) {
+        heard.results.verdicts.iter().for_each(|verdict| self.add(verdict, replay));
+        self.cells += heard.results.cells();
+        if let Some(failure) = &heard.failure {
+            self.fail(format!("{} {}: {failure}", heard.release, heard.job));
         }
     }
 

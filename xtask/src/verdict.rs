@@ -37,6 +37,8 @@ pub(crate) struct Verdict {
     pub(crate) reason: String,
     /// How long it took, in milliseconds.
     pub(crate) ms: u64,
+    /// How much processor time its processes used meanwhile, in milliseconds.
+    pub(crate) cpu_ms: Option<u64>,
     /// How often it was tried, if more than once: it was late, and why is in a line of the reason.
     #[serde(default)]
     pub(crate) tries: u32,
@@ -59,7 +61,8 @@ impl Verdict {
             Outcome::Fail => "FAIL",
             Outcome::Skip => "skip",
         };
-        let head = format!("{word} {} {} ({} ms)", self.kernel, self.test, self.ms);
+        let busy = self.cpu_ms.map(|ms| format!(", of a processor {ms} ms")).unwrap_or_default();
+        let head = format!("{word} {} {} ({} ms{busy})", self.kernel, self.test, self.ms);
         if self.reason.is_empty() {
             head
         } else {
@@ -111,10 +114,13 @@ pub(crate) struct Results {
 }
 
 impl Results {
-    /// Adds one line.
-    pub(crate) fn read(&mut self, line: &str) {
+    /// Adds one line. Returns its verdict, if it is one.
+    pub(crate) fn read(&mut self, line: &str) -> Option<&Verdict> {
         match serde_json::from_str(line.trim()) {
-            Ok(Line::Verdict(verdict)) => self.verdicts.push(verdict),
+            Ok(Line::Verdict(verdict)) => {
+                self.verdicts.push(verdict);
+                return self.verdicts.last();
+            }
             // One line for each boot in which tests ran.
             Ok(Line::Done { count, cells, .. }) => {
                 self.done = Some(self.done.unwrap_or(0) + count);
@@ -125,6 +131,7 @@ impl Results {
             Err(_) if line.trim().is_empty() => {}
             Err(_) => self.garbled.push(line.trim().to_owned()),
         }
+        None
     }
 
     /// How many cells were run: of tests, each that was not skipped is one.
@@ -153,15 +160,31 @@ impl Results {
     }
 }
 
-/// Reads the results that a process writes into a file, until it ends; at `until` it is killed. Each verdict is handed
-/// over as it comes. Says whether it was killed.
+/// Reads the results that a process writes into a file, until it ends. Each verdict is handed over as it comes.
 pub(crate) fn follow(
     process: &mut Child,
     path: &Path,
-    until: Option<Instant>,
     mut each: impl FnMut(&Verdict),
-) -> Result<(Results, bool), Error> {
+) -> Result<Results, Error> {
     let mut results = Results::default();
+    follow_lines(
+        process,
+        path,
+        || None,
+        |line| {
+            results.read(line).into_iter().for_each(&mut each);
+        },
+    )?;
+    Ok(results)
+}
+
+/// The same of every line, but kills the process when it is later than `until` says. Says whether it was killed.
+pub(crate) fn follow_lines(
+    process: &mut Child,
+    path: &Path,
+    until: impl Fn() -> Option<Instant>,
+    mut each: impl FnMut(&str),
+) -> Result<bool, Error> {
     let mut seen = 0;
     let mut killed = false;
     loop {
@@ -170,16 +193,12 @@ pub(crate) fn follow(
         let text = String::from_utf8_lossy(&bytes[seen..]).into_owned();
         // A line still being written has no end yet; at the end of the process what is there is all there is.
         let complete = if ended { text.len() } else { text.rfind('\n').map_or(0, |at| at + 1) };
-        for line in text[..complete].lines() {
-            let before = results.verdicts.len();
-            results.read(line);
-            results.verdicts[before..].iter().for_each(&mut each);
-        }
+        text[..complete].lines().for_each(&mut each);
         seen += complete;
         if ended {
-            return Ok((results, killed));
+            return Ok(killed);
         }
-        if until.is_some_and(|until| Instant::now() >= until) {
+        if until().is_some_and(|until| Instant::now() >= until) {
             killed = true;
             let _ = process.kill();
         }
@@ -195,7 +214,9 @@ mod tests {
 
     fn results(lines: &[&str]) -> Results {
         let mut results = Results::default();
-        lines.iter().for_each(|line| results.read(line));
+        lines.iter().for_each(|line| {
+            results.read(line);
+        });
         results
     }
 

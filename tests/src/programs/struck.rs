@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use crate::HANG;
 use crate::asked::{Asked, Tally};
 use crate::cells;
 use crate::kernel::Context;
@@ -74,7 +75,7 @@ fn run(cells: Vec<Cell>, asked: &Asked, context: &Context) -> ExitCode {
         let cannot = |error: crate::Error| Found { failures: vec![error.to_string()], ..Found::default() };
         let mut found = cell.run(deadline).unwrap_or_else(cannot);
         // What one cell leaves is not to be found by the next, which then fails only behind this one.
-        found.failures.extend(runner::end_children());
+        found.failures.extend(runner::end_children(HANG));
         normal.append(&mut found.normal);
         tally.add(cell.kind, &cell.name, found, started);
     }

@@ -128,6 +128,7 @@ mod tests {
             outcome,
             reason: String::new(),
             ms: 1,
+            cpu_ms: None,
             tries: 1,
             figures: serde_json::Map::new(),
         }

@@ -16,7 +16,7 @@ use crate::error::Error;
 use crate::run;
 use crate::summary::Tally;
 use crate::verdict::Verdict;
-use crate::vm::Boot;
+use crate::vm::Heard;
 use kept::Kept;
 pub(crate) use kept::Place;
 use table::Table;
@@ -69,9 +69,9 @@ pub(crate) fn keep(place: Place, suite: &str, verdicts: &[Verdict]) -> Result<()
 }
 
 /// Keeps what they have said in VMs, and where the others of the suite are that were not meant to run there.
-pub(crate) fn keep_boots(suite: &str, boots: &[Boot], others: Option<String>) -> Result<(), Error> {
+pub(crate) fn keep_heard(suite: &str, heard: &[Heard], others: Option<String>) -> Result<(), Error> {
     let mut kept = Kept::read(&kept_file())?;
-    boots.iter().for_each(|boot| kept.add(Place::Vm, suite, &boot.results.verdicts));
+    heard.iter().for_each(|heard| kept.add(Place::Vm, suite, &heard.results.verdicts));
     kept.others_in_vms(suite, others);
     kept.write(&kept_file())
 }

@@ -138,6 +138,8 @@ const RULES: &[(&str, &[Ask])] = &[
     ("tests/kubernetes/", &[("kubernetes", &[])]),
     ("tests/systemd/", &[("systemd", &[])]),
     ("tests/src/systemd/", &[TESTS, ("systemd", &[])]),
+    ("tests/src/jobs.rs", &[TESTS, host(&["runner::"]), ("vm", &["abilities::"])]),
+    ("tests/src/programs/vm_init.rs", &[TESTS, host(&["runner::"]), ("vm", &["abilities::"])]),
     ("tests/src/matrix/", &[TESTS, ("matrix", &[])]),
     ("tests/src/sweep/", &[TESTS, ("sweep", &[]), ("matrix", &[])]),
     ("tests/src/soak/", &[TESTS, ("soak", &[])]),

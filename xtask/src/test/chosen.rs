@@ -12,6 +12,9 @@ pub(crate) struct Share {
 }
 
 impl Share {
+    /// All cells at once.
+    pub(crate) const WHOLE: Self = Self { number: 1, of: 1 };
+
     /// The one whose turn it is at a landing, of so many.
     pub(crate) fn at(landing: u64, of: u32) -> Self {
         let turn = u32::try_from(landing % u64::from(of.max(1))).unwrap_or_default();

@@ -145,7 +145,7 @@ fn verdicts(
     command.arg(format!("--results={}", path.display())).env_remove("CHAOS_ENVIRONMENT");
     let mut process = command.spawn().map_err(|source| run::start_error(command, source))?;
     let replay: Replay<'_> = &|test| chosen.replay(test);
-    let (results, _) = verdict::follow(&mut process, path, None, |verdict| {
+    let results = verdict::follow(&mut process, path, |verdict| {
         println!("{}", verdict.line());
         if verdict.outcome == Outcome::Fail {
             print_replay(&replay(&verdict.test));

@@ -16,6 +16,7 @@ mod tree;
 mod unit;
 mod vm;
 
+use std::collections::BTreeMap;
 use std::panic::resume_unwind;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -29,7 +30,7 @@ use coverage::Coverage;
 use landing::Landing;
 use ledger::Book;
 use load::Load;
-use steps::{Lane, PHASES, Step, steps};
+use steps::{Lane, PHASES, Run as How, Step, steps};
 
 pub(crate) use chosen::{Chosen, Share, quoted};
 pub(crate) use host::program;
@@ -127,8 +128,10 @@ impl Run<'_> {
     }
 
     fn one_by_one(&self, lane: Lane) -> Vec<Done> {
-        let wanted = lane.iter().filter(|step| self.wants(step));
-        wanted.map(|step| self.carry_out(step, None)).collect()
+        let wanted: Vec<&Step> = lane.iter().filter(|step| self.wants(step)).collect();
+        // Neighbours that run in VMs share them.
+        let together = wanted.chunk_by(|one, next| one.in_vm().is_some() && next.in_vm().is_some());
+        together.flat_map(|steps| self.carry_out(steps, None)).collect()
     }
 
     fn wants(&self, step: &Step) -> bool {
@@ -158,25 +161,48 @@ impl Run<'_> {
         }
     }
 
-    fn carry_out(&self, step: &Step, share: Option<Share>) -> Done {
-        let chosen = self.chosen(step, share);
-        let title = chosen.title();
-        println!("== {title}");
-        let started = Instant::now();
-        let mut tally = match self.options.leaves_out(step) {
-            Some(why) => Tally::skipped(format!("{}: {why}", step.name)),
-            // A step that cannot be run is a failure of that step, not the end of the others.
-            None => {
-                (step.run)(&chosen).and_then(|tally| self.enter(&chosen, tally)).unwrap_or_else(|error| {
-                    crate::error::report(&error);
-                    let mut tally = Tally::default();
-                    tally.fail(format!("{}: {error}", step.name));
-                    tally
-                })
+    /// Runs a step, or several that share VMs; of a set this share, or that of this landing.
+    fn carry_out(&self, steps: &[&Step], share: Option<Share>) -> Vec<Done> {
+        let steps: Vec<_> = steps.iter().map(|step| (*step, self.chosen(step, share))).collect();
+        steps.iter().for_each(|(_, chosen)| println!("== {}", chosen.title()));
+        let meant = steps.iter().filter(|(step, _)| self.options.leaves_out(step).is_none());
+        let in_vm: Vec<_> = meant.filter_map(|(step, chosen)| Some((step.in_vm()?, chosen))).collect();
+        let mut heard = if in_vm.is_empty() { Ok(BTreeMap::new()) } else { vm::boot(&in_vm) };
+        let done = steps.iter().map(|(step, chosen)| match (self.options.leaves_out(step), step.run) {
+            (Some(why), _) => {
+                (chosen.title(), Tally::skipped(format!("{}: {why}", step.name)), Duration::ZERO)
             }
-        };
+            (None, How::Alone(run)) => {
+                let started = Instant::now();
+                let tally = run(chosen);
+                self.done(chosen, tally, started.elapsed())
+            }
+            (None, How::InVm(run)) => match &mut heard {
+                Ok(heard) => {
+                    let mine = heard.remove(step.name).unwrap_or_default();
+                    let took = mine.iter().map(|heard| heard.took).max().unwrap_or_default();
+                    self.done(chosen, run.judge(chosen, &mine), took)
+                }
+                Err(error) => {
+                    let said = Error::Lacking(format!("no VM: {error}"));
+                    self.done(chosen, Err(said), Duration::ZERO)
+                }
+            },
+        });
+        done.collect()
+    }
+
+    /// What came of a step. One that cannot be run is a failure of that step, not the end of the others.
+    fn done(&self, chosen: &Chosen, tally: Result<Tally, Error>, took: Duration) -> Done {
+        let tally = tally.and_then(|tally| self.enter(chosen, tally));
+        let mut tally = tally.unwrap_or_else(|error| {
+            crate::error::report(&error);
+            let mut tally = Tally::default();
+            tally.fail(format!("{}: {error}", chosen.step));
+            tally
+        });
         tally.replay_by(&chosen.replay_all());
-        (title, tally, started.elapsed())
+        (chosen.title(), tally, took)
     }
 
     /// Enters a share that has passed in the ledger.

@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::steps::{IN_VM, LONG, Step, steps};
+use super::steps::{LONG, Step, steps};
 
 /// Options of `cargo xtask test`.
 #[derive(Args)]
@@ -84,7 +84,7 @@ impl Options {
 
     /// Why a step is not run, if so.
     pub(super) fn leaves_out(&self, step: &Step) -> Option<&'static str> {
-        let (in_vm, is_long) = (IN_VM.contains(&step.name), LONG.contains(&step.name));
+        let (in_vm, is_long) = (step.needs_qemu(), LONG.contains(&step.name));
         match self {
             Self { no_vm: true, .. } if in_vm => Some("--no-vm"),
             Self { long: false, .. } if is_long && self.only.is_empty() => Some("only with --long"),

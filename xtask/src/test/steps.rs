@@ -4,7 +4,8 @@ use super::chosen::{Chosen, Takes};
 use super::host::{self, SERVERS};
 use super::ledger::Set;
 use super::unit::unit;
-use super::{scripts, tree, vm};
+use super::vm::{self, InVm};
+use super::{scripts, tree};
 use crate::error::Error;
 use crate::kinds;
 use crate::summary::Tally;
@@ -18,22 +19,49 @@ pub(super) struct Step {
     pub(super) run: Run,
 }
 
-type Run = fn(&Chosen) -> Result<Tally, Error>;
+/// How a step is run.
+#[derive(Clone, Copy)]
+pub(super) enum Run {
+    /// By itself.
+    Alone(Alone),
+    /// In VMs, of which one for each kernel does this for all steps that come one after the other.
+    InVm(InVm),
+}
+
+type Alone = fn(&Chosen) -> Result<Tally, Error>;
 
 impl Step {
     /// Run whole.
-    const fn whole(name: &'static str, run: Run) -> Self {
-        Self { name, takes: Takes::NOTHING, shares: 0, run }
+    const fn whole(name: &'static str, run: Alone) -> Self {
+        Self { name, takes: Takes::NOTHING, shares: 0, run: Run::Alone(run) }
     }
 
     /// Run whole, unless some of it is asked for.
-    const fn suite(name: &'static str, takes: Takes, run: Run) -> Self {
+    const fn suite(name: &'static str, takes: Takes, run: Alone) -> Self {
         Self { takes, ..Self::whole(name, run) }
     }
 
     /// A set: a share each landing.
-    const fn set(name: &'static str, shares: u32, takes: Takes, run: Run) -> Self {
-        Self { name, takes, shares, run }
+    const fn set(name: &'static str, shares: u32, takes: Takes, run: Alone) -> Self {
+        Self { name, takes, shares, run: Run::Alone(run) }
+    }
+
+    /// A set that is run in VMs, with others.
+    const fn with_vm(name: &'static str, shares: u32, takes: Takes, run: InVm) -> Self {
+        Self { name, takes, shares, run: Run::InVm(run) }
+    }
+
+    /// What goes into one VM with that of its neighbours, if it does.
+    pub(super) fn in_vm(&self) -> Option<InVm> {
+        match self.run {
+            Run::InVm(what) => Some(what),
+            Run::Alone(_) => None,
+        }
+    }
+
+    /// Whether it needs QEMU.
+    pub(super) fn needs_qemu(&self) -> bool {
+        self.in_vm().is_some() || self.name == SYSTEMD
     }
 
     /// As one of the ledger.
@@ -75,12 +103,13 @@ pub(super) const PHASES: &[&[Lane]] = &[
     &[&[
         Step::set("soak", 6, Takes::NOTHING, host::soak),
         Step::set("kills", 4, Takes::NAMES, host::kill),
-        Step::set(SABOTAGE_VM, 2, Takes::NAMES, vm::sabotage),
-        Step::set(VM, 4, Takes::NAMES, vm::kernels),
-        Step::set(KILLS_VM, 6, Takes::NAMES, vm::kill),
-        Step::set(VM_SWEEP, 12, Takes::POINTS, vm::sweep),
-        Step::set(VM_MATRIX, 12, Takes::POINTS, vm::matrix),
-        Step::set(VM_SOAK, vm::SOAK_LANES, Takes::NOTHING, vm::soak),
+        // One after the other: they share a VM.
+        Step::with_vm("sabotage-vm", 2, Takes::NAMES, InVm::Sabotage),
+        Step::with_vm("vm", 4, Takes::NAMES, InVm::Tests),
+        Step::with_vm(KILLS_VM, 6, Takes::NAMES, InVm::Kills),
+        Step::with_vm(VM_SWEEP, 12, Takes::POINTS, InVm::Sweep),
+        Step::with_vm(VM_MATRIX, 12, Takes::POINTS, InVm::Matrix),
+        Step::with_vm(VM_SOAK, vm::SOAK_LANES, Takes::NOTHING, InVm::Soak),
         Step::set(SYSTEMD, vm::SYSTEMD_SHARES, Takes::NOTHING, vm::systemd),
         // Last, when all have said what they have to say.
         Step::whole("kinds", |_| kinds::step()),
@@ -100,17 +129,13 @@ pub(super) fn sets(wanted: impl Fn(&Step) -> bool) -> Vec<Set> {
 }
 
 pub(super) const KUBERNETES: &str = "kubernetes";
-pub(super) const VM: &str = "vm";
 const VM_SOAK: &str = "vm-soak";
 const VM_MATRIX: &str = "vm-matrix";
 const VM_SWEEP: &str = "vm-sweep";
 const SYSTEMD: &str = "systemd";
 const KILLS_VM: &str = "kills-vm";
-const SABOTAGE_VM: &str = "sabotage-vm";
 /// Sets of which no share is run but by `--long`, or `--only`.
 pub(super) const LONG: &[&str] = &[VM_SOAK, VM_MATRIX, VM_SWEEP, KILLS_VM, SYSTEMD, KUBERNETES];
-/// What needs QEMU.
-pub(super) const IN_VM: &[&str] = &[VM, VM_SOAK, VM_MATRIX, VM_SWEEP, KILLS_VM, SYSTEMD, SABOTAGE_VM];
 
 #[cfg(test)]
 mod tests {

@@ -1,17 +1,28 @@
-//! What runs in VMs, on their kernels.
+//! What runs in VMs, on their kernels. All that a run has for a kernel is done in one boot of it, as a list of jobs.
 
-use super::chosen::{Chosen, quoted};
+use std::collections::BTreeMap;
+
+use super::chosen::{Chosen, Share, quoted};
 use super::host;
 use crate::error::Error;
-use crate::said::read_console;
+use crate::said::read_text;
 use crate::summary::Tally;
 use crate::verdict::{Outcome, Results, Verdict};
-use crate::{artifacts, kinds, tools, vm};
+use crate::vm::{self, Heard, Job, Report};
+use crate::{artifacts, kills, kinds};
 
 /// Rounds of each kind.
 const KILLS: u32 = 2;
-/// How many seconds matrix, sweep and soak may take in each VM. On a slow machine the sweep does not end within 2,000.
+/// How many seconds matrix, sweep, soak and sabotage may take in each VM. On a slow machine a whole sweep does not end within 2,000.
 const LIMIT: u64 = 5400;
+/// What both lanes of a soak do: with 40 steps in each every kind of step is among them.
+const SOAK: &[&str] = &["--steps=80", "--minutes=12"];
+/// Of the events of a cell every 48th, and of requests to the kernel every 90th.
+const MATRIX: &[&str] = &["--share=48", "--stride=90"];
+/// What few machines can do, at every 90th call.
+const SWEEP: &[&str] = &["--rare", "--stride=90"];
+/// What is killed, of all the ends of faults.
+const BY_KILLS: &str = "Kill";
 /// Lanes of the soak in a VM (`tests/src/soak/mod.rs`), of which a share is one.
 pub(super) const SOAK_LANES: u32 = 2;
 /// What a VM with systemd does in a share, as `tests/systemd/boot.sh` has it: a part of the tests that need one boot alone, those of
@@ -21,29 +32,155 @@ const SYSTEMD_PARTS: [&str; 6] =
 /// Each of them on each kernel.
 pub(super) const SYSTEMD_SHARES: u32 = (SYSTEMD_PARTS.len() * vm::KERNELS.len()) as u32;
 
-/// The kernel tests on both kernels of the VM, but for what has just passed on the host and does not depend on the kernel.
-/// `cargo xtask vm` runs everything.
-pub(super) fn kernels(chosen: &Chosen) -> Result<Tally, Error> {
-    tools::require(tools::OBSERVERS)?;
-    let mut tally = Tally::default();
-    let passed = passed_on_host()?;
-    let boots = vm::test_all(&artifacts::build()?, chosen, |series| not_repeated(&passed, series))?;
-    for boot in &boots {
-        let replay = |test: &str| vm_command(&boot.release, &format!("--filter {}", quoted(test)));
-        tally.add_boot(boot, &replay);
+/// What is done in VMs that other steps have jobs in, too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum InVm {
+    /// The kernel tests, but for what has just passed on the host and does not depend on the kernel. `cargo xtask vm` runs
+    /// everything.
+    Tests,
+    /// Faults of every kind, under which everything is killed.
+    Kills,
+    /// The guards whose absence shows with a delay only, on the kernel where filters are filters.
+    Sabotage,
+    /// Where packets can be delayed, and where memory, files and clock are ours.
+    Soak,
+    /// The crash matrix of every kind: of its events a share, another one on each kernel, of each kind, and in each round of landings.
+    Matrix,
+    /// The sweep over system calls, of what few machines can do; other calls in each round of landings.
+    Sweep,
+}
+
+/// Does these in one VM of each kernel, side by side. Returns by the name of the step what was heard on each kernel.
+pub(super) fn boot(wanted: &[(InVm, &Chosen)]) -> Result<BTreeMap<String, Vec<Heard>>, Error> {
+    let mut asked = Vec::new();
+    for series in vm::KERNELS {
+        let jobs = wanted.iter().filter_map(|(what, chosen)| what.job(chosen, series).transpose());
+        let jobs: Vec<_> = jobs.collect::<Result<_, _>>()?;
+        if !jobs.is_empty() {
+            asked.push((series, jobs));
+        }
     }
-    kinds::keep_boots(kinds::KERNEL_TESTS, &boots, others(chosen))?;
-    Ok(tally)
+    let mut by_step: BTreeMap<String, Vec<Heard>> = BTreeMap::new();
+    for heard in vm::run_jobs(&artifacts::build()?, asked)? {
+        by_step.entry(heard.job.clone()).or_default().push(heard);
+    }
+    Ok(by_step)
+}
+
+impl InVm {
+    /// What a kernel of this series is asked to do, if anything.
+    fn job(self, chosen: &Chosen, series: &str) -> Result<Option<Job>, Error> {
+        let job = match self {
+            Self::Tests => {
+                let share = chosen.share.unwrap_or(Share::WHOLE);
+                let left_out = not_repeated(&passed_on_host()?, series);
+                vm::tests(&chosen.filters, &chosen.cells, share, &left_out)
+            }
+            Self::Kills => {
+                let every = [BY_KILLS.to_owned()];
+                let filters = if chosen.filters.is_empty() { every.as_slice() } else { &chosen.filters };
+                vm::kills(KILLS, &chosen.arguments(), filters)
+            }
+            Self::Sabotage if vm::KERNELS.first() != Some(&series) => return Ok(None),
+            Self::Sabotage | Self::Soak | Self::Matrix | Self::Sweep => self.program(chosen),
+        };
+        Ok(Some(Job { name: chosen.step.to_owned(), ..job }))
+    }
+
+    /// A program of the image, with its arguments.
+    fn program(self, chosen: &Chosen) -> Job {
+        let mut argv = vec![vm::program(self.called())];
+        argv.extend(self.arguments(chosen));
+        let report = match self {
+            Self::Sabotage => {
+                argv.push(format!("--results={}", vm::RESULTS));
+                Report::Verdicts
+            }
+            _ => Report::Text,
+        };
+        Job { name: self.called().to_owned(), argv, limit: LIMIT, report, files: Vec::new() }
+    }
+
+    /// The name of its program.
+    fn called(self) -> &'static str {
+        match self {
+            Self::Tests => "test-runner",
+            Self::Kills => "kills",
+            Self::Sabotage => "sabotage",
+            Self::Soak => "soak",
+            Self::Matrix => "matrix",
+            Self::Sweep => "sweep",
+        }
+    }
+
+    /// Of such a program, in every boot and in a replay.
+    fn arguments(self, chosen: &Chosen) -> Vec<String> {
+        let own: Vec<String> = match self {
+            Self::Tests | Self::Kills => Vec::new(),
+            Self::Sabotage => vec!["--netem".to_owned()],
+            Self::Soak => {
+                let lane = chosen.share.map(|share| format!("--lane={}", share.number() - 1));
+                // The lanes of one round have one seed, by which they share out among them what has to come first.
+                let seed = format!("--seed={}", chosen.offset());
+                SOAK.iter().map(ToString::to_string).chain([seed]).chain(lane).collect()
+            }
+            Self::Matrix | Self::Sweep => {
+                let density = if self == Self::Matrix { MATRIX } else { SWEEP };
+                let only = chosen.filters.iter().map(|filter| format!("--only={filter}"));
+                let limit = format!("--limit={LIMIT}");
+                density.iter().map(ToString::to_string).chain([limit]).chain(only).collect()
+            }
+        };
+        let which = if self == Self::Soak { Vec::new() } else { chosen.arguments() };
+        own.into_iter().chain(which).collect()
+    }
+
+    /// What came of it, by what was heard on each kernel.
+    pub(super) fn judge(self, chosen: &Chosen, heard: &[Heard]) -> Result<Tally, Error> {
+        let mut tally = Tally::default();
+        if heard.is_empty() {
+            tally.fail(format!("{}: no kernel was asked for anything", chosen.step));
+        }
+        for heard in heard {
+            let replay = |cell: &str| self.replay(chosen, &heard.release, cell);
+            match self {
+                Self::Tests | Self::Kills | Self::Sabotage => tally.add_heard(heard, &replay),
+                Self::Soak | Self::Matrix | Self::Sweep => {
+                    let name = format!("{} on {}", self.called(), heard.release);
+                    read_text(&name, &heard.text, heard.failure.clone(), &replay, &mut tally);
+                }
+            }
+        }
+        match self {
+            Self::Tests => kinds::keep_heard(kinds::KERNEL_TESTS, heard, others(chosen))?,
+            Self::Kills => heard.iter().try_for_each(|heard| kills::keep(&heard.results.verdicts))?,
+            _ => {}
+        }
+        Ok(if self == Self::Soak { tally.by_seed(chosen.offset()) } else { tally })
+    }
+
+    /// The command that boots a kernel again, by its release, and does there what has failed.
+    fn replay(self, chosen: &Chosen, release: &str, cell: &str) -> String {
+        let what = match self {
+            Self::Tests => format!("--filter {}", quoted(cell)),
+            Self::Kills => format!("--kills {KILLS} --filter {}", quoted(cell)),
+            Self::Sabotage | Self::Soak | Self::Matrix | Self::Sweep => {
+                // The name of a cell says it without its share, and whatever else was asked for.
+                let is_choice =
+                    |word: &String| ["--partition=", "--cell="].iter().any(|option| word.starts_with(option));
+                let rest = self.arguments(chosen).into_iter().filter(|word| !is_choice(word));
+                let cell = chosen.takes.cells.then(|| format!("--cell={cell}"));
+                let words = [vm::program(self.called())].into_iter().chain(rest).chain(cell);
+                format!("-- {}", words.map(|word| quoted(&word)).collect::<Vec<_>>().join(" "))
+            }
+        };
+        format!("{} {what}", vm::command(release))
+    }
 }
 
 /// Where those tests are that this share has not.
 fn others(chosen: &Chosen) -> Option<String> {
     chosen.share.filter(|share| share.of() > 1).map(|share| format!("in another share than {share}"))
-}
-
-/// The command that boots a kernel again, by its release, and does this there.
-fn vm_command(release: &str, what: &str) -> String {
-    format!("{} {what}", vm::command(release))
 }
 
 /// Modules of kernel tests that meet what differs from kernel to kernel: what is there at all, which programs the verifier
@@ -69,10 +206,13 @@ const DEPENDS_ON_LINKS: &[&str] = &[
 fn passed_on_host() -> Result<Vec<Verdict>, Error> {
     let mut results = Results::default();
     for path in host::results() {
-        match std::fs::read_to_string(&path) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-            read => read.map_err(Error::file("read", &path))?.lines().for_each(|line| results.read(line)),
-        }
+        let text = match std::fs::read_to_string(&path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
+            read => read.map_err(Error::file("read", &path))?,
+        };
+        text.lines().for_each(|line| {
+            results.read(line);
+        });
     }
     let passed = results.verdicts.into_iter().filter(|verdict| verdict.outcome == Outcome::Pass);
     Ok(passed.collect())
@@ -92,75 +232,6 @@ fn not_repeated(passed: &[Verdict], series: &str) -> Vec<String> {
     passed.iter().filter(alike).map(|verdict| verdict.test.clone()).collect()
 }
 
-/// Runs a program with these arguments on both kernels. It reports as a script does.
-fn program(chosen: &Chosen, name: &str, arguments: &[String]) -> Result<Tally, Error> {
-    tools::require(tools::OBSERVERS)?;
-    let mut tally = Tally::default();
-    let argv: Vec<_> = [vm::program(name)].iter().chain(arguments).cloned().collect();
-    for (release, text, failure) in vm::program_on_all(&artifacts::build()?, &argv, LIMIT)? {
-        let replay = |cell: &str| {
-            // The name of a cell says it without its share.
-            let rest = arguments.iter().filter(|word| !word.starts_with("--partition="));
-            let words: Vec<_> = [vm::program(name)].iter().chain(rest).map(|word| quoted(word)).collect();
-            let cell = if chosen.takes.cells { quoted(&format!("--cell={cell}")) } else { String::new() };
-            vm_command(&release, format!("-- {} {cell}", words.join(" ")).trim_end())
-        };
-        read_console(&format!("{name} on {release}"), &text, failure, &replay, &mut tally);
-    }
-    Ok(tally)
-}
-
-/// The soak on both kernels of the VM, where packets can be delayed, and where memory, files and clock are ours.
-pub(super) fn soak(chosen: &Chosen) -> Result<Tally, Error> {
-    // With 40 steps in each of two lanes every kind of step is among them.
-    let mut arguments = vec!["--steps=80".to_owned(), "--minutes=12".to_owned()];
-    // The lanes of one round have one seed, by which they share out among them what has to come first.
-    arguments.push(format!("--seed={}", chosen.offset()));
-    arguments.extend(chosen.share.map(|share| format!("--lane={}", share.number() - 1)));
-    Ok(program(chosen, "soak", &arguments)?.by_seed(chosen.offset()))
-}
-
-/// The crash matrix of every kind on both kernels of the VM: of its events a share, another one on each kernel, of each kind, and
-/// in each round of landings.
-pub(super) fn matrix(chosen: &Chosen) -> Result<Tally, Error> {
-    points(chosen, "matrix", &["--share=48", "--stride=90"])
-}
-
-/// The sweep over system calls on both kernels of the VM, of what few machines can do; other calls in each round of landings.
-pub(super) fn sweep(chosen: &Chosen) -> Result<Tally, Error> {
-    points(chosen, "sweep", &["--rare", "--stride=90"])
-}
-
-fn points(chosen: &Chosen, name: &str, density: &[&str]) -> Result<Tally, Error> {
-    let only = chosen.filters.iter().map(|filter| format!("--only={filter}"));
-    let density = density.iter().map(|&word| word.to_owned());
-    let limit = [format!("--limit={LIMIT}")];
-    program(chosen, name, &density.chain(limit).chain(chosen.arguments()).chain(only).collect::<Vec<_>>())
-}
-
-pub(super) fn kill(chosen: &Chosen) -> Result<Tally, Error> {
-    tools::require(tools::OBSERVERS)?;
-    let mut tally = Tally::default();
-    for boot in vm::test_kills(&artifacts::build()?, KILLS, chosen)? {
-        let replay =
-            |cell: &str| vm_command(&boot.release, &format!("--kills {KILLS} --filter {}", quoted(cell)));
-        tally.add_boot(&boot, &replay);
-    }
-    Ok(tally)
-}
-
-/// The guards whose absence shows with a delay only, on the kernel where filters are filters.
-pub(super) fn sabotage(chosen: &Chosen) -> Result<Tally, Error> {
-    tools::require(tools::OBSERVERS)?;
-    let mut tally = Tally::default();
-    let boot = vm::test_sabotage(&artifacts::build()?, chosen)?;
-    tally.add_boot(&boot, &|cell| {
-        let cell = quoted(&format!("--cell={cell}"));
-        vm_command(&boot.release, &format!("-- {} --netem {cell}", vm::program("sabotage")))
-    });
-    Ok(tally)
-}
-
 /// The package on a real systemd, a part of its tests on a kernel each landing. `cargo xtask vm --systemd` does all of it with the
 /// release programs.
 pub(super) fn systemd(chosen: &Chosen) -> Result<Tally, Error> {
@@ -172,12 +243,13 @@ pub(super) fn systemd(chosen: &Chosen) -> Result<Tally, Error> {
         }
         None => (vm::KERNELS.to_vec(), chosen.filters.clone()),
     };
-    let boots = vm::test_systemd(&artifacts::build()?, &kernels, &filters)?;
-    for boot in &boots {
-        let replay = |test: &str| vm_command(&boot.release, &format!("--systemd --filter {}", quoted(test)));
-        tally.add_boot(boot, &replay);
+    let heard = vm::test_systemd(&artifacts::build()?, &kernels, &filters)?;
+    for heard in &heard {
+        let replay =
+            |test: &str| format!("{} --systemd --filter {}", vm::command(&heard.release), quoted(test));
+        tally.add_heard(heard, &replay);
     }
-    kinds::keep_boots(kinds::SYSTEMD_TESTS, &boots, others(chosen))?;
+    kinds::keep_heard(kinds::SYSTEMD_TESTS, &heard, others(chosen))?;
     Ok(tally)
 }
 
@@ -191,7 +263,63 @@ fn systemd_share(number: u32) -> (&'static str, &'static str) {
 mod tests {
     use std::collections::BTreeSet;
 
+    use super::super::chosen::Takes;
     use super::*;
+
+    fn chosen(step: &'static str, takes: Takes) -> Chosen {
+        let share = Share::all(12).nth(2);
+        let (cells, filters) = (Vec::new(), Vec::new());
+        Chosen { step, takes, shares: 12, share, landing: 614, offset: None, cells, filters }
+    }
+
+    #[test]
+    fn a_job_is_called_as_its_step_and_has_the_share_and_what_it_says_is_read_as_it_is_said() {
+        for (what, takes) in [
+            (InVm::Tests, Takes::NAMES),
+            (InVm::Kills, Takes::NAMES),
+            (InVm::Sabotage, Takes::NAMES),
+            (InVm::Matrix, Takes::POINTS),
+            (InVm::Sweep, Takes::POINTS),
+        ] {
+            let job = what.job(&chosen("a-step", takes), vm::KERNELS[0]).unwrap().unwrap();
+            assert_eq!(job.name, "a-step");
+            assert!(job.argv.contains(&"--partition=3/12".to_owned()), "{job:?}");
+            let says_verdicts = job.argv.iter().any(|word| word.starts_with("--results="));
+            assert_eq!(says_verdicts, job.report == Report::Verdicts, "{job:?}");
+        }
+        let soak = InVm::Soak.job(&chosen("a-step", Takes::NOTHING), vm::KERNELS[0]).unwrap().unwrap();
+        assert!(
+            soak.argv.contains(&"--lane=2".to_owned()) && soak.argv.contains(&"--seed=51".to_owned()),
+            "{soak:?}"
+        );
+    }
+
+    #[test]
+    fn guards_are_taken_out_on_the_oldest_kernel_alone() {
+        let sabotage = chosen("sabotage-vm", Takes::NAMES);
+        let asked = vm::KERNELS.map(|series| InVm::Sabotage.job(&sabotage, series).unwrap().is_some());
+        assert_eq!(asked, [true, false]);
+    }
+
+    #[test]
+    fn what_has_failed_is_done_again_on_its_kernel_by_the_name_of_the_cell_or_by_seed_and_lane() {
+        let replay = |what: InVm, takes| what.replay(&chosen("a-step", takes), "6.12.1-x", "a b");
+        let vm = "cargo xtask vm --kernel 6.12";
+        assert_eq!(replay(InVm::Tests, Takes::NAMES), format!("{vm} --filter 'a b'"));
+        assert_eq!(replay(InVm::Kills, Takes::NAMES), format!("{vm} --kills 2 --filter 'a b'"));
+        assert_eq!(
+            replay(InVm::Sabotage, Takes::NAMES),
+            format!("{vm} -- /chaos/bin/sabotage --netem '--cell=a b'")
+        );
+        assert_eq!(
+            replay(InVm::Matrix, Takes::POINTS),
+            format!("{vm} -- /chaos/bin/matrix --share=48 --stride=90 --limit=5400 --offset=51 '--cell=a b'")
+        );
+        assert_eq!(
+            replay(InVm::Soak, Takes::NOTHING),
+            format!("{vm} -- /chaos/bin/soak --steps=80 --minutes=12 --seed=51 --lane=2")
+        );
+    }
 
     #[test]
     fn each_part_of_the_tests_with_systemd_is_run_on_each_kernel() {
@@ -210,6 +338,7 @@ mod tests {
                 outcome: Outcome::Pass,
                 reason: String::new(),
                 ms: 1,
+                cpu_ms: None,
                 tries: 1,
                 figures: serde_json::Map::new(),
             });

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::cpio::Archive;
+use super::jobs::{self, Job};
 use super::kernel::{self, Kernel};
 use crate::artifacts::{Artifacts, suite};
 use crate::error::Error;
@@ -29,7 +30,7 @@ pub(super) const LEFT_OUT: &str = "etc/left-out";
 
 /// Runs a share of the tests of the suites of the kernel, or those of these names, but for what [`LEFT_OUT`] names.
 pub(super) fn test_command(filters: &[String], names: &[String], share: Share) -> Vec<String> {
-    let mut argv = vec![format!("{BIN_DIR}/test-runner"), "--results=/dev/ttyS1".to_owned()];
+    let mut argv = vec![format!("{BIN_DIR}/test-runner"), format!("--results={}", super::RESULTS)];
     argv.push(format!("--partition={share}"));
     argv.extend(names.iter().map(|name| format!("--cell={name}")));
     argv.push(format!("--leave-out=/{LEFT_OUT}"));
@@ -38,8 +39,8 @@ pub(super) fn test_command(filters: &[String], names: &[String], share: Share) -
     argv
 }
 
-/// The part of the image that every kernel shares. `argv` is what `vm-init` runs; `extra` a file to bring along.
-pub(super) fn base(built: &Artifacts, argv: &[String], extra: Option<&Path>) -> Result<Archive, Error> {
+/// The part of the image that every kernel shares. `extra` is a file to bring along.
+pub(super) fn base(built: &Artifacts, extra: Option<&Path>) -> Result<Archive, Error> {
     let mut archive = Archive::default();
     for folder in ["dev", "proc", "sys", "run", "tmp", "root", "var", "etc", "mnt"] {
         archive.folder(folder);
@@ -51,7 +52,6 @@ pub(super) fn base(built: &Artifacts, argv: &[String], extra: Option<&Path>) -> 
     archive.file("etc/group", b"root:x:0:\nchaos:x:990:\nnogroup:x:65534:\n");
     archive.file("etc/hosts", b"127.0.0.1 localhost\n::1 localhost\n");
     archive.file("etc/nsswitch.conf", b"passwd: files\ngroup: files\nhosts: files\n");
-    archive.file("chaos/argv", argv.join("\0").as_bytes());
 
     let mut libraries = BTreeSet::new();
     let mut programs: BTreeSet<&Path> = built.programs.iter().map(PathBuf::as_path).collect();
@@ -115,9 +115,15 @@ fn add_libraries(archive: &mut Archive, libraries: BTreeSet<PathBuf>) -> Result<
     Ok(())
 }
 
-/// Writes the image of one kernel: the shared part and its modules, which the kernel unpacks one after the other.
-pub(super) fn write(base: &Archive, kernel: &Kernel, to: &Path) -> Result<(), Error> {
+/// Writes the image of one kernel: the shared part, the jobs that `vm-init` is to do, if any, and the kernel's modules.
+pub(super) fn write(base: &Archive, kernel: &Kernel, jobs: &[Job], to: &Path) -> Result<(), Error> {
     let mut archive = base.clone();
+    if !jobs.is_empty() {
+        archive.file("chaos/jobs", jobs::list(jobs).as_bytes());
+    }
+    for (path, text) in jobs.iter().flat_map(|job| &job.files) {
+        archive.file(path, text.as_bytes());
+    }
     let folder = format!("lib/modules/{}", kernel.release);
     let from = kernel.modules.join(&folder);
     for name in kernel::names(&from)? {

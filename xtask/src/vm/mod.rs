@@ -1,4 +1,5 @@
-//! `cargo xtask vm`: boots the test image under QEMU, on each kernel asked for, and prints a verdict per test.
+//! `cargo xtask vm`: boots the test image under QEMU, on each kernel asked for, and prints a verdict per test. A VM is given a list
+//! of jobs, which it does one after the other: of `cargo xtask test` all that a kernel has to do.
 //!
 //! The kernels are Debian's, downloaded and unpacked but not installed. The image is an initramfs: busybox, a few
 //! independent observers, our programs, and the modules that the faults need. PID 1 is `vm-init`.
@@ -6,10 +7,12 @@
 mod cpio;
 mod debian;
 mod image;
+mod jobs;
 mod kernel;
 mod qemu;
+mod spent;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -19,10 +22,12 @@ use clap::{Args, Parser};
 use crate::artifacts::{self, Artifacts};
 use crate::error::Error;
 use crate::summary::Tally;
-use crate::test::{Chosen, Share, quoted};
+use crate::test::{Share, quoted};
 use crate::verdict::Results;
 use crate::{dist, kills, kinds, run, tools};
 use cpio::Archive;
+pub(crate) use jobs::{Job, Report};
+use qemu::{Machine, Show, Task};
 
 /// Debian's stable kernel, without tcx, and its backported one, with tcx.
 pub(crate) const KERNELS: [&str; 2] = ["6.1", "6.12"];
@@ -52,8 +57,8 @@ const LEAST_SYSTEMD_LIMIT: u64 = 4500;
 /// The same of one kill under faults of every kind, and of the ends that are measured beside it: twice what each of a
 /// hundred took on a slow machine.
 const LEAST_LIMIT_OF_A_KILL: u64 = 240;
-/// What booting takes, and what a program may be late, in seconds.
-const BEFORE_AND_AFTER: u64 = 300;
+/// What a VM with systemd is called beside jobs.
+const SYSTEMD: &str = "systemd";
 
 /// Options of `cargo xtask vm`.
 #[derive(Args, Clone)]
@@ -64,8 +69,8 @@ pub(crate) struct Options {
     /// Only tests whose name contains this; may be repeated: any of them
     #[arg(long)]
     filter: Vec<String>,
-    /// Wall-clock limit of one VM, in seconds, if --systemd or --kills needs no longer one; a hang of one test ends much
-    /// earlier
+    /// Wall-clock limit of what one VM does, in seconds, if --systemd or --kills needs no longer one; a hang of one test ends
+    /// much earlier
     #[arg(long, env = "CHAOS_VM_TIMEOUT", default_value_t = 2400)]
     timeout: u64,
     /// Memory of one VM, in MiB
@@ -91,11 +96,6 @@ impl Options {
         Defaults::parse_from(["vm"]).options
     }
 
-    /// The same, with a limit of at least so many seconds.
-    fn lasting(&self, least: u64) -> Self {
-        Self { timeout: self.timeout.max(least), ..self.clone() }
-    }
-
     /// The command that runs a test again, or a kind of kill, on a kernel.
     fn replay(&self, release: &str, test: &str) -> String {
         let kills = self.kills.map(|count| format!("--kills {count} "));
@@ -117,31 +117,18 @@ struct Defaults {
     options: Options,
 }
 
-/// What one VM did.
-pub(crate) struct Boot {
+/// What was heard of a job on one kernel, or of the tests in a VM with systemd.
+pub(crate) struct Heard {
+    /// Its name.
+    pub(crate) job: String,
     /// Kernel release.
     pub(crate) release: String,
     pub(crate) results: Results,
-    /// Why the boot failed as a whole: time limit, panic, no verdict.
+    /// What it said, if it reports by a text.
+    pub(crate) text: String,
+    /// Why it failed as a whole: time limit, panic, no verdict, exit status.
     pub(crate) failure: Option<String>,
-    /// All that was on the console.
-    pub(crate) console: String,
-    /// From starting QEMU to its end.
     pub(crate) took: Duration,
-}
-
-impl Boot {
-    /// Whether it came to its end, and what it ran was content.
-    pub(crate) fn succeeded(&self) -> bool {
-        self.failure.is_none() && self.results.exit == Some(0)
-    }
-
-    /// The last lines of the console.
-    pub(crate) fn console_tail(&self) -> String {
-        const LINES: usize = 40;
-        let lines: Vec<_> = self.console.lines().collect();
-        lines[lines.len().saturating_sub(LINES)..].join("\n")
-    }
 }
 
 pub(crate) fn main(options: &Options) -> Result<ExitCode, Error> {
@@ -149,21 +136,20 @@ pub(crate) fn main(options: &Options) -> Result<ExitCode, Error> {
     tools::require(tools::VM)?;
     let built = artifacts::build()?;
     if !options.command.is_empty() {
-        return run_command(options, &built);
+        return command_of(options, &built);
     }
-    let boots = if options.systemd {
-        boot_systemd(options, &built, &dist::build()?)?
-    } else if let Some(count) = options.kills {
-        boot_kills(options, &built, count, &[])?
+    let (suite, heard) = if options.systemd {
+        (kinds::SYSTEMD_TESTS, boot_systemd(options, &built, dist::build()?.as_path())?)
     } else {
-        boot_tests(options, &built)?
+        (kinds::KERNEL_TESTS, boot_jobs(options, &built, asked(options))?)
     };
-    let suite = if options.systemd { kinds::SYSTEMD_TESTS } else { kinds::KERNEL_TESTS };
-    kinds::keep_boots(suite, &boots, None)?;
+    if options.kills.is_some() {
+        heard.iter().try_for_each(|heard| kills::keep(&heard.results.verdicts))?;
+    }
+    kinds::keep_heard(suite, &heard, None)?;
     let mut tally = Tally::default();
-    for boot in &boots {
-        let replay = |test: &str| options.replay(&boot.release, test);
-        tally.add_boot(boot, &replay);
+    for heard in &heard {
+        tally.add_heard(heard, &|test| options.replay(&heard.release, test));
     }
     tally.print_exceptions();
     println!("{}", tally.line());
@@ -176,50 +162,36 @@ pub(crate) fn command(release: &str) -> String {
     format!("cargo xtask vm --kernel {}", series.unwrap_or(release))
 }
 
-/// Boots every kernel, with default options, for `cargo xtask test`, and leaves out tests by what `leave_out` says of it.
-pub(crate) fn test_all(
-    built: &Artifacts,
-    chosen: &Chosen,
-    leave_out: impl Fn(&str) -> Vec<String>,
-) -> Result<Vec<Boot>, Error> {
-    tools::require(tools::VM)?;
-    let options = Options { filter: chosen.filters.clone(), ..Options::defaults() };
-    boot_machines(&options, &test_machines(&options, built, chosen.share, &chosen.cells, leave_out)?)
+/// How long a job may take, in seconds, if it needs no longer.
+pub(crate) fn usual_limit() -> u64 {
+    Options::defaults().timeout
 }
 
-/// Kills everything under faults of the kinds of a share so many times, on every kernel.
-pub(crate) fn test_kills(built: &Artifacts, count: u32, chosen: &Chosen) -> Result<Vec<Boot>, Error> {
-    tools::require(tools::VM)?;
-    let filter = if chosen.filters.is_empty() { vec!["Kill".to_owned()] } else { chosen.filters.clone() };
-    boot_kills(&Options { filter, ..Options::defaults() }, built, count, &chosen.arguments())
+/// A share of the kernel tests, or those of these names, without what is left out.
+pub(crate) fn tests(filters: &[String], names: &[String], share: Share, left_out: &[String]) -> Job {
+    Job {
+        name: "tests".to_owned(),
+        argv: image::test_command(filters, names, share),
+        limit: usual_limit(),
+        report: Report::Verdicts,
+        files: vec![(image::LEFT_OUT, left_out.join("\n"))],
+    }
 }
 
-fn boot_kills(
-    options: &Options,
-    built: &Artifacts,
-    count: u32,
-    arguments: &[String],
-) -> Result<Vec<Boot>, Error> {
-    let options = &options.lasting(LEAST_LIMIT_OF_A_KILL.saturating_mul(count.into()));
-    let mut argv = vec![program("kills"), "--results=/dev/ttyS1".to_owned(), format!("--count={count}")];
+/// Ends faults of these kinds so many times.
+pub(crate) fn kills(count: u32, arguments: &[String], filters: &[String]) -> Job {
+    let mut argv = vec![program("kills"), format!("--results={RESULTS}"), format!("--count={count}")];
     argv.extend_from_slice(arguments);
-    argv.extend(options.filter.iter().map(|filter| format!("--only={filter}")));
-    let boots = boot_all(options, &image::base(built, &argv, None)?)?;
-    boots.iter().try_for_each(|boot| kills::keep(&boot.results.verdicts))?;
-    Ok(boots)
+    argv.extend(filters.iter().map(|filter| format!("--only={filter}")));
+    let limit = usual_limit().max(LEAST_LIMIT_OF_A_KILL.saturating_mul(count.into()));
+    Job { name: "kills".to_owned(), argv, limit, report: Report::Verdicts, files: Vec::new() }
 }
 
-/// Takes guards out of the daemon, on the oldest kernel.
-pub(crate) fn test_sabotage(built: &Artifacts, chosen: &Chosen) -> Result<Boot, Error> {
+/// Does what each kernel is asked for in one VM of it, all VMs side by side, with default options. Says where their time went.
+pub(crate) fn run_jobs(built: &Artifacts, asked: Vec<(&str, Vec<Job>)>) -> Result<Vec<Heard>, Error> {
+    tools::require(tools::OBSERVERS)?;
     tools::require(tools::VM)?;
-    let options = Options {
-        kernel: KERNELS.first().map(ToString::to_string).into_iter().collect(),
-        ..Options::defaults()
-    };
-    let mut argv = vec![program("sabotage"), "--results=/dev/ttyS1".to_owned(), "--netem".to_owned()];
-    argv.extend(chosen.arguments());
-    let boot = boot_all(&options, &image::base(built, &argv, None)?)?.pop();
-    boot.ok_or_else(|| Error::Lacking("no kernel to boot".into()))
+    boot_jobs(&Options::defaults(), built, asked)
 }
 
 /// Boots Debian on these kernels, with the package of the programs that the other tests use, and runs what has one of these in its
@@ -228,7 +200,7 @@ pub(crate) fn test_systemd(
     built: &Artifacts,
     kernels: &[&str],
     filters: &[String],
-) -> Result<Vec<Boot>, Error> {
+) -> Result<Vec<Heard>, Error> {
     tools::require(tools::VM)?;
     let kernel = kernels.iter().map(ToString::to_string).collect();
     let options = Options { kernel, filter: filters.to_vec(), ..Options::defaults() };
@@ -236,12 +208,19 @@ pub(crate) fn test_systemd(
 }
 
 /// Boots Debian, with a package of the programs in a folder.
-fn boot_systemd(options: &Options, built: &Artifacts, programs: &Path) -> Result<Vec<Boot>, Error> {
+fn boot_systemd(
+    options: &Options,
+    built: &Artifacts,
+    programs: &std::path::Path,
+) -> Result<Vec<Heard>, Error> {
     // Six boots and five runs of dpkg.
-    let options = &options.lasting(LEAST_SYSTEMD_LIMIT);
+    let limit = Duration::from_secs(options.timeout.max(LEAST_SYSTEMD_LIMIT));
     let disk = debian::disk()?;
     let base = debian::base(built, programs, &options.filter)?;
-    boot_machines(options, &machines(options, &base, Some(&disk))?)
+    let task = || Task::Systemd { disk: disk.clone(), limit };
+    let machines: Result<Vec<_>, Error> =
+        options.series().map(|series| machine(options, series, 1, &base, task())).collect();
+    boot_machines(options, &machines?, Show::Results)
 }
 
 /// Where a program of ours is in the image.
@@ -250,87 +229,50 @@ pub(crate) fn program(name: &str) -> String {
 }
 
 /// Runs a program of the image in one VM and shows what it writes as it writes it.
-pub(crate) fn show(built: &Artifacts, kernel: &str, argv: &[String]) -> Result<Boot, Error> {
+pub(crate) fn show(built: &Artifacts, kernel: &str, argv: &[String]) -> Result<Heard, Error> {
     tools::require(tools::OBSERVERS)?;
     tools::require(tools::VM)?;
     let options = Options { kernel: vec![kernel.to_owned()], ..Options::defaults() };
-    let machines = machines(&options, &image::base(built, argv, None)?, None)?;
-    let machine = machines.first().ok_or_else(|| Error::Lacking(format!("no kernel {kernel}")))?;
-    let boot = qemu::boot(machine, qemu::Show::Program)?;
-    if let Some(failure) = &boot.failure {
-        eprintln!("the VM failed: {failure}\n{}", boot.console_tail());
-    }
-    Ok(boot)
+    let heard = run_command(&options, built, argv, None, Show::Program)?.pop();
+    heard.ok_or_else(|| Error::Lacking(format!("no kernel {kernel}")))
 }
 
-/// Runs a program of the image, side by side on each kernel: its name for people, what the console said, and
-/// why it did not end well. It may take so many seconds, and the machine a few minutes more.
-pub(crate) fn program_on_all(
-    built: &Artifacts,
-    argv: &[String],
-    limit: u64,
-) -> Result<Vec<(String, String, Option<String>)>, Error> {
-    tools::require(tools::VM)?;
-    let options = Options::defaults().lasting(limit + BEFORE_AND_AFTER);
-    let base = image::base(built, argv, None)?;
-    let outcome = |machine: &qemu::Machine| {
-        let boot = qemu::boot(machine, qemu::Show::Program)?;
-        let failure = match boot.results.exit {
-            Some(0) => boot.failure,
-            exit => Some(boot.failure.unwrap_or_else(|| format!("exit {exit:?}"))),
-        };
-        Ok((boot.release, boot.console, failure))
+/// What `cargo xtask vm` has each machine do. Of all the kernel tests each has a part.
+fn asked(options: &Options) -> Vec<(&str, Vec<Job>)> {
+    let jobs: Vec<_> = match options.kills {
+        Some(count) => vec![kills(count, &[], &options.filter)],
+        // What a filter lets through is not worth a second boot.
+        None => Share::all(if options.filter.is_empty() { PARTITIONS } else { 1 })
+            .map(|part| tests(&options.filter, &[], part, &[]))
+            .collect(),
     };
-    let machines = machines(&options, &base, None)?;
-    std::thread::scope(|scope| {
-        let running: Vec<_> = machines.iter().map(|machine| scope.spawn(move || outcome(machine))).collect();
-        let join = |thread: std::thread::ScopedJoinHandle<'_, _>| {
-            thread.join().unwrap_or_else(|_| Err(Error::Lacking("the thread of a VM panicked".into())))
-        };
-        running.into_iter().map(join).collect()
-    })
+    let lasting = |job: &Job| Job { limit: job.limit.max(options.timeout), ..job.clone() };
+    jobs.iter().flat_map(|job| options.series().map(move |series| (series, vec![lasting(job)]))).collect()
 }
 
-fn boot_tests(options: &Options, built: &Artifacts) -> Result<Vec<Boot>, Error> {
-    boot_machines(options, &test_machines(options, built, None, &[], |_| Vec::new())?)
-}
-
-/// The machines that a share of the kernel tests run in, or those of these names, without what `leave_out` names for each kernel.
-fn test_machines(
+/// Boots a machine for each, with the number that it has among those of its kernel.
+fn boot_jobs(
     options: &Options,
     built: &Artifacts,
-    share: Option<Share>,
-    names: &[String],
-    leave_out: impl Fn(&str) -> Vec<String>,
-) -> Result<Vec<qemu::Machine>, Error> {
-    // What a filter lets through is not worth a second boot, nor is a share.
-    let partitions =
-        if options.filter.is_empty() && names.is_empty() && share.is_none() { PARTITIONS } else { 1 };
-    let mut machines = Vec::new();
-    for (number, part) in (1..).zip(Share::all(partitions)) {
-        let argv = image::test_command(&options.filter, names, share.unwrap_or(part));
-        let common = image::base(built, &argv, None)?;
-        for series in options.series() {
-            let mut base = common.clone();
-            base.file(image::LEFT_OUT, leave_out(series).join("\n").as_bytes());
-            machines.push(machine(options, series, number, &base, None)?);
-        }
+    asked: Vec<(&str, Vec<Job>)>,
+) -> Result<Vec<Heard>, Error> {
+    let base = image::base(built, None)?;
+    let mut machines: Vec<Machine> = Vec::new();
+    let mut series_of = Vec::new();
+    for (series, jobs) in asked {
+        series_of.push(series);
+        let number = series_of.iter().filter(|other| **other == series).count();
+        machines.push(machine(options, series, number, &base, Task::Jobs(jobs))?);
     }
-    Ok(machines)
+    boot_machines(options, &machines, Show::Results)
 }
 
-fn boot_all(options: &Options, base: &Archive) -> Result<Vec<Boot>, Error> {
-    boot_machines(options, &machines(options, base, None)?)
-}
-
-/// Boots them, as many side by side as there are kernels.
-fn boot_machines(options: &Options, machines: &[qemu::Machine]) -> Result<Vec<Boot>, Error> {
+/// Boots them, as many side by side as there are kernels, and says where the time went.
+fn boot_machines(options: &Options, machines: &[Machine], show: Show) -> Result<Vec<Heard>, Error> {
     let queue = Mutex::new(machines.iter());
     let lane = || {
         let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).next();
-        std::iter::from_fn(next)
-            .map(|machine| qemu::boot(machine, qemu::Show::Verdicts))
-            .collect::<Result<Vec<_>, Error>>()
+        std::iter::from_fn(next).map(|machine| qemu::boot(machine, show)).collect::<Result<Vec<_>, Error>>()
     };
     let lanes = if options.sequential { 1 } else { KERNELS.len() };
     let boots: Result<Vec<_>, Error> = std::thread::scope(|scope| {
@@ -342,35 +284,45 @@ fn boot_machines(options: &Options, machines: &[qemu::Machine]) -> Result<Vec<Bo
             })
             .collect()
     });
-    Ok(boots?.into_iter().flatten().collect())
+    let mut boots: Vec<_> = boots?.into_iter().flatten().collect();
+    boots.sort_by_key(|boot| version(&boot.times.release));
+    if show == Show::Results {
+        print!("{}", spent::table(&boots.iter().map(|boot| &boot.times).collect::<Vec<_>>()));
+    }
+    Ok(boots.into_iter().flat_map(|boot| boot.heard).collect())
 }
 
-fn run_command(options: &Options, built: &Artifacts) -> Result<ExitCode, Error> {
+/// Runs a program on each kernel, one after the other: one of the image, or the file `extra`.
+fn run_command(
+    options: &Options,
+    built: &Artifacts,
+    argv: &[String],
+    extra: Option<&std::path::Path>,
+    show: Show,
+) -> Result<Vec<Heard>, Error> {
+    let name = argv.first().and_then(|path| path.rsplit('/').next()).unwrap_or_default().to_owned();
+    let job =
+        Job { name, argv: argv.to_vec(), limit: options.timeout, report: Report::Status, files: Vec::new() };
+    let base = image::base(built, extra)?;
+    let task = || Task::Jobs(vec![job.clone()]);
+    let machines: Result<Vec<_>, Error> =
+        options.series().map(|series| machine(options, series, 1, &base, task())).collect();
+    boot_machines(&Options { sequential: true, ..options.clone() }, &machines?, show)
+}
+
+fn command_of(options: &Options, built: &Artifacts) -> Result<ExitCode, Error> {
     let (mut argv, extra) = (options.command.clone(), PathBuf::from(&options.command[0]));
     let extra = extra.is_file().then_some(extra);
     if let Some(name) = extra.as_ref().and_then(|path| path.file_name()) {
         argv[0] = format!("{}/{}", image::BIN_DIR, name.to_string_lossy());
     }
-    let mut code = ExitCode::SUCCESS;
-    let base = image::base(built, &argv, extra.as_deref())?;
-    for machine in machines(options, &base, None)? {
-        let boot = qemu::boot(&machine, qemu::Show::Console)?;
-        let verdict = match (&boot.failure, boot.results.exit) {
-            (None, Some(0)) => "exit 0".to_owned(),
-            (None, Some(status)) => format!("exit {status}"),
-            (failure, _) => failure.clone().unwrap_or_else(|| "no exit status".into()),
-        };
-        println!("{}: {verdict} ({:.1} s)", boot.release, boot.took.as_secs_f64());
-        if boot.results.exit != Some(0) {
-            code = ExitCode::FAILURE;
-        }
+    let heard = run_command(options, built, &argv, extra.as_deref(), Show::Console)?;
+    for Heard { release, failure, took, .. } in &heard {
+        let verdict = failure.as_deref().unwrap_or("exit 0");
+        println!("{release}: {verdict} ({:.1} s)", took.as_secs_f64());
     }
-    Ok(code)
-}
-
-/// The machine of each kernel.
-fn machines(options: &Options, base: &Archive, disk: Option<&Path>) -> Result<Vec<qemu::Machine>, Error> {
-    options.series().map(|series| machine(options, series, 1, base, disk)).collect()
+    let failed = heard.iter().any(|heard| heard.failure.is_some());
+    Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
 /// Fetches a kernel, and writes its image into a folder of this one among the machines with that kernel.
@@ -379,22 +331,19 @@ fn machine(
     series: &str,
     number: usize,
     base: &Archive,
-    disk: Option<&Path>,
-) -> Result<qemu::Machine, Error> {
+    task: Task,
+) -> Result<Machine, Error> {
     let started = Instant::now();
     let kernel = kernel::obtain(series)?;
     let name = if number == 1 { kernel.release.clone() } else { format!("{}-{number}", kernel.release) };
     let dir = run::vm_dir().join(name);
     std::fs::create_dir_all(&dir).map_err(Error::file("create", &dir))?;
-    let initramfs = dir.join(if disk.is_some() { "systemd.cpio" } else { "initramfs.cpio" });
-    image::write(base, &kernel, &initramfs)?;
+    let (file, jobs): (_, &[Job]) = match &task {
+        Task::Jobs(jobs) => ("initramfs.cpio", jobs),
+        Task::Systemd { .. } => ("systemd.cpio", &[]),
+    };
+    let initramfs = dir.join(file);
+    image::write(base, &kernel, jobs, &initramfs)?;
     eprintln!("image ready after {:.1} s", started.elapsed().as_secs_f64());
-    Ok(qemu::Machine {
-        kernel,
-        initramfs,
-        disk: disk.map(Path::to_path_buf),
-        dir,
-        memory: options.memory,
-        limit: Duration::from_secs(options.timeout),
-    })
+    Ok(Machine { kernel, initramfs, dir, memory: options.memory, task })
 }

@@ -1,13 +1,16 @@
-//! One boot: starts QEMU, keeps its console, follows the results, and ends it at its time limit.
+//! One boot: starts QEMU, keeps its console, follows the results, and ends it when it takes too long.
 
+use std::cell::RefCell;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::Boot;
+use super::jobs::{Job, Reader};
 use super::kernel::Kernel;
+use super::spent::Times;
+use super::{Heard, SYSTEMD};
 use crate::error::Error;
 use crate::run;
 use crate::verdict::{self, Results};
@@ -16,20 +19,26 @@ use crate::verdict::{self, Results};
 pub(super) struct Machine {
     pub(super) kernel: Kernel,
     pub(super) initramfs: PathBuf,
-    /// The root file system, never written to. A machine that has one may reboot; the others end instead.
-    pub(super) disk: Option<PathBuf>,
     /// Where the console and the results are written.
     pub(super) dir: PathBuf,
     /// MiB.
     pub(super) memory: u32,
-    /// Wall-clock limit.
-    pub(super) limit: Duration,
+    pub(super) task: Task,
 }
 
-/// What to print while it runs.
+/// What a VM is for.
+pub(super) enum Task {
+    /// It does these, and powers off. It never reboots.
+    Jobs(Vec<Job>),
+    /// It boots from a disk, never written to, and may reboot. It may take so long.
+    Systemd { disk: PathBuf, limit: Duration },
+}
+
+/// What of the console to print while it runs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Show {
-    Verdicts,
+    /// Nothing: what there is to see comes with the results.
+    Results,
     Console,
     /// What the program writes, each line with a mark before it; not what the kernel says of its start.
     Program,
@@ -44,7 +53,7 @@ impl Show {
     fn line(self, line: &[u8]) {
         let text = String::from_utf8_lossy(line);
         match self {
-            Self::Verdicts => {}
+            Self::Results => {}
             Self::Console => print!("{text}"),
             Self::Program if is_kernel_noise(&text) => {}
             Self::Program => println!("vm | {}", text.trim_end()),
@@ -63,27 +72,128 @@ fn is_kernel_noise(line: &str) -> bool {
 
 /// What the kernel calls a panic that a test has asked for.
 const ASKED_FOR: &str = "sysrq triggered crash";
+/// So many lines at the end of a console say why a VM has failed.
+const LAST_LINES: usize = 40;
 
-/// Boots and waits for the end.
+/// What one VM did.
+pub(super) struct Boot {
+    /// What was heard of each job; of a VM with systemd, of its tests.
+    pub(super) heard: Vec<Heard>,
+    pub(super) times: Times,
+}
+
+/// Boots, waits for the end, and shows what went wrong.
 pub(super) fn boot(machine: &Machine, show: Show) -> Result<Boot, Error> {
+    let (boot, console) = match &machine.task {
+        Task::Jobs(jobs) => boot_jobs(machine, jobs, show)?,
+        Task::Systemd { limit, .. } => boot_systemd(machine, *limit, show)?,
+    };
+    let failed: Vec<_> = boot.heard.iter().filter(|heard| heard.failure.is_some()).collect();
+    // Of a program whose console was shown its exit status says enough.
+    if failed.iter().any(|heard| show == Show::Results || heard.results.exit.is_none()) {
+        let lines: Vec<_> = console.lines().collect();
+        let last = lines[lines.len().saturating_sub(LAST_LINES)..].join("\n");
+        println!("the console of {} ends with\n{last}", machine.kernel.release);
+    }
+    for Heard { job, release, failure, .. } in failed {
+        println!("{release}, {job}: {}", failure.as_deref().unwrap_or_default());
+    }
+    Ok(boot)
+}
+
+/// Also returns what was on the console.
+fn boot_jobs(machine: &Machine, jobs: &[Job], show: Show) -> Result<(Boot, String), Error> {
+    let release = &machine.kernel.release;
+    let started = Instant::now();
+    let reader = RefCell::new(Reader::new(release, jobs));
+    let until = || Some(reader.borrow().until());
+    let (console, killed) = follow(machine, show, until, |line| {
+        if let Some(said) = reader.borrow_mut().read(line) {
+            println!("{said}");
+        }
+    })?;
+    let (reader, all) = (reader.into_inner(), started.elapsed());
+    let hangs = || {
+        format!("the VM hangs{}", reader.running().map(|job| format!(" in {}", job.name)).unwrap_or_default())
+    };
+    let broken = if killed { Some(hangs()) } else { panic_of(&console) };
+    let failures = reader.failures(broken.as_deref());
+    let spent: Vec<_> = jobs
+        .iter()
+        .zip(&reader.said)
+        .filter_map(|(job, said)| Some((job.name.clone(), said.spent()?)))
+        .collect();
+    let image = fs::metadata(&machine.initramfs).map_err(Error::file("look at", &machine.initramfs))?.len();
+    let power_off = reader.start.map(|_| reader.last_word.elapsed().as_secs_f64());
+    let times = Times {
+        release: release.clone(),
+        image,
+        start: reader.start,
+        jobs: spent,
+        power_off,
+        all: all.as_secs_f64(),
+    };
+    let heard = jobs.iter().zip(reader.said).zip(failures).map(|((job, said), failure)| Heard {
+        job: job.name.clone(),
+        release: release.clone(),
+        took: said.spent().map_or(all, |spent| Duration::from_secs_f64(spent.busy + spent.waited)),
+        text: said.text,
+        results: said.results,
+        failure,
+    });
+    Ok((Boot { heard: heard.collect(), times }, console))
+}
+
+/// The same of a VM with systemd, where tests run in several boots.
+fn boot_systemd(machine: &Machine, limit: Duration, show: Show) -> Result<(Boot, String), Error> {
+    let release = machine.kernel.release.clone();
+    let started = Instant::now();
+    let mut results = Results::default();
+    let (console, killed) = follow(
+        machine,
+        show,
+        || Some(started + limit),
+        |line| {
+            results.read(line).iter().for_each(|verdict| println!("{}", verdict.line()));
+        },
+    )?;
+    let late = || format!("the VM was not done after {} s", limit.as_secs());
+    let failure = killed.then(late).or_else(|| panic_of(&console)).or_else(|| results.doubt());
+    let failure =
+        failure.or_else(|| results.exit.is_none().then(|| "the VM ended without an exit status".to_owned()));
+    let took = started.elapsed();
+    let heard = Heard {
+        job: SYSTEMD.to_owned(),
+        release: release.clone(),
+        results,
+        text: String::new(),
+        failure,
+        took,
+    };
+    let image = fs::metadata(&machine.initramfs).map_err(Error::file("look at", &machine.initramfs))?.len();
+    let times =
+        Times { release, image, start: None, jobs: Vec::new(), power_off: None, all: took.as_secs_f64() };
+    Ok((Boot { heard: vec![heard], times }, console))
+}
+
+/// Runs QEMU, and hands over each line of the results. Returns what was on the console, and whether it was killed.
+fn follow(
+    machine: &Machine,
+    show: Show,
+    until: impl Fn() -> Option<Instant>,
+    each: impl FnMut(&str),
+) -> Result<(String, bool), Error> {
     let results_path = machine.dir.join("results.jsonl");
     let console_path = machine.dir.join("console.log");
     fs::write(&results_path, "").map_err(Error::file("write", &results_path))?;
-    let started = Instant::now();
     let mut command = command(machine, &results_path, show)?;
     let mut qemu = command.spawn().map_err(|source| run::start_error(&command, source))?;
     let console = qemu.stdout.take();
-    let (results, timed_out) = std::thread::scope(|scope| {
+    let killed = std::thread::scope(|scope| {
         scope.spawn(|| console.map(|console| keep_console(console, &console_path, show)));
-        verdict::follow(&mut qemu, &results_path, Some(started + machine.limit), |verdict| {
-            if show == Show::Verdicts {
-                println!("{}", verdict.line());
-            }
-        })
+        verdict::follow_lines(&mut qemu, &results_path, until, each)
     })?;
-    let console = fs::read_to_string(&console_path).unwrap_or_default();
-    let failure = failure(&results, &console, timed_out.then_some(machine.limit), show);
-    Ok(Boot { release: machine.kernel.release.clone(), results, failure, console, took: started.elapsed() })
+    Ok((fs::read_to_string(&console_path).unwrap_or_default(), killed))
 }
 
 fn command(machine: &Machine, results: &Path, show: Show) -> Result<Command, Error> {
@@ -111,12 +221,12 @@ fn command(machine: &Machine, results: &Path, show: Show) -> Result<Command, Err
     // Without the check of the timer: on a busy machine its interrupts come so late under emulation that the kernel takes the
     // timer for broken, and panics (`check_timer` in its `arch/x86/kernel/apic/io_apic.c`).
     let append = format!("console=ttyS0 loglevel={} oops=panic no_timer_check", show.kernel_log_level());
-    match &machine.disk {
-        None => {
+    match &machine.task {
+        Task::Jobs(_) => {
             let init = super::program("vm-init");
             command.args(["-no-reboot", "-append", &format!("{append} panic=-1 rdinit={init}")])
         }
-        Some(disk) => command
+        Task::Systemd { disk, .. } => command
             .args(["-append", &format!("{append} panic=0 rdinit=/init systemd.show_status=no")])
             .arg("-drive")
             .arg(format!("file={},if=virtio,format=raw,snapshot=on", disk.display())),
@@ -145,16 +255,10 @@ fn keep_console(console: impl std::io::Read, path: &Path, show: Show) -> Result<
     Ok(())
 }
 
-fn failure(results: &Results, console: &str, limit: Option<Duration>, show: Show) -> Option<String> {
-    if let Some(limit) = limit {
-        return Some(format!("the VM was not done after {} s", limit.as_secs()));
-    }
+/// The first panic on a console that no test has asked for.
+fn panic_of(console: &str) -> Option<String> {
     let panicked = |line: &&str| line.contains("Kernel panic") && !line.contains(ASKED_FOR);
-    if let Some(line) = console.lines().find(panicked) {
-        return Some(line.trim().to_owned());
-    }
-    let doubt = if show == Show::Verdicts { results.doubt() } else { None };
-    doubt.or_else(|| results.exit.is_none().then(|| "the VM ended without an exit status".to_owned()))
+    console.lines().find(panicked).map(|line| line.trim().to_owned())
 }
 
 #[cfg(test)]
@@ -163,10 +267,8 @@ mod tests {
 
     #[test]
     fn a_panic_that_a_test_has_asked_for_is_no_failure_and_any_other_is() {
-        let results = Results { exit: Some(0), ..Results::default() };
-        let judged = |console| failure(&results, console, None, Show::Program);
-        assert_eq!(judged("[  1.5] Kernel panic - not syncing: sysrq triggered crash\n"), None);
-        assert!(judged("[  1.5] Kernel panic - not syncing: Fatal exception\n").is_some());
+        assert_eq!(panic_of("[  1.5] Kernel panic - not syncing: sysrq triggered crash\n"), None);
+        assert!(panic_of("[  1.5] Kernel panic - not syncing: Fatal exception\n").is_some());
     }
 
     #[test]

@@ -7,6 +7,7 @@ use nix::sys::signal::kill;
 use nix::unistd::Pid;
 
 use super::*;
+use crate::error::Error;
 use crate::process::Process;
 use crate::worker::Worker;
 
@@ -156,10 +157,12 @@ fn in_a_rhythm_processes_stand_still_and_run_by_turns(_: &Context) -> TestResult
         std::thread::sleep(Duration::from_millis(5));
     }
     let (took, after) = (start.elapsed(), worker.counts());
-    assert!(
-        (40..=80).contains(&(still * 100 / LOOKS)) && changes > 10,
-        "{still} of {LOOKS} still, {changes} changes"
-    );
+    assert!(changes > 10, "{still} of {LOOKS} still, {changes} changes");
+    // Whoever has no processor pauses late, and lets go late.
+    if !(40..=80).contains(&(still * 100 / LOOKS)) {
+        let what = format!("a pause and a run of 60 and 40 ms by turns, but {still} of {LOOKS} looks still,");
+        return Err(Error::Late { what, after: took }.into());
+    }
     assert!(
         after.iter().zip(&before).all(|(after, before)| after > before),
         "{before:?}, {after:?}, {took:?}"
