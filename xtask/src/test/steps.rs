@@ -105,10 +105,10 @@ pub(super) const PHASES: &[&[Lane]] = &[
         Step::set("kills", 4, Takes::NAMES, host::kill),
         // One after the other: they share a VM.
         Step::with_vm("sabotage-vm", 2, Takes::NAMES, InVm::Sabotage),
-        Step::with_vm("vm", 4, Takes::NAMES, InVm::Tests),
-        Step::with_vm(KILLS_VM, 6, Takes::NAMES, InVm::Kills),
+        Step::with_vm("vm", 12, Takes::NAMES, InVm::Tests),
+        Step::with_vm("kills-vm", 12, Takes::NAMES, InVm::Kills),
+        Step::with_vm("vm-matrix", 12, Takes::POINTS, InVm::Matrix),
         Step::with_vm(VM_SWEEP, 12, Takes::POINTS, InVm::Sweep),
-        Step::with_vm(VM_MATRIX, 12, Takes::POINTS, InVm::Matrix),
         Step::with_vm(VM_SOAK, vm::SOAK_LANES, Takes::NOTHING, InVm::Soak),
         Step::set(SYSTEMD, vm::SYSTEMD_SHARES, Takes::NOTHING, vm::systemd),
         // Last, when all have said what they have to say.
@@ -130,12 +130,10 @@ pub(super) fn sets(wanted: impl Fn(&Step) -> bool) -> Vec<Set> {
 
 pub(super) const KUBERNETES: &str = "kubernetes";
 const VM_SOAK: &str = "vm-soak";
-const VM_MATRIX: &str = "vm-matrix";
 const VM_SWEEP: &str = "vm-sweep";
 const SYSTEMD: &str = "systemd";
-const KILLS_VM: &str = "kills-vm";
 /// Sets of which no share is run but by `--long`, or `--only`.
-pub(super) const LONG: &[&str] = &[VM_SOAK, VM_MATRIX, VM_SWEEP, KILLS_VM, SYSTEMD, KUBERNETES];
+pub(super) const LONG: &[&str] = &[VM_SOAK, VM_SWEEP, SYSTEMD, KUBERNETES];
 
 #[cfg(test)]
 mod tests {
@@ -149,5 +147,13 @@ mod tests {
         names.dedup();
         assert_eq!(names.len(), count);
         assert!(sets(|_| true).iter().all(|set| (1..=12).contains(&set.shares)));
+    }
+
+    #[test]
+    fn what_is_run_in_vms_stands_together_so_that_each_kernel_is_booted_once() {
+        let lanes = PHASES.iter().copied().flatten();
+        let together =
+            lanes.flat_map(|lane| lane.chunk_by(|one, next| one.in_vm().is_some() == next.in_vm().is_some()));
+        assert_eq!(together.filter(|steps| steps[0].in_vm().is_some()).count(), 1);
     }
 }

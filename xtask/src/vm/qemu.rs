@@ -95,7 +95,8 @@ pub(super) fn boot(machine: &Machine, show: Show) -> Result<Boot, Error> {
         let last = lines[lines.len().saturating_sub(LAST_LINES)..].join("\n");
         println!("the console of {} ends with\n{last}", machine.kernel.release);
     }
-    for Heard { job, release, failure, .. } in failed {
+    // Who asks for the console says it as well.
+    for Heard { job, release, failure, .. } in failed.into_iter().filter(|_| show != Show::Console) {
         println!("{release}, {job}: {}", failure.as_deref().unwrap_or_default());
     }
     Ok(boot)
