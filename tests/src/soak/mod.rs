@@ -202,7 +202,7 @@ fn live(lane: Lane, mut script: Script, steps: usize, deadline: Instant, stalls:
         let since = begun.checked_sub(BEFORE).unwrap_or(begun);
         let Err(error) = taken else {
             soak.figures.count(action.step);
-            if soak.world.seen.cause_since(since).is_some() {
+            if soak.world.seen.cause_of_doubt_since(since).is_some() {
                 soak.world.disregard(since);
                 soak.figures.doubtful += 1;
             }

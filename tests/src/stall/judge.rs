@@ -5,11 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::look::{Look, Processor, Thread};
 
-/// Losing so much time is no matter of load.
-const STILL: Duration = Duration::from_millis(750);
-/// Within such a time.
-const WINDOW: Duration = Duration::from_secs(1);
-/// Where looks are further apart, most of the time between them has to be lost.
+/// Losing so much of a time is no matter of load.
 const MOST: f64 = 0.75;
 /// A processor that handles packets for a larger share of the time may do so because of packets of faults, which go round.
 const PACKETS: f64 = 0.5;
@@ -64,21 +60,22 @@ impl Display for Cause {
     }
 }
 
-/// The cause that cost the most time from `since` on, of those that took most of a second at once. The looks are in order.
-pub(super) fn cause(looks: &[Look], since: Instant) -> Option<Cause> {
+/// The cause that cost the most time from `since` on, of those that took most of so long a time at once. The looks are in order.
+pub(super) fn cause(looks: &[Look], since: Instant, window: Duration) -> Option<Cause> {
     // The one before shows what was lost until the first.
     let first = looks.partition_point(|look| look.at < since).saturating_sub(1);
     let looks = &looks[first..];
-    stretches(looks).flat_map(|stretch| causes(stretch, looks)).max_by_key(Cause::time)
+    stretches(looks, window).flat_map(|stretch| causes(stretch, looks, window)).max_by_key(Cause::time)
 }
 
 /// What took most of a stretch, with all that it took in these looks.
-fn causes(stretch: &[Look], looks: &[Look]) -> Vec<Cause> {
+fn causes(stretch: &[Look], looks: &[Look], window: Duration) -> Vec<Cause> {
     let (Some(from), Some(to)) = (stretch.first(), stretch.last()) else { return Vec::new() };
     if are_packets_handled(from, to) {
         return Vec::new();
     }
-    let needed = STILL.max((to.at - from.at).mul_f64(MOST));
+    // Looks may be further apart.
+    let needed = window.max(to.at - from.at).mul_f64(MOST);
     let took_most = |cause: Option<Cause>| cause.is_some_and(|cause| cause.time() >= needed);
     let processors = (0..to.processors.len()).filter(|number| took_most(halted(stretch, *number)));
     let threads = to.threads.iter().filter(|thread| took_most(kept(stretch, thread.id)));
@@ -87,9 +84,9 @@ fn causes(stretch: &[Look], looks: &[Look]) -> Vec<Cause> {
 }
 
 /// From each look to the first that is a window later, or to the last.
-fn stretches(looks: &[Look]) -> impl Iterator<Item = &[Look]> {
-    (0..looks.len()).map(|from| {
-        let end = looks[from].at + WINDOW;
+fn stretches(looks: &[Look], window: Duration) -> impl Iterator<Item = &[Look]> {
+    (0..looks.len()).map(move |from| {
+        let end = looks[from].at + window;
         let to = looks.partition_point(|look| look.at < end).min(looks.len() - 1);
         &looks[from..=to]
     })
@@ -143,7 +140,7 @@ mod tests {
     }
 
     fn cause_of(looks: &[Look]) -> Option<Cause> {
-        cause(looks, looks[0].at)
+        cause(looks, looks[0].at, TENTH * 10)
     }
 
     #[test]
@@ -156,7 +153,18 @@ mod tests {
         let expected = Cause::Kept { thread: "rcu_preempt (2)".into(), waited: TENTH * 19, within: None };
         assert_eq!(cause_of(&looks), Some(expected.clone()));
         assert_eq!(expected.to_string(), "rcu_preempt (2) waited 1.9s for a processor");
-        assert_eq!(cause(&looks, looks[30].at), None, "it was before");
+        assert_eq!(cause(&looks, looks[30].at, TENTH * 10), None, "it was before");
+    }
+
+    #[test]
+    fn what_took_most_of_a_second_did_not_take_most_of_two() {
+        let looks = looks(60, |number, look| {
+            if number % 30 < 10 {
+                look.threads[0].waited += TENTH;
+            }
+        });
+        let causes = [10, 20].map(|tenths| cause(&looks, looks[0].at, TENTH * tenths).is_some());
+        assert_eq!(causes, [true, false]);
     }
 
     #[test]
@@ -223,7 +231,7 @@ mod tests {
 
     #[test]
     fn what_nobody_has_seen_is_no_cause() {
-        assert_eq!(cause(&[], Instant::now()), None);
+        assert_eq!(cause(&[], Instant::now(), TENTH * 10), None);
         assert_eq!(cause_of(&looks(100, |_, _| ())), None);
         // A thread that was not there before, or is gone.
         let comes = looks(30, |number, look| {

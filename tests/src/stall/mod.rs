@@ -24,6 +24,10 @@ use look::{Eye, Look};
 
 /// How often is looked.
 const LOOK: Duration = Duration::from_millis(100);
+/// Who loses most of such a time at once may be too late for something.
+const WINDOW: Duration = Duration::from_secs(1);
+/// Who loses most of such a time may be too late for a lease: it is 3 s, and renewed every second.
+const SPARE: Duration = Duration::from_secs(2);
 /// Longer than any step takes.
 const KEPT: Duration = Duration::from_secs(300);
 /// What is over was not seen any more for so long.
@@ -85,15 +89,16 @@ pub struct Lane {
 }
 
 impl Lane {
-    /// What kept the daemon's processes from going on, from then on.
-    pub fn cause_since(&self, since: Instant) -> Option<Cause> {
-        judge::cause(lock(&self.looks).make_contiguous(), since)
+    /// What kept the daemon's processes from going on, from then on, so that a lease may have run out.
+    pub fn cause_of_doubt_since(&self, since: Instant) -> Option<Cause> {
+        judge::cause(lock(&self.looks).make_contiguous(), since, SPARE)
     }
 
-    /// As [`Lane::cause_since`], or what kept the machine, or who tests: the one that cost more time.
+    /// What kept the daemon's processes, the machine, or who tests, from then on: the one that cost more time.
     pub fn any_cause_since(&self, since: Instant) -> Option<Cause> {
-        let machine = judge::cause(lock(&self.machine).make_contiguous(), since);
-        self.cause_since(since).into_iter().chain(machine).max_by_key(Cause::time)
+        let lane = judge::cause(lock(&self.looks).make_contiguous(), since, WINDOW);
+        let machine = judge::cause(lock(&self.machine).make_contiguous(), since, WINDOW);
+        lane.into_iter().chain(machine).max_by_key(Cause::time)
     }
 
     /// How long RCU took, at most, from then on.
@@ -238,7 +243,7 @@ mod tests {
         drop(threads);
         let mut looks = lock(&looks);
         assert!(looks.len() > 3, "{} looks", looks.len());
-        judge::cause(looks.make_contiguous(), begun)
+        judge::cause(looks.make_contiguous(), begun, WINDOW)
     }
 
     fn start(command: &mut Command) -> Killed {
