@@ -128,17 +128,19 @@ fn counts(line: &str) -> Option<[usize; 3]> {
     parts.next().is_none().then_some(numbers)
 }
 
-/// The report of a program, which ended well unless there is a failure. Lines behind its last one are somebody else's.
+/// The report of a program that ended with this status, and what failed beside what it says. Lines behind its last one are
+/// somebody else's.
 pub(crate) fn read_text(
     name: &str,
     text: &str,
+    status: Option<i32>,
     failure: Option<String>,
     replay: Replay<'_>,
     tally: &mut Tally,
 ) {
     let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
     let end = lines.iter().rposition(|line| counts(line).is_some()).map_or(0, |at| at + 1);
-    read_script(name, &lines[..end].join("\n"), failure.is_none(), replay, tally);
+    read_script(name, &lines[..end].join("\n"), status == Some(0), replay, tally);
     if let Some(failure) = failure {
         tally.fail(format!("{name}: {failure}"));
     }
@@ -199,16 +201,19 @@ mod tests {
     }
 
     #[test]
-    fn a_programs_report_ends_with_its_last_line_and_a_failure_of_the_whole_is_one_more() {
-        let line = |text: &str, failure: Option<&str>| {
+    fn a_programs_report_ends_with_its_last_line_and_only_what_failed_beside_it_is_one_more() {
+        let line = |text: &str, status: Option<i32>, failure: Option<&str>| {
             let mut tally = Tally::default();
-            read_text("x", text, failure.map(str::to_owned), &str::to_owned, &mut tally);
+            read_text("x", text, status, failure.map(str::to_owned), &str::to_owned, &mut tally);
             tally.line()
         };
         let text =
             "[    1.5] noise\nseed 1\r\n3 passed, 0 failed, 0 skipped\r\n[   9.1] reboot: Power down\n";
-        assert_eq!(line(text, None), "3 passed, 0 failed, 0 skipped");
-        assert_eq!(line(text, Some("time limit")), "0 passed, 2 failed, 0 skipped");
-        assert_eq!(line("[    1.5] noise\n", None), "0 passed, 1 failed, 0 skipped");
+        assert_eq!(line(text, Some(0), None), "3 passed, 0 failed, 0 skipped");
+        assert_eq!(line(text, Some(1), None), "0 passed, 1 failed, 0 skipped");
+        assert_eq!(line(text, None, Some("time limit")), "0 passed, 2 failed, 0 skipped");
+        assert_eq!(line("[    1.5] noise\n", Some(0), None), "0 passed, 1 failed, 0 skipped");
+        let failed = "FAILED: a: late\n2 passed, 1 failed, 0 skipped\n";
+        assert_eq!(line(failed, Some(1), None), "2 passed, 1 failed, 0 skipped");
     }
 }

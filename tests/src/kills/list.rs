@@ -84,13 +84,19 @@ pub(super) fn all() -> impl Iterator<Item = Kind> {
 /// Those that this kernel can do.
 pub fn kinds() -> Vec<Kind> {
     let context = Context::new();
-    let (netem, lsm) = (context.has_netem(), context.has_bpf_lsm());
-    let here = all().filter(|kind| match kind.needs {
-        Needs::Nothing => true,
-        Needs::Netem => netem,
-        Needs::Lsm => lsm,
-    });
-    here.filter(|kind| context.kernel >= (6, 6) || kind.name != TCX).collect()
+    all().filter(|kind| kind.lacks(&context).is_none()).collect()
+}
+
+impl Kind {
+    /// What this kernel lacks for it, if anything.
+    pub fn lacks(&self, context: &Context) -> Option<&'static str> {
+        match self.needs {
+            Needs::Netem if !context.has_netem() => Some("netem is not there"),
+            Needs::Lsm if !context.has_bpf_lsm() => Some("BPF LSM is not on"),
+            _ if self.name == TCX && context.kernel < (6, 6) => Some("tcx comes with Linux 6.6"),
+            _ => None,
+        }
+    }
 }
 
 const TCX: &str = "partition (tcx)";

@@ -2,13 +2,15 @@
 //! way so many times, and says how soon everything was normal (of ends that are no deaths a fifth as many). One JSON line per figure,
 //! as `test-runner` writes, with the figure in it; last, how many lines and cells there were.
 
+use std::collections::BTreeMap;
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::process::ExitCode;
 use std::time::Instant;
 
 use crate::cells::{self, Choice};
-use crate::kills::{self, Cell, Measured, kinds, measure};
+use crate::kernel::Context;
+use crate::kills::{self, Cell, Measured, measure};
 use crate::late::{MARK, SECOND_TRY};
 use crate::skip::kernel_release;
 use serde_json::{Value, json};
@@ -48,15 +50,22 @@ pub(super) fn main() -> ExitCode {
             eprintln!("kills: write to {results}: {error}");
         }
     };
+    let context = Context::new();
+    let (possible, lacking): (Vec<_>, Vec<_>) =
+        cells.into_iter().partition(|cell| cell.kind.lacks(&context).is_none());
     let (mut lines, mut failed) = (0, false);
-    for cell in &cells {
+    for (kind, why) in skips(&lacking, &context) {
+        lines += 1;
+        write(json!({"kernel": kernel_release(), "test": kind, "outcome": "skip", "reason": why, "ms": 0}));
+    }
+    for cell in &possible {
         for line in lines_of(cell, cell.end.count(options.count)) {
             lines += 1;
             failed |= line["outcome"] == "fail";
             write(line);
         }
     }
-    write(json!({"done": true, "count": lines, "cells": cells.len()}));
+    write(json!({"done": true, "count": lines, "cells": possible.len()}));
     if failed || lines == 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
@@ -74,15 +83,17 @@ fn read(argument: &str, options: &mut Options) -> Option<()> {
     Some(())
 }
 
-/// The cells that are asked for, of those that this kernel can do.
+/// Each kind of these cells once, with what this kernel lacks for it.
+fn skips(cells: &[Cell], context: &Context) -> BTreeMap<&'static str, &'static str> {
+    cells.iter().filter_map(|cell| Some((cell.kind.name, cell.kind.lacks(context)?))).collect()
+}
+
+/// The cells that are asked for.
 fn chosen(options: &Options) -> Result<Vec<Cell>, String> {
     let mut cells = kills::cells();
     let wanted = |cell: &Cell| options.only.iter().any(|text| cell.name.contains(text));
     cells.retain(|cell| options.only.is_empty() || wanted(cell));
-    let mut chosen = options.choice.of(cells, |cell| &cell.name)?;
-    let here = kinds();
-    chosen.retain(|cell| here.iter().any(|kind| kind.name == cell.kind.name));
-    Ok(chosen)
+    options.choice.of(cells, |cell| &cell.name)
 }
 
 /// One verdict for each figure, or one for the failure.

@@ -202,7 +202,8 @@ fn live(lane: Lane, mut script: Script, steps: usize, deadline: Instant, stalls:
         let since = begun.checked_sub(BEFORE).unwrap_or(begun);
         let Err(error) = taken else {
             soak.figures.count(action.step);
-            if soak.world.seen.cause_of_doubt_since(since).is_some() {
+            if let Some(cause) = soak.world.seen.cause_of_doubt_since(since) {
+                println!("{lane:?}, step {number}, {action:?}: its packets are not judged, because {cause}");
                 soak.world.disregard(since);
                 soak.figures.doubtful += 1;
             }

@@ -8,6 +8,7 @@ mod table;
 
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
+use std::sync::{Mutex, PoisonError};
 
 use serde::Deserialize;
 
@@ -54,26 +55,35 @@ fn table_file() -> PathBuf {
     run::root().join("target/kinds.md")
 }
 
-/// Forgets what other runs have said; those who run only with `--long` are known to be left out.
+/// Held while what is kept is read and written: suites run side by side.
+static KEEPING: Mutex<()> = Mutex::new(());
+
+/// Changes what is kept.
+fn change(change: impl FnOnce(&mut Kept)) -> Result<(), Error> {
+    let _alone = KEEPING.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut kept = Kept::read(&kept_file())?;
+    change(&mut kept);
+    kept.write(&kept_file())
+}
+
+/// Forgets what other runs have said; the tests with systemd are known to be left out until a VM has run a share of them.
 pub(crate) fn begin() -> Result<(), Error> {
     let mut kept = Kept::default();
-    kept.leave_out(SYSTEMD_TESTS, "only with --long");
+    kept.leave_out(SYSTEMD_TESTS, "no VM with systemd was run");
     kept.write(&kept_file())
 }
 
 /// Keeps what the tests of a suite have said in one place.
 pub(crate) fn keep(place: Place, suite: &str, verdicts: &[Verdict]) -> Result<(), Error> {
-    let mut kept = Kept::read(&kept_file())?;
-    kept.add(place, suite, verdicts);
-    kept.write(&kept_file())
+    change(|kept| kept.add(place, suite, verdicts))
 }
 
 /// Keeps what they have said in VMs, and where the others of the suite are that were not meant to run there.
 pub(crate) fn keep_heard(suite: &str, heard: &[Heard], others: Option<String>) -> Result<(), Error> {
-    let mut kept = Kept::read(&kept_file())?;
-    heard.iter().for_each(|heard| kept.add(Place::Vm, suite, &heard.results.verdicts));
-    kept.others_in_vms(suite, others);
-    kept.write(&kept_file())
+    change(|kept| {
+        heard.iter().for_each(|heard| kept.add(Place::Vm, suite, &heard.results.verdicts));
+        kept.others_in_vms(suite, others);
+    })
 }
 
 /// The table itself, on the screen and in its file.

@@ -99,6 +99,7 @@ pub(super) const PHASES: &[&[Lane]] = &[
             Step::suite(SERVERS, Takes::NAMES, host::servers),
             Step::set("sabotage", 4, Takes::NAMES, host::sabotage),
         ],
+        &[Step::set(SYSTEMD, vm::SYSTEMD_SHARES, Takes::NOTHING, vm::systemd)],
     ],
     &[&[
         Step::set("soak", 6, Takes::NOTHING, host::soak),
@@ -110,7 +111,6 @@ pub(super) const PHASES: &[&[Lane]] = &[
         Step::with_vm("vm-matrix", 12, Takes::POINTS, InVm::Matrix),
         Step::with_vm(VM_SWEEP, 12, Takes::POINTS, InVm::Sweep),
         Step::with_vm(VM_SOAK, vm::SOAK_LANES, Takes::NOTHING, InVm::Soak),
-        Step::set(SYSTEMD, vm::SYSTEMD_SHARES, Takes::NOTHING, vm::systemd),
         // Last, when all have said what they have to say.
         Step::whole("kinds", |_| kinds::step()),
     ]],
@@ -133,7 +133,7 @@ const VM_SOAK: &str = "vm-soak";
 const VM_SWEEP: &str = "vm-sweep";
 const SYSTEMD: &str = "systemd";
 /// Sets of which no share is run but by `--long`, or `--only`.
-pub(super) const LONG: &[&str] = &[VM_SOAK, VM_SWEEP, SYSTEMD, KUBERNETES];
+pub(super) const LONG: &[&str] = &[VM_SOAK, VM_SWEEP, KUBERNETES];
 
 #[cfg(test)]
 mod tests {

@@ -147,7 +147,8 @@ impl InVm {
                 Self::Tests | Self::Kills | Self::Sabotage => tally.add_heard(heard, &replay),
                 Self::Soak | Self::Matrix | Self::Sweep => {
                     let name = format!("{} on {}", self.called(), heard.release);
-                    read_text(&name, &heard.text, heard.failure.clone(), &replay, &mut tally);
+                    let (status, failure) = (heard.results.exit, heard.failure.clone());
+                    read_text(&name, &heard.text, status, failure, &replay, &mut tally);
                 }
             }
         }

@@ -93,12 +93,11 @@ fn one_by_one<'a>(paths: &BTreeSet<&'a Path>) -> Result<Vec<Vec<&'a Path>>, Erro
 
 /// A program without its debug information: the VM unpacks the image into its memory.
 pub(super) fn stripped(path: &Path) -> Result<Vec<u8>, Error> {
+    let folder = tempfile::tempdir().map_err(Error::file("make a folder in", &std::env::temp_dir()))?;
     // Not through a pipe: some versions of strip go back in what they have written.
-    let to = run::vm_dir().join("stripped");
+    let to = folder.path().join("stripped");
     run::output(Command::new("strip").args(["--strip-debug", "-o"]).arg(&to).arg(path))?;
-    let program = read(&to)?;
-    fs::remove_file(&to).map_err(Error::file("remove", &to))?;
-    Ok(program)
+    read(&to)
 }
 
 /// busybox, with nothing else: for an initramfs that only mounts the root.

@@ -247,7 +247,8 @@ fn failure(job: &Job, said: &Said, ended: &Ended) -> Option<String> {
     }
     match (job.report, said.results.exit) {
         (Report::Verdicts, _) => said.results.doubt(),
-        (_, Some(0)) => None,
+        // What it says has to agree with its status.
+        (Report::Text, Some(_)) | (Report::Status, Some(0)) => None,
         (_, status) => {
             Some(format!("exit {}", status.map_or_else(|| "unknown".to_owned(), |status| status.to_string())))
         }
