@@ -18,6 +18,7 @@ use crate::holder;
 use crate::host::privilege::check_guard;
 use crate::host::program::Programs;
 use crate::host::sandbox::{self, Sandbox, SandboxError};
+use crate::host::words::{self, LogLines};
 use crate::host::{Part, Privileges};
 use crate::injector::child::CHILD_FD;
 use crate::injector::manager::ServiceManager;
@@ -302,6 +303,7 @@ impl Run {
     fn run(self) -> Result<(), Failure> {
         // SAFETY: this is the only call, and nothing has taken a descriptor yet.
         let manager = unsafe { ServiceManager::from_environment() }.map_err(InjectorError::from)?;
+        sandbox::withhold()?;
         let policy = self.policy.as_deref().map_or_else(|| Ok(Policy::default()), Policy::load)?;
         let attach = match self.attach {
             Attach::Auto => AttachChoice::Auto,
@@ -362,6 +364,7 @@ impl Server {
 fn watch_over(runtime_dir: &std::path::Path) -> Result<(), Failure> {
     // SAFETY: this is the only call, and nothing has taken a descriptor yet.
     let manager = unsafe { ServiceManager::from_environment() }.map_err(InjectorError::from)?;
+    sandbox::withhold()?;
     Ok(guard::run(runtime_dir, &manager)?)
 }
 
@@ -497,12 +500,12 @@ fn report_recovery(runtime_dir: &std::path::Path, sweep: Option<Scope>, json: bo
 fn print(line: &str) {
     use std::io::Write;
     // A reader that has gone away does not change what was done.
-    drop(writeln!(std::io::stdout(), "{line}"));
+    drop(writeln!(std::io::stdout(), "{}", words::plain(line)));
 }
 
 fn fail(failure: &Failure) -> ExitCode {
     use std::io::Write;
-    drop(writeln!(std::io::stderr(), "chaos-daemon: {}", chain(failure)));
+    drop(writeln!(std::io::stderr(), "chaos-daemon: {}", words::line(&chain(failure))));
     ExitCode::from(match failure {
         Failure::Injector(InjectorError::Privilege(_)) | Failure::Guard(GuardError::Privilege(_)) => 4,
         Failure::Guard(GuardError::InUse(_))
@@ -516,7 +519,7 @@ fn log_to_stderr() {
     use tracing_subscriber::EnvFilter;
     // rmcp logs whole requests at debug: only on demand.
     let filter = EnvFilter::try_from_env("CHAOS_LOG").unwrap_or_else(|_| EnvFilter::new("info,rmcp=warn"));
-    let colours = std::io::IsTerminal::is_terminal(&std::io::stderr());
-    let to_stderr = tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(colours);
+    let lines = || LogLines(std::io::stderr());
+    let to_stderr = tracing_subscriber::fmt().with_writer(lines).with_ansi(false);
     to_stderr.with_env_filter(filter).with_target(false).init();
 }

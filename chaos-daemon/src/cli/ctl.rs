@@ -22,6 +22,7 @@ use super::runs::{PlanArgs, RunArgs, ShowArgs};
 use super::schedule::{self, ScheduleCommand};
 use super::{bridge, document, history, runs, show, watch};
 use crate::experiment::{Native, schema};
+use crate::host::words;
 use crate::probe::{Probe, Sample, offspring};
 use crate::request::targets::UNKNOWN_TARGETS;
 use crate::request::{ResidueReport, TargetsReport};
@@ -276,7 +277,7 @@ fn bridge_until_end(cli: &Cli) -> ExitCode {
 fn report(cli: &Cli, done: Result<Done, Failure>) -> ExitCode {
     let (mut code, text, answer) = match done {
         Ok(done) => {
-            say(&if cli.json { format!("{}\n", done.answer) } else { done.text });
+            say(&if cli.json { format!("{}\n", done.answer) } else { words::plain(&done.text).into_owned() });
             return ExitCode::from(done.code);
         }
         Err(Failure::Usage(error)) => (USAGE, error.to_string(), None),
@@ -294,7 +295,7 @@ fn report(cli: &Cli, done: Result<Done, Failure>) -> ExitCode {
         _ if cli.json => say(&format!("{}\n", json!({"error": {"message": text}}))),
         _ => {}
     }
-    eprintln!("chaosctl: {text}");
+    eprintln!("chaosctl: {}", words::plain(&text));
     ExitCode::from(code)
 }
 

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::duration;
 use super::show::{list, text};
+use crate::host::words;
 
 /// How many characters of the line fit into a terminal of the usual width.
 const WIDTH: usize = 79;
@@ -54,7 +55,7 @@ impl<W: Write> Progress<W> {
 
     /// Shows what the daemon says of the run.
     pub(super) fn show(&mut self, running: &Value) {
-        let (news, line) = (news(running), line(running));
+        let (news, line) = (news(running), words::line(&line(running)).into_owned());
         let is_new = news != self.last;
         // A terminal that has gone is no reason to end.
         let _ = match self.way {

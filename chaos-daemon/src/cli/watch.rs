@@ -9,6 +9,7 @@ use tokio::time::sleep;
 use super::client::{Client, ClientError};
 use super::interrupts::Interrupts;
 use super::show;
+use crate::host::words;
 use crate::spec::FaultName;
 
 /// How often a status is looked at.
@@ -22,7 +23,7 @@ pub(super) async fn status(client: &Client, json: bool) -> Result<(), ClientErro
             println!("{answer}");
         } else {
             // Home and clear: the terminal's oldest trick, and all that is needed here.
-            print!("\x1b[H\x1b[2J{}", show::status(&answer));
+            print!("\x1b[H\x1b[2J{}", words::plain(&show::status(&answer)));
         }
         if std::io::stdout().flush().is_err() {
             // Nobody looks any more.

@@ -32,6 +32,7 @@ pub mod supply;
 mod syscalls;
 pub mod usage;
 pub mod vital;
+pub mod words;
 
 pub use boot::{BootId, boot_time_ns};
 pub use btf::{KernelFiles, KernelSockets};

@@ -1,8 +1,10 @@
 //! What this process may do: the capabilities a fault needs, checked once, carried as a value.
 
 use std::collections::BTreeSet;
+use std::io;
 
 use caps::{CapSet, Capability};
+use nix::sys::prctl::set_no_new_privs;
 
 /// Every capability the injector keeps; all others are dropped from its bounding set. CAP_CHOWN is used before that,
 /// and only where the socket or the server's directory do not have their owners yet.
@@ -116,34 +118,47 @@ fn has<'a>(wanted: impl Iterator<Item = &'a Capability>) -> Result<(), MissingPr
     if missing.is_empty() { Ok(()) } else { Err(MissingPrivilege { missing }) }
 }
 
-/// Why capabilities could not be given up.
+/// Why rights could not be given up.
 #[derive(Debug, thiserror::Error)]
-#[error("give up capabilities ({set})")]
-pub struct LimitError {
-    set: &'static str,
-    #[source]
-    source: caps::errors::CapsError,
+pub enum LimitError {
+    /// Capabilities.
+    #[error("give up capabilities ({set})")]
+    Capabilities {
+        /// Of which set.
+        set: &'static str,
+        /// Why.
+        #[source]
+        source: caps::errors::CapsError,
+    },
+    /// New privileges by what is executed (prctl(2), `PR_SET_NO_NEW_PRIVS`).
+    #[error("give up new privileges")]
+    NewPrivileges(#[source] io::Error),
 }
 
 /// Gives up every capability of this thread that is not in `keep`, for good: bounding, ambient, inheritable,
-/// effective and permitted (capabilities(7)). What is spawned later has no more.
+/// effective and permitted (capabilities(7)). What is spawned later has no more, whatever it executes (prctl(2),
+/// `PR_SET_NO_NEW_PRIVS`).
 ///
 /// # Errors
-/// Names the set that could not be reduced.
+/// Names what could not be given up.
 pub fn limit_to(keep: &[Capability]) -> Result<(), LimitError> {
+    set_no_new_privs().map_err(|errno| LimitError::NewPrivileges(errno.into()))?;
     let keep: caps::CapsHashSet = keep.iter().copied().collect();
     if caps::has_cap(None, CapSet::Effective, Capability::CAP_SETPCAP).unwrap_or(false) {
         for cap in caps::runtime::procfs_all_supported(None).unwrap_or_else(|_| caps::all()) {
             if !keep.contains(&cap) {
                 caps::drop(None, CapSet::Bounding, cap)
-                    .map_err(|source| LimitError { set: "bounding", source })?;
+                    .map_err(|source| LimitError::Capabilities { set: "bounding", source })?;
             }
         }
     }
-    caps::clear(None, CapSet::Inheritable).map_err(|source| LimitError { set: "inheritable", source })?;
-    let held =
-        caps::read(None, CapSet::Permitted).map_err(|source| LimitError { set: "permitted", source })?;
+    caps::clear(None, CapSet::Inheritable)
+        .map_err(|source| LimitError::Capabilities { set: "inheritable", source })?;
+    let held = caps::read(None, CapSet::Permitted)
+        .map_err(|source| LimitError::Capabilities { set: "permitted", source })?;
     let kept: caps::CapsHashSet = held.intersection(&keep).copied().collect();
-    caps::set(None, CapSet::Effective, &kept).map_err(|source| LimitError { set: "effective", source })?;
-    caps::set(None, CapSet::Permitted, &kept).map_err(|source| LimitError { set: "permitted", source })
+    caps::set(None, CapSet::Effective, &kept)
+        .map_err(|source| LimitError::Capabilities { set: "effective", source })?;
+    caps::set(None, CapSet::Permitted, &kept)
+        .map_err(|source| LimitError::Capabilities { set: "permitted", source })
 }

@@ -1,4 +1,4 @@
-//! What the processes without rights give up before they listen to anybody: files, system calls, ways to more rights.
+//! What the daemon's processes give up. Those without rights do before they listen to anybody: files, system calls, ways to more rights.
 //!
 //! Their user, capabilities and network namespace they have from the injector, which starts them
 //! (`injector/server_process.rs`). The rest is done here by the process itself, before it reads the first byte that is
@@ -81,6 +81,19 @@ impl Sandbox<'_> {
         syscalls::restrict(over_ip)?;
         Ok(matches!(landlocked.landlock, LandlockStatus::Available { .. }))
     }
+}
+
+/// Gives up what none of the daemon's processes needs, whatever rights it has: system calls, new privileges, core dumps. It holds for
+/// the calling thread, those that it starts later, and what they execute.
+///
+/// # Errors
+/// Says what could not be given up.
+pub fn withhold() -> Result<(), SandboxError> {
+    let process =
+        |operation| move |errno: nix::errno::Errno| SandboxError::Process { operation, source: errno.into() };
+    prctl::set_no_new_privs().map_err(process("give up new privileges"))?;
+    setrlimit(Resource::RLIMIT_CORE, 0, 0).map_err(process("give up core dumps"))?;
+    Ok(syscalls::withhold()?)
 }
 
 /// Keeps other processes of the same user, which may be nobody's, from tracing this one and reading its memory: before a secret is

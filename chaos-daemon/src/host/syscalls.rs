@@ -1,5 +1,5 @@
-//! The system calls that a process without rights may make (seccomp(2)). All others fail with EPERM; one of another
-//! architecture than the program's ends the process.
+//! The system calls that a process without rights may make, and those that no process of the daemon may (seccomp(2)). All others
+//! fail with EPERM; one of another architecture than the program's ends the process.
 
 use std::collections::BTreeMap;
 
@@ -90,6 +90,50 @@ const PROBER: &[i64] = &[
     libc::SYS_uname,
 ];
 
+/// What none of the daemon's processes makes, root's or not: the kernel's code and mounts, keys, memory of others, devices, the
+/// clock but by its steps.
+const NEVER: &[i64] = &[
+    libc::SYS_acct,
+    libc::SYS_add_key,
+    libc::SYS_chroot,
+    libc::SYS_clock_settime,
+    libc::SYS_delete_module,
+    libc::SYS_fanotify_init,
+    libc::SYS_finit_module,
+    libc::SYS_fsconfig,
+    libc::SYS_fsmount,
+    libc::SYS_fsopen,
+    libc::SYS_fspick,
+    libc::SYS_init_module,
+    libc::SYS_io_uring_setup,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_ioperm,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_iopl,
+    libc::SYS_kexec_file_load,
+    libc::SYS_kexec_load,
+    libc::SYS_keyctl,
+    libc::SYS_mount,
+    libc::SYS_mount_setattr,
+    libc::SYS_move_mount,
+    libc::SYS_open_by_handle_at,
+    libc::SYS_open_tree,
+    libc::SYS_perf_event_open,
+    libc::SYS_pivot_root,
+    libc::SYS_process_vm_readv,
+    libc::SYS_process_vm_writev,
+    libc::SYS_quotactl,
+    libc::SYS_reboot,
+    libc::SYS_request_key,
+    libc::SYS_settimeofday,
+    libc::SYS_swapoff,
+    libc::SYS_swapon,
+    libc::SYS_syslog,
+    libc::SYS_umount2,
+    libc::SYS_userfaultfd,
+    libc::SYS_vhangup,
+];
+
 /// Older names of calls above, which the C library still uses where they exist.
 #[cfg(target_arch = "x86_64")]
 const LEGACY: &[i64] =
@@ -122,6 +166,17 @@ pub(super) fn restrict(network: bool) -> Result<(), Error> {
         apply_filter(&program)?;
     }
     Ok(())
+}
+
+/// Has the kernel refuse what no process of the daemon makes to the calling thread, to those that it starts later, and to what they
+/// execute.
+pub(super) fn withhold() -> Result<(), Error> {
+    let never = NEVER.iter().map(|call| (*call, Vec::new())).collect();
+    let denied = SeccompAction::Errno(libc::EPERM.unsigned_abs());
+    let arch = TargetArch::try_from(std::env::consts::ARCH)?;
+    let filter = SeccompFilter::new(never, SeccompAction::Allow, denied, arch)?;
+    let program: seccompiler::BpfProgram = filter.try_into()?;
+    apply_filter(&program)
 }
 
 fn rules(network: bool) -> Result<BTreeMap<i64, Vec<SeccompRule>>, Error> {
@@ -183,6 +238,21 @@ pub(crate) fn refuse(call: i64, errno: i32) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_never_made_is_refused_and_everything_else_goes_on() {
+        let on_a_thread = || {
+            withhold().unwrap();
+            // SAFETY: calls that the kernel refuses before it looks at what they are given.
+            let results = NEVER.iter().map(|call| unsafe { libc::syscall(*call, 0, 0, 0, 0, 0, 0) });
+            let refused = results.filter(|result| {
+                *result == -1 && std::io::Error::last_os_error().raw_os_error() == Some(libc::EPERM)
+            });
+            assert_eq!(refused.count(), NEVER.len());
+            assert!(std::fs::read("/proc/self/status").is_ok());
+        };
+        std::thread::spawn(on_a_thread).join().unwrap();
+    }
 
     #[test]
     fn both_lists_compile_and_only_the_probers_has_sockets() {

@@ -20,7 +20,6 @@ use tokio::process::{Child, Command};
 use tokio::task::{spawn_blocking, spawn_local};
 use tokio::time::timeout;
 
-use super::manager;
 use crate::kernel::process::{END_LIMIT, end_child, pidfd_open};
 use crate::sabotage::{self, Guard};
 
@@ -128,16 +127,33 @@ fn end_forgotten(told: OwnedFd) {
     }
 }
 
-/// Has `command`'s process die with this thread, find `fds` at [`CHILD_FD`] and above, and know nothing of the service
-/// manager.
+/// What of the environment a child gets: where programs and certificates are, language and time zone, how it logs.
+const KEPT: &[&str] = &[
+    "PATH",
+    "LANG",
+    "LC_ALL",
+    "TZ",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+    "CHAOS_LOG",
+    "RUST_BACKTRACE",
+    #[cfg(feature = "fail-points")]
+    crate::fail_point::VARIABLE,
+    #[cfg(feature = "sabotage")]
+    sabotage::VARIABLE,
+    #[cfg(feature = "sabotage")]
+    sabotage::PINS,
+];
+
+/// Has `command`'s process die with this thread, and inherit nothing but `fds`, at [`CHILD_FD`] and above, and what of the
+/// environment is [`KEPT`].
 fn die_with_parent(command: &mut Command, fds: Vec<OwnedFd>) {
-    for name in manager::VARIABLES {
-        command.env_remove(name);
-    }
+    let kept = KEPT.iter().filter_map(|name| Some((name, std::env::var_os(name)?)));
+    command.env_clear().envs(kept);
     let parent = nix::unistd::getpid();
     let orphans = sabotage::without(Guard::DeathSignal);
     let places: Vec<i32> = (CHILD_FD..).take(fds.len()).collect();
-    // SAFETY: between fork and exec only async-signal-safe calls are made: prctl, getppid, fcntl, dup2, close.
+    // SAFETY: between fork and exec only async-signal-safe calls are made: prctl, getppid, fcntl, dup2, close_range.
     unsafe {
         command.pre_exec(move || {
             if !orphans {
@@ -154,7 +170,10 @@ fn die_with_parent(command: &mut Command, fds: Vec<OwnedFd>) {
             for (from, place) in high.iter().zip(&places) {
                 check(libc::dup2(*from, *place))?;
             }
-            Ok(())
+            let others = CHILD_FD.unsigned_abs() + places.len() as u32;
+            // Not closed here: one of them is how exec(2) tells that it has failed.
+            let cloexec = libc::CLOSE_RANGE_CLOEXEC as libc::c_int;
+            check(libc::close_range(others, u32::MAX, cloexec)).map(drop)
         });
     }
 }
@@ -169,6 +188,7 @@ mod tests {
     use std::thread;
 
     use nix::errno::Errno;
+    use nix::fcntl::{FcntlArg, fcntl};
     use nix::sys::signal::{Signal, kill as send};
     use nix::sys::wait::{Id, WaitPidFlag, waitid};
     use nix::unistd::Pid;
@@ -265,6 +285,35 @@ mod tests {
                 let told = ended(&mut child).await.unwrap();
                 assert_eq!((told, told.code()), (child.wait().await.unwrap(), Some(3)));
                 assert_eq!(status(&child).unwrap_err().kind(), io::ErrorKind::NotFound);
+            });
+        };
+        thread::spawn(on_a_thread).join().unwrap();
+    }
+
+    #[test]
+    fn a_child_has_no_descriptor_but_its_own_and_no_variable_but_those_that_are_kept() {
+        let on_a_thread = || {
+            let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            tokio.block_on(async {
+                // As a launcher may have left one: it would go through exec(2).
+                let left = File::open("/dev/null").unwrap();
+                let left = fcntl(&left, FcntlArg::F_DUPFD(200)).unwrap();
+                let (mut reader, writer) = std::io::pipe().unwrap();
+                let mut command = Command::new("sh");
+                command.args([
+                    "-c",
+                    "cat /proc/self/environ | tr '\\0' '\\n' | cut -d= -f1 >&3; ls /proc/$$/fd >&3",
+                ]);
+                let mut child = start_child(command, vec![writer.into()]).unwrap();
+                assert!(child.wait().await.unwrap().success());
+                let mut said = String::new();
+                reader.read_to_string(&mut said).unwrap();
+                let known: Vec<_> = KEPT.iter().copied().chain(["PWD", "OLDPWD", "SHLVL", "_"]).collect();
+                let known = |word: &str| known.contains(&word) || word.parse::<i32>().is_ok_and(|fd| fd <= 3);
+                // The shell itself may keep its script at 10 or above, never at 200.
+                let others: Vec<_> =
+                    said.lines().filter(|word| !known(word) && !word.starts_with('1')).collect();
+                assert!(others.is_empty(), "{left}: {others:?} of {said}");
             });
         };
         thread::spawn(on_a_thread).join().unwrap();

@@ -16,11 +16,6 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use super::state::Injector;
 
-/// Everything by which a service manager speaks to the process that it starts. None of it is for that process's own
-/// children: a child that wrote to the manager's socket, or counted descriptors, would speak for the daemon.
-pub(super) const VARIABLES: [&str; 6] =
-    ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES"];
-
 /// The first descriptor that is passed (`SD_LISTEN_FDS_START`).
 const FIRST_FD: i32 = 3;
 /// How often the manager hears of us when it has no watchdog.
@@ -65,7 +60,8 @@ pub enum ManagerError {
 }
 
 impl ServiceManager {
-    /// Reads this process's environment, and takes over the socket that was passed, if one was.
+    /// Reads this process's environment, and takes over the socket that was passed, if one was. Every other descriptor that this
+    /// process has inherited, but for those of standard input, output and errors, is closed.
     ///
     /// # Safety
     /// To be called once, and before anything else in this process takes a descriptor that it did not open.
@@ -77,6 +73,12 @@ impl ServiceManager {
         if passed_sockets(|name| std::env::var_os(name))? == 1 {
             // SAFETY: the caller's promise; and the variables are meant for this process.
             manager.listener = Some(unsafe { take_listener() }?);
+        }
+        let first = FIRST_FD + i32::from(manager.listener.is_some());
+        // SAFETY: the caller's promise: nothing in this process has taken one of them.
+        if unsafe { libc::close_range(first.unsigned_abs(), u32::MAX, 0) } < 0 {
+            let source = io::Error::last_os_error();
+            return Err(ManagerError::Io { operation: "close what was inherited", source });
         }
         Ok(manager)
     }

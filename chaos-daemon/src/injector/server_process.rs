@@ -30,12 +30,15 @@ use crate::spec::origin::Origin;
 
 /// The user that an installed daemon has for its server.
 const USER: &str = "chaos";
-/// The user without rights that every system has.
-const NOBODY: (u32, u32) = (65_534, 65_534);
+/// Where there is no such user. Neither Debian nor systemd gives these numbers to anybody, and nobody is shared by whoever has no user
+/// of its own.
+const UNNAMED_SERVER: (u32, u32) = (65_531, 65_531);
+/// The prober's user, which has no name: no file is its own, and the server, with which callers speak, is another.
+const PROBER: (u32, u32) = (65_532, 65_532);
 /// The user that an installed daemon has for the programs of probes: not the server's, whose files and processes are none of their business.
 const RUNNER: &str = "chaos-probe";
-/// Where there is no such user: one that neither Debian nor systemd gives to anybody.
-const UNNAMED: (u32, u32) = (65_533, 65_533);
+/// Where there is no such user.
+const UNNAMED_RUNNER: (u32, u32) = (65_533, 65_533);
 
 /// How long a runner may take to end by itself; its programs end in any case.
 const RUNNER_ENDS: Duration = Duration::from_secs(1);
@@ -86,7 +89,7 @@ impl Recipe {
         let directory = options.state_dir.join("server");
         own_directory(&directory, user)?;
         let programs = options.policy.programs().map_err(io::Error::other)?;
-        let runner = accounts::user(RUNNER)?.unwrap_or(UNNAMED);
+        let runner = accounts::user(RUNNER)?.unwrap_or(UNNAMED_RUNNER);
         let kubeconfigs = options.policy.probe_kubeconfigs.clone();
         let credentials = options.policy.probe_credentials.clone();
         let (keep_runs, keep_days, most_runs) = (options.keep_runs, options.keep_days, options.most_runs);
@@ -119,7 +122,7 @@ impl Recipe {
         let heard = self.alerts.as_ref().map(|ears| ears.hand_over(&mut fds)).transpose()?;
         let shown = self.show_kubeconfigs(&mut fds)?;
         let entrusted = super::credentials::hand_over(&self.credentials, &mut fds)?;
-        let prober = spawn(self.user, CloneFlags::empty(), fds, |command| {
+        let prober = spawn(PROBER, CloneFlags::empty(), fds, |command| {
             command.arg("prober").args(heard.into_iter().flatten()).args(shown).args(entrusted);
         })?;
         let (runner, runs) = self.start_runner()?.unzip();
@@ -210,7 +213,7 @@ fn spawn(
 
 /// The user without rights, and its group.
 pub(super) fn unprivileged() -> io::Result<(u32, u32)> {
-    Ok(accounts::user(USER)?.unwrap_or(NOBODY))
+    Ok(accounts::user(USER)?.unwrap_or(UNNAMED_SERVER))
 }
 
 /// Has `command`'s process be another user, in its own group and `groups` alone, who can never get a capability again. Of the namespaces
@@ -280,7 +283,7 @@ fn own_directory(directory: &Path, (uid, gid): (u32, u32)) -> io::Result<()> {
     if let Some(parent) = directory.parent() {
         fs::DirBuilder::new().recursive(true).mode(0o755).create(parent)?;
     }
-    match fs::DirBuilder::new().mode(0o750).create(directory) {
+    match fs::DirBuilder::new().mode(0o700).create(directory) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
         _ => {}
     }

@@ -8,6 +8,7 @@ use serde_json::json;
 
 use super::{Context, Outcome, TestResult, tests};
 use crate::Daemon;
+use crate::guard::Guard;
 use crate::late::HANG;
 use crate::process::{Process, wait_until};
 use crate::sandbox::{Around, Role, prove, prove_architecture};
@@ -18,6 +19,7 @@ tests![
     the_server_has_a_network_namespace_in_which_there_is_nothing,
     a_probe_by_name_works_from_within_the_sandbox,
     a_prober_that_dies_is_replaced_together_with_the_server,
+    every_process_of_the_daemon_has_given_up_more_rights_and_inherited_nothing,
 ];
 
 fn children(daemon: &Daemon) -> Result<(Process, Process), Box<dyn std::error::Error>> {
@@ -103,5 +105,51 @@ fn a_prober_that_dies_is_replaced_together_with_the_server(_: &Context) -> TestR
         || !server.runs() && daemon.server().is_some_and(|now| now != server) && daemon.prober().is_some();
     assert!(wait_until(HANG, replaced), "{}", daemon.log());
     daemon.mcp()?.call_tool("chaos_status", json!({}))?.ok()?;
+    Ok(Outcome::Pass)
+}
+
+/// A field of `/proc/PID/status`.
+fn field(process: &Process, name: &str) -> std::io::Result<String> {
+    let text = fs::read_to_string(format!("/proc/{}/status", process.pid))?;
+    let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    Ok(value.unwrap_or_default().trim().to_owned())
+}
+
+fn every_process_of_the_daemon_has_given_up_more_rights_and_inherited_nothing(_: &Context) -> TestResult {
+    // What a launcher may leave open by mistake, and what it has in its environment.
+    let left = fs::File::open("/dev/null")?;
+    let number = nix::fcntl::fcntl(&left, nix::fcntl::FcntlArg::F_DUPFD(251))?;
+    let daemon = Daemon::start_with(|command| {
+        command.env("SECRET_OF_THE_LAUNCHER", "x");
+    });
+    let closed = nix::unistd::close(number);
+    let daemon = daemon?;
+    closed?;
+    let (server, prober) = children(&daemon)?;
+    let guard = Guard::start(&daemon)?;
+    daemon.wait_until_warm()?;
+    let mut problems = Vec::new();
+    for process in daemon.processes().into_iter().chain(Process::read(guard.pid())) {
+        let name = fs::read_to_string(format!("/proc/{}/comm", process.pid))?;
+        let mut differs = |what: String| problems.push(format!("{}: {what}", name.trim()));
+        for (status, wanted) in [("NoNewPrivs", "1"), ("Seccomp", "2")] {
+            let is = field(&process, status)?;
+            if is != wanted {
+                differs(format!("{status} is {is}"));
+            }
+        }
+        if fs::read_link(format!("/proc/{}/fd/{number}", process.pid)).is_ok() {
+            differs(format!("descriptor {number} of the launcher is open"));
+        }
+        // The injector has its own environment, and gives its children none of it that they do not need.
+        let environment = fs::read(format!("/proc/{}/environ", process.pid))?;
+        if process.pid != daemon.injector_pid() && String::from_utf8_lossy(&environment).contains("SECRET_OF")
+        {
+            differs("it has the launcher's environment".to_owned());
+        }
+    }
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
+    let users = [field(&server, "Uid")?, field(&prober, "Uid")?];
+    assert!(users[0] != users[1] && users.iter().all(|user| !user.contains("65534")), "{users:?}");
     Ok(Outcome::Pass)
 }

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use regex::Regex;
 
+use crate::host::words;
 use crate::request::facts::LogFacts;
 
 /// How many entries that match are kept.
@@ -153,14 +154,8 @@ impl<'a> Tally<'a> {
 
 /// The beginning of an entry, with what a terminal would obey written out.
 fn shown(text: &str) -> String {
-    let mut shown = String::new();
-    for c in text.chars().take(LONGEST_KEPT) {
-        match c {
-            '"' | '\'' | '\\' => shown.push(c),
-            c => shown.extend(c.escape_debug()),
-        }
-    }
-    shown
+    let kept: String = text.chars().take(LONGEST_KEPT).collect();
+    words::line(&kept).into_owned()
 }
 
 #[cfg(test)]
