@@ -18,7 +18,7 @@ use nix::errno::Errno;
 use nix::libc::c_int;
 use nix::sys::prctl;
 use nix::sys::signal::{SigHandler, Signal, kill, signal};
-use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
 use nix::unistd::{ForkResult, Pid, fork, geteuid};
 use tempfile::TempDir;
 
@@ -182,6 +182,20 @@ pub(crate) fn reap() {
         waitpid(None, Some(WaitPidFlag::WNOHANG)),
         Ok(WaitStatus::Exited(..) | WaitStatus::Signaled(..))
     ) {}
+}
+
+/// Collects orphans that ended, until it comes to this child, for which somebody waits. As PID 1 does: the first process of a namespace
+/// of process numbers, once killed, ends only when all others of it have been collected (`zap_pid_ns_processes` in
+/// kernel/pid_namespace.c).
+pub(crate) fn reap_others(child: Pid) {
+    let ended = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+    while let Some(orphan) =
+        waitid(Id::All, ended).ok().and_then(|status| status.pid()).filter(|pid| *pid != child)
+    {
+        if waitpid(orphan, Some(WaitPidFlag::WNOHANG)).is_err() {
+            return;
+        }
+    }
 }
 
 /// Removes what bears the number of a process that has ended, and says what it was, and what could not be removed.

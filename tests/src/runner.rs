@@ -16,6 +16,7 @@ use nix::sys::prctl;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::signal::Signal;
 use nix::sys::time::TimeValLike;
+use nix::unistd::Pid;
 use serde::Serialize;
 
 use crate::cells::Choice;
@@ -219,8 +220,9 @@ fn run_one(executable: &Path, name: &str, limit: Duration) -> Result<Judged> {
 
 /// `None` when it had to be killed.
 fn wait(child: &mut Child, limit: Duration) -> io::Result<Option<ExitStatus>> {
-    let mut status = None;
+    let (mut status, number) = (None, Pid::from_raw(child.id().cast_signed()));
     wait_until(limit, || {
+        aftermath::reap_others(number);
         status = child.try_wait().ok().flatten();
         status.is_some()
     });
