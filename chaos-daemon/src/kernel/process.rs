@@ -87,6 +87,8 @@ impl Process {
     /// # Errors
     /// When the kernel refuses.
     pub fn descriptor(&self, number: i32) -> io::Result<Option<OwnedFd>> {
+        // OPENS: whoever runs the process | nobody: the open file is taken as it is | with the mode that its owner has; what is
+        // done with it is said where it is taken (`held`)
         // SAFETY: plain system call without pointers; the result is a new fd or -1.
         let fd = unsafe { libc::syscall(libc::SYS_pidfd_getfd, self.pidfd.as_raw_fd(), number, 0) };
         match i32::try_from(fd) {

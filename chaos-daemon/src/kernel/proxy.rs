@@ -1,18 +1,21 @@
 //! Telling a `chaosctl mcp-proxy` what becomes of its calls: on its page ([`crate::spec::mcp::page`]), under locks that the kernel
 //! takes away with the process that has them.
+//!
+//! The page is the proxy's own open file (pidfd_getfd(2)), and is never opened anew: so nothing is read or written here that the
+//! proxy has not opened for reading and writing itself.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd;
-use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, fcntl};
+use procfs::process::Process as Shown;
 
-use super::process::ProcessId;
-use crate::host::proxy::lock_of;
-use crate::spec::mcp::page::{self, CLAIM, FORCE, LENGTH, LINK, NUMBER, ORDER, Order, TALLY, TERM};
+use super::process::{Process, ProcessId};
+use crate::host::proxy::{is_page, lock_of};
+use crate::spec::mcp::page::{self, CLAIM, FORCE, NUMBER, ORDER, Order, TALLY, TERM};
 
 /// How often it is read what the proxy is just writing.
 const LOOKS: usize = 20;
@@ -20,21 +23,33 @@ const LOOKS: usize = 20;
 /// The page of a proxy. `None` when the process is no proxy, or has ended.
 ///
 /// # Errors
-/// When its descriptor cannot be had, or not be opened.
+/// When its descriptor cannot be had.
 pub fn find(id: ProcessId) -> io::Result<Option<File>> {
     let Some(process) = id.open()? else { return Ok(None) };
-    let Some(theirs) = process.descriptor(NUMBER)? else { return Ok(None) };
-    let path = format!("/proc/self/fd/{}", theirs.as_raw_fd());
-    if fs::read_link(&path)? != Path::new(LINK) {
-        return Ok(None);
-    }
-    // What was taken is still the proxy's, and so a lock on it would be. What is opened is this process's own.
-    let page = OpenOptions::new().read(true).write(true).open(path)?;
-    // Anybody can give a file this name.
-    Ok((page.metadata()?.len() == LENGTH).then_some(page))
+    let Some(page) = held(&process, NUMBER)? else { return Ok(None) };
+    let user = match Shown::new(id.pid).and_then(|shown| shown.status()) {
+        Ok(status) => status.fuid,
+        Err(procfs::ProcError::NotFound(_)) => return Ok(None),
+        Err(error) => return Err(io::Error::other(error)),
+    };
+    // Until it has ended nobody else has its number, of whom this would be the user.
+    let has_ended = process.wait(Duration::ZERO)?;
+    Ok((!has_ended && page.metadata()?.uid() == user).then_some(page))
 }
 
-/// A proxy that one fault has for itself. It is let go of when the value is dropped.
+/// The page that a process has open under this number: its own, or that of a proxy that it tells. `None` when it is none.
+///
+/// # Errors
+/// When its descriptor cannot be had.
+pub fn held(process: &Process, number: i32) -> io::Result<Option<File>> {
+    // OPENS: whoever runs the process | nobody: the open file is taken as it is, with the mode that its owner has | only a memfd
+    // that was sealed, and that its owner has opened to be read and written, is (`is_page`)
+    let Some(taken) = process.descriptor(number)?.map(File::from) else { return Ok(None) };
+    Ok(is_page(&taken)?.then_some(taken))
+}
+
+/// A proxy that one fault has for itself, and the only such fault of this process. It is let go of when the value is dropped: this
+/// process has no lock on a file any more of which it has closed any descriptor (fcntl(2)).
 #[derive(Debug)]
 pub struct Proxy {
     page: File,
@@ -51,7 +66,8 @@ impl Proxy {
     }
 
     fn of(page: File, pid: i32, fault: u64) -> io::Result<Self> {
-        match fcntl(&page, FcntlArg::F_OFD_SETLK(&lock_of(CLAIM))) {
+        // A lock of this process (fcntl(2), `F_SETLK`) and not of the open file, which is the proxy's as well.
+        match fcntl(&page, FcntlArg::F_SETLK(&lock_of(CLAIM))) {
             Ok(_) => Ok(Self { page, fault }),
             Err(Errno::EAGAIN | Errno::EACCES) => Err(io::Error::other(format!(
                 "another fault has proxy {pid} already, which takes one at a time"
@@ -69,7 +85,7 @@ impl Proxy {
         self.renew(0)?;
         self.page.write_all_at(order, ORDER)?;
         self.renew(deadline_ns)?;
-        fcntl(&self.page, FcntlArg::F_OFD_SETLK(&lock_of(FORCE)))?;
+        fcntl(&self.page, FcntlArg::F_SETLK(&lock_of(FORCE)))?;
         Ok(())
     }
 
@@ -112,57 +128,5 @@ pub fn bytes(order: &Order) -> io::Result<Vec<u8>> {
 }
 
 #[cfg(test)]
-mod tests {
-    use nix::sys::memfd::{MFdFlags, memfd_create};
-
-    use super::*;
-    use crate::host::boot_time_ns;
-    use crate::host::proxy::{in_force, is_claimed};
-    use crate::spec::mcp::McpParams;
-    use crate::spec::mcp::page::{LENGTH, NAME};
-
-    /// A page as a proxy has it, and as a fault opens it.
-    fn page() -> (File, impl Fn(u64) -> io::Result<Proxy>) {
-        let page = File::from(memfd_create(NAME, MFdFlags::MFD_CLOEXEC).unwrap());
-        page.set_len(LENGTH).unwrap();
-        let path = format!("/proc/self/fd/{}", page.as_raw_fd());
-        let claim =
-            move |fault| Proxy::of(OpenOptions::new().read(true).write(true).open(&path).unwrap(), 71, fault);
-        (page, claim)
-    }
-
-    fn order() -> Vec<u8> {
-        let spoiling = McpParams { fail: Some(1.0), ..McpParams::default() }.spoiling().unwrap();
-        bytes(&Order { spoiling, seed: 7 }).unwrap()
-    }
-
-    #[test]
-    fn who_has_no_page_is_no_proxy() {
-        let parent = ProcessId::of(nix::unistd::getppid().as_raw()).unwrap();
-        let stranger = ProcessId { start_time: parent.start_time + 1, ..parent };
-        assert!(find(stranger).unwrap().is_none());
-    }
-
-    #[test]
-    fn a_fault_is_in_force_from_its_order_until_its_deadline_or_its_death() {
-        let (page, claim) = page();
-        let soon = || boot_time_ns() + 60_000_000_000;
-        let fault = claim(5).unwrap();
-        assert!(is_claimed(&page).unwrap() && in_force(&page).unwrap().is_none());
-        fault.order(&order(), soon()).unwrap();
-        assert_eq!((in_force(&page).unwrap(), fault.tally().unwrap()), (Some(5), (0, 0)));
-        page.write_all_at(&page::seal(&[5, 3, 2]), TALLY).unwrap();
-        assert_eq!(fault.tally().unwrap(), (3, 2));
-        let refused = claim(6).unwrap_err();
-        assert!(refused.to_string().contains("another fault has proxy"), "{refused}");
-        fault.renew(boot_time_ns()).unwrap();
-        assert_eq!(in_force(&page).unwrap(), None);
-        fault.renew(soon()).unwrap();
-        assert_eq!(in_force(&page).unwrap(), Some(5));
-        // The term is still there, and nobody keeps it: as after SIGKILL.
-        drop(fault);
-        assert!(!is_claimed(&page).unwrap() && in_force(&page).unwrap().is_none());
-        let next = claim(6).unwrap();
-        assert_eq!((in_force(&page).unwrap(), next.tally().unwrap()), (None, (0, 0)));
-    }
-}
+#[path = "proxy_tests.rs"]
+mod tests;

@@ -2,6 +2,7 @@
 
 use std::ffi::CString;
 use std::fs;
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -10,6 +11,8 @@ use nix::libc;
 use super::places::is_our_file;
 use crate::host::part::HELD_THREAD;
 use crate::host::proxy::in_force;
+use crate::kernel::process::ProcessId;
+use crate::kernel::proxy::held;
 use crate::spec::mcp::page::LINK;
 
 /// A holder that has taken no memory has less of its own.
@@ -60,7 +63,7 @@ impl Holdings {
             } else if target.starts_with("socket:[") {
                 held.sockets += usize::from(is_of_network(&entry.path()));
             } else if target == LINK {
-                held.proxies += usize::from(is_obeyed(&entry.path()));
+                held.proxies += usize::from(number.is_none_or(|number| is_obeyed(folder, number)));
             } else if let Some(file) = target.strip_suffix(" (deleted)") {
                 held.files += usize::from(!is_our_file(file));
             }
@@ -91,9 +94,15 @@ impl Holdings {
     }
 }
 
-/// Whether a fault is in force on this page of a proxy; what cannot be read is gone.
-fn is_obeyed(path: &Path) -> bool {
-    fs::File::open(path).is_ok_and(|page| in_force(&page).is_ok_and(|fault| fault.is_some()))
+/// Whether a fault is in force on a page of a proxy that a process has open; what cannot be looked at counts.
+fn is_obeyed(folder: &Path, number: i32) -> bool {
+    let Some(pid) = folder.file_name().and_then(|name| name.to_str()?.parse().ok()) else { return true };
+    let look = || -> io::Result<bool> {
+        let Some(process) = ProcessId::of(pid).map_err(io::Error::other)?.open()? else { return Ok(false) };
+        let Some(page) = held(&process, number)? else { return Ok(false) };
+        Ok(in_force(&page)?.is_some())
+    };
+    look().unwrap_or(true)
 }
 
 /// Whether a socket is of TCP or UDP, by the name that the kernel gives its protocol (`sockfs_xattr_get` in net/socket.c).

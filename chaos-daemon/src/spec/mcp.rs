@@ -165,10 +165,10 @@ impl std::fmt::Display for Spoiling {
 }
 
 /// The page on which a fault tells a proxy what becomes of its calls, and the proxy what it has done: a file in memory without a
-/// name (`memfd_create`(2)), which the proxy makes and keeps, and the fault's process takes from it (`pidfd_getfd`(2)) and opens anew.
-/// Words are sealed, so that who reads while somebody writes sees that.
+/// name (`memfd_create`(2)), of sealed length, which the proxy makes and keeps, and the fault's process takes from it
+/// (`pidfd_getfd`(2)) as it is. Words are sealed, so that who reads while somebody writes sees that.
 ///
-/// The fault is in force while its process has a lock (`F_OFD_SETLK` of fcntl(2)) on [`page::FORCE`], and the deadline is not over.
+/// The fault is in force while its process has a lock (`F_SETLK` of fcntl(2)) on [`page::FORCE`], and the deadline is not over.
 pub mod page {
     use serde::{Deserialize, Serialize};
 

@@ -7,12 +7,11 @@ use std::os::unix::fs::FileExt;
 use std::sync::{Mutex, PoisonError};
 
 use nix::fcntl::{FcntlArg, fcntl};
-use nix::sys::memfd::{MFdFlags, memfd_create};
 
 use super::verdict::Verdict;
-use crate::host::proxy::in_force;
+use crate::host::proxy::{create, in_force};
 use crate::spec::mcp::Spoiling;
-use crate::spec::mcp::page::{self, LENGTH, NAME, NUMBER, ORDER, ORDER_ROOM, Order, TALLY};
+use crate::spec::mcp::page::{self, NUMBER, ORDER, ORDER_ROOM, Order, TALLY};
 
 /// The page, for as long as the proxy runs.
 #[derive(Debug)]
@@ -45,9 +44,7 @@ impl Page {
     /// # Errors
     /// When the kernel refuses.
     pub(super) fn new() -> io::Result<Self> {
-        let file = keep(memfd_create(NAME, MFdFlags::MFD_CLOEXEC)?)?;
-        file.set_len(LENGTH)?;
-        Ok(Self { file, met: Mutex::new(None) })
+        Ok(Self { file: keep(&create()?)?, met: Mutex::new(None) })
     }
 
     /// What the fault that is in force decides about a call, if there is one that `concerns` says is about it.
@@ -79,8 +76,8 @@ impl Page {
 }
 
 /// Gives a descriptor the number by which it is found.
-fn keep(page: OwnedFd) -> io::Result<File> {
-    let number = fcntl(&page, FcntlArg::F_DUPFD_CLOEXEC(NUMBER))?;
+fn keep(page: &File) -> io::Result<File> {
+    let number = fcntl(page, FcntlArg::F_DUPFD_CLOEXEC(NUMBER))?;
     // SAFETY: the kernel has just made this descriptor for us, and nobody else knows it.
     let kept = unsafe { OwnedFd::from_raw_fd(number) };
     match number == NUMBER {
