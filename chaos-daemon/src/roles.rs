@@ -16,7 +16,7 @@ use crate::cli;
 use crate::guard::{self, GuardError};
 use crate::holder;
 use crate::host::privilege::check_guard;
-use crate::host::program::Programs;
+use crate::host::program::{Programs, own};
 use crate::host::sandbox::{self, Sandbox, SandboxError};
 use crate::host::words::{self, LogLines};
 use crate::host::{Part, Privileges};
@@ -478,6 +478,9 @@ fn report_residue(runtime_dir: &std::path::Path, json: bool) -> ExitCode {
 fn report_recovery(runtime_dir: &std::path::Path, sweep: Option<Scope>, json: bool) -> ExitCode {
     if let Err(missing) = check_guard() {
         return fail(&InjectorError::Privilege(missing).into());
+    }
+    if let Err(foreign) = own("the runtime directory", runtime_dir) {
+        return fail(&InjectorError::Foreign(foreign).into());
     }
     match recover(runtime_dir, sweep) {
         Err(error) => fail(&error.into()),

@@ -13,15 +13,21 @@
 use std::fmt::Write;
 
 use super::{Goal, HoardWork, Plan, Work, descriptors};
+use crate::host::Identity;
 use crate::host::socket_file::SparedSockets;
 use crate::request::{ApiError, LifetimeClass};
 use crate::spec::sessions::{Amount, ConnectionLoad};
 
-/// Plans it; the process may have `most` descriptors, and connects to none of the sockets that are `spared`.
+/// Plans it; the process may have `most` descriptors, and connects as `identity`, and to none of the sockets that are `spared`.
 ///
 /// # Errors
 /// [`crate::request::ErrorCode::LimitReached`] when one process cannot have so many.
-pub fn plan(load: &ConnectionLoad, most: u64, spared: &SparedSockets) -> Result<Plan, ApiError> {
+pub fn plan(
+    load: &ConnectionLoad,
+    most: u64,
+    spared: &SparedSockets,
+    identity: &Identity,
+) -> Result<Plan, ApiError> {
     let ConnectionLoad { server, amount, timeout, ramp, netns } = load;
     let mut description = match amount {
         Amount::Held(count) => {
@@ -45,7 +51,7 @@ pub fn plan(load: &ConnectionLoad, most: u64, spared: &SparedSockets) -> Result<
     let (server, spared) = (server.clone(), spared.clone());
     let goal = Goal::Connections { server, amount: *amount, limit: *timeout, spared };
     Ok(Plan {
-        work: Work::Hoard(HoardWork { goal, ramp: *ramp, cgroup: None }),
+        work: Work::Hoard(HoardWork { goal, ramp: *ramp, cgroup: None, identity: identity.clone() }),
         steps: Vec::new(),
         lifetime: LifetimeClass::Kernel,
         description,
@@ -68,7 +74,7 @@ mod tests {
             ramp: Duration::from_secs(5),
             netns: None,
         };
-        let plan = |load: &ConnectionLoad, most| plan(load, most, &SparedSockets::default());
+        let plan = |load: &ConnectionLoad, most| plan(load, most, &SparedSockets::default(), &Identity::ROOT);
         let words = plan(&load(Amount::Held(900)), 1024).unwrap().description;
         assert_eq!(
             words,

@@ -12,6 +12,7 @@
 use std::time::Duration;
 
 use super::{Goal, Plan, hoard, share};
+use crate::host::Identity;
 use crate::host::directory::{DirectoryRef, Space};
 use crate::host::supply::Memory;
 use crate::request::{ApiError, ErrorCode};
@@ -25,6 +26,8 @@ const MOST_RESERVE: u64 = 1 << 30;
 pub struct DirectoryGround {
     /// In which file system.
     pub directory: DirectoryRef,
+    /// As whom it is opened.
+    pub identity: Identity,
     /// What it has left.
     pub space: Space,
     /// The host's memory, of which a file system in memory takes.
@@ -36,7 +39,7 @@ pub struct DirectoryGround {
 /// # Errors
 /// [`ErrorCode::LimitReached`] when so much is not there to be taken.
 pub fn plan(fill: &DiskFill, ramp: Duration, ground: &DirectoryGround) -> Result<Plan, ApiError> {
-    let DirectoryGround { directory, space, memory } = ground;
+    let DirectoryGround { directory, space, memory, .. } = ground;
     let leave = fill.leave.unwrap_or(MOST_RESERVE.min(space.bytes / 20));
     let most = space.available.saturating_sub(leave);
     let path = directory.path.display();
@@ -84,7 +87,7 @@ mod tests {
             Space { bytes: 100 * GIB, used, available, inodes: 0, available_inodes: 0, in_memory: false };
         let memory = Memory { total: GIB, available: GIB };
         let fill = DiskFill { path: "/data".into(), bytes, percent, leave };
-        let ground = DirectoryGround { directory, space, memory };
+        let ground = DirectoryGround { directory, identity: Identity::ROOT, space, memory };
         match plan(&fill, Duration::ZERO, &ground)?.work {
             crate::fault::Work::Hoard(crate::fault::HoardWork {
                 goal: Goal::Disk { bytes, leave, .. },

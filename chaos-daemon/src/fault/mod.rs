@@ -49,7 +49,7 @@ use ipnet::IpNet;
 use crate::host::panic::AfterPanic;
 use crate::host::socket_file::SparedSockets;
 use crate::host::supply::{Descriptors, Tasks};
-use crate::host::{CgroupRef, Facts, PlaceRef, Spared};
+use crate::host::{CgroupRef, Facts, Identity, PlaceRef, Spared};
 use crate::kernel::netlink::marks::recognise_device;
 use crate::kernel::setting::{Knob, LinkSetting, Setting};
 use crate::kernel::step::{NetNsRef, Step};
@@ -131,8 +131,8 @@ pub enum Ground {
     Directory(Box<DirectoryGround>, Option<CgroupRef>, u64),
     /// Open files.
     Descriptors(Descriptors),
-    /// Open files, and sockets that nobody is to be connected to.
-    Reach(Descriptors, SparedSockets),
+    /// Open files, sockets that nobody is to be connected to, and as whom others are.
+    Reach(Descriptors, SparedSockets, Identity),
     /// Processes and threads, and the cgroup to join.
     Tasks(Tasks, Option<CgroupRef>),
     /// A value of a control group.
@@ -181,7 +181,7 @@ fn hoard(what: &str, goal: Goal, ramp: Duration, cgroup: Option<CgroupRef>) -> P
         description.push_str(&format!(", all of it after {ramp:?}"));
     }
     Plan {
-        work: Work::Hoard(HoardWork { goal, ramp, cgroup }),
+        work: Work::Hoard(HoardWork { goal, ramp, cgroup, identity: Identity::ROOT }),
         steps: Vec::new(),
         lifetime: LifetimeClass::Kernel,
         description,
@@ -308,8 +308,8 @@ fn on_ground(effect: &Effect, ground: Option<&Ground>) -> Result<Plan, ApiError>
         (Effect::Sever { packets, packet_probability, partition }, Some(Ground::Callers(callers))) => {
             Ok(sever::plan(packets, *packet_probability, *partition, callers))
         }
-        (Effect::Load(load), Some(Ground::Reach(found, spared))) => {
-            connection_load::plan(load, found.process, spared)
+        (Effect::Load(load), Some(Ground::Reach(found, spared, identity))) => {
+            connection_load::plan(load, found.process, spared, identity)
         }
         (Effect::ServiceStop { .. }, Some(Ground::Service(unit))) => Ok(service_stop::plan(unit)),
         (Effect::ServiceRestart { .. }, Some(Ground::Service(unit))) => Ok(service_restart::plan(unit)),
@@ -333,6 +333,14 @@ fn on_ground(effect: &Effect, ground: Option<&Ground>) -> Result<Plan, ApiError>
 }
 
 fn on_supply(what: &Hoard, ramp: Duration, ground: &Ground) -> Result<Plan, ApiError> {
+    let mut plan = supply_plan(what, ramp, ground)?;
+    if let (Work::Hoard(work), Ground::Directory(ground, ..)) = (&mut plan.work, ground) {
+        work.identity = ground.identity.clone();
+    }
+    Ok(plan)
+}
+
+fn supply_plan(what: &Hoard, ramp: Duration, ground: &Ground) -> Result<Plan, ApiError> {
     match (what, ground) {
         (Hoard::Memory { size, reserve }, Ground::Memory(ground)) => {
             memory::plan(*size, *reserve, ramp, ground)

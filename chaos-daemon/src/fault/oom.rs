@@ -15,7 +15,7 @@ use super::work::HoardWork;
 use super::{Goal, Plan, Work, memory};
 use crate::host::oom::{Books, Weight};
 use crate::host::supply::Memory;
-use crate::host::{CgroupRef, Controller, ProcessId, Requirement};
+use crate::host::{CgroupRef, Controller, Identity, ProcessId, Requirement};
 use crate::request::{ApiError, ErrorCode, LifetimeClass};
 
 /// What it needs of the kernel.
@@ -91,6 +91,7 @@ pub fn plan(reserve: Option<u64>, ramp: Duration, ground: &OomGround) -> Result<
             goal: Goal::Oom { bytes: limit, reserve },
             ramp,
             cgroup: Some(cgroup.clone()),
+            identity: Identity::ROOT,
         }),
         steps: Vec::new(),
         lifetime: LifetimeClass::Irreversible,

@@ -14,13 +14,19 @@
 use std::time::Duration;
 
 use super::{Goal, HoardWork, Plan, Work};
+use crate::host::Identity;
 use crate::request::LifetimeClass;
 use crate::spec::LocalPort;
 
 /// Plans it. In which network namespace is not known here.
 pub fn plan(port: LocalPort) -> Plan {
     Plan {
-        work: Work::Hoard(HoardWork { goal: Goal::Port(port), ramp: Duration::ZERO, cgroup: None }),
+        work: Work::Hoard(HoardWork {
+            goal: Goal::Port(port),
+            ramp: Duration::ZERO,
+            cgroup: None,
+            identity: Identity::ROOT,
+        }),
         steps: Vec::new(),
         lifetime: LifetimeClass::Kernel,
         description: format!("port_in_use: holds {port}"),

@@ -11,7 +11,7 @@ use crate::host::CgroupRef;
 use crate::host::directory::DirectoryRef;
 use crate::host::panic::SYSRQ;
 use crate::host::socket_file::SparedSockets;
-use crate::host::{KernelFiles, KernelSockets, PlaceRef, ProcessId, Spared};
+use crate::host::{Identity, KernelFiles, KernelSockets, PlaceRef, ProcessId, Spared};
 use crate::kernel::bpf::{Family, files, sever, sockets};
 use crate::kernel::netlink::Netem;
 use crate::kernel::setting::Setting;
@@ -177,6 +177,8 @@ pub struct HoardWork {
     pub ramp: Duration,
     /// The control group that the holder joins first.
     pub cgroup: Option<CgroupRef>,
+    /// As whom the holder opens what is named, and connects.
+    pub identity: Identity,
 }
 
 /// What a holder takes and holds.

@@ -20,6 +20,7 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 
 use crate::host::MissingPrivilege;
 use crate::host::privilege::{GUARD, LimitError, check_guard, limit_to};
+use crate::host::program::{Foreign, own};
 use crate::injector::manager::ServiceManager;
 use crate::injector::recover::{RecoverError, Recovered, recover};
 use crate::injector::runtime::{Claimant, Runtime};
@@ -51,6 +52,9 @@ pub enum GuardError {
     /// There is one already.
     #[error("another guard is running in {0}")]
     InUse(PathBuf),
+    /// Others could change the runtime directory.
+    #[error(transparent)]
+    Foreign(#[from] Foreign),
     /// The operating system refused something.
     #[error("{operation} {path}")]
     Io {
@@ -121,8 +125,11 @@ impl<'a> Guard<'a> {
             let path = path.to_owned();
             move |source| GuardError::Io { operation, path, source }
         };
+        own("the runtime directory", runtime_dir)?;
         std::fs::create_dir_all(runtime_dir).map_err(io("create the runtime directory", runtime_dir))?;
+        own("the runtime directory", runtime_dir)?;
         let path = runtime_dir.join("guard");
+        // OPENS: root, who starts the guard | the guard | the folder is root's, with all above it (`own`)
         let mut options = OpenOptions::new();
         let file = options.read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
         let file = file.map_err(io("open", &path))?;

@@ -21,7 +21,7 @@ use super::settings::Standing;
 use super::signaller::Signaller;
 use super::spoiler::Spoiler;
 use crate::fault::{Attach, Goal, Match, PacketAction, PacketWork, Work};
-use crate::host::privilege::{LOW_PORTS, LimitError, limit_to};
+use crate::host::privilege::{CALLER_HOLDER, LOW_PORTS, LimitError, limit_to};
 use crate::host::{NetNs, NetNsError};
 use crate::kernel::bpf::{BpfError, CallPrograms, Capacity, Family, Hook, NAMED_ROOM, Programs};
 use crate::kernel::membership;
@@ -194,7 +194,12 @@ impl Armed {
                 if let Some(netns) = netns {
                     netns.enter().map_err(ArmError::Namespace)?;
                 }
-                limit_to(if matches!(work.goal, Goal::Port(_)) { &[LOW_PORTS] } else { &[] })?;
+                limit_to(match &work.goal {
+                    Goal::Port(_) => &[LOW_PORTS],
+                    _ if work.identity.is_root() => &[],
+                    // Given up as soon as it is the caller.
+                    _ => CALLER_HOLDER,
+                })?;
                 Ok(Self::Hoard(Keeper::start(work, deadline_ns).map_err(ArmError::Hoard)?))
             }
             Work::Settings(settings) => Ok(Self::Settings(Standing::apply(settings)?)),

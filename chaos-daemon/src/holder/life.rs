@@ -12,8 +12,8 @@ use super::{deadline, memory};
 use crate::fail_point::{self, Point, Role};
 use crate::fault::{Goal, HoardWork, Work};
 use crate::host::privilege::{
-    CALL_HOLDER, CLOCK, LINK_HOLDER, LimitError, NETWORK_HOLDER, OTHER_HOLDER, PORT_HOLDER, SECURITY_HOLDER,
-    SERVICE_HOLDER, SIGNALLER, TRACER, limit_to,
+    CALL_HOLDER, CALLER_HOLDER, CALLER_HOLDER_ELSEWHERE, CLOCK, LINK_HOLDER, LimitError, NETWORK_HOLDER,
+    OTHER_HOLDER, PORT_HOLDER, SECURITY_HOLDER, SERVICE_HOLDER, SIGNALLER, TRACER, limit_to,
 };
 use crate::host::{NetNs, NetNsError, boot_time_ns};
 use crate::kernel::bpf::{BpfError, Programs};
@@ -89,10 +89,15 @@ fn needed(work: &Work) -> &'static [Capability] {
         Work::Files(_) | Work::Sockets(_) => SECURITY_HOLDER,
         Work::Cpu(_) => &[],
         // To enter a network namespace; given up before anything is taken.
-        Work::Hoard(HoardWork { goal: Goal::Ports { .. } | Goal::Connections { .. }, .. }) => {
-            &[Capability::CAP_SYS_ADMIN]
+        Work::Hoard(HoardWork { goal: Goal::Ports { .. } | Goal::Connections { .. }, identity, .. }) => {
+            if identity.is_root() {
+                &[Capability::CAP_SYS_ADMIN]
+            } else {
+                CALLER_HOLDER_ELSEWHERE
+            }
         }
         Work::Hoard(HoardWork { goal: Goal::Port(_), .. }) => PORT_HOLDER,
+        Work::Hoard(HoardWork { identity, .. }) if !identity.is_root() => CALLER_HOLDER,
         Work::Hoard(_) => &[],
         Work::Signals(_) => SIGNALLER,
         Work::Pause(_) => TRACER,

@@ -49,6 +49,8 @@ impl CgroupRef {
     /// When the directory cannot be opened for another reason.
     pub fn open(&self) -> io::Result<Option<Cgroup>> {
         let flags = libc::O_DIRECTORY | libc::O_NOFOLLOW;
+        // OPENS: the caller | root | a folder of the control groups, known by its kernel id; only its own files are opened in it,
+        // which the kernel has made
         let directory = match OpenOptions::new().read(true).custom_flags(flags).open(&self.path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             opened => opened?,
@@ -86,6 +88,7 @@ impl Cgroup {
     /// As the kernel says.
     pub fn file(&self, name: &str, flags: libc::c_int) -> io::Result<OwnedFd> {
         let name = std::ffi::CString::new(name)?;
+        // OPENS: nobody: the names are the program's | root | a file that the kernel has made in the open folder of a control group
         // SAFETY: the descriptor and the text are valid for the call; the result is a new descriptor or -1.
         let fd = unsafe { libc::openat(self.directory.as_raw_fd(), name.as_ptr(), flags | libc::O_CLOEXEC) };
         match fd {

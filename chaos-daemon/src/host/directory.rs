@@ -1,15 +1,15 @@
 //! A directory that a fault takes something of: known by device and inode, with what is left in its file system.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use nix::libc;
 use nix::sys::statfs::{TMPFS_MAGIC, fstatfs, statfs};
 use nix::sys::statvfs::{Statvfs, fstatvfs, statvfs};
 use serde::{Deserialize, Serialize};
+
+use super::place::PlaceRef;
 
 /// A directory, pinned.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,32 +40,34 @@ pub struct Space {
 }
 
 impl DirectoryRef {
-    /// The directory at this path; `None` when there is none.
+    /// The directory at this path, links followed ([`super::place::reach`]); `None` when there is none.
     ///
     /// # Errors
     /// When it cannot be looked at.
     pub fn find(path: &Path) -> io::Result<Option<Self>> {
-        match fs::metadata(path) {
-            Ok(found) if found.is_dir() => {
-                Ok(Some(Self { path: path.to_owned(), device: found.dev(), inode: found.ino() }))
-            }
-            Ok(_) => Ok(None),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error),
-        }
+        Ok(PlaceRef::find(path)?.and_then(Self::of))
     }
 
-    /// Opens it, if it is still the same.
+    /// The same without any link on the way.
     ///
     /// # Errors
-    /// When it cannot be opened, or another is in its place.
+    /// When it cannot be looked at, or there is a link on the way.
+    pub fn find_without_links(path: &Path) -> io::Result<Option<Self>> {
+        Ok(PlaceRef::find_without_links(path)?.and_then(Self::of))
+    }
+
+    fn of(place: PlaceRef) -> Option<Self> {
+        let PlaceRef { path, device, inode, is_folder } = place;
+        is_folder.then_some(Self { path, device, inode })
+    }
+
+    /// Takes hold of it as a mere place, if it is still the same: neither to read nor to write, which needs rights to it.
+    ///
+    /// # Errors
+    /// When it cannot be reached, or another is in its place.
     pub fn open(&self) -> io::Result<File> {
-        let directory = OpenOptions::new().read(true).custom_flags(libc::O_DIRECTORY).open(&self.path)?;
-        let found = directory.metadata()?;
-        match (found.dev(), found.ino()) == (self.device, self.inode) {
-            true => Ok(directory),
-            false => Err(io::Error::new(io::ErrorKind::NotFound, "another directory is in its place")),
-        }
+        let Self { path, device, inode } = self.clone();
+        PlaceRef { path, device, inode, is_folder: true }.open()
     }
 }
 
@@ -104,6 +106,8 @@ impl Space {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

@@ -8,6 +8,7 @@ pub mod connections;
 pub mod controller;
 pub mod directory;
 pub mod facts;
+pub mod identity;
 pub mod interface;
 #[cfg(feature = "kubernetes")]
 pub mod kubeconfig;
@@ -39,6 +40,7 @@ pub use btf::{KernelFiles, KernelSockets};
 pub use cgroup::{Cgroup, CgroupRef};
 pub use controller::Controller;
 pub use facts::{Facts, Lack, Requirement, WhenAsked};
+pub use identity::Identity;
 pub use interface::Interface;
 pub use module::Unusable;
 pub use mounts::MountNamespace;

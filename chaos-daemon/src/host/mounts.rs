@@ -141,6 +141,7 @@ impl MountNamespaces {
         if self.foreign.contains(&link) {
             return Ok(());
         }
+        // OPENS: whoever runs the thread | root | a link of the kernel's to a namespace, which does nothing when it is opened
         if !self.seen.contains_key(&link) && !is_owned_here(&File::open(thread.join("ns/mnt"))?)? {
             self.foreign.insert(link);
             return Ok(());

@@ -15,9 +15,9 @@ pub const INJECTOR: &[Capability] = &[
     Capability::CAP_SYS_ADMIN,  // setns(2), unshare(2) of a network namespace
     Capability::CAP_SYS_PTRACE, // open /proc/PID/ns/net of another user's process; see and trace targets
     Capability::CAP_KILL,       // end the server, which runs as another user; signal targets
-    Capability::CAP_SETUID,     // become the server's user in the server's process
-    Capability::CAP_SETGID,     // likewise its group
-    Capability::CAP_SETPCAP,    // drop capabilities from the bounding set
+    Capability::CAP_SETUID, // become the server's user in the server's process, and look at files as a caller
+    Capability::CAP_SETGID, // likewise its group
+    Capability::CAP_SETPCAP, // drop capabilities from the bounding set
 ];
 
 /// What a holder of network faults keeps.
@@ -44,7 +44,16 @@ pub const OTHER_HOLDER: &[Capability] = &[
     LOW_PORTS,
     Capability::CAP_KILL,
     Capability::CAP_SYS_PTRACE,
+    Capability::CAP_SETUID,
+    Capability::CAP_SETGID,
 ];
+
+/// What a holder that opens something as a caller keeps until it is that caller; see [`super::Identity::assume`].
+pub const CALLER_HOLDER: &[Capability] = &[Capability::CAP_SETUID, Capability::CAP_SETGID];
+
+/// The same, of one that enters a network namespace before.
+pub const CALLER_HOLDER_ELSEWHERE: &[Capability] =
+    &[Capability::CAP_SYS_ADMIN, Capability::CAP_SETUID, Capability::CAP_SETGID];
 
 /// What a holder of a port keeps: to enter its network namespace, which is given up after that, and to bind it.
 pub const PORT_HOLDER: &[Capability] = &[Capability::CAP_SYS_ADMIN, LOW_PORTS];

@@ -126,6 +126,7 @@ impl Running {
 /// # Errors
 /// When it cannot be read.
 pub fn command_line(folder: &Path) -> io::Result<Vec<u8>> {
+    // OPENS: whoever runs the process | root | a text of procfs, of which 64 KiB are read
     beginning(File::open(folder.join("cmdline"))?)
 }
 

@@ -6,10 +6,13 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
+use nix::libc;
+use nix::unistd::geteuid;
+
 use crate::spec::SpecError;
 
 /// The most symbolic links on the way to a file (path_resolution(7)).
-const MOST_LINKS: usize = 40;
+pub(super) const MOST_LINKS: usize = 40;
 /// Who may write to a file or a folder, beside its owner.
 const OTHERS_WRITE: u32 = 0o022;
 /// Who may execute a file.
@@ -102,6 +105,8 @@ pub enum Distrust {
 /// # Errors
 /// Names what is not so.
 pub fn trusted(path: &str) -> Result<PathBuf, Distrust> {
+    // OPENS: the caller | the user chaos-probe | the policy names it (`probe_commands`); it is root's alone, with every folder
+    // above
     let (place, found) = roots(Path::new(path))?;
     match found.is_file() && found.mode() & EXECUTE != 0 {
         true => Ok(place),
@@ -115,6 +120,53 @@ pub fn trusted(path: &str) -> Result<PathBuf, Distrust> {
 /// # Errors
 /// Names what is not so.
 pub fn roots(path: &Path) -> Result<(PathBuf, Metadata), Distrust> {
+    walk(path, root_only)
+}
+
+/// Why a file or folder is not taken for the daemon's own.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{what} is not used, since nobody but root may be able to change it or a folder above it: chown it to root and take the right to \
+     write from others (chmod go-w), or give another"
+)]
+pub struct Foreign {
+    /// What it was to be.
+    what: &'static str,
+    /// What is not so.
+    #[source]
+    distrust: Distrust,
+}
+
+/// Whether nobody but root, or whoever runs this process, can change a file or folder of the daemon's own, which is its `what`, or
+/// have another in its place. Where it is not there, of what is there of the way to it. In a folder like /tmp, where everybody may make
+/// files and nobody take away another's (`S_ISVTX` of inode(7)), it may be.
+///
+/// # Errors
+/// Names what is not so.
+pub fn own(what: &'static str, path: &Path) -> Result<(), Foreign> {
+    match judge(path) {
+        Err(Distrust::Unseen { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(()),
+        judged => judged.map_err(|distrust| Foreign { what, distrust }),
+    }
+}
+
+fn judge(path: &Path) -> Result<(), Distrust> {
+    let absolute = std::path::absolute(path).map_err(|source| unseen(path, source))?;
+    let (place, found) = walk(&absolute, own_only)?;
+    // Only what is on the way may be one for everybody.
+    match found.mode() & OTHERS_WRITE {
+        0 => Ok(()),
+        _ => Err(changeable(&place, &found)),
+    }
+}
+
+/// Follows a path, and asks of each file, folder and link on it whether it is believed.
+fn walk(
+    path: &Path,
+    believed: impl Fn(&Path, Metadata) -> Result<Metadata, Distrust>,
+) -> Result<(PathBuf, Metadata), Distrust> {
+    let look =
+        |path: &Path| believed(path, fs::symlink_metadata(path).map_err(|source| unseen(path, source))?);
     let mut done = PathBuf::from("/");
     let mut found = look(&done)?;
     let mut rest = parts(path);
@@ -122,6 +174,7 @@ pub fn roots(path: &Path) -> Result<(PathBuf, Metadata), Distrust> {
     while let Some(part) = rest.pop() {
         if part == ".." {
             done.pop();
+            found = look(&done)?;
             continue;
         }
         let next = done.join(&part);
@@ -131,7 +184,7 @@ pub fn roots(path: &Path) -> Result<(PathBuf, Metadata), Distrust> {
             if links > MOST_LINKS {
                 return Err(unseen(&next, io::Error::from_raw_os_error(nix::libc::ELOOP)));
             }
-            // Whoever may change the link may change the folder it is in, which has been looked at.
+            believed(&next, file)?;
             let target = fs::read_link(&next).map_err(|source| unseen(&next, source))?;
             if target.is_absolute() {
                 done = PathBuf::from("/");
@@ -139,23 +192,31 @@ pub fn roots(path: &Path) -> Result<(PathBuf, Metadata), Distrust> {
             rest.extend(parts(&target));
             continue;
         }
-        found = root_only(&next, file)?;
+        found = believed(&next, file)?;
         done = next;
     }
     Ok((done, found))
 }
 
-fn look(path: &Path) -> Result<Metadata, Distrust> {
-    root_only(path, fs::symlink_metadata(path).map_err(|source| unseen(path, source))?)
+/// Every link has all rights in its mode, and nobody can change one but by way of its folder, or, in a folder for all, its owner.
+fn root_only(path: &Path, file: Metadata) -> Result<Metadata, Distrust> {
+    let closed = file.is_symlink() || file.mode() & OTHERS_WRITE == 0;
+    if file.uid() == 0 && closed { Ok(file) } else { Err(changeable(path, &file)) }
 }
 
-fn root_only(path: &Path, file: Metadata) -> Result<Metadata, Distrust> {
-    let problem = match (file.uid(), file.mode() & OTHERS_WRITE) {
-        (0, 0) => return Ok(file),
-        (0, _) => format!("can be written by others than its owner (mode {:o})", file.mode() & 0o7777),
-        (uid, _) => format!("belongs to user {uid}"),
+fn own_only(path: &Path, file: Metadata) -> Result<Metadata, Distrust> {
+    let for_all = file.is_dir() && file.mode() & libc::S_ISVTX != 0;
+    let closed = file.is_symlink() || for_all || file.mode() & OTHERS_WRITE == 0;
+    let ours = file.uid() == 0 || file.uid() == geteuid().as_raw();
+    if ours && closed { Ok(file) } else { Err(changeable(path, &file)) }
+}
+
+fn changeable(path: &Path, file: &Metadata) -> Distrust {
+    let problem = match file.mode() & OTHERS_WRITE {
+        0 => format!("belongs to user {}", file.uid()),
+        _ => format!("can be written by others than its owner (mode {:o})", file.mode() & 0o7777),
     };
-    Err(Distrust::Changeable { path: path.display().to_string(), problem })
+    Distrust::Changeable { path: path.display().to_string(), problem }
 }
 
 fn unseen(path: &Path, source: io::Error) -> Distrust {
@@ -163,7 +224,7 @@ fn unseen(path: &Path, source: io::Error) -> Distrust {
 }
 
 /// What a path is made of, the last part first.
-fn parts(path: &Path) -> Vec<OsString> {
+pub(super) fn parts(path: &Path) -> Vec<OsString> {
     let part = |component: Component<'_>| match component {
         Component::Normal(part) => Some(part.to_owned()),
         Component::ParentDir => Some(OsString::from("..")),
@@ -249,6 +310,66 @@ mod tests {
         assert!(matches!(trusted("/etc/passwd"), Err(Distrust::NoProgram { .. })));
         assert!(matches!(trusted("/etc"), Err(Distrust::NoProgram { .. })));
         assert!(matches!(trusted("/bin/no-such-program"), Err(Distrust::Unseen { .. })));
+    }
+
+    #[test]
+    fn a_folder_of_the_daemons_is_one_that_nobody_else_can_change_with_all_above_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        for name in ["shut", "group", "all", "sticky"] {
+            fs::create_dir_all(at(name).join("deep")).unwrap();
+        }
+        let change =
+            |name: &str, mode| fs::set_permissions(at(name), fs::Permissions::from_mode(mode)).unwrap();
+        change("group", 0o775);
+        change("all", 0o757);
+        change("sticky", 0o1777);
+        change("shut/deep", 0o700);
+        fs::write(at("shut/policy"), "").unwrap();
+        fs::write(at("shut/open"), "").unwrap();
+        change("shut/open", 0o666);
+        symlink("all/deep", at("link")).unwrap();
+        symlink("shut/deep", at("good")).unwrap();
+        let is_own = |name: &str| own("it", &at(name));
+        for good in [
+            "shut",
+            "shut/deep",
+            "shut/policy",
+            "shut/none/yet",
+            "sticky/deep",
+            "sticky/none",
+            "good",
+            "good/..",
+        ] {
+            assert!(is_own(good).is_ok(), "{good}: {:?}", is_own(good));
+        }
+        for bad in [
+            "group",
+            "group/deep",
+            "all",
+            "all/none",
+            "sticky",
+            "shut/open",
+            "link",
+            "shut/../all",
+            "all/deep/..",
+        ] {
+            let said = is_own(bad).map_err(|foreign| crate::request::chain(&foreign));
+            let said = said.unwrap_err();
+            assert!(
+                said.contains("chmod go-w") && said.contains("can be written by others"),
+                "{bad}: {said}"
+            );
+        }
+        if geteuid().is_root() {
+            for (name, owner) in [("shut/deep", 1), ("sticky/deep", 1), ("shut/policy", 65534)] {
+                std::os::unix::fs::chown(at(name), Some(owner), None).unwrap();
+                let said = crate::request::chain(&is_own(name).unwrap_err());
+                assert!(said.contains(&format!("belongs to user {owner}")), "{name}: {said}");
+            }
+            std::os::unix::fs::lchown(at("good"), Some(1), None).unwrap();
+            assert!(is_own("good").is_err(), "whoever has the link leads it elsewhere");
+        }
     }
 
     #[test]

@@ -63,6 +63,8 @@ pub fn roots(path: &Path, secret: bool) -> Result<Vec<u8>, String> {
 
 fn contents(path: &Path) -> io::Result<Vec<u8>> {
     let mut text = Vec::new();
+    // OPENS: the policy; the command line of root; in `chaosctl` its user | root; in `chaosctl` its user | root's alone, with
+    // every folder above, and no link on the way (`roots`)
     match File::open(path)?.take(LARGEST + 1).read_to_end(&mut text)? as u64 {
         0..=LARGEST => Ok(text),
         _ => Err(io::Error::other("it is larger than 1 MiB")),

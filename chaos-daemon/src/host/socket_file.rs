@@ -2,14 +2,15 @@
 //! its path stands for by then.
 
 use std::collections::BTreeSet;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use nix::libc;
 use serde::{Deserialize, Serialize};
+
+use super::place::reach;
 
 /// Where sockets are without which a host cannot be run.
 const VITAL: &[&str] = &["/run/systemd", "/run/dbus", "/run/udev"];
@@ -30,8 +31,7 @@ impl SocketFile {
     /// # Errors
     /// When nothing can be reached there, or no socket.
     pub fn find(path: &Path) -> io::Result<Self> {
-        // Neither to read nor to write, which no socket can be opened for.
-        let file = OpenOptions::new().read(true).custom_flags(libc::O_PATH).open(path)?;
+        let file = reach(path)?;
         let found = file.metadata()?;
         match found.file_type().is_socket() {
             true => Ok(Self { file, id: (found.dev(), found.ino()) }),
@@ -42,6 +42,7 @@ impl SocketFile {
 
     /// A path that leads to this file and no other, in this process and for as long as the value lives (unix(7), proc_pid_fd(5)).
     pub fn path(&self) -> PathBuf {
+        // OPENS: the caller | the caller | leads to the open place of this value and nowhere else
         PathBuf::from(format!("/proc/self/fd/{}", self.file.as_raw_fd()))
     }
 }

@@ -118,6 +118,7 @@ impl fmt::Debug for Ears {
 fn read_token(path: &Path) -> Result<String, AlertsError> {
     let shown = path.display().to_string();
     let read = || {
+        // OPENS: root, who starts the daemon | root | named on the command line
         let file = File::open(path)?;
         let mode = file.metadata()?.mode();
         let mut text = Vec::new();

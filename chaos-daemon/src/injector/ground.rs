@@ -15,7 +15,7 @@ use super::{reach, services, supply};
 use crate::fault::{Callers, Crowd, Ground, called, limit};
 use crate::host::connections::reached_at;
 use crate::host::privilege::may_set_clock;
-use crate::host::{Cgroup, CgroupRef, Interface, NetNs, PlaceRef, Running, Spared, proxy};
+use crate::host::{Cgroup, CgroupRef, Identity, Interface, NetNs, PlaceRef, Running, Spared, proxy};
 use crate::kernel::netlink::belongings::Inventory;
 use crate::kernel::proxy::find;
 use crate::kernel::setting::{Knob, LinkSetting, clock, link};
@@ -72,7 +72,7 @@ pub(super) fn look(
                 .hint("`protect.tcp_ports` of the daemon's policy file lists such ports"))
         }
         Effect::Hoard { what, whose, .. } => {
-            supply::look(what, whose.as_ref(), runtime_dir, caller).map(Some)
+            supply::look(what, whose.as_ref(), permit, runtime_dir, caller).map(Some)
         }
         Effect::Cpu(load) => supply::processors(load).map(Some),
         Effect::ProcessKill { processes, .. } => crowd(processes, caller).map(Some),
@@ -82,7 +82,7 @@ pub(super) fn look(
             Ok(Some(ground))
         }
         Effect::Spoil { processes, .. } => proxies(processes, caller).map(Some),
-        Effect::Load(load) => reach::look(load, permit, home, runtime_dir).map(Some),
+        Effect::Load(load) => reach::look(load, permit, home, runtime_dir, caller).map(Some),
         Effect::ServiceStop { unit } => services::to_stop(unit).map(Some),
         Effect::ServiceRestart { unit } => services::to_restart(unit).map(Some),
         Effect::Impair { .. } | Effect::Refuse { .. } | Effect::Names { .. } | Effect::Drop { .. } => {
@@ -91,7 +91,7 @@ pub(super) fn look(
         // What is looked at there depends on what else is active.
         Effect::Down(_) => Ok(None),
         Effect::Files { calls, failure } => {
-            let (group, place) = (group(&calls.whose)?, place(&calls.path)?);
+            let (group, place) = (group(&calls.whose)?, place(&calls.path, permit, caller)?);
             refuse_to_end_who_is_needed(&group, failure, caller)?;
             Ok(Some(Ground::Files(group, place)))
         }
@@ -183,12 +183,16 @@ fn is_protected(local: LocalPort, permit: &Permit) -> bool {
     !local.udp && permit.protected().tcp_ports.contains(&local.port)
 }
 
-/// The file or folder that is named.
-fn place(path: &Path) -> Result<PlaceRef, ApiError> {
+/// The file or folder that is named, as the caller reaches it, or as the policy names it.
+fn place(path: &Path, permit: &Permit, caller: Caller) -> Result<PlaceRef, ApiError> {
     let shown = path.display();
-    let found = PlaceRef::find(path).map_err(|error| {
+    let found = match permit.names(path) {
+        true => PlaceRef::find_without_links(path),
+        false => Identity::of(caller).act(|| PlaceRef::find(path)),
+    };
+    let found = found.map_err(|error| {
         ApiError::new(ErrorCode::TargetNotFound, format!("params.path: look at {shown}: {error}"))
-            .hint("name a folder above, which the daemon can reach")
+            .hint("name a folder above, which the caller and the daemon can reach")
     })?;
     found.ok_or_else(|| {
         ApiError::new(ErrorCode::TargetNotFound, format!("params.path: no file or folder {shown}")).hint(

@@ -14,7 +14,7 @@ use super::oom::Doom;
 use super::orders::{Line, line};
 use super::state::{Active, Injector, LEASE_WINDOW};
 use super::together::{Seat, refuse_beside};
-use super::{affected, down, ground, supervisors, ways_in};
+use super::{affected, down, ground, reach, supervisors, ways_in};
 use crate::fault::{self, Attach, Ground, Place, Plan, Work};
 use crate::holder::arm::{capacity, roomy};
 use crate::holder::{Lease, Report};
@@ -235,9 +235,8 @@ fn admit(
         fault.effect.traffic().map(|traffic| target::resolve(traffic, named, &injector.home)).transpose()?;
     let place = target.as_ref().map(|target| place(injector, target, id, &permit)).transpose()?;
     let netns = match &fault.effect {
-        Effect::Hoard { netns: Some(name), .. } | Effect::Load(ConnectionLoad { netns: Some(name), .. }) => {
-            Some(target::resolve_netns(name)?)
-        }
+        Effect::Hoard { netns: Some(name), .. } => Some(target::resolve_netns(name)?),
+        Effect::Load(ConnectionLoad { netns: Some(name), .. }) => Some(reach::netns(name, caller)?),
         _ => None,
     };
     down::refuse_in_the_way(injector, &fault.effect)?;

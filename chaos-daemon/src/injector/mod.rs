@@ -43,6 +43,7 @@ use tokio::task::LocalSet;
 
 use crate::fail_point::{self, Role};
 use crate::host::privilege::{CLOCK, INJECTOR, LOW_PORTS, limit_to};
+use crate::host::program::{Foreign, own};
 use crate::host::{MissingPrivilege, NetNs, NetNsError, Privileges, sshd};
 use crate::journal::Journal;
 use crate::journal::down::FILE;
@@ -59,6 +60,11 @@ use runtime::{Runtime, RuntimeError, listen_vsock};
 use server_process::{Recipe, ServerProcess};
 use state::Injector;
 use watch::{Heartbeat, beat, watch_guard};
+
+/// What the folders are to be, which nobody but root may be able to change: in them is what is undone, and who is believed. Asked at
+/// the start alone, since nothing stands before ending a fault.
+const RUNTIME: &str = "the runtime directory";
+const STATE: &str = "the state directory";
 
 /// How long to wait before a server that has died is started again.
 const SERVER_PAUSE: Duration = Duration::from_millis(300);
@@ -123,6 +129,9 @@ pub enum InjectorError {
     /// Capabilities could not be given up.
     #[error(transparent)]
     Limit(#[from] crate::host::privilege::LimitError),
+    /// Others could change one of its directories.
+    #[error(transparent)]
+    Foreign(#[from] Foreign),
     /// The operating system refused something.
     #[error("{operation}")]
     Io {
@@ -144,7 +153,11 @@ pub fn run(options: &Options, mut manager: ServiceManager) -> Result<(), Injecto
     let io = |operation| move |source| InjectorError::Io { operation, source };
     let privileges = Privileges::check()?;
     fail_point::enter(Role::Injector);
+    own(RUNTIME, &options.runtime_dir)?;
+    own(STATE, &options.state_dir)?;
     let mut runtime = Runtime::claim(&options.runtime_dir)?;
+    // It may have been made just now.
+    own(RUNTIME, &options.runtime_dir)?;
     let journal = Journal::open(runtime.journal_dir()).map_err(io("open the journal"))?;
     let recovered = recover::recover_journal(&journal).map_err(io("read the journal"))?;
     recovered.log();
@@ -162,6 +175,7 @@ pub fn run(options: &Options, mut manager: ServiceManager) -> Result<(), Injecto
     };
     let recipe = Recipe::new(options, listener, vsock, alerts, went_down)
         .map_err(io("prepare the server's directory"))?;
+    own(STATE, &options.state_dir)?;
     let clock = options.policy.clock_skew.then_some(CLOCK);
     limit_to(&INJECTOR.iter().copied().chain(clock).chain([LOW_PORTS]).collect::<Vec<_>>())?;
     let facts = probe::facts();

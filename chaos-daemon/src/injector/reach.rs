@@ -1,18 +1,19 @@
 //! Whether a server may be loaded: it is this host's own, or the policy names it, and nobody depends on it for the way in.
 
+use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
 
 use crate::fault::Ground;
 use crate::host::socket_file::{SocketFile, SparedSockets};
 use crate::host::supply::Descriptors;
-use crate::host::{NetNs, connections};
+use crate::host::{Identity, NetNs, connections};
 use crate::policy::Permit;
-use crate::request::{ApiError, ErrorCode};
+use crate::request::{ApiError, Caller, ErrorCode, chain};
 use crate::spec::sessions::{ConnectionLoad, Place};
 use crate::target;
 
-/// Looks. `runtime_dir` is the daemon's own.
+/// Looks, at files as the caller. `runtime_dir` is the daemon's own.
 ///
 /// # Errors
 /// Names who may not be connected to, and why.
@@ -21,21 +22,46 @@ pub(super) fn look(
     permit: &Permit,
     home: &NetNs,
     runtime_dir: &Path,
+    caller: Caller,
 ) -> Result<Ground, ApiError> {
+    let identity = Identity::of(caller);
     let spared = match &load.server.place {
         Place::Tcp(address) => {
             match &load.netns {
                 None => tcp(*address, permit, home)?,
-                Some(name) => tcp(*address, permit, &target::resolve_netns(name)?)?,
+                Some(name) => tcp(*address, permit, &netns(name, caller)?)?,
             }
             SparedSockets::default()
         }
-        Place::Unix(path) => unix(path, runtime_dir)?,
+        Place::Unix(path) => unix(path, runtime_dir, &identity)?,
     };
     let open = Descriptors::read().map_err(|error| {
         ApiError::new(ErrorCode::InjectionFailed, format!("look at the host's open files: {error}"))
     })?;
-    Ok(Ground::Reach(open, spared))
+    Ok(Ground::Reach(open, spared, identity))
+}
+
+/// The network namespace in which a caller may connect: one that a process of the caller's is in, as the kernel has it, which asks
+/// whether the caller could trace that process (proc_pid_ns(5)); for root any.
+///
+/// # Errors
+/// Says which the caller may name.
+pub(super) fn netns(name: &str, caller: Caller) -> Result<NetNs, ApiError> {
+    let identity = Identity::of(caller);
+    if identity.is_root() {
+        return target::resolve_netns(name);
+    }
+    let refused = |why: String| {
+        let text = format!("target.netns: {name}: {why}, and connections are made as the caller");
+        ApiError::new(ErrorCode::PolicyDenied, text)
+            .hint("name /proc/PID/ns/net of a process of your own, or have root ask for it")
+    };
+    if !name.starts_with("/proc/") {
+        return Err(refused("who has processes in it is not known".to_owned()));
+    }
+    identity
+        .act(|| NetNs::open(name).map_err(|error| io::Error::other(chain(&error))))
+        .map_err(|error| refused(error.to_string()))
 }
 
 fn tcp(address: SocketAddr, permit: &Permit, netns: &NetNs) -> Result<(), ApiError> {
@@ -59,12 +85,12 @@ fn tcp(address: SocketAddr, permit: &Permit, netns: &NetNs) -> Result<(), ApiErr
 }
 
 /// Looks at the file that is there now, and says which it may not be: another can be there at the next connection.
-fn unix(path: &Path, runtime_dir: &Path) -> Result<SparedSockets, ApiError> {
+fn unix(path: &Path, runtime_dir: &Path, identity: &Identity) -> Result<SparedSockets, ApiError> {
     let shown = path.display();
     let not_found = |error: std::io::Error| {
         ApiError::new(ErrorCode::TargetNotFound, format!("params.url: {shown}: {error}"))
     };
-    let found = SocketFile::find(path).map_err(not_found)?;
+    let found = identity.act(|| SocketFile::find(path)).map_err(not_found)?;
     let spared_ones = SparedSockets::look(&runtime_dir.join("mcp.sock"));
     match spared_ones.what(&found).map_err(not_found)? {
         Some(what) => Err(spared(format!("{shown} is {what}"))),
@@ -97,8 +123,8 @@ mod tests {
         let second = SocketFile::find(&path("second")).unwrap();
         fs::remove_file(path("second")).unwrap();
         assert!(fs::read_link(second.path()).unwrap().ends_with("second (deleted)"));
-        let refused = |path: &Path| unix(path, folder.path()).unwrap_err().code;
-        assert!(unix(&path("other"), folder.path()).is_ok());
+        let refused = |path: &Path| unix(path, folder.path(), &Identity::ROOT).unwrap_err().code;
+        assert!(unix(&path("other"), folder.path(), &Identity::ROOT).is_ok());
         for protected in [path("mcp.sock"), path("link"), second.path()] {
             assert_eq!(refused(&protected), ErrorCode::TargetProtected, "{protected:?}");
         }

@@ -131,6 +131,7 @@ impl Runtime {
             })
         };
         // Only root can open these: a lock needs no more than an open file (flock(2)), and keeps whoever recovers waiting.
+        // OPENS: root, who starts the daemon | root | the folder is root's, with all above it (`own`)
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false).mode(0o600);
         let open = |path: &Path| options.open(path).map_err(io("open", path));
@@ -170,12 +171,14 @@ impl Runtime {
 
     /// Who is named as claimant of `directory`, alive or not.
     pub fn named(directory: &Path) -> Option<Claimant> {
+        // OPENS: root, who starts the daemon | root | the folder is root's, with all above it (`own`)
         let mut file = File::open(directory.join("lock")).ok()?;
         read_claimant(&mut file)
     }
 
     /// The daemon that has claimed `directory`, if one has: to end it when it hangs.
     pub fn claimant(directory: &Path) -> Option<ProcessId> {
+        // OPENS: root, who starts the daemon | root | the folder is root's, with all above it (`own`)
         let mut file = File::open(directory.join("lock")).ok()?;
         let id = read_claimant(&mut file).map(|claimant| claimant.process);
         match Flock::lock(file, FlockArg::LockSharedNonblock) {

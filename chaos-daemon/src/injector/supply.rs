@@ -5,9 +5,10 @@ use std::path::Path;
 
 use super::oom;
 use crate::fault::{DirectoryGround, Ground, MemoryGround, ProcessorGround};
-use crate::host::CgroupRef;
 use crate::host::directory::{DirectoryRef, Space};
 use crate::host::supply::{self, Descriptors, Memory, Tasks};
+use crate::host::{CgroupRef, Identity};
+use crate::policy::Permit;
 use crate::request::{ApiError, Caller, ErrorCode};
 use crate::spec::{CpuLoad, DiskFill, Hoard, Whose};
 use crate::target;
@@ -19,6 +20,7 @@ use crate::target;
 pub(super) fn look(
     what: &Hoard,
     whose: Option<&Whose>,
+    permit: &Permit,
     runtime_dir: &Path,
     caller: Caller,
 ) -> Result<Ground, ApiError> {
@@ -33,7 +35,11 @@ pub(super) fn look(
         }
         Hoard::Oom { .. } => oom::look(cgroup, memory()?, caller),
         Hoard::Disk(DiskFill { path, .. }) | Hoard::Inodes { path, .. } | Hoard::DiskIo { path, .. } => {
-            Ok(Ground::Directory(Box::new(directory(path, runtime_dir)?), cgroup, open()?.process))
+            Ok(Ground::Directory(
+                Box::new(directory(path, permit, runtime_dir, caller)?),
+                cgroup,
+                open()?.process,
+            ))
         }
         Hoard::Descriptors { .. } | Hoard::Ports { .. } | Hoard::Port(_) => Ok(Ground::Descriptors(open()?)),
         Hoard::Tasks { .. } => {
@@ -63,10 +69,23 @@ fn memory() -> Result<Memory, ApiError> {
     Memory::read().map_err(|error| failed("the host's memory", &error))
 }
 
-/// A directory, but not one of the file system that has the journal by which faults are undone.
-fn directory(path: &Path, runtime_dir: &Path) -> Result<DirectoryGround, ApiError> {
+/// A directory, as the caller reaches it, or as the policy names it; but not one of the file system that has the journal by which
+/// faults are undone.
+fn directory(
+    path: &Path,
+    permit: &Permit,
+    runtime_dir: &Path,
+    caller: Caller,
+) -> Result<DirectoryGround, ApiError> {
     let look = |error: io::Error| failed(&path.display().to_string(), &error);
-    let directory = DirectoryRef::find(path).map_err(look)?.ok_or_else(|| {
+    let (found, identity) = match permit.names(path) {
+        true => (DirectoryRef::find_without_links(path), Identity::ROOT),
+        false => {
+            let identity = Identity::of(caller);
+            (identity.act(|| DirectoryRef::find(path)), identity)
+        }
+    };
+    let directory = found.map_err(look)?.ok_or_else(|| {
         ApiError::new(ErrorCode::TargetNotFound, format!("params.path: no directory {}", path.display()))
     })?;
     let ours = DirectoryRef::find(runtime_dir).map_err(look)?;
@@ -78,8 +97,8 @@ fn directory(path: &Path, runtime_dir: &Path) -> Result<DirectoryGround, ApiErro
         )
         .hint("name a directory of another file system, or run the daemon with another --runtime-dir"));
     }
-    let space = directory.open().and_then(Space::of).map_err(look)?;
-    Ok(DirectoryGround { directory, space, memory: memory()? })
+    let space = identity.act(|| directory.open().and_then(Space::of)).map_err(look)?;
+    Ok(DirectoryGround { directory, identity, space, memory: memory()? })
 }
 
 fn failed(what: &str, error: &io::Error) -> ApiError {

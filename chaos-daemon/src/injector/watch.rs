@@ -57,6 +57,7 @@ impl Heartbeat {
 
     fn open(path: &Path) -> io::Result<Self> {
         let file =
+            // OPENS: root, who starts the daemon | root | the folder is root's, with all above it (`own`)
             OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
         Ok(Self { file })
     }

@@ -87,6 +87,7 @@ impl DownRecord {
     /// When it may not be.
     pub fn write(&self, path: &Path) -> io::Result<()> {
         let new = path.with_extension("new");
+        // OPENS: root, who starts the daemon | root | the state directory is root's, with all above it (`own`)
         let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
         file.write_all(&serde_json::to_vec(self)?)?;
         file.sync_all()?;

@@ -132,6 +132,7 @@ impl Journal {
     ) -> io::Result<Entry> {
         fail_point::pass(Point::BeforeIntent)?;
         let path = self.directory.join(format!("{id:08x}.jsonl"));
+        // OPENS: root, who starts the daemon | root | in the runtime directory, which is root's, with all above it (`own`)
         let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
         let mut entry = Entry { file, path, steps: Vec::new(), length: 0 };
         let version = Some(VERSION.to_owned());
@@ -248,6 +249,7 @@ impl Found {
     /// # Errors
     /// When the file cannot be opened.
     pub fn reopen(&self) -> io::Result<Entry> {
+        // OPENS: root, who starts the daemon | root | in the runtime directory, which is root's, with all above it (`own`)
         let file = OpenOptions::new().write(true).open(&self.path)?;
         let text = fs::read(&self.path)?;
         // What comes after the last newline is no line.

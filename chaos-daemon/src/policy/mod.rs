@@ -13,7 +13,7 @@ use ipnet::IpNet;
 use jiff::Timestamp;
 use serde::Deserialize;
 
-use crate::host::program::{Programs, is_plain};
+use crate::host::program::{Foreign, Programs, is_plain, own};
 use crate::request::facts::Precautions;
 use crate::request::{ApiError, Caller, ErrorCode};
 use crate::spec::fault::Effect;
@@ -25,6 +25,8 @@ use crate::spec::{Fault, FaultType, Hoard, HostLimits};
 pub use experiments::ExperimentRules;
 use logs::LogRule;
 
+/// The rule that names folders and files.
+const FAULT_PATHS: &str = "fault_paths";
 /// The rule that names programs.
 const PROBE_COMMANDS: &str = "probe_commands";
 /// The rule that names kubeconfigs.
@@ -56,6 +58,9 @@ pub struct Policy {
     /// Addresses of other hosts that connection_load may open connections to. Default: none.
     #[serde(deserialize_with = "prefixes")]
     pub load_cidrs: Vec<IpNet>,
+    /// Folders and files, by their absolute paths without links, that disk_fill, inodes, disk_io and file_error may take whoever
+    /// asks; any other only if the caller could. Default: none.
+    pub fault_paths: BTreeSet<String>,
     /// Logs that probes may read. Default: none.
     pub probe_logs: BTreeSet<LogRule>,
     /// Programs that probes may run, each an absolute path, or a folder and `/*`. Default: none.
@@ -99,6 +104,7 @@ impl Default for Policy {
             host_panic: false,
             critical_interfaces: BTreeSet::new(),
             load_cidrs: Vec::new(),
+            fault_paths: BTreeSet::new(),
             probe_logs: BTreeSet::new(),
             probe_commands: Vec::new(),
             probe_kubeconfigs: BTreeSet::new(),
@@ -124,6 +130,7 @@ pub struct Permit {
     protected: Protected,
     critical_interfaces: BTreeSet<String>,
     load_cidrs: Vec<IpNet>,
+    fault_paths: BTreeSet<String>,
 }
 
 impl Permit {
@@ -154,6 +161,11 @@ impl Permit {
         self.critical_interfaces.contains(interface)
     }
 
+    /// Whether the policy names this folder or file, so that it is opened whoever asks.
+    pub fn names(&self, path: &Path) -> bool {
+        path.to_str().is_some_and(|path| self.fault_paths.contains(path))
+    }
+
     /// Whether connections may be opened to this address of another host.
     pub fn may_load(&self, address: IpAddr) -> bool {
         self.load_cidrs.iter().any(|prefix| prefix.contains(&address))
@@ -172,6 +184,9 @@ pub enum PolicyError {
         #[source]
         source: std::io::Error,
     },
+    /// Others could change it.
+    #[error(transparent)]
+    Foreign(#[from] Foreign),
     /// The file is not a policy.
     #[error("parse policy {path}")]
     Parse {
@@ -196,8 +211,14 @@ impl Policy {
     /// Reads a policy file.
     ///
     /// # Errors
-    /// When it cannot be read, has unknown fields, or a value out of bounds.
+    /// When others could change it, it cannot be read, has unknown fields, or a value out of bounds.
     pub fn load(path: &Path) -> Result<Self, PolicyError> {
+        own("the policy file", path)?;
+        Self::read(path)
+    }
+
+    fn read(path: &Path) -> Result<Self, PolicyError> {
+        // OPENS: root, who starts the daemon | root | it is root's, with all above it (`own`)
         let text = std::fs::read_to_string(path)
             .map_err(|source| PolicyError::Read { path: path.display().to_string(), source })?;
         let policy: Self = toml::from_str(&text).map_err(|source| PolicyError::Parse {
@@ -214,6 +235,11 @@ impl Policy {
         }
         if !(1..=64).contains(&self.max_active) {
             return Err(SpecError::new("max_active", "give 1 to 64"));
+        }
+        if let Some(odd) = self.fault_paths.iter().find(|path| !is_plain(path)) {
+            let problem =
+                format!("{odd:?} is not the absolute path of a folder or file: give e.g. \"/srv/data\"");
+            return Err(SpecError::new(FAULT_PATHS, problem));
         }
         if let Some(odd) = self.probe_kubeconfigs.iter().find(|path| !is_plain(path)) {
             let problem = format!(
@@ -283,8 +309,8 @@ impl Policy {
             )
             .hint("remove one first, or wait until one ends"));
         }
-        let Self { protect, critical_interfaces, load_cidrs, .. } = self.clone();
-        Ok(Permit { protected: protect.clone(), protect, critical_interfaces, load_cidrs })
+        let Self { protect, critical_interfaces, load_cidrs, fault_paths, .. } = self.clone();
+        Ok(Permit { protected: protect.clone(), protect, critical_interfaces, load_cidrs, fault_paths })
     }
 
     /// Decides whether `caller` may be told what a preview of a fault of one of these types would tell.

@@ -122,7 +122,7 @@ fn who_may_not_kill_may_send_no_signal_with_an_error() {
 #[test]
 fn the_policy_that_is_installed_is_the_default_and_names_every_field() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../systemd/policy.toml");
-    assert_eq!(Policy::load(Path::new(path)).unwrap(), Policy::default());
+    assert_eq!(Policy::read(Path::new(path)).unwrap(), Policy::default());
     // With each `#field = value` and `#[table]` taken in, nothing is at its "not given".
     let fields: String = std::fs::read_to_string(path)
         .unwrap()
@@ -141,6 +141,7 @@ fn the_policy_that_is_installed_is_the_default_and_names_every_field() {
         host_panic,
         critical_interfaces,
         load_cidrs,
+        fault_paths,
         probe_logs,
         probe_commands,
         probe_kubeconfigs,
@@ -153,7 +154,12 @@ fn the_policy_that_is_installed_is_the_default_and_names_every_field() {
     let default = Policy::default();
     assert_eq!((max_active, max_duration_seconds), (default.max_active, default.max_duration_seconds));
     assert!(!clock_skew && !host_reboot && !host_panic);
-    assert!(critical_interfaces.len() == 1 && load_cidrs.len() == 1 && probe_logs.len() == 2);
+    assert!(
+        critical_interfaces.len() == 1
+            && load_cidrs.len() == 1
+            && fault_paths.len() == 1
+            && probe_logs.len() == 2
+    );
     assert_eq!((probe_commands.len(), probe_kubeconfigs.len(), probe_credentials.len()), (2, 1, 1));
     let ExperimentRules { environment, time_zone, only, never, host_limits, .. } = &experiments;
     assert!(environment.is_some() && time_zone.is_some() && only.len() == 1 && never.len() == 3);

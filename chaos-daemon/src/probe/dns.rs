@@ -197,6 +197,7 @@ fn connected(server: SocketAddr) -> io::Result<UdpSocket> {
 }
 
 async fn over_tcp(server: SocketAddr, question: &[u8]) -> io::Result<Vec<u8>> {
+    // OPENS: the caller | the prober | a process without rights
     let mut stream = TcpStream::connect(server).await?;
     let length = u16::try_from(question.len()).map_err(io::Error::other)?;
     stream.write_all(&[&length.to_be_bytes(), question].concat()).await?;

@@ -35,6 +35,7 @@ pub fn open() {
 }
 
 fn files() -> &'static BTreeMap<&'static str, io::Result<File>> {
+    // OPENS: nobody: the list is the program's | the prober | texts of procfs that everybody may read
     FILES.get_or_init(|| PATHS.iter().map(|path| (*path, File::open(path))).collect())
 }
 

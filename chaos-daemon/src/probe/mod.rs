@@ -519,6 +519,7 @@ async fn blocking<T: Send + 'static>(
 }
 
 async fn connect(host: &str, port: u16) -> Result<String, String> {
+    // OPENS: the caller | the prober | a process without rights
     let stream = TcpStream::connect((host, port)).await.map_err(|error| error.to_string())?;
     // A closed local port may be picked as our own end, and then TCP connects to itself.
     match (stream.local_addr(), stream.peer_addr()) {

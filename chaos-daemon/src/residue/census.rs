@@ -366,11 +366,14 @@ fn role(folder: &Path, stat: &Stat) -> Option<Role> {
     }
 }
 
-/// Whether root runs a process, by its status in procfs: its real, effective, saved and file system user. The owner of its folder is
-/// root as well when somebody else's may not be dumped (proc(5)), and a program of root's that anybody starts keeps his real user.
+/// Whether root runs a process, by its status in procfs: its real and its saved user. A holder's effective one, by which files are
+/// opened, may be a caller's. The owner of its folder is root as well when somebody else's may not be dumped (proc(5)), and a program of
+/// root's that anybody starts keeps his real user.
 fn is_of_root(status: &str) -> bool {
     let users = status.lines().find_map(|line| line.strip_prefix("Uid:"));
-    users.is_some_and(|users| users.split_whitespace().eq(["0"; 4]))
+    let users: Vec<_> = users.into_iter().flat_map(str::split_whitespace).collect();
+    // Real, effective, saved, of files.
+    matches!(users[..], ["0", _, "0", _])
 }
 
 /// Also when an upgrade has replaced the file, which then shows as deleted.
@@ -462,10 +465,11 @@ mod tests {
     }
 
     #[test]
-    fn a_process_is_roots_only_when_root_is_all_of_its_users() {
-        assert!(is_of_root("Name:\tsh\nUid:\t0\t0\t0\t0\nGid:\t5\t5\t5\t5\n"));
-        for users in ["1000\t0\t0\t0", "1000\t1000\t1000\t1000", "0\t1000\t0\t1000", ""] {
-            assert!(!is_of_root(&format!("Name:\tsh\nUid:\t{users}\nGid:\t0\t0\t0\t0\n")), "{users}");
+    fn a_process_is_roots_when_its_real_and_its_saved_user_are_whoever_it_looks_at_files_as() {
+        let is_roots = |users: &str| is_of_root(&format!("Name:\tsh\nUid:\t{users}\nGid:\t5\t5\t5\t5\n"));
+        assert!(is_roots("0\t0\t0\t0") && is_roots("0\t1000\t0\t1000"));
+        for users in ["1000\t0\t0\t0", "1000\t1000\t1000\t1000", "0\t1000\t1000\t0", ""] {
+            assert!(!is_roots(users), "{users}");
         }
         assert!(!is_of_root(""));
     }

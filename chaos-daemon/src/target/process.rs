@@ -57,6 +57,7 @@ impl Matcher {
             None => None,
         };
         let mut programs: Vec<_> = selector.exe.iter().cloned().collect();
+        // OPENS: the caller | root | only compared with the programs that run: where it leads is told to nobody
         if let Some(path) = &selector.exe
             // A path that this process cannot follow may be right all the same, in another mount namespace.
             && let Ok(real) = fs::canonicalize(path)

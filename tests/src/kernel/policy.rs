@@ -1,7 +1,10 @@
 //! What the operator's policy file forbids is not done, and what it protects is not hit.
 
+use std::fs::{Permissions, create_dir_all, set_permissions};
 use std::net::IpAddr;
+use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::PathBuf;
+use std::process::Command;
 use std::time::Duration;
 
 use serde_json::json;
@@ -9,7 +12,7 @@ use tempfile::TempDir;
 
 use super::scene::Scene;
 use super::{Context, Outcome, TestResult, on_every_attachment, tests};
-use crate::daemon::run_as_nobody;
+use crate::daemon::{NOBODY, binary, run_as_nobody};
 use crate::fault::Fault;
 use crate::kinds::untried;
 use crate::late::HANG;
@@ -25,6 +28,7 @@ tests![
     what_is_protected_is_spared_over_the_loopback_whichever_end_speaks,
     taking_the_host_down_is_refused_by_the_default_policy_and_leaves_nothing_behind,
     a_policy_that_cannot_be_used_is_refused_at_the_start_with_its_path,
+    what_others_than_root_could_change_is_refused_at_the_start_with_what_to_do,
 ];
 
 const PATIENCE: Duration = Duration::from_millis(400);
@@ -231,5 +235,56 @@ fn a_policy_that_cannot_be_used_is_refused_at_the_start_with_its_path(_: &Contex
     });
     let Err(error) = started else { return Err("started without its policy".into()) };
     assert!(error.to_string().contains(&*missing.to_string_lossy()), "{error}");
+    Ok(Outcome::Pass)
+}
+
+fn what_others_than_root_could_change_is_refused_at_the_start_with_what_to_do(_: &Context) -> TestResult {
+    let (folder, path) = policy("max_active = 1\n")?;
+    let at = |name: &str| folder.path().join(name);
+    for name in ["good", "theirs", "all/deep", "group"] {
+        create_dir_all(at(name))?;
+    }
+    for (name, mode) in [("policy.toml", 0o644), ("all", 0o777), ("group", 0o775)] {
+        set_permissions(at(name), Permissions::from_mode(mode))?;
+    }
+    std::fs::copy(&path, at("open.toml"))?;
+    set_permissions(at("open.toml"), Permissions::from_mode(0o666))?;
+    std::fs::copy(&path, at("theirs.toml"))?;
+    for name in ["theirs", "theirs.toml"] {
+        chown(at(name), Some(NOBODY), None)?;
+    }
+    // By a limit that only a hang reaches: who is not refused goes on.
+    let start = |program: &[&str]| {
+        let mut command = Command::new("timeout");
+        command.arg("60").arg(binary("chaos-daemon")?).args(program);
+        command.output().map_err(Error::io("start", "chaos-daemon"))
+    };
+    let flag = |name: &str, path: &str| format!("--{name}={}", at(path).display());
+    for (runtime, state, policy, words) in [
+        ("theirs", "good", "policy.toml", "the runtime directory is not used"),
+        ("all", "good", "policy.toml", "the runtime directory is not used"),
+        ("all/deep", "good", "policy.toml", "the runtime directory is not used"),
+        ("all/none", "good", "policy.toml", "the runtime directory is not used"),
+        ("group", "good", "policy.toml", "the runtime directory is not used"),
+        ("good", "theirs", "policy.toml", "the state directory is not used"),
+        ("good", "all/none", "policy.toml", "the state directory is not used"),
+        ("good", "good", "open.toml", "the policy file is not used"),
+        ("good", "good", "theirs.toml", "the policy file is not used"),
+        ("good", "good", "none.toml", "read policy"),
+    ] {
+        let options = [flag("runtime-dir", runtime), flag("state-dir", state), flag("policy", policy)];
+        let output = start(&[&["run"], &options.each_ref().map(String::as_str)[..]].concat())?;
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && text.contains(words), "{runtime}, {state}, {policy}: {text}");
+        assert!(policy == "none.toml" || text.contains("chmod go-w"), "{text}");
+        if runtime != "good" {
+            for command in ["guard", "recover"] {
+                let output = start(&[command, &options[0]])?;
+                let text = String::from_utf8_lossy(&output.stderr);
+                assert!(!output.status.success() && text.contains(words), "{command} {runtime}: {text}");
+            }
+        }
+    }
+    assert!(!at("all/none").exists(), "it was made all the same");
     Ok(Outcome::Pass)
 }

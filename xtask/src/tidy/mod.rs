@@ -1,6 +1,7 @@
 //! `cargo xtask tidy`: the rules of the tree that the compiler does not know. Also a test.
 
 mod faults;
+mod opens;
 mod provision;
 mod rooms;
 mod text;
@@ -16,7 +17,7 @@ use crate::run;
 /// Options of `cargo xtask tidy`.
 #[derive(Args)]
 pub(crate) struct Options {
-    /// Write the README's table of faults anew
+    /// Write the README's table of faults, and ARCHITECTURE.md's of what is opened, anew
     #[arg(long)]
     fix: bool,
 }
@@ -35,6 +36,9 @@ impl Source {
 }
 
 pub(crate) fn main(options: &Options) -> Result<ExitCode, Error> {
+    if options.fix {
+        opens::fix(&sources()?)?;
+    }
     let mut problems = check(&sources()?);
     problems.extend(faults::check(options.fix)?);
     problems.iter().for_each(|problem| println!("{problem}"));
@@ -49,6 +53,7 @@ pub(crate) fn check(sources: &[Source]) -> Vec<String> {
         problems.extend(text::check(source));
     }
     problems.extend(rooms::check(sources));
+    problems.extend(opens::check(sources));
     problems.extend(provision::check(sources));
     problems
 }

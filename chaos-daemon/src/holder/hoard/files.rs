@@ -7,6 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use nix::fcntl::{FallocateFlags, OFlag, fallocate, openat};
 use nix::libc;
 use nix::sys::stat::Mode;
+use nix::unistd::geteuid;
 
 use super::{Step, Store};
 use crate::fault::memory;
@@ -29,8 +30,12 @@ pub(super) fn nameless(directory: &DirectoryRef, flags: OFlag) -> io::Result<Fil
             Some(libc::EOPNOTSUPP | libc::EISDIR | libc::EINVAL) => {
                 ": its file system has no files without a name (O_TMPFILE)"
             }
-            Some(libc::EACCES) => {
+            Some(libc::EACCES) if geteuid().is_root() => {
                 ": it is not root's, and any directory of the same file system that is will do"
+            }
+            Some(libc::EACCES) => {
+                ": the caller may not write there; name a directory of the same file system where the caller may, or have the \
+                 operator name it in `fault_paths` of the daemon's policy file"
             }
             Some(libc::EROFS) => ": it is read-only, for the daemon: its unit needs ReadWritePaths= for it",
             _ => "",
@@ -42,6 +47,8 @@ pub(super) fn nameless(directory: &DirectoryRef, flags: OFlag) -> io::Result<Fil
 
 fn nameless_in(directory: &File, flags: OFlag) -> io::Result<File> {
     let flags = OFlag::O_TMPFILE | OFlag::O_EXCL | OFlag::O_RDWR | OFlag::O_CLOEXEC | flags;
+    // OPENS: the caller; with `fault_paths` the policy | the caller; of `fault_paths` root without CAP_DAC_OVERRIDE | a new file
+    // without a name, where the holder, who is the caller by now, may make one
     Ok(openat(directory, ".", flags, Mode::S_IRUSR | Mode::S_IWUSR)?.into())
 }
 

@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use super::deadline::Leash;
 use crate::fault::{Goal, HoardWork};
 use crate::host::boot_time_ns;
+use crate::host::privilege::limit_to;
 use crate::kernel::membership;
 use crate::request::{Evidence, Shortfall};
 
@@ -85,16 +86,7 @@ impl Keeper {
     /// When nothing could be taken, with the reason.
     pub fn start(work: &HoardWork, deadline_ns: u64) -> io::Result<Self> {
         let window = deadline_ns.saturating_sub(boot_time_ns());
-        if let Some(group) = &work.cgroup {
-            membership::enter(group)?;
-        }
-        offer(&work.goal)?;
-        if matches!(
-            work.goal,
-            Goal::Descriptors { .. } | Goal::Inodes { .. } | Goal::Ports { .. } | Goal::Connections { .. }
-        ) {
-            things::raise_descriptor_limit()?;
-        }
+        prepare(work)?;
         let store = open(&work.goal)?;
         let mut leash = Leash::new().map_err(io::Error::from)?;
         leash.hold_while_arming(deadline_ns);
@@ -168,6 +160,25 @@ impl Shared {
             self.changed.notify_all();
         }
     }
+}
+
+/// All that is done as root; from here on what a caller has named is opened as the caller.
+fn prepare(work: &HoardWork) -> io::Result<()> {
+    if let Some(group) = &work.cgroup {
+        membership::enter(group)?;
+    }
+    offer(&work.goal)?;
+    if matches!(
+        work.goal,
+        Goal::Descriptors { .. } | Goal::Inodes { .. } | Goal::Ports { .. } | Goal::Connections { .. }
+    ) {
+        things::raise_descriptor_limit()?;
+    }
+    if work.identity.is_root() {
+        return Ok(());
+    }
+    work.identity.assume()?;
+    limit_to(&[]).map_err(io::Error::other)
 }
 
 /// Has the kernel choose this process first when memory runs out, unless others are to be chosen.

@@ -14,7 +14,7 @@ use crate::host::oom::{Books, Weight};
 use crate::host::panic::AfterPanic;
 use crate::host::socket_file::SparedSockets;
 use crate::host::supply::{Descriptors, Memory, Tasks};
-use crate::host::{CgroupRef, Facts, Interface, NetNs, PlaceRef, Spared};
+use crate::host::{CgroupRef, Facts, Identity, Interface, NetNs, PlaceRef, Spared};
 use crate::kernel::fake::{FakeGroup, FakeLink, FakeNode, FakeUnit, Objects};
 use crate::kernel::netlink::fake::{address, neighbour, proxy, route};
 use crate::kernel::netlink::marks::{self, FILTER_HANDLE, FILTER_PREFIX};
@@ -235,7 +235,7 @@ fn ground(effect: &Effect, node: &FakeNode) -> Option<Ground> {
         }
         Effect::Load(_) => {
             let open = Descriptors { used: 0, table: MUCH, process: MUCH };
-            Ground::Reach(open, SparedSockets::default())
+            Ground::Reach(open, SparedSockets::default(), Identity::ROOT)
         }
         Effect::Down(_) => Ground::Host(Box::new(DownGround {
             name: FaultName::new("a").unwrap(),
@@ -280,7 +280,11 @@ fn supply(what: &Hoard) -> Ground {
                 available_inodes: MUCH,
                 in_memory: false,
             };
-            Ground::Directory(Box::new(DirectoryGround { directory, space, memory }), None, MUCH)
+            Ground::Directory(
+                Box::new(DirectoryGround { directory, identity: Identity::ROOT, space, memory }),
+                None,
+                MUCH,
+            )
         }
         Hoard::Descriptors { .. } | Hoard::Ports { .. } | Hoard::Port(_) => {
             Ground::Descriptors(Descriptors { used: 0, table: MUCH, process: MUCH })

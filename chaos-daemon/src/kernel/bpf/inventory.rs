@@ -226,6 +226,8 @@ pub fn attached(ifindex: u32) -> io::Result<Vec<Attached>> {
 /// When it cannot be opened.
 pub fn pinned(path: &Path) -> io::Result<Option<Pinned>> {
     let text = CString::new(path.as_os_str().as_bytes())?;
+    // OPENS: whoever may write to a file system of eBPF objects | root | an eBPF object and nothing else, of which the kernel tells its id;
+    // the link of its descriptor is read, not followed
     let mut attr = PathAttr { path: text.as_ptr() as u64, ..PathAttr::default() };
     // SAFETY: the layout is that of a path; the kernel reads it up to its zero, and it lives through the call.
     let fd = match unsafe { sys::bpf_fd(BPF_OBJ_GET, &mut attr) } {

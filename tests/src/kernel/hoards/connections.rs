@@ -1,16 +1,21 @@
 //! Connections to a server: of a pool that is used up, of a daemon that takes sixteen, and as many as are asked for a second.
 
+use std::fs::{Permissions, create_dir, set_permissions};
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use nix::sys::socket::{getsockopt, sockopt};
 use serde_json::{Value, json};
 
 use super::{Context, Outcome, TestResult, tests};
 use super::{ENDS, LEASE_ENDS, Taking, evidence};
+use crate::daemon::{NOBODY, run_as_nobody};
 use crate::fault::Fault;
 use crate::late::HANG;
 use crate::process::{Process, wait_until};
@@ -23,6 +28,7 @@ tests![
     a_daemon_of_sixteen_connections_serves_nobody_else_while_they_are_held,
     connections_are_opened_and_closed_at_the_rate_and_none_lingers,
     who_may_not_be_connected_to_is_refused_by_name,
+    a_load_is_of_the_caller_and_comes_nowhere_where_the_caller_could_not,
 ];
 
 /// How many a server of the tests serves at once.
@@ -290,5 +296,52 @@ fn who_may_not_be_connected_to_is_refused_by_name(_: &Context) -> TestResult {
     assert_eq!(allowed.inject(&mcp)?["evidence"]["things_held"], 1);
     allowed.remove(&mcp)?;
     drop(listener);
+    Ok(Outcome::Pass)
+}
+
+fn a_load_is_of_the_caller_and_comes_nowhere_where_the_caller_could_not(_: &Context) -> TestResult {
+    let folder = tempfile::TempDir::with_prefix("chaos-test-")?;
+    let at = |name: &str| folder.path().join(name);
+    let mode = |name: &str, mode: u32| set_permissions(at(name), Permissions::from_mode(mode));
+    mode("", 0o755)?;
+    create_dir(at("private"))?;
+    let open = UnixListener::bind(at("open"))?;
+    let _shut = (UnixListener::bind(at("closed"))?, UnixListener::bind(at("private/socket"))?);
+    for (name, is) in [("open", 0o666), ("closed", 0o600), ("private/socket", 0o666), ("private", 0o700)] {
+        mode(name, is)?;
+    }
+    symlink("private/socket", at("link"))?;
+    let namespace = NetNs::new()?;
+    let daemon = Daemon::start_with(|command| {
+        command.args(["--socket-group", "nogroup"]);
+    })?;
+    let socket = format!("--socket={}", daemon.socket().display());
+    let load = |url: &str, more: &[&str]| {
+        let fault = ["inject", "connection_load", "--url", url, "--sessions=1", "--for=20s", "--name=load"];
+        run_as_nobody("chaosctl", &[&[&*socket], &fault[..], more].concat())
+    };
+    for (name, words) in [
+        ("closed", "Permission denied"),
+        ("private/socket", "Permission denied"),
+        ("link", "Permission denied"),
+    ] {
+        let output = load(&format!("unix:{}", at(name).display()), &[])?;
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && text.contains(words), "{name}: {text}");
+    }
+    // Where root's own things are.
+    let fd = format!("unix:/proc/{}/fd/3", daemon.injector().map_or(1, |injector| injector.pid));
+    assert!(!load(&fd, &[])?.status.success());
+    let netns = format!("--netns={}", namespace.name());
+    let output = load("tcp://127.0.0.1:1", &[&netns])?;
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(text.contains("POLICY_DENIED") && text.contains("process of your own"), "{text}");
+    let output = load(&format!("unix:{}", at("open").display()), &[])?;
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let (stream, _) = open.accept()?;
+    let peer = getsockopt(&stream, sockopt::PeerCredentials).map_err(std::io::Error::from)?;
+    assert_eq!((peer.uid(), peer.gid()), (NOBODY, NOBODY));
+    assert!(daemon.holders().iter().any(|holder| holder.pid == peer.pid()), "{peer:?}");
+    daemon.mcp()?.call_tool("chaos_stop", json!({}))?.ok()?;
     Ok(Outcome::Pass)
 }

@@ -2,7 +2,8 @@
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
-use std::path::Path;
+use std::os::unix::fs::{PermissionsExt, chown, symlink};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use nix::sys::statvfs::statvfs;
@@ -12,6 +13,7 @@ use tempfile::TempDir;
 use super::{Context, Outcome, TestResult, tests};
 use super::{ENDS, LEASE_ENDS, Taking, evidence, holder};
 use crate::cgroup::Cgroup;
+use crate::daemon::{NOBODY, run_as_nobody};
 use crate::fault::Fault;
 use crate::late::HANG;
 use crate::mounts::{Disk, with_tmpfs};
@@ -31,6 +33,7 @@ tests![
     a_file_system_is_read_and_written_from_within_the_cgroup_or_the_container_that_is_named,
     what_a_cgroup_reads_and_writes_of_a_disk_is_in_its_own_books,
     what_cannot_be_filled_is_refused_by_name,
+    a_user_fills_only_what_he_could_fill_himself_or_the_policy_names,
 ];
 
 const MIB: u64 = 1 << 20;
@@ -272,6 +275,61 @@ fn what_cannot_be_filled_is_refused_by_name(_: &Context) -> TestResult {
         ] {
             let named = matches!(&answer, Err(Error::Mcp { problem, .. }) if problem.contains(words));
             assert!(named, "expected {words}, got {answer:?}");
+        }
+        assert!(holder(&daemon).is_err(), "a holder is left");
+        Ok(Outcome::Pass)
+    })
+}
+
+/// Folders of root's and of another user's, and a policy that names one of root's.
+fn folders_of_several(path: &Path) -> std::io::Result<PathBuf> {
+    let at = |name: &str| path.join(name);
+    for (name, mode) in
+        [("roots", 0o755), ("shut", 0o700), ("named", 0o755), ("his", 0o700), ("shut/deep", 0o777)]
+    {
+        fs::create_dir(at(name))?;
+        fs::set_permissions(at(name), fs::Permissions::from_mode(mode))?;
+    }
+    chown(at("his"), Some(NOBODY), Some(NOBODY))?;
+    symlink("../shut/deep", at("his/link"))?;
+    fs::write(at("policy"), format!("fault_paths = [{:?}]", at("named")))?;
+    Ok(at("policy"))
+}
+
+fn a_user_fills_only_what_he_could_fill_himself_or_the_policy_names(_: &Context) -> TestResult {
+    on_a_file_system(|path| {
+        let at = |name: &str| path.join(name);
+        let policy = folders_of_several(path).map_err(Error::io("prepare", path.display().to_string()))?;
+        let daemon = Daemon::start_with(|command| {
+            command.args(["--socket-group", "nogroup", "--policy"]).arg(&policy);
+        })?;
+        let mcp = daemon.mcp()?;
+        let socket = format!("--socket={}", daemon.socket().display());
+        for (name, fills) in [
+            ("his", true),
+            ("named", true),
+            ("roots", false),
+            ("shut", false),
+            ("shut/deep", false),
+            ("his/link", false),
+            ("named/../roots", false),
+        ] {
+            let (name, before) = (at(name).display().to_string(), used(path)?.0);
+            let fill = [
+                "inject",
+                "resource_exhaustion",
+                "--resource=disk_fill",
+                "--megabytes=8",
+                "--name=f",
+                "--for=20s",
+            ];
+            let output = run_as_nobody("chaosctl", &[&[&*socket], &fill[..], &["--path", &name]].concat())?;
+            let text = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.success(), fills, "{name}: {text}");
+            let taken = used(path)?.0.saturating_sub(before);
+            assert_eq!(taken >= 8 * MIB, fills, "{name}: {taken} bytes");
+            mcp.call_tool("chaos_stop", json!({}))?.ok()?;
+            assert!(wait_until(HANG, || used(path).is_ok_and(|used| used.0 < before + MIB)), "{name}");
         }
         assert!(holder(&daemon).is_err(), "a holder is left");
         Ok(Outcome::Pass)

@@ -106,6 +106,8 @@ pub(super) async fn connect(place: &Place, spared: &SparedSockets) -> io::Result
         Place::Unix(path) => return connect_unix(path, spared).await,
         Place::Tcp(address) => address,
     };
+    // OPENS: the caller | the caller | an address of this host in its own network namespace, or of `load_cidrs`; anybody may
+    // connect there
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
     socket.set_zero_linger()?;
     let stream = socket.connect(*address).await?;
@@ -123,6 +125,8 @@ async fn connect_unix(path: &Path, spared: &SparedSockets) -> io::Result<Box<dyn
     if let Some(what) = spared.what(&socket)? {
         return Err(io::Error::new(ErrorKind::ConnectionRefused, format!("it is {what}")));
     }
+    // OPENS: the caller; whoever may write to the folder | the caller | the very file that was looked at, by the holder, who is
+    // the caller by now: the kernel refuses what it would refuse the caller
     Ok(Box::new(UnixStream::connect(socket.path()).await?))
 }
 
