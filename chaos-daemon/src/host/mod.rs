@@ -3,6 +3,7 @@
 pub mod accounts;
 pub mod boot;
 pub mod btf;
+pub mod budget;
 pub mod cgroup;
 pub mod connections;
 pub mod controller;

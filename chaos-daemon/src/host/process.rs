@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use procfs::process::{Process, StatFlags};
 use serde::{Deserialize, Serialize};
 
+use super::budget;
 use super::part::Part;
 use super::vital::Nearness;
 
@@ -33,6 +34,12 @@ impl ProcessId {
     /// When there is none, or procfs cannot be read.
     pub fn of(pid: i32) -> Result<Self, procfs::ProcError> {
         Ok(Self { pid, start_time: Process::new(pid)?.stat()?.starttime })
+    }
+
+    /// Whether it is there and no zombie. What is read for it waits neither for the memory of the process nor for what it does.
+    pub fn runs(self) -> bool {
+        let stat = Process::new(self.pid).and_then(|process| process.stat());
+        stat.is_ok_and(|stat| stat.starttime == self.start_time && !matches!(stat.state, 'Z' | 'X'))
     }
 }
 
@@ -92,10 +99,15 @@ impl Running {
     /// Every process that runs.
     ///
     /// # Errors
-    /// When procfs cannot be read.
+    /// When procfs cannot be read, or the thread's [budget](super::budget) is spent.
     pub fn all() -> io::Result<Vec<Self>> {
-        // Who has ended meanwhile is not there.
-        Ok(numbers()?.into_iter().filter_map(Self::read).collect())
+        let mut all = Vec::new();
+        for number in numbers()? {
+            budget::check()?;
+            // Who has ended meanwhile is not there.
+            all.extend(Self::read(number));
+        }
+        Ok(all)
     }
 
     /// Those of these numbers that run, and everybody above them.
@@ -221,6 +233,7 @@ mod tests {
         assert!(me.command.starts_with(&std::env::args().next().unwrap()), "{me:?}");
         assert!(me.nearness.of_this_host && !me.of_kernel && me.tracer == 0, "{me:?}");
         assert!(Running::all().unwrap().iter().any(|process| process.id == me.id));
+        assert!(me.id.runs() && !ProcessId { start_time: me.id.start_time + 1, ..me.id }.runs());
     }
 
     #[test]

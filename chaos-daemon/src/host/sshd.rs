@@ -8,6 +8,7 @@ use std::path::Path;
 use procfs::net::{TcpNetEntry, TcpState};
 use procfs::process::Process;
 
+use super::budget;
 use super::process::numbers;
 
 /// No more ports are told: each connection that a session of root forwards has one of its own.
@@ -34,6 +35,7 @@ fn ports_of(user: u32) -> io::Result<Vec<u16>> {
     // By network namespace: a process that is in it, and the sockets of all of them.
     let mut networks = BTreeMap::<_, (i32, BTreeSet<u64>)>::new();
     for pid in numbers()? {
+        budget::check()?;
         let folder = Path::new("/proc").join(pid.to_string());
         // Who has ended meanwhile lets nobody in.
         let name = fs::read_to_string(folder.join("comm")).unwrap_or_default();

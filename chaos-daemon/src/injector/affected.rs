@@ -5,13 +5,11 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use super::facts::aside;
 use crate::fault::{Match, Work};
 use crate::host::cgroup::{mount, of_unit};
 use crate::host::{CgroupRef, NetNsIdentity, Running, Spared};
 use crate::kernel::setting::Setting;
 use crate::request::{ApiError, ErrorCode, TargetsReport};
-use crate::target::NetworkTarget;
 use crate::target::process::Selection;
 
 /// Where those are who are hit.
@@ -43,26 +41,20 @@ impl Place {
     }
 }
 
-/// The processes that are there now; `None` of a fault that is the whole host's, or goes to processes themselves. Looked at
-/// beside the loop: on a large host that takes a while.
+/// The processes that are there now; `None` of a fault that is the whole host's, or goes to processes themselves. `netns` is the
+/// network namespace of its device, if that was named. Blocks: on a large host that takes a while.
 ///
 /// # Errors
 /// When they cannot be looked at.
-pub(super) async fn look(
-    work: &Work,
-    target: Option<&NetworkTarget>,
-) -> Result<Option<TargetsReport>, ApiError> {
+pub(super) fn look(work: &Work, netns: Option<NetNsIdentity>) -> Result<Option<TargetsReport>, ApiError> {
     let mount = mount().map_err(|error| failed(&error))?.unwrap_or_default();
-    let Some(place) = place(&mount, work, target).map_err(|error| failed(&error))? else { return Ok(None) };
-    aside(move || {
-        let all = Running::all().map_err(|error| failed(&error))?;
-        let ours = Spared::of(0, &all).program;
-        let is_nobody =
-            |process: &Running| process.of_kernel || process.program.is_some() && process.program == ours;
-        let hit = all.into_iter().filter(|process| place.has(process) && !is_nobody(process)).collect();
-        Ok(Some(Selection { hit, ..Selection::default() }.report(0)))
-    })
-    .await
+    let Some(place) = place(&mount, work, netns).map_err(|error| failed(&error))? else { return Ok(None) };
+    let all = Running::all().map_err(|error| failed(&error))?;
+    let ours = Spared::of(0, &all).program;
+    let is_nobody =
+        |process: &Running| process.of_kernel || process.program.is_some() && process.program == ours;
+    let hit = all.into_iter().filter(|process| place.has(process) && !is_nobody(process)).collect();
+    Ok(Some(Selection { hit, ..Selection::default() }.report(0)))
 }
 
 fn failed(error: &io::Error) -> ApiError {
@@ -70,18 +62,15 @@ fn failed(error: &io::Error) -> ApiError {
 }
 
 /// Where the work is felt; control groups are mounted at `mount`.
-fn place(mount: &Path, work: &Work, target: Option<&NetworkTarget>) -> io::Result<Option<Place>> {
+fn place(mount: &Path, work: &Work, netns: Option<NetNsIdentity>) -> io::Result<Option<Place>> {
     let group = |group: &CgroupRef| Some(Place::Group(below(mount, &group.path)));
-    let of_packets = |packets: &Match| match (&packets.service, target) {
-        (Some(service), _) => Ok(group(&service.cgroup)),
-        (None, Some(NetworkTarget { netns_name: Some(_), netns, .. })) => {
-            netns.identity().map(Place::Namespace).map(Some).map_err(io::Error::other)
-        }
-        _ => Ok(None),
+    let of_packets = |packets: &Match| match &packets.service {
+        Some(service) => group(&service.cgroup),
+        None => netns.map(Place::Namespace),
     };
     match work {
-        Work::Packets(work) => of_packets(&work.packets),
-        Work::Loop(work) => of_packets(&work.packets),
+        Work::Packets(work) => Ok(of_packets(&work.packets)),
+        Work::Loop(work) => Ok(of_packets(&work.packets)),
         Work::Calls(work) => Ok(group(&work.callers.cgroup)),
         Work::Sever(work) => Ok(group(&work.callers.cgroup)),
         Work::Sockets(work) => Ok(group(&work.callers.cgroup)),

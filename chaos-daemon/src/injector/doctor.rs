@@ -1,7 +1,6 @@
 //! What this kernel can do, and what of ours lies about.
 
-use super::aside::Places;
-use super::facts::aside;
+use super::aside::{Party, Places};
 use super::state::Injector;
 use crate::fault::{Attach, lacks, parts, remedy, requirements};
 use crate::host::{Facts, Lack};
@@ -10,9 +9,11 @@ use crate::residue::{self, Scope};
 use crate::spec::{FAULT_TYPES, FaultType};
 
 /// So many look for leftovers at once, whoever asks.
-static PLACES: Places = Places::new(2, "looks for leftovers");
+static PLACES: Places = Places::new(2, 2, None, "looks for leftovers");
 /// The same everywhere: that goes into every file system, and may take for ever in one.
-static PLACES_EVERYWHERE: Places = Places::new(2, "looks for leftovers everywhere");
+static PLACES_EVERYWHERE: Places = Places::new(2, 2, None, "looks for leftovers everywhere");
+/// So many look at once at what this kernel can do.
+static PLACES_OF_KERNEL: Places = Places::new(2, 2, None, "looks at what the kernel can do");
 
 /// The report.
 ///
@@ -24,8 +25,10 @@ pub(super) async fn report(injector: &Injector) -> Result<DoctorReport, ApiError
     let facts = injector.facts_met();
     // Some of it is found out by loading programs.
     let met = facts.clone();
-    let faults = aside(move || Ok(FAULT_TYPES.iter().map(|kind| ability(*kind, &met)).collect())).await?;
-    let attach = match injector.attach {
+    let abilities = move || Ok(FAULT_TYPES.iter().map(|kind| ability(*kind, &met)).collect());
+    let faults = PLACES_OF_KERNEL.look(Party::Unknown, abilities).await?;
+    let guard = injector.look_at_guard().await;
+    let attach = match injector.site.attach {
         Attach::Tcx => "tcx links",
         Attach::Stub => "clsact stubs with a program array",
     };
@@ -38,7 +41,7 @@ pub(super) async fn report(injector: &Injector) -> Result<DoctorReport, ApiError
             ("processors".to_owned(), facts.processors.to_string()),
             (
                 "guard".to_owned(),
-                match injector.guard.watchful() {
+                match guard {
                     Ok(pid) => format!("process {pid}"),
                     Err(problem) => format!("{problem}: supervised faults are refused"),
                 },
@@ -71,12 +74,12 @@ fn told(lacks: Vec<Lack>) -> (Vec<String>, Option<String>) {
 
 /// What is left there that no running daemon uses.
 pub(super) async fn residue(injector: &Injector, scope: Scope) -> ResidueReport {
-    let runtime_dir = injector.runtime_dir.clone();
+    let runtime_dir = injector.site.runtime_dir.clone();
     let places = match scope {
         Scope::Here => &PLACES,
         Scope::Everywhere => &PLACES_EVERYWHERE,
     };
-    let looked = places.run(move || residue::look(Some(&runtime_dir), scope)).await;
+    let looked = places.look(Party::Unknown, move || Ok(residue::look(Some(&runtime_dir), scope))).await;
     looked.unwrap_or_else(|error| {
         let left = Leftover {
             level: Level::Unknown,

@@ -47,11 +47,11 @@ pub(super) fn refuse_in_the_way(injector: &Injector, effect: &Effect) -> Result<
     }
 }
 
-/// Looks at what a fault that takes the host down needs.
+/// Looks at what a fault that takes the host down needs; it is written down at `record` before. Blocks.
 ///
 /// # Errors
 /// Names what is in the way.
-pub(super) fn look(injector: &Injector, name: &FaultName, down: HostDown) -> Result<Ground, ApiError> {
+pub(super) fn look(record: &Path, name: &FaultName, down: HostDown) -> Result<Ground, ApiError> {
     let after_panic = match down.way {
         Way::Reboot { .. } => {
             let stopping = talk(async |systemd| systemd.is_stopping().await).map_err(|error| {
@@ -71,7 +71,7 @@ pub(super) fn look(injector: &Injector, name: &FaultName, down: HostDown) -> Res
             })?)
         }
     };
-    let record = injector.down_record.clone();
+    let record = record.to_owned();
     Ok(Ground::Host(Box::new(DownGround { name: name.clone(), record, after_panic })))
 }
 
@@ -88,7 +88,7 @@ fn panic_refused(error: &io::Error) -> ApiError {
 
 /// Sees to the record of a fault that has ended: it stays if the host is going down, and only then. What there is to say of it.
 pub(super) async fn settle(injector: &Injector, name: &FaultName) -> Option<&'static str> {
-    let path = injector.down_record.clone();
+    let path = injector.site.down_record.clone();
     let name = name.clone();
     let settled = tokio::task::spawn_blocking(move || settle_in(&path, &name, is_stopping)).await;
     settled.unwrap_or_else(|error| {

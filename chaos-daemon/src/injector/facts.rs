@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use nix::time::{ClockId, clock_gettime};
 
 use super::aside::Places;
+use super::inject::cancelled;
 use super::{logs, services};
 use crate::host::program::{Distrust, trusted};
 use crate::host::usage::Usage;
@@ -15,6 +16,7 @@ use crate::host::{Running, Spared};
 use crate::kernel::systemd::Unit;
 use crate::policy::Policy;
 use crate::request::facts::{Facts, ProcessFacts, Question, UnitFacts};
+use crate::request::wire::Ticket;
 use crate::request::{ApiError, Caller, ErrorCode};
 use crate::spec::{FaultType, ProcessSelector, TargetRequest};
 use crate::target::process::{Matcher, nobody};
@@ -24,28 +26,38 @@ const OF_UNITS: &[FaultType] = &[FaultType::ServiceStop, FaultType::ServiceResta
 /// Faults whose preview tells of processes.
 const OF_PROCESSES: &[FaultType] = &[FaultType::ProcessKill, FaultType::ProcessPause];
 
-/// So many look at once, whoever asks.
-static PLACES: Places = Places::new(2, "questions about this host");
+/// How long one look may take: longer than systemd's bus may.
+const LONGEST: Duration = Duration::from_secs(8);
+/// So many look at once, of one user half of them.
+static PLACES: Places = Places::new(4, 2, Some(LONGEST), "questions about this host");
 
-/// Looks.
+/// Looks, unless who has asked leaves before.
 ///
 /// # Errors
 /// When the policy forbids it, the target makes no sense or is protected, or what is asked cannot be read.
-pub(super) async fn look(policy: &Policy, question: Question, caller: Caller) -> Result<Facts, ApiError> {
+pub(super) async fn look(
+    policy: &Policy,
+    question: Question,
+    caller: Caller,
+    ticket: &mut Ticket,
+) -> Result<Facts, ApiError> {
     match question {
         Question::Unit(name) => {
             policy.may_look(caller, OF_UNITS)?;
-            aside(move || unit(&name).map(Facts::Unit)).await
+            aside((caller, ticket), move || unit(&name).map(Facts::Unit)).await
         }
         Question::Processes(target) => {
             policy.may_look(caller, OF_PROCESSES)?;
-            aside(move || processes(&target, caller).map(Facts::Processes)).await
+            aside((caller, ticket), move || processes(&target, caller).map(Facts::Processes)).await
         }
         Question::Command(path) => {
             policy.may_run(caller, &path)?;
-            aside(move || program(&path).map(Facts::Command)).await
+            aside((caller, ticket), move || program(&path).map(Facts::Command)).await
         }
         Question::Kubeconfig(path) => policy.may_use(caller, &path).map(|()| Facts::Kubeconfig),
+        Question::Log { request, limit } => {
+            logs::look(policy, &request, limit, (caller, ticket)).await.map(Facts::Log)
+        }
         Question::Credential { path, url } => {
             policy.may_show(caller, &path, &url).map(|()| Facts::Credential)
         }
@@ -53,18 +65,22 @@ pub(super) async fn look(policy: &Policy, question: Question, caller: Caller) ->
             let limits = policy.may_begin(caller, &has, Timestamp::now())?;
             Ok(Facts::Experiment(Box::new(limits.clone())))
         }
-        Question::Log { request, limit } => logs::look(policy, &request, limit, caller).await.map(Facts::Log),
     }
 }
 
-/// Looks on another thread, when it is its turn.
+/// Looks on another thread, when it is its turn, and unless who has asked leaves before it is done.
 ///
 /// # Errors
-/// As `look`; and when its turn does not come, or it breaks.
-pub(super) async fn aside<T: Send + 'static>(
+/// As `look`; and when its turn does not come, it takes too long, or it breaks.
+async fn aside<T: Send + 'static>(
+    (caller, ticket): (Caller, &mut Ticket),
     look: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
 ) -> Result<T, ApiError> {
-    PLACES.run(look).await?
+    tokio::select! {
+        biased;
+        () = ticket.cancelled() => Err(cancelled()),
+        looked = PLACES.look(caller.into(), look) => looked,
+    }
 }
 
 /// The file that a program which the policy names is.
@@ -137,8 +153,12 @@ mod tests {
         Command::new("sleep").arg("61").spawn().unwrap()
     }
 
+    async fn ask(policy: &Policy, question: Question, caller: Caller) -> Result<Facts, ApiError> {
+        look(policy, question, caller, &mut Ticket::of_a_test()).await
+    }
+
     async fn asked(target: TargetRequest) -> Result<Facts, ApiError> {
-        look(&Policy::default(), Question::Processes(Box::new(target)), NOBODY).await
+        ask(&Policy::default(), Question::Processes(Box::new(target)), NOBODY).await
     }
 
     #[tokio::test]
@@ -171,7 +191,7 @@ mod tests {
         assert_eq!(asked(TargetRequest::default()).await.unwrap_err().code, ErrorCode::MissingParameter);
         let wrong = TargetRequest { exe: Some("sleep".into()), ..TargetRequest::default() };
         assert_eq!(asked(wrong).await.unwrap_err().code, ErrorCode::InvalidParameter);
-        let wrong = look(&Policy::default(), Question::Unit("a/b.service".into()), NOBODY).await;
+        let wrong = ask(&Policy::default(), Question::Unit("a/b.service".into()), NOBODY).await;
         assert_eq!(wrong.unwrap_err().code, ErrorCode::InvalidParameter);
         let absent = TargetRequest { cgroup: Some("no/such".into()), ..TargetRequest::default() };
         assert_eq!(asked(absent).await.unwrap(), Facts::Processes(ProcessFacts::default()));
@@ -180,7 +200,7 @@ mod tests {
     #[tokio::test]
     async fn a_program_is_asked_for_by_the_policy_and_then_by_its_file() {
         let policy = Policy { probe_commands: vec!["/bin/sh".into(), "/tmp/*".into()], ..Policy::default() };
-        let asked = async |path: &str| look(&policy, Question::Command(path.to_owned()), NOBODY).await;
+        let asked = async |path: &str| ask(&policy, Question::Command(path.to_owned()), NOBODY).await;
         let shell = std::fs::canonicalize("/bin/sh").unwrap().display().to_string();
         assert_eq!(asked("/bin/sh").await.unwrap(), Facts::Command(shell));
         assert_eq!(asked("/bin/true").await.unwrap_err().code, ErrorCode::PolicyDenied);
@@ -188,7 +208,7 @@ mod tests {
         let refused = asked(file.path().to_str().unwrap()).await.unwrap_err();
         assert!(refused.code == ErrorCode::PolicyDenied && refused.message.contains("/tmp"), "{refused}");
         let absent = Policy { probe_commands: vec!["/bin/no-such".into()], ..Policy::default() };
-        let refused = look(&absent, Question::Command("/bin/no-such".into()), NOBODY).await.unwrap_err();
+        let refused = ask(&absent, Question::Command("/bin/no-such".into()), NOBODY).await.unwrap_err();
         assert_eq!(refused.code, ErrorCode::TargetNotFound);
     }
 

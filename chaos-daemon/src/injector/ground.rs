@@ -15,7 +15,9 @@ use super::{reach, services, supply};
 use crate::fault::{Callers, Crowd, Ground, called, limit};
 use crate::host::connections::reached_at;
 use crate::host::privilege::may_set_clock;
-use crate::host::{Cgroup, CgroupRef, Identity, Interface, NetNs, PlaceRef, Running, Spared, proxy};
+use crate::host::{
+    Cgroup, CgroupRef, Identity, Interface, NetNs, PlaceRef, Running, Spared, budget, proxy,
+};
 use crate::kernel::netlink::belongings::Inventory;
 use crate::kernel::proxy::find;
 use crate::kernel::setting::{Knob, LinkSetting, clock, link};
@@ -217,6 +219,7 @@ fn proxies(selector: &ProcessSelector, caller: Caller) -> Result<Ground, ApiErro
     let mut pages = BTreeMap::new();
     // Of nobody else a descriptor is taken.
     for process in matching.iter().filter(|process| process.command.split(' ').any(|word| word == PROXY)) {
+        budget::check()?;
         pages.extend(page(process)?.map(|page| (process.id, page)));
     }
     if pages.is_empty() && !matching.is_empty() {
@@ -258,7 +261,8 @@ fn everybody() -> Result<Vec<Running>, ApiError> {
 
 /// Whom of those that match the fault goes to.
 fn select(selector: &ProcessSelector, matching: Vec<Running>, spared: Spared) -> Result<Ground, ApiError> {
-    let selection = target::process::choose(selector, matching, &spared)?;
+    let mut selection = target::process::choose(selector, matching, &spared)?;
+    selection.forget_commands();
     Ok(Ground::Crowd(Box::new(Crowd { selection, spared })))
 }
 

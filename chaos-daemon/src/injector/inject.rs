@@ -1,38 +1,50 @@
-//! Starting a fault: parse, permit, resolve, plan, write down, apply, read back. In this order.
+//! Starting a fault: parse, permit, look, plan, write down, apply, read back. In this order. Looking is done beside the loop
+//! (`survey`); what comes before and after it takes no time, and by what is active when it is decided.
 
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures_util::future::join_all;
+use futures_util::StreamExt;
+use futures_util::stream::iter;
 use ipnet::IpNet;
 use tokio::task::yield_now;
 
+use super::aside::Purpose;
 use super::holders::{Holder, HolderFailure};
 use super::life::{self, Aim, Life};
 use super::names::{self, Names};
 use super::oom::Doom;
 use super::orders::{Line, line};
 use super::state::{Active, Injector, LEASE_WINDOW};
+use super::survey::{self, Asked, Preview, Spot, Surveyed};
 use super::together::{Seat, refuse_beside};
-use super::{affected, down, ground, reach, supervisors, ways_in};
-use crate::fault::{self, Attach, Ground, Place, Plan, Work};
+use super::watch::{Sight, words as guard_words};
+use super::{down, ways_in};
+use crate::fault::{self, Attach, Place, Plan, Work};
 use crate::holder::arm::{capacity, roomy};
 use crate::holder::{Lease, Report};
-use crate::host::{NetNs, boot_time_ns};
+use crate::host::{NetNs, NetNsIdentity, boot_time_ns, budget};
 use crate::journal::{Entry, Event};
 use crate::kernel::bpf::{Capacity, Family, MOST_NAMED};
 use crate::kernel::setting::{CgroupSetting, Setting};
-use crate::kernel::step::{NetNsRef, Step, has_clsact};
+use crate::kernel::step::Step;
 use crate::policy::Permit;
-use crate::request::targets::UNKNOWN_TARGETS;
+use crate::request::wire::Ticket;
 use crate::request::{
     ApiError, Caller, ErrorCode, Evidence, FaultState, FaultStatus, LifetimeClass, PlanReport, Planned,
     TargetsReport,
 };
 use crate::spec::fault::{Effect, WaysIn};
-use crate::spec::{ConnectionLoad, Fault, FaultName, FaultRequest};
-use crate::target::supervisor::Supervision;
-use crate::target::{self, NetworkTarget};
+use crate::spec::{Fault, FaultName, FaultRequest};
+use crate::target::NetworkTarget;
+
+/// How often it is looked again because a fault has meanwhile given back what it had set.
+const MOST_SURVEYS: usize = 3;
+/// How many hosts that the faults of one experiment name are looked up at once.
+const MOST_NAMES_AT_ONCE: usize = 4;
+/// How long the faults of one experiment may be looked at, all of them.
+const LONGEST_OF_ALL: Duration = Duration::from_secs(15);
 
 /// Everything that is decided before anything is changed.
 struct Admitted {
@@ -42,7 +54,7 @@ struct Admitted {
     /// The network namespace that the holder enters, of a fault without an interface.
     netns: Option<NetNs>,
     id: u32,
-    place: Option<(crate::host::NetNsIdentity, u32, u8)>,
+    place: Option<(NetNsIdentity, u32, u8)>,
     /// Those that were chosen, of a fault that goes to processes.
     targets: Option<TargetsReport>,
     /// The host that the target names, and what it stands for.
@@ -50,6 +62,7 @@ struct Admitted {
     /// Whom the kernel is to kill.
     doom: Option<Doom>,
     permit: Permit,
+    guard: Sight,
 }
 
 /// Why a fault was not started.
@@ -72,24 +85,59 @@ pub(super) async fn plan(
     request: &FaultRequest,
     caller: Caller,
 ) -> Result<PlanReport, ApiError> {
-    let named = named_peers(request).await?;
-    let admitted = admit(injector, name, request, &named, caller)?;
-    Ok(told(report(injector, &admitted), &admitted).await)
+    let asked = ask(injector, name, request, (caller, Purpose::Look)).await?;
+    let turn = survey::turn(caller, Purpose::Look).await?;
+    let site = Arc::clone(&injector.site);
+    let surveyed = turn.run(move || survey::look(&site, asked)).await?;
+    let preview = preview(decide(injector, request, surveyed, Freshness::Fresh)?);
+    turn.run(move || Ok(survey::tell(preview))).await
 }
 
 /// What injecting each of these would do, at a time when those that it names are active beside it.
+///
+/// # Errors
+/// When they cannot be looked at now.
 pub(super) async fn plan_all(
     injector: &Injector,
     faults: &[Planned],
     caller: Caller,
-) -> Vec<Result<PlanReport, ApiError>> {
+) -> Result<Vec<Result<PlanReport, ApiError>>, ApiError> {
+    let asked = faults.iter().map(|fault| ask(injector, &fault.name, &fault.fault, (caller, Purpose::Look)));
+    let asked: Vec<_> = iter(asked).buffered(MOST_NAMES_AT_ONCE).collect().await;
+    let turn = survey::turn(caller, Purpose::Look).await?.of(LONGEST_OF_ALL);
+    let site = Arc::clone(&injector.site);
+    let surveyed = turn.run(move || {
+        let mut all = Vec::new();
+        for asked in asked {
+            all.push(asked.and_then(|asked| survey::look(&site, asked)));
+            budget::check()?;
+        }
+        Ok(all)
+    });
     let mut plans = Vec::new();
-    let named = join_all(faults.iter().map(|fault| named_peers(&fault.fault))).await;
-    for (fault, named) in faults.iter().zip(named) {
+    for (fault, surveyed) in faults.iter().zip(surveyed.await?) {
         // Heartbeats, and whoever wants a fault to end, come between two of them.
         yield_now().await;
-        plans.push(named.and_then(|named| admit(injector, &fault.name, &fault.fault, &named, caller)));
+        plans.push(surveyed.and_then(|surveyed| decide(injector, &fault.fault, surveyed, Freshness::Fresh)));
     }
+    let refusals: Vec<_> = (0..faults.len())
+        .map(|number| refuse_together(injector, caller, (faults, &plans), number).err())
+        .collect();
+    let previews = plans.into_iter().zip(refusals).map(|(admitted, refused)| match refused {
+        Some(refused) => Err(refused),
+        None => admitted.map(preview),
+    });
+    let previews: Vec<_> = previews.collect();
+    turn.run(move || Ok(previews.into_iter().map(|preview| preview.map(survey::tell)).collect())).await
+}
+
+/// Refuses the fault of this number for those that would be active beside it.
+fn refuse_together(
+    injector: &Injector,
+    caller: Caller,
+    (faults, plans): (&[Planned], &[Result<Admitted, ApiError>]),
+    number: usize,
+) -> Result<(), ApiError> {
     let seat = |number: usize| {
         let (planned, admitted) = (faults.get(number)?, plans.get(number)?.as_ref().ok()?);
         Some(Seat {
@@ -99,43 +147,21 @@ pub(super) async fn plan_all(
             settings: settings(&admitted.plan.steps),
         })
     };
+    let (Some(new), Some(planned)) = (seat(number), faults.get(number)) else { return Ok(()) };
+    let beside: Vec<_> = planned.beside.iter().filter_map(|other| seat(*other)).collect();
     let active = injector.active.borrow().len();
-    let numbers = faults.iter().zip(&plans).enumerate();
-    let reports = numbers.map(|(number, (planned, admitted))| {
-        let admitted = admitted.as_ref().map_err(Clone::clone)?;
-        let beside: Vec<_> = planned.beside.iter().filter_map(|other| seat(*other)).collect();
-        if let Some(new) = seat(number) {
-            refuse_beside(&injector.policy, caller, active, &new, &beside.iter().collect::<Vec<_>>())?;
-        }
-        Ok(report(injector, admitted))
-    });
-    let reports: Vec<Result<PlanReport, ApiError>> = reports.collect();
-    let mut all = Vec::new();
-    for (report, admitted) in reports.into_iter().zip(&plans) {
-        all.push(match (report, admitted) {
-            (Ok(report), Ok(admitted)) => Ok(told(report, admitted).await),
-            (refused, _) => refused,
-        });
-    }
-    all
+    refuse_beside(&injector.policy, caller, active, &new, &beside.iter().collect::<Vec<_>>())
 }
 
-/// The same with who would be hit, and who would start anew what it kills.
-async fn told(report: PlanReport, admitted: &Admitted) -> PlanReport {
-    let Admitted { plan, target, targets, .. } = admitted;
-    let Supervision { lines, warning } = supervisors::look(&plan.work).await;
-    let mut warnings: Vec<_> = warning.into_iter().collect();
-    let targets = match targets {
-        Some(chosen) => Some(chosen.clone()),
-        None => affected::look(&plan.work, target.as_ref()).await.unwrap_or_else(|error| {
-            warnings.push(format!("{UNKNOWN_TARGETS}: {error}"));
-            None
-        }),
-    };
-    PlanReport { targets, restarts: lines, warnings, ..report }
+/// What is to be told of a plan.
+fn preview(admitted: Admitted) -> Preview {
+    let report = report(&admitted);
+    let named = admitted.target.as_ref().is_some_and(|target| target.netns_name.is_some());
+    let netns = admitted.place.map(|(netns, ..)| netns).filter(|_| named);
+    Preview { report, netns, targets: admitted.targets, work: admitted.plan.work }
 }
 
-fn report(injector: &Injector, admitted: &Admitted) -> PlanReport {
+fn report(admitted: &Admitted) -> PlanReport {
     let holder = "start a holder process, which owns the fault; undo: end it".to_owned();
     let steps = admitted.plan.steps.iter().map(Step::words);
     let lasting = admitted.plan.lifetime;
@@ -146,7 +172,7 @@ fn report(injector: &Injector, admitted: &Admitted) -> PlanReport {
     PlanReport {
         description: admitted.plan.description.clone(),
         lifetime: admitted.plan.lifetime,
-        guard: injector.guard.words(admitted.plan.lifetime),
+        guard: guard_words(&admitted.guard, admitted.plan.lifetime),
         duration: admitted.fault.duration,
         targets: None,
         restarts: Vec::new(),
@@ -155,22 +181,34 @@ fn report(injector: &Injector, admitted: &Admitted) -> PlanReport {
     }
 }
 
-/// Starts a fault that was asked for in this epoch. When this returns an error, nothing of it is on the node, or the error says
-/// what is.
+/// Starts a fault that was asked for in this epoch, unless who has asked leaves before it is decided. When this returns an error,
+/// nothing of it is on the node, or the error says what is.
 pub(super) async fn inject(
     injector: &Rc<Injector>,
     name: &FaultName,
     request: &FaultRequest,
     caller: Caller,
-    epoch: u64,
+    (epoch, ticket): (u64, &mut Ticket),
 ) -> Result<FaultStatus, ApiError> {
-    let named = named_peers(request).await?;
-    if injector.epoch() != epoch {
-        let text = format!("inject {name}: every fault was ended after it was asked for");
+    let undecided = injector.undecided(name);
+    let found = tokio::select! {
+        biased;
+        () = ticket.cancelled() => return Err(cancelled()),
+        found = survey_for(injector, name, request, caller) => found,
+    };
+    // No await from here until the name is taken: of two injections under one name, one finds it taken.
+    let ended = match (injector.epoch() == epoch, undecided.is_removed()) {
+        (true, false) => None,
+        (true, true) => Some("it was removed"),
+        (false, _) => Some("every fault was ended"),
+    };
+    if let Some(ended) = ended {
+        let text = format!("inject {name}: {ended} after it was asked for");
         return Err(ApiError::new(ErrorCode::Unavailable, text).hint("ask for it again"));
     }
-    // No await from here until the name is taken: of two injections under one name, one finds it taken.
-    let admitted = admit(injector, name, request, &named, caller)?;
+    drop(undecided);
+    let (surveyed, freshness) = found?;
+    let admitted = decide(injector, request, surveyed, freshness)?;
     let (line, orders) = line();
     injector.active.borrow_mut().insert(name.clone(), entry(&admitted, line));
     let started = start(injector, name, &admitted).await;
@@ -184,7 +222,7 @@ pub(super) async fn inject(
             let drain = admitted.plan.work.longest_stay();
             let aim = admitted.names.clone().map(|names| Aim::new(names, fixed_peers(&admitted.fault)));
             let injector = Rc::clone(injector);
-            let doom = admitted.doom.clone();
+            let doom = admitted.doom.clone().map(Doom::watch);
             let life = Life { injector, name: name.clone(), holder, journal, lease, drain, aim, doom };
             tokio::task::spawn_local(life.live(orders));
             status.ok_or_else(|| {
@@ -192,8 +230,7 @@ pub(super) async fn inject(
             })
         }
         Err(Failed { error, left: None }) => {
-            injector.active.borrow_mut().remove(name);
-            injector.changed.notify_one();
+            injector.take_out(name);
             Err(error)
         }
         Err(Failed { error, left: Some((journal, residue)) }) => {
@@ -204,64 +241,116 @@ pub(super) async fn inject(
     }
 }
 
-/// The addresses of the host that the target names. Asked for beside the event loop: name servers may take longer
-/// than a lease lasts.
-async fn named_peers(request: &FaultRequest) -> Result<Vec<IpNet>, ApiError> {
-    let Some(host) = request.target.host.clone() else { return Ok(Vec::new()) };
-    let mut found = names::lookup(host).await?;
-    found.truncate(MOST_NAMED as usize);
-    Ok(found)
+/// Who has asked is gone, or wants it no more.
+pub(super) fn cancelled() -> ApiError {
+    ApiError::new(ErrorCode::Unavailable, "who has asked for it has taken it back; nothing was changed")
 }
 
-fn admit(
+/// Whether what was found is to be relied upon.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Freshness {
+    /// No fault has given back what it had set since it was looked; or nothing will be done by it.
+    Fresh,
+    /// One has, so that an old value may be what that one had set.
+    Stale,
+}
+
+/// What an injection finds on this node, looked at again where one of our own faults has given something back meanwhile. No await may
+/// come between this and what is decided by it.
+async fn survey_for(
     injector: &Injector,
     name: &FaultName,
     request: &FaultRequest,
-    named: &[IpNet],
     caller: Caller,
-) -> Result<Admitted, ApiError> {
+) -> Result<(Surveyed, Freshness), ApiError> {
+    let asked = ask(injector, name, request, (caller, Purpose::Injection)).await?;
+    let turn = survey::turn(caller, Purpose::Injection).await?;
+    let look = async |asked: Asked| {
+        let (site, before) = (Arc::clone(&injector.site), injector.given_back());
+        let surveyed = turn.run_soon(move || survey::look(&site, asked)).await?;
+        let freshness = if injector.given_back() == before { Freshness::Fresh } else { Freshness::Stale };
+        Ok::<_, ApiError>((surveyed, freshness))
+    };
+    let mut found = look(asked).await?;
+    for _ in 1..MOST_SURVEYS {
+        match found {
+            (_, Freshness::Fresh) => break,
+            (surveyed, Freshness::Stale) => found = look(surveyed.asked).await?,
+        }
+    }
+    Ok(found)
+}
+
+/// What can be said of a fault at once, and what is to be looked at then: parse it, ask the policy, find the name free.
+async fn ask(
+    injector: &Injector,
+    name: &FaultName,
+    request: &FaultRequest,
+    (caller, purpose): (Caller, Purpose),
+) -> Result<Asked, ApiError> {
     // The proof that this process may change the node at all.
     let _: crate::host::Privileges = injector.privileges;
     let fault = request.parse()?;
-    let permit = injector.policy.permit(caller, &fault, injector.active.borrow().len())?;
+    let permit = permit(injector, name, &fault, caller)?;
+    let mut named = match request.target.host.clone() {
+        Some(host) => names::lookup(host, caller, purpose).await?,
+        None => Vec::new(),
+    };
+    named.truncate(MOST_NAMED as usize);
+    let ways_in = injector.ways_in.borrow().clone();
+    Ok(Asked { name: name.clone(), fault, named, permit, caller, ways_in })
+}
+
+/// The leave to start a fault under this name beside those that are active.
+fn permit(injector: &Injector, name: &FaultName, fault: &Fault, caller: Caller) -> Result<Permit, ApiError> {
+    let permit = injector.policy.permit(caller, fault, injector.active.borrow().len())?;
     if let Some(status) = injector.status_of(name) {
         return Err(active_already(name, status.remaining));
     }
-    // Before anything is looked at, which may be missing for the same reason.
-    fault::require(&fault.effect, &injector.facts)?;
-    let permit = ways_in::sparing(injector, permit, fault.effect.ways_in())?;
-    let id = rand::random::<u32>() & !1;
-    let target =
-        fault.effect.traffic().map(|traffic| target::resolve(traffic, named, &injector.home)).transpose()?;
-    let place = target.as_ref().map(|target| place(injector, target, id, &permit)).transpose()?;
-    let netns = match &fault.effect {
-        Effect::Hoard { netns: Some(name), .. } => Some(target::resolve_netns(name)?),
-        Effect::Load(ConnectionLoad { netns: Some(name), .. }) => Some(reach::netns(name, caller)?),
-        _ => None,
-    };
     down::refuse_in_the_way(injector, &fault.effect)?;
-    let ground = match &fault.effect {
-        Effect::Down(down) => Some(down::look(injector, name, *down)?),
-        effect => {
-            let Injector { home, runtime_dir, .. } = injector;
-            ground::look(effect, named, &permit, home, runtime_dir, caller)?
-        }
-    };
-    let targets = match (&ground, fault.effect.processes()) {
-        (Some(Ground::Crowd(crowd)), Some(selector)) => Some(crowd.selection.report(selector.seed)),
-        _ => None,
-    };
-    let plan = fault::plan(&fault.effect, place.as_ref(), ground.as_ref(), &injector.facts)?;
+    Ok(permit)
+}
+
+/// Decides by what was found and by what is active now. Nothing is looked at here, and nothing waited for.
+fn decide(
+    injector: &Injector,
+    request: &FaultRequest,
+    surveyed: Surveyed,
+    freshness: Freshness,
+) -> Result<Admitted, ApiError> {
+    let Surveyed { asked, ways_in, target: spot, netns, ground, targets, doom, guard } = surveyed;
+    let Asked { name, fault, named, permit: leave, caller, .. } = asked;
+    *injector.guard.borrow_mut() = guard.clone();
+    if let Some(ports) = ways_in {
+        *injector.ways_in.borrow_mut() = ports;
+    }
+    // Again: others were injected meanwhile.
+    permit(injector, &name, &fault, caller)?;
+    let id = rand::random::<u32>() & !1;
+    let place = spot.as_ref().map(|spot| place(injector, spot, id, &leave)).transpose()?;
+    let plan = fault::plan(&fault.effect, place.as_ref(), ground.as_ref(), &injector.site.facts)?;
     refuse_overlap(injector, &plan)?;
     refuse_unchanged(&plan)?;
     if plan.lifetime == LifetimeClass::Supervised {
-        injector.guard.require()?;
+        injector.site.guard.require(&guard)?;
     }
     let place = place.map(|place| (place.netns.id, place.target.interface.index, place.level));
+    let shared = plan.steps.iter().any(|step| matches!(step, Step::Setting(_) | Step::Stub { .. }));
+    if shared && freshness == Freshness::Stale {
+        return Err(unsteady(&name));
+    }
     let names = request.target.host.as_deref();
-    let names = names.and_then(|host| Names::new(host, request.target.resolve_every(), named));
-    let doom = Doom::of(ground.as_ref());
-    Ok(Admitted { fault, plan, id, place, target, netns, targets, names, doom, permit })
+    let names = names.and_then(|host| Names::new(host, request.target.resolve_every(), &named));
+    let target = spot.map(|spot| spot.target);
+    Ok(Admitted { fault, plan, id, place, target, netns, targets, names, doom, permit: leave, guard })
+}
+
+/// Of a fault that would give back, at its end, a value that was not the node's own.
+fn unsteady(name: &FaultName) -> ApiError {
+    let text = format!(
+        "inject {name}: each time this node was looked at, another fault ended and gave back what it had set"
+    );
+    ApiError::new(ErrorCode::Unavailable, text).hint("ask again")
 }
 
 /// Of two faults that change one setting, the second would take the first's value for the node's own.
@@ -308,16 +397,11 @@ pub(super) fn settings(steps: &[Step]) -> Vec<String> {
 
 fn place<'a>(
     injector: &Injector,
-    target: &'a NetworkTarget,
+    spot: &'a Spot,
     id: u32,
     permit: &'a Permit,
 ) -> Result<Place<'a>, ApiError> {
-    let netns = NetNsRef::new(target.netns_name.clone(), &target.netns).map_err(|error| {
-        ApiError::new(
-            ErrorCode::TargetNotFound,
-            format!("target.netns: identify the network namespace: {error}"),
-        )
-    })?;
+    let Spot { target, netns, clsact } = spot;
     let level = injector.next_level(netns.id, target.interface.index);
     if level > crate::kernel::netlink::marks::HIGHEST_LEVEL {
         return Err(ApiError::new(
@@ -326,19 +410,11 @@ fn place<'a>(
         )
         .hint("end every fault on this device once, then go on"));
     }
-    let (device, attach) = (target.interface.index, injector.attach);
-    let owns_clsact = attach == Attach::Stub
-        && (injector.brought_clsact(netns.id, device)
-            || !has_clsact(&netns, device).map_err(|error| {
-                ApiError::new(
-                    ErrorCode::InjectionFailed,
-                    format!("look for a clsact qdisc on device {device}: {error}"),
-                )
-            })?);
+    let (device, attach) = (target.interface.index, injector.site.attach);
     Ok(Place {
-        owns_clsact,
+        owns_clsact: attach == Attach::Stub && (injector.brought_clsact(netns.id, device) || !clsact),
         target,
-        netns,
+        netns: netns.clone(),
         id,
         level,
         attach,

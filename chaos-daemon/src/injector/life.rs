@@ -14,7 +14,7 @@ use super::beats::Beats;
 use super::down;
 use super::holders::Holder;
 use super::names::{Answer, Names};
-use super::oom::Doom;
+use super::oom::Watch;
 use super::orders::{End, Next, Orders, line};
 use super::recover::Unfinished;
 use super::state::{Active, Injector};
@@ -48,7 +48,7 @@ pub(super) struct Life {
     /// What it is about, if that is a host with a name.
     pub(super) aim: Option<Aim>,
     /// Whom the kernel is to kill, if that is the fault.
-    pub(super) doom: Option<Doom>,
+    pub(super) doom: Option<Watch>,
 }
 
 /// A named host, asked for again and again, beside the peers that were named by their addresses.
@@ -106,7 +106,11 @@ impl Life {
             None => holder.end().await,
         }
         // The holder may have been killed, too.
-        if let Some((kills, words)) = doom.and_then(|mut doom| doom.look()) {
+        let doomed = match doom {
+            Some(doom) => doom.last().await,
+            None => None,
+        };
+        if let Some((kills, words)) = doomed {
             injector.update(&name, |active| {
                 active.evidence.oom_kills = kills;
                 active.note = Some(format!("{reason}; {words}"));
@@ -149,7 +153,7 @@ impl Life {
                         beats.sent(asked);
                     }
                 },
-                () = Doom::wait(self.doom.as_ref()) => self.doomed(),
+                doomed = Watch::next(self.doom.as_mut()) => self.doomed(doomed),
                 answer = next_answer(self.aim.as_mut()) => {
                     if !self.take_aim(answer).await {
                         return "its holder died".to_owned();
@@ -207,13 +211,11 @@ impl Life {
     }
 
     /// Shows whom the kernel has killed.
-    fn doomed(&mut self) {
-        if let Some((kills, words)) = self.doom.as_mut().and_then(Doom::look) {
-            self.injector.update(&self.name, |active| {
-                active.met(Evidence { oom_kills: kills, ..active.evidence });
-                active.note = Some(words);
-            });
-        }
+    fn doomed(&mut self, (kills, words): (u64, String)) {
+        self.injector.update(&self.name, |active| {
+            active.met(Evidence { oom_kills: kills, ..active.evidence });
+            active.note = Some(words);
+        });
     }
 }
 

@@ -11,30 +11,29 @@ use nix::sched::CloneFlags;
 use nix::unistd::Gid;
 use regex::Regex;
 use tokio::io::AsyncReadExt;
-use tokio::process::{Child, Command};
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::process::{Child, ChildStderr, Command};
 use tokio::time::timeout;
 
-use super::aside::on_a_thread;
-use super::child::start_child;
+use super::aside::{Places, Purpose, Turn, give_way, on_a_thread};
+use super::child::{collect, ended, kill, start_child};
+use super::inject::cancelled;
 use super::server_process::{drop_rights, unprivileged};
 use crate::host::accounts;
 use crate::host::log::{Limit, LogError, Window, file, journal};
 use crate::policy::Policy;
 use crate::request::facts::LogFacts;
+use crate::request::wire::Ticket;
 use crate::request::{ApiError, Caller, ErrorCode};
 use crate::spec::{Log, LogRequest, LogSearch};
 
-/// So many are read at once, whoever asks, also while a file system hangs.
-static PLACES: Semaphore = Semaphore::const_new(2);
+/// So many are read at once, one of a user, also while a file system hangs.
+static PLACES: Places = Places::new(2, 1, None, "questions about logs");
 /// The longest that reading may take, whatever is asked for.
 const LONGEST: Duration = Duration::from_secs(30);
 /// Who may read the journal (systemd-journald.service(8)).
 const GROUP: &str = "systemd-journal";
 /// How much is told of what journalctl complains about, in bytes.
 const COMPLAINT: u64 = 300;
-
-type Place = SemaphorePermit<'static>;
 
 /// Counts the entries of a log that match.
 ///
@@ -44,12 +43,12 @@ pub(super) async fn look(
     policy: &Policy,
     request: &LogRequest,
     limit: Duration,
-    caller: Caller,
+    (caller, ticket): (Caller, &mut Ticket),
 ) -> Result<LogFacts, ApiError> {
     let search = LogSearch::parse(request)?;
     policy.may_read(caller, &search.log)?;
     let limit = Limit::of(limit.min(LONGEST));
-    let place = place(limit).await?;
+    let place = place(limit, (caller, ticket)).await?;
     let pattern = search.pattern;
     match search.log {
         Log::File { path, last, within } => {
@@ -68,23 +67,33 @@ fn before_now(within: Duration) -> Window {
     Window::before(Timestamp::now(), within)
 }
 
-async fn place(limit: Limit) -> Result<Place, ApiError> {
-    match timeout(limit.left(), PLACES.acquire()).await {
-        Ok(Ok(place)) => Ok(place),
-        _ => {
-            Err(ApiError::new(ErrorCode::LimitReached, "too many questions about logs: it was not its turn")
-                .hint("sample less often, or give more time by --timeout"))
+/// A place, when it is its turn, and before who has asked leaves.
+async fn place(limit: Limit, (caller, ticket): (Caller, &mut Ticket)) -> Result<Turn, ApiError> {
+    tokio::select! {
+        biased;
+        () = ticket.cancelled() => Err(cancelled()),
+        place = timeout(limit.left(), PLACES.turn(caller.into(), Purpose::Look)) => {
+            let place = place.unwrap_or_else(|_| {
+                Err(ApiError::new(
+                    ErrorCode::LimitReached,
+                    "too many questions about logs: it was not its turn",
+                ))
+            });
+            place.map_err(|error| error.hint("sample less often, or give more time by --timeout"))
         }
     }
 }
 
 /// Does what may block in a place, which is free again when it is done, however long somebody waited for it.
 async fn aside<T: Send + 'static>(
-    place: Place,
+    place: Turn,
     limit: Limit,
     read: impl FnOnce() -> Result<T, LogError> + Send + 'static,
-) -> Result<(T, Place), ApiError> {
-    let reading = on_a_thread(move || read().map(|done| (done, place)));
+) -> Result<(T, Turn), ApiError> {
+    let reading = on_a_thread(move || {
+        give_way();
+        read().map(|done| (done, place))
+    });
     match timeout(limit.left(), reading).await {
         Ok(Ok(done)) => done.map_err(|error| refuse(&error)),
         Ok(Err(error)) => Err(unavailable(format!("reading broke: {error}"))),
@@ -99,7 +108,7 @@ async fn of_unit(
     priority: Option<&str>,
     pattern: Regex,
     window: Window,
-    place: Place,
+    place: Turn,
     limit: Limit,
 ) -> Result<LogFacts, ApiError> {
     let mut since = vec![format!("--since=@{}", window.since.as_second())];
@@ -123,11 +132,13 @@ async fn of_unit(
 async fn read<T: Send + 'static>(
     name: &str,
     which: &[String],
-    place: Place,
+    place: Turn,
     limit: Limit,
     understand: impl FnOnce(File) -> Result<T, LogError> + Send + 'static,
-) -> Result<(T, Place), ApiError> {
-    let (mut child, entries) = start(name, which).map_err(|error| match error.kind() {
+) -> Result<(T, Turn), ApiError> {
+    let who = on_a_thread(reader).await.and_then(|who| who);
+    let started = who.and_then(|who| start(name, which, who));
+    let (mut child, entries) = started.map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => unavailable("there is no journalctl, by which the journal is read"),
         _ => unavailable(format!("start journalctl: {error}")),
     })?;
@@ -135,43 +146,54 @@ async fn read<T: Send + 'static>(
         Ok(done) => end(&mut child, limit).await.map(|status| (done, status)),
         Err(error) => Err(error),
     };
+    let complains = child.stderr.take();
     // Whom nobody listens to any more; it has ended otherwise.
-    if let Err(error) = child.kill().await {
-        tracing::warn!(%error, "cannot end journalctl");
-    }
+    kill(&mut child, "journalctl");
+    collect(child, "journalctl").await;
     let (done, status) = answer?;
     match status.success() {
         true => Ok(done),
-        false => Err(unavailable(format!("journalctl: {status}: {}", complaint(child, limit).await))),
+        false => Err(unavailable(format!("journalctl: {status}: {}", complaint(complains, limit).await))),
     }
 }
 
 async fn end(child: &mut Child, limit: Limit) -> Result<ExitStatus, ApiError> {
-    match timeout(limit.left(), child.wait()).await {
+    match timeout(limit.left(), ended(child)).await {
         Ok(Ok(status)) => Ok(status),
         Ok(Err(error)) => Err(unavailable(format!("wait for journalctl: {error}"))),
         Err(_) => Err(refuse(&limit.over())),
     }
 }
 
+/// Whose rights journalctl has.
+struct Reader {
+    user: (u32, u32),
+    groups: Vec<Gid>,
+}
+
+/// Looks them up. Blocks.
+fn reader() -> io::Result<Reader> {
+    let groups = accounts::group(GROUP)?.map(Gid::from_raw).into_iter().collect();
+    Ok(Reader { user: unprivileged()?, groups })
+}
+
 /// Starts journalctl on the main thread, where this is called.
-fn start(name: &str, which: &[String]) -> io::Result<(Child, File)> {
+fn start(name: &str, which: &[String], who: Reader) -> io::Result<(Child, File)> {
     let mut command = Command::new("journalctl");
     command.args(["--output=json", "--all", "--output-fields=MESSAGE", "--no-pager"]);
     command.arg(format!("--unit={name}")).args(which);
     command.env_clear().envs(std::env::var_os("PATH").map(|path| ("PATH", path)));
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
-    let groups = accounts::group(GROUP)?.map(Gid::from_raw).into_iter().collect();
-    drop_rights(&mut command, unprivileged()?, groups, CloneFlags::empty());
+    drop_rights(&mut command, who.user, who.groups, CloneFlags::empty());
     let mut child = start_child(command, Vec::new())?;
     let entries = child.stdout.take().ok_or_else(|| io::Error::other("it has no output"))?;
     Ok((child, File::from(entries.into_owned_fd()?)))
 }
 
 /// The last that it said of what went wrong.
-async fn complaint(mut child: Child, limit: Limit) -> String {
+async fn complaint(stderr: Option<ChildStderr>, limit: Limit) -> String {
     let mut said = Vec::new();
-    if let Some(stderr) = child.stderr.take() {
+    if let Some(stderr) = stderr {
         // What has come by then is what there is to tell.
         let _ = timeout(limit.left(), stderr.take(COMPLAINT).read_to_end(&mut said)).await;
     }

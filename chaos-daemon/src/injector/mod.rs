@@ -29,6 +29,7 @@ mod services;
 pub mod state;
 mod supervisors;
 mod supply;
+mod survey;
 mod together;
 pub mod watch;
 mod ways_in;
@@ -49,8 +50,8 @@ use crate::journal::Journal;
 use crate::journal::down::FILE;
 use crate::kernel::probe;
 use crate::policy::Policy;
-use crate::request::wire::{Answers, Desk};
-use crate::request::{Reply, Request};
+use crate::request::wire::{Answers, Desk, Ticket};
+use crate::request::{ApiError, Reply, Request};
 use crate::residue::Scope;
 
 use alerts::{AlertsError, Ears};
@@ -280,11 +281,11 @@ async fn attend(
     loop {
         tokio::select! {
             request = desk.next() => match request {
-                Ok(Some((ticket, request))) => {
+                Ok(Some((mut ticket, request))) => {
                     let (injector, answers) = (Rc::clone(injector), answers.clone());
                     let epoch = injector.epoch();
                     tokio::task::spawn_local(async move {
-                        let reply = reply_to(&injector, request, epoch).await;
+                        let reply = reply_to(&injector, request, epoch, &mut ticket).await;
                         Answers::answer(&answers, ticket, reply);
                     });
                 }
@@ -308,24 +309,17 @@ async fn attend(
     }
 }
 
-/// Answers a request that came in this epoch.
-async fn reply_to(injector: &Rc<Injector>, request: Request, epoch: u64) -> Reply {
+/// Answers a request that came in this epoch. Nothing here, nor in what it calls, blocks: what looks at the node does so aside.
+async fn reply_to(injector: &Rc<Injector>, request: Request, epoch: u64, ticket: &mut Ticket) -> Reply {
     match request {
         Request::Inject { name, fault, caller } => {
-            match inject::inject(injector, &name, &fault, caller, epoch).await {
+            match inject::inject(injector, &name, &fault, caller, (epoch, ticket)).await {
                 Ok(status) => Reply::Injected(Box::new(status)),
                 Err(error) => {
                     tracing::warn!(%name, ?caller, code = ?error.code, %error, "injection refused");
                     Reply::Error(error)
                 }
             }
-        }
-        Request::Plan { name, fault, caller } => match inject::plan(injector, &name, &fault, caller).await {
-            Ok(report) => Reply::Planned(Box::new(report)),
-            Err(error) => Reply::Error(error),
-        },
-        Request::PlanAll { faults, caller } => {
-            Reply::PlannedAll(inject::plan_all(injector, &faults, caller).await)
         }
         Request::Remove { name } => {
             Reply::Removed(injector.end(&name, "removed").await.into_iter().collect())
@@ -335,17 +329,40 @@ async fn reply_to(injector: &Rc<Injector>, request: Request, epoch: u64) -> Repl
             injector.refresh().await;
             Reply::Status(injector.status())
         }
-        Request::Doctor => match doctor::report(injector).await {
-            Ok(report) => Reply::Doctor(Box::new(report)),
-            Err(error) => Reply::Error(error),
-        },
-        Request::Look { question, caller } => match facts::look(&injector.policy, question, caller).await {
-            Ok(facts) => Reply::Seen(facts),
-            Err(error) => Reply::Error(error),
-        },
-        Request::Residue => Reply::Residue(Box::new(doctor::residue(injector, Scope::Everywhere).await)),
+        Request::Look { question, caller } => {
+            match facts::look(&injector.policy, question, caller, ticket).await {
+                Ok(facts) => Reply::Seen(facts),
+                Err(error) => Reply::Error(error),
+            }
+        }
+        Request::Plan { name, fault, caller } => {
+            let plan = inject::plan(injector, &name, &fault, caller);
+            unless_left(ticket, async { Ok(Reply::Planned(Box::new(plan.await?))) }).await
+        }
+        Request::PlanAll { faults, caller } => {
+            let plans = inject::plan_all(injector, &faults, caller);
+            unless_left(ticket, async { Ok(Reply::PlannedAll(plans.await?)) }).await
+        }
+        Request::Doctor => {
+            unless_left(ticket, async { Ok(Reply::Doctor(Box::new(doctor::report(injector).await?))) }).await
+        }
+        Request::Residue => {
+            let residue = doctor::residue(injector, Scope::Everywhere);
+            unless_left(ticket, async { Ok(Reply::Residue(Box::new(residue.await))) }).await
+        }
+    }
+}
+
+/// Gives up a look, wherever it is, once nobody waits for it any more.
+async fn unless_left(ticket: &mut Ticket, look: impl Future<Output = Result<Reply, ApiError>>) -> Reply {
+    tokio::select! {
+        biased;
+        () = ticket.cancelled() => Reply::Error(inject::cancelled()),
+        reply = look => reply.unwrap_or_else(Reply::Error),
     }
 }
 
 #[cfg(test)]
 mod crash_tests;
+#[cfg(test)]
+mod loop_tests;

@@ -6,15 +6,15 @@ use ipnet::IpNet;
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 
-use super::aside::Places;
+use super::aside::{Party, Places, Purpose};
 use crate::kernel::bpf::MOST_NAMED;
-use crate::request::ApiError;
+use crate::request::{ApiError, Caller};
 use crate::target;
 
 /// So many look-ups at once for callers, and beside them for the faults that are active: however much callers ask, those learn where
 /// their hosts are.
-static PLACES: Places = Places::new(16, "look-ups of host names");
-static PLACES_OF_FAULTS: Places = Places::new(16, "look-ups of host names for active faults");
+static PLACES: Places = Places::new(16, 4, None, "look-ups of host names");
+static PLACES_OF_FAULTS: Places = Places::new(16, 16, None, "look-ups of host names for active faults");
 
 /// What a name stands for, or why that is not known.
 pub(super) type Answer = Result<Vec<IpNet>, ApiError>;
@@ -61,7 +61,9 @@ impl Names {
                     () = sleep(every) => {}
                     () = sender.closed() => return,
                 }
-                if sender.send(look_up_in(&PLACES_OF_FAULTS, host.clone()).await).await.is_err() {
+                let fault = (Party::Fault, Purpose::Injection);
+                let answer = look_up_in(&PLACES_OF_FAULTS, fault, host.clone()).await;
+                if sender.send(answer).await.is_err() {
                     return;
                 }
             }
@@ -87,12 +89,12 @@ impl Names {
 }
 
 /// The addresses of a host, asked for away from the loop: name servers may take longer than a lease lasts, or the daemon to end.
-pub(super) async fn lookup(host: String) -> Answer {
-    look_up_in(&PLACES, host).await
+pub(super) async fn lookup(host: String, caller: Caller, purpose: Purpose) -> Answer {
+    look_up_in(&PLACES, (caller.into(), purpose), host).await
 }
 
-async fn look_up_in(places: &'static Places, host: String) -> Answer {
-    places.run(move || target::addresses_of(&host)).await?
+async fn look_up_in(places: &'static Places, who: (Party, Purpose), host: String) -> Answer {
+    places.turn(who.0, who.1).await?.run(move || target::addresses_of(&host)).await
 }
 
 #[cfg(test)]

@@ -2,8 +2,8 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
-use std::path::PathBuf;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ipnet::IpNet;
@@ -12,7 +12,8 @@ use tokio::sync::Notify;
 use super::holders::{Holder, HolderFailure};
 use super::inject::settings;
 use super::orders::Line;
-use super::watch::GuardPost;
+use super::survey::Site;
+use super::watch::{GuardPost, Sight, words};
 use super::{AttachChoice, Options};
 use crate::fault::Attach;
 use crate::holder::Preload;
@@ -42,22 +43,22 @@ const RECENT: usize = 20;
 pub struct Injector {
     pub(super) policy: Policy,
     pub(super) privileges: Privileges,
-    pub(super) facts: Facts,
+    /// What is needed to look at this node, also away from the loop.
+    pub(super) site: Arc<Site>,
     /// Why the last holder that was to wait could not load its programs.
     unloadable: RefCell<Option<String>>,
     pub(super) journal: Journal,
-    pub(super) runtime_dir: PathBuf,
-    /// Where it is written down before this host goes down.
-    pub(super) down_record: PathBuf,
-    pub(super) attach: Attach,
-    /// The network namespace of the daemon: that of every target that names none.
-    pub(super) home: NetNs,
-    pub(super) guard: GuardPost,
+    /// What was seen of the guard when it was last looked.
+    pub(super) guard: RefCell<Sight>,
     /// The TCP ports at which sshd was when it was last looked.
     pub(super) ways_in: RefCell<Vec<u16>>,
     pub(super) active: RefCell<BTreeMap<FaultName, Active>>,
     /// How often every fault has been ended.
     epoch: Cell<u64>,
+    /// How many faults have gone that had set something on this node.
+    given_back: Cell<u64>,
+    /// Injections that are looked at.
+    undecided: RefCell<Vec<Weak<Undecided>>>,
     /// Rings when a fault has become active or has gone.
     pub(super) changed: Notify,
     recent: RefCell<VecDeque<FaultStatus>>,
@@ -65,6 +66,20 @@ pub struct Injector {
     restocking: Cell<bool>,
     /// Not with stubs: they are no tcx.
     keeper: RefCell<Option<Holder>>,
+}
+
+/// An injection of which it is not decided yet whether it may be: it has no entry, and can be removed all the same.
+#[derive(Debug)]
+pub(super) struct Undecided {
+    name: FaultName,
+    removed: Cell<bool>,
+}
+
+impl Undecided {
+    /// Whether the fault was removed after it was asked for.
+    pub(super) fn is_removed(&self) -> bool {
+        self.removed.get()
+    }
 }
 
 /// A fault that is active, or starting, or being undone.
@@ -102,20 +117,26 @@ impl Injector {
             AttachChoice::Auto if facts.tcx => Attach::Tcx,
             AttachChoice::Auto | AttachChoice::Clsact => Attach::Stub,
         };
-        Self {
-            policy: options.policy.clone(),
-            privileges,
+        let site = Site {
             facts,
-            unloadable: RefCell::default(),
-            journal,
+            home,
             runtime_dir: options.runtime_dir.clone(),
             down_record: options.state_dir.join(FILE),
             attach,
-            home,
             guard: GuardPost::new(&options.runtime_dir),
+        };
+        Self {
+            policy: options.policy.clone(),
+            privileges,
+            site: Arc::new(site),
+            unloadable: RefCell::default(),
+            journal,
+            guard: RefCell::new(Err("it was not looked for".to_owned())),
             ways_in: RefCell::new(ways_in),
             active: RefCell::default(),
             epoch: Cell::new(0),
+            given_back: Cell::new(0),
+            undecided: RefCell::default(),
             changed: Notify::new(),
             recent: RefCell::default(),
             warm: RefCell::default(),
@@ -128,19 +149,21 @@ impl Injector {
     /// injection tries anew.
     pub(super) fn facts_met(&self) -> Facts {
         let unloadable = self.unloadable.borrow().clone().map(Unusable::Refused);
-        Facts { packet_programs: self.facts.packet_programs.clone().or(unloadable), ..self.facts.clone() }
+        let facts = &self.site.facts;
+        Facts { packet_programs: facts.packet_programs.clone().or(unloadable), ..facts.clone() }
     }
 
     /// What is active, and what ended lately: one entry a name, since what ended says nothing of what is active again.
     pub(super) fn status(&self) -> Vec<FaultStatus> {
         let (active, recent) = (self.active.borrow(), self.recent.borrow());
-        let running = active.iter().map(|(name, active)| active.status(name, &self.guard));
+        let guard = self.guard.borrow();
+        let running = active.iter().map(|(name, active)| active.status(name, &guard));
         running.chain(recent.iter().filter(|ended| !active.contains_key(&ended.name)).cloned()).collect()
     }
 
     /// The status of one active fault.
     pub(super) fn status_of(&self, name: &FaultName) -> Option<FaultStatus> {
-        self.active.borrow().get(name).map(|active| active.status(name, &self.guard))
+        self.active.borrow().get(name).map(|active| active.status(name, &self.guard.borrow()))
     }
 
     /// Changes one active fault's entry.
@@ -150,12 +173,27 @@ impl Injector {
         }
     }
 
+    /// How many faults have gone that had set something on this node: what was read before another one went may be what that one
+    /// had set.
+    pub(super) fn given_back(&self) -> u64 {
+        self.given_back.get()
+    }
+
+    /// Takes a fault from the active ones, of which nothing is left.
+    pub(super) fn take_out(&self, name: &FaultName) -> Option<Active> {
+        let active = self.active.borrow_mut().remove(name)?;
+        if active.owns_clsact || !active.settings.is_empty() {
+            self.given_back.set(self.given_back.get().wrapping_add(1));
+        }
+        self.changed.notify_one();
+        Some(active)
+    }
+
     /// Moves a fault from the active ones to those that ended lately.
     pub(super) fn retire(&self, name: &FaultName) {
-        let Some(mut active) = self.active.borrow_mut().remove(name) else { return };
-        self.changed.notify_one();
+        let Some(mut active) = self.take_out(name) else { return };
         active.state = FaultState::Ended;
-        let mut status = active.status(name, &self.guard);
+        let mut status = active.status(name, &self.guard.borrow());
         status.remaining = Duration::ZERO;
         self.remember(status);
     }
@@ -198,6 +236,18 @@ impl Injector {
         active.iter().find(|(_, active)| holds(active)).map(|(name, _)| name.clone())
     }
 
+    /// Whether there is a fault of which is told how the guard is.
+    pub(super) fn has_supervised(&self) -> bool {
+        self.active.borrow().values().any(|active| active.lifetime == LifetimeClass::Supervised)
+    }
+
+    /// Looks at the guard, away from the loop, and keeps what was seen.
+    pub(super) async fn look_at_guard(&self) -> Sight {
+        let sight = self.site.guard.look_aside().await;
+        *self.guard.borrow_mut() = sight.clone();
+        sight
+    }
+
     /// The faults that need a guard, but for those that are ending already.
     pub(super) fn supervised(&self) -> Vec<FaultName> {
         let active = self.active.borrow();
@@ -211,8 +261,21 @@ impl Injector {
         active.iter().filter(|(_, active)| lasting(active)).map(|(name, _)| name.clone()).collect()
     }
 
-    /// Ends one fault and waits until it has been undone. `None` when there is none of this name.
+    /// Keeps in mind that a fault of this name was asked for, for as long as the result lives.
+    pub(super) fn undecided(&self, name: &FaultName) -> Rc<Undecided> {
+        let new = Rc::new(Undecided { name: name.clone(), removed: Cell::new(false) });
+        let mut all = self.undecided.borrow_mut();
+        all.retain(|each| each.strong_count() > 0);
+        all.push(Rc::downgrade(&new));
+        new
+    }
+
+    /// Ends one fault and waits until it has been undone. `None` when there is none of this name; one that was asked for and is not
+    /// decided yet is not injected then.
     pub(super) async fn end(&self, name: &FaultName, reason: &str) -> Option<Removal> {
+        for each in self.undecided.borrow().iter().filter_map(Weak::upgrade) {
+            each.removed.set(each.removed.get() || each.name == *name);
+        }
         let removal = self.active.borrow().get(name)?.line.end(reason)?;
         removal.await.ok()
     }
@@ -275,7 +338,7 @@ impl Injector {
 
     /// Gets the next warm holder ready, in the background.
     pub(super) fn restock(self: &Rc<Self>) {
-        if self.facts.packet_programs.is_some()
+        if self.site.facts.packet_programs.is_some()
             || self.warm.borrow().is_some()
             || self.restocking.replace(true)
         {
@@ -318,7 +381,7 @@ impl Injector {
 
     /// Replaces what was killed while it waited, the warm holder or the keeper: for as long as the daemon runs.
     pub(super) async fn watch_stock(self: Rc<Self>) {
-        let mut hooks = self.attach == Attach::Tcx && self.facts.packet_programs.is_none();
+        let mut hooks = self.site.attach == Attach::Tcx && self.site.facts.packet_programs.is_none();
         loop {
             hooks = hooks && self.keep_hooks().await;
             tokio::time::sleep(STOCK_WATCH).await;
@@ -366,14 +429,14 @@ impl Active {
         }
     }
 
-    fn status(&self, name: &FaultName, guard: &GuardPost) -> FaultStatus {
+    fn status(&self, name: &FaultName, guard: &Sight) -> FaultStatus {
         let age = self.started.elapsed();
         FaultStatus {
             name: name.clone(),
             fault_type: self.fault_type,
             state: self.state,
             lifetime: self.lifetime,
-            guard: guard.words(self.lifetime),
+            guard: words(guard, self.lifetime),
             description: self.description.clone(),
             age,
             remaining: self.duration.saturating_sub(age),

@@ -1,9 +1,9 @@
-//! Who would start the processes anew that a plan kills: asked for plans alone, and away from the loop.
+//! Who would start the processes anew that a plan kills: asked for plans alone.
 
 use std::collections::BTreeMap;
+use std::io;
 
 use super::affected::Place;
-use super::facts::aside;
 use crate::fault::Work;
 use crate::host::{CgroupRef, ProcessId, Running};
 use crate::kernel::systemd::{self, talk};
@@ -13,31 +13,27 @@ use crate::target::supervisor::{Service, Services, Supervision, services, superv
 /// The most services that systemd is asked for.
 const MOST_ASKED: usize = 16;
 
-/// Looks at those that `work` would kill, if it would kill any; what cannot be looked at is said.
-pub(super) async fn look(work: &Work) -> Supervision {
+/// Looks at those that `work` would kill, if it would kill any; what cannot be looked at is said. Blocks.
+pub(super) fn look(work: &Work) -> Supervision {
     let Some((prey, signal)) = prey(work) else { return Supervision::default() };
-    let looked = aside(move || {
-        let all = Running::all().map_err(|error| {
-            ApiError::new(ErrorCode::Unavailable, format!("look at the processes of this host: {error}"))
-        })?;
-        let hit: Vec<_> = match prey {
-            Prey::Those(ids) => all.iter().filter(|process| ids.contains(&process.id)).cloned().collect(),
-            Prey::In(group) => {
-                let place = Place::group(&group).map_err(|error| {
-                    ApiError::new(
-                        ErrorCode::Unavailable,
-                        format!("look for the place of the cgroup: {error}"),
-                    )
-                })?;
-                all.iter().filter(|process| place.has(process)).cloned().collect()
-            }
-        };
-        Ok(supervision(&hit, &all, &ask(services(&hit)), signal))
-    });
-    looked.await.unwrap_or_else(|error| Supervision {
+    found(&prey, signal).unwrap_or_else(|error| Supervision {
         lines: vec![format!("not known: {error}")],
         ..Supervision::default()
     })
+}
+
+fn found(prey: &Prey, signal: i32) -> Result<Supervision, ApiError> {
+    let failed =
+        |what: &str, error: io::Error| ApiError::new(ErrorCode::Unavailable, format!("look {what}: {error}"));
+    let all = Running::all().map_err(|error| failed("at the processes of this host", error))?;
+    let hit: Vec<_> = match prey {
+        Prey::Those(ids) => all.iter().filter(|process| ids.contains(&process.id)).cloned().collect(),
+        Prey::In(group) => {
+            let place = Place::group(group).map_err(|error| failed("for the place of the cgroup", error))?;
+            all.iter().filter(|process| place.has(process)).cloned().collect()
+        }
+    };
+    Ok(supervision(&hit, &all, &ask(services(&hit)), signal))
 }
 
 /// Whom a signal may meet.
@@ -107,7 +103,7 @@ mod tests {
         // It executes its program a moment after it is there: until then it is this program, as its parent is.
         let mut told = Supervision::default();
         see(async || {
-            told = look(&work).await;
+            told = look(&work);
             told.lines.iter().any(|line| line.contains("(sleep)"))
         })
         .await;
@@ -120,7 +116,7 @@ mod tests {
         // Where this test runs in a container, its runtime might.
         let is_contained = told.lines[0].contains("container runtime");
         assert_eq!(told.warning.is_some(), !is_contained, "{told:?}");
-        let gone = look(&work).await;
+        let gone = look(&work);
         assert_eq!(gone, Supervision::default());
     }
 }

@@ -81,6 +81,9 @@ impl Heartbeat {
     }
 }
 
+/// What was seen of the guard: its process, if it lived and beat; otherwise what was wrong, in words.
+pub type Sight = Result<i32, String>;
+
 /// The guard, as the injector sees it.
 #[derive(Debug, Clone)]
 pub struct GuardPost {
@@ -93,11 +96,11 @@ impl GuardPost {
         Self { runtime_dir: runtime_dir.to_owned() }
     }
 
-    /// The guard's process, if it lives and beats; otherwise what is wrong.
+    /// Looks at the guard. Blocks.
     ///
     /// # Errors
-    /// In words.
-    pub fn watchful(&self) -> Result<i32, String> {
+    /// What is wrong with it.
+    pub fn watchful(&self) -> Sight {
         let said = fs::read_to_string(self.runtime_dir.join("guard")).ok();
         let id: Option<ProcessId> = said.and_then(|text| serde_json::from_str(&text).ok());
         let id = id.ok_or("no guard is running")?;
@@ -117,18 +120,18 @@ impl GuardPost {
     ///
     /// # Errors
     /// As there.
-    async fn look_aside(&self) -> Result<i32, String> {
+    pub(super) async fn look_aside(&self) -> Sight {
         let post = self.clone();
         let look = tokio::task::spawn_blocking(move || post.watchful());
         look.await.unwrap_or_else(|error| Err(format!("the guard cannot be looked at: {error}")))
     }
 
-    /// Refuses a fault that needs a guard when there is none.
+    /// Refuses a fault that needs a guard when none was seen.
     ///
     /// # Errors
     /// Says how to start one.
-    pub fn require(&self) -> Result<(), ApiError> {
-        self.watchful().map(drop).map_err(|problem| {
+    pub fn require(&self, sight: &Sight) -> Result<(), ApiError> {
+        sight.as_ref().map(drop).map_err(|problem| {
             let message =
                 format!("this fault outlives the daemon's processes and needs a guard, but {problem}");
             ApiError::new(ErrorCode::GuardMissing, message).hint(format!(
@@ -137,16 +140,16 @@ impl GuardPost {
             ))
         })
     }
+}
 
-    /// Who sees to the end of a fault of this class when the daemon cannot, for people.
-    pub fn words(&self, class: LifetimeClass) -> String {
-        match class {
-            LifetimeClass::Kernel | LifetimeClass::Irreversible => class.undone_by().to_owned(),
-            LifetimeClass::Supervised => match self.watchful() {
-                Ok(pid) => format!("chaos-daemon guard (process {pid}), then recovery at the next start"),
-                Err(problem) => format!("none: {problem}"),
-            },
-        }
+/// Who sees to the end of a fault of this class when the daemon cannot, for people, by what was seen of the guard.
+pub fn words(sight: &Sight, class: LifetimeClass) -> String {
+    match class {
+        LifetimeClass::Kernel | LifetimeClass::Irreversible => class.undone_by().to_owned(),
+        LifetimeClass::Supervised => match sight {
+            Ok(pid) => format!("chaos-daemon guard (process {pid}), then recovery at the next start"),
+            Err(problem) => format!("none: {problem}"),
+        },
     }
 }
 
@@ -172,18 +175,20 @@ impl Misses {
     }
 }
 
-/// Ends every supervised fault when its guard has gone: it would have nobody to end it.
+/// Ends every supervised fault when its guard has gone: it would have nobody to end it. What is seen of the guard is what is told of
+/// it, as long as there is such a fault.
 pub(super) async fn watch_guard(injector: Rc<Injector>) {
     let mut due = interval(BEAT);
     due.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut misses = Misses::default();
     loop {
         due.tick().await;
-        let guarded = injector.supervised();
-        let missed = match guarded.is_empty() {
-            true => None,
-            false => injector.guard.look_aside().await.err(),
+        let missed = match injector.has_supervised() {
+            true => injector.look_at_guard().await.err(),
+            false => None,
         };
+        let guarded = injector.supervised();
+        let missed = missed.filter(|_| !guarded.is_empty());
         let is_lost = misses.is_lost(missed.is_some());
         let Some(problem) = missed.filter(|_| is_lost) else { continue };
         for name in guarded {
@@ -211,7 +216,7 @@ mod tests {
     fn without_a_guard_a_fault_that_needs_one_is_refused_with_what_to_do() {
         let folder = tempfile::tempdir().unwrap();
         let post = GuardPost::new(folder.path());
-        let refusal = post.require().unwrap_err();
+        let refusal = post.require(&post.watchful()).unwrap_err();
         assert!(refusal.message.contains("no guard is running"), "{refusal}");
         assert!(refusal.hint.unwrap().contains("systemctl start chaos-daemon-guard"));
         let me = ProcessId::of(std::process::id().cast_signed()).unwrap();

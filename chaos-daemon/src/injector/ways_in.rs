@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use super::aside::on_a_thread;
 use super::holders::{Holder, HolderFailure};
 use super::state::Injector;
 use crate::holder::{Order, Report};
@@ -11,19 +12,25 @@ use crate::policy::Permit;
 use crate::request::{ApiError, ErrorCode};
 use crate::spec::fault::WaysIn;
 
-/// The same leave, but for the ports at which sshd is; for one that is needed soon, at which it was.
-pub(super) fn sparing(injector: &Injector, permit: Permit, needed: WaysIn) -> Result<Permit, ApiError> {
+/// The same leave, but for the ports at which sshd is; for one that is needed soon, at which it `was`. And the ports, if they were
+/// looked at, which blocks.
+///
+/// # Errors
+/// When they cannot be.
+pub(super) fn sparing(
+    permit: Permit,
+    needed: WaysIn,
+    was: &[u16],
+) -> Result<(Permit, Option<Vec<u16>>), ApiError> {
     match needed {
-        WaysIn::Never => Ok(permit),
-        WaysIn::Soon => Ok(permit.sparing(&injector.ways_in.borrow())),
+        WaysIn::Never => Ok((permit, None)),
+        WaysIn::Soon => Ok((permit.sparing(was), None)),
         WaysIn::Before => {
             let ports = sshd::ports().map_err(|error| {
                 let text = format!("look at which ports sshd listens: {error}");
                 ApiError::new(ErrorCode::InjectionFailed, text)
             })?;
-            let permit = permit.sparing(&ports);
-            injector.ways_in.replace(ports);
-            Ok(permit)
+            Ok((permit.sparing(&ports), Some(ports)))
         }
     }
 }
@@ -34,7 +41,10 @@ pub(super) async fn spare_now(
     holder: &mut Holder,
     permit: &Permit,
 ) -> Result<(), HolderFailure> {
-    let ports = sshd::ports()
+    // A fault acts already: as urgently as the loop, and not after those who only look.
+    let ports = on_a_thread(sshd::ports)
+        .await
+        .and_then(|looked| looked)
         .map_err(|error| HolderFailure::Refused(format!("look at which ports sshd listens: {error}")))?;
     let now = permit.protected_with(&ports);
     injector.ways_in.replace(ports);

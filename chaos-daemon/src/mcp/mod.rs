@@ -32,6 +32,7 @@ use rmcp::service::{RequestContext, RoleServer, SubscriptionContext};
 use rmcp::{ErrorData, ServerHandler, ServiceExt};
 use serde_json::{Map, Value};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::AbortHandle;
 
 use crate::experiment::Grammar;
 use crate::request::{ApiError, Caller, ErrorCode};
@@ -124,18 +125,19 @@ impl Handler {
         let (service, caller, given) = (self.service.clone(), self.caller, arguments.clone());
         let (asker, followed) = waiting::between();
         let mut news = News::new(request, followed);
-        // In a task of its own, so that a client that leaves does not cut a change in half.
+        // In a task of its own, so that a client that leaves does not cut a change in half. What only looks is given up with it.
         let work = tokio::spawn(async move {
             let result = call.carry_out(&service, caller, given, &asker).await;
             drop(place);
             result
         });
+        let _given_up = call.only_looks().then(|| GiveUp(work.abort_handle()));
         let work = tokio::time::timeout(CALL_LIMIT, work);
         tokio::pin!(work);
         let answered = loop {
             tokio::select! {
                 answered = &mut work => break answered,
-                // Nobody hears this; what has begun goes on, but for waits.
+                // Nobody hears this; a change that has begun goes on, but for waits.
                 () = request.ct.cancelled() => {
                     return call.failed(&arguments, &ApiError::new(ErrorCode::Unavailable, "cancelled by the client"));
                 }
@@ -161,6 +163,15 @@ impl Handler {
                 )
             }
         }
+    }
+}
+
+/// Ends a call, unless it has ended, once nobody waits for it.
+struct GiveUp(AbortHandle);
+
+impl Drop for GiveUp {
+    fn drop(&mut self) {
+        self.0.abort();
     }
 }
 

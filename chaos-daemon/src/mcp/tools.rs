@@ -80,6 +80,11 @@ impl Call {
         }
     }
 
+    /// Whether it looks at the host, which may take long, and changes nothing: who leaves does without.
+    pub(super) fn only_looks(self) -> bool {
+        matches!(self, Self::Plan | Self::PlanExperiment | Self::Doctor | Self::Probe)
+    }
+
     /// Does what is asked.
     pub(super) async fn carry_out(
         self,

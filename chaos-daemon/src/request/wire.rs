@@ -22,10 +22,12 @@ pub const MAX_FRAME: usize = 32 * 1024 * 1024;
 /// A buffer that grew beyond this is given back once it is empty.
 const KEPT_BUFFER: usize = 256 * 1024;
 
+/// A request; or, without one, that nobody waits any more for the answer to the one of this id.
 #[derive(Serialize, Deserialize)]
 struct Call {
     id: u64,
-    request: Request,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    request: Option<Request>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -142,13 +144,14 @@ impl Door {
         Self { next: Arc::default(), waiting, frames, closed }
     }
 
-    /// Asks the injector and waits for its answer. Cancelling the wait does not take the request back.
+    /// Asks the injector and waits for its answer. Cancelling the wait takes the request back, as long as the injector has not decided
+    /// to change something: it is told, and a request that only looks, or that waits for its turn, ends without an answer.
     ///
     /// # Errors
     /// What the injector answers as [`Reply::Error`]; [`ErrorCode::Unavailable`] when the injector is gone.
     pub async fn call(&self, request: Request) -> Result<Reply, ApiError> {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
-        let bytes = frame(&Call { id, request }).map_err(|error| {
+        let bytes = frame(&Call { id, request: Some(request) }).map_err(|error| {
             ApiError::new(ErrorCode::LimitReached, format!("asking the injector: {error}"))
                 .hint("ask for less in one request, e.g. fewer prefixes")
         })?;
@@ -157,6 +160,7 @@ impl Door {
             Some(waiting) => waiting.insert(id, answer),
             None => return Err(gone()),
         };
+        let _wait = Wait { door: self, id };
         if self.frames.send(bytes).is_err() {
             return Err(gone());
         }
@@ -172,6 +176,24 @@ impl Door {
         let mut closed = self.closed.clone();
         // An error means that the reader has ended, which is the same news.
         let _ = closed.wait_for(|closed| *closed).await;
+    }
+}
+
+/// Somebody waits for an answer. Who leaves before it is there takes the request back.
+struct Wait<'a> {
+    door: &'a Door,
+    id: u64,
+}
+
+impl Drop for Wait<'_> {
+    fn drop(&mut self) {
+        let unanswered = lock(&self.door.waiting).as_mut().and_then(|waiting| waiting.remove(&self.id));
+        if unanswered.is_some()
+            && let Ok(bytes) = frame(&Call { id: self.id, request: None })
+        {
+            // An injector that is gone has nothing to take back.
+            let _ = self.door.frames.send(bytes);
+        }
     }
 }
 
@@ -208,14 +230,39 @@ async fn read_answers(mut reader: FrameReader, waiting: Arc<Waiting>, closing: w
 }
 
 /// The claim to one answer.
-#[derive(Debug, PartialEq, Eq, Hash)]
-pub struct Ticket(u64);
+#[derive(Debug)]
+pub struct Ticket {
+    id: u64,
+    /// Nothing ever comes; it closes when nobody wants the answer any more.
+    wanted: oneshot::Receiver<()>,
+    cancelled: bool,
+}
+
+impl Ticket {
+    /// One that is wanted for as long as the test lasts.
+    #[cfg(test)]
+    pub(crate) fn of_a_test() -> Self {
+        let (want, wanted) = oneshot::channel();
+        std::mem::forget(want);
+        Self { id: 0, wanted, cancelled: false }
+    }
+
+    /// Returns once nobody waits for the answer any more: who has asked has left, or the server is gone.
+    pub async fn cancelled(&mut self) {
+        if !self.cancelled {
+            let _closed = (&mut self.wanted).await;
+            self.cancelled = true;
+        }
+    }
+}
 
 /// The injector's end: takes requests in.
 #[derive(Debug)]
 pub struct Desk {
     reader: FrameReader,
     answers: Answers,
+    /// By their ids, those that are wanted still.
+    wanted: HashMap<u64, oneshot::Sender<()>>,
 }
 
 /// Answers requests, from any task or thread. Clones share one stream.
@@ -227,7 +274,7 @@ pub struct Answers {
 impl Answers {
     /// Answers one request. An answer to a server that is gone is dropped.
     pub fn answer(&self, ticket: Ticket, reply: Reply) {
-        let id = ticket.0;
+        let id = ticket.id;
         let bytes = frame(&Answer { id, reply }).or_else(|error| {
             let error = ApiError::new(ErrorCode::LimitReached, format!("the answer does not fit: {error}"));
             frame(&Answer { id, reply: Reply::Error(error) })
@@ -246,7 +293,7 @@ impl Desk {
         let (reader, writer) = stream.into_split();
         let (frames, queue) = mpsc::unbounded_channel();
         tokio::spawn(write_frames(writer, queue));
-        Self { reader: FrameReader::new(reader), answers: Answers { frames } }
+        Self { reader: FrameReader::new(reader), answers: Answers { frames }, wanted: HashMap::new() }
     }
 
     /// The handle that answers.
@@ -255,22 +302,33 @@ impl Desk {
     }
 
     /// The next request; `None` when the server is gone. Cancelling it loses nothing. What is not a request
-    /// of the protocol is answered here, with [`ErrorCode::MalformedRequest`].
+    /// of the protocol is answered here, with [`ErrorCode::MalformedRequest`]. Whoever of the requests before is taken back learns of
+    /// it while this is waited for.
     ///
     /// # Errors
     /// When the stream breaks, or carries something that has not even an id.
     pub async fn next(&mut self) -> io::Result<Option<(Ticket, Request)>> {
         while let Some(frame) = self.reader.next().await? {
             match serde_json::from_slice::<Call>(&frame) {
-                Ok(call) => return Ok(Some((Ticket(call.id), call.request))),
+                Ok(Call { id, request: Some(request) }) => return Ok(Some((self.ticket(id), request))),
+                Ok(Call { id, request: None }) => drop(self.wanted.remove(&id)),
                 Err(problem) => {
                     let OnlyId { id } = serde_json::from_slice(&frame)?;
                     let error = ApiError::new(ErrorCode::MalformedRequest, problem.to_string());
-                    self.answers.answer(Ticket(id), Reply::Error(error));
+                    let ticket = self.ticket(id);
+                    self.answers.answer(ticket, Reply::Error(error));
                 }
             }
         }
         Ok(None)
+    }
+
+    fn ticket(&mut self, id: u64) -> Ticket {
+        // Those that have been answered.
+        self.wanted.retain(|_, want| !want.is_closed());
+        let (want, wanted) = oneshot::channel();
+        self.wanted.insert(id, want);
+        Ticket { id, wanted, cancelled: false }
     }
 }
 
@@ -308,6 +366,43 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn who_leaves_takes_the_request_back_and_nobody_elses() {
+        let (door, mut desk) = pair();
+        let ask = || {
+            let door = door.clone();
+            tokio::spawn(async move { door.call(Request::Doctor).await })
+        };
+        let (leaves, stays) = (ask(), ask());
+        let (mut first, _) = desk.next().await.unwrap().unwrap();
+        let (mut second, _) = desk.next().await.unwrap().unwrap();
+        leaves.abort();
+        let next = tokio::spawn(async move { desk.next().await.map(|next| (next.is_none(), desk)) });
+        tokio::time::timeout(HANG, first.cancelled()).await.expect("nobody was told");
+        let waits = tokio::time::timeout(Duration::from_millis(20), second.cancelled()).await;
+        assert!(waits.is_err() && !stays.is_finished());
+        // What the server is gone for is wanted by nobody.
+        stays.abort();
+        drop(door);
+        assert!(next.await.unwrap().unwrap().0);
+        tokio::time::timeout(HANG, second.cancelled()).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn who_has_an_answer_takes_nothing_back() {
+        let (door, mut desk) = pair();
+        let asked = tokio::spawn({
+            let door = door.clone();
+            async move { door.call(Request::Status).await }
+        });
+        let (ticket, _) = desk.next().await.unwrap().unwrap();
+        desk.answers().answer(ticket, Reply::Status(Vec::new()));
+        asked.await.unwrap().unwrap();
+        drop(door);
+        assert!(desk.next().await.unwrap().is_none());
+        assert!(desk.wanted.values().all(oneshot::Sender::is_closed));
+    }
+
+    #[tokio::test]
     async fn everyone_learns_that_the_injector_is_gone() {
         let (door, mut desk) = pair();
         let waiting = tokio::spawn({
@@ -336,9 +431,9 @@ mod tests {
         let odd = br#"{"id":7,"request":{"Explode":{}}}"#;
         writer.write_all(&u32::try_from(odd.len()).unwrap().to_le_bytes()).await.unwrap();
         writer.write_all(odd).await.unwrap();
-        writer.write_all(&frame(&Call { id: 8, request: Request::Doctor }).unwrap()).await.unwrap();
+        writer.write_all(&frame(&Call { id: 8, request: Some(Request::Doctor) }).unwrap()).await.unwrap();
         let (ticket, request) = desk.next().await.unwrap().unwrap();
-        assert_eq!((ticket, matches!(request, Request::Doctor)), (Ticket(8), true));
+        assert_eq!((ticket.id, matches!(request, Request::Doctor)), (8, true));
         let answer = FrameReader::new(reader).next().await.unwrap().unwrap();
         let answer: Answer = serde_json::from_slice(&answer).unwrap();
         assert_eq!(answer.id, 7);
@@ -364,10 +459,10 @@ mod tests {
     async fn cancelling_next_in_the_middle_of_a_frame_loses_nothing() {
         let (mut server, injector) = UnixStream::pair().unwrap();
         let mut desk = Desk::new(injector);
-        let bytes = frame(&Call { id: 1, request: Request::Status }).unwrap();
+        let bytes = frame(&Call { id: 1, request: Some(Request::Status) }).unwrap();
         server.write_all(&bytes[..6]).await.unwrap();
         assert!(tokio::time::timeout(Duration::from_millis(20), desk.next()).await.is_err());
         server.write_all(&bytes[6..]).await.unwrap();
-        assert_eq!(desk.next().await.unwrap().unwrap().0, Ticket(1));
+        assert_eq!(desk.next().await.unwrap().unwrap().0.id, 1);
     }
 }

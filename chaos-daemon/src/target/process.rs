@@ -11,7 +11,7 @@ use regex_lite::Regex;
 
 use super::{cgroup, not_found};
 use crate::host::cgroup::mount;
-use crate::host::{ProcessId, Running, Spared};
+use crate::host::{ProcessId, Running, Spared, budget};
 use crate::request::targets::{LeftOut, TargetProcess, TargetsReport};
 use crate::request::{ApiError, ErrorCode};
 use crate::spec::ProcessSelector;
@@ -19,8 +19,8 @@ use crate::spec::command::CommandPattern;
 
 /// The most processes that one fault goes to: whoever matches more has hardly meant them all.
 const MOST_HIT: usize = 1000;
-/// How long command lines may be searched: other people have written them, and the injector renews no lease meanwhile. The last
-/// search may take about as long again, by the bounds of expressions and of command lines.
+/// How long command lines may be searched, also where a thread has no [budget]: other people have written them, and a caller the
+/// expression. The last search may take about as long again, by the bounds of expressions and of command lines.
 const LONGEST_SEARCH: Duration = Duration::from_secs(1);
 
 /// What a selector comes to.
@@ -124,6 +124,7 @@ fn found_in<'a>(
 ) -> Result<Vec<&'a Running>, ApiError> {
     let mut found = Vec::new();
     for process in processes {
+        budget::check()?;
         if Instant::now() >= until {
             let text = format!("target: not every command line was searched within {LONGEST_SEARCH:?}");
             return Err(ApiError::new(ErrorCode::LimitReached, text)
@@ -245,6 +246,13 @@ impl Selection {
         hit.sort_by_key(|process| rank(selector.seed, process.id));
         *spared = hit.split_off(selector.share.of(hit.len()));
         selection
+    }
+
+    /// Lets go of the command lines, which were read to be searched: they may be of megabytes.
+    pub fn forget_commands(&mut self) {
+        let Self { hit, spared, left_out } = self;
+        let all = hit.iter_mut().chain(spared).chain(left_out.iter_mut().map(|(process, _)| process));
+        all.for_each(|process| process.command = String::new());
     }
 
     /// The identities of those that are hit.

@@ -11,6 +11,7 @@ mod dry_runs;
 mod effects;
 mod experiments;
 mod file_calls;
+mod floods;
 mod guardian;
 mod guards;
 mod hoards;
@@ -207,6 +208,7 @@ pub fn all() -> Vec<KernelTest> {
         services::TESTS,
         stuck::TESTS,
         hung::TESTS,
+        floods::TESTS,
         scopes::TESTS,
         names::TESTS,
         overlap::TESTS,

@@ -1,0 +1,162 @@
+//! What an injection, or a dry run, finds on this node before anything is decided. It is looked at beside the loop, by values alone:
+//! the policy's leave is given, and what other faults do meanwhile is for who decides. Looking may take long, also for ever: a lock
+//! of the kernel that somebody holds, a file system or a service manager that does not answer, an expression and many processes.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ipnet::IpNet;
+
+use super::aside::{Places, Purpose, Turn};
+use super::oom::Doom;
+use super::watch::{GuardPost, Sight};
+use super::{affected, down, ground, reach, supervisors, ways_in};
+use crate::fault::{self, Attach, Ground, Work};
+use crate::host::{Facts, NetNs, NetNsIdentity};
+use crate::kernel::step::{NetNsRef, has_clsact};
+use crate::policy::Permit;
+use crate::request::targets::UNKNOWN_TARGETS;
+use crate::request::{ApiError, Caller, ErrorCode, PlanReport, TargetsReport};
+use crate::spec::fault::Effect;
+use crate::spec::{ConnectionLoad, Fault, FaultName};
+use crate::target::supervisor::Supervision;
+use crate::target::{self, NetworkTarget};
+
+/// How long one survey may take, also one of all the faults of an experiment.
+const LONGEST: Duration = Duration::from_secs(2);
+
+/// So many at a time, one of a user, and the last place for who injects.
+static PLACES: Places = Places::new(4, 1, Some(LONGEST), "surveys of this host").keeping(1);
+
+/// What surveys need to know of the daemon.
+#[derive(Debug)]
+pub(super) struct Site {
+    pub(super) facts: Facts,
+    /// The network namespace of the daemon: that of every target that names none.
+    pub(super) home: NetNs,
+    pub(super) runtime_dir: PathBuf,
+    pub(super) down_record: PathBuf,
+    pub(super) attach: Attach,
+    pub(super) guard: GuardPost,
+}
+
+/// What is to be looked at.
+#[derive(Debug)]
+pub(super) struct Asked {
+    pub(super) name: FaultName,
+    pub(super) fault: Fault,
+    /// The addresses of the host that the target names.
+    pub(super) named: Vec<IpNet>,
+    pub(super) permit: Permit,
+    pub(super) caller: Caller,
+    /// The ports at which sshd was when it was last looked.
+    pub(super) ways_in: Vec<u16>,
+}
+
+/// What there is.
+#[derive(Debug)]
+pub(super) struct Surveyed {
+    pub(super) asked: Asked,
+    /// The ports at which sshd is, if they were looked at.
+    pub(super) ways_in: Option<Vec<u16>>,
+    pub(super) target: Option<Spot>,
+    /// The network namespace that the holder enters, of a fault without an interface.
+    pub(super) netns: Option<NetNs>,
+    pub(super) ground: Option<Ground>,
+    /// Those that were chosen, of a fault that goes to processes.
+    pub(super) targets: Option<TargetsReport>,
+    /// Whom the kernel is to kill.
+    pub(super) doom: Option<Doom>,
+    pub(super) guard: Sight,
+}
+
+/// The device of a network fault.
+#[derive(Debug)]
+pub(super) struct Spot {
+    pub(super) target: NetworkTarget,
+    pub(super) netns: NetNsRef,
+    /// Whether it has a clsact qdisc, whoever brought it; not asked where none is needed.
+    pub(super) clsact: bool,
+}
+
+/// Waits for a turn to look at this node.
+///
+/// # Errors
+/// When it does not come.
+pub(super) async fn turn(caller: Caller, purpose: Purpose) -> Result<Turn, ApiError> {
+    PLACES.turn(caller.into(), purpose).await
+}
+
+/// Looks at all that is `asked` for. Blocks.
+///
+/// # Errors
+/// Names what cannot be a target, or is missing, and why.
+pub(super) fn look(site: &Arc<Site>, asked: Asked) -> Result<Surveyed, ApiError> {
+    let Asked { name, fault, named, permit, caller, ways_in } = asked;
+    // Before anything is looked at, which may be missing for the same reason.
+    fault::require(&fault.effect, &site.facts)?;
+    let (permit, ways_in_now) = ways_in::sparing(permit, fault.effect.ways_in(), &ways_in)?;
+    let target = fault.effect.traffic().map(|traffic| target::resolve(traffic, &named, &site.home));
+    let target = target.transpose()?.map(|target| spot(target, site.attach)).transpose()?;
+    let netns = match &fault.effect {
+        Effect::Hoard { netns: Some(name), .. } => Some(target::resolve_netns(name)?),
+        Effect::Load(ConnectionLoad { netns: Some(name), .. }) => Some(reach::netns(name, caller)?),
+        _ => None,
+    };
+    let ground = match &fault.effect {
+        Effect::Down(down) => Some(down::look(&site.down_record, &name, *down)?),
+        effect => ground::look(effect, &named, &permit, &site.home, &site.runtime_dir, caller)?,
+    };
+    let targets = match (&ground, fault.effect.processes()) {
+        (Some(Ground::Crowd(crowd)), Some(selector)) => Some(crowd.selection.report(selector.seed)),
+        _ => None,
+    };
+    let doom = Doom::of(ground.as_ref());
+    let guard = site.guard.watchful();
+    let asked = Asked { name, fault, named, permit, caller, ways_in };
+    Ok(Surveyed { asked, ways_in: ways_in_now, target, netns, ground, targets, doom, guard })
+}
+
+fn spot(target: NetworkTarget, attach: Attach) -> Result<Spot, ApiError> {
+    let netns = NetNsRef::new(target.netns_name.clone(), &target.netns).map_err(|error| {
+        ApiError::new(
+            ErrorCode::TargetNotFound,
+            format!("target.netns: identify the network namespace: {error}"),
+        )
+    })?;
+    let device = target.interface.index;
+    let clsact = attach == Attach::Stub
+        && has_clsact(&netns, device).map_err(|error| {
+            ApiError::new(
+                ErrorCode::InjectionFailed,
+                format!("look for a clsact qdisc on device {device}: {error}"),
+            )
+        })?;
+    Ok(Spot { target, netns, clsact })
+}
+
+/// What is told of a plan beside what it does.
+#[derive(Debug)]
+pub(super) struct Preview {
+    pub(super) report: PlanReport,
+    pub(super) work: Work,
+    /// Those that were chosen, of a fault that goes to processes.
+    pub(super) targets: Option<TargetsReport>,
+    /// The network namespace of the device, if it was named.
+    pub(super) netns: Option<NetNsIdentity>,
+}
+
+/// The report of a plan, with who would be hit, and who would start anew what it kills. Blocks.
+pub(super) fn tell(preview: Preview) -> PlanReport {
+    let Preview { report, work, targets, netns } = preview;
+    let Supervision { lines, warning } = supervisors::look(&work);
+    let mut warnings: Vec<_> = warning.into_iter().collect();
+    let targets = targets.or_else(|| {
+        affected::look(&work, netns).unwrap_or_else(|error| {
+            warnings.push(format!("{UNKNOWN_TARGETS}: {error}"));
+            None
+        })
+    });
+    PlanReport { targets, restarts: lines, warnings, ..report }
+}
