@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use nix::libc;
 use tokio::sync::oneshot;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use crate::host::budget::Budget;
 use crate::request::{ApiError, Caller, ErrorCode};
@@ -22,6 +22,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const MOST_LOOKS: usize = 16;
 /// How many injections: as many faults as can be active at once.
 const MOST_INJECTIONS: usize = 64;
+/// How long whoever finds the queue full waits for being refused: who asks without end is not to keep the loop busy with refusals.
+const REFUSAL: Duration = Duration::from_millis(500);
 /// How much longer than its budget a look is waited for: the last of many things may have to end. After that it hangs.
 const GRACE: Duration = Duration::from_secs(2);
 /// By how much whoever only looks gives way to the loop and to faults (setpriority(2)).
@@ -182,7 +184,11 @@ impl Places {
     /// # Errors
     /// When too many of this party wait already, or its turn does not come.
     pub(super) async fn turn(&'static self, party: Party, purpose: Purpose) -> Result<Turn, ApiError> {
-        let (number, turn) = self.queue(party, purpose)?;
+        let queued = self.queue(party, purpose);
+        if queued.is_err() {
+            sleep(REFUSAL).await;
+        }
+        let (number, turn) = queued?;
         let _leave = Leave { places: self, number };
         self.serve();
         match timeout(PATIENCE, turn).await {

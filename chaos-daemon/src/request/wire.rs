@@ -243,7 +243,7 @@ impl Ticket {
     #[cfg(test)]
     pub(crate) fn of_a_test() -> Self {
         let (want, wanted) = oneshot::channel();
-        std::mem::forget(want);
+        Box::leak(Box::new(want));
         Self { id: 0, wanted, cancelled: false }
     }
 
