@@ -1,6 +1,7 @@
 //! Who is a proxy and who only looks like one, and what a proxy is told.
 
 use std::fs::{self, OpenOptions, create_dir};
+use std::io::Read;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
@@ -19,7 +20,6 @@ use crate::host::proxy::{create, in_force, is_claimed};
 use crate::kernel::process::end_child;
 use crate::spec::mcp::McpParams;
 use crate::spec::mcp::page::{LENGTH, LINK, NAME};
-use crate::waits::wait_for;
 
 fn order() -> Vec<u8> {
     let spoiling = McpParams { fail: Some(1.0), ..McpParams::default() }.spoiling().unwrap();
@@ -63,36 +63,35 @@ fn a_fault_is_in_force_from_its_order_until_its_deadline_or_its_death() {
 }
 
 /// A child that has this open under the number of a page, and does `first` before; killed when dropped.
-struct Child(ProcessId);
+struct Child(ProcessId, bool);
 
 impl Child {
     fn with(open: impl FnOnce() -> io::Result<OwnedFd>) -> Self {
+        // It says by this that it has it open: until then another thread's descriptor may have that number.
+        let (mut told, tell) = io::pipe().unwrap();
         // SAFETY: the child makes system calls, and never returns.
         let pid = unsafe { libc::fork() };
         if pid == 0 {
-            // SAFETY: system calls without pointers. Whatever becomes of the test, the child ends.
+            // SAFETY: system calls, of which one reads a byte of this stack. Whatever becomes of the test, the child ends.
             unsafe {
                 libc::alarm(600);
                 match open().map(|fd| libc::dup2(fd.as_raw_fd(), NUMBER)) {
                     Ok(NUMBER) => loop {
+                        libc::write(tell.as_raw_fd(), [1_u8].as_ptr().cast(), 1);
                         libc::pause();
                     },
                     _ => libc::_exit(1),
                 }
             }
         }
-        let id = ProcessId::of(pid).unwrap();
-        wait_for(|| {
-            let shown = procfs::process::Process::new(pid).and_then(|process| process.stat());
-            // It has ended, and had nothing, or has it open.
-            let has = |process: Process| process.descriptor(NUMBER).is_ok_and(|fd| fd.is_some());
-            shown.is_ok_and(|stat| stat.state == 'Z') || id.open().unwrap().is_some_and(has)
-        });
-        Self(id)
+        drop(tell);
+        // Nothing comes of one that has ended.
+        let has_it = told.read(&mut [0]).unwrap() == 1;
+        Self(ProcessId::of(pid).unwrap(), has_it)
     }
 
     fn has_it(&self) -> bool {
-        procfs::process::Process::new(self.0.pid).unwrap().stat().unwrap().state != 'Z'
+        self.1
     }
 }
 

@@ -7,11 +7,11 @@ mod bystanders;
 mod calls;
 mod credentials;
 mod dns;
+mod dry_run_floods;
 mod dry_runs;
 mod effects;
 mod experiments;
 mod file_calls;
-mod floods;
 mod guardian;
 mod guards;
 mod hoards;
@@ -208,7 +208,7 @@ pub fn all() -> Vec<KernelTest> {
         services::TESTS,
         stuck::TESTS,
         hung::TESTS,
-        floods::TESTS,
+        dry_run_floods::TESTS,
         scopes::TESTS,
         names::TESTS,
         overlap::TESTS,

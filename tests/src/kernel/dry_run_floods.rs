@@ -23,11 +23,12 @@ tests![a_flood_of_dry_runs_costs_who_asks_for_them_and_no_fault];
 
 /// For how long it is flooded: two and a half times what the guard waits for a sign of life.
 const FLOOD: Duration = Duration::from_secs(5);
-const CONNECTIONS: usize = 12;
+/// As many as a user may have.
+const CONNECTIONS: usize = 4;
 /// As many as a connection may have under way.
 const AT_ONCE: usize = 8;
-/// Somebody else than the operator, with the operator's group and so the socket.
-const HOSTILE: libc::uid_t = 65_534;
+/// Others than the operator, with the operator's group and so the socket.
+const HOSTILE: [libc::uid_t; 3] = [65_534, 65_530, 65_529];
 /// Takes long in each long command line, and is found in none.
 const EXPRESSION: &str = "(?:[a-z]?){90}Z";
 const PROCESSES: usize = 60;
@@ -67,11 +68,11 @@ struct Flood {
 impl Flood {
     fn start(daemon: &Daemon) -> Self {
         let mut flood = Self { over: Arc::default(), answers: Arc::default(), threads: Vec::new() };
-        for _ in 0..CONNECTIONS {
+        for user in HOSTILE.into_iter().flat_map(|user| [user; CONNECTIONS]) {
             let (socket, over, answers) =
                 (daemon.socket(), Arc::clone(&flood.over), Arc::clone(&flood.answers));
             flood.threads.push(thread::spawn(move || {
-                become_hostile()?;
+                become_hostile(user)?;
                 let mut wire = Wire::connect(&socket)?;
                 wire.open()?;
                 while !over.load(Ordering::Relaxed) {
@@ -98,10 +99,10 @@ impl Flood {
 }
 
 /// Has the calling thread, and no other, connect as somebody else. It ends so.
-fn become_hostile() -> Result<()> {
+fn become_hostile(user: libc::uid_t) -> Result<()> {
     let same = libc::uid_t::MAX;
     // SAFETY: it takes no memory; the kernel knows of threads only, and the C library's function of the same name is for all of them.
-    match unsafe { libc::syscall(libc::SYS_setresuid, same, HOSTILE, same) } {
+    match unsafe { libc::syscall(libc::SYS_setresuid, same, user, same) } {
         0 => Ok(()),
         _ => Err(Error::io("become", "another user")(std::io::Error::last_os_error())),
     }
