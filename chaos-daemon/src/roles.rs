@@ -31,13 +31,16 @@ use crate::probe::{credential, instruments, kubernetes, offspring, prober, runne
 use crate::request::{RUNTIME_DIR, WentDown, chain};
 use crate::residue::{self, Scope};
 use crate::sabotage::{self, UnknownSabotage};
-use crate::server::history::{KEPT_RUNS, Retention};
+use crate::server::budget;
+use crate::server::history::{KEPT_BYTES, KEPT_RUNS, Retention};
 use crate::server::runs::{MOST_RUNS, MOST_RUNS_EVER};
 use crate::server::{ServerError, ServerOptions, VsockOptions};
 use crate::spec::SpecError;
 
 /// Where an installed daemon keeps what outlives a boot.
 const STATE_DIR: &str = "/var/lib/chaos-daemon";
+/// The most threads of the server, beside its first one.
+const SERVER_THREADS: usize = 8;
 
 /// Injects real faults into this node, each of which ends. Callers use `chaosctl` or MCP.
 #[derive(Parser)]
@@ -197,6 +200,9 @@ struct Runs {
     /// How many runs of experiments are kept; the oldest go first.
     #[arg(long, value_name = "N", default_value_t = KEPT_RUNS, value_parser = clap::value_parser!(u32).range(1..))]
     keep_runs: u32,
+    /// How many megabytes they may take, a quarter of it those of one user; the oldest of who has the most go first.
+    #[arg(long, value_name = "MEGABYTES", default_value_t = KEPT_BYTES >> 20, value_parser = clap::value_parser!(u64).range(16..=1_048_576))]
+    keep_megabytes: u64,
     /// For how many days runs are kept. Default: for ever.
     #[arg(long, value_name = "DAYS", value_parser = clap::value_parser!(u32).range(1..=36_500))]
     keep_days: Option<u32>,
@@ -318,6 +324,7 @@ impl Run {
             alerts: self.alert_webhook.map(|address| (address, self.alert_webhook_token_file)),
             attach,
             keep_runs: self.runs.keep_runs,
+            keep_megabytes: self.runs.keep_megabytes,
             keep_days: self.runs.keep_days,
             most_runs: self.runs.most_runs,
         };
@@ -344,8 +351,10 @@ impl Server {
         let runner = runner_fd.map(|fd| take(fd).into());
         let (listener, door, prober) =
             (take(listener_fd).into(), take(door_fd).into(), take(prober_fd).into());
+        budget::frugal();
         shut_in(Sandbox::Server { state_dir: Some(&state_dir) })?;
-        let retention = Retention { runs: runs.keep_runs, days: runs.keep_days };
+        let retention =
+            Retention { runs: runs.keep_runs, bytes: runs.keep_megabytes << 20, days: runs.keep_days };
         let (most_runs, state_dir) = (runs.most_runs, Some(state_dir));
         serve(ServerOptions {
             listener,
@@ -392,7 +401,11 @@ fn shut_in(sandbox: Sandbox<'_>) -> Result<(), Failure> {
 }
 
 fn serve(options: ServerOptions) -> Result<(), Failure> {
-    Ok(one_thread()?.block_on(cli::serve(options))?)
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    // For the disk: each has a stack, and what it works on.
+    let runtime =
+        builder.enable_all().max_blocking_threads(SERVER_THREADS).build().map_err(Failure::Tokio)?;
+    Ok(runtime.block_on(cli::serve(options))?)
 }
 
 fn probe(

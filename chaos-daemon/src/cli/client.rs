@@ -1,11 +1,12 @@
 //! `chaosctl` as a client of the daemon: MCP over its unix socket, the same as any agent.
 
-use std::io;
+use std::io::{self, Read};
+use std::os::unix::net::UnixStream as StdUnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rmcp::model::{CallToolRequestParams, ClientCapabilities, ClientConfig, Implementation};
-use rmcp::service::{RoleClient, RunningService};
+use rmcp::service::{ClientInitializeError, RoleClient, RunningService};
 use rmcp::{ServiceError, ServiceExt};
 use serde_json::{Map, Value};
 use tokio::net::UnixStream;
@@ -73,14 +74,16 @@ pub(super) struct Client {
 impl Client {
     /// Opens a session.
     pub(super) async fn connect(path: &Path) -> Result<Self, ClientError> {
-        let stream = UnixStream::connect(path)
-            .await
-            .map_err(|source| ClientError::Connect { path: path.to_owned(), source })?;
+        let broken = |source| ClientError::Connect { path: path.to_owned(), source };
+        let stream = UnixStream::connect(path).await.map_err(broken)?.into_std().map_err(broken)?;
+        // What the daemon has said before a write failed is still to be read there.
+        let unread = stream.try_clone().map_err(broken)?;
+        let stream = UnixStream::from_std(stream).map_err(broken)?;
         let me = Implementation::new("chaosctl", env!("CARGO_PKG_VERSION"));
         let config = ClientConfig::new(ClientCapabilities::default(), me);
         match tokio::time::timeout(PATIENCE, config.serve(stream)).await {
             Ok(Ok(session)) => Ok(Self { session }),
-            Ok(Err(error)) => Err(ClientError::Session(error.to_string())),
+            Ok(Err(error)) => Err(ClientError::Session(why(error, &unread))),
             Err(_) => Err(ClientError::Session(format!("no answer within {PATIENCE:?}"))),
         }
     }
@@ -122,4 +125,27 @@ impl Client {
         // It ends in any case.
         let _ = self.session.close_with_timeout(Duration::from_secs(2)).await;
     }
+}
+
+/// Why no session was opened: what the daemon says, or else what its silence means.
+fn why(error: ClientInitializeError, unread: &StdUnixStream) -> String {
+    match error {
+        ClientInitializeError::JsonRpcError(error) => error.message.into_owned(),
+        ClientInitializeError::TransportError { .. } | ClientInitializeError::ConnectionClosed(_) => {
+            let mut said = vec![0; 64 * 1024];
+            // It does not block: there is something, or there is nothing.
+            let length = (&*unread).read(&mut said).unwrap_or_default();
+            refusal(&said[..length]).unwrap_or_else(|| {
+                "it closed the connection at once: too many may be open; its log says why".to_owned()
+            })
+        }
+        other => other.to_string(),
+    }
+}
+
+/// The reason in the last line of what the daemon has said, if that refuses something.
+pub(super) fn refusal(said: &[u8]) -> Option<String> {
+    let line = said.trim_ascii_end().rsplit(|byte| *byte == b'\n').next()?;
+    let said: Value = serde_json::from_slice(line).ok()?;
+    Some(said["error"]["message"].as_str()?.to_owned())
 }

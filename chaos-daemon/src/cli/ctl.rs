@@ -265,9 +265,10 @@ fn complain(problem: &str, code: u8) -> ExitCode {
 
 fn bridge_until_end(cli: &Cli) -> ExitCode {
     match bridge::run(&cli.socket) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => {
-            eprintln!("chaosctl mcp: the daemon closed the connection: see its log, and start it again");
+        Ok(bridge::End::Client) => ExitCode::SUCCESS,
+        Ok(bridge::End::Daemon(reason)) => {
+            let reason = reason.unwrap_or_else(|| "see its log, and start it again".to_owned());
+            eprintln!("chaosctl mcp: the daemon closed the connection: {reason}");
             ExitCode::from(UNREACHABLE)
         }
         Err(error) => report(cli, Err(Failure::Client(error))),

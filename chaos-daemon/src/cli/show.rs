@@ -350,6 +350,9 @@ pub(super) fn run(answer: &Value) -> String {
     for limit in list(answer, "host_limits").iter().filter_map(Value::as_str) {
         line!(out, "  ends by {limit}");
     }
+    for name in list(answer, "not_sampled").iter().filter_map(Value::as_str) {
+        line!(out, "  not sampled, since asking may change something: {name}");
+    }
     if let Some(digest) = answer["digest"].as_str() {
         line!(out, "  document {digest}");
     }

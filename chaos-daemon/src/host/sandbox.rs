@@ -13,7 +13,7 @@ use landlock::{
     RulesetCreatedAttr, RulesetError, Scope, path_beneath_rules,
 };
 use nix::sys::prctl;
-use nix::sys::resource::{Resource, setrlimit};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::stat::{Mode, umask};
 
 use super::syscalls;
@@ -23,6 +23,10 @@ const KNOWN: ABI = ABI::V6;
 /// What host names are looked up with: the configuration, and the C library's plug-ins.
 const NAME_SERVICE: &[&str] =
     &["/etc", "/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/share/zoneinfo", "/run/systemd/resolve"];
+
+/// The most memory of the server (`RLIMIT_DATA`, getrlimit(2)), in bytes: what it counts itself (`server/budget.rs`) stays far below.
+/// It is the second net, for what was not counted: the server dies of it, and not the host, and not the injector beside it.
+pub const SERVER_MEMORY: u64 = 256 << 20;
 
 /// Which process it is for.
 #[derive(Debug, Clone, Copy)]
@@ -75,7 +79,13 @@ impl Sandbox<'_> {
         umask(Mode::from_bits_truncate(0o077));
         let (landlocked, over_ip) = match self {
             Self::Runner => return Ok(true),
-            Self::Server { state_dir } => (files_of_server(state_dir)?, false),
+            Self::Server { state_dir } => {
+                let bound = || process("bound the memory");
+                let (_, most) = getrlimit(Resource::RLIMIT_DATA).map_err(bound())?;
+                let most = most.min(SERVER_MEMORY);
+                setrlimit(Resource::RLIMIT_DATA, most, most).map_err(bound())?;
+                (files_of_server(state_dir)?, false)
+            }
             Self::Prober => (files_of_prober()?, true),
         };
         syscalls::restrict(over_ip)?;

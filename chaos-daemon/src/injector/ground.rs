@@ -15,9 +15,7 @@ use super::{reach, services, supply};
 use crate::fault::{Callers, Crowd, Ground, called, limit};
 use crate::host::connections::reached_at;
 use crate::host::privilege::may_set_clock;
-use crate::host::{
-    Cgroup, CgroupRef, Identity, Interface, NetNs, PlaceRef, Running, Spared, budget, proxy,
-};
+use crate::host::{Cgroup, CgroupRef, Identity, Interface, NetNs, PlaceRef, Running, Spared, budget, proxy};
 use crate::kernel::netlink::belongings::Inventory;
 use crate::kernel::proxy::find;
 use crate::kernel::setting::{Knob, LinkSetting, clock, link};

@@ -62,6 +62,7 @@ fn injector(folder: &std::path::Path) -> Rc<Injector> {
         alerts: None,
         attach: AttachChoice::Auto,
         keep_runs: 1,
+        keep_megabytes: 1,
         keep_days: None,
         most_runs: 1,
     };

@@ -103,6 +103,8 @@ pub struct Options {
     pub attach: AttachChoice,
     /// How many runs of experiments the server keeps.
     pub keep_runs: u32,
+    /// How many megabytes they may take.
+    pub keep_megabytes: u64,
     /// For how many days it keeps them; without it, for ever.
     pub keep_days: Option<u32>,
     /// How many experiments the server runs at once.

@@ -67,6 +67,7 @@ pub struct Recipe {
     vsock: Option<(OwnedFd, Vec<u32>)>,
     alerts: Option<Ears>,
     keep_runs: u32,
+    keep_megabytes: u64,
     keep_days: Option<u32>,
     most_runs: u32,
     /// What has taken the host down before this boot.
@@ -92,7 +93,8 @@ impl Recipe {
         let runner = accounts::user(RUNNER)?.unwrap_or(UNNAMED_RUNNER);
         let kubeconfigs = options.policy.probe_kubeconfigs.clone();
         let credentials = options.policy.probe_credentials.clone();
-        let (keep_runs, keep_days, most_runs) = (options.keep_runs, options.keep_days, options.most_runs);
+        let (keep_runs, keep_megabytes) = (options.keep_runs, options.keep_megabytes);
+        let (keep_days, most_runs) = (options.keep_days, options.most_runs);
         Ok(Self {
             listener,
             directory,
@@ -104,6 +106,7 @@ impl Recipe {
             vsock,
             alerts,
             keep_runs,
+            keep_megabytes,
             keep_days,
             most_runs,
             went_down,
@@ -139,6 +142,7 @@ impl Recipe {
         let server = spawn(self.user, CloneFlags::CLONE_NEWNET, fds, |command| {
             command.arg("server").arg("--state-dir").arg(&self.directory);
             command.arg("--keep-runs").arg(self.keep_runs.to_string());
+            command.arg("--keep-megabytes").arg(self.keep_megabytes.to_string());
             command.arg("--most-runs").arg(self.most_runs.to_string());
             if let Some(days) = self.keep_days {
                 command.arg("--keep-days").arg(days.to_string());

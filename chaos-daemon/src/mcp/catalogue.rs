@@ -132,28 +132,24 @@ pub(super) async fn list(service: &Service, arguments: Map<String, Value>) -> Re
     let wanted = wanted(&mut fields)?;
     let limit = limit(&mut fields, LISTED, MOST_LISTED)? as usize;
     fields.finish()?;
-    let mut found = matching(service, &wanted).await?;
-    let more = found.len() > limit;
-    found.truncate(limit);
-    let next_cursor = found.last().filter(|_| more).map(|(known, _)| known.place.to_cursor());
-    let running = service.going_on();
-    let run = |name: &str| running.iter().find(|run| run.experiment == name).map(|run| run.run_id.clone());
-    let listed = |(known, last): (Known, Option<Latest>)| {
-        let running = run(&known.place.name).filter(|_| known.is_registered());
-        Listed::new(&known, last, running)
-    };
-    Ok(ListOutput { experiments: found.into_iter().map(listed).collect(), next_cursor, error: None })
-}
-
-/// The experiments that are looked for, each with its latest run.
-async fn matching(service: &Service, wanted: &Wanted) -> Result<Vec<(Known, Option<Latest>)>, ApiError> {
     let mut latest = service.history().latest().await?;
-    let with_latest = |known: Known| {
+    let running = service.going_on();
+    let listed = move |known: Known| {
         // What is built in is run under its title, once that is registered.
         let last = if known.is_registered() { latest.remove(&known.place.name) } else { None };
-        wanted.is(&known, last.as_ref()).then_some((known, last))
+        if !wanted.is(&known, last.as_ref()) {
+            return None;
+        }
+        let run = running.iter().find(|run| run.experiment == known.place.name);
+        let running = run.map(|run| run.run_id.clone()).filter(|_| known.is_registered());
+        Some((known.place.clone(), Listed::new(&known, last, running)))
     };
-    Ok(service.catalogue().await?.into_iter().filter_map(with_latest).collect())
+    let mut found = service.catalogue(limit + 1, listed).await?;
+    let more = found.len() > limit;
+    found.truncate(limit);
+    let next_cursor = found.last().filter(|_| more).map(|(place, _)| place.to_cursor());
+    let experiments = found.into_iter().map(|(_, listed)| listed).collect();
+    Ok(ListOutput { experiments, next_cursor, error: None })
 }
 
 pub(super) fn list_failed(error: &ApiError) -> CallToolResult {

@@ -113,7 +113,8 @@ pub(super) fn plan_tool() -> (&'static str, &'static str, JsonObject) {
     (
         "Plan an experiment",
         "What running an experiment would do, and whether it would be admitted now, without doing any of it: as \
-         chaos_run_experiment with dry_run, also of a document that is not registered. Samples the steady state once. Tells how \
+         chaos_run_experiment with dry_run, also of a document that is not registered. Samples the steady state once, but for \
+         what may change something when it is asked (a POST, a call of a tool, a program), which not_sampled names. Tells how \
          earlier runs of it went, and of other experiments that are like it.",
         object(
             json!({"experiment_name": text("A registered experiment."), "document": document, "stage": stage}),
@@ -146,7 +147,8 @@ pub(super) async fn plan(
 }
 
 impl From<DryRun> for RunOutput {
-    fn from(DryRun { result, digest, host_limits, plans, history }: DryRun) -> Self {
+    fn from(dry_run: DryRun) -> Self {
+        let DryRun { result, digest, host_limits, plans, history, not_sampled } = dry_run;
         let planned = || plans.iter().filter_map(|planned| planned.plan.as_ref().ok());
         let steps: Vec<_> = planned().flat_map(|(plan, _)| plan.steps.iter().cloned()).collect();
         let impact: Vec<_> = planned().map(|(_, impact)| impact.clone()).collect();
@@ -156,6 +158,7 @@ impl From<DryRun> for RunOutput {
             digest: Some(digest),
             history: Some(history),
             host_limits: Some(host_limits).filter(|limits| !limits.is_empty()),
+            not_sampled: Some(not_sampled).filter(|names| !names.is_empty()),
             impact: Some(impact).filter(|impact| !impact.is_empty()),
             plan: Some(steps).filter(|steps| !steps.is_empty()),
             plans: Some(plans.into_iter().map(PlanOutput::of_experiment).collect()),

@@ -33,9 +33,9 @@ pub(super) async fn carry_out(
 ) -> Result<InjectOutput, ApiError> {
     let (name, action) = parse(arguments)?;
     match action {
-        Action::Register(fault) => register(service, name, *fault).await,
+        Action::Register(fault) => register(service, name, *fault, caller).await,
         Action::Inject(key) => inject(service, name, key, caller).await,
-        Action::Remove => remove(service, name).await,
+        Action::Remove => remove(service, name, caller).await,
     }
 }
 
@@ -100,10 +100,15 @@ fn fault(fields: &mut Fields) -> Result<FaultRequest, SpecError> {
     Ok(fault)
 }
 
-async fn register(service: &Service, name: FaultName, fault: FaultRequest) -> Result<InjectOutput, ApiError> {
+async fn register(
+    service: &Service,
+    name: FaultName,
+    fault: FaultRequest,
+    caller: Caller,
+) -> Result<InjectOutput, ApiError> {
     let fault_type = fault.fault_type;
     let probability = fault.probability.get();
-    let registered = service.register(name.clone(), fault).await?;
+    let registered = service.register(name.clone(), fault, caller).await?;
     let mut message = format!(
         "{} {name}: each inject triggers with probability {probability}",
         if registered.replaced { "replaced" } else { "registered" }
@@ -198,8 +203,8 @@ fn describe(output: &mut InjectOutput, status: &FaultStatus) {
     output.evidence = Some(status.evidence.into());
 }
 
-async fn remove(service: &Service, name: FaultName) -> Result<InjectOutput, ApiError> {
-    let (removals, forgotten) = service.remove(&name).await?;
+async fn remove(service: &Service, name: FaultName, caller: Caller) -> Result<InjectOutput, ApiError> {
+    let (removals, forgotten) = service.remove(&name, caller).await?;
     let mut output = InjectOutput {
         status: "removed".to_owned(),
         fault_name: name.to_string(),

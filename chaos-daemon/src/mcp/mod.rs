@@ -12,10 +12,12 @@ mod resources;
 mod results;
 mod schedule;
 mod schema;
+mod shape;
 mod status;
 mod subscriptions;
 mod tools;
 mod transport;
+mod under_way;
 mod waiting;
 
 use std::sync::Arc;
@@ -41,6 +43,7 @@ use crate::server::{self, ServerError, ServerOptions, Session};
 use subscriptions::Subscriptions;
 use tools::Call;
 use transport::LineTransport;
+use under_way::Memory;
 use waiting::News;
 
 pub use subscriptions::MOST_FOLLOWED;
@@ -74,11 +77,12 @@ pub async fn serve(options: ServerOptions, grammar: Grammar) -> Result<(), Serve
 }
 
 async fn speak(session: Session, tools: Arc<Vec<Tool>>) {
-    let Session { service, caller, reader, writer } = session;
+    let Session { service, caller, reader, writer, tally, narrow } = session;
     let calls = Arc::new(Semaphore::new(MOST_CALLS));
     let subscriptions = Subscriptions::default();
     let handler = Handler { service, caller, tools, calls: Arc::clone(&calls), subscriptions };
-    let opened = tokio::time::timeout(OPENING_LIMIT, handler.serve(LineTransport::new(reader, writer))).await;
+    let transport = LineTransport::new(reader, writer, tally, narrow);
+    let opened = tokio::time::timeout(OPENING_LIMIT, handler.serve(transport)).await;
     match opened {
         Ok(Ok(running)) => {
             if let Err(error) = running.waiting().await {
@@ -125,10 +129,12 @@ impl Handler {
         let (service, caller, given) = (self.service.clone(), self.caller, arguments.clone());
         let (asker, followed) = waiting::between();
         let mut news = News::new(request, followed);
+        // What was asked for is there until it is done, also where nobody waits for that.
+        let memory = request.extensions.get::<Arc<Memory>>().cloned();
         // In a task of its own, so that a client that leaves does not cut a change in half. What only looks is given up with it.
         let work = tokio::spawn(async move {
             let result = call.carry_out(&service, caller, given, &asker).await;
-            drop(place);
+            drop((place, memory));
             result
         });
         let _given_up = call.only_looks().then(|| GiveUp(work.abort_handle()));

@@ -1,5 +1,8 @@
 //! Resources: documents that a client may read. The JSON Schema of an experiment, a page about each type of fault, and each run.
 
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
 use rmcp::ErrorData;
 use rmcp::model::{
     ListResourceTemplatesResult, ListResourcesResult, ReadResourceResult, Resource, ResourceContents,
@@ -83,17 +86,26 @@ fn contents(text: String, uri: &str, kind: &str) -> ReadResourceResult {
 
 /// What stands at `uri`, which is about no run.
 pub(super) fn read(uri: &str) -> Result<ReadResourceResult, ErrorData> {
-    let (text, kind) = match uri.strip_prefix(FAULT).map(FaultType::parse) {
-        Some(Ok(fault_type)) => (page(fault_type)?, PAGE),
-        None if uri == EXPERIMENT => (format!("{:#}", schema::document()), SCHEMA),
-        _ => return Err(unknown(uri)),
+    // Made once: who asks for them again and again has everybody wait for the making.
+    static SCHEMA_TEXT: LazyLock<String> = LazyLock::new(|| format!("{:#}", schema::document()));
+    static PAGES: LazyLock<Result<BTreeMap<&str, String>, String>> = LazyLock::new(pages);
+    let (text, kind) = match uri.strip_prefix(FAULT) {
+        None if uri == EXPERIMENT => (&*SCHEMA_TEXT, SCHEMA),
+        None => return Err(unknown(uri)),
+        Some(name) => {
+            let pages = PAGES.as_ref().map_err(|error| ErrorData::internal_error(error.clone(), None))?;
+            (pages.get(name).ok_or_else(|| unknown(uri))?, PAGE)
+        }
     };
-    Ok(contents(text, uri, kind))
+    Ok(contents(text.clone(), uri, kind))
 }
 
-/// What there is to know about a type of fault, with the experiments that are built in.
-fn page(fault_type: FaultType) -> Result<String, ErrorData> {
-    let entries = hub::entries([]).map_err(|error| ErrorData::internal_error(error.to_string(), None))?;
-    let page = Profile::of(fault_type).with_experiments(&hub::injecting(&entries, fault_type));
-    Ok(format!("{page:#}"))
+/// What there is to know about each type of fault, with the experiments that are built in.
+fn pages() -> Result<BTreeMap<&'static str, String>, String> {
+    let entries = hub::entries([]).map_err(|error| error.to_string())?;
+    let page = |fault_type: &FaultType| {
+        let page = Profile::of(*fault_type).with_experiments(&hub::injecting(&entries, *fault_type));
+        (fault_type.name(), format!("{page:#}"))
+    };
+    Ok(FAULT_TYPES.iter().map(page).collect())
 }

@@ -444,6 +444,10 @@ pub(super) struct RunOutput {
     #[schemars(with = "Vec<String>")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) host_limits: Option<Vec<String>>,
+    /// Probes, gates and alerts that a dry run did not sample, because asking may change something: a POST, a call of a tool, a program.
+    #[schemars(with = "Vec<String>")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) not_sampled: Option<Vec<String>>,
     /// SHA-256 of the document without its secrets, for a dry run: runs of the same document have the same.
     #[schemars(with = "String")]
     #[serde(skip_serializing_if = "Option::is_none")]

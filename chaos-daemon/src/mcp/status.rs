@@ -25,7 +25,7 @@ pub(super) async fn carry_out(
     fields.finish()?;
     let overview = service.overview().await;
     let wanted = |name: &str| only.as_deref().is_none_or(|only| only == name);
-    let registry = &overview.registry;
+    let registry = &*overview.registry;
     let totals = service.history().totals().await;
     let all = totals.iter().flatten().filter(|(name, _)| wanted(name));
     let total = all.fold(Total::default(), |sum, (_, total)| Total {
@@ -65,7 +65,8 @@ fn rate(total: Total) -> f64 {
 /// is `None` when it could not be read: then nothing is claimed about activity.
 fn faults(registry: &Registry, status: Option<&[FaultStatus]>) -> Vec<FaultView> {
     let mut views: BTreeMap<&str, FaultView> = BTreeMap::new();
-    for (name, fault) in &registry.faults {
+    for (name, entry) in &registry.faults {
+        let fault = &entry.what;
         let view = FaultView {
             name: name.to_string(),
             fault_type: fault.fault_type.name().to_owned(),

@@ -232,17 +232,20 @@ impl Call {
             Self::InjectFault | Self::RunExperiment => (false, true, false),
             // What it sets breaks something later; to set it again changes nothing.
             Self::Schedule => (false, true, true),
+            // A request of it may be any (POST), a program of it whatever the policy names, and so is what another server's tool does.
+            Self::Probe => (false, true, false),
+            // It replaces what is registered under the name.
+            Self::RegisterExperiment => (false, true, true),
             Self::Status
             | Self::ListExperiments
             | Self::DescribeExperiment
             | Self::Plan
             | Self::PlanExperiment
             | Self::Doctor
-            | Self::Probe
             | Self::ListRuns
             | Self::GetRun
             | Self::Statistics => (true, false, true),
-            Self::RegisterExperiment | Self::Stop => (false, false, true),
+            Self::Stop => (false, false, true),
         };
         // Probes reach out to addresses that the caller, or the experiment, names.
         let open_world = matches!(

@@ -255,6 +255,27 @@ impl Sample {
 }
 
 impl Check {
+    /// Whether asking may change something: a request that is to be carried out, a tool that is called, a program.
+    pub fn may_change(&self) -> bool {
+        match self {
+            Self::Http { request, .. } => request.method == http::Method::Post,
+            Self::Latency(latency) => latency.check().may_change(),
+            Self::Mcp(dialogue) => dialogue.may_change(),
+            Self::Command(_) => true,
+            Self::Tcp { .. }
+            | Self::Dns(_)
+            | Self::Host(_)
+            | Self::Pressure(_)
+            | Self::Sockets(_)
+            | Self::Prometheus(_)
+            | Self::Alert(_)
+            | Self::Unit(_)
+            | Self::Processes(_)
+            | Self::Log(_)
+            | Self::Kubernetes(_) => false,
+        }
+    }
+
     /// What it counts as that there is nothing to measure, if the probe itself says so.
     pub fn no_data(&self) -> Option<NoData> {
         match self {

@@ -34,6 +34,7 @@ fn sample(at_seconds: f64, probe: &str, role: Role, stage: Stage, met: bool, det
 fn tripped(bad: &str) -> Recorded {
     let document = json!({"title": bad, "steady-state-hypothesis": {"title": "up", "probes": [{"type": "probe", "name": bad, "tolerance": 200}]}});
     Recorded {
+        owner: None,
         run: ExperimentResult {
             experiment_name: bad.into(),
             verdict: Some(Verdict::Tripped),

@@ -1,6 +1,7 @@
 //! Which experiments there are: those that are registered, and those built in, which are ready to be registered.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -187,12 +188,28 @@ impl Wanted {
 }
 
 impl Service {
-    /// Every experiment that is registered or built in, in their order.
+    /// Of every experiment that is registered or built in, in their order, what `keep` makes of those that it keeps, the first `limit`.
+    /// They are read one after the other, and for one caller at a time: all of them at once would take more memory than callers may.
     ///
     /// # Errors
     /// When what is built in cannot be read.
-    pub async fn catalogue(&self) -> Result<Vec<Known>, ApiError> {
-        self.understood(self.store.read(|registry| registry.experiments.clone())).await
+    pub async fn catalogue<T: Send + 'static>(
+        &self,
+        limit: usize,
+        keep: impl FnMut(Known) -> Option<T> + Send + 'static,
+    ) -> Result<Vec<T>, ApiError> {
+        let (registry, grammar) = (self.store.all(), self.grammar);
+        let broke = |error: &dyn fmt::Display| {
+            ApiError::new(ErrorCode::Unavailable, format!("reading experiments: {error}"))
+        };
+        let _turn = self.reading.lock().await;
+        // Off the runtime's thread, because they may be many, and long.
+        let read = tokio::task::spawn_blocking(move || {
+            let registered =
+                registry.experiments.iter().map(|(name, entry)| (name.clone(), entry.what.read()));
+            Ok::<_, SpecError>(all(registered, grammar)?.filter_map(keep).take(limit).collect())
+        });
+        Ok(read.await.map_err(|error| broke(&error))??)
     }
 
     /// The experiment of this name: the one that is registered, or else the one that is built in.
@@ -200,25 +217,14 @@ impl Service {
     /// # Errors
     /// When there is none.
     pub async fn known(&self, name: &str) -> Result<Known, ApiError> {
-        let registered = self.store.read(|registry| registry.experiments.get(name).cloned());
-        let registered = registered.map(|document| (name.to_owned(), document)).into_iter().collect();
-        let mut known = self.understood(registered).await?.into_iter();
-        known.find(|known| known.place.name == name).ok_or_else(|| {
+        let wanted = name.to_owned();
+        let mut known =
+            self.catalogue(1, move |known| Some(known).filter(|known| known.place.name == wanted)).await?;
+        known.pop().ok_or_else(|| {
             let text = format!("no experiment is registered or built in as {name:?}");
             ApiError::new(ErrorCode::ExperimentNotFound, text)
                 .hint("chaos_list_experiments, or chaosctl experiment list, lists them")
         })
-    }
-
-    async fn understood(
-        &self,
-        registered: BTreeMap<String, Map<String, Value>>,
-    ) -> Result<Vec<Known>, ApiError> {
-        let grammar = self.grammar;
-        // Off the runtime's thread, because they may be many, and long.
-        let read = tokio::task::spawn_blocking(move || all(registered, grammar)).await;
-        let broke = |error| ApiError::new(ErrorCode::Unavailable, format!("reading experiments: {error}"));
-        Ok(read.map_err(broke)??)
     }
 
     /// The runs that go on.
@@ -234,21 +240,25 @@ fn secrets(document: &Map<String, Value>) -> Vec<String> {
     names.flat_map(|(group, members)| members.keys().map(move |name| format!("{group}.{name}"))).collect()
 }
 
-/// All of them in their order: these that are registered, and those built in.
+/// All of them in their order: these that are registered, by name, and those built in.
 ///
 /// # Errors
 /// When what is built in cannot be read.
-fn all(registered: BTreeMap<String, Map<String, Value>>, grammar: Grammar) -> Result<Vec<Known>, SpecError> {
-    let registered = registered
-        .into_iter()
-        .map(|(name, document)| Known::new(Origin::Registered, name, document, grammar));
-    let mut known: Vec<_> = registered.collect();
-    for entry in hub::entries([])? {
+fn all(
+    registered: impl Iterator<Item = (String, Map<String, Value>)>,
+    grammar: Grammar,
+) -> Result<impl Iterator<Item = Known>, SpecError> {
+    let entries = hub::entries([])?.into_iter().map(|entry| {
         let document = Source::read(&entry.text)?.document().clone();
-        known.push(Known::new(Origin::BuiltIn, entry.name, document, grammar));
-    }
-    known.sort_by(|left, right| left.place.cmp(&right.place));
-    Ok(known)
+        Ok((entry.name, document))
+    });
+    let built_in: BTreeMap<_, _> = entries.collect::<Result<_, SpecError>>()?;
+    let registered =
+        registered.map(move |(name, document)| Known::new(Origin::Registered, name, document, grammar));
+    let built_in = built_in
+        .into_iter()
+        .map(move |(name, document)| Known::new(Origin::BuiltIn, name, document, grammar));
+    Ok(registered.chain(built_in))
 }
 
 #[cfg(test)]

@@ -21,7 +21,8 @@ fn known(documents: &[Value]) -> Vec<Known> {
     let named = |document: &Value| {
         (document["title"].as_str().unwrap().to_owned(), document.as_object().unwrap().clone())
     };
-    all(documents.iter().map(named).collect(), grammar).unwrap()
+    let by_name: BTreeMap<_, _> = documents.iter().map(named).collect();
+    all(by_name.into_iter(), grammar).unwrap().collect()
 }
 
 fn latest(verdict: Verdict) -> Latest {

@@ -8,6 +8,7 @@ use std::time::Duration;
 use tokio::sync::OnceCell;
 use tokio::time::Instant;
 
+use super::owner::Owner;
 use crate::request::{ApiError, Caller, ErrorCode};
 use crate::spec::SpecError;
 
@@ -42,22 +43,6 @@ impl IdempotencyKey {
 impl fmt::Display for IdempotencyKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?}", self.0)
-    }
-}
-
-/// Whose key it is: the user, whatever process of theirs calls.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Owner {
-    User(u32),
-    Context(u32),
-}
-
-impl From<Caller> for Owner {
-    fn from(caller: Caller) -> Self {
-        match caller {
-            Caller::Unix { uid, .. } => Self::User(uid),
-            Caller::Vsock { cid } => Self::Context(cid),
-        }
     }
 }
 

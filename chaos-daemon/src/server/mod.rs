@@ -2,10 +2,13 @@
 //!
 //! What is spoken on a connection is the business of whoever passes `speak` to [`run`].
 
+pub mod budget;
 pub mod catalogue;
 pub mod history;
 pub mod keys;
 pub mod notes;
+pub mod owner;
+pub mod places;
 pub mod registry;
 pub mod runs;
 pub mod schedule;
@@ -19,7 +22,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 use tokio_vsock::VsockListener;
@@ -28,11 +31,18 @@ use crate::experiment::Grammar;
 use crate::probe::prober::Prober;
 use crate::request::wire::Door;
 use crate::request::{Caller, WentDown};
+use budget::{Budget, Tally};
 use history::Retention;
+use owner::Owner;
+use places::{Admission, Places};
 use service::Service;
 
-/// The most connections at once. One counts until all that was asked for on it has ended.
-pub const MOST_CONNECTIONS: usize = 16;
+/// How many who are refused are told why at the same time; who comes beyond is cut off.
+const MOST_REFUSED: usize = 32;
+/// How long one of them may take to say what it wants, so that the refusal can name it.
+const REFUSED_SAYS: Duration = Duration::from_secs(2);
+/// How much of that is read.
+const REFUSED_LINE: u64 = 64 * 1024;
 
 /// What the server is started with.
 #[derive(Debug)]
@@ -93,6 +103,10 @@ pub struct Session {
     pub reader: Box<dyn AsyncRead + Send + Unpin>,
     /// What is said to the caller.
     pub writer: Box<dyn AsyncWrite + Send + Unpin>,
+    /// What is held for the caller.
+    pub tally: Arc<Tally>,
+    /// Why the caller may only stop and look, if that is so.
+    pub narrow: Option<String>,
 }
 
 /// Serves connections with `speak` until the injector is gone, which is the end of the server's work. A connection has its place
@@ -123,8 +137,14 @@ where
     let door = Door::new(UnixStream::from_std(door).map_err(inherited("door to the injector"))?);
     let state_dir = state_dir.as_deref();
     let service = Service::new(door, prober, state_dir, retention, most_runs, went_down.as_ref(), grammar);
-    let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
-    let entrance = Entrance { service: service.clone(), places, speak };
+    let (budget, refusals) = (Budget::default(), Arc::new(Semaphore::new(MOST_REFUSED)));
+    let entrance = Entrance {
+        service: service.clone(),
+        places: Places::default(),
+        budget: budget.clone(),
+        refusals,
+        speak,
+    };
     tokio::select! {
         () = service.injector_gone() => {
             tracing::warn!("the injector is gone: ending");
@@ -132,6 +152,7 @@ where
         }
         error = accept_unix(listener, entrance.clone()) => Err(error),
         error = accept_vsock(vsock, entrance) => Err(error),
+        never = budget.give_back() => match never {},
         never = schedule::keep(service.clone()) => match never {},
     }
 }
@@ -140,7 +161,9 @@ where
 #[derive(Clone)]
 struct Entrance<S> {
     service: Service,
-    places: Arc<Semaphore>,
+    places: Places,
+    budget: Budget,
+    refusals: Arc<Semaphore>,
     speak: S,
 }
 
@@ -153,20 +176,17 @@ where
         &self,
         caller: Caller,
         reader: impl AsyncRead + Send + Unpin + 'static,
-        mut writer: impl AsyncWrite + Send + Unpin + 'static,
+        writer: impl AsyncWrite + Send + Unpin + 'static,
     ) {
-        let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {
-            tracing::warn!(?caller, "refused: {MOST_CONNECTIONS} connections are open");
-            let text = format!(
-                "{MOST_CONNECTIONS} connections are open, or have left calls that go on, which is the most at once: close \
-                 one"
-            );
-            tokio::spawn(async move { refuse(&mut writer, &text).await });
-            return;
+        let tally = self.budget.tally();
+        let (place, narrow) = match self.places.admit(Owner::from(caller), &tally) {
+            Admission::Whole(place) => (place, None),
+            Admission::Narrow(place, full) => (place, Some(full.to_string())),
+            Admission::Refused(full) => return self.refuse(caller, reader, writer, full.to_string()),
         };
-        tracing::debug!(?caller, "connected");
+        tracing::debug!(?caller, narrow, "connected");
         let (reader, writer) = (Box::new(reader), Box::new(writer));
-        let session = Session { service: self.service.clone(), caller, reader, writer };
+        let session = Session { service: self.service.clone(), caller, reader, writer, tally, narrow };
         let spoken = (self.speak)(session);
         tokio::spawn(async move {
             spoken.await;
@@ -174,17 +194,38 @@ where
             tracing::debug!(?caller, "disconnected");
         });
     }
+
+    /// The caller learns why, as far as it says something and listens.
+    fn refuse(
+        &self,
+        caller: Caller,
+        reader: impl AsyncRead + Send + Unpin + 'static,
+        writer: impl AsyncWrite + Send + Unpin + 'static,
+        text: String,
+    ) {
+        tracing::warn!(?caller, "refused: {text}");
+        let Ok(place) = Arc::clone(&self.refusals).try_acquire_owned() else { return };
+        tokio::spawn(async move {
+            // Who says nothing, or does not listen, is refused all the same.
+            let _ = tokio::time::timeout(REFUSED_SAYS, refuse(reader, writer, &text)).await;
+            drop(place);
+        });
+    }
 }
 
-/// The caller learns why, as far as it still listens.
-async fn refuse(writer: &mut (impl AsyncWrite + Unpin), text: &str) {
-    let error = serde_json::json!({"jsonrpc": "2.0", "id": null, "error": {"code": -32600, "message": text}});
-    let said = tokio::time::timeout(Duration::from_secs(1), async {
-        writer.write_all(format!("{error}\n").as_bytes()).await?;
-        writer.shutdown().await
-    });
-    // A caller that does not listen is refused all the same.
-    let _ = said.await;
+/// Answers the first request, since a client shows its user no answer to anything else.
+async fn refuse(
+    reader: impl AsyncRead + Unpin,
+    mut writer: impl AsyncWrite + Unpin,
+    text: &str,
+) -> io::Result<()> {
+    let mut line = Vec::new();
+    BufReader::new(reader.take(REFUSED_LINE)).read_until(b'\n', &mut line).await?;
+    let said = serde_json::from_slice::<serde_json::Value>(&line).unwrap_or_default();
+    let id = said.get("id").filter(|id| id.is_string() || id.is_number());
+    let error = serde_json::json!({"jsonrpc": "2.0", "id": id, "error": {"code": -32000, "message": text}});
+    writer.write_all(format!("{error}\n").as_bytes()).await?;
+    writer.shutdown().await
 }
 
 async fn accept_unix<S, F>(listener: UnixListener, entrance: Entrance<S>) -> ServerError
@@ -241,13 +282,12 @@ where
         };
         // The context id is all that vsock knows of a caller: peer credentials on it are made up.
         let cid = address.cid();
-        let (reader, mut writer) = tokio::io::split(stream);
+        let (caller, (reader, writer)) = (Caller::Vsock { cid }, tokio::io::split(stream));
         if allowed_cids.contains(&cid) {
-            entrance.admit(Caller::Vsock { cid }, reader, writer);
+            entrance.admit(caller, reader, writer);
         } else {
-            tracing::warn!(cid, "refused: this vsock context is not on the list");
-            let text = format!("vsock context {cid} is not allowed to connect");
-            tokio::spawn(async move { refuse(&mut writer, &text).await });
+            let text = format!("vsock context {cid} is not allowed to connect: it is not on the list");
+            entrance.refuse(caller, reader, writer, text);
         }
     }
 }

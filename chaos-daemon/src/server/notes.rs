@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
@@ -43,6 +43,9 @@ pub struct Note {
     /// By what the stages of its document are known.
     #[serde(default)]
     pub staged: Option<String>,
+    /// Whose it is.
+    #[serde(default)]
+    pub owner: Option<String>,
 }
 
 impl Note {
@@ -77,6 +80,7 @@ impl Note {
             run,
             digest: self.digest.clone(),
             staged: self.staged.clone(),
+            owner: self.owner.clone(),
             faults: self.described.clone(),
             events: self.events.clone(),
             ..Recorded::default()
@@ -104,41 +108,59 @@ impl Notes {
     }
 
     /// Notes that a run begins, and that on disk: its own faults may take the host down. Call it before anything is done for it.
-    pub async fn begin(&self, run_id: &str, note: Note) {
-        let run_id = run_id.to_owned();
-        self.change(replace_synced, move |unfinished| drop(unfinished.insert(run_id, note))).await;
+    ///
+    /// # Errors
+    /// When it cannot be noted, as on a disk that is full: nothing is noted then, and the run must not begin.
+    pub async fn begin(&self, run_id: &str, note: Note) -> io::Result<()> {
+        let noted = run_id.to_owned();
+        let begun = self.change(replace_synced, move |unfinished| drop(unfinished.insert(noted, note))).await;
+        if begun.is_err() {
+            self.lock().remove(run_id);
+        }
+        begun
     }
 
     /// Forgets a run: call it after its result is recorded. Not synced: one that is noted again is known by its handle.
     pub async fn end(&self, run_id: &str) {
         let run_id = run_id.to_owned();
-        self.change(replace, move |unfinished| drop(unfinished.remove(&run_id))).await;
+        let ended = self.change(replace, move |unfinished| drop(unfinished.remove(&run_id))).await;
+        self.warn(ended);
     }
 
     /// Writes the file as it is to be, off the runtime's thread.
-    async fn change(&self, replace: Replace, change: impl FnOnce(&mut Unfinished) + Send + 'static) {
+    async fn change(
+        &self,
+        replace: Replace,
+        change: impl FnOnce(&mut Unfinished) + Send + 'static,
+    ) -> io::Result<()> {
         let notes = self.clone();
-        let written = tokio::task::spawn_blocking(move || notes.write(replace, change));
-        if let Err(error) = written.await {
-            tracing::error!(%error, "cannot note a run");
-        }
+        tokio::task::spawn_blocking(move || notes.write(replace, change)).await.map_err(io::Error::other)?
     }
 
-    fn write(&self, replace: Replace, change: impl FnOnce(&mut Unfinished)) {
+    fn write(&self, replace: Replace, change: impl FnOnce(&mut Unfinished)) -> io::Result<()> {
         // Held while writing, so that an older state does not come over a newer one.
-        let mut unfinished = self.unfinished.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut unfinished = self.lock();
         change(&mut unfinished);
-        let Some(path) = &self.path else { return };
-        let written = serde_json::to_vec(&*unfinished).map_err(io::Error::other);
-        if let Err(error) = written.and_then(|bytes| replace(path, &bytes)) {
-            // A run is not kept from running, or from ending, by a disk that is full.
-            tracing::warn!(path = %path.display(), %error, "cannot note which runs go on");
+        let Some(path) = &self.path else { return Ok(()) };
+        replace(path, &serde_json::to_vec(&*unfinished).map_err(io::Error::other)?)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Unfinished> {
+        self.unfinished.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A run is not kept from ending by a disk that is full.
+    fn warn(&self, written: io::Result<()>) {
+        if let Err(error) = written {
+            let path = self.path.as_deref().unwrap_or(Path::new("memory")).display();
+            tracing::warn!(%path, %error, "cannot note which runs go on");
         }
     }
 
     /// Writes the file with what is noted now: once what was left is recorded.
     pub fn save(&self) {
-        self.write(replace, |_| ());
+        let saved = self.write(replace, |_| ());
+        self.warn(saved);
     }
 }
 
@@ -172,6 +194,7 @@ mod tests {
             events: Vec::new(),
             stage: Stage::try_from(25).ok(),
             staged: Some("s".into()),
+            owner: Some("uid 1000".into()),
         }
     }
 
@@ -180,13 +203,28 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let (notes, left) = Notes::open(Some(directory.path()));
         assert!(left.is_empty());
-        notes.begin("a", note()).await;
-        notes.begin("b", note()).await;
+        notes.begin("a", note()).await.unwrap();
+        notes.begin("b", note()).await.unwrap();
         notes.end("a").await;
         let (next, left) = Notes::open(Some(directory.path()));
         assert_eq!(left, BTreeMap::from([("b".to_owned(), note())]));
         next.save();
         assert!(Notes::open(Some(directory.path())).1.is_empty());
+    }
+
+    #[tokio::test]
+    async fn what_cannot_be_noted_does_not_begin_and_what_was_noted_stays() {
+        let directory = tempfile::tempdir().unwrap();
+        let (notes, _) = Notes::open(Some(directory.path()));
+        notes.begin("a", note()).await.unwrap();
+        let full = directory.path().join("runs.new");
+        std::os::unix::fs::symlink("/dev/full", &full).unwrap();
+        assert_eq!(notes.begin("b", note()).await.unwrap_err().kind(), io::ErrorKind::StorageFull);
+        assert_eq!(Notes::open(Some(directory.path())).1, BTreeMap::from([("a".to_owned(), note())]));
+        // What could not be written was put away: there is room again.
+        notes.begin("c", note()).await.unwrap();
+        let left = Notes::open(Some(directory.path())).1;
+        assert_eq!(left.keys().map(String::as_str).collect::<Vec<_>>(), ["a", "c"]);
     }
 
     #[test]

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::history::{ExperimentResult, History, Total};
+use super::owner::Owner;
 use crate::request::{ApiError, ErrorCode};
 use crate::spec::{FaultName, FaultRequest};
 
@@ -17,8 +18,16 @@ use crate::spec::{FaultName, FaultRequest};
 pub const MOST_FAULTS: usize = 1000;
 /// The most experiments that may be registered.
 pub const MOST_EXPERIMENTS: usize = 250;
-/// The most the whole registry may take, as JSON.
-const MOST_BYTES: usize = 64 * 1024 * 1024;
+/// The most the whole registry may take, as JSON, in bytes: in memory it is some times as much.
+pub const MOST_BYTES: usize = 8 << 20;
+/// What part of each of these is one user's at most: a half. What the others do not use is root's.
+const SHARE: usize = 2;
+/// What part of each of these is kept for root: an eighth.
+const ROOTS: usize = 8;
+/// The most an experiment's document may take, as JSON, in bytes.
+pub const MOST_OF_A_DOCUMENT: usize = 256 << 10;
+/// The most values in one.
+pub const MOST_VALUES: usize = 10_000;
 /// The name of the file in the state directory.
 const FILE: &str = "registry.json";
 
@@ -27,9 +36,9 @@ const FILE: &str = "registry.json";
 #[serde(deny_unknown_fields, default)]
 pub struct Registry {
     /// Faults by name.
-    pub faults: BTreeMap<FaultName, Arc<FaultRequest>>,
+    pub faults: BTreeMap<FaultName, Entry<FaultRequest>>,
     /// Experiment documents by name, as they were given.
-    pub experiments: BTreeMap<String, Map<String, Value>>,
+    pub experiments: BTreeMap<String, Entry<Document>>,
     /// Results of before there was a history, until it has taken them over.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub results: Vec<ExperimentResult>,
@@ -38,12 +47,174 @@ pub struct Registry {
     pub totals: BTreeMap<String, Total>,
 }
 
+/// Something that is registered. Clones share it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(from = "Stored<T>", bound(deserialize = "T: Deserialize<'de> + Serialize"))]
+pub struct Entry<T> {
+    /// Who has registered it; not known of what was registered before that was written down.
+    registered_by: Option<Owner>,
+    /// What it is.
+    pub what: Arc<T>,
+    /// What it takes as JSON, in bytes.
+    #[serde(skip)]
+    bytes: usize,
+}
+
+/// As it is in the file, also in that of an earlier version.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Stored<T> {
+    Owned { registered_by: Option<Owner>, what: T },
+    Bare(T),
+}
+
+impl<T: Serialize> From<Stored<T>> for Entry<T> {
+    fn from(stored: Stored<T>) -> Self {
+        match stored {
+            Stored::Owned { registered_by, what } => Self::new(registered_by, what),
+            Stored::Bare(what) => Self::new(None, what),
+        }
+    }
+}
+
+impl<T: Serialize> Entry<T> {
+    /// Something that this user registers.
+    pub fn new(registered_by: Option<Owner>, what: T) -> Self {
+        let bytes = serde_json::to_vec(&what).map_or(0, |json| json.len());
+        Self { registered_by, what: Arc::new(what), bytes }
+    }
+}
+
+/// An experiment's document: kept as text, which takes a fraction of what its values would.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "Map<String, Value>", from = "Map<String, Value>")]
+pub struct Document(Box<str>);
+
+impl Document {
+    /// What it says.
+    pub fn read(&self) -> Map<String, Value> {
+        // It was made of such a value.
+        serde_json::from_str(&self.0).unwrap_or_default()
+    }
+
+    /// Refuses what would take more than a document may.
+    ///
+    /// # Errors
+    /// Says how much there is, and how much there may be.
+    pub fn check(document: &Map<String, Value>) -> Result<(), ApiError> {
+        let values: usize = document.values().map(count).sum();
+        let bytes = serde_json::to_vec(document).map_or(usize::MAX, |json| json.len());
+        if values <= MOST_VALUES && bytes <= MOST_OF_A_DOCUMENT {
+            return Ok(());
+        }
+        let text = format!(
+            "a document of {bytes} bytes with {values} values: at most {} KiB and {MOST_VALUES} values",
+            MOST_OF_A_DOCUMENT >> 10
+        );
+        Err(ApiError::new(ErrorCode::LimitReached, text).hint("make several documents of it"))
+    }
+}
+
+/// How many values this is.
+fn count(value: &Value) -> usize {
+    1 + match value {
+        Value::Array(all) => all.iter().map(count).sum(),
+        Value::Object(all) => all.values().map(count).sum(),
+        _ => 0,
+    }
+}
+
+impl From<Map<String, Value>> for Document {
+    fn from(document: Map<String, Value>) -> Self {
+        Self(Value::Object(document).to_string().into())
+    }
+}
+
+impl From<Document> for Map<String, Value> {
+    fn from(document: Document) -> Self {
+        document.read()
+    }
+}
+
+/// How much is registered.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Amount {
+    faults: usize,
+    experiments: usize,
+    bytes: usize,
+}
+
+impl Amount {
+    const MOST: Self = Self { faults: MOST_FAULTS, experiments: MOST_EXPERIMENTS, bytes: MOST_BYTES };
+
+    /// Whether it is more than `most` of anything of which it is more than `before`.
+    fn exceeds(self, most: Self, before: Self) -> bool {
+        let more = |now: usize, before: usize, most: usize| now > before && now > most;
+        more(self.faults, before.faults, most.faults)
+            || more(self.experiments, before.experiments, most.experiments)
+            || more(self.bytes, before.bytes, most.bytes)
+    }
+
+    fn less(self, part: usize) -> Self {
+        let less = |number: usize| number - number / part;
+        Self { faults: less(self.faults), experiments: less(self.experiments), bytes: less(self.bytes) }
+    }
+}
+
+impl Registry {
+    /// How much of it these users have registered.
+    fn amount(&self, is: impl Fn(Option<Owner>) -> bool) -> Amount {
+        let faults: Vec<_> =
+            self.faults.values().filter(|it| is(it.registered_by)).map(|it| it.bytes).collect();
+        let experiments: Vec<_> =
+            self.experiments.values().filter(|it| is(it.registered_by)).map(|it| it.bytes).collect();
+        Amount {
+            faults: faults.len(),
+            experiments: experiments.len(),
+            bytes: faults.iter().chain(&experiments).sum(),
+        }
+    }
+
+    /// Refuses what `owner` has added to what was there `before`, if that is too much: for one user, for all but root, or for all.
+    fn check(&self, before: &Self, owner: Owner) -> Result<(), ApiError> {
+        let is_roots = |by: Option<Owner>| by.is_some_and(Owner::is_root);
+        let exceeds = |is: &dyn Fn(Option<Owner>) -> bool, most| {
+            self.amount(is).exceeds(most, before.amount(is)).then_some(most)
+        };
+        let mut exceeded = exceeds(&|_| true, Amount::MOST).map(|most| (most, "in all"));
+        if !owner.is_root() {
+            let others = || exceeds(&|by| !is_roots(by), Amount::MOST.less(ROOTS));
+            exceeded = exceeded.or_else(|| others().map(|most| (most, "but for root")));
+            let own = || exceeds(&|by| by == Some(owner), Amount::MOST.less(SHARE));
+            exceeded = exceeded.or_else(|| own().map(|most| (most, "of one user")));
+        }
+        let Some((most, whose)) = exceeded else { return Ok(()) };
+        let text = format!(
+            "registering: at most {} faults and {} experiments, {} KiB together, {whose}",
+            most.faults,
+            most.experiments,
+            most.bytes >> 10
+        );
+        Err(ApiError::new(ErrorCode::LimitReached, text).hint("remove what is no longer needed"))
+    }
+}
+
 /// The registry and its file. Clones share it.
 #[derive(Debug, Clone)]
 pub struct Store {
     path: Option<PathBuf>,
-    registry: Arc<Mutex<Registry>>,
+    registry: Arc<Mutex<Arc<Registry>>>,
+    /// Who changes it writes it, one after the other; who looks something up does not wait for that.
+    writing: Arc<Mutex<()>>,
+    turns: Turns,
 }
+
+/// Whose turn it is: one at a time of each user's. Clones share it.
+#[derive(Debug, Clone, Default)]
+struct Turns(Arc<Mutex<BTreeMap<Owner, Arc<tokio::sync::Mutex<()>>>>>);
+
+/// A turn, which is over when this is dropped.
+pub type Turn = tokio::sync::OwnedMutexGuard<()>;
 
 impl Store {
     /// Has the history take over the results of before there was one. They stay here until it has them on file.
@@ -52,7 +223,7 @@ impl Store {
         if (results.is_empty() && totals.is_empty()) || !history.import(results, totals) {
             return;
         }
-        let forgotten = self.change_blocking(|registry| {
+        let forgotten = self.change_blocking(Owner::User(0), |registry| {
             registry.results.clear();
             registry.totals.clear();
             Ok(())
@@ -67,19 +238,35 @@ impl Store {
     pub fn open(directory: Option<&Path>) -> Self {
         let path = directory.map(|directory| directory.join(FILE));
         let registry = path.as_deref().map(load).unwrap_or_default();
-        Self { path, registry: Arc::new(Mutex::new(registry)) }
+        let registry = Arc::new(Mutex::new(Arc::new(registry)));
+        Self { path, registry, writing: Arc::default(), turns: Turns::default() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Registry> {
+    fn lock(&self) -> MutexGuard<'_, Arc<Registry>> {
         self.registry.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// All of it as it is now.
+    pub fn all(&self) -> Arc<Registry> {
+        Arc::clone(&self.lock())
     }
 
     /// Looks something up.
     pub fn read<T>(&self, look: impl FnOnce(&Registry) -> T) -> T {
-        look(&self.lock())
+        look(&self.all())
     }
 
-    /// Changes the registry and writes it down, off the runtime's thread. Returns what is wrong with the file when it
+    /// Waits until nothing else of this user's is being registered: so that who registers much at once waits for itself.
+    pub async fn turn(&self, owner: Owner) -> Turn {
+        let lock = {
+            let mut turns = self.turns.0.lock().unwrap_or_else(PoisonError::into_inner);
+            turns.retain(|_, lock| Arc::strong_count(lock) > 1);
+            Arc::clone(turns.entry(owner).or_default())
+        };
+        lock.lock_owned().await
+    }
+
+    /// Changes the registry for `owner` and writes it down, off the runtime's thread. Returns what is wrong with the file when it
     /// could not be written: the change holds until the daemon ends.
     ///
     /// # Errors
@@ -87,33 +274,29 @@ impl Store {
     /// changed then.
     pub async fn change<T: Send + 'static>(
         &self,
+        owner: Owner,
         change: impl FnOnce(&mut Registry) -> Result<T, ApiError> + Send + 'static,
     ) -> Result<(T, Option<String>), ApiError> {
         let store = self.clone();
-        let changed = tokio::task::spawn_blocking(move || store.change_blocking(change)).await;
+        let changed = tokio::task::spawn_blocking(move || store.change_blocking(owner, change)).await;
         changed
             .map_err(|error| ApiError::new(ErrorCode::Unavailable, format!("the registry broke: {error}")))?
     }
 
     fn change_blocking<T>(
         &self,
+        owner: Owner,
         change: impl FnOnce(&mut Registry) -> Result<T, ApiError>,
     ) -> Result<(T, Option<String>), ApiError> {
-        let mut registry = self.lock();
-        let mut changed = registry.clone();
+        let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = self.all();
+        let mut changed = Registry::clone(&before);
         let result = change(&mut changed)?;
-        let too_many = changed.faults.len() > MOST_FAULTS || changed.experiments.len() > MOST_EXPERIMENTS;
+        changed.check(&before, owner)?;
         let bytes = serde_json::to_vec(&changed).map_err(|error| {
             ApiError::new(ErrorCode::InvalidParameter, format!("cannot be written down: {error}"))
         })?;
-        if too_many || bytes.len() > MOST_BYTES {
-            let text = format!(
-                "registering: at most {MOST_FAULTS} faults and {MOST_EXPERIMENTS} experiments, {} MiB in all",
-                MOST_BYTES >> 20
-            );
-            return Err(ApiError::new(ErrorCode::LimitReached, text).hint("remove what is no longer needed"));
-        }
-        *registry = changed;
+        *self.lock() = Arc::new(changed);
         let problem = self.path.as_deref().and_then(|path| {
             let problem = replace(path, &bytes).err()?;
             tracing::warn!(path = %path.display(), error = %problem, "cannot save the registry");
@@ -147,34 +330,129 @@ fn load(path: &Path) -> Registry {
 /// Replaces the file as a whole: a reader, or a crash of ours, sees the old content or the new. Not synced: a host that
 /// loses power may lose the latest registrations, which is cheaper than a disk's delay in each call.
 pub(super) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let new = path.with_extension("new");
-    fs::write(&new, bytes)?;
-    fs::rename(&new, path)
+    replace_with(path, |new| fs::write(new, bytes))
 }
 
 /// The same, and on disk when this returns. The file is synced once more under its name, which a journalling file system needs for
 /// the name to be there after the power was lost; the folder is nobody's to open here.
 pub(super) fn replace_synced(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let new = path.with_extension("new");
-    let mut file = File::create(&new)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    fs::rename(&new, path)?;
+    let file = replace_with(path, |new| {
+        let mut file = File::create(new)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        Ok(file)
+    })?;
     file.sync_all()
+}
+
+/// What could not be written whole takes no room, where there was too little of it.
+fn replace_with<T>(path: &Path, write: impl FnOnce(&Path) -> io::Result<T>) -> io::Result<T> {
+    let new = path.with_extension("new");
+    let written = write(&new).and_then(|written| fs::rename(&new, path).map(|()| written));
+    if written.is_err() {
+        // The error that is told is the first one.
+        let _ = fs::remove_file(&new);
+    }
+    written
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn fault() -> Arc<FaultRequest> {
+    const ROOT: Owner = Owner::User(0);
+
+    fn fault(by: Owner) -> Entry<FaultRequest> {
         let json = r#"{"fault_type":"latency","probability":0.5,"target":{"interface":"eth0"}}"#;
-        Arc::new(serde_json::from_str(json).unwrap())
+        Entry::new(Some(by), serde_json::from_str(json).unwrap())
     }
 
     async fn register(store: &Store, name: &str) -> Option<String> {
         let name = FaultName::new(name).unwrap();
-        store.change(move |registry| Ok(registry.faults.insert(name, fault()))).await.unwrap().1
+        store.change(ROOT, move |registry| Ok(registry.faults.insert(name, fault(ROOT)))).await.unwrap().1
+    }
+
+    /// How many faults, or documents of so many bytes, this user gets registered of so many.
+    async fn fill(store: &Store, owner: Owner, bytes: Option<usize>, tries: usize) -> usize {
+        for index in 0..tries {
+            let name = format!("{owner}-{index}").replace(' ', "-");
+            let change = store.change(owner, move |registry| {
+                let Some(bytes) = bytes else {
+                    registry.faults.insert(FaultName::new(name)?, fault(owner));
+                    return Ok(());
+                };
+                let document = Map::from_iter([("x".to_owned(), Value::String("x".repeat(bytes)))]);
+                registry.experiments.insert(name, Entry::new(Some(owner), document.into()));
+                Ok(())
+            });
+            if let Err(error) = change.await {
+                assert_eq!(error.code, ErrorCode::LimitReached);
+                return index;
+            }
+        }
+        tries
+    }
+
+    #[tokio::test]
+    async fn no_user_takes_the_room_of_all_others_and_root_always_has_some() {
+        let (one, two, three) = (Owner::User(1001), Owner::Context(1001), Owner::User(1003));
+        for (bytes, most) in
+            [(None, [500, 375, 0, 125]), (Some(1000), [125, 94, 0, 31]), (Some(200_000), [20, 16, 0, 5])]
+        {
+            let store = Store::open(None);
+            for (owner, most) in [one, two, three, ROOT].into_iter().zip(most) {
+                assert_eq!(fill(&store, owner, bytes, 1100).await, most, "{owner}, {bytes:?}");
+            }
+            // What is there may be removed, and replaced by less, all the same.
+            let smaller = store.change(one, move |registry| {
+                let all: Vec<_> = registry.experiments.keys().cloned().collect();
+                for name in all.into_iter().filter(|name| name.starts_with("uid-1001")) {
+                    let entry = Entry::new(Some(one), Map::new().into());
+                    registry.experiments.insert(name, entry);
+                }
+                Ok(registry.faults.pop_first())
+            });
+            smaller.await.unwrap();
+        }
+    }
+
+    #[test]
+    fn a_file_of_before_there_were_owners_is_read_and_nobodys() {
+        let old = r#"{"faults":{"slow":{"fault_type":"latency","probability":0.5,"target":{"interface":"eth0"}}},
+            "experiments":{"e":{"title":"e","what":1}}}"#;
+        let registry: Registry = serde_json::from_str(old).unwrap();
+        assert_eq!(registry.amount(|by| by.is_none()), registry.amount(|_| true));
+        assert_eq!(registry.experiments["e"].what.read()["what"], 1);
+        let again: Registry = serde_json::from_value(serde_json::to_value(&registry).unwrap()).unwrap();
+        assert_eq!(again, registry);
+    }
+
+    #[test]
+    fn what_could_not_be_written_leaves_the_old_file_and_takes_no_room() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("runs.json");
+        replace_synced(&path, b"old").unwrap();
+        let half = replace_with(&path, |new| {
+            fs::write(new, b"ha")?;
+            Err::<(), _>(io::ErrorKind::StorageFull.into())
+        });
+        assert_eq!(half.unwrap_err().kind(), io::ErrorKind::StorageFull);
+        assert_eq!(fs::read(&path).unwrap(), b"old");
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_document_that_is_too_large_in_any_way_is_refused() {
+        let document = |value: Value| Map::from_iter([("x".to_owned(), value)]);
+        for (value, fits) in [
+            (Value::String("x".repeat(200_000)), true),
+            (Value::String("x".repeat(300_000)), false),
+            (Value::Array(vec![Value::Null; 9_000]), true),
+            (Value::Array(vec![Value::Null; 11_000]), false),
+            (Value::Array(vec![Value::Array(vec![Value::Bool(true); 100]); 120]), false),
+        ] {
+            assert_eq!(Document::check(&document(value)).is_ok(), fits);
+        }
     }
 
     #[tokio::test]
@@ -211,14 +489,14 @@ mod tests {
     #[tokio::test]
     async fn a_refused_change_changes_nothing() {
         let store = Store::open(None);
-        let refused = store.change(|registry| {
-            registry.faults.insert(FaultName::new("x").unwrap(), fault());
+        let refused = store.change(ROOT, |registry| {
+            registry.faults.insert(FaultName::new("x").unwrap(), fault(ROOT));
             Err::<(), _>(ApiError::new(ErrorCode::InvalidParameter, "no"))
         });
         assert!(refused.await.is_err());
-        let too_many = store.change(|registry| {
+        let too_many = store.change(ROOT, |registry| {
             for index in 0..=MOST_FAULTS {
-                registry.faults.insert(FaultName::new(format!("f{index}")).unwrap(), fault());
+                registry.faults.insert(FaultName::new(format!("f{index}")).unwrap(), fault(ROOT));
             }
             Ok(())
         });

@@ -10,6 +10,7 @@ use tokio::sync::watch;
 
 use super::history::{ExperimentResult, History, Recorded, RunFault, of_document, of_stages};
 use super::notes::{Note, Notes};
+use super::owner::Owner;
 use crate::experiment::timeline::{Occurrence, Reading, Role};
 use crate::experiment::{
     Ending, Experiment, Means, Outcome, Progress, Recorder, Recovery, Stage, Timeline, drive, stage,
@@ -147,6 +148,7 @@ impl Run {
             events: self.known.events.clone(),
             stage: self.stage,
             staged: self.known.staged.clone(),
+            owner: self.known.owner.clone(),
         }
     }
 
@@ -305,8 +307,9 @@ impl Runs {
     /// Starts an experiment, which is what `document` says, held to the occasion's stage if it has stages, in a task of its own.
     ///
     /// # Errors
-    /// [`ErrorCode::LimitReached`] when it runs already, too many others do, or one of them has the same target.
-    pub fn start(
+    /// [`ErrorCode::LimitReached`] when it runs already, too many others do, or one of them has the same target;
+    /// [`ErrorCode::Unavailable`] when it cannot be noted, as on a disk that is full.
+    pub async fn start(
         &self,
         experiment: Experiment,
         document: &Map<String, Value>,
@@ -328,6 +331,7 @@ impl Runs {
         let known = Recorded {
             digest: Some(digest),
             staged,
+            owner: Some(Owner::from(caller).to_string()),
             document: Some(document),
             faults: described(&experiment, &faults),
             events: vec![Occurrence::started(&started_at, &by)],
@@ -351,9 +355,14 @@ impl Runs {
             result,
         };
         self.admit(&run)?;
+        if let Err(problem) = self.notes.begin(&run.run_id, run.note()).await {
+            self.lock().remove(&run.run_id);
+            let text = format!("no run begins that cannot be noted before: {problem}");
+            return Err(ApiError::new(ErrorCode::Unavailable, text)
+                .hint("make room where the daemon keeps its state (--state-dir)"));
+        }
         let (runs, started) = (self.clone(), run.clone());
         tokio::spawn(async move {
-            runs.notes.begin(&started.run_id, started.note()).await;
             let recorder =
                 Recorder::writing(&experiment, started.faults.clone(), Arc::clone(&started.timeline));
             let means =

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::Command;
 
-use crate::client::{PATIENCE, closed_port};
+use crate::client::{Client, PATIENCE, closed_port};
 use crate::double::Server;
 use crate::experiments::until_active;
 
@@ -554,4 +554,43 @@ async fn the_bridge_carries_a_session_ends_with_the_client_and_says_when_the_dae
         assert_eq!(output.status.code(), Some(if daemon_goes { 3 } else { 0 }));
         assert_eq!(String::from_utf8_lossy(&output.stderr).contains("daemon closed"), daemon_goes);
     }
+}
+
+#[tokio::test]
+async fn where_all_connections_are_taken_chaosctl_stops_and_looks_and_is_told_why_it_can_do_nothing_else() {
+    let server = Server::start().await;
+    let mut taken = Vec::new();
+    for _ in 0..16 {
+        taken.push(Client::open(&server.socket).await);
+    }
+    for words in [["stop", "--all"].as_slice(), &["status"]] {
+        let done = chaosctl(&server.socket, words).await;
+        assert_eq!(done.code, 0, "{words:?}: {}", done.stderr);
+    }
+    let told = |output: &Output| {
+        assert_eq!(output.code, 3, "{}", output.stderr);
+        assert!(output.stderr.contains("16 connections are open"), "{}", output.stderr);
+        assert!(!output.stderr.contains("rmcp::"), "{}", output.stderr);
+    };
+    told(&chaosctl(&server.socket, &["doctor"]).await);
+    // Also where not even these are served.
+    for _ in 0..4 {
+        taken.push(Client::open(&server.socket).await);
+    }
+    for _ in 0..10 {
+        told(&chaosctl(&server.socket, &["doctor"]).await);
+    }
+    // What a client says that starts the bridge is answered by its id, and whoever looks at the bridge sees why it has ended.
+    let mut command = Command::new(env!("CARGO_BIN_EXE_chaosctl"));
+    command.arg("--socket").arg(&server.socket).arg("mcp").stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut bridge = command.stderr(Stdio::piped()).kill_on_drop(true).spawn().unwrap();
+    let request = json!({"jsonrpc": "2.0", "id": "first", "method": "initialize", "params": {}});
+    let mut said = bridge.stdin.take().unwrap();
+    said.write_all(format!("{request}\n").as_bytes()).await.unwrap();
+    let ended = tokio::time::timeout(PATIENCE, bridge.wait_with_output()).await.unwrap().unwrap();
+    let answer: Value = serde_json::from_slice(&ended.stdout).unwrap();
+    assert_eq!((&answer["id"], &answer["error"]["code"]), (&json!("first"), &json!(-32000)), "{answer}");
+    let stderr = String::from_utf8(ended.stderr).unwrap();
+    told(&Output { code: ended.status.code().unwrap(), stdout: String::new(), stderr });
+    drop(said);
 }

@@ -52,21 +52,34 @@ async fn half_a_request_and_then_nothing_changes_nothing() {
 }
 
 #[tokio::test]
-async fn the_seventeenth_connection_is_told_why_it_is_refused() {
+async fn beyond_the_sixteenth_connection_stopping_and_looking_are_served_and_all_else_is_told_why_not() {
     let server = Server::start().await;
     let mut clients = Vec::new();
     for _ in 0..16 {
         clients.push(Client::open(&server.socket).await);
     }
+    let mut narrow = Client::open(&server.socket).await;
+    assert!(!narrow.call("chaos_status", json!({})).await.1);
+    assert!(!narrow.call("chaos_stop", json!({})).await.1);
+    let answer = narrow.request("tools/call", json!({"name": "chaos_doctor", "arguments": {}})).await;
+    assert_eq!(answer["error"]["code"], -32000, "{answer}");
+    assert!(answer["error"]["message"].as_str().unwrap().contains("16 connections"), "{answer}");
+    assert!(narrow.answer().await.is_none());
+    // Also where there is not even room for these.
+    let mut stopping = Vec::new();
+    for _ in 0..4 {
+        stopping.push(Client::open(&server.socket).await);
+    }
     let mut refused = Client::raw(&server.socket).await;
-    let answer = refused.answer().await.unwrap();
-    assert_eq!((&answer["id"], &answer["error"]["code"]), (&json!(null), &json!(-32600)));
+    let answer = refused.request("initialize", json!({})).await;
+    assert_eq!(answer["error"]["code"], -32000);
     assert!(answer["error"]["message"].as_str().unwrap().contains("16 connections"));
     assert!(refused.answer().await.is_none());
     let mut leaving = clients.pop().unwrap();
     leaving.end();
     assert!(leaving.answer().await.is_none());
-    assert!(!Client::open(&server.socket).await.call("chaos_status", json!({})).await.1);
+    let request = Client::open(&server.socket).await.request("tools/list", json!({})).await;
+    assert!(request["error"].is_null(), "{request}");
 }
 
 #[tokio::test]
@@ -85,9 +98,33 @@ async fn a_connection_has_its_place_until_its_calls_have_ended_also_when_its_cli
     for _ in 1..16 {
         others.push(Client::open(&server.socket).await);
     }
-    let mut refused = Client::raw(&server.socket).await;
-    let answer = refused.answer().await.unwrap();
+    let mut refused = Client::open(&server.socket).await;
+    let answer = refused.request("tools/list", json!({})).await;
     assert!(answer["error"]["message"].as_str().unwrap().contains("16 connections"), "{answer}");
+}
+
+#[tokio::test]
+async fn what_is_deep_large_or_ambiguous_is_refused_by_its_id_with_the_reason() {
+    let server = Server::start().await;
+    let mut client = Client::open(&server.socket).await;
+    let deep = |levels| format!("{}{}", "[".repeat(levels), "]".repeat(levels));
+    let call = |arguments: &str| {
+        format!(
+            r#"{{"jsonrpc":"2.0","id":5,"method":"tools/call","params":{{"name":"chaos_inject_fault","arguments":{arguments}}}}}"#
+        )
+    };
+    for (arguments, reason) in [
+        (format!(r#"{{"target":{}}}"#, deep(200)), "nested more than 100 levels deep"),
+        (format!(r#"{{"target":{}}}"#, deep(100_000)), "nested more than 100 levels deep"),
+        (r#"{"fault_name":"f","action":"inject","action":"remove"}"#.to_owned(), "\"action\" is there twice"),
+        (format!(r#"{{"params":[{}0]}}"#, "0,".repeat(300_000)), "more than 250000 values"),
+    ] {
+        client.line(&call(&arguments)).await;
+        let answer = client.answer().await.unwrap();
+        assert_eq!((&answer["id"], &answer["error"]["code"]), (&json!(5), &json!(-32600)), "{answer}");
+        assert!(answer["error"]["message"].as_str().unwrap().contains(reason), "{answer}");
+    }
+    assert!(!client.call("chaos_status", json!({})).await.1);
 }
 
 #[tokio::test]

@@ -110,7 +110,6 @@ async fn annotations_are_true() {
             "chaos_plan",
             "chaos_plan_experiment",
             "chaos_doctor",
-            "chaos_probe",
             "chaos_list_experiments",
             "chaos_describe_experiment",
             "chaos_list_runs",
@@ -118,11 +117,19 @@ async fn annotations_are_true() {
             "chaos_statistics",
         ]
         .contains(&name);
-        let breaks = ["chaos_inject_fault", "chaos_run_experiment", "chaos_schedule"].contains(&name);
+        let breaks = [
+            "chaos_inject_fault",
+            "chaos_run_experiment",
+            "chaos_schedule",
+            "chaos_probe",
+            "chaos_register_experiment",
+        ]
+        .contains(&name);
         assert_eq!(hints["readOnlyHint"], looks, "{name}");
         assert_eq!(hints["destructiveHint"], breaks, "{name}");
-        // To set a schedule again changes nothing.
-        assert_eq!(hints["idempotentHint"], !breaks || name == "chaos_schedule", "{name}");
+        // To set a schedule again, or to register a document again, changes nothing.
+        let again = ["chaos_schedule", "chaos_register_experiment"].contains(&name);
+        assert_eq!(hints["idempotentHint"], !breaks || again, "{name}");
     }
 }
 

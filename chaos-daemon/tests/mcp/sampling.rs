@@ -136,3 +136,29 @@ async fn a_probe_is_tried_again_before_it_counts_as_not_met() {
     let (result, ..) = run(&mut client, "slow start").await;
     assert_eq!(result["verdict"], "refused", "{result}");
 }
+
+#[tokio::test]
+async fn a_plan_takes_no_sample_that_may_change_something_and_says_which_it_left_out() {
+    let server = Server::start().await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    let mut client = Client::open(&server.socket).await;
+    let http = |method: &str| json!({"type": "http", "url": url, "method": method, "timeout": 1});
+    let process = |words: &[&str]| json!({"type": "process", "path": "chaosctl", "arguments": words});
+    for (provider, is_left_out) in [
+        (http("POST"), true),
+        (process(&["probe", "http", &url, "--method", "POST"]), true),
+        (process(&["probe", "mcp", &url, "--call", "x"]), true),
+        (process(&["probe", "tcp", url.trim_start_matches("http://").trim_end_matches('/')]), false),
+    ] {
+        let mut planned = document("plan", "127.0.0.1:1", "1s");
+        planned["steady-state-hypothesis"]["probes"][0]["provider"] = provider.clone();
+        planned["steady-state-hypothesis"]["probes"][0]["name"] = json!("asked");
+        let (plan, _) = client.call("chaos_plan_experiment", json!({"document": planned})).await;
+        let expected = if is_left_out { json!(["asked"]) } else { Value::Null };
+        assert_eq!(plan["not_sampled"], expected, "{provider}: {plan}");
+        assert_eq!(plan["steady_state_before"], !is_left_out, "{plan}");
+        let came = tokio::time::timeout(Duration::from_millis(100), listener.accept()).await.is_ok();
+        assert_eq!(came, !is_left_out, "{provider}");
+    }
+}

@@ -72,6 +72,11 @@ impl Server {
 }
 
 impl Dialogue {
+    /// Whether it may change something: a tool that it calls may, and so may a program that it starts.
+    pub(super) fn may_change(&self) -> bool {
+        self.call.is_some() || matches!(self.server, Server::Stdio(_))
+    }
+
     /// A session with the server, in which `tool` has to be listed, and `call` is called with `arguments`, an object in
     /// JSON.
     ///

@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use super::migrations::MIGRATIONS;
 use super::score::score;
-use super::{ExperimentResult, Filter, Found, Latest, Recorded, Retention, RunFault, Summary, Total};
+use super::{ExperimentResult, Filter, Found, Latest, Recorded, Retention, RunFault, SHARE, Summary, Total};
 use crate::experiment::stage::Step;
 use crate::experiment::timeline::{Occurrence, Reading};
 use crate::experiment::{FailureMode, Fate, Stage, Verdict};
@@ -34,7 +34,7 @@ pub(super) const FIRST: &str = MIGRATIONS[0];
 
 /// The columns of a run, in the order in which `result` reads them.
 const RUN: &str = "id, experiment, verdict, success, steady_before, steady_after, seconds, error, started_at, affected, \
-                   gate_reaction, digest, samples_left_out, recovery, stage, next, staged, failure_mode, verified";
+                   gate_reaction, digest, samples_left_out, recovery, stage, next, staged, failure_mode, verified, owner";
 
 /// What is read of a fault.
 const FAULT: &str =
@@ -151,7 +151,7 @@ impl Database {
         let change = self.connection.transaction()?;
         if insert(&change, recorded)? {
             count(&change, &recorded.run.experiment_name, 1, i64::from(recorded.run.success))?;
-            prune(&change, retention)?;
+            prune(&change, recorded.owner.as_deref(), retention)?;
         }
         Ok(change.commit()?)
     }
@@ -185,13 +185,13 @@ impl Database {
         );
         let mut statement = self.connection.prepare(&question)?;
         let rows = statement.query_map(params_from_iter(values), |row| {
-            let types: Option<String> = row.get(20)?;
+            let types: Option<String> = row.get(21)?;
             let types = types.unwrap_or_default();
             let words: Vec<_> = types.split(',').filter_map(|word| word.split_once(':')).collect();
             Ok(Summary {
                 run: result(row)?,
                 digest: row.get(11)?,
-                score: row.get(19)?,
+                score: row.get(20)?,
                 fault_types: words.iter().map(|(kind, _)| (*kind).to_owned()).collect(),
                 fates: words
                     .iter()
@@ -276,6 +276,7 @@ impl Database {
                 run: result(row)?,
                 digest: row.get(11)?,
                 staged: row.get(16)?,
+                owner: row.get(19)?,
                 samples_left_out: u64::try_from(left_out).unwrap_or_default(),
                 ..Recorded::default()
             })
@@ -349,8 +350,9 @@ fn foreign(error: rusqlite::Error) -> Problem {
 fn insert(change: &Transaction<'_>, recorded: &Recorded) -> Result<bool> {
     let run = &recorded.run;
     let began = run.started_at.parse::<jiff::Timestamp>().unwrap_or_default();
+    let document = recorded.document.as_ref().map(|document| Value::Object(document.clone()).to_string());
     let new = change.execute(
-        "INSERT OR IGNORE INTO run VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT OR IGNORE INTO run VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         params![
             run.run_id,
             run.experiment_name,
@@ -373,14 +375,15 @@ fn insert(change: &Transaction<'_>, recorded: &Recorded) -> Result<bool> {
             run.next,
             run.failure_mode.map(FailureMode::name),
             run.verified.and_then(|verified| serde_json::to_string(&verified).ok()),
+            recorded.owner,
+            bytes(recorded, document.as_deref()),
         ],
     )?;
     if new == 0 {
         return Ok(false);
     }
-    if let (Some(digest), Some(document)) = (&recorded.digest, &recorded.document) {
-        let text = Value::Object(document.clone()).to_string();
-        change.execute("INSERT OR IGNORE INTO document VALUES (?, ?)", params![digest, text])?;
+    if let (Some(digest), Some(document)) = (&recorded.digest, &document) {
+        change.execute("INSERT OR IGNORE INTO document VALUES (?, ?)", params![digest, document])?;
     }
     insert_faults(change, recorded)?;
     let mut statement = change.prepare("INSERT INTO event VALUES (?, ?, ?, ?, ?, ?, ?)")?;
@@ -416,6 +419,15 @@ fn insert(change: &Transaction<'_>, recorded: &Recorded) -> Result<bool> {
     Ok(true)
 }
 
+/// What a run takes in the file, about. A document that several runs have counts for each.
+fn bytes(recorded: &Recorded, document: Option<&str>) -> i64 {
+    let document = document.map_or(0, str::len);
+    let faults: usize = recorded.faults.iter().map(|fault| 200 + fault.target.len()).sum();
+    let events: usize = recorded.events.iter().map(|event| 200 + event.detail.len()).sum();
+    let samples: usize = recorded.samples.iter().map(|sample| 200 + sample.detail.len()).sum();
+    i64::try_from(1000 + document + faults + events + samples).unwrap_or(i64::MAX)
+}
+
 /// Writes the faults of a run down.
 fn insert_faults(change: &Transaction<'_>, recorded: &Recorded) -> Result<()> {
     let mut statement = change.prepare("INSERT INTO fault VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")?;
@@ -446,25 +458,48 @@ fn count(change: &Transaction<'_>, experiment: &str, runs: i64, successes: i64) 
     Ok(())
 }
 
-/// Forgets the oldest runs; the totals go on counting them.
-fn prune(change: &Transaction<'_>, retention: Retention) -> Result<()> {
-    let surplus = change.execute(
-        "DELETE FROM run WHERE rowid IN (SELECT rowid FROM run ORDER BY started_ms DESC, rowid DESC LIMIT -1 OFFSET ?)",
-        [retention.runs],
-    )?;
-    let old = match retention.days {
-        None => 0,
-        Some(days) => {
-            let oldest = jiff::Timestamp::now().as_millisecond() - i64::from(days) * 86_400_000;
-            change.execute("DELETE FROM run WHERE started_ms < ?", [oldest])?
+/// Forgets the oldest runs of whose there are the most, and of everybody those that are too old; the totals go on counting them.
+fn prune(change: &Transaction<'_>, owner: Option<&str>, retention: Retention) -> Result<()> {
+    let most = i64::try_from(retention.bytes).unwrap_or(i64::MAX);
+    let share = most / SHARE.cast_signed();
+    let mut forgotten = forget(change, owner, "bytes", share)?;
+    for (what, most) in [("bytes", most), ("1", i64::from(retention.runs))] {
+        let sum = |of: &str| format!("SELECT owner, sum({what}) AS amount FROM run {of}");
+        loop {
+            let amount: Option<i64> = change.query_row(&sum(""), [], |row| row.get(1))?;
+            let excess = amount.unwrap_or_default() - most;
+            if excess <= 0 {
+                break;
+            }
+            let most_of_one = sum("GROUP BY owner ORDER BY amount DESC LIMIT 1");
+            let (owner, amount): (Option<String>, i64) =
+                change.query_row(&most_of_one, [], |row| Ok((row.get(0)?, row.get(1)?)))?;
+            let gone = forget(change, owner.as_deref(), what, amount - excess)?;
+            forgotten += gone;
+            if gone == 0 {
+                break;
+            }
         }
-    };
-    if surplus + old > 0 {
+    }
+    if let Some(days) = retention.days {
+        let oldest = jiff::Timestamp::now().as_millisecond() - i64::from(days) * 86_400_000;
+        forgotten += change.execute("DELETE FROM run WHERE started_ms < ?", [oldest])?;
+    }
+    if forgotten > 0 {
         let unused =
             "DELETE FROM document WHERE NOT EXISTS (SELECT 1 FROM run WHERE run.digest = document.digest)";
         change.execute(unused, [])?;
     }
     Ok(())
+}
+
+/// Forgets the oldest runs of this user's, so that of what is counted there is no more than `most`. Returns how many.
+fn forget(change: &Transaction<'_>, owner: Option<&str>, what: &str, most: i64) -> Result<usize> {
+    let surplus = format!(
+        "DELETE FROM run WHERE rowid IN (SELECT it FROM (SELECT rowid AS it, sum({what}) OVER (ORDER BY started_ms DESC, \
+         rowid DESC) AS amount FROM run WHERE owner IS ?1) WHERE amount > ?2)"
+    );
+    Ok(change.execute(&surplus, params![owner, most])?)
 }
 
 /// What a filter asks for, and the values in it.

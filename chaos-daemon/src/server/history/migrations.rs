@@ -79,4 +79,13 @@ pub(super) const MIGRATIONS: &[&str] = &[
     ALTER TABLE fault ADD COLUMN removed_clean INTEGER;
     ",
     "ALTER TABLE run ADD COLUMN verified TEXT;",
+    "
+    ALTER TABLE run ADD COLUMN owner TEXT;
+    ALTER TABLE run ADD COLUMN bytes INTEGER NOT NULL DEFAULT 0;
+    CREATE INDEX run_owner ON run (owner, started_ms, bytes);
+    UPDATE run SET bytes = 1000
+        + ifnull((SELECT sum(200 + length(detail)) FROM event WHERE run = id), 0)
+        + ifnull((SELECT sum(200 + length(detail)) FROM sample WHERE run = id), 0)
+        + ifnull((SELECT length(text) FROM document WHERE document.digest = run.digest), 0);
+    ",
 ];

@@ -29,6 +29,12 @@ use database::Database;
 pub const FILE: &str = "history.db";
 /// How many runs are kept when nobody says.
 pub const KEPT_RUNS: u32 = 10_000;
+/// How many bytes they may take when nobody says.
+pub const KEPT_BYTES: u64 = 1 << 30;
+/// What part of that one user's runs may take: a quarter.
+const SHARE: u64 = 4;
+/// How many bytes they may take in memory, where they cannot be written to the file.
+const BYTES_IN_MEMORY: u64 = 8 << 20;
 /// How many runs a search finds when nobody says.
 pub const FOUND_RUNS: u32 = 100;
 /// The most runs that one search finds.
@@ -166,6 +172,9 @@ pub struct Recorded {
     /// What its document was but for secrets and stages, of a run at a stage: by this its stages are known.
     #[serde(default)]
     pub staged: Option<String>,
+    /// Whose run it was; not known of runs of before that was recorded.
+    #[serde(default)]
+    pub owner: Option<String>,
     /// The document itself, without secrets.
     #[serde(default)]
     pub document: Option<Map<String, Value>>,
@@ -219,18 +228,20 @@ pub struct Filter {
     pub limit: Option<u32>,
 }
 
-/// How many runs are kept.
+/// How many runs are kept. Of whose runs there are the most, the oldest go first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retention {
     /// The most.
     pub runs: u32,
+    /// The most bytes that they take.
+    pub bytes: u64,
     /// For how many days; without it, for ever.
     pub days: Option<u32>,
 }
 
 impl Default for Retention {
     fn default() -> Self {
-        Self { runs: KEPT_RUNS, days: None }
+        Self { runs: KEPT_RUNS, bytes: KEPT_BYTES, days: None }
     }
 }
 
@@ -488,7 +499,8 @@ impl Shared {
             Err(problem) => problem,
         };
         if let Some(memory) = &mut self.memory
-            && let Err(error) = memory.record(recorded, retention)
+            && let Err(error) = memory
+                .record(recorded, Retention { bytes: BYTES_IN_MEMORY.min(retention.bytes), ..retention })
         {
             tracing::error!(run = recorded.run.run_id, %error, "a run is not recorded at all");
         }

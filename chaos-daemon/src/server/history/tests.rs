@@ -39,6 +39,7 @@ fn recorded(run: ExperimentResult) -> Recorded {
         run,
         digest: Some(digest),
         staged: Some("s".into()),
+        owner: Some("uid 1000".into()),
         document: Some(document),
         faults: vec![RunFault {
             weight: 7,
@@ -157,7 +158,7 @@ async fn runs_are_found_by_what_is_known_of_them() {
 #[tokio::test]
 async fn the_oldest_runs_are_forgotten_and_the_totals_go_on_counting() {
     let directory = tempfile::tempdir().unwrap();
-    let history = History::open(Some(directory.path()), Retention { runs: 3, days: None });
+    let history = History::open(Some(directory.path()), Retention { runs: 3, ..Retention::default() });
     for at in [5, 1, 4, 2, 3] {
         history.record(held(&at.to_string(), &minute(at))).await;
     }
@@ -171,9 +172,53 @@ async fn the_oldest_runs_are_forgotten_and_the_totals_go_on_counting() {
         assert_eq!(connection.query_row(&count, [], |row| row.get::<_, i64>(0)).unwrap(), rows, "{table}");
     }
     drop(connection);
-    let history = History::open(Some(directory.path()), Retention { runs: 3, days: Some(1) });
+    let history =
+        History::open(Some(directory.path()), Retention { runs: 3, days: Some(1), ..Retention::default() });
     history.record(held("new", &format!("{:.3}", jiff::Timestamp::now()))).await;
     assert_eq!(ids(&history, Filter::default()).await, ["new"]);
+}
+
+#[tokio::test]
+async fn of_runs_that_take_too_much_the_oldest_go_of_who_has_the_most() {
+    // How many runs of so many bytes each begins, one after the other, of which so many are left: `bytes` are 40 of them.
+    let (each, bytes) = (10_000, 480_000);
+    for (runs, left) in [
+        // Nobody has more than a quarter.
+        ([100, 0, 0, 0, 0], [10, 0, 0, 0, 0]),
+        ([100, 5, 5, 5, 5], [10, 5, 5, 5, 5]),
+        // Five have more than there is room for together: who has the least keeps it.
+        ([3, 100, 100, 100, 100], [3, 9, 9, 9, 10]),
+    ] {
+        let directory = tempfile::tempdir().unwrap();
+        let history = History::open(Some(directory.path()), Retention { bytes, ..Retention::default() });
+        for (user, runs) in runs.into_iter().enumerate() {
+            for number in 0..runs {
+                let mut recorded = held(&format!("{user}-{number:03}"), &minute(number % 60));
+                recorded.owner = (user > 0).then(|| format!("uid {user}"));
+                recorded.events[0].detail = "x".repeat(each);
+                assert_eq!(history.record(recorded).await, None);
+            }
+        }
+        let found = ids(&history, Filter::default()).await;
+        let count = |user: usize| found.iter().filter(|id| id.starts_with(&format!("{user}-"))).count();
+        let kept: Vec<_> = (0..5).map(count).collect();
+        assert!(
+            kept.iter().zip(left).all(|(kept, left)| kept.abs_diff(left) <= 1),
+            "{kept:?}, and not {left:?}"
+        );
+        let size = fs::metadata(directory.path().join(FILE)).unwrap().len();
+        assert!(size < 2 * bytes, "{size}");
+    }
+    // One who has few loses none for one who has many, by number.
+    let history = History::open(None, Retention { runs: 10, ..Retention::default() });
+    for number in 0..100 {
+        let mut recorded = held(&format!("{number}"), &minute(number % 60));
+        recorded.owner = Some(if number < 3 { "uid 1" } else { "uid 2" }.to_owned());
+        history.record(recorded).await;
+    }
+    let found = ids(&history, Filter::default()).await;
+    assert_eq!(found.len(), 10);
+    assert!(["0", "1", "2"].iter().all(|id| found.contains(&(*id).to_owned())), "{found:?}");
 }
 
 #[tokio::test]

@@ -11,6 +11,7 @@ use crate::experiment::stage;
 use crate::experiment::timeline::Stages;
 use crate::experiment::verification::ready;
 use crate::experiment::{Experiment, Impact, Recorder, Stage};
+use crate::probe::Probe;
 use crate::request::{ApiError, Caller, ErrorCode, PlanReport, Planned, Reply, Request};
 use crate::server::history::precedents::Precedents;
 use crate::server::history::{ExperimentResult, of_document};
@@ -30,6 +31,8 @@ pub struct DryRun {
     pub plans: Vec<PlannedFault>,
     /// What has run before of it, and what was like it.
     pub history: Precedents,
+    /// The probes, gates and alerts that were not sampled, because asking may change something.
+    pub not_sampled: Vec<String>,
 }
 
 /// What a fault of a dry run would be.
@@ -105,8 +108,9 @@ impl Service {
         // Of a dry run nothing is recorded.
         let recorder = Recorder::new(&experiment, BTreeMap::new());
         problems.extend(self.runs.may_start(&experiment).err().map(|error| error.to_string()));
-        let steady = ready(&experiment, &self.prober.for_caller(&self.door, caller), &recorder).await;
-        let asked = experiment.asked().before;
+        let (harmless, not_sampled) = harmless(&experiment);
+        let steady = ready(&harmless, &self.prober.for_caller(&self.door, caller), &recorder).await;
+        let asked = experiment.asked().before && harmless.conditions.len() == experiment.conditions.len();
         let steady_now = asked && steady.is_ok();
         problems.extend(steady.err());
         let plans = self.plan_all(&experiment, caller).await?;
@@ -131,7 +135,7 @@ impl Service {
         let (digest, _) = of_document(document);
         let history = self.history.precedents(&experiment, &digest).await;
         let host_limits = host_limits::told(&experiment);
-        Ok(DryRun { result, digest, host_limits, plans, history })
+        Ok(DryRun { result, digest, host_limits, plans, history, not_sampled })
     }
 
     /// What the injector would do for each fault of an experiment, or why it would not.
@@ -158,4 +162,21 @@ impl Service {
         });
         Ok(all.collect())
     }
+}
+
+/// The experiment without what may change something when it is sampled, and the names of that.
+fn harmless(experiment: &Experiment) -> (Experiment, Vec<String>) {
+    let mut harmless = experiment.clone();
+    let mut left_out = Vec::new();
+    let mut keep = |name: &str, probe: &Probe| {
+        let keep = !probe.check.may_change();
+        if !keep {
+            left_out.push(experiment.variables.hide(name));
+        }
+        keep
+    };
+    harmless.conditions.retain(|condition| keep(&condition.name, &condition.probe));
+    harmless.guardrails.gates.retain(|gate| keep(&gate.name, &gate.probe));
+    harmless.guardrails.alerts.retain(|alert| keep(&alert.name, &alert.probe));
+    (harmless, left_out)
 }

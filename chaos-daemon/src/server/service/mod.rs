@@ -11,7 +11,8 @@ use serde_json::{Map, Value};
 use super::history::{ExperimentResult, History, Retention, of_document, of_stages};
 use super::keys::{Begun, IdempotencyKey, Keys};
 use super::notes::{Note, Notes};
-use super::registry::{Registry, Store};
+use super::owner::Owner;
+use super::registry::{Document, Entry, Registry, Store};
 use super::runs::{Occasion, Run, Runs, Which};
 use super::schedule::Schedules;
 use crate::experiment::driver::unexpected;
@@ -27,7 +28,7 @@ use crate::request::{
     ApiError, Caller, DoctorReport, ErrorCode, FaultState, FaultStatus, PlanReport, Removal, Reply, Request,
     ResidueReport, WentDown,
 };
-use crate::spec::{FaultName, FaultRequest, SpecError, TargetRequest};
+use crate::spec::{FaultName, FaultRequest, FaultType, Probability, SpecError, TargetRequest};
 pub use dry_run::{DryRun, PlannedFault};
 
 /// How long a call waits for a run that it stops.
@@ -46,15 +47,35 @@ pub struct Service {
     injection_keys: Keys<Injection>,
     schedules: Schedules,
     pub(super) grammar: Grammar,
+    /// Who reads the catalogue.
+    pub(super) reading: Arc<tokio::sync::Mutex<()>>,
 }
 
-/// What came of an injection.
+/// What came of an injection. It is small: by its key it is kept for an hour, whatever else the fault says.
 #[derive(Debug, Clone)]
 pub enum Injection {
     /// The roll of the dice said no.
-    NotTriggered(Arc<FaultRequest>),
+    NotTriggered(Brief),
     /// The fault is active.
-    Active(Arc<FaultRequest>, Box<FaultStatus>),
+    Active(Brief, Box<FaultStatus>),
+}
+
+/// What is told of a registered fault.
+#[derive(Debug, Clone)]
+pub struct Brief {
+    /// Its type.
+    pub fault_type: FaultType,
+    /// Of what the roll has to say yes.
+    pub probability: Probability,
+    /// What is reported when it is triggered.
+    pub error_message: Option<String>,
+}
+
+impl From<&FaultRequest> for Brief {
+    fn from(fault: &FaultRequest) -> Self {
+        let (fault_type, probability) = (fault.fault_type, fault.probability);
+        Self { fault_type, probability, error_message: fault.error_message.clone() }
+    }
 }
 
 /// What came of registering.
@@ -97,7 +118,7 @@ pub fn check(fault: &FaultRequest) -> Result<bool, SpecError> {
 #[derive(Debug)]
 pub struct Overview {
     /// What is registered.
-    pub registry: Registry,
+    pub registry: Arc<Registry>,
     /// What is active or ended a short while ago, or why that is not known.
     pub faults: Result<Vec<FaultStatus>, ApiError>,
     /// Runs that go on.
@@ -129,7 +150,8 @@ impl Service {
         let runs = Runs::new(notes, history.clone(), most_runs);
         let schedules = Schedules::open(state_dir);
         let (run_keys, injection_keys) = (Keys::default(), Keys::default());
-        Self { door, prober, store, history, runs, run_keys, injection_keys, schedules, grammar }
+        let reading = Arc::default();
+        Self { door, prober, store, history, runs, run_keys, injection_keys, schedules, grammar, reading }
     }
 
     /// What runs by itself, and when.
@@ -146,24 +168,33 @@ impl Service {
     ///
     /// # Errors
     /// When the fault makes no sense, or the registry is full. Nothing has changed then.
-    pub async fn register(&self, name: FaultName, fault: FaultRequest) -> Result<Registered, ApiError> {
+    pub async fn register(
+        &self,
+        name: FaultName,
+        fault: FaultRequest,
+        caller: Caller,
+    ) -> Result<Registered, ApiError> {
+        let owner = Owner::from(caller);
+        let _turn = self.store.turn(owner).await;
         let needs_target = check(&fault)?;
-        let key = name.clone();
+        let (key, entry) = (name.clone(), Entry::new(Some(owner), fault));
         let change =
-            self.store.change(move |registry| Ok(registry.faults.insert(key, Arc::new(fault)).is_some()));
+            self.store.change(owner, move |registry| Ok(registry.faults.insert(key, entry).is_some()));
         let (replaced, problem) = change.await?;
         let active = self.active().await.is_ok_and(|faults| faults.iter().any(|fault| fault.name == name));
         Ok(Registered { replaced, active, needs_target, problem })
     }
 
     fn registered(&self, name: &FaultName) -> Result<Arc<FaultRequest>, ApiError> {
-        self.store.read(|registry| registry.faults.get(name).cloned()).ok_or_else(|| {
-            ApiError::new(
-                ErrorCode::FaultNotFound,
-                format!("no fault is registered as {name:?}", name = name.as_str()),
-            )
-            .hint("register it first: action \"register\" with a fault_type")
-        })
+        self.store.read(|registry| registry.faults.get(name).map(|it| Arc::clone(&it.what))).ok_or_else(
+            || {
+                ApiError::new(
+                    ErrorCode::FaultNotFound,
+                    format!("no fault is registered as {name:?}", name = name.as_str()),
+                )
+                .hint("register it first: action \"register\" with a fault_type")
+            },
+        )
     }
 
     /// Rolls the dice once and, if they say so, injects a registered fault.
@@ -178,11 +209,11 @@ impl Service {
         })?;
         if !rand::random_bool(fault.probability.get()) {
             tracing::info!(fault = %name, ?caller, "not triggered");
-            return Ok(Injection::NotTriggered(fault));
+            return Ok(Injection::NotTriggered(Brief::from(&*fault)));
         }
         let request = Request::Inject { name, fault: Box::new(FaultRequest::clone(&fault)), caller };
         match self.door.call(request).await? {
-            Reply::Injected(status) => Ok(Injection::Active(fault, status)),
+            Reply::Injected(status) => Ok(Injection::Active(Brief::from(&*fault), status)),
             other => Err(unexpected(&other)),
         }
     }
@@ -234,6 +265,7 @@ impl Service {
     pub async fn remove(
         &self,
         name: &FaultName,
+        caller: Caller,
     ) -> Result<(Vec<Removal>, Option<Arc<FaultRequest>>), ApiError> {
         self.runs.stop(Some(name));
         let removals = self.end(Request::Remove { name: name.clone() }).await?;
@@ -241,8 +273,10 @@ impl Service {
             return Ok((removals, None));
         }
         let key = name.clone();
-        let (forgotten, _) = self.store.change(move |registry| Ok(registry.faults.remove(&key))).await?;
-        Ok((removals, forgotten))
+        let owner = Owner::from(caller);
+        let (forgotten, _) =
+            self.store.change(owner, move |registry| Ok(registry.faults.remove(&key))).await?;
+        Ok((removals, forgotten.map(|entry| entry.what)))
     }
 
     /// Ends one active fault, or all of them and every run. Registrations stay.
@@ -290,7 +324,7 @@ impl Service {
     /// Everything there is to see.
     pub async fn overview(&self) -> Overview {
         let faults = self.faults().await;
-        Overview { registry: self.store.read(Clone::clone), faults, runs: self.runs.list() }
+        Overview { registry: self.store.all(), faults, runs: self.runs.list() }
     }
 
     /// What this kernel can do.
@@ -338,9 +372,11 @@ impl Service {
         document: Map<String, Value>,
         caller: Caller,
     ) -> Result<(Experiment, Option<String>), ApiError> {
+        let owner = Owner::from(caller);
+        let _turn = self.store.turn(owner).await;
         let experiment = self.understand(&document, caller).await?;
-        let name = experiment.name.clone();
-        let change = self.store.change(move |registry| Ok(registry.experiments.insert(name, document)));
+        let (name, entry) = (experiment.name.clone(), Entry::new(Some(owner), document.into()));
+        let change = self.store.change(owner, move |registry| Ok(registry.experiments.insert(name, entry)));
         Ok((experiment, change.await?.1))
     }
 
@@ -350,6 +386,7 @@ impl Service {
         document: &Map<String, Value>,
         caller: Caller,
     ) -> Result<Experiment, ApiError> {
+        Document::check(document)?;
         let experiment = Experiment::parse(document, self.grammar, &Nowhere)?;
         let prober = self.prober.for_caller(&self.door, caller);
         for (name, probe) in experiment.probes() {
@@ -363,15 +400,14 @@ impl Service {
 
     fn experiment(&self, name: &str) -> Result<(Experiment, Map<String, Value>), ApiError> {
         let document =
-            self.store.read(|registry| registry.experiments.get(name).cloned()).ok_or_else(|| {
-                ApiError::new(
-                    ErrorCode::ExperimentNotFound,
-                    format!("no experiment is registered as {name:?}"),
-                )
+            self.store.read(|registry| registry.experiments.get(name).map(|it| Arc::clone(&it.what)));
+        let document = document.ok_or_else(|| {
+            ApiError::new(ErrorCode::ExperimentNotFound, format!("no experiment is registered as {name:?}"))
                 .hint(
                     "register it first, with chaos_register_experiment or chaosctl experiment register FILE",
                 )
-            })?;
+        })?;
+        let document = document.read();
         Ok((Experiment::parse(&document, self.grammar, &Nowhere)?, document))
     }
 
@@ -477,7 +513,7 @@ impl Service {
         let held = stage.map(|stage| stage::at(&experiment, stage)).transpose()?;
         let experiment = held.unwrap_or(experiment);
         let (door, prober) = (self.door.clone(), self.prober.for_caller(&self.door, caller));
-        self.runs.start(experiment, document, Occasion { stage, started_by }, caller, door, prober)
+        self.runs.start(experiment, document, Occasion { stage, started_by }, caller, door, prober).await
     }
 
     /// What the experiment of this name is now, for [`Service::run_pinned`].
