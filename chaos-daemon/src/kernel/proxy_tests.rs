@@ -1,7 +1,7 @@
 //! Who is a proxy and who only looks like one, and what a proxy is told.
 
 use std::fs::{self, OpenOptions, create_dir};
-use std::io::Read;
+use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
@@ -62,42 +62,42 @@ fn a_fault_is_in_force_from_its_order_until_its_deadline_or_its_death() {
     assert_eq!((in_force(&page).unwrap(), next.tally().unwrap()), (None, (0, 0)));
 }
 
-/// A child that has this open under the number of a page, and does `first` before; killed when dropped.
-struct Child(ProcessId, bool);
+/// A child that has something open under the number of a page; killed when dropped.
+struct Child {
+    id: ProcessId,
+    /// Whether it could open it.
+    has_it: bool,
+}
 
 impl Child {
     fn with(open: impl FnOnce() -> io::Result<OwnedFd>) -> Self {
-        // It says by this that it has it open: until then another thread's descriptor may have that number.
-        let (mut told, tell) = io::pipe().unwrap();
+        let (told, tell) = pipe().unwrap();
         // SAFETY: the child makes system calls, and never returns.
         let pid = unsafe { libc::fork() };
         if pid == 0 {
-            // SAFETY: system calls, of which one reads a byte of this stack. Whatever becomes of the test, the child ends.
+            let opened = open().map(|fd| {
+                // SAFETY: a system call on numbers of descriptors.
+                unsafe { libc::dup2(fd.as_raw_fd(), NUMBER) }
+            });
+            let _ = File::from(tell).write_all(&[u8::from(opened.is_ok_and(|number| number == NUMBER))]);
+            // SAFETY: system calls without pointers. Whatever becomes of the test, the child ends.
             unsafe {
                 libc::alarm(600);
-                match open().map(|fd| libc::dup2(fd.as_raw_fd(), NUMBER)) {
-                    Ok(NUMBER) => loop {
-                        libc::write(tell.as_raw_fd(), [1_u8].as_ptr().cast(), 1);
-                        libc::pause();
-                    },
-                    _ => libc::_exit(1),
+                loop {
+                    libc::pause();
                 }
             }
         }
         drop(tell);
-        // Nothing comes of one that has ended.
-        let has_it = told.read(&mut [0]).unwrap() == 1;
-        Self(ProcessId::of(pid).unwrap(), has_it)
-    }
-
-    fn has_it(&self) -> bool {
-        self.1
+        let mut has_it = [0];
+        File::from(told).read_exact(&mut has_it).unwrap();
+        Self { id: ProcessId::of(pid).unwrap(), has_it: has_it == [1] }
     }
 }
 
 impl Drop for Child {
     fn drop(&mut self) {
-        end_child(self.0.pid).unwrap();
+        end_child(self.id.pid).unwrap();
     }
 }
 
@@ -186,17 +186,17 @@ fn an_impostor_is_no_proxy_and_nothing_is_written_to_it() {
     ];
     for (what, open) in table {
         let child = Child::with(|| open.try_clone());
-        assert!(child.has_it(), "{what}");
-        assert!(find(child.0).unwrap().is_none(), "{what} was found");
-        assert!(Proxy::claim(child.0, 5).unwrap().is_none(), "{what} was claimed");
+        assert!(child.has_it, "{what}");
+        assert!(find(child.id).unwrap().is_none(), "{what} was found");
+        assert!(Proxy::claim(child.id, 5).unwrap().is_none(), "{what} was claimed");
     }
     let child = Child::with(|| bound(&victim));
     // Without user namespaces nobody can have this.
-    if child.has_it() {
-        let taken = child.0.open().unwrap().unwrap().descriptor(NUMBER).unwrap().unwrap();
+    if child.has_it {
+        let taken = child.id.open().unwrap().unwrap().descriptor(NUMBER).unwrap().unwrap();
         let shown = fs::read_link(format!("/proc/self/fd/{}", taken.as_raw_fd())).unwrap();
         assert_eq!(shown, Path::new(LINK), "to who goes by the text of a link it is a page");
-        assert!(Proxy::claim(child.0, 5).unwrap().is_none(), "a file that is bound on the name of a page");
+        assert!(Proxy::claim(child.id, 5).unwrap().is_none(), "a file that is bound on the name of a page");
     }
     for path in [victim.as_path(), in_memory.path(), &named] {
         assert_eq!(fs::read(path).unwrap(), text, "{}", path.display());
@@ -215,7 +215,7 @@ fn a_page_of_another_user_than_who_runs_the_process_is_none() {
         setresuid(user, user, user)?;
         Ok(page.try_clone()?.into())
     });
-    assert!(child.has_it() && Proxy::claim(child.0, 5).unwrap().is_none());
+    assert!(child.has_it && Proxy::claim(child.id, 5).unwrap().is_none());
     assert!(!is_claimed(&page).unwrap());
 }
 
@@ -223,7 +223,7 @@ fn a_page_of_another_user_than_who_runs_the_process_is_none() {
 fn a_proxy_is_told_on_the_very_file_that_it_has_open() {
     let page = create().unwrap();
     let child = Child::with(|| Ok(page.try_clone()?.into()));
-    let fault = Proxy::claim(child.0, 5).unwrap().unwrap();
+    let fault = Proxy::claim(child.id, 5).unwrap().unwrap();
     fault.order(&order(), boot_time_ns() + 60_000_000_000).unwrap();
     assert_eq!(in_force(&page).unwrap(), Some(5));
     drop(fault);

@@ -21,7 +21,7 @@ tests![whatever_callers_send_and_do_not_read_the_server_stays_small_and_root_sto
 /// What no caller gets the server above.
 const MOST: u64 = 256 << 20;
 /// What it may have some seconds after all have gone, with a registry that is full.
-const LEFT: u64 = 96 << 20;
+const LEFT: u64 = 128 << 20;
 /// What a server without bounds of its own dies at.
 const NEVER: u64 = 1 << 30;
 /// Who floods, with how many connections each.
