@@ -69,16 +69,18 @@ impl ServiceManager {
     /// # Errors
     /// When the environment makes no sense; without any of the variables there is no error.
     pub unsafe fn from_environment() -> Result<Self, ManagerError> {
-        let mut manager = Self::told_by(|name| std::env::var_os(name))?;
-        if passed_sockets(|name| std::env::var_os(name))? == 1 {
-            // SAFETY: the caller's promise; and the variables are meant for this process.
-            manager.listener = Some(unsafe { take_listener() }?);
-        }
-        let first = FIRST_FD + i32::from(manager.listener.is_some());
+        let is_passed = passed_sockets(|name| std::env::var_os(name))? == 1;
+        let first = FIRST_FD + i32::from(is_passed);
         // SAFETY: the caller's promise: nothing in this process has taken one of them.
         if unsafe { libc::close_range(first.unsigned_abs(), u32::MAX, 0) } < 0 {
             let source = io::Error::last_os_error();
             return Err(ManagerError::Io { operation: "close what was inherited", source });
+        }
+        // Only now: the socket to the manager would be closed as well.
+        let mut manager = Self::told_by(|name| std::env::var_os(name))?;
+        if is_passed {
+            // SAFETY: the caller's promise; and the variables are meant for this process.
+            manager.listener = Some(unsafe { take_listener() }?);
         }
         Ok(manager)
     }
