@@ -213,11 +213,11 @@ fn one_that_hangs_or_never_stops_is_ended_at_the_limit_and_nobody_else_waits() {
         assert_within(Duration::from_secs(11), start.elapsed(), script);
         assert!(wait_until(HANG, || left().is_empty()), "{script}: it still runs");
     }
-    // Two that hang are the most; whoever asks for something else has an answer meanwhile.
+    // One of a user that hangs is the most; whoever asks for something else has an answer meanwhile.
     journal.instead("exec sleep 61.7");
     let socket = daemon.socket();
     let hanging: Vec<_> = (0..4).map(|_| std::thread::spawn(hang(&socket))).collect();
-    assert!(wait_until(HANG, || left().len() == 2), "{:?}", left());
+    assert!(wait_until(HANG, || left().len() == 1), "{:?}", left());
     let meanwhile = left();
     mcp.call_tool("chaos_status", json!({})).unwrap().ok().unwrap();
     assert_eq!(left(), meanwhile, "the answer has waited for one that hangs");

@@ -373,7 +373,7 @@ impl Drop for Held {
 }
 
 /// Has the calling thread give way to the loop. Where that is refused it goes on as it is.
-pub(super) fn give_way() {
+fn give_way() {
     // SAFETY: it takes no memory; 0 is the calling thread on Linux (setpriority(2), "C library/kernel differences").
     let _refused = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICE) };
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use nix::time::{ClockId, clock_gettime};
 
-use super::aside::Places;
+use super::aside::{Places, Purpose};
 use super::inject::cancelled;
 use super::{logs, services};
 use crate::host::program::{Distrust, trusted};
@@ -76,10 +76,12 @@ async fn aside<T: Send + 'static>(
     (caller, ticket): (Caller, &mut Ticket),
     look: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
 ) -> Result<T, ApiError> {
+    // A gate may wait for it, which ends a fault in time, or says that it has no data: so it does not give way to anybody.
+    let looked = async { PLACES.turn(caller.into(), Purpose::Look).await?.run_soon(look).await };
     tokio::select! {
         biased;
         () = ticket.cancelled() => Err(cancelled()),
-        looked = PLACES.look(caller.into(), look) => looked,
+        looked = looked => looked,
     }
 }
 

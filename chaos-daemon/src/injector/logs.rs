@@ -14,7 +14,7 @@ use tokio::io::AsyncReadExt;
 use tokio::process::{Child, ChildStderr, Command};
 use tokio::time::timeout;
 
-use super::aside::{Places, Purpose, Turn, give_way, on_a_thread};
+use super::aside::{Places, Purpose, Turn, on_a_thread};
 use super::child::{collect, ended, kill, start_child};
 use super::inject::cancelled;
 use super::server_process::{drop_rights, unprivileged};
@@ -90,10 +90,7 @@ async fn aside<T: Send + 'static>(
     limit: Limit,
     read: impl FnOnce() -> Result<T, LogError> + Send + 'static,
 ) -> Result<(T, Turn), ApiError> {
-    let reading = on_a_thread(move || {
-        give_way();
-        read().map(|done| (done, place))
-    });
+    let reading = on_a_thread(move || read().map(|done| (done, place)));
     match timeout(limit.left(), reading).await {
         Ok(Ok(done)) => done.map_err(|error| refuse(&error)),
         Ok(Err(error)) => Err(unavailable(format!("reading broke: {error}"))),

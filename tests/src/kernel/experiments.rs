@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
@@ -12,6 +12,7 @@ use super::{Context, Outcome, TestResult, tests};
 use crate::daemon::binary;
 use crate::guard::Guard;
 use crate::late::HANG;
+use crate::mcp::Answer;
 use crate::mounts::{Ballast, Mounted, with_tiny_tmpfs};
 use crate::netns::output;
 use crate::pair::INTERFACE;
@@ -24,7 +25,7 @@ tests![
     a_run_that_everything_died_under_is_interrupted_for_the_next_daemon,
     a_run_that_the_daemon_is_stopped_under_leaves_nothing_and_is_interrupted_for_the_next,
     a_dry_run_is_refused_where_the_run_would_be,
-    on_a_full_disk_a_run_ends_as_ever_and_says_that_it_is_kept_in_memory_only,
+    on_a_disk_that_is_full_a_run_ends_as_ever_and_none_begins,
 ];
 
 /// An experiment whose fault would last for longer than anybody waits.
@@ -231,7 +232,7 @@ fn a_run_that_everything_died_under_is_interrupted_for_the_next_daemon(_: &Conte
 }
 
 /// The full one is a tmpfs of the test's own, which only this thread and its children see.
-fn on_a_full_disk_a_run_ends_as_ever_and_says_that_it_is_kept_in_memory_only(_: &Context) -> TestResult {
+fn on_a_disk_that_is_full_a_run_ends_as_ever_and_none_begins(_: &Context) -> TestResult {
     with_tiny_tmpfs(65536, || {
         let pair = Pair::new()?;
         let before = Residue::take(&[&pair.near])?;
@@ -244,26 +245,43 @@ fn on_a_full_disk_a_run_ends_as_ever_and_says_that_it_is_kept_in_memory_only(_: 
                 .and_then(|on| Mounted::over("tmpfs", on, "size=1m,mode=755"));
         })?;
         let _disk = disk?;
-        let mut short = document(&pair);
-        short["method"][0]["provider"]["arguments"]["--for"] = json!("300ms");
-        daemon.mcp()?.call_tool("chaos_register_experiment", short)?.ok()?;
-        let run = || -> Result<String, Error> {
-            let output = chaosctl(&daemon, &["run", "cut"])?.output();
-            let output = output.map_err(Error::io("run", "chaosctl"))?;
-            assert_eq!(output.status.code(), Some(0), "{output:?}{}", daemon.log());
-            Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+        let mut document = document(&pair);
+        document["method"][0]["provider"]["arguments"]["--for"] = json!("3s");
+        let mcp = daemon.mcp()?;
+        mcp.call_tool("chaos_register_experiment", document)?.ok()?;
+        let begin = || -> Result<Child, Error> {
+            let mut command = chaosctl(&daemon, &["run", "cut"])?;
+            command.stdout(Stdio::piped()).stderr(Stdio::piped());
+            command.spawn().map_err(Error::io("run", "chaosctl"))
+        };
+        let ended = |run: Child, code: i32| -> Result<String, Error> {
+            let output = run.wait_with_output().map_err(Error::io("wait for", "chaosctl"))?;
+            assert_eq!(output.status.code(), Some(code), "{output:?}{}", daemon.log());
+            Ok(String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
+        };
+        let acts = || {
+            let status = mcp.call_tool("chaos_status", json!({})).and_then(Answer::ok);
+            status.is_ok_and(|status| {
+                status["active_faults"].as_array().is_some_and(|faults| !faults.is_empty())
+            })
         };
         let unkept = "not recorded, so it is forgotten";
         {
+            let run = begin()?;
+            assert!(wait_until(HANG, acts), "{}", daemon.log());
             let _full = Ballast::fill(&daemon.state_dir())?;
-            let said = run()?;
+            let said = ended(run, 0)?;
             assert!(said.starts_with("cut: held") && said.contains(unkept), "{said}");
+            let refused = "no run begins that cannot be noted before";
+            let said = ended(begin()?, 3)?;
+            assert!(said.contains(refused) && !acts(), "{said}");
             // The next server has no more room than this one, and knows the experiment.
             daemon.server().ok_or_else(|| Error::Different("no server".into()))?.signal(Signal::SIGKILL);
-            let said = run()?;
-            assert!(said.starts_with("cut: held") && said.contains(unkept), "{said}");
+            assert!(wait_until(HANG, || daemon.mcp().is_ok()), "{}", daemon.log());
+            let said = ended(begin()?, 3)?;
+            assert!(said.contains(refused), "{said}");
         }
-        let said = run()?;
+        let said = ended(begin()?, 0)?;
         assert!(said.starts_with("cut: held") && !said.contains(unkept), "{said}");
         before.assert_unchanged_within(&[&pair.near], HANG)?;
         Ok(())

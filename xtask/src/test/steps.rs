@@ -133,7 +133,7 @@ const VM_SOAK: &str = "vm-soak";
 const VM_SWEEP: &str = "vm-sweep";
 const SYSTEMD: &str = "systemd";
 /// Sets of which no share is run but by `--long`, or `--only`.
-pub(super) const LONG: &[&str] = &[VM_SOAK, VM_SWEEP, KUBERNETES];
+pub(super) const LONG: &[&str] = &[VM_SOAK, VM_SWEEP, SYSTEMD, KUBERNETES];
 
 #[cfg(test)]
 mod tests {

@@ -1,6 +1,8 @@
 //! What runs in VMs, on their kernels. All that a run has for a kernel is done in one boot of it, as a list of jobs.
 
 use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
 
 use super::chosen::{Chosen, Share, quoted};
 use super::host;
@@ -9,7 +11,7 @@ use crate::said::read_text;
 use crate::summary::Tally;
 use crate::verdict::{Outcome, Results, Verdict};
 use crate::vm::{self, Heard, Job, Report};
-use crate::{artifacts, kills, kinds};
+use crate::{artifacts, kills, kinds, run};
 
 /// Rounds of each kind.
 const KILLS: u32 = 2;
@@ -29,6 +31,8 @@ pub(super) const SOAK_LANES: u32 = 2;
 /// which a reboot and a power cut are in the middle, and those in which faults take the machine down.
 const SYSTEMD_PARTS: [&str; 6] =
     ["--partition=1/4", "--partition=2/4", "--partition=3/4", "--partition=4/4", "boots", "going_down"];
+/// How far they give way to the tests of the host: by a third of the weight (`sched_prio_to_weight` in kernel/sched/core.c).
+const NICE: &str = "5";
 /// Each of them on each kernel.
 pub(super) const SYSTEMD_SHARES: u32 = (SYSTEMD_PARTS.len() * vm::KERNELS.len()) as u32;
 
@@ -236,6 +240,7 @@ fn not_repeated(passed: &[Verdict], series: &str) -> Vec<String> {
 /// The package on a real systemd, a part of its tests on a kernel each landing. `cargo xtask vm --systemd` does all of it with the
 /// release programs.
 pub(super) fn systemd(chosen: &Chosen) -> Result<Tally, Error> {
+    give_way()?;
     let mut tally = Tally::default();
     let (kernels, filters) = match chosen.share {
         Some(share) => {
@@ -256,6 +261,16 @@ pub(super) fn systemd(chosen: &Chosen) -> Result<Tally, Error> {
     }
     kinds::keep_heard(kinds::SYSTEMD_TESTS, &heard, others(chosen))?;
     Ok(tally)
+}
+
+/// Has what this thread starts take processors only while others leave them: an emulated machine would take all that it gets, and the
+/// tests beside it wait for events.
+fn give_way() -> Result<(), Error> {
+    // Its last part is the number of this thread (proc(5)), by which the kernel knows of its nice value.
+    let thread = Path::new("/proc/thread-self");
+    let thread = std::fs::read_link(thread).map_err(Error::file("read", thread))?;
+    let number = thread.file_name().unwrap_or_default();
+    run::output(Command::new("renice").args(["--priority", NICE, "--pid"]).arg(number)).map(drop)
 }
 
 /// What is done in a share, and on which kernel. The kernels take turns.

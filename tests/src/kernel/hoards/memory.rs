@@ -178,8 +178,8 @@ fn memory_of_the_reserve_is_refused_and_nothing_is_taken(_: &Context) -> TestRes
 }
 
 /// A limit in MiB, within it a process of this size, and a fault that uses up the rest.
-const LIMIT: u64 = 128;
-const LARGE: usize = 30;
+const LIMIT: u64 = 192;
+const LARGE: usize = 50;
 /// So often it is tried until the kernel has killed one alone.
 const STRIKES: u32 = 4;
 
