@@ -18,7 +18,17 @@ impl Partition {
     pub const WHOLE: Self = Self { number: 1, of: 1 };
 
     fn has(self, index: usize) -> bool {
-        index % self.of == self.number - 1
+        index % self.of == self.index()
+    }
+
+    /// Its number, from 0.
+    pub fn index(self) -> usize {
+        self.number - 1
+    }
+
+    /// How many there are.
+    pub fn of(self) -> usize {
+        self.of
     }
 }
 

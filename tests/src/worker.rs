@@ -155,7 +155,7 @@ impl Worker {
     /// Whether no thread counts for some time.
     pub fn stands_still(&self) -> bool {
         let before = self.counts();
-        thread::sleep(Duration::from_millis(60));
+        thread::sleep(Duration::from_millis(150));
         self.counts() == before
     }
 

@@ -39,7 +39,7 @@ impl ProcessId {
     pub fn open(self) -> io::Result<Option<Process>> {
         let pidfd = match pidfd_open(self.pid) {
             Ok(pidfd) => pidfd,
-            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return Ok(None),
+            Err(error) if is_nobody(&error) => return Ok(None),
             Err(error) => return Err(error),
         };
         // Read after the pidfd is open: if the start time matches now, the pidfd is of this very process.
@@ -145,6 +145,12 @@ fn is_killed(pid: i32) -> bool {
         u64::from_str_radix(set.trim(), 16).ok()
     };
     String::from_utf8_lossy(&status).lines().filter_map(pending).any(|signals| signals & KILLED != 0)
+}
+
+/// Whether pidfd_open(2) says that no process has this number. The kernel keeps the number of one that has been collected while
+/// its session or process group has others in it, and calls it invalid then, or not found (`pidfd_prepare` in kernel/fork.c).
+fn is_nobody(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ESRCH | libc::EINVAL | libc::ENOENT))
 }
 
 /// A descriptor of a process, which can be read from when the last thread of it has ended (pidfd_open(2)).

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-/// Between two counts: fast enough to be seen to stop, and no load.
-const STEP: Duration = Duration::from_millis(1);
+/// Between two counts: fast enough to be seen to stop, and no load, also where the processor is emulated.
+const STEP: Duration = Duration::from_millis(10);
 
 fn main() -> io::Result<()> {
     let mut arguments = std::env::args().skip(1);

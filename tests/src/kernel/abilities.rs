@@ -1,8 +1,12 @@
 //! What the faults need of the kernel is there, and loads by itself as on a real host.
 
+use std::io::{BufRead, BufReader};
 use std::os::fd::AsRawFd;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use chaos_daemon::host::ProcessId;
+use nix::sys::signal::Signal;
 use nix::sys::socket::{
     AddressFamily, Backlog, SockFlag, SockType, VsockAddr, bind, connect, getsockname, listen, socket,
 };
@@ -12,6 +16,7 @@ use crate::bpf::tcx_programs;
 use crate::late::HANG;
 use crate::measure::{Echo, Tcp, icmp_rtt, tcp_rtt, udp_rtt_median};
 use crate::pair::INTERFACE;
+use crate::process::{Killed, Process};
 use crate::{Error, NetNs, Pair, Reason, Residue, UdpFlow};
 
 tests![
@@ -20,6 +25,7 @@ tests![
     filters_come_and_go_without_losing_a_packet,
     tcx_answers_queries,
     vsock_has_a_loopback,
+    a_process_that_was_collected_has_ended_though_its_session_goes_on,
 ];
 
 fn a_cable_carries_udp_tcp_and_icmp_on_both_families(_: &Context) -> TestResult {
@@ -118,4 +124,26 @@ pub(super) fn connect_to_self_over_vsock() -> nix::Result<()> {
     bind(server.as_raw_fd(), &VsockAddr::new(LOOPBACK, ANY_PORT))?;
     listen(&server, Backlog::new(1)?)?;
     connect(client.as_raw_fd(), &getsockname::<VsockAddr>(server.as_raw_fd())?)
+}
+
+/// A kernel keeps the number of a process while its session has others in it. Some call it invalid then (EINVAL of pidfd_open(2)).
+fn a_process_that_was_collected_has_ended_though_its_session_goes_on(_: &Context) -> TestResult {
+    // The leader of a session starts another process, says its number, and ends with its input.
+    let mut command = Command::new("setsid");
+    command.args(["sh", "-c", "sleep 600 >/dev/null & echo $!; read -r _"]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut leader = Killed(command.spawn().map_err(Error::io("start", "setsid"))?);
+    let mut said = String::new();
+    let output = leader.0.stdout.take().into_iter();
+    output.map(BufReader::new).try_for_each(|mut output| output.read_line(&mut said).map(drop))?;
+    let other = said.trim().parse().ok().and_then(Process::read);
+    let other = other.ok_or_else(|| Error::Different(format!("no process {said:?}")))?;
+    let id = ProcessId::of(leader.0.id().cast_signed())?;
+    assert!(id.open()?.is_some());
+    drop(leader.0.stdin.take());
+    leader.0.wait()?;
+    let opened = id.open();
+    other.signal(Signal::SIGKILL);
+    assert!(opened?.is_none(), "it was collected");
+    Ok(Outcome::Pass)
 }

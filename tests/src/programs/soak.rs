@@ -1,4 +1,4 @@
-//! `soak [--minutes=M] [--seed=S] [--steps=N] [--lane=L] [--cycles=N]`: random steps and deaths, in several lanes side by
+//! `soak [--minutes=M] [--seed=S] [--steps=N] [--lane=L] [--partition=K/N] [--cycles=N]`: random steps and deaths, in several lanes side by
 //! side; then so many injections beside a bystander. Prints the seed first. With `--steps`, fewer are a failure, and with 0 of them
 //! there is the bystander alone. The last line is `N passed, N failed, N skipped`, in steps; those that went wrong for a cause that
 //! was seen, and is not the daemon's, are in neither number, and are told before.
@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::bystander::Beside;
+use crate::cells::Partition;
 use crate::kernel::Attach;
 use crate::soak::{Figures, Plan, run};
 
@@ -23,6 +24,7 @@ struct Options {
     seed: u64,
     steps: Option<usize>,
     lane: Option<usize>,
+    part: Option<Partition>,
     cycles: u32,
 }
 
@@ -31,7 +33,7 @@ pub(super) fn main() -> ExitCode {
         return code;
     }
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |age| age.as_secs());
-    let mut options = Options { minutes: 60, seed: now, steps: None, lane: None, cycles: 0 };
+    let mut options = Options { minutes: 60, seed: now, steps: None, lane: None, part: None, cycles: 0 };
     for argument in std::env::args().skip(1) {
         if read(&argument, &mut options).is_none() {
             eprintln!("soak: what is {argument}?");
@@ -45,6 +47,7 @@ pub(super) fn main() -> ExitCode {
         steps: options.steps.unwrap_or(usize::MAX),
         limit: Duration::from_secs(options.minutes * 60),
         lane: options.lane,
+        part: options.part,
     };
     let figures = if plan.steps == 0 { Ok(Figures::default()) } else { run(plan) };
     let mut figures = figures.unwrap_or_else(|error| Figures {
@@ -55,6 +58,7 @@ pub(super) fn main() -> ExitCode {
     println!("{passed} steps in {:.0} s", started.elapsed().as_secs_f64());
     print(&mut figures);
     if options.lane.is_none()
+        && options.part.is_none()
         && figures.failures.is_empty()
         && options.steps.is_some_and(|asked| passed < asked)
     {
@@ -112,6 +116,7 @@ fn read(argument: &str, options: &mut Options) -> Option<()> {
         "--seed" => options.seed = text.parse().ok()?,
         "--steps" => options.steps = Some(text.parse().ok()?),
         "--lane" => options.lane = Some(text.parse().ok()?),
+        "--partition" => options.part = Some(text.parse().ok()?),
         "--cycles" => options.cycles = text.parse().ok()?,
         _ => return None,
     }

@@ -1,7 +1,7 @@
 //! The soak: random steps and deaths from a seed, on real namespaces with traffic, each compared with what should be.
 //!
 //! Several lanes go side by side, each with namespaces, traffic and a daemon of its own, since most of a step is
-//! waiting; in the VM one after the other. What happens in a lane is a function of the seed and the lane's number (`script.rs`).
+//! waiting; in the VM one after the other. What happens in a lane is a function of the seed and the number of its script (`script.rs`).
 
 mod blows;
 mod guarded;
@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::prctl;
 
+use crate::cells::Partition;
 use crate::kernel::{Attach, Context};
 use crate::mounts::with_tiny_tmpfs;
 use crate::residue::{Behaviour, Judged};
@@ -47,6 +48,21 @@ pub struct Plan {
     pub limit: Duration,
     /// Only this lane.
     pub lane: Option<usize>,
+    /// Only this part of the steps, in one of the lanes. What has to come first is shared out among the parts.
+    pub part: Option<Partition>,
+}
+
+impl Plan {
+    /// The lanes of so many that are run, with the number of the script of each, of how many scripts.
+    fn scripts(&self, lanes: usize) -> (Vec<(usize, usize)>, usize) {
+        match self.part {
+            Some(part) => (vec![(part.index() % lanes, part.index())], part.of()),
+            None => {
+                let chosen = (0..lanes).filter(|lane| self.lane.is_none_or(|only| only == *lane));
+                (chosen.map(|lane| (lane, lane)).collect(), lanes)
+            }
+        }
+    }
 }
 
 /// One of the worlds that go side by side.
@@ -158,23 +174,21 @@ pub fn run(plan: Plan) -> Result<Figures> {
     }
     let stalls = Stalls::watch();
     let lanes = lanes(&context);
-    let chosen: Vec<_> =
-        lanes.iter().filter(|lane| plan.lane.is_none_or(|only| only as u64 == lane.number)).collect();
+    let (chosen, scripts) = plan.scripts(lanes.len());
     // In the VM a picture shows what the whole kernel has; so there is one lane at a time.
     let abreast = if abilities.vm { 1 } else { chosen.len().max(1) };
     let turns = chosen.chunks(abreast);
-    let (share, limit) =
-        (plan.steps.div_ceil(lanes.len()), plan.limit / u32::try_from(turns.len()).unwrap_or(1));
+    let (share, limit) = (plan.steps.div_ceil(scripts), plan.limit / u32::try_from(turns.len()).unwrap_or(1));
     let mut total = Figures::default();
     for turn in turns {
         let deadline = Instant::now() + limit;
         std::thread::scope(|scope| {
-            let start = |lane: &Lane| {
-                let script = Script::new(plan.seed, lane.number, lanes.len(), abilities);
-                let (lane, stalls) = (*lane, &stalls);
+            let start = |(lane, script): &(usize, usize)| {
+                let script = Script::new(plan.seed, *script, scripts, abilities);
+                let (lane, stalls) = (lanes[*lane], &stalls);
                 scope.spawn(move || with_tiny_tmpfs(ROOM, || live(lane, script, share, deadline, stalls)))
             };
-            let running: Vec<_> = turn.iter().map(|lane| start(lane)).collect();
+            let running: Vec<_> = turn.iter().map(start).collect();
             for thread in running {
                 match thread.join() {
                     Ok(Ok(figures)) => total.merge(figures),

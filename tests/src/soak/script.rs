@@ -182,7 +182,7 @@ pub(super) struct Script {
 impl Script {
     /// The script of one of so many lanes, which share out among them what has to come first: every step once, and every
     /// kind.
-    pub(super) fn new(seed: u64, lane: u64, lanes: usize, abilities: Abilities) -> Self {
+    pub(super) fn new(seed: u64, number: usize, of: usize, abilities: Abilities) -> Self {
         let mut kinds =
             vec![Kind::Partition, Kind::Timeout, Kind::Error, Kind::Cpu, Kind::Frozen, Kind::Link];
         if abilities.vm {
@@ -196,14 +196,14 @@ impl Script {
         let steps = STEPS.iter().filter(|(.., needs)| possible(*needs));
         let steps: Vec<_> = steps.map(|(step, weight, _)| (*step, *weight)).collect();
         let mut common = Random(seed);
-        let share = |position: &usize| position % lanes.max(1) == lane as usize % lanes.max(1);
+        let share = |position: &usize| position % of.max(1) == number % of.max(1);
         let opening = common.shuffle(steps.iter().map(|(step, _)| *step).collect());
         let opening = (0..).zip(opening).filter(|(position, _)| share(position));
         let first = common.shuffle(kinds.clone());
         let first = (0..).zip(first).filter(|(position, _)| share(position));
         Self {
-            // Lanes apart by more than any soak draws.
-            random: Random(seed ^ lane.wrapping_mul(0xd134_2543_de82_ef95)),
+            // Scripts apart by more than any soak draws.
+            random: Random(seed ^ (number as u64).wrapping_mul(0xd134_2543_de82_ef95)),
             opening: opening.map(|(_, step)| step).collect(),
             first_kinds: first.map(|(_, kind)| kind).collect(),
             steps,
@@ -353,13 +353,13 @@ impl Random {
 mod tests {
     use super::*;
 
-    fn actions(seed: u64, lane: u64, vm: bool) -> Vec<Action> {
-        let mut script = Script::new(seed, lane, 4, Abilities { vm, netem: vm });
+    fn actions(seed: u64, number: usize, vm: bool) -> Vec<Action> {
+        let mut script = Script::new(seed, number, 4, Abilities { vm, netem: vm });
         (0..2000).map(|_| script.next()).collect()
     }
 
     #[test]
-    fn a_seed_gives_the_same_script_again_and_lanes_and_seeds_differ() {
+    fn a_seed_gives_the_same_script_again_and_numbers_and_seeds_differ() {
         assert_eq!(actions(7, 1, false), actions(7, 1, false));
         assert_ne!(actions(7, 1, false), actions(7, 2, false));
         assert_ne!(actions(7, 1, false), actions(8, 1, false));
@@ -377,17 +377,22 @@ mod tests {
     }
 
     #[test]
-    fn the_beginnings_of_all_lanes_have_every_step_and_every_kind() {
-        for (vm, lanes, length) in [(true, 2, 40), (false, 4, 25), (false, 1, 70)] {
+    fn the_beginnings_of_all_scripts_have_every_step_and_every_kind() {
+        let lengths = [(true, 12, 8), (true, 2, 40), (false, 4, 25), (false, 1, 70)];
+        for (seed, (vm, scripts, length)) in (0..20).flat_map(|seed| lengths.map(|length| (seed, length))) {
             let abilities = Abilities { vm, netem: vm };
             let mut script = Vec::new();
-            for lane in 0..lanes {
-                let mut one = Script::new(11, lane, lanes as usize, abilities);
+            for number in 0..scripts {
+                let mut one = Script::new(seed, number, scripts, abilities);
                 script.extend((0..length).map(|_| one.next()));
             }
             for (step, _, needs) in STEPS {
                 let found = script.iter().any(|action| action.step == *step);
-                assert_eq!(found, vm || *needs == Needs::Nothing, "{step:?} of {lanes} lanes");
+                assert_eq!(
+                    found,
+                    vm || *needs == Needs::Nothing,
+                    "{step:?} of {scripts} scripts, seed {seed}"
+                );
             }
             for (kind, possible) in [
                 (Kind::Partition, true),
@@ -399,7 +404,11 @@ mod tests {
                 (Kind::Tools, vm),
             ] {
                 let injected = |action: &Action| (action.step, action.kind) == (Step::Inject, kind);
-                assert_eq!(script.iter().any(injected), possible, "{kind:?} of {lanes} lanes");
+                assert_eq!(
+                    script.iter().any(injected),
+                    possible,
+                    "{kind:?} of {scripts} scripts, seed {seed}"
+                );
             }
         }
     }

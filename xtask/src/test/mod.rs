@@ -104,7 +104,7 @@ impl Run<'_> {
         if let Some(affected) = &self.affected {
             affected.lines(steps().map(|step| step.name)).iter().for_each(|line| println!("{line}"));
         }
-        let mine = steps().filter(|step| self.wants(step) && self.options.leaves_out(step).is_none());
+        let mine = steps().filter(|step| self.wants(step) && self.leaves_out(step).is_none());
         for step in mine.filter(|step| step.shares > 0) {
             println!("  {}", self.chosen(step, None).title());
         }
@@ -141,6 +141,11 @@ impl Run<'_> {
         }
     }
 
+    /// Why a step is not run, if so.
+    fn leaves_out(&self, step: &Step) -> Option<String> {
+        self.options.leaves_out(step, self.landing.number)
+    }
+
     /// What of a step is run: of a set this share, or that of this landing.
     fn chosen(&self, step: &Step, share: Option<Share>) -> Chosen {
         let one = &self.options.one;
@@ -165,10 +170,10 @@ impl Run<'_> {
     fn carry_out(&self, steps: &[&Step], share: Option<Share>) -> Vec<Done> {
         let steps: Vec<_> = steps.iter().map(|step| (*step, self.chosen(step, share))).collect();
         steps.iter().for_each(|(_, chosen)| println!("== {}", chosen.title()));
-        let meant = steps.iter().filter(|(step, _)| self.options.leaves_out(step).is_none());
+        let meant = steps.iter().filter(|(step, _)| self.leaves_out(step).is_none());
         let in_vm: Vec<_> = meant.filter_map(|(step, chosen)| Some((step.in_vm()?, chosen))).collect();
         let mut heard = if in_vm.is_empty() { Ok(BTreeMap::new()) } else { vm::boot(&in_vm) };
-        let done = steps.iter().map(|(step, chosen)| match (self.options.leaves_out(step), step.run) {
+        let done = steps.iter().map(|(step, chosen)| match (self.leaves_out(step), step.run) {
             (Some(why), _) => {
                 (chosen.title(), Tally::skipped(format!("{}: {why}", step.name)), Duration::ZERO)
             }

@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::steps::{LONG, Step, steps};
+use super::steps::{Step, steps};
 
 /// Options of `cargo xtask test`.
 #[derive(Args)]
@@ -82,13 +82,13 @@ impl Options {
         self.only.is_empty() || self.only.iter().any(|name| name == step.name)
     }
 
-    /// Why a step is not run, if so.
-    pub(super) fn leaves_out(&self, step: &Step) -> Option<&'static str> {
-        let (in_vm, is_long) = (step.needs_qemu(), LONG.contains(&step.name));
-        match self {
-            Self { no_vm: true, .. } if in_vm => Some("--no-vm"),
-            Self { long: false, .. } if is_long && self.only.is_empty() => Some("only with --long"),
-            _ => None,
+    /// Why a step is not run at a landing, if so.
+    pub(super) fn leaves_out(&self, step: &Step, landing: u64) -> Option<String> {
+        let is_asked_for = self.long || self.affected || !self.only.is_empty();
+        match self.no_vm && step.needs_qemu() {
+            true => Some("--no-vm".to_owned()),
+            false if is_asked_for => None,
+            false => step.waits_at(landing),
         }
     }
 

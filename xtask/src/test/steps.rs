@@ -64,6 +64,13 @@ impl Step {
         self.in_vm().is_some() || self.name == SYSTEMD
     }
 
+    /// Why a landing does not run it, if so.
+    pub(super) fn waits_at(&self, landing: u64) -> Option<String> {
+        let (_, turns) = RARE.iter().find(|(name, _)| *name == self.name)?;
+        let wait = turns - landing % turns;
+        (wait < *turns).then(|| format!("its turn is every {turns} landings, next in {wait}; or with --long"))
+    }
+
     /// As one of the ledger.
     pub(super) fn as_set(&self) -> Option<Set> {
         (self.shares > 0).then_some(Set { name: self.name, shares: self.shares })
@@ -109,8 +116,8 @@ pub(super) const PHASES: &[&[Lane]] = &[
         Step::with_vm("vm", 12, Takes::NAMES, InVm::Tests),
         Step::with_vm("kills-vm", 12, Takes::NAMES, InVm::Kills),
         Step::with_vm("vm-matrix", 12, Takes::POINTS, InVm::Matrix),
-        Step::with_vm(VM_SWEEP, 12, Takes::POINTS, InVm::Sweep),
-        Step::with_vm(VM_SOAK, vm::SOAK_LANES, Takes::NOTHING, InVm::Soak),
+        Step::with_vm("vm-sweep", 12, Takes::POINTS, InVm::Sweep),
+        Step::with_vm("vm-soak", 12, Takes::NOTHING, InVm::Soak),
         // Last, when all have said what they have to say.
         Step::whole("kinds", |_| kinds::step()),
     ]],
@@ -124,16 +131,14 @@ pub(super) fn steps() -> impl Iterator<Item = &'static Step> {
 /// Every set of cells of these steps, cheap ones first.
 pub(super) fn sets(wanted: impl Fn(&Step) -> bool) -> Vec<Set> {
     let mut wanted: Vec<_> = steps().filter(|step| wanted(step)).filter_map(Step::as_set).collect();
-    wanted.sort_by_key(|set| LONG.contains(&set.name));
+    wanted.sort_by_key(|set| RARE.iter().any(|(name, _)| *name == set.name));
     wanted
 }
 
-pub(super) const KUBERNETES: &str = "kubernetes";
-const VM_SOAK: &str = "vm-soak";
-const VM_SWEEP: &str = "vm-sweep";
+const KUBERNETES: &str = "kubernetes";
 const SYSTEMD: &str = "systemd";
-/// Sets of which no share is run but by `--long`, or `--only`.
-pub(super) const LONG: &[&str] = &[VM_SOAK, VM_SWEEP, SYSTEMD, KUBERNETES];
+/// Sets of one share that take a turn in so many landings, since what they need is built longer than they take.
+const RARE: &[(&str, u64)] = &[(KUBERNETES, 12)];
 
 #[cfg(test)]
 mod tests {
@@ -147,6 +152,14 @@ mod tests {
         names.dedup();
         assert_eq!(names.len(), count);
         assert!(sets(|_| true).iter().all(|set| (1..=12).contains(&set.shares)));
+    }
+
+    #[test]
+    fn what_is_rare_has_its_turn_once_in_twelve_landings() {
+        for step in steps() {
+            let turns = (600..612).filter(|landing| step.waits_at(*landing).is_none()).count();
+            assert_eq!(turns, if step.name == KUBERNETES { 1 } else { 12 }, "{}", step.name);
+        }
     }
 
     #[test]

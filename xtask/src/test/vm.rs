@@ -17,16 +17,14 @@ use crate::{artifacts, kills, kinds, run};
 const KILLS: u32 = 2;
 /// How many seconds matrix, sweep, soak and sabotage may take in each VM. On a slow machine a whole sweep does not end within 2,000.
 const LIMIT: u64 = 5400;
-/// What both lanes of a soak do: with 40 steps in each every kind of step is among them.
-const SOAK: &[&str] = &["--steps=80", "--minutes=12"];
+/// What all shares of a soak do: with 8 steps in each every kind of step is among them.
+const SOAK: &[&str] = &["--steps=96", "--minutes=12"];
 /// Of the events of a cell every 48th, and of requests to the kernel every 90th.
 const MATRIX: &[&str] = &["--share=48", "--stride=90"];
 /// What few machines can do, at every 90th call.
 const SWEEP: &[&str] = &["--rare", "--stride=90"];
 /// What is killed, of all the ends of faults.
 const BY_KILLS: &str = "Kill";
-/// Lanes of the soak in a VM (`tests/src/soak/mod.rs`), of which a share is one.
-pub(super) const SOAK_LANES: u32 = 2;
 /// What a VM with systemd does in a share, as `tests/systemd/boot.sh` has it: a part of the tests that need one boot alone, those of
 /// which a reboot and a power cut are in the middle, and those in which faults take the machine down.
 const SYSTEMD_PARTS: [&str; 6] =
@@ -123,10 +121,9 @@ impl InVm {
             Self::Tests | Self::Kills => Vec::new(),
             Self::Sabotage => vec!["--netem".to_owned()],
             Self::Soak => {
-                let lane = chosen.share.map(|share| format!("--lane={}", share.number() - 1));
-                // The lanes of one round have one seed, by which they share out among them what has to come first.
+                // The shares of one round have one seed, by which they share out among them what has to come first.
                 let seed = format!("--seed={}", chosen.offset());
-                SOAK.iter().map(ToString::to_string).chain([seed]).chain(lane).collect()
+                SOAK.iter().map(ToString::to_string).chain([seed]).collect()
             }
             Self::Matrix | Self::Sweep => {
                 let density = if self == Self::Matrix { MATRIX } else { SWEEP };
@@ -135,8 +132,7 @@ impl InVm {
                 density.iter().map(ToString::to_string).chain([limit]).chain(only).collect()
             }
         };
-        let which = if self == Self::Soak { Vec::new() } else { chosen.arguments() };
-        own.into_iter().chain(which).collect()
+        own.into_iter().chain(chosen.arguments()).collect()
     }
 
     /// What came of it, by what was heard on each kernel.
@@ -170,11 +166,12 @@ impl InVm {
             Self::Tests => format!("--filter {}", quoted(cell)),
             Self::Kills => format!("--kills {KILLS} --filter {}", quoted(cell)),
             Self::Sabotage | Self::Soak | Self::Matrix | Self::Sweep => {
+                let named = chosen.takes.cells;
                 // The name of a cell says it without its share, and whatever else was asked for.
                 let is_choice =
                     |word: &String| ["--partition=", "--cell="].iter().any(|option| word.starts_with(option));
-                let rest = self.arguments(chosen).into_iter().filter(|word| !is_choice(word));
-                let cell = chosen.takes.cells.then(|| format!("--cell={cell}"));
+                let rest = self.arguments(chosen).into_iter().filter(|word| !(named && is_choice(word)));
+                let cell = named.then(|| format!("--cell={cell}"));
                 let words = [vm::program(self.called())].into_iter().chain(rest).chain(cell);
                 format!("-- {}", words.map(|word| quoted(&word)).collect::<Vec<_>>().join(" "))
             }
@@ -309,7 +306,7 @@ mod tests {
         }
         let soak = InVm::Soak.job(&chosen("a-step", Takes::NOTHING), vm::KERNELS[0]).unwrap().unwrap();
         assert!(
-            soak.argv.contains(&"--lane=2".to_owned()) && soak.argv.contains(&"--seed=51".to_owned()),
+            soak.argv.contains(&"--partition=3/12".to_owned()) && soak.argv.contains(&"--seed=51".to_owned()),
             "{soak:?}"
         );
     }
@@ -322,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_failed_is_done_again_on_its_kernel_by_the_name_of_the_cell_or_by_seed_and_lane() {
+    fn what_has_failed_is_done_again_on_its_kernel_by_the_name_of_the_cell_or_by_seed_and_share() {
         let replay = |what: InVm, takes| what.replay(&chosen("a-step", takes), "6.12.1-x", "a b");
         let vm = "cargo xtask vm --kernel 6.12";
         assert_eq!(replay(InVm::Tests, Takes::NAMES), format!("{vm} --filter 'a b'"));
@@ -337,7 +334,7 @@ mod tests {
         );
         assert_eq!(
             replay(InVm::Soak, Takes::NOTHING),
-            format!("{vm} -- /chaos/bin/soak --steps=80 --minutes=12 --seed=51 --lane=2")
+            format!("{vm} -- /chaos/bin/soak --steps=96 --minutes=12 --seed=51 --partition=3/12")
         );
     }
 
