@@ -40,7 +40,8 @@ const COMPLETIONS: [(&str, &str); 3] = [
 
 pub(crate) fn main() -> Result<ExitCode, Error> {
     let programs = build()?;
-    let package = package(&programs, env!("CARGO_PKG_VERSION"), &run::root().join("target/dist"))?;
+    let package =
+        package(&programs, env!("CARGO_PKG_VERSION"), &run::root().join("target/dist"), Packing::Small)?;
     println!("{}", package.display());
     Ok(ExitCode::SUCCESS)
 }
@@ -58,8 +59,31 @@ pub(crate) fn build() -> Result<PathBuf, Error> {
     Ok(run::root().join("target/dist"))
 }
 
+/// How a package is compressed (dpkg-deb(1)).
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Packing {
+    /// As Debian does: as small as can be.
+    Small,
+    /// In a few seconds: it is installed on this machine's VM and nowhere else.
+    Quick,
+}
+
+impl Packing {
+    fn options(self) -> &'static [&'static str] {
+        match self {
+            Self::Small => &[],
+            Self::Quick => &["-Zgzip", "-z1"],
+        }
+    }
+}
+
 /// Packs the programs as this version into `folder`; returns the package.
-pub(crate) fn package(programs: &Path, version: &str, folder: &Path) -> Result<PathBuf, Error> {
+pub(crate) fn package(
+    programs: &Path,
+    version: &str,
+    folder: &Path,
+    packing: Packing,
+) -> Result<PathBuf, Error> {
     tools::require(tools::DIST)?;
     let tree = folder.join("tree");
     let _ = fs::remove_dir_all(&tree);
@@ -83,7 +107,9 @@ pub(crate) fn package(programs: &Path, version: &str, folder: &Path) -> Result<P
     add_manual(programs, &tree)?;
     add_control(&tree, version, needed)?;
     let package = folder.join(format!("chaos-daemon_{version}_amd64.deb"));
-    run::output(Command::new("dpkg-deb").args(["--root-owner-group", "--build"]).arg(&tree).arg(&package))?;
+    let mut command = Command::new("dpkg-deb");
+    command.args(packing.options()).args(["--root-owner-group", "--build"]).arg(&tree).arg(&package);
+    run::output(&mut command)?;
     fs::remove_dir_all(&tree).map_err(Error::file("remove", &tree))?;
     Ok(package)
 }

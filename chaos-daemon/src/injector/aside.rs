@@ -24,8 +24,9 @@ const MOST_LOOKS: usize = 16;
 const MOST_INJECTIONS: usize = 64;
 /// How long whoever finds the queue full waits for being refused: who asks without end is not to keep the loop busy with refusals.
 const REFUSAL: Duration = Duration::from_millis(500);
-/// How much longer than its budget a look is waited for: the last of many things may have to end. After that it hangs.
-const GRACE: Duration = Duration::from_secs(2);
+/// How much longer than its budget of processor time a look is waited for: on a busy host it gets a part of a processor only, and the
+/// last of many things may have to end. After that it hangs, and whoever has waited for its turn meanwhile still gets it.
+const GRACE: Duration = Duration::from_secs(8);
 /// By how much whoever only looks gives way to the loop and to faults (setpriority(2)).
 const NICE: libc::c_int = 10;
 
@@ -79,7 +80,7 @@ pub(super) struct Places {
     each: usize,
     /// How many of them are for injections alone.
     kept: usize,
-    /// How long one turn may take; without it, as long as it does.
+    /// How much of a processor one turn may take; without it, as much as it does.
     longest: Option<Duration>,
     /// What is done there, in the plural.
     what: &'static str,
@@ -318,8 +319,8 @@ impl Turn {
         let broken = |error: io::Error| {
             ApiError::new(ErrorCode::Unavailable, format!("one of the {what} broke: {error}"))
         };
-        let longest = self.longest.unwrap_or(Duration::MAX);
-        match timeout(longest.saturating_add(GRACE), done).await {
+        let longest = self.longest.map_or(Duration::MAX, |longest| longest.saturating_add(GRACE));
+        match timeout(longest, done).await {
             Ok(done) => {
                 unwanted.0 = None;
                 done.map_err(broken)?

@@ -26,7 +26,7 @@ const OF_UNITS: &[FaultType] = &[FaultType::ServiceStop, FaultType::ServiceResta
 /// Faults whose preview tells of processes.
 const OF_PROCESSES: &[FaultType] = &[FaultType::ProcessKill, FaultType::ProcessPause];
 
-/// How long one look may take: longer than systemd's bus may.
+/// How much of a processor one look may take.
 const LONGEST: Duration = Duration::from_secs(8);
 /// So many look at once, of one user half of them.
 static PLACES: Places = Places::new(4, 2, Some(LONGEST), "questions about this host");

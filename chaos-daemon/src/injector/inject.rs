@@ -43,7 +43,7 @@ use crate::target::NetworkTarget;
 const MOST_SURVEYS: usize = 3;
 /// How many hosts that the faults of one experiment name are looked up at once.
 const MOST_NAMES_AT_ONCE: usize = 4;
-/// How long the faults of one experiment may be looked at, all of them.
+/// How much of a processor the looks at the faults of one experiment may take, all of them.
 const LONGEST_OF_ALL: Duration = Duration::from_secs(15);
 
 /// Everything that is decided before anything is changed.

@@ -23,7 +23,7 @@ use crate::spec::{ConnectionLoad, Fault, FaultName};
 use crate::target::supervisor::Supervision;
 use crate::target::{self, NetworkTarget};
 
-/// How long one survey may take, also one of all the faults of an experiment.
+/// How much of a processor one survey may take.
 const LONGEST: Duration = Duration::from_secs(2);
 
 /// So many at a time, one of a user, and the last place for who injects.

@@ -16,8 +16,9 @@ const LEAST_RATE: u32 = 10_000;
 
 /// Of that rate, on a machine that has more to do.
 const LEAST_SHARE: f64 = 0.9;
-/// Of the steps, around how many the daemon may be kept from going on, so that nothing is said of packets that are targets.
-const MOST_DOUBTFUL: f64 = 0.2;
+/// Around how many of the steps the daemon may be kept from going on, so that nothing is said of packets that are targets: a share of
+/// them, and so many where there are few.
+const MOST_DOUBTFUL: (f64, f64) = (0.2, 3.0);
 
 struct Options {
     minutes: u64,
@@ -64,7 +65,8 @@ pub(super) fn main() -> ExitCode {
     {
         figures.failures.push(format!("every lane: only {passed} steps within {} minutes", options.minutes));
     }
-    if figures.doubtful as f64 > MOST_DOUBTFUL * passed as f64 {
+    let (share, few) = MOST_DOUBTFUL;
+    if figures.doubtful as f64 > few.max(share * passed as f64) {
         let doubtful = figures.doubtful;
         figures.failures.push(format!(
             "every lane: something kept the daemon around {doubtful} of {passed} steps: too often"

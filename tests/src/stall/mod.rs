@@ -22,8 +22,9 @@ pub use judge::Cause;
 use crate::process::{self, wait_until};
 use look::{Eye, Look};
 
-/// How often is looked.
-const LOOK: Duration = Duration::from_millis(100);
+/// How often is looked. What was lost is counted by the kernel, so nothing is missed between two looks, and looking costs little: on
+/// an emulated processor it must not be what keeps the daemon.
+const LOOK: Duration = Duration::from_millis(300);
 /// Who loses most of such a time at once may be too late for something.
 const WINDOW: Duration = Duration::from_secs(1);
 /// Who loses most of such a time may be too late for a lease: it is 3 s, and renewed every second.

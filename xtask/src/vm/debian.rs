@@ -79,7 +79,7 @@ pub(super) fn base(built: &Artifacts, programs: &Path, filters: &[String]) -> Re
     let version = env!("CARGO_PKG_VERSION");
     // Two versions of one build: what an upgrade is to dpkg and systemd.
     for (name, version) in [("this.deb", version.to_owned()), ("next.deb", format!("{version}+next"))] {
-        let package = dist::package(programs, &version, &folder)?;
+        let package = dist::package(programs, &version, &folder, dist::Packing::Quick)?;
         archive.file(&format!("chaos/{name}"), &image::read(&package)?);
     }
     Ok(archive)
