@@ -65,13 +65,7 @@ pub(super) fn main() -> ExitCode {
     {
         figures.failures.push(format!("every lane: only {passed} steps within {} minutes", options.minutes));
     }
-    let (share, few) = MOST_DOUBTFUL;
-    if figures.doubtful as f64 > few.max(share * passed as f64) {
-        let doubtful = figures.doubtful;
-        figures.failures.push(format!(
-            "every lane: something kept the daemon around {doubtful} of {passed} steps: too often"
-        ));
-    }
+    figures.failures.extend(too_doubtful(figures.doubtful, passed));
     // As it is best; and as it is before Linux 6.6, where a clsact qdisc is there already.
     let best = Beside::cycles(options.cycles);
     let ways = [best, Beside { attach: Attach::Clsact, clsact: true, ..best }];
@@ -109,6 +103,15 @@ pub(super) fn main() -> ExitCode {
     println!("cells: {passed}");
     println!("{} passed, {failed} failed, 0 skipped", passed.saturating_sub(failed));
     if failed == 0 && passed > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Why a soak says too little, if so.
+fn too_doubtful(doubtful: usize, passed: usize) -> Option<String> {
+    let (share, few) = MOST_DOUBTFUL;
+    let is_too_often = doubtful as f64 > few.max(share * passed as f64);
+    is_too_often.then(|| {
+        format!("every lane: something kept the daemon around {doubtful} of {passed} steps: too often")
+    })
 }
 
 fn read(argument: &str, options: &mut Options) -> Option<()> {
