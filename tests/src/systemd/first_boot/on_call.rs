@@ -6,7 +6,7 @@ use std::fs;
 use serde_json::json;
 
 use super::drop_ins::{TOKEN, hearing};
-use super::experiments::{SHOP, Shipped, Shop, held};
+use super::experiments::{RTO, SHOP, Shipped, Shop, held};
 use super::storm::{PROMETHEUS, start};
 use crate::error::{Error, Result};
 use crate::late::HANG;
@@ -79,13 +79,18 @@ fn the_shipped_experiment_kills_a_service_and_whoever_is_on_call_is_told_of_it_a
     installed()?;
     let (_shop, _ears, _watch) = (Shop::open()?, hearing()?, Watch::begin()?);
     let before = Shop::pid()?;
-    let variables = [("CHAOS_UNIT", SHOP), ("CHAOS_WATCH_SECONDS", "20")];
+    let variables = [
+        ("CHAOS_UNIT", SHOP),
+        ("CHAOS_WATCH_SECONDS", "20"),
+        ("CHAOS_RTO", RTO.0),
+        ("CHAOS_ALERT_WITHIN", RTO.0),
+    ];
     let shipped = Shipped::register("process-death-alert", TITLE, &variables)?;
     let (result, _) = held(&shipped, || false)?;
     assert!(Shop::pid()? != before, "the service was not killed: {result}");
     let (recovery, alert) = (&result["recovery"], &result["recovery"]["alerts"][0]);
     let after = |field: &str| alert[field].as_f64().unwrap_or(f64::NAN);
-    assert!((0.1..120.0).contains(&after("fired_after_seconds")), "{result}; {}", log());
+    assert!((0.1..RTO.1).contains(&after("fired_after_seconds")), "{result}; {}", log());
     // From the end of the fault, before which it may be resolved: it was killed once.
     assert!((0.0..300.0).contains(&after("gone_after_seconds")), "{result}; {}", log());
     assert_eq!(recovery["within_rto"], json!(true), "{result}");
