@@ -27,7 +27,7 @@ use crate::injector::runtime::RuntimeError;
 use crate::injector::{self, AttachChoice, InjectorError, Options, alerts};
 use crate::policy::{Policy, PolicyError};
 use crate::probe::alert::webhook::{Token, Webhook};
-use crate::probe::{credential, instruments, kubernetes, offspring, prober, runner};
+use crate::probe::{credential, instruments, kubernetes, names, offspring, prober, runner};
 use crate::request::{RUNTIME_DIR, WentDown, chain};
 use crate::residue::{self, Scope};
 use crate::sabotage::{self, UnknownSabotage};
@@ -408,13 +408,19 @@ fn serve(options: ServerOptions) -> Result<(), Failure> {
     Ok(runtime.block_on(cli::serve(options))?)
 }
 
+/// Until the server is gone, which the injector ends together with this process.
 fn probe(
     server: std::os::unix::net::UnixStream,
+    injector: std::os::unix::net::UnixStream,
     alerts: Option<TcpListener>,
     token: Option<Token>,
 ) -> Result<(), Failure> {
-    server.set_nonblocking(true).map_err(Failure::Tokio)?;
+    for stream in [&server, &injector] {
+        stream.set_nonblocking(true).map_err(Failure::Tokio)?;
+    }
     one_thread()?.block_on(async {
+        let injector = tokio::net::UnixStream::from_std(injector).map_err(Failure::Tokio)?;
+        tokio::spawn(names::serve(injector));
         let webhook = alerts.map(|listener| Webhook::new(listener, token)).transpose();
         let webhook = webhook.map_err(Failure::Tokio)?;
         prober::serve(tokio::net::UnixStream::from_std(server).map_err(Failure::Tokio)?, webhook).await;
@@ -432,6 +438,8 @@ fn run_prober(fds: [Option<i32>; 4]) -> Result<(), Failure> {
     sandbox::hide()?;
     // SAFETY: this descriptor was opened for this process by the injector, for nobody else in it.
     let socket = unsafe { inherited(CHILD_FD) };
+    // SAFETY: so was this one.
+    let injector = unsafe { inherited(CHILD_FD + 1) };
     // SAFETY: so were these.
     let [alerts, token, kubeconfigs, credentials] = fds.map(|fd| fd.map(|fd| unsafe { inherited(fd) }));
     kubernetes::take_over(kubeconfigs.map(File::from)).map_err(Failure::Kubeconfigs)?;
@@ -439,7 +447,8 @@ fn run_prober(fds: [Option<i32>; 4]) -> Result<(), Failure> {
     // Before nothing more can be opened.
     instruments::open();
     let token = token.map(read_token).transpose()?;
-    shut_in(Sandbox::Prober).and_then(|()| probe(socket.into(), alerts.map(TcpListener::from), token))
+    shut_in(Sandbox::Prober)
+        .and_then(|()| probe(socket.into(), injector.into(), alerts.map(TcpListener::from), token))
 }
 
 /// The injector has written it into a pipe, and nobody else has the other end.

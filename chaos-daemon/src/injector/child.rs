@@ -127,7 +127,8 @@ fn end_forgotten(told: OwnedFd) {
     }
 }
 
-/// What of the environment a child gets: where programs and certificates are, language and time zone, how it logs.
+/// What of the environment a child gets: where programs and certificates are, language and time zone, how names are looked up
+/// (resolv.conf(5), host.conf(5)), how it logs.
 const KEPT: &[&str] = &[
     "PATH",
     "LANG",
@@ -135,6 +136,9 @@ const KEPT: &[&str] = &[
     "TZ",
     "SSL_CERT_FILE",
     "SSL_CERT_DIR",
+    "LOCALDOMAIN",
+    "RES_OPTIONS",
+    "RESOLV_MULTI",
     "CHAOS_LOG",
     "RUST_BACKTRACE",
     #[cfg(feature = "fail-points")]

@@ -26,7 +26,7 @@ use crate::holder::arm::{capacity, roomy};
 use crate::holder::{Lease, Report};
 use crate::host::{NetNs, NetNsIdentity, boot_time_ns, budget};
 use crate::journal::{Entry, Event};
-use crate::kernel::bpf::{Capacity, Family, MOST_NAMED};
+use crate::kernel::bpf::{Capacity, Family};
 use crate::kernel::setting::{CgroupSetting, Setting};
 use crate::kernel::step::Step;
 use crate::policy::Permit;
@@ -292,11 +292,10 @@ async fn ask(
     let _: crate::host::Privileges = injector.privileges;
     let fault = request.parse()?;
     let permit = permit(injector, name, &fault, caller)?;
-    let mut named = match request.target.host.clone() {
-        Some(host) => names::lookup(host, caller, purpose).await?,
+    let named = match &request.target.host {
+        Some(host) => names::lookup(host, &injector.resolver(), caller, purpose).await?,
         None => Vec::new(),
     };
-    named.truncate(MOST_NAMED as usize);
     let ways_in = injector.ways_in.borrow().clone();
     Ok(Asked { name: name.clone(), fault, named, permit, caller, ways_in })
 }
@@ -340,7 +339,8 @@ fn decide(
         return Err(unsteady(&name));
     }
     let names = request.target.host.as_deref();
-    let names = names.and_then(|host| Names::new(host, request.target.resolve_every(), &named));
+    let every = request.target.resolve_every();
+    let names = names.and_then(|host| Names::new(host, every, &named, injector.resolver()));
     let target = spot.map(|spot| spot.target);
     Ok(Admitted { fault, plan, id, place, target, netns, targets, names, doom, permit: leave, guard })
 }

@@ -50,6 +50,7 @@ use crate::journal::Journal;
 use crate::journal::down::FILE;
 use crate::kernel::probe;
 use crate::policy::Policy;
+use crate::request::names::resolver;
 use crate::request::wire::{Answers, Desk, Ticket};
 use crate::request::{ApiError, Reply, Request};
 use crate::residue::Scope;
@@ -233,7 +234,8 @@ async fn serve(
     tokio::task::spawn_local(watch_guard(Rc::clone(injector)));
     tokio::task::spawn_local(keep_informed(Rc::clone(manager), Rc::clone(injector)));
     loop {
-        let (mut server, door) = recipe.start()?;
+        let (mut server, door, names) = recipe.start()?;
+        injector.resolve_by(resolver(names));
         // Said again of a server that was started again, which changes nothing.
         manager.tell("READY=1");
         let over = attend(injector, &mut server, Desk::new(door), &mut signals).await;

@@ -113,15 +113,18 @@ impl Recipe {
         })
     }
 
-    /// Starts the server with its prober and its runner; returns them and the injector's end of the only door to the server.
+    /// Starts the server with its prober and its runner; returns them, the injector's end of the only door to the server, and its end
+    /// of the stream on which the prober looks names up.
     ///
     /// # Errors
     /// When a process cannot be started.
-    pub fn start(&self) -> io::Result<(ServerProcess, UnixStream)> {
+    pub fn start(&self) -> io::Result<(ServerProcess, UnixStream, UnixStream)> {
         let (ours, theirs) = StdUnixStream::pair()?;
         ours.set_nonblocking(true)?;
         let (asks, answers) = StdUnixStream::pair()?;
-        let mut fds = vec![answers.into()];
+        let (looks_up, told) = StdUnixStream::pair()?;
+        looks_up.set_nonblocking(true)?;
+        let mut fds = vec![answers.into(), told.into()];
         let heard = self.alerts.as_ref().map(|ears| ears.hand_over(&mut fds)).transpose()?;
         let shown = self.show_kubeconfigs(&mut fds)?;
         let entrusted = super::credentials::hand_over(&self.credentials, &mut fds)?;
@@ -157,7 +160,8 @@ impl Recipe {
                 command.arg("--vsock-cid").arg(cid.to_string());
             }
         })?;
-        Ok((ServerProcess { server, prober, runner }, UnixStream::from_std(ours)?))
+        let (door, looks_up) = (UnixStream::from_std(ours)?, UnixStream::from_std(looks_up)?);
+        Ok((ServerProcess { server, prober, runner }, door, looks_up))
     }
 
     #[cfg(feature = "kubernetes")]

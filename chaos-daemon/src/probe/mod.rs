@@ -15,6 +15,7 @@ pub mod kubernetes;
 pub mod latency;
 pub mod log;
 pub mod mcp;
+pub mod names;
 pub mod offspring;
 mod passage;
 pub mod pressure;

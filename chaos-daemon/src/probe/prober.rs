@@ -5,86 +5,39 @@
 //! those of `request/wire.rs`. What only root can see, facts about units, processes and logs, the injector is asked for instead; and
 //! programs are run by the runner (`runner.rs`), for which the injector is asked for leave, as it is for the use of a kubeconfig or of a credential.
 
-use std::collections::HashMap;
-use std::future::Future;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
 use tokio::net::UnixStream;
-use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout};
 
 use super::alert::webhook::Webhook;
 use super::{Check, Probe, Sample, late, runner};
 use crate::request::facts::{Facts, Question as Fact};
-use crate::request::wire::{Door, FrameReader, frame, write_frames};
+use crate::request::line::{Line, answer_questions};
+use crate::request::wire::{Door, MAX_FRAME};
 use crate::request::{ApiError, Caller, ErrorCode, Reply, Request};
 
 /// How much longer than its time limit a sample is waited for: whoever takes it keeps to that by itself, unless it stands still.
 const GRACE: Duration = Duration::from_secs(2);
 
-#[derive(Serialize, Deserialize)]
-struct Question {
-    id: u64,
-    probe: Probe,
-}
-
-#[derive(Serialize, Deserialize)]
-struct Answer {
-    id: u64,
-    sample: Sample,
-}
-
-/// What is left of an answer that cannot be read.
-#[derive(Deserialize)]
-struct OnlyId {
-    id: u64,
-}
-
-/// Who waits for a sample, or for why its answer cannot be read.
-type Asker = oneshot::Sender<Result<Sample, String>>;
-
-/// Samples that are waited for; `None` once the prober is gone.
-type Waiting = Mutex<Option<HashMap<u64, Asker>>>;
-
-/// A place among those who wait, which is given back however the wait ends.
-struct Place<'a> {
-    waiting: &'a Waiting,
-    id: u64,
-}
-
-impl Drop for Place<'_> {
-    fn drop(&mut self) {
-        if let Some(waiting) = lock(self.waiting).as_mut() {
-            waiting.remove(&self.id);
-        }
-    }
-}
+/// To a process that takes samples.
+type Samples = Line<Probe, Sample>;
 
 /// The server's ends. Clones share the streams.
 #[derive(Debug, Clone)]
 pub struct Prober {
-    prober: Line,
+    prober: Samples,
     /// Where programs are run, if any may be.
-    runner: Option<Line>,
+    runner: Option<Samples>,
     /// Where facts are asked for, and on whose behalf.
     injector: Option<(Door, Caller)>,
-}
-
-/// The server's end of the stream to a process that takes samples. Clones share it.
-#[derive(Debug, Clone)]
-struct Line {
-    next: Arc<AtomicU64>,
-    waiting: Arc<Waiting>,
-    frames: mpsc::UnboundedSender<Vec<u8>>,
 }
 
 impl Prober {
     /// Takes over connected streams: to the prober, and to the runner if there is one. Must be called within a tokio runtime.
     pub fn new(prober: UnixStream, runner: Option<UnixStream>) -> Self {
-        Self { prober: Line::new(prober), runner: runner.map(Line::new), injector: None }
+        let line = |stream| Line::new(stream, MAX_FRAME);
+        Self { prober: line(prober), runner: runner.map(line), injector: None }
     }
 
     /// The same for samples that `caller` wants, so that facts behind `door` are told if the policy allows it.
@@ -105,8 +58,11 @@ impl Prober {
         match timeout(probe.timeout, self.taker(&probe.check)).await {
             Ok(Ok(taker)) => {
                 let patience = patience(probe);
-                let sample = timeout(patience, taker.sample(probe)).await;
-                sample.unwrap_or_else(|_| failed(&late(patience)))
+                match timeout(patience, taker.ask(probe.clone())).await {
+                    Ok(Ok(sample)) => sample,
+                    Ok(Err(why)) => failed(&why.to_string()),
+                    Err(_) => failed(&late(patience)),
+                }
             }
             Ok(Err(refused)) => failed(&refused.to_string()),
             Err(_) => failed(&late(probe.timeout)),
@@ -122,7 +78,7 @@ impl Prober {
     }
 
     /// Who takes samples of this, if they may be taken for the caller.
-    async fn taker(&self, check: &Check) -> Result<&Line, ApiError> {
+    async fn taker(&self, check: &Check) -> Result<&Samples, ApiError> {
         if let Some((credential, url)) = check.credential()
             && let Some(path) = credential.file()
         {
@@ -150,7 +106,7 @@ impl Prober {
     }
 
     /// Who runs programs.
-    fn runs(&self) -> Result<&Line, ApiError> {
+    fn runs(&self) -> Result<&Samples, ApiError> {
         self.runner.as_ref().ok_or_else(|| {
             ApiError::new(ErrorCode::Unavailable, "the process that runs programs could not be started")
                 .hint("the daemon's log says why; its unit has to allow it: RestrictNamespaces=pid (see the documentation)")
@@ -169,39 +125,6 @@ impl Prober {
     }
 }
 
-impl Line {
-    fn new(stream: UnixStream) -> Self {
-        let (reader, writer) = stream.into_split();
-        let (frames, queue) = mpsc::unbounded_channel();
-        let waiting = Arc::new(Mutex::new(Some(HashMap::new())));
-        tokio::spawn(write_frames(writer, queue));
-        tokio::spawn(read_answers(FrameReader::new(reader), Arc::clone(&waiting)));
-        Self { next: Arc::default(), waiting, frames }
-    }
-
-    async fn sample(&self, probe: &Probe) -> Sample {
-        let failed = |why: &str| Sample::failed(format!("{}: {why}", probe.check));
-        let gone = || failed("the process that probes is gone; the daemon starts another");
-        let id = self.next.fetch_add(1, Ordering::Relaxed);
-        let (answer, answered) = oneshot::channel();
-        match lock(&self.waiting).as_mut() {
-            Some(waiting) => waiting.insert(id, answer),
-            None => return gone(),
-        };
-        let _place = Place { waiting: &self.waiting, id };
-        let asked =
-            frame(&Question { id, probe: probe.clone() }).ok().and_then(|bytes| self.frames.send(bytes).ok());
-        match asked {
-            Some(()) => match answered.await {
-                Ok(Ok(sample)) => sample,
-                Ok(Err(why)) => failed(&why),
-                Err(_) => gone(),
-            },
-            None => gone(),
-        }
-    }
-}
-
 /// How long a sample is waited for. One of a program may first wait for a place, and at last for the end of what it has started.
 fn patience(probe: &Probe) -> Duration {
     match probe.check.program() {
@@ -210,46 +133,12 @@ fn patience(probe: &Probe) -> Duration {
     }
 }
 
-fn lock(waiting: &Waiting) -> MutexGuard<'_, Option<HashMap<u64, Asker>>> {
-    waiting.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-async fn read_answers(mut reader: FrameReader, waiting: Arc<Waiting>) {
-    while let Ok(Some(frame)) = reader.next().await {
-        let (id, sample) = match understood(&frame) {
-            Ok(answer) => answer,
-            Err(error) => {
-                tracing::error!(%error, "the prober's answer is not one");
-                continue;
-            }
-        };
-        let asker = lock(&waiting).as_mut().and_then(|waiting| waiting.remove(&id));
-        if let Some(asker) = asker {
-            // One that has left does not want the sample.
-            let _ = asker.send(sample);
-        }
-    }
-    lock(&waiting).take();
-}
-
-/// Whose answer a frame is, and the sample, or why it cannot be read: what the world says has a part in it, and must not be able
-/// to keep other samples from being read. What is passed over to find the number may be nested as deep as it likes.
-fn understood(frame: &[u8]) -> Result<(u64, Result<Sample, String>), serde_json::Error> {
-    match serde_json::from_slice::<Answer>(frame) {
-        Ok(Answer { id, sample }) => Ok((id, Ok(sample))),
-        Err(problem) => {
-            let OnlyId { id } = serde_json::from_slice(frame)?;
-            Ok((id, Err(format!("the answer cannot be read: {problem}"))))
-        }
-    }
-}
-
 /// The prober's end: takes samples, all at once, until the server is gone or says something that is not a question; and listens at
 /// `webhook` meanwhile.
 pub async fn serve(stream: UnixStream, webhook: Option<Webhook>) {
     let hearsay = webhook.as_ref().map(Webhook::hearsay);
     webhook.map(|webhook| tokio::spawn(webhook.listen()));
-    answer_questions(stream, |probe| {
+    answer_questions(stream, |probe: Probe| {
         let hearsay = hearsay.clone();
         async move {
             match (probe.hearsay(hearsay.as_ref()), probe.check.program()) {
@@ -260,31 +149,6 @@ pub async fn serve(stream: UnixStream, webhook: Option<Webhook>) {
         }
     })
     .await;
-}
-
-/// Has `sample` answer every question of the server.
-pub(super) async fn answer_questions<F>(stream: UnixStream, sample: impl Fn(Probe) -> F)
-where
-    F: Future<Output = Sample> + Send + 'static,
-{
-    let (reader, writer) = stream.into_split();
-    let (frames, queue) = mpsc::unbounded_channel();
-    tokio::spawn(write_frames(writer, queue));
-    let mut reader = FrameReader::new(reader);
-    while let Ok(Some(bytes)) = reader.next().await {
-        let Ok(Question { id, probe }) = serde_json::from_slice(&bytes) else {
-            tracing::error!("the server's question is not one");
-            return;
-        };
-        let (frames, sample) = (frames.clone(), sample(probe));
-        tokio::spawn(async move {
-            match frame(&Answer { id, sample: sample.await }) {
-                // Fails only when the server is gone.
-                Ok(bytes) => drop(frames.send(bytes)),
-                Err(error) => tracing::error!(%error, "cannot encode a sample"),
-            }
-        });
-    }
 }
 
 #[cfg(test)]
@@ -335,7 +199,7 @@ mod tests {
     async fn an_answer_that_cannot_be_read_is_one_failed_sample_and_the_next_is_read() {
         let (server, other) = UnixStream::pair().unwrap();
         let deep = (0..150).fold(Value::Null, |inner, _| Value::Array(vec![inner]));
-        tokio::spawn(answer_questions(other, move |asked| {
+        tokio::spawn(answer_questions(other, move |asked: Probe| {
             let answer = matches!(asked.check, Check::Tcp { port: 9, .. }).then(|| deep.clone());
             async move { Sample { ok: true, answer, ..Sample::failed("seen".to_owned()) } }
         }));
@@ -355,7 +219,7 @@ mod tests {
         let sample = timeout(10 * HANG, prober.sample(&asked)).await.unwrap();
         assert!(!sample.ok && sample.detail.contains("no answer within 62s"), "{sample:?}");
         assert!(begun.elapsed() >= asked.timeout + GRACE, "{:?}", begun.elapsed());
-        assert!(lock(&prober.prober.waiting).as_ref().is_some_and(HashMap::is_empty));
+        assert_eq!(prober.prober.waiting(), Some(0));
     }
 
     #[test]

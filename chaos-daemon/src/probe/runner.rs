@@ -20,9 +20,9 @@ use tokio::process::{Child, Command};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-use super::prober::answer_questions;
 use super::{Probe, Sample, late, offspring};
 use crate::host::program::{Programs, trusted};
+use crate::request::line::answer_questions;
 use crate::request::wire::MAX_FRAME;
 
 /// So many samples are taken at once; others wait, as long as they may take.
@@ -45,7 +45,7 @@ pub async fn serve(stream: UnixStream, programs: Programs) -> io::Result<()> {
     // Its end is that of the keeper, also of one that comes too late for the parent-death signal.
     let held = keeper.stdin.take();
     let (programs, places) = (Arc::new(programs), Arc::new(Semaphore::new(AT_ONCE)));
-    let answered = answer_questions(stream, move |probe| {
+    let answered = answer_questions(stream, move |probe: Probe| {
         let (programs, places) = (Arc::clone(&programs), Arc::clone(&places));
         async move {
             let what = probe.check.to_string();

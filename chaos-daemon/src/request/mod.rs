@@ -5,6 +5,8 @@
 mod causes;
 pub mod facts;
 pub mod fields;
+pub mod line;
+pub mod names;
 pub mod residue;
 pub mod targets;
 pub mod wire;

@@ -47,11 +47,18 @@ struct OnlyId {
 pub(crate) struct FrameReader {
     stream: OwnedReadHalf,
     buffer: Vec<u8>,
+    /// No frame is longer, in bytes.
+    longest: usize,
 }
 
 impl FrameReader {
     pub(crate) fn new(stream: OwnedReadHalf) -> Self {
-        Self { stream, buffer: Vec::new() }
+        Self::with_limit(stream, MAX_FRAME)
+    }
+
+    /// Of a stream on which no frame is longer, in bytes.
+    pub(crate) fn with_limit(stream: OwnedReadHalf, longest: usize) -> Self {
+        Self { stream, buffer: Vec::new(), longest }
     }
 
     /// The next frame; `None` once the other end has closed.
@@ -75,8 +82,8 @@ impl FrameReader {
     fn take(&mut self) -> io::Result<Option<Vec<u8>>> {
         let Some((head, rest)) = self.buffer.split_first_chunk::<4>() else { return Ok(None) };
         let length = u32::from_le_bytes(*head) as usize;
-        if length > MAX_FRAME {
-            let text = format!("a frame of {length} bytes, where at most {MAX_FRAME} are allowed");
+        if length > self.longest {
+            let text = format!("a frame of {length} bytes, where at most {} are allowed", self.longest);
             return Err(io::Error::new(io::ErrorKind::InvalidData, text));
         }
         let Some(frame) = rest.get(..length).map(<[u8]>::to_vec) else {

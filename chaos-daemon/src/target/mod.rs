@@ -6,8 +6,6 @@ pub mod process;
 pub mod scope;
 pub mod supervisor;
 
-use std::net::{IpAddr, ToSocketAddrs};
-
 use ipnet::IpNet;
 
 pub use cgroup::Service;
@@ -33,8 +31,8 @@ pub struct NetworkTarget {
     pub peers: Vec<IpNet>,
 }
 
-/// Resolves the target of a network fault. `named` are the addresses of the host it names, if it names one: see
-/// [`addresses_of`]. `home` is the namespace of a target that names none: that of the calling thread.
+/// Resolves the target of a network fault. `named` are the addresses of the host it names, if it names one. `home` is the namespace of
+/// a target that names none: that of the calling thread.
 ///
 /// # Errors
 /// [`ErrorCode::TargetNotFound`] names what does not exist.
@@ -130,36 +128,6 @@ fn no_netns(name: &str, error: &dyn std::error::Error) -> ApiError {
         .hint("`ip netns list` shows the names; a path such as /proc/PID/ns/net works too")
 }
 
-/// The addresses of a host. Blocks for as long as the name servers take.
-///
-/// # Errors
-/// [`ErrorCode::TargetNotFound`] when the name has none.
-pub fn addresses_of(host: &str) -> Result<Vec<IpNet>, ApiError> {
-    if let Ok(address) = host.parse::<IpAddr>() {
-        return Ok(vec![address.to_canonical().into()]);
-    }
-    let found: Vec<IpNet> = (host, 0)
-        .to_socket_addrs()
-        .map_err(|error| not_found(format!("target.host: resolve {host:?}: {error}")))?
-        .map(|address| address.ip().to_canonical().into())
-        .collect();
-    if found.is_empty() {
-        return Err(not_found(format!("target.host: {host:?} has no address")));
-    }
-    Ok(found)
-}
-
 fn not_found(message: String) -> ApiError {
     ApiError::new(ErrorCode::TargetNotFound, message)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_host_that_is_an_address_of_ipv4_is_one_however_it_is_written() {
-        assert_eq!(addresses_of("::ffff:10.0.0.7").unwrap(), ["10.0.0.7/32".parse::<IpNet>().unwrap()]);
-        assert_eq!(addresses_of("::1").unwrap(), ["::1/128".parse::<IpNet>().unwrap()]);
-    }
 }

@@ -6,7 +6,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::libc::{EAGAIN, ECONNREFUSED, F_SETLEASE, F_WRLCK, SIGURG, fcntl};
 use nix::mount::{MsFlags, mount};
@@ -29,6 +29,7 @@ tests![
     calls_to_a_host_fail_where_its_name_goes_and_nobody_elses_do,
     packets_of_a_service_to_a_host_are_lost_where_its_name_goes_and_nobody_elses_are,
     a_fault_whose_host_is_still_looked_up_when_all_are_ended_does_not_begin,
+    names_are_looked_up_by_the_prober_and_one_that_nobody_answers_keeps_no_fault_and_no_status_waiting,
 ];
 
 const NAME: &str = "db.chaos.test";
@@ -111,12 +112,24 @@ impl Stage {
         Ok(())
     }
 
+    /// How many names the prober looks up.
+    fn looked_up(&self) -> usize {
+        self.daemon.prober().map_or(0, |prober| threads(prober.pid, "name"))
+    }
+
     fn assert_nothing_left(self) -> Result<()> {
         assert_eq!(self.cut_off()?, [false; 3]);
         self.before.assert_unchanged_within(&[&self.pair.near, &self.pair.far], HANG)?;
         drop(self.daemon);
         Ok(())
     }
+}
+
+/// How many threads of a process have this name.
+fn threads(pid: i32, name: &str) -> usize {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let names = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("comm")).ok());
+    names.filter(|each| each.trim() == name).count()
 }
 
 fn write(path: &Path, text: &str) -> Result<()> {
@@ -229,19 +242,47 @@ fn a_fault_whose_host_is_still_looked_up_when_all_are_ended_does_not_begin(_: &C
     let held = hold(&stage.folder.path().join("hosts"))?;
     let (fault, socket) = (stage.fault(), stage.daemon.socket());
     let asked = thread::spawn(move || fault.inject(&Mcp::connect(&socket)?));
-    let threads = format!("/proc/{}/task", stage.daemon.injector_pid());
-    let looked_up = || {
-        let threads = std::fs::read_dir(&threads).into_iter().flatten().flatten();
-        let mut names = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("comm")).ok());
-        names.any(|name| name.trim() == "aside")
-    };
-    assert!(wait_until(HANG, looked_up), "the name is not looked up");
+    assert!(wait_until(HANG, || stage.looked_up() == 1), "the name is not looked up");
     stage.mcp.call_tool("chaos_stop", json!({}))?.ok()?;
     assert!(!asked.is_finished(), "the look-up did not wait");
     drop(held);
     let answer = asked.join().map_err(|_panic| "the client panicked")?;
     let refused = matches!(&answer, Err(Error::Mcp { problem, .. }) if problem.contains("every fault was ended after it"));
     assert!(refused, "{answer:?}");
+    stage.assert_nothing_left()?;
+    Ok(Outcome::Pass)
+}
+
+fn names_are_looked_up_by_the_prober_and_one_that_nobody_answers_keeps_no_fault_and_no_status_waiting(
+    _: &Context,
+) -> TestResult {
+    let stage = Stage::new()?;
+    let beside = Fault::new("network_partition").on(&stage.pair.near, json!({"cidr": PEERS[1]}));
+    beside.inject(&stage.mcp)?;
+    let held = hold(&stage.folder.path().join("hosts"))?;
+    let socket = stage.daemon.socket();
+    let target = json!({"interface": INTERFACE, "netns": stage.pair.near.name(), "host": NAME});
+    let plan = json!({"fault_name": "planned", "fault_type": "network_partition", "target": target});
+    let asked: Vec<_> = (0..5)
+        .map(|_| {
+            let (socket, plan) = (socket.clone(), plan.clone());
+            thread::spawn(move || Mcp::connect(&socket)?.call_tool("chaos_plan", plan))
+        })
+        .collect();
+    // So many of one user are looked up at once.
+    assert!(wait_until(HANG, || stage.looked_up() == 4), "{} are looked up", stage.looked_up());
+    let since = Instant::now();
+    // Longer than a lease, and than the guard waits.
+    while since.elapsed() < Duration::from_secs(5) {
+        assert_eq!(beside.status(&stage.mcp)?["active"], true);
+        assert_eq!(stage.cut_off()?, [false, true, false]);
+    }
+    assert_eq!((stage.looked_up(), threads(stage.daemon.injector_pid(), "aside")), (4, 0));
+    drop(held);
+    for asked in asked {
+        asked.join().map_err(|_panic| "a client panicked")??.ok()?;
+    }
+    beside.remove(&stage.mcp)?;
     stage.assert_nothing_left()?;
     Ok(Outcome::Pass)
 }

@@ -1,4 +1,4 @@
-//! Every place of the daemon that opens or connects to something says who could have named it, as whom it is opened, and why that is
+//! Every place of the daemon that opens, connects to or looks up something says who could have named it, as whom it is opened, and why that is
 //! safe: in a comment `// OPENS: who | as whom | why`. ARCHITECTURE.md has them as a table.
 
 use std::fmt::Write;
@@ -34,6 +34,9 @@ const SIGNS: &[&str] = &[
     "TcpStream::connect(",
     "socket.connect(*",
     "canonicalize(",
+    "to_socket_addrs(",
+    "lookup_host(",
+    "getaddrinfo(",
 ];
 /// An open file opened once more: whatever the text says, it leads elsewhere.
 const AGAIN: &str = "/proc/self/fd";
@@ -190,9 +193,13 @@ mod tests {
     #[test]
     fn what_opens_something_by_a_name_says_why_it_may() {
         let opens = |comment: &str, call: &str| format!("fn a() {{\n{comment}    {call};\n}}\n");
-        for call in
-            ["File::open(path)", "openat(&a, b)", "x.custom_flags(O_PATH)", "format!(\"/proc/self/fd/{fd}\")"]
-        {
+        for call in [
+            "File::open(path)",
+            "openat(&a, b)",
+            "x.custom_flags(O_PATH)",
+            "format!(\"/proc/self/fd/{fd}\")",
+            "(host, 0).to_socket_addrs()",
+        ] {
             assert_eq!(problems("host/a.rs", &opens("", call)), 1, "{call}");
             assert_eq!(
                 problems("host/a.rs", &opens("    // OPENS: root | root\n    // too | it is\n", call)),

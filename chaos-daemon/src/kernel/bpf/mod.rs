@@ -22,6 +22,7 @@ use chaos_common::{Way, name};
 use serde::{Deserialize, Serialize};
 
 use crate::host::{KernelFiles, KernelSockets};
+use crate::request::names::MOST_ADDRESSES;
 use crate::sabotage::{self, Guard};
 use crate::spec::Direction;
 pub use calls::CallPrograms;
@@ -37,7 +38,7 @@ pub struct Capacity {
 }
 
 /// The most addresses of a named host that a fault is about at once.
-pub const MOST_NAMED: u32 = 128;
+pub const MOST_NAMED: u32 = MOST_ADDRESSES;
 /// Room for them, and while they change for those that were before.
 pub const NAMED_ROOM: u32 = 2 * MOST_NAMED;
 
