@@ -116,6 +116,8 @@ pub struct Crowd {
     pub selection: Selection,
     /// Who is never hit, also of those that match later.
     pub spared: Spared,
+    /// Which programs are meant, by what the path that is named leads to for the caller.
+    pub programs: Vec<String>,
 }
 
 /// What a fault finds on the node: what it takes something from, what a supervised one will restore, or whom it goes to.

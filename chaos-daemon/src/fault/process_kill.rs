@@ -33,6 +33,7 @@ pub fn plan(selector: &ProcessSelector, volleys: Volleys, crowd: &Crowd) -> Plan
         description: format!("process_kill: sends {name} to {}{repeats}", crowd.selection.words(selector)),
         work: Work::Signals(SignalWork {
             selector: selector.clone(),
+            programs: crowd.programs.clone(),
             targets: crowd.selection.ids(),
             spared: crowd.spared.clone(),
             volleys,

@@ -282,6 +282,8 @@ pub struct FlapWork {
 pub struct SignalWork {
     /// Who is meant, for repeats and for who comes in their place.
     pub selector: ProcessSelector,
+    /// Which programs the selector means, as the caller's path of one was followed.
+    pub programs: Vec<String>,
     /// Those of the first volley.
     pub targets: Vec<ProcessId>,
     /// Who is never hit.

@@ -108,7 +108,8 @@ fn go_on(work: &SignalWork, shared: &Shared, mut volley: Volley) {
         // The selector means the service, not the processes that it had: those that match now. When nobody does, or nobody may
         // be hit, this volley is spent.
         let matching = Running::all().map(|all| {
-            let selected = Matcher::new(&work.selector).and_then(|matcher| matcher.select(all, &work.spared));
+            let matcher = Matcher::of_programs(&work.selector, work.programs.clone());
+            let selected = matcher.and_then(|matcher| matcher.select(all, &work.spared));
             selected.map(|selection| selection.ids()).unwrap_or_default()
         });
         match Volley::fire(work, &matching.unwrap_or_default(), shared) {
@@ -214,7 +215,7 @@ impl Volley {
             return false;
         }
         // While a service starts, its control group may not be there yet.
-        let Ok(matcher) = Matcher::new(&work.selector) else { return false };
+        let Ok(matcher) = Matcher::of_programs(&work.selector, work.programs.clone()) else { return false };
         let above = Running::with_those_above(new.iter().copied());
         let Ok(matching) = matcher.matching(above) else { return false };
         matching.iter().any(|process| new.contains(&process.id.pid) && process.vital(&work.spared).is_none())

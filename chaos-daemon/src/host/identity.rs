@@ -50,7 +50,9 @@ impl Identity {
         self.uid == 0
     }
 
-    /// Does `work` on a thread that looks at files with this identity (setfsuid(2)) and has no capability, and that ends with it.
+    /// Does `work` on a thread whose effective user and groups are these, and that has no capability and ends with it: of a user
+    /// namespace the kernel asks whose it is, and not who looks at files. The real and the saved user stay root's, so that the caller
+    /// cannot signal the thread.
     /// For root it is done as it is. This process cannot be traced by anybody but root afterwards (prctl(2), `PR_SET_DUMPABLE`).
     ///
     /// # Errors
@@ -68,25 +70,19 @@ impl Identity {
         })
     }
 
-    /// Has the calling thread alone look at files so.
+    /// Has the calling thread alone be so.
     fn take_on(&self) -> io::Result<()> {
-        // The functions of the C library that change groups change those of every thread (nptl(7)).
+        // The functions of the C library that change users and groups change those of every thread (nptl(7)).
         // SAFETY: the kernel reads so many numbers from the list, which outlives the call.
         let set = unsafe { libc::syscall(libc::SYS_setgroups, self.groups.len(), self.groups.as_ptr()) };
         Errno::result(set)?;
-        // SAFETY: system calls without pointers. They answer with who it was before, and not whether they have succeeded: so each is
-        // asked again, for a user that there is not.
-        let taken = unsafe {
-            libc::setfsgid(self.gid);
-            libc::setfsuid(self.uid);
-            (libc::setfsgid(u32::MAX).cast_unsigned(), libc::setfsuid(u32::MAX).cast_unsigned())
-        };
-        if taken != (self.gid, self.uid) {
-            return Err(io::Error::new(
-                io::ErrorKind::PermissionDenied,
-                "take on the caller's user and group",
-            ));
-        }
+        let same = libc::uid_t::MAX;
+        // SAFETY: system calls without pointers.
+        let set = unsafe { libc::syscall(libc::SYS_setresgid, same, self.gid, same) };
+        Errno::result(set)?;
+        // SAFETY: likewise.
+        let set = unsafe { libc::syscall(libc::SYS_setresuid, same, self.uid, same) };
+        Errno::result(set)?;
         caps::clear(None, CapSet::Effective).map_err(io::Error::other)?;
         caps::clear(None, CapSet::Permitted).map_err(io::Error::other)
     }

@@ -126,9 +126,9 @@ impl NetNs {
     pub fn at(path: &Path) -> Result<Self, NetNsError> {
         let failed = |source: io::Error| NetNsError::Open { path: path.to_path_buf(), source };
         let subject = path.display().to_string();
-        // OPENS: the caller; the journal; whoever runs a process | root; of a load the caller | a mere place first, opened only
-        // once the kernel says that it is a namespace, without its file system being asked; a caller names places of root's and
-        // the kernel's alone (`spec::netns`)
+        // OPENS: the caller; the journal; whoever runs a process | the caller (`target::Entrance`); root, where root asks or the policy
+        // names it | a mere place first, opened only once the kernel says that it is a namespace, without its file system being asked;
+        // a caller names places of root's and the kernel's alone (`spec::netns`)
         let place = OpenOptions::new().read(true).custom_flags(libc::O_PATH).open(path).map_err(failed)?;
         if !is_of_namespaces(&place).map_err(failed)? {
             return Err(NetNsError::NotOne { subject });

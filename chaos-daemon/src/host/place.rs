@@ -1,7 +1,8 @@
 //! A file or folder whose calls fail: known by device and inode when it is named, and kept open by who watches it.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
@@ -111,6 +112,17 @@ pub fn reach(path: &Path) -> nix::Result<File> {
     Ok(place)
 }
 
+/// The path without links that an absolute path leads to, see [`reach`].
+///
+/// # Errors
+/// As [`reach`].
+pub fn where_it_leads(path: &Path) -> io::Result<PathBuf> {
+    // OPENS: the caller; whoever may write to a folder on the way | the caller (`Identity::act`) | the link is read, not followed, and
+    // its text only compared with the programs that run
+    let place = reach(path)?;
+    fs::read_link(format!("/proc/self/fd/{}", place.as_raw_fd()))
+}
+
 /// Of the flags of a mere place, and no link followed, open(2) says that they open a link itself.
 fn is_link(place: &File) -> nix::Result<bool> {
     Ok(fstat(place)?.st_mode & libc::S_IFMT == libc::S_IFLNK)
@@ -143,8 +155,6 @@ pub fn without_links(path: &Path) -> nix::Result<File> {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-    use std::os::fd::AsRawFd;
     use std::os::unix::fs::symlink;
 
     use super::*;

@@ -12,7 +12,7 @@ use super::inject::cancelled;
 use super::{logs, services};
 use crate::host::program::{Distrust, trusted};
 use crate::host::usage::Usage;
-use crate::host::{Running, Spared};
+use crate::host::{Identity, Running, Spared};
 use crate::kernel::systemd::Unit;
 use crate::policy::Policy;
 use crate::request::facts::{Facts, ProcessFacts, Question, UnitFacts};
@@ -119,7 +119,7 @@ fn processes(target: &TargetRequest, caller: Caller) -> Result<ProcessFacts, Api
         ApiError::new(ErrorCode::Unavailable, format!("look at the processes of this host: {error}"))
     })?;
     let spared = Spared::of(caller.process(), &all);
-    let matcher = match Matcher::new(&selector) {
+    let matcher = match Matcher::new(&selector, &Identity::of(caller)) {
         // A unit that is not up has no control group.
         Err(error) if error.code == ErrorCode::TargetNotFound => return Ok(ProcessFacts::default()),
         matcher => matcher?,

@@ -24,8 +24,8 @@ use crate::policy::Permit;
 use crate::request::{ApiError, Caller, ErrorCode};
 use crate::spec::fault::Effect;
 use crate::spec::{Failure, Hoard, Limit, LocalPort, ProcessSelector, Whose};
-use crate::target;
 use crate::target::process::Matcher;
+use crate::target::{self, Entrance};
 
 /// The command of `chaosctl` that every proxy has in its command line.
 const PROXY: &str = "mcp-proxy";
@@ -40,11 +40,12 @@ pub(super) fn look(
     permit: &Permit,
     home: &NetNs,
     runtime_dir: &Path,
-    caller: Caller,
+    (caller, entrance): (Caller, &Entrance),
 ) -> Result<Option<Ground>, ApiError> {
+    let identity = entrance.identity();
     match effect {
         Effect::Limit { whose, limit } => {
-            let (found, open) = lasting(whose)?;
+            let (found, open) = lasting(whose, identity)?;
             let device = match limit {
                 Limit::Io { device, .. } => block_device(device)?,
                 _ => String::new(),
@@ -52,7 +53,7 @@ pub(super) fn look(
             value(effect, found, &open, limit::knob(limit, &device)).map(Some)
         }
         Effect::Pause { whose } => {
-            let (found, open) = lasting(whose)?;
+            let (found, open) = lasting(whose, identity)?;
             let ground = value(effect, found, &open, Knob::Freeze)?;
             if let Ground::Cgroup { cgroup, old, .. } = &ground
                 && old != "0"
@@ -62,7 +63,7 @@ pub(super) fn look(
             Ok(Some(ground))
         }
         Effect::LinkDown { interface, netns, .. } => {
-            interface_up(interface, netns.as_ref(), permit, home).map(Some)
+            interface_up(interface, netns.as_ref(), permit, (home, entrance)).map(Some)
         }
         Effect::ClockSkew { .. } => wall_clock().map(Some),
         Effect::Hoard { what: Hoard::Port(local), .. } if is_protected(*local, permit) => {
@@ -72,17 +73,17 @@ pub(super) fn look(
                 .hint("`protect.tcp_ports` of the daemon's policy file lists such ports"))
         }
         Effect::Hoard { what, whose, .. } => {
-            supply::look(what, whose.as_ref(), permit, runtime_dir, caller).map(Some)
+            supply::look(what, whose.as_ref(), permit, runtime_dir, (caller, identity)).map(Some)
         }
-        Effect::Cpu(load) => supply::processors(load).map(Some),
-        Effect::ProcessKill { processes, .. } => crowd(processes, caller).map(Some),
+        Effect::Cpu(load) => supply::processors(load, identity).map(Some),
+        Effect::ProcessKill { processes, .. } => crowd(processes, (caller, identity)).map(Some),
         Effect::ProcessPause { processes, .. } => {
-            let ground = crowd(processes, caller)?;
+            let ground = crowd(processes, (caller, identity))?;
             refuse_traced(&ground)?;
             Ok(Some(ground))
         }
-        Effect::Spoil { processes, .. } => proxies(processes, caller).map(Some),
-        Effect::Load(load) => reach::look(load, permit, home, runtime_dir, caller).map(Some),
+        Effect::Spoil { processes, .. } => proxies(processes, (caller, identity)).map(Some),
+        Effect::Load(load) => reach::look(load, permit, home, runtime_dir, entrance).map(Some),
         Effect::ServiceStop { unit } => services::to_stop(unit).map(Some),
         Effect::ServiceRestart { unit } => services::to_restart(unit).map(Some),
         Effect::Impair { .. } | Effect::Refuse { .. } | Effect::Names { .. } | Effect::Drop { .. } => {
@@ -91,20 +92,20 @@ pub(super) fn look(
         // What is looked at there depends on what else is active.
         Effect::Down(_) => Ok(None),
         Effect::Files { calls, failure } => {
-            let (group, place) = (group(&calls.whose)?, place(&calls.path, permit, caller)?);
+            let (group, place) = (group(&calls.whose, identity)?, place(&calls.path, permit, identity)?);
             refuse_to_end_who_is_needed(&group, failure, caller)?;
             Ok(Some(Ground::Files(group, place)))
         }
         Effect::Connect { calls, .. } => {
             let peers = [&calls.peers, named].concat();
-            callers(&calls.whose, peers, permit).map(|callers| Some(Ground::Callers(callers)))
+            callers(&calls.whose, peers, permit, identity).map(|callers| Some(Ground::Callers(callers)))
         }
         Effect::Sever { packets, .. } => {
             let peers = [&packets.peers, named].concat();
-            callers(&packets.whose, peers, permit).map(|callers| Some(Ground::Callers(callers)))
+            callers(&packets.whose, peers, permit, identity).map(|callers| Some(Ground::Callers(callers)))
         }
         Effect::Sockets { calls, failure } => {
-            let callers = callers(&calls.whose, Vec::new(), permit)?;
+            let callers = callers(&calls.whose, Vec::new(), permit, identity)?;
             refuse_to_end_who_is_needed(&callers.cgroup, failure, caller)?;
             Ok(Some(Ground::Callers(callers)))
         }
@@ -112,10 +113,15 @@ pub(super) fn look(
 }
 
 /// Whose calls to these peers fail, or packets vanish, and what the policy spares.
-fn callers(whose: &Whose, peers: Vec<IpNet>, permit: &Permit) -> Result<Callers, ApiError> {
+fn callers(
+    whose: &Whose,
+    peers: Vec<IpNet>,
+    permit: &Permit,
+    identity: &Identity,
+) -> Result<Callers, ApiError> {
     let protected = permit.protected();
     Ok(Callers {
-        cgroup: group(whose)?,
+        cgroup: group(whose, identity)?,
         peers,
         protected_peers: protected.cidrs.clone(),
         protected_tcp_ports: protected.tcp_ports.clone(),
@@ -124,8 +130,8 @@ fn callers(whose: &Whose, peers: Vec<IpNet>, permit: &Permit) -> Result<Callers,
 
 /// The control group of which a value is changed, that whoever undoes it can get to: injector and guard have no right to pass
 /// over modes (CAP_DAC_OVERRIDE), which the owner of a directory on the way may change.
-fn lasting(whose: &Whose) -> Result<(CgroupRef, Cgroup), ApiError> {
-    let (found, open) = target::cgroup::resolve(&target::scope::group(whose)?)?;
+fn lasting(whose: &Whose, identity: &Identity) -> Result<(CgroupRef, Cgroup), ApiError> {
+    let (found, open) = target::cgroup::resolve(&target::scope::group(whose, identity)?)?;
     let owned = |folder: &&Path| folder.symlink_metadata().is_ok_and(|is| is.uid() != 0);
     let Some(others) = found.path.ancestors().find(owned) else { return Ok((found, open)) };
     let problem = format!(
@@ -138,8 +144,8 @@ fn lasting(whose: &Whose) -> Result<(CgroupRef, Cgroup), ApiError> {
 }
 
 /// The control group of those whose calls fail, or packets vanish: theirs alone.
-fn group(whose: &Whose) -> Result<CgroupRef, ApiError> {
-    target::cgroup::resolve(&target::scope::group(whose)?).map(|(found, _)| found)
+fn group(whose: &Whose, identity: &Identity) -> Result<CgroupRef, ApiError> {
+    target::cgroup::resolve(&target::scope::group(whose, identity)?).map(|(found, _)| found)
 }
 
 /// A signal that comes with an error may meet anybody in the group: nobody in there may be one whom this host or the caller needs.
@@ -184,11 +190,11 @@ fn is_protected(local: LocalPort, permit: &Permit) -> bool {
 }
 
 /// The file or folder that is named, as the caller reaches it, or as the policy names it.
-fn place(path: &Path, permit: &Permit, caller: Caller) -> Result<PlaceRef, ApiError> {
+fn place(path: &Path, permit: &Permit, identity: &Identity) -> Result<PlaceRef, ApiError> {
     let shown = path.display();
     let found = match permit.names(path) {
         true => PlaceRef::find_without_links(path),
-        false => Identity::of(caller).act(|| PlaceRef::find(path)),
+        false => identity.act(|| PlaceRef::find(path)),
     };
     let found = found.map_err(|error| {
         ApiError::new(ErrorCode::TargetNotFound, format!("params.path: look at {shown}: {error}"))
@@ -203,17 +209,19 @@ fn place(path: &Path, permit: &Permit, caller: Caller) -> Result<PlaceRef, ApiEr
 }
 
 /// The processes that match, but for those that this host or the caller cannot do without.
-fn crowd(selector: &ProcessSelector, caller: Caller) -> Result<Ground, ApiError> {
+fn crowd(selector: &ProcessSelector, (caller, identity): (Caller, &Identity)) -> Result<Ground, ApiError> {
     let all = everybody()?;
     let spared = Spared::of(caller.process(), &all);
-    select(selector, Matcher::new(selector)?.matching(all)?, spared)
+    let matcher = Matcher::new(selector, identity)?;
+    select(selector, &matcher, matcher.matching(all)?, spared)
 }
 
 /// The proxies among the processes that match; none of those that are hit has a fault already.
-fn proxies(selector: &ProcessSelector, caller: Caller) -> Result<Ground, ApiError> {
+fn proxies(selector: &ProcessSelector, (caller, identity): (Caller, &Identity)) -> Result<Ground, ApiError> {
     let all = everybody()?;
     let spared = Spared::of(caller.process(), &all);
-    let mut matching = Matcher::new(selector)?.matching(all)?;
+    let matcher = Matcher::new(selector, identity)?;
+    let mut matching = matcher.matching(all)?;
     let mut pages = BTreeMap::new();
     // Of nobody else a descriptor is taken.
     for process in matching.iter().filter(|process| process.command.split(' ').any(|word| word == PROXY)) {
@@ -228,7 +236,7 @@ fn proxies(selector: &ProcessSelector, caller: Caller) -> Result<Ground, ApiErro
         ));
     }
     matching.retain(|process| pages.contains_key(&process.id));
-    let ground = select(selector, matching, spared)?;
+    let ground = select(selector, &matcher, matching, spared)?;
     let Ground::Crowd(crowd) = &ground else { return Ok(ground) };
     let claimed = |process: &&Running| {
         pages.get(&process.id).is_some_and(|page| proxy::is_claimed(page).unwrap_or(false))
@@ -258,10 +266,16 @@ fn everybody() -> Result<Vec<Running>, ApiError> {
 }
 
 /// Whom of those that match the fault goes to.
-fn select(selector: &ProcessSelector, matching: Vec<Running>, spared: Spared) -> Result<Ground, ApiError> {
+fn select(
+    selector: &ProcessSelector,
+    matcher: &Matcher,
+    matching: Vec<Running>,
+    spared: Spared,
+) -> Result<Ground, ApiError> {
     let mut selection = target::process::choose(selector, matching, &spared)?;
     selection.forget_commands();
-    Ok(Ground::Crowd(Box::new(Crowd { selection, spared })))
+    let programs = matcher.programs().to_vec();
+    Ok(Ground::Crowd(Box::new(Crowd { selection, spared, programs })))
 }
 
 /// A process has one tracer at most: a debugger, or another fault.
@@ -329,9 +343,9 @@ fn interface_up(
     name: &str,
     netns: Option<&String>,
     permit: &Permit,
-    home: &NetNs,
+    (home, entrance): (&NetNs, &Entrance),
 ) -> Result<Ground, ApiError> {
-    let (open, interface) = target::resolve_interface(name, netns.map(String::as_str), home)?;
+    let (open, interface) = target::resolve_interface(name, netns.map(String::as_str), home, entrance)?;
     let failed = |error: &dyn std::error::Error| {
         ApiError::new(ErrorCode::InjectionFailed, format!("look at what interface {name:?} has: {error}"))
     };

@@ -1,6 +1,5 @@
 //! Whether a server may be loaded: it is this host's own, or the policy names it, and nobody depends on it for the way in.
 
-use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
 
@@ -9,9 +8,9 @@ use crate::host::socket_file::{SocketFile, SparedSockets};
 use crate::host::supply::Descriptors;
 use crate::host::{Identity, NetNs, connections};
 use crate::policy::Permit;
-use crate::request::{ApiError, Caller, ErrorCode, chain};
+use crate::request::{ApiError, ErrorCode};
 use crate::spec::sessions::{ConnectionLoad, Place};
-use crate::target;
+use crate::target::Entrance;
 
 /// Looks, at files as the caller. `runtime_dir` is the daemon's own.
 ///
@@ -22,46 +21,23 @@ pub(super) fn look(
     permit: &Permit,
     home: &NetNs,
     runtime_dir: &Path,
-    caller: Caller,
+    entrance: &Entrance,
 ) -> Result<Ground, ApiError> {
-    let identity = Identity::of(caller);
+    let identity = entrance.identity();
     let spared = match &load.server.place {
         Place::Tcp(address) => {
             match &load.netns {
                 None => tcp(*address, permit, home)?,
-                Some(name) => tcp(*address, permit, &netns(name, caller)?)?,
+                Some(name) => tcp(*address, permit, &entrance.open(name)?)?,
             }
             SparedSockets::default()
         }
-        Place::Unix(path) => unix(path, runtime_dir, &identity)?,
+        Place::Unix(path) => unix(path, runtime_dir, identity)?,
     };
     let open = Descriptors::read().map_err(|error| {
         ApiError::new(ErrorCode::InjectionFailed, format!("look at the host's open files: {error}"))
     })?;
-    Ok(Ground::Reach(open, spared, identity))
-}
-
-/// The network namespace in which a caller may connect: one that a process of the caller's is in, as the kernel has it, which asks
-/// whether the caller could trace that process (proc_pid_ns(5)); for root any.
-///
-/// # Errors
-/// Says which the caller may name.
-pub(super) fn netns(name: &str, caller: Caller) -> Result<NetNs, ApiError> {
-    let identity = Identity::of(caller);
-    if identity.is_root() {
-        return target::resolve_netns(name);
-    }
-    let refused = |why: String| {
-        let text = format!("target.netns: {name}: {why}, and connections are made as the caller");
-        ApiError::new(ErrorCode::PolicyDenied, text)
-            .hint("name /proc/PID/ns/net of a process of your own, or have root ask for it")
-    };
-    if !name.starts_with("/proc/") {
-        return Err(refused("who has processes in it is not known".to_owned()));
-    }
-    identity
-        .act(|| NetNs::open(name).map_err(|error| io::Error::other(chain(&error))))
-        .map_err(|error| refused(error.to_string()))
+    Ok(Ground::Reach(open, spared, identity.clone()))
 }
 
 fn tcp(address: SocketAddr, permit: &Permit, netns: &NetNs) -> Result<(), ApiError> {

@@ -96,6 +96,7 @@ mod tests {
         let target = TargetRequest { pid: Some(child.id()), ..TargetRequest::default() };
         let work = Work::Signals(SignalWork {
             selector: ProcessSelector::parse(&target).unwrap(),
+            programs: Vec::new(),
             targets: vec![id],
             spared: Spared::default(),
             volleys: Volleys { signal: 9, times: 1, interval: Duration::ZERO, jitter: Duration::ZERO },

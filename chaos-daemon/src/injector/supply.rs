@@ -22,9 +22,9 @@ pub(super) fn look(
     whose: Option<&Whose>,
     permit: &Permit,
     runtime_dir: &Path,
-    caller: Caller,
+    (caller, identity): (Caller, &Identity),
 ) -> Result<Ground, ApiError> {
-    let cgroup = whose.map(joined).transpose()?;
+    let cgroup = whose.map(|whose| joined(whose, identity)).transpose()?;
     let open = || Descriptors::read().map_err(|error| failed("the host's open files", &error));
     match what {
         Hoard::Memory { .. } => {
@@ -36,7 +36,7 @@ pub(super) fn look(
         Hoard::Oom { .. } => oom::look(cgroup, memory()?, caller),
         Hoard::Disk(DiskFill { path, .. }) | Hoard::Inodes { path, .. } | Hoard::DiskIo { path, .. } => {
             Ok(Ground::Directory(
-                Box::new(directory(path, permit, runtime_dir, caller)?),
+                Box::new(directory(path, permit, runtime_dir, identity)?),
                 cgroup,
                 open()?.process,
             ))
@@ -53,16 +53,16 @@ pub(super) fn look(
 ///
 /// # Errors
 /// As [`look`].
-pub(super) fn processors(load: &CpuLoad) -> Result<Ground, ApiError> {
-    let cgroup = load.whose.as_ref().map(joined).transpose()?;
+pub(super) fn processors(load: &CpuLoad, identity: &Identity) -> Result<Ground, ApiError> {
+    let cgroup = load.whose.as_ref().map(|whose| joined(whose, identity)).transpose()?;
     let usable = supply::usable_processors().map_err(|error| failed("the processors", &error))?;
     let quota = cgroup.as_ref().and_then(|group| supply::cpu_quota(&group.path));
     Ok(Ground::Processors(ProcessorGround { usable, cgroup, quota }))
 }
 
 /// The control group that the holder is to join.
-fn joined(whose: &Whose) -> Result<CgroupRef, ApiError> {
-    target::cgroup::resolve_to_join(&target::scope::group(whose)?)
+fn joined(whose: &Whose, identity: &Identity) -> Result<CgroupRef, ApiError> {
+    target::cgroup::resolve_to_join(&target::scope::group(whose, identity)?)
 }
 
 fn memory() -> Result<Memory, ApiError> {
@@ -75,15 +75,12 @@ fn directory(
     path: &Path,
     permit: &Permit,
     runtime_dir: &Path,
-    caller: Caller,
+    identity: &Identity,
 ) -> Result<DirectoryGround, ApiError> {
     let look = |error: io::Error| failed(&path.display().to_string(), &error);
     let (found, identity) = match permit.names(path) {
         true => (DirectoryRef::find_without_links(path), Identity::ROOT),
-        false => {
-            let identity = Identity::of(caller);
-            (identity.act(|| DirectoryRef::find(path)), identity)
-        }
+        false => (identity.act(|| DirectoryRef::find(path)), identity.clone()),
     };
     let directory = found.map_err(look)?.ok_or_else(|| {
         ApiError::new(ErrorCode::TargetNotFound, format!("params.path: no directory {}", path.display()))

@@ -11,7 +11,7 @@ use ipnet::IpNet;
 use super::aside::{Places, Purpose, Turn};
 use super::oom::Doom;
 use super::watch::{GuardPost, Sight};
-use super::{affected, down, ground, reach, supervisors, ways_in};
+use super::{affected, down, ground, supervisors, ways_in};
 use crate::fault::{self, Attach, Ground, Work};
 use crate::host::{Facts, NetNs, NetNsIdentity};
 use crate::kernel::step::{NetNsRef, has_clsact};
@@ -21,7 +21,7 @@ use crate::request::{ApiError, Caller, ErrorCode, PlanReport, TargetsReport};
 use crate::spec::fault::Effect;
 use crate::spec::{ConnectionLoad, Fault, FaultName};
 use crate::target::supervisor::Supervision;
-use crate::target::{self, NetworkTarget};
+use crate::target::{self, Entrance, NetworkTarget};
 
 /// How much of a processor one survey may take.
 const LONGEST: Duration = Duration::from_secs(2);
@@ -97,16 +97,22 @@ pub(super) fn look(site: &Arc<Site>, asked: Asked) -> Result<Surveyed, ApiError>
     // Before anything is looked at, which may be missing for the same reason.
     fault::require(&fault.effect, &site.facts)?;
     let (permit, ways_in_now) = ways_in::sparing(permit, fault.effect.ways_in(), &ways_in)?;
-    let target = fault.effect.traffic().map(|traffic| target::resolve(traffic, &named, &site.home));
+    let entrance = Entrance::new(caller, permit.fault_netns());
+    let target = fault.effect.traffic();
+    let target = target.map(|traffic| target::resolve(traffic, &named, &site.home, &entrance));
     let target = target.transpose()?.map(|target| spot(target, site.attach)).transpose()?;
     let netns = match &fault.effect {
-        Effect::Hoard { netns: Some(name), .. } => Some(target::resolve_netns(name)?),
-        Effect::Load(ConnectionLoad { netns: Some(name), .. }) => Some(reach::netns(name, caller)?),
+        Effect::Hoard { netns: Some(name), .. } | Effect::Load(ConnectionLoad { netns: Some(name), .. }) => {
+            Some(entrance.open(name)?)
+        }
         _ => None,
     };
     let ground = match &fault.effect {
         Effect::Down(down) => Some(down::look(&site.down_record, &name, *down)?),
-        effect => ground::look(effect, &named, &permit, &site.home, &site.runtime_dir, caller)?,
+        effect => {
+            let who = (caller, &entrance);
+            ground::look(effect, &named, &permit, &site.home, &site.runtime_dir, who)?
+        }
     };
     let targets = match (&ground, fault.effect.processes()) {
         (Some(Ground::Crowd(crowd)), Some(selector)) => Some(crowd.selection.report(selector.seed)),

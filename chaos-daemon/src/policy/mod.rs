@@ -20,7 +20,7 @@ use crate::spec::fault::Effect;
 use crate::spec::ip::prefixes;
 use crate::spec::origin::Origin;
 use crate::spec::units::{LONGEST_FAULT, SpecError};
-use crate::spec::{Fault, FaultType, Hoard, HostLimits};
+use crate::spec::{Fault, FaultType, Hoard, HostLimits, NetNsRule};
 
 pub use experiments::ExperimentRules;
 use logs::LogRule;
@@ -61,6 +61,8 @@ pub struct Policy {
     /// Folders and files, by their absolute paths without links, that disk_fill, inodes, disk_io and file_error may take whoever
     /// asks; any other only if the caller could. Default: none.
     pub fault_paths: BTreeSet<String>,
+    /// Network namespaces into which faults may go whoever asks; into any other only if the caller could. Default: none.
+    pub fault_netns: BTreeSet<NetNsRule>,
     /// Logs that probes may read. Default: none.
     pub probe_logs: BTreeSet<LogRule>,
     /// Programs that probes may run, each an absolute path, or a folder and `/*`. Default: none.
@@ -105,6 +107,7 @@ impl Default for Policy {
             critical_interfaces: BTreeSet::new(),
             load_cidrs: Vec::new(),
             fault_paths: BTreeSet::new(),
+            fault_netns: BTreeSet::new(),
             probe_logs: BTreeSet::new(),
             probe_commands: Vec::new(),
             probe_kubeconfigs: BTreeSet::new(),
@@ -131,6 +134,7 @@ pub struct Permit {
     critical_interfaces: BTreeSet<String>,
     load_cidrs: Vec<IpNet>,
     fault_paths: BTreeSet<String>,
+    fault_netns: BTreeSet<NetNsRule>,
 }
 
 impl Permit {
@@ -164,6 +168,11 @@ impl Permit {
     /// Whether the policy names this folder or file, so that it is opened whoever asks.
     pub fn names(&self, path: &Path) -> bool {
         path.to_str().is_some_and(|path| self.fault_paths.contains(path))
+    }
+
+    /// The network namespaces that the policy names, so that they are entered whoever asks.
+    pub fn fault_netns(&self) -> &BTreeSet<NetNsRule> {
+        &self.fault_netns
     }
 
     /// Whether connections may be opened to this address of another host.
@@ -309,8 +318,9 @@ impl Policy {
             )
             .hint("remove one first, or wait until one ends"));
         }
-        let Self { protect, critical_interfaces, load_cidrs, fault_paths, .. } = self.clone();
-        Ok(Permit { protected: protect.clone(), protect, critical_interfaces, load_cidrs, fault_paths })
+        let Self { protect, critical_interfaces, load_cidrs, fault_paths, fault_netns, .. } = self.clone();
+        let protected = protect.clone();
+        Ok(Permit { protected, protect, critical_interfaces, load_cidrs, fault_paths, fault_netns })
     }
 
     /// Decides whether `caller` may be told what a preview of a fault of one of these types would tell.

@@ -142,6 +142,7 @@ fn the_policy_that_is_installed_is_the_default_and_names_every_field() {
         critical_interfaces,
         load_cidrs,
         fault_paths,
+        fault_netns,
         probe_logs,
         probe_commands,
         probe_kubeconfigs,
@@ -158,6 +159,7 @@ fn the_policy_that_is_installed_is_the_default_and_names_every_field() {
         critical_interfaces.len() == 1
             && load_cidrs.len() == 1
             && fault_paths.len() == 1
+            && fault_netns.len() == 2
             && probe_logs.len() == 2
     );
     assert_eq!((probe_commands.len(), probe_kubeconfigs.len(), probe_credentials.len()), (2, 1, 1));

@@ -44,6 +44,7 @@ pub use host_limits::HostLimits;
 pub use impairment::{Delay, Distribution, Impairment, Loss};
 pub use load::CpuLoad;
 pub use log::{Log, LogRequest, LogSearch};
+pub use netns::NetNsRule;
 pub use ports::{PortText, Ports};
 pub use process::{ProcessSelector, Share, Whose};
 pub use service::ServicePackets;

@@ -1,9 +1,50 @@
-//! How a caller names a network namespace.
+//! How a caller names a network namespace, and how a policy does.
+
+use serde::Deserialize;
 
 use super::units::SpecError;
 
 /// Where root keeps namespaces: `ip netns` (ip-netns(8)) and nearly every container engine, and Docker.
 const FOLDERS: &[&str] = &["/run/netns", "/var/run/netns", "/run/docker/netns", "/var/run/docker/netns"];
+
+/// Where `ip netns` keeps those that have a name.
+const NAMED: &str = "/run/netns";
+/// The rule of a policy.
+const RULE: &str = "fault_netns";
+
+/// Which network namespaces a policy names: by where root keeps them, since the number of a process is soon another one's.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(try_from = "String")]
+pub enum NetNsRule {
+    /// `*`: all there are.
+    Any,
+    /// `/run/netns/*`: all that are kept in this folder.
+    Folder(String),
+    /// `blue`, `/run/docker/netns/1f2e3d4c5b6a`: the one at this path.
+    One(String),
+}
+
+impl TryFrom<String> for NetNsRule {
+    type Error = SpecError;
+
+    fn try_from(text: String) -> Result<Self, SpecError> {
+        if text == "*" {
+            return Ok(Self::Any);
+        }
+        match text.strip_suffix("/*").filter(|folder| FOLDERS.contains(folder)) {
+            Some(folder) => Ok(Self::Folder(folder.to_owned())),
+            None if text.contains('*') || text.starts_with("/proc/") || !is_trusted(&text) => {
+                let problem = format!(
+                    "{text:?} is no place where root keeps network namespaces: give a name that `ip netns list` shows, a path \
+                     directly in /run/netns or /run/docker/netns, one of these folders and /*, or * for all there are"
+                );
+                Err(SpecError::new(RULE, problem))
+            }
+            None if text.contains('/') => Ok(Self::One(text)),
+            None => Ok(Self::One(format!("{NAMED}/{text}"))),
+        }
+    }
+}
 
 /// Whether nobody but root and the kernel says where a name leads: it stands in a folder of root's, or procfs shows it of a
 /// process or a thread. Anywhere else somebody could put another file in its place while a fault is active, or a file system on
@@ -100,6 +141,36 @@ mod tests {
             let request: FaultRequest = serde_json::from_value(request).unwrap();
             let error = request.parse().unwrap_err();
             assert!(error.field == "target.netns" && error.problem.contains("/proc/PID/ns/net"), "{error}");
+        }
+    }
+    #[test]
+    fn a_policy_names_namespaces_by_where_root_keeps_them_and_by_nothing_else() {
+        let rule = |text: &str| NetNsRule::try_from(text.to_owned());
+        for (text, meant) in [
+            ("*", NetNsRule::Any),
+            ("blue", NetNsRule::One("/run/netns/blue".into())),
+            ("/run/docker/netns/1f2e", NetNsRule::One("/run/docker/netns/1f2e".into())),
+            ("/run/netns/*", NetNsRule::Folder("/run/netns".into())),
+            ("/var/run/docker/netns/*", NetNsRule::Folder("/var/run/docker/netns".into())),
+        ] {
+            assert_eq!(rule(text), Ok(meant));
+        }
+        for odd in [
+            "",
+            "/*",
+            "**",
+            "bl*",
+            "/run/netns/b*",
+            "/tmp/*",
+            "/run/*",
+            "/tmp/ns",
+            "/proc/1/ns/net",
+            "/proc/*",
+            "../a",
+            "a/b",
+        ] {
+            let error = rule(odd).unwrap_err();
+            assert!(error.field == RULE && error.problem.contains("/run/netns"), "{error}");
         }
     }
 }

@@ -2,6 +2,7 @@
 //! for is looked up again, by who keeps the fault.
 
 pub mod cgroup;
+pub mod netns;
 pub mod process;
 pub mod scope;
 pub mod supervisor;
@@ -9,6 +10,8 @@ pub mod supervisor;
 use ipnet::IpNet;
 
 pub use cgroup::Service;
+pub use netns::Entrance;
+use netns::no_netns;
 
 use crate::host::Interface;
 use crate::host::netns::NetNs;
@@ -35,20 +38,25 @@ pub struct NetworkTarget {
 /// a target that names none: that of the calling thread.
 ///
 /// # Errors
-/// [`ErrorCode::TargetNotFound`] names what does not exist.
-pub fn resolve(traffic: &Traffic, named: &[IpNet], home: &NetNs) -> Result<NetworkTarget, ApiError> {
+/// [`ErrorCode::TargetNotFound`] names what does not exist, [`ErrorCode::PolicyDenied`] a namespace that may not be entered.
+pub fn resolve(
+    traffic: &Traffic,
+    named: &[IpNet],
+    home: &NetNs,
+    entrance: &Entrance,
+) -> Result<NetworkTarget, ApiError> {
     let (netns_name, service) = match &traffic.whose {
         None => (traffic.netns.clone(), None),
         Some(Whose::Cgroup(group)) => (traffic.netns.clone(), Some(cgroup::resolve_service(group)?)),
         Some(Whose::Processes(selector)) => {
-            let scope = scope::of_packets(selector, home)?;
+            let scope = scope::of_packets(selector, home, entrance)?;
             if scope.service.is_some() && traffic.directions.contains(&Direction::Ingress) {
                 return Err(no_service_on_arrival().into());
             }
-            return in_scope(traffic, scope, named, home);
+            return in_scope(traffic, scope, named, home, entrance);
         }
     };
-    finish(traffic, netns_name, service, named, home)
+    finish(traffic, (netns_name, service), named, home, entrance)
 }
 
 /// The target among processes: the interface in the namespace that they have, which has to be the same still.
@@ -57,8 +65,9 @@ fn in_scope(
     scope: scope::Scope,
     named: &[IpNet],
     home: &NetNs,
+    entrance: &Entrance,
 ) -> Result<NetworkTarget, ApiError> {
-    let target = finish(traffic, scope.netns_name, scope.service, named, home)?;
+    let target = finish(traffic, (scope.netns_name, scope.service), named, home, entrance)?;
     let identity = |netns: &NetNs| netns.identity().map_err(|error| no_netns("of the processes", &error));
     match identity(&target.netns)? == identity(&scope.netns)? {
         true => Ok(target),
@@ -68,13 +77,13 @@ fn in_scope(
 
 fn finish(
     traffic: &Traffic,
-    netns_name: Option<String>,
-    service: Option<Service>,
+    (netns_name, service): (Option<String>, Option<Service>),
     named: &[IpNet],
     home: &NetNs,
+    entrance: &Entrance,
 ) -> Result<NetworkTarget, ApiError> {
     let name = &traffic.interface;
-    let (netns, interface) = resolve_interface(name, netns_name.as_deref(), home)?;
+    let (netns, interface) = resolve_interface(name, netns_name.as_deref(), home, entrance)?;
     if !interface.ethernet {
         return Err(ApiError::new(
             ErrorCode::InvalidParameter,
@@ -90,15 +99,16 @@ fn finish(
 /// Resolves an interface of a namespace, or of `home`, that of the calling thread.
 ///
 /// # Errors
-/// [`ErrorCode::TargetNotFound`] names what does not exist.
+/// [`ErrorCode::TargetNotFound`] names what does not exist, [`ErrorCode::PolicyDenied`] a namespace that may not be entered.
 pub fn resolve_interface(
     name: &str,
     netns: Option<&str>,
     home: &NetNs,
+    entrance: &Entrance,
 ) -> Result<(NetNs, Interface), ApiError> {
     let opened = match netns {
         None => home.try_clone().map_err(|error| no_netns("the daemon's own", &error))?,
-        Some(name) => resolve_netns(name)?,
+        Some(name) => entrance.open(name)?,
     };
     let found = match netns {
         None => Interface::find_here(name),
@@ -113,19 +123,6 @@ pub fn resolve_interface(
                 .hint("`ip link` shows the interfaces")
         })?;
     Ok((opened, interface))
-}
-
-/// Opens a network namespace.
-///
-/// # Errors
-/// [`ErrorCode::TargetNotFound`] when there is none of this name.
-pub fn resolve_netns(name: &str) -> Result<NetNs, ApiError> {
-    NetNs::open(name).map_err(|error| no_netns(name, &error))
-}
-
-fn no_netns(name: &str, error: &dyn std::error::Error) -> ApiError {
-    not_found(format!("target.netns: open network namespace {name:?}: {error}"))
-        .hint("`ip netns list` shows the names; a path such as /proc/PID/ns/net works too")
 }
 
 fn not_found(message: String) -> ApiError {

@@ -2,7 +2,6 @@
 //! rest make up the share.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -11,7 +10,8 @@ use regex_lite::Regex;
 
 use super::{cgroup, not_found};
 use crate::host::cgroup::mount;
-use crate::host::{ProcessId, Running, Spared, budget};
+use crate::host::place::where_it_leads;
+use crate::host::{Identity, ProcessId, Running, Spared, budget};
 use crate::request::targets::{LeftOut, TargetProcess, TargetsReport};
 use crate::request::{ApiError, ErrorCode};
 use crate::spec::ProcessSelector;
@@ -46,27 +46,39 @@ pub struct Matcher {
 }
 
 impl Matcher {
-    /// Looks up what the selector names.
+    /// Looks up what the selector names; where the path of a program leads, as `identity`, who has named it.
     ///
     /// # Errors
     /// [`ErrorCode::TargetNotFound`] when there is no such control group, [`ErrorCode::TargetProtected`] when a vital process
     /// is in it.
-    pub fn new(selector: &ProcessSelector) -> Result<Self, ApiError> {
+    pub fn new(selector: &ProcessSelector, identity: &Identity) -> Result<Self, ApiError> {
+        let mut programs: Vec<_> = selector.exe.iter().cloned().collect();
+        if let Some(path) = &selector.exe
+            // A path that cannot be followed may be right all the same, in another mount namespace.
+            && let Ok(real) = identity.act(|| where_it_leads(Path::new(path)))
+        {
+            programs.extend(real.into_os_string().into_string());
+        }
+        Self::of_programs(selector, programs)
+    }
+
+    /// The same where it is known what the path of the program leads to: [`Matcher::programs`].
+    ///
+    /// # Errors
+    /// As [`Matcher::new`].
+    pub fn of_programs(selector: &ProcessSelector, programs: Vec<String>) -> Result<Self, ApiError> {
         let group = match &selector.cgroup {
             Some(named) => Some(below_mount(&cgroup::resolve(named)?.0.path)?),
             None => None,
         };
-        let mut programs: Vec<_> = selector.exe.iter().cloned().collect();
-        // OPENS: the caller | root | only compared with the programs that run: where it leads is told to nobody
-        if let Some(path) = &selector.exe
-            // A path that this process cannot follow may be right all the same, in another mount namespace.
-            && let Ok(real) = fs::canonicalize(path)
-        {
-            programs.extend(real.into_os_string().into_string());
-        }
         let command = compiled("target.command", selector.command.as_ref())?;
         let below = compiled("target.below", selector.below.as_ref())?;
         Ok(Self { selector: selector.clone(), group, programs, command, below })
+    }
+
+    /// The program's path, and what it leads to.
+    pub fn programs(&self) -> &[String] {
+        &self.programs
     }
 
     /// Those of `all` that match; whether they may be targets is another question. Who is above a process has to be among them.
@@ -177,17 +189,18 @@ fn below_mount(path: &Path) -> Result<PathBuf, ApiError> {
     Ok(path.strip_prefix(&mount).unwrap_or(path).to_owned())
 }
 
-/// Finds the processes that are selected, each by its identity. At least one is hit.
+/// Finds the processes that are selected, each by its identity. At least one is hit. `identity` is that of who has named them.
 ///
 /// # Errors
 /// [`ErrorCode::TargetNotFound`] when none matches, [`ErrorCode::TargetProtected`] when none of those that do may be a target,
 /// [`ErrorCode::LimitReached`] when they are too many, or looking for them takes too long.
 pub fn resolve(
     selector: &ProcessSelector,
+    identity: &Identity,
     all: Vec<Running>,
     spared: &Spared,
 ) -> Result<Selection, ApiError> {
-    choose(selector, Matcher::new(selector)?.matching(all)?, spared)
+    choose(selector, Matcher::new(selector, identity)?.matching(all)?, spared)
 }
 
 /// The same of processes that match.
@@ -305,10 +318,15 @@ impl Selection {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use nix::unistd::geteuid;
     use proptest::prelude::*;
 
     use super::*;
     use crate::host::vital::Nearness;
+    use crate::request::Caller;
     use crate::spec::{CgroupSelector, Share};
     use crate::waits::HANG;
 
@@ -360,8 +378,9 @@ mod tests {
     #[test]
     fn every_field_narrows_and_who_is_vital_is_left_out_with_why() {
         let nobody = Spared::default();
-        let select =
-            |selector: &ProcessSelector| Matcher::new(selector).unwrap().select(node(), &nobody).unwrap();
+        let select = |selector: &ProcessSelector| {
+            Matcher::new(selector, &Identity::ROOT).unwrap().select(node(), &nobody).unwrap()
+        };
         let program = ProcessSelector { exe: Some("/opt/a".into()), ..anybody() };
         assert_eq!(pids(&select(&program).hit), [10, 11].into());
         let shard = pattern("--shard=1$");
@@ -373,9 +392,56 @@ mod tests {
         assert_eq!(pids(&select(&both).hit), [10].into());
         let container = ProcessSelector { container: Some("0123456789ab".into()), ..anybody() };
         assert_eq!(pids(&select(&container).hit), [12].into());
-        let group =
-            Matcher { group: Some("system.slice/a.service".into()), ..Matcher::new(&anybody()).unwrap() };
+        let group = Matcher {
+            group: Some("system.slice/a.service".into()),
+            ..Matcher::new(&anybody(), &Identity::ROOT).unwrap()
+        };
         assert_eq!(pids(&group.select(node(), &nobody).unwrap().hit), [10, 11].into());
+    }
+
+    #[test]
+    fn the_path_of_a_program_leads_where_it_leads_for_the_caller() {
+        if !geteuid().is_root() {
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let mode =
+            |name: &str, mode: u32| fs::set_permissions(at(name), Permissions::from_mode(mode)).unwrap();
+        mode("", 0o755);
+        for (name, is) in [("roots", 0o700), ("open", 0o755)] {
+            fs::create_dir(at(name)).unwrap();
+            fs::write(at(name).join("program"), "").unwrap();
+            symlink("program", at(name).join("link")).unwrap();
+            symlink(at("roots/program"), at(name).join("into")).unwrap();
+            mode(name, is);
+        }
+        let alice = Identity::of(Caller::Unix { uid: 47_110, gid: 47_110, pid: 0 });
+        let leads = |identity: &Identity, path: &str| {
+            let exe = at(path).into_os_string().into_string().ok();
+            let matcher = Matcher::new(&ProcessSelector { exe, ..anybody() }, identity).unwrap();
+            matcher.programs().len() == 2
+        };
+        // Where it leads nowhere else, that is known twice.
+        for (path, hers) in [
+            ("open/program", true),
+            ("open/link", true),
+            ("open/into", false),
+            ("roots/program", false),
+            ("roots/link", false),
+            ("roots/../open/link", false),
+        ] {
+            assert!(leads(&Identity::ROOT, path), "{path}");
+            assert_eq!(leads(&alice, path), hers, "{path}");
+        }
+        // Links of procfs lead to what is this process's own.
+        assert!(leads(&Identity::ROOT, "/proc/self/exe"));
+        for path in ["/proc/self/exe", "/proc/thread-self/exe"] {
+            assert!(!leads(&alice, path), "{path}");
+        }
+        for path in ["open/none", "roots/none"] {
+            assert!(!leads(&Identity::ROOT, path) && !leads(&alice, path), "{path}");
+        }
     }
 
     /// An agent (20) with a shell (21) that has started a server (22), which has a child (23); and a server of somebody else's (30).
@@ -395,7 +461,8 @@ mod tests {
 
     fn below_of(text: &str, command: Option<&str>, all: Vec<Running>) -> BTreeSet<i32> {
         let (below, command) = (Some(pattern(text)), command.map(pattern));
-        let matcher = Matcher::new(&ProcessSelector { below, command, ..anybody() }).unwrap();
+        let matcher =
+            Matcher::new(&ProcessSelector { below, command, ..anybody() }, &Identity::ROOT).unwrap();
         pids(&matcher.matching(all).unwrap())
     }
 
@@ -436,20 +503,20 @@ mod tests {
         let mut all = agents();
         all[3].name = "sshd".into();
         let selector = ProcessSelector { below: Some(pattern("agent")), ..anybody() };
-        let selection = resolve(&selector, all, &Spared::default()).unwrap();
+        let selection = resolve(&selector, &Identity::ROOT, all, &Spared::default()).unwrap();
         assert_eq!(pids(&selection.hit), [21, 23].into());
         assert_eq!(selection.left_out[0].0.id.pid, 22);
     }
 
     #[test]
     fn nobody_and_only_vital_ones_are_told_apart() {
-        let refused = |selector| resolve(&selector, node(), &Spared::default()).unwrap_err();
+        let refused = |selector| resolve(&selector, &Identity::ROOT, node(), &Spared::default()).unwrap_err();
         let none = refused(ProcessSelector { pid: Some(99), ..anybody() });
         assert_eq!(none.code, ErrorCode::TargetNotFound);
         let sshd = refused(ProcessSelector { pid: Some(13), ..anybody() });
         assert!(sshd.code == ErrorCode::TargetProtected && sshd.message.contains("13 (sshd)"), "{sshd}");
         let path = ProcessSelector { cgroup: Some(CgroupSelector::Path("no/such".into())), ..anybody() };
-        assert!(Matcher::new(&path).is_err());
+        assert!(Matcher::new(&path, &Identity::ROOT).is_err());
     }
 
     proptest! {
@@ -465,7 +532,7 @@ mod tests {
             let select = |percent: u32, all: Vec<Running>| {
                 let share = Share::new(f64::from(percent) / 100.0).unwrap();
                 let selector = ProcessSelector { share, seed, ..anybody() };
-                Matcher::new(&selector).unwrap().select(all, &Spared::default()).unwrap()
+                Matcher::new(&selector, &Identity::ROOT).unwrap().select(all, &Spared::default()).unwrap()
             };
             let few = select(small, node.clone());
             let mut backwards = node.clone();

@@ -6,8 +6,8 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use super::{Service, cgroup, not_found, process};
-use crate::host::{NetNs, ProcessId, Running, Spared};
+use super::{Entrance, Service, cgroup, not_found, process};
+use crate::host::{Identity, NetNs, ProcessId, Running, Spared};
 use crate::request::{ApiError, ErrorCode};
 use crate::spec::{CgroupSelector, ProcessSelector, Whose};
 
@@ -38,20 +38,22 @@ struct Meant {
 /// namespace of the daemon.
 ///
 /// # Errors
-/// As [`process::resolve`], and [`ErrorCode::InvalidParameter`] with whom they share what they are in.
-pub fn of_packets(selector: &ProcessSelector, home: &NetNs) -> Result<Scope, ApiError> {
-    let meant = Meant::find(selector)?;
+/// As [`process::resolve`] and [`Entrance::open`], and [`ErrorCode::InvalidParameter`] with whom they share what they are in.
+pub fn of_packets(selector: &ProcessSelector, home: &NetNs, entrance: &Entrance) -> Result<Scope, ApiError> {
+    let meant = Meant::find(selector, entrance.identity())?;
     let (first, inode) = meant.namespace(selector)?;
     let name = format!("/proc/{}/ns/net", first.id.pid);
     let gone =
         |error: &dyn std::fmt::Display| not_found(format!("target: process {}: {error}", first.id.pid));
-    let netns = NetNs::open(&name).map_err(|error| gone(&error))?;
+    let at_home = home.number().map_err(|error| gone(&error))? == inode;
+    let netns = match at_home {
+        true => home.try_clone().map_err(|error| gone(&error))?,
+        false => entrance.open(&name)?,
+    };
     // Whoever has the number now, the file was opened before this is asked.
     if ProcessId::of(first.id.pid).ok() != Some(first.id) {
         return Err(gone(&"ended while it was looked up"));
     }
-    let identity = |netns: &NetNs| netns.identity().map_err(|error| gone(&error));
-    let at_home = identity(&netns)? == identity(home)?;
     let shared = at_home || meant.stranger(|other| inode_of(other.id.pid) == Some(inode)).is_some();
     let service = match shared {
         true => Some(cgroup::resolve_service(&meant.group(selector)?)?),
@@ -60,24 +62,24 @@ pub fn of_packets(selector: &ProcessSelector, home: &NetNs) -> Result<Scope, Api
     Ok(Scope { netns_name: (!at_home).then_some(name), netns, service })
 }
 
-/// The control group of whoever is named: that group itself, or the one that is the processes' alone.
+/// The control group of whoever is named: that group itself, or the one that is the processes' alone. `identity` is the caller's.
 ///
 /// # Errors
 /// As [`of_packets`], of processes.
-pub fn group(whose: &Whose) -> Result<CgroupSelector, ApiError> {
+pub fn group(whose: &Whose, identity: &Identity) -> Result<CgroupSelector, ApiError> {
     match whose {
         Whose::Cgroup(group) => Ok(group.clone()),
-        Whose::Processes(selector) => Meant::find(selector)?.group(selector),
+        Whose::Processes(selector) => Meant::find(selector, identity)?.group(selector),
     }
 }
 
 impl Meant {
-    fn find(selector: &ProcessSelector) -> Result<Self, ApiError> {
+    fn find(selector: &ProcessSelector, identity: &Identity) -> Result<Self, ApiError> {
         let all = Running::all().map_err(|error| {
             ApiError::new(ErrorCode::InjectionFailed, format!("look at the processes of this host: {error}"))
         })?;
         let spared = Spared::of(0, &all);
-        let selection = process::resolve(selector, all.clone(), &spared)?;
+        let selection = process::resolve(selector, identity, all.clone(), &spared)?;
         let mut meant = Self { all, hit: selection.hit, family: BTreeSet::new(), ours: spared.program };
         meant.family = meant.hit.iter().map(|process| process.id).collect();
         // Each round takes in one more generation.
@@ -186,7 +188,7 @@ mod tests {
             seed: 0,
         };
         // This process runs the program of the daemon, as far as this process can know: it is never a target.
-        let refused = group(&Whose::Processes(me)).unwrap_err();
+        let refused = group(&Whose::Processes(me), &Identity::ROOT).unwrap_err();
         assert_eq!(refused.code, ErrorCode::TargetProtected, "{refused}");
     }
 }

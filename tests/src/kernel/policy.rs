@@ -3,6 +3,7 @@
 use std::fs::{Permissions, create_dir_all, set_permissions};
 use std::net::IpAddr;
 use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
@@ -18,11 +19,13 @@ use crate::kinds::untried;
 use crate::late::HANG;
 use crate::measure::{Echo, Tcp, tcp_rtt, udp_rtt, udp_rtt_median};
 use crate::pair::INTERFACE;
+use crate::process::Killed;
 use crate::{Daemon, Error, Pair, Residue, Result};
 
 tests![
     a_policy_refuses_by_the_name_of_its_rule_and_allows_the_rest,
     a_user_that_the_policy_does_not_list_may_look_but_not_inject,
+    a_network_namespace_is_entered_for_root_for_whom_has_a_process_there_and_where_the_policy_names_it,
     a_protected_port_is_spared_by_a_partition_of_everything_else,
     a_protected_peer_is_spared_by_a_partition_of_everyone_else,
     what_is_protected_is_spared_over_the_loopback_whichever_end_speaks,
@@ -115,7 +118,7 @@ fn a_user_that_the_policy_does_not_list_may_look_but_not_inject(_: &Context) -> 
         run_as_nobody("chaosctl", &[&[&*socket, "inject", &*netns], &fault[..]].concat())
     };
     for (uids, allowed) in [("[1]", false), ("[65534]", true)] {
-        let (_folder, path) = policy(&format!("uids = {uids}\n"))?;
+        let (_folder, path) = policy(&format!("uids = {uids}\nfault_netns = [\"/run/netns/*\"]\n"))?;
         let scene = Scene::with(|command| {
             command.args(["--socket-group", "nogroup", "--policy"]).arg(&path);
         })?;
@@ -131,6 +134,75 @@ fn a_user_that_the_policy_does_not_list_may_look_but_not_inject(_: &Context) -> 
         assert!(run_as_nobody("chaosctl", &[&socket, "status"])?.status.success());
         scene.assert_untouched()?;
     }
+    Ok(Outcome::Pass)
+}
+
+/// Every kind of fault that enters a network namespace, by the words of `chaosctl`.
+const ENTERING: &[&[&str]] = &[
+    &["network_partition", "--interface=eth0", "--cidr=10.77.0.2"],
+    &["error", "--interface=eth0", "--cidr=10.77.0.2"],
+    &["dns_error", "--interface=eth0"],
+    &["link_down", "--interface=eth0"],
+    &["resource_exhaustion", "--resource=ports", "--count=1"],
+    &["port_in_use", "--local-port=7007"],
+    &["connection_load", "--url=tcp://10.77.0.1:7007", "--sessions=1"],
+];
+
+fn a_network_namespace_is_entered_for_root_for_whom_has_a_process_there_and_where_the_policy_names_it(
+    _: &Context,
+) -> TestResult {
+    let pair = Pair::new()?;
+    let sleeper = |user: u32| {
+        let spawned = pair.near.run(|| Command::new("sleep").arg("600").uid(user).gid(user).spawn());
+        spawned.map(Killed).map_err(Error::io("start", "sleep"))
+    };
+    let (his, roots) = (sleeper(NOBODY)?, sleeper(0)?);
+    let (name, kept) = (pair.near.name().to_owned(), format!("/run/netns/{}", pair.near.name()));
+    let process = |of: &Killed| format!("/proc/{}/ns/net", of.0.id());
+    let by_pid = format!("--pid={}", roots.0.id());
+    let places: Vec<(String, bool)> =
+        [(name.clone(), false), (kept.clone(), false), (process(&roots), false)]
+            .into_iter()
+            .chain([(process(&his), true)])
+            .map(|(netns, is_his)| (format!("--netns={netns}"), is_his))
+            .collect();
+    let named = format!("[{name:?}]");
+    let mut refused = 0;
+    for (rule, allows) in [
+        ("[]", false),
+        ("[\"other\"]", false),
+        (&*named, true),
+        ("[\"/run/netns/*\"]", true),
+        ("[\"*\"]", true),
+    ] {
+        let (_folder, path) = policy(&format!("fault_netns = {rule}\n"))?;
+        let daemon = Daemon::start_with(|command| {
+            command.args(["--socket-group", "nogroup", "--policy"]).arg(&path);
+        })?;
+        let socket = format!("--socket={}", daemon.socket().display());
+        let is_refused = |words: &[&str]| -> Result<bool> {
+            let plan = ["inject", "--name=a", "--for=10s", "--dry-run"];
+            let output = run_as_nobody("chaosctl", &[&[&*socket], &plan[..], words].concat())?;
+            let text = String::from_utf8_lossy(&output.stderr).into_owned();
+            let denied = text.contains("POLICY_DENIED") && text.contains("`fault_netns`");
+            assert!(denied || !text.contains("POLICY_DENIED"), "{words:?}: {text}");
+            Ok(denied)
+        };
+        for fault in ENTERING {
+            for (netns, is_his) in &places {
+                let words = [*fault, &[&**netns]].concat();
+                assert_eq!(is_refused(&words)?, !allows && !is_his, "{rule}: {words:?}");
+                refused += usize::from(!allows && !is_his);
+            }
+        }
+        // By a process of root's there, and by none of this host's own.
+        let by_process = ["network_partition", "--interface=eth0", "--cidr=10.77.0.2", &by_pid];
+        assert_eq!(is_refused(&by_process)?, !allows, "{rule}: {by_process:?}");
+        assert!(!is_refused(&["network_partition", "--interface=lo", "--cidr=127.0.0.9"])?, "{rule}");
+        let root = Fault::new("network_partition").on(&pair.near, json!({"cidr": "10.77.0.2"}));
+        root.inject(&daemon.mcp()?)?;
+    }
+    println!("{refused} refused");
     Ok(Outcome::Pass)
 }
 

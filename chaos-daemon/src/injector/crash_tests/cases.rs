@@ -222,7 +222,7 @@ fn ground(effect: &Effect, node: &FakeNode) -> Option<Ground> {
         Effect::ProcessKill { .. } | Effect::ProcessPause { .. } | Effect::Spoil { .. } => {
             let selection = Selection { hit: Vec::new(), spared: Vec::new(), left_out: Vec::new() };
             let spared = Spared { session: Vec::new(), program: None };
-            Ground::Crowd(Box::new(Crowd { selection, spared }))
+            Ground::Crowd(Box::new(Crowd { selection, spared, programs: Vec::new() }))
         }
         Effect::Connect { .. } | Effect::Sockets { .. } | Effect::Sever { .. } => Ground::Callers(Callers {
             cgroup,
