@@ -15,6 +15,7 @@ use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use crate::cli;
 use crate::guard::{self, GuardError};
 use crate::holder;
+use crate::host::log_rates::ByCaller;
 use crate::host::privilege::check_guard;
 use crate::host::program::{Programs, own};
 use crate::host::sandbox::{self, Sandbox, SandboxError};
@@ -542,9 +543,11 @@ fn fail(failure: &Failure) -> ExitCode {
 
 fn log_to_stderr() {
     use tracing_subscriber::EnvFilter;
+    use tracing_subscriber::layer::SubscriberExt;
+    use tracing_subscriber::util::SubscriberInitExt;
     // rmcp logs whole requests at debug: only on demand.
     let filter = EnvFilter::try_from_env("CHAOS_LOG").unwrap_or_else(|_| EnvFilter::new("info,rmcp=warn"));
     let lines = || LogLines(std::io::stderr());
     let to_stderr = tracing_subscriber::fmt().with_writer(lines).with_ansi(false);
-    to_stderr.with_env_filter(filter).with_target(false).init();
+    to_stderr.with_env_filter(filter).with_target(false).finish().with(ByCaller).init();
 }

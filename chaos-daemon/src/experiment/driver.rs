@@ -108,7 +108,7 @@ pub async fn drive(
         let event = run.take_in(happened);
         effects = Vec::new();
         for event in event {
-            tracing::info!(experiment = experiment.name, ?event, "experiment goes on");
+            tracing::info!(caller = %means.caller, experiment = experiment.name, ?event, "experiment goes on");
             means.recorder.event(&event);
             effects.extend(machine.step(event));
         }

@@ -136,6 +136,7 @@ pub(super) async fn record(experiment: &Experiment, index: usize, means: &Means<
         means.recorder.sampled(&activity.name, (Role::Method, Stage::During), &sample, sample.ok, None);
         let detail = experiment.variables.hide(&sample.detail);
         tracing::info!(
+            caller = %means.caller,
             experiment = experiment.name,
             probe = activity.name,
             ok = sample.ok,

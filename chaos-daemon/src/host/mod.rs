@@ -14,6 +14,7 @@ pub mod interface;
 #[cfg(feature = "kubernetes")]
 pub mod kubeconfig;
 pub mod log;
+pub mod log_rates;
 pub mod module;
 pub mod mounts;
 pub mod nameless;

@@ -217,13 +217,14 @@ pub(super) async fn inject(
         Ok((holder, journal, lease, evidence)) => {
             injector.update(name, |active| active.applied(evidence));
             injector.changed.notify_one();
-            tracing::info!(%name, ?caller, fault = admitted.plan.description, "injected");
+            tracing::info!(%name, %caller, fault = admitted.plan.description, "injected");
             let status = injector.status_of(name);
             let drain = admitted.plan.work.longest_stay();
             let aim = admitted.names.clone().map(|names| Aim::new(names, fixed_peers(&admitted.fault)));
             let injector = Rc::clone(injector);
             let doom = admitted.doom.clone().map(Doom::watch);
-            let life = Life { injector, name: name.clone(), holder, journal, lease, drain, aim, doom };
+            let life =
+                Life { injector, name: name.clone(), caller, holder, journal, lease, drain, aim, doom };
             tokio::task::spawn_local(life.live(orders));
             status.ok_or_else(|| {
                 ApiError::new(ErrorCode::Unavailable, format!("fault {name} has gone already"))

@@ -21,7 +21,7 @@ use super::state::{Active, Injector};
 use crate::holder::{Lease, Order, Report};
 use crate::host::boot_time_ns;
 use crate::journal::{Entry, Event, undo_all};
-use crate::request::{Evidence, FaultState, Removal};
+use crate::request::{Caller, Evidence, FaultState, Removal};
 use crate::spec::FaultName;
 
 /// How often a lease is renewed.
@@ -40,6 +40,8 @@ const TIME_UP: &str = "its time was up";
 pub(super) struct Life {
     pub(super) injector: Rc<Injector>,
     pub(super) name: FaultName,
+    /// Who has asked for it.
+    pub(super) caller: Caller,
     pub(super) holder: Holder,
     pub(super) journal: Entry,
     pub(super) lease: Lease,
@@ -95,7 +97,7 @@ impl Life {
             active.state = FaultState::Ending;
             active.note = Some(reason.clone());
         });
-        let Self { injector, name, mut holder, mut journal, drain, doom, .. } = self;
+        let Self { injector, name, caller, mut holder, mut journal, drain, doom, .. } = self;
         note_ending(&name, &mut journal, &reason);
         match disarm(&name, &mut holder, drain).await {
             Some(evidence) => {
@@ -123,7 +125,7 @@ impl Life {
         }
         undo(&injector, &name, &journal, &mut orders, waiting).await;
         close(journal);
-        tracing::info!(%name, reason, "ended");
+        tracing::info!(%name, %caller, reason, "ended");
     }
 
     /// Heartbeats until there is a reason to end; returns it.
@@ -197,7 +199,8 @@ impl Life {
             answer.as_ref().err().map(|error| format!("{error}; it goes on with what the name stood for"));
         self.injector.update(&self.name, |active| active.note = note);
         let Some(named) = answer.ok().and_then(|fresh| aim.names.take_in(fresh)) else { return true };
-        tracing::info!(name = %self.name, host = aim.names.host(), ?named, "the name stands for other addresses");
+        let (name, caller) = (&self.name, self.caller);
+        tracing::info!(%name, %caller, host = aim.names.host(), ?named, "the name stands for other addresses");
         let peers = aim.fixed.iter().chain(&named).copied().collect();
         aim.ordered = Some(named);
         self.holder.order(&Order::Aim { peers }).await.is_ok()

@@ -45,7 +45,7 @@ use tokio::task::LocalSet;
 use crate::fail_point::{self, Role};
 use crate::host::privilege::{CLOCK, INJECTOR, LOW_PORTS, limit_to};
 use crate::host::program::{Foreign, own};
-use crate::host::{MissingPrivilege, NetNs, NetNsError, Privileges, sshd};
+use crate::host::{MissingPrivilege, NetNs, NetNsError, Privileges, log_rates, sshd};
 use crate::journal::Journal;
 use crate::journal::down::FILE;
 use crate::kernel::probe;
@@ -233,6 +233,12 @@ async fn serve(
     tokio::task::spawn_local(beat(heartbeat));
     tokio::task::spawn_local(watch_guard(Rc::clone(injector)));
     tokio::task::spawn_local(keep_informed(Rc::clone(manager), Rc::clone(injector)));
+    tokio::task::spawn_local(async {
+        loop {
+            tokio::time::sleep(log_rates::TOLD).await;
+            log_rates::tell_left_out();
+        }
+    });
     loop {
         let (mut server, door, names) = recipe.start()?;
         injector.resolve_by(resolver(names));
@@ -245,6 +251,7 @@ async fn serve(
         // Runs live in the server: without it, none injects what it has not injected yet.
         tokio::join!(server.end(), injector.end_all(over.words()));
         if over == Over::Stop {
+            log_rates::tell_left_out();
             injector.clear_stock();
             return Ok(());
         }
@@ -320,7 +327,7 @@ async fn reply_to(injector: &Rc<Injector>, request: Request, epoch: u64, ticket:
             match inject::inject(injector, &name, &fault, caller, (epoch, ticket)).await {
                 Ok(status) => Reply::Injected(Box::new(status)),
                 Err(error) => {
-                    tracing::warn!(%name, ?caller, code = ?error.code, %error, "injection refused");
+                    tracing::warn!(%name, %caller, code = ?error.code, %error, "injection refused");
                     Reply::Error(error)
                 }
             }

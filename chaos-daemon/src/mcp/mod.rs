@@ -81,16 +81,16 @@ async fn speak(session: Session, tools: Arc<Vec<Tool>>) {
     let calls = Arc::new(Semaphore::new(MOST_CALLS));
     let subscriptions = Subscriptions::default();
     let handler = Handler { service, caller, tools, calls: Arc::clone(&calls), subscriptions };
-    let transport = LineTransport::new(reader, writer, tally, narrow);
+    let transport = LineTransport::new(reader, writer, tally, narrow, caller);
     let opened = tokio::time::timeout(OPENING_LIMIT, handler.serve(transport)).await;
     match opened {
         Ok(Ok(running)) => {
             if let Err(error) = running.waiting().await {
-                tracing::error!(?caller, %error, "a connection broke");
+                tracing::error!(%caller, %error, "a connection broke");
             }
         }
-        Ok(Err(error)) => tracing::debug!(?caller, %error, "no session was opened"),
-        Err(_) => tracing::info!(?caller, "closed: no session within {OPENING_LIMIT:?}"),
+        Ok(Err(error)) => tracing::debug!(%caller, %error, "no session was opened"),
+        Err(_) => tracing::info!(%caller, "closed: no session within {OPENING_LIMIT:?}"),
     }
     // What has begun goes on without its client, in this connection's place: who comes and goes has no more at once than others.
     let all = u32::try_from(MOST_CALLS).unwrap_or(u32::MAX);
@@ -124,7 +124,7 @@ impl Handler {
     ) -> CallToolResult {
         let place = match self.place() {
             Ok(place) => place,
-            Err(error) => return call.failed(&arguments, &error),
+            Err(error) => return call.failed(&arguments, &error, self.caller),
         };
         let (service, caller, given) = (self.service.clone(), self.caller, arguments.clone());
         let (asker, followed) = waiting::between();
@@ -145,7 +145,8 @@ impl Handler {
                 answered = &mut work => break answered,
                 // Nobody hears this; a change that has begun goes on, but for waits.
                 () = request.ct.cancelled() => {
-                    return call.failed(&arguments, &ApiError::new(ErrorCode::Unavailable, "cancelled by the client"));
+                    let cancelled = ApiError::new(ErrorCode::Unavailable, "cancelled by the client");
+                    return call.failed(&arguments, &cancelled, caller);
                 }
                 () = news.due() => news.tell().await,
             }
@@ -153,20 +154,16 @@ impl Handler {
         match answered {
             Ok(Ok(result)) => result,
             Ok(Err(error)) => {
-                tracing::error!(%error, ?call, "a call broke");
-                call.failed(
-                    &arguments,
-                    &ApiError::new(ErrorCode::Unavailable, "the call broke within the daemon"),
-                )
+                tracing::error!(%caller, %error, ?call, "a call broke");
+                let broke = ApiError::new(ErrorCode::Unavailable, "the call broke within the daemon");
+                call.failed(&arguments, &broke, caller)
             }
             Err(_) => {
                 let text = format!(
                     "no answer from the injector within {CALL_LIMIT:?}; what was asked may still happen"
                 );
-                call.failed(
-                    &arguments,
-                    &ApiError::new(ErrorCode::Unavailable, text).hint("look at chaos_status"),
-                )
+                let late = ApiError::new(ErrorCode::Unavailable, text).hint("look at chaos_status");
+                call.failed(&arguments, &late, caller)
             }
         }
     }

@@ -121,12 +121,17 @@ impl Call {
             Self::Statistics => history::figures(service, given).await.map(|output| output.result()),
             Self::Schedule => schedule::carry_out(service, caller, given).await.map(|output| output.result()),
         };
-        result.unwrap_or_else(|error| self.failed(&arguments, &error))
+        result.unwrap_or_else(|error| self.failed(&arguments, &error, caller))
     }
 
     /// The result of a call that failed: an error that the model can read, in the tool's own shape.
-    pub(super) fn failed(self, arguments: &Map<String, Value>, error: &ApiError) -> CallToolResult {
-        tracing::info!(tool = self.name(), code = ?error.code, %error, "refused or failed");
+    pub(super) fn failed(
+        self,
+        arguments: &Map<String, Value>,
+        error: &ApiError,
+        caller: Caller,
+    ) -> CallToolResult {
+        tracing::info!(%caller, tool = self.name(), code = ?error.code, %error, "refused or failed");
         match self {
             Self::InjectFault => inject::failed(arguments, error),
             Self::RunExperiment | Self::PlanExperiment => experiment::run_failed(arguments, error),

@@ -20,6 +20,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::shape::{self, Envelope};
 use super::under_way::{Memory, UnderWay};
+use crate::request::Caller;
 use crate::server::budget::{Held, Tally};
 
 /// The longest line: a fault with the most prefixes fits.
@@ -59,6 +60,8 @@ pub(super) struct LineTransport<R, W> {
     output: Arc<Output<W>>,
     /// Why only a few requests are served here.
     narrow: Option<String>,
+    /// For the log.
+    caller: Caller,
     end: Option<Instant>,
 }
 
@@ -108,7 +111,13 @@ where
     W: AsyncWrite + Send + Unpin + 'static,
 {
     /// Where there is a reason to be `narrow`, only what stops and looks is served.
-    pub(super) fn new(reader: R, writer: W, tally: Arc<Tally>, narrow: Option<String>) -> Self {
+    pub(super) fn new(
+        reader: R,
+        writer: W,
+        tally: Arc<Tally>,
+        narrow: Option<String>,
+        caller: Caller,
+    ) -> Self {
         let output = Arc::new(Output { writer: Mutex::new(Some(writer)), tally: Arc::clone(&tally) });
         Self {
             reader,
@@ -121,6 +130,7 @@ where
             under_way: Arc::default(),
             output,
             narrow,
+            caller,
             end: None,
         }
     }
@@ -151,7 +161,7 @@ where
                 let text = format!(
                     "a line of more than {MAX_LINE} bytes, which is the limit: closing the connection"
                 );
-                tracing::warn!("{text}");
+                tracing::warn!(caller = %self.caller, "{text}");
                 self.end_with(&Value::Null, INVALID, &text);
                 return None;
             }

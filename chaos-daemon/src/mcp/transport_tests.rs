@@ -9,6 +9,8 @@ use tokio::task::JoinHandle;
 use super::*;
 use crate::server::budget::{ALWAYS, Budget, MOST_HELD, MOST_MESSAGES, MOST_OF_ONE};
 
+const CALLER: Caller = Caller::Vsock { cid: 9 };
+
 /// Answers with a text of so many bytes; it has as many requests as it gets, each in a task.
 #[derive(Clone)]
 struct Parrot {
@@ -61,7 +63,7 @@ impl Session {
         let tally = budget.tally();
         let (client, server) = tokio::io::duplex(64 * 1024);
         let (reader, writer) = tokio::io::split(server);
-        let transport = LineTransport::new(reader, writer, Arc::clone(&tally), None);
+        let transport = LineTransport::new(reader, writer, Arc::clone(&tally), None, CALLER);
         let served = tokio::spawn(async move {
             let running = parrot.serve(transport).await.unwrap();
             running.waiting().await.unwrap();
@@ -222,7 +224,7 @@ async fn where_there_is_no_place_only_what_stops_and_looks_is_served() {
         let (mut client, server) = tokio::io::duplex(64 * 1024);
         let (reader, writer) = tokio::io::split(server);
         let narrow = Some("16 connections are open".to_owned());
-        let mut transport: LineTransport<_, _> = LineTransport::new(reader, writer, tally, narrow);
+        let mut transport: LineTransport<_, _> = LineTransport::new(reader, writer, tally, narrow, CALLER);
         client.write_all(format!("{line}\n").as_bytes()).await.unwrap();
         let received = tokio::spawn(async move { transport.receive().await });
         if is_served {

@@ -14,6 +14,7 @@ pub mod runs;
 pub mod schedule;
 pub mod service;
 
+use std::convert::Infallible;
 use std::future::Future;
 use std::io;
 use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
@@ -28,6 +29,7 @@ use tokio::sync::Semaphore;
 use tokio_vsock::VsockListener;
 
 use crate::experiment::Grammar;
+use crate::host::log_rates;
 use crate::probe::prober::Prober;
 use crate::request::wire::Door;
 use crate::request::{Caller, WentDown};
@@ -154,6 +156,15 @@ where
         error = accept_vsock(vsock, entrance) => Err(error),
         never = budget.give_back() => match never {},
         never = schedule::keep(service.clone()) => match never {},
+        never = tell_left_out() => match never {},
+    }
+}
+
+/// Says every now and then what of callers is not in the log.
+async fn tell_left_out() -> Infallible {
+    loop {
+        tokio::time::sleep(log_rates::TOLD).await;
+        log_rates::tell_left_out();
     }
 }
 
@@ -184,14 +195,14 @@ where
             Admission::Narrow(place, full) => (place, Some(full.to_string())),
             Admission::Refused(full) => return self.refuse(caller, reader, writer, full.to_string()),
         };
-        tracing::debug!(?caller, narrow, "connected");
+        tracing::debug!(%caller, narrow, "connected");
         let (reader, writer) = (Box::new(reader), Box::new(writer));
         let session = Session { service: self.service.clone(), caller, reader, writer, tally, narrow };
         let spoken = (self.speak)(session);
         tokio::spawn(async move {
             spoken.await;
             drop(place);
-            tracing::debug!(?caller, "disconnected");
+            tracing::debug!(%caller, "disconnected");
         });
     }
 
@@ -203,7 +214,7 @@ where
         writer: impl AsyncWrite + Send + Unpin + 'static,
         text: String,
     ) {
-        tracing::warn!(?caller, "refused: {text}");
+        tracing::warn!(%caller, "refused: {text}");
         let Ok(place) = Arc::clone(&self.refusals).try_acquire_owned() else { return };
         tokio::spawn(async move {
             // Who says nothing, or does not listen, is refused all the same.

@@ -142,7 +142,7 @@ impl Taken {
             let idle = if narrow { IDLE_NARROW } else { IDLE };
             match longest {
                 Some((index, entry)) if entry.tally.idle() >= idle => {
-                    tracing::info!(owner = %entry.owner, "closed: idle, and somebody else needs its place");
+                    tracing::info!(caller = %entry.owner, "closed: idle, and somebody else needs its place");
                     entry.tally.leave();
                     self.all.remove(index);
                 }

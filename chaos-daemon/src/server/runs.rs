@@ -370,6 +370,7 @@ impl Runs {
             let Ending { outcome, recovery, fates } = drive(&experiment, &means, stopped, &progressing).await;
             let mut result = started.result_of(&outcome, recovery, &progressing.borrow().clone());
             tracing::info!(
+                %caller,
                 experiment = result.experiment_name,
                 run = result.run_id,
                 ?outcome,

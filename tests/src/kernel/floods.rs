@@ -16,7 +16,10 @@ use super::{Context, Outcome, TestResult, Tried, tests};
 use crate::process::{linger, wait_for, wait_until};
 use crate::{Daemon, Result, Wire};
 
-tests![whatever_callers_send_and_do_not_read_the_server_stays_small_and_root_stops_and_looks];
+tests![
+    whatever_callers_send_and_do_not_read_the_server_stays_small_and_root_stops_and_looks,
+    however_much_is_refused_to_callers_the_log_has_the_lines_of_others_and_how_many_are_left_out,
+];
 
 /// What no caller gets the server above.
 const MOST: u64 = 256 << 20;
@@ -357,4 +360,66 @@ fn whatever_callers_send_and_do_not_read_the_server_stays_small_and_root_stops_a
         true => Ok(Outcome::Pass),
         false => Err(problems.join("; ").into()),
     }
+}
+
+/// What is refused, and logged, in server and injector.
+const REFUSED: &[Flood] = &[
+    Flood {
+        name: "faults that are not registered",
+        reads: Reads::All,
+        line: |id| {
+            call(id, "chaos_inject_fault", &json!({"fault_name": format!("none-{id}"), "action": "inject"}))
+        },
+    },
+    Flood {
+        name: "faults of an interface that is not there",
+        reads: Reads::All,
+        line: |id| {
+            let fault = json!({"fault_name": "nowhere", "action": "register", "fault_type": "timeout", "probability": 1,
+                "target": {"interface": "nowhere0"}});
+            let inject = json!({"fault_name": "nowhere", "action": "inject"});
+            call(id, "chaos_inject_fault", if id == 1 { &fault } else { &inject })
+        },
+    },
+    Flood {
+        name: "tools without arguments",
+        reads: Reads::All,
+        line: |id| call(id, "chaos_plan", &json!({})),
+    },
+];
+
+fn however_much_is_refused_to_callers_the_log_has_the_lines_of_others_and_how_many_are_left_out(
+    _: &Context,
+) -> TestResult {
+    let daemon = bounded()?;
+    let began = Instant::now();
+    for kind in REFUSED {
+        let asked = flood(&daemon.socket(), kind)?;
+        assert!(asked.refused.is_empty(), "{}: {:?}", kind.name, asked.refused.first());
+        let own = json!({"fault_name": "roots-own", "action": "inject"});
+        let mut wire = Wire::connect(&daemon.socket())?;
+        wire.open()?;
+        wire.call("chaos_inject_fault", own)?;
+    }
+    // Server and injector each say it every 10 s.
+    let is_told = || daemon.log().lines().any(|line| line.contains("lines are not in the log"));
+    assert!(wait_until(Duration::from_secs(60), is_told), "{}", daemon.log());
+    let log = daemon.log();
+    let count = |word: &str| log.lines().filter(|line| line.contains(word)).count();
+    assert_eq!(
+        log.lines().filter(|line| line.contains("uid 0,") && line.contains("roots-own")).count(),
+        REFUSED.len()
+    );
+    // Of each level so many at once and ten a second, by two processes.
+    let most = 2 * 2 * (100 + 10 * (began.elapsed().as_secs() as usize + 1));
+    for user in USERS {
+        let lines = count(&format!("caller=uid {user}"));
+        println!("uid {user}: {lines} lines in {:.0?}, of at most {most}", began.elapsed());
+        assert!((1..=most).contains(&lines), "uid {user}: {lines} lines");
+        assert!(
+            log.lines().any(|line| line.contains("left_out") && line.contains(&format!("uid {user}: "))),
+            "{user}"
+        );
+    }
+    Ok(Outcome::Pass)
 }

@@ -68,7 +68,7 @@ fn a_listed_context_lists_and_calls_tools_over_vsock(_: &Context) -> TestResult 
     assert_eq!(injected["was_triggered"], true, "{injected}");
     let removed = wire.call("chaos_inject_fault", json!({"fault_name": "f", "action": "remove"}))?;
     assert_eq!(removed["residue"], json!([]), "{removed}");
-    assert!(daemon.log().contains("Vsock { cid: 1 }"), "{}", daemon.log());
+    assert!(daemon.log().contains("vsock context 1"), "{}", daemon.log());
     Ok(Outcome::Pass)
 }
 

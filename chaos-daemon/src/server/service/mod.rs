@@ -208,7 +208,7 @@ impl Service {
                 .hint("register the fault again, with a target: nothing is injected anywhere by default")
         })?;
         if !rand::random_bool(fault.probability.get()) {
-            tracing::info!(fault = %name, ?caller, "not triggered");
+            tracing::info!(fault = %name, %caller, "not triggered");
             return Ok(Injection::NotTriggered(Brief::from(&*fault)));
         }
         let request = Request::Inject { name, fault: Box::new(FaultRequest::clone(&fault)), caller };
@@ -427,6 +427,7 @@ impl Service {
         experiment: &Experiment,
         document: &Map<String, Value>,
         wanted: Option<Stage>,
+        caller: Caller,
     ) -> Result<Option<Stage>, ApiError> {
         let Some(radius) = &experiment.guardrails.blast_radius else {
             return match wanted {
@@ -456,7 +457,7 @@ impl Service {
             }
         };
         let admitted = radius.due(&history, wanted).map_err(refused)?;
-        tracing::info!(experiment = experiment.name, stage = %admitted.stage, why = ?admitted.admission, "may be run");
+        tracing::info!(%caller, experiment = experiment.name, stage = %admitted.stage, why = ?admitted.admission, "may be run");
         Ok(Some(admitted.stage))
     }
 
@@ -508,7 +509,7 @@ impl Service {
         caller: Caller,
         started_by: Option<&str>,
     ) -> Result<Run, ApiError> {
-        let stage = self.due(experiment, document, wanted).await?;
+        let stage = self.due(experiment, document, wanted, caller).await?;
         let experiment = self.admit(experiment, caller).await?;
         let held = stage.map(|stage| stage::at(&experiment, stage)).transpose()?;
         let experiment = held.unwrap_or(experiment);
