@@ -20,7 +20,7 @@ use super::state::{Active, Injector, LEASE_WINDOW};
 use super::survey::{self, Asked, Preview, Spot, Surveyed};
 use super::together::{Seat, refuse_beside};
 use super::watch::{Sight, words as guard_words};
-use super::{down, ways_in};
+use super::{down, taken_back, ways_in};
 use crate::fault::{self, Attach, Place, Plan, Work};
 use crate::holder::arm::{capacity, roomy};
 use crate::holder::{Lease, Report};
@@ -30,7 +30,7 @@ use crate::kernel::bpf::{Capacity, Family};
 use crate::kernel::setting::{CgroupSetting, Setting};
 use crate::kernel::step::Step;
 use crate::policy::Permit;
-use crate::request::wire::Ticket;
+use crate::request::wire::{Ticket, Wanted};
 use crate::request::{
     ApiError, Caller, ErrorCode, Evidence, FaultState, FaultStatus, LifetimeClass, PlanReport, Planned,
     TargetsReport,
@@ -181,8 +181,8 @@ fn report(admitted: &Admitted) -> PlanReport {
     }
 }
 
-/// Starts a fault that was asked for in this epoch, unless who has asked leaves before it is decided. When this returns an error,
-/// nothing of it is on the node, or the error says what is.
+/// Starts a fault that was asked for in this epoch, unless who has asked takes it back before it is in the journal; who does so later
+/// has it ended. When this returns an error, nothing of it is on the node, or the error says what is.
 pub(super) async fn inject(
     injector: &Rc<Injector>,
     name: &FaultName,
@@ -210,8 +210,8 @@ pub(super) async fn inject(
     let (surveyed, freshness) = found?;
     let admitted = decide(injector, request, surveyed, freshness)?;
     let (line, orders) = line();
-    injector.active.borrow_mut().insert(name.clone(), entry(&admitted, line));
-    let started = start(injector, name, &admitted).await;
+    injector.active.borrow_mut().insert(name.clone(), entry(&admitted, line.clone()));
+    let started = start(injector, name, &admitted, &ticket.wanted()).await;
     injector.restock();
     match started {
         Ok((holder, journal, lease, evidence)) => {
@@ -226,6 +226,7 @@ pub(super) async fn inject(
             let life =
                 Life { injector, name: name.clone(), caller, holder, journal, lease, drain, aim, doom };
             tokio::task::spawn_local(life.live(orders));
+            tokio::task::spawn_local(taken_back::end_if(ticket.wanted(), line));
             status.ok_or_else(|| {
                 ApiError::new(ErrorCode::Unavailable, format!("fault {name} has gone already"))
             })
@@ -446,6 +447,7 @@ async fn start(
     injector: &Injector,
     name: &FaultName,
     admitted: &Admitted,
+    wanted: &Wanted,
 ) -> Result<(Holder, Entry, Lease, Evidence), Failed> {
     let failed = |what: &dyn std::fmt::Display| {
         ApiError::new(ErrorCode::InjectionFailed, format!("inject {name}: {what}"))
@@ -454,6 +456,9 @@ async fn start(
         .holder(room(&admitted.plan.work, admitted.names.is_some()))
         .await
         .map_err(|error| failed(&words(&error)))?;
+    if wanted.is_cancelled() {
+        return Err(cancelled().into());
+    }
     let mut steps = admitted.plan.steps.clone();
     steps.push(Step::Holder(holder.id));
     let fault_type = admitted.fault.effect.fault_type();

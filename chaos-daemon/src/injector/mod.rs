@@ -30,6 +30,7 @@ pub mod state;
 mod supervisors;
 mod supply;
 mod survey;
+mod taken_back;
 mod together;
 pub mod watch;
 mod ways_in;

@@ -8,8 +8,8 @@ use tokio::sync::oneshot;
 
 use crate::request::Removal;
 
-/// To the task of a fault.
-#[derive(Debug)]
+/// To the task of a fault. Clones are to the same one, whatever becomes of its name.
+#[derive(Debug, Clone)]
 pub(super) struct Line {
     ends: UnboundedSender<End>,
     asks: UnboundedSender<oneshot::Sender<()>>,

@@ -9,6 +9,7 @@ use serde_json::{Map, Value};
 
 use super::experiment::idempotency_key;
 use super::results::{Failure, InjectOutput, Output, lifetime, word};
+use super::waiting::Asker;
 use crate::experiment::Impact;
 use crate::request::fields::Fields;
 use crate::request::{ApiError, Caller, ErrorCode, FaultStatus, PlanReport, TargetsReport};
@@ -30,11 +31,20 @@ pub(super) async fn carry_out(
     service: &Service,
     caller: Caller,
     arguments: Map<String, Value>,
+    asker: &Asker,
 ) -> Result<InjectOutput, ApiError> {
     let (name, action) = parse(arguments)?;
     match action {
         Action::Register(fault) => register(service, name, *fault, caller).await,
-        Action::Inject(key) => inject(service, name, key, caller).await,
+        // Whoever leaves takes it back, so that there is no fault that nobody knows of.
+        Action::Inject(key) => tokio::select! {
+            biased;
+            () = asker.left() => {
+                let text = format!("inject {name}: whoever asked for it does not wait for the answer any more");
+                Err(ApiError::new(ErrorCode::Unavailable, text).hint("it is taken back: ask for it again"))
+            }
+            injected = inject(service, name.clone(), key, caller) => injected,
+        },
         Action::Remove => remove(service, name, caller).await,
     }
 }

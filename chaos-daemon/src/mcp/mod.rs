@@ -131,7 +131,8 @@ impl Handler {
         let mut news = News::new(request, followed);
         // What was asked for is there until it is done, also where nobody waits for that.
         let memory = request.extensions.get::<Arc<Memory>>().cloned();
-        // In a task of its own, so that a client that leaves does not cut a change in half. What only looks is given up with it.
+        // In a task of its own, so that a client that leaves does not cut a change in half. What only looks is given up with it, and an
+        // injection is taken back (`mcp/inject.rs`).
         let work = tokio::spawn(async move {
             let result = call.carry_out(&service, caller, given, &asker).await;
             drop((place, memory));
@@ -142,8 +143,9 @@ impl Handler {
         tokio::pin!(work);
         let answered = loop {
             tokio::select! {
+                biased;
                 answered = &mut work => break answered,
-                // Nobody hears this; a change that has begun goes on, but for waits.
+                // Nobody hears this; a change that has begun goes on, but for waits and injections.
                 () = request.ct.cancelled() => {
                     let cancelled = ApiError::new(ErrorCode::Unavailable, "cancelled by the client");
                     return call.failed(&arguments, &cancelled, caller);
@@ -160,7 +162,8 @@ impl Handler {
             }
             Err(_) => {
                 let text = format!(
-                    "no answer from the injector within {CALL_LIMIT:?}; what was asked may still happen"
+                    "no answer from the injector within {CALL_LIMIT:?}; an injection is taken back, and anything else that was asked \
+                     may still happen"
                 );
                 let late = ApiError::new(ErrorCode::Unavailable, text).hint("look at chaos_status");
                 call.failed(&arguments, &late, caller)

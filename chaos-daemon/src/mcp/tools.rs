@@ -96,7 +96,7 @@ impl Call {
         let arguments = given.clone();
         let result = match self {
             Self::InjectFault => {
-                inject::carry_out(service, caller, given).await.map(|output| output.result())
+                inject::carry_out(service, caller, given, asker).await.map(|output| output.result())
             }
             Self::RunExperiment => {
                 experiment::run(service, caller, given, asker).await.map(|output| output.result())

@@ -46,6 +46,11 @@ pub(super) fn between() -> (Asker, watch::Receiver<Option<Run>>) {
 pub(super) struct Asker(watch::Sender<Option<Run>>);
 
 impl Asker {
+    /// Returns once nobody waits for the answer any more.
+    pub(super) async fn left(&self) {
+        self.0.closed().await;
+    }
+
     /// How a run has ended, if it does so within this time, and while the answer is waited for. Its progress is told.
     pub(super) async fn until_ended(
         &self,

@@ -151,8 +151,8 @@ impl Door {
         Self { next: Arc::default(), waiting, frames, closed }
     }
 
-    /// Asks the injector and waits for its answer. Cancelling the wait takes the request back, as long as the injector has not decided
-    /// to change something: it is told, and a request that only looks, or that waits for its turn, ends without an answer.
+    /// Asks the injector and waits for its answer. Cancelling the wait takes the request back: the injector is told. A request that
+    /// only looks, or that waits for its turn, ends without an answer; a fault that was injected for it is ended.
     ///
     /// # Errors
     /// What the injector answers as [`Reply::Error`]; [`ErrorCode::Unavailable`] when the injector is gone.
@@ -167,11 +167,13 @@ impl Door {
             Some(waiting) => waiting.insert(id, answer),
             None => return Err(gone()),
         };
-        let _wait = Wait { door: self, id };
+        let mut wait = Wait { door: self, id, answered: false };
         if self.frames.send(bytes).is_err() {
             return Err(gone());
         }
-        match answered.await {
+        let answer = answered.await;
+        wait.answered = true;
+        match answer {
             Ok(Reply::Error(error)) => Err(error),
             Ok(reply) => Ok(reply),
             Err(_) => Err(gone()),
@@ -186,16 +188,19 @@ impl Door {
     }
 }
 
-/// Somebody waits for an answer. Who leaves before it is there takes the request back.
+/// Somebody waits for an answer. Who leaves before having it takes the request back, also where the answer is on its way.
 struct Wait<'a> {
     door: &'a Door,
     id: u64,
+    answered: bool,
 }
 
 impl Drop for Wait<'_> {
     fn drop(&mut self) {
-        let unanswered = lock(&self.door.waiting).as_mut().and_then(|waiting| waiting.remove(&self.id));
-        if unanswered.is_some()
+        if let Some(waiting) = lock(&self.door.waiting).as_mut() {
+            waiting.remove(&self.id);
+        }
+        if !self.answered
             && let Ok(bytes) = frame(&Call { id: self.id, request: None })
         {
             // An injector that is gone has nothing to take back.
@@ -240,26 +245,46 @@ async fn read_answers(mut reader: FrameReader, waiting: Arc<Waiting>, closing: w
 #[derive(Debug)]
 pub struct Ticket {
     id: u64,
-    /// Nothing ever comes; it closes when nobody wants the answer any more.
-    wanted: oneshot::Receiver<()>,
-    cancelled: bool,
+    wanted: Wanted,
+}
+
+/// Whether somebody wants what was asked for. Clones are of the same request, and outlive its answer, which may cross with whoever takes
+/// the request back.
+#[derive(Debug, Clone)]
+pub struct Wanted(
+    /// Nothing ever comes; it closes when the request is taken back, or the server is gone.
+    watch::Receiver<()>,
+);
+
+impl Wanted {
+    /// Returns once the request was taken back, or the server is gone.
+    pub async fn cancelled(&mut self) {
+        while self.0.changed().await.is_ok() {}
+    }
+
+    /// Whether that is so.
+    pub fn is_cancelled(&self) -> bool {
+        self.0.has_changed().is_err()
+    }
 }
 
 impl Ticket {
     /// One that is wanted for as long as the test lasts.
     #[cfg(test)]
     pub(crate) fn of_a_test() -> Self {
-        let (want, wanted) = oneshot::channel();
+        let (want, wanted) = watch::channel(());
         Box::leak(Box::new(want));
-        Self { id: 0, wanted, cancelled: false }
+        Self { id: 0, wanted: Wanted(wanted) }
+    }
+
+    /// Whether it is wanted, also once it was answered.
+    pub fn wanted(&self) -> Wanted {
+        self.wanted.clone()
     }
 
     /// Returns once nobody waits for the answer any more: who has asked has left, or the server is gone.
     pub async fn cancelled(&mut self) {
-        if !self.cancelled {
-            let _closed = (&mut self.wanted).await;
-            self.cancelled = true;
-        }
+        self.wanted.cancelled().await;
     }
 }
 
@@ -269,7 +294,7 @@ pub struct Desk {
     reader: FrameReader,
     answers: Answers,
     /// By their ids, those that are wanted still.
-    wanted: HashMap<u64, oneshot::Sender<()>>,
+    wanted: HashMap<u64, watch::Sender<()>>,
 }
 
 /// Answers requests, from any task or thread. Clones share one stream.
@@ -331,17 +356,19 @@ impl Desk {
     }
 
     fn ticket(&mut self, id: u64) -> Ticket {
-        // Those that have been answered.
+        // Those that have been answered, and of which nobody minds whether they are wanted.
         self.wanted.retain(|_, want| !want.is_closed());
-        let (want, wanted) = oneshot::channel();
+        let (want, wanted) = watch::channel(());
         self.wanted.insert(id, want);
-        Ticket { id, wanted, cancelled: false }
+        Ticket { id, wanted: Wanted(wanted) }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
+
+    use futures_util::FutureExt;
 
     use super::*;
     use crate::waits::HANG;
@@ -406,7 +433,30 @@ mod tests {
         asked.await.unwrap().unwrap();
         drop(door);
         assert!(desk.next().await.unwrap().is_none());
-        assert!(desk.wanted.values().all(oneshot::Sender::is_closed));
+        assert!(desk.wanted.values().all(watch::Sender::is_closed));
+    }
+
+    #[tokio::test]
+    async fn who_leaves_while_the_answer_is_on_its_way_takes_the_request_back_all_the_same() {
+        for is_answered in [false, true] {
+            let (door, mut desk) = pair();
+            let mut asked = Box::pin(door.call(Request::Status));
+            // Sent, and not looked at again.
+            assert!((&mut asked).now_or_never().is_none());
+            let (ticket, _) = desk.next().await.unwrap().unwrap();
+            let mut wanted = ticket.wanted();
+            assert!(!wanted.is_cancelled());
+            if is_answered {
+                desk.answers().answer(ticket, Reply::Status(Vec::new()));
+                crate::waits::see(async || lock(&door.waiting).as_ref().is_some_and(HashMap::is_empty)).await;
+            }
+            drop(asked);
+            let next = tokio::spawn(async move { desk.next().await.map(|next| next.is_none()) });
+            tokio::time::timeout(HANG, wanted.cancelled()).await.expect("nobody was told");
+            assert!(wanted.is_cancelled());
+            drop(door);
+            assert!(next.await.unwrap().unwrap());
+        }
     }
 
     #[tokio::test]

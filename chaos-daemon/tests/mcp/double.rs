@@ -204,18 +204,27 @@ impl Drop for Runner {
 impl Double {
     async fn serve(self, mut desk: Desk) {
         let answers = desk.answers();
-        while let Ok(Some((ticket, request))) = desk.next().await {
+        while let Ok(Some((mut ticket, request))) = desk.next().await {
             let (double, answers) = (self.clone(), answers.clone());
             tokio::spawn(async move {
-                if let Request::Inject { fault, .. } = &request {
+                if let Request::Inject { name, fault, .. } = &request {
                     match fault.target.interface.as_deref() {
                         Some("slow0") => tokio::time::sleep(Duration::from_secs(1)).await,
-                        Some("hung0") => std::future::pending().await,
+                        Some("hung0") => {
+                            double.note(format!("hung {name}"));
+                            ticket.cancelled().await;
+                            return double.note(format!("taken back {name}"));
+                        }
                         _ => {}
                     }
                 }
                 if let Request::Remove { name } = &request
-                    && double.sticks(name)
+                    && double.is_on(name, "glued0")
+                {
+                    return std::future::pending().await;
+                }
+                if let Request::Remove { name } = &request
+                    && double.is_on(name, "sticky0")
                 {
                     double.note(format!("removing {name}"));
                     tokio::time::sleep(Duration::from_secs(5)).await;
@@ -296,10 +305,10 @@ impl Double {
         }
     }
 
-    /// Whether it takes 5 s to remove this fault.
-    fn sticks(&self, name: &FaultName) -> bool {
+    /// Whether this fault is on an interface: of sticky0 it takes 5 s to remove one, and of glued0 for ever.
+    fn is_on(&self, name: &FaultName, interface: &str) -> bool {
         let active = self.active.lock().unwrap();
-        active.get(name).is_some_and(|(fault, _)| fault.target.interface.as_deref() == Some("sticky0"))
+        active.get(name).is_some_and(|(fault, _)| fault.target.interface.as_deref() == Some(interface))
     }
 
     fn note(&self, what: String) {

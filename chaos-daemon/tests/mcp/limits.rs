@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 use tokio::time::Instant;
 
-use crate::client::Client;
+use crate::client::{Client, PATIENCE};
 use crate::double::Server;
 
 #[tokio::test]
@@ -86,10 +86,11 @@ async fn beyond_the_sixteenth_connection_stopping_and_looking_are_served_and_all
 async fn a_connection_has_its_place_until_its_calls_have_ended_also_when_its_client_has_left() {
     let server = Server::start().await;
     let mut leaving = Client::open(&server.socket).await;
-    let hung = json!({"fault_type": "timeout", "probability": 1, "target": {"interface": "hung0"}});
-    leaving.fault("f", "register", hung).await;
-    let arguments = json!({"fault_name": "f", "action": "inject"});
-    leaving.send("tools/call", json!({"name": "chaos_inject_fault", "arguments": arguments})).await;
+    let glued = json!({"fault_type": "timeout", "probability": 1, "target": {"interface": "glued0"}});
+    leaving.fault("f", "register", glued).await;
+    leaving.fault("f", "inject", json!({})).await;
+    let arguments = json!({"fault_name": "f"});
+    leaving.send("tools/call", json!({"name": "chaos_stop", "arguments": arguments})).await;
     let mut leaving = patient(leaving).await;
     leaving.end();
     assert!(leaving.answer().await.is_none());
@@ -195,4 +196,63 @@ async fn a_call_that_hangs_is_answered_before_the_client_gives_up() {
     assert!(failed);
     assert_eq!((&result["error"]["code"], &result["fault_name"]), (&json!("UNAVAILABLE"), &json!("f")));
     assert_eq!(start.elapsed().as_secs(), 45);
+}
+
+#[tokio::test]
+async fn an_injection_is_taken_back_for_who_cancels_it_leaves_or_has_waited_too_long() {
+    let server = Server::start().await;
+    let hung = json!({"fault_type": "timeout", "probability": 1, "target": {"interface": "hung0"}});
+    for (way, more) in [
+        ("cancels", json!({})),
+        ("cancels one with a key", json!({"idempotency_key": "k"})),
+        ("leaves", json!({})),
+        ("has waited", json!({})),
+    ] {
+        for is_modern in [false, true] {
+            let mut client = match is_modern {
+                true => Client::modern(&server.socket).await,
+                false => Client::open(&server.socket).await,
+            };
+            client.fault("f", "register", hung.clone()).await;
+            server.take_asked();
+            let said = async |words: &str| {
+                let begin = std::time::Instant::now();
+                while !server.asked.lock().unwrap().iter().any(|asked| asked == words) {
+                    assert!(begin.elapsed() < PATIENCE, "{way}: {:?}", server.asked.lock().unwrap());
+                    tokio::task::yield_now().await;
+                }
+            };
+            let mut arguments = json!({"fault_name": "f", "action": "inject"});
+            arguments.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            let call = json!({"name": "chaos_inject_fault", "arguments": arguments});
+            let id = client.send("tools/call", call).await;
+            said("hung f").await;
+            match way {
+                "leaves" => drop(client),
+                "has waited" => {
+                    let mut client = patient(client).await;
+                    let answer = client.answer().await.unwrap();
+                    tokio::time::resume();
+                    let error = &answer["result"]["structuredContent"]["error"];
+                    assert_eq!(
+                        (&answer["id"], &error["code"]),
+                        (&json!(id), &json!("UNAVAILABLE")),
+                        "{answer}"
+                    );
+                    said("taken back f").await;
+                }
+                _ => {
+                    let cancelled = json!({"requestId": id});
+                    let line =
+                        json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": cancelled});
+                    client.line(&line.to_string()).await;
+                    said("taken back f").await;
+                    // It gets no answer, and its place is free.
+                    assert!(!client.call("chaos_status", json!({})).await.1);
+                }
+            }
+            said("taken back f").await;
+            assert!(server.active.lock().unwrap().is_empty(), "{way}");
+        }
+    }
 }

@@ -32,7 +32,7 @@ use crate::netns::output;
 use crate::pair::INTERFACE;
 use crate::process::{Killed, Process, wait_until};
 use crate::sweep::{Strike, Sweep, Whose, list};
-use crate::{Daemon, Error, Pair, Residue};
+use crate::{Daemon, Error, Pair, Residue, Wire};
 
 tests![
     a_fault_ends_at_its_time_without_anybody_asking,
@@ -53,6 +53,7 @@ tests![
     what_a_user_has_open_or_mounted_keeps_no_fault_in_a_namespace_that_is_gone,
     a_delay_ends_at_whichever_system_call_of_its_holder_everything_dies,
     an_injection_succeeds_after_the_waiting_holder_was_killed,
+    an_injection_that_is_cancelled_is_answered_or_there_is_no_such_fault,
 ];
 
 /// How soon a stopped holder has gone that the kernel kills.
@@ -457,4 +458,55 @@ fn a_delay_ends_at_whichever_system_call_of_its_holder_everything_dies(context: 
         }
         Ok(Outcome::Pass)
     })
+}
+
+/// Cancelled at any time from before it is looked at until after it acts; with programs that wait, and with some that are to be loaded.
+fn an_injection_that_is_cancelled_is_answered_or_there_is_no_such_fault(_: &Context) -> TestResult {
+    let pair = Pair::new()?;
+    let daemon = Daemon::start()?;
+    let before = Residue::take(&[&pair.near, &pair.far])?;
+    let looks = daemon.mcp()?;
+    let (mut answered, mut taken_back) = (0, 0);
+    for kind in ["network_partition", "dns_error"] {
+        let mut wire = Wire::connect(&daemon.socket())?;
+        wire.open()?;
+        let register = json!({"fault_name": "f", "action": "register", "fault_type": kind, "probability": 1,
+            "duration_seconds": LONG.as_secs(), "target": {"interface": INTERFACE, "netns": pair.near.name()}});
+        wire.call("chaos_inject_fault", register)?;
+        for (id, delay_ms) in (1000..).zip([0, 1, 2, 3, 5, 8, 13, 21, 34, 55, 89, 144, 600, 3000]) {
+            let params =
+                json!({"name": "chaos_inject_fault", "arguments": {"fault_name": "f", "action": "inject"}});
+            let inject = json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params});
+            let cancel =
+                json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id}});
+            wire.bytes(format!("{inject}\n").as_bytes())?;
+            std::thread::sleep(Duration::from_millis(delay_ms));
+            let ping = json!({"jsonrpc": "2.0", "id": "end", "method": "ping"});
+            wire.bytes(format!("{cancel}\n{ping}\n").as_bytes())?;
+            let first = wire.answer()?.ok_or("the connection was closed")?;
+            if first["id"] == id {
+                answered += 1;
+                assert_eq!(wire.answer()?.ok_or("the connection was closed")?["id"], "end");
+                let result = &first["result"]["structuredContent"];
+                assert_eq!(result["was_triggered"], true, "{kind}, {delay_ms} ms: {first}");
+                looks.call_tool("chaos_stop", json!({"fault_name": "f"}))?.ok()?;
+            } else {
+                assert_eq!(first["id"], "end", "{first}");
+                taken_back += 1;
+            }
+            let is_gone = || {
+                let status = looks.call_tool("chaos_status", json!({}));
+                let faults =
+                    status.and_then(|answer| answer.ok()).map(|status| status["active_faults"].clone());
+                let is_active = |fault: &serde_json::Value| fault["active"] == true;
+                faults.is_ok_and(|faults| !faults.as_array().into_iter().flatten().any(is_active))
+            };
+            // It may be there for a moment, until it is ended.
+            assert!(wait_until(HANG, is_gone), "{kind}, {delay_ms} ms: {:?}", daemon.log());
+        }
+    }
+    println!("{answered} answered, {taken_back} taken back");
+    assert!(answered > 0 && taken_back > 0, "{answered}, {taken_back}");
+    before.assert_unchanged_within(&[&pair.near, &pair.far], HANG)?;
+    Ok(Outcome::Pass)
 }
