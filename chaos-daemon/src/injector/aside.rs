@@ -37,8 +37,6 @@ pub(super) enum Party {
     User(u32),
     /// The far side of a vsock.
     Context(u32),
-    /// It is not known who asks.
-    Unknown,
     /// A fault that is active.
     Fault,
 }

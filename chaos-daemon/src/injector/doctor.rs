@@ -1,32 +1,34 @@
 //! What this kernel can do, and what of ours lies about.
 
-use super::aside::{Party, Places};
+use super::aside::Places;
 use super::state::Injector;
 use crate::fault::{Attach, lacks, parts, remedy, requirements};
 use crate::host::{Facts, Lack};
-use crate::request::{Ability, ApiError, DoctorReport, Leftover, Level, ResidueReport, ResourceAbility};
+use crate::request::{
+    Ability, ApiError, Caller, DoctorReport, Leftover, Level, ResidueReport, ResourceAbility,
+};
 use crate::residue::{self, Scope};
 use crate::spec::{FAULT_TYPES, FaultType};
 
-/// So many look for leftovers at once, whoever asks.
-static PLACES: Places = Places::new(2, 2, None, "looks for leftovers");
+/// So many look for leftovers at once, one of a user.
+static PLACES: Places = Places::new(2, 1, None, "looks for leftovers");
 /// The same everywhere: that goes into every file system, and may take for ever in one.
-static PLACES_EVERYWHERE: Places = Places::new(2, 2, None, "looks for leftovers everywhere");
+static PLACES_EVERYWHERE: Places = Places::new(2, 1, None, "looks for leftovers everywhere");
 /// So many look at once at what this kernel can do.
-static PLACES_OF_KERNEL: Places = Places::new(2, 2, None, "looks at what the kernel can do");
+static PLACES_OF_KERNEL: Places = Places::new(2, 1, None, "looks at what the kernel can do");
 
-/// The report.
+/// The report, for a caller.
 ///
 /// # Errors
 /// When what is possible cannot be found out now.
-pub(super) async fn report(injector: &Injector) -> Result<DoctorReport, ApiError> {
-    let left = residue(injector, Scope::Here).await.leftovers;
+pub(super) async fn report(injector: &Injector, caller: Caller) -> Result<DoctorReport, ApiError> {
+    let left = residue(injector, Scope::Here, caller).await.leftovers;
     let residue = left.iter().map(ToString::to_string).collect();
     let facts = injector.facts_met();
     // Some of it is found out by loading programs.
     let met = facts.clone();
     let abilities = move || Ok(FAULT_TYPES.iter().map(|kind| ability(*kind, &met)).collect());
-    let faults = PLACES_OF_KERNEL.look(Party::Unknown, abilities).await?;
+    let faults = PLACES_OF_KERNEL.look(caller.into(), abilities).await?;
     let guard = injector.look_at_guard().await;
     let attach = match injector.site.attach {
         Attach::Tcx => "tcx links",
@@ -73,14 +75,15 @@ fn told(lacks: Vec<Lack>) -> (Vec<String>, Option<String>) {
 }
 
 /// What is left there that no running daemon uses.
-pub(super) async fn residue(injector: &Injector, scope: Scope) -> ResidueReport {
+pub(super) async fn residue(injector: &Injector, scope: Scope, caller: Caller) -> ResidueReport {
     let runtime_dir = injector.site.runtime_dir.clone();
     let places = match scope {
         Scope::Here => &PLACES,
         Scope::Everywhere => &PLACES_EVERYWHERE,
     };
-    let looked = places.look(Party::Unknown, move || Ok(residue::look(Some(&runtime_dir), scope))).await;
+    let looked = places.look(caller.into(), move || Ok(residue::look(Some(&runtime_dir), scope))).await;
     looked.unwrap_or_else(|error| {
+        tracing::warn!(%caller, %error, "nobody knows what is left");
         let left = Leftover {
             level: Level::Unknown,
             kind: "look".to_owned(),

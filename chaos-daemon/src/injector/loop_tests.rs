@@ -103,7 +103,7 @@ fn requests() -> Vec<Request> {
         fault("file_error", json!({"path": "/"})),
         fault("socket_error", json!({"operations": ["bind"]})),
     ];
-    let mut all = vec![Request::Doctor];
+    let mut all = vec![Request::Doctor { caller: caller(1999) }];
     for (uid, fault) in (2000..).step_by(10).zip(faults) {
         let planned = Planned { name: name("p"), fault: fault.clone(), beside: Vec::new() };
         all.push(Request::PlanAll { faults: vec![planned], caller: caller(uid) });
@@ -239,6 +239,32 @@ async fn an_injection_that_is_looked_at_comes_to_nothing_when_it_is_removed_all_
         asked.await.unwrap_err();
         open().await;
         assert!(matches!(soon(door, Request::Status).await, Reply::Status(faults) if faults.is_empty()));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn whoever_asks_the_doctor_again_and_again_keeps_no_other_user_from_being_looked_at() {
+    with_injector(async |door| {
+        let doctor = |uid: u32| Request::Doctor { caller: caller(uid) };
+        let asked: Vec<_> = (0..20).map(|_| ask(door, doctor(5000))).collect();
+        let ended = || asked.iter().filter(|asked| asked.is_finished()).count();
+        // One looks, 16 wait, and the others are refused.
+        see(async || ended() >= 3 && looking() == 1).await;
+        let other = ask(door, doctor(5001));
+        until_looks(2, &other).await;
+        see(async || {
+            open().await;
+            ended() == asked.len() && other.is_finished()
+        })
+        .await;
+        assert!(matches!(other.await.unwrap(), Ok(Reply::Doctor(_))));
+        let mut refused = 0;
+        for asked in asked {
+            refused +=
+                usize::from(asked.await.unwrap().is_err_and(|error| error.code == ErrorCode::LimitReached));
+        }
+        assert!(refused >= 3, "{refused}");
     })
     .await;
 }

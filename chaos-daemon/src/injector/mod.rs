@@ -355,11 +355,12 @@ async fn reply_to(injector: &Rc<Injector>, request: Request, epoch: u64, ticket:
             let plans = inject::plan_all(injector, &faults, caller);
             unless_left(ticket, async { Ok(Reply::PlannedAll(plans.await?)) }).await
         }
-        Request::Doctor => {
-            unless_left(ticket, async { Ok(Reply::Doctor(Box::new(doctor::report(injector).await?))) }).await
+        Request::Doctor { caller } => {
+            let report = doctor::report(injector, caller);
+            unless_left(ticket, async { Ok(Reply::Doctor(Box::new(report.await?))) }).await
         }
-        Request::Residue => {
-            let residue = doctor::residue(injector, Scope::Everywhere);
+        Request::Residue { caller } => {
+            let residue = doctor::residue(injector, Scope::Everywhere, caller);
             unless_left(ticket, async { Ok(Reply::Residue(Box::new(residue.await))) }).await
         }
     }

@@ -10,7 +10,7 @@ use super::results::{Evidence, Failure, Output, RunOutput};
 use super::tools::{object, text};
 use crate::experiment::driver::residue;
 use crate::request::fields::Fields;
-use crate::request::{ApiError, DoctorReport, ErrorCode, ResidueReport, ResourceAbility};
+use crate::request::{ApiError, Caller, DoctorReport, ErrorCode, ResidueReport, ResourceAbility};
 use crate::server::runs::Which;
 use crate::server::service::Service;
 use crate::spec::{FaultName, SpecError};
@@ -262,14 +262,15 @@ impl From<DoctorReport> for DoctorOutput {
 
 pub(super) async fn doctor(
     service: &Service,
+    caller: Caller,
     arguments: Map<String, Value>,
 ) -> Result<DoctorOutput, ApiError> {
     let mut fields = Fields::new("", arguments);
     let residue = fields.boolean("residue")?.unwrap_or(false);
     fields.finish()?;
-    let mut output = DoctorOutput::from(service.doctor().await?);
+    let mut output = DoctorOutput::from(service.doctor(caller).await?);
     if residue {
-        output.everywhere = Some(service.residue().await?);
+        output.everywhere = Some(service.residue(caller).await?);
     }
     Ok(output)
 }

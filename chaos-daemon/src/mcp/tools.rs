@@ -114,7 +114,7 @@ impl Call {
                 experiment::plan(service, caller, given).await.map(|output| output.result())
             }
             Self::Stop => control::stop(service, given).await.map(|output| output.result()),
-            Self::Doctor => control::doctor(service, given).await.map(|output| output.result()),
+            Self::Doctor => control::doctor(service, caller, given).await.map(|output| output.result()),
             Self::Probe => probe::take(service, caller, given).await.map(|output| output.result()),
             Self::ListRuns => history::list(service, given).await.map(|output| output.result()),
             Self::GetRun => history::run(service, given, asker).await.map(|output| output.result()),

@@ -103,9 +103,15 @@ pub enum Request {
     /// What is active.
     Status,
     /// What this kernel can do.
-    Doctor,
+    Doctor {
+        /// Who asked.
+        caller: Caller,
+    },
     /// What of ours is left anywhere on the node.
-    Residue,
+    Residue {
+        /// Who asked.
+        caller: Caller,
+    },
     /// What a unit, processes or a log are like.
     Look {
         /// Of which, and what.

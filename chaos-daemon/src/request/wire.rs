@@ -371,7 +371,10 @@ mod tests {
     use futures_util::FutureExt;
 
     use super::*;
+    use crate::request::Caller;
     use crate::waits::HANG;
+
+    const CALLER: Caller = Caller::Vsock { cid: 9 };
 
     fn pair() -> (Door, Desk) {
         let (server, injector) = UnixStream::pair().unwrap();
@@ -404,7 +407,7 @@ mod tests {
         let (door, mut desk) = pair();
         let ask = || {
             let door = door.clone();
-            tokio::spawn(async move { door.call(Request::Doctor).await })
+            tokio::spawn(async move { door.call(Request::Doctor { caller: CALLER }).await })
         };
         let (leaves, stays) = (ask(), ask());
         let (mut first, _) = desk.next().await.unwrap().unwrap();
@@ -488,9 +491,10 @@ mod tests {
         let odd = br#"{"id":7,"request":{"Explode":{}}}"#;
         writer.write_all(&u32::try_from(odd.len()).unwrap().to_le_bytes()).await.unwrap();
         writer.write_all(odd).await.unwrap();
-        writer.write_all(&frame(&Call { id: 8, request: Some(Request::Doctor) }).unwrap()).await.unwrap();
+        let next = Call { id: 8, request: Some(Request::Doctor { caller: CALLER }) };
+        writer.write_all(&frame(&next).unwrap()).await.unwrap();
         let (ticket, request) = desk.next().await.unwrap().unwrap();
-        assert_eq!((ticket.id, matches!(request, Request::Doctor)), (8, true));
+        assert_eq!((ticket.id, matches!(request, Request::Doctor { .. })), (8, true));
         let answer = FrameReader::new(reader).next().await.unwrap().unwrap();
         let answer: Answer = serde_json::from_slice(&answer).unwrap();
         assert_eq!(answer.id, 7);

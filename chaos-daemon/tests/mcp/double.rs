@@ -261,7 +261,7 @@ impl Double {
                 let active = active.iter().map(|(name, (fault, since))| status(name, fault, *since));
                 Reply::Status(active.chain(self.ended.lock().unwrap().values().cloned()).collect())
             }
-            Request::Residue => {
+            Request::Residue { .. } => {
                 let left = Leftover {
                     level: Level::Effect,
                     kind: "holder".into(),
@@ -295,7 +295,7 @@ impl Double {
                     question => look(question, caller).map_or_else(Reply::Error, Reply::Seen),
                 }
             }
-            Request::Doctor => Reply::Doctor(Box::new(DoctorReport {
+            Request::Doctor { .. } => Reply::Doctor(Box::new(DoctorReport {
                 kernel: "6.12.0".into(),
                 version: "0.1.0".into(),
                 faults: FAULT_TYPES.iter().copied().map(ability).collect(),

@@ -331,8 +331,8 @@ impl Service {
     ///
     /// # Errors
     /// Whatever the injector says.
-    pub async fn doctor(&self) -> Result<DoctorReport, ApiError> {
-        match self.door.call(Request::Doctor).await? {
+    pub async fn doctor(&self, caller: Caller) -> Result<DoctorReport, ApiError> {
+        match self.door.call(Request::Doctor { caller }).await? {
             Reply::Doctor(report) => Ok(*report),
             other => Err(unexpected(&other)),
         }
@@ -342,8 +342,8 @@ impl Service {
     ///
     /// # Errors
     /// Whatever the injector says.
-    pub async fn residue(&self) -> Result<ResidueReport, ApiError> {
-        match self.door.call(Request::Residue).await? {
+    pub async fn residue(&self, caller: Caller) -> Result<ResidueReport, ApiError> {
+        match self.door.call(Request::Residue { caller }).await? {
             Reply::Residue(report) => Ok(*report),
             other => Err(unexpected(&other)),
         }
