@@ -32,6 +32,8 @@ pub struct DirectoryGround {
     pub space: Space,
     /// The host's memory, of which a file system in memory takes.
     pub memory: Memory,
+    /// Why no file can be made there, as far as rights go.
+    pub closed: Option<String>,
 }
 
 /// Plans it.
@@ -87,7 +89,7 @@ mod tests {
             Space { bytes: 100 * GIB, used, available, inodes: 0, available_inodes: 0, in_memory: false };
         let memory = Memory { total: GIB, available: GIB };
         let fill = DiskFill { path: "/data".into(), bytes, percent, leave };
-        let ground = DirectoryGround { directory, identity: Identity::ROOT, space, memory };
+        let ground = DirectoryGround { directory, identity: Identity::ROOT, space, memory, closed: None };
         match plan(&fill, Duration::ZERO, &ground)?.work {
             crate::fault::Work::Hoard(crate::fault::HoardWork {
                 goal: Goal::Disk { bytes, leave, .. },

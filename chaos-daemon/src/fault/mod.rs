@@ -337,6 +337,9 @@ fn on_ground(effect: &Effect, ground: Option<&Ground>) -> Result<Plan, ApiError>
 fn on_supply(what: &Hoard, ramp: Duration, ground: &Ground) -> Result<Plan, ApiError> {
     let mut plan = supply_plan(what, ramp, ground)?;
     if let (Work::Hoard(work), Ground::Directory(ground, ..)) = (&mut plan.work, ground) {
+        if let Some(why) = &ground.closed {
+            return Err(ApiError::new(ErrorCode::InjectionFailed, format!("params.path: {why}")));
+        }
         work.identity = ground.identity.clone();
     }
     Ok(plan)

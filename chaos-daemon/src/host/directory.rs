@@ -5,8 +5,11 @@ use std::io;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
+use nix::fcntl::AtFlags;
+use nix::libc;
 use nix::sys::statfs::{TMPFS_MAGIC, fstatfs, statfs};
 use nix::sys::statvfs::{Statvfs, fstatvfs, statvfs};
+use nix::unistd::{AccessFlags, faccessat, geteuid};
 use serde::{Deserialize, Serialize};
 
 use super::place::PlaceRef;
@@ -61,6 +64,19 @@ impl DirectoryRef {
         is_folder.then_some(Self { path, device, inode })
     }
 
+    /// Whether whoever looks may make a file in it: asked of the kernel (faccessat(2)), and not tried.
+    ///
+    /// # Errors
+    /// Why not, and what would be right.
+    pub fn check_writable(&self) -> io::Result<()> {
+        let open = self.open()?;
+        let rights = AccessFlags::W_OK | AccessFlags::X_OK;
+        faccessat(&open, ".", rights, AtFlags::AT_EACCESS).map_err(|errno| {
+            let (path, error) = (self.path.display(), io::Error::from(errno));
+            io::Error::new(error.kind(), format!("make a file in {path}: {error}{}", remedy(&error)))
+        })
+    }
+
     /// Takes hold of it as a mere place, if it is still the same: neither to read nor to write, which needs rights to it.
     ///
     /// # Errors
@@ -68,6 +84,21 @@ impl DirectoryRef {
     pub fn open(&self) -> io::Result<File> {
         let Self { path, device, inode } = self.clone();
         PlaceRef { path, device, inode, is_folder: true }.open()
+    }
+}
+
+/// What would be right for whoever may not make a file in a directory, to be put behind the error.
+pub fn remedy(error: &io::Error) -> &'static str {
+    match error.raw_os_error() {
+        Some(libc::EACCES) if geteuid().is_root() => {
+            ": it is not root's, and any directory of the same file system that is will do"
+        }
+        Some(libc::EACCES) => {
+            ": the caller may not write there; name a directory of the same file system where the caller may, or have the \
+             operator name it in `fault_paths` of the daemon's policy file"
+        }
+        Some(libc::EROFS) => ": it is read-only, for the daemon: its unit needs ReadWritePaths= for it",
+        _ => "",
     }
 }
 

@@ -94,8 +94,9 @@ fn directory(
         )
         .hint("name a directory of another file system, or run the daemon with another --runtime-dir"));
     }
+    let closed = identity.act(|| directory.check_writable()).err().map(|error| error.to_string());
     let space = identity.act(|| directory.open().and_then(Space::of)).map_err(look)?;
-    Ok(DirectoryGround { directory, identity, space, memory: memory()? })
+    Ok(DirectoryGround { directory, identity, space, memory: memory()?, closed })
 }
 
 fn failed(what: &str, error: &io::Error) -> ApiError {

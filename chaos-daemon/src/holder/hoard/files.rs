@@ -7,11 +7,10 @@ use std::os::unix::fs::MetadataExt;
 use nix::fcntl::{FallocateFlags, OFlag, fallocate, openat};
 use nix::libc;
 use nix::sys::stat::Mode;
-use nix::unistd::geteuid;
 
 use super::{Step, Store};
 use crate::fault::memory;
-use crate::host::directory::{DirectoryRef, Space};
+use crate::host::directory::{DirectoryRef, Space, remedy};
 use crate::host::supply;
 use crate::request::{Evidence, Shortfall};
 
@@ -30,15 +29,7 @@ pub(super) fn nameless(directory: &DirectoryRef, flags: OFlag) -> io::Result<Fil
             Some(libc::EOPNOTSUPP | libc::EISDIR | libc::EINVAL) => {
                 ": its file system has no files without a name (O_TMPFILE)"
             }
-            Some(libc::EACCES) if geteuid().is_root() => {
-                ": it is not root's, and any directory of the same file system that is will do"
-            }
-            Some(libc::EACCES) => {
-                ": the caller may not write there; name a directory of the same file system where the caller may, or have the \
-                 operator name it in `fault_paths` of the daemon's policy file"
-            }
-            Some(libc::EROFS) => ": it is read-only, for the daemon: its unit needs ReadWritePaths= for it",
-            _ => "",
+            _ => remedy(&error),
         };
         io::Error::new(error.kind(), format!("open a file without a name in {path}: {error}{why}"))
     };

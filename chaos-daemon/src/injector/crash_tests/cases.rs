@@ -281,7 +281,13 @@ fn supply(what: &Hoard) -> Ground {
                 in_memory: false,
             };
             Ground::Directory(
-                Box::new(DirectoryGround { directory, identity: Identity::ROOT, space, memory }),
+                Box::new(DirectoryGround {
+                    directory,
+                    identity: Identity::ROOT,
+                    space,
+                    memory,
+                    closed: None,
+                }),
                 None,
                 MUCH,
             )

@@ -323,6 +323,10 @@ fn a_user_fills_only_what_he_could_fill_himself_or_the_policy_names(_: &Context)
                 "--name=f",
                 "--for=20s",
             ];
+            let dry = ["--path", &*name, "--dry-run"];
+            let planned = run_as_nobody("chaosctl", &[&[&*socket], &fill[..], &dry].concat())?;
+            let text = String::from_utf8_lossy(&planned.stderr);
+            assert_eq!(planned.status.success(), fills, "{name}, planned: {text}");
             let output = run_as_nobody("chaosctl", &[&[&*socket], &fill[..], &["--path", &name]].concat())?;
             let text = String::from_utf8_lossy(&output.stderr);
             assert_eq!(output.status.success(), fills, "{name}: {text}");
