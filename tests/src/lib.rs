@@ -21,6 +21,7 @@ mod error;
 pub mod fault;
 pub mod flow;
 pub mod guard;
+pub mod hostile;
 pub mod jobs;
 pub mod kernel;
 pub mod kills;

@@ -14,7 +14,7 @@ pub(crate) struct Options {
     #[arg(long)]
     quick: bool,
     /// Only this part; may be repeated
-    #[arg(long, value_parser = ["activation", "bystander", "service", "network", "load", "kills", "gates"])]
+    #[arg(long, value_parser = ["activation", "bystander", "service", "network", "load", "kills", "gates", "hostile"])]
     only: Vec<String>,
     /// In a VM, what needs netem, which kernels of containers and clouds often lack; writes target/bench-vm.json
     #[arg(long, conflicts_with = "only")]

@@ -338,7 +338,7 @@ fn on_supply(what: &Hoard, ramp: Duration, ground: &Ground) -> Result<Plan, ApiE
     let mut plan = supply_plan(what, ramp, ground)?;
     if let (Work::Hoard(work), Ground::Directory(ground, ..)) = (&mut plan.work, ground) {
         if let Some(why) = &ground.closed {
-            return Err(ApiError::new(ErrorCode::InjectionFailed, format!("params.path: {why}")));
+            return Err(ApiError::new(ErrorCode::TargetProtected, format!("params.path: {why}")));
         }
         work.identity = ground.identity.clone();
     }

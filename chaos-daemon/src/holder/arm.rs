@@ -16,6 +16,7 @@ use super::flapper::Flapper;
 use super::group::{arm_calls, arm_files, arm_severance, arm_sockets};
 use super::hoard::Keeper;
 use super::pauser::Pauser;
+use super::protocol::Unreached;
 use super::restarter::Restarter;
 use super::settings::Standing;
 use super::signaller::Signaller;
@@ -150,6 +151,18 @@ pub enum ArmError {
     /// What was to be taken.
     #[error("take and hold")]
     Hoard(#[source] io::Error),
+}
+
+impl ArmError {
+    /// Why what the caller has named could not be reached, if that is it: only what is taken and held is reached as the caller.
+    pub fn unreached(&self) -> Option<Unreached> {
+        let Self::Hoard(error) = self else { return None };
+        match error.kind() {
+            io::ErrorKind::PermissionDenied => Some(Unreached::Denied),
+            io::ErrorKind::NotFound => Some(Unreached::Gone),
+            _ => None,
+        }
+    }
 }
 
 impl Armed {

@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 
 use caps::Capability;
 
-use super::arm::{Armed, spare};
+use super::arm::{ArmError, Armed, spare};
 use super::protocol::{Lease, Order, Preload, Report, receive, send};
 use super::{deadline, memory};
 use crate::fail_point::{self, Point, Role};
@@ -144,7 +144,7 @@ fn hold(
             send(socket, &Report::Armed(evidence))?;
             armed
         }
-        Err(error) => return Ok(send(socket, &Report::Failed { message: chain(&error) })?),
+        Err(error) => return Ok(send(socket, &failed(&error))?),
     };
     while let Some((order, _)) = receive(socket)? {
         match order {
@@ -158,22 +158,27 @@ fn hold(
                 match renewed {
                     Ok(evidence) => send(socket, &Report::Beat(evidence))?,
                     // The injector hears why and ends the holder; the fault ends at its deadline at the latest.
-                    Err(error) => send(socket, &Report::Failed { message: chain(&error) })?,
+                    Err(error) => send(socket, &failed(&error))?,
                 }
             }
             Order::Aim { peers } => match armed.aim(&peers) {
                 Ok(()) => send(socket, &Report::Aimed)?,
-                Err(error) => send(socket, &Report::Failed { message: chain(&error) })?,
+                Err(error) => send(socket, &failed(&error))?,
             },
             Order::Spare { peers, tcp_ports } => match armed.spare(&peers, &tcp_ports) {
                 Ok(()) => send(socket, &Report::Spared)?,
-                Err(error) => send(socket, &Report::Failed { message: chain(&error) })?,
+                Err(error) => send(socket, &failed(&error))?,
             },
             Order::Disarm => return disarm(socket, armed),
             Order::Arm { .. } | Order::Load(_) => return Err(HolderError::Unexpected("arm or load twice")),
         }
     }
     Ok(())
+}
+
+/// What is told of what failed.
+fn failed(error: &ArmError) -> Report {
+    Report::Failed { message: chain(error), unreached: error.unreached() }
 }
 
 /// Disarm, drain, remove; each is tried whatever became of the one before.
@@ -186,7 +191,7 @@ fn disarm(socket: &mut UnixStream, mut armed: Armed) -> Result<(), HolderError> 
     drop(armed);
     match disarmed.and(drained) {
         Ok(()) => send(socket, &Report::Disarmed(evidence))?,
-        Err(error) => send(socket, &Report::Failed { message: chain(&error) })?,
+        Err(error) => send(socket, &failed(&error))?,
     }
     Ok(())
 }

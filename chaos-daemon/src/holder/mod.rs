@@ -29,4 +29,4 @@ pub mod signaller;
 mod spoiler;
 
 pub use life::run;
-pub use protocol::{Lease, Order, Preload, Report};
+pub use protocol::{Lease, Order, Preload, Report, Unreached};

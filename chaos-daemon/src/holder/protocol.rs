@@ -83,6 +83,15 @@ pub enum Order {
     Disarm,
 }
 
+/// Why what a caller has named could not be reached, as the caller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Unreached {
+    /// The caller may not (EACCES, EPERM).
+    Denied,
+    /// It is not there, or another is in its place.
+    Gone,
+}
+
 /// What the holder reports.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Report {
@@ -94,6 +103,9 @@ pub enum Report {
     Failed {
         /// Operation, subject, cause.
         message: String,
+        /// Why what the caller has named could not be reached, if that is the cause.
+        #[serde(default)]
+        unreached: Option<Unreached>,
     },
     /// The lease was renewed.
     Beat(Evidence),

@@ -105,19 +105,25 @@ fn go_on(work: &SignalWork, shared: &Shared, mut volley: Volley) {
         if !volley.watch(work, shared, Some(due)) {
             return;
         }
-        // The selector means the service, not the processes that it had: those that match now. When nobody does, or nobody may
-        // be hit, this volley is spent.
-        let matching = Running::all().map(|all| {
-            let matcher = Matcher::of_programs(&work.selector, work.programs.clone());
-            let selected = matcher.and_then(|matcher| matcher.select(all, &work.spared));
-            selected.map(|selection| selection.ids()).unwrap_or_default()
-        });
-        match Volley::fire(work, &matching.unwrap_or_default(), shared) {
+        match Volley::fire(work, &meant(work), shared) {
             Ok(next) => volley = next,
             Err(error) => tracing::info!(%error, "nobody was hit this time"),
         }
     }
     volley.watch(work, shared, None);
+}
+
+/// Who is meant by another volley than the first. The selector means the service, not the processes that it had: those that match
+/// now. A number means one process and nobody who has it afterwards. When nobody is meant, or nobody may be hit, a volley is spent.
+fn meant(work: &SignalWork) -> Vec<ProcessId> {
+    let Ok(all) = Running::all() else { return Vec::new() };
+    let matcher = Matcher::of_programs(&work.selector, work.programs.clone());
+    let selected = matcher.and_then(|matcher| matcher.select(all, &work.spared));
+    let mut ids = selected.map(|selection| selection.ids()).unwrap_or_default();
+    if work.selector.pid.is_some() {
+        ids.retain(|id| work.targets.contains(id));
+    }
+    ids
 }
 
 /// One volley: whom it has hit, and who was there before.

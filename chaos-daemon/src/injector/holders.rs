@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 use super::child::{collect, ended, kill, start_child, status};
 use crate::fault::Work;
 use crate::holder::protocol::{frame, send_with_fd};
-use crate::holder::{Lease, Order, Preload, Report};
+use crate::holder::{Lease, Order, Preload, Report, Unreached};
 use crate::host::NetNs;
 use crate::kernel::process::ProcessId;
 
@@ -50,6 +50,9 @@ pub enum HolderFailure {
     /// It says why it could not do its work.
     #[error("{0}")]
     Refused(String),
+    /// It says why it could not reach, as the caller, what that has named.
+    #[error("{0}")]
+    Unreached(String, Unreached),
 }
 
 impl Holder {
@@ -154,7 +157,10 @@ impl Holder {
     pub async fn answer_within(&mut self, limit: Duration) -> Result<Report, HolderFailure> {
         match tokio::time::timeout(limit, self.report()).await {
             Err(_) => Err(HolderFailure::Silent),
-            Ok(Ok(Report::Failed { message })) => Err(HolderFailure::Refused(message)),
+            Ok(Ok(Report::Failed { message, unreached: None })) => Err(HolderFailure::Refused(message)),
+            Ok(Ok(Report::Failed { message, unreached: Some(why) })) => {
+                Err(HolderFailure::Unreached(message, why))
+            }
             Ok(other) => other,
         }
     }

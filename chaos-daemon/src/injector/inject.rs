@@ -23,7 +23,7 @@ use super::watch::{Sight, words as guard_words};
 use super::{down, taken_back, ways_in};
 use crate::fault::{self, Attach, Place, Plan, Work};
 use crate::holder::arm::{capacity, roomy};
-use crate::holder::{Lease, Report};
+use crate::holder::{Lease, Report, Unreached};
 use crate::host::{NetNs, NetNsIdentity, boot_time_ns, budget};
 use crate::journal::{Entry, Event};
 use crate::kernel::bpf::{Capacity, Family};
@@ -490,7 +490,13 @@ async fn start(
         Err(error) => {
             injector.update(name, |active| active.state = FaultState::Ending);
             holder.end().await;
-            let mut error = failed(&words(&error)).hint("nothing of it is left on this node");
+            let code = match error {
+                HolderFailure::Unreached(_, Unreached::Denied) => ErrorCode::TargetProtected,
+                HolderFailure::Unreached(_, Unreached::Gone) => ErrorCode::TargetNotFound,
+                _ => ErrorCode::InjectionFailed,
+            };
+            let mut error =
+                ApiError { code, ..failed(&words(&error)).hint("nothing of it is left on this node") };
             // What somebody else has changed meanwhile is not ours, and the error is told all the same.
             let (residue, _kept) = life::attempt(&journal).await;
             if residue.is_empty() {
@@ -538,6 +544,6 @@ fn room(work: &Work, named: bool) -> Option<(Family, Capacity)> {
 fn words(error: &HolderFailure) -> String {
     match error {
         HolderFailure::Start(source) | HolderFailure::Socket(source) => format!("{error}: {source}"),
-        HolderFailure::Silent | HolderFailure::Refused(_) => error.to_string(),
+        HolderFailure::Silent | HolderFailure::Refused(_) | HolderFailure::Unreached(..) => error.to_string(),
     }
 }

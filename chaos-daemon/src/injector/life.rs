@@ -168,7 +168,7 @@ impl Life {
                         self.injector.update(&self.name, |active| active.met(evidence));
                         beats.heard();
                     }
-                    Ok(Report::Failed { message }) => return format!("it could not be kept up: {message}"),
+                    Ok(Report::Failed { message, .. }) => return format!("it could not be kept up: {message}"),
                     Ok(other) => return format!("its holder said {other:?}"),
                     Err(_) => return "its holder died".to_owned(),
                 },

@@ -77,7 +77,7 @@ fn directory(
     runtime_dir: &Path,
     identity: &Identity,
 ) -> Result<DirectoryGround, ApiError> {
-    let look = |error: io::Error| failed(&path.display().to_string(), &error);
+    let look = |error: io::Error| unreached(path, &error);
     let (found, identity) = match permit.names(path) {
         true => (DirectoryRef::find_without_links(path), Identity::ROOT),
         false => (identity.act(|| DirectoryRef::find(path)), identity.clone()),
@@ -97,6 +97,17 @@ fn directory(
     let closed = identity.act(|| directory.check_writable()).err().map(|error| error.to_string());
     let space = identity.act(|| directory.open().and_then(Space::of)).map_err(look)?;
     Ok(DirectoryGround { directory, identity, space, memory: memory()?, closed })
+}
+
+/// Why a directory cannot be looked at as the caller.
+fn unreached(path: &Path, error: &io::Error) -> ApiError {
+    let code = match error.kind() {
+        io::ErrorKind::PermissionDenied => ErrorCode::TargetProtected,
+        io::ErrorKind::NotFound => ErrorCode::TargetNotFound,
+        _ if error.raw_os_error() == Some(nix::libc::ELOOP) => ErrorCode::TargetNotFound,
+        _ => ErrorCode::InjectionFailed,
+    };
+    ApiError::new(code, format!("params.path: look at {}: {error}", path.display()))
 }
 
 fn failed(what: &str, error: &io::Error) -> ApiError {

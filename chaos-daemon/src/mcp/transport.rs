@@ -388,7 +388,10 @@ where
         let held = id.and_then(|id| self.under_way.answer(id));
         // What the daemon says by itself.
         let held = held.unwrap_or_else(|| self.tally.hold(COMPLAINT));
-        Arc::clone(&self.output).write(item, held)
+        let written = Arc::clone(&self.output).write(item, held);
+        // To whom it cannot be written is told by `tally`. As an error it would be a line of the log for each reply that a client
+        // does not wait for.
+        async move { written.await.or(Ok(())) }
     }
 
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleServer>> {

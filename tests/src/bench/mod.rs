@@ -7,6 +7,7 @@ mod bystander;
 mod cost;
 mod figures;
 mod gates;
+mod hostile;
 mod kills;
 mod probe;
 mod processors;
@@ -55,6 +56,7 @@ pub const PARTS: &[(&str, Part)] = &[
     ("load", accuracy::measure_load),
     ("kills", kills::measure_all),
     ("gates", gates::measure),
+    ("hostile", hostile::measure),
 ];
 
 /// Waits until the daemon's next holder is loaded, which happens in the background; a client is not usually that quick.

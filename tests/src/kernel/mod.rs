@@ -12,7 +12,6 @@ mod dry_runs;
 mod effects;
 mod experiments;
 mod file_calls;
-mod floods;
 mod guardian;
 mod guards;
 mod hoards;
@@ -185,7 +184,6 @@ pub fn all() -> Vec<KernelTest> {
         abilities::TESTS,
         guards::TESTS,
         bad_input::TESTS,
-        floods::TESTS,
         policy::TESTS,
         guardian::TESTS,
         needed::TESTS,

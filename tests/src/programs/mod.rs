@@ -5,6 +5,7 @@
 
 mod bench;
 mod demo;
+mod hostile;
 mod kernel_tests;
 mod kills;
 mod kinds;
@@ -28,6 +29,7 @@ type Program = (&'static str, fn() -> ExitCode);
 const PROGRAMS: &[Program] = &[
     ("bench", bench::main),
     ("demo", demo::main),
+    ("hostile", hostile::main),
     ("kernel-tests", kernel_tests::main),
     ("kills", kills::main),
     ("kinds", kinds::main),
@@ -42,7 +44,9 @@ const PROGRAMS: &[Program] = &[
 
 /// Is the program whose name this process was started under. Under the executable's own name, it says which there are.
 pub fn main() -> ExitCode {
-    if let Some(code) = crate::caller::serve_if_asked().or_else(crate::claimant::serve_if_asked) {
+    let roles =
+        [crate::caller::serve_if_asked, crate::claimant::serve_if_asked, crate::hostile::serve_if_asked];
+    if let Some(code) = roles.into_iter().find_map(|serve| serve()) {
         return code;
     }
     let name = std::env::args_os().next().as_deref().and_then(name).unwrap_or_default();

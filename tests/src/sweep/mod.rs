@@ -203,8 +203,14 @@ pub(crate) fn nameless(server: Option<Process>, answers: [Option<Result<Value>>;
 
 /// Whether an answer that is no success says why, by a name of the interface.
 fn has_name(error: &Error) -> bool {
-    const NAMES: [&str; 5] =
-        ["INJECTION_FAILED", "TARGET_NOT_FOUND", "REVERT_FAILED", "GUARD_MISSING", "UNAVAILABLE"];
+    const NAMES: [&str; 6] = [
+        "INJECTION_FAILED",
+        "TARGET_NOT_FOUND",
+        "TARGET_PROTECTED",
+        "REVERT_FAILED",
+        "GUARD_MISSING",
+        "UNAVAILABLE",
+    ];
     matches!(error, Error::Mcp { problem, .. } if NAMES.iter().any(|name| problem.contains(name)))
 }
 

@@ -95,6 +95,7 @@ const EVERYTHING: &[Ask] = &[
     ("vagrant", &[]),
     ("soak", &[]),
     ("kills", &[]),
+    ("hostile", &[]),
     ("vm", &[]),
 ];
 
@@ -110,14 +111,22 @@ const RULES: &[(&str, &[Ask])] = &[
     ),
     ("chaos-daemon/src/report/", &[DAEMON, ("report", &[])]),
     ("chaos-daemon/src/cli/", &[DAEMON, host(&["kernel-tests::hub::", "kernel-tests::experiments::"])]),
-    ("chaos-daemon/src/mcp/", &[DAEMON, ("mcp-client", &[]), host(&["kernel-tests::bad_input::"])]),
+    (
+        "chaos-daemon/src/mcp/",
+        &[DAEMON, ("mcp-client", &[]), ("hostile", &[]), host(&["kernel-tests::bad_input::"])],
+    ),
     (
         "chaos-daemon/src/experiment/",
         &[DAEMON, ("chaostoolkit", &[]), host(&["kernel-tests::experiments::", "kernel-tests::verdicts::"])],
     ),
     (
         "chaos-daemon/src/server/",
-        &[DAEMON, ("mcp-client", &[]), host(&["kernel-tests::hub::", "kernel-tests::experiments::"])],
+        &[
+            DAEMON,
+            ("mcp-client", &[]),
+            ("hostile", &[]),
+            host(&["kernel-tests::hub::", "kernel-tests::experiments::"]),
+        ],
     ),
     ("chaos-daemon/src/policy/", &[DAEMON, host(&["kernel-tests::policy::"])]),
     ("chaos-daemon/tests/mcp/", &[DAEMON]),
@@ -125,7 +134,16 @@ const RULES: &[(&str, &[Ask])] = &[
     // What holds, ends and recovers faults, of every kind.
     (
         "chaos-daemon/",
-        &[DAEMON, HOST, ("matrix", &[]), ("sweep", &[]), ("sabotage", &[]), ("soak", &[]), ("kills", &[])],
+        &[
+            DAEMON,
+            HOST,
+            ("matrix", &[]),
+            ("sweep", &[]),
+            ("sabotage", &[]),
+            ("soak", &[]),
+            ("kills", &[]),
+            ("hostile", &[]),
+        ],
     ),
     // What packets and calls meet.
     ("chaos-common/", &[COMMON, OBJECT, DAEMON, HOST, ("vm", &[]), ("kills", &[])]),
@@ -144,6 +162,7 @@ const RULES: &[(&str, &[Ask])] = &[
     ("tests/src/sweep/", &[TESTS, ("sweep", &[]), ("matrix", &[])]),
     ("tests/src/soak/", &[TESTS, ("soak", &[])]),
     ("tests/src/kills/", &[TESTS, ("kills", &[])]),
+    ("tests/src/hostile/", &[TESTS, ("hostile", &[])]),
     ("tests/src/sabotage", &[TESTS, ("sabotage", &[])]),
     ("tests/src/bench/", &[TESTS]),
     ("tests/src/demo/", &[TESTS]),

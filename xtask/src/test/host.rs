@@ -22,6 +22,8 @@ const RUNNERS: u32 = 4;
 const KILLS: u32 = 10;
 /// Of calls of one cell, every how many are struck; others in the next round.
 const STRIDE: &str = "--stride=64";
+/// Of what is said to a tool, every how many; others in the next round.
+const SAID: &str = "--stride=8";
 /// What a share of the soak does: steps, minutes that they may take, and injections beside a bystander.
 const SOAK: (u64, u64, u32) = (334, 10, 167);
 
@@ -121,6 +123,18 @@ pub(super) fn kill(chosen: &Chosen) -> Result<Tally, Error> {
         command.arg(format!("--count={KILLS}")).args(chosen.arguments());
         command.args(chosen.filters.iter().map(|filter| format!("--only={filter}")));
         kills::keep(&verdicts(chosen, &mut command, &results_of(chosen.step), &mut tally)?)?;
+        Ok(tally)
+    })
+}
+
+/// Users who may speak to the daemon say everything they can, and nothing comes of it.
+pub(super) fn hostile(chosen: &Chosen) -> Result<Tally, Error> {
+    unless_lacking(chosen.step, tools::root(), || {
+        tools::require(tools::OBSERVERS)?;
+        let (mut tally, mut command) = (Tally::default(), artifacts::build()?.command("hostile")?);
+        command.arg(SAID).args(chosen.arguments());
+        command.args(chosen.filters.iter().map(|filter| format!("--only={filter}")));
+        verdicts(chosen, &mut command, &results_of(chosen.step), &mut tally)?;
         Ok(tally)
     })
 }

@@ -111,6 +111,7 @@ pub(super) const PHASES: &[&[Lane]] = &[
     &[&[
         Step::set("soak", 6, Takes::NOTHING, host::soak),
         Step::set("kills", 4, Takes::NAMES, host::kill),
+        Step::set("hostile", 12, Takes::POINTS, host::hostile),
         // One after the other: they share a VM.
         Step::with_vm("sabotage-vm", 2, Takes::NAMES, InVm::Sabotage),
         Step::with_vm("vm", 12, Takes::NAMES, InVm::Tests),
