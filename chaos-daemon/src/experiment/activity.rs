@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use super::native::{Grammar, Native, command, is_chaosctl, native, path};
 use super::sampling::Sampling;
 use super::tolerance::{Form, Tolerance};
-use super::variables::{Use, Variables};
+use super::variables::{Room, Use, Variables};
 use crate::probe::http::{Method, Request};
 use crate::probe::tls::Trust;
 use crate::probe::{Bounds, Check, DEFAULT_TIMEOUT, LONGEST_TIMEOUT, Probe, Sample};
@@ -21,6 +21,8 @@ pub(super) struct Reader<'a> {
     pub(super) grammar: Grammar,
     /// Configuration and secrets.
     pub(super) variables: &'a Variables,
+    /// How much of them may still be put into the document.
+    pub(super) room: Room,
 }
 
 /// One condition of the steady state.
@@ -152,7 +154,7 @@ impl Reader<'_> {
     }
 
     pub(super) fn substituted(&self, path: &str, mut value: Value, user: Use) -> Result<Value, SpecError> {
-        self.variables.substitute(path, &mut value, user)?;
+        self.variables.substitute(path, &mut value, user, &self.room)?;
         Ok(value)
     }
 

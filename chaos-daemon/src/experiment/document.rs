@@ -15,7 +15,7 @@ use super::recovery::is_outage;
 use super::sampling::{Mode, Rule, STRATEGIES};
 use super::stage::BlastRadius;
 use super::timeline::{Role, Stage, Stages};
-use super::variables::{Outside, Variables};
+use super::variables::{Outside, Room, Variables};
 use crate::probe::Probe;
 use crate::request::fields::Fields;
 use crate::spec::{FaultName, FaultRequest, SpecError};
@@ -58,7 +58,7 @@ impl Experiment {
     ) -> Result<Self, SpecError> {
         let mut fields = Fields::new("", document.clone());
         let variables = Variables::read(fields.object("configuration")?, fields.object("secrets")?, outside)?;
-        let reader = Reader { grammar, variables: &variables };
+        let reader = Reader { grammar, variables: &variables, room: Room::default() };
         let parsed = read(fields, &reader)
             .map_err(|error| SpecError { problem: variables.hide(&error.problem), ..error })?;
         Ok(Self { variables, ..parsed })
@@ -172,7 +172,11 @@ fn read(mut fields: Fields, reader: &Reader<'_>) -> Result<Experiment, SpecError
     if guardrails.blast_radius.is_some() {
         BlastRadius::check(&method)?;
     }
-    for (index, rollback) in fields.array("rollbacks")?.unwrap_or_default().into_iter().enumerate() {
+    let rollbacks = fields.array("rollbacks")?.unwrap_or_default();
+    if rollbacks.len() > MOST_ACTIVITIES {
+        return Err(SpecError::new("rollbacks", format!("too long: give at most {MOST_ACTIVITIES}")));
+    }
+    for (index, rollback) in rollbacks.into_iter().enumerate() {
         reader.rollback(&format!("rollbacks[{index}]"), rollback, &method)?;
     }
     fields.finish()?;

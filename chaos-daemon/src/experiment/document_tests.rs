@@ -136,6 +136,8 @@ fn a_rollback_may_only_say_what_happens_anyway() {
     named["method"][0]["provider"]["arguments"]["--name"] = json!("slow-db");
     named["rollbacks"] = removal("slow-db");
     assert_eq!(parse(named.clone()).unwrap().faults().next().unwrap().1.unwrap().as_str(), "slow-db");
+    named["rollbacks"] = vec![removal("slow-db")[0].clone(); MOST_ACTIVITIES + 1].into();
+    assert_eq!(parse(named.clone()).unwrap_err().field, "rollbacks");
     named["rollbacks"] = removal("another");
     assert_eq!(parse(named).unwrap_err().field, "rollbacks[0].provider.arguments");
 }

@@ -12,6 +12,8 @@ use crate::spec::SpecError;
 /// The largest document, in bytes.
 pub const LARGEST_DOCUMENT: usize = 1024 * 1024;
 
+/// How deep a document may be nested: its reader goes down with it.
+const DEEPEST: usize = 32;
 /// The most parts of a document that aliases may repeat.
 const MOST_REPEATED: usize = 10_000;
 
@@ -43,6 +45,7 @@ impl Source {
         }
         let mut options = serde_saphyr::Options::default();
         options.alias_limits.max_total_replayed_events = MOST_REPEATED;
+        options.budget.iter_mut().for_each(|budget| budget.max_depth = DEEPEST);
         let node = serde_saphyr::from_str_with_options::<Spanned<Node>>(text, options);
         let is_json = text.trim_start().starts_with('{');
         let json: Option<Map<String, Value>> = match is_json.then(|| serde_json::from_str(text)).transpose() {

@@ -12,6 +12,12 @@ use crate::probe::Sample;
 use crate::probe::command::is_found;
 use crate::request::fields::Fields;
 use crate::spec::SpecError;
+use crate::spec::expression::expression;
+
+/// The longest JSON path, in bytes.
+const LONGEST_PATH: usize = 1024;
+/// How deep brackets of a JSON path may lie in each other: its reader goes down with them, and tries what is in them twice.
+const DEEPEST_PATH: usize = 8;
 
 /// What kind of object a probe returns: that of the provider `http`, or of `process`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,6 +88,25 @@ impl PartialEq for Tolerance {
     }
 }
 
+/// Understands a JSON path that is no larger than can be read soon.
+fn json_path(text: &str) -> Result<JsonPath, String> {
+    // A bracket in a name counts as well: that is better than to take for a name what the reader does not.
+    let depths = text.chars().scan(0_usize, |depth, c| {
+        *depth = match c {
+            '[' | '(' => *depth + 1,
+            ']' | ')' => depth.saturating_sub(1),
+            _ => *depth,
+        };
+        Some(*depth)
+    });
+    if text.len() > LONGEST_PATH || depths.max() > Some(DEEPEST_PATH) {
+        return Err(format!(
+            "too large: give at most {LONGEST_PATH} bytes, with brackets at most {DEEPEST_PATH} deep"
+        ));
+    }
+    JsonPath::parse(text).map_err(|error| format!("not a JSON path (RFC 9535), which begins with $: {error}"))
+}
+
 impl Tolerance {
     /// Understands `tolerance`, which stands at `path`, for what a probe of this `form` returns.
     ///
@@ -126,20 +151,13 @@ impl Tolerance {
             "regex" => {
                 let text = fields.string("pattern")?;
                 let text = fields.need("pattern", text, "give a regular expression")?;
-                let pattern = Regex::new(&text).map_err(|error| {
-                    let reason = error.to_string();
-                    let reason = reason.lines().last().unwrap_or_default().trim_start_matches("error: ");
-                    SpecError::new(fields.at("pattern"), format!("not an expression known here: {reason}"))
-                })?;
-                Self::Regex { target, pattern }
+                Self::Regex { target, pattern: expression(&fields.at("pattern"), &text)? }
             }
             _ => {
                 let text = fields.string("path")?;
                 let text = fields.need("path", text, "give a JSON path, such as $.state")?;
-                let path = JsonPath::parse(text.trim()).map_err(|error| {
-                    let problem = format!("not a JSON path (RFC 9535), which begins with $: {error}");
-                    SpecError::new(fields.at("path"), problem)
-                })?;
+                let path =
+                    json_path(text.trim()).map_err(|problem| SpecError::new(fields.at("path"), problem))?;
                 let expect = fields.take("expect").map(|expect| match expect {
                     Value::Array(values) => values,
                     value => vec![value],

@@ -98,6 +98,26 @@ fn a_value_that_is_no_object_is_compared_itself() {
 }
 
 #[test]
+fn what_would_take_its_reader_for_ever_or_all_of_its_stack_is_refused() {
+    let nested =
+        |open: &str, close: &str, deep: usize| format!("${}{}", open.repeat(deep), close.repeat(deep));
+    let path = |path: String| parse(json!({"type": "jsonpath", "target": "body", "path": path}), Form::Http);
+    for (open, close) in [("[?@", "]"), ("[?(@.a && @", ")]")] {
+        assert!(path(nested(open, close, 3)).is_ok(), "{open}");
+        for deep in [9, 24, 100_000] {
+            assert!(
+                path(nested(open, close, deep)).unwrap_err().problem.contains("too large"),
+                "{open} {deep}"
+            );
+        }
+    }
+    assert!(path(format!("$.{}", "a".repeat(1023))).unwrap_err().problem.contains("too large"));
+    let regex =
+        |pattern: &str| parse(json!({"type": "regex", "target": "body", "pattern": pattern}), Form::Http);
+    assert!(regex(r"(\w{99}){99}").unwrap_err().problem.contains("repeats too much"));
+}
+
+#[test]
 fn what_could_never_be_met_is_refused_with_its_path() {
     for (tolerance, form, field) in [
         (json!(true), Form::Http, "tolerance"),

@@ -4,7 +4,8 @@
 //! text it becomes text, configuration comes before secrets, and `$$` is one dollar. A name that nobody has declared is
 //! refused. What a secret says is never shown, see [`Variables::hide`].
 
-use std::collections::BTreeMap;
+use std::cell::Cell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use serde_json::{Map, Value};
@@ -14,6 +15,12 @@ use crate::spec::SpecError;
 
 /// The most bytes of a file that is a value.
 pub const LARGEST_VALUE: usize = 64 * 1024;
+/// The most bytes that are put in place of names, in all of a document: each name may stand there as often as it likes.
+const MOST_SUBSTITUTED: usize = 1024 * 1024;
+/// The most texts that secrets are known by: each value, and each line of it.
+const MOST_SECRETS: usize = 256;
+/// What is shown of a secret.
+const HIDDEN: &str = "***";
 
 /// Where values come from that are not in the document: environment and files of whoever reads it.
 pub trait Outside {
@@ -52,6 +59,47 @@ pub struct Variables {
     configuration: BTreeMap<String, Value>,
     secrets: BTreeMap<String, Value>,
     groups: Vec<String>,
+    /// Every text of a secret that is not shown.
+    words: BTreeSet<String>,
+}
+
+/// How many bytes may still be put in place of names.
+#[derive(Debug)]
+pub struct Room(Cell<usize>);
+
+impl Default for Room {
+    fn default() -> Self {
+        Self(Cell::new(MOST_SUBSTITUTED))
+    }
+}
+
+impl Room {
+    fn take(&self, path: &str, value: &Value) -> Result<(), SpecError> {
+        match self.0.get().checked_sub(size(value)) {
+            Some(left) => {
+                self.0.set(left);
+                Ok(())
+            }
+            None => {
+                let problem = format!(
+                    "too much: what stands for names has more than {} KiB in this document",
+                    MOST_SUBSTITUTED >> 10
+                );
+                Err(SpecError::new(path, problem))
+            }
+        }
+    }
+}
+
+/// About how many bytes a value has as text.
+fn size(value: &Value) -> usize {
+    const ANY: usize = 8;
+    ANY + match value {
+        Value::String(text) => text.len(),
+        Value::Array(items) => items.iter().map(size).sum(),
+        Value::Object(fields) => fields.iter().map(|(key, value)| key.len() + size(value)).sum(),
+        Value::Null | Value::Bool(_) | Value::Number(_) => 0,
+    }
 }
 
 impl fmt::Debug for Variables {
@@ -102,6 +150,11 @@ impl Variables {
             }
             variables.groups.push(group);
         }
+        variables.words = variables.secrets.values().flat_map(words).collect();
+        if variables.words.len() > MOST_SECRETS {
+            let problem = format!("too many: give at most {MOST_SECRETS} values, and lines of values");
+            return Err(SpecError::new("secrets", problem));
+        }
         Ok(variables)
     }
 
@@ -110,33 +163,39 @@ impl Variables {
         self.groups.iter().any(|group| group == name)
     }
 
-    /// Puts values in place of names, everywhere in `value`, which stands at `path`.
+    /// Puts values in place of names, everywhere in `value`, which stands at `path`, as long as there is room.
     ///
     /// # Errors
-    /// When a name is not declared, or is a secret's in a fault.
-    pub fn substitute(&self, path: &str, value: &mut Value, user: Use) -> Result<(), SpecError> {
+    /// When a name is not declared, or is a secret's in a fault, or there is no room.
+    pub fn substitute(&self, path: &str, value: &mut Value, user: Use, room: &Room) -> Result<(), SpecError> {
         match value {
             Value::String(text) => {
-                if let Some(new) = self.expand(path, text, user)? {
+                if let Some(new) = self.expand(path, text, user, room)? {
                     *value = new;
                 }
                 Ok(())
             }
             Value::Array(items) => {
                 let mut items = items.iter_mut().enumerate();
-                items.try_for_each(|(index, item)| self.substitute(&format!("{path}[{index}]"), item, user))
+                items.try_for_each(|(index, item)| {
+                    self.substitute(&format!("{path}[{index}]"), item, user, room)
+                })
             }
             Value::Object(fields) => {
                 let mut fields = fields.iter_mut();
-                fields.try_for_each(|(key, value)| self.substitute(&format!("{path}.{key}"), value, user))
+                fields
+                    .try_for_each(|(key, value)| self.substitute(&format!("{path}.{key}"), value, user, room))
             }
             _ => Ok(()),
         }
     }
 
     /// `None` when there is nothing to expand.
-    fn expand(&self, path: &str, text: &str, user: Use) -> Result<Option<Value>, SpecError> {
-        let value = |name: &str| self.value(path, name, user);
+    fn expand(&self, path: &str, text: &str, user: Use, room: &Room) -> Result<Option<Value>, SpecError> {
+        let value = |name: &str| {
+            let value = self.value(path, name, user)?;
+            room.take(path, value).map(|()| value)
+        };
         if let Some((name, "")) = braced(text) {
             return value(name).map(|value| Some(value.clone()));
         }
@@ -195,10 +254,20 @@ impl Variables {
 
     /// `text` without what any secret says.
     pub fn hide(&self, text: &str) -> String {
-        let mut secrets: Vec<String> = self.secrets.values().flat_map(words).collect();
-        // The longest first, so that of one within another nothing is left.
-        secrets.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
-        secrets.iter().fold(text.to_owned(), |text, secret| text.replace(secret.as_str(), "***"))
+        // All are looked for in the text as it was: what is shown in place of one may look like another.
+        let mut is_secret = vec![false; text.len()];
+        for (at, found) in self.words.iter().flat_map(|word| text.match_indices(word.as_str())) {
+            is_secret[at..at + found.len()].fill(true);
+        }
+        let mut shown = String::with_capacity(text.len());
+        for (at, c) in text.char_indices() {
+            match is_secret[at] {
+                false => shown.push(c),
+                true if at == 0 || !is_secret[at - 1] => shown.push_str(HIDDEN),
+                true => {}
+            }
+        }
+        shown
     }
 
     /// `value` without what any secret says, in whatever text it has.

@@ -43,7 +43,7 @@ fn variables() -> Variables {
 
 fn substitute(value: Value, user: Use) -> Result<Value, SpecError> {
     let mut value = value;
-    variables().substitute("at", &mut value, user)?;
+    variables().substitute("at", &mut value, user, &Room::default())?;
     Ok(value)
 }
 
@@ -90,6 +90,36 @@ fn secrets_do_not_show() {
     let text = "GET http://x/?t=hunter\"2: \"hunter\\\"2\", two, lines, 4711, of secrets; 127.0.0.1";
     assert_eq!(variables.hide(text), "GET http://x/?t=***: \"***\", ***, ***, ***, ***; 127.0.0.1");
     assert_eq!(format!("{variables:?}"), "Variables(8 of configuration, 4 secrets)");
+}
+
+#[test]
+fn what_is_shown_in_place_of_secrets_is_no_secret_however_many_look_like_it() {
+    let of = |secrets: Value| Variables::read(None, object(json!({"a": secrets})), &Nowhere).unwrap();
+    let stars = of(json!({"a": "*", "b": "**", "c": "*\n*", "d": "***", "e": "*"}));
+    assert_eq!(stars.hide("a * of **** and *"), "a *** of *** and ***");
+    // Of those that overlap, nothing is left.
+    assert_eq!(of(json!({"a": "abc", "b": "cde"})).hide("xabcdex"), "x***x");
+}
+
+#[test]
+fn secrets_and_what_stands_for_names_are_bounded() {
+    let many = |count: usize| {
+        let secrets: Map<_, _> = (0..count).map(|n| (format!("s{n}"), json!(format!("{n:x}")))).collect();
+        Variables::read(None, object(json!({"a": secrets})), &Nowhere).map_err(|error| error.field)
+    };
+    assert!(many(MOST_SECRETS).is_ok());
+    assert_eq!(many(MOST_SECRETS + 1).unwrap_err(), "secrets");
+
+    let long = json!({"x": "a".repeat(MOST_SUBSTITUTED / 4), "y": vec!["a"; 1000]});
+    let variables = Variables::read(object(long), None, &Nowhere).unwrap();
+    for (text, times) in [("$x$x$x", 1), ("$x$x$x$x", 0), ("${x}", 3), ("${y}", 116)] {
+        let room = Room::default();
+        let put = || variables.substitute("at", &mut json!(text), Use::Probe, &room);
+        for _ in 0..times {
+            assert_eq!(put(), Ok(()), "{text}");
+        }
+        assert!(put().unwrap_err().problem.contains("more than 1024 KiB"), "{text}");
+    }
 }
 
 #[test]

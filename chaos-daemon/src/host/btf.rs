@@ -30,6 +30,11 @@ const DECLARATION_TAG: u32 = 17;
 const TYPE_TAG: u32 = 18;
 const ENUM64: u32 = 19;
 
+/// How deep structures lie in each other, and how often a type is another one's name, at most: a description may go in circles.
+const DEEPEST: u32 = 64;
+/// How many members are looked at for one, at most.
+const MOST_MEMBERS: u32 = 10_000;
+
 /// What programs at the hooks of files have to know of this kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KernelFiles {
@@ -274,13 +279,14 @@ impl<'a> Btf<'a> {
 
     /// What a type is, without what is only said of it: `const`, a name by typedef, a tag.
     fn plain(&self, mut number: u32) -> Option<(u32, Head)> {
-        loop {
+        for _ in 0..DEEPEST {
             let head = self.head(number)?;
             match head.kind {
                 TYPEDEF..=RESTRICT | TYPE_TAG => number = head.other,
                 _ => return Some((number, head)),
             }
         }
+        None
     }
 
     /// The structure to which an argument of a function points.
@@ -311,22 +317,30 @@ impl<'a> Btf<'a> {
     /// How many bytes after its start a structure has a member of a member. Members without a name count as if theirs were
     /// the structure's own.
     fn member(&self, structure: u32, path: &[&str]) -> Option<u32> {
+        let mut left = MOST_MEMBERS;
+        self.member_within(structure, path, DEEPEST, &mut left)
+    }
+
+    /// The same, so deep at most, and among so many members as are `left`.
+    fn member_within(&self, structure: u32, path: &[&str], depth: u32, left: &mut u32) -> Option<u32> {
         let Some((first, rest)) = path.split_first() else { return Some(0) };
         let (_, head) = self.plain(structure)?;
         if ![STRUCT, UNION].contains(&head.kind) {
             return None;
         }
+        let depth = depth.checked_sub(1)?;
         (0..head.count).find_map(|number| {
+            *left = left.checked_sub(1)?;
             let at = head.body + number * 12;
             let (name, kind, offset) =
                 (word(self.types, at)?, word(self.types, at + 4)?, word(self.types, at + 8)?);
             let bits = if head.has_widths { offset & 0x00ff_ffff } else { offset };
             let within = match name {
-                0 => self.member(kind, path),
-                name if self.is_named(name, first) => self.member(kind, rest),
+                0 => self.member_within(kind, path, depth, left),
+                name if self.is_named(name, first) => self.member_within(kind, rest, depth, left),
                 _ => None,
             };
-            Some(bits / 8 + within?)
+            (bits / 8).checked_add(within?)
         })
     }
 }
@@ -383,6 +397,35 @@ mod tests {
         assert_eq!((btf.member(outer, &["b", "d"]), btf.member(outer, &["a"])), (Some(8), Some(0)));
         assert_eq!((btf.member(outer, &["d"]), btf.member(outer, &["a", "c"])), (None, None));
         assert_eq!((btf.argument(function, 1), btf.function("g")), (None, None));
+    }
+
+    /// A description of these types, with the names `a` at 1 and `f` at 3.
+    fn described(types: &[&[u32]]) -> Vec<u8> {
+        let types: Vec<u8> = types.concat().iter().flat_map(|word| word.to_ne_bytes()).collect();
+        let length = types.len() as u32;
+        let header = [24, 0, length, length, 5].map(u32::to_ne_bytes).concat();
+        [&MAGIC.to_ne_bytes()[..], &[1, 0], &header, &types, b"\0a\0f\0"].concat()
+    }
+
+    #[test]
+    fn a_description_that_goes_in_circles_or_doubles_again_and_again_has_an_end() {
+        // The function is number 1, its prototype 2, the pointer that it takes 3.
+        let head: [&[u32]; 3] =
+            [&[3, FUNCTION << 24, 2], &[0, PROTOTYPE << 24 | 1, 0, 0, 3], &[0, POINTER << 24, 4]];
+        let in_itself = [4, STRUCT << 24 | 1, 8, 0, 4, 0];
+        let own_name = [1, TYPEDEF << 24, 4];
+        let doubling: Vec<_> =
+            (5..45).map(|next| [0, STRUCT << 24 | 2, 8, 0, next, 0, 0, next, 32]).collect();
+        let doubling: Vec<&[u32]> = doubling.iter().map(<[u32; 9]>::as_slice).collect();
+        for (types, has_argument) in
+            [(vec![&in_itself[..]], true), (vec![&own_name[..]], false), (doubling, true)]
+        {
+            let bytes = described(&[&head[..], &types].concat());
+            let btf = Btf::parse(&bytes).unwrap();
+            let argument = btf.argument(btf.function("f").unwrap(), 0);
+            assert_eq!(argument.is_some(), has_argument);
+            assert_eq!(argument.and_then(|structure| btf.member(structure, &["a"])), None);
+        }
     }
 
     #[test]

@@ -19,6 +19,8 @@ const MOST_VALUES: usize = 250_000;
 const OF_A_VALUE: usize = 320;
 /// And for each byte of it: the line, and the texts in it.
 const OF_A_BYTE: usize = 4;
+/// As how many values an object counts beside those in it: a map has room for some, however few it has.
+const OF_AN_OBJECT: usize = 6;
 
 /// Who a message is from and what it is about, as far as that can be told of any JSON.
 #[derive(Debug, Default)]
@@ -129,7 +131,9 @@ impl<'de> DeserializeSeed<'de> for Weighing<'_> {
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
         *self.values += 1;
         if *self.values > MOST_VALUES {
-            return Err(D::Error::custom(format_args!("more than {MOST_VALUES} values")));
+            let text =
+                format_args!("more than {MOST_VALUES} values, where an object is {}", OF_AN_OBJECT + 1);
+            return Err(D::Error::custom(text));
         }
         deserializer.deserialize_any(self)
     }
@@ -144,6 +148,7 @@ impl<'de> Visitor<'de> for Weighing<'_> {
 
     fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<(), A::Error> {
         self.check()?;
+        *self.values += OF_AN_OBJECT;
         let mut keys = HashSet::new();
         while let Some(key) = map.next_key::<Key<'de>>()? {
             if let Some(Key(twice)) = keys.replace(key) {
@@ -197,6 +202,7 @@ mod tests {
     fn what_is_deep_large_or_ambiguous_is_told_from_what_is_no_json() {
         let deep = |levels: usize| format!("{}{}", "[".repeat(levels), "]".repeat(levels));
         let many = format!("[{}0]", "0,".repeat(MOST_VALUES));
+        let objects = format!("[{}0]", "{},".repeat(MOST_VALUES / OF_AN_OBJECT));
         for (line, is_json, expected) in [
             (deep(DEEPEST), true, None),
             (deep(DEEPEST + 1), true, Some("nested more than 100 levels deep")),
@@ -205,6 +211,7 @@ mod tests {
             (r#"{"a":1,"a":1}"#.to_owned(), true, Some(r#"the key "a" is there twice"#)),
             (r#"{"p":[{"a":1,"\u0061":1}]}"#.to_owned(), true, Some(r#"the key "a" is there twice"#)),
             (many, true, Some("more than 250000 values")),
+            (objects, true, Some("more than 250000 values, where an object is 7")),
             ("[1,]".to_owned(), false, Some("trailing comma")),
             ("{} x".to_owned(), false, Some("trailing characters")),
             ("\"\u{1}\"".to_owned(), false, Some("control character")),

@@ -11,11 +11,14 @@ use tokio::time::timeout;
 use super::Seen;
 use super::program::{Program, keep};
 use crate::spec::SpecError;
+use crate::spec::expression::expression;
 
 /// How long the output of a program that has ended is waited for, when somebody whom it has left behind keeps it open.
 const LAST_WORDS: Duration = Duration::from_millis(200);
 /// How much of an output is shown to people, in characters.
 const SHOWN: usize = 120;
+/// The option that has the expression.
+const STDOUT: &str = "--stdout";
 
 /// What is measured of a program.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -61,11 +64,7 @@ impl Command {
         measure: Option<&str>,
     ) -> Result<Self, SpecError> {
         let program = Program::parse("PROGRAM", words)?;
-        if let Some(Err(error)) = stdout.map(Regex::new) {
-            let reason = error.to_string();
-            let reason = reason.lines().last().unwrap_or_default().trim_start_matches("error: ");
-            return Err(SpecError::new("--stdout", format!("not an expression known here: {reason}")));
-        }
+        stdout.map(|given| expression(STDOUT, given)).transpose()?;
         let status = if status.is_empty() { vec![0] } else { status.into_iter().map(i32::from).collect() };
         let measure = super::named("--measure", MEASURES, measure)?;
         Ok(Self { program, status: Some(status), stdout: stdout.map(str::to_owned), measure })
@@ -154,7 +153,7 @@ impl Command {
             return Some(format!("{} is right", right.join(" or ")));
         }
         if let Some(pattern) = &self.stdout
-            && !Regex::new(pattern).is_ok_and(|pattern| is_found(&pattern, &end.stdout))
+            && !expression(STDOUT, pattern).is_ok_and(|pattern| is_found(&pattern, &end.stdout))
         {
             return Some(format!("{pattern:?} is not found in its output"));
         }

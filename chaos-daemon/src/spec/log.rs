@@ -3,9 +3,10 @@
 use std::fmt;
 use std::time::Duration;
 
-use regex::{Regex, RegexBuilder};
+use regex::Regex;
 use serde::{Deserialize, Serialize};
 
+use super::expression::expression;
 use super::units::SpecError;
 
 /// Priorities of the journal, the most urgent first (syslog(3)).
@@ -21,8 +22,6 @@ const DEFAULT_LAST: u64 = 1 << 20;
 const LARGEST_LAST: u64 = 16 << 20;
 /// The longest expression, in bytes.
 const LONGEST_PATTERN: usize = 512;
-/// The most memory of an expression that is compiled: what makes `(\w{99}){99}` an error, and no work of minutes.
-const LARGEST_PATTERN: usize = 1 << 20;
 /// The longest path (path_resolution(7)).
 const LONGEST_PATH: usize = 4095;
 /// The longest name of a unit (systemd.unit(5)).
@@ -132,20 +131,12 @@ fn within(request: &LogRequest) -> Result<Option<Duration>, SpecError> {
 }
 
 fn pattern(given: &str) -> Result<Regex, SpecError> {
-    let wrong = |problem| SpecError::new("--match", problem);
+    const OPTION: &str = "--match";
     if given.is_empty() || given.len() > LONGEST_PATTERN {
-        return Err(wrong(format!("give a regular expression of 1 to {LONGEST_PATTERN} bytes")));
+        let problem = format!("give a regular expression of 1 to {LONGEST_PATTERN} bytes");
+        return Err(SpecError::new(OPTION, problem));
     }
-    let compiled =
-        RegexBuilder::new(given).size_limit(LARGEST_PATTERN).dfa_size_limit(LARGEST_PATTERN).build();
-    compiled.map_err(|error| match error {
-        regex::Error::CompiledTooBig(_) => wrong(format!("{given:?} repeats too much: give a simpler one")),
-        error => {
-            let reason = error.to_string();
-            let reason = reason.lines().last().unwrap_or_default().trim_start_matches("error: ");
-            wrong(format!("{given:?} is not an expression known here: {reason}"))
-        }
-    })
+    expression(OPTION, given)
 }
 
 /// Sees that `name`, which was given at `field`, is the name of one unit with a log, and no pattern of several.

@@ -7,6 +7,7 @@ pub mod calls;
 pub mod category;
 pub mod command;
 pub mod dns;
+pub mod expression;
 pub mod fault;
 pub mod fault_type;
 pub mod files;

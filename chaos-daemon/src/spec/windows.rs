@@ -133,6 +133,57 @@ struct Window {
     to: u16,
 }
 
+/// All minutes of an hour, a bit each.
+const HOUR: u64 = (1 << 60) - 1;
+
+/// Minutes of a day, a word for each hour: to go through years of them takes no long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Minutes([u64; 24]);
+
+impl Minutes {
+    const NONE: Self = Self([0; 24]);
+    const ALL: Self = Self([HOUR; 24]);
+
+    /// Of each of these hours these minutes, a bit each.
+    pub fn of(hours: u64, minutes: u64) -> Self {
+        Self(std::array::from_fn(|hour| if hours & (1 << hour) == 0 { 0 } else { minutes & HOUR }))
+    }
+
+    /// Those of them that are among others as well.
+    #[must_use]
+    pub fn among(self, others: Self) -> Self {
+        Self(std::array::from_fn(|hour| self.0[hour] & others.0[hour]))
+    }
+
+    /// Those of them that are not among others.
+    fn without(self, others: Self) -> Self {
+        self.among(Self(others.0.map(|minutes| !minutes)))
+    }
+
+    /// Adds those from one minute of the day until before another.
+    fn add(&mut self, from: u16, to: u16) {
+        for (minutes, begin) in self.0.iter_mut().zip((0..).step_by(60)) {
+            let [first, end] = [from, to].map(|minute| minute.saturating_sub(begin).min(60));
+            if first < end {
+                *minutes |= (HOUR >> (60 - (end - first))) << first;
+            }
+        }
+    }
+
+    fn has(self, time: DateTime) -> bool {
+        let minutes = usize::try_from(time.hour()).ok().and_then(|hour| self.0.get(hour));
+        minutes.is_some_and(|minutes| minutes & (1 << time.minute()) != 0)
+    }
+
+    /// Each, as hour and minute, in their order.
+    pub fn each(self) -> impl Iterator<Item = (i8, i8)> {
+        let hours = self.0.into_iter().zip(0_i8..).filter(|(minutes, _)| *minutes != 0);
+        hours.flat_map(|(minutes, hour)| {
+            (0_i8..60).filter(move |minute| minutes & (1 << *minute) != 0).map(move |minute| (hour, minute))
+        })
+    }
+}
+
 /// Windows that make sense.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Windows {
@@ -151,8 +202,18 @@ impl Windows {
 
     /// Whether they are open at that time.
     pub fn allow(&self, time: DateTime) -> bool {
-        let within = |windows: &[Window]| windows.iter().any(|window| window.has(time));
-        (self.only.is_empty() || within(&self.only)) && !within(&self.never)
+        self.minutes(time.date()).has(time)
+    }
+
+    /// The minutes of a day at which they are open.
+    pub fn minutes(&self, date: Date) -> Minutes {
+        let within = |windows: &[Window]| {
+            let mut minutes = Minutes::NONE;
+            windows.iter().for_each(|window| window.add(date, &mut minutes));
+            minutes
+        };
+        let open = if self.only.is_empty() { Minutes::ALL } else { within(&self.only) };
+        open.without(within(&self.never))
     }
 
     /// The same without those dates on which nothing ever happens; `None` if there are none.
@@ -206,16 +267,17 @@ impl Window {
         Ok(Self { days, from, to })
     }
 
-    fn has(self, time: DateTime) -> bool {
-        // Both are small and not negative.
-        let minute = time.hour() as u16 * 60 + time.minute() as u16;
+    /// Adds the minutes of a day that are in it.
+    fn add(self, date: Date, minutes: &mut Minutes) {
         let begins = |date: Date| self.days.has(date);
-        if self.from < self.to {
-            return begins(time.date()) && (self.from..self.to).contains(&minute);
+        // Past midnight it goes on today if it began yesterday.
+        let is_past_midnight = self.from > self.to;
+        if is_past_midnight && date.yesterday().is_ok_and(begins) {
+            minutes.add(0, self.to);
         }
-        // It began today, or yesterday and goes on past midnight.
-        let began = minute < self.to && time.date().yesterday().is_ok_and(begins);
-        began || (begins(time.date()) && minute >= self.from)
+        if begins(date) {
+            minutes.add(self.from, if is_past_midnight { MINUTES_OF_A_DAY } else { self.to });
+        }
     }
 }
 

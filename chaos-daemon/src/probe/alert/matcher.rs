@@ -6,7 +6,7 @@ use std::fmt;
 use regex::Regex;
 use serde::{Deserialize, Serialize};
 
-use super::{expression, whole};
+use super::whole;
 use crate::spec::SpecError;
 
 /// How a label is matched. Of two with the same beginning the longer one comes first.
@@ -42,10 +42,10 @@ impl Matcher {
         }
         let operator = OPERATORS.iter().find(|operator| rest.starts_with(**operator)).ok_or_else(wrong)?;
         let value = &rest[operator.len()..];
-        if operator.ends_with('~') {
-            expression("--label", value)?;
-        }
-        Ok(Self { name: name.to_owned(), operator: (*operator).to_owned(), value: value.to_owned() })
+        let matcher =
+            Self { name: name.to_owned(), operator: (*operator).to_owned(), value: value.to_owned() };
+        matcher.test()?;
+        Ok(matcher)
     }
 
     pub(super) fn test(&self) -> Result<Test<'_>, SpecError> {

@@ -23,6 +23,7 @@ use super::http::{self, Request};
 use super::tls::Trust;
 use super::{Bounds, Seen};
 use crate::spec::SpecError;
+use crate::spec::expression::expression;
 
 /// The bounds of what is counted when nobody says: at least one has to fire.
 pub const FIRES: Bounds = Bounds { min: Some(1.0), max: None };
@@ -211,16 +212,7 @@ impl Alert {
     }
 }
 
-/// The expression that was given at `option`.
-fn expression(option: &str, given: &str) -> Result<Regex, SpecError> {
-    Regex::new(given).map_err(|error| {
-        let reason = error.to_string();
-        let reason = reason.lines().last().unwrap_or_default().trim_start_matches("error: ");
-        SpecError::new(option, format!("{given:?} is not an expression known here: {reason}"))
-    })
-}
-
-/// The same for an expression that has to match the whole of a text.
+/// The expression that was given at `option`, and that has to match the whole of a text.
 fn whole(option: &str, given: &str) -> Result<Regex, SpecError> {
     expression(option, given)?;
     expression(option, &format!("^(?:{given})$"))

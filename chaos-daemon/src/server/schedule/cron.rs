@@ -3,6 +3,7 @@
 use jiff::civil::Date;
 
 use crate::spec::SpecError;
+use crate::spec::windows::Minutes;
 
 /// What a field of the expression may hold.
 struct Field {
@@ -89,14 +90,9 @@ impl Cron {
         has(self.months, date.month()) && day
     }
 
-    /// The minutes of such a day, as hour and minute, in order.
-    pub fn minutes(&self) -> impl Iterator<Item = (i8, i8)> {
-        let (hours, minutes) = (self.hours, self.minutes);
-        let hours = (0_i8..24).filter(move |hour| hours & (1_u64 << *hour) != 0);
-        hours.flat_map(move |hour| {
-            let minutes = (0_i8..60).filter(move |minute| minutes & (1_u64 << *minute) != 0);
-            minutes.map(move |minute| (hour, minute))
-        })
+    /// The minutes of such a day.
+    pub fn minutes(&self) -> Minutes {
+        Minutes::of(self.hours, self.minutes)
     }
 }
 
@@ -166,7 +162,7 @@ mod tests {
     }
 
     fn minutes(text: &str) -> Vec<(i8, i8)> {
-        Cron::parse(text).unwrap().minutes().collect()
+        Cron::parse(text).unwrap().minutes().each().collect()
     }
 
     #[test]

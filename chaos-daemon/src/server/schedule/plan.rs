@@ -248,9 +248,10 @@ impl Plan {
     fn on(&self, date: Date, after: Timestamp) -> Option<Timestamp> {
         let local = self.zone.to_datetime(after);
         let mut found: Option<(Timestamp, jiff::civil::DateTime)> = None;
-        for (hour, minute) in self.cron.minutes() {
+        // First which minutes those are: there are years of days, and may be a hundred windows.
+        for (hour, minute) in self.cron.minutes().among(self.windows.minutes(date)).each() {
             let time = date.at(hour, minute, 0, 0);
-            if local.duration_since(time) > SHIFT || !self.windows.allow(time) {
+            if local.duration_since(time) > SHIFT {
                 continue;
             }
             if found.is_some_and(|(_, first)| time.duration_since(first) > SHIFT) {
