@@ -3,6 +3,9 @@
 //! The rooms, in reading order. An arrow between rooms only ever points up this list; `cargo xtask tidy`
 //! checks it. What the rooms promise each other is in `ARCHITECTURE.md`.
 
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzzing;
 #[cfg(test)]
 mod waits;
 

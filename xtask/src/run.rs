@@ -17,7 +17,11 @@ pub(crate) fn vm_dir() -> PathBuf {
 
 /// Cargo, as the one that started us.
 pub(crate) fn cargo() -> Command {
-    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    within_tree(Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())))
+}
+
+/// A program that runs cargo, at the root of the tree.
+pub(crate) fn within_tree(mut command: Command) -> Command {
     command.current_dir(root());
     // `cargo run` describes this package by them, and build scripts that look at them would run again each time.
     for (name, _) in std::env::vars_os() {

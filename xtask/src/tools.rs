@@ -111,6 +111,9 @@ pub(crate) const VAGRANT: &[Tool] = &[
     },
 ];
 
+/// What builds libFuzzer.
+pub(crate) const FUZZ: &[Tool] = &[Tool::new("c++", "g++", "builds libFuzzer")];
+
 /// What packs the Debian package.
 pub(crate) const DIST: &[Tool] = &[
     Tool::new("dpkg-deb", "dpkg", "packs the package"),

@@ -7,6 +7,8 @@ pub mod document;
 pub mod driver;
 pub mod ending;
 pub mod failure;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzed;
 pub mod gate;
 pub mod guardrails;
 mod happened;

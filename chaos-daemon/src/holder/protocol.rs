@@ -196,6 +196,10 @@ pub fn send_with_fd(socket: BorrowedFd<'_>, bytes: &[u8], fd: BorrowedFd<'_>) ->
     Ok(sendmsg::<()>(socket.as_raw_fd(), &[IoSlice::new(bytes)], &control, MsgFlags::MSG_NOSIGNAL, None)?)
 }
 
+#[cfg(any(test, fuzzing))]
+#[path = "protocol_fuzzed.rs"]
+pub(crate) mod fuzzed;
+
 #[cfg(test)]
 mod tests {
     use std::os::fd::AsFd;

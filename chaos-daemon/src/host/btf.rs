@@ -357,6 +357,10 @@ fn following(head: Head) -> Option<usize> {
     })
 }
 
+#[cfg(any(test, fuzzing))]
+#[path = "btf_fuzzed.rs"]
+pub(crate) mod fuzzed;
+
 #[cfg(test)]
 mod tests {
     use super::*;

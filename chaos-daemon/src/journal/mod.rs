@@ -166,36 +166,7 @@ impl Journal {
 
     fn read(&self, path: PathBuf) -> io::Result<Found> {
         let text = fs::read(&path)?;
-        let mut found = Found { path, ..Found::default() };
-        // As bytes: what is cut off within a character is no text, and must not hide the lines before it.
-        for (number, whole) in text.split_inclusive(|byte| *byte == b'\n').enumerate() {
-            let line = whole.strip_suffix(b"\n").unwrap_or(whole);
-            match line::event(line) {
-                // Earlier versions began each event with a newline.
-                _ if line.is_empty() => {}
-                Ok(Event::Fault { boot, name, fault_type, version }) => {
-                    found.of_this_boot = boot == self.boot;
-                    found.fault = Some((name, fault_type));
-                    found.version = version;
-                }
-                Ok(Event::Intent(step)) => found.steps.push(step),
-                Ok(Event::Ending { .. }) => found.ending = true,
-                Ok(Event::Applied) => {}
-                // A line that is not whole was never acted on: acting waits for the sync.
-                Err(_) if line.len() == whole.len() => {}
-                Err(error) => {
-                    if let Some(line::Origin { boot, version }) = line::origin(line) {
-                        found.of_this_boot = boot == self.boot;
-                        found.version = version;
-                    }
-                    found.unclear.push(Unclear { line: number + 1, cause: line::cause(&error) });
-                }
-            }
-        }
-        if !found.of_this_boot {
-            found.unclear.clear();
-        }
-        Ok(found)
+        Ok(Found { path, ..Found::of(&text, &self.boot) })
     }
 }
 
@@ -215,6 +186,40 @@ impl Default for Found {
 }
 
 impl Found {
+    /// What this text of a journal says in this boot.
+    fn of(text: &[u8], this_boot: &BootId) -> Self {
+        let mut found = Self::default();
+        // As bytes: what is cut off within a character is no text, and must not hide the lines before it.
+        for (number, whole) in text.split_inclusive(|byte| *byte == b'\n').enumerate() {
+            let line = whole.strip_suffix(b"\n").unwrap_or(whole);
+            match line::event(line) {
+                // Earlier versions began each event with a newline.
+                _ if line.is_empty() => {}
+                Ok(Event::Fault { boot, name, fault_type, version }) => {
+                    found.of_this_boot = boot == *this_boot;
+                    found.fault = Some((name, fault_type));
+                    found.version = version;
+                }
+                Ok(Event::Intent(step)) => found.steps.push(step),
+                Ok(Event::Ending { .. }) => found.ending = true,
+                Ok(Event::Applied) => {}
+                // A line that is not whole was never acted on: acting waits for the sync.
+                Err(_) if line.len() == whole.len() => {}
+                Err(error) => {
+                    if let Some(line::Origin { boot, version }) = line::origin(line) {
+                        found.of_this_boot = boot == *this_boot;
+                        found.version = version;
+                    }
+                    found.unclear.push(Unclear { line: number + 1, cause: line::cause(&error) });
+                }
+            }
+        }
+        if !found.of_this_boot {
+            found.unclear.clear();
+        }
+        found
+    }
+
     /// The number of the fault, from the name of the file.
     pub fn id(&self) -> Option<u32> {
         u32::from_str_radix(self.path.file_stem()?.to_str()?, 16).ok()
@@ -323,6 +328,9 @@ fn forget(path: &Path) -> io::Result<()> {
         _ => fail_point::pass(Point::AfterForget),
     }
 }
+
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzed;
 
 #[cfg(test)]
 mod tests {

@@ -110,7 +110,7 @@ pub(super) fn list_tool() -> (&'static str, &'static str, JsonObject) {
 }
 
 /// Understands what is looked for.
-fn wanted(fields: &mut Fields) -> Result<Wanted, SpecError> {
+pub(super) fn wanted(fields: &mut Fields) -> Result<Wanted, SpecError> {
     let origin = fields.string("origin")?.map(|name| {
         let known = ORIGINS.map(Origin::name).join(", ");
         Origin::parse(&name)

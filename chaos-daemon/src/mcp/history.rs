@@ -132,7 +132,7 @@ pub(super) fn limit(fields: &mut Fields, unless_given: u32, most: u32) -> Result
 }
 
 /// Understands the fields of a search.
-fn filter(fields: &mut Fields) -> Result<Filter, ApiError> {
+pub(super) fn filter(fields: &mut Fields) -> Result<Filter, ApiError> {
     let verdict = verdict(fields, "verdict");
     let mut time = |key: &'static str| -> Result<Option<jiff::Timestamp>, SpecError> {
         let Some(text) = fields.string(key)? else { return Ok(None) };

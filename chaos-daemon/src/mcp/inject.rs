@@ -82,6 +82,15 @@ fn parse(arguments: Map<String, Value>) -> Result<(FaultName, Action), SpecError
     Ok((name, action))
 }
 
+/// The fault that a call registers, if it does.
+#[cfg(any(test, fuzzing))]
+pub(super) fn registered(arguments: Map<String, Value>) -> Option<FaultRequest> {
+    match parse(arguments) {
+        Ok((_, Action::Register(fault))) => Some(*fault),
+        _ => None,
+    }
+}
+
 fn fault_name(fields: &mut Fields) -> Result<FaultName, SpecError> {
     let name = fields.string("fault_name")?;
     FaultName::new(fields.need("fault_name", name, "name the fault, e.g. \"slow-database\"")?)

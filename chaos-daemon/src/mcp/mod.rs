@@ -47,6 +47,8 @@ use under_way::Memory;
 use waiting::News;
 
 pub use subscriptions::MOST_FOLLOWED;
+#[cfg(any(test, fuzzing))]
+pub(crate) use transport::fuzzed;
 pub use waiting::LONGEST_WAIT;
 
 /// The most calls of one connection at once.

@@ -179,7 +179,7 @@ fn with(message: String, problem: Option<String>) -> String {
 }
 
 /// Understands the fields of a schedule, as far as its words go.
-fn words(fields: &mut Fields) -> Result<Words, ApiError> {
+pub(super) fn words(fields: &mut Fields) -> Result<Words, ApiError> {
     let experiment = fields.string("experiment")?;
     let experiment = fields.need("experiment", experiment, "name a registered experiment")?;
     let cron = fields.string("cron")?;

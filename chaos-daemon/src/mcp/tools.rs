@@ -388,3 +388,7 @@ fn doctor_input() -> JsonObject {
 fn register_input() -> JsonObject {
     object(experiment_schema::properties(), &["title", "steady-state-hypothesis", "method"])
 }
+
+#[cfg(any(test, fuzzing))]
+#[path = "tools_fuzzed.rs"]
+pub(super) mod fuzzed;

@@ -429,6 +429,9 @@ impl<R, W> Drop for LineTransport<R, W> {
     }
 }
 
+#[cfg(any(test, fuzzing))]
+#[path = "transport_fuzzed.rs"]
+pub(crate) mod fuzzed;
 #[cfg(test)]
 #[path = "transport_tests.rs"]
 mod tests;

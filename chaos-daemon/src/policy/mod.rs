@@ -230,7 +230,11 @@ impl Policy {
         // OPENS: root, who starts the daemon | root | it is root's, with all above it (`own`)
         let text = std::fs::read_to_string(path)
             .map_err(|source| PolicyError::Read { path: path.display().to_string(), source })?;
-        let policy: Self = toml::from_str(&text).map_err(|source| PolicyError::Parse {
+        Self::parse(&text, path)
+    }
+
+    fn parse(text: &str, path: &Path) -> Result<Self, PolicyError> {
+        let policy: Self = toml::from_str(text).map_err(|source| PolicyError::Parse {
             path: path.display().to_string(),
             source: Box::new(source),
         })?;
@@ -421,5 +425,7 @@ fn denied(message: String, rule: &str) -> ApiError {
         .hint(format!("rule `{rule}` of the daemon's policy file; only the operator changes it"))
 }
 
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzed;
 #[cfg(test)]
 mod tests;

@@ -188,6 +188,10 @@ where
     }
 }
 
+#[cfg(any(test, fuzzing))]
+#[path = "line_fuzzed.rs"]
+pub(crate) mod fuzzed;
+
 #[cfg(test)]
 mod tests {
     use tokio::io::AsyncWriteExt;

@@ -46,6 +46,12 @@ struct OnlyId {
 #[derive(Debug)]
 pub(crate) struct FrameReader {
     stream: OwnedReadHalf,
+    unread: Unread,
+}
+
+/// What has come of a stream and is not taken yet.
+#[derive(Debug)]
+struct Unread {
     buffer: Vec<u8>,
     /// No frame is longer, in bytes.
     longest: usize,
@@ -58,18 +64,19 @@ impl FrameReader {
 
     /// Of a stream on which no frame is longer, in bytes.
     pub(crate) fn with_limit(stream: OwnedReadHalf, longest: usize) -> Self {
-        Self { stream, buffer: Vec::new(), longest }
+        Self { stream, unread: Unread { buffer: Vec::new(), longest } }
     }
 
     /// The next frame; `None` once the other end has closed.
     pub(crate) async fn next(&mut self) -> io::Result<Option<Vec<u8>>> {
         loop {
-            if let Some(frame) = self.take()? {
+            if let Some(frame) = self.unread.take()? {
                 return Ok(Some(frame));
             }
-            self.buffer.reserve(16 * 1024);
-            if self.stream.read_buf(&mut self.buffer).await? == 0 {
-                return match self.buffer.is_empty() {
+            let buffer = &mut self.unread.buffer;
+            buffer.reserve(16 * 1024);
+            if self.stream.read_buf(buffer).await? == 0 {
+                return match buffer.is_empty() {
                     true => Ok(None),
                     false => {
                         Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the door closed within a frame"))
@@ -78,21 +85,25 @@ impl FrameReader {
             }
         }
     }
+}
 
+impl Unread {
+    /// The next frame, if all of it has come.
     fn take(&mut self) -> io::Result<Option<Vec<u8>>> {
-        let Some((head, rest)) = self.buffer.split_first_chunk::<4>() else { return Ok(None) };
+        let Self { buffer, longest } = self;
+        let Some((head, rest)) = buffer.split_first_chunk::<4>() else { return Ok(None) };
         let length = u32::from_le_bytes(*head) as usize;
-        if length > self.longest {
-            let text = format!("a frame of {length} bytes, where at most {} are allowed", self.longest);
+        if length > *longest {
+            let text = format!("a frame of {length} bytes, where at most {longest} are allowed");
             return Err(io::Error::new(io::ErrorKind::InvalidData, text));
         }
         let Some(frame) = rest.get(..length).map(<[u8]>::to_vec) else {
-            self.buffer.reserve(length);
+            buffer.reserve(length);
             return Ok(None);
         };
-        self.buffer.drain(..4 + length);
-        if self.buffer.is_empty() && self.buffer.capacity() > KEPT_BUFFER {
-            self.buffer = Vec::new();
+        buffer.drain(..4 + length);
+        if buffer.is_empty() && buffer.capacity() > KEPT_BUFFER {
+            *buffer = Vec::new();
         }
         Ok(Some(frame))
     }
@@ -363,6 +374,10 @@ impl Desk {
         Ticket { id, wanted: Wanted(wanted) }
     }
 }
+
+#[cfg(any(test, fuzzing))]
+#[path = "wire_fuzzed.rs"]
+pub(crate) mod fuzzed;
 
 #[cfg(test)]
 mod tests {

@@ -129,6 +129,7 @@ const RULES: &[(&str, &[Ask])] = &[
         ],
     ),
     ("chaos-daemon/src/policy/", &[DAEMON, host(&["kernel-tests::policy::"])]),
+    ("chaos-daemon/src/fuzzing/", &[DAEMON]),
     ("chaos-daemon/tests/mcp/", &[DAEMON]),
     ("chaos-daemon/experiments/", &[DAEMON, ("servers", &[])]),
     // What holds, ends and recovers faults, of every kind.
@@ -149,6 +150,7 @@ const RULES: &[(&str, &[Ask])] = &[
     ("chaos-common/", &[COMMON, OBJECT, DAEMON, HOST, ("vm", &[]), ("kills", &[])]),
     ("chaos-ebpf/", &[OBJECT, HOST, ("vm", &[]), ("kills", &[])]),
     // The tests themselves.
+    ("fuzz/", &[DAEMON]),
     ("tests/tests/servers/", &[("servers", &[])]),
     ("tests/mcp/", &[("mcp-client", &[])]),
     ("tests/chaostoolkit/", &[("chaostoolkit", &[])]),

@@ -90,6 +90,8 @@ pub(crate) struct Chosen {
     pub(crate) cells: Vec<String>,
     /// Only those in whose name one of these is.
     pub(crate) filters: Vec<String>,
+    /// How long the whole run may take, if it is this step's alone.
+    pub(crate) minutes: Option<u64>,
 }
 
 impl Chosen {
@@ -161,7 +163,8 @@ mod tests {
 
     fn chosen(takes: Takes, share: Option<Share>) -> Chosen {
         let (cells, filters) = (Vec::new(), Vec::new());
-        Chosen { step: "matrix", takes, shares: 8, share, landing: 614, offset: None, cells, filters }
+        let (step, offset, minutes) = ("matrix", None, None);
+        Chosen { step, takes, shares: 8, share, landing: 614, offset, cells, filters, minutes }
     }
 
     #[test]

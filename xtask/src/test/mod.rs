@@ -4,6 +4,7 @@
 mod affected;
 mod chosen;
 mod coverage;
+mod fuzz;
 mod host;
 mod landing;
 mod ledger;
@@ -163,6 +164,7 @@ impl Run<'_> {
             offset: one.offset,
             cells: one.cell.clone(),
             filters,
+            minutes: self.options.minutes.filter(|_| self.options.only.len() == 1),
         }
     }
 

@@ -5,7 +5,7 @@ use super::host::{self, SERVERS};
 use super::ledger::Set;
 use super::unit::unit;
 use super::vm::{self, InVm};
-use super::{scripts, tree};
+use super::{fuzz, scripts, tree};
 use crate::error::Error;
 use crate::kinds;
 use crate::summary::Tally;
@@ -66,6 +66,9 @@ impl Step {
 
     /// Why a landing does not run it, if so.
     pub(super) fn waits_at(&self, landing: u64) -> Option<String> {
+        if self.name == FUZZ {
+            return Some("only with --long, or --only".to_owned());
+        }
         let (_, turns) = RARE.iter().find(|(name, _)| *name == self.name)?;
         let wait = turns - landing % turns;
         (wait < *turns).then(|| format!("its turn is every {turns} landings, next in {wait}; or with --long"))
@@ -109,6 +112,7 @@ pub(super) const PHASES: &[&[Lane]] = &[
         &[Step::set(SYSTEMD, vm::SYSTEMD_SHARES, Takes::NOTHING, vm::systemd)],
     ],
     &[&[
+        Step::set(FUZZ, 1, Takes::NAMES, fuzz::fuzz),
         Step::set("soak", 6, Takes::NOTHING, host::soak),
         Step::set("kills", 4, Takes::NAMES, host::kill),
         Step::set("hostile", 12, Takes::POINTS, host::hostile),
@@ -132,10 +136,12 @@ pub(super) fn steps() -> impl Iterator<Item = &'static Step> {
 /// Every set of cells of these steps, cheap ones first.
 pub(super) fn sets(wanted: impl Fn(&Step) -> bool) -> Vec<Set> {
     let mut wanted: Vec<_> = steps().filter(|step| wanted(step)).filter_map(Step::as_set).collect();
-    wanted.sort_by_key(|set| RARE.iter().any(|(name, _)| *name == set.name));
+    wanted.sort_by_key(|set| set.name == FUZZ || RARE.iter().any(|(name, _)| *name == set.name));
     wanted
 }
 
+/// It is built for much longer than it runs, and is run when it is asked for.
+const FUZZ: &str = "fuzz";
 const KUBERNETES: &str = "kubernetes";
 const SYSTEMD: &str = "systemd";
 /// Sets of one share that take a turn in so many landings, since what they need is built longer than they take.
@@ -159,7 +165,12 @@ mod tests {
     fn what_is_rare_has_its_turn_once_in_twelve_landings() {
         for step in steps() {
             let turns = (600..612).filter(|landing| step.waits_at(*landing).is_none()).count();
-            assert_eq!(turns, if step.name == KUBERNETES { 1 } else { 12 }, "{}", step.name);
+            let expected = match step.name {
+                KUBERNETES => 1,
+                FUZZ => 0,
+                _ => 12,
+            };
+            assert_eq!(turns, expected, "{}", step.name);
         }
     }
 

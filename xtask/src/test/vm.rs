@@ -285,8 +285,8 @@ mod tests {
 
     fn chosen(step: &'static str, takes: Takes) -> Chosen {
         let share = Share::all(12).nth(2);
-        let (cells, filters) = (Vec::new(), Vec::new());
-        Chosen { step, takes, shares: 12, share, landing: 614, offset: None, cells, filters }
+        let (cells, filters, minutes) = (Vec::new(), Vec::new(), None);
+        Chosen { step, takes, shares: 12, share, landing: 614, offset: None, cells, filters, minutes }
     }
 
     #[test]

@@ -136,11 +136,7 @@ impl Netlink {
             read(&bytes, "list routes", |bytes| route(bytes, ifindex, &mut found))?;
         }
         for bytes in self.list("list neighbours", libc::RTM_GETNEIGH, NEIGHBOUR_HEADER).await? {
-            let state = [NEIGHBOUR_STATE, NEIGHBOUR_STATE + 1].map(|at| number(&bytes, at));
-            let state = u16::from_ne_bytes(state);
-            if is_neighbour(&bytes, ifindex) && state & libc::NUD_PERMANENT != 0 {
-                found.belongings.neighbours.push(bytes);
-            }
+            neighbour(bytes, ifindex, &mut found);
         }
         let mut proxies = self.proxies().await?;
         proxies.retain(|bytes| is_neighbour(bytes, ifindex));
@@ -240,22 +236,7 @@ impl Netlink {
     async fn stacked(&self, ifindex: u32, found: &mut Inventory) -> Result<(), NetlinkError> {
         let operation = "list interfaces";
         for bytes in self.list(operation, libc::RTM_GETLINK, LINK_HEADER).await? {
-            read(&bytes, operation, |bytes| {
-                let attributes = Attributes::behind(bytes, LINK_HEADER)?;
-                let name = attributes.text(IFLA_IFNAME)?.unwrap_or_default();
-                let kind = match attributes.nested(IFLA_LINKINFO)? {
-                    Some(info) => info.text(IFLA_INFO_KIND)?.unwrap_or_default(),
-                    None => String::new(),
-                };
-                // The link of a veth is its peer, which stands on its own feet; one with a namespace is elsewhere.
-                let below = kind != "veth" && attributes.get(IFLA_LINK_NETNSID).is_none();
-                let above = below && attributes.u32(IFLA_LINK)? == Some(ifindex)
-                    || attributes.u32(IFLA_MASTER)? == Some(ifindex);
-                if above && index(bytes, 4) != ifindex {
-                    found.unrestorable.push(format!("{name}, which stands on it"));
-                }
-                Ok(())
-            })?;
+            read(&bytes, operation, |bytes| link(bytes, ifindex, found))?;
         }
         Ok(())
     }
@@ -268,11 +249,7 @@ impl Netlink {
             listed => listed?,
         };
         for bytes in listed {
-            let of_it =
-                |bytes: &[u8]| Ok(Attributes::behind(bytes, NEXTHOP_HEADER)?.u32(NHA_OIF)? == Some(ifindex));
-            if read(&bytes, operation, of_it)? {
-                found.unrestorable.push("a nexthop object (`ip nexthop`)".to_owned());
-            }
+            read(&bytes, operation, |bytes| nexthop(bytes, ifindex, found))?;
         }
         Ok(())
     }
@@ -304,6 +281,39 @@ fn lasting(mut proxy: Vec<u8>) -> Vec<u8> {
         state.copy_from_slice(&libc::NUD_PERMANENT.to_ne_bytes());
     }
     proxy
+}
+
+/// A device, which may stand on this one.
+fn link(bytes: &[u8], ifindex: u32, found: &mut Inventory) -> Result<(), DecodeError> {
+    let attributes = Attributes::behind(bytes, LINK_HEADER)?;
+    let name = attributes.text(IFLA_IFNAME)?.unwrap_or_default();
+    let kind = match attributes.nested(IFLA_LINKINFO)? {
+        Some(info) => info.text(IFLA_INFO_KIND)?.unwrap_or_default(),
+        None => String::new(),
+    };
+    // The link of a veth is its peer, which stands on its own feet; one with a namespace is elsewhere.
+    let below = kind != "veth" && attributes.get(IFLA_LINK_NETNSID).is_none();
+    let above =
+        below && attributes.u32(IFLA_LINK)? == Some(ifindex) || attributes.u32(IFLA_MASTER)? == Some(ifindex);
+    if above && index(bytes, 4) != ifindex {
+        found.unrestorable.push(format!("{name}, which stands on it"));
+    }
+    Ok(())
+}
+
+fn nexthop(bytes: &[u8], ifindex: u32, found: &mut Inventory) -> Result<(), DecodeError> {
+    if Attributes::behind(bytes, NEXTHOP_HEADER)?.u32(NHA_OIF)? == Some(ifindex) {
+        found.unrestorable.push("a nexthop object (`ip nexthop`)".to_owned());
+    }
+    Ok(())
+}
+
+fn neighbour(bytes: Vec<u8>, ifindex: u32, found: &mut Inventory) {
+    let state = [NEIGHBOUR_STATE, NEIGHBOUR_STATE + 1].map(|at| number(&bytes, at));
+    let state = u16::from_ne_bytes(state);
+    if is_neighbour(&bytes, ifindex) && state & libc::NUD_PERMANENT != 0 {
+        found.belongings.neighbours.push(bytes);
+    }
 }
 
 fn address(bytes: &[u8], ifindex: u32, found: &mut Inventory) -> Result<(), DecodeError> {
@@ -392,6 +402,10 @@ fn same((header, counted, kinds): Identity, one: &[u8], other: &[u8]) -> bool {
     };
     parts(one).is_some_and(|one| parts(other) == Some(one))
 }
+
+#[cfg(any(test, fuzzing))]
+#[path = "belongings_fuzzed.rs"]
+pub(super) mod fuzzed;
 
 #[cfg(test)]
 mod tests {

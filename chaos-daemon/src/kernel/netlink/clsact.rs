@@ -256,7 +256,7 @@ fn means_no_filter(error: &NetlinkError) -> bool {
     matches!(error.errno(), Some(Errno::ENOENT | Errno::EINVAL | Errno::ENODEV))
 }
 
-fn parse_filter(bytes: &[u8]) -> Result<Filter, DecodeError> {
+pub(super) fn parse_filter(bytes: &[u8]) -> Result<Filter, DecodeError> {
     let entry = Entry::parse(bytes)?;
     // The options of other kinds are laid out in other ways, and none of our business.
     let options = match entry.kind.as_str() {

@@ -254,7 +254,7 @@ fn silent(name: &str) -> LinkMessage {
     message
 }
 
-fn parse_device(bytes: &[u8]) -> Result<Device, DecodeError> {
+pub(super) fn parse_device(bytes: &[u8]) -> Result<Device, DecodeError> {
     let header = LinkHeader::parse(bytes)?;
     let attributes = Attributes::behind(bytes, HEADER)?;
     let packets = |index: usize| {

@@ -9,6 +9,8 @@ pub mod clsact;
 pub mod error;
 #[cfg(test)]
 pub(crate) mod fake;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzed;
 pub mod link;
 pub mod marks;
 pub mod netem;

@@ -4,6 +4,8 @@
 //! its device. Reference: tc-netem(8), linux/pkt_sched.h, net/sched/sch_netem.c.
 
 mod distribution;
+#[cfg(any(test, fuzzing))]
+pub(super) mod fuzzed;
 mod options;
 #[cfg(test)]
 mod options_tests;
@@ -48,7 +50,7 @@ pub struct NetemState {
     pub sent_packets: u64,
 }
 
-fn parse_state(entry: &Entry<'_>) -> Result<NetemState, DecodeError> {
+pub(super) fn parse_state(entry: &Entry<'_>) -> Result<NetemState, DecodeError> {
     let missing = |what: &str| DecodeError::from(format!("no {what}"));
     let options = entry.attributes.get(TCA_OPTIONS).ok_or_else(|| missing("TCA_OPTIONS"))?;
     let stats = entry.attributes.nested(TCA_STATS2)?.ok_or_else(|| missing("TCA_STATS2"))?;

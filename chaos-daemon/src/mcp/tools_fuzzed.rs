@@ -1,0 +1,47 @@
+//! What the tools make of their arguments before they ask anybody, for `fuzzing`.
+
+use jiff::Timestamp;
+use serde_json::{Map, Value};
+
+use super::{Call, catalogue, history, inject, schedule};
+use crate::fuzzing::is_written_as_it_is;
+use crate::request::fields::Fields;
+use crate::server::schedule::plan::{Plan, Words};
+
+/// Some time in 2026, in seconds since 1970.
+const NOW: i64 = 1_774_746_000;
+
+/// Has the tool of this name read its arguments.
+pub(in crate::mcp) fn read(tool: &str, arguments: Map<String, Value>) {
+    let mut fields = Fields::new("", arguments.clone());
+    match Call::named(tool) {
+        Some(Call::InjectFault) => {
+            if let Some(fault) = inject::registered(arguments) {
+                is_written_as_it_is(&fault);
+                if let Ok(fault) = fault.parse() {
+                    is_written_as_it_is(&fault);
+                }
+            }
+        }
+        Some(Call::Schedule) => {
+            if let Ok(words) = schedule::words(&mut fields) {
+                is_written_as_it_is(&words);
+                fires(&words);
+            }
+        }
+        Some(Call::ListRuns) => drop(history::filter(&mut fields)),
+        Some(Call::ListExperiments) => drop(catalogue::wanted(&mut fields)),
+        _ => {}
+    }
+}
+
+/// A schedule that is taken fires, and then again or not.
+#[expect(clippy::expect_used, reason = "a schedule that never fires is what is looked for")]
+fn fires(words: &Words) {
+    let Ok(now) = Timestamp::from_second(NOW) else { return };
+    let Ok(plan) = Plan::parse(words, now) else { return };
+    let firing = plan.next(now).expect("a schedule that never fires was taken");
+    assert!(now < firing.occurrence && firing.occurrence <= firing.due, "{firing:?}");
+    let _then = (plan.due(now, firing.due), plan.next(firing.due));
+    assert!(!plan.shown(firing.due).is_empty() && !plan.zone_name().is_empty());
+}
