@@ -45,6 +45,7 @@ const LONGEST: Duration = Duration::from_secs(1);
 /// When it does, takes more than [`MOST_MEMORY`] or longer than [`LONGEST`], or there is none.
 pub fn read(name: &str, bytes: &[u8]) {
     let Some((_, reader)) = READERS.iter().find(|(known, _)| *known == name) else {
+        // Only in builds for tests and fuzzing, where a panic is the finding.
         panic!("there is no reader {name}")
     };
     within(MOST_MEMORY, LONGEST, || reader(bytes));

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::supervised::{assert_nothing_is_held, hold_on_the_host};
-use super::unit::{MEMBER, SERVICE, SOCKET, chaosctl, is_active, log, processes, run};
+use super::unit::{MEMBER, ROOT, SERVICE, SOCKET, chaosctl, is_active, log, processes, run};
 use crate::error::{Error, Result};
 use crate::late::HANG;
 use crate::measure::{Echo, udp_rtt};
@@ -68,7 +68,8 @@ impl Lab {
         let mut args = vec!["inject"];
         args.extend(fault);
         args.extend(target);
-        chaosctl(MEMBER, &args).map(drop)
+        // The namespace is root's.
+        chaosctl(ROOT, &args).map(drop)
     }
 
     fn round_trips(&self, limit: Duration) -> Result<(Option<Duration>, Option<Duration>)> {

@@ -19,6 +19,8 @@ pub(super) const PACKAGE: &str = "/chaos/this.deb";
 pub(super) const NEXT_PACKAGE: &str = "/chaos/next.deb";
 /// A user of the machine who may use the socket.
 pub(super) const MEMBER: &str = "alice";
+/// Who may name what root keeps.
+pub(super) const ROOT: &str = "root";
 /// A user who may not.
 pub(super) const STRANGER: &str = "mallory";
 

@@ -152,7 +152,8 @@ fn a_fault_is_held_if_its_notification_arrives_and_its_recovery_too_and_not_if_o
     let alert = &result["recovery"]["alerts"][0];
     let (fired, gone) =
         (alert["fired_after_seconds"].as_f64().unwrap(), alert["gone_after_seconds"].as_f64().unwrap());
-    assert!((0.1..20.0).contains(&fired) && (0.1..30.0).contains(&gone), "{result}");
+    // It may be told that the alert is gone before the recovery is sampled.
+    assert!((0.1..20.0).contains(&fired) && (0.0..30.0).contains(&gone), "{result}");
     assert_eq!(result["recovery"]["alerts"][1], json!({"alert": "others", "action": "cut"}));
 
     // Told, and nobody should be; told to another than was thought.

@@ -16,7 +16,7 @@ use crate::pair::INTERFACE;
 use crate::process::wait_until;
 use crate::rate::{burning, burns};
 use crate::systemd::service::Service;
-use crate::systemd::unit::{MEMBER, chaosctl, installed, log};
+use crate::systemd::unit::{MEMBER, ROOT, chaosctl, installed, log};
 use crate::systemd::{TestResult, tests};
 use crate::touch::Touch;
 use crate::{Pair, Residue};
@@ -112,7 +112,8 @@ fn packets_calls_and_files_of_a_unit_meet_faults_of_its_own_and_nobody_elses_do(
     for (kind, options, ask, errno) in cases {
         scene.assert_unit_gets(ask, 0, &format!("before {kind}"))?;
         let target = ["inject", kind, "--name", "scoped", "--unit", NAME, "--for", "10m"];
-        chaosctl(MEMBER, &[&target, options].concat())?;
+        // The namespace is root's.
+        chaosctl(ROOT, &[&target, options].concat())?;
         scene.assert_unit_gets(ask, errno, kind)?;
         chaosctl(MEMBER, &["remove", "scoped"])?;
         scene.assert_unit_gets(ask, 0, &format!("after {kind}"))?;
