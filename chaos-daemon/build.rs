@@ -1,7 +1,8 @@
 //! Links the programs that tests start, also those of `tests/`, so that nothing of them has to be moved when they start.
 
 fn main() {
-    println!("cargo::rerun-if-changed=build.rs");
+    // Of the package that this is built for: a file that is not there would have it compiled again each time.
+    println!("cargo::rerun-if-changed=Cargo.toml");
     // A program at an address of its own choice (PIE) has 190,000 pointers put right at each start if it is not optimised, and a test
     // starts dozens of them. What is installed is built by another profile, and keeps its random address.
     if std::env::var("PROFILE").is_ok_and(|profile| profile == "debug") {

@@ -129,7 +129,8 @@ pub(super) async fn remove(index: usize, end: Option<Instant>, means: &Means<'_>
         return Happened::Removed(index, Ok(Vec::new()), None, None);
     };
     let is_due = end.is_none_or(|end| end <= Instant::now() + LOOK);
-    let answer = match means.door.call(Request::Remove { name: name.clone() }).await {
+    let request = Request::Remove { name: name.clone(), caller: means.caller };
+    let answer = match means.door.call(request).await {
         Ok(Reply::Removed(removals)) => Ok(removals),
         Ok(other) => Err(unexpected(&other)),
         Err(error) => Err(error),

@@ -158,8 +158,8 @@ async fn whatever_a_look_is_kept_by_status_and_removals_are_answered_and_the_loo
             until_looks(1, &asked).await;
             let beat = spawn_local(tokio::time::sleep(watch::BEAT));
             assert!(matches!(soon(door, Request::Status).await, Reply::Status(_)), "{words}");
-            let name = FaultName::new("nobodys").unwrap();
-            assert!(matches!(soon(door, Request::Remove { name }).await, Reply::Removed(_)), "{words}");
+            let remove = Request::Remove { name: FaultName::new("nobodys").unwrap(), caller: caller(5000) };
+            assert!(matches!(soon(door, remove).await, Reply::Removed(_)), "{words}");
             beat.await.unwrap();
             assert!(looking() == 1 && !asked.is_finished(), "{words}");
             // What is missing is looked for a second time at once.
@@ -218,9 +218,13 @@ async fn an_injection_that_is_looked_at_comes_to_nothing_when_it_is_removed_all_
             caller: caller(uid),
         };
         for (uid, ends, words) in [
-            (4000, Request::Remove { name: name("a") }, "it was removed after it was asked for"),
-            (4001, Request::StopAll, "every fault was ended after it was asked for"),
-            (4002, Request::Remove { name: name("b") }, "missing a gate"),
+            (
+                4000,
+                Request::Remove { name: name("a"), caller: caller(5000) },
+                "it was removed after it was asked for",
+            ),
+            (4001, Request::StopAll { caller: caller(5000) }, "every fault was ended after it was asked for"),
+            (4002, Request::Remove { name: name("b"), caller: caller(5000) }, "missing a gate"),
         ] {
             let asked = ask(door, inject(uid));
             until_looks(1, &asked).await;

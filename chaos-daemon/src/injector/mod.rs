@@ -333,10 +333,14 @@ async fn reply_to(injector: &Rc<Injector>, request: Request, epoch: u64, ticket:
                 }
             }
         }
-        Request::Remove { name } => {
-            Reply::Removed(injector.end(&name, "removed").await.into_iter().collect())
+        Request::Remove { name, caller } => {
+            let removal = injector.end(&name, &format!("removed by {caller}")).await;
+            Reply::Removed(removal.into_iter().collect())
         }
-        Request::StopAll => Reply::Removed(injector.end_all("stopped").await),
+        Request::StopAll { caller } => {
+            tracing::warn!(%caller, "ending every fault");
+            Reply::Removed(injector.end_all(&format!("stopped by {caller}")).await)
+        }
         Request::Status => {
             injector.refresh().await;
             Reply::Status(injector.status())

@@ -70,7 +70,11 @@ pub(super) fn stop_tool() -> (&'static str, &'static str, JsonObject) {
     )
 }
 
-pub(super) async fn stop(service: &Service, arguments: Map<String, Value>) -> Result<StopOutput, ApiError> {
+pub(super) async fn stop(
+    service: &Service,
+    arguments: Map<String, Value>,
+    caller: Caller,
+) -> Result<StopOutput, ApiError> {
     let mut fields = Fields::new("", arguments);
     let name = fields.string("fault_name")?.map(FaultName::new).transpose()?;
     let (run, experiment) = (fields.string("run_id")?, fields.string("experiment_name")?);
@@ -84,14 +88,16 @@ pub(super) async fn stop(service: &Service, arguments: Map<String, Value>) -> Re
     let (run, experiment) = (run.map(Which::Run), experiment.map(Which::Experiment));
     match (run, experiment, &name) {
         (None, None, _) => {}
-        (Some(which), None, None) | (None, Some(which), None) => return stop_run(service, &which).await,
+        (Some(which), None, None) | (None, Some(which), None) => {
+            return stop_run(service, &which, caller).await;
+        }
         _ => {
             let problem = "fault_name, run_id and experiment_name exclude each other: give one of them";
             return Err(SpecError::new("run_id", problem).into());
         }
     }
     let all = name.is_none();
-    let removals = service.stop(name).await?;
+    let removals = service.stop(name, caller).await?;
     let schedules = if all { going_on(service)? } else { Vec::new() };
     let error = residue(&removals).map(|residue| left_behind(&residue));
     let stopped: Vec<_> = removals
@@ -125,8 +131,8 @@ fn left_behind(what: &str) -> ApiError {
 }
 
 /// Ends one run, which removes its faults itself.
-async fn stop_run(service: &Service, which: &Which) -> Result<StopOutput, ApiError> {
-    let result = service.stop_run(which).await?;
+async fn stop_run(service: &Service, which: &Which, caller: Caller) -> Result<StopOutput, ApiError> {
+    let result = service.stop_run(which, caller).await?;
     let how = match result.verdict {
         Some(verdict) => format!("ended: {verdict}"),
         None => "is being ended".to_owned(),

@@ -113,7 +113,7 @@ impl Call {
             Self::PlanExperiment => {
                 experiment::plan(service, caller, given).await.map(|output| output.result())
             }
-            Self::Stop => control::stop(service, given).await.map(|output| output.result()),
+            Self::Stop => control::stop(service, given, caller).await.map(|output| output.result()),
             Self::Doctor => control::doctor(service, caller, given).await.map(|output| output.result()),
             Self::Probe => probe::take(service, caller, given).await.map(|output| output.result()),
             Self::ListRuns => history::list(service, given).await.map(|output| output.result()),

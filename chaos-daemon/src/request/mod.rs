@@ -97,9 +97,14 @@ pub enum Request {
     Remove {
         /// Name.
         name: FaultName,
+        /// Who asked.
+        caller: Caller,
     },
     /// End every fault.
-    StopAll,
+    StopAll {
+        /// Who asked.
+        caller: Caller,
+    },
     /// What is active.
     Status,
     /// What this kernel can do.

@@ -401,10 +401,10 @@ mod tests {
         let (door, mut desk) = pair();
         let slow = tokio::spawn({
             let door = door.clone();
-            async move { door.call(Request::StopAll).await }
+            async move { door.call(Request::StopAll { caller: CALLER }).await }
         });
         let (slow_ticket, request) = desk.next().await.unwrap().unwrap();
-        assert!(matches!(request, Request::StopAll));
+        assert!(matches!(request, Request::StopAll { .. }));
         let quick = tokio::spawn({
             let door = door.clone();
             async move { door.call(Request::Status).await }

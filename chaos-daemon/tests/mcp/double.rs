@@ -218,12 +218,12 @@ impl Double {
                         _ => {}
                     }
                 }
-                if let Request::Remove { name } = &request
+                if let Request::Remove { name, .. } = &request
                     && double.is_on(name, "glued0")
                 {
                     return std::future::pending().await;
                 }
-                if let Request::Remove { name } = &request
+                if let Request::Remove { name, .. } = &request
                     && double.is_on(name, "sticky0")
                 {
                     double.note(format!("removing {name}"));
@@ -248,11 +248,11 @@ impl Double {
             Request::PlanAll { faults, .. } => {
                 Reply::PlannedAll(faults.iter().map(|fault| self.plan(&fault.name, &fault.fault)).collect())
             }
-            Request::Remove { name } => {
+            Request::Remove { name, .. } => {
                 self.note(format!("remove {name}"));
                 Reply::Removed(self.remove(|active| *active == name))
             }
-            Request::StopAll => {
+            Request::StopAll { .. } => {
                 self.note("stop all".into());
                 Reply::Removed(self.remove(|_| true))
             }

@@ -46,6 +46,7 @@ tests![
     a_server_that_dies_ends_every_fault_and_is_started_again,
     a_signal_ends_every_fault_without_any_client,
     a_fault_injected_again_under_its_name_shows_as_active,
+    who_ended_a_fault_is_in_the_log,
     recover_refuses_while_a_daemon_runs,
     a_fault_in_a_namespace_that_lost_its_name_is_undone_there,
     a_fault_in_a_namespace_that_only_a_mount_of_somebody_else_keeps_is_undone_there,
@@ -301,6 +302,21 @@ fn a_fault_injected_again_under_its_name_shows_as_active(_: &Context) -> TestRes
     let status = fault.status(&mcp)?;
     assert_eq!(status["active"], true, "the life that has ended hides the one that goes on: {status}");
     assert_eq!(status["note"], json!(null), "{status}");
+    Ok(Outcome::Pass)
+}
+
+fn who_ended_a_fault_is_in_the_log(_: &Context) -> TestResult {
+    let pair = Pair::new()?;
+    let daemon = Daemon::start()?;
+    let (mcp, fault) = (daemon.mcp()?, partition(&pair));
+    fault.inject(&mcp)?;
+    fault.remove(&mcp)?;
+    fault.inject(&mcp)?;
+    mcp.call_tool("chaos_stop", json!({}))?.ok()?;
+    let own = format!("by uid 0, pid {}", std::process::id());
+    for ended in [format!("removed {own}"), format!("stopped {own}")] {
+        assert!(daemon.log().contains(&ended), "{ended:?} is not in {}", daemon.log());
+    }
     Ok(Outcome::Pass)
 }
 

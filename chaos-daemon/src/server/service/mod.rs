@@ -268,7 +268,7 @@ impl Service {
         caller: Caller,
     ) -> Result<(Vec<Removal>, Option<Arc<FaultRequest>>), ApiError> {
         self.runs.stop(Some(name));
-        let removals = self.end(Request::Remove { name: name.clone() }).await?;
+        let removals = self.end(Request::Remove { name: name.clone(), caller }).await?;
         if self.store.read(|registry| !registry.faults.contains_key(name)) {
             return Ok((removals, None));
         }
@@ -283,17 +283,22 @@ impl Service {
     ///
     /// # Errors
     /// Whatever the injector says.
-    pub async fn stop(&self, name: Option<FaultName>) -> Result<Vec<Removal>, ApiError> {
+    pub async fn stop(&self, name: Option<FaultName>, caller: Caller) -> Result<Vec<Removal>, ApiError> {
         self.runs.stop(name.as_ref());
-        self.end(name.map_or(Request::StopAll, |name| Request::Remove { name })).await
+        let request = match name {
+            Some(name) => Request::Remove { name, caller },
+            None => Request::StopAll { caller },
+        };
+        self.end(request).await
     }
 
     /// Ends one run that goes on, and says how it has ended; after [`WAIT_FOR_STOP`], that it is being ended. Registrations stay.
     ///
     /// # Errors
     /// When there is no such run.
-    pub async fn stop_run(&self, which: &Which) -> Result<ExperimentResult, ApiError> {
+    pub async fn stop_run(&self, which: &Which, caller: Caller) -> Result<ExperimentResult, ApiError> {
         let run = self.runs.stop_one(which)?;
+        tracing::info!(%caller, run = %run.run_id, "ending a run");
         match tokio::time::timeout(WAIT_FOR_STOP, run.finished()).await {
             Ok(result) => result,
             Err(_) => Ok(run.so_far("it is being stopped; see chaos_status")),
