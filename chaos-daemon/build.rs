@@ -3,8 +3,8 @@
 fn main() {
     // Of the package that this is built for: a file that is not there would have it compiled again each time.
     println!("cargo::rerun-if-changed=Cargo.toml");
-    // A program at an address of its own choice (PIE) has 190,000 pointers put right at each start if it is not optimised, and a test
-    // starts dozens of them. What is installed is built by another profile, and keeps its random address.
+    // A program at a random address (PIE) has each pointer in it put right at each start, and a test starts dozens of programs. What is
+    // installed is built by another profile, and keeps its random address.
     if std::env::var("PROFILE").is_ok_and(|profile| profile == "debug") {
         println!("cargo::rustc-link-arg=-no-pie");
     }

@@ -217,8 +217,15 @@ fn one_that_hangs_or_never_stops_is_ended_at_the_limit_and_nobody_else_waits() {
     journal.instead("exec sleep 61.7");
     let socket = daemon.socket();
     let hanging: Vec<_> = (0..4).map(|_| std::thread::spawn(hang(&socket))).collect();
-    assert!(wait_until(HANG, || left().len() == 1), "{:?}", left());
+    // Until then it is a shell, and has no arguments for a moment when it becomes `sleep` (execve(2)).
+    let sleeps = |process: &process::Process| process.arguments.iter().any(|word| word == "61.7");
+    assert!(
+        wait_until(HANG, || process::descendants(daemon.injector_pid()).iter().any(sleeps)),
+        "{:?}",
+        left()
+    );
     let meanwhile = left();
+    assert_eq!(meanwhile.len(), 1);
     mcp.call_tool("chaos_status", json!({})).unwrap().ok().unwrap();
     assert_eq!(left(), meanwhile, "the answer has waited for one that hangs");
     for seen in hanging {
