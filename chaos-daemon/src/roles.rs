@@ -126,7 +126,7 @@ enum Command {
     Keeper,
 }
 
-/// The server's ends of what the injector has opened for it.
+/// The server's ends of what the injector has opened for it. By those to prober and runner it is handed a stream to each that starts.
 #[derive(clap::Args)]
 struct Server {
     #[arg(long)]

@@ -28,7 +28,7 @@ fn experiment(probe: &Value, extensions: &Value) -> Experiment {
 fn prober() -> Prober {
     let (server, other) = UnixStream::pair().unwrap();
     tokio::spawn(prober::serve(other, None));
-    Prober::new(server, None)
+    Prober::new(prober::samples(server), None)
 }
 
 fn status(name: &FaultName, state: FaultState, note: Option<&str>) -> FaultStatus {

@@ -1,20 +1,19 @@
 //! What the injector orders and the holder reports: length-prefixed JSON on one socket, with the target's
 //! namespace as a passed descriptor.
 
-use std::io::{self, IoSlice, IoSliceMut, Read, Write};
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use ipnet::IpNet;
-use nix::cmsg_space;
-use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, recvmsg, sendmsg};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::fault::Work;
 use crate::kernel::bpf::{Capacity, Family};
 use crate::request::Evidence;
+use crate::request::descriptors::receive_with_fd;
 use crate::sabotage::{self, Guard};
 
 /// No frame is longer: 200,000 prefixes take about 8 MiB.
@@ -163,37 +162,12 @@ pub fn receive<T: DeserializeOwned>(socket: &mut UnixStream) -> io::Result<Optio
 }
 
 fn receive_header(socket: &mut UnixStream, header: &mut [u8; 4]) -> io::Result<Option<Option<OwnedFd>>> {
-    let mut control = cmsg_space!([i32; 1]);
-    let mut passed = None;
-    let received = {
-        let mut slices = [IoSliceMut::new(header)];
-        let message =
-            recvmsg::<()>(socket.as_raw_fd(), &mut slices, Some(&mut control), MsgFlags::MSG_CMSG_CLOEXEC)?;
-        for item in message.cmsgs()? {
-            if let ControlMessageOwned::ScmRights(fds) = item {
-                for fd in fds {
-                    // SAFETY: the kernel has just installed this descriptor for us, and nobody else knows it.
-                    passed = Some(unsafe { OwnedFd::from_raw_fd(fd) });
-                }
-            }
-        }
-        message.bytes
-    };
+    let (received, passed) = receive_with_fd(socket.as_fd(), header)?;
     if received == 0 {
         return Ok(None);
     }
     socket.read_exact(&mut header[received..])?;
     Ok(Some(passed))
-}
-
-/// Sends the first bytes of a frame together with a descriptor; returns how many were taken.
-///
-/// # Errors
-/// When the socket fails, `WouldBlock` included.
-pub fn send_with_fd(socket: BorrowedFd<'_>, bytes: &[u8], fd: BorrowedFd<'_>) -> io::Result<usize> {
-    let fds = [fd.as_raw_fd()];
-    let control = [ControlMessage::ScmRights(&fds)];
-    Ok(sendmsg::<()>(socket.as_raw_fd(), &[IoSlice::new(bytes)], &control, MsgFlags::MSG_NOSIGNAL, None)?)
 }
 
 #[cfg(any(test, fuzzing))]
@@ -202,9 +176,8 @@ pub(crate) mod fuzzed;
 
 #[cfg(test)]
 mod tests {
-    use std::os::fd::AsFd;
-
     use super::*;
+    use crate::request::descriptors::send_with_fd;
 
     #[test]
     fn an_order_arrives_whole_with_its_descriptor() {

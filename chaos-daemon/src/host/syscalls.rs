@@ -59,13 +59,14 @@ const COMMON: &[i64] = &[
 ];
 
 /// To keep the registry, and the history, whose database reads and writes at places, syncs, asks whether it is root's, and
-/// removes the journal of a server that was killed while it wrote.
+/// removes the journal of a server that was killed while it wrote; and to be handed streams.
 const SERVER: &[i64] = &[
     libc::SYS_fsync,
     libc::SYS_ftruncate,
     libc::SYS_geteuid,
     libc::SYS_pread64,
     libc::SYS_pwrite64,
+    libc::SYS_recvmsg,
     libc::SYS_renameat,
     libc::SYS_renameat2,
     #[cfg(target_arch = "x86_64")]

@@ -14,10 +14,11 @@ use tokio::sync::mpsc;
 
 use super::child::{collect, ended, kill, start_child, status};
 use crate::fault::Work;
-use crate::holder::protocol::{frame, send_with_fd};
+use crate::holder::protocol::frame;
 use crate::holder::{Lease, Order, Preload, Report, Unreached};
 use crate::host::NetNs;
 use crate::kernel::process::ProcessId;
+use crate::request::descriptors::send_with_fd;
 
 /// No report is longer, in bytes; a verifier's log is what comes close.
 const LONGEST_REPORT: u32 = 16 << 20;

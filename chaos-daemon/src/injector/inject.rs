@@ -295,7 +295,7 @@ async fn ask(
     let fault = request.parse()?;
     let permit = permit(injector, name, &fault, caller)?;
     let named = match &request.target.host {
-        Some(host) => names::lookup(host, &injector.resolver(), caller, purpose).await?,
+        Some(host) => names::lookup(host, injector.resolver(), caller, purpose).await?,
         None => Vec::new(),
     };
     let ways_in = injector.ways_in.borrow().clone();
@@ -342,7 +342,7 @@ fn decide(
     }
     let names = request.target.host.as_deref();
     let every = request.target.resolve_every();
-    let names = names.and_then(|host| Names::new(host, every, &named, injector.resolver()));
+    let names = names.and_then(|host| Names::new(host, every, &named, injector.resolver().clone()));
     let target = spot.map(|spot| spot.target);
     Ok(Admitted { fault, plan, id, place, target, netns, targets, names, doom, permit: leave, guard })
 }

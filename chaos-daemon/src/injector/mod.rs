@@ -51,7 +51,6 @@ use crate::journal::Journal;
 use crate::journal::down::FILE;
 use crate::kernel::probe;
 use crate::policy::Policy;
-use crate::request::names::resolver;
 use crate::request::wire::{Answers, Desk, Ticket};
 use crate::request::{ApiError, Reply, Request};
 use crate::residue::Scope;
@@ -60,7 +59,7 @@ use alerts::{AlertsError, Ears};
 use manager::{ManagerError, ServiceManager, keep_informed};
 use recover::Unfinished;
 use runtime::{Runtime, RuntimeError, listen_vsock};
-use server_process::{Recipe, ServerProcess};
+use server_process::Recipe;
 use state::Injector;
 use watch::{Heartbeat, beat, watch_guard};
 
@@ -241,11 +240,11 @@ async fn serve(
         }
     });
     loop {
-        let (mut server, door, names) = recipe.start()?;
-        injector.resolve_by(resolver(names));
+        let (mut server, door) = recipe.start(injector.resolver())?;
         // Said again of a server that was started again, which changes nothing.
         manager.tell("READY=1");
-        let over = attend(injector, &mut server, Desk::new(door), &mut signals).await;
+        let over =
+            attend(injector, server.ended(recipe, injector.resolver()), Desk::new(door), &mut signals).await;
         if over == Over::Stop {
             manager.tell("STOPPING=1");
         }
@@ -282,14 +281,15 @@ impl Over {
     }
 }
 
-/// Serves one server's life, and says why it is over.
+/// Serves one server's life, and says why it is over. The server `has_ended` some day, and says how.
 async fn attend(
     injector: &Rc<Injector>,
-    server: &mut ServerProcess,
+    has_ended: impl Future<Output = String>,
     mut desk: Desk,
     signals: &mut Signals,
 ) -> Over {
     let answers = desk.answers();
+    tokio::pin!(has_ended);
     loop {
         tokio::select! {
             request = desk.next() => match request {
@@ -307,7 +307,7 @@ async fn attend(
                     return Over::Broken;
                 }
             },
-            how = server.ended() => {
+            how = &mut has_ended => {
                 tracing::error!(how, "the server ended; every fault is being ended");
                 return Over::Broken;
             }

@@ -149,7 +149,7 @@ mod tests {
 
     /// Names that stand for these at first, and nobody who could be asked.
     fn standing_for(host: &str, first: &[IpNet]) -> Option<Names> {
-        Names::new(host, Duration::from_secs(1), first, Resolver::to_nobody())
+        Names::new(host, Duration::from_secs(1), first, names::resolver())
     }
 
     fn nets(texts: &[&str]) -> Vec<IpNet> {
@@ -217,7 +217,8 @@ mod tests {
             LocalSet::new()
                 .run_until(async {
                     let (ours, theirs) = UnixStream::pair().unwrap();
-                    let resolver = names::resolver(ours);
+                    let resolver = names::resolver();
+                    resolver.connect(ours);
                     spawn_local(prober(theirs, says));
                     let answer =
                         lookup("db.example", &resolver, Caller::Vsock { cid: 5 }, Purpose::Look).await;
@@ -236,7 +237,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_prober_that_does_not_answer_keeps_the_places_of_who_asks_and_nobody_waiting_for_ever() {
         let (ours, silent) = UnixStream::pair().unwrap();
-        let resolver = names::resolver(ours);
+        let resolver = names::resolver();
+        resolver.connect(ours);
         let (one, other) = (Caller::Vsock { cid: 6 }, Caller::Vsock { cid: 7 });
         LocalSet::new()
             .run_until(async {

@@ -5,11 +5,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, chown};
 use std::os::unix::net::{UnixListener, UnixStream as StdUnixStream};
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use nix::libc;
@@ -18,7 +18,7 @@ use nix::sys::prctl::set_no_new_privs;
 use nix::unistd::{Gid, Uid, setgid, setgroups, setuid};
 use tokio::net::UnixStream;
 use tokio::process::{Child, Command};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::Options;
 use super::alerts::Ears;
@@ -26,6 +26,8 @@ use super::child::{CHILD_FD, collect, ended, kill, start_child};
 use crate::host::accounts;
 use crate::host::program::Programs;
 use crate::request::WentDown;
+use crate::request::descriptors::hand_over;
+use crate::request::names::Resolver;
 use crate::spec::origin::Origin;
 
 /// The user that an installed daemon has for its server.
@@ -40,15 +42,27 @@ const RUNNER: &str = "chaos-probe";
 /// Where there is no such user.
 const UNNAMED_RUNNER: (u32, u32) = (65_533, 65_533);
 
+/// How long to wait before a prober or a runner that has died is followed by another.
+const TAKER_PAUSE: Duration = Duration::from_millis(300);
 /// How long a runner may take to end by itself; its programs end in any case.
 const RUNNER_ENDS: Duration = Duration::from_secs(1);
 
-/// A running server with its prober and its runner. Dropping it kills them.
+/// A running server, and those that take samples for it. Dropping it kills them.
 #[derive(Debug)]
 pub struct ServerProcess {
     server: Child,
-    prober: Child,
-    runner: Option<Child>,
+    prober: Taker,
+    runner: Option<Taker>,
+}
+
+/// The prober or the runner: it may die and be replaced while the server lives.
+#[derive(Debug)]
+struct Taker {
+    what: &'static str,
+    /// None while there is a pause before the next.
+    child: Option<Child>,
+    /// By which the server gets its stream to each of them.
+    to_server: StdUnixStream,
 }
 
 /// Everything that is needed to start the server, and to start it again.
@@ -113,29 +127,23 @@ impl Recipe {
         })
     }
 
-    /// Starts the server with its prober and its runner; returns them, the injector's end of the only door to the server, and its end
-    /// of the stream on which the prober looks names up.
+    /// Starts the server with its prober and its runner; returns them, and the injector's end of the only door to the server. By
+    /// `resolver` the prober is asked for addresses of names.
     ///
     /// # Errors
     /// When a process cannot be started.
-    pub fn start(&self) -> io::Result<(ServerProcess, UnixStream, UnixStream)> {
+    pub fn start(&self, resolver: &Resolver) -> io::Result<(ServerProcess, UnixStream)> {
         let (ours, theirs) = StdUnixStream::pair()?;
         ours.set_nonblocking(true)?;
-        let (asks, answers) = StdUnixStream::pair()?;
-        let (looks_up, told) = StdUnixStream::pair()?;
-        looks_up.set_nonblocking(true)?;
-        let mut fds = vec![answers.into(), told.into()];
-        let heard = self.alerts.as_ref().map(|ears| ears.hand_over(&mut fds)).transpose()?;
-        let shown = self.show_kubeconfigs(&mut fds)?;
-        let entrusted = super::credentials::hand_over(&self.credentials, &mut fds)?;
-        let prober = spawn(PROBER, CloneFlags::empty(), fds, |command| {
-            command.arg("prober").args(heard.into_iter().flatten()).args(shown).args(entrusted);
-        })?;
-        let (runner, runs) = self.start_runner()?.unzip();
-        let mut fds = vec![self.listener.try_clone()?.into(), theirs.into(), asks.into()];
+        let (prober, probers) = Taker::new("prober", self.start_prober(resolver)?)?;
+        let (runner, runners) = match self.start_runner()? {
+            Some(started) => Some(Taker::new("runner", started)?).unzip(),
+            None => (None, None),
+        };
+        let mut fds = vec![self.listener.try_clone()?.into(), theirs.into(), probers.into()];
         let mut names = vec!["--listener-fd", "--door-fd", "--prober-fd"];
-        if let Some(runs) = runs {
-            fds.push(runs.into());
+        if let Some(runners) = runners {
+            fds.push(runners.into());
             names.push("--runner-fd");
         }
         if let Some((vsock, _)) = &self.vsock {
@@ -160,8 +168,23 @@ impl Recipe {
                 command.arg("--vsock-cid").arg(cid.to_string());
             }
         })?;
-        let (door, looks_up) = (UnixStream::from_std(ours)?, UnixStream::from_std(looks_up)?);
-        Ok((ServerProcess { server, prober, runner }, door, looks_up))
+        Ok((ServerProcess { server, prober, runner }, UnixStream::from_std(ours)?))
+    }
+
+    /// A prober, which `resolver` asks from now on, and the server's end of the stream to it.
+    fn start_prober(&self, resolver: &Resolver) -> io::Result<(Child, StdUnixStream)> {
+        let (asks, answers) = StdUnixStream::pair()?;
+        let (looks_up, told) = StdUnixStream::pair()?;
+        looks_up.set_nonblocking(true)?;
+        let mut fds = vec![answers.into(), told.into()];
+        let heard = self.alerts.as_ref().map(|ears| ears.hand_over(&mut fds)).transpose()?;
+        let shown = self.show_kubeconfigs(&mut fds)?;
+        let entrusted = super::credentials::hand_over(&self.credentials, &mut fds)?;
+        let prober = spawn(PROBER, CloneFlags::empty(), fds, |command| {
+            command.arg("prober").args(heard.into_iter().flatten()).args(shown).args(entrusted);
+        })?;
+        resolver.connect(UnixStream::from_std(looks_up)?);
+        Ok((prober, asks))
     }
 
     #[cfg(feature = "kubernetes")]
@@ -248,40 +271,82 @@ pub(super) fn drop_rights(command: &mut Command, (uid, gid): (u32, u32), groups:
     }
 }
 
+impl Taker {
+    /// Of one that was started; returns also the server's end of the socket by which it gets its streams, of which the first is there.
+    fn new(what: &'static str, (child, stream): (Child, StdUnixStream)) -> io::Result<(Self, StdUnixStream)> {
+        let (to_server, streams) = StdUnixStream::pair()?;
+        to_server.set_nonblocking(true)?;
+        hand_over(to_server.as_fd(), &stream)?;
+        Ok((Self { what, child: Some(child), to_server }, streams))
+    }
+
+    /// Starts another as often as one ends, after a pause. Returns why there can be none.
+    async fn keep(&mut self, start: impl Fn() -> io::Result<Option<(Child, StdUnixStream)>>) -> String {
+        loop {
+            if let Some(child) = &mut self.child {
+                let how = said(self.what, ended(child).await);
+                tracing::error!(how, "it takes no samples any more: another is started");
+            }
+            if let Some(child) = self.child.take() {
+                collect(child, self.what).await;
+            }
+            sleep(TAKER_PAUSE).await;
+            let started = start().and_then(|started| {
+                let (child, stream) = started.ok_or(io::ErrorKind::Unsupported)?;
+                hand_over(self.to_server.as_fd(), &stream)?;
+                Ok(child)
+            });
+            match started {
+                Ok(child) => self.child = Some(child),
+                Err(error) => return format!("{}: it cannot be started again: {error}", self.what),
+            }
+        }
+    }
+}
+
+/// Which process has ended, and how.
+fn said(what: &str, status: io::Result<ExitStatus>) -> String {
+    match status {
+        Ok(status) => format!("{what}: {status}"),
+        Err(error) => format!("{what}: {error}"),
+    }
+}
+
 impl ServerProcess {
-    /// Waits until one of them has ended, and says which and how.
-    pub async fn ended(&mut self) -> String {
+    /// Waits until the server has ended, and says how. Meanwhile a prober or a runner that ends is followed by another: no fault ends
+    /// with it, since what it reads comes from strangers. Returns as well where there can be none, and says why.
+    pub async fn ended(&mut self, recipe: &Recipe, resolver: &Resolver) -> String {
         let runner = async {
             match &mut self.runner {
-                Some(runner) => ended(runner).await,
+                Some(runner) => runner.keep(|| recipe.start_runner()).await,
                 None => std::future::pending().await,
             }
         };
-        let (which, status) = tokio::select! {
-            status = ended(&mut self.server) => ("server", status),
-            status = ended(&mut self.prober) => ("prober", status),
-            status = runner => ("runner", status),
-        };
-        match status {
-            Ok(status) => format!("{which}: {status}"),
-            Err(error) => format!("{which}: {error}"),
+        tokio::select! {
+            status = ended(&mut self.server) => said("server", status),
+            why = self.prober.keep(|| recipe.start_prober(resolver).map(Some)) => why,
+            why = runner => why,
         }
     }
 
     /// Kills them, all at once, and waits until they are gone, but not for one that hangs in the kernel: no signal would be heard
     /// meanwhile, and no other server started. The runner ends what it has started before it goes, since the server is gone.
     pub async fn end(self) {
-        let Self { mut server, mut prober, runner } = self;
+        let Self { mut server, prober, runner } = self;
         kill(&mut server, "server");
-        kill(&mut prober, "prober");
+        let prober = async {
+            let Some(mut prober) = prober.child else { return };
+            kill(&mut prober, "prober");
+            collect(prober, "prober").await;
+        };
         let runner = async {
-            let Some(mut runner) = runner else { return };
+            let Some(mut runner) = runner.and_then(|runner| runner.child) else { return };
             if timeout(RUNNER_ENDS, ended(&mut runner)).await.is_err() {
                 kill(&mut runner, "runner");
             }
             collect(runner, "runner").await;
         };
-        tokio::join!(collect(server, "server"), collect(prober, "prober"), runner);
+        tokio::join!(prober, collect(server, "server"), runner);
     }
 }
 

@@ -23,7 +23,7 @@ use crate::journal::down::FILE;
 use crate::kernel::bpf::{Capacity, Family};
 use crate::kernel::step::Step;
 use crate::policy::Policy;
-use crate::request::names::Resolver;
+use crate::request::names::{Resolver, resolver};
 use crate::request::{Evidence, FaultState, FaultStatus, LifetimeClass, Removal};
 use crate::spec::{FaultName, FaultType};
 
@@ -63,8 +63,8 @@ pub struct Injector {
     /// Rings when a fault has become active or has gone.
     pub(super) changed: Notify,
     recent: RefCell<VecDeque<FaultStatus>>,
-    /// Who looks names up: the prober that was started last.
-    resolver: RefCell<Resolver>,
+    /// By which the prober that was started last looks names up.
+    resolver: Resolver,
     warm: RefCell<Option<Holder>>,
     restocking: Cell<bool>,
     /// Not with stubs: they are no tcx.
@@ -142,21 +142,16 @@ impl Injector {
             undecided: RefCell::default(),
             changed: Notify::new(),
             recent: RefCell::default(),
-            resolver: RefCell::new(Resolver::to_nobody()),
+            resolver: resolver(),
             warm: RefCell::default(),
             restocking: Cell::new(false),
             keeper: RefCell::default(),
         }
     }
 
-    /// Who looks names up.
-    pub(super) fn resolver(&self) -> Resolver {
-        self.resolver.borrow().clone()
-    }
-
-    /// Has names looked up by another prober from now on.
-    pub(super) fn resolve_by(&self, resolver: Resolver) {
-        self.resolver.replace(resolver);
+    /// By which names are looked up.
+    pub(super) fn resolver(&self) -> &Resolver {
+        &self.resolver
     }
 
     /// What the kernel can do, by what the last holder that was to wait has met as well. That need not be so for ever: an

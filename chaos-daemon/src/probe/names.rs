@@ -46,7 +46,8 @@ mod tests {
     async fn the_injector_is_told_the_addresses_of_a_name_or_why_it_has_none() {
         let (ours, theirs) = UnixStream::pair().unwrap();
         tokio::spawn(serve(theirs));
-        let resolver = resolver(ours);
+        let resolver = resolver();
+        resolver.connect(ours);
         let ask = async |host: &str| resolver.ask(host.to_owned()).await.unwrap();
         assert!(ask("localhost").await.unwrap().iter().all(IpAddr::is_loopback));
         assert_eq!(ask("::ffff:10.0.0.7").await, Ok(vec![IpAddr::from([10, 0, 0, 7])]));

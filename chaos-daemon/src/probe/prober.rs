@@ -21,7 +21,12 @@ use crate::request::{ApiError, Caller, ErrorCode, Reply, Request};
 const GRACE: Duration = Duration::from_secs(2);
 
 /// To a process that takes samples.
-type Samples = Line<Probe, Sample>;
+pub type Samples = Line<Probe, Sample>;
+
+/// Takes over a connected stream to such a process. Must be called within a tokio runtime.
+pub fn samples(stream: UnixStream) -> Samples {
+    Line::new(stream, MAX_FRAME)
+}
 
 /// The server's ends. Clones share the streams.
 #[derive(Debug, Clone)]
@@ -34,10 +39,9 @@ pub struct Prober {
 }
 
 impl Prober {
-    /// Takes over connected streams: to the prober, and to the runner if there is one. Must be called within a tokio runtime.
-    pub fn new(prober: UnixStream, runner: Option<UnixStream>) -> Self {
-        let line = |stream| Line::new(stream, MAX_FRAME);
-        Self { prober: line(prober), runner: runner.map(line), injector: None }
+    /// Takes samples by the prober, and by the runner if there is one.
+    pub fn new(prober: Samples, runner: Option<Samples>) -> Self {
+        Self { prober, runner, injector: None }
     }
 
     /// The same for samples that `caller` wants, so that facts behind `door` are told if the policy allows it.
@@ -171,7 +175,7 @@ mod tests {
         tokio::spawn(serve(other, None));
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
-        let prober = Prober::new(server, None);
+        let prober = Prober::new(samples(server), None);
         // Bound, never listening: refused.
         let closed = tokio::net::TcpSocket::new_v4().unwrap();
         closed.bind("127.0.0.1:0".parse().unwrap()).unwrap();
@@ -185,7 +189,7 @@ mod tests {
     #[tokio::test]
     async fn a_prober_that_is_gone_is_a_sample_that_says_so() {
         let (server, other) = UnixStream::pair().unwrap();
-        let prober = Prober::new(server, None);
+        let prober = Prober::new(samples(server), None);
         let before = prober.clone();
         let waiting = tokio::spawn(async move { before.sample(&probe("127.0.0.1:9")).await });
         tokio::task::yield_now().await;
@@ -203,7 +207,7 @@ mod tests {
             let answer = matches!(asked.check, Check::Tcp { port: 9, .. }).then(|| deep.clone());
             async move { Sample { ok: true, answer, ..Sample::failed("seen".to_owned()) } }
         }));
-        let prober = Prober::new(server, None);
+        let prober = Prober::new(samples(server), None);
         let unread = prober.sample(&probe("127.0.0.1:9")).await;
         assert!(!unread.ok && unread.detail.contains("cannot be read"), "{unread:?}");
         let read = prober.sample(&probe("127.0.0.1:10")).await;
@@ -213,7 +217,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_prober_that_does_not_answer_is_waited_for_as_long_as_a_sample_may_take_and_no_longer() {
         let (server, _silent) = UnixStream::pair().unwrap();
-        let prober = Prober::new(server, None);
+        let prober = Prober::new(samples(server), None);
         let asked = probe("127.0.0.1:9");
         let begun = Instant::now();
         let sample = timeout(10 * HANG, prober.sample(&asked)).await.unwrap();

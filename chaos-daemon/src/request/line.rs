@@ -1,5 +1,6 @@
 //! Questions and answers between two processes of the daemon of which one asks the other only: frames as on the door (see
-//! [`super::wire`]), each with a number, so that a slow answer keeps no other waiting.
+//! [`super::wire`]), each with a number, so that a slow answer keeps no other waiting. A process that has died may be followed by
+//! another.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -44,19 +45,33 @@ type Asker<A> = oneshot::Sender<Result<A, Unanswered>>;
 /// Those who wait; `None` once the other process is gone.
 type Waiting<A> = Mutex<Option<HashMap<u64, Asker<A>>>>;
 
-/// The end of who asks questions `Q` that are answered by `A`. Clones share the stream.
+/// The end of who asks questions `Q` that are answered by `A`. Clones ask the same process, also after it was followed by another.
 #[derive(Debug)]
 pub struct Line<Q, A> {
     next: Arc<AtomicU64>,
-    waiting: Arc<Waiting<A>>,
-    frames: mpsc::UnboundedSender<Vec<u8>>,
+    to: Arc<Mutex<Connection<A>>>,
+    /// No answer is longer, in bytes.
+    longest: usize,
     asks: PhantomData<fn(Q)>,
 }
 
 impl<Q, A> Clone for Line<Q, A> {
     fn clone(&self) -> Self {
-        let Self { next, waiting, frames, asks } = self;
-        Self { next: Arc::clone(next), waiting: Arc::clone(waiting), frames: frames.clone(), asks: *asks }
+        let Self { next, to, longest, asks } = self;
+        Self { next: Arc::clone(next), to: Arc::clone(to), longest: *longest, asks: *asks }
+    }
+}
+
+/// The way to one process.
+#[derive(Debug)]
+struct Connection<A> {
+    waiting: Arc<Waiting<A>>,
+    frames: mpsc::UnboundedSender<Vec<u8>>,
+}
+
+impl<A> Clone for Connection<A> {
+    fn clone(&self) -> Self {
+        Self { waiting: Arc::clone(&self.waiting), frames: self.frames.clone() }
     }
 }
 
@@ -78,18 +93,26 @@ impl<Q: Serialize, A: DeserializeOwned + Send + 'static> Line<Q, A> {
     /// Takes over a connected stream, by which no answer is longer than `longest` bytes: after one that is, nothing more is read. Must
     /// be called within a tokio runtime.
     pub fn new(stream: UnixStream, longest: usize) -> Self {
+        let line = Self::to_nobody(longest);
+        line.connect(stream);
+        line
+    }
+
+    /// One by which nobody can be asked yet.
+    pub fn to_nobody(longest: usize) -> Self {
+        let (frames, _) = mpsc::unbounded_channel();
+        let to = Connection { waiting: Arc::default(), frames };
+        Self { next: Arc::default(), to: Arc::new(Mutex::new(to)), longest, asks: PhantomData }
+    }
+
+    /// Asks the process behind this stream from now on. Must be called within a tokio runtime.
+    pub fn connect(&self, stream: UnixStream) {
         let (reader, writer) = stream.into_split();
         let (frames, queue) = mpsc::unbounded_channel();
         let waiting = Arc::new(Mutex::new(Some(HashMap::new())));
         tokio::spawn(write_frames(writer, queue));
-        tokio::spawn(read_answers(FrameReader::with_limit(reader, longest), Arc::clone(&waiting)));
-        Self { next: Arc::default(), waiting, frames, asks: PhantomData }
-    }
-
-    /// One by which nobody can be asked.
-    pub fn to_nobody() -> Self {
-        let (frames, _) = mpsc::unbounded_channel();
-        Self { next: Arc::default(), waiting: Arc::default(), frames, asks: PhantomData }
+        tokio::spawn(read_answers(FrameReader::with_limit(reader, self.longest), Arc::clone(&waiting)));
+        *lock(&self.to) = Connection { waiting, frames };
     }
 
     /// Asks, and waits for the answer as long as it takes.
@@ -97,15 +120,17 @@ impl<Q: Serialize, A: DeserializeOwned + Send + 'static> Line<Q, A> {
     /// # Errors
     /// Why there is none.
     pub async fn ask(&self, question: Q) -> Result<A, Unanswered> {
+        let Connection { waiting, frames } = lock(&self.to).clone();
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let (answer, answered) = oneshot::channel();
-        match lock(&self.waiting).as_mut() {
+        match lock(&waiting).as_mut() {
             Some(waiting) => waiting.insert(id, answer),
             None => return Err(Unanswered::Gone),
         };
-        let _place = Place { waiting: &self.waiting, id };
-        let asked =
-            frame(&Numbered { id, what: question }).ok().and_then(|bytes| self.frames.send(bytes).ok());
+        let _place = Place { waiting: &waiting, id };
+        let asked = frame(&Numbered { id, what: question }).ok().and_then(|bytes| frames.send(bytes).ok());
+        // Nobody is kept connected by those who wait.
+        drop(frames);
         match asked {
             Some(()) => answered.await.unwrap_or(Err(Unanswered::Gone)),
             None => Err(Unanswered::Gone),
@@ -115,12 +140,12 @@ impl<Q: Serialize, A: DeserializeOwned + Send + 'static> Line<Q, A> {
     /// How many wait; `None` once the other process is gone.
     #[cfg(test)]
     pub(crate) fn waiting(&self) -> Option<usize> {
-        lock(&self.waiting).as_ref().map(HashMap::len)
+        lock(&lock(&self.to).waiting).as_ref().map(HashMap::len)
     }
 }
 
-fn lock<A>(waiting: &Waiting<A>) -> MutexGuard<'_, Option<HashMap<u64, Asker<A>>>> {
-    waiting.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 async fn read_answers<A: DeserializeOwned>(mut reader: FrameReader, waiting: Arc<Waiting<A>>) {
@@ -252,7 +277,22 @@ mod tests {
                 "{said:?}: {answer:?}"
             );
         }
-        let nobody = Texts::to_nobody();
-        assert_eq!(nobody.ask("a".to_owned()).await, Err(Unanswered::Gone));
+    }
+
+    #[tokio::test]
+    async fn who_had_nobody_to_ask_or_has_lost_it_asks_whichever_process_follows() {
+        let line = Texts::to_nobody(1000);
+        let early = line.clone();
+        assert_eq!(early.ask("a".to_owned()).await, Err(Unanswered::Gone));
+        for name in ["first", "second"] {
+            let (ours, theirs) = UnixStream::pair().unwrap();
+            line.connect(ours);
+            let serving =
+                tokio::spawn(answer_questions(theirs, move |_: String| async move { name.to_owned() }));
+            assert_eq!(timeout(HANG, early.ask("a".to_owned())).await.unwrap().unwrap(), name);
+            serving.abort();
+            let gone = async { while early.ask("a".to_owned()).await.is_ok() {} };
+            timeout(HANG, gone).await.unwrap();
+        }
     }
 }

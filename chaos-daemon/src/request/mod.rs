@@ -3,6 +3,7 @@
 //! Both sides speak length-prefixed JSON over a socketpair (see [`wire`]).
 
 mod causes;
+pub mod descriptors;
 pub mod facts;
 pub mod fields;
 pub mod line;

@@ -3,8 +3,6 @@
 
 use std::net::IpAddr;
 
-use tokio::net::UnixStream;
-
 use super::line::Line;
 
 /// The most addresses of a host that are told; of more the first.
@@ -15,7 +13,7 @@ const LONGEST_ANSWER: usize = 64 << 10;
 /// The injector's end: which addresses a name has, or why that is not known.
 pub type Resolver = Line<String, Result<Vec<IpAddr>, String>>;
 
-/// Takes over the stream to the prober. Must be called within a tokio runtime.
-pub fn resolver(stream: UnixStream) -> Resolver {
-    Line::new(stream, LONGEST_ANSWER)
+/// One that is not connected to a prober yet.
+pub fn resolver() -> Resolver {
+    Line::to_nobody(LONGEST_ANSWER)
 }

@@ -23,6 +23,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::OptionFuture;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
@@ -30,7 +31,8 @@ use tokio_vsock::VsockListener;
 
 use crate::experiment::Grammar;
 use crate::host::log_rates;
-use crate::probe::prober::Prober;
+use crate::probe::prober::{Prober, Samples, samples};
+use crate::request::descriptors::next_stream;
 use crate::request::wire::Door;
 use crate::request::{Caller, WentDown};
 use budget::{Budget, Tally};
@@ -53,9 +55,9 @@ pub struct ServerOptions {
     pub listener: StdListener,
     /// Our end of the socketpair to the injector.
     pub door: StdStream,
-    /// Our end of the socketpair to the prober.
+    /// Where the injector hands over the stream to each prober that it starts, the first at once.
     pub prober: StdStream,
-    /// Our end of the socketpair to the runner, if there is one.
+    /// The same of runners, if there are any.
     pub runner: Option<StdStream>,
     /// Directory for registry, schedules and history, writable by our user; without one, everything is forgotten at the end.
     pub state_dir: Option<PathBuf>,
@@ -130,15 +132,16 @@ where
     let vsock = vsock.map(take_vsock);
     listener.set_nonblocking(true).map_err(inherited("listening socket"))?;
     door.set_nonblocking(true).map_err(inherited("door to the injector"))?;
-    let stream = |stream: StdStream, which| {
-        stream.set_nonblocking(true).and_then(|()| UnixStream::from_std(stream)).map_err(inherited(which))
+    let prober = Takers::new(prober).await.map_err(inherited("socket to the prober"))?;
+    let runner = match runner {
+        Some(runner) => Some(Takers::new(runner).await.map_err(inherited("socket to the runner"))?),
+        None => None,
     };
-    let runner = runner.map(|runner| stream(runner, "socket to the runner")).transpose()?;
-    let prober = Prober::new(stream(prober, "socket to the prober")?, runner);
+    let samples = Prober::new(prober.line.clone(), runner.as_ref().map(|runner| runner.line.clone()));
     let listener = UnixListener::from_std(listener).map_err(inherited("listening socket"))?;
     let door = Door::new(UnixStream::from_std(door).map_err(inherited("door to the injector"))?);
     let state_dir = state_dir.as_deref();
-    let service = Service::new(door, prober, state_dir, retention, most_runs, went_down.as_ref(), grammar);
+    let service = Service::new(door, samples, state_dir, retention, most_runs, went_down.as_ref(), grammar);
     let (budget, refusals) = (Budget::default(), Arc::new(Semaphore::new(MOST_REFUSED)));
     let entrance = Entrance {
         service: service.clone(),
@@ -157,6 +160,40 @@ where
         never = budget.give_back() => match never {},
         never = schedule::keep(service.clone()) => match never {},
         never = tell_left_out() => match never {},
+        never = prober.follow() => match never {},
+        Some(never) = OptionFuture::from(runner.map(Takers::follow)) => match never {},
+    }
+}
+
+/// A line to whichever process the injector has started last to take samples.
+struct Takers {
+    line: Samples,
+    /// Where streams to them come from.
+    streams: UnixStream,
+}
+
+impl Takers {
+    /// Waits for the first, whose stream was handed over before the server was started.
+    async fn new(streams: StdStream) -> io::Result<Self> {
+        streams.set_nonblocking(true)?;
+        let streams = UnixStream::from_std(streams)?;
+        let first = next_stream(&streams).await?.ok_or(io::ErrorKind::UnexpectedEof)?;
+        Ok(Self { line: samples(first), streams })
+    }
+
+    /// Connects the line to each that follows.
+    async fn follow(self) -> Infallible {
+        loop {
+            match next_stream(&self.streams).await {
+                Ok(Some(stream)) => self.line.connect(stream),
+                // The door has closed as well.
+                Ok(None) => std::future::pending().await,
+                Err(error) => {
+                    tracing::error!(%error, "no stream to who takes samples can be had any more");
+                    std::future::pending().await
+                }
+            }
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{SocketAddr, TcpListener};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -15,6 +15,7 @@ use chaos_daemon::policy::Policy;
 use chaos_daemon::policy::logs::LogRule;
 use chaos_daemon::probe::alert::webhook::{Token, Webhook};
 use chaos_daemon::probe::prober;
+use chaos_daemon::request::descriptors::hand_over;
 use chaos_daemon::request::facts::{Facts, LogFacts, ProcessFacts, Question, UnitFacts};
 use chaos_daemon::request::wire::Desk;
 use chaos_daemon::request::{
@@ -115,8 +116,8 @@ impl Server {
         let options = ServerOptions {
             listener,
             door,
-            prober,
-            runner: stream,
+            prober: handed_over(&prober),
+            runner: stream.as_ref().map(handed_over),
             state_dir,
             retention,
             most_runs,
@@ -170,6 +171,13 @@ struct Double {
     latest: Arc<Mutex<Option<FaultRequest>>>,
     residue: Arc<Mutex<Vec<String>>>,
     policy: Arc<Mutex<Policy>>,
+}
+
+/// The server's end of a socket over which this stream was handed to it, as the injector does.
+fn handed_over(stream: &UnixStream) -> UnixStream {
+    let (near, far) = UnixStream::pair().unwrap();
+    hand_over(near.as_fd(), stream).unwrap();
+    far
 }
 
 /// The real runner, with the rights of this test, and without a namespace of process numbers.

@@ -26,6 +26,7 @@ use crate::{Daemon, Error, Mcp, Pair, Residue, Result};
 tests![
     a_fault_of_a_host_goes_where_its_name_goes_and_spares_what_is_protected,
     a_fault_of_a_host_goes_on_as_it_was_while_nobody_knows_the_name,
+    a_fault_of_a_host_goes_where_its_name_goes_by_the_prober_that_follows_one_that_died,
     calls_to_a_host_fail_where_its_name_goes_and_nobody_elses_do,
     packets_of_a_service_to_a_host_are_lost_where_its_name_goes_and_nobody_elses_are,
     a_fault_whose_host_is_still_looked_up_when_all_are_ended_does_not_begin,
@@ -183,6 +184,23 @@ fn a_fault_of_a_host_goes_on_as_it_was_while_nobody_knows_the_name(_: &Context) 
     assert!(wait_until(HANG, || stage.cut_off().is_ok_and(|cut| cut == [false; 3])), "after SIGKILL");
     let ended = || fault.status(&stage.mcp).is_ok_and(|status| status["active"] == false);
     assert!(wait_until(HANG, ended), "{}", fault.status(&stage.mcp)?);
+    stage.assert_nothing_left()?;
+    Ok(Outcome::Pass)
+}
+
+fn a_fault_of_a_host_goes_where_its_name_goes_by_the_prober_that_follows_one_that_died(
+    _: &Context,
+) -> TestResult {
+    let stage = Stage::new()?;
+    let fault = stage.fault();
+    fault.inject(&stage.mcp)?;
+    stage.assert_stands_for(&PEERS[..1])?;
+    let prober = stage.daemon.prober().ok_or("no prober")?;
+    prober.signal(nix::sys::signal::Signal::SIGKILL);
+    stage.name(&PEERS[1..2])?;
+    stage.assert_stands_for(&PEERS[1..2])?;
+    assert_eq!((stage.cut_off()?, prober.runs()), ([false, true, false], false));
+    fault.remove(&stage.mcp)?;
     stage.assert_nothing_left()?;
     Ok(Outcome::Pass)
 }

@@ -23,7 +23,7 @@ tests![
     what_has_left_its_programs_session_is_gone_when_the_sample_is_answered,
     a_sample_that_is_killed_leaves_nothing_and_the_daemon_goes_on,
     whichever_process_is_killed_no_program_is_left,
-    a_runner_that_dies_is_replaced_together_with_the_server,
+    a_runner_that_dies_is_replaced_alone,
 ];
 
 /// The user of programs where there is no account for them.
@@ -276,19 +276,17 @@ fn whichever_process_is_killed_no_program_is_left(_: &Context) -> TestResult {
     Ok(Outcome::Pass)
 }
 
-fn a_runner_that_dies_is_replaced_together_with_the_server(_: &Context) -> TestResult {
+fn a_runner_that_dies_is_replaced_alone(_: &Context) -> TestResult {
     let scene = Scene::new(&["/bin/sh"])?;
     let (server, runner) =
         (scene.daemon.server().ok_or("no server")?, scene.daemon.runner().ok_or("no runner")?);
     runner.signal(Signal::SIGKILL);
     let replaced = || {
-        !server.runs()
-            && scene.daemon.server().is_some_and(|now| now != server)
-            && scene.daemon.runner().is_some_and(|now| now != runner)
+        let seen = scene.probe(&["command", "--", "/bin/sh", "-c", "exit 0"]);
+        scene.daemon.runner().is_some_and(|now| now.pid != runner.pid)
+            && seen.is_ok_and(|seen| seen["ok"] == true)
     };
     assert!(wait_until(HANG, replaced), "{}", scene.daemon.log());
-    let words = json!({"arguments": ["command", "--", "/bin/sh", "-c", "exit 0"]});
-    let seen = scene.daemon.mcp()?.call_tool("chaos_probe", words)?.ok()?;
-    assert_eq!(seen["ok"], true, "{seen}");
+    assert_eq!(scene.daemon.server().map(|now| now.pid), Some(server.pid), "{}", scene.daemon.log());
     Ok(Outcome::Pass)
 }

@@ -4,10 +4,12 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpListener;
 
+use nix::sys::signal::Signal;
 use serde_json::json;
 
 use super::{Context, Outcome, TestResult, tests};
 use crate::Daemon;
+use crate::fault::Fault;
 use crate::guard::Guard;
 use crate::late::HANG;
 use crate::process::{Process, wait_until};
@@ -18,7 +20,7 @@ tests![
     the_prober_is_refused_all_but_connections_and_names,
     the_server_has_a_network_namespace_in_which_there_is_nothing,
     a_probe_by_name_works_from_within_the_sandbox,
-    a_prober_that_dies_is_replaced_together_with_the_server,
+    a_prober_that_dies_is_replaced_alone_and_ends_no_fault,
     every_process_of_the_daemon_has_given_up_more_rights_and_inherited_nothing,
 ];
 
@@ -97,14 +99,29 @@ fn a_probe_by_name_works_from_within_the_sandbox(_: &Context) -> TestResult {
     Ok(Outcome::Pass)
 }
 
-fn a_prober_that_dies_is_replaced_together_with_the_server(_: &Context) -> TestResult {
+fn a_prober_that_dies_is_replaced_alone_and_ends_no_fault(_: &Context) -> TestResult {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let address = listener.local_addr()?.to_string();
     let daemon = Daemon::start()?;
-    let (server, prober) = children(&daemon)?;
-    prober.signal(nix::sys::signal::Signal::SIGKILL);
-    let replaced =
-        || !server.runs() && daemon.server().is_some_and(|now| now != server) && daemon.prober().is_some();
-    assert!(wait_until(HANG, replaced), "{}", daemon.log());
-    daemon.mcp()?.call_tool("chaos_status", json!({}))?.ok()?;
+    let mcp = daemon.mcp()?;
+    let fault = Fault::new("resource_exhaustion").with(json!({"cpu_percent": 1, "cores": 1}));
+    fault.inject(&mcp)?;
+    let answers = || -> Result<bool, Box<dyn std::error::Error>> {
+        let words = json!({"arguments": ["tcp", address]});
+        Ok(mcp.call_tool("chaos_probe", words)?.ok()?["ok"] == true)
+    };
+    // Again and again, since the second must be handed over as the first was.
+    for _ in 0..3 {
+        assert!(answers()?);
+        let (server, prober) = children(&daemon)?;
+        prober.signal(Signal::SIGKILL);
+        let replaced = || daemon.prober().is_some_and(|now| now.pid != prober.pid);
+        assert!(wait_until(HANG, replaced), "{}", daemon.log());
+        assert!(wait_until(HANG, || answers().is_ok_and(|answers| answers)), "{}", daemon.log());
+        assert_eq!(daemon.server().map(|now| now.pid), Some(server.pid), "{}", daemon.log());
+        assert_eq!(fault.status(&mcp)?["active"], true, "{}", daemon.log());
+    }
+    fault.remove(&mcp)?;
     Ok(Outcome::Pass)
 }
 

@@ -36,10 +36,8 @@ const CONDITION: &str = "/run/chaos-stopped-may-start";
 /// `Restart=always`: who stops it has to do so by systemd.
 const UNIT: &str = "[Service]\nType=exec\nExecStartPre=test -e /run/chaos-stopped-may-start\nExecStart=sleep infinity\n\
                     Restart=always\nRestartSec=200ms\n";
-/// From the last heartbeat, or from a death.
-const PROMISE: Duration = Duration::from_secs(3);
-/// For a unit to be started, under emulation.
-const START: Duration = Duration::from_secs(2);
+/// Longer than a lease, than `RestartSec=`, and than a unit takes to be started.
+const LONG_ENOUGH: Duration = Duration::from_secs(5);
 
 fn victim() -> Result<Service> {
     fs::write(CONDITION, "").map_err(Error::io("write", CONDITION))?;
@@ -80,20 +78,19 @@ fn a_service_is_stopped_while_the_fault_lasts_and_started_again() -> TestResult 
     let pid = stop(&victim, "10m")?;
     let seen = status("gone");
     assert!(seen["lifetime"] == "supervised" && seen["state"] == "effective", "{seen}");
-    // Longer than a lease, and than `RestartSec=`.
-    std::thread::sleep(PROMISE + START);
+    std::thread::sleep(LONG_ENOUGH);
     assert!(!is_active(NAME), "somebody has started it");
     chaosctl(MEMBER, &["remove", "gone"])?;
-    victim.time_to_normal(pid, START)?;
+    victim.time_to_normal(pid, HANG)?;
 
     let pid = stop(&victim, "4s")?;
-    let after = victim.time_to_normal(pid, Duration::from_secs(4) + START)?;
+    let after = victim.time_to_normal(pid, HANG)?;
     say(&format!("a stop of 4 s ended by itself {after:?} after it was seen"));
 
     // And when the daemon is stopped in order.
     let pid = stop(&victim, "10m")?;
     systemctl(&["stop", SERVICE])?;
-    victim.time_to_normal(pid, START)?;
+    victim.time_to_normal(pid, HANG)?;
     systemctl(&["start", SERVICE])?;
     nothing_is_left()?;
     Ok(())
@@ -105,7 +102,9 @@ fn a_service_is_started_again_when_the_daemon_is_killed_or_hangs() -> TestResult
     let pid = stop(&victim, "10m")?;
     let before = main_pid()?;
     fs::write(SERVICE_KILL, "1")?;
-    let after = victim.time_to_normal(pid, PROMISE + START)?;
+    // How soon is said and not judged: to start a unit takes an emulated machine seconds of its own. `cargo xtask bench --only kills`
+    // measures the promise.
+    let after = victim.time_to_normal(pid, HANG)?;
     say(&format!("a stopped service was started {after:?} after every process of the daemon was killed"));
     wait_restarted(before)?;
     let _ = systemctl(&["reset-failed", SERVICE]);
@@ -114,7 +113,7 @@ fn a_service_is_started_again_when_the_daemon_is_killed_or_hangs() -> TestResult
     let pid = stop(&victim, "10m")?;
     let before = main_pid()?;
     Process::read(before).ok_or("no injector")?.signal(Signal::SIGSTOP);
-    let after = victim.time_to_normal(pid, PROMISE + START)?;
+    let after = victim.time_to_normal(pid, HANG)?;
     say(&format!("a stopped service was started {after:?} after the injector was stopped"));
     wait_restarted(before)?;
     let _ = systemctl(&["reset-failed", SERVICE]);

@@ -48,15 +48,22 @@ impl Street {
             "--storage.tsdb.path=/tmp/prometheus",
         ];
         start(PROMETHEUS, &storage)?;
-        let rated = |counter: &&str| {
+        let rated = |counter: &str| {
             let query = format!("rate({counter}[10s])");
             run("chaosctl", &["probe", "prometheus", "http://127.0.0.1:9090", &query, "--min", "0"]).is_ok()
+        };
+        // At once, as the gates of a run ask: each has a second, in which an emulated machine that still starts things answers one.
+        let all_rated = || {
+            std::thread::scope(|scope| {
+                let asked = COUNTERS.map(|counter| scope.spawn(move || rated(counter)));
+                asked.into_iter().all(|asked| asked.join().unwrap_or(false))
+            })
         };
         let up = |port: &u16| TcpStream::connect(SocketAddr::from(([127, 0, 0, 1], *port))).is_ok();
         if !wait_until(HANG, || PORTS.iter().all(up)) {
             return Err(Error::Hung { what: format!("ports {PORTS:?} open") });
         }
-        if !wait_until(HANG, || COUNTERS.iter().all(rated)) {
+        if !wait_until(HANG, all_rated) {
             return Err(Error::Hung { what: format!("Prometheus telling rates of {COUNTERS:?}") });
         }
         Ok(street)
