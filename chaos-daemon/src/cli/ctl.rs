@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 use super::client::Client;
 use super::experiments::{self, ExperimentCommand};
 use super::failure::{FAILED, Failure, UNREACHABLE, USAGE, client_failure};
-use super::fault_args::FaultArgs;
+use super::fault_args::{FaultArgs, OfFault};
 use super::history::{ReportArgs, RunsArgs, StatsArgs};
 use super::hub::{self, HubArgs};
 use super::interrupts::Interrupts;
@@ -68,7 +68,8 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Inject a fault, which ends by itself
-    Inject(Box<InjectArgs>),
+    #[command(subcommand)]
+    Inject(Box<OfFault<InjectArgs>>),
     /// End a fault and forget it
     Remove {
         /// Name
@@ -91,7 +92,8 @@ enum Command {
         all: bool,
     },
     /// Show which processes a fault would hit, and who is left out; takes the options of inject
-    Targets(Box<FaultArgs>),
+    #[command(subcommand)]
+    Targets(Box<OfFault<NoMore>>),
     /// Show what is registered and active
     Status {
         /// Go on showing, until Ctrl-C
@@ -166,8 +168,6 @@ enum Command {
 
 #[derive(Debug, Args)]
 struct InjectArgs {
-    #[command(flatten)]
-    fault: FaultArgs,
     /// Probability of this injection, 0 to 1
     #[arg(long, value_name = "FRACTION", default_value_t = 1.0)]
     probability: f64,
@@ -178,6 +178,10 @@ struct InjectArgs {
     #[arg(long, conflicts_with = "dry_run")]
     wait: bool,
 }
+
+/// Nothing beside a fault.
+#[derive(Debug, Args)]
+struct NoMore {}
 
 /// What was done: text for people, the answer for programs, and how it went.
 struct Done {
@@ -206,7 +210,8 @@ pub fn native(arguments: &[String]) -> Result<Native, String> {
     })?;
     match cli.command {
         Command::Inject(inject) => {
-            if inject.dry_run || inject.wait || (inject.probability - 1.0).abs() > f64::EPSILON {
+            let InjectArgs { probability, dry_run, wait } = inject.more;
+            if dry_run || wait || (probability - 1.0).abs() > f64::EPSILON {
                 return Err("--dry-run, --wait and --probability have no place in an experiment".to_owned());
             }
             let fault = inject.fault.request(Probability::CERTAIN).map_err(|error| error.to_string())?;
@@ -362,13 +367,14 @@ async fn carry_out(cli: &Cli) -> Result<Done, Failure> {
         }
         Command::Inject(args) => {
             // Understood before anyone is asked, so that a mistake is told as one even without a daemon.
-            let request = args.fault.request(Probability::new("--probability", args.probability)?)?;
+            let request = args.fault.request(Probability::new("--probability", args.more.probability)?)?;
             let client = Client::connect(&cli.socket).await?;
             let done = inject(&client, args, object(json!(request)), cli.json).await;
             client.close().await;
             done
         }
-        Command::Targets(fault) => {
+        Command::Targets(args) => {
+            let fault = &args.fault;
             let request = fault.request(Probability::CERTAIN)?;
             let client = Client::connect(&cli.socket).await?;
             let done = targets(&client, fault, object(json!(request))).await;
@@ -516,7 +522,7 @@ fn object(value: Value) -> Map<String, Value> {
 
 async fn inject(
     client: &Client,
-    args: &InjectArgs,
+    args: &OfFault<InjectArgs>,
     mut fields: Map<String, Value>,
     json: bool,
 ) -> Result<Done, Failure> {
@@ -524,11 +530,11 @@ async fn inject(
     fields.insert("fault_name".to_owned(), json!(name));
     // First without doing it: what will be refused shall not take the place of what is registered under the name.
     let plan = client.call("chaos_plan", fields.clone()).await?;
-    if args.dry_run {
+    if args.more.dry_run {
         return Ok(Done::well(show::plan(&plan), plan));
     }
     // From before there is anything to end.
-    let interrupts = args.wait.then(Interrupts::new).transpose().map_err(Failure::Other)?;
+    let interrupts = args.more.wait.then(Interrupts::new).transpose().map_err(Failure::Other)?;
     fields.insert("action".to_owned(), json!("register"));
     client.call("chaos_inject_fault", fields).await?;
     let order = |action: &str| object(json!({"fault_name": name, "action": action}));

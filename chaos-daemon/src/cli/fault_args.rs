@@ -1,298 +1,44 @@
-//! The options that describe a fault: one grammar for `chaosctl inject`, experiments and agents.
+//! The options that describe a fault: one grammar for `chaosctl inject`, experiments and agents. Each type of fault is a subcommand
+//! with the options of its own, which are its parameters ([`FaultType::parameters`]) and the fields of its target.
 
 use std::time::Duration;
 
-use clap::Args;
+use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
+use clap::error::ErrorKind;
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, Subcommand, value_parser};
 use serde_json::{Map, Value};
 
 use super::duration;
+use crate::spec::parameter::{Unit, merged, plain};
 use crate::spec::units::Probability;
-use crate::spec::{FaultName, FaultRequest, FaultType, PortText, Share, SpecError, TargetRequest};
+use crate::spec::{
+    FAULT_TYPES, FaultName, FaultRequest, FaultType, Parameter, Shape, SpecError, TargetRequest,
+};
 
 /// A fault, where it goes and how long it lasts.
-#[derive(Debug, Clone, Args)]
+#[derive(Debug, Clone)]
 pub(super) struct FaultArgs {
-    /// Type of fault; `chaosctl faults` lists them
-    #[arg(value_name = "TYPE", value_parser = fault_type)]
     fault_type: FaultType,
+    pub(super) name: Option<FaultName>,
+    target: Map<String, Value>,
+    params: Map<String, Value>,
+    lasts: Option<Duration>,
+    message: Option<String>,
+}
+
+/// A fault, and what a command takes beside it.
+#[derive(Debug, Clone)]
+pub(super) struct OfFault<More> {
+    pub(super) fault: FaultArgs,
+    pub(super) more: More,
+}
+
+/// What every fault takes, whatever its type.
+#[derive(Debug, Clone, Args)]
+struct Common {
     /// Name for the fault [default: its type and four random digits]
     #[arg(long, value_parser = |text: &str| FaultName::new(text))]
-    pub(super) name: Option<FaultName>,
-    /// Network interface, e.g. eth0; every network fault needs one, and so does link_down; network_partition and timeout without one
-    /// are of all packets of a --unit, --cgroup or processes
-    #[arg(long, value_name = "IFACE", help_heading = "Target")]
-    interface: Option<String>,
-    /// systemd unit, e.g. payment.service: whose packets, calls or processes, who is paused or limited, and where cpu, memory, pids or disk_io are to be used up
-    #[arg(long, value_name = "UNIT", help_heading = "Target")]
-    unit: Option<String>,
-    /// cgroup v2, by its path below /sys/fs/cgroup: instead of a unit
-    #[arg(long, value_name = "PATH", help_heading = "Target")]
-    cgroup: Option<String>,
-    /// Instead of a unit: this process; but for faults of processes, its network namespace or cgroup is meant, if that is its own
-    #[arg(long, help_heading = "Target")]
-    pid: Option<u32>,
-    /// Likewise: those that run this program, by its absolute path
-    #[arg(long, value_name = "PATH", help_heading = "Target")]
-    exe: Option<String>,
-    /// Likewise: those in whose command line this regular expression (or word) is found
-    #[arg(long, value_name = "REGEX", help_heading = "Target")]
-    command: Option<String>,
-    /// Likewise: those below a process in whose command line this regular expression (or word) is found, also further up
-    #[arg(long, value_name = "REGEX", help_heading = "Target")]
-    below: Option<String>,
-    /// Likewise: those of the container of this id
-    #[arg(long, value_name = "ID", help_heading = "Target")]
-    container: Option<String>,
-    /// Process faults: what share of those that match, e.g. 25%; never fewer than one [default: all]
-    #[arg(long, value_name = "SHARE", value_parser = share, help_heading = "Target")]
-    share: Option<Share>,
-    /// Process faults: which of those that match make up the share; link_down: how its rhythm varies; mcp_error: also which
-    /// calls meet what [default: 0]
-    #[arg(long, value_name = "NUMBER", help_heading = "Target")]
-    seed: Option<u64>,
-    /// Network namespace: a name in /run/netns, or a path such as /proc/PID/ns/net
-    #[arg(long, value_name = "NAME|PATH", help_heading = "Target")]
-    netns: Option<String>,
-    /// Peer addresses, e.g. 10.1.0.0/16 or 2001:db8::7; may be repeated
-    #[arg(long = "cidr", value_name = "PREFIX", help_heading = "Target")]
-    cidrs: Vec<String>,
-    /// Peer by host name, looked up when the fault starts and again while it is active
-    #[arg(long, help_heading = "Target")]
-    host: Option<String>,
-    /// How long after an answer --host is looked up again [default: 5]
-    #[arg(long, value_name = "SECONDS", help_heading = "Target")]
-    resolve_seconds: Option<u32>,
-    /// Port on either end; or a range, such as 8000-8100
-    #[arg(long, help_heading = "Target")]
-    port: Option<PortText>,
-    /// Port on this node's end, or a range; port_in_use: the one to take
-    #[arg(long, value_name = "PORT", help_heading = "Target")]
-    local_port: Option<PortText>,
-    /// Port on the peer's end; or a range
-    #[arg(long, value_name = "PORT", help_heading = "Target")]
-    remote_port: Option<PortText>,
-    /// tcp, udp or icmp [default: any]
-    #[arg(long, help_heading = "Target")]
-    protocol: Option<String>,
-    /// egress, ingress or both [default: by type]
-    #[arg(long, help_heading = "Target")]
-    direction: Option<String>,
-    /// latency, packet_reorder: delay of each packet, e.g. 300ms; mcp_error: of each answer
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse, allow_hyphen_values = true, help_heading = "Effect")]
-    delay: Option<Duration>,
-    /// Variation, either way: of the delay (with a distribution, its standard deviation), of the interval, of pause and run, of down and up
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse, allow_hyphen_values = true, help_heading = "Effect")]
-    jitter: Option<Duration>,
-    /// latency: uniform, normal, pareto or paretonormal [default: uniform]
-    #[arg(long, help_heading = "Effect")]
-    distribution: Option<String>,
-    /// How much each roll depends on the one before, 0 to 99: for what is rolled packet by packet
-    #[arg(long, value_name = "PERCENT", help_heading = "Effect")]
-    correlation_percent: Option<f64>,
-    /// packet_loss: share of the packets that is lost
-    #[arg(long, value_name = "PERCENT", help_heading = "Effect")]
-    loss_percent: Option<f64>,
-    /// packet_loss: bad and good times: P,R[,1-H[,1-K]], in percent, as `loss gemodel` of tc-netem(8)
-    #[arg(long, value_name = "PERCENTS", value_delimiter = ',', help_heading = "Effect")]
-    gilbert_elliott: Vec<f64>,
-    /// packet_loss: bursts: P13,P31[,P32[,P23[,P14]]], in percent, as `loss state` of tc-netem(8)
-    #[arg(long, value_name = "PERCENTS", value_delimiter = ',', help_heading = "Effect")]
-    four_state: Vec<f64>,
-    /// packet_duplicate: share of the packets that is sent twice
-    #[arg(long, value_name = "PERCENT", help_heading = "Effect")]
-    duplicate_percent: Option<f64>,
-    /// packet_corrupt: share of the packets of which a bit is turned over
-    #[arg(long, value_name = "PERCENT", help_heading = "Effect")]
-    corrupt_percent: Option<f64>,
-    /// packet_reorder: share of the packets that overtakes, while the others are late by --delay
-    #[arg(long, value_name = "PERCENT", help_heading = "Effect")]
-    reorder_percent: Option<f64>,
-    /// packet_reorder: every how many packets one may overtake [default: 1]
-    #[arg(long, value_name = "PACKETS", help_heading = "Effect")]
-    gap: Option<u32>,
-    /// bandwidth: thousands of bits per second
-    #[arg(long, value_name = "KBIT", help_heading = "Effect")]
-    rate_kbit: Option<u64>,
-    /// latency, packet_reorder: packets per second to make room for
-    #[arg(long, value_name = "PER_SECOND", help_heading = "Effect")]
-    packet_rate: Option<u32>,
-    /// Share of the matching packets that is affected, 0 to 1
-    #[arg(long, value_name = "FRACTION", help_heading = "Effect")]
-    packet_probability: Option<f64>,
-    /// error: reset, host_unreachable, network_unreachable, port_unreachable or admin_prohibited [default: reset]; dns_error:
-    /// nxdomain, servfail, refused, wrong_address or timeout [default: nxdomain]
-    #[arg(long, value_name = "NAME", help_heading = "Effect")]
-    answer: Option<String>,
-    /// dns_error: about which names, e.g. db.example.org, or '*.example.org' for all below [default: all]; latency: of questions
-    /// about these names alone
-    #[arg(long, value_name = "NAMES", value_delimiter = ',', help_heading = "Effect")]
-    names: Vec<String>,
-    /// dns_error: the wrong addresses, at most one of IPv4 and one of IPv6
-    #[arg(long, value_name = "ADDRESSES", value_delimiter = ',', help_heading = "Effect")]
-    addresses: Vec<String>,
-    /// resource_exhaustion: cpu, memory, disk_fill, file_descriptors, pids, inodes, ports, disk_io, or cpu_limit,
-    /// memory_limit, pids_limit, io_limit of a cgroup [default: cpu]
-    #[arg(long, value_name = "RESOURCE", help_heading = "Effect")]
-    resource: Option<String>,
-    /// cpu: share of each core, or of the quota of the unit or cgroup, 1 to 100; cpu_limit: of one processor
-    #[arg(long, value_name = "PERCENT", help_heading = "Effect")]
-    cpu_percent: Option<f64>,
-    /// cpu: how many cores
-    #[arg(long, help_heading = "Effect")]
-    cores: Option<u32>,
-    /// cpu: which processors, e.g. 0-1,3, in place of how many cores
-    #[arg(long, value_name = "LIST", help_heading = "Effect")]
-    processors: Option<String>,
-    /// memory: MiB to hold; memory_limit: MiB beyond which the cgroup is throttled
-    #[arg(long, value_name = "MIB", help_heading = "Effect")]
-    memory_mb: Option<f64>,
-    /// memory: share of the host's memory, or of the limit of the unit or cgroup
-    #[arg(long, value_name = "PERCENT", help_heading = "Effect")]
-    memory_percent: Option<f64>,
-    /// memory: MiB that stay available on the host [default: the larger of 512 and 10 %]
-    #[arg(long, value_name = "MIB", help_heading = "Effect")]
-    reserve_mb: Option<f64>,
-    /// memory: until the kernel's OOM killer kills in the unit or cgroup, in place of an amount
-    #[arg(long, help_heading = "Effect")]
-    oom: bool,
-    /// cpu, memory, disk_fill, file_descriptors, pids, inodes, ports, connection_load: how long it takes until all of it is used, e.g.
-    /// 20s [default: no time]
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse, allow_hyphen_values = true, help_heading = "Effect")]
-    ramp: Option<Duration>,
-    /// disk_fill, inodes, disk_io: a directory of the file system; file_error: a file, or a directory with all below it
-    #[arg(long, help_heading = "Effect")]
-    path: Option<String>,
-    /// disk_fill: MiB to take
-    #[arg(long, value_name = "MIB", help_heading = "Effect")]
-    megabytes: Option<f64>,
-    /// disk_fill: how full the file system gets
-    #[arg(long, value_name = "PERCENT", help_heading = "Effect")]
-    percent: Option<f64>,
-    /// disk_fill: MiB that stay free [default: the less of 1024 and 5 %]
-    #[arg(long, value_name = "MIB", help_heading = "Effect")]
-    leave_free_mb: Option<f64>,
-    /// file_descriptors, pids, inodes, ports: how many to hold
-    #[arg(long, help_heading = "Effect")]
-    count: Option<u64>,
-    /// file_descriptors: how many of the host's table stay free [default: the larger of 1024 and 10 %]
-    #[arg(long, value_name = "COUNT", help_heading = "Effect")]
-    leave_free: Option<u64>,
-    /// ports, port_in_use: of which address of this host [default: ports: 0.0.0.0; port_in_use: every one]
-    #[arg(long, help_heading = "Effect")]
-    address: Option<String>,
-    /// ports: of which ports, from 1024 on [default: those for connections]
-    #[arg(long, value_name = "FIRST-LAST", help_heading = "Effect")]
-    port_range: Option<String>,
-    /// disk_io: MiB of the file that is read and written [default: 64]
-    #[arg(long, value_name = "MIB", help_heading = "Effect")]
-    size_mb: Option<f64>,
-    /// pids_limit: most processes and threads
-    #[arg(long, value_name = "COUNT", help_heading = "Effect")]
-    pids: Option<u32>,
-    /// io_limit: block device, e.g. sda or 8:0
-    #[arg(long, help_heading = "Effect")]
-    device: Option<String>,
-    /// io_limit: bytes per second, each way; disk_io: both ways together
-    #[arg(long, value_name = "BYTES", help_heading = "Effect")]
-    bytes_per_second: Option<u64>,
-    /// io_limit, in place of --bytes-per-second: bytes read per second
-    #[arg(long, value_name = "BYTES", help_heading = "Effect")]
-    read_bps: Option<u64>,
-    /// io_limit, likewise: bytes written per second
-    #[arg(long, value_name = "BYTES", help_heading = "Effect")]
-    write_bps: Option<u64>,
-    /// io_limit: reads per second
-    #[arg(long, value_name = "COUNT", help_heading = "Effect")]
-    read_iops: Option<u64>,
-    /// io_limit: writes per second
-    #[arg(long, value_name = "COUNT", help_heading = "Effect")]
-    write_iops: Option<u64>,
-    /// clock_skew: by how many seconds the clock is wrong, forwards or back
-    #[arg(long, value_name = "SECONDS", allow_hyphen_values = true, help_heading = "Effect")]
-    offset_seconds: Option<f64>,
-    /// host_reboot, host_panic: how long after the injection it happens; a removal before that prevents it [default: 1s]
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse, allow_hyphen_values = true, help_heading = "Effect")]
-    countdown: Option<Duration>,
-    /// host_reboot: without stopping services first
-    #[arg(long, help_heading = "Effect")]
-    forced: bool,
-    /// host_panic: put on disk first what programs have written
-    #[arg(long, help_heading = "Effect")]
-    sync: bool,
-    /// host_panic: also where kernel.panic is 0, so that the host stays down until somebody resets it
-    #[arg(long, help_heading = "Effect")]
-    stay_down: bool,
-    /// process_kill: name of the signal, e.g. TERM [default: SIGKILL]; file_error and socket_error: the one that whoever makes the call is
-    /// sent beside its error [default: none]
-    #[arg(long, value_name = "NAME", help_heading = "Effect")]
-    signal: Option<String>,
-    /// process_kill: how often, each time to those that match then [default: 1]; connect_error, file_error, socket_error: how many
-    /// calls fail at most [default: no limit]
-    #[arg(long, value_name = "COUNT", help_heading = "Effect")]
-    times: Option<u64>,
-    /// process_kill: time between two volleys [default: 5s]
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse, allow_hyphen_values = true, help_heading = "Effect")]
-    interval: Option<Duration>,
-    /// process_pause: how long they stand still, in a rhythm with --run
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse, allow_hyphen_values = true, help_heading = "Effect")]
-    pause: Option<Duration>,
-    /// process_pause: how long they run in between
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse, allow_hyphen_values = true, help_heading = "Effect")]
-    run: Option<Duration>,
-    /// link_down: how long the link is down, in a rhythm with --up
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse, allow_hyphen_values = true, help_heading = "Effect")]
-    down: Option<Duration>,
-    /// link_down: how long it is up in between
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse, allow_hyphen_values = true, help_heading = "Effect")]
-    up: Option<Duration>,
-    /// connect_error: what a call fails with, e.g. host_unreachable [default: connection_refused]; file_error: e.g. no_space
-    /// [default: io_error]; socket_error: e.g. address_in_use [default: no_buffer_space]
-    #[arg(long, value_name = "NAME", help_heading = "Effect")]
-    errno: Option<String>,
-    /// file_error: which calls fail, of open, create, read, write, mmap; socket_error: of bind, listen, accept, send, receive
-    /// [default: all]
-    #[arg(long, value_name = "NAMES", value_delimiter = ',', help_heading = "Effect")]
-    operations: Vec<String>,
-    /// connect_error, file_error, socket_error: share of the matching calls that fails, 0 to 1; mcp_error: that any of it is about
-    #[arg(long, value_name = "FRACTION", help_heading = "Effect")]
-    call_probability: Option<f64>,
-    /// connect_error, file_error, socket_error: how many matching calls pass first
-    #[arg(long, value_name = "COUNT", help_heading = "Effect")]
-    after_calls: Option<u64>,
-    /// mcp_error: share of the calls that --delay delays, 0 to 1 [default: 1]
-    #[arg(long, value_name = "FRACTION", help_heading = "Effect")]
-    delay_share: Option<f64>,
-    /// mcp_error: share of the calls that is answered with an error, and never comes to the server
-    #[arg(long, value_name = "FRACTION", help_heading = "Effect")]
-    fail: Option<f64>,
-    /// mcp_error: share whose answer never comes
-    #[arg(long, value_name = "FRACTION", help_heading = "Effect")]
-    drop: Option<f64>,
-    /// mcp_error: share whose answer is cut short
-    #[arg(long, value_name = "FRACTION", help_heading = "Effect")]
-    truncate: Option<f64>,
-    /// mcp_error: share whose answer has a wrong byte
-    #[arg(long, value_name = "FRACTION", help_heading = "Effect")]
-    corrupt: Option<f64>,
-    /// mcp_error: methods that meet it [default: tools/call]
-    #[arg(long, value_name = "METHODS", value_delimiter = ',', help_heading = "Effect")]
-    methods: Vec<String>,
-    /// mcp_error: only calls of these tools
-    #[arg(long, value_name = "NAMES", value_delimiter = ',', help_heading = "Effect")]
-    tools: Vec<String>,
-    /// connection_load: of which server of this host: tcp://ADDRESS:PORT, unix:/PATH, http://ADDRESS:PORT/PATH,
-    /// mcp+http://ADDRESS:PORT/PATH or mcp+unix:/PATH
-    #[arg(long, help_heading = "Effect")]
-    url: Option<String>,
-    /// connection_load: how many connections to hold
-    #[arg(long, value_name = "COUNT", help_heading = "Effect")]
-    sessions: Option<u64>,
-    /// connection_load: how many connections to open and close, in place of --sessions
-    #[arg(long, value_name = "COUNT", help_heading = "Effect")]
-    connections_per_second: Option<u64>,
-    /// connection_load: how long opening, and each answer, may take [default: 1s]
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse, allow_hyphen_values = true, help_heading = "Effect")]
-    timeout: Option<Duration>,
+    name: Option<FaultName>,
     /// How long the fault lasts before it ends by itself, e.g. 3m [default: 1m]
     #[arg(long = "for", value_name = "DURATION", value_parser = duration::parse, allow_hyphen_values = true)]
     lasts: Option<Duration>,
@@ -301,28 +47,207 @@ pub(super) struct FaultArgs {
     message: Option<String>,
 }
 
-/// What the numbers of `--gilbert-elliott` are, in the order in which tc takes them.
-const GILBERT_ELLIOTT: &[&str] = &["p", "r", "one_minus_h", "one_minus_k"];
-/// Likewise of `--four-state`.
-const FOUR_STATE: &[&str] = &["p13", "p31", "p32", "p23", "p14"];
-
-/// A model of loss from its numbers; none without numbers.
-fn model(option: &str, names: &[&str], values: &[f64]) -> Result<Option<Value>, SpecError> {
-    if values.len() > names.len() {
-        let problem = format!("{} numbers: give {} at most ({})", values.len(), names.len(), names.join(","));
-        return Err(SpecError::new(option, problem));
+/// The parameters of a type, one for each option.
+fn effects(kind: FaultType) -> Vec<Parameter> {
+    let all = kind.parameters();
+    if all.iter().all(|parameter| parameter.resources.is_empty()) {
+        return all.to_vec();
     }
-    let fields: Map<_, _> =
-        names.iter().zip(values).map(|(name, value)| ((*name).to_owned(), Value::from(*value))).collect();
-    Ok(Some(fields).filter(|fields| !fields.is_empty()).map(Value::Object))
+    let plain = all.iter().filter(|parameter| parameter.resources.is_empty()).cloned();
+    let of_resources =
+        all.iter().flat_map(|each| each.resources.iter().map(move |resource| (*resource, each)));
+    plain.chain(merged(of_resources)).collect()
 }
 
-fn share(text: &str) -> Result<Share, String> {
-    Share::parse(text).map_err(|error| error.problem)
+impl<More: Args> Subcommand for OfFault<More> {
+    fn augment_subcommands(command: Command) -> Command {
+        // Of a type that is not known the error names those that are: see `from_arg_matches`.
+        let command = command.allow_external_subcommands(true);
+        let command = command.subcommand_value_name("TYPE").subcommand_help_heading("Types of fault");
+        FAULT_TYPES.iter().fold(command, |command, kind| command.subcommand(of_kind::<More>(*kind)))
+    }
+
+    fn augment_subcommands_for_update(command: Command) -> Command {
+        Self::augment_subcommands(command)
+    }
+
+    fn has_subcommand(name: &str) -> bool {
+        FaultType::parse(&name.replace('-', "_")).is_ok()
+    }
 }
 
-fn fault_type(text: &str) -> Result<FaultType, String> {
-    FaultType::parse(&text.replace('-', "_")).map_err(|error| error.problem)
+/// The subcommand of a type.
+fn of_kind<More: Args>(kind: FaultType) -> Command {
+    let command = Command::new(kind.name());
+    let command = match kind.name().replace('_', "-") {
+        dashed if dashed == kind.name() => command,
+        dashed => command.alias(dashed),
+    };
+    let fields = kind.target_fields();
+    // What has no place in it is understood all the same: the refusal says what the fault goes to.
+    let target = TargetRequest::fields().iter().filter(|field| field.name != "cidr").map(|field| {
+        option("target", field).hide(!fields.contains(&field.name.as_str())).help_heading("Target")
+    });
+    let effects =
+        effects(kind).into_iter().map(|parameter| option("params", &parameter).help_heading("Effect"));
+    // Last, since options that were derived bring a sentence of their own.
+    More::augment_args(Common::augment_args(command.args(effects).args(target))).about(kind.summary())
+}
+
+/// The name of the option for a field of this object.
+fn option_name(parameter: &Parameter) -> String {
+    match parameter.name.as_str() {
+        "cidrs" => "cidr".to_owned(),
+        _ => parameter.option(),
+    }
+}
+
+/// The option that sets a field of this object.
+fn option(object: &str, parameter: &Parameter) -> Arg {
+    let name = option_name(parameter);
+    let arg = Arg::new(format!("{object}.{}", parameter.name)).long(name).help(help(parameter));
+    let unit = Unit::of(&parameter.name).map(|unit| unit.plural);
+    let of_number = match unit {
+        Some("percent") => "PERCENT",
+        Some("seconds") => "SECONDS",
+        Some("MiB") => "MIB",
+        Some("kbit/s") => "KBIT",
+        Some(_) => "PER_SECOND",
+        None => "NUMBER",
+    };
+    match &parameter.shape {
+        Shape::Number(_) if parameter.is_duration() => {
+            arg.value_name("DURATION").value_parser(duration::parse).allow_hyphen_values(true)
+        }
+        Shape::Number(_) => {
+            arg.value_name(of_number).value_parser(value_parser!(f64)).allow_negative_numbers(true)
+        }
+        Shape::Whole(_) => arg.value_name(of_number).value_parser(value_parser!(u64)),
+        Shape::Flag => arg.action(ArgAction::SetTrue),
+        Shape::Text(words) => arg.value_name(value_name(&parameter.name)).value_parser(Words(words.clone())),
+        Shape::List(words, _) => {
+            let arg = arg.value_name(value_name(&parameter.name)).action(ArgAction::Append);
+            arg.value_delimiter(',').value_parser(Words(words.clone()))
+        }
+        Shape::Model(parts) => {
+            let names: Vec<_> = parts.iter().map(|part| part.name.to_uppercase()).collect();
+            let arg = arg.value_name(names.join(",")).value_delimiter(',').action(ArgAction::Append);
+            arg.value_parser(value_parser!(f64)).allow_negative_numbers(true)
+        }
+    }
+}
+
+fn value_name(name: &str) -> String {
+    match name {
+        "interface" => "IFACE".to_owned(),
+        "command" | "below" => "REGEX".to_owned(),
+        "exe" | "cgroup" => "PATH".to_owned(),
+        "container" => "ID".to_owned(),
+        "netns" => "NAME|PATH".to_owned(),
+        "cidrs" => "PREFIX".to_owned(),
+        other => other.to_uppercase(),
+    }
+}
+
+/// What the option means, without a point at the end, with its bounds and its default.
+fn help(parameter: &Parameter) -> String {
+    let unit = Unit::of(&parameter.name).map(|unit| format!(" {}", unit.symbol)).unwrap_or_default();
+    let range = match &parameter.shape {
+        Shape::Number(_) | Shape::Whole(_) => parameter.range().map(|range| format!(" [{range}{unit}]")),
+        _ => None,
+    };
+    let default = match (&parameter.shape, &parameter.default) {
+        (Shape::Flag, _) | (_, None) => None,
+        (_, Some(value)) if parameter.is_duration() => {
+            Some(format!(" [default: {}{}]", plain(value), unit.trim()))
+        }
+        (_, Some(value)) => Some(format!(" [default: {}]", plain(value))),
+    };
+    let sentence = parameter.sentence.trim_end_matches('.');
+    format!("{sentence}{}{}", range.unwrap_or_default(), default.unwrap_or_default())
+}
+
+/// Words that can be completed. Others are left to the parser of the fault, which knows other names of theirs.
+#[derive(Debug, Clone)]
+struct Words(Vec<String>);
+
+impl TypedValueParser for Words {
+    type Value = String;
+
+    fn parse_ref(
+        &self,
+        command: &Command,
+        arg: Option<&Arg>,
+        value: &std::ffi::OsStr,
+    ) -> Result<String, clap::Error> {
+        StringValueParser::new().parse_ref(command, arg, value)
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        let words = self.0.iter().map(|word| PossibleValue::new(word.clone()));
+        (!self.0.is_empty()).then(|| Box::new(words) as Box<dyn Iterator<Item = PossibleValue>>)
+    }
+}
+
+impl<More: Args> FromArgMatches for OfFault<More> {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let missing = || clap::Error::raw(ErrorKind::MissingSubcommand, "name a type of fault\n");
+        let (name, matches) = matches.subcommand().ok_or_else(missing)?;
+        let usage = |error: SpecError| clap::Error::raw(ErrorKind::ValueValidation, format!("{error}\n"));
+        let fault_type = FaultType::parse(name).map_err(usage)?;
+        let Common { name, lasts, message } = Common::from_arg_matches(matches)?;
+        let target = given("target", TargetRequest::fields(), matches).map_err(usage)?;
+        let params = given("params", &effects(fault_type), matches).map_err(usage)?;
+        let fault = FaultArgs { fault_type, name, target, params, lasts, message };
+        Ok(Self { fault, more: More::from_arg_matches(matches)? })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+/// What was given of an object, by the names of its fields.
+fn given(object: &str, fields: &[Parameter], matches: &ArgMatches) -> Result<Map<String, Value>, SpecError> {
+    let mut all = Map::new();
+    for field in fields.iter().filter(|field| (object, field.name.as_str()) != ("target", "cidr")) {
+        if let Some(value) = value(&format!("{object}.{}", field.name), field, matches)? {
+            all.insert(field.name.clone(), value);
+        }
+    }
+    Ok(all)
+}
+
+fn value(id: &str, parameter: &Parameter, matches: &ArgMatches) -> Result<Option<Value>, SpecError> {
+    Ok(match &parameter.shape {
+        Shape::Number(_) if parameter.is_duration() => {
+            let parts = if parameter.name.ends_with("_ms") { 1e3 } else { 1.0 };
+            matches.get_one::<Duration>(id).map(|time| Value::from(time.as_secs_f64() * parts))
+        }
+        Shape::Number(_) => matches.get_one::<f64>(id).copied().map(Value::from),
+        Shape::Whole(_) => matches.get_one::<u64>(id).copied().map(Value::from),
+        Shape::Flag => matches.get_flag(id).then_some(Value::Bool(true)),
+        Shape::Text(_) => matches.get_one::<String>(id).cloned().map(Value::from),
+        Shape::List(..) => {
+            matches.get_many::<String>(id).map(|words| words.cloned().map(Value::from).collect())
+        }
+        Shape::Model(parts) => {
+            let numbers: Vec<f64> = matches.get_many(id).into_iter().flatten().copied().collect();
+            let names: Vec<_> = parts.iter().map(|part| part.name.as_str()).collect();
+            if numbers.len() > names.len() {
+                let problem =
+                    format!("{} numbers: give {} at most ({})", numbers.len(), names.len(), names.join(","));
+                return Err(SpecError::new(format!("--{}", parameter.option()), problem));
+            }
+            let fields: Map<_, _> = names
+                .into_iter()
+                .zip(numbers)
+                .map(|(name, number)| (name.to_owned(), number.into()))
+                .collect();
+            (!fields.is_empty()).then_some(Value::Object(fields))
+        }
+    })
 }
 
 impl FaultArgs {
@@ -331,119 +256,17 @@ impl FaultArgs {
     /// # Errors
     /// Names the option that is missing or wrong.
     pub(super) fn request(&self, probability: Probability) -> Result<FaultRequest, SpecError> {
+        let target = serde_json::from_value(Value::Object(self.target.clone()));
         let request = FaultRequest {
             fault_type: self.fault_type,
             probability,
             duration_seconds: self.lasts.map(|lasts| lasts.as_secs_f64()),
             error_message: self.message.clone(),
-            target: TargetRequest {
-                interface: self.interface.clone(),
-                unit: self.unit.clone(),
-                cgroup: self.cgroup.clone(),
-                pid: self.pid,
-                exe: self.exe.clone(),
-                command: self.command.clone(),
-                below: self.below.clone(),
-                container: self.container.clone(),
-                share: self.share,
-                seed: self.seed,
-                netns: self.netns.clone(),
-                cidrs: self.cidrs.clone(),
-                host: self.host.clone(),
-                resolve_seconds: self.resolve_seconds,
-                port: self.port.clone(),
-                local_port: self.local_port.clone(),
-                remote_port: self.remote_port.clone(),
-                protocol: self.protocol.clone(),
-                direction: self.direction.clone(),
-                ..TargetRequest::default()
-            },
-            params: self.params()?,
+            target: target.map_err(|error| SpecError::new("target", error.to_string()))?,
+            params: self.params.clone(),
         };
         request.parse().map_err(as_option)?;
         Ok(request)
-    }
-
-    /// What was given of the effect.
-    fn params(&self) -> Result<Map<String, Value>, SpecError> {
-        let mut params = Map::new();
-        let mut set = |name: &str, value: Option<Value>| {
-            if let Some(value) = value {
-                params.insert(name.to_owned(), value);
-            }
-        };
-        let millis = |duration: Duration| Value::from(duration.as_secs_f64() * 1e3);
-        set("delay_ms", self.delay.map(millis));
-        set("jitter_ms", self.jitter.map(millis));
-        set("distribution", self.distribution.clone().map(Value::from));
-        set("correlation_percent", self.correlation_percent.map(Value::from));
-        set("loss_percent", self.loss_percent.map(Value::from));
-        set("gilbert_elliott", model("--gilbert-elliott", GILBERT_ELLIOTT, &self.gilbert_elliott)?);
-        set("four_state", model("--four-state", FOUR_STATE, &self.four_state)?);
-        set("duplicate_percent", self.duplicate_percent.map(Value::from));
-        set("corrupt_percent", self.corrupt_percent.map(Value::from));
-        set("reorder_percent", self.reorder_percent.map(Value::from));
-        set("gap", self.gap.map(Value::from));
-        set("rate_kbit", self.rate_kbit.map(Value::from));
-        set("packet_rate", self.packet_rate.map(Value::from));
-        set("packet_probability", self.packet_probability.map(Value::from));
-        set("answer", self.answer.clone().map(Value::from));
-        let list = |given: &[String]| (!given.is_empty()).then(|| Value::from(given.to_vec()));
-        set("names", list(&self.names));
-        set("addresses", list(&self.addresses));
-        set("cpu_percent", self.cpu_percent.map(Value::from));
-        set("processors", self.processors.clone().map(Value::from));
-        set("cores", self.cores.map(Value::from));
-        set("resource", self.resource.clone().map(Value::from));
-        set("memory_mb", self.memory_mb.map(Value::from));
-        set("memory_percent", self.memory_percent.map(Value::from));
-        set("reserve_mb", self.reserve_mb.map(Value::from));
-        set("oom", self.oom.then_some(Value::from(true)));
-        set("ramp_seconds", self.ramp.map(|ramp| Value::from(ramp.as_secs_f64())));
-        set("pids", self.pids.map(Value::from));
-        set("path", self.path.clone().map(Value::from));
-        set("megabytes", self.megabytes.map(Value::from));
-        set("percent", self.percent.map(Value::from));
-        set("leave_free_mb", self.leave_free_mb.map(Value::from));
-        set("count", self.count.map(Value::from));
-        set("leave_free", self.leave_free.map(Value::from));
-        set("address", self.address.clone().map(Value::from));
-        set("port_range", self.port_range.clone().map(Value::from));
-        set("size_mb", self.size_mb.map(Value::from));
-        set("device", self.device.clone().map(Value::from));
-        set("bytes_per_second", self.bytes_per_second.map(Value::from));
-        set("read_bps", self.read_bps.map(Value::from));
-        set("write_bps", self.write_bps.map(Value::from));
-        set("read_iops", self.read_iops.map(Value::from));
-        set("write_iops", self.write_iops.map(Value::from));
-        set("errno", self.errno.clone().map(Value::from));
-        set("call_probability", self.call_probability.map(Value::from));
-        set("operations", list(&self.operations));
-        set("after_calls", self.after_calls.map(Value::from));
-        set("delay_share", self.delay_share.map(Value::from));
-        set("fail", self.fail.map(Value::from));
-        set("drop", self.drop.map(Value::from));
-        set("truncate", self.truncate.map(Value::from));
-        set("corrupt", self.corrupt.map(Value::from));
-        set("methods", list(&self.methods));
-        set("tools", list(&self.tools));
-        set("offset_seconds", self.offset_seconds.map(Value::from));
-        set("countdown_seconds", self.countdown.map(|countdown| Value::from(countdown.as_secs_f64())));
-        set("forced", self.forced.then_some(Value::from(true)));
-        set("sync", self.sync.then_some(Value::from(true)));
-        set("stay_down", self.stay_down.then_some(Value::from(true)));
-        set("signal", self.signal.clone().map(Value::from));
-        set("times", self.times.map(Value::from));
-        set("interval_seconds", self.interval.map(|interval| Value::from(interval.as_secs_f64())));
-        set("pause_ms", self.pause.map(millis));
-        set("run_ms", self.run.map(millis));
-        set("down_ms", self.down.map(millis));
-        set("up_ms", self.up.map(millis));
-        set("url", self.url.clone().map(Value::from));
-        set("sessions", self.sessions.map(Value::from));
-        set("connections_per_second", self.connections_per_second.map(Value::from));
-        set("timeout_ms", self.timeout.map(millis));
-        Ok(params)
     }
 
     /// The name given, or one made up.
@@ -468,76 +291,93 @@ pub(super) fn as_option(mut error: SpecError) -> SpecError {
         error.problem = format!("{number}: {}", error.problem);
     }
     let option = match second.unwrap_or(first) {
-        "cidrs" | "cidr" => "cidr",
-        "duration_seconds" => "for",
-        "delay_ms" => "delay",
-        "jitter_ms" => "jitter",
-        "ramp_seconds" => "ramp",
-        "interval_seconds" => "interval",
-        "countdown_seconds" => "countdown",
-        "pause_ms" => "pause",
-        "run_ms" => "run",
-        "down_ms" => "down",
-        "up_ms" => "up",
-        "timeout_ms" => "timeout",
-        "error_message" => "message",
+        "cidrs" => "cidr".to_owned(),
+        "duration_seconds" => "for".to_owned(),
+        "error_message" => "message".to_owned(),
         "params" | "target" => return error,
-        other => other,
+        other => {
+            let mut all =
+                FAULT_TYPES.iter().flat_map(|kind| kind.parameters()).chain(TargetRequest::fields());
+            all.find(|known| known.name == other).map_or_else(|| other.replace('_', "-"), Parameter::option)
+        }
     };
-    error.field = format!("--{}", option.replace('_', "-"));
+    error.field = format!("--{option}");
     error
 }
 
 #[cfg(test)]
 mod tests {
-    use clap::{Arg, Command, FromArgMatches};
-
     use super::*;
-    use crate::spec::parameters;
 
-    const EFFECT: &str = "Effect";
+    #[derive(Debug, Clone, Args)]
+    struct Nothing {}
 
-    fn command() -> Command {
-        FaultArgs::augment_args(Command::new("inject").no_binary_name(true))
-    }
-
-    /// The parameters that the option stands for, with a value that it takes.
-    fn stands_for(option: &Arg) -> Vec<String> {
-        let long = format!("--{}", option.get_long().unwrap());
-        let given = |value: Option<&str>| {
-            let words = ["latency", &long].into_iter().chain(value);
-            command().try_get_matches_from(words).ok()
-        };
-        let matches = given(None).or_else(|| ["1", "1s"].into_iter().find_map(|value| given(Some(value))));
-        let args = FaultArgs::from_arg_matches(&matches.unwrap_or_else(|| panic!("{long} takes nothing")));
-        args.unwrap().params().unwrap().keys().cloned().collect()
-    }
-
-    fn effects(command: &Command) -> impl Iterator<Item = &Arg> {
-        command.get_arguments().filter(|option| option.get_help_heading() == Some(EFFECT))
+    fn read(words: &[&str]) -> Result<FaultRequest, String> {
+        let command = OfFault::<Nothing>::augment_subcommands(Command::new("inject").no_binary_name(true));
+        let matches = command.try_get_matches_from(words).map_err(|error| error.to_string())?;
+        let args = OfFault::<Nothing>::from_arg_matches(&matches).map_err(|error| error.to_string())?;
+        args.fault.request(Probability::CERTAIN).map_err(|error| error.to_string())
     }
 
     #[test]
-    fn every_parameter_of_every_type_has_an_option_which_an_error_about_it_names() {
-        let command = command();
-        let mut reached: Vec<String> = Vec::new();
-        for option in effects(&command) {
-            let names = stands_for(option);
-            let [name] = names.as_slice() else { panic!("{:?} stands for {names:?}", option.get_long()) };
-            let error = as_option(SpecError::new(format!("params.{name}"), "wrong"));
-            assert_eq!(error.field, format!("--{}", option.get_long().unwrap()));
-            reached.push(name.clone());
+    fn every_type_has_an_option_for_each_parameter_and_an_error_about_it_names_the_option() {
+        for kind in FAULT_TYPES {
+            let command = of_kind::<Nothing>(*kind);
+            command.clone().debug_assert();
+            for parameter in kind.parameters() {
+                let error = as_option(SpecError::new(format!("params.{}", parameter.name), "wrong"));
+                let known = command
+                    .get_arguments()
+                    .filter_map(Arg::get_long)
+                    .any(|long| format!("--{long}") == error.field);
+                assert!(known, "{}: no option {}", kind.name(), error.field);
+            }
         }
-        reached.sort_unstable();
-        assert_eq!(reached, parameters::all());
     }
 
     #[test]
-    fn the_help_of_an_option_says_to_which_types_it_belongs() {
-        let command = command();
-        for option in effects(&command) {
-            let help = option.get_help().map(ToString::to_string).unwrap_or_default();
-            parameters::check_words(&stands_for(option)[0], &help);
-        }
+    fn what_is_given_with_a_unit_and_a_number_arrives_as_the_parameter_has_it() {
+        let request = read(&[
+            "latency",
+            "--interface",
+            "eth0",
+            "--delay",
+            "1.5s",
+            "--jitter",
+            "20ms",
+            "--names",
+            "a.b,*.c",
+        ]);
+        let request = request.unwrap();
+        let params = serde_json::json!({"delay_ms": 1500.0, "jitter_ms": 20.0, "names": ["a.b", "*.c"]});
+        assert_eq!(Value::Object(request.params), params);
+        let model = read(&["packet-loss", "--interface", "eth0", "--four-state", "1,2,3"]).unwrap();
+        assert_eq!(
+            Value::Object(model.params),
+            serde_json::json!({"four_state": {"p13": 1.0, "p31": 2.0, "p32": 3.0}})
+        );
+        let peers = read(&[
+            "timeout",
+            "--interface",
+            "eth0",
+            "--cidr",
+            "10.0.0.1",
+            "--cidr",
+            "::1",
+            "--port",
+            "80-90",
+        ]);
+        assert_eq!(peers.unwrap().target.cidrs, ["10.0.0.1", "::1"]);
+    }
+
+    #[test]
+    fn an_option_of_another_type_and_a_value_out_of_bounds_are_refused_by_the_option() {
+        let refused = read(&["latency", "--interface", "eth0", "--cpu-percent", "5"]).unwrap_err();
+        assert!(refused.contains("unexpected argument '--cpu-percent'"), "{refused}");
+        let refused =
+            read(&["packet_loss", "--interface", "eth0", "--gilbert-elliott", "101,1"]).unwrap_err();
+        assert_eq!(refused, "--gilbert-elliott: p: 101 is out of bounds: give 0 to 100");
+        let refused = read(&["pause", "--unit", "a.service", "--interface", "eth0"]).unwrap_err();
+        assert!(refused.contains("this fault goes to a cgroup"), "{refused}");
     }
 }

@@ -78,7 +78,7 @@ pub(super) fn carry_out(args: &HubArgs) -> Result<(String, Value), SpecError> {
         }
         HubCommand::Search { word } => {
             let faults = FAULT_TYPES.iter().copied().filter(|kind| {
-                [kind.name(), kind.summary(), kind.parameters()].iter().any(|text| holds(text, word))
+                [kind.name(), kind.summary(), &kind.parameter_line()].iter().any(|text| holds(text, word))
             });
             Ok(list(entries.iter().filter(|entry| entry.has(word)).collect(), faults.collect()))
         }
@@ -149,7 +149,20 @@ fn page(kind: FaultType, entries: &[Entry]) -> (String, Value) {
     let name = kind.name();
     let mut out = format!("{name}: {}\n", profile.summary);
     let _ = writeln!(out, "categories: {}", categories(kind));
-    let _ = writeln!(out, "parameters (default): {}", profile.parameters);
+    let parameters = kind.parameters();
+    out.push_str(if parameters.is_empty() {
+        "parameters: none\n"
+    } else {
+        "parameters (what may be given; default):\n"
+    });
+    for parameter in parameters {
+        let of = if parameter.resources.is_empty() {
+            String::new()
+        } else {
+            format!("{}: ", parameter.resources.join(", "))
+        };
+        let _ = writeln!(out, "  {}: {of}{}", parameter.line(), parameter.sentence);
+    }
     for Lifetime { class, undone_by, of } in &profile.lifetimes {
         let of = of.map_or_else(String::new, |of| format!(" of {of}"));
         let _ = writeln!(
@@ -176,7 +189,7 @@ fn page(kind: FaultType, entries: &[Entry]) -> (String, Value) {
     let _ = writeln!(
         out,
         "what it would do here: chaosctl inject {name} … --dry-run; whether it can: chaosctl doctor; its options: \
-         chaosctl inject --help"
+         chaosctl inject {name} --help"
     );
     (out, profile.with_experiments(&using))
 }

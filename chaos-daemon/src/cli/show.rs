@@ -514,10 +514,10 @@ pub(super) fn faults(markdown: bool) -> String {
     }
     for kind in FAULT_TYPES {
         if markdown {
-            line!(out, "| `{}` | {} | {} |", kind.name(), kind.summary(), kind.parameters());
+            line!(out, "| `{}` | {} | {} |", kind.name(), kind.summary(), kind.parameter_line());
         } else {
             line!(out, "{:<20} {}", kind.name(), kind.summary());
-            line!(out, "{:<20} params: {}", "", kind.parameters());
+            line!(out, "{:<20} params: {}", "", kind.parameter_line());
         }
     }
     out
@@ -526,5 +526,5 @@ pub(super) fn faults(markdown: bool) -> String {
 /// The same for programs.
 pub(super) fn faults_json() -> Value {
     let faults = FAULT_TYPES.iter();
-    faults.map(|kind| json!({"fault_type": kind.name(), "summary": kind.summary(), "parameters": kind.parameters()})).collect()
+    faults.map(|kind| json!({"fault_type": kind.name(), "summary": kind.summary(), "parameters": kind.parameter_line()})).collect()
 }

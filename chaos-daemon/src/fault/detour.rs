@@ -30,8 +30,6 @@ use crate::spec::{Direction, Impairment, Probability, Traffic, impairment as spe
 pub const REQUIREMENTS: &[Requirement] =
     &[Requirement::PacketPrograms, Requirement::Veth, Requirement::Netem];
 
-/// Packets per second that a queue is sized for when nobody says.
-const DEFAULT_PACKET_RATE: u32 = 200_000;
 /// netem's own default: never less for a queue that is to lose nothing.
 const LEAST_LIMIT: u32 = 1_000;
 /// Bounds the memory that queued packets can take.
@@ -110,9 +108,8 @@ pub(super) fn passing() -> Netem {
 
 /// Packets in a queue that holds one and a half times what arrives while it holds one: with netem's default of
 /// 1,000 packets, a delay at rate turns into loss.
-pub(super) fn limit(longest: Duration, packet_rate: Option<u32>) -> u32 {
-    let rate = f64::from(packet_rate.unwrap_or(DEFAULT_PACKET_RATE));
-    packets(1.5 * longest.as_secs_f64() * rate, LEAST_LIMIT)
+pub(super) fn limit(longest: Duration, packet_rate: u32) -> u32 {
+    packets(1.5 * longest.as_secs_f64() * f64::from(packet_rate), LEAST_LIMIT)
 }
 
 /// A number of packets within bounds.
@@ -132,9 +129,9 @@ mod tests {
     #[test]
     fn the_queue_is_sized_from_rate_and_delay_within_bounds() {
         let ms = Duration::from_millis;
-        assert_eq!(limit(ms(100), Some(14_000)), 2_100);
-        assert_eq!(limit(ms(1), Some(10)), LEAST_LIMIT);
-        assert_eq!(limit(ms(60_000), Some(u32::MAX)), MOST_LIMIT);
-        assert_eq!(limit(ms(100), None), 30_000);
+        assert_eq!(limit(ms(100), 14_000), 2_100);
+        assert_eq!(limit(ms(1), 10), LEAST_LIMIT);
+        assert_eq!(limit(ms(60_000), u32::MAX), MOST_LIMIT);
+        assert_eq!(limit(ms(100), 200_000), 30_000);
     }
 }

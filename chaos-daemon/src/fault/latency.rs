@@ -51,7 +51,6 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::spec::units::{LONGEST_DELAY, LONGEST_JITTER};
 
     #[test]
     fn a_queue_waits_for_the_latest_that_its_distribution_can_make() {
@@ -60,7 +59,7 @@ mod tests {
             jitter: Duration::from_millis(10),
             correlation: Probability::NEVER,
             distribution,
-            packet_rate: None,
+            packet_rate: 200_000,
         };
         let uniform = queue(&delay(Distribution::Uniform));
         assert_eq!((uniform.longest, uniform.netem.limit), (Duration::from_millis(110), 33_000));
@@ -74,9 +73,10 @@ mod tests {
     fn the_service_has_longer_to_stop_than_packets_may_be_delayed() {
         let unit = include_str!("../../../systemd/chaos-daemon.service");
         let limit = unit.lines().find_map(|line| line.strip_prefix("TimeoutStopSec=")).unwrap();
-        let (delay, jitter) = (LONGEST_DELAY, LONGEST_JITTER);
+        let (delay, jitter) = (Duration::from_secs(60), Duration::from_millis(2147));
         let (correlation, distribution) = (Probability::NEVER, Distribution::Normal);
-        let longest = queue(&Delay { delay, jitter, correlation, distribution, packet_rate: None }).longest;
+        let longest =
+            queue(&Delay { delay, jitter, correlation, distribution, packet_rate: 200_000 }).longest;
         assert!(
             Duration::from_secs(limit.parse().unwrap()) > longest + Duration::from_secs(10),
             "{longest:?}"

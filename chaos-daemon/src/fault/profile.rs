@@ -20,7 +20,7 @@ pub struct Profile {
     /// What it is about.
     pub categories: &'static [Category],
     /// The parameters that it takes.
-    pub parameters: &'static str,
+    pub parameters: String,
     /// What binds it to its end; of `resource_exhaustion` it depends on the resource.
     pub lifetimes: Vec<Lifetime>,
     /// How badly those are off that it affects, the mildest first: which of these depends on what it is told.
@@ -70,7 +70,7 @@ impl Profile {
             fault_type,
             summary: fault_type.summary(),
             categories: fault_type.categories(),
-            parameters: fault_type.parameters(),
+            parameters: fault_type.parameter_line(),
             lifetimes: lifetimes(fault_type),
             severities: fault_type.severities(),
             share: fault_type.shared().map(|(of, field)| Shared { of, field }),

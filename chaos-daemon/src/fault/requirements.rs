@@ -7,7 +7,7 @@ use super::{
 use crate::host::{Facts, Lack, Requirement};
 use crate::request::{ApiError, ErrorCode};
 use crate::spec::fault::Effect;
-use crate::spec::settings::RESOURCES;
+use crate::spec::resource;
 use crate::spec::{FaultType, Hoard};
 
 /// What a fault type needs of the kernel.
@@ -49,13 +49,13 @@ pub fn parts(fault_type: FaultType) -> Vec<(&'static str, &'static [Requirement]
     }
 }
 
-/// What `resource_exhaustion` can be about, in the order of [`RESOURCES`], each with what it needs of the kernel; memory a second
+/// What `resource_exhaustion` can be about, in the order of [`resource::RESOURCES`], each with what it needs of the kernel; memory a second
 /// time, until it kills.
 fn resources() -> Vec<(&'static str, &'static [Requirement])> {
     let mut all = Vec::new();
-    for resource in RESOURCES {
-        all.push((*resource, of_resource(resource)));
-        if *resource == "memory" {
+    for resource in resource::names() {
+        all.push((resource, of_resource(resource)));
+        if resource == "memory" {
             all.push((WITH_OOM, oom::REQUIREMENTS));
         }
     }

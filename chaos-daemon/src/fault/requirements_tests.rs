@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::host::controller::lacking;
 use crate::host::{Controller, Unusable, WhenAsked};
-use crate::spec::{FAULT_TYPES, FaultRequest, Probability};
+use crate::spec::{FAULT_TYPES, FaultRequest, Probability, resource};
 
 /// A kernel that has all but memory's controller, `bpf` among its security modules, programs of control groups that see packets,
 /// and the key that makes it panic.
@@ -195,7 +195,7 @@ fn each_resource_is_missing_what_it_needs_and_an_injection_is_refused_with_the_s
         let found = resources().into_iter().find(|(resource, _)| *resource == name).unwrap();
         lacks(found.1, &facts())
     };
-    for possible in RESOURCES.iter().filter(|resource| **resource != "memory_limit") {
+    for possible in resource::names().filter(|resource| *resource != "memory_limit") {
         assert_eq!(missing(possible), [], "{possible}");
     }
     let (limited, killed) = (missing("memory_limit"), missing(WITH_OOM));

@@ -26,7 +26,7 @@ const MOST_INJECTIONS: usize = 64;
 const REFUSAL: Duration = Duration::from_millis(500);
 /// How much longer than its budget of processor time a look is waited for: on a busy host it gets a part of a processor only, and the
 /// last of many things may have to end. After that it hangs, and whoever has waited for its turn meanwhile still gets it.
-const GRACE: Duration = Duration::from_secs(8);
+const GRACE: Duration = Duration::from_secs(20);
 /// By how much whoever only looks gives way to the loop and to faults (setpriority(2)).
 const NICE: libc::c_int = 10;
 

@@ -54,6 +54,7 @@ use crate::policy::Policy;
 use crate::request::wire::{Answers, Desk, Ticket};
 use crate::request::{ApiError, Reply, Request};
 use crate::residue::Scope;
+use crate::spec::{FaultType, Parameter};
 
 use alerts::{AlertsError, Ears};
 use manager::{ManagerError, ServiceManager, keep_informed};
@@ -225,6 +226,8 @@ async fn serve(
     left: Vec<Unfinished>,
 ) -> std::io::Result<()> {
     let mut signals = Signals::new()?;
+    // They are read now, and not on the loop when somebody asks for the first fault.
+    let _: &[Parameter] = FaultType::Latency.parameters();
     // The first thread that undoes, while threads can still be had; it stays.
     tokio::task::spawn_blocking(|| ()).await?;
     left.into_iter().for_each(|left| life::take_up(injector, left));

@@ -18,11 +18,11 @@ use super::*;
 use crate::host::boot_time_ns;
 use crate::host::proxy::{create, in_force, is_claimed};
 use crate::kernel::process::end_child;
-use crate::spec::mcp::McpParams;
+use crate::spec::mcp::Spoiling;
 use crate::spec::mcp::page::{LENGTH, LINK, NAME};
 
 fn order() -> Vec<u8> {
-    let spoiling = McpParams { fail: Some(1.0), ..McpParams::default() }.spoiling().unwrap();
+    let spoiling = Spoiling::parse(serde_json::json!({"fail": 1}).as_object().unwrap()).unwrap();
     bytes(&Order { spoiling, seed: 7 }).unwrap()
 }
 

@@ -248,7 +248,7 @@ impl From<DoctorReport> for DoctorOutput {
         let ability = |ability: crate::request::Ability| AbilityView {
             fault_type: ability.fault_type.name().to_owned(),
             summary: ability.fault_type.summary().to_owned(),
-            parameters: ability.fault_type.parameters().to_owned(),
+            parameters: ability.fault_type.parameter_line(),
             possible: ability.missing.is_empty(),
             missing: ability.missing,
             remedy: ability.remedy,

@@ -309,7 +309,10 @@ fn fault_properties() -> Value {
     let types: Vec<_> = FAULT_TYPES.iter().map(|kind| kind.name()).collect();
     let summary = |kind: &crate::spec::FaultType| format!("{}: {}", kind.name(), kind.summary());
     let summaries: Vec<_> = FAULT_TYPES.iter().map(summary).collect();
-    let takes = |kind: &crate::spec::FaultType| format!("{}: {}", kind.name(), kind.parameters());
+    let takes = |kind: &crate::spec::FaultType| {
+        let names: Vec<_> = kind.parameters().iter().map(|parameter| parameter.name.as_str()).collect();
+        format!("{}: {}", kind.name(), names.join(", "))
+    };
     let parameters: Vec<_> = FAULT_TYPES.iter().map(takes).collect();
     json!({
         "fault_name": {
@@ -356,15 +359,6 @@ fn target() -> Value {
                local_port and takes protocol and netns; process faults and mcp_error \
                need unit, cgroup, exe, command, below, container or pid, and take share and seed."),
     );
-    if let Some(Value::Object(properties)) = target.get_mut("properties") {
-        for (field, values) in
-            [("protocol", json!(["tcp", "udp", "icmp"])), ("direction", json!(["egress", "ingress", "both"]))]
-        {
-            if let Some(Value::Object(property)) = properties.get_mut(field) {
-                property.insert("enum".to_owned(), values);
-            }
-        }
-    }
     Value::Object(target)
 }
 

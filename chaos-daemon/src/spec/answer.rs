@@ -5,9 +5,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::target::{Protocol, Traffic};
-use super::units::{Probability, SpecError, packet_share};
+use super::units::SpecError;
 
-/// The answers of `error`, as callers name them; the first is the one that need not be named.
+/// The answers of `error`, as callers name them.
 pub const ERROR_ANSWERS: &[(&str, Refusal)] = &[
     ("reset", Refusal::Reset),
     ("host_unreachable", Refusal::HostUnreachable),
@@ -51,33 +51,29 @@ impl Refusal {
 
 /// What `error` takes in `params`.
 #[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
 pub(super) struct ErrorParams {
-    answer: Option<String>,
-    packet_probability: Option<f64>,
+    /// What packets are answered with. A reset is for TCP only.
+    #[serde(default = "reset")]
+    #[schemars(extend("enum" = words(ERROR_ANSWERS)))]
+    answer: String,
+}
+
+fn reset() -> String {
+    Refusal::Reset.name().to_owned()
+}
+
+fn words<T>(known: &[(&'static str, T)]) -> Vec<&'static str> {
+    known.iter().map(|(word, _)| *word).collect()
 }
 
 impl ErrorParams {
     pub(super) fn refusal(&self) -> Result<Refusal, SpecError> {
-        find(self.answer.as_deref(), ERROR_ANSWERS)
+        let found = ERROR_ANSWERS.iter().find(|(word, _)| self.answer == *word);
+        found.map(|(_, answer)| *answer).ok_or_else(|| {
+            let (answer, known) = (&self.answer, words(ERROR_ANSWERS).join(", "));
+            SpecError::new("params.answer", format!("{answer:?} is not known: give one of {known}"))
+        })
     }
-
-    pub(super) fn share(&self) -> Result<Probability, SpecError> {
-        packet_share(self.packet_probability)
-    }
-}
-
-/// The answer of this name; the first of the list if none is named.
-fn find<T: Copy>(name: Option<&str>, known: &[(&str, T)]) -> Result<T, SpecError> {
-    let found = match name {
-        None => known.first(),
-        Some(name) => known.iter().find(|(word, _)| name == *word),
-    };
-    found.map(|(_, answer)| *answer).ok_or_else(|| {
-        let words: Vec<_> = known.iter().map(|(word, _)| *word).collect();
-        let name = name.unwrap_or_default();
-        SpecError::new("params.answer", format!("{name:?} is not known: give one of {}", words.join(", ")))
-    })
 }
 
 impl Refusal {

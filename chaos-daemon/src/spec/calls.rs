@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::files::FILE_ERRORS;
+use super::parts::{CallShare, CallSignal};
 use super::ports::Ports;
 use super::process::{Whose, signal};
 use super::sockets::SOCKET_ERRORS;
@@ -82,21 +83,10 @@ impl Failure {
     pub(super) fn parse(
         known: &[(&str, &str, i32)],
         errno: Option<&str>,
-        call_probability: Option<f64>,
-        after_calls: u64,
-        times: Option<u64>,
+        CallShare { call_probability, after_calls, times }: CallShare,
     ) -> Result<Self, SpecError> {
-        if times == Some(0) {
-            let problem = "0 is no fault: give 1 or more, or leave it out for no limit";
-            return Err(SpecError::new("params.times", problem));
-        }
-        Ok(Self {
-            errno: Errno::parse(errno, known)?,
-            probability: Probability::new("params.call_probability", call_probability.unwrap_or(1.0))?,
-            after_calls,
-            times,
-            signal: None,
-        })
+        let probability = Probability::new("params.call_probability", call_probability)?;
+        Ok(Self { errno: Errno::parse(errno, known)?, probability, after_calls, times, signal: None })
     }
 
     /// The same, of calls by which a signal may come. One that was meant to end a process once is not to end each that comes in its
@@ -104,9 +94,9 @@ impl Failure {
     ///
     /// # Errors
     /// When there is no signal of this name, or it would leave processes standing still.
-    pub(super) fn with_signal(self, name: Option<&str>) -> Result<Self, SpecError> {
+    pub(super) fn with_signal(self, CallSignal { signal: name }: &CallSignal) -> Result<Self, SpecError> {
         let Some(name) = name else { return Ok(self) };
-        Ok(Self { signal: Some(signal(Some(name))?), times: self.times.or(Some(1)), ..self })
+        Ok(Self { signal: Some(signal(name)?), times: self.times.or(Some(1)), ..self })
     }
 }
 
@@ -161,20 +151,21 @@ pub struct Connections {
 
 /// What `connect_error` takes in `params`.
 #[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
 pub(super) struct ConnectParams {
+    /// What a call fails with; connection_refused unless it is given.
+    #[schemars(extend("enum" = words(CONNECT_ERRORS)))]
     errno: Option<String>,
-    call_probability: Option<f64>,
-    #[serde(default)]
-    after_calls: u64,
-    times: Option<u64>,
 }
 
 impl ConnectParams {
-    pub(super) fn failure(&self) -> Result<Failure, SpecError> {
-        let (errno, share) = (self.errno.as_deref(), self.call_probability);
-        Failure::parse(CONNECT_ERRORS, errno, share, self.after_calls, self.times)
+    pub(super) fn failure(&self, share: CallShare) -> Result<Failure, SpecError> {
+        Failure::parse(CONNECT_ERRORS, self.errno.as_deref(), share)
     }
+}
+
+/// The errors of a list, as callers name them.
+pub(super) fn words(known: &[(&'static str, &str, i32)]) -> Vec<&'static str> {
+    known.iter().map(|(word, ..)| *word).collect()
 }
 
 impl Connections {
@@ -218,6 +209,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::spec::FaultType;
+    use crate::spec::fault::{self, Effect};
 
     fn target(json: serde_json::Value) -> Result<Connections, SpecError> {
         Connections::parse(&serde_json::from_value(json).unwrap())
@@ -255,7 +248,13 @@ mod tests {
 
     #[test]
     fn errors_have_two_names_and_a_default() {
-        let parse = |json| serde_json::from_value::<ConnectParams>(json).unwrap().failure();
+        let parse =
+            |params| match fault::tests::parse(FaultType::ConnectError, r#"{"unit":"a.service"}"#, params)?
+                .effect
+            {
+                Effect::Connect { failure, .. } => Ok::<_, SpecError>(failure),
+                other => panic!("{other:?}"),
+            };
         assert_eq!(parse(json!({})).unwrap().errno.symbol(), "ECONNREFUSED");
         for name in ["host_unreachable", "EHOSTUNREACH"] {
             assert_eq!(parse(json!({"errno": name})).unwrap().errno.number(), libc::EHOSTUNREACH as u32);

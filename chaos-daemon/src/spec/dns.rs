@@ -10,11 +10,11 @@ use serde::{Deserialize, Serialize};
 
 use super::ports::Ports;
 use super::target::{PortMatch, Protocol, Traffic};
-use super::units::{Probability, SpecError, packet_share};
+use super::units::SpecError;
 
 /// The port of name servers.
 const PORT: u16 = 53;
-/// The answers of `dns_error`, as callers name them; the first is the one that need not be named.
+/// The answers of `dns_error`, as callers name them.
 pub const DNS_ANSWERS: &[&str] = &["nxdomain", "servfail", "refused", "wrong_address", "timeout"];
 
 /// Which questions are answered, and with what.
@@ -130,17 +130,26 @@ impl fmt::Display for Questions {
 
 /// What `dns_error` takes in `params`.
 #[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
 pub(super) struct DnsParams {
-    answer: Option<String>,
+    /// What questions are answered with; timeout is nothing at all.
+    #[serde(default = "nxdomain")]
+    #[schemars(extend("enum" = DNS_ANSWERS))]
+    answer: String,
+    /// About which names, e.g. db.example.org, or *.example.org for all below it; all unless they are given.
+    #[schemars(length(min = 1, max = MOST_NAMES))]
     names: Option<Vec<String>>,
+    /// The wrong addresses, of the answer wrong_address: one of IPv4, one of IPv6, or both.
+    #[schemars(length(min = 1, max = 2))]
     addresses: Option<Vec<String>>,
-    packet_probability: Option<f64>,
+}
+
+fn nxdomain() -> String {
+    "nxdomain".to_owned()
 }
 
 impl DnsParams {
     pub(super) fn questions(&self) -> Result<Questions, SpecError> {
-        let answer = match self.answer.as_deref().unwrap_or("nxdomain") {
+        let answer = match self.answer.as_str() {
             "nxdomain" => DnsAnswer::Nxdomain,
             "servfail" => DnsAnswer::Servfail,
             "refused" => DnsAnswer::Refused,
@@ -156,10 +165,6 @@ impl DnsParams {
             return Err(SpecError::new("params.addresses", problem));
         }
         Ok(Questions { names: parse_names(self.names.as_deref())?, answer })
-    }
-
-    pub(super) fn share(&self) -> Result<Probability, SpecError> {
-        packet_share(self.packet_probability)
     }
 
     fn wrong_address(&self) -> Result<DnsAnswer, SpecError> {

@@ -4,8 +4,6 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use ipnet::{IpNet, Ipv4Net};
-use schemars::JsonSchema;
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -14,23 +12,24 @@ use super::calls::{ConnectParams, Connections, Failure};
 use super::dns::{DnsParams, Names, Questions};
 use super::fault_type::FaultType;
 use super::files::{FileCalls, FileParams};
-use super::hoard::{self, Hoard, PortParams};
+use super::hoard::{Hoard, PortParams};
 use super::host::{HostDown, PanicParams, RebootParams, Way};
 use super::impairment::{
     BandwidthParams, CorruptParams, DuplicateParams, Impairment, LatencyParams, LossParams, ReorderParams,
 };
 use super::load::CpuLoad;
-use super::mcp::{McpParams, Spoiling};
+use super::mcp::Spoiling;
 use super::netns;
+use super::parameter;
+use super::parts::{Countdown, PacketShare, Ramp};
 use super::process::{KillParams, PauseParams, ProcessSelector, Rhythm, Volleys, Whose};
+use super::resource;
 use super::service::ServicePackets;
 use super::sessions::{ConnectionLoad, LoadParams};
-use super::settings::{self, ClockParams, ExhaustionParams, Limit, LinkParams, LinkRhythm, NoParams};
+use super::settings::{self, ClockParams, Limit, LinkParams, LinkRhythm};
 use super::sockets::{SocketCalls, SocketParams};
 use super::target::{Direction, Protocol, TargetRequest, Traffic};
-use super::units::{
-    DEFAULT_FAULT, LONGEST_FAULT, Probability, SHORTEST_FAULT, SpecError, packet_share, seconds,
-};
+use super::units::{DEFAULT_FAULT, LONGEST_FAULT, Probability, SHORTEST_FAULT, SpecError, seconds};
 
 /// A fault as a caller registers it: the tool specification's fields, and the node's.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -357,12 +356,6 @@ impl Effect {
     }
 }
 
-#[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-struct DropParams {
-    packet_probability: Option<f64>,
-}
-
 impl FaultRequest {
     /// Parses the request into a fault whose every value is within its bounds.
     ///
@@ -377,95 +370,105 @@ impl FaultRequest {
             return Err(SpecError::new("error_message", "longer than 512 bytes"));
         }
         self.target.check_resolving().and_then(|()| netns::check(self.target.netns.as_deref()))?;
-        let effect = match self.fault_type {
+        parameter::check(self.fault_type, &self.params)?;
+        Ok(Fault { duration, effect: self.effect(duration)? })
+    }
+
+    /// What a fault that lasts so long does. The parameters were checked.
+    fn effect(&self, duration: Duration) -> Result<Effect, SpecError> {
+        Ok(match self.fault_type {
             FaultType::Latency => {
-                let params: LatencyParams = self.params()?;
-                self.impair(params.impairment()?, packet_share(params.packet_probability)?, params.names()?)?
+                let params: LatencyParams = self.part()?;
+                self.impair(params.impairment(self.part()?)?, self.packet_share()?, params.names()?)?
             }
-            FaultType::PacketLoss => self.impair_all(self.params::<LossParams>()?.impairment()?)?,
-            FaultType::PacketDuplicate => self.impair_all(self.params::<DuplicateParams>()?.impairment()?)?,
-            FaultType::PacketCorrupt => self.impair_all(self.params::<CorruptParams>()?.impairment()?)?,
-            FaultType::PacketReorder => self.impair_all(self.params::<ReorderParams>()?.impairment()?)?,
-            FaultType::Bandwidth => self.impair_all(self.params::<BandwidthParams>()?.impairment()?)?,
-            FaultType::Error => self.refuse(&self.params()?)?,
-            FaultType::DnsError => self.answer(&self.params()?)?,
+            FaultType::PacketLoss => self.impair_all(self.part::<LossParams>()?.impairment(self.part()?)?)?,
+            FaultType::PacketDuplicate => {
+                self.impair_all(self.part::<DuplicateParams>()?.impairment(self.part()?)?)?
+            }
+            FaultType::PacketCorrupt => {
+                self.impair_all(self.part::<CorruptParams>()?.impairment(self.part()?)?)?
+            }
+            FaultType::PacketReorder => {
+                self.impair_all(self.part::<ReorderParams>()?.impairment(self.part()?)?)?
+            }
+            FaultType::Bandwidth => self.impair_all(self.part::<BandwidthParams>()?.impairment())?,
+            FaultType::Error => self.refuse(&self.part()?)?,
+            FaultType::DnsError => self.answer(&self.part()?)?,
             FaultType::Timeout => self.lose(&[Direction::Egress], false)?,
             FaultType::NetworkPartition => self.lose(Direction::BOTH, true)?,
-            FaultType::ResourceExhaustion => self.exhaustion()?,
-            FaultType::Pause => {
-                let NoParams {} = self.params()?;
-                Effect::Pause { whose: settings::group(&self.target)? }
-            }
+            FaultType::ResourceExhaustion => resource::effect(&self.params, &self.target)?,
+            FaultType::Pause => Effect::Pause { whose: settings::group(&self.target)? },
             FaultType::LinkDown => {
-                let rhythm = self.params::<LinkParams>()?.rhythm(self.target.seed)?;
+                let rhythm = self.part::<LinkParams>()?.rhythm(self.target.seed)?;
                 let (interface, netns) = settings::link(&self.target)?;
                 Effect::LinkDown { interface, netns, rhythm }
             }
             FaultType::ClockSkew => {
                 settings::nowhere(&self.target, "the clock is the whole host's")?;
-                Effect::ClockSkew { offset_ns: self.params::<ClockParams>()?.offset_ns()? }
+                Effect::ClockSkew { offset_ns: self.part::<ClockParams>()?.offset_ns()? }
             }
             FaultType::ProcessKill => Effect::ProcessKill {
                 processes: ProcessSelector::parse(&self.target)?,
-                volleys: self.params::<KillParams>()?.volleys()?,
+                volleys: self.part::<KillParams>()?.volleys()?,
             },
             FaultType::ProcessPause => Effect::ProcessPause {
                 processes: ProcessSelector::parse(&self.target)?,
-                rhythm: self.params::<PauseParams>()?.rhythm()?,
+                rhythm: self.part::<PauseParams>()?.rhythm()?,
             },
             FaultType::ConnectError => {
-                let failure = self.params::<ConnectParams>()?.failure()?;
+                let failure = self.part::<ConnectParams>()?.failure(self.part()?)?;
                 Effect::Connect { calls: Connections::parse(&self.target)?, failure }
             }
-            FaultType::ServiceStop => {
-                let NoParams {} = self.params()?;
-                Effect::ServiceStop { unit: settings::service(&self.target)? }
-            }
-            FaultType::ServiceRestart => {
-                let NoParams {} = self.params()?;
-                Effect::ServiceRestart { unit: settings::service(&self.target)? }
-            }
+            FaultType::ServiceStop => Effect::ServiceStop { unit: settings::service(&self.target)? },
+            FaultType::ServiceRestart => Effect::ServiceRestart { unit: settings::service(&self.target)? },
             FaultType::PortInUse => {
-                let what = self.params::<PortParams>()?.port(&self.target)?;
+                let what = self.part::<PortParams>()?.port(&self.target)?;
                 let netns = self.target.netns.clone();
                 Effect::Hoard { what: Hoard::Port(what), ramp: Duration::ZERO, whose: None, netns }
             }
-            FaultType::ConnectionLoad => Effect::Load(self.params::<LoadParams>()?.load(&self.target)?),
-            FaultType::FileError => {
-                let params: FileParams = self.params()?;
-                Effect::Files { calls: params.calls(&self.target)?, failure: params.failure()? }
+            FaultType::ConnectionLoad => {
+                let ramp = self.part::<Ramp>()?.duration();
+                Effect::Load(self.part::<LoadParams>()?.load(ramp, &self.target)?)
             }
-            FaultType::SocketError => self.fail_sockets(&self.params()?)?,
-            FaultType::McpError => self.spoil(&self.params()?)?,
+            FaultType::FileError => {
+                let params: FileParams = self.part()?;
+                let failure = params.failure(self.part()?, &self.part()?)?;
+                Effect::Files { calls: params.calls(&self.target)?, failure }
+            }
+            FaultType::SocketError => {
+                let params: SocketParams = self.part()?;
+                let failure = params.failure(self.part()?, &self.part()?)?;
+                Effect::Sockets { calls: params.calls(&self.target)?, failure }
+            }
+            FaultType::McpError => self.spoil()?,
             FaultType::HostReboot => {
                 settings::nowhere(&self.target, "it is the whole host that is rebooted")?;
-                Effect::Down(self.params::<RebootParams>()?.down(duration)?)
+                self.down(self.part::<RebootParams>()?.way(), duration)?
             }
             FaultType::HostPanic => {
                 settings::nowhere(&self.target, "it is the whole host that panics")?;
-                Effect::Down(self.params::<PanicParams>()?.down(duration)?)
+                self.down(self.part::<PanicParams>()?.way(), duration)?
             }
-        };
-        Ok(Fault { duration, effect })
+        })
     }
 
     fn refuse(&self, params: &ErrorParams) -> Result<Effect, SpecError> {
         let (traffic, refusal) = (Traffic::parse(&self.target, &[Direction::Egress])?, params.refusal()?);
         let traffic = refusal.narrow(traffic)?;
-        Ok(Effect::Refuse { traffic, refusal, packet_probability: params.share()? })
+        Ok(Effect::Refuse { traffic, refusal, packet_probability: self.packet_share()? })
     }
 
     fn answer(&self, params: &DnsParams) -> Result<Effect, SpecError> {
         let traffic = Questions::narrow(Traffic::parse(&self.target, &[Direction::Egress])?)?;
-        Ok(Effect::Names { traffic, questions: params.questions()?, packet_probability: params.share()? })
+        Ok(Effect::Names {
+            traffic,
+            questions: params.questions()?,
+            packet_probability: self.packet_share()?,
+        })
     }
 
-    fn fail_sockets(&self, params: &SocketParams) -> Result<Effect, SpecError> {
-        Ok(Effect::Sockets { calls: params.calls(&self.target)?, failure: params.failure()? })
-    }
-
-    fn spoil(&self, params: &McpParams) -> Result<Effect, SpecError> {
-        let (processes, spoiling) = (ProcessSelector::parse(&self.target)?, params.spoiling()?);
+    fn spoil(&self) -> Result<Effect, SpecError> {
+        let (processes, spoiling) = (ProcessSelector::parse(&self.target)?, Spoiling::parse(&self.params)?);
         if spoiling.affected() <= 0.0 {
             let problem =
                 "nothing would happen: give delay_ms, or a share above 0 of fail, drop, truncate or corrupt";
@@ -475,8 +478,7 @@ impl FaultRequest {
     }
 
     fn lose(&self, directions: &[Direction], partition: bool) -> Result<Effect, SpecError> {
-        let params: DropParams = self.params()?;
-        let packet_probability = packet_share(params.packet_probability)?;
+        let packet_probability = self.packet_share()?;
         if let Some(packets) = ServicePackets::parse(&self.target, directions)? {
             return Ok(Effect::Sever { packets, packet_probability, partition });
         }
@@ -505,36 +507,16 @@ impl FaultRequest {
         Ok(Effect::Impair { traffic, impairment, packet_probability, names })
     }
 
-    fn exhaustion(&self) -> Result<Effect, SpecError> {
-        let params: ExhaustionParams = self.params()?;
-        if let Some(limit) = params.limit()? {
-            return Ok(Effect::Limit { whose: settings::group(&self.target)?, limit });
-        }
-        if let Some(what) = params.hoard(&self.target)? {
-            let (mut whose, mut netns) = (None, None);
-            match what {
-                _ if what.fits_cgroup() => whose = settings::group_if_any(&self.target)?,
-                Hoard::Ports { .. } => netns = settings::netns_if_any(&self.target)?,
-                Hoard::Descriptors { .. } => settings::nowhere(&self.target, hoard::NO_SERVICE_S_FILES)?,
-                _ => settings::nowhere(&self.target, "this resource is the whole host's")?,
-            }
-            if matches!(what, Hoard::Oom { .. }) && whose.is_none() {
-                let problem =
-                    "never of the whole host: give target.unit or target.cgroup, with a limit of memory";
-                return Err(SpecError::new("params.oom", problem));
-            }
-            return Ok(Effect::Hoard { what, ramp: params.ramp()?, whose, netns });
-        }
-        Ok(Effect::Cpu(params.cpu(settings::group_if_any(&self.target)?)?))
+    fn down(&self, way: Way, lasts: Duration) -> Result<Effect, SpecError> {
+        Ok(Effect::Down(HostDown { way, countdown: self.part::<Countdown>()?.within(lasts)? }))
     }
 
-    fn params<T: DeserializeOwned>(&self) -> Result<T, SpecError> {
-        serde_json::from_value(Value::Object(self.params.clone())).map_err(|error| {
-            SpecError::new(
-                "params",
-                format!("{error}; {} takes {}", self.fault_type.name(), self.fault_type.parameters()),
-            )
-        })
+    fn packet_share(&self) -> Result<Probability, SpecError> {
+        self.part::<PacketShare>()?.probability()
+    }
+
+    fn part<T: for<'de> Deserialize<'de>>(&self) -> Result<T, SpecError> {
+        parameter::part(&self.params)
     }
 }
 
@@ -559,4 +541,4 @@ fn finds_back_on_loopback(traffic: &Traffic) -> Result<(), SpecError> {
 
 #[cfg(test)]
 #[path = "fault_tests.rs"]
-mod tests;
+pub(super) mod tests;

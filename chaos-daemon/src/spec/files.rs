@@ -9,8 +9,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::calls::{self, Failure};
+use super::parts::{CallShare, CallSignal};
 use super::process::Whose;
-use super::settings::need;
 use super::target::TargetRequest;
 use super::units::SpecError;
 
@@ -98,28 +98,25 @@ pub struct FileCalls {
 
 /// What `file_error` takes in `params`.
 #[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
 pub(super) struct FileParams {
-    path: Option<String>,
+    /// A file, or a directory with all below it.
+    path: String,
+    /// Which calls fail; all unless some are given. No kernel can fail fsync.
     #[serde(default)]
+    #[schemars(extend("items" = {"type": "string", "enum": OPERATIONS}))]
     operations: Vec<String>,
+    /// What a call fails with; io_error unless it is given.
+    #[schemars(extend("enum" = calls::words(FILE_ERRORS)))]
     errno: Option<String>,
-    call_probability: Option<f64>,
-    #[serde(default)]
-    after_calls: u64,
-    times: Option<u64>,
-    signal: Option<String>,
 }
 
 impl FileParams {
-    pub(super) fn failure(&self) -> Result<Failure, SpecError> {
-        let (errno, share) = (self.errno.as_deref(), self.call_probability);
-        Failure::parse(FILE_ERRORS, errno, share, self.after_calls, self.times)?
-            .with_signal(self.signal.as_deref())
+    pub(super) fn failure(&self, share: CallShare, signal: &CallSignal) -> Result<Failure, SpecError> {
+        Failure::parse(FILE_ERRORS, self.errno.as_deref(), share)?.with_signal(signal)
     }
 
     pub(super) fn calls(&self, target: &TargetRequest) -> Result<FileCalls, SpecError> {
-        let path = PathBuf::from(need("params.path", self.path.clone(), "a file, or a folder")?);
+        let path = PathBuf::from(&self.path);
         if !path.is_absolute() {
             return Err(SpecError::new(
                 "params.path",
@@ -137,11 +134,14 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::spec::FaultType;
+    use crate::spec::fault::{self, Effect};
 
     fn parse(params: serde_json::Value) -> Result<(FileCalls, Failure), SpecError> {
-        let params: FileParams = serde_json::from_value(params).unwrap();
-        let target = TargetRequest { unit: Some("a.service".to_owned()), ..TargetRequest::default() };
-        Ok((params.calls(&target)?, params.failure()?))
+        match fault::tests::parse(FaultType::FileError, r#"{"unit":"a.service"}"#, params)?.effect {
+            Effect::Files { calls, failure } => Ok((calls, failure)),
+            other => panic!("{other:?}"),
+        }
     }
 
     #[test]

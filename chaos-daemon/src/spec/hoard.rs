@@ -4,30 +4,32 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
+use super::fault::Effect;
 use super::ip;
-use super::settings::{ExhaustionParams, need, within};
+use super::parameter::part;
+use super::parts::Ramp;
+use super::settings::{self, need};
 use super::target::{self, Protocol, TargetRequest};
 use super::units::SpecError;
 
-/// The least that may be kept for the host, in MiB.
-const LEAST_RESERVE_MB: f64 = 64.0;
+/// More MiB than any host has: 16 TiB.
+pub(super) const MOST_MB: f64 = 16_777_216.0;
 const MEBIBYTE: f64 = 1_048_576.0;
 /// Each of a process's threads takes up to four of the 65,530 mappings that it may have (`vm.max_map_count`).
 const MOST_THREADS: u64 = 15_000;
 /// What a process may have of descriptors at most, unless an administrator has changed it (`fs.nr_open`).
 const MOST_THINGS: u64 = 1_048_576;
 /// Why open files are not taken from one service.
-pub(super) const NO_SERVICE_S_FILES: &str = "open files are taken from the host's table. One service cannot be given fewer: its processes \
+const NO_SERVICE_S_FILES: &str = "open files are taken from the host's table. One service cannot be given fewer: its processes \
      would pass the limit (RLIMIT_NOFILE) on to those that they start, which would keep it when the fault has ended. To have its \
      calls fail as if it had too many, give file_error or socket_error the errno too_many_open_files; to take them from the host";
-/// The fewest entries of the host's table of open files that may be kept free.
-const LEAST_FREE: u64 = 256;
-/// The slowest load of a disk, in bytes per second.
+/// The slowest and the fastest load of a disk, in bytes per second.
 const LEAST_RATE: u64 = 65_536;
-/// Size of the file that loads a disk when nobody says.
-const DEFAULT_SIZE_MB: f64 = 64.0;
+const MOST_RATE: u64 = 1 << 40;
 
 /// Something of which a fault takes a share.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -120,9 +122,9 @@ fn is_udp(target: &TargetRequest) -> Result<bool, SpecError> {
 }
 
 /// What `port_in_use` takes in `params`.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Deserialize, JsonSchema)]
 pub(super) struct PortParams {
+    /// Of which address of this host; every one, of IPv4 and IPv6, unless it is given.
     address: Option<String>,
 }
 
@@ -169,126 +171,203 @@ pub enum MemorySize {
     Percent(f64),
 }
 
-impl Hoard {
-    /// Whether it can be taken within a control group.
-    pub(super) fn fits_cgroup(&self) -> bool {
-        match self {
-            Self::Memory { .. } | Self::Oom { .. } | Self::Tasks { .. } | Self::DiskIo { .. } => true,
-            Self::Disk(_)
-            | Self::Descriptors { .. }
-            | Self::Inodes { .. }
-            | Self::Ports { .. }
-            | Self::Port(_) => false,
+/// What `resource_exhaustion` takes of memory.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(super) struct MemoryParams {
+    /// MiB to hold.
+    #[schemars(range(min = 1.0, max = MOST_MB))]
+    memory_mb: Option<f64>,
+    /// In place of MiB: share of the host's memory, or of the limit of the unit or cgroup.
+    #[schemars(range(min = 1.0, max = 100.0))]
+    memory_percent: Option<f64>,
+    /// In place of an amount: until the kernel's OOM killer kills in the unit or cgroup. The policy must allow process_kill.
+    #[serde(default)]
+    oom: bool,
+    /// MiB that stay available on the host; the larger of 512 and 10 % unless it is given.
+    #[schemars(range(min = 64.0, max = MOST_MB))]
+    reserve_mb: Option<f64>,
+}
+
+/// What `resource_exhaustion` takes of the room of a file system.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(super) struct DiskParams {
+    /// A directory of the file system.
+    path: String,
+    /// MiB to take.
+    #[schemars(range(min = 1.0, max = MOST_MB))]
+    megabytes: Option<f64>,
+    /// In place of MiB: how full the file system gets.
+    #[schemars(range(min = 1.0, max = 100.0))]
+    percent: Option<f64>,
+    /// MiB that stay free; the less of 1024 and 5 % unless it is given.
+    #[schemars(range(min = 0.0, max = MOST_MB))]
+    leave_free_mb: Option<f64>,
+}
+
+/// What `resource_exhaustion` takes of open files.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(super) struct DescriptorParams {
+    /// How many to hold.
+    #[schemars(range(min = 1, max = MOST_THINGS))]
+    count: Option<u64>,
+    /// How many of the host's table stay free; the larger of 1024 and 10 % unless it is given.
+    #[schemars(range(min = 256))]
+    leave_free: Option<u64>,
+}
+
+/// What `resource_exhaustion` takes of processes and threads.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(super) struct TaskParams {
+    /// How many to hold.
+    #[schemars(range(min = 1, max = MOST_THREADS))]
+    count: u64,
+}
+
+/// What `resource_exhaustion` takes of the inodes of a file system.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(super) struct InodeParams {
+    /// A directory of the file system.
+    path: String,
+    /// How many to hold.
+    #[schemars(range(min = 1, max = MOST_THINGS))]
+    count: u64,
+}
+
+/// What `resource_exhaustion` takes of ports.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(super) struct PortsParams {
+    /// How many to hold.
+    #[schemars(range(min = 1, max = 65_535))]
+    count: u64,
+    /// Of which address of this host.
+    #[serde(default = "any_address")]
+    address: String,
+    /// Of which ports, from 1024 on, e.g. 20000-20999; those for connections unless it is given.
+    port_range: Option<String>,
+}
+
+fn any_address() -> String {
+    Ipv4Addr::UNSPECIFIED.to_string()
+}
+
+/// What `resource_exhaustion` takes of a disk's bandwidth.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(super) struct DiskIoParams {
+    /// A directory of the file system.
+    path: String,
+    /// Bytes read and written per second, both together.
+    #[schemars(range(min = LEAST_RATE, max = MOST_RATE))]
+    bytes_per_second: u64,
+    /// MiB of the file that is read and written.
+    #[serde(default = "file_mb")]
+    #[schemars(range(min = 1.0, max = 65_536.0))]
+    size_mb: f64,
+}
+
+fn file_mb() -> f64 {
+    64.0
+}
+
+/// Memory, held, or taken until somebody is killed for want of it.
+pub(super) fn memory(params: &Map<String, Value>, target: &TargetRequest) -> Result<Effect, SpecError> {
+    let MemoryParams { memory_mb, memory_percent, oom, reserve_mb } = part(params)?;
+    let (reserve, whose) = (reserve_mb.map(mebibytes), settings::group_if_any(target)?);
+    let what = match (oom, memory_mb, memory_percent) {
+        (true, Some(_), _) => return Err(taken_anyway("params.memory_mb")),
+        (true, None, Some(_)) => return Err(taken_anyway("params.memory_percent")),
+        (true, None, None) if whose.is_none() => {
+            let problem =
+                "never of the whole host: give target.unit or target.cgroup, with a limit of memory";
+            return Err(SpecError::new("params.oom", problem));
         }
+        (true, None, None) => Hoard::Oom { reserve },
+        (false, Some(megabytes), None) => {
+            Hoard::Memory { size: MemorySize::Bytes(mebibytes(megabytes)), reserve }
+        }
+        (false, None, Some(percent)) => Hoard::Memory { size: MemorySize::Percent(percent), reserve },
+        (false, Some(_), Some(_)) => {
+            return Err(SpecError::new(
+                "params.memory_percent",
+                "give memory_mb or memory_percent, not both",
+            ));
+        }
+        (false, None, None) => return need("params.memory_mb", None, "MiB, or memory_percent"),
+    };
+    Ok(Effect::Hoard { what, ramp: ramp(params)?, whose, netns: None })
+}
+
+fn taken_anyway(field: &str) -> SpecError {
+    SpecError::new(field, "oom takes as much as there is: leave this out")
+}
+
+/// Room of a file system.
+pub(super) fn disk_fill(params: &Map<String, Value>, target: &TargetRequest) -> Result<Effect, SpecError> {
+    let DiskParams { path, megabytes, percent, leave_free_mb } = part(params)?;
+    let (path, bytes, leave) = (absolute(path)?, megabytes.map(mebibytes), leave_free_mb.map(mebibytes));
+    match (bytes, percent, leave) {
+        (Some(_), Some(_), _) => Err(SpecError::new("params.percent", "give megabytes or percent, not both")),
+        (None, None, None) => need("params.megabytes", None, "MiB, or percent, or leave_free_mb"),
+        _ => of_the_host(Hoard::Disk(DiskFill { path, bytes, percent, leave }), params, target),
     }
 }
 
-impl ExhaustionParams {
-    /// What is to be taken and held; `None` for another resource.
-    pub(super) fn hoard(&self, target: &TargetRequest) -> Result<Option<Hoard>, SpecError> {
-        Ok(Some(match self.resource()? {
-            "memory" => self.memory()?,
-            "disk_fill" => Hoard::Disk(self.disk_fill()?),
-            "file_descriptors" => self.descriptors()?,
-            "pids" => Hoard::Tasks { count: self.count(MOST_THREADS)? },
-            "inodes" => Hoard::Inodes { path: self.path()?, count: self.count(MOST_THINGS)? },
-            "ports" => Hoard::Ports {
-                udp: is_udp(target)?,
-                address: self.address.as_deref().map_or(Ok(Ipv4Addr::UNSPECIFIED.into()), address)?,
-                range: self.port_range.as_deref().map(port_range).transpose()?,
-                count: self.count(65_535)?,
-            },
-            "disk_io" => self.disk_io()?,
-            _ => return Ok(None),
-        }))
+/// Open files of the host's table.
+pub(super) fn descriptors(params: &Map<String, Value>, target: &TargetRequest) -> Result<Effect, SpecError> {
+    let DescriptorParams { count, leave_free } = part(params)?;
+    if count.is_none() && leave_free.is_none() {
+        return need("params.count", None, "how many to hold, or leave_free");
     }
+    settings::nowhere(target, NO_SERVICE_S_FILES)?;
+    of_the_host(Hoard::Descriptors { count, leave: leave_free }, params, target)
+}
 
-    fn disk_fill(&self) -> Result<DiskFill, SpecError> {
-        let path = self.path()?;
-        let bytes = mebibytes("params.megabytes", self.megabytes, 1.0)?;
-        let leave = mebibytes("params.leave_free_mb", self.leave_free_mb, 0.0)?;
-        let percent = self.percent.map(|share| within("params.percent", share, 1.0, 100.0)).transpose()?;
-        match (bytes, percent, leave) {
-            (Some(_), Some(_), _) => {
-                Err(SpecError::new("params.percent", "give megabytes or percent, not both"))
-            }
-            (None, None, None) => need("params.megabytes", None, "MiB, or percent, or leave_free_mb"),
-            _ => Ok(DiskFill { path, bytes, percent, leave }),
-        }
-    }
+/// Places for processes and threads.
+pub(super) fn tasks(params: &Map<String, Value>, target: &TargetRequest) -> Result<Effect, SpecError> {
+    let TaskParams { count } = part(params)?;
+    let whose = settings::group_if_any(target)?;
+    Ok(Effect::Hoard { what: Hoard::Tasks { count }, ramp: ramp(params)?, whose, netns: None })
+}
 
-    fn descriptors(&self) -> Result<Hoard, SpecError> {
-        if self.leave_free.is_some_and(|leave| leave < LEAST_FREE) {
-            return Err(SpecError::new("params.leave_free", format!("give {LEAST_FREE} or more")));
-        }
-        let count = match (self.count, self.leave_free) {
-            (None, Some(_)) => None,
-            _ => Some(self.count(MOST_THINGS)?),
-        };
-        Ok(Hoard::Descriptors { count, leave: self.leave_free })
-    }
+/// Files of a file system.
+pub(super) fn inodes(params: &Map<String, Value>, target: &TargetRequest) -> Result<Effect, SpecError> {
+    let InodeParams { path, count } = part(params)?;
+    of_the_host(Hoard::Inodes { path: absolute(path)?, count }, params, target)
+}
 
-    fn disk_io(&self) -> Result<Hoard, SpecError> {
-        let rate = need("params.bytes_per_second", self.bytes_per_second, "bytes per second")?;
-        if !(LEAST_RATE..=1 << 40).contains(&rate) {
-            return Err(SpecError::new("params.bytes_per_second", format!("give {LEAST_RATE} or more")));
-        }
-        let size = self.size_mb.unwrap_or(DEFAULT_SIZE_MB);
-        let bytes = mebibytes("params.size_mb", Some(within("params.size_mb", size, 1.0, 65_536.0)?), 1.0)?;
-        Ok(Hoard::DiskIo { path: self.path()?, rate, bytes: bytes.unwrap_or_default() })
-    }
+/// Ports of an address.
+pub(super) fn ports(params: &Map<String, Value>, target: &TargetRequest) -> Result<Effect, SpecError> {
+    let PortsParams { count, address: text, port_range: range } = part(params)?;
+    let range = range.as_deref().map(port_range).transpose()?;
+    let what = Hoard::Ports { udp: is_udp(target)?, address: address(&text)?, range, count };
+    Ok(Effect::Hoard { what, ramp: ramp(params)?, whose: None, netns: settings::netns_if_any(target)? })
+}
 
-    fn path(&self) -> Result<PathBuf, SpecError> {
-        let path = PathBuf::from(need("params.path", self.path.clone(), "a directory of the file system")?);
-        match path.is_absolute() {
-            true => Ok(path),
-            false => {
-                Err(SpecError::new("params.path", "give an absolute path: the daemon has its own directory"))
-            }
-        }
-    }
+/// Bandwidth of a file system.
+pub(super) fn disk_io(params: &Map<String, Value>, target: &TargetRequest) -> Result<Effect, SpecError> {
+    let DiskIoParams { path, bytes_per_second: rate, size_mb } = part(params)?;
+    let what = Hoard::DiskIo { path: absolute(path)?, rate, bytes: mebibytes(size_mb) };
+    Ok(Effect::Hoard { what, ramp: Duration::ZERO, whose: settings::group_if_any(target)?, netns: None })
+}
 
-    fn count(&self, most: u64) -> Result<u64, SpecError> {
-        let count = need("params.count", self.count, "how many")?;
-        match (1..=most).contains(&count) {
-            true => Ok(count),
-            false => {
-                Err(SpecError::new("params.count", format!("{count} is out of bounds: give 1 to {most}")))
-            }
-        }
-    }
+fn of_the_host(
+    what: Hoard,
+    params: &Map<String, Value>,
+    target: &TargetRequest,
+) -> Result<Effect, SpecError> {
+    settings::nowhere(target, "this resource is the whole host's")?;
+    Ok(Effect::Hoard { what, ramp: ramp(params)?, whose: None, netns: None })
+}
 
-    /// How long it takes until all of it is taken.
-    pub(super) fn ramp(&self) -> Result<Duration, SpecError> {
-        let seconds = within("params.ramp_seconds", self.ramp_seconds.unwrap_or(0.0), 0.0, 3600.0)?;
-        Ok(Duration::from_secs_f64(seconds))
-    }
+fn ramp(params: &Map<String, Value>) -> Result<Duration, SpecError> {
+    part(params).map(Ramp::duration)
+}
 
-    fn memory(&self) -> Result<Hoard, SpecError> {
-        let reserve = mebibytes("params.reserve_mb", self.reserve_mb, LEAST_RESERVE_MB)?;
-        if self.oom != Some(true) {
-            return Ok(Hoard::Memory { size: self.memory_size()?, reserve });
-        }
-        let given = [
-            ("params.memory_mb", self.memory_mb.is_some()),
-            ("params.memory_percent", self.memory_percent.is_some()),
-        ];
-        match given.into_iter().find(|(_, given)| *given) {
-            Some((field, _)) => Err(SpecError::new(field, "oom takes as much as there is: leave this out")),
-            None => Ok(Hoard::Oom { reserve }),
-        }
-    }
-
-    fn memory_size(&self) -> Result<MemorySize, SpecError> {
-        match (mebibytes("params.memory_mb", self.memory_mb, 1.0)?, self.memory_percent) {
-            (Some(bytes), None) => Ok(MemorySize::Bytes(bytes)),
-            (None, Some(percent)) => {
-                Ok(MemorySize::Percent(within("params.memory_percent", percent, 1.0, 100.0)?))
-            }
-            (Some(_), Some(_)) => {
-                Err(SpecError::new("params.memory_percent", "give memory_mb or memory_percent, not both"))
-            }
-            (None, None) => need("params.memory_mb", None, "MiB, or memory_percent"),
+fn absolute(path: String) -> Result<PathBuf, SpecError> {
+    let path = PathBuf::from(path);
+    match path.is_absolute() {
+        true => Ok(path),
+        false => {
+            Err(SpecError::new("params.path", "give an absolute path: the daemon has its own directory"))
         }
     }
 }
@@ -312,13 +391,14 @@ fn port_range(text: &str) -> Result<(u16, u16), SpecError> {
     }
 }
 
-/// A number of MiB as bytes.
-fn mebibytes(field: &str, value: Option<f64>, least: f64) -> Result<Option<u64>, SpecError> {
-    let Some(value) = value else { return Ok(None) };
-    let value = within(field, value, least, 16_777_216.0)?;
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bounded just before")]
-    let bytes = (value * MEBIBYTE) as u64;
-    Ok(Some(bytes))
+/// A number of MiB, which is bounded, as bytes.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "none is below 0 or above MOST_MB"
+)]
+pub(super) fn mebibytes(megabytes: f64) -> u64 {
+    (megabytes * MEBIBYTE) as u64
 }
 
 #[cfg(test)]
@@ -328,7 +408,10 @@ mod tests {
     use super::*;
 
     fn hoard(params: serde_json::Value) -> Result<Option<Hoard>, SpecError> {
-        serde_json::from_value::<ExhaustionParams>(params).unwrap().hoard(&TargetRequest::default())
+        settings::tests::exhaustion(params).map(|effect| match effect {
+            Effect::Hoard { what, .. } => Some(what),
+            _ => None,
+        })
     }
 
     #[test]

@@ -2,15 +2,8 @@
 
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-
-use super::settings::within;
-use super::units::SpecError;
-
-/// From the injection until it happens when nobody says, in seconds: long enough for the caller to hear of it.
-const COUNTDOWN: f64 = 1.0;
-/// The shortest and the longest, in seconds.
-const COUNTDOWNS: (f64, f64) = (1.0, 600.0);
 
 /// The end of this boot, and when it comes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,74 +32,78 @@ pub enum Way {
 }
 
 /// What `host_reboot` takes in `params`.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Deserialize, JsonSchema)]
 pub(super) struct RebootParams {
-    forced: Option<bool>,
-    countdown_seconds: Option<f64>,
+    /// Without stopping services first.
+    #[serde(default)]
+    forced: bool,
 }
 
 /// What `host_panic` takes in `params`.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Deserialize, JsonSchema)]
 pub(super) struct PanicParams {
-    sync: Option<bool>,
-    stay_down: Option<bool>,
-    countdown_seconds: Option<f64>,
+    /// Put on disk first what programs have written.
+    #[serde(default)]
+    sync: bool,
+    /// Also where kernel.panic is 0, so that the host stays down until somebody resets it.
+    #[serde(default)]
+    stay_down: bool,
 }
 
 impl RebootParams {
-    /// What is asked for, of a fault that lasts so long.
-    pub(super) fn down(&self, lasts: Duration) -> Result<HostDown, SpecError> {
-        let way = Way::Reboot { forced: self.forced.unwrap_or(false) };
-        Ok(HostDown { way, countdown: countdown(self.countdown_seconds, lasts)? })
+    pub(super) fn way(&self) -> Way {
+        Way::Reboot { forced: self.forced }
     }
 }
 
 impl PanicParams {
-    /// What is asked for, of a fault that lasts so long.
-    pub(super) fn down(&self, lasts: Duration) -> Result<HostDown, SpecError> {
-        let way = Way::Panic { sync: self.sync.unwrap_or(false), stay_down: self.stay_down.unwrap_or(false) };
-        Ok(HostDown { way, countdown: countdown(self.countdown_seconds, lasts)? })
+    pub(super) fn way(&self) -> Way {
+        Way::Panic { sync: self.sync, stay_down: self.stay_down }
     }
-}
-
-fn countdown(seconds: Option<f64>, lasts: Duration) -> Result<Duration, SpecError> {
-    let (least, most) = COUNTDOWNS;
-    let seconds = within("params.countdown_seconds", seconds.unwrap_or(COUNTDOWN), least, most)?;
-    let countdown = Duration::from_secs_f64(seconds);
-    if countdown < lasts {
-        return Ok(countdown);
-    }
-    let problem = format!("it would end before the {seconds} s of its countdown are over: give more");
-    Err(SpecError::new("duration_seconds", problem))
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
+    use crate::spec::fault::Effect;
+    use crate::spec::{FaultRequest, FaultType, Probability, SpecError, TargetRequest};
+
+    fn down(fault_type: FaultType, params: Value, lasts: f64) -> Result<HostDown, SpecError> {
+        let request = FaultRequest {
+            fault_type,
+            probability: Probability::CERTAIN,
+            duration_seconds: Some(lasts),
+            error_message: None,
+            target: TargetRequest::default(),
+            params: params.as_object().unwrap().clone(),
+        };
+        request.parse().map(|fault| match fault.effect {
+            Effect::Down(down) => down,
+            other => panic!("{other:?}"),
+        })
+    }
 
     #[test]
     fn a_host_goes_down_a_second_later_in_order_and_comes_up_again_unless_told_otherwise() {
-        let minute = Duration::from_secs(60);
-        let reboot: RebootParams = serde_json::from_str("{}").unwrap();
-        let HostDown { way, countdown } = reboot.down(minute).unwrap();
+        let HostDown { way, countdown } = down(FaultType::HostReboot, json!({}), 60.0).unwrap();
         assert_eq!((way, countdown), (Way::Reboot { forced: false }, Duration::from_secs(1)));
-        let panic: PanicParams = serde_json::from_str(r#"{"sync":true,"countdown_seconds":5}"#).unwrap();
-        let HostDown { way, countdown } = panic.down(minute).unwrap();
+        let params = json!({"sync": true, "countdown_seconds": 5});
+        let HostDown { way, countdown } = down(FaultType::HostPanic, params, 60.0).unwrap();
         assert_eq!((way, countdown), (Way::Panic { sync: true, stay_down: false }, Duration::from_secs(5)));
     }
 
     #[test]
     fn a_countdown_that_the_caller_would_not_hear_of_or_the_fault_not_live_to_see_is_refused() {
-        let field = |seconds, lasts| {
-            let params = RebootParams { forced: None, countdown_seconds: seconds };
-            params.down(Duration::from_secs_f64(lasts)).map(drop).map_err(|error| error.field)
+        let field = |seconds: Value, lasts| {
+            let params = json!({"countdown_seconds": seconds});
+            down(FaultType::HostReboot, params, lasts).map(drop).map_err(|error| error.field)
         };
-        assert_eq!(field(Some(0.1), 60.0), Err("params.countdown_seconds".to_owned()));
-        assert_eq!(field(Some(601.0), 3600.0), Err("params.countdown_seconds".to_owned()));
-        assert_eq!(field(None, 1.0), Err("duration_seconds".to_owned()));
-        assert_eq!(field(Some(60.0), 60.0), Err("duration_seconds".to_owned()));
-        assert_eq!(field(None, 1.5), Ok(()));
+        assert_eq!(field(json!(0.1), 60.0), Err("params.countdown_seconds".to_owned()));
+        assert_eq!(field(json!(601.0), 3600.0), Err("params.countdown_seconds".to_owned()));
+        assert_eq!(field(Value::Null, 1.0), Err("duration_seconds".to_owned()));
+        assert_eq!(field(json!(60.0), 60.0), Err("duration_seconds".to_owned()));
+        assert_eq!(field(Value::Null, 1.5), Ok(()));
     }
 }

@@ -2,15 +2,19 @@
 
 use std::time::Duration;
 
+use chaos_common::dns::MOST_NAMES;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::dns::{self, Names};
-use super::units::{LONGEST_DELAY, LONGEST_JITTER, Probability, SpecError, millis, percent};
+use super::parameter::declared;
+use super::parts::Correlated;
+use super::units::{Probability, SpecError, time};
 
-/// The most that a roll may depend on the one before, in percent: at 100 the first roll would decide for good.
-const MOST_CORRELATION: f64 = 99.0;
-
+/// The largest delay that a packet may be given.
+const MOST_DELAY_MS: f64 = 60_000.0;
+/// The largest variation of it: netem computes with 31 bits of nanoseconds.
+const MOST_JITTER_MS: f64 = 2147.0;
 /// The least share of packets that can be asked for, in percent: one in a million.
 const LEAST_SHARE: f64 = 0.0001;
 /// The lowest and the highest rate, in thousands of bits per second: less than the lowest holds a packet for seconds.
@@ -59,16 +63,21 @@ pub enum Loss {
 /// The model of Gilbert and Elliott: a good state and a bad one, and how likely a packet is lost in each. All in percent.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(extend("x-order" = declared::<GilbertElliott>()))]
 pub struct GilbertElliott {
-    /// From good to bad, at each packet.
+    /// From good to bad, percent at each packet.
+    #[schemars(range(min = 0.0, max = 100.0))]
     pub p: f64,
-    /// From bad to good, at each packet.
+    /// From bad to good, percent at each packet.
+    #[schemars(range(min = 0.0, max = 100.0))]
     pub r: f64,
     /// Loss in the bad state (1-h).
     #[serde(default = "all")]
+    #[schemars(range(min = 0.0, max = 100.0))]
     pub one_minus_h: f64,
     /// Loss in the good state (1-k).
     #[serde(default)]
+    #[schemars(range(min = 0.0, max = 100.0))]
     pub one_minus_k: f64,
 }
 
@@ -76,19 +85,25 @@ pub struct GilbertElliott {
 /// Each is the chance of going from one to another at a packet, in percent.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(extend("x-order" = declared::<FourState>()))]
 pub struct FourState {
     /// A burst begins.
+    #[schemars(range(min = 0.0, max = 100.0))]
     pub p13: f64,
     /// A burst ends.
+    #[schemars(range(min = 0.0, max = 100.0))]
     pub p31: f64,
     /// Within a burst, a packet gets through.
     #[serde(default)]
+    #[schemars(range(min = 0.0, max = 100.0))]
     pub p32: f64,
     /// Within a burst, packets are lost again.
     #[serde(default = "all")]
+    #[schemars(range(min = 0.0, max = 100.0))]
     pub p23: f64,
     /// One packet is lost alone.
     #[serde(default)]
+    #[schemars(range(min = 0.0, max = 100.0))]
     pub p14: f64,
 }
 
@@ -105,8 +120,8 @@ pub struct Reorder {
     pub chance: Chance,
     /// Every how many packets it is one's turn.
     pub gap: u32,
-    /// Packets per second to size the queue for; `None` is a generous default.
-    pub packet_rate: Option<u32>,
+    /// Packets per second to size the queue for.
+    pub packet_rate: u32,
 }
 
 /// How late packets are.
@@ -120,8 +135,8 @@ pub struct Delay {
     pub correlation: Probability,
     /// How the variation is spread.
     pub distribution: Distribution,
-    /// Packets per second to size the queue for; `None` is a generous default.
-    pub packet_rate: Option<u32>,
+    /// Packets per second to size the queue for.
+    pub packet_rate: u32,
 }
 
 /// How a delay varies (tc-netem(8)).
@@ -151,23 +166,36 @@ impl Distribution {
     }
 }
 
-/// What `latency` takes in `params`.
+/// What `latency` takes in `params`, beside how its variation is correlated and which share of the packets it is about.
 #[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
 pub(super) struct LatencyParams {
-    #[serde(default = "default_delay_ms")]
+    /// Delay of each packet.
+    #[serde(default = "delay_ms")]
+    #[schemars(range(min = 0.001, max = MOST_DELAY_MS))]
     delay_ms: f64,
+    /// Variation of the delay, either way. With another distribution than uniform: its standard deviation.
     #[serde(default)]
+    #[schemars(range(min = 0.0, max = MOST_JITTER_MS))]
     jitter_ms: f64,
-    correlation_percent: Option<f64>,
-    distribution: Option<Distribution>,
-    packet_rate: Option<u32>,
-    pub(super) packet_probability: Option<f64>,
+    /// How the delay varies.
+    #[serde(default)]
+    distribution: Distribution,
+    /// Packets per second to make room for.
+    #[serde(default = "packet_rate")]
+    #[schemars(range(min = 1, max = u32::MAX))]
+    packet_rate: u32,
+    /// About which names, of questions to name servers alone, e.g. db.example.org, or *.example.org for all below it.
+    #[schemars(length(min = 1, max = MOST_NAMES))]
     names: Option<Vec<String>>,
 }
 
-fn default_delay_ms() -> f64 {
+fn delay_ms() -> f64 {
     100.0
+}
+
+/// Room for as many as that is dear only where packets are late for long.
+fn packet_rate() -> u32 {
+    200_000
 }
 
 impl LatencyParams {
@@ -176,54 +204,56 @@ impl LatencyParams {
         dns::parse_names(self.names.as_deref())
     }
 
-    /// The delay, within its bounds.
-    pub(super) fn impairment(&self) -> Result<Impairment, SpecError> {
-        let delay = delay(self.delay_ms)?;
-        let jitter = millis("params.jitter_ms", self.jitter_ms, Duration::ZERO, delay.min(LONGEST_JITTER))?;
-        for (name, given) in [
-            ("correlation_percent", self.correlation_percent.is_some()),
-            ("distribution", self.distribution.is_some()),
-        ] {
+    /// The delay.
+    pub(super) fn impairment(&self, correlated: Correlated) -> Result<Impairment, SpecError> {
+        let (delay, jitter) = (time(self.delay_ms), time(self.jitter_ms));
+        if jitter > delay {
+            let problem =
+                format!("{} ms is more than the delay: give up to {}", self.jitter_ms, self.delay_ms);
+            return Err(SpecError::new("params.jitter_ms", problem));
+        }
+        let given = correlated.correlation_percent.is_some();
+        let varied = self.distribution != Distribution::Uniform;
+        for (name, given) in [("correlation_percent", given), ("distribution", varied)] {
             if given && jitter.is_zero() {
                 let problem = "means nothing without variation: give params.jitter_ms, too";
                 return Err(SpecError::new(format!("params.{name}"), problem));
             }
         }
-        let distribution = self.distribution.unwrap_or_default();
         // The kernel takes the entry of a table by the last bits of a roll, to which a correlation does not reach.
-        if distribution != Distribution::Uniform && self.correlation_percent.is_some() {
-            let problem =
-                format!("has no effect on distribution {:?}: leave one of them out", distribution.name());
+        if varied && given {
+            let name = self.distribution.name();
+            let problem = format!("has no effect on distribution {name:?}: leave one of them out");
             return Err(SpecError::new("params.correlation_percent", problem));
         }
         Ok(Impairment::Delay(Delay {
             delay,
             jitter,
-            correlation: correlation(self.correlation_percent)?,
-            distribution,
-            packet_rate: packet_rate(self.packet_rate)?,
+            correlation: correlated.correlation()?,
+            distribution: self.distribution,
+            packet_rate: self.packet_rate,
         }))
     }
 }
 
 /// What `packet_loss` takes in `params`: one of three models.
 #[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
 pub(super) struct LossParams {
+    /// Share of the packets that is lost.
+    #[schemars(range(min = LEAST_SHARE, max = 100.0))]
     loss_percent: Option<f64>,
-    correlation_percent: Option<f64>,
+    /// In place of a share: a good and a bad state, as `loss gemodel` of tc-netem(8).
     gilbert_elliott: Option<GilbertElliott>,
+    /// In place of a share: bursts, as `loss state` of tc-netem(8).
     four_state: Option<FourState>,
 }
 
 impl LossParams {
-    /// The loss, within its bounds.
-    pub(super) fn impairment(&self) -> Result<Impairment, SpecError> {
+    /// The loss.
+    pub(super) fn impairment(&self, correlated: Correlated) -> Result<Impairment, SpecError> {
         let one = "give one of params.loss_percent, params.gilbert_elliott and params.four_state";
         let loss = match (self.loss_percent, self.gilbert_elliott, self.four_state) {
-            (Some(percent), None, None) => {
-                Loss::Random(chance("params.loss_percent", percent, self.correlation_percent)?)
-            }
+            (Some(percent), None, None) => Loss::Random(chance("params.loss_percent", percent, correlated)?),
             (None, Some(model), None) => Loss::GilbertElliott(model.checked()?),
             (None, None, Some(model)) => Loss::FourState(model.checked()?),
             (None, None, None) => {
@@ -231,7 +261,7 @@ impl LossParams {
             }
             _ => return Err(SpecError::new("params.loss_percent", format!("two models at once: {one}"))),
         };
-        if self.correlation_percent.is_some() && self.loss_percent.is_none() {
+        if correlated.correlation_percent.is_some() && self.loss_percent.is_none() {
             let problem = "belongs to params.loss_percent: a model with states has its own";
             return Err(SpecError::new("params.correlation_percent", problem));
         }
@@ -242,14 +272,6 @@ impl LossParams {
 impl GilbertElliott {
     fn checked(self) -> Result<Self, SpecError> {
         let field = |name| format!("params.gilbert_elliott.{name}");
-        for (name, value) in [
-            ("p", self.p),
-            ("r", self.r),
-            ("one_minus_h", self.one_minus_h),
-            ("one_minus_k", self.one_minus_k),
-        ] {
-            percent(&field(name), value, 0.0, 100.0)?;
-        }
         let bad = self.p > 0.0 && self.one_minus_h > 0.0;
         if !bad && self.one_minus_k == 0.0 {
             return Err(SpecError::new(
@@ -264,11 +286,6 @@ impl GilbertElliott {
 impl FourState {
     fn checked(self) -> Result<Self, SpecError> {
         let field = |name| format!("params.four_state.{name}");
-        for (name, value) in
-            [("p13", self.p13), ("p31", self.p31), ("p32", self.p32), ("p23", self.p23), ("p14", self.p14)]
-        {
-            percent(&field(name), value, 0.0, 100.0)?;
-        }
         // The kernel adds each pair up, in as many bits as one has.
         for (name, sum) in [("p13", self.p13 + self.p14), ("p31", self.p31 + self.p32)] {
             if sum > 100.0 {
@@ -285,49 +302,52 @@ impl FourState {
     }
 }
 
-/// What `packet_duplicate` takes in `params`.
+/// What `packet_duplicate` takes in `params`, beside a correlation.
 #[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
 pub(super) struct DuplicateParams {
+    /// Share of the packets that is sent twice.
+    #[schemars(range(min = LEAST_SHARE, max = 100.0))]
     duplicate_percent: f64,
-    correlation_percent: Option<f64>,
 }
 
 impl DuplicateParams {
-    /// The share, within its bounds.
-    pub(super) fn impairment(&self) -> Result<Impairment, SpecError> {
-        let chance = chance("params.duplicate_percent", self.duplicate_percent, self.correlation_percent)?;
-        Ok(Impairment::Duplicate(chance))
+    pub(super) fn impairment(&self, correlated: Correlated) -> Result<Impairment, SpecError> {
+        chance("params.duplicate_percent", self.duplicate_percent, correlated).map(Impairment::Duplicate)
     }
 }
 
-/// What `packet_corrupt` takes in `params`.
+/// What `packet_corrupt` takes in `params`, beside a correlation.
 #[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
 pub(super) struct CorruptParams {
+    /// Share of the packets of which a bit is turned over.
+    #[schemars(range(min = LEAST_SHARE, max = 100.0))]
     corrupt_percent: f64,
-    correlation_percent: Option<f64>,
 }
 
 impl CorruptParams {
-    /// The share, within its bounds.
-    pub(super) fn impairment(&self) -> Result<Impairment, SpecError> {
-        let chance = chance("params.corrupt_percent", self.corrupt_percent, self.correlation_percent)?;
-        Ok(Impairment::Corrupt(chance))
+    pub(super) fn impairment(&self, correlated: Correlated) -> Result<Impairment, SpecError> {
+        chance("params.corrupt_percent", self.corrupt_percent, correlated).map(Impairment::Corrupt)
     }
 }
 
-/// What `packet_reorder` takes in `params`.
+/// What `packet_reorder` takes in `params`, beside a correlation.
 #[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
 pub(super) struct ReorderParams {
+    /// Share of the packets that overtakes the others, which are late.
+    #[schemars(range(min = LEAST_SHARE, max = 100.0))]
     reorder_percent: f64,
-    correlation_percent: Option<f64>,
-    #[serde(default = "default_delay_ms")]
+    /// How late those are that are overtaken.
+    #[serde(default = "delay_ms")]
+    #[schemars(range(min = 0.001, max = MOST_DELAY_MS))]
     delay_ms: f64,
+    /// Every how many packets one may overtake: 1 is any of them, 5 at most every fifth.
     #[serde(default = "every")]
+    #[schemars(range(min = 1, max = u32::MAX))]
     gap: u32,
-    packet_rate: Option<u32>,
+    /// Packets per second to make room for.
+    #[serde(default = "packet_rate")]
+    #[schemars(range(min = 1, max = u32::MAX))]
+    packet_rate: u32,
 }
 
 fn every() -> u32 {
@@ -335,58 +355,31 @@ fn every() -> u32 {
 }
 
 impl ReorderParams {
-    /// The disorder, within its bounds.
-    pub(super) fn impairment(&self) -> Result<Impairment, SpecError> {
-        if self.gap == 0 {
-            return Err(SpecError::new(
-                "params.gap",
-                "at every 0th packet: give 1 for any, 2 for every second, ...",
-            ));
-        }
+    pub(super) fn impairment(&self, correlated: Correlated) -> Result<Impairment, SpecError> {
         Ok(Impairment::Reorder(Reorder {
-            delay: delay(self.delay_ms)?,
-            chance: chance("params.reorder_percent", self.reorder_percent, self.correlation_percent)?,
+            delay: time(self.delay_ms),
+            chance: chance("params.reorder_percent", self.reorder_percent, correlated)?,
             gap: self.gap,
-            packet_rate: packet_rate(self.packet_rate)?,
+            packet_rate: self.packet_rate,
         }))
     }
 }
 
 /// What `bandwidth` takes in `params`.
 #[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
 pub(super) struct BandwidthParams {
+    /// Thousands of bits per second, with Ethernet headers, each direction for itself.
+    #[schemars(range(min = RATE_KBIT.0, max = RATE_KBIT.1))]
     rate_kbit: u64,
 }
 
 impl BandwidthParams {
-    /// The rate, within its bounds.
-    pub(super) fn impairment(&self) -> Result<Impairment, SpecError> {
-        let (least, most) = RATE_KBIT;
-        if !(least..=most).contains(&self.rate_kbit) {
-            let problem = format!("{} kbit/s is out of bounds: give {least} to {most}", self.rate_kbit);
-            return Err(SpecError::new("params.rate_kbit", problem));
-        }
-        Ok(Impairment::Rate { kbit: self.rate_kbit })
-    }
-}
-
-fn packet_rate(rate: Option<u32>) -> Result<Option<u32>, SpecError> {
-    match rate {
-        Some(0) => Err(SpecError::new("params.packet_rate", "0 packets per second leave nothing to delay")),
-        rate => Ok(rate),
+    pub(super) fn impairment(&self) -> Impairment {
+        Impairment::Rate { kbit: self.rate_kbit }
     }
 }
 
 /// A share of which there is some.
-fn chance(field: &str, share: f64, correlated: Option<f64>) -> Result<Chance, SpecError> {
-    Ok(Chance { share: percent(field, share, LEAST_SHARE, 100.0)?, correlation: correlation(correlated)? })
-}
-
-fn delay(delay_ms: f64) -> Result<Duration, SpecError> {
-    millis("params.delay_ms", delay_ms, Duration::from_micros(1), LONGEST_DELAY)
-}
-
-fn correlation(value: Option<f64>) -> Result<Probability, SpecError> {
-    percent("params.correlation_percent", value.unwrap_or(0.0), 0.0, MOST_CORRELATION)
+fn chance(field: &str, percent: f64, correlated: Correlated) -> Result<Chance, SpecError> {
+    Ok(Chance { share: Probability::new(field, percent / 100.0)?, correlation: correlated.correlation()? })
 }

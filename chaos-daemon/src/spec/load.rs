@@ -2,14 +2,18 @@
 
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
+use super::fault::Effect;
+use super::parameter::part;
+use super::parts::Ramp;
 use super::process::Whose;
-use super::settings::{ExhaustionParams, within};
+use super::settings;
+use super::target::TargetRequest;
 use super::units::SpecError;
 
-/// How much of each core is burned when nobody says.
-const DEFAULT_PERCENT: f64 = 80.0;
 /// The most processors that Linux knows (`CONFIG_NR_CPUS` of what distributions ship, at most).
 const MOST_PROCESSORS: u32 = 8192;
 
@@ -28,20 +32,33 @@ pub struct CpuLoad {
     pub whose: Option<Whose>,
 }
 
-impl ExhaustionParams {
-    /// The load that is asked for.
-    pub(super) fn cpu(&self, whose: Option<Whose>) -> Result<CpuLoad, SpecError> {
-        let percent = self.cpu_percent.unwrap_or(DEFAULT_PERCENT);
-        let percent = within("params.cpu_percent", percent, 1.0, 100.0)?;
-        if self.cores.is_some_and(|cores| !(1..=4096).contains(&cores)) {
-            return Err(SpecError::new("params.cores", "give 1 to 4096 cores"));
-        }
-        let processors = self.processors.as_deref().map(processor_list).transpose()?.unwrap_or_default();
-        if self.cores.is_some() && !processors.is_empty() {
-            return Err(SpecError::new("params.processors", "give cores or processors, not both"));
-        }
-        Ok(CpuLoad { percent, cores: self.cores, processors, ramp: self.ramp()?, whose })
+/// What `resource_exhaustion` takes of processor time.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(super) struct CpuParams {
+    /// Share of each core, or of the quota of the unit or cgroup.
+    #[serde(default = "most_of_it")]
+    #[schemars(range(min = 1.0, max = 100.0))]
+    cpu_percent: f64,
+    /// How many cores; all unless it is given.
+    #[schemars(range(min = 1, max = 4096))]
+    cores: Option<u32>,
+    /// In place of how many cores: which processors, e.g. 0-1,3.
+    processors: Option<String>,
+}
+
+fn most_of_it() -> f64 {
+    80.0
+}
+
+/// CPU time, burned.
+pub(super) fn cpu(params: &Map<String, Value>, target: &TargetRequest) -> Result<Effect, SpecError> {
+    let CpuParams { cpu_percent: percent, cores, processors } = part(params)?;
+    let processors = processors.as_deref().map(processor_list).transpose()?.unwrap_or_default();
+    if cores.is_some() && !processors.is_empty() {
+        return Err(SpecError::new("params.processors", "give cores or processors, not both"));
     }
+    let (ramp, whose) = (part(params).map(Ramp::duration)?, settings::group_if_any(target)?);
+    Ok(Effect::Cpu(CpuLoad { percent, cores, processors, ramp, whose }))
 }
 
 /// A list as the kernel writes one: "0-1,3" (cpuset(7)).

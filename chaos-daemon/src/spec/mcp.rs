@@ -3,9 +3,13 @@
 
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
-use super::units::{LONGEST_FAULT, Probability, SpecError, millis};
+use super::fault_type::FaultType;
+use super::parameter;
+use super::units::{LONGEST_FAULT, Probability, SpecError, time};
 
 /// Calls that meet faults unless others are named.
 const TOOL_CALL: &str = "tools/call";
@@ -40,54 +44,65 @@ pub struct Spoiling {
 }
 
 /// What `mcp_error` takes in `params`, and `chaosctl mcp-proxy` as options.
-#[derive(Debug, Default, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct McpParams {
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+pub(super) struct McpParams {
     /// How much later an answer comes.
-    pub delay_ms: Option<f64>,
-    /// Variation of that, either way.
-    pub jitter_ms: Option<f64>,
+    #[serde(default)]
+    #[schemars(range(min = 0.0, max = LONGEST_FAULT.as_secs_f64() * 1e3))]
+    delay_ms: f64,
+    /// Variation of the delay, either way.
+    #[serde(default)]
+    #[schemars(range(min = 0.0, max = LONGEST_FAULT.as_secs_f64() * 1e3))]
+    jitter_ms: f64,
     /// Share of the calls that is delayed.
-    pub delay_share: Option<f64>,
-    /// Share that is answered with an error.
-    pub fail: Option<f64>,
-    /// Share whose answer never comes.
-    pub drop: Option<f64>,
-    /// Share whose answer is cut short.
-    pub truncate: Option<f64>,
-    /// Share whose answer has a wrong byte.
-    pub corrupt: Option<f64>,
+    #[serde(default = "all")]
+    #[schemars(range(min = 0.0, max = 1.0))]
+    delay_share: f64,
+    /// Share of the calls that is answered with an error, and never comes to the server.
+    #[serde(default)]
+    #[schemars(range(min = 0.0, max = 1.0))]
+    fail: f64,
+    /// Share of the calls whose answer never comes.
+    #[serde(default)]
+    #[schemars(range(min = 0.0, max = 1.0))]
+    drop: f64,
+    /// Share of the calls whose answer is cut short.
+    #[serde(default)]
+    #[schemars(range(min = 0.0, max = 1.0))]
+    truncate: f64,
+    /// Share of the calls whose answer has a wrong byte.
+    #[serde(default)]
+    #[schemars(range(min = 0.0, max = 1.0))]
+    corrupt: f64,
     /// Share of the matching calls that any of this is about.
-    pub call_probability: Option<f64>,
-    /// Methods that match.
+    #[serde(default = "all")]
+    #[schemars(range(min = 0.0, max = 1.0))]
+    call_probability: f64,
+    /// Methods that match; tools/call unless some are given.
     #[serde(default)]
-    pub methods: Vec<String>,
-    /// Tools that match.
+    #[schemars(length(max = MOST_NAMED))]
+    methods: Vec<String>,
+    /// Only calls of these tools; all unless some are given.
     #[serde(default)]
-    pub tools: Vec<String>,
+    #[schemars(length(max = MOST_NAMED))]
+    tools: Vec<String>,
+}
+
+fn all() -> f64 {
+    1.0
 }
 
 impl McpParams {
-    /// Parses them. With none nothing becomes of a call.
-    ///
-    /// # Errors
-    /// Names the parameter that is out of bounds, or makes no sense beside the others.
-    pub fn spoiling(&self) -> Result<Spoiling, SpecError> {
-        let share = |field: &str, value: Option<f64>, default| {
-            value.map_or(Ok(default), |value| Probability::new(field, value))
-        };
-        let time = |field: &str, value: Option<f64>| {
-            value.map_or(Ok(Duration::ZERO), |value| millis(field, value, Duration::ZERO, LONGEST_FAULT))
-        };
+    fn spoiling(&self) -> Result<Spoiling, SpecError> {
         let spoiling = Spoiling {
-            delay: time("params.delay_ms", self.delay_ms)?,
-            jitter: time("params.jitter_ms", self.jitter_ms)?,
-            delay_share: share("params.delay_share", self.delay_share, Probability::CERTAIN)?,
-            fail: share("params.fail", self.fail, Probability::NEVER)?,
-            drop: share("params.drop", self.drop, Probability::NEVER)?,
-            truncate: share("params.truncate", self.truncate, Probability::NEVER)?,
-            corrupt: share("params.corrupt", self.corrupt, Probability::NEVER)?,
-            call_probability: share("params.call_probability", self.call_probability, Probability::CERTAIN)?,
+            delay: time(self.delay_ms),
+            jitter: time(self.jitter_ms),
+            delay_share: Probability::new("params.delay_share", self.delay_share)?,
+            fail: Probability::new("params.fail", self.fail)?,
+            drop: Probability::new("params.drop", self.drop)?,
+            truncate: Probability::new("params.truncate", self.truncate)?,
+            corrupt: Probability::new("params.corrupt", self.corrupt)?,
+            call_probability: Probability::new("params.call_probability", self.call_probability)?,
             methods: match names("params.methods", &self.methods)? {
                 [] => vec![TOOL_CALL.to_owned()],
                 named => named.to_vec(),
@@ -122,6 +137,15 @@ fn names<'a>(field: &str, names: &'a [String]) -> Result<&'a [String], SpecError
 }
 
 impl Spoiling {
+    /// Parses parameters, of `mcp_error` or of `chaosctl mcp-proxy`. With none nothing becomes of a call.
+    ///
+    /// # Errors
+    /// Names the parameter that is out of bounds, or makes no sense beside the others.
+    pub fn parse(params: &Map<String, Value>) -> Result<Self, SpecError> {
+        parameter::check(FaultType::McpError, params)?;
+        parameter::part::<McpParams>(params)?.spoiling()
+    }
+
     /// Share of the calls whose answer is another, or does not come.
     pub fn harmed(&self) -> f64 {
         [self.fail, self.drop, self.truncate, self.corrupt].map(Probability::get).iter().sum()
@@ -255,7 +279,7 @@ mod tests {
     use super::*;
 
     fn parse(params: serde_json::Value) -> Result<Spoiling, SpecError> {
-        serde_json::from_value::<McpParams>(params).unwrap().spoiling()
+        Spoiling::parse(params.as_object().unwrap())
     }
 
     #[test]

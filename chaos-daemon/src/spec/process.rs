@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::command::CommandPattern;
 use super::settings::{self, CgroupSelector};
 use super::target::TargetRequest;
-use super::units::{LONGEST_FAULT, SpecError, millis, seconds};
+use super::units::{LONGEST_FAULT, SpecError, millis, time};
 
 /// Parts of a [`Share`] that make up the whole.
 const WHOLE: u32 = 1_000_000;
@@ -18,10 +18,6 @@ const WHOLE: u32 = 1_000_000;
 const MOST_VOLLEYS: u32 = 10_000;
 /// How long after a volley the next one comes when nobody says.
 const DEFAULT_INTERVAL: Duration = Duration::from_secs(5);
-/// The shortest time between two volleys.
-const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
-/// The shortest and the longest part of a rhythm.
-const PHASE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_secs(60));
 
 /// Signals after which a process stands still until somebody continues it: nothing would end that.
 const STOPPING: &[Signal] = &[Signal::SIGSTOP, Signal::SIGTSTP, Signal::SIGTTIN, Signal::SIGTTOU];
@@ -338,21 +334,34 @@ pub struct Rhythm {
 }
 
 /// What `process_kill` takes in `params`.
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Deserialize, JsonSchema)]
 pub(super) struct KillParams {
-    signal: Option<String>,
-    times: Option<u32>,
+    /// Name of the signal, e.g. SIGTERM.
+    #[serde(default = "sigkill")]
+    signal: String,
+    /// How often, each time to those that match then.
+    #[serde(default = "once")]
+    #[schemars(range(min = 1, max = MOST_VOLLEYS))]
+    times: u32,
+    /// Time between two volleys; 5 unless it is given.
+    #[schemars(range(min = 0.1, max = LONGEST_FAULT.as_secs_f64()))]
     interval_seconds: Option<f64>,
+    /// Variation of the interval, either way.
+    #[schemars(range(min = 0.0, max = LONGEST_FAULT.as_secs_f64() * 1e3))]
     jitter_ms: Option<f64>,
+}
+
+fn sigkill() -> String {
+    Signal::SIGKILL.to_string()
+}
+
+fn once() -> u32 {
+    1
 }
 
 impl KillParams {
     pub(super) fn volleys(&self) -> Result<Volleys, SpecError> {
-        let times = self.times.unwrap_or(1);
-        if !(1..=MOST_VOLLEYS).contains(&times) {
-            return Err(SpecError::new("params.times", format!("give 1 to {MOST_VOLLEYS}")));
-        }
+        let times = self.times;
         if times == 1 {
             for (field, given) in [
                 ("params.interval_seconds", self.interval_seconds.is_some()),
@@ -363,21 +372,17 @@ impl KillParams {
                 }
             }
         }
-        let interval = match self.interval_seconds {
-            Some(value) => seconds("params.interval_seconds", value, SHORTEST_INTERVAL, LONGEST_FAULT)?,
-            None => DEFAULT_INTERVAL,
-        };
+        let interval = self.interval_seconds.map_or(DEFAULT_INTERVAL, Duration::from_secs_f64);
         let jitter = jitter(self.jitter_ms, interval)?;
-        Ok(Volleys { signal: signal(self.signal.as_deref())?, times, interval, jitter })
+        Ok(Volleys { signal: signal(&self.signal)?, times, interval, jitter })
     }
 }
 
-/// The number of the signal of this name, which may lack its `SIG`; SIGKILL if none is named.
+/// The number of the signal of this name, which may lack its `SIG`.
 ///
 /// # Errors
 /// When there is none, or it would leave processes standing still.
-pub(super) fn signal(name: Option<&str>) -> Result<i32, SpecError> {
-    let Some(name) = name else { return Ok(Signal::SIGKILL as i32) };
+pub(super) fn signal(name: &str) -> Result<i32, SpecError> {
     let upper = name.to_ascii_uppercase();
     let long = if upper.starts_with("SIG") { upper } else { format!("SIG{upper}") };
     match Signal::from_str(&long) {
@@ -395,11 +400,16 @@ pub(super) fn signal(name: Option<&str>) -> Result<i32, SpecError> {
 }
 
 /// What `process_pause` takes in `params`.
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Deserialize, JsonSchema)]
 pub(super) struct PauseParams {
+    /// How long they stand still, in a rhythm; all the time unless it is given.
+    #[schemars(range(min = 1.0, max = 60_000.0))]
     pause_ms: Option<f64>,
+    /// How long they run in between.
+    #[schemars(range(min = 1.0, max = 60_000.0))]
     run_ms: Option<f64>,
+    /// Variation of both, either way.
+    #[schemars(range(min = 0.0, max = 60_000.0))]
     jitter_ms: Option<f64>,
 }
 
@@ -415,8 +425,7 @@ impl PauseParams {
             (Some(_), None) => Err(need("params.run_ms")),
             (None, Some(_)) => Err(need("params.pause_ms")),
             (Some(pause), Some(run)) => {
-                let pause = millis("params.pause_ms", pause, PHASE.0, PHASE.1)?;
-                let run = millis("params.run_ms", run, PHASE.0, PHASE.1)?;
+                let (pause, run) = (time(pause), time(run));
                 Ok(Some(Rhythm { pause, run, jitter: jitter(self.jitter_ms, pause.min(run))? }))
             }
         }
@@ -434,6 +443,13 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::spec::FaultType;
+    use crate::spec::fault::{self, Effect};
+
+    /// What a fault of process 7 does, with these parameters.
+    fn of(kind: FaultType, params: serde_json::Value) -> Result<Effect, SpecError> {
+        fault::tests::parse(kind, r#"{"pid":7}"#, params).map(|fault| fault.effect)
+    }
 
     fn selector(target: serde_json::Value) -> Result<ProcessSelector, SpecError> {
         let target: TargetRequest =
@@ -481,7 +497,10 @@ mod tests {
 
     #[test]
     fn a_signal_that_only_stops_is_refused_with_what_to_use() {
-        let parse = |params| serde_json::from_value::<KillParams>(params).unwrap().volleys();
+        let parse = |params| match of(FaultType::ProcessKill, params)? {
+            Effect::ProcessKill { volleys, .. } => Ok::<_, SpecError>(volleys),
+            other => panic!("{other:?}"),
+        };
         assert_eq!(parse(json!({})).unwrap().signal_name(), "SIGKILL");
         let repeated = parse(json!({"signal": "term", "times": 3, "interval_seconds": 2, "jitter_ms": 500}));
         let repeated = repeated.unwrap();
@@ -500,7 +519,10 @@ mod tests {
 
     #[test]
     fn a_rhythm_has_both_parts_or_none() {
-        let parse = |params| serde_json::from_value::<PauseParams>(params).unwrap().rhythm();
+        let parse = |params| match of(FaultType::ProcessPause, params)? {
+            Effect::ProcessPause { rhythm, .. } => Ok::<_, SpecError>(rhythm),
+            other => panic!("{other:?}"),
+        };
         assert_eq!(parse(json!({})).unwrap(), None);
         assert!(parse(json!({"pause_ms": 50, "run_ms": 100, "jitter_ms": 20})).unwrap().is_some());
         for (bad, field) in [

@@ -9,18 +9,14 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::ip;
-use super::settings::{need, within};
+use super::settings::need;
 use super::target::TargetRequest;
-use super::units::{SpecError, millis};
+use super::units::{SpecError, time};
 
 /// The most connections that are held at once.
 pub const MOST_SESSIONS: u64 = 20_000;
 /// The most connections that are opened in a second.
 pub const MOST_PER_SECOND: u64 = 2_000;
-/// How long a connection may take to open, and each answer to come, when nobody says.
-const DEFAULT_TIMEOUT: Duration = Duration::from_secs(1);
-/// The shortest and the longest of it.
-const TIMEOUT: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(30));
 /// What `params.url` looks like, for people.
 const FORMS: &str = "tcp://ADDRESS:PORT, unix:/PATH, http://ADDRESS:PORT/PATH, mcp+http://ADDRESS:PORT/PATH or \
                      mcp+unix:/PATH";
@@ -85,20 +81,31 @@ pub enum Amount {
 }
 
 /// What `connection_load` takes in `params`.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Deserialize, JsonSchema)]
 pub(super) struct LoadParams {
-    url: Option<String>,
+    /// Which server of this host: tcp://ADDRESS:PORT, unix:/PATH, http://ADDRESS:PORT/PATH, mcp+http://ADDRESS:PORT/PATH or
+    /// mcp+unix:/PATH.
+    url: String,
+    /// How many connections to hold.
+    #[schemars(range(min = 1, max = MOST_SESSIONS))]
     sessions: Option<u64>,
+    /// In place of holding some: how many connections to open and close.
+    #[schemars(range(min = 1, max = MOST_PER_SECOND))]
     connections_per_second: Option<u64>,
-    timeout_ms: Option<f64>,
-    ramp_seconds: Option<f64>,
+    /// How long opening, and each answer, may take.
+    #[serde(default = "timeout_ms")]
+    #[schemars(range(min = 10.0, max = 30_000.0))]
+    timeout_ms: f64,
+}
+
+fn timeout_ms() -> f64 {
+    1000.0
 }
 
 impl LoadParams {
     /// The load that is asked for, on this target.
-    pub(super) fn load(&self, target: &TargetRequest) -> Result<ConnectionLoad, SpecError> {
-        let server = Server::parse(&need("params.url", self.url.clone(), FORMS)?)?;
+    pub(super) fn load(&self, ramp: Duration, target: &TargetRequest) -> Result<ConnectionLoad, SpecError> {
+        let server = Server::parse(&self.url)?;
         let netns = target.netns.clone();
         if (TargetRequest { netns: None, ..target.clone() }) != TargetRequest::default() {
             let problem = "params.url says where the connections go: give netns, or nothing";
@@ -108,27 +115,13 @@ impl LoadParams {
             let problem = "a unix socket is found by its path in every namespace: leave the target out";
             return Err(SpecError::new("target.netns", problem));
         }
-        let timeout = self.timeout_ms.map(|value| millis("params.timeout_ms", value, TIMEOUT.0, TIMEOUT.1));
-        let ramp = within("params.ramp_seconds", self.ramp_seconds.unwrap_or(0.0), 0.0, 3600.0)?;
-        Ok(ConnectionLoad {
-            server,
-            amount: self.amount()?,
-            timeout: timeout.transpose()?.unwrap_or(DEFAULT_TIMEOUT),
-            ramp: Duration::from_secs_f64(ramp),
-            netns,
-        })
+        Ok(ConnectionLoad { server, amount: self.amount()?, timeout: time(self.timeout_ms), ramp, netns })
     }
 
     fn amount(&self) -> Result<Amount, SpecError> {
-        let bounded = |field: &str, value: u64, most| match (1..=most).contains(&value) {
-            true => Ok(value),
-            false => Err(SpecError::new(field, format!("{value} is out of bounds: give 1 to {most}"))),
-        };
         match (self.sessions, self.connections_per_second) {
-            (Some(count), None) => bounded("params.sessions", count, MOST_SESSIONS).map(Amount::Held),
-            (None, Some(rate)) => {
-                bounded("params.connections_per_second", rate, MOST_PER_SECOND).map(Amount::PerSecond)
-            }
+            (Some(count), None) => Ok(Amount::Held(count)),
+            (None, Some(rate)) => Ok(Amount::PerSecond(rate)),
             (Some(_), Some(_)) => Err(SpecError::new(
                 "params.connections_per_second",
                 "give sessions or connections_per_second, not both: two faults can be active at once",
@@ -235,6 +228,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::spec::FaultType;
+    use crate::spec::fault::{self, Effect};
 
     #[test]
     fn a_url_says_where_and_what_is_said() {
@@ -277,13 +272,19 @@ mod tests {
 
     #[test]
     fn connections_are_held_or_opened_at_a_rate_within_bounds_and_go_where_the_url_says() {
-        let load = |params: serde_json::Value, target: serde_json::Value| {
-            let target: TargetRequest = serde_json::from_value(target).unwrap();
-            serde_json::from_value::<LoadParams>(params).unwrap().load(&target)
+        let load = |params: serde_json::Value, target: serde_json::Value| match fault::tests::parse(
+            FaultType::ConnectionLoad,
+            &target.to_string(),
+            params,
+        )?
+        .effect
+        {
+            Effect::Load(load) => Ok::<_, SpecError>(load),
+            other => panic!("{other:?}"),
         };
         let url = "tcp://127.0.0.1:1";
         let held = load(json!({"url": url, "sessions": 5}), json!({"netns": "blue"})).unwrap();
-        assert_eq!((held.amount, held.timeout), (Amount::Held(5), DEFAULT_TIMEOUT));
+        assert_eq!((held.amount, held.timeout), (Amount::Held(5), Duration::from_secs(1)));
         for (params, target, field) in [
             (json!({"sessions": 5}), json!({}), "params.url"),
             (json!({"url": url}), json!({}), "params.sessions"),

@@ -4,34 +4,21 @@ use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
+use super::fault::Effect;
+use super::hoard::{MOST_MB, mebibytes};
+use super::parameter::part;
 use super::process::{Whose, jitter};
 use super::target::{TargetRequest, interface_name};
-use super::units::{SpecError, millis};
-
-/// The resources that `resource_exhaustion` knows, in the order in which they are named to callers.
-pub const RESOURCES: &[&str] = &[
-    "cpu",
-    "memory",
-    "disk_fill",
-    "file_descriptors",
-    "pids",
-    "inodes",
-    "ports",
-    "disk_io",
-    "cpu_limit",
-    "memory_limit",
-    "pids_limit",
-    "io_limit",
-];
+use super::units::{SpecError, time};
 
 /// The least and the largest step of the clock, in seconds: less than the least could be mistaken for the work of a time
 /// service, and more than a day shows nothing that a day does not.
 pub const CLOCK_SKEW: (f64, f64) = (1.0, 86_400.0);
 
-/// The shortest and the longest part of a link's rhythm. Shorter than the first, and the kernel is not done with one change
-/// when the next one comes.
-const LINK_PHASE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(600));
+/// The shortest part of a link's rhythm: the kernel is not done with one change when the next one comes sooner.
+const SHORTEST_PHASE: Duration = Duration::from_millis(50);
 
 /// Which control group, as a caller names it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -99,41 +86,57 @@ impl Limit {
     }
 }
 
-/// What `resource_exhaustion` takes in `params`.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(super) struct ExhaustionParams {
-    pub(super) resource: Option<String>,
-    pub(super) cpu_percent: Option<f64>,
-    pub(super) cores: Option<u32>,
-    pub(super) processors: Option<String>,
-    pub(super) memory_mb: Option<f64>,
-    pub(super) memory_percent: Option<f64>,
-    pub(super) reserve_mb: Option<f64>,
-    pub(super) oom: Option<bool>,
-    pub(super) ramp_seconds: Option<f64>,
-    pids: Option<u32>,
-    device: Option<String>,
-    pub(super) bytes_per_second: Option<u64>,
+/// What `resource_exhaustion` takes for a limit of processor time.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(super) struct CpuLimitParams {
+    /// Share of one processor.
+    #[schemars(range(min = 1.0, max = 100_000.0))]
+    cpu_percent: f64,
+}
+
+/// What `resource_exhaustion` takes for a limit of memory.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(super) struct MemoryLimitParams {
+    /// MiB beyond which the cgroup is throttled: more than it cannot do without.
+    #[schemars(range(min = 1.0, max = MOST_MB))]
+    memory_mb: f64,
+}
+
+/// What `resource_exhaustion` takes for a limit of processes.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(super) struct PidsLimitParams {
+    /// Most processes and threads.
+    #[schemars(range(min = 1, max = 4_194_304))]
+    pids: u32,
+}
+
+/// What `resource_exhaustion` takes for a limit of a block device.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(super) struct IoLimitParams {
+    /// Block device, e.g. sda or 8:0.
+    device: String,
+    /// Bytes per second, each way.
+    #[schemars(range(min = IO_BYTES.0, max = IO_BYTES.1))]
+    bytes_per_second: Option<u64>,
+    /// Bytes read per second. What is not limited stays as it is.
+    #[schemars(range(min = IO_BYTES.0, max = IO_BYTES.1))]
     read_bps: Option<u64>,
+    /// Bytes written per second.
+    #[schemars(range(min = IO_BYTES.0, max = IO_BYTES.1))]
     write_bps: Option<u64>,
+    /// Reads per second.
+    #[schemars(range(min = IO_OPERATIONS.0, max = IO_OPERATIONS.1))]
     read_iops: Option<u64>,
+    /// Writes per second.
+    #[schemars(range(min = IO_OPERATIONS.0, max = IO_OPERATIONS.1))]
     write_iops: Option<u64>,
-    pub(super) path: Option<String>,
-    pub(super) megabytes: Option<f64>,
-    pub(super) percent: Option<f64>,
-    pub(super) leave_free_mb: Option<f64>,
-    pub(super) count: Option<u64>,
-    pub(super) leave_free: Option<u64>,
-    pub(super) address: Option<String>,
-    pub(super) port_range: Option<String>,
-    pub(super) size_mb: Option<f64>,
 }
 
 /// What `clock_skew` takes in `params`.
 #[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
 pub(super) struct ClockParams {
+    /// By how much the clock is wrong, forwards or back; at least 1 either way.
+    #[schemars(range(min = -CLOCK_SKEW.1, max = CLOCK_SKEW.1))]
     offset_seconds: f64,
 }
 
@@ -151,11 +154,16 @@ pub struct LinkRhythm {
 }
 
 /// What `link_down` takes in `params`.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Deserialize, JsonSchema)]
 pub(super) struct LinkParams {
+    /// How long the link is down, in a rhythm; all the time unless it is given.
+    #[schemars(range(min = SHORTEST_PHASE.as_secs_f64() * 1e3, max = 600_000.0))]
     down_ms: Option<f64>,
+    /// How long the link is up in between.
+    #[schemars(range(min = SHORTEST_PHASE.as_secs_f64() * 1e3, max = 600_000.0))]
     up_ms: Option<f64>,
+    /// Variation of both, either way, by target.seed.
+    #[schemars(range(min = 0.0, max = 600_000.0))]
     jitter_ms: Option<f64>,
 }
 
@@ -163,7 +171,6 @@ impl LinkParams {
     /// `None` when the interface is down all the time.
     pub(super) fn rhythm(&self, seed: Option<u64>) -> Result<Option<LinkRhythm>, SpecError> {
         let belongs = |field| SpecError::new(field, "belongs to down_ms and up_ms: give those as well");
-        let phase = |field, value| millis(field, value, LINK_PHASE.0, LINK_PHASE.1);
         match (self.down_ms, self.up_ms) {
             (None, None) if self.jitter_ms.is_some() => Err(belongs("params.jitter_ms")),
             (None, None) if seed.is_some() => Err(belongs("target.seed")),
@@ -171,88 +178,59 @@ impl LinkParams {
             (Some(_), None) => need("params.up_ms", None, "how long it is up in between"),
             (None, Some(_)) => need("params.down_ms", None, "how long it is down"),
             (Some(down), Some(up)) => {
-                let (down, up) = (phase("params.down_ms", down)?, phase("params.up_ms", up)?);
+                let (down, up) = (time(down), time(up));
                 // No part may come out shorter than the shortest.
-                let jitter = jitter(self.jitter_ms, down.min(up) - LINK_PHASE.0)?;
+                let jitter = jitter(self.jitter_ms, down.min(up).saturating_sub(SHORTEST_PHASE))?;
                 Ok(Some(LinkRhythm { down, up, jitter, seed: seed.unwrap_or_default() }))
             }
         }
     }
 }
 
-/// `params` of a type that takes none.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(super) struct NoParams {}
+/// Processor time of a control group.
+pub(super) fn cpu_limit(params: &Map<String, Value>, target: &TargetRequest) -> Result<Effect, SpecError> {
+    let CpuLimitParams { cpu_percent: percent } = part(params)?;
+    limit(Limit::Cpu { percent }, target)
+}
 
-impl ExhaustionParams {
-    /// The resource that is named, with no parameter of another.
-    pub(super) fn resource(&self) -> Result<&str, SpecError> {
-        let resource = self.resource.as_deref().unwrap_or("cpu");
-        if !RESOURCES.contains(&resource) {
-            let problem = format!("{resource:?} is not known: give one of {}", RESOURCES.join(", "));
-            return Err(SpecError::new("params.resource", problem));
-        }
-        self.only_fitting(resource)?;
-        Ok(resource)
-    }
+/// Memory of a control group.
+pub(super) fn memory_limit(params: &Map<String, Value>, target: &TargetRequest) -> Result<Effect, SpecError> {
+    let MemoryLimitParams { memory_mb } = part(params)?;
+    limit(Limit::Memory { bytes: mebibytes(memory_mb) }, target)
+}
 
-    /// The limit that is asked for; `None` when something is to be used up instead.
-    pub(super) fn limit(&self) -> Result<Option<Limit>, SpecError> {
-        Ok(Some(match self.resource()? {
-            "cpu_limit" => {
-                let percent = need("params.cpu_percent", self.cpu_percent, "percent of one processor")?;
-                Limit::Cpu { percent: within("params.cpu_percent", percent, 1.0, 100_000.0)? }
-            }
-            "memory_limit" => {
-                let megabytes =
-                    need("params.memory_mb", self.memory_mb, "MiB, more than the target cannot do without")?;
-                let megabytes = within("params.memory_mb", megabytes, 1.0, 16_777_216.0)?;
-                #[expect(
-                    clippy::cast_possible_truncation,
-                    clippy::cast_sign_loss,
-                    reason = "bounded just before"
-                )]
-                let bytes = (megabytes * 1_048_576.0) as u64;
-                Limit::Memory { bytes }
-            }
-            "pids_limit" => {
-                let most = need("params.pids", self.pids, "how many processes and threads")?;
-                if !(1..=4_194_304).contains(&most) {
-                    return Err(SpecError::new("params.pids", "give 1 to 4194304"));
-                }
-                Limit::Pids { most }
-            }
-            "io_limit" => {
-                let device =
-                    need("params.device", self.device.clone(), "a block device, e.g. \"sda\" or \"8:0\"")?;
-                Limit::Io { device, rates: self.rates()? }
-            }
-            _ => return Ok(None),
-        }))
-    }
+/// Processes of a control group.
+pub(super) fn pids_limit(params: &Map<String, Value>, target: &TargetRequest) -> Result<Effect, SpecError> {
+    let PidsLimitParams { pids: most } = part(params)?;
+    limit(Limit::Pids { most }, target)
+}
 
+/// What a control group may ask of a block device.
+pub(super) fn io_limit(params: &Map<String, Value>, target: &TargetRequest) -> Result<Effect, SpecError> {
+    let params: IoLimitParams = part(params)?;
+    let rates = params.rates()?;
+    limit(Limit::Io { device: params.device, rates }, target)
+}
+
+fn limit(limit: Limit, target: &TargetRequest) -> Result<Effect, SpecError> {
+    Ok(Effect::Limit { whose: group(target)?, limit })
+}
+
+impl IoLimitParams {
     /// How fast a block device may still go: each way the same, or apart.
     fn rates(&self) -> Result<IoRates, SpecError> {
-        let field = |name: &str| format!("params.{name}");
-        let bounded = |name: &str, value: Option<u64>, (least, most): (u64, u64)| match value {
-            Some(value) if !(least..=most).contains(&value) => {
-                Err(SpecError::new(field(name), format!("{value} is out of bounds: give {least} to {most}")))
-            }
-            value => Ok(value),
-        };
-        let both = bounded("bytes_per_second", self.bytes_per_second, IO_BYTES)?;
+        let both = self.bytes_per_second;
         for (name, apart) in [("read_bps", self.read_bps), ("write_bps", self.write_bps)] {
             if both.is_some() && apart.is_some() {
                 let problem = "bytes_per_second is each way: give that, or read_bps and write_bps";
-                return Err(SpecError::new(field(name), problem));
+                return Err(SpecError::new(format!("params.{name}"), problem));
             }
         }
         let rates = IoRates {
-            read_bps: bounded("read_bps", self.read_bps, IO_BYTES)?.or(both),
-            write_bps: bounded("write_bps", self.write_bps, IO_BYTES)?.or(both),
-            read_iops: bounded("read_iops", self.read_iops, IO_OPERATIONS)?,
-            write_iops: bounded("write_iops", self.write_iops, IO_OPERATIONS)?,
+            read_bps: self.read_bps.or(both),
+            write_bps: self.write_bps.or(both),
+            read_iops: self.read_iops,
+            write_iops: self.write_iops,
         };
         match rates == IoRates::default() {
             true => {
@@ -263,64 +241,16 @@ impl ExhaustionParams {
             false => Ok(rates),
         }
     }
-
-    /// A parameter that means nothing for this resource is a mistake, not an extra.
-    fn only_fitting(&self, resource: &str) -> Result<(), SpecError> {
-        for (name, given, resources) in self.belonging() {
-            if given && !resources.contains(&resource) {
-                let problem = format!("belongs to resource {}, not to {resource:?}", resources.join(" and "));
-                return Err(SpecError::new(format!("params.{name}"), problem));
-            }
-        }
-        Ok(())
-    }
-
-    /// Every parameter but the resource itself, whether it is given, and the resources that take it.
-    fn belonging(&self) -> [(&'static str, bool, &'static [&'static str]); 24] {
-        [
-            ("cpu_percent", self.cpu_percent.is_some(), &["cpu", "cpu_limit"]),
-            ("cores", self.cores.is_some(), &["cpu"]),
-            ("processors", self.processors.is_some(), &["cpu"]),
-            (
-                "ramp_seconds",
-                self.ramp_seconds.is_some(),
-                &["cpu", "memory", "disk_fill", "file_descriptors", "pids", "inodes", "ports"],
-            ),
-            ("path", self.path.is_some(), &["disk_fill", "inodes", "disk_io"]),
-            ("megabytes", self.megabytes.is_some(), &["disk_fill"]),
-            ("percent", self.percent.is_some(), &["disk_fill"]),
-            ("leave_free_mb", self.leave_free_mb.is_some(), &["disk_fill"]),
-            ("count", self.count.is_some(), &["file_descriptors", "pids", "inodes", "ports"]),
-            ("leave_free", self.leave_free.is_some(), &["file_descriptors"]),
-            ("address", self.address.is_some(), &["ports"]),
-            ("port_range", self.port_range.is_some(), &["ports"]),
-            ("size_mb", self.size_mb.is_some(), &["disk_io"]),
-            ("memory_mb", self.memory_mb.is_some(), &["memory", "memory_limit"]),
-            ("memory_percent", self.memory_percent.is_some(), &["memory"]),
-            ("reserve_mb", self.reserve_mb.is_some(), &["memory"]),
-            ("oom", self.oom.is_some(), &["memory"]),
-            ("pids", self.pids.is_some(), &["pids_limit"]),
-            ("device", self.device.is_some(), &["io_limit"]),
-            ("bytes_per_second", self.bytes_per_second.is_some(), &["disk_io", "io_limit"]),
-            ("read_bps", self.read_bps.is_some(), &["io_limit"]),
-            ("write_bps", self.write_bps.is_some(), &["io_limit"]),
-            ("read_iops", self.read_iops.is_some(), &["io_limit"]),
-            ("write_iops", self.write_iops.is_some(), &["io_limit"]),
-        ]
-    }
-}
-
-/// The resources that take the parameter `name`; `None` if it belongs to none.
-#[cfg(test)]
-pub(super) fn resources_of(name: &str) -> Option<&'static [&'static str]> {
-    let all = ExhaustionParams::default().belonging();
-    all.into_iter().find(|(known, ..)| *known == name).map(|(.., resources)| resources)
 }
 
 impl ClockParams {
     /// The step in nanoseconds, forwards or back.
     pub(super) fn offset_ns(&self) -> Result<i64, SpecError> {
-        within("params.offset_seconds", self.offset_seconds.abs(), CLOCK_SKEW.0, CLOCK_SKEW.1)?;
+        if self.offset_seconds.abs() < CLOCK_SKEW.0 {
+            let problem =
+                format!("{} s is less than {} either way: give more", self.offset_seconds, CLOCK_SKEW.0);
+            return Err(SpecError::new("params.offset_seconds", problem));
+        }
         #[expect(clippy::cast_possible_truncation, reason = "bounded just before")]
         let nanoseconds = (self.offset_seconds * 1e9) as i64;
         Ok(nanoseconds)
@@ -420,25 +350,38 @@ pub(super) fn need<T>(field: &str, value: Option<T>, what: &str) -> Result<T, Sp
     value.ok_or_else(|| SpecError::new(field, format!("missing: give {what}")))
 }
 
-pub(super) fn within(field: &str, value: f64, least: f64, most: f64) -> Result<f64, SpecError> {
-    match (least..=most).contains(&value) {
-        true => Ok(value),
-        false => Err(SpecError::new(field, format!("{value} is out of bounds: give {least} to {most}"))),
-    }
-}
-
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::spec::fault;
+    use crate::spec::{FaultRequest, FaultType, Probability};
 
-    fn limit(params: serde_json::Value) -> Result<Option<Limit>, SpecError> {
-        serde_json::from_value::<ExhaustionParams>(params).unwrap().limit()
+    /// What `resource_exhaustion` with these parameters is, of a unit where it needs one.
+    pub(in super::super) fn exhaustion(params: Value) -> Result<Effect, SpecError> {
+        let limit = params["resource"].as_str().is_some_and(|resource| resource.ends_with("_limit"));
+        let unit = (limit || params["oom"] == true).then(|| "a.service".to_owned());
+        let request = FaultRequest {
+            fault_type: FaultType::ResourceExhaustion,
+            probability: Probability::CERTAIN,
+            duration_seconds: None,
+            error_message: None,
+            target: TargetRequest { unit, ..TargetRequest::default() },
+            params: params.as_object().unwrap().clone(),
+        };
+        request.parse().map(|fault| fault.effect)
+    }
+
+    fn limit(params: Value) -> Result<Option<Limit>, SpecError> {
+        exhaustion(params).map(|effect| match effect {
+            Effect::Limit { limit, .. } => Some(limit),
+            _ => None,
+        })
     }
 
     /// With these parameters of a limit of a disk.
-    fn io(mut params: serde_json::Value) -> serde_json::Value {
+    fn io(mut params: Value) -> Value {
         params["resource"] = json!("io_limit");
         params["device"] = json!("sda");
         params
@@ -484,7 +427,13 @@ mod tests {
 
     #[test]
     fn a_clock_goes_wrong_by_a_second_to_a_day_either_way() {
-        let offset = |offset_seconds| ClockParams { offset_seconds }.offset_ns();
+        let offset = |seconds: f64| {
+            let params = json!({"offset_seconds": seconds});
+            match fault::tests::parse(FaultType::ClockSkew, "{}", params)?.effect {
+                Effect::ClockSkew { offset_ns } => Ok::<_, SpecError>(offset_ns),
+                other => panic!("{other:?}"),
+            }
+        };
         assert_eq!(offset(-3600.0).unwrap(), -3_600_000_000_000);
         for bad in [0.0, 0.5, -0.5, 86_401.0, f64::NAN] {
             assert!(offset(bad).is_err(), "{bad} was accepted");

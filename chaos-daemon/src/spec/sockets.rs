@@ -5,6 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::calls::{self, Failure};
+use super::parts::{CallShare, CallSignal};
 use super::process::Whose;
 use super::target::{self, PortMatch, Protocol, TargetRequest};
 use super::units::SpecError;
@@ -98,23 +99,19 @@ pub struct SocketCalls {
 
 /// What `socket_error` takes in `params`.
 #[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
 pub(super) struct SocketParams {
+    /// Which calls fail; all unless some are given.
     #[serde(default)]
+    #[schemars(extend("items" = {"type": "string", "enum": OPERATIONS}))]
     operations: Vec<String>,
+    /// What a call fails with; no_buffer_space unless it is given.
+    #[schemars(extend("enum" = calls::words(SOCKET_ERRORS)))]
     errno: Option<String>,
-    call_probability: Option<f64>,
-    #[serde(default)]
-    after_calls: u64,
-    times: Option<u64>,
-    signal: Option<String>,
 }
 
 impl SocketParams {
-    pub(super) fn failure(&self) -> Result<Failure, SpecError> {
-        let (errno, share) = (self.errno.as_deref(), self.call_probability);
-        Failure::parse(SOCKET_ERRORS, errno, share, self.after_calls, self.times)?
-            .with_signal(self.signal.as_deref())
+    pub(super) fn failure(&self, share: CallShare, signal: &CallSignal) -> Result<Failure, SpecError> {
+        Failure::parse(SOCKET_ERRORS, self.errno.as_deref(), share)?.with_signal(signal)
     }
 
     pub(super) fn calls(&self, target: &TargetRequest) -> Result<SocketCalls, SpecError> {
@@ -151,13 +148,16 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::spec::Ports;
+    use crate::spec::fault::{self, Effect};
+    use crate::spec::{FaultType, Ports};
 
     fn parse(narrow: Value, params: Value) -> Result<(SocketCalls, Failure), SpecError> {
         let mut target = json!({"unit": "a.service"});
         target.as_object_mut().unwrap().extend(narrow.as_object().unwrap().clone());
-        let params: SocketParams = serde_json::from_value(params).unwrap();
-        Ok((params.calls(&serde_json::from_value(target).unwrap())?, params.failure()?))
+        match fault::tests::parse(FaultType::SocketError, &target.to_string(), params)?.effect {
+            Effect::Sockets { calls, failure } => Ok((calls, failure)),
+            other => panic!("{other:?}"),
+        }
     }
 
     fn operations(narrow: Value, params: Value) -> Vec<&'static str> {

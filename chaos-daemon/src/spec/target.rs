@@ -1,6 +1,7 @@
 //! What a caller may say about where a fault goes, and the traffic that this selects.
 
 use std::str::FromStr;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use ipnet::IpNet;
@@ -8,6 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::ip;
+use super::parameter::{Parameter, fields_of};
 use super::ports::{PortText, Ports};
 use super::process::{Share, Whose, names_processes};
 use super::units::{MOST_PREFIXES, SpecError};
@@ -16,8 +18,8 @@ use super::units::{MOST_PREFIXES, SpecError};
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TargetRequest {
-    /// Network interface, by name, e.g. "eth0". network_partition and timeout of a unit, cgroup or processes go without: then all
-    /// that their sockets send and get is met, over the loopback only where cidr, cidrs or host says so.
+    /// Network interface, e.g. eth0. Without one, network_partition and timeout are of all packets of a unit, cgroup or processes. Those
+    /// over the loopback are met only where cidr, cidrs or host says so.
     #[schemars(with = "String")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interface: Option<String>,
@@ -25,11 +27,11 @@ pub struct TargetRequest {
     #[schemars(with = "String")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub netns: Option<String>,
-    /// Peer addresses as one prefix, e.g. "10.1.0.0/16", "2001:db8::/32" or a single address.
+    /// Peer addresses as one prefix, e.g. 10.1.0.0/16, 2001:db8::/32 or a single address.
     #[schemars(with = "String")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cidr: Option<String>,
-    /// More peer prefixes; up to 200000.
+    /// Peer prefixes, e.g. 10.1.0.0/16, 2001:db8::/32 or a single address; up to 200000.
     #[schemars(with = "Vec<String>")]
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cidrs: Vec<String>,
@@ -37,11 +39,11 @@ pub struct TargetRequest {
     #[schemars(with = "String")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
-    /// Seconds between two look-ups of host, 1 to 3600. Default: 5.
-    #[schemars(with = "u32")]
+    /// How long after an answer the host is looked up again. Default: 5.
+    #[schemars(with = "u32", range(min = 1, max = 3600))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resolve_seconds: Option<u32>,
-    /// Port, on either end of the connection; or a range, e.g. "8000-8100".
+    /// Port, on either end of the connection; or a range, e.g. 8000-8100.
     #[schemars(with = "PortText")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<PortText>,
@@ -53,55 +55,60 @@ pub struct TargetRequest {
     #[schemars(with = "PortText")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remote_port: Option<PortText>,
-    /// "tcp", "udp" or "icmp" (both ICMP and ICMPv6). Default: any.
-    #[schemars(with = "String")]
+    /// tcp, udp or icmp (both ICMP and ICMPv6). Default: any.
+    #[schemars(with = "String", extend("enum" = ["tcp", "udp", "icmp"]))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub protocol: Option<String>,
-    /// "egress", "ingress" or "both". Default: depends on the fault type.
-    #[schemars(with = "String")]
+    /// egress, ingress or both. Default: by the fault type.
+    #[schemars(with = "String", extend("enum" = ["egress", "ingress", "both"]))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub direction: Option<String>,
-    /// systemd unit, e.g. "payment.service": for pause, limits and faults of processes, packets and calls, or where cpu, memory, pids or disk_io are to be used up.
+    /// systemd unit, e.g. payment.service.
     #[schemars(with = "String")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unit: Option<String>,
-    /// cgroup v2, by its path below /sys/fs/cgroup: for pause, limits and faults of processes, packets and calls, or where cpu, memory, pids or disk_io are to be used up.
+    /// cgroup v2, by its path below /sys/fs/cgroup.
     #[schemars(with = "String")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cgroup: Option<String>,
-    /// Container, by its id or the first 12 digits of it or more: for whatever takes a cgroup.
+    /// Container, by its id, or the first 12 digits of it or more.
     #[schemars(with = "String")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub container: Option<String>,
-    /// Process id: for whatever takes a cgroup. But for faults of processes, its network namespace or control group is meant, if that is its own.
+    /// Process id. But for faults of processes, its network namespace or control group is meant, if that is its own.
     #[schemars(with = "u32")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
-    /// Program, by its absolute path, e.g. "/usr/sbin/nginx": those who run it, for whatever takes a cgroup.
+    /// Program, by its absolute path, e.g. /usr/sbin/nginx: those who run it.
     #[schemars(with = "String")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exe: Option<String>,
-    /// Regular expression (a plain word is one) to be found in the command line, for whatever takes a cgroup.
+    /// Regular expression (a plain word is one) to be found in the command line.
     #[schemars(with = "String")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
-    /// Regular expression (a plain word is one) to be found in the command line of a process above, its parent or one further up, for
-    /// whatever takes a cgroup.
+    /// Regular expression to be found in the command line of a process above: its parent, or one further up.
     #[schemars(with = "String")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub below: Option<String>,
-    /// Share of the matching processes, as a fraction (0.25) or a percentage ("25%"); never fewer than one. Default: all.
+    /// Share of the matching processes, as a fraction (0.25) or a percentage (25%); never fewer than one. Default: all.
     #[schemars(with = "Share")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share: Option<Share>,
-    /// Chooses which processes make up the share: the same seed, the same ones, and a larger share has those of a smaller
-    /// one among it. For link_down in a rhythm, chooses how it varies. Default: 0.
+    /// Chooses which processes make up the share: the same seed, the same ones, and a larger share has those of a smaller one among it.
+    /// For link_down in a rhythm, chooses how it varies. Default: 0.
     #[schemars(with = "u64")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
 }
 
 impl TargetRequest {
+    /// Its fields.
+    pub fn fields() -> &'static [Parameter] {
+        static FIELDS: LazyLock<Vec<Parameter>> = LazyLock::new(fields_of::<TargetRequest>);
+        &FIELDS
+    }
+
     /// How long after an answer the host that is named is looked up again.
     pub fn resolve_every(&self) -> Duration {
         Duration::from_secs(u64::from(self.resolve_seconds.unwrap_or(5)))

@@ -11,10 +11,6 @@ pub const LONGEST_FAULT: Duration = Duration::from_secs(3600);
 pub const DEFAULT_FAULT: Duration = Duration::from_secs(60);
 /// The shortest a fault may be asked to last.
 pub const SHORTEST_FAULT: Duration = Duration::from_millis(10);
-/// The largest delay a packet may be given.
-pub const LONGEST_DELAY: Duration = Duration::from_secs(60);
-/// The largest variation of a delay: netem computes with 31 bits of nanoseconds.
-pub const LONGEST_JITTER: Duration = Duration::from_millis(2147);
 /// The most prefixes one fault may name.
 pub const MOST_PREFIXES: usize = 200_000;
 
@@ -179,9 +175,9 @@ pub fn percent(field: &str, value: f64, least: f64, most: f64) -> Result<Probabi
     }
 }
 
-/// `params.packet_probability`, which is 1 if it is left out.
-pub(super) fn packet_share(value: Option<f64>) -> Result<Probability, SpecError> {
-    value.map_or(Ok(Probability::CERTAIN), |value| Probability::new("params.packet_probability", value))
+/// A number of milliseconds, which is bounded.
+pub(super) fn time(milliseconds: f64) -> Duration {
+    Duration::from_secs_f64(milliseconds / 1e3)
 }
 
 #[cfg(test)]

@@ -48,7 +48,7 @@ async fn every_bad_registration_is_refused_by_name_and_changes_nothing() {
         ("target.local_port", json!("90-80"), "INVALID_PARAMETER", "target.local_port"),
         ("target.port", json!([80]), "INVALID_PARAMETER", "target"),
         ("target.colour", json!("red"), "INVALID_PARAMETER", "target"),
-        ("params", json!({"delay_ms": 5}), "INVALID_PARAMETER", "params"),
+        ("params", json!({"delay_ms": 5}), "INVALID_PARAMETER", "params.delay_ms"),
         ("params", json!({"packet_probability": 2}), "INVALID_PROBABILITY", "params.packet_probability"),
         ("confirm", json!(true), "INVALID_PARAMETER", "confirm"),
     ] {

@@ -226,7 +226,8 @@ async fn the_page_of_a_fault_says_what_it_does_and_needs_and_who_undoes_it_alike
     for line in [
         "network_partition: drops matching packets silently, both ways; of an interface, or of a unit, cgroup or processes on every interface",
         "categories: network",
-        "parameters (default): packet_probability (1)",
+        "parameters (what may be given; default):",
+        "  packet_probability (0 to 1; 1): Share of the matching packets that is affected.",
         "lifetime class: kernel; undone, if the daemon cannot, by the kernel: it goes with the process that holds it",
         "severity: degraded or outage, by what it is told",
         "share: of packets, by params.packet_probability",

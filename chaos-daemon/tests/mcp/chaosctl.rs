@@ -94,7 +94,10 @@ async fn exit_codes_tell_refusal_usage_and_absence_apart() {
         (&["inject", "latency", "--interface", "eth0", "--for", "-3s"], "--for"),
         (&["inject", "latency", "--interface", "eth0", "--for", "2h"], "--for: 7200 s is out of bounds"),
         (&["inject", "latency", "--interface", "eth0", "--probability", "1.5"], "--probability: 1.5"),
-        (&["inject", "latency", "--interface", "eth0", "--cpu-percent", "5"], "unknown field `cpu_percent`"),
+        (
+            &["inject", "latency", "--interface", "eth0", "--cpu-percent", "5"],
+            "unexpected argument '--cpu-percent'",
+        ),
         (
             &["inject", "packet_loss", "--interface", "eth0", "--gilbert-elliott", "1,2,3,4,5"],
             "--gilbert-elliott: 5 numbers: give 4 at most (p,r,one_minus_h,one_minus_k)",

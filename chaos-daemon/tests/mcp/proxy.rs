@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use chaos_daemon::host::boot_time_ns;
 use chaos_daemon::kernel::process::ProcessId;
 use chaos_daemon::kernel::proxy::Proxy;
-use chaos_daemon::spec::mcp::McpParams;
+use chaos_daemon::spec::mcp::Spoiling;
 use chaos_daemon::spec::mcp::page::Order;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
@@ -180,8 +180,7 @@ async fn the_exit_code_is_the_servers_and_bad_options_are_named() {
 /// A fault of the proxy of a session, as a holder has it.
 fn fault(session: &Session, params: &Value) -> Proxy {
     let id = ProcessId::of(session.proxy.id().unwrap().cast_signed()).unwrap();
-    let params: McpParams = serde_json::from_value(params.clone()).unwrap();
-    let order = Order { spoiling: params.spoiling().unwrap(), seed: 7 };
+    let order = Order { spoiling: Spoiling::parse(params.as_object().unwrap()).unwrap(), seed: 7 };
     let fault = Proxy::claim(id, rand::random()).unwrap().unwrap();
     fault.order(&order.write().unwrap(), boot_time_ns() + 60_000_000_000).unwrap();
     fault

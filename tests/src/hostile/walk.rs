@@ -206,11 +206,11 @@ fn of_faults(schema: &Value, known: &Known, spots: &mut Vec<Spot>) {
     }
 }
 
-/// Whether faults of a type take a field. Of parameters, its own words say it.
+/// Whether faults of a type take a field.
 fn takes(kind: FaultType, path: &str) -> bool {
     let Some(parameter) = path.strip_prefix("params.") else { return true };
     let name = parameter.split(['.', '[']).next().unwrap_or(parameter);
-    kind.parameters().split(|c: char| !c.is_alphanumeric() && c != '_').any(|word| word == name)
+    kind.parameters().iter().any(|parameter| parameter.name == name)
 }
 
 /// What is open in `with`, and what leads to it, laid over what is right: but for names and what says which fault it is.

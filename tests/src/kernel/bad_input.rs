@@ -66,7 +66,7 @@ fn wrong() -> Vec<(Value, &'static str, &'static str)> {
         ),
         (json!({"blast": true}), "INVALID_PARAMETER", "blast: "),
         (json!({"target": {"iface": "eth0"}}), "INVALID_PARAMETER", "target: unknown field `iface`"),
-        (json!({"params": {"delay_ms": 5}}), "INVALID_PARAMETER", "params: unknown field `delay_ms`"),
+        (json!({"params": {"delay_ms": 5}}), "INVALID_PARAMETER", "params.delay_ms: is not known: "),
     ]
 }
 

@@ -115,7 +115,7 @@ fn a_user_that_the_policy_does_not_list_may_look_but_not_inject(_: &Context) -> 
         let socket = format!("--socket={}", scene.daemon.socket().display());
         let netns = format!("--netns={}", scene.pair.near.name());
         let fault = ["network_partition", "--interface", INTERFACE, "--cidr=10.77.0.2", "--for=10s"];
-        run_as_nobody("chaosctl", &[&[&*socket, "inject", &*netns], &fault[..]].concat())
+        run_as_nobody("chaosctl", &[&[&*socket, "inject"], &fault[..], &[&*netns]].concat())
     };
     for (uids, allowed) in [("[1]", false), ("[65534]", true)] {
         let (_folder, path) = policy(&format!("uids = {uids}\nfault_netns = [\"/run/netns/*\"]\n"))?;
@@ -181,8 +181,8 @@ fn a_network_namespace_is_entered_for_root_for_whom_has_a_process_there_and_wher
         })?;
         let socket = format!("--socket={}", daemon.socket().display());
         let is_refused = |words: &[&str]| -> Result<bool> {
-            let plan = ["inject", "--name=a", "--for=10s", "--dry-run"];
-            let output = run_as_nobody("chaosctl", &[&[&*socket], &plan[..], words].concat())?;
+            let plan = ["--name=a", "--for=10s", "--dry-run"];
+            let output = run_as_nobody("chaosctl", &[&[&*socket, "inject"], words, &plan[..]].concat())?;
             let text = String::from_utf8_lossy(&output.stderr).into_owned();
             let denied = text.contains("POLICY_DENIED") && text.contains("`fault_netns`");
             assert!(denied || !text.contains("POLICY_DENIED"), "{words:?}: {text}");

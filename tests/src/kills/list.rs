@@ -318,16 +318,16 @@ impl Kind {
 
 #[cfg(test)]
 mod tests {
-    use chaos_daemon::spec::settings::RESOURCES;
+    use chaos_daemon::spec::resource;
 
     use super::*;
 
     #[test]
     fn everything_that_can_be_used_up_is_measured() {
-        let missing = RESOURCES.iter().filter(|resource| {
-            !resource.ends_with("_limit") && !HELD.iter().any(|kind| kind.name == **resource)
+        let missing = resource::names().filter(|resource| {
+            !resource.ends_with("_limit") && !HELD.iter().any(|kind| kind.name == *resource)
         });
-        assert_eq!(missing.collect::<Vec<_>>(), Vec::<&&str>::new());
+        assert_eq!(missing.collect::<Vec<_>>(), Vec::<&str>::new());
     }
 
     #[test]

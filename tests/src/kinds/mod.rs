@@ -5,7 +5,7 @@ mod packets;
 mod processes;
 mod resources;
 
-use chaos_daemon::spec::settings::RESOURCES;
+use chaos_daemon::spec::resource;
 use chaos_daemon::spec::{FAULT_TYPES, FaultType};
 use serde::Serialize;
 
@@ -108,8 +108,7 @@ pub struct Refused {
 /// Every line.
 pub fn rows() -> Vec<Row> {
     let whole = |kind: &FaultType| match kind {
-        FaultType::ResourceExhaustion => RESOURCES
-            .iter()
+        FaultType::ResourceExhaustion => resource::names()
             .flat_map(|resource| named(&format!("{} {resource}", kind.name()), resources::parts(resource)))
             .collect(),
         kind => named(kind.name(), parts(*kind)),
@@ -177,7 +176,7 @@ mod tests {
         let types = FAULT_TYPES.iter().filter(|kind| **kind != FaultType::ResourceExhaustion);
         let kinds = types.map(|kind| kind.name().to_owned());
         let missing = kinds
-            .chain(RESOURCES.iter().map(|resource| format!("resource_exhaustion {resource}")))
+            .chain(resource::names().map(|resource| format!("resource_exhaustion {resource}")))
             .filter(|kind| !has(kind));
         assert_eq!(missing.collect::<Vec<_>>(), Vec::<String>::new());
         assert!(rows.iter().all(|row| !row.tests.is_empty()));

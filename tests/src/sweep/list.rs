@@ -252,7 +252,7 @@ const fn elsewhere(name: &'static str, why: &'static str) -> Kind {
 
 #[cfg(test)]
 mod tests {
-    use chaos_daemon::spec::settings;
+    use chaos_daemon::spec::resource;
 
     use super::*;
 
@@ -260,7 +260,7 @@ mod tests {
     fn every_fault_type_and_every_resource_is_tried_or_left_out_for_a_reason() {
         let has = |name: &str| all().any(|kind| kind.name == name);
         // Processors are called by the fault type.
-        let resources = settings::RESOURCES.iter().filter(|resource| **resource != "cpu").copied();
+        let resources = resource::names().filter(|resource| *resource != "cpu");
         let names = FAULT_TYPES.iter().map(|kind| kind.name()).chain(resources);
         assert_eq!(names.filter(|name| !has(name)).collect::<Vec<_>>(), Vec::<&str>::new());
     }

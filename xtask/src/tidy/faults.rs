@@ -1,4 +1,4 @@
-//! The README's table of faults is the code's: a test of chaos-tests compares it, or writes it for `tidy --fix`.
+//! The documents' tables of faults and parameters are the code's: a test of chaos-tests compares them, or writes them for `tidy --fix`.
 //! (xtask depends on no crate of the workspace, so that it builds when they do not.)
 
 use crate::error::Error;
@@ -13,10 +13,10 @@ pub(super) fn check(fix: bool) -> Result<Option<String>, Error> {
     }
     match run::text(&mut command) {
         Ok(text) if text.contains(" 1 passed") => Ok(None),
-        Ok(text) => Ok(Some(format!("README.md:1: its table of faults was not compared: {}", text.trim()))),
-        Err(Error::Status { .. }) => {
-            Ok(Some("README.md:1: the table of faults is not the code's: cargo xtask tidy --fix".into()))
-        }
+        Ok(text) => Ok(Some(format!("README.md:1: the tables of faults were not compared: {}", text.trim()))),
+        Err(Error::Status { .. }) => Ok(Some(
+            "README.md:1: a table of faults or parameters is not the code's: cargo xtask tidy --fix".into(),
+        )),
         Err(error) => Err(error),
     }
 }

@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use clap::Args;
+use serde_json::json;
 
 use super::super::{duration, fault_args};
 use crate::spec::SpecError;
-use crate::spec::mcp::{McpParams, Spoiling};
+use crate::spec::mcp::Spoiling;
 
 /// Options of `chaosctl mcp-proxy`.
 #[derive(Debug, Args)]
@@ -55,23 +56,25 @@ impl ProxyArgs {
     /// # Errors
     /// Names the option that makes no sense.
     pub(super) fn spoiling(&self) -> Result<Spoiling, SpecError> {
-        let millis = |time: Duration| time.as_secs_f64() * 1e3;
-        let params = McpParams {
-            delay_ms: self.delay.map(millis),
-            jitter_ms: self.jitter.map(millis),
-            delay_share: self.delay_share,
-            fail: self.fail,
-            drop: self.drop,
-            truncate: self.truncate,
-            corrupt: self.corrupt,
-            call_probability: None,
-            methods: self.methods.clone(),
-            tools: self.tools.clone(),
-        };
-        params.spoiling().map_err(|mut error| {
-            // Here each is one of several options.
-            error.field = error.field.replace("params.methods", "method").replace("params.tools", "tool");
-            fault_args::as_option(error)
-        })
+        let millis = |time: Option<Duration>| json!(time.map(|time| time.as_secs_f64() * 1e3));
+        let params = [
+            ("delay_ms", millis(self.delay)),
+            ("jitter_ms", millis(self.jitter)),
+            ("delay_share", json!(self.delay_share)),
+            ("fail", json!(self.fail)),
+            ("drop", json!(self.drop)),
+            ("truncate", json!(self.truncate)),
+            ("corrupt", json!(self.corrupt)),
+            ("methods", json!(self.methods)),
+            ("tools", json!(self.tools)),
+        ];
+        let params = params.into_iter().filter(|(_, value)| !value.is_null());
+        Spoiling::parse(&params.map(|(name, value)| (name.to_owned(), value)).collect()).map_err(
+            |mut error| {
+                // Here each is one of several options.
+                error.field = error.field.replace("params.methods", "method").replace("params.tools", "tool");
+                fault_args::as_option(error)
+            },
+        )
     }
 }

@@ -98,13 +98,12 @@ mod tests {
 
     use super::*;
     use crate::spec::Probability;
-    use crate::spec::mcp::McpParams;
 
     fn faults() -> Spoiling {
         let params = serde_json::json!({
             "delay_ms": 100, "jitter_ms": 40, "delay_share": 0.5, "fail": 0.1, "drop": 0.2, "truncate": 0.1, "corrupt": 0.1,
         });
-        serde_json::from_value::<McpParams>(params).unwrap().spoiling().unwrap()
+        Spoiling::parse(params.as_object().unwrap()).unwrap()
     }
 
     #[test]

@@ -24,7 +24,7 @@ use crate::kernel::setting::{Knob, LinkSetting, Setting, link};
 use crate::kernel::step::{NetNsRef, Node, Step};
 use crate::kernel::systemd::talk_on;
 use crate::spec::fault::Effect;
-use crate::spec::settings::RESOURCES;
+use crate::spec::resource;
 use crate::spec::{FAULT_TYPES, FaultName, FaultRequest, FaultType, Hoard};
 use crate::target::NetworkTarget;
 use crate::target::process::Selection;
@@ -84,11 +84,9 @@ fn cases(fault_type: FaultType) -> Vec<Case> {
         FaultType::Bandwidth => queued(json!({"rate_kbit": 1000})),
         // And this from an error in nothing but the program.
         FaultType::DnsError => queued(json!({})),
-        FaultType::ResourceExhaustion => RESOURCES
-            .iter()
-            .flat_map(|resource| of_resource(resource))
-            .flat_map(|(target, params)| one(target, params))
-            .collect(),
+        FaultType::ResourceExhaustion => {
+            resource::names().flat_map(of_resource).flat_map(|(target, params)| one(target, params)).collect()
+        }
         FaultType::Pause => one(service(), json!({})),
         FaultType::LinkDown => {
             let rhythm = json!({"down_ms": 100, "up_ms": 100});
