@@ -1,13 +1,29 @@
 //! Settings of the node that are as the fault has set them, and how often the kernel has held somebody back by one of them.
 
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
 use crate::kernel::setting::Setting;
 use crate::kernel::step::{Kernel, StepError};
 use crate::request::Evidence;
 
+/// How often a service is looked at.
+const LOOK: Duration = Duration::from_secs(1);
+
 /// Settings that a fault has changed. Dropping this does nothing: who reads the journal undoes them.
 pub struct Standing {
-    /// Each with the kernel's count from before; `None` where the kernel does not count.
-    settings: Vec<(Setting, Option<u64>)>,
+    settings: Vec<Kept>,
+}
+
+struct Kept {
+    setting: Setting,
+    /// The kernel's count from before; `None` where the kernel does not count.
+    before: Option<u64>,
+    /// Who looks at it, where a program has to be asked and not the kernel.
+    watch: Option<Watch>,
 }
 
 impl Standing {
@@ -16,12 +32,7 @@ impl Standing {
     /// # Errors
     /// When the kernel refuses one; those before it stay changed.
     pub fn apply(settings: &[Setting]) -> Result<Self, StepError> {
-        let apply = |setting: &Setting| {
-            let before = setting.held_back(&Kernel)?;
-            setting.apply(&Kernel)?;
-            Ok((setting.clone(), before))
-        };
-        Ok(Self { settings: settings.iter().map(apply).collect::<Result<_, StepError>>()? })
+        Ok(Self { settings: settings.iter().map(Kept::apply).collect::<Result<_, StepError>>()? })
     }
 
     /// Which of them are still so, and what the kernel has counted since.
@@ -30,13 +41,64 @@ impl Standing {
     /// When that cannot be known.
     pub fn evidence(&self) -> Result<Evidence, StepError> {
         let mut sum = Evidence::default();
-        for (setting, before) in &self.settings {
-            sum.settings += u64::from(setting.present(&Kernel)?);
-            let Some(before) = before else { continue };
+        for kept in &self.settings {
+            sum.settings += u64::from(kept.present()?);
+            let Some(before) = kept.before else { continue };
             // A group that has gone took its count along.
-            let now = setting.held_back(&Kernel)?.unwrap_or_default();
-            *sum.held_back.get_or_insert(0) += now.saturating_sub(*before);
+            let now = kept.setting.held_back(&Kernel)?.unwrap_or_default();
+            *sum.held_back.get_or_insert(0) += now.saturating_sub(before);
         }
         Ok(sum)
+    }
+}
+
+impl Kept {
+    fn apply(setting: &Setting) -> Result<Self, StepError> {
+        let before = setting.held_back(&Kernel)?;
+        setting.apply(&Kernel)?;
+        let watch = matches!(setting, Setting::Service(_)).then(|| Watch::start(setting)).transpose()?;
+        Ok(Self { setting: setting.clone(), before, watch })
+    }
+
+    fn present(&self) -> Result<bool, StepError> {
+        match &self.watch {
+            Some(watch) => Ok(watch.present()),
+            None => self.setting.present(&Kernel),
+        }
+    }
+}
+
+/// Looks at a setting on a thread of its own. systemd may take long to answer, and the injector takes a holder that does not answer
+/// for dead. While systemd does not answer, the setting counts as it was seen last.
+struct Watch(Arc<AtomicBool>);
+
+impl Watch {
+    /// Watches a setting that was applied just now.
+    fn start(setting: &Setting) -> Result<Self, StepError> {
+        let present = Arc::new(AtomicBool::new(true));
+        let (seen, watched) = (Arc::downgrade(&present), setting.clone());
+        let watch = move || {
+            let mut answered = true;
+            loop {
+                thread::sleep(LOOK);
+                let look = watched.present(&Kernel);
+                let Some(present) = seen.upgrade() else { return };
+                match &look {
+                    Ok(now) => present.store(*now, Ordering::Relaxed),
+                    Err(error) if answered => tracing::warn!(setting = %watched, %error, "cannot look at it"),
+                    Err(_) => {}
+                }
+                answered = look.is_ok();
+            }
+        };
+        let started = thread::Builder::new().name("watch".into()).spawn(watch);
+        let failed =
+            |source: io::Error| StepError::Setting { operation: "watch", what: setting.place(), source };
+        started.map(|_| Self(present)).map_err(failed)
+    }
+
+    /// Whether the node was as the fault has set it, when somebody answered last.
+    fn present(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
     }
 }

@@ -15,8 +15,8 @@ use crate::process::{Process, wait_until};
 use crate::systemd::service::Service;
 use crate::systemd::settings::OtherPolicy;
 use crate::systemd::unit::{
-    GUARD, MEMBER, SERVICE, SERVICE_KILL, chaosctl, installed, is_active, log, main_pid, processes, property,
-    run, say, systemctl, wait_restarted,
+    GUARD, MEMBER, SERVICE, SERVICE_KILL, chaosctl, installed, is_active, log, main_pid, main_pid_of,
+    processes, property, run, say, systemctl, wait_restarted,
 };
 use crate::systemd::{TestResult, tests};
 
@@ -24,6 +24,7 @@ tests![
     a_service_is_stopped_while_the_fault_lasts_and_started_again,
     a_service_is_started_again_when_the_daemon_is_killed_or_hangs,
     what_somebody_else_did_with_a_stopped_service_stays,
+    a_stopped_service_stays_stopped_while_systemd_does_not_answer,
     services_that_cannot_or_must_not_be_stopped_are_refused_by_name,
     a_restart_says_how_long_the_service_was_gone_and_warns_if_it_does_not_come_back,
     a_probe_tells_how_a_unit_is_and_how_often_systemd_has_started_it_again,
@@ -38,6 +39,8 @@ const UNIT: &str = "[Service]\nType=exec\nExecStartPre=test -e /run/chaos-stoppe
                     Restart=always\nRestartSec=200ms\n";
 /// Longer than a lease, than `RestartSec=`, and than a unit takes to be started.
 const LONG_ENOUGH: Duration = Duration::from_secs(5);
+/// Longer than an answer of systemd is waited for, and than two leases.
+const SILENCE: Duration = Duration::from_secs(20);
 
 fn victim() -> Result<Service> {
     fs::write(CONDITION, "").map_err(Error::io("write", CONDITION))?;
@@ -152,6 +155,25 @@ fn what_somebody_else_did_with_a_stopped_service_stays() -> TestResult {
     systemctl(&["mask", "--runtime", NAME])?;
     let said = chaosctl(MEMBER, &["--json", "remove", "gone"])?;
     assert!(said.contains("masked") && !is_active(NAME), "{said}; {}", log());
+    nothing_is_left()?;
+    Ok(())
+}
+
+fn a_stopped_service_stays_stopped_while_systemd_does_not_answer() -> TestResult {
+    installed()?;
+    let victim = victim()?;
+    let pid = stop(&victim, "10m")?;
+    let bus = Process::read(main_pid_of("dbus.service")?).ok_or("no message bus")?;
+    bus.signal(Signal::SIGSTOP);
+    std::thread::sleep(SILENCE);
+    // As root, without a session, which would need the bus.
+    let seen = run("chaosctl", &["--json", "status"]);
+    bus.signal(Signal::SIGCONT);
+    let seen: Value = serde_json::from_str(&seen?)?;
+    let fault = &seen["active_faults"][0];
+    assert!(fault["name"] == "gone" && fault["state"] == "effective", "{seen}; {}", log());
+    chaosctl(MEMBER, &["remove", "gone"])?;
+    victim.time_to_normal(pid, HANG)?;
     nothing_is_left()?;
     Ok(())
 }
