@@ -1,7 +1,9 @@
 //! Limits on time, of two kinds. What is waited for has a limit that only a hang reaches. What is itself promised by the clock, such
-//! as an end within 3 s, can be late, and a test that fails by that alone is tried once more.
+//! as an end within 3 s, can be late, and a test that fails by that alone is tried once more. What needs programs started can have as
+//! much more time as this machine is slow at that.
 
-use std::time::Duration;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
 
@@ -34,6 +36,12 @@ impl SecondTry {
     }
 }
 
+/// How many programs could be started in the time that this machine may need beyond a promise. An idle machine starts them within
+/// 100 ms, an emulated one within 1 to 3 s.
+const STARTS: u32 = 50;
+/// How many starts are measured; the median counts.
+const MEASURED: usize = 9;
+
 /// Whether a promise about time was kept.
 ///
 /// # Errors
@@ -43,6 +51,27 @@ pub fn within(promise: Duration, took: Duration, what: &str) -> Result<()> {
         true => Ok(()),
         false => Err(Error::Late { what: format!("{what}, which took {took:?},"), after: promise }),
     }
+}
+
+/// A promise, and what this machine may need beyond it for being slow now.
+///
+/// # Errors
+/// When no program can be started.
+pub fn on_this_machine(promise: Duration) -> Result<Duration> {
+    Ok(promise + STARTS * start_of_a_program()?)
+}
+
+/// How long this machine takes now to start a program and see its end: the median of a few.
+fn start_of_a_program() -> Result<Duration> {
+    let mut times = Vec::new();
+    for _ in 0..MEASURED {
+        let start = Instant::now();
+        let ended = Command::new("true").stdin(Stdio::null()).status();
+        ended.map_err(Error::io("start", "true"))?;
+        times.push(start.elapsed());
+    }
+    times.sort();
+    Ok(times[MEASURED / 2])
 }
 
 /// As [`within`], for tests that fail by panics.

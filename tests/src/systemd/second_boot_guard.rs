@@ -15,7 +15,7 @@ use super::unit::{
 };
 use super::{TestResult, tests};
 use crate::error::{Error, Result};
-use crate::late::{HANG, within};
+use crate::late::{HANG, on_this_machine, within};
 use crate::process::{Process, wait_until};
 
 tests![
@@ -53,7 +53,11 @@ fn again(before: i32) -> Result<()> {
 }
 
 fn in_time(took: Duration) -> Result<()> {
-    within(PROMISE, took, "the way back to normal")
+    normal_within(PROMISE, took)
+}
+
+fn normal_within(promise: Duration, took: Duration) -> Result<()> {
+    within(on_this_machine(promise)?, took, "the way back to normal")
 }
 
 fn the_guard_runs_beside_the_daemon_and_is_exposed_no_more_than_it() -> TestResult {
@@ -170,7 +174,7 @@ fn a_guard_that_is_killed_is_started_again_and_its_faults_have_ended() -> TestRe
     // Either the new guard is there before the daemon has missed the old one, or the daemon ends them.
     assert!(wait_until(HANG, || is_active_anew(GUARD, before)), "{}", log());
     chaosctl(MEMBER, &["stop", "--all"])?;
-    lab.time_to_normal(2 * PROMISE)?;
+    normal_within(2 * PROMISE, lab.time_to_normal(HANG)?)?;
     lab.inject_all()?;
     chaosctl(MEMBER, &["stop", "--all"])?;
     lab.assert_clean()?;
@@ -185,7 +189,8 @@ fn a_guard_that_hangs_has_its_faults_ended_by_the_daemon_and_is_started_again_by
     let before = main_pid_of(GUARD)?;
     Process::read(before).ok_or("no guard")?.signal(Signal::SIGSTOP);
     let start = Instant::now();
-    let took = lab.time_to_normal(2 * PROMISE)?;
+    let took = lab.time_to_normal(HANG)?;
+    normal_within(2 * PROMISE, took)?;
     say(&format!("normal {took:?} after the guard was stopped"));
     assert!(wait_until(HANG, || chaosctl(MEMBER, &["doctor"]).is_ok_and(|said| said.contains("is silent"))));
     let refused = lab.inject_all().map_or_else(|error| error.to_string(), |()| "injected".to_owned());
