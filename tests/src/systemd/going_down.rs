@@ -184,7 +184,7 @@ fn begin_by_an_experiment(kind: &str) -> Result<()> {
         "title": kind,
         "description": "The host goes down.",
         "steady-state-hypothesis": {"title": "it runs", "probes": [{"type": "probe", "name": "one", "tolerance": 0,
-            "provider": provider(json!(["probe", "process", "--exe", "/usr/bin/sleep", "--min", 1]))}]},
+            "provider": provider(json!(["probe", "process", "--exe", "/usr/bin/sleep", "--min", 1, "--timeout", "30s"]))}]},
         "method": [{"type": "action", "name": "down", "pauses": {"after": 60},
             "provider": provider(json!({"inject": kind, "--countdown": COUNTDOWN, "--for": "2m"}))}],
         "rollbacks": [],
