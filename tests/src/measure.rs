@@ -2,8 +2,11 @@
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::error::{Error, Result};
 use crate::netns::{NetNs, output};
@@ -43,10 +46,19 @@ fn echo_tcp(listener: &TcpListener, stop: &AtomicBool) {
         while !stop.load(Ordering::Relaxed) {
             match listener.accept() {
                 Ok((stream, _)) => drop(scope.spawn(|| echo_stream(stream, stop))),
-                Err(_) => std::thread::sleep(Duration::from_millis(2)),
+                Err(_) => wait_for_a_caller(listener),
             }
         }
     });
+}
+
+/// Waits until somebody connects, or for a moment. Looking again and again would take an emulated processor a good part of its time.
+pub(crate) fn wait_for_a_caller(listener: &TcpListener) {
+    let mut waiting = [PollFd::new(listener.as_fd(), PollFlags::POLLIN)];
+    let moment = PollTimeout::try_from(POLL).unwrap_or(PollTimeout::ZERO);
+    if poll(&mut waiting, moment).is_err() {
+        std::thread::sleep(POLL);
+    }
 }
 
 fn echo_stream(mut stream: TcpStream, stop: &AtomicBool) {

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::time::Duration;
 
 use crate::error::{Error, Result};
-use crate::measure::{is_silence, receive};
+use crate::measure::{is_silence, receive, wait_for_a_caller};
 use crate::netns::NetNs;
 use crate::server::Server;
 
@@ -264,7 +264,7 @@ fn serve_tcp(listener: &TcpListener, stop: &AtomicBool) {
         match listener.accept() {
             // Whoever asks nothing, or hangs up, gets nothing.
             Ok((stream, _)) => drop(serve_stream(stream)),
-            Err(_) => std::thread::sleep(Duration::from_millis(2)),
+            Err(_) => wait_for_a_caller(listener),
         }
     }
 }
