@@ -14,7 +14,7 @@ use crate::late::HANG;
 use crate::netns::NetNs;
 use crate::process::wait_until;
 
-const POLL: Duration = Duration::from_millis(20);
+const POLL: Duration = Duration::from_millis(200);
 const RECEIVE_BUFFER: usize = 32 << 20;
 
 /// What should become of a packet that is sent now.
