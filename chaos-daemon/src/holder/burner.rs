@@ -6,20 +6,54 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use caps::Capability;
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::time::{ClockId, clock_gettime};
 use nix::unistd::Pid;
 
+use super::arm::{Arm, ArmError, Armed, Means};
 use crate::fault::CpuWork;
 use crate::host::{boot_time_ns, supply};
+use crate::kernel::membership;
+use crate::request::Evidence;
 
 /// A burn that was prevented (the processor was busy with others) is made up for, but no more than this much,
 /// so that the load never bursts.
 const MOST_DEBT: Duration = Duration::from_millis(20);
 
+/// A few periods of a burning thread.
+const FIRST_BURN: Duration = Duration::from_millis(40);
+
+impl Arm for CpuWork {
+    fn needed(&self) -> &'static [Capability] {
+        &[]
+    }
+
+    fn arm(&self, means: Means) -> Result<Box<dyn Armed>, ArmError> {
+        if let Some(group) = &self.cgroup {
+            membership::enter(group).map_err(ArmError::Burn)?;
+        }
+        let burner = Burner::start(self, means.deadline_ns).map_err(ArmError::Burn)?;
+        // Long enough for every thread to have burned: what is reported next is an effect, not a hope.
+        thread::sleep(FIRST_BURN);
+        Ok(Box::new(burner))
+    }
+}
+
+impl Armed for Burner {
+    fn renew(&mut self, deadline_ns: u64) -> Result<(), ArmError> {
+        self.set_deadline(deadline_ns);
+        Ok(())
+    }
+
+    fn evidence(&self) -> Result<Evidence, ArmError> {
+        Ok(Evidence { cpu_time: self.burned(), ..Evidence::default() })
+    }
+}
+
 /// Burning threads. They stop at the deadline, and when the value is dropped.
 #[derive(Debug)]
-pub struct Burner {
+struct Burner {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -36,7 +70,7 @@ impl Burner {
     ///
     /// # Errors
     /// When the processors cannot be read, one of those named cannot be used, or a thread cannot be made.
-    pub fn start(work: &CpuWork, deadline_ns: u64) -> io::Result<Self> {
+    fn start(work: &CpuWork, deadline_ns: u64) -> io::Result<Self> {
         let processors = chosen(work, &supply::usable_processors()?)?;
         let shared = Arc::new(Shared { deadline: AtomicU64::new(deadline_ns), burned_ns: AtomicU64::new(0) });
         let mut burner = Self { shared: Arc::clone(&shared), threads: Vec::new() };
@@ -53,19 +87,19 @@ impl Burner {
     }
 
     /// Goes on until `deadline_ns`.
-    pub fn renew(&self, deadline_ns: u64) {
+    fn set_deadline(&self, deadline_ns: u64) {
         self.shared.deadline.store(deadline_ns, Ordering::Relaxed);
     }
 
     /// CPU time burned so far.
-    pub fn burned(&self) -> Duration {
+    fn burned(&self) -> Duration {
         Duration::from_nanos(self.shared.burned_ns.load(Ordering::Relaxed))
     }
 }
 
 impl Drop for Burner {
     fn drop(&mut self) {
-        self.renew(0);
+        self.set_deadline(0);
         for thread in self.threads.drain(..) {
             // A thread that panicked burns nothing any more, which is all that is wanted here.
             drop(thread.join());
@@ -186,7 +220,7 @@ mod tests {
         wait_for(|| burner.burned() > Duration::from_millis(200));
         let (burned, age) = (burner.burned(), start.elapsed());
         assert!(burned < age.mul_f64(0.55) + MOST_DEBT, "burned {burned:?} of {age:?}");
-        burner.renew(boot_time_ns());
+        burner.set_deadline(boot_time_ns());
         thread::sleep(Duration::from_millis(200));
         let after = burner.burned();
         thread::sleep(Duration::from_millis(200));

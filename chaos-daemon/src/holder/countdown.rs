@@ -6,17 +6,50 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use caps::Capability;
+
+use super::arm::{Arm, ArmError, Armed, Means};
 use crate::fault::DownWork;
+use crate::host::privilege::SERVICE_HOLDER;
 use crate::host::{BootId, boot_time_ns};
 use crate::journal::DownRecord;
 use crate::journal::down::wall_clock;
 use crate::kernel::down::Machine;
-use crate::request::chain;
+use crate::kernel::step::Kernel;
+use crate::request::{Evidence, chain};
 use crate::spec::{FaultType, Way};
+
+impl Arm for DownWork {
+    fn needed(&self) -> &'static [Capability] {
+        match self.down.way {
+            Way::Reboot { .. } => SERVICE_HOLDER,
+            // Root owns the file, and the folder of the record.
+            Way::Panic { .. } => &[],
+        }
+    }
+
+    fn arm(&self, means: Means) -> Result<Box<dyn Armed>, ArmError> {
+        Ok(Box::new(Countdown::start(self, Kernel, means.deadline_ns).map_err(ArmError::Countdown)?))
+    }
+}
+
+impl Armed for Countdown {
+    fn renew(&mut self, deadline_ns: u64) -> Result<(), ArmError> {
+        self.set_deadline(deadline_ns);
+        Ok(())
+    }
+
+    fn evidence(&self) -> Result<Evidence, ArmError> {
+        let host_downs = self.downs().map_err(ArmError::Down)?;
+        Ok(Evidence { host_downs, ..Evidence::default() })
+    }
+}
 
 /// A countdown, called off when the value is dropped.
 #[derive(Debug)]
-pub struct Countdown {
+struct Countdown {
+    /// How long it takes.
+    length: Duration,
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
@@ -62,7 +95,7 @@ impl Countdown {
     ///
     /// # Errors
     /// When this boot has no identity, or there is no thread to count.
-    pub fn start(work: &DownWork, machine: impl Machine, deadline_ns: u64) -> io::Result<Self> {
+    fn start(work: &DownWork, machine: impl Machine, deadline_ns: u64) -> io::Result<Self> {
         let (deadline, phase) = (AtomicU64::new(deadline_ns), Mutex::new(Phase::Waiting));
         let shared = Arc::new(Shared { deadline, phase, changed: Condvar::new() });
         let way = work.down.way;
@@ -77,6 +110,7 @@ impl Countdown {
             at: wall_clock(),
             back: None,
         };
+        let length = work.down.countdown;
         let (work, of_thread) = (work.clone(), Arc::clone(&shared));
         let count = move || {
             if of_thread.count() {
@@ -84,16 +118,16 @@ impl Countdown {
             }
         };
         let thread = thread::Builder::new().name("countdown".into()).spawn(count)?;
-        Ok(Self { shared, thread: Some(thread) })
+        Ok(Self { length, shared, thread: Some(thread) })
     }
 
     /// Goes on until `deadline_ns`; 0 calls it off, if it is not too late.
-    pub fn renew(&self, countdown: Duration, deadline_ns: u64) {
+    fn set_deadline(&self, deadline_ns: u64) {
         let mut phase = self.shared.phase();
         self.shared.deadline.store(deadline_ns, Ordering::Release);
         let next = match (&*phase, deadline_ns) {
             (Phase::Waiting | Phase::Counting(_), 0) => Phase::CalledOff,
-            (Phase::Waiting, _) => Phase::Counting(Instant::now() + countdown),
+            (Phase::Waiting, _) => Phase::Counting(Instant::now() + self.length),
             _ => return,
         };
         *phase = next;
@@ -104,7 +138,7 @@ impl Countdown {
     ///
     /// # Errors
     /// Why it stays up although the countdown is over.
-    pub fn downs(&self) -> Result<u64, String> {
+    fn downs(&self) -> Result<u64, String> {
         match &*self.shared.phase() {
             Phase::Failed(why) => Err(why.clone()),
             phase => Ok(u64::from(*phase == Phase::Down)),
@@ -114,7 +148,7 @@ impl Countdown {
 
 impl Drop for Countdown {
     fn drop(&mut self) {
-        self.renew(Duration::ZERO, 0);
+        self.set_deadline(0);
         if let Some(thread) = self.thread.take() {
             // One that has panicked takes nothing down any more, which is all that is wanted here.
             drop(thread.join());
@@ -189,6 +223,8 @@ mod tests {
 
     const FAR: u64 = u64::MAX;
     const COUNTDOWN: Duration = Duration::from_millis(50);
+    /// Long enough to be called off meanwhile.
+    const LONG: Duration = Duration::from_secs(2);
 
     /// A host that only notes what is done to it, and what was written down by then.
     #[derive(Clone)]
@@ -236,7 +272,13 @@ mod tests {
         }
 
         fn start(&self, deadline_ns: u64) -> Countdown {
-            Countdown::start(&self.work, self.fake.clone(), deadline_ns).unwrap()
+            self.start_for(COUNTDOWN, deadline_ns)
+        }
+
+        fn start_for(&self, countdown: Duration, deadline_ns: u64) -> Countdown {
+            let mut work = self.work.clone();
+            work.down.countdown = countdown;
+            Countdown::start(&work, self.fake.clone(), deadline_ns).unwrap()
         }
 
         fn done(&self) -> Vec<String> {
@@ -261,7 +303,7 @@ mod tests {
             let stage = Stage::new(way);
             let countdown = stage.start(FAR);
             let began = Instant::now();
-            countdown.renew(COUNTDOWN, FAR);
+            countdown.set_deadline(FAR);
             wait_for(|| countdown.downs() == Ok(1));
             assert!(began.elapsed() >= COUNTDOWN);
             assert_eq!(stage.done(), expected);
@@ -283,13 +325,13 @@ mod tests {
     #[test]
     fn a_removal_before_it_is_over_prevents_all_of_it() {
         let stage = Stage::new(REBOOT);
-        let countdown = stage.start(FAR);
-        countdown.renew(HANG, FAR);
+        let countdown = stage.start_for(LONG, FAR);
+        countdown.set_deadline(FAR);
         thread::sleep(COUNTDOWN);
-        countdown.renew(HANG, 0);
+        countdown.set_deadline(0);
         // Nor does a renewal bring it back.
-        countdown.renew(Duration::ZERO, FAR);
-        thread::sleep(3 * COUNTDOWN);
+        countdown.set_deadline(FAR);
+        thread::sleep(2 * LONG);
         assert_eq!(countdown.downs(), Ok(0));
         // Waits for the end of the thread.
         drop(countdown);
@@ -299,8 +341,8 @@ mod tests {
     #[test]
     fn the_end_of_the_holder_prevents_it_as_well() {
         let stage = Stage::new(REBOOT);
-        let countdown = stage.start(FAR);
-        countdown.renew(HANG, FAR);
+        let countdown = stage.start_for(HANG, FAR);
+        countdown.set_deadline(FAR);
         // Waits for the end of the thread.
         drop(countdown);
         assert_eq!((stage.done().len(), stage.written()), (0, None));
@@ -310,9 +352,9 @@ mod tests {
     fn a_lease_that_has_run_out_prevents_it_for_good() {
         let stage = Stage::new(REBOOT);
         let countdown = stage.start(1);
-        countdown.renew(COUNTDOWN, 1);
+        countdown.set_deadline(1);
         wait_for(|| countdown.downs().is_err());
-        countdown.renew(COUNTDOWN, FAR);
+        countdown.set_deadline(FAR);
         thread::sleep(2 * COUNTDOWN);
         assert!(countdown.downs().unwrap_err().contains("lease"));
         assert_eq!((stage.done().len(), stage.written()), (0, None));
@@ -323,7 +365,7 @@ mod tests {
         let mut stage = Stage::new(REBOOT);
         stage.work.record = stage.work.record.join("no-such-folder");
         let countdown = stage.start(FAR);
-        countdown.renew(COUNTDOWN, FAR);
+        countdown.set_deadline(FAR);
         wait_for(|| countdown.downs().is_err());
         assert!(countdown.downs().unwrap_err().contains("no-such-folder"));
         assert_eq!(stage.done().len(), 0);
@@ -334,7 +376,7 @@ mod tests {
         let mut stage = Stage::new(REBOOT);
         stage.fake.refuses = true;
         let countdown = stage.start(FAR);
-        countdown.renew(COUNTDOWN, FAR);
+        countdown.set_deadline(FAR);
         wait_for(|| countdown.downs().is_err());
         assert_eq!((stage.done().len(), stage.written()), (1, None));
     }

@@ -1,15 +1,22 @@
 //! The way round of a packet that is to be delayed, lost or changed: a veth pair with netem, and programs on both ends.
 
 use std::cell::Cell;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
-use super::arm::{ArmError, attach, check_attached, filter, netlink, prepare, rule};
+use caps::Capability;
+use ipnet::IpNet;
+
+use super::arm::{Arm, ArmError, Armed, Means};
+use super::packets::{attach, check_attached, counted, filter, netlink, prepare, rule, spare};
 use crate::fault::detour::loop_id;
 use crate::fault::{Attach, LoopWork};
+use crate::host::privilege::NETWORK_HOLDER;
 use crate::host::{Interface, NetNs};
 use crate::kernel::bpf::{Hook, LoopEnd, Programs};
 use crate::kernel::netlink::marks::{self, NETEM_HANDLE};
 use crate::kernel::netlink::{Device, Loss, NetemState, Netlink};
+use crate::request::Evidence;
 use crate::sabotage::{self, Guard};
 use crate::spec::Direction;
 use crate::spec::dns::keys;
@@ -19,14 +26,84 @@ use chaos_common::{Counters, DnsRule};
 /// How long our own device may take to come up.
 const UP_LIMIT: Duration = Duration::from_secs(5);
 
+/// How much longer than the longest delay the last packets may take.
+const DRAIN_SLACK: Duration = Duration::from_millis(200);
+
+impl Arm for LoopWork {
+    fn needed(&self) -> &'static [Capability] {
+        NETWORK_HOLDER
+    }
+
+    fn arm(&self, mut means: Means) -> Result<Box<dyn Armed>, ArmError> {
+        let mut warm = means.warm.take();
+        let mut loops = Vec::new();
+        for direction in &self.packets.directions {
+            loops.push(arm(self, *direction, warm.take(), means.netns()?, means.deadline_ns)?);
+        }
+        Ok(Box::new(loops))
+    }
+}
+
+/// One loop for each direction.
+impl Armed for Vec<Loop> {
+    fn check(&self) -> Result<(), ArmError> {
+        self.iter().try_for_each(Loop::check)
+    }
+
+    fn renew(&mut self, deadline_ns: u64) -> Result<(), ArmError> {
+        Ok(self.iter_mut().try_for_each(|each| each.programs.renew(deadline_ns))?)
+    }
+
+    fn aim(&mut self, peers: &[IpNet]) -> Result<(), ArmError> {
+        Ok(self.iter_mut().try_for_each(|each| each.programs.change_hosts(peers))?)
+    }
+
+    fn spare(&mut self, peers: &[IpNet], tcp_ports: &[u16]) -> Result<(), ArmError> {
+        Ok(self.iter_mut().try_for_each(|each| spare(&mut each.programs, peers, tcp_ports))?)
+    }
+
+    fn evidence(&self) -> Result<Evidence, ArmError> {
+        let mut sum = Evidence::default();
+        for each in self {
+            let counted = counted(each.counters()?);
+            sum.matched += counted.matched;
+            sum.affected += counted.affected;
+            sum.protected += counted.protected;
+        }
+        Ok(sum)
+    }
+
+    fn disarm(&mut self) -> Result<(), ArmError> {
+        if !sabotage::without(Guard::DisarmFirst) {
+            return self.renew(0);
+        }
+        // The devices are taken away from under the programs.
+        self.iter().try_for_each(|each| {
+            netlink(async |netlink| {
+                Ok(netlink.delete_link(each.near.ifindex, &each.near.name).await.map(drop)?)
+            })
+        })
+    }
+
+    fn drain(&self) -> Result<(), ArmError> {
+        for each in self {
+            let limit = Instant::now() + each.longest + DRAIN_SLACK;
+            while each.backlog()? > 0 && Instant::now() < limit {
+                thread::sleep(Duration::from_millis(5).min(each.longest.max(Duration::from_millis(1))));
+            }
+        }
+        Ok(())
+    }
+}
+
 /// A veth loop for one direction.
-pub struct Loop {
-    pub(super) programs: Programs,
-    pub(super) near: Device,
+struct Loop {
+    programs: Programs,
+    near: Device,
     /// The target device.
     target: (u32, String),
     /// The longest delay that is planned.
-    pub(super) longest: Duration,
+    longest: Duration,
     /// What was last read of the packets that it has lost, where that is what it is for.
     lost: Option<Cell<u32>>,
     /// Keeps the private namespace, and with it both ends and the queue. Last, so that it goes last.
@@ -39,7 +116,7 @@ impl Loop {
     ///
     /// # Errors
     /// When one is not there any more.
-    pub(super) fn check(&self) -> Result<(), ArmError> {
+    fn check(&self) -> Result<(), ArmError> {
         for (index, name) in [(self.target.0, &self.target.1), (self.near.ifindex, &self.near.name)] {
             if matches!(Interface::is_here(index), Ok(false)) {
                 return Err(ArmError::ReadBack {
@@ -56,7 +133,7 @@ impl Loop {
     ///
     /// # Errors
     /// When the kernel cannot be asked.
-    pub(super) fn backlog(&self) -> Result<u32, ArmError> {
+    fn backlog(&self) -> Result<u32, ArmError> {
         Ok(self.state()?.map_or(0, |state| state.backlog_packets))
     }
 
@@ -65,7 +142,7 @@ impl Loop {
     ///
     /// # Errors
     /// When the counters of the programs cannot be read.
-    pub(super) fn counters(&self) -> Result<Counters, ArmError> {
+    fn counters(&self) -> Result<Counters, ArmError> {
         let mut counters = self.programs.counters()?;
         if let Some(lost) = &self.lost {
             // Not to be told is no reason to end.
@@ -84,7 +161,7 @@ impl Loop {
 }
 
 /// Makes the pair, the queue and the programs, and last what sends packets there.
-pub(super) fn arm(
+fn arm(
     work: &LoopWork,
     direction: Direction,
     warm: Option<Programs>,

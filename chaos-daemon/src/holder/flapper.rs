@@ -6,10 +6,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use caps::Capability;
 use rand::SeedableRng as _;
 use rand::rngs::StdRng;
 
+use super::arm::{Arm, ArmError, Armed, Means};
 use super::pauser::vary_by;
+use super::settings::needed_to_set;
 use crate::fault::FlapWork;
 use crate::host::boot_time_ns;
 use crate::kernel::step::{Kernel, StepError};
@@ -18,9 +21,31 @@ use crate::request::Evidence;
 /// How often it is looked whether the lease has been renewed after all.
 const TICK: Duration = Duration::from_millis(10);
 
-/// A link that goes down and up until the deadline, or until the value is dropped.
+impl Arm for FlapWork {
+    fn needed(&self) -> &'static [Capability] {
+        needed_to_set(&self.setting)
+    }
+
+    fn arm(&self, means: Means) -> Result<Box<dyn Armed>, ArmError> {
+        Ok(Box::new(Flapper::start(self, means.deadline_ns)?))
+    }
+}
+
+impl Armed for Flapper {
+    fn renew(&mut self, deadline_ns: u64) -> Result<(), ArmError> {
+        self.set_deadline(deadline_ns);
+        Ok(())
+    }
+
+    /// Whether the link is down now, and how often it was set down.
+    fn evidence(&self) -> Result<Evidence, ArmError> {
+        self.shared.tally().clone().map_err(ArmError::Rhythm)
+    }
+}
+
+/// A link that goes down and up by turns, until the deadline, or until the value is dropped.
 #[derive(Debug)]
-pub struct Flapper {
+struct Flapper {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
@@ -74,7 +99,7 @@ impl Flapper {
     ///
     /// # Errors
     /// When the kernel refuses to set it down.
-    pub fn start(work: &FlapWork, deadline_ns: u64) -> Result<Self, StepError> {
+    fn start(work: &FlapWork, deadline_ns: u64) -> Result<Self, StepError> {
         let deadline = AtomicU64::new(deadline_ns);
         let shared = Arc::new(Shared { deadline, tally: Mutex::new(Ok(Evidence::default())) });
         set_down(work, &shared)?;
@@ -89,25 +114,17 @@ impl Flapper {
     }
 
     /// Goes on until `deadline_ns`; 0 ends it, with the link up.
-    pub fn renew(&self, deadline_ns: u64) {
+    fn set_deadline(&self, deadline_ns: u64) {
         self.shared.deadline.store(deadline_ns, Ordering::Release);
         if let Some(thread) = &self.thread {
             thread.thread().unpark();
         }
     }
-
-    /// Whether the link is down now, and how often it was set down.
-    ///
-    /// # Errors
-    /// Says why it could not be set down or up.
-    pub fn evidence(&self) -> Result<Evidence, String> {
-        self.shared.tally().clone()
-    }
 }
 
 impl Drop for Flapper {
     fn drop(&mut self) {
-        self.renew(0);
+        self.set_deadline(0);
         if let Some(thread) = self.thread.take() {
             // What one that has panicked leaves down is in the journal.
             drop(thread.join());

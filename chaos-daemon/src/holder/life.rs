@@ -4,23 +4,17 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 
-use caps::Capability;
-
-use super::arm::{ArmError, Armed, spare};
+use super::arm::{ArmError, Armed, Means, kind_of};
+use super::packets::spare;
 use super::protocol::{Lease, Order, Preload, Report, receive, send};
 use super::{deadline, memory};
 use crate::fail_point::{self, Point, Role};
-use crate::fault::{Goal, HoardWork, Work};
-use crate::host::privilege::{
-    CALL_HOLDER, CALLER_HOLDER, CALLER_HOLDER_ELSEWHERE, CLOCK, LINK_HOLDER, LimitError, NETWORK_HOLDER,
-    OTHER_HOLDER, PORT_HOLDER, SECURITY_HOLDER, SERVICE_HOLDER, SIGNALLER, TRACER, limit_to,
-};
+use crate::fault::Work;
+use crate::host::privilege::{LimitError, NETWORK_HOLDER, OTHER_HOLDER, limit_to};
 use crate::host::{NetNs, NetNsError, boot_time_ns};
 use crate::kernel::bpf::{BpfError, Programs};
-use crate::kernel::setting::Setting;
 use crate::request::chain;
 use crate::sabotage;
-use crate::spec::Way;
 
 /// Why a holder ended other than by its orders.
 #[derive(Debug, thiserror::Error)]
@@ -62,7 +56,7 @@ pub fn run(socket: OwnedFd, packets: bool) -> Result<(), HolderError> {
     let Some((order, netns)) = receive(&mut socket)? else { return Ok(()) };
     match order {
         Order::Arm { work, lease } => {
-            limit_to(needed(&work))?;
+            limit_to(kind_of(&work).needed())?;
             hold(&mut socket, &work, lease, warm, netns.map(NetNs::of_fd).transpose()?)
         }
         Order::Disarm => Ok(()),
@@ -81,49 +75,6 @@ fn load(preload: &Preload) -> Result<Programs, BpfError> {
     Ok(programs)
 }
 
-/// The capabilities that this work needs, and no other fault's.
-fn needed(work: &Work) -> &'static [Capability] {
-    match work {
-        Work::Packets(_) | Work::Loop(_) => NETWORK_HOLDER,
-        Work::Calls(_) | Work::Sever(_) => CALL_HOLDER,
-        Work::Files(_) | Work::Sockets(_) => SECURITY_HOLDER,
-        Work::Cpu(_) => &[],
-        // To enter a network namespace; given up before anything is taken.
-        Work::Hoard(HoardWork { goal: Goal::Ports { .. } | Goal::Connections { .. }, identity, .. }) => {
-            if identity.is_root() {
-                &[Capability::CAP_SYS_ADMIN]
-            } else {
-                CALLER_HOLDER_ELSEWHERE
-            }
-        }
-        Work::Hoard(HoardWork { goal: Goal::Port(_), .. }) => PORT_HOLDER,
-        Work::Hoard(HoardWork { identity, .. }) if !identity.is_root() => CALLER_HOLDER,
-        Work::Hoard(_) => &[],
-        Work::Signals(_) => SIGNALLER,
-        Work::Pause(_) => TRACER,
-        // To open descriptors of other users' processes.
-        Work::Spoil(_) => TRACER,
-        Work::Restart(_) => SERVICE_HOLDER,
-        Work::Down(work) => match work.down.way {
-            Way::Reboot { .. } => SERVICE_HOLDER,
-            // Root owns the file, and the folder of the record.
-            Way::Panic { .. } => &[],
-        },
-        Work::Settings(settings) => settings.first().map_or(&[], needed_to_set),
-        Work::Flap(work) => needed_to_set(&work.setting),
-    }
-}
-
-fn needed_to_set(setting: &Setting) -> &'static [Capability] {
-    match setting {
-        // Root owns these files.
-        Setting::Cgroup(_) => &[],
-        Setting::Link(_) => LINK_HOLDER,
-        Setting::Clock(_) => &[CLOCK],
-        Setting::Service(_) => SERVICE_HOLDER,
-    }
-}
-
 fn hold(
     socket: &mut UnixStream,
     work: &Work,
@@ -135,8 +86,8 @@ fn hold(
     fail_point::pass(Point::BeforeArming)?;
     // Before the fault is armed: whatever happens from here on, the kernel ends this process.
     let _timer = deadline::arm(lease.end_ns, work.longest_stay()).map_err(io::Error::from)?;
-    let armed = Armed::new(work, warm, netns, lease.renewed_at(boot_time_ns()))
-        .and_then(|armed| armed.evidence().map(|evidence| (armed, evidence)));
+    let means = Means { warm, netns, deadline_ns: lease.renewed_at(boot_time_ns()) };
+    let armed = kind_of(work).arm(means).and_then(|armed| armed.evidence().map(|evidence| (armed, evidence)));
     let mut armed = match armed {
         Ok((armed, evidence)) => {
             fail_point::pass(Point::AfterArming)?;
@@ -182,7 +133,7 @@ fn failed(error: &ArmError) -> Report {
 }
 
 /// Disarm, drain, remove; each is tried whatever became of the one before.
-fn disarm(socket: &mut UnixStream, mut armed: Armed) -> Result<(), HolderError> {
+fn disarm(socket: &mut UnixStream, mut armed: Box<dyn Armed>) -> Result<(), HolderError> {
     fail_point::pass(Point::BeforeDisarm)?;
     let disarmed = armed.disarm();
     let drained = armed.drain();

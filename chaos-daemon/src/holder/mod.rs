@@ -11,21 +11,22 @@
 //! timer, and when the socket to the injector closes.
 
 pub mod arm;
-pub mod burner;
+mod burner;
 mod countdown;
 pub mod deadline;
 mod detour;
-pub mod flapper;
+mod flapper;
 mod group;
-pub mod hoard;
+mod hoard;
 pub mod keeper;
 pub mod life;
 mod memory;
+pub mod packets;
 mod pauser;
 pub mod protocol;
 mod restarter;
 mod settings;
-pub mod signaller;
+mod signaller;
 mod spoiler;
 
 pub use life::run;

@@ -5,18 +5,45 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::{self, JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
+use caps::Capability;
+
+use super::arm::{Arm, ArmError, Armed, Means};
 use super::deadline::Leash;
 use crate::fault::PauseWork;
 use crate::host::boot_time_ns;
+use crate::host::privilege::TRACER;
 use crate::kernel::trace::{Standstill, TraceError};
-use crate::request::ProcessEvidence;
+use crate::request::{Evidence, ProcessEvidence};
 
 /// How often the thread looks what has become of the processes, and of the lease.
 const TICK: Duration = Duration::from_millis(10);
 
+impl Arm for PauseWork {
+    fn needed(&self) -> &'static [Capability] {
+        TRACER
+    }
+
+    fn arm(&self, means: Means) -> Result<Box<dyn Armed>, ArmError> {
+        Ok(Box::new(Pauser::start(self, means.deadline_ns)?))
+    }
+}
+
+impl Armed for Pauser {
+    fn renew(&mut self, deadline_ns: u64) -> Result<(), ArmError> {
+        self.set_deadline(deadline_ns);
+        Ok(())
+    }
+
+    /// How many stand still, and how often they were made to; an error when they could not be made to again.
+    fn evidence(&self) -> Result<Evidence, ArmError> {
+        let processes = self.shared.tally().clone().map_err(ArmError::Rhythm)?;
+        Ok(Evidence { processes, ..Evidence::default() })
+    }
+}
+
 /// Processes that stand still until the deadline, or until the value is dropped.
 #[derive(Debug)]
-pub struct Pauser {
+struct Pauser {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
@@ -49,7 +76,7 @@ impl Pauser {
     ///
     /// # Errors
     /// Names the thread that cannot be traced or does not stop; everybody goes on then.
-    pub fn start(work: &PauseWork, deadline_ns: u64) -> Result<Self, TraceError> {
+    fn start(work: &PauseWork, deadline_ns: u64) -> Result<Self, TraceError> {
         let deadline = AtomicU64::new(deadline_ns);
         let shared = Arc::new(Shared { deadline, tally: Mutex::new(Ok(ProcessEvidence::default())) });
         let (sender, first) = mpsc::channel();
@@ -67,23 +94,15 @@ impl Pauser {
     }
 
     /// Goes on until `deadline_ns`; 0 has everybody go on now.
-    pub fn renew(&self, deadline_ns: u64) {
+    fn set_deadline(&self, deadline_ns: u64) {
         self.shared.deadline.store(deadline_ns, Ordering::Release);
         self.thread.as_ref().map(JoinHandle::thread).map(Thread::unpark);
-    }
-
-    /// How many stand still, and how often they were made to.
-    ///
-    /// # Errors
-    /// Says why they could not be made to stand still again.
-    pub fn evidence(&self) -> Result<ProcessEvidence, String> {
-        self.shared.tally().clone()
     }
 }
 
 impl Drop for Pauser {
     fn drop(&mut self) {
-        self.renew(0);
+        self.set_deadline(0);
         if let Some(thread) = self.thread.take() {
             // One that has panicked traces nobody any more, which is all that is wanted here.
             drop(thread.join());

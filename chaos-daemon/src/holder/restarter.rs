@@ -5,9 +5,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use caps::Capability;
+
+use super::arm::{Arm, ArmError, Armed, Means};
 use crate::fault::RestartWork;
+use crate::host::privilege::SERVICE_HOLDER;
 use crate::kernel::systemd::{Systemd, SystemdError, Unit, talk};
-use crate::request::ProcessEvidence;
+use crate::request::{Evidence, ProcessEvidence};
 
 /// How often it is looked.
 const LOOK: Duration = Duration::from_millis(20);
@@ -18,9 +22,31 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// How long an injection waits for the first effect.
 const FIRST_LOOK: Duration = Duration::from_millis(500);
 
+impl Arm for RestartWork {
+    fn needed(&self) -> &'static [Capability] {
+        SERVICE_HOLDER
+    }
+
+    fn arm(&self, _: Means) -> Result<Box<dyn Armed>, ArmError> {
+        Ok(Box::new(Restarter::start(self)?))
+    }
+}
+
+impl Armed for Restarter {
+    /// A restart knows no deadline: it was done.
+    fn renew(&mut self, _: u64) -> Result<(), ArmError> {
+        Ok(())
+    }
+
+    /// What has come of it so far.
+    fn evidence(&self) -> Result<Evidence, ArmError> {
+        Ok(Evidence { processes: *self.shared.tally(), ..Evidence::default() })
+    }
+}
+
 /// A restart, watched until it is over or the value is dropped.
 #[derive(Debug)]
-pub struct Restarter {
+struct Restarter {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
@@ -42,7 +68,7 @@ impl Restarter {
     ///
     /// # Errors
     /// When systemd refuses.
-    pub fn start(work: &RestartWork) -> Result<Self, SystemdError> {
+    fn start(work: &RestartWork) -> Result<Self, SystemdError> {
         let began = Instant::now();
         talk(async |systemd| systemd.restart(&work.unit).await)?;
         let shared = Arc::<Shared>::default();
@@ -56,15 +82,10 @@ impl Restarter {
         let thread =
             thread::Builder::new().name("restart".into()).spawn(watch).map_err(SystemdError::Runtime)?;
         let restarter = Self { shared, thread: Some(thread) };
-        while restarter.evidence().gone_after.is_none() && began.elapsed() < FIRST_LOOK {
+        while restarter.shared.tally().gone_after.is_none() && began.elapsed() < FIRST_LOOK {
             thread::sleep(LOOK);
         }
         Ok(restarter)
-    }
-
-    /// What has come of it so far.
-    pub fn evidence(&self) -> ProcessEvidence {
-        *self.shared.tally()
     }
 }
 

@@ -6,6 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use caps::Capability;
+
+use super::arm::{Arm, ArmError, Armed, Means};
+use crate::host::privilege::{CLOCK, LINK_HOLDER, SERVICE_HOLDER};
 use crate::kernel::setting::Setting;
 use crate::kernel::step::{Kernel, StepError};
 use crate::request::Evidence;
@@ -14,7 +18,7 @@ use crate::request::Evidence;
 const LOOK: Duration = Duration::from_secs(1);
 
 /// Settings that a fault has changed. Dropping this does nothing: who reads the journal undoes them.
-pub struct Standing {
+struct Standing {
     settings: Vec<Kept>,
 }
 
@@ -26,20 +30,37 @@ struct Kept {
     watch: Option<Watch>,
 }
 
-impl Standing {
-    /// Changes them.
-    ///
-    /// # Errors
-    /// When the kernel refuses one; those before it stay changed.
-    pub fn apply(settings: &[Setting]) -> Result<Self, StepError> {
-        Ok(Self { settings: settings.iter().map(Kept::apply).collect::<Result<_, StepError>>()? })
+impl Arm for Vec<Setting> {
+    fn needed(&self) -> &'static [Capability] {
+        self.first().map_or(&[], needed_to_set)
+    }
+
+    /// When the kernel refuses one, those before it stay changed.
+    fn arm(&self, _: Means) -> Result<Box<dyn Armed>, ArmError> {
+        let settings = self.iter().map(Kept::apply).collect::<Result<_, StepError>>()?;
+        Ok(Box::new(Standing { settings }))
+    }
+}
+
+/// The capabilities that a change of this setting needs.
+pub(super) fn needed_to_set(setting: &Setting) -> &'static [Capability] {
+    match setting {
+        // Root owns these files.
+        Setting::Cgroup(_) => &[],
+        Setting::Link(_) => LINK_HOLDER,
+        Setting::Clock(_) => &[CLOCK],
+        Setting::Service(_) => SERVICE_HOLDER,
+    }
+}
+
+impl Armed for Standing {
+    /// Settings know no deadline: the guard sees to their end.
+    fn renew(&mut self, _: u64) -> Result<(), ArmError> {
+        Ok(())
     }
 
     /// Which of them are still so, and what the kernel has counted since.
-    ///
-    /// # Errors
-    /// When that cannot be known.
-    pub fn evidence(&self) -> Result<Evidence, StepError> {
+    fn evidence(&self) -> Result<Evidence, ArmError> {
         let mut sum = Evidence::default();
         for kept in &self.settings {
             sum.settings += u64::from(kept.present()?);

@@ -8,12 +8,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
+use caps::Capability;
+
+use super::arm::{Arm, ArmError, Armed, Means};
 use super::pauser::vary;
 use crate::fault::SignalWork;
+use crate::host::privilege::SIGNALLER;
 use crate::host::process::numbers;
 use crate::host::{ProcessId, Running, boot_time_ns};
 use crate::kernel::process::Process;
-use crate::request::ProcessEvidence;
+use crate::request::{Evidence, ProcessEvidence};
 use crate::target::process::Matcher;
 
 /// How often it is looked who has ended and who is new.
@@ -25,9 +29,31 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// How long the first look may take: most signals have done their work by then.
 const FIRST_LOOK: Duration = Duration::from_millis(100);
 
+impl Arm for SignalWork {
+    fn needed(&self) -> &'static [Capability] {
+        SIGNALLER
+    }
+
+    fn arm(&self, means: Means) -> Result<Box<dyn Armed>, ArmError> {
+        Ok(Box::new(Signaller::start(self, means.deadline_ns).map_err(ArmError::Signals)?))
+    }
+}
+
+impl Armed for Signaller {
+    fn renew(&mut self, deadline_ns: u64) -> Result<(), ArmError> {
+        self.set_deadline(deadline_ns);
+        Ok(())
+    }
+
+    /// What has come of it so far.
+    fn evidence(&self) -> Result<Evidence, ArmError> {
+        Ok(Evidence { processes: *self.shared.tally(), ..Evidence::default() })
+    }
+}
+
 /// Volleys of signals, until the last one, or until the value is dropped.
 #[derive(Debug)]
-pub struct Signaller {
+struct Signaller {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
@@ -54,7 +80,7 @@ impl Signaller {
     ///
     /// # Errors
     /// When none of the processes is there any more, or the kernel refuses them all.
-    pub fn start(work: &SignalWork, deadline_ns: u64) -> io::Result<Self> {
+    fn start(work: &SignalWork, deadline_ns: u64) -> io::Result<Self> {
         let deadline = AtomicU64::new(deadline_ns);
         let shared = Arc::new(Shared { deadline, tally: Mutex::default() });
         let volley = Volley::fire(work, &work.targets, &shared)?;
@@ -69,28 +95,23 @@ impl Signaller {
     /// Waits for the first effect, so that what is reported next is one, if there is one soon.
     fn first_look(&self) {
         let until = Instant::now() + FIRST_LOOK;
-        while self.evidence().gone_after.is_none() && Instant::now() < until {
+        while self.shared.tally().gone_after.is_none() && Instant::now() < until {
             thread::sleep(Duration::from_millis(2));
         }
     }
 
     /// Goes on until `deadline_ns`; 0 ends it.
-    pub fn renew(&self, deadline_ns: u64) {
+    fn set_deadline(&self, deadline_ns: u64) {
         self.shared.deadline.store(deadline_ns, Ordering::Release);
         if deadline_ns == 0 {
             self.thread.as_ref().map(JoinHandle::thread).map(Thread::unpark);
         }
     }
-
-    /// What has come of it so far.
-    pub fn evidence(&self) -> ProcessEvidence {
-        *self.shared.tally()
-    }
 }
 
 impl Drop for Signaller {
     fn drop(&mut self) {
-        self.renew(0);
+        self.set_deadline(0);
         if let Some(thread) = self.thread.take() {
             // One that has panicked sends nothing any more, which is all that is wanted here.
             drop(thread.join());

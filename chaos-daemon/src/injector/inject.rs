@@ -22,7 +22,7 @@ use super::together::{Seat, refuse_beside};
 use super::watch::{Sight, words as guard_words};
 use super::{down, taken_back, ways_in};
 use crate::fault::{self, Attach, Place, Plan, Work};
-use crate::holder::arm::{capacity, roomy};
+use crate::holder::packets::{capacity, roomy};
 use crate::holder::{Lease, Report, Unreached};
 use crate::host::{NetNs, NetNsIdentity, boot_time_ns, budget};
 use crate::journal::{Entry, Event};

@@ -14,10 +14,13 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use caps::Capability;
+
+use super::arm::{Arm, ArmError, Armed, Means};
 use super::deadline::Leash;
 use crate::fault::{Goal, HoardWork};
 use crate::host::boot_time_ns;
-use crate::host::privilege::limit_to;
+use crate::host::privilege::{CALLER_HOLDER, CALLER_HOLDER_ELSEWHERE, LOW_PORTS, PORT_HOLDER, limit_to};
 use crate::kernel::membership;
 use crate::request::{Evidence, Shortfall};
 
@@ -27,6 +30,47 @@ const FIRST: Duration = Duration::from_millis(1500);
 const TICK: Duration = Duration::from_millis(50);
 /// How often it is looked whether all is still there.
 const REST: Duration = Duration::from_millis(250);
+
+impl Arm for HoardWork {
+    fn needed(&self) -> &'static [Capability] {
+        match (&self.goal, self.identity.is_root()) {
+            // To enter a network namespace; given up before anything is taken.
+            (Goal::Ports { .. } | Goal::Connections { .. }, true) => &[Capability::CAP_SYS_ADMIN],
+            (Goal::Ports { .. } | Goal::Connections { .. }, false) => CALLER_HOLDER_ELSEWHERE,
+            (Goal::Port(_), _) => PORT_HOLDER,
+            (_, false) => CALLER_HOLDER,
+            (_, true) => &[],
+        }
+    }
+
+    fn arm(&self, means: Means) -> Result<Box<dyn Armed>, ArmError> {
+        if let Some(netns) = means.netns {
+            netns.enter().map_err(ArmError::Namespace)?;
+        }
+        limit_to(match &self.goal {
+            Goal::Port(_) => &[LOW_PORTS],
+            _ if self.identity.is_root() => &[],
+            // Given up as soon as it is the caller.
+            _ => CALLER_HOLDER,
+        })?;
+        Ok(Box::new(Keeper::start(self, means.deadline_ns).map_err(ArmError::Hoard)?))
+    }
+}
+
+impl Armed for Keeper {
+    fn renew(&mut self, deadline_ns: u64) -> Result<(), ArmError> {
+        self.shared.lock().deadline = deadline_ns;
+        self.shared.changed.notify_all();
+        // Who ends is left the time that the lease still leaves.
+        self.leash.hold(deadline_ns);
+        Ok(())
+    }
+
+    /// What is held, as last read back; at the end, what was held.
+    fn evidence(&self) -> Result<Evidence, ArmError> {
+        Ok(self.shared.lock().evidence)
+    }
+}
 
 /// Something of which more and more can be taken.
 trait Store: Send {
@@ -57,7 +101,7 @@ enum Step {
 
 /// The thread that takes and holds. Everything is given back when the value is dropped.
 #[derive(Debug)]
-pub struct Keeper {
+struct Keeper {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
     leash: Leash,
@@ -84,7 +128,7 @@ impl Keeper {
     ///
     /// # Errors
     /// When nothing could be taken, with the reason.
-    pub fn start(work: &HoardWork, deadline_ns: u64) -> io::Result<Self> {
+    fn start(work: &HoardWork, deadline_ns: u64) -> io::Result<Self> {
         let window = deadline_ns.saturating_sub(boot_time_ns());
         prepare(work)?;
         let store = open(&work.goal)?;
@@ -111,19 +155,6 @@ impl Keeper {
             Some(failure) => Err(failure),
             None => Ok(()),
         }
-    }
-
-    /// Goes on until `deadline_ns`; 0 is the order to end.
-    pub fn renew(&mut self, deadline_ns: u64) {
-        self.shared.lock().deadline = deadline_ns;
-        self.shared.changed.notify_all();
-        // Who ends is left the time that the lease still leaves.
-        self.leash.hold(deadline_ns);
-    }
-
-    /// What is held, as last read back; at the end, what was held.
-    pub fn evidence(&self) -> Evidence {
-        self.shared.lock().evidence
     }
 }
 
