@@ -7,14 +7,17 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
+use super::EXTENSION;
 use super::activity::{Activity, Condition, Deed, Reader, injects, no_controls};
 use super::guardrails::{FULL_WEIGHT, Guardrails};
 use super::machine::{self, Step};
 use super::native::Grammar;
 use super::recovery::is_outage;
-use super::sampling::{Mode, Rule, STRATEGIES};
+use super::role::{Role, Stage, Stages};
+use super::sampling::{Mode, STRATEGIES};
+use super::sampling_rule::Rule;
+use super::schema::ROLLBACKS;
 use super::stage::BlastRadius;
-use super::timeline::{Role, Stage, Stages};
 use super::variables::{Outside, Room, Variables};
 use crate::probe::Probe;
 use crate::request::fields::Fields;
@@ -24,10 +27,6 @@ use crate::spec::{FaultName, FaultRequest, SpecError};
 const MOST_PROBES: usize = 32;
 /// The most activities a method may have.
 const MOST_ACTIVITIES: usize = 64;
-/// The strategies of rollbacks that mean what is done anyway.
-pub(super) const ROLLBACKS: [&str; 2] = ["default", "always"];
-/// The extension that is ours.
-pub const EXTENSION: &str = "chaos-daemon";
 
 /// An experiment, understood.
 #[derive(Debug, Clone, PartialEq)]

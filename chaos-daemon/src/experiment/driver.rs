@@ -19,8 +19,9 @@ use super::happened::{
 };
 use super::machine::{Effect, Event, Machine, Pause};
 use super::recovery::Tracker;
+use super::role::{Role, Stage, Stages};
 use super::sampling::Mode;
-use super::timeline::{Kind, Recorder, Role, Stage, Stages};
+use super::timeline::{Kind, Recorder};
 use super::verdict::Verdict;
 use super::verification::{look_once, ready, recovered};
 use crate::probe::prober::Prober;

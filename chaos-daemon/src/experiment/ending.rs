@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::machine::Outcome;
 use super::recovery::Recovery;
-use super::timeline::Stages;
+use super::role::Stages;
 
 /// What can be told of a run while it goes on.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use super::document::Experiment;
 use super::host_limits;
 use super::native::Grammar;
 use super::source::Source;
-use super::stage;
+use super::staged;
 use super::variables::{Nowhere, inline};
 use crate::fuzzing::{agree, are_alike};
 use crate::spec::{HostLimits, SpecError};
@@ -55,7 +55,7 @@ fn can_be_run(experiment: &Experiment) {
         let _shown = experiment.variables.hide(&probe.check.to_string());
     }
     for stage in experiment.guardrails.blast_radius.iter().flat_map(|radius| radius.stages()) {
-        assert!(stage::at(experiment, *stage).is_ok(), "a stage at which it cannot be run");
+        assert!(staged::at(experiment, *stage).is_ok(), "a stage at which it cannot be run");
     }
     assert!(host_limits::within(experiment, &HostLimits::default()).is_ok());
 }

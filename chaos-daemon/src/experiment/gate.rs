@@ -11,6 +11,9 @@ use std::time::Duration;
 use super::tolerance::{Form, Tolerance};
 use crate::probe::{NoData, Probe, Sample};
 
+/// What the names of gates begin with that are limits of the host, and those of no document.
+pub(super) const PREFIX: &str = "policy:";
+
 /// How a value is compared; the comparison is true in a breach.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Op {
@@ -230,6 +233,11 @@ fn is_data(sample: &Sample) -> bool {
 #[expect(clippy::cast_precision_loss, reason = "there are not 2^52 samples in a window")]
 fn mean(measured: &VecDeque<(Duration, f64)>) -> f64 {
     measured.iter().map(|(_, value)| value).sum::<f64>() / measured.len().max(1) as f64
+}
+
+/// Whether a gate of this name is a limit of the host.
+pub fn is_of_the_host(gate: &str) -> bool {
+    gate.starts_with(PREFIX)
 }
 
 #[cfg(test)]

@@ -7,9 +7,9 @@ use serde_json::Value;
 
 use super::activity::{Reader, printable};
 use super::alert::{Alert, Wanted};
-use super::gate::{Gate, Op, Rule};
-use super::host_limits;
-use super::sampling;
+use super::durations::{LONGEST_INTERVAL, SHORTEST_INTERVAL, duration, duration_schema, length, within};
+use super::gate::{self, Gate, Op, Rule};
+use super::sampling_rule;
 use super::stage::BlastRadius;
 use super::tolerance::Tolerance;
 use super::variables::Use;
@@ -22,8 +22,6 @@ use crate::spec::units::LONGEST_FAULT;
 
 /// How often a gate is sampled, or an alert asked for, when nobody says.
 const INTERVAL: Duration = Duration::from_secs(1);
-pub(super) const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
-pub(super) const LONGEST_INTERVAL: Duration = Duration::from_secs(60);
 /// What a fault weighs in the resiliency score unless its document says otherwise; Litmus' own default, and its most.
 pub const FULL_WEIGHT: u8 = 10;
 /// The most gates of one experiment.
@@ -41,7 +39,7 @@ pub struct Guardrails {
     /// How long recovery from an outage may take, counted from the action that made it.
     pub rto: Option<Duration>,
     /// When probes of the steady state are sampled, where that is said.
-    pub sampling: Vec<sampling::Rule>,
+    pub sampling: Vec<sampling_rule::Rule>,
     /// What faults weigh in the resiliency score, from 0 to 10, by the name of the action; the others weigh [`FULL_WEIGHT`].
     pub weights: BTreeMap<String, u8>,
     /// Alerts that have to fire because of its faults, or must not.
@@ -71,7 +69,7 @@ impl Guardrails {
         }
         let at = fields.at("probes");
         for (index, rule) in fields.array("probes")?.unwrap_or_default().into_iter().enumerate() {
-            guardrails.sampling.push(sampling::Rule::read(Fields::of(format!("{at}[{index}]"), rule)?)?);
+            guardrails.sampling.push(sampling_rule::Rule::read(Fields::of(format!("{at}[{index}]"), rule)?)?);
         }
         let at = fields.at("weights");
         for (action, weight) in fields.object("weights")?.unwrap_or_default() {
@@ -138,10 +136,10 @@ impl Guardrails {
 fn gate(mut fields: Fields, number: usize, reader: &Reader<'_>) -> Result<Gate, SpecError> {
     let name = fields.string("name")?.unwrap_or_else(|| (number + 1).to_string());
     printable(&fields.at("name"), &name)?;
-    if host_limits::is_one(&name) {
+    if gate::is_of_the_host(&name) {
         let problem = format!(
             "begins with {:?}, as the limits of a host by its policy do: give another name",
-            host_limits::PREFIX
+            gate::PREFIX
         );
         return Err(SpecError::new(fields.at("name"), problem));
     }
@@ -222,48 +220,6 @@ fn compare(fields: &mut Fields, reader: &Reader<'_>) -> Result<Rule, SpecError> 
     Ok(Rule::Compare { op, value, lookback })
 }
 
-pub(super) fn duration(fields: &mut Fields, key: &'static str) -> Result<Option<Duration>, SpecError> {
-    let at = fields.at(key);
-    fields.take(key).map(|value| length(&at, &value)).transpose()
-}
-
-/// A duration as OpenSLO writes it, such as `30s`, or a number of seconds.
-fn length(at: &str, value: &Value) -> Result<Duration, SpecError> {
-    let text = || {
-        let text = value.as_str()?;
-        let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.')?;
-        let factor = match &text[digits..] {
-            "ms" => 0.001,
-            "s" => 1.0,
-            "m" => 60.0,
-            "h" => 3600.0,
-            _ => return None,
-        };
-        text[..digits].parse::<f64>().ok().map(|number| number * factor)
-    };
-    let seconds = value.as_f64().or_else(text);
-    let duration = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    duration
-        .ok_or_else(|| SpecError::new(at, format!("{value} is no duration: give e.g. \"30s\", or seconds")))
-}
-
-pub(super) fn within(
-    path: &str,
-    value: Duration,
-    least: Duration,
-    most: Duration,
-) -> Result<Duration, SpecError> {
-    match (least..=most).contains(&value) {
-        true => Ok(value),
-        false => Err(SpecError::new(path, format!("{value:?} is out of bounds: give {least:?} to {most:?}"))),
-    }
-}
-
-/// A duration, for the schema.
-pub(super) fn duration_schema(what: &str) -> Value {
-    serde_json::json!({"description": format!("{what}; \"30s\", \"5m\", or seconds.")})
-}
-
 /// What the extension says beside its name, for the schema.
 pub(super) fn fields() -> Value {
     let text = |what: &str| serde_json::json!({"type": "string", "description": what});
@@ -301,7 +257,7 @@ pub(super) fn fields() -> Value {
     serde_json::json!({
         "rollback_on": {"type": "array", "items": gate, "description": "Of the extension chaos-daemon: gates."},
         "abort_when": {"type": "array", "items": gate, "description": "Of the extension chaos-daemon: gates, and not_recovered_within."},
-        "probes": sampling::schema(),
+        "probes": sampling_rule::schema(),
         "weights": {
             "type": "object",
             "additionalProperties": {"type": "integer", "minimum": 0, "maximum": FULL_WEIGHT},

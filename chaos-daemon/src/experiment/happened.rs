@@ -9,7 +9,7 @@ use super::activity::{Condition, Deed};
 use super::document::Experiment;
 use super::driver::{Means, unexpected};
 use super::machine::Event;
-use super::timeline::{Role, Stage};
+use super::role::{Role, Stage};
 use super::verification::{record, sample, verify};
 use crate::probe::Sample;
 use crate::probe::prober::Prober;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::document::Experiment;
-use super::gate::{Gate, Op, Rule};
+use super::gate::{Gate, Op, PREFIX, Rule, is_of_the_host};
 use super::tolerance::Form;
 use crate::probe::host::Number;
 use crate::probe::pressure::Gauge;
@@ -11,8 +11,6 @@ use crate::probe::{Bounds, Check, Probe};
 use crate::spec::SpecError;
 use crate::spec::host_limits::{HostLimits, Limited};
 
-/// What the names of these gates begin with, and those of no document.
-pub(super) const PREFIX: &str = "policy:";
 /// The table of the policy that has the limits.
 const TABLE: &str = "experiments.host_limits";
 /// How often each is sampled; also how long a sample may take.
@@ -32,7 +30,7 @@ pub fn within(experiment: &Experiment, limits: &HostLimits) -> Result<Experiment
 
 /// The limits that [`within`] has added, a line each.
 pub fn told(experiment: &Experiment) -> Vec<String> {
-    let gates = experiment.guardrails.gates.iter().filter(|gate| is_one(&gate.name));
+    let gates = experiment.guardrails.gates.iter().filter(|gate| is_of_the_host(&gate.name));
     gates
         .map(|gate| match &gate.rule {
             Rule::Compare { op, value, .. } => {
@@ -46,11 +44,6 @@ pub fn told(experiment: &Experiment) -> Vec<String> {
             Rule::Tolerance(_) => gate.name.clone(),
         })
         .collect()
-}
-
-/// Whether a gate of this name is a limit of the host.
-pub fn is_one(gate: &str) -> bool {
-    gate.starts_with(PREFIX)
 }
 
 fn gate(what: Limited<'_>, percent: u8, alert_after: Duration) -> Result<Gate, SpecError> {

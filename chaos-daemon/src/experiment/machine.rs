@@ -11,7 +11,7 @@
 //! What the document does not ask of the steady state is not sampled; Before and After are gone through all the same.
 
 use super::failure::FailureMode;
-use super::timeline::Stages;
+use super::role::Stages;
 use super::verdict::Verdict;
 use crate::request::{ApiError, ErrorCode};
 

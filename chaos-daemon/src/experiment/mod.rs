@@ -5,6 +5,7 @@ pub mod alert;
 pub mod beside;
 pub mod document;
 pub mod driver;
+mod durations;
 pub mod ending;
 pub mod failure;
 #[cfg(any(test, fuzzing))]
@@ -18,11 +19,14 @@ pub mod impact;
 pub mod machine;
 pub mod native;
 pub mod recovery;
+pub mod role;
 pub mod sampling;
+mod sampling_rule;
 pub mod schema;
 pub mod severity;
 pub mod source;
 pub mod stage;
+pub mod staged;
 pub mod timeline;
 pub mod tolerance;
 pub mod variables;
@@ -40,3 +44,6 @@ pub use recovery::Recovery;
 pub use stage::Stage;
 pub use timeline::{Recorder, Timeline};
 pub use verdict::Verdict;
+
+/// The extension that is ours.
+pub const EXTENSION: &str = "chaos-daemon";

@@ -3,6 +3,7 @@
 use serde_json::json;
 
 use super::*;
+use crate::experiment::role::Role;
 use crate::experiment::tolerance::{Form, Tolerance};
 use crate::probe::{Bounds, Check, Probe};
 

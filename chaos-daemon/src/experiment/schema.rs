@@ -2,9 +2,11 @@
 
 use serde_json::{Value, json};
 
-use super::document::ROLLBACKS;
 use super::sampling::STRATEGIES;
 use crate::probe::KINDS;
+
+/// The strategies of rollbacks that mean what is done anyway.
+pub(super) const ROLLBACKS: [&str; 2] = ["default", "always"];
 
 /// The schema: of what Chaos Toolkit's format allows, the part that is supported.
 pub fn document() -> Value {

@@ -5,6 +5,8 @@ use serde_json::json;
 use super::Verdict::{Aborted, Deviated, Failed, Held, Interrupted, Refused, Tripped, Unverified};
 use super::*;
 use crate::cli::native as grammar;
+use crate::experiment::Experiment;
+use crate::experiment::staged::{at, next};
 use crate::experiment::variables::Nowhere;
 
 fn stage(percent: u8) -> Stage {

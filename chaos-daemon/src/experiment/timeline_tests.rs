@@ -7,6 +7,7 @@ use serde_json::json;
 use super::*;
 use crate::experiment::Native;
 use crate::experiment::machine::Outcome;
+use crate::experiment::role::Stages;
 use crate::experiment::variables::Nowhere;
 use crate::request::{ApiError, ErrorCode};
 use crate::spec::{FaultRequest, Probability};

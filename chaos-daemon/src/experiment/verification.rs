@@ -9,7 +9,8 @@ use tokio::time::{Instant, sleep, timeout};
 use super::activity::{Condition, Deed};
 use super::document::Experiment;
 use super::driver::Means;
-use super::timeline::{Recorder, Role, Stage};
+use super::role::{Role, Stage};
+use super::timeline::Recorder;
 use crate::probe::prober::Prober;
 
 /// How often recovery is looked for.

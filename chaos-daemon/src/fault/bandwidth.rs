@@ -11,7 +11,7 @@
 
 use std::time::Duration;
 
-use super::detour::{Queue, packets};
+use super::queue::{Queue, packets};
 use crate::kernel::netlink::Netem;
 
 /// What may wait, at full frames.

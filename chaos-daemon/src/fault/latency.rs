@@ -10,7 +10,7 @@
 //!   and then takes them modulo the width of the variation, so that a correlation shows only where that is some seconds.
 //! - **Reference**: tc-netem(8), Linux `net/sched/sch_netem.c` (`tabledist`).
 
-use super::detour::{Queue, limit};
+use super::queue::{Queue, limit};
 use crate::kernel::netlink::Netem;
 use crate::spec::{Delay, Distribution, Probability};
 

@@ -34,6 +34,7 @@ pub mod ports;
 pub mod process_kill;
 pub mod process_pause;
 pub mod profile;
+mod queue;
 mod requirements;
 pub mod service_restart;
 pub mod service_stop;

@@ -11,7 +11,7 @@
 
 use std::time::Duration;
 
-use super::detour::{Queue, passing, rolled, words};
+use super::queue::{Queue, passing, rolled, words};
 use crate::kernel::netlink::Netem;
 use crate::spec::impairment::Chance;
 

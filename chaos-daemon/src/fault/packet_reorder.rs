@@ -8,7 +8,7 @@
 //! - **Blast radius**: that of the loop. Packets further apart than the delay stay in order, late.
 //! - **Reference**: tc-netem(8), Linux `net/sched/sch_netem.c` (`netem_enqueue`).
 
-use super::detour::{Queue, limit, rolled, words};
+use super::queue::{Queue, limit, rolled, words};
 use crate::kernel::netlink::Netem;
 use crate::spec::impairment::Reorder;
 

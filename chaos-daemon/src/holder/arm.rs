@@ -10,7 +10,7 @@ use crate::host::privilege::LimitError;
 use crate::host::{NetNs, NetNsError};
 use crate::kernel::bpf::{BpfError, Programs};
 use crate::kernel::netlink::NetlinkError;
-use crate::kernel::step::StepError;
+use crate::kernel::node::StepError;
 use crate::kernel::systemd::SystemdError;
 use crate::kernel::trace::TraceError;
 use crate::request::Evidence;

@@ -15,7 +15,7 @@ use crate::host::{BootId, boot_time_ns};
 use crate::journal::DownRecord;
 use crate::journal::down::wall_clock;
 use crate::kernel::down::Machine;
-use crate::kernel::step::Kernel;
+use crate::kernel::node::Kernel;
 use crate::request::{Evidence, chain};
 use crate::spec::{FaultType, Way};
 

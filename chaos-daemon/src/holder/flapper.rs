@@ -15,7 +15,7 @@ use super::pauser::vary_by;
 use super::settings::needed_to_set;
 use crate::fault::FlapWork;
 use crate::host::boot_time_ns;
-use crate::kernel::step::{Kernel, StepError};
+use crate::kernel::node::{Kernel, StepError};
 use crate::request::Evidence;
 
 /// How often it is looked whether the lease has been renewed after all.

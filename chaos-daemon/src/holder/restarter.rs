@@ -10,7 +10,8 @@ use caps::Capability;
 use super::arm::{Arm, ArmError, Armed, Means};
 use crate::fault::RestartWork;
 use crate::host::privilege::SERVICE_HOLDER;
-use crate::kernel::systemd::{Systemd, SystemdError, Unit, talk};
+use crate::kernel::node::talk;
+use crate::kernel::systemd::{Systemd, SystemdError, Unit};
 use crate::request::{Evidence, ProcessEvidence};
 
 /// How often it is looked.

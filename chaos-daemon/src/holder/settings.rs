@@ -10,8 +10,8 @@ use caps::Capability;
 
 use super::arm::{Arm, ArmError, Armed, Means};
 use crate::host::privilege::{CLOCK, LINK_HOLDER, SERVICE_HOLDER};
+use crate::kernel::node::{Kernel, StepError};
 use crate::kernel::setting::Setting;
-use crate::kernel::step::{Kernel, StepError};
 use crate::request::Evidence;
 
 /// How often a service is looked at.

@@ -11,7 +11,7 @@ use crate::host::panic::{AfterPanic, may_panic};
 use crate::host::{BootId, boot_time_ns};
 use crate::journal::down::wall_clock;
 use crate::journal::{Back, DownRecord, FoundDown};
-use crate::kernel::systemd::talk;
+use crate::kernel::node::talk;
 use crate::request::{ApiError, ErrorCode, Evidence, FaultState, FaultStatus, LifetimeClass, WentDown};
 use crate::spec::fault::Effect;
 use crate::spec::{FaultName, FaultType, HostDown, Way};

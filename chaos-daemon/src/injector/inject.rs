@@ -16,7 +16,8 @@ use super::life::{self, Aim, Life};
 use super::names::{self, Names};
 use super::oom::Doom;
 use super::orders::{Line, line};
-use super::state::{Active, Injector, LEASE_WINDOW};
+use super::refusal::{active_already, changed_already};
+use super::state::{Active, Injector, LEASE_WINDOW, settings};
 use super::survey::{self, Asked, Preview, Spot, Surveyed};
 use super::together::{Seat, refuse_beside};
 use super::watch::{Sight, words as guard_words};
@@ -376,25 +377,6 @@ fn refuse_unchanged(plan: &Plan) -> Result<(), ApiError> {
         }
     }
     Ok(())
-}
-
-pub(super) fn changed_already(other: &FaultName, place: &str) -> ApiError {
-    let text = format!("fault {other} has changed {place} already, and one at a time can");
-    ApiError::new(ErrorCode::LimitReached, text).hint("remove it first, or wait until it ends")
-}
-
-pub(super) fn active_already(name: &FaultName, remaining: Duration) -> ApiError {
-    let text = format!("fault {name} is already active, for another {:.1} s", remaining.as_secs_f64());
-    ApiError::new(ErrorCode::FaultActive, text).hint("remove it first, or inject under another name")
-}
-
-/// The places of the settings among these steps.
-pub(super) fn settings(steps: &[Step]) -> Vec<String> {
-    let place = |step: &Step| match step {
-        Step::Setting(setting) => Some(setting.place()),
-        _ => None,
-    };
-    steps.iter().filter_map(place).collect()
 }
 
 fn place<'a>(

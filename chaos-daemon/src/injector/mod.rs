@@ -17,15 +17,18 @@ pub mod inject;
 mod kubeconfigs;
 pub mod life;
 mod logs;
+mod lost_guard;
 pub mod manager;
 mod names;
 mod oom;
 mod orders;
 mod reach;
 pub mod recover;
+mod refusal;
 pub mod runtime;
 pub mod server_process;
 mod services;
+mod site;
 pub mod state;
 mod supervisors;
 mod supply;
@@ -57,12 +60,13 @@ use crate::residue::Scope;
 use crate::spec::{FaultType, Parameter};
 
 use alerts::{AlertsError, Ears};
+use lost_guard::watch_guard;
 use manager::{ManagerError, ServiceManager, keep_informed};
 use recover::Unfinished;
 use runtime::{Runtime, RuntimeError, listen_vsock};
 use server_process::Recipe;
 use state::Injector;
-use watch::{Heartbeat, beat, watch_guard};
+use watch::{Heartbeat, beat};
 
 /// What the folders are to be, which nobody but root may be able to change: in them is what is undone, and who is believed. Asked at
 /// the start alone, since nothing stands before ending a fault.

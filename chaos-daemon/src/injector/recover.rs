@@ -8,9 +8,10 @@ use nix::libc;
 use super::runtime::{Runtime, RuntimeError};
 use crate::fail_point::{self, Role};
 use crate::journal::{Found, Journal, undo_on};
+use crate::kernel::node::{Kernel, Node};
 use crate::kernel::process::{END_LIMIT, ProcessId};
 use crate::kernel::setting::Setting;
-use crate::kernel::step::{Kernel, Node, Step};
+use crate::kernel::step::Step;
 use crate::residue::{self, Scope};
 
 /// What recovery found.

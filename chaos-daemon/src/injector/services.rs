@@ -4,7 +4,8 @@
 use crate::fault::Ground;
 use crate::host::Lack;
 use crate::host::vital::is_vital_unit;
-use crate::kernel::systemd::{self, SystemdError, Unit, talk};
+use crate::kernel::node::talk;
+use crate::kernel::systemd::{self, SystemdError, Unit};
 use crate::request::{ApiError, ErrorCode};
 use crate::spec::CgroupSelector;
 use crate::target;

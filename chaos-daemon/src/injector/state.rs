@@ -10,9 +10,8 @@ use ipnet::IpNet;
 use tokio::sync::Notify;
 
 use super::holders::{Holder, HolderFailure};
-use super::inject::settings;
 use super::orders::Line;
-use super::survey::Site;
+use super::site::Site;
 use super::watch::{GuardPost, Sight, words};
 use super::{AttachChoice, Options};
 use crate::fault::Attach;
@@ -479,4 +478,13 @@ impl Active {
             self.state = FaultState::Effective;
         }
     }
+}
+
+/// The places of the settings among these steps.
+pub(super) fn settings(steps: &[Step]) -> Vec<String> {
+    let place = |step: &Step| match step {
+        Step::Setting(setting) => Some(setting.place()),
+        _ => None,
+    };
+    steps.iter().filter_map(place).collect()
 }

@@ -6,7 +6,8 @@ use std::io;
 use super::affected::Place;
 use crate::fault::Work;
 use crate::host::{CgroupRef, ProcessId, Running};
-use crate::kernel::systemd::{self, talk};
+use crate::kernel::node::talk;
+use crate::kernel::systemd;
 use crate::request::{ApiError, ErrorCode};
 use crate::target::supervisor::{Service, Services, Supervision, services, supervision};
 

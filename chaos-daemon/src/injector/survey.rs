@@ -2,7 +2,6 @@
 //! the policy's leave is given, and what other faults do meanwhile is for who decides. Looking may take long, also for ever: a lock
 //! of the kernel that somebody holds, a file system or a service manager that does not answer, an expression and many processes.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,10 +9,11 @@ use ipnet::IpNet;
 
 use super::aside::{Places, Purpose, Turn};
 use super::oom::Doom;
-use super::watch::{GuardPost, Sight};
+use super::site::Site;
+use super::watch::Sight;
 use super::{affected, down, ground, supervisors, ways_in};
 use crate::fault::{self, Attach, Ground, Work};
-use crate::host::{Facts, NetNs, NetNsIdentity};
+use crate::host::{NetNs, NetNsIdentity};
 use crate::kernel::step::{NetNsRef, has_clsact};
 use crate::policy::Permit;
 use crate::request::targets::UNKNOWN_TARGETS;
@@ -28,18 +28,6 @@ const LONGEST: Duration = Duration::from_secs(2);
 
 /// So many at a time, one of a user, and the last place for who injects.
 static PLACES: Places = Places::new(4, 1, Some(LONGEST), "surveys of this host").keeping(1);
-
-/// What surveys need to know of the daemon.
-#[derive(Debug)]
-pub(super) struct Site {
-    pub(super) facts: Facts,
-    /// The network namespace of the daemon: that of every target that names none.
-    pub(super) home: NetNs,
-    pub(super) runtime_dir: PathBuf,
-    pub(super) down_record: PathBuf,
-    pub(super) attach: Attach,
-    pub(super) guard: GuardPost,
-}
 
 /// What is to be looked at.
 #[derive(Debug)]

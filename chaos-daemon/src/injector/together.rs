@@ -2,7 +2,7 @@
 //! out, the same as the second of them would meet if the first were active.
 
 use super::down::takes_down;
-use super::inject::{active_already, changed_already};
+use super::refusal::{active_already, changed_already};
 use crate::policy::Policy;
 use crate::request::{ApiError, Caller, ErrorCode, LifetimeClass};
 use crate::spec::{Fault, FaultName};

@@ -1,7 +1,8 @@
 //! Undoing a fault: every step, last first, whatever becomes of the others; then looking whether anything is left.
 
 use crate::fail_point::{self, Point};
-use crate::kernel::step::{Kernel, Node, Step, StepError, Undone};
+use crate::kernel::node::{Kernel, Node, StepError, Undone};
+use crate::kernel::step::Step;
 use crate::request::chain;
 
 /// How often a step is undone that is found again after it.

@@ -4,8 +4,9 @@ use std::fs::OpenOptions;
 use std::io::{self, Write};
 
 use crate::host::panic::SYSRQ;
-use crate::kernel::step::Kernel;
-use crate::kernel::systemd::{SystemdError, talk};
+use crate::kernel::node::Kernel;
+use crate::kernel::node::talk;
+use crate::kernel::systemd::SystemdError;
 use crate::spec::Way;
 
 /// Why the host is still there.

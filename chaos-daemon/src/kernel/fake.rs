@@ -14,9 +14,8 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 
 use super::netlink::{Belongings, Netlink, NetlinkError};
+use super::node::{Node, OpenGroup, StepError, Undone};
 use super::process::ProcessId;
-use super::setting::OpenGroup;
-use super::step::{Node, StepError, Undone};
 use super::systemd::{Systemd, SystemdError};
 use crate::host::CgroupRef;
 use crate::host::netns::NetNs;

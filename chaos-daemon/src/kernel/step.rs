@@ -4,19 +4,15 @@
 //! so that only our own is ever removed, and "was never made" is a success.
 
 use std::fmt;
-use std::io;
 use std::thread;
-use std::time::{Duration, Instant};
 
-use nix::libc;
 use serde::{Deserialize, Serialize};
 
 use super::netlink::marks::{self, FILTER_HANDLE, FILTER_PREFIX};
 use super::netlink::{Netlink, NetlinkError, Qdisc};
-use super::process::{END_LIMIT, ProcessId};
-use super::setting::{OpenGroup, Setting, clock};
-use super::systemd::{Systemd, SystemdError};
-use crate::host::CgroupRef;
+use super::node::{Kernel, Node, StepError, Undone};
+use super::process::ProcessId;
+use super::setting::Setting;
 use crate::host::nameless;
 use crate::host::netns::{NetNs, NetNsError, NetNsIdentity};
 use crate::spec::{Direction, netns};
@@ -62,171 +58,6 @@ pub enum Step {
     },
     /// A setting of the node that a supervised fault changes. Undo: set it back, if it is still as we set it.
     Setting(Setting),
-}
-
-/// What an undo found.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Undone {
-    /// It was there, and is gone.
-    Removed,
-    /// It was not there.
-    Absent,
-    /// It was not there, or others still use it and it stays.
-    Kept,
-    /// Somebody else has changed it since: it is theirs, and stays.
-    Changed {
-        /// As it is now.
-        now: String,
-    },
-}
-
-/// The node as a step finds it: the [`Kernel`], or in tests a fake, each of whose operations can be made to fail.
-pub trait Node: Sync {
-    /// A connection into a network namespace.
-    ///
-    /// # Errors
-    /// As [`Netlink::open_in`].
-    fn connect(&self, netns: NetNs) -> Result<Netlink, NetlinkError>;
-
-    /// Ends a process, if it is still the same.
-    ///
-    /// # Errors
-    /// When it may still be there.
-    fn end(&self, id: ProcessId) -> Result<Undone, StepError>;
-
-    /// Whether a process is there, the same still.
-    ///
-    /// # Errors
-    /// When that cannot be known.
-    fn runs(&self, id: ProcessId) -> Result<bool, StepError>;
-
-    /// Opens a control group; `None` when it has gone, and with it everything that was set in it.
-    ///
-    /// # Errors
-    /// When it cannot be opened for another reason.
-    fn cgroup(&self, cgroup: &CgroupRef) -> io::Result<Option<impl OpenGroup>>;
-
-    /// Wall clock minus boot clock, in nanoseconds.
-    ///
-    /// # Errors
-    /// When a clock cannot be read.
-    fn clock_distance_ns(&self) -> io::Result<i64>;
-
-    /// Steps the wall clock by so many nanoseconds.
-    ///
-    /// # Errors
-    /// When it is refused.
-    fn step_clock(&self, offset_ns: i64) -> io::Result<()>;
-
-    /// A connection to the service manager, for use in a runtime.
-    ///
-    /// # Errors
-    /// When nobody listens.
-    fn systemd(&self) -> impl Future<Output = Result<Systemd, SystemdError>>;
-
-    /// A moment, to tell how long something has been waited for.
-    fn now(&self) -> Instant;
-
-    /// Lets so much time go by.
-    fn sleep(&self, time: Duration);
-}
-
-/// The kernel that this process runs on.
-#[derive(Debug, Clone, Copy)]
-pub struct Kernel;
-
-impl Node for Kernel {
-    fn connect(&self, netns: NetNs) -> Result<Netlink, NetlinkError> {
-        Netlink::open_in(netns)
-    }
-
-    fn end(&self, id: ProcessId) -> Result<Undone, StepError> {
-        end(id)
-    }
-
-    fn runs(&self, id: ProcessId) -> Result<bool, StepError> {
-        Ok(id.open().map_err(|source| StepError::End { pid: id.pid, source })?.is_some())
-    }
-
-    fn cgroup(&self, cgroup: &CgroupRef) -> io::Result<Option<impl OpenGroup>> {
-        cgroup.open()
-    }
-
-    fn clock_distance_ns(&self) -> io::Result<i64> {
-        clock::distance_ns()
-    }
-
-    fn step_clock(&self, offset_ns: i64) -> io::Result<()> {
-        clock::step(offset_ns)
-    }
-
-    fn systemd(&self) -> impl Future<Output = Result<Systemd, SystemdError>> {
-        Systemd::connect()
-    }
-
-    fn now(&self) -> Instant {
-        Instant::now()
-    }
-
-    fn sleep(&self, time: Duration) {
-        thread::sleep(time);
-    }
-}
-
-/// Why a step could not be undone or looked at.
-#[derive(Debug, thiserror::Error)]
-pub enum StepError {
-    /// Where the namespace is by now, or whether it is at all, cannot be told.
-    #[error("find network namespace {name} again")]
-    Search {
-        /// Its name.
-        name: String,
-        /// Why.
-        #[source]
-        source: std::io::Error,
-    },
-    /// No runtime to talk to the kernel in.
-    #[error("start a runtime for netlink")]
-    Runtime(#[source] std::io::Error),
-    /// No thread to talk to the kernel on.
-    #[error("start a thread for netlink")]
-    Spawn(#[source] std::io::Error),
-    /// The thread that talks to the kernel.
-    #[error("the thread that talks to the kernel panicked")]
-    Thread,
-    /// The kernel refused.
-    #[error(transparent)]
-    Netlink(#[from] NetlinkError),
-    /// The holder cannot be ended.
-    #[error("end holder {pid}")]
-    End {
-        /// Its number.
-        pid: i32,
-        /// Why.
-        #[source]
-        source: std::io::Error,
-    },
-    /// The kernel refused to show or change a setting.
-    #[error("{operation} {what}")]
-    Setting {
-        /// What was tried.
-        operation: &'static str,
-        /// On what.
-        what: String,
-        /// Why.
-        #[source]
-        source: std::io::Error,
-    },
-    /// A setting is not what it has to be.
-    #[error("{what}: expected {expected}, found {found}")]
-    Changed {
-        /// Which.
-        what: String,
-        /// What it should be.
-        expected: String,
-        /// What it is.
-        found: String,
-    },
 }
 
 impl NetNsRef {
@@ -352,20 +183,6 @@ impl fmt::Display for Step {
 
 fn removed(deleted: bool) -> Undone {
     if deleted { Undone::Removed } else { Undone::Absent }
-}
-
-fn end(id: ProcessId) -> Result<Undone, StepError> {
-    let failed = |source| StepError::End { pid: id.pid, source };
-    let Some(process) = id.open().map_err(failed)? else { return Ok(Undone::Absent) };
-    process.signal(libc::SIGKILL).map_err(failed)?;
-    if process.wait(END_LIMIT).map_err(failed)? {
-        Ok(Undone::Removed)
-    } else {
-        Err(failed(std::io::Error::new(
-            std::io::ErrorKind::TimedOut,
-            "killed, and has not ended: it hangs in the kernel, and until that lets it go it keeps what it has taken",
-        )))
-    }
 }
 
 /// Whether a device has the qdisc that stubs hang on.

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::history::{limit, verdict};
 use super::results::{Failure, Output};
-use super::tools::{object, text};
+use super::schema::{object, text};
 use crate::experiment::verdict::VERDICTS;
 use crate::request::ApiError;
 use crate::request::fields::Fields;

@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::results::{Evidence, Failure, Output, RunOutput};
-use super::tools::{object, text};
+use super::schema::{object, text};
 use crate::experiment::driver::residue;
 use crate::request::fields::Fields;
 use crate::request::{ApiError, Caller, DoctorReport, ErrorCode, ResidueReport, ResourceAbility};

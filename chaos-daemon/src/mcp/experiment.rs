@@ -7,14 +7,15 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::inject::PlanOutput;
+use super::inject::idempotency_key;
+use super::plan::PlanOutput;
 use super::results::{Failure, Output, RunOutput, word};
-use super::tools::{object, text};
+use super::schema::{object, text};
 use super::waiting::{Asker, LONGEST_WAIT, wait_property, wait_seconds};
 use crate::experiment::Stage;
 use crate::request::fields::Fields;
 use crate::request::{ApiError, Caller};
-use crate::server::keys::{Begun, IdempotencyKey, LONGEST_KEY};
+use crate::server::keys::{Begun, LONGEST_KEY};
 use crate::server::runs::{Run, now};
 use crate::server::service::{DryRun, Service};
 use crate::spec::SpecError;
@@ -93,12 +94,7 @@ async fn outcome(run: &Run, wait: Duration, asker: &Asker) -> Result<RunOutput, 
     }
 }
 
-/// Understands the key of what is to be begun once.
-pub(super) fn idempotency_key(fields: &mut Fields) -> Result<Option<IdempotencyKey>, SpecError> {
-    fields.string("idempotency_key")?.map(IdempotencyKey::new).transpose()
-}
-
-/// That field as JSON Schema.
+/// The key of what is to be begun once, as JSON Schema.
 pub(super) fn key_property(description: &str) -> Value {
     json!({"type": "string", "minLength": 1, "maxLength": LONGEST_KEY, "pattern": "^[!-~]+$",
         "description": format!("{description} Known for an hour, and until the daemon's server ends.")})

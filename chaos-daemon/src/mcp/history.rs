@@ -9,10 +9,11 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::results::{Failure, Output, RunOutput, RunningView};
-use super::tools::{object, text};
+use super::schema::{object, text};
 use super::waiting::{Asker, wait_property, wait_seconds};
 use crate::experiment::Verdict;
-use crate::experiment::timeline::{Occurrence, Reading, Role, Stage};
+use crate::experiment::role::{Role, Stage};
+use crate::experiment::timeline::{Occurrence, Reading};
 use crate::experiment::verdict::VERDICTS;
 use crate::request::fields::Fields;
 use crate::request::{ApiError, ErrorCode};

@@ -3,18 +3,15 @@
 use std::time::Duration;
 
 use rmcp::model::CallToolResult;
-use schemars::JsonSchema;
-use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::experiment::idempotency_key;
+use super::plan::PlanOutput;
 use super::results::{Failure, InjectOutput, Output, lifetime, word};
 use super::waiting::Asker;
-use crate::experiment::Impact;
 use crate::request::fields::Fields;
-use crate::request::{ApiError, Caller, ErrorCode, FaultStatus, PlanReport, TargetsReport};
+use crate::request::{ApiError, Caller, ErrorCode, FaultStatus};
 use crate::server::keys::{Begun, IdempotencyKey};
-use crate::server::service::{Injection, PlannedFault, Service, check};
+use crate::server::service::{Injection, Service, check};
 use crate::spec::{FaultName, FaultRequest, FaultType, Probability, SpecError};
 
 /// The fields that describe a fault, so that they mean nothing but for `register`.
@@ -264,58 +261,6 @@ pub(super) fn failed(arguments: &Map<String, Value>, error: &ApiError) -> CallTo
     .result()
 }
 
-/// Result of `chaos_plan`, and what a dry run of an experiment has of each fault.
-#[derive(Debug, Clone, Default, Serialize, JsonSchema)]
-pub(super) struct PlanOutput {
-    /// Name of its action, of a fault of an experiment.
-    #[schemars(with = "String")]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    action: Option<String>,
-    /// Fault identifier.
-    fault_name: String,
-    /// Type of the fault, of a fault of an experiment.
-    #[schemars(with = "String")]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    fault_type: Option<String>,
-    /// What the fault would do to what.
-    description: String,
-    /// What would bind it to its end: "kernel", "supervised" or "irreversible".
-    lifetime: String,
-    /// Who would see to its end when the daemon cannot.
-    guard: String,
-    /// How long it would last.
-    duration_seconds: f64,
-    /// Kernel operations in order, each with its undo.
-    steps: Vec<String>,
-    /// The processes that would be hit, but of a fault that is the whole host's.
-    #[schemars(with = "TargetsReport")]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    targets: Option<TargetsReport>,
-    /// process_kill: who would start the processes anew, a line each: systemd by a service's Restart=, a supervisor, perhaps a container
-    /// runtime or a parent that runs the same program, or nobody.
-    #[schemars(with = "Vec<String>")]
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    restarts: Vec<String>,
-    /// What to see to before it is injected.
-    #[schemars(with = "Vec<String>")]
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    warnings: Vec<String>,
-    /// Who would be affected, and how badly.
-    #[schemars(with = "Impact")]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    impact: Option<Impact>,
-    /// Why it cannot be.
-    #[schemars(with = "Failure")]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<Failure>,
-}
-
-impl Output for PlanOutput {
-    fn failed(&self) -> bool {
-        self.error.is_some()
-    }
-}
-
 pub(super) async fn plan(
     service: &Service,
     caller: Caller,
@@ -330,43 +275,12 @@ pub(super) async fn plan(
     Ok(PlanOutput::of(&name, plan, impact))
 }
 
-impl PlanOutput {
-    fn of(name: &FaultName, plan: PlanReport, impact: Impact) -> Self {
-        Self {
-            action: None,
-            fault_name: name.to_string(),
-            fault_type: None,
-            description: plan.description,
-            lifetime: lifetime(plan.lifetime),
-            guard: plan.guard,
-            duration_seconds: plan.duration.as_secs_f64(),
-            steps: plan.steps,
-            targets: plan.targets,
-            restarts: plan.restarts,
-            warnings: plan.warnings,
-            impact: Some(impact),
-            error: None,
-        }
-    }
-
-    /// Of a fault of an experiment, also of one that would be refused.
-    pub(super) fn of_experiment(planned: PlannedFault) -> Self {
-        let PlannedFault { action, name, fault_type, plan } = planned;
-        let output = match plan {
-            Ok((plan, impact)) => Self::of(&name, plan, impact),
-            Err(error) => {
-                Self { fault_name: name.to_string(), error: Some(Failure::from(&error)), ..Self::default() }
-            }
-        };
-        Self { action: Some(action), fault_type: Some(fault_type.name().to_owned()), ..output }
-    }
+pub(super) fn plan_failed(arguments: &Map<String, Value>, error: &ApiError) -> CallToolResult {
+    let name = arguments.get("fault_name").and_then(Value::as_str).unwrap_or_default();
+    PlanOutput::refused(name.to_owned(), error).result()
 }
 
-pub(super) fn plan_failed(arguments: &Map<String, Value>, error: &ApiError) -> CallToolResult {
-    PlanOutput {
-        fault_name: arguments.get("fault_name").and_then(Value::as_str).unwrap_or_default().to_owned(),
-        error: Some(Failure::from(error)),
-        ..PlanOutput::default()
-    }
-    .result()
+/// Understands the key of what is to be begun once.
+pub(super) fn idempotency_key(fields: &mut Fields) -> Result<Option<IdempotencyKey>, SpecError> {
+    fields.string("idempotency_key")?.map(IdempotencyKey::new).transpose()
 }

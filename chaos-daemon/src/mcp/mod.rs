@@ -7,6 +7,7 @@ mod experiment;
 mod history;
 mod inject;
 mod params;
+mod plan;
 mod probe;
 mod resources;
 mod results;

@@ -7,8 +7,9 @@ use rmcp::model::CallToolResult;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::inject::PlanOutput;
-use crate::experiment::timeline::{Reading, Stages};
+use super::plan::PlanOutput;
+use crate::experiment::role::Stages;
+use crate::experiment::timeline::Reading;
 use crate::experiment::{FailureMode, Impact, Recovery, Stage, Verdict};
 use crate::request::{self, ApiError, FaultStatus, LifetimeClass};
 use crate::server::history::ExperimentResult;

@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::results::{Failure, Output};
-use super::tools::{object, text};
+use super::schema::{object, text};
 use crate::request::fields::Fields;
 use crate::request::{ApiError, Caller};
 use crate::server::schedule::plan::{LONGEST_JITTER, Words};

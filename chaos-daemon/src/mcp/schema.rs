@@ -6,7 +6,22 @@ use std::sync::Arc;
 use rmcp::model::JsonObject;
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, Schema, json_schema};
-use serde_json::Value;
+use serde_json::{Value, json};
+
+/// The schema of a text.
+pub(super) fn text(description: &str) -> Value {
+    json!({"type": "string", "description": description})
+}
+
+/// The schema of an object that has these properties and no others.
+pub(super) fn object(properties: Value, required: &[&str]) -> JsonObject {
+    let mut schema = JsonObject::new();
+    schema.insert("type".to_owned(), json!("object"));
+    schema.insert("properties".to_owned(), properties);
+    schema.insert("required".to_owned(), json!(required));
+    schema.insert("additionalProperties".to_owned(), json!(false));
+    schema
+}
 
 /// The schema of what `T` serializes to.
 pub(super) fn of_output<T: JsonSchema>() -> Arc<JsonObject> {

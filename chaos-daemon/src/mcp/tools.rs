@@ -6,9 +6,10 @@ use rmcp::model::{CallToolResult, JsonObject, Tool, ToolAnnotations};
 use serde_json::{Map, Value, json};
 
 use super::results::{InjectOutput, Output, RunOutput, StatusOutput};
+use super::schema::{object, text};
 use super::waiting::Asker;
 use super::{
-    catalogue, control, describe, experiment, history, inject, params, probe, schedule, schema, status,
+    catalogue, control, describe, experiment, history, inject, params, plan, probe, schedule, schema, status,
 };
 use crate::experiment::schema as experiment_schema;
 use crate::probe::KINDS;
@@ -220,7 +221,7 @@ impl Call {
             Self::RegisterExperiment => schema::of_output::<experiment::RegisterOutput>(),
             Self::ListExperiments => schema::of_output::<catalogue::ListOutput>(),
             Self::DescribeExperiment => schema::of_output::<describe::Description>(),
-            Self::Plan => schema::of_output::<inject::PlanOutput>(),
+            Self::Plan => schema::of_output::<plan::PlanOutput>(),
             Self::Stop => schema::of_output::<control::StopOutput>(),
             Self::Doctor => schema::of_output::<control::DoctorOutput>(),
             Self::Probe => schema::of_output::<probe::ProbeOutput>(),
@@ -290,19 +291,6 @@ fn probe_tool() -> (&'static str, &'static str, JsonObject) {
             &["arguments"],
         ),
     )
-}
-
-pub(super) fn text(description: &str) -> Value {
-    json!({"type": "string", "description": description})
-}
-
-pub(super) fn object(properties: Value, required: &[&str]) -> JsonObject {
-    let mut schema = JsonObject::new();
-    schema.insert("type".to_owned(), json!("object"));
-    schema.insert("properties".to_owned(), properties);
-    schema.insert("required".to_owned(), json!(required));
-    schema.insert("additionalProperties".to_owned(), json!(false));
-    schema
 }
 
 fn fault_properties() -> Value {

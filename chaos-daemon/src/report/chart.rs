@@ -4,7 +4,8 @@ use std::fmt::Write as _;
 
 use super::html::escaped;
 use super::{Facts, active};
-use crate::experiment::timeline::{Reading, Role};
+use crate::experiment::role::Role;
+use crate::experiment::timeline::Reading;
 use crate::server::history::Recorded;
 
 /// Width of what is left of the rows, for their names.

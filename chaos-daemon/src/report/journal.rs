@@ -5,7 +5,8 @@ use serde_json::{Map, Value, json};
 
 use super::active;
 use crate::experiment::Verdict;
-use crate::experiment::timeline::{Kind, Occurrence, Reading, Role, Stage};
+use crate::experiment::role::{Role, Stage};
+use crate::experiment::timeline::{Kind, Occurrence, Reading};
 use crate::server::history::Recorded;
 
 /// The journal of a run.

@@ -6,7 +6,8 @@ pub mod journal;
 pub mod markdown;
 
 use crate::experiment::alert::Alarm;
-use crate::experiment::timeline::{Kind, Occurrence, Reading, Role, Stage};
+use crate::experiment::role::{Role, Stage};
+use crate::experiment::timeline::{Kind, Occurrence, Reading};
 use crate::server::history::Recorded;
 
 /// What a report tells of a run; times are seconds since it began.

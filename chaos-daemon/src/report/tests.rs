@@ -5,7 +5,7 @@ use serde_json::json;
 use super::*;
 use crate::experiment::alert::Alarm;
 use crate::experiment::recovery::Incident;
-use crate::experiment::timeline::Stages;
+use crate::experiment::role::Stages;
 use crate::experiment::{Recovery, Verdict};
 use crate::server::history::{ExperimentResult, RunFault};
 use crate::spec::FaultType;

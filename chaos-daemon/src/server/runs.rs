@@ -11,9 +11,10 @@ use tokio::sync::watch;
 use super::history::{ExperimentResult, History, Recorded, RunFault, of_document, of_stages};
 use super::notes::{Note, Notes};
 use super::owner::Owner;
-use crate::experiment::timeline::{Occurrence, Reading, Role};
+use crate::experiment::role::Role;
+use crate::experiment::timeline::{Occurrence, Reading};
 use crate::experiment::{
-    Ending, Experiment, Means, Outcome, Progress, Recorder, Recovery, Stage, Timeline, drive, stage,
+    Ending, Experiment, Means, Outcome, Progress, Recorder, Recovery, Stage, Timeline, drive, staged,
 };
 use crate::probe::prober::Prober;
 use crate::request::wire::Door;
@@ -434,7 +435,7 @@ async fn next(
         None => Vec::new(),
     };
     steps.extend(result.stage.map(|stage| (stage, verdict)));
-    stage::next(experiment, &steps, verdict)
+    staged::next(experiment, &steps, verdict)
 }
 
 /// What the faults of an experiment name as their targets.

@@ -1,7 +1,7 @@
 //! Tests of which runs may go on beside each other, and of what is told of one.
 
 use super::*;
-use crate::experiment::timeline;
+use crate::experiment::role::Stage;
 use crate::spec::TargetRequest;
 
 fn run(experiment: &str, target: &str) -> Run {
@@ -62,7 +62,7 @@ fn what_a_run_does_right_now_fits_into_a_line() {
         time: now(),
         probe: format!("{role:?}").to_lowercase(),
         role,
-        stage: timeline::Stage::During,
+        stage: Stage::During,
         met,
         value,
         took_seconds: 0.0,

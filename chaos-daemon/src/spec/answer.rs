@@ -4,7 +4,8 @@ use chaos_common::unreachable;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::target::{Protocol, Traffic};
+use super::target::Protocol;
+use super::traffic::Traffic;
 use super::units::SpecError;
 
 /// The answers of `error`, as callers name them.

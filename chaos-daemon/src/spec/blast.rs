@@ -9,7 +9,7 @@ use super::fault::{Effect, FaultRequest};
 use super::fault_type::FaultType;
 use super::hoard::Hoard;
 use super::impairment::{Impairment, Loss};
-use super::process::Share;
+use super::share::Share;
 use super::units::{Probability, SpecError};
 
 /// How badly those are off that a fault affects; each is worse than the one before.

@@ -1,63 +1,15 @@
 //! Faults of calls: what the programs of one service ask the kernel for fails, with an error of the caller's choice.
 
 use ipnet::IpNet;
-use nix::libc;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::files::FILE_ERRORS;
+use super::errno::{CONNECT_ERRORS, Errno};
 use super::parts::{CallShare, CallSignal};
 use super::ports::Ports;
 use super::process::{Whose, signal};
-use super::sockets::SOCKET_ERRORS;
 use super::target::{self, Protocol, TargetRequest};
 use super::units::{Probability, SpecError};
-
-/// The errors that a connection can fail with: as callers name them, as errno(3) does, and their numbers.
-pub const CONNECT_ERRORS: &[(&str, &str, i32)] = &[
-    ("connection_refused", "ECONNREFUSED", libc::ECONNREFUSED),
-    ("connection_reset", "ECONNRESET", libc::ECONNRESET),
-    ("timed_out", "ETIMEDOUT", libc::ETIMEDOUT),
-    ("host_unreachable", "EHOSTUNREACH", libc::EHOSTUNREACH),
-    ("network_unreachable", "ENETUNREACH", libc::ENETUNREACH),
-    ("network_down", "ENETDOWN", libc::ENETDOWN),
-    ("address_not_available", "EADDRNOTAVAIL", libc::EADDRNOTAVAIL),
-    ("permission_denied", "EACCES", libc::EACCES),
-];
-
-/// An error that a call fails with, from a list of those that the call can have.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Errno(i32);
-
-impl Errno {
-    /// Finds the error that a caller names, in lower case or as errno(3) has it; the first of the list if none is named.
-    ///
-    /// # Errors
-    /// Names those that are in the list.
-    pub fn parse(name: Option<&str>, known: &[(&str, &str, i32)]) -> Result<Self, SpecError> {
-        let found = match name {
-            None => known.first(),
-            Some(name) => known.iter().find(|(word, symbol, _)| name == *word || name == *symbol),
-        };
-        found.map(|(.., number)| Self(*number)).ok_or_else(|| {
-            let words: Vec<_> = known.iter().map(|(word, ..)| *word).collect();
-            let name = name.unwrap_or_default();
-            SpecError::new("params.errno", format!("{name:?} is not known: give one of {}", words.join(", ")))
-        })
-    }
-
-    /// Its number, which is positive.
-    pub fn number(self) -> u32 {
-        self.0.unsigned_abs()
-    }
-
-    /// Its name, as errno(3) has it.
-    pub fn symbol(self) -> &'static str {
-        let all = CONNECT_ERRORS.iter().chain(FILE_ERRORS).chain(SOCKET_ERRORS);
-        let found = { all }.find(|(.., number)| *number == self.0);
-        found.map_or("an unknown error", |(_, symbol, _)| symbol)
-    }
-}
 
 /// How the calls that match fail.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -206,6 +158,7 @@ impl Connections {
 
 #[cfg(test)]
 mod tests {
+    use nix::libc;
     use serde_json::json;
 
     use super::*;

@@ -9,7 +9,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::ports::Ports;
-use super::target::{PortMatch, Protocol, Traffic};
+use super::target::{PortMatch, Protocol};
+use super::traffic::Traffic;
 use super::units::SpecError;
 
 /// The port of name servers.

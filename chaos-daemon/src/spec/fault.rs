@@ -28,7 +28,9 @@ use super::service::ServicePackets;
 use super::sessions::{ConnectionLoad, LoadParams};
 use super::settings::{self, ClockParams, Limit, LinkParams, LinkRhythm};
 use super::sockets::{SocketCalls, SocketParams};
-use super::target::{Direction, Protocol, TargetRequest, Traffic};
+use super::takes;
+use super::target::{Direction, Protocol, TargetRequest};
+use super::traffic::Traffic;
 use super::units::{DEFAULT_FAULT, LONGEST_FAULT, Probability, SHORTEST_FAULT, SpecError, seconds};
 
 /// A fault as a caller registers it: the tool specification's fields, and the node's.
@@ -370,7 +372,7 @@ impl FaultRequest {
             return Err(SpecError::new("error_message", "longer than 512 bytes"));
         }
         self.target.check_resolving().and_then(|()| netns::check(self.target.netns.as_deref()))?;
-        parameter::check(self.fault_type, &self.params)?;
+        takes::check(self.fault_type, &self.params)?;
         Ok(Fault { duration, effect: self.effect(duration)? })
     }
 

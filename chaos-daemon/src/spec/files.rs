@@ -4,31 +4,15 @@
 use std::path::PathBuf;
 
 use chaos_common::file;
-use nix::libc;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::calls::{self, Failure};
+use super::errno::FILE_ERRORS;
 use super::parts::{CallShare, CallSignal};
 use super::process::Whose;
 use super::target::TargetRequest;
 use super::units::SpecError;
-
-/// The errors that a call about a file can fail with: as callers name them, as errno(3) does, and their numbers.
-pub const FILE_ERRORS: &[(&str, &str, i32)] = &[
-    ("io_error", "EIO", libc::EIO),
-    ("no_space", "ENOSPC", libc::ENOSPC),
-    ("quota_exceeded", "EDQUOT", libc::EDQUOT),
-    ("read_only", "EROFS", libc::EROFS),
-    ("permission_denied", "EACCES", libc::EACCES),
-    ("not_permitted", "EPERM", libc::EPERM),
-    ("not_found", "ENOENT", libc::ENOENT),
-    ("too_many_open_files", "EMFILE", libc::EMFILE),
-    ("too_many_open_files_in_system", "ENFILE", libc::ENFILE),
-    ("no_memory", "ENOMEM", libc::ENOMEM),
-    ("timed_out", "ETIMEDOUT", libc::ETIMEDOUT),
-    ("busy", "EBUSY", libc::EBUSY),
-];
 
 /// Something that programs ask of files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -8,10 +8,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::fault::Effect;
 use super::ip;
 use super::parameter::part;
 use super::parts::Ramp;
+use super::process::Whose;
 use super::settings::{self, need};
 use super::target::{self, Protocol, TargetRequest};
 use super::units::SpecError;
@@ -268,8 +268,20 @@ fn file_mb() -> f64 {
     64.0
 }
 
+/// What is to be taken, from whom, and how fast.
+pub(super) struct Taking {
+    /// Of what, and how much.
+    pub(super) what: Hoard,
+    /// How long it takes until all of it is taken.
+    pub(super) ramp: Duration,
+    /// Whose it is, where it is not the whole host's.
+    pub(super) whose: Option<Whose>,
+    /// In which network namespace, where it has a part in it.
+    pub(super) netns: Option<String>,
+}
+
 /// Memory, held, or taken until somebody is killed for want of it.
-pub(super) fn memory(params: &Map<String, Value>, target: &TargetRequest) -> Result<Effect, SpecError> {
+pub(super) fn memory(params: &Map<String, Value>, target: &TargetRequest) -> Result<Taking, SpecError> {
     let MemoryParams { memory_mb, memory_percent, oom, reserve_mb } = part(params)?;
     let (reserve, whose) = (reserve_mb.map(mebibytes), settings::group_if_any(target)?);
     let what = match (oom, memory_mb, memory_percent) {
@@ -293,7 +305,7 @@ pub(super) fn memory(params: &Map<String, Value>, target: &TargetRequest) -> Res
         }
         (false, None, None) => return need("params.memory_mb", None, "MiB, or memory_percent"),
     };
-    Ok(Effect::Hoard { what, ramp: ramp(params)?, whose, netns: None })
+    Ok(Taking { what, ramp: ramp(params)?, whose, netns: None })
 }
 
 fn taken_anyway(field: &str) -> SpecError {
@@ -301,7 +313,7 @@ fn taken_anyway(field: &str) -> SpecError {
 }
 
 /// Room of a file system.
-pub(super) fn disk_fill(params: &Map<String, Value>, target: &TargetRequest) -> Result<Effect, SpecError> {
+pub(super) fn disk_fill(params: &Map<String, Value>, target: &TargetRequest) -> Result<Taking, SpecError> {
     let DiskParams { path, megabytes, percent, leave_free_mb } = part(params)?;
     let (path, bytes, leave) = (absolute(path)?, megabytes.map(mebibytes), leave_free_mb.map(mebibytes));
     match (bytes, percent, leave) {
@@ -312,7 +324,7 @@ pub(super) fn disk_fill(params: &Map<String, Value>, target: &TargetRequest) -> 
 }
 
 /// Open files of the host's table.
-pub(super) fn descriptors(params: &Map<String, Value>, target: &TargetRequest) -> Result<Effect, SpecError> {
+pub(super) fn descriptors(params: &Map<String, Value>, target: &TargetRequest) -> Result<Taking, SpecError> {
     let DescriptorParams { count, leave_free } = part(params)?;
     if count.is_none() && leave_free.is_none() {
         return need("params.count", None, "how many to hold, or leave_free");
@@ -322,40 +334,40 @@ pub(super) fn descriptors(params: &Map<String, Value>, target: &TargetRequest) -
 }
 
 /// Places for processes and threads.
-pub(super) fn tasks(params: &Map<String, Value>, target: &TargetRequest) -> Result<Effect, SpecError> {
+pub(super) fn tasks(params: &Map<String, Value>, target: &TargetRequest) -> Result<Taking, SpecError> {
     let TaskParams { count } = part(params)?;
     let whose = settings::group_if_any(target)?;
-    Ok(Effect::Hoard { what: Hoard::Tasks { count }, ramp: ramp(params)?, whose, netns: None })
+    Ok(Taking { what: Hoard::Tasks { count }, ramp: ramp(params)?, whose, netns: None })
 }
 
 /// Files of a file system.
-pub(super) fn inodes(params: &Map<String, Value>, target: &TargetRequest) -> Result<Effect, SpecError> {
+pub(super) fn inodes(params: &Map<String, Value>, target: &TargetRequest) -> Result<Taking, SpecError> {
     let InodeParams { path, count } = part(params)?;
     of_the_host(Hoard::Inodes { path: absolute(path)?, count }, params, target)
 }
 
 /// Ports of an address.
-pub(super) fn ports(params: &Map<String, Value>, target: &TargetRequest) -> Result<Effect, SpecError> {
+pub(super) fn ports(params: &Map<String, Value>, target: &TargetRequest) -> Result<Taking, SpecError> {
     let PortsParams { count, address: text, port_range: range } = part(params)?;
     let range = range.as_deref().map(port_range).transpose()?;
     let what = Hoard::Ports { udp: is_udp(target)?, address: address(&text)?, range, count };
-    Ok(Effect::Hoard { what, ramp: ramp(params)?, whose: None, netns: settings::netns_if_any(target)? })
+    Ok(Taking { what, ramp: ramp(params)?, whose: None, netns: settings::netns_if_any(target)? })
 }
 
 /// Bandwidth of a file system.
-pub(super) fn disk_io(params: &Map<String, Value>, target: &TargetRequest) -> Result<Effect, SpecError> {
+pub(super) fn disk_io(params: &Map<String, Value>, target: &TargetRequest) -> Result<Taking, SpecError> {
     let DiskIoParams { path, bytes_per_second: rate, size_mb } = part(params)?;
     let what = Hoard::DiskIo { path: absolute(path)?, rate, bytes: mebibytes(size_mb) };
-    Ok(Effect::Hoard { what, ramp: Duration::ZERO, whose: settings::group_if_any(target)?, netns: None })
+    Ok(Taking { what, ramp: Duration::ZERO, whose: settings::group_if_any(target)?, netns: None })
 }
 
 fn of_the_host(
     what: Hoard,
     params: &Map<String, Value>,
     target: &TargetRequest,
-) -> Result<Effect, SpecError> {
+) -> Result<Taking, SpecError> {
     settings::nowhere(target, "this resource is the whole host's")?;
-    Ok(Effect::Hoard { what, ramp: ramp(params)?, whose: None, netns: None })
+    Ok(Taking { what, ramp: ramp(params)?, whose: None, netns: None })
 }
 
 fn ramp(params: &Map<String, Value>) -> Result<Duration, SpecError> {
@@ -406,6 +418,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::spec::fault::Effect;
 
     fn hoard(params: serde_json::Value) -> Result<Option<Hoard>, SpecError> {
         settings::tests::exhaustion(params).map(|effect| match effect {

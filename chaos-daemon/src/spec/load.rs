@@ -6,7 +6,6 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::fault::Effect;
 use super::parameter::part;
 use super::parts::Ramp;
 use super::process::Whose;
@@ -51,14 +50,14 @@ fn most_of_it() -> f64 {
 }
 
 /// CPU time, burned.
-pub(super) fn cpu(params: &Map<String, Value>, target: &TargetRequest) -> Result<Effect, SpecError> {
+pub(super) fn cpu(params: &Map<String, Value>, target: &TargetRequest) -> Result<CpuLoad, SpecError> {
     let CpuParams { cpu_percent: percent, cores, processors } = part(params)?;
     let processors = processors.as_deref().map(processor_list).transpose()?.unwrap_or_default();
     if cores.is_some() && !processors.is_empty() {
         return Err(SpecError::new("params.processors", "give cores or processors, not both"));
     }
     let (ramp, whose) = (part(params).map(Ramp::duration)?, settings::group_if_any(target)?);
-    Ok(Effect::Cpu(CpuLoad { percent, cores, processors, ramp, whose }))
+    Ok(CpuLoad { percent, cores, processors, ramp, whose })
 }
 
 /// A list as the kernel writes one: "0-1,3" (cpuset(7)).

@@ -142,7 +142,7 @@ impl Spoiling {
     /// # Errors
     /// Names the parameter that is out of bounds, or makes no sense beside the others.
     pub fn parse(params: &Map<String, Value>) -> Result<Self, SpecError> {
-        parameter::check(FaultType::McpError, params)?;
+        parameter::check(FaultType::McpError.name(), &parameter::fields_of::<McpParams>(), params)?;
         parameter::part::<McpParams>(params)?.spoiling()
     }
 

@@ -4,7 +4,6 @@
 //! The unit of a parameter is the end of its name: `delay_ms` is in milliseconds. See [`Unit`].
 
 use std::collections::BTreeMap;
-use std::sync::LazyLock;
 
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
@@ -13,8 +12,6 @@ use serde::de::{Deserializer, Error as _, Visitor};
 use serde::{Deserialize, forward_to_deserialize_any};
 use serde_json::{Map, Value, json};
 
-use super::fault_type::{FAULT_TYPES, FaultType};
-use super::resource::{RESOURCES, Resource};
 use super::units::SpecError;
 
 /// One parameter.
@@ -197,74 +194,11 @@ pub fn plain(value: &Value) -> String {
     }
 }
 
-/// Every type's parameters. They are read once.
-static ALL: LazyLock<BTreeMap<FaultType, Vec<Parameter>>> =
-    LazyLock::new(|| FAULT_TYPES.iter().map(|kind| (*kind, kind.read_parameters())).collect());
-
-/// The parameters of each resource, without that which names the resource.
-static OF_RESOURCES: LazyLock<BTreeMap<&'static str, Vec<Parameter>>> =
-    LazyLock::new(|| RESOURCES.iter().map(|resource| (resource.name, (resource.parameters)())).collect());
-
-impl FaultType {
-    /// The parameters that it takes, in the order in which people are told of them.
-    pub fn parameters(self) -> &'static [Parameter] {
-        ALL.get(&self).map_or(&[], Vec::as_slice)
-    }
-
-    /// The same in a line.
-    pub fn parameter_line(self) -> String {
-        let line = |parameter: &Parameter| match parameter.resources.is_empty() {
-            true => parameter.line(),
-            false => format!("{} of {}", parameter.line(), parameter.resources.join(", ")),
-        };
-        match self.parameters() {
-            [] => "none".to_owned(),
-            all => all.iter().map(line).collect::<Vec<_>>().join("; "),
-        }
-    }
-}
-
-/// What every resource takes: each parameter once, where all that it says is the same, and else once for those of which it is.
-pub(super) fn of_all_resources() -> Vec<Parameter> {
-    let mut all: Vec<Parameter> = Vec::new();
-    for Resource { name, .. } in RESOURCES {
-        for parameter in OF_RESOURCES.get(name).into_iter().flatten() {
-            let same = |known: &&mut Parameter| {
-                known.name == parameter.name
-                    && Parameter { resources: Vec::new(), ..(**known).clone() } == *parameter
-            };
-            match all.iter_mut().find(same) {
-                Some(known) => known.resources.push(name),
-                None => all.push(Parameter { resources: vec![name], ..parameter.clone() }),
-            }
-        }
-    }
-    all
-}
-
-/// Refuses parameters that this type does not take, that lack one, or that are out of bounds.
+/// Refuses parameters that `who` does not take, that lack one, or that are out of bounds.
 ///
 /// # Errors
 /// Names the parameter.
-pub(super) fn check(kind: FaultType, given: &Map<String, Value>) -> Result<(), SpecError> {
-    if kind != FaultType::ResourceExhaustion {
-        return known(kind.name(), kind.parameters(), given);
-    }
-    let mut rest = given.clone();
-    let resource = Resource::take(&mut rest)?;
-    let takes = OF_RESOURCES.get(resource.name).map_or(&[][..], Vec::as_slice);
-    for name in rest.keys().filter(|name| !takes.iter().any(|known| known.name == **name)) {
-        let others = kind.parameters().iter().filter(|known| known.name == name.as_str());
-        let others: Vec<_> = others.flat_map(|known| known.resources.iter().copied()).collect();
-        if !others.is_empty() {
-            let problem = format!("belongs to resource {}, not to {:?}", others.join(" and "), resource.name);
-            return Err(SpecError::new(format!("params.{name}"), problem));
-        }
-    }
-    known(&format!("resource {}", resource.name), takes, &rest)
-}
-
-fn known(who: &str, takes: &[Parameter], given: &Map<String, Value>) -> Result<(), SpecError> {
+pub(super) fn check(who: &str, takes: &[Parameter], given: &Map<String, Value>) -> Result<(), SpecError> {
     if let Some(name) = given.keys().find(|name| !takes.iter().any(|known| known.name == **name)) {
         let takes: Vec<_> = takes.iter().map(Parameter::line).collect();
         let takes = if takes.is_empty() { "none".to_owned() } else { takes.join("; ") };
@@ -306,14 +240,11 @@ pub fn merged<'a>(all: impl Iterator<Item = (&'a str, &'a Parameter)>) -> Vec<Pa
         }
         known.push((who, parameter));
     }
-    names
-        .into_iter()
-        .filter_map(|first| takers.remove(first.name.as_str()))
-        .map(|takers| merge(&takers))
-        .collect()
+    names.into_iter().filter_map(|first| Some(merge(first, &takers.remove(first.name.as_str())?))).collect()
 }
 
-fn merge(takers: &[(&str, &Parameter)]) -> Parameter {
+/// What all of these say, of whom `first` is the first.
+fn merge(first: &Parameter, takers: &[(&str, &Parameter)]) -> Parameter {
     let mut told: Vec<(&Parameter, Vec<&str>)> = Vec::new();
     for (who, parameter) in takers {
         let says_the_same = |known: &Parameter| {
@@ -333,10 +264,9 @@ fn merge(takers: &[(&str, &Parameter)]) -> Parameter {
         .iter()
         .map(|(parameter, who)| format!("{}: {}{}", who.join(", "), parameter.sentence, default(parameter)))
         .collect();
-    let [(_, first), rest @ ..] = takers else { return Parameter::nothing() };
     Parameter {
         name: first.name.clone(),
-        shape: rest.iter().fold(first.shape.clone(), |shape, (_, other)| shape.or(&other.shape)),
+        shape: takers.iter().skip(1).fold(first.shape.clone(), |shape, (_, other)| shape.or(&other.shape)),
         required: false,
         default: first.default.clone().filter(|_| same_default),
         sentence: sentences.join(" "),
@@ -345,17 +275,6 @@ fn merge(takers: &[(&str, &Parameter)]) -> Parameter {
 }
 
 impl Parameter {
-    fn nothing() -> Self {
-        Self {
-            name: String::new(),
-            shape: Shape::Flag,
-            required: false,
-            default: None,
-            sentence: String::new(),
-            resources: Vec::new(),
-        }
-    }
-
     /// As a property of a JSON Schema.
     pub fn schema(&self) -> Value {
         let mut schema = Map::new();

@@ -4,16 +4,15 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::cgroup::{self, CgroupSelector};
 use super::command::CommandPattern;
-use super::settings::{self, CgroupSelector};
+use super::share::Share;
 use super::target::TargetRequest;
 use super::units::{LONGEST_FAULT, SpecError, millis, time};
 
-/// Parts of a [`Share`] that make up the whole.
-const WHOLE: u32 = 1_000_000;
 /// The most volleys of one `process_kill`.
 const MOST_VOLLEYS: u32 = 10_000;
 /// How long after a volley the next one comes when nobody says.
@@ -65,12 +64,12 @@ impl Whose {
                 ));
             }
         }
-        if names_processes(target) {
+        if target.names_processes() {
             let alone = whose(target, TargetRequest::default());
             return Ok(Some(Self::Processes(ProcessSelector::parse(&alone)?)));
         }
         match target.unit.is_some() || target.cgroup.is_some() {
-            true => Ok(Some(Self::Cgroup(settings::cgroup_of(target)?))),
+            true => Ok(Some(Self::Cgroup(cgroup::of(target)?))),
             false => Ok(None),
         }
     }
@@ -101,110 +100,6 @@ fn whose(target: &TargetRequest, others: TargetRequest) -> TargetRequest {
     TargetRequest { pid, exe, command, below, container, unit, cgroup, ..others }
 }
 
-/// Whether a target names processes by themselves.
-pub(super) fn names_processes(target: &TargetRequest) -> bool {
-    let TargetRequest { pid, exe, command, below, container, .. } = target;
-    pid.is_some() || exe.is_some() || command.is_some() || below.is_some() || container.is_some()
-}
-
-/// A share of a set: above nothing, up to all of it. On the wire a fraction (0.25) or a percentage ("25%").
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(try_from = "ShareText", into = "f64")]
-pub struct Share(u32);
-
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum ShareText {
-    Fraction(f64),
-    Text(String),
-}
-
-impl Share {
-    /// All of it.
-    pub const ALL: Self = Self(WHOLE);
-
-    /// A share from a fraction.
-    ///
-    /// # Errors
-    /// When it is not above 0, or above 1.
-    pub fn new(fraction: f64) -> Result<Self, SpecError> {
-        let parts = (fraction * f64::from(WHOLE)).round();
-        if !(1.0..=f64::from(WHOLE)).contains(&parts) {
-            return Err(wrong_share(&fraction.to_string()));
-        }
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bounded just before")]
-        Ok(Self(parts as u32))
-    }
-
-    /// A share from a text: `0.25` or `25%`.
-    ///
-    /// # Errors
-    /// When it is neither, or out of bounds.
-    pub fn parse(text: &str) -> Result<Self, SpecError> {
-        let (number, whole) = match text.trim().strip_suffix('%') {
-            Some(percent) => (percent.trim_end(), 100.0),
-            None => (text.trim(), 1.0),
-        };
-        match number.parse::<f64>() {
-            Ok(value) => Self::new(value / whole).map_err(|_in_other_words| wrong_share(text)),
-            Err(_) => Err(wrong_share(text)),
-        }
-    }
-
-    /// As a fraction.
-    pub fn fraction(self) -> f64 {
-        f64::from(self.0) / f64::from(WHOLE)
-    }
-
-    /// How many of `total` it is: the nearest number, but never none of some.
-    pub fn of(self, total: usize) -> usize {
-        let (total, whole) = (total as u128, u128::from(WHOLE));
-        let nearest = (total * u128::from(self.0) + whole / 2) / whole;
-        usize::try_from(nearest.max(1).min(total)).unwrap_or(usize::MAX)
-    }
-}
-
-fn wrong_share(text: &str) -> SpecError {
-    SpecError::new(
-        "target.share",
-        format!("{text} is not a share: give a fraction above 0 up to 1, or a percentage such as \"25%\""),
-    )
-}
-
-impl TryFrom<ShareText> for Share {
-    type Error = SpecError;
-
-    fn try_from(text: ShareText) -> Result<Self, SpecError> {
-        match text {
-            ShareText::Fraction(fraction) => Self::new(fraction),
-            ShareText::Text(text) => Self::parse(&text),
-        }
-    }
-}
-
-impl From<Share> for f64 {
-    fn from(share: Share) -> Self {
-        share.fraction()
-    }
-}
-
-impl JsonSchema for Share {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "Share".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({"anyOf": [
-            {"type": "number", "exclusiveMinimum": 0, "maximum": 1},
-            {"type": "string", "pattern": "^[0-9.]+ ?%$"},
-        ]})
-    }
-}
-
 impl ProcessSelector {
     /// The processes that a target names, and nothing beside them.
     ///
@@ -233,7 +128,7 @@ impl ProcessSelector {
         };
         let selector = Self {
             pid: target.pid.map(pid).transpose()?,
-            cgroup: named.then(|| settings::cgroup_of(target)).transpose()?,
+            cgroup: named.then(|| cgroup::of(target)).transpose()?,
             exe: target.exe.clone().map(exe).transpose()?,
             command: pattern("target.command", &target.command)?,
             below: pattern("target.below", &target.below)?,
@@ -241,7 +136,7 @@ impl ProcessSelector {
             share: target.share.unwrap_or(Share::ALL),
             seed: target.seed.unwrap_or_default(),
         };
-        match named || names_processes(target) {
+        match named || target.names_processes() {
             true => Ok(selector),
             false => Err(SpecError::new(
                 "target.unit",
@@ -439,7 +334,6 @@ pub(super) fn jitter(value: Option<f64>, most: Duration) -> Result<Duration, Spe
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
     use serde_json::json;
 
     use super::*;
@@ -532,24 +426,6 @@ mod tests {
             (json!({"pause_ms": 50, "run_ms": 10, "jitter_ms": 11}), "params.jitter_ms"),
         ] {
             assert_eq!(parse(bad.clone()).unwrap_err().field, field, "{bad}");
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn a_share_is_never_none_of_some_never_more_than_all_and_grows(
-            total in 1usize..5000, small in 1u32..=WHOLE, large in 1u32..=WHOLE,
-        ) {
-            let (small, large) = (small.min(large), small.max(large));
-            let (few, many) = (Share(small).of(total), Share(large).of(total));
-            prop_assert!(1 <= few && few <= many && many <= total);
-            prop_assert_eq!(Share::ALL.of(total), total);
-        }
-
-        #[test]
-        fn a_share_survives_the_wire(parts in 1u32..=WHOLE) {
-            let text = serde_json::to_string(&Share(parts)).unwrap();
-            prop_assert_eq!(serde_json::from_str::<Share>(&text).unwrap(), Share(parts));
         }
     }
 }

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::fault::Effect;
+use super::cgroup::{CgroupSelector, unit_name};
 use super::hoard::{MOST_MB, mebibytes};
 use super::parameter::part;
 use super::process::{Whose, jitter};
@@ -19,15 +19,6 @@ pub const CLOCK_SKEW: (f64, f64) = (1.0, 86_400.0);
 
 /// The shortest part of a link's rhythm: the kernel is not done with one change when the next one comes sooner.
 const SHORTEST_PHASE: Duration = Duration::from_millis(50);
-
-/// Which control group, as a caller names it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum CgroupSelector {
-    /// By its path below the mount of cgroup v2.
-    Path(String),
-    /// The one of a unit of the system's service manager.
-    Unit(String),
-}
 
 /// What a control group is limited to.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -188,32 +179,28 @@ impl LinkParams {
 }
 
 /// Processor time of a control group.
-pub(super) fn cpu_limit(params: &Map<String, Value>, target: &TargetRequest) -> Result<Effect, SpecError> {
+pub(super) fn cpu_limit(params: &Map<String, Value>) -> Result<Limit, SpecError> {
     let CpuLimitParams { cpu_percent: percent } = part(params)?;
-    limit(Limit::Cpu { percent }, target)
+    Ok(Limit::Cpu { percent })
 }
 
 /// Memory of a control group.
-pub(super) fn memory_limit(params: &Map<String, Value>, target: &TargetRequest) -> Result<Effect, SpecError> {
+pub(super) fn memory_limit(params: &Map<String, Value>) -> Result<Limit, SpecError> {
     let MemoryLimitParams { memory_mb } = part(params)?;
-    limit(Limit::Memory { bytes: mebibytes(memory_mb) }, target)
+    Ok(Limit::Memory { bytes: mebibytes(memory_mb) })
 }
 
 /// Processes of a control group.
-pub(super) fn pids_limit(params: &Map<String, Value>, target: &TargetRequest) -> Result<Effect, SpecError> {
+pub(super) fn pids_limit(params: &Map<String, Value>) -> Result<Limit, SpecError> {
     let PidsLimitParams { pids: most } = part(params)?;
-    limit(Limit::Pids { most }, target)
+    Ok(Limit::Pids { most })
 }
 
 /// What a control group may ask of a block device.
-pub(super) fn io_limit(params: &Map<String, Value>, target: &TargetRequest) -> Result<Effect, SpecError> {
+pub(super) fn io_limit(params: &Map<String, Value>) -> Result<Limit, SpecError> {
     let params: IoLimitParams = part(params)?;
     let rates = params.rates()?;
-    limit(Limit::Io { device: params.device, rates }, target)
-}
-
-fn limit(limit: Limit, target: &TargetRequest) -> Result<Effect, SpecError> {
-    Ok(Effect::Limit { whose: group(target)?, limit })
+    Ok(Limit::Io { device: params.device, rates })
 }
 
 impl IoLimitParams {
@@ -261,30 +248,6 @@ impl ClockParams {
 pub(super) fn group(target: &TargetRequest) -> Result<Whose, SpecError> {
     let problem = "this fault goes to a cgroup: give target.cgroup, target.unit or what tells its processes, and nothing else";
     Whose::alone(target, TargetRequest::default(), problem)
-}
-
-/// The control group that a target names, whatever it names beside it.
-pub(super) fn cgroup_of(target: &TargetRequest) -> Result<CgroupSelector, SpecError> {
-    match (&target.cgroup, &target.unit) {
-        (Some(path), None) => Ok(CgroupSelector::Path(path.clone())),
-        (None, Some(unit)) => unit_name(unit),
-        (Some(_), Some(_)) => {
-            Err(SpecError::new("target.cgroup", "give target.cgroup or target.unit, not both"))
-        }
-        (None, None) => Err(SpecError::new(
-            "target.cgroup",
-            "missing: name a cgroup by its path, or a unit by target.unit",
-        )),
-    }
-}
-
-fn unit_name(unit: &str) -> Result<CgroupSelector, SpecError> {
-    let kinds = [".service", ".scope", ".slice"];
-    if unit.contains('/') || !kinds.iter().any(|kind| unit.len() > kind.len() && unit.ends_with(kind)) {
-        let problem = format!("{unit:?} is not a unit with processes: give e.g. \"payment.service\"");
-        return Err(SpecError::new("target.unit", problem));
-    }
-    Ok(CgroupSelector::Unit(unit.to_owned()))
 }
 
 /// The service that a target names, and nothing beside it.
@@ -355,7 +318,7 @@ pub(super) mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::spec::fault;
+    use crate::spec::fault::{self, Effect};
     use crate::spec::{FaultRequest, FaultType, Probability};
 
     /// What `resource_exhaustion` with these parameters is, of a unit where it needs one.

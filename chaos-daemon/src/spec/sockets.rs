@@ -1,35 +1,14 @@
 //! Faults of sockets: what one service asks of them fails, with an error of the caller's choice.
 
-use nix::libc;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::calls::{self, Failure};
+use super::errno::SOCKET_ERRORS;
 use super::parts::{CallShare, CallSignal};
 use super::process::Whose;
 use super::target::{self, PortMatch, Protocol, TargetRequest};
 use super::units::SpecError;
-
-/// The errors that a call about a socket can fail with: as callers name them, as errno(3) does, and their numbers. The first is
-/// the one that POSIX has for every operation.
-pub const SOCKET_ERRORS: &[(&str, &str, i32)] = &[
-    ("no_buffer_space", "ENOBUFS", libc::ENOBUFS),
-    ("no_memory", "ENOMEM", libc::ENOMEM),
-    ("permission_denied", "EACCES", libc::EACCES),
-    ("not_permitted", "EPERM", libc::EPERM),
-    ("address_in_use", "EADDRINUSE", libc::EADDRINUSE),
-    ("address_not_available", "EADDRNOTAVAIL", libc::EADDRNOTAVAIL),
-    ("too_many_open_files", "EMFILE", libc::EMFILE),
-    ("too_many_open_files_in_system", "ENFILE", libc::ENFILE),
-    ("connection_aborted", "ECONNABORTED", libc::ECONNABORTED),
-    ("connection_reset", "ECONNRESET", libc::ECONNRESET),
-    ("broken_pipe", "EPIPE", libc::EPIPE),
-    ("timed_out", "ETIMEDOUT", libc::ETIMEDOUT),
-    ("network_down", "ENETDOWN", libc::ENETDOWN),
-    ("network_unreachable", "ENETUNREACH", libc::ENETUNREACH),
-    ("host_unreachable", "EHOSTUNREACH", libc::EHOSTUNREACH),
-    ("io_error", "EIO", libc::EIO),
-];
 
 /// Something that programs ask of sockets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -1,12 +1,17 @@
 //! What each type of fault takes: its parameters, of the structs by which [`FaultRequest::parse`] reads them, and the fields of its
 //! target.
 
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use serde_json::{Map, Value};
+
 #[cfg(doc)]
 use super::FaultRequest;
 use super::answer::ErrorParams;
 use super::calls::ConnectParams;
 use super::dns::DnsParams;
-use super::fault_type::FaultType;
+use super::fault_type::{FAULT_TYPES, FaultType};
 use super::files::FileParams;
 use super::hoard::PortParams;
 use super::host::{PanicParams, RebootParams};
@@ -14,17 +19,18 @@ use super::impairment::{
     BandwidthParams, CorruptParams, DuplicateParams, LatencyParams, LossParams, ReorderParams,
 };
 use super::mcp::McpParams;
-use super::parameter::{Parameter, fields_of};
+use super::parameter::{self, Parameter, fields_of};
 use super::parts::{CallShare, CallSignal, Correlated, Countdown, PacketShare, Ramp};
 use super::process::{KillParams, PauseParams};
 use super::resource;
 use super::sessions::LoadParams;
 use super::settings::{ClockParams, LinkParams};
 use super::sockets::SocketParams;
+use super::units::SpecError;
 
 impl FaultType {
     /// Its parameters, read off their structs.
-    pub(super) fn read_parameters(self) -> Vec<Parameter> {
+    fn read_parameters(self) -> Vec<Parameter> {
         let parts = match self {
             Self::Latency => {
                 vec![fields_of::<LatencyParams>(), fields_of::<Correlated>(), fields_of::<PacketShare>()]
@@ -107,4 +113,38 @@ impl FaultType {
         };
         GROUP.into_iter().filter(|_| group).chain(more.iter().copied()).collect()
     }
+}
+
+/// Every type's parameters. They are read once.
+static ALL: LazyLock<BTreeMap<FaultType, Vec<Parameter>>> =
+    LazyLock::new(|| FAULT_TYPES.iter().map(|kind| (*kind, kind.read_parameters())).collect());
+
+impl FaultType {
+    /// The parameters that it takes, in the order in which people are told of them.
+    pub fn parameters(self) -> &'static [Parameter] {
+        ALL.get(&self).map_or(&[], Vec::as_slice)
+    }
+
+    /// The same in a line.
+    pub fn parameter_line(self) -> String {
+        let line = |parameter: &Parameter| match parameter.resources.is_empty() {
+            true => parameter.line(),
+            false => format!("{} of {}", parameter.line(), parameter.resources.join(", ")),
+        };
+        match self.parameters() {
+            [] => "none".to_owned(),
+            all => all.iter().map(line).collect::<Vec<_>>().join("; "),
+        }
+    }
+}
+
+/// Refuses parameters that this type does not take, that lack one, or that are out of bounds.
+///
+/// # Errors
+/// Names the parameter.
+pub(super) fn check(kind: FaultType, given: &Map<String, Value>) -> Result<(), SpecError> {
+    if kind != FaultType::ResourceExhaustion {
+        return parameter::check(kind.name(), kind.parameters(), given);
+    }
+    resource::check(given, kind.parameters())
 }

@@ -16,7 +16,7 @@ use netns::no_netns;
 use crate::host::Interface;
 use crate::host::netns::NetNs;
 use crate::request::{ApiError, ErrorCode};
-use crate::spec::target::no_service_on_arrival;
+use crate::spec::traffic::no_service_on_arrival;
 use crate::spec::{Direction, Traffic, Whose};
 
 /// The interface a network fault goes to, pinned: the namespace by an open file, the device by its index.

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
-use chaos_daemon::spec::calls::CONNECT_ERRORS;
+use chaos_daemon::spec::errno::CONNECT_ERRORS;
 use nix::libc::{ECONNREFUSED, EHOSTUNREACH, ENETDOWN, ENETUNREACH, ETIMEDOUT};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};

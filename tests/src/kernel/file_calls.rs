@@ -6,7 +6,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use chaos_daemon::fail_point::{Action, Point, Role, Trap};
-use chaos_daemon::spec::files::{FILE_ERRORS, OPERATIONS, Operation};
+use chaos_daemon::spec::errno::FILE_ERRORS;
+use chaos_daemon::spec::files::{OPERATIONS, Operation};
 use nix::libc::{EACCES, EBUSY, EIO, EMFILE, ENOSPC, EROFS};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};

@@ -4,7 +4,8 @@
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
-use chaos_daemon::spec::sockets::{OPERATIONS, Operation, SOCKET_ERRORS};
+use chaos_daemon::spec::errno::SOCKET_ERRORS;
+use chaos_daemon::spec::sockets::{OPERATIONS, Operation};
 use nix::libc::{EADDRINUSE, ECONNREFUSED, ECONNRESET, EIO, ENETDOWN, ENOBUFS};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};

@@ -10,7 +10,8 @@ use crate::journal::{Entry, Event, Journal, undo_on};
 use crate::kernel::fake::{FakeLink, FakeNode, Objects, Trouble};
 use crate::kernel::netlink::marks::{self, FILTER_HANDLE, FILTER_PREFIX};
 use crate::kernel::netlink::{Netlink, NetlinkError};
-use crate::kernel::step::{Node, Step};
+use crate::kernel::node::Node;
+use crate::kernel::step::Step;
 use crate::spec::FaultName;
 
 /// No plan makes so many operations.

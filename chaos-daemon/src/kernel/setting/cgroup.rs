@@ -3,46 +3,20 @@
 //! Reference: Linux `Documentation/admin-guide/cgroup-v2.rst`.
 
 use std::fmt;
-use std::fs::{self, File};
-use std::io::{self, Write};
+use std::fs;
+use std::io;
 use std::path::Path;
 use std::time::Duration;
 
 use nix::libc;
 use serde::{Deserialize, Serialize};
 
-use crate::host::{Cgroup, CgroupRef};
-use crate::kernel::step::{Node, StepError, Undone};
+use crate::host::CgroupRef;
+use crate::kernel::node::{Node, OpenGroup, StepError, Undone};
 
 /// How long the processes of a group may take to stand still: one that is in the kernel stops on its way out.
 const FREEZE_LIMIT: Duration = Duration::from_secs(2);
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
-
-/// The files of an open control group, which stays this one even when its path is given to another.
-pub trait OpenGroup {
-    /// Reads one, without the line's end.
-    ///
-    /// # Errors
-    /// `NotFound` when the group has no such file, because its controller is not enabled or the group is gone.
-    fn read(&self, file: &str) -> io::Result<String>;
-
-    /// Writes one.
-    ///
-    /// # Errors
-    /// As the kernel says: `ENOENT` or `ENODEV` when it is gone.
-    fn write(&self, file: &str, text: &str) -> io::Result<()>;
-}
-
-impl OpenGroup for Cgroup {
-    fn read(&self, file: &str) -> io::Result<String> {
-        Self::read(self, file)
-    }
-
-    fn write(&self, file: &str, text: &str) -> io::Result<()> {
-        // One write: a kernel file takes a value whole or not at all.
-        File::from(self.file(file, libc::O_WRONLY)?).write_all(text.as_bytes())
-    }
-}
 
 /// Which value of a control group.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -296,7 +270,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::kernel::step::Kernel;
+    use crate::kernel::node::Kernel;
 
     #[test]
     fn a_device_without_a_line_is_not_limited() {

@@ -7,11 +7,9 @@
 use std::fmt;
 use std::io;
 
-use nix::libc;
-use nix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
-use crate::kernel::step::{Node, StepError, Undone};
+use crate::kernel::node::{Node, StepError, Undone};
 
 /// A step of the wall clock, and where it was before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,35 +27,6 @@ enum State {
     Right,
     /// The clock is nearer to where the step has put it.
     Wrong,
-}
-
-/// How far apart the two looks at the boot clock may be, between which the wall clock is read.
-const QUICK_NS: i64 = 1_000_000;
-
-/// Wall clock minus boot clock, in nanoseconds.
-///
-/// # Errors
-/// When a clock cannot be read: both exist since Linux 2.6.39.
-pub fn distance_ns() -> io::Result<i64> {
-    let read = |clock| {
-        let now = clock_gettime(clock)?;
-        Ok::<_, io::Error>(now.tv_sec() * 1_000_000_000 + now.tv_nsec())
-    };
-    let look = || {
-        let before = read(ClockId::CLOCK_BOOTTIME)?;
-        let wall = read(ClockId::CLOCK_REALTIME)?;
-        let after = read(ClockId::CLOCK_BOOTTIME)?;
-        Ok::<_, io::Error>((after - before, wall - before))
-    };
-    // Somebody else may have had the processor in between: then again, and the quickest counts.
-    let mut best = look()?;
-    for _ in 0..16 {
-        if best.0 < QUICK_NS {
-            break;
-        }
-        best = best.min(look()?);
-    }
-    Ok(best.1)
 }
 
 impl ClockSetting {
@@ -118,26 +87,10 @@ fn failed(operation: &'static str, source: io::Error) -> StepError {
     StepError::Setting { operation, what: "the wall clock".to_owned(), source }
 }
 
-/// Steps the wall clock by so much (clock_adjtime(2), `ADJ_SETOFFSET`).
-pub(in crate::kernel) fn step(offset_ns: i64) -> io::Result<()> {
-    // SAFETY: timex is plain old data; all zeroes is a valid value.
-    let mut request: libc::timex = unsafe { std::mem::zeroed() };
-    request.modes = libc::ADJ_SETOFFSET | libc::ADJ_NANO;
-    request.time.tv_sec = offset_ns.div_euclid(1_000_000_000);
-    // With ADJ_NANO this field counts nanoseconds, and is never negative.
-    request.time.tv_usec = offset_ns.rem_euclid(1_000_000_000);
-    // SAFETY: the kernel reads and writes the timex it is given, which outlives the call.
-    let result = unsafe { libc::clock_adjtime(libc::CLOCK_REALTIME, &raw mut request) };
-    match result {
-        // Otherwise a state of the clock, such as "not synchronised".
-        0.. => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kernel::clock::distance_ns;
 
     #[test]
     fn a_step_is_told_from_one_that_was_never_made_or_was_corrected() {

@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::kernel::netlink::belongings::{Belongings, Inventory};
 use crate::kernel::netlink::{Netlink, NetlinkError};
-use crate::kernel::step::{NetNsRef, Node, StepError, Undone, within};
+use crate::kernel::node::{Node, StepError, Undone};
+use crate::kernel::step::{NetNsRef, within};
 
 /// A device that is set down, with what it had.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

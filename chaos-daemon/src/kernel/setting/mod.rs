@@ -13,12 +13,12 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-pub use cgroup::{CgroupSetting, Knob, OpenGroup};
+pub use cgroup::{CgroupSetting, Knob};
 pub use clock::ClockSetting;
 pub use link::LinkSetting;
 pub use service::ServiceSetting;
 
-use super::step::{Node, StepError, Undone};
+use super::node::{Node, StepError, Undone};
 
 /// One setting that a fault changes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

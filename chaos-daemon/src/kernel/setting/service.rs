@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::kernel::step::{Node, StepError, Undone};
-use crate::kernel::systemd::{Systemd, SystemdError, Unit, talk_on};
+use crate::kernel::node::talk_on;
+use crate::kernel::node::{Node, StepError, Undone};
+use crate::kernel::systemd::{Systemd, SystemdError, Unit};
 
 /// How long a service may take to stop, at an injection.
 const STOP_LIMIT: Duration = Duration::from_secs(15);

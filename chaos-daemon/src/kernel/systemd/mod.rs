@@ -10,12 +10,9 @@ use std::collections::HashMap;
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::thread;
 use std::time::Duration;
 
 use zbus::wire::{DynamicType, OwnedObjectPath, OwnedVariant, Structure, Variant};
-
-use super::step::{Kernel, Node};
 
 /// Where the system's message bus listens.
 const SOCKET: &str = "/run/dbus/system_bus_socket";
@@ -114,33 +111,6 @@ impl Unit {
 /// Why there is no systemd to ask; `None` when there is one.
 pub fn absent() -> Option<String> {
     [BOOTED, SOCKET].into_iter().find(|path| !Path::new(path).exists()).map(|path| format!("no {path}"))
-}
-
-/// Runs `act` with a connection, on a thread of its own: the caller may be inside a runtime already. Blocks.
-///
-/// # Errors
-/// When nobody listens, or as `act` does.
-pub fn talk<T: Send>(
-    act: impl AsyncFnOnce(&Systemd) -> Result<T, SystemdError> + Send,
-) -> Result<T, SystemdError> {
-    talk_on(&Kernel, act)
-}
-
-/// As [`talk`], on any node.
-///
-/// # Errors
-/// As [`talk`].
-pub fn talk_on<T: Send>(
-    node: &impl Node,
-    act: impl AsyncFnOnce(&Systemd) -> Result<T, SystemdError> + Send,
-) -> Result<T, SystemdError> {
-    thread::scope(|scope| {
-        let thread = thread::Builder::new().spawn_scoped(scope, || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            runtime.map_err(SystemdError::Runtime)?.block_on(async { act(&node.systemd().await?).await })
-        });
-        thread.map_err(SystemdError::Runtime)?.join().unwrap_or(Err(SystemdError::Thread))
-    })
 }
 
 impl Systemd {

@@ -17,10 +17,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 
-use crate::experiment::document::EXTENSION;
+use crate::experiment::EXTENSION;
 use crate::experiment::guardrails::FULL_WEIGHT;
+use crate::experiment::role::Stages;
 use crate::experiment::stage::Step;
-use crate::experiment::timeline::{Occurrence, Reading, Stages};
+use crate::experiment::timeline::{Occurrence, Reading};
 use crate::experiment::{FailureMode, Fate, Recovery, Stage, Verdict};
 use crate::request::{ApiError, ErrorCode};
 use database::Database;

@@ -14,9 +14,10 @@ use serde::{Deserialize, Serialize};
 
 use super::Recorded;
 use crate::experiment::Verdict;
-use crate::experiment::host_limits;
+use crate::experiment::gate::is_of_the_host;
+use crate::experiment::role::{Role, Stage};
 use crate::experiment::severity::Severity;
-use crate::experiment::timeline::{Kind, Reading, Role, Stage};
+use crate::experiment::timeline::{Kind, Reading};
 
 /// What one fault adds to a score.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -135,7 +136,7 @@ fn weighed(factors: &[Factor]) -> u8 {
 fn probes(recorded: &Recorded) -> Vec<ProbeResult> {
     let counts = |sample: &&Reading| match sample.role {
         Role::SteadyState => true,
-        Role::Gate => !host_limits::is_one(&sample.probe),
+        Role::Gate => !is_of_the_host(&sample.probe),
         _ => false,
     };
     let mut samples = BTreeMap::<(Role, &str), Vec<&Reading>>::new();

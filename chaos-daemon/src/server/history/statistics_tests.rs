@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::experiment::machine::{Deed, Effect, Event, Machine, Step};
-use crate::experiment::timeline::Stages;
+use crate::experiment::role::Stages;
 use crate::experiment::verdict::VERDICTS;
 use crate::experiment::{FailureMode, Fate};
 use crate::request::{ApiError, ErrorCode};

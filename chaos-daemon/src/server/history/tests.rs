@@ -7,7 +7,8 @@ use serde_json::json;
 
 use super::*;
 use crate::experiment::Recovery;
-use crate::experiment::timeline::{self, Kind, Role};
+use crate::experiment::role::{self, Role};
+use crate::experiment::timeline::Kind;
 
 fn result(run_id: &str, experiment: &str, verdict: Verdict, started_at: &str) -> ExperimentResult {
     ExperimentResult {
@@ -63,7 +64,7 @@ fn recorded(run: ExperimentResult) -> Recorded {
             time: time(),
             probe: "up".into(),
             role: Role::SteadyState,
-            stage: timeline::Stage::Before,
+            stage: role::Stage::Before,
             met: true,
             value: Some(1.25),
             took_seconds: 0.001,

@@ -7,8 +7,8 @@ use serde_json::{Map, Value};
 use super::Service;
 use crate::experiment::driver::unexpected;
 use crate::experiment::host_limits;
-use crate::experiment::stage;
-use crate::experiment::timeline::Stages;
+use crate::experiment::role::Stages;
+use crate::experiment::staged;
 use crate::experiment::verification::ready;
 use crate::experiment::{Experiment, Impact, Recorder, Stage};
 use crate::probe::Probe;
@@ -101,7 +101,7 @@ impl Service {
             due => due?,
         };
         let experiment = match stage {
-            Some(stage) => stage::at(&experiment, stage)?,
+            Some(stage) => staged::at(&experiment, stage)?,
             None => experiment,
         };
         let (started_at, started) = (now(), std::time::Instant::now());

@@ -17,7 +17,8 @@ use super::runs::{Occasion, Run, Runs, Which};
 use super::schedule::Schedules;
 use crate::experiment::driver::unexpected;
 use crate::experiment::host_limits;
-use crate::experiment::stage::{self, Refusal};
+use crate::experiment::stage::Refusal;
+use crate::experiment::staged;
 use crate::experiment::variables::Nowhere;
 use crate::experiment::{Experiment, Grammar, Impact, Native, Stage};
 use crate::probe::Sample;
@@ -516,7 +517,7 @@ impl Service {
     ) -> Result<Run, ApiError> {
         let stage = self.due(experiment, document, wanted, caller).await?;
         let experiment = self.admit(experiment, caller).await?;
-        let held = stage.map(|stage| stage::at(&experiment, stage)).transpose()?;
+        let held = stage.map(|stage| staged::at(&experiment, stage)).transpose()?;
         let experiment = held.unwrap_or(experiment);
         let (door, prober) = (self.door.clone(), self.prober.for_caller(&self.door, caller));
         self.runs.start(experiment, document, Occasion { stage, started_by }, caller, door, prober).await
