@@ -1,6 +1,8 @@
 //! `cargo xtask tidy`: the rules of the tree that the compiler does not know. Also a test.
 
+mod circles;
 mod faults;
+mod figures;
 mod opens;
 mod provision;
 mod rooms;
@@ -20,6 +22,12 @@ pub(crate) struct Options {
     /// Write the README's table of faults, and ARCHITECTURE.md's of what is opened, anew
     #[arg(long)]
     fix: bool,
+    /// Print figures of the tree instead: lines, circles of files, look-ups by strings
+    #[arg(long, conflicts_with = "fix")]
+    figures: bool,
+    /// With --figures: how many files that were there before each of these commits has changed
+    #[arg(long, requires = "figures", value_name = "REV")]
+    commits: Vec<String>,
 }
 
 /// A tracked text file.
@@ -36,6 +44,9 @@ impl Source {
 }
 
 pub(crate) fn main(options: &Options) -> Result<ExitCode, Error> {
+    if options.figures {
+        return figures::print(&sources()?, &options.commits);
+    }
     if options.fix {
         opens::fix(&sources()?)?;
     }
@@ -53,6 +64,7 @@ pub(crate) fn check(sources: &[Source]) -> Vec<String> {
         problems.extend(text::check(source));
     }
     problems.extend(rooms::check(sources));
+    problems.extend(circles::check(sources));
     problems.extend(opens::check(sources));
     problems.extend(provision::check(sources));
     problems

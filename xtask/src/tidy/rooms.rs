@@ -114,7 +114,7 @@ pub(super) fn check(sources: &[Source]) -> Vec<String> {
 }
 
 /// The lines of a file with their numbers, without comments; a `use` over several lines is one.
-fn statements(text: &str) -> Vec<(usize, String)> {
+pub(super) fn statements(text: &str) -> Vec<(usize, String)> {
     let mut found: Vec<(usize, String)> = Vec::new();
     let mut open = false;
     for (index, line) in text.lines().enumerate() {
