@@ -163,18 +163,6 @@ pub fn millis(field: &str, value: f64, least: Duration, most: Duration) -> Resul
     }
 }
 
-/// Parses a number of percent found at `field`, within `least..=most`, into a fraction.
-///
-/// # Errors
-/// When the number is not finite or not within the bounds.
-pub fn percent(field: &str, value: f64, least: f64, most: f64) -> Result<Probability, SpecError> {
-    if (least..=most).contains(&value) {
-        Ok(Probability(value / 100.0))
-    } else {
-        Err(SpecError::new(field, format!("{value} % is out of bounds: give {least} to {most} percent")))
-    }
-}
-
 /// A number of milliseconds, which is bounded.
 pub(super) fn time(milliseconds: f64) -> Duration {
     Duration::from_secs_f64(milliseconds / 1e3)
@@ -183,14 +171,6 @@ pub(super) fn time(milliseconds: f64) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_percentage_becomes_a_fraction_within_its_bounds() {
-        assert_eq!(percent("p", 10.0, 0.0, 100.0).unwrap(), Probability::new("p", 0.1).unwrap());
-        let error = percent("params.loss_percent", 0.0, 0.001, 100.0).unwrap_err();
-        assert_eq!(error.to_string(), "params.loss_percent: 0 % is out of bounds: give 0.001 to 100 percent");
-        assert!(percent("p", f64::NAN, 0.0, 100.0).is_err());
-    }
 
     #[test]
     fn a_probability_is_a_fraction_and_never_nan() {
