@@ -7,22 +7,17 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread;
 
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::sync::{Semaphore, mpsc, oneshot, watch};
-use tokio::task::JoinSet;
+use tokio::sync::{mpsc, oneshot, watch};
 
 use super::{ApiError, ErrorCode, Reply, Request};
 
 /// The longest frame. A fault with the most prefixes takes a quarter of it.
 pub const MAX_FRAME: usize = 32 * 1024 * 1024;
-
-/// A longer request is decoded on a thread: the loop that takes it in has faults to renew meanwhile.
-const SHORT: usize = 64 * 1024;
 
 /// A buffer that grew beyond this is given back once it is empty.
 const KEPT_BUFFER: usize = 256 * 1024;
@@ -311,13 +306,7 @@ pub struct Desk {
     answers: Answers,
     /// By their ids, those that are wanted still.
     wanted: HashMap<u64, watch::Sender<()>>,
-    /// Long ones that are decoded, in turn.
-    decoded: JoinSet<io::Result<(Ticket, Decoded)>>,
-    turn: Arc<Semaphore>,
 }
-
-/// A request, or why there is none in its call; `None` where it is taken back.
-type Decoded = Result<Option<Request>, ApiError>;
 
 /// Answers requests, from any task or thread. Clones share one stream.
 #[derive(Debug, Clone)]
@@ -347,13 +336,7 @@ impl Desk {
         let (reader, writer) = stream.into_split();
         let (frames, queue) = mpsc::unbounded_channel();
         tokio::spawn(write_frames(writer, queue));
-        Self {
-            reader: FrameReader::new(reader),
-            answers: Answers { frames },
-            wanted: HashMap::new(),
-            decoded: JoinSet::new(),
-            turn: Arc::new(Semaphore::new(1)),
-        }
+        Self { reader: FrameReader::new(reader), answers: Answers { frames }, wanted: HashMap::new() }
     }
 
     /// The handle that answers.
@@ -361,67 +344,26 @@ impl Desk {
         self.answers.clone()
     }
 
-    /// The next request; `None` when the server is gone. A long one comes once it is decoded, later than short ones behind it.
-    /// Cancelling this loses nothing. What is not a request of the protocol is answered here, with [`ErrorCode::MalformedRequest`].
-    /// Whoever of the requests before is taken back learns of it while this is waited for.
+    /// The next request; `None` when the server is gone. Cancelling it loses nothing. What is not a request
+    /// of the protocol is answered here, with [`ErrorCode::MalformedRequest`]. Whoever of the requests before is taken back learns of
+    /// it while this is waited for.
     ///
     /// # Errors
     /// When the stream breaks, or carries something that has not even an id.
     pub async fn next(&mut self) -> io::Result<Option<(Ticket, Request)>> {
-        loop {
-            let (ticket, decoded) = tokio::select! {
-                biased;
-                Some(decoded) = self.decoded.join_next() => decoded.map_err(io::Error::other)??,
-                frame = self.reader.next() => match frame? {
-                    None => return Ok(None),
-                    Some(frame) if frame.len() > SHORT => {
-                        self.decode_aside(frame)?;
-                        continue;
-                    }
-                    Some(frame) => match serde_json::from_slice::<Call>(&frame) {
-                        Ok(Call { id, request: None }) => {
-                            self.wanted.remove(&id);
-                            continue;
-                        }
-                        Ok(Call { id, request }) => (self.ticket(id), Ok(request)),
-                        Err(problem) => {
-                            let OnlyId { id } = serde_json::from_slice(&frame)?;
-                            (self.ticket(id), Err(malformed(&problem)))
-                        }
-                    },
-                },
-            };
-            match decoded {
-                Ok(Some(request)) => return Ok(Some((ticket, request))),
-                Ok(None) => drop(self.wanted.remove(&ticket.id)),
-                Err(error) => self.answers.answer(ticket, Reply::Error(error)),
+        while let Some(frame) = self.reader.next().await? {
+            match serde_json::from_slice::<Call>(&frame) {
+                Ok(Call { id, request: Some(request) }) => return Ok(Some((self.ticket(id), request))),
+                Ok(Call { id, request: None }) => drop(self.wanted.remove(&id)),
+                Err(problem) => {
+                    let OnlyId { id } = serde_json::from_slice(&frame)?;
+                    let error = ApiError::new(ErrorCode::MalformedRequest, problem.to_string());
+                    let ticket = self.ticket(id);
+                    self.answers.answer(ticket, Reply::Error(error));
+                }
             }
         }
-    }
-
-    /// Has a long call decoded after those before it. It may be taken back meanwhile.
-    fn decode_aside(&mut self, frame: Vec<u8>) -> io::Result<()> {
-        let none = || io::Error::new(io::ErrorKind::InvalidData, "a long call does not begin with its id");
-        let ticket = self.ticket(id_in_front(&frame).ok_or_else(none)?);
-        let turn = Arc::clone(&self.turn);
-        self.decoded.spawn(async move {
-            let _turn = turn.acquire_owned().await;
-            if ticket.wanted.is_cancelled() {
-                return Ok((ticket, Ok(None)));
-            }
-            let (done, decoded) = oneshot::channel();
-            let decode = move || {
-                let call = serde_json::from_slice::<Call>(&frame);
-                // Whoever waited for it is gone with the server.
-                let _ = done.send(call.map(|call| call.request).map_err(|problem| malformed(&problem)));
-            };
-            if let Err(error) = thread::Builder::new().name("decode".into()).spawn(decode) {
-                let text = format!("reading a long request: start a thread: {error}");
-                return Ok((ticket, Err(ApiError::new(ErrorCode::LimitReached, text))));
-            }
-            Ok((ticket, decoded.await.map_err(io::Error::other)?))
-        });
-        Ok(())
+        Ok(None)
     }
 
     fn ticket(&mut self, id: u64) -> Ticket {
@@ -433,21 +375,170 @@ impl Desk {
     }
 }
 
-fn malformed(problem: &serde_json::Error) -> ApiError {
-    ApiError::new(ErrorCode::MalformedRequest, problem.to_string())
-}
-
-/// The id of a call, as [`frame`] writes it: in front.
-fn id_in_front(call: &[u8]) -> Option<u64> {
-    let rest = call.strip_prefix(br#"{"id":"#)?;
-    let end = rest.iter().position(|byte| !byte.is_ascii_digit())?;
-    str::from_utf8(&rest[..end]).ok()?.parse().ok()
-}
-
 #[cfg(any(test, fuzzing))]
 #[path = "wire_fuzzed.rs"]
 pub(crate) mod fuzzed;
 
 #[cfg(test)]
-#[path = "wire_tests.rs"]
-mod tests;
+mod tests {
+    use std::time::Duration;
+
+    use futures_util::FutureExt;
+
+    use super::*;
+    use crate::request::Caller;
+    use crate::waits::HANG;
+
+    const CALLER: Caller = Caller::Vsock { cid: 9 };
+
+    fn pair() -> (Door, Desk) {
+        let (server, injector) = UnixStream::pair().unwrap();
+        (Door::new(server), Desk::new(injector))
+    }
+
+    #[tokio::test]
+    async fn a_slow_answer_does_not_keep_a_quick_one_waiting() {
+        let (door, mut desk) = pair();
+        let slow = tokio::spawn({
+            let door = door.clone();
+            async move { door.call(Request::StopAll { caller: CALLER }).await }
+        });
+        let (slow_ticket, request) = desk.next().await.unwrap().unwrap();
+        assert!(matches!(request, Request::StopAll { .. }));
+        let quick = tokio::spawn({
+            let door = door.clone();
+            async move { door.call(Request::Status).await }
+        });
+        let (quick_ticket, _) = desk.next().await.unwrap().unwrap();
+        desk.answers().answer(quick_ticket, Reply::Status(Vec::new()));
+        assert!(matches!(quick.await.unwrap(), Ok(Reply::Status(_))));
+        assert!(!slow.is_finished());
+        desk.answers().answer(slow_ticket, Reply::Removed(Vec::new()));
+        assert!(matches!(slow.await.unwrap(), Ok(Reply::Removed(_))));
+    }
+
+    #[tokio::test]
+    async fn who_leaves_takes_the_request_back_and_nobody_elses() {
+        let (door, mut desk) = pair();
+        let ask = || {
+            let door = door.clone();
+            tokio::spawn(async move { door.call(Request::Doctor { caller: CALLER }).await })
+        };
+        let (leaves, stays) = (ask(), ask());
+        let (mut first, _) = desk.next().await.unwrap().unwrap();
+        let (mut second, _) = desk.next().await.unwrap().unwrap();
+        leaves.abort();
+        let next = tokio::spawn(async move { desk.next().await.map(|next| (next.is_none(), desk)) });
+        tokio::time::timeout(HANG, first.cancelled()).await.expect("nobody was told");
+        let waits = tokio::time::timeout(Duration::from_millis(20), second.cancelled()).await;
+        assert!(waits.is_err() && !stays.is_finished());
+        // What the server is gone for is wanted by nobody.
+        stays.abort();
+        drop(door);
+        assert!(next.await.unwrap().unwrap().0);
+        tokio::time::timeout(HANG, second.cancelled()).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn who_has_an_answer_takes_nothing_back() {
+        let (door, mut desk) = pair();
+        let asked = tokio::spawn({
+            let door = door.clone();
+            async move { door.call(Request::Status).await }
+        });
+        let (ticket, _) = desk.next().await.unwrap().unwrap();
+        desk.answers().answer(ticket, Reply::Status(Vec::new()));
+        asked.await.unwrap().unwrap();
+        drop(door);
+        assert!(desk.next().await.unwrap().is_none());
+        assert!(desk.wanted.values().all(watch::Sender::is_closed));
+    }
+
+    #[tokio::test]
+    async fn who_leaves_while_the_answer_is_on_its_way_takes_the_request_back_all_the_same() {
+        for is_answered in [false, true] {
+            let (door, mut desk) = pair();
+            let mut asked = Box::pin(door.call(Request::Status));
+            // Sent, and not looked at again.
+            assert!((&mut asked).now_or_never().is_none());
+            let (ticket, _) = desk.next().await.unwrap().unwrap();
+            let mut wanted = ticket.wanted();
+            assert!(!wanted.is_cancelled());
+            if is_answered {
+                desk.answers().answer(ticket, Reply::Status(Vec::new()));
+                crate::waits::see(async || lock(&door.waiting).as_ref().is_some_and(HashMap::is_empty)).await;
+            }
+            drop(asked);
+            let next = tokio::spawn(async move { desk.next().await.map(|next| next.is_none()) });
+            tokio::time::timeout(HANG, wanted.cancelled()).await.expect("nobody was told");
+            assert!(wanted.is_cancelled());
+            drop(door);
+            assert!(next.await.unwrap().unwrap());
+        }
+    }
+
+    #[tokio::test]
+    async fn everyone_learns_that_the_injector_is_gone() {
+        let (door, mut desk) = pair();
+        let waiting = tokio::spawn({
+            let door = door.clone();
+            async move { door.call(Request::Status).await }
+        });
+        desk.next().await.unwrap().unwrap();
+        drop(desk);
+        assert_eq!(waiting.await.unwrap().unwrap_err().code, ErrorCode::Unavailable);
+        tokio::time::timeout(HANG, door.closed()).await.unwrap();
+        assert_eq!(door.call(Request::Status).await.unwrap_err().code, ErrorCode::Unavailable);
+    }
+
+    #[tokio::test]
+    async fn the_desk_ends_when_the_server_is_gone() {
+        let (door, mut desk) = pair();
+        drop(door);
+        assert!(desk.next().await.unwrap().is_none());
+    }
+
+    #[tokio::test]
+    async fn a_request_that_is_none_is_answered_and_the_next_one_served() {
+        let (server, injector) = UnixStream::pair().unwrap();
+        let mut desk = Desk::new(injector);
+        let (reader, mut writer) = server.into_split();
+        let odd = br#"{"id":7,"request":{"Explode":{}}}"#;
+        writer.write_all(&u32::try_from(odd.len()).unwrap().to_le_bytes()).await.unwrap();
+        writer.write_all(odd).await.unwrap();
+        let next = Call { id: 8, request: Some(Request::Doctor { caller: CALLER }) };
+        writer.write_all(&frame(&next).unwrap()).await.unwrap();
+        let (ticket, request) = desk.next().await.unwrap().unwrap();
+        assert_eq!((ticket.id, matches!(request, Request::Doctor { .. })), (8, true));
+        let answer = FrameReader::new(reader).next().await.unwrap().unwrap();
+        let answer: Answer = serde_json::from_slice(&answer).unwrap();
+        assert_eq!(answer.id, 7);
+        let Reply::Error(error) = answer.reply else { panic!("not an error") };
+        assert_eq!(error.code, ErrorCode::MalformedRequest);
+    }
+
+    #[tokio::test]
+    async fn a_frame_beyond_the_limit_and_half_a_frame_are_errors() {
+        for (bytes, kind) in [
+            (u32::MAX.to_le_bytes().to_vec(), io::ErrorKind::InvalidData),
+            (vec![10, 0, 0, 0, b'{'], io::ErrorKind::UnexpectedEof),
+        ] {
+            let (mut server, injector) = UnixStream::pair().unwrap();
+            let mut desk = Desk::new(injector);
+            server.write_all(&bytes).await.unwrap();
+            drop(server);
+            assert_eq!(desk.next().await.unwrap_err().kind(), kind);
+        }
+    }
+
+    #[tokio::test]
+    async fn cancelling_next_in_the_middle_of_a_frame_loses_nothing() {
+        let (mut server, injector) = UnixStream::pair().unwrap();
+        let mut desk = Desk::new(injector);
+        let bytes = frame(&Call { id: 1, request: Some(Request::Status) }).unwrap();
+        server.write_all(&bytes[..6]).await.unwrap();
+        assert!(tokio::time::timeout(Duration::from_millis(20), desk.next()).await.is_err());
+        server.write_all(&bytes[6..]).await.unwrap();
+        assert_eq!(desk.next().await.unwrap().unwrap().0.id, 1);
+    }
+}
