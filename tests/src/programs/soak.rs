@@ -16,8 +16,8 @@ const LEAST_RATE: u32 = 10_000;
 
 /// Of that rate, on a machine that has more to do.
 const LEAST_SHARE: f64 = 0.9;
-/// Around how many of the steps the daemon may be kept from going on, so that nothing is said of packets that are targets: a share of
-/// them, and so many where there are few.
+/// Around how many of the steps packets may come through a fault because the daemon was kept from renewing a lease: a share of them,
+/// and so many where there are few.
 const MOST_DOUBTFUL: (f64, f64) = (0.2, 3.0);
 
 struct Options {
@@ -93,7 +93,7 @@ pub(super) fn main() -> ExitCode {
         println!("FAILED: {failure}");
     }
     println!(
-        "something kept the daemon around {} steps, whose targets' packets are not judged",
+        "packets came through a fault {} times while something kept the daemon from its lease",
         figures.doubtful
     );
     println!("{} more went wrong and are excused", figures.excused.len());
@@ -110,7 +110,10 @@ fn too_doubtful(doubtful: usize, passed: usize) -> Option<String> {
     let (share, few) = MOST_DOUBTFUL;
     let is_too_often = doubtful as f64 > few.max(share * passed as f64);
     is_too_often.then(|| {
-        format!("every lane: something kept the daemon around {doubtful} of {passed} steps: too often")
+        format!(
+            "every lane: around {doubtful} of {passed} steps packets came through a fault while something kept \
+             the daemon: too often"
+        )
     })
 }
 

@@ -37,6 +37,10 @@ pub(super) struct Account {
     pub(super) lost: u64,
     /// Sent while a fault should have cut them off, and arrived.
     pub(super) leaked: u64,
+    /// Of these, let through while a lease may have run out: they are not in `leaked`.
+    pub(super) early: u64,
+    /// In how many stretches of such doubt any was let through.
+    pub(super) stretches: u64,
     /// Arrived twice.
     pub(super) twice: u64,
 }
@@ -54,6 +58,8 @@ struct Books {
     packets: Vec<Packet>,
     /// From when on what was expected, in order.
     expected: Vec<(Instant, Expected)>,
+    /// From when until when a lease may have run out, because something kept the daemon from renewing it.
+    stretches: Vec<(Instant, Instant)>,
 }
 
 /// A running flow.
@@ -77,7 +83,7 @@ impl Ledger {
         let near = bind(from, any).map_err(Error::io("bind", "sender"))?;
         near.connect(address).map_err(Error::io("connect to", subject))?;
         let expected = vec![(Instant::now(), Expected::Through)];
-        let books = Arc::new(Mutex::new(Books { packets: Vec::new(), expected }));
+        let books = Arc::new(Mutex::new(Books { packets: Vec::new(), expected, stretches: Vec::new() }));
         let (sending, receiving) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicBool::new(true)));
         let (out, back) =
             ((Arc::clone(&books), Arc::clone(&sending)), (Arc::clone(&books), receiving.clone()));
@@ -104,6 +110,11 @@ impl Ledger {
         let mut books = lock(&self.books);
         books.expected.retain(|(at, _)| *at < from);
         books.expected.push((from, expected));
+    }
+
+    /// From then until now a lease may have run out: a packet that a fault should have cut off is excused.
+    pub(super) fn excuse_leaks(&self, since: Instant) {
+        lock(&self.books).stretches.push((since, Instant::now()));
     }
 
     /// The first packet after `since` that arrived: how long after it was sent. `None` when none does in time.
@@ -154,15 +165,28 @@ impl Books {
 
     fn account(&self) -> Account {
         let mut account = Account { sent: self.packets.len() as u64, ..Account::default() };
+        let mut needed = vec![false; self.stretches.len()];
         for packet in &self.packets {
             account.twice += u64::from(packet.arrived > 1);
             match self.expected(packet) {
                 Expected::Through => account.lost += u64::from(packet.arrived == 0 || packet.refused),
-                Expected::Cut => account.leaked += u64::from(packet.arrived > 0),
-                Expected::Either => {}
+                Expected::Cut if packet.arrived > 0 => match self.stretch_of(packet) {
+                    Some(stretch) => {
+                        account.early += 1;
+                        needed[stretch] = true;
+                    }
+                    None => account.leaked += 1,
+                },
+                Expected::Cut | Expected::Either => {}
             }
         }
+        account.stretches = needed.into_iter().filter(|needed| *needed).count() as u64;
         account
+    }
+
+    /// The first stretch of doubt in which a packet was under way, if any.
+    fn stretch_of(&self, packet: &Packet) -> Option<usize> {
+        self.stretches.iter().position(|(from, to)| *from <= packet.after && packet.before <= *to)
     }
 }
 
@@ -206,6 +230,14 @@ mod tests {
     use super::*;
 
     fn books(expected: &[(u64, Expected)], packets: &[(u64, u64, u32)]) -> Account {
+        doubtful(expected, packets, &[])
+    }
+
+    fn doubtful(
+        expected: &[(u64, Expected)],
+        packets: &[(u64, u64, u32)],
+        stretches: &[(u64, u64)],
+    ) -> Account {
         let start = Instant::now();
         let at = |millis: &u64| start + Duration::from_millis(*millis);
         let packet = |(before, after, arrived): &(u64, u64, u32)| Packet {
@@ -217,6 +249,7 @@ mod tests {
         Books {
             expected: expected.iter().map(|(from, expected)| (at(from), *expected)).collect(),
             packets: packets.iter().map(packet).collect(),
+            stretches: stretches.iter().map(|(from, to)| (at(from), at(to))).collect(),
         }
         .account()
     }
@@ -233,6 +266,19 @@ mod tests {
         let across = account(&[(9, 11, 0), (19, 21, 1), (5, 35, 0), (29, 31, 0)]);
         assert_eq!((across.lost, across.leaked), (0, 0));
         assert_eq!(account(&[(1, 2, 2)]).twice, 1);
+    }
+
+    #[test]
+    fn a_packet_that_came_through_is_excused_only_while_a_lease_may_have_run_out() {
+        let times = [(0, Expected::Cut), (100, Expected::Through)];
+        let stretches = [(10, 20), (30, 40), (110, 120)];
+        let account = |packets: &[(u64, u64, u32)]| {
+            let Account { leaked, lost, early, stretches, .. } = doubtful(&times, packets, &stretches);
+            (leaked, lost, early, stretches)
+        };
+        assert_eq!(account(&[(15, 16, 0), (35, 36, 0), (50, 51, 0)]), (0, 0, 0, 0), "no excuse was needed");
+        assert_eq!(account(&[(5, 6, 1), (15, 16, 1), (16, 17, 1), (25, 26, 1), (38, 41, 1)]), (2, 0, 3, 2));
+        assert_eq!(account(&[(115, 116, 0)]), (0, 1, 0, 0), "no lease that runs out loses a packet");
     }
 
     #[test]

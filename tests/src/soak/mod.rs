@@ -100,7 +100,7 @@ pub struct Figures {
     pub unexplained: u64,
     /// Steps that went wrong and are excused, by the cause that was seen. Their lane began anew, with nothing left behind.
     pub excused: Vec<Cause>,
-    /// Steps that went well while something kept the daemon: packets of their targets are not judged, since a lease may have run out.
+    /// How often packets came through a fault while something kept the daemon, so that a lease may have run out.
     pub doubtful: usize,
     /// What was found of residue when every fault had ended.
     pub judged: Judged,
@@ -217,9 +217,8 @@ fn live(lane: Lane, mut script: Script, steps: usize, deadline: Instant, stalls:
         let Err(error) = taken else {
             soak.figures.count(action.step);
             if let Some(cause) = soak.world.seen.cause_of_doubt_since(since) {
-                println!("{lane:?}, step {number}, {action:?}: its packets are not judged, because {cause}");
-                soak.world.disregard(since);
-                soak.figures.doubtful += 1;
+                println!("{lane:?}, step {number}, {action:?}: a lease may have run out, because {cause}");
+                soak.world.excuse_leaks(since);
             }
             continue;
         };
@@ -282,6 +281,7 @@ impl Soak {
         let accounts = self.world.renew_site()?;
         for (total, account) in self.figures.packets.iter_mut().zip(accounts) {
             *total += account.sent;
+            self.figures.doubtful += usize::try_from(account.stretches).unwrap_or(usize::MAX);
         }
         let unexplained: u64 =
             accounts.iter().map(|account| account.lost + account.leaked + account.twice).sum();

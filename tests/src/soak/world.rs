@@ -262,11 +262,9 @@ impl World {
         self.site.bystander.settle(Expected::Through);
     }
 
-    /// The daemon was kept from going on: from then until now faults may have ended early, and nothing can be said of the target's
-    /// packets.
-    pub(super) fn disregard(&self, since: Instant) {
-        self.site.target.expect(since, Expected::Either);
-        self.settle();
+    /// The daemon was kept from going on: from then until now faults may have ended early, and let packets of the target through.
+    pub(super) fn excuse_leaks(&self, since: Instant) {
+        self.site.target.excuse_leaks(since);
     }
 
     /// Compares the daemon's status, what TCP meets, and how process, calls and tools are, with what should be. UDP is in the books.
