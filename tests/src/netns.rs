@@ -53,6 +53,11 @@ impl NetNs {
         &self.name
     }
 
+    /// Whether a text tells of it, and not of another whose name begins like this one's.
+    pub fn is_named_in(&self, text: &str) -> bool {
+        names(text, &self.name)
+    }
+
     /// The file that the namespace is mounted on.
     pub fn path(&self) -> PathBuf {
         Path::new(FOLDER).join(&self.name)
@@ -233,4 +238,22 @@ pub fn output(command: &mut Command) -> Result<String> {
     }
     let text = format!("{} {}", output.status, String::from_utf8_lossy(&output.stderr).trim());
     Err(Error::Command { command: words, output: text })
+}
+
+/// Whether a name with a number at its end is in a text, as a whole.
+fn names(text: &str, name: &str) -> bool {
+    let goes_on = |rest: &str| rest.starts_with(|next: char| next.is_ascii_digit());
+    text.match_indices(name).any(|(at, _)| !goes_on(&text[at + name.len()..]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_of_another_namespace_that_begins_alike_is_another() {
+        assert!(names("eth0 in ct7-4, and in ct7-49", "ct7-4"));
+        assert!(!names("eth0 ingress in network namespace ct7-49", "ct7-4"));
+        assert!(names("ct7-49", "ct7-49"));
+    }
 }

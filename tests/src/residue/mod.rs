@@ -133,7 +133,7 @@ impl Residue {
         let report = chaos_daemon::residue::look(None, chaos_daemon::residue::Scope::Everywhere);
         let groups = self.groups();
         let ours = |text: &str| {
-            namespaces.iter().any(|namespace| text.contains(namespace.name()))
+            namespaces.iter().any(|namespace| namespace.is_named_in(text))
                 || groups.iter().any(|group| text.contains(group))
         };
         let acts = report.leftovers.iter().find(|left| {

@@ -325,9 +325,11 @@ impl World {
             return Err(Error::Different(format!("chaosctl doctor --residue: {report}")));
         };
         let runtime = self.daemon.runtime_dir().display().to_string();
-        let pair = &self.site.pair;
-        let places = [runtime.as_str(), pair.near.name(), pair.far.name()];
-        let ours = |left: &&Value| in_vm || places.iter().any(|place| left.to_string().contains(place));
+        let Pair { near, far, .. } = &self.site.pair;
+        let ours = |left: &&Value| {
+            let text = left.to_string();
+            in_vm || text.contains(&runtime) || [near, far].iter().any(|space| space.is_named_in(&text))
+        };
         match left.iter().filter(ours).collect::<Vec<_>>() {
             found if found.is_empty() => Ok(()),
             found => Err(Error::Different(format!("chaosctl doctor --residue: {found:?}"))),
