@@ -8,9 +8,10 @@ use super::*;
 use crate::cli::native as grammar;
 use crate::experiment::variables::Nowhere;
 use crate::probe::prober;
+use crate::request::Request;
 use crate::request::wire::Desk;
-use crate::request::{LifetimeClass, Request};
 use crate::spec::FaultType;
+use crate::spec::LifetimeClass;
 
 /// Cuts something off for a minute, and removes that after a moment.
 fn experiment(probe: &Value, extensions: &Value) -> Experiment {

@@ -10,12 +10,8 @@
 //! - **Reference**: Linux `net/ipv4/tcp_ipv4.c` (`tcp_v4_pre_connect`), `net/ipv4/udp.c`, `kernel/bpf/cgroup.c`.
 
 use super::{CallWork, Callers, Plan, Work, failure_words};
-use crate::host::Requirement;
-use crate::request::LifetimeClass;
+use crate::spec::LifetimeClass;
 use crate::spec::{Connections, Failure, Protocol};
-
-/// What it needs of the kernel.
-pub const REQUIREMENTS: &[Requirement] = &[Requirement::CgroupV2, Requirement::CallPrograms];
 
 /// Plans it.
 pub fn plan(calls: &Connections, failure: &Failure, callers: &Callers) -> Plan {

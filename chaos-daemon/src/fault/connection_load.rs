@@ -15,7 +15,8 @@ use std::fmt::Write;
 use super::{Goal, HoardWork, Plan, Work, descriptors};
 use crate::host::Identity;
 use crate::host::socket_file::SparedSockets;
-use crate::request::{ApiError, LifetimeClass};
+use crate::request::ApiError;
+use crate::spec::LifetimeClass;
 use crate::spec::sessions::{Amount, ConnectionLoad};
 
 /// Plans it; the process may have `most` descriptors, and connects as `identity`, and to none of the sockets that are `spared`.

@@ -11,12 +11,10 @@
 //! - **Reference**: sched_setaffinity(2), clock_gettime(2) (`CLOCK_THREAD_CPUTIME_ID`).
 
 use super::{CpuWork, Plan, Work};
-use crate::host::{CgroupRef, Requirement};
-use crate::request::{ApiError, ErrorCode, LifetimeClass};
+use crate::host::CgroupRef;
+use crate::request::{ApiError, ErrorCode};
 use crate::spec::CpuLoad;
-
-/// What it needs of the kernel.
-pub const REQUIREMENTS: &[Requirement] = &[];
+use crate::spec::LifetimeClass;
 
 /// What is there to burn on.
 #[derive(Debug, Clone, PartialEq, Eq)]

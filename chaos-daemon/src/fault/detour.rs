@@ -18,15 +18,10 @@ use super::{
     LoopWork, Place, Plan, Work, attach_steps, bandwidth, latency, matching, packet_corrupt,
     packet_duplicate, packet_loss, packet_reorder, traffic_words,
 };
-use crate::host::Requirement;
 use crate::kernel::step::Step;
-use crate::request::LifetimeClass;
+use crate::spec::LifetimeClass;
 use crate::spec::dns::{Names, about};
 use crate::spec::{Direction, Impairment, Probability, Traffic};
-
-/// What it needs of the kernel.
-pub const REQUIREMENTS: &[Requirement] =
-    &[Requirement::PacketPrograms, Requirement::Veth, Requirement::Netem];
 
 /// Plans it.
 pub fn plan(

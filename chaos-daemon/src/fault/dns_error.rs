@@ -16,12 +16,8 @@
 //! - **Reference**: RFC 1035 §4.1 (messages), RFC 6891 §7 (who knows EDNS gets it back), Linux `kernel/bpf/lpm_trie.c`.
 
 use super::{PacketAction, PacketWork, Place, Plan, Work, attach_steps, matching, traffic_words};
-use crate::host::Requirement;
-use crate::request::LifetimeClass;
+use crate::spec::LifetimeClass;
 use crate::spec::{Probability, Questions, Traffic};
-
-/// What it needs of the kernel.
-pub const REQUIREMENTS: &[Requirement] = &[Requirement::PacketPrograms];
 
 /// Plans it.
 pub fn plan(

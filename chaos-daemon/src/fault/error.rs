@@ -18,12 +18,8 @@
 //!   `net/ipv4/tcp_ipv4.c` (`tcp_v4_err`), `net/ipv4/tcp_input.c` (`tcp_rcv_synsent_state_process`).
 
 use super::{PacketAction, PacketWork, Place, Plan, Work, attach_steps, matching, traffic_words};
-use crate::host::Requirement;
-use crate::request::LifetimeClass;
+use crate::spec::LifetimeClass;
 use crate::spec::{Probability, Refusal, Traffic};
-
-/// What it needs of the kernel.
-pub const REQUIREMENTS: &[Requirement] = &[Requirement::PacketPrograms];
 
 /// Plans it.
 pub fn plan(traffic: &Traffic, refusal: Refusal, packet_probability: Probability, place: &Place<'_>) -> Plan {

@@ -12,11 +12,8 @@
 //! - **Reference**: Linux `security/security.c`, `kernel/bpf/bpf_lsm.c`, `kernel/bpf/cgroup.c` (`__cgroup_bpf_run_lsm_current`).
 
 use super::{FileWork, Plan, Work, failure_lifetime, failure_words};
-use crate::host::{CgroupRef, KernelFiles, PlaceRef, Requirement};
+use crate::host::{CgroupRef, KernelFiles, PlaceRef};
 use crate::spec::{Failure, FileCalls};
-
-/// What it needs of the kernel.
-pub const REQUIREMENTS: &[Requirement] = &[Requirement::CgroupV2, Requirement::FilePrograms];
 
 /// Plans it.
 pub fn plan(
@@ -55,9 +52,9 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::request::LifetimeClass;
     use crate::spec::FaultRequest;
-    use crate::spec::fault::Effect;
+    use crate::spec::LifetimeClass;
+    use crate::spec::effect::Effect;
 
     #[test]
     fn a_plan_says_whose_calls_fail_where_and_how() {

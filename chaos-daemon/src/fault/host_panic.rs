@@ -15,13 +15,9 @@
 use std::time::Duration;
 
 use super::{DownGround, Plan};
-use crate::host::Requirement;
 use crate::host::panic::AfterPanic;
 use crate::request::{ApiError, ErrorCode};
 use crate::spec::{HostDown, Way};
-
-/// What it needs of the kernel.
-pub const REQUIREMENTS: &[Requirement] = &[Requirement::SysRq];
 
 /// Plans it, where the kernel does `after` afterwards.
 ///
@@ -49,8 +45,8 @@ pub fn plan(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::request::LifetimeClass;
     use crate::spec::FaultName;
+    use crate::spec::LifetimeClass;
 
     fn planned(stay_down: bool, timeout: i64, crash_kernel: bool) -> Result<Plan, ApiError> {
         let after = AfterPanic { timeout, crash_kernel };

@@ -14,11 +14,7 @@
 use std::time::Duration;
 
 use super::{DownGround, Plan};
-use crate::host::Requirement;
 use crate::spec::{HostDown, Way};
-
-/// What it needs.
-pub const REQUIREMENTS: &[Requirement] = &[Requirement::Systemd];
 
 /// Plans it.
 pub fn plan(forced: bool, countdown: Duration, ground: &DownGround) -> Plan {
@@ -30,8 +26,8 @@ pub fn plan(forced: bool, countdown: Duration, ground: &DownGround) -> Plan {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::request::LifetimeClass;
     use crate::spec::FaultName;
+    use crate::spec::LifetimeClass;
 
     #[test]
     fn the_plan_says_whether_services_are_stopped_and_that_it_can_be_prevented_but_not_undone() {

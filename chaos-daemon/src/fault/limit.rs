@@ -12,8 +12,10 @@
 //! - **Reference**: Linux `Documentation/admin-guide/cgroup-v2.rst`.
 
 use super::{Plan, settings};
-use crate::host::{CgroupRef, Controller, Requirement};
+use crate::host::CgroupRef;
 use crate::kernel::setting::{CgroupSetting, Knob, Setting};
+use crate::spec::Controller;
+use crate::spec::Requirement;
 use crate::spec::{IoRates, Limit};
 
 /// In microseconds: what the kernel takes when nobody says.

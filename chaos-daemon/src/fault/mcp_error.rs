@@ -15,14 +15,10 @@
 //! - **Reference**: memfd_create(2), pidfd_getfd(2), fcntl(2) (open file description locks); Model Context Protocol, transport "stdio".
 
 use super::{Crowd, Plan, Work, work::SpoilWork};
-use crate::host::Requirement;
-use crate::request::LifetimeClass;
+use crate::spec::LifetimeClass;
 use crate::spec::ProcessSelector;
 use crate::spec::mcp::Spoiling;
 use crate::spec::mcp::page::Order;
-
-/// What it needs of the kernel.
-pub const REQUIREMENTS: &[Requirement] = &[Requirement::Descriptors];
 
 /// Plans it for the proxies that are selected now, and stay the ones.
 pub fn plan(selector: &ProcessSelector, spoiling: &Spoiling, crowd: &Crowd) -> Plan {

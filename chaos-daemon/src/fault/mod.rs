@@ -55,8 +55,9 @@ use crate::kernel::netlink::marks::recognise_device;
 use crate::kernel::setting::{Knob, LinkSetting, Setting};
 use crate::kernel::step::{NetNsRef, Step};
 use crate::kernel::systemd::Unit;
-use crate::request::{ApiError, ErrorCode, LifetimeClass};
-use crate::spec::fault::Effect;
+use crate::request::{ApiError, ErrorCode};
+use crate::spec::LifetimeClass;
+use crate::spec::effect::Effect;
 use crate::spec::process::signal_name;
 use crate::spec::{
     Direction, Failure, FaultName, FaultType, Hoard, HostDown, PortMatch, Probability, Protocol, Traffic,
@@ -69,7 +70,7 @@ pub use cpu::ProcessorGround;
 pub use disk_fill::DirectoryGround;
 pub use memory::MemoryGround;
 pub use oom::OomGround;
-pub use requirements::{called, lacks, parts, remedy, require, requirements};
+pub use requirements::{called, lacks, parts, remedy, require};
 pub use work::{
     Attach, CallWork, Callers, CpuWork, DownWork, FileWork, FlapWork, Goal, HoardWork, LoopWork, Match,
     PacketAction, PacketWork, PauseWork, RestartWork, SeverWork, SignalWork, SocketWork, SpoilWork, Work,

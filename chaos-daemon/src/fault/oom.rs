@@ -15,8 +15,11 @@ use super::work::HoardWork;
 use super::{Goal, Plan, Work, memory};
 use crate::host::oom::{Books, Weight};
 use crate::host::supply::Memory;
-use crate::host::{CgroupRef, Controller, Identity, ProcessId, Requirement};
-use crate::request::{ApiError, ErrorCode, LifetimeClass};
+use crate::host::{CgroupRef, Identity, ProcessId};
+use crate::request::{ApiError, ErrorCode};
+use crate::spec::Controller;
+use crate::spec::LifetimeClass;
+use crate::spec::Requirement;
 
 /// What it needs of the kernel.
 pub const REQUIREMENTS: &[Requirement] =

@@ -12,12 +12,8 @@
 //! - **Reference**: Linux `net/core/filter.c` (`skb_do_redirect`), `kernel/bpf/tcx.c`.
 
 use super::{Match, PacketAction, PacketWork, Place, Plan, Work, attach_steps, matching, traffic_words};
-use crate::host::Requirement;
-use crate::request::LifetimeClass;
+use crate::spec::LifetimeClass;
 use crate::spec::{Probability, Traffic};
-
-/// What it needs of the kernel.
-pub const REQUIREMENTS: &[Requirement] = &[Requirement::PacketPrograms];
 
 /// Plans it.
 pub fn plan(traffic: &Traffic, packet_probability: Probability, partition: bool, place: &Place<'_>) -> Plan {

@@ -9,11 +9,8 @@
 //! - **Reference**: Linux `Documentation/admin-guide/cgroup-v2.rst`, `cgroup.freeze`.
 
 use super::{Plan, settings};
-use crate::host::{CgroupRef, Requirement};
+use crate::host::CgroupRef;
 use crate::kernel::setting::{CgroupSetting, Knob, Setting};
-
-/// What it needs of the kernel.
-pub const REQUIREMENTS: &[Requirement] = &[Requirement::CgroupV2];
 
 /// Plans it, where the switch is at `old`.
 pub fn plan(cgroup: &CgroupRef, old: &str) -> Plan {

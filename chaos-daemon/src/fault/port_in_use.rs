@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use super::{Goal, HoardWork, Plan, Work};
 use crate::host::Identity;
-use crate::request::LifetimeClass;
+use crate::spec::LifetimeClass;
 use crate::spec::LocalPort;
 
 /// Plans it. In which network namespace is not known here.

@@ -12,7 +12,7 @@
 //! - **Reference**: pidfd_send_signal(2), signal(7).
 
 use super::{Crowd, Plan, Work, work::SignalWork};
-use crate::request::LifetimeClass;
+use crate::spec::LifetimeClass;
 use crate::spec::ProcessSelector;
 use crate::spec::process::Volleys;
 

@@ -14,13 +14,9 @@
 //! - **Reference**: ptrace(2), Linux `kernel/ptrace.c` (`exit_ptrace`).
 
 use super::{Crowd, Plan, Work, work::PauseWork};
-use crate::host::Requirement;
-use crate::request::LifetimeClass;
+use crate::spec::LifetimeClass;
 use crate::spec::ProcessSelector;
 use crate::spec::process::Rhythm;
-
-/// What it needs of the kernel.
-pub const REQUIREMENTS: &[Requirement] = &[Requirement::Tracing];
 
 /// Plans it for those that are selected now, and stay the ones.
 pub fn plan(selector: &ProcessSelector, rhythm: Option<Rhythm>, crowd: &Crowd) -> Plan {

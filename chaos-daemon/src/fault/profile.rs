@@ -3,12 +3,10 @@
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::requirements::{parts, requirements};
-use crate::host::Requirement;
-use crate::request::LifetimeClass;
-use crate::spec::FaultType;
+use super::requirements::parts;
 use crate::spec::blast::{Of, Severity};
 use crate::spec::category::Category;
+use crate::spec::{FaultType, LifetimeClass, Requirement};
 
 /// A type of fault.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -87,42 +85,8 @@ impl Profile {
 }
 
 fn lifetimes(fault_type: FaultType) -> Vec<Lifetime> {
-    use LifetimeClass::{Irreversible, Kernel, Supervised};
-    let parts: &[(LifetimeClass, Option<&str>)] = match fault_type {
-        FaultType::Latency
-        | FaultType::Error
-        | FaultType::Timeout
-        | FaultType::NetworkPartition
-        | FaultType::PacketLoss
-        | FaultType::PacketDuplicate
-        | FaultType::PacketCorrupt
-        | FaultType::PacketReorder
-        | FaultType::Bandwidth
-        | FaultType::ProcessPause
-        | FaultType::ConnectError
-        | FaultType::DnsError
-        | FaultType::McpError
-        | FaultType::PortInUse
-        | FaultType::ConnectionLoad => &[(Kernel, None)],
-        FaultType::FileError | FaultType::SocketError => {
-            &[(Kernel, Some("errors")), (Irreversible, Some("a signal"))]
-        }
-        FaultType::ResourceExhaustion => &[
-            (Kernel, Some("what is burned, or taken and held")),
-            (Supervised, Some("limits")),
-            (Irreversible, Some("memory with oom")),
-        ],
-        FaultType::Pause | FaultType::LinkDown | FaultType::ClockSkew | FaultType::ServiceStop => {
-            &[(Supervised, None)]
-        }
-        FaultType::ProcessKill | FaultType::ServiceRestart | FaultType::HostReboot | FaultType::HostPanic => {
-            &[(Irreversible, None)]
-        }
-    };
-    parts
-        .iter()
-        .map(|(class, of)| Lifetime { class: *class, undone_by: class.undone_by(), of: *of })
-        .collect()
+    let parts = fault_type.lifetimes().iter();
+    parts.map(|(class, of)| Lifetime { class: *class, undone_by: class.undone_by(), of: *of }).collect()
 }
 
 fn needs(fault_type: FaultType) -> Vec<Need> {
@@ -133,7 +97,7 @@ fn needs(fault_type: FaultType) -> Vec<Need> {
     let whole = match fault_type {
         // All of it is of one resource or another.
         FaultType::ResourceExhaustion => None,
-        _ => Some(named((None, requirements(fault_type)))),
+        _ => Some(named((None, fault_type.needs()))),
     };
     let parts = parts(fault_type).into_iter().map(|(part, needed)| named((Some(part), needed)));
     whole.into_iter().chain(parts).filter(|need| !need.what.is_empty()).collect()

@@ -1,44 +1,11 @@
 //! What each type of fault, and each resource of `resource_exhaustion`, needs of the kernel.
 
-use super::{
-    connect_error, cpu, detour, dns_error, error, file_error, host_panic, host_reboot, limit, mcp_error, oom,
-    packet_drop, pause, process_pause, service_stop, sever, socket_error,
-};
-use crate::host::{Facts, Lack, Requirement};
+use super::{limit, oom, sever};
+use crate::host::{Facts, Lack};
 use crate::request::{ApiError, ErrorCode};
-use crate::spec::fault::Effect;
+use crate::spec::effect::Effect;
 use crate::spec::resource;
-use crate::spec::{FaultType, Hoard};
-
-/// What a fault type needs of the kernel.
-pub fn requirements(fault_type: FaultType) -> &'static [Requirement] {
-    match fault_type {
-        FaultType::Latency
-        | FaultType::PacketLoss
-        | FaultType::PacketDuplicate
-        | FaultType::PacketCorrupt
-        | FaultType::PacketReorder
-        | FaultType::Bandwidth => detour::REQUIREMENTS,
-        FaultType::Error => error::REQUIREMENTS,
-        FaultType::DnsError => dns_error::REQUIREMENTS,
-        FaultType::Timeout | FaultType::NetworkPartition => packet_drop::REQUIREMENTS,
-        FaultType::ResourceExhaustion => cpu::REQUIREMENTS,
-        FaultType::Pause => pause::REQUIREMENTS,
-        FaultType::ProcessPause => process_pause::REQUIREMENTS,
-        FaultType::McpError => mcp_error::REQUIREMENTS,
-        FaultType::ConnectError => connect_error::REQUIREMENTS,
-        FaultType::FileError => file_error::REQUIREMENTS,
-        FaultType::SocketError => socket_error::REQUIREMENTS,
-        FaultType::ServiceStop | FaultType::ServiceRestart => service_stop::REQUIREMENTS,
-        FaultType::HostReboot => host_reboot::REQUIREMENTS,
-        FaultType::HostPanic => host_panic::REQUIREMENTS,
-        FaultType::LinkDown
-        | FaultType::ClockSkew
-        | FaultType::ProcessKill
-        | FaultType::PortInUse
-        | FaultType::ConnectionLoad => &[],
-    }
-}
+use crate::spec::{FaultType, Hoard, Requirement};
 
 /// The parts of a fault type that need something else than the whole, each with what it needs of the kernel.
 pub fn parts(fault_type: FaultType) -> Vec<(&'static str, &'static [Requirement])> {
@@ -72,7 +39,7 @@ fn of_resource(resource: &str) -> &'static [Requirement] {
         "pids_limit" => limit::OF_PIDS,
         "io_limit" => limit::OF_IO,
         // What is held within a cgroup needs one that is there, and no controller.
-        _ => requirements(FaultType::ResourceExhaustion),
+        _ => FaultType::ResourceExhaustion.needs(),
     }
 }
 
@@ -98,7 +65,7 @@ fn needs(effect: &Effect) -> (Option<&'static str>, Vec<Requirement>) {
         Effect::Sever { .. } => (Some(OF_SERVICE), sever::REQUIREMENTS),
         Effect::Limit { limit, .. } => (Some(limit.resource()), of_resource(limit.resource())),
         Effect::Hoard { what: Hoard::Oom { .. }, .. } => (Some(WITH_OOM), oom::REQUIREMENTS),
-        _ => (None, requirements(effect.fault_type())),
+        _ => (None, effect.fault_type().needs()),
     };
     let mut needed = needed.to_vec();
     if effect.names_cgroup() && !needed.contains(&Requirement::CgroupV2) {

@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::host::controller::lacking;
-use crate::host::{Controller, Unusable, WhenAsked};
+use crate::host::{Unusable, WhenAsked};
+use crate::spec::Controller;
 use crate::spec::{FAULT_TYPES, FaultRequest, Probability, resource};
 
 /// A kernel that has all but memory's controller, `bpf` among its security modules, programs of control groups that see packets,
@@ -82,19 +83,8 @@ fn examples(fault_type: FaultType) -> Vec<Effect> {
         all.iter().map(|(target, params)| effect(fault_type, target.clone(), params.clone())).collect()
     };
     let (none, service) = (json!({}), json!({"unit": "a.service"}));
-    let device = json!({"interface": "eth0"});
     let of_service = json!({"interface": "eth0", "unit": "a.service", "direction": "egress"});
-    let of_packets = |params: Value| some(&[(device.clone(), params.clone()), (of_service.clone(), params)]);
     match fault_type {
-        FaultType::Latency | FaultType::Error | FaultType::DnsError => of_packets(none),
-        FaultType::PacketLoss => of_packets(json!({"loss_percent": 10})),
-        FaultType::PacketDuplicate => of_packets(json!({"duplicate_percent": 10})),
-        FaultType::PacketCorrupt => of_packets(json!({"corrupt_percent": 10})),
-        FaultType::PacketReorder => of_packets(json!({"reorder_percent": 10})),
-        FaultType::Bandwidth => of_packets(json!({"rate_kbit": 1000})),
-        FaultType::Timeout | FaultType::NetworkPartition => {
-            some(&[(device, none.clone()), (of_service, none.clone()), (service, none)])
-        }
         FaultType::ResourceExhaustion => some(&[
             (service.clone(), json!({"resource": "cpu"})),
             (service.clone(), json!({"resource": "memory", "memory_mb": 1})),
@@ -110,20 +100,18 @@ fn examples(fault_type: FaultType) -> Vec<Effect> {
             (service.clone(), json!({"resource": "pids_limit", "pids": 5})),
             (service, json!({"resource": "io_limit", "device": "8:0", "read_bps": 4096})),
         ]),
-        FaultType::McpError => some(&[(service, json!({"fail": 0.5}))]),
-        FaultType::FileError => some(&[(service, json!({"path": "/a"}))]),
-        FaultType::Pause
-        | FaultType::ProcessKill
-        | FaultType::ProcessPause
-        | FaultType::ConnectError
-        | FaultType::SocketError
-        | FaultType::ServiceStop
-        | FaultType::ServiceRestart => some(&[(service, none)]),
-        FaultType::LinkDown => some(&[(device, none)]),
-        FaultType::ClockSkew => some(&[(none, json!({"offset_seconds": 5}))]),
-        FaultType::PortInUse => some(&[(json!({"local_port": 80}), none)]),
-        FaultType::ConnectionLoad => some(&[(none, json!({"url": "tcp://127.0.0.1:1", "sessions": 1}))]),
-        FaultType::HostReboot | FaultType::HostPanic => some(&[(none.clone(), none)]),
+        _ => {
+            let (target, params) = fault_type.example();
+            let on_device = target.get("interface").is_some();
+            let mut all = vec![(target, params.clone())];
+            if fault_type.target_fields().contains(&"unit") {
+                all.push((if on_device { of_service } else { service.clone() }, params.clone()));
+            }
+            if matches!(fault_type, FaultType::Timeout | FaultType::NetworkPartition) {
+                all.push((service, params));
+            }
+            some(&all)
+        }
     }
 }
 
@@ -147,7 +135,7 @@ fn whatever_is_missing_the_refusal_names_the_fault_and_it_and_a_command_or_an_op
         let tried = |requirement: &Requirement| examples.iter().any(|one| needs(one).1.contains(requirement));
         let of_parts = parts(*fault_type).into_iter().flat_map(|(_, needed)| needed);
         let untried: Vec<_> =
-            requirements(*fault_type).iter().chain(of_parts).filter(|needed| !tried(needed)).collect();
+            fault_type.needs().iter().chain(of_parts).filter(|needed| !tried(needed)).collect();
         assert!(untried.is_empty(), "{fault_type:?}: {untried:?}");
     }
 }
@@ -235,7 +223,7 @@ fn a_partition_of_a_service_needs_programs_of_groups_only_where_it_names_no_inte
     assert_eq!(refused(FaultType::NetworkPartition, on_interface, json!({})), None);
     let parts = parts(FaultType::NetworkPartition);
     assert_eq!(lacks(parts[0].1, &facts()).len(), 1);
-    assert_eq!(lacks(requirements(FaultType::NetworkPartition), &facts()), []);
+    assert_eq!(lacks(FaultType::NetworkPartition.needs(), &facts()), []);
 }
 
 #[test]

@@ -12,7 +12,7 @@
 
 use super::{Plan, RestartWork, Work};
 use crate::kernel::systemd::Unit;
-use crate::request::LifetimeClass;
+use crate::spec::LifetimeClass;
 
 /// Plans it.
 pub fn plan(unit: &Unit) -> Plan {

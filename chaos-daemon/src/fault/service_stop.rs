@@ -13,12 +13,8 @@
 //! - **Reference**: org.freedesktop.systemd1(5), systemd.unit(5).
 
 use super::{Plan, settings};
-use crate::host::Requirement;
 use crate::kernel::setting::{ServiceSetting, Setting};
 use crate::kernel::systemd::Unit;
-
-/// What it needs.
-pub const REQUIREMENTS: &[Requirement] = &[Requirement::Systemd, Requirement::CgroupV2];
 
 /// Plans it.
 pub fn plan(unit: &Unit) -> Plan {

@@ -14,8 +14,8 @@
 //!   `kernel/bpf/cgroup.c` (`__cgroup_bpf_run_filter_skb`).
 
 use super::{Callers, Plan, SeverWork, Work, direction_words, peer_words, transport_words};
-use crate::host::Requirement;
-use crate::request::LifetimeClass;
+use crate::spec::LifetimeClass;
+use crate::spec::Requirement;
 use crate::spec::{Probability, ServicePackets};
 
 /// What it needs of the kernel.
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
     use crate::host::CgroupRef;
     use crate::spec::FaultRequest;
-    use crate::spec::fault::Effect;
+    use crate::spec::effect::Effect;
 
     fn planned(kind: &str, target: Value, peers: &[&str]) -> Plan {
         let request: FaultRequest =

@@ -14,11 +14,8 @@
 //! - **Reference**: Linux `net/socket.c`, `security/security.c`, `kernel/bpf/cgroup.c` (`__cgroup_bpf_run_lsm_current`).
 
 use super::{Callers, Plan, SocketWork, Work, failure_lifetime, failure_words};
-use crate::host::{KernelSockets, Requirement};
+use crate::host::KernelSockets;
 use crate::spec::{Failure, Protocol, SocketCalls};
-
-/// What it needs of the kernel.
-pub const REQUIREMENTS: &[Requirement] = &[Requirement::CgroupV2, Requirement::SocketPrograms];
 
 /// Plans it.
 pub fn plan(calls: &SocketCalls, failure: &Failure, callers: &Callers, kernel: KernelSockets) -> Plan {
@@ -57,9 +54,9 @@ mod tests {
 
     use super::*;
     use crate::host::CgroupRef;
-    use crate::request::LifetimeClass;
     use crate::spec::FaultRequest;
-    use crate::spec::fault::Effect;
+    use crate::spec::LifetimeClass;
+    use crate::spec::effect::Effect;
 
     fn planned(target: Value, params: Value) -> Plan {
         let request: FaultRequest = serde_json::from_value(

@@ -6,34 +6,12 @@ use std::fs;
 use std::path::Path;
 
 use super::Lack;
-
-/// What limits a group.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Controller {
-    /// Processor time.
-    Cpu,
-    /// Memory.
-    Memory,
-    /// Processes and threads.
-    Pids,
-    /// Bandwidth of block devices.
-    Io,
-}
+use crate::spec::Controller;
 
 /// Every controller that a fault uses.
 const CONTROLLERS: [Controller; 4] = [Controller::Cpu, Controller::Memory, Controller::Pids, Controller::Io];
 
 impl Controller {
-    /// The name in `cgroup.controllers`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Cpu => "cpu",
-            Self::Memory => "memory",
-            Self::Pids => "pids",
-            Self::Io => "io",
-        }
-    }
-
     /// The name in `/proc/cgroups`, and on the kernel's command line.
     fn old_name(self) -> &'static str {
         if self == Self::Io { "blkio" } else { self.name() }

@@ -2,7 +2,7 @@
 
 use super::aside::Places;
 use super::state::Injector;
-use crate::fault::{Attach, lacks, parts, remedy, requirements};
+use crate::fault::{Attach, lacks, parts, remedy};
 use crate::host::{Facts, Lack};
 use crate::request::{
     Ability, ApiError, Caller, DoctorReport, Leftover, Level, ResidueReport, ResourceAbility,
@@ -59,7 +59,7 @@ pub(super) async fn report(injector: &Injector, caller: Caller) -> Result<Doctor
 }
 
 fn ability(fault_type: FaultType, facts: &Facts) -> Ability {
-    let (missing, remedy) = told(lacks(requirements(fault_type), facts));
+    let (missing, remedy) = told(lacks(fault_type.needs(), facts));
     let resource = |(name, needed): (&str, _)| {
         let (missing, remedy) = told(lacks(needed, facts));
         ResourceAbility { resource: name.to_owned(), missing, remedy }

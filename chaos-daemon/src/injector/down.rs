@@ -12,8 +12,9 @@ use crate::host::{BootId, boot_time_ns};
 use crate::journal::down::wall_clock;
 use crate::journal::{Back, DownRecord, FoundDown};
 use crate::kernel::node::talk;
-use crate::request::{ApiError, ErrorCode, Evidence, FaultState, FaultStatus, LifetimeClass, WentDown};
-use crate::spec::fault::Effect;
+use crate::request::{ApiError, ErrorCode, Evidence, FaultState, FaultStatus, WentDown};
+use crate::spec::LifetimeClass;
+use crate::spec::effect::Effect;
 use crate::spec::{FaultName, FaultType, HostDown, Way};
 
 /// Whether faults of this type take the host down.

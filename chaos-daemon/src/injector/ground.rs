@@ -24,7 +24,7 @@ use crate::kernel::setting::{Knob, LinkSetting, link};
 use crate::kernel::step::NetNsRef;
 use crate::policy::Permit;
 use crate::request::{ApiError, Caller, ErrorCode};
-use crate::spec::fault::Effect;
+use crate::spec::effect::Effect;
 use crate::spec::{Failure, Hoard, Limit, LocalPort, ProcessSelector, Whose};
 use crate::target::process::Matcher;
 use crate::target::{self, Entrance};

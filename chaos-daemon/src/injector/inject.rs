@@ -33,10 +33,10 @@ use crate::kernel::step::Step;
 use crate::policy::Permit;
 use crate::request::wire::{Ticket, Wanted};
 use crate::request::{
-    ApiError, Caller, ErrorCode, Evidence, FaultState, FaultStatus, LifetimeClass, PlanReport, Planned,
-    TargetsReport,
+    ApiError, Caller, ErrorCode, Evidence, FaultState, FaultStatus, PlanReport, Planned, TargetsReport,
 };
-use crate::spec::fault::{Effect, WaysIn};
+use crate::spec::LifetimeClass;
+use crate::spec::effect::{Effect, WaysIn};
 use crate::spec::{Fault, FaultName, FaultRequest};
 use crate::target::NetworkTarget;
 

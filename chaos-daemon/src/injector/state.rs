@@ -23,7 +23,8 @@ use crate::kernel::bpf::{Capacity, Family};
 use crate::kernel::step::Step;
 use crate::policy::Policy;
 use crate::request::names::{Resolver, resolver};
-use crate::request::{Evidence, FaultState, FaultStatus, LifetimeClass, Removal};
+use crate::request::{Evidence, FaultState, FaultStatus, Removal};
+use crate::spec::LifetimeClass;
 use crate::spec::{FaultName, FaultType};
 
 /// How long one heartbeat keeps a fault.

@@ -18,7 +18,7 @@ use crate::kernel::step::{NetNsRef, has_clsact};
 use crate::policy::Permit;
 use crate::request::targets::UNKNOWN_TARGETS;
 use crate::request::{ApiError, Caller, ErrorCode, PlanReport, TargetsReport};
-use crate::spec::fault::Effect;
+use crate::spec::effect::Effect;
 use crate::spec::{ConnectionLoad, Fault, FaultName};
 use crate::target::supervisor::Supervision;
 use crate::target::{self, Entrance, NetworkTarget};

@@ -4,7 +4,8 @@
 use super::down::takes_down;
 use super::refusal::{active_already, changed_already};
 use crate::policy::Policy;
-use crate::request::{ApiError, Caller, ErrorCode, LifetimeClass};
+use crate::request::{ApiError, Caller, ErrorCode};
+use crate::spec::LifetimeClass;
 use crate::spec::{Fault, FaultName};
 
 /// A fault that could be injected if it were the only one.

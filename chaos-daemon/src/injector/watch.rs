@@ -19,7 +19,8 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use crate::host::boot_time_ns;
 use crate::kernel::process::ProcessId;
-use crate::request::{ApiError, ErrorCode, LifetimeClass};
+use crate::request::{ApiError, ErrorCode};
+use crate::spec::LifetimeClass;
 
 /// How often each beats.
 pub const BEAT: Duration = Duration::from_millis(250);

@@ -10,7 +10,7 @@ use crate::holder::{Order, Report};
 use crate::host::sshd;
 use crate::policy::Permit;
 use crate::request::{ApiError, ErrorCode};
-use crate::spec::fault::WaysIn;
+use crate::spec::effect::WaysIn;
 
 /// The same leave, but for the ports at which sshd is; for one that is needed soon, at which it `was`. And the ports, if they were
 /// looked at, which blocks.

@@ -14,10 +14,10 @@ use super::netlink::probe::probe;
 use super::{process, systemd, trace};
 use crate::host::btf::BtfError;
 use crate::host::{
-    Facts, KernelFiles, KernelSockets, Lack, PlaceRef, Requirement, Unusable, WhenAsked, cgroup, controller,
-    panic,
+    Facts, KernelFiles, KernelSockets, Lack, PlaceRef, Unusable, WhenAsked, cgroup, controller, panic,
 };
 use crate::request::chain;
+use crate::spec::Requirement;
 
 /// Tries what most faults need, and the rest when it is asked for. Takes some milliseconds, and longer when modules have to be loaded.
 pub fn facts() -> Facts {

@@ -11,10 +11,11 @@ use super::plan::PlanOutput;
 use crate::experiment::role::Stages;
 use crate::experiment::timeline::Reading;
 use crate::experiment::{FailureMode, Impact, Recovery, Stage, Verdict};
-use crate::request::{self, ApiError, FaultStatus, LifetimeClass};
+use crate::request::{self, ApiError, FaultStatus};
 use crate::server::history::ExperimentResult;
 use crate::server::history::precedents::Precedents;
 use crate::server::runs::Run;
+use crate::spec::LifetimeClass;
 
 /// Why a call failed.
 #[derive(Debug, Clone, Serialize, JsonSchema)]

@@ -16,7 +16,7 @@ use serde::Deserialize;
 use crate::host::program::{Foreign, Programs, is_plain, own};
 use crate::request::facts::Precautions;
 use crate::request::{ApiError, Caller, ErrorCode};
-use crate::spec::fault::Effect;
+use crate::spec::effect::Effect;
 use crate::spec::ip::prefixes;
 use crate::spec::origin::Origin;
 use crate::spec::units::{LONGEST_FAULT, SpecError};

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::spec::{FaultName, FaultRequest, FaultType, SpecError};
+use crate::spec::{FaultName, FaultRequest, FaultType, LifetimeClass, SpecError};
 pub use causes::chain;
 pub use residue::{Leftover, Level, ResidueReport};
 pub use targets::TargetsReport;
@@ -159,38 +159,6 @@ pub enum Reply {
     Seen(facts::Facts),
     /// Refused or failed. Nothing was changed, or all that was changed has been undone.
     Error(ApiError),
-}
-
-/// What binds a fault to its end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum LifetimeClass {
-    /// The kernel ends it when our process dies, or at the deadline.
-    Kernel,
-    /// A guard has to end it.
-    Supervised,
-    /// It cannot be taken back.
-    Irreversible,
-}
-
-impl LifetimeClass {
-    /// As it is written.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Kernel => "kernel",
-            Self::Supervised => "supervised",
-            Self::Irreversible => "irreversible",
-        }
-    }
-
-    /// Who sees to the end of such a fault when the daemon cannot, for people.
-    pub fn undone_by(self) -> &'static str {
-        match self {
-            Self::Kernel => "the kernel: it goes with the process that holds it",
-            Self::Supervised => "chaos-daemon guard, then recovery at the next start",
-            Self::Irreversible => "nobody: it cannot be taken back",
-        }
-    }
 }
 
 /// Where a fault is in its life.

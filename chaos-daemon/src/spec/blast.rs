@@ -1,16 +1,12 @@
 //! The blast radius of a fault: what share of what it matches it affects, how badly, and which faults can be held to a share.
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
-
 use super::calls::Failure;
-use super::fault::{Effect, FaultRequest};
-use super::fault_type::FaultType;
+use super::effect::Effect;
 use super::hoard::Hoard;
 use super::impairment::{Impairment, Loss};
-use super::share::Share;
-use super::units::{Probability, SpecError};
+use super::units::Probability;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 /// How badly those are off that a fault affects; each is worse than the one before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
@@ -150,101 +146,12 @@ impl Effect {
     }
 }
 
-impl FaultType {
-    /// How badly those may be off that it affects, the mildest first: which of these it is depends on what it is told, see
-    /// [`Effect::blast`].
-    pub fn severities(self) -> &'static [Severity] {
-        const ALL: &[Severity] = &[Severity::Degraded, Severity::Partial, Severity::Outage];
-        match self {
-            Self::Latency | Self::PacketDuplicate | Self::PacketReorder | Self::Bandwidth => {
-                &[Severity::Degraded]
-            }
-            Self::Timeout
-            | Self::NetworkPartition
-            | Self::PacketLoss
-            | Self::PacketCorrupt
-            | Self::ProcessPause => &[Severity::Degraded, Severity::Outage],
-            Self::Error
-            | Self::DnsError
-            | Self::ConnectError
-            | Self::FileError
-            | Self::SocketError
-            | Self::LinkDown => &[Severity::Partial, Severity::Outage],
-            Self::McpError | Self::ResourceExhaustion => ALL,
-            Self::ClockSkew | Self::ConnectionLoad => &[Severity::Partial],
-            Self::Pause
-            | Self::ProcessKill
-            | Self::PortInUse
-            | Self::ServiceStop
-            | Self::ServiceRestart
-            | Self::HostReboot
-            | Self::HostPanic => &[Severity::Outage],
-        }
-    }
-
-    /// What it can be told to affect a share of, and the field that says so; `None` when it is all or nothing, or has a
-    /// measure of its own.
-    pub fn shared(self) -> Option<(Of, &'static str)> {
-        match self {
-            Self::ProcessKill | Self::ProcessPause => Some((Of::Processes, "target.share")),
-            Self::Latency | Self::Error | Self::Timeout | Self::NetworkPartition | Self::DnsError => {
-                Some((Of::Packets, "params.packet_probability"))
-            }
-            Self::ConnectError | Self::FileError | Self::SocketError | Self::McpError => {
-                Some((Of::Calls, "params.call_probability"))
-            }
-            Self::ResourceExhaustion
-            | Self::PacketLoss
-            | Self::PacketDuplicate
-            | Self::PacketCorrupt
-            | Self::PacketReorder
-            | Self::Bandwidth
-            | Self::Pause
-            | Self::LinkDown
-            | Self::ClockSkew
-            | Self::PortInUse
-            | Self::ConnectionLoad
-            | Self::ServiceStop
-            | Self::ServiceRestart
-            | Self::HostReboot
-            | Self::HostPanic => None,
-        }
-    }
-}
-
-impl FaultRequest {
-    /// The same fault of no more than a share of what it matches. Of processes a seed chooses them, so that a larger share has
-    /// those of a smaller one among it.
-    ///
-    /// # Errors
-    /// When this type affects no share, or the fault says already which share it affects.
-    pub fn held_to(&self, share: Share) -> Result<Self, SpecError> {
-        let Some((of, field)) = self.fault_type.shared() else {
-            let problem =
-                format!("{} affects all that it matches: no stage can be less", self.fault_type.name());
-            return Err(SpecError::new("fault_type", problem));
-        };
-        let mut fault = self.clone();
-        let taken = match of {
-            Of::Processes | Of::Everything => fault.target.share.replace(share).is_some(),
-            Of::Packets | Of::Calls => {
-                let name = field.trim_start_matches("params.");
-                fault.params.insert(name.to_owned(), Value::from(share.fraction())).is_some()
-            }
-        };
-        match taken {
-            true => Err(SpecError::new(field, "the stage says which share it is: leave it out")),
-            false => Ok(fault),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
-    use crate::spec::FAULT_TYPES;
+    use crate::spec::{FAULT_TYPES, FaultRequest, FaultType, Share};
 
     fn fault(kind: &str, target: Value, params: Value) -> FaultRequest {
         let fault = json!({"fault_type": kind, "probability": 1.0, "target": target, "params": params});

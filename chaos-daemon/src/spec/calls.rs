@@ -163,7 +163,8 @@ mod tests {
 
     use super::*;
     use crate::spec::FaultType;
-    use crate::spec::fault::{self, Effect};
+    use crate::spec::effect::Effect;
+    use crate::spec::fault;
 
     fn target(json: serde_json::Value) -> Result<Connections, SpecError> {
         Connections::parse(&serde_json::from_value(json).unwrap())

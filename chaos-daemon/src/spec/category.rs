@@ -2,8 +2,6 @@
 
 use serde::Serialize;
 
-use super::fault_type::FaultType;
-
 /// What a fault is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -29,35 +27,6 @@ impl Category {
             Self::Errors => "errors",
             Self::Process => "process",
             Self::Host => "host",
-        }
-    }
-}
-
-impl FaultType {
-    /// What it is about, the most important first.
-    pub fn categories(self) -> &'static [Category] {
-        match self {
-            Self::Latency
-            | Self::Timeout
-            | Self::NetworkPartition
-            | Self::PacketLoss
-            | Self::PacketDuplicate
-            | Self::PacketCorrupt
-            | Self::PacketReorder
-            | Self::Bandwidth
-            | Self::LinkDown => &[Category::Network],
-            Self::Error | Self::DnsError | Self::ConnectError | Self::SocketError => {
-                &[Category::Network, Category::Errors]
-            }
-            Self::FileError | Self::McpError => &[Category::Errors],
-            Self::ResourceExhaustion => &[Category::Resources],
-            Self::PortInUse | Self::ConnectionLoad => &[Category::Resources, Category::Network],
-            Self::Pause
-            | Self::ProcessKill
-            | Self::ProcessPause
-            | Self::ServiceStop
-            | Self::ServiceRestart => &[Category::Process],
-            Self::ClockSkew | Self::HostReboot | Self::HostPanic => &[Category::Host],
         }
     }
 }

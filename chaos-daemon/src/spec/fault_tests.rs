@@ -1,8 +1,8 @@
 //! What a request means, and which ones are refused.
 
 use super::*;
-use crate::spec::FAULT_TYPES;
-use crate::spec::{Ports, Protocol};
+use crate::spec::effect::WaysIn;
+use crate::spec::{FAULT_TYPES, Ports, Protocol, Refusal};
 
 pub(in super::super) fn parse(
     fault_type: FaultType,
@@ -61,27 +61,8 @@ fn a_partition_goes_both_ways_and_a_timeout_only_out() {
         );
     }
     for kind in FAULT_TYPES {
-        let (target, params) = match kind {
-            FaultType::ResourceExhaustion | FaultType::HostReboot | FaultType::HostPanic => ("{}", "{}"),
-            FaultType::Pause
-            | FaultType::ConnectError
-            | FaultType::SocketError
-            | FaultType::ServiceStop
-            | FaultType::ServiceRestart => (r#"{"unit":"a.service"}"#, "{}"),
-            FaultType::PortInUse => (r#"{"local_port":80}"#, "{}"),
-            FaultType::FileError => (r#"{"unit":"a.service"}"#, r#"{"path":"/a"}"#),
-            FaultType::ClockSkew => ("{}", r#"{"offset_seconds":-60}"#),
-            FaultType::ConnectionLoad => ("{}", r#"{"url":"tcp://127.0.0.1:1","sessions":1}"#),
-            FaultType::PacketLoss => (r#"{"interface":"e"}"#, r#"{"loss_percent":10}"#),
-            FaultType::PacketDuplicate => (r#"{"interface":"e"}"#, r#"{"duplicate_percent":10}"#),
-            FaultType::PacketCorrupt => (r#"{"interface":"e"}"#, r#"{"corrupt_percent":10}"#),
-            FaultType::PacketReorder => (r#"{"interface":"e"}"#, r#"{"reorder_percent":10}"#),
-            FaultType::Bandwidth => (r#"{"interface":"e"}"#, r#"{"rate_kbit":1000}"#),
-            FaultType::ProcessKill | FaultType::ProcessPause => (r#"{"exe":"/bin/x"}"#, "{}"),
-            FaultType::McpError => (r#"{"exe":"/bin/x"}"#, r#"{"fail":0.5}"#),
-            _ => (r#"{"interface":"e"}"#, "{}"),
-        };
-        assert_eq!(parse(*kind, target, params).unwrap().effect.fault_type(), *kind);
+        let (target, params) = kind.example();
+        assert_eq!(parse(*kind, &target.to_string(), params).unwrap().effect.fault_type(), *kind);
     }
 }
 

@@ -119,7 +119,8 @@ mod tests {
 
     use super::*;
     use crate::spec::FaultType;
-    use crate::spec::fault::{self, Effect};
+    use crate::spec::effect::Effect;
+    use crate::spec::fault;
 
     fn parse(params: serde_json::Value) -> Result<(FileCalls, Failure), SpecError> {
         match fault::tests::parse(FaultType::FileError, r#"{"unit":"a.service"}"#, params)?.effect {

@@ -418,7 +418,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::spec::fault::Effect;
+    use crate::spec::effect::Effect;
 
     fn hoard(params: serde_json::Value) -> Result<Option<Hoard>, SpecError> {
         settings::tests::exhaustion(params).map(|effect| match effect {

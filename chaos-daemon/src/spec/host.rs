@@ -67,7 +67,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::spec::fault::Effect;
+    use crate::spec::effect::Effect;
     use crate::spec::{FaultRequest, FaultType, Probability, SpecError, TargetRequest};
 
     fn down(fault_type: FaultType, params: Value, lasts: f64) -> Result<HostDown, SpecError> {

@@ -7,7 +7,6 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::fault_type::FaultType;
 use super::parameter;
 use super::units::{LONGEST_FAULT, Probability, SpecError, time};
 
@@ -142,7 +141,7 @@ impl Spoiling {
     /// # Errors
     /// Names the parameter that is out of bounds, or makes no sense beside the others.
     pub fn parse(params: &Map<String, Value>) -> Result<Self, SpecError> {
-        parameter::check(FaultType::McpError.name(), &parameter::fields_of::<McpParams>(), params)?;
+        parameter::check("mcp_error", &parameter::fields_of::<McpParams>(), params)?;
         parameter::part::<McpParams>(params)?.spoiling()
     }
 

@@ -338,7 +338,8 @@ mod tests {
 
     use super::*;
     use crate::spec::FaultType;
-    use crate::spec::fault::{self, Effect};
+    use crate::spec::effect::Effect;
+    use crate::spec::fault;
 
     /// What a fault of process 7 does, with these parameters.
     fn of(kind: FaultType, params: serde_json::Value) -> Result<Effect, SpecError> {

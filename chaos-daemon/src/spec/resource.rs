@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use serde_json::{Map, Value};
 
-use super::fault::Effect;
+use super::effect::Effect;
 use super::hoard::Taking;
 use super::parameter::{self, Parameter, Shape, fields_of};
 use super::parts::Ramp;

@@ -229,7 +229,8 @@ mod tests {
 
     use super::*;
     use crate::spec::FaultType;
-    use crate::spec::fault::{self, Effect};
+    use crate::spec::effect::Effect;
+    use crate::spec::fault;
 
     #[test]
     fn a_url_says_where_and_what_is_said() {

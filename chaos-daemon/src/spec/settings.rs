@@ -318,7 +318,8 @@ pub(super) mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::spec::fault::{self, Effect};
+    use crate::spec::effect::Effect;
+    use crate::spec::fault;
     use crate::spec::{FaultRequest, FaultType, Probability};
 
     /// What `resource_exhaustion` with these parameters is, of a unit where it needs one.

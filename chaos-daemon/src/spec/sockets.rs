@@ -127,7 +127,8 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::spec::fault::{self, Effect};
+    use crate::spec::effect::Effect;
+    use crate::spec::fault;
     use crate::spec::{FaultType, Ports};
 
     fn parse(narrow: Value, params: Value) -> Result<(SocketCalls, Failure), SpecError> {

@@ -20,11 +20,12 @@ use chaos_daemon::request::facts::{Facts, LogFacts, ProcessFacts, Question, Unit
 use chaos_daemon::request::wire::Desk;
 use chaos_daemon::request::{
     Ability, ApiError, Caller, DoctorReport, ErrorCode, Evidence, FaultState, FaultStatus, Leftover, Level,
-    LifetimeClass, PlanReport, Removal, Reply, Request, ResidueReport, ResourceAbility, TargetsReport,
+    PlanReport, Removal, Reply, Request, ResidueReport, ResourceAbility, TargetsReport,
 };
 use chaos_daemon::server::ServerOptions;
 use chaos_daemon::server::history::Retention;
 use chaos_daemon::server::runs::MOST_RUNS;
+use chaos_daemon::spec::LifetimeClass;
 use chaos_daemon::spec::{FAULT_TYPES, FaultName, FaultRequest, FaultType, HostLimits, LogSearch};
 use jiff::Timestamp;
 

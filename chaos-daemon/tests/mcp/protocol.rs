@@ -169,14 +169,8 @@ async fn the_schemas_have_the_specifications_fields_types_and_defaults() {
         types_known[..5],
         ["latency", "error", "timeout", "resource_exhaustion", "network_partition"].map(|name| json!(name))
     );
-    let ours = ["packet_loss", "packet_duplicate", "packet_corrupt", "packet_reorder", "bandwidth"];
-    assert_eq!(types_known[5..10], ours.map(|name| json!(name)));
-    let ours = ["pause", "link_down", "clock_skew", "process_kill", "process_pause"];
-    assert_eq!(types_known[10..15], ours.map(|name| json!(name)));
-    let ours = ["connect_error", "port_in_use", "connection_load", "file_error", "socket_error"];
-    assert_eq!(types_known[15..20], ours.map(|name| json!(name)));
-    let ours = ["service_stop", "service_restart", "dns_error", "mcp_error", "host_reboot", "host_panic"];
-    assert_eq!(types_known[20..], ours.map(|name| json!(name)));
+    let all: Vec<_> = FAULT_TYPES.iter().map(|kind| json!(kind.name())).collect();
+    assert_eq!(*types_known, all);
     types(
         &inject["outputSchema"],
         &[

@@ -130,34 +130,24 @@ impl Stage {
         let device = json!({"interface": INTERFACE, "netns": self.pair.near.name()});
         let (group, process) = (json!({"cgroup": self.victim.name()}), json!({"pid": self.worker.pid()}));
         let unit = json!({"unit": UNIT});
+        let (target, params) = fault_type.example();
+        let names = |field| target.get(field).is_some();
         Ok(match fault_type {
-            FaultType::Latency
-            | FaultType::Error
-            | FaultType::Timeout
-            | FaultType::NetworkPartition
-            | FaultType::DnsError => (device, json!({})),
-            FaultType::PacketLoss => (device, json!({"loss_percent": 10})),
-            FaultType::PacketDuplicate => (device, json!({"duplicate_percent": 10})),
-            FaultType::PacketCorrupt => (device, json!({"corrupt_percent": 10})),
-            FaultType::PacketReorder => (device, json!({"reorder_percent": 10})),
-            FaultType::Bandwidth => (device, json!({"rate_kbit": 1000})),
-            FaultType::LinkDown => (device, json!({})),
-            FaultType::ResourceExhaustion => (json!({}), json!({"resource": "memory", "memory_mb": 8})),
-            FaultType::Pause | FaultType::ConnectError | FaultType::SocketError => (group, json!({})),
+            FaultType::ServiceStop | FaultType::ServiceRestart => (unit, params),
+            FaultType::McpError => (json!({"pid": self.session.pid()}), params),
             FaultType::FileError => {
                 let folder = std::env::current_dir().map_err(Error::io("find", "a folder"))?;
                 (group, json!({"path": folder}))
             }
-            FaultType::ClockSkew => (json!({}), json!({"offset_seconds": 3600})),
-            FaultType::ProcessKill | FaultType::ProcessPause => (process, json!({})),
-            FaultType::PortInUse => (json!({"local_port": 4999, "netns": self.pair.near.name()}), json!({})),
+            FaultType::PortInUse => (json!({"local_port": 4999, "netns": self.pair.near.name()}), params),
             FaultType::ConnectionLoad => {
                 let address = self.server.local_addr().map_err(Error::io("ask for", "an address"))?;
-                (json!({}), json!({"url": format!("tcp://{address}"), "sessions": 5}))
+                (target, json!({"url": format!("tcp://{address}"), "sessions": 5}))
             }
-            FaultType::ServiceStop | FaultType::ServiceRestart => (unit, json!({})),
-            FaultType::McpError => (json!({"pid": self.session.pid()}), json!({"fail": 1})),
-            FaultType::HostReboot | FaultType::HostPanic => (json!({}), json!({})),
+            _ if names("interface") => (device, params),
+            _ if names("unit") => (group, params),
+            _ if names("exe") => (process, params),
+            _ => (target, params),
         })
     }
 }

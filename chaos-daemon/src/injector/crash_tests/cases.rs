@@ -24,7 +24,7 @@ use crate::kernel::node::talk_on;
 use crate::kernel::process::ProcessId;
 use crate::kernel::setting::{Knob, LinkSetting, Setting, link};
 use crate::kernel::step::{NetNsRef, Step};
-use crate::spec::fault::Effect;
+use crate::spec::effect::Effect;
 use crate::spec::resource;
 use crate::spec::{FAULT_TYPES, FaultName, FaultRequest, FaultType, Hoard};
 use crate::target::NetworkTarget;
@@ -66,29 +66,28 @@ impl Case {
 pub(super) static CASES: LazyLock<Vec<Case>> =
     LazyLock::new(|| FAULT_TYPES.iter().flat_map(|fault_type| cases(*fault_type)).collect());
 
-/// What stands for a fault type; one without a place here does not compile.
+/// What stands for a fault type: the shortest request, and of some more.
 fn cases(fault_type: FaultType) -> Vec<Case> {
     let one = |target: Value, params: Value| vec![case(fault_type, &target, &params, Attach::Tcx, true)];
     // These differ from a delay in nothing but what their queue is told.
     let queued = |params: Value| vec![case(fault_type, &on_device("both"), &params, Attach::Stub, true)];
-    let processes = || json!({"exe": "/bin/x"});
     let service = || json!({"unit": SERVICE});
+    let (target, params) = fault_type.example();
     match fault_type {
         FaultType::Latency | FaultType::Error => on_every_hook(fault_type),
         FaultType::Timeout | FaultType::NetworkPartition => {
             on_every_hook(fault_type).into_iter().chain(one(service(), json!({}))).collect()
         }
-        FaultType::PacketLoss => queued(json!({"loss_percent": 10})),
-        FaultType::PacketDuplicate => queued(json!({"duplicate_percent": 10})),
-        FaultType::PacketCorrupt => queued(json!({"corrupt_percent": 10})),
-        FaultType::PacketReorder => queued(json!({"reorder_percent": 10})),
-        FaultType::Bandwidth => queued(json!({"rate_kbit": 1000})),
-        // And this from an error in nothing but the program.
-        FaultType::DnsError => queued(json!({})),
+        // An answer to a question differs from an error in nothing but the program.
+        FaultType::PacketLoss
+        | FaultType::PacketDuplicate
+        | FaultType::PacketCorrupt
+        | FaultType::PacketReorder
+        | FaultType::Bandwidth
+        | FaultType::DnsError => queued(params),
         FaultType::ResourceExhaustion => {
             resource::names().flat_map(of_resource).flat_map(|(target, params)| one(target, params)).collect()
         }
-        FaultType::Pause => one(service(), json!({})),
         FaultType::LinkDown => {
             let rhythm = json!({"down_ms": 100, "up_ms": 100});
             [json!({}), rhythm]
@@ -101,16 +100,7 @@ fn cases(fault_type: FaultType) -> Vec<Case> {
             let both = [json!({"offset_seconds": 3600}), json!({"offset_seconds": -60})];
             both.map(|params| one(json!({}), params)).into_iter().flatten().collect()
         }
-        FaultType::ServiceStop
-        | FaultType::ServiceRestart
-        | FaultType::ConnectError
-        | FaultType::SocketError => one(service(), json!({})),
-        FaultType::FileError => one(service(), json!({"path": "/a"})),
-        FaultType::ProcessKill | FaultType::ProcessPause => one(processes(), json!({})),
-        FaultType::McpError => one(processes(), json!({"fail": 0.5})),
-        FaultType::PortInUse => one(json!({"local_port": 80}), json!({})),
-        FaultType::ConnectionLoad => one(json!({}), json!({"url": "tcp://127.0.0.1:1", "sessions": 1})),
-        FaultType::HostReboot | FaultType::HostPanic => one(json!({}), json!({})),
+        _ => one(target, params),
     }
 }
 

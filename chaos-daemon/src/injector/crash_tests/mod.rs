@@ -20,7 +20,7 @@ use crate::kernel::netlink::Qdisc;
 use crate::kernel::netlink::marks::{self, FILTER_HANDLE};
 use crate::kernel::setting::{Knob, Setting};
 use crate::kernel::step::Step;
-use crate::request::LifetimeClass;
+use crate::spec::LifetimeClass;
 use crate::spec::{Direction, FAULT_TYPES, FaultName};
 
 /// More attempts than any undo is refused here.
