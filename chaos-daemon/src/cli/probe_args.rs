@@ -14,7 +14,7 @@ use crate::probe::dns::Lookup;
 use crate::probe::host::{METRICS, Number};
 use crate::probe::kubernetes::{self, Resource, Wanted};
 use crate::probe::latency::{Latency, PERCENTILES};
-use crate::probe::log::{self, Entries};
+use crate::probe::log::Entries;
 use crate::probe::mcp::{Dialogue, Server};
 use crate::probe::pressure::{Gauge, RESOURCES, SHARES, WINDOWS};
 use crate::probe::process::{self, Processes};
@@ -427,14 +427,7 @@ impl ProbeArgs {
         }
         let bounds = Bounds::new(self.min, self.max)?;
         let check = self.check.check()?;
-        let bounds = match &check {
-            Check::Processes(processes) if processes.is_counted() && bounds == Bounds::default() => {
-                Bounds { min: Some(1.0), max: None }
-            }
-            Check::Alert(_) if bounds == Bounds::default() => alert::FIRES,
-            Check::Log(_) if bounds == Bounds::default() => log::OCCURS,
-            _ => bounds,
-        };
+        let bounds = if bounds == Bounds::default() { check.usual_bounds() } else { bounds };
         let probe = Probe { check, timeout, bounds };
         probe.fits("--timeout")?;
         Ok(probe)

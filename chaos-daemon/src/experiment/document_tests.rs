@@ -8,7 +8,7 @@ use crate::experiment::alert::Wanted;
 use crate::experiment::gate::{Op, Rule};
 use crate::experiment::tolerance::{Form, Tolerance};
 use crate::experiment::variables::Nowhere;
-use crate::probe::http::{Method, Request};
+use crate::probe::http::{Exchange, Method, Request};
 use crate::probe::tls::Trust;
 use crate::probe::{Check, Sample};
 use crate::spec::FaultType;
@@ -279,7 +279,7 @@ fn a_process_provider_of_another_program_is_what_it_is_for_chaos_toolkit() {
         parse(changed).map(|mut experiment| experiment.conditions.remove(1))
     };
     let words = |arguments| match read(arguments, json!(0)).unwrap().probe.check {
-        Check::Command(command) => serde_json::to_value(command.program()).unwrap()["arguments"].clone(),
+        check @ Check::Command(_) => serde_json::to_value(check.program()).unwrap()["arguments"].clone(),
         other => panic!("{other:?}"),
     };
     for (arguments, argv) in [
@@ -340,7 +340,7 @@ fn configuration_goes_into_probes_and_faults_and_secrets_into_probes_only() {
     let probe = &experiment.conditions[0];
     assert_eq!(probe.tolerance, Tolerance::List(vec![json!(204)]));
     assert_eq!(probe.probe.timeout, Duration::from_secs(3));
-    let Check::Http { request, .. } = &probe.probe.check else { panic!("{probe:?}") };
+    let Check::Http(Exchange { request, .. }) = &probe.probe.check else { panic!("{probe:?}") };
     let expected = Request {
         url: "http://127.0.0.1/".into(),
         method: Method::Post,
@@ -373,7 +373,9 @@ fn whom_a_server_has_to_prove_to_be_is_said_as_in_chaos_toolkit() {
             provider["verify_tls"] = given.clone();
         }
         let experiment = parse(secure).unwrap();
-        let Check::Http { request, .. } = &experiment.conditions[0].probe.check else { panic!("{given}") };
+        let Check::Http(Exchange { request, .. }) = &experiment.conditions[0].probe.check else {
+            panic!("{given}")
+        };
         assert_eq!(request.trust, trust, "{given}");
     }
 }

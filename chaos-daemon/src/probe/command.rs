@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio::time::timeout;
 
-use super::Seen;
 use super::program::{Program, keep};
+use super::{Sampler, Seen};
 use crate::spec::SpecError;
 use crate::spec::expression::expression;
 
@@ -73,24 +73,6 @@ impl Command {
     /// One of which every end is right: something else is to judge.
     pub fn any(program: Program) -> Self {
         Self { program, status: None, stdout: None, measure: Measure::Time }
-    }
-
-    /// What is run.
-    pub fn program(&self) -> &Program {
-        &self.program
-    }
-
-    pub(super) fn program_mut(&mut self) -> &mut Program {
-        &mut self.program
-    }
-
-    /// Whether it is the time that is measured.
-    pub(super) fn is_timed(&self) -> bool {
-        self.measure == Measure::Time
-    }
-
-    pub(super) async fn take(&self, limit: Duration) -> Seen {
-        self.run(limit).await.map(|end| self.judge(&end)).into()
     }
 
     async fn run(&self, limit: Duration) -> Result<End, String> {
@@ -178,6 +160,30 @@ fn first_line(text: &str) -> Option<String> {
         shown.push('…');
     }
     Some(shown)
+}
+
+impl Sampler for Command {
+    async fn take(&self, limit: Duration) -> Seen {
+        self.run(limit).await.map(|end| self.judge(&end)).into()
+    }
+
+    /// What is run.
+    fn program(&self) -> Option<&Program> {
+        Some(&self.program)
+    }
+
+    fn program_mut(&mut self) -> Option<&mut Program> {
+        Some(&mut self.program)
+    }
+
+    /// Whether it is the time that is measured.
+    fn measures_time(&self) -> bool {
+        self.measure == Measure::Time
+    }
+
+    fn may_change(&self) -> bool {
+        true
+    }
 }
 
 impl fmt::Display for Command {

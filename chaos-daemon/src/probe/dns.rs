@@ -18,7 +18,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UdpSocket};
 use tokio::time::timeout;
 
-use super::{Seen, late};
+use super::{Sampler, Seen, late};
 use crate::spec::SpecError;
 
 const PORT: u16 = 53;
@@ -155,18 +155,6 @@ impl Lookup {
         Seen { verdict, answer: Some(answer), value: None, no_data: None }
     }
 
-    pub(super) async fn take(&self, limit: Duration) -> Seen {
-        let server = match self.server.map_or_else(configured, Ok) {
-            Ok(server) => server,
-            Err(why) => return Seen::nothing(why),
-        };
-        match timeout(limit, self.ask(server)).await {
-            Ok(Ok(said)) => self.judge(said, server),
-            Ok(Err(why)) => Seen::nothing(format!("asking {server}: {why}")),
-            Err(_) => Seen::nothing(format!("{} from {server}", late(limit))),
-        }
-    }
-
     async fn ask(&self, server: SocketAddr) -> Result<Said, String> {
         let id = rand::random();
         let question = self.question(id)?;
@@ -218,6 +206,24 @@ fn first_server(text: &str) -> Option<SocketAddr> {
         (words.next() == Some("nameserver")).then(|| words.next())?
     });
     servers.filter_map(|server| server.parse().ok()).map(|server| SocketAddr::new(server, PORT)).next()
+}
+
+impl Sampler for Lookup {
+    async fn take(&self, limit: Duration) -> Seen {
+        let server = match self.server.map_or_else(configured, Ok) {
+            Ok(server) => server,
+            Err(why) => return Seen::nothing(why),
+        };
+        match timeout(limit, self.ask(server)).await {
+            Ok(Ok(said)) => self.judge(said, server),
+            Ok(Err(why)) => Seen::nothing(format!("asking {server}: {why}")),
+            Err(_) => Seen::nothing(format!("{} from {server}", late(limit))),
+        }
+    }
+
+    fn measures_time(&self) -> bool {
+        true
+    }
 }
 
 impl fmt::Display for Lookup {

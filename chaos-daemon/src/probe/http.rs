@@ -1,5 +1,6 @@
 //! The HTTP sample: one request, without proxies or redirects, so that what answers is what was asked.
 
+use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -12,7 +13,7 @@ use ureq::typestate::AgentScope;
 use super::credential::Credential;
 use super::passage::{DEEPEST, is_deeper};
 use super::tls::{self, Trust};
-use super::{Seen, blocking, late};
+use super::{Sampler, Seen, blocking, late};
 use crate::spec::SpecError;
 
 /// The most of a body that is read, in bytes.
@@ -122,6 +123,50 @@ fn header(text: &str) -> Result<(String, String), SpecError> {
         SpecError::new("--header", "not a header: give NAME: VALUE, e.g. \"Accept: application/json\"")
     })?;
     Ok((name.to_owned(), value.to_owned()))
+}
+
+/// A request, and what is right of its answer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Exchange {
+    /// The request.
+    pub request: Request,
+    /// Statuses that are right; any 2xx when none is named.
+    pub status: Vec<u16>,
+}
+
+impl Exchange {
+    /// Understands a request, the address of which stands at `field`, and the statuses that are right.
+    ///
+    /// # Errors
+    /// When its address is not one of HTTP.
+    pub fn new(field: &str, request: Request, status: Vec<u16>) -> Result<Self, SpecError> {
+        check_address(field, &request.url)?;
+        Ok(Self { request, status })
+    }
+}
+
+impl Sampler for Exchange {
+    async fn take(&self, limit: Duration) -> Seen {
+        ask(&self.request, &self.status, limit).await
+    }
+
+    fn may_change(&self) -> bool {
+        self.request.method == Method::Post
+    }
+
+    fn measures_time(&self) -> bool {
+        true
+    }
+
+    fn credential(&self) -> Option<(&Credential, &str)> {
+        Some((self.request.credential.as_ref()?, &self.request.url))
+    }
+}
+
+impl fmt::Display for Exchange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.request.method.name(), self.request.url)
+    }
 }
 
 /// Refuses an address, which stands at `field`, that cannot be fetched.

@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Check, Probe, Seen};
+use super::credential::Credential;
+use super::program::Program;
+use super::{Check, Probe, Sampler, Seen};
 use crate::spec::SpecError;
 
 /// The most samples.
@@ -45,39 +47,8 @@ impl Latency {
         Ok(Self { check: Box::new(check), samples, share })
     }
 
-    /// What is sampled.
-    pub(super) fn check(&self) -> &Check {
-        &self.check
-    }
-
-    pub(super) fn check_mut(&mut self) -> &mut Check {
-        &mut self.check
-    }
-
     fn name(&self) -> &'static str {
         PERCENTILES.iter().find(|(_, share)| *share == self.share).map_or("", |(name, _)| name)
-    }
-
-    /// All samples share the time limit; what has no answer by then has none.
-    pub(super) async fn take(&self, limit: Duration) -> Seen {
-        let end = Instant::now() + limit;
-        let mut times = Vec::new();
-        let mut why = None;
-        for _ in 0..self.samples {
-            let left = end.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                why.get_or_insert_with(|| format!("the time of {limit:?} was over"));
-                break;
-            }
-            let probe =
-                Probe { check: (*self.check).clone(), timeout: left, bounds: super::Bounds::default() };
-            let sample = probe.sample().await;
-            match sample.value.filter(|_| sample.ok) {
-                Some(milliseconds) => times.push(milliseconds),
-                None => why = Some(sample.detail),
-            }
-        }
-        self.judge(times, why).into()
     }
 
     /// What has no answer is slower than all that has one; the times are in milliseconds.
@@ -106,6 +77,46 @@ impl Latency {
 fn rank(samples: u32, share: u32) -> usize {
     let rank = (u64::from(samples) * u64::from(share)).div_ceil(100);
     usize::try_from(rank.saturating_sub(1)).unwrap_or(usize::MAX)
+}
+
+impl Sampler for Latency {
+    /// All samples share the time limit; what has no answer by then has none.
+    async fn take(&self, limit: Duration) -> Seen {
+        let end = Instant::now() + limit;
+        let mut times = Vec::new();
+        let mut why = None;
+        for _ in 0..self.samples {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                why.get_or_insert_with(|| format!("the time of {limit:?} was over"));
+                break;
+            }
+            let probe =
+                Probe { check: (*self.check).clone(), timeout: left, bounds: super::Bounds::default() };
+            let sample = probe.sample().await;
+            match sample.value.filter(|_| sample.ok) {
+                Some(milliseconds) => times.push(milliseconds),
+                None => why = Some(sample.detail),
+            }
+        }
+        self.judge(times, why).into()
+    }
+
+    fn may_change(&self) -> bool {
+        self.check.may_change()
+    }
+
+    fn program(&self) -> Option<&Program> {
+        self.check.program()
+    }
+
+    fn program_mut(&mut self) -> Option<&mut Program> {
+        self.check.program_mut()
+    }
+
+    fn credential(&self) -> Option<(&Credential, &str)> {
+        self.check.credential()
+    }
 }
 
 impl fmt::Display for Latency {

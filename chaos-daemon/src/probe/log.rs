@@ -7,8 +7,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::{Bounds, Seen};
-use crate::request::facts::{LogFacts, Question};
+use super::{Bounds, Sampler, Seen};
+use crate::request::facts::{Facts, LogFacts, Question};
 use crate::spec::{LogRequest, LogSearch, SpecError};
 
 /// The bounds of what is counted when nobody says: at least one has to match.
@@ -32,11 +32,7 @@ impl Entries {
         Ok(Self { request: Box::new(request), log })
     }
 
-    pub(super) fn question(&self, limit: Duration) -> Question {
-        Question::Log { request: self.request.clone(), limit }
-    }
-
-    pub(super) fn judge(&self, facts: &LogFacts) -> Seen {
+    fn judge(&self, facts: &LogFacts) -> Seen {
         let LogFacts { count, seen, ahead, last } = facts;
         let mut words = format!("{count} of {seen} entries match");
         if !last.is_empty() {
@@ -49,6 +45,31 @@ impl Entries {
         let answer = json!({"matching": count, "of": seen, "last": last});
         let count = u32::try_from(*count).unwrap_or(u32::MAX);
         Seen { answer: Some(answer), ..Seen::measured(f64::from(count), words) }
+    }
+}
+
+impl Sampler for Entries {
+    async fn take(&self, _: Duration) -> Seen {
+        Seen::of_the_daemon()
+    }
+
+    fn injector_question(&self, limit: Duration) -> Option<Question> {
+        Some(Question::Log { request: self.request.clone(), limit })
+    }
+
+    fn is_the_daemons(&self) -> bool {
+        true
+    }
+
+    fn injector_answer(&self, facts: &Facts) -> Option<Seen> {
+        match facts {
+            Facts::Log(facts) => Some(self.judge(facts)),
+            _ => None,
+        }
+    }
+
+    fn usual_bounds(&self) -> Bounds {
+        OCCURS
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use nix::libc;
 use serde::{Deserialize, Serialize};
 
-use super::{Seen, blocking, instruments};
+use super::{Sampler, Seen, blocking, instruments};
 use crate::spec::SpecError;
 
 /// What is waited for.
@@ -130,9 +130,12 @@ impl Gauge {
             (false, _) => format!("reading {}: {error}", self.resource.path()),
         }
     }
+}
 
-    pub(super) async fn take(self, limit: Duration) -> Seen {
-        blocking(limit, move || self.read()).await.and_then(|read| read).into()
+impl Sampler for Gauge {
+    async fn take(&self, limit: Duration) -> Seen {
+        let gauge = *self;
+        blocking(limit, move || gauge.read()).await.and_then(|read| read).into()
     }
 }
 

@@ -161,7 +161,7 @@ mod tests {
 
     use super::*;
     use crate::probe::command::Command;
-    use crate::probe::{Bounds, Check};
+    use crate::probe::{Bounds, Check, tcp};
     use crate::waits::HANG;
 
     fn probe(address: &str) -> Probe {
@@ -204,7 +204,8 @@ mod tests {
         let (server, other) = UnixStream::pair().unwrap();
         let deep = (0..150).fold(Value::Null, |inner, _| Value::Array(vec![inner]));
         tokio::spawn(answer_questions(other, move |asked: Probe| {
-            let answer = matches!(asked.check, Check::Tcp { port: 9, .. }).then(|| deep.clone());
+            let answer =
+                matches!(asked.check, Check::Tcp(tcp::Connection { port: 9, .. })).then(|| deep.clone());
             async move { Sample { ok: true, answer, ..Sample::failed("seen".to_owned()) } }
         }));
         let prober = Prober::new(samples(server), None);

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::Seen;
-use crate::request::facts::{ProcessFacts, Question};
+use super::{Bounds, Sampler, Seen};
+use crate::request::facts::{Facts, ProcessFacts, Question};
 use crate::spec::{ProcessSelector, SpecError, TargetRequest};
 
 /// What is measured of processes.
@@ -59,17 +59,8 @@ impl Processes {
         Ok(Self { target: Box::new(target), who: selector.to_string(), measure })
     }
 
-    /// Whether their number is what is measured: without any bound, one is the least that is right.
-    pub fn is_counted(&self) -> bool {
-        self.measure == Measure::Count
-    }
-
-    pub(super) fn question(&self) -> Question {
-        Question::Processes(self.target.clone())
-    }
-
-    pub(super) fn judge(&self, facts: &ProcessFacts) -> Seen {
-        if facts.count == 0 && !self.is_counted() {
+    fn judge(&self, facts: &ProcessFacts) -> Seen {
+        if facts.count == 0 && self.measure != Measure::Count {
             return Seen::nothing("no such process runs".to_owned());
         }
         let seconds = |time: Option<Duration>| time.map(|time| time.as_secs_f64());
@@ -94,6 +85,35 @@ impl Processes {
 #[expect(clippy::cast_precision_loss, reason = "no process holds 2^52 of anything")]
 fn float(number: u64) -> f64 {
     number as f64
+}
+
+impl Sampler for Processes {
+    async fn take(&self, _: Duration) -> Seen {
+        Seen::of_the_daemon()
+    }
+
+    fn injector_question(&self, _: Duration) -> Option<Question> {
+        Some(Question::Processes(self.target.clone()))
+    }
+
+    fn is_the_daemons(&self) -> bool {
+        true
+    }
+
+    fn injector_answer(&self, facts: &Facts) -> Option<Seen> {
+        match facts {
+            Facts::Processes(facts) => Some(self.judge(facts)),
+            _ => None,
+        }
+    }
+
+    /// Without any bound, one is the least that is right.
+    fn usual_bounds(&self) -> Bounds {
+        match self.measure {
+            Measure::Count => Bounds { min: Some(1.0), max: None },
+            _ => Bounds::default(),
+        }
+    }
 }
 
 impl fmt::Display for Processes {

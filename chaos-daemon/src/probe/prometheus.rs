@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::credential::Credential;
 use super::http::{self, Request};
 use super::tls::Trust;
-use super::{NoData, Seen};
+use super::{NoData, Sampler, Seen};
 use crate::spec::SpecError;
 
 /// The longest range.
@@ -145,10 +145,6 @@ impl Query {
         Self { credential, ..self }
     }
 
-    pub(super) fn credential(&self) -> Option<(&Credential, &str)> {
-        Some((self.credential.as_ref()?, &self.url))
-    }
-
     fn request(&self, now: Duration) -> Request {
         let query = &self.query;
         let asked = match self.stale {
@@ -189,30 +185,6 @@ impl Query {
         match number.is_nan() {
             false => Ok(number),
             true => Err(Problem::NoData(format!("no data: {number}"))),
-        }
-    }
-
-    pub(super) async fn take(&self, limit: Duration) -> Seen {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let asked = http::ask(&self.request(now), &[], limit).await;
-        let Some(answer) = asked.answer else {
-            let why = asked.verdict.err().unwrap_or_else(|| "an answer without a body".to_owned());
-            return Seen::nothing(why);
-        };
-        match self.number(&answer) {
-            Ok(number) => Seen { answer: Some(json!(number)), ..Seen::measured(number, number.to_string()) },
-            Err(Problem::Wrong(why)) => Seen::nothing(match asked.verdict {
-                Ok(_) => why,
-                Err(status) => format!("{status}: {why}"),
-            }),
-            Err(Problem::NoData(why)) => {
-                let why = match self.stale {
-                    Some(stale) => format!("{why} of the last {stale:?}"),
-                    None => why,
-                };
-                let verdict = if self.no_data == NoData::Ok { Ok(why) } else { Err(why) };
-                Seen { verdict, answer: None, value: None, no_data: Some(self.no_data) }
-            }
         }
     }
 }
@@ -264,6 +236,40 @@ fn points(data: &Value) -> Result<Vec<f64>, Problem> {
             "{} series, where one is needed: aggregate them, as in sum(…)",
             several.len()
         ))),
+    }
+}
+
+impl Sampler for Query {
+    async fn take(&self, limit: Duration) -> Seen {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let asked = http::ask(&self.request(now), &[], limit).await;
+        let Some(answer) = asked.answer else {
+            let why = asked.verdict.err().unwrap_or_else(|| "an answer without a body".to_owned());
+            return Seen::nothing(why);
+        };
+        match self.number(&answer) {
+            Ok(number) => Seen { answer: Some(json!(number)), ..Seen::measured(number, number.to_string()) },
+            Err(Problem::Wrong(why)) => Seen::nothing(match asked.verdict {
+                Ok(_) => why,
+                Err(status) => format!("{status}: {why}"),
+            }),
+            Err(Problem::NoData(why)) => {
+                let why = match self.stale {
+                    Some(stale) => format!("{why} of the last {stale:?}"),
+                    None => why,
+                };
+                let verdict = if self.no_data == NoData::Ok { Ok(why) } else { Err(why) };
+                Seen { verdict, answer: None, value: None, no_data: Some(self.no_data) }
+            }
+        }
+    }
+
+    fn credential(&self) -> Option<(&Credential, &str)> {
+        Some((self.credential.as_ref()?, &self.url))
+    }
+
+    fn no_data(&self) -> Option<NoData> {
+        Some(self.no_data)
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Seen, blocking, instruments};
+use super::{Sampler, Seen, blocking, instruments};
 use crate::spec::SpecError;
 
 /// States of TCP, by the numbers of the kernel (`include/net/tcp_states.h`), from 1.
@@ -148,8 +148,10 @@ impl Count {
             && port.is_none_or(|port| port == own)
             && peer_port.is_none_or(|port| port == peer)
     }
+}
 
-    pub(super) async fn take(&self, limit: Duration) -> Seen {
+impl Sampler for Count {
+    async fn take(&self, limit: Duration) -> Seen {
         let count = self.clone();
         blocking(limit, move || count.read()).await.and_then(|read| read).into()
     }

@@ -193,7 +193,10 @@ fn an_address_that_cannot_be_probed_is_named_before_anything_runs() {
     for bad in ["", "host", ":80", "host:0", "host:65536", "host:http"] {
         assert!(Check::tcp("tcp", bad).is_err(), "{bad:?} was accepted");
     }
-    assert_eq!(Check::tcp("t", "[::1]:80").unwrap(), Check::Tcp { host: "::1".into(), port: 80 });
+    assert_eq!(
+        Check::tcp("t", "[::1]:80").unwrap(),
+        Check::Tcp(tcp::Connection { host: "::1".into(), port: 80 })
+    );
 }
 
 #[tokio::test]

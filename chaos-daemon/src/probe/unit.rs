@@ -2,11 +2,12 @@
 //! Asked of the injector, because the prober reaches no message bus.
 
 use std::fmt;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::Seen;
-use crate::request::facts::{Question, UnitFacts};
+use super::{Sampler, Seen};
+use crate::request::facts::{Facts, Question, UnitFacts};
 use crate::spec::{ProcessSelector, SpecError, TargetRequest};
 
 /// States of a unit.
@@ -57,11 +58,7 @@ impl Unit {
         Ok(Self { name: name.to_owned(), state: state.to_owned(), sub: sub.map(str::to_owned), measure })
     }
 
-    pub(super) fn question(&self) -> Question {
-        Question::Unit(self.name.clone())
-    }
-
-    pub(super) fn judge(&self, facts: &UnitFacts) -> Seen {
+    fn judge(&self, facts: &UnitFacts) -> Seen {
         let value = match self.measure {
             Measure::Uptime => facts.active_for.map(|time| time.as_secs_f64()),
             Measure::Restarts => facts.restarts.map(f64::from),
@@ -78,6 +75,27 @@ impl Unit {
     }
 }
 
+impl Sampler for Unit {
+    async fn take(&self, _: Duration) -> Seen {
+        Seen::of_the_daemon()
+    }
+
+    fn injector_question(&self, _: Duration) -> Option<Question> {
+        Some(Question::Unit(self.name.clone()))
+    }
+
+    fn is_the_daemons(&self) -> bool {
+        true
+    }
+
+    fn injector_answer(&self, facts: &Facts) -> Option<Seen> {
+        match facts {
+            Facts::Unit(facts) => Some(self.judge(facts)),
+            _ => None,
+        }
+    }
+}
+
 impl fmt::Display for Unit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "unit {}", self.name)
@@ -86,8 +104,6 @@ impl fmt::Display for Unit {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     fn facts(active: &str, sub: &str) -> UnitFacts {

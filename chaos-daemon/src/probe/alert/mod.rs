@@ -21,7 +21,7 @@ use self::matcher::Matcher;
 use super::credential::Credential;
 use super::http::{self, Request};
 use super::tls::Trust;
-use super::{Bounds, Seen};
+use super::{Bounds, Sampler, Seen};
 use crate::spec::SpecError;
 use crate::spec::expression::expression;
 
@@ -110,13 +110,6 @@ impl Alert {
         Self { credential, ..self }
     }
 
-    pub(super) fn credential(&self) -> Option<(&Credential, &str)> {
-        match &self.source {
-            Source::Alertmanager(url, _) => Some((self.credential.as_ref()?, url)),
-            Source::Webhook => None,
-        }
-    }
-
     /// Whether it is about what the daemon was told.
     pub(super) fn is_told(&self) -> bool {
         self.source == Source::Webhook
@@ -132,21 +125,6 @@ impl Alert {
         let arguments = self.labels.iter().map(|label| ("filter".to_owned(), label.to_string())).collect();
         let (url, trust) = (format!("{url}/api/v2/alerts"), trust.clone());
         Request { url, arguments, trust, credential: self.credential.clone(), ..Request::default() }
-    }
-
-    pub(super) async fn take(&self, limit: Duration) -> Seen {
-        let Source::Alertmanager(url, trust) = &self.source else {
-            return Seen::nothing("only the daemon can know what it was told".to_owned());
-        };
-        let asked = http::ask(&self.request(url, trust), &[200], limit).await;
-        match (asked.verdict, asked.answer) {
-            (Ok(_), Some(answer)) => self.judge(&answer["body"], Timestamp::now()).into(),
-            (Err(status), Some(answer)) => Seen::nothing(match answer["body"].as_str() {
-                Some(why) if !why.is_empty() => format!("{status}: {why:?}"),
-                _ => status,
-            }),
-            (verdict, None) => Seen::nothing(verdict.unwrap_or_else(|why| why)),
-        }
     }
 
     /// How many alerts of an answer are meant, and why the others are not.
@@ -231,6 +209,38 @@ fn told(texts: &[String]) -> String {
     let more = texts.len().saturating_sub(TOLD);
     let more = if more > 0 { format!(", and {more} more") } else { String::new() };
     format!("{}{more}", texts[..texts.len().min(TOLD)].join(", "))
+}
+
+impl Sampler for Alert {
+    async fn take(&self, limit: Duration) -> Seen {
+        let Source::Alertmanager(url, trust) = &self.source else {
+            return Seen::nothing("only the daemon can know what it was told".to_owned());
+        };
+        let asked = http::ask(&self.request(url, trust), &[200], limit).await;
+        match (asked.verdict, asked.answer) {
+            (Ok(_), Some(answer)) => self.judge(&answer["body"], Timestamp::now()).into(),
+            (Err(status), Some(answer)) => Seen::nothing(match answer["body"].as_str() {
+                Some(why) if !why.is_empty() => format!("{status}: {why:?}"),
+                _ => status,
+            }),
+            (verdict, None) => Seen::nothing(verdict.unwrap_or_else(|why| why)),
+        }
+    }
+
+    fn credential(&self) -> Option<(&Credential, &str)> {
+        match &self.source {
+            Source::Alertmanager(url, _) => Some((self.credential.as_ref()?, url)),
+            Source::Webhook => None,
+        }
+    }
+
+    fn is_the_daemons(&self) -> bool {
+        self.is_told()
+    }
+
+    fn usual_bounds(&self) -> Bounds {
+        FIRES
+    }
 }
 
 impl fmt::Display for Alert {

@@ -15,7 +15,7 @@ use tokio::time::timeout;
 use self::count::Count;
 use self::disk::Disk;
 use self::memory::Memory;
-use super::{Seen, blocking, instruments, late};
+use super::{Sampler, Seen, blocking, instruments, late};
 use crate::spec::SpecError;
 
 /// Over how long processors are watched when nobody says and the time limit allows it.
@@ -103,33 +103,6 @@ impl Number {
         check_window(metric, window)?;
         Ok(Self { metric, path: path.map(str::to_owned), window })
     }
-
-    /// Sees that a sample may take long enough for the window, where `field` says how long it may take.
-    ///
-    /// # Errors
-    /// Says how long it has to be.
-    pub(super) fn fits(&self, field: &str, limit: Duration) -> Result<(), SpecError> {
-        let least = self.window.unwrap_or(SHORTEST_WINDOW) * 2;
-        if self.metric != Metric::Cpu || limit >= least {
-            return Ok(());
-        }
-        let problem =
-            format!("{limit:?} for a sample of {self}: give {least:?} at least, twice the --window");
-        Err(SpecError::new(field, problem))
-    }
-
-    pub(super) async fn take(&self, limit: Duration) -> Seen {
-        let read = async {
-            match (self.metric, &self.path) {
-                (Metric::Memory(memory), _) => blocking(limit, move || memory.read()).await?,
-                (Metric::Count(count), _) => blocking(limit, move || count.read()).await?,
-                (Metric::Cpu, _) => cpu::watch(self.window.unwrap_or(WINDOW.min(limit / 2)), limit).await,
-                (Metric::Disk(disk), Some(path)) => disk.take(path, limit).await,
-                (Metric::Disk(_), None) => Err("the question names no path".to_owned()),
-            }
-        };
-        timeout(limit, read).await.unwrap_or_else(|_| Err(late(limit))).into()
-    }
 }
 
 /// Who asks has another directory than the daemon.
@@ -155,6 +128,35 @@ fn check_window(metric: Metric, window: Option<Duration>) -> Result<(), SpecErro
                 format!("{window:?} is out of bounds: give {SHORTEST_WINDOW:?} to {LONGEST_WINDOW:?}");
             Err(SpecError::new("--window", problem))
         }
+    }
+}
+
+impl Sampler for Number {
+    async fn take(&self, limit: Duration) -> Seen {
+        let read = async {
+            match (self.metric, &self.path) {
+                (Metric::Memory(memory), _) => blocking(limit, move || memory.read()).await?,
+                (Metric::Count(count), _) => blocking(limit, move || count.read()).await?,
+                (Metric::Cpu, _) => cpu::watch(self.window.unwrap_or(WINDOW.min(limit / 2)), limit).await,
+                (Metric::Disk(disk), Some(path)) => disk.take(path, limit).await,
+                (Metric::Disk(_), None) => Err("the question names no path".to_owned()),
+            }
+        };
+        timeout(limit, read).await.unwrap_or_else(|_| Err(late(limit))).into()
+    }
+
+    /// Sees that a sample may take long enough for the window, where `field` says how long it may take.
+    ///
+    /// # Errors
+    /// Says how long it has to be.
+    fn fits(&self, field: &str, limit: Duration) -> Result<(), SpecError> {
+        let least = self.window.unwrap_or(SHORTEST_WINDOW) * 2;
+        if self.metric != Metric::Cpu || limit >= least {
+            return Ok(());
+        }
+        let problem =
+            format!("{limit:?} for a sample of {self}: give {least:?} at least, twice the --window");
+        Err(SpecError::new(field, problem))
     }
 }
 

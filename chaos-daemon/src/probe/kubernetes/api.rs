@@ -58,7 +58,7 @@ impl Kind {
 }
 
 impl Resource {
-    pub(in crate::probe) async fn take(&self, limit: Duration) -> Seen {
+    pub(super) async fn ask(&self, limit: Duration) -> Seen {
         let question = self.clone();
         let asked = http::carry(move || question.prepare(limit), &[200, 404], limit).await;
         let Some(answer) = asked.answer else { return asked };

@@ -11,9 +11,11 @@ mod identity;
 mod ready;
 
 use std::fmt;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::{Sampler, Seen};
 use crate::spec::SpecError;
 
 #[cfg(feature = "kubernetes")]
@@ -133,11 +135,6 @@ impl Resource {
             wanted,
         })
     }
-
-    /// Path of the kubeconfig with which it is asked for.
-    pub fn kubeconfig(&self) -> &str {
-        &self.kubeconfig
-    }
 }
 
 /// Why nothing is asked by a build without the feature.
@@ -155,8 +152,8 @@ impl Resource {
     }
 
     /// Of a document that another build has understood.
-    pub(super) async fn take(&self, _: std::time::Duration) -> super::Seen {
-        super::Seen::nothing(WITHOUT.to_owned())
+    async fn ask(&self, _: Duration) -> Seen {
+        Seen::nothing(WITHOUT.to_owned())
     }
 }
 
@@ -182,6 +179,20 @@ fn is_name(name: &str, longest: usize, dots: bool) -> bool {
 impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(KINDS.iter().find(|(_, kind)| kind == self).map_or("", |(name, _)| name))
+    }
+}
+
+impl Sampler for Resource {
+    async fn take(&self, limit: Duration) -> Seen {
+        self.ask(limit).await
+    }
+
+    fn measures_time(&self) -> bool {
+        true
+    }
+
+    fn kubeconfig(&self) -> Option<&str> {
+        Some(&self.kubeconfig)
     }
 }
 

@@ -18,7 +18,7 @@ use super::credential::Credential;
 use super::http::check_address;
 use super::program::Program;
 use super::tls::Trust;
-use super::{Seen, late, milliseconds};
+use super::{Sampler, Seen, late, milliseconds};
 use crate::spec::SpecError;
 
 /// The protocol revision that is offered in the handshake.
@@ -72,11 +72,6 @@ impl Server {
 }
 
 impl Dialogue {
-    /// Whether it may change something: a tool that it calls may, and so may a program that it starts.
-    pub(super) fn may_change(&self) -> bool {
-        self.call.is_some() || matches!(self.server, Server::Stdio(_))
-    }
-
     /// A session with the server, in which `tool` has to be listed, and `call` is called with `arguments`, an object in
     /// JSON.
     ///
@@ -106,41 +101,6 @@ impl Dialogue {
     #[must_use]
     pub fn showing(self, credential: Option<Credential>) -> Self {
         Self { credential, ..self }
-    }
-
-    pub(super) fn credential(&self) -> Option<(&Credential, &str)> {
-        match &self.server {
-            Server::Http(url, _) => Some((self.credential.as_ref()?, url)),
-            Server::Stdio(_) => None,
-        }
-    }
-
-    /// The program that is the server, if it is one over stdio.
-    pub fn program(&self) -> Option<&Program> {
-        match &self.server {
-            Server::Http(..) => None,
-            Server::Stdio(program) => Some(program),
-        }
-    }
-
-    pub(super) fn program_mut(&mut self) -> Option<&mut Program> {
-        match &mut self.server {
-            Server::Http(..) => None,
-            Server::Stdio(program) => Some(program),
-        }
-    }
-
-    pub(super) async fn take(&self, limit: Duration) -> Seen {
-        let end = Instant::now() + limit;
-        let seen = match self.hold(Era::Handshake, limit, end).await {
-            Err(Problem::Refused(why)) => {
-                // Anew, also over stdio: it may have ended by that. That it was first asked for something else is not its time.
-                let other = self.hold(Era::Stateless, limit, end).await;
-                other.map_err(|other| format!("{why}; {}", String::from(other)))
-            }
-            seen => seen.map_err(String::from),
-        };
-        seen.into()
     }
 
     async fn hold(&self, era: Era, limit: Duration, end: Instant) -> Result<Seen, Problem> {
@@ -375,6 +335,48 @@ fn result(mut message: Value) -> Result<Value, Problem> {
             Err(Problem::Refused(why.to_owned()))
         }
         (None, None) => Err("the answer is none".to_owned().into()),
+    }
+}
+
+impl Sampler for Dialogue {
+    async fn take(&self, limit: Duration) -> Seen {
+        let end = Instant::now() + limit;
+        let seen = match self.hold(Era::Handshake, limit, end).await {
+            Err(Problem::Refused(why)) => {
+                // Anew, also over stdio: it may have ended by that. That it was first asked for something else is not its time.
+                let other = self.hold(Era::Stateless, limit, end).await;
+                other.map_err(|other| format!("{why}; {}", String::from(other)))
+            }
+            seen => seen.map_err(String::from),
+        };
+        seen.into()
+    }
+
+    /// Whether it may change something: a tool that it calls may, and so may a program that it starts.
+    fn may_change(&self) -> bool {
+        self.call.is_some() || matches!(self.server, Server::Stdio(_))
+    }
+
+    /// The program that is the server, if it is one over stdio.
+    fn program(&self) -> Option<&Program> {
+        match &self.server {
+            Server::Http(..) => None,
+            Server::Stdio(program) => Some(program),
+        }
+    }
+
+    fn program_mut(&mut self) -> Option<&mut Program> {
+        match &mut self.server {
+            Server::Http(..) => None,
+            Server::Stdio(program) => Some(program),
+        }
+    }
+
+    fn credential(&self) -> Option<(&Credential, &str)> {
+        match &self.server {
+            Server::Http(url, _) => Some((self.credential.as_ref()?, url)),
+            Server::Stdio(_) => None,
+        }
     }
 }
 
