@@ -20,7 +20,7 @@ use crate::probe::pressure::{Gauge, RESOURCES, SHARES, WINDOWS};
 use crate::probe::process::{self, Processes};
 use crate::probe::prometheus::{NO_DATA, Query, REDUCERS, Terms};
 use crate::probe::sockets::{Count, Filter, PROTOCOLS, STATES};
-use crate::probe::tls::Trust;
+use crate::probe::trust::Trust;
 use crate::probe::unit::{self, Unit};
 use crate::probe::{Bounds, Check, DEFAULT_TIMEOUT, LONGEST_TIMEOUT, Probe, http};
 use crate::spec::log::PRIORITIES;

@@ -9,7 +9,7 @@ use super::sampling::Sampling;
 use super::tolerance::{Form, Tolerance};
 use super::variables::{Room, Use, Variables};
 use crate::probe::http::{Method, Request};
-use crate::probe::tls::Trust;
+use crate::probe::trust::Trust;
 use crate::probe::{Bounds, Check, DEFAULT_TIMEOUT, LONGEST_TIMEOUT, Probe, Sample};
 use crate::request::fields::Fields;
 use crate::spec::units::{LONGEST_FAULT, seconds};

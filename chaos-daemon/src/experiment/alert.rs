@@ -258,7 +258,7 @@ impl<'a> Watch<'a> {
 mod tests {
     use super::*;
     use crate::probe::alert::{self, FIRES, Terms};
-    use crate::probe::tls::Trust;
+    use crate::probe::trust::Trust;
     use crate::probe::{Check, DEFAULT_TIMEOUT};
 
     fn ms(time: u64) -> Duration {

@@ -9,7 +9,7 @@ use crate::experiment::gate::{Op, Rule};
 use crate::experiment::tolerance::{Form, Tolerance};
 use crate::experiment::variables::Nowhere;
 use crate::probe::http::{Exchange, Method, Request};
-use crate::probe::tls::Trust;
+use crate::probe::trust::Trust;
 use crate::probe::{Check, Sample};
 use crate::spec::FaultType;
 

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::Sample;
-use super::tls::Trust;
+use super::trust::Trust;
 use crate::host::program::is_plain;
 use crate::host::secret::{Entrusted, own};
 use crate::spec::SpecError;

@@ -12,7 +12,7 @@ use ureq::typestate::AgentScope;
 
 use super::credential::Credential;
 use super::passage::{DEEPEST, is_deeper};
-use super::tls::{self, Trust};
+use super::trust::{self, Trust};
 use super::{Sampler, Seen, blocking, late};
 use crate::spec::SpecError;
 
@@ -211,7 +211,7 @@ pub(super) async fn carry(
 fn fetch(agent: &ureq::Agent, request: &Request, status: &[u16], limit: Duration) -> Seen {
     let problem = |error: &ureq::Error| match error {
         ureq::Error::Timeout(_) => late(limit),
-        other => tls::problem(other),
+        other => trust::problem(other),
     };
     let mut response = match send(agent, request) {
         Ok(response) => response,

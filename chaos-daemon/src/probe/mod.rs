@@ -26,7 +26,7 @@ pub mod prometheus;
 pub mod runner;
 pub mod sockets;
 pub mod tcp;
-pub mod tls;
+pub mod trust;
 pub mod unit;
 
 use std::fmt;

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::credential::Credential;
 use super::http::{self, Request};
-use super::tls::Trust;
+use super::trust::Trust;
 use super::{NoData, Sampler, Seen};
 use crate::spec::SpecError;
 

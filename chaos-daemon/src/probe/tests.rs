@@ -125,7 +125,13 @@ async fn what_is_sent_arrives() {
 fn a_request_is_understood_and_what_cannot_be_sent_is_named_and_not_repeated() {
     let parse = |method, header: &str, body: Option<&str>| {
         let headers = [header.to_owned()];
-        http::Request::parse("http://x/".into(), method, &headers, body.map(str::to_owned), tls::Trust::Host)
+        http::Request::parse(
+            "http://x/".into(),
+            method,
+            &headers,
+            body.map(str::to_owned),
+            trust::Trust::Host,
+        )
     };
     let request = parse(Some("post"), "X-Token:  a:b ", Some("{}")).unwrap();
     assert_eq!((request.method, request.body.as_deref()), (http::Method::Post, Some("{}")));

@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use self::matcher::Matcher;
 use super::credential::Credential;
 use super::http::{self, Request};
-use super::tls::Trust;
+use super::trust::Trust;
 use super::{Bounds, Sampler, Seen};
 use crate::spec::SpecError;
 use crate::spec::expression::expression;

@@ -7,7 +7,7 @@ use rustls::sign::CertifiedKey;
 use ureq::tls::{ClientCert, PrivateKey, RootCerts, TlsConfig};
 
 use crate::host::kubeconfig::{Access, Authorities};
-use crate::probe::tls::{Trust, builder, certificates};
+use crate::probe::trust::{Trust, builder, certificates};
 
 /// How the server is looked at, and what is shown to it.
 ///

@@ -9,7 +9,7 @@ use ureq::http::Response;
 
 use super::super::credential::Credential;
 use super::super::http::{AUTHORIZATION, agent};
-use super::super::tls::{self, Trust};
+use super::super::trust::{self, Trust};
 use super::super::{blocking, late};
 use super::{LARGEST, REVISION, STATELESS, request};
 
@@ -120,7 +120,7 @@ impl Way {
         }
         let response = request.send(message.to_string()).map_err(|error| match error {
             ureq::Error::Timeout(_) => late(self.limit),
-            other => tls::problem(&other),
+            other => trust::problem(&other),
         })?;
         if let Some(id) = response.headers().get(SESSION).and_then(|id| id.to_str().ok()) {
             self.id = Some(id.to_owned());

@@ -17,7 +17,7 @@ use tokio::time::timeout;
 use super::credential::Credential;
 use super::http::check_address;
 use super::program::Program;
-use super::tls::Trust;
+use super::trust::Trust;
 use super::{Sampler, Seen, late, milliseconds};
 use crate::spec::SpecError;
 
