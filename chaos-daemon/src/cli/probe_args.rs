@@ -20,6 +20,7 @@ use crate::probe::pressure::{Gauge, RESOURCES, SHARES, WINDOWS};
 use crate::probe::process::{self, Processes};
 use crate::probe::prometheus::{NO_DATA, Query, REDUCERS, Terms};
 use crate::probe::sockets::{Count, Filter, PROTOCOLS, STATES};
+use crate::probe::tls::Handshake;
 use crate::probe::trust::Trust;
 use crate::probe::unit::{self, Unit};
 use crate::probe::{Bounds, Check, DEFAULT_TIMEOUT, LONGEST_TIMEOUT, Probe, http};
@@ -49,6 +50,17 @@ enum CheckArgs {
         /// Host name or address, and port, e.g. 127.0.0.1:5432 or [::1]:80
         #[arg(value_name = "HOST:PORT")]
         address: String,
+    },
+    /// Whether a port speaks TLS with a certificate that is right for its name; measured are the days that the certificate has left
+    Tls {
+        /// Host name or address, and port, e.g. example.org:443
+        #[arg(value_name = "HOST:PORT")]
+        address: String,
+        /// Name that is asked for, and that the certificate has to be for [default: the host]
+        #[arg(long, value_name = "NAME")]
+        server_name: Option<String>,
+        #[command(flatten)]
+        trust: TrustArgs,
     },
     /// Whether an address answers
     Http {
@@ -351,11 +363,10 @@ impl WantedArgs {
 /// By whose word the server at an https address is who it says.
 #[derive(Debug, Clone, Args)]
 struct TrustArgs {
-    /// CA certificates in PEM by which the server at an https address is verified, in place of those that this host trusts; for the
-    /// daemon below /etc
+    /// CA certificates in PEM by which the server is verified, in place of those that this host trusts; for the daemon below /etc
     #[arg(long, value_name = "PATH", conflicts_with = "no_verify_tls")]
     ca_file: Option<String>,
-    /// Believe whoever answers at an https address
+    /// Believe whoever answers over TLS
     #[arg(long)]
     no_verify_tls: bool,
 }
@@ -371,6 +382,11 @@ impl TrustArgs {
         if !url.is_some_and(|url| url.starts_with("https://")) {
             return Err(SpecError::new(given, "only with an address of https"));
         }
+        self.trust()
+    }
+
+    /// What they mean for a server that speaks TLS.
+    fn trust(&self) -> Result<Trust, SpecError> {
         match self.no_verify_tls {
             true => Ok(Trust::Anyone),
             false => Trust::file("--ca-file", self.ca_file.as_deref()),
@@ -479,6 +495,9 @@ impl CheckArgs {
     fn check(self) -> Result<Check, SpecError> {
         match self {
             Self::Tcp { address } => Check::tcp("HOST:PORT", &address),
+            Self::Tls { address, server_name, trust } => {
+                Handshake::parse(&address, server_name.as_deref(), trust.trust()?).map(Check::Tls)
+            }
             Self::Http { url, status, method, header, body, trust, credential } => {
                 let trust = trust.of(Some(&url))?;
                 let credential = credential.of(Some(&url), &trust)?;

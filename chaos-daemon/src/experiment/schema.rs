@@ -161,6 +161,7 @@ fn chaosctl_probe() -> Value {
     provider["properties"]["timeout"] = json!({"description": "Seconds."});
     provider["properties"]["arguments"]["examples"] = json!([
         ["probe", "tcp", "127.0.0.1:5432"],
+        ["probe", "tls", "payment.example.org:443", "--min", 14],
         [
             "probe",
             "latency",

@@ -26,6 +26,7 @@ pub mod prometheus;
 pub mod runner;
 pub mod sockets;
 pub mod tcp;
+pub mod tls;
 pub mod trust;
 pub mod unit;
 
@@ -93,6 +94,8 @@ checks! {
     Tcp(tcp::Connection) = "tcp",
     /// This request is answered with a status that is right.
     Http(http::Exchange) = "http",
+    /// This port speaks TLS, with a certificate that is right.
+    Tls(tls::Handshake) = "tls",
     /// How long answers take, over several.
     Latency(latency::Latency) = "latency",
     /// This name has an address.

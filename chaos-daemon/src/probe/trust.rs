@@ -3,14 +3,14 @@
 use std::fs::OpenOptions;
 use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use nix::libc;
-use rustls::CertificateError;
 use rustls::crypto::ring;
-use rustls::pki_types::UnixTime;
+use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::{CertificateError, RootCertStore};
 use serde::{Deserialize, Serialize};
 use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, TlsConfigBuilder, parse_pem};
 
@@ -56,23 +56,40 @@ impl Trust {
     /// When there is no authority to believe.
     pub(super) fn config(&self) -> Result<TlsConfigBuilder, String> {
         Ok(match self {
-            Self::Host => builder().root_certs(of_this_host()?),
+            Self::Host => builder().root_certs(RootCerts::Specific(of_this_host()?)),
             Self::File(path) => builder().root_certs(RootCerts::from(authorities(path)?)),
             Self::Anyone => builder().disable_verification(true),
         })
     }
+
+    /// The authorities that are believed; `None` where everybody is.
+    ///
+    /// # Errors
+    /// When there is no authority to believe.
+    pub(super) fn roots(&self) -> Result<Option<RootCertStore>, String> {
+        let found = match self {
+            Self::Host => of_this_host()?,
+            Self::File(path) => Arc::new(authorities(path)?),
+            Self::Anyone => return Ok(None),
+        };
+        let mut roots = RootCertStore::empty();
+        // As the client of HTTP does: one that cannot be read is believed by nobody.
+        roots.add_parsable_certificates(found.iter().map(|found| CertificateDer::from(found.der())));
+        Ok(Some(roots))
+    }
 }
+
 /// The settings of TLS that do not say who is believed.
 pub(super) fn builder() -> TlsConfigBuilder {
     TlsConfig::builder().unversioned_rustls_crypto_provider(ring::default_provider().into())
 }
 
 /// What this host trusts. In the prober it is read from within the sandbox, which lets it see `/etc` (`host/sandbox.rs`).
-fn of_this_host() -> Result<RootCerts, String> {
-    static READ: Mutex<Option<(Instant, RootCerts)>> = Mutex::new(None);
+fn of_this_host() -> Result<Arc<Vec<Certificate<'static>>>, String> {
+    static READ: Mutex<Option<(Instant, Arc<Vec<Certificate<'static>>>)>> = Mutex::new(None);
     let mut read = READ.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some((_, roots)) = read.as_ref().filter(|(when, _)| when.elapsed() < KEPT) {
-        return Ok(roots.clone());
+        return Ok(Arc::clone(roots));
     }
     // What cannot be read is not trusted: the links of a folder, which the sandbox keeps shut, are in the file as well.
     let found = rustls_native_certs::load_native_certs().certs;
@@ -80,9 +97,9 @@ fn of_this_host() -> Result<RootCerts, String> {
         let problem = "this host trusts no authority that can be read: install the package ca-certificates, or give a CA file";
         return Err(problem.to_owned());
     }
-    let roots =
-        RootCerts::from(found.iter().map(|certificate| Certificate::from_der(certificate).to_owned()));
-    *read = Some((Instant::now(), roots.clone()));
+    let roots = found.iter().map(|certificate| Certificate::from_der(certificate).to_owned());
+    let roots = Arc::new(roots.collect());
+    *read = Some((Instant::now(), Arc::clone(&roots)));
     Ok(roots)
 }
 
@@ -125,11 +142,15 @@ pub(super) fn certificates(pem: &[u8]) -> Result<Vec<Certificate<'static>>, Stri
 
 /// What kept a request from being answered.
 pub(super) fn problem(error: &ureq::Error) -> String {
-    match cause(error) {
-        None => error.to_string(),
-        Some(rustls::Error::InvalidCertificate(why)) => format!("certificate refused: {}", refusal(why)),
-        Some(rustls::Error::InvalidMessage(_)) => "what answers there does not speak TLS".to_owned(),
-        Some(other) => format!("TLS: {other}"),
+    cause(error).map_or_else(|| error.to_string(), refused)
+}
+
+/// What was wrong with a handshake.
+pub(super) fn refused(error: &rustls::Error) -> String {
+    match error {
+        rustls::Error::InvalidCertificate(why) => format!("certificate refused: {}", refusal(why)),
+        rustls::Error::InvalidMessage(_) => "what answers there does not speak TLS".to_owned(),
+        other => format!("TLS: {other}"),
     }
 }
 

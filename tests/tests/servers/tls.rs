@@ -256,6 +256,46 @@ fn whatever_asks_an_address_does_it_by_https_too() {
     assert!(code == 2 && said.to_string().contains("only with an address of https"), "{said}");
 }
 
+#[test]
+fn a_handshake_says_how_many_days_a_certificate_has_left_also_of_one_that_is_refused() {
+    let (namespace, folder) = (namespace(), tempfile::tempdir().unwrap());
+    let authority = certificates(folder.path());
+    let _server = nginx(&namespace, &authority);
+    let ca = authority.file("ca.pem");
+    let ask = |words: &[&str]| probe(&namespace, &[&["tls"], words].concat());
+    let days = |answer: &Value| answer["value"].as_f64().unwrap_or_else(|| panic!("no days: {answer}"));
+    let (code, right) = ask(&["localhost:8443", "--ca-file", &ca, "--min", "14"]);
+    let shown = &right["answer"];
+    assert!(code == 0 && days(&right) > 30_000.0, "{right}");
+    assert_eq!((&shown["trusted"], &shown["not_after"]), (&json!(true), &json!("2120-01-01T00:00:00Z")));
+    assert_eq!((&shown["subject"], &shown["issuer"]), (&json!("CN=server"), &json!("CN=authority")));
+    assert_eq!((&shown["names"], &shown["chain"]), (&json!(["localhost", "127.0.0.1"]), &json!(1)));
+    // Too few days are left for who asks, though everybody would connect.
+    let (code, few) = ask(&["localhost:8443", "--ca-file", &ca, "--min", "1000000"]);
+    assert!(code == 1 && few["detail"].to_string().contains("at least 1000000"), "{few}");
+    for (words, said) in [
+        (["localhost:8443", "--timeout", "3s"].as_slice(), UNKNOWN),
+        (&["localhost:8444", "--ca-file", &ca], "expired: it was valid until 2021-01-01T00:00:00Z"),
+        (&["localhost:8445", "--ca-file", &ca], "name mismatch: it is for pay.test"),
+        (&["localhost:8443", "--ca-file", &ca, "--server-name", "pay.test"], "and not for pay.test"),
+    ] {
+        let (code, refused) = ask(words);
+        assert!(code == 1 && refused["answer"]["trusted"] == false, "{words:?}: {refused}");
+        assert!(refused["detail"].as_str().unwrap_or_default().contains(said), "{words:?}: {refused}");
+        assert_eq!(days(&refused) < 0.0, words[0].ends_with("8444"), "{refused}");
+    }
+    // The name that is asked for need not be where the port is; and nobody's word may be enough.
+    assert_eq!(ask(&["localhost:8445", "--ca-file", &ca, "--server-name", "pay.test"]).0, 0);
+    let (code, believed) = ask(&["localhost:8444", "--no-verify-tls"]);
+    assert!(code == 0 && believed["answer"]["trusted"].is_null() && days(&believed) < 0.0, "{believed}");
+    assert!(
+        believed["detail"].to_string().contains("not verified: a certificate of CN=server"),
+        "{believed}"
+    );
+    assert!(refused(ask(&["localhost:8080"])).contains("does not speak TLS"));
+    assert!(refused(ask(&["localhost:8447"])).contains("refused"));
+}
+
 /// What a dry run says of a steady state of one probe.
 pub(super) fn judge(mcp: &Mcp, provider: &Value, tolerance: &Value) -> Value {
     let probe = json!({"type": "probe", "name": "answers", "tolerance": tolerance, "provider": provider});
