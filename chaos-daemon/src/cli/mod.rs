@@ -5,6 +5,7 @@ mod client;
 mod ctl;
 mod document;
 mod duration;
+mod evidence;
 mod experiments;
 mod failure;
 mod fault_args;

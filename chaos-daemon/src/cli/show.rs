@@ -5,15 +5,12 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::duration;
+use super::{duration, evidence};
 use crate::experiment::{Impact, Verdict};
 use crate::request::TargetsReport;
 use crate::server::history::Latest;
 use crate::server::history::precedents::{Precedents, Similar};
-use crate::spec::FAULT_TYPES;
-
-/// Fault types that meet calls; the others that match something meet packets.
-const OF_CALLS: &[&str] = &["connect_error", "file_error", "socket_error", "mcp_error"];
+use crate::spec::{FAULT_TYPES, FaultType};
 
 pub(super) fn text<'a>(value: &'a Value, field: &str) -> &'a str {
     value[field].as_str().unwrap_or_default()
@@ -99,7 +96,6 @@ pub(super) fn status(answer: &Value) -> String {
         faults.iter().filter(|fault| fault["registered"] == json!(true)).count()
     );
     for fault in faults.iter().filter(is_active) {
-        let evidence = &fault["evidence"];
         line!(
             out,
             "  {}  {}  ends in {}",
@@ -113,44 +109,11 @@ pub(super) fn status(answer: &Value) -> String {
         if !addresses.is_empty() {
             line!(out, "      its host stands for {}", addresses.join(", "));
         }
-        if evidence["link_downs"] != json!(0) {
-            let now = if evidence["settings_held"] == json!(0) { "up" } else { "down" };
-            line!(out, "      link set down {} times; {now} now", evidence["link_downs"]);
-        } else if takes_host_down(fault) {
-            let told = evidence["host_downs"] != json!(0);
-            line!(out, "      {}", if told { "the host goes down" } else { "it can still be prevented" });
-        } else if text(fault, "lifetime") == "supervised" {
-            let times = evidence["times_held_back"].as_u64();
-            let times =
-                times.map(|times| format!("; held its cgroup back {times} times")).unwrap_or_default();
-            line!(out, "      settings as the fault has set them: {}{times}", evidence["settings_held"]);
-        } else if evidence["cpu_seconds"].as_f64().unwrap_or_default() > 0.0 {
-            line!(out, "      CPU time burned: {}", seconds(evidence, "cpu_seconds"));
-        } else if evidence["bytes_moved"].as_u64().unwrap_or_default() > 0 {
-            line!(out, "      bytes read and written: {}", evidence["bytes_moved"]);
-        } else if !evidence["connections"].is_null() {
-            connections(&mut out, evidence);
-        } else if let Some(held) = held(evidence) {
-            line!(out, "      holds {held}");
-            if evidence["oom_kills"] != json!(0) {
-                line!(out, "      OOM killer: {} kills{}", evidence["oom_kills"], times(evidence));
-            }
-        } else if evidence["signals_sent"] != json!(0) {
-            line!(out, "      {}", signalled(evidence));
-        } else if text(fault, "fault_type") == "service_restart" {
-            line!(out, "      restarted{}", times(evidence));
-        } else if evidence["pauses"] != json!(0) {
-            let (now, times) = (&evidence["processes_paused"], &evidence["pauses"]);
-            line!(out, "      processes standing still: {now}; made to {times} times");
-        } else {
-            line!(
-                out,
-                "      {}: {} matched, {} affected, {} protected",
-                if OF_CALLS.contains(&text(fault, "fault_type")) { "calls" } else { "packets" },
-                evidence["packets_matched"],
-                evidence["packets_affected"],
-                evidence["packets_protected"]
-            );
+        // What is none of these is not shown.
+        let evidence = serde_json::from_value(fault["evidence"].clone()).unwrap_or_default();
+        let fault_type = FaultType::parse(text(fault, "fault_type")).ok();
+        for words in evidence::lines(&evidence, fault_type) {
+            line!(out, "      {words}");
         }
         if let Some(note) = fault["note"].as_str() {
             line!(out, "      {note}");
@@ -172,74 +135,6 @@ fn inactive(out: &mut String, fault: &Value) {
         text(fault, "fault_type"),
         fault["probability"]
     );
-}
-
-/// What a fault that takes something holds, and why it is not more.
-fn held(evidence: &Value) -> Option<String> {
-    let number = |field: &str| evidence[field].as_u64().unwrap_or_default();
-    let (bytes, huge, things) = (number("bytes_held"), number("bytes_on_huge_pages"), number("things_held"));
-    let mut words = match (bytes, things) {
-        (0, 0) if evidence["shortfall"].is_null() => return None,
-        (bytes, 0) => format!("{} MiB", bytes >> 20),
-        (0, things) => things.to_string(),
-        (bytes, things) => format!("{things}, {} MiB", bytes >> 20),
-    };
-    if huge > 0 {
-        words.push_str(&format!(", of which {} MiB on huge pages", huge >> 20));
-    }
-    words.push_str(match text(evidence, "shortfall") {
-        "growing" => "; still growing",
-        "reserve" => "; no more, because what is left is the reserve",
-        "exhausted" => "; no more, because there is no more",
-        "lapsed" => "; given back, because the daemon stood still",
-        "struck" => "; given back, because the OOM killer has struck",
-        _ => "",
-    });
-    Some(words)
-}
-
-/// What has become of the connections of a load, and how long they took.
-fn connections(out: &mut String, evidence: &Value) {
-    let found = &evidence["connections"];
-    let mut words = format!("connections: {} held, {} opened", evidence["things_held"], found["opened"]);
-    for (field, name) in [
-        ("refused", "refused"),
-        ("timeouts", "timed out"),
-        ("empty_answers", "answered with nothing"),
-        ("error_answers", "answered with an error"),
-        ("lost", "ended by the server"),
-        ("unopened", "not to be opened from here"),
-    ] {
-        if found[field] != json!(0) {
-            let _ = write!(words, ", {} {name}", found[field]);
-        }
-    }
-    line!(out, "      {words}");
-    for (field, name) in
-        [("connect_ms", "connect"), ("first_byte_ms", "first byte"), ("initialize_ms", "initialize")]
-    {
-        if let Some(times) = found[field].as_object() {
-            let ms = |name: &str| times[name].as_f64().unwrap_or_default();
-            line!(out, "      {name}: p50 {:.1} ms, p90 {:.1}, p99 {:.1}", ms("p50"), ms("p90"), ms("p99"));
-        }
-    }
-}
-
-/// `signals: 2 sent, 2 processes ended, gone after 3ms, back after 120ms`.
-fn signalled(evidence: &Value) -> String {
-    let (sent, ended) = (&evidence["signals_sent"], &evidence["processes_ended"]);
-    format!("signals: {sent} sent, {ended} processes ended{}", times(evidence))
-}
-
-/// `, gone after 3ms, back after 120ms`, as far as it is known.
-fn times(evidence: &Value) -> String {
-    let mut text = String::new();
-    for (word, field) in [("gone", "gone_after_seconds"), ("back", "back_after_seconds")] {
-        if evidence[field].is_number() {
-            let _ = write!(text, ", {word} after {}", seconds(evidence, field));
-        }
-    }
-    text
 }
 
 fn runs(out: &mut String, answer: &Value) {

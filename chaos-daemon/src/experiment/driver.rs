@@ -518,8 +518,8 @@ impl<'a> Run<'a> {
 
     /// What the fault of an activity has met so far.
     fn met(&mut self, index: usize, evidence: &Evidence) {
-        self.affected.insert(index, evidence.affected);
-        self.tracker.saw(index, &evidence.processes);
+        self.affected.insert(index, evidence.affected());
+        self.tracker.saw(index, &evidence.recovery());
         self.fates.entry(index).or_default().effective |= evidence.is_effect();
     }
 }

@@ -9,6 +9,7 @@ use crate::cli::native as grammar;
 use crate::experiment::variables::Nowhere;
 use crate::probe::prober;
 use crate::request::Request;
+use crate::request::evidence::Met;
 use crate::request::wire::Desk;
 use crate::spec::FaultType;
 use crate::spec::LifetimeClass;
@@ -42,7 +43,7 @@ fn status(name: &FaultName, state: FaultState, note: Option<&str>) -> FaultStatu
         description: String::new(),
         age: Duration::ZERO,
         remaining: Duration::ZERO,
-        evidence: Evidence { affected: 7, ..Evidence::default() },
+        evidence: Evidence::Met(Met { affected: 7, ..Met::default() }),
         addresses: Vec::new(),
         note: note.map(str::to_owned),
     }

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::alert::{Alarm, Watch};
-use crate::request::ProcessEvidence;
+use crate::request::evidence;
 use crate::spec::FaultType;
 
 /// Faults after which a system is expected to be gone for a while. Of the others, what a probe sees anyway is measured.
@@ -142,10 +142,10 @@ impl Tracker {
     }
 
     /// What the fault of an activity has seen of processes.
-    pub fn saw(&mut self, index: usize, seen: &ProcessEvidence) {
+    pub fn saw(&mut self, index: usize, seen: &evidence::Recovery) {
         for incident in self.incidents.iter_mut().filter(|incident| incident.index == index) {
-            incident.gone = seen.gone_after.or(incident.gone);
-            incident.new = seen.back_after.or(incident.new);
+            incident.gone = seen.gone_after_seconds.map(|time| time.0).or(incident.gone);
+            incident.new = seen.back_after_seconds.map(|time| time.0).or(incident.new);
         }
     }
 
@@ -269,12 +269,15 @@ mod tests {
         ] {
             tracker.observe(ms(asked), ms(answered), met);
         }
-        let seen =
-            ProcessEvidence { gone_after: Some(ms(3)), back_after: Some(ms(200)), ..Default::default() };
-        tracker.saw(2, &seen);
-        tracker.saw(1, &ProcessEvidence { back_after: Some(ms(1)), ..Default::default() });
+        let seen = |gone: Option<u64>, back| evidence::Recovery {
+            gone_after_seconds: gone.map(|time| evidence::Seconds(ms(time))),
+            back_after_seconds: Some(evidence::Seconds(ms(back))),
+            ..evidence::Recovery::default()
+        };
+        tracker.saw(2, &seen(Some(3), 200));
+        tracker.saw(1, &seen(None, 1));
         // An answer that knows less does not take back what was known.
-        tracker.saw(2, &ProcessEvidence::default());
+        tracker.saw(2, &evidence::Recovery::default());
         assert!(!tracker.is_open() && tracker.too_late().is_none());
         let report = tracker.report(&[]).unwrap();
         let expected = Incident {

@@ -16,6 +16,7 @@ use crate::fault::CpuWork;
 use crate::host::{boot_time_ns, supply};
 use crate::kernel::membership;
 use crate::request::Evidence;
+use crate::request::evidence::{Burned, Seconds};
 
 /// A burn that was prevented (the processor was busy with others) is made up for, but no more than this much,
 /// so that the load never bursts.
@@ -47,7 +48,7 @@ impl Armed for Burner {
     }
 
     fn evidence(&self) -> Result<Evidence, ArmError> {
-        Ok(Evidence { cpu_time: self.burned(), ..Evidence::default() })
+        Ok(Evidence::Burned(Burned { cpu_seconds: Seconds(self.burned()) }))
     }
 }
 

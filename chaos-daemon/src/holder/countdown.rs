@@ -16,6 +16,7 @@ use crate::journal::DownRecord;
 use crate::journal::down::wall_clock;
 use crate::kernel::down::Machine;
 use crate::kernel::node::Kernel;
+use crate::request::evidence::Down;
 use crate::request::{Evidence, chain};
 use crate::spec::{FaultType, Way};
 
@@ -41,7 +42,7 @@ impl Armed for Countdown {
 
     fn evidence(&self) -> Result<Evidence, ArmError> {
         let host_downs = self.downs().map_err(ArmError::Down)?;
-        Ok(Evidence { host_downs, ..Evidence::default() })
+        Ok(Evidence::Down(Down { host_downs }))
     }
 }
 

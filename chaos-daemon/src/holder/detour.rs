@@ -17,6 +17,7 @@ use crate::kernel::bpf::{Hook, LoopEnd, Programs};
 use crate::kernel::netlink::marks::{self, NETEM_HANDLE};
 use crate::kernel::netlink::{Device, Loss, NetemState, Netlink};
 use crate::request::Evidence;
+use crate::request::evidence::Met;
 use crate::sabotage::{self, Guard};
 use crate::spec::Direction;
 use crate::spec::dns::keys;
@@ -63,14 +64,14 @@ impl Armed for Vec<Loop> {
     }
 
     fn evidence(&self) -> Result<Evidence, ArmError> {
-        let mut sum = Evidence::default();
+        let mut sum = Met::default();
         for each in self {
             let counted = counted(each.counters()?);
             sum.matched += counted.matched;
             sum.affected += counted.affected;
             sum.protected += counted.protected;
         }
-        Ok(sum)
+        Ok(Evidence::Met(sum))
     }
 
     fn disarm(&mut self) -> Result<(), ArmError> {

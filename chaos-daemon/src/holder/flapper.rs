@@ -17,6 +17,7 @@ use crate::fault::FlapWork;
 use crate::host::boot_time_ns;
 use crate::kernel::node::{Kernel, StepError};
 use crate::request::Evidence;
+use crate::request::evidence::Flaps;
 
 /// How often it is looked whether the lease has been renewed after all.
 const TICK: Duration = Duration::from_millis(10);
@@ -39,7 +40,7 @@ impl Armed for Flapper {
 
     /// Whether the link is down now, and how often it was set down.
     fn evidence(&self) -> Result<Evidence, ArmError> {
-        self.shared.tally().clone().map_err(ArmError::Rhythm)
+        self.shared.tally().clone().map(Evidence::Flaps).map_err(ArmError::Rhythm)
     }
 }
 
@@ -54,15 +55,15 @@ struct Flapper {
 struct Shared {
     /// Boot-time nanoseconds after which the link stays up; 0 is the order to end.
     deadline: AtomicU64,
-    tally: Mutex<Result<Evidence, String>>,
+    tally: Mutex<Result<Flaps, String>>,
 }
 
 impl Shared {
-    fn tally(&self) -> MutexGuard<'_, Result<Evidence, String>> {
+    fn tally(&self) -> MutexGuard<'_, Result<Flaps, String>> {
         self.tally.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn count(&self, change: impl FnOnce(&mut Evidence)) {
+    fn count(&self, change: impl FnOnce(&mut Flaps)) {
         if let Ok(evidence) = self.tally().as_mut() {
             change(evidence);
         }
@@ -101,7 +102,7 @@ impl Flapper {
     /// When the kernel refuses to set it down.
     fn start(work: &FlapWork, deadline_ns: u64) -> Result<Self, StepError> {
         let deadline = AtomicU64::new(deadline_ns);
-        let shared = Arc::new(Shared { deadline, tally: Mutex::new(Ok(Evidence::default())) });
+        let shared = Arc::new(Shared { deadline, tally: Mutex::new(Ok(Flaps::default())) });
         set_down(work, &shared)?;
         let (work, of_thread) = (work.clone(), Arc::clone(&shared));
         let alternate = move || {
@@ -139,7 +140,7 @@ fn alternate(work: &FlapWork, shared: &Shared) -> Result<(), StepError> {
     loop {
         shared.wait(vary(work.rhythm.down));
         work.setting.undo(&Kernel)?;
-        shared.count(|tally| tally.settings = 0);
+        shared.count(|tally| tally.settings_held = 0);
         shared.wait(vary(work.rhythm.up));
         while shared.lapsed() {
             if shared.over() {
@@ -154,8 +155,8 @@ fn alternate(work: &FlapWork, shared: &Shared) -> Result<(), StepError> {
 fn set_down(work: &FlapWork, shared: &Shared) -> Result<(), StepError> {
     work.setting.apply(&Kernel)?;
     shared.count(|tally| {
-        tally.settings = 1;
-        tally.downs += 1;
+        tally.settings_held = 1;
+        tally.link_downs += 1;
     });
     Ok(())
 }

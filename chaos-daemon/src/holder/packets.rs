@@ -14,6 +14,7 @@ use crate::kernel::bpf::{BpfError, Capacity, Family, Hook, NAMED_ROOM, Programs}
 use crate::kernel::netlink::marks::{self, FILTER_HANDLE, FILTER_PREFIX};
 use crate::kernel::netlink::{Clsact, Filter, Netlink};
 use crate::request::Evidence;
+use crate::request::evidence::Met;
 use crate::spec::dns::keys;
 use crate::spec::{Direction, Ports, Protocol};
 
@@ -62,14 +63,14 @@ impl Armed for Programs {
     }
 
     fn evidence(&self) -> Result<Evidence, ArmError> {
-        Ok(counted(self.counters()?))
+        Ok(Evidence::Met(counted(self.counters()?)))
     }
 }
 
 /// What programs have counted.
-pub(super) fn counted(counters: Counters) -> Evidence {
+pub(super) fn counted(counters: Counters) -> Met {
     let Counters { matched, affected, protected, .. } = counters;
-    Evidence { matched, affected, protected, ..Evidence::default() }
+    Met { matched, affected, protected }
 }
 
 /// Room for as many peers as the fault names.

@@ -13,7 +13,8 @@ use crate::fault::PauseWork;
 use crate::host::boot_time_ns;
 use crate::host::privilege::TRACER;
 use crate::kernel::trace::{Standstill, TraceError};
-use crate::request::{Evidence, ProcessEvidence};
+use crate::request::Evidence;
+use crate::request::evidence::Pauses;
 
 /// How often the thread looks what has become of the processes, and of the lease.
 const TICK: Duration = Duration::from_millis(10);
@@ -36,8 +37,7 @@ impl Armed for Pauser {
 
     /// How many stand still, and how often they were made to; an error when they could not be made to again.
     fn evidence(&self) -> Result<Evidence, ArmError> {
-        let processes = self.shared.tally().clone().map_err(ArmError::Rhythm)?;
-        Ok(Evidence { processes, ..Evidence::default() })
+        self.shared.tally().clone().map(Evidence::Pauses).map_err(ArmError::Rhythm)
     }
 }
 
@@ -52,15 +52,15 @@ struct Pauser {
 struct Shared {
     /// Boot-time nanoseconds after which everybody goes on; 0 is the order to end.
     deadline: AtomicU64,
-    tally: Mutex<Result<ProcessEvidence, String>>,
+    tally: Mutex<Result<Pauses, String>>,
 }
 
 impl Shared {
-    fn tally(&self) -> MutexGuard<'_, Result<ProcessEvidence, String>> {
+    fn tally(&self) -> MutexGuard<'_, Result<Pauses, String>> {
         self.tally.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn count(&self, change: impl FnOnce(&mut ProcessEvidence)) {
+    fn count(&self, change: impl FnOnce(&mut Pauses)) {
         if let Ok(evidence) = self.tally().as_mut() {
             change(evidence);
         }
@@ -78,7 +78,7 @@ impl Pauser {
     /// Names the thread that cannot be traced or does not stop; everybody goes on then.
     fn start(work: &PauseWork, deadline_ns: u64) -> Result<Self, TraceError> {
         let deadline = AtomicU64::new(deadline_ns);
-        let shared = Arc::new(Shared { deadline, tally: Mutex::new(Ok(ProcessEvidence::default())) });
+        let shared = Arc::new(Shared { deadline, tally: Mutex::new(Ok(Pauses::default())) });
         let (sender, first) = mpsc::channel();
         let (work, of_thread) = (work.clone(), Arc::clone(&shared));
         let thread = thread::Builder::new().name("pause".into()).spawn(move || {
@@ -134,14 +134,14 @@ fn alternate(
         };
         shared.count(|tally| {
             tally.pauses += 1;
-            tally.paused = still.held();
+            tally.processes_paused = still.held();
         });
         let _ = first.send(Ok(()));
         let rhythm = work.rhythm;
         keep(&mut still, &mut leash, shared, rhythm.map(|rhythm| vary(rhythm.pause, rhythm.jitter)));
         drop(still);
         leash.let_go();
-        shared.count(|tally| tally.paused = 0);
+        shared.count(|tally| tally.processes_paused = 0);
         if let Some(rhythm) = rhythm {
             rest(shared, vary(rhythm.run, rhythm.jitter));
         }
@@ -160,7 +160,7 @@ fn keep(still: &mut Standstill, leash: &mut Leash, shared: &Shared, phase: Optio
         }
         leash.hold(deadline);
         still.attend();
-        shared.count(|tally| tally.paused = still.held());
+        shared.count(|tally| tally.processes_paused = still.held());
         thread::park_timeout(left.min(TICK));
     }
 }

@@ -12,7 +12,8 @@ use crate::fault::RestartWork;
 use crate::host::privilege::SERVICE_HOLDER;
 use crate::kernel::node::talk;
 use crate::kernel::systemd::{Systemd, SystemdError, Unit};
-use crate::request::{Evidence, ProcessEvidence};
+use crate::request::Evidence;
+use crate::request::evidence::{Recovery, Seconds};
 
 /// How often it is looked.
 const LOOK: Duration = Duration::from_millis(20);
@@ -41,7 +42,7 @@ impl Armed for Restarter {
 
     /// What has come of it so far.
     fn evidence(&self) -> Result<Evidence, ArmError> {
-        Ok(Evidence { processes: *self.shared.tally(), ..Evidence::default() })
+        Ok(Evidence::Restart(*self.shared.tally()))
     }
 }
 
@@ -55,11 +56,11 @@ struct Restarter {
 #[derive(Debug, Default)]
 struct Shared {
     over: AtomicBool,
-    tally: Mutex<ProcessEvidence>,
+    tally: Mutex<Recovery>,
 }
 
 impl Shared {
-    fn tally(&self) -> MutexGuard<'_, ProcessEvidence> {
+    fn tally(&self) -> MutexGuard<'_, Recovery> {
         self.tally.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -83,7 +84,7 @@ impl Restarter {
         let thread =
             thread::Builder::new().name("restart".into()).spawn(watch).map_err(SystemdError::Runtime)?;
         let restarter = Self { shared, thread: Some(thread) };
-        while restarter.shared.tally().gone_after.is_none() && began.elapsed() < FIRST_LOOK {
+        while restarter.shared.tally().gone_after_seconds.is_none() && began.elapsed() < FIRST_LOOK {
             thread::sleep(LOOK);
         }
         Ok(restarter)
@@ -117,17 +118,17 @@ async fn watch(
 }
 
 /// Takes in what is seen after so long; true when there is nothing more to see.
-fn see(tally: &mut ProcessEvidence, work: &RestartWork, unit: &Unit, after: Duration) -> bool {
+fn see(tally: &mut Recovery, work: &RestartWork, unit: &Unit, after: Duration) -> bool {
     let anew = unit.invocation != work.invocation && !unit.invocation.is_empty();
-    if tally.gone_after.is_none() && (anew || unit.active != "active") {
-        (tally.gone_after, tally.ended) = (Some(after), 1);
+    if tally.gone_after_seconds.is_none() && (anew || unit.active != "active") {
+        (tally.gone_after_seconds, tally.processes_ended) = (Some(Seconds(after)), 1);
     }
-    if tally.back_after.is_none() && anew && unit.active == "active" {
-        (tally.back_after, tally.alone) = (Some(after), false);
+    if tally.back_after_seconds.is_none() && anew && unit.active == "active" {
+        (tally.back_after_seconds, tally.nobody_came_back) = (Some(Seconds(after)), false);
         return true;
     }
     // It was started, and did not stay.
-    tally.alone = tally.gone_after.is_some() && !unit.is_up() && !unit.job;
+    tally.nobody_came_back = tally.gone_after_seconds.is_some() && !unit.is_up() && !unit.job;
     false
 }
 
@@ -145,13 +146,22 @@ mod tests {
             ..Unit::default()
         };
         let ms = Duration::from_millis;
-        let mut tally = ProcessEvidence::default();
+        let seconds = |time| Seconds(ms(time));
+        let mut tally = Recovery::default();
         assert!(!see(&mut tally, &work, &unit("active", "0a", true), ms(1)));
-        assert_eq!(tally.gone_after, None);
+        assert_eq!(tally.gone_after_seconds, None);
         assert!(!see(&mut tally, &work, &unit("deactivating", "0a", true), ms(2)));
         assert!(!see(&mut tally, &work, &unit("failed", "0b", false), ms(3)));
-        assert!(tally.alone && tally.gone_after == Some(ms(2)) && tally.back_after.is_none());
+        assert!(
+            tally.nobody_came_back
+                && tally.gone_after_seconds == Some(seconds(2))
+                && tally.back_after_seconds.is_none()
+        );
         assert!(see(&mut tally, &work, &unit("active", "0c", false), ms(4)));
-        assert!(!tally.alone && tally.back_after == Some(ms(4)) && tally.ended == 1);
+        assert!(
+            !tally.nobody_came_back
+                && tally.back_after_seconds == Some(seconds(4))
+                && tally.processes_ended == 1
+        );
     }
 }

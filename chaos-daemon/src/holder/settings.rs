@@ -12,7 +12,7 @@ use super::arm::{Arm, ArmError, Armed, Means};
 use crate::host::privilege::{CLOCK, LINK_HOLDER, SERVICE_HOLDER};
 use crate::kernel::node::{Kernel, StepError};
 use crate::kernel::setting::Setting;
-use crate::request::Evidence;
+use crate::request::{Evidence, evidence};
 
 /// How often a service is looked at.
 const LOOK: Duration = Duration::from_secs(1);
@@ -61,15 +61,15 @@ impl Armed for Standing {
 
     /// Which of them are still so, and what the kernel has counted since.
     fn evidence(&self) -> Result<Evidence, ArmError> {
-        let mut sum = Evidence::default();
+        let mut sum = evidence::Settings::default();
         for kept in &self.settings {
-            sum.settings += u64::from(kept.present()?);
+            sum.settings_held += u64::from(kept.present()?);
             let Some(before) = kept.before else { continue };
             // A group that has gone took its count along.
             let now = kept.setting.held_back(&Kernel)?.unwrap_or_default();
-            *sum.held_back.get_or_insert(0) += now.saturating_sub(before);
+            *sum.times_held_back.get_or_insert(0) += now.saturating_sub(before);
         }
-        Ok(sum)
+        Ok(Evidence::Settings(sum))
     }
 }
 

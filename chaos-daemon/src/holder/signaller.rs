@@ -17,7 +17,8 @@ use crate::host::privilege::SIGNALLER;
 use crate::host::process::numbers;
 use crate::host::{ProcessId, Running, boot_time_ns};
 use crate::kernel::process::Process;
-use crate::request::{Evidence, ProcessEvidence};
+use crate::request::Evidence;
+use crate::request::evidence::{Recovery, Seconds, Signals};
 use crate::target::process::Matcher;
 
 /// How often it is looked who has ended and who is new.
@@ -47,7 +48,7 @@ impl Armed for Signaller {
 
     /// What has come of it so far.
     fn evidence(&self) -> Result<Evidence, ArmError> {
-        Ok(Evidence { processes: *self.shared.tally(), ..Evidence::default() })
+        Ok(Evidence::Signals(*self.shared.tally()))
     }
 }
 
@@ -62,11 +63,11 @@ struct Signaller {
 struct Shared {
     /// Boot-time nanoseconds after which no signal is sent; 0 is the order to end.
     deadline: AtomicU64,
-    tally: Mutex<ProcessEvidence>,
+    tally: Mutex<Signals>,
 }
 
 impl Shared {
-    fn tally(&self) -> MutexGuard<'_, ProcessEvidence> {
+    fn tally(&self) -> MutexGuard<'_, Signals> {
         self.tally.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -95,7 +96,7 @@ impl Signaller {
     /// Waits for the first effect, so that what is reported next is one, if there is one soon.
     fn first_look(&self) {
         let until = Instant::now() + FIRST_LOOK;
-        while self.shared.tally().gone_after.is_none() && Instant::now() < until {
+        while self.shared.tally().recovery.gone_after_seconds.is_none() && Instant::now() < until {
             thread::sleep(Duration::from_millis(2));
         }
     }
@@ -181,8 +182,9 @@ impl Volley {
             );
         }
         let mut tally = shared.tally();
-        tally.signals += hit.len() as u64;
-        (tally.gone_after, tally.back_after, tally.alone) = (None, None, false);
+        tally.signals_sent += hit.len() as u64;
+        let processes_ended = tally.recovery.processes_ended;
+        tally.recovery = Recovery { processes_ended, ..Recovery::default() };
         Ok(Self { fired, hit, before, look: fired })
     }
 
@@ -209,14 +211,14 @@ impl Volley {
         let ended = waiting - self.hit.len();
         if ended > 0 {
             let mut tally = shared.tally();
-            tally.ended += ended as u64;
-            tally.gone_after = self.hit.is_empty().then(|| self.fired.elapsed());
+            tally.recovery.processes_ended += ended as u64;
+            tally.recovery.gone_after_seconds = self.hit.is_empty().then(|| Seconds(self.fired.elapsed()));
         }
     }
 
     /// Looks for a process that matches and was not there before. A number selects nobody else ever.
     fn see_new(&mut self, work: &SignalWork, shared: &Shared) {
-        let ProcessEvidence { ended, back_after, .. } = *shared.tally();
+        let Recovery { processes_ended: ended, back_after_seconds: back_after, .. } = shared.tally().recovery;
         let now = Instant::now();
         if work.selector.pid.is_some() || ended == 0 || back_after.is_some() || now < self.look {
             return;
@@ -225,10 +227,10 @@ impl Volley {
         self.look = now + if late { RARE_LOOK } else { LOOK };
         if self.finds_new(work) {
             let mut tally = shared.tally();
-            tally.back_after = Some(self.fired.elapsed());
-            tally.alone = false;
+            tally.recovery.back_after_seconds = Some(Seconds(self.fired.elapsed()));
+            tally.recovery.nobody_came_back = false;
         } else if late && self.hit.is_empty() {
-            shared.tally().alone = true;
+            shared.tally().recovery.nobody_came_back = true;
         }
     }
 

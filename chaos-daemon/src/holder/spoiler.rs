@@ -9,6 +9,7 @@ use crate::fault::SpoilWork;
 use crate::host::privilege::{TRACER, limit_to};
 use crate::kernel::proxy::{Proxy, bytes};
 use crate::request::Evidence;
+use crate::request::evidence::Met;
 
 /// Proxies that obey this process until the deadline, or until the value is dropped.
 #[derive(Debug)]
@@ -58,12 +59,12 @@ impl Armed for Spoiler {
 
     /// Calls that matched, and those that something was done to.
     fn evidence(&self) -> Result<Evidence, ArmError> {
-        let mut sum = Evidence::default();
+        let mut sum = Met::default();
         for proxy in &self.proxies {
             let (calls, affected) = proxy.tally().map_err(ArmError::Spoil)?;
             sum.matched += calls;
             sum.affected += affected;
         }
-        Ok(sum)
+        Ok(Evidence::Met(sum))
     }
 }

@@ -12,6 +12,7 @@ use crate::host::{BootId, boot_time_ns};
 use crate::journal::down::wall_clock;
 use crate::journal::{Back, DownRecord, FoundDown};
 use crate::kernel::node::talk;
+use crate::request::evidence::Down;
 use crate::request::{ApiError, ErrorCode, Evidence, FaultState, FaultStatus, WentDown};
 use crate::spec::LifetimeClass;
 use crate::spec::effect::Effect;
@@ -169,7 +170,7 @@ fn tell_of(
         description: record.description,
         age: now.saturating_sub(record.at),
         remaining: Duration::ZERO,
-        evidence: Evidence { host_downs: 1, ..Evidence::default() },
+        evidence: Evidence::Down(Down { host_downs: 1 }),
         addresses: Vec::new(),
         note: Some(words.clone()),
     };
@@ -225,7 +226,10 @@ mod tests {
             tell_of(found, &path, &boot(boot_id), now, Duration::from_secs(9))
         };
         let (status, went_down) = tell("two", 31).unwrap();
-        assert_eq!((status.state, status.evidence.host_downs), (FaultState::Ended, 1));
+        assert_eq!(
+            (status.state, status.evidence),
+            (FaultState::Ended, Evidence::Down(Down { host_downs: 1 }))
+        );
         let words = status.note.unwrap();
         assert!(words.contains("2026-02-02T02:40:00.500Z") && words.contains("31.0 s later"), "{words}");
         assert_eq!((went_down.fault.as_str(), &went_down.words), ("a", &words));

@@ -114,7 +114,7 @@ impl Life {
         };
         if let Some((kills, words)) = doomed {
             injector.update(&name, |active| {
-                active.evidence.oom_kills = kills;
+                active.evidence = active.evidence.with_oom_kills(kills);
                 active.note = Some(format!("{reason}; {words}"));
             });
         }
@@ -216,7 +216,7 @@ impl Life {
     /// Shows whom the kernel has killed.
     fn doomed(&mut self, (kills, words): (u64, String)) {
         self.injector.update(&self.name, |active| {
-            active.met(Evidence { oom_kills: kills, ..active.evidence });
+            active.met(active.evidence.with_oom_kills(kills));
             active.note = Some(words);
         });
     }

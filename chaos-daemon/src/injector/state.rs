@@ -454,7 +454,7 @@ impl Active {
             note: self
                 .note
                 .clone()
-                .or_else(|| self.evidence.processes.alone.then(|| self.alone().to_owned())),
+                .or_else(|| self.evidence.recovery().nobody_came_back.then(|| self.alone().to_owned())),
         }
     }
 

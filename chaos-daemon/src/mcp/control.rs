@@ -6,9 +6,10 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::results::{Evidence, Failure, Output, RunOutput};
+use super::results::{Failure, Output, RunOutput};
 use super::schema::{object, text};
 use crate::experiment::driver::residue;
+use crate::request::Evidence;
 use crate::request::fields::Fields;
 use crate::request::{ApiError, Caller, DoctorReport, ErrorCode, ResidueReport, ResourceAbility};
 use crate::server::runs::Which;
@@ -105,7 +106,7 @@ pub(super) async fn stop(
         .map(|removal| StoppedView {
             name: removal.name.to_string(),
             fault_type: removal.fault_type.name().to_owned(),
-            evidence: removal.evidence.into(),
+            evidence: removal.evidence,
             residue: removal.residue,
         })
         .collect();

@@ -216,7 +216,7 @@ fn describe(output: &mut InjectOutput, status: &FaultStatus) {
     output.lifetime = Some(lifetime(status.lifetime));
     output.guard = Some(status.guard.clone());
     output.ends_in_seconds = Some(seconds);
-    output.evidence = Some(status.evidence.into());
+    output.evidence = Some(status.evidence);
 }
 
 async fn remove(service: &Service, name: FaultName, caller: Caller) -> Result<InjectOutput, ApiError> {
@@ -233,7 +233,7 @@ async fn remove(service: &Service, name: FaultName, caller: Caller) -> Result<In
         return Ok(output);
     };
     output.fault_type = removal.fault_type.name().to_owned();
-    output.evidence = Some(removal.evidence.into());
+    output.evidence = Some(removal.evidence);
     output.residue = Some(removal.residue.clone());
     if removal.residue.is_empty() {
         let kept = removal.kept.iter().map(|kept| format!("; {kept}"));

@@ -11,7 +11,7 @@ use super::plan::PlanOutput;
 use crate::experiment::role::Stages;
 use crate::experiment::timeline::Reading;
 use crate::experiment::{FailureMode, Impact, Recovery, Stage, Verdict};
-use crate::request::{self, ApiError, FaultStatus};
+use crate::request::{ApiError, Evidence, FaultState, FaultStatus};
 use crate::server::history::ExperimentResult;
 use crate::server::history::precedents::Precedents;
 use crate::server::runs::Run;
@@ -55,165 +55,6 @@ pub(super) trait Output: Serialize + JsonSchema {
             Ok(value) if self.failed() => CallToolResult::structured_error(value),
             Ok(value) => CallToolResult::structured(value),
             Err(error) => CallToolResult::structured_error(serde_json::Value::String(error.to_string())),
-        }
-    }
-}
-
-/// What a fault has met since it started.
-#[derive(Debug, Clone, Copy, Serialize, JsonSchema)]
-pub(super) struct Evidence {
-    /// Packets that matched the target; for a fault of calls, calls.
-    pub(super) packets_matched: u64,
-    /// Packets, or calls, the fault acted on.
-    pub(super) packets_affected: u64,
-    /// Packets, or calls, that matched but are protected, such as the daemon's own.
-    pub(super) packets_protected: u64,
-    /// CPU time burned.
-    pub(super) cpu_seconds: f64,
-    /// Settings of the host that are as the fault has set them, for a supervised fault.
-    pub(super) settings_held: u64,
-    /// cpu_limit, memory_limit, pids_limit: how often the kernel has held the cgroup back by the limit (`nr_throttled` of
-    /// `cpu.stat`, `high` of `memory.events.local`, `max` of `pids.events`); of other settings it does not count.
-    #[schemars(with = "u64")]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) times_held_back: Option<u64>,
-    /// link_down in a rhythm: how often the link was set down.
-    pub(super) link_downs: u64,
-    /// Bytes that the fault holds, of memory or of a file system.
-    pub(super) bytes_held: u64,
-    /// Of the bytes of memory, those on huge pages.
-    pub(super) bytes_on_huge_pages: u64,
-    /// Things that the fault holds and that are counted: descriptors, threads, inodes, ports,
-    /// connections.
-    pub(super) things_held: u64,
-    /// resource_exhaustion with oom: by how much `oom_kill` in `memory.events` of the cgroup has risen.
-    pub(super) oom_kills: u64,
-    /// host_reboot, host_panic: how often the host was told to go down, 0 or 1.
-    pub(super) host_downs: u64,
-    /// Bytes that the fault has read from and written to a file system.
-    pub(super) bytes_moved: u64,
-    /// Why it holds less than it was asked for, if it does: "growing", "reserve" (what is left is to stay), "exhausted" (the
-    /// kernel gives no more), "lapsed" (given back, because the daemon stood still) or "struck" (given back, because the OOM killer
-    /// has killed).
-    #[schemars(with = "String")]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) shortfall: Option<request::Shortfall>,
-    /// process_kill: signals sent.
-    pub(super) signals_sent: u64,
-    /// process_kill: processes that were sent one and have ended; service_restart: 1 once the service was gone.
-    pub(super) processes_ended: u64,
-    /// process_kill: seconds from the last volley until the last of its processes had ended; service_restart: from the order until
-    /// the service was gone.
-    #[schemars(with = "f64")]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) gone_after_seconds: Option<f64>,
-    /// process_kill: seconds from the last volley until a new process ran that matches the target; service_restart: until the
-    /// service was active again; oom: from the OOM killer's strike until a new process was in the cgroup.
-    #[schemars(with = "f64")]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) back_after_seconds: Option<f64>,
-    /// process_pause: processes that stand still now.
-    pub(super) processes_paused: u64,
-    /// process_pause: how often processes were made to stand still.
-    pub(super) pauses: u64,
-    /// connection_load: what has become of its connections; those that are held are `things_held`.
-    #[schemars(with = "Connections")]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) connections: Option<Connections>,
-}
-
-/// What has become of the connections of a connection_load.
-#[derive(Debug, Clone, Copy, Serialize, JsonSchema)]
-pub(super) struct Connections {
-    /// Opened, with all their answers.
-    pub(super) opened: u64,
-    /// Refused by the server, or reset before it had answered.
-    pub(super) refused: u64,
-    /// Not opened, or not answered, in time.
-    pub(super) timeouts: u64,
-    /// Answered with nothing that says so: accepted and closed without a byte, HTTP 2xx with an empty body, tools/list
-    /// without a tool.
-    pub(super) empty_answers: u64,
-    /// Answered with an error: HTTP 4xx and 5xx, a JSON-RPC error, what is no answer.
-    pub(super) error_answers: u64,
-    /// Held, and then ended by the server.
-    pub(super) lost: u64,
-    /// Not opened for a reason of this side, such as no free port.
-    pub(super) unopened: u64,
-    /// Milliseconds that opening took.
-    #[schemars(with = "Percentiles")]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) connect_ms: Option<Percentiles>,
-    /// HTTP: milliseconds from a request until the head of its answer.
-    #[schemars(with = "Percentiles")]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) first_byte_ms: Option<Percentiles>,
-    /// MCP: milliseconds from initialize until its answer.
-    #[schemars(with = "Percentiles")]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) initialize_ms: Option<Percentiles>,
-}
-
-/// Percentiles of the last 4096, in milliseconds.
-#[derive(Debug, Clone, Copy, Serialize, JsonSchema)]
-pub(super) struct Percentiles {
-    /// Half of them, at most.
-    pub(super) p50: f64,
-    /// Nine of ten.
-    pub(super) p90: f64,
-    /// 99 of 100.
-    pub(super) p99: f64,
-}
-
-impl From<request::Percentiles> for Percentiles {
-    fn from(found: request::Percentiles) -> Self {
-        let [p50, p90, p99] = [found.p50, found.p90, found.p99].map(|time| time.as_secs_f64() * 1e3);
-        Self { p50, p90, p99 }
-    }
-}
-
-impl From<request::ConnectionEvidence> for Connections {
-    fn from(found: request::ConnectionEvidence) -> Self {
-        Self {
-            opened: found.opened,
-            refused: found.refused,
-            timeouts: found.timeouts,
-            empty_answers: found.empty_answers,
-            error_answers: found.error_answers,
-            lost: found.lost,
-            unopened: found.unopened,
-            connect_ms: found.connect.map(Into::into),
-            first_byte_ms: found.first_byte.map(Into::into),
-            initialize_ms: found.initialize.map(Into::into),
-        }
-    }
-}
-
-impl From<request::Evidence> for Evidence {
-    fn from(evidence: request::Evidence) -> Self {
-        let processes = evidence.processes;
-        Self {
-            packets_matched: evidence.matched,
-            packets_affected: evidence.affected,
-            packets_protected: evidence.protected,
-            cpu_seconds: evidence.cpu_time.as_secs_f64(),
-            settings_held: evidence.settings,
-            times_held_back: evidence.held_back,
-            link_downs: evidence.downs,
-            bytes_held: evidence.held_bytes,
-            bytes_on_huge_pages: evidence.huge_bytes,
-            things_held: evidence.held_count,
-            oom_kills: evidence.oom_kills,
-            host_downs: evidence.host_downs,
-            bytes_moved: evidence.moved_bytes,
-            shortfall: evidence.shortfall,
-            signals_sent: processes.signals,
-            processes_ended: processes.ended,
-            gone_after_seconds: processes.gone_after.map(|time| time.as_secs_f64()),
-            back_after_seconds: processes.back_after.map(|time| time.as_secs_f64()),
-            processes_paused: processes.paused,
-            pauses: processes.pauses,
-            connections: evidence.connections.map(Into::into),
         }
     }
 }
@@ -340,7 +181,7 @@ pub(super) struct FaultView {
 impl FaultView {
     /// Fills in what is known of a fault that was injected.
     pub(super) fn set_status(&mut self, status: &FaultStatus) {
-        let ended = status.state == request::FaultState::Ended;
+        let ended = status.state == FaultState::Ended;
         self.active = Some(!ended);
         self.state = Some(word(status.state));
         self.description = Some(status.description.clone());
@@ -348,7 +189,7 @@ impl FaultView {
         self.guard = Some(status.guard.clone()).filter(|_| !ended);
         self.age_seconds = Some(status.age.as_secs_f64());
         self.remaining_seconds = Some(if ended { 0.0 } else { status.remaining.as_secs_f64() });
-        self.evidence = Some(status.evidence.into());
+        self.evidence = Some(status.evidence);
         self.note.clone_from(&status.note);
         self.host_addresses.clone_from(&status.addresses);
     }

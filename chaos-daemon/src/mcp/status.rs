@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::results::{Failure, FaultView, Output, RunOutput, RunningView, StatusOutput};
 use crate::request::fields::Fields;
-use crate::request::{ApiError, FaultStatus};
+use crate::request::{ApiError, Evidence, FaultStatus};
 use crate::server::history::{Filter, Total};
 use crate::server::registry::Registry;
 use crate::server::service::Service;
@@ -105,7 +105,7 @@ fn faults(registry: &Registry, status: Option<&[FaultStatus]>) -> Vec<FaultView>
         view.set_status(fault);
     }
     // What has taken the host down is told of even if its registration was lost with what was not on disk.
-    let told = |view: &FaultView| view.evidence.is_some_and(|evidence| evidence.host_downs > 0);
+    let told = |view: &FaultView| matches!(view.evidence, Some(Evidence::Down(down)) if down.host_downs > 0);
     views.into_values().filter(|view| view.registered || view.active != Some(false) || told(view)).collect()
 }
 

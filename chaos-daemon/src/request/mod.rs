@@ -4,6 +4,7 @@
 
 mod causes;
 pub mod descriptors;
+pub mod evidence;
 pub mod facts;
 pub mod fields;
 pub mod line;
@@ -20,6 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::spec::{FaultName, FaultRequest, FaultType, LifetimeClass, SpecError};
 pub use causes::chain;
+pub use evidence::{Evidence, Shortfall};
 pub use residue::{Leftover, Level, ResidueReport};
 pub use targets::TargetsReport;
 
@@ -177,142 +179,6 @@ pub enum FaultState {
     Ended,
     /// Undoing failed and is being retried.
     Stuck,
-}
-
-/// Packets or work that a fault has met since it started.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Evidence {
-    /// Packets, or calls, that matched the rule.
-    pub matched: u64,
-    /// Packets that the fault acted on (dropped, reset, delayed); calls that it failed.
-    pub affected: u64,
-    /// Packets, or calls, that matched but are protected.
-    pub protected: u64,
-    /// CPU time burned.
-    pub cpu_time: Duration,
-    /// Settings of the node that are as the fault has set them.
-    #[serde(default)]
-    pub settings: u64,
-    /// How often the kernel has held somebody back by a limit of the fault; `None` where the kernel does not count that.
-    #[serde(default)]
-    pub held_back: Option<u64>,
-    /// How often a fault with a rhythm has set a link down.
-    #[serde(default)]
-    pub downs: u64,
-    /// Bytes that the fault holds, of memory or of a file system.
-    #[serde(default)]
-    pub held_bytes: u64,
-    /// Of the bytes of memory, those on huge pages.
-    #[serde(default)]
-    pub huge_bytes: u64,
-    /// Things that the fault holds and that are counted, not measured.
-    #[serde(default)]
-    pub held_count: u64,
-    /// How often the kernel's OOM killer has killed in the fault's control group (`oom_kill` of `memory.events`, which may count
-    /// twice the one for which all of a group are killed).
-    #[serde(default)]
-    pub oom_kills: u64,
-    /// How often the fault has told the host to go down: 0 or 1.
-    #[serde(default)]
-    pub host_downs: u64,
-    /// Bytes that the fault has read and written.
-    #[serde(default)]
-    pub moved_bytes: u64,
-    /// Why the fault holds less than it was asked for, if it does.
-    #[serde(default)]
-    pub shortfall: Option<Shortfall>,
-    /// What it has done to processes.
-    #[serde(default)]
-    pub processes: ProcessEvidence,
-    /// What has become of the connections that it opens; those that are held are in `held_count`.
-    #[serde(default)]
-    pub connections: Option<ConnectionEvidence>,
-}
-
-impl Evidence {
-    /// Whether the fault was seen to act.
-    pub fn is_effect(&self) -> bool {
-        let ProcessEvidence { signals, pauses, ended, .. } = self.processes;
-        let opened = self.connections.map_or(0, |connections| connections.opened);
-        let Self { affected, moved_bytes, downs, oom_kills, host_downs, .. } = *self;
-        let acted =
-            affected + moved_bytes + downs + oom_kills + host_downs + signals + pauses + ended + opened;
-        // A limit that nobody meets is there, and acts on nobody.
-        let settings = self.held_back.unwrap_or(self.settings);
-        let holds = settings > 0 || self.held_bytes > 0 || self.held_count > 0;
-        acted > 0 || holds || !self.cpu_time.is_zero()
-    }
-}
-
-/// What has become of the connections that a fault opens.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ConnectionEvidence {
-    /// Opened, with all their answers.
-    pub opened: u64,
-    /// Refused by the server, or reset before it had answered.
-    pub refused: u64,
-    /// Not opened, or not answered, in time.
-    pub timeouts: u64,
-    /// Answered with nothing: closed without a byte, a success with an empty body, a list of tools without tools.
-    pub empty_answers: u64,
-    /// Answered with an error.
-    pub error_answers: u64,
-    /// Held, and then ended by the server.
-    pub lost: u64,
-    /// Not opened for a reason of this side, such as no free port.
-    pub unopened: u64,
-    /// How long opening took.
-    pub connect: Option<Percentiles>,
-    /// From a request until the head of its answer, of HTTP.
-    pub first_byte: Option<Percentiles>,
-    /// From the handshake of an MCP session until its answer.
-    pub initialize: Option<Percentiles>,
-}
-
-/// How long something took, of the last few thousand times.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Percentiles {
-    /// Half of them, at most.
-    pub p50: Duration,
-    /// Nine of ten.
-    pub p90: Duration,
-    /// 99 of 100.
-    pub p99: Duration,
-}
-
-/// Why a fault holds less than it was asked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Shortfall {
-    /// It is still growing.
-    Growing,
-    /// What is left is the reserve.
-    Reserve,
-    /// The kernel, or the server, gives no more.
-    Exhausted,
-    /// Its lease ran out, and it has given everything back.
-    Lapsed,
-    /// The kernel's OOM killer has struck, and it has given everything back.
-    Struck,
-}
-
-/// What a fault has done to processes since it started.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ProcessEvidence {
-    /// Signals sent.
-    pub signals: u64,
-    /// Processes that were sent one and have ended.
-    pub ended: u64,
-    /// From the last volley of signals until the last of its processes had ended.
-    pub gone_after: Option<Duration>,
-    /// From the last volley of signals until a new process ran that the selector matches.
-    pub back_after: Option<Duration>,
-    /// Processes have ended, and for seconds no new one was seen.
-    pub alone: bool,
-    /// Processes that stand still now.
-    pub paused: u64,
-    /// How often processes were made to stand still.
-    pub pauses: u64,
 }
 
 /// One fault, as `status` shows it.

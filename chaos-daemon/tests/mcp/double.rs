@@ -16,6 +16,7 @@ use chaos_daemon::policy::logs::LogRule;
 use chaos_daemon::probe::alert::webhook::{Token, Webhook};
 use chaos_daemon::probe::prober;
 use chaos_daemon::request::descriptors::hand_over;
+use chaos_daemon::request::evidence::Met;
 use chaos_daemon::request::facts::{Facts, LogFacts, ProcessFacts, Question, UnitFacts};
 use chaos_daemon::request::wire::Desk;
 use chaos_daemon::request::{
@@ -386,7 +387,7 @@ impl Double {
         let removal = |(name, (fault, _)): (FaultName, (FaultRequest, Instant))| Removal {
             name,
             fault_type: fault.fault_type,
-            evidence: Evidence { affected: 7, ..Evidence::default() },
+            evidence: Evidence::Met(Met { affected: 7, ..Met::default() }),
             residue: residue.clone(),
             kept: Vec::new(),
         };
@@ -437,7 +438,7 @@ fn status(name: &FaultName, fault: &FaultRequest, since: Instant) -> FaultStatus
         age: since.elapsed(),
         remaining: duration.saturating_sub(since.elapsed()),
         addresses: Vec::new(),
-        evidence: Evidence { matched: 9, affected: 7, ..Evidence::default() },
+        evidence: Evidence::Met(Met { matched: 9, affected: 7, protected: 0 }),
         note: None,
     }
 }

@@ -13,6 +13,7 @@ use super::files::{allocate, nameless};
 use super::{Step, Store};
 use crate::host::directory::DirectoryRef;
 use crate::request::Evidence;
+use crate::request::evidence::Moved;
 
 /// Bytes of one request; a multiple of every block size.
 const CHUNK: usize = 256 << 10;
@@ -95,7 +96,7 @@ impl Store for DiskIo {
     }
 
     fn held(&mut self) -> Evidence {
-        Evidence { moved_bytes: self.moved, ..Evidence::default() }
+        Evidence::Moved(Moved { bytes_moved: self.moved, shortfall: None })
     }
 }
 

@@ -12,6 +12,7 @@ use super::{Step, Store};
 use crate::fault::memory;
 use crate::host::directory::{DirectoryRef, Space, remedy};
 use crate::host::supply;
+use crate::request::evidence::{Room, Things};
 use crate::request::{Evidence, Shortfall};
 
 /// No step is longer, in bytes: in a file system in memory it takes some 30 ms.
@@ -118,7 +119,7 @@ impl Store for Disk {
     fn held(&mut self) -> Evidence {
         // Blocks are of 512 bytes here, whatever the file system's are (stat(2)).
         let blocks = self.file.metadata().map_or(0, |found| found.blocks());
-        Evidence { held_bytes: blocks * 512, ..Evidence::default() }
+        Evidence::Room(Room { bytes_held: blocks * 512, shortfall: None })
     }
 }
 
@@ -166,7 +167,7 @@ impl Store for Inodes {
     }
 
     fn held(&mut self) -> Evidence {
-        Evidence { held_count: self.files.len() as u64, ..Evidence::default() }
+        Evidence::Things(Things { things_held: self.files.len() as u64, shortfall: None })
     }
 }
 
@@ -180,10 +181,10 @@ mod tests {
         let directory = DirectoryRef::find(folder.path()).unwrap().unwrap();
         let mut disk = Disk::open(&directory, 1 << 20, 0).unwrap();
         assert!(matches!(disk.take(1 << 20).unwrap(), Step::Enough));
-        assert_eq!(disk.held().held_bytes, 1 << 20);
+        assert_eq!(disk.held().held(), 1 << 20);
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
         disk.give_back();
-        assert_eq!(disk.held().held_bytes, 0);
+        assert_eq!(disk.held().held(), 0);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use nix::libc;
 
 use super::{Step, Store};
 use crate::host::supply;
-use crate::request::{Evidence, Shortfall};
+use crate::request::{Evidence, Shortfall, evidence};
 
 /// No step is longer for each thread that takes part, in bytes: some 100 ms without huge pages. At its end the threads wait for each
 /// other, so that it is not much shorter either.
@@ -53,7 +53,7 @@ struct ReadBack {
     when: Instant,
     took: Duration,
     populated: u64,
-    evidence: Evidence,
+    resident: evidence::Memory,
 }
 
 impl Memory {
@@ -126,7 +126,7 @@ impl Memory {
     }
 
     /// What is resident, and on which pages, as the kernel counts it (proc(5), `smaps`).
-    fn resident(&self) -> io::Result<Evidence> {
+    fn resident(&self) -> io::Result<evidence::Memory> {
         let smaps = fs::read_to_string("/proc/self/smaps")?;
         Ok(counted(&smaps, self.start))
     }
@@ -172,14 +172,14 @@ impl Store for Memory {
             let (changed, done) = (last.populated != self.populated, self.populated == self.bytes);
             let due = if changed { last.took * READ_BACK_SHARE } else { READ_BACK };
             if last.when.elapsed() < due && !(changed && done) {
-                return last.evidence;
+                return Evidence::Memory(last.resident);
             }
         }
         let start = Instant::now();
-        let evidence = self.resident().unwrap_or_default();
+        let resident = self.resident().unwrap_or_default();
         let (took, populated) = (start.elapsed(), self.populated);
-        self.read_back = Some(ReadBack { when: Instant::now(), took, populated, evidence });
-        evidence
+        self.read_back = Some(ReadBack { when: Instant::now(), took, populated, resident });
+        Evidence::Memory(resident)
     }
 }
 
@@ -191,7 +191,7 @@ impl Drop for Memory {
 }
 
 /// `Rss` and `AnonHugePages` of the mapping that begins at `start`.
-fn counted(smaps: &str, start: usize) -> Evidence {
+fn counted(smaps: &str, start: usize) -> evidence::Memory {
     let first = format!("{start:x}-");
     let ours = smaps.lines().skip_while(|line| !line.starts_with(&first)).skip(1);
     // Until the next mapping, whose line begins with an address.
@@ -201,7 +201,11 @@ fn counted(smaps: &str, start: usize) -> Evidence {
         let line = ours.iter().find_map(|line| line.strip_prefix(name)?.trim().strip_suffix(" kB"));
         line.and_then(|number| number.parse::<u64>().ok()).map_or(0, |number| number << 10)
     };
-    Evidence { held_bytes: bytes("Rss:"), huge_bytes: bytes("AnonHugePages:"), ..Evidence::default() }
+    evidence::Memory {
+        bytes_held: bytes("Rss:"),
+        bytes_on_huge_pages: bytes("AnonHugePages:"),
+        shortfall: None,
+    }
 }
 
 #[cfg(test)]
@@ -211,11 +215,11 @@ mod tests {
     #[test]
     fn memory_is_resident_when_it_is_taken_and_gone_when_it_is_given_back() {
         let mut memory = Memory::open(8 << 20, 0).unwrap();
-        assert_eq!(memory.held().held_bytes, 0);
+        assert_eq!(memory.held().held(), 0);
         while matches!(memory.take(memory.goal()).unwrap(), Step::More) {}
-        assert_eq!(memory.held().held_bytes, 8 << 20);
+        assert_eq!(memory.held().held(), 8 << 20);
         memory.give_back();
-        assert_eq!(memory.held().held_bytes, 0);
+        assert_eq!(memory.held().held(), 0);
     }
 
     #[test]
@@ -223,7 +227,7 @@ mod tests {
         let mut memory = Memory::open(160 << 20, 0).unwrap();
         memory.threads = 3;
         assert!(matches!(memory.take(memory.goal()).unwrap(), Step::Enough));
-        assert_eq!((memory.populated, memory.held().held_bytes), (160 << 20, 160 << 20));
+        assert_eq!((memory.populated, memory.held().held()), (160 << 20, 160 << 20));
     }
 
     #[test]
@@ -236,7 +240,7 @@ mod tests {
     fn the_lines_of_one_mapping_are_counted() {
         let smaps = "7f00-7f10 ---p 0\nRss: 4 kB\n7f10-8000 rw-p 0\nSize: 9 kB\nRss:    8 kB\nAnonHugePages:   6 kB\n\
                      8000-9000 r-xp 0\nRss: 1 kB\n";
-        let evidence = counted(smaps, 0x7f10);
-        assert_eq!((evidence.held_bytes, evidence.huge_bytes), (8192, 6144));
+        let resident = counted(smaps, 0x7f10);
+        assert_eq!((resident.bytes_held, resident.bytes_on_huge_pages), (8192, 6144));
     }
 }

@@ -249,7 +249,7 @@ fn keep(mut store: Box<dyn Store>, ramp: Duration, shared: &Shared) {
         if boot_time_ns() >= deadline {
             if since.take().is_some() {
                 store.give_back();
-                shared.publish(Evidence { shortfall: Some(Shortfall::Lapsed), ..store.held() }, false);
+                shared.publish(store.held().short(Some(Shortfall::Lapsed)), false);
             }
             shared.wait(deadline, REST);
             continue;
@@ -259,30 +259,20 @@ fn keep(mut store: Box<dyn Store>, ramp: Duration, shared: &Shared) {
         let step = store.take(wanted);
         let mut evidence = store.held();
         let acting = matches!(step, Ok(Step::Acting));
-        let settled = match step {
-            Ok(Step::Acting) => true,
-            Ok(Step::More) => {
-                evidence.shortfall = Some(Shortfall::Growing);
-                false
-            }
-            Ok(Step::Enough) => {
-                evidence.shortfall = (wanted < store.goal()).then_some(Shortfall::Growing);
-                true
-            }
-            Ok(Step::Short(why)) => {
-                evidence.shortfall = Some(why);
-                true
-            }
+        let (settled, shortfall) = match step {
+            // It knows itself what it lacks.
+            Ok(Step::Acting) => (true, evidence.shortfall().and_then(|shortfall| *shortfall)),
+            Ok(Step::More) => (false, Some(Shortfall::Growing)),
+            Ok(Step::Enough) => (true, (wanted < store.goal()).then_some(Shortfall::Growing)),
+            Ok(Step::Short(why)) => (true, Some(why)),
             Err(error) => {
-                evidence.shortfall = Some(Shortfall::Exhausted);
                 shared.lock().failure = Some(error);
-                true
+                (true, Some(Shortfall::Exhausted))
             }
         };
-        let resting = evidence.shortfall.is_none();
-        shared.publish(evidence, settled);
+        shared.publish(evidence.short(shortfall), settled);
         if settled && !acting {
-            shared.wait(deadline, if resting { REST } else { TICK });
+            shared.wait(deadline, if shortfall.is_none() { REST } else { TICK });
         }
     }
 }

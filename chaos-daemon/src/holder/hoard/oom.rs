@@ -12,7 +12,7 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 
 use super::{Step, Store};
 use crate::host::{oom, supply};
-use crate::request::{Evidence, ProcessEvidence, Shortfall};
+use crate::request::{Evidence, Shortfall, evidence};
 
 /// No step is longer, in bytes.
 const STEP: u64 = 16 << 20;
@@ -144,11 +144,11 @@ impl Store for Oom {
         // In blocks of 512 bytes (stat(2)).
         let blocks = self.file.metadata().map_or(0, |file| file.blocks());
         let back_after = self.strike.as_ref().and_then(|strike| strike.back_after);
-        Evidence {
-            held_bytes: blocks * 512,
+        Evidence::Oom(evidence::Oom {
+            bytes_held: blocks * 512,
             oom_kills: self.kills(),
-            processes: ProcessEvidence { back_after, ..ProcessEvidence::default() },
-            ..Evidence::default()
-        }
+            back_after_seconds: back_after.map(evidence::Seconds),
+            shortfall: None,
+        })
     }
 }

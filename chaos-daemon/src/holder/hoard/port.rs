@@ -10,6 +10,7 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrStorage, bind,
 
 use super::{Step, Store};
 use crate::request::Evidence;
+use crate::request::evidence::Things;
 use crate::spec::LocalPort;
 
 /// A port, and the socket that holds it.
@@ -84,7 +85,7 @@ impl Store for Port {
     }
 
     fn held(&mut self) -> Evidence {
-        Evidence { held_count: self.socket.is_some().into(), ..Evidence::default() }
+        Evidence::Things(Things { things_held: self.socket.is_some().into(), shortfall: None })
     }
 }
 
@@ -99,7 +100,7 @@ mod tests {
         let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let mut port = Port::open(LocalPort { udp: false, address: None, port: free });
         port.take(1).unwrap();
-        assert_eq!(port.held().held_count, 1);
+        assert_eq!(port.held().held(), 1);
         for address in ["127.0.0.1", "0.0.0.0", "::1", "::"] {
             let bound = TcpListener::bind((address, free));
             assert_eq!(bound.unwrap_err().kind(), io::ErrorKind::AddrInUse, "{address}");

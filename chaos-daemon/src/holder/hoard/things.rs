@@ -16,6 +16,7 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrStorage, bind,
 use super::{Step, Store};
 use crate::host::part::HELD_THREAD;
 use crate::host::supply;
+use crate::request::evidence::Things;
 use crate::request::{Evidence, Shortfall};
 
 /// No step takes more, so that an order to end is heard in between.
@@ -57,7 +58,7 @@ fn take_some<T>(
 }
 
 fn counted<T>(things: &[T]) -> Evidence {
-    Evidence { held_count: things.len() as u64, ..Evidence::default() }
+    Evidence::Things(Things { things_held: things.len() as u64, shortfall: None })
 }
 
 /// Lets this process have as many descriptors as it may have: `select`(2), for which the soft limit is low, is not used here.
@@ -284,7 +285,7 @@ mod tests {
         drop(others);
         ports.give_back();
         assert!(matches!(ports.take(1).unwrap(), Step::Enough));
-        assert_eq!(ports.held().held_count, 1);
+        assert_eq!(ports.held().held(), 1);
         assert!(std::net::TcpListener::bind((address, port)).is_err());
     }
 
@@ -294,7 +295,7 @@ mod tests {
         assert!(matches!(files.take(3).unwrap(), Step::Short(Shortfall::Reserve)));
         let mut tasks = Tasks::open(3, u64::MAX, None).unwrap();
         assert!(matches!(tasks.take(3).unwrap(), Step::Short(Shortfall::Reserve)));
-        assert_eq!((files.held().held_count, tasks.held().held_count), (0, 0));
+        assert_eq!((files.held().held(), tasks.held().held()), (0, 0));
     }
 
     #[test]
@@ -317,9 +318,9 @@ mod tests {
         let mut tasks = Tasks::open(3, 0, None).unwrap();
         for _ in 0..2 {
             assert!(matches!(tasks.take(3).unwrap(), Step::Enough));
-            assert_eq!(tasks.held().held_count, 3);
+            assert_eq!(tasks.held().held(), 3);
             tasks.give_back();
-            assert_eq!(tasks.held().held_count, 0);
+            assert_eq!(tasks.held().held(), 0);
         }
     }
 }

@@ -114,6 +114,11 @@ impl FaultType {
         self.kind().share
     }
 
+    /// Whether it is calls that it fails, and not packets.
+    pub fn fails_calls(self) -> bool {
+        self.kind().share.is_some_and(|(of, _)| of == Of::Calls)
+    }
+
     /// What it needs of the kernel, whatever it is told.
     pub fn needs(self) -> &'static [Requirement] {
         self.kind().needs

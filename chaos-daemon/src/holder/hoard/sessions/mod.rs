@@ -19,6 +19,7 @@ use self::session::Session;
 use self::tally::{Outcome, Tally};
 use super::{Step, Store};
 use crate::host::socket_file::SparedSockets;
+use crate::request::evidence::Connections;
 use crate::request::{Evidence, Shortfall};
 use crate::spec::sessions::{Amount, Exchange, MOST_PER_SECOND, Server};
 
@@ -102,6 +103,16 @@ impl Sessions {
     }
 }
 
+impl Sessions {
+    /// What has become of the connections until now.
+    fn found(&self) -> Connections {
+        let (held, connections) = self.terms.tally.evidence();
+        let short = matches!(self.amount, Amount::Held(_)) && held < self.goal();
+        let why = if self.wanted < self.goal() { Shortfall::Growing } else { Shortfall::Exhausted };
+        Connections { things_held: held, connections, shortfall: short.then_some(why) }
+    }
+}
+
 impl Store for Sessions {
     fn goal(&self) -> u64 {
         let (Amount::Held(most) | Amount::PerSecond(most)) = self.amount;
@@ -130,15 +141,7 @@ impl Store for Sessions {
     }
 
     fn held(&mut self) -> Evidence {
-        let (held, connections) = self.terms.tally.evidence();
-        let short = matches!(self.amount, Amount::Held(_)) && held < self.goal();
-        let why = if self.wanted < self.goal() { Shortfall::Growing } else { Shortfall::Exhausted };
-        Evidence {
-            held_count: held,
-            connections: Some(connections),
-            shortfall: short.then_some(why),
-            ..Evidence::default()
-        }
+        Evidence::Connections(self.found())
     }
 }
 

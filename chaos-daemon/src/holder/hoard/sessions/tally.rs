@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::request::{ConnectionEvidence, Percentiles};
+use crate::request::evidence::{ConnectionEvidence, Milliseconds, Percentiles};
 
 /// Percentiles are those of the last so many.
 const WINDOW: usize = 4096;
@@ -123,7 +123,9 @@ fn percentiles(times: &VecDeque<Duration>) -> Option<Percentiles> {
     let mut sorted: Vec<_> = times.iter().copied().collect();
     sorted.sort_unstable();
     let last = sorted.len().checked_sub(1)?;
-    let rank = |percent: usize| sorted[(sorted.len() * percent).div_ceil(100).saturating_sub(1).min(last)];
+    let rank = |percent: usize| {
+        Milliseconds(sorted[(sorted.len() * percent).div_ceil(100).saturating_sub(1).min(last)])
+    };
     Some(Percentiles { p50: rank(50), p90: rank(90), p99: rank(99) })
 }
 
@@ -138,7 +140,7 @@ mod tests {
             tally.took(Timed::Connect, Duration::from_millis(millis));
         }
         let millis = |p50, p90, p99| {
-            let [p50, p90, p99] = [p50, p90, p99].map(Duration::from_millis);
+            let [p50, p90, p99] = [p50, p90, p99].map(|time| Milliseconds(Duration::from_millis(time)));
             Some(Percentiles { p50, p90, p99 })
         };
         let (_, found) = tally.evidence();

@@ -6,7 +6,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::thread;
 
 use super::*;
-use crate::request::ConnectionEvidence;
+use crate::request::evidence::ConnectionEvidence;
 use crate::waits::{HANG, wait_for};
 
 /// The time of those who never answer.
@@ -42,8 +42,8 @@ fn counted_within(limit: Duration, url: &str, amount: Amount, count: u64) -> (u6
         sessions.terms.tally.concluded() >= count
     });
     thread::sleep(FRESH_ENOUGH);
-    let evidence = sessions.held();
-    (evidence.held_count, evidence.connections.unwrap())
+    let found = sessions.found();
+    (found.things_held, found.connections)
 }
 
 /// Percentiles are worked out anew after a quarter of a second.
@@ -96,9 +96,9 @@ fn nobody_who_listens_is_no_load_and_no_session() {
     for _ in 0..5 {
         sessions.take(5).unwrap();
     }
-    let evidence = sessions.held();
-    assert_eq!((evidence.held_count, evidence.shortfall), (0, Some(Shortfall::Exhausted)));
-    assert!(evidence.connections.unwrap().refused >= 5, "{evidence:?}");
+    let evidence = sessions.found();
+    assert_eq!((evidence.things_held, evidence.shortfall), (0, Some(Shortfall::Exhausted)));
+    assert!(evidence.connections.refused >= 5, "{evidence:?}");
     let error = open(&url, Amount::Held(5), HANG).unwrap_err().to_string();
     assert!(error.contains("connect to 127.0.0.1 port") && error.contains("refused"), "{error}");
 }
@@ -138,13 +138,13 @@ fn connections_are_opened_and_closed_at_the_rate() {
     let start = Instant::now();
     wait_for(|| {
         sessions.take(100).unwrap();
-        sessions.held().connections.unwrap().opened >= 50
+        sessions.found().connections.opened >= 50
     });
-    let evidence = sessions.held();
-    let (found, took) = (evidence.connections.unwrap(), start.elapsed());
+    let evidence = sessions.found();
+    let (found, took) = (evidence.connections, start.elapsed());
     // A busy machine does fewer, never more.
     assert!(found.opened as f64 <= took.as_secs_f64() * 100.0 + 5.0, "{found:?} in {took:?}");
-    assert_eq!((evidence.held_count, evidence.shortfall), (0, None));
+    assert_eq!((evidence.things_held, evidence.shortfall), (0, None));
 }
 
 /// The JSON-RPC answer of a small MCP server with these tools.
@@ -250,9 +250,9 @@ fn a_path_is_followed_at_each_connection_and_never_to_a_socket_that_is_spared() 
     for _ in 0..5 {
         sessions.take(3).unwrap();
     }
-    let evidence = sessions.held();
-    let refused = evidence.connections.unwrap().refused;
-    assert!(evidence.held_count == 0 && refused >= 3, "{evidence:?}");
+    let evidence = sessions.found();
+    let refused = evidence.connections.refused;
+    assert!(evidence.things_held == 0 && refused >= 3, "{evidence:?}");
     assert_eq!(spared.accept().unwrap_err().kind(), io::ErrorKind::WouldBlock);
     // A server that starts again makes its socket anew.
     std::fs::remove_file(&path).unwrap();
@@ -260,6 +260,6 @@ fn a_path_is_followed_at_each_connection_and_never_to_a_socket_that_is_spared() 
     let _again = UnixListener::bind(&path).unwrap();
     wait_for(|| {
         sessions.take(3).unwrap();
-        sessions.held().held_count == 3
+        sessions.found().things_held == 3
     });
 }
