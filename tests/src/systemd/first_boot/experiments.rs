@@ -116,6 +116,10 @@ fn health() -> Option<Said> {
     ask("GET /health HTTP/1.1\r\nHost: shop\r\nConnection: close\r\n\r\n")
 }
 
+/// Has a shipped experiment wait 20 s where people wait for 2 or 3: an emulated processor takes longer for everything.
+const PATIENT: &str =
+    r#"s/timeout: 2}/timeout: 20}/; s/--unit, "${unit}"\]}/--unit, "${unit}", --timeout, 20s]}/"#;
+
 /// An experiment, registered by a member of the group.
 pub(super) struct Shipped {
     title: String,
@@ -127,6 +131,7 @@ impl Shipped {
         let file = format!("/tmp/chaos-test-{name}.yaml");
         let _ = fs::remove_file(&file);
         output(as_member().args(["chaosctl", "hub", "copy", name, &file]))?;
+        output(as_member().args(["sed", "-i", PATIENT, &file]))?;
         let variables = variables.iter().map(|(key, value)| format!("{key}={value}"));
         let registered = output(as_member().arg("env").args(variables).args([
             "chaosctl",
