@@ -12,7 +12,7 @@ use crate::request::facts::{Facts, LogFacts, Question};
 use crate::spec::{LogRequest, LogSearch, SpecError};
 
 /// The bounds of what is counted when nobody says: at least one has to match.
-pub const OCCURS: Bounds = Bounds { min: Some(1.0), max: None };
+const OCCURS: Bounds = Bounds { min: Some(1.0), max: None };
 
 /// Which entries of which log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -34,12 +34,25 @@ impl Connection {
             SpecError::new(field, format!("{address:?} is not HOST:PORT: give e.g. \"127.0.0.1:5432\""))
         })
     }
+
+    /// Connects.
+    pub(super) async fn open(&self) -> Result<TcpStream, String> {
+        let place = (self.host.as_str(), self.port);
+        // OPENS: the caller | the prober | a process without rights
+        let stream = TcpStream::connect(place).await.map_err(|error| error.to_string())?;
+        // A closed local port may be picked as our own end, and then TCP connects to itself.
+        match (stream.local_addr(), stream.peer_addr()) {
+            (Ok(local), Ok(peer)) if local == peer => Err("nobody but ourselves listens there".to_owned()),
+            (_, Err(error)) => Err(error.to_string()),
+            _ => Ok(stream),
+        }
+    }
 }
 
 impl Sampler for Connection {
     async fn take(&self, limit: Duration) -> Seen {
-        let verdict = match timeout(limit, connect(&self.host, self.port)).await {
-            Ok(seen) => seen,
+        let verdict = match timeout(limit, self.open()).await {
+            Ok(opened) => opened.map(|_| "connected".to_owned()),
             Err(_) => Err(late(limit)),
         };
         Seen { verdict, answer: None, value: None, no_data: None }
@@ -53,16 +66,5 @@ impl Sampler for Connection {
 impl fmt::Display for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "connect to {} port {}", self.host, self.port)
-    }
-}
-
-async fn connect(host: &str, port: u16) -> Result<String, String> {
-    // OPENS: the caller | the prober | a process without rights
-    let stream = TcpStream::connect((host, port)).await.map_err(|error| error.to_string())?;
-    // A closed local port may be picked as our own end, and then TCP connects to itself.
-    match (stream.local_addr(), stream.peer_addr()) {
-        (Ok(local), Ok(peer)) if local == peer => Err("nobody but ourselves listens there".to_owned()),
-        (_, Err(error)) => Err(error.to_string()),
-        _ => Ok("connected".to_owned()),
     }
 }

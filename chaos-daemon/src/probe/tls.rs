@@ -68,10 +68,7 @@ impl Handshake {
             .with_no_client_auth();
         let name = server_name(&self.name)?;
         let mut session = ClientConnection::new(Arc::new(config), name).map_err(|error| error.to_string())?;
-        let Connection { host, port } = &self.port;
-        // OPENS: the caller | the prober | a process without rights
-        let stream = TcpStream::connect((host.as_str(), *port)).await.map_err(|error| error.to_string())?;
-        let failed = exchange(&mut session, stream).await.err();
+        let failed = exchange(&mut session, self.port.open().await?).await.err();
         let shown = verifier.shown.lock().unwrap_or_else(PoisonError::into_inner).take();
         match (shown, failed) {
             (Some(shown), failed) => Ok((session, Shown { failed, ..shown })),
