@@ -25,7 +25,7 @@ ARRIVING = 2.0
 # What the caller lets out, per second.
 OUTBOUND = 15.0
 # Requests at a time; more are refused at once, for a host under test has to live.
-MOST_AT_A_TIME = 40
+MOST_AT_A_TIME = 12
 
 
 class Connection(socketserver.BaseRequestHandler):

@@ -234,8 +234,8 @@ fn not_repeated(passed: &[Verdict], series: &str) -> Vec<String> {
     passed.iter().filter(alike).map(|verdict| verdict.test.clone()).collect()
 }
 
-/// The package on a real systemd, a part of its tests on a kernel each landing. `cargo xtask vm --systemd` does all of it with the
-/// release programs.
+/// The package on a real systemd, a part of its tests on a kernel each landing. `cargo xtask vm --systemd --dist` does all of it with
+/// the programs that are shipped.
 pub(super) fn systemd(chosen: &Chosen) -> Result<Tally, Error> {
     give_way()?;
     let mut tally = Tally::default();

@@ -82,6 +82,9 @@ pub(crate) struct Options {
     /// Boot Debian with systemd instead, install the package, and test it as a service
     #[arg(long, conflicts_with = "command")]
     systemd: bool,
+    /// With `--systemd`, install the programs of `cargo xtask dist` instead of those of the other tests
+    #[arg(long, requires = "systemd")]
+    dist: bool,
     /// End faults of every kind so many times, and say how soon everything was normal; figures go to
     /// target/kills.json
     #[arg(long, conflicts_with_all = ["command", "systemd"])]
@@ -139,7 +142,8 @@ pub(crate) fn main(options: &Options) -> Result<ExitCode, Error> {
         return command_of(options, &built);
     }
     let (suite, heard) = if options.systemd {
-        (kinds::SYSTEMD_TESTS, boot_systemd(options, &built, dist::build()?.as_path())?)
+        let programs = if options.dist { dist::build()? } else { built.bin_dir()?.to_owned() };
+        (kinds::SYSTEMD_TESTS, boot_systemd(options, &built, &programs)?)
     } else {
         (kinds::KERNEL_TESTS, boot_jobs(options, &built, asked(options))?)
     };

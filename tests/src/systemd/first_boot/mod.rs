@@ -5,6 +5,7 @@ mod drop_ins;
 mod experiments;
 mod exposure;
 mod on_call;
+mod patience;
 mod processes;
 mod reboot;
 mod scopes;

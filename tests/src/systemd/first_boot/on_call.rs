@@ -17,7 +17,6 @@ use crate::systemd::{TestResult, tests};
 
 tests![the_shipped_experiment_kills_a_service_and_whoever_is_on_call_is_told_of_it_and_that_it_is_over];
 
-const TITLE: &str = "whoever is on call is told that a service is gone";
 const FOLDER: &str = "/run/chaos-on-call";
 const ALERTMANAGER: &str = "chaos-alertmanager.service";
 const WATCHES: &str = "\
@@ -85,7 +84,7 @@ fn the_shipped_experiment_kills_a_service_and_whoever_is_on_call_is_told_of_it_a
         ("CHAOS_RTO", RTO.0),
         ("CHAOS_ALERT_WITHIN", RTO.0),
     ];
-    let shipped = Shipped::register("process-death-alert", TITLE, &variables)?;
+    let shipped = Shipped::register("process-death-alert", &variables)?;
     let (result, _) = held(&shipped, || false)?;
     assert!(Shop::pid()? != before, "the service was not killed: {result}");
     let (recovery, alert) = (&result["recovery"], &result["recovery"]["alerts"][0]);
