@@ -8,8 +8,12 @@ use std::time::Duration;
 use rmcp::model::{CallToolRequestParams, ClientCapabilities, ClientConfig, Implementation};
 use rmcp::service::{ClientInitializeError, RoleClient, RunningService};
 use rmcp::{ServiceError, ServiceExt};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use tokio::net::UnixStream;
+
+use crate::mcp::results::Failure;
 
 /// How long the daemon may take to answer at all.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -66,6 +70,58 @@ pub(super) fn advice(error: &io::Error) -> String {
     }
 }
 
+/// What a tool has answered.
+#[derive(Debug)]
+pub(super) struct Answer<T> {
+    /// As it came, for programs.
+    pub(super) json: Value,
+    /// The same, read.
+    pub(super) read: T,
+}
+
+impl<T: DeserializeOwned> Answer<T> {
+    /// Reads what `tool` has said.
+    fn of(tool: &str, json: Value) -> Result<Self, ClientError> {
+        match T::deserialize(&json) {
+            Ok(read) => Ok(Self { json, read }),
+            Err(error) => Err(ClientError::Call(format!(
+                "{tool} has answered what this chaosctl does not understand: {error}; are both of one version?"
+            ))),
+        }
+    }
+}
+
+/// Why a call failed, wherever its tool has that: as an object, or in words with the rest beside it.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Refusal {
+    error: Option<Why>,
+    error_code: Option<String>,
+    hint: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum Why {
+    Failure(Failure),
+    Words(String),
+}
+
+impl Refusal {
+    /// The failure of `tool`.
+    fn failure(self, tool: &str) -> Failure {
+        let silent = || format!("{tool} failed without saying why");
+        match self.error {
+            Some(Why::Failure(failure)) if !failure.message.is_empty() => failure,
+            Some(Why::Failure(failure)) => Failure { message: silent(), ..failure },
+            Some(Why::Words(message)) => {
+                Failure { code: self.error_code.unwrap_or_default(), message, hint: self.hint }
+            }
+            None => Failure { code: self.error_code.unwrap_or_default(), message: silent(), hint: self.hint },
+        }
+    }
+}
+
 /// A session with the daemon.
 pub(super) struct Client {
     session: RunningService<RoleClient, ClientConfig>,
@@ -88,7 +144,16 @@ impl Client {
         }
     }
 
-    /// Calls a tool; its structured result.
+    /// Calls a tool, and reads its result.
+    pub(super) async fn ask<T: DeserializeOwned>(
+        &self,
+        tool: &'static str,
+        arguments: Map<String, Value>,
+    ) -> Result<Answer<T>, ClientError> {
+        Answer::of(tool, self.call(tool, arguments).await?)
+    }
+
+    /// Calls a tool; its structured result as it comes.
     pub(super) async fn call(
         &self,
         tool: &'static str,
@@ -107,17 +172,9 @@ impl Client {
         if result.is_error != Some(true) {
             return Ok(answer);
         }
-        let text = |place: &Value, field: &str| place[field].as_str().map(str::to_owned);
-        // An experiment's error is text, with its code beside it.
-        let (code, message, hint) = match &answer["error"] {
-            Value::Object(_) => {
-                let error = &answer["error"];
-                (text(error, "code"), text(error, "message"), text(error, "hint"))
-            }
-            _ => (text(&answer, "error_code"), text(&answer, "error"), text(&answer, "hint")),
-        };
-        let message = message.unwrap_or_else(|| format!("{tool} failed without saying why"));
-        Err(ClientError::Refused { code: code.unwrap_or_default(), message, hint, answer })
+        let refusal = Refusal::deserialize(&answer).unwrap_or_default();
+        let Failure { code, message, hint } = refusal.failure(tool);
+        Err(ClientError::Refused { code, message, hint, answer })
     }
 
     /// Says good-bye, so that what was asked last is surely sent.

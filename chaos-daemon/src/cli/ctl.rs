@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, CommandFactory, Parser, Subcommand};
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::client::Client;
+use super::client::{Answer, Client};
 use super::experiments::{self, ExperimentCommand};
 use super::failure::{FAILED, Failure, UNREACHABLE, USAGE, client_failure};
 use super::fault_args::{FaultArgs, OfFault};
@@ -23,9 +24,13 @@ use super::schedule::{self, ScheduleCommand};
 use super::{bridge, document, history, runs, show, watch};
 use crate::experiment::{Native, schema};
 use crate::host::words;
+use crate::mcp::control::DoctorOutput;
+use crate::mcp::history::StatisticsOutput;
+use crate::mcp::plan::PlanOutput;
+use crate::mcp::probe::ProbeOutput;
+use crate::mcp::results::{InjectOutput, RunOutput};
 use crate::probe::{Probe, Sample, offspring};
 use crate::request::targets::UNKNOWN_TARGETS;
-use crate::request::{ResidueReport, TargetsReport};
 use crate::spec::{FaultName, Probability, SpecError};
 
 const EXIT_CODES: &str = "Exit codes:
@@ -194,6 +199,11 @@ impl Done {
     fn well(text: String, answer: Value) -> Self {
         Self { text, answer, code: 0 }
     }
+
+    /// What the daemon has answered, as `show` has it for people.
+    fn shown<T>(answer: Answer<T>, show: impl FnOnce(&T) -> String) -> Self {
+        Self::well(show(&answer.read), answer.json)
+    }
 }
 
 /// Reads a `chaosctl` command line of an experiment with the grammar of the real one.
@@ -348,18 +358,18 @@ async fn carry_out(cli: &Cli) -> Result<Done, Failure> {
             let experiment = args.subject.read(native)?;
             let answer = runs::run(&cli.socket, args, experiment, cli.json).await?;
             if args.detach {
-                return Ok(Done::well(format!("{}\n", show::text(&answer, "run_id")), answer));
+                return Ok(Done::well(format!("{}\n", answer.run_id), json!(answer)));
             }
-            Ok(Done { text: show::run(&answer), code: runs::exit_code(&answer), answer })
+            Ok(Done { text: show::run(&answer), code: runs::exit_code(&answer), answer: json!(answer) })
         }
         Command::Show(args) => {
             let (answer, code) = runs::show(&cli.socket, args, cli.json).await?;
-            Ok(Done { text: history::details(&answer), code, answer })
+            Ok(Done { text: history::details(&answer.read), code, answer: answer.json })
         }
         Command::Plan(args) => {
             let document = document::read(&args.file, native)?.0;
             let answer = runs::plan(&cli.socket, args.stage, &document).await?;
-            Ok(Done { text: show::run(&answer), code: runs::exit_code(&answer), answer })
+            Ok(Done { text: show::run(&answer), code: runs::exit_code(&answer), answer: json!(answer) })
         }
         Command::Schema => {
             let schema = schema::document();
@@ -412,82 +422,99 @@ async fn sample(probe: &Probe) -> Result<Sample, Failure> {
 async fn ask_for_sample(cli: &Cli) -> Result<Done, Failure> {
     let words: Vec<_> = std::env::args().skip(1).skip_while(|word| word != "probe").skip(1).collect();
     let client = Client::connect(&cli.socket).await?;
-    let answer = client.call("chaos_probe", object(json!({"arguments": words}))).await;
+    let answer = client.ask("chaos_probe", object(json!({"arguments": words}))).await;
     client.close().await;
-    let answer = answer?;
-    let ok = answer["ok"] == json!(true);
-    let (word, seconds) = (if ok { "ok" } else { "failed" }, answer["seconds"].as_f64().unwrap_or_default());
-    let text =
-        format!("{word}: {} ({:.1} ms)\n", answer["detail"].as_str().unwrap_or_default(), seconds * 1e3);
-    Ok(Done { text, answer, code: if ok { 0 } else { FAILED } })
+    let Answer { json, read: ProbeOutput { ok, detail, seconds, .. } } = answer?;
+    let word = if ok { "ok" } else { "failed" };
+    let text = format!("{word}: {detail} ({:.1} ms)\n", seconds * 1e3);
+    Ok(Done { text, answer: json, code: if ok { 0 } else { FAILED } })
 }
 
 async fn ask(client: &Client, command: &Command, json: bool) -> Result<Done, Failure> {
-    let (tool, arguments) = match command {
-        Command::Remove { name } => ("chaos_inject_fault", json!({"fault_name": name, "action": "remove"})),
-        Command::Stop { name: Some(name), .. } => ("chaos_stop", json!({"fault_name": name})),
-        Command::Stop { run: Some(run), .. } => ("chaos_stop", json!({"run_id": run})),
-        Command::Stop { experiment: Some(name), .. } => ("chaos_stop", json!({"experiment_name": name})),
-        Command::Stop { .. } => ("chaos_stop", json!({})),
+    match command {
+        Command::Remove { name } => {
+            said(client, "chaos_inject_fault", json!({"fault_name": name, "action": "remove"})).await
+        }
+        Command::Stop { name, run, experiment, .. } => {
+            let mut which = object(json!({"fault_name": name, "run_id": run, "experiment_name": experiment}));
+            which.retain(|_, value| !value.is_null());
+            said(client, "chaos_stop", Value::Object(which)).await
+        }
         Command::Status { watch: true, .. } => {
             watch::status(client, json).await?;
-            return Ok(Done::well(String::new(), Value::Null));
+            Ok(Done::well(String::new(), Value::Null))
         }
-        Command::Status { results, .. } => ("chaos_status", json!({"include_results": results})),
-        Command::Doctor { residue } => ("chaos_doctor", json!({"residue": residue})),
+        Command::Status { results, .. } => {
+            let asked = object(json!({"include_results": results}));
+            Ok(Done::shown(client.ask("chaos_status", asked).await?, show::status))
+        }
+        Command::Doctor { residue } => doctor(client, *residue).await,
         Command::Runs(args) => {
-            let answer = history::runs(client, args).await?;
-            return Ok(Done::well(show::history(&answer), answer));
+            let found = history::runs(client, args).await?;
+            Ok(Done::well(found.lines(), json!(found)))
         }
         Command::Schedule(command) => {
             let (text, answer) = schedule::carry_out(client, command).await?;
-            return Ok(Done::well(text, answer));
+            Ok(Done::well(text, answer))
         }
         Command::Report(args) => {
             let answer = history::run(client, &args.run).await?;
             let (text, answer) = args.write(answer).map_err(Failure::Other)?;
-            return Ok(Done::well(text, answer));
+            Ok(Done::well(text, answer))
         }
         Command::Stats(args) => {
-            let answer = history::statistics(client, args).await?;
-            return Ok(Done::well(history::figures(&answer), answer));
+            let figures = |found: &StatisticsOutput| history::figures(&found.statistics);
+            Ok(Done::shown(history::statistics(client, args).await?, figures))
         }
-        Command::Experiment(ExperimentCommand::List(args)) => {
-            let answer = experiments::find(client, args).await?;
-            return Ok(Done::well(experiments::lines(&answer), answer));
-        }
-        Command::Experiment(ExperimentCommand::Show { name }) => {
-            let answer = experiments::show(client, name).await?;
-            return Ok(Done::well(experiments::page(&answer), answer));
-        }
-        Command::Experiment(ExperimentCommand::Run { name, how }) => {
-            ("chaos_run_experiment", Value::Object(how.fields(name)))
-        }
-        Command::Experiment(ExperimentCommand::Register { file }) => {
-            ("chaos_register_experiment", document::read(file, native)?.0)
-        }
-        other => return Err(Failure::Other(format!("{other:?} does not ask the daemon"))),
-    };
-    let mut answer = client.call(tool, object(arguments)).await?;
-    if let Command::Doctor { residue: true } = command {
-        return left_over(answer["everywhere"].take());
+        Command::Experiment(command) => experiment(client, command).await,
+        other => Err(Failure::Other(format!("{other:?} does not ask the daemon"))),
     }
-    let text = match command {
-        Command::Status { .. } => show::status(&answer),
-        Command::Doctor { .. } => show::doctor(&answer),
-        Command::Experiment(ExperimentCommand::Run { .. }) => show::run(&answer),
-        Command::Experiment(ExperimentCommand::Register { .. }) => show::registered(&answer),
-        _ => format!("{}\n", answer["message"].as_str().unwrap_or("done")),
-    };
-    let failed = answer["success"] == json!(false);
-    Ok(Done { text, answer, code: if failed { FAILED } else { 0 } })
 }
 
-/// What is left on the host: the worst of it is the exit code.
-fn left_over(answer: Value) -> Result<Done, Failure> {
-    let report: ResidueReport = serde_json::from_value(answer.clone())
-        .map_err(|error| Failure::Other(format!("the daemon's answer on leftovers: {error}")))?;
-    Ok(Done { text: report.to_string(), answer, code: report.level.exit_code() })
+async fn experiment(client: &Client, command: &ExperimentCommand) -> Result<Done, Failure> {
+    Ok(match command {
+        ExperimentCommand::List(args) => {
+            let found = experiments::find(client, args).await?;
+            Done::well(experiments::lines(&found), json!({"experiments": found}))
+        }
+        ExperimentCommand::Show { name } => {
+            Done::shown(experiments::show(client, name).await?, experiments::page)
+        }
+        ExperimentCommand::Run { name, how } => {
+            let answer: Answer<RunOutput> = client.ask("chaos_run_experiment", how.fields(name)).await?;
+            let code = if answer.read.success { 0 } else { FAILED };
+            Done { code, ..Done::shown(answer, show::run) }
+        }
+        ExperimentCommand::Register { file } => {
+            let document = object(document::read(file, native)?.0);
+            Done::shown(client.ask("chaos_register_experiment", document).await?, show::registered)
+        }
+    })
+}
+
+/// Asks for something that is answered in a sentence.
+async fn said(client: &Client, tool: &'static str, arguments: Value) -> Result<Done, Failure> {
+    let answer = client.ask(tool, object(arguments)).await?;
+    Ok(Done::shown(answer, |Sentence { message }| format!("{}\n", message.as_deref().unwrap_or("done"))))
+}
+
+/// What several tools say, among other things.
+#[derive(Deserialize)]
+struct Sentence {
+    message: Option<String>,
+}
+
+/// What this host can do, or what is left on it.
+async fn doctor(client: &Client, residue: bool) -> Result<Done, Failure> {
+    let asked = object(json!({"residue": residue}));
+    let answer: Answer<DoctorOutput> = client.ask("chaos_doctor", asked).await?;
+    Ok(match answer.read.everywhere {
+        Some(report) => {
+            Done { text: report.to_string(), code: report.level.exit_code(), answer: json!(report) }
+        }
+        None if residue => return Err(Failure::Other("the daemon has said nothing of leftovers".to_owned())),
+        None => Done::shown(answer, show::doctor),
+    })
 }
 
 /// Which processes a fault would hit: a part of what would be done.
@@ -497,20 +524,17 @@ async fn targets(
     mut fields: Map<String, Value>,
 ) -> Result<Done, Failure> {
     fields.insert("fault_name".to_owned(), json!(fault.name()?));
-    let mut plan = client.call("chaos_plan", fields).await?;
-    let answer = plan["targets"].take();
-    if answer.is_null() {
-        let warnings = plan["warnings"].as_array().into_iter().flatten().filter_map(Value::as_str);
-        if let Some(unknown) = { warnings }.find(|warning| warning.starts_with(UNKNOWN_TARGETS)) {
-            return Err(Failure::Other(unknown.to_owned()));
+    let plan: PlanOutput = client.ask("chaos_plan", fields).await?.read;
+    let Some(report) = plan.targets else {
+        if let Some(unknown) = plan.warnings.into_iter().find(|warning| warning.starts_with(UNKNOWN_TARGETS))
+        {
+            return Err(Failure::Other(unknown));
         }
         let problem =
             "this fault is the whole host's: name a unit, a cgroup, processes or a network namespace";
         return Err(Failure::Usage(SpecError::new("target", problem)));
-    }
-    let report: TargetsReport = serde_json::from_value(answer.clone())
-        .map_err(|error| Failure::Other(format!("the daemon's answer on targets: {error}")))?;
-    Ok(Done::well(report.to_string(), answer))
+    };
+    Ok(Done::well(report.to_string(), json!(report)))
 }
 
 fn object(value: Value) -> Map<String, Value> {
@@ -529,16 +553,16 @@ async fn inject(
     let name = args.fault.name()?;
     fields.insert("fault_name".to_owned(), json!(name));
     // First without doing it: what will be refused shall not take the place of what is registered under the name.
-    let plan = client.call("chaos_plan", fields.clone()).await?;
+    let plan = client.ask("chaos_plan", fields.clone()).await?;
     if args.more.dry_run {
-        return Ok(Done::well(show::plan(&plan), plan));
+        return Ok(Done::shown(plan, show::plan));
     }
     // From before there is anything to end.
     let interrupts = args.more.wait.then(Interrupts::new).transpose().map_err(Failure::Other)?;
     fields.insert("action".to_owned(), json!("register"));
     client.call("chaos_inject_fault", fields).await?;
     let order = |action: &str| object(json!({"fault_name": name, "action": action}));
-    let answer = match client.call("chaos_inject_fault", order("inject")).await {
+    let answer: Answer<InjectOutput> = match client.ask("chaos_inject_fault", order("inject")).await {
         Ok(answer) => answer,
         Err(error) => {
             if args.fault.name.is_none() {
@@ -548,11 +572,11 @@ async fn inject(
             return Err(error.into());
         }
     };
-    let Some(mut interrupts) = interrupts.filter(|_| answer["was_triggered"] != json!(false)) else {
-        return Ok(Done::well(show::injected(&answer), answer));
+    let Some(mut interrupts) = interrupts.filter(|_| answer.read.was_triggered) else {
+        return Ok(Done::shown(answer, show::injected));
     };
     if !json {
-        say(&show::injected(&answer));
+        say(&show::injected(&answer.read));
     }
     let ended = watch::until_end(client, &name, &mut interrupts).await?;
     let answer = client.call("chaos_inject_fault", order("remove")).await?;

@@ -6,12 +6,16 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use serde_json::{Map, Value, json};
 
-use super::client::{Client, ClientError};
+use super::client::{Answer, Client, ClientError};
 use super::history::verdict;
 use super::runs::{How, object};
-use super::show::{list, seconds, text};
+use super::show::seconds;
 use crate::experiment::Verdict;
+use crate::mcp::catalogue::{ListOutput, Listed};
+use crate::mcp::describe::{Description, Sampled, Variable};
+use crate::mcp::results::RunOutput;
 use crate::server::catalogue::Origin;
+use crate::server::history::{Latest, RunFault};
 
 /// What is done with experiments.
 #[derive(Debug, Subcommand)]
@@ -62,7 +66,7 @@ pub(super) struct ListArgs {
 
 impl ListArgs {
     /// As the fields of the tool.
-    fn fields(&self, cursor: Option<&Value>) -> Map<String, Value> {
+    fn fields(&self, cursor: Option<&str>) -> Map<String, Value> {
         let mut fields = object(json!({
             "text": self.text, "tag": self.tag, "fault": self.fault, "target": self.target,
             "last_verdict": self.last_verdict, "origin": self.origin, "cursor": cursor,
@@ -77,92 +81,91 @@ fn origin(word: &str) -> Result<Origin, String> {
 }
 
 /// The experiments that are asked for, of all pages.
-pub(super) async fn find(client: &Client, args: &ListArgs) -> Result<Value, ClientError> {
+pub(super) async fn find(client: &Client, args: &ListArgs) -> Result<Vec<Listed>, ClientError> {
     let mut experiments = Vec::new();
     let mut cursor = None;
     loop {
-        let mut page = client.call("chaos_list_experiments", args.fields(cursor.as_ref())).await?;
-        if let Some(found) = page["experiments"].as_array_mut() {
-            experiments.append(found);
-        }
-        match page["next_cursor"].take() {
-            Value::Null => return Ok(json!({"experiments": experiments})),
-            next => cursor = Some(next),
+        let page: ListOutput =
+            client.ask("chaos_list_experiments", args.fields(cursor.as_deref())).await?.read;
+        experiments.extend(page.experiments);
+        match page.next_cursor {
+            None => return Ok(experiments),
+            next => cursor = next,
         }
     }
 }
 
 /// The same for people, a line each.
-pub(super) fn lines(answer: &Value) -> String {
-    let mut out = String::new();
-    for found in list(answer, "experiments") {
-        let (name, title, origin) =
-            (text(found, "experiment_name"), text(found, "title"), text(found, "origin"));
-        let words = |field: &str| {
-            let words: Vec<_> = list(found, field).iter().filter_map(Value::as_str).collect();
-            words.join(", ")
-        };
-        // Writing to a string cannot fail.
-        let _ = write!(out, "{name}");
-        if !title.is_empty() && title != name {
-            let _ = write!(out, ": {title}");
-        }
-        let _ = write!(out, " [{}] {}", words("tags"), words("fault_types"));
-        let _ = match (found["problem"].as_str(), found["running"].as_str(), &found["last_run"]) {
-            (Some(problem), ..) => write!(out, "; cannot be run: {problem}"),
-            (None, Some(run), _) => write!(out, "; runs as {run}"),
-            (None, None, Value::Null) if origin == "registered" => write!(out, "; never run"),
-            (None, None, Value::Null) => write!(out, "; {origin}"),
-            (None, None, last) => {
-                write!(out, "; {} in {} at {}", ended(last), text(last, "run_id"), text(last, "started_at"))
-            }
-        };
-        out.push('\n');
+pub(super) fn lines(experiments: &[Listed]) -> String {
+    match experiments {
+        [] => "nothing was found\n".to_owned(),
+        _ => experiments.iter().map(line).collect(),
     }
-    if out.is_empty() { "nothing was found\n".to_owned() } else { out }
+}
+
+/// One in a line.
+fn line(found: &Listed) -> String {
+    let Listed { experiment_name: name, origin, title, tags, fault_types, .. } = found;
+    let title = match title.is_empty() || title == name {
+        true => String::new(),
+        false => format!(": {title}"),
+    };
+    let last = match (&found.problem, &found.running, &found.last_run) {
+        (Some(problem), ..) => format!("cannot be run: {problem}"),
+        (None, Some(run), _) => format!("runs as {run}"),
+        (None, None, Some(Latest { run_id, started_at, verdict, success })) => {
+            format!("{} in {run_id} at {started_at}", ended(*verdict, *success))
+        }
+        (None, None, None) if *origin == Origin::Registered => "never run".to_owned(),
+        (None, None, None) => origin.name().to_owned(),
+    };
+    format!("{name}{title} [{}] {}; {last}\n", tags.join(", "), fault_types.join(", "))
 }
 
 /// Everything about one.
-pub(super) async fn show(client: &Client, name: &str) -> Result<Value, ClientError> {
-    client.call("chaos_describe_experiment", object(json!({"experiment_name": name}))).await
+pub(super) async fn show(client: &Client, name: &str) -> Result<Answer<Description>, ClientError> {
+    client.ask("chaos_describe_experiment", object(json!({"experiment_name": name}))).await
 }
 
 /// The same for people, but for the document.
-pub(super) fn page(answer: &Value) -> String {
-    let found = &answer["experiment"];
-    let mut out = lines(&json!({"experiments": [found]}));
+pub(super) fn page(answer: &Description) -> String {
+    let mut out = answer.experiment.as_ref().map(line).unwrap_or_default();
+    // Writing to a string cannot fail.
     let mut add = |what: &str, line: String| _ = writeln!(out, "  {what} {line}");
-    if !text(answer, "description").is_empty() {
-        add("expects:", text(answer, "description").to_owned());
+    if !answer.description.is_empty() {
+        add("expects:", answer.description.clone());
     }
-    add("digest", text(found, "digest").to_owned());
-    for variable in list(answer, "variables") {
-        let from = variable["environment"].as_str().map(|name| format!(" from {name}")).unwrap_or_default();
-        add("variable", format!("{}{from}: {}", text(variable, "name"), variable["default"]));
+    if let Some(found) = &answer.experiment {
+        add("digest", found.digest.clone());
     }
-    for secret in list(answer, "secrets").iter().filter_map(Value::as_str) {
-        add("secret", secret.to_owned());
+    for Variable { name, environment, default } in &answer.variables {
+        let from = environment.as_ref().map(|name| format!(" from {name}")).unwrap_or_default();
+        add("variable", format!("{name}{from}: {}", default.as_ref().unwrap_or(&Value::Null)));
     }
-    for probe in list(answer, "probes") {
-        let role = text(probe, "role").replace('_', " ");
-        add("probe", format!("{} ({role}): {}", text(probe, "name"), text(probe, "check")));
+    for secret in &answer.secrets {
+        add("secret", secret.clone());
     }
-    for fault in list(answer, "faults") {
-        let (kind, name, target) = (text(fault, "fault_type"), text(fault, "name"), text(fault, "target"));
+    for Sampled { name, role, check } in &answer.probes {
+        add("probe", format!("{name} ({}): {check}", role.replace('_', " ")));
+    }
+    for RunFault { name, fault_type, target, seconds: lasting, .. } in &answer.faults {
         let name = if name.is_empty() { String::new() } else { format!(" {name}") };
-        add("fault", format!("{kind}{name} at {target}, for {}", seconds(fault, "seconds")));
+        add("fault", format!("{fault_type}{name} at {target}, for {}", seconds(*lasting)));
     }
-    for run in list(answer, "runs") {
-        add("run", format!("{} at {}: {}", text(run, "run_id"), text(run, "started_at"), ended(run)));
+    for RunOutput { run_id, started_at, verdict, success, .. } in answer.runs.iter().map(|found| &found.run) {
+        add("run", format!("{run_id} at {started_at}: {}", ended(*verdict, *success)));
     }
     add("the document:", "chaosctl --json experiment show".to_owned());
     out
 }
 
 /// How a run has ended.
-fn ended(run: &Value) -> &str {
-    let success = if run["success"] == json!(true) { "success" } else { "failed" };
-    run["verdict"].as_str().unwrap_or(success)
+fn ended(verdict: Option<Verdict>, success: bool) -> &'static str {
+    match (verdict, success) {
+        (Some(verdict), _) => verdict.name(),
+        (None, true) => "success",
+        (None, false) => "failed",
+    }
 }
 
 #[cfg(test)]
@@ -171,28 +174,38 @@ mod tests {
 
     #[test]
     fn a_line_says_what_it_is_and_what_became_of_it_last() {
-        let found = |name: &str, more: Value| {
-            let mut found = object(json!({"experiment_name": name, "origin": "registered", "title": name,
-                "tags": ["network"], "fault_types": ["latency", "timeout"]}));
-            found.extend(object(more));
-            found
+        let found = |name: &str| Listed {
+            experiment_name: name.into(),
+            origin: Origin::Registered,
+            title: name.into(),
+            tags: vec!["network".into()],
+            fault_types: vec!["latency".into(), "timeout".into()],
+            digest: String::new(),
+            last_run: None,
+            running: None,
+            problem: None,
         };
-        let run = json!({"run_id": "ab", "verdict": "held", "success": true, "started_at": "2026-02-05T10:00:00.000Z"});
-        let answer = json!({"experiments": [
-            found("a", json!({})),
-            found("b", json!({"last_run": run})),
-            found("c", json!({"last_run": run, "running": "cd"})),
-            found("d", json!({"problem": "method: missing"})),
-            found("e", json!({"origin": "built-in", "title": "it holds"})),
-        ]});
+        let run = Latest {
+            run_id: "ab".into(),
+            started_at: "2026-02-05T10:00:00.000Z".into(),
+            verdict: Some(Verdict::Held),
+            success: true,
+        };
+        let listed = [
+            found("a"),
+            Listed { last_run: Some(run.clone()), ..found("b") },
+            Listed { last_run: Some(run), running: Some("cd".into()), ..found("c") },
+            Listed { problem: Some("method: missing".into()), ..found("d") },
+            Listed { origin: Origin::BuiltIn, title: "it holds".into(), ..found("e") },
+        ];
         assert_eq!(
-            lines(&answer),
+            lines(&listed),
             "a [network] latency, timeout; never run\n\
              b [network] latency, timeout; held in ab at 2026-02-05T10:00:00.000Z\n\
              c [network] latency, timeout; runs as cd\n\
              d [network] latency, timeout; cannot be run: method: missing\n\
              e: it holds [network] latency, timeout; built-in\n"
         );
-        assert_eq!(lines(&json!({"experiments": []})), "nothing was found\n");
+        assert_eq!(lines(&[]), "nothing was found\n");
     }
 }

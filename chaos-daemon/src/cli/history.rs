@@ -4,14 +4,20 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use clap::Args;
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::client::{Client, ClientError};
+use super::client::{Answer, Client, ClientError};
 use super::runs::object;
 use super::{duration, progress, show};
 use crate::experiment::Verdict;
+use crate::experiment::timeline::Reading;
+use crate::mcp::history::{ListOutput, Listed, RunDetails, StatisticsOutput};
+use crate::mcp::results::{RunOutput, RunningView, StatusOutput, word};
 use crate::report;
-use crate::server::history::{FOUND_RUNS, MOST_FOUND, Recorded};
+use crate::server::history::score::{Factor, Score};
+use crate::server::history::statistics::{FaultTally, Flaky, Statistics, Tally};
+use crate::server::history::{FOUND_RUNS, MOST_FOUND, Recorded, RunFault};
 
 /// What a search of the history is narrowed by, beside the experiment.
 #[derive(Debug, Args)]
@@ -112,90 +118,104 @@ fn time(text: &str) -> Result<jiff::Timestamp, String> {
     then.ok_or_else(|| format!("{text:?} is too long ago"))
 }
 
-/// The runs that are asked for, the oldest first, and those that go on.
-pub(super) async fn runs(client: &Client, args: &RunsArgs) -> Result<Value, ClientError> {
-    let mut found = client.call("chaos_list_runs", args.fields()).await?;
-    if let Some(runs) = found["runs"].as_array_mut() {
-        runs.reverse();
+/// Runs that were found, for programs.
+#[derive(Debug, Serialize)]
+pub(super) struct Found {
+    /// Those that have ended, the oldest first.
+    results: Vec<Listed>,
+    /// Those that go on.
+    running: Vec<RunningView>,
+}
+
+impl Found {
+    /// The same for people.
+    pub(super) fn lines(&self) -> String {
+        show::history(self.results.iter().map(|found| &found.run), &self.running)
     }
-    let mut running = json!([]);
+}
+
+/// The runs that are asked for.
+pub(super) async fn runs(client: &Client, args: &RunsArgs) -> Result<Found, ClientError> {
+    let ListOutput { runs: mut results, .. } = client.ask("chaos_list_runs", args.fields()).await?.read;
+    results.reverse();
+    let mut running = Vec::new();
     if args.of_now() {
         let mut only = object(json!({"experiment_name": args.experiment}));
         only.retain(|_, value| !value.is_null());
-        running = client.call("chaos_status", only).await?["running"].take();
+        let status: StatusOutput = client.ask("chaos_status", only).await?.read;
+        running = status.running;
     }
-    Ok(json!({"results": found["runs"].take(), "running": running}))
+    Ok(Found { results, running })
 }
 
 /// Everything about the run with this handle.
-pub(super) async fn run(client: &Client, run: &str) -> Result<Value, ClientError> {
-    client.call("chaos_get_run", object(json!({"run_id": run, "all_samples": true}))).await
+pub(super) async fn run(client: &Client, run: &str) -> Result<Answer<RunDetails>, ClientError> {
+    client.ask("chaos_get_run", object(json!({"run_id": run, "all_samples": true}))).await
 }
 
 /// What all runs say together, or those that are asked for.
-pub(super) async fn statistics(client: &Client, args: &StatsArgs) -> Result<Value, ClientError> {
-    client.call("chaos_statistics", args.filters.fields(args.experiment.as_deref())).await
+pub(super) async fn statistics(
+    client: &Client,
+    args: &StatsArgs,
+) -> Result<Answer<StatisticsOutput>, ClientError> {
+    client.ask("chaos_statistics", args.filters.fields(args.experiment.as_deref())).await
 }
 
 /// The same for people.
-pub(super) fn figures(answer: &Value) -> String {
-    let percent = |value: &Value| value.as_f64().unwrap_or_default() * 100.0;
+pub(super) fn figures(found: &Statistics) -> String {
     let mut out = String::new();
     // Writing to a string cannot fail.
-    let _ = write!(out, "{} runs, {:.0} % successful", answer["runs"], percent(&answer["success_rate"]));
-    if let Some(score) = answer["mean_score"].as_f64() {
+    let _ = write!(out, "{} runs, {:.0} % successful", found.runs, found.success_rate * 100.0);
+    if let Some(score) = found.mean_score {
         let _ = write!(out, ", mean resiliency score {score:.0}");
     }
     out.push('\n');
-    for (title, field) in
-        [("by verdict", "verdicts"), ("what failed", "failure_modes"), ("by score", "scores")]
+    for (title, counts) in
+        [("by verdict", &found.verdicts), ("what failed", &found.failure_modes), ("by score", &found.scores)]
     {
-        let counts: Vec<_> = show::list(answer, field)
-            .iter()
-            .map(|count| format!("{} {}", show::text(count, "name").replace('_', " "), count["runs"]))
-            .collect();
+        let counts: Vec<_> =
+            counts.iter().map(|count| format!("{} {}", count.name.replace('_', " "), count.runs)).collect();
         if !counts.is_empty() {
             let _ = writeln!(out, "{title}: {}", counts.join(", "));
         }
     }
-    fault_figures(&mut out, answer);
-    for (title, field) in [("by experiment", "experiments"), ("by day", "days")] {
-        let tallies = show::list(answer, field);
+    fault_figures(&mut out, &found.faults);
+    for (title, tallies) in [("by experiment", &found.experiments), ("by day", &found.days)] {
         if !tallies.is_empty() {
             let _ = writeln!(out, "{title}:");
         }
-        for tally in tallies {
-            let (runs, rate) = (&tally["runs"], percent(&tally["success_rate"]));
-            let _ = write!(out, "  {}: {runs} runs, {rate:.0} % successful", show::text(tally, "name"));
-            if let Some(score) = tally["latest_score"].as_u64() {
-                let _ = write!(out, ", latest score {score}");
-                if let Some(before) = tally["previous_score"].as_u64().filter(|before| *before > score) {
-                    let _ = write!(out, ", fallen from {before}");
-                }
-            }
-            out.push('\n');
-        }
+        tallies.iter().for_each(|tally| tally_line(&mut out, tally));
     }
-    for flaky in show::list(answer, "flaky") {
-        let (name, held, deviated) =
-            (show::text(flaky, "experiment_name"), &flaky["held"], &flaky["deviated"]);
-        let _ =
-            writeln!(out, "flaky: {name}: the same document held {held} times, and did not {deviated} times");
+    for Flaky { experiment_name, held, deviated, .. } in &found.flaky {
+        let _ = writeln!(
+            out,
+            "flaky: {experiment_name}: the same document held {held} times, and did not {deviated} times"
+        );
     }
     out
 }
 
+/// How many runs of an experiment, or of a day, there were, and how they went.
+fn tally_line(out: &mut String, tally: &Tally) {
+    let Tally { name, runs, success_rate, latest_score, previous_score, .. } = tally;
+    let _ = write!(out, "  {name}: {runs} runs, {:.0} % successful", success_rate * 100.0);
+    if let Some(score) = latest_score {
+        let _ = write!(out, ", latest score {score}");
+        if let Some(before) = previous_score.filter(|before| before > score) {
+            let _ = write!(out, ", fallen from {before}");
+        }
+    }
+    out.push('\n');
+}
+
 /// What became of faults, by their types.
-fn fault_figures(out: &mut String, answer: &Value) {
-    let tallies = show::list(answer, "faults");
+fn fault_figures(out: &mut String, tallies: &[FaultTally]) {
     if !tallies.is_empty() {
         out.push_str("by fault:\n");
     }
-    for tally in tallies {
-        let [runs, asked, injected, effective, clean] =
-            ["runs", "asked", "injected", "effective", "removed_clean"].map(|field| &tally[field]);
-        let _ = write!(out, "  {}: {runs} runs", show::text(tally, "name"));
-        if *asked != json!(0) {
+    for FaultTally { name, runs, asked, injected, effective, removed_clean: clean, .. } in tallies {
+        let _ = write!(out, "  {name}: {runs} runs");
+        if *asked != 0 {
             let _ = write!(
                 out,
                 "; of {asked} faults {injected} injected, {effective} seen to act, {clean} removed clean"
@@ -227,12 +247,12 @@ enum Format {
 
 impl ReportArgs {
     /// The report on the run that the daemon has told of: text, and the same for programs.
-    pub(super) fn write(&self, answer: Value) -> Result<(String, Value), String> {
-        if answer["ended"] == json!(false) {
-            let run = show::text(&answer["run"], "run_id");
+    pub(super) fn write(&self, answer: Answer<RunDetails>) -> Result<(String, Value), String> {
+        if !answer.read.ended {
+            let run = answer.read.run.run_id;
             return Err(format!("run {run} has not ended: chaosctl show --wait {run} waits for that"));
         }
-        let recorded: Recorded = serde_json::from_value(answer)
+        let recorded: Recorded = serde_json::from_value(answer.json)
             .map_err(|error| format!("the daemon's answer on the run: {error}"))?;
         let (text, value) = match self.format {
             Format::Markdown => (report::markdown::report(&recorded), None),
@@ -256,66 +276,60 @@ impl ReportArgs {
 const SHOWN_SAMPLES: usize = 40;
 
 /// How a run goes that has not ended.
-fn going_on(answer: &Value) -> String {
-    let (run, line) = (&answer["run"], progress::line(&answer["running"]));
-    let (run_id, began) = (show::text(run, "run_id"), show::text(run, "started_at"));
-    format!("{line}\n  run {run_id}, begun {began}, goes on: --wait waits for its end\n")
+fn going_on(run: &RunOutput, running: &RunningView) -> String {
+    let RunOutput { run_id, started_at, .. } = run;
+    let line = progress::line(running);
+    format!("{line}\n  run {run_id}, begun {started_at}, goes on: --wait waits for its end\n")
 }
 
 /// Everything about a run, for people.
-pub(super) fn details(answer: &Value) -> String {
-    let mut out = match answer["ended"] == json!(false) {
-        true => going_on(answer),
-        false => show::details(&answer["run"]),
+pub(super) fn details(answer: &RunDetails) -> String {
+    let mut out = match &answer.running {
+        Some(running) => going_on(&answer.run, running),
+        None => show::details(&answer.run),
     };
     // Writing to a string cannot fail.
-    for fault in show::list(answer, "faults") {
-        let _ = writeln!(
-            out,
-            "  fault {}: {} at {}, for {}",
-            show::text(fault, "name"),
-            show::text(fault, "fault_type"),
-            show::text(fault, "target"),
-            show::seconds(fault, "seconds")
-        );
+    for RunFault { name, fault_type, target, seconds, .. } in &answer.faults {
+        let _ = writeln!(out, "  fault {name}: {fault_type} at {target}, for {}", show::seconds(*seconds));
     }
-    let resiliency = &answer["resiliency"];
-    if resiliency.is_object() {
-        let _ = writeln!(out, "  resiliency score {}", resiliency["score"]);
-        for factor in show::list(resiliency, "factors") {
-            let passed = match factor["ran"] == json!(true) {
-                true => format!(
-                    "{:.0} % of the probes passed",
-                    factor["probe_success_percent"].as_f64().unwrap_or_default()
-                ),
-                false => "was not injected".to_owned(),
-            };
-            let _ =
-                writeln!(out, "    {}, weight {}: {passed}", show::text(factor, "fault"), factor["weight"]);
-        }
-        for probe in show::list(resiliency, "probes").iter().filter(|probe| probe["passed"] == json!(false)) {
-            let _ = writeln!(out, "    did not pass: {}", show::text(probe, "probe"));
-        }
+    if let Some(resiliency) = &answer.resiliency {
+        score(&mut out, resiliency);
     }
-    for event in show::list(answer, "events") {
-        let kind = show::text(event, "kind").replace('_', " ");
-        let words = [kind.as_str(), show::text(event, "subject"), show::text(event, "detail")];
+    for event in &answer.events {
+        let kind = word(event.kind).replace('_', " ");
+        let words = [kind.as_str(), &event.subject, &event.detail];
         let told: Vec<_> = words.into_iter().filter(|word| !word.is_empty()).collect();
-        let at = event["at_seconds"].as_f64().unwrap_or_default();
-        let _ = writeln!(out, "  {at:>9.3} s  {}", told.join(": "));
+        let _ = writeln!(out, "  {:>9.3} s  {}", event.at_seconds, told.join(": "));
     }
-    let samples = show::list(answer, "samples");
-    let unmet: Vec<_> = samples.iter().filter(|sample| sample["met"] == json!(false)).collect();
+    samples(&mut out, &answer.samples);
+    out
+}
+
+/// A resiliency score, and what has lowered it.
+fn score(out: &mut String, resiliency: &Score) {
+    let _ = writeln!(out, "  resiliency score {}", resiliency.score);
+    for Factor { fault, weight, ran, probe_success_percent: percent, .. } in &resiliency.factors {
+        let passed = match ran {
+            true => format!("{percent:.0} % of the probes passed"),
+            false => "was not injected".to_owned(),
+        };
+        let _ = writeln!(out, "    {fault}, weight {weight}: {passed}");
+    }
+    for probe in resiliency.probes.iter().filter(|probe| !probe.passed) {
+        let _ = writeln!(out, "    did not pass: {}", probe.probe);
+    }
+}
+
+/// How many samples there are, and those that were not met.
+fn samples(out: &mut String, samples: &[Reading]) {
+    let unmet: Vec<_> = samples.iter().filter(|sample| !sample.met).collect();
     let _ = writeln!(out, "  {} samples, {} of them not met", samples.len(), unmet.len());
-    for sample in unmet.iter().take(SHOWN_SAMPLES) {
-        let at = sample["at_seconds"].as_f64().unwrap_or_default();
-        let (probe, detail) = (show::text(sample, "probe"), show::text(sample, "detail"));
-        let _ = writeln!(out, "  {at:>9.3} s  {probe} ({}): {detail}", show::text(sample, "stage"));
+    for Reading { at_seconds: at, probe, stage, detail, .. } in unmet.iter().take(SHOWN_SAMPLES) {
+        let _ = writeln!(out, "  {at:>9.3} s  {probe} ({}): {detail}", word(stage));
     }
     if unmet.len() > SHOWN_SAMPLES {
         let _ = writeln!(out, "  and {} more: chaosctl --json show", unmet.len() - SHOWN_SAMPLES);
     }
-    out
 }
 
 #[cfg(test)]
@@ -338,24 +352,41 @@ mod tests {
 
     #[test]
     fn a_score_that_has_fallen_is_told_with_the_one_before() {
-        let line = |latest: u8, previous: Value| {
-            let tally = json!({"name": "cache", "runs": 2, "success_rate": 0.5, "latest_score": latest, "previous_score": previous});
-            figures(&json!({"runs": 2, "success_rate": 0.5, "experiments": [tally]}))
+        let line = |latest_score: u8, previous_score: Option<u8>| {
+            let tally = Tally {
+                name: "cache".into(),
+                runs: 2,
+                successes: 1,
+                success_rate: 0.5,
+                mean_score: None,
+                latest_score: Some(latest_score),
+                previous_score,
+            };
+            figures(&Statistics {
+                runs: 2,
+                success_rate: 0.5,
+                experiments: vec![tally],
+                ..Statistics::default()
+            })
         };
-        assert!(line(50, json!(100)).ends_with(", latest score 50, fallen from 100\n"));
-        for (latest, previous) in [(100, json!(50)), (50, json!(50)), (50, json!(null))] {
+        assert!(line(50, Some(100)).ends_with(", latest score 50, fallen from 100\n"));
+        for (latest, previous) in [(100, Some(50)), (50, Some(50)), (50, None)] {
             assert!(line(latest, previous).ends_with(&format!(", latest score {latest}\n")));
         }
     }
 
     #[test]
     fn what_happened_is_told_with_its_time() {
-        let answer = json!({
-            "run": {"experiment_name": "x", "verdict": "tripped", "run_id": "ab", "started_at": "2026-02-05T10:00:00.000Z"},
+        let time = "2026-02-05T10:00:00.000Z";
+        let answer: RunDetails = serde_json::from_value(json!({
+            "ended": true,
+            "run": {"experiment_name": "x", "verdict": "tripped", "run_id": "ab", "started_at": time},
             "faults": [{"name": "cut", "fault_type": "timeout", "target": "{\"interface\":\"eth0\"}", "seconds": 60.0}],
-            "events": [{"at_seconds": 1.25, "kind": "injection_failed", "subject": "cut", "detail": "no eth0"}],
-            "samples": [{"at_seconds": 1.5, "probe": "up", "stage": "during", "met": false, "detail": "refused"}],
-        });
+            "events": [{"at_seconds": 1.25, "time": time, "kind": "injection_failed", "subject": "cut", "detail": "no eth0"}],
+            "samples": [{"at_seconds": 1.5, "time": time, "probe": "up", "role": "gate", "stage": "during", "met": false,
+                "took_seconds": 0.1, "detail": "refused"}],
+        }))
+        .unwrap();
         let text = details(&answer);
         assert!(text.contains("1.250 s  injection failed: cut: no eth0\n"), "{text}");
         assert!(text.contains("1 samples, 1 of them not met\n"), "{text}");

@@ -4,11 +4,10 @@
 use std::io::{IsTerminal, Write, stderr};
 use std::time::Duration;
 
-use serde_json::{Value, json};
-
 use super::duration;
-use super::show::{list, text};
+use crate::experiment::timeline::Reading;
 use crate::host::words;
+use crate::mcp::results::RunningView;
 
 /// How many characters of the line fit into a terminal of the usual width.
 const WIDTH: usize = 79;
@@ -54,7 +53,7 @@ impl<W: Write> Progress<W> {
     }
 
     /// Shows what the daemon says of the run.
-    pub(super) fn show(&mut self, running: &Value) {
+    pub(super) fn show(&mut self, running: &RunningView) {
         let (news, line) = (news(running), words::line(&line(running)).into_owned());
         let is_new = news != self.last;
         // A terminal that has gone is no reason to end.
@@ -76,16 +75,15 @@ impl<W: Write> Progress<W> {
 }
 
 /// `slow: method (cut), 12s, 48s left; p95 512.0, health not met`
-pub(super) fn line(running: &Value) -> String {
+pub(super) fn line(running: &RunningView) -> String {
     let mut line = head(running);
-    let elapsed = running["elapsed_seconds"].as_f64().unwrap_or_default();
     // Whole seconds: the rest is gone before anybody has read it.
     let whole = |seconds: f64| duration::show(Duration::from_secs(seconds.max(0.0).round() as u64));
-    line.push_str(&format!(", {}", whole(elapsed)));
-    if let Some(left) = running["remaining_seconds"].as_f64() {
+    line.push_str(&format!(", {}", whole(running.elapsed_seconds)));
+    if let Some(left) = running.remaining_seconds {
         line.push_str(&format!(", {} left", whole(left)));
     }
-    let samples: Vec<_> = list(running, "latest").iter().map(sample).collect();
+    let samples: Vec<_> = running.latest.iter().map(sample).collect();
     if !samples.is_empty() {
         line.push_str(&format!("; {}", samples.join(", ")));
     }
@@ -93,23 +91,23 @@ pub(super) fn line(running: &Value) -> String {
 }
 
 /// What a line is about: whatever else changes in it is no news.
-fn news(running: &Value) -> String {
-    let met = |sample: &Value| format!("; {} {}", text(sample, "probe"), sample["met"]);
-    head(running) + &list(running, "latest").iter().map(met).collect::<String>()
+fn news(running: &RunningView) -> String {
+    let met = |sample: &Reading| format!("; {} {}", sample.probe, sample.met);
+    head(running) + &running.latest.iter().map(met).collect::<String>()
 }
 
-fn head(running: &Value) -> String {
-    let activities: Vec<_> = list(running, "activities").iter().filter_map(Value::as_str).collect();
+fn head(running: &RunningView) -> String {
+    let RunningView { experiment_name, phase, activities, .. } = running;
     let doing = if activities.is_empty() { String::new() } else { format!(" ({})", activities.join(", ")) };
-    format!("{}: {}{doing}", text(running, "experiment_name"), text(running, "phase"))
+    format!("{experiment_name}: {phase}{doing}")
 }
 
 /// The latest sample of a probe or gate, with the value that it has measured.
-fn sample(sample: &Value) -> String {
-    let value = sample["value"].as_f64().map(|value| format!(" {value:.1}")).unwrap_or_default();
-    let unmet = if sample["met"] == json!(false) { " not met" } else { "" };
+fn sample(sample: &Reading) -> String {
+    let value = sample.value.map(|value| format!(" {value:.1}")).unwrap_or_default();
+    let unmet = if sample.met { "" } else { " not met" };
     let ok = if value.is_empty() && unmet.is_empty() { " ok" } else { "" };
-    format!("{}{value}{ok}{unmet}", text(sample, "probe"))
+    format!("{}{value}{ok}{unmet}", sample.probe)
 }
 
 fn cut(line: &str) -> String {
@@ -122,15 +120,39 @@ fn cut(line: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::experiment::role::{Role, Stage};
 
-    fn running(phase: &str, elapsed: f64, met: bool) -> Value {
-        json!({"experiment_name": "slow", "phase": phase, "activities": ["cut"], "elapsed_seconds": elapsed,
-            "remaining_seconds": 48.4, "latest": [
-                {"probe": "p95", "role": "gate", "value": 512.04, "met": met},
-                {"probe": "health", "role": "steady_state", "met": true}]})
+    fn reading(probe: &str, role: Role, value: Option<f64>, met: bool) -> Reading {
+        Reading {
+            at_seconds: 1.0,
+            time: String::new(),
+            probe: probe.to_owned(),
+            role,
+            stage: Stage::During,
+            met,
+            value,
+            took_seconds: 0.1,
+            late_seconds: None,
+            detail: String::new(),
+        }
     }
 
-    fn shown(way: Way, all: &[Value]) -> String {
+    fn running(phase: &str, elapsed_seconds: f64, met: bool) -> RunningView {
+        RunningView {
+            experiment_name: "slow".to_owned(),
+            phase: phase.to_owned(),
+            activities: vec!["cut".to_owned()],
+            elapsed_seconds,
+            remaining_seconds: Some(48.4),
+            latest: vec![
+                reading("p95", Role::Gate, Some(512.04), met),
+                reading("health", Role::SteadyState, None, true),
+            ],
+            ..RunningView::default()
+        }
+    }
+
+    fn shown(way: Way, all: &[RunningView]) -> String {
         let mut progress = Progress { out: Vec::new(), way, last: String::new() };
         all.iter().for_each(|running| progress.show(running));
         progress.end();
@@ -162,8 +184,7 @@ mod tests {
 
     #[test]
     fn a_line_that_is_too_long_is_cut() {
-        let mut long = running("method", 1.0, true);
-        long["experiment_name"] = json!("x".repeat(200));
+        let long = RunningView { experiment_name: "x".repeat(200), ..running("method", 1.0, true) };
         let line = shown(Way::Drawn, &[long]);
         assert!(line.contains("x…") && line.chars().count() < 100, "{line}");
     }

@@ -8,18 +8,22 @@ use std::pin::pin;
 use std::time::Duration;
 
 use clap::{Args, ValueHint};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep};
 
-use super::client::{Client, ClientError};
+use super::client::{Answer, Client, ClientError};
 use super::document;
 use super::history;
 use super::interrupts::Interrupts;
 use super::progress::Progress;
-use super::show::text;
 use crate::experiment::{Grammar, Verdict};
 use crate::mcp::LONGEST_WAIT;
+use crate::mcp::experiment::RegisterOutput;
+use crate::mcp::history::RunDetails;
+use crate::mcp::results::{RunOutput, RunningView};
 use crate::spec::SpecError;
 
 /// How often it is shown how a run goes.
@@ -157,7 +161,11 @@ pub(super) struct PlanArgs {
 }
 
 /// What running `document` would do.
-pub(super) async fn plan(socket: &Path, stage: Option<u8>, document: &Value) -> Result<Value, ClientError> {
+pub(super) async fn plan(
+    socket: &Path,
+    stage: Option<u8>,
+    document: &Value,
+) -> Result<RunOutput, ClientError> {
     let mut fields = object(json!({"document": document}));
     fields.extend(stage.map(|stage| ("stage".to_owned(), json!(stage))));
     call(socket, "chaos_plan_experiment", fields).await
@@ -174,8 +182,8 @@ pub(super) fn plan_failure(code: u8, answered: bool) -> u8 {
 }
 
 /// The exit code of a run.
-pub(super) fn exit_code(result: &Value) -> u8 {
-    match result["verdict"].as_str().and_then(Verdict::parse) {
+pub(super) fn exit_code(result: &RunOutput) -> u8 {
+    match result.verdict {
         Some(Verdict::Held) => 0,
         Some(Verdict::Deviated) => 1,
         Some(Verdict::Refused) => REFUSED,
@@ -184,13 +192,8 @@ pub(super) fn exit_code(result: &Value) -> u8 {
         Some(Verdict::Aborted) => 5,
         Some(Verdict::Interrupted) => 6,
         Some(Verdict::Unverified) => 7,
-        None if result["dry_run"] == json!(true) => {
-            if result["success"] == json!(true) {
-                0
-            } else {
-                REFUSED
-            }
-        }
+        None if result.dry_run == Some(true) && result.success => 0,
+        None if result.dry_run == Some(true) => REFUSED,
         None => FAILED,
     }
 }
@@ -216,7 +219,7 @@ pub(super) async fn run(
     args: &RunArgs,
     experiment: Experiment,
     json: bool,
-) -> Result<Value, RunError> {
+) -> Result<RunOutput, RunError> {
     let begin = begin(socket, &args.how, experiment);
     if args.how.dry_run || args.detach {
         return Ok(begin.await?);
@@ -256,13 +259,14 @@ fn left(run: Option<&String>, why: &str) -> RunError {
 }
 
 /// Begins a run, which then goes on by itself; or only looks, with `--dry-run`, which registers nothing.
-async fn begin(socket: &Path, how: &How, experiment: Experiment) -> Result<Value, ClientError> {
+async fn begin(socket: &Path, how: &How, experiment: Experiment) -> Result<RunOutput, ClientError> {
     let name = match experiment {
         Experiment::Registered(name) => name,
         Experiment::Document(document) if how.dry_run => return plan(socket, how.stage, &document).await,
         Experiment::Document(document) => {
-            let registered = call(socket, "chaos_register_experiment", object(document)).await?;
-            text(&registered, "experiment_name").to_owned()
+            let registered: RegisterOutput =
+                call(socket, "chaos_register_experiment", object(document)).await?;
+            registered.experiment_name
         }
     };
     let mut fields = how.fields(&name);
@@ -275,16 +279,16 @@ async fn begin(socket: &Path, how: &How, experiment: Experiment) -> Result<Value
 /// Has a run begun, whose handle goes to `known`, and follows it to its end, which is asked for as soon as `stopped` has the name of a signal.
 async fn to_the_end<W: Write>(
     socket: &Path,
-    begin: impl Future<Output = Result<Value, ClientError>>,
+    begin: impl Future<Output = Result<RunOutput, ClientError>>,
     known: &OnceCell<String>,
     progress: &mut Progress<W>,
     stopped: oneshot::Receiver<&'static str>,
-) -> Result<Value, RunError> {
+) -> Result<RunOutput, RunError> {
     let begun = begin.await?;
-    if !begun["verdict"].is_null() {
+    if begun.verdict.is_some() {
         return Ok(begun);
     }
-    let run = known.get_or_init(|| text(&begun, "run_id").to_owned());
+    let run = known.get_or_init(|| begun.run_id);
     tokio::select! {
         ended = follow(socket, run, true, progress) => return Ok(ended?),
         Ok(signal) = stopped => {
@@ -292,7 +296,7 @@ async fn to_the_end<W: Write>(
             eprintln!("chaosctl: {signal}: stopping run {run}, and waiting for its end; again to wait no longer");
         }
     }
-    match call(socket, "chaos_stop", object(json!({"run_id": run}))).await {
+    match call::<Value>(socket, "chaos_stop", object(json!({"run_id": run}))).await {
         // It may take longer, leave something, or have ended by itself: that is told of the run.
         Ok(_) => {}
         Err(ClientError::Refused { code, .. })
@@ -303,19 +307,28 @@ async fn to_the_end<W: Write>(
 }
 
 /// One call in a session of its own.
-async fn call(socket: &Path, tool: &'static str, fields: Map<String, Value>) -> Result<Value, ClientError> {
+async fn call<T: DeserializeOwned>(
+    socket: &Path,
+    tool: &'static str,
+    fields: Map<String, Value>,
+) -> Result<T, ClientError> {
     let client = Client::connect(socket).await?;
-    let answer = client.call(tool, fields).await;
+    let answer = client.ask(tool, fields).await;
     client.close().await;
-    answer
+    Ok(answer?.read)
 }
 
 /// Everything about a run, at its end if that is to be waited for; and the exit code.
-pub(super) async fn show(socket: &Path, args: &ShowArgs, json: bool) -> Result<(Value, u8), ClientError> {
+pub(super) async fn show(
+    socket: &Path,
+    args: &ShowArgs,
+    json: bool,
+) -> Result<(Answer<RunDetails>, u8), ClientError> {
     let (run, code) = match args.wait {
         true => {
             let run = until_ended(socket, &args.run, json).await?;
-            (text(&run, "run_id").to_owned(), exit_code(&run))
+            let code = exit_code(&run);
+            (run.run_id, code)
         }
         false => (args.run.clone(), 0),
     };
@@ -326,11 +339,20 @@ pub(super) async fn show(socket: &Path, args: &ShowArgs, json: bool) -> Result<(
 }
 
 /// How a run has ended.
-async fn until_ended(socket: &Path, run: &str, json: bool) -> Result<Value, ClientError> {
+async fn until_ended(socket: &Path, run: &str, json: bool) -> Result<RunOutput, ClientError> {
     let mut progress = Progress::new(json);
     let ended = follow(socket, run, false, &mut progress).await;
     progress.end();
     ended
+}
+
+/// What is looked at of a run that is waited for. Whatever else a daemon of another version says of it, the wait goes on.
+#[derive(Deserialize)]
+struct Followed {
+    #[serde(default)]
+    ended: bool,
+    run: RunOutput,
+    running: Option<RunningView>,
 }
 
 /// How a run has ended. `known`: there is such a run, whatever a server that has just started says.
@@ -339,18 +361,19 @@ async fn follow<W: Write>(
     run: &str,
     mut known: bool,
     progress: &mut Progress<W>,
-) -> Result<Value, ClientError> {
+) -> Result<RunOutput, ClientError> {
     let wait = if progress.is_shown() { LOOK } else { LONGEST_WAIT };
     // First without waiting, so that it is known whether there is such a run before anything is lost.
     let mut asked = object(json!({"run_id": run}));
     let (mut client, mut lost) = (None, None);
     loop {
         match look(socket, &mut client, &asked).await {
-            Ok(mut answer) if answer["ended"] == json!(true) => return Ok(answer["run"].take()),
-            Ok(answer) => {
-                progress.show(&answer["running"]);
-                asked =
-                    object(json!({"run_id": answer["run"]["run_id"], "wait_seconds": wait.as_secs_f64()}));
+            Ok(followed) if followed.ended => return Ok(followed.run),
+            Ok(Followed { run, running, .. }) => {
+                if let Some(running) = running {
+                    progress.show(&running);
+                }
+                asked = object(json!({"run_id": run.run_id, "wait_seconds": wait.as_secs_f64()}));
                 (known, lost) = (true, None);
             }
             Err(error) if known => {
@@ -372,12 +395,12 @@ async fn look(
     socket: &Path,
     client: &mut Option<Client>,
     asked: &Map<String, Value>,
-) -> Result<Value, ClientError> {
+) -> Result<Followed, ClientError> {
     let client = match client {
         Some(client) => client,
         None => client.insert(Client::connect(socket).await?),
     };
-    client.call("chaos_get_run", asked.clone()).await
+    Ok(client.ask("chaos_get_run", asked.clone()).await?.read)
 }
 
 pub(super) fn object(value: Value) -> Map<String, Value> {
@@ -394,14 +417,20 @@ mod tests {
 
     #[test]
     fn every_verdict_has_an_exit_code_of_its_own_which_the_help_explains() {
-        let codes: Vec<_> = VERDICTS.iter().map(|verdict| exit_code(&json!({"verdict": verdict}))).collect();
+        let ended = |verdict: &Verdict| RunOutput { verdict: Some(*verdict), ..RunOutput::default() };
+        let codes: Vec<_> = VERDICTS.iter().map(|verdict| exit_code(&ended(verdict))).collect();
         assert_eq!(codes, [0, 1, 2, 3, 4, 5, 6, 7]);
         for (verdict, code) in VERDICTS.iter().zip(codes) {
             assert!(EXIT_CODES.contains(&format!("\n  {code}  {verdict}: ")), "{verdict}");
         }
-        assert_eq!(exit_code(&json!({"error": "still running"})), FAILED);
-        assert_eq!(exit_code(&json!({"dry_run": true, "success": true})), 0);
-        assert_eq!(exit_code(&json!({"dry_run": true, "success": false})), REFUSED);
+        assert_eq!(
+            exit_code(&RunOutput { error: Some("still running".into()), ..RunOutput::default() }),
+            FAILED
+        );
+        for (success, code) in [(true, 0), (false, REFUSED)] {
+            let looked_at = RunOutput { dry_run: Some(true), success, ..RunOutput::default() };
+            assert_eq!(exit_code(&looked_at), code);
+        }
     }
 
     #[test]

@@ -6,9 +6,13 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use serde_json::{Map, Value, json};
 
-use super::client::{Client, ClientError};
+use super::client::{Answer, Client, ClientError};
 use super::runs::object;
 use super::{duration, show};
+use crate::mcp::results::word;
+use crate::mcp::schedule::{ScheduleOutput, ScheduleView};
+use crate::server::schedule::Outcome;
+use crate::server::schedule::plan::Words;
 use crate::spec::windows::WindowWords;
 
 #[derive(Debug, Subcommand)]
@@ -100,12 +104,12 @@ pub(super) async fn carry_out(
     client: &Client,
     command: &ScheduleCommand,
 ) -> Result<(String, Value), ClientError> {
-    let answer = client.call("chaos_schedule", command.fields()).await?;
-    let mut out = match show::text(&answer, "message") {
+    let answer: Answer<ScheduleOutput> = client.ask("chaos_schedule", command.fields()).await?;
+    let mut out = match answer.read.message.as_str() {
         "" => String::new(),
         message => format!("{message}\n"),
     };
-    for schedule in show::list(&answer, "schedules") {
+    for schedule in &answer.read.schedules {
         match command {
             ScheduleCommand::Set(_) | ScheduleCommand::Show { .. } => details(&mut out, schedule),
             ScheduleCommand::List => line(&mut out, schedule),
@@ -115,68 +119,59 @@ pub(super) async fn carry_out(
     if out.is_empty() {
         out.push_str("no schedule\n");
     }
-    Ok((out, answer))
+    Ok((out, answer.json))
 }
 
 /// One in a list.
-fn line(out: &mut String, schedule: &Value) {
-    let next = match show::list(schedule, "next").first().and_then(Value::as_str) {
-        _ if schedule["paused"] == json!(true) => "paused".to_owned(),
+fn line(out: &mut String, schedule: &ScheduleView) {
+    let next = match schedule.next.first() {
+        _ if schedule.paused => "paused".to_owned(),
         Some(next) => format!("next {next}"),
         None => "never again".to_owned(),
     };
-    let last = match show::list(schedule, "outcomes").last() {
-        Some(last) => format!("  {} {}", show::text(last, "became"), show::text(last, "time")),
-        None => String::new(),
-    };
-    let (name, cron) = (show::text(schedule, "name"), show::text(schedule, "cron"));
-    let (zone, experiment) = (show::text(schedule, "time_zone"), show::text(schedule, "experiment"));
+    let last = schedule.outcomes.last();
+    let last = last.map(|last| format!("  {} {}", word(last.became), last.time)).unwrap_or_default();
+    let Words { experiment, cron, time_zone, .. } = &schedule.words;
     // Writing to a string cannot fail.
-    let _ = writeln!(out, "{name}  {cron}  {zone}  {experiment}  {next}{last}");
+    let _ = writeln!(out, "{}  {cron}  {time_zone}  {experiment}  {next}{last}", schedule.name);
 }
 
 /// All of one.
-fn details(out: &mut String, schedule: &Value) {
-    let field = |name: &str| show::text(schedule, name);
-    let mut lines = vec![
-        format!("{}: {} at {:?}, {}", field("name"), field("experiment"), field("cron"), field("time_zone")),
-        format!("  set by {}, {}", field("set_by"), field("set_at")),
-    ];
-    for kind in ["only", "never"] {
-        for window in show::list(&schedule["windows"], kind) {
-            let on = ["days", "dates"].map(|field| show::text(window, field)).concat();
-            let times = format!("{}-{}", show::text(window, "from"), show::text(window, "to"));
-            let words: Vec<_> = [kind, &on, &times].into_iter().filter(|word| !word.is_empty()).collect();
-            lines.push(format!("  {}", words.join(" ")));
+fn details(out: &mut String, schedule: &ScheduleView) {
+    let ScheduleView { name, words, paused, set_by, set_at, next, outcomes } = schedule;
+    let Words { experiment, cron, time_zone, windows, jitter_seconds, seed } = words;
+    let _ = writeln!(out, "{name}: {experiment} at {cron:?}, {time_zone}\n  set by {set_by}, {set_at}");
+    for (kind, windows) in [("only", &windows.only), ("never", &windows.never)] {
+        for window in windows {
+            let _ = writeln!(out, "  {kind} {window}");
         }
     }
-    if schedule["jitter_seconds"] != json!(0) {
-        let jitter = show::seconds(schedule, "jitter_seconds");
-        lines.push(format!("  up to {jitter} later, by seed {}", schedule["seed"]));
+    if *jitter_seconds != 0 {
+        let jitter = show::seconds(f64::from(*jitter_seconds));
+        let _ = writeln!(out, "  up to {jitter} later, by seed {seed}");
     }
-    if schedule["paused"] == json!(true) {
-        lines.push(format!("  paused: chaosctl schedule resume {}", field("name")));
+    if *paused {
+        let _ = writeln!(out, "  paused: chaosctl schedule resume {name}");
     }
-    for next in show::list(schedule, "next") {
-        lines.push(format!("  next {}", next.as_str().unwrap_or_default()));
+    for next in next {
+        let _ = writeln!(out, "  next {next}");
     }
-    for outcome in show::list(schedule, "outcomes") {
-        let (time, became) = (show::text(outcome, "time"), show::text(outcome, "became"));
-        let mut told = format!("  {time}  {became}");
-        if outcome["times"] != json!(1) {
-            let _ = write!(told, ", {} times", outcome["times"]);
-        }
-        if let Some(run) = outcome["run_id"].as_str() {
-            let _ = write!(told, ": chaosctl show {run}");
-        }
-        if let Some(reason) = outcome["reason"].as_str() {
-            let _ = write!(told, ": {reason}");
-        }
-        lines.push(told);
+    outcomes.iter().for_each(|outcome| became(out, outcome));
+}
+
+/// What has become of a firing.
+fn became(out: &mut String, outcome: &Outcome) {
+    let _ = write!(out, "  {}  {}", outcome.time, word(outcome.became));
+    if outcome.times != 1 {
+        let _ = write!(out, ", {} times", outcome.times);
     }
-    for line in lines {
-        let _ = writeln!(out, "{line}");
+    if let Some(run) = &outcome.run_id {
+        let _ = write!(out, ": chaosctl show {run}");
     }
+    if let Some(reason) = &outcome.reason {
+        let _ = write!(out, ": {reason}");
+    }
+    out.push('\n');
 }
 
 #[cfg(test)]
@@ -185,7 +180,7 @@ mod tests {
 
     #[test]
     fn a_schedule_is_told_with_all_that_narrows_it_and_what_has_become_of_it() {
-        let schedule = json!({
+        let schedule: ScheduleView = serde_json::from_value(json!({
             "name": "nightly", "experiment": "slow", "cron": "0 10 * * 1-5", "time_zone": "Europe/Berlin",
             "windows": {"only": [{"days": "mon-fri", "from": "09:00", "to": "17:00"}], "never": [{"from": "12:00", "to": "13:00"}, {"dates": "12-25", "from": "00:00", "to": "24:00"}]},
             "jitter_seconds": 300, "seed": 7, "paused": false, "set_by": "uid 0", "set_at": "2026-02-05T10:00:00.000Z",
@@ -194,7 +189,8 @@ mod tests {
                 {"time": "2026-02-04T09:00:00Z", "became": "fired", "times": 1, "run_id": "4f1c"},
                 {"time": "2026-02-05T09:00:00Z", "became": "missed", "times": 3, "reason": "asleep"},
             ],
-        });
+        }))
+        .unwrap();
         let mut text = String::new();
         details(&mut text, &schedule);
         assert_eq!(

@@ -6,22 +6,20 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::{duration, evidence};
-use crate::experiment::{Impact, Verdict};
-use crate::request::TargetsReport;
+use crate::experiment::alert::Alarm;
+use crate::experiment::recovery::Incident;
+use crate::experiment::role::Stage;
+use crate::experiment::{Recovery, Verdict};
+use crate::mcp::control::{AbilityView, DoctorOutput};
+use crate::mcp::experiment::RegisterOutput;
+use crate::mcp::plan::PlanOutput;
+use crate::mcp::results::{FaultView, InjectOutput, RunOutput, RunningView, StatusOutput};
 use crate::server::history::Latest;
 use crate::server::history::precedents::{Precedents, Similar};
 use crate::spec::{FAULT_TYPES, FaultType};
 
-pub(super) fn text<'a>(value: &'a Value, field: &str) -> &'a str {
-    value[field].as_str().unwrap_or_default()
-}
-
-pub(super) fn list<'a>(value: &'a Value, field: &str) -> &'a [Value] {
-    value[field].as_array().map(Vec::as_slice).unwrap_or_default()
-}
-
-pub(super) fn seconds(value: &Value, field: &str) -> String {
-    let seconds = value[field].as_f64().unwrap_or_default();
+/// A length of time that the daemon has given as a number of seconds.
+pub(super) fn seconds(seconds: f64) -> String {
     duration::show(Duration::try_from_secs_f64(seconds).unwrap_or_default())
 }
 
@@ -33,51 +31,46 @@ macro_rules! line {
 }
 
 /// What an injection did: what is broken, until when, and how to stop it.
-pub(super) fn injected(answer: &Value) -> String {
+pub(super) fn injected(answer: &InjectOutput) -> String {
     let mut out = String::new();
-    let name = text(answer, "fault_name");
-    if answer["was_triggered"] != json!(true) {
-        line!(out, "{name}: {}", text(answer, "message"));
+    let name = &answer.fault_name;
+    if !answer.was_triggered {
+        line!(out, "{name}: {}", answer.message.as_deref().unwrap_or_default());
         return out;
     }
-    line!(out, "{name}: {}", text(answer, "description"));
-    if takes_host_down(answer) {
+    line!(out, "{name}: {}", answer.description.as_deref().unwrap_or_default());
+    if ["host_reboot", "host_panic"].contains(&answer.fault_type.as_str()) {
         line!(out, "  prevent it, before it is too late, with: chaosctl stop {name}");
         return out;
     }
-    line!(
-        out,
-        "  ends by itself in {}; stop it now with: chaosctl stop {name}",
-        seconds(answer, "ends_in_seconds")
-    );
-    if text(answer, "state") == "no_traffic" {
+    let ends = seconds(answer.ends_in_seconds.unwrap_or_default());
+    line!(out, "  ends by itself in {ends}; stop it now with: chaosctl stop {name}");
+    if answer.state.as_deref() == Some("no_traffic") {
         line!(out, "  active, but nothing has met it yet; see: chaosctl status");
     }
-    if let Some(message) = answer["error_message"].as_str() {
+    if let Some(message) = &answer.error_message {
         line!(out, "  {message}");
     }
     out
 }
 
-fn takes_host_down(fault: &Value) -> bool {
-    ["host_reboot", "host_panic"].contains(&text(fault, "fault_type"))
-}
-
 /// What an injection would do.
-pub(super) fn plan(answer: &Value) -> String {
+pub(super) fn plan(answer: &PlanOutput) -> String {
     let mut out = String::new();
-    line!(out, "would do: {}", text(answer, "description"));
-    line!(out, "  for {}; lifetime class {}", seconds(answer, "duration_seconds"), text(answer, "lifetime"));
-    line!(out, "  guard: {}", text(answer, "guard"));
-    impact(&mut out, &answer["impact"]);
-    for step in list(answer, "steps") {
-        line!(out, "  - {}", step.as_str().unwrap_or_default());
+    line!(out, "would do: {}", answer.description);
+    line!(out, "  for {}; lifetime class {}", seconds(answer.duration_seconds), answer.lifetime);
+    line!(out, "  guard: {}", answer.guard);
+    if let Some(impact) = &answer.impact {
+        line!(out, "  would affect: {impact}");
     }
-    if let Ok(targets) = serde_json::from_value::<TargetsReport>(answer["targets"].clone()) {
+    for step in &answer.steps {
+        line!(out, "  - {step}");
+    }
+    if let Some(targets) = &answer.targets {
         out.push_str(&targets.to_string());
     }
-    for (field, word) in [("restarts", "started anew by"), ("warnings", "warning")] {
-        for found in list(answer, field).iter().filter_map(Value::as_str) {
+    for (found, word) in [(&answer.restarts, "started anew by"), (&answer.warnings, "warning")] {
+        for found in found {
             line!(out, "  {word}: {found}");
         }
     }
@@ -85,121 +78,91 @@ pub(super) fn plan(answer: &Value) -> String {
 }
 
 /// What is registered and active.
-pub(super) fn status(answer: &Value) -> String {
+pub(super) fn status(answer: &StatusOutput) -> String {
     let mut out = String::new();
-    let faults = list(answer, "active_faults");
-    let is_active = |fault: &&Value| fault["active"] == json!(true);
-    let active = faults.iter().filter(is_active).count();
-    line!(
-        out,
-        "{active} active, {} registered",
-        faults.iter().filter(|fault| fault["registered"] == json!(true)).count()
-    );
-    for fault in faults.iter().filter(is_active) {
-        line!(
-            out,
-            "  {}  {}  ends in {}",
-            text(fault, "name"),
-            text(fault, "state"),
-            seconds(fault, "remaining_seconds")
-        );
-        line!(out, "      {}", text(fault, "description"));
-        line!(out, "      {}; guard: {}", text(fault, "lifetime"), text(fault, "guard"));
-        let addresses: Vec<_> = list(fault, "host_addresses").iter().filter_map(Value::as_str).collect();
-        if !addresses.is_empty() {
-            line!(out, "      its host stands for {}", addresses.join(", "));
-        }
-        // What is none of these is not shown.
-        let evidence = serde_json::from_value(fault["evidence"].clone()).unwrap_or_default();
-        let fault_type = FaultType::parse(text(fault, "fault_type")).ok();
-        for words in evidence::lines(&evidence, fault_type) {
-            line!(out, "      {words}");
-        }
-        if let Some(note) = fault["note"].as_str() {
-            line!(out, "      {note}");
-        }
-    }
-    faults.iter().filter(|fault| !is_active(fault)).for_each(|fault| inactive(&mut out, fault));
+    let (active, others): (Vec<_>, Vec<_>) =
+        answer.active_faults.iter().partition(|fault| fault.active == Some(true));
+    let registered = answer.active_faults.iter().filter(|fault| fault.registered).count();
+    line!(out, "{} active, {registered} registered", active.len());
+    active.iter().for_each(|fault| active_fault(&mut out, fault));
+    others.iter().for_each(|fault| inactive(&mut out, fault));
     runs(&mut out, answer);
     out
 }
 
-/// A fault that is registered, or has ended.
-fn inactive(out: &mut String, fault: &Value) {
-    let note = fault["note"].as_str().map(|note| format!("  ({note})")).unwrap_or_default();
-    line!(
-        out,
-        "  {}  {}  {}, probability {}{note}",
-        text(fault, "name"),
-        if fault["registered"] == json!(true) { "registered" } else { "ended" },
-        text(fault, "fault_type"),
-        fault["probability"]
-    );
+/// A fault that is on the host.
+fn active_fault(out: &mut String, fault: &FaultView) {
+    let word = |word: &Option<String>| word.clone().unwrap_or_default();
+    let remaining = seconds(fault.remaining_seconds.unwrap_or_default());
+    line!(out, "  {}  {}  ends in {remaining}", fault.name, word(&fault.state));
+    line!(out, "      {}", word(&fault.description));
+    line!(out, "      {}; guard: {}", word(&fault.lifetime), word(&fault.guard));
+    let addresses: Vec<_> = fault.host_addresses.iter().map(ToString::to_string).collect();
+    if !addresses.is_empty() {
+        line!(out, "      its host stands for {}", addresses.join(", "));
+    }
+    let evidence = fault.evidence.unwrap_or_default();
+    for words in evidence::lines(&evidence, FaultType::parse(&fault.fault_type).ok()) {
+        line!(out, "      {words}");
+    }
+    if let Some(note) = &fault.note {
+        line!(out, "      {note}");
+    }
 }
 
-fn runs(out: &mut String, answer: &Value) {
-    for run in list(answer, "running") {
-        line!(
-            out,
-            "  running: {} (run {}, fault {})",
-            text(run, "experiment_name"),
-            text(run, "run_id"),
-            text(run, "fault_name")
-        );
+/// A fault that is registered, or has ended.
+fn inactive(out: &mut String, fault: &FaultView) {
+    let note = fault.note.as_ref().map(|note| format!("  ({note})")).unwrap_or_default();
+    let state = if fault.registered { "registered" } else { "ended" };
+    let FaultView { name, fault_type, .. } = fault;
+    line!(out, "  {name}  {state}  {fault_type}, probability {}{note}", json!(fault.probability));
+}
+
+fn runs(out: &mut String, answer: &StatusOutput) {
+    for RunningView { experiment_name, run_id, fault_name, .. } in &answer.running {
+        line!(out, "  running: {experiment_name} (run {run_id}, fault {fault_name})");
     }
-    let rate = answer["success_rate"].as_f64().unwrap_or_default();
-    line!(
-        out,
-        "{} experiments registered, {} runs{}",
-        answer["registered_experiments"],
-        answer["total_runs"],
-        if answer["total_runs"] == json!(0) {
-            String::new()
-        } else {
-            format!(", {:.0} % successful", rate * 100.0)
-        }
-    );
-    for result in list(answer, "results") {
+    let successful = match answer.total_runs {
+        0 => String::new(),
+        _ => format!(", {:.0} % successful", answer.success_rate * 100.0),
+    };
+    let (registered, total) = (answer.registered_experiments, answer.total_runs);
+    line!(out, "{registered} experiments registered, {total} runs{successful}");
+    for result in &answer.results {
         line!(out, "  {}", result_line(result));
     }
 }
 
 /// The verdict on a run; of one of before there were verdicts, whether it was a success.
-fn verdict(result: &Value) -> &str {
-    match (result["verdict"].as_str(), result["success"] == json!(true)) {
-        (Some(verdict), _) => verdict,
+fn verdict(result: &RunOutput) -> &'static str {
+    match (result.verdict, result.success) {
+        (Some(verdict), _) => verdict.name(),
         (None, true) => "success",
         (None, false) => "no success",
     }
 }
 
 /// What would become of a run.
-fn admission(answer: &Value) -> &str {
-    if answer["success"] == json!(true) { "would be run, looked at" } else { "would be refused, looked at" }
+fn admission(answer: &RunOutput) -> &'static str {
+    if answer.success { "would be run, looked at" } else { "would be refused, looked at" }
 }
 
-fn result_line(result: &Value) -> String {
-    let error = result["error"].as_str().unwrap_or_default();
-    let line = format!(
-        "{}  {}  {}  {}  {}  {error}",
-        text(result, "started_at"),
-        text(result, "run_id"),
-        verdict(result),
-        text(result, "experiment_name"),
-        seconds(result, "duration_seconds")
-    );
+fn result_line(result: &RunOutput) -> String {
+    let RunOutput { started_at, run_id, experiment_name, .. } = result;
+    let (verdict, took) = (verdict(result), seconds(result.duration_seconds));
+    let error = result.error.as_deref().unwrap_or_default();
+    let line = format!("{started_at}  {run_id}  {verdict}  {experiment_name}  {took}  {error}");
     line.trim_end().to_owned()
 }
 
 /// Runs that have ended, a line each, and those that go on.
-pub(super) fn history(answer: &Value) -> String {
+pub(super) fn history<'a>(results: impl Iterator<Item = &'a RunOutput>, running: &[RunningView]) -> String {
     let mut out = String::new();
-    for result in list(answer, "results") {
+    for result in results {
         line!(out, "{}", result_line(result));
     }
-    for run in list(answer, "running") {
-        let name = text(run, "experiment_name");
-        line!(out, "{}  {}  running  {name}", text(run, "started_at"), text(run, "run_id"));
+    for RunningView { started_at, run_id, experiment_name, .. } in running {
+        line!(out, "{started_at}  {run_id}  running  {experiment_name}");
     }
     if out.is_empty() {
         line!(out, "no such run");
@@ -208,65 +171,59 @@ pub(super) fn history(answer: &Value) -> String {
 }
 
 /// What is known of one run in all.
-pub(super) fn details(result: &Value) -> String {
+pub(super) fn details(result: &RunOutput) -> String {
     let mut out = run(result);
-    line!(out, "  run {}, begun {}", text(result, "run_id"), text(result, "started_at"));
-    if let Some(affected) = result["packets_affected"].as_u64() {
+    line!(out, "  run {}, begun {}", result.run_id, result.started_at);
+    if let Some(affected) = result.packets_affected {
         line!(out, "  packets, or calls, that its faults acted on: {affected}");
     }
-    if result["gate_reaction_seconds"].is_number() {
-        line!(out, "  from the breach to all faults removed: {}", seconds(result, "gate_reaction_seconds"));
+    if let Some(reaction) = result.gate_reaction_seconds {
+        line!(out, "  from the breach to all faults removed: {}", seconds(reaction));
     }
     out
 }
 
 /// How a run went.
-pub(super) fn run(answer: &Value) -> String {
+pub(super) fn run(answer: &RunOutput) -> String {
     let mut out = String::new();
-    let met = |stage: &str| {
-        let verified =
-            answer["verified"].as_array().is_none_or(|stages| stages.iter().any(|known| known == stage));
-        match (verified, answer[format!("steady_state_{stage}")] == json!(true)) {
-            (true, true) => "met",
-            (true, false) => "not met",
-            (false, _) => "not verified",
-        }
+    let met = |stage: Stage, met: bool| match (answer.verified.is_none_or(|stages| stages.has(stage)), met) {
+        (true, true) => "met",
+        (true, false) => "not met",
+        (false, _) => "not verified",
     };
-    line!(
-        out,
-        "{}{}: {} after {}",
-        text(answer, "experiment_name"),
-        answer["stage"].as_u64().map(|stage| format!(" at stage {stage} %")).unwrap_or_default(),
-        if answer["dry_run"] == json!(true) { admission(answer) } else { verdict(answer) },
-        seconds(answer, "duration_seconds")
-    );
-    line!(out, "  steady state before: {}, after: {}", met("before"), met("after"));
-    list(answer, "plans").iter().for_each(|planned| plan_of_action(&mut out, planned));
-    for limit in list(answer, "host_limits").iter().filter_map(Value::as_str) {
+    let stage = answer.stage.map(|stage| format!(" at {stage}")).unwrap_or_default();
+    let outcome = if answer.dry_run == Some(true) { admission(answer) } else { verdict(answer) };
+    line!(out, "{}{stage}: {outcome} after {}", answer.experiment_name, seconds(answer.duration_seconds));
+    let before = met(Stage::Before, answer.steady_state_before);
+    let after = met(Stage::After, answer.steady_state_after);
+    line!(out, "  steady state before: {before}, after: {after}");
+    answer.plans.iter().flatten().for_each(|planned| plan_of_action(&mut out, planned));
+    for limit in answer.host_limits.iter().flatten() {
         line!(out, "  ends by {limit}");
     }
-    for name in list(answer, "not_sampled").iter().filter_map(Value::as_str) {
+    for name in answer.not_sampled.iter().flatten() {
         line!(out, "  not sampled, since asking may change something: {name}");
     }
-    if let Some(digest) = answer["digest"].as_str() {
+    if let Some(digest) = &answer.digest {
         line!(out, "  document {digest}");
     }
-    precedents(&mut out, &answer["history"]);
-    recovery(&mut out, &answer["recovery"]);
-    for field in ["error", "warning"] {
-        if let Some(text) = answer[field].as_str() {
-            line!(out, "  {text}");
-        }
+    if let Some(history) = &answer.history {
+        precedents(&mut out, history);
     }
-    if let Some(next) = answer["next"].as_str() {
+    if let Some(shown) = &answer.recovery {
+        recovery(&mut out, shown);
+    }
+    for text in [&answer.error, &answer.warning].into_iter().flatten() {
+        line!(out, "  {text}");
+    }
+    if let Some(next) = &answer.next {
         line!(out, "  next: {next}");
     }
     out
 }
 
 /// What has run before, and what was like it.
-fn precedents(out: &mut String, history: &Value) {
-    let Ok(history) = serde_json::from_value::<Precedents>(history.clone()) else { return };
+fn precedents(out: &mut String, history: &Precedents) {
     line!(out, "  history: {}", history.summary);
     let ended = |run: &Latest| {
         let verdict = run.verdict.map_or("ended", Verdict::name);
@@ -282,120 +239,109 @@ fn precedents(out: &mut String, history: &Value) {
 }
 
 /// What one action of an experiment would do, or why it would be refused.
-fn plan_of_action(out: &mut String, planned: &Value) {
-    line!(out, "  {} ({})", text(planned, "action"), text(planned, "fault_type"));
-    let lines = match planned["error"].as_object() {
-        Some(_) => format!("refused: {}\n", text(&planned["error"], "message")),
+fn plan_of_action(out: &mut String, planned: &PlanOutput) {
+    let word = |word: &Option<String>| word.clone().unwrap_or_default();
+    line!(out, "  {} ({})", word(&planned.action), word(&planned.fault_type));
+    let lines = match &planned.error {
+        Some(error) => format!("refused: {}\n", error.message),
         None => plan(planned),
     };
     lines.lines().for_each(|line| line!(out, "    {line}"));
 }
 
-/// Who would be affected, and how badly.
-fn impact(out: &mut String, affected: &Value) {
-    if let Ok(impact) = serde_json::from_value::<Impact>(affected.clone()) {
-        line!(out, "  would affect: {impact}");
+/// What a run has shown of recovery.
+fn recovery(out: &mut String, recovery: &Recovery) {
+    recovery.incidents.iter().for_each(|each| incident(out, each));
+    recovery.alerts.iter().for_each(|each| alarm(out, each));
+    if let Some(detected) = recovery.mttd_by_alert_seconds {
+        line!(out, "  MTTD by alert {}", seconds(detected));
+    }
+    if let Some(recovered) = recovery.mttr_seconds {
+        let detected = seconds(recovery.mttd_seconds.unwrap_or_default());
+        line!(out, "  MTTD {detected}, MTTR {}", seconds(recovered));
+    }
+    if let Some(within) = recovery.within_rto {
+        let objective = seconds(recovery.rto_seconds.unwrap_or_default());
+        let word = if within { "met" } else { "missed" };
+        line!(out, "  recovery time objective of {objective}: {word}");
     }
 }
 
-/// What a run has shown of recovery, if it has.
-fn recovery(out: &mut String, recovery: &Value) {
-    for incident in list(recovery, "incidents") {
-        let mut words = Vec::new();
-        for (field, word) in [
-            ("gone_after_seconds", "process gone"),
-            ("unreachable_after_seconds", "steady state seen to fail"),
-            ("new_process_after_seconds", "new process"),
-            ("recovered_after_seconds", "recovered"),
-        ] {
-            if incident[field].is_number() {
-                words.push(format!("{word} after {}", seconds(incident, field)));
-            }
-        }
-        match incident["finding"].as_str() {
-            Some(finding) => words.push(finding.to_owned()),
-            None if incident["recovered_after_seconds"].is_null() => {
-                words.push("not seen to recover".to_owned());
-            }
-            None => {}
-        }
-        line!(out, "  {}: {}", text(incident, "action"), words.join(", "));
-    }
-    for alarm in list(recovery, "alerts") {
-        let mut words = vec![match alarm["fired_after_seconds"].is_number() {
-            true => format!("fired after {}", seconds(alarm, "fired_after_seconds")),
-            false => "not seen to fire".to_owned(),
-        }];
-        if alarm["gone_after_seconds"].is_number() {
-            words.push(format!("gone {} after the removal", seconds(alarm, "gone_after_seconds")));
-        }
-        line!(out, "  alert {}: {}", text(alarm, "alert"), words.join(", "));
-    }
-    if recovery["mttd_by_alert_seconds"].is_number() {
-        line!(out, "  MTTD by alert {}", seconds(recovery, "mttd_by_alert_seconds"));
-    }
-    if recovery["mttr_seconds"].is_number() {
-        let (detect, recover) = (seconds(recovery, "mttd_seconds"), seconds(recovery, "mttr_seconds"));
-        line!(out, "  MTTD {detect}, MTTR {recover}");
-    }
-    if let Some(within) = recovery["within_rto"].as_bool() {
-        let word = if within { "met" } else { "missed" };
-        line!(out, "  recovery time objective of {}: {word}", seconds(recovery, "rto_seconds"));
-    }
+/// What came of one action.
+fn incident(out: &mut String, incident: &Incident) {
+    let times = [
+        (incident.gone_after_seconds, "process gone"),
+        (incident.unreachable_after_seconds, "steady state seen to fail"),
+        (incident.new_process_after_seconds, "new process"),
+        (incident.recovered_after_seconds, "recovered"),
+    ];
+    let times =
+        times.into_iter().filter_map(|(after, word)| Some(format!("{word} after {}", seconds(after?))));
+    let missing = match &incident.finding {
+        Some(finding) => Some(finding.clone()),
+        None if incident.recovered_after_seconds.is_none() => Some("not seen to recover".to_owned()),
+        None => None,
+    };
+    let words: Vec<_> = times.chain(missing).collect();
+    line!(out, "  {}: {}", incident.action, words.join(", "));
+}
+
+/// What became of one alert.
+fn alarm(out: &mut String, alarm: &Alarm) {
+    let fired = match alarm.fired_after_seconds {
+        Some(after) => format!("fired after {}", seconds(after)),
+        None => "not seen to fire".to_owned(),
+    };
+    let gone = alarm.gone_after_seconds.map(|after| format!(", gone {} after the removal", seconds(after)));
+    line!(out, "  alert {}: {fired}{}", alarm.alert, gone.unwrap_or_default());
 }
 
 /// What was registered.
-pub(super) fn registered(answer: &Value) -> String {
+pub(super) fn registered(answer: &RegisterOutput) -> String {
     let mut out = String::new();
-    let name = text(answer, "experiment_name");
-    line!(out, "registered {name:?}: {} for {}", text(answer, "fault_type"), seconds(answer, "hold_seconds"));
-    for condition in list(answer, "steady_state") {
-        line!(out, "  {}", condition.as_str().unwrap_or_default());
-    }
-    if let Some(message) = answer["message"].as_str() {
-        line!(out, "  {message}");
+    let name = &answer.experiment_name;
+    line!(out, "registered {name:?}: {} for {}", answer.fault_type, seconds(answer.hold_seconds));
+    for line in answer.steady_state.iter().chain(&answer.message) {
+        line!(out, "  {line}");
     }
     line!(out, "  run it with: chaosctl experiment run {name:?}");
     out
 }
 
 /// What this host can do.
-pub(super) fn doctor(answer: &Value) -> String {
+pub(super) fn doctor(answer: &DoctorOutput) -> String {
     let mut out = String::new();
-    line!(out, "kernel {}, chaos-daemon {}", text(answer, "kernel"), text(answer, "version"));
-    for fault in list(answer, "faults") {
-        ability(&mut out, text(fault, "fault_type"), fault);
-        for resource in list(fault, "resources") {
-            ability(&mut out, &format!("  {}", text(resource, "resource")), resource);
+    line!(out, "kernel {}, chaos-daemon {}", answer.kernel, answer.version);
+    for AbilityView { fault_type, possible, missing, remedy, resources, .. } in &answer.faults {
+        ability(&mut out, fault_type, *possible, missing, remedy.as_deref());
+        for part in resources {
+            let name = format!("  {}", part.resource);
+            ability(&mut out, &name, part.possible, &part.missing, part.remedy.as_deref());
         }
     }
-    for fact in list(answer, "facts") {
-        line!(out, "  {}: {}", text(fact, "name"), text(fact, "value"));
+    for fact in &answer.facts {
+        line!(out, "  {}: {}", fact.name, fact.value);
     }
-    match list(answer, "residue") {
-        [] => line!(
-            out,
-            "no leftovers of ours in the daemon's network namespace; everywhere: chaosctl doctor --residue"
-        ),
-        residue => {
-            for left in residue {
-                line!(out, "  left over: {}", left.as_str().unwrap_or_default());
-            }
-            line!(out, "  look everywhere, and at how they go away, with: chaosctl doctor --residue");
+    for left in &answer.residue {
+        line!(out, "  left over: {left}");
+    }
+    out.push_str(match answer.residue.is_empty() {
+        true => {
+            "no leftovers of ours in the daemon's network namespace; everywhere: chaosctl doctor --residue\n"
         }
-    }
+        false => "  look everywhere, and at how they go away, with: chaosctl doctor --residue\n",
+    });
     out
 }
 
 /// A line about what is possible or missing, and one about what would supply it.
-fn ability(out: &mut String, name: &str, found: &Value) {
-    if found["possible"] == json!(true) {
+fn ability(out: &mut String, name: &str, possible: bool, missing: &[String], remedy: Option<&str>) {
+    if possible {
         line!(out, "  {name:<20} possible");
         return;
     }
-    let missing: Vec<_> = list(found, "missing").iter().filter_map(Value::as_str).collect();
     line!(out, "  {name:<20} missing: {}", missing.join(", "));
-    if let Some(remedy) = found["remedy"].as_str() {
+    if let Some(remedy) = remedy {
         line!(out, "  {:<20} {remedy}", "");
     }
 }

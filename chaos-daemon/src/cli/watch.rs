@@ -3,13 +3,15 @@
 use std::io::Write;
 use std::time::Duration;
 
-use serde_json::{Map, Value, json};
+use serde::Deserialize;
+use serde_json::{Map, json};
 use tokio::time::sleep;
 
-use super::client::{Client, ClientError};
+use super::client::{Answer, Client, ClientError};
 use super::interrupts::Interrupts;
 use super::show;
 use crate::host::words;
+use crate::mcp::results::StatusOutput;
 use crate::spec::FaultName;
 
 /// How often a status is looked at.
@@ -18,12 +20,12 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// Shows the status again and again, until Ctrl-C or until the daemon is gone.
 pub(super) async fn status(client: &Client, json: bool) -> Result<(), ClientError> {
     loop {
-        let answer = client.call("chaos_status", Map::new()).await?;
+        let answer: Answer<StatusOutput> = client.ask("chaos_status", Map::new()).await?;
         if json {
-            println!("{answer}");
+            println!("{}", answer.json);
         } else {
             // Home and clear: the terminal's oldest trick, and all that is needed here.
-            print!("\x1b[H\x1b[2J{}", words::plain(&show::status(&answer)));
+            print!("\x1b[H\x1b[2J{}", words::plain(&show::status(&answer.read)));
         }
         if std::io::stdout().flush().is_err() {
             // Nobody looks any more.
@@ -34,6 +36,18 @@ pub(super) async fn status(client: &Client, json: bool) -> Result<(), ClientErro
             () = sleep(INTERVAL) => {}
         }
     }
+}
+
+/// What is looked at of a status while a fault is waited for. Whatever else a daemon of another version says, the wait goes on.
+#[derive(Deserialize)]
+struct Active {
+    active_faults: Vec<ActiveFault>,
+}
+
+#[derive(Deserialize)]
+struct ActiveFault {
+    name: String,
+    active: Option<bool>,
 }
 
 /// Waits until a fault has ended, or ends it at an interrupt. Returns what to say.
@@ -51,9 +65,9 @@ pub(super) async fn until_end(
             }
             () = sleep(INTERVAL / 2) => {}
         }
-        let answer = client.call("chaos_status", Map::new()).await?;
-        let active = |fault: &Value| fault["name"] == json!(name) && fault["active"] == json!(true);
-        if !answer["active_faults"].as_array().is_some_and(|faults| faults.iter().any(active)) {
+        let status: Active = client.ask("chaos_status", Map::new()).await?.read;
+        let active = |fault: &ActiveFault| fault.name == name.as_str() && fault.active == Some(true);
+        if !status.active_faults.iter().any(active) {
             return Ok(format!("{name} ended"));
         }
     }

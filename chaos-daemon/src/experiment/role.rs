@@ -53,7 +53,8 @@ impl Stages {
         Self { before: is(Stage::Before), during: is(Stage::During), after: is(Stage::After) }
     }
 
-    fn has(self, stage: Stage) -> bool {
+    /// Whether `stage` is one of them.
+    pub fn has(self, stage: Stage) -> bool {
         match stage {
             Stage::Before => self.before,
             Stage::During => self.during,

@@ -2,7 +2,7 @@
 
 use rmcp::model::{CallToolResult, JsonObject};
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::history::{limit, verdict};
@@ -22,32 +22,32 @@ const LISTED: u32 = 50;
 pub(super) const MOST_LISTED: u32 = 250;
 
 /// An experiment in a list.
-#[derive(Debug, Clone, Serialize, JsonSchema)]
-pub(super) struct Listed {
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct Listed {
     /// Name: of one that is registered, the one under which it is run.
-    experiment_name: String,
+    pub(crate) experiment_name: String,
     /// "registered", or "built-in": it can be described, and its document registered.
-    origin: Origin,
+    pub(crate) origin: Origin,
     /// What it is about.
-    title: String,
+    pub(crate) title: String,
     /// Its tags.
-    tags: Vec<String>,
+    pub(crate) tags: Vec<String>,
     /// Types of its faults, in order.
-    fault_types: Vec<String>,
+    pub(crate) fault_types: Vec<String>,
     /// SHA-256 of its document without secrets, by which its runs are known.
-    digest: String,
+    pub(crate) digest: String,
     /// Its latest run that has ended.
     #[schemars(with = "Latest")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    last_run: Option<Latest>,
+    pub(crate) last_run: Option<Latest>,
     /// Handle of its run that goes on.
     #[schemars(with = "String")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    running: Option<String>,
+    pub(crate) running: Option<String>,
     /// Why it cannot be run: this version does not take its document any more.
     #[schemars(with = "String")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    problem: Option<String>,
+    pub(crate) problem: Option<String>,
 }
 
 impl Listed {
@@ -67,18 +67,20 @@ impl Listed {
 }
 
 /// Result of `chaos_list_experiments`.
-#[derive(Debug, Clone, Default, Serialize, JsonSchema)]
-pub(super) struct ListOutput {
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+#[schemars(!default)]
+pub(crate) struct ListOutput {
     /// The experiments that were found: those registered and then those built in, each by name.
-    experiments: Vec<Listed>,
+    pub(crate) experiments: Vec<Listed>,
     /// The cursor of the page that follows; absent on the last.
     #[schemars(with = "String")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    next_cursor: Option<String>,
+    pub(crate) next_cursor: Option<String>,
     /// Why the call failed.
     #[schemars(with = "Failure")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<Failure>,
+    pub(crate) error: Option<Failure>,
 }
 
 impl Output for ListOutput {

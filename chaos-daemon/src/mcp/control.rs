@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use rmcp::model::{CallToolResult, JsonObject};
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::results::{Failure, Output, RunOutput};
@@ -163,40 +163,44 @@ pub(super) fn stop_failed(error: &ApiError) -> CallToolResult {
 }
 
 /// Whether one type of fault is possible here.
-#[derive(Debug, Clone, Serialize, JsonSchema)]
-struct AbilityView {
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+#[schemars(!default)]
+pub(crate) struct AbilityView {
     /// Type.
-    fault_type: String,
+    pub(crate) fault_type: String,
     /// What it does.
-    summary: String,
+    pub(crate) summary: String,
     /// The `params` it takes.
-    parameters: String,
+    pub(crate) parameters: String,
     /// Whether this host can do it.
-    possible: bool,
+    pub(crate) possible: bool,
     /// What is missing, by the name of module, option or capability.
-    missing: Vec<String>,
+    pub(crate) missing: Vec<String>,
     /// What would supply it.
     #[schemars(with = "String")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    remedy: Option<String>,
+    pub(crate) remedy: Option<String>,
     /// Of resource_exhaustion, each resource; of others, parts that need something else.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    resources: Vec<ResourceView>,
+    pub(crate) resources: Vec<ResourceView>,
 }
 
 /// Whether a fault of one resource, or part of a type, is possible here.
-#[derive(Debug, Clone, Serialize, JsonSchema)]
-struct ResourceView {
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+#[schemars(!default)]
+pub(crate) struct ResourceView {
     /// Its name, or what part it is.
-    resource: String,
+    pub(crate) resource: String,
     /// Whether this host can do it.
-    possible: bool,
+    pub(crate) possible: bool,
     /// What is missing, by the name of module, option or capability.
-    missing: Vec<String>,
+    pub(crate) missing: Vec<String>,
     /// What would supply it.
     #[schemars(with = "String")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    remedy: Option<String>,
+    pub(crate) remedy: Option<String>,
 }
 
 impl From<ResourceAbility> for ResourceView {
@@ -207,35 +211,39 @@ impl From<ResourceAbility> for ResourceView {
 }
 
 /// Something worth knowing about the host.
-#[derive(Debug, Clone, Serialize, JsonSchema)]
-struct FactView {
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+#[schemars(!default)]
+pub(crate) struct FactView {
     /// What it is about.
-    name: String,
+    pub(crate) name: String,
     /// What it is.
-    value: String,
+    pub(crate) value: String,
 }
 
 /// Result of `chaos_doctor`.
-#[derive(Debug, Clone, Default, Serialize, JsonSchema)]
-pub(super) struct DoctorOutput {
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+#[schemars(!default)]
+pub(crate) struct DoctorOutput {
     /// Kernel release.
-    kernel: String,
+    pub(crate) kernel: String,
     /// Version of the daemon.
-    version: String,
+    pub(crate) version: String,
     /// Per fault type, whether it is possible.
-    faults: Vec<AbilityView>,
+    pub(crate) faults: Vec<AbilityView>,
     /// Facts worth knowing.
-    facts: Vec<FactView>,
+    pub(crate) facts: Vec<FactView>,
     /// Our own leftovers in the daemon's network namespace: inert, removed by `chaos-daemon recover --sweep`.
-    residue: Vec<String>,
+    pub(crate) residue: Vec<String>,
     /// What of ours is left anywhere on the host, if it was asked for.
     #[schemars(with = "ResidueReport")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    everywhere: Option<ResidueReport>,
+    pub(crate) everywhere: Option<ResidueReport>,
     /// Why the call failed.
     #[schemars(with = "Failure")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<Failure>,
+    pub(crate) error: Option<Failure>,
 }
 
 impl Output for DoctorOutput {

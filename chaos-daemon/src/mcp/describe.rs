@@ -2,7 +2,7 @@
 
 use rmcp::model::{CallToolResult, JsonObject};
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::catalogue::Listed;
@@ -24,18 +24,20 @@ use crate::server::service::Service;
 const RUNS: u32 = 10;
 
 /// A value of the configuration.
-#[derive(Debug, Clone, Serialize, JsonSchema)]
-struct Variable {
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+#[schemars(!default)]
+pub(crate) struct Variable {
     /// Name, used as ${name} in the document.
-    name: String,
+    pub(crate) name: String,
     /// The variable of the environment from which chaosctl takes it when it registers the document.
     #[schemars(with = "String")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    environment: Option<String>,
+    pub(crate) environment: Option<String>,
     /// What it is when nobody says.
     #[schemars(with = "Value")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    default: Option<Value>,
+    pub(crate) default: Option<Value>,
 }
 
 impl From<Parameter> for Variable {
@@ -45,49 +47,53 @@ impl From<Parameter> for Variable {
 }
 
 /// Something that is sampled.
-#[derive(Debug, Clone, Serialize, JsonSchema)]
-struct Sampled {
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+#[schemars(!default)]
+pub(crate) struct Sampled {
     /// Name.
-    name: String,
+    pub(crate) name: String,
     /// "steady_state", "gate", "method" or "alert".
-    role: String,
+    pub(crate) role: String,
     /// What is asked.
-    check: String,
+    pub(crate) check: String,
 }
 
 /// Result of `chaos_describe_experiment`.
-#[derive(Debug, Clone, Default, Serialize, JsonSchema)]
-pub(super) struct Description {
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+#[schemars(!default)]
+pub(crate) struct Description {
     /// Name that was asked for.
-    experiment_name: String,
+    pub(crate) experiment_name: String,
     /// The experiment in short, as chaos_list_experiments has it.
     #[schemars(with = "Listed")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    experiment: Option<Listed>,
+    pub(crate) experiment: Option<Listed>,
     /// What is expected to hold.
-    description: String,
+    pub(crate) description: String,
     /// The document, without its secrets; absent when this version does not understand it, and so cannot tell what is secret.
     #[schemars(with = "Map<String, Value>")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    document: Option<Value>,
+    pub(crate) document: Option<Value>,
     /// Its configuration.
-    variables: Vec<Variable>,
+    pub(crate) variables: Vec<Variable>,
     /// Names of its secrets, with their groups.
-    secrets: Vec<String>,
+    pub(crate) secrets: Vec<String>,
     /// What it samples.
-    probes: Vec<Sampled>,
+    pub(crate) probes: Vec<Sampled>,
     /// The faults that it injects; the name is empty where each run makes one up.
-    faults: Vec<RunFault>,
+    pub(crate) faults: Vec<RunFault>,
     /// How long its method takes when nothing ends it.
     #[schemars(with = "f64")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    hold_seconds: Option<f64>,
+    pub(crate) hold_seconds: Option<f64>,
     /// Its latest runs, the latest first.
-    runs: Vec<history::Listed>,
+    pub(crate) runs: Vec<history::Listed>,
     /// Why the call failed.
     #[schemars(with = "Failure")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<Failure>,
+    pub(crate) error: Option<Failure>,
 }
 
 impl Output for Description {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rmcp::model::{CallToolResult, JsonObject};
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::inject::idempotency_key;
@@ -180,27 +180,29 @@ pub(super) fn run_failed(arguments: &Map<String, Value>, error: &ApiError) -> Ca
 }
 
 /// Result of `chaos_register_experiment`.
-#[derive(Debug, Clone, Default, Serialize, JsonSchema)]
-pub(super) struct RegisterOutput {
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+#[schemars(!default)]
+pub(crate) struct RegisterOutput {
     /// "registered" or "error".
     #[schemars(extend("enum" = ["registered", "error"]))]
-    status: String,
+    pub(crate) status: String,
     /// Name under which it runs.
-    experiment_name: String,
+    pub(crate) experiment_name: String,
     /// The steady state, a line per probe.
-    steady_state: Vec<String>,
+    pub(crate) steady_state: Vec<String>,
     /// Type of the fault; of several, after commas.
-    fault_type: String,
+    pub(crate) fault_type: String,
     /// How long the method takes, and so the faults are kept at most.
-    hold_seconds: f64,
+    pub(crate) hold_seconds: f64,
     /// What could not be saved.
     #[schemars(with = "String")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    message: Option<String>,
+    pub(crate) message: Option<String>,
     /// Why the call failed.
     #[schemars(with = "Failure")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<Failure>,
+    pub(crate) error: Option<Failure>,
 }
 
 impl Output for RegisterOutput {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rmcp::model::{CallToolResult, JsonObject};
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::results::{Failure, Output, RunOutput, RunningView};
@@ -25,21 +25,23 @@ use crate::server::service::Service;
 use crate::spec::SpecError;
 
 /// A run in a list.
-#[derive(Debug, Clone, Serialize, JsonSchema)]
-pub(super) struct Listed {
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+#[schemars(!default)]
+pub(crate) struct Listed {
     /// How it went.
     #[serde(flatten)]
-    run: RunOutput,
+    pub(crate) run: RunOutput,
     /// Types of its faults.
-    fault_types: Vec<String>,
+    pub(crate) fault_types: Vec<String>,
     /// Resiliency score, from 0 to 100.
     #[schemars(with = "u8")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    score: Option<u8>,
+    pub(crate) score: Option<u8>,
     /// SHA-256 of its document, by which runs of the same experiment are known.
     #[schemars(with = "String")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    digest: Option<String>,
+    pub(crate) digest: Option<String>,
 }
 
 impl From<Summary> for Listed {
@@ -50,14 +52,16 @@ impl From<Summary> for Listed {
 }
 
 /// Result of `chaos_list_runs`.
-#[derive(Debug, Clone, Default, Serialize, JsonSchema)]
-pub(super) struct ListOutput {
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+#[schemars(!default)]
+pub(crate) struct ListOutput {
     /// The runs that were found, the latest first.
-    runs: Vec<Listed>,
+    pub(crate) runs: Vec<Listed>,
     /// Why the call failed.
     #[schemars(with = "Failure")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<Failure>,
+    pub(crate) error: Option<Failure>,
 }
 
 impl Output for ListOutput {
@@ -169,44 +173,46 @@ pub(super) fn list_failed(error: &ApiError) -> CallToolResult {
 }
 
 /// Result of `chaos_get_run`.
-#[derive(Debug, Clone, Default, Serialize, JsonSchema)]
-pub(super) struct RunDetails {
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+#[schemars(!default)]
+pub(crate) struct RunDetails {
     /// Whether it has ended. Otherwise the rest is as far as it has come.
-    ended: bool,
+    pub(crate) ended: bool,
     /// How it went.
-    run: RunOutput,
+    pub(crate) run: RunOutput,
     /// What it does right now, if it goes on.
     #[schemars(with = "RunningView")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    running: Option<RunningView>,
+    pub(crate) running: Option<RunningView>,
     /// SHA-256 of its document, by which runs of the same experiment are known.
     #[schemars(with = "String")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    digest: Option<String>,
+    pub(crate) digest: Option<String>,
     /// By what the stages of its document are known, of a run at a stage.
     #[schemars(with = "String")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    staged: Option<String>,
+    pub(crate) staged: Option<String>,
     /// The document, without secrets.
     #[schemars(with = "Map<String, Value>")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    document: Option<Map<String, Value>>,
+    pub(crate) document: Option<Map<String, Value>>,
     /// Its faults.
-    faults: Vec<RunFault>,
+    pub(crate) faults: Vec<RunFault>,
     /// The resiliency score, and what it is made of.
     #[schemars(with = "Score")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    resiliency: Option<Score>,
+    pub(crate) resiliency: Option<Score>,
     /// What happened, in order.
-    events: Vec<Occurrence>,
+    pub(crate) events: Vec<Occurrence>,
     /// What was sampled, in order.
-    samples: Vec<Reading>,
+    pub(crate) samples: Vec<Reading>,
     /// How many more samples were taken.
-    samples_left_out: u64,
+    pub(crate) samples_left_out: u64,
     /// Why the call failed.
     #[schemars(with = "Failure")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<Failure>,
+    pub(crate) error: Option<Failure>,
 }
 
 impl Output for RunDetails {
@@ -321,15 +327,17 @@ pub(super) fn run_failed(arguments: &Map<String, Value>, error: &ApiError) -> Ca
 }
 
 /// Result of `chaos_statistics`.
-#[derive(Debug, Clone, Default, Serialize, JsonSchema)]
-pub(super) struct StatisticsOutput {
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+#[schemars(!default)]
+pub(crate) struct StatisticsOutput {
     /// The figures.
     #[serde(flatten)]
-    statistics: Statistics,
+    pub(crate) statistics: Statistics,
     /// Why the call failed.
     #[schemars(with = "Failure")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<Failure>,
+    pub(crate) error: Option<Failure>,
 }
 
 impl Output for StatisticsOutput {

@@ -1,17 +1,17 @@
 //! The Model Context Protocol on a connection: which tools there are, and how a call becomes a result.
 
-mod catalogue;
-mod control;
-mod describe;
-mod experiment;
-mod history;
+pub(crate) mod catalogue;
+pub(crate) mod control;
+pub(crate) mod describe;
+pub(crate) mod experiment;
+pub(crate) mod history;
 mod inject;
 mod params;
-mod plan;
-mod probe;
+pub(crate) mod plan;
+pub(crate) mod probe;
 mod resources;
-mod results;
-mod schedule;
+pub(crate) mod results;
+pub(crate) mod schedule;
 mod schema;
 mod shape;
 mod status;

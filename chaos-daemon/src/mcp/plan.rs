@@ -1,7 +1,7 @@
 //! What a fault would do: the result of `chaos_plan`, and of a dry run of an experiment for each fault.
 
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::results::{Failure, Output, lifetime};
 use crate::experiment::Impact;
@@ -10,49 +10,51 @@ use crate::server::service::PlannedFault;
 use crate::spec::FaultName;
 
 /// Result of `chaos_plan`, and what a dry run of an experiment has of each fault.
-#[derive(Debug, Clone, Default, Serialize, JsonSchema)]
-pub(super) struct PlanOutput {
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+#[schemars(!default)]
+pub(crate) struct PlanOutput {
     /// Name of its action, of a fault of an experiment.
     #[schemars(with = "String")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    action: Option<String>,
+    pub(crate) action: Option<String>,
     /// Fault identifier.
-    fault_name: String,
+    pub(crate) fault_name: String,
     /// Type of the fault, of a fault of an experiment.
     #[schemars(with = "String")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    fault_type: Option<String>,
+    pub(crate) fault_type: Option<String>,
     /// What the fault would do to what.
-    description: String,
+    pub(crate) description: String,
     /// What would bind it to its end: "kernel", "supervised" or "irreversible".
-    lifetime: String,
+    pub(crate) lifetime: String,
     /// Who would see to its end when the daemon cannot.
-    guard: String,
+    pub(crate) guard: String,
     /// How long it would last.
-    duration_seconds: f64,
+    pub(crate) duration_seconds: f64,
     /// Kernel operations in order, each with its undo.
-    steps: Vec<String>,
+    pub(crate) steps: Vec<String>,
     /// The processes that would be hit, but of a fault that is the whole host's.
     #[schemars(with = "TargetsReport")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    targets: Option<TargetsReport>,
+    pub(crate) targets: Option<TargetsReport>,
     /// process_kill: who would start the processes anew, a line each: systemd by a service's Restart=, a supervisor, perhaps a container
     /// runtime or a parent that runs the same program, or nobody.
     #[schemars(with = "Vec<String>")]
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    restarts: Vec<String>,
+    pub(crate) restarts: Vec<String>,
     /// What to see to before it is injected.
     #[schemars(with = "Vec<String>")]
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    warnings: Vec<String>,
+    pub(crate) warnings: Vec<String>,
     /// Who would be affected, and how badly.
     #[schemars(with = "Impact")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    impact: Option<Impact>,
+    pub(crate) impact: Option<Impact>,
     /// Why it cannot be.
     #[schemars(with = "Failure")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<Failure>,
+    pub(crate) error: Option<Failure>,
 }
 
 impl Output for PlanOutput {

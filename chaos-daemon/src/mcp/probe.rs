@@ -2,7 +2,7 @@
 
 use rmcp::model::CallToolResult;
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::results::{Failure, Output};
@@ -12,22 +12,24 @@ use crate::server::service::Service;
 use crate::spec::SpecError;
 
 /// Result of `chaos_probe`.
-#[derive(Debug, Clone, Default, Serialize, JsonSchema)]
-pub(super) struct ProbeOutput {
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+#[schemars(!default)]
+pub(crate) struct ProbeOutput {
     /// Whether it is as it should be.
-    ok: bool,
+    pub(crate) ok: bool,
     /// What was seen.
-    detail: String,
+    pub(crate) detail: String,
     /// What was measured, in the unit of the probe; absent when nothing was.
     #[schemars(with = "f64")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    value: Option<f64>,
+    pub(crate) value: Option<f64>,
     /// How long it took.
-    seconds: f64,
+    pub(crate) seconds: f64,
     /// Why the call failed.
     #[schemars(with = "Failure")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<Failure>,
+    pub(crate) error: Option<Failure>,
 }
 
 impl Output for ProbeOutput {

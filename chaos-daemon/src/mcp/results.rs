@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use rmcp::model::CallToolResult;
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::plan::PlanOutput;
 use crate::experiment::role::Stages;
@@ -18,20 +18,22 @@ use crate::server::runs::Run;
 use crate::spec::LifetimeClass;
 
 /// Why a call failed.
-#[derive(Debug, Clone, Serialize, JsonSchema)]
-pub(super) struct Failure {
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+#[schemars(!default)]
+pub(crate) struct Failure {
     /// Stable name of the error, e.g. FAULT_NOT_FOUND.
-    pub(super) code: String,
+    pub(crate) code: String,
     /// What was asked and why it cannot be.
-    pub(super) message: String,
+    pub(crate) message: String,
     /// What to do about it.
     #[schemars(with = "String")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) hint: Option<String>,
+    pub(crate) hint: Option<String>,
 }
 
 /// A word of the protocol, as text.
-pub(super) fn word(value: impl Serialize) -> String {
+pub(crate) fn word(value: impl Serialize) -> String {
     match serde_json::to_value(value) {
         Ok(serde_json::Value::String(word)) => word,
         other => format!("{other:?}"),
@@ -60,62 +62,64 @@ pub(super) trait Output: Serialize + JsonSchema {
 }
 
 /// Result of `chaos_inject_fault`.
-#[derive(Debug, Clone, Default, Serialize, JsonSchema)]
-pub(super) struct InjectOutput {
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+#[schemars(!default)]
+pub(crate) struct InjectOutput {
     /// "registered", "injected", "removed" or "error".
     #[schemars(extend("enum" = ["registered", "injected", "removed", "error"]))]
-    pub(super) status: String,
+    pub(crate) status: String,
     /// Fault identifier.
-    pub(super) fault_name: String,
+    pub(crate) fault_name: String,
     /// Type of the fault; empty when unknown.
-    pub(super) fault_type: String,
+    pub(crate) fault_type: String,
     /// Whether the fault was actually triggered (for inject).
-    pub(super) was_triggered: bool,
+    pub(crate) was_triggered: bool,
     /// Of an inject with an idempotency_key: whether an earlier one has rolled the dice, and injected if they said so, and this one
     /// nothing. What has become of the fault since then, chaos_status tells.
     #[schemars(with = "bool")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) repeated: Option<bool>,
+    pub(crate) repeated: Option<bool>,
     /// What happened, in a sentence.
     #[schemars(with = "String")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) message: Option<String>,
+    pub(crate) message: Option<String>,
     /// The registered error message of a fault that was triggered.
     #[schemars(with = "String")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) error_message: Option<String>,
+    pub(crate) error_message: Option<String>,
     /// What the fault does to what.
     #[schemars(with = "String")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) description: Option<String>,
+    pub(crate) description: Option<String>,
     /// "no_traffic" (active, nothing has met it yet) or "effective".
     #[schemars(with = "String")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) state: Option<String>,
+    pub(crate) state: Option<String>,
     /// What binds it to its end: "kernel", "supervised" or "irreversible".
     #[schemars(with = "String")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) lifetime: Option<String>,
+    pub(crate) lifetime: Option<String>,
     /// Who sees to its end when the daemon cannot.
     #[schemars(with = "String")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) guard: Option<String>,
+    pub(crate) guard: Option<String>,
     /// Seconds until it ends by itself.
     #[schemars(with = "f64")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) ends_in_seconds: Option<f64>,
+    pub(crate) ends_in_seconds: Option<f64>,
     /// What it has met.
     #[schemars(with = "Evidence")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) evidence: Option<Evidence>,
+    pub(crate) evidence: Option<Evidence>,
     /// What is left on the host after removal; empty when residue was looked for and none found.
     #[schemars(with = "Vec<String>")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) residue: Option<Vec<String>>,
+    pub(crate) residue: Option<Vec<String>>,
     /// Why the call failed.
     #[schemars(with = "Failure")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) error: Option<Failure>,
+    pub(crate) error: Option<Failure>,
 }
 
 impl Output for InjectOutput {
@@ -125,57 +129,59 @@ impl Output for InjectOutput {
 }
 
 /// One registered or active fault.
-#[derive(Debug, Clone, Serialize, JsonSchema)]
-pub(super) struct FaultView {
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+#[schemars(!default)]
+pub(crate) struct FaultView {
     /// Fault name.
-    pub(super) name: String,
+    pub(crate) name: String,
     /// Fault type.
-    pub(super) fault_type: String,
+    pub(crate) fault_type: String,
     /// Injection probability, rolled once per inject.
-    pub(super) probability: f64,
+    pub(crate) probability: f64,
     /// Whether it is registered, so that inject finds it.
-    pub(super) registered: bool,
+    pub(crate) registered: bool,
     /// Whether it is on the host now, also while it starts or is being undone; absent when that is not known.
     #[schemars(with = "bool")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) active: Option<bool>,
+    pub(crate) active: Option<bool>,
     /// Where it is in its life: "starting" (being applied), "no_traffic" (nothing has met it yet), "effective", "ending", "ended"
     /// or "stuck".
     #[schemars(with = "String")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) state: Option<String>,
+    pub(crate) state: Option<String>,
     /// What it does to what.
     #[schemars(with = "String")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) description: Option<String>,
+    pub(crate) description: Option<String>,
     /// What binds it to its end.
     #[schemars(with = "String")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) lifetime: Option<String>,
+    pub(crate) lifetime: Option<String>,
     /// Who sees to its end when the daemon cannot.
     #[schemars(with = "String")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) guard: Option<String>,
+    pub(crate) guard: Option<String>,
     /// Seconds since it started.
     #[schemars(with = "f64")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) age_seconds: Option<f64>,
+    pub(crate) age_seconds: Option<f64>,
     /// Seconds until it ends by itself.
     #[schemars(with = "f64")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) remaining_seconds: Option<f64>,
+    pub(crate) remaining_seconds: Option<f64>,
     /// What it has met.
     #[schemars(with = "Evidence")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) evidence: Option<Evidence>,
+    pub(crate) evidence: Option<Evidence>,
     /// What the host that its target names stands for now, and stood for one look-up ago: whom the fault is about.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(with = "Vec<String>")]
-    pub(super) host_addresses: Vec<IpAddr>,
+    pub(crate) host_addresses: Vec<IpAddr>,
     /// Why it ended, or what is stuck.
     #[schemars(with = "String")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) note: Option<String>,
+    pub(crate) note: Option<String>,
 }
 
 impl FaultView {
@@ -200,113 +206,115 @@ pub(super) fn lifetime(class: LifetimeClass) -> String {
 }
 
 /// One result of an experiment, and the result of `chaos_run_experiment`.
-#[derive(Debug, Clone, Default, Serialize, JsonSchema)]
-pub(super) struct RunOutput {
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+#[schemars(!default)]
+pub(crate) struct RunOutput {
     /// Experiment that ran.
-    pub(super) experiment_name: String,
+    pub(crate) experiment_name: String,
     /// Whether the system kept its steady state.
-    pub(super) success: bool,
+    pub(crate) success: bool,
     /// Steady state verified before the action. False, too, if it is not to be verified then, see verified.
-    pub(super) steady_state_before: bool,
+    pub(crate) steady_state_before: bool,
     /// Steady state verified after the action. False, too, if it is not to be verified then, see verified.
-    pub(super) steady_state_after: bool,
+    pub(crate) steady_state_after: bool,
     /// When it was verified, whatever came of it: "before", "during", "after".
     #[schemars(with = "Vec<String>")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) verified: Option<Stages>,
+    pub(crate) verified: Option<Stages>,
     /// How long the run took.
-    pub(super) duration_seconds: f64,
+    pub(crate) duration_seconds: f64,
     /// What went wrong, if anything; a failed rollback comes last, after a semicolon.
     #[schemars(schema_with = "super::schema::text_or_null")]
-    pub(super) error: Option<String>,
+    pub(crate) error: Option<String>,
     /// When it began, ISO 8601 in UTC.
-    pub(super) started_at: String,
+    pub(crate) started_at: String,
     /// Handle of the run, by which chaos_get_run tells all of it.
     #[schemars(with = "String")]
     #[serde(skip_serializing_if = "String::is_empty")]
-    pub(super) run_id: String,
+    pub(crate) run_id: String,
     /// Of a call with an idempotency_key: whether an earlier call has begun this run, and this one nothing.
     #[schemars(with = "bool")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) repeated: Option<bool>,
+    pub(crate) repeated: Option<bool>,
     /// Packets the fault acted on.
     #[schemars(with = "u64")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) packets_affected: Option<u64>,
+    pub(crate) packets_affected: Option<u64>,
     /// When a gate was breached: seconds from that sample's question until every fault was removed.
     #[schemars(with = "f64")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) gate_reaction_seconds: Option<f64>,
+    pub(crate) gate_reaction_seconds: Option<f64>,
     /// When something was killed, stopped, restarted or cut off, or the steady state was seen to fail after another action: how soon
     /// that was seen, and how soon all was well again. And what became of the alerts that the document speaks of.
     #[schemars(with = "Recovery")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) recovery: Option<Recovery>,
+    pub(crate) recovery: Option<Recovery>,
     /// The last word on it, once it has ended: "held", "deviated" (steady state not met after), "refused" (not met before),
     /// "tripped" (by a gate), "failed", "aborted" (stopped), "interrupted" (the daemon ended) or "unverified" (nobody knows what became
     /// of the steady state, since it was to be verified neither after nor during, or was not sampled during).
     #[schemars(with = "String")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) verdict: Option<Verdict>,
+    pub(crate) verdict: Option<Verdict>,
     /// What failed first, of a run that was no success: "not_steady_before", "not_steady_during", "not_steady_after",
     /// "not_recovered", "rto_missed", "alert_missing", "alert_unexpected", "gate_breached", "target_vanished", "injection_refused",
     /// "injection_failed", "fault_ended_early", "probe_broken", "method_broken", "rollback_failed", "aborted", "interrupted" or
     /// "not_verified" (nothing, of a run with the verdict "unverified").
     #[schemars(with = "String")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) failure_mode: Option<FailureMode>,
+    pub(crate) failure_mode: Option<FailureMode>,
     /// What share of what its faults match it affected, in percent, of a document with stages.
     #[schemars(with = "u8")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) stage: Option<Stage>,
+    pub(crate) stage: Option<Stage>,
     /// What to run next: the stage that is due, or in what ways it would be wider. To be held once is no resilience.
     #[schemars(with = "String")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) next: Option<String>,
+    pub(crate) next: Option<String>,
     /// What went wrong beside the run: it could not be recorded.
     #[schemars(with = "String")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) warning: Option<String>,
+    pub(crate) warning: Option<String>,
     /// Whether the action was left out.
     #[schemars(with = "bool")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) dry_run: Option<bool>,
+    pub(crate) dry_run: Option<bool>,
     /// What the action would do, for a dry run.
     #[schemars(with = "Vec<String>")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) plan: Option<Vec<String>>,
+    pub(crate) plan: Option<Vec<String>>,
     /// Who would be affected by each action, and how badly, for a dry run.
     #[schemars(with = "Vec<Impact>")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) impact: Option<Vec<Impact>>,
+    pub(crate) impact: Option<Vec<Impact>>,
     /// What each action would do, or why it would be refused, for a dry run.
     #[schemars(with = "Vec<PlanOutput>")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) plans: Option<Vec<PlanOutput>>,
+    pub(crate) plans: Option<Vec<PlanOutput>>,
     /// What of this host would end the run by the policy, whatever its document says, for a dry run.
     #[schemars(with = "Vec<String>")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) host_limits: Option<Vec<String>>,
+    pub(crate) host_limits: Option<Vec<String>>,
     /// Probes, gates and alerts that a dry run did not sample, because asking may change something: a POST, a call of a tool, a program.
     #[schemars(with = "Vec<String>")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) not_sampled: Option<Vec<String>>,
+    pub(crate) not_sampled: Option<Vec<String>>,
     /// SHA-256 of the document without its secrets, for a dry run: runs of the same document have the same.
     #[schemars(with = "String")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) digest: Option<String>,
+    pub(crate) digest: Option<String>,
     /// How earlier runs of it went, and which runs of other experiments are like it, for a dry run.
     #[schemars(with = "Precedents")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) history: Option<Precedents>,
+    pub(crate) history: Option<Precedents>,
     /// Stable name of the error, when the call itself failed.
     #[schemars(with = "String")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) error_code: Option<String>,
+    pub(crate) error_code: Option<String>,
     /// What to do about it.
     #[schemars(with = "String")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) hint: Option<String>,
+    pub(crate) hint: Option<String>,
 }
 
 impl From<ExperimentResult> for RunOutput {
@@ -341,34 +349,36 @@ impl Output for RunOutput {
 }
 
 /// A run that goes on.
-#[derive(Debug, Clone, Serialize, JsonSchema)]
-pub(super) struct RunningView {
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+#[schemars(!default)]
+pub(crate) struct RunningView {
     /// Handle.
-    pub(super) run_id: String,
+    pub(crate) run_id: String,
     /// Experiment.
-    pub(super) experiment_name: String,
+    pub(crate) experiment_name: String,
     /// Name of its first fault.
-    pub(super) fault_name: String,
+    pub(crate) fault_name: String,
     /// Names of all its faults.
-    pub(super) fault_names: Vec<String>,
+    pub(crate) fault_names: Vec<String>,
     /// When it began, ISO 8601 in UTC.
-    pub(super) started_at: String,
+    pub(crate) started_at: String,
     /// What share of what its faults match they affect, in percent, of a document with stages.
     #[schemars(with = "u8")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) stage: Option<Stage>,
+    pub(crate) stage: Option<Stage>,
     /// "before", "method", "lasting" (its faults are), "unwinding" (faults are being removed), "after" or "finished".
-    pub(super) phase: String,
+    pub(crate) phase: String,
     /// Names of the activities that go on, or whose faults do.
-    pub(super) activities: Vec<String>,
+    pub(crate) activities: Vec<String>,
     /// Seconds since it began.
-    pub(super) elapsed_seconds: f64,
+    pub(crate) elapsed_seconds: f64,
     /// Seconds until its method is over, or, after it, until the system has to have recovered; absent where nobody can say.
     #[schemars(with = "f64")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) remaining_seconds: Option<f64>,
+    pub(crate) remaining_seconds: Option<f64>,
     /// The latest sample of each gate, probe and alert.
-    pub(super) latest: Vec<Reading>,
+    pub(crate) latest: Vec<Reading>,
 }
 
 impl From<&Run> for RunningView {
@@ -391,26 +401,28 @@ impl From<&Run> for RunningView {
 }
 
 /// Result of `chaos_status`.
-#[derive(Debug, Clone, Default, Serialize, JsonSchema)]
-pub(super) struct StatusOutput {
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+#[schemars(!default)]
+pub(crate) struct StatusOutput {
     /// Registered faults, and active ones whether registered or not.
-    pub(super) active_faults: Vec<FaultView>,
+    pub(crate) active_faults: Vec<FaultView>,
     /// Number of registered experiments.
-    pub(super) registered_experiments: u64,
+    pub(crate) registered_experiments: u64,
     /// Historical results, oldest first, if requested.
-    pub(super) results: Vec<RunOutput>,
+    pub(crate) results: Vec<RunOutput>,
     /// Experiments executed, of the kind asked for.
-    pub(super) total_runs: u64,
+    pub(crate) total_runs: u64,
     /// Successful runs, as a fraction from 0 to 1.
-    pub(super) success_rate: f64,
+    pub(crate) success_rate: f64,
     /// Names of the registered experiments.
-    pub(super) experiments: Vec<String>,
+    pub(crate) experiments: Vec<String>,
     /// Runs that go on.
-    pub(super) running: Vec<RunningView>,
+    pub(crate) running: Vec<RunningView>,
     /// Why the status is incomplete.
     #[schemars(with = "Failure")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) error: Option<Failure>,
+    pub(crate) error: Option<Failure>,
 }
 
 impl Output for StatusOutput {

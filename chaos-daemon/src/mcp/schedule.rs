@@ -2,7 +2,7 @@
 
 use rmcp::model::{CallToolResult, JsonObject};
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::results::{Failure, Output};
@@ -16,23 +16,23 @@ use crate::spec::SpecError;
 use crate::spec::windows::{WindowWords, WindowsWords};
 
 /// A schedule as it is told of.
-#[derive(Debug, Clone, Serialize, JsonSchema)]
-struct ScheduleView {
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct ScheduleView {
     /// Name.
-    name: String,
+    pub(crate) name: String,
     /// What it is.
     #[serde(flatten)]
-    words: Words,
+    pub(crate) words: Words,
     /// Whether it stands still.
-    paused: bool,
+    pub(crate) paused: bool,
     /// Whose runs its runs are: who has set it.
-    set_by: String,
+    pub(crate) set_by: String,
     /// When it was set, ISO 8601 in UTC.
-    set_at: String,
+    pub(crate) set_at: String,
     /// When it fires next, with jitter, as the clocks of its time zone show it; empty while it stands still.
-    next: Vec<String>,
+    pub(crate) next: Vec<String>,
     /// What has become of its latest firings, the last one last.
-    outcomes: Vec<Outcome>,
+    pub(crate) outcomes: Vec<Outcome>,
 }
 
 impl From<Listed> for ScheduleView {
@@ -51,16 +51,18 @@ impl From<Listed> for ScheduleView {
 }
 
 /// Result of `chaos_schedule`.
-#[derive(Debug, Clone, Default, Serialize, JsonSchema)]
-pub(super) struct ScheduleOutput {
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+#[schemars(!default)]
+pub(crate) struct ScheduleOutput {
     /// Those that were asked for, or changed, as they are now.
-    schedules: Vec<ScheduleView>,
+    pub(crate) schedules: Vec<ScheduleView>,
     /// What happened, in a sentence, and what could not be saved.
-    message: String,
+    pub(crate) message: String,
     /// Why the call failed.
     #[schemars(with = "Failure")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<Failure>,
+    pub(crate) error: Option<Failure>,
 }
 
 impl Output for ScheduleOutput {

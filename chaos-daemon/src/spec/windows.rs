@@ -1,6 +1,8 @@
 //! When a schedule may fire, or an experiment begin: times of the day on days of the week, or on dates, as the clock on the wall shows
 //! them.
 
+use std::fmt;
+
 use jiff::civil::{Date, DateTime};
 use jiff::tz::{TimeZone, TimeZoneDatabase};
 use schemars::JsonSchema;
@@ -82,6 +84,15 @@ impl WindowWords {
     pub fn on(dates: String) -> Self {
         let (from, to) = WHOLE_DAY;
         Self { days: None, dates: Some(dates), from: from.to_owned(), to: to.to_owned() }
+    }
+}
+
+impl fmt::Display for WindowWords {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(on) = self.days.as_ref().or(self.dates.as_ref()) {
+            write!(f, "{on} ")?;
+        }
+        write!(f, "{}-{}", self.from, self.to)
     }
 }
 
