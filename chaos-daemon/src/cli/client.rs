@@ -200,9 +200,20 @@ fn why(error: ClientInitializeError, unread: &StdUnixStream) -> String {
     }
 }
 
+/// A refusal as JSON-RPC has it, whatever it answers.
+#[derive(Deserialize)]
+struct Refused {
+    error: Reason,
+}
+
+#[derive(Deserialize)]
+struct Reason {
+    message: String,
+}
+
 /// The reason in the last line of what the daemon has said, if that refuses something.
 pub(super) fn refusal(said: &[u8]) -> Option<String> {
     let line = said.trim_ascii_end().rsplit(|byte| *byte == b'\n').next()?;
-    let said: Value = serde_json::from_slice(line).ok()?;
-    Some(said["error"]["message"].as_str()?.to_owned())
+    let refused: Refused = serde_json::from_slice(line).ok()?;
+    Some(refused.error.message)
 }

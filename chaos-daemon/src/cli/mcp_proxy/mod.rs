@@ -16,6 +16,7 @@ use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncWrite, AsyncWriteExt, BufReader};
@@ -86,7 +87,15 @@ pub(super) struct Ended {
 struct Message {
     id: Option<Value>,
     method: Option<String>,
-    params: Option<Value>,
+    params: Option<Params>,
+}
+
+/// What a request is about: a call of a tool, by its name, or anything else.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Params {
+    Call { name: String },
+    Other(IgnoredAny),
 }
 
 /// Why there was no session.
@@ -245,9 +254,9 @@ impl Proxy<'_> {
 /// Whether a message is one of the calls that are meant.
 fn concerns(spoiling: &Spoiling, message: &Message) -> bool {
     let Spoiling { methods, tools, .. } = spoiling;
-    let tool = message.params.as_ref().and_then(|params| params["name"].as_str());
+    let tool_is_meant = matches!(&message.params, Some(Params::Call { name }) if tools.contains(name));
     message.method.as_ref().is_some_and(|method| methods.contains(method))
-        && (tools.is_empty() || tool.is_some_and(|tool| tools.iter().any(|name| name == tool)))
+        && (tools.is_empty() || tool_is_meant)
 }
 
 impl Fate {
