@@ -4,13 +4,12 @@ use std::process::{Command, ExitCode};
 
 use super::Source;
 use super::circles::circles;
+use super::look_ups;
 use crate::error::Error;
 use crate::run;
 
 /// Where programs are, and not their tests.
 const PROGRAMS: [&str; 4] = ["chaos-common/", "chaos-daemon/", "chaos-ebpf/", "xtask/"];
-/// Where answers are types that the command line is linked with.
-const COMMAND_LINE: &str = "chaos-daemon/src/cli/";
 
 /// Lines of Rust.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -48,9 +47,8 @@ pub(super) fn print(sources: &[Source], commits: &[String]) -> Result<ExitCode, 
         }
     }
 
-    let look_ups =
-        sources.iter().filter(|source| source.path.starts_with(COMMAND_LINE)).map(look_ups).sum::<usize>();
-    println!("\n| values looked up by strings in `{COMMAND_LINE}` | {look_ups} |\n|---|---|");
+    let look_ups = look_ups::all(sources);
+    println!("\n| values looked up by strings in `{}` | {look_ups} |\n|---|---|", look_ups::COMMAND_LINE);
 
     if !commits.is_empty() {
         println!("\n| commit | files changed that were there | new files |\n|---|---|---|");
@@ -106,19 +104,6 @@ fn count(source: &Source) -> Lines {
     lines
 }
 
-/// How often a value is looked up by the text of its key.
-fn look_ups(source: &Source) -> usize {
-    let code = source.text.split("#[cfg(test)]\nmod ").next().unwrap_or_default();
-    if source.path.ends_with("tests.rs") {
-        return 0;
-    }
-    // A list of strings has no value before it.
-    let indexed = code.match_indices("[\"").filter(|(at, _)| {
-        code[..*at].ends_with(|before: char| before.is_alphanumeric() || "_)]".contains(before))
-    });
-    indexed.count() + code.matches(".get(\"").count() + code.matches(".pointer(\"").count()
-}
-
 /// How many files a commit has changed that were there, and how many it has added.
 fn touched(commit: &str) -> Result<(usize, usize), Error> {
     let list = run::text(
@@ -138,11 +123,5 @@ mod tests {
             "//! What it is.\n\nfn f() {} // why\n#[cfg(test)]\nmod tests {\n    #[test]\n    fn g() {}\n}\n";
         let lines = count(&Source { path: "chaos-daemon/src/a.rs".into(), text: text.into() });
         assert_eq!(lines, Lines { code: 2, comments: 1, tests: 4, test_functions: 1 });
-    }
-
-    #[test]
-    fn only_values_that_are_looked_up_by_a_string_count() {
-        let text = "let a = seen[\"name\"].get(\"b\");\nfor each in [\"x\", \"y\"] { run(&[\"z\"]) }";
-        assert_eq!(look_ups(&Source { path: "a.rs".into(), text: text.into() }), 2);
     }
 }

@@ -3,6 +3,7 @@
 mod circles;
 mod faults;
 mod figures;
+mod look_ups;
 mod opens;
 mod provision;
 mod rooms;
@@ -65,6 +66,7 @@ pub(crate) fn check(sources: &[Source]) -> Vec<String> {
     }
     problems.extend(rooms::check(sources));
     problems.extend(circles::check(sources));
+    problems.extend(look_ups::check(sources));
     problems.extend(opens::check(sources));
     problems.extend(provision::check(sources));
     problems
