@@ -7,6 +7,7 @@ mod look_ups;
 mod opens;
 mod provision;
 mod rooms;
+mod sentences;
 mod text;
 
 use std::path::PathBuf;
@@ -20,7 +21,7 @@ use crate::run;
 /// Options of `cargo xtask tidy`.
 #[derive(Args)]
 pub(crate) struct Options {
-    /// Write the README's table of faults, and ARCHITECTURE.md's of what is opened, anew
+    /// Write anew the README's table of faults and ARCHITECTURE.md's of what is opened; lower the numbers of long sentences
     #[arg(long)]
     fix: bool,
     /// Print figures of the tree instead: lines, circles of files, look-ups by strings
@@ -51,8 +52,13 @@ pub(crate) fn main(options: &Options) -> Result<ExitCode, Error> {
     if options.fix {
         opens::fix(&sources()?)?;
     }
+    let of_faults = faults::check(options.fix)?;
+    if options.fix {
+        // Of the documents as they are now.
+        sentences::fix(&sources()?)?;
+    }
     let mut problems = check(&sources()?);
-    problems.extend(faults::check(options.fix)?);
+    problems.extend(of_faults);
     problems.iter().for_each(|problem| println!("{problem}"));
     println!("tidy: {} problems", problems.len());
     Ok(if problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -69,6 +75,7 @@ pub(crate) fn check(sources: &[Source]) -> Vec<String> {
     problems.extend(look_ups::check(sources));
     problems.extend(opens::check(sources));
     problems.extend(provision::check(sources));
+    problems.extend(sentences::check(sources));
     problems
 }
 
