@@ -10,7 +10,7 @@ use crate::residue::Judged;
 use crate::sweep::{Found, Kind};
 
 /// The command line.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Asked {
     /// Of what repeats, every how many; 1 is every one.
     pub stride: u32,
@@ -101,12 +101,19 @@ pub struct Tally {
     judged: BTreeMap<&'static str, Judged>,
     failed: usize,
     skipped: BTreeSet<String>,
+    /// Cells that were not begun, since the time was over.
+    left: usize,
 }
 
 impl Tally {
     /// Notes that a kind cannot be done here, and why.
     pub fn skip(&mut self, kind: &str, why: &str) {
         self.skipped.insert(format!("{kind}: {why}"));
+    }
+
+    /// Notes how many cells were not begun.
+    pub fn leave(&mut self, cells: usize) {
+        self.left += cells;
     }
 
     /// Says what became of one cell.
@@ -131,8 +138,9 @@ impl Tally {
         println!("total: {} points of {} kinds", passed + failed, self.passed.len());
         self.judged.iter().for_each(|(whose, judged)| println!("residue of {whose}: {judged}"));
         println!("cells: {}", self.cells);
+        println!("left: {}", self.left);
         println!("{passed} passed, {failed} failed, {skipped} skipped");
-        if failed == 0 && passed + skipped > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+        if failed == 0 && passed + skipped + self.left > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
     }
 }
 

@@ -1,8 +1,10 @@
 //! A set of tests as a list of cells, and which of them are run. Names of cells stay, and so do their places in the list: a share of
 //! the list is the same cells on every machine, whatever that machine can do of them.
 
+use crate::uptime::uptime;
 use std::process::ExitCode;
 use std::str::FromStr;
+use std::time::Duration;
 
 /// Every so manieth cell, written `1/2`. Neighbours, which are alike and take alike long, are in different ones, so that each
 /// partition takes about as long as the others.
@@ -46,7 +48,7 @@ impl FromStr for Partition {
 }
 
 /// Which cells are run, and whether they are.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Choice {
     /// Of the list.
     partition: Partition,
@@ -54,20 +56,48 @@ pub struct Choice {
     names: Vec<String>,
     /// Only their names are asked for.
     pub is_list: bool,
+    until: Until,
+}
+
+/// How long the machine has been up when no further cell is begun, in seconds. Without a limit that is never.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Until(Option<f64>);
+
+impl Until {
+    /// How long it is until then, if there is a limit; also never where the machine does not say how long it has been up.
+    pub fn left(self) -> Option<Duration> {
+        let [up, _] = uptime().ok()?;
+        Some(Duration::from_secs_f64((self.0? - up).max(0.0)))
+    }
+
+    fn is_over(self) -> bool {
+        self.left().is_some_and(|left| left.is_zero())
+    }
+}
+
+impl FromStr for Until {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let seconds = text.parse().ok().filter(|seconds| (0.0..1e12).contains(seconds));
+        seconds.map(|seconds| Self(Some(seconds))).ok_or_else(|| "must be a number of seconds".to_owned())
+    }
 }
 
 impl Default for Choice {
     fn default() -> Self {
-        Self { partition: Partition::WHOLE, names: Vec::new(), is_list: false }
+        Self { partition: Partition::WHOLE, names: Vec::new(), is_list: false, until: Until::default() }
     }
 }
 
 impl Choice {
-    /// Takes an argument: `--partition=K/N`, `--cell=NAME`, which may be repeated, or `--list`. `None` for any other.
+    /// Takes an argument: `--partition=K/N`, `--cell=NAME`, which may be repeated, `--until=SECONDS`, or `--list`. `None` for any
+    /// other.
     pub fn take(&mut self, argument: &str) -> Option<()> {
         match argument.split_once('=') {
             Some(("--partition", text)) => self.partition = text.parse().ok()?,
             Some(("--cell", name)) => self.names.push(name.to_owned()),
+            Some(("--until", text)) => self.until = text.parse().ok()?,
             None if argument == "--list" => self.is_list = true,
             _ => return None,
         }
@@ -88,6 +118,12 @@ impl Choice {
             false => self.names.iter().any(|wanted| wanted == name(cell)),
         };
         Ok(list.into_iter().enumerate().filter(is_chosen).map(|(_, cell)| cell).collect())
+    }
+
+    /// Does this with each cell, until the time is over. Returns how many were not begun.
+    pub fn each<T>(&self, cells: &[T], mut run: impl FnMut(&T)) -> usize {
+        let begun = cells.iter().take_while(|_| !self.until.is_over()).map(&mut run).count();
+        cells.len() - begun
     }
 }
 
@@ -129,8 +165,22 @@ mod tests {
     }
 
     #[test]
+    fn no_cell_is_begun_when_the_time_is_over() {
+        let begun = |arguments: &[&str]| {
+            let (mut choice, mut begun) = (Choice::default(), Vec::new());
+            arguments.iter().for_each(|argument| choice.take(argument).unwrap());
+            let left = choice.each(&["a", "b", "c"], |cell| begun.push(*cell));
+            (begun, left)
+        };
+        let all = (vec!["a", "b", "c"], 0);
+        assert_eq!(begun(&[]), all);
+        assert_eq!(begun(&[&format!("--until={}", u32::MAX)]), all);
+        assert_eq!(begun(&["--until=0"]), (vec![], 3));
+    }
+
+    #[test]
     fn what_is_none_of_its_arguments_is_left_to_others() {
-        for argument in ["--partition=0/2", "--cells=a", "--list=a", "a"] {
+        for argument in ["--partition=0/2", "--cells=a", "--list=a", "--until=soon", "--until=-1", "a"] {
             assert_eq!(Choice::default().take(argument), None, "{argument}");
         }
     }

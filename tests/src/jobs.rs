@@ -1,4 +1,5 @@
-//! What a VM is to do: jobs, one after the other, each with a limit, and nothing of it left when the next begins.
+//! What a VM is to do: jobs, one after the other, each with a limit, and nothing of it left when the next begins. All together may
+//! have a time, of which each gets an equal part of what the ones before it have left.
 //!
 //! `xtask/src/vm/jobs.rs` writes the list into the image and reads the lines that are written here.
 
@@ -14,6 +15,7 @@ use nix::unistd::Pid;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use crate::uptime::uptime;
 use crate::{Error, Result, runner};
 
 /// How often it is looked what has become of a job. What has ended until then is a zombie.
@@ -26,6 +28,9 @@ pub struct Job {
     argv: Vec<String>,
     /// In seconds.
     limit: u64,
+    /// When the last job may begin no further cell, in seconds that the machine has been up.
+    #[serde(default)]
+    until: Option<f64>,
     /// Whether what it writes to standard output belongs to the results: it has no verdicts to write there.
     #[serde(default)]
     says_results: bool,
@@ -43,10 +48,11 @@ pub fn run_all(list: &Path, results: &Path, cleaning: Duration) -> Result<()> {
         .map_err(|error| Error::Different(format!("{} is no list of jobs: {error}", list.display())))?;
     let open = || OpenOptions::new().append(true).open(results).map_err(Error::io("open", shown(results)));
     let mut sink = open()?;
-    for job in jobs {
+    let count = jobs.len();
+    for (index, job) in jobs.into_iter().enumerate() {
         write(&mut sink, &json!({"begin": job.name, "at": uptime()?}))?;
         let (status, problems) =
-            job.run(cleaning, open).unwrap_or_else(|error| (None, vec![error.to_string()]));
+            job.run(count - index, cleaning, open).unwrap_or_else(|error| (None, vec![error.to_string()]));
         let end = json!({"end": job.name, "at": uptime()?, "status": status, "problems": problems});
         write(&mut sink, &end)?;
     }
@@ -61,30 +67,26 @@ pub fn write(sink: &mut File, line: &Value) -> Result<()> {
     sink.write_all(format!("\n{line}\n").as_bytes()).map_err(Error::io("write", "a line of the results"))
 }
 
-/// How long the machine has been up, and for how long of that it had nothing to do, in seconds (proc(5)).
-///
-/// # Errors
-/// When `/proc` does not say it.
-pub fn uptime() -> Result<[f64; 2]> {
-    let text = fs::read_to_string("/proc/uptime").map_err(Error::io("read", "/proc/uptime"))?;
-    let mut numbers = text.split_whitespace().map(str::parse);
-    match (numbers.next(), numbers.next()) {
-        (Some(Ok(up)), Some(Ok(idle))) => Ok([up, idle]),
-        _ => Err(Error::Different(format!("/proc/uptime is {text:?}"))),
-    }
-}
-
 impl Job {
+    /// Its last argument, which says when it begins no further cell, if the time is limited in which it is one of so many to come.
+    fn until(&self, to_come: usize) -> Result<Option<String>> {
+        let Some(until) = self.until else { return Ok(None) };
+        let [up, _] = uptime()?;
+        let mine = up + (until - up).max(0.0) / to_come as f64;
+        Ok(Some(format!("--until={mine:.0}")))
+    }
+
     /// Returns its status as a shell has it, if it ended by itself, and what was wrong but for that.
     fn run(
         &self,
+        to_come: usize,
         cleaning: Duration,
         results: impl FnOnce() -> Result<File>,
     ) -> Result<(Option<i32>, Vec<String>)> {
         let (program, words) =
             self.argv.split_first().ok_or_else(|| Error::Different("it has no program".into()))?;
         let mut command = Command::new(program);
-        command.args(words).stdin(Stdio::null());
+        command.args(words).args(self.until(to_come)?).stdin(Stdio::null());
         if self.says_results {
             command.stdout(results()?);
         }

@@ -51,6 +51,7 @@ pub mod systemd;
 pub mod tools;
 pub mod touch;
 pub mod trace;
+pub mod uptime;
 pub mod victim;
 pub mod wire;
 pub mod worker;

@@ -119,17 +119,26 @@ pub fn names(plan: &Plan) -> Result<Vec<String>> {
     Ok(chosen(plan)?.into_iter().map(|test| test.full).collect())
 }
 
-/// Runs all of it and hands over each verdict as it comes. Returns how many tests there were.
+/// How many tests there were.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Count {
+    /// Of which there is a verdict.
+    pub run: usize,
+    /// Not begun, since the time was over.
+    pub left: usize,
+}
+
+/// Runs all of it and hands over each verdict as it comes.
 ///
 /// # Errors
 /// When an executable cannot list its tests: then nothing is known of them. When a filter is in no test's name, or a cell is no
 /// test.
-pub fn run(plan: &Plan, mut report: impl FnMut(&Line)) -> Result<usize> {
+pub fn run(plan: &Plan, mut report: impl FnMut(&Line)) -> Result<Count> {
     // Orphans of a test become our children, so that we can tell that they are left.
     prctl::set_child_subreaper(true).map_err(Error::sys("become", "subreaper"))?;
     let tests = chosen(plan)?;
     let kernel = kernel_release();
-    for Test { executable, name, full } in &tests {
+    let left = plan.choice.each(&tests, |Test { executable, name, full }| {
         let (started, used) = (Instant::now(), children_used());
         let run = || match plan.leave_out.get(full).map(String::as_str) {
             Some("") => Judged::from((Verdict::Skip, ELSEWHERE.to_owned())),
@@ -141,8 +150,8 @@ pub fn run(plan: &Plan, mut report: impl FnMut(&Line)) -> Result<usize> {
         let ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
         let cpu_ms = Some(children_used().saturating_sub(used));
         report(&Line { kernel: kernel.clone(), test: full.clone(), outcome, reason, ms, cpu_ms, tries });
-    }
-    Ok(tests.len())
+    });
+    Ok(Count { run: tests.len() - left, left })
 }
 
 /// What one try of a test came to.

@@ -14,6 +14,7 @@ use nix::mount::{MsFlags, mount};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use crate::cells::Choice;
 use crate::daemon::binary;
 use crate::fault::Fault;
 use crate::late::HANG;
@@ -169,8 +170,8 @@ impl Stage {
     }
 
     /// Carries out these cells, and hands over each verdict as it comes: of one that takes a guard out there is one before it, of
-    /// its test with nothing taken out, but one for each test. Returns how many there were.
-    pub fn run(&self, cells: &[Cell], mut report: impl FnMut(&Line)) -> usize {
+    /// its test with nothing taken out, but one for each test. Returns how many there were, and how many cells were not begun, since the time was over.
+    pub fn run(&self, cells: &[Cell], choice: &Choice, mut report: impl FnMut(&Line)) -> (usize, usize) {
         let (mut count, mut passed) = (0, BTreeSet::new());
         let mut judge = |cell: &Cell, work: &dyn Fn() -> Result<Found>| {
             let started = Instant::now();
@@ -184,20 +185,18 @@ impl Stage {
             let ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
             report(&Line { kernel: kernel_release(), test, outcome, reason, ms, cpu_ms: None, tries });
         };
-        for cell in cells {
-            match cell.what {
-                What::NormalBuild => judge(cell, &|| self.normal_builds_have_none_of_it()),
-                What::UnknownName => judge(cell, &|| self.an_unknown_name_is_refused()),
-                What::Guard(guard) => {
-                    let test = watch(guard).test;
-                    if passed.insert(test) {
-                        judge(cell, &|| self.passes(test));
-                    }
-                    judge(cell, &|| self.is_caught(guard));
+        let left = choice.each(cells, |cell| match cell.what {
+            What::NormalBuild => judge(cell, &|| self.normal_builds_have_none_of_it()),
+            What::UnknownName => judge(cell, &|| self.an_unknown_name_is_refused()),
+            What::Guard(guard) => {
+                let test = watch(guard).test;
+                if passed.insert(test) {
+                    judge(cell, &|| self.passes(test));
                 }
+                judge(cell, &|| self.is_caught(guard));
             }
-        }
-        count
+        });
+        (count, left)
     }
 
     fn normal_builds_have_none_of_it(&self) -> Result<Found> {

@@ -130,6 +130,27 @@ fn a_job_that_hangs_is_ended_at_its_limit_and_one_that_cannot_be_started_is_said
 }
 
 #[test]
+fn each_job_gets_an_equal_part_of_the_time_that_those_before_it_have_left() {
+    let jobs = ["first", "second"].map(|name| {
+        // The last argument is what `sh -c` calls $0.
+        let mut job = job(name, r#"test "${0%=*}" = --until && echo "${0#*=}""#);
+        job["says_results"] = true.into();
+        job["until"] = 4_000_000_000_u64.into();
+        job
+    });
+    let said = said_of_jobs(&json!(jobs));
+    let [first, second] = [1, 4].map(|line| said[line].as_u64().unwrap());
+    assert!((1_999_000_000..3_000_000_000).contains(&first), "{said:?}");
+    assert_eq!(second, 4_000_000_000, "the last one has all of it");
+}
+
+#[test]
+fn a_runner_whose_time_is_over_begins_no_test_and_says_how_many_are_left() {
+    let (code, said) = said_by_runner(&[&format!("--filter={TEST}"), "--until=0"]);
+    assert_eq!((code, said.trim()), (Some(0), r#"{"count":0,"done":true,"left":1}"#));
+}
+
+#[test]
 fn what_a_job_leaves_is_named_and_ended_and_the_next_job_has_left_nothing() {
     let said = said_of_jobs(&json!([job("leaves", "sleep 1234 & exit 0"), job("next", "true")]));
     let problems = said[1]["problems"].as_array().unwrap();

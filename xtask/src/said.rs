@@ -106,7 +106,9 @@ fn cell(what: &str) -> &str {
 fn read_script(path: &str, text: &str, succeeded: bool, replay: Replay<'_>, tally: &mut Tally) {
     let named = |prefix| text.lines().filter_map(move |line| line.strip_prefix(prefix));
     named(FAILED).for_each(|what| tally.fail_again(format!("{path} {what}"), replay(cell(what))));
-    tally.cells += named("cells: ").filter_map(|count| count.parse::<usize>().ok()).sum::<usize>();
+    let sum = |prefix| named(prefix).filter_map(|count| count.parse::<usize>().ok()).sum::<usize>();
+    tally.cells += sum("cells: ");
+    tally.left += sum("left: ");
     named("skipped: ").for_each(|what| tally.skip(format!("{path} {what}")));
     named(SECOND_TRY).for_each(|what| tally.second_try(format!("{path} {what}")));
     let (failed, skipped) = (named(FAILED).count(), named("skipped: ").count());
@@ -192,11 +194,13 @@ mod tests {
     #[test]
     fn cells_are_counted_and_a_failure_is_run_again_by_the_name_of_its_cell() {
         let mut tally = Tally::default();
-        let text =
-            "FAILED: pause by Auto, recovery: call 3: late\ncells: 12\n1 passed, 1 failed, 0 skipped\n";
+        let text = "FAILED: pause by Auto, recovery: call 3: late\ncells: 12\nleft: 5\n1 passed, 1 failed, 0 skipped\n";
         let replay = |cell: &str| format!("replay {cell}");
         read_script("x", text, false, &replay, &mut tally);
-        assert_eq!((tally.cells, tally.line().as_str()), (12, "1 passed, 1 failed, 0 skipped"));
+        assert_eq!(
+            (tally.cells, tally.left, tally.line().as_str()),
+            (12, 5, "1 passed, 1 failed, 0 skipped")
+        );
         assert_eq!(tally.replays(), ["replay pause by Auto, recovery"]);
     }
 

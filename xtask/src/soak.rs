@@ -41,9 +41,10 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// Runs it on this machine.
-    pub(crate) fn run(&self) -> Result<Tally, Error> {
-        test::program("soak", &self.arguments(), &|cell| self.replay(cell))
+    /// Runs it on this machine. `until` is an argument more, which says when it begins nothing further.
+    pub(crate) fn run(&self, until: Option<String>) -> Result<Tally, Error> {
+        let arguments: Vec<_> = self.arguments().into_iter().chain(until).collect();
+        test::program("soak", &arguments, &|cell| self.replay(cell))
     }
 
     /// For the program.
@@ -72,7 +73,7 @@ pub(crate) fn main(options: &Options) -> Result<ExitCode, Error> {
     }
     let Options { minutes, seed, steps, lane, cycles } = *options;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |age| age.as_secs());
-    let tally = Plan { seed: seed.unwrap_or(now), steps, minutes, lane, cycles }.run()?;
+    let tally = Plan { seed: seed.unwrap_or(now), steps, minutes, lane, cycles }.run(None)?;
     tally.print_exceptions();
     Ok(tally.exit_code())
 }

@@ -29,6 +29,8 @@ pub(crate) struct Tally {
     /// And from what that which was left to chance followed.
     pub(crate) seed: Option<u64>,
     second_tries: Vec<String>,
+    /// Cells that were not begun, since the time was over.
+    pub(crate) left: usize,
 }
 
 impl Tally {
@@ -106,6 +108,7 @@ impl Tally {
     pub(crate) fn add_heard(&mut self, heard: &Heard, replay: Replay<'_>) {
         heard.results.verdicts.iter().for_each(|verdict| self.add(verdict, replay));
         self.cells += heard.results.cells();
+        self.left += heard.results.left;
         if let Some(failure) = &heard.failure {
             self.fail(format!("{} {}: {failure}", heard.release, heard.job));
         }
@@ -117,6 +120,7 @@ impl Tally {
         self.failed.extend(other.failed);
         self.skipped.extend(other.skipped);
         self.cells += other.cells;
+        self.left += other.left;
         self.second_tries.extend(other.second_tries);
     }
 

@@ -76,12 +76,14 @@ impl Verdict {
 #[serde(untagged)]
 pub(crate) enum Line {
     Verdict(Verdict),
-    /// The runner came to its end, having run so many tests, of so many cells if each has not one.
+    /// The runner came to its end, having run so many tests, of so many cells if each has not one, and left so many cells.
     Done {
         #[serde(rename = "done")]
         _done: bool,
         count: usize,
         cells: Option<usize>,
+        #[serde(default)]
+        left: usize,
     },
     /// PID 1 of the VM saw its child end with this status.
     Exit {
@@ -107,6 +109,8 @@ pub(crate) struct Results {
     pub(crate) done: Option<usize>,
     /// Cells that were run, if the program counts them.
     pub(crate) counted: Option<usize>,
+    /// Cells that were not begun, since the time was over.
+    pub(crate) left: usize,
     pub(crate) exit: Option<i32>,
     pub(crate) measured: Option<Measured>,
     /// Lines that are none of ours.
@@ -122,7 +126,8 @@ impl Results {
                 return self.verdicts.last();
             }
             // One line for each boot in which tests ran.
-            Ok(Line::Done { count, cells, .. }) => {
+            Ok(Line::Done { count, cells, left, .. }) => {
+                self.left += left;
                 self.done = Some(self.done.unwrap_or(0) + count);
                 self.counted = cells.map_or(self.counted, |more| Some(self.counted.unwrap_or(0) + more));
             }
@@ -151,7 +156,7 @@ impl Results {
         }
         match self.done {
             None => Some(format!("the run ended after {} verdicts without saying so", self.verdicts.len())),
-            Some(0) => Some("no test was run".to_owned()),
+            Some(0) if self.left == 0 => Some("no test was run".to_owned()),
             Some(count) if count != self.verdicts.len() => {
                 Some(format!("{count} tests were announced, {} verdicts came", self.verdicts.len()))
             }
@@ -248,6 +253,14 @@ mod tests {
         assert_eq!(results(&[PASS, &PASS.replace("pass", "skip"), done]).cells(), 1);
         let of_cells = |cells| format!(r#"{{"done":true,"count":1,"cells":{cells}}}"#);
         assert_eq!(results(&[PASS, &of_cells(3), PASS, &of_cells(2)]).cells(), 5);
+    }
+
+    #[test]
+    fn a_run_that_had_no_time_is_believed_and_says_what_it_left() {
+        let results =
+            results(&[PASS, r#"{"done":true,"count":1,"left":2}"#, r#"{"done":true,"count":0,"left":3}"#]);
+        assert_eq!((results.doubt(), results.left), (None, 5));
+        assert_eq!(self::results(&[r#"{"done":true,"count":0,"left":3}"#]).doubt(), None);
     }
 
     #[test]

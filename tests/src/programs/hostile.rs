@@ -1,5 +1,5 @@
-//! `hostile --results=FILE [--stride=N] [--offset=N] [--only=TEXT]... [--partition=K/N] [--cell=NAME]... [--list]`: users with every
-//! right to speak to the daemon say everything they can; nothing may come of it. Of what is said to a tool it takes every so manieth.
+//! `hostile --results=FILE [--stride=N] [--offset=N] [--only=TEXT]... [--partition=K/N] [--cell=NAME]...
+//! [--until=SECONDS] [--list]`: users with every right to speak to the daemon say everything they can; nothing may come of it. Of what is said to a tool it takes every so manieth.
 //! One JSON line per cell, as `test-runner` writes, with its figures; last, how many there were.
 
 use std::fs::OpenOptions;
@@ -53,12 +53,13 @@ pub(super) fn main() -> ExitCode {
         }
     };
     let mut failed = false;
-    for cell in &cells {
+    let left = options.choice.each(&cells, |cell| {
         let line = line_of(cell, &options.how);
         failed |= line["outcome"] == "fail";
         write(line);
-    }
-    write(json!({"done": true, "count": cells.len(), "cells": cells.len()}));
+    });
+    let run = cells.len() - left;
+    write(json!({"done": true, "count": run, "cells": run, "left": left}));
     if failed || cells.is_empty() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 

@@ -1,4 +1,4 @@
-//! `kills --results=FILE [--count=N] [--only=TEXT]... [--partition=K/N] [--cell=NAME]... [--list]`: ends faults of every kind in every
+//! `kills --results=FILE [--count=N] [--only=TEXT]... [--partition=K/N] [--cell=NAME]... [--until=SECONDS] [--list]`: ends faults of every kind in every
 //! way so many times, and says how soon everything was normal (of ends that are no deaths a fifth as many). One JSON line per figure,
 //! as `test-runner` writes, with the figure in it; last, how many lines and cells there were.
 
@@ -58,15 +58,15 @@ pub(super) fn main() -> ExitCode {
         lines += 1;
         write(json!({"kernel": kernel_release(), "test": kind, "outcome": "skip", "reason": why, "ms": 0}));
     }
-    for cell in &possible {
+    let left = options.choice.each(&possible, |cell| {
         for line in lines_of(cell, cell.end.count(options.count)) {
             lines += 1;
             failed |= line["outcome"] == "fail";
             write(line);
         }
-    }
-    write(json!({"done": true, "count": lines, "cells": possible.len()}));
-    if failed || lines == 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+    });
+    write(json!({"done": true, "count": lines, "cells": possible.len() - left, "left": left}));
+    if failed || lines + left == 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
 fn read(argument: &str, options: &mut Options) -> Option<()> {

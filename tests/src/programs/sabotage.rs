@@ -1,4 +1,4 @@
-//! `sabotage --results=FILE [--netem] [--partition=K/N] [--cell=NAME]... [--list]`: takes each guard out of the daemon in turn and sees
+//! `sabotage --results=FILE [--netem] [--partition=K/N] [--cell=NAME]... [--until=SECONDS] [--list]`: takes each guard out of the daemon in turn and sees
 //! whether a test notices; with `--netem` those that need netem, without it all others. One JSON line per verdict, as `test-runner`
 //! writes; last, how many verdicts and cells there were.
 
@@ -47,11 +47,11 @@ pub(super) fn main() -> ExitCode {
     // SAFETY: this process has one thread still.
     unsafe { std::env::set_var("CHAOS_BIN_DIR", stage.folder()) };
     let mut failed = false;
-    let count = stage.run(&cells, |line| {
+    let (count, left) = stage.run(&cells, &choice, |line| {
         failed |= line.outcome == Verdict::Fail;
         write(serde_json::json!(line));
     });
-    write(serde_json::json!({"done": true, "count": count, "cells": cells.len()}));
+    write(serde_json::json!({"done": true, "count": count, "cells": cells.len() - left, "left": left}));
     if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 

@@ -1,13 +1,13 @@
-//! `soak [--minutes=M] [--seed=S] [--steps=N] [--lane=L] [--partition=K/N] [--cycles=N]`: random steps and deaths, in several lanes side by
-//! side; then so many injections beside a bystander. Prints the seed first. With `--steps`, fewer are a failure, and with 0 of them
-//! there is the bystander alone. The last line is `N passed, N failed, N skipped`, in steps; those that went wrong for a cause that
+//! `soak [--minutes=M] [--seed=S] [--steps=N] [--lane=L] [--partition=K/N] [--cycles=N]
+//! [--until=SECONDS]`: random steps and deaths, in several lanes side by side; then so many injections beside a bystander. Prints the seed first. With `--steps`, fewer are a failure, and with 0 of them
+//! there is the bystander alone. No step is begun when the machine has been up for so many seconds; then fewer are none. The last line is `N passed, N failed, N skipped`, in steps; those that went wrong for a cause that
 //! was seen, and is not the daemon's, are in neither number, and are told before.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::bystander::Beside;
-use crate::cells::Partition;
+use crate::cells::{Partition, Until};
 use crate::kernel::Attach;
 use crate::soak::{Figures, Plan, run};
 
@@ -27,6 +27,7 @@ struct Options {
     lane: Option<usize>,
     part: Option<Partition>,
     cycles: u32,
+    until: Until,
 }
 
 pub(super) fn main() -> ExitCode {
@@ -34,7 +35,15 @@ pub(super) fn main() -> ExitCode {
         return code;
     }
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |age| age.as_secs());
-    let mut options = Options { minutes: 60, seed: now, steps: None, lane: None, part: None, cycles: 0 };
+    let mut options = Options {
+        minutes: 60,
+        seed: now,
+        steps: None,
+        lane: None,
+        part: None,
+        cycles: 0,
+        until: Until::default(),
+    };
     for argument in std::env::args().skip(1) {
         if read(&argument, &mut options).is_none() {
             eprintln!("soak: what is {argument}?");
@@ -43,14 +52,15 @@ pub(super) fn main() -> ExitCode {
     }
     println!("seed {}", options.seed);
     let started = Instant::now();
+    let limit = Duration::from_secs(options.minutes * 60);
     let plan = Plan {
         seed: options.seed,
         steps: options.steps.unwrap_or(usize::MAX),
-        limit: Duration::from_secs(options.minutes * 60),
+        limit: options.until.left().map_or(limit, |left| limit.min(left)),
         lane: options.lane,
         part: options.part,
     };
-    let figures = if plan.steps == 0 { Ok(Figures::default()) } else { run(plan) };
+    let figures = if plan.steps == 0 || plan.limit.is_zero() { Ok(Figures::default()) } else { run(plan) };
     let mut figures = figures.unwrap_or_else(|error| Figures {
         failures: vec![format!("every lane: {error}")],
         ..Figures::default()
@@ -58,7 +68,10 @@ pub(super) fn main() -> ExitCode {
     let mut passed = figures.taken();
     println!("{passed} steps in {:.0} s", started.elapsed().as_secs_f64());
     print(&mut figures);
-    if options.lane.is_none()
+    let is_over = || options.until.left().is_some_and(|left| left.is_zero());
+    let mut left = if is_over() { options.asked().saturating_sub(passed) } else { 0 };
+    if left == 0
+        && options.lane.is_none()
         && options.part.is_none()
         && figures.failures.is_empty()
         && options.steps.is_some_and(|asked| passed < asked)
@@ -66,26 +79,14 @@ pub(super) fn main() -> ExitCode {
         figures.failures.push(format!("every lane: only {passed} steps within {} minutes", options.minutes));
     }
     figures.failures.extend(too_doubtful(figures.doubtful, passed));
-    // As it is best; and as it is before Linux 6.6, where a clsact qdisc is there already.
-    let best = Beside::cycles(options.cycles);
-    let ways = [best, Beside { attach: Attach::Clsact, clsact: true, ..best }];
-    for way in ways.into_iter().filter(|way| way.cycles > 0) {
-        match way.measure() {
-            Ok(bystander)
-                if bystander.rate < LEAST_RATE
-                    || bystander.achieved() < LEAST_SHARE * f64::from(LEAST_RATE) =>
-            {
-                figures.failures.push(format!(
-                    "bystander by {:?}: slower than {LEAST_RATE} packets/s: {bystander}",
-                    way.attach
-                ));
-            }
-            Ok(bystander) if bystander.harmed() == 0 => {
-                passed += 1;
-                println!("attached by {:?}: {bystander}", way.attach);
-            }
-            Ok(bystander) => figures.failures.push(format!("bystander by {:?}: {bystander}", way.attach)),
-            Err(error) => figures.failures.push(format!("bystander by {:?}: {error}", way.attach)),
+    for way in ways(options.cycles) {
+        if is_over() {
+            left += 1;
+            continue;
+        }
+        match harm(&way) {
+            None => passed += 1,
+            Some(harm) => figures.failures.push(harm),
         }
     }
     let failed = figures.failures.len();
@@ -101,8 +102,41 @@ pub(super) fn main() -> ExitCode {
         println!("  {cause}");
     }
     println!("cells: {passed}");
+    println!("left: {left}");
     println!("{} passed, {failed} failed, 0 skipped", passed.saturating_sub(failed));
-    if failed == 0 && passed > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if failed == 0 && passed + left > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+impl Options {
+    /// How many steps are asked for, of all or of a part.
+    fn asked(&self) -> usize {
+        self.steps.map_or(0, |steps| steps.div_ceil(self.part.map_or(1, Partition::of)))
+    }
+}
+
+/// As it is best; and as it is before Linux 6.6, where a clsact qdisc is there already.
+fn ways(cycles: u32) -> impl Iterator<Item = Beside> {
+    let best = Beside::cycles(cycles);
+    let ways = [best, Beside { attach: Attach::Clsact, clsact: true, ..best }];
+    ways.into_iter().filter(|way| way.cycles > 0)
+}
+
+/// Measures a bystander, and says what was wrong.
+fn harm(way: &Beside) -> Option<String> {
+    let what = match way.measure() {
+        Ok(bystander)
+            if bystander.rate < LEAST_RATE || bystander.achieved() < LEAST_SHARE * f64::from(LEAST_RATE) =>
+        {
+            format!("slower than {LEAST_RATE} packets/s: {bystander}")
+        }
+        Ok(bystander) if bystander.harmed() == 0 => {
+            println!("attached by {:?}: {bystander}", way.attach);
+            return None;
+        }
+        Ok(bystander) => bystander.to_string(),
+        Err(error) => error.to_string(),
+    };
+    Some(format!("bystander by {:?}: {what}", way.attach))
 }
 
 /// Why a soak says too little, if so.
@@ -125,6 +159,7 @@ fn read(argument: &str, options: &mut Options) -> Option<()> {
         "--steps" => options.steps = Some(text.parse().ok()?),
         "--lane" => options.lane = Some(text.parse().ok()?),
         "--partition" => options.part = Some(text.parse().ok()?),
+        "--until" => options.until = text.parse().ok()?,
         "--cycles" => options.cycles = text.parse().ok()?,
         _ => return None,
     }

@@ -70,7 +70,7 @@ fn run(cells: Vec<Cell>, asked: &Asked, context: &Context) -> ExitCode {
     asked.print_choice();
     let deadline = Instant::now() + asked.limit;
     let mut normal = Vec::new();
-    for cell in &cells {
+    let left = asked.choice.each(&cells, |cell| {
         let started = Instant::now();
         let cannot = |error: crate::Error| Found { failures: vec![error.to_string()], ..Found::default() };
         let mut found = cell.run(deadline).unwrap_or_else(cannot);
@@ -78,7 +78,8 @@ fn run(cells: Vec<Cell>, asked: &Asked, context: &Context) -> ExitCode {
         found.failures.extend(runner::end_children(HANG));
         normal.append(&mut found.normal);
         tally.add(cell.kind, &cell.name, found, started);
-    }
+    });
+    tally.leave(left);
     if !normal.is_empty() {
         print_quantiles(normal);
     }

@@ -1,7 +1,7 @@
-//! `test-runner [--results=FILE] [--filter=TEXT]... [--limit=SECONDS] [--leave-out=FILE] [--partition=K/N] [--cell=TEST]... [--list]
-//! EXECUTABLE...`: runs the tests of the executables whose names contain one of the texts, of these every N-th from the K-th, or
+//! `test-runner [--results=FILE] [--filter=TEXT]... [--limit=SECONDS] [--leave-out=FILE] [--partition=K/N] [--cell=TEST]...
+//! [--until=SECONDS] [--list] EXECUTABLE...`: runs the tests of the executables whose names contain one of the texts, of these every N-th from the K-th, or
 //! those that are cells, but for those that a line of the file names, behind a space with the reason, and writes one JSON line per
-//! test, then the count. With `--list` it only says which they are.
+//! test, then the count. It begins no test when the machine has been up for so many seconds. With `--list` it only says which they are.
 
 use std::collections::HashMap;
 use std::fs::OpenOptions;
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use crate::cells::{self, Choice};
 use crate::fault::LONG;
-use crate::runner::{self, Plan, Verdict};
+use crate::runner::{self, Count, Plan, Verdict};
 
 pub(super) fn main() -> ExitCode {
     if let Some(code) = crate::aftermath::outlive() {
@@ -65,8 +65,8 @@ pub(super) fn main() -> ExitCode {
         write(serde_json::json!(line));
     });
     match count {
-        Ok(count) => {
-            write(serde_json::json!({ "done": true, "count": count }));
+        Ok(Count { run, left }) => {
+            write(serde_json::json!({ "done": true, "count": run, "left": left }));
             if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
         }
         Err(error) => usage(&error.to_string()),

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::time::{Duration, Instant};
 
 /// Every so manieth cell of a set, written `3/8`: the programs' `--partition` (`tests/src/cells.rs`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -92,6 +93,8 @@ pub(crate) struct Chosen {
     pub(crate) filters: Vec<String>,
     /// How long the whole run may take, if it is this step's alone.
     pub(crate) minutes: Option<u64>,
+    /// When no further cell of it is begun, if there is a limit.
+    pub(crate) until: Option<Instant>,
 }
 
 impl Chosen {
@@ -112,6 +115,11 @@ impl Chosen {
         let cells = self.cells.iter().map(|cell| format!("--cell={cell}"));
         let offset = self.takes.offset.then(|| format!("--offset={}", self.offset()));
         share.into_iter().chain(cells).chain(offset).collect()
+    }
+
+    /// How long its cells are begun from now on, if there is a limit.
+    pub(crate) fn time_left(&self) -> Option<Duration> {
+        self.until.map(|until| until.saturating_duration_since(Instant::now()))
     }
 
     /// What is run, for people.
@@ -163,8 +171,8 @@ mod tests {
 
     fn chosen(takes: Takes, share: Option<Share>) -> Chosen {
         let (cells, filters) = (Vec::new(), Vec::new());
-        let (step, offset, minutes) = ("matrix", None, None);
-        Chosen { step, takes, shares: 8, share, landing: 614, offset, cells, filters, minutes }
+        let (step, offset, minutes, until) = ("matrix", None, None, None);
+        Chosen { step, takes, shares: 8, share, landing: 614, offset, cells, filters, minutes, until }
     }
 
     #[test]

@@ -27,6 +27,21 @@ const SAID: &str = "--stride=8";
 /// What a share of the soak does: steps, minutes that they may take, and injections beside a bystander.
 const SOAK: (u64, u64, u32) = (334, 10, 167);
 
+/// The arguments of a program that goes through cells of a set.
+fn arguments(chosen: &Chosen) -> Result<Vec<String>, Error> {
+    Ok(chosen.arguments().into_iter().chain(until(chosen)?).collect())
+}
+
+/// When it begins no further cell, by how long this machine has been up (proc(5)).
+fn until(chosen: &Chosen) -> Result<Option<String>, Error> {
+    let Some(left) = chosen.time_left() else { return Ok(None) };
+    let path = Path::new("/proc/uptime");
+    let text = std::fs::read_to_string(path).map_err(Error::file("read", path))?;
+    let up: Option<f64> = text.split(' ').next().and_then(|seconds| seconds.parse().ok());
+    let up = up.ok_or_else(|| Error::Lacking(format!("/proc/uptime is {text:?}")))?;
+    Ok(Some(format!("--until={:.0}", up + left.as_secs_f64())))
+}
+
 /// Where the verdicts of these tests are, a file for each runner.
 pub(super) fn results() -> impl Iterator<Item = PathBuf> {
     Share::all(RUNNERS).map(|part| results_of(&format!("host-{}", part.number())))
@@ -92,7 +107,7 @@ fn run_suites(
 /// The crash matrix, or the sweep over system calls, of every kind that this kernel can do.
 pub(super) fn points(chosen: &Chosen) -> Result<Tally, Error> {
     let only = chosen.filters.iter().map(|filter| format!("--only={filter}"));
-    let arguments: Vec<_> = chosen.arguments().into_iter().chain(only).chain([STRIDE.to_owned()]).collect();
+    let arguments: Vec<_> = arguments(chosen)?.into_iter().chain(only).chain([STRIDE.to_owned()]).collect();
     unless_lacking(chosen.step, tools::root(), || {
         program(chosen.step, &arguments, &|cell| chosen.replay(cell))
     })
@@ -102,7 +117,7 @@ pub(super) fn points(chosen: &Chosen) -> Result<Tally, Error> {
 pub(super) fn soak(chosen: &Chosen) -> Result<Tally, Error> {
     let (steps, minutes, cycles) = SOAK;
     let plan = soak::Plan { seed: chosen.seed(), steps: Some(steps), minutes, lane: None, cycles };
-    unless_lacking(chosen.step, tools::root(), || Ok(plan.run()?.by_seed(plan.seed)))
+    unless_lacking(chosen.step, tools::root(), || Ok(plan.run(until(chosen)?)?.by_seed(plan.seed)))
 }
 
 /// Whether a test notices each guard that is taken out of the daemon.
@@ -110,7 +125,7 @@ pub(super) fn sabotage(chosen: &Chosen) -> Result<Tally, Error> {
     unless_lacking(chosen.step, tools::root(), || {
         tools::require(tools::OBSERVERS)?;
         let (mut tally, mut command) = (Tally::default(), artifacts::build()?.command("sabotage")?);
-        verdicts(chosen, command.args(chosen.arguments()), &results_of(chosen.step), &mut tally)?;
+        verdicts(chosen, command.args(arguments(chosen)?), &results_of(chosen.step), &mut tally)?;
         Ok(tally)
     })
 }
@@ -120,7 +135,7 @@ pub(super) fn kill(chosen: &Chosen) -> Result<Tally, Error> {
     unless_lacking(chosen.step, tools::root(), || {
         tools::require(tools::OBSERVERS)?;
         let (mut tally, mut command) = (Tally::default(), artifacts::build()?.command("kills")?);
-        command.arg(format!("--count={KILLS}")).args(chosen.arguments());
+        command.arg(format!("--count={KILLS}")).args(arguments(chosen)?);
         command.args(chosen.filters.iter().map(|filter| format!("--only={filter}")));
         kills::keep(&verdicts(chosen, &mut command, &results_of(chosen.step), &mut tally)?)?;
         Ok(tally)
@@ -132,7 +147,7 @@ pub(super) fn hostile(chosen: &Chosen) -> Result<Tally, Error> {
     unless_lacking(chosen.step, tools::root(), || {
         tools::require(tools::OBSERVERS)?;
         let (mut tally, mut command) = (Tally::default(), artifacts::build()?.command("hostile")?);
-        command.arg(SAID).args(chosen.arguments());
+        command.arg(SAID).args(arguments(chosen)?);
         command.args(chosen.filters.iter().map(|filter| format!("--only={filter}")));
         verdicts(chosen, &mut command, &results_of(chosen.step), &mut tally)?;
         Ok(tally)
@@ -167,6 +182,7 @@ fn verdicts(
         tally.add(verdict, replay);
     })?;
     tally.cells += results.cells();
+    tally.left += results.left;
     if let Some(doubt) = results.doubt() {
         tally.fail(format!("{}: {doubt}", chosen.step));
     }

@@ -21,7 +21,7 @@ pub(super) fn go_on(run: &Run<'_>, limit: Option<Duration>) -> Vec<Done> {
         let Some((set, share)) = next(&sets, &run.book.ledger(), has_run, &tried) else { break };
         tried.insert((set.name, share.number()));
         let step = steps().find(|step| step.name == set.name);
-        done.extend(step.map(|step| run.carry_out(&[step], Some(share))).into_iter().flatten());
+        done.extend(step.map(|step| run.carry_out(&[step], Some(share), None)).into_iter().flatten());
     }
     let coverage = Coverage::new(&sets, &run.book.ledger(), &run.landing);
     print!("== {}", coverage.text());

@@ -31,7 +31,7 @@ use coverage::Coverage;
 use landing::Landing;
 use ledger::Book;
 use load::Load;
-use steps::{Lane, PHASES, Run as How, Step, steps};
+use steps::{Lane, PHASES, Phase, Run as How, Step, steps};
 
 pub(crate) use chosen::{Chosen, Share, quoted};
 pub(crate) use host::program;
@@ -52,7 +52,7 @@ pub(crate) fn main(options: &Options) -> Result<ExitCode, Error> {
     host::results().for_each(|path| drop(std::fs::remove_file(path)));
     let load = options.under_load.then(Load::start).transpose()?;
     let affected = options.affected.then(|| affected::since(options.base.as_deref())).transpose()?;
-    let run = Run { options, landing, book, affected };
+    let run = Run { options, landing, book, affected, begun: Instant::now() };
     run.announce();
     let done = if options.long {
         long::go_on(&run, options.minutes.map(|minutes| Duration::from_secs(60 * minutes)))
@@ -91,6 +91,7 @@ struct Run<'a> {
     book: Book,
     /// What can notice a change, if that is all that is asked for.
     affected: Option<Selection>,
+    begun: Instant,
 }
 
 impl Run<'_> {
@@ -107,7 +108,7 @@ impl Run<'_> {
         }
         let mine = steps().filter(|step| self.wants(step) && self.leaves_out(step).is_none());
         for step in mine.filter(|step| step.shares > 0) {
-            println!("  {}", self.chosen(step, None).title());
+            println!("  {}", self.chosen(step, None, None).title());
         }
     }
 
@@ -118,9 +119,11 @@ impl Run<'_> {
         Ok(PHASES.iter().flat_map(|phase| self.side_by_side(phase)).collect())
     }
 
-    fn side_by_side(&self, lanes: &'static [Lane]) -> Vec<Done> {
+    fn side_by_side(&self, phase: &'static Phase) -> Vec<Done> {
+        let until = self.options.limit().map(|limit| self.begun + limit * phase.until / 100);
         std::thread::scope(|scope| {
-            let running: Vec<_> = lanes.iter().map(|lane| scope.spawn(|| self.one_by_one(lane))).collect();
+            let start = |lane: &'static Lane| scope.spawn(move || self.one_by_one(lane, until));
+            let running: Vec<_> = phase.lanes.iter().map(start).collect();
             running
                 .into_iter()
                 .flat_map(|lane| lane.join().unwrap_or_else(|panic| resume_unwind(panic)))
@@ -128,11 +131,23 @@ impl Run<'_> {
         })
     }
 
-    fn one_by_one(&self, lane: Lane) -> Vec<Done> {
+    /// Of the time until then each set gets an equal part of what those before it have left.
+    fn one_by_one(&self, lane: Lane, until: Option<Instant>) -> Vec<Done> {
         let wanted: Vec<&Step> = lane.iter().filter(|step| self.wants(step)).collect();
         // Neighbours that run in VMs share them.
         let together = wanted.chunk_by(|one, next| one.in_vm().is_some() && next.in_vm().is_some());
-        together.flat_map(|steps| self.carry_out(steps, None)).collect()
+        let is_set = |steps: &&[&Step]| {
+            steps.iter().any(|step| step.as_set().is_some() && self.leaves_out(step).is_none())
+        };
+        let mut to_come = u32::try_from(together.clone().filter(is_set).count()).unwrap_or(u32::MAX);
+        let mut done = Vec::new();
+        for steps in together {
+            let now = Instant::now();
+            let turn = until.map(|until| now + until.saturating_duration_since(now) / to_come.max(1));
+            to_come = to_come.saturating_sub(is_set(&steps).into());
+            done.extend(self.carry_out(steps, None, turn));
+        }
+        done
     }
 
     fn wants(&self, step: &Step) -> bool {
@@ -147,8 +162,16 @@ impl Run<'_> {
         self.options.leaves_out(step, self.landing.number)
     }
 
-    /// What of a step is run: of a set this share, or that of this landing.
-    fn chosen(&self, step: &Step, share: Option<Share>) -> Chosen {
+    /// Says that so many cells were not begun, or that none was.
+    fn owes(&self, chosen: &Chosen, cells: Option<usize>) -> String {
+        let cells = cells.map_or_else(|| "no cell".to_owned(), |count| format!("{count} cells not"));
+        let minutes = self.options.limit().unwrap_or_default().as_secs() / 60;
+        let (title, replay) = (chosen.title(), chosen.replay_all());
+        format!("{title}: {cells} begun within the {minutes} min of this run; the share stays open: {replay}")
+    }
+
+    /// What of a step is run: of a set this share, or that of this landing, of which no cell is begun after then.
+    fn chosen(&self, step: &Step, share: Option<Share>, until: Option<Instant>) -> Chosen {
         let one = &self.options.one;
         let turn = one.share.and_then(|number| Share::all(step.shares).nth(number as usize - 1));
         let turn = share.or(turn).unwrap_or_else(|| Share::at(self.landing.number, step.shares));
@@ -165,20 +188,26 @@ impl Run<'_> {
             cells: one.cell.clone(),
             filters,
             minutes: self.options.minutes.filter(|_| self.options.only.len() == 1),
+            until: until.filter(|_| step.shares > 0),
         }
     }
 
-    /// Runs a step, or several that share VMs; of a set this share, or that of this landing.
-    fn carry_out(&self, steps: &[&Step], share: Option<Share>) -> Vec<Done> {
-        let steps: Vec<_> = steps.iter().map(|step| (*step, self.chosen(step, share))).collect();
-        steps.iter().for_each(|(_, chosen)| println!("== {}", chosen.title()));
-        let meant = steps.iter().filter(|(step, _)| self.leaves_out(step).is_none());
-        let in_vm: Vec<_> = meant.filter_map(|(step, chosen)| Some((step.in_vm()?, chosen))).collect();
+    /// Runs a step, or several that share VMs; of a set this share, or that of this landing, of which no cell is begun after then.
+    fn carry_out(&self, steps: &[&Step], share: Option<Share>, until: Option<Instant>) -> Vec<Done> {
+        let meant = steps.iter().map(|step| {
+            let chosen = self.chosen(step, share, until);
+            let is_late = chosen.time_left().is_some_and(|left| left.is_zero());
+            let left_out = self.leaves_out(step).map(|why| format!("{}: {why}", step.name));
+            let why = left_out.or_else(|| is_late.then(|| self.owes(&chosen, None)));
+            (*step, chosen, why)
+        });
+        let steps: Vec<_> = meant.collect();
+        steps.iter().for_each(|(_, chosen, _)| println!("== {}", chosen.title()));
+        let run = steps.iter().filter(|(.., why)| why.is_none());
+        let in_vm: Vec<_> = run.filter_map(|(step, chosen, _)| Some((step.in_vm()?, chosen))).collect();
         let mut heard = if in_vm.is_empty() { Ok(BTreeMap::new()) } else { vm::boot(&in_vm) };
-        let done = steps.iter().map(|(step, chosen)| match (self.leaves_out(step), step.run) {
-            (Some(why), _) => {
-                (chosen.title(), Tally::skipped(format!("{}: {why}", step.name)), Duration::ZERO)
-            }
+        let done = steps.iter().map(|(step, chosen, why)| match (why, step.run) {
+            (Some(why), _) => (chosen.title(), Tally::skipped(why), Duration::ZERO),
             (None, How::Alone(run)) => {
                 let started = Instant::now();
                 let tally = run(chosen);
@@ -208,13 +237,16 @@ impl Run<'_> {
             tally.fail(format!("{}: {error}", chosen.step));
             tally
         });
+        if tally.left > 0 {
+            tally.skip(self.owes(chosen, Some(tally.left)));
+        }
         tally.replay_by(&chosen.replay_all());
         (chosen.title(), tally, took)
     }
 
-    /// Enters a share that has passed in the ledger.
+    /// Enters a share that has passed in the ledger, if nothing of it is left to do.
     fn enter(&self, chosen: &Chosen, tally: Tally) -> Result<Tally, Error> {
-        if let Some(share) = chosen.share.filter(|_| tally.has_passed()) {
+        if let Some(share) = chosen.share.filter(|_| tally.has_passed() && tally.left == 0) {
             self.book.enter(chosen.step, share, tally.cells, tally.seed)?;
         }
         Ok(tally)

@@ -1,8 +1,13 @@
 //! What `cargo xtask test` can be asked for.
 
+use std::time::Duration;
+
 use clap::Args;
 
 use super::steps::{Step, steps};
+
+/// For how many minutes a whole run begins cells.
+const MINUTES: u64 = 35;
 
 /// Options of `cargo xtask test`.
 #[derive(Args)]
@@ -22,8 +27,8 @@ pub(crate) struct Options {
     /// Go on where the ledger ends: shares of what takes long, those that never ran first, then the oldest
     #[arg(long, conflicts_with = "one")]
     pub(super) long: bool,
-    /// Begin no share when so many minutes are over
-    #[arg(long, value_name = "M", requires = "long")]
+    /// Begin no share, and no cell of one, when so many minutes are over. Default: 35 of a whole run; --long then ends its last share
+    #[arg(long, value_name = "M", conflicts_with = "coverage")]
     pub(super) minutes: Option<u64>,
     /// Run nothing: print which shares have run since which commit, and which never
     #[arg(long, conflicts_with_all = ["long", "one", "under_load"])]
@@ -78,6 +83,13 @@ impl OfOne {
 }
 
 impl Options {
+    /// How long shares and their cells are begun, if there is a limit. Of everything there is, those are begun that a landing has time
+    /// for.
+    pub(super) fn limit(&self) -> Option<Duration> {
+        let is_whole = self.only.is_empty() && !self.affected && !self.long;
+        self.minutes.or(is_whole.then_some(MINUTES)).map(|minutes| Duration::from_secs(60 * minutes))
+    }
+
     pub(super) fn wants(&self, step: &Step) -> bool {
         self.only.is_empty() || self.only.iter().any(|name| name == step.name)
     }
@@ -145,6 +157,8 @@ mod tests {
     fn what_goes_on_chooses_by_itself_and_coverage_runs_nothing() {
         for words in [
             "--long --minutes 5 --only matrix",
+            "--minutes 90",
+            "--only sweep --minutes 5",
             "--coverage --json --only sweep",
             "--under-load --only soak",
             "--affected --base HEAD",
@@ -152,7 +166,7 @@ mod tests {
             assert_eq!(problem(words), None, "{words}");
         }
         for words in [
-            "--minutes 5",
+            "--coverage --minutes 5",
             "--json",
             "--long --only matrix --share 1",
             "--coverage --long",

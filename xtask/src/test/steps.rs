@@ -83,54 +83,81 @@ impl Step {
 /// Steps that go one after the other.
 pub(super) type Lane = &'static [Step];
 
+/// Lanes that go side by side.
+pub(super) struct Phase {
+    /// Of the time of a run, after how many of a hundred parts no cell of its sets is begun.
+    pub(super) until: u32,
+    pub(super) lanes: &'static [Lane],
+}
+
 /// Every step, in phases that go one after the other, cheap ones first, and of which the lanes go side by side: what mostly waits
 /// there, and measures nothing. A test that is not reached from here is not run. The shares of a set are as many as make each of
 /// them take a minute or two on two processors, and at most twelve: within so many landings each cell is met.
-pub(super) const PHASES: &[&[Lane]] = &[
-    &[&[
-        Step::whole("fmt", |_| tree::form()),
-        Step::whole("tidy", |_| tree::rules()),
-        Step::whole("clippy", |_| tree::lints()),
-        Step::whole("ebpf", |_| tree::object()),
-        Step::suite("unit", Takes::FILTERS, unit),
-    ]],
-    &[
-        &[Step::suite("host", Takes::NAMES, host::host)],
-        &[
-            Step::set("matrix", 6, Takes::POINTS, host::points),
-            Step::whole("mcp-client", scripts::mcp_client),
-            Step::whole("chaostoolkit", scripts::chaos_toolkit),
-            Step::whole("report", scripts::report),
-            Step::set(KUBERNETES, 1, Takes::NOTHING, scripts::kubernetes_probes),
-            Step::whole("vagrant", scripts::vagrant),
+pub(super) const PHASES: &[Phase] = &[
+    Phase {
+        until: 0,
+        lanes: &[&[
+            Step::whole("fmt", |_| tree::form()),
+            Step::whole("tidy", |_| tree::rules()),
+            Step::whole("clippy", |_| tree::lints()),
+            Step::whole("ebpf", |_| tree::object()),
+            Step::suite("unit", Takes::FILTERS, unit),
+        ]],
+    },
+    Phase {
+        until: 55,
+        lanes: &[
+            &[Step::suite("host", Takes::NAMES, host::host)],
+            &[
+                Step::set("matrix", 6, Takes::POINTS, host::points),
+                Step::whole("mcp-client", scripts::mcp_client),
+                Step::whole("chaostoolkit", scripts::chaos_toolkit),
+                Step::whole("report", scripts::report),
+                Step::set(KUBERNETES, 1, Takes::NOTHING, scripts::kubernetes_probes),
+                Step::whole("vagrant", scripts::vagrant),
+            ],
+            &[
+                Step::set("sweep", 6, Takes::POINTS, host::points),
+                Step::suite(SERVERS, Takes::NAMES, host::servers),
+                Step::set("sabotage", 4, Takes::NAMES, host::sabotage),
+            ],
         ],
-        &[
-            Step::set("sweep", 6, Takes::POINTS, host::points),
-            Step::suite(SERVERS, Takes::NAMES, host::servers),
-            Step::set("sabotage", 4, Takes::NAMES, host::sabotage),
+    },
+    Phase {
+        until: 70,
+        lanes: &[&[
+            Step::set(FUZZ, 1, Takes::NAMES, fuzz::fuzz),
+            Step::set("soak", 6, Takes::NOTHING, host::soak),
+            Step::set("kills", 4, Takes::NAMES, host::kill),
+            Step::set("hostile", 12, Takes::POINTS, host::hostile),
+        ]],
+    },
+    Phase {
+        until: 100,
+        lanes: &[
+            // One after the other: they share a VM.
+            &[
+                Step::with_vm("sabotage-vm", 2, Takes::NAMES, InVm::Sabotage),
+                Step::with_vm("vm", 12, Takes::NAMES, InVm::Tests),
+                Step::with_vm("kills-vm", 12, Takes::NAMES, InVm::Kills),
+                Step::with_vm("vm-matrix", 12, Takes::POINTS, InVm::Matrix),
+                Step::with_vm("vm-sweep", 12, Takes::POINTS, InVm::Sweep),
+                Step::with_vm("vm-soak", 12, Takes::NOTHING, InVm::Soak),
+            ],
+            &[Step::set(SYSTEMD, vm::SYSTEMD_SHARES, Takes::NOTHING, vm::systemd)],
         ],
-        &[Step::set(SYSTEMD, vm::SYSTEMD_SHARES, Takes::NOTHING, vm::systemd)],
-    ],
-    &[&[
-        Step::set(FUZZ, 1, Takes::NAMES, fuzz::fuzz),
-        Step::set("soak", 6, Takes::NOTHING, host::soak),
-        Step::set("kills", 4, Takes::NAMES, host::kill),
-        Step::set("hostile", 12, Takes::POINTS, host::hostile),
-        // One after the other: they share a VM.
-        Step::with_vm("sabotage-vm", 2, Takes::NAMES, InVm::Sabotage),
-        Step::with_vm("vm", 12, Takes::NAMES, InVm::Tests),
-        Step::with_vm("kills-vm", 12, Takes::NAMES, InVm::Kills),
-        Step::with_vm("vm-matrix", 12, Takes::POINTS, InVm::Matrix),
-        Step::with_vm("vm-sweep", 12, Takes::POINTS, InVm::Sweep),
-        Step::with_vm("vm-soak", 12, Takes::NOTHING, InVm::Soak),
-        // Last, when all have said what they have to say.
-        Step::whole("kinds", |_| kinds::step()),
-    ]],
+    },
+    // Last, when all have said what they have to say.
+    Phase { until: 100, lanes: &[&[Step::whole("kinds", |_| kinds::step())]] },
 ];
 
 /// Every step.
 pub(super) fn steps() -> impl Iterator<Item = &'static Step> {
-    PHASES.iter().copied().flatten().copied().flatten()
+    lanes().flatten()
+}
+
+fn lanes() -> impl Iterator<Item = Lane> {
+    PHASES.iter().flat_map(|phase| phase.lanes).copied()
 }
 
 /// Every set of cells of these steps, cheap ones first.
@@ -176,9 +203,8 @@ mod tests {
 
     #[test]
     fn what_is_run_in_vms_stands_together_so_that_each_kernel_is_booted_once() {
-        let lanes = PHASES.iter().copied().flatten();
-        let together =
-            lanes.flat_map(|lane| lane.chunk_by(|one, next| one.in_vm().is_some() == next.in_vm().is_some()));
+        let together = lanes()
+            .flat_map(|lane| lane.chunk_by(|one, next| one.in_vm().is_some() == next.in_vm().is_some()));
         assert_eq!(together.filter(|steps| steps[0].in_vm().is_some()).count(), 1);
     }
 }

@@ -1,8 +1,6 @@
 //! What runs in VMs, on their kernels. All that a run has for a kernel is done in one boot of it, as a list of jobs.
 
 use std::collections::BTreeMap;
-use std::path::Path;
-use std::process::Command;
 
 use super::chosen::{Chosen, Share, quoted};
 use super::host;
@@ -11,7 +9,7 @@ use crate::said::read_text;
 use crate::summary::Tally;
 use crate::verdict::{Outcome, Results, Verdict};
 use crate::vm::{self, Heard, Job, Report};
-use crate::{artifacts, kills, kinds, run};
+use crate::{artifacts, kills, kinds};
 
 /// Rounds of each kind.
 const KILLS: u32 = 2;
@@ -29,8 +27,6 @@ const BY_KILLS: &str = "Kill";
 /// which a reboot and a power cut are in the middle, and those in which faults take the machine down.
 const SYSTEMD_PARTS: [&str; 6] =
     ["--partition=1/4", "--partition=2/4", "--partition=3/4", "--partition=4/4", "boots", "going_down"];
-/// How far they give way to the tests of the host: by a third of the weight (`sched_prio_to_weight` in kernel/sched/core.c).
-const NICE: &str = "5";
 /// Each of them on each kernel.
 pub(super) const SYSTEMD_SHARES: u32 = (SYSTEMD_PARTS.len() * vm::KERNELS.len()) as u32;
 
@@ -63,7 +59,9 @@ pub(super) fn boot(wanted: &[(InVm, &Chosen)]) -> Result<BTreeMap<String, Vec<He
         }
     }
     let mut by_step: BTreeMap<String, Vec<Heard>> = BTreeMap::new();
-    for heard in vm::run_jobs(&artifacts::build()?, asked)? {
+    // They share VMs, and with them the time.
+    let until = wanted.first().and_then(|(_, chosen)| chosen.until);
+    for heard in vm::run_jobs(&artifacts::build()?, asked, until)? {
         by_step.entry(heard.job.clone()).or_default().push(heard);
     }
     Ok(by_step)
@@ -237,9 +235,8 @@ fn not_repeated(passed: &[Verdict], series: &str) -> Vec<String> {
 /// The package on a real systemd, a part of its tests on a kernel each landing. `cargo xtask vm --systemd --dist` does all of it with
 /// the programs that are shipped.
 pub(super) fn systemd(chosen: &Chosen) -> Result<Tally, Error> {
-    give_way()?;
     let mut tally = Tally::default();
-    let (kernels, filters) = match chosen.share {
+    let (kernels, mut filters) = match chosen.share {
         Some(share) => {
             let (part, kernel) = systemd_share(share.number());
             (vec![kernel], vec![part.to_owned()])
@@ -248,6 +245,9 @@ pub(super) fn systemd(chosen: &Chosen) -> Result<Tally, Error> {
     };
     // Another boot is for what an earlier one has begun.
     let in_one_boot = filters.iter().all(|part| part.starts_with("--partition="));
+    // The machine has been up for no time yet.
+    let left = chosen.time_left().filter(|_| in_one_boot);
+    filters.extend(left.map(|left| format!("--until={}", left.as_secs())));
     let heard = vm::test_systemd(&artifacts::build()?, &kernels, &filters)?;
     for heard in &heard {
         let replay = |test: &str| match in_one_boot {
@@ -258,16 +258,6 @@ pub(super) fn systemd(chosen: &Chosen) -> Result<Tally, Error> {
     }
     kinds::keep_heard(kinds::SYSTEMD_TESTS, &heard, others(chosen))?;
     Ok(tally)
-}
-
-/// Has what this thread starts take processors only while others leave them: an emulated machine would take all that it gets, and the
-/// tests beside it wait for events.
-fn give_way() -> Result<(), Error> {
-    // Its last part is the number of this thread (proc(5)), by which the kernel knows of its nice value.
-    let thread = Path::new("/proc/thread-self");
-    let thread = std::fs::read_link(thread).map_err(Error::file("read", thread))?;
-    let number = thread.file_name().unwrap_or_default();
-    run::output(Command::new("renice").args(["--priority", NICE, "--pid"]).arg(number)).map(drop)
 }
 
 /// What is done in a share, and on which kernel. The kernels take turns.
@@ -285,8 +275,8 @@ mod tests {
 
     fn chosen(step: &'static str, takes: Takes) -> Chosen {
         let share = Share::all(12).nth(2);
-        let (cells, filters, minutes) = (Vec::new(), Vec::new(), None);
-        Chosen { step, takes, shares: 12, share, landing: 614, offset: None, cells, filters, minutes }
+        let (cells, filters, offset, minutes, until) = (Vec::new(), Vec::new(), None, None, None);
+        Chosen { step, takes, shares: 12, share, landing: 614, offset, cells, filters, minutes, until }
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Instant;
 
 use super::cpio::Archive;
 use super::jobs::{self, Job};
@@ -114,11 +115,18 @@ fn add_libraries(archive: &mut Archive, libraries: BTreeSet<PathBuf>) -> Result<
     Ok(())
 }
 
-/// Writes the image of one kernel: the shared part, the jobs that `vm-init` is to do, if any, and the kernel's modules.
-pub(super) fn write(base: &Archive, kernel: &Kernel, jobs: &[Job], to: &Path) -> Result<(), Error> {
+/// Writes the image of one kernel: the shared part, the jobs that `vm-init` is to do until then, if any, and the kernel's modules.
+pub(super) fn write(
+    base: &Archive,
+    kernel: &Kernel,
+    jobs: &[Job],
+    until: Option<Instant>,
+    to: &Path,
+) -> Result<(), Error> {
     let mut archive = base.clone();
     if !jobs.is_empty() {
-        archive.file("chaos/jobs", jobs::list(jobs).as_bytes());
+        let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+        archive.file("chaos/jobs", jobs::list(jobs, left).as_bytes());
     }
     for (path, text) in jobs.iter().flat_map(|job| &job.files) {
         archive.file(path, text.as_bytes());

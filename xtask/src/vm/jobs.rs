@@ -24,16 +24,17 @@ pub(crate) struct Job {
 }
 
 impl Job {
-    /// As `vm-init` reads it.
-    fn json(&self) -> Value {
+    /// As `vm-init` reads it. `until` is how long the machine has been up when the last of all jobs begins no further cell.
+    fn json(&self, until: Option<u64>) -> Value {
         let Self { name, argv, limit, report, .. } = self;
-        json!({"name": name, "argv": argv, "limit": limit, "says_results": *report == Report::Text})
+        json!({"name": name, "argv": argv, "limit": limit, "until": until, "says_results": *report == Report::Text})
     }
 }
 
-/// The list for `vm-init`.
-pub(super) fn list(jobs: &[Job]) -> String {
-    Value::from_iter(jobs.iter().map(Job::json)).to_string()
+/// The list for `vm-init` of a machine that is about to be started, with the time for all of it, if that is limited.
+pub(super) fn list(jobs: &[Job], left: Option<Duration>) -> String {
+    let until = left.map(|left| left.as_secs());
+    Value::from_iter(jobs.iter().map(|job| job.json(until))).to_string()
 }
 
 /// How a program says what came of it.

@@ -145,7 +145,7 @@ pub(crate) fn main(options: &Options) -> Result<ExitCode, Error> {
         let programs = if options.dist { dist::build()? } else { built.bin_dir()?.to_owned() };
         (kinds::SYSTEMD_TESTS, boot_systemd(options, &built, &programs)?)
     } else {
-        (kinds::KERNEL_TESTS, boot_jobs(options, &built, asked(options))?)
+        (kinds::KERNEL_TESTS, boot_jobs(options, &built, asked(options), None)?)
     };
     if options.kills.is_some() {
         heard.iter().try_for_each(|heard| kills::keep(&heard.results.verdicts))?;
@@ -191,11 +191,16 @@ pub(crate) fn kills(count: u32, arguments: &[String], filters: &[String]) -> Job
     Job { name: "kills".to_owned(), argv, limit, report: Report::Verdicts, files: Vec::new() }
 }
 
-/// Does what each kernel is asked for in one VM of it, all VMs side by side, with default options. Says where their time went.
-pub(crate) fn run_jobs(built: &Artifacts, asked: Vec<(&str, Vec<Job>)>) -> Result<Vec<Heard>, Error> {
+/// Does what each kernel is asked for in one VM of it, all VMs side by side, with default options. Says where their time went. With
+/// `until` the jobs of a VM share the time until then, and begin no cell after it.
+pub(crate) fn run_jobs(
+    built: &Artifacts,
+    asked: Vec<(&str, Vec<Job>)>,
+    until: Option<Instant>,
+) -> Result<Vec<Heard>, Error> {
     tools::require(tools::OBSERVERS)?;
     tools::require(tools::VM)?;
-    boot_jobs(&Options::defaults(), built, asked)
+    boot_jobs(&Options::defaults(), built, asked, until)
 }
 
 /// Boots Debian on these kernels, with the package of the programs that the other tests use, and runs what has one of these in its
@@ -259,6 +264,7 @@ fn boot_jobs(
     options: &Options,
     built: &Artifacts,
     asked: Vec<(&str, Vec<Job>)>,
+    until: Option<Instant>,
 ) -> Result<Vec<Heard>, Error> {
     let base = image::base(built, None)?;
     let mut machines: Vec<Machine> = Vec::new();
@@ -266,7 +272,7 @@ fn boot_jobs(
     for (series, jobs) in asked {
         series_of.push(series);
         let number = series_of.iter().filter(|other| **other == series).count();
-        machines.push(machine(options, series, number, &base, Task::Jobs(jobs))?);
+        machines.push(machine(options, series, number, &base, Task::Jobs { jobs, until })?);
     }
     boot_machines(options, &machines, Show::Results)
 }
@@ -308,7 +314,7 @@ fn run_command(
     let job =
         Job { name, argv: argv.to_vec(), limit: options.timeout, report: Report::Status, files: Vec::new() };
     let base = image::base(built, extra)?;
-    let task = || Task::Jobs(vec![job.clone()]);
+    let task = || Task::Jobs { jobs: vec![job.clone()], until: None };
     let machines: Result<Vec<_>, Error> =
         options.series().map(|series| machine(options, series, 1, &base, task())).collect();
     boot_machines(&Options { sequential: true, ..options.clone() }, &machines?, show)
@@ -342,12 +348,12 @@ fn machine(
     let name = if number == 1 { kernel.release.clone() } else { format!("{}-{number}", kernel.release) };
     let dir = run::vm_dir().join(name);
     std::fs::create_dir_all(&dir).map_err(Error::file("create", &dir))?;
-    let (file, jobs): (_, &[Job]) = match &task {
-        Task::Jobs(jobs) => ("initramfs.cpio", jobs),
-        Task::Systemd { .. } => ("systemd.cpio", &[]),
+    let (file, jobs, until): (_, &[Job], _) = match &task {
+        Task::Jobs { jobs, until } => ("initramfs.cpio", jobs, *until),
+        Task::Systemd { .. } => ("systemd.cpio", &[], None),
     };
     let initramfs = dir.join(file);
-    image::write(base, &kernel, jobs, &initramfs)?;
+    image::write(base, &kernel, jobs, until, &initramfs)?;
     eprintln!("image ready after {:.1} s", started.elapsed().as_secs_f64());
     Ok(Machine { kernel, initramfs, dir, memory: options.memory, task })
 }

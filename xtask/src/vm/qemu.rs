@@ -29,7 +29,11 @@ pub(super) struct Machine {
 /// What a VM is for.
 pub(super) enum Task {
     /// It does these, and powers off. It never reboots.
-    Jobs(Vec<Job>),
+    Jobs {
+        jobs: Vec<Job>,
+        /// When the last of them begins no further cell, if the time is limited.
+        until: Option<Instant>,
+    },
     /// It boots from a disk, never written to, and may reboot. It may take so long.
     Systemd { disk: PathBuf, limit: Duration },
 }
@@ -85,7 +89,7 @@ pub(super) struct Boot {
 /// Boots, waits for the end, and shows what went wrong.
 pub(super) fn boot(machine: &Machine, show: Show) -> Result<Boot, Error> {
     let (boot, console) = match &machine.task {
-        Task::Jobs(jobs) => boot_jobs(machine, jobs, show)?,
+        Task::Jobs { jobs, .. } => boot_jobs(machine, jobs, show)?,
         Task::Systemd { limit, .. } => boot_systemd(machine, *limit, show)?,
     };
     let failed: Vec<_> = boot.heard.iter().filter(|heard| heard.failure.is_some()).collect();
@@ -223,7 +227,7 @@ fn command(machine: &Machine, results: &Path, show: Show) -> Result<Command, Err
     // timer for broken, and panics (`check_timer` in its `arch/x86/kernel/apic/io_apic.c`).
     let append = format!("console=ttyS0 loglevel={} oops=panic no_timer_check", show.kernel_log_level());
     match &machine.task {
-        Task::Jobs(_) => {
+        Task::Jobs { .. } => {
             let init = super::program("vm-init");
             command.args(["-no-reboot", "-append", &format!("{append} panic=-1 rdinit={init}")])
         }

@@ -3,6 +3,8 @@
 
 use std::time::{Duration, Instant};
 
+use chaos_daemon::fail_point::Point;
+
 use crate::error::{Error, Result};
 use crate::matrix::supervised::{self, Supervised};
 use crate::matrix::{EVENTS, Event, UNDOING};
@@ -14,9 +16,14 @@ tests![
     a_service_runs_again_wherever_the_injector_dies_that_stops_it,
     a_service_runs_again_wherever_the_injector_dies_that_keeps_it_stopped,
     a_service_runs_again_wherever_the_injector_dies_that_starts_it,
+    a_service_runs_again_wherever_the_injector_dies_that_has_started_it,
     a_service_runs_again_wherever_the_guard_dies_that_starts_it_for_a_dead_injector,
+    a_service_runs_again_wherever_the_guard_dies_that_has_started_it_for_a_dead_injector,
 ];
 
+/// The points of undoing until the service is started, and those after it: an emulated machine takes minutes for either.
+const STARTING: &[Point] = UNDOING.split_at(3).0;
+const FORGETTING: &[Point] = UNDOING.split_at(3).1;
 /// Before the runner's limit, with a word on how far it came.
 const LIMIT: Duration = Duration::from_secs(580);
 
@@ -49,9 +56,17 @@ fn a_service_runs_again_wherever_the_injector_dies_that_keeps_it_stopped() -> Te
 }
 
 fn a_service_runs_again_wherever_the_injector_dies_that_starts_it() -> TestResult {
-    injector("until it is started", |event| event.is_of_active() && UNDOING.contains(&event.point))
+    injector("until it is started", |event| event.is_of_active() && STARTING.contains(&event.point))
+}
+
+fn a_service_runs_again_wherever_the_injector_dies_that_has_started_it() -> TestResult {
+    injector("when it is started", |event| FORGETTING.contains(&event.point))
 }
 
 fn a_service_runs_again_wherever_the_guard_dies_that_starts_it_for_a_dead_injector() -> TestResult {
-    judge("by a guard", &matrix()?.guards(UNDOING, Instant::now() + LIMIT)?)
+    judge("by a guard, until it is started", &matrix()?.guards(STARTING, Instant::now() + LIMIT)?)
+}
+
+fn a_service_runs_again_wherever_the_guard_dies_that_has_started_it_for_a_dead_injector() -> TestResult {
+    judge("by a guard, when it is started", &matrix()?.guards(FORGETTING, Instant::now() + LIMIT)?)
 }

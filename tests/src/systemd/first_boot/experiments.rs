@@ -16,7 +16,7 @@ use crate::late::{self, HANG};
 use crate::netns::output;
 use crate::process::wait_until;
 use crate::systemd::lab::{assert_idle, idle};
-use crate::systemd::unit::{MEMBER, installed, log, property, run, say, systemctl};
+use crate::systemd::unit::{MEMBER, installed, log, property, run, say, systemctl, too_slow};
 use crate::systemd::{TestResult, tests};
 
 tests![
@@ -170,16 +170,13 @@ impl Shipped {
     }
 }
 
-/// What a look at a host says that takes too much of a processor: of an emulated one it takes twenty times as much as of a real one.
-const TOO_SLOW: &str = "a look at this host may take";
-
 /// As [`Shipped::run`], of what has to hold. What only the processor was too slow for is late, and nothing worse.
 pub(super) fn held(shipped: &Shipped, seen: impl Fn() -> bool) -> Result<(Value, bool)> {
     let (result, ever) = shipped.run(seen)?;
     match result["verdict"] == "held" {
         true => Ok((result, ever)),
         false => {
-            let slow = result["error"].as_str().is_some_and(|error| error.contains(TOO_SLOW));
+            let slow = result["error"].as_str().is_some_and(too_slow);
             let mark = if slow { late::MARK } else { "" };
             Err(Error::Different(format!("{mark}{result}; {}", log())))
         }
