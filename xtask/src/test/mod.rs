@@ -120,7 +120,8 @@ impl Run<'_> {
     }
 
     fn side_by_side(&self, phase: &'static Phase) -> Vec<Done> {
-        let until = self.options.limit().map(|limit| self.begun + limit * phase.until / 100);
+        let left = self.options.limit().map(|limit| limit.saturating_sub(self.begun.elapsed()));
+        let until = left.map(|left| Instant::now() + left * phase.until / 100);
         std::thread::scope(|scope| {
             let start = |lane: &'static Lane| scope.spawn(move || self.one_by_one(lane, until));
             let running: Vec<_> = phase.lanes.iter().map(start).collect();

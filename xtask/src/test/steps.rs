@@ -85,7 +85,7 @@ pub(super) type Lane = &'static [Step];
 
 /// Lanes that go side by side.
 pub(super) struct Phase {
-    /// Of the time of a run, after how many of a hundred parts no cell of its sets is begun.
+    /// Of the time that is left when it begins, after how many of a hundred parts no cell of its sets is begun.
     pub(super) until: u32,
     pub(super) lanes: &'static [Lane],
 }
@@ -124,7 +124,7 @@ pub(super) const PHASES: &[Phase] = &[
         ],
     },
     Phase {
-        until: 70,
+        until: 35,
         lanes: &[&[
             Step::set(FUZZ, 1, Takes::NAMES, fuzz::fuzz),
             Step::set("soak", 6, Takes::NOTHING, host::soak),

@@ -345,14 +345,14 @@ fn machine(
 ) -> Result<Machine, Error> {
     let started = Instant::now();
     let kernel = kernel::obtain(series)?;
-    let name = if number == 1 { kernel.release.clone() } else { format!("{}-{number}", kernel.release) };
-    let dir = run::vm_dir().join(name);
-    std::fs::create_dir_all(&dir).map_err(Error::file("create", &dir))?;
-    let (file, jobs, until): (_, &[Job], _) = match &task {
-        Task::Jobs { jobs, until } => ("initramfs.cpio", jobs, *until),
-        Task::Systemd { .. } => ("systemd.cpio", &[], None),
+    // One with systemd may run beside one with jobs of the same kernel.
+    let (what, jobs, until): (_, &[Job], _) = match &task {
+        Task::Jobs { jobs, until } => ("jobs", jobs, *until),
+        Task::Systemd { .. } => ("systemd", &[], None),
     };
-    let initramfs = dir.join(file);
+    let dir = run::vm_dir().join(format!("{}-{what}-{number}", kernel.release));
+    std::fs::create_dir_all(&dir).map_err(Error::file("create", &dir))?;
+    let initramfs = dir.join("initramfs.cpio");
     image::write(base, &kernel, jobs, until, &initramfs)?;
     eprintln!("image ready after {:.1} s", started.elapsed().as_secs_f64());
     Ok(Machine { kernel, initramfs, dir, memory: options.memory, task })
