@@ -19,7 +19,7 @@ use super::hub::{self, HubArgs};
 use super::interrupts::Interrupts;
 use super::mcp_proxy::{self, ProxyArgs, ProxyError};
 use super::probe_args::ProbeArgs;
-use super::runs::{PlanArgs, RunArgs, ShowArgs};
+use super::runs::{PlanArgs, RunArgs, ShowArgs, object};
 use super::schedule::{self, ScheduleCommand};
 use super::{bridge, document, history, runs, show, watch};
 use crate::experiment::{Native, schema};
@@ -30,6 +30,7 @@ use crate::mcp::plan::PlanOutput;
 use crate::mcp::probe::ProbeOutput;
 use crate::mcp::results::{InjectOutput, RunOutput};
 use crate::probe::{Probe, Sample, offspring};
+use crate::request::host_targets::MOST_TOLD;
 use crate::request::targets::UNKNOWN_TARGETS;
 use crate::spec::{FaultName, Probability, SpecError};
 
@@ -96,9 +97,15 @@ enum Command {
         #[arg(long, conflicts_with_all = ["name", "run", "experiment"])]
         all: bool,
     },
-    /// Show which processes a fault would hit, and who is left out; takes the options of inject
-    #[command(subcommand)]
-    Targets(Box<OfFault<NoMore>>),
+    /// List what can be aimed at on this host; or, with a fault and the options of inject, show which processes it would hit
+    #[command(args_conflicts_with_subcommands = true)]
+    Targets {
+        /// Only what has this text in its name, addresses, programs or owner
+        #[arg(long, value_name = "TEXT")]
+        text: Option<String>,
+        #[command(subcommand)]
+        fault: Option<Box<OfFault<NoMore>>>,
+    },
     /// Show what is registered and active
     Status {
         /// Go on showing, until Ctrl-C
@@ -383,7 +390,7 @@ async fn carry_out(cli: &Cli) -> Result<Done, Failure> {
             client.close().await;
             done
         }
-        Command::Targets(args) => {
+        Command::Targets { fault: Some(args), .. } => {
             let fault = &args.fault;
             let request = fault.request(Probability::CERTAIN)?;
             let client = Client::connect(&cli.socket).await?;
@@ -449,6 +456,11 @@ async fn ask(client: &Client, command: &Command, json: bool) -> Result<Done, Fai
             Ok(Done::shown(client.ask("chaos_status", asked).await?, show::status))
         }
         Command::Doctor { residue } => doctor(client, *residue).await,
+        Command::Targets { text, .. } => {
+            let mut asked = object(json!({"text": text, "limit": MOST_TOLD}));
+            asked.retain(|_, value| !value.is_null());
+            Ok(Done::shown(client.ask("chaos_targets", asked).await?, show::targets))
+        }
         Command::Runs(args) => {
             let found = history::runs(client, args).await?;
             Ok(Done::well(found.lines(), json!(found)))
@@ -535,13 +547,6 @@ async fn targets(
         return Err(Failure::Usage(SpecError::new("target", problem)));
     };
     Ok(Done::well(report.to_string(), json!(report)))
-}
-
-fn object(value: Value) -> Map<String, Value> {
-    match value {
-        Value::Object(object) => object,
-        _ => Map::new(),
-    }
 }
 
 async fn inject(

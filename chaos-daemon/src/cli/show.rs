@@ -1,6 +1,7 @@
 //! The daemon's answers as text for people.
 
 use std::fmt::Write;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -14,6 +15,8 @@ use crate::mcp::control::{AbilityView, DoctorOutput};
 use crate::mcp::experiment::RegisterOutput;
 use crate::mcp::plan::PlanOutput;
 use crate::mcp::results::{FaultView, InjectOutput, RunOutput, RunningView, StatusOutput};
+use crate::mcp::targets::TargetsOutput;
+use crate::request::host_targets::HostTargets;
 use crate::server::history::Latest;
 use crate::server::history::precedents::{Precedents, Similar};
 use crate::spec::{FAULT_TYPES, FaultType};
@@ -305,6 +308,52 @@ pub(super) fn registered(answer: &RegisterOutput) -> String {
         line!(out, "  {line}");
     }
     line!(out, "  run it with: chaosctl experiment run {name:?}");
+    out
+}
+
+/// What can be aimed at on this host, a line each.
+pub(super) fn targets(answer: &TargetsOutput) -> String {
+    let HostTargets { interfaces, netns, units, containers, cgroups, ports, not_seen } = &answer.found;
+    let mut out = String::new();
+    let is_any = |count: usize, heading: &str, out: &mut String| {
+        if count > 0 {
+            line!(out, "{heading}");
+        }
+    };
+    is_any(interfaces.len(), "interfaces (--interface, and --netns)", &mut out);
+    for it in interfaces {
+        let place = it.netns.as_ref().map(|netns| format!(" in {netns}")).unwrap_or_default();
+        let (state, routes) = (if it.up { "" } else { ", down" }, it.routes.join(", "));
+        let way = if routes.is_empty() { routes } else { format!("; to {routes}") };
+        line!(out, "  {}{place}{state}  {}{way}", it.interface, it.addresses.join(", "));
+    }
+    is_any(netns.len(), "other network namespaces (--netns)", &mut out);
+    netns.iter().for_each(|name| line!(out, "  {name}"));
+    for (groups, heading) in [
+        (units, "systemd units (--unit)"),
+        (containers, "containers (--container)"),
+        (cgroups, "control groups (--cgroup)"),
+    ] {
+        is_any(groups.len(), heading, &mut out);
+        for it in groups {
+            let why = it.protected.as_ref().map(|why| format!("; protected: {why}")).unwrap_or_default();
+            line!(out, "  {}  {} processes: {}{why}", it.name, it.processes, it.programs.join(", "));
+        }
+    }
+    is_any(ports.len(), "who listens (--port, --local-port)", &mut out);
+    for it in ports {
+        let address = SocketAddr::new(it.address, it.port);
+        let who = match &it.owner {
+            Some(owner) if owner.unit.is_empty() => format!("{} ({})", owner.name, owner.pid),
+            Some(owner) => format!("{} ({}) of {}", owner.name, owner.pid, owner.unit),
+            None => format!("a process of user {}", it.uid),
+        };
+        line!(out, "  {} {address}  {who}", it.protocol);
+    }
+    not_seen.iter().for_each(|what| line!(out, "not seen: {what}"));
+    if answer.more > 0 {
+        line!(out, "{} more: narrow it with --text", answer.more);
+    }
     out
 }
 

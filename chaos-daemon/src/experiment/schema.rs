@@ -159,7 +159,13 @@ fn program() -> Value {
 fn chaosctl_probe() -> Value {
     let mut provider = chaosctl(&format!("chaosctl probe {} …", KINDS.join("|")));
     provider["properties"]["timeout"] = json!({"description": "Seconds."});
-    provider["properties"]["arguments"]["examples"] = json!([
+    provider["properties"]["arguments"]["examples"] = examples_of_probes();
+    provider
+}
+
+/// Words of probes, of each kind at least once.
+pub fn examples_of_probes() -> Value {
+    let mut examples = json!([
         ["probe", "tcp", "127.0.0.1:5432"],
         ["probe", "tls", "payment.example.org:443", "--min", 14],
         [
@@ -203,11 +209,34 @@ fn chaosctl_probe() -> Value {
         ["probe", "alert", "--webhook", "--label", "alertname=Watchdog"],
     ]);
     #[cfg(feature = "kubernetes")]
-    if let Some(examples) = provider["properties"]["arguments"]["examples"].as_array_mut() {
+    if let Some(examples) = examples.as_array_mut() {
         let kubeconfig = "/etc/chaos-daemon/kubeconfig";
         examples.push(json!(["probe", "kubernetes", "--kubeconfig", kubeconfig, "pod/payment-0", "--ready"]));
     }
-    provider
+    examples
+}
+
+/// A small document with a steady state, a fault and a gate.
+pub fn example() -> Value {
+    let health = json!({"type": "http", "url": "http://127.0.0.1:8080/health", "timeout": 2});
+    json!({
+        "title": "the shop answers while its database is slow",
+        "description": "Packets to the database are late by 300 ms. The shop goes on answering with 200.",
+        "steady-state-hypothesis": {"title": "the shop answers", "probes": [
+            {"type": "probe", "name": "health", "tolerance": 200, "provider": health},
+        ]},
+        "method": [{
+            "type": "action", "name": "slow down the database",
+            "provider": {"type": "process", "path": "chaosctl", "arguments": {
+                "inject": "latency", "--interface": "eth0", "--cidr": "192.0.2.10", "--protocol": "tcp",
+                "--remote-port": 5432, "--delay": "300ms", "--for": "30s",
+            }},
+        }],
+        "rollbacks": [],
+        "extensions": [{"name": "chaos-daemon", "rollback_on": [
+            {"name": "an answer takes more than 2 s", "provider": health, "op": "gt", "value": 2000},
+        ]}],
+    })
 }
 
 /// The provider of an alert.

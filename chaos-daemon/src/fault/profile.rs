@@ -76,9 +76,14 @@ impl Profile {
         }
     }
 
-    /// As programs read it, with the names of the experiments that inject it.
+    /// As programs read it, with the schema of its parameters, an example, and the names of the experiments that inject it.
     pub fn with_experiments(&self, names: &[&str]) -> Value {
         let mut page = json!(self);
+        let parameters = self.fault_type.parameters().iter();
+        page["params"] = parameters.map(|parameter| (parameter.name.clone(), parameter.schema())).collect();
+        page["target_fields"] = json!(self.fault_type.target_fields());
+        let (target, params) = self.fault_type.example();
+        page["example"] = json!({"fault_type": self.fault_type, "target": target, "params": params});
         page["experiments"] = json!(names);
         page
     }

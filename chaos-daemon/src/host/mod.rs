@@ -1,6 +1,7 @@
 //! Facts about this node and its kernel, read and never changed; and what a process of ours gives up.
 
 pub mod accounts;
+pub mod addresses;
 pub mod boot;
 pub mod btf;
 pub mod budget;
@@ -13,6 +14,7 @@ pub mod identity;
 pub mod interface;
 #[cfg(feature = "kubernetes")]
 pub mod kubeconfig;
+pub mod listening;
 pub mod log;
 pub mod log_rates;
 pub mod module;

@@ -17,6 +17,9 @@ use super::vital::Nearness;
 /// `PR_SET_MM_MAP`). What else is read of a process here the kernel bounds.
 pub const LONGEST_COMMAND: usize = 64 << 10;
 
+/// The digits of a container's id, at least, and so many of them are shown.
+const CONTAINER_ID: (usize, usize) = (32, 12);
+
 /// A process that cannot be mistaken for a later one of the same number: the pid and the time it started, in
 /// clock ticks since boot (`/proc/PID/stat`, field 22; proc(5)).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -198,6 +201,19 @@ impl Spared {
 }
 
 impl Running {
+    /// The beginning of the id of its container, if it is in one. The name of a control group has the id with Docker, Podman, containerd
+    /// and CRI-O.
+    pub fn container(&self) -> Option<String> {
+        let id = |part: &str| {
+            let name = part.strip_suffix(".scope").unwrap_or(part);
+            let id = name.rsplit(['-', ':']).next().unwrap_or(name);
+            let is_id = id.len() >= CONTAINER_ID.0 && id.bytes().all(|byte| byte.is_ascii_hexdigit());
+            is_id.then(|| id[..CONTAINER_ID.1].to_owned())
+        };
+        let parts = self.cgroup.iter().flat_map(|path| path.iter()).filter_map(|part| part.to_str());
+        parts.filter_map(id).next_back()
+    }
+
     /// Why it is never a target; `None` when it may be one.
     pub fn vital(&self, spared: &Spared) -> Option<&'static str> {
         if self.id.pid == 1 {

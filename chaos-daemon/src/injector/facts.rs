@@ -9,7 +9,7 @@ use nix::time::{ClockId, clock_gettime};
 
 use super::aside::{Places, Purpose};
 use super::inject::cancelled;
-use super::{logs, services};
+use super::{host_targets, logs, services};
 use crate::host::program::{Distrust, trusted};
 use crate::host::usage::Usage;
 use crate::host::{Identity, Running, Spared};
@@ -19,6 +19,7 @@ use crate::request::facts::{Facts, ProcessFacts, Question, UnitFacts};
 use crate::request::wire::Ticket;
 use crate::request::{ApiError, Caller, ErrorCode};
 use crate::spec::{FaultType, ProcessSelector, TargetRequest};
+use crate::target::Entrance;
 use crate::target::process::{Matcher, nobody};
 
 /// Faults whose preview tells of a unit.
@@ -50,6 +51,13 @@ pub(super) async fn look(
             policy.may_look(caller, OF_PROCESSES)?;
             aside((caller, ticket), move || processes(&target, caller).map(Facts::Processes)).await
         }
+        Question::Targets => {
+            policy.check_user(caller)?;
+            let with_processes = policy.may_look(caller, OF_PROCESSES);
+            let entrance = Entrance::new(caller, &policy.fault_netns);
+            let found = host_targets::find(entrance, caller, with_processes);
+            unless_left(ticket, async { Ok(Facts::Targets(Box::new(found.await?))) }).await
+        }
         Question::Command(path) => {
             policy.may_run(caller, &path)?;
             aside((caller, ticket), move || program(&path).map(Facts::Command)).await
@@ -78,6 +86,14 @@ async fn aside<T: Send + 'static>(
 ) -> Result<T, ApiError> {
     // A gate may wait for it, which ends a fault in time, or says that it has no data: so it does not give way to anybody.
     let looked = async { PLACES.turn(caller.into(), Purpose::Look).await?.run_soon(look).await };
+    unless_left(ticket, looked).await
+}
+
+/// Gives a look up when who has asked leaves.
+async fn unless_left<T>(
+    ticket: &mut Ticket,
+    looked: impl Future<Output = Result<T, ApiError>>,
+) -> Result<T, ApiError> {
     tokio::select! {
         biased;
         () = ticket.cancelled() => Err(cancelled()),

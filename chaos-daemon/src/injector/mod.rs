@@ -12,6 +12,7 @@ mod down;
 mod facts;
 mod ground;
 pub mod holders;
+mod host_targets;
 pub mod inject;
 #[cfg(feature = "kubernetes")]
 mod kubeconfigs;

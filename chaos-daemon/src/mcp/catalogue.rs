@@ -1,13 +1,14 @@
 //! `chaos_list_experiments`: which experiments there are.
 
-use rmcp::model::{CallToolResult, JsonObject};
+use rmcp::model::JsonObject;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::history::{limit, verdict};
-use super::results::{Failure, Output};
+use super::results::Failure;
 use super::schema::{object, text};
+use super::tool::{Call, Hints, Output, Tool};
 use crate::experiment::verdict::VERDICTS;
 use crate::request::ApiError;
 use crate::request::fields::Fields;
@@ -87,28 +88,41 @@ impl Output for ListOutput {
     fn failed(&self) -> bool {
         self.error.is_some()
     }
+
+    fn refused(error: &ApiError) -> Self {
+        Self { error: Some(Failure::from(error)), ..Self::default() }
+    }
 }
 
-/// Title, description and input of `chaos_list_experiments`.
-pub(super) fn list_tool() -> (&'static str, &'static str, JsonObject) {
-    let verdicts: Vec<_> = VERDICTS.iter().map(|verdict| verdict.name()).collect();
-    let origins = ORIGINS.map(Origin::name);
-    let properties = json!({
-        "text": text("Only experiments with this text in their name or title, in whatever case."),
-        "tag": text("Only experiments with this tag."),
-        "fault": text("Only experiments with a fault of this type or name."),
-        "target": text("Only experiments with a fault whose target has this text in it, e.g. \"eth0\" or \"payment.service\"."),
-        "last_verdict": {"type": "string", "enum": verdicts, "description": "Only experiments whose latest run has this verdict."},
-        "origin": {"type": "string", "enum": origins, "description": "Only experiments that are registered, or built in."},
-        "limit": {"type": "integer", "minimum": 1, "maximum": MOST_LISTED, "default": LISTED, "description": "The most experiments on the page."},
-        "cursor": text("The next_cursor of the page before, with the same filters."),
-    });
-    (
-        "List experiments",
-        "Which experiments there are: those registered, which chaos_run_experiment runs, and those built in, which are ready to be \
-         registered. With their faults and the verdict of their latest run, always in the same order, page by page.",
-        object(properties, &[]),
-    )
+pub(super) struct ListExperiments;
+
+impl Tool for ListExperiments {
+    const NAME: &'static str = "chaos_list_experiments";
+    const TITLE: &'static str = "List experiments";
+    const DESCRIPTION: &'static str = "Which experiments there are: those registered, which chaos_run_experiment runs, and those built in, which are ready to be \
+         registered. With their faults and the verdict of their latest run, always in the same order, page by page.";
+    const HINTS: Hints = Hints::LOOKS;
+    type Output = ListOutput;
+
+    fn input() -> JsonObject {
+        let verdicts: Vec<_> = VERDICTS.iter().map(|verdict| verdict.name()).collect();
+        let origins = ORIGINS.map(Origin::name);
+        let properties = json!({
+            "text": text("Only experiments with this text in their name or title, in whatever case."),
+            "tag": text("Only experiments with this tag."),
+            "fault": text("Only experiments with a fault of this type or name."),
+            "target": text("Only experiments with a fault whose target has this text in it, e.g. \"eth0\" or \"payment.service\"."),
+            "last_verdict": {"type": "string", "enum": verdicts, "description": "Only experiments whose latest run has this verdict."},
+            "origin": {"type": "string", "enum": origins, "description": "Only experiments that are registered, or built in."},
+            "limit": {"type": "integer", "minimum": 1, "maximum": MOST_LISTED, "default": LISTED, "description": "The most experiments on the page."},
+            "cursor": text("The next_cursor of the page before, with the same filters."),
+        });
+        object(properties, &[])
+    }
+
+    async fn carry_out(call: Call<'_>) -> Result<ListOutput, ApiError> {
+        list(call.service, call.arguments).await
+    }
 }
 
 /// Understands what is looked for.
@@ -129,7 +143,7 @@ pub(super) fn wanted(fields: &mut Fields) -> Result<Wanted, SpecError> {
     })
 }
 
-pub(super) async fn list(service: &Service, arguments: Map<String, Value>) -> Result<ListOutput, ApiError> {
+async fn list(service: &Service, arguments: Map<String, Value>) -> Result<ListOutput, ApiError> {
     let mut fields = Fields::new("", arguments);
     let wanted = wanted(&mut fields)?;
     let limit = limit(&mut fields, LISTED, MOST_LISTED)? as usize;
@@ -152,8 +166,4 @@ pub(super) async fn list(service: &Service, arguments: Map<String, Value>) -> Re
     let next_cursor = found.last().filter(|_| more).map(|(place, _)| place.to_cursor());
     let experiments = found.into_iter().map(|(_, listed)| listed).collect();
     Ok(ListOutput { experiments, next_cursor, error: None })
-}
-
-pub(super) fn list_failed(error: &ApiError) -> CallToolResult {
-    ListOutput { error: Some(Failure::from(error)), ..ListOutput::default() }.result()
 }

@@ -1,13 +1,14 @@
 //! `chaos_stop` and `chaos_doctor`.
 
 use jiff::Timestamp;
-use rmcp::model::{CallToolResult, JsonObject};
+use rmcp::model::JsonObject;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::results::{Failure, Output, RunOutput};
+use super::results::{Failure, RunOutput};
 use super::schema::{object, text};
+use super::tool::{Call, Hints, Output, Tool};
 use crate::experiment::driver::residue;
 use crate::request::Evidence;
 use crate::request::fields::Fields;
@@ -52,14 +53,23 @@ impl Output for StopOutput {
     fn failed(&self) -> bool {
         self.error.is_some()
     }
+
+    fn refused(error: &ApiError) -> Self {
+        Self { error: Some(Failure::from(error)), ..Self::default() }
+    }
 }
 
-/// Title, description and input of `chaos_stop`.
-pub(super) fn stop_tool() -> (&'static str, &'static str, JsonObject) {
-    (
-        "Stop faults",
-        "Ends one active fault, one run with its faults, or everything: all faults and every running experiment. \
-                 Registrations stay. Succeeds when nothing is active.",
+pub(super) struct Stop;
+
+impl Tool for Stop {
+    const NAME: &'static str = "chaos_stop";
+    const TITLE: &'static str = "Stop faults";
+    const DESCRIPTION: &'static str = "Ends one active fault, one run with its faults, or everything: all faults and every running experiment. \
+                 Registrations stay. Succeeds when nothing is active.";
+    const HINTS: Hints = Hints { destructive: false, idempotent: true, open_world: false, ..Hints::BREAKS };
+    type Output = StopOutput;
+
+    fn input() -> JsonObject {
         object(
             json!({
                 "fault_name": text("The fault to end. Without it, and without the others, everything ends."),
@@ -67,11 +77,19 @@ pub(super) fn stop_tool() -> (&'static str, &'static str, JsonObject) {
                 "experiment_name": text("In its place: the experiment whose run is to end."),
             }),
             &[],
-        ),
-    )
+        )
+    }
+
+    async fn carry_out(call: Call<'_>) -> Result<StopOutput, ApiError> {
+        stop(call.service, call.arguments, call.caller).await
+    }
+
+    fn failed(_arguments: &Map<String, Value>, error: &ApiError) -> StopOutput {
+        StopOutput { message: error.message.clone(), ..StopOutput::refused(error) }
+    }
 }
 
-pub(super) async fn stop(
+async fn stop(
     service: &Service,
     arguments: Map<String, Value>,
     caller: Caller,
@@ -155,11 +173,6 @@ async fn stop_run(service: &Service, which: &Which, caller: Caller) -> Result<St
 fn going_on(service: &Service) -> Result<Vec<String>, ApiError> {
     let all = service.schedules().list(None, Timestamp::now())?;
     Ok(all.into_iter().filter(|listed| !listed.next.is_empty()).map(|listed| listed.name).collect())
-}
-
-pub(super) fn stop_failed(error: &ApiError) -> CallToolResult {
-    let message = error.message.clone();
-    StopOutput { message, error: Some(Failure::from(error)), ..StopOutput::default() }.result()
 }
 
 /// Whether one type of fault is possible here.
@@ -250,6 +263,10 @@ impl Output for DoctorOutput {
     fn failed(&self) -> bool {
         self.error.is_some()
     }
+
+    fn refused(error: &ApiError) -> Self {
+        Self { error: Some(Failure::from(error)), ..Self::default() }
+    }
 }
 
 impl From<DoctorReport> for DoctorOutput {
@@ -275,7 +292,28 @@ impl From<DoctorReport> for DoctorOutput {
     }
 }
 
-pub(super) async fn doctor(
+pub(super) struct Doctor;
+
+impl Tool for Doctor {
+    const NAME: &'static str = "chaos_doctor";
+    const TITLE: &'static str = "Doctor";
+    const DESCRIPTION: &'static str =
+        "Which faults this host's kernel can do, what is missing for the others, and leftovers if any.";
+    const HINTS: Hints = Hints::LOOKS;
+    const GIVEN_UP: bool = true;
+    type Output = DoctorOutput;
+
+    fn input() -> JsonObject {
+        let description = "Also look everywhere on the host for what faults have left.";
+        object(json!({"residue": {"type": "boolean", "default": false, "description": description}}), &[])
+    }
+
+    async fn carry_out(call: Call<'_>) -> Result<DoctorOutput, ApiError> {
+        doctor(call.service, call.caller, call.arguments).await
+    }
+}
+
+async fn doctor(
     service: &Service,
     caller: Caller,
     arguments: Map<String, Value>,
@@ -288,8 +326,4 @@ pub(super) async fn doctor(
         output.everywhere = Some(service.residue(caller).await?);
     }
     Ok(output)
-}
-
-pub(super) fn doctor_failed(error: &ApiError) -> CallToolResult {
-    DoctorOutput { error: Some(Failure::from(error)), ..DoctorOutput::default() }.result()
 }

@@ -1,14 +1,15 @@
 //! `chaos_describe_experiment`: all there is to know about one experiment, but its secrets.
 
-use rmcp::model::{CallToolResult, JsonObject};
+use rmcp::model::JsonObject;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::catalogue::Listed;
 use super::history;
-use super::results::{Failure, Output, word};
+use super::results::{Failure, word};
 use super::schema::{object, text};
+use super::tool::{Call, Hints, Output, Tool};
 use crate::experiment::Experiment;
 use crate::experiment::activity::Deed;
 use crate::experiment::hub::Parameter;
@@ -100,25 +101,40 @@ impl Output for Description {
     fn failed(&self) -> bool {
         self.error.is_some()
     }
+
+    fn refused(error: &ApiError) -> Self {
+        Self { error: Some(Failure::from(error)), ..Self::default() }
+    }
 }
 
-/// Title, description and input of `chaos_describe_experiment`.
-pub(super) fn tool() -> (&'static str, &'static str, JsonObject) {
-    (
-        "Describe an experiment",
-        "All there is to know about one experiment, registered or built in: its document without secrets, the variables that it \
-         declares, its probes, the faults that it injects, and its latest runs. What a run would do now, chaos_plan_experiment says.",
+pub(super) struct DescribeExperiment;
+
+impl Tool for DescribeExperiment {
+    const NAME: &'static str = "chaos_describe_experiment";
+    const TITLE: &'static str = "Describe an experiment";
+    const DESCRIPTION: &'static str = "All there is to know about one experiment, registered or built in: its document without secrets, the variables that it \
+         declares, its probes, the faults that it injects, and its latest runs. What a run would do now, chaos_plan_experiment says.";
+    const HINTS: Hints = Hints::LOOKS;
+    type Output = Description;
+
+    fn input() -> JsonObject {
         object(
             json!({"experiment_name": text("Name of the experiment, as chaos_list_experiments has it.")}),
             &["experiment_name"],
-        ),
-    )
+        )
+    }
+
+    async fn carry_out(call: Call<'_>) -> Result<Description, ApiError> {
+        describe(call.service, call.arguments).await
+    }
+
+    fn failed(arguments: &Map<String, Value>, error: &ApiError) -> Description {
+        let name = arguments.get("experiment_name").and_then(Value::as_str).unwrap_or_default();
+        Description { experiment_name: name.to_owned(), ..Description::refused(error) }
+    }
 }
 
-pub(super) async fn describe(
-    service: &Service,
-    arguments: Map<String, Value>,
-) -> Result<Description, ApiError> {
+async fn describe(service: &Service, arguments: Map<String, Value>) -> Result<Description, ApiError> {
     let mut fields = Fields::new("", arguments);
     let name = fields.string("experiment_name")?;
     let name = fields.need("experiment_name", name, "name an experiment of chaos_list_experiments")?;
@@ -175,14 +191,4 @@ fn probes(experiment: &Experiment) -> Vec<Sampled> {
     }));
     all.extend(guardrails.alerts.iter().map(|alert| sampled(Role::Alert, &alert.name, &alert.probe)));
     all
-}
-
-pub(super) fn failed(arguments: &Map<String, Value>, error: &ApiError) -> CallToolResult {
-    let name = arguments.get("experiment_name").and_then(Value::as_str).unwrap_or_default();
-    Description {
-        experiment_name: name.to_owned(),
-        error: Some(Failure::from(error)),
-        ..Description::default()
-    }
-    .result()
 }

@@ -2,58 +2,72 @@
 
 use std::time::Duration;
 
-use rmcp::model::{CallToolResult, JsonObject};
+use rmcp::model::JsonObject;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::inject::idempotency_key;
+use super::inject::{idempotency_key, key_property};
 use super::plan::PlanOutput;
-use super::results::{Failure, Output, RunOutput, word};
-use super::schema::{object, text};
+use super::results::{Failure, RunOutput};
+use super::schema::{object, shallow, text};
+use super::tool::{Call, Hints, Output, Tool};
 use super::waiting::{Asker, LONGEST_WAIT, wait_property, wait_seconds};
-use crate::experiment::Stage;
+use crate::experiment::{Stage, schema as experiment_schema};
 use crate::request::fields::Fields;
 use crate::request::{ApiError, Caller};
-use crate::server::keys::{Begun, LONGEST_KEY};
-use crate::server::runs::{Run, now};
+use crate::server::keys::Begun;
+use crate::server::runs::Run;
 use crate::server::service::{DryRun, Service};
 use crate::spec::SpecError;
 
-/// Title, description and input of `chaos_run_experiment`.
-pub(super) fn run_tool() -> (&'static str, &'static str, JsonObject) {
-    let dry_run = json!({"type": "boolean", "default": false,
-        "description": "Validate without executing the action."});
-    let stage = json!({"type": "integer", "minimum": 1, "maximum": 100, "description": "Of a document with blast_radius: \
-        which of its stages, in percent. Without it, the one that is due. A stage is due when all smaller ones were held."});
-    let wait = wait_property(
-        LONGEST_WAIT,
-        "How long to wait for the end of the run: with 0 it is only begun. Not with dry_run.",
-    );
-    let key = key_property(
-        "A call with the key of an earlier one begins no second run, and is answered with the first. Not with dry_run.",
-    );
-    (
-        "Run an experiment",
-        "Runs a registered experiment: verifies the steady state, carries out the method, always removes \
+pub(super) struct RunExperiment;
+
+impl Tool for RunExperiment {
+    const NAME: &'static str = "chaos_run_experiment";
+    const TITLE: &'static str = "Run an experiment";
+    const DESCRIPTION: &'static str = "Runs a registered experiment: verifies the steady state, carries out the method, always removes \
          its faults, and verifies the steady state again. Waits up to 44 seconds, or wait_seconds; a longer run goes on by \
-         itself under its run_id, without a verdict yet: chaos_get_run with wait_seconds waits for its end.",
+         itself under its run_id, without a verdict yet: chaos_get_run with wait_seconds waits for its end.";
+    const HINTS: Hints = Hints::BREAKS;
+    type Output = RunOutput;
+
+    fn input() -> JsonObject {
+        let dry_run = json!({"type": "boolean", "default": false,
+            "description": "Validate without executing the action."});
+        let stage = json!({"type": "integer", "minimum": 1, "maximum": 100, "description": "Of a document with blast_radius: \
+            which of its stages, in percent. Without it, the one that is due. A stage is due when all smaller ones were held."});
+        let wait = wait_property(
+            LONGEST_WAIT,
+            "How long to wait for the end of the run: with 0 it is only begun. Not with dry_run.",
+        );
+        let key = key_property(
+            "A call with the key of an earlier one begins no second run, and is answered with the first. Not with dry_run.",
+        );
         object(
             json!({
                 "experiment_name": text("Name of the experiment to run, e.g. \"kill-cache\"."),
                 "dry_run": dry_run, "stage": stage, "wait_seconds": wait, "idempotency_key": key,
             }),
             &["experiment_name"],
-        ),
-    )
+        )
+    }
+
+    async fn carry_out(call: Call<'_>) -> Result<RunOutput, ApiError> {
+        run(call).await
+    }
+
+    fn failed(arguments: &Map<String, Value>, error: &ApiError) -> RunOutput {
+        RunOutput { experiment_name: named(arguments, "experiment_name"), ..RunOutput::refused(error) }
+    }
 }
 
-pub(super) async fn run(
-    service: &Service,
-    caller: Caller,
-    arguments: Map<String, Value>,
-    asker: &Asker,
-) -> Result<RunOutput, ApiError> {
+/// The text of an argument, as far as there is one.
+fn named(arguments: &Map<String, Value>, field: &str) -> String {
+    arguments.get(field).and_then(Value::as_str).unwrap_or_default().to_owned()
+}
+
+async fn run(Call { service, caller, arguments, asker }: Call<'_>) -> Result<RunOutput, ApiError> {
     let mut fields = Fields::new("", arguments);
     let name = fields.string("experiment_name")?;
     let name = fields.need("experiment_name", name, "name a registered experiment")?;
@@ -94,32 +108,40 @@ async fn outcome(run: &Run, wait: Duration, asker: &Asker) -> Result<RunOutput, 
     }
 }
 
-/// The key of what is to be begun once, as JSON Schema.
-pub(super) fn key_property(description: &str) -> Value {
-    json!({"type": "string", "minLength": 1, "maxLength": LONGEST_KEY, "pattern": "^[!-~]+$",
-        "description": format!("{description} Known for an hour, and until the daemon's server ends.")})
-}
+pub(super) struct PlanExperiment;
 
-/// Title, description and input of `chaos_plan_experiment`.
-pub(super) fn plan_tool() -> (&'static str, &'static str, JsonObject) {
-    let document = json!({"type": "object",
-        "description": "In place of experiment_name: a document as chaos_register_experiment takes it. It is not registered."});
-    let stage = json!({"type": "integer", "minimum": 1, "maximum": 100,
-        "description": "Of a document with blast_radius: which of its stages, in percent. Without it, the one that is due."});
-    (
-        "Plan an experiment",
-        "What running an experiment would do, and whether it would be admitted now, without doing any of it: as \
+impl Tool for PlanExperiment {
+    const NAME: &'static str = "chaos_plan_experiment";
+    const TITLE: &'static str = "Plan an experiment";
+    const DESCRIPTION: &'static str = "What running an experiment would do, and whether it would be admitted now, without doing any of it: as \
          chaos_run_experiment with dry_run, also of a document that is not registered. Samples the steady state once, but for \
          what may change something when it is asked (a POST, a call of a tool, a program), which not_sampled names. Tells how \
-         earlier runs of it went, and of other experiments that are like it.",
+         earlier runs of it went, and of other experiments that are like it.";
+    const HINTS: Hints = Hints { open_world: true, ..Hints::LOOKS };
+    const GIVEN_UP: bool = true;
+    type Output = RunOutput;
+
+    fn input() -> JsonObject {
+        let document = json!({"type": "object",
+            "description": "In place of experiment_name: a document as chaos_register_experiment takes it. It is not registered."});
+        let stage = json!({"type": "integer", "minimum": 1, "maximum": 100,
+            "description": "As of chaos_run_experiment."});
         object(
             json!({"experiment_name": text("A registered experiment."), "document": document, "stage": stage}),
             &[],
-        ),
-    )
+        )
+    }
+
+    async fn carry_out(call: Call<'_>) -> Result<RunOutput, ApiError> {
+        plan(call.service, call.caller, call.arguments).await
+    }
+
+    fn failed(arguments: &Map<String, Value>, error: &ApiError) -> RunOutput {
+        RunExperiment::failed(arguments, error)
+    }
 }
 
-pub(super) async fn plan(
+async fn plan(
     service: &Service,
     caller: Caller,
     arguments: Map<String, Value>,
@@ -163,22 +185,6 @@ impl From<DryRun> for RunOutput {
     }
 }
 
-pub(super) fn run_failed(arguments: &Map<String, Value>, error: &ApiError) -> CallToolResult {
-    RunOutput {
-        experiment_name: arguments
-            .get("experiment_name")
-            .and_then(Value::as_str)
-            .unwrap_or_default()
-            .to_owned(),
-        error: Some(error.message.clone()),
-        error_code: Some(word(error.code)),
-        hint: error.hint.clone(),
-        started_at: now(),
-        ..RunOutput::default()
-    }
-    .result()
-}
-
 /// Result of `chaos_register_experiment`.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
@@ -209,9 +215,51 @@ impl Output for RegisterOutput {
     fn failed(&self) -> bool {
         self.error.is_some()
     }
+
+    fn refused(error: &ApiError) -> Self {
+        Self { error: Some(Failure::from(error)), ..Self::default() }
+    }
 }
 
-pub(super) async fn register(
+pub(super) struct RegisterExperiment;
+
+impl Tool for RegisterExperiment {
+    const NAME: &'static str = "chaos_register_experiment";
+    const TITLE: &'static str = "Register an experiment";
+    const DESCRIPTION: &'static str = "Registers an experiment for chaos_run_experiment, in place of any of the same name. Takes a Chaos \
+        Toolkit document: steady-state probes with a tolerance (provider http, or process \"chaosctl\" with \
+        arguments [\"probe\", \"tcp\", \"HOST:PORT\"], or a program that the policy names), and a method of actions (provider process \"chaosctl\" with \
+        arguments such as {\"inject\": \"latency\", \"--interface\": \"eth0\", \"--delay\": \"300ms\", \
+        \"--for\": \"30s\"}), which is not executed but understood. Anything unsupported is refused by name. \
+        The resource chaos://schema/experiment is the schema of all of it.";
+    /// It replaces what is registered under the name.
+    const HINTS: Hints = Hints { idempotent: true, open_world: false, ..Hints::BREAKS };
+    type Output = RegisterOutput;
+
+    fn input() -> JsonObject {
+        let mut properties = experiment_schema::properties();
+        // What is deeper is in the schema of a document, which is a resource.
+        properties.as_object_mut().into_iter().flatten().for_each(|(_, property)| shallow(property));
+        let mut input = object(properties, &["title", "steady-state-hypothesis", "method"]);
+        input.insert("examples".to_owned(), json!([experiment_schema::example()]));
+        input
+    }
+
+    async fn carry_out(call: Call<'_>) -> Result<RegisterOutput, ApiError> {
+        register(call.service, call.caller, call.arguments).await
+    }
+
+    fn failed(arguments: &Map<String, Value>, error: &ApiError) -> RegisterOutput {
+        let name = if arguments.contains_key("name") { "name" } else { "title" };
+        RegisterOutput {
+            status: "error".to_owned(),
+            experiment_name: named(arguments, name),
+            ..RegisterOutput::refused(error)
+        }
+    }
+}
+
+async fn register(
     service: &Service,
     caller: Caller,
     arguments: Map<String, Value>,
@@ -233,15 +281,4 @@ pub(super) async fn register(
         message,
         error: None,
     })
-}
-
-pub(super) fn register_failed(arguments: &Map<String, Value>, error: &ApiError) -> CallToolResult {
-    let name = arguments.get("name").or_else(|| arguments.get("title"));
-    RegisterOutput {
-        status: "error".to_owned(),
-        experiment_name: name.and_then(Value::as_str).unwrap_or_default().to_owned(),
-        error: Some(Failure::from(error)),
-        ..RegisterOutput::default()
-    }
-    .result()
 }

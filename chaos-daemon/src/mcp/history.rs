@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use rmcp::model::{CallToolResult, JsonObject};
+use rmcp::model::JsonObject;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::results::{Failure, Output, RunOutput, RunningView};
+use super::results::{Failure, RunOutput, RunningView};
 use super::schema::{object, text};
+use super::tool::{Call, Hints, Output, Tool};
 use super::waiting::{Asker, wait_property, wait_seconds};
 use crate::experiment::Verdict;
 use crate::experiment::role::{Role, Stage};
@@ -18,7 +19,7 @@ use crate::experiment::verdict::VERDICTS;
 use crate::request::fields::Fields;
 use crate::request::{ApiError, ErrorCode};
 use crate::server::history::score::{Score, score};
-use crate::server::history::statistics::{Statistics, statistics};
+use crate::server::history::statistics::{self, statistics};
 use crate::server::history::{FOUND_RUNS, Filter, MOST_FOUND, Recorded, RunFault, Summary};
 use crate::server::runs::Run;
 use crate::server::service::Service;
@@ -68,36 +69,64 @@ impl Output for ListOutput {
     fn failed(&self) -> bool {
         self.error.is_some()
     }
+
+    fn refused(error: &ApiError) -> Self {
+        Self { error: Some(Failure::from(error)), ..Self::default() }
+    }
 }
 
-/// Title, description and input of `chaos_list_runs`.
-pub(super) fn list_tool() -> (&'static str, &'static str, JsonObject) {
-    (
-        "List runs",
-        "Searches the history of experiment runs: by experiment, type or name of a fault, target, verdict, text and \
-         time. The latest first.",
-        object(filter_properties(), &[]),
-    )
+pub(super) struct ListRuns;
+
+impl Tool for ListRuns {
+    const NAME: &'static str = "chaos_list_runs";
+    const TITLE: &'static str = "List runs";
+    const DESCRIPTION: &'static str = "Searches the history of experiment runs: by experiment, type or name of a fault, target, verdict, text and \
+         time. The latest first.";
+    const HINTS: Hints = Hints::LOOKS;
+    type Output = ListOutput;
+
+    fn input() -> JsonObject {
+        object(filter_properties(), &[])
+    }
+
+    async fn carry_out(call: Call<'_>) -> Result<ListOutput, ApiError> {
+        list(call.service, call.arguments).await
+    }
 }
 
-/// Title, description and input of `chaos_get_run`.
-pub(super) fn run_tool() -> (&'static str, &'static str, JsonObject) {
-    let everything = json!({"type": "boolean", "default": false, "description": "Every sample, and the document. \
-        Otherwise only samples that are not met or say something new."});
-    let wait = wait_property(
-        Duration::ZERO,
-        "Of a run that goes on: how long to wait for its end. The answer comes at once when it ends; `ended` says whether it has.",
-    );
-    (
-        "Get a run",
-        "Everything about one run: its faults, what happened when, and what was sampled; of one that goes on, as far as it \
-         has come. With wait_seconds it waits for its end.",
+pub(super) struct GetRun;
+
+impl Tool for GetRun {
+    const NAME: &'static str = "chaos_get_run";
+    const TITLE: &'static str = "Get a run";
+    const DESCRIPTION: &'static str = "Everything about one run: its faults, what happened when, and what was sampled; of one that goes on, as far as it \
+         has come. With wait_seconds it waits for its end.";
+    const HINTS: Hints = Hints::LOOKS;
+    type Output = RunDetails;
+
+    fn input() -> JsonObject {
+        let everything = json!({"type": "boolean", "default": false, "description": "Every sample, and the document. \
+            Otherwise only samples that are not met or say something new."});
+        let wait = wait_property(
+            Duration::ZERO,
+            "Of a run that goes on: how long to wait for its end. The answer comes at once when it ends; `ended` says whether it has.",
+        );
         object(
             json!({"run_id": text("Handle of the run, or the beginning of it; one that goes on is meant first."),
                 "all_samples": everything, "wait_seconds": wait}),
             &["run_id"],
-        ),
-    )
+        )
+    }
+
+    async fn carry_out(call: Call<'_>) -> Result<RunDetails, ApiError> {
+        run(call.service, call.arguments, call.asker).await
+    }
+
+    fn failed(arguments: &Map<String, Value>, error: &ApiError) -> RunDetails {
+        let run_id = arguments.get("run_id").and_then(Value::as_str).unwrap_or_default().to_owned();
+        let run = RunOutput { run_id, ..RunOutput::default() };
+        RunDetails { run, ..RunDetails::refused(error) }
+    }
 }
 
 /// What a search understands, as JSON Schema.
@@ -160,16 +189,12 @@ pub(super) fn filter(fields: &mut Fields) -> Result<Filter, ApiError> {
     })
 }
 
-pub(super) async fn list(service: &Service, arguments: Map<String, Value>) -> Result<ListOutput, ApiError> {
+async fn list(service: &Service, arguments: Map<String, Value>) -> Result<ListOutput, ApiError> {
     let mut fields = Fields::new("", arguments);
     let filter = filter(&mut fields)?;
     fields.finish()?;
     let runs = service.history().search(filter).await?;
     Ok(ListOutput { runs: runs.into_iter().map(Listed::from).collect(), error: None })
-}
-
-pub(super) fn list_failed(error: &ApiError) -> CallToolResult {
-    ListOutput { error: Some(Failure::from(error)), ..ListOutput::default() }.result()
 }
 
 /// Result of `chaos_get_run`.
@@ -219,6 +244,10 @@ impl Output for RunDetails {
     fn failed(&self) -> bool {
         self.error.is_some()
     }
+
+    fn refused(error: &ApiError) -> Self {
+        Self { error: Some(Failure::from(error)), ..Self::default() }
+    }
 }
 
 impl From<Recorded> for RunDetails {
@@ -262,7 +291,7 @@ impl RunDetails {
     }
 }
 
-pub(super) async fn run(
+async fn run(
     service: &Service,
     arguments: Map<String, Value>,
     asker: &Asker,
@@ -320,12 +349,6 @@ fn telling(samples: Vec<Reading>) -> Vec<Reading> {
         .collect()
 }
 
-pub(super) fn run_failed(arguments: &Map<String, Value>, error: &ApiError) -> CallToolResult {
-    let run_id = arguments.get("run_id").and_then(Value::as_str).unwrap_or_default().to_owned();
-    let run = RunOutput { run_id, ..RunOutput::default() };
-    RunDetails { run, error: Some(Failure::from(error)), ..RunDetails::default() }.result()
-}
-
 /// Result of `chaos_statistics`.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
@@ -333,7 +356,7 @@ pub(super) fn run_failed(arguments: &Map<String, Value>, error: &ApiError) -> Ca
 pub(crate) struct StatisticsOutput {
     /// The figures.
     #[serde(flatten)]
-    pub(crate) statistics: Statistics,
+    pub(crate) statistics: statistics::Statistics,
     /// Why the call failed.
     #[schemars(with = "Failure")]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -344,33 +367,43 @@ impl Output for StatisticsOutput {
     fn failed(&self) -> bool {
         self.error.is_some()
     }
-}
 
-/// Title, description and input of `chaos_statistics`.
-pub(super) fn statistics_tool() -> (&'static str, &'static str, JsonObject) {
-    let mut properties = filter_properties();
-    if let Some(properties) = properties.as_object_mut() {
-        properties.remove("limit");
+    fn refused(error: &ApiError) -> Self {
+        Self { error: Some(Failure::from(error)), ..Self::default() }
     }
-    (
-        "Statistics",
-        "What all recorded runs say together, or those that a search finds: success by experiment, type of fault and \
-         day, verdicts, failure modes, resiliency scores, and flaky documents, of which some runs held and some did not.",
-        object(properties, &[]),
-    )
 }
 
-pub(super) async fn figures(
-    service: &Service,
-    arguments: Map<String, Value>,
-) -> Result<StatisticsOutput, ApiError> {
+pub(super) struct Statistics;
+
+impl Tool for Statistics {
+    const NAME: &'static str = "chaos_statistics";
+    const TITLE: &'static str = "Statistics";
+    const DESCRIPTION: &'static str = "What all recorded runs say together, or those that a search finds: success by experiment, type of fault and \
+         day, verdicts, failure modes, resiliency scores, and flaky documents, of which some runs held and some did not.";
+    const HINTS: Hints = Hints::LOOKS;
+    type Output = StatisticsOutput;
+
+    fn input() -> JsonObject {
+        let mut properties = filter_properties();
+        if let Some(properties) = properties.as_object_mut() {
+            properties.remove("limit");
+            // As those of chaos_list_runs.
+            properties
+                .values_mut()
+                .for_each(|property| drop(property.as_object_mut().map(|it| it.remove("description"))));
+        }
+        object(properties, &[])
+    }
+
+    async fn carry_out(call: Call<'_>) -> Result<StatisticsOutput, ApiError> {
+        figures(call.service, call.arguments).await
+    }
+}
+
+async fn figures(service: &Service, arguments: Map<String, Value>) -> Result<StatisticsOutput, ApiError> {
     let mut fields = Fields::new("", arguments);
     let filter = Filter { limit: None, ..filter(&mut fields)? };
     fields.finish()?;
     let runs = service.history().search(filter).await?;
     Ok(StatisticsOutput { statistics: statistics(&runs), error: None })
-}
-
-pub(super) fn figures_failed(error: &ApiError) -> CallToolResult {
-    StatisticsOutput { error: Some(Failure::from(error)), ..StatisticsOutput::default() }.result()
 }

@@ -1,21 +1,22 @@
-//! `chaos_inject_fault`: registers, injects and removes faults by name; and `chaos_plan`, which only looks.
+//! `chaos_inject_fault`: registers, injects and removes faults by name.
 
 use std::time::Duration;
 
-use rmcp::model::CallToolResult;
-use serde_json::{Map, Value};
+use rmcp::model::JsonObject;
+use serde_json::{Map, Value, json};
 
-use super::plan::PlanOutput;
-use super::results::{Failure, InjectOutput, Output, lifetime, word};
-use super::waiting::Asker;
+use super::params;
+use super::results::{Failure, InjectOutput, lifetime, word};
+use super::schema::object;
+use super::tool::{Call, Hints, Output, Tool};
 use crate::request::fields::Fields;
 use crate::request::{ApiError, Caller, ErrorCode, FaultStatus};
-use crate::server::keys::{Begun, IdempotencyKey};
+use crate::server::keys::{Begun, IdempotencyKey, LONGEST_KEY};
 use crate::server::service::{Injection, Service, check};
 use crate::spec::{FaultName, FaultRequest, FaultType, Probability, SpecError};
 
 /// The fields that describe a fault, so that they mean nothing but for `register`.
-const OF_A_FAULT: [&str; 6] =
+pub(super) const OF_A_FAULT: [&str; 6] =
     ["fault_type", "probability", "duration_seconds", "error_message", "target", "params"];
 
 enum Action {
@@ -24,12 +25,47 @@ enum Action {
     Remove,
 }
 
-pub(super) async fn carry_out(
-    service: &Service,
-    caller: Caller,
-    arguments: Map<String, Value>,
-    asker: &Asker,
-) -> Result<InjectOutput, ApiError> {
+pub(super) struct InjectFault;
+
+impl Tool for InjectFault {
+    const NAME: &'static str = "chaos_inject_fault";
+    const TITLE: &'static str = "Inject a fault";
+    const DESCRIPTION: &'static str = "Registers, injects or removes a real fault on this Linux host, by name. register stores what the \
+        fault is (fault_type is required; a network fault needs target.interface), in place of any of the \
+        same name; inject rolls the registered probability (default 0.1) once and, if it says so, injects \
+        until duration_seconds are over; remove ends the fault and forgets it, and succeeds for an unknown \
+        name. The fault is real: name the narrowest target that serves.";
+    const HINTS: Hints = Hints::BREAKS;
+    type Output = InjectOutput;
+
+    fn input() -> JsonObject {
+        let mut properties = params::of_fault();
+        properties["action"] = json!({
+            "type": "string", "enum": ["register", "inject", "remove"],
+            "description": "register stores the fault, inject triggers a registered one, remove ends and forgets it.",
+        });
+        properties["idempotency_key"] = key_property(
+            "For inject: one with the key of an earlier one rolls no dice, injects nothing, and is answered with what that one did.",
+        );
+        object(properties, &["fault_name", "action"])
+    }
+
+    async fn carry_out(call: Call<'_>) -> Result<InjectOutput, ApiError> {
+        carry_out(call).await
+    }
+
+    fn failed(arguments: &Map<String, Value>, error: &ApiError) -> InjectOutput {
+        let text = |field| arguments.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
+        InjectOutput {
+            status: "error".to_owned(),
+            fault_name: text("fault_name"),
+            fault_type: FaultType::parse(&text("fault_type")).map_or("", FaultType::name).to_owned(),
+            ..InjectOutput::refused(error)
+        }
+    }
+}
+
+async fn carry_out(Call { service, caller, arguments, asker }: Call<'_>) -> Result<InjectOutput, ApiError> {
     let (name, action) = parse(arguments)?;
     match action {
         Action::Register(fault) => register(service, name, *fault, caller).await,
@@ -46,7 +82,7 @@ pub(super) async fn carry_out(
     }
 }
 
-fn parse(arguments: Map<String, Value>) -> Result<(FaultName, Action), SpecError> {
+fn parse(arguments: Map<String, Value>) -> Result<(FaultName, Action), ApiError> {
     let mut fields = Fields::new("", arguments);
     let name = fault_name(&mut fields)?;
     let action = fields.string("action")?;
@@ -58,7 +94,7 @@ fn parse(arguments: Map<String, Value>) -> Result<(FaultName, Action), SpecError
                 if fields.take(field).is_some() {
                     let problem =
                         format!("belongs to action \"register\": {action} takes the fault as registered");
-                    return Err(SpecError::new(field, problem));
+                    return Err(SpecError::new(field, problem).into());
                 }
             }
             match action.as_str() {
@@ -68,12 +104,12 @@ fn parse(arguments: Map<String, Value>) -> Result<(FaultName, Action), SpecError
         }
         other => {
             let problem = format!("{other:?} is not known: give \"register\", \"inject\" or \"remove\"");
-            return Err(SpecError::new("action", problem));
+            return Err(SpecError::new("action", problem).into());
         }
     };
     if !matches!(action, Action::Inject(_)) && fields.take("idempotency_key").is_some() {
         let problem = "belongs to action \"inject\": the others can be repeated as they are";
-        return Err(SpecError::new("idempotency_key", problem));
+        return Err(SpecError::new("idempotency_key", problem).into());
     }
     fields.finish()?;
     Ok((name, action))
@@ -88,13 +124,13 @@ pub(super) fn registered(arguments: Map<String, Value>) -> Option<FaultRequest> 
     }
 }
 
-fn fault_name(fields: &mut Fields) -> Result<FaultName, SpecError> {
+pub(super) fn fault_name(fields: &mut Fields) -> Result<FaultName, SpecError> {
     let name = fields.string("fault_name")?;
     FaultName::new(fields.need("fault_name", name, "name the fault, e.g. \"slow-database\"")?)
 }
 
 /// The fault that the fields describe, every value within its bounds.
-fn fault(fields: &mut Fields) -> Result<FaultRequest, SpecError> {
+pub(super) fn fault(fields: &mut Fields) -> Result<FaultRequest, ApiError> {
     let fault_type = fields.string("fault_type")?;
     let fault_type = fields.need("fault_type", fault_type, "register needs one, e.g. \"latency\"")?;
     let fault_type = FaultType::parse(&fault_type)?;
@@ -112,8 +148,22 @@ fn fault(fields: &mut Fields) -> Result<FaultRequest, SpecError> {
             .map_err(|error| SpecError::new("target", error.to_string()))?,
         params: fields.object("params")?.unwrap_or_default(),
     };
-    check(&fault)?;
+    check(&fault).map_err(|error| with_usage(fault_type, error))?;
     Ok(fault)
+}
+
+/// What would have been right, with what is wrong.
+fn with_usage(kind: FaultType, error: SpecError) -> ApiError {
+    let name = kind.name();
+    let usage = match error.field.split('.').next() {
+        Some("params") => format!("{name} takes params: {}", kind.parameter_line()),
+        Some("target") => {
+            let fields = kind.target_fields().join(", ");
+            format!("{name} takes of a target: {fields}; chaos_targets lists what there is")
+        }
+        _ => return error.into(),
+    };
+    ApiError::from(error).hint(usage)
 }
 
 async fn register(
@@ -249,38 +299,13 @@ async fn remove(service: &Service, name: FaultName, caller: Caller) -> Result<In
     Ok(output)
 }
 
-pub(super) fn failed(arguments: &Map<String, Value>, error: &ApiError) -> CallToolResult {
-    let text = |field| arguments.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
-    InjectOutput {
-        status: "error".to_owned(),
-        fault_name: text("fault_name"),
-        fault_type: FaultType::parse(&text("fault_type")).map_or("", FaultType::name).to_owned(),
-        error: Some(Failure::from(error)),
-        ..InjectOutput::default()
-    }
-    .result()
-}
-
-pub(super) async fn plan(
-    service: &Service,
-    caller: Caller,
-    arguments: Map<String, Value>,
-) -> Result<PlanOutput, ApiError> {
-    let registered = !OF_A_FAULT.iter().any(|field| arguments.contains_key(*field));
-    let mut fields = Fields::new("", arguments);
-    let name = fault_name(&mut fields)?;
-    let fault = if registered { None } else { Some(fault(&mut fields)?) };
-    fields.finish()?;
-    let (plan, impact) = service.plan(name.clone(), fault, caller).await?;
-    Ok(PlanOutput::of(&name, plan, impact))
-}
-
-pub(super) fn plan_failed(arguments: &Map<String, Value>, error: &ApiError) -> CallToolResult {
-    let name = arguments.get("fault_name").and_then(Value::as_str).unwrap_or_default();
-    PlanOutput::refused(name.to_owned(), error).result()
-}
-
 /// Understands the key of what is to be begun once.
 pub(super) fn idempotency_key(fields: &mut Fields) -> Result<Option<IdempotencyKey>, SpecError> {
     fields.string("idempotency_key")?.map(IdempotencyKey::new).transpose()
+}
+
+/// The key of what is to be begun once, as JSON Schema.
+pub(super) fn key_property(description: &str) -> Value {
+    json!({"type": "string", "minLength": 1, "maxLength": LONGEST_KEY, "pattern": "^[!-~]+$",
+        "description": format!("{description} Known for an hour, and until the daemon's server ends.")})
 }

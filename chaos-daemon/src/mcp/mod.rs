@@ -16,6 +16,8 @@ mod schema;
 mod shape;
 mod status;
 mod subscriptions;
+pub(crate) mod targets;
+mod tool;
 mod tools;
 mod transport;
 mod under_way;
@@ -42,7 +44,8 @@ use crate::request::{ApiError, Caller, ErrorCode};
 use crate::server::service::Service;
 use crate::server::{self, ServerError, ServerOptions, Session};
 use subscriptions::Subscriptions;
-use tools::Call;
+use tool::Call;
+use tools::Entry;
 use transport::LineTransport;
 use under_way::Memory;
 use waiting::News;
@@ -61,7 +64,7 @@ pub const OPENING_LIMIT: Duration = Duration::from_secs(30);
 
 const INSTRUCTIONS: &str = "chaos-daemon injects real faults (latency, dropped or reset packets, network partitions, \
 failing connections, CPU load, killed or paused processes) into the Linux host it runs on. Every fault ends by itself at its duration, and at once with chaos_stop.\n\
-Use: chaos_doctor says what this host can do; chaos_plan shows what a fault would do without doing it; \
+Use: chaos_doctor says what this host can do; chaos_targets what can be aimed at; chaos_plan shows what a fault would do without doing it; \
 chaos_inject_fault registers, injects and removes a fault by name; chaos_status shows what is active and what it has \
 met; chaos_register_experiment and chaos_run_experiment wrap one fault into steady-state checks; chaos_list_experiments and chaos_describe_experiment tell of them; chaos_get_run with wait_seconds waits for the end of a run; chaos_schedule has an experiment run at \
 times by itself; chaos_probe takes one sample.\n\
@@ -121,13 +124,13 @@ impl Handler {
 
     async fn answer(
         &self,
-        call: Call,
+        tool: Entry,
         arguments: Map<String, Value>,
         request: &RequestContext<RoleServer>,
     ) -> CallToolResult {
         let place = match self.place() {
             Ok(place) => place,
-            Err(error) => return call.failed(&arguments, &error, self.caller),
+            Err(error) => return tool.failed(&arguments, &error, self.caller),
         };
         let (service, caller, given) = (self.service.clone(), self.caller, arguments.clone());
         let (asker, followed) = waiting::between();
@@ -137,11 +140,12 @@ impl Handler {
         // In a task of its own, so that a client that leaves does not cut a change in half. What only looks is given up with it, and an
         // injection is taken back (`mcp/inject.rs`).
         let work = tokio::spawn(async move {
-            let result = call.carry_out(&service, caller, given, &asker).await;
+            let call = Call { service: &service, caller, arguments: given, asker: &asker };
+            let result = tool.carry_out(call).await;
             drop((place, memory));
             result
         });
-        let _given_up = call.only_looks().then(|| GiveUp(work.abort_handle()));
+        let _given_up = tool.given_up.then(|| GiveUp(work.abort_handle()));
         let work = tokio::time::timeout(CALL_LIMIT, work);
         tokio::pin!(work);
         let answered = loop {
@@ -151,7 +155,7 @@ impl Handler {
                 // Nobody hears this; a change that has begun goes on, but for waits and injections.
                 () = request.ct.cancelled() => {
                     let cancelled = ApiError::new(ErrorCode::Unavailable, "cancelled by the client");
-                    return call.failed(&arguments, &cancelled, caller);
+                    return tool.failed(&arguments, &cancelled, caller);
                 }
                 () = news.due() => news.tell().await,
             }
@@ -159,9 +163,9 @@ impl Handler {
         match answered {
             Ok(Ok(result)) => result,
             Ok(Err(error)) => {
-                tracing::error!(%caller, %error, ?call, "a call broke");
+                tracing::error!(%caller, %error, tool = tool.name, "a call broke");
                 let broke = ApiError::new(ErrorCode::Unavailable, "the call broke within the daemon");
-                call.failed(&arguments, &broke, caller)
+                tool.failed(&arguments, &broke, caller)
             }
             Err(_) => {
                 let text = format!(
@@ -169,7 +173,7 @@ impl Handler {
                      may still happen"
                 );
                 let late = ApiError::new(ErrorCode::Unavailable, text).hint("look at chaos_status");
-                call.failed(&arguments, &late, caller)
+                tool.failed(&arguments, &late, caller)
             }
         }
     }
@@ -215,12 +219,12 @@ impl ServerHandler for Handler {
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        let Some(call) = Call::named(&request.name) else {
+        let Some(tool) = Entry::named(&request.name) else {
             let known: Vec<_> = self.tools.iter().map(|tool| tool.name.as_ref()).collect();
             let text = format!("no tool {:?}: there are {}", request.name, known.join(", "));
             return Err(ErrorData::invalid_params(text, None));
         };
-        Ok(self.answer(call, request.arguments.unwrap_or_default(), &context).await.into())
+        Ok(self.answer(tool, request.arguments.unwrap_or_default(), &context).await.into())
     }
 
     async fn list_resources(

@@ -1,54 +1,100 @@
-//! The parameters of every fault type as one JSON Schema.
+//! The fields that describe a fault, with the parameters of every type, as one JSON Schema.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::spec::parameter::merged;
-use crate::spec::{FAULT_TYPES, FaultType, Parameter};
+use super::schema;
+use crate::spec::units::{DEFAULT_FAULT, LONGEST_FAULT, SHORTEST_FAULT};
+use crate::spec::{FAULT_TYPES, FaultType, Probability, TargetRequest};
 
-/// Every parameter of every type. Which of them a type takes is checked when it is registered.
-pub(super) fn properties() -> Value {
-    let all =
-        FAULT_TYPES.iter().flat_map(|kind| kind.parameters().iter().flat_map(|each| takers(*kind, each)));
-    merged(all).into_iter().map(|parameter| (parameter.name.clone(), parameter.schema())).collect()
+/// The fields that describe a fault.
+pub(super) fn of_fault() -> Value {
+    let types: Vec<_> = FAULT_TYPES.iter().map(|kind| kind.name()).collect();
+    let takes = |kind: &FaultType| {
+        let mut names: Vec<_> = kind.parameters().iter().map(|parameter| parameter.name.as_str()).collect();
+        names.dedup();
+        format!("{}: {}", kind.name(), names.join(", "))
+    };
+    let parameters: Vec<_> = FAULT_TYPES.iter().map(takes).collect();
+    json!({
+        "fault_name": {
+            "type": "string", "minLength": 1, "maxLength": 64, "pattern": "^[A-Za-z0-9_][A-Za-z0-9._-]*$",
+            "description": "Unique fault identifier, e.g. \"slow-database\".",
+        },
+        "fault_type": {
+            "type": "string", "enum": types,
+            "description": "Required for register. The resource chaos://fault/TYPE says what each does, and needs.",
+        },
+        "probability": {
+            "type": "number", "minimum": 0, "maximum": 1, "default": Probability::DEFAULT.get(),
+            "description": "Injection probability, rolled once per inject.",
+        },
+        "duration_seconds": {
+            "type": "number", "minimum": SHORTEST_FAULT.as_secs_f64(), "maximum": LONGEST_FAULT.as_secs_f64(),
+            "default": DEFAULT_FAULT.as_secs_f64(),
+            "description": "How long each injection lasts before it ends by itself.",
+        },
+        "error_message": {
+            "type": "string", "maxLength": 512,
+            "description": "Error message for error and timeout faults, reported when triggered.",
+        },
+        "target": target(),
+        "params": {
+            "type": "object",
+            "description": format!("How much, by type: {}. The resource chaos://fault/TYPE says what each of them means, with its \
+                bounds; so does a refusal.", parameters.join("; ")),
+        },
+    })
 }
 
-/// Who takes it, as callers are told: its type, or of `resource_exhaustion` the resources.
-fn takers(kind: FaultType, parameter: &Parameter) -> Vec<(&str, &Parameter)> {
-    match parameter.resources.as_slice() {
-        [] => vec![(kind.name(), parameter)],
-        resources => resources.iter().map(|resource| (*resource, parameter)).collect(),
+/// The fields that describe a fault, for a tool beside the one that describes them.
+pub(super) fn of_fault_in_short() -> Value {
+    let mut properties = of_fault();
+    for (name, property) in properties.as_object_mut().into_iter().flatten() {
+        if let Some(property) = property.as_object_mut().filter(|_| name != "fault_name") {
+            property.retain(|word, _| word == "type");
+        }
     }
+    properties
+}
+
+fn target() -> Value {
+    let mut target = schema::in_a_sentence(schema::of_input::<TargetRequest>());
+    target.insert(
+        "description".to_owned(),
+        json!(
+            "Where the fault goes. Every field narrows, and chaos_targets lists what there is. Network faults and link_down need \
+             interface; network_partition and timeout of a unit, a cgroup or processes do not. service_stop and service_restart need \
+             unit. pause, limits, connect_error, file_error and socket_error need unit, cgroup or processes. process faults and \
+             mcp_error need unit, cgroup, exe, command, below, container or pid, and take share and seed. port_in_use needs \
+             local_port. A refusal says which fields its type takes."
+        ),
+    );
+    Value::Object(target)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_parameter_of_several_types_has_the_bounds_of_all_and_says_what_it_is_for_each() {
-        let properties = properties();
-        let answer = &properties["answer"];
-        assert_eq!(answer["enum"].as_array().map(Vec::len), Some(10), "{answer}");
-        let text = answer["description"].as_str().unwrap();
-        assert!(text.contains("error: What packets") && text.contains("dns_error: What questions"), "{text}");
-        let rate = &properties["rate_kbit"];
-        assert_eq!((&rate["minimum"], &rate["maximum"]), (&8.into(), &100_000_000.into()));
-        let percent = &properties["cpu_percent"];
-        assert_eq!((&percent["minimum"], &percent["maximum"]), (&1.0.into(), &100_000.0.into()), "{percent}");
-        assert!(properties["four_state"]["properties"]["p23"]["default"] == 100.0, "{properties}");
-    }
+    use crate::spec::parameter::Shape;
 
     #[test]
     fn every_parameter_has_a_sentence_and_every_number_bounds() {
-        for (name, property) in properties().as_object().unwrap() {
-            let text = property["description"].as_str().unwrap();
-            assert!(text.ends_with(['.', ']']) && text.contains(": "), "{name}: {text}");
-            if property["type"] == "number" {
-                assert!(
-                    property["minimum"].is_number() && property["maximum"].is_number(),
-                    "{name}: {property}"
-                );
+        for (kind, parameter) in
+            FAULT_TYPES.iter().flat_map(|kind| kind.parameters().iter().map(move |it| (kind, it)))
+        {
+            let what = format!("{} {}", kind.name(), parameter.name);
+            assert!(parameter.sentence.ends_with('.'), "{what}: {}", parameter.sentence);
+            if let Shape::Number(bounds) = &parameter.shape {
+                assert!(bounds.least.is_some() && bounds.most.is_some(), "{what}: {bounds:?}");
             }
         }
+    }
+
+    #[test]
+    fn the_short_form_has_every_field_by_its_type_alone() {
+        let (full, short) = (of_fault(), of_fault_in_short());
+        let names = |it: &Value| it.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+        assert_eq!(names(&full), names(&short));
+        assert_eq!(short["target"], json!({"type": "object"}));
     }
 }

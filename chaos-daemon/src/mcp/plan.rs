@@ -1,12 +1,19 @@
 //! What a fault would do: the result of `chaos_plan`, and of a dry run of an experiment for each fault.
 
+use rmcp::model::JsonObject;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
-use super::results::{Failure, Output, lifetime};
+use super::inject::{OF_A_FAULT, fault, fault_name};
+use super::params;
+use super::results::{Failure, lifetime};
+use super::schema::object;
+use super::tool::{Call, Hints, Output, Tool};
 use crate::experiment::Impact;
-use crate::request::{ApiError, PlanReport, TargetsReport};
-use crate::server::service::PlannedFault;
+use crate::request::fields::Fields;
+use crate::request::{ApiError, Caller, PlanReport, TargetsReport};
+use crate::server::service::{PlannedFault, Service};
 use crate::spec::FaultName;
 
 /// Result of `chaos_plan`, and what a dry run of an experiment has of each fault.
@@ -61,6 +68,10 @@ impl Output for PlanOutput {
     fn failed(&self) -> bool {
         self.error.is_some()
     }
+
+    fn refused(error: &ApiError) -> Self {
+        Self { error: Some(Failure::from(error)), ..Self::default() }
+    }
 }
 
 impl PlanOutput {
@@ -83,8 +94,8 @@ impl PlanOutput {
     }
 
     /// Of a fault that would be refused.
-    pub(super) fn refused(fault_name: String, error: &ApiError) -> Self {
-        Self { fault_name, error: Some(Failure::from(error)), ..Self::default() }
+    fn of_refused(fault_name: String, error: &ApiError) -> Self {
+        Self { fault_name, ..Self::refused(error) }
     }
 
     /// Of a fault of an experiment, also of one that would be refused.
@@ -92,8 +103,49 @@ impl PlanOutput {
         let PlannedFault { action, name, fault_type, plan } = planned;
         let output = match plan {
             Ok((plan, impact)) => Self::of(&name, plan, impact),
-            Err(error) => Self::refused(name.to_string(), &error),
+            Err(error) => Self::of_refused(name.to_string(), &error),
         };
         Self { action: Some(action), fault_type: Some(fault_type.name().to_owned()), ..output }
     }
+}
+
+pub(super) struct Plan;
+
+impl Tool for Plan {
+    const NAME: &'static str = "chaos_plan";
+    const TITLE: &'static str = "Plan a fault";
+    const DESCRIPTION: &'static str = "What injecting would do, without doing it: kernel operations in order, each with its undo. Takes \
+        the name of a registered fault, or the same fields as chaos_inject_fault's register. For a process \
+        fault also which processes it would hit, what share of those that match that is, and who is left out; \
+        for process_kill who would start them anew, with a warning when nobody is found.";
+    const HINTS: Hints = Hints::LOOKS;
+    const GIVEN_UP: bool = true;
+    type Output = PlanOutput;
+
+    fn input() -> JsonObject {
+        object(params::of_fault_in_short(), &["fault_name"])
+    }
+
+    async fn carry_out(call: Call<'_>) -> Result<PlanOutput, ApiError> {
+        plan(call.service, call.caller, call.arguments).await
+    }
+
+    fn failed(arguments: &Map<String, Value>, error: &ApiError) -> PlanOutput {
+        let name = arguments.get("fault_name").and_then(Value::as_str).unwrap_or_default();
+        PlanOutput::of_refused(name.to_owned(), error)
+    }
+}
+
+async fn plan(
+    service: &Service,
+    caller: Caller,
+    arguments: Map<String, Value>,
+) -> Result<PlanOutput, ApiError> {
+    let registered = !OF_A_FAULT.iter().any(|field| arguments.contains_key(*field));
+    let mut fields = Fields::new("", arguments);
+    let name = fault_name(&mut fields)?;
+    let fault = if registered { None } else { Some(fault(&mut fields)?) };
+    fields.finish()?;
+    let (plan, impact) = service.plan(name.clone(), fault, caller).await?;
+    Ok(PlanOutput::of(&name, plan, impact))
 }

@@ -1,11 +1,17 @@
 //! `chaos_probe`.
 
-use rmcp::model::CallToolResult;
+use std::collections::BTreeMap;
+
+use rmcp::model::JsonObject;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
-use super::results::{Failure, Output};
+use super::results::Failure;
+use super::schema::object;
+use super::tool::{Call, Hints, Output, Tool};
+use crate::experiment::schema as experiment_schema;
+use crate::probe::KINDS;
 use crate::request::fields::Fields;
 use crate::request::{ApiError, Caller};
 use crate::server::service::Service;
@@ -36,10 +42,59 @@ impl Output for ProbeOutput {
     fn failed(&self) -> bool {
         self.error.is_some()
     }
+
+    fn refused(error: &ApiError) -> Self {
+        Self { error: Some(Failure::from(error)), ..Self::default() }
+    }
+}
+
+pub(super) struct Probe;
+
+impl Tool for Probe {
+    const NAME: &'static str = "chaos_probe";
+    const TITLE: &'static str = "Take a sample";
+    const DESCRIPTION: &'static str = "Takes one sample, as an experiment's probe does, and says whether it is as it should be. A systemd unit: \
+        [\"unit\", \"a.service\", \"--measure\", \"restarts\"]; the processes of a service: [\"process\", \
+        \"--unit\", \"a.service\", \"--measure\", \"memory_mb\", \"--max\", 500]; the host: [\"host\", \
+        \"memory_used_percent\", \"--max\", 80]; an address, as in [\"tcp\", \"127.0.0.1:5432\"]; or a program \
+        that the daemon's policy names: [\"command\", \"--\", \"/usr/lib/payment/check\"].";
+    /// A request of it may be any (POST), a program of it whatever the policy names, and so is what another server's tool does.
+    const HINTS: Hints = Hints::BREAKS;
+    const GIVEN_UP: bool = true;
+    type Output = ProbeOutput;
+
+    fn input() -> JsonObject {
+        object(
+            json!({
+                "arguments": {
+                    "type": "array", "minItems": 1,
+                    "items": {"anyOf": [{"type": "string"}, {"type": "number"}]},
+                    "examples": one_of_each(experiment_schema::examples_of_probes()),
+                    "description": format!("The words after \"chaosctl probe\", which begin with one of {}.", KINDS.join(", ")),
+                },
+            }),
+            &["arguments"],
+        )
+    }
+
+    async fn carry_out(call: Call<'_>) -> Result<ProbeOutput, ApiError> {
+        take(call.service, call.caller, call.arguments).await
+    }
+}
+
+/// Of each kind of probe the first example, without the word that stands before it in a document.
+fn one_of_each(examples: Value) -> Vec<Value> {
+    let mut first: BTreeMap<String, Value> = BTreeMap::new();
+    for mut words in examples.as_array().into_iter().flatten().filter_map(|words| words.as_array().cloned()) {
+        words.remove(0);
+        let kind = words.first().and_then(Value::as_str).unwrap_or_default().to_owned();
+        first.entry(kind).or_insert(Value::Array(words));
+    }
+    first.into_values().collect()
 }
 
 /// What came back of an address is left out: an experiment's tolerance may look at it, a caller need not see it.
-pub(super) async fn take(
+async fn take(
     service: &Service,
     caller: Caller,
     arguments: Map<String, Value>,
@@ -63,8 +118,4 @@ pub(super) async fn take(
         seconds: sample.took.as_secs_f64(),
         error: None,
     })
-}
-
-pub(super) fn failed(error: &ApiError) -> CallToolResult {
-    ProbeOutput { error: Some(Failure::from(error)), ..ProbeOutput::default() }.result()
 }

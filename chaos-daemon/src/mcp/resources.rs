@@ -8,8 +8,10 @@ use rmcp::model::{
     ListResourceTemplatesResult, ListResourcesResult, ReadResourceResult, Resource, ResourceContents,
     ResourceTemplate,
 };
+use serde_json::Value;
 
 use super::history;
+use super::tools::Entry;
 use crate::experiment::{hub, schema};
 use crate::fault::profile::Profile;
 use crate::request::ErrorCode;
@@ -19,6 +21,8 @@ use crate::spec::{FAULT_TYPES, FaultType};
 /// Where the schema is found.
 const EXPERIMENT: &str = "chaos://schema/experiment";
 const SCHEMA: &str = "application/schema+json";
+/// Where the schema of what a tool says is found, before its name.
+const OUTPUT: &str = "chaos://schema/output/";
 /// Where the page of a type of fault is found, before its name.
 const FAULT: &str = "chaos://fault/";
 /// Where a run is found, before its handle.
@@ -49,7 +53,11 @@ pub(super) fn templates() -> ListResourceTemplatesResult {
              about it, once a second at most, and when it has ended.",
         )
         .with_mime_type(PAGE);
-    ListResourceTemplatesResult::with_all_items(vec![run])
+    let output = ResourceTemplate::new(format!("{OUTPUT}{{tool}}"), "output-schema")
+        .with_title("JSON Schema of what a tool says")
+        .with_description("With a sentence about every field; tools/list has an outline of it.")
+        .with_mime_type(SCHEMA);
+    ListResourceTemplatesResult::with_all_items(vec![run, output])
 }
 
 /// The handle of the run that `uri` is about, if it is about one.
@@ -61,8 +69,8 @@ pub(super) fn run_id(uri: &str) -> Option<&str> {
 /// That nothing is there.
 pub(super) fn unknown(uri: &str) -> ErrorData {
     let text = format!(
-        "no resource {uri:?}: there are {EXPERIMENT}, for each type of fault {FAULT}NAME, and for each run that goes on or is \
-         recorded {RUN}RUN_ID"
+        "no resource {uri:?}: there are {EXPERIMENT}, for each type of fault {FAULT}NAME, for each tool {OUTPUT}TOOL, and for each \
+         run that goes on or is recorded {RUN}RUN_ID"
     );
     ErrorData::resource_not_found(text, None)
 }
@@ -89,6 +97,10 @@ pub(super) fn read(uri: &str) -> Result<ReadResourceResult, ErrorData> {
     // Made once: who asks for them again and again has everybody wait for the making.
     static SCHEMA_TEXT: LazyLock<String> = LazyLock::new(|| format!("{:#}", schema::document()));
     static PAGES: LazyLock<Result<BTreeMap<&str, String>, String>> = LazyLock::new(pages);
+    if let Some(tool) = uri.strip_prefix(OUTPUT) {
+        let tool = Entry::named(tool).ok_or_else(|| unknown(uri))?;
+        return Ok(contents(format!("{:#}", Value::Object((tool.output)())), uri, SCHEMA));
+    }
     let (text, kind) = match uri.strip_prefix(FAULT) {
         None if uri == EXPERIMENT => (&*SCHEMA_TEXT, SCHEMA),
         None => return Err(unknown(uri)),

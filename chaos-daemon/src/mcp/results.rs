@@ -3,18 +3,18 @@
 
 use std::net::IpAddr;
 
-use rmcp::model::CallToolResult;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::plan::PlanOutput;
+use super::tool::Output;
 use crate::experiment::role::Stages;
 use crate::experiment::timeline::Reading;
 use crate::experiment::{FailureMode, Impact, Recovery, Stage, Verdict};
 use crate::request::{ApiError, Evidence, FaultState, FaultStatus};
 use crate::server::history::ExperimentResult;
 use crate::server::history::precedents::Precedents;
-use crate::server::runs::Run;
+use crate::server::runs::{Run, now};
 use crate::spec::LifetimeClass;
 
 /// Why a call failed.
@@ -43,21 +43,6 @@ pub(crate) fn word(value: impl Serialize) -> String {
 impl From<&ApiError> for Failure {
     fn from(error: &ApiError) -> Self {
         Self { code: word(error.code), message: error.message.clone(), hint: error.hint.clone() }
-    }
-}
-
-/// A result that can say why there is none.
-pub(super) trait Output: Serialize + JsonSchema {
-    /// Whether the call failed.
-    fn failed(&self) -> bool;
-
-    /// The result on the wire: structured, and as text for older clients.
-    fn result(&self) -> CallToolResult {
-        match serde_json::to_value(self) {
-            Ok(value) if self.failed() => CallToolResult::structured_error(value),
-            Ok(value) => CallToolResult::structured(value),
-            Err(error) => CallToolResult::structured_error(serde_json::Value::String(error.to_string())),
-        }
     }
 }
 
@@ -125,6 +110,10 @@ pub(crate) struct InjectOutput {
 impl Output for InjectOutput {
     fn failed(&self) -> bool {
         self.error.is_some()
+    }
+
+    fn refused(error: &ApiError) -> Self {
+        Self { error: Some(Failure::from(error)), ..Self::default() }
     }
 }
 
@@ -346,6 +335,16 @@ impl Output for RunOutput {
     fn failed(&self) -> bool {
         self.error_code.is_some()
     }
+
+    fn refused(error: &ApiError) -> Self {
+        Self {
+            error: Some(error.message.clone()),
+            error_code: Some(word(error.code)),
+            hint: error.hint.clone(),
+            started_at: now(),
+            ..Self::default()
+        }
+    }
 }
 
 /// A run that goes on.
@@ -428,5 +427,9 @@ pub(crate) struct StatusOutput {
 impl Output for StatusOutput {
     fn failed(&self) -> bool {
         self.error.is_some()
+    }
+
+    fn refused(error: &ApiError) -> Self {
+        Self { error: Some(Failure::from(error)), ..Self::default() }
     }
 }

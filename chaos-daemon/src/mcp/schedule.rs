@@ -1,12 +1,13 @@
 //! `chaos_schedule`: experiments that run at times, by themselves.
 
-use rmcp::model::{CallToolResult, JsonObject};
+use rmcp::model::JsonObject;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::results::{Failure, Output};
+use super::results::Failure;
 use super::schema::{object, text};
+use super::tool::{Call, Hints, Output, Tool};
 use crate::request::fields::Fields;
 use crate::request::{ApiError, Caller};
 use crate::server::schedule::plan::{LONGEST_JITTER, Words};
@@ -69,46 +70,65 @@ impl Output for ScheduleOutput {
     fn failed(&self) -> bool {
         self.error.is_some()
     }
+
+    fn refused(error: &ApiError) -> Self {
+        Self { error: Some(Failure::from(error)), ..Self::default() }
+    }
 }
 
-/// Title, description and input.
-pub(super) fn tool() -> (&'static str, &'static str, JsonObject) {
-    let window = json!({"type": "object", "additionalProperties": false, "properties": {
-        "days": text("The days on which it begins, e.g. \"mon-fri\" or \"sat,sun\"; every day without it."),
-        "dates": text("In place of days: a date, e.g. \"2026-12-24\", or \"12-25\" of every year, or a range of them, e.g. \
-            \"2026-12-24..2027-01-01\". Whole days without from and to."),
-        "from": text("When it begins, e.g. \"09:00\"; needed without dates."),
-        "to": text("When it is over, e.g. \"17:00\" or \"24:00\"; on the next day if that is before its beginning."),
-    }});
-    let windows = |description: &str| json!({"type": "array", "items": window, "description": description});
-    let properties = json!({
-        "action": {"type": "string", "enum": ["set", "list", "pause", "resume", "delete"], "description": "set makes a \
-            schedule, in place of any of the same name; list tells of all, or of one; pause and resume change one, or all."},
-        "name": text("Name of the schedule; for set and delete it is needed."),
-        "experiment": text("set: name of the registered experiment that it runs."),
-        "cron": text("set: minute, hour, day of the month, month, day of the week, e.g. \"0 10 * * 1-5\"."),
-        "time_zone": {"type": "string", "default": "UTC",
-            "description": "set: whose clocks, by the IANA name, e.g. \"Europe/Berlin\"."},
-        "windows": {"type": "object", "additionalProperties": false, "description": "set: when it may fire.", "properties": {
-            "only": windows("Within one of these only, e.g. business hours."),
-            "never": windows("Never within these, e.g. quiet hours, or holidays."),
-        }},
-        "jitter_seconds": {"type": "integer", "minimum": 0, "maximum": LONGEST_JITTER, "default": 0,
-            "description": "set: each firing comes up to so many seconds later, by chance."},
-        "seed": {"type": "integer", "minimum": 0, "maximum": u32::MAX,
-            "description": "set: decides how much later; without it, by chance."},
-        "paused": {"type": "boolean", "default": false, "description": "set: it stands still until it is resumed."},
-    });
-    (
-        "Schedule experiments",
-        "Has a registered experiment run by itself at the times of a cron expression in a time zone, within windows, with jitter. \
+pub(super) struct Scheduling;
+
+impl Tool for Scheduling {
+    const NAME: &'static str = "chaos_schedule";
+    const TITLE: &'static str = "Schedule experiments";
+    const DESCRIPTION: &'static str = "Has a registered experiment run by itself at the times of a cron expression in a time zone, within windows, with jitter. \
          Each firing is a run as by chaos_run_experiment, in the name of who has set the schedule. What is missed, or falls on \
-         a date of never, is left out, and told by list with the latest outcomes. An experiment that is registered anew needs its schedule set again.",
-        object(properties, &["action"]),
-    )
+         a date of never, is left out, and told by list with the latest outcomes. An experiment that is registered anew needs its schedule set again.";
+    /// What it sets breaks something later; to set it again changes nothing.
+    const HINTS: Hints = Hints { idempotent: true, ..Hints::BREAKS };
+    type Output = ScheduleOutput;
+
+    fn input() -> JsonObject {
+        let window = json!({"type": "object", "additionalProperties": false, "properties": {
+            "days": text("The days on which it begins, e.g. \"mon-fri\" or \"sat,sun\"; every day without it."),
+            "dates": text("In place of days: a date, e.g. \"2026-12-24\", or \"12-25\" of every year, or a range of them, e.g. \
+                \"2026-12-24..2027-01-01\". Whole days without from and to."),
+            "from": text("When it begins, e.g. \"09:00\"; needed without dates."),
+            "to": text("When it is over, e.g. \"17:00\" or \"24:00\"; on the next day if that is before its beginning."),
+        }});
+        let windows =
+            |description: &str| json!({"type": "array", "items": window, "description": description});
+        let properties = json!({
+            "action": {"type": "string", "enum": ["set", "list", "pause", "resume", "delete"], "description": "set makes a \
+                schedule, in place of any of the same name; list tells of all, or of one; pause and resume change one, or all."},
+            "name": text("Name of the schedule; for set and delete it is needed."),
+            "experiment": text("set: name of the registered experiment that it runs."),
+            "cron": text("set: minute, hour, day of the month, month, day of the week, e.g. \"0 10 * * 1-5\"."),
+            "time_zone": {"type": "string", "default": "UTC",
+                "description": "set: whose clocks, by the IANA name, e.g. \"Europe/Berlin\"."},
+            "windows": {"type": "object", "additionalProperties": false, "description": "set: when it may fire.", "properties": {
+                "only": windows("Within one of these only, e.g. business hours."),
+                "never": {"type": "array", "items": {"type": "object"}, "description": "Never within these, as in only, e.g. holidays."},
+            }},
+            "jitter_seconds": {"type": "integer", "minimum": 0, "maximum": LONGEST_JITTER, "default": 0,
+                "description": "set: each firing comes up to so many seconds later, by chance."},
+            "seed": {"type": "integer", "minimum": 0, "maximum": u32::MAX,
+                "description": "set: decides how much later; without it, by chance."},
+            "paused": {"type": "boolean", "default": false, "description": "set: it stands still until it is resumed."},
+        });
+        object(properties, &["action"])
+    }
+
+    async fn carry_out(call: Call<'_>) -> Result<ScheduleOutput, ApiError> {
+        schedule(call.service, call.caller, call.arguments).await
+    }
+
+    fn failed(_arguments: &Map<String, Value>, error: &ApiError) -> ScheduleOutput {
+        ScheduleOutput { message: error.message.clone(), ..ScheduleOutput::refused(error) }
+    }
 }
 
-pub(super) async fn carry_out(
+async fn schedule(
     service: &Service,
     caller: Caller,
     arguments: Map<String, Value>,
@@ -159,11 +179,6 @@ pub(super) async fn carry_out(
     let listed = schedules.list(name.as_deref(), now)?;
     let schedules = listed.into_iter().map(ScheduleView::from).collect();
     Ok(ScheduleOutput { schedules, message: with(message, problem), error: None })
-}
-
-pub(super) fn failed(error: &ApiError) -> CallToolResult {
-    let message = error.message.clone();
-    ScheduleOutput { message, error: Some(Failure::from(error)), ..ScheduleOutput::default() }.result()
 }
 
 fn told(what: &str, names: &[String], nothing: &str) -> String {

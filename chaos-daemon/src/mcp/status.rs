@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use rmcp::model::CallToolResult;
-use serde_json::{Map, Value};
+use rmcp::model::JsonObject;
+use serde_json::{Map, Value, json};
 
-use super::results::{Failure, FaultView, Output, RunOutput, RunningView, StatusOutput};
+use super::results::{Failure, FaultView, RunOutput, RunningView, StatusOutput};
+use super::schema::{object, text};
+use super::tool::{Call, Hints, Tool};
 use crate::request::fields::Fields;
 use crate::request::{ApiError, Evidence, FaultStatus};
 use crate::server::history::{Filter, Total};
@@ -15,10 +17,32 @@ use crate::server::service::Service;
 /// The most results in one answer; `chaos_list_runs` finds the others.
 const MOST_RESULTS: u32 = 500;
 
-pub(super) async fn carry_out(
-    service: &Service,
-    arguments: Map<String, Value>,
-) -> Result<StatusOutput, ApiError> {
+pub(super) struct Status;
+
+impl Tool for Status {
+    const NAME: &'static str = "chaos_status";
+    const TITLE: &'static str = "Status";
+    const DESCRIPTION: &'static str = "Current state: registered and active faults with what they have met, registered experiments, and \
+        historical results if asked for.";
+    const HINTS: Hints = Hints::LOOKS;
+    type Output = StatusOutput;
+
+    fn input() -> JsonObject {
+        object(
+            json!({
+                "include_results": {"type": "boolean", "default": false, "description": "Include historical experiment results."},
+                "experiment_name": text("Filter results and statistics to one experiment."),
+            }),
+            &[],
+        )
+    }
+
+    async fn carry_out(call: Call<'_>) -> Result<StatusOutput, ApiError> {
+        status(call.service, call.arguments).await
+    }
+}
+
+async fn status(service: &Service, arguments: Map<String, Value>) -> Result<StatusOutput, ApiError> {
     let mut fields = Fields::new("", arguments);
     let include_results = fields.boolean("include_results")?.unwrap_or(false);
     let only = fields.string("experiment_name")?;
@@ -107,8 +131,4 @@ fn faults(registry: &Registry, status: Option<&[FaultStatus]>) -> Vec<FaultView>
     // What has taken the host down is told of even if its registration was lost with what was not on disk.
     let told = |view: &FaultView| matches!(view.evidence, Some(Evidence::Down(down)) if down.host_downs > 0);
     views.into_values().filter(|view| view.registered || view.active != Some(false) || told(view)).collect()
-}
-
-pub(super) fn failed(error: &ApiError) -> CallToolResult {
-    StatusOutput { error: Some(Failure::from(error)), ..StatusOutput::default() }.result()
 }

@@ -3,7 +3,11 @@
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
-use super::{Call, catalogue, history, inject, schedule};
+use super::Tool as _;
+use super::catalogue::{self, ListExperiments};
+use super::history::{self, ListRuns};
+use super::inject::{self, InjectFault};
+use super::schedule::{self, Scheduling};
 use crate::fuzzing::is_written_as_it_is;
 use crate::request::fields::Fields;
 use crate::server::schedule::plan::{Plan, Words};
@@ -14,8 +18,8 @@ const NOW: i64 = 1_774_746_000;
 /// Has the tool of this name read its arguments.
 pub(in crate::mcp) fn read(tool: &str, arguments: Map<String, Value>) {
     let mut fields = Fields::new("", arguments.clone());
-    match Call::named(tool) {
-        Some(Call::InjectFault) => {
+    match tool {
+        InjectFault::NAME => {
             if let Some(fault) = inject::registered(arguments) {
                 is_written_as_it_is(&fault);
                 if let Ok(fault) = fault.parse() {
@@ -23,14 +27,14 @@ pub(in crate::mcp) fn read(tool: &str, arguments: Map<String, Value>) {
                 }
             }
         }
-        Some(Call::Schedule) => {
+        Scheduling::NAME => {
             if let Ok(words) = schedule::words(&mut fields) {
                 is_written_as_it_is(&words);
                 fires(&words);
             }
         }
-        Some(Call::ListRuns) => drop(history::filter(&mut fields)),
-        Some(Call::ListExperiments) => drop(catalogue::wanted(&mut fields)),
+        ListRuns::NAME => drop(history::filter(&mut fields)),
+        ListExperiments::NAME => drop(catalogue::wanted(&mut fields)),
         _ => {}
     }
 }

@@ -395,7 +395,11 @@ impl Policy {
         Ok(&self.experiments.host_limits)
     }
 
-    fn check_user(&self, caller: Caller) -> Result<(), ApiError> {
+    /// Decides whether `caller` may ask for anything that the policy decides on.
+    ///
+    /// # Errors
+    /// The rule that forbids it.
+    pub fn check_user(&self, caller: Caller) -> Result<(), ApiError> {
         match (&self.uids, caller) {
             (Some(uids), Caller::Unix { uid, .. }) if uid != 0 && !uids.contains(&uid) => {
                 Err(denied(format!("user id {uid} may not inject"), "uids"))

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::host_targets::HostTargets;
 use crate::spec::{HostLimits, LogRequest, TargetRequest};
 
 /// What is asked. It is parsed again by who answers.
@@ -21,6 +22,8 @@ pub enum Question {
         /// How long the answer may take.
         limit: Duration,
     },
+    /// What can be aimed at.
+    Targets,
     /// Whether the program at this path may be run for the asker.
     Command(String),
     /// Whether a cluster may be asked for the asker with the kubeconfig at this path.
@@ -58,6 +61,8 @@ pub enum Facts {
     Processes(ProcessFacts),
     /// Of a log.
     Log(LogFacts),
+    /// What can be aimed at.
+    Targets(Box<HostTargets>),
     /// Of a program that may be run: the file that it is.
     Command(String),
     /// Of a kubeconfig that may be used: nothing of it.

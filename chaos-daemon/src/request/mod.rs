@@ -7,6 +7,7 @@ pub mod descriptors;
 pub mod evidence;
 pub mod facts;
 pub mod fields;
+pub mod host_targets;
 pub mod line;
 pub mod names;
 pub mod residue;

@@ -16,8 +16,6 @@ const MOST_LINES: usize = 8;
 const SUPERVISORS: &[&str] = &["runsv", "s6-supervise", "supervisord", "circusd", "perpd"];
 /// Signals after which systemd takes a service for cleanly ended: SIGHUP, SIGINT, SIGPIPE, SIGTERM (signal(7)).
 const CLEAN: &[i32] = &[1, 2, 13, 15];
-/// The digits of a container's id, at least, and so many of them are shown.
-const ID: (usize, usize) = (32, 12);
 
 /// What systemd knows of a service.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -190,17 +188,9 @@ fn of_a_user(process: &Running) -> Option<&str> {
     process.unit().filter(|unit| !is_manager(unit) && unit.ends_with(".service"))
 }
 
-/// In which container a process is, if it is in one: by the id in the name of a control group, as Docker, Podman, containerd and CRI-O
-/// have it; else by a pid namespace of its own.
+/// In which container a process is, if it is in one: by its control group, else by a pid namespace of its own.
 fn container(process: &Running) -> Option<String> {
-    let id = |part: &str| {
-        let name = part.strip_suffix(".scope").unwrap_or(part);
-        let id = name.rsplit(['-', ':']).next().unwrap_or(name);
-        let is_id = id.len() >= ID.0 && id.bytes().all(|byte| byte.is_ascii_hexdigit());
-        is_id.then(|| format!("container {}", &id[..ID.1]))
-    };
-    let parts = process.cgroup.iter().flat_map(|path| path.iter()).filter_map(|part| part.to_str());
-    let by_group = parts.filter_map(id).next_back();
+    let by_group = process.container().map(|id| format!("container {id}"));
     by_group.or_else(|| (!process.nearness.of_this_host).then(|| "a pid namespace of its own".to_owned()))
 }
 

@@ -115,6 +115,7 @@ async fn annotations_are_true() {
             "chaos_list_runs",
             "chaos_get_run",
             "chaos_statistics",
+            "chaos_targets",
         ]
         .contains(&name);
         let breaks = [
@@ -234,4 +235,21 @@ async fn the_schemas_are_such_that_every_client_takes_them() {
             (&json!("object"), &json!("object"))
         );
     }
+}
+
+/// What every model reads before its first call.
+#[tokio::test]
+async fn the_list_of_tools_is_small() {
+    const MOST: usize = 32 << 10;
+    let server = Server::start().await;
+    let mut client = Client::open(&server.socket).await;
+    let list = client.request("tools/list", json!({})).await["result"].clone();
+    let size = |value: &Value| value.to_string().len();
+    let tools = list["tools"].as_array().unwrap().iter();
+    let sizes: Vec<_> = tools
+        .map(|tool| {
+            (tool["name"].clone(), size(&tool["inputSchema"]), size(&tool["outputSchema"]), size(tool))
+        })
+        .collect();
+    assert!(size(&list) <= MOST, "{} bytes: {sizes:#?}", size(&list));
 }

@@ -39,6 +39,7 @@ mod severed;
 mod socket_calls;
 mod stuck;
 pub(crate) mod supervised;
+mod targets;
 mod trouble;
 mod verdicts;
 mod vsock;
@@ -207,6 +208,7 @@ pub fn all() -> Vec<KernelTest> {
         severed::TESTS,
         services::TESTS,
         stuck::TESTS,
+        targets::TESTS,
         hung::TESTS,
         dry_run_floods::TESTS,
         scopes::TESTS,

@@ -24,6 +24,7 @@ use crate::experiment::{Experiment, Grammar, Impact, Native, Stage};
 use crate::probe::Sample;
 use crate::probe::prober::Prober;
 use crate::request::facts::{Facts, Question};
+use crate::request::host_targets::HostTargets;
 use crate::request::wire::Door;
 use crate::request::{
     ApiError, Caller, DoctorReport, ErrorCode, FaultState, FaultStatus, PlanReport, Removal, Reply, Request,
@@ -384,6 +385,17 @@ impl Service {
         let (name, entry) = (experiment.name.clone(), Entry::new(Some(owner), document.into()));
         let change = self.store.change(owner, move |registry| Ok(registry.experiments.insert(name, entry)));
         Ok((experiment, change.await?.1))
+    }
+
+    /// What can be aimed at on this host, as far as `caller` may see it.
+    ///
+    /// # Errors
+    /// When the policy forbids it, or it cannot be looked at.
+    pub async fn host_targets(&self, caller: Caller) -> Result<HostTargets, ApiError> {
+        match self.door.call(Request::Look { question: Question::Targets, caller }).await? {
+            Reply::Seen(Facts::Targets(found)) => Ok(*found),
+            other => Err(unexpected(&other)),
+        }
     }
 
     /// What a document means, if `caller` may have the programs run that it names.

@@ -1,0 +1,308 @@
+//! What can be aimed at on this host, as far as a caller may see it. That is what the kernel shows to everybody, and what a preview of
+//! a process fault would tell. Of other network namespaces it is those that the caller may enter.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::time::Duration;
+
+use super::aside::Places;
+use crate::host::addresses::{Addressed, interfaces};
+use crate::host::listening::{Listening, listening, owners};
+use crate::host::vital::is_vital_unit;
+use crate::host::{Identity, NetNs, Running, Spared, budget};
+use crate::kernel::netlink::marks::recognise_device;
+use crate::request::host_targets::{
+    GroupTarget, HostTargets, InterfaceTarget, Listener, MOST_TOLD, PortTarget,
+};
+use crate::request::{ApiError, Caller, ErrorCode};
+use crate::target::Entrance;
+
+/// Where `ip netns` keeps names.
+const NAMED: &str = "/run/netns";
+/// How many namespaces are looked into.
+const MOST_NAMESPACES: usize = 64;
+/// Of how many processes the descriptors are looked at by one thread.
+const AT_ONCE: usize = 64;
+/// How many programs of a group are named.
+const PROGRAMS: usize = 5;
+
+/// How much of a processor one look may take.
+const LONGEST: Duration = Duration::from_secs(4);
+/// So many look at once, one of a user. Gates, which wait for other questions about this host, do not wait for these.
+static PLACES: Places = Places::new(2, 1, Some(LONGEST), "lists of targets");
+
+/// Looks when it is its turn. `with_processes` is whether the caller may be told what the preview of a process fault tells, or why not.
+///
+/// # Errors
+/// When the processes of this host cannot be read, or looking takes too much of a processor.
+pub(super) async fn find(
+    entrance: Entrance,
+    caller: Caller,
+    with_processes: Result<(), ApiError>,
+) -> Result<HostTargets, ApiError> {
+    PLACES.look(caller.into(), move || look(&entrance, caller, with_processes)).await
+}
+
+fn look(
+    entrance: &Entrance,
+    caller: Caller,
+    with_processes: Result<(), ApiError>,
+) -> Result<HostTargets, ApiError> {
+    let failed = |what: &str, error: &dyn std::fmt::Display| {
+        ApiError::new(ErrorCode::Unavailable, format!("look at {what} of this host: {error}"))
+    };
+    let all = Running::all().map_err(|error| failed("the processes", &error))?;
+    let mut found = HostTargets::default();
+    let mut not_seen =
+        |what: &str, why: &dyn std::fmt::Display| found.not_seen.push(format!("{what}: {why}"));
+    match interfaces() {
+        Ok(here) => found.interfaces = told(None, here),
+        Err(error) => not_seen("interfaces", &error),
+    }
+    for (name, netns) in
+        namespaces(&all, entrance).map_err(|error| failed("the network namespaces", &error))?
+    {
+        match netns.inside(interfaces) {
+            Ok(there) => found.interfaces.extend(told(Some(&name), there)),
+            Err(error) => not_seen(&format!("interfaces of {name}"), &error),
+        }
+        found.netns.push(name);
+    }
+    let sockets = listening().map_err(|error| failed("the sockets", &error))?;
+    match with_processes {
+        Ok(()) => {
+            let owned = whose(&sockets, &all, entrance.identity());
+            let owned = owned.map_err(|error| failed("whose the sockets are", &error))?;
+            found.ports = ports(sockets, &all, &owned);
+            let spared = Spared::of(caller.process(), &all);
+            (found.units, found.containers, found.cgroups) = groups(&all, &spared);
+        }
+        Err(error) => {
+            found.ports = ports(sockets, &all, &BTreeMap::new());
+            not_seen("units, containers, cgroups and whose ports are", &error.message);
+        }
+    }
+    Ok(bounded(found))
+}
+
+/// Which process has each socket, as far as the caller may see that. What the caller's thread looks at has no budget, so it is asked for
+/// a few processes at a time.
+fn whose(sockets: &[Listening], all: &[Running], caller: &Identity) -> std::io::Result<BTreeMap<u64, i32>> {
+    let numbers: Vec<_> = all.iter().map(|process| process.id.pid).collect();
+    let mut found = BTreeMap::new();
+    for some in numbers.chunks(AT_ONCE) {
+        budget::check()?;
+        found.extend(caller.act(|| owners(sockets, some))?);
+    }
+    Ok(found)
+}
+
+/// The interfaces of a namespace, but for those of faults that are active.
+fn told(netns: Option<&str>, all: BTreeMap<String, Addressed>) -> Vec<InterfaceTarget> {
+    let ours = |name: &String| recognise_device(name).is_some();
+    let route =
+        |net: &ipnet::IpNet| if net.prefix_len() == 0 { "default".to_owned() } else { net.to_string() };
+    let interface = |(interface, it): (String, Addressed)| {
+        let mut routes: Vec<_> = it.routes.iter().map(route).collect();
+        // Both families have one.
+        routes.dedup();
+        InterfaceTarget {
+            interface,
+            netns: netns.map(str::to_owned),
+            up: it.up,
+            addresses: it.addresses.iter().map(ToString::to_string).collect(),
+            routes,
+        }
+    };
+    all.into_iter().filter(|(name, _)| !ours(name)).map(interface).collect()
+}
+
+/// Other network namespaces that the caller may enter, each once, by the name that `ip netns` has for it, or by a process in it.
+fn namespaces(all: &[Running], entrance: &Entrance) -> std::io::Result<Vec<(String, NetNs)>> {
+    let named = fs::read_dir(NAMED).into_iter().flatten().flatten();
+    let mut names: Vec<_> = named.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    names.sort();
+    let elsewhere = all.iter().filter(|process| !process.nearness.in_this_network && !process.of_kernel);
+    names.extend(elsewhere.map(|process| format!("/proc/{}/ns/net", process.id.pid)));
+    let mut seen: BTreeSet<_> = NetNs::current().and_then(|home| home.number()).into_iter().collect();
+    let mut found = Vec::new();
+    for name in names {
+        budget::check()?;
+        // What the caller may not enter is not told.
+        let Ok(netns) = entrance.open(&name) else { continue };
+        if found.len() < MOST_NAMESPACES && netns.number().is_ok_and(|number| seen.insert(number)) {
+            found.push((name, netns));
+        }
+    }
+    Ok(found)
+}
+
+fn ports(sockets: Vec<Listening>, all: &[Running], owned: &BTreeMap<u64, i32>) -> Vec<PortTarget> {
+    let owner = |inode: u64| {
+        let pid = owned.get(&inode)?;
+        let process = all.iter().find(|process| process.id.pid == *pid)?;
+        let unit = process.unit().unwrap_or_default().to_owned();
+        Some(Listener { pid: *pid, name: process.name.clone(), unit })
+    };
+    let mut ports: Vec<_> = sockets
+        .into_iter()
+        .map(|Listening { protocol, address, uid, inode }| PortTarget {
+            protocol: protocol.to_owned(),
+            address: address.ip(),
+            port: address.port(),
+            uid,
+            owner: owner(inode),
+        })
+        .collect();
+    ports.sort_by(|one, other| {
+        (&one.protocol, one.port, one.address).cmp(&(&other.protocol, other.port, other.address))
+    });
+    ports.dedup();
+    ports
+}
+
+/// Units, containers and control groups, each by name.
+fn groups(all: &[Running], spared: &Spared) -> (Vec<GroupTarget>, Vec<GroupTarget>, Vec<GroupTarget>) {
+    let (mut units, mut containers, mut cgroups) = (Groups::default(), Groups::default(), Groups::default());
+    for process in all.iter().filter(|process| !process.of_kernel) {
+        if let Some(unit) = process.unit() {
+            units.add(unit, process, spared);
+        }
+        if let Some(id) = process.container() {
+            containers.add(&id, process, spared);
+        }
+        let group = process.cgroup.as_ref().and_then(|path| path.to_str());
+        if let Some(path) = group.filter(|path| !path.is_empty()) {
+            cgroups.add(path, process, spared);
+        }
+    }
+    let mut units = units.told();
+    for unit in units.iter_mut().filter(|unit| unit.protected.is_none() && is_vital_unit(&unit.name)) {
+        unit.protected = Some("this host or its operator needs it".to_owned());
+    }
+    (units, containers.told(), cgroups.told())
+}
+
+/// Processes by a name that they have in common.
+#[derive(Default)]
+struct Groups<'a>(BTreeMap<String, Group<'a>>);
+
+#[derive(Default)]
+struct Group<'a> {
+    processes: usize,
+    programs: BTreeSet<&'a str>,
+    protected: Option<&'static str>,
+}
+
+impl<'a> Groups<'a> {
+    fn add(&mut self, name: &str, process: &'a Running, spared: &Spared) {
+        let group = self.0.entry(name.to_owned()).or_default();
+        group.processes += 1;
+        group.programs.insert(&process.name);
+        group.protected = group.protected.or_else(|| process.vital(spared));
+    }
+
+    fn told(self) -> Vec<GroupTarget> {
+        let target = |(name, group): (String, Group<'_>)| GroupTarget {
+            name,
+            processes: group.processes,
+            programs: group.programs.into_iter().take(PROGRAMS).map(str::to_owned).collect(),
+            protected: group.protected.map(|why| format!("{why} (one of its processes)")),
+        };
+        self.0.into_iter().map(target).collect()
+    }
+}
+
+/// Of each list no more than is told.
+fn bounded(mut found: HostTargets) -> HostTargets {
+    let HostTargets { interfaces, netns: _, units, containers, cgroups, ports, not_seen } = &mut found;
+    for (what, groups) in [("units", units), ("containers", containers), ("cgroups", cgroups)] {
+        cut(what, groups, not_seen);
+    }
+    cut("interfaces", interfaces, not_seen);
+    cut("ports", ports, not_seen);
+    found
+}
+
+fn cut<T>(what: &str, list: &mut Vec<T>, not_seen: &mut Vec<String>) {
+    let more = list.len().saturating_sub(MOST_TOLD);
+    if more > 0 {
+        list.truncate(MOST_TOLD);
+        not_seen.push(format!("{what}: {more} more than the {MOST_TOLD} that are told"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+    use crate::host::ProcessId;
+    use crate::host::vital::Nearness;
+
+    fn process(pid: i32, name: &str, cgroup: &str) -> Running {
+        Running {
+            id: ProcessId { pid, start_time: 1 },
+            parent: 1,
+            name: name.to_owned(),
+            exe: None,
+            program: None,
+            command: String::new(),
+            cgroup: Some(PathBuf::from(cgroup)),
+            of_kernel: false,
+            nearness: Nearness { of_this_host: true, in_this_network: true },
+            tracer: 0,
+        }
+    }
+
+    #[test]
+    fn processes_are_told_by_unit_container_and_group_and_what_the_host_needs_is_protected() {
+        let id = "0123456789abcdef".repeat(4);
+        let all = [
+            process(10, "shop", "system.slice/shop.service"),
+            process(11, "worker", "system.slice/shop.service"),
+            process(12, "sshd", "system.slice/ssh.service"),
+            process(13, "nginx", &format!("system.slice/docker-{id}.scope")),
+            process(14, "loose", ""),
+        ];
+        let (units, containers, cgroups) = groups(&all, &Spared::default());
+        let names = |groups: &[GroupTarget]| groups.iter().map(|it| it.name.clone()).collect::<Vec<_>>();
+        assert_eq!(names(&containers), ["0123456789ab"]);
+        assert_eq!(cgroups.len(), 3);
+        let shop = &units[1];
+        assert_eq!((shop.name.as_str(), shop.processes, &shop.protected), ("shop.service", 2, &None));
+        assert_eq!(shop.programs, ["shop", "worker"]);
+        assert!(units[2].name == "ssh.service" && units[2].protected.is_some(), "{units:?}");
+    }
+
+    #[test]
+    fn of_a_long_list_the_rest_is_counted() {
+        let group = |number: usize| GroupTarget {
+            name: number.to_string(),
+            processes: 1,
+            programs: Vec::new(),
+            protected: None,
+        };
+        let cgroups = (0..MOST_TOLD + 3).map(group).collect();
+        let found = HostTargets { cgroups, ..HostTargets::default() };
+        let found = bounded(found);
+        assert_eq!(found.cgroups.len(), MOST_TOLD);
+        assert_eq!(found.not_seen, ["cgroups: 3 more than the 500 that are told"]);
+    }
+
+    #[test]
+    fn who_may_not_see_processes_is_told_interfaces_and_ports_and_why_no_more() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let nobody = Caller::Vsock { cid: 7 };
+        let entrance = Entrance::new(nobody, &BTreeSet::new());
+        let denied = ApiError::new(ErrorCode::PolicyDenied, "not allowed");
+        let found = look(&entrance, nobody, Err(denied)).unwrap();
+        let mine = found.ports.iter().find(|it| it.port == port && it.protocol == "tcp").unwrap();
+        assert_eq!(mine.owner, None);
+        assert!(found.interfaces.iter().any(|it| it.interface == "lo"), "{found:?}");
+        assert!(
+            found.units.is_empty() && found.cgroups.is_empty() && found.not_seen[0].contains("not allowed")
+        );
+    }
+}

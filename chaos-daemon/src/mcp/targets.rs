@@ -1,0 +1,79 @@
+//! `chaos_targets`: what can be aimed at on this host.
+
+use rmcp::model::JsonObject;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::history::limit;
+use super::results::Failure;
+use super::schema::{object, text};
+use super::tool::{Call, Hints, Output, Tool};
+use crate::request::ApiError;
+use crate::request::fields::Fields;
+use crate::request::host_targets::{HostTargets, MOST_TOLD, Wanted};
+
+/// How many entries of each list are told when nobody says.
+const LISTED: u32 = 20;
+/// The most of each list.
+#[expect(clippy::cast_possible_truncation, reason = "a few hundred")]
+const MOST_LISTED: u32 = MOST_TOLD as u32;
+
+/// Result of `chaos_targets`.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+#[schemars(!default)]
+pub(crate) struct TargetsOutput {
+    /// What was found.
+    #[serde(flatten)]
+    pub(crate) found: HostTargets,
+    /// How many entries more there are, of all lists together: give a text, or a larger limit.
+    pub(crate) more: usize,
+    /// Why the call failed.
+    #[schemars(with = "Failure")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) error: Option<Failure>,
+}
+
+impl Output for TargetsOutput {
+    fn failed(&self) -> bool {
+        self.error.is_some()
+    }
+
+    fn refused(error: &ApiError) -> Self {
+        Self { error: Some(Failure::from(error)), ..Self::default() }
+    }
+}
+
+pub(super) struct Targets;
+
+impl Tool for Targets {
+    const NAME: &'static str = "chaos_targets";
+    const TITLE: &'static str = "List targets";
+    const DESCRIPTION: &'static str = "What can be aimed at on this host, as far as the caller may see it: interfaces with addresses and routes, network \
+        namespaces, systemd units, containers, control groups, and ports with who listens. A name in it is what a target of \
+        chaos_inject_fault takes. Which processes a fault would hit, chaos_plan says.";
+    const HINTS: Hints = Hints::LOOKS;
+    const GIVEN_UP: bool = true;
+    type Output = TargetsOutput;
+
+    fn input() -> JsonObject {
+        object(
+            json!({
+                "text": text("Only what has this text in its name, addresses, programs or owner, in whatever case."),
+                "limit": {"type": "integer", "minimum": 1, "maximum": MOST_LISTED, "default": LISTED,
+                    "description": "The most entries of each list."},
+            }),
+            &[],
+        )
+    }
+
+    async fn carry_out(Call { service, caller, arguments, .. }: Call<'_>) -> Result<TargetsOutput, ApiError> {
+        let mut fields = Fields::new("", arguments);
+        let text = fields.string("text")?;
+        let limit = limit(&mut fields, LISTED, MOST_LISTED)? as usize;
+        fields.finish()?;
+        let (found, more) = service.host_targets(caller).await?.only(&Wanted { text, limit });
+        Ok(TargetsOutput { found, more, error: None })
+    }
+}
