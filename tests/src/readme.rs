@@ -4,8 +4,9 @@ use std::fmt::Write;
 use std::fs;
 use std::path::Path;
 
+use chaos_daemon::spec::link::{Link, OneWay, PRESETS};
 use chaos_daemon::spec::parameter::{Unit, plain};
-use chaos_daemon::spec::{FAULT_TYPES, FaultType, Parameter};
+use chaos_daemon::spec::{FAULT_TYPES, FaultType, Parameter, Probability};
 
 fn faults() -> String {
     let mut text = String::from("| fault | what it does | parameters |\n|---|---|---|\n");
@@ -53,6 +54,25 @@ fn row(
     format!("| `{name}` | {range} | {default} | {of}{sentence} |\n")
 }
 
+fn presets() -> String {
+    let way = |way: OneWay| {
+        let jitter = if way.jitter.is_zero() { String::new() } else { format!(" ± {:?}", way.jitter) };
+        let loss = if way.loss == Probability::NEVER {
+            String::new()
+        } else {
+            format!(", {} % lost", way.loss.get() * 100.0)
+        };
+        let rate = way.kbit.map(|kbit| format!(", {kbit} kbit/s")).unwrap_or_default();
+        format!("{:?}{jitter}{loss}{rate}", way.delay)
+    };
+    let mut text = String::from("| preset | up | down | source |\n|---|---|---|---|\n");
+    for preset in PRESETS {
+        let Link { up, down, .. } = preset.link();
+        let _ = writeln!(text, "| `{}` | {} | {} | {} |", preset.name(), way(up), way(down), preset.source());
+    }
+    text
+}
+
 /// Compares what is between two lines of a document, or writes it there.
 fn compare(document: &str, part: &str, wanted: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(document);
@@ -72,4 +92,5 @@ fn compare(document: &str, part: &str, wanted: &str) {
 fn the_documents_list_the_faults_and_parameters_that_the_code_has() {
     compare("README.md", "faults", &faults());
     compare("docs/parameters.md", "parameters", &parameters());
+    compare("docs/faults.md", "presets", &presets());
 }

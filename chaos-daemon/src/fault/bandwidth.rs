@@ -15,7 +15,7 @@ use super::queue::{Queue, packets};
 use crate::kernel::netlink::Netem;
 
 /// What may wait, at full frames.
-const QUEUE: Duration = Duration::from_millis(250);
+pub(super) const QUEUE: Duration = Duration::from_millis(250);
 /// The first packets of a TCP connection, which come at once, find room at any rate.
 const LEAST_PACKETS: u32 = 10;
 /// An Ethernet frame of the usual length.
@@ -24,14 +24,19 @@ const FRAME: f64 = 1514.0;
 /// The queue that does it.
 pub(super) fn queue(kbit: u64) -> Queue {
     let rate = kbit * 1000 / 8;
-    #[expect(clippy::cast_precision_loss, reason = "bounded by the request's parser far below 2^53")]
-    let frames_per_second = rate as f64 / FRAME;
+    let frames_per_second = frames_per_second(kbit);
     let limit = packets(QUEUE.as_secs_f64() * frames_per_second, LEAST_PACKETS);
     Queue {
         netem: Netem { rate, limit, ..Netem::default() },
         longest: Duration::from_secs_f64(f64::from(limit) / frames_per_second),
         verb: format!("bandwidth: {kbit} kbit/s for"),
     }
+}
+
+/// How many full frames go over a link of this rate.
+#[expect(clippy::cast_precision_loss, reason = "bounded by the request's parser far below 2^53")]
+pub(super) fn frames_per_second(kbit: u64) -> f64 {
+    (kbit * 1000 / 8) as f64 / FRAME
 }
 
 #[cfg(test)]

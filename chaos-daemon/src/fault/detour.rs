@@ -15,7 +15,7 @@
 
 use super::queue::Queue;
 use super::{
-    LoopWork, Place, Plan, Work, attach_steps, bandwidth, latency, matching, packet_corrupt,
+    LoopWork, Place, Plan, Work, attach_steps, bandwidth, latency, link_profile, matching, packet_corrupt,
     packet_duplicate, packet_loss, packet_reorder, traffic_words,
 };
 use crate::kernel::step::Step;
@@ -32,14 +32,19 @@ pub fn plan(
     place: &Place<'_>,
 ) -> Plan {
     let packets = matching(traffic, packet_probability, place);
-    let Queue { netem, longest, verb } = match impairment {
+    let queue = |direction: &Direction| match impairment {
         Impairment::Delay(delay) => latency::queue(delay),
         Impairment::Loss(loss) => packet_loss::queue(loss),
         Impairment::Duplicate(chance) => packet_duplicate::queue(*chance),
         Impairment::Corrupt(chance) => packet_corrupt::queue(*chance),
         Impairment::Reorder(reorder) => packet_reorder::queue(reorder),
         Impairment::Rate { kbit } => bandwidth::queue(*kbit),
+        Impairment::Link(link) => link_profile::queue(link, *direction),
     };
+    let queues: Vec<_> = packets.directions.iter().map(|direction| (*direction, queue(direction))).collect();
+    let longest = queues.iter().map(|(_, queue)| queue.longest).max().unwrap_or_default();
+    let verb = queues.first().map(|(_, queue)| queue.verb.clone()).unwrap_or_default();
+    let netem = |(direction, queue): (Direction, Queue)| (direction, queue.netem);
     let mut words = traffic_words(traffic, &packets);
     if !names.is_empty() {
         words = format!("{}, among {words}", about(names).trim_start());
@@ -52,7 +57,14 @@ pub fn plan(
         steps: near_ends.chain(attach_steps(&packets, place)).collect(),
         lifetime: LifetimeClass::Kernel,
         description: format!("{verb} {words}"),
-        work: Work::Loop(LoopWork { packets, id: place.id, netem, longest, names: names.to_vec() }),
+        work: Work::Loop(LoopWork {
+            packets,
+            id: place.id,
+            queues: queues.into_iter().map(netem).collect(),
+            longest,
+            counts_losses: matches!(impairment, Impairment::Loss(_)),
+            names: names.to_vec(),
+        }),
     }
 }
 

@@ -19,6 +19,7 @@ pub mod inodes;
 mod latency;
 pub mod limit;
 pub mod link_down;
+mod link_profile;
 pub mod mcp_error;
 pub mod memory;
 pub mod oom;

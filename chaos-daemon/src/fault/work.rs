@@ -1,5 +1,6 @@
 //! What a holder is told to do: everything resolved, nothing left to look up.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -138,10 +139,12 @@ pub struct LoopWork {
     pub packets: Match,
     /// Identity of the fault, from which its devices are named.
     pub id: u32,
-    /// What the queue does to them.
-    pub netem: Netem,
-    /// How long it may hold one.
+    /// What the queue of each direction does to them.
+    pub queues: BTreeMap<Direction, Netem>,
+    /// How long one of them may hold a packet.
     pub longest: Duration,
+    /// Whether those are affected that the queue has lost, and not those that went through it.
+    pub counts_losses: bool,
     /// Questions about these names alone; none is every packet.
     pub names: Vec<Names>,
 }
@@ -428,11 +431,13 @@ impl Work {
                 work.packets.attachments(verb)
             }
             Self::Loop(work) => {
-                let pair = format!(
-                    "make a veth pair per direction, its far end in a private network namespace, netem {} on its near end",
-                    work.netem
-                );
-                std::iter::once(pair).chain(work.packets.attachments("divert")).collect()
+                let pair = |(direction, netem): (&Direction, &Netem)| {
+                    format!(
+                        "make a veth pair for {}, its far end in a private network namespace, netem {netem} on its near end",
+                        direction.name()
+                    )
+                };
+                work.queues.iter().map(pair).chain(work.packets.attachments("divert")).collect()
             }
             Self::Cpu(work) => {
                 let burn = format!("burn {:.1} % on each of {} processors", work.percent, work.cores);

@@ -15,7 +15,7 @@ use crate::host::privilege::NETWORK_HOLDER;
 use crate::host::{Interface, NetNs};
 use crate::kernel::bpf::{Hook, LoopEnd, Programs};
 use crate::kernel::netlink::marks::{self, NETEM_HANDLE};
-use crate::kernel::netlink::{Device, Loss, NetemState, Netlink};
+use crate::kernel::netlink::{Device, Netem, NetemState, Netlink};
 use crate::request::Evidence;
 use crate::request::evidence::Met;
 use crate::sabotage::{self, Guard};
@@ -38,8 +38,8 @@ impl Arm for LoopWork {
     fn arm(&self, mut means: Means) -> Result<Box<dyn Armed>, ArmError> {
         let mut warm = means.warm.take();
         let mut loops = Vec::new();
-        for direction in &self.packets.directions {
-            loops.push(arm(self, *direction, warm.take(), means.netns()?, means.deadline_ns)?);
+        for (direction, netem) in &self.queues {
+            loops.push(arm(self, (*direction, netem), warm.take(), means.netns()?, means.deadline_ns)?);
         }
         Ok(Box::new(loops))
     }
@@ -164,7 +164,7 @@ impl Loop {
 /// Makes the pair, the queue and the programs, and last what sends packets there.
 fn arm(
     work: &LoopWork,
-    direction: Direction,
+    (direction, netem): (Direction, &Netem),
     warm: Option<Programs>,
     target: &NetNs,
     deadline_ns: u64,
@@ -187,7 +187,7 @@ fn arm(
     target.enter().map_err(ArmError::Namespace)?;
     let near = pair.near.ifindex;
     let plumb = |programs: &mut Programs| {
-        queue(work, &pair.near)?;
+        queue(netem, &pair.near)?;
         attach_end(programs, LoopEnd::Near, &pair.near.name, near, packets.attach)
     };
     let late = sabotage::without(Guard::ArmLast);
@@ -215,17 +215,16 @@ fn arm(
         plumb(&mut programs)?;
     }
     check_attached(&programs)?;
-    let lost = (work.netem.loss != Loss::default()).then(Cell::default);
+    let lost = work.counts_losses.then(Cell::default);
     let target = (packets.ifindex, packets.interface.clone());
     Ok(Loop { programs, near: pair.near, target, longest: work.longest, lost, _private: private })
 }
 
 /// Puts the queue on the near end, brings it up, and reads it back.
-fn queue(work: &LoopWork, device: &Device) -> Result<(), ArmError> {
+fn queue(asked: &Netem, device: &Device) -> Result<(), ArmError> {
     let (near, name) = (device.ifindex, &device.name);
-    let asked = work.netem;
     let found = netlink(async |here| {
-        here.add_root_netem(device, NETEM_HANDLE, &asked).await?;
+        here.add_root_netem(device, NETEM_HANDLE, asked).await?;
         here.set_up(near).await?;
         if !here.wait_until_running(near, UP_LIMIT).await? {
             return Err(ArmError::ReadBack {

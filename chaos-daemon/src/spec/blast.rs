@@ -92,7 +92,8 @@ impl Effect {
                 Impairment::Delay(_)
                 | Impairment::Loss(Loss::GilbertElliott(_) | Loss::FourState(_))
                 | Impairment::Reorder(_)
-                | Impairment::Rate { .. } => blast(Of::Packets, packet_probability.get(), degraded),
+                | Impairment::Rate { .. }
+                | Impairment::Link(_) => blast(Of::Packets, packet_probability.get(), degraded),
             },
             Self::Drop { packet_probability, .. } | Self::Sever { packet_probability, .. } => {
                 of_packets(*packet_probability, degraded)

@@ -65,6 +65,7 @@ impl Effect {
                 Impairment::Corrupt(_) => FaultType::PacketCorrupt,
                 Impairment::Reorder(_) => FaultType::PacketReorder,
                 Impairment::Rate { .. } => FaultType::Bandwidth,
+                Impairment::Link(_) => FaultType::LinkProfile,
             },
             Self::Refuse { .. } => FaultType::Error,
             Self::Names { .. } => FaultType::DnsError,
@@ -147,6 +148,15 @@ impl FaultRequest {
     /// What says itself which share of the packets it is about.
     pub(super) fn impair_all(&self, impairment: Impairment) -> Result<Effect, SpecError> {
         self.impair(impairment, Probability::CERTAIN, Vec::new())
+    }
+
+    /// What is of both directions, unless one is asked for, or can be had.
+    pub(super) fn impair_both(&self, impairment: Impairment) -> Result<Effect, SpecError> {
+        let is_of_all = !self.target.names_group() && self.target.interface.as_deref() != Some("lo");
+        let direction = is_of_all.then(|| "both".to_owned());
+        let direction = self.target.direction.clone().or(direction);
+        let target = TargetRequest { direction, ..self.target.clone() };
+        Self { target, ..self.clone() }.impair_all(impairment)
     }
 
     pub(super) fn impair(

@@ -7,18 +7,19 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::dns::{self, Names};
+use super::link::Link;
 use super::parameter::declared;
 use super::parts::Correlated;
 use super::units::{Probability, SpecError, time};
 
 /// The largest delay that a packet may be given.
-const MOST_DELAY_MS: f64 = 60_000.0;
+pub(super) const MOST_DELAY_MS: f64 = 60_000.0;
 /// The largest variation of it: netem computes with 31 bits of nanoseconds.
-const MOST_JITTER_MS: f64 = 2147.0;
+pub(super) const MOST_JITTER_MS: f64 = 2147.0;
 /// The least share of packets that can be asked for, in percent: one in a million.
 const LEAST_SHARE: f64 = 0.0001;
 /// The lowest and the highest rate, in thousands of bits per second: less than the lowest holds a packet for seconds.
-const RATE_KBIT: (u64, u64) = (8, 100_000_000);
+pub(super) const RATE_KBIT: (u64, u64) = (8, 100_000_000);
 
 /// One thing that is wrong with a path.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -38,6 +39,8 @@ pub enum Impairment {
         /// In thousands of bits per second.
         kbit: u64,
     },
+    /// A link as a whole, each way for itself.
+    Link(Link),
 }
 
 /// How often something happens to a packet.

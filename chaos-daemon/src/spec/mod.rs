@@ -20,6 +20,7 @@ pub mod impairment;
 pub mod ip;
 mod kinds;
 mod lifetime;
+pub mod link;
 pub mod load;
 pub mod log;
 pub mod mcp;

@@ -109,6 +109,11 @@ impl TargetRequest {
         pid.is_some() || exe.is_some() || command.is_some() || below.is_some() || container.is_some()
     }
 
+    /// Whether it says whose packets, calls or resources are meant.
+    pub(super) fn names_group(&self) -> bool {
+        self.unit.is_some() || self.cgroup.is_some() || self.names_processes()
+    }
+
     /// Its fields.
     pub fn fields() -> &'static [Parameter] {
         static FIELDS: LazyLock<Vec<Parameter>> = LazyLock::new(fields_of::<TargetRequest>);

@@ -257,6 +257,7 @@ pub(super) fn fault(kind: FaultType, known: &Known) -> Value {
         T::PacketCorrupt => (packets, json!({"corrupt_percent": 1})),
         T::PacketReorder => (packets, json!({"reorder_percent": 1})),
         T::Bandwidth => (packets, json!({"rate_kbit": 8000})),
+        T::LinkProfile => (packets, json!({"down_delay_ms": 1})),
         T::Error | T::Timeout | T::NetworkPartition | T::DnsError => (packets, json!({})),
         T::ResourceExhaustion => {
             (json!({}), json!({"resource": "disk_fill", "path": own, "megabytes": 1, "leave_free_mb": 0}))

@@ -57,6 +57,7 @@ fn expected(context: &Context, has_netem: bool, fault_type: FaultType) -> Result
         | FaultType::PacketCorrupt
         | FaultType::PacketReorder
         | FaultType::Bandwidth
+        | FaultType::LinkProfile
             if !has_netem && excused(Reason::NoNetem) =>
         {
             Expected::Refused(UNSUPPORTED)

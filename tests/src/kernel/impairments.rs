@@ -57,12 +57,12 @@ fn params(kind: &str) -> Value {
 }
 
 /// From the near namespace, where the faults are, to the far one.
-fn out(scene: &Scene, load: Load) -> Result<Trace> {
+pub(super) fn out(scene: &Scene, load: Load) -> Result<Trace> {
     load.send(&scene.pair.near, &scene.pair.far, (Pair::FAR_V4, 9).into())
 }
 
 /// The other way.
-fn back(scene: &Scene, load: Load) -> Result<Trace> {
+pub(super) fn back(scene: &Scene, load: Load) -> Result<Trace> {
     load.send(&scene.pair.far, &scene.pair.near, (Pair::NEAR_V4, 9).into())
 }
 
@@ -71,7 +71,7 @@ fn fault(scene: &Scene, kind: &'static str, params: Value) -> Fault {
 }
 
 /// The path is as it should be: everything arrives, once, whole, in order, and soon.
-fn assert_clear(scene: &Scene) -> Result<()> {
+pub(super) fn assert_clear(scene: &Scene) -> Result<()> {
     let trace = out(scene, Load::of(100, 1000))?;
     assert_eq!((trace.sent, trace.refused, trace.received()), (100, 0, 100), "{trace:?}");
     assert_eq!((trace.copies(), trace.overtakers()), (0, 0), "{trace:?}");
@@ -451,7 +451,7 @@ fn a_bandwidth_is_what_gets_through_both_ways(_: &Context) -> TestResult {
 }
 
 /// Kilobits per second that arrive of full frames, of which twice as much as 2000 kbit/s is sent.
-fn throughput(scene: &Scene, send: fn(&Scene, Load) -> Result<Trace>) -> Result<f64> {
+pub(super) fn throughput(scene: &Scene, send: fn(&Scene, Load) -> Result<Trace>) -> Result<f64> {
     /// Data, and the headers of UDP, IP and Ethernet.
     const FRAME: usize = 1472 + 8 + 20 + 14;
     let trace = send(scene, Load { bytes: 1472, ..Load::of(500, 330) })?;

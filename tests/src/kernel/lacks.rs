@@ -58,7 +58,7 @@ fn assert_refused(mcp: &Mcp, kind: &str, target: &Value, params: &Value, missing
 }
 
 /// Everything that netem does, by the name that it has in the table.
-fn of_netem() -> [(&'static str, &'static str, Value); 7] {
+fn of_netem() -> [(&'static str, &'static str, Value); 8] {
     [
         ("latency", "latency", json!({"delay_ms": 100})),
         ("latency of names", "latency", json!({"delay_ms": 100, "names": ["db.example.org"]})),
@@ -67,6 +67,7 @@ fn of_netem() -> [(&'static str, &'static str, Value); 7] {
         ("packet_corrupt", "packet_corrupt", json!({"corrupt_percent": 10})),
         ("packet_reorder", "packet_reorder", json!({"reorder_percent": 10})),
         ("bandwidth", "bandwidth", json!({"rate_kbit": 1000})),
+        ("link_profile", "link_profile", json!({"preset": "3g"})),
     ]
 }
 

@@ -21,6 +21,7 @@ mod impairments;
 mod lacks;
 mod leases;
 mod lifetime;
+mod link_profiles;
 mod manager;
 mod names;
 mod needed;
@@ -201,6 +202,7 @@ pub fn all() -> Vec<KernelTest> {
         dns::TESTS,
         dry_runs::TESTS,
         impairments::TESTS,
+        link_profiles::TESTS,
         lacks::TESTS,
         calls::TESTS,
         file_calls::TESTS,

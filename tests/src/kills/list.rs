@@ -113,6 +113,7 @@ fn measured(kind: FaultType) -> &'static [Kind] {
         FaultType::PacketCorrupt => &[CORRUPT],
         FaultType::PacketReorder => &[REORDER],
         FaultType::Bandwidth => &[BANDWIDTH],
+        FaultType::LinkProfile => &[LINK_PROFILE],
         FaultType::ResourceExhaustion => HELD,
         FaultType::ConnectionLoad => &[CONNECTIONS],
         FaultType::PortInUse => &[PORT_IN_USE],
@@ -161,6 +162,10 @@ const REORDER: Kind = netem("packet_reorder", Sign::SomeEchoes, |scene| {
 /// One datagram takes as long as is prompt.
 const BANDWIDTH: Kind =
     netem("bandwidth", Sign::SomeEchoes, |scene| scene.packets("bandwidth").with(json!({"rate_kbit": 8})));
+/// As late as is told from what is prompt, and half of it lost.
+const LINK_PROFILE: Kind = netem("link_profile", Sign::SomeEchoes, |scene| {
+    scene.packets("link_profile").with(json!({"up_delay_ms": DELAY_MS, "down_loss_percent": 50}))
+});
 const CONNECTIONS: Kind = held("connection_load", |scene| {
     let url = format!("tcp://{}:{PORT}", Ipv4Addr::LOCALHOST);
     let fault = Fault::new("connection_load").aimed(json!({"netns": scene.pair.near.name()}));

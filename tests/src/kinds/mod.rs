@@ -142,6 +142,7 @@ const fn parts(kind: FaultType) -> &'static [Part] {
         FaultType::PacketCorrupt => packets::CORRUPT,
         FaultType::PacketReorder => packets::REORDER,
         FaultType::Bandwidth => packets::BANDWIDTH,
+        FaultType::LinkProfile => packets::LINK_PROFILE,
         FaultType::DnsError => packets::DNS,
         FaultType::LinkDown => packets::LINK,
         FaultType::ResourceExhaustion => &[],

@@ -190,6 +190,15 @@ pub(super) const BANDWIDTH: &[Part] = &[
     netem("bandwidth", OF_CGROUP, &["services::a_rate_of_one_service_is_its_own"]),
 ];
 
+pub(super) const LINK_PROFILE: &[Part] = &[netem(
+    "link_profile",
+    "out and in, each for itself",
+    &[
+        "link_profiles::a_link_has_delay_loss_and_rate_of_its_own_each_way",
+        "link_profiles::a_preset_is_the_link_of_its_name",
+    ],
+)];
+
 pub(super) const DNS: &[Part] = &[
     part(
         "some names, UDP, IPv4 and IPv6",

@@ -171,6 +171,7 @@ fn struck(kind: FaultType) -> &'static [Kind] {
         FaultType::PacketCorrupt => const { &[netem("packet_corrupt", Sign::Echoes)] },
         FaultType::PacketReorder => const { &[netem("packet_reorder", Sign::Echoes)] },
         FaultType::Bandwidth => const { &[netem("bandwidth", Sign::Echoes)] },
+        FaultType::LinkProfile => const { &[netem("link_profile", Sign::Echoes)] },
         FaultType::Pause => const { &[guarded_by("pause", stage::pause, Needs::Nothing)] },
         FaultType::LinkDown => LINKS,
         FaultType::ClockSkew => const { &[guarded_by("clock_skew", stage::clock, Needs::OwnClock)] },

@@ -84,6 +84,7 @@ fn cases(fault_type: FaultType) -> Vec<Case> {
         | FaultType::PacketCorrupt
         | FaultType::PacketReorder
         | FaultType::Bandwidth
+        | FaultType::LinkProfile
         | FaultType::DnsError => queued(params),
         FaultType::ResourceExhaustion => {
             resource::names().flat_map(of_resource).flat_map(|(target, params)| one(target, params)).collect()

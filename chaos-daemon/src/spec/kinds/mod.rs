@@ -12,6 +12,7 @@ mod host_panic;
 mod host_reboot;
 mod latency;
 mod link_down;
+mod link_profile;
 mod mcp_error;
 mod network_partition;
 mod packet_corrupt;
@@ -241,6 +242,8 @@ kinds! {
     PacketReorder = packet_reorder,
     /// Only so much gets through.
     Bandwidth = bandwidth,
+    /// A whole link, each way for itself.
+    LinkProfile = link_profile,
     /// The processes of a cgroup stand still.
     Pause = pause,
     /// An interface is administratively down.

@@ -162,6 +162,7 @@ impl Bench {
             "packet_corrupt" => self.impairment(kind, json!({"corrupt_percent": 100})),
             "packet_reorder" => self.impairment(kind, json!({"reorder_percent": 1, "delay_ms": 300})),
             "bandwidth" => self.impairment(kind, json!({"rate_kbit": 8})),
+            "link_profile" => self.impairment(kind, json!({"up_delay_ms": 300, "down_delay_ms": 300})),
             _ => Fault::new(kind).on(&self.pair.near, json!({"cidr": "10.77.0.2"})),
         }
     }

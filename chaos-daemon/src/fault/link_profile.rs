@@ -1,0 +1,90 @@
+//! Link profile: matching packets go over a link with a delay, a loss and a rate of its own, each way for itself.
+//!
+//! - **Mechanism**: one netem in the veth loop (`detour.rs`) of each direction. With a rate, netem keeps packets in order, so that a
+//!   variation of the delay has none overtake another; without one they overtake. What waits for its turn is bounded to a quarter
+//!   of a second of full frames beyond what is under way, as in a small router.
+//! - **Kernel requirement**: that of the loop.
+//! - **Lifetime class**: kernel.
+//! - **Undo**: that of the loop; a removal lets out first what waits.
+//! - **Blast radius**: that of the loop. All matching packets of a direction share its rate.
+//! - **Reference**: tc-netem(8), Linux `net/sched/sch_netem.c` (`netem_enqueue`).
+
+use std::time::Duration;
+
+use super::bandwidth::{QUEUE, frames_per_second};
+use super::queue::{Queue, limit, packets};
+use crate::kernel::netlink::{Chance, Loss, Netem};
+use crate::spec::link::{Link, OneWay};
+use crate::spec::{Direction, Probability};
+
+/// As many packets per second as a link without a rate has room for.
+const PACKET_RATE: u32 = 200_000;
+/// The first packets of a TCP connection, which come at once, and what small packets there are beside them.
+const LEAST_PACKETS: u32 = 50;
+
+/// The queue that does it, of one direction.
+pub(super) fn queue(link: &Link, direction: Direction) -> Queue {
+    let way = match direction {
+        Direction::Egress => link.up,
+        Direction::Ingress => link.down,
+    };
+    let under_way = way.delay + way.jitter;
+    let (limit, waits) = match way.kbit {
+        None => (limit(under_way, PACKET_RATE), Duration::ZERO),
+        Some(kbit) => {
+            let frames = frames_per_second(kbit);
+            let most = packets((QUEUE + under_way).as_secs_f64() * frames, LEAST_PACKETS);
+            (most, Duration::from_secs_f64(f64::from(most) / frames))
+        }
+    };
+    let loss = Loss::Random(Chance { share: way.loss.threshold(), correlation: 0 });
+    let rate = way.kbit.map_or(0, |kbit| kbit * 1000 / 8);
+    Queue {
+        netem: Netem { rate, loss, ..Netem::delay(way.delay, way.jitter, limit) },
+        longest: under_way + waits,
+        verb: verb(link),
+    }
+}
+
+fn verb(link: &Link) -> String {
+    let name = link.preset.map(|preset| format!("{} (", preset.name()));
+    let end = if name.is_some() { ")" } else { "" };
+    let (up, down) = (words(link.up), words(link.down));
+    format!("link_profile: {}up {up}; down {down}{end} for", name.unwrap_or_default())
+}
+
+fn words(way: OneWay) -> String {
+    let OneWay { delay, jitter, loss, kbit } = way;
+    let mut words = vec![format!("{delay:?}")];
+    if !jitter.is_zero() {
+        words[0].push_str(&format!(" ± {jitter:?}"));
+    }
+    if loss != Probability::NEVER {
+        words.push(format!("{} % lost", (loss.get() * 1e6).round() / 1e4));
+    }
+    words.extend(kbit.map(|kbit| format!("{kbit} kbit/s")));
+    words.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn one_way(ms: u64, loss: f64, kbit: Option<u64>) -> OneWay {
+        let loss = Probability::new("loss", loss).unwrap();
+        OneWay { delay: Duration::from_millis(ms), jitter: Duration::ZERO, loss, kbit }
+    }
+
+    #[test]
+    fn each_direction_has_a_queue_of_its_own_with_room_for_what_is_under_way_and_what_waits() {
+        let link = Link { preset: None, up: one_way(100, 0.0, Some(1000)), down: one_way(40, 0.02, None) };
+        let (up, down) = (queue(&link, Direction::Egress), queue(&link, Direction::Ingress));
+        assert_eq!((up.netem.rate, up.netem.delay), (125_000, Duration::from_millis(100)));
+        // 350 ms of 82.6 frames per second are fewer than the least.
+        assert_eq!(up.netem.limit, LEAST_PACKETS);
+        assert_eq!((down.netem.rate, down.netem.limit), (0, 12_000));
+        assert_eq!(down.longest, Duration::from_millis(40));
+        assert_eq!(up.verb, "link_profile: up 100ms, 1000 kbit/s; down 40ms, 2 % lost for");
+        assert_eq!(up.verb, down.verb);
+    }
+}

@@ -1,0 +1,263 @@
+//! A link as a whole: how late packets are, how many are lost and how many get through, each way for itself. By the name of one that
+//! people know, by numbers, or by both.
+
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::impairment::{MOST_DELAY_MS, MOST_JITTER_MS, RATE_KBIT};
+use super::units::{Probability, SpecError, time};
+
+/// A link.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Link {
+    /// By whose name it was asked for, if so.
+    pub preset: Option<Preset>,
+    /// What leaves this node.
+    pub up: OneWay,
+    /// What arrives here.
+    pub down: OneWay,
+}
+
+/// One way over a link.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct OneWay {
+    /// How late a packet is, beside what it waits for its turn.
+    pub delay: Duration,
+    /// The most that this varies, either way.
+    pub jitter: Duration,
+    /// Share of the packets that are lost.
+    pub loss: Probability,
+    /// How much gets through, in thousands of bits per second; without it, all.
+    pub kbit: Option<u64>,
+}
+
+/// A link that people know. The delay of each way is half of the round trip that the source tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Preset {
+    /// Mobile of the third generation.
+    #[serde(rename = "3g")]
+    ThirdGeneration,
+    /// Mobile of the fourth generation.
+    Lte,
+    /// A telephone line.
+    Dsl,
+    /// A television cable.
+    Cable,
+    /// A satellite that stands still.
+    SatelliteGeo,
+    /// One of many satellites that pass by.
+    SatelliteLeo,
+    /// Wireless, far from its base.
+    LossyWifi,
+    /// From one continent to another.
+    Intercontinental,
+}
+
+/// Every one.
+pub const PRESETS: [Preset; 8] = [
+    Preset::ThirdGeneration,
+    Preset::Lte,
+    Preset::Dsl,
+    Preset::Cable,
+    Preset::SatelliteGeo,
+    Preset::SatelliteLeo,
+    Preset::LossyWifi,
+    Preset::Intercontinental,
+];
+
+/// What is known of a link.
+struct Known {
+    name: &'static str,
+    /// Milliseconds there and back.
+    round_trip: f64,
+    /// Milliseconds that each way varies, either way.
+    jitter: f64,
+    /// Percent of the packets, each way.
+    loss: f64,
+    /// Thousands of bits per second, up and down; 0 is as many as come.
+    kbit: (u64, u64),
+    /// Who says so.
+    source: &'static str,
+}
+
+/// Where the profiles of WebPageTest are.
+const WEBPAGETEST: &str = "WebPageTest, settings/connectivity.ini.sample";
+/// Satellites in the United States, medians of the third quarter of 2021.
+const OOKLA: &str = "Ookla, Speedtest Intelligence, Q3 2021";
+
+impl Preset {
+    fn known(self) -> Known {
+        let known =
+            |name, round_trip, kbit, source| Known { name, round_trip, jitter: 0.0, loss: 0.0, kbit, source };
+        match self {
+            Self::ThirdGeneration => known("3g", 300.0, (768, 1600), WEBPAGETEST),
+            Self::Lte => known("lte", 70.0, (12_000, 12_000), WEBPAGETEST),
+            Self::Dsl => known("dsl", 50.0, (384, 1500), WEBPAGETEST),
+            Self::Cable => known("cable", 28.0, (1000, 5000), WEBPAGETEST),
+            Self::SatelliteGeo => known("satellite-geo", 629.0, (2960, 18_750), OOKLA),
+            // Quarters of all round trips are below 40 and above 60 ms, with 50 in the middle.
+            Self::SatelliteLeo => Known {
+                jitter: 5.0,
+                source: "Ookla, Speedtest Intelligence, Q3 2021; its variation: F. Michel and others, APNIC blog, 2022-11-28",
+                ..known("satellite-leo", 44.0, (13_540, 87_250), OOKLA)
+            },
+            Self::LossyWifi => Known {
+                loss: 2.0,
+                source: "comcast, Network Condition Profiles: WIFI; its loss is that of the table's poor DSL",
+                ..known("lossy-wifi", 40.0, (30_000, 30_000), "")
+            },
+            Self::Intercontinental => {
+                known("intercontinental", 90.0, (0, 0), "Verizon, service level for New York to London")
+            }
+        }
+    }
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        self.known().name
+    }
+
+    /// Who says what it is like.
+    pub fn source(self) -> &'static str {
+        self.known().source
+    }
+
+    /// What it is like.
+    pub fn link(self) -> Link {
+        let Known { round_trip, jitter, loss, kbit: (up, down), .. } = self.known();
+        let way = |kbit: u64| OneWay {
+            delay: time(round_trip / 2.0),
+            jitter: time(jitter),
+            loss: Probability::new("loss", loss / 100.0).unwrap_or(Probability::NEVER),
+            kbit: Some(kbit).filter(|kbit| *kbit > 0),
+        };
+        Link { preset: Some(self), up: way(up), down: way(down) }
+    }
+}
+
+/// What `link_profile` takes in `params`. Numbers go before those of the preset.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(super) struct LinkParams {
+    /// A link that people know; what else is given goes before what it is like.
+    preset: Option<Preset>,
+    /// Delay of each packet that leaves.
+    #[schemars(range(min = 0.0, max = MOST_DELAY_MS))]
+    up_delay_ms: Option<f64>,
+    /// Variation of that delay, either way.
+    #[schemars(range(min = 0.0, max = MOST_JITTER_MS))]
+    up_jitter_ms: Option<f64>,
+    /// Share of the packets that leave and are lost.
+    #[schemars(range(min = 0.0, max = 100.0))]
+    up_loss_percent: Option<f64>,
+    /// Thousands of bits per second that leave, with Ethernet headers.
+    #[schemars(range(min = RATE_KBIT.0, max = RATE_KBIT.1))]
+    up_rate_kbit: Option<u64>,
+    /// Delay of each packet that arrives.
+    #[schemars(range(min = 0.0, max = MOST_DELAY_MS))]
+    down_delay_ms: Option<f64>,
+    /// Variation of that delay, either way.
+    #[schemars(range(min = 0.0, max = MOST_JITTER_MS))]
+    down_jitter_ms: Option<f64>,
+    /// Share of the packets that arrive and are lost.
+    #[schemars(range(min = 0.0, max = 100.0))]
+    down_loss_percent: Option<f64>,
+    /// Thousands of bits per second that arrive, with Ethernet headers.
+    #[schemars(range(min = RATE_KBIT.0, max = RATE_KBIT.1))]
+    down_rate_kbit: Option<u64>,
+}
+
+/// One that changes nothing.
+const CLEAR: OneWay =
+    OneWay { delay: Duration::ZERO, jitter: Duration::ZERO, loss: Probability::NEVER, kbit: None };
+
+impl LinkParams {
+    /// The link.
+    pub(super) fn link(&self) -> Result<Link, SpecError> {
+        let preset = self.preset.map(Preset::link);
+        let start = preset.unwrap_or(Link { preset: None, up: CLEAR, down: CLEAR });
+        let up = [self.up_delay_ms, self.up_jitter_ms, self.up_loss_percent];
+        let down = [self.down_delay_ms, self.down_jitter_ms, self.down_loss_percent];
+        let link = Link {
+            up: start.up.with("up", up, self.up_rate_kbit)?,
+            down: start.down.with("down", down, self.down_rate_kbit)?,
+            ..start
+        };
+        if [link.up, link.down] == [CLEAR, CLEAR] {
+            let names = PRESETS.map(Preset::name).join(", ");
+            let problem = format!("missing: give one of {names}, or numbers such as params.down_delay_ms");
+            return Err(SpecError::new("params.preset", problem));
+        }
+        Ok(link)
+    }
+}
+
+impl OneWay {
+    /// The same with these numbers, where there are any.
+    fn with(
+        self,
+        way: &str,
+        [delay, jitter, loss]: [Option<f64>; 3],
+        kbit: Option<u64>,
+    ) -> Result<Self, SpecError> {
+        let delay = delay.map_or(self.delay, time);
+        let loss =
+            loss.map(|percent| Probability::new(&format!("params.{way}_loss_percent"), percent / 100.0));
+        let jitter = jitter.map_or(self.jitter.min(delay), time);
+        if jitter > delay {
+            let problem = format!("{jitter:?} is more than the delay: give up to {delay:?}");
+            return Err(SpecError::new(format!("params.{way}_jitter_ms"), problem));
+        }
+        Ok(Self { delay, jitter, loss: loss.transpose()?.unwrap_or(self.loss), kbit: kbit.or(self.kbit) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn link(params: Value) -> Result<Link, SpecError> {
+        serde_json::from_value::<LinkParams>(params).unwrap().link()
+    }
+
+    #[test]
+    fn every_preset_has_a_name_a_source_and_half_of_its_round_trip_each_way() {
+        for preset in PRESETS {
+            let found = link(json!({"preset": preset.name()})).unwrap();
+            assert_eq!(found.preset, Some(preset));
+            assert_eq!(found.up.delay, found.down.delay);
+            assert!(found.up.delay >= Duration::from_millis(14) && !preset.source().is_empty(), "{found:?}");
+        }
+        let dsl = link(json!({"preset": "dsl"})).unwrap();
+        assert_eq!(
+            (dsl.up.kbit, dsl.down.kbit, dsl.up.delay),
+            (Some(384), Some(1500), Duration::from_millis(25))
+        );
+        assert_eq!(link(json!({"preset": "intercontinental"})).unwrap().up.kbit, None);
+    }
+
+    #[test]
+    fn numbers_go_before_those_of_the_preset_and_are_enough_without_one() {
+        let mixed = link(json!({"preset": "satellite-leo", "down_delay_ms": 2, "up_rate_kbit": 64})).unwrap();
+        assert_eq!(
+            (mixed.down.delay, mixed.down.jitter),
+            (Duration::from_millis(2), Duration::from_millis(2))
+        );
+        assert_eq!((mixed.up.kbit, mixed.up.delay), (Some(64), Duration::from_millis(22)));
+        let alone = link(json!({"down_loss_percent": 5})).unwrap();
+        assert_eq!((alone.preset, alone.up), (None, CLEAR));
+        assert!((alone.down.loss.get() - 0.05).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_link_that_is_as_it_was_and_a_jitter_beyond_its_delay_are_refused() {
+        let field = |params| link(params).unwrap_err().field;
+        assert_eq!(field(json!({})), "params.preset");
+        assert_eq!(field(json!({"up_loss_percent": 0})), "params.preset");
+        assert_eq!(field(json!({"up_delay_ms": 1, "up_jitter_ms": 2})), "params.up_jitter_ms");
+    }
+}
