@@ -17,6 +17,9 @@ mod walk;
 
 use std::time::Duration;
 
+use chaos_daemon::experiment::schema as experiment_schema;
+use chaos_daemon::spec::parameter::merged;
+use chaos_daemon::spec::{FAULT_TYPES, FaultType};
 use serde_json::{Value, json};
 
 use crate::daemon::Daemon;
@@ -96,14 +99,36 @@ fn tools() -> Result<Vec<Tool>> {
     wire.open()?;
     let answer = wire.request("tools/list", json!({}))?;
     let tools = answer["result"]["tools"].as_array().cloned().unwrap_or_default();
+    let target = tools.iter().map(|tool| &tool["inputSchema"]["properties"]["target"]);
+    let target = target.clone().find(|target| target["properties"].is_object()).cloned().unwrap_or_default();
     let tool = |tool: Value| {
-        Some(Tool { name: tool["name"].as_str()?.to_owned(), schema: tool["inputSchema"].clone() })
+        let schema = in_full(tool["inputSchema"].clone(), &target);
+        Some(Tool { name: tool["name"].as_str()?.to_owned(), schema })
     };
     let tools: Vec<_> = tools.into_iter().filter_map(tool).collect();
     match tools.is_empty() {
         true => Err(Error::Different(format!("no tools: {answer}"))),
         false => Ok(tools),
     }
+}
+
+/// What a list of tools has in short, with all that is in it: what is said is said everywhere.
+fn in_full(mut schema: Value, target: &Value) -> Value {
+    let properties = &mut schema["properties"];
+    if properties["fault_type"].is_object() {
+        let of_kind = |kind: &FaultType| {
+            let name = kind.name();
+            kind.parameters().iter().map(move |parameter| (name, parameter))
+        };
+        let parameters = merged(FAULT_TYPES.iter().flat_map(of_kind)).into_iter();
+        properties["params"]["properties"] =
+            parameters.map(|parameter| (parameter.name.clone(), parameter.schema())).collect();
+        properties["target"] = target.clone();
+    }
+    if properties["steady-state-hypothesis"].is_object() {
+        *properties = experiment_schema::properties();
+    }
+    schema
 }
 
 /// Every cell there is: alike ones are neighbours.
@@ -209,4 +234,24 @@ fn say_everything(stage: &Stage, tool: &Tool, how: &How) -> Result<Tried> {
     }
     tried.notes.push(format!("{} places, {} values", spots.len(), table.len()));
     Ok(tried)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_listed_in_short_is_tried_in_full() {
+        let target = json!({"type": "object", "properties": {"cidr": {"type": "string"}}});
+        let fault = json!({"properties": {"fault_type": {"type": "string"}, "params": {}, "target": {"type": "object"}}});
+        let full = in_full(fault, &target);
+        assert!(full["properties"]["params"]["properties"]["delay_ms"]["maximum"].is_number(), "{full}");
+        assert_eq!(full["properties"]["target"], target);
+        let document =
+            in_full(json!({"properties": {"steady-state-hypothesis": {"type": "object"}}}), &target);
+        let action = &document["properties"]["method"]["items"]["properties"];
+        assert!(action["provider"].is_object(), "{document}");
+        let other = json!({"properties": {"name": {"type": "string"}}});
+        assert_eq!(in_full(other.clone(), &target), other);
+    }
 }
