@@ -162,9 +162,11 @@ const REORDER: Kind = netem("packet_reorder", Sign::SomeEchoes, |scene| {
 /// One datagram takes as long as is prompt.
 const BANDWIDTH: Kind =
     netem("bandwidth", Sign::SomeEchoes, |scene| scene.packets("bandwidth").with(json!({"rate_kbit": 8})));
-/// As late as is told from what is prompt, and half of it lost.
+/// As late as is told from what is prompt, and half of it lost. One way alone: two take an emulated machine
+/// longer than there is time for stopping everybody.
 const LINK_PROFILE: Kind = netem("link_profile", Sign::SomeEchoes, |scene| {
-    scene.packets("link_profile").with(json!({"up_delay_ms": DELAY_MS, "down_loss_percent": 50}))
+    let one_way = scene.packets("link_profile").narrowed(json!({"direction": "egress"}));
+    one_way.with(json!({"up_delay_ms": DELAY_MS, "up_loss_percent": 50}))
 });
 const CONNECTIONS: Kind = held("connection_load", |scene| {
     let url = format!("tcp://{}:{PORT}", Ipv4Addr::LOCALHOST);
