@@ -64,7 +64,7 @@ pub struct Choice {
 pub struct Until(Option<f64>);
 
 impl Until {
-    /// How long it is until then, if there is a limit; also never where the machine does not say how long it has been up.
+    /// The time left; `None` without a limit, or where `/proc/uptime` cannot be read.
     pub fn left(self) -> Option<Duration> {
         let [up, _] = uptime().ok()?;
         Some(Duration::from_secs_f64((self.0? - up).max(0.0)))

@@ -313,7 +313,7 @@ pub(super) fn registered(answer: &RegisterOutput) -> String {
 
 /// What can be aimed at on this host, a line each.
 pub(super) fn targets(answer: &TargetsOutput) -> String {
-    let HostTargets { interfaces, netns, units, containers, cgroups, ports, not_seen } = &answer.found;
+    let HostTargets { interfaces, netns, units, containers, cgroups, ports, not_seen, more } = &answer.found;
     let mut out = String::new();
     let is_any = |count: usize, heading: &str, out: &mut String| {
         if count > 0 {
@@ -351,8 +351,8 @@ pub(super) fn targets(answer: &TargetsOutput) -> String {
         line!(out, "  {} {address}  {who}", it.protocol);
     }
     not_seen.iter().for_each(|what| line!(out, "not seen: {what}"));
-    if answer.more > 0 {
-        line!(out, "{} more: narrow it with --text", answer.more);
+    if *more > 0 {
+        line!(out, "{more} more: narrow it with --text");
     }
     out
 }

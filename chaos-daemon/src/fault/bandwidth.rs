@@ -17,7 +17,7 @@ use crate::kernel::netlink::Netem;
 /// What may wait, at full frames.
 pub(super) const QUEUE: Duration = Duration::from_millis(250);
 /// The first packets of a TCP connection, which come at once, find room at any rate.
-const LEAST_PACKETS: u32 = 10;
+pub(super) const LEAST_PACKETS: u32 = 10;
 /// An Ethernet frame of the usual length.
 const FRAME: f64 = 1514.0;
 

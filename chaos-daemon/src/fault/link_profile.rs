@@ -1,8 +1,8 @@
 //! Link profile: matching packets go over a link with a delay, a loss and a rate of its own, each way for itself.
 //!
-//! - **Mechanism**: one netem in the veth loop (`detour.rs`) of each direction. With a rate, netem keeps packets in order, so that a
-//!   variation of the delay has none overtake another; without one they overtake. What waits for its turn is bounded to a quarter
-//!   of a second of full frames beyond what is under way, as in a small router.
+//! - **Mechanism**: one netem in the veth loop (`detour.rs`) of each direction. With a rate, netem keeps packets in order, however their
+//!   delay varies. Without one, they overtake each other. What waits for its turn is bounded as in a small router. It is a quarter of
+//!   a second of full frames beyond what is under way, and at least ten packets.
 //! - **Kernel requirement**: that of the loop.
 //! - **Lifetime class**: kernel.
 //! - **Undo**: that of the loop; a removal lets out first what waits.
@@ -11,7 +11,7 @@
 
 use std::time::Duration;
 
-use super::bandwidth::{QUEUE, frames_per_second};
+use super::bandwidth::{LEAST_PACKETS, QUEUE, frames_per_second};
 use super::queue::{Queue, limit, packets};
 use crate::kernel::netlink::{Chance, Loss, Netem};
 use crate::spec::link::{Link, OneWay};
@@ -19,15 +19,9 @@ use crate::spec::{Direction, Probability};
 
 /// As many packets per second as a link without a rate has room for.
 const PACKET_RATE: u32 = 200_000;
-/// The first packets of a TCP connection, which come at once, and what small packets there are beside them.
-const LEAST_PACKETS: u32 = 50;
-
 /// The queue that does it, of one direction.
 pub(super) fn queue(link: &Link, direction: Direction) -> Queue {
-    let way = match direction {
-        Direction::Egress => link.up,
-        Direction::Ingress => link.down,
-    };
+    let way = link.way(direction);
     let under_way = way.delay + way.jitter;
     let (limit, waits) = match way.kbit {
         None => (limit(under_way, PACKET_RATE), Duration::ZERO),
@@ -55,15 +49,16 @@ fn verb(link: &Link) -> String {
 
 fn words(way: OneWay) -> String {
     let OneWay { delay, jitter, loss, kbit } = way;
-    let mut words = vec![format!("{delay:?}")];
-    if !jitter.is_zero() {
-        words[0].push_str(&format!(" ± {jitter:?}"));
+    let mut words = Vec::new();
+    if !delay.is_zero() {
+        let varies = if jitter.is_zero() { String::new() } else { format!(" ± {jitter:?}") };
+        words.push(format!("{delay:?}{varies}"));
     }
     if loss != Probability::NEVER {
         words.push(format!("{} % lost", (loss.get() * 1e6).round() / 1e4));
     }
     words.extend(kbit.map(|kbit| format!("{kbit} kbit/s")));
-    words.join(", ")
+    if words.is_empty() { "unchanged".to_owned() } else { words.join(", ") }
 }
 
 #[cfg(test)]
@@ -76,12 +71,27 @@ mod tests {
     }
 
     #[test]
+    fn the_service_has_longer_to_stop_than_packets_may_wait() {
+        let unit = include_str!("../../../systemd/chaos-daemon.service");
+        let limit = unit.lines().find_map(|line| line.strip_prefix("TimeoutStopSec=")).unwrap();
+        let jitter = Duration::from_millis(2147);
+        for kbit in [None, Some(8), Some(1000), Some(100_000_000)] {
+            let worst = OneWay { jitter, ..one_way(20_000, 0.0, kbit) };
+            let longest = queue(&Link { preset: None, up: worst, down: worst }, Direction::Egress).longest;
+            assert!(
+                Duration::from_secs(limit.parse().unwrap()) > longest + Duration::from_secs(10),
+                "{longest:?}"
+            );
+        }
+    }
+
+    #[test]
     fn each_direction_has_a_queue_of_its_own_with_room_for_what_is_under_way_and_what_waits() {
         let link = Link { preset: None, up: one_way(100, 0.0, Some(1000)), down: one_way(40, 0.02, None) };
         let (up, down) = (queue(&link, Direction::Egress), queue(&link, Direction::Ingress));
         assert_eq!((up.netem.rate, up.netem.delay), (125_000, Duration::from_millis(100)));
-        // 350 ms of 82.6 frames per second are fewer than the least.
-        assert_eq!(up.netem.limit, LEAST_PACKETS);
+        // 350 ms of 82.6 frames per second.
+        assert_eq!(up.netem.limit, 29);
         assert_eq!((down.netem.rate, down.netem.limit), (0, 12_000));
         assert_eq!(down.longest, Duration::from_millis(40));
         assert_eq!(up.verb, "link_profile: up 100ms, 1000 kbit/s; down 40ms, 2 % lost for");

@@ -143,7 +143,7 @@ pub struct LoopWork {
     pub queues: BTreeMap<Direction, Netem>,
     /// How long one of them may hold a packet.
     pub longest: Duration,
-    /// Whether those are affected that the queue has lost, and not those that went through it.
+    /// Whether `affected` counts packets that the queue has lost, instead of those that went through it.
     pub counts_losses: bool,
     /// Questions about these names alone; none is every packet.
     pub names: Vec<Names>,

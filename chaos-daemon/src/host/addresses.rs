@@ -1,25 +1,41 @@
-//! The interfaces of a network namespace with their addresses, and where packets go that leave by each.
+//! The interfaces of a network namespace with some of their addresses, and some of where packets go that leave by each. Whoever has
+//! made a namespace can put as many there as he likes, so that of everything only so much is asked for.
 //!
-//! Reference: getifaddrs(3), proc(5) (`/proc/net/route`), Linux `net/ipv6/route.c` (`rt6_info_route`, `/proc/net/ipv6_route`).
+//! Reference: netdevice(7) (`SIOCGIFCONF`, `SIOCGIFNETMASK`, `SIOCGIFFLAGS`), proc(5) (`/proc/net/dev`, `/proc/net/route`), Linux
+//! `net/ipv6/addrconf.c` (`if6_seq_show`), `net/ipv6/route.c` (`rt6_info_route`).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
-use std::io::{self, BufReader, Read};
-use std::net::{IpAddr, Ipv6Addr};
+use std::io::{self, Read};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::fd::{AsRawFd, OwnedFd};
 
 use ipnet::IpNet;
-use nix::ifaddrs::getifaddrs;
-use nix::libc;
-use nix::net::if_::InterfaceFlags;
-use nix::sys::socket::SockaddrStorage;
-use procfs::net::RouteEntries;
-use procfs::prelude::FromBufRead;
+use nix::libc::{self, c_char, ifconf, ifreq};
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 
-/// How much of a table of routes is read, in bytes: a router of the Internet has more, and nobody would read them.
-const LONGEST_TABLE: u64 = 1 << 20;
-/// `RTF_UP` and not `RTF_REJECT` (linux/route.h).
-const UP: u16 = 0x0001;
-const REJECT: u16 = 0x0200;
+nix::ioctl_readwrite_bad!(
+    /// Lists IPv4 addresses with the labels of their interfaces, as many as there is room for (netdevice(7)).
+    get_addresses, libc::SIOCGIFCONF, ifconf
+);
+nix::ioctl_readwrite_bad!(
+    /// Reads the mask of one of them (netdevice(7)).
+    get_mask, libc::SIOCGIFNETMASK, ifreq
+);
+nix::ioctl_readwrite_bad!(
+    /// Reads whether an interface is up (netdevice(7)).
+    get_flags, libc::SIOCGIFFLAGS, ifreq
+);
+
+/// How much of a table is read, in bytes.
+const LONGEST_TABLE: u64 = 64 << 10;
+/// How many interfaces of a namespace are told, IPv4 addresses of all of them, and addresses and routes of each.
+const MOST_INTERFACES: usize = 256;
+const MOST_ADDRESSES: usize = 512;
+const MOST_OF_EACH: usize = 16;
+/// `RTF_UP`, `RTF_REJECT` (linux/route.h).
+const UP: u32 = 0x0001;
+const REJECT: u32 = 0x0200;
 /// `RTF_LOCAL` (linux/ipv6_route.h): an address of this host's own.
 const LOCAL_V6: u32 = 0x8000_0000;
 
@@ -29,9 +45,9 @@ pub struct Addressed {
     /// Whether it is up.
     pub up: bool,
     /// Its addresses.
-    pub addresses: Vec<IpNet>,
+    pub addresses: BTreeSet<IpNet>,
     /// Where packets go that leave by it.
-    pub routes: Vec<IpNet>,
+    pub routes: BTreeSet<IpNet>,
 }
 
 /// The interfaces of the namespace that the calling thread is in, by name.
@@ -39,55 +55,111 @@ pub struct Addressed {
 /// # Errors
 /// When the kernel does not list them.
 pub fn interfaces() -> io::Result<BTreeMap<String, Addressed>> {
+    let socket = socket(AddressFamily::Inet, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None)?;
+    let devices = table("dev")?;
+    let names = devices.lines().skip(2).filter_map(|line| Some(line.split_once(':')?.0.trim().to_owned()));
     let mut found: BTreeMap<String, Addressed> = BTreeMap::new();
-    for entry in getifaddrs()? {
-        let interface = found.entry(entry.interface_name).or_default();
-        interface.up |= entry.flags.contains(InterfaceFlags::IFF_UP);
-        let address = entry.address.as_ref().and_then(ip);
-        let prefix = entry.netmask.as_ref().and_then(ip).map(ones);
-        let net = address.zip(prefix).and_then(|(address, prefix)| IpNet::new(address, prefix).ok());
-        interface.addresses.extend(net);
+    for name in names.take(MOST_INTERFACES) {
+        let up = is_up(&socket, &name);
+        found.insert(name, Addressed { up, ..Addressed::default() });
     }
-    for (name, to) in routes_v4()?.into_iter().chain(routes_v6()?) {
-        // One that has gone meanwhile has no routes.
-        if let Some(interface) = found.get_mut(&name)
-            && !interface.routes.contains(&to)
-        {
-            interface.routes.push(to);
-        }
-    }
+    let six = table("if_inet6")?;
+    let addresses = addresses_v4(&socket)?.into_iter().chain(six.lines().filter_map(address_v6));
+    add(&mut found, addresses, |interface| &mut interface.addresses);
+    let (four, six) = (table("route")?, table("ipv6_route")?);
+    let routes = four.lines().filter_map(route_v4).chain(six.lines().filter_map(route_v6));
+    add(&mut found, routes, |interface| &mut interface.routes);
     Ok(found)
 }
 
-fn ip(address: &SockaddrStorage) -> Option<IpAddr> {
-    let four = address.as_sockaddr_in().map(|four| four.ip().into());
-    four.or_else(|| address.as_sockaddr_in6().map(|six| six.ip().into()))
+/// Adds each to its interface, unless that has gone, or has enough.
+fn add(
+    found: &mut BTreeMap<String, Addressed>,
+    nets: impl Iterator<Item = (String, IpNet)>,
+    part: impl Fn(&mut Addressed) -> &mut BTreeSet<IpNet>,
+) {
+    for (name, net) in nets {
+        if let Some(set) = found.get_mut(&name).map(&part).filter(|set| set.len() < MOST_OF_EACH) {
+            set.insert(net);
+        }
+    }
 }
 
-/// The length of the prefix that a mask leaves.
-fn ones(mask: IpAddr) -> u8 {
-    let ones = match mask {
-        IpAddr::V4(mask) => u32::from(mask).leading_ones(),
-        IpAddr::V6(mask) => u128::from(mask).leading_ones(),
+fn is_up(socket: &OwnedFd, name: &str) -> bool {
+    let Some(mut request) = named(name) else { return false };
+    // SAFETY: SIOCGIFFLAGS reads ifr_name and writes ifr_flags of the ifreq it is given.
+    let asked = unsafe { get_flags(socket.as_raw_fd(), &raw mut request) };
+    // SAFETY: the kernel has just written the flags.
+    asked.is_ok() && libc::c_int::from(unsafe { request.ifr_ifru.ifru_flags }) & libc::IFF_UP != 0
+}
+
+fn named(name: &str) -> Option<ifreq> {
+    // SAFETY: ifreq is plain old data; all zeroes is a valid value.
+    let mut request: ifreq = unsafe { std::mem::zeroed() };
+    if name.len() >= libc::IFNAMSIZ {
+        return None;
+    }
+    for (slot, byte) in request.ifr_name.iter_mut().zip(name.bytes()) {
+        *slot = byte.cast_signed();
+    }
+    Some(request)
+}
+
+/// Up to [`MOST_ADDRESSES`] of them, each with its interface.
+fn addresses_v4(socket: &OwnedFd) -> io::Result<Vec<(String, IpNet)>> {
+    // SAFETY: as in `named`.
+    let mut room: Vec<ifreq> = vec![unsafe { std::mem::zeroed() }; MOST_ADDRESSES];
+    let size = size_of::<ifreq>();
+    let mut list = ifconf {
+        ifc_len: i32::try_from(room.len() * size).unwrap_or(i32::MAX),
+        ifc_ifcu: libc::__c_anonymous_ifc_ifcu { ifcu_req: room.as_mut_ptr() },
     };
-    // At most 128.
-    u8::try_from(ones).unwrap_or(u8::MAX)
+    // SAFETY: the kernel writes no more than ifc_len bytes to the buffer, which outlives the call, and says how many.
+    unsafe { get_addresses(socket.as_raw_fd(), &raw mut list)? };
+    room.truncate(usize::try_from(list.ifc_len).unwrap_or_default() / size);
+    let with_mask = |mut request: ifreq| {
+        let name = label(&request.ifr_name);
+        let address = ip(&request);
+        // SAFETY: SIOCGIFNETMASK reads name and address of the ifreq, and writes the mask in its place.
+        unsafe { get_mask(socket.as_raw_fd(), &raw mut request) }.ok()?;
+        let prefix = u8::try_from(u32::from(ip(&request)).leading_ones()).ok()?;
+        // An alias is its interface's.
+        let name = name.split(':').next().unwrap_or_default().to_owned();
+        Some((name, IpNet::new(address.into(), prefix).ok()?))
+    };
+    Ok(room.into_iter().filter_map(with_mask).collect())
 }
 
-fn routes_v4() -> io::Result<Vec<(String, IpNet)>> {
-    let Some(table) = table("route")? else { return Ok(Vec::new()) };
-    let entries = RouteEntries::from_buf_read(table.as_slice()).map_err(io::Error::other)?;
-    let usable = entries.0.into_iter().filter(|entry| entry.flags & (UP | REJECT) == UP);
-    let net = usable.filter_map(|entry| {
-        let prefix = ones(entry.mask.into());
-        Some((entry.iface, IpNet::new(entry.destination.into(), prefix).ok()?))
-    });
-    Ok(net.collect())
+fn label(name: &[c_char]) -> String {
+    let bytes: Vec<u8> = name.iter().map(|byte| byte.cast_unsigned()).take_while(|byte| *byte != 0).collect();
+    String::from_utf8_lossy(&bytes).into_owned()
 }
 
-fn routes_v6() -> io::Result<Vec<(String, IpNet)>> {
-    let table = table("ipv6_route")?.unwrap_or_default();
-    Ok(String::from_utf8_lossy(&table).lines().filter_map(route_v6).collect())
+/// The address in such a request, of IPv4.
+fn ip(request: &ifreq) -> Ipv4Addr {
+    // SAFETY: of an answer of AF_INET it is a sockaddr; sa_data begins with the port, and then has the address.
+    let data = unsafe { request.ifr_ifru.ifru_addr.sa_data };
+    let [a, b, c, d] = [2, 3, 4, 5].map(|at| data[at].cast_unsigned());
+    Ipv4Addr::new(a, b, c, d)
+}
+
+/// Address, number of the interface, prefix, scope, flags, name.
+fn address_v6(line: &str) -> Option<(String, IpNet)> {
+    let words: Vec<_> = line.split_whitespace().collect();
+    let address = Ipv6Addr::from(u128::from_str_radix(words.first()?, 16).ok()?);
+    let prefix = u8::from_str_radix(words.get(2)?, 16).ok()?;
+    Some(((*words.get(5)?).to_owned(), IpNet::new(address.into(), prefix).ok()?))
+}
+
+/// Interface, destination, gateway, flags, references, use, metric, mask; numbers as the machine has them.
+fn route_v4(line: &str) -> Option<(String, IpNet)> {
+    let words: Vec<_> = line.split_whitespace().collect();
+    let number = |at: usize| u32::from_str_radix(words.get(at)?, 16).ok();
+    let is_up = number(3)? & (UP | REJECT) == UP;
+    let to = IpAddr::from(number(1)?.to_ne_bytes());
+    let prefix = u8::try_from(u32::from_be_bytes(number(7)?.to_ne_bytes()).leading_ones()).ok()?;
+    let net = IpNet::new(to, prefix).ok().filter(|_| is_up)?;
+    Some(((*words.first()?).to_owned(), net))
 }
 
 /// Destination, its prefix, source, its prefix, gateway, metric, references, use, flags, device. Of the link alone, and what has many
@@ -97,25 +169,24 @@ fn route_v6(line: &str) -> Option<(String, IpNet)> {
     let to = Ipv6Addr::from(u128::from_str_radix(words.first()?, 16).ok()?);
     let prefix = u8::from_str_radix(words.get(1)?, 16).ok()?;
     let flags = u32::from_str_radix(words.get(8)?, 16).ok()?;
-    let is_up = flags & u32::from(UP | REJECT) == u32::from(UP) && flags & LOCAL_V6 == 0;
+    let is_up = flags & (UP | REJECT) == UP && flags & LOCAL_V6 == 0;
     let is_everywhere = to.is_multicast() || to.is_unicast_link_local();
     let net = IpNet::new(to.into(), prefix).ok().filter(|_| is_up && !is_everywhere)?;
     Some(((*words.get(9)?).to_owned(), net))
 }
 
-/// A table of the namespace that the calling thread is in; `None` of a kernel without it.
-fn table(name: &str) -> io::Result<Option<Vec<u8>>> {
+/// The whole lines at the beginning of a table of the namespace that the calling thread is in; nothing of a kernel without it.
+fn table(name: &str) -> io::Result<String> {
     let path = format!("/proc/thread-self/net/{name}");
     let mut text = Vec::new();
-    // OPENS: nobody, its two names are above | root | a text of procfs, of which 1 MiB is read
+    // OPENS: nobody, its names are above | root | a text of procfs, of which 64 KiB are read
     match File::open(path) {
-        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => return Ok(None),
-        opened => BufReader::new(opened?.take(LONGEST_TABLE)).read_to_end(&mut text)?,
+        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => return Ok(String::new()),
+        opened => opened?.take(LONGEST_TABLE).read_to_end(&mut text)?,
     };
-    // What is cut off in the middle of a line is not read.
     let end = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
     text.truncate(end);
-    Ok(Some(text))
+    Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
 #[cfg(test)]
@@ -126,7 +197,36 @@ mod tests {
     fn loopback_is_there_with_its_address() {
         let all = interfaces().unwrap();
         let loopback = &all["lo"];
-        assert!(loopback.addresses.contains(&"127.0.0.1/8".parse().unwrap()), "{loopback:?}");
+        assert!(loopback.up && loopback.addresses.contains(&"127.0.0.1/8".parse().unwrap()), "{loopback:?}");
+    }
+
+    #[test]
+    fn an_interface_has_so_many_addresses_at_most_and_one_that_has_gone_none() {
+        let mut found = BTreeMap::from([("a".to_owned(), Addressed::default())]);
+        let net = |number: u32| IpNet::new(Ipv4Addr::from(number).into(), 32).unwrap();
+        let many =
+            (0..100).flat_map(|number| [("a".to_owned(), net(number)), ("gone".to_owned(), net(number))]);
+        add(&mut found, many, |interface| &mut interface.addresses);
+        assert_eq!((found.len(), found["a"].addresses.len()), (1, MOST_OF_EACH));
+    }
+
+    #[test]
+    fn an_address_of_version_6_is_read() {
+        let line = "20010db8000000000000000000000001 02 40 00 80     eth0";
+        assert_eq!(address_v6(line), Some(("eth0".into(), "2001:db8::1/64".parse().unwrap())));
+        assert_eq!(address_v6("garbled"), None);
+    }
+
+    #[test]
+    fn a_route_of_version_4_is_read_whatever_its_metric() {
+        let line = |flags: &str| {
+            let mask = format!("{:08X}", u32::from_ne_bytes([255, 255, 255, 0]));
+            let to = format!("{:08X}", u32::from_ne_bytes([10, 77, 0, 0]));
+            format!("eth0\t{to}\t00000000\t{flags}\t0\t0\t-16769024\t{mask}\t0\t0\t0")
+        };
+        assert_eq!(route_v4(&line("0001")), Some(("eth0".into(), "10.77.0.0/24".parse().unwrap())));
+        assert_eq!(route_v4(&line("0201")), None);
+        assert_eq!(route_v4("Iface\tDestination"), None);
     }
 
     #[test]
@@ -150,13 +250,5 @@ mod tests {
         ] {
             assert_eq!(line(to, prefix, flags), None, "{to}/{prefix} {flags}");
         }
-    }
-
-    #[test]
-    fn a_mask_has_a_prefix() {
-        assert_eq!(
-            ["255.255.255.0", "0.0.0.0", "ffff:ffff::"].map(|mask| ones(mask.parse().unwrap())),
-            [24, 0, 32]
-        );
     }
 }

@@ -1,6 +1,6 @@
 //! Who listens in this process's network namespace, and at which port.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::net::SocketAddr;
@@ -66,6 +66,7 @@ fn unless_missing<T>(listed: ProcResult<Vec<T>>) -> ProcResult<Vec<T>> {
 /// # Errors
 /// When the thread's [budget] is spent.
 pub fn owners(sockets: &[Listening], processes: &[i32]) -> io::Result<BTreeMap<u64, i32>> {
+    let wanted: BTreeSet<_> = sockets.iter().map(|socket| socket.inode).collect();
     let mut found = BTreeMap::new();
     for pid in processes {
         budget::check()?;
@@ -75,7 +76,7 @@ pub fn owners(sockets: &[Listening], processes: &[i32]) -> io::Result<BTreeMap<u
         let links =
             entries.flatten().take(MOST_DESCRIPTORS).filter_map(|entry| fs::read_link(entry.path()).ok());
         for inode in links.filter_map(|link| socket(&link)) {
-            if sockets.iter().any(|socket| socket.inode == inode) {
+            if wanted.contains(&inode) {
                 found.entry(inode).or_insert(*pid);
             }
         }

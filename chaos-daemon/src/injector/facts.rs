@@ -51,11 +51,11 @@ pub(super) async fn look(
             policy.may_look(caller, OF_PROCESSES)?;
             aside((caller, ticket), move || processes(&target, caller).map(Facts::Processes)).await
         }
-        Question::Targets => {
+        Question::Targets(wanted) => {
             policy.check_user(caller)?;
             let with_processes = policy.may_look(caller, OF_PROCESSES);
             let entrance = Entrance::new(caller, &policy.fault_netns);
-            let found = host_targets::find(entrance, caller, with_processes);
+            let found = host_targets::find(entrance, caller, with_processes, wanted);
             unless_left(ticket, async { Ok(Facts::Targets(Box::new(found.await?))) }).await
         }
         Question::Command(path) => {

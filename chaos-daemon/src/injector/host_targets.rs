@@ -11,9 +11,7 @@ use crate::host::listening::{Listening, listening, owners};
 use crate::host::vital::is_vital_unit;
 use crate::host::{Identity, NetNs, Running, Spared, budget};
 use crate::kernel::netlink::marks::recognise_device;
-use crate::request::host_targets::{
-    GroupTarget, HostTargets, InterfaceTarget, Listener, MOST_TOLD, PortTarget,
-};
+use crate::request::host_targets::{GroupTarget, HostTargets, InterfaceTarget, Listener, PortTarget, Wanted};
 use crate::request::{ApiError, Caller, ErrorCode};
 use crate::target::Entrance;
 
@@ -22,7 +20,7 @@ const NAMED: &str = "/run/netns";
 /// How many namespaces are looked into.
 const MOST_NAMESPACES: usize = 64;
 /// Of how many processes the descriptors are looked at by one thread.
-const AT_ONCE: usize = 64;
+const AT_ONCE: usize = 16;
 /// How many programs of a group are named.
 const PROGRAMS: usize = 5;
 
@@ -39,8 +37,10 @@ pub(super) async fn find(
     entrance: Entrance,
     caller: Caller,
     with_processes: Result<(), ApiError>,
+    wanted: Wanted,
 ) -> Result<HostTargets, ApiError> {
-    PLACES.look(caller.into(), move || look(&entrance, caller, with_processes)).await
+    let look = move || Ok(look(&entrance, caller, with_processes)?.only(&wanted));
+    PLACES.look(caller.into(), look).await
 }
 
 fn look(
@@ -82,7 +82,7 @@ fn look(
             not_seen("units, containers, cgroups and whose ports are", &error.message);
         }
     }
-    Ok(bounded(found))
+    Ok(found)
 }
 
 /// Which process has each socket, as far as the caller may see that. What the caller's thread looks at has no budget, so it is asked for
@@ -103,15 +103,14 @@ fn told(netns: Option<&str>, all: BTreeMap<String, Addressed>) -> Vec<InterfaceT
     let route =
         |net: &ipnet::IpNet| if net.prefix_len() == 0 { "default".to_owned() } else { net.to_string() };
     let interface = |(interface, it): (String, Addressed)| {
-        let mut routes: Vec<_> = it.routes.iter().map(route).collect();
-        // Both families have one.
-        routes.dedup();
+        // Both families have a default.
+        let routes: BTreeSet<_> = it.routes.iter().map(route).collect();
         InterfaceTarget {
             interface,
             netns: netns.map(str::to_owned),
             up: it.up,
             addresses: it.addresses.iter().map(ToString::to_string).collect(),
-            routes,
+            routes: routes.into_iter().collect(),
         }
     };
     all.into_iter().filter(|(name, _)| !ours(name)).map(interface).collect()
@@ -130,9 +129,13 @@ fn namespaces(all: &[Running], entrance: &Entrance) -> std::io::Result<Vec<(Stri
         budget::check()?;
         // What the caller may not enter is not told.
         let Ok(netns) = entrance.open(&name) else { continue };
-        if found.len() < MOST_NAMESPACES && netns.number().is_ok_and(|number| seen.insert(number)) {
-            found.push((name, netns));
+        if !netns.number().is_ok_and(|number| seen.insert(number)) {
+            continue;
         }
+        if found.len() == MOST_NAMESPACES {
+            break;
+        }
+        found.push((name, netns));
     }
     Ok(found)
 }
@@ -165,7 +168,7 @@ fn ports(sockets: Vec<Listening>, all: &[Running], owned: &BTreeMap<u64, i32>) -
 fn groups(all: &[Running], spared: &Spared) -> (Vec<GroupTarget>, Vec<GroupTarget>, Vec<GroupTarget>) {
     let (mut units, mut containers, mut cgroups) = (Groups::default(), Groups::default(), Groups::default());
     for process in all.iter().filter(|process| !process.of_kernel) {
-        if let Some(unit) = process.unit() {
+        if let Some(unit) = unit_of_host(process) {
             units.add(unit, process, spared);
         }
         if let Some(id) = process.container() {
@@ -181,6 +184,14 @@ fn groups(all: &[Running], spared: &Spared) -> (Vec<GroupTarget>, Vec<GroupTarge
         unit.protected = Some("this host or its operator needs it".to_owned());
     }
     (units, containers.told(), cgroups.told())
+}
+
+/// The unit of this host's systemd that a process is in, as a target takes it: below slices alone (`host::cgroup::of_unit`).
+fn unit_of_host(process: &Running) -> Option<&str> {
+    let mut parts = process.cgroup.as_ref()?.iter().filter_map(|part| part.to_str());
+    parts
+        .find(|part| !part.ends_with(".slice"))
+        .filter(|part| part.ends_with(".service") || part.ends_with(".scope"))
 }
 
 /// Processes by a name that they have in common.
@@ -210,25 +221,6 @@ impl<'a> Groups<'a> {
             protected: group.protected.map(|why| format!("{why} (one of its processes)")),
         };
         self.0.into_iter().map(target).collect()
-    }
-}
-
-/// Of each list no more than is told.
-fn bounded(mut found: HostTargets) -> HostTargets {
-    let HostTargets { interfaces, netns: _, units, containers, cgroups, ports, not_seen } = &mut found;
-    for (what, groups) in [("units", units), ("containers", containers), ("cgroups", cgroups)] {
-        cut(what, groups, not_seen);
-    }
-    cut("interfaces", interfaces, not_seen);
-    cut("ports", ports, not_seen);
-    found
-}
-
-fn cut<T>(what: &str, list: &mut Vec<T>, not_seen: &mut Vec<String>) {
-    let more = list.len().saturating_sub(MOST_TOLD);
-    if more > 0 {
-        list.truncate(MOST_TOLD);
-        not_seen.push(format!("{what}: {more} more than the {MOST_TOLD} that are told"));
     }
 }
 
@@ -264,30 +256,24 @@ mod tests {
             process(12, "sshd", "system.slice/ssh.service"),
             process(13, "nginx", &format!("system.slice/docker-{id}.scope")),
             process(14, "loose", ""),
+            process(
+                15,
+                "pipewire",
+                "user.slice/user-1000.slice/user@1000.service/session.slice/pipewire.service",
+            ),
         ];
         let (units, containers, cgroups) = groups(&all, &Spared::default());
         let names = |groups: &[GroupTarget]| groups.iter().map(|it| it.name.clone()).collect::<Vec<_>>();
         assert_eq!(names(&containers), ["0123456789ab"]);
-        assert_eq!(cgroups.len(), 3);
+        assert_eq!(cgroups.len(), 4);
         let shop = &units[1];
         assert_eq!((shop.name.as_str(), shop.processes, &shop.protected), ("shop.service", 2, &None));
         assert_eq!(shop.programs, ["shop", "worker"]);
         assert!(units[2].name == "ssh.service" && units[2].protected.is_some(), "{units:?}");
-    }
-
-    #[test]
-    fn of_a_long_list_the_rest_is_counted() {
-        let group = |number: usize| GroupTarget {
-            name: number.to_string(),
-            processes: 1,
-            programs: Vec::new(),
-            protected: None,
-        };
-        let cgroups = (0..MOST_TOLD + 3).map(group).collect();
-        let found = HostTargets { cgroups, ..HostTargets::default() };
-        let found = bounded(found);
-        assert_eq!(found.cgroups.len(), MOST_TOLD);
-        assert_eq!(found.not_seen, ["cgroups: 3 more than the 500 that are told"]);
+        assert_eq!(
+            units[3].name, "user@1000.service",
+            "what a user's own systemd has is no unit of the host"
+        );
     }
 
     #[test]

@@ -145,7 +145,7 @@ pub(super) fn fault(fields: &mut Fields) -> Result<FaultRequest, ApiError> {
         duration_seconds: fields.number("duration_seconds")?,
         error_message: fields.string("error_message")?,
         target: serde_json::from_value(target)
-            .map_err(|error| SpecError::new("target", error.to_string()))?,
+            .map_err(|error| with_usage(fault_type, SpecError::new("target", error.to_string())))?,
         params: fields.object("params")?.unwrap_or_default(),
     };
     check(&fault).map_err(|error| with_usage(fault_type, error))?;

@@ -11,7 +11,7 @@ use rmcp::model::{
 use serde_json::Value;
 
 use super::history;
-use super::tools::Entry;
+use super::tools::TOOLS;
 use crate::experiment::{hub, schema};
 use crate::fault::profile::Profile;
 use crate::request::ErrorCode;
@@ -97,9 +97,12 @@ pub(super) fn read(uri: &str) -> Result<ReadResourceResult, ErrorData> {
     // Made once: who asks for them again and again has everybody wait for the making.
     static SCHEMA_TEXT: LazyLock<String> = LazyLock::new(|| format!("{:#}", schema::document()));
     static PAGES: LazyLock<Result<BTreeMap<&str, String>, String>> = LazyLock::new(pages);
+    static OUTPUTS: LazyLock<BTreeMap<&str, String>> = LazyLock::new(|| {
+        TOOLS.iter().map(|tool| (tool.name, format!("{:#}", Value::Object((tool.output)())))).collect()
+    });
     if let Some(tool) = uri.strip_prefix(OUTPUT) {
-        let tool = Entry::named(tool).ok_or_else(|| unknown(uri))?;
-        return Ok(contents(format!("{:#}", Value::Object((tool.output)())), uri, SCHEMA));
+        let text = OUTPUTS.get(tool).ok_or_else(|| unknown(uri))?;
+        return Ok(contents(text.clone(), uri, SCHEMA));
     }
     let (text, kind) = match uri.strip_prefix(FAULT) {
         None if uri == EXPERIMENT => (&*SCHEMA_TEXT, SCHEMA),

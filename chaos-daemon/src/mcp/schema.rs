@@ -65,12 +65,19 @@ pub(super) fn in_a_sentence(mut schema: JsonObject) -> JsonObject {
     let properties = schema.get_mut("properties").and_then(Value::as_object_mut);
     for property in properties.into_iter().flat_map(Map::values_mut) {
         if let Some(Value::String(said)) = property.get_mut("description")
-            && let Some(end) = said.find(". ")
+            && let Some(end) = end_of_sentence(said)
         {
-            said.truncate(end + 1);
+            said.truncate(end);
         }
     }
     schema
+}
+
+/// Where the first sentence ends, if another follows: behind "e.g." none begins.
+fn end_of_sentence(text: &str) -> Option<usize> {
+    let ends = text.match_indices(". ").map(|(at, _)| at + 1);
+    let mut ends = ends.filter(|end| text[end + 1..].starts_with(|next: char| next.is_ascii_uppercase()));
+    ends.next()
 }
 
 /// What a property is, and what it is for, without what is in it.

@@ -27,8 +27,6 @@ pub(crate) struct TargetsOutput {
     /// What was found.
     #[serde(flatten)]
     pub(crate) found: HostTargets,
-    /// How many entries more there are, of all lists together: give a text, or a larger limit.
-    pub(crate) more: usize,
     /// Why the call failed.
     #[schemars(with = "Failure")]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -73,7 +71,7 @@ impl Tool for Targets {
         let text = fields.string("text")?;
         let limit = limit(&mut fields, LISTED, MOST_LISTED)? as usize;
         fields.finish()?;
-        let (found, more) = service.host_targets(caller).await?.only(&Wanted { text, limit });
-        Ok(TargetsOutput { found, more, error: None })
+        let found = service.host_targets(Wanted { text, limit }, caller).await?;
+        Ok(TargetsOutput { found, error: None })
     }
 }

@@ -13,7 +13,7 @@ use super::{
 use crate::request::{ApiError, Caller};
 
 /// Every tool, by name.
-const TOOLS: &[Entry] = &[
+pub(super) const TOOLS: &[Entry] = &[
     entry::<describe::DescribeExperiment>(),
     entry::<control::Doctor>(),
     entry::<history::GetRun>(),

@@ -348,7 +348,7 @@ fn reply_of(envelope: &Envelope) -> usize {
     let kib = match (envelope.method(), envelope.tool()) {
         (Some("tools/call"), Some("chaos_statistics")) => 8192,
         (Some("tools/call"), Some("chaos_get_run")) if envelope.all_samples() => 8192,
-        (Some("tools/call"), Some("chaos_list_runs")) => 4096,
+        (Some("tools/call"), Some("chaos_list_runs" | "chaos_targets")) => 4096,
         (
             Some("tools/call"),
             Some("chaos_status" | "chaos_describe_experiment" | "chaos_list_experiments"),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::host_targets::HostTargets;
+use super::host_targets::{HostTargets, Wanted};
 use crate::spec::{HostLimits, LogRequest, TargetRequest};
 
 /// What is asked. It is parsed again by who answers.
@@ -22,8 +22,8 @@ pub enum Question {
         /// How long the answer may take.
         limit: Duration,
     },
-    /// What can be aimed at.
-    Targets,
+    /// What can be aimed at, and how much of it is wanted.
+    Targets(Wanted),
     /// Whether the program at this path may be run for the asker.
     Command(String),
     /// Whether a cluster may be asked for the asker with the kubeconfig at this path.

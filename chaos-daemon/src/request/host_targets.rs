@@ -27,6 +27,8 @@ pub struct HostTargets {
     pub ports: Vec<PortTarget>,
     /// What could not be looked at, and why.
     pub not_seen: Vec<String>,
+    /// How many entries more there are, of all lists together: give a text, or a larger limit.
+    pub more: usize,
 }
 
 /// A network interface.
@@ -91,7 +93,7 @@ pub struct Listener {
 }
 
 /// How much of it a caller wants.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Wanted {
     /// Only what has this text in it, in whatever case.
     pub text: Option<String>,
@@ -100,28 +102,31 @@ pub struct Wanted {
 }
 
 impl HostTargets {
-    /// What is wanted of it, and how many entries more there are.
-    pub fn only(mut self, wanted: &Wanted) -> (Self, usize) {
+    /// What is wanted of it.
+    #[must_use]
+    pub fn only(mut self, wanted: &Wanted) -> Self {
         let text = wanted.text.as_ref().map(|text| text.to_lowercase());
+        let limit = wanted.limit.min(MOST_TOLD);
         let mut more = 0;
-        keep(&mut self.interfaces, &text, wanted.limit, &mut more, |it| {
+        keep(&mut self.interfaces, &text, limit, &mut more, |it| {
             [it.interface.as_str(), it.netns.as_deref().unwrap_or_default()]
                 .into_iter()
                 .chain(it.addresses.iter().map(String::as_str))
                 .map(str::to_owned)
                 .collect()
         });
-        keep(&mut self.netns, &text, wanted.limit, &mut more, |name| vec![name.clone()]);
+        keep(&mut self.netns, &text, limit, &mut more, |name| vec![name.clone()]);
         for groups in [&mut self.units, &mut self.containers, &mut self.cgroups] {
-            keep(groups, &text, wanted.limit, &mut more, |it| {
+            keep(groups, &text, limit, &mut more, |it| {
                 std::iter::once(&it.name).chain(&it.programs).cloned().collect()
             });
         }
-        keep(&mut self.ports, &text, wanted.limit, &mut more, |it| {
+        keep(&mut self.ports, &text, limit, &mut more, |it| {
             let owner = it.owner.iter().flat_map(|owner| [owner.name.clone(), owner.unit.clone()]);
             std::iter::once(SocketAddr::new(it.address, it.port).to_string()).chain(owner).collect()
         });
-        (self, more)
+        self.more += more;
+        self
     }
 }
 
@@ -178,8 +183,8 @@ mod tests {
     fn a_text_is_looked_for_in_names_addresses_programs_and_owners() {
         let found = |text: &str| {
             let wanted = Wanted { text: Some(text.to_owned()), limit: 10 };
-            let (found, more) = all().only(&wanted);
-            assert_eq!(more, 0);
+            let found = all().only(&wanted);
+            assert_eq!(found.more, 0);
             [
                 found.interfaces.len(),
                 found.netns.len(),
@@ -197,8 +202,8 @@ mod tests {
 
     #[test]
     fn of_each_list_no_more_are_told_than_are_wanted_and_how_many_more_there_are() {
-        let (found, more) = all().only(&Wanted { text: None, limit: 1 });
+        let found = all().only(&Wanted { text: None, limit: 1 });
         assert_eq!((found.interfaces.len(), found.units.len(), found.ports.len()), (1, 1, 1));
-        assert_eq!(more, 3);
+        assert_eq!(found.more, 3);
     }
 }

@@ -88,12 +88,16 @@ impl Effect {
                 Impairment::Loss(Loss::Random(chance)) | Impairment::Corrupt(chance) => {
                     of_packets(chance.share, degraded)
                 }
+                // A way that loses everything is an end of both.
+                Impairment::Link(link) => {
+                    let loss = if link.up.loss > link.down.loss { link.up.loss } else { link.down.loss };
+                    blast(Of::Packets, packet_probability.get(), unless_all(loss, degraded))
+                }
                 Impairment::Duplicate(chance) => blast(Of::Packets, chance.share.get(), degraded),
                 Impairment::Delay(_)
                 | Impairment::Loss(Loss::GilbertElliott(_) | Loss::FourState(_))
                 | Impairment::Reorder(_)
-                | Impairment::Rate { .. }
-                | Impairment::Link(_) => blast(Of::Packets, packet_probability.get(), degraded),
+                | Impairment::Rate { .. } => blast(Of::Packets, packet_probability.get(), degraded),
             },
             Self::Drop { packet_probability, .. } | Self::Sever { packet_probability, .. } => {
                 of_packets(*packet_probability, degraded)
@@ -179,6 +183,8 @@ mod tests {
             ("packet_loss", &eth0, json!({"loss_percent": 100}), (Packets, 1.0, Outage)),
             ("packet_duplicate", &eth0, json!({"duplicate_percent": 100}), (Packets, 1.0, Degraded)),
             ("bandwidth", &eth0, json!({"rate_kbit": 64}), (Packets, 1.0, Degraded)),
+            ("link_profile", &eth0, json!({"preset": "dsl"}), (Packets, 1.0, Degraded)),
+            ("link_profile", &eth0, json!({"up_loss_percent": 100}), (Packets, 1.0, Outage)),
             ("link_down", &eth0, json!({}), (Everything, 1.0, Outage)),
             ("link_down", &eth0, json!({"down_ms": 500, "up_ms": 500}), (Everything, 1.0, Partial)),
             ("connect_error", &unit, json!({}), (Calls, 1.0, Outage)),

@@ -14,6 +14,7 @@ use super::hoard::Hoard;
 use super::host::{HostDown, Way};
 use super::impairment::Impairment;
 use super::kinds::FaultType;
+use super::link::Link;
 use super::netns;
 use super::parameter;
 use super::parts::{Countdown, PacketShare};
@@ -151,12 +152,21 @@ impl FaultRequest {
     }
 
     /// What is of both directions, unless one is asked for, or can be had.
-    pub(super) fn impair_both(&self, impairment: Impairment) -> Result<Effect, SpecError> {
+    fn impair_both(&self, impairment: Impairment) -> Result<Effect, SpecError> {
         let is_of_all = !self.target.names_group() && self.target.interface.as_deref() != Some("lo");
         let direction = is_of_all.then(|| "both".to_owned());
         let direction = self.target.direction.clone().or(direction);
         let target = TargetRequest { direction, ..self.target.clone() };
         Self { target, ..self.clone() }.impair_all(impairment)
+    }
+
+    /// A link of which at least one way is met that changes something.
+    pub(super) fn impair_by_link(&self, link: Link) -> Result<Effect, SpecError> {
+        let effect = self.impair_both(Impairment::Link(link))?;
+        if let Effect::Impair { traffic, .. } = &effect {
+            link.check(&traffic.directions)?;
+        }
+        Ok(effect)
     }
 
     pub(super) fn impair(

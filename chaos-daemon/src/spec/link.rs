@@ -6,8 +6,12 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::impairment::{MOST_DELAY_MS, MOST_JITTER_MS, RATE_KBIT};
+use super::impairment::{MOST_JITTER_MS, RATE_KBIT};
+use super::target::Direction;
 use super::units::{Probability, SpecError, time};
+
+/// The largest delay of one way: what waits behind it is let out when the daemon stops.
+const MOST_DELAY_MS: f64 = 20_000.0;
 
 /// A link.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -138,10 +142,10 @@ impl Preset {
     }
 }
 
-/// What `link_profile` takes in `params`. Numbers go before those of the preset.
+/// What `link_profile` takes in `params`. Numbers override those of the preset.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(super) struct LinkParams {
-    /// A link that people know; what else is given goes before what it is like.
+    /// A link that people know. Numbers that are given override its own.
     preset: Option<Preset>,
     /// Delay of each packet that leaves.
     #[schemars(range(min = 0.0, max = MOST_DELAY_MS))]
@@ -191,6 +195,30 @@ impl LinkParams {
             return Err(SpecError::new("params.preset", problem));
         }
         Ok(link)
+    }
+}
+
+impl Link {
+    /// The way of packets that go in this direction, seen from this node.
+    pub fn way(&self, direction: Direction) -> OneWay {
+        match direction {
+            Direction::Egress => self.up,
+            Direction::Ingress => self.down,
+        }
+    }
+
+    /// Refuses a link of which no way changes anything that packets of these directions take.
+    pub(super) fn check(&self, directions: &[Direction]) -> Result<(), SpecError> {
+        if directions.iter().any(|direction| self.way(*direction) != CLEAR) {
+            return Ok(());
+        }
+        let (met, other) =
+            if directions.contains(&Direction::Egress) { ("up", "down") } else { ("down", "up") };
+        let problem = format!(
+            "only packets that go {met} are met here, and nothing is said of them: give params.{met}_delay_ms, or a \
+             target.direction in which {other} counts"
+        );
+        Err(SpecError::new(format!("params.{met}_delay_ms"), problem))
     }
 }
 
@@ -251,6 +279,15 @@ mod tests {
         let alone = link(json!({"down_loss_percent": 5})).unwrap();
         assert_eq!((alone.preset, alone.up), (None, CLEAR));
         assert!((alone.down.loss.get() - 0.05).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_link_that_changes_nothing_of_what_is_met_is_refused() {
+        let down = link(json!({"down_delay_ms": 5})).unwrap();
+        let (out, back) = (Direction::Egress, Direction::Ingress);
+        assert_eq!(down.check(&[out]).unwrap_err().field, "params.up_delay_ms");
+        assert_eq!(down.check(&[out, back]), Ok(()));
+        assert_eq!(down.check(&[back]), Ok(()));
     }
 
     #[test]

@@ -419,7 +419,7 @@ fn look(question: &Question, caller: Caller) -> Result<Facts, ApiError> {
             policy.may_read(caller, &LogSearch::parse(request)?.log)?;
             Facts::Log(LogFacts { count: 2, seen: 9, ahead: 0, last: vec!["ERR 1".into(), "ERR 2".into()] })
         }
-        Question::Targets => Facts::Targets(Box::default()),
+        Question::Targets(_) => Facts::Targets(Box::default()),
         Question::Command(path) => Facts::Command(path.clone()),
         Question::Credential { .. } => Facts::Credential,
         Question::Experiment(_) => Facts::Experiment(Box::default()),

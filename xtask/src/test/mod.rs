@@ -121,7 +121,11 @@ impl Run<'_> {
 
     fn side_by_side(&self, phase: &'static Phase) -> Vec<Done> {
         let left = self.options.limit().map(|limit| limit.saturating_sub(self.begun.elapsed()));
-        let until = left.map(|left| Instant::now() + left * phase.until / 100);
+        // What no later phase wants is this one's.
+        let later = PHASES.iter().skip_while(|other| !std::ptr::eq(*other, phase)).skip(1);
+        let is_last = !later.flat_map(|phase| phase.lanes).copied().flatten().any(|step| self.runs_set(step));
+        let part = if is_last { 100 } else { phase.until };
+        let until = left.map(|left| Instant::now() + left * part / 100);
         std::thread::scope(|scope| {
             let start = |lane: &'static Lane| scope.spawn(move || self.one_by_one(lane, until));
             let running: Vec<_> = phase.lanes.iter().map(start).collect();
@@ -137,9 +141,7 @@ impl Run<'_> {
         let wanted: Vec<&Step> = lane.iter().filter(|step| self.wants(step)).collect();
         // Neighbours that run in VMs share them.
         let together = wanted.chunk_by(|one, next| one.in_vm().is_some() && next.in_vm().is_some());
-        let is_set = |steps: &&[&Step]| {
-            steps.iter().any(|step| step.as_set().is_some() && self.leaves_out(step).is_none())
-        };
+        let is_set = |steps: &&[&Step]| steps.iter().any(|step| self.runs_set(step));
         let mut to_come = u32::try_from(together.clone().filter(is_set).count()).unwrap_or(u32::MAX);
         let mut done = Vec::new();
         for steps in together {
@@ -158,6 +160,11 @@ impl Run<'_> {
         }
     }
 
+    /// Whether it is a set that is run.
+    fn runs_set(&self, step: &Step) -> bool {
+        self.wants(step) && step.as_set().is_some() && self.leaves_out(step).is_none()
+    }
+
     /// Why a step is not run, if so.
     fn leaves_out(&self, step: &Step) -> Option<String> {
         self.options.leaves_out(step, self.landing.number)
@@ -168,7 +175,7 @@ impl Run<'_> {
         let cells = cells.map_or_else(|| "no cell".to_owned(), |count| format!("{count} cells not"));
         let minutes = self.options.limit().unwrap_or_default().as_secs() / 60;
         let (title, replay) = (chosen.title(), chosen.replay_all());
-        format!("{title}: {cells} begun within the {minutes} min of this run; the share stays open: {replay}")
+        format!("{title}: {cells} begun within its part of {minutes} min; the share stays open: {replay}")
     }
 
     /// What of a step is run: of a set this share, or that of this landing, of which no cell is begun after then.

@@ -27,7 +27,7 @@ pub(crate) struct Options {
     /// Go on where the ledger ends: shares of what takes long, those that never ran first, then the oldest
     #[arg(long, conflicts_with = "one")]
     pub(super) long: bool,
-    /// Begin no share, and no cell of one, when so many minutes are over. Default: 35 of a whole run; --long then ends its last share
+    /// Begin no share, and no cell of one, when so many minutes are over. Default: 35 of a whole run. With --long, end the last share
     #[arg(long, value_name = "M", conflicts_with = "coverage")]
     pub(super) minutes: Option<u64>,
     /// Run nothing: print which shares have run since which commit, and which never

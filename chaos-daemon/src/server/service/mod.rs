@@ -24,7 +24,7 @@ use crate::experiment::{Experiment, Grammar, Impact, Native, Stage};
 use crate::probe::Sample;
 use crate::probe::prober::Prober;
 use crate::request::facts::{Facts, Question};
-use crate::request::host_targets::HostTargets;
+use crate::request::host_targets::{HostTargets, Wanted};
 use crate::request::wire::Door;
 use crate::request::{
     ApiError, Caller, DoctorReport, ErrorCode, FaultState, FaultStatus, PlanReport, Removal, Reply, Request,
@@ -387,12 +387,12 @@ impl Service {
         Ok((experiment, change.await?.1))
     }
 
-    /// What can be aimed at on this host, as far as `caller` may see it.
+    /// What of all that can be aimed at on this host is wanted, as far as `caller` may see it.
     ///
     /// # Errors
     /// When the policy forbids it, or it cannot be looked at.
-    pub async fn host_targets(&self, caller: Caller) -> Result<HostTargets, ApiError> {
-        match self.door.call(Request::Look { question: Question::Targets, caller }).await? {
+    pub async fn host_targets(&self, wanted: Wanted, caller: Caller) -> Result<HostTargets, ApiError> {
+        match self.door.call(Request::Look { question: Question::Targets(wanted), caller }).await? {
             Reply::Seen(Facts::Targets(found)) => Ok(*found),
             other => Err(unexpected(&other)),
         }
